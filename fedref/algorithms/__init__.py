@@ -1,0 +1,55 @@
+"""The algorithms: one file a paper. `ALGORITHMS` maps the command line's names to them."""
+
+from fedref.algorithms.apfl import APFL
+from fedref.algorithms.centralised import Centralised
+from fedref.algorithms.fedavg import FedAvg, FedAvgMeta, FedAvgUpdate
+from fedref.algorithms.fedcurv import FedCurv
+from fedref.algorithms.fedmaml import FedMAML
+from fedref.algorithms.fedmeta import FOMAML, MAML, MetaSGD
+from fedref.algorithms.fedprox import FedProx
+from fedref.algorithms.per_fedavg import PerFedAvg, PerFedAvgFO, PerFedAvgHF
+from fedref.federation import Algorithm
+
+ALGORITHMS: dict[str, type[Algorithm]] = {
+    "fedavg": FedAvg,
+    "fedavg-update": FedAvgUpdate,
+    "fedavg-meta": FedAvgMeta,
+    "fedprox": FedProx,
+    "per-fedavg": PerFedAvg,
+    "per-fedavg-fo": PerFedAvgFO,
+    "per-fedavg-hf": PerFedAvgHF,
+    "fedmeta-maml": MAML,
+    "fedmeta-fomaml": FOMAML,
+    "fedmeta-sgd": MetaSGD,
+    "fedmaml": FedMAML,
+    "fedcurv": FedCurv,
+    "apfl": APFL,
+    "centralised": Centralised,
+}
+
+#: What each hyperparameter means; one name means the same in every algorithm.
+HYPERPARAMETERS: dict[str, str] = {
+    "weighting": "how the server weights clients: samples (n_k) or uniform",
+    "drop": "drop stragglers (true) or take their partial work (false)",
+    "lr": "η, the local learning rate",
+    "alpha": "α, the inner or personal step size (Meta-SGD: its start)",
+    "beta": "β, the local (Per-FedAvg) or the server's (FedMeta, FedMAML) step size",
+    "delta": "δ, half-width of Per-FedAvg HF's difference",
+    "nu": "ν, inner steps of Per-FedAvg",
+    "inner_steps": "inner (adaptation) steps of FedMeta, FedMAML and FedAvg(Meta)",
+    "server": "the server's optimiser in FedMeta: sgd or adam",
+    "evaluate": "what of FedMAML is tested: theta or theta1",
+    "mu": "μ, weight of FedProx's proximal term or of APFL's penalty",
+    "adaptive_mu": "adapt FedProx's μ to the training loss",
+    "until_gamma": "end FedProx's local solve at this inexactness γ (0: never)",
+    "measure_gamma": "measure γ after every local solve of FedProx",
+    "lam": "λ, weight of FedCurv's penalty, or how much old importance counts in APFL (0 to 1)",
+    "z": "the round, from 0, in which APFL's decomposition starts",
+    "init": "start of APFL's own parameters: paper (w_k = w_S, jumps) or continuous",
+    "importance": "APFL's importance: gradient-square (as printed), fisher, si or mas",
+    "delta_mu": "δ_μ, APFL's threshold of the loss window's mean",
+    "delta_sigma": "δ_σ, APFL's threshold of its standard deviation",
+    "window": "rounds in APFL's loss window",
+}
+
+__all__ = ["ALGORITHMS", "HYPERPARAMETERS"]

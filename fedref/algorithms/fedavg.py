@@ -1,0 +1,92 @@
+"""FedAvg: federated averaging, and its two baselines that adapt at test time.
+
+McMahan, Moore, Ramage, Hampson, Agüera y Arcas, *Communication-efficient learning of deep networks
+from decentralized data*, AISTATS 2017; used in every seed document, e.g. [apfl §4.1.2].
+
+Objective [apfl eq.1–2]: f(w) = Σ_k p_k f_k(w), p_k = n_k/Σn_k, f_k the mean loss on client k's data.
+
+One round: sample K of N clients; each starts at wᵗ and takes E epochs (or τ steps) of mini-batch
+SGD, w ← w − η g(w; D) `[apfl eq.2]`; the server averages, wᵗ⁺¹ = Σ_k p_k w_k `[apfl eq.1]`.
+
+    symbol  name       shape
+    w       w          (..., d)
+    D       D          Batch, X (..., B, p)
+    η       lr         number
+    α       alpha      number, step size at test time
+    p_k     weighting  (K,) from Cohort.weights
+
+Decisions
+  weighting. [per-fedavg alg.1] averages uniformly, [apfl] by n_k, [fedprox alg.2] draws by n_k and
+    averages uniformly. Others hide the choice; we name it: `weighting`, and `sampling` of the run.
+  with update. Per-FedAvg's baseline: the global model plus *one* gradient step at test time, on a
+    fresh batch of training rows; others adapt on the test batch.
+  FedAvg(Meta). [fedmeta] fine-tunes FedAvg's model on the support set before it is tested.
+  a client with n_k < B takes one batch of n_k rows; it is neither skipped nor padded with repeats.
+
+>>> import numpy as np
+>>> from fedref import Batch
+>>> from fedref.models import Logistic
+>>> model = Logistic(2, 2)
+>>> D = Batch(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([0, 1]))
+>>> w = local_step(model, np.zeros(model.d), D, lr=1.0)
+>>> bool(model.loss(w, D) < model.loss(np.zeros(model.d), D))
+True
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from fedref.batch import Batch
+from fedref.federation import Algorithm
+from fedref.models.base import Model
+from fedref.numerics import Array
+
+
+def local_step(model: Model, w: Array, D: Batch, *, lr: float) -> Array:
+    """w ← w − η ∇f_k(w; D): one step of mini-batch SGD."""
+    return w - lr * model.grad(w, D)  # [apfl eq.2]
+
+
+def adapt(model: Model, w: Array, D: Batch, *, alpha: float, steps: int = 1) -> Array:
+    """The same at test time: `steps` gradient steps of size α on one batch of training rows."""
+    for _ in range(steps):
+        w = local_step(model, w, D, lr=alpha)
+    return w
+
+
+@dataclass(frozen=True)
+class FedAvg(Algorithm):
+    lr: float = 0.05
+
+    def step(self, model: Model, sent: Any, local: Array, *batches: Batch) -> Array:
+        (D,) = batches
+        return local_step(model, local, D, lr=self.lr)
+
+    # The server's average, Σ_k p_k w_k [apfl eq.1], is the default of `Algorithm.combine`.
+
+
+@dataclass(frozen=True)
+class FedAvgUpdate(FedAvg):
+    """FedAvg *with update*: trained as FedAvg, tested after one step of size α."""
+
+    alpha: float = 0.01
+    personalised: ClassVar[bool] = True
+    adapts_on: ClassVar[str | None] = "D"
+
+    def personal(self, model: Model, sent: Any, mine: Any, D: Batch | None) -> Array:
+        return sent.w if D is None else adapt(model, sent.w, D, alpha=self.alpha)
+
+
+@dataclass(frozen=True)
+class FedAvgMeta(FedAvg):
+    """FedAvg(Meta): trained as FedAvg, fine-tuned on the support set before it is tested."""
+
+    alpha: float = 0.01
+    inner_steps: int = 1
+    personalised: ClassVar[bool] = True
+    adapts_on: ClassVar[str | None] = "S"
+
+    def personal(self, model: Model, sent: Any, mine: Any, D: Batch | None) -> Array:
+        if D is None:
+            return sent.w
+        return adapt(model, sent.w, D, alpha=self.alpha, steps=self.inner_steps)

@@ -1,0 +1,123 @@
+"""FedCurv: elastic weight consolidation towards the other clients' last solutions.
+
+Shoham, Avidor, Keren, Israel, Benditkis, Mor-Yosef, Zeitak, *Overcoming forgetting in federated
+learning on non-IID data*, NeurIPS workshop 2019; a baseline in [apfl §4.1.2].
+
+Objective of client s [fedcurv penalty]:
+    f_s(θ) + λ Σ_{j ∈ previous cohort, j ≠ s} (θ − θ̂_j)ᵀ diag(I_j) (θ − θ̂_j)
+
+    symbol      name       shape
+    θ           theta      (..., d)
+    θ̂_j, I_j    theta_j, I  (d,)  client j's last solution and its diagonal empirical Fisher
+    u, v        u, v       (d,)  u = Σ_j I_j,  v = Σ_j I_j θ̂_j: all that travels down beside θ
+    λ           lam        number
+
+Equations: [fedcurv penalty] `penalty`, `penalty_gradient` · [fedcurv Fisher]
+`fisher` (importance.py), the mean of squared per-sample gradients.
+
+Decisions
+  own term. The sum runs over j ≠ s, so a client subtracts its own I_s, I_sθ̂_s, but only if it was
+    in the previous cohort: subtracted from a sum it is no part of, it is negative curvature.
+  Fisher. I_j is the mean over *samples* of squared per-sample gradients at θ̂_j, on all of client
+    j's data: it depends on neither batch size nor order. Others square a batch mean, or use one
+    batch. If the model has an L2 term, its gradient is part of each sample's.
+  cost. Down w, u, v (3d), up θ̂_s and I_s (2d): the server makes I_sθ̂_s itself.
+  the document's μ plays the part of λ here ("equivalently set to 1").
+
+>>> import numpy as np
+>>> from fedref import Batch
+>>> from fedref.models import BinaryLogistic
+>>> D = Batch(np.array([[2.0], [4.0]]), np.array([1, 0]))
+>>> fisher(BinaryLogistic(1, bias=False), np.zeros(1), D)   # mean of (−½·2)² and (½·4)²
+array([2.5])
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedref.batch import Batch
+from fedref.federation import Algorithm, Cohort, Done, LocalData, weighted_mean, weighted_sum
+from fedref.importance import fisher
+from fedref.models.base import Model
+from fedref.numerics import Array
+
+
+def penalty(theta: Array, others: Iterable[tuple[Array, Array]], *, lam: float) -> Any:
+    """λ Σ_j (θ − θ̂_j)ᵀ diag(I_j) (θ − θ̂_j) over pairs (I_j, θ̂_j): (...)."""
+    return lam * sum(np.sum(I * (theta - theta_j) ** 2, -1) for I, theta_j in others)
+
+
+def penalty_gradient(
+    theta: Array, u: Array, v: Array, own_u: Array | float, own_v: Array | float, *, lam: float
+) -> Array:
+    """2λ[(u − I_s) ⊙ θ − (v − I_s θ̂_s)]; own terms 0 if s was not in the previous cohort."""
+    return 2 * lam * ((u - own_u) * theta - (v - own_v))  # [fedcurv penalty]
+
+
+class CurvServer(NamedTuple):
+    """Server state, and what travels down."""
+
+    w: Array
+    u: Array
+    v: Array
+    t: int
+
+
+class Own(NamedTuple):
+    """What a client keeps of its last participation, in round t."""
+
+    I: Array
+    v: Array
+    t: int
+
+
+class Local(NamedTuple):
+    theta: Array
+    own_u: Array
+    own_v: Array
+
+
+class Upload(NamedTuple):
+    theta: Array
+    I: Array
+
+
+@dataclass(frozen=True)
+class FedCurv(Algorithm):
+    lr: float = 0.05
+    lam: float = 1.0
+
+    def initial(self, model: Model, w: Array) -> CurvServer:
+        return CurvServer(w, np.zeros_like(w), np.zeros_like(w), 0)
+
+    def start(self, model: Model, sent: CurvServer, mine: Own | None) -> Local:
+        if mine is not None and mine.t == sent.t - 1:
+            return Local(sent.w, mine.I, mine.v)
+        return Local(sent.w, np.zeros_like(sent.w), np.zeros_like(sent.w))
+
+    def step(self, model: Model, sent: CurvServer, local: Local, *batches: Batch) -> Local:
+        (D,) = batches
+        theta, own_u, own_v = local
+        pull = penalty_gradient(theta, sent.u, sent.v, own_u, own_v, lam=self.lam)
+        return local._replace(theta=theta - self.lr * (model.grad(theta, D) + pull))
+
+    def finish(
+        self, model: Model, sent: CurvServer, local: Local, mine: Own | None, data: LocalData
+    ) -> Done:
+        I = fisher(model, local.theta, data.all(0))  # [fedcurv Fisher]
+        return Done(Upload(local.theta, I), Own(I, I * local.theta, sent.t))
+
+    def combine(
+        self, model: Model, server: CurvServer, uploads: Upload, cohort: Cohort
+    ) -> CurvServer:
+        theta, I = uploads
+        ones = np.ones(len(theta), theta.dtype)  # a client drawn twice is still one client
+        return CurvServer(
+            weighted_mean(cohort.weights(self.weighting), theta),
+            weighted_sum(ones, I),
+            weighted_sum(ones, I * theta),
+            server.t + 1,
+        )

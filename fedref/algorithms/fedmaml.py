@@ -1,0 +1,136 @@
+"""FedMAML: clients adapt in several steps, the server sums their meta-gradients.
+
+Seed document 003-fedmaml (an exposition of federated MAML; MAML: Finn, Abbeel, Levine, ICML 2017).
+
+Objective [fedmaml §3.2]: min_θ Σ_k L_k(θ*_k; D_val), where client k reaches θ*_k from θ by s ≥ 1
+steps θ ← θ − α∇L_k(θ; D_tr) [fedmaml §4.2]. The worked example is binary logistic regression.
+
+    symbol       name           shape
+    θ            theta          (..., d)  the meta-state
+    θ*_k         theta_star     (..., d)  after adaptation
+    θ′           theta1         (d,)      candidate global model (1/K) Σ_k θ*_k [fedmaml §4.3]
+    D_tr, D_val  tr, val        Batch, disjoint
+    α, β, s      alpha, beta, inner_steps   numbers
+
+Equations: [fedmaml §3.2] `meta_gradient`, the server's update in `FedMAML.combine` · [fedmaml §4.2]
+`adapt` · [fedmaml §4.3] θ′ in `FedMAML.combine`.
+
+Decisions
+  two server steps are stated: averaging to θ′, and the meta-update of θ. We keep θ as the state and
+    θ′ beside it; `evaluate` says which is tested: "theta" (adapted, as meta-learning is) or
+    "theta1" (as it is: it already is an average of adapted models).
+  the meta-update *sums* over clients, as printed (FedMeta takes the mean): β is per client.
+  the gradient runs through all s steps; the document only says ∇_θ.
+  D_tr and D_val are drawn afresh each round, disjoint; with a single row D_tr is empty.
+
+>>> import numpy as np
+>>> from fedref import Batch
+>>> from fedref.models import BinaryLogistic
+>>> model = BinaryLogistic(1, bias=False)                 # f_θ(x) = σ(θx), as in §4.2
+>>> tr, val = Batch(np.array([[2.0]]), np.array([1])), Batch(np.array([[1.0]]), np.array([1]))
+>>> adapt(model, np.zeros(1), tr, alpha=0.5, steps=1)     # 0 − 0.5·(σ(0) − 1)·2
+array([0.5])
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from fedref.batch import Batch
+from fedref.errors import ConfigError, unknown
+from fedref.federation import Algorithm, Cohort, Done, LocalData, weighted_sum
+from fedref.models.base import Model
+from fedref.numerics import Array
+
+
+def adapt(model: Model, theta: Array, tr: Batch, *, alpha: float, steps: int) -> Array:
+    """θ*_k: s steps θ ← θ − α∇L_k(θ; D_tr)."""
+    for _ in range(steps):
+        theta = theta - alpha * model.grad(theta, tr)  # [fedmaml §4.2]
+    return theta
+
+
+def meta_objective(
+    model: Model, theta: Array, tr: Batch, val: Batch, *, alpha: float, steps: int
+) -> Array:
+    """L_k(θ*_k; D_val) of one client (or of each of a stack): the objective is the sum of these."""
+    return model.loss(adapt(model, theta, tr, alpha=alpha, steps=steps), val)
+
+
+def meta_gradient(
+    model: Model, theta: Array, tr: Batch, val: Batch, *, alpha: float, steps: int
+) -> tuple[Array, Array]:
+    """(∇_θ L_k(θ*_k; D_val), θ*_k), differentiated through all s steps."""
+    path = [theta]
+    for _ in range(steps):
+        path.append(adapt(model, path[-1], tr, alpha=alpha, steps=1))
+    theta_star = path.pop()
+    g = model.grad(theta_star, val)
+    for theta_j in reversed(path):
+        g = g - alpha * model.hvp(theta_j, g, tr)  # (I − αH(θ_j; D_tr)) g   [fedmaml §3.2]
+    return g, theta_star
+
+
+class MetaState(NamedTuple):
+    theta: Array  # (d,) the meta-state
+    theta1: Array | None  # (d,) θ′, the candidate global model of the last round
+
+
+class Upload(NamedTuple):
+    g: Array
+    theta_star: Array
+
+
+@dataclass(frozen=True)
+class FedMAML(Algorithm):
+    alpha: float = 0.01
+    beta: float = 0.01
+    inner_steps: int = 1
+    evaluate: str = "theta"
+    roles: ClassVar[tuple[str, ...]] = ("S", "Q")
+    personalised: ClassVar[bool] = True
+    adapts_on: ClassVar[str | None] = "S"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.evaluate not in ("theta", "theta1"):
+            raise ConfigError(unknown("evaluate", self.evaluate, ("theta", "theta1")))
+        if self.inner_steps < 1:
+            raise ConfigError(f"inner-steps is {self.inner_steps}, expected at least 1")
+
+    def initial(self, model: Model, w: Array) -> MetaState:
+        return MetaState(w, w)
+
+    def download(self, server: MetaState) -> Any:
+        return server if self.evaluate == "theta1" else server._replace(theta1=None)
+
+    def start(self, model: Model, sent: MetaState, mine: Any) -> Upload:
+        return Upload(np.zeros_like(sent.theta), sent.theta)
+
+    def step(self, model: Model, sent: MetaState, local: Upload, *batches: Batch) -> Upload:
+        tr, val = batches
+        theta = local.theta_star
+        return Upload(
+            *meta_gradient(model, theta, tr, val, alpha=self.alpha, steps=self.inner_steps)
+        )
+
+    def finish(
+        self, model: Model, sent: MetaState, local: Upload, mine: Any, data: LocalData
+    ) -> Done:
+        return Done(local)
+
+    def combine(
+        self, model: Model, server: MetaState, uploads: Upload, cohort: Cohort
+    ) -> MetaState:
+        counts = cohort.counts.astype(uploads.g.dtype)
+        theta1 = weighted_sum(counts / counts.sum(), uploads.theta_star)  # [fedmaml §4.3]
+        theta = server.theta - self.beta * weighted_sum(counts, uploads.g)  # [fedmaml §3.2]
+        return MetaState(theta, theta1)
+
+    def personal(self, model: Model, sent: MetaState, mine: Any, D: Batch | None) -> Array:
+        if sent.theta1 is not None:
+            return sent.theta1
+        if D is None:
+            return sent.theta
+        return adapt(model, sent.theta, D, alpha=self.alpha, steps=self.inner_steps)

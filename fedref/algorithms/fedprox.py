@@ -1,0 +1,171 @@
+"""FedProx: a proximal term for statistical, partial work for systems heterogeneity.
+
+Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, *Federated optimization in heterogeneous networks*,
+MLSys 2020; seed document 002-fedprox.
+
+Objective of client k in round t [fedprox alg.2]: h_k(w; wᵗ) = F_k(w) + (μ/2)‖w − wᵗ‖², solved
+γ-inexactly: ‖∇h_k(w*; wᵗ)‖ ≤ γ ‖∇h_k(wᵗ; wᵗ)‖ [fedprox γ] on the client's full data.
+
+    symbol  name   shape
+    w       w      (..., d)
+    wᵗ      w0     (d,)  the model that the server sent
+    μ       mu     number
+    γ       gamma  (...)  measured by `inexactness`
+    η       lr     number
+    B       B      number, the dissimilarity sqrt(E_k‖∇F_k‖² / ‖∇f‖²) [fedprox B]
+
+Equations: [fedprox alg.2] `objective`, `prox_gradient`, `FedProx` · [fedprox γ] `inexactness` ·
+[fedprox B] `dissimilarity` · [fedprox μ] `adapt_mu`.
+
+Decisions
+  weighting. [fedprox alg.2] draws clients with probability p_k and averages uniformly (run with
+    `sampling = "by-samples"`, `weighting = "uniform"`). The default is FedAvg's weighting, so that
+    μ = 0 is FedAvg bit for bit; others average FedProx uniformly and FedAvg by n_k.
+  stragglers. ⌊pK⌉ of the cohort do U{1..E} epochs from a random stream of their own; FedProx
+    aggregates their work (`drop = false`), FedAvg drops them.
+  γ is measured after every local solve (`measure_gamma`), and can end it (`until_gamma`, asked
+    after each local epoch, with the epochs of the run as the cap). Others only assume it.
+  adaptive μ. +0.1 when the global training loss rises; −0.1 (not below 0) after 5 consecutive
+    falls, after which the count starts anew; an unchanged loss ends a series of falls.
+  E_k weights clients by p_k = n_k/n, as f = Σ p_k F_k does.
+
+>>> import numpy as np
+>>> from fedref import Batch
+>>> from fedref.models import Logistic
+>>> model, w0 = Logistic(2, 2), np.zeros(6)
+>>> D = Batch(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([0, 1]))
+>>> float(inexactness(model, w0, w0, D, mu=1.0))      # no work done yet
+1.0
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedref.batch import Batch
+from fedref.federation import Algorithm, Cohort, Done, LocalData, Server, weighted_mean
+from fedref.models.base import Model
+from fedref.numerics import Array
+
+
+def objective(model: Model, w: Array, w0: Array, D: Batch, *, mu: float) -> Array:
+    """h_k(w; wᵗ) = F_k(w) + (μ/2)‖w − wᵗ‖²: (...)."""
+    return model.loss(w, D) + (mu / 2) * np.sum((w - w0) ** 2, -1)  # [fedprox alg.2]
+
+
+def prox_gradient(model: Model, w: Array, w0: Array, D: Batch, *, mu: float) -> Array:
+    """∇h_k(w; wᵗ) = ∇F_k(w) + μ(w − wᵗ): (..., d)."""
+    return model.grad(w, D) + mu * (w - w0)  # [fedprox alg.2]
+
+
+def inexactness(model: Model, w: Array, w0: Array, D: Batch, *, mu: float) -> Array:
+    """γ = ‖∇h_k(w; wᵗ)‖ / ‖∇h_k(wᵗ; wᵗ)‖, D all of the client's data: (...). 0 is an exact solution.
+
+    Where wᵗ is already stationary: 0 if w is too, else inf.
+    """
+    now = np.sum(prox_gradient(model, w, w0, D, mu=mu) ** 2, -1)
+    start = np.sum(prox_gradient(model, w0, w0, D, mu=mu) ** 2, -1)
+    stationary = np.where(now == 0, 0.0, np.inf)
+    ratio = np.sqrt(now / np.where(start == 0, 1, start))
+    return np.asarray(np.where(start == 0, stationary, ratio))  # [fedprox γ]
+
+
+class Dissimilarity(NamedTuple):
+    B: float
+    variance: float
+
+
+def dissimilarity(model: Model, w: Array, clients: Sequence[Batch]) -> Dissimilarity:
+    """B(w) = sqrt(E_k‖∇F_k‖² / ‖∇f‖²) and E_k‖∇F_k − ∇f‖², with E_k by p_k = n_k/n.
+
+    clients : each client's full data. B is 1 where all gradients agree, inf where f is stationary
+    and the clients are not.
+    """
+    n = np.array([D.y.shape[-1] if D.s is None else D.s.sum() for D in clients])
+    p, gradients = n / n.sum(), np.stack([model.grad(w, D) for D in clients])
+    f = weighted_mean(p, gradients)
+    mean_square = float(p @ np.sum(gradients**2, -1))
+    variance = float(p @ np.sum((gradients - f) ** 2, -1))
+    square = float(np.sum(f**2))
+    if square == 0:
+        return Dissimilarity(1.0 if mean_square == 0 else float("inf"), variance)
+    return Dissimilarity(float(np.sqrt(mean_square / square)), variance)  # [fedprox B]
+
+
+def adapt_mu(mu: float, falls: int, before: float, loss: float) -> tuple[float, int]:
+    """(μ, consecutive falls) after the loss went from `before` to `loss`."""
+    if loss > before:
+        return mu + 0.1, 0
+    falls = falls + 1 if loss < before else 0
+    return (max(mu - 0.1, 0.0), 0) if falls == 5 else (mu, falls)  # [fedprox μ]
+
+
+class ProxServer(NamedTuple):
+    w: Array  # (d,)
+    mu: float
+    falls: int
+    loss: float  # the last training loss
+
+
+class ProxSent(NamedTuple):
+    w: Array
+    mu: float
+
+
+@dataclass(frozen=True)
+class FedProx(Algorithm):
+    drop: bool = False
+    lr: float = 0.05
+    mu: float = 1.0
+    adaptive_mu: bool = False
+    until_gamma: float = 0.0
+    measure_gamma: bool = True
+
+    @property
+    def watches_loss(self) -> bool:
+        return self.adaptive_mu
+
+    @property
+    def stops_early(self) -> bool:
+        return self.until_gamma > 0
+
+    def initial(self, model: Model, w: Array) -> ProxServer:
+        return ProxServer(w, self.mu, 0, float("inf"))
+
+    def download(self, server: ProxServer) -> ProxSent:
+        return ProxSent(server.w, server.mu)
+
+    def step(self, model: Model, sent: ProxSent, local: Array, *batches: Batch) -> Array:
+        (D,) = batches
+        return local - self.lr * prox_gradient(model, local, sent.w, D, mu=sent.mu)
+
+    def stop(self, model: Model, sent: ProxSent, local: Array, data: Batch) -> bool:
+        return bool(inexactness(model, local, sent.w, data, mu=sent.mu) <= self.until_gamma)
+
+    def finish(
+        self, model: Model, sent: ProxSent, local: Array, mine: Any, data: LocalData
+    ) -> Done:
+        return Done(Server(local))
+
+    def diagnose(
+        self, model: Model, sent: ProxSent, local: Array, data: LocalData
+    ) -> dict[str, float]:
+        penalty = float(sent.mu / 2 * np.sum((local - sent.w) ** 2))
+        if not self.measure_gamma:
+            return {"penalty": penalty}
+        gamma = inexactness(model, local, sent.w, data.all(0), mu=sent.mu)
+        return {"gamma": float(gamma), "penalty": penalty}
+
+    def combine(
+        self, model: Model, server: ProxServer, uploads: Server, cohort: Cohort
+    ) -> ProxServer:
+        return server._replace(w=weighted_mean(cohort.weights(self.weighting), uploads.w))
+
+    def observe(self, server: ProxServer, loss: float) -> ProxServer:
+        mu, falls = adapt_mu(server.mu, server.falls, server.loss, loss)
+        return server._replace(mu=mu, falls=falls, loss=loss)
+
+    def log(self, server: ProxServer) -> dict[str, float]:
+        return {"mu": server.mu}

@@ -1,0 +1,185 @@
+"""The two values that everything else is made of: a source of rows, and a split of it over clients."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from fedref.batch import Batch
+from fedref.datasets.manifest import describe
+from fedref.errors import DataError
+from fedref.numerics import Array
+
+
+@dataclass(frozen=True)
+class Source:
+    """Labelled rows as they came from disk, before any split.
+
+    X : (n, p) in the file's own dtype (uint8 pixels stay uint8), y : (n,) int64 labels,
+    client : (n,) int64 index of the natural client of each row, or None.
+    test_from : rows from here on are the published test part (None: no such part).
+    image : (H, W, C) if a row is an image, row-major. full_scale : the largest value that a feature
+    can take, by the data set's documentation. sha256 : of the content (X, y, client).
+    """
+
+    X: Array
+    y: Array
+    client: Array | None = None
+    name: str = "arrays"
+    test_from: int | None = None
+    image: tuple[int, int, int] | None = None
+    client_names: tuple[str, ...] | None = None
+    sha256: str = ""
+    full_scale: float | None = None
+
+    @property
+    def labels(self) -> Array:
+        """The labels that occur, ascending."""
+        return np.unique(self.y)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Which rows belong to whom: client k holds rows[offsets[k]:offsets[k+1]] of the source."""
+
+    rows: Array  # (R,) int64
+    offsets: Array  # (N + 1,) int64
+
+    def of(self, k: int) -> Array:
+        """Client k's rows."""
+        return self.rows[self.offsets[k] : self.offsets[k + 1]]
+
+    @property
+    def sizes(self) -> Array:
+        """n_k: (N,)."""
+        return np.diff(self.offsets)
+
+    @property
+    def owners(self) -> Array:
+        """The client of each of `rows`: (R,)."""
+        return np.repeat(np.arange(len(self.offsets) - 1), self.sizes)
+
+
+@dataclass(frozen=True)
+class Federation:
+    """N clients with train and test rows of one source. Features are (X − shift) / scale.
+
+    The source stays in its own dtype; only gathered batches become floating point.
+    """
+
+    source: Source
+    train: Part
+    test: Part
+    rule: str = "given"
+    parameters: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    seed: int = 0
+    shift: Array | float = 0.0
+    scale: Array | float = 1.0
+    client_names: tuple[str, ...] | None = None
+
+    @property
+    def clients(self) -> int:
+        """N."""
+        return len(self.train.offsets) - 1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What each client is called: its own name where clients are natural, else its number."""
+        return self.client_names or tuple(map(str, range(self.clients)))
+
+    @cached_property
+    def _affine(self) -> tuple[Array | None, Array | None]:
+        """(shift, scale), None where they change nothing: looked at once, not in every batch."""
+        shift, scale = np.asarray(self.shift), np.asarray(self.scale)
+        return shift if np.any(shift != 0) else None, scale if np.any(scale != 1) else None
+
+    def batch(self, rows: Array, dtype: Any = np.float64) -> Batch:
+        """Rows of the source, any shape (...), as a Batch with X (..., p) in dtype."""
+        shift, scale = self._affine
+        # gathered in the source's dtype first: for pixels that moves an eighth of the bytes
+        X = self.source.X.take(rows, 0).astype(dtype, copy=False)
+        if shift is not None:
+            X -= shift.astype(dtype)
+        if scale is not None:
+            X /= scale.astype(dtype)
+        return Batch(X, self.source.y.take(rows))
+
+    def manifest(self) -> dict[str, Any]:
+        """The split as JSON-able values: source, rule, parameters, seed, rows per client, SHA-256."""
+        return describe(self)
+
+    def check(self) -> None:
+        """Refuse a federation that cannot be trained on, naming client and row."""
+        n = len(self.source.y)
+        if len(self.source.X) != n:
+            raise DataError(
+                f"{self.source.name}: {len(self.source.X)} rows of X and {n} labels, "
+                "expected as many of both"
+            )
+        for name, part in (("train", self.train), ("test", self.test)):
+            _check_part(name, part, n, self.source.name)
+        if len(self.test.offsets) != len(self.train.offsets):
+            raise DataError(
+                f"{self.clients} clients with training rows and {len(self.test.offsets) - 1} "
+                "with test rows, expected as many of both (a client without test rows has 0)"
+            )
+        empty = np.flatnonzero(self.train.sizes == 0)
+        if empty.size:
+            raise DataError(f"client {empty[0]} has no training row: every client needs at least one")
+        _check_leak(self)
+        _check_finite(self)
+
+
+def _check_part(name: str, part: Part, n: int, source: str) -> None:
+    """Offsets that climb from 0 to the number of rows; rows within the source."""
+    ends = part.offsets[:1].tolist() + part.offsets[-1:].tolist()
+    if len(part.offsets) < 2 or ends != [0, len(part.rows)] or (part.sizes < 0).any():
+        raise DataError(
+            f"{name} offsets must climb from 0 to {len(part.rows)} (the number of rows), "
+            f"with one entry more than clients; got {part.offsets[:5]}..."
+        )
+    if part.rows.size and not 0 <= part.rows.min() <= part.rows.max() < n:
+        raise DataError(
+            f"{name} rows run from {part.rows.min()} to {part.rows.max()}, "
+            f"expected 0 to {n - 1} ({source})"
+        )
+
+
+def _check_leak(federation: Federation) -> None:
+    """No row may serve for training, by any client, and for testing."""
+    trained = np.zeros(len(federation.source.y), bool)
+    trained[federation.train.rows] = True
+    leaks = np.flatnonzero(trained[federation.test.rows])
+    if leaks.size:
+        row = federation.test.rows[leaks[0]]
+        trainer = federation.train.owners[federation.train.rows == row][0]
+        raise DataError(
+            f"row {row} is a test row of client {federation.test.owners[leaks[0]]} and a training "
+            f"row of client {trainer}: expected every row in one part only"
+        )
+
+
+def _check_finite(federation: Federation) -> None:
+    """Features and labels must be numbers."""
+    X, y = federation.source.X, federation.source.y
+    if y.dtype.kind not in "iu":
+        raise DataError(f"{federation.source.name}: labels are {y.dtype}, expected whole numbers")
+    for name, value in (("shift", federation.shift), ("scale", federation.scale)):
+        if not np.isfinite(value).all() or (name == "scale" and not np.all(value)):
+            raise DataError(
+                f"{name} of the features holds NaN, infinity or a scale of 0; expected numbers"
+            )
+    # the extremes tell at once whether any value is not finite, without a mask of X's size
+    if X.dtype.kind != "f" or not X.size or (np.isfinite(X.min()) and np.isfinite(X.max())):
+        return
+    for part in (federation.train, federation.test):
+        for k, row in zip(part.owners, part.rows):
+            bad = np.flatnonzero(~np.isfinite(X[row]))
+            if bad.size:
+                raise DataError(
+                    f"{federation.source.name}: row {row} (client {k}) has {X[row, bad[0]]} in "
+                    f"feature {bad[0]}, expected a finite number"
+                )

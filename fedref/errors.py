@@ -1,0 +1,24 @@
+"""What fedref raises when the input is wrong: what, where, and what would be right."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class FedrefError(ValueError):
+    """Wrong input, met at the border. The command line prints it and exits with 2."""
+
+
+class DataError(FedrefError):
+    """A file or an array that cannot be used as data: names the file and what was expected."""
+
+
+class ConfigError(FedrefError):
+    """A name, option or value of an experiment that cannot be run."""
+
+
+def unknown(kind: str, name: object, known: Iterable[str]) -> str:
+    """The message for an unknown name: the nearest known one, then all of them."""
+    names = sorted(known)
+    near = get_close_matches(str(name), names, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"unknown {kind} {str(name)!r}: {hint}known are {', '.join(names)}"

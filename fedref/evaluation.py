@@ -1,0 +1,142 @@
+"""How good every client's model is, after personalisation and on its own test data."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedref.batch import Batch
+from fedref.datasets.types import Federation, Part
+from fedref.federation import Algorithm, State
+from fedref.models.base import Model
+from fedref.numerics import Array
+from fedref.sampling import Sampling, adaptation_rows, episode, stream
+
+CHUNK = 4096  # rows evaluated at once
+
+
+class Scores(NamedTuple):
+    """Per client, each (N,): test samples, accuracy and loss on them, training samples and loss.
+
+    Accuracy is a fraction; NaN where a client has no such data (or training was not evaluated).
+    """
+
+    n_test: Array
+    accuracy: Array
+    test_loss: Array
+    n_train: Array
+    train_loss: Array
+
+
+def weighted(values: Array, n: Array) -> float:
+    """Σ n_k x_k / Σ n_k over the clients that have data: the mean over samples."""
+    has = n > 0
+    return float(np.average(values[has], weights=n[has])) if has.any() else float("nan")
+
+
+def plain(values: Array, n: Array) -> float:
+    """The mean over the clients that have data."""
+    has = n > 0
+    return float(values[has].mean()) if has.any() else float("nan")
+
+
+def _shared(
+    model: Model, w: Array, federation: Federation, part: Part, dtype: Any
+) -> tuple[Array, Array]:
+    """One w for all clients: (loss (N,), accuracy (N,)), the rows in chunks."""
+    losses, right = np.empty(len(part.rows)), np.empty(len(part.rows))
+    for at in range(0, len(part.rows), CHUNK):
+        D = federation.batch(part.rows[at : at + CHUNK], dtype)
+        losses[at : at + CHUNK] = model.sample_losses(w, D)
+        right[at : at + CHUNK] = model.predict(w, D.X) == D.y
+    client = np.repeat(np.arange(federation.clients), part.sizes)
+
+    def mean(x: Array) -> Array:
+        total = np.bincount(client, x, minlength=federation.clients)
+        return np.asarray(total / np.where(part.sizes > 0, part.sizes, np.nan))
+
+    return mean(losses), mean(right)
+
+
+def evaluate(
+    algorithm: Algorithm,
+    model: Model,
+    state: State,
+    federation: Federation,
+    sampling: Sampling,
+    *,
+    round: int,
+    seed: int,
+    dtype: Any = np.float64,
+    train: bool = True,
+) -> Scores:
+    """Every client, with the parameters that `algorithm.personal` gives it.
+
+    Adaptation uses a fresh batch of the client's *training* rows (from a stream of its own);
+    test rows are only ever predicted.
+    """
+    sent = algorithm.download(state.server)
+    N = federation.clients
+    nothing = np.full(N, np.nan)
+    train_loss, test_loss, accuracy = nothing, nothing, nothing
+    if not algorithm.personalised:
+        w = algorithm.personal(model, sent, None, None)
+        test_loss, accuracy = _shared(model, w, federation, federation.test, dtype)
+        if train:
+            train_loss, _ = _shared(model, w, federation, federation.train, dtype)
+        return Scores(
+            federation.test.sizes, accuracy, test_loss, federation.train.sizes, train_loss
+        )
+
+    train_loss, test_loss, accuracy = nothing.copy(), nothing.copy(), nothing.copy()
+    for k in range(N):
+        rows = federation.train.of(k)
+        D = None
+        if algorithm.adapts_on:
+            chosen = adaptation_rows(sampling, algorithm.adapts_on, len(rows), k, round, seed)
+            D = federation.batch(rows[chosen], dtype)
+        w = algorithm.personal(model, sent, state.clients.get(k), D)
+        if federation.test.sizes[k]:
+            test_loss[k], accuracy[k] = score(
+                model, w, federation.batch(federation.test.of(k), dtype)
+            )
+        if train:
+            train_loss[k], _ = score(model, w, federation.batch(rows, dtype))
+    return Scores(federation.test.sizes, accuracy, test_loss, federation.train.sizes, train_loss)
+
+
+def score(model: Model, w: Array, D: Batch) -> tuple[float, float]:
+    """(mean loss without L2, accuracy) of w on D."""
+    losses = model.sample_losses(w, D)
+    return float(losses.mean()), float(np.mean(model.predict(w, D.X) == D.y))
+
+
+def evaluate_unseen(
+    algorithm: Algorithm,
+    model: Model,
+    state: State,
+    federation: Federation,
+    clients: Array,
+    *,
+    support: float,
+    seed: int,
+    dtype: Any = np.float64,
+) -> Scores:
+    """Clients that never trained [fedmeta §experiments]: adapt on a fraction, test on the rest.
+
+    Of all rows of each of `clients`, the fraction `support` is adapted to and the others (disjoint)
+    are tested on; n_train and train_loss speak of the support. The division depends on the seed
+    alone, so every round and every algorithm is tested on the same rows.
+    """
+    sent = algorithm.download(state.server)
+    out = [np.full(len(clients), np.nan) for _ in range(3)]
+    sizes = np.zeros((2, len(clients)), np.int64)
+    for i, k in enumerate(clients):
+        rows = np.concatenate([federation.train.of(k), federation.test.of(k)])
+        S, Q = (rows[r] for r in episode(stream(seed, "unseen", int(k)), len(rows), support))
+        D = federation.batch(S, dtype)
+        w = algorithm.personal(model, sent, None, D if algorithm.adapts_on else None)
+        sizes[:, i] = len(Q), len(S)
+        out[1][i], out[0][i] = score(model, w, federation.batch(Q, dtype))
+        if len(S):
+            out[2][i], _ = score(model, w, D)
+    return Scores(sizes[0], out[0], out[1], sizes[1], out[2])

@@ -1,0 +1,157 @@
+"""What a model is, and the two things that all of them share: the flat layout and the weighted mean.
+
+A model is a frozen value with pure functions of the flat parameter vector `w` of shape (..., d).
+No state, no cached forward pass. For a batch D = (X (..., B, p), y (..., B), s (..., B) or None)
+
+    f(w; D) = Σ_j s_j ℓ_j(w) / Σ_j s_j + (l2/2) ‖w‖²          (s = 1 where not given)
+
+with `‖w‖²` over *all* parameters, biases included. If all s_j are 0 the first term is 0.
+Leading axes of w and X broadcast: `w (K, d)` with `X (K, B, p)` are K clients at once.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.sparse.linalg import LinearOperator
+
+from fedref.batch import Batch
+from fedref.numerics import Array
+
+
+class Model(Protocol):
+    """The functions that algorithms rely on. `d` parameters, `features` inputs a sample."""
+
+    @property
+    def d(self) -> int: ...
+    @property
+    def features(self) -> int: ...
+    @property
+    def labels(self) -> tuple[int, ...]:
+        """The labels that y may hold, in ascending order."""
+        ...
+
+    def init(self, rng: np.random.Generator) -> Array:
+        """A start, float64 of shape (d,)."""
+        ...
+
+    def sample_losses(self, w: Array, D: Batch) -> Array:
+        """ℓ_j(w) of every sample, without L2: (..., B). `D.s` plays no part."""
+        ...
+
+    def loss(self, w: Array, D: Batch) -> Array:
+        """f(w; D): (...)."""
+        ...
+
+    def grad(self, w: Array, D: Batch) -> Array:
+        """g(w; D) = ∇f: (..., d)."""
+        ...
+
+    def hvp(self, w: Array, v: Array, D: Batch) -> Array:
+        """H(w; D)v = ∇²f·v: (..., d)."""
+        ...
+
+    def scores(self, w: Array, X: Array) -> Array:
+        """z(w; x) of every sample: (..., B), or (..., B, classes)."""
+        ...
+
+    def vjp(self, w: Array, X: Array, r: Array) -> Array:
+        """Σ_j ∂(r_j · z_j)/∂w, r in the shape of the scores: (..., d)."""
+        ...
+
+    def predict(self, w: Array, X: Array) -> Array:
+        """The label of highest score: (..., B)."""
+        ...
+
+    def unpack(self, w: Array) -> tuple[Array, ...]:
+        """Views of w: for each layer its weight, then its bias."""
+        ...
+
+
+def size(shapes: Sequence[tuple[int, ...]]) -> int:
+    """How many numbers arrays of these shapes hold together."""
+    return sum(prod(shape) for shape in shapes)
+
+
+def unpack(w: Array, shapes: Sequence[tuple[int, ...]]) -> tuple[Array, ...]:
+    """Cut w (..., d) into views (..., *shape), one a shape, in order. Writing to one writes to w."""
+    if w.ndim < 1 or w.shape[-1] != size(shapes):
+        raise ValueError(f"w has shape {w.shape}, expected (..., {size(shapes)})")
+    views, at = [], 0
+    for shape in shapes:
+        n = prod(shape)
+        views.append(w[..., at : at + n].reshape(*w.shape[:-1], *shape))
+        at += n
+    return tuple(views)
+
+
+def check(model: Model, w: Array, D: Batch) -> None:
+    """Refuse shapes and labels that would otherwise be broadcast or indexed into nonsense."""
+    X, y, s = D
+    if w.ndim < 1 or w.shape[-1] != model.d:
+        raise ValueError(f"w has shape {w.shape}, expected (..., d) with d = {model.d}")
+    if X.ndim < 2 or X.shape[-1] != model.features:
+        raise ValueError(f"X has shape {X.shape}, expected (..., B, {model.features})")
+    if y.shape != X.shape[:-1]:
+        raise ValueError(f"y has shape {y.shape}, expected {X.shape[:-1]}: one label a row of X")
+    if s is not None and s.shape != y.shape:
+        raise ValueError(f"s has shape {s.shape}, expected {y.shape}: one weight a row of X")
+    check_labels(model, y)
+
+
+def check_labels(model: Model, y: Array) -> None:
+    """Refuse labels that the model does not know."""
+    low, high = model.labels[0], model.labels[-1]
+    if y.dtype.kind in "iub" and high - low + 1 == len(model.labels):
+        wrong = bool(y.size) and not (low <= y.min() and y.max() <= high)
+    else:  # with gaps, as −1 and +1, or with fractions
+        wrong = not np.isin(y, model.labels).all()
+    if wrong:
+        raise ValueError(
+            f"labels run from {y.min()} to {y.max()}, expected {', '.join(map(str, model.labels))} "
+            f"({type(model).__name__})"
+        )
+
+
+def mean_weights(D: Batch, dtype: Any) -> Array:
+    """c_j = s_j / Σ_j s_j, so that Σ_j c_j ℓ_j is the mean loss: (..., B), or () where s is None.
+
+    All-zero weights give c = 0: an empty batch has loss 0 and gradient 0 (up to the L2 term).
+    """
+    real = np.zeros(0, dtype).real.dtype
+    if D.s is None:
+        return np.asarray(1 / max(D.y.shape[-1], 1), real)
+    s = D.s.astype(real, copy=False)
+    total = s.sum(-1, keepdims=True)
+    return np.asarray(s / np.where(total == 0, 1, total))
+
+
+def mean_loss(model: Model, w: Array, D: Batch, l2: float) -> Array:
+    """f(w; D) from the per-sample losses: (...)."""
+    losses = model.sample_losses(w, D)
+    f = (losses * mean_weights(D, losses.dtype)).sum(-1)
+    return np.asarray(f + (l2 / 2) * (w * w).sum(-1)) if l2 else np.asarray(f)
+
+
+def uniform_fan_in(
+    rng: np.random.Generator, layers: Sequence[tuple[tuple[int, ...], int]]
+) -> Array:
+    """Uniform(−1/√fan_in, 1/√fan_in) for weight and bias of each (weight shape, fan_in) layer."""
+    parts = []
+    for shape, fan_in in layers:
+        bound = 1 / np.sqrt(fan_in)
+        parts.append(rng.uniform(-bound, bound, prod(shape) + shape[-1]))
+    return np.concatenate(parts)
+
+
+def linear_operator(model: Model, w: Array, D: Batch) -> LinearOperator:
+    """The Hessian ∇²f(w; D) as a (d, d) operator, for `scipy.sparse.linalg.eigsh`, `cg`, ..."""
+    if w.ndim != 1:
+        raise ValueError(f"w has shape {w.shape}, expected ({model.d},): one Hessian at a time")
+
+    def product(v: Array) -> Array:
+        return model.hvp(w, v.reshape(model.d), D)
+
+    dtype = np.result_type(w, D.X)
+    return LinearOperator((model.d, model.d), matvec=product, rmatvec=product, dtype=dtype)

@@ -1,0 +1,166 @@
+"""Logistic regression, binary [fedmaml §4.2] and multinomial [apfl §4.1]."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedref import numerics as nx
+from fedref.batch import Batch
+from fedref.models import base
+from fedref.numerics import Array
+
+
+@dataclass(frozen=True)
+class BinaryLogistic:
+    """z = xᵀθ + b,  ℓ = −y log σ(z) − (1−y) log(1−σ(z)) = log(1+e^(∓z)),  y ∈ {1, 0}.
+
+    Layout: θ (features, 1), then b (1,) unless `bias=False`. L2: (l2/2)‖w‖² over everything.
+    Derivatives: ∂ℓ/∂z = σ(z) − y = ∓σ(∓z),  ∂²ℓ/∂z² = σ(z)σ(−z). The upper sign is for y = 1.
+    In this form nothing is subtracted: a loss of e^(−40) keeps all its digits.
+
+    >>> model = BinaryLogistic(2)
+    >>> D = Batch(np.array([[1.0, 2.0]]), np.array([1]))
+    >>> w = np.zeros(model.d)
+    >>> float(model.loss(w, D))          # log 2
+    0.6931471805599453
+    >>> model.grad(w, D)                 # (σ(0) − 1)·(x, 1)
+    array([-0.5, -1. , -0.5])
+    """
+
+    features: int
+    l2: float = 0.0
+    bias: bool = True
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        return ((self.features, 1), (1,)) if self.bias else ((self.features, 1),)
+
+    @property
+    def d(self) -> int:
+        return base.size(self.shapes)
+
+    @property
+    def labels(self) -> tuple[int, ...]:
+        return (0, 1)
+
+    def init(self, rng: np.random.Generator) -> Array:
+        return np.zeros(self.d)
+
+    def unpack(self, w: Array) -> tuple[Array, ...]:
+        return base.unpack(w, self.shapes)
+
+    def scores(self, w: Array, X: Array) -> Array:
+        theta, *b = self.unpack(w)
+        z = (X @ theta)[..., 0]  # (..., B)
+        return z + b[0] if b else z
+
+    def vjp(self, w: Array, X: Array, r: Array) -> Array:
+        """Σ_j r_j · (x_j, 1): the transpose of `scores`, (..., B) → (..., d)."""
+        out = np.empty((*r.shape[:-1], self.d), r.dtype)
+        theta, *b = self.unpack(out)
+        np.matmul(X.mT, r[..., None], out=theta)
+        if b:
+            b[0][...] = r.sum(-1, keepdims=True)
+        return out
+
+    def sample_losses(self, w: Array, D: Batch) -> Array:
+        base.check(self, w, D)
+        z = self.scores(w, D.X)
+        return nx.softplus(np.where(D.y == 1, -z, z))
+
+    def loss(self, w: Array, D: Batch) -> Array:
+        return base.mean_loss(self, w, D, self.l2)
+
+    def grad(self, w: Array, D: Batch) -> Array:
+        base.check(self, w, D)
+        z = self.scores(w, D.X)
+        r = np.where(D.y == 1, -nx.sigmoid(-z), nx.sigmoid(z)) * base.mean_weights(D, z.dtype)
+        g = self.vjp(w, D.X, r)
+        return g + self.l2 * w if self.l2 else g
+
+    def hvp(self, w: Array, v: Array, D: Batch) -> Array:
+        base.check(self, w, D)
+        z = self.scores(w, D.X)
+        slope = nx.sigmoid(z) * nx.sigmoid(-z)
+        r = slope * self.scores(v, D.X) * base.mean_weights(D, z.dtype)  # R{σ(z) − y}
+        h = self.vjp(w, D.X, r)
+        return h + self.l2 * v if self.l2 else h
+
+    def predict(self, w: Array, X: Array) -> Array:
+        return (self.scores(w, X).real > 0).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """Z = XW + b,  ℓ = −log softmax(z)_y,  y ∈ {0, ..., classes−1}.
+
+    Layout: W (features, classes), then b (classes,). L2: (l2/2)‖w‖² over everything.
+    With p = softmax(z): ∂ℓ/∂z = p − 1_y,  ∂²ℓ/∂z² = diag(p) − ppᵀ.
+
+    >>> model = Logistic(features=2, classes=3)
+    >>> model.d, [view.shape for view in model.unpack(np.zeros(model.d))]
+    (9, [(2, 3), (3,)])
+    """
+
+    features: int
+    classes: int
+    l2: float = 0.0
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        return (self.features, self.classes), (self.classes,)
+
+    @property
+    def d(self) -> int:
+        return base.size(self.shapes)
+
+    @property
+    def labels(self) -> tuple[int, ...]:
+        return tuple(range(self.classes))
+
+    def init(self, rng: np.random.Generator) -> Array:
+        return np.zeros(self.d)
+
+    def unpack(self, w: Array) -> tuple[Array, ...]:
+        return base.unpack(w, self.shapes)
+
+    def scores(self, w: Array, X: Array) -> Array:
+        W, b = self.unpack(w)
+        z: Array = X @ W  # (..., B, C)
+        z += b[..., None, :]
+        return z
+
+    def vjp(self, w: Array, X: Array, r: Array) -> Array:
+        """(Xᵀr, Σ_j r_j): the transpose of `scores`, (..., B, C) → (..., d)."""
+        out = np.empty((*r.shape[:-2], self.d), r.dtype)
+        W, b = self.unpack(out)
+        np.matmul(X.mT, r, out=W)
+        np.sum(r, -2, out=b)
+        return out
+
+    def sample_losses(self, w: Array, D: Batch) -> Array:
+        base.check(self, w, D)
+        return nx.cross_entropy(self.scores(w, D.X), D.y)
+
+    def loss(self, w: Array, D: Batch) -> Array:
+        return base.mean_loss(self, w, D, self.l2)
+
+    def grad(self, w: Array, D: Batch) -> Array:
+        base.check(self, w, D)
+        r = nx.softmax(self.scores(w, D.X))
+        r -= nx.one_hot(D.y, self.classes)
+        r *= base.mean_weights(D, r.dtype)[..., None]
+        g = self.vjp(w, D.X, r)
+        return g + self.l2 * w if self.l2 else g
+
+    def hvp(self, w: Array, v: Array, D: Batch) -> Array:
+        base.check(self, w, D)
+        p = nx.softmax(self.scores(w, D.X))
+        Rz = self.scores(v, D.X)
+        r = p * (Rz - (p * Rz).sum(-1, keepdims=True))  # (diag(p) − ppᵀ) Rz
+        r *= base.mean_weights(D, r.dtype)[..., None]
+        h = self.vjp(w, D.X, r)
+        return h + self.l2 * v if self.l2 else h
+
+    def predict(self, w: Array, X: Array) -> Array:
+        return np.asarray(self.scores(w, X).real.argmax(-1))

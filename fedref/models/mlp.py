@@ -1,0 +1,150 @@
+"""Multi-layer perceptron with softmax cross-entropy [per-fedavg §3.2]."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from fedref import numerics as nx
+from fedref.batch import Batch
+from fedref.errors import ConfigError, unknown
+from fedref.models import base
+from fedref.numerics import Array
+
+
+@dataclass(frozen=True)
+class MLP:
+    """a₀ = x,  z_l = a_{l−1} W_l + b_l,  a_l = φ(z_l),  ℓ = −log softmax(z_L)_y  (no φ on the last).
+
+    sizes : (features, width₁, ..., classes); activation φ : "elu" (α = 1), "relu" or "tanh".
+    Layout: W₁ (in, out), b₁ (out,), W₂, b₂, ... . L2: (l2/2)‖w‖² over everything.
+    At the kinks: ELU″(0) = 0, ReLU′(0) = 0.
+
+    Backward:   δ_L = p − 1_y,  δ_l = φ′(z_l) ⊙ (δ_{l+1} W_{l+1}ᵀ),  ∂W_l = a_{l−1}ᵀ δ_l,  ∂b_l = Σ δ_l.
+    R-operator (Pearlmutter 1994), R{·} = d/dε at w + εv, beside each line: the product rule.
+
+    >>> model = MLP((784, 80, 60, 10))
+    >>> model.d
+    68270
+    """
+
+    sizes: tuple[int, ...]
+    activation: str = "elu"
+    l2: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", tuple(self.sizes))
+        if len(self.sizes) < 2 or min(self.sizes) < 1:
+            raise ConfigError(f"MLP sizes {self.sizes}: expected (features, ..., classes), all ≥ 1")
+        if self.activation not in nx.ACTIVATIONS:
+            raise ConfigError(unknown("activation", self.activation, nx.ACTIVATIONS))
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(shape for p, q in pairwise(self.sizes) for shape in ((p, q), (q,)))
+
+    @property
+    def d(self) -> int:
+        return base.size(self.shapes)
+
+    @property
+    def features(self) -> int:
+        return self.sizes[0]
+
+    @property
+    def classes(self) -> int:
+        return self.sizes[-1]
+
+    @property
+    def labels(self) -> tuple[int, ...]:
+        return tuple(range(self.classes))
+
+    def init(self, rng: np.random.Generator) -> Array:
+        """Uniform(−1/√fan_in, 1/√fan_in), weights and biases."""
+        return base.uniform_fan_in(rng, [((p, q), p) for p, q in pairwise(self.sizes)])
+
+    def unpack(self, w: Array) -> tuple[Array, ...]:
+        return base.unpack(w, self.shapes)
+
+    def forward(self, w: Array, X: Array) -> list[Array]:
+        """[a₀ = X, a₁, ..., a_{L−1}, z_L], each (..., B, width)."""
+        layers = self.unpack(w)
+        outputs = [X]
+        for W, b in zip(layers[::2], layers[1::2]):
+            z = outputs[-1] @ W  # (..., B, in) @ (..., in, out)
+            z += b[..., None, :]
+            outputs.append(z if W is layers[-2] else nx.ACTIVATIONS[self.activation].value(z))
+        return outputs
+
+    def scores(self, w: Array, X: Array) -> Array:
+        return self.forward(w, X)[-1]
+
+    def sample_losses(self, w: Array, D: Batch) -> Array:
+        base.check(self, w, D)
+        return nx.cross_entropy(self.scores(w, D.X), D.y)
+
+    def loss(self, w: Array, D: Batch) -> Array:
+        return base.mean_loss(self, w, D, self.l2)
+
+    def grad(self, w: Array, D: Batch) -> Array:
+        base.check(self, w, D)
+        *a, z = self.forward(w, D.X)
+        delta = nx.softmax(z)
+        delta -= nx.one_hot(D.y, self.classes)
+        delta *= base.mean_weights(D, z.dtype)[..., None]  # (..., B, C)
+        g = self.backward(w, a, delta)
+        return g + self.l2 * w if self.l2 else g
+
+    def backward(self, w: Array, a: list[Array], delta: Array) -> Array:
+        """Σ_j ∂(δ_j · z_j)/∂w for δ (..., B, C), a = [a₀, ..., a_{L−1}]: (..., d)."""
+        phi = nx.ACTIVATIONS[self.activation]
+        g = np.empty((*delta.shape[:-2], self.d), delta.dtype)
+        W, out = self.unpack(w), self.unpack(g)
+        for l in reversed(range(len(a))):
+            np.matmul(a[l].mT, delta, out=out[2 * l])
+            np.sum(delta, -2, out=out[2 * l + 1])
+            if l:
+                delta = delta @ W[2 * l].mT
+                delta *= phi.slope(a[l])
+        return g
+
+    def vjp(self, w: Array, X: Array, r: Array) -> Array:
+        return self.backward(w, self.forward(w, X)[:-1], r)
+
+    def hvp(self, w: Array, v: Array, D: Batch) -> Array:
+        base.check(self, w, D)
+        phi = nx.ACTIVATIONS[self.activation]
+        *a, z = self.forward(w, D.X)
+        W, V = self.unpack(w), self.unpack(v)
+
+        # R-forward: R{a₀} = 0,  R{z_l} = R{a_{l−1}} W + a_{l−1} V + v_b,  R{a_l} = φ′ ⊙ R{z_l}
+        Rz = [a[0] @ V[0] + V[1][..., None, :]]
+        Ra = [np.zeros_like(a[0])]
+        for l in range(1, len(a)):
+            Ra.append(phi.slope(a[l]) * Rz[-1])
+            Rz.append(Ra[l] @ W[2 * l] + a[l] @ V[2 * l] + V[2 * l + 1][..., None, :])
+
+        # δ_L = (p − 1_y)/B,  R{δ_L} = (diag(p) − ppᵀ) R{z_L} / B
+        c = base.mean_weights(D, z.dtype)[..., None]
+        p = nx.softmax(z)
+        delta = (p - nx.one_hot(D.y, self.classes)) * c
+        Rdelta = p * (Rz[-1] - (p * Rz[-1]).sum(-1, keepdims=True)) * c
+
+        h = np.empty((*Rdelta.shape[:-2], self.d), Rdelta.dtype)
+        out = self.unpack(h)
+        for l in reversed(range(len(a))):
+            np.matmul(a[l].mT, Rdelta, out=out[2 * l])  # R{aᵀδ} = aᵀ R{δ} + R{a}ᵀ δ
+            if l:
+                out[2 * l][...] += Ra[l].mT @ delta
+            np.sum(Rdelta, -2, out=out[2 * l + 1])
+            if l:  # R{φ′(z) ⊙ δWᵀ} = φ″ R{z} ⊙ δWᵀ + φ′ ⊙ (R{δ}Wᵀ + δVᵀ)
+                slope, e = phi.slope(a[l]), delta @ W[2 * l].mT
+                Rdelta = (
+                    phi.curvature(a[l]) * Rz[l - 1] * e
+                    + slope * (Rdelta @ W[2 * l].mT + delta @ V[2 * l].mT)
+                )  # fmt: skip
+                delta = slope * e
+        return h + self.l2 * v if self.l2 else h
+
+    def predict(self, w: Array, X: Array) -> Array:
+        return np.asarray(self.scores(w, X).real.argmax(-1))

@@ -1,0 +1,105 @@
+"""Primitives that every model is built from.
+
+Each is generic in dtype (float32, float64, longdouble, complex128) and *complex-safe*: for
+z + ih with a tiny h the imaginary part is h times the derivative, so that a complex step through
+any of them is exact. Comparisons therefore look at real parts only, and nothing here takes an
+absolute value of a parameter.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+def exp_neg_abs(z: Array) -> Array:
+    """e^(−|z|), which cannot overflow; |z| by the sign of the real part."""
+    return np.asarray(np.exp(np.where(z.real >= 0, -z, z)))
+
+
+def sigmoid(z: Array) -> Array:
+    """σ(z) = 1/(1+e^(−z)), accurate relative to its own size for z of either sign."""
+    e = exp_neg_abs(z)
+    return np.asarray(np.where(z.real >= 0, 1, e) / (1 + e))
+
+
+def softplus(z: Array) -> Array:
+    """log(1+e^z) = max(z, 0) + log(1+e^(−|z|)); its derivative is σ(z)."""
+    return np.asarray(np.where(z.real >= 0, z, 0) + np.log1p(exp_neg_abs(z)))
+
+
+def logsumexp(z: Array) -> Array:
+    """log Σ_c e^(z_c) over the last axis: (..., C) → (...)."""
+    top = z.real.max(-1, keepdims=True)
+    return np.asarray(np.log(np.exp(z - top).sum(-1)) + top[..., 0])
+
+
+def softmax(z: Array) -> Array:
+    """e^(z_c) / Σ_c e^(z_c) over the last axis, shape kept."""
+    e = np.exp(z - z.real.max(-1, keepdims=True))
+    e /= e.sum(-1, keepdims=True)
+    return np.asarray(e)
+
+
+def one_hot(y: Array, classes: int) -> Array:
+    """(...) integer labels → (..., C) of bool."""
+    return np.asarray(y[..., None] == np.arange(classes))
+
+
+def cross_entropy(z: Array, y: Array) -> Array:
+    """−log softmax(z)_y per sample: logits (..., C) and labels (...) → (...).
+
+    Its gradient in z is softmax(z) − one_hot(y).
+    """
+    picked = np.take_along_axis(z, y[..., None], -1)[..., 0]
+    return np.asarray(logsumexp(z) - picked)
+
+
+class Activation(NamedTuple):
+    """φ with its first two derivatives, both as functions of the *output* a = φ(z)."""
+
+    value: Callable[[Array], Array]
+    slope: Callable[[Array], Array]
+    curvature: Callable[[Array], Array]
+
+
+def _elu(z: Array) -> Array:
+    # expm1 sees only z < 0: no overflow on the branch that is thrown away.
+    return np.asarray(np.where(z.real >= 0, z, np.expm1(np.where(z.real >= 0, 0, z))))
+
+
+#: At the kinks the choice is: ELU″(0) = 0 (ELU′ is 1 from both sides), ReLU′(0) = 0.
+ACTIVATIONS: dict[str, Activation] = {
+    "elu": Activation(
+        _elu,
+        slope=lambda a: np.where(a.real >= 0, 1, a + 1).astype(a.dtype, copy=False),
+        curvature=lambda a: np.where(a.real >= 0, 0, a + 1).astype(a.dtype, copy=False),
+    ),
+    "relu": Activation(
+        lambda z: np.where(z.real > 0, z, 0).astype(z.dtype, copy=False),
+        slope=lambda a: (a.real > 0).astype(a.dtype),
+        curvature=lambda a: np.zeros_like(a),
+    ),
+    "tanh": Activation(
+        lambda z: np.asarray(np.tanh(z)),
+        slope=lambda a: 1 - a * a,
+        curvature=lambda a: -2 * a * (1 - a * a),
+    ),
+}
+
+
+def first_max(z: Array) -> Array:
+    """Where along axis −3 the first largest element is: (..., m, n, C) → bool, same shape.
+
+    "Largest" by the real part. Exactly one of the m is True, so that the maximum is a masked sum,
+    Σ_m first_max(z)·z, and its transpose a masked copy.
+    """
+    first: Array = z.real == z.real.max(-3, keepdims=True)
+    seen = first[..., 0, :, :].copy()
+    for i in range(1, z.shape[-3]):
+        first[..., i, :, :] &= ~seen
+        seen |= first[..., i, :, :]
+    return first

@@ -1,0 +1,201 @@
+"""Randomness is data: (seed, round, client) → Plan. The only module that touches randomness in a run.
+
+A Plan says who takes part in a round, how much each does, and which rows form each mini-batch.
+Given a Plan a round is deterministic, so another program can replay it. Every stream of random
+numbers has its own key, so nothing that one client, role or round does moves another's:
+
+    init (seed) · cohort (seed, round) · stragglers (seed, round) · <role> (seed, round, client)
+
+Roles are the batches that one local step takes. D, D1, D2 (D, D′, D″ of the papers) are drawn
+independently of each other; S and Q (support and query) are disjoint.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import NamedTuple
+
+import numpy as np
+
+from fedref.errors import ConfigError, unknown
+from fedref.numerics import Array
+
+PADDING = -1
+
+
+def stream(seed: int, name: str, *key: int) -> np.random.Generator:
+    """The random numbers of one purpose; independent of all others."""
+    purpose = int.from_bytes(sha256(name.encode()).digest()[:4])
+    return np.random.default_rng([seed, purpose, *key])
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How rounds are drawn. Exactly one of epochs and steps is set; batch_size 0 = all local rows."""
+
+    clients_per_round: int = 10
+    epochs: int | None = None
+    steps: int | None = None
+    batch_size: int = 10
+    sampling: str = "uniform"
+    stragglers: float = 0.0
+    support: float = 0.8
+
+    def __post_init__(self) -> None:
+        if (self.epochs is None) == (self.steps is None):
+            raise ConfigError("set epochs or steps, and only one of them")
+        for name, low in (("clients_per_round", 1), ("epochs", 1), ("steps", 1), ("batch_size", 0)):
+            value = getattr(self, name)
+            if value is not None and value < low:
+                raise ConfigError(f"{name.replace('_', '-')} is {value}, expected at least {low}")
+        if self.sampling not in COHORTS:
+            raise ConfigError(unknown("sampling", self.sampling, COHORTS))
+        if not 0 <= self.stragglers <= 1:
+            raise ConfigError(f"stragglers is {self.stragglers}, expected a fraction from 0 to 1")
+        if not 0 < self.support < 1:
+            raise ConfigError(f"support is {self.support}, expected a fraction between 0 and 1")
+
+    @property
+    def amount(self) -> int:
+        """What a client that does not straggle does: E epochs, or τ steps."""
+        return self.epochs or self.steps or 0
+
+
+class Plan(NamedTuple):
+    """One round. K clients, S steps at most, mini-batches of W rows at most.
+
+    clients : (K,) their indices, ascending; counts : (K,) how often each was drawn;
+    sizes : (K,) n_k; amount : (K,) epochs (or steps) that each does; straggler : (K,) bool;
+    steps : (K,) mini-batch steps that each does; per_epoch : (K,) steps of one epoch;
+    rows : role → (K, S, W) rows *within the client's training data*, −1 = padding.
+    """
+
+    round: int
+    clients: Array
+    counts: Array
+    sizes: Array
+    amount: Array
+    straggler: Array
+    steps: Array
+    per_epoch: Array
+    rows: Mapping[str, Array]
+
+
+def _uniform(rng: np.random.Generator, sizes: Array, k: int) -> Array:
+    """K different clients, each as likely as the others."""
+    return rng.choice(len(sizes), k, replace=False)
+
+
+def _by_samples(rng: np.random.Generator, sizes: Array, k: int) -> Array:
+    """K draws with replacement, client k with probability p_k = n_k/n [fedprox alg.2]."""
+    return rng.choice(len(sizes), k, p=sizes / sizes.sum())
+
+
+COHORTS = {"uniform": _uniform, "by-samples": _by_samples}
+
+
+def _permutations(rng: np.random.Generator, n: int, times: int) -> Array:
+    """(times, n): row i does not depend on how many follow."""
+    return rng.permuted(np.tile(np.arange(n, dtype=np.int32), (times, 1)), axis=1)
+
+
+def _padded(a: Array, width: int) -> Array:
+    """(rows, n) → (rows, width) with −1 on the right."""
+    return np.pad(a, ((0, 0), (0, width - a.shape[1])), constant_values=PADDING)
+
+
+def minibatches(rng: np.random.Generator, n: int, config: Sampling, amount: int) -> Array:
+    """One client's mini-batches: (steps, min(B, n)) rows.
+
+    Epochs: each a fresh permutation cut into ⌈n/B⌉ batches, the last one short (padded).
+    Steps: each min(B, n) different rows, independent of the other steps.
+    """
+    width = min(config.batch_size or n, n)
+    if config.epochs is None:
+        if n > 64 * width:  # then a whole permutation a step would be a waste
+            draws = [rng.choice(n, width, replace=False) for _ in range(amount)]
+            return np.stack(draws).astype(np.int32)
+        return _permutations(rng, n, amount)[:, :width]
+    per_epoch = -(-n // width)
+    return _padded(_permutations(rng, n, amount), per_epoch * width).reshape(-1, width)
+
+
+def episode(rng: np.random.Generator, n: int, support: float) -> tuple[Array, Array]:
+    """Disjoint support and query rows of one client.
+
+    Both have at least one row where n ≥ 2. With n = 1 the support is empty (adaptation then does
+    nothing) and the row is the query: nothing is ever evaluated on what it was adapted to.
+    """
+    rows = rng.permutation(n).astype(np.int32)
+    cut = min(max(round(support * n), 1), n - 1)
+    return rows[:cut], rows[cut:]
+
+
+def cohort(config: Sampling, sizes: Array, round: int, seed: int) -> tuple[Array, Array]:
+    """Who takes part: (clients ascending, how often each was drawn)."""
+    k = config.clients_per_round
+    if k > len(sizes):
+        raise ConfigError(f"clients-per-round is {k}, but there are only {len(sizes)} clients")
+    drawn = COHORTS[config.sampling](stream(seed, "cohort", round), sizes, k)
+    clients, counts = np.unique(drawn, return_counts=True)
+    return clients, counts
+
+
+def make_plan(
+    config: Sampling, sizes: Array, round: int, seed: int, roles: Iterable[str] = ("D",)
+) -> Plan:
+    """Draw round `round`. sizes : (N,) n_k; roles : what one step takes, e.g. ("D", "D1", "D2").
+
+    >>> plan = make_plan(Sampling(2, epochs=1, batch_size=2), np.array([3, 1, 2]), 0, seed=1)
+    >>> plan.clients.shape, plan.rows["D"].shape
+    ((2,), (2, 2, 2))
+    """
+    roles = tuple(roles)
+    clients, counts = cohort(config, sizes, round, seed)
+    n = sizes[clients]
+
+    # round(p·K) stragglers do U{1..E} epochs; who and how many: from a stream of their own.
+    rng = stream(seed, "stragglers", round)
+    straggler = np.zeros(len(clients), bool)
+    count = int(np.floor(config.stragglers * len(clients) + 0.5))
+    straggler[rng.choice(len(clients), count, replace=False)] = True
+    less = rng.integers(1, config.amount + 1, len(clients))
+    amount = np.where(straggler, less, config.amount)
+
+    drawn: dict[str, list[Array]] = {role: [] for role in roles}
+    for client, n_k, amount_k in zip(clients.tolist(), n.tolist(), amount.tolist()):
+        if "S" in roles:
+            S, Q = episode(stream(seed, "S", round, client), n_k, config.support)
+            drawn["S"].append(S[None])
+            drawn["Q"].append(Q[None])
+            continue
+        for role in roles:
+            rng = stream(seed, role, round, client)
+            drawn[role].append(minibatches(rng, n_k, config, amount_k))
+
+    steps = np.array([len(batches) for batches in drawn[roles[0]]])
+    width = np.minimum(config.batch_size or n, n)
+    per_epoch = -(-n // width) if config.epochs and "S" not in roles else np.ones_like(n)
+    return Plan(
+        round, clients, counts, n, amount, straggler, steps, per_epoch,
+        {role: _stacked(batches) for role, batches in drawn.items()},
+    )  # fmt: skip
+
+
+def _stacked(clients: list[Array]) -> Array:
+    """K ragged (steps, width) arrays → (K, S, W), padded with −1."""
+    S, W = (max(rows.shape[axis] for rows in clients) for axis in (0, 1))
+    out = np.full((len(clients), S, W), PADDING, np.int32)
+    for k, rows in enumerate(clients):
+        out[k, : rows.shape[0], : rows.shape[1]] = rows
+    return out
+
+
+def adaptation_rows(
+    config: Sampling, role: str, n: int, client: int, round: int, seed: int
+) -> Array:
+    """Fresh *training* rows that a client adapts to before it is tested: a batch D or a support S."""
+    rng = stream(seed, "adapt", round, client)
+    if role == "S":
+        return episode(rng, n, config.support)[0]
+    return rng.permutation(n)[: config.batch_size or n]
