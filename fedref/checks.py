@@ -11,21 +11,35 @@ Check your own gradient:
 >>> def f(w): return np.sum(np.exp(w) * w)
 >>> def my_gradient(w): return np.exp(w) * (w + 1)
 >>> w = np.array([0.3, -1.2, 0.7])
->>> error = relative_error(my_gradient(w), complex_step_gradient(f, w))
->>> bool(error < 1e-15)
-True
->>> round(taylor_slope(f, my_gradient, w, np.ones(3)), 1)
-2.0
+>>> report = check_gradient(f, my_gradient, w)
+>>> report.verdict, report.error < 1e-15, round(report.slope, 1)
+('ok', True, 2.0)
+>>> check_gradient(f, lambda w: np.exp(w) * w, w).verdict
+'FAIL'
+
+and your own Hessian-vector product, and that your function treats a stack as a loop would:
+
+>>> def my_hvp(w, v): return np.exp(w) * (w + 2) * v
+>>> check_hvp(f, my_gradient, my_hvp, w).verdict
+'ok'
+>>> stack_equals_loop(my_gradient, np.ones((5, 3))).verdict
+'ok'
+
+The pieces, for a check of your own making, are below: `complex_step_gradient`, `complex_step_hvp`,
+`taylor_slope`, `relative_error`.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedref import tree
 from fedref.numerics import Array
 
 H = 1e-30  # the complex step: any h whose square is lost in rounding will do
+BOUND = 1e-12  # what we assert of a complex step; what is measured is some 1e-16
+SLOPE_WITHIN = 0.1  # and of a Taylor slope
 
 
 def relative_error(got: Any, expected: Any) -> float:
@@ -86,12 +100,131 @@ def taylor_slope(
     """
     w, v = np.asarray(w), np.asarray(v)
     steps = np.logspace(-6, -1, 21)
+    g = np.asarray(g(w) if callable(g) else g)
+    hv = np.asarray(hv(w, v) if callable(hv) else 0 * v if hv is None else hv)
     remainders = taylor_remainders(f, g, w, v, steps, hv)
-    eps = np.finfo(np.result_type(w, np.float32)).eps
-    floor = 1e3 * float(eps) * max(abs(complex(f(w))), 1e-300)
-    clear = np.isfinite(remainders) & (remainders > floor)
+    # Rounding goes by the largest term of the remainder, which is not f(w) where that is 0.
+    terms = abs(f(w)), steps * abs(np.sum(g * v)), steps**2 / 2 * abs(np.sum(hv * v))
+    eps = float(np.finfo(np.result_type(w, np.float32)).eps)
+    clear = np.isfinite(remainders) & (remainders > 1e3 * eps * sum(terms))
     if clear.sum() < 3:
         return float("inf")
     # The smallest clear steps: there the leading term of the remainder rules.
     t, r = np.log(steps[clear][:8]), np.log(remainders[clear][:8])
     return float(np.polyfit(t, r, 1)[0])
+
+
+class Report(NamedTuple):
+    """What a check found: the relative error, and the Taylor slope where one was measured.
+
+    order : the slope that is expected, 2 for a gradient and 3 for a Hessian-vector product.
+    A slope of inf (nothing is left to rounding: see `taylor_slope`) is as right as `order`.
+    """
+
+    error: float
+    slope: float | None = None
+    order: int | None = None
+    bound: float = BOUND
+
+    @property
+    def error_ok(self) -> bool:
+        return self.error <= self.bound  # nan is not
+
+    @property
+    def slope_ok(self) -> bool:
+        if self.slope is None or self.order is None or self.slope == float("inf"):
+            return True
+        return abs(self.slope - self.order) <= SLOPE_WITHIN
+
+    @property
+    def ok(self) -> bool:
+        return self.error_ok and self.slope_ok
+
+    @property
+    def verdict(self) -> str:
+        return "ok" if self.ok else "FAIL"
+
+
+def _directions(w: Array) -> Array:
+    """A few fixed random ones: (5, d)."""
+    return np.random.default_rng(0).normal(size=(5, *w.shape)).astype(w.dtype)
+
+
+def _median_slope(slope: Callable[[Array], float], v: Array) -> float:
+    """Over the directions: along a single one the leading term may happen to be almost nothing."""
+    return float(np.median([slope(one) for one in np.atleast_2d(v)]))
+
+
+def check_gradient(
+    f: Callable[[Array], Any],
+    grad: Callable[[Array], Any],
+    w: Array,
+    v: Array | None = None,
+    *,
+    bound: float = BOUND,
+) -> Report:
+    """Is `grad` the gradient of `f` : (d,) → number at w? By complex step, and by Taylor slope 2.
+
+    v : one direction (d,) of the Taylor test, or some (n, d) of which the median slope is taken (a
+    few random ones where not given). Keep w and w + v/10 away from kinks. Where the slope is right
+    and the error is not, f does not take complex numbers:
+
+    >>> f, g = lambda w: np.sum(np.abs(w) ** 2), lambda w: 2 * w      # abs drops the complex step
+    >>> report = check_gradient(f, g, np.array([0.3, -1.2]))
+    >>> report.verdict, round(report.slope, 1)
+    ('FAIL', 2.0)
+    >>> check_gradient(lambda w: np.sum(w * w), g, np.array([0.3, -1.2])).verdict
+    'ok'
+    """
+    w = np.asarray(w)
+    error = relative_error(grad(w), complex_step_gradient(f, w))
+    v = _directions(w) if v is None else np.asarray(v)
+    slope = _median_slope(lambda v: taylor_slope(f, grad, w, v), v)
+    return Report(error, slope, 2, bound)
+
+
+def check_hvp(
+    f: Callable[[Array], Any],
+    grad: Callable[[Array], Any],
+    hvp: Callable[[Array, Array], Any],
+    w: Array,
+    v: Array | None = None,
+    *,
+    bound: float = BOUND,
+) -> Report:
+    """Is hvp(w, v) = ∇²f(w)·v? By complex step of `grad` (so check that first), and by slope 3.
+
+    >>> A = np.array([[2.0, 1.0], [1.0, 3.0]])
+    >>> f, g, hvp = lambda w: w @ A @ w / 2, lambda w: A @ w, lambda w, v: A @ v
+    >>> check_hvp(f, g, hvp, np.ones(2)).slope                          # f is a quadratic
+    inf
+    >>> check_hvp(f, g, lambda w, v: A.diagonal() * v, np.ones(2)).verdict
+    'FAIL'
+    """
+    w = np.asarray(w)
+    v = _directions(w) if v is None else np.asarray(v)
+    pairs = [(hvp(w, one), complex_step_hvp(grad, w, one)) for one in np.atleast_2d(v)]
+    error = np.max([relative_error(*pair) for pair in pairs])  # np: nan counts
+    slope = _median_slope(lambda v: taylor_slope(f, grad, w, v, hvp), v)
+    return Report(float(error), slope, 3, bound)
+
+
+def stack_equals_loop(f: Callable[..., Any], *stacked: Any, bound: float = BOUND) -> Report:
+    """Does f of stacks (leading axis K of every array) equal f of each of the K, one by one?
+
+    Arguments and result are arrays, or (named) tuples of them such as a `Batch`; what all K share
+    goes into f itself. Choose K coprime to the other axes: a mix-up then cannot fit by chance.
+
+    >>> centred = lambda x: x - x.mean()                # forgets that the K are strangers
+    >>> stack_equals_loop(centred, np.eye(3)[:, :2]).verdict
+    'FAIL'
+    >>> stack_equals_loop(lambda x: x - x.mean(-1, keepdims=True), np.eye(3)[:, :2]).verdict
+    'ok'
+    """
+    sizes = {np.shape(x)[:1] for x in tree.leaves(stacked)}
+    if len(sizes) != 1 or sizes == {()}:
+        raise ValueError(f"leading axes {sorted(sizes)}: expected one length K for all arguments")
+    ((K,),) = sizes
+    loop = tree.stack([f(*tree.map(lambda x, k=k: x[k], stacked)) for k in range(K)])
+    errors = [relative_error(*pair) for pair in zip(tree.leaves(f(*stacked)), tree.leaves(loop))]
+    return Report(float(np.max(errors, initial=0.0)), bound=bound)

@@ -11,7 +11,7 @@ from fedref.models.base import Model
 from fedref.numerics import Array
 from fedref.sampling import Sampling, adaptation_rows, episode, stream
 
-CHUNK = 4096  # rows evaluated at once
+CHUNK = 256  # rows evaluated at once: they stay in the cache
 
 
 class Scores(NamedTuple):

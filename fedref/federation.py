@@ -401,8 +401,10 @@ def run_round(
     answered.
     """
     sent = algorithm.download(state.server)
+    travels = not algorithm.pooled
     log = RoundLog(
-        floats_down=len(plan.clients) * tree.floats(sent), stragglers=int(plan.straggler.sum())
+        floats_down=travels * len(plan.clients) * tree.floats(sent),
+        stragglers=int(plan.straggler.sum()),
     )
     keep = np.flatnonzero(~plan.straggler) if algorithm.drop else np.arange(len(plan.clients))
     log = log._replace(dropped=len(plan.clients) - len(keep))
@@ -429,7 +431,7 @@ def run_round(
     uploads = tree.stack([result.upload for result in results])
     names = dict.fromkeys(name for result in results for name in result.log)
     measured = {name: float(np.mean([r.log[name] for r in results])) for name in names}
-    log = log._replace(floats_up=tree.floats(uploads), measured=measured)
+    log = log._replace(floats_up=travels * tree.floats(uploads), measured=measured)
 
     kept = {
         int(k): result.mine for k, result in zip(cohort.clients, results) if result.mine is not None

@@ -52,9 +52,10 @@ def one_hot(y: Array, classes: int) -> Array:
 def cross_entropy(z: Array, y: Array) -> Array:
     """−log softmax(z)_y per sample: logits (..., C) and labels (...) → (...).
 
-    Its gradient in z is softmax(z) − one_hot(y).
+    Its gradient in z is softmax(z) − one_hot(y). Leading axes of y broadcast against those of z.
     """
-    picked = np.take_along_axis(z, y[..., None], -1)[..., 0]
+    index = np.broadcast_to(y, z.shape[:-1]).astype(np.intp, copy=False)
+    picked = np.take_along_axis(z, index[..., None], -1)[..., 0]
     return np.asarray(logsumexp(z) - picked)
 
 

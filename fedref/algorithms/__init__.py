@@ -35,7 +35,6 @@ HYPERPARAMETERS: dict[str, str] = {
     "alpha": "α, the inner or personal step size (Meta-SGD: its start)",
     "beta": "β, the local (Per-FedAvg) or the server's (FedMeta, FedMAML) step size",
     "delta": "δ, half-width of Per-FedAvg HF's difference",
-    "nu": "ν, inner steps of Per-FedAvg",
     "inner_steps": "inner (adaptation) steps of FedMeta, FedMAML and FedAvg(Meta)",
     "server": "the server's optimiser in FedMeta: sgd or adam",
     "evaluate": "what of FedMAML is tested: theta or theta1",

@@ -106,7 +106,7 @@ class ProxServer(NamedTuple):
     w: Array  # (d,)
     mu: float
     falls: int
-    loss: float  # the last training loss
+    loss: float | None  # the last training loss, once there is one
 
 
 class ProxSent(NamedTuple):
@@ -132,7 +132,7 @@ class FedProx(Algorithm):
         return self.until_gamma > 0
 
     def initial(self, model: Model, w: Array) -> ProxServer:
-        return ProxServer(w, self.mu, 0, float("inf"))
+        return ProxServer(w, self.mu, 0, None)
 
     def download(self, server: ProxServer) -> ProxSent:
         return ProxSent(server.w, server.mu)
@@ -164,7 +164,10 @@ class FedProx(Algorithm):
         return server._replace(w=weighted_mean(cohort.weights(self.weighting), uploads.w))
 
     def observe(self, server: ProxServer, loss: float) -> ProxServer:
-        mu, falls = adapt_mu(server.mu, server.falls, server.loss, loss)
+        if not self.adaptive_mu:
+            return server
+        before = loss if server.loss is None else server.loss
+        mu, falls = adapt_mu(server.mu, server.falls, before, loss)
         return server._replace(mu=mu, falls=falls, loss=loss)
 
     def log(self, server: ProxServer) -> dict[str, float]:

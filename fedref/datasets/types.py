@@ -102,9 +102,9 @@ class Federation:
         # gathered in the source's dtype first: for pixels that moves an eighth of the bytes
         X = self.source.X.take(rows, 0).astype(dtype, copy=False)
         if shift is not None:
-            X -= shift.astype(dtype)
+            X -= shift.astype(dtype, copy=False)
         if scale is not None:
-            X /= scale.astype(dtype)
+            X /= scale.astype(dtype, copy=False)
         return Batch(X, self.source.y.take(rows))
 
     def manifest(self) -> dict[str, Any]:
@@ -128,7 +128,9 @@ class Federation:
             )
         empty = np.flatnonzero(self.train.sizes == 0)
         if empty.size:
-            raise DataError(f"client {empty[0]} has no training row: every client needs at least one")
+            raise DataError(
+                f"client {empty[0]} has no training row: every client needs at least one"
+            )
         _check_leak(self)
         _check_finite(self)
 

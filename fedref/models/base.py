@@ -1,4 +1,4 @@
-"""What a model is, and the two things that all of them share: the flat layout and the weighted mean.
+"""What a model is, and the two things that all share: the flat layout and the weighted mean.
 
 A model is a frozen value with pure functions of the flat parameter vector `w` of shape (..., d).
 No state, no cached forward pass. For a batch D = (X (..., B, p), y (..., B), s (..., B) or None)
@@ -75,7 +75,7 @@ def size(shapes: Sequence[tuple[int, ...]]) -> int:
 
 
 def unpack(w: Array, shapes: Sequence[tuple[int, ...]]) -> tuple[Array, ...]:
-    """Cut w (..., d) into views (..., *shape), one a shape, in order. Writing to one writes to w."""
+    """Cut w (..., d) into views (..., *shape), in order. Writing to one writes to w."""
     if w.ndim < 1 or w.shape[-1] != size(shapes):
         raise ValueError(f"w has shape {w.shape}, expected (..., {size(shapes)})")
     views, at = [], 0
@@ -103,14 +103,15 @@ def check(model: Model, w: Array, D: Batch) -> None:
 def check_labels(model: Model, y: Array) -> None:
     """Refuse labels that the model does not know."""
     low, high = model.labels[0], model.labels[-1]
-    if y.dtype.kind in "iub" and high - low + 1 == len(model.labels):
-        wrong = bool(y.size) and not (low <= y.min() and y.max() <= high)
-    else:  # with gaps, as −1 and +1, or with fractions
-        wrong = not np.isin(y, model.labels).all()
-    if wrong:
+    dense = high - low + 1 == len(model.labels)  # the SVM has −1 and +1, but not 0
+    if dense and y.dtype.kind in "iub":
+        known = not y.size or (low <= y.min() and y.max() <= high)
+    else:
+        known = np.all(np.logical_or.reduce([y == label for label in model.labels]))
+    if not known:
+        expected = f"integers from {low} to {high}" if dense else f"one of {model.labels}"
         raise ValueError(
-            f"labels run from {y.min()} to {y.max()}, expected {', '.join(map(str, model.labels))} "
-            f"({type(model).__name__})"
+            f"labels run from {y.min()} to {y.max()}, expected {expected} ({type(model).__name__})"
         )
 
 

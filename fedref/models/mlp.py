@@ -14,13 +14,14 @@ from fedref.numerics import Array
 
 @dataclass(frozen=True)
 class MLP:
-    """a₀ = x,  z_l = a_{l−1} W_l + b_l,  a_l = φ(z_l),  ℓ = −log softmax(z_L)_y  (no φ on the last).
+    """a₀ = x,  z_l = a_{l−1} W_l + b_l,  a_l = φ(z_l),  ℓ = −log softmax(z_L)_y  (no φ on z_L).
 
     sizes : (features, width₁, ..., classes); activation φ : "elu" (α = 1), "relu" or "tanh".
     Layout: W₁ (in, out), b₁ (out,), W₂, b₂, ... . L2: (l2/2)‖w‖² over everything.
     At the kinks: ELU″(0) = 0, ReLU′(0) = 0.
 
-    Backward:   δ_L = p − 1_y,  δ_l = φ′(z_l) ⊙ (δ_{l+1} W_{l+1}ᵀ),  ∂W_l = a_{l−1}ᵀ δ_l,  ∂b_l = Σ δ_l.
+    Backward, δ_l = ∂ℓ/∂z_l:
+        δ_L = p − 1_y,  δ_l = φ′(z_l) ⊙ (δ_{l+1} W_{l+1}ᵀ),  ∂W_l = a_{l−1}ᵀ δ_l,  ∂b_l = Σ δ_l.
     R-operator (Pearlmutter 1994), R{·} = d/dε at w + εv, beside each line: the product rule.
 
     >>> model = MLP((784, 80, 60, 10))

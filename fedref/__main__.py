@@ -1,0 +1,8 @@
+"""`python -m fedref` is `fedref`."""
+
+import sys
+
+from fedref.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

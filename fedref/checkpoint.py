@@ -1,0 +1,124 @@
+"""Checkpoints: any tree of arrays and numbers in one file that is whole or is refused.
+
+Format: one line `fedref-checkpoint 1 <sha256 of the rest>`, then a .npz (never pickled) with the
+arrays and, under `tree`, the structure as JSON. A file is written beside its place, synced and
+renamed; the one before stays as `NAME.old`.
+"""
+
+import io
+import json
+import os
+import sys
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedref.errors import DataError
+
+MAGIC = b"fedref-checkpoint 1 "
+
+
+def _encode(value: Any, arrays: dict[str, Any]) -> Any:
+    """JSON for the structure; arrays are put aside under a number."""
+    if isinstance(value, np.ndarray):
+        arrays[f"a{len(arrays)}"] = value
+        return {"array": f"a{len(arrays) - 1}"}
+    if isinstance(value, np.generic):
+        return _encode(np.asarray(value), arrays) | {"scalar": True}
+    if isinstance(value, tuple):
+        kind = f"{type(value).__module__}:{type(value).__qualname__}"
+        items = [_encode(item, arrays) for item in value]
+        return {"tuple": kind if hasattr(value, "_fields") else "", "items": items}
+    if isinstance(value, list):
+        return {"list": [_encode(item, arrays) for item in value]}
+    if isinstance(value, Mapping):
+        pairs = sorted(value.items(), key=lambda pair: (isinstance(pair[0], str), pair[0]))
+        return {"map": [[key, _encode(item, arrays)] for key, item in pairs]}
+    if value is None or isinstance(value, bool | int | float | str):
+        return {"value": value}
+    raise TypeError(f"a checkpoint cannot hold a {type(value).__name__}")
+
+
+def _decode(node: Any, arrays: Mapping[str, Any]) -> Any:
+    if "array" in node:
+        array = arrays[node["array"]]
+        return array[()] if node.get("scalar") else array
+    if "tuple" in node:
+        items = [_decode(item, arrays) for item in node["items"]]
+        return _named(node["tuple"])(*items) if node["tuple"] else tuple(items)
+    if "list" in node:
+        return [_decode(item, arrays) for item in node["list"]]
+    if "map" in node:
+        return {key: _decode(item, arrays) for key, item in node["map"]}
+    return node["value"]
+
+
+def _named(kind: str) -> Any:
+    """A NamedTuple of a module that is already imported: a file never makes us import one."""
+    module, _, name = kind.partition(":")
+    found = getattr(sys.modules.get(module), name, None)
+    if not (isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields")):
+        raise DataError(f"a checkpoint names {kind}, which is no tuple type that is loaded")
+    return found
+
+
+def dumps(value: Any) -> bytes:
+    """The same value always gives the same bytes."""
+    arrays: dict[str, Any] = {}
+    structure = json.dumps(_encode(value, arrays))
+    buffer = io.BytesIO()
+    np.savez(buffer, tree=np.frombuffer(structure.encode(), np.uint8), **arrays)
+    body = buffer.getvalue()
+    return MAGIC + sha256(body).hexdigest().encode() + b"\n" + body
+
+
+def loads(data: bytes, where: str = "checkpoint") -> Any:
+    """What `dumps` was given; DataError if a bit has changed."""
+    head, _, body = data.partition(b"\n")
+    if not head.startswith(MAGIC):
+        raise DataError(f"{where}: is no checkpoint of version 1 (begins with {head[:24]!r})")
+    if sha256(body).hexdigest().encode() != head.removeprefix(MAGIC):
+        raise DataError(f"{where}: is damaged (its SHA-256 is not the one it was written with)")
+    try:
+        with np.load(io.BytesIO(body), allow_pickle=False) as arrays:
+            return _decode(json.loads(arrays["tree"].tobytes()), arrays)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{where}: cannot be decoded ({error})") from error
+
+
+def write_whole(path: Path, data: bytes, keep_old: bool = False) -> None:
+    """Write beside, sync, rename: `path` holds the old bytes or the new ones, never a part."""
+    beside = path.with_name(path.name + ".new")
+    with open(beside, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    if keep_old and path.exists():
+        os.replace(path, old(path))
+    os.replace(beside, path)
+
+
+def save(path: Path, value: Any) -> None:
+    """The checkpoint at `path`; the one that was there becomes `path`.old."""
+    write_whole(path, dumps(value), keep_old=True)
+
+
+def old(path: Path) -> Path:
+    return path.with_name(path.name + ".old")
+
+
+def load_newest(path: Path) -> tuple[Any, str]:
+    """(value, warning) of the newest whole checkpoint; (None, warning) if there is none."""
+    warning = ""
+    for candidate in (path, old(path)):
+        if not candidate.exists():
+            continue
+        try:
+            return loads(candidate.read_bytes(), str(candidate)), warning
+        except (DataError, OSError) as error:
+            warning = f"{error}; going back to the one before"
+            candidate.unlink(missing_ok=True)  # it must not become the one before
+    return None, warning

@@ -1,0 +1,315 @@
+"""The command line: `fedref run | resume | plot | check | data`."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import fields
+from importlib.resources import files
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import fedref
+from fedref import check_command, config, experiment, plot_command
+from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
+from fedref.config import Experiment
+from fedref.datasets import commands as data_commands
+from fedref.errors import ConfigError, FedrefError, unknown
+
+DIVERGED = 3
+
+EPILOG = """\
+algorithms
+  {algorithms}
+  all: every one of them
+
+examples
+  fedref run                                  the shipped digits: FedAvg beside Per-FedAvg
+  fedref run fedavg per-fedavg --data digits --rounds 50 --clients-per-round 5 \\
+      --steps 10 --batch-size 40 --alpha 0.01 --beta 0.05 --seed 7 --out DIR
+  fedref run apfl fedavg --data mnist --split fedprox-mnist --model logistic \\
+      --data-dir ~/data --rounds 150 --epochs 5 --lr 0.03 --seeds 0:3
+  fedref run experiment.toml --set mu=0.1 --set model.hidden=[40]
+
+The file is TOML: the options below as top-level keys, and the tables [data] name,
+[split] rule and its parameters, [model] name and its parameters, [algorithms.NAME]
+with hyperparameters, [sweep] key = [values]. Every run writes one, config.toml, with
+every value. Options on the command line override the file.
+
+exit code: 0 all went well; 2 wrong input; 3 an algorithm diverged (the others went on)
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; wrong input is one line on standard error and exit code 2."""
+    arguments = make_parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except FedrefError as error:
+        print(f"fedref: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("fedref: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+class Parser(argparse.ArgumentParser):
+    """Options in full only, and errors in the same form as all others."""
+
+    def error(self, message: str) -> Any:
+        print(f"fedref: error: {message} (see `{self.prog} --help`)", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="fedref",
+        description="The reference implementation of personalised and heterogeneous federated "
+        "learning: FedAvg, FedProx, Per-FedAvg, FedMeta, FedMAML, FedCurv, APFL.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"fedref {fedref.__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    add_run(commands)
+    add_resume(commands)
+    for module in (plot_command, check_command, data_commands):
+        module.add_parser(commands)
+    return parser
+
+
+def add_run(commands: Any) -> None:
+    run = commands.add_parser(
+        "run",
+        help="train and compare algorithms",
+        description="Train algorithms on the same clients and the same mini-batches, print a table "
+        "and write a run directory: config.toml, split.json, metrics.csv, clients.csv, curves.png.",
+        epilog=EPILOG.format(algorithms=", ".join(ALGORITHMS)),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    run.add_argument("what", nargs="*", metavar="ALGORITHM | FILE.toml", help="what to run")
+    run.add_argument("--data", metavar="NAME", help="data set, or a path (see `fedref data list`)")
+    run.add_argument("--split", metavar="RULE", help="split rule, or a manifest.json")
+    run.add_argument("--model", metavar="NAME", help=", ".join(config.MODELS))
+    run.add_argument("--seed", type=int, help="one seed")
+    run.add_argument("--seeds", metavar="A:B | A,B,...", help="several: 0:5 is 0, 1, 2, 3, 4")
+    own = run.add_argument_group("the experiment")
+    for f in fields(Experiment):
+        if f.name not in ("seeds", "data", "split", "model", "algorithms", "sweep"):
+            flag = f"--{config.dashed(f.name)}"
+            default = "" if f.default is None else f" (default {str(f.default).lower()})"
+            own.add_argument(flag, metavar="X", help=f.metadata["help"].replace("%", "%%") + default)
+    hyper = run.add_argument_group("hyperparameters, for every chosen algorithm that has them")
+    for name, meaning in HYPERPARAMETERS.items():
+        hyper.add_argument(f"--{config.dashed(name)}", metavar="X", help=meaning)
+    run.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="any value, e.g. split.users=10"
+    )
+    run.add_argument("--out", type=Path, metavar="DIR", help="run directory (default runs/TIME-NAME)")
+    add_how(run)
+    run.set_defaults(run=run_command)
+
+
+def add_resume(commands: Any) -> None:
+    resume = commands.add_parser(
+        "resume",
+        help="go on with an interrupted run",
+        description="Go on from the last checkpoints of a run directory. The files end up "
+        "byte-identical to those of a run that was never interrupted.",
+        allow_abbrev=False,
+    )
+    resume.add_argument("directory", type=Path, metavar="DIR", help="the run directory")
+    add_how(resume)
+    resume.set_defaults(run=resume_command)
+
+
+def add_how(parser: argparse.ArgumentParser) -> None:
+    how = parser.add_argument_group("how it is run (the numbers do not depend on it)")
+    how.add_argument("--data-dir", type=Path, metavar="DIR", help="where data is (else FEDREF_DATA)")
+    how.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default 1)")
+    how.add_argument(
+        "--checkpoint-every", type=float, default=10.0, metavar="S", help="seconds (default 10)"
+    )
+    how.add_argument("--quiet", action="store_true", help="no progress, no table")
+    how.add_argument("--json", action="store_true", help="one JSON line a round on standard output")
+
+
+# ---- run and resume ------------------------------------------------------------------------------
+
+
+def parse_seeds(text: str) -> list[int]:
+    """0:5 → 0, 1, 2, 3, 4;  3,7 → 3, 7."""
+    try:
+        if ":" in text:
+            first, last = (int(part) for part in text.split(":"))
+            return list(range(first, last))
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"--seeds is {text!r}, expected A:B or A,B,...") from None
+
+
+def experiment_of(arguments: argparse.Namespace) -> Experiment:
+    """The built-in experiment or a file, with the command line's choices on top."""
+    names = [word for word in arguments.what if not word.endswith(".toml")]
+    paths = [Path(word) for word in arguments.what if word.endswith(".toml")]
+    if len(paths) > 1:
+        raise ConfigError(f"{len(paths)} files are given, expected one at most")
+    if paths:
+        table = config.underscored(config.read(paths[0]))
+        table.setdefault("name", paths[0].stem)
+    else:
+        text = (files("fedref") / "digits.toml").read_text(encoding="utf-8")
+        table = config.underscored(config.tomllib.loads(text))
+        if arguments.data and arguments.data != "digits":
+            table = {k: v for k, v in table.items() if k not in ("split", "model", "clients_per_round")}
+            table["name"] = Path(arguments.data).stem
+    if arguments.data:
+        table["data"] = {"name": arguments.data}
+    if arguments.split:
+        table["split"] = {"rule": arguments.split}
+    if arguments.model:
+        table["model"] = {"name": arguments.model}
+    table = config.completed(table)
+    table["algorithms"] = chosen(names, dict(table.get("algorithms", {})), bool(paths))
+    if arguments.seed is not None:
+        table = config.with_setting(table, "seed", arguments.seed)
+    if arguments.seeds is not None:
+        table = config.with_setting(table, "seeds", parse_seeds(arguments.seeds))
+    flags = [f.name for f in fields(Experiment)] + list(HYPERPARAMETERS)
+    for name in flags:
+        value = getattr(arguments, name, None)
+        if value is not None and name not in ("data", "split", "model", "seeds"):
+            table = config.with_setting(table, name, value_of_flag(name, value))
+    for setting in arguments.set:
+        key, found, value = setting.partition("=")
+        if not found:
+            raise ConfigError(f"--set {setting!r}: expected KEY=VALUE")
+        table = config.with_setting(table, key.strip(), config.literal(value.strip()))
+    return config.from_table(table)
+
+
+def value_of_flag(name: str, text: str) -> Any:
+    """Names and words stay text, all else is read as TOML: 10, 0.5, true."""
+    return text if name == "name" else config.literal(text)
+
+
+def chosen(names: list[str], tables: dict[str, Any], from_file: bool) -> dict[str, Any]:
+    """The [algorithms] tables to run: those named, with what the file says of them."""
+    if not names:
+        return tables
+    if "all" in names:
+        names = list(dict.fromkeys([*(n for n in names if n != "all"), *ALGORITHMS]))
+    for name in names:
+        if name not in ALGORITHMS and name not in tables:
+            raise ConfigError(unknown("algorithm", name, {*ALGORITHMS, *tables, "all"}))
+    return {name: tables.get(name, {}) for name in names}
+
+
+def run_command(arguments: argparse.Namespace) -> int:
+    made = experiment_of(arguments)
+    experiment.check(made, arguments.data_dir)
+    directory = experiment.new_directory(made, arguments.out)
+    with experiment.locked(directory), experiment.disk_errors(directory):
+        (directory / "config.toml").write_text(config.text(made), encoding="utf-8")
+        return go(made, directory, arguments)
+
+
+def resume_command(arguments: argparse.Namespace) -> int:
+    path = arguments.directory / "config.toml"
+    if not path.exists():
+        raise FedrefError(f"{arguments.directory}: is no run directory, expected {path}")
+    made = config.from_table(config.read(path), str(path))
+    with experiment.disk_errors(arguments.directory), experiment.locked(arguments.directory):
+        return go(made, arguments.directory, arguments)
+
+
+def go(made: Experiment, directory: Path, arguments: argparse.Namespace) -> int:
+    """Run what is left, tell how it goes, and show the table and the picture."""
+    from fedref import plots  # matplotlib takes its time
+
+    with ExitStack() as stack:
+        run = experiment.execute(
+            made,
+            directory,
+            data_dir=arguments.data_dir,
+            executor=executor(arguments.workers, stack),
+            workers=arguments.workers,
+            every=arguments.checkpoint_every,
+            progress=teller(made, arguments, stack),
+        )
+    rows = experiment.summary_rows(run)
+    table = experiment.markdown(rows)
+    (directory / "summary.md").write_text(table + "\n", encoding="utf-8")
+    plots.curves(run, directory / "curves.png")
+    if not arguments.quiet and not arguments.json:
+        print(f"\nTest accuracy in %, over {made.rounds + 1} rounds (0 is the start)\n")
+        print(table)
+        print(f"\n{directory}/  metrics.csv  clients.csv  curves.png  config.toml  split.json")
+    for unit, reason in run.diverged:
+        print(f"fedref: {unit.label} (seed {unit.seed}) diverged: {reason}", file=sys.stderr)
+    return DIVERGED if run.diverged else 0
+
+
+def executor(workers: int, stack: ExitStack) -> Executor | None:
+    """Processes for the clients of a round, one BLAS thread each; none for one worker."""
+    if workers < 1:
+        raise ConfigError(f"workers is {workers}, expected at least 1")
+    if workers == 1:
+        return None
+    return stack.enter_context(
+        ProcessPoolExecutor(workers, get_context("spawn"), initializer=one_thread)
+    )
+
+
+def one_thread() -> None:
+    """In a worker: BLAS threads of several workers would only get in each other's way."""
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1)
+
+
+def teller(
+    made: Experiment, arguments: argparse.Namespace, stack: ExitStack
+) -> experiment.Progress:
+    """A progress bar on a terminal, JSON lines if asked for, else silence."""
+
+    def message(text: str) -> None:
+        print(f"fedref: {text}", file=sys.stderr)
+
+    if arguments.json:
+
+        def line(unit: experiment.Unit, record: experiment.Record) -> None:
+            row = {"algorithm": unit.label, **unit.columns, "seed": unit.seed, **record.rows[-1]}
+            clean = {k: None if v != v else v for k, v in row.items()}
+            print(json.dumps({**clean, "status": record.status}), flush=True)
+
+        return experiment.Progress(line, message)
+    if arguments.quiet or not sys.stderr.isatty():
+        return experiment.Progress(message=message)
+
+    from tqdm import tqdm
+
+    total = (made.rounds + 1) * len(experiment.units(made))
+    bar = stack.enter_context(tqdm(total=total, unit="round", dynamic_ncols=True, leave=False))
+    best: dict[str, str] = {}
+
+    def show(unit: experiment.Unit, record: experiment.Record) -> None:
+        accuracy = record.rows[-1].get("accuracy")
+        if accuracy is not None:
+            best["accuracy"] = f"{100 * accuracy:.2f} %"
+        bar.set_description_str(f"{unit.label} seed {unit.seed}", refresh=False)
+        bar.set_postfix(best, refresh=False)
+        bar.update(unit.index * (made.rounds + 1) + record.round + 1 - bar.n)
+
+    return experiment.Progress(show, lambda text: bar.write(f"fedref: {text}", file=sys.stderr))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

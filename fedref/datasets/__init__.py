@@ -1,0 +1,71 @@
+"""Real federated data: sources, splits, and manifests that anyone can replay.
+
+source = load("mnist", data_dir="...")
+federation = split("fedprox-mnist", source, seed=1)
+write_manifest(federation.manifest(), "split.json")
+assert from_manifest("split.json").manifest() == federation.manifest()
+"""
+
+import os
+from pathlib import Path
+from types import MappingProxyType
+
+from fedref.datasets import manifest as manifests
+from fedref.datasets.files import bad
+from fedref.datasets.manifest import write as write_manifest
+from fedref.datasets.rules import RULES, reshuffle, split, split_clients, support_query
+from fedref.datasets.sources import SOURCES, load, parse_name, shipped
+from fedref.datasets.types import Federation, Part, Source
+from fedref.errors import DataError
+
+__all__ = [
+    "RULES",
+    "SOURCES",
+    "Federation",
+    "Part",
+    "Source",
+    "from_manifest",
+    "load",
+    "reshuffle",
+    "shipped",
+    "split",
+    "split_clients",
+    "support_query",
+    "write_manifest",
+]
+
+
+def from_manifest(
+    path: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None
+) -> Federation:
+    """The federation of a manifest, exactly: its source is loaded and must have the same SHA-256."""
+    path = Path(path)
+    found = manifests.read(path)
+    name, wanted = found["source"]["name"], found["source"]["sha256"]
+    beside = path.parent / name  # where a file was split, it often lies beside the manifest
+    unnamed = parse_name(name) is None and beside.exists()
+    source = load(beside if unnamed else name, data_dir)
+    if source.sha256 != wanted:
+        raise bad(
+            path,
+            f"the source {name} has SHA-256 {source.sha256}",
+            f"{wanted}, as when it was split",
+        )
+    train, test = (Part(*manifests.part(found, part, path)) for part in ("train", "test"))
+    p = source.X.shape[1]
+    federation = Federation(
+        source,
+        train,
+        test,
+        found["rule"],
+        MappingProxyType(found["parameters"]),
+        found["seed"],
+        manifests.affine(found, "shift", p, path),
+        manifests.affine(found, "scale", p, path),
+        manifests.names(found, path),
+    )
+    try:
+        federation.check()
+    except DataError as error:
+        raise bad(path, error, "a split that can be trained on") from error
+    return federation

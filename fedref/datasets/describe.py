@@ -1,0 +1,116 @@
+"""What a federation looks like: the numbers of [apfl table 1], and a picture of who holds what."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedref.datasets.files import write_whole
+from fedref.datasets.types import Federation
+from fedref.errors import ConfigError
+from fedref.numerics import Array
+
+
+def statistics(federation: Federation) -> dict[str, Any]:
+    """Clients, samples, mean and standard deviation of samples a client, and some more."""
+    n = federation.train.sizes + federation.test.sizes
+    held = (histogram(federation) > 0).sum(0)
+    return {
+        "clients": federation.clients,
+        "samples": int(n.sum()),
+        "mean": float(n.mean()),
+        "std": float(n.std()),
+        "min": int(n.min()),
+        "median": float(np.median(n)),
+        "max": int(n.max()),
+        "train": int(federation.train.sizes.sum()),
+        "test": int(federation.test.sizes.sum()),
+        "labels": len(federation.source.labels),
+        "labels a client": float(held.mean()),
+        "features": federation.source.X.shape[1],
+    }
+
+
+def histogram(federation: Federation) -> Array:
+    """(labels, N) samples of each label that each client holds, training and test together."""
+    labels, N = federation.source.labels, federation.clients
+    counts = np.zeros(len(labels) * N, np.int64)
+    for part in (federation.train, federation.test):
+        label = np.searchsorted(labels, federation.source.y[part.rows])
+        counts += np.bincount(label * N + part.owners, minlength=len(counts))
+    return counts.reshape(len(labels), N)
+
+
+def text(federation: Federation) -> str:
+    """The statistics, one a line."""
+    found = statistics(federation)
+    shown = {k: f"{v:,.1f}" if isinstance(v, float) else f"{v:,}" for k, v in found.items()}
+    chosen = {k: v for k, v in federation.parameters.items() if v is not None}
+    how = "".join(f" {key}={value}" for key, value in chosen.items())
+    title = f"{federation.source.name}, split by {federation.rule}{how}, seed {federation.seed}"
+    lines = [f"  {key:<16}{value:>12}" for key, value in shown.items()]
+    return "\n".join([title, *lines])
+
+
+COLUMNS = 1200  # more clients than that are drawn in groups
+
+
+def arranged(federation: Federation) -> tuple[Array, Array, Array, int]:
+    """Training sizes (M,), all sizes (M,) and label counts (labels, M) as they are drawn.
+
+    Clients stand by their main label, then by size; beyond COLUMNS, M groups of g neighbours are
+    shown by their mean.
+    """
+    counts = histogram(federation)
+    order = np.lexsort((-counts.sum(0), counts.argmax(0)))
+    rows = np.vstack([federation.train.sizes, counts])[:, order]
+    g = -(-federation.clients // COLUMNS)
+    first = np.arange(0, federation.clients, g)
+    mean = np.add.reduceat(rows, first, 1) / np.diff(first, append=federation.clients)
+    return mean[0], mean[1:].sum(0), mean[1:], g
+
+
+def picture(federation: Federation, path: Path, title: str | None = None) -> None:
+    """Samples a client (above) and its label histogram (below)."""
+    # imported here: drawing is rare, and matplotlib takes longer than everything else to import
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.colors import LogNorm
+    from matplotlib.figure import Figure
+
+    train, both, counts, g = arranged(federation)
+    labels, M = federation.source.labels, len(train)
+    figure = Figure(figsize=(9, 5.5), layout="constrained")
+    known = FigureCanvasAgg(figure).get_supported_filetypes()
+    kind = path.suffix.lstrip(".").lower()
+    if kind not in known:
+        raise ConfigError(f"{path}: a picture ends with one of .{', .'.join(sorted(known))}")
+    sizes, heat = figure.subplots(2, 1, sharex=True, height_ratios=[1, 1.5])
+    edges = np.arange(M + 1) - 0.5
+    sizes.stairs(both, edges, fill=True, color="#9ecae1", label="test")
+    sizes.stairs(train, edges, fill=True, color="#2b6ca3", label="train")
+    spread = both.max() / max(both.min(), 1)
+    sizes.set_yscale("log" if spread > 30 else "linear")
+    sizes.set_ylabel("samples")
+    sizes.set_title(
+        title or f"{federation.source.name}: {federation.rule}, {federation.clients:,} clients",
+        loc="left",
+    )
+    sizes.legend(frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1), borderpad=0)
+    sizes.spines[["top", "right"]].set_visible(False)
+    image = heat.imshow(
+        np.ma.masked_equal(counts, 0),
+        aspect="auto",
+        interpolation="nearest",
+        cmap="viridis_r",
+        norm=LogNorm(1, max(counts.max(), 2)),
+    )
+    step = -(-len(labels) // 20)
+    heat.set_yticks(np.arange(len(labels))[::step], [str(label) for label in labels[::step]])
+    heat.set_ylabel("label")
+    grouped = f", in groups of {g}" if g > 1 else ""
+    heat.set_xlabel(f"clients by main label, then by size{grouped}")
+    figure.colorbar(image, ax=heat, label="samples of the label", pad=0.01)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=120 if M < 500 else 200, format=kind)
+    write_whole(path, lambda stream: stream.write(drawn.getvalue()))

@@ -1,0 +1,123 @@
+"""Reading and writing at the border: bounded, and with one clear error for whatever is wrong."""
+
+import gzip
+import io
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, cast
+
+from fedref.errors import DataError, FedrefError
+
+# Real data does not compress a hundredfold; a zip bomb does. Small files may do as they please.
+BOMB_FLOOR = 64 << 20
+BOMB_RATIO = 100
+
+
+def bad(path: Path | str, what: object, expected: str) -> DataError:
+    """The one line that every parser raises: file, what is wrong, what was expected."""
+    lines = str(what).strip().splitlines()
+    return DataError(f"{path}: {lines[0] if lines else type(what).__name__}; expected {expected}")
+
+
+@contextmanager
+def guard(path: Path | str, expected: str) -> Iterator[None]:
+    """Turn whatever another library's parser raises on a broken file into a DataError.
+
+    Any Exception: json, zipfile, tarfile, gzip and scipy.io raise a dozen different ones between
+    them on corrupted input, none of them documented as complete.
+    """
+    try:
+        yield
+    except FedrefError:
+        raise
+    except Exception as error:
+        raise bad(path, error if str(error).strip() else type(error).__name__, expected) from error
+
+
+def budget(stored: int) -> int:
+    """How many bytes a compressed file of `stored` bytes may grow to."""
+    return max(BOMB_FLOOR, BOMB_RATIO * stored)
+
+
+def size_of(path: Path, expected: str) -> int:
+    """The file's size; a DataError if it cannot be read."""
+    if path.is_dir():
+        raise bad(path, "is a folder", expected)
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise bad(path, error.strerror or error, expected) from error
+
+
+@contextmanager
+def opened(path: Path, expected: str) -> Iterator[tuple[IO[bytes], int, bool]]:
+    """(stream, most bytes it may give, whether that is exact); gzip is seen by its magic number."""
+    size = size_of(path, expected)
+    with guard(path, expected), path.open("rb") as plain, unzipped(plain, size) as found:
+        yield found
+
+
+@contextmanager
+def opened_bytes(data: bytes) -> Iterator[tuple[IO[bytes], int, bool]]:
+    """The same for a file that is in memory already."""
+    with unzipped(io.BytesIO(data), len(data)) as found:
+        yield found
+
+
+@contextmanager
+def unzipped(plain: IO[bytes], size: int) -> Iterator[tuple[IO[bytes], int, bool]]:
+    magic = plain.read(2)
+    plain.seek(0)
+    if magic == b"\x1f\x8b":
+        with gzip.GzipFile(fileobj=plain) as stream:
+            yield cast(IO[bytes], stream), budget(size), False
+    else:
+        yield plain, size, True
+
+
+def read_up_to(stream: IO[bytes], size: int) -> bytes:
+    """`size` bytes, or fewer at the end of the stream: memory grows with what really arrives."""
+    pieces, left = [], size
+    while left and (piece := stream.read(min(left, 1 << 20))):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
+
+
+def read_all(path: Path, expected: str) -> bytes:
+    """A whole file, gzip or plain, within its budget."""
+    with opened(path, expected) as (stream, limit, _):
+        data = read_up_to(stream, limit + 1)
+    if len(data) > limit:
+        raise bad(path, f"decompresses to more than {limit} bytes", "a file that is no zip bomb")
+    return data
+
+
+def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Write beside, fsync, rename: whoever finds `path` finds all of it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise bad(path.parent, error.strerror or error, "a folder that can be written") from error
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            write(stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(beside, 0o666 & ~_umask())  # mkstemp makes it private
+        os.replace(beside, path)
+    except OSError as error:
+        raise bad(path, error.strerror or error, "a file that can be written") from error
+    finally:
+        Path(beside).unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    """The process's umask, which can only be read by setting it."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

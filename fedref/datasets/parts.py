@@ -1,0 +1,84 @@
+"""How rows are handed to clients: the few moves that every split rule is made of."""
+
+import numpy as np
+
+from fedref.datasets.types import Part
+from fedref.numerics import Array
+
+
+def offsets(sizes: Array) -> Array:
+    """(N,) sizes → (N + 1,) offsets, from 0 to their sum."""
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+
+
+def spans(start: Array, count: Array) -> Array:
+    """start[i], ..., start[i] + count[i] − 1 for every i, one after the other.
+
+    >>> spans(np.array([10, 40]), np.array([3, 2]))
+    array([10, 11, 12, 40, 41])
+    """
+    ends = offsets(count)
+    return np.asarray(np.arange(ends[-1]) + np.repeat(start - ends[:-1], count))
+
+
+def group(owner: Array, clients: int, rows: Array | None = None) -> Part:
+    """Rows (0, 1, ... if not given) by their owner, in the order given within each client."""
+    order = np.argsort(owner, kind="stable")
+    sizes = np.bincount(owner, minlength=clients)
+    return Part(order if rows is None else rows[order], offsets(sizes))
+
+
+def shuffled(part: Part, rng: np.random.Generator) -> Part:
+    """The same clients with their rows in random order."""
+    # client + U[0, 1) sorts by client first: one sort shuffles all clients at once
+    order = np.argsort(part.owners + rng.random(len(part.rows)), kind="stable")
+    return Part(part.rows[order], part.offsets)
+
+
+def positions(part: Part) -> Array:
+    """0, 1, ..., n_k − 1 for each client: (R,)."""
+    return spans(np.zeros(len(part.offsets) - 1, np.int64), part.sizes)
+
+
+def take(part: Part, keep: Array) -> Part:
+    """The rows of every client for which keep (R,) is true."""
+    kept = np.concatenate([[0], np.cumsum(keep)])
+    return Part(part.rows[keep], kept[part.offsets])
+
+
+def train_sizes(sizes: Array, fraction: float) -> Array:
+    """⌊fraction·n⌋, but at least one row on either side if n ≥ 2; a single row is for training.
+
+    >>> train_sizes(np.array([0, 1, 2, 5, 10]), 0.9)
+    array([0, 1, 1, 4, 9])
+    """
+    # the small term keeps 0.29·100 = 28.999999999999996 from becoming 28
+    wanted = np.floor(fraction * sizes + 1e-9).astype(np.int64)
+    return np.where(sizes < 2, sizes, np.clip(wanted, 1, sizes - 1))
+
+
+def cut(part: Part, fraction: float, rng: np.random.Generator) -> tuple[Part, Part]:
+    """Each client's rows at random into (train, test); the order of rows is kept in both."""
+    rank = np.empty(len(part.rows), np.int64)
+    places = Part(np.arange(len(part.rows)), part.offsets)
+    rank[shuffled(places, rng).rows] = positions(part)
+    train = rank < np.repeat(train_sizes(part.sizes, fraction), part.sizes)
+    return take(part, train), take(part, ~train)
+
+
+def deal(pools: Part, pool: Array, client: Array, count: Array, clients: int) -> Part:
+    """Hand out the pools' rows in order: holding i takes the next count[i] rows of pool[i].
+
+    pools : one "client" a pool. Holdings (pool, client, count: (H,)) are served in the order given;
+    one that asks for more than its pool still holds gets what is left.
+    """
+    order = np.argsort(pool, kind="stable")
+    ends = np.cumsum(count[order])
+    first = np.searchsorted(pool[order], np.arange(len(pools.offsets) - 1))
+    before = np.concatenate([[0], ends])[first]  # what all holdings of earlier pools ask for
+    stop = ends - before[pool[order]]
+    start = np.minimum(stop - count[order], pools.sizes[pool[order]])
+    stop = np.minimum(stop, pools.sizes[pool[order]])
+    got, begin = np.empty_like(count), np.empty_like(count)
+    got[order], begin[order] = stop - start, start + pools.offsets[pool[order]]
+    return group(np.repeat(client, got), clients, pools.rows[spans(begin, got)])

@@ -1,0 +1,335 @@
+"""Convolutional network with softmax cross-entropy [apfl §4.1.1]."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from fedref import numerics as nx
+from fedref.batch import Batch
+from fedref.errors import ConfigError, unknown
+from fedref.models import base
+from fedref.numerics import Array
+
+POOLS = ("max", "mean")
+CHUNK = 64  # samples scored at once: the unfolded windows of a whole test set would fill the memory
+
+
+class Grid(NamedTuple):
+    """What a convolutional layer, with its pool, makes of an image."""
+
+    before: tuple[int, int, int]  # H, W, c
+    after: tuple[int, int, int]  # h = ⌊(H−k+1)/2⌋, w likewise, C
+
+
+class Trace(NamedTuple):
+    """What one forward pass leaves for the backward pass, a list entry a layer."""
+
+    A: list[Array]  # (..., rows, in) the input, unfolded
+    first: list[Array | None]  # (..., 4, n, C) where the maxima are, n = B·h·w
+    f: list[Array]  # (..., rows, out) φ(u); none for the last layer
+    z: Array  # (..., B, classes) u of the last layer
+
+
+@dataclass(frozen=True)
+class CNN:
+    """[convolution – φ – 2×2 pool] × len(channels), dense – φ, dense,  ℓ = −log softmax(z_L)_y.
+
+    image : (H, W) or (H, W, c); channels : c_out of each convolution; kernel : k, for k×k windows;
+    hidden : width of the first dense layer; activation φ : "relu", "elu" (α = 1) or "tanh";
+    pool : "max" or "mean" (an odd last row or column is dropped).
+
+    X is flat (..., B, H·W·c), row-major (H, W, c), and so is the flattening before the first dense
+    layer. Convolutions are valid cross-correlations of stride 1. Layout: for each layer its weight,
+    then its bias (out,); kernels (k, k, c_in, c_out), dense weights (in, out).
+    L2: (l2/2)‖w‖² over everything.
+
+    One formula for all layers. E, P and Q are linear maps, and the identity where not named:
+
+        A_l = E a_{l−1}     convolution: the k×k windows, one a row;  first dense layer: flatten
+        u_l = P(A_l W_l) + b_l      P: the first maximum of each window, for "max"
+        a_l = Q φ(u_l)              Q: the mean of each window, for "mean"
+
+    Backward, δ_l = ∂ℓ/∂u_l:
+        δ_L = p − 1_y,  δ_l = φ′(u_l) ⊙ QᵀEᵀ(Pᵀδ_{l+1} W_{l+1}ᵀ),  ∂W_l = A_lᵀ Pᵀδ_l,  ∂b_l = Σ δ_l.
+    R-operator, R{·} = d/dε at w + εv: the product rule, with the maxima staying where they are.
+
+    The maximum is taken before bias and φ, which gives the same value as after them (both are
+    monotone) with a quarter of the work. At ties it is the first in row-major order. At the kinks
+    of φ: ELU″(0) = 0, ReLU′(0) = 0.
+
+    >>> model = CNN()
+    >>> model.d, model.shapes[4]
+    (1034380, (1250, 800))
+    """
+
+    image: tuple[int, ...] = (32, 32)
+    channels: tuple[int, ...] = (20, 50)
+    kernel: int = 5
+    hidden: int = 800
+    classes: int = 10
+    activation: str = "relu"
+    pool: str = "max"
+    l2: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "image", tuple(self.image))
+        object.__setattr__(self, "channels", tuple(self.channels))
+        if len(self.image) not in (2, 3) or min(self.image) < 1:
+            raise ConfigError(f"CNN image {self.image}: expected (H, W) or (H, W, c), all ≥ 1")
+        for name, value in [
+            *((f"channels[{i}]", c) for i, c in enumerate(self.channels)),
+            *((name, getattr(self, name)) for name in ("kernel", "hidden", "classes")),
+        ]:
+            if value < 1:
+                raise ConfigError(f"CNN {name} is {value}: expected ≥ 1")
+        if self.activation not in nx.ACTIVATIONS:
+            raise ConfigError(unknown("activation", self.activation, nx.ACTIVATIONS))
+        if self.pool not in POOLS:
+            raise ConfigError(unknown("pool", self.pool, POOLS))
+        least = 1
+        for _ in self.channels:
+            least = 2 * least + self.kernel - 1  # what one layer must see to leave `least`
+        if min(self.image[:2]) < least:
+            raise ConfigError(
+                f"CNN image {self.image} is too small for {len(self.channels)} layers of "
+                f"{self.kernel}×{self.kernel} convolution and 2×2 pool: "
+                f"expected {least}×{least} or more"
+            )
+
+    @property
+    def pixels(self) -> tuple[int, int, int]:
+        """H, W, c of the input."""
+        H, W, *c = self.image
+        return H, W, (c[0] if c else 1)
+
+    @cached_property
+    def grids(self) -> list[Grid]:
+        """The sizes of each convolutional layer."""
+        H, W, c = self.pixels
+        grids = []
+        for out in self.channels:
+            h, w = (H - self.kernel + 1) // 2, (W - self.kernel + 1) // 2
+            grids.append(Grid((H, W, c), (h, w, out)))
+            H, W, c = h, w, out
+        return grids
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        k, grids = self.kernel, self.grids
+        H, W, c = grids[-1].after if grids else self.pixels
+        weights = [(k, k, grid.before[2], grid.after[2]) for grid in grids]
+        dense = list(pairwise((H * W * c, self.hidden, self.classes)))
+        return tuple(shape for weight in (*weights, *dense) for shape in (weight, weight[-1:]))
+
+    @property
+    def d(self) -> int:
+        return base.size(self.shapes)
+
+    @property
+    def features(self) -> int:
+        H, W, c = self.pixels
+        return H * W * c
+
+    @property
+    def labels(self) -> tuple[int, ...]:
+        return tuple(range(self.classes))
+
+    def init(self, rng: np.random.Generator) -> Array:
+        """Uniform(−1/√fan_in, 1/√fan_in), weights and biases; fan_in of a kernel is k·k·c_in."""
+        return base.uniform_fan_in(rng, [(s, base.size([s[:-1]])) for s in self.shapes[::2]])
+
+    def unpack(self, w: Array) -> tuple[Array, ...]:
+        return base.unpack(w, self.shapes)
+
+    def layers(self, w: Array) -> list[tuple[Array, Array]]:
+        """Views of w: W_l (..., in, out) and b_l (..., out) of every layer, kernels as matrices."""
+        views = self.unpack(w)
+        lead = w.shape[:-1]
+        return [
+            (W.reshape(*lead, base.size([shape[:-1]]), shape[-1]), b)
+            for W, b, shape in zip(views[::2], views[1::2], self.shapes[::2])
+        ]
+
+    # E, P, Q and their transposes. Between layers everything is a matrix: rows are samples ×
+    # positions, columns are channels. n = B·h·w counts the pixels after the pool.
+
+    def E(self, l: int, a: Array) -> Array:
+        if l < len(self.channels):  # (..., B·H·W, c) → (..., 4·n, k·k·c)
+            return windows(a, self.grids[l], self.kernel)
+        fan_in = self.shapes[2 * l][0]  # the first dense layer: (..., n, C) → (..., B, h·w·C)
+        return a.reshape(*a.shape[:-2], a.shape[-2] * a.shape[-1] // fan_in, fan_in)
+
+    def Et(self, l: int, dA: Array) -> Array:
+        if l < len(self.channels):
+            return add_windows(dA, self.grids[l], self.kernel)
+        fan_out = self.shapes[2 * l - 2][-1]
+        return dA.reshape(*dA.shape[:-2], dA.shape[-2] * dA.shape[-1] // fan_out, fan_out)
+
+    def first(self, l: int, z: Array) -> Array | None:
+        """Where the maxima of P are: (..., 4, n, C) of bool."""
+        return nx.first_max(split(z)) if l < len(self.channels) and self.pool == "max" else None
+
+    def P(self, z: Array, first: Array | None) -> Array:  # (..., 4·n, C) → (..., n, C)
+        return z if first is None else (first * split(z)).sum(-3)
+
+    def Pt(self, du: Array, first: Array | None) -> Array:
+        return du if first is None else join(first * du[..., None, :, :])
+
+    def Q(self, l: int, f: Array) -> Array:  # (..., 4·n, C) → (..., n, C)
+        return split(f).mean(-3) if l < len(self.channels) and self.pool == "mean" else f
+
+    def Qt(self, l: int, da: Array) -> Array:
+        if l < len(self.channels) and self.pool == "mean":
+            return np.concatenate([da / 4] * 4, -2)
+        return da
+
+    def forward(self, w: Array, X: Array) -> Trace:
+        phi = nx.ACTIVATIONS[self.activation]
+        c = self.pixels[2]
+        a = X.reshape(*X.shape[:-2], X.shape[-2] * (self.features // c), c)  # (..., B·H·W, c)
+        A: list[Array] = []
+        first: list[Array | None] = []
+        f: list[Array] = []
+        layers = self.layers(w)
+        for l, (W, b) in enumerate(layers):
+            A.append(self.E(l, a))
+            z = A[l] @ W  # (..., rows, in) @ (..., in, out)
+            first.append(self.first(l, z))
+            u = self.P(z, first[l])
+            u += b[..., None, :]
+            if l < len(layers) - 1:
+                f.append(phi.value(u))
+                a = self.Q(l, f[l])
+        return Trace(A, first, f, u)
+
+    def scores(self, w: Array, X: Array) -> Array:
+        """z_L, (..., B, classes), a few samples at a time."""
+        starts = range(0, max(X.shape[-2], 1), CHUNK)
+        return np.concatenate([self.forward(w, X[..., i : i + CHUNK, :]).z for i in starts], -2)
+
+    def sample_losses(self, w: Array, D: Batch) -> Array:
+        base.check(self, w, D)
+        return nx.cross_entropy(self.scores(w, D.X), D.y)
+
+    def loss(self, w: Array, D: Batch) -> Array:
+        return base.mean_loss(self, w, D, self.l2)
+
+    def grad(self, w: Array, D: Batch) -> Array:
+        base.check(self, w, D)
+        trace = self.forward(w, D.X)
+        delta = nx.softmax(trace.z)
+        delta -= nx.one_hot(D.y, self.classes)
+        delta *= base.mean_weights(D, delta.dtype)[..., None]  # (..., B, classes)
+        g = self.backward(w, trace, delta)
+        return g + self.l2 * w if self.l2 else g
+
+    def backward(self, w: Array, trace: Trace, delta: Array) -> Array:
+        """Σ_j ∂(δ_j · z_j)/∂w for δ (..., B, classes): (..., d)."""
+        phi = nx.ACTIVATIONS[self.activation]
+        A, first, f, _ = trace
+        g = np.empty((*delta.shape[:-2], self.d), delta.dtype)
+        layers, out = self.layers(w), self.layers(g)
+        for l in reversed(range(len(A))):
+            e = self.Pt(delta, first[l])  # ∂ℓ/∂(A_l W_l)
+            np.matmul(A[l].mT, e, out=out[l][0])
+            np.sum(delta, -2, out=out[l][1])
+            if l:
+                delta = self.Qt(l - 1, self.Et(l, e @ layers[l][0].mT))
+                delta *= phi.slope(f[l - 1])
+        return g
+
+    def vjp(self, w: Array, X: Array, r: Array) -> Array:
+        return self.backward(w, self.forward(w, X), r)
+
+    def hvp(self, w: Array, v: Array, D: Batch) -> Array:
+        base.check(self, w, D)
+        phi = nx.ACTIVATIONS[self.activation]
+        A, first, f, z = self.forward(w, D.X)
+        W, V = ([matrices for matrices, _ in self.layers(x)] for x in (w, v))
+        v_b = [b for _, b in self.layers(v)]
+
+        # R-forward: R{a₀} = 0,  R{u_l} = P(R{A_l} W + A_l V) + v_b,  R{a_l} = Q(φ′ ⊙ R{u_l})
+        Ru = [self.P(A[0] @ V[0], first[0]) + v_b[0][..., None, :]]
+        RA = [np.zeros(0)]  # not used: R{A₀} = 0
+        for l in range(1, len(A)):
+            RA.append(self.E(l, self.Q(l - 1, phi.slope(f[l - 1]) * Ru[l - 1])))
+            Ru.append(self.P(RA[l] @ W[l] + A[l] @ V[l], first[l]) + v_b[l][..., None, :])
+
+        # δ_L = (p − 1_y)/B,  R{δ_L} = (diag(p) − ppᵀ) R{u_L} / B
+        c = base.mean_weights(D, z.dtype)[..., None]
+        p = nx.softmax(z)
+        delta = (p - nx.one_hot(D.y, self.classes)) * c
+        Rdelta = p * (Ru[-1] - (p * Ru[-1]).sum(-1, keepdims=True)) * c
+
+        h = np.empty((*Rdelta.shape[:-2], self.d), Rdelta.dtype)
+        out = self.layers(h)
+        for l in reversed(range(len(A))):
+            e, Re = self.Pt(delta, first[l]), self.Pt(Rdelta, first[l])
+            np.matmul(A[l].mT, Re, out=out[l][0])  # R{Aᵀ Pᵀδ} = Aᵀ PᵀR{δ} + R{A}ᵀ Pᵀδ
+            if l:
+                out[l][0][...] += RA[l].mT @ e
+            np.sum(Rdelta, -2, out=out[l][1])
+            if l:  # R{φ′(u) ⊙ QᵀEᵀ(·)} = φ″ R{u} ⊙ QᵀEᵀ(·) + φ′ ⊙ QᵀEᵀ R{·},  · = Pᵀδ Wᵀ
+                da = self.Qt(l - 1, self.Et(l, e @ W[l].mT))
+                Rda = self.Qt(l - 1, self.Et(l, Re @ W[l].mT + e @ V[l].mT))
+                slope = phi.slope(f[l - 1])
+                Rdelta = phi.curvature(f[l - 1]) * Ru[l - 1] * da + slope * Rda
+                delta = slope * da
+        return h + self.l2 * v if self.l2 else h
+
+    def predict(self, w: Array, X: Array) -> Array:
+        return np.asarray(self.scores(w, X).real.argmax(-1))
+
+
+def split(z: Array) -> Array:
+    """(..., 4·n, C) → (..., 4, n, C): apart by their place in the pool's window."""
+    return z.reshape(*z.shape[:-2], 4, z.shape[-2] // 4, z.shape[-1])
+
+
+def join(z: Array) -> Array:
+    """(..., 4, n, C) → (..., 4·n, C)."""
+    return z.reshape(*z.shape[:-3], 4 * z.shape[-2], z.shape[-1])
+
+
+def windows(a: Array, grid: Grid, k: int) -> Array:
+    """Every k×k window as one row: (..., B·H·W, c) → (..., 4·n, k·k·c), n = B·h·w.
+
+    A convolution is then one matrix product: windows(a) @ kernel (k·k·c, C). Rows are ordered
+    (p, q, B, h, w) with p, q the place in the pool's 2×2 window, so that pooling is a sum over the
+    axis of length 4. Windows whose result the pool would drop are left out.
+    """
+    (H, W, c), (h, w, _) = grid
+    *lead, pixels, _ = a.shape
+    B = pixels // (H * W)
+    view = sliding_window_view(a.reshape(*lead, B, H, W, c), (k, k), (-3, -2))
+    view = view[..., : 2 * h, : 2 * w, :, :, :].reshape(*lead, B, h, 2, w, 2, c, k, k)
+    if c == 1:  # transposed in memory, which costs the product nothing: runs of w, not of k
+        taps_first: Array = np.einsum("...bhpwqcij->...ijcpqbhw", view)
+        return taps_first.reshape(*lead, k * k * c, 4 * B * h * w).mT
+    rows_first: Array = np.einsum("...bhpwqcij->...pqbhwijc", view)
+    return rows_first.reshape(*lead, 4 * B * h * w, k * k * c)
+
+
+def add_windows(dA: Array, grid: Grid, k: int) -> Array:
+    """The transpose of `windows`: every row is added back to where it came from.
+
+    First along H, then along W: 2k slices to add instead of k².
+    """
+    (H, W, c), (h, w, _) = grid
+    *lead, rows, _ = dA.shape
+    B = rows // (4 * h * w)
+    dA = dA.reshape(*lead, 2, 2, B, h, w, k, k, c)
+    dA = np.einsum("...pqbhwijc->...bhpwqijc", dA)  # a view
+    tall = np.zeros((*lead, B, H, w, 2, k, c), dA.dtype)
+    for i in range(k):
+        part = tall[..., i : i + 2 * h, :, :, :, :].reshape(*lead, B, h, 2, w, 2, k, c)  # a view
+        part += dA[..., i, :, :]
+    a = np.zeros((*lead, B, H, W, c), dA.dtype)
+    for j in range(k):
+        part = a[..., j : j + 2 * w, :].reshape(*lead, B, H, w, 2, c)
+        part += tall[..., j, :]
+    return a.reshape(*lead, B * H * W, c)

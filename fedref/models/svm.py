@@ -1,0 +1,100 @@
+"""Linear support vector machine [apfl §4.1], with hinge or squared hinge."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedref.batch import Batch
+from fedref.models import base
+from fedref.numerics import Array
+
+
+@dataclass(frozen=True)
+class LinearSVM:
+    """z = xᵀθ + b,  m = 1 − yz,  ℓ = max(0, m) or, with `squared`, max(0, m)²,  y ∈ {−1, +1}.
+
+    Layout: θ (features, 1), then b (1,) unless `bias=False`. L2: (l2/2)‖w‖² over everything.
+    A sample is active where m > 0. At the kink m = 0 it is not: the subgradient there is 0.
+
+    hinge:    ∂ℓ/∂z = −y where active,     ∂²ℓ/∂z² = 0: the HVP is that of the L2 term alone.
+    squared:  ∂ℓ/∂z = −2ym where active,   ∂²ℓ/∂z² = 2 where active (generalised Hessian).
+
+    >>> model = LinearSVM(2)
+    >>> D = Batch(np.array([[1.0, 2.0], [3.0, 0.0]]), np.array([+1, -1]))
+    >>> w = np.array([1.0, 1.0, 0.0])
+    >>> float(model.loss(w, D))          # margins −2 and 4: (0 + 4)/2
+    2.0
+    >>> model.grad(w, D)                 # (0 + (3, 0, 1))/2
+    array([1.5, 0. , 0.5])
+    """
+
+    features: int
+    l2: float = 0.0
+    squared: bool = False
+    bias: bool = True
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        return ((self.features, 1), (1,)) if self.bias else ((self.features, 1),)
+
+    @property
+    def d(self) -> int:
+        return base.size(self.shapes)
+
+    @property
+    def labels(self) -> tuple[int, ...]:
+        return (-1, 1)
+
+    def init(self, rng: np.random.Generator) -> Array:
+        return np.zeros(self.d)
+
+    def unpack(self, w: Array) -> tuple[Array, ...]:
+        return base.unpack(w, self.shapes)
+
+    def scores(self, w: Array, X: Array) -> Array:
+        theta, *b = self.unpack(w)
+        z = (X @ theta)[..., 0]  # (..., B)
+        return z + b[0] if b else z
+
+    def vjp(self, w: Array, X: Array, r: Array) -> Array:
+        """Σ_j r_j · (x_j, 1): the transpose of `scores`, (..., B) → (..., d)."""
+        out = np.empty((*r.shape[:-1], self.d), r.dtype)
+        theta, *b = self.unpack(out)
+        np.matmul(X.mT, r[..., None], out=theta)
+        if b:
+            b[0][...] = r.sum(-1, keepdims=True)
+        return out
+
+    def hinge(self, w: Array, D: Batch) -> tuple[Array, Array]:
+        """max(0, m), and y in the dtype of m: an integer y would turn float32 into float64."""
+        z = self.scores(w, D.X)
+        y = D.y.astype(z.real.dtype, copy=False)
+        m = 1 - y * z
+        return np.where(m.real > 0, m, 0), y
+
+    def sample_losses(self, w: Array, D: Batch) -> Array:
+        base.check(self, w, D)
+        m, _ = self.hinge(w, D)
+        return m * m if self.squared else m
+
+    def loss(self, w: Array, D: Batch) -> Array:
+        return base.mean_loss(self, w, D, self.l2)
+
+    def grad(self, w: Array, D: Batch) -> Array:
+        base.check(self, w, D)
+        m, y = self.hinge(w, D)
+        r = -y * (2 * m if self.squared else m.real > 0) * base.mean_weights(D, m.dtype)
+        g = self.vjp(w, D.X, r)
+        return g + self.l2 * w if self.l2 else g
+
+    def hvp(self, w: Array, v: Array, D: Batch) -> Array:
+        base.check(self, w, D)
+        m, _ = self.hinge(w, D)
+        curved = (m.real > 0) & self.squared
+        r = np.where(curved, 2 * self.scores(v, D.X), 0) * base.mean_weights(D, m.dtype)  # y² = 1
+        h = self.vjp(w, D.X, r)
+        return h + self.l2 * v if self.l2 else h
+
+    def predict(self, w: Array, X: Array) -> Array:
+        """+1 where z > 0, else −1."""
+        return np.where(self.scores(w, X).real > 0, 1, -1)

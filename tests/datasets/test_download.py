@@ -1,0 +1,186 @@
+"""Downloads: whole or not at all."""
+
+import errno
+import hashlib
+import os
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import IO
+
+import pytest
+from dataset_files import write_idx
+
+from fedref import DataError
+from fedref.datasets import download, files, load, sources
+from fedref.datasets.download import Remote
+
+CONTENT = b"twelve bytes"
+SHA = hashlib.sha256(CONTENT).hexdigest()
+REMOTE = Remote("file.gz", ("https://first/file.gz", "https://second/file.gz"), f"sha256:{SHA}")
+
+
+def give(data: bytes, url: str, stream: IO[bytes]) -> None:
+    stream.write(data)
+
+
+def fail(error: Exception, url: str, stream: IO[bytes]) -> None:
+    stream.write(CONTENT[:5])
+    raise error
+
+
+def test_a_file_arrives_under_its_name(tmp_path: Path) -> None:
+    path = download.one(REMOTE, tmp_path / "new" / "folder", partial(give, CONTENT))
+    assert path.read_bytes() == CONTENT
+    assert [p.name for p in path.parent.iterdir()] == ["file.gz"]
+
+
+def test_a_file_that_is_there_is_not_fetched_again(tmp_path: Path) -> None:
+    (tmp_path / "file.gz").write_bytes(b"mine")
+    fetch = partial(fail, AssertionError("fetched"))
+    assert download.one(REMOTE, tmp_path, fetch).read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("error", [ConnectionError("reset"), TimeoutError(), ValueError("odd")])
+def test_an_interrupted_download_leaves_nothing(tmp_path: Path, error: Exception) -> None:
+    with pytest.raises(DataError, match=f"first: {type(error).__name__}; second"):
+        download.one(REMOTE, tmp_path, partial(fail, error))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_so_does_an_interruption_by_the_user(tmp_path: Path) -> None:
+    def interrupt(url: str, stream: IO[bytes]) -> None:
+        stream.write(CONTENT[:5])
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        download.one(REMOTE, tmp_path, interrupt)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("data", [b"", CONTENT[:-1], CONTENT + b"!", b"<html>not found</html>"])
+def test_a_wrong_hash_is_never_taken(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(DataError, match=f"published is {SHA}"):
+        download.one(REMOTE, tmp_path, partial(give, data))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_second_address_is_tried(tmp_path: Path) -> None:
+    def second_only(url: str, stream: IO[bytes]) -> None:
+        stream.write(CONTENT if "second" in url else b"moved")
+
+    assert download.one(REMOTE, tmp_path, second_only).read_bytes() == CONTENT
+
+
+def test_a_full_disk_is_not_the_servers_fault(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="No space left on device; expected a file that can be"):
+        download.one(
+            REMOTE, tmp_path, partial(fail, OSError(errno.ENOSPC, "No space left on device"))
+        )
+
+
+def test_the_name_appears_only_after_fsync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order = []
+    fsync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda fd: (order.append("fsync"), fsync(fd))[1])
+    monkeypatch.setattr(os, "replace", lambda a, b: (order.append("rename"), replace(a, b))[1])
+    download.one(REMOTE, tmp_path, partial(give, CONTENT))
+    assert order == ["fsync", "rename"]
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(DataError, match="expected a folder that can be written"):
+        download.one(REMOTE, tmp_path / "file" / "mnist", partial(give, CONTENT))
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(DataError, match="Permission denied"):
+        download.one(REMOTE, tmp_path, partial(give, CONTENT))
+    tmp_path.chmod(0o700)
+
+
+def test_files_are_readable_by_others_as_the_umask_says(tmp_path: Path) -> None:
+    old = os.umask(0o027)
+    files.write_whole(tmp_path / "a", lambda stream: stream.write(b"1"))
+    os.umask(old)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
+
+
+def test_prepare_downloads_all_files_and_load_finds_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = {p.name: p.read_bytes() for p in write_idx(tmp_path / "served").iterdir()}
+    remotes = tuple(
+        Remote(name, (f"https://host/{name}",), f"md5:{hashlib.md5(data).hexdigest()}")
+        for name, data in served.items()
+    )
+    monkeypatch.setitem(
+        sources.SOURCES, "mnist", sources.SOURCES["mnist"]._replace(remotes=remotes)
+    )
+
+    def fetch(url: str, stream: IO[bytes]) -> None:
+        stream.write(served[url.rsplit("/", 1)[1]])
+
+    path = sources.prepare("mnist", {}, fetch)
+    assert path == download.cache() / "mnist"
+    assert load("mnist").X.shape == (18, 9)  # from the cache, without a network
+
+
+def test_load_can_be_told_not_to_download() -> None:
+    with pytest.raises(DataError, match="mnist: not found; put the four idx files"):
+        load("mnist", download=False)
+
+
+def test_every_remote_has_an_address_and_a_hash() -> None:
+    for known in sources.SOURCES.values():
+        for remote in known.remotes:
+            assert remote.urls
+            assert all(url.startswith("https://") for url in remote.urls)
+            kind, _, digest = remote.hash.partition(":")
+            assert len(digest) == {"md5": 32, "sha256": 64}[kind]
+
+
+# ---- over HTTP, from this machine -------------------------------------------------------------------
+
+
+class Server(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(404 if "missing" in self.path else 200)
+        self.send_header("Content-Length", str(len(CONTENT)))
+        self.end_headers()
+        self.wfile.write(CONTENT[:4] if "half" in self.path else CONTENT)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with HTTPServer(("127.0.0.1", 0), Server) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+OVER_HTTP = download.over_http  # before the tests' guard replaces it
+
+
+def test_http_gives_the_file(address: str, tmp_path: Path) -> None:
+    remote = Remote("a", (f"{address}/a",), f"sha256:{SHA}")
+    assert download.one(remote, tmp_path, OVER_HTTP).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("place", ["missing", "half"])
+def test_http_that_fails_leaves_nothing(address: str, tmp_path: Path, place: str) -> None:
+    remote = Remote("a", (f"{address}/{place}",), f"sha256:{SHA}")
+    with pytest.raises(DataError, match="download failed"):
+        download.one(remote, tmp_path, OVER_HTTP)
+    assert list(tmp_path.iterdir()) == []

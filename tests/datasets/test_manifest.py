@@ -1,0 +1,160 @@
+"""Manifests: what is written comes back, and nothing else does."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dataset_files import images, npz_bytes, put
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedref import DataError
+from fedref.datasets import RULES, from_manifest, load, manifest, split, write_manifest
+from fedref.datasets.types import Federation
+
+
+def written(folder: Path, rule: str = "shards", **parameters: Any) -> tuple[Federation, Path]:
+    federation = split(rule, load("digits"), 5, **({"users": 10} | parameters))
+    path = folder / "split.json"
+    write_manifest(federation.manifest(), path)
+    return federation, path
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "natural"])
+def test_a_manifest_gives_the_identical_federation(tmp_path: Path, rule: str) -> None:
+    federation, path = written(tmp_path, rule)
+    again = from_manifest(path)
+    assert again.manifest() == federation.manifest()
+    for a, b in ((federation.train, again.train), (federation.test, again.test)):
+        assert a.rows.tobytes() == b.rows.tobytes()
+        assert a.offsets.tobytes() == b.offsets.tobytes()
+    rows = federation.test.rows
+    assert federation.batch(rows).X.tobytes() == again.batch(rows).X.tobytes()
+    assert again.names == federation.names
+    assert dict(again.parameters) == dict(federation.parameters)
+    second = tmp_path / "second.json"
+    write_manifest(again.manifest(), second)
+    assert second.read_bytes() == path.read_bytes()
+
+
+def test_natural_clients_keep_their_names(tmp_path: Path) -> None:
+    federation = split("natural", load("synthetic(1,1,users=5)"))
+    write_manifest(federation.manifest(), tmp_path / "m.json")
+    assert from_manifest(tmp_path / "m.json").manifest() == federation.manifest()
+
+
+def test_any_json_reader_can_replay_it(tmp_path: Path) -> None:
+    federation, path = written(tmp_path, scaling="standardise")
+    found = json.loads(path.read_text())
+    X = np.load(Path(manifest.__file__).parents[2] / "data" / "digits" / "digits.npz")["X"]
+    for k, client in enumerate(found["clients"]):
+        mine = (X[client["train"]] - np.array(found["shift"])) / np.array(found["scale"])
+        np.testing.assert_array_equal(mine, federation.batch(federation.train.of(k)).X)
+
+
+def test_every_changed_digit_is_detected(tmp_path: Path) -> None:
+    _, path = written(tmp_path, users=3)
+    text = path.read_text()
+    digits = [match.start() for match in re.finditer(r"\d", text)]
+    for place in digits[:: len(digits) // 150]:
+        other = str((int(text[place]) + 1) % 10)
+        path.write_text(text[:place] + other + text[place + 1 :])
+        with pytest.raises(DataError, match=r"split\.json"):
+            from_manifest(path)
+    path.write_text(text)
+    from_manifest(path)
+
+
+def resealed(folder: Path, **changes: Any) -> Path:
+    """A manifest that someone changed and sealed again."""
+    _, path = written(folder)
+    data = json.loads(path.read_text()) | changes
+    data["sha256"] = manifest.seal(data)
+    path.write_text(json.dumps(data))
+    return path
+
+
+CLIENT = {"name": "0", "train": [1], "test": [2]}
+HOSTILE: dict[str, dict[str, Any]] = {
+    "the source digits has SHA-256": {"source": {"name": "digits", "sha256": "0", "rows": 1}},
+    "unknown data set 'diggits'": {"source": {"name": "diggits", "sha256": "0", "rows": 1}},
+    "another type: source": {"source": {"name": 3, "sha256": "0"}},
+    "another type: clients": {"clients": {}},
+    "another type: seed": {"seed": "1"},
+    "missing, unknown or of another type: more": {"more": 1},
+    "no such format": {"format": "fedref-split/9"},
+    "list train of whole row numbers": {"clients": [CLIENT | {"train": ["1"]}]},
+    "row 1.0": {"clients": [CLIENT | {"train": [1.0]}]},
+    "row True": {"clients": [CLIENT | {"train": [True]}]},
+    "list test of whole": {"clients": [{"name": "0", "train": [1]}]},
+    "a name is no text": {"clients": [CLIENT | {"name": 7}]},
+    "train rows run from 1797": {"clients": [CLIENT | {"train": [1797]}]},
+    "too large|expected a list train": {"clients": [CLIENT | {"train": [2**70]}]},
+    "row 2 is a test row of client 0 and a training row": {"clients": [CLIENT | {"train": [2]}]},
+    "has no training row": {"clients": [CLIENT | {"train": []}]},
+    "train offsets": {"clients": []},
+    "shift has shape": {"shift": [1, 2]},
+    "scale": {"scale": 0},
+    "expected scale: a number": {"scale": ["a"]},
+}
+
+
+@pytest.mark.parametrize("message", HOSTILE)
+def test_a_sealed_but_wrong_manifest_is_refused(tmp_path: Path, message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        from_manifest(resealed(tmp_path, **HOSTILE[message]))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b"\xff", b'{"format": "fedref-split/1"}'])
+def test_what_is_no_manifest_is_refused(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(DataError, match=r"m\.json: .*fedref-split/1"):
+        from_manifest(put(tmp_path, "m.json", data))
+
+
+def test_a_missing_manifest_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="No such file"):
+        from_manifest(tmp_path / "m.json")
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_random_damage_gives_a_data_error(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "damage"
+    folder.mkdir(exist_ok=True)
+    _, path = written(folder, users=2)
+    good = bytearray(path.read_bytes())
+    place = data.draw(st.integers(0, len(good) - 1))
+    byte = data.draw(st.integers(0, 255).filter(lambda b: b != good[place]))
+    good[place] = byte
+    path.write_bytes(good)
+    try:
+        # JSON's white space is no content
+        assert from_manifest(path).manifest()["sha256"] in path.read_text()
+    except DataError as error:
+        assert "\n" not in str(error)
+
+
+def test_a_source_of_ones_own_is_found_beside_its_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = images(40)
+    put(tmp_path, "own.npz", npz_bytes({"X": X, "y": y}))
+    federation = split("iid", load(tmp_path / "own.npz"), users=4)
+    write_manifest(federation.manifest(), tmp_path / "m.json")
+    monkeypatch.chdir("/")
+    assert from_manifest(tmp_path / "m.json").manifest() == federation.manifest()
+    put(tmp_path, "own.npz", npz_bytes({"X": X + 1, "y": y}))
+    with pytest.raises(DataError, match=r"m\.json: the source own\.npz has SHA-256"):
+        from_manifest(tmp_path / "m.json")
+
+
+def test_nothing_of_this_machine_is_written(tmp_path: Path) -> None:
+    X, y = images(40)
+    source = load(put(tmp_path, "own.npz", npz_bytes({"X": X, "y": y})))
+    assert str(tmp_path) not in json.dumps(split("iid", source, users=4).manifest())

@@ -1,0 +1,63 @@
+"""MATLAB files with one cell a task."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.io
+from dataset_files import mat_bytes, put
+
+from fedref import DataError
+from fedref.datasets import load
+
+
+def saved(**variables: object) -> bytes:
+    stream = io.BytesIO()
+    scipy.io.savemat(stream, variables, do_compression=True)
+    return stream.getvalue()
+
+
+def cells(*values: object) -> np.ndarray:
+    found = np.empty((1, len(values)), object)
+    for k, value in enumerate(values):
+        found[0, k] = value
+    return found
+
+
+def test_cells_become_clients(tmp_path: Path) -> None:
+    source = load(put(tmp_path, "data.mat", mat_bytes()))
+    assert source.X.shape == (9, 4)
+    assert source.client.tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 2]
+    assert set(source.labels) <= {-1, 1}
+
+
+ONE, Y = np.ones((3, 2)), np.ones((3, 1))
+BROKEN = {
+    "expected a MATLAB file": b"no MATLAB file at all" * 20,
+    "X or Y is missing": saved(X=cells(ONE)),
+    "X is float64": saved(X=ONE, Y=Y),
+    r"X is object \(1, 2\)": saved(X=cells(ONE, ONE), Y=cells(Y)),
+    r"cell 0: Y has shape \(2,\)": saved(X=cells(ONE), Y=cells(np.ones((2, 1)))),
+    "cell 0: X has nan in row 0": saved(X=cells(ONE * np.nan), Y=cells(Y)),
+    "cell 0: X holds <U3": saved(X=cells("abc"), Y=cells(Y)),
+    "cell 0: X holds complex128": saved(X=cells(ONE * 1j), Y=cells(Y)),
+    "cell 0: Y is 0.5": saved(X=cells(ONE), Y=cells(Y / 2)),
+    "cell 1 has 3 features; expected 2": saved(X=cells(ONE, np.ones((3, 3))), Y=cells(Y, Y)),
+    "cell 0: X holds object": saved(X=cells(cells(ONE)), Y=cells(Y)),
+}
+
+
+@pytest.mark.parametrize("message", BROKEN)
+def test_broken_files_are_refused(tmp_path: Path, message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        load(put(tmp_path, "data.mat", BROKEN[message]))
+    assert "data.mat" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_zip_bomb_is_refused(tmp_path: Path) -> None:
+    bomb = saved(X=np.zeros((9 << 20, 1)), Y=Y)
+    assert len(bomb) < 1 << 20
+    with pytest.raises(DataError, match="hundred times its size"):
+        load(put(tmp_path, "data.mat", bomb))

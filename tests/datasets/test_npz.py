@@ -1,0 +1,168 @@
+"""NumPy archives."""
+
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dataset_files import images, npz_bytes, put, zip_bytes
+
+from fedref import DataError
+from fedref.datasets import load
+
+X, Y = images(8)
+FLAT = X.reshape(8, -1)
+
+
+def read(folder: Path, **arrays: np.ndarray) -> object:
+    return load(put(folder, "data.npz", npz_bytes(arrays)))
+
+
+def test_x_and_y(tmp_path: Path) -> None:
+    source = read(tmp_path, X=FLAT, y=Y)
+    np.testing.assert_array_equal(source.X, FLAT)
+    np.testing.assert_array_equal(source.y, Y)
+    assert source.client is None
+    assert source.test_from is None
+    assert source.name == "data.npz"
+    assert source.full_scale == 255
+
+
+def test_images_keep_their_shape(tmp_path: Path) -> None:
+    colour = np.zeros((8, 2, 3, 3))
+    assert read(tmp_path, X=X, y=Y).image == (3, 3, 1)
+    source = read(tmp_path, X=colour, y=Y)
+    assert (source.image, source.X.shape, source.full_scale) == ((2, 3, 3), (8, 18), None)
+
+
+@pytest.mark.parametrize("client", [[7, 7, 3, 3, 3, 5, 5, 5], list("bbaaaccc")])
+def test_clients_by_number_or_text(tmp_path: Path, client: list[object]) -> None:
+    source = read(tmp_path, X=FLAT, y=Y, client=np.array(client))
+    assert source.client.tolist() == [1 if c in (5,) else 2 if c == 7 else 0 for c in client] or (
+        source.client.tolist() == [1, 1, 0, 0, 0, 2, 2, 2]
+    )
+    assert source.client_names == tuple(map(str, sorted(set(client))))
+
+
+def test_published_parts(tmp_path: Path) -> None:
+    source = read(
+        tmp_path, train_images=X[:5], train_labels=Y[:5], test_images=X[5:], test_labels=Y[5:]
+    )
+    np.testing.assert_array_equal(source.X, FLAT)
+    np.testing.assert_array_equal(source.y, Y)
+    assert (source.test_from, source.image) == (5, (3, 3, 1))
+
+
+def test_other_orders_of_bytes_are_read(tmp_path: Path) -> None:
+    source = read(tmp_path, X=np.asfortranarray(FLAT.astype(">f4")), y=Y.astype(">i8"))
+    np.testing.assert_array_equal(source.X, FLAT)
+    assert source.X.dtype.isnative
+    assert source.X.flags.c_contiguous
+
+
+def test_the_fingerprint_is_of_the_content(tmp_path: Path) -> None:
+    one = read(tmp_path, X=FLAT, y=Y)
+    assert one.sha256 == load(put(tmp_path, "z.npz", npz_bytes({"y": Y, "X": FLAT}))).sha256
+    others = [
+        read(tmp_path, X=FLAT + 1, y=Y),
+        read(tmp_path, X=FLAT, y=Y[::-1]),
+        read(tmp_path, X=FLAT.astype(float), y=Y),
+        read(tmp_path, X=FLAT, y=Y, client=Y),
+        read(tmp_path, X=FLAT.reshape(8, 3, 3)[:, :, :1], y=Y),
+    ]
+    assert len({one.sha256, *(other.sha256 for other in others)}) == 6
+
+
+BAD = {
+    "no array 'y', only X": {"X": FLAT},
+    "no array 'test_labels'": {"train_images": X, "train_labels": Y, "test_images": X},
+    r"y has shape \(7,\)": {"X": FLAT, "y": Y[:7]},
+    r"y has shape \(8, 2\)": {"X": FLAT, "y": np.zeros((8, 2))},
+    "y is 0.5 in row 1": {"X": FLAT, "y": np.arange(8) / 2},
+    "y is nan in row 0": {"X": FLAT, "y": np.full(8, np.nan)},
+    "y is inf in row 0": {"X": FLAT, "y": np.full(8, np.inf)},
+    "y is 1e[+]300": {"X": FLAT, "y": np.full(8, 1e300)},
+    "y holds <U1": {"X": FLAT, "y": np.array(list("abcdefgh"))},
+    "X holds <U1": {"X": np.array([list("ab")] * 8), "y": Y},
+    "X holds complex128": {"X": FLAT * 1j, "y": Y},
+    "X has nan in row 3": {"X": np.where(np.arange(8)[:, None] == 3, np.nan, 1.0), "y": Y},
+    "X has -inf in row 0": {"X": np.full((8, 2), -np.inf), "y": Y},
+    r"X has shape \(8,\)": {"X": FLAT[:, 0], "y": Y},
+    r"X has shape \(0, 9\)": {"X": FLAT[:0], "y": Y[:0]},
+    r"client has shape \(3,\)": {"X": FLAT, "y": Y, "client": Y[:3]},
+    "client holds float64": {"X": FLAT, "y": Y, "client": Y * 1.0},
+    "4 training images and 5 labels": {
+        "train_images": X[:4],
+        "train_labels": Y[:5],
+        "test_images": X[5:],
+        "test_labels": Y[5:],
+    },
+    "expected images alike": {
+        "train_images": X[:4],
+        "train_labels": Y[:4],
+        "test_images": X[5:, :2],
+        "test_labels": Y[5:],
+    },
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_unusable_arrays_are_refused(tmp_path: Path, message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        read(tmp_path, **BAD[message])
+    assert "data.npz" in str(caught.value)
+
+
+def npy(array: np.ndarray, **options: object) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array, **options)
+    return stream.getvalue()
+
+
+def claim(shape: str, data: bytes = b"") -> bytes:
+    """An .npy member whose header claims a shape."""
+    head = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode() + data
+
+
+HOSTILE = {
+    "objects": ({"X.npy": npy(np.array([{}]), allow_pickle=True)}, "pickled objects"),
+    "outside": ({"../X.npy": npy(X)}, "'../X.npy' points outside"),
+    "root": ({"/X.npy": npy(X)}, "points outside"),
+    "drive": ({"C:\\X.npy": npy(X)}, "points outside"),
+    "no npy": ({"X.txt": b"1"}, "unexpected member 'X.txt'"),
+    "claims much": ({"X.npy": claim("(9999999, 9999999)")}, "needs 99999980000001 bytes"),
+    "claims less": ({"X.npy": claim("(1,)", b"12")}, "needs 1 bytes; expected 2"),
+    "negative": ({"X.npy": claim("(-1, -1)", b"1")}, "shape"),
+    "no header": ({"X.npy": b"abc"}, "expected an .npz"),
+    "version 9": ({"X.npy": b"\x93NUMPY\x09\x00" + b" " * 60}, "expected an .npz|version"),
+    "evil header": ({"X.npy": claim("__import__('os')")}, "expected an .npz"),
+    "empty": ({}, "only nothing"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_archives_are_refused(tmp_path: Path, name: str) -> None:
+    members, message = HOSTILE[name]
+    with pytest.raises(DataError, match=message) as caught:
+        load(put(tmp_path, "data.npz", zip_bytes(members)))
+    assert "data.npz" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_zip_bomb_is_refused(tmp_path: Path) -> None:
+    bomb = zip_bytes({"X.npy": bytes(100 << 20)})
+    assert len(bomb) < 1 << 20
+    with pytest.raises(DataError, match="claims 104857600 bytes when unpacked"):
+        load(put(tmp_path, "data.npz", bomb))
+
+
+def test_a_size_that_lies_is_refused(tmp_path: Path) -> None:
+    """The directory claims few bytes: no more than those are read."""
+    data = bytearray(zip_bytes({"X.npy": bytes(100 << 20)}))
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        start = archive.start_dir
+    data[start + 24 : start + 28] = (200).to_bytes(4, "little")
+    with pytest.raises(DataError):
+        load(put(tmp_path, "data.npz", bytes(data)))

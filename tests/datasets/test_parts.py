@@ -1,0 +1,78 @@
+"""The moves that split rules are made of."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedref.datasets import parts
+from fedref.datasets.types import Part
+
+sizes = st.lists(st.integers(0, 8), min_size=1, max_size=6)
+
+
+def as_lists(part: Part) -> list[list[int]]:
+    return [part.of(k).tolist() for k in range(len(part.offsets) - 1)]
+
+
+def whole(n: list[int]) -> Part:
+    return Part(np.arange(sum(n)) + 100, parts.offsets(np.array(n)))
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 5))))
+def test_spans_are_the_ranges_one_after_the_other(ranges: list[tuple[int, int]]) -> None:
+    start, count = (np.array([r[i] for r in ranges], np.int64) for i in (0, 1))
+    expected = [i for a, n in ranges for i in range(a, a + n)]
+    assert parts.spans(start, count).tolist() == expected
+
+
+@given(st.lists(st.integers(0, 4)))
+def test_group_keeps_the_order_within_each_client(owner: list[int]) -> None:
+    grouped = parts.group(np.array(owner, np.int64), 5)
+    assert as_lists(grouped) == [[i for i, o in enumerate(owner) if o == k] for k in range(5)]
+
+
+@given(sizes, st.integers(0, 9))
+def test_shuffled_moves_rows_within_clients_only(n: list[int], seed: int) -> None:
+    part = whole(n)
+    mixed = parts.shuffled(part, np.random.default_rng(seed))
+    assert [sorted(rows) for rows in as_lists(mixed)] == as_lists(part)
+
+
+def test_every_order_of_a_client_is_as_likely() -> None:
+    part = whole([3] * 6000)
+    rows = parts.shuffled(part, np.random.default_rng(0)).rows.reshape(-1, 3)
+    _, counts = np.unique(rows.argsort(1), axis=0, return_counts=True)
+    assert len(counts) == 6
+    assert abs(counts - 1000).max() < 120  # four standard deviations
+
+
+@given(sizes, st.floats(0, 1), st.integers(0, 9))
+def test_cut_gives_every_row_to_one_side(n: list[int], fraction: float, seed: int) -> None:
+    part = whole(n)
+    train, test = parts.cut(part, fraction, np.random.default_rng(seed))
+    for k, rows in enumerate(as_lists(part)):
+        a, b = train.of(k).tolist(), test.of(k).tolist()
+        assert sorted(a + b) == rows
+        assert a == sorted(a)
+        assert b == sorted(b)
+        assert (len(a) >= 1) == (len(rows) >= 1)
+        assert (len(b) >= 1) == (len(rows) >= 2)
+
+
+def test_train_sizes_of_whole_percentages_are_not_one_less() -> None:
+    for percent in range(1, 100):
+        assert parts.train_sizes(np.array([100]), percent / 100)[0] == percent
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=4), st.data())
+def test_deal_is_the_loop_over_holdings(n: list[int], data: st.DataObject) -> None:
+    pools = whole(n)
+    holding = st.tuples(st.integers(0, len(n) - 1), st.integers(0, 3), st.integers(0, 5))
+    holdings = data.draw(st.lists(holding, max_size=10))
+    pool, client, count = np.array(holdings, np.int64).reshape(-1, 3).T
+    left = as_lists(pools)
+    expected: list[list[int]] = [[], [], [], []]
+    for c, k, m in holdings:
+        expected[k] += left[c][:m]
+        left[c] = left[c][m:]
+    assert as_lists(parts.deal(pools, pool, client, count, 4)) == expected

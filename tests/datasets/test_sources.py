@@ -1,0 +1,214 @@
+"""Named data sets and where they are looked for."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dataset_files import (
+    emnist_zip,
+    images,
+    leaf_object,
+    mat_bytes,
+    npz_bytes,
+    put,
+    put_json,
+    write_idx,
+)
+
+from fedref import ConfigError, DataError
+from fedref.datasets import SOURCES, load, shipped, sources
+
+
+def test_the_shipped_digits_are_the_published_ones() -> None:
+    source = load("digits")
+    assert source.X.shape == (1797, 64)
+    assert source.X.dtype == np.uint8
+    assert source.X.max() == source.full_scale == 16
+    assert source.image == (8, 8, 1)
+    assert source.labels.tolist() == list(range(10))
+    assert source.sha256 == SOURCES["digits"].sha256
+
+
+def test_shipped_data_is_in_the_package_or_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (shipped() / "digits" / "digits.npz").is_file()
+    package = tmp_path / "site-packages" / "fedref"
+    (package / "datasets").mkdir(parents=True)
+    monkeypatch.setattr(sources, "__file__", str(package / "datasets" / "sources.py"))
+    assert shipped() == tmp_path / "site-packages" / "data"
+    (package / "_data").mkdir()
+    assert shipped() == package / "_data"
+
+
+def test_real_mnist_is_the_published_one(real: Path) -> None:
+    source = load("mnist", real)
+    assert source.sha256 == SOURCES["mnist"].sha256
+    assert np.bincount(source.y).tolist() == [
+        6903, 7877, 6990, 7141, 6824, 6313, 6876, 7293, 6825, 6958
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "clients"),
+    [
+        ("vehicle", (1860, 100), 23),
+        ("landmine", (1464, 9), 29),
+        ("cifar10-gray", (60_000, 1024), 0),
+    ],
+)
+def test_real_data_is_read(real: Path, name: str, shape: tuple[int, int], clients: int) -> None:
+    source = load(name, real)
+    assert source.X.shape == shape
+    assert (0 if source.client is None else len(set(source.client))) == clients
+
+
+def data_dir(root: Path) -> Path:
+    """A folder with a small file for every data set that is not made or shipped."""
+    for name in ("mnist", "fashion-mnist"):
+        write_idx(root / name)
+    (root / "emnist").mkdir()
+    put(root / "emnist", "gzip.zip", emnist_zip())
+    for name in ("vehicle", "landmine", "cifar10-gray"):
+        (root / name).mkdir()
+    put_json(root / "vehicle", leaf_object(), "vehicle.json")
+    put(root / "landmine", "landmine.mat", mat_bytes())
+    X, y = images(8)
+    parts = {"train_images": X, "train_labels": y, "test_images": X, "test_labels": y}
+    put(root / "cifar10-gray", "cifar10-gray.npz", npz_bytes(parts))
+    return root
+
+
+HERE = ["mnist", "fashion-mnist", "emnist", "vehicle", "landmine", "cifar10-gray"]
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_data_sets_are_found_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    root = data_dir(tmp_path)
+    source = load(name, root)
+    assert source.name == name
+    assert load(name, root / name).sha256 == source.sha256  # the folder itself
+    monkeypatch.setenv("FEDREF_DATA", str(root))
+    assert load(name).sha256 == source.sha256
+    with pytest.raises(DataError):
+        load(name, tmp_path / "nowhere")  # an explicit folder goes before FEDREF_DATA
+
+
+def test_a_folder_of_mnist_is_not_taken_for_fashion_mnist(tmp_path: Path) -> None:
+    write_idx(tmp_path / "mnist")
+    with pytest.raises(DataError, match=r"fashion-mnist: .*in the folder DIR/fashion-mnist"):
+        load("fashion-mnist", tmp_path / "mnist")
+
+
+def test_vehicle_may_be_two_folders(tmp_path: Path) -> None:
+    for i, part in enumerate(("train", "test")):
+        (tmp_path / "vehicle" / part).mkdir(parents=True)
+        put_json(tmp_path / "vehicle" / part, leaf_object(i))
+    assert load("vehicle", tmp_path).test_from == 9
+
+
+@pytest.mark.parametrize("name", [n for n in SOURCES if SOURCES[n].files and n != "digits"])
+def test_what_is_nowhere_says_what_to_put_where(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DataError) as caught:
+        load(name, tmp_path)
+    message = str(caught.value)
+    assert SOURCES[name].files in message
+    assert f"DIR/{name}" in message
+    assert "FEDREF_DATA" in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("minst", "did you mean 'mnist'"),
+        ("nowhere.npz", "nor is it a file or folder"),
+        ("mnist(3)", "one argument too many"),
+        ("cifar10(blue)", "one of grey, color"),
+        ("emnist(letter)", "one of letters"),
+    ],
+)
+def test_unknown_names_and_arguments(name: str, message: str) -> None:
+    with pytest.raises((ConfigError, DataError), match=message):
+        load(name)
+
+
+def test_files_and_folders_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = data_dir(tmp_path)
+    source = load(root / "landmine" / "landmine.mat")
+    assert source.name == "landmine.mat"
+    assert load("landmine/landmine.mat", root).sha256 == source.sha256
+    monkeypatch.chdir(root / "landmine")
+    assert load("./landmine.mat").sha256 == source.sha256
+    assert load(root / "vehicle").name == "vehicle"
+
+
+def test_unknown_formats_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"a.csv: unknown format; expected .*npz"):
+        load(put(tmp_path, "a.csv", b"1,2"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="empty: holds none of the known formats"):
+        load(tmp_path / "empty")
+    with pytest.raises(ConfigError, match="takes no parameter"):
+        load(put(tmp_path, "a.npz", b""), classes="a-j")
+
+
+# ---- EMNIST ---------------------------------------------------------------------------------------
+
+
+def test_emnist_letters_are_upright_and_count_from_zero(tmp_path: Path) -> None:
+    source = load("emnist", data_dir(tmp_path))
+    (X, y), (test_X, test_y) = images(10, 1, classes=5), images(5, 2, classes=5)
+    np.testing.assert_array_equal(source.X, np.concatenate([X, test_X]).reshape(15, 9))
+    np.testing.assert_array_equal(source.y, np.concatenate([y, test_y]))
+    assert source.test_from == 10
+
+
+def test_emnist_classes_are_kept_and_renumbered(tmp_path: Path) -> None:
+    root = data_dir(tmp_path)
+    whole, some = load("emnist", root), load("emnist(letters,b-d)", root)
+    kept = (whole.y >= 1) & (whole.y <= 3)
+    np.testing.assert_array_equal(some.y, whole.y[kept] - 1)
+    np.testing.assert_array_equal(some.X, whole.X[kept])
+    assert some.test_from == kept[:10].sum()
+    swapped = load("emnist", root, classes="cb")
+    np.testing.assert_array_equal(
+        swapped.y, np.where(whole.y == 2, 0, 1)[(whole.y == 1) | (whole.y == 2)]
+    )
+    assert load(some.name, root).sha256 == some.sha256
+
+
+@pytest.mark.parametrize("classes", ["j-a", "a-", "aa", "a1", "é", "·"])
+def test_classes_must_be_characters_of_the_set(tmp_path: Path, classes: str) -> None:
+    with pytest.raises(ConfigError, match="characters of abc"):
+        load("emnist", data_dir(tmp_path), classes=classes)
+
+
+@pytest.mark.parametrize(
+    ("part", "classes", "labels"),
+    [
+        ("byclass", "a-j", range(36, 46)),
+        ("balanced", "ab", (36, 37)),
+        ("letters", "a-j", range(1, 11)),
+    ],
+)
+def test_published_labels_of_characters(part: str, classes: str, labels: range) -> None:
+    assert sources.chosen_labels(sources.ALPHABETS[part], classes) == list(labels)
+
+
+def test_emnist_labels_beyond_the_set_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "emnist").mkdir()
+    write_idx(tmp_path / "emnist", "emnist-letters-", "test")
+    write_idx(tmp_path / "emnist", "emnist-mnist-", "test")
+    from dataset_files import idx_bytes
+
+    put(
+        tmp_path / "emnist",
+        "emnist-letters-train-labels-idx1-ubyte.gz",
+        idx_bytes(np.full(12, 27, np.uint8)),
+    )
+    with pytest.raises(DataError, match="label 27; expected labels below 27 in letters"):
+        load("emnist", tmp_path)
+    assert load("emnist(mnist)", tmp_path).test_from == 12

@@ -1,0 +1,85 @@
+"""Source, Part, Federation."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedref import DataError
+from fedref.datasets.types import Federation, Part, Source
+
+
+def part(*rows: list[int]) -> Part:
+    flat = np.array([r for client in rows for r in client], np.int64)
+    return Part(flat, np.cumsum([0, *map(len, rows)]))
+
+
+def federation(X: np.ndarray, **more: object) -> Federation:
+    source = Source(X, np.arange(len(X)) % 2, name="small")
+    return replace(Federation(source, part([0, 2], [1]), part([3], [])), **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 2)])
+def test_batch_is_shifted_and_scaled(dtype: type, shape: tuple[int, ...]) -> None:
+    X = np.random.default_rng(0).integers(0, 256, (4, 5), dtype=np.uint8)
+    shift, scale = np.arange(5.0), np.arange(1.0, 6.0)
+    found = federation(X, shift=shift, scale=scale)
+    rows = np.random.default_rng(1).integers(0, 4, shape)
+    D = found.batch(rows, dtype)
+    assert D.X.dtype == dtype
+    assert D.X.shape == (*shape, 5)
+    assert D.y.shape == shape
+    expected = ((X[rows].astype(dtype) - shift.astype(dtype)) / scale.astype(dtype)).astype(dtype)
+    np.testing.assert_array_equal(D.X, expected)
+    np.testing.assert_array_equal(D.y, rows % 2)
+
+
+def test_batch_never_changes_the_source() -> None:
+    X = np.ones((4, 2))
+    found = federation(X, shift=1.0, scale=2.0)
+    found.batch(np.array([0, 1])).X[:] = 7
+    assert (X == 1).all()
+
+
+def test_names_are_numbers_or_given() -> None:
+    assert federation(np.ones((4, 2))).names == ("0", "1")
+    assert federation(np.ones((4, 2)), client_names=("a", "b")).names == ("a", "b")
+
+
+def test_a_good_federation_passes() -> None:
+    federation(np.ones((4, 2))).check()
+
+
+BROKEN = {
+    "expected 0 to 3": {"train": part([0, 4], [1])},
+    "train rows run from -1": {"train": part([0, -1], [1])},
+    "client 1 has no training row": {"train": part([0, 1, 2], [])},
+    "row 1 is a test row of client 0 and a training row of client 1": {"test": part([3, 1], [])},
+    "2 clients with training rows and 1 with test rows": {"test": part([3])},
+    "test offsets must climb": {"test": Part(np.array([3]), np.array([0, 2, 1]))},
+    "train offsets must climb": {"train": Part(np.array([0, 1]), np.array([0, 1, 1]))},
+    "scale": {"scale": np.array([1.0, 0.0])},
+    "shift": {"shift": np.nan},
+}
+
+
+@pytest.mark.parametrize("message", BROKEN)
+def test_a_broken_federation_is_refused(message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        federation(np.ones((4, 2)), **BROKEN[message]).check()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_features_that_are_no_numbers_are_named(value: float) -> None:
+    X = np.ones((4, 2))
+    X[2, 1] = value
+    with pytest.raises(DataError, match=r"small: row 2 \(client 0\) has .* in feature 1"):
+        federation(X).check()
+
+
+def test_labels_must_be_whole_and_as_many_as_rows() -> None:
+    good = federation(np.ones((4, 2)))
+    for y, message in ((np.ones(4), "float64"), (np.ones(3, int), "4 rows of X and 3 labels")):
+        with pytest.raises(DataError, match=message):
+            replace(good, source=replace(good.source, y=y)).check()

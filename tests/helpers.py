@@ -1,0 +1,213 @@
+"""Small models, batches and federations that the tests are run on."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import strategies as st
+
+from fedref import Batch, tree
+from fedref.algorithms import ALGORITHMS
+from fedref.datasets.types import Federation, Part, Source
+from fedref.federation import Algorithm, State, run_round
+from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
+from fedref.sampling import Sampling, make_plan, stream
+
+#: What a derivative may differ from its complex step by, relative to its largest entry.
+EXACT = 1e-12
+
+MODELS = {
+    "binary-logistic": BinaryLogistic(3),
+    "logistic": Logistic(3, 3, l2=0.1),
+    "svm": LinearSVM(3, l2=0.1, squared=True),
+    "mlp": MLP((3, 4, 3)),
+    "cnn": CNN(image=(5, 5), channels=(2,), kernel=2, hidden=3, classes=2),
+}
+#: Sizes are drawn afresh for every example, see `cases`.
+KINDS = tuple(MODELS)
+
+
+def sized(kind: str, p: int, hidden: int, classes: int, l2: float):
+    """The model of that kind with these sizes."""
+    if kind == "binary-logistic":
+        return BinaryLogistic(p, l2=l2, bias=bool(hidden % 2))
+    if kind == "logistic":
+        return Logistic(p, classes, l2=l2)
+    if kind == "svm":
+        return LinearSVM(p, l2=l2, squared=True, bias=bool(hidden % 2))
+    if kind == "mlp":
+        sizes = (p, hidden, hidden + 1, classes) if hidden % 2 else (p, hidden, classes)
+        return MLP(sizes, activation=("elu", "tanh", "relu")[p % 3], l2=l2)
+    side = 4 + p % 3
+    activation, pool = (("relu", "max"), ("elu", "max"), ("tanh", "mean"))[p % 3]
+    return CNN((side, side), (1 + hidden % 2,), 2, hidden, classes, activation, pool, l2)
+
+
+def make_batch(model, rng, n: int, lead=(), weights: bool = False) -> Batch:
+    """n random samples (for each of the leading axes), read-only; some weights are 0."""
+    X = rng.normal(size=(*lead, n, model.features))
+    y = rng.choice(model.labels, (*lead, n))
+    s = None
+    if weights:
+        s = rng.uniform(0.2, 2.0, (*lead, n)) * (rng.uniform(size=(*lead, n)) < 0.7)
+        s[..., 0] = 1.0
+    return tree.freeze(Batch(X, y, s))
+
+
+class Case:
+    """A model, a point w, and as many random batches as wanted, all with the same leading axes."""
+
+    def __init__(self, model, seed: int, lead_w, lead_D, weights: bool):
+        self.model, self.rng = model, np.random.default_rng(seed)
+        self.lead_w, self.lead_D, self.weights = lead_w, lead_D, weights
+        self.w = self.vector()
+
+    def vector(self, size: int | None = None):
+        """A random read-only (..., d), or (..., size)."""
+        x = self.rng.normal(size=(*self.lead_w, size or self.model.d)) * 0.7
+        return tree.freeze(x)
+
+    def flat(self):
+        """A random read-only (d,)."""
+        return tree.freeze(self.rng.normal(size=self.model.d) * 0.7)
+
+    def batch(self, n: int | None = None) -> Batch:
+        n = int(self.rng.integers(1, 6)) if n is None else n
+        return make_batch(self.model, self.rng, n, self.lead_D, self.weights)
+
+    def __repr__(self) -> str:
+        return f"Case({self.model}, lead {self.lead_w} and {self.lead_D}, weights {self.weights})"
+
+
+#: Leading axes of (w, D): none, both, the data's alone (one model, many clients).
+LEADS = (((), ()), ((2,), (2,)), ((), (3,)))
+
+
+@st.composite
+def cases(draw, kind: str, leads=LEADS):
+    """A `Case` of random size for a kind of model."""
+    model = sized(
+        kind,
+        draw(st.integers(1, 4)),
+        draw(st.integers(1, 3)),
+        draw(st.integers(2, 3)),
+        draw(st.sampled_from([0.0, 0.3])),
+    )
+    lead_w, lead_D = draw(st.sampled_from(leads))
+    return Case(model, draw(st.integers(0, 10**6)), lead_w, lead_D, draw(st.booleans()))
+
+
+SIZES = (7, 1, 12, 3, 5)
+
+
+def make_federation(model, sizes=SIZES, test=3, seed: int = 0) -> Federation:
+    """Clients with `sizes` training rows and `test` test rows each, rows interleaved in the source.
+
+    Client k's features are shifted by its own random vector, so that clients differ. All arrays
+    are read-only.
+    """
+    rng = np.random.default_rng(seed)
+    N = len(sizes)
+    tests = [test] * N if isinstance(test, int) else list(test)
+    owner = np.repeat(np.arange(N), np.add(sizes, tests))
+    rows = rng.permutation(len(owner))  # client k's rows are scattered over the source
+    X = np.empty((len(owner), model.features))
+    shift = rng.normal(size=(N, model.features))
+    X[rows] = rng.normal(size=X.shape) + shift[owner]
+    y = rng.choice(model.labels, len(owner))
+    first = np.concatenate([[0], np.cumsum(np.add(sizes, tests))])
+    train = [rows[a : a + n] for a, n in zip(first, sizes)]
+    held_out = [rows[a + n : b] for a, b, n in zip(first, first[1:], sizes)]
+
+    def part(groups):
+        offsets = np.concatenate([[0], np.cumsum([len(group) for group in groups])])
+        return Part(*tree.freeze((np.concatenate(groups).astype(np.int64), offsets)))
+
+    source = Source(*tree.freeze((X, y)))
+    federation = Federation(source, part(train), part(held_out))
+    federation.check()
+    return federation
+
+
+#: Values that differ from each other, so that none can stand in for another unnoticed.
+VALUES = {
+    "lr": 0.11,
+    "alpha": 0.07,
+    "beta": 0.13,
+    "mu": 0.6,
+    "lam": 0.9,
+}
+#: Every registered algorithm, and options that take another way through its code.
+VARIANTS: Mapping[str, tuple[str, Mapping]] = {
+    **{name: (name, {}) for name in ALGORITHMS if name != "centralised"},
+    "fedcurv": ("fedcurv", {"lam": 0.001, "lr": 0.02}),  # more diverges on the SVM
+    "fedprox-adaptive": ("fedprox", {"adaptive_mu": True, "weighting": "uniform"}),
+    "fedprox-until-gamma": ("fedprox", {"until_gamma": 0.8}),
+    "maml-adam": ("fedmeta-maml", {"server": "adam", "inner_steps": 2}),
+    "meta-sgd-2": ("fedmeta-sgd", {"inner_steps": 2, "weighting": "samples"}),
+    "fedmaml-3": ("fedmaml", {"inner_steps": 3}),
+    "apfl-continuous-fisher": ("apfl", {"init": "continuous", "importance": "fisher", "z": 0}),
+    "apfl-si": ("apfl", {"importance": "si", "z": 1}),
+    "apfl-mas": ("apfl", {"importance": "mas", "z": 1}),
+}
+
+
+def make_algorithm(variant: str, **options) -> Algorithm:
+    """An algorithm of `VARIANTS` with `VALUES`; options override both."""
+    name, own = VARIANTS.get(variant, (variant, {}))
+    cls = ALGORITHMS[name]
+    values = {key: value for key, value in VALUES.items() if hasattr(cls, key)}
+    return cls(**{**values, **own, **options})
+
+
+def start(algorithm, model, seed: int = 0) -> State:
+    """The state before round 0, from a random w that is not 0 for any model."""
+    rng = stream(seed, "init")
+    w = model.init(rng) + 0.3 * rng.normal(size=model.d)
+    return State(tree.freeze(algorithm.initial(model, tree.freeze(w))), {})
+
+
+def play(
+    algorithm,
+    model,
+    federation,
+    config: Sampling,
+    rounds: int = 3,
+    seed: int = 0,
+    *,
+    state: State | None = None,
+    loss=lambda t: [3.0, 2.0, 2.5, 1.0, 0.5][t % 5],
+    **options,
+):
+    """Rounds 0, 1, ... with everything that is passed on made read-only: (states, logs)."""
+    state = start(algorithm, model, seed) if state is None else state
+    states, logs = [state], []
+    for t in range(rounds):
+        plan = make_plan(config, federation.train.sizes, t, seed, algorithm.roles)
+        tree.freeze(tuple(plan.rows.values()) + tuple(plan[1:-1]))
+        state, log = run_round(algorithm, model, states[-1], plan, federation, **options)
+        if algorithm.watches_loss:
+            state = state._replace(server=algorithm.observe(state.server, loss(t)))
+        for value in (state.server, *state.clients.values()):
+            tree.freeze(value)
+        states.append(state)
+        logs.append(log)
+    return states, logs
+
+
+def same(a, b) -> bool:
+    """Whether two trees are equal to the bit, types and shapes included."""
+    if isinstance(a, tuple | list) or isinstance(b, tuple | list):
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, Mapping):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    return type(a) is type(b) and a == b
+
+
+def with_labels(federation: Federation, rows, labels) -> Federation:
+    """The federation with other labels in some rows."""
+    y = federation.source.y.copy()
+    y[rows] = labels
+    return replace(federation, source=replace(federation.source, y=tree.freeze(y)))

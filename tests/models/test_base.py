@@ -1,0 +1,128 @@
+"""Layout, weights and refusals, on their own; what they mean for a model: test_properties.py."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedref.batch import Batch
+from fedref.models import BinaryLogistic, LinearSVM, Logistic, base
+
+SHAPES = [(2, 3), (3,), (3, 1), (1,)]
+
+
+def test_size():
+    assert base.size(SHAPES) == 13
+    assert base.size([]) == 0
+    assert base.size([()]) == 1
+
+
+def test_unpack_is_row_major_and_in_order():
+    a, b, c, d = base.unpack(np.arange(13), SHAPES)
+    assert a.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert b.tolist() == [6, 7, 8]
+    assert c.tolist() == [[9], [10], [11]]
+    assert d.tolist() == [12]
+
+
+@pytest.mark.parametrize("lead", [(), (2,), (2, 5), (1,), (0,)])
+def test_unpack_gives_views_under_leading_axes(lead):
+    w = np.zeros((*lead, 13))
+    views = base.unpack(w, SHAPES)
+    assert [view.shape for view in views] == [(*lead, *shape) for shape in SHAPES]
+    for view in views:
+        view[...] = 7
+    assert (w == 7).all()
+
+
+def test_unpack_gives_views_of_views():
+    whole = np.zeros((3, 26))
+    for view in base.unpack(whole[:, ::2], SHAPES):
+        view[...] = 1
+    assert (whole[:, ::2] == 1).all()
+    assert (whole[:, 1::2] == 0).all()
+
+
+@pytest.mark.parametrize("shape", [(12,), (14,), (), (13, 2)])
+def test_unpack_refuses_a_wrong_length(shape):
+    with pytest.raises(ValueError, match=r"expected \(\.\.\., 13\)"):
+        base.unpack(np.zeros(shape), SHAPES)
+
+
+def weights(s, dtype=np.float64):
+    s = np.asarray(s)
+    return base.mean_weights(Batch(np.zeros((*s.shape, 1)), np.zeros(s.shape, int), s), dtype)
+
+
+def test_mean_weights():
+    assert weights([1, 3, 0, 4]).tolist() == [1 / 8, 3 / 8, 0, 4 / 8]
+    assert weights([[1, 3], [0, 0]]).tolist() == [[1 / 4, 3 / 4], [0, 0]]
+    assert base.mean_weights(Batch(np.zeros((5, 2)), np.zeros(5, int)), float) == 1 / 5
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.longdouble, np.complex128])
+def test_mean_weights_are_real(dtype):
+    for s in (None, np.array([1, 2])):
+        D = Batch(np.zeros((2, 1)), np.zeros(2, int), s)
+        assert base.mean_weights(D, dtype).dtype == np.zeros(0, dtype).real.dtype
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3)), max_size=4))
+def test_uniform_fan_in(sizes):
+    layers = [((p, q), fan_in) for p, q, fan_in in sizes] or [((1, 1), 1)]
+    w = base.uniform_fan_in(np.random.default_rng(0), layers)
+    at = 0
+    for (p, q), fan_in in layers:
+        part = w[at : at + p * q + q]
+        assert len(part) == p * q + q
+        assert np.abs(part).max() <= 1 / np.sqrt(fan_in)
+        at += len(part)
+    assert at == len(w)
+
+
+def test_uniform_fan_in_fills_the_interval():
+    w = base.uniform_fan_in(np.random.default_rng(0), [((99, 100), 4)])
+    assert 0.499 < w.max() < 0.5
+    assert -0.5 < w.min() < -0.499
+    assert abs(w.mean()) < 0.01
+
+
+def test_check_names_what_is_wrong():
+    X, y = np.zeros((4, 3)), np.zeros(4, int)
+    model = Logistic(3, 2)
+    w = np.zeros(model.d)
+    base.check(model, w, Batch(X, y))
+    for bad_w, D, message in [
+        (w[:-1], Batch(X, y), r"w has shape \(7,\), expected \(..., d\) with d = 8"),
+        (np.array(0.0), Batch(X, y), r"w has shape \(\)"),
+        (w, Batch(X[:, :2], y), r"X has shape \(4, 2\), expected \(..., B, 3\)"),
+        (w, Batch(X[0], y[0]), r"X has shape \(3,\)"),
+        (w, Batch(X, y[:3]), r"y has shape \(3,\), expected \(4,\): one label a row"),
+        (w, Batch(X, y, np.ones(3)), r"s has shape \(3,\), expected \(4,\): one weight a row"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            base.check(model, bad_w, D)
+
+
+@pytest.mark.parametrize(
+    ("model", "wrong", "expected"),
+    [
+        (Logistic(3, 2), [0, 2], r"labels run from 0 to 2, expected integers from 0 to 1"),
+        (Logistic(3, 2), [-1, 0], r"labels run from -1 to 0, expected integers from 0 to 1"),
+        (Logistic(3, 2), [0.0, 0.5], r"expected integers from 0 to 1 \(Logistic\)"),
+        (Logistic(3, 2), [0.0, np.nan], r"expected integers from 0 to 1"),
+        (BinaryLogistic(3), [-1, 1], r"expected integers from 0 to 1 \(BinaryLogistic\)"),
+        (LinearSVM(3), [0, 1], r"labels run from 0 to 1, expected one of \(-1, 1\) \(LinearSVM\)"),
+        (LinearSVM(3), [-1, 3], r"expected one of \(-1, 1\)"),
+    ],
+)
+def test_check_labels(model, wrong, expected):
+    with pytest.raises(ValueError, match=expected):
+        base.check_labels(model, np.array(wrong))
+
+
+def test_check_labels_takes_what_is_right():
+    base.check_labels(Logistic(3, 2), np.array([], int))
+    base.check_labels(Logistic(3, 2), np.array([0.0, 1.0]))
+    base.check_labels(BinaryLogistic(3), np.array([True, False]))
+    base.check_labels(LinearSVM(3), np.array([[-1, 1], [1, 1]], np.int8))

@@ -1,0 +1,306 @@
+"""The CNN against a slow network of plain loops, at ties and kinks, and on its sizes.
+
+The slow network computes with numbers that carry their derivative along v, and is run at
+w + ih·e_k: one pass gives f (real part), ∂f/∂w_k (imaginary part of the value, over h) and
+(H v)_k (imaginary part of the derivative, over h), all three exact to rounding.
+"""
+
+import cmath
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedref import checks
+from fedref.batch import Batch
+from fedref.errors import ConfigError
+from fedref.models import CNN, MLP, cnn
+
+H = 1e-30
+
+
+class Dual:
+    """a + bε with ε² = 0, a and b complex."""
+
+    def __init__(self, a, b=0):
+        self.a, self.b = a, b
+
+    def __add__(self, other):
+        other = other if isinstance(other, Dual) else Dual(other)
+        return Dual(self.a + other.a, self.b + other.b)
+
+    def __mul__(self, other):
+        other = other if isinstance(other, Dual) else Dual(other)
+        return Dual(self.a * other.a, self.a * other.b + self.b * other.a)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+
+def exp(t):
+    return Dual(cmath.exp(t.a), cmath.exp(t.a) * t.b)
+
+
+def log(t):
+    return Dual(cmath.log(t.a), t.b / t.a)
+
+
+def tanh(t):
+    return Dual(cmath.tanh(t.a), (1 - cmath.tanh(t.a) ** 2) * t.b)
+
+
+ACTIVATIONS = {
+    "relu": lambda t: t if t.a.real > 0 else Dual(0),
+    "elu": lambda t: t if t.a.real > 0 else exp(t) + -1,
+    "tanh": tanh,
+}
+
+
+def slow_loss(model, w, X, y):
+    """Mean loss of samples X; w a list of numbers, cut up by hand."""
+    phi, k = ACTIVATIONS[model.activation], model.kernel
+    total = Dual(0)
+    for x, label in zip(X, y):
+        numbers = iter(w)
+        height, width, c = (*model.image, 1)[:3]
+        pixels = iter(x)
+        image = {at: next(pixels) for at in product(range(height), range(width), range(c))}
+        for C in model.channels:
+            K = {at: next(numbers) for at in product(range(k), range(k), range(c), range(C))}
+            bias = [next(numbers) for _ in range(C)]
+            height, width = height - k + 1, width - k + 1
+            conv = {}
+            for r, s, o in product(range(height), range(width), range(C)):
+                z = bias[o]
+                for i, j, e in product(range(k), range(k), range(c)):
+                    z = z + K[i, j, e, o] * image[r + i, s + j, e]
+                conv[r, s, o] = phi(z)
+            height, width, c = height // 2, width // 2, C
+            image = {}
+            for r, s, o in product(range(height), range(width), range(C)):
+                four = [conv[2 * r + i, 2 * s + j, o] for i, j in product(range(2), range(2))]
+                if model.pool == "max":
+                    image[r, s, o] = max(four, key=lambda t: t.a.real)
+                else:
+                    image[r, s, o] = 0.25 * (four[0] + four[1] + four[2] + four[3])
+        a = [image[at] for at in product(range(height), range(width), range(c))]
+        for f, out in [(phi, model.hidden), (lambda t: t, model.classes)]:
+            W = [[next(numbers) for _ in range(out)] for _ in a]
+            bias = [next(numbers) for _ in range(out)]
+            a = [f(sum((a[i] * W[i][o] for i in range(len(a))), bias[o])) for o in range(out)]
+        assert next(numbers, None) is None
+        total = total + log(sum((exp(t) for t in a), Dual(0))) + -1 * a[label]
+    return total * (1 / len(X))
+
+
+SLOW = [
+    CNN((4, 5), (2,), 2, 3, 2, "relu", "max"),
+    CNN((5, 4, 2), (2,), 2, 2, 3, "elu", "max"),  # the pool drops a row
+    CNN((5, 6, 2), (2,), 3, 2, 3, "tanh", "mean"),  # ... a row, and k = 3
+    CNN((4, 5), (3,), 2, 2, 2, "relu", "mean"),
+    CNN((7, 8), (2, 3), 2, 2, 3, "tanh", "max"),
+    CNN((8, 7), (2, 2), 2, 2, 2, "relu", "max"),
+    CNN((7, 7, 3), (1, 2), 2, 2, 2, "elu", "mean"),
+    CNN((3, 2, 2), (), 1, 2, 3, "elu", "max"),
+]
+
+
+@pytest.mark.parametrize("model", SLOW, ids=str)
+def test_against_the_slow_network(model):
+    rng = np.random.default_rng(0)
+    w, v = rng.uniform(-1, 1, (2, model.d))
+    D = Batch(rng.standard_normal((2, model.features)), rng.integers(0, model.classes, 2))
+    runs = []
+    for k in range(model.d):
+        step = [Dual(w[i] + 1j * H * (i == k), v[i]) for i in range(model.d)]
+        runs.append(slow_loss(model, step, D.X, D.y))
+    assert model.loss(w, D) == pytest.approx(runs[0].a.real, rel=1e-13, abs=0)
+    g, h = [run.a.imag / H for run in runs], [run.b.imag / H for run in runs]
+    assert all(part.any() for part in (*model.unpack(np.array(g)), *model.unpack(np.array(h))))
+    assert checks.relative_error(model.grad(w, D), g) <= 1e-12
+    assert checks.relative_error(model.hvp(w, v, D), h) <= 1e-12
+    assert model.grad(w, D) @ v == pytest.approx(runs[0].b.real, rel=1e-12)
+
+
+# The two linear maps and their transposes: ⟨Eᵀy, x⟩ = ⟨y, Ex⟩.
+
+
+@given(
+    st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.integers(0, 3), st.integers(0, 3)
+)
+def test_add_windows_is_the_transpose_of_windows(k, B, c, more_h, more_w):
+    H, W = k + 1 + more_h, k + 1 + more_w
+    grid = cnn.Grid((H, W, c), ((H - k + 1) // 2, (W - k + 1) // 2, 1))
+    rng = np.random.default_rng(0)
+    x = rng.integers(-9, 9, (2, B * H * W, c)).astype(float)  # whole numbers: sums are exact
+    A = cnn.windows(x, grid, k)
+    y = rng.integers(-9, 9, A.shape).astype(float)
+    assert (cnn.add_windows(y, grid, k) * x).sum() == (y * A).sum()
+
+
+def test_windows_by_hand():
+    """A 3×3 image, 2×2 windows: four of them, in one pool."""
+    image = np.arange(9.0)
+    expected = [[0, 1, 3, 4], [1, 2, 4, 5], [3, 4, 6, 7], [4, 5, 7, 8]]
+    assert cnn.windows(image[:, None], cnn.Grid((3, 3, 1), (1, 1, 1)), 2).tolist() == expected
+    two = np.stack([image, -image], -1)  # a second channel
+    got = cnn.windows(two, cnn.Grid((3, 3, 2), (1, 1, 1)), 2)
+    assert got[1].tolist() == [1, -1, 2, -2, 4, -4, 5, -5]
+
+
+# Ties and kinks
+
+
+@pytest.mark.parametrize("winners", [(p, q) for q in range(4) for p in range(q)])
+def test_a_tie_in_the_pool_goes_to_the_first_in_row_major_order(winners):
+    """Two pixels of the window tie at 1 through different input channels: (1, 0) and (0, 1)."""
+    first, second = winners
+    image = np.zeros((4, 2))
+    image[first], image[second] = (1, 0), (0, 1)
+    model = CNN((2, 2, 2), (1,), 1, 1, 2)
+    w = np.zeros(model.d)
+    kernel, _, W1, _, W2, _ = model.unpack(w)
+    kernel[...], W1[...], W2[...] = 1, 1, [[1, -1]]
+    D = Batch(image.reshape(1, 8), np.array([1]))
+    p = 1 / (1 + np.exp(-2))  # of class 0: scores 1 and −1
+    g = model.unpack(model.grad(w, D))
+    np.testing.assert_allclose(g[0].ravel(), [2 * p, 0], rtol=1e-15)  # all to the first
+    np.testing.assert_allclose(g[1], 2 * p, rtol=1e-15)
+    Rkernel = np.zeros(model.d)
+    model.unpack(Rkernel)[0][0, 0, 1] = 1  # moves the second one only, which is not picked
+    assert not model.hvp(w, Rkernel, D).any()
+
+
+def test_ties_in_all_windows():
+    """A constant image: every maximum is the first element, whose window is like all others."""
+    model = CNN((6, 6), (2,), 3, 3, 2)
+    w = model.init(np.random.default_rng(0))
+    D = Batch(np.ones((1, 36)), np.array([0]))
+    mean = CNN((6, 6), (2,), 3, 3, 2, pool="mean")
+    assert model.loss(w, D) == pytest.approx(mean.loss(w, D), rel=1e-14)
+    assert checks.relative_error(model.grad(w, D), mean.grad(w, D)) <= 1e-14
+
+
+@pytest.mark.parametrize("pool", ["max", "mean"])
+def test_the_slope_of_relu_at_0_is_0(pool):
+    """The convolution is exactly 0 everywhere: nothing below the first ReLU gets a gradient."""
+    model = CNN((4, 4), (2,), 3, 3, 2, pool=pool)
+    w = np.random.default_rng(0).uniform(0.1, 1, model.d)
+    model.unpack(w)[1][...] = 0
+    D = Batch(np.zeros((1, 16)), np.array([0]))
+    g = model.unpack(model.grad(w, D))
+    assert not g[0].any()
+    assert not g[1].any()
+    assert g[3].any()
+    model.unpack(w)[1][...] = 1e-9
+    assert model.unpack(model.grad(w, D))[1].all()
+
+
+def test_max_pool_before_or_after_a_monotone_activation_is_the_same_value():
+    rng = np.random.default_rng(0)
+    z, b = rng.standard_normal((4, 30, 3)), rng.standard_normal(3)
+    for phi in (np.tanh, lambda t: np.maximum(t, 0)):
+        np.testing.assert_array_equal(phi(z.max(0) + b), phi(z + b).max(0))
+
+
+def test_what_the_pool_drops_has_no_effect():
+    model = CNN((5, 6), (2,), 2, 3, 2)  # convolution 4×5, pool 2×2: the last column is dropped
+    rng = np.random.default_rng(0)
+    w = model.init(rng)
+    X = rng.standard_normal((3, 5, 6))
+    D = Batch(X.reshape(3, 30), np.array([0, 1, 1]))
+    X[:, :, 5] = 1e3
+    E = D._replace(X=X.reshape(3, 30))
+    assert model.loss(w, D) == model.loss(w, E)
+    np.testing.assert_array_equal(model.grad(w, D), model.grad(w, E))
+
+
+# Sizes and layout
+
+
+def test_seed_network():
+    model = CNN()
+    assert model.shapes == (
+        *((5, 5, 1, 20), (20,), (5, 5, 20, 50), (50,)),
+        *((1250, 800), (800,), (800, 10), (10,)),
+    )
+    assert model.d == 1034380
+    assert model.features == 1024
+    w = model.init(np.random.default_rng(0))
+    for view, fan_in in zip(model.unpack(w)[::2], (25, 500, 1250, 800)):
+        assert 0.98 / np.sqrt(fan_in) < np.abs(view).max() <= 1 / np.sqrt(fan_in)
+
+
+def test_pixels_are_row_major_height_width_channel():
+    """A 1×1 kernel that looks at channel 1 only, on an image with a single spot."""
+    model = CNN((2, 4, 3), (1,), 1, 2, 2)
+    w = np.zeros(model.d)
+    kernel, _, W1, _, W2, _ = model.unpack(w)
+    kernel[0, 0, 1, 0], W1[...], W2[...] = 1, np.eye(2), np.eye(2)
+    X = np.zeros((2, 4, 3))
+    X[1, 2, 1] = 5  # in the right half: the second pixel after the pool
+    assert model.scores(w, X.reshape(1, 24)).tolist() == [[0, 5]]
+
+
+def test_an_image_without_channels_has_one():
+    one, other = CNN((8, 9), (2,), 3, 4, 3), CNN((8, 9, 1), (2,), 3, 4, 3)
+    rng = np.random.default_rng(0)
+    w = one.init(rng)
+    D = Batch(rng.standard_normal((5, 72)), rng.integers(0, 3, 5))
+    assert one.shapes == other.shapes
+    np.testing.assert_array_equal(one.grad(w, D), other.grad(w, D))
+
+
+def test_without_convolutions_it_is_an_mlp():
+    model, mlp = CNN((3, 4, 2), (), hidden=5, classes=3), MLP((24, 5, 3), "relu")
+    rng = np.random.default_rng(0)
+    w, v = rng.standard_normal((2, mlp.d))
+    D = Batch(rng.standard_normal((7, 24)), rng.integers(0, 3, 7))
+    assert model.shapes == mlp.shapes
+    np.testing.assert_array_equal(model.grad(w, D), mlp.grad(w, D))
+    np.testing.assert_array_equal(model.hvp(w, v, D), mlp.hvp(w, v, D))
+
+
+@pytest.mark.parametrize("B", [1, cnn.CHUNK - 1, cnn.CHUNK, cnn.CHUNK + 1, 2 * cnn.CHUNK + 3])
+def test_scoring_in_chunks(B):
+    model = CNN((5, 5), (2,), 2, 3, 2)
+    rng = np.random.default_rng(0)
+    w, X = rng.standard_normal((3, model.d)), rng.standard_normal((3, B, 25))
+    z = model.scores(w, X)
+    assert z.shape == (3, B, 2)
+    np.testing.assert_allclose(z, model.forward(w, X).z, rtol=0, atol=1e-13)
+    np.testing.assert_array_equal(model.predict(w, X), z.argmax(-1))
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"image": (15, 16)}, r"image \(15, 16\) is too small for 2 layers .* 16×16 or more"),
+        ({"image": (3, 9), "channels": (4,), "kernel": 3}, r"1 layers .* expected 4×4 or more"),
+        ({"image": (32,)}, r"image \(32,\): expected \(H, W\) or \(H, W, c\)"),
+        ({"image": (32, 32, 0)}, r"expected \(H, W\) or \(H, W, c\), all ≥ 1"),
+        ({"channels": (20, 0)}, r"channels\[1\] is 0: expected ≥ 1"),
+        ({"kernel": 0}, "kernel is 0: expected ≥ 1"),
+        ({"hidden": 0}, "hidden is 0: expected ≥ 1"),
+        ({"classes": -1}, "classes is -1: expected ≥ 1"),
+        ({"pool": "men"}, "unknown pool 'men': did you mean 'mean'"),
+        ({"activation": "tahn"}, "unknown activation 'tahn': did you mean 'tanh'"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        CNN(**arguments)
+
+
+def test_the_smallest_image_that_is_not_refused():
+    assert CNN((16, 16)).shapes[4] == (50, 800)
+
+
+def test_lists_are_taken_for_tuples():
+    model = CNN([16, 16], [2, 3])
+    assert model == CNN((16, 16), (2, 3))
+    assert hash(model) == hash(CNN((16, 16), (2, 3)))

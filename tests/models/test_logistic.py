@@ -1,0 +1,126 @@
+"""Logistic regression against scipy.special and hand numbers."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import special
+
+from fedref.batch import Batch
+from fedref.models import BinaryLogistic, Logistic
+
+sizes = st.integers(1, 6)
+seeds = st.integers(0, 2**32 - 1)
+
+
+@given(sizes, sizes, st.booleans(), seeds)
+def test_binary_loss_by_its_definition(p, B, bias, seed):
+    rng = np.random.default_rng(seed)
+    X, y = rng.standard_normal((B, p)), rng.integers(0, 2, B)
+    theta, b = rng.standard_normal(p), rng.standard_normal() if bias else 0.0
+    f = [sum(X[j, i] * theta[i] for i in range(p)) + b for j in range(B)]
+    losses = [-special.log_expit(z) if label else -special.log_expit(-z) for z, label in zip(f, y)]
+    w = np.append(theta, b) if bias else theta
+    model = BinaryLogistic(p, l2=0.3, bias=bias)
+    np.testing.assert_allclose(model.sample_losses(w, Batch(X, y)), losses, rtol=1e-13)
+    expected = sum(losses) / B + 0.15 * (w @ w)
+    assert model.loss(w, Batch(X, y)) == pytest.approx(expected, rel=1e-13)
+
+
+def test_binary_by_hand():
+    """x = (1, 2), y = 1, θ = (log 3, 0), b = 0: σ = 3/4."""
+    model = BinaryLogistic(2)
+    D = Batch(np.array([[1.0, 2.0]]), np.array([1]))
+    w = np.array([np.log(3), 0, 0])
+    assert model.loss(w, D) == pytest.approx(np.log(4 / 3), rel=1e-15)
+    np.testing.assert_allclose(model.grad(w, D), [-1 / 4, -1 / 2, -1 / 4], rtol=1e-15)
+    h = model.hvp(w, np.array([1.0, 0, 0]), D)  # σ(1−σ) = 3/16
+    np.testing.assert_allclose(h, [3 / 16, 6 / 16, 3 / 16], rtol=1e-15)
+
+
+def test_binary_keeps_its_digits_in_both_tails():
+    model = BinaryLogistic(1, bias=False)
+    w = np.ones(1)
+    for z, y in [(40.0, 1), (-40.0, 0)]:
+        D = Batch(np.array([[z]]), np.array([y]))
+        assert model.loss(w, D) == pytest.approx(np.exp(-40.0), rel=1e-14, abs=0)
+        assert model.grad(w, D) == pytest.approx(-40 * np.exp(-40.0), rel=1e-14, abs=0)
+        assert model.hvp(w, w, D) == pytest.approx(1600 * np.exp(-40.0), rel=1e-14, abs=0)
+    D = Batch(np.array([[1e4], [-1e4]]), np.array([0, 1]))
+    np.testing.assert_array_equal(model.sample_losses(w, D), [1e4, 1e4])
+    np.testing.assert_array_equal(model.sample_losses(w, D._replace(y=1 - D.y)), [0, 0])
+
+
+def test_binary_predicts_1_above_0():
+    model = BinaryLogistic(1)
+    X = np.array([[-1.0], [0.0], [1.0]])
+    assert model.predict(np.array([1.0, 0.0]), X).tolist() == [0, 0, 1]
+    assert model.predict(np.array([1.0, 1.5]), X).tolist() == [1, 1, 1]
+
+
+@given(sizes, st.integers(1, 5), sizes, seeds)
+def test_multinomial_loss_by_its_definition(p, C, B, seed):
+    rng = np.random.default_rng(seed)
+    X, y = rng.standard_normal((B, p)), rng.integers(0, C, B)
+    W, b = rng.standard_normal((p, C)), rng.standard_normal(C)
+    z = [[sum(X[j, i] * W[i, c] for i in range(p)) + b[c] for c in range(C)] for j in range(B)]
+    losses = -special.log_softmax(np.array(z), -1)[np.arange(B), y]
+    w = np.concatenate([W.ravel(), b])
+    model = Logistic(p, C, l2=0.3)
+    got = model.sample_losses(w, Batch(X, y))
+    np.testing.assert_allclose(got, losses, rtol=1e-13, atol=1e-14)
+    expected = losses.mean() + 0.15 * (w @ w)
+    assert model.loss(w, Batch(X, y)) == pytest.approx(expected, rel=1e-13)
+
+
+def test_multinomial_by_hand():
+    """x = (2), W = (log 2, 0, 0)/2, b = 0: p = (2, 1, 1)/4."""
+    model = Logistic(1, 3)
+    D = Batch(np.array([[2.0]]), np.array([1]))
+    w = np.array([np.log(2) / 2, 0, 0, 0, 0, 0])
+    assert model.loss(w, D) == pytest.approx(np.log(4), rel=1e-15)
+    np.testing.assert_allclose(model.grad(w, D), [1, -1.5, 0.5, 0.5, -0.75, 0.25], rtol=1e-14)
+    h = model.hvp(w, np.array([0, 0, 0, 1.0, 0, 0]), D)  # (diag(p) − ppᵀ) e₀ = (4, −2, −2)/16
+    np.testing.assert_allclose(h, [0.5, -0.25, -0.25, 0.25, -0.125, -0.125], rtol=1e-14)
+
+
+def test_multinomial_with_huge_logits():
+    model = Logistic(1, 2)
+    D = Batch(np.array([[1.0], [1.0]]), np.array([0, 1]))
+    w = np.array([1e4, -1e4, 0, 0])
+    np.testing.assert_array_equal(model.sample_losses(w, D), [0, 2e4])
+    np.testing.assert_array_equal(model.grad(w, D), [0.5, -0.5, 0.5, -0.5])
+
+
+def test_two_classes_are_the_binary_model():
+    rng = np.random.default_rng(0)
+    X, y, w = rng.standard_normal((7, 3)), rng.integers(0, 2, 7), rng.standard_normal(4)
+    two = np.concatenate([np.stack([0 * w[:3], w[:3]], 1).ravel(), [0, w[3]]])
+    binary, multinomial = BinaryLogistic(3), Logistic(3, 2)
+    D = Batch(X, y)
+    assert binary.loss(w, D) == pytest.approx(multinomial.loss(two, D), rel=1e-14)
+    W, b = multinomial.unpack(multinomial.grad(two, D))
+    np.testing.assert_allclose(binary.grad(w, D), [*W[:, 1], b[1]], rtol=1e-13)
+    np.testing.assert_array_equal(binary.predict(w, X), multinomial.predict(two, X))
+
+
+def test_one_class_is_no_choice():
+    model = Logistic(2, 1)
+    D = Batch(np.ones((3, 2)), np.zeros(3, int))
+    w = np.ones(3)
+    assert model.loss(w, D) == 0
+    assert not model.grad(w, D).any()
+    assert model.predict(w, D.X).tolist() == [0, 0, 0]
+
+
+def test_layout():
+    assert BinaryLogistic(3).shapes == ((3, 1), (1,))
+    assert BinaryLogistic(3, bias=False).shapes == ((3, 1),)
+    assert Logistic(3, 2).shapes == ((3, 2), (2,))
+    assert BinaryLogistic(3).labels == (0, 1)
+    assert Logistic(3, 4).labels == (0, 1, 2, 3)
+
+
+def test_convex_models_start_at_zero():
+    for model in (BinaryLogistic(3), Logistic(3, 2)):
+        assert not model.init(np.random.default_rng(0)).any()

@@ -1,0 +1,161 @@
+"""The checks must pass what is right, and above all fail what is wrong."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedref import checks
+
+A = np.array([[2.0, 0.5, 0.0], [0.5, 3.0, -1.0], [0.0, -1.0, 1.0]])
+W = np.array([0.3, -1.2, 0.7])
+V = np.array([1.0, 0.5, -2.0])
+
+
+def f(w):
+    return np.sum(np.exp(w)) + w @ A @ w / 2
+
+
+def grad(w):
+    return np.exp(w) + A @ w
+
+
+def hvp(w, v):
+    return np.exp(w) * v + A @ v
+
+
+def linear(w):
+    return V @ w
+
+
+# Relative error
+
+
+def test_relative_error():
+    assert checks.relative_error([1.0, 2.0], [1.0, 2.0]) == 0
+    assert checks.relative_error([1.0, 2.1], [1.0, 2.0]) == pytest.approx(0.05)
+    assert checks.relative_error(3.0, 2.0) == 0.5
+    assert checks.relative_error([0.25], [0.0]) == 0.25  # nothing to be relative to
+    assert checks.relative_error([], []) == 0
+    assert np.isnan(checks.relative_error([np.nan], [1.0]))  # and NaN <= tolerance is False
+
+
+def test_relative_error_does_not_broadcast():
+    with pytest.raises(ValueError, match=r"got \(3,\), expected \(1, 3\)"):
+        checks.relative_error(np.ones(3), np.ones((1, 3)))
+
+
+# The complex step
+
+
+def test_complex_step_is_exact():
+    assert checks.relative_error(checks.complex_step_derivative(f, W, V), grad(W) @ V) <= 1e-15
+    assert checks.relative_error(checks.complex_step_gradient(f, W), grad(W)) <= 1e-15
+    assert checks.relative_error(checks.complex_step_hvp(grad, W, V), hvp(W, V)) <= 1e-15
+
+
+@pytest.mark.parametrize("factor", [1 + 1e-10, -1, 0])
+def test_complex_step_finds_a_wrong_gradient(factor):
+    assert checks.relative_error(factor * grad(W), checks.complex_step_gradient(f, W)) > 5e-11
+
+
+def test_complex_step_with_leading_axes():
+    w = np.random.default_rng(0).standard_normal((4, 3))
+    got = checks.complex_step_gradient(lambda w: np.exp(w).sum(-1), w)
+    assert got.shape == (4, 3)
+    np.testing.assert_allclose(got, np.exp(w), rtol=1e-15)
+
+
+def test_complex_step_in_longdouble():
+    w = W.astype(np.longdouble)
+    got = checks.complex_step_gradient(lambda w: np.exp(w).sum(), w)
+    assert got.dtype == np.longdouble
+    assert np.abs(got / np.exp(w) - 1).max() <= 4 * np.finfo(np.longdouble).eps
+
+
+@given(st.lists(st.floats(-3, 3), min_size=1, max_size=5))
+def test_complex_step_of_a_polynomial(w):
+    w = np.array(w)
+    np.testing.assert_allclose(
+        checks.complex_step_gradient(lambda w: (w**3).sum(), w), 3 * w * w, rtol=1e-14, atol=1e-59
+    )
+
+
+# The Taylor slope
+
+
+def test_taylor_slopes():
+    assert checks.taylor_slope(f, grad, W, V) == pytest.approx(2, abs=0.02)
+    assert checks.taylor_slope(f, grad, W, V, hvp) == pytest.approx(3, abs=0.02)
+    assert checks.taylor_slope(f, grad(W), W, V, hvp(W, V)) == pytest.approx(3, abs=0.02)
+
+
+def test_taylor_slopes_of_wrong_derivatives():
+    assert checks.taylor_slope(f, 1.1 * grad(W), W, V) == pytest.approx(1, abs=0.02)
+    assert checks.taylor_slope(f, 1.1 * grad(W), W, V, hvp) == pytest.approx(1, abs=0.02)
+    assert checks.taylor_slope(f, grad, W, V, 1.1 * hvp(W, V)) == pytest.approx(2, abs=0.02)
+
+
+def test_taylor_slope_is_infinite_where_nothing_remains():
+    def quadratic(w):
+        return w @ A @ w / 2
+
+    assert checks.taylor_slope(linear, V, W, V) == np.inf
+    assert checks.taylor_slope(quadratic, A @ W, W, V, A @ V) == np.inf
+
+
+def test_taylor_slope_where_the_value_is_zero():
+    """Rounding goes by the size of the terms, not by f(w) = 0."""
+    zero = np.zeros(3)
+    a, v = np.array([0.1, 0.2, 0.3]), np.array([0.7, -0.3, 0.9])
+    assert checks.taylor_slope(lambda w: a @ w, a, zero, v) == np.inf
+    assert checks.taylor_slope(lambda w: a @ w + w @ w, a, zero, v) == pytest.approx(2, abs=0.02)
+    assert checks.taylor_slope(lambda w: a @ w, 1.1 * a, zero, v) == pytest.approx(1, abs=0.02)
+
+
+def test_taylor_remainders_by_hand():
+    def square(w):
+        return w[0] ** 2  # f(3 + t) = 9 + 6t + t²
+
+    steps = np.array([0.5, 0.25])
+    w, v = np.array([3.0]), np.ones(1)
+    got = checks.taylor_remainders(square, lambda w: 2 * w, w, v, steps)
+    np.testing.assert_array_equal(got, steps**2)
+    got = checks.taylor_remainders(square, 2 * w, w, v, steps, lambda w, v: 2 * v)
+    np.testing.assert_array_equal(got, [0, 0])
+
+
+# Reports
+
+
+def test_reports_on_right_derivatives():
+    report = checks.check_gradient(f, grad, W)
+    assert (report.verdict, report.order) == ("ok", 2)
+    assert report.error <= 1e-15
+    report = checks.check_hvp(f, grad, hvp, W, V)
+    assert (report.verdict, report.order) == ("ok", 3)
+    assert checks.check_gradient(linear, lambda w: V, W).slope == np.inf  # nothing remains: right
+
+
+@pytest.mark.parametrize("factor", [1 + 1e-10, 1.1, -1, 0, np.nan])
+def test_reports_on_wrong_derivatives(factor):
+    assert checks.check_gradient(f, lambda w: factor * grad(w), W).verdict == "FAIL"
+    assert checks.check_hvp(f, grad, lambda w, v: factor * hvp(w, v), W).verdict == "FAIL"
+
+
+def test_a_function_that_is_not_complex_safe_fails():
+    def norm(w):
+        return np.sum(np.abs(w) ** 2)
+
+    report = checks.check_gradient(norm, lambda w: 2 * w, W)
+    assert report.slope == pytest.approx(2, abs=0.02)
+    assert report.verdict == "FAIL"
+
+
+def test_stack_equals_loop():
+    w = np.random.default_rng(0).standard_normal((5, 3))
+    assert checks.stack_equals_loop(np.exp, w).error == 0
+    assert checks.stack_equals_loop(lambda w, v: (w, (w * v).sum(-1)), w, w).verdict == "ok"
+    assert checks.stack_equals_loop(lambda w: w - w.mean(0), w).verdict == "FAIL"
+    with pytest.raises(ValueError, match="one length K"):
+        checks.stack_equals_loop(np.add, w, w[:4])

@@ -1,0 +1,292 @@
+"""Every client's loss and accuracy: on its own test rows, which nothing else ever sees."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+from helpers import MODELS, SIZES, VARIANTS, make_algorithm, make_federation, play, same, start
+from helpers import with_labels as relabelled
+
+from fedref import evaluation, tree
+from fedref.algorithms.fedavg import FedAvg, FedAvgMeta, FedAvgUpdate, adapt
+from fedref.evaluation import evaluate, evaluate_unseen, plain, score, weighted
+from fedref.sampling import Sampling, adaptation_rows
+
+CONFIG = Sampling(3, epochs=1, batch_size=4)
+PERSONAL = [v for v in VARIANTS if make_algorithm(v).personalised]
+
+
+def run(variant, federated, model, rounds=4):
+    """States and scores of every round, as an experiment makes them."""
+    algorithm = make_algorithm(variant)
+    states, _ = play(algorithm, model, federated, CONFIG, rounds)
+    scores = [
+        evaluate(algorithm, model, state, federated, CONFIG, round=t, seed=0)
+        for t, state in enumerate(states)
+    ]
+    return states, scores
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_poisoned_test_rows_change_nothing_but_their_own_scores(variant):
+    """Labels and features of all test rows are replaced: training and adaptation do not notice."""
+    model = MODELS["logistic"]
+    clean = make_federation(model)
+    rows = clean.test.rows
+    poisoned = relabelled(clean, rows, (clean.source.y[rows] + 1) % 3)
+    X = clean.source.X.copy()
+    X[rows] *= -50
+    poisoned = replace(poisoned, source=replace(poisoned.source, X=tree.freeze(X)))
+    states, scores = run(variant, clean, model)
+    others, worse = run(variant, poisoned, model)
+    assert same(states, others)
+    for a, b in zip(scores, worse):
+        assert same(a.train_loss, b.train_loss)
+        assert not np.array_equal(a.test_loss, b.test_loss)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_evaluation_does_not_train(variant):
+    """Evaluating twice gives the same numbers, and evaluating at all leaves the state as it was."""
+    model = MODELS["mlp"]
+    algorithm, federated = make_algorithm(variant), make_federation(model)
+    states, _ = play(algorithm, model, federated, CONFIG)
+    server = tree.map(lambda x: x.copy() if isinstance(x, np.ndarray) else x, states[-1].server)
+    once, twice = (
+        evaluate(algorithm, model, states[-1], federated, CONFIG, round=3, seed=0) for _ in range(2)
+    )
+    assert same(tuple(once), tuple(twice))
+    assert same(states[-1].server, server)
+
+
+def test_scores_of_one_model_against_a_loop_over_clients():
+    model = MODELS["mlp"]
+    federated = make_federation(model, test=(3, 1, 0, 5, 2))
+    algorithm = FedAvg()
+    state = start(algorithm, model)
+    got = evaluate(algorithm, model, state, federated, CONFIG, round=0, seed=0)
+    for k in range(len(SIZES)):
+        for part, loss, accuracy in (
+            (federated.test, got.test_loss, got.accuracy),
+            (federated.train, got.train_loss, None),
+        ):
+            losses, right = [], []
+            for row in part.of(k):
+                D = federated.batch(np.array([row]))
+                losses.append(model.loss(state.server.w, D))
+                right.append(model.predict(state.server.w, D.X)[0] == D.y[0])
+            if not losses:
+                assert np.isnan(loss[k])
+                assert np.isnan(accuracy[k])
+                continue
+            np.testing.assert_allclose(loss[k], np.mean(losses), rtol=1e-12)
+            if accuracy is not None:
+                assert accuracy[k] == pytest.approx(np.mean(right), rel=1e-15)
+    assert got.n_test.tolist() == [3, 1, 0, 5, 2]
+    assert got.n_train.tolist() == list(SIZES)
+
+
+def test_chunks_do_not_matter(monkeypatch):
+    model, algorithm = MODELS["mlp"], FedAvg()
+    federated, state = make_federation(MODELS["mlp"]), start(FedAvg(), MODELS["mlp"])
+    expected = evaluate(algorithm, model, state, federated, CONFIG, round=0, seed=0)
+    monkeypatch.setattr(evaluation, "CHUNK", 4)
+    got = evaluate(algorithm, model, state, federated, CONFIG, round=0, seed=0)
+    for a, b in zip(got, expected):
+        np.testing.assert_allclose(a, b, rtol=1e-14)
+
+
+def test_the_loss_that_is_reported_has_no_l2_term():
+    model = replace(MODELS["logistic"], l2=100.0)
+    federated, algorithm = make_federation(model), FedAvgUpdate(alpha=0.0)
+    state = start(algorithm, model)
+    bare = replace(model, l2=0.0)
+    for cls in (FedAvg, FedAvgUpdate):
+        got, expected = (
+            evaluate(cls(), m, state, federated, CONFIG, round=0, seed=0)
+            if cls is FedAvg
+            else evaluate(algorithm, m, state, federated, CONFIG, round=0, seed=0)
+            for m in (model, bare)
+        )
+        np.testing.assert_array_equal(got.test_loss, expected.test_loss)
+        np.testing.assert_array_equal(got.train_loss, expected.train_loss)
+
+
+@pytest.mark.parametrize("variant", ["fedavg", "fedavg-update", "apfl"])
+def test_training_rows_are_left_out_where_not_wanted(variant):
+    model = MODELS["mlp"]
+    algorithm, federated = make_algorithm(variant), make_federation(model)
+    state = start(algorithm, model)
+    arguments = algorithm, model, state, federated, CONFIG
+    got = evaluate(*arguments, round=0, seed=0, train=False)
+    expected = evaluate(*arguments, round=0, seed=0)
+    assert np.isnan(got.train_loss).all()
+    np.testing.assert_array_equal(got.accuracy, expected.accuracy)
+
+
+@dataclass(frozen=True)
+class Records(FedAvgMeta):
+    """Notes what it adapts to; with `role`, as a batch D or a support S."""
+
+    seen: list = field(default_factory=list)
+
+    def personal(self, model, sent, mine, D):
+        self.seen.append(D)
+        return super().personal(model, sent, mine, D)
+
+
+@dataclass(frozen=True)
+class RecordsD(Records):
+    adapts_on = "D"
+
+
+def rows_of(federated, D):
+    """Which rows of the source a batch holds (all rows differ)."""
+    same_row = (federated.source.X[:, None, :] == D.X).all(-1)
+    assert (same_row.sum(0) == 1).all()
+    return same_row.argmax(0)
+
+
+@pytest.mark.parametrize("cls", [Records, RecordsD])
+def test_adaptation_is_on_fresh_training_rows_of_the_client_itself(cls):
+    model = MODELS["logistic"]
+    federated = make_federation(model)
+    algorithm = cls(alpha=0.2, inner_steps=2)
+    state = start(algorithm, model)
+    config = replace(CONFIG, support=0.5)
+    seen = {}
+    for t in range(3):
+        scores = evaluate(algorithm, model, state, federated, config, round=t, seed=0)
+        for k in range(len(SIZES)):
+            D = algorithm.seen[t * len(SIZES) + k]
+            rows = seen[t, k] = rows_of(federated, D)
+            assert set(rows) <= set(federated.train.of(k))
+            role = algorithm.adapts_on
+            chosen = adaptation_rows(config, role, SIZES[k], k, t, 0)
+            np.testing.assert_array_equal(rows, federated.train.of(k)[chosen])
+            w = adapt(model, state.server.w, D, alpha=0.2, steps=2)
+            loss, accuracy = score(model, w, federated.batch(federated.test.of(k)))
+            assert (scores.test_loss[k], scores.accuracy[k]) == (loss, accuracy)
+    assert len({tuple(seen[t, 2]) for t in range(3)}) == 3  # fresh: another batch every round
+    assert len(seen[0, 1]) == (0 if cls is Records else 1)  # n = 1: nothing to adapt to, or all
+
+
+@pytest.mark.parametrize("variant", [v for v in PERSONAL if "fedavg-" in v or "meta" in v])
+def test_alpha_0_tests_the_global_model(variant):
+    model = MODELS["mlp"]
+    federated = make_federation(model)
+    algorithm = make_algorithm(variant, alpha=0.0)
+    state = start(algorithm, model)
+    got = evaluate(algorithm, model, state, federated, CONFIG, round=0, seed=0)
+    bare = FedAvg()
+    expected = evaluate(
+        bare, model, state._replace(server=start(bare, model).server), federated, CONFIG,
+        round=0, seed=0,
+    )  # fmt: skip
+    np.testing.assert_allclose(got.test_loss, expected.test_loss, rtol=1e-14)
+    np.testing.assert_array_equal(got.accuracy, expected.accuracy)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_clients_without_test_rows_are_nan_and_count_for_nothing(variant):
+    model = MODELS["mlp"]
+    federated = make_federation(model, test=(3, 0, 2, 0, 6))
+    algorithm = make_algorithm(variant)
+    got = evaluate(algorithm, model, start(algorithm, model), federated, CONFIG, round=0, seed=0)
+    assert np.isnan(got.accuracy).tolist() == [False, True, False, True, False]
+    assert np.isnan(got.test_loss).tolist() == [False, True, False, True, False]
+    assert np.isfinite(got.train_loss).all()
+    a = got.accuracy
+    assert weighted(a, got.n_test) == pytest.approx((3 * a[0] + 2 * a[2] + 6 * a[4]) / 11)
+    assert plain(a, got.n_test) == pytest.approx((a[0] + a[2] + a[4]) / 3)
+
+
+def test_weighted_and_plain_means_by_hand():
+    values, n = np.array([1.0, 0.5, np.nan, 0.0]), np.array([1, 2, 0, 5])
+    assert weighted(values, n) == 2 / 8
+    assert plain(values, n) == 0.5
+    nobody = np.zeros(2, int), np.full(2, np.nan)
+    assert np.isnan(weighted(nobody[1], nobody[0]))
+    assert np.isnan(plain(nobody[1], nobody[0]))
+    broken = np.array([1.0, np.nan])  # a NaN of a client with data is not hidden
+    assert np.isnan(weighted(broken, np.array([1, 1])))
+    assert np.isnan(plain(broken, np.array([1, 1])))
+
+
+# -- unseen clients
+
+
+UNSEEN = np.array([0, 2, 4])
+
+
+@pytest.mark.parametrize("support", [0.2, 0.5, 0.9])
+def test_unseen_clients_adapt_on_support_and_are_tested_on_the_rest(support):
+    model = MODELS["logistic"]
+    federated = make_federation(model)
+    algorithm = Records(alpha=0.3)
+    state = start(algorithm, model)
+    got = evaluate_unseen(algorithm, model, state, federated, UNSEEN, support=support, seed=0)
+    for i, k in enumerate(UNSEEN):
+        everything = set(federated.train.of(k)) | set(federated.test.of(k))
+        S = rows_of(federated, algorithm.seen[i])
+        assert set(S) < everything
+        Q = np.array(sorted(everything - set(S)))
+        n = len(everything)
+        assert len(S) == got.n_train[i] == np.clip(round(support * n), 1, n - 1)
+        assert len(Q) == got.n_test[i]
+        w = adapt(model, state.server.w, algorithm.seen[i], alpha=0.3)
+        loss, accuracy = score(model, w, federated.batch(Q))
+        assert got.test_loss[i] == pytest.approx(loss, rel=1e-13)
+        assert got.accuracy[i] == pytest.approx(accuracy, rel=1e-13)
+        assert got.train_loss[i] == score(model, w, algorithm.seen[i])[0]
+
+
+def test_unseen_clients_are_divided_alike_for_every_algorithm_and_round():
+    model = MODELS["logistic"]
+    federated = make_federation(model)
+    recorders = Records(), RecordsD()
+    for algorithm in recorders:
+        for _ in range(2):
+            evaluate_unseen(
+                algorithm, model, start(algorithm, model), federated, UNSEEN, support=0.5, seed=0
+            )
+    first, second = (algorithm.seen for algorithm in recorders)
+    assert all(same(tuple(a), tuple(b)) for a, b in zip(first, second, strict=True))
+    assert all(same(tuple(a), tuple(b)) for a, b in zip(first[:3], first[3:], strict=True))
+    other = Records()
+    evaluate_unseen(other, model, start(other, model), federated, UNSEEN, support=0.5, seed=1)
+    assert not all(np.array_equal(a.X, b.X) for a, b in zip(first, other.seen))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_query_labels_of_unseen_clients_do_not_reach_their_models(variant):
+    model = MODELS["logistic"]
+    federated = make_federation(model)
+    algorithm, recorder = make_algorithm(variant), Records()
+    arguments = {"support": 0.5, "seed": 0}
+    state = start(algorithm, model)
+    evaluate_unseen(recorder, model, start(recorder, model), federated, UNSEEN, **arguments)
+    S = np.concatenate([rows_of(federated, D) for D in recorder.seen])
+    rows = np.concatenate(
+        [np.concatenate([federated.train.of(k), federated.test.of(k)]) for k in UNSEEN]
+    )
+    Q = np.setdiff1d(rows, S)
+    poisoned = relabelled(federated, Q, (federated.source.y[Q] + 1) % 3)
+    clean, worse = (
+        evaluate_unseen(algorithm, model, state, f, UNSEEN, **arguments)
+        for f in (federated, poisoned)
+    )
+    np.testing.assert_array_equal(clean.train_loss, worse.train_loss)
+    assert not np.array_equal(clean.test_loss, worse.test_loss)
+
+
+def test_an_unseen_client_with_one_row_is_tested_without_adaptation():
+    model = replace(MODELS["logistic"], l2=0.0)  # the L2 term's gradient needs no row
+    federated = make_federation(model, (4, 1), test=(2, 0))
+    algorithm = FedAvgMeta(alpha=0.5)
+    state = start(algorithm, model)
+    got = evaluate_unseen(algorithm, model, state, federated, np.array([1]), support=0.5, seed=0)
+    loss, _ = score(model, state.server.w, federated.batch(federated.train.of(1)))
+    assert (got.n_train[0], got.n_test[0]) == (0, 1)
+    assert np.isnan(got.train_loss[0])
+    np.testing.assert_allclose(got.test_loss[0], loss, rtol=1e-14)
