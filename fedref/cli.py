@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import fields
-from importlib.resources import files
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -105,14 +104,22 @@ def add_run(commands: Any) -> None:
         if f.name not in ("seeds", "data", "split", "model", "algorithms", "sweep"):
             flag = f"--{config.dashed(f.name)}"
             default = "" if f.default is None else f" (default {str(f.default).lower()})"
-            own.add_argument(flag, metavar="X", help=f.metadata["help"].replace("%", "%%") + default)
+            own.add_argument(
+                flag, metavar="X", help=f.metadata["help"].replace("%", "%%") + default
+            )
     hyper = run.add_argument_group("hyperparameters, for every chosen algorithm that has them")
     for name, meaning in HYPERPARAMETERS.items():
         hyper.add_argument(f"--{config.dashed(name)}", metavar="X", help=meaning)
     run.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="any value, e.g. split.users=10"
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="any value, e.g. split.users=10",
     )
-    run.add_argument("--out", type=Path, metavar="DIR", help="run directory (default runs/TIME-NAME)")
+    run.add_argument(
+        "--out", type=Path, metavar="DIR", help="run directory (default runs/TIME-NAME)"
+    )
     add_how(run)
     run.set_defaults(run=run_command)
 
@@ -132,7 +139,9 @@ def add_resume(commands: Any) -> None:
 
 def add_how(parser: argparse.ArgumentParser) -> None:
     how = parser.add_argument_group("how it is run (the numbers do not depend on it)")
-    how.add_argument("--data-dir", type=Path, metavar="DIR", help="where data is (else FEDREF_DATA)")
+    how.add_argument(
+        "--data-dir", type=Path, metavar="DIR", help="where data is (else FEDREF_DATA)"
+    )
     how.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default 1)")
     how.add_argument(
         "--checkpoint-every", type=float, default=10.0, metavar="S", help="seconds (default 10)"
@@ -165,10 +174,11 @@ def experiment_of(arguments: argparse.Namespace) -> Experiment:
         table = config.underscored(config.read(paths[0]))
         table.setdefault("name", paths[0].stem)
     else:
-        text = (files("fedref") / "digits.toml").read_text(encoding="utf-8")
-        table = config.underscored(config.tomllib.loads(text))
+        table = config.underscored(config.built_in())
         if arguments.data and arguments.data != "digits":
-            table = {k: v for k, v in table.items() if k not in ("split", "model", "clients_per_round")}
+            table = {
+                k: v for k, v in table.items() if k not in ("split", "model", "clients_per_round")
+            }
             table["name"] = Path(arguments.data).stem
     if arguments.data:
         table["data"] = {"name": arguments.data}
@@ -217,7 +227,7 @@ def run_command(arguments: argparse.Namespace) -> int:
     experiment.check(made, arguments.data_dir)
     directory = experiment.new_directory(made, arguments.out)
     with experiment.locked(directory), experiment.disk_errors(directory):
-        (directory / "config.toml").write_text(config.text(made), encoding="utf-8")
+        experiment.write_config(made, directory)
         return go(made, directory, arguments)
 
 

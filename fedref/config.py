@@ -6,6 +6,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,15 @@ class Experiment:
     batch_size: int = _field(10, "rows of a mini-batch; 0: all local rows")
     sampling: str = _field("uniform", "how the cohort is drawn: uniform, or by-samples")
     stragglers: float = _field(0.0, "fraction of the cohort that does only part of the work")
-    support: float = _field(0.8, "fraction of a client's rows in the support set (FedMeta, FedMAML)")
+    support: float = _field(
+        0.8, "fraction of a client's rows in the support set (FedMeta, FedMAML)"
+    )
     seeds: tuple[int, ...] = _field((0,), "seeds of start, cohorts and batches: a run for each")
     eval_every: int = _field(1, "rounds between evaluations (first and last are always evaluated)")
     eval_train: bool = _field(True, "also evaluate the training loss of every client")
     unseen: float = _field(
-        0.0, "if > 0: train on 80 % of the clients, test 10 % unseen ones with this support fraction"
+        0.0,
+        "if > 0: train on 80 % of the clients, test 10 % unseen ones with this support fraction",
     )
     dissimilarity: bool = _field(False, "log B and the gradients' variance when evaluating")
     dtype: str = _field("float64", "float64 or float32")
@@ -58,7 +62,9 @@ class Experiment:
     def __post_init__(self) -> None:
         for name, low in (("rounds", 0), ("eval_every", 1)):
             if getattr(self, name) < low:
-                raise ConfigError(f"{dashed(name)} is {getattr(self, name)}, expected at least {low}")
+                raise ConfigError(
+                    f"{dashed(name)} is {getattr(self, name)}, expected at least {low}"
+                )
         if not self.seeds or min(self.seeds) < 0:
             raise ConfigError(f"seeds are {list(self.seeds)}, expected one or more integers ≥ 0")
         if not 0 <= self.unseen < 1:
@@ -161,9 +167,16 @@ def read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}), expected a TOML file") from None
+        raise ConfigError(
+            f"{path}: cannot be read ({error.strerror}), expected a TOML file"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: is not TOML ({error})") from None
+
+
+def built_in() -> dict[str, Any]:
+    """The experiment that `fedref run` runs when it is told nothing."""
+    return tomllib.loads((files("fedref") / "digits.toml").read_text(encoding="utf-8"))
 
 
 # ---- what an experiment names -----------------------------------------------------------------

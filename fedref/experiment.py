@@ -548,7 +548,9 @@ def run_unit(
 def load_run(directory: str | Path) -> Run:
     """The results of a run directory, from its checkpoints, as they stand."""
     directory = Path(directory)
-    experiment = config.from_table(config.read(directory / "config.toml"), f"{directory}/config.toml")
+    experiment = config.from_table(
+        config.read(directory / "config.toml"), f"{directory}/config.toml"
+    )
     work, records = [], []
     for unit in units(experiment):
         record, _ = checkpoint.load_newest(directory / "checkpoints" / unit.file)
@@ -558,6 +560,61 @@ def load_run(directory: str | Path) -> Run:
     if not records:
         raise DataError(f"{directory}: no finished round yet, expected checkpoints/*.ckpt")
     return Run(experiment, work, records)
+
+
+def run(
+    what: Experiment | str | Path | Mapping[str, Any] | None = None,
+    *,
+    out: str | Path | None = None,
+    data_dir: str | Path | None = None,
+    executor: Executor | None = None,
+    workers: int = 1,
+    progress: Progress = Progress(),
+    **settings: Any,
+) -> Run:
+    """`fedref run` from Python: the same numbers, as arrays.
+
+    what : an experiment, a TOML file or document, or None for the built-in one on the digits;
+    settings : values on top, as with --set (`rounds=20`, `mu=0.1`); out : a run directory to write
+    (None: nothing is written); executor : any `concurrent.futures.Executor`, for `workers` parts
+    of every cohort; without one, `workers` > 1 is refused.
+
+    >>> result = run({"algorithms": {"fedavg": {"lr": 0.1}}, "data": {"name": "digits"}}, rounds=2)
+    >>> t, accuracy = result.curve("fedavg", "accuracy")
+    >>> t, accuracy.shape
+    (array([0, 1, 2]), (1, 3))
+    """
+    if executor is None and workers > 1:
+        raise ConfigError(f"workers is {workers}, expected an executor to run them on")
+    if isinstance(what, Experiment):
+        table = config.resolved(what)
+    elif isinstance(what, Mapping):
+        table = dict(what)
+    else:
+        table = config.read(Path(what)) if what is not None else config.built_in()
+    table = config.completed(table)
+    for key, value in settings.items():
+        table = config.with_setting(table, key, value)
+    experiment = config.from_table(table)
+    directory = None
+    if out is not None:
+        check(experiment, data_dir)
+        directory = new_directory(experiment, Path(out))
+        with disk_errors(directory):
+            write_config(experiment, directory)
+    return execute(
+        experiment,
+        directory,
+        data_dir=data_dir,
+        executor=executor,
+        workers=workers,
+        progress=progress,
+    )
+
+
+def write_config(experiment: Experiment, directory: Path) -> None:
+    """config.toml with every value, those that were found from the data included."""
+    checkpoint.write_whole(directory / "config.toml", config.text(experiment).encode())
 
 
 # ---- the table at the end -----------------------------------------------------------------------
@@ -598,7 +655,8 @@ def summaries(run: Run) -> list[Summary]:
             both += [over_seeds([float(f(s)) for s in series]) for f in (np.mean, np.max)]
             both.append(over_seeds([s[-1] for s in series]))
         down, up = (
-            float(np.mean([r.rows[-1][name] for r in records])) for name in ("bytes_down", "bytes_up")
+            float(np.mean([r.rows[-1][name] for r in records]))
+            for name in ("bytes_down", "bytes_up")
         )
         table.append(Summary(label, *both, down, up))
     return table
@@ -632,5 +690,9 @@ def markdown(rows: list[list[str]]) -> str:
         "| " + " | ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths))) + " |"
         for row in rows
     ]  # fmt: skip
-    rule = "|" + "|".join("-" * (w + 2) if i == 0 else "-" * (w + 1) + ":" for i, w in enumerate(widths)) + "|"
+    rule = (
+        "|"
+        + "|".join("-" * (w + 2) if i == 0 else "-" * (w + 1) + ":" for i, w in enumerate(widths))
+        + "|"
+    )
     return "\n".join([lines[0], rule, *lines[1:]])

@@ -8,7 +8,7 @@ steps for many clients at once along a leading axis; a test shows that both agre
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -62,7 +62,7 @@ class Done(NamedTuple):
 
 
 class Server(NamedTuple):
-    """The simplest server state, and the simplest message: the global model w."""
+    """The simplest server state: the global model w (d,)."""
 
     w: Array
 
@@ -91,13 +91,23 @@ class Algorithm:
     #: Whether training pools all clients' rows: the centralised baseline.
     pooled: ClassVar[bool] = False
 
+    #: The words that a field may hold, and its least and greatest number where not 0 and ∞.
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    bounds: ClassVar[Mapping[str, tuple[float, float]]] = {}
+
     def __post_init__(self) -> None:
-        if self.weighting not in WEIGHTINGS:
-            raise ConfigError(unknown("weighting", self.weighting, WEIGHTINGS))
-        for name in ("lr", "alpha", "beta", "delta", "mu", "lam"):
-            value = getattr(self, name, 0.0)
-            if not (np.isfinite(value) and value >= 0):
-                raise ConfigError(f"{name} is {value}, expected a finite number ≥ 0")
+        for name in (f.name for f in fields(self)):
+            value = getattr(self, name)
+            low, high = self.bounds.get(name, (0.0, np.inf))
+            words = WEIGHTINGS if name == "weighting" else self.choices.get(name, ())
+            if isinstance(value, str):
+                if value not in words:
+                    raise ConfigError(unknown(name.replace("_", "-"), value, words))
+            elif not (np.isfinite(value) and low <= value <= high):
+                expected = f"from {low:g} to {high:g}" if high < np.inf else f"of at least {low:g}"
+                raise ConfigError(
+                    f"{name.replace('_', '-')} is {value}, expected a finite number {expected}"
+                )
 
     @property
     def watches_loss(self) -> bool:
@@ -130,8 +140,8 @@ class Algorithm:
         return False
 
     def finish(self, model: Model, sent: Any, local: Any, mine: Any, data: "LocalData") -> Done:
-        """What one client sends and keeps."""
-        return Done(Server(local))
+        """What one client sends and keeps; by default it sends its `local`."""
+        return Done(local)
 
     def diagnose(self, model: Model, sent: Any, local: Any, data: "LocalData") -> dict[str, float]:
         """Measurements that are logged, and neither sent nor counted as work."""
@@ -139,7 +149,7 @@ class Algorithm:
 
     def combine(self, model: Model, server: Any, uploads: Any, cohort: Cohort) -> Any:
         """The server's next state; uploads is the tree of what was sent, leaves (K, ...)."""
-        return Server(weighted_mean(cohort.weights(self.weighting), uploads.w))
+        return Server(weighted_mean(cohort.weights(self.weighting), uploads))
 
     def observe(self, server: Any, loss: float) -> Any:
         """The server's state after it has seen the global training loss of this round."""
@@ -455,10 +465,12 @@ def _work(
     """run_group on the whole cohort, or on a part of it in each worker; failures by client."""
     parts = np.array_split(np.arange(len(mines)), min(workers if executor else 1, len(mines)))
     groups = [([mines[i] for i in part], data.only(part) if executor else data) for part in parts]
-    futures = [
-        executor.submit(run_group, algorithm, model, sent, mine, own, stack)
-        for mine, own in (groups if executor else ())
-    ]
+    futures = []
+    if executor is not None:
+        futures = [
+            executor.submit(run_group, algorithm, model, sent, mine, own, stack)
+            for mine, own in groups
+        ]
 
     results: list[Done | None] = []
     counts = np.zeros(4, np.int64)

@@ -1,12 +1,13 @@
 """`fedref plot`: pictures of run directories."""
 
 import argparse
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from fedref.errors import ConfigError, FedrefError, unknown
-from fedref.experiment import Run, load_run
+from fedref.experiment import Run, load_run, units
 
 KINDS = ("curves", "bars", "clients")
 
@@ -96,5 +97,12 @@ def load_all(directories: list[Path]) -> dict[str, Run]:
         config = directory / "config.toml"
         if not config.is_file():
             raise FedrefError(f"{directory}: is no run directory, expected {config}")
-        runs[name if names[name] == 1 else str(directory)] = load_run(directory)
+        loaded = load_run(directory)
+        runs[name if names[name] == 1 else str(directory)] = loaded
+        if missing := len(units(loaded.experiment)) - len(loaded.units):
+            print(
+                f"fedref: {directory}: {missing} of {len(units(loaded.experiment))} checkpoints "
+                f"are not there yet, or cannot be read: not drawn",
+                file=sys.stderr,
+            )
     return runs

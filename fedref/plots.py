@@ -38,7 +38,6 @@ LINES: tuple[Any, ...] = (
     "-", (0, (5, 2)), (0, (6, 2, 1, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2, 1, 2)), (0, (2.5, 1.2)),
 )  # fmt: skip
 MARKERS = "os^DvP<>phd"
-STAR: dict[str, Any] = {"marker": "*", "markersize": 11, "linestyle": "none"}
 CROSS: dict[str, Any] = {"marker": "x", "markersize": 9, "linestyle": "none", "markeredgewidth": 2}
 DOCUMENT: Any = (0, (1, 3))
 TICK: dict[str, Any] = {
@@ -69,6 +68,7 @@ STYLE: list[Any] = [
         "hatch.linewidth": 0.7,
         "lines.linewidth": 1.6,
         "lines.markersize": 5.5,
+        "figure.constrained_layout.w_pad": 0.08,
         "savefig.dpi": 200,
         "pdf.fonttype": 42,
         "svg.hashsalt": "fedref",
@@ -188,10 +188,12 @@ def all_series(runs: Runs) -> list[Series]:
 
 
 def looks(algorithms: Sequence[str], variants: Sequence[str]) -> list[Look]:
-    """One for each series. Where all algorithms have the same variants, the marker tells the
-    algorithm and the line tells the variant, and the colour whichever there are more of."""
+    """One for each series, different without colour too. Where all algorithms have the same
+    variants, the marker tells the algorithm, the line the variant, and the colour whichever there
+    are more of."""
     each, ways = list(dict.fromkeys(algorithms)), list(dict.fromkeys(variants))
-    grid = len(each) > 1 and len(ways) > 1 and len(algorithms) == len(each) * len(ways)
+    grid = len(algorithms) == len(each) * len(ways)
+    grid = grid and 1 < len(each) <= len(MARKERS) and 1 < len(ways) <= len(LINES)
     made = []
     for i, (algorithm, variant) in enumerate(zip(algorithms, variants)):
         a, v, c = i, i, i
@@ -218,7 +220,7 @@ def metric_of(name: str, drawn: Sequence[Series]) -> Metric:
         raise ConfigError(
             f"there are no values of {name} here: known are {', '.join(sorted(known))}"
         )
-    raise ConfigError(unknown("metric", name, known))
+    raise ConfigError(unknown("metric", name, known | METRICS.keys()))
 
 
 def values(series: Series, metric: Metric) -> tuple[Array, Array]:
@@ -401,8 +403,15 @@ def draw_curve(axes: Axes, series: Series, line: Curve, offset: float) -> None:
 
 def star(colour: str, share: float) -> dict[str, Any]:
     """Filled if F is renewed in all the seeds."""
-    face, edge = (colour, "white") if share == 1 else ("white", colour)
-    return {**STAR, "markerfacecolor": face, "markeredgecolor": edge}
+    filled = share == 1
+    return {
+        "marker": "*",
+        "linestyle": "none",
+        "markersize": 14 if filled else 11,
+        "markerfacecolor": colour if filled else "white",
+        "markeredgecolor": "white" if filled else colour,
+        "markeredgewidth": 0.8 if filled else 1.1,
+    }
 
 
 def scale_y(axes: Axes, metric: Metric, means: Sequence[Array]) -> None:
@@ -485,14 +494,14 @@ def bars(
             draw_bars(axes, i, drawn, [getattr(line, field) for line in table], told[:, i])
         axes.set_yticks(range(len(drawn)), [series.name for series in drawn])
         axes.set_ylim(len(drawn) - 0.45, -0.55)
-        axes.set_xlim(0, 118 if spread else 109)
+        axes.set_xlim(0, 109 + 9 * bool(spread) + 8 * bool(reference))
         axes.set_xticks(range(0, 101, 20))
         axes.grid(visible=False, axis="y")
         axes.tick_params(axis="y", length=0)
         axes.set_xlabel(", ".join(filter(None, (METRICS[key].title, spread))))
         handles: list[Artist] = [Patch(**bar, edgecolor="black") for bar in BARS]
         if reference:
-            handles.append(sign("in the document", **TICK))
+            handles.append(sign("[in the document]", **TICK))
         figure.legend(handles=handles, loc="outside lower center", ncols=3)
         save(figure, Path(path))
 
@@ -508,8 +517,9 @@ def draw_bars(
     axes.errorbar(mean, y, xerr=sd, fmt="none", ecolor="black", capsize=3, elinewidth=1.4)
     axes.plot(told, y, color="black", **TICK)
     ends = np.fmax(np.fmax(mean, mean + sd), told)
-    for at, end, m, s in zip(y, ends, mean, sd):
+    for at, end, m, s, d in zip(y, ends, mean, sd, told):
         text = f"{m:.1f}" if np.isnan(s) else f"{m:.1f} ± {s:.1f}"
+        text += "" if np.isnan(d) else f" [{d:.1f}]"
         axes.text(end + 1.2, at, text, va="center", fontsize=8)
 
 
@@ -550,9 +560,14 @@ def clients(
         for axes in panels[len(drawn) :]:
             axes.remove()
         lines = "dashed: mean" + (", solid: in the document" if reference else "")
-        figure.supxlabel(f"{shown.title}; {lines}", fontsize="medium")
+        figure.supxlabel(f"{shown.title} {last_round(drawn)}; {lines}", fontsize="medium")
         figure.supylabel("share of clients (%)", fontsize="medium")
         save(figure, Path(path))
+
+
+def last_round(drawn: Sequence[Series]) -> str:
+    rounds = {record.rounds[-1] for series in drawn for record in series.run.records}
+    return f"after round {rounds.pop()}" if len(rounds) == 1 else "after the last round evaluated"
 
 
 def client_values(series: Series, metric: Metric) -> Array:
@@ -583,6 +598,6 @@ def draw_clients(axes: Axes, series: Series, x: Array, edges: Array, metric: Met
             color=BARS[0]["facecolor"], edgecolor="black", linewidth=0.7,
         )  # fmt: skip
         axes.axvline(x.mean(), color="black", linestyle=(0, (4, 2)), linewidth=1.2)
-        heading += f"\n{x.mean():{digits}}, sd {x.std():{digits}}"
+        heading += f"\nmean {x.mean():{digits}}, sd {x.std():{digits}}"
     axes.set_title(heading, fontsize=9)
     axes.grid(visible=False, axis="x")

@@ -44,8 +44,11 @@ def sized(kind: str, p: int, hidden: int, classes: int, l2: float):
 
 
 def make_batch(model, rng, n: int, lead=(), weights: bool = False) -> Batch:
-    """n random samples (for each of the leading axes), read-only; some weights are 0."""
-    X = rng.normal(size=(*lead, n, model.features))
+    """n random samples (for each of the leading axes), read-only; some weights are 0.
+
+    Features are about ½ in size: where a softmax is saturated, a gradient of 1e-100 has no digits.
+    """
+    X = 0.5 * rng.normal(size=(*lead, n, model.features))
     y = rng.choice(model.labels, (*lead, n))
     s = None
     if weights:
@@ -113,7 +116,7 @@ def make_federation(model, sizes=SIZES, test=3, seed: int = 0) -> Federation:
     rows = rng.permutation(len(owner))  # client k's rows are scattered over the source
     X = np.empty((len(owner), model.features))
     shift = rng.normal(size=(N, model.features))
-    X[rows] = rng.normal(size=X.shape) + shift[owner]
+    X[rows] = 0.5 * (rng.normal(size=X.shape) + shift[owner])
     y = rng.choice(model.labels, len(owner))
     first = np.concatenate([[0], np.cumsum(np.add(sizes, tests))])
     train = [rows[a : a + n] for a, n in zip(first, sizes)]

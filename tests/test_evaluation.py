@@ -126,9 +126,12 @@ def test_training_rows_are_left_out_where_not_wanted(variant):
 
 @dataclass(frozen=True)
 class Records(FedAvgMeta):
-    """Notes what it adapts to; with `role`, as a batch D or a support S."""
+    """Notes what it adapts to: a support S."""
 
     seen: list = field(default_factory=list)
+
+    def __post_init__(self):
+        """A list is no option of an algorithm; there is nothing to check."""
 
     def personal(self, model, sent, mine, D):
         self.seen.append(D)

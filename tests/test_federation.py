@@ -533,8 +533,8 @@ def test_wrong_options_are_refused(name, options, message):
         ("apfl", {"init": "papr"}, "did you mean 'paper'"),
         ("apfl", {"importance": "fischer"}, "did you mean 'fisher'"),
         ("apfl", {"lam": 1.5}, "lam is 1.5"),
-        ("apfl", {"window": 0}, "window 0"),
-        ("apfl", {"z": -1}, "z -1"),
+        ("apfl", {"window": 0}, "window is 0"),
+        ("apfl", {"z": -1}, "z is -1"),
     ],
 )
 def test_wrong_options_of_one_algorithm_are_refused(name, options, message):

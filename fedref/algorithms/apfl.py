@@ -19,7 +19,8 @@ the mean loss over the clients being [apfl eq.1–2].
     U                   units of all layers together, see `units`
 
 Equations: [apfl eq.3] `compose` · [eq.4] the penalty in `objective` · [eq.5] `importance_update` ·
-[eq.6] `objective`, `gradients` · [apfl §3.3] `PlateauDetector` · [alg.1] `APFL`.
+[eq.6] `objective`, `gradients` · [apfl §3.3] `PlateauDetector` (plateau.py) ·
+[alg.1] `APFL`; units: `units` (models/units.py).
 
 Decisions
   start. From round z on (t counted from 0). M_k = 1, W_k = W_S as printed makes the composite jump:
@@ -37,9 +38,10 @@ Decisions
     part once or twice. The document counts this as nothing.
 
 >>> import numpy as np
->>> from fedref.models import MLP
->>> units(MLP((2, 3, 2))).tolist()      # W₁ (2, 3), b₁ (3,), W₂ (3, 2), b₂ (2,)
-[0, 1, 2, 0, 1, 2, 0, 1, 2, 3, 4, 3, 4, 3, 4, 3, 4]
+>>> from fedref.models import BinaryLogistic
+>>> model = BinaryLogistic(2)                # one layer of one unit
+>>> compose(model, np.array([1.0, 2.0, 4.0]), np.zeros(1), np.ones(3))   # σ(0) = ½
+array([1.5, 2. , 3. ])
 """
 
 from dataclasses import dataclass
@@ -48,43 +50,18 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from fedref.batch import Batch
-from fedref.errors import ConfigError, unknown
 from fedref.federation import Algorithm, Cohort, Done, LocalData, weighted_mean, weighted_sum
 from fedref.importance import ESTIMATES, synaptic_intelligence
 from fedref.models.base import Model
+from fedref.models.units import spread, sum_by_unit
+from fedref.models.units import units as units
 from fedref.numerics import Array, sigmoid
-
-
-def spread(model: Model, m: Array) -> Array:
-    """One value per unit (..., U) → one per parameter (..., d)."""
-    x, end = np.empty((*m.shape[:-1], model.d), m.dtype), 0
-    for view in model.unpack(x):
-        inside = view.ndim - m.ndim  # axes between the leading ones and the units
-        out = view.shape[-1]
-        end += out if inside else 0  # a weight opens a layer; its bias has the same units
-        view[...] = m[..., end - out : end].reshape(*m.shape[:-1], *[1] * inside, out)
-    return x
-
-
-def sum_by_unit(model: Model, x: Array) -> Array:
-    """Σ of x (..., d) over the entries of each unit: (..., U). The transpose of `spread`."""
-    lead, sums = x.ndim - 1, list[Array]()
-    for view in model.unpack(x):
-        total = view.sum(tuple(range(lead, view.ndim - 1)))
-        if view.ndim == lead + 1:  # a bias
-            total = sums.pop() + total
-        sums.append(total)
-    return np.concatenate(sums, -1)
-
-
-def units(model: Model) -> Array:
-    """For each of the d parameters its output unit, counted through all layers: (d,)."""
-    return spread(model, np.arange(len(sum_by_unit(model, np.zeros(model.d)))))
+from fedref.plateau import PlateauDetector as PlateauDetector
 
 
 def compose(model: Model, w_s: Array, a: Array, w_k: Array) -> Array:
     """w = w_S ⊙ m_k + w_k with m_k = σ(a), one value per output unit: (..., d)."""
-    return w_s * spread(model, sigmoid(a)) + w_k  # [apfl eq.3]
+    return np.asarray(w_s * spread(model, sigmoid(a)) + w_k)  # [apfl eq.3]
 
 
 def objective(
@@ -92,79 +69,34 @@ def objective(
 ) -> Array:
     """L_k(w_S ⊙ σ(a) + w_k; D) + (μ/2) Σ_j F_j (w_S,j − wᵗ_S,j)²: (...)."""
     penalty = np.sum(F * (w_s - w_ref) ** 2, -1)  # [apfl eq.4]
-    return model.loss(compose(model, w_s, a, w_k), D) + (mu / 2) * penalty  # [apfl eq.6]
-
-
-class Gradients(NamedTuple):
-    g_s: Array  # (..., d)
-    g_a: Array  # (..., U)
-    g_k: Array  # (..., d)
+    return np.asarray(model.loss(compose(model, w_s, a, w_k), D) + mu / 2 * penalty)  # [apfl eq.6]
 
 
 def gradients(
     model: Model, w_s: Array, a: Array, w_k: Array, D: Batch, *, F: Array, w_ref: Array, mu: float
-) -> Gradients:
-    """∇ of [apfl eq.6] in its three blocks, with G = g(w; D) at the composite w."""
+) -> tuple[Array, Array, Array]:
+    """∇ of [apfl eq.6] in w_S (..., d), a (..., U) and w_k (..., d); G = g(w; D) at the composite."""
     m = sigmoid(a)
     G = model.grad(compose(model, w_s, a, w_k), D)
-    return Gradients(
-        g_s=G * spread(model, m) + mu * F * (w_s - w_ref),
-        g_a=m * (1 - m) * sum_by_unit(model, G * w_s),
-        g_k=G,
-    )
+    g_s = G * spread(model, m) + mu * F * (w_s - w_ref)
+    g_a = m * (1 - m) * sum_by_unit(model, G * w_s)
+    return g_s, g_a, G
 
 
 def importance_update(F_old: Array, importances: Array, p: Array, *, lam: float) -> Array:
     """F ← λF_old + Σ_k p_k I_k; I_k (K, d) is as printed the square of client k's full gradient."""
-    return lam * F_old + weighted_sum(p.astype(importances.dtype), importances)  # [apfl eq.5]
+    squares = weighted_sum(p.astype(importances.dtype), importances)
+    return np.asarray(lam * F_old + squares)  # [apfl eq.5]
 
 
-class PlateauDetector(NamedTuple):
-    """When to renew F [apfl §3.3, alg.1 lines 9–16]: after a peak of the loss, once it is flat.
+class Shared(NamedTuple):
+    """The server's state; it travels without the detector, and without F while that is 0."""
 
-    >>> detector, renewals = PlateauDetector(delta_mu=1.0, delta_sigma=0.1, length=2), []
-    >>> for loss in (3.0, 3.0, 0.5, 0.5, 0.5, 0.5):
-    ...     detector, renew = detector.push(loss)
-    ...     renewals.append(renew)
-    >>> renewals        # the peak is seen at the 2nd loss, the plateau at the 4th
-    [False, False, False, True, False, False]
-    """
-
-    delta_mu: float = 1.0
-    delta_sigma: float = 0.5
-    length: int = 5
-    window: tuple[float, ...] = ()
-    mean_old: float = 0.0
-    std_old: float = 0.0
-    peak: bool = False
-
-    def push(self, loss: float) -> tuple["PlateauDetector", bool]:
-        """The detector after one more loss, and whether F is to be renewed now."""
-        window = (*self.window, loss)[-self.length :]
-        after = self._replace(window=window)
-        if len(window) < self.length:
-            return after, False
-        mean, std = float(np.mean(window)), float(np.std(window))
-        if self.peak and mean < self.delta_mu and std < self.delta_sigma:  # [apfl alg.1 line 10]
-            return after._replace(mean_old=mean, std_old=std, peak=False), True
-        if mean > self.mean_old + self.std_old:  # [apfl alg.1 line 14]
-            after = after._replace(peak=True)
-        return after, False
-
-
-class APFLServer(NamedTuple):
     w: Array  # w_S (d,)
-    F: Array  # (d,)
+    F: Array | None  # (d,)
     t: int
     renew: bool  # whether this round's clients send their importance
-    detector: PlateauDetector
-
-
-class Sent(NamedTuple):
-    w: Array
-    F: Array | None  # None while it is 0
-    t: int
-    renew: bool
+    detector: Any  # PlateauDetector
 
 
 class Own(NamedTuple):
@@ -196,42 +128,29 @@ class APFL(Algorithm):
     window: int = 5
     personalised: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.init not in ("paper", "continuous"):
-            raise ConfigError(unknown("init", self.init, ("paper", "continuous")))
-        if self.importance not in (*ESTIMATES, "si"):
-            raise ConfigError(unknown("importance", self.importance, (*ESTIMATES, "si")))
-        if self.lam > 1 or self.window < 1 or self.z < 0:
-            raise ConfigError(
-                f"lam is {self.lam} (0 to 1), window {self.window} (≥ 1), z {self.z} (≥ 0)"
-            )
+    choices: ClassVar = {"init": ("paper", "continuous"), "importance": (*ESTIMATES, "si")}
+    bounds: ClassVar = {"lam": (0.0, 1.0), "window": (1, np.inf)}
 
     @property
     def watches_loss(self) -> bool:
         return True
 
-    def unconditional(self, t: int) -> bool:
-        """Whether F is renewed in round t whatever the loss does [apfl §4.1.3]."""
-        return abs(t - self.z) <= 1
-
-    def initial(self, model: Model, w: Array) -> APFLServer:
+    def initial(self, model: Model, w: Array) -> Shared:
         detector = PlateauDetector(self.delta_mu, self.delta_sigma, self.window)
-        return APFLServer(w, np.zeros_like(w), 0, self.unconditional(0), detector)
+        return Shared(w, None, 0, self.z <= 1, detector)
 
-    def download(self, server: APFLServer) -> Sent:
-        return Sent(server.w, server.F if server.F.any() else None, server.t, server.renew)
+    def download(self, server: Shared) -> Shared:
+        return server._replace(detector=None)
 
-    def start(self, model: Model, sent: Sent, mine: Own | None) -> Local:
-        own = mine
-        if own is None and sent.t >= self.z:  # [apfl alg.1 line 21]
-            a = np.ones(len(sum_by_unit(model, sent.w)), sent.w.dtype)
-            share = 1.0 if self.init == "paper" else 1 - sigmoid(np.ones(()))
-            own = Own(a, sent.w * sent.w.dtype.type(share))
+    def start(self, model: Model, sent: Shared, mine: Own | None) -> Local:
+        if mine is None and sent.t >= self.z:  # [apfl alg.1 line 21]
+            a = np.ones_like(sum_by_unit(model, sent.w))
+            share = 1.0 if self.init == "paper" else 1 - sigmoid(np.ones((), a.dtype))
+            mine = Own(a, sent.w * share)
         path = np.zeros_like(sent.w) if self.importance == "si" and sent.renew else None
-        return Local(sent.w, own, path)
+        return Local(sent.w, mine, path)
 
-    def step(self, model: Model, sent: Sent, local: Local, *batches: Batch) -> Local:
+    def step(self, model: Model, sent: Shared, local: Local, *batches: Batch) -> Local:
         (D,) = batches
         w_s, own, path = local
         F: Any = 0.0 if sent.F is None else sent.F
@@ -244,35 +163,34 @@ class APFL(Algorithm):
             path = path + (g_s - self.mu * F * (w_s - sent.w)) * self.lr * g_s
         return Local(w_s - self.lr * g_s, own, path)
 
-    def finish(
-        self, model: Model, sent: Sent, local: Local, mine: Own | None, data: LocalData
-    ) -> Done:
+    def finish(self, model: Model, sent: Shared, local: Local, mine: Any, data: LocalData) -> Done:
         importance = None
-        if sent.renew and local.path is not None:
+        if local.path is not None:
             importance = synaptic_intelligence(local.path, local.w_s - sent.w)
         elif sent.renew:
             importance = ESTIMATES[self.importance](model, sent.w, data.all(0))
         return Done(Upload(local.w_s, importance), local.own)
 
-    def diagnose(self, model: Model, sent: Sent, local: Local, data: LocalData) -> dict[str, float]:
+    def diagnose(
+        self, model: Model, sent: Shared, local: Local, data: LocalData
+    ) -> dict[str, float]:
         F: Any = 0.0 if sent.F is None else sent.F
         return {"penalty": float(self.mu / 2 * np.sum(F * (local.w_s - sent.w) ** 2))}
 
-    def combine(
-        self, model: Model, server: APFLServer, uploads: Upload, cohort: Cohort
-    ) -> APFLServer:
-        p, F = cohort.weights(self.weighting), server.F
+    def combine(self, model: Model, server: Shared, uploads: Upload, cohort: Cohort) -> Shared:
+        p, F, t = cohort.weights(self.weighting), server.F, server.t + 1
         if uploads.importance is not None:
-            F = importance_update(F, uploads.importance, p, lam=self.lam)
-        w = weighted_mean(p, uploads.w)
-        return server._replace(w=w, F=F, t=server.t + 1, renew=self.unconditional(server.t + 1))
+            F_old = np.zeros_like(server.w) if F is None else F
+            F = importance_update(F_old, uploads.importance, p, lam=self.lam)
+        w, near_start = weighted_mean(p, uploads.w), abs(t - self.z) <= 1  # [apfl §4.1.3]
+        return server._replace(w=w, F=F, t=t, renew=near_start)
 
-    def observe(self, server: APFLServer, loss: float) -> APFLServer:
+    def observe(self, server: Shared, loss: float) -> Shared:
         detector, renew = server.detector.push(loss)
         return server._replace(detector=detector, renew=server.renew or renew)
 
-    def personal(self, model: Model, sent: Sent, mine: Own | None, D: Batch | None) -> Array:
+    def personal(self, model: Model, sent: Shared, mine: Own | None, D: Batch | None) -> Array:
         return sent.w if mine is None else compose(model, sent.w, *mine)
 
-    def log(self, server: APFLServer) -> dict[str, float]:
+    def log(self, server: Shared) -> dict[str, float]:
         return {"renewed": float(server.renew)}

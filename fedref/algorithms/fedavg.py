@@ -36,6 +36,8 @@ True
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from fedref.batch import Batch
 from fedref.federation import Algorithm
 from fedref.models.base import Model
@@ -74,7 +76,7 @@ class FedAvgUpdate(FedAvg):
     adapts_on: ClassVar[str | None] = "D"
 
     def personal(self, model: Model, sent: Any, mine: Any, D: Batch | None) -> Array:
-        return sent.w if D is None else adapt(model, sent.w, D, alpha=self.alpha)
+        return np.asarray(sent.w if D is None else adapt(model, sent.w, D, alpha=self.alpha))
 
 
 @dataclass(frozen=True)
@@ -88,5 +90,5 @@ class FedAvgMeta(FedAvg):
 
     def personal(self, model: Model, sent: Any, mine: Any, D: Batch | None) -> Array:
         if D is None:
-            return sent.w
+            return np.asarray(sent.w)
         return adapt(model, sent.w, D, alpha=self.alpha, steps=self.inner_steps)

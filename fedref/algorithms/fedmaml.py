@@ -38,8 +38,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from fedref.batch import Batch
-from fedref.errors import ConfigError, unknown
-from fedref.federation import Algorithm, Cohort, Done, LocalData, weighted_sum
+from fedref.federation import Algorithm, Cohort, weighted_sum
 from fedref.models.base import Model
 from fedref.numerics import Array
 
@@ -92,12 +91,8 @@ class FedMAML(Algorithm):
     personalised: ClassVar[bool] = True
     adapts_on: ClassVar[str | None] = "S"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.evaluate not in ("theta", "theta1"):
-            raise ConfigError(unknown("evaluate", self.evaluate, ("theta", "theta1")))
-        if self.inner_steps < 1:
-            raise ConfigError(f"inner-steps is {self.inner_steps}, expected at least 1")
+    choices: ClassVar = {"evaluate": ("theta", "theta1")}
+    bounds: ClassVar = {"inner_steps": (1, np.inf)}
 
     def initial(self, model: Model, w: Array) -> MetaState:
         return MetaState(w, w)
@@ -114,11 +109,6 @@ class FedMAML(Algorithm):
         return Upload(
             *meta_gradient(model, theta, tr, val, alpha=self.alpha, steps=self.inner_steps)
         )
-
-    def finish(
-        self, model: Model, sent: MetaState, local: Upload, mine: Any, data: LocalData
-    ) -> Done:
-        return Done(local)
 
     def combine(
         self, model: Model, server: MetaState, uploads: Upload, cohort: Cohort

@@ -16,7 +16,8 @@ over θ and a vector α, θ_u = θ − α ⊙ ∇f(θ; S_u). S_u (support) and Q
     β       beta         number, the server's step
 
 Equations: [fedmeta MAML] `maml_objective`, `maml_gradient`, `MAML`, `FOMAML` · [fedmeta Meta-SGD]
-`meta_sgd_objective`, `meta_sgd_gradient`, `MetaSGD` · [fedmeta server] `server_step`.
+`meta_sgd_objective`, `meta_sgd_gradient`, `MetaSGD` · [fedmeta server]
+`MAML.combine`, with `server_step` (server_optimiser.py).
 
 Decisions
   second order. The document's client step says "the gradient with respect to θ_u", which taken
@@ -48,10 +49,10 @@ import numpy as np
 
 from fedref import tree
 from fedref.batch import Batch
-from fedref.errors import ConfigError, unknown
-from fedref.federation import Algorithm, Cohort, Done, LocalData, weighted_mean
+from fedref.federation import Algorithm, Cohort, weighted_mean
 from fedref.models.base import Model
 from fedref.numerics import Array
+from fedref.server_optimiser import Adam, adam, server_step
 
 
 def inner_steps(
@@ -103,36 +104,11 @@ def meta_sgd_gradient(
     return q, g_alpha
 
 
-class Adam(NamedTuple):
-    """The server's moments; they live as long as the run. Empty for plain SGD."""
-
-    m: Any
-    v: Any
-    t: int
-
-
-def server_step(x: Any, g: Any, adam: Adam | None, *, beta: float) -> tuple[Any, Adam | None]:
-    """x ← x − β g (SGD), or Adam with β₁ = 0.9, β₂ = 0.999, ε = 10⁻⁸; x and g are trees."""
-    if adam is None:
-        return tree.map(lambda x, g: x - beta * g, x, g), None  # [fedmeta server]
-    t = adam.t + 1
-    m = tree.map(lambda m, g: 0.9 * m + 0.1 * g, adam.m, g)
-    v = tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, adam.v, g)
-    c1, c2 = 1 - 0.9**t, 1 - 0.999**t
-    x = tree.map(lambda x, m, v: x - beta * (m / c1) / (np.sqrt(v / c2) + 1e-8), x, m, v)
-    return x, Adam(m, v, t)
-
-
 class Learner(NamedTuple):
     """What travels down; the gradients that travel up have the same shape."""
 
     theta: Array  # (d,)
-    alpha: Array | None = None  # (d,) for Meta-SGD
-
-    @property
-    def step_sizes(self) -> Array:
-        assert self.alpha is not None  # Meta-SGD's learner has them
-        return self.alpha
+    alpha: Any = None  # (d,) for Meta-SGD
 
 
 class MetaServer(NamedTuple):
@@ -150,21 +126,16 @@ class MAML(Algorithm):
     roles: ClassVar[tuple[str, ...]] = ("S", "Q")
     personalised: ClassVar[bool] = True
     adapts_on: ClassVar[str | None] = "S"
+    second_order: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.server not in ("sgd", "adam"):
-            raise ConfigError(unknown("server optimiser", self.server, ("sgd", "adam")))
-        if self.inner_steps < 0:
-            raise ConfigError(f"inner-steps is {self.inner_steps}, expected at least 0")
+    choices: ClassVar = {"server": ("sgd", "adam")}
 
     def learner(self, w: Array) -> Learner:
         return Learner(w)
 
     def initial(self, model: Model, w: Array) -> MetaServer:
         learner = self.learner(w)
-        zeros = tree.map(np.zeros_like, learner)
-        return MetaServer(learner, Adam(zeros, zeros, 0) if self.server == "adam" else None)
+        return MetaServer(learner, adam(learner) if self.server == "adam" else None)
 
     def download(self, server: MetaServer) -> Learner:
         return server.learner
@@ -174,21 +145,18 @@ class MAML(Algorithm):
 
     def step(self, model: Model, sent: Learner, local: Learner, *batches: Batch) -> Learner:
         """The one step of an episode turns the learner into its meta-gradient."""
-        S, Q = batches
-        g = maml_gradient(model, local.theta, S, Q, alpha=self.alpha, steps=self.inner_steps)
+        how: Any = {"alpha": self.alpha, "steps": self.inner_steps}
+        g = maml_gradient(model, local.theta, *batches, **how, second_order=self.second_order)
         return Learner(g)
-
-    def finish(
-        self, model: Model, sent: Learner, local: Learner, mine: Any, data: LocalData
-    ) -> Done:
-        return Done(local)
 
     def combine(
         self, model: Model, server: MetaServer, uploads: Learner, cohort: Cohort
     ) -> MetaServer:
         p = cohort.weights(self.weighting)
         g = tree.map(lambda g: weighted_mean(p, g), uploads)
-        return MetaServer(*server_step(server.learner, g, server.adam, beta=self.beta))
+        return MetaServer(
+            *server_step(server.learner, g, server.adam, beta=self.beta)
+        )  # [fedmeta server]
 
     def personal(self, model: Model, sent: Learner, mine: Any, D: Batch | None) -> Array:
         if D is None:
@@ -201,13 +169,7 @@ class MAML(Algorithm):
 class FOMAML(MAML):
     """MAML without its second-order term."""
 
-    def step(self, model: Model, sent: Learner, local: Learner, *batches: Batch) -> Learner:
-        S, Q = batches
-        alpha, steps = self.alpha, self.inner_steps
-        theta = local.theta
-        return Learner(
-            maml_gradient(model, theta, S, Q, alpha=alpha, steps=steps, second_order=False)
-        )
+    second_order: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)
@@ -219,5 +181,5 @@ class MetaSGD(MAML):
 
     def step(self, model: Model, sent: Learner, local: Learner, *batches: Batch) -> Learner:
         S, Q = batches
-        theta, alpha = local.theta, local.step_sizes
+        theta, alpha = local
         return Learner(*meta_sgd_gradient(model, theta, alpha, S, Q, steps=self.inner_steps))

@@ -40,24 +40,24 @@ Decisions
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from fedref.batch import Batch
-from fedref.federation import Algorithm, Cohort, Done, LocalData, Server, weighted_mean
+from fedref.federation import Algorithm, Cohort, LocalData, weighted_mean
 from fedref.models.base import Model
 from fedref.numerics import Array
 
 
 def objective(model: Model, w: Array, w0: Array, D: Batch, *, mu: float) -> Array:
     """h_k(w; wᵗ) = F_k(w) + (μ/2)‖w − wᵗ‖²: (...)."""
-    return model.loss(w, D) + (mu / 2) * np.sum((w - w0) ** 2, -1)  # [fedprox alg.2]
+    return np.asarray(model.loss(w, D) + (mu / 2) * np.sum((w - w0) ** 2, -1))  # [fedprox alg.2]
 
 
 def prox_gradient(model: Model, w: Array, w0: Array, D: Batch, *, mu: float) -> Array:
     """∇h_k(w; wᵗ) = ∇F_k(w) + μ(w − wᵗ): (..., d)."""
-    return model.grad(w, D) + mu * (w - w0)  # [fedprox alg.2]
+    return np.asarray(model.grad(w, D) + mu * (w - w0))  # [fedprox alg.2]
 
 
 def inexactness(model: Model, w: Array, w0: Array, D: Batch, *, mu: float) -> Array:
@@ -144,11 +144,6 @@ class FedProx(Algorithm):
     def stop(self, model: Model, sent: ProxSent, local: Array, data: Batch) -> bool:
         return bool(inexactness(model, local, sent.w, data, mu=sent.mu) <= self.until_gamma)
 
-    def finish(
-        self, model: Model, sent: ProxSent, local: Array, mine: Any, data: LocalData
-    ) -> Done:
-        return Done(Server(local))
-
     def diagnose(
         self, model: Model, sent: ProxSent, local: Array, data: LocalData
     ) -> dict[str, float]:
@@ -159,9 +154,9 @@ class FedProx(Algorithm):
         return {"gamma": float(gamma), "penalty": penalty}
 
     def combine(
-        self, model: Model, server: ProxServer, uploads: Server, cohort: Cohort
+        self, model: Model, server: ProxServer, uploads: Array, cohort: Cohort
     ) -> ProxServer:
-        return server._replace(w=weighted_mean(cohort.weights(self.weighting), uploads.w))
+        return server._replace(w=weighted_mean(cohort.weights(self.weighting), uploads))
 
     def observe(self, server: ProxServer, loss: float) -> ProxServer:
         if not self.adaptive_mu:

@@ -43,8 +43,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from fedref.batch import Batch
-from fedref.errors import ConfigError
 from fedref.federation import Algorithm
 from fedref.models.base import Model
 from fedref.numerics import Array
@@ -112,7 +113,7 @@ class PerFedAvg(Algorithm):
         return local_step(local, self.gradient(model, local, *batches), beta=self.beta)
 
     def personal(self, model: Model, sent: Any, mine: Any, D: Batch | None) -> Array:
-        return sent.w if D is None else sent.w - self.alpha * model.grad(sent.w, D)
+        return np.asarray(sent.w if D is None else sent.w - self.alpha * model.grad(sent.w, D))
 
 
 @dataclass(frozen=True)
@@ -130,11 +131,7 @@ class PerFedAvgHF(PerFedAvg):
     """[per-fedavg alg.1], Hessian free."""
 
     delta: float = 1e-3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.delta == 0:
-            raise ConfigError("delta is 0, expected a small positive number: d_i is divided by 2δ")
+    bounds: ClassVar = {"delta": (1e-12, 1.0)}  # /2δ
 
     def gradient(self, model: Model, w: Array, *batches: Batch) -> Array:
         return meta_gradient_hf(model, w, *batches, alpha=self.alpha, delta=self.delta)

@@ -4,7 +4,7 @@ import tarfile
 import zipfile
 from pathlib import Path, PurePosixPath
 
-from fedref.datasets.files import bad, budget, guard, read_up_to, size_of
+from fedref.datasets.files import bad, budget, guard, opened, read_up_to, size_of
 
 
 def safe(name: str) -> bool:
@@ -40,19 +40,20 @@ def from_zip(path: Path, wanted: list[str], expected: str) -> list[bytes]:
 
 def from_tar(path: Path, wanted: list[str], expected: str) -> list[bytes]:
     """The same for a tar archive, gzip or plain, in one pass."""
-    limit = budget(size_of(path, expected))
     found: dict[str, bytes] = {}
     total = 0
-    with guard(path, expected), tarfile.open(path, "r|*") as archive:
-        for member in archive:
-            total += member.size
-            check_members(path, [member.name], total, limit, expected)
-            name = PurePosixPath(member.name).name
-            stream = archive.extractfile(member) if member.isreg() and name in wanted else None
-            if stream is not None:
-                found[name] = read_up_to(stream, member.size)
-                if len(found[name]) != member.size:
-                    raise bad(path, f"{name} ends after {len(found[name])} bytes", expected)
+    with opened(path, expected) as (stream, limit, _):
+        with tarfile.open(fileobj=stream, mode="r|") as archive:
+            for member in archive:
+                total += member.size
+                check_members(path, [member.name], total, limit, expected)
+                name = PurePosixPath(member.name).name
+                data = archive.extractfile(member) if member.isreg() and name in wanted else None
+                if data is not None:
+                    found[name] = read_up_to(data, member.size)
+        # tar stops at its own end mark; gzip checks its checksum only where the stream ends
+        while total <= limit and (rest := stream.read(1 << 20)):
+            total += len(rest)
     return in_order(path, found, wanted, expected)
 
 

@@ -101,10 +101,11 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        os.close(descriptor)  # opened again below by its name, which a download needs to know
     except OSError as error:
         raise bad(path.parent, error.strerror or error, "a folder that can be written") from error
     try:
-        with os.fdopen(descriptor, "wb") as stream:
+        with open(beside, "wb") as stream:
             write(stream)
             stream.flush()
             os.fsync(stream.fileno())

@@ -105,16 +105,13 @@ def features(x: list[Any], where: str) -> Array:
         last = [row[-1] if isinstance(row, list) and row else None for row in x]
         return strings(last, text.TWEET, where)
     widths = [len(row) if isinstance(row, list) else -1 for row in x]
-    ragged = next((i for i, width in enumerate(widths) if width != widths[0]), None)
-    if widths[0] < 1 or ragged is not None:
-        row = ragged or 0
-        got = f"{widths[row]} features" if widths[row] >= 0 else repr(x[row])[:40]
-        raise bad(
-            where, f"x[{row}] has {got}", f"a list of {max(widths[0], 1)} numbers in each row"
-        )
+    p = max(widths[0], 1)
+    odd = next((i for i, width in enumerate(widths) if width != p), None)
+    if odd is not None:
+        got = f"{widths[odd]} features" if widths[odd] >= 0 else repr(x[odd])[:40]
+        raise bad(where, f"x[{odd}] has {got}", f"a list of {p} numbers in each row, as in x[0]")
     with guard(where, "lists of numbers in x"):
         X = np.array(x)
-    # not by dtype alone: NumPy would take [1, true] for numbers and [1, "a"] for text
     if X.dtype.kind not in "iuf":
         raise bad(where, f"x holds {kind_of(x)}", "numbers")
     return X

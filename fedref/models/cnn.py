@@ -130,6 +130,12 @@ class CNN:
         return base.size(self.shapes)
 
     @property
+    def products(self) -> int:
+        """Multiplications of one sample's forward pass: a kernel's weights count once a window."""
+        windows = [4 * grid.after[0] * grid.after[1] for grid in self.grids] + [1, 1]
+        return sum(n * base.size([shape]) for n, shape in zip(windows, self.shapes[::2]))
+
+    @property
     def features(self) -> int:
         H, W, c = self.pixels
         return H * W * c

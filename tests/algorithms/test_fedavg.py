@@ -45,7 +45,7 @@ def test_apfl_eq_1_the_server_averages(weighting):
     cohort = Cohort(np.array([1, 4, 5]), np.array([1, 1, 1]), np.array([10, 30, 60]))
     p = {"samples": [0.1, 0.3, 0.6], "uniform": [1 / 3] * 3}[weighting]
     algorithm = FedAvg(weighting=weighting)
-    got = algorithm.combine(MODELS["mlp"], Server(np.zeros(2)), Server(w), cohort)
+    got = algorithm.combine(MODELS["mlp"], Server(np.zeros(2)), w, cohort)
     np.testing.assert_allclose(got.w, p @ w, rtol=1e-15)
 
 

@@ -23,18 +23,17 @@ from hypothesis import strategies as st
 from fedref.algorithms.fedmeta import (
     FOMAML,
     MAML,
-    Adam,
     Learner,
     MetaSGD,
     inner_steps,
     maml_gradient,
     maml_objective,
     meta_sgd_gradient,
-    server_step,
 )
 from fedref.checks import complex_step_gradient, relative_error
 from fedref.federation import run_round
 from fedref.sampling import Sampling, make_plan
+from fedref.server_optimiser import Adam, server_step
 
 CONFIG = Sampling(4, epochs=1, support=0.6)
 META = ["fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd"]

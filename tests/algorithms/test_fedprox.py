@@ -1,6 +1,7 @@
 """FedProx: the proximal term, γ-inexactness, stragglers, adaptive μ, dissimilarity."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -207,9 +208,8 @@ def test_one_epoch_with_stragglers_is_defined(drop, unit):
 def test_fedprox_mu_adapts_to_the_loss():
     """[fedprox μ] +0.1 on a rise; −0.1 after 5 consecutive falls, then the count starts anew."""
     losses = [5, 4, 3, 2, 1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.6, 0.5, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0]
-    tenths = [10, 10, 10, 10, 9, 9, 9, 9, 9, 8, 9, 9, 9, 9, 9, 9, 9, 8]
     mu, falls, seen = 1.0, 0, []
-    for before, loss in zip(losses, losses[1:]):
+    for before, loss in pairwise(losses):
         mu, falls = adapt_mu(mu, falls, before, loss)
         seen.append(mu)
     # falls 1–5 → 0.9; falls 6–10 → 0.8; a rise → 0.9; an equal loss ends the series; 5 falls → 0.8
@@ -254,7 +254,7 @@ def test_fedprox_b_by_hand():
     ]
     got = dissimilarity(model, np.zeros(1), clients)
     mean_square = 0.25 * 1 + 0.75 * 4
-    assert got.B == pytest.approx(np.sqrt(mean_square / 1.25**2), rel=1e-14)
+    np.testing.assert_allclose(got.B, np.sqrt(mean_square / 1.25**2), rtol=1e-14)
     assert got.variance == pytest.approx(0.25 * 2.25**2 + 0.75 * 0.75**2, rel=1e-14)
     assert got.variance == pytest.approx(mean_square - 1.25**2, rel=1e-14)
 
@@ -264,7 +264,7 @@ def test_fedprox_b_of_equal_and_opposite_clients(kind):
     model, rng = MODELS[kind], np.random.default_rng(0)
     D, w = make_batch(model, rng, 5), rng.normal(size=model.d)
     B, variance = dissimilarity(model, w, [D, D, D])
-    assert B == pytest.approx(1, rel=1e-14)
+    np.testing.assert_allclose(B, 1, rtol=1e-14)
     assert variance == pytest.approx(0, abs=1e-24)
     apart = dissimilarity(model, w, [make_batch(model, rng, n) for n in (3, 5, 1)])
     assert apart.B > 1

@@ -35,7 +35,7 @@ from fedref.federation import Server, run_round
 from fedref.sampling import Sampling, make_plan
 
 VARIANTS = {"per-fedavg": PerFedAvg, "per-fedavg-fo": PerFedAvgFO, "per-fedavg-hf": PerFedAvgHF}
-ALPHAS = st.sampled_from([0.0, 0.01, 0.3])
+ALPHAS = st.sampled_from([0.0, 0.01, 0.1])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -150,9 +150,9 @@ def test_per_fedavg_3_3_first_order_drops_the_hessian(kind, data):
     """[per-fedavg §3.3]: FO is u of eq.6; it is the gradient of D′ at the adapted point."""
     case = data.draw(cases(kind))
     model, w, D, D1 = case.model, case.w, case.batch(), case.batch()
-    after = w - 0.3 * model.grad(w, D)
+    after = w - 0.1 * model.grad(w, D)
     exact = complex_step_gradient(lambda w: model.loss(w, D1), after)
-    assert relative_error(meta_gradient_fo(model, w, D, D1, alpha=0.3), exact) <= EXACT
+    assert relative_error(meta_gradient_fo(model, w, D, D1, alpha=0.1), exact) <= EXACT
 
 
 @pytest.mark.parametrize("kind", KINDS)

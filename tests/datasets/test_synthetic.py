@@ -48,7 +48,7 @@ def test_labels_of_each_client_are_the_argmax_of_a_linear_model() -> None:
 @pytest.mark.parametrize("beta", [0.0, 3.0])
 def test_inputs_have_the_documented_spread(beta: float) -> None:
     n = np.full(300, 200)
-    X, _, client = generate(1.0, beta, users=300, features=20, seed=0, n=n)
+    X, _, _ = generate(1.0, beta, users=300, features=20, seed=0, n=n)
     rows = X.reshape(300, 200, 20)
     np.testing.assert_allclose(
         rows.var(1).mean(0), np.arange(1, 21) ** -1.2, rtol=0.05
@@ -59,7 +59,7 @@ def test_inputs_have_the_documented_spread(beta: float) -> None:
 
 
 def test_iid_has_one_model_and_centred_inputs() -> None:
-    X, y, client = generate(0, 0, iid=True, users=40, features=3, classes=3, n=np.full(40, 100))
+    X, y, _ = generate(0, 0, iid=True, users=40, features=3, classes=3, n=np.full(40, 100))
     np.testing.assert_allclose(X.mean(0), 0, atol=0.05)
     assert linearly_separable(X, y)
 

@@ -1,0 +1,423 @@
+"""APFL: decomposition, penalty, importance, and when it is renewed."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers import (
+    EXACT,
+    KINDS,
+    MODELS,
+    SIZES,
+    cases,
+    make_algorithm,
+    make_federation,
+    play,
+    same,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedref.algorithms import apfl
+from fedref.algorithms.apfl import (
+    APFL,
+    Own,
+    compose,
+    gradients,
+    importance_update,
+    objective,
+)
+from fedref.algorithms.fedavg import FedAvg
+from fedref.checks import complex_step_gradient, relative_error
+from fedref.importance import ESTIMATES
+from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
+from fedref.models.units import spread, sum_by_unit, units
+from fedref.numerics import sigmoid
+from fedref.plateau import PlateauDetector
+from fedref.sampling import Sampling, make_plan
+
+CONFIG = Sampling(3, epochs=2, batch_size=4)
+EVERYONE = replace(CONFIG, clients_per_round=len(SIZES))
+
+LAYOUTS = [
+    BinaryLogistic(3),
+    BinaryLogistic(3, bias=False),
+    Logistic(4, 3),
+    LinearSVM(3),
+    LinearSVM(3, bias=False),
+    MLP((3, 4, 2)),
+    MLP((2, 3, 1, 4)),
+    CNN((8, 8, 2), (3, 2), 2, 4, 3),
+    *MODELS.values(),
+]
+
+
+def units_by_loops(model):
+    """Layer by layer, entry by entry: a weight's unit is its last index; its bias has the same."""
+    found, first = [], 0
+    for view in model.unpack(np.zeros(model.d)):
+        if view.ndim > 1:  # a layer opens
+            first = max(found, default=-1) + 1
+        found += [first + index[-1] for index in np.ndindex(view.shape)]
+    return found
+
+
+@pytest.mark.parametrize("model", LAYOUTS, ids=str)
+def test_units_against_loops_over_the_layers(model):
+    assert units(model).tolist() == units_by_loops(model)
+    assert apfl.units is units  # the name that others test against
+    assert apfl.PlateauDetector is PlateauDetector
+
+
+def test_units_by_hand():
+    assert units(Logistic(2, 3)).tolist() == [0, 1, 2, 0, 1, 2, 0, 1, 2]
+    assert units(LinearSVM(2)).tolist() == [0, 0, 0]
+    assert units(BinaryLogistic(2, bias=False)).tolist() == [0, 0]
+    cnn = CNN((3, 3), (2,), 2, 1, 2)  # kernel 2·2·1·2, bias 2; (1·1·2) × 1, bias 1; 1 × 2, bias 2
+    assert units(cnn).tolist() == [0, 1] * 4 + [0, 1] + [2] * 2 + [2] + [3, 4] + [3, 4]
+
+
+@pytest.mark.parametrize("model", LAYOUTS, ids=str)
+@pytest.mark.parametrize("lead", [(), (2,), (2, 3)])
+def test_spread_and_sum_by_unit_are_transposes(model, lead):
+    """⟨spread(m), x⟩ = ⟨m, sum_by_unit(x)⟩, exactly: with whole numbers nothing is rounded."""
+    rng = np.random.default_rng(0)
+    U = max(units_by_loops(model)) + 1
+    m = rng.integers(-50, 50, (*lead, U)).astype(float)
+    x = rng.integers(-50, 50, (*lead, model.d)).astype(float)
+    assert spread(model, m).shape == x.shape
+    assert sum_by_unit(model, x).shape == m.shape
+    left, right = (spread(model, m) * x).sum(-1), (m * sum_by_unit(model, x)).sum(-1)
+    np.testing.assert_array_equal(left, right)
+    np.testing.assert_array_equal(spread(model, m), m[..., units_by_loops(model)])
+
+
+# -- the objective and its gradients
+
+
+def drawn(data, kind, leads=None):
+    """A case with w_S, a, w_k, F, w_ref of fitting shapes."""
+    case = data.draw(cases(kind, **({"leads": leads} if leads else {})))
+    U = max(units_by_loops(case.model)) + 1
+    return case, case.vector(), case.vector(U), case.vector(), case.flat() ** 2, case.flat()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=10)
+@given(st.data())
+def test_apfl_eq_3_composition_unit_by_unit(kind, data):
+    case, w_s, a, w_k, _, _ = drawn(data, kind, (((), ()), ((2,), (2,))))
+    expected = np.empty_like(w_s)
+    for j, unit in enumerate(units_by_loops(case.model)):
+        expected[..., j] = w_s[..., j] / (1 + np.exp(-a[..., unit])) + w_k[..., j]
+    np.testing.assert_allclose(compose(case.model, w_s, a, w_k), expected, rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=8)
+@given(st.data(), st.sampled_from([0.0, 0.4, 3.0]))
+def test_apfl_eq_4_the_penalty_of_the_objective(kind, data, mu):
+    """[apfl eq.4] weighs the squared way from wᵗ_S by F; [apfl eq.6] puts μ/2 in front."""
+    case, w_s, a, w_k, F, w_ref = drawn(data, kind, (((), ()),))
+    D = case.batch()
+    got = objective(case.model, w_s, a, w_k, D, F=F, w_ref=w_ref, mu=mu)
+    penalty = sum(F[j] * (w_s[j] - w_ref[j]) ** 2 for j in range(case.model.d))
+    expected = case.model.loss(compose(case.model, w_s, a, w_k), D) + mu / 2 * penalty
+    assert float(got) == pytest.approx(float(expected), rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=12)
+@given(st.data(), st.sampled_from([0.0, 0.4, 3.0]))
+def test_apfl_eq_6_gradients_in_three_blocks_are_those_of_the_objective(kind, data, mu):
+    case, w_s, a, w_k, F, w_ref = drawn(data, kind)
+    model, D = case.model, case.batch()
+
+    def f(w_s, a, w_k):
+        return objective(model, w_s, a, w_k, D, F=F, w_ref=w_ref, mu=mu)
+
+    g_s, g_a, g_k = gradients(model, w_s, a, w_k, D, F=F, w_ref=w_ref, mu=mu)
+    assert relative_error(g_s, complex_step_gradient(lambda x: f(x, a, w_k), w_s)) <= EXACT
+    assert relative_error(g_a, complex_step_gradient(lambda x: f(w_s, x, w_k), a)) <= EXACT
+    assert relative_error(g_k, complex_step_gradient(lambda x: f(w_s, a, x), w_k)) <= EXACT
+
+
+def test_apfl_eq_5_importance_update_by_hand():
+    F, I = np.array([1.0, 4.0]), np.array([[10.0, 0.0], [2.0, 8.0]])
+    p = np.array([0.25, 0.75])
+    np.testing.assert_array_equal(importance_update(F, I, p, lam=0.5), [4.5, 8.0])
+    np.testing.assert_array_equal(importance_update(F, I, p, lam=0.0), [4.0, 6.0])
+    np.testing.assert_array_equal(importance_update(F, I, p, lam=1.0), [5.0, 10.0])
+
+
+# -- when F is renewed
+
+
+def sent_in_round(t, model, w):
+    """What APFL sends in round t, with F = 0."""
+    algorithm = APFL()
+    return algorithm.download(algorithm.initial(model, w)._replace(t=t))
+
+
+def importance_of(server):
+    """F; the server may keep None while it is 0."""
+    return np.zeros_like(server.w) if server.F is None else server.F
+
+
+def renewals(losses, **options):
+    """The rounds in which the detector asks for a renewal, and the detector at the end."""
+    detector, rounds = PlateauDetector(**options), []
+    for t, loss in enumerate(losses):
+        detector, renew = detector.push(loss)
+        if renew:
+            rounds.append(t)
+    return rounds, detector
+
+
+def test_apfl_alg_1_line_10_a_plateau_after_a_peak_renews_once():
+    """Windows of 3: a peak (mean 4 > 0), then flat and low from round 5 on; once only."""
+    losses = [4, 4, 4, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2]
+    rounds, end = renewals(losses, delta_mu=1.0, delta_sigma=0.1, length=3)
+    assert rounds == [5]
+    assert (end.mean_old, end.std_old, end.peak) == (pytest.approx(0.2), pytest.approx(0), False)
+
+
+def test_apfl_alg_1_line_10_needs_a_low_mean_and_a_small_deviation():
+    high = [4, 4, 4, 2, 2, 2, 2]
+    assert renewals(high, delta_mu=1.0, delta_sigma=0.1, length=3)[0] == []
+    assert renewals(high, delta_mu=2.1, delta_sigma=0.1, length=3)[0] == [5]
+    shaky = [4, 4, 4, 0.1, 0.9, 0.1, 0.9]
+    assert renewals(shaky, delta_mu=1.0, delta_sigma=0.1, length=3)[0] == []
+    assert renewals(shaky, delta_mu=1.0, delta_sigma=0.5, length=3)[0] == [5]
+
+
+def test_apfl_alg_1_line_14_a_peak_is_a_mean_above_the_old_mean_and_deviation():
+    """After a renewal at mean 0.2, deviation 0, only a rise above 0.2 lets F be renewed again."""
+    first = [4, 4, 4, 0.2, 0.2, 0.2]
+    for tail, expected in (
+        ([0.2, 0.2, 0.2, 0.1, 0.1, 0.1], [5]),  # falls on: no peak, no renewal
+        ([0.5, 0.2, 0.2, 0.2], [5, 9]),  # 0.3 > 0.2 seen at round 6; flat at round 9
+    ):
+        got, _ = renewals(first + tail, delta_mu=1.0, delta_sigma=0.1, length=3)
+        assert got == expected
+    # the old deviation counts: (0.1, 0.4, 0.1) has mean 0.2, deviation 0.141
+    wide = PlateauDetector(1.0, 0.2, 3, (9.0, 0.1, 0.4), 0.0, 0.0, True)
+    after, renew = wide.push(0.1)
+    assert renew
+    assert after.mean_old == pytest.approx(0.2)
+    assert after.std_old == pytest.approx(np.sqrt(0.02))
+    calm, _ = after.push(0.45)  # mean 0.3167 ≤ 0.2 + 0.1414
+    assert not calm.peak
+    peak, _ = after.push(0.55)  # mean 0.35 > 0.3414
+    assert peak.peak
+
+
+def test_the_window_is_judged_only_when_full():
+    detector = PlateauDetector(delta_mu=10.0, delta_sigma=10.0, length=5)
+    for _ in range(4):
+        detector, renew = detector.push(3.0)
+        assert (renew, detector.peak) == (False, False)
+    detector, renew = detector.push(3.0)
+    assert (renew, detector.peak) == (False, True)  # the peak; a plateau at the next at earliest
+    detector, renew = detector.push(3.0)
+    assert renew
+    assert len(detector.window) == 5
+
+
+def test_apfl_3_3_the_detector_is_pure():
+    """[apfl §3.3] as a value: a push changes nothing of the detector before."""
+    before = PlateauDetector(length=1)
+    after, _ = before.push(7.0)
+    assert before == PlateauDetector(length=1)
+    assert after.window == (7.0,)
+    assert PlateauDetector().length == 5
+
+
+def test_apfl_alg_1_lines_9_16_the_flag_asks_for_one_renewal_in_the_next_round():
+    """z far away: only the detector renews. Its flag is raised after a round, used in the next."""
+    model, federated = MODELS["logistic"], make_federation(MODELS["logistic"])
+    losses = [4.0, 4.0, 0.2, 0.2, 0.2, 0.2]
+    algorithm = APFL(lr=0.1, z=100, delta_mu=1.0, delta_sigma=0.1, window=2)
+    states, logs = play(algorithm, model, federated, CONFIG, rounds=6, loss=losses.__getitem__)
+    assert [s.server.renew for s in states] == [False] * 4 + [True] + [False] * 2
+    assert [log.floats_up // model.d for log in logs] == [3, 3, 3, 3, 6, 3]
+    assert [bool(importance_of(s.server).any()) for s in states] == [False] * 5 + [True] * 2
+    assert same(states[6].server.F, states[5].server.F)  # kept while it is not renewed
+    assert [algorithm.log(s.server)["renewed"] for s in states] == [0, 0, 0, 0, 1, 0, 0]
+
+
+@pytest.mark.parametrize(("z", "rounds"), [(2, [1, 2, 3]), (0, [0, 1]), (1, [0, 1, 2])])
+def test_apfl_4_1_3_f_is_renewed_around_the_start_whatever_the_loss(z, rounds):
+    model, federated = MODELS["logistic"], make_federation(MODELS["logistic"])
+    algorithm = APFL(lr=0.1, z=z, delta_mu=0.0)
+    states, _ = play(algorithm, model, federated, CONFIG, rounds=6)
+    assert [t for t, s in enumerate(states) if s.server.renew] == rounds
+
+
+# -- limits
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+def test_lambda_and_mu_0_without_decomposition_is_fedavg_to_the_bit(kind, weighting):
+    model, federated = MODELS[kind], make_federation(MODELS[kind])
+    algorithm = APFL(lr=0.05, mu=0.0, lam=0.0, z=10**6, weighting=weighting)
+    got, _ = play(algorithm, model, federated, CONFIG, rounds=4)
+    expected, _ = play(FedAvg(lr=0.05, weighting=weighting), model, federated, CONFIG, rounds=4)
+    assert all(same(a.server.w, b.server.w) for a, b in zip(got, expected, strict=True))
+    assert not got[-1].clients or all(own is None for own in got[-1].clients.values())
+
+
+@pytest.mark.parametrize("model", LAYOUTS, ids=str)
+def test_apfl_alg_1_line_21_the_start_of_the_decomposition(model):
+    """Literally w_k = w_S, a = 1: the composite is σ(1)w_S + w_S. Continuous: it is w_S."""
+    w = np.random.default_rng(0).normal(size=model.d)
+    sent = sent_in_round(2, model, w)
+    paper, continuous = (
+        APFL(init=init).start(model, sent, None) for init in ("paper", "continuous")
+    )
+    for local in (paper, continuous):
+        assert (local.own.a == 1).all()
+        assert local.w_s is w
+    assert same(paper.own.w_k, w)
+    sigma = 1 / (1 + np.exp(-1.0))
+    np.testing.assert_allclose(compose(model, w, *paper.own), (1 + sigma) * w, rtol=1e-14)
+    np.testing.assert_allclose(compose(model, w, *continuous.own), w, rtol=1e-14)
+    assert APFL().start(model, sent._replace(t=1), None).own is None  # z = 2
+    mine = Own(paper.own.a * 0.5, w * 3)
+    assert APFL().start(model, sent, mine).own is mine
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_continuous_start_continues_with_the_gradient_of_w_s(kind):
+    """Before the first step composite, loss and G are those of w_S alone."""
+    model, rng = MODELS[kind], np.random.default_rng(0)
+    federated = make_federation(model)
+    D, w = federated.batch(federated.train.of(0)), rng.normal(size=model.d)
+    own = APFL(init="continuous").start(model, sent_in_round(2, model, w), None).own
+    g_s, _, g_k = gradients(model, w, *own, D, F=np.zeros(model.d), w_ref=w, mu=1.0)
+    assert relative_error(g_k, model.grad(w, D)) <= EXACT
+    assert relative_error(g_s, sigmoid(np.array(1.0)) * model.grad(w, D)) <= EXACT
+
+
+# -- a run against the algorithm written out
+
+
+@pytest.mark.parametrize("importance", [*ESTIMATES, "si"])
+@pytest.mark.parametrize("init", ["paper", "continuous"])
+def test_apfl_alg_1_a_run_written_out(importance, init):
+    """Six rounds of plain loops, every gradient by complex step of [apfl eq.6]."""
+    model, federated = MODELS["logistic"], make_federation(MODELS["logistic"])
+    d, U, lr, mu, lam, z = model.d, 3, 0.05, 0.6, 0.9, 2
+    losses = [3.0, 2.5, 0.3, 0.3, 0.3, 0.3]
+    algorithm = APFL(
+        lr=lr, mu=mu, lam=lam, z=z, init=init, importance=importance,
+        delta_mu=1.0, delta_sigma=0.1, window=2,
+    )  # fmt: skip
+    states, _ = play(algorithm, model, federated, CONFIG, rounds=6, loss=losses.__getitem__)
+    w, F, own, detector, flag = (
+        states[0].server.w,
+        np.zeros(d),
+        {},
+        PlateauDetector(1, 0.1, 2),
+        False,
+    )
+
+    def loss(client, D, w_s):
+        return model.loss(compose(model, w_s, *own[client]) if client in own else w_s, D)
+
+    for t in range(6):
+        plan = make_plan(CONFIG, federated.train.sizes, t, 0)
+        renew = t in (1, 2, 3) or flag
+        ends, importances = [], []
+        for k, client in enumerate(plan.clients.tolist()):
+            if client not in own and t >= z:
+                share = 1.0 if init == "paper" else 1 - 1 / (1 + np.exp(-1.0))
+                own[client] = np.ones(U), share * w
+            w_s, path = w, np.zeros(d)
+            for rows in plan.rows["D"][k, : plan.steps[k]]:
+                D = federated.batch(federated.train.of(client)[rows[rows >= 0]])
+                loss_alone = complex_step_gradient(
+                    lambda x, D=D, client=client: loss(client, D, x), w_s
+                )
+                g_s = loss_alone + mu * F * (w_s - w)
+                if client in own:
+                    a, w_k = own[client]
+                    g_a = complex_step_gradient(
+                        lambda x, D=D, w_s=w_s, w_k=w_k: model.loss(compose(model, w_s, x, w_k), D),
+                        a,
+                    )
+                    g_k = complex_step_gradient(
+                        lambda x, D=D, w_s=w_s, a=a: model.loss(compose(model, w_s, a, x), D), w_k
+                    )
+                    own[client] = a - lr * g_a, w_k - lr * g_k
+                moved = -lr * g_s
+                path = path - loss_alone * moved
+                w_s = w_s + moved
+            ends.append(w_s)
+            if importance == "si":
+                importances.append(np.maximum(path, 0) / ((w_s - w) ** 2 + 0.1))
+            else:
+                everything = federated.batch(federated.train.of(client))
+                importances.append(ESTIMATES[importance](model, w, everything))
+        p = plan.sizes / plan.sizes.sum()
+        if renew:
+            F = lam * F + p @ np.array(importances)
+        w = p @ np.array(ends)
+        detector, flag = detector.push(losses[t])
+        server = states[t + 1].server
+        assert relative_error(server.w, w) <= 1e-11
+        assert relative_error(importance_of(server), F) <= 1e-10
+        assert server.renew == (t + 1 in (1, 2, 3) or flag)
+        for client, (a, w_k) in own.items():
+            assert relative_error(states[t + 1].clients[client].a, a) <= 1e-11
+            assert relative_error(states[t + 1].clients[client].w_k, w_k) <= 1e-11
+    assert F.any()
+    assert [s.server.renew for s in states] == [False, True, True, True, True, False, False]
+
+
+def test_a_client_s_own_state_is_kept_while_it_is_away():
+    model, federated = MODELS["mlp"], make_federation(MODELS["mlp"])
+    states, _ = play(make_algorithm("apfl", z=0), model, federated, CONFIG, rounds=5)
+    away = 0
+    for t in range(5):
+        plan = make_plan(CONFIG, federated.train.sizes, t, 0)
+        for k, mine in states[t].clients.items():
+            if k not in plan.clients:
+                assert states[t + 1].clients[k] is mine
+                away += 1
+            else:
+                assert not same(states[t + 1].clients[k], mine)
+    assert away > 2
+
+
+def test_personal_models():
+    """Own m_k and w_k on today's w_S; a client that was never selected uses w_S."""
+    model, rng = MODELS["mlp"], np.random.default_rng(0)
+    algorithm = APFL()
+    w, w_k = rng.normal(size=(2, model.d))
+    own = Own(rng.normal(size=4 + 3), w_k)
+    sent = sent_in_round(4, model, w)
+    assert same(algorithm.personal(model, sent, None, None), w)
+    expected = w * sigmoid(own.a)[units(model)] + w_k
+    np.testing.assert_allclose(algorithm.personal(model, sent, own, None), expected, rtol=1e-14)
+    assert algorithm.adapts_on is None
+    assert algorithm.personalised
+
+
+def test_the_penalty_is_logged():
+    model, federated = MODELS["logistic"], make_federation(MODELS["logistic"])
+    states, logs = play(make_algorithm("apfl", mu=0.6, z=0), model, federated, EVERYONE, rounds=2)
+    assert logs[0].measured == {"penalty": 0.0}  # F is still 0
+    assert logs[1].measured["penalty"] > 0
+    assert importance_of(states[1].server).any()
+
+
+def test_the_document_s_defaults():
+    algorithm = APFL()
+    assert (algorithm.mu, algorithm.lam, algorithm.z, algorithm.window) == (1.0, 1.0, 2, 5)
+    assert (algorithm.weighting, algorithm.importance, algorithm.init) == (
+        "samples",
+        "gradient-square",
+        "paper",
+    )
