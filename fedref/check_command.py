@@ -6,11 +6,11 @@ import math
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref import checks, proofs
+from fedref import checks, proofs, sampling
 from fedref.errors import ConfigError
 from fedref.numerics import Array
 
@@ -122,34 +122,60 @@ def table(rows: list[proofs.Row], seconds: float) -> str:
 
 # --- The picture ----------------------------------------------------------------------------------
 
+EPS = float(np.finfo(float).eps)
 
-def differences(case: proofs.Case, h: Array) -> dict[str, Array]:
-    """method → the relative error of g·v at every step h."""
-    m, D, w, v = case.model, case.D, case.w, case.vs[0]
-    exact = float(m.grad(w, D) @ v)
+#: Told apart without colour: line, marker, and the text beside the line.
+FORWARD: dict[str, Any] = {"color": "#0072B2", "linestyle": (0, (5, 2)), "marker": "o"}
+CENTRAL: dict[str, Any] = {"color": "#D55E00", "linestyle": (0, (6, 2, 1, 2)), "marker": "s"}
+COMPLEX: dict[str, Any] = {"color": "black", "linestyle": "-", "marker": "^"}
+FAINT: dict[str, Any] = {"color": "0.45", "linestyle": (0, (1, 1.5)), "linewidth": 1.2}
 
-    def f(t: complex) -> Any:
+
+def derivative_errors(case: proofs.Case, h: Array) -> dict[str, Array]:
+    """method → the error of the derivative along some directions, relative to the largest of them.
+
+    The worst of several directions: along a single one rounding is sometimes lucky.
+    """
+    m, D, w = case.model, case.D, case.w
+
+    def f(t: complex, v: Array) -> Any:
         return m.loss(w + t * v, D)
 
-    methods = {
-        "forward difference": lambda h: (f(h) - f(0)) / h,
-        "central difference": lambda h: (f(h) - f(-h)) / (2 * h),
-        "complex step": lambda h: f(1j * h).imag / h,
+    methods: dict[str, Any] = {
+        "forward": lambda h, v: (f(h, v) - f(0, v)) / h,
+        "central": lambda h, v: (f(h, v) - f(-h, v)) / (2 * h),
+        "complex": lambda h, v: f(1j * h, v).imag / h,
     }
-    return {
-        name: np.array([abs(method(t) / exact - 1) for t in h]) for name, method in methods.items()
-    }
+    exact = m.grad(w, D) @ case.vs.T
+
+    def error(method: Any, h: float) -> float:
+        got = np.array([method(h, v) for v in case.vs])
+        return max(checks.relative_error(got, exact), EPS / 2)  # 0 has no place on a log axis
+
+    return {name: np.array([error(method, x) for x in h]) for name, method in methods.items()}
 
 
-def remainders(case: proofs.Case, t: Array) -> dict[str, Array]:
-    """What is subtracted → |remainder| at every step t."""
+class Remainder(NamedTuple):
+    values: Array  # |remainder| at every step
+    slope: float  # as `taylor_slope` measures it
+
+
+def taylor_remainders(case: proofs.Case, t: Array) -> dict[str, Remainder]:
+    """What is taken for the derivatives → what Taylor's formula leaves over at every step t."""
     m, D, w, v = case.model, case.D, case.w, case.vs[0]
-
-    def left(g: Array, hv: Array | None = None) -> Array:
-        return checks.taylor_remainders(lambda w: m.loss(w, D), g, w, v, t, hv)
-
     g, hv = m.grad(w, D), m.hvp(w, v, D)
-    return {"wrong gradient": left(1.1 * g), "gradient": left(g), "gradient and HVP": left(g, hv)}
+    off = 1 - 0.1 * np.sign((g @ v) * (v @ hv))  # so that both parts of the remainder add up
+
+    def left(*derivatives: Array) -> Remainder:
+        first, *second = derivatives
+
+        def f(w: Array) -> Any:
+            return m.loss(w, D)
+
+        r = checks.taylor_remainders(f, first, w, v, t, *second)
+        return Remainder(np.maximum(r, EPS / 8), checks.taylor_slope(f, first, w, v, *second))
+
+    return {"wrong": left(off * g), "gradient": left(g), "hvp": left(g, hv)}
 
 
 def draw(path: Path, seed: int) -> None:
@@ -159,21 +185,89 @@ def draw(path: Path, seed: int) -> None:
 
     from fedref import plots
 
-    case = proofs.Case(proofs.MODELS["MLP tanh"], proofs.stream(seed, "check picture"))
-    case.vs *= 10  # of length near that of w: a step of 1 is a long one
+    case = proofs.Case(proofs.MODELS["MLP tanh"], sampling.stream(seed, "check picture"))
+    case.vs = case.vectors(12)
     with style.context(plots.STYLE):
-        figure = Figure((11.5, 5.2), layout="constrained")
+        figure = Figure((12, 5.4), layout="constrained")
         left, right = figure.subplots(1, 2)
-        draw_differences(left, case)
+        draw_errors(left, case)
         draw_remainders(right, case)
-        for axes in (left, right):
-            axes.set(xscale="log", yscale="log")
         plots.save(figure, path)
 
 
-def draw_differences(axes: Any, case: proofs.Case) -> None:
-    raise NotImplementedError
+def draw_errors(axes: Any, case: proofs.Case) -> None:
+    h = np.logspace(-20, 0, 81)
+    errors = derivative_errors(case, h)
+    axes.set(
+        title="A derivative by a step: how exact can it be?",
+        xlabel="step size $h$",
+        ylabel="relative error of the derivative",
+        xscale="log", yscale="log", xlim=(1e-20, 1), ylim=(1e-17, 1e3),
+    )  # fmt: skip
+    rounding(axes, 2e-6, EPS)
+    looks = {"forward": FORWARD, "central": CENTRAL, "complex": COMPLEX}
+    labels = {
+        "forward": "forward difference  $(f(w+hv)-f(w))/h$",
+        "central": "central difference  $(f(w+hv)-f(w-hv))/2h$",
+        "complex": r"complex step  $\mathrm{Im}\,f(w+ihv)/h$",
+    }
+    for i, (name, error) in enumerate(errors.items()):
+        axes.plot(h, error, label=labels[name], markevery=(2 * (i > 1), 4), **looks[name])
+
+    for name, place in (("forward", (-175, -12)), ("central", (-170, -22))):
+        i = int(np.argmin(errors[name]))
+        text = f"{name}: at best {power(errors[name][i])}, at $h$ ≈ {power(h[i])}"
+        pointer(axes, text.replace(": ", ":\n"), (h[i], errors[name][i]), place)
+    floor = float(np.median(errors["complex"][h < 1e-9]))
+    text = f"complex step: {power(floor)} for every small $h$\n(nothing is subtracted)"
+    axes.text(3e-20, 6 * floor, text, fontsize=9, va="bottom")
+    axes.legend(loc="upper right", borderaxespad=0.1)
 
 
 def draw_remainders(axes: Any, case: proofs.Case) -> None:
-    raise NotImplementedError
+    t = np.logspace(-8, 0, 33)
+    axes.set(
+        title="Is my gradient right? The slope of what Taylor's formula leaves over",
+        xlabel="step size $t$",
+        ylabel="remainder",
+        xscale="log", yscale="log", xlim=(1e-8, 1), ylim=(1e-17, 1e3),
+    )  # fmt: skip
+    rounding(axes, 2e-3, EPS * float(case.model.loss(case.w, case.D)))
+    looks = {"wrong": FORWARD, "gradient": CENTRAL, "hvp": COMPLEX}
+    labels = {
+        "wrong": r"$g$ wrong by 10 %",
+        "gradient": r"$g$ right:  $|f(w+tv)-f(w)-t\,g\cdot v|$",
+        "hvp": r"$Hv$ right:  $|\ldots-\frac{1}{2}t^2\,v\cdot Hv|$",
+    }
+    remainders = taylor_remainders(case, t)
+    for name, (r, _) in remainders.items():
+        axes.plot(t, r, label=labels[name], markevery=2, **looks[name])
+    axes.legend(loc="upper left", borderaxespad=0.1)
+
+    axes.figure.draw_without_rendering()  # only now is a decade's length on paper known
+    for (r, slope), near in zip(remainders.values(), (1e-6, 1e-5, 1e-3)):
+        i = int(np.argmin(np.abs(t - near)))
+        (x0, y0), (x1, y1) = axes.transData.transform([(t[i], r[i]), (t[i + 2], r[i + 2])])
+        axes.annotate(
+            f"slope {slope:.2f}", (t[i], r[i]), (-4, 7), textcoords="offset points",
+            rotation=np.degrees(np.arctan2(y1 - y0, x1 - x0)), rotation_mode="anchor", fontsize=10,
+        )  # fmt: skip
+
+
+def rounding(axes: Any, x: float, y: float) -> None:
+    """The line below which no difference of numbers of that size can see."""
+    axes.axhline(y, **FAINT)
+    axes.text(x, y / 1.6, "rounding", color="0.35", fontsize=9, va="top")
+
+
+def pointer(axes: Any, text: str, to: tuple[float, float], place: tuple[float, float]) -> None:
+    axes.annotate(
+        text, to, place, textcoords="offset points", fontsize=9, va="center",
+        arrowprops={"arrowstyle": "->", "shrinkB": 5},
+    )  # fmt: skip
+
+
+def power(x: float) -> str:
+    """1.3e-08 as mathematics, to one digit."""
+    digit, exponent = f"{x:.0e}".split("e")
+    return rf"${digit}\cdot10^{{{int(exponent)}}}$"

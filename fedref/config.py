@@ -1,11 +1,13 @@
 """An experiment as data: one TOML file, checked when it is read, written back with every value."""
 
 import itertools
+import math
+import re
 import tomllib
 import types
 import typing
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,8 @@ import numpy as np
 import tomli_w
 
 from fedref.algorithms import ALGORITHMS
-from fedref.datasets.rules import RULES
+from fedref.datasets.rules import parameters_of
+from fedref.datasets.sources import SOURCES, parse_name
 from fedref.datasets.types import Federation, Source
 from fedref.errors import ConfigError, unknown
 from fedref.federation import Algorithm
@@ -60,13 +63,14 @@ class Experiment:
     sweep: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # key → values
 
     def __post_init__(self) -> None:
+        file_name(self.name, "name")
         for name, low in (("rounds", 0), ("eval_every", 1)):
             if getattr(self, name) < low:
                 raise ConfigError(
                     f"{dashed(name)} is {getattr(self, name)}, expected at least {low}"
                 )
-        if not self.seeds or min(self.seeds) < 0:
-            raise ConfigError(f"seeds are {list(self.seeds)}, expected one or more integers ≥ 0")
+        if not self.seeds or min(self.seeds) < 0 or len(set(self.seeds)) < len(self.seeds):
+            raise ConfigError(f"seeds are {list(self.seeds)}, expected different integers ≥ 0")
         if not 0 <= self.unseen < 1:
             raise ConfigError(f"unseen is {self.unseen}, expected a fraction from 0 up to 1")
         for name, known in (("dtype", DTYPES), ("on_failure", ("fail", "drop"))):
@@ -81,18 +85,26 @@ class Experiment:
 
 
 DTYPES = ("float64", "float32")
+TABLES = ("data", "split", "model", "algorithms", "sweep")
 
-#: Split and model for each source, where the experiment names none.
-USUAL: dict[str, tuple[str, str]] = {
-    "digits": ("per-fedavg", "mlp"),
-    "mnist": ("fedprox-mnist", "logistic"),
-    "fashion-mnist": ("fedprox-mnist", "logistic"),
-    "emnist": ("fedprox-femnist", "logistic"),
-    "cifar10": ("cifar10-powerlaw", "cnn"),
-    "cifar10-gray": ("cifar10-powerlaw", "cnn"),
-    "vehicle": ("natural", "svm"),
-    "landmine": ("natural", "svm"),
+#: Two ways to say one thing: only one of each may be used.
+EITHER = (("seed", "seeds"), ("epochs", "steps"))
+
+#: The model for each source where the experiment names none; logistic regression for all others.
+USUAL_MODEL = {
+    "digits": "mlp",
+    "cifar10": "cnn",
+    "cifar10-gray": "cnn",
+    "vehicle": "svm",
+    "landmine": "svm",
 }
+
+
+def usual(data: str) -> tuple[str, str]:
+    """(split rule, model) for a data set, where the experiment names none."""
+    name = data.partition("(")[0].strip()
+    rule = SOURCES[name].split if name in SOURCES else "natural"
+    return rule, USUAL_MODEL.get(name, "logistic")
 
 
 def dashed(name: str) -> str:
@@ -100,9 +112,20 @@ def dashed(name: str) -> str:
     return name.replace("_", "-")
 
 
-def underscored(table: Table) -> dict[str, Any]:
+def underscored(table: Table, where: str = "the experiment") -> dict[str, Any]:
     """A TOML table with keys as Python spells them."""
-    return {str(key).replace("-", "_"): value for key, value in table.items()}
+    out = {str(key).replace("-", "_"): value for key, value in table.items()}
+    if len(out) < len(table):
+        names = [str(key).replace("-", "_") for key in table]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ConfigError(f"{where} sets {dashed(twice)} twice, with a dash and an underscore")
+    return out
+
+
+def file_name(name: str, what: str) -> None:
+    """Refuse what cannot be part of a file's name."""
+    if not name or name.startswith(".") or re.search(r"[/\\\x00-\x1f]", name):
+        raise ConfigError(f"{what} is {name!r}, expected a word that can be part of a file's name")
 
 
 # ---- checked values ---------------------------------------------------------------------------
@@ -119,10 +142,19 @@ def value_of(hint: Any, value: Any, where: str) -> Any:
             raise ConfigError(f"{where} is {value!r}, expected a list")
         return tuple(value_of(inner, item, where) for item in value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    expected = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
+        value = float(value) if abs(value) < 2**63 else math.inf
+    expected = {
+        bool: "true or false",
+        int: "an integer",
+        float: "a finite number",
+        str: "a string",
+    }
     if hint in expected:
-        if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
+        fits = isinstance(value, hint) and not (hint is int and isinstance(value, bool))
+        outside = fits and (
+            (hint is int and abs(value) >= 2**63) or (hint is float and not math.isfinite(value))
+        )
+        if outside or not fits:
             raise ConfigError(f"{where} is {value!r}, expected {expected[hint]}")
         return value
     if not isinstance(value, Mapping):
@@ -130,36 +162,58 @@ def value_of(hint: Any, value: Any, where: str) -> Any:
     return dict(value)
 
 
-def build(cls: type[Any], table: Table, where: str, **given: Any) -> Any:
-    """A dataclass from a table; unknown keys and wrong types are refused."""
+def table_of(value: Any, where: str) -> dict[str, Any]:
+    """A TOML table with keys as Python spells them, or a ConfigError."""
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{where} is {value!r}, expected a table")
+    return underscored(value, where)
+
+
+def values_of(
+    cls: type[Any], table: Table, where: str, given: Iterable[str] = ()
+) -> dict[str, Any]:
+    """The values of a table for a dataclass; unknown keys and wrong types are refused."""
     hints = typing.get_type_hints(cls)
     known = [f.name for f in fields(cls) if f.init and f.name not in given]
-    values = dict(given)
-    for key, value in underscored(table).items():
+    values = {}
+    for key, value in underscored(table, where).items():
         if key not in known:
-            raise ConfigError(unknown(f"key of {where}", dashed(key), [dashed(k) for k in known]))
+            kind = f"key of {where}" if where else "key"
+            raise ConfigError(unknown(kind, dashed(key), [dashed(k) for k in known]))
         values[key] = value_of(hints[key], value, f"{where} {dashed(key)}".strip())
-    missing = [
-        f.name
-        for f in fields(cls)
-        if f.default is MISSING and f.default_factory is MISSING and f.name not in values
-    ]
-    if missing:
-        raise ConfigError(f"{where} lacks {', '.join(map(dashed, missing))}")
-    return cls(**values)
+    return values
 
 
-def from_table(table: Table, where: str = "the experiment") -> Experiment:
-    """An Experiment from a TOML document."""
-    table = dict(table)
+def build(cls: type[Any], table: Table, where: str, **given: Any) -> Any:
+    """A dataclass from a table, and from what the table does not say."""
+    return cls(**values_of(cls, table, where, given), **given)
+
+
+def from_table(table: Table, where: str = "") -> Experiment:
+    """An Experiment with every value that does not come from the data; mistakes name `where`."""
+    try:
+        return _from_table(table)
+    except ConfigError as error:
+        raise (ConfigError(f"{where}: {error}") if where else error) from None
+
+
+def _from_table(table: Table) -> Experiment:
+    table = completed(table)
+    for one, other in EITHER:
+        if table.get(one) is not None and table.get(other) is not None:
+            raise ConfigError(f"both {one} and {other} are set, expected one of them")
     if "seed" in table:
-        if "seeds" in table:
-            raise ConfigError(f"{where} has both seed and seeds: set one of them")
         table["seeds"] = [table.pop("seed")]
-    experiment: Experiment = build(Experiment, completed(table), where)
-    for label in experiment.algorithms:
-        algorithm(experiment, label)
-    return experiment
+    experiment: Experiment = build(Experiment, table, "")
+    if not experiment.algorithms:
+        raise ConfigError(f"no algorithm is named, expected one of {', '.join(ALGORITHMS)}")
+    return replace(
+        experiment,
+        data=data_table(experiment.data),
+        split=split_table(experiment.split),
+        model=model_table(experiment.model),
+        algorithms={label: algorithm_table(experiment, label) for label in experiment.algorithms},
+    )
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -170,7 +224,7 @@ def read(path: Path) -> dict[str, Any]:
         raise ConfigError(
             f"{path}: cannot be read ({error.strerror}), expected a TOML file"
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: is not TOML ({error})") from None
 
 
@@ -183,24 +237,25 @@ def built_in() -> dict[str, Any]:
 
 
 def algorithm_class(experiment: Experiment, label: str) -> type[Algorithm]:
-    table = experiment.algorithms[label]
-    if not isinstance(table, Mapping):
-        raise ConfigError(f"algorithms.{label} is {table!r}, expected a table")
-    name = str(table.get("algorithm", label))
+    """The class of one [algorithms.LABEL] table; its key `algorithm` is needed only where the label
+    is a name of your own."""
+    name = str(experiment.algorithms[label].get("algorithm", label))
     if name not in ALGORITHMS:
         raise ConfigError(unknown("algorithm", name, ALGORITHMS))
     return ALGORITHMS[name]
 
 
 def algorithm(experiment: Experiment, label: str) -> Algorithm:
-    """The algorithm of one [algorithms.LABEL] table; its key `algorithm` is needed only where the
-    label is a name of your own."""
+    """The algorithm of one [algorithms.LABEL] table."""
     table = {k: v for k, v in experiment.algorithms[label].items() if k != "algorithm"}
     made: Algorithm = build(algorithm_class(experiment, label), table, f"algorithms.{label}")
     return made
 
 
-#: The models by name, and the fields that come from the data.
+#: The fields of a model that come from the data.
+FROM_DATA = ("features", "classes", "image")
+
+#: The models by name.
 MODELS: dict[str, type[Any]] = {
     "logistic": Logistic,
     "binary-logistic": BinaryLogistic,
@@ -221,24 +276,19 @@ class _MLPTable:
 
 def make_model(table: Table, source: Source) -> Model:
     """The model of a [model] table, with its input and output sizes taken from the data."""
-    table = dict(table)
-    name = str(table.pop("name", ""))
-    if name not in MODELS:
-        raise ConfigError(unknown("model", name, MODELS))
-    features, classes = int(source.X.shape[1]), class_count(source)
-    where = f"model {name}"
-    made: Any
+    table = model_table(table)
+    name = table.pop("name")
+    data = {"features": source.X.shape[1], "classes": class_count(source), "image": source.image}
     if name == "mlp":
-        layers = build(_MLPTable, table, where)
-        made = MLP((features, *layers.hidden, classes), layers.activation, layers.l2)
-    elif name == "cnn":
-        if source.image is None:
-            raise ConfigError(f"model cnn needs images, and {source.name} has none")
-        made = build(CNN, table, where, image=tuple(source.image), classes=classes)
-    elif name == "logistic":
-        made = build(Logistic, table, where, features=features, classes=classes)
-    else:
-        made = build(MODELS[name], table, where, features=features)
+        layers = build(_MLPTable, table, "model mlp")
+        return MLP(
+            (data["features"], *layers.hidden, data["classes"]), layers.activation, layers.l2
+        )
+    cls = MODELS[name]
+    taken = {f.name: data[f.name] for f in fields(cls) if f.name in FROM_DATA}
+    if None in taken.values():
+        raise ConfigError(f"model {name} needs images, and {source.name} has none")
+    made: Model = build(cls, table, f"model {name}", **taken)
     return made
 
 
@@ -267,69 +317,114 @@ def relabelled(federation: Federation, model: Model) -> Federation:
 
 
 def completed(table: Table) -> dict[str, Any]:
-    """A TOML document with split and model filled in from what is usual for its data."""
+    """A TOML document with keys as Python spells them, with every table, and with split and model
+    filled in from what is usual for its data."""
     out = underscored(table)
-    data = dict(out.get("data") or {"name": "digits"})
-    name = str(data.get("name", "digits"))
-    rule, model = USUAL.get(name, ("natural", "logistic"))
-    out["data"] = {"name": name, **{k: v for k, v in data.items() if k != "name"}}
-    out["split"] = {"rule": rule, **dict(out.get("split", {}))}
-    out["model"] = {"name": model, **dict(out.get("model", {}))}
+    tables = {name: table_of(out.get(name, {}), name) for name in TABLES}
+    data = {"name": "digits", **tables["data"]}
+    rule, model = usual(value_of(str, data["name"], "data name"))
+    # labels are names of the user's own: they stay as they are
+    algorithms = {
+        label: table_of(own, f"algorithms.{label}")
+        for label, own in out.get("algorithms", {}).items()
+    }
+    out |= {
+        "data": data,
+        "split": {"rule": rule, **tables["split"]},
+        "model": {"name": model, **tables["model"]},
+        "algorithms": algorithms,
+        "sweep": flat(out.get("sweep", {})),
+    }
     if out.get("epochs") is None and out.get("steps") is None:
         out["epochs"] = 1
     return out
 
 
+def flat(sweep: Table, above: str = "") -> dict[str, Any]:
+    """[sweep] with model.hidden as one dotted key, whether or not TOML read it as nested tables."""
+    out: dict[str, Any] = {}
+    for key, value in sweep.items():
+        nested = isinstance(value, Mapping)
+        out |= flat(value, f"{above}{key}.") if nested else {spelled(f"{above}{key}"): value}
+    return out
+
+
+def spelled(key: str) -> str:
+    """A key with dashes; the label in algorithms.LABEL.KEY stays as it is."""
+    head, _, name = key.rpartition(".")
+    return f"{head}.{dashed(name)}" if head.startswith("algorithms.") else dashed(key)
+
+
 def literal(text: str) -> Any:
-    """A value as TOML spells it; what is no TOML value is a string."""
+    """A value as TOML spells it, and .5 or 1.; what is neither is a string."""
     try:
         return tomllib.loads(f"x = {text}")["x"]
-    except tomllib.TOMLDecodeError:
-        return text
+    except (ValueError, RecursionError):
+        return float(text) if re.fullmatch(r"[+-]?(\d+\.|\.\d+)([eE][+-]?\d+)?", text) else text
 
 
-def with_setting(table: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """The document with one value changed. A dotted key goes into a table; a plain key is one of
-    the experiment's own, or a hyperparameter of every algorithm that has it."""
-    out = dict(table)
-    head, _, rest = key.replace("-", "_").partition(".")
-    own = {f.name for f in fields(Experiment)} | {"seed"}
+def with_settings(table: Table, settings: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """The document, completed, with some values changed, one after the other."""
+    out, settings = completed(table), list(settings)
+    named = {key for key, value in settings if value is not None}
+    for one, other in EITHER:
+        if {one, other} <= named:
+            raise ConfigError(f"both {one} and {other} are given, expected one of them")
+    for key, value in settings:
+        out = with_setting(out, key, value)
+    return out
+
+
+def with_setting(table: Table, key: str, value: Any) -> dict[str, Any]:
+    """The completed document with one value changed. A dotted key goes into a table; a plain key is
+    one of the experiment's own, or a hyperparameter of every algorithm that has it."""
+    head, _, rest = key.partition(".")
+    head = head.replace("-", "_")
     if rest:
-        if head not in ("data", "split", "model", "algorithms", "sweep"):
-            raise ConfigError(unknown("table", head, ("data", "split", "model", "algorithms")))
-        inner = dict(out.get(head, {}))
-        if head == "algorithms":
-            label, _, name = key.partition(".")[2].rpartition(".")
-            if label not in inner:
-                raise ConfigError(unknown("algorithm of this run", label, inner))
-            inner[label] = {**inner[label], name: value}
-        else:
-            inner[rest] = value
-        out[head] = inner
-        return out
-    if head in own:
-        if head in ("epochs", "steps") and value is not None:
-            out.pop("steps" if head == "epochs" else "epochs", None)
-        if head in ("seed", "seeds"):
-            out.pop("seeds" if head == "seed" else "seed", None)
-        out[head] = value
-        return out
-    return with_hyperparameter(out, head, value)
+        if head not in TABLES:
+            raise ConfigError(unknown("table", head, TABLES))
+        change = in_algorithms if head == "algorithms" else in_table
+        return {**table, head: change(table_of(table[head], head), head, rest, value)}
+    if head not in {f.name for f in fields(Experiment)} | {"seed"}:
+        return with_hyperparameter(table, head, value)
+    out = dict(table)
+    for pair in EITHER:
+        if head in pair and value is not None:
+            out = {k: v for k, v in out.items() if k not in pair}
+    return {**out, head: value}
 
 
-def with_hyperparameter(table: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
+def in_table(table: Table, head: str, key: str, value: Any) -> dict[str, Any]:
+    """[data], [split], [model] or [sweep] with one value changed."""
+    if head == "sweep":
+        return {**flat(table), spelled(key): value}
+    key = key.replace("-", "_")
+    if key in ("name", "rule") and table.get(key) != value:
+        return {key: value}  # the other values are those of another data set, rule or model
+    return {**table, key: value}
+
+
+def in_algorithms(table: Table, head: str, key: str, value: Any) -> dict[str, Any]:
+    """[algorithms] with one value changed, by LABEL.KEY."""
+    label, _, name = key.rpartition(".")
+    if label not in table:
+        raise ConfigError(unknown("algorithm of this run", label or name, table))
+    return {**table, label: {**table[label], name.replace("-", "_"): value}}
+
+
+def with_hyperparameter(table: Table, name: str, value: Any) -> dict[str, Any]:
     """The same value in every algorithm that has this hyperparameter; one at least must have it."""
-    algorithms = dict(table.get("algorithms", {}))
-    found = False
-    for label, own in algorithms.items():
-        cls = ALGORITHMS.get(str(own.get("algorithm", label)))
-        if cls and name in {f.name for f in fields(cls)}:
-            algorithms[label] = {**underscored(own), name: value}
-            found = True
-    if not found:
-        known = {f.name for label in algorithms for f in fields(ALGORITHMS.get(label, Algorithm))}
-        top = {f.name for f in fields(Experiment)}
-        message = unknown("key", dashed(name), [dashed(k) for k in known | top])
+    algorithms = dict(table["algorithms"])
+    taken = {
+        label: {f.name for f in fields(ALGORITHMS.get(str(own.get("algorithm", label)), Algorithm))}
+        for label, own in algorithms.items()
+    }
+    for label, names in taken.items():
+        if name in names:
+            algorithms[label] = {**algorithms[label], name: value}
+    if not any(name in names for names in taken.values()):
+        own = {f.name for f in fields(Experiment)}.union(*taken.values())
+        message = unknown("key", dashed(name), map(dashed, own))
         raise ConfigError(f"no algorithm of this run takes {dashed(name)}; {message}")
     return {**table, "algorithms": algorithms}
 
@@ -338,64 +433,63 @@ def with_hyperparameter(table: dict[str, Any], name: str, value: Any) -> dict[st
 
 
 def resolved(experiment: Experiment) -> dict[str, Any]:
-    """Every value that the run depends on, as a TOML document."""
-    out = {dashed(k): v for k, v in asdict(replace(experiment, **_PLAIN)).items() if v is not None}
-    for name in _PLAIN:
-        out.pop(name)
-    out["seeds"] = list(experiment.seeds)
-    out["data"] = dict(experiment.data)
-    out["split"] = {dashed(k): v for k, v in split_table(experiment).items()}
-    out["model"] = model_table(experiment)
-    out["algorithms"] = {
-        label: {
-            "algorithm": str(table.get("algorithm", label)),
-            **{
-                dashed(f.name): _toml(getattr(algorithm(experiment, label), f.name))
-                for f in fields(algorithm_class(experiment, label))
-            },
-        }
-        for label, table in experiment.algorithms.items()
+    """Every value of an experiment, as a TOML document."""
+
+    def written(table: Table) -> dict[str, Any]:
+        return {dashed(k): _toml(v) for k, v in table.items() if v is not None}
+
+    own = {f.name: getattr(experiment, f.name) for f in fields(Experiment) if f.name not in TABLES}
+    return {
+        **written(own),
+        **{name: written(getattr(experiment, name)) for name in ("data", "split", "model")},
+        "algorithms": {label: written(table) for label, table in experiment.algorithms.items()},
+        **({"sweep": flat(experiment.sweep)} if experiment.sweep else {}),
     }
-    if experiment.sweep:
-        out["sweep"] = {dashed(k): list(v) for k, v in experiment.sweep.items()}
-    return out
-
-
-def model_table(experiment: Experiment) -> dict[str, Any]:
-    """The [model] table with every value that does not come from the data."""
-    given = underscored(experiment.model)
-    name = str(given.get("name", ""))
-    if name not in MODELS:
-        raise ConfigError(unknown("model", name, MODELS))
-    cls = _MLPTable if name == "mlp" else MODELS[name]
-    free = [f for f in fields(cls) if f.name not in ("features", "classes", "image")]
-    values = {f.name: given.get(f.name, f.default) for f in free}
-    return {"name": name, **{dashed(k): _toml(v) for k, v in values.items()}}
-
-
-_PLAIN: dict[str, Any] = dict.fromkeys(("data", "split", "model", "algorithms", "sweep"), {})
 
 
 def _toml(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def split_table(experiment: Experiment) -> dict[str, Any]:
-    """The [split] table with every parameter of its rule (those found from the data left out)."""
-    table = underscored(experiment.split)
-    rule = str(table.get("rule", ""))
-    if rule.endswith(".json"):  # a manifest
-        return {"rule": rule}
-    if rule not in RULES:
-        raise ConfigError(unknown("split rule", rule, RULES))
+def data_table(table: Table) -> dict[str, Any]:
+    """[data] with every parameter of its source."""
+    rest = {k: v for k, v in table.items() if k != "name"}
+    found = parse_name(table["name"], rest)
+    return dict(table) if found is None else {"name": found[0], **found[1]}
+
+
+def split_table(table: Table) -> dict[str, Any]:
+    """[split] with every parameter of its rule (None: to be found from the data)."""
+    rule = value_of(str, table["rule"], "split rule")
     given = {k: v for k, v in table.items() if k not in ("rule", "seed")}
-    known = RULES[rule].parameters
-    for key in given:
-        if key not in known:
-            raise ConfigError(unknown(f"parameter of split {rule}", key, known))
+    if rule.endswith(".json"):  # a manifest
+        if len(table) > 1:
+            more = ", ".join(dashed(k) for k in table if k != "rule")
+            raise ConfigError(f"split {rule} is a manifest and takes no parameter, got {more}")
+        return {"rule": rule}
     seed = value_of(int, table.get("seed", 0), "split seed")
-    values = {name: given.get(name, parameter.default) for name, parameter in known.items()}
-    return {"rule": rule, "seed": seed, **{k: v for k, v in values.items() if v is not None}}
+    return {"rule": rule, "seed": seed, **parameters_of(rule, given)}
+
+
+def model_table(table: Table) -> dict[str, Any]:
+    """[model] with every value that does not come from the data."""
+    name = value_of(str, table["name"], "model name")
+    if name not in MODELS:
+        raise ConfigError(unknown("model", name, MODELS))
+    cls = _MLPTable if name == "mlp" else MODELS[name]
+    values = {f.name: f.default for f in fields(cls) if f.default is not MISSING}
+    values |= values_of(
+        cls, {k: v for k, v in table.items() if k != "name"}, f"model {name}", FROM_DATA
+    )
+    return {"name": name, **{k: v for k, v in values.items() if k not in FROM_DATA}}
+
+
+def algorithm_table(experiment: Experiment, label: str) -> dict[str, Any]:
+    """[algorithms.LABEL] with every hyperparameter."""
+    file_name(label, "the label of an algorithm")
+    made = algorithm(experiment, label)
+    name = str(experiment.algorithms[label].get("algorithm", label))
+    return {"algorithm": name, **{f.name: getattr(made, f.name) for f in fields(made)}}
 
 
 def text(experiment: Experiment) -> str:
@@ -406,10 +500,14 @@ def text(experiment: Experiment) -> str:
 # ---- sweeps ------------------------------------------------------------------------------------
 
 
-def sweep_points(table: Table) -> list[dict[str, Any]]:
+def sweep_points(experiment: Experiment) -> list[dict[str, Any]]:
     """Every combination of the values in [sweep], in order; one empty one where there is none."""
-    sweep = dict(table.get("sweep", {}))
+    sweep = experiment.sweep
     for key, values in sweep.items():
+        if key in ("seed", "seeds", "name") or key.startswith("sweep"):
+            raise ConfigError(
+                f"sweep {key}: a sweep is over other values (seeds have their own key)"
+            )
         if not isinstance(values, list | tuple) or not values:
             raise ConfigError(f"sweep {key} is {values!r}, expected a list of values")
     combinations = itertools.product(*sweep.values())
@@ -418,9 +516,5 @@ def sweep_points(table: Table) -> list[dict[str, Any]]:
 
 def at_point(experiment: Experiment, point: Table) -> Experiment:
     """The experiment at one point of its sweep."""
-    table = resolved(experiment)
-    table.pop("sweep", None)
-    table = underscored(table)
-    for key, value in point.items():
-        table = with_setting(table, key, value)
-    return from_table(table)
+    table = resolved(replace(experiment, sweep={}))
+    return from_table(with_settings(table, point.items()), f"sweep {point}" if point else "")

@@ -59,6 +59,21 @@ def cross_entropy(z: Array, y: Array) -> Array:
     return np.asarray(logsumexp(z) - picked)
 
 
+def cross_entropy_slope(z: Array, y: Array, c: Array) -> Array:
+    """∂/∂z of Σ_j c_j ℓ_j: (p − 1_y) c with p = softmax(z): (..., B, C), c (..., B) or ()."""
+    r = softmax(z)
+    r -= one_hot(y, z.shape[-1])
+    r *= c[..., None]
+    return r
+
+
+def cross_entropy_curvature(z: Array, Rz: Array, c: Array) -> Array:
+    """R{(p − 1_y) c} = (diag(p) − ppᵀ) R{z} c: (..., B, C)."""
+    p = softmax(z)
+    r = p * (Rz - (p * Rz).sum(-1, keepdims=True))
+    return np.asarray(r * c[..., None])
+
+
 class Activation(NamedTuple):
     """φ with its first two derivatives, both as functions of the *output* a = φ(z)."""
 

@@ -156,7 +156,7 @@ def check_meta_weights(cls: type[MAML]) -> None:
         algorithm = cls(weighting=weighting, beta=2.0)
         server = algorithm.initial(MODEL, np.zeros(2))
         after = algorithm.combine(MODEL, server, Learner(g), cohort)
-        np.testing.assert_allclose(after.learner.theta, -2 * p @ g, rtol=1e-14)
+        np.testing.assert_allclose(after.learner.theta, -2 * (np.array(p) @ g), rtol=1e-14)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[Parser]") -> None:
         "data",
         help="list, show, download, split and verify data",
         description="Data sets, their splits over clients, and manifests that anyone can replay.",
+        allow_abbrev=False,
     )
+    data.set_defaults(run=run)
     commands = data.add_subparsers(dest="data_command", metavar="COMMAND", required=True)
     for name, (_, add, help) in COMMANDS.items():
         epilog = rules_help() if name == "split" else None
@@ -36,6 +38,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[Parser]") -> None:
             description=help[0].upper() + help[1:] + ".",
             epilog=epilog,
             formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
         )
         add(parser)
         parser.add_argument(

@@ -227,9 +227,8 @@ class CNN:
     def grad(self, w: Array, D: Batch) -> Array:
         base.check(self, w, D)
         trace = self.forward(w, D.X)
-        delta = nx.softmax(trace.z)
-        delta -= nx.one_hot(D.y, self.classes)
-        delta *= base.mean_weights(D, delta.dtype)[..., None]  # (..., B, classes)
+        c = base.mean_weights(D, trace.z.dtype)
+        delta = nx.cross_entropy_slope(trace.z, D.y, c)  # (..., B, classes)
         g = self.backward(w, trace, delta)
         return g + self.l2 * w if self.l2 else g
 
@@ -266,10 +265,9 @@ class CNN:
             Ru.append(self.P(RA[l] @ W[l] + A[l] @ V[l], first[l]) + v_b[l][..., None, :])
 
         # δ_L = (p − 1_y)/B,  R{δ_L} = (diag(p) − ppᵀ) R{u_L} / B
-        c = base.mean_weights(D, z.dtype)[..., None]
-        p = nx.softmax(z)
-        delta = (p - nx.one_hot(D.y, self.classes)) * c
-        Rdelta = p * (Ru[-1] - (p * Ru[-1]).sum(-1, keepdims=True)) * c
+        c = base.mean_weights(D, z.dtype)
+        delta = nx.cross_entropy_slope(z, D.y, c)
+        Rdelta = nx.cross_entropy_curvature(z, Ru[-1], c)
 
         h = np.empty((*Rdelta.shape[:-2], self.d), Rdelta.dtype)
         out = self.layers(h)

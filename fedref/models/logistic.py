@@ -7,11 +7,12 @@ import numpy as np
 from fedref import numerics as nx
 from fedref.batch import Batch
 from fedref.models import base
+from fedref.models.linear import LinearScore
 from fedref.numerics import Array
 
 
 @dataclass(frozen=True)
-class BinaryLogistic:
+class BinaryLogistic(LinearScore):
     """z = xᵀθ + b,  ℓ = −y log σ(z) − (1−y) log(1−σ(z)) = log(1+e^(∓z)),  y ∈ {1, 0}.
 
     Layout: θ (features, 1), then b (1,) unless `bias=False`. L2: (l2/2)‖w‖² over everything.
@@ -32,36 +33,8 @@ class BinaryLogistic:
     bias: bool = True
 
     @property
-    def shapes(self) -> tuple[tuple[int, ...], ...]:
-        return ((self.features, 1), (1,)) if self.bias else ((self.features, 1),)
-
-    @property
-    def d(self) -> int:
-        return base.size(self.shapes)
-
-    @property
     def labels(self) -> tuple[int, ...]:
         return (0, 1)
-
-    def init(self, rng: np.random.Generator) -> Array:
-        return np.zeros(self.d)
-
-    def unpack(self, w: Array) -> tuple[Array, ...]:
-        return base.unpack(w, self.shapes)
-
-    def scores(self, w: Array, X: Array) -> Array:
-        theta, *b = self.unpack(w)
-        z = (X @ theta)[..., 0]  # (..., B)
-        return z + b[0] if b else z
-
-    def vjp(self, w: Array, X: Array, r: Array) -> Array:
-        """Σ_j r_j · (x_j, 1): the transpose of `scores`, (..., B) → (..., d)."""
-        out = np.empty((*r.shape[:-1], self.d), r.dtype)
-        theta, *b = self.unpack(out)
-        np.matmul(X.mT, r[..., None], out=theta)
-        if b:
-            b[0][...] = r.sum(-1, keepdims=True)
-        return out
 
     def sample_losses(self, w: Array, D: Batch) -> Array:
         base.check(self, w, D)
@@ -147,18 +120,15 @@ class Logistic:
 
     def grad(self, w: Array, D: Batch) -> Array:
         base.check(self, w, D)
-        r = nx.softmax(self.scores(w, D.X))
-        r -= nx.one_hot(D.y, self.classes)
-        r *= base.mean_weights(D, r.dtype)[..., None]
+        z = self.scores(w, D.X)
+        r = nx.cross_entropy_slope(z, D.y, base.mean_weights(D, z.dtype))
         g = self.vjp(w, D.X, r)
         return g + self.l2 * w if self.l2 else g
 
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
         base.check(self, w, D)
-        p = nx.softmax(self.scores(w, D.X))
-        Rz = self.scores(v, D.X)
-        r = p * (Rz - (p * Rz).sum(-1, keepdims=True))  # (diag(p) − ppᵀ) Rz
-        r *= base.mean_weights(D, r.dtype)[..., None]
+        z, Rz = self.scores(w, D.X), self.scores(v, D.X)
+        r = nx.cross_entropy_curvature(z, Rz, base.mean_weights(D, z.dtype))
         h = self.vjp(w, D.X, r)
         return h + self.l2 * v if self.l2 else h
 

@@ -90,9 +90,7 @@ class MLP:
     def grad(self, w: Array, D: Batch) -> Array:
         base.check(self, w, D)
         *a, z = self.forward(w, D.X)
-        delta = nx.softmax(z)
-        delta -= nx.one_hot(D.y, self.classes)
-        delta *= base.mean_weights(D, z.dtype)[..., None]  # (..., B, C)
+        delta = nx.cross_entropy_slope(z, D.y, base.mean_weights(D, z.dtype))  # (..., B, C)
         g = self.backward(w, a, delta)
         return g + self.l2 * w if self.l2 else g
 
@@ -126,10 +124,9 @@ class MLP:
             Rz.append(Ra[l] @ W[2 * l] + a[l] @ V[2 * l] + V[2 * l + 1][..., None, :])
 
         # δ_L = (p − 1_y)/B,  R{δ_L} = (diag(p) − ppᵀ) R{z_L} / B
-        c = base.mean_weights(D, z.dtype)[..., None]
-        p = nx.softmax(z)
-        delta = (p - nx.one_hot(D.y, self.classes)) * c
-        Rdelta = p * (Rz[-1] - (p * Rz[-1]).sum(-1, keepdims=True)) * c
+        c = base.mean_weights(D, z.dtype)
+        delta = nx.cross_entropy_slope(z, D.y, c)
+        Rdelta = nx.cross_entropy_curvature(z, Rz[-1], c)
 
         h = np.empty((*Rdelta.shape[:-2], self.d), Rdelta.dtype)
         out = self.unpack(h)

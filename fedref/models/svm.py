@@ -6,11 +6,12 @@ import numpy as np
 
 from fedref.batch import Batch
 from fedref.models import base
+from fedref.models.linear import LinearScore
 from fedref.numerics import Array
 
 
 @dataclass(frozen=True)
-class LinearSVM:
+class LinearSVM(LinearScore):
     """z = xᵀθ + b,  m = 1 − yz,  ℓ = max(0, m) or, with `squared`, max(0, m)²,  y ∈ {−1, +1}.
 
     Layout: θ (features, 1), then b (1,) unless `bias=False`. L2: (l2/2)‖w‖² over everything.
@@ -34,36 +35,8 @@ class LinearSVM:
     bias: bool = True
 
     @property
-    def shapes(self) -> tuple[tuple[int, ...], ...]:
-        return ((self.features, 1), (1,)) if self.bias else ((self.features, 1),)
-
-    @property
-    def d(self) -> int:
-        return base.size(self.shapes)
-
-    @property
     def labels(self) -> tuple[int, ...]:
         return (-1, 1)
-
-    def init(self, rng: np.random.Generator) -> Array:
-        return np.zeros(self.d)
-
-    def unpack(self, w: Array) -> tuple[Array, ...]:
-        return base.unpack(w, self.shapes)
-
-    def scores(self, w: Array, X: Array) -> Array:
-        theta, *b = self.unpack(w)
-        z = (X @ theta)[..., 0]  # (..., B)
-        return z + b[0] if b else z
-
-    def vjp(self, w: Array, X: Array, r: Array) -> Array:
-        """Σ_j r_j · (x_j, 1): the transpose of `scores`, (..., B) → (..., d)."""
-        out = np.empty((*r.shape[:-1], self.d), r.dtype)
-        theta, *b = self.unpack(out)
-        np.matmul(X.mT, r[..., None], out=theta)
-        if b:
-            b[0][...] = r.sum(-1, keepdims=True)
-        return out
 
     def hinge(self, w: Array, D: Batch) -> tuple[Array, Array]:
         """max(0, m), and y in the dtype of m: an integer y would turn float32 into float64."""

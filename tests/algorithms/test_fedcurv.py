@@ -56,7 +56,7 @@ def test_fedcurv_penalty_by_hand():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_first_round_is_fedavg_to_the_bit(kind):
+def test_apfl_4_1_2_fedcurv_s_first_round_is_fedavg_to_the_bit(kind):
     model, federated = MODELS[kind], make_federation(MODELS[kind])
     config = Sampling(4, epochs=2, batch_size=4)
     curv, _ = play(FedCurv(lr=0.05), model, federated, config, rounds=1)

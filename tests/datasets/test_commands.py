@@ -14,7 +14,9 @@ from fedref.datasets import SOURCES, commands, from_manifest, load, split
 def fedref(*words: object) -> int:
     parser = argparse.ArgumentParser("fedref")
     commands.add_parser(parser.add_subparsers())
-    return commands.run(parser.parse_args(["data", *map(str, words)]))
+    arguments = parser.parse_args(["data", *map(str, words)])
+    assert arguments.run is commands.run
+    return int(arguments.run(arguments))
 
 
 def help_of(*words: str) -> None:

@@ -1,0 +1,41 @@
+"""One score that is linear in x: what binary logistic regression and the linear SVM share."""
+
+import numpy as np
+
+from fedref.models import base
+from fedref.numerics import Array
+
+
+class LinearScore:
+    """z = xᵀθ + b. Layout: θ (features, 1), then b (1,) unless `bias=False`. Starts at zero."""
+
+    features: int
+    bias: bool
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        return ((self.features, 1), (1,)) if self.bias else ((self.features, 1),)
+
+    @property
+    def d(self) -> int:
+        return base.size(self.shapes)
+
+    def init(self, rng: np.random.Generator) -> Array:
+        return np.zeros(self.d)
+
+    def unpack(self, w: Array) -> tuple[Array, ...]:
+        return base.unpack(w, self.shapes)
+
+    def scores(self, w: Array, X: Array) -> Array:
+        theta, *b = self.unpack(w)
+        z = (X @ theta)[..., 0]  # (..., B)
+        return z + b[0] if b else z
+
+    def vjp(self, w: Array, X: Array, r: Array) -> Array:
+        """Σ_j r_j · (x_j, 1): the transpose of `scores`, (..., B) → (..., d)."""
+        out = np.empty((*r.shape[:-1], self.d), r.dtype)
+        theta, *b = self.unpack(out)
+        np.matmul(X.mT, r[..., None], out=theta)
+        if b:
+            b[0][...] = r.sum(-1, keepdims=True)
+        return out
