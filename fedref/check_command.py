@@ -14,6 +14,12 @@ from fedref import checks, proofs, sampling
 from fedref.errors import ConfigError
 from fedref.numerics import Array
 
+DESCRIPTION = """\
+Compare every model's loss with plain loops, its gradient and Hessian-vector product with complex
+steps, and every equation of every algorithm with the complex step of its own objective or with a
+plain loop.
+"""
+
 EPILOG = """\
 columns
   tag      the equation, as beside its line in fedref/algorithms/, or a model's function
@@ -45,9 +51,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "check",
         help="prove every derivative and equation, numerically",
-        description="Compare every model's loss with plain loops, its gradient and Hessian-vector "
-        "product with complex steps, and every equation of every algorithm with the complex step "
-        "of its own objective or with a plain loop.",
+        description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -63,7 +67,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of the random cases (default 0)"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON document instead of the table")
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON document instead of the table"
+    )
     parser.add_argument(
         "--plot",
         type=Path,
@@ -214,7 +220,7 @@ def draw_errors(axes: Any, case: proofs.Case) -> None:
     for i, (name, error) in enumerate(errors.items()):
         axes.plot(h, error, label=labels[name], markevery=(2 * (i > 1), 4), **looks[name])
 
-    for name, place in (("forward", (-175, -12)), ("central", (-170, -22))):
+    for name, place in (("forward", (-185, -14)), ("central", (-185, -16))):
         i = int(np.argmin(errors[name]))
         text = f"{name}: at best {power(errors[name][i])}, at $h$ ≈ {power(h[i])}"
         pointer(axes, text.replace(": ", ":\n"), (h[i], errors[name][i]), place)
@@ -222,12 +228,15 @@ def draw_errors(axes: Any, case: proofs.Case) -> None:
     text = f"complex step: {power(floor)} for every small $h$\n(nothing is subtracted)"
     axes.text(3e-20, 6 * floor, text, fontsize=9, va="bottom")
     axes.legend(loc="upper right", borderaxespad=0.1)
+    along(axes, r"rounding $\propto 1/h$", h, errors["forward"], 1e-14)
+    along(axes, r"truncation $\propto h$", h, errors["forward"], 1e-6)
+    along(axes, r"truncation $\propto h^2$", h, errors["complex"], 1e-5, side=-1)
 
 
 def draw_remainders(axes: Any, case: proofs.Case) -> None:
     t = np.logspace(-8, 0, 33)
     axes.set(
-        title="Is my gradient right? The slope of what Taylor's formula leaves over",
+        title="Is my gradient right? The slope of what Taylor’s formula leaves over",
         xlabel="step size $t$",
         ylabel="remainder",
         xscale="log", yscale="log", xlim=(1e-8, 1), ylim=(1e-17, 1e3),
@@ -244,14 +253,21 @@ def draw_remainders(axes: Any, case: proofs.Case) -> None:
         axes.plot(t, r, label=labels[name], markevery=2, **looks[name])
     axes.legend(loc="upper left", borderaxespad=0.1)
 
+    for (r, slope), near in zip(remainders.values(), (1e-6, 1e-5, 3e-4)):
+        along(axes, f"slope {slope:.2f}", t, r, near)
+
+
+def along(axes: Any, text: str, x: Array, y: Array, near: float, side: int = 1) -> None:
+    """The text above the line (x, y), or below it (side −1), in its direction on paper."""
     axes.figure.draw_without_rendering()  # only now is a decade's length on paper known
-    for (r, slope), near in zip(remainders.values(), (1e-6, 1e-5, 1e-3)):
-        i = int(np.argmin(np.abs(t - near)))
-        (x0, y0), (x1, y1) = axes.transData.transform([(t[i], r[i]), (t[i + 2], r[i + 2])])
-        axes.annotate(
-            f"slope {slope:.2f}", (t[i], r[i]), (-4, 7), textcoords="offset points",
-            rotation=np.degrees(np.arctan2(y1 - y0, x1 - x0)), rotation_mode="anchor", fontsize=10,
-        )  # fmt: skip
+    i = int(np.argmin(np.abs(np.log(x / near))))
+    here, there = axes.transData.transform(np.transpose([x[[i, i + 4]], y[[i, i + 4]]]))
+    angle = np.arctan2(*(there - here)[::-1])
+    axes.annotate(
+        text, (x[i], y[i]), 5 * side * np.array([-np.sin(angle), np.cos(angle)]), textcoords="offset points",
+        rotation=np.degrees(angle), rotation_mode="anchor", fontsize=10,
+        va="bottom" if side > 0 else "top",
+    )  # fmt: skip
 
 
 def rounding(axes: Any, x: float, y: float) -> None:

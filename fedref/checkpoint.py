@@ -9,7 +9,9 @@ import io
 import json
 import os
 import sys
+import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,11 @@ import numpy as np
 from fedref.errors import DataError
 
 MAGIC = b"fedref-checkpoint 1 "
+
+#: What reading a whole file of another making can raise.
+DECODING = (
+    OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, zipfile.BadZipFile,
+)  # fmt: skip
 
 
 def _encode(value: Any, arrays: dict[str, Any]) -> Any:
@@ -85,20 +92,25 @@ def loads(data: bytes, where: str = "checkpoint") -> Any:
     try:
         with np.load(io.BytesIO(body), allow_pickle=False) as arrays:
             return _decode(json.loads(arrays["tree"].tobytes()), arrays)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except DECODING as error:
         raise DataError(f"{where}: cannot be decoded ({error})") from error
 
 
 def write_whole(path: Path, data: bytes, keep_old: bool = False) -> None:
     """Write beside, sync, rename: `path` holds the old bytes or the new ones, never a part."""
     beside = path.with_name(path.name + ".new")
-    with open(beside, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    if keep_old and path.exists():
-        os.replace(path, old(path))
-    os.replace(beside, path)
+    try:
+        with open(beside, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if keep_old and path.exists():
+            os.replace(path, old(path))
+        os.replace(beside, path)
+    except OSError:
+        with suppress(OSError):  # on a full disk the part that was written would be in the way
+            beside.unlink(missing_ok=True)
+        raise
 
 
 def save(path: Path, value: Any) -> None:
@@ -110,15 +122,25 @@ def old(path: Path) -> Path:
     return path.with_name(path.name + ".old")
 
 
-def load_newest(path: Path) -> tuple[Any, str]:
-    """(value, warning) of the newest whole checkpoint; (None, warning) if there is none."""
-    warning = ""
+def load_newest(path: Path) -> tuple[Any, list[str]]:
+    """(value, warnings) of the newest whole checkpoint; value None if there is none."""
+    warnings: list[str] = []
     for candidate in (path, old(path)):
-        if not candidate.exists():
-            continue
         try:
-            return loads(candidate.read_bytes(), str(candidate)), warning
-        except (DataError, OSError) as error:
-            warning = f"{error}; going back to the one before"
-            candidate.unlink(missing_ok=True)  # it must not become the one before
-    return None, warning
+            return loads(candidate.read_bytes(), str(candidate)), warnings
+        except FileNotFoundError:
+            continue
+        except DataError as error:
+            warnings.append(f"{error}: it is left aside")
+    return None, warnings
+
+
+def recover(path: Path) -> tuple[Any, list[str]]:
+    """`load_newest` for one who goes on to save: a damaged file must not become the one before."""
+    value, warnings = load_newest(path)
+    if warnings and value is not None:
+        os.replace(old(path), path)
+        warnings.append(f"{path}: going on from the checkpoint before, which is whole")
+    elif warnings:
+        warnings.append(f"{path}: no whole checkpoint is left, starting anew")
+    return value, warnings

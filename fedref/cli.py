@@ -6,8 +6,9 @@ import os
 import sys
 from collections.abc import Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import fields
+from math import isfinite
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,11 @@ from fedref.datasets import commands as data_commands
 from fedref.errors import ConfigError, FedrefError, unknown
 
 DIVERGED = 3
+
+#: The experiment's own values that have a flag of their name.
+EXPERIMENT_FLAGS = {
+    f.name: f for f in fields(Experiment) if f.name not in ("seeds", *config.TABLES)
+}
 
 EPILOG = """\
 algorithms
@@ -66,6 +72,14 @@ class Parser(argparse.ArgumentParser):
         print(f"fedref: error: {message} (see `{self.prog} --help`)", file=sys.stderr)
         raise SystemExit(2)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse an unknown option here, where the known ones are known."""
+        found, more = super().parse_known_args(args, namespace)
+        if more and more[0].startswith("--"):
+            known = [option for option in self._option_string_actions if option.startswith("--")]
+            self.error(unknown("option", more[0].partition("=")[0], known))
+        return found, more
+
 
 def make_parser() -> argparse.ArgumentParser:
     parser = Parser(
@@ -100,13 +114,10 @@ def add_run(commands: Any) -> None:
     run.add_argument("--seed", type=int, help="one seed")
     run.add_argument("--seeds", metavar="A:B | A,B,...", help="several: 0:5 is 0, 1, 2, 3, 4")
     own = run.add_argument_group("the experiment")
-    for f in fields(Experiment):
-        if f.name not in ("seeds", "data", "split", "model", "algorithms", "sweep"):
-            flag = f"--{config.dashed(f.name)}"
-            default = "" if f.default is None else f" (default {str(f.default).lower()})"
-            own.add_argument(
-                flag, metavar="X", help=f.metadata["help"].replace("%", "%%") + default
-            )
+    for name, f in EXPERIMENT_FLAGS.items():
+        default = "" if f.default is None else f" (default {str(f.default).lower()})"
+        text = f.metadata["help"].replace("%", "%%") + default
+        own.add_argument(f"--{config.dashed(name)}", metavar="X", help=text)
     hyper = run.add_argument_group("hyperparameters, for every chosen algorithm that has them")
     for name, meaning in HYPERPARAMETERS.items():
         hyper.add_argument(f"--{config.dashed(name)}", metavar="X", help=meaning)
@@ -142,12 +153,33 @@ def add_how(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--data-dir", type=Path, metavar="DIR", help="where data is (else FEDREF_DATA)"
     )
-    how.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default 1)")
     how.add_argument(
-        "--checkpoint-every", type=float, default=10.0, metavar="S", help="seconds (default 10)"
+        "--workers", type=workers, default=1, metavar="N", help="processes (default 1)"
+    )
+    how.add_argument(
+        "--checkpoint-every",
+        type=seconds,
+        default=10.0,
+        metavar="S",
+        help="seconds between checkpoints; 0: after every round (default 10)",
     )
     how.add_argument("--quiet", action="store_true", help="no progress, no table")
     how.add_argument("--json", action="store_true", help="one JSON line a round on standard output")
+
+
+def workers(text: str) -> int:
+    """A number of processes."""
+    if text.isascii() and text.isdigit() and int(text) > 0:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"is {text!r}, expected an integer of at least 1")
+
+
+def seconds(text: str) -> float:
+    """A time."""
+    with suppress(ValueError):
+        if float(text) >= 0:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"is {text!r}, expected a number of seconds, at least 0")
 
 
 # ---- run and resume ------------------------------------------------------------------------------
@@ -171,46 +203,43 @@ def experiment_of(arguments: argparse.Namespace) -> Experiment:
     if len(paths) > 1:
         raise ConfigError(f"{len(paths)} files are given, expected one at most")
     if paths:
-        table = config.underscored(config.read(paths[0]))
-        table.setdefault("name", paths[0].stem)
+        table = {"name": paths[0].stem, **config.read(paths[0])}
     else:
         table = config.underscored(config.built_in())
         if arguments.data and arguments.data != "digits":
             table = {
                 k: v for k, v in table.items() if k not in ("split", "model", "clients_per_round")
             }
-            table["name"] = Path(arguments.data).stem
-    if arguments.data:
-        table["data"] = {"name": arguments.data}
-    if arguments.split:
-        table["split"] = {"rule": arguments.split}
-    if arguments.model:
-        table["model"] = {"name": arguments.model}
+            table["name"] = Path(arguments.data.partition("(")[0]).resolve().stem
+    for name, key in (("data", "name"), ("split", "rule"), ("model", "name")):
+        if getattr(arguments, name):
+            table[name] = {key: getattr(arguments, name)}
     table = config.completed(table)
-    table["algorithms"] = chosen(names, dict(table.get("algorithms", {})), bool(paths))
+    table["algorithms"] = chosen(names, table["algorithms"])
+    table = config.with_settings(table, settings_of(arguments))
+    return config.from_table(table, str(paths[0]) if paths else "")
+
+
+def settings_of(arguments: argparse.Namespace) -> list[tuple[str, Any]]:
+    """What the flags and --set say, in this order: (key, value)."""
+    settings: list[tuple[str, Any]] = []
     if arguments.seed is not None:
-        table = config.with_setting(table, "seed", arguments.seed)
+        settings.append(("seed", arguments.seed))
     if arguments.seeds is not None:
-        table = config.with_setting(table, "seeds", parse_seeds(arguments.seeds))
-    flags = [f.name for f in fields(Experiment)] + list(HYPERPARAMETERS)
-    for name in flags:
-        value = getattr(arguments, name, None)
-        if value is not None and name not in ("data", "split", "model", "seeds"):
-            table = config.with_setting(table, name, value_of_flag(name, value))
+        settings.append(("seeds", parse_seeds(arguments.seeds)))
+    for name in [*EXPERIMENT_FLAGS, *HYPERPARAMETERS]:
+        value = getattr(arguments, name)
+        if value is not None:
+            settings.append((name, value if name == "name" else config.literal(value)))
     for setting in arguments.set:
         key, found, value = setting.partition("=")
         if not found:
             raise ConfigError(f"--set {setting!r}: expected KEY=VALUE")
-        table = config.with_setting(table, key.strip(), config.literal(value.strip()))
-    return config.from_table(table)
+        settings.append((key.strip(), config.literal(value.strip())))
+    return settings
 
 
-def value_of_flag(name: str, text: str) -> Any:
-    """Names and words stay text, all else is read as TOML: 10, 0.5, true."""
-    return text if name == "name" else config.literal(text)
-
-
-def chosen(names: list[str], tables: dict[str, Any], from_file: bool) -> dict[str, Any]:
+def chosen(names: list[str], tables: dict[str, Any]) -> dict[str, Any]:
     """The [algorithms] tables to run: those named, with what the file says of them."""
     if not names:
         return tables
@@ -223,20 +252,14 @@ def chosen(names: list[str], tables: dict[str, Any], from_file: bool) -> dict[st
 
 
 def run_command(arguments: argparse.Namespace) -> int:
-    made = experiment_of(arguments)
-    experiment.check(made, arguments.data_dir)
-    directory = experiment.new_directory(made, arguments.out)
-    with experiment.locked(directory), experiment.disk_errors(directory):
-        experiment.write_config(made, directory)
+    made = experiment.check(experiment_of(arguments), arguments.data_dir)
+    with experiment.begun(made, arguments.out) as directory:
         return go(made, directory, arguments)
 
 
 def resume_command(arguments: argparse.Namespace) -> int:
-    path = arguments.directory / "config.toml"
-    if not path.exists():
-        raise FedrefError(f"{arguments.directory}: is no run directory, expected {path}")
-    made = config.from_table(config.read(path), str(path))
-    with experiment.disk_errors(arguments.directory), experiment.locked(arguments.directory):
+    made = experiment.resumed(arguments.directory)
+    with experiment.locked(arguments.directory):
         return go(made, arguments.directory, arguments)
 
 
@@ -254,35 +277,22 @@ def go(made: Experiment, directory: Path, arguments: argparse.Namespace) -> int:
             every=arguments.checkpoint_every,
             progress=teller(made, arguments, stack),
         )
-    rows = experiment.summary_rows(run)
-    table = experiment.markdown(rows)
-    (directory / "summary.md").write_text(table + "\n", encoding="utf-8")
-    plots.curves(run, directory / "curves.png")
+    with experiment.disk_errors(directory):
+        plots.curves(run, directory / "curves.png")
     if not arguments.quiet and not arguments.json:
         print(f"\nTest accuracy in %, over {made.rounds + 1} rounds (0 is the start)\n")
-        print(table)
+        print(experiment.markdown(experiment.summary_rows(run)))
         print(f"\n{directory}/  metrics.csv  clients.csv  curves.png  config.toml  split.json")
     for unit, reason in run.diverged:
-        print(f"fedref: {unit.label} (seed {unit.seed}) diverged: {reason}", file=sys.stderr)
+        print(f"fedref: {unit.name} diverged: {reason}", file=sys.stderr)
     return DIVERGED if run.diverged else 0
 
 
 def executor(workers: int, stack: ExitStack) -> Executor | None:
-    """Processes for the clients of a round, one BLAS thread each; none for one worker."""
-    if workers < 1:
-        raise ConfigError(f"workers is {workers}, expected at least 1")
+    """Processes for the clients of a round; none for one worker."""
     if workers == 1:
         return None
-    return stack.enter_context(
-        ProcessPoolExecutor(workers, get_context("spawn"), initializer=one_thread)
-    )
-
-
-def one_thread() -> None:
-    """In a worker: BLAS threads of several workers would only get in each other's way."""
-    from threadpoolctl import threadpool_limits
-
-    threadpool_limits(1)
+    return stack.enter_context(ProcessPoolExecutor(workers, get_context("spawn")))
 
 
 def teller(
@@ -294,31 +304,32 @@ def teller(
         print(f"fedref: {text}", file=sys.stderr)
 
     if arguments.json:
-
-        def line(unit: experiment.Unit, record: experiment.Record) -> None:
-            row = {"algorithm": unit.label, **unit.columns, "seed": unit.seed, **record.rows[-1]}
-            clean = {k: None if v != v else v for k, v in row.items()}
-            print(json.dumps({**clean, "status": record.status}), flush=True)
-
-        return experiment.Progress(line, message)
+        return experiment.Progress(json_line, message)
     if arguments.quiet or not sys.stderr.isatty():
         return experiment.Progress(message=message)
 
     from tqdm import tqdm
 
-    total = (made.rounds + 1) * len(experiment.units(made))
-    bar = stack.enter_context(tqdm(total=total, unit="round", dynamic_ncols=True, leave=False))
-    best: dict[str, str] = {}
+    lengths = [unit.point.get("rounds", made.rounds) + 1 for unit in experiment.units(made)]
+    bar = stack.enter_context(
+        tqdm(total=sum(lengths), unit="round", dynamic_ncols=True, leave=False)
+    )
 
     def show(unit: experiment.Unit, record: experiment.Record) -> None:
-        accuracy = record.rows[-1].get("accuracy")
-        if accuracy is not None:
-            best["accuracy"] = f"{100 * accuracy:.2f} %"
-        bar.set_description_str(f"{unit.label} seed {unit.seed}", refresh=False)
-        bar.set_postfix(best, refresh=False)
-        bar.update(unit.index * (made.rounds + 1) + record.round + 1 - bar.n)
+        shown = [row["accuracy"] for row in record.rows if row.get("accuracy") is not None]
+        bar.set_description_str(unit.name, refresh=False)
+        bar.set_postfix_str(f"accuracy {100 * shown[-1]:.2f} %", refresh=False)
+        bar.update(sum(lengths[: unit.number]) + record.round + 1 - bar.n)
 
     return experiment.Progress(show, lambda text: bar.write(f"fedref: {text}", file=sys.stderr))
+
+
+def json_line(unit: experiment.Unit, record: experiment.Record) -> None:
+    """The newest row as one line; null where the number is not finite, as JSON has no other."""
+    row = {"algorithm": unit.label, **unit.columns, "seed": unit.seed, **record.rows[-1]}
+    row |= {"status": record.status, **({"reason": record.reason} if record.reason else {})}
+    finite = {k: None if isinstance(v, float) and not isfinite(v) else v for k, v in row.items()}
+    print(json.dumps(finite, allow_nan=False), flush=True)
 
 
 if __name__ == "__main__":

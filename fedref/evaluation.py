@@ -46,8 +46,7 @@ def _shared(
     losses, right = np.empty(len(part.rows)), np.empty(len(part.rows))
     for at in range(0, len(part.rows), CHUNK):
         D = federation.batch(part.rows[at : at + CHUNK], dtype)
-        losses[at : at + CHUNK] = model.sample_losses(w, D)
-        right[at : at + CHUNK] = model.predict(w, D.X) == D.y
+        losses[at : at + CHUNK], right[at : at + CHUNK] = judge(model, w, D)
     client = np.repeat(np.arange(federation.clients), part.sizes)
 
     def mean(x: Array) -> Array:
@@ -104,10 +103,16 @@ def evaluate(
     return Scores(federation.test.sizes, accuracy, test_loss, federation.train.sizes, train_loss)
 
 
+def judge(model: Model, w: Array, D: Batch) -> tuple[Array, Array]:
+    """(loss without L2, whether it is right) of every sample of D, each (B,)."""
+    z = model.scores(w, D.X)
+    return model.pointwise(z, D.y), model.decide(z) == D.y
+
+
 def score(model: Model, w: Array, D: Batch) -> tuple[float, float]:
     """(mean loss without L2, accuracy) of w on D."""
-    losses = model.sample_losses(w, D)
-    return float(losses.mean()), float(np.mean(model.predict(w, D.X) == D.y))
+    losses, right = judge(model, w, D)
+    return float(losses.mean()), float(right.mean())
 
 
 def evaluate_unseen(

@@ -3,28 +3,33 @@ directory that holds them.
 
 A run directory: config.toml (every value: it reproduces the run), split.json (the exact split),
 metrics.csv (a row per algorithm and round), clients.csv (a row per algorithm, evaluated round and
-client), curves.png, summary.md, checkpoints/. All of it but the last is made from the checkpoints,
-so an interrupted run goes on to byte-identical files.
+client), summary.md, curves.png, checkpoints/. All of it but config and split is made from the
+checkpoints, so an interrupted run goes on to byte-identical files.
 """
 
 import csv
+import errno
 import io
-import json
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor
+from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from fedref import checkpoint, config, tree
 from fedref.algorithms.fedprox import dissimilarity
 from fedref.config import Experiment
 from fedref.datasets import from_manifest, load, split, split_clients, write_manifest
+from fedref.datasets.manifest import read as read_manifest
+from fedref.datasets.sources import parse_name
 from fedref.datasets.types import Federation, Part
 from fedref.errors import ConfigError, DataError, FedrefError
 from fedref.evaluation import Scores, evaluate, evaluate_unseen, plain, weighted
@@ -47,19 +52,29 @@ Row = dict[str, Any]
 class Unit(NamedTuple):
     """One algorithm at one point of the sweep with one seed: the smallest thing that is resumed."""
 
-    index: int
+    number: int
     label: str
     seed: int
     point: Mapping[str, Any]
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Where in the sweep it stands, as columns of its own in the tables."""
-        return {f"sweep.{key}": value for key, value in self.point.items()}
+        """Where in the sweep it stands, as columns of its own in the tables; a list is its text."""
+        plain = (bool, int, float, str)
+        return {
+            f"sweep.{key}": value if isinstance(value, plain) else str(value)
+            for key, value in self.point.items()
+        }
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages."""
+        point = "".join(f", {key} {value}" for key, value in self.point.items())
+        return f"{self.label} (seed {self.seed}{point})"
 
     @property
     def file(self) -> str:
-        return f"{self.index:04d}-{self.label}-seed{self.seed}.ckpt"
+        return f"{self.number:04d}-{self.label}-seed{self.seed}.ckpt"
 
 
 class Record(NamedTuple):
@@ -79,6 +94,7 @@ class Setting:
     """What a unit needs besides its algorithm: made once for each point of the sweep."""
 
     experiment: Experiment
+    whole: Federation  # as it was split
     federation: Federation  # whom we train and test on
     model: Model
     unseen: tuple[Federation, Array] | None  # everybody, and those that are tested unseen
@@ -86,10 +102,9 @@ class Setting:
 
 def units(experiment: Experiment) -> list[Unit]:
     """In the order in which they are run and written."""
-    points = config.sweep_points({"sweep": experiment.sweep})
     triples = [
         (label, seed, point)
-        for point in points
+        for point in config.sweep_points(experiment)
         for seed in experiment.seeds
         for label in experiment.algorithms
     ]
@@ -101,13 +116,18 @@ def units(experiment: Experiment) -> list[Unit]:
 
 def federation_of(experiment: Experiment, data_dir: str | Path | None = None) -> Federation:
     """The split data of an experiment."""
-    table = config.split_table(experiment)
-    if table["rule"].endswith(".json"):
-        return from_manifest(table["rule"], data_dir)
+    table = config.split_table(experiment.split)
+    rule = table.pop("rule")
+    if rule.endswith(".json"):
+        return from_manifest(rule, data_dir)
     data = dict(experiment.data)
     source = load(data.pop("name"), data_dir, **data)
-    rule, seed = table.pop("rule"), table.pop("seed")
-    return split(rule, source, seed, **table)
+    return split(rule, source, table.pop("seed"), **given(table))
+
+
+def given(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the values that are to be found from the data."""
+    return {key: value for key, value in table.items() if value is not None}
 
 
 def subset(federation: Federation, clients: Array) -> Federation:
@@ -127,16 +147,24 @@ def subset(federation: Federation, clients: Array) -> Federation:
     )
 
 
-def setting(experiment: Experiment, data_dir: str | Path | None = None) -> Setting:
-    """Load, split and check: every mistake in data or options is met here, before any work."""
-    federation = federation_of(experiment, data_dir)
-    model = config.make_model(experiment.model, federation.source)
-    federation = config.relabelled(federation, model)
+def setting(
+    experiment: Experiment, data_dir: str | Path | None = None, before: Setting | None = None
+) -> Setting:
+    """Load, split and check: every mistake in data or options is met here, before any work.
+
+    before : another point of the same sweep; where it has the same data, they are not loaded anew.
+    """
+    same = before and (before.experiment.data, before.experiment.split) == (
+        experiment.data,
+        experiment.split,
+    )
+    whole = before.whole if before and same else federation_of(experiment, data_dir)
+    model = config.make_model(experiment.model, whole.source)
+    federation = config.relabelled(whole, model)
     federation.check()
     unseen = None
     if experiment.unseen:
-        seed = int(config.split_table(experiment).get("seed", 0))
-        train, _, test = split_clients(federation.clients, seed)
+        train, _, test = split_clients(federation.clients, federation.seed)
         if not len(test):
             raise ConfigError(f"unseen needs 10 clients or more, there are {federation.clients}")
         unseen = (federation, test)
@@ -149,13 +177,37 @@ def setting(experiment: Experiment, data_dir: str | Path | None = None) -> Setti
                 f"clients-per-round is {experiment.clients_per_round}, "
                 f"but there are only {federation.clients} clients to train on"
             )
-    return Setting(experiment, federation, model, unseen)
+    return Setting(experiment, whole, federation, model, unseen)
 
 
-def check(experiment: Experiment, data_dir: str | Path | None = None) -> None:
-    """Meet every mistake, at every point of the sweep, before there is a directory or any work."""
-    for point in config.sweep_points({"sweep": experiment.sweep}):
-        setting(config.at_point(experiment, point) if point else experiment, data_dir)
+def check(experiment: Experiment, data_dir: str | Path | None = None) -> Experiment:
+    """Meet every mistake, at every point of the sweep, before there is a directory or any work.
+
+    Returns the experiment as config.toml will hold it: with the values found from its data.
+    """
+    found = None
+    for point in config.sweep_points(experiment):
+        found = setting(config.at_point(experiment, point), data_dir, found)
+    assert found is not None
+    return config.from_table(tomllib.loads(config.text(settled(experiment, found.whole))))
+
+
+def settled(experiment: Experiment, federation: Federation) -> Experiment:
+    """With the split's values that were found from the data, unless a sweep changes them; and files
+    by their absolute paths, so that a run can be resumed from another folder."""
+    data, table = dict(experiment.data), dict(experiment.split)
+    if not any(key.startswith(("data.", "split.")) for key in experiment.sweep):
+        if table["rule"].endswith(".json"):
+            table["rule"], data = absolute(table["rule"]), {"name": federation.source.name}
+        else:
+            table |= federation.parameters
+    return replace(experiment, data={**data, "name": absolute(data["name"])}, split=table)
+
+
+def absolute(name: str) -> str:
+    """A file's absolute path; any other name as it is."""
+    is_file = parse_name(name) is None and Path(name).exists()
+    return str(Path(name).resolve()) if is_file else name
 
 
 # ---- one unit ------------------------------------------------------------------------------------
@@ -199,6 +251,64 @@ def plan_for(
     return make_plan(drawn, sizes, round, seed, algorithm.roles)
 
 
+class Measured(NamedTuple):
+    """What an evaluation found."""
+
+    scores: Scores | None = None  # None: this round is not evaluated
+    row: Mapping[str, Any] = MappingProxyType({})
+    loss: float = float("nan")  # the training loss, where the algorithm asks for it
+    problem: str = ""
+
+
+def measure(setting: Setting, algorithm: Algorithm, state: State, t: int, seed: int) -> Measured:
+    """Evaluate after t rounds, if that is due or the algorithm asks for the training loss."""
+    experiment, federation, model = setting.experiment, setting.federation, setting.model
+    dtype = np.dtype(experiment.dtype)
+    due = t % experiment.eval_every == 0 or t == experiment.rounds
+    if not due and not algorithm.watches_loss:
+        return Measured()
+    train = experiment.eval_train or algorithm.watches_loss
+    scores = evaluate(
+        algorithm, model, state, federation, experiment.plan,
+        round=t, seed=seed, dtype=dtype, train=train,
+    )  # fmt: skip
+    row, problem = scores_row(scores), problem_in_losses(scores, train)
+    if not due:
+        return Measured(loss=row["train_loss"], problem=problem)
+    if experiment.dissimilarity and not problem:
+        w = algorithm.personal(model, algorithm.download(state.server), None, None)
+        everyone = [
+            federation.batch(federation.train.of(k), dtype) for k in range(federation.clients)
+        ]
+        row["B"], row["variance"] = dissimilarity(model, w, everyone)
+    if setting.unseen:
+        new = evaluate_unseen(
+            algorithm, model, state, *setting.unseen,
+            support=experiment.unseen, seed=seed, dtype=dtype,
+        )  # fmt: skip
+        row["unseen_accuracy"] = weighted(new.accuracy, new.n_test)
+        row["unseen_accuracy_mean"] = plain(new.accuracy, new.n_test)
+    return Measured(scores, row, row["train_loss"], problem)
+
+
+def problem_in_losses(scores: Scores, train: bool) -> str:
+    """Whose loss is no finite number, if anybody's."""
+    bad = ~np.isfinite(scores.test_loss) & (scores.n_test > 0)
+    if train:
+        bad |= ~np.isfinite(scores.train_loss)
+    return f"the loss of client {bad.argmax()} is not finite" if bad.any() else ""
+
+
+def problem_in_parameters(state: State, plan: Plan) -> str:
+    """Whose parameters are no finite numbers after a round, if anybody's."""
+    if not tree.finite(state.server):
+        return "the server's parameters are not finite"
+    for k in plan.clients.tolist():
+        if not tree.finite(state.clients.get(k)):
+            return f"the parameters of client {k} are not finite"
+    return ""
+
+
 def rounds(
     setting: Setting,
     algorithm: Algorithm,
@@ -209,84 +319,59 @@ def rounds(
 ) -> Iterator[Record]:
     """One unit, from where `record` stands: yields the record after every round.
 
-    Stops early when the state or the loss is no longer finite: status "diverged", with the last
-    finite state.
+    Stops early when parameters or an evaluated loss are no longer finite: status "diverged", with
+    the last finite state.
     """
-    experiment, federation, model, unseen = (
-        setting.experiment, setting.federation, setting.model, setting.unseen
-    )  # fmt: skip
+    experiment, federation, model = setting.experiment, setting.federation, setting.model
     dtype = np.dtype(experiment.dtype)
     trained = pool(federation, stream(seed, "pool")) if algorithm.pooled else federation
-    products = dict.fromkeys(TOTALS, 0)
-
-    def measure(state: State, t: int) -> tuple[Scores | None, Row, float]:
-        """Scores if round t is evaluated, its row, and the loss that the algorithm asks for."""
-        due = t % experiment.eval_every == 0 or t == experiment.rounds
-        watches = algorithm.watches_loss
-        scores = None
-        if due or watches:
-            scores = evaluate(
-                algorithm, model, state, federation, experiment.plan,
-                round=t, seed=seed, dtype=dtype, train=experiment.eval_train or watches,
-            )  # fmt: skip
-        row = scores_row(scores) if scores is not None else {}
-        loss = row.get("train_loss", 0.0)
-        if not due:
-            return None, {}, loss
-        if experiment.dissimilarity:
-            w = algorithm.personal(model, algorithm.download(state.server), None, None)
-            everyone = [
-                federation.batch(federation.train.of(k), dtype) for k in range(federation.clients)
-            ]
-            row["B"], row["variance"] = dissimilarity(model, w, everyone)
-        if unseen:
-            new = evaluate_unseen(
-                algorithm, model, state, *unseen,
-                support=experiment.unseen, seed=seed, dtype=dtype,
-            )  # fmt: skip
-            row["unseen_accuracy"] = weighted(new.accuracy, new.n_test)
-            row["unseen_accuracy_mean"] = plain(new.accuracy, new.n_test)
-        return scores, row, loss
 
     if record is None:
         w = model.init(stream(seed, "init")).astype(dtype)
         state = State(algorithm.initial(model, w), {})
-        scores, row, _ = measure(state, 0)
-        row = {"round": 0, **row, **products, **algorithm.log(state.server)}
-        record = Record("running", 0, state, [row], [0], [scores] if scores else [])
+        scores, row, _, problem = measure(setting, algorithm, state, 0, seed)
+        assert scores is not None
+        row = {"round": 0, **row, **dict.fromkeys(TOTALS, 0), **algorithm.log(state.server)}
+        status = "diverged" if problem else "running" if experiment.rounds else "done"
+        reason = f"round 0: {problem}" if problem else ""
+        record = Record(status, 0, state, [row], [0], [scores], reason)
         yield record
+        if problem:
+            return
     for t in range(record.round, experiment.rounds):
         plan = plan_for(algorithm, experiment, trained.train.sizes, t, seed)
         state, log = run_round(
             algorithm, model, record.state, plan, trained, dtype=dtype,
             executor=executor, workers=workers, on_failure=experiment.on_failure,
         )  # fmt: skip
-        if not tree.finite(state.server):
-            yield record._replace(status="diverged", reason=f"round {t + 1}: parameters not finite")
-            return
-        scores, row, loss = measure(state, t + 1)
-        losses = [loss, *(row[k] for k in ("train_loss", "test_loss") if k in row)]
-        if any(np.isinf(losses)) or (algorithm.watches_loss and np.isnan(loss)):
-            yield record._replace(status="diverged", reason=f"round {t + 1}: loss not finite")
+        found = Measured(problem=problem_in_parameters(state, plan))
+        if not found.problem:
+            found = measure(setting, algorithm, state, t + 1, seed)
+        if found.problem:
+            yield record._replace(status="diverged", reason=f"round {t + 1}: {found.problem}")
             return
         if algorithm.watches_loss:
-            state = state._replace(server=algorithm.observe(state.server, loss))
-        size = dtype.itemsize
+            state = state._replace(server=algorithm.observe(state.server, found.loss))
+        size = (
+            0 if algorithm.pooled else dtype.itemsize
+        )  # what the centralised learner has is there
         new = {
-            "bytes_down": 0 if algorithm.pooled else log.floats_down * size,
-            "bytes_up": 0 if algorithm.pooled else log.floats_up * size,
+            "bytes_down": log.floats_down * size, "bytes_up": log.floats_up * size,
             "grads": log.grads, "hvps": log.hvps, "flops": flops(model, log),
             "stragglers": log.stragglers, "dropped": log.dropped, "failed": log.failed,
         }  # fmt: skip
         totals = {name: record.rows[-1][name] + new[name] for name in TOTALS}
-        row = {"round": t + 1, **row, **totals, **log.measured, **algorithm.log(state.server)}
+        row = {
+            "round": t + 1, **found.row, **totals, **log.measured, **algorithm.log(state.server)
+        }  # fmt: skip
+        evaluated = found.scores is not None
         record = Record(
             "done" if t + 1 == experiment.rounds else "running",
             t + 1,
             state,
             [*record.rows, row],
-            [*record.rounds, t + 1] if scores else record.rounds,
-            [*record.scores, scores] if scores else record.scores,
+            [*record.rounds, t + 1] if evaluated else record.rounds,
+            [*record.scores, found.scores] if found.scores is not None else record.scores,
         )
         yield record
     if record.status == "running":
@@ -392,17 +477,22 @@ def csv_bytes(columns: list[str], rows: Iterator[list[str]]) -> bytes:
 
 
 def write_tables(run: Run, directory: Path) -> None:
-    """metrics.csv and clients.csv, whole or not at all."""
+    """metrics.csv, clients.csv and summary.md, each whole or not at all."""
     columns, rows = metrics_table(run)
     lines = ([cell(row.get(name)) for name in columns] for row in rows)
-    checkpoint.write_whole(directory / "metrics.csv", csv_bytes(columns, lines))
+    metrics = csv_bytes(columns, lines)
     columns = clients_columns(run)
     lines = (
         [cell(value) for value in values]
         for block in client_blocks(run)
         for values in zip(*(block[name] for name in columns))
     )
-    checkpoint.write_whole(directory / "clients.csv", csv_bytes(columns, lines))
+    clients = csv_bytes(columns, lines)
+    summary = markdown(summary_rows(run)) + "\n"
+    with disk_errors(directory):
+        checkpoint.write_whole(directory / "metrics.csv", metrics)
+        checkpoint.write_whole(directory / "clients.csv", clients)
+        checkpoint.write_whole(directory / "summary.md", summary.encode())
 
 
 # ---- the run directory ---------------------------------------------------------------------------
@@ -416,7 +506,9 @@ def locked(directory: Path) -> Iterator[None]:
     except ImportError:  # not on this system: then nothing guards it
         yield
         return
-    with open(directory / ".lock", "w") as file:
+    with disk_errors(directory):
+        (directory / ".lock").touch()
+    with open(directory / ".lock", "r+b") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -426,29 +518,93 @@ def locked(directory: Path) -> Iterator[None]:
         yield
 
 
+#: Write errors that go away when there is room again.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 @contextmanager
 def disk_errors(directory: Path) -> Iterator[None]:
-    """A full or read-only disk becomes one line; the last checkpoint stays whole."""
+    """A full or read-only disk becomes one line; what was saved before stays whole."""
     try:
         yield
     except OSError as error:
-        raise FedrefError(
-            f"{directory}: cannot write ({error.strerror or error}); what was saved is whole: "
-            f"make room, then `fedref resume {directory}`"
-        ) from error
+        where = error.filename or directory
+        message = f"{where}: cannot be read or written ({error.strerror or error})"
+        if (directory / "config.toml").exists():
+            first = "make room, then" if error.errno in FULL else "when it can be, go on with"
+            message += f"; what was saved before is whole: {first} `fedref resume {directory}`"
+        raise FedrefError(message) from error
 
 
-def new_directory(experiment: Experiment, out: Path | None) -> Path:
-    """Make the run directory; refuse one that already holds a run."""
-    if out is None:
-        base = Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{experiment.name}"
-        tries = (base, *(base.with_name(f"{base.name}-{i}") for i in range(2, 1000)))
-        out = next(path for path in tries if not path.exists())
-    if (out / "config.toml").exists():
-        raise FedrefError(f"{out} already holds a run: `fedref resume {out}`, or another --out")
-    with disk_errors(out):
-        (out / "checkpoints").mkdir(parents=True, exist_ok=True)
-    return out
+@contextmanager
+def begun(experiment: Experiment, out: Path | None) -> Iterator[Path]:
+    """A new run directory with its config.toml, locked; one that already holds a run is refused."""
+    with disk_errors(out or Path("runs")):
+        directory = new_directory(experiment.name) if out is None else out
+        (directory / "checkpoints").mkdir(parents=True, exist_ok=True)
+    with locked(directory):
+        path = directory / "config.toml"
+        if path.exists():
+            raise FedrefError(
+                f"{directory} already holds a run: `fedref resume {directory}`, or another --out"
+            )
+        with disk_errors(directory):
+            checkpoint.write_whole(path, config.text(experiment).encode())
+        yield directory
+
+
+def new_directory(name: str) -> Path:
+    """runs/TIME-NAME, or with a number behind it if another process was faster."""
+    base = Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{name}"
+    for i in range(1, 1000):
+        path = base if i == 1 else base.with_name(f"{base.name}-{i}")
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return path
+    raise FedrefError(f"{base} and {i} more are taken, expected fewer runs in one second")
+
+
+def resumed(directory: Path) -> Experiment:
+    """The experiment of a run directory, as its config.toml has it."""
+    path = directory / "config.toml"
+    if not path.is_file():
+        raise FedrefError(f"{directory}: is no run directory, expected {path}")
+    return config.from_table(config.read(path), str(path))
+
+
+# ---- workers -------------------------------------------------------------------------------------
+
+
+@cache
+def blas() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def calmly(work: Callable[..., Any], *arguments: Any) -> Any:
+    """With one BLAS thread (small products gain nothing from two, and sums come out the same
+    everywhere) and without a warning of every overflow (divergence is reported once)."""
+    with blas().limit(limits=1), np.errstate(all="ignore"):
+        return work(*arguments)
+
+
+class Calm(Executor):
+    """An executor whose workers work as this process does."""
+
+    def __init__(self, inner: Executor) -> None:
+        self.inner = inner
+
+    def submit(self, work: Callable[..., Any], /, *arguments: Any, **more: Any) -> Future[Any]:
+        try:
+            return self.inner.submit(calmly, work, *arguments, **more)
+        except BrokenExecutor as error:  # a worker died before all had their work
+            broken: Future[Any] = Future()
+            broken.set_exception(error)
+            return broken
+
+
+# ---- from the first round to the last ------------------------------------------------------------
 
 
 class Progress(NamedTuple):
@@ -456,6 +612,9 @@ class Progress(NamedTuple):
 
     round: Callable[[Unit, Record], None] = lambda unit, record: None
     message: Callable[[str], None] = lambda text: None
+
+
+SILENT = Progress()
 
 
 def execute(
@@ -466,7 +625,7 @@ def execute(
     executor: Executor | None = None,
     workers: int = 1,
     every: float = 10.0,
-    progress: Progress = Progress(),
+    progress: Progress = SILENT,
 ) -> Run:
     """Run every unit, going on from the checkpoints that are there.
 
@@ -475,27 +634,22 @@ def execute(
     work = units(experiment)
     if not work:
         raise ConfigError("the experiment names no algorithm")
-    settings: dict[str, Setting] = {}
-    records: list[Record] = []
-    # One BLAS thread: small products gain nothing from two, and sums come out the same everywhere.
-    with threadpool_limits(1), np.errstate(all="ignore"):
+    calm = Calm(executor) if executor else None
+
+    def run_units() -> list[Record]:
+        records: list[Record] = []
+        now: Setting | None = None
         for unit in work:
-            key = json.dumps(unit.point, default=str)
-            if key not in settings:
-                at = config.at_point(experiment, unit.point) if unit.point else experiment
-                settings = {key: setting(at, data_dir)}  # only one in memory
-                if directory is not None and not unit.index:
-                    same_split(directory, settings[key].federation)
-            algorithm = config.algorithm(settings[key].experiment, unit.label)
-            records.append(
-                run_unit(
-                    unit, settings[key], algorithm, directory, executor, workers, every, progress
-                )
-            )
+            if now is None or unit.point != work[unit.number - 1].point:
+                now = setting(config.at_point(experiment, unit.point), data_dir, now)
+            if directory is not None and not unit.number:
+                same_split(directory, now.whole)
+            records.append(run_unit(unit, now, directory, calm, workers, every, progress))
             if directory is not None:
-                with disk_errors(directory):
-                    write_tables(Run(experiment, work[: len(records)], records), directory)
-    return Run(experiment, work, records)
+                write_tables(Run(experiment, work[: len(records)], records), directory)
+        return records
+
+    return Run(experiment, work, calmly(run_units))
 
 
 def same_split(directory: Path, federation: Federation) -> None:
@@ -505,14 +659,16 @@ def same_split(directory: Path, federation: Federation) -> None:
     if not path.exists():
         with disk_errors(directory):
             write_manifest(manifest, path)
-    elif json.loads(path.read_bytes()).get("sha256") != manifest.get("sha256"):
-        raise DataError(f"{path}: the data or the split has changed since this run began")
+    elif read_manifest(path)["sha256"] != manifest["sha256"]:
+        raise DataError(
+            f"{path}: the data or the split has changed since this run began; "
+            "expected the same, or another --out"
+        )
 
 
 def run_unit(
     unit: Unit,
     setting: Setting,
-    algorithm: Algorithm,
     directory: Path | None,
     executor: Executor | None,
     workers: int,
@@ -520,37 +676,39 @@ def run_unit(
     progress: Progress,
 ) -> Record:
     """One unit to its end, with checkpoints."""
-    path = directory / "checkpoints" / unit.file if directory is not None else None
-    record: Record | None = None
-    if path is not None:
-        record, warning = checkpoint.load_newest(path)
-        if warning:
-            progress.message(warning)
-    if record is not None and record.status != "running":
-        progress.round(unit, record)
+    algorithm = config.algorithm(setting.experiment, unit.label)
+    if directory is None:
+        for record in rounds(setting, algorithm, unit.seed, None, executor, workers):
+            progress.round(unit, record)
         return record
+
+    path = directory / "checkpoints" / unit.file
+    with disk_errors(directory):
+        found, warnings = checkpoint.recover(path)
+    for warning in warnings:
+        progress.message(warning)
+    if found is not None and found.status != "running":
+        checkpoint.old(path).unlink(missing_ok=True)  # as at the end of any other run
+        progress.round(unit, found)
+        return found  # type: ignore[no-any-return]
     due = time.monotonic() + every
-    for new in rounds(setting, algorithm, unit.seed, record, executor, workers):
-        record = new
+    for record in rounds(setting, algorithm, unit.seed, found, executor, workers):
         now = time.monotonic()
-        if path is not None and (record.status != "running" or now >= due):
-            with disk_errors(path.parent.parent):
+        if record.status != "running" or now >= due:
+            with disk_errors(directory):
                 checkpoint.save(path, record)
                 if record.status != "running":
                     checkpoint.old(path).unlink(missing_ok=True)
             took = time.monotonic() - now
             due = time.monotonic() + max(every, 20 * took if every else 0)
         progress.round(unit, record)
-    assert record is not None
     return record
 
 
 def load_run(directory: str | Path) -> Run:
     """The results of a run directory, from its checkpoints, as they stand."""
     directory = Path(directory)
-    experiment = config.from_table(
-        config.read(directory / "config.toml"), f"{directory}/config.toml"
-    )
+    experiment = resumed(directory)
     work, records = [], []
     for unit in units(experiment):
         record, _ = checkpoint.load_newest(directory / "checkpoints" / unit.file)
@@ -569,14 +727,15 @@ def run(
     data_dir: str | Path | None = None,
     executor: Executor | None = None,
     workers: int = 1,
-    progress: Progress = Progress(),
+    progress: Progress = SILENT,
     **settings: Any,
 ) -> Run:
     """`fedref run` from Python: the same numbers, as arrays.
 
     what : an experiment, a TOML file or document, or None for the built-in one on the digits;
     settings : values on top, as with --set (`rounds=20`, `mu=0.1`); out : a run directory to write
-    (None: nothing is written); executor : any `concurrent.futures.Executor`, for `workers` parts
+    (None: nothing is written; the picture is left to `fedref plot`); executor : any
+    `concurrent.futures.Executor`, for `workers` parts
     of every cohort; without one, `workers` > 1 is refused.
 
     >>> result = run({"algorithms": {"fedavg": {"lr": 0.1}}, "data": {"name": "digits"}}, rounds=2)
@@ -592,29 +751,15 @@ def run(
         table = dict(what)
     else:
         table = config.read(Path(what)) if what is not None else config.built_in()
-    table = config.completed(table)
-    for key, value in settings.items():
-        table = config.with_setting(table, key, value)
-    experiment = config.from_table(table)
-    directory = None
-    if out is not None:
-        check(experiment, data_dir)
-        directory = new_directory(experiment, Path(out))
-        with disk_errors(directory):
-            write_config(experiment, directory)
-    return execute(
-        experiment,
-        directory,
-        data_dir=data_dir,
-        executor=executor,
-        workers=workers,
-        progress=progress,
-    )
-
-
-def write_config(experiment: Experiment, directory: Path) -> None:
-    """config.toml with every value, those that were found from the data included."""
-    checkpoint.write_whole(directory / "config.toml", config.text(experiment).encode())
+    experiment = config.from_table(config.with_settings(table, settings.items()))
+    how: dict[str, Any] = {
+        "data_dir": data_dir, "executor": executor, "workers": workers, "progress": progress
+    }  # fmt: skip
+    if out is None:
+        return execute(experiment, **how)
+    experiment = check(experiment, data_dir)
+    with begun(experiment, Path(out)) as directory:
+        return execute(experiment, directory, **how)
 
 
 # ---- the table at the end -----------------------------------------------------------------------
@@ -641,25 +786,26 @@ def summaries(run: Run) -> list[Summary]:
         point = ", ".join(f"{k}={v}" for k, v in unit.point.items())
         groups.setdefault(f"{unit.label} ({point})" if point else unit.label, []).append(record)
 
-    def over_seeds(values: list[float]) -> tuple[float, float]:
-        return float(np.mean(values)), float(np.std(values))
-
     table = []
     for label, records in groups.items():
-        both = []
-        for metric in ("accuracy", "accuracy_mean"):
-            series = [
-                [row[metric] for row in record.rows if row.get(metric) is not None]
-                for record in records
-            ]
-            both += [over_seeds([float(f(s)) for s in series]) for f in (np.mean, np.max)]
-            both.append(over_seeds([s[-1] for s in series]))
+        last = [record.rows[-1] for record in records]
         down, up = (
-            float(np.mean([r.rows[-1][name] for r in records]))
-            for name in ("bytes_down", "bytes_up")
+            float(np.mean([row[name] for row in last])) for name in ("bytes_down", "bytes_up")
         )
-        table.append(Summary(label, *both, down, up))
+        weighted, unweighted = (over_seeds(records, name) for name in ("accuracy", "accuracy_mean"))
+        table.append(Summary(label, *weighted, *unweighted, down, up))
     return table
+
+
+Spread = tuple[float, float]
+
+
+def over_seeds(records: list[Record], metric: str) -> tuple[Spread, Spread, Spread]:
+    """(mean, standard deviation) over seeds of a column's average over rounds, maximum and end."""
+    series = [[row[metric] for row in r.rows if row.get(metric) is not None] for r in records]
+    found = np.array([(np.mean(s), np.max(s), s[-1]) for s in series])
+    average, maximum, final = zip(found.mean(0).tolist(), found.std(0).tolist())
+    return average, maximum, final
 
 
 def summary_rows(run: Run) -> list[list[str]]:
@@ -686,13 +832,11 @@ def summary_rows(run: Run) -> list[list[str]]:
 def markdown(rows: list[list[str]]) -> str:
     """An aligned Markdown table."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [
-        "| " + " | ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths))) + " |"
-        for row in rows
-    ]  # fmt: skip
-    rule = (
-        "|"
-        + "|".join("-" * (w + 2) if i == 0 else "-" * (w + 1) + ":" for i, w in enumerate(widths))
-        + "|"
-    )
-    return "\n".join([lines[0], rule, *lines[1:]])
+
+    def line(row: list[str]) -> str:
+        name, *numbers = row
+        cells = [name.ljust(widths[0]), *(c.rjust(w) for c, w in zip(numbers, widths[1:]))]
+        return f"| {' | '.join(cells)} |"
+
+    rule = ["-" * (w + 2) if i == 0 else "-" * (w + 1) + ":" for i, w in enumerate(widths)]
+    return "\n".join([line(rows[0]), f"|{'|'.join(rule)}|", *map(line, rows[1:])])

@@ -482,8 +482,9 @@ def _work(
             results += done
             counts += n
         except Exception as error:
-            clients = ", ".join(str(who[i][0]) for i in part)
-            if isinstance(error, BrokenProcessPool):
+            if isinstance(error, BrokenProcessPool):  # it does not say whose work killed the worker
+                lost = [part for part, future in zip(parts, futures) if future.exception()]
+                clients = " or ".join(", ".join(str(who[i][0]) for i in part) for part in lost)
                 raise ClientError(
                     f"round {who[0][1]}: the worker with clients {clients} died ({error})"
                 ) from error

@@ -82,8 +82,8 @@ class Case:
         return f"Case({self.model}, lead {self.lead_w} and {self.lead_D}, weights {self.weights})"
 
 
-#: Leading axes of (w, D): none, both, the data's alone (one model, many clients).
-LEADS = (((), ()), ((2,), (2,)), ((), (3,)))
+#: Leading axes of (w, D): none, both, the data's alone (one model, many clients), w's alone.
+LEADS = (((), ()), ((2,), (2,)), ((), (3,)), ((2,), ()))
 
 
 @st.composite

@@ -36,6 +36,14 @@ class Model(Protocol):
         """A start, float64 of shape (d,)."""
         ...
 
+    def pointwise(self, z: Array, y: Array) -> Array:
+        """ℓ(z, y) of every sample from its scores: (..., B)."""
+        ...
+
+    def decide(self, z: Array) -> Array:
+        """The label of highest score: (..., B)."""
+        ...
+
     def sample_losses(self, w: Array, D: Batch) -> Array:
         """ℓ_j(w) of every sample, without L2: (..., B). `D.s` plays no part."""
         ...
@@ -126,6 +134,12 @@ def mean_weights(D: Batch, dtype: Any) -> Array:
     s = D.s.astype(real, copy=False)
     total = s.sum(-1, keepdims=True)
     return np.asarray(s / np.where(total == 0, 1, total))
+
+
+def sample_losses(model: Model, w: Array, D: Batch) -> Array:
+    """ℓ_j(w) = ℓ(z(w; x_j), y_j): (..., B)."""
+    check(model, w, D)
+    return model.pointwise(model.scores(w, D.X), D.y)
 
 
 def mean_loss(model: Model, w: Array, D: Batch, l2: float) -> Array:

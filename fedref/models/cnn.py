@@ -217,9 +217,14 @@ class CNN:
         starts = range(0, max(X.shape[-2], 1), CHUNK)
         return np.concatenate([self.forward(w, X[..., i : i + CHUNK, :]).z for i in starts], -2)
 
+    def pointwise(self, z: Array, y: Array) -> Array:
+        return nx.cross_entropy(z, y)
+
+    def decide(self, z: Array) -> Array:
+        return np.asarray(z.real.argmax(-1))
+
     def sample_losses(self, w: Array, D: Batch) -> Array:
-        base.check(self, w, D)
-        return nx.cross_entropy(self.scores(w, D.X), D.y)
+        return base.sample_losses(self, w, D)
 
     def loss(self, w: Array, D: Batch) -> Array:
         return base.mean_loss(self, w, D, self.l2)
@@ -286,7 +291,7 @@ class CNN:
         return h + self.l2 * v if self.l2 else h
 
     def predict(self, w: Array, X: Array) -> Array:
-        return np.asarray(self.scores(w, X).real.argmax(-1))
+        return self.decide(self.scores(w, X))
 
 
 def split(z: Array) -> Array:

@@ -36,10 +36,14 @@ class BinaryLogistic(LinearScore):
     def labels(self) -> tuple[int, ...]:
         return (0, 1)
 
+    def pointwise(self, z: Array, y: Array) -> Array:
+        return nx.softplus(np.where(y == 1, -z, z))
+
+    def decide(self, z: Array) -> Array:
+        return (z.real > 0).astype(np.int64)
+
     def sample_losses(self, w: Array, D: Batch) -> Array:
-        base.check(self, w, D)
-        z = self.scores(w, D.X)
-        return nx.softplus(np.where(D.y == 1, -z, z))
+        return base.sample_losses(self, w, D)
 
     def loss(self, w: Array, D: Batch) -> Array:
         return base.mean_loss(self, w, D, self.l2)
@@ -60,7 +64,7 @@ class BinaryLogistic(LinearScore):
         return h + self.l2 * v if self.l2 else h
 
     def predict(self, w: Array, X: Array) -> Array:
-        return (self.scores(w, X).real > 0).astype(np.int64)
+        return self.decide(self.scores(w, X))
 
 
 @dataclass(frozen=True)
@@ -111,9 +115,14 @@ class Logistic:
         np.sum(r, -2, out=b)
         return out
 
+    def pointwise(self, z: Array, y: Array) -> Array:
+        return nx.cross_entropy(z, y)
+
+    def decide(self, z: Array) -> Array:
+        return np.asarray(z.real.argmax(-1))
+
     def sample_losses(self, w: Array, D: Batch) -> Array:
-        base.check(self, w, D)
-        return nx.cross_entropy(self.scores(w, D.X), D.y)
+        return base.sample_losses(self, w, D)
 
     def loss(self, w: Array, D: Batch) -> Array:
         return base.mean_loss(self, w, D, self.l2)
@@ -133,4 +142,4 @@ class Logistic:
         return h + self.l2 * v if self.l2 else h
 
     def predict(self, w: Array, X: Array) -> Array:
-        return np.asarray(self.scores(w, X).real.argmax(-1))
+        return self.decide(self.scores(w, X))

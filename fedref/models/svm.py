@@ -38,36 +38,40 @@ class LinearSVM(LinearScore):
     def labels(self) -> tuple[int, ...]:
         return (-1, 1)
 
-    def hinge(self, w: Array, D: Batch) -> tuple[Array, Array]:
+    def margins(self, z: Array, y: Array) -> tuple[Array, Array]:
         """max(0, m), and y in the dtype of m: an integer y would turn float32 into float64."""
-        z = self.scores(w, D.X)
-        y = D.y.astype(z.real.dtype, copy=False)
+        y = y.astype(z.real.dtype, copy=False)
         m = 1 - y * z
         return np.where(m.real > 0, m, 0), y
 
-    def sample_losses(self, w: Array, D: Batch) -> Array:
-        base.check(self, w, D)
-        m, _ = self.hinge(w, D)
+    def pointwise(self, z: Array, y: Array) -> Array:
+        m, _ = self.margins(z, y)
         return m * m if self.squared else m
+
+    def decide(self, z: Array) -> Array:
+        """+1 where z > 0, else −1."""
+        return np.where(z.real > 0, 1, -1)
+
+    def sample_losses(self, w: Array, D: Batch) -> Array:
+        return base.sample_losses(self, w, D)
 
     def loss(self, w: Array, D: Batch) -> Array:
         return base.mean_loss(self, w, D, self.l2)
 
     def grad(self, w: Array, D: Batch) -> Array:
         base.check(self, w, D)
-        m, y = self.hinge(w, D)
+        m, y = self.margins(self.scores(w, D.X), D.y)
         r = -y * (2 * m if self.squared else m.real > 0) * base.mean_weights(D, m.dtype)
         g = self.vjp(w, D.X, r)
         return g + self.l2 * w if self.l2 else g
 
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
         base.check(self, w, D)
-        m, _ = self.hinge(w, D)
+        m, _ = self.margins(self.scores(w, D.X), D.y)
         curved = (m.real > 0) & self.squared
         r = np.where(curved, 2 * self.scores(v, D.X), 0) * base.mean_weights(D, m.dtype)  # y² = 1
         h = self.vjp(w, D.X, r)
         return h + self.l2 * v if self.l2 else h
 
     def predict(self, w: Array, X: Array) -> Array:
-        """+1 where z > 0, else −1."""
-        return np.where(self.scores(w, X).real > 0, 1, -1)
+        return self.decide(self.scores(w, X))

@@ -1,0 +1,88 @@
+"""APFL's Table 1: who holds how much, in our splits and in the document's."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedref.datasets import load, sources, split
+from fedref.datasets.describe import picture, statistics
+from fedref.datasets.types import Federation
+from fedref.experiment import Run
+from fedref.reproduce import Number, number_table, write_numbers
+
+TITLE = "The federated data sets in numbers"
+DOCUMENT = "004-apfl, §4.1.1 and Table 1. Ours: seeds 0, 1, 2 of the split (Vehicle is not drawn)."
+DATA = (("mnist",), ("vehicle",), ("cifar10-gray", "cifar10"))
+
+SEEDS = (0, 1, 2)
+#: clients, samples, mean and standard deviation of samples a client, as [apfl table 1] prints them.
+TOLD = {
+    "Vehicle": (23, 43695, 1899, 349),
+    "MNIST": (1000, 69035, 69, 106),
+    "FEMNIST": (200, 18345, 92, 159),
+    "CIFAR-10": (100, 49757, 498, 344),
+}
+QUANTITIES = ("clients", "samples", "mean", "std")
+RULES = {
+    "Vehicle": "natural",
+    "MNIST": "fedprox-mnist",
+    "FEMNIST": "fedprox-femnist",
+    "CIFAR-10": "cifar10-powerlaw",
+}
+
+
+def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
+    grey = "cifar10-gray" if sources.locate("cifar10-gray", {}, data_dir) else "cifar10"
+    names = {"Vehicle": "vehicle", "MNIST": "mnist", "FEMNIST": "mnist", "CIFAR-10": grey}
+    loaded = {name: load(name, data_dir) for name in dict.fromkeys(names.values())}
+    numbers, made, pictures = [], [], []
+    for data, told in TOLD.items():
+        source = loaded[names[data]]
+        federations = [
+            split(RULES[data], source, seed)
+            for seed in (SEEDS[:1] if RULES[data] == "natural" else SEEDS)
+        ]
+        found = [statistics(federation) for federation in federations]
+        for quantity, value in zip(QUANTITIES, told):
+            ours = [float(one[quantity]) for one in found]
+            numbers.append(Number((data, quantity), ours, value, comment(data, quantity, found)))
+        made.append(f"{data}: {source.name}, SHA-256 {source.sha256[:12]}, split {RULES[data]}.")
+        file = f"{data.lower()}.png"
+        picture(federations[0], out / file, title(data, federations[0]))
+        pictures.append(f"![{data}: samples a client and labels a client, seed 0]({file})")
+    heads = ("data", "quantity")
+    write_numbers(out / "numbers.csv", heads, numbers)
+    return "\n\n".join(
+        [
+            "Samples are of training and test together; mean and std (divided by the number of "
+            "clients) are of samples a client. FEMNIST's letters are not at hand: its rule is "
+            "applied to MNIST's ten digits in place of the letters a to j.",
+            number_table(heads, numbers, digits=1),
+            "\n".join(f"- {line}" for line in made),
+            *pictures,
+        ]
+    )
+
+
+def title(data: str, federation: Federation) -> str:
+    what = "FEMNIST's rule on MNIST's digits" if data == "FEMNIST" else data
+    return f"{what}: {federation.clients:,} clients"
+
+
+def comment(data: str, quantity: str, found: list[dict[str, Any]]) -> str:
+    """What the numbers are of, and how they spread from client to client."""
+    if data == "Vehicle" and quantity == "samples":
+        share = 100 * found[0]["samples"] / TOLD["Vehicle"][1]
+        return f"the subset at hand holds {share:.1f} % of the document's samples"
+    if data == "FEMNIST" and quantity == "clients":
+        return "digits in place of letters"
+    if quantity == "mean":
+        return f"median {np.mean([one['median'] for one in found]):.0f}"
+    if quantity == "std":
+        low, high = (np.mean([one[key] for one in found]) for key in ("min", "max"))
+        return f"{low:.0f} to {high:.0f} samples a client"
+    if quantity == "samples":
+        return f"{np.mean([one['labels a client'] for one in found]):.1f} labels a client"
+    return ""

@@ -1,0 +1,155 @@
+"""APFL's Table 2: average accuracy for five values of λ and two of E, on Vehicle and MNIST."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import style
+
+from fedref import plots
+from fedref.experiment import Run, units
+from fedref.reproduce import Number, number_table, signed, spread, write_numbers
+
+TITLE = "APFL: the effect of λ"
+DOCUMENT = "004-apfl, §4.2.2 and Table 2: average test accuracy for λ and E, else as in Figure 1."
+QUICK = {
+    "seeds": [0],
+    "sweep.epochs": [5],
+    "sweep.lam": [0.0, 1.0],
+    "mnist": {"rounds": 3},
+    "vehicle": {"rounds": 6},
+}
+
+NAMES = {"vehicle": "Vehicle", "mnist": "MNIST"}
+LAMBDAS = (0.0, 0.25, 0.5, 0.75, 1.0)
+#: (stem, E) → average accuracy in % for each λ, as [apfl table 2] prints them.
+TOLD = {
+    ("vehicle", 5): (88.65, 88.69, 88.67, 88.71, 88.59),
+    ("vehicle", 20): (88.29, 88.24, 88.22, 88.31, 88.32),
+    ("mnist", 5): (84.62, 84.66, 84.78, 84.93, 85.08),
+    ("mnist", 20): (84.81, 84.92, 85.16, 85.42, 85.67),
+}
+INITS = {"apfl-paper": "literal", "apfl-continuous": "continuous"}
+
+Found = dict[tuple[str, str, int, float], np.ndarray]
+
+
+def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
+    found = {key: value for stem in NAMES for key, value in averages(runs[stem], stem).items()}
+    numbers = [line(key, found) for key in found]
+    heads = ("data", "init", "E", "λ")
+    write_numbers(out / "numbers.csv", heads, numbers)
+    draw(found, out / "lambda.png")
+    return "\n\n".join(
+        [
+            "Average test accuracy of APFL in %. The comment gives the change from λ = 0, seed by "
+            "seed; the document prints one run.",
+            number_table(heads, numbers),
+            "![Average test accuracy of APFL over λ](lambda.png)",
+            claims(runs, found),
+        ]
+    )
+
+
+def averages(run: Run, stem: str) -> Found:
+    """Average over all rounds, in %, for each seed."""
+    keys = {
+        (stem, unit.label, int(unit.point["epochs"]), float(unit.point["lam"])): unit.point
+        for unit in units(run.experiment)
+    }
+    ordered = sorted(keys, key=lambda key: (list(INITS).index(key[1]), *key[2:]))
+    return {key: 100 * run.curve(key[1], **keys[key])[1].mean(1) for key in ordered}
+
+
+def line(key: tuple[str, str, int, float], found: Found) -> Number:
+    stem, label, E, lam = key
+    told = TOLD[stem, E][LAMBDAS.index(lam)]
+    comment = ""
+    if lam and (zero := found.get((stem, label, E, 0.0))) is not None:
+        start = TOLD[stem, E][0]
+        comment = f"{spread(found[key] - zero)} from λ = 0 (document {signed(told - start)})"
+    what = (NAMES[stem], INITS[label], str(E), f"{lam:g}")
+    return Number(what, found[key], told, comment)
+
+
+def claims(runs: Mapping[str, Run], found: Found) -> str:
+    """The document's sentences, and what was measured."""
+    lines = ["What the document says of it, and what was measured:", ""]
+    for stem, label in ((stem, label) for stem in NAMES for label in INITS):
+        for E in sorted({key[2] for key in found if key[:2] == (stem, label)}):
+            low, high = found[stem, label, E, 0.0], found[stem, label, E, 1.0]
+            gain = high - low
+            told = TOLD[stem, E][-1] - TOLD[stem, E][0]
+            mean = [found[stem, label, E, lam].mean() for lam in lambdas(found, stem, E)]
+            lines.append(
+                f"- *A larger λ is better in general* ({NAMES[stem]}, {INITS[label]} init, E = {E}): "
+                f"from λ = 0 to 1 {spread(gain)} points (document {signed(told)}); the means of all λ "
+                f"lie within {max(mean) - min(mean):.2f} points, the seeds of one λ within "
+                f"{np.ptp(low):.2f}."
+            )
+    for stem in NAMES:
+        for label in INITS:
+            counts = renewals(runs[stem], label)
+            lines.append(
+                f"- λ can only matter from the second renewal of the importance on; in {NAMES[stem]} "
+                f"({INITS[label]} init) a run has {counts.min()} to {counts.max()} renewals."
+            )
+    return "\n".join(lines)
+
+
+def renewals(run: Run, label: str) -> np.ndarray:
+    """Rounds in which the importance is sent, for every unit."""
+    return np.array(
+        [
+            sum(row.get("renewed") == 1 for row in record.rows[:-1])
+            for unit, record in zip(run.units, run.records)
+            if unit.label == label
+        ]
+    )
+
+
+def lambdas(found: Found, stem: str, E: int) -> list[float]:
+    return sorted({key[3] for key in found if key[0] == stem and key[2] == E})
+
+
+def draw(found: Found, path: Path) -> None:
+    """A panel for each data set and E: accuracy over λ, the document's as an open sign."""
+    keys = [(stem, E) for stem in NAMES for E in sorted({k[2] for k in found if k[0] == stem})]
+    looks: dict[str, dict[str, Any]] = {
+        label: {
+            "color": plots.COLOURS[i + 1],
+            "marker": plots.MARKERS[i],
+            "linestyle": plots.LINES[i],
+        }
+        for i, label in enumerate(INITS)
+    }
+    document = {
+        "color": "black",
+        "marker": "D",
+        "markerfacecolor": "white",
+        "linestyle": plots.DOCUMENT,
+    }
+    seeds = {len(values) for values in found.values()}
+    with style.context(plots.STYLE):
+        handles: list[Any] = [
+            plots.Line2D([], [], **look, label=f"ours, {INITS[label]} init")
+            for label, look in looks.items()
+        ]
+        handles.append(plots.Line2D([], [], **document, label="in the document"))
+        if seeds != {1}:
+            handles.append(plots.sign(f"bars: ±1 sd over {max(seeds)} seeds", linestyle="none"))
+        figure, panels = plots.frame((1, len(keys)), (2.5, 3.2), "", handles)
+        for axes, (stem, E) in zip(panels, keys):
+            x = lambdas(found, stem, E)
+            for label, look in looks.items():
+                values = [found[stem, label, E, lam] for lam in x]
+                sd = [np.std(v) for v in values] if seeds != {1} else None
+                axes.errorbar(x, [np.mean(v) for v in values], sd, capsize=3, **look)
+            axes.plot(LAMBDAS, TOLD[stem, E], **document)
+            axes.set_title(f"{NAMES[stem]}, E = {E}")
+            axes.set_xticks(LAMBDAS, [f"{lam:g}" for lam in LAMBDAS])
+            axes.set_xlabel("forgetting coefficient λ")
+            axes.margins(y=0.15)
+        panels[0].set_ylabel("average test accuracy (%)")
+        plots.save(figure, path)

@@ -1,0 +1,324 @@
+"""FedProx with stragglers, and what the document leaves open: the effect of γ."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import style
+
+from fedref import plots
+from fedref.experiment import Run
+from fedref.reproduce import Number, at, markdown, signed, spread, write_csv
+
+TITLE = "FedProx: stragglers, the proximal term, and γ"
+DOCUMENT = (
+    "002-fedprox, Experiment and 思考 (the closing section): what dropping stragglers does, what the "
+    "proximal term does, and the effect of γ, which the document calls unknown. It prints no "
+    "numbers. Ours: FedProx's synthetic data, 30 devices, 10 a round, E = 20, B = 10, η = 0.01."
+)
+QUICK = {"rounds": 10, "eval-every": 5, "seeds": [0], "gamma": {"eval-every": 1}}
+
+SETS = {
+    "synthetic-iid": "Synthetic-IID",
+    "synthetic-0-0": "Synthetic(0, 0)",
+    "synthetic-0.5-0.5": "Synthetic(0.5, 0.5)",
+    "synthetic-1-1": "Synthetic(1, 1)",
+}
+METHODS = {
+    "fedavg": "FedAvg (drops stragglers)",
+    "fedprox-mu0": "FedProx, μ = 0",
+    "fedprox-mu1": "FedProx, μ = 1",
+    "fedprox-adaptive": "FedProx, adaptive μ",
+}
+STRAGGLERS = (0.0, 0.5, 0.9)
+#: Column of metrics.csv → (name, scale, digits).
+QUANTITIES = {
+    "train_loss": ("training loss", 1, 3),
+    "accuracy": ("accuracy (%)", 100, 2),
+    "variance": ("variance", 1, 2),
+    "B": ("B", 1, 2),
+    "gamma": ("γ", 1, 3),
+}
+
+
+def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
+    heads = ["data", "stragglers", "method"]
+    rows: list[list[str]] = [[*heads, *(name for name, _, _ in QUANTITIES.values())]]
+    table: list[list[Any]] = []
+    for stem, name in SETS.items():
+        for share in STRAGGLERS:
+            for label, method in METHODS.items():
+                what = [name, f"{100 * share:.0f} %", method]
+                found = {q: finals(runs[stem], label, share, q) for q in QUANTITIES}
+                rows.append([*what, *(spread(found[q], d) for q, (_, _, d) in QUANTITIES.items())])
+                for q, values in found.items():
+                    each = " ".join(repr(float(x)) for x in values)
+                    stats = [f(values) if values.size else None for f in (np.mean, np.std)]
+                    table.append([*what, QUANTITIES[q][0], *stats, each])
+        draw(runs[stem], name, out / f"{stem}.png")
+    answer, equal = gamma_answer(runs["gamma"])
+    draw_gamma(runs["gamma"], out / "gamma.png")
+    plots.curves(
+        runs["gamma"],
+        out / "gamma-curves.png",
+        "accuracy",
+        against="flops",
+        title="FedProx, μ = 1, on Synthetic(1, 1): local solves that end at γ",
+    )
+    write_csv(out / "numbers.csv", [*heads, "quantity", "mean", "sd", "each seed"], table)
+    write_csv(out / "gamma.csv", equal[0], equal[1:])
+    return "\n\n".join(
+        [
+            "The document's claims, and what was measured. Differences are taken seed by seed at "
+            "the last round.",
+            claims(runs),
+            "At the last round. *Variance* is that of the devices' gradients, E‖∇F_k − ∇f‖², and B "
+            "= √(E‖∇F_k‖² / ‖∇f‖²): the dissimilarity. γ is measured after every local solve, on "
+            "all of the device's data; the mean of the last tenth of the rounds.",
+            markdown(rows, left=3),
+            *(
+                f"![{name}: loss, accuracy and dissimilarity without and with stragglers]({stem}.png)"
+                for stem, name in SETS.items()
+            ),
+            "## The effect of γ",
+            answer,
+            markdown([[show(cell) for cell in row] for row in equal], left=1),
+            "![Accuracy over γ: after equal computation, and after equal rounds](gamma.png)",
+            "![Accuracy over computation for every γ](gamma-curves.png)",
+        ]
+    )
+
+
+def finals(run: Run, label: str, share: float, column: str) -> np.ndarray:
+    """At the last evaluated round, for each seed; γ: mean of the last tenth of the rounds."""
+    _, scale, _ = QUANTITIES[column]
+    _, y = run.curve(label, column, stragglers=share)
+    if not y.size or np.isnan(y).all():
+        return np.zeros(0)
+    last = max(1, y.shape[1] // 10) if column == "gamma" else 1
+    return scale * np.nanmean(y[:, -last:], axis=1)
+
+
+# ---- the document's claims ----------------------------------------------------------------------
+
+
+def claims(runs: Mapping[str, Run]) -> str:
+    """Each claim in the document's table form; the difference is what the claim is about."""
+    lines = []
+    for stem, name in SETS.items():
+        for share in STRAGGLERS[1:]:
+            where = f"{name}, {100 * share:.0f} %"
+            lines.append(
+                compared(runs[stem], share, "accuracy", ("fedprox-mu0", "fedavg"))._replace(
+                    what=("Dropping stragglers hurts: accuracy of μ = 0 − FedAvg", where)
+                )
+            )
+    for stem, name in SETS.items():
+        for share in STRAGGLERS:
+            where = f"{name}, {100 * share:.0f} %"
+            lines.append(
+                compared(runs[stem], share, "accuracy", ("fedprox-mu1", "fedprox-mu0"))._replace(
+                    what=("The proximal term helps: accuracy of μ = 1 − μ = 0", where)
+                )
+            )
+    rows = [["claim", "where", "document", "ours (points)", "comment"]]
+    rows += [[*line.what, "above 0", spread(line.ours), line.comment] for line in lines]
+    return markdown(rows, left=3, last=True)
+
+
+def compared(run: Run, share: float, column: str, pair: tuple[str, str]) -> Number:
+    """One method less another, with how they do on average, in variance and in unrest."""
+    one, other = (finals(run, label, share, column) for label in pair)
+    mean = [100 * run.curve(label, "accuracy", stragglers=share)[1].mean(1) for label in pair]
+    variance = [finals(run, label, share, "variance") for label in pair]
+    unrest = [
+        100 * np.abs(np.diff(run.curve(label, "accuracy", stragglers=share)[1], axis=1)).mean()
+        for label in pair
+    ]
+    comment = (
+        f"average of all rounds {signed(float((mean[0] - mean[1]).mean()))}; variance "
+        f"{variance[0].mean():.2f} against {variance[1].mean():.2f}; change between evaluations "
+        f"{unrest[0]:.2f} against {unrest[1]:.2f}"
+    )
+    return Number((), one - other, None, comment)
+
+
+# ---- pictures of the curves ---------------------------------------------------------------------
+
+
+def draw(run: Run, name: str, path: Path) -> None:
+    """A row for loss, accuracy and dissimilarity each; a column for each share of stragglers."""
+    metrics = ("loss", "accuracy", "variance")
+    with style.context(plots.STYLE):
+        parts = [plots.all_series(at(run, stragglers=share)) for share in STRAGGLERS]
+        named = [[s._replace(label=METHODS[s.label]) for s in part] for part in parts]
+        handles = plots.curve_handles(named[0], {})
+        figure, panels = plots.frame((len(metrics), len(STRAGGLERS)), (2.6, 2.1), name, handles)
+        for i, metric in enumerate(metrics):
+            row = panels[i * len(STRAGGLERS) : (i + 1) * len(STRAGGLERS)]
+            for axes, drawn in zip(row, named):
+                plots.draw_curves(axes, drawn, plots.metric_of(metric, drawn), None)
+            share_limits(row)
+            for axes in row[1:]:
+                axes.set_ylabel("")
+            if i < len(metrics) - 1:
+                for axes in row:
+                    axes.set_xlabel("")
+        for axes, share in zip(panels, STRAGGLERS):
+            axes.set_title(f"{100 * share:.0f} % stragglers")
+        plots.save(figure, path)
+
+
+def share_limits(row: Sequence[Any]) -> None:
+    """The same y axis in a row, so that its panels can be compared."""
+    scale = "log" if any(axes.get_yscale() == "log" for axes in row) else "linear"
+    low = min(axes.get_ylim()[0] for axes in row)
+    high = max(axes.get_ylim()[1] for axes in row)
+    for axes in row:
+        axes.set_yscale(scale)
+        axes.set_ylim(low, high)
+
+
+# ---- γ ------------------------------------------------------------------------------------------
+
+
+def paths(run: Run) -> dict[float, list[tuple[np.ndarray, np.ndarray]]]:
+    """γ → for each seed (operations so far, accuracy in %) at the evaluated rounds."""
+    found: dict[float, list[tuple[np.ndarray, np.ndarray]]] = {}
+    for unit, record in zip(run.units, run.records):
+        rows = [row for row in record.rows if "accuracy" in row]
+        spent = np.array([row["flops"] for row in rows], float)
+        accuracy = 100 * np.array([row["accuracy"] for row in rows])
+        found.setdefault(float(unit.point["until-gamma"]), []).append((spent, accuracy))
+    return dict(sorted(found.items(), reverse=True))
+
+
+def budgets(run: Run) -> list[float]:
+    """Operations that every γ and seed has spent in the end, a half and a quarter of them."""
+    most = min(spent[-1] for each in paths(run).values() for spent, _ in each)
+    return [most / 4, most / 2, most]
+
+
+def after(each: Sequence[tuple[np.ndarray, np.ndarray]], budget: float) -> np.ndarray:
+    """Accuracy when that much has been spent, between evaluations by a straight line: (seeds,)."""
+    return np.array([np.interp(budget, spent, accuracy) for spent, accuracy in each])
+
+
+def until(each: Sequence[tuple[np.ndarray, np.ndarray]], budget: float) -> np.ndarray:
+    """Mean accuracy from the start until that much has been spent: (seeds,)."""
+    grid = np.linspace(0, budget, 200)
+    return np.array([np.interp(grid, spent, accuracy).mean() for spent, accuracy in each])
+
+
+def gamma_answer(run: Run) -> tuple[str, list[list[Any]]]:
+    """The answer in words, and the table it is read from."""
+    found, (quarter, half, most) = paths(run), budgets(run)
+    T = run.experiment.rounds
+    table: list[list[Any]] = [
+        [
+            "γ", "γ measured", "10⁹ operations a round",
+            *(f"accuracy (%) after {b / 1e9:.2f}·10⁹ operations" for b in (quarter, half, most)),
+            f"mean accuracy (%) until {most / 1e9:.2f}·10⁹", f"accuracy (%) after {T} rounds",
+        ]
+    ]  # fmt: skip
+    at_equal, at_rounds, mean_equal = {}, {}, {}
+    for gamma, each in found.items():
+        measured = run.curve("fedprox", "gamma", **{"until-gamma": gamma})[1]
+        at_equal[gamma], mean_equal[gamma] = after(each, most), until(each, most)
+        at_rounds[gamma] = np.array([accuracy[-1] for _, accuracy in each])
+        table.append(
+            [
+                f"{gamma:g}", np.nanmean(measured, axis=1),
+                np.array([spent[-1] / T / 1e9 for spent, _ in each]),
+                *(after(each, b) for b in (quarter, half)), at_equal[gamma],
+                mean_equal[gamma], at_rounds[gamma],
+            ]
+        )  # fmt: skip
+    return (
+        "The local solve ends at the first epoch after which its measured inexactness is at most γ, "
+        "or after 20 epochs; the gradients spent on measuring count as computation. "
+        + ranked(f"After equal computation ({most / 1e9:.2f}·10⁹ operations)", at_equal)
+        + ranked("On average until then", mean_equal)
+        + ranked(f"After equal rounds ({T}), whatever they cost,", at_rounds)
+        + "The pictures show all of it."
+    ), table
+
+
+def ranked(when: str, accuracy: Mapping[float, np.ndarray]) -> str:
+    """Best, worst, and whether the difference is more than the seeds' spread."""
+    best, worst = (f(accuracy, key=lambda g: accuracy[g].mean()) for f in (max, min))
+    gap = accuracy[best] - accuracy[worst]
+    text = (
+        f"{when} γ = {best:g} is best with {spread(accuracy[best])} % and γ = {worst:g} last with "
+        f"{spread(accuracy[worst])} %: "
+    )
+    if gap.size == 1:
+        return text + f"{gap.mean():.2f} points, one seed. "
+    sure = "in every seed the same sign" if (gap > 0).all() else "not of one sign in all seeds"
+    return text + f"{spread(gap)} points, {sure}. "
+
+
+def show(cell: Any) -> str:
+    return cell if isinstance(cell, str) else spread(cell)
+
+
+def draw_gamma(run: Run, path: Path) -> None:
+    """Left: accuracy over γ when equally much was computed; right: after equally many rounds."""
+    found = paths(run)
+    gammas = list(found)
+    rounds = run.experiment.rounds
+    several = len(run.experiment.seeds) > 1
+    with style.context(plots.STYLE):
+        lines: list[tuple[str, dict[float, np.ndarray]]] = [
+            (f"{budget / 1e9:.2g}·10⁹ operations", {g: after(e, budget) for g, e in found.items()})
+            for budget in budgets(run)
+        ]
+        lines.append(
+            (f"{rounds} rounds", {g: np.array([a[-1] for _, a in e]) for g, e in found.items()})
+        )
+        looks: list[dict[str, Any]] = [
+            {"color": plots.COLOURS[i], "marker": plots.MARKERS[i], "linestyle": plots.LINES[i]}
+            for i in range(len(lines))
+        ]
+        handles: list[Any] = [
+            plots.Line2D([], [], **look, label=f"after {name}")
+            for look, (name, _) in zip(looks, lines)
+        ]
+        if several:
+            text = f"bars: ±1 sd over {len(run.experiment.seeds)} seeds"
+            handles.append(plots.sign(text, linestyle="none"))
+        figure, (axes,) = plots.frame((1, 1), (5.0, 3.6), "", handles)
+        for look, (_, values) in zip(looks, lines):
+            sd = [values[g].std() for g in gammas] if several else None
+            axes.errorbar(gammas, [values[g].mean() for g in gammas], sd, capsize=3, **look)
+        axes.set_xscale("log")
+        axes.set_xticks(gammas, [f"{g:g}" for g in gammas])
+        axes.minorticks_off()
+        axes.set_xlabel("γ at which a local solve ends (left: more exact)")
+        axes.set_ylabel("test accuracy (%)")
+        plots.save(figure, path)
+
+
+# ---- checks of direction ------------------------------------------------------------------------
+
+
+def proximal_lowers_variance(runs: Mapping[str, Run]) -> tuple[bool, str]:
+    """On average over the rounds after the start, on the two most heterogeneous sets."""
+    holds, texts = True, []
+    for stem in ("synthetic-0.5-0.5", "synthetic-1-1"):
+        for share in STRAGGLERS[1:]:
+            with_, without = (
+                float(runs[stem].curve(m, "variance", stragglers=share)[1][:, 1:].mean())
+                for m in ("fedprox-mu1", "fedprox-mu0")
+            )
+            holds = holds and with_ < without
+            texts.append(
+                f"{SETS[stem]}, {100 * share:.0f} %: {with_:.1f} (μ = 1), {without:.1f} (μ = 0)"
+            )
+    return holds, "; ".join(texts)
+
+
+CHECKS = {
+    "the proximal term lowers the variance of gradients under stragglers": proximal_lowers_variance
+}

@@ -1,0 +1,103 @@
+"""Tiny experiments, run through the command line, and what they leave behind."""
+
+import csv
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import tomli_w
+
+from fedref import cli, config, experiment
+
+ROOT = Path(__file__).resolve().parents[1]
+
+#: 4 clients (two with 20 training rows, two with 10), 3 rounds: some milliseconds.
+TINY = {
+    "name": "tiny",
+    "rounds": 3,
+    "clients-per-round": 3,
+    "epochs": 2,
+    "batch-size": 8,
+    "split": {"rule": "per-fedavg", "users": 4, "a": 4, "a-test": 2},
+    "model": {"name": "logistic"},
+    "algorithms": {"fedavg": {"lr": 0.05}},
+}
+
+
+def document(**changes) -> dict:
+    """TINY with other values; keys with underscores."""
+    return {**TINY, **{key.replace("_", "-"): value for key, value in changes.items()}}
+
+
+def algorithms(*names, **tables) -> dict:
+    """[algorithms] tables."""
+    return {**{name: {} for name in names}, **tables}
+
+
+def write(path: Path, table: dict) -> Path:
+    path.write_text(tomli_w.dumps(table), encoding="utf-8")
+    return path
+
+
+def play(table: dict, **how) -> experiment.Run:
+    """An experiment in this process, in memory."""
+    return experiment.execute(config.from_table(table), **how)
+
+
+def main(*words) -> int:
+    """The command in this process: its exit code."""
+    try:
+        return cli.main([str(word) for word in words])
+    except SystemExit as error:
+        return int(error.code or 0)
+
+
+def refused(capsys, *words) -> str:
+    """The one line with which the command refuses; it must be one, with exit code 2."""
+    capsys.readouterr()
+    code = main(*words)
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, ""), err
+    assert err.startswith("fedref: error: "), err
+    assert err.count("\n") == 1, err
+    assert "Traceback" not in err
+    return err
+
+
+def process(*words, **how) -> subprocess.Popen:
+    """The command as a process of its own."""
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **how}
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return subprocess.Popen(
+        [sys.executable, "-m", "fedref", *map(str, words)],
+        env={**os.environ, "PYTHONPATH": path},
+        **how,
+    )
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Every file of a run directory but the picture."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and path.suffix != ".png"
+    }
+
+
+def rows(path: Path, **where) -> list[dict[str, str]]:
+    """The rows of a CSV in which some columns have these values."""
+
+    def chosen() -> Iterator[dict[str, str]]:
+        with open(path, newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                if all(row[key] == str(value) for key, value in where.items()):
+                    yield row
+
+    return list(chosen())
+
+
+def toml(path: Path) -> dict:
+    return tomllib.loads(path.read_text(encoding="utf-8"))
