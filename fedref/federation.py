@@ -41,12 +41,13 @@ WEIGHTINGS = ("samples", "uniform")
 
 
 def weighted_mean(p: Array, w: Array) -> Array:
-    """Σ_k p_k w_k, added in client order: p (K,), w (K, d) → (d,)."""
-    return weighted_sum(p.astype(w.dtype), w)
+    """Σ_k p_k w_k, p_k summing to 1, added in client order: p (K,), w (K, d) → (d,)."""
+    return weighted_sum(p, w)
 
 
 def weighted_sum(c: Array, w: Array) -> Array:
-    """Σ_k c_k w_k, added in client order."""
+    """Σ_k c_k w_k, added in client order, in the dtype of w."""
+    c = c.astype(w.dtype)
     total = c[0] * w[0]
     for c_k, w_k in zip(c[1:], w[1:]):
         total = total + c_k * w_k

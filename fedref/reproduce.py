@@ -590,6 +590,7 @@ class Number(NamedTuple):
     document: float | None = None
     comment: str = ""
     more: tuple[Sequence[float], ...] = ()  # further columns of ours
+    digits: int = 2
 
     @property
     def difference(self) -> float | None:
@@ -601,25 +602,30 @@ def spread(values: Sequence[float], digits: int = 2) -> str:
     x = np.asarray(values, float)
     if not x.size or np.isnan(x).all():
         return "–"
-    mean = f"{x.mean():.{digits}f}"
-    return mean if x.size == 1 else f"{mean} ± {x.std():.{digits}f}"
+    mean = shown(float(x.mean()), digits)
+    return mean if x.size == 1 else f"{mean} ± {shown(float(x.std()), digits)}"
+
+
+def shown(value: float | None, digits: int = 2, sign: str = "") -> str:
+    """With a minus sign that is one, and none before 0; sign="+": with its sign."""
+    if value is None:
+        return "–"
+    text = f"{round(value, digits) + 0.0:{sign}.{digits}f}"
+    return text.replace("-", "−")
 
 
 def signed(value: float | None, digits: int = 2) -> str:
-    """With its sign; a minus sign is a minus sign."""
-    return "–" if value is None else f"{value:+.{digits}f}".replace("-", "−")
+    return shown(value, digits, "+")
 
 
-def number_table(
-    heads: Sequence[str], numbers: Sequence[Number], digits: int = 2, more: Sequence[str] = ()
-) -> str:
+def number_table(heads: Sequence[str], numbers: Sequence[Number], more: Sequence[str] = ()) -> str:
     """The Markdown table: what | document | ours | difference | further columns | comment."""
     rows = [[*heads, "document", "ours", "difference", *more, "comment"]]
     for number in numbers:
-        told = "–" if number.document is None else f"{number.document:.{digits}f}"
-        extra = [spread(values, digits) for values in number.more]
-        ours, difference = spread(number.ours, digits), signed(number.difference, digits)
-        rows.append([*number.what, told, ours, difference, *extra, number.comment])
+        d = number.digits
+        extra = [spread(values, d) for values in number.more]
+        cells = [shown(number.document, d), spread(number.ours, d), signed(number.difference, d)]
+        rows.append([*number.what, *cells, *extra, number.comment])
     return markdown(rows, left=len(heads), last=True)
 
 

@@ -422,7 +422,7 @@ COSTS = {
     "maml-adam": ({}, 1, 1, 3 * K, 2 * K, 2 * SUPPORT + QUERY, 2 * SUPPORT),
     "fedmeta-fomaml": ({}, 1, 1, 2 * K, 0, SUPPORT + QUERY, 0),
     # θ and α both ways; the gradient on S is needed again on the way back
-    "fedmeta-sgd": ({}, 2, 2, 3 * K, K, 2 * SUPPORT + QUERY, SUPPORT),
+    "fedmeta-sgd": ({}, 2, 2, 2 * K, K, SUPPORT + QUERY, SUPPORT),
     "fedmaml": ({}, 1, 2, 2 * K, K, SUPPORT + QUERY, SUPPORT),
     "fedmaml-3": ({}, 1, 2, 4 * K, 3 * K, 3 * SUPPORT + QUERY, 3 * SUPPORT),
     "fedmaml theta1": ({"evaluate": "theta1"}, 2, 2, 2 * K, K, SUPPORT + QUERY, SUPPORT),

@@ -27,7 +27,7 @@ lr = 0.1
 [algorithms.fedprox]
 lr = 0.1
 """
-REPORT = '''\
+REPORT = """\
 TITLE = "Tiny"
 DOCUMENT = "Nobody's, §0."
 QUICK = {"seeds": [0], "one": {"rounds": 1}}
@@ -47,7 +47,7 @@ def report(runs, out, data_dir):
 
 
 CHECKS = {"one round was run": lambda runs: (runs["one"].experiment.rounds == 1, "measured")}
-'''
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -228,9 +228,7 @@ def test_interrupted_and_resumed(tiny: Path) -> None:
         assert (job.directory / name).read_bytes() == again.read_bytes()
 
 
-def test_quick_checks_decide_the_exit_code(
-    tiny: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_quick_checks_decide_the_exit_code(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command("tiny", "--quick", "--out", tiny) == 0
     assert "holds: one round was run: measured" in capsys.readouterr().out
     assert (tiny.parent / "runs" / "tiny-quick" / "results" / "table.md").exists()
@@ -243,12 +241,15 @@ def test_quick_checks_decide_the_exit_code(
 
 def test_what_the_run_says_is_passed_on(tiny: Path) -> None:
     change("one.toml", "clients-per-round = 3", "clients-per-round = 3000")
-    with pytest.raises(FedrefError, match="^tiny/one: clients-per-round is 3000, but there are"):
+    with pytest.raises(FedrefError, match=r"^tiny/one: clients-per-round is 3000, but there are"):
         command("tiny", "--out", tiny)
 
 
 def test_a_diverged_algorithm_is_a_result(tiny: Path) -> None:
-    change("one.toml", "[algorithms.fedprox]\nlr = 0.1", "[algorithms.fedprox]\nlr = 1e300")
+    change("one.toml", "steps = 1", "steps = 2")
+    change(
+        "one.toml", "[algorithms.fedprox]\nlr = 0.1", "[algorithms.fedprox]\nlr = 1e300\nmu = 1e300"
+    )
     assert command("tiny", "--seeds", 1, "--out", tiny) == 0
     assert load_run(tiny.parent / "runs" / "tiny" / "one").diverged
 
@@ -296,7 +297,11 @@ def test_text_of_numbers() -> None:
         "+2.00",
         "–",
     )
-    assert [reproduce.duration(s) for s in (8.24, 183, 3900)] == ["8.2 s", "3 min 3 s", "1 h 05 min"]
+    assert [reproduce.duration(s) for s in (8.24, 183, 3900)] == [
+        "8.2 s",
+        "3 min 3 s",
+        "1 h 05 min",
+    ]
     number = reproduce.Number(("x",), [89.0, 91.0], 89.5, "why")
     assert number.difference == 0.5
     table = reproduce.number_table(("what",), [number, number._replace(document=None)])

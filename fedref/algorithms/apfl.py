@@ -85,8 +85,7 @@ def gradients(
 
 def importance_update(F_old: Array, importances: Array, p: Array, *, lam: float) -> Array:
     """F ← λF_old + Σ_k p_k I_k; I_k (K, d) is as printed the square of client k's full gradient."""
-    squares = weighted_sum(p.astype(importances.dtype), importances)
-    return np.asarray(lam * F_old + squares)  # [apfl eq.5]
+    return np.asarray(lam * F_old + weighted_sum(p, importances))  # [apfl eq.5]
 
 
 class Shared(NamedTuple):

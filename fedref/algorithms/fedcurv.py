@@ -114,7 +114,7 @@ class FedCurv(Algorithm):
         self, model: Model, server: CurvServer, uploads: Upload, cohort: Cohort
     ) -> CurvServer:
         theta, I = uploads
-        ones = np.ones(len(theta), theta.dtype)  # a client drawn twice is still one client
+        ones = np.ones(len(theta))  # a client drawn twice is still one client
         return CurvServer(
             weighted_mean(cohort.weights(self.weighting), theta),
             weighted_sum(ones, I),

@@ -113,7 +113,7 @@ class FedMAML(Algorithm):
     def combine(
         self, model: Model, server: MetaState, uploads: Upload, cohort: Cohort
     ) -> MetaState:
-        counts = cohort.counts.astype(uploads.g.dtype)
+        counts = cohort.counts
         theta1 = weighted_sum(counts / counts.sum(), uploads.theta_star)  # [fedmaml §4.3]
         theta = server.theta - self.beta * weighted_sum(counts, uploads.g)  # [fedmaml §3.2]
         return MetaState(theta, theta1)

@@ -29,7 +29,8 @@ Decisions
     round it would be sign descent).
   weights. Uniform 1/m as printed; `weighting = "samples"` is by n_u, never by batches.
   an episode is drawn afresh each round from the client's training rows, `support` of them to S.
-    A client with one row has an empty S: it does not adapt, and its row is the query.
+    A client with one row has an empty S: it does not adapt (but to an L2 term, if the model has one),
+    and its row is the query.
 
 >>> import numpy as np
 >>> from fedref import Batch
@@ -57,19 +58,21 @@ from fedref.server_optimiser import Adam, adam, server_step
 
 def inner_steps(
     model: Model, theta: Array, S: Batch, *, alpha: Array | float, steps: int
-) -> list[Array]:
-    """θ = θ⁰, θ¹, ..., θ_u with θʲ⁺¹ = θʲ − α ⊙ g(θʲ; S): steps + 1 vectors (..., d)."""
-    thetas = [theta]
+) -> tuple[list[Array], list[Array]]:
+    """([θ = θ⁰, θ¹, ..., θ_u], [g(θ⁰; S), ...]) with θʲ⁺¹ = θʲ − α ⊙ g(θʲ; S), each (..., d)."""
+    thetas, gs = [theta], list[Array]()
     for _ in range(steps):
-        thetas.append(thetas[-1] - alpha * model.grad(thetas[-1], S))
-    return thetas
+        gs.append(model.grad(thetas[-1], S))
+        thetas.append(thetas[-1] - alpha * gs[-1])
+    return thetas, gs
 
 
 def maml_objective(
     model: Model, theta: Array, S: Batch, Q: Batch, *, alpha: Array | float, steps: int = 1
 ) -> Array:
     """f(θ_u; Q) after `steps` inner steps on S; with a vector α it is Meta-SGD's objective."""
-    return model.loss(inner_steps(model, theta, S, alpha=alpha, steps=steps)[-1], Q)
+    thetas, _ = inner_steps(model, theta, S, alpha=alpha, steps=steps)
+    return model.loss(thetas[-1], Q)
 
 
 def maml_gradient(
@@ -83,7 +86,7 @@ def maml_gradient(
     second_order: bool = True,
 ) -> Array:
     """∇_θ f(θ_u; Q) = Π_j (I − αH(θʲ; S)) g(θ_u; Q); first order: g(θ_u; Q) alone."""
-    *thetas, theta_u = inner_steps(model, theta, S, alpha=alpha, steps=steps)
+    (*thetas, theta_u), _ = inner_steps(model, theta, S, alpha=alpha, steps=steps)
     q = model.grad(theta_u, Q)
     if second_order:
         for theta_j in reversed(thetas):
@@ -95,11 +98,11 @@ def meta_sgd_gradient(
     model: Model, theta: Array, alpha: Array, S: Batch, Q: Batch, *, steps: int = 1
 ) -> tuple[Array, Array]:
     """(∂/∂θ, ∂/∂α) of f(θ_u; Q) with θʲ⁺¹ = θʲ − α ⊙ g(θʲ; S)."""
-    *thetas, theta_u = inner_steps(model, theta, S, alpha=alpha, steps=steps)
+    (*thetas, theta_u), gs = inner_steps(model, theta, S, alpha=alpha, steps=steps)
     q = model.grad(theta_u, Q)
     g_alpha = np.zeros_like(q)
-    for theta_j in reversed(thetas):
-        g_alpha = g_alpha - q * model.grad(theta_j, S)
+    for theta_j, g_j in zip(reversed(thetas), reversed(gs)):
+        g_alpha = g_alpha - q * g_j
         q = q - model.hvp(theta_j, alpha * q, S)  # [fedmeta Meta-SGD]
     return q, g_alpha
 
@@ -162,7 +165,8 @@ class MAML(Algorithm):
         if D is None:
             return sent.theta
         alpha = self.alpha if sent.alpha is None else sent.alpha
-        return inner_steps(model, sent.theta, D, alpha=alpha, steps=self.inner_steps)[-1]
+        thetas, _ = inner_steps(model, sent.theta, D, alpha=alpha, steps=self.inner_steps)
+        return thetas[-1]
 
 
 @dataclass(frozen=True)

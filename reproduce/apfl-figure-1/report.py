@@ -5,8 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fedref import plots
-from fedref.experiment import Run
+from fedref import experiment, plots
+from fedref.algorithms.fedavg import FedAvg
+from fedref.evaluation import evaluate, weighted
+from fedref.experiment import Run, Setting
+from fedref.federation import Server, State
 from fedref.reproduce import Number, number_table, signed, spread, write_numbers
 
 TITLE = "APFL: average and maximum accuracy of every method"
@@ -35,7 +38,8 @@ APFL = ("apfl-paper", "apfl-continuous")
 
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
     above = [gain(runs[stem], stem, label) for stem in NAMES for label in APFL]
-    levels = [level(runs[stem], stem, label) for stem in NAMES for label in METHODS]
+    data = {stem: experiment.setting(runs[stem].experiment, data_dir) for stem in NAMES}
+    levels = [level(runs[stem], stem, label, data[stem]) for stem in NAMES for label in METHODS]
     for stem, name in NAMES.items():
         document = AVERAGE[stem] / 100
         told = dict.fromkeys(APFL, (document, np.nan))
@@ -115,17 +119,35 @@ def who_gains(run: Run, label: str) -> str:
     return text + (f", the others {signed(float(np.mean(gains[1])))}" if gains[1] else "")
 
 
-def level(run: Run, stem: str, label: str) -> Number:
+def level(run: Run, stem: str, label: str, data: Setting) -> Number:
     """One bar of the figure."""
     told = {"fedavg": AVERAGE[stem] - ABOVE[stem], **dict.fromkeys(APFL, AVERAGE[stem])}
     _, y = run.curve(label)
     plain = run.curve(label, "accuracy_mean")[1]
-    notes = [f"final {spread(100 * y[:, -1])}", f"mean of clients {spread(100 * plain.mean(1))}"]
+    notes = [f"final {spread(100 * y[:, -1])}"]
+    if label == "fedmeta-maml":
+        notes.append(f"final before adaptation {spread(unadapted(run, label, data))}")
+        notes.append(f"at the start, after adaptation, {spread(100 * y[:, 0])}")
+    notes.append(f"mean of clients {spread(100 * plain.mean(1))}")
     if run.experiment.rounds >= 10:
         late = 100 * y[:, y.shape[1] // 10 :].mean(1)
         notes.append(f"without the first tenth of the rounds {spread(late)}")
     what = (NAMES[stem], METHODS[label])
     return Number(what, averages(run, label), told.get(label), "; ".join(notes), (100 * y.max(1),))
+
+
+def unadapted(run: Run, label: str, data: Setting) -> list[float]:
+    """The final global parameters tested as they are, a seed each, in %."""
+    made = []
+    for unit, record in zip(run.units, run.records):
+        if unit.label == label:
+            state = State(Server(record.state.server.w), {})
+            scores = evaluate(
+                FedAvg(), data.model, state, data.federation, run.experiment.plan,
+                round=record.round, seed=unit.seed, train=False,
+            )  # fmt: skip
+            made.append(100 * weighted(scores.accuracy, scores.n_test))
+    return made
 
 
 def claims(runs: Mapping[str, Run]) -> str:

@@ -63,7 +63,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
             number_table(heads, smooth),
             "APFL is said to lower the training loss further, and in few rounds. Final training "
             "loss, and rounds until the final loss of FedAvg is reached for the first time:",
-            number_table(heads, losses, digits=4),
+            number_table(heads, losses),
         ]
     )
 
@@ -93,8 +93,8 @@ def renewed(run: Run, name: str, label: str) -> Number:
 def unrest(run: Run, name: str, label: str) -> Number:
     _, y = run.curve(label)
     half = 100 * y[:, y.shape[1] // 2 :]
-    lowest = 100 * np.diff(y[:, y.shape[1] // 2 :], axis=1).min()
-    comment = f"largest fall {max(-lowest, 0):.2f}"
+    fall = max(0.0, -float(np.diff(half, axis=1).min()))
+    comment = f"largest fall {fall:.2f}"
     return Number((name, METHODS[label]), np.abs(np.diff(half, axis=1)).mean(1), None, comment)
 
 
@@ -109,4 +109,4 @@ def final_loss(run: Run, name: str, label: str) -> Number:
         f"seed {seed}: {'not reached' if at is None else f'round {at}'}"
         for seed, at in zip(seeds, first)
     )
-    return Number((name, METHODS[label]), loss[:, -1], None, reached)
+    return Number((name, METHODS[label]), loss[:, -1], None, reached, digits=4)

@@ -47,7 +47,9 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
         found = [statistics(federation) for federation in federations]
         for quantity, value in zip(QUANTITIES, told):
             ours = [float(one[quantity]) for one in found]
-            numbers.append(Number((data, quantity), ours, value, comment(data, quantity, found)))
+            digits = 0 if quantity in ("clients", "samples") else 1
+            note = comment(data, quantity, found)
+            numbers.append(Number((data, quantity), ours, value, note, digits=digits))
         made.append(f"{data}: {source.name}, SHA-256 {source.sha256[:12]}, split {RULES[data]}.")
         file = f"{data.lower()}.png"
         picture(federations[0], out / file, title(data, federations[0]))
@@ -59,7 +61,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
             "Samples are of training and test together; mean and std (divided by the number of "
             "clients) are of samples a client. FEMNIST's letters are not at hand: its rule is "
             "applied to MNIST's ten digits in place of the letters a to j.",
-            number_table(heads, numbers, digits=1),
+            number_table(heads, numbers),
             "\n".join(f"- {line}" for line in made),
             *pictures,
         ]

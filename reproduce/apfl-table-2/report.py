@@ -91,9 +91,10 @@ def claims(runs: Mapping[str, Run], found: Found) -> str:
     for stem in NAMES:
         for label in INITS:
             counts = renewals(runs[stem], label)
+            many = " to ".join(map(str, sorted({int(counts.min()), int(counts.max())})))
             lines.append(
-                f"- λ can only matter from the second renewal of the importance on; in {NAMES[stem]} "
-                f"({INITS[label]} init) a run has {counts.min()} to {counts.max()} renewals."
+                f"- λ can only matter from the second renewal of the importance on: a run on "
+                f"{NAMES[stem]} ({INITS[label]} init) has {many} renewals, the preset ones included."
             )
     return "\n".join(lines)
 

@@ -192,7 +192,7 @@ def test_fedmeta_server_step_of_a_round_by_hand(variant, weighting):
             for rows in (plan.rows["S"][k, 0], plan.rows["Q"][k, 0])
         )
         if variant == "fedmeta-fomaml":
-            theta_u = inner_steps(model, theta, S, alpha=algorithm.alpha, steps=2)[-1]
+            theta_u = inner_steps(model, theta, S, alpha=algorithm.alpha, steps=2)[0][-1]
             g_theta.append(model.grad(theta_u, Q))
             continue
         g_theta.append(
