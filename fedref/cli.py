@@ -1,4 +1,4 @@
-"""The command line: `fedref run | resume | plot | check | data`."""
+"""The command line: `fedref run | resume | plot | check | data | reproduce`."""
 
 import argparse
 import json
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import fedref
-from fedref import check_command, config, experiment, plot_command
+from fedref import check_command, config, experiment, plot_command, reproduce_command
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
 from fedref.config import Experiment
 from fedref.datasets import commands as data_commands
@@ -92,7 +92,7 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     add_run(commands)
     add_resume(commands)
-    for module in (plot_command, check_command, data_commands):
+    for module in (plot_command, check_command, data_commands, reproduce_command):
         module.add_parser(commands)
     return parser
 
@@ -202,15 +202,7 @@ def experiment_of(arguments: argparse.Namespace) -> Experiment:
     paths = [Path(word) for word in arguments.what if word.endswith(".toml")]
     if len(paths) > 1:
         raise ConfigError(f"{len(paths)} files are given, expected one at most")
-    if paths:
-        table = {"name": paths[0].stem, **config.read(paths[0])}
-    else:
-        table = config.underscored(config.built_in())
-        if arguments.data and arguments.data != "digits":
-            table = {
-                k: v for k, v in table.items() if k not in ("split", "model", "clients_per_round")
-            }
-            table["name"] = Path(arguments.data.partition("(")[0]).resolve().stem
+    table = {"name": paths[0].stem, **config.read(paths[0])} if paths else built_in(arguments)
     for name, key in (("data", "name"), ("split", "rule"), ("model", "name")):
         if getattr(arguments, name):
             table[name] = {key: getattr(arguments, name)}
@@ -218,6 +210,16 @@ def experiment_of(arguments: argparse.Namespace) -> Experiment:
     table["algorithms"] = chosen(names, table["algorithms"])
     table = config.with_settings(table, settings_of(arguments))
     return config.from_table(table, str(paths[0]) if paths else "")
+
+
+def built_in(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The built-in experiment; on other data without what is said for the digits."""
+    table = config.underscored(config.built_in())
+    if arguments.data in (None, "digits"):
+        return table
+    name = Path(arguments.data.partition("(")[0]).resolve().stem
+    own = ["split", "model", "clients_per_round", *(["algorithms"] if arguments.what else [])]
+    return {k: v for k, v in table.items() if k not in own} | {"name": name}
 
 
 def settings_of(arguments: argparse.Namespace) -> list[tuple[str, Any]]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from fedref.algorithms import ALGORITHMS
+from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
 from fedref.datasets.rules import parameters_of
 from fedref.datasets.sources import SOURCES, parse_name
 from fedref.datasets.types import Federation, Source
@@ -423,8 +423,10 @@ def with_hyperparameter(table: Table, name: str, value: Any) -> dict[str, Any]:
         if name in names:
             algorithms[label] = {**algorithms[label], name: value}
     if not any(name in names for names in taken.values()):
-        own = {f.name for f in fields(Experiment)}.union(*taken.values())
+        own = {f.name for f in fields(Experiment)}.union(HYPERPARAMETERS)
         message = unknown("key", dashed(name), map(dashed, own))
+        if name in HYPERPARAMETERS:
+            message = f"they take {', '.join(sorted(map(dashed, set().union(*taken.values()))))}"
         raise ConfigError(f"no algorithm of this run takes {dashed(name)}; {message}")
     return {**table, "algorithms": algorithms}
 

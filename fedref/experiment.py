@@ -118,9 +118,9 @@ def federation_of(experiment: Experiment, data_dir: str | Path | None = None) ->
     """The split data of an experiment."""
     table = config.split_table(experiment.split)
     rule = table.pop("rule")
-    if rule.endswith(".json"):
-        return from_manifest(rule, data_dir)
     data = dict(experiment.data)
+    if rule.endswith(".json"):  # it names its data; where they are a file, its folder is known here
+        return from_manifest(rule, Path(data["name"]).parent if is_file(data["name"]) else data_dir)
     source = load(data.pop("name"), data_dir, **data)
     return split(rule, source, table.pop("seed"), **given(table))
 
@@ -166,7 +166,9 @@ def setting(
     if experiment.unseen:
         train, _, test = split_clients(federation.clients, federation.seed)
         if not len(test):
-            raise ConfigError(f"unseen needs 10 clients or more, there are {federation.clients}")
+            raise ConfigError(
+                f"unseen needs 10 clients or more, to test one in ten, and has {federation.clients}"
+            )
         unseen = (federation, test)
         federation = subset(federation, train)
     for label in experiment.algorithms:
@@ -196,18 +198,23 @@ def settled(experiment: Experiment, federation: Federation) -> Experiment:
     """With the split's values that were found from the data, unless a sweep changes them; and files
     by their absolute paths, so that a run can be resumed from another folder."""
     data, table = dict(experiment.data), dict(experiment.split)
-    if not any(key.startswith(("data.", "split.")) for key in experiment.sweep):
-        if table["rule"].endswith(".json"):
-            table["rule"], data = absolute(table["rule"]), {"name": federation.source.name}
-        else:
-            table |= federation.parameters
-    return replace(experiment, data={**data, "name": absolute(data["name"])}, split=table)
+    manifest = table["rule"].endswith(".json")
+    if manifest and not is_file(data["name"]):
+        data = {"name": federation.source.name}
+    elif not manifest and not any(key.startswith(("data.", "split.")) for key in experiment.sweep):
+        table |= federation.parameters
+    data["name"], table["rule"] = absolute(data["name"]), absolute(table["rule"])
+    return replace(experiment, data=data, split=table)
+
+
+def is_file(name: str) -> bool:
+    """Whether data are a file or folder, not a named data set."""
+    return parse_name(name) is None and Path(name).exists()
 
 
 def absolute(name: str) -> str:
     """A file's absolute path; any other name as it is."""
-    is_file = parse_name(name) is None and Path(name).exists()
-    return str(Path(name).resolve()) if is_file else name
+    return str(Path(name).resolve()) if is_file(name) else name
 
 
 # ---- one unit ------------------------------------------------------------------------------------

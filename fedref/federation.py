@@ -427,7 +427,7 @@ def run_round(
     stack = model.d <= STACK_UP_TO if stack is None else stack
     done, counts = _work(
         algorithm, model, sent, mines, data, stack, executor, workers,
-        [(int(k), plan.round) for k in plan.clients[keep]], on_failure,
+        [(int(k), plan.round + 1) for k in plan.clients[keep]], on_failure,
     )  # fmt: skip
 
     here = [i for i, result in enumerate(done) if result is not None]

@@ -38,10 +38,13 @@ import numpy as np
 
 import fedref
 from fedref import checkpoint, config, experiment
+from fedref.algorithms.fedavg import FedAvg
 from fedref.config import Experiment
 from fedref.datasets import sources
 from fedref.errors import ConfigError, DataError, FedrefError, unknown
-from fedref.experiment import Record, Run, Unit
+from fedref.evaluation import evaluate, weighted
+from fedref.experiment import Record, Run, Setting, Unit
+from fedref.federation import Server, State
 
 PACKAGE = Path(__file__).resolve().parent
 MARK = "<!-- Made by `fedref reproduce`: whatever is changed by hand here is lost. -->"
@@ -168,8 +171,10 @@ def check_directory(job: Job) -> None:
         return
     found = config.resolved(config.from_table(config.read(path), str(path)))
     wanted = config.resolved(job.experiment)
-    other = sorted(key for key in wanted if found.get(key) != wanted[key])
-    if other:
+    # config.toml also has the values of the split that were found from the data
+    split = {key: value for key, value in found["split"].items() if key in wanted["split"]}
+    found = {**found, "split": split}
+    if other := sorted(key for key in wanted if found.get(key) != wanted[key]):
         raise ConfigError(
             f"{job.directory} holds another experiment than {job.file} (other: "
             f"{', '.join(other)}): move it away, or give another --out"
@@ -660,6 +665,29 @@ def write_numbers(path: Path, heads: Sequence[str], numbers: Sequence[Number]) -
         for number in numbers
     ]
     write_csv(path, [*heads, "document", "mean", "sd", "difference", "each seed"], rows)
+
+
+def renamed(run: Run, names: Mapping[str, str]) -> Run:
+    """The same with other labels, for pictures; what `names` leaves out is left out."""
+    kept = [(u, r) for u, r in zip(run.units, run.records) if u.label in names]
+    units = [unit._replace(label=names[unit.label]) for unit, _ in kept]
+    return Run(run.experiment, units, [record for _, record in kept])
+
+
+def unadapted(run: Run, label: str, data: Setting) -> list[float]:
+    """Final accuracy of the parameters that the server sends, as they are: a seed each, in %."""
+    algorithm, plain = config.algorithm(run.experiment, label), FedAvg()
+    made = []
+    for unit, record in zip(run.units, run.records):
+        if unit.label == label:
+            sent = algorithm.download(record.state.server)
+            state = State(Server(algorithm.personal(data.model, sent, None, None)), {})
+            scores = evaluate(
+                plain, data.model, state, data.federation, run.experiment.plan,
+                round=record.round, seed=unit.seed, train=False,
+            )  # fmt: skip
+            made.append(100 * weighted(scores.accuracy, scores.n_test))
+    return made
 
 
 def at(run: Run, **point: Any) -> Run:

@@ -5,9 +5,12 @@ import sys
 import threading
 from contextlib import ExitStack
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from fedref.errors import ConfigError
+
+INDENT = 22 * " "
 
 EPILOG = """\
 examples
@@ -67,7 +70,12 @@ def run(args: argparse.Namespace) -> int:
     if args.list:
         for name in known:
             found = reproduce.find(name)
-            print(f"{name:<20}{found.said('TITLE', '')}\n{'':<20}  {found.said('DOCUMENT', '')}")
+            print(f"{name:<20}{found.said('TITLE', '')}")
+            print(
+                fill(
+                    found.said("DOCUMENT", ""), 100, initial_indent=INDENT, subsequent_indent=INDENT
+                )
+            )
         return 0
     if not args.names:
         raise ConfigError(f"nothing to reproduce: give a NAME of {', '.join(known)}, or all")

@@ -341,7 +341,7 @@ def test_a_new_name_starts_its_table_anew():
     ("key", "value", "message"),
     [
         ("muu", 1, r"no algorithm of this run takes muu; unknown key 'muu'"),
-        ("mu", 1, r"no algorithm of this run takes mu; unknown key 'mu'"),
+        ("mu", 1, r"no algorithm of this run takes mu; they take drop, lr, weighting$"),
         ("batchsize", 1, r"did you mean 'batch-size'\?"),
         ("modle.l2", 1, r"unknown table 'modle': did you mean 'model'\?"),
         (

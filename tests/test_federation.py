@@ -173,7 +173,7 @@ def test_processes_give_the_same_bytes_and_a_dead_worker_is_reported():
             algorithm = make_algorithm(variant)
             got = play(algorithm, model, federated, CONFIG, executor=executor, workers=2)
             assert same(got, play(algorithm, model, federated, CONFIG))
-        with pytest.raises(ClientError, match=r"round 0: the worker with clients .* died"):
+        with pytest.raises(ClientError, match=r"round 1: the worker with clients .* died"):
             play(Dies(), model, federated, CONFIG, rounds=1, executor=executor, workers=2)
 
 
@@ -332,7 +332,7 @@ def test_a_failing_client_is_named_or_dropped(cls, stack, workers):
         how = {"stack": stack, "executor": pool if workers > 1 else None, "workers": workers}
         begin = start(algorithm, model)
         with pytest.raises(
-            ClientError, match=r"^client 2 failed in round 6: ZeroDivisionError: huge feature$"
+            ClientError, match=r"^client 2 failed in round 7: ZeroDivisionError: huge feature$"
         ):
             run_round(algorithm, model, begin, plan, federated, **how)
         state, log = run_round(algorithm, model, begin, plan, federated, on_failure="drop", **how)

@@ -6,11 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from fedref import experiment, plots
-from fedref.algorithms.fedavg import FedAvg
-from fedref.evaluation import evaluate, weighted
 from fedref.experiment import Run, Setting
-from fedref.federation import Server, State
-from fedref.reproduce import Number, number_table, signed, spread, write_numbers
+from fedref.reproduce import Number, number_table, renamed, signed, spread, unadapted, write_numbers
 
 TITLE = "APFL: average and maximum accuracy of every method"
 DOCUMENT = (
@@ -42,9 +39,10 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
     levels = [level(runs[stem], stem, label, data[stem]) for stem in NAMES for label in METHODS]
     for stem, name in NAMES.items():
         document = AVERAGE[stem] / 100
-        told = dict.fromkeys(APFL, (document, np.nan))
-        told["fedavg"] = (document - ABOVE[stem] / 100, np.nan)
-        plots.bars(runs[stem], out / f"{stem}.png", reference=told, title=name)
+        told = {METHODS[label]: (document, np.nan) for label in APFL}
+        told[METHODS["fedavg"]] = (document - ABOVE[stem] / 100, np.nan)
+        shown = renamed(runs[stem], METHODS)
+        plots.bars(shown, out / f"{stem}.png", reference=told, title=name)
     heads = ("data", "method")
     both = [
         number._replace(what=(*number.what, what))
@@ -134,20 +132,6 @@ def level(run: Run, stem: str, label: str, data: Setting) -> Number:
         notes.append(f"without the first tenth of the rounds {spread(late)}")
     what = (NAMES[stem], METHODS[label])
     return Number(what, averages(run, label), told.get(label), "; ".join(notes), (100 * y.max(1),))
-
-
-def unadapted(run: Run, label: str, data: Setting) -> list[float]:
-    """The final global parameters tested as they are, a seed each, in %."""
-    made = []
-    for unit, record in zip(run.units, run.records):
-        if unit.label == label:
-            state = State(Server(record.state.server.w), {})
-            scores = evaluate(
-                FedAvg(), data.model, state, data.federation, run.experiment.plan,
-                round=record.round, seed=unit.seed, train=False,
-            )  # fmt: skip
-            made.append(100 * weighted(scores.accuracy, scores.n_test))
-    return made
 
 
 def claims(runs: Mapping[str, Run]) -> str:

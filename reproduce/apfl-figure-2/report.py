@@ -7,7 +7,7 @@ import numpy as np
 
 from fedref import plots
 from fedref.experiment import Run
-from fedref.reproduce import Number, number_table, write_numbers
+from fedref.reproduce import Number, number_table, renamed, write_numbers
 
 TITLE = "APFL: loss and accuracy per round"
 DOCUMENT = (
@@ -33,7 +33,7 @@ RENEWALS = 1
 
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
     for stem, name in NAMES.items():
-        plots.curves(runs[stem], out / f"{stem}.png", title=name)
+        plots.curves(renamed(runs[stem], METHODS), out / f"{stem}.png", title=name)
     renewals = [renewed(runs[stem], NAMES[stem], label) for stem in NAMES for label in APFL]
     smooth = [unrest(runs[stem], NAMES[stem], label) for stem in NAMES for label in METHODS]
     losses = [final_loss(runs[stem], NAMES[stem], label) for stem in NAMES for label in METHODS]

@@ -9,7 +9,7 @@ from matplotlib import style
 
 from fedref import plots
 from fedref.experiment import Run
-from fedref.reproduce import Number, at, markdown, signed, spread, write_csv
+from fedref.reproduce import Number, at, markdown, renamed, signed, spread, write_csv
 
 TITLE = "FedProx: stragglers, the proximal term, and γ"
 DOCUMENT = (
@@ -59,13 +59,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
         draw(runs[stem], name, out / f"{stem}.png")
     answer, equal = gamma_answer(runs["gamma"])
     draw_gamma(runs["gamma"], out / "gamma.png")
-    plots.curves(
-        runs["gamma"],
-        out / "gamma-curves.png",
-        "accuracy",
-        against="flops",
-        title="FedProx, μ = 1, on Synthetic(1, 1): local solves that end at γ",
-    )
+    plots.curves(by_gamma(runs["gamma"]), out / "gamma-curves.png", "accuracy", against="flops")
     write_csv(out / "numbers.csv", [*heads, "quantity", "mean", "sd", "each seed"], table)
     write_csv(out / "gamma.csv", equal[0], equal[1:])
     return "\n\n".join(
@@ -122,9 +116,15 @@ def claims(runs: Mapping[str, Run]) -> str:
                     what=("The proximal term helps: accuracy of μ = 1 − μ = 0", where)
                 )
             )
+    heads = {line.what[0]: [n for n in lines if n.what[0] == line.what[0]] for line in lines}
+    sums = [
+        f"- *{claim}*: above 0 in every seed in {sum(min(n.ours) > 0 for n in own)} of {len(own)} "
+        f"places, below 0 in every seed in {sum(max(n.ours) < 0 for n in own)}."
+        for claim, own in heads.items()
+    ]
     rows = [["claim", "where", "document", "ours (points)", "comment"]]
     rows += [[*line.what, "above 0", spread(line.ours), line.comment] for line in lines]
-    return markdown(rows, left=3, last=True)
+    return "\n".join(sums) + "\n\n" + markdown(rows, left=3, last=True)
 
 
 def compared(run: Run, share: float, column: str, pair: tuple[str, str]) -> Number:
@@ -151,8 +151,8 @@ def draw(run: Run, name: str, path: Path) -> None:
     """A row for loss, accuracy and dissimilarity each; a column for each share of stragglers."""
     metrics = ("loss", "accuracy", "variance")
     with style.context(plots.STYLE):
-        parts = [plots.all_series(at(run, stragglers=share)) for share in STRAGGLERS]
-        named = [[s._replace(label=METHODS[s.label]) for s in part] for part in parts]
+        parts = [renamed(at(run, stragglers=share), METHODS) for share in STRAGGLERS]
+        named = [plots.all_series(part) for part in parts]
         handles = plots.curve_handles(named[0], {})
         figure, panels = plots.frame((len(metrics), len(STRAGGLERS)), (2.6, 2.1), name, handles)
         for i, metric in enumerate(metrics):
@@ -160,6 +160,8 @@ def draw(run: Run, name: str, path: Path) -> None:
             for axes, drawn in zip(row, named):
                 plots.draw_curves(axes, drawn, plots.metric_of(metric, drawn), None)
             share_limits(row)
+            if metric == "variance":
+                row[0].set_ylabel("variance of gradients")
             for axes in row[1:]:
                 axes.set_ylabel("")
             if i < len(metrics) - 1:
@@ -209,6 +211,14 @@ def until(each: Sequence[tuple[np.ndarray, np.ndarray]], budget: float) -> np.nd
     """Mean accuracy from the start until that much has been spent: (seeds,)."""
     grid = np.linspace(0, budget, 200)
     return np.array([np.interp(grid, spent, accuracy).mean() for spent, accuracy in each])
+
+
+def by_gamma(run: Run) -> Run:
+    """A method for each γ, for the picture's legend."""
+    units = [
+        unit._replace(label=f"γ = {unit.point['until-gamma']:g}", point={}) for unit in run.units
+    ]
+    return Run(run.experiment, units, run.records)
 
 
 def gamma_answer(run: Run) -> tuple[str, list[list[Any]]]:

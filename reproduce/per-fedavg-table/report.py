@@ -8,11 +8,16 @@ import numpy as np
 from matplotlib import style
 
 from fedref import experiment, plots
-from fedref.algorithms.fedavg import FedAvg
-from fedref.evaluation import evaluate, weighted
 from fedref.experiment import Run, Setting
-from fedref.federation import Server, State
-from fedref.reproduce import Number, number_table, signed, spread, write_numbers
+from fedref.reproduce import (
+    Number,
+    number_table,
+    renamed,
+    signed,
+    spread,
+    unadapted,
+    write_numbers,
+)
 
 TITLE = "Per-FedAvg on MNIST: FO and HF in four settings"
 DOCUMENT = (
@@ -46,12 +51,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
         data = data or experiment.setting(run.experiment, data_dir)
         for label, method in METHODS.items():
             numbers.append(line(run, label, (name, method), told.get(label), data))
-        plots.curves(
-            run,
-            out / f"{stem}.png",
-            reference={label: value / 100 for label, value in told.items()},
-            title=f"Per-FedAvg on MNIST, {name}",
-        )
+        draw(run, name, told, out / f"{stem}.png")
     summary_picture(numbers, out / "final.png")
     heads = ("setting", "method")
     write_numbers(out / "numbers.csv", heads, numbers)
@@ -95,20 +95,6 @@ def line(run: Run, label: str, what: tuple[str, str], told: float | None, data: 
         notes.append(f"still rising: {signed(gain)} since round {t[late]}")
     average, maximum = 100 * y.mean(1), 100 * y.max(1)
     return Number(what, finals(run, label), told, "; ".join(notes), (average, maximum))
-
-
-def unadapted(run: Run, label: str, data: Setting) -> list[float]:
-    """The same final parameters tested without the step of adaptation, a seed each, in %."""
-    made = []
-    for unit, record in zip(run.units, run.records):
-        if unit.label == label:
-            state = State(Server(record.state.server.w), {})
-            scores = evaluate(
-                FedAvg(), data.model, state, data.federation, run.experiment.plan,
-                round=record.round, seed=unit.seed, train=False,
-            )  # fmt: skip
-            made.append(100 * weighted(scores.accuracy, scores.n_test))
-    return made
 
 
 # ---- what the document says in words ------------------------------------------------------------
@@ -183,7 +169,22 @@ def fluctuation(run: Run, name: str) -> str:
     return said + "; ".join(found) + "."
 
 
-# ---- the picture of the table -------------------------------------------------------------------
+# ---- pictures -----------------------------------------------------------------
+
+
+def draw(run: Run, name: str, told: Mapping[str, float], path: Path) -> None:
+    """Training loss and test accuracy per round, the document's accuracies at the right edge."""
+    drawn = plots.all_series(renamed(run, METHODS))
+    reference = {METHODS[label]: value / 100 for label, value in told.items()}
+    with style.context(plots.STYLE):
+        handles = plots.curve_handles(drawn, reference)
+        figure, panels = plots.frame((1, 2), (3.7, 3.5), f"MNIST, {name}", handles)
+        for axes, metric in zip(panels, ("loss", "accuracy")):
+            plots.draw_curves(axes, drawn, plots.metric_of(metric, drawn), None)
+        low, high = panels[1].get_ylim()
+        panels[1].set_ylim(min(low, *told.values()) - 1, max(high, max(told.values()) + 2))
+        plots.draw_reference(panels[1], drawn, reference, 100)
+        plots.save(figure, path)
 
 
 def summary_picture(numbers: list[Number], path: Path) -> None:
