@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
+from fedref import numerics as nx
 from fedref.batch import Batch
 from fedref.numerics import Array
 
@@ -136,17 +137,50 @@ def mean_weights(D: Batch, dtype: Any) -> Array:
     return np.asarray(s / np.where(total == 0, 1, total))
 
 
-def sample_losses(model: Model, w: Array, D: Batch) -> Array:
-    """ℓ_j(w) = ℓ(z(w; x_j), y_j): (..., B)."""
-    check(model, w, D)
-    return model.pointwise(model.scores(w, D.X), D.y)
+class FromScores:
+    """What follows from the scores z(w; x), their layout, and a loss that looks at them alone."""
+
+    l2: float
+    shapes: Any
+    scores: Any
+    pointwise: Any
+    decide: Any
+
+    @property
+    def d(self) -> int:
+        return size(self.shapes)
+
+    def unpack(self, w: Array) -> tuple[Array, ...]:
+        return unpack(w, self.shapes)
+
+    def sample_losses(self, w: Array, D: Batch) -> Array:
+        model: Any = self
+        check(model, w, D)
+        return np.asarray(self.pointwise(self.scores(w, D.X), D.y))
+
+    def loss(self, w: Array, D: Batch) -> Array:
+        losses = self.sample_losses(w, D)
+        f = (losses * mean_weights(D, losses.dtype)).sum(-1)
+        return np.asarray(f + (self.l2 / 2) * (w * w).sum(-1)) if self.l2 else np.asarray(f)
+
+    def predict(self, w: Array, X: Array) -> Array:
+        return np.asarray(self.decide(self.scores(w, X)))
 
 
-def mean_loss(model: Model, w: Array, D: Batch, l2: float) -> Array:
-    """f(w; D) from the per-sample losses: (...)."""
-    losses = model.sample_losses(w, D)
-    f = (losses * mean_weights(D, losses.dtype)).sum(-1)
-    return np.asarray(f + (l2 / 2) * (w * w).sum(-1)) if l2 else np.asarray(f)
+class SoftmaxScores(FromScores):
+    """ℓ = −log softmax(z)_y for scores z (..., B, classes) and y ∈ {0, ..., classes−1}."""
+
+    classes: int
+
+    @property
+    def labels(self) -> tuple[int, ...]:
+        return tuple(range(self.classes))
+
+    def pointwise(self, z: Array, y: Array) -> Array:
+        return nx.cross_entropy(z, y)
+
+    def decide(self, z: Array) -> Array:
+        return np.asarray(z.real.argmax(-1))
 
 
 def uniform_fan_in(

@@ -35,7 +35,7 @@ class Trace(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CNN:
+class CNN(base.SoftmaxScores):
     """[convolution – φ – 2×2 pool] × len(channels), dense – φ, dense,  ℓ = −log softmax(z_L)_y.
 
     image : (H, W) or (H, W, c); channels : c_out of each convolution; kernel : k, for k×k windows;
@@ -126,10 +126,6 @@ class CNN:
         return tuple(shape for weight in (*weights, *dense) for shape in (weight, weight[-1:]))
 
     @property
-    def d(self) -> int:
-        return base.size(self.shapes)
-
-    @property
     def products(self) -> int:
         """Multiplications of one sample's forward pass: a kernel's weights count once a window."""
         windows = [4 * grid.after[0] * grid.after[1] for grid in self.grids] + [1, 1]
@@ -140,16 +136,9 @@ class CNN:
         H, W, c = self.pixels
         return H * W * c
 
-    @property
-    def labels(self) -> tuple[int, ...]:
-        return tuple(range(self.classes))
-
     def init(self, rng: np.random.Generator) -> Array:
         """Uniform(−1/√fan_in, 1/√fan_in), weights and biases; fan_in of a kernel is k·k·c_in."""
         return base.uniform_fan_in(rng, [(s, base.size([s[:-1]])) for s in self.shapes[::2]])
-
-    def unpack(self, w: Array) -> tuple[Array, ...]:
-        return base.unpack(w, self.shapes)
 
     def layers(self, w: Array) -> list[tuple[Array, Array]]:
         """Views of w: W_l (..., in, out) and b_l (..., out) of every layer, kernels as matrices."""
@@ -217,18 +206,6 @@ class CNN:
         starts = range(0, max(X.shape[-2], 1), CHUNK)
         return np.concatenate([self.forward(w, X[..., i : i + CHUNK, :]).z for i in starts], -2)
 
-    def pointwise(self, z: Array, y: Array) -> Array:
-        return nx.cross_entropy(z, y)
-
-    def decide(self, z: Array) -> Array:
-        return np.asarray(z.real.argmax(-1))
-
-    def sample_losses(self, w: Array, D: Batch) -> Array:
-        return base.sample_losses(self, w, D)
-
-    def loss(self, w: Array, D: Batch) -> Array:
-        return base.mean_loss(self, w, D, self.l2)
-
     def grad(self, w: Array, D: Batch) -> Array:
         base.check(self, w, D)
         trace = self.forward(w, D.X)
@@ -289,9 +266,6 @@ class CNN:
                 Rdelta = phi.curvature(f[l - 1]) * Ru[l - 1] * da + slope * Rda
                 delta = slope * da
         return h + self.l2 * v if self.l2 else h
-
-    def predict(self, w: Array, X: Array) -> Array:
-        return self.decide(self.scores(w, X))
 
 
 def split(z: Array) -> Array:

@@ -6,7 +6,7 @@ from fedref.models import base
 from fedref.numerics import Array
 
 
-class LinearScore:
+class LinearScore(base.FromScores):
     """z = xᵀθ + b. Layout: θ (features, 1), then b (1,) unless `bias=False`. Starts at zero."""
 
     features: int
@@ -16,15 +16,8 @@ class LinearScore:
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         return ((self.features, 1), (1,)) if self.bias else ((self.features, 1),)
 
-    @property
-    def d(self) -> int:
-        return base.size(self.shapes)
-
     def init(self, rng: np.random.Generator) -> Array:
         return np.zeros(self.d)
-
-    def unpack(self, w: Array) -> tuple[Array, ...]:
-        return base.unpack(w, self.shapes)
 
     def scores(self, w: Array, X: Array) -> Array:
         theta, *b = self.unpack(w)

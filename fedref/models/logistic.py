@@ -42,12 +42,6 @@ class BinaryLogistic(LinearScore):
     def decide(self, z: Array) -> Array:
         return (z.real > 0).astype(np.int64)
 
-    def sample_losses(self, w: Array, D: Batch) -> Array:
-        return base.sample_losses(self, w, D)
-
-    def loss(self, w: Array, D: Batch) -> Array:
-        return base.mean_loss(self, w, D, self.l2)
-
     def grad(self, w: Array, D: Batch) -> Array:
         base.check(self, w, D)
         z = self.scores(w, D.X)
@@ -63,12 +57,9 @@ class BinaryLogistic(LinearScore):
         h = self.vjp(w, D.X, r)
         return h + self.l2 * v if self.l2 else h
 
-    def predict(self, w: Array, X: Array) -> Array:
-        return self.decide(self.scores(w, X))
-
 
 @dataclass(frozen=True)
-class Logistic:
+class Logistic(base.SoftmaxScores):
     """Z = XW + b,  ℓ = −log softmax(z)_y,  y ∈ {0, ..., classes−1}.
 
     Layout: W (features, classes), then b (classes,). L2: (l2/2)‖w‖² over everything.
@@ -87,19 +78,8 @@ class Logistic:
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         return (self.features, self.classes), (self.classes,)
 
-    @property
-    def d(self) -> int:
-        return base.size(self.shapes)
-
-    @property
-    def labels(self) -> tuple[int, ...]:
-        return tuple(range(self.classes))
-
     def init(self, rng: np.random.Generator) -> Array:
         return np.zeros(self.d)
-
-    def unpack(self, w: Array) -> tuple[Array, ...]:
-        return base.unpack(w, self.shapes)
 
     def scores(self, w: Array, X: Array) -> Array:
         W, b = self.unpack(w)
@@ -115,18 +95,6 @@ class Logistic:
         np.sum(r, -2, out=b)
         return out
 
-    def pointwise(self, z: Array, y: Array) -> Array:
-        return nx.cross_entropy(z, y)
-
-    def decide(self, z: Array) -> Array:
-        return np.asarray(z.real.argmax(-1))
-
-    def sample_losses(self, w: Array, D: Batch) -> Array:
-        return base.sample_losses(self, w, D)
-
-    def loss(self, w: Array, D: Batch) -> Array:
-        return base.mean_loss(self, w, D, self.l2)
-
     def grad(self, w: Array, D: Batch) -> Array:
         base.check(self, w, D)
         z = self.scores(w, D.X)
@@ -140,6 +108,3 @@ class Logistic:
         r = nx.cross_entropy_curvature(z, Rz, base.mean_weights(D, z.dtype))
         h = self.vjp(w, D.X, r)
         return h + self.l2 * v if self.l2 else h
-
-    def predict(self, w: Array, X: Array) -> Array:
-        return self.decide(self.scores(w, X))

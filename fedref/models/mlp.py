@@ -13,7 +13,7 @@ from fedref.numerics import Array
 
 
 @dataclass(frozen=True)
-class MLP:
+class MLP(base.SoftmaxScores):
     """a₀ = x,  z_l = a_{l−1} W_l + b_l,  a_l = φ(z_l),  ℓ = −log softmax(z_L)_y  (no φ on z_L).
 
     sizes : (features, width₁, ..., classes); activation φ : "elu" (α = 1), "relu" or "tanh".
@@ -45,27 +45,16 @@ class MLP:
         return tuple(shape for p, q in pairwise(self.sizes) for shape in ((p, q), (q,)))
 
     @property
-    def d(self) -> int:
-        return base.size(self.shapes)
-
-    @property
     def features(self) -> int:
         return self.sizes[0]
 
     @property
-    def classes(self) -> int:
+    def classes(self) -> int:  # type: ignore[override] # a field in the others
         return self.sizes[-1]
-
-    @property
-    def labels(self) -> tuple[int, ...]:
-        return tuple(range(self.classes))
 
     def init(self, rng: np.random.Generator) -> Array:
         """Uniform(−1/√fan_in, 1/√fan_in), weights and biases."""
         return base.uniform_fan_in(rng, [((p, q), p) for p, q in pairwise(self.sizes)])
-
-    def unpack(self, w: Array) -> tuple[Array, ...]:
-        return base.unpack(w, self.shapes)
 
     def forward(self, w: Array, X: Array) -> list[Array]:
         """[a₀ = X, a₁, ..., a_{L−1}, z_L], each (..., B, width)."""
@@ -79,18 +68,6 @@ class MLP:
 
     def scores(self, w: Array, X: Array) -> Array:
         return self.forward(w, X)[-1]
-
-    def pointwise(self, z: Array, y: Array) -> Array:
-        return nx.cross_entropy(z, y)
-
-    def decide(self, z: Array) -> Array:
-        return np.asarray(z.real.argmax(-1))
-
-    def sample_losses(self, w: Array, D: Batch) -> Array:
-        return base.sample_losses(self, w, D)
-
-    def loss(self, w: Array, D: Batch) -> Array:
-        return base.mean_loss(self, w, D, self.l2)
 
     def grad(self, w: Array, D: Batch) -> Array:
         base.check(self, w, D)
@@ -148,6 +125,3 @@ class MLP:
                 )  # fmt: skip
                 delta = slope * e
         return h + self.l2 * v if self.l2 else h
-
-    def predict(self, w: Array, X: Array) -> Array:
-        return self.decide(self.scores(w, X))

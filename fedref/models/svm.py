@@ -52,12 +52,6 @@ class LinearSVM(LinearScore):
         """+1 where z > 0, else −1."""
         return np.where(z.real > 0, 1, -1)
 
-    def sample_losses(self, w: Array, D: Batch) -> Array:
-        return base.sample_losses(self, w, D)
-
-    def loss(self, w: Array, D: Batch) -> Array:
-        return base.mean_loss(self, w, D, self.l2)
-
     def grad(self, w: Array, D: Batch) -> Array:
         base.check(self, w, D)
         m, y = self.margins(self.scores(w, D.X), D.y)
@@ -72,6 +66,3 @@ class LinearSVM(LinearScore):
         r = np.where(curved, 2 * self.scores(v, D.X), 0) * base.mean_weights(D, m.dtype)  # y² = 1
         h = self.vjp(w, D.X, r)
         return h + self.l2 * v if self.l2 else h
-
-    def predict(self, w: Array, X: Array) -> Array:
-        return self.decide(self.scores(w, X))
