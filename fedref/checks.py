@@ -147,7 +147,7 @@ class Report(NamedTuple):
 
 def _directions(w: Array) -> Array:
     """A few fixed random ones: (5, d)."""
-    return np.random.default_rng(0).normal(size=(5, *w.shape)).astype(w.dtype)
+    return np.random.default_rng(0).normal(size=(5, *w.shape)).astype(np.result_type(w, np.float32))
 
 
 def _median_slope(slope: Callable[[Array], float], v: Array) -> float:

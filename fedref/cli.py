@@ -5,11 +5,10 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor
 from contextlib import ExitStack, suppress
 from dataclasses import fields
 from math import isfinite
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,13 @@ from fedref import check_command, config, experiment, plot_command, reproduce_co
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
 from fedref.config import Experiment
 from fedref.datasets import commands as data_commands
+from fedref.datasets import manifest
+from fedref.datasets.sources import parse_name
 from fedref.errors import ConfigError, FedrefError, unknown
+from fedref.workers import Processes
 
 DIVERGED = 3
+MOST_SEEDS = 10_000
 
 #: The experiment's own values that have a flag of their name.
 EXPERIMENT_FLAGS = {
@@ -56,6 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(arguments.run(arguments))
     except FedrefError as error:
         print(f"fedref: error: {error}", file=sys.stderr)
+        return 2
+    except MemoryError as error:
+        print(f"fedref: error: not enough memory ({error or 'none is left'})", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("fedref: interrupted", file=sys.stderr)
@@ -113,7 +119,10 @@ def add_run(commands: Any) -> None:
     run.add_argument("--model", metavar="NAME", help=", ".join(config.MODELS))
     run.add_argument("--seed", type=int, help="one seed")
     run.add_argument("--seeds", metavar="A:B | A,B,...", help="several: 0:5 is 0, 1, 2, 3, 4")
-    own = run.add_argument_group("the experiment")
+    own = run.add_argument_group(
+        "the experiment (defaults with a file or other data; `fedref run` alone is "
+        "fedref/digits.toml)"
+    )
     for name, f in EXPERIMENT_FLAGS.items():
         default = "" if f.default is None else f" (default {str(f.default).lower()})"
         text = f.metadata["help"].replace("%", "%%") + default
@@ -140,7 +149,8 @@ def add_resume(commands: Any) -> None:
         "resume",
         help="go on with an interrupted run",
         description="Go on from the last checkpoints of a run directory. The files end up "
-        "byte-identical to those of a run that was never interrupted.",
+        "byte-identical to those of a run that was never interrupted. Give --data-dir again if the "
+        "run was given one: it is not remembered.",
         allow_abbrev=False,
     )
     resume.add_argument("directory", type=Path, metavar="DIR", help="the run directory")
@@ -190,10 +200,14 @@ def parse_seeds(text: str) -> list[int]:
     try:
         if ":" in text:
             first, last = (int(part) for part in text.split(":"))
-            return list(range(first, last))
-        return [int(part) for part in text.split(",")]
+            seeds = list(range(first, min(last, first + MOST_SEEDS + 1)))
+        else:
+            seeds = [int(part) for part in text.split(",")]
     except ValueError:
         raise ConfigError(f"--seeds is {text!r}, expected A:B or A,B,...") from None
+    if len(seeds) > MOST_SEEDS:
+        raise ConfigError(f"--seeds is {text[:40]!r}, expected at most {MOST_SEEDS} seeds")
+    return seeds
 
 
 def experiment_of(arguments: argparse.Namespace) -> Experiment:
@@ -202,23 +216,54 @@ def experiment_of(arguments: argparse.Namespace) -> Experiment:
     paths = [Path(word) for word in arguments.what if word.endswith(".toml")]
     if len(paths) > 1:
         raise ConfigError(f"{len(paths)} files are given, expected one at most")
-    table = {"name": paths[0].stem, **config.read(paths[0])} if paths else built_in(arguments)
-    for name, key in (("data", "name"), ("split", "rule"), ("model", "name")):
-        if getattr(arguments, name):
-            table[name] = {key: getattr(arguments, name)}
-    table = config.completed(table)
-    table["algorithms"] = chosen(names, table["algorithms"])
-    table = config.with_settings(table, settings_of(arguments))
-    return config.from_table(table, str(paths[0]) if paths else "")
+    settings, data = settings_of(arguments), data_of(arguments)
+    file = {"name": paths[0].stem, **config.read(paths[0])} if paths else {}
+    table = file or built_in(data, bool(names))
+    with config.naming(file_of(arguments)):
+        for name, key, value in (
+            ("data", "name", data),
+            ("split", "rule", arguments.split),
+            ("model", "name", arguments.model),
+        ):
+            own = table.get(name)
+            if value and not (isinstance(own, dict) and own.get(key) == value):
+                table[name] = {key: value}  # what the file says of another one does not fit
+        table = config.completed(table)
+        table["algorithms"] = chosen(names, table["algorithms"])
+        return config.from_table(config.with_settings(table, settings))
 
 
-def built_in(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The built-in experiment; on other data without what is said for the digits."""
+def file_of(arguments: argparse.Namespace) -> str:
+    """The experiment file, or "" if none is given."""
+    return next((word for word in arguments.what if word.endswith(".toml")), "")
+
+
+def data_of(arguments: argparse.Namespace) -> str | None:
+    """The data that are named, or those of the manifest that is named; not two different ones."""
+    data: str | None = arguments.data
+    rule = arguments.split or ""
+    if not rule.endswith(".json"):
+        return data
+    own = str(manifest.read(rule)["source"]["name"])
+    if data is None:
+        return own
+    # a manifest has a file by its base name
+    if own != Path(data).resolve().name and (parse_name(data) or data) != parse_name(own):
+        raise ConfigError(f"--data {data}, but {rule} is a split of {own}")
+    return data
+
+
+def built_in(data: str | None, named: bool) -> dict[str, Any]:
+    """The built-in experiment; on other data without what is said for the digits.
+
+    named : the algorithms are named, so that those of the digits do not matter.
+    """
     table = config.underscored(config.built_in())
-    if arguments.data in (None, "digits"):
+    if data in (None, "digits"):
         return table
-    name = Path(arguments.data.partition("(")[0]).resolve().stem
-    own = ["split", "model", "clients_per_round", *(["algorithms"] if arguments.what else [])]
+    name = Path(data.partition("(")[0]).resolve().stem
+    own = ["split", "model", "clients_per_round", "steps", "batch_size"]
+    own += ["algorithms"] * named
     return {k: v for k, v in table.items() if k not in own} | {"name": name}
 
 
@@ -235,7 +280,7 @@ def settings_of(arguments: argparse.Namespace) -> list[tuple[str, Any]]:
             settings.append((name, value if name == "name" else config.literal(value)))
     for setting in arguments.set:
         key, found, value = setting.partition("=")
-        if not found:
+        if not (found and key.strip()):
             raise ConfigError(f"--set {setting!r}: expected KEY=VALUE")
         settings.append((key.strip(), config.literal(value.strip())))
     return settings
@@ -254,7 +299,9 @@ def chosen(names: list[str], tables: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_command(arguments: argparse.Namespace) -> int:
-    made = experiment.check(experiment_of(arguments), arguments.data_dir)
+    made = experiment_of(arguments)
+    with config.naming(file_of(arguments)):
+        made = experiment.check(made, arguments.data_dir)
     with experiment.begun(made, arguments.out) as directory:
         return go(made, directory, arguments)
 
@@ -285,6 +332,10 @@ def go(made: Experiment, directory: Path, arguments: argparse.Namespace) -> int:
         print(f"\nTest accuracy in %, over {made.rounds + 1} rounds (0 is the start)\n")
         print(experiment.markdown(experiment.summary_rows(run)))
         print(f"\n{directory}/  metrics.csv  clients.csv  curves.png  config.toml  split.json")
+    for unit, record in zip(run.units, run.records):
+        if idle := experiment.idle_rounds(record):
+            message = f"in {idle} of {record.round} rounds no client's work arrived"
+            print(f"fedref: {unit.name}: {message}: the model did not move", file=sys.stderr)
     for unit, reason in run.diverged:
         print(f"fedref: {unit.name} diverged: {reason}", file=sys.stderr)
     return DIVERGED if run.diverged else 0
@@ -294,7 +345,7 @@ def executor(workers: int, stack: ExitStack) -> Executor | None:
     """Processes for the clients of a round; none for one worker."""
     if workers == 1:
         return None
-    return stack.enter_context(ProcessPoolExecutor(workers, get_context("spawn")))
+    return stack.enter_context(Processes(workers))
 
 
 def teller(

@@ -6,7 +6,8 @@ import re
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, replace
 from importlib.resources import files
 from pathlib import Path
@@ -38,8 +39,10 @@ class Experiment:
     name: str = _field("run", "what the run directory is called after the time")
     rounds: int = _field(100, "communication rounds T (or K)")
     clients_per_round: int = _field(10, "clients that take part in a round")
-    epochs: int | None = _field(None, "local epochs E; or set steps")
-    steps: int | None = _field(None, "local steps τ; or set epochs")
+    epochs: int | None = _field(
+        None, "local epochs E; or set steps (FedMeta, FedMAML: one episode)"
+    )
+    steps: int | None = _field(None, "local steps τ; or set epochs (centralised: always one epoch)")
     batch_size: int = _field(10, "rows of a mini-batch; 0: all local rows")
     sampling: str = _field("uniform", "how the cohort is drawn: uniform, or by-samples")
     stragglers: float = _field(0.0, "fraction of the cohort that does only part of the work")
@@ -85,6 +88,7 @@ class Experiment:
 
 
 DTYPES = ("float64", "float32")
+MOST_CLASSES = 100_000
 TABLES = ("data", "split", "model", "algorithms", "sweep")
 
 #: Two ways to say one thing: only one of each may be used.
@@ -128,7 +132,27 @@ def file_name(name: str, what: str) -> None:
         raise ConfigError(f"{what} is {name!r}, expected a word that can be part of a file's name")
 
 
+@contextmanager
+def naming(where: str) -> Iterator[None]:
+    """Mistakes say in which file they are, if it is one."""
+    try:
+        yield
+    except ConfigError as error:
+        raise (ConfigError(f"{where}: {error}") if where else error) from None
+
+
 # ---- checked values ---------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:
+    """As TOML has it: NumPy's numbers and arrays, tuples and ranges, as numbers and lists."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, list | tuple | range):
+        return [plain(item) for item in value]
+    return value
 
 
 def value_of(hint: Any, value: Any, where: str) -> Any:
@@ -191,10 +215,8 @@ def build(cls: type[Any], table: Table, where: str, **given: Any) -> Any:
 
 def from_table(table: Table, where: str = "") -> Experiment:
     """An Experiment with every value that does not come from the data; mistakes name `where`."""
-    try:
+    with naming(where):
         return _from_table(table)
-    except ConfigError as error:
-        raise (ConfigError(f"{where}: {error}") if where else error) from None
 
 
 def _from_table(table: Table) -> Experiment:
@@ -295,6 +317,11 @@ def make_model(table: Table, source: Source) -> Model:
 def class_count(source: Source) -> int:
     """Classes 0..C−1 if the labels are such numbers, else as many as there are labels."""
     labels = source.labels
+    if labels[-1] >= MOST_CLASSES:
+        raise ConfigError(
+            f"{source.name} has the label {labels[-1]}, expected classes 0 to C−1, "
+            f"C at most {MOST_CLASSES}"
+        )
     return int(labels[-1]) + 1 if labels[0] >= 0 else len(labels)
 
 
@@ -319,7 +346,7 @@ def relabelled(federation: Federation, model: Model) -> Federation:
 def completed(table: Table) -> dict[str, Any]:
     """A TOML document with keys as Python spells them, with every table, and with split and model
     filled in from what is usual for its data."""
-    out = underscored(table)
+    out = {key: plain(value) for key, value in underscored(table).items()}
     tables = {name: table_of(out.get(name, {}), name) for name in TABLES}
     data = {"name": "digits", **tables["data"]}
     rule, model = usual(value_of(str, data["name"], "data name"))

@@ -19,6 +19,6 @@ class ConfigError(FedrefError):
 def unknown(kind: str, name: object, known: Iterable[str]) -> str:
     """The message for an unknown name: the nearest known one, then all of them."""
     names = sorted(known)
-    near = get_close_matches(str(name), names, n=1, cutoff=0.5)
+    near = get_close_matches(str(name), names, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"unknown {kind} {str(name)!r}: {hint}known are {', '.join(names)}"

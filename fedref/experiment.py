@@ -17,6 +17,8 @@ from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
+from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -31,7 +33,7 @@ from fedref.datasets import from_manifest, load, split, split_clients, write_man
 from fedref.datasets.manifest import read as read_manifest
 from fedref.datasets.sources import parse_name
 from fedref.datasets.types import Federation, Part
-from fedref.errors import ConfigError, DataError, FedrefError
+from fedref.errors import ConfigError, DataError, FedrefError, unknown
 from fedref.evaluation import Scores, evaluate, evaluate_unseen, plain, weighted
 from fedref.federation import Algorithm, RoundLog, State, pool, run_round
 from fedref.models.base import Model
@@ -87,6 +89,7 @@ class Record(NamedTuple):
     rounds: list[int]  # the evaluated rounds
     scores: list[Scores]
     reason: str = ""
+    experiment: str = ""  # whose `stamp` it has; "" in what an older fedref wrote
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,11 @@ class Setting:
     federation: Federation  # whom we train and test on
     model: Model
     unseen: tuple[Federation, Array] | None  # everybody, and those that are tested unseen
+
+
+def stamp(experiment: Experiment) -> str:
+    """What tells an experiment from any other: the SHA-256 of all its values."""
+    return sha256(config.text(experiment).encode()).hexdigest()
 
 
 def units(experiment: Experiment) -> list[Unit]:
@@ -388,6 +396,14 @@ def rounds(
 # ---- a whole run ---------------------------------------------------------------------------------
 
 
+class Cost(NamedTuple):
+    """The totals of a run at one round."""
+
+    round: int
+    bytes: int  # down and up
+    flops: int
+
+
 class Run(NamedTuple):
     """The results of a run as arrays.
 
@@ -421,18 +437,41 @@ class Run(NamedTuple):
             for name in columns
         }
 
-    def curve(self, label: str, metric: str = "accuracy", **point: Any) -> tuple[Array, Array]:
-        """(rounds (R,), values (seeds, R)) of one algorithm, evaluated rounds only."""
-        chosen = [
+    def records_of(self, label: str, **point: Any) -> list[Record]:
+        """One algorithm at one point of the sweep: a record for each seed."""
+        found = [
             record
             for unit, record in zip(self.units, self.records)
             if unit.label == label and all(unit.point.get(k) == v for k, v in point.items())
         ]
-        if not chosen:
+        if not found:
             raise ConfigError(f"this run has no algorithm {label!r}")
+        return found
+
+    def cost_to(self, label: str, accuracy: float, **point: Any) -> list[Cost | None]:
+        """What it took to reach a test accuracy (a fraction), for each seed; None if it never did."""
+        costs: list[Cost | None] = []
+        for record in self.records_of(label, **point):
+            reached = (row for row in record.rows if (row.get("accuracy") or 0) >= accuracy)
+            costs.append(
+                next(
+                    (
+                        Cost(r["round"], r["bytes_down"] + r["bytes_up"], r["flops"])
+                        for r in reached
+                    ),
+                    None,
+                )
+            )
+        return costs
+
+    def curve(self, label: str, metric: str = "accuracy", **point: Any) -> tuple[Array, Array]:
+        """(rounds (R,), values (seeds, R)) of one algorithm, evaluated rounds only."""
+        known = {column for record in self.records for row in record.rows for column in row}
+        if metric not in known:  # one that this algorithm leaves empty is no mistake
+            raise ConfigError(unknown("metric", metric, known))
         series = [
             {row["round"]: row[metric] for row in record.rows if row.get(metric) is not None}
-            for record in chosen
+            for record in self.records_of(label, **point)
         ]
         common = sorted(set.intersection(*(set(s) for s in series)))
         return np.array(common), np.array([[s[t] for t in common] for s in series])
@@ -642,6 +681,7 @@ def execute(
     if not work:
         raise ConfigError("the experiment names no algorithm")
     calm = Calm(executor) if executor else None
+    own = stamp(experiment)
 
     def run_units() -> list[Record]:
         records: list[Record] = []
@@ -651,7 +691,8 @@ def execute(
                 now = setting(config.at_point(experiment, unit.point), data_dir, now)
             if directory is not None and not unit.number:
                 same_split(directory, now.whole)
-            records.append(run_unit(unit, now, directory, calm, workers, every, progress))
+            record = run_unit(unit, now, own, directory, calm, workers, every, progress)
+            records.append(record if directory is None else light(record))
             if directory is not None:
                 write_tables(Run(experiment, work[: len(records)], records), directory)
         return records
@@ -676,13 +717,14 @@ def same_split(directory: Path, federation: Federation) -> None:
 def run_unit(
     unit: Unit,
     setting: Setting,
+    own: str,
     directory: Path | None,
     executor: Executor | None,
     workers: int,
     every: float,
     progress: Progress,
 ) -> Record:
-    """One unit to its end, with checkpoints."""
+    """One unit to its end, with checkpoints; own : the stamp of its experiment."""
     algorithm = config.algorithm(setting.experiment, unit.label)
     if directory is None:
         for record in rounds(setting, algorithm, unit.seed, None, executor, workers):
@@ -694,6 +736,11 @@ def run_unit(
         found, warnings = checkpoint.recover(path)
     for warning in warnings:
         progress.message(warning)
+    if found is not None and found.experiment not in ("", own):
+        raise DataError(
+            f"{path}: belongs to another config.toml; expected the one that the run began with, "
+            "or another --out"
+        )
     if found is not None and found.status != "running":
         checkpoint.old(path).unlink(missing_ok=True)  # as at the end of any other run
         progress.round(unit, found)
@@ -703,7 +750,7 @@ def run_unit(
         now = time.monotonic()
         if record.status != "running" or now >= due:
             with disk_errors(directory):
-                checkpoint.save(path, record)
+                checkpoint.save(path, record._replace(experiment=own))
                 if record.status != "running":
                     checkpoint.old(path).unlink(missing_ok=True)
             took = time.monotonic() - now
@@ -712,16 +759,34 @@ def run_unit(
     return record
 
 
+def saved(directory: Path, unit: Unit) -> Record | None:
+    """How far a unit of a run directory has come; None if it has not begun."""
+    with disk_errors(directory):
+        record, _ = checkpoint.load_newest(directory / "checkpoints" / unit.file)
+    return record  # type: ignore[no-any-return]
+
+
+def light(record: Record) -> Record:
+    """Without what the clients keep: with a thousand clients that is most of it, and on disk."""
+    return record._replace(state=record.state._replace(clients={}))
+
+
+def idle_rounds(record: Record) -> int:
+    """Rounds in which every client was dropped or failed: the model did not move."""
+    totals = [(row["grads"], row["dropped"] + row["failed"]) for row in record.rows]
+    return sum(now[0] == before[0] and now[1] > before[1] for before, now in pairwise(totals))
+
+
 def load_run(directory: str | Path) -> Run:
     """The results of a run directory, from its checkpoints, as they stand."""
     directory = Path(directory)
     experiment = resumed(directory)
     work, records = [], []
     for unit in units(experiment):
-        record, _ = checkpoint.load_newest(directory / "checkpoints" / unit.file)
+        record = saved(directory, unit)
         if record is not None:
             work.append(unit)
-            records.append(record)
+            records.append(light(record))
     if not records:
         raise DataError(f"{directory}: no finished round yet, expected checkpoints/*.ckpt")
     return Run(experiment, work, records)
@@ -758,7 +823,8 @@ def run(
         table = dict(what)
     else:
         table = config.read(Path(what)) if what is not None else config.built_in()
-    experiment = config.from_table(config.with_settings(table, settings.items()))
+    with config.naming(str(what) if isinstance(what, str | Path) else ""):
+        experiment = config.from_table(config.with_settings(table, settings.items()))
     how: dict[str, Any] = {
         "data_dir": data_dir, "executor": executor, "workers": workers, "progress": progress
     }  # fmt: skip
@@ -784,6 +850,7 @@ class Summary(NamedTuple):
     plain_final: tuple[float, float]
     bytes_down: float
     bytes_up: float
+    unseen: tuple[tuple[float, float], ...] = ()  # final, by samples and over clients
 
 
 def summaries(run: Run) -> list[Summary]:
@@ -800,7 +867,10 @@ def summaries(run: Run) -> list[Summary]:
             float(np.mean([row[name] for row in last])) for name in ("bytes_down", "bytes_up")
         )
         weighted, unweighted = (over_seeds(records, name) for name in ("accuracy", "accuracy_mean"))
-        table.append(Summary(label, *weighted, *unweighted, down, up))
+        label += " (diverged)" * any(record.status == "diverged" for record in records)
+        unseen = ("unseen_accuracy", "unseen_accuracy_mean") if run.experiment.unseen else ()
+        finals = tuple(over_seeds(records, name)[2] for name in unseen)
+        table.append(Summary(label, *weighted, *unweighted, down, up, finals))
     return table
 
 
@@ -816,7 +886,8 @@ def over_seeds(records: list[Record], metric: str) -> tuple[Spread, Spread, Spre
 
 
 def summary_rows(run: Run) -> list[list[str]]:
-    """The table as text cells, header first. Accuracies in %, with ± over seeds if there are some."""
+    """The table as text cells, header first. Accuracies in %, with ± over seeds if there are some;
+    the final accuracy on unseen clients where it was measured."""
     several = len(run.experiment.seeds) > 1
 
     def percent(value: tuple[float, float]) -> str:
@@ -825,15 +896,19 @@ def summary_rows(run: Run) -> list[list[str]]:
 
     header = [
         "algorithm", "average", "maximum", "final",
-        "average (clients)", "maximum (clients)", "final (clients)", "MB down", "MB up",
+        "average (clients)", "maximum (clients)", "final (clients)",
+        *(["unseen", "unseen (clients)"] if run.experiment.unseen else []), "MB down", "MB up",
     ]  # fmt: skip
     return [
         header,
         *(
-            [s.label, *map(percent, s[1:7]), f"{s.bytes_down / 1e6:.2f}", f"{s.bytes_up / 1e6:.2f}"]
+            [
+                s.label, *map(percent, s[1:7]), *map(percent, s.unseen),
+                f"{s.bytes_down / 1e6:.2f}", f"{s.bytes_up / 1e6:.2f}",
+            ]
             for s in summaries(run)
         ),
-    ]
+    ]  # fmt: skip
 
 
 def markdown(rows: list[list[str]]) -> str:

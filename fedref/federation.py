@@ -6,8 +6,7 @@ steps for many clients at once along a leading axis; a test shows that both agre
 """
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -409,7 +408,7 @@ def run_round(
     stack : many clients at once (None: where the model is small); results do not depend on it,
     nor on the executor, the number of workers, or the order in which they finish.
     on_failure : "fail" raises ClientError, "drop" treats a client that fails as one that never
-    answered.
+    answered (when a worker dies: every client that it may have been at work on).
     """
     sent = algorithm.download(state.server)
     travels = not algorithm.pooled
@@ -483,7 +482,10 @@ def _work(
             results += done
             counts += n
         except Exception as error:
-            if isinstance(error, BrokenProcessPool):  # it does not say whose work killed the worker
+            if isinstance(error, BrokenExecutor):  # it does not say whose work killed the worker
+                if on_failure == "drop":
+                    results += [None] * len(part)
+                    continue
                 lost = [part for part, future in zip(parts, futures) if future.exception()]
                 clients = " or ".join(", ".join(str(who[i][0]) for i in part) for part in lost)
                 raise ClientError(

@@ -95,7 +95,7 @@ ACTIVATIONS: dict[str, Activation] = {
         curvature=lambda a: np.where(a.real >= 0, 0, a + 1).astype(a.dtype, copy=False),
     ),
     "relu": Activation(
-        lambda z: np.where(z.real > 0, z, 0).astype(z.dtype, copy=False),
+        lambda z: np.where(z.real <= 0, 0, z).astype(z.dtype, copy=False),  # NaN stays NaN
         slope=lambda a: (a.real > 0).astype(a.dtype),
         curvature=lambda a: np.zeros_like(a),
     ),

@@ -38,8 +38,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--metric",
         metavar="NAME[,NAME...]",
-        help="accuracy, loss (training), gamma, bytes (up + down), or any column of metrics.csv; "
-        "several: a panel for each (default: loss,accuracy in curves, else accuracy)",
+        help="curves: accuracy, loss (training), gamma, bytes (up + down), or any column of "
+        "metrics.csv, several: a panel for each (default loss,accuracy); bars: accuracy, "
+        "accuracy_mean; clients: accuracy, loss, test_loss (default accuracy)",
     )
     parser.add_argument(
         "--against",

@@ -85,6 +85,8 @@ class Metric(NamedTuple):
 
 
 PERCENT = 100
+#: What diverges is drawn up to here: its square still is a number, and the axis can be labelled.
+LARGEST = 1e30
 #: Columns with a unit, and names for sums of columns. Any other column is drawn as it is.
 METRICS = {
     "accuracy": Metric("test accuracy (%)", ("accuracy",), PERCENT),
@@ -225,10 +227,13 @@ def metric_of(name: str, drawn: Sequence[Series]) -> Metric:
 
 def values(series: Series, metric: Metric) -> tuple[Array, Array]:
     """(rounds (R,), values (seeds, R)): the rounds in which every seed has a finite value."""
+    rows = [row for record in series.run.records for row in record.rows]
+    if not all(any(column in row for row in rows) for column in metric.columns):
+        return np.zeros(0), np.zeros((series.seeds, 0))
     parts = [series.run.curve(series.algorithm, column) for column in metric.columns]
     t, total = parts[0][0], metric.scale * np.sum([part[1] for part in parts], 0)
     whole = np.isfinite(total).all(0)
-    return t[whole], total[:, whole]
+    return t[whole], np.clip(total[:, whole], -LARGEST, LARGEST)
 
 
 def curve(series: Series, metric: Metric, against: Metric | None) -> Curve:
@@ -369,6 +374,9 @@ def draw_curves(
     lines = [(series, curve(series, metric, against)) for series in drawn]
     lines = [(series, line) for series, line in lines if line.t.size]
     costly = against is not None and any(line.x.any() for _, line in lines)
+    y = np.concatenate([*(line.mean for _, line in lines), np.zeros(0)])
+    if logarithmic(metric, y):
+        axes.set_yscale("log")
     for i, (series, line) in enumerate(lines):
         if costly and not line.x.any() and not series.run.diverged:
             colour, dashes, _ = series.look
@@ -379,7 +387,7 @@ def draw_curves(
     axes.set_ylabel(metric.title)
     ticks = MaxNLocator("auto", steps=[1, 2, 5, 10], integer=against is None)
     axes.xaxis.set_major_locator(ticks)
-    scale_y(axes, metric, [line.mean for _, line in lines])
+    limit_y(axes, metric, y)
 
 
 def draw_curve(axes: Axes, series: Series, line: Curve, offset: float) -> None:
@@ -392,6 +400,8 @@ def draw_curve(axes: Axes, series: Series, line: Curve, offset: float) -> None:
     )  # fmt: skip
     if series.seeds > 1:
         low, high = line.mean - line.sd, line.mean + line.sd
+        if axes.get_yscale() == "log":  # where a band down to 0 has no place
+            low = np.maximum(low, line.mean / 1e3)
         axes.fill_between(line.x, low, high, color=colour, alpha=0.14, linewidth=0)
     for t, share in renewals(series):
         if line.t[0] <= t <= line.t[-1]:
@@ -414,14 +424,18 @@ def star(colour: str, share: float) -> dict[str, Any]:
     }
 
 
-def scale_y(axes: Axes, metric: Metric, means: Sequence[Array]) -> None:
-    """Per cent stay within 0 and 100; what covers three decades gets a logarithmic axis."""
+def logarithmic(metric: Metric, y: Array) -> bool:
+    """Whether the values cover three decades; per cent never do."""
+    return metric.scale != PERCENT and bool(y.size and 0 < 1000 * y.min() < y.max())
+
+
+def limit_y(axes: Axes, metric: Metric, y: Array) -> None:
+    """Per cent stay within 0 and 100, a logarithmic axis near its curves."""
     low, high = axes.get_ylim()
-    y = np.concatenate([*means, np.zeros(0)])
     if metric.scale == PERCENT:
         axes.set_ylim(max(low, -2), min(high, 102))
-    elif y.size and y.min() > 0 and y.max() > 1000 * y.min():
-        axes.set_yscale("log")
+    elif axes.get_yscale() == "log":
+        axes.set_ylim(y.min() / 2, y.max() * 2)
 
 
 def draw_reference(
@@ -430,11 +444,22 @@ def draw_reference(
     for series in drawn:
         if series.label in reference:
             y, (colour, _, marker) = scale * reference[series.label], series.look
+            reach_y(axes, y)
             axes.axhline(y, color=colour, linewidth=0.9, linestyle=DOCUMENT)
             axes.plot(
                 1, y, marker, color=colour, markerfacecolor="white", zorder=6,
                 transform=axes.get_yaxis_transform(), clip_on=False,
             )  # fmt: skip
+
+
+def reach_y(axes: Axes, y: float) -> None:
+    """Make room for a value outside of the curves' range; its sign would be outside of the panel."""
+    low, high = axes.get_ylim()
+    room = 0.03 * (high - low)
+    if axes.get_yscale() == "log":
+        axes.set_ylim(min(low, y / 2 if y > 0 else low), max(high, 2 * y))
+    elif not low <= y <= high:
+        axes.set_ylim(min(low, y - room), max(high, y + room))
 
 
 def curve_handles(drawn: Sequence[Series], reference: Mapping[str, float]) -> list[Artist]:
@@ -543,7 +568,7 @@ def clients(
     check_reference(reference, drawn)
     key = {"loss": "train_loss"}.get(metric, metric.replace("-", "_"))
     if key not in CLIENT_METRICS:
-        raise ConfigError(unknown("metric of clients", metric, CLIENT_METRICS))
+        raise ConfigError(unknown("metric of clients", metric, {*CLIENT_METRICS, "loss"}))
     shown = CLIENT_METRICS[key]
     found = [client_values(series, shown) for series in drawn]
     edges = bin_edges(np.concatenate(found), shown)
@@ -575,7 +600,7 @@ def client_values(series: Series, metric: Metric) -> Array:
     (column,) = metric.columns
     scores = [record.scores[-1] for record in series.run.records if record.scores]
     x = np.concatenate([getattr(s, column) for s in scores] or [np.zeros(0)])
-    return np.asarray(metric.scale * x[np.isfinite(x)])
+    return np.asarray(metric.scale * x[np.isfinite(x)].clip(-LARGEST, LARGEST))
 
 
 def bin_edges(x: Array, metric: Metric) -> Array:

@@ -158,10 +158,11 @@ def experiment_of(file: Path, settings: Mapping[str, Any]) -> Experiment:
     """What `fedref run FILE --set ...` will run."""
     table = config.underscored(config.read(file))
     table.setdefault("name", file.stem)
-    table = config.completed(table)
-    for key, value in settings.items():
-        table = config.with_setting(table, key, value)
-    return config.from_table(table, str(file))
+    with config.naming(str(file)):
+        table = config.completed(table)
+        for key, value in settings.items():
+            table = config.with_setting(table, key, value)
+        return config.from_table(table)
 
 
 def check_directory(job: Job) -> None:
@@ -234,7 +235,7 @@ def finished(job: Job) -> bool:
 def records(directory: Path, made: Experiment) -> Iterator[tuple[Unit, Record]]:
     """The units that have begun and their records, one in memory at a time."""
     for unit in experiment.units(made):
-        record, _ = checkpoint.load_newest(directory / "checkpoints" / unit.file)
+        record = experiment.saved(directory, unit)
         if record is not None:
             yield unit, record
 
@@ -421,7 +422,8 @@ def git_commit() -> str:
     try:
         if Path(git("rev-parse", "--show-toplevel")).resolve() != PACKAGE.parent:
             return "unknown"  # installed somewhere inside another project
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", "fedref")
+        ours = ("fedref", "reproduce/*/*.toml", "reproduce/*/report.py")  # they decide the numbers
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", *ours)
         return git("rev-parse", "HEAD") + (" + changes" if changed else "")
     except (OSError, subprocess.SubprocessError):
         return "unknown"

@@ -67,9 +67,11 @@ REFUSED = {
     "seed": ("run --seed x", "argument --seed: invalid int value: 'x'"),
     "seeds": ("run --seeds 3:x", "--seeds is '3:x', expected A:B or A,B,..."),
     "no seeds": ("run --seeds 3:3", "seeds are [], expected different integers"),
+    "many seeds": ("run --seeds 0:999999999999", "expected at most 10000 seeds"),
     "bool": ("run --drop maybe", "drop is 'maybe', expected true or false"),
     "none takes it": ("run fedavg --mu 1", "no algorithm of this run takes mu"),
     "set": ("run --set mu", "--set 'mu': expected KEY=VALUE"),
+    "set no key": ("run --set =3", "--set '=3': expected KEY=VALUE"),
     "set key": ("run --set muh=1", "unknown key 'muh': did you mean 'mu'?"),
     "set table": ("run --set modell.l2=1", "unknown table 'modell': did you mean 'model'?"),
     "set sweep": ("run --set sweep.lr=3", "sweep lr is 3, expected a list of values"),
@@ -107,6 +109,33 @@ def test_a_mistake_in_a_file_names_the_file(here, capsys):
     write(path, TINY)
     assert "my.toml: rounds is -3, expected" in refused(capsys, "run", path.name, "--rounds=-3")
     assert [p.name for p in here.iterdir()] == ["my.toml"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sweep": {"lr": 3}}, "sweep lr is 3, expected a list"),
+        ({"sweep": {"lrr": [3]}}, "no algorithm of this run takes lrr"),
+        ({"data": {"name": 3}}, "data name is 3, expected a string"),
+        ({"algorithms": 3}, "algorithms is 3, expected a table"),
+        ({"model": {"name": "mlp", "hidden": [0]}}, "0"),
+        ({"split": {"rule": "per-fedavg", "users": 5000}}, "per-fedavg: a="),
+    ],
+)
+def test_whatever_is_wrong_in_a_file_names_the_file(here, capsys, change, message):
+    line = refused(capsys, "run", write(here / "my.toml", document(**change)).name)
+    assert line.startswith("fedref: error: my.toml: ")
+    assert line.count("my.toml") == 1
+    assert message in line
+
+
+def test_too_large_a_model_is_one_line(capsys, monkeypatch):
+    def init(model, rng):
+        return np.empty((2**20, 2**36))  # more than there are addresses
+
+    monkeypatch.setattr(fedref.models.Logistic, "init", init)
+    line = refused(capsys, "run", "fedavg", *SPLIT, "--model", "logistic", *SMALL)
+    assert "not enough memory (Unable to allocate" in line
 
 
 def npz(path, **arrays):
@@ -158,8 +187,8 @@ def test_config_holds_every_value_and_reproduces_the_run_byte_for_byte(here):
     table = toml(here / "a" / "config.toml")
     # found from the data, and given
     assert table["split"] == {
-        "rule": "per-fedavg", "seed": 0, "scaling": "unit", "users": 6, "a": 40, "a-test": 10,
-        "train-fraction": 0.8,
+        "rule": "per-fedavg", "seed": 0, "scaling": "unit", "users": 6, "a": 34, "a-test": 14,
+        "train-fraction": 0.7,
     }  # fmt: skip
     made = experiment.federation_of(config.from_table(table))
     assert dict(made.parameters) == {
@@ -236,6 +265,28 @@ def test_a_manifest_says_what_the_data_are(here):
     assert len(rows(here / "b" / "clients.csv", round=0)) == 5
 
 
+def test_a_manifest_brings_its_data_with_their_model_or_is_refused(here, capsys):
+    table = document(data={"name": "synthetic(1,1,users=5)"}, split={"rule": "natural"})
+    assert main("run", write(here / "t.toml", table), "--quiet", "--out", "a") == 0
+    split = ["--split", "a/split.json"]
+    assert made("fedavg", *split).model["name"] == "logistic"
+    assert made("fedavg", *split).name == "synthetic"
+    assert made("fedavg", *split, "--data", "synthetic(1, 1, 5)").data["users"] == 5
+    for other in ("digits", "synthetic(1,1,users=6)", "my.npz"):
+        line = refused(capsys, "run", *split, "--data", other)
+        assert f"--data {other}, but a/split.json is a split of synthetic(1,1,5)" in line
+
+
+def test_a_manifest_of_a_file_is_taken_with_the_file(here):
+    (here / "sub").mkdir()
+    npz(here / "sub" / "my.npz")
+    split = {"rule": "iid", "users": 4, "scaling": "none"}
+    table = document(data={"name": "sub/my.npz"}, split=split)
+    assert main("run", write(here / "t.toml", table), "--quiet", "--out", "a") == 0
+    words = ["run", "fedavg", "--data", "sub/my.npz", "--split", "a/split.json", *SMALL]
+    assert main(*words, "--out", "b") == 0
+
+
 # ---- flags ---------------------------------------------------------------------------------------
 
 
@@ -272,6 +323,7 @@ def test_other_data_come_with_their_usual_split_model_and_name():
     assert (got.split["rule"], got.model["name"], got.name) == ("natural", "logistic", "synthetic")
     assert got.clients_per_round == 10
     assert made("--data", "digits") == made()
+    assert (got.steps, got.epochs, got.batch_size) == (None, 1, 10)  # as --help says
 
 
 def test_algorithms_may_come_before_or_after_the_options():
@@ -305,6 +357,10 @@ def test_help_says_every_option_and_command(capsys):
     assert all(f.metadata["help"] for f in fields(Experiment) if f.name in own)
     for command in ("resume", "plot"):
         assert main(command, "--help") == 0
+    assert main("run", "--help") == 0
+    assert "`fedref run` alone is fedref/digits.toml" in capsys.readouterr().out.replace("\n ", "")
+    assert main("resume", "--help") == 0
+    assert "Give --data-dir again" in " ".join(capsys.readouterr().out.split())
     assert main("--version") == 0
     assert fedref.__version__ in capsys.readouterr().out
 

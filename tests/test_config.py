@@ -492,3 +492,20 @@ def test_two_labels_become_those_of_a_binary_model(labels, model, new):
 def test_more_labels_than_a_binary_model_has_are_refused():
     with pytest.raises(ConfigError, match=r"some has the labels \[0, 1, 2\], LinearSVM needs"):
         config.relabelled(federation([0, 1, 2]), LinearSVM(4))
+
+
+def test_values_of_numpy_and_ranges_are_taken_and_written():
+    table = document(
+        rounds=np.int64(4),
+        seeds=range(2),
+        unseen=np.float32(0.5),
+        split={"rule": "per-fedavg", "users": np.int32(4)},
+        model={"name": "mlp", "hidden": np.array([3, 2])},
+        sweep={"lr": np.array([0.1, 0.2]), "model.hidden": [(3,), np.array([4])]},
+    )
+    made = config.from_table(config.with_settings(table, [("lr", np.float64(0.5))]))
+    assert (made.rounds, made.seeds, made.unseen) == (4, (0, 1), 0.5)
+    assert (made.split["users"], made.model["hidden"]) == (4, (3, 2))
+    assert made.algorithms["fedavg"]["lr"] == 0.5
+    assert made.sweep == {"lr": [0.1, 0.2], "model.hidden": [[3], [4]]}
+    assert config.from_table(tomllib.loads(config.text(made))) == made

@@ -10,7 +10,7 @@ from helpers import same
 from runs import algorithms, contents, document, main, play, refused, rows, write
 
 import fedref
-from fedref import ConfigError, checkpoint, config, experiment, plots
+from fedref import ConfigError, checkpoint, config, experiment, plots, reproduce
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
 from fedref.sampling import make_plan, stream
@@ -143,6 +143,9 @@ def test_run_and_load_run_give_the_numbers_of_the_files(here):
         assert accuracy[i].tolist() == [float(row["accuracy"]) for row in own if row["accuracy"]]
     with pytest.raises(ConfigError, match="this run has no algorithm 'fedavgg'"):
         loaded.curve("fedavgg")
+    with pytest.raises(ConfigError, match="unknown metric 'acuracy': did you mean 'accuracy'"):
+        loaded.curve("fedavg", "acuracy")
+    assert loaded.curve("fedavg", "mu")[0].size == 0  # a column that others have
 
 
 def test_run_writes_nothing_unless_it_is_told_where(here):
@@ -167,6 +170,18 @@ def test_load_run_says_what_is_missing(here):
         path.unlink()
     with pytest.raises(fedref.DataError, match="no finished round yet"):
         fedref.load_run(here / "a")
+
+
+def test_a_checkpoint_that_cannot_be_read_is_one_line(here, capsys):
+    assert main("run", write(here / "t.toml", document()), "--out", "a", "--quiet") == 0
+    (path,) = (here / "a" / "checkpoints").iterdir()
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(fedref.FedrefError, match=r"\.ckpt: cannot be read or written"):
+        fedref.load_run("a")
+    with pytest.raises(fedref.FedrefError, match=r"\.ckpt: cannot be read or written"):
+        reproduce.results(here / "a")
+    assert "cannot be read or written" in refused(capsys, "plot", "a")
 
 
 def test_lists_in_a_sweep_are_text_in_the_tables(here):
@@ -388,6 +403,9 @@ def test_divergence_stops_one_algorithm_and_the_others_go_on(here, capsys):
     run = fedref.load_run("a")
     assert [r.status for r in run.records] == ["done", "diverged", "diverged", "diverged"]
     assert len(run.diverged) == 3
+    labels = ["fedavg", "wild (diverged)", "apfl (diverged)", "prox (diverged)"]
+    assert [line.label for line in experiment.summaries(run)] == labels
+    assert "| wild (diverged) |" in (here / "a" / "summary.md").read_text()
     for r in run.records[1:]:
         assert len(r.rows) == r.round + 1 < 4
         assert fedref.tree.finite(r.state.server)
@@ -523,3 +541,46 @@ def test_a_sweep_loads_data_that_stay_the_same_once(monkeypatch):
     one = play(document(split={**table["split"], "users": 6}, rounds=1,
                         algorithms={"fedavg": {"lr": 0.2}}))  # fmt: skip
     assert run.records[4].rows == one.records[0].rows
+
+
+def test_cost_to_a_target_accuracy_is_the_first_row_that_reaches_it():
+    run = experiment.run(rounds=6, algorithms=algorithms("fedavg"))
+    t, (accuracy,) = run.curve("fedavg")
+    (cost,) = run.cost_to("fedavg", float(accuracy[2]))
+    first = int(np.argmax(accuracy >= accuracy[2]))
+    assert cost is not None
+    assert cost.round == t[first]
+    rows = run.records[0].rows
+    assert cost.bytes == rows[first]["bytes_down"] + rows[first]["bytes_up"]
+    assert cost.flops == rows[first]["flops"]
+    assert run.cost_to("fedavg", 1.01) == [None]
+
+
+def test_rounds_in_which_nobody_arrives_are_said(here, capsys):
+    path = write(
+        here / "t.toml", document(rounds=2, stragglers=1.0, algorithms=algorithms("fedavg"))
+    )
+    assert main("run", path, "--out", "a") == 0
+    assert "in 2 of 2 rounds no client's work arrived" in capsys.readouterr().err
+    assert [experiment.idle_rounds(r) for r in experiment.load_run("a").records] == [2]
+
+
+def test_unseen_clients_have_columns_in_the_table():
+    run = experiment.run(rounds=1, unseen=0.2, algorithms=algorithms("fedmeta-maml"))
+    header, row = experiment.summary_rows(run)
+    assert header[7:9] == ["unseen", "unseen (clients)"]
+    assert row[7] == f"{100 * run.records[0].rows[-1]['unseen_accuracy']:.2f}"
+
+
+def test_what_clients_keep_stays_on_disk(here):
+    write(here / "t.toml", document(rounds=4, algorithms=algorithms("apfl")))
+    run = experiment.run(here / "t.toml", out=here / "a")
+    assert run.records[0].state.clients == {}
+    assert experiment.saved(here / "a", run.units[0]).state.clients
+
+
+def test_the_same_choice_on_the_command_line_keeps_what_the_file_says_of_it(here):
+    split = {"rule": "per-fedavg", "users": 20}
+    path = write(here / "t.toml", document(rounds=0, split=split, algorithms=algorithms("fedavg")))
+    assert main("run", path, "--split", "per-fedavg", "--out", "a", "--quiet") == 0
+    assert config.read(here / "a" / "config.toml")["split"]["users"] == 20

@@ -40,6 +40,7 @@ from fedref.federation import (
 from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.numerics import Array
 from fedref.sampling import Sampling, make_plan, stream
+from fedref.workers import Processes
 
 CONFIG = Sampling(4, epochs=2, batch_size=4)
 EVERYONE = Sampling(len(SIZES), epochs=2, batch_size=4)
@@ -175,6 +176,20 @@ def test_processes_give_the_same_bytes_and_a_dead_worker_is_reported():
             assert same(got, play(algorithm, model, federated, CONFIG))
         with pytest.raises(ClientError, match=r"round 1: the worker with clients .* died"):
             play(Dies(), model, federated, CONFIG, rounds=1, executor=executor, workers=2)
+
+
+def test_a_dead_worker_can_be_dropped_as_a_client_that_fails():
+    model, algorithm = MODELS["logistic"], Dies()
+    federated = make_federation(model)
+    plan = make_plan(CONFIG, federated.train.sizes, 0, 0)
+    state = State(algorithm.initial(model, model.init(np.random.default_rng(0))), {})
+    with Processes(2) as executor:
+        after, log = run_round(
+            algorithm, model, state, plan, federated,
+            executor=executor, workers=2, on_failure="drop",
+        )  # fmt: skip
+    assert after is state
+    assert log.failed == len(plan.clients)
 
 
 @dataclass(frozen=True)

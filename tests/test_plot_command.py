@@ -113,3 +113,17 @@ def test_a_directory_that_is_no_run(directory, tmp_path, capsys):
 def test_importing_plots_does_not_choose_a_backend():
     code = "import sys, fedref.plots; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_help_says_which_picture_takes_which_metric(capsys):
+    with pytest.raises(SystemExit):
+        plot("--help")
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "bars: accuracy, accuracy_mean; clients: accuracy, loss, test_loss" in shown
+
+
+def test_clients_know_loss(directory, tmp_path, capsys):
+    assert plot(directory, "--per-client", "--metric", "loss", "--out", tmp_path / "x.png") == 0
+    capsys.readouterr()
+    line = refused(capsys, directory, "--per-client", "--metric", "gamma")
+    assert "known are accuracy, loss, test_loss, train_loss" in line

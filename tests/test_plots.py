@@ -213,6 +213,34 @@ def test_reference_values_are_level_lines_in_the_last_panel(seen):
     assert all(len(line.get_xdata()) != 2 for line in loss.lines)
 
 
+@pytest.mark.parametrize("value", [0.05, 1.0])
+def test_a_reference_outside_of_the_curves_stays_in_its_panel(seen, value):
+    run = made(seeds=(0,), accuracy=[0.4, 0.5, 0.5, 0.6])
+    figure = seen(plots.curves, run, reference={"apfl": value})
+    low, high = figure.axes[-1].get_ylim()
+    assert low < 100 * value < high
+    assert figure.axes[-1].get_tightbbox().y1 <= figure.bbox.y1
+
+
+@pytest.mark.parametrize("value", [0.01, 1e7])
+def test_a_reference_on_a_logarithmic_axis(seen, value):
+    run = made(seeds=(0,), train_loss=[1.0, 10.0, 1e4, 1e5])
+    low, high = seen(plots.curves, run, "loss", reference={"apfl": value}).axes[0].get_ylim()
+    assert 0 < low < value < high
+
+
+@pytest.mark.filterwarnings("error")
+def test_huge_losses_are_drawn_within_a_logarithmic_axis(seen):
+    run = made(train_loss=[2.0, 1e10, 1e200, 1.7e308], test_loss=[2.0, 1e10, 1e200, 1.7e308])
+    run.records[0].rows[1]["train_loss"] = 1.0  # so that the band reaches below 0
+    loss = seen(plots.curves, run).axes[0]
+    assert loss.get_yscale() == "log"
+    assert loss.get_ylim() == pytest.approx((1, 2e30))
+    assert loss.collections[0].get_paths()[0].vertices[:, 1].min() > 0
+    run.records[0].scores[0].train_loss[:] = 1.7e308
+    seen(plots.clients, run, "loss")
+
+
 # ---- bars and clients ----------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import subprocess
 import threading
 from pathlib import Path
 
@@ -136,6 +137,28 @@ def test_an_installed_package_brings_its_own(
     assert reproduce.git_commit() == "unknown"
 
 
+def test_changes_of_experiments_and_reports_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*words: str) -> None:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", "-C", str(tmp_path), *who, *words], check=True, capture_output=True)
+
+    files = ["fedref/a.py", "reproduce/one/x.toml", "reproduce/one/report.py", "README.md"]
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "first")
+    monkeypatch.setattr(reproduce, "PACKAGE", tmp_path.resolve() / "fedref")
+    for name in files:
+        (tmp_path / name).write_text("changed")
+        assert reproduce.git_commit().endswith(" + changes") == (name != "README.md"), name
+        (tmp_path / name).write_text("")
+    assert len(reproduce.git_commit()) == 40
+
+
 # ---- data that is not here ----------------------------------------------------------------------
 
 
@@ -241,7 +264,7 @@ def test_quick_checks_decide_the_exit_code(tiny: Path, capsys: pytest.CaptureFix
 
 def test_what_the_run_says_is_passed_on(tiny: Path) -> None:
     change("one.toml", "clients-per-round = 3", "clients-per-round = 3000")
-    with pytest.raises(FedrefError, match=r"^tiny/one: clients-per-round is 3000, but there are"):
+    with pytest.raises(FedrefError, match=r"^tiny/one: .*one.toml: clients-per-round is 3000"):
         command("tiny", "--out", tiny)
 
 

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -342,6 +343,47 @@ def test_changed_data_are_refused(here, capsys, monkeypatch):
     X[3, 1] -= 1e-9
     np.savez(here / "my.npz", X=X, y=y)
     assert main("resume", "a", "--quiet") == 0
+
+
+@pytest.mark.parametrize("at", [2, 500], ids=["interrupted", "finished"])
+def test_a_changed_config_is_refused(here, capsys, monkeypatch, whole, at):
+    if at == 2:
+        interrupted(here, monkeypatch, 6)
+    else:
+        (here / "whole").rename(here / "a")
+    path, before = here / "a" / "config.toml", contents(here / "a")
+    good = path.read_text()
+    for old, new in (("rounds = 3", "rounds = 4"), ("batch-size = 8", "batch-size = 9")):
+        assert old in good
+        path.write_text(good.replace(old, new))
+        assert "belongs to another config.toml" in refused(capsys, "resume", "a")
+    path.write_text(good)
+    assert contents(here / "a") == before
+    assert main("resume", "a", "--quiet") == 0
+
+
+def test_checkpoints_that_do_not_say_whose_they_are_are_gone_on_with(here, whole, monkeypatch):
+    class Record(NamedTuple):  # as it was
+        status: str
+        round: int
+        state: Any
+        rows: list
+        rounds: list
+        scores: list
+        reason: str = ""
+
+    Record.__module__, Record.__qualname__ = "fedref.experiment", "Record"
+    interrupted(here, monkeypatch, 6)
+    for path in (here / "a" / "checkpoints").glob("*.ckpt"):
+        now = checkpoint.load_newest(path)[0]
+        checkpoint.write_whole(path, checkpoint.dumps(Record(*now[:-1])))
+        assert checkpoint.load_newest(path)[0].experiment == ""
+    assert len(experiment.load_run("a").records) >= 1
+    assert main("resume", "a", "--quiet") == 0
+    done = contents(here / "a")
+    assert {k: v for k, v in done.items() if ".ckpt" not in k} == {
+        k: v for k, v in whole.items() if ".ckpt" not in k
+    }
 
 
 def test_two_at_once_are_refused_and_lose_nothing(here, whole, capsys):

@@ -29,7 +29,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
 
 #: What each hyperparameter means; one name means the same in every algorithm.
 HYPERPARAMETERS: dict[str, str] = {
-    "weighting": "how the server weights clients: samples (n_k) or uniform",
+    "weighting": "how the server weights clients: samples (n_k) or uniform (FedMAML: a sum, always)",
     "drop": "drop stragglers (true) or take their partial work (false)",
     "lr": "η, the local learning rate",
     "alpha": "α, the inner or personal step size (Meta-SGD: its start)",

@@ -23,7 +23,8 @@ Equations: [apfl eq.3] `compose` · [eq.4] the penalty in `objective` · [eq.5] 
 [alg.1] `APFL`; units: `units` (models/units.py).
 
 Decisions
-  start. From round z on (t counted from 0). M_k = 1, W_k = W_S as printed makes the composite jump:
+  start. From round z on (t counted from 0): "z, the round in which it starts" [§4.1.3]; alg.1 prints
+    t − z > 0, a round later. M_k = 1, W_k = W_S as printed makes the composite jump:
     σ(1)w_S + w_S. `init = "paper"` does so (a = 1); `init = "continuous"` has w_k = (1 − σ(1))w_S: no jump.
   [eq.4] has no ½, [eq.6] has μ/2: ours is eq.6.
   [eq.5] squares each client's *full* local gradient of the loss at the w_S that it received; the
@@ -32,8 +33,10 @@ Decisions
     is lowered then (alg.1 never lowers it).
   window: its length is not printed; 5 rounds, judged only when full. Global loss = training loss.
   F is renewed unconditionally in the rounds z−1, z, z+1: "the two rounds before and after the start"
-    [§4.1.3], three stars in the document's Figure 2.
+    [§4.1.3], "the preset first 3 rounds" (§4.2.1).
   bias entries are scaled by their unit's m. A client that was never selected tests with w_S.
+  a round in which every client was dropped is not counted in t: nothing was sent.
+  the column `renewed` is 1 in the row of the round after which importance is asked for.
   cost. F travels down with w_S while it is not 0: clients are stateless about it, since most take
     part once or twice. The document counts this as nothing.
 
@@ -54,9 +57,9 @@ from fedref.federation import Algorithm, Cohort, Done, LocalData, weighted_mean,
 from fedref.importance import ESTIMATES, synaptic_intelligence
 from fedref.models.base import Model
 from fedref.models.units import spread, sum_by_unit
-from fedref.models.units import units as units
+from fedref.models.units import units as units  # public here: apfl.units
 from fedref.numerics import Array, sigmoid
-from fedref.plateau import PlateauDetector as PlateauDetector
+from fedref.plateau import PlateauDetector as PlateauDetector  # apfl.PlateauDetector
 
 
 def compose(model: Model, w_s: Array, a: Array, w_k: Array) -> Array:

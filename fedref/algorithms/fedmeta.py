@@ -148,8 +148,11 @@ class MAML(Algorithm):
 
     def step(self, model: Model, sent: Learner, local: Learner, *batches: Batch) -> Learner:
         """The one step of an episode turns the learner into its meta-gradient."""
-        how: Any = {"alpha": self.alpha, "steps": self.inner_steps}
-        g = maml_gradient(model, local.theta, *batches, **how, second_order=self.second_order)
+        S, Q = batches
+        g = maml_gradient(
+            model, local.theta, S, Q,
+            alpha=self.alpha, steps=self.inner_steps, second_order=self.second_order,
+        )  # fmt: skip
         return Learner(g)
 
     def combine(
@@ -157,9 +160,8 @@ class MAML(Algorithm):
     ) -> MetaServer:
         p = cohort.weights(self.weighting)
         g = tree.map(lambda g: weighted_mean(p, g), uploads)
-        return MetaServer(
-            *server_step(server.learner, g, server.adam, beta=self.beta)
-        )  # [fedmeta server]
+        step = server_step(server.learner, g, server.adam, beta=self.beta)  # [fedmeta server]
+        return MetaServer(*step)
 
     def personal(self, model: Model, sent: Learner, mine: Any, D: Batch | None) -> Array:
         if D is None:

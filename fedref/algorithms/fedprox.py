@@ -24,7 +24,8 @@ Decisions
   stragglers. ⌊pK⌉ of the cohort do U{1..E} epochs from a random stream of their own; FedProx
     aggregates their work (`drop = false`), FedAvg drops them.
   γ is measured after every local solve (`measure_gamma`), and can end it (`until_gamma`, asked
-    after each local epoch, with the epochs of the run as the cap). Others only assume it.
+    after each local epoch, or each step of a run in steps; the run's epochs or steps are the cap).
+    Others only assume it.
   adaptive μ. +0.1 when the global training loss rises; −0.1 (not below 0) after 5 consecutive
     falls, after which the count starts anew; an unchanged loss ends a series of falls.
   E_k weights clients by p_k = n_k/n, as f = Σ p_k F_k does.

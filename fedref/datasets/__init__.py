@@ -11,7 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from fedref.datasets import manifest as manifests
-from fedref.datasets.files import bad
+from fedref.datasets import sources
+from fedref.datasets.files import bad, exists
 from fedref.datasets.manifest import write as write_manifest
 from fedref.datasets.rules import RULES, reshuffle, split, split_clients, support_query
 from fedref.datasets.sources import SOURCES, load, parse_name, shipped
@@ -35,6 +36,19 @@ __all__ = [
 ]
 
 
+def own_source(path: Path, name: str, data_dir: str | os.PathLike[str] | None) -> Path:
+    """The file or folder that a manifest was split from: beside it, or where `load` looks."""
+    beside = path.parent / name  # where a file was split, it often lies beside the manifest
+    found = beside if name and exists(beside) else sources.find(name, data_dir)
+    if found is None:
+        raise bad(
+            path,
+            f"its source {name!r} is not beside it",
+            f"{name!r} beside the manifest, or its folder as --data-dir",
+        )
+    return found
+
+
 def from_manifest(
     path: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None
 ) -> Federation:
@@ -42,9 +56,7 @@ def from_manifest(
     path = Path(path)
     found = manifests.read(path)
     name, wanted = found["source"]["name"], found["source"]["sha256"]
-    beside = path.parent / name  # where a file was split, it often lies beside the manifest
-    unnamed = parse_name(name) is None and beside.exists()
-    source = load(beside if unnamed else name, data_dir)
+    source = load(name if parse_name(name) else own_source(path, name, data_dir), data_dir)
     if source.sha256 != wanted:
         raise bad(
             path,

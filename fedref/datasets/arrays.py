@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fedref.datasets.files import bad
+from fedref.datasets.files import bad, guard
 from fedref.datasets.types import Source
 from fedref.numerics import Array
 
@@ -62,8 +62,9 @@ def clients(values: Array, n: int, where: str) -> tuple[Array, tuple[str, ...]]:
     if values.dtype.kind not in "iuUS":
         raise bad(where, f"client holds {values.dtype}", "whole numbers or text in client")
     names, index = np.unique(values, return_inverse=True)
-    text = names.astype(np.str_) if names.dtype.kind != "S" else np.char.decode(names, "utf-8")
-    return index.astype(np.int64), tuple(text.tolist())
+    with guard(where, "UTF-8 text in client"):
+        text = names.astype(np.str_) if names.dtype.kind != "S" else np.char.decode(names, "utf-8")
+        return index.astype(np.int64), tuple(text.tolist())
 
 
 def source(X: Array, y: Array, where: str, client: Array | None = None, **more: Any) -> Source:

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from fedref.errors import DataError, FedrefError
 
@@ -37,6 +37,25 @@ def guard(path: Path | str, expected: str) -> Iterator[None]:
         raise bad(path, error if str(error).strip() else type(error).__name__, expected) from error
 
 
+def exists(path: Path) -> bool:
+    """Whether there is such a file or folder; a DataError if that cannot even be asked."""
+    try:
+        return path.exists()
+    except (OSError, ValueError) as error:  # a name too long, a NUL in it, a locked folder
+        what = getattr(error, "strerror", None) or error
+        raise bad(path, what, "the path of a file or folder") from error
+
+
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, refused if it names a key twice (json itself would keep the last)."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice!r} occurs twice")
+    return found
+
+
 def budget(stored: int) -> int:
     """How many bytes a compressed file of `stored` bytes may grow to."""
     return max(BOMB_FLOOR, BOMB_RATIO * stored)
@@ -44,12 +63,15 @@ def budget(stored: int) -> int:
 
 def size_of(path: Path, expected: str) -> int:
     """The file's size; a DataError if it cannot be read."""
-    if path.is_dir():
-        raise bad(path, "is a folder", expected)
     try:
+        if path.is_dir():
+            raise bad(path, "is a folder", expected)
         return path.stat().st_size
-    except OSError as error:
-        raise bad(path, error.strerror or error, expected) from error
+    except FedrefError:
+        raise
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        what = getattr(error, "strerror", None) or error
+        raise bad(path, what, expected) from error
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """LEAF's JSON: {"users": [...], "num_samples": [...], "user_data": {user: {"x": [...], "y": [...]}}}.
 
 x holds rows of numbers (FEMNIST, Synthetic, Vehicle), strings (Shakespeare: 80 characters, y the
-next one) or lists that end with a string (Sent140: the tweet is last). Instead of x and y an entry
-may hold "raw", a role's whole text, from which the windows are cut here.
+next one) or rows of text columns (Sent140: id, date, query, user, tweet[, part]). Instead of x and
+y an entry may hold "raw", a role's whole text, from which the windows are cut here.
 """
 
 import json
@@ -13,11 +13,12 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from fedref.datasets import arrays, text
-from fedref.datasets.files import bad, guard, read_all, write_whole
+from fedref.datasets.files import bad, guard, read_all, unique, write_whole
 from fedref.datasets.types import Federation, Part, Source
 from fedref.numerics import Array
 
 EXPECTED = "LEAF JSON: an object with users, num_samples and user_data"
+TWEET_AT = 4  # LEAF: id, date, query, user, tweet[, "training" | "test"]
 
 
 class User(NamedTuple):
@@ -27,16 +28,6 @@ class User(NamedTuple):
     X: Array
     y: Array
     where: str
-
-
-def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object, refused if it names a key twice (json itself would keep the last)."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twice!r} occurs twice")
-    return found
 
 
 def no_constant(name: str) -> float:
@@ -72,6 +63,9 @@ def read(path: Path) -> list[User]:
         raise bad(path, f"{what} {name!r}", "the same users in users and user_data")
     if len(counts) != len(names):
         raise bad(path, f"{len(counts)} num_samples for {len(names)} users", "as many of both")
+    odd = [count for count in counts if type(count) is not int]  # True is an int to Python
+    if odd:
+        raise bad(path, f"num_samples holds {repr(odd[0])[:40]}", "whole numbers in num_samples")
     users = [user(name, entries[name], f"{path}: user {name!r}") for name in names]
     for one, count in zip(users, counts):
         if "raw" not in entries[one.name] and count != len(one.y):
@@ -83,10 +77,11 @@ def user(name: str, entry: Any, where: str) -> User:
     """One user's entry as arrays."""
     if isinstance(entry, dict) and "x" not in entry and "raw" in entry:
         raw = entry["raw"]
-        lines = raw if isinstance(raw, list) else [raw]
-        if not all(isinstance(line, str) for line in lines):
+        texts = raw if isinstance(raw, list) else [raw]
+        if not all(isinstance(one, str) for one in texts):
             raise bad(where, "raw is no text", "a string or a list of strings")
-        return User(name, *text.windows(" ".join(lines)), where)
+        X, after = zip(*map(text.windows, texts or [""]))
+        return User(name, np.concatenate(X), np.concatenate(after), where)
     x, y = (entry.get(key) if isinstance(entry, dict) else None for key in ("x", "y"))
     if not isinstance(x, list) or not isinstance(y, list):
         raise bad(where, "x or y is missing or no list", "lists x and y")
@@ -101,9 +96,10 @@ def features(x: list[Any], where: str) -> Array:
         return np.empty((0, 0), np.uint8)
     if isinstance(x[0], str):
         return strings(x, text.LENGTH, where)
-    if isinstance(x[0], list) and x[0] and isinstance(x[0][-1], str):
-        last = [row[-1] if isinstance(row, list) and row else None for row in x]
-        return strings(last, text.TWEET, where)
+    if is_tweet(x[0]):
+        alike = (isinstance(row, list) and len(row) == len(x[0]) for row in x)
+        tweets = [row[TWEET_AT] if same else None for row, same in zip(x, alike)]
+        return strings(tweets, text.TWEET, where)
     widths = [len(row) if isinstance(row, list) else -1 for row in x]
     p = max(widths[0], 1)
     odd = next((i for i, width in enumerate(widths) if width != p), None)
@@ -112,9 +108,23 @@ def features(x: list[Any], where: str) -> Array:
         raise bad(where, f"x[{odd}] has {got}", f"a list of {p} numbers in each row, as in x[0]")
     with guard(where, "lists of numbers in x"):
         X = np.array(x)
-    if X.dtype.kind not in "iuf":
+    if X.dtype.kind not in "iuf" or holds_bool(x):
         raise bad(where, f"x holds {kind_of(x)}", "numbers")
     return X
+
+
+def is_tweet(row: Any) -> bool:
+    """Whether a row is Sent140's: five or six columns of text."""
+    columns = (TWEET_AT + 1, TWEET_AT + 2)
+    return isinstance(row, list) and len(row) in columns and all(isinstance(c, str) for c in row)
+
+
+def holds_bool(values: list[Any]) -> bool:
+    """Whether true or false stands among the numbers, where NumPy would take them for 1 and 0."""
+    kinds = set(map(type, values))  # at C speed: x may hold many millions of numbers
+    return bool in kinds or (
+        list in kinds and any(holds_bool(row) for row in values if isinstance(row, list))
+    )
 
 
 def kind_of(x: list[Any]) -> str:

@@ -7,7 +7,8 @@
      "sha256": of the JSON text of all the rest: keys sorted, no white space, ASCII, numbers as
                Python's json writes them}
 
-Any program that reads JSON can replay it; the rows count from 0 in the source's own order.
+Any program that reads JSON can replay it; the rows count from 0 in the source's own order. A number
+spelt otherwise, or a key that occurs twice, is a change like any other.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedref.datasets.files import bad, guard, read_all, write_whole
+from fedref.datasets.files import bad, guard, read_all, unique, write_whole
 from fedref.numerics import Array
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def read(path: Path | str) -> dict[str, Any]:
     path = Path(path)
     data = read_all(path, EXPECTED)
     with guard(path, EXPECTED):
-        manifest = json.loads(data)
+        manifest = json.loads(data, parse_float=exact, object_pairs_hook=unique)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise bad(path, "no such format", EXPECTED)
     odd = sorted(set(manifest) ^ set(KINDS)) or [
@@ -117,12 +118,20 @@ def read(path: Path | str) -> dict[str, Any]:
     return manifest
 
 
+def exact(text: str) -> float:
+    """A number in the one spelling that json writes: others of the same value escape the seal."""
+    value = float(text)
+    if repr(value) != text:
+        raise ValueError(f"number {text[:40]} is not spelt {value!r}: it was changed")
+    return value
+
+
 def is_manifest(path: Path) -> bool:
     """Whether a file looks like one, by its beginning."""
     try:
         with path.open("rb") as stream:
             return FORMAT.encode() in stream.read(1024)
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a NUL in the name
         return False
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedref.datasets import archives, cifar, download, idx, leaf, mat, npz, synthetic
 from fedref.datasets.download import Remote
-from fedref.datasets.files import bad
+from fedref.datasets.files import bad, exists
 from fedref.datasets.parameters import Parameter, resolve
 from fedref.datasets.types import Source
 from fedref.errors import ConfigError, DataError, unknown
@@ -26,14 +26,25 @@ def shipped() -> Path:
     return inside if inside.is_dir() else package.parent / "data"
 
 
+def given(data_dir: str | os.PathLike[str] | None) -> Path | None:
+    """The user's folder of data sets: data_dir, else FEDREF_DATA, else none."""
+    chosen = data_dir if data_dir is not None else os.environ.get("FEDREF_DATA") or None
+    return None if chosen is None else Path(chosen)
+
+
+def must_exist(root: Path | None) -> None:
+    """Refuse a folder of data sets that is none."""
+    if root is not None and not (exists(root) and root.is_dir()):
+        raise bad(root, "no such folder", "the folder that holds data sets (FEDREF_DATA)")
+
+
 def places(name: str, data_dir: str | os.PathLike[str] | None) -> list[Path]:
     """Folders that may hold a named data set, best first."""
-    given = data_dir if data_dir is not None else os.environ.get("FEDREF_DATA") or None
+    root = given(data_dir)
+    if data_dir is not None:  # FEDREF_DATA may be wrong as long as nothing is needed from it
+        must_exist(root)
     found = []
-    if given is not None:
-        root = Path(given)
-        if not root.is_dir():
-            raise bad(root, "no such folder", "the folder that holds data sets (FEDREF_DATA)")
+    if root is not None:
         found = [root / name]
         # DIR/mnist itself may be given for mnist, but never be taken for fashion-mnist
         if root.resolve().name == name or root.resolve().name not in SOURCES:
@@ -357,6 +368,8 @@ def named(
     """A named data set, downloaded if it is nowhere and published somewhere."""
     known = SOURCES[name]
     path = locate(name, chosen, data_dir)
+    if path is None:
+        must_exist(given(data_dir))  # rather than download what a mistyped folder may hold
     if path is None and known.remotes and fetch:
         path = prepare(name, chosen)
     if path is None:
@@ -415,6 +428,17 @@ def from_path(path: Path) -> Source:
     return SUFFIXES[suffix](path, name=name)
 
 
+def find(
+    name_or_path: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None
+) -> Path | None:
+    """A file or folder by its path, from here or from the user's folder of data sets."""
+    if not os.fspath(name_or_path):
+        return None  # Path("") would be the whole folder
+    roots = (Path(), given(data_dir))
+    paths = (root / name_or_path for root in roots if root is not None)
+    return next((path for path in paths if exists(path)), None)
+
+
 def load(
     name_or_path: str | os.PathLike[str],
     data_dir: str | os.PathLike[str] | None = None,
@@ -432,8 +456,7 @@ def load(
         return named(*call, data_dir, download)
     if parameters:
         raise ConfigError(f"{name_or_path}: a file or folder takes no parameter {min(parameters)}")
-    given = data_dir if data_dir is not None else os.environ.get("FEDREF_DATA")
-    for path in (Path(name_or_path), Path(given or "") / name_or_path):
-        if path.exists():
-            return from_path(path)
-    raise DataError(f"{unknown('data set', name_or_path, SOURCES)}; nor is it a file or folder")
+    path = find(name_or_path, data_dir)
+    if path is None:
+        raise DataError(f"{unknown('data set', name_or_path, SOURCES)}; nor is it a file or folder")
+    return from_path(path)

@@ -1,5 +1,8 @@
 """Text as rows of character codes: LEAF's 80 characters → the next one."""
 
+import io
+import re
+
 import numpy as np
 
 from fedref.numerics import Array
@@ -30,17 +33,21 @@ def encode(texts: list[str], length: int) -> Array:
 
 
 def windows(text: str, length: int = LENGTH) -> tuple[Array, Array]:
-    """Every `length` characters in a row, and the character after them, as LEAF cuts a role's text.
+    """Each character and the `length` before it in its line, as LEAF cuts a role's text.
 
-    >>> X, y = windows("to be, or not", 4)
-    >>> decode(X[0]), decode(y[:1])
-    ('to b', 'e')
+    A line begins after `length` spaces, has single spaces only, and keeps its line break: n
+    characters give n windows.
+
+    >>> X, y = windows("to  be\\nor not", 4)
+    >>> [decode(row) for row in X[:5]], decode(y[:6])
+    (['    ', '   t', '  to', ' to ', 'to b'], 'to be\\n')
     """
-    flat = codes(text)
-    if len(flat) <= length:
-        return np.empty((0, length), np.uint8), np.empty(0, np.int64)
-    views = np.lib.stride_tricks.sliding_window_view(flat, length)[:-1]
-    return np.ascontiguousarray(views), flat[length:].astype(np.int64)
+    X, y = [np.empty((0, length), np.uint8)], [np.empty(0, np.uint8)]
+    for line in io.StringIO(text):
+        flat = codes(" " * length + re.sub("  +", " ", line))
+        X.append(np.lib.stride_tricks.sliding_window_view(flat, length)[:-1])
+        y.append(flat[length:])
+    return np.concatenate(X), np.concatenate(y).astype(np.int64)
 
 
 def decode(row: Array) -> str:

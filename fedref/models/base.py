@@ -98,6 +98,8 @@ def unpack(w: Array, shapes: Sequence[tuple[int, ...]]) -> tuple[Array, ...]:
 def check(model: Model, w: Array, D: Batch) -> None:
     """Refuse shapes and labels that would otherwise be broadcast or indexed into nonsense."""
     X, y, s = D
+    if not all(isinstance(x, np.ndarray | np.generic) for x in (w, X, y)):
+        raise ValueError("w, X and y are not all NumPy arrays: np.asarray makes them so")
     if w.ndim < 1 or w.shape[-1] != model.d:
         raise ValueError(f"w has shape {w.shape}, expected (..., d) with d = {model.d}")
     if X.ndim < 2 or X.shape[-1] != model.features:
@@ -106,6 +108,8 @@ def check(model: Model, w: Array, D: Batch) -> None:
         raise ValueError(f"y has shape {y.shape}, expected {X.shape[:-1]}: one label a row of X")
     if s is not None and s.shape != y.shape:
         raise ValueError(f"s has shape {s.shape}, expected {y.shape}: one weight a row of X")
+    if s is not None and s.size and s.min() < 0:
+        raise ValueError(f"s has the weight {s.min()}, expected weights ≥ 0")
     check_labels(model, y)
 
 

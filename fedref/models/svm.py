@@ -42,7 +42,7 @@ class LinearSVM(LinearScore):
         """max(0, m), and y in the dtype of m: an integer y would turn float32 into float64."""
         y = y.astype(z.real.dtype, copy=False)
         m = 1 - y * z
-        return np.where(m.real > 0, m, 0), y
+        return np.where(m.real <= 0, 0, m), y  # NaN stays NaN
 
     def pointwise(self, z: Array, y: Array) -> Array:
         m, _ = self.margins(z, y)

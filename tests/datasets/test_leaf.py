@@ -85,17 +85,22 @@ def test_shakespeare_is_80_characters_and_the_next(tmp_path: Path) -> None:
         assert text.ALPHABET[y] == after
 
 
-def test_raw_text_is_cut_into_the_same_windows(tmp_path: Path) -> None:
-    data = spoken()
+def test_raw_text_is_cut_into_leafs_windows(tmp_path: Path) -> None:
+    lines = ["To be,   or not to be,\n", "that is the  question:\n"]
+    single = ["To be, or not to be,\n", "that is the question:\n"]
+    rows = [((" " * 80 + line)[i : i + 80], c) for line in single for i, c in enumerate(line)]
+    entry = {"x": [x for x, _ in rows], "y": [y for _, y in rows]}
+    data = {"users": ["HAMLET"], "num_samples": [len(rows)], "user_data": {"HAMLET": entry}}
     cut = load(put_json(tmp_path, data))
-    entry = data["user_data"]["HAMLET"]
-    whole = entry["x"][0] + "".join(entry["y"])
-    data["user_data"]["HAMLET"] = {"raw": whole}
-    assert load(put_json(tmp_path, data)).sha256 == cut.sha256
+    for raw in ("".join(lines), lines):
+        data["user_data"] = {"HAMLET": {"raw": raw}}
+        assert load(put_json(tmp_path, data)).sha256 == cut.sha256
 
 
-def test_tweets_are_the_last_of_their_lists(tmp_path: Path) -> None:
-    entry = {"x": [["1", "date", "query", "me", "so happy"], ["2", "", "", "me", "é"]], "y": [1, 0]}
+@pytest.mark.parametrize("part", [[], ["training"]])
+def test_tweets_are_the_fifth_column(tmp_path: Path, part: list[str]) -> None:
+    rows = [["1", "date", "query", "me", "so happy", *part], ["2", "", "", "me", "é", *part]]
+    entry = {"x": rows, "y": [1, 0]}
     data = {"users": ["me"], "num_samples": [2], "user_data": {"me": entry}}
     source = load(put_json(tmp_path, data))
     assert source.X.shape == (2, 140)
@@ -162,6 +167,24 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "NaN": (change(lambda d: x(d)[0].__setitem__(0, float("nan"))), "holds NaN"),
     "infinity": (change(lambda d: x(d)[0].__setitem__(0, float("inf"))), "holds Infinity"),
     "1e999": (GOOD.replace("0.", "1e999, 0.", 1).encode(), "expected|X has inf"),
+    "true among numbers": (change(lambda d: x(d)[0].__setitem__(0, True)), "x holds True"),
+    "size true": (
+        change(
+            lambda d: (
+                d["num_samples"].__setitem__(0, True),
+                d["user_data"]["u0"].update(x=[[1.0] * 4], y=[1]),
+            )
+        ),
+        "num_samples holds True",
+    ),
+    "two texts": (
+        change(lambda d: d["user_data"]["u0"].update(x=[["1", "2"]] * 2)),
+        "x holds '1'; expected numbers",
+    ),
+    "short tweet": (
+        change(lambda d: d["user_data"]["u0"].update(x=[["1", "", "", "me", "a"], ["2", "b"]])),
+        r"x\[1\] is None; expected text",
+    ),
     "label text": (change(lambda d: y(d).__setitem__(0, "ab")), r"y\[0\] is 'ab'"),
     "label null": (change(lambda d: y(d).__setitem__(0, None)), "y holds object"),
     "label half": (change(lambda d: y(d).__setitem__(0, 0.5)), "y is 0.5 in row 0"),

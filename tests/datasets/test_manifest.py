@@ -68,6 +68,32 @@ def test_every_changed_digit_is_detected(tmp_path: Path) -> None:
     from_manifest(path)
 
 
+@pytest.mark.parametrize("key", ["shift", "scale"])
+def test_a_digit_too_small_to_change_the_number_is_detected(tmp_path: Path, key: str) -> None:
+    """The 17th digit often leaves the double, and so the seal, as it was."""
+    _, path = written(tmp_path, users=3, scaling="standardise")
+    text = path.read_text()
+    start = text.index(f'"{key}": ')
+    numbers = re.finditer(r"-?\d+\.\d+(e-?\d+)?", text[start : text.index("\n", start)])
+    same = 0
+    for found in list(numbers):
+        end, old = start + found.end(), found[0]
+        for digit in set("0123456789") - {old[-1]}:
+            same += float(old[:-1] + digit) == float(old)
+            path.write_text(text[: end - 1] + digit + text[end:])
+            with pytest.raises(DataError, match=r"split\.json"):
+                from_manifest(path)
+    assert same > 0
+
+
+@pytest.mark.parametrize("key", ["seed", "shift", "rule"])
+def test_a_key_that_occurs_twice_is_detected(tmp_path: Path, key: str) -> None:
+    _, path = written(tmp_path, users=3)
+    path.write_text(path.read_text().replace("{", f'{{"{key}": 7,', 1))
+    with pytest.raises(DataError, match=f"{key!r} occurs twice"):
+        from_manifest(path)
+
+
 def resealed(folder: Path, **changes: Any) -> Path:
     """A manifest that someone changed and sealed again."""
     _, path = written(folder)
@@ -80,7 +106,9 @@ def resealed(folder: Path, **changes: Any) -> Path:
 CLIENT = {"name": "0", "train": [1], "test": [2]}
 HOSTILE: dict[str, dict[str, Any]] = {
     "the source digits has SHA-256": {"source": {"name": "digits", "sha256": "0", "rows": 1}},
-    "unknown data set 'diggits'": {"source": {"name": "diggits", "sha256": "0", "rows": 1}},
+    "its source 'diggits' is not beside it": {
+        "source": {"name": "diggits", "sha256": "0", "rows": 1}
+    },
     "another type: source": {"source": {"name": 3, "sha256": "0"}},
     "another type: clients": {"clients": {}},
     "another type: seed": {"seed": "1"},
@@ -152,6 +180,37 @@ def test_a_source_of_ones_own_is_found_beside_its_manifest(
     put(tmp_path, "own.npz", npz_bytes({"X": X + 1, "y": y}))
     with pytest.raises(DataError, match=r"m\.json: the source own\.npz has SHA-256"):
         from_manifest(tmp_path / "m.json")
+
+
+def test_a_source_elsewhere_is_found_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = images(40)
+    (tmp_path / "sub").mkdir()
+    put(tmp_path / "sub", "own.npz", npz_bytes({"X": X, "y": y}))
+    monkeypatch.chdir(tmp_path)
+    federation = split("iid", load("sub/own.npz"), users=4)
+    write_manifest(federation.manifest(), "m.json")
+    message = (
+        "source 'own.npz' is not beside it; expected 'own.npz' beside the manifest, or .*--data-dir"
+    )
+    with pytest.raises(DataError, match=message):
+        from_manifest("m.json")
+    assert from_manifest("m.json", "sub").manifest() == federation.manifest()
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "a" * 5000])
+def test_a_source_by_no_possible_name_is_refused(tmp_path: Path, name: str) -> None:
+    source = {"name": name, "sha256": "0", "rows": 1}
+    with pytest.raises(DataError, match=r"not beside it|File name too long|null"):
+        from_manifest(resealed(tmp_path, source=source))
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a" * 5000])
+def test_a_manifest_by_no_possible_name_is_refused(name: str) -> None:
+    with pytest.raises(DataError, match="expected a split manifest"):
+        from_manifest(name)
+    assert not manifest.is_manifest(Path(name))
 
 
 def test_nothing_of_this_machine_is_written(tmp_path: Path) -> None:

@@ -91,6 +91,7 @@ BAD = {
     r"X has shape \(8,\)": {"X": FLAT[:, 0], "y": Y},
     r"X has shape \(0, 9\)": {"X": FLAT[:0], "y": Y[:0]},
     r"client has shape \(3,\)": {"X": FLAT, "y": Y, "client": Y[:3]},
+    "expected UTF-8 text in client": {"X": FLAT, "y": Y, "client": np.array([b"\xff", b"a"] * 4)},
     "client holds float64": {"X": FLAT, "y": Y, "client": Y * 1.0},
     "4 training images and 5 labels": {
         "train_images": X[:4],

@@ -8,9 +8,13 @@ from time import perf_counter, process_time
 import numpy as np
 import pytest
 
+from fedref.algorithms import FedAvg
 from fedref.datasets import RULES, split
 from fedref.datasets.synthetic import generate
 from fedref.datasets.types import Federation, Source
+from fedref.federation import State, run_round
+from fedref.models import Logistic
+from fedref.sampling import Sampling, make_plan
 
 GENERAL = ("natural", "iid", "quantity", "shards", "dirichlet")
 
@@ -22,15 +26,16 @@ def many(clients: int, rows: int) -> Source:
 
 
 def seconds_of_a_round(federation: Federation, cohort: int = 100) -> float:
-    """Draw a cohort, a mini-batch of ten rows each, and gather them: median of 50."""
-    rng, times = np.random.default_rng(0), []
-    for _ in range(50):
+    """Plan and run rounds of FedAvg, one step on ten rows a client: median of 50."""
+    model, algorithm, times = Logistic(4, 10), FedAvg(), []
+    state = State(algorithm.initial(model, np.zeros(model.d)), {})
+    config = Sampling(cohort, steps=1, batch_size=10)
+    for round in range(50):
         start = perf_counter()
-        chosen = rng.choice(federation.clients, cohort, replace=False)
-        n, first = federation.train.sizes[chosen], federation.train.offsets[chosen]
-        rows = federation.train.rows[first[:, None] + rng.integers(0, n[:, None], (cohort, 10))]
-        assert federation.batch(rows).X.shape == (cohort, 10, 4)
+        plan = make_plan(config, federation.train.sizes, round, 0, algorithm.roles)
+        state, log = run_round(algorithm, model, state, plan, federation)
         times.append(perf_counter() - start)
+        assert log.grads == cohort
     return float(np.median(times))
 
 
@@ -60,18 +65,41 @@ def test_a_hundred_thousand_clients_and_five_million_rows(rule: str) -> None:
     assert rounds[1] < 4 * rounds[0] + 0.01
 
 
-@pytest.mark.skipif(
+needs_proc = pytest.mark.skipif(
     not Path("/proc/self/status").exists(), reason="peak memory needs Linux's /proc"
 )
-def test_mnist_with_a_thousand_clients_fits_in_memory(real: Path) -> None:
-    """Pixels stay bytes: loading, splitting and describing peak far below 600 MB."""
-    program = (
-        "import re, sys\n"
-        "from fedref.datasets import load, split\n"
-        "split('fedprox-mnist', load('mnist', sys.argv[1])).manifest()\n"
-        # not ru_maxrss, in which a child starts with its parent's peak
+
+
+def peak_of(program: str, *words: object) -> int:
+    """Peak memory, in kB, of a Python process of its own."""
+    # not ru_maxrss, in which a child starts with its parent's peak
+    program += (
+        "\nimport re\n"
         "print(re.search(r'VmHWM:\\s*(\\d+) kB', open('/proc/self/status').read())[1])\n"
     )
-    command = [sys.executable, "-c", program, str(real)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 300_000
+    command = [sys.executable, "-c", program, *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout.split()[-1])
+
+
+@needs_proc
+def test_mnist_with_a_thousand_clients_is_split_in_little_memory(real: Path) -> None:
+    """Pixels stay bytes: loading, splitting and describing stay below 300 MB."""
+    program = (
+        "import sys\n"
+        "from fedref.datasets import load, split\n"
+        "split('fedprox-mnist', load('mnist', sys.argv[1])).manifest()\n"
+    )
+    assert peak_of(program, real) < 300_000
+
+
+@pytest.mark.slow
+@needs_proc
+def test_mnist_with_a_thousand_clients_is_trained_on_in_600_MB(real: Path, tmp_path: Path) -> None:
+    """The whole of `fedref run`: loading, splitting, two rounds, evaluation, records."""
+    program = "import sys\nfrom fedref import cli\nassert cli.main(sys.argv[1:]) == 0\n"
+    words = ("run", "apfl", "--data", "mnist", "--split", "fedprox-mnist", "--model", "logistic")
+    how = ("--rounds", 2, "--quiet", "--data-dir", real, "--out", tmp_path / "run")
+    assert peak_of(program, *words, *how) < 600_000
+    assert (tmp_path / "run" / "config.toml").is_file()

@@ -125,6 +125,9 @@ def test_what_is_nowhere_says_what_to_put_where(tmp_path: Path, name: str) -> No
     [
         ("minst", "did you mean 'mnist'"),
         ("nowhere.npz", "nor is it a file or folder"),
+        ("", "unknown data set ''"),
+        ("a" * 5000, "File name too long; expected the path"),
+        ("a\0b", "nor is it a file or folder|null"),
         ("mnist(3)", "one argument too many"),
         ("cifar10(blue)", "one of grey, color"),
         ("emnist(letter)", "one of letters"),
@@ -143,6 +146,27 @@ def test_files_and_folders_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(root / "landmine")
     assert load("./landmine.mat").sha256 == source.sha256
     assert load(root / "vehicle").name == "vehicle"
+
+
+def test_an_empty_name_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_idx(tmp_path)
+    monkeypatch.setenv("FEDREF_DATA", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for data_dir in (None, tmp_path):
+        with pytest.raises(DataError, match="unknown data set ''"):
+            load("", data_dir)
+
+
+def test_a_mistyped_environment_matters_only_where_it_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDREF_DATA", str(tmp_path / "nope"))
+    assert load("digits").sha256 == SOURCES["digits"].sha256
+    assert sources.locate("vehicle", {}, None) is None  # as `data list` asks
+    with pytest.raises(DataError, match="nope: no such folder"):
+        load("mnist")  # and no download
+    with pytest.raises(DataError, match="nope: no such folder"):
+        load("digits", tmp_path / "nope")
 
 
 def test_unknown_formats_are_refused(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from fedref.datasets import text
 
 known = st.text(st.sampled_from(text.ALPHABET), max_size=60)
+lines = st.text(st.sampled_from("ab \n"), max_size=60)
 
 
 def test_the_alphabet_is_leafs() -> None:
@@ -31,11 +32,22 @@ def test_encode_cuts_and_pads(texts: list[str], length: int) -> None:
         assert text.decode(row) == words[:length].ljust(length, "·")
 
 
-@given(known, st.integers(1, 10))
+def single_spaced(line: str) -> str:
+    while "  " in line:
+        line = line.replace("  ", " ")
+    return line
+
+
+@given(known | lines, st.integers(1, 10))
 def test_windows_are_leafs_loop(words: str, length: int) -> None:
     X, y = text.windows(words, length)
-    starts = range(len(words) - length)
-    assert [text.decode(row) for row in X] == [words[i : i + length] for i in starts]
-    assert text.decode(y) == "".join(words[i + length] for i in starts)
-    assert X.shape == (max(len(words) - length, 0), length)
+    before, after = [], ""
+    for line in words.split("\n"):
+        said = single_spaced(line) + "\n"
+        before += [(" " * length + said)[i : i + length] for i in range(len(said))]
+        after += said
+    n = len(after) - 1  # split sees one line break more than there is
+    assert [text.decode(row) for row in X] == before[:n]
+    assert text.decode(y) == after[:n]
+    assert X.shape == (n, length)
     assert (X.dtype, y.dtype) == (np.uint8, np.int64)

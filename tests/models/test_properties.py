@@ -506,6 +506,24 @@ def test_labels_of_any_number_type(model):
 
 
 @every_model
+def test_nan_in_nan_out(model):
+    """A kink must not turn a missing number into a finite loss."""
+    _, w, _, D = make(model)
+    assert np.isnan(model.loss(w, D._replace(X=np.full_like(D.X, np.nan))))
+
+
+@every_model
+def test_what_is_no_weight_and_no_array_is_refused(model):
+    _, w, _, D = make(model)
+    s = np.ones(len(D.y))
+    s[1] = -1
+    with pytest.raises(ValueError, match=r"s has the weight -1.0, expected weights ≥ 0"):
+        model.loss(w, D._replace(s=s))
+    with pytest.raises(ValueError, match="not all NumPy arrays"):
+        model.grad(w, D._replace(y=D.y.tolist()))
+
+
+@every_model
 def test_wrong_shapes_are_refused(model):
     _, w, _, D = make(model)
     longer = np.zeros(model.d + 1)
