@@ -14,7 +14,7 @@ import numpy as np
 
 from fedref import tree
 from fedref.batch import Batch
-from fedref.datasets.types import Federation
+from fedref.datasets.types import Federation, affine
 from fedref.errors import ConfigError, FedrefError, unknown
 from fedref.models.base import Model
 from fedref.numerics import Array
@@ -227,14 +227,7 @@ class LocalData(NamedTuple):
 
     def features(self, rows: Array | slice) -> Array:
         X = self.X[rows] if isinstance(rows, slice) else self.X.take(rows, 0)
-        if X.dtype == self.dtype and self.shift is None and self.scale is None:
-            return X
-        X = X.astype(self.dtype)
-        if self.shift is not None:
-            X -= self.shift
-        if self.scale is not None:
-            X /= self.scale
-        return X
+        return affine(X, self.shift, self.scale, self.dtype)
 
     def ready(self) -> "LocalData":
         """The same, with the features made floating point at once where they are few."""
@@ -373,10 +366,7 @@ def gather(plan: Plan, federation: Federation, dtype: Any, keep: Array) -> Local
     """The rows of the clients `keep` (indices into the plan's cohort), in the source's own dtype."""
     rows = [federation.train.of(k) for k in plan.clients[keep]]
     index = np.concatenate(rows)
-
-    def number(x: Any, neutral: float) -> Any:
-        return None if np.all(np.asarray(x) == neutral) else np.asarray(x, dtype)
-
+    shift, scale = federation.shift_and_scale
     return LocalData(
         federation.source.X.take(index, 0),
         federation.source.y.take(index),
@@ -384,8 +374,8 @@ def gather(plan: Plan, federation: Federation, dtype: Any, keep: Array) -> Local
         {role: batches[keep] for role, batches in plan.rows.items()},
         plan.steps[keep],
         plan.per_epoch[keep],
-        number(federation.shift, 0.0),
-        number(federation.scale, 1.0),
+        shift,
+        scale,
         np.dtype(dtype),
     )
 

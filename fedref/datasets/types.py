@@ -63,6 +63,16 @@ class Part:
         return np.repeat(np.arange(len(self.offsets) - 1), self.sizes)
 
 
+def affine(X: Array, shift: Array | None, scale: Array | None, dtype: Any) -> Array:
+    """(X − shift) / scale in dtype, None changing nothing. X itself is never written to."""
+    X = X.astype(dtype, copy=shift is not None or scale is not None)
+    if shift is not None:
+        X -= shift.astype(dtype, copy=False)
+    if scale is not None:
+        X /= scale.astype(dtype, copy=False)
+    return X
+
+
 @dataclass(frozen=True)
 class Federation:
     """N clients with train and test rows of one source. Features are (X − shift) / scale.
@@ -91,20 +101,15 @@ class Federation:
         return self.client_names or tuple(map(str, range(self.clients)))
 
     @cached_property
-    def _affine(self) -> tuple[Array | None, Array | None]:
+    def shift_and_scale(self) -> tuple[Array | None, Array | None]:
         """(shift, scale), None where they change nothing: looked at once, not in every batch."""
         shift, scale = np.asarray(self.shift), np.asarray(self.scale)
         return shift if np.any(shift != 0) else None, scale if np.any(scale != 1) else None
 
     def batch(self, rows: Array, dtype: Any = np.float64) -> Batch:
         """Rows of the source, any shape (...), as a Batch with X (..., p) in dtype."""
-        shift, scale = self._affine
         # gathered in the source's dtype first: for pixels that moves an eighth of the bytes
-        X = self.source.X.take(rows, 0).astype(dtype, copy=False)
-        if shift is not None:
-            X -= shift.astype(dtype, copy=False)
-        if scale is not None:
-            X /= scale.astype(dtype, copy=False)
+        X = affine(self.source.X.take(rows, 0), *self.shift_and_scale, dtype)
         return Batch(X, self.source.y.take(rows))
 
     def manifest(self) -> dict[str, Any]:
