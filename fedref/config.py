@@ -294,6 +294,7 @@ class _MLPTable:
     hidden: tuple[int, ...] = (80, 60)
     activation: str = "elu"
     l2: float = 0.0
+    initialisation: str = "fan-in"
 
 
 def make_model(table: Table, source: Source) -> Model:
@@ -303,9 +304,8 @@ def make_model(table: Table, source: Source) -> Model:
     data = {"features": source.X.shape[1], "classes": class_count(source), "image": source.image}
     if name == "mlp":
         layers = build(_MLPTable, table, "model mlp")
-        return MLP(
-            (data["features"], *layers.hidden, data["classes"]), layers.activation, layers.l2
-        )
+        sizes = (data["features"], *layers.hidden, data["classes"])
+        return MLP(sizes, layers.activation, layers.l2, layers.initialisation)
     cls = MODELS[name]
     taken = {f.name: data[f.name] for f in fields(cls) if f.name in FROM_DATA}
     if None in taken.values():

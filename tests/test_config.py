@@ -202,7 +202,10 @@ def test_every_value_is_there_even_if_nothing_is_said():
         "algorithm": "fedprox", "weighting": "samples", "drop": False, "lr": 0.05, "mu": 1.0,
         "adaptive_mu": False, "until_gamma": 0.0, "measure_gamma": True,
     }  # fmt: skip
-    assert made.model == {"name": "mlp", "hidden": (80, 60), "activation": "elu", "l2": 0.0}
+    assert made.model == {
+        "name": "mlp", "hidden": (80, 60), "activation": "elu", "l2": 0.0,
+        "initialisation": "fan-in",
+    }  # fmt: skip
     assert made.data == {"name": "digits"}
     assert made.split["train_fraction"] == 0.8
     # what is not said here is said by the data, and is in config.toml of a run: see test_cli
@@ -456,6 +459,7 @@ def source(labels, features=4, image=None) -> Source:
         ({"name": "svm", "squared": True}, [-1, 1], LinearSVM(4, squared=True)),
         ({"name": "mlp", "hidden": [3, 2]}, [0, 1, 2], MLP((4, 3, 2, 3))),
         ({"name": "mlp", "hidden": []}, [0, 1], MLP((4, 2))),
+        ({"name": "mlp", "initialisation": "he"}, [0, 1], MLP((4, 80, 60, 2), initialisation="he")),
     ],
 )
 def test_sizes_of_a_model_come_from_the_data(table, labels, model):

@@ -9,7 +9,7 @@ with `‖w‖²` over *all* parameters, biases included. If all s_j are 0 the fi
 Leading axes of w and X broadcast: `w (K, d)` with `X (K, B, p)` are K clients at once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from fedref import numerics as nx
 from fedref.batch import Batch
+from fedref.errors import ConfigError, unknown
 from fedref.numerics import Array
 
 
@@ -187,15 +188,43 @@ class SoftmaxScores(FromScores):
         return np.asarray(z.real.argmax(-1))
 
 
-def uniform_fan_in(
-    rng: np.random.Generator, layers: Sequence[tuple[tuple[int, ...], int]]
-) -> Array:
-    """Uniform(−1/√fan_in, 1/√fan_in) for weight and bias of each (weight shape, fan_in) layer."""
-    parts = []
-    for shape, fan_in in layers:
-        bound = 1 / np.sqrt(fan_in)
-        parts.append(rng.uniform(-bound, bound, prod(shape) + shape[-1]))
-    return np.concatenate(parts)
+# ---- initialisation ----------------------------------------------------------------------------
+
+Start = Callable[[np.random.Generator, tuple[int, ...], int, int], Array]
+
+
+def fan_in(rng: np.random.Generator, shape: tuple[int, ...], n: int, m: int) -> Array:
+    """Uniform(−1/√n, 1/√n), weights and biases."""
+    return rng.uniform(-1 / np.sqrt(n), 1 / np.sqrt(n), prod(shape) + shape[-1])
+
+
+def glorot(rng: np.random.Generator, shape: tuple[int, ...], n: int, m: int) -> Array:
+    """Weights Uniform(−√(6/(n + m)), √(6/(n + m))), biases 0 (Glorot and Bengio 2010)."""
+    bound = np.sqrt(6 / (n + m))
+    return np.append(rng.uniform(-bound, bound, prod(shape)), np.zeros(shape[-1]))
+
+
+def he(rng: np.random.Generator, shape: tuple[int, ...], n: int, m: int) -> Array:
+    """Weights Normal(0, 2/n), biases 0 (He et al. 2015)."""
+    return np.append(rng.normal(0, np.sqrt(2 / n), prod(shape)), np.zeros(shape[-1]))
+
+
+#: name → weight and bias of one layer from (rng, weight shape, n = fan_in, m = fan_out).
+INITIALISATIONS: dict[str, Start] = {"fan-in": fan_in, "glorot": glorot, "he": he}
+
+
+def initial(name: str, rng: np.random.Generator, shapes: Sequence[tuple[int, ...]]) -> Array:
+    """A start for weights (in, out) or kernels (k, k, in, out), each with its bias: (d,).
+
+    A kernel reaches k² places, so that fan_in = k² · in and fan_out = k² · out.
+    """
+    layers = [(shape, prod(shape[:-1]), prod(shape[:-2]) * shape[-1]) for shape in shapes]
+    return np.concatenate([INITIALISATIONS[name](rng, *layer) for layer in layers])
+
+
+def check_initialisation(name: str) -> None:
+    if name not in INITIALISATIONS:
+        raise ConfigError(unknown("initialisation", name, INITIALISATIONS))
 
 
 def linear_operator(model: Model, w: Array, D: Batch) -> LinearOperator:

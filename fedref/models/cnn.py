@@ -45,7 +45,8 @@ class CNN(base.SoftmaxScores):
     X is flat (..., B, H·W·c), row-major (H, W, c), and so is the flattening before the first dense
     layer. Convolutions are valid cross-correlations of stride 1. Layout: for each layer its weight,
     then its bias (out,); kernels (k, k, c_in, c_out), dense weights (in, out).
-    L2: (l2/2)‖w‖² over everything.
+    L2: (l2/2)‖w‖² over everything. initialisation : "fan-in" (default), "glorot" or "he", see
+    `base.INITIALISATIONS`.
 
     One formula for all layers. E, P and Q are linear maps, and the identity where not named:
 
@@ -74,6 +75,7 @@ class CNN(base.SoftmaxScores):
     activation: str = "relu"
     pool: str = "max"
     l2: float = 0.0
+    initialisation: str = "fan-in"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "image", tuple(self.image))
@@ -90,6 +92,7 @@ class CNN(base.SoftmaxScores):
             raise ConfigError(unknown("activation", self.activation, nx.ACTIVATIONS))
         if self.pool not in POOLS:
             raise ConfigError(unknown("pool", self.pool, POOLS))
+        base.check_initialisation(self.initialisation)
         least = 1
         for _ in self.channels:
             least = 2 * least + self.kernel - 1  # what one layer must see to leave `least`
@@ -137,8 +140,7 @@ class CNN(base.SoftmaxScores):
         return H * W * c
 
     def init(self, rng: np.random.Generator) -> Array:
-        """Uniform(−1/√fan_in, 1/√fan_in), weights and biases; fan_in of a kernel is k·k·c_in."""
-        return base.uniform_fan_in(rng, [(s, base.size([s[:-1]])) for s in self.shapes[::2]])
+        return base.initial(self.initialisation, rng, self.shapes[::2])
 
     def layers(self, w: Array) -> list[tuple[Array, Array]]:
         """Views of w: W_l (..., in, out) and b_l (..., out) of every layer, kernels as matrices."""

@@ -18,6 +18,7 @@ class MLP(base.SoftmaxScores):
 
     sizes : (features, width₁, ..., classes); activation φ : "elu" (α = 1), "relu" or "tanh".
     Layout: W₁ (in, out), b₁ (out,), W₂, b₂, ... . L2: (l2/2)‖w‖² over everything.
+    initialisation : "fan-in" (default), "glorot" or "he", see `base.INITIALISATIONS`.
     At the kinks: ELU″(0) = 0, ReLU′(0) = 0.
 
     Backward, δ_l = ∂ℓ/∂z_l:
@@ -32,6 +33,7 @@ class MLP(base.SoftmaxScores):
     sizes: tuple[int, ...]
     activation: str = "elu"
     l2: float = 0.0
+    initialisation: str = "fan-in"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sizes", tuple(self.sizes))
@@ -39,6 +41,7 @@ class MLP(base.SoftmaxScores):
             raise ConfigError(f"MLP sizes {self.sizes}: expected (features, ..., classes), all ≥ 1")
         if self.activation not in nx.ACTIVATIONS:
             raise ConfigError(unknown("activation", self.activation, nx.ACTIVATIONS))
+        base.check_initialisation(self.initialisation)
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -53,8 +56,7 @@ class MLP(base.SoftmaxScores):
         return self.sizes[-1]
 
     def init(self, rng: np.random.Generator) -> Array:
-        """Uniform(−1/√fan_in, 1/√fan_in), weights and biases."""
-        return base.uniform_fan_in(rng, [((p, q), p) for p, q in pairwise(self.sizes)])
+        return base.initial(self.initialisation, rng, self.shapes[::2])
 
     def forward(self, w: Array, X: Array) -> list[Array]:
         """[a₀ = X, a₁, ..., a_{L−1}, z_L], each (..., B, width)."""

@@ -1,12 +1,13 @@
 """Layout, weights and refusals, on their own; what they mean for a model: test_properties.py."""
 
+from functools import partial
+
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fedref.batch import Batch
-from fedref.models import BinaryLogistic, LinearSVM, Logistic, base
+from fedref.errors import ConfigError
+from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic, base
 
 SHAPES = [(2, 3), (3,), (3, 1), (1,)]
 
@@ -67,24 +68,56 @@ def test_mean_weights_are_real(dtype):
         assert base.mean_weights(D, dtype).dtype == np.zeros(0, dtype).real.dtype
 
 
-@given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3)), max_size=4))
-def test_uniform_fan_in(sizes):
-    layers = [((p, q), fan_in) for p, q, fan_in in sizes] or [((1, 1), 1)]
-    w = base.uniform_fan_in(np.random.default_rng(0), layers)
-    at = 0
-    for (p, q), fan_in in layers:
-        part = w[at : at + p * q + q]
-        assert len(part) == p * q + q
-        assert np.abs(part).max() <= 1 / np.sqrt(fan_in)
-        at += len(part)
-    assert at == len(w)
+LAYERS = [(5, 5, 2, 30), (99, 100), (7, 3)]  # weight shapes; (fan_in, fan_out) of each:
+FANS = [(50, 750), (99, 100), (7, 3)]
 
 
-def test_uniform_fan_in_fills_the_interval():
-    w = base.uniform_fan_in(np.random.default_rng(0), [((99, 100), 4)])
-    assert 0.499 < w.max() < 0.5
-    assert -0.5 < w.min() < -0.499
-    assert abs(w.mean()) < 0.01
+def parts_of(w):
+    """Weights and biases of LAYERS."""
+    shapes = [s for shape in LAYERS for s in ((np.prod(shape),), shape[-1:])]
+    views = base.unpack(w, shapes)
+    return list(zip(views[::2], views[1::2], FANS))
+
+
+def test_fan_in_fills_its_interval_with_weights_and_biases():
+    for W, b, (n, _) in parts_of(base.initial("fan-in", np.random.default_rng(0), LAYERS)):
+        bound = 1 / np.sqrt(n)
+        for part in (W, b):
+            assert bound * (1 - 6 / part.size) < np.abs(part).max() <= bound
+            assert abs(part.mean()) < 4 * bound / np.sqrt(3 * part.size)
+
+
+def test_glorot_fills_its_interval_with_weights():
+    for W, b, (n, m) in parts_of(base.initial("glorot", np.random.default_rng(0), LAYERS)):
+        bound = np.sqrt(6 / (n + m))
+        assert bound * (1 - 6 / W.size) < np.abs(W).max() <= bound
+        assert W.var() == pytest.approx(2 / (n + m), rel=4 / np.sqrt(W.size))
+        assert not b.any()
+
+
+def test_he_is_normal_with_variance_2_over_fan_in():
+    for W, b, (n, _) in parts_of(base.initial("he", np.random.default_rng(0), LAYERS)):
+        assert W.var() == pytest.approx(2 / n, rel=6 / np.sqrt(W.size))
+        assert abs(W.mean()) < 4 * np.sqrt(2 / n / W.size)
+        assert not b.any()
+
+
+@pytest.mark.parametrize("name", base.INITIALISATIONS)
+@pytest.mark.parametrize(
+    "make",
+    [partial(MLP, (4, 3, 2)), partial(CNN, (6, 6), (2,), 3, 4, 2)],
+    ids=["mlp", "cnn"],
+)
+def test_every_initialisation_of_every_network(make, name):
+    w = make(initialisation=name).init(np.random.default_rng(3))
+    assert w.shape == (make().d,)
+    assert w.dtype == float
+    np.testing.assert_array_equal(w, make(initialisation=name).init(np.random.default_rng(3)))
+    others = [n for n in base.INITIALISATIONS if n != name]
+    for other in others:
+        assert (w != make(initialisation=other).init(np.random.default_rng(3))).any()
+    with pytest.raises(ConfigError, match="unknown initialisation 'glorto': did you mean 'glorot'"):
+        make(initialisation="glorto")
 
 
 def test_check_names_what_is_wrong():
