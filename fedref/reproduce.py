@@ -4,7 +4,7 @@
 A reproduction is a folder NAME with any number of experiment files STEM.toml and a `report.py`:
 
     TITLE, DOCUMENT   what is reproduced; which document and section says it
-    USES              optional: another reproduction, whose runs this one reports on
+    USES, STEMS       optional: another reproduction, whose runs this one reports on; which of them
     QUICK             settings on top for --quick, as with `fedref run --set`; a table under a STEM
                       is for that experiment alone
     CHECKS            what must hold in a quick run: {claim: check(runs) → (holds, what was measured)}
@@ -45,6 +45,7 @@ from fedref.errors import ConfigError, DataError, FedrefError, unknown
 from fedref.evaluation import evaluate, weighted
 from fedref.experiment import Record, Run, Setting, Unit
 from fedref.federation import Server, State
+from fedref.numerics import Array
 
 PACKAGE = Path(__file__).resolve().parent
 MARK = "<!-- Made by `fedref reproduce`: whatever is changed by hand here is lost. -->"
@@ -73,7 +74,8 @@ class Reproduction:
     @property
     def files(self) -> list[Path]:
         """The experiment files."""
-        return sorted((self.folder.parent / self.owner).glob("*.toml"))
+        files = sorted((self.folder.parent / self.owner).glob("*.toml"))
+        return [file for file in files if file.stem in self.said("STEMS", [f.stem for f in files])]
 
 
 def root() -> Path:
@@ -676,19 +678,24 @@ def renamed(run: Run, names: Mapping[str, str]) -> Run:
     return Run(run.experiment, units, [record for _, record in kept])
 
 
-def unadapted(run: Run, label: str, data: Setting) -> list[float]:
-    """Final accuracy of the parameters that the server sends, as they are: a seed each, in %."""
-    algorithm, plain = config.algorithm(run.experiment, label), FedAvg()
+def unadapted(
+    run: Run, label: str, data: Setting, mean: Callable[[Array, Array], float] = weighted
+) -> list[float]:
+    """Final accuracy of the parameters that the server sends, as they are: a seed each, in %.
+
+    mean : over clients, of (accuracy, samples): `evaluation.weighted` or `plain`.
+    """
+    algorithm, untouched = config.algorithm(run.experiment, label), FedAvg()
     made = []
     for unit, record in zip(run.units, run.records):
         if unit.label == label:
             sent = algorithm.download(record.state.server)
             state = State(Server(algorithm.personal(data.model, sent, None, None)), {})
             scores = evaluate(
-                plain, data.model, state, data.federation, run.experiment.plan,
+                untouched, data.model, state, data.federation, run.experiment.plan,
                 round=record.round, seed=unit.seed, train=False,
             )  # fmt: skip
-            made.append(100 * weighted(scores.accuracy, scores.n_test))
+            made.append(100 * mean(scores.accuracy, scores.n_test))
     return made
 
 

@@ -15,6 +15,7 @@ DOCUMENT = (
     "importance of the shared parameters is renewed."
 )
 USES = "apfl-figure-1"
+STEMS = ("mnist", "vehicle")
 
 NAMES = {"vehicle": "Vehicle", "mnist": "MNIST"}
 METHODS = {
