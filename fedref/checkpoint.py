@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -96,12 +96,13 @@ def loads(data: bytes, where: str = "checkpoint") -> Any:
         raise DataError(f"{where}: cannot be decoded ({error})") from error
 
 
-def write_whole(path: Path, data: bytes, keep_old: bool = False) -> None:
+def write_whole(path: Path, data: bytes | Iterable[bytes], keep_old: bool = False) -> None:
     """Write beside, sync, rename: `path` holds the old bytes or the new ones, never a part."""
     beside = path.with_name(path.name + ".new")
     try:
         with open(beside, "wb") as file:
-            file.write(data)
+            for part in [data] if isinstance(data, bytes) else data:
+                file.write(part)
             file.flush()
             os.fsync(file.fileno())
         if keep_old and path.exists():

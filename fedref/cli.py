@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import fedref
-from fedref import check_command, config, experiment, plot_command, reproduce_command
+from fedref import check_command, config, experiment, plot_command, reproduce_command, results, runs
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
 from fedref.config import Experiment
 from fedref.datasets import commands as data_commands
@@ -302,13 +302,13 @@ def run_command(arguments: argparse.Namespace) -> int:
     made = experiment_of(arguments)
     with config.naming(file_of(arguments)):
         made = experiment.check(made, arguments.data_dir)
-    with experiment.begun(made, arguments.out) as directory:
+    with runs.begun(made, arguments.out) as directory:
         return go(made, directory, arguments)
 
 
 def resume_command(arguments: argparse.Namespace) -> int:
-    made = experiment.resumed(arguments.directory)
-    with experiment.locked(arguments.directory):
+    made = runs.resumed(arguments.directory)
+    with runs.locked(arguments.directory):
         return go(made, arguments.directory, arguments)
 
 
@@ -317,7 +317,7 @@ def go(made: Experiment, directory: Path, arguments: argparse.Namespace) -> int:
     from fedref import plots  # matplotlib takes its time
 
     with ExitStack() as stack:
-        run = experiment.execute(
+        run = runs.execute(
             made,
             directory,
             data_dir=arguments.data_dir,
@@ -326,14 +326,14 @@ def go(made: Experiment, directory: Path, arguments: argparse.Namespace) -> int:
             every=arguments.checkpoint_every,
             progress=teller(made, arguments, stack),
         )
-    with experiment.disk_errors(directory):
+    with runs.disk_errors(directory):
         plots.curves(run, directory / "curves.png")
     if not arguments.quiet and not arguments.json:
         print(f"\nTest accuracy in %, over {made.rounds + 1} rounds (0 is the start)\n")
-        print(experiment.markdown(experiment.summary_rows(run)))
+        print(results.markdown(results.summary_rows(run)))
         print(f"\n{directory}/  metrics.csv  clients.csv  curves.png  config.toml  split.json")
     for unit, record in zip(run.units, run.records):
-        if idle := experiment.idle_rounds(record):
+        if idle := runs.idle_rounds(record):
             message = f"in {idle} of {record.round} rounds no client's work arrived"
             print(f"fedref: {unit.name}: {message}: the model did not move", file=sys.stderr)
     for unit, reason in run.diverged:
@@ -348,18 +348,16 @@ def executor(workers: int, stack: ExitStack) -> Executor | None:
     return stack.enter_context(Processes(workers))
 
 
-def teller(
-    made: Experiment, arguments: argparse.Namespace, stack: ExitStack
-) -> experiment.Progress:
+def teller(made: Experiment, arguments: argparse.Namespace, stack: ExitStack) -> runs.Progress:
     """A progress bar on a terminal, JSON lines if asked for, else silence."""
 
     def message(text: str) -> None:
         print(f"fedref: {text}", file=sys.stderr)
 
     if arguments.json:
-        return experiment.Progress(json_line, message)
+        return runs.Progress(json_line, message)
     if arguments.quiet or not sys.stderr.isatty():
-        return experiment.Progress(message=message)
+        return runs.Progress(message=message)
 
     from tqdm import tqdm
 
@@ -374,7 +372,7 @@ def teller(
         bar.set_postfix_str(f"accuracy {100 * shown[-1]:.2f} %", refresh=False)
         bar.update(sum(lengths[: unit.number]) + record.round + 1 - bar.n)
 
-    return experiment.Progress(show, lambda text: bar.write(f"fedref: {text}", file=sys.stderr))
+    return runs.Progress(show, lambda text: bar.write(f"fedref: {text}", file=sys.stderr))
 
 
 def json_line(unit: experiment.Unit, record: experiment.Record) -> None:

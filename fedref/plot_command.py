@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from fedref.errors import ConfigError, FedrefError, unknown
-from fedref.experiment import Run, load_run, units
+from fedref.experiment import units
+from fedref.results import Run
+from fedref.runs import load_run
 
 KINDS = ("curves", "bars", "clients")
 

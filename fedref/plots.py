@@ -25,8 +25,9 @@ from matplotlib.ticker import MaxNLocator
 
 from fedref.checkpoint import write_whole
 from fedref.errors import ConfigError, FedrefError, unknown
-from fedref.experiment import Record, Run, Unit, summaries
+from fedref.experiment import Record, Unit
 from fedref.numerics import Array
+from fedref.results import Run, summaries
 
 Runs = Run | Mapping[str, Run]
 

@@ -15,8 +15,6 @@ Runs are in RUNS/NAME/STEM, with their runtime.json {seconds, version, commit}; 
 in OUT/NAME: table.md, numbers.csv and pictures; OUT/../README.md gathers the tables.
 """
 
-import csv
-import io
 import json
 import os
 import re
@@ -43,9 +41,11 @@ from fedref.config import Experiment
 from fedref.datasets import sources
 from fedref.errors import ConfigError, DataError, FedrefError, unknown
 from fedref.evaluation import evaluate, weighted
-from fedref.experiment import Record, Run, Setting, Unit
+from fedref.experiment import Record, Setting, Unit
 from fedref.federation import Server, State
 from fedref.numerics import Array
+from fedref.results import Run, cell, csv_text
+from fedref.runs import disk_errors, saved
 
 PACKAGE = Path(__file__).resolve().parent
 MARK = "<!-- Made by `fedref reproduce`: whatever is changed by hand here is lost. -->"
@@ -237,7 +237,7 @@ def finished(job: Job) -> bool:
 def records(directory: Path, made: Experiment) -> Iterator[tuple[Unit, Record]]:
     """The units that have begun and their records, one in memory at a time."""
     for unit in experiment.units(made):
-        record = experiment.saved(directory, unit)
+        record = saved(directory, unit)
         if record is not None:
             yield unit, record
 
@@ -509,7 +509,7 @@ def write_report(
     """table.md, numbers.csv and pictures in the folder `out`; the runs."""
     began = time.monotonic()
     runs = {job.file.stem: results(job.directory) for job in jobs}
-    with experiment.disk_errors(out):
+    with disk_errors(out):
         out.mkdir(parents=True, exist_ok=True)
         body = reproduction.module.report(runs, out, data_dir)
         made = provenance(jobs, time.monotonic() - began)
@@ -648,11 +648,7 @@ def markdown(rows: Sequence[Sequence[str]], left: int = 1, last: bool = False) -
 
 def write_csv(path: Path, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Numbers as they are: the shortest text that reads back the same; nothing for NaN."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(heads)
-    writer.writerows([experiment.cell(value) for value in row] for row in rows)
-    write_text(path, buffer.getvalue())
+    write_text(path, csv_text([heads, *([cell(value) for value in row] for row in rows)]))
 
 
 def write_numbers(path: Path, heads: Sequence[str], numbers: Sequence[Number]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from runs import (
+from running import (
     TINY,
     algorithms,
     contents,
@@ -23,7 +23,7 @@ from runs import (
 )
 
 import fedref
-from fedref import cli, config, experiment, plots, sampling
+from fedref import cli, config, experiment, plots, results, runs, sampling
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
 from fedref.config import Experiment
 from fedref.federation import Algorithm
@@ -414,7 +414,7 @@ def test_json_is_one_line_a_round_and_nothing_else(here, capsys):
     assert len(lines) == len(metrics) == 2 * 2 * 4
     for line, row in zip(lines, metrics):
         assert line.pop("status") == ("done" if row["round"] == "3" else "running")
-        assert {k: experiment.cell(v) for k, v in line.items()} == {
+        assert {k: results.cell(v) for k, v in line.items()} == {
             k: v for k, v in row.items() if k in line
         }
         assert not [v for k, v in row.items() if v and k not in line]
@@ -481,7 +481,7 @@ def test_several_seeds_give_mean_and_standard_deviation(here, capsys):
 
 
 def test_default_directories_never_clash(here, monkeypatch):
-    monkeypatch.setattr(experiment.time, "strftime", lambda form: "NOW")
+    monkeypatch.setattr(runs.time, "strftime", lambda form: "NOW")
     path = write(here / "t.toml", TINY)
     for _ in range(3):
         assert main("run", path, "--quiet") == 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runs import TINY, algorithms, document
+from running import TINY, algorithms, document
 
 from fedref import ConfigError, config
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS

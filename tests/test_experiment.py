@@ -7,10 +7,20 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from helpers import same
-from runs import algorithms, contents, document, main, play, refused, rows, write
+from running import algorithms, contents, document, main, play, refused, rows, write
 
 import fedref
-from fedref import ConfigError, checkpoint, config, experiment, plots, reproduce
+from fedref import (
+    ConfigError,
+    checkpoint,
+    config,
+    experiment,
+    plots,
+    reproduce,
+    results,
+    runs,
+    workers,
+)
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
 from fedref.sampling import make_plan, stream
@@ -33,7 +43,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def record(run: experiment.Run, label: str) -> experiment.Record:
+def record(run: results.Run, label: str) -> experiment.Record:
     return next(r for u, r in zip(run.units, run.records) if u.label == label)
 
 
@@ -92,10 +102,10 @@ def test_processes_give_the_same_bytes(here, workers):
 
 def test_a_worker_does_its_sums_with_one_thread_and_without_warnings():
     def work():
-        return [m["num_threads"] for m in experiment.blas().info()], np.float64(1e300) * 1e300
+        return [m["num_threads"] for m in workers.blas().info()], np.float64(1e300) * 1e300
 
     with ThreadPoolExecutor(1) as pool:
-        threads, product = experiment.Calm(pool).submit(work).result()
+        threads, product = workers.Calm(pool).submit(work).result()
     assert set(threads) <= {1}
     assert product == np.inf
 
@@ -129,8 +139,8 @@ def test_run_and_load_run_give_the_numbers_of_the_files(here):
             assert set(columns) == set(read[0])
             for column, values in columns.items():
                 assert len(values) == len(read)
-                assert [experiment.cell(v) for v in values.tolist()] == [
-                    cell if values.dtype.kind != "f" or not cell else experiment.cell(float(cell))
+                assert [results.cell(v) for v in values.tolist()] == [
+                    cell if values.dtype.kind != "f" or not cell else results.cell(float(cell))
                     for cell in (row[column] for row in read)
                 ], column
     assert len(ran.metrics["round"]) == 2 * 2 * 3 * 3
@@ -404,7 +414,7 @@ def test_divergence_stops_one_algorithm_and_the_others_go_on(here, capsys):
     assert [r.status for r in run.records] == ["done", "diverged", "diverged", "diverged"]
     assert len(run.diverged) == 3
     labels = ["fedavg", "wild (diverged)", "apfl (diverged)", "prox (diverged)"]
-    assert [line.label for line in experiment.summaries(run)] == labels
+    assert [line.label for line in results.summaries(run)] == labels
     assert "| wild (diverged) |" in (here / "a" / "summary.md").read_text()
     for r in run.records[1:]:
         assert len(r.rows) == r.round + 1 < 4
@@ -491,7 +501,7 @@ def test_unseen_clients_are_tested_and_never_trained():
         assert not trained & (set(whole.train.of(k)) | set(whole.test.of(k)))
     other = config.from_table({**table, "split": {**split, "seed": 0}})
     assert experiment.setting(other).unseen[1].tolist() != tested.tolist()
-    run = experiment.execute(made)
+    run = runs.execute(made)
     for found in run.records:
         assert all(0 <= row["unseen_accuracy"] <= 1 for row in found.rows)
         assert all(0 <= row["unseen_accuracy_mean"] <= 1 for row in found.rows)
@@ -544,7 +554,7 @@ def test_a_sweep_loads_data_that_stay_the_same_once(monkeypatch):
 
 
 def test_cost_to_a_target_accuracy_is_the_first_row_that_reaches_it():
-    run = experiment.run(rounds=6, algorithms=algorithms("fedavg"))
+    run = runs.run(rounds=6, algorithms=algorithms("fedavg"))
     t, (accuracy,) = run.curve("fedavg")
     (cost,) = run.cost_to("fedavg", float(accuracy[2]))
     first = int(np.argmax(accuracy >= accuracy[2]))
@@ -562,21 +572,21 @@ def test_rounds_in_which_nobody_arrives_are_said(here, capsys):
     )
     assert main("run", path, "--out", "a") == 0
     assert "in 2 of 2 rounds no client's work arrived" in capsys.readouterr().err
-    assert [experiment.idle_rounds(r) for r in experiment.load_run("a").records] == [2]
+    assert [runs.idle_rounds(r) for r in runs.load_run("a").records] == [2]
 
 
 def test_unseen_clients_have_columns_in_the_table():
-    run = experiment.run(rounds=1, unseen=0.2, algorithms=algorithms("fedmeta-maml"))
-    header, row = experiment.summary_rows(run)
+    run = runs.run(rounds=1, unseen=0.2, algorithms=algorithms("fedmeta-maml"))
+    header, row = results.summary_rows(run)
     assert header[7:9] == ["unseen", "unseen (clients)"]
     assert row[7] == f"{100 * run.records[0].rows[-1]['unseen_accuracy']:.2f}"
 
 
 def test_what_clients_keep_stays_on_disk(here):
     write(here / "t.toml", document(rounds=4, algorithms=algorithms("apfl")))
-    run = experiment.run(here / "t.toml", out=here / "a")
+    run = runs.run(here / "t.toml", out=here / "a")
     assert run.records[0].state.clients == {}
-    assert experiment.saved(here / "a", run.units[0]).state.clients
+    assert runs.saved(here / "a", run.units[0]).state.clients
 
 
 def test_the_same_choice_on_the_command_line_keeps_what_the_file_says_of_it(here):

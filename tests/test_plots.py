@@ -6,11 +6,12 @@ import matplotlib
 import numpy as np
 import pytest
 
-from fedref import config, experiment, plots
+from fedref import config, plots, results, runs
 from fedref.errors import ConfigError, FedrefError
 from fedref.evaluation import Scores
-from fedref.experiment import Experiment, Record, Run, Unit
+from fedref.experiment import Experiment, Record, Unit
 from fedref.federation import State
+from fedref.results import Run
 
 ACCURACY = {0: [0.1, 0.5, 0.4, 0.8], 1: [0.3, 0.5, 0.6, 1.0]}  # by seed, over rounds 0 to 3
 
@@ -309,7 +310,7 @@ def real() -> Run:
         "model": {"name": "logistic"},
         "algorithms": {"fedavg": {}, "apfl": {}},
     }
-    return experiment.execute(config.from_table(table))
+    return runs.execute(config.from_table(table))
 
 
 def test_a_real_run_has_its_stars_and_the_table_s_numbers(real, seen):
@@ -317,7 +318,7 @@ def test_a_real_run_has_its_stars_and_the_table_s_numbers(real, seen):
     assert renewed
     assert {x for x, _, _ in stars(seen(plots.curves, real, "accuracy").axes[0])} == renewed
     shown = [text.get_text() for text in seen(plots.bars, real).axes[0].texts]
-    averages = [experiment.summaries(real)[i].average for i in (0, 1)]
+    averages = [results.summaries(real)[i].average for i in (0, 1)]
     assert [shown[0], shown[1]] == [f"{100 * m:.1f} ± {100 * s:.1f}" for m, s in averages]
 
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from runs import algorithms, contents, document, main, process, refused, toml, write
+from running import algorithms, contents, document, main, process, refused, toml, write
 
-from fedref import checkpoint, experiment, plots
+from fedref import checkpoint, plots, runs
 
 #: An algorithm whose server, one whose clients, and one whose detector has a state.
 TABLE = document(
@@ -378,7 +378,7 @@ def test_checkpoints_that_do_not_say_whose_they_are_are_gone_on_with(here, whole
         now = checkpoint.load_newest(path)[0]
         checkpoint.write_whole(path, checkpoint.dumps(Record(*now[:-1])))
         assert checkpoint.load_newest(path)[0].experiment == ""
-    assert len(experiment.load_run("a").records) >= 1
+    assert len(runs.load_run("a").records) >= 1
     assert main("resume", "a", "--quiet") == 0
     done = contents(here / "a")
     assert {k: v for k, v in done.items() if ".ckpt" not in k} == {
@@ -387,7 +387,7 @@ def test_checkpoints_that_do_not_say_whose_they_are_are_gone_on_with(here, whole
 
 
 def test_two_at_once_are_refused_and_lose_nothing(here, whole, capsys):
-    with experiment.locked(Path("whole")):
+    with runs.locked(Path("whole")):
         for words in (["resume", "whole"], ["run", "t.toml", "--out", "whole"]):
             line = refused(capsys, *words)
             assert "whole: another process is running this experiment; wait for it" in line

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from fedref import experiment, plots
-from fedref.experiment import Run, Setting
+from fedref.experiment import Setting
 from fedref.reproduce import (
     Number,
     at,
@@ -19,6 +19,7 @@ from fedref.reproduce import (
     unadapted,
     write_numbers,
 )
+from fedref.results import Run
 
 TITLE = "APFL: average and maximum accuracy of every method"
 DOCUMENT = (

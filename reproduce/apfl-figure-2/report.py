@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from fedref import plots
-from fedref.experiment import Run
 from fedref.reproduce import Number, number_table, renamed, write_numbers
+from fedref.results import Run
 
 TITLE = "APFL: loss and accuracy per round"
 DOCUMENT = (

@@ -9,8 +9,8 @@ import numpy as np
 from fedref.datasets import load, sources, split
 from fedref.datasets.describe import picture, statistics
 from fedref.datasets.types import Federation
-from fedref.experiment import Run
 from fedref.reproduce import Number, number_table, write_numbers
+from fedref.results import Run
 
 TITLE = "The federated data sets in numbers"
 DOCUMENT = "004-apfl, §4.1.1 and Table 1. Ours: seeds 0, 1, 2 of the split (Vehicle is not drawn)."

@@ -8,8 +8,9 @@ import numpy as np
 from matplotlib import style
 
 from fedref import plots
-from fedref.experiment import Run, units
+from fedref.experiment import units
 from fedref.reproduce import Number, number_table, signed, spread, write_numbers
+from fedref.results import Run
 
 TITLE = "APFL: the effect of λ"
 DOCUMENT = "004-apfl, §4.2.2 and Table 2: average test accuracy for λ and E, else as in Figure 1."

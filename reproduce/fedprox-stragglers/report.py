@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib import style
 
 from fedref import plots
-from fedref.experiment import Run
 from fedref.reproduce import Number, at, markdown, renamed, signed, spread, write_csv
+from fedref.results import Run
 
 TITLE = "FedProx: stragglers, the proximal term, and γ"
 DOCUMENT = (

@@ -9,7 +9,7 @@ from matplotlib import style
 
 from fedref import experiment, plots
 from fedref.evaluation import plain
-from fedref.experiment import Run, Setting
+from fedref.experiment import Setting
 from fedref.reproduce import (
     Number,
     at,
@@ -23,6 +23,7 @@ from fedref.reproduce import (
     write_csv,
     write_numbers,
 )
+from fedref.results import Run
 
 TITLE = "Per-FedAvg on MNIST: FO and HF in four settings"
 DOCUMENT = (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import tomli_w
 
-from fedref import cli, config, experiment
+from fedref import cli, config, results, runs
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -42,9 +42,9 @@ def write(path: Path, table: dict) -> Path:
     return path
 
 
-def play(table: dict, **how) -> experiment.Run:
+def play(table: dict, **how) -> results.Run:
     """An experiment in this process, in memory."""
-    return experiment.execute(config.from_table(table), **how)
+    return runs.execute(config.from_table(table), **how)
 
 
 def main(*words) -> int:
