@@ -32,6 +32,7 @@ QUICK = {
     "ablation-split": {"rounds": 2, "sweep.split.seed": [1]},
     "ablation-unit-pixels": {"rounds": 2},
     "ablation-uniform": {"rounds": 2},
+    "ablation-mnist-fisher": {"rounds": 2},
     "ablation-vehicle-size": {"rounds": 4, "sweep.split.train-fraction": [0.2]},
 }
 
@@ -54,9 +55,11 @@ COMPARED = ("fedavg", *APFL)
 #: Experiment files that change one thing: (file, data, what they change, which key is swept).
 ABLATIONS = (
     ("ablation-vehicle-size", "vehicle", "training fraction {}", "split.train-fraction"),
+    ("ablation-vehicle-fisher", "vehicle", "empirical Fisher; FedCurv λ = ½", ""),
     ("ablation-split", "mnist", "split drawn with seed {}", "split.seed"),
     ("ablation-unit-pixels", "mnist", "pixels in [0, 1]", ""),
     ("ablation-uniform", "mnist", "clients weigh the same", ""),
+    ("ablation-mnist-fisher", "mnist", "empirical Fisher; FedCurv λ = ½", ""),
 )
 
 
