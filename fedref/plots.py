@@ -442,15 +442,15 @@ def limit_y(axes: Axes, metric: Metric, y: Array) -> None:
 def draw_reference(
     axes: Axes, drawn: Sequence[Series], reference: Mapping[str, float], scale: float
 ) -> None:
-    for series in drawn:
-        if series.label in reference:
-            y, (colour, _, marker) = scale * reference[series.label], series.look
-            reach_y(axes, y)
-            axes.axhline(y, color=colour, linewidth=0.9, linestyle=DOCUMENT)
-            axes.plot(
-                1, y, marker, color=colour, markerfacecolor="white", zorder=6,
-                transform=axes.get_yaxis_transform(), clip_on=False,
-            )  # fmt: skip
+    told = [series for series in drawn if series.label in reference]
+    for i, series in enumerate(told):
+        y, (colour, _, marker) = scale * reference[series.label], series.look
+        reach_y(axes, y)
+        axes.axhline(y, color=colour, linewidth=0.9, linestyle=DOCUMENT)
+        axes.plot(  # side by side, as two values may be almost the same
+            1 + 0.035 * (i + 1 - len(told)), y, marker, color=colour, markerfacecolor="white",
+            zorder=6, transform=axes.get_yaxis_transform(), clip_on=False,
+        )  # fmt: skip
 
 
 def reach_y(axes: Axes, y: float) -> None:

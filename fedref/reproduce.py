@@ -143,7 +143,7 @@ def jobs_of(
     jobs = []
     for file in reproduction.files:
         settings = quick_settings(owner.said("QUICK", {}), file.stem) if quick else {}
-        if seeds is not None:
+        if seeds is not None and not file.stem.startswith("ablation-"):
             settings["seeds"] = list(range(seeds))
         directory = run_directory(reproduction, file.stem, runs, quick)
         made = experiment_of(file, settings)
@@ -560,7 +560,8 @@ INTRODUCTION = """\
 # The documents' experiments, and what fedref measures
 
 Each section is made by `fedref reproduce NAME` (`fedref reproduce --list`) from the experiment files
-in `NAME/`, with the documents' hyperparameters; nothing is tuned towards a number. *Document* is
+in `NAME/`, with the hyperparameters of the documents, or of the papers they are about where a document
+is silent; nothing is tuned towards a number. *Document* is
 what the document prints, *ours* is mean ± standard deviation over the seeds (divided by their
 number), *difference* is ours − document. Accuracies are test accuracies weighted by samples;
 *average* is over all evaluated rounds, the start (round 0) included. A comment states what was

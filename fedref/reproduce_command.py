@@ -16,7 +16,7 @@ EPILOG = """\
 examples
   fedref reproduce --list
   fedref reproduce fedprox-stragglers                needs no data
-  fedref reproduce per-fedavg-table --data-dir ~/data --seeds 5
+  fedref reproduce per-fedavg-table --data-dir ~/data --seeds 5 --out more-seeds/results
   fedref reproduce all --quick                       minutes instead of hours: directions only
 
 An interrupted reproduction goes on where it was when the same command is given again. Results are
@@ -45,7 +45,10 @@ def add_parser(subparsers: Any) -> None:
         "--quick", action="store_true", help="a few rounds, one seed, and checks of direction"
     )
     parser.add_argument(
-        "--seeds", type=int, metavar="N", help="seeds 0 to N−1 (default: the experiment files')"
+        "--seeds",
+        type=int,
+        metavar="N",
+        help="seeds 0 to N−1, but not for ablations (default: the experiment files')",
     )
     parser.add_argument(
         "--data-dir", type=Path, metavar="DIR", help="where data is (else FEDREF_DATA)"

@@ -1,9 +1,20 @@
-"""Hypothesis: no deadline (a cold BLAS is slow), and in CI the same examples on every run."""
+"""Hypothesis: no deadline (a cold BLAS is slow), and in CI the same examples on every run. A folder."""
 
 import os
 
+import pytest
 from hypothesis import settings
+
+from fedref import plots
 
 settings.register_profile("fedref", deadline=None, max_examples=25, print_blob=True)
 settings.register_profile("ci", settings.get_profile("fedref"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "fedref")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """In an empty folder of its own; without pictures, which take most of the time."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plots, "curves", lambda run, path: None)
+    return tmp_path

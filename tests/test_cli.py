@@ -23,7 +23,7 @@ from running import (
 )
 
 import fedref
-from fedref import cli, config, experiment, plots, results, runs, sampling
+from fedref import cli, config, experiment, results, runs, sampling
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
 from fedref.config import Experiment
 from fedref.federation import Algorithm
@@ -33,12 +33,7 @@ SPLIT = ["--split", "per-fedavg", "--set", "split.users=4", "--set", "split.a=2"
          "--set", "split.a-test=2"]  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    """In an empty folder of its own; without pictures, which take most of the time."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(plots, "curves", lambda run, path: None)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 # ---- refused: one line, exit code 2, nothing written ---------------------------------------------

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from running import algorithms, contents, document, main, process, refused, toml, write
 
-from fedref import checkpoint, plots, runs
+from fedref import checkpoint, runs
 
 #: An algorithm whose server, one whose clients, and one whose detector has a state.
 TABLE = document(
@@ -24,12 +24,7 @@ TABLE = document(
 ALWAYS = ("--checkpoint-every", "0", "--quiet")
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    """In an empty folder of its own; without pictures, which take most of the time."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(plots, "curves", lambda run, path: None)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.fixture

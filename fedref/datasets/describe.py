@@ -1,7 +1,9 @@
 """What a federation looks like: the numbers of [apfl table 1], and a picture of who holds what."""
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -71,8 +73,16 @@ def arranged(federation: Federation) -> tuple[Array, Array, Array, int]:
     return mean[0], mean[1:].sum(0), mean[1:], g
 
 
-def picture(federation: Federation, path: Path, title: str | None = None) -> None:
-    """Samples a client (above) and its label histogram (below)."""
+def picture(
+    federation: Federation,
+    path: Path,
+    title: str | None = None,
+    means: Mapping[str, float] = MappingProxyType({}),
+) -> None:
+    """Samples a client (above) and its label histogram (below).
+
+    means : numbers of samples a client to be marked by a line, by what they are called.
+    """
     # imported here: drawing is rare, and matplotlib takes longer than everything else to import
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.colors import LogNorm
@@ -96,7 +106,9 @@ def picture(federation: Federation, path: Path, title: str | None = None) -> Non
         title or f"{federation.source.name}: {federation.rule}, {federation.clients:,} clients",
         loc="left",
     )
-    sizes.legend(frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1), borderpad=0)
+    for (name, mean), dashes in zip(means.items(), ("--", ":")):
+        sizes.axhline(mean, color="black", linestyle=dashes, linewidth=1.2, label=name)
+    sizes.legend(frameon=False, ncols=4, loc="lower right", bbox_to_anchor=(1, 1), borderpad=0)
     sizes.spines[["top", "right"]].set_visible(False)
     image = heat.imshow(
         np.ma.masked_equal(counts, 0),

@@ -45,7 +45,8 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
     return "\n\n".join(
         [
             "Average test accuracy of APFL in %. The comment gives the change from λ = 0, seed by "
-            "seed; the document prints one run.",
+            "seed; the document prints one run. What moves the level, data and splits above all, is "
+            "under *APFL: average and maximum accuracy of every method*.",
             number_table(heads, numbers),
             "![Average test accuracy of APFL over λ](lambda.png)",
             claims(runs, found),

@@ -14,8 +14,10 @@ from fedref.results import Run
 TITLE = "FedProx: stragglers, the proximal term, and γ"
 DOCUMENT = (
     "002-fedprox, Experiment and 思考 (the closing section): what dropping stragglers does, what the "
-    "proximal term does, and the effect of γ, which the document calls unknown. It prints no "
-    "numbers. Ours: FedProx's synthetic data, 30 devices, 10 a round, E = 20, B = 10, η = 0.01."
+    "proximal term does, and the effect of γ, which the document calls unknown. It prints neither "
+    "numbers nor hyperparameters: data, E = 20, B = 10, η = 0.01 and 30 devices, 10 a round, are those "
+    "of the paper it is about (Li et al. 2020); devices are drawn with p_k and averaged with equal "
+    "weights (alg.2). 100 rounds instead of 200, for time. The data are drawn once (seed 0)."
 )
 QUICK = {"rounds": 10, "eval-every": 5, "seeds": [0], "gamma": {"eval-every": 1}}
 
@@ -68,9 +70,10 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
             "the last round.",
             claims(runs),
             "At the last round. *Variance* is that of the devices' gradients, E‖∇F_k − ∇f‖², and B "
-            "= √(E‖∇F_k‖² / ‖∇f‖²): the dissimilarity. γ is measured after every local solve, on "
-            "all of the device's data; the mean of the last tenth of the rounds.",
+            "= √(E‖∇F_k‖² / ‖∇f‖²): the two measures of dissimilarity. γ is measured after every "
+            "local solve, on all of the device's data; the mean of the last tenth of the rounds.",
             markdown(rows, left=3),
+            two_measures(runs),
             *(
                 f"![{name}: loss, accuracy and dissimilarity without and with stragglers]({stem}.png)"
                 for stem, name in SETS.items()
@@ -109,7 +112,7 @@ def claims(runs: Mapping[str, Run]) -> str:
                 )
             )
     for stem, name in SETS.items():
-        for share in STRAGGLERS:
+        for share in STRAGGLERS:  # the document speaks of heterogeneous data
             where = f"{name}, {100 * share:.0f} %"
             lines.append(
                 compared(runs[stem], share, "accuracy", ("fedprox-mu1", "fedprox-mu0"))._replace(
@@ -119,12 +122,47 @@ def claims(runs: Mapping[str, Run]) -> str:
     heads = {line.what[0]: [n for n in lines if n.what[0] == line.what[0]] for line in lines}
     sums = [
         f"- *{claim}*: above 0 in every seed in {sum(min(n.ours) > 0 for n in own)} of {len(own)} "
-        f"places, below 0 in every seed in {sum(max(n.ours) < 0 for n in own)}."
-        for claim, own in heads.items()
+        f"places where the document says so, below 0 in every seed in "
+        f"{sum(max(n.ours) < 0 for n in own)}."
+        for claim, all_ in heads.items()
+        if (own := [line for line in all_ if said(line) != "–"])
     ]
     rows = [["claim", "where", "document", "ours (points)", "comment"]]
-    rows += [[*line.what, "above 0", spread(line.ours), line.comment] for line in lines]
+    rows += [[*line.what, said(line), spread(line.ours), line.comment] for line in lines]
     return "\n".join(sums) + "\n\n" + markdown(rows, left=3, last=True)
+
+
+def said(line: Number) -> str:
+    """The document's sign: of the proximal term it speaks for heterogeneous data alone."""
+    iid = line.what[1].startswith(SETS["synthetic-iid"]) and "proximal" in line.what[0]
+    return "–" if iid else "above 0"
+
+
+def two_measures(runs: Mapping[str, Run]) -> str:
+    """What the proximal term does to either measure of dissimilarity, and where methods coincide."""
+    places = [(stem, share) for stem in SETS if stem != "synthetic-iid" for share in STRAGGLERS]
+    falls = {
+        column: sum(
+            finals(runs[stem], "fedprox-mu1", share, column).mean()
+            < finals(runs[stem], "fedprox-mu0", share, column).mean()
+            for stem, share in places
+        )
+        for column in ("variance", "B")
+    }
+    adapted = [
+        record.rows[-1]["mu"]
+        for unit, record in zip(runs["synthetic-iid"].units, runs["synthetic-iid"].records)
+        if unit.label == "fedprox-adaptive"
+    ]
+    text = (
+        f"The proximal term (μ = 1 against μ = 0) lowers the variance in {falls['variance']} of the "
+        f"{len(places)} heterogeneous places and B in {falls['B']}: B divides by ‖∇f‖, which "
+        "goes to 0 as training succeeds. Without stragglers FedAvg and FedProx with μ = 0 are the "
+        "same algorithm, and their lines lie on each other. "
+    )
+    if max(adapted) == 0:
+        text += "On IID data the adaptive μ ends at 0 in every seed, as there is nothing to hold. "
+    return text.strip()
 
 
 def compared(run: Run, share: float, column: str, pair: tuple[str, str]) -> Number:
@@ -247,7 +285,12 @@ def gamma_answer(run: Run) -> tuple[str, list[list[Any]]]:
         )  # fmt: skip
     return (
         "The local solve ends at the first epoch after which its measured inexactness is at most γ, "
-        "or after 20 epochs; the gradients spent on measuring count as computation. "
+        "or after 20 epochs, without stragglers, for μ = 1, on Synthetic(1, 1). Asking costs two "
+        "gradients on all of the device's data after every epoch, so that two thirds of what is "
+        "computed is asking, whatever γ is: without it all numbers of operations are a third, and "
+        "the order stays the same. After one epoch the measured γ is already far below 0.9, and a "
+        "small γ is often not reached in 20: the means of what is measured, over all rounds, lie "
+        "closer together than what is asked for. "
         + ranked(f"After equal computation ({most / 1e9:.2f}·10⁹ operations)", at_equal)
         + ranked("On average until then", mean_equal)
         + ranked(f"After equal rounds ({T}), whatever they cost,", at_rounds)
@@ -314,19 +357,19 @@ def draw_gamma(run: Run, path: Path) -> None:
 
 
 def proximal_lowers_variance(runs: Mapping[str, Run]) -> tuple[bool, str]:
-    """On average over the rounds after the start, on the two most heterogeneous sets."""
-    holds, texts = True, []
-    for stem in ("synthetic-0.5-0.5", "synthetic-1-1"):
-        for share in STRAGGLERS[1:]:
-            with_, without = (
-                float(runs[stem].curve(m, "variance", stragglers=share)[1][:, 1:].mean())
-                for m in ("fedprox-mu1", "fedprox-mu0")
-            )
-            holds = holds and with_ < without
-            texts.append(
-                f"{SETS[stem]}, {100 * share:.0f} %: {with_:.1f} (μ = 1), {without:.1f} (μ = 0)"
-            )
-    return holds, "; ".join(texts)
+    """At the last round, as a ratio: its geometric mean over heterogeneous sets and stragglers."""
+    ratios = {
+        f"{SETS[stem]}, {100 * share:.0f} %": float(
+            finals(runs[stem], "fedprox-mu1", share, "variance").mean()
+            / finals(runs[stem], "fedprox-mu0", share, "variance").mean()
+        )
+        for stem in SETS
+        if stem != "synthetic-iid"
+        for share in STRAGGLERS[1:]
+    }
+    mean = float(np.exp(np.mean(np.log(list(ratios.values())))))
+    each = ", ".join(f"{ratio:.2f} ({where})" for where, ratio in ratios.items())
+    return mean < 1, f"variance with μ = 1 over that with μ = 0: {mean:.3f} on average, {each}"
 
 
 CHECKS = {

@@ -45,12 +45,12 @@ SETTINGS: dict[str, tuple[str, dict[str, float]]] = {
     "tau4-alpha0.001": ("τ = 4, α = 0.001", {"per-fedavg-fo": 87.14, "per-fedavg-hf": 86.38}),
     "tau4-alpha0.01": ("τ = 4, α = 0.01", {"per-fedavg-fo": 73.81, "per-fedavg-hf": 72.17}),
 }
-METHODS = {
+METHODS = {  # in the order of the experiment files, so that all pictures have the same signs
+    "fedavg": "FedAvg",
+    "fedavg-update": "FedAvg with update",
     "per-fedavg-fo": "Per-FedAvg (FO)",
     "per-fedavg-hf": "Per-FedAvg (HF)",
     "per-fedavg": "Per-FedAvg (exact)",
-    "fedavg": "FedAvg",
-    "fedavg-update": "FedAvg with update",
 }
 #: How a final accuracy can be measured: what the table says first.
 MEASURED = {
@@ -75,7 +75,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
         for label, method in METHODS.items():
             made = line(runs[stem], label, (name, method), told.get(label), data)
             if label in told:
-                made = made._replace(comment=f"{nearest(stem, label, found)}; {made.comment}")
+                made = made._replace(comment=f"{retrained(found[stem, label])}; {made.comment}")
             numbers.append(made)
         draw(runs[stem], name, told, out / f"{stem}.png")
     summary_picture(numbers, out / "final.png")
@@ -94,7 +94,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
             "scaled to [0, 1]; the start is uniform, ±1/√fan_in. The document says neither.",
             number_table(heads, numbers, more=("average", "maximum")),
             "![Final test accuracy, ours and the document's](final.png)",
-            what_moves_them(runs, found),
+            what_moves_them(found),
             answers(runs),
             "Training loss and test accuracy of each setting; both are after adaptation where a "
             "method adapts.",
@@ -117,12 +117,12 @@ def line(run: Run, label: str, what: tuple[str, str], told: float | None, data: 
         before = unadapted(run, label, data)
         notes.append(f"before adaptation {spread(before)}")
     notes.append(f"mean of users {spread(finals(run, label, 'accuracy_mean'))}")
-    if (drop := 100 * (y.max(1) - y[:, -1])).mean() > 0.005:
-        notes.append(f"{drop.mean():.2f} below its maximum (round {t[y.mean(0).argmax()]})")
+    mean = 100 * y.mean(0)
+    late = max(0, np.searchsorted(t, 0.9 * t[-1], "right") - 1)
+    if (top := mean.argmax()) < len(t) - 1:
+        notes.append(f"{mean[top] - mean[-1]:.2f} below its maximum (round {t[top]})")
     else:
-        late = max(0, np.searchsorted(t, 0.9 * t[-1], "right") - 1)
-        gain = 100 * (y[:, -1] - y[:, late]).mean()
-        notes.append(f"still rising: {signed(gain)} since round {t[late]}")
+        notes.append(f"still rising: {signed(float(mean[-1] - mean[late]))} since round {t[late]}")
     average, maximum = 100 * y.mean(1), 100 * y.max(1)
     return Number(what, finals(run, label), told, "; ".join(notes), (average, maximum))
 
@@ -167,101 +167,173 @@ def name_of(way: tuple[str, str]) -> str:
     return ", ".join(filter(None, [ABLATIONS.get(training, ""), MEASURED[measure]]))
 
 
-def nearest(stem: str, label: str, found: Found) -> str:
-    """Which way comes nearest to the document's number, if any comes nearer than we are."""
-    told = SETTINGS[stem][1][label]
-    left = {way: float(x.mean()) - told for way, x in found[stem, label].items()}
-    best = min(left, key=lambda way: abs(left[way]))
-    if best == ("", "after"):
-        return "nothing tried comes nearer"
-    value = spread(found[stem, label][best])
-    return f"nearest: {name_of(best)}, {value}, which leaves {signed(left[best])}"
+def changed(values: Mapping[tuple[str, str], np.ndarray], way: tuple[str, str]) -> str:
+    """An accuracy of the first seed, and its distance from the same seed in the table."""
+    x, base = float(values[way][0]), float(values["", "after"][0])
+    return f"{shown(x)} ({signed(x - base)})"
 
 
-def what_moves_them(runs: Mapping[str, Run], found: Found) -> str:
+def retrained(values: Mapping[tuple[str, str], np.ndarray]) -> str:
+    """The comment: the same two changes in every line, whether or not they come nearer."""
+    parts = [f"{what} {changed(values, (name, 'after'))}" for name, what in ABLATIONS.items()]
+    return "seed 0: " + ", ".join(parts)
+
+
+def what_moves_them(found: Found) -> str:
     """All ways in all settings, and how near to the document each comes."""
     rows = [["setting", "method", "document", "trained", *map(MEASURED.get, MEASURED)]]
     for (stem, label), values in found.items():
         what = [SETTINGS[stem][0], METHODS[label], shown(SETTINGS[stem][1][label])]
         for training in ("", *ABLATIONS):
-            cells = [spread(values[training, how]) for how in MEASURED]
+            cells = [changed(values, (training, how)) for how in MEASURED]
             rows.append([*what, ABLATIONS.get(training, "as above"), *cells])
-    seeds = sorted({seed for name in ABLATIONS for seed in runs[name].experiment.seeds})
     return "\n\n".join(
         [
             "What moves these numbers? How accuracy is measured: after or before the user's step "
             "of adaptation, over samples or as the plain mean of users. How pixels are scaled: to "
             "[0, 1] above, each to mean 0 and deviation 1 here. How parameters start: uniform "
-            "±1/√fan_in above, Glorot's ±√(6/(fan_in + fan_out)) and biases 0 here. What is "
-            f"trained anew is so with seed {', '.join(map(str, seeds))} alone.",
+            "±1/√fan_in above, Glorot's ±√(6/(fan_in + fan_out)) and biases 0 here. All of seed 0 "
+            "alone; in parentheses the distance from the same seed above.",
             markdown(rows, left=2),
             "![Final test accuracy, trained and measured in other ways](ablation.png)",
             "How far each way is from the document's four numbers for each α, on average, and what "
-            "the larger α does to its accuracy, in points:",
+            "the larger α does to its accuracy, in points (seed 0):",
             markdown(distances_to_document(found)),
+            verdict(found),
         ]
     )
 
 
+STEPS = [
+    (f"{tau}-alpha0.001", f"{tau}-alpha0.01", label)
+    for tau in ("tau10", "tau4")
+    for label in ("per-fedavg-fo", "per-fedavg-hf")
+]
+
+
+def distance(found: Found, way: tuple[str, str], alpha: str) -> float:
+    """Mean distance from the document's four numbers of one α."""
+    keys = [key for key in found if key[0].endswith(alpha)]
+    return float(np.mean([abs(found[key][way][0] - SETTINGS[key[0]][1][key[1]]) for key in keys]))
+
+
 def distances_to_document(found: Found) -> list[list[str]]:
     """Rows of a table: mean distances for each α, and the change from one α to the other."""
-    told = {(stem, label): SETTINGS[stem][1][label] for stem, label in found}
-    ways = {
-        way: {key: x[way].mean() for key, x in found.items()} for way in found[next(iter(found))]
-    }
-    steps = [
-        (f"{tau}-alpha0.001", f"{tau}-alpha0.01", label)
-        for tau in ("tau10", "tau4")
-        for label in ("per-fedavg-fo", "per-fedavg-hf")
+    heads = [f"{SETTINGS[a][0].split(',')[0]}, {METHODS[label]}" for a, _, label in STEPS]
+    falls = [SETTINGS[b][1][label] - SETTINGS[a][1][label] for a, b, label in STEPS]
+    rows = [
+        ["", "distance, α = 0.001", "distance, α = 0.01", *heads],
+        ["document", "–", "–", *map(signed, falls)],
     ]
-    rows = [["", "distance, α = 0.001", "distance, α = 0.01"]]
-    rows[0] += [f"{SETTINGS[a][0].split(',')[0]}, {METHODS[label]}" for a, _, label in steps]
-    for name, mean in [("document", told), *((name_of(way), x) for way, x in ways.items())]:
-        apart = [
-            np.mean([abs(mean[key] - told[key]) for key in told if key[0].endswith(alpha)])
-            for alpha in ("alpha0.001", "alpha0.01")
-        ]
-        moves = [float(mean[b, label] - mean[a, label]) for a, b, label in steps]
-        rows.append([name, *(shown(float(x)) for x in apart), *map(signed, moves)])
+    for way in found[next(iter(found))]:
+        near = [shown(distance(found, way, alpha)) for alpha in ("alpha0.001", "alpha0.01")]
+        moves = [float(found[b, m][way][0] - found[a, m][way][0]) for a, b, m in STEPS]
+        rows.append([name_of(way), *near, *map(signed, moves)])
     return rows
+
+
+def verdict(found: Found) -> str:
+    """Which way comes nearest for each α, and whether any falls as the document does."""
+    ways = list(found[next(iter(found))])
+    parts = []
+    for alpha in ("0.001", "0.01"):
+        best = min(ways, key=lambda way: distance(found, way, f"alpha{alpha}"))
+        far = [distance(found, way, f"alpha{alpha}") for way in (best, ("", "after"))]
+        parts.append(
+            f"At α = {alpha} the nearest is *{name_of(best)}*, {far[0]:.2f} points from the document "
+            f"on average; as above it is {far[1]:.2f}."
+        )
+    falling = [
+        (float(found[b, m][way][0] - found[a, m][way][0]), way, b, m)
+        for a, b, m in STEPS
+        for way in ways
+    ]
+    move, way, stem, label = min(falling, key=lambda x: x[0])
+    parts.append(
+        f"The larger α lowers accuracy in {sum(x[0] < -0.5 for x in falling)} of {len(falling)} "
+        f"places by more than half a point, at most by {-move:.2f} ({SETTINGS[stem][0].split(',')[0]}, "
+        f"{METHODS[label]}: {name_of(way)})."
+        if move < 0
+        else "The larger α lowers accuracy nowhere."
+    )
+    after = min(x for x, (_, how), _, _ in falling if how.startswith("after"))
+    if after > -0.5:
+        parts.append(
+            "Once the users have adapted, it lowers accuracy under none of these ways: the document's "
+            "fall is not explained by them."
+        )
+    return " ".join(parts)
 
 
 # ---- what the document says in words ------------------------------------------------------------
 
 
 def answers(runs: Mapping[str, Run]) -> str:
-    """The document's sentences beside what was measured."""
-    lines = ["What the document says besides, and what was measured:", ""]
-    for old, new in (
-        ("tau10-alpha0.001", "tau10-alpha0.01"),
-        ("tau4-alpha0.001", "tau4-alpha0.01"),
-    ):
-        change = {m: finals(runs[new], m) - finals(runs[old], m) for m in SETTINGS[old][1]}
-        document = {m: SETTINGS[new][1][m] - SETTINGS[old][1][m] for m in change}
-        lines.append(
-            f"- *A larger α lowers accuracy* ({SETTINGS[old][0]} → {SETTINGS[new][0]}): "
-            f"document {both(document)} points; ours "
-            + ", ".join(f"{METHODS[m]} {signed(float(x.mean()))}" for m, x in change.items())
-            + f", and without any step of adaptation, where α plays no part, FedAvg "
-            f"{signed(float((finals(runs[new], 'fedavg') - finals(runs[old], 'fedavg')).mean()))}."
+    """The document's sentences, whether they hold here, and what was measured."""
+    value = {
+        (stem, label): finals(runs[stem], label).mean() for stem in SETTINGS for label in METHODS
+    }
+    told = {(stem, m): x for stem, (_, row) in SETTINGS.items() for m, x in row.items()}
+    both = ("per-fedavg-fo", "per-fedavg-hf")
+    lines = ["What the document says of it, and what was measured (means over seeds):", ""]
+
+    def step(old: str, new: str) -> list[float]:
+        return [float(value[new, m] - value[old, m]) for m in both]
+
+    def moves(old: str, new: str) -> str:
+        ours = ", ".join(map(signed, step(old, new)))
+        document = ", ".join(signed(told[new, m] - told[old, m]) for m in both)
+        return f"FO, HF {ours} points; document {document}"
+
+    best = "tau10-alpha0.001"
+    gap = abs(value[best, both[0]] - value[best, both[1]])
+    top = max(value[stem, m] for stem in SETTINGS for m in both)
+    alike = all(value[best, m] > top - 0.5 for m in both) and gap < 1
+    lines.append(
+        claim(
+            "At τ = 10, α = 0.001 FO and HF are almost alike, and best",
+            alike,
+            f"{gap:.2f} points apart (document {abs(told[best, both[0]] - told[best, both[1]]):.2f}); "
+            f"the best of all settings is {top:.2f}",
         )
-    for stem, (name, told) in SETTINGS.items():
-        gap = finals(runs[stem], "per-fedavg-fo") - finals(runs[stem], "per-fedavg-hf")
-        fo, hf = (distances(runs[stem], m) for m in ("per-fedavg-fo", "per-fedavg-hf"))
-        document = told["per-fedavg-fo"] - told["per-fedavg-hf"]
-        lines.append(
-            f"- *FO is more accurate than HF* ({name}): document {signed(document)} points; ours "
-            f"{signed(float(gap.mean()))} (sd {gap.std():.2f}). The final parameters differ from "
-            f"those of the exact form by {fo.mean():.1e} (FO) and {hf.mean():.1e} (HF) of their norm."
-        )
+    )
+    for alpha in ("alpha0.001", "alpha0.01"):
+        old, new = f"tau10-{alpha}", f"tau4-{alpha}"
+        text = f"A smaller τ lowers accuracy, α = {alpha.removeprefix('alpha')}"
+        if alpha == "alpha0.01":
+            text = "At α = 0.01 a smaller τ raises it (more steps overfit)"
+        lower = [x < 0 for x in step(old, new)]
+        holds = all(lower) if alpha == "alpha0.001" else not any(lower)
+        lines.append(claim(text, holds, moves(old, new)))
+    for tau in ("tau10", "tau4"):
+        old, new = f"{tau}-alpha0.001", f"{tau}-alpha0.01"
+        text = f"A larger α lowers accuracy, {SETTINGS[old][0].split(',')[0]}"
+        lines.append(claim(text, max(step(old, new)) < 0, moves(old, new)))
+    for other in ("fedavg", "fedavg-update"):
+        above = {
+            stem: finals(runs[stem], "per-fedavg-fo") - finals(runs[stem], other)
+            for stem in SETTINGS
+        }
+        detail = "; ".join(f"{SETTINGS[stem][0]} {spread(x)} points" for stem, x in above.items())
+        text = f"FO is better than {METHODS[other]} in all settings"
+        lines.append(claim(text, all((x > 0).all() for x in above.values()), detail))
     for stem in SETTINGS:
         if "alpha0.01" in stem:
-            lines.append(f"- {fluctuation(runs[stem], SETTINGS[stem][0])}")
+            lines.append(fluctuation(runs[stem], SETTINGS[stem][0]))
+    lines += ["", "How far from the exact form are the two approximations in the end?", ""]
+    for stem, (name, row) in SETTINGS.items():
+        fo, hf = (distances(runs[stem], m) for m in both)
+        above = spread(finals(runs[stem], both[0]) - finals(runs[stem], both[1]))
+        document = signed(row[both[0]] - row[both[1]])
+        lines.append(
+            f"- {name}: ‖w − w_exact‖ / ‖w_exact‖ is {fo.mean():.1e} (FO) and {hf.mean():.1e} (HF); "
+            f"FO's accuracy less HF's is {above} points (document {document})."
+        )
     return "\n".join(lines)
 
 
-def both(values: Mapping[str, float]) -> str:
-    return ", ".join(f"{METHODS[m]} {signed(x)}" for m, x in values.items())
+def claim(text: str, holds: bool, detail: str) -> str:
+    return f"- {'Holds' if holds else 'Does not hold'}: *{text}*; {detail}."
 
 
 def distances(run: Run, label: str) -> np.ndarray:
@@ -281,21 +353,25 @@ def distances(run: Run, label: str) -> np.ndarray:
 
 def fluctuation(run: Run, name: str) -> str:
     """How often and how much the training loss rises after the document's round 300."""
-    said = f"*The loss fluctuates after about {FLUCTUATES} rounds* ({name}): "
+    text = f"The loss fluctuates after about {FLUCTUATES} rounds, {name}"
     t = run.curve("per-fedavg-fo")[0]
     late = t >= FLUCTUATES
     if late.sum() < 2:
-        return said + f"not seen here, the run ends at round {t[-1]}."
-    found = []
+        return claim(text, False, f"the run ends at round {t[-1]}")
+    found, rises = [], []
     for label in ("per-fedavg-fo", "per-fedavg-hf"):
         loss = run.curve(label, "train_loss")[1][:, late]
         steps = np.diff(loss, axis=1)
-        found.append(
-            f"{METHODS[label]} rises at {100 * np.mean(steps > 0):.0f} % of the evaluations (every "
-            f"{np.diff(t)[0]} rounds), by {max(steps.max(), 0):.4f} at most, while it goes from "
-            f"{loss[:, 0].mean():.3f} to {loss[:, -1].mean():.3f}"
+        rises.append(np.mean(steps > 0))
+        how = (
+            f"rises at {100 * rises[-1]:.0f} % of the evaluations (every {np.diff(t)[0]} rounds), by "
+            f"{steps.max():.4f} at most"
+            if rises[-1]
+            else f"never rises from one evaluation to the next (every {np.diff(t)[0]} rounds)"
         )
-    return said + "; ".join(found) + "."
+        ends = f"from {loss[:, 0].mean():.3f} to {loss[:, -1].mean():.3f}"
+        found.append(f"{METHODS[label]} {how}, while it goes {ends}")
+    return claim(text, max(rises) > 0.2, "; ".join(found))
 
 
 # ---- pictures -----------------------------------------------------------------
@@ -329,6 +405,8 @@ def summary_picture(numbers: list[Number], path: Path) -> None:
         handles.append(
             plots.sign("in the document", linestyle="none", marker="o", markerfacecolor="white")
         )
+        if (seeds := max(len(number.ours) for number in numbers)) > 1:
+            handles.append(plots.sign(f"bars: ±1 sd over {seeds} seeds", linestyle="none"))
         figure, (axes,) = plots.frame((1, 1), (6.6, 3.4), "", handles)
         for number in numbers:
             i = methods.index(number.what[1])
