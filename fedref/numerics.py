@@ -82,20 +82,17 @@ class Activation(NamedTuple):
     curvature: Callable[[Array], Array]
 
 
-def _elu(z: Array) -> Array:
-    # expm1 sees only z < 0: no overflow on the branch that is thrown away.
-    return np.asarray(np.where(z.real >= 0, z, np.expm1(np.where(z.real >= 0, 0, z))))
-
-
+#: With maxima and minima, which run many times as fast as a choice by a mask; of complex numbers
+#: they go by the real part, and NaN stays NaN.
 #: At the kinks the choice is: ELU″(0) = 0 (ELU′ is 1 from both sides), ReLU′(0) = 0.
 ACTIVATIONS: dict[str, Activation] = {
     "elu": Activation(
-        _elu,
-        slope=lambda a: np.where(a.real >= 0, 1, a + 1).astype(a.dtype, copy=False),
-        curvature=lambda a: np.where(a.real >= 0, 0, a + 1).astype(a.dtype, copy=False),
+        lambda z: np.asarray(np.maximum(z, 0) + np.expm1(np.minimum(z, 0))),
+        slope=lambda a: np.asarray(np.minimum(a, 0) + 1),
+        curvature=lambda a: np.asarray((a + 1) * (a.real < 0)),
     ),
     "relu": Activation(
-        lambda z: np.where(z.real <= 0, 0, z).astype(z.dtype, copy=False),  # NaN stays NaN
+        lambda z: np.asarray(np.maximum(z, 0)),
         slope=lambda a: (a.real > 0).astype(a.dtype),
         curvature=lambda a: np.zeros_like(a),
     ),
