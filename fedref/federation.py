@@ -8,6 +8,7 @@ steps for many clients at once along a leading axis; a test shows that both agre
 from collections.abc import Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import dataclass, fields, replace
+from math import prod
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -185,8 +186,8 @@ class Counter:
     def _evaluations(D: Batch, *vectors: Array) -> tuple[int, int]:
         lead = np.broadcast_shapes(D.y.shape[:-1], *(v.shape[:-1] for v in vectors))
         real = D.y.size if D.s is None else int(np.count_nonzero(D.s))
-        n = int(np.prod(lead))
-        return n, n * real // max(int(np.prod(D.y.shape[:-1])), 1)
+        n = prod(lead)
+        return n, n * real // max(prod(D.y.shape[:-1]), 1)
 
     def grad(self, w: Array, D: Batch) -> Array:
         n, samples = self._evaluations(D, w)
@@ -262,11 +263,12 @@ class LocalData(NamedTuple):
         return self._batch(self.rows[role][:active, t], self.offsets[:active, None])
 
     def _batch(self, rows: Array, offset: Array) -> Batch:
-        real = rows != PADDING
-        index = np.where(real, rows + offset, offset)
+        index, real = rows + offset, rows != PADDING
+        if real.all():
+            return Batch(self.features(index), self.y.take(index))
+        index = np.where(real, index, offset)
         index = np.minimum(index, len(self.y) - 1)  # an empty batch may point past the last client
-        s = None if real.all() else real.astype(self.dtype)
-        return Batch(self.features(index), self.y.take(index), s)
+        return Batch(self.features(index), self.y.take(index), real.astype(self.dtype))
 
 
 def run_client(
