@@ -106,9 +106,9 @@ def picture(
         title or f"{federation.source.name}: {federation.rule}, {federation.clients:,} clients",
         loc="left",
     )
-    for (name, mean), dashes in zip(means.items(), ("--", ":")):
-        sizes.axhline(mean, color="black", linestyle=dashes, linewidth=1.2, label=name)
-    sizes.legend(frameon=False, ncols=4, loc="lower right", bbox_to_anchor=(1, 1), borderpad=0)
+    for (name, mean), (dashes, colour) in zip(means.items(), (("-", "black"), (":", "#ff9f1c"))):
+        sizes.axhline(mean, color=colour, linestyle=dashes, linewidth=1.6, label=name)
+    sizes.legend(frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1), borderpad=0)
     sizes.spines[["top", "right"]].set_visible(False)
     image = heat.imshow(
         np.ma.masked_equal(counts, 0),

@@ -25,12 +25,15 @@ RENEWALS = 1
 
 
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
+    pictures = {}
     for stem, name in NAMES.items():
-        shown = renamed(runs[stem], METHODS)
-        plots.curves(shown, out / f"{stem}.png", title=name)
+        shown = {f"{stem}.png": (name, renamed(runs[stem], METHODS))}
         if runs[stem].experiment.rounds > 2 * START:
-            title = f"{name}, the first {START} rounds"
-            plots.curves(until(shown, START), out / f"{stem}-start.png", title=title)
+            start = until(shown[f"{stem}.png"][1], START)
+            shown[f"{stem}-start.png"] = (f"{name}, the first {START} rounds", start)
+        for file, (title, run) in shown.items():
+            plots.curves(run, out / file, title=title)
+            pictures[file] = title
     renewals = [renewed(runs[stem], NAMES[stem], label) for stem in NAMES for label in APFL]
     smooth = [unrest(runs[stem], NAMES[stem], label) for stem in NAMES for label in METHODS]
     losses = [final_loss(runs[stem], NAMES[stem], label) for stem in NAMES for label in METHODS]
@@ -48,9 +51,8 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
     return "\n\n".join(
         [
             *(
-                f"![{file.stem}: training loss and test accuracy per round]({file.name})"
-                for stem in NAMES
-                for file in sorted(out.glob(f"{stem}*.png"), key=lambda file: len(file.name))
+                f"![{title}: training loss and test accuracy per round]({file})"
+                for file, title in pictures.items()
             ),
             "Renewals of the importance beyond the three preset rounds around the start of the "
             "decomposition. The document: one on every data set. The window of losses that the "
