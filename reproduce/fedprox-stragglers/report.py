@@ -63,7 +63,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
     draw_gamma(runs["gamma"], out / "gamma.png")
     plots.curves(by_gamma(runs["gamma"]), out / "gamma-curves.png", "accuracy", against="flops")
     write_csv(out / "numbers.csv", [*heads, "quantity", "mean", "sd", "each seed"], table)
-    write_csv(out / "gamma.csv", equal[0], equal[1:])
+    write_csv(out / "gamma.csv", equal[0], [[each_seed(cell) for cell in row] for row in equal[1:]])
     return "\n\n".join(
         [
             "The document's claims, and what was measured. Differences are taken seed by seed at "
@@ -314,6 +314,10 @@ def ranked(when: str, accuracy: Mapping[float, np.ndarray]) -> str:
 
 def show(cell: Any) -> str:
     return cell if isinstance(cell, str) else spread(cell)
+
+
+def each_seed(cell: Any) -> str:
+    return cell if isinstance(cell, str) else " ".join(repr(float(x)) for x in cell)
 
 
 def draw_gamma(run: Run, path: Path) -> None:

@@ -257,8 +257,8 @@ def verdict(found: Found) -> str:
     if after > -0.5:
         parts.append(
             "A fall of accuracy from α = 0.001 to 0.01 is seen before the users' step alone, and there "
-            "in HF above all: the model that learns to be adapted is worse unadapted. After the step, which is "
-            "what the method is for, a larger α never costs half a point in any of these ways."
+            "in HF above all: the model that learns to be adapted is worse unadapted. After the step, "
+            "which is what the method is for, a larger α never costs half a point in any of these ways."
         )
     return " ".join(parts)
 
