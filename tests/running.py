@@ -11,6 +11,7 @@ from pathlib import Path
 import tomli_w
 
 from fedref import cli, config, results, runs
+from fedref.algorithms import ALGORITHMS
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -35,6 +36,16 @@ def document(**changes) -> dict:
 def algorithms(*names, **tables) -> dict:
     """[algorithms] tables."""
     return {**{name: {} for name in names}, **tables}
+
+
+#: Every algorithm, and options with which the training loss matters.
+TABLES = algorithms(
+    *ALGORITHMS,
+    adaptive={"algorithm": "fedprox", "adaptive_mu": True, "mu": 0.3},
+    until={"algorithm": "fedprox", "until_gamma": 0.9},
+    flag={"algorithm": "apfl", "z": 1, "delta_mu": 9.0, "delta_sigma": 9.0, "window": 2},
+)
+CURV = {"lam": 0.001}
 
 
 def write(path: Path, table: dict) -> Path:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from helpers import same
-from running import algorithms, contents, document, main, play, rows, write
+from running import CURV, TABLES, algorithms, contents, document, main, play, rows, write
 
 import fedref
 from fedref import (
@@ -13,18 +13,7 @@ from fedref import (
     results,
     runs,
 )
-from fedref.algorithms import ALGORITHMS
 from fedref.sampling import make_plan, stream
-
-#: Every algorithm, and options with which the training loss matters.
-TABLES = algorithms(
-    *ALGORITHMS,
-    adaptive={"algorithm": "fedprox", "adaptive_mu": True, "mu": 0.3},
-    until={"algorithm": "fedprox", "until_gamma": 0.9},
-    flag={"algorithm": "apfl", "z": 1, "delta_mu": 9.0, "delta_sigma": 9.0, "window": 2},
-)
-CURV = {"lam": 0.001}
-
 
 pytestmark = pytest.mark.usefixtures("here")
 

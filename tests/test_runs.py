@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from helpers import same
-from running import algorithms, contents, document, main, play, refused, rows, write
+from running import CURV, TABLES, algorithms, contents, document, main, play, refused, rows, write
 
 import fedref
 from fedref import (
@@ -21,16 +21,6 @@ from fedref import (
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
 from fedref.sampling import make_plan
-
-#: Every algorithm, and options with which the training loss matters.
-TABLES = algorithms(
-    *ALGORITHMS,
-    adaptive={"algorithm": "fedprox", "adaptive_mu": True, "mu": 0.3},
-    until={"algorithm": "fedprox", "until_gamma": 0.9},
-    flag={"algorithm": "apfl", "z": 1, "delta_mu": 9.0, "delta_sigma": 9.0, "window": 2},
-)
-CURV = {"lam": 0.001}
-
 
 pytestmark = pytest.mark.usefixtures("here")
 
