@@ -661,11 +661,21 @@ def write_numbers(path: Path, heads: Sequence[str], numbers: Sequence[Number]) -
             float(np.mean(number.ours)),
             float(np.std(number.ours)),
             number.difference,
-            " ".join(repr(float(x)) for x in number.ours),
+            each_seed(number.ours),
         ]
         for number in numbers
     ]
     write_csv(path, [*heads, "document", "mean", "sd", "difference", "each seed"], rows)
+
+
+def each_seed(values: Sequence[float]) -> str:
+    """One cell of a CSV file."""
+    return " ".join(repr(float(x)) for x in values)
+
+
+def claim(text: str, holds: bool, detail: str) -> str:
+    """A sentence of a document, whether it holds here, and what was measured: a Markdown item."""
+    return f"- {'Holds' if holds else 'Does not hold'}: *{text}*; {detail}."
 
 
 def renamed(run: Run, names: Mapping[str, str]) -> Run:

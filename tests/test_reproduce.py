@@ -405,3 +405,9 @@ def test_quick_of_all_on_real_data(real: Path, tmp_path: Path) -> None:
         for line in table.splitlines():
             if line.startswith("!["):
                 assert (made / line.split("](")[1].rstrip(")")).stat().st_size > 5000
+
+
+def test_a_claim_says_whether_it_holds_and_a_cell_has_every_seed() -> None:
+    assert reproduce.claim("A is larger", True, "2 points") == "- Holds: *A is larger*; 2 points."
+    assert reproduce.claim("B", False, "0").startswith("- Does not hold: *B*")
+    assert reproduce.each_seed(np.array([0.1, 2, 1e-9])) == "0.1 2.0 1e-09"

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Mapping
+from itertools import cycle
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -106,7 +107,8 @@ def picture(
         title or f"{federation.source.name}: {federation.rule}, {federation.clients:,} clients",
         loc="left",
     )
-    for (name, mean), (dashes, colour) in zip(means.items(), (("-", "black"), (":", "#ff9f1c"))):
+    looks = cycle((("-", "black"), (":", "#ff9f1c")))
+    for (name, mean), (dashes, colour) in zip(means.items(), looks):
         sizes.axhline(mean, color=colour, linestyle=dashes, linewidth=1.6, label=name)
     sizes.legend(frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1), borderpad=0)
     sizes.spines[["top", "right"]].set_visible(False)

@@ -10,6 +10,7 @@ from fedref.experiment import Setting
 from fedref.reproduce import (
     Number,
     at,
+    claim,
     markdown,
     number_table,
     renamed,
@@ -88,7 +89,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
             number_table(heads, above),
             "Average and maximum test accuracy in %. FedMeta, as its own paper has it, makes one "
             "episode a round (support 80 %, query 20 %, all rows) and no E epochs of batches of B: it "
-            "moves 150 (Vehicle: 20) small steps. The document prints no numbers for Figure 1; "
+            "makes 150 (Vehicle: 20) small steps. The document prints no numbers for Figure 1; "
             "APFL's average is that of its Table 2 (λ = 1, E = 5), FedAvg's follows from it and the "
             "difference above.",
             number_table(heads, levels, more=("maximum",)),
@@ -121,13 +122,9 @@ def gain(runs: Mapping[str, Run], stem: str, label: str) -> Number:
 
 
 def alternative(runs: Mapping[str, Run], stem: str, value: Callable[[Run], np.ndarray]) -> str:
-    """What fewer data, or another draw of the split, make of a number: for the comment."""
-    found = [
-        f"{spread(value(run))} with {what}"
-        for what, run in alternatives(runs, stem).items()
-        if "0.2 of the rows" in what or "0.8 of the rows" in what or "split" in what
-    ]
-    return ", ".join(found)
+    """What the ends of a sweep, of the rows or of the split, make of a number: for the comment."""
+    swept = list(alternatives(runs, stem, swept=True).items())
+    return ", ".join(f"{spread(value(run))} with {what}" for what, run in (swept[0], swept[-1]))
 
 
 def jump(run: Run, label: str) -> str:
@@ -185,14 +182,14 @@ def level(runs: Mapping[str, Run], stem: str, label: str, data: Setting) -> Numb
     return Number(what, averages(run, label), told.get(label), "; ".join(notes), (100 * y.max(1),))
 
 
-def alternatives(runs: Mapping[str, Run], stem: str) -> dict[str, Run]:
-    """What is changed → the run."""
+def alternatives(runs: Mapping[str, Run], stem: str, swept: bool = False) -> dict[str, Run]:
+    """What is changed → the run; swept : only what is tried at several values."""
     found = {}
     for file, data, what, key in ABLATIONS:
         if data == stem and key:
             for value in runs[file].experiment.sweep[key]:
                 found[what.format(value)] = at(runs[file], **{key: value})
-        elif data == stem:
+        elif data == stem and not swept:
             found[what] = runs[file]
     return found
 
@@ -205,9 +202,15 @@ def what_moves_them(runs: Mapping[str, Run]) -> str:
         told = {"fedavg": AVERAGE[stem] - ABOVE[stem], **dict.fromkeys(APFL, AVERAGE[stem])}
         document = [shown(told.get(m)) for m in COMPARED]
         rows.append([name, "–", "(in the document)", *document, *[shown(ABOVE[stem])] * 2])
-        for what, run in {"nothing: as above": runs[stem], **alternatives(runs, stem)}.items():
-            for seeds in dict.fromkeys([run.experiment.seeds, *[(0,)] * (what[:7] == "nothing")]):
-                rows.append([name, listed(seeds), what, *averages_and_gains(run, seeds)])
+        base, changed = runs[stem], alternatives(runs, stem)
+        lines = [("nothing: as above", base, base.experiment.seeds)]
+        if len(base.experiment.seeds) > 1:  # what a run of one seed is to be set beside
+            lines.append(("nothing: as above", base, base.experiment.seeds[:1]))
+        lines += [(what, run, run.experiment.seeds) for what, run in changed.items()]
+        rows += [
+            [name, ", ".join(map(str, seeds)), what, *averages_and_gains(run, seeds)]
+            for what, run, seeds in lines
+        ]
     last = runs["vehicle"].records[0].scores[-1]
     test, train = int(last.n_test.sum()), int(last.n_train.sum())
     return "\n\n".join(
@@ -242,10 +245,6 @@ def stability(runs: Mapping[str, Run]) -> str:
     if wild > 2 > step:
         text += ": beyond 2 the steps along the penalty grow, which is why its accuracy is lost"
     return text + "."
-
-
-def listed(seeds: Sequence[int]) -> str:
-    return ", ".join(map(str, seeds))
 
 
 def averages_and_gains(run: Run, seeds: Sequence[int]) -> list[str]:
@@ -287,10 +286,6 @@ def claims(runs: Mapping[str, Run]) -> str:
         found = ", ".join(f"{METHODS[m]} {signed(x)}" for m, x in gap.items())
         lines.append(claim(text, holds, f"{found} points"))
     return "\n".join(lines)
-
-
-def claim(text: str, holds: bool, detail: str) -> str:
-    return f"- {'Holds' if holds else 'Does not hold'}: *{text}*; {detail}."
 
 
 def apfl_above_fedavg(runs: Mapping[str, Run]) -> tuple[bool, str]:

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib import style
 
 from fedref import plots
-from fedref.reproduce import Number, at, markdown, renamed, signed, spread, write_csv
+from fedref.reproduce import Number, at, each_seed, markdown, renamed, signed, spread, write_csv
 from fedref.results import Run
 
 TITLE = "FedProx: stragglers, the proximal term, and γ"
@@ -55,15 +55,16 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
                 found = {q: finals(runs[stem], label, share, q) for q in QUANTITIES}
                 rows.append([*what, *(spread(found[q], d) for q, (_, _, d) in QUANTITIES.items())])
                 for q, values in found.items():
-                    each = " ".join(repr(float(x)) for x in values)
                     stats = [f(values) if values.size else None for f in (np.mean, np.std)]
-                    table.append([*what, QUANTITIES[q][0], *stats, each])
+                    table.append([*what, QUANTITIES[q][0], *stats, each_seed(values)])
         draw(runs[stem], name, out / f"{stem}.png")
     answer, equal = gamma_answer(runs["gamma"])
     draw_gamma(runs["gamma"], out / "gamma.png")
     plots.curves(by_gamma(runs["gamma"]), out / "gamma-curves.png", "accuracy", against="flops")
     write_csv(out / "numbers.csv", [*heads, "quantity", "mean", "sd", "each seed"], table)
-    write_csv(out / "gamma.csv", equal[0], [[each_seed(cell) for cell in row] for row in equal[1:]])
+    write_csv(
+        out / "gamma.csv", equal[0], [[row[0], *map(each_seed, row[1:])] for row in equal[1:]]
+    )
     return "\n\n".join(
         [
             "The document's claims, and what was measured. Differences are taken seed by seed at "
@@ -314,10 +315,6 @@ def ranked(when: str, accuracy: Mapping[float, np.ndarray]) -> str:
 
 def show(cell: Any) -> str:
     return cell if isinstance(cell, str) else spread(cell)
-
-
-def each_seed(cell: Any) -> str:
-    return cell if isinstance(cell, str) else " ".join(repr(float(x)) for x in cell)
 
 
 def draw_gamma(run: Run, path: Path) -> None:

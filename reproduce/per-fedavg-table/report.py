@@ -13,6 +13,8 @@ from fedref.experiment import Setting
 from fedref.reproduce import (
     Number,
     at,
+    claim,
+    each_seed,
     markdown,
     number_table,
     renamed,
@@ -52,6 +54,7 @@ METHODS = {  # in the order of the experiment files, so that all pictures have t
     "per-fedavg-hf": "Per-FedAvg (HF)",
     "per-fedavg": "Per-FedAvg (exact)",
 }
+BOTH = ("per-fedavg-fo", "per-fedavg-hf")  # the methods that the document has numbers of
 #: How a final accuracy can be measured: what the table says first.
 MEASURED = {
     "after": "after adaptation, samples",
@@ -69,7 +72,7 @@ FLUCTUATES = 300  # rounds after which the document sees the loss fluctuate
 
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
     data = experiment.setting(runs["tau10-alpha0.001"].experiment, data_dir)
-    found = alternatives(runs, data_dir)
+    found = alternatives(runs, data, data_dir)
     numbers = []
     for stem, (name, told) in SETTINGS.items():
         for label, method in METHODS.items():
@@ -133,10 +136,11 @@ def line(run: Run, label: str, what: tuple[str, str], told: float | None, data: 
 Found = Mapping[tuple[str, str], Mapping[tuple[str, str], np.ndarray]]
 
 
-def alternatives(runs: Mapping[str, Run], data_dir: Path | None) -> Found:
+def alternatives(runs: Mapping[str, Run], base: Setting, data_dir: Path | None) -> Found:
     """Final accuracy under every way of training and every way of measuring."""
-    data = {name: experiment.setting(runs[name].experiment, data_dir) for name in ABLATIONS}
-    data[""] = experiment.setting(runs["tau10-alpha0.001"].experiment, data_dir)
+    data = {
+        name: experiment.setting(runs[name].experiment, data_dir, base) for name in ABLATIONS
+    } | {"": base}
     found: dict[tuple[str, str], dict[tuple[str, str], np.ndarray]] = {}
     for stem, (_, told) in SETTINGS.items():
         run = runs[stem]
@@ -147,19 +151,19 @@ def alternatives(runs: Mapping[str, Run], data_dir: Path | None) -> Found:
             found[stem, label] = {
                 (name, how): np.array(values)
                 for name, one in trained.items()
-                for how, values in zip(MEASURED, measured(one, label, data[name]))
+                for how, values in measured(one, label, data[name]).items()
             }
     return found
 
 
-def measured(run: Run, label: str, data: Setting) -> tuple[Sequence[float], ...]:
-    """Final accuracies as MEASURED names them."""
-    return (
-        finals(run, label),
-        finals(run, label, "accuracy_mean"),
-        unadapted(run, label, data),
-        unadapted(run, label, data, mean=plain),
-    )
+def measured(run: Run, label: str, data: Setting) -> dict[str, Sequence[float]]:
+    """Final accuracy, measured in each way of MEASURED: a seed each."""
+    return {
+        "after": finals(run, label),
+        "after users": finals(run, label, "accuracy_mean"),
+        "before": unadapted(run, label, data),
+        "before users": unadapted(run, label, data, mean=plain),
+    }
 
 
 def name_of(way: tuple[str, str]) -> str:
@@ -181,7 +185,7 @@ def retrained(values: Mapping[tuple[str, str], np.ndarray]) -> str:
 
 def what_moves_them(found: Found) -> str:
     """All ways in all settings, and how near to the document each comes."""
-    rows = [["setting", "method", "document", "trained", *map(MEASURED.get, MEASURED)]]
+    rows = [["setting", "method", "document", "trained", *MEASURED.values()]]
     for (stem, label), values in found.items():
         what = [SETTINGS[stem][0], METHODS[label], shown(SETTINGS[stem][1][label])]
         for training in ("", *ABLATIONS):
@@ -205,9 +209,7 @@ def what_moves_them(found: Found) -> str:
 
 
 STEPS = [
-    (f"{tau}-alpha0.001", f"{tau}-alpha0.01", label)
-    for tau in ("tau10", "tau4")
-    for label in ("per-fedavg-fo", "per-fedavg-hf")
+    (f"{tau}-alpha0.001", f"{tau}-alpha0.01", label) for tau in ("tau10", "tau4") for label in BOTH
 ]
 
 
@@ -272,26 +274,25 @@ def answers(runs: Mapping[str, Run]) -> str:
         (stem, label): finals(runs[stem], label).mean() for stem in SETTINGS for label in METHODS
     }
     told = {(stem, m): x for stem, (_, row) in SETTINGS.items() for m, x in row.items()}
-    both = ("per-fedavg-fo", "per-fedavg-hf")
     lines = ["What the document says of it, and what was measured (means over seeds):", ""]
 
     def step(old: str, new: str) -> list[float]:
-        return [float(value[new, m] - value[old, m]) for m in both]
+        return [float(value[new, m] - value[old, m]) for m in BOTH]
 
     def moves(old: str, new: str) -> str:
         ours = ", ".join(map(signed, step(old, new)))
-        document = ", ".join(signed(told[new, m] - told[old, m]) for m in both)
+        document = ", ".join(signed(told[new, m] - told[old, m]) for m in BOTH)
         return f"FO, HF {ours} points; document {document}"
 
     best = "tau10-alpha0.001"
-    gap = abs(value[best, both[0]] - value[best, both[1]])
-    top = max(value[stem, m] for stem in SETTINGS for m in both)
-    alike = all(value[best, m] > top - 0.5 for m in both) and gap < 1
+    gap = abs(value[best, BOTH[0]] - value[best, BOTH[1]])
+    top = max(value[stem, m] for stem in SETTINGS for m in BOTH)
+    alike = all(value[best, m] > top - 0.5 for m in BOTH) and gap < 1
     lines.append(
         claim(
             "At τ = 10, α = 0.001 FO and HF are almost alike, and best",
             alike,
-            f"{gap:.2f} points apart (document {abs(told[best, both[0]] - told[best, both[1]]):.2f}); "
+            f"{gap:.2f} points apart (document {abs(told[best, BOTH[0]] - told[best, BOTH[1]]):.2f}); "
             f"the best of all settings is {top:.2f}",
         )
     )
@@ -320,18 +321,14 @@ def answers(runs: Mapping[str, Run]) -> str:
             lines.append(fluctuation(runs[stem], SETTINGS[stem][0]))
     lines += ["", "How far from the exact form are the two approximations in the end?", ""]
     for stem, (name, row) in SETTINGS.items():
-        fo, hf = (distances(runs[stem], m) for m in both)
-        above = spread(finals(runs[stem], both[0]) - finals(runs[stem], both[1]))
-        document = signed(row[both[0]] - row[both[1]])
+        fo, hf = (distances(runs[stem], m) for m in BOTH)
+        above = spread(finals(runs[stem], BOTH[0]) - finals(runs[stem], BOTH[1]))
+        document = signed(row[BOTH[0]] - row[BOTH[1]])
         lines.append(
             f"- {name}: ‖w − w_exact‖ / ‖w_exact‖ is {fo.mean():.1e} (FO) and {hf.mean():.1e} (HF); "
             f"FO's accuracy less HF's is {above} points (document {document})."
         )
     return "\n".join(lines)
-
-
-def claim(text: str, holds: bool, detail: str) -> str:
-    return f"- {'Holds' if holds else 'Does not hold'}: *{text}*; {detail}."
 
 
 def distances(run: Run, label: str) -> np.ndarray:
@@ -357,7 +354,7 @@ def fluctuation(run: Run, name: str) -> str:
     if late.sum() < 2:
         return claim(text, False, f"the run ends at round {t[-1]}")
     found, rises = [], []
-    for label in ("per-fedavg-fo", "per-fedavg-hf"):
+    for label in BOTH:
         loss = run.curve(label, "train_loss")[1][:, late]
         steps = np.diff(loss, axis=1)
         rises.append(np.mean(steps > 0))
@@ -425,7 +422,7 @@ def summary_picture(numbers: list[Number], path: Path) -> None:
 
 def way_rows(found: Found) -> list[list[object]]:
     return [
-        [SETTINGS[stem][0], METHODS[label], name_of(way), x.mean(), " ".join(map(repr, x.tolist()))]
+        [SETTINGS[stem][0], METHODS[label], name_of(way), x.mean(), each_seed(x)]
         for (stem, label), values in found.items()
         for way, x in values.items()
     ]
@@ -433,7 +430,6 @@ def way_rows(found: Found) -> list[list[object]]:
 
 def ablation_picture(found: Found, path: Path) -> None:
     """A panel a method: the document's accuracy as a bar, ours (seed 0) in each way as signs."""
-    labels = ("per-fedavg-fo", "per-fedavg-hf")
     trainings = {"": "as in the table", **ABLATIONS}
     looks: dict[str, dict[str, Any]] = {
         training: {"color": plots.COLOURS[i], "marker": plots.MARKERS[i], "linestyle": "none"}
@@ -454,11 +450,9 @@ def ablation_picture(found: Found, path: Path) -> None:
             plots.sign(MEASURED[how], linestyle="none", marker="h", **fill)
             for how, fill in fills.items()
         ]
-        handles += [
-            plots.Line2D([], [], **bar, markersize=14, label="in the document"),
-        ]
+        handles.append(plots.Line2D([], [], **bar, markersize=14, label="in the document"))
         figure, panels = plots.frame((1, 2), (4.2, 3.6), "", handles, share=True)
-        for axes, label in zip(panels, labels):
+        for axes, label in zip(panels, BOTH):
             for x, stem in enumerate(SETTINGS):
                 axes.plot(x, SETTINGS[stem][1][label], **bar, markersize=40)
                 for i, (training, look) in enumerate(looks.items()):
@@ -480,7 +474,7 @@ def ablation_picture(found: Found, path: Path) -> None:
 def hf_is_nearer(runs: Mapping[str, Run]) -> tuple[bool, str]:
     found = []
     for stem, (name, _) in SETTINGS.items():
-        fo, hf = (distances(runs[stem], m) for m in ("per-fedavg-fo", "per-fedavg-hf"))
+        fo, hf = (distances(runs[stem], m) for m in BOTH)
         found.append((bool((hf < fo).all()), f"{name}: {hf.mean():.1e} (HF), {fo.mean():.1e} (FO)"))
     return all(holds for holds, _ in found), "; ".join(text for _, text in found)
 
