@@ -2,7 +2,7 @@
 
 from fedref.batch import Batch
 from fedref.errors import ConfigError, DataError, FedrefError
-from fedref.runs import load_run, run
+from fedref.experiments.runs import load_run, run
 
 __all__ = ["Batch", "ConfigError", "DataError", "FedrefError", "load_run", "run"]
 __version__ = "0.1.0"

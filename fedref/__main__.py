@@ -2,7 +2,7 @@
 
 import sys
 
-from fedref.cli import main
+from fedref.commands.run import main
 
 if __name__ == "__main__":
     sys.exit(main())

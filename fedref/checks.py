@@ -53,7 +53,7 @@ def relative_error(got: Any, expected: Any) -> float:
 
 def complex_step_derivative(f: Callable[[Array], Any], w: Array, v: Array) -> Array:
     """d/dε f(w + εv) at ε = 0: the shape of f(w)."""
-    return np.asarray(np.imag(f(w + 1j * H * v)) / H)
+    return np.imag(f(w + 1j * H * v)) / H
 
 
 def complex_step_gradient(f: Callable[[Array], Any], w: Array) -> Array:

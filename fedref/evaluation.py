@@ -4,9 +4,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedref.algorithm import AnyAlgorithm, State
 from fedref.batch import Batch
-from fedref.datasets.types import Federation, Part
-from fedref.federation import Algorithm, State
+from fedref.federation import Federation, Part
 from fedref.models.base import Model
 from fedref.numerics import Array
 from fedref.sampling import Sampling, adaptation_rows, episode, stream
@@ -27,13 +27,13 @@ class Scores(NamedTuple):
     train_loss: Array
 
 
-def weighted(values: Array, n: Array) -> float:
+def sample_mean(values: Array, n: Array) -> float:
     """Σ n_k x_k / Σ n_k over the clients that have data: the mean over samples."""
     has = n > 0
     return float(np.average(values[has], weights=n[has])) if has.any() else float("nan")
 
 
-def plain(values: Array, n: Array) -> float:
+def client_mean(values: Array, n: Array) -> float:
     """The mean over the clients that have data."""
     has = n > 0
     return float(values[has].mean()) if has.any() else float("nan")
@@ -46,18 +46,18 @@ def _shared(
     losses, right = np.empty(len(part.rows)), np.empty(len(part.rows))
     for at in range(0, len(part.rows), CHUNK):
         D = federation.batch(part.rows[at : at + CHUNK], dtype)
-        losses[at : at + CHUNK], right[at : at + CHUNK] = judge(model, w, D)
+        losses[at : at + CHUNK], right[at : at + CHUNK] = sample_scores(model, w, D)
     client = np.repeat(np.arange(federation.clients), part.sizes)
 
     def mean(x: Array) -> Array:
         total = np.bincount(client, x, minlength=federation.clients)
-        return np.asarray(total / np.where(part.sizes > 0, part.sizes, np.nan))
+        return total / np.where(part.sizes > 0, part.sizes, np.nan)
 
     return mean(losses), mean(right)
 
 
 def evaluate(
-    algorithm: Algorithm,
+    algorithm: AnyAlgorithm,
     model: Model,
     state: State,
     federation: Federation,
@@ -103,20 +103,20 @@ def evaluate(
     return Scores(federation.test.sizes, accuracy, test_loss, federation.train.sizes, train_loss)
 
 
-def judge(model: Model, w: Array, D: Batch) -> tuple[Array, Array]:
+def sample_scores(model: Model, w: Array, D: Batch) -> tuple[Array, Array]:
     """(loss without L2, whether it is right) of every sample of D, each (B,)."""
-    z = model.scores(w, D.X)
-    return model.pointwise(z, D.y), model.decide(z) == D.y
+    z = model.logits(w, D.X)
+    return model.loss_of(z, D.y), model.label_of(z) == D.y
 
 
 def score(model: Model, w: Array, D: Batch) -> tuple[float, float]:
     """(mean loss without L2, accuracy) of w on D."""
-    losses, right = judge(model, w, D)
+    losses, right = sample_scores(model, w, D)
     return float(losses.mean()), float(right.mean())
 
 
 def evaluate_unseen(
-    algorithm: Algorithm,
+    algorithm: AnyAlgorithm,
     model: Model,
     state: State,
     federation: Federation,

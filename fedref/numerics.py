@@ -17,36 +17,36 @@ Array = NDArray[Any]
 
 def exp_neg_abs(z: Array) -> Array:
     """e^(−|z|), which cannot overflow; |z| by the sign of the real part."""
-    return np.asarray(np.exp(np.where(z.real >= 0, -z, z)))
+    return np.exp(np.where(z.real >= 0, -z, z))
 
 
 def sigmoid(z: Array) -> Array:
     """σ(z) = 1/(1+e^(−z)), accurate relative to its own size for z of either sign."""
     e = exp_neg_abs(z)
-    return np.asarray(np.where(z.real >= 0, 1, e) / (1 + e))
+    return np.where(z.real >= 0, 1, e) / (1 + e)
 
 
 def softplus(z: Array) -> Array:
     """log(1+e^z) = max(z, 0) + log(1+e^(−|z|)); its derivative is σ(z)."""
-    return np.asarray(np.where(z.real >= 0, z, 0) + np.log1p(exp_neg_abs(z)))
+    return np.where(z.real >= 0, z, 0) + np.log1p(exp_neg_abs(z))
 
 
 def logsumexp(z: Array) -> Array:
     """log Σ_c e^(z_c) over the last axis: (..., C) → (...)."""
     top = z.real.max(-1, keepdims=True)
-    return np.asarray(np.log(np.exp(z - top).sum(-1)) + top[..., 0])
+    return np.log(np.exp(z - top).sum(-1)) + top[..., 0]
 
 
 def softmax(z: Array) -> Array:
     """e^(z_c) / Σ_c e^(z_c) over the last axis, shape kept."""
     e = np.exp(z - z.real.max(-1, keepdims=True))
     e /= e.sum(-1, keepdims=True)
-    return np.asarray(e)
+    return e
 
 
 def one_hot(y: Array, classes: int) -> Array:
     """(...) integer labels → (..., C) of bool."""
-    return np.asarray(y[..., None] == np.arange(classes))
+    return y[..., None] == np.arange(classes)
 
 
 def cross_entropy(z: Array, y: Array) -> Array:
@@ -56,7 +56,7 @@ def cross_entropy(z: Array, y: Array) -> Array:
     """
     index = np.broadcast_to(y, z.shape[:-1]).astype(np.intp, copy=False)
     picked = np.take_along_axis(z, index[..., None], -1)[..., 0]
-    return np.asarray(logsumexp(z) - picked)
+    return logsumexp(z) - picked
 
 
 def cross_entropy_slope(z: Array, y: Array, c: Array) -> Array:
@@ -71,7 +71,7 @@ def cross_entropy_curvature(z: Array, Rz: Array, c: Array) -> Array:
     """R{(p − 1_y) c} = (diag(p) − ppᵀ) R{z} c: (..., B, C)."""
     p = softmax(z)
     r = p * (Rz - (p * Rz).sum(-1, keepdims=True))
-    return np.asarray(r * c[..., None])
+    return r * c[..., None]
 
 
 class Activation(NamedTuple):
@@ -87,17 +87,17 @@ class Activation(NamedTuple):
 #: At the kinks the choice is: ELU″(0) = 0 (ELU′ is 1 from both sides), ReLU′(0) = 0.
 ACTIVATIONS: dict[str, Activation] = {
     "elu": Activation(
-        lambda z: np.asarray(np.maximum(z, 0) + np.expm1(np.minimum(z, 0))),
-        slope=lambda a: np.asarray(np.minimum(a, 0) + 1),
-        curvature=lambda a: np.asarray((a + 1) * (a.real < 0)),
+        lambda z: np.maximum(z, 0) + np.expm1(np.minimum(z, 0)),
+        slope=lambda a: np.minimum(a, 0) + 1,
+        curvature=lambda a: (a + 1) * (a.real < 0),
     ),
     "relu": Activation(
-        lambda z: np.asarray(np.maximum(z, 0)),
+        lambda z: np.maximum(z, 0),
         slope=lambda a: (a.real > 0).astype(a.dtype),
         curvature=lambda a: np.zeros_like(a),
     ),
     "tanh": Activation(
-        lambda z: np.asarray(np.tanh(z)),
+        lambda z: np.tanh(z),
         slope=lambda a: 1 - a * a,
         curvature=lambda a: -2 * a * (1 - a * a),
     ),

@@ -35,11 +35,6 @@ def stack(trees: Sequence[Tree]) -> Tree:
     return map(lambda *xs: np.stack(xs), *trees)
 
 
-def floats(tree: Tree) -> int:
-    """How many floating-point numbers it holds: what a message costs; counters and flags are free."""
-    return sum(np.size(x) for x in leaves(tree) if np.issubdtype(np.asarray(x).dtype, np.inexact))
-
-
 def finite(tree: Tree) -> bool:
     """Whether every number in it is finite."""
     return all(bool(np.all(np.isfinite(x))) for x in leaves(tree) if not isinstance(x, str))

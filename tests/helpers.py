@@ -2,15 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from hypothesis import strategies as st
 
 from fedref import Batch, tree
+from fedref.algorithm import Algorithm, State
 from fedref.algorithms import ALGORITHMS
-from fedref.datasets.types import Federation, Part, Source
-from fedref.federation import Algorithm, State, run_round
+from fedref.experiments.workers import Workers
+from fedref.federation import Federation, Part, Source
 from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
+from fedref.rounds import run_clients, run_round
 from fedref.sampling import Sampling, make_plan, stream
 
 #: What a derivative may differ from its complex step by, relative to its largest entry.
@@ -20,7 +23,7 @@ MODELS = {
     "binary-logistic": BinaryLogistic(3),
     "logistic": Logistic(3, 3, l2=0.1),
     "svm": LinearSVM(3, l2=0.1, squared=True),
-    "mlp": MLP((3, 4, 3)),
+    "mlp": MLP(3, (4,), 3),
     "cnn": CNN(image=(5, 5), channels=(2,), kernel=2, hidden=3, classes=2),
 }
 #: Sizes are drawn afresh for every example, see `cases`.
@@ -36,8 +39,8 @@ def sized(kind: str, p: int, hidden: int, classes: int, l2: float):
     if kind == "svm":
         return LinearSVM(p, l2=l2, squared=True, bias=bool(hidden % 2))
     if kind == "mlp":
-        sizes = (p, hidden, hidden + 1, classes) if hidden % 2 else (p, hidden, classes)
-        return MLP(sizes, activation=("elu", "tanh", "relu")[p % 3], l2=l2)
+        widths = (hidden, hidden + 1) if hidden % 2 else (hidden,)
+        return MLP(p, widths, classes, activation=("elu", "tanh", "relu")[p % 3], l2=l2)
     side = 4 + p % 3
     activation, pool = (("relu", "max"), ("elu", "max"), ("tanh", "mean"))[p % 3]
     return CNN((side, side), (1 + hidden % 2,), 2, hidden, classes, activation, pool, l2)
@@ -180,15 +183,20 @@ def play(
     *,
     state: State | None = None,
     loss=lambda t: [3.0, 2.0, 2.5, 1.0, 0.5][t % 5],
-    **options,
+    dtype=np.float64,
+    stack: bool | None = None,
+    **how,
 ):
     """Rounds 0, 1, ... with everything that is passed on made read-only: (states, logs)."""
+    work = Workers(stack=stack, **how) if how else partial(run_clients, stack=stack)
     state = start(algorithm, model, seed) if state is None else state
     states, logs = [state], []
     for t in range(rounds):
         plan = make_plan(config, federation.train.sizes, t, seed, algorithm.roles)
         tree.freeze(tuple(plan.rows.values()) + tuple(plan[1:-1]))
-        state, log = run_round(algorithm, model, states[-1], plan, federation, **options)
+        state, log = run_round(
+            algorithm, model, states[-1], plan, federation, dtype=dtype, work=work
+        )
         if algorithm.watches_loss:
             state = state._replace(server=algorithm.observe(state.server, loss(t)))
         for value in (state.server, *state.clients.values()):

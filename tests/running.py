@@ -10,8 +10,9 @@ from pathlib import Path
 
 import tomli_w
 
-from fedref import cli, config, results, runs
 from fedref.algorithms import ALGORITHMS
+from fedref.commands import run as cli
+from fedref.experiments import config, results, runs
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -9,7 +9,7 @@ from helpers import with_labels as relabelled
 
 from fedref import evaluation, tree
 from fedref.algorithms.fedavg import FedAvg, FedAvgMeta, FedAvgUpdate, adapt
-from fedref.evaluation import evaluate, evaluate_unseen, plain, score, weighted
+from fedref.evaluation import client_mean, evaluate, evaluate_unseen, sample_mean, score
 from fedref.sampling import Sampling, adaptation_rows
 
 CONFIG = Sampling(3, epochs=1, batch_size=4)
@@ -133,9 +133,9 @@ class Records(FedAvgMeta):
     def __post_init__(self):
         """A list is no option of an algorithm; there is nothing to check."""
 
-    def personal(self, model, sent, mine, D):
+    def personal(self, model, sent, client_state, D):
         self.seen.append(D)
-        return super().personal(model, sent, mine, D)
+        return super().personal(model, sent, client_state, D)
 
 
 @dataclass(frozen=True)
@@ -200,20 +200,20 @@ def test_clients_without_test_rows_are_nan_and_count_for_nothing(variant):
     assert np.isnan(got.test_loss).tolist() == [False, True, False, True, False]
     assert np.isfinite(got.train_loss).all()
     a = got.accuracy
-    assert weighted(a, got.n_test) == pytest.approx((3 * a[0] + 2 * a[2] + 6 * a[4]) / 11)
-    assert plain(a, got.n_test) == pytest.approx((a[0] + a[2] + a[4]) / 3)
+    assert sample_mean(a, got.n_test) == pytest.approx((3 * a[0] + 2 * a[2] + 6 * a[4]) / 11)
+    assert client_mean(a, got.n_test) == pytest.approx((a[0] + a[2] + a[4]) / 3)
 
 
 def test_weighted_and_plain_means_by_hand():
     values, n = np.array([1.0, 0.5, np.nan, 0.0]), np.array([1, 2, 0, 5])
-    assert weighted(values, n) == 2 / 8
-    assert plain(values, n) == 0.5
+    assert sample_mean(values, n) == 2 / 8
+    assert client_mean(values, n) == 0.5
     nobody = np.zeros(2, int), np.full(2, np.nan)
-    assert np.isnan(weighted(nobody[1], nobody[0]))
-    assert np.isnan(plain(nobody[1], nobody[0]))
+    assert np.isnan(sample_mean(nobody[1], nobody[0]))
+    assert np.isnan(client_mean(nobody[1], nobody[0]))
     broken = np.array([1.0, np.nan])  # a NaN of a client with data is not hidden
-    assert np.isnan(weighted(broken, np.array([1, 1])))
-    assert np.isnan(plain(broken, np.array([1, 1])))
+    assert np.isnan(sample_mean(broken, np.array([1, 1])))
+    assert np.isnan(client_mean(broken, np.array([1, 1])))
 
 
 # -- unseen clients

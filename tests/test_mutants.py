@@ -13,6 +13,7 @@ import pytest
 from helpers import EXACT, MODELS, SIZES, make_batch, make_federation, play, same, start
 
 from fedref import tree
+from fedref.algorithm import Algorithm, ClientResult, Cohort, weighted_mean
 from fedref.algorithms.fedavg import FedAvg, FedAvgUpdate, adapt
 from fedref.algorithms.fedcurv import CurvServer, FedCurv, Local, Own, penalty
 from fedref.algorithms.fedmeta import (
@@ -23,15 +24,15 @@ from fedref.algorithms.fedmeta import (
     meta_sgd_gradient,
 )
 from fedref.algorithms.fedprox import FedProx, adapt_mu, objective, prox_gradient
+from fedref.algorithms.importance import fisher
 from fedref.algorithms.per_fedavg import PerFedAvg, local_step, meta_gradient, meta_gradient_hf
+from fedref.algorithms.server_optimiser import Adam, server_step
 from fedref.batch import Batch
 from fedref.checks import complex_step_gradient, relative_error
 from fedref.evaluation import Scores, evaluate, score
-from fedref.federation import Algorithm, Cohort, Done, run_round, weighted_mean
-from fedref.importance import fisher
 from fedref.models import LinearSVM
+from fedref.rounds import run_round
 from fedref.sampling import Sampling, adaptation_rows, make_plan, minibatches
-from fedref.server_optimiser import Adam, server_step
 
 MODEL = MODELS["mlp"]
 CONFIG = Sampling(len(SIZES), epochs=2, batch_size=4)
@@ -221,7 +222,7 @@ class AveragesUniformly(FedProx):
 class NeverZeroesTheGradient(FedAvg):
     """The gradient of the last step is applied once more (local: w and what has accumulated)."""
 
-    def start(self, model, sent, mine):
+    def start(self, model, sent, client_state):
         return sent.w, np.zeros_like(sent.w)
 
     def step(self, model, sent, local, *batches):
@@ -229,8 +230,8 @@ class NeverZeroesTheGradient(FedAvg):
         g = g + model.grad(w, batches[0])
         return w - self.lr * g, g
 
-    def finish(self, model, sent, local, mine, data):
-        return Done(local[0])
+    def finish(self, model, sent, local, client_state, data):
+        return ClientResult(local[0])
 
 
 def check_small_clients_move(cls: type[PerFedAvg]) -> None:
@@ -378,9 +379,9 @@ def check_own_term(cls: type[FedCurv]) -> None:
     w, _, D = given_data(5)
     for own_round, others, cohort in ((6, [0, 1], [0, 1, 3]), (2, [0, 1], [0, 1])):
         sent = CurvServer(w, I[cohort].sum(0), (I * theta_j)[cohort].sum(0), t=7)
-        mine = Own(I[3], I[3] * theta_j[3], own_round)
+        client_state = Own(I[3], I[3] * theta_j[3], own_round)
         algorithm = cls(lr=0.1, lam=0.5)
-        local = algorithm.step(MODEL, sent, algorithm.start(MODEL, sent, mine), D)
+        local = algorithm.step(MODEL, sent, algorithm.start(MODEL, sent, client_state), D)
 
         def f(theta, others=others):
             pairs = [(I[j], theta_j[j]) for j in others]
@@ -393,15 +394,15 @@ def check_own_term(cls: type[FedCurv]) -> None:
 class AlwaysSubtractsItself(FedCurv):
     """The own term is taken from a sum it is no part of: negative curvature."""
 
-    def start(self, model, sent, mine):
-        return Local(sent.w, mine.I, mine.v)
+    def start(self, model, sent, client_state):
+        return Local(sent.w, client_state.I, client_state.v)
 
 
 @dataclass(frozen=True)
 class NeverSubtractsItself(FedCurv):
     """The other way round: a client is pulled to its own last solution too."""
 
-    def start(self, model, sent, mine):
+    def start(self, model, sent, client_state):
         return Local(sent.w, np.zeros_like(sent.w), np.zeros_like(sent.w))
 
 

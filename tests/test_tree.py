@@ -7,6 +7,7 @@ import pytest
 from helpers import same
 
 from fedref import tree
+from fedref.cost import floats
 
 
 class Pair(NamedTuple):
@@ -44,8 +45,8 @@ def test_stack_puts_a_leading_axis_in_front():
 
 def test_floats_counts_inexact_numbers_alone():
     message = Pair(np.zeros((2, 3), np.float32), (1.5, 3, True, np.arange(9), None))
-    assert tree.floats(message) == 7
-    assert tree.floats(None) == 0
+    assert floats(message) == 7
+    assert floats(None) == 0
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

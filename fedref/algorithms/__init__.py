@@ -1,5 +1,6 @@
 """The algorithms: one file a paper. `ALGORITHMS` maps the command line's names to them."""
 
+from fedref.algorithm import AnyAlgorithm
 from fedref.algorithms.apfl import APFL
 from fedref.algorithms.centralised import Centralised
 from fedref.algorithms.fedavg import FedAvg, FedAvgMeta, FedAvgUpdate
@@ -8,9 +9,8 @@ from fedref.algorithms.fedmaml import FedMAML
 from fedref.algorithms.fedmeta import FOMAML, MAML, MetaSGD
 from fedref.algorithms.fedprox import FedProx
 from fedref.algorithms.per_fedavg import PerFedAvg, PerFedAvgFO, PerFedAvgHF
-from fedref.federation import Algorithm
 
-ALGORITHMS: dict[str, type[Algorithm]] = {
+ALGORITHMS: dict[str, type[AnyAlgorithm]] = {
     "fedavg": FedAvg,
     "fedavg-update": FedAvgUpdate,
     "fedavg-meta": FedAvgMeta,

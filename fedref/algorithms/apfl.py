@@ -52,19 +52,19 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from fedref.algorithm import Algorithm, AllData, ClientResult, Cohort, weighted_mean, weighted_sum
+from fedref.algorithms.importance import ESTIMATES, synaptic_intelligence
+from fedref.algorithms.plateau import PlateauDetector as PlateauDetector  # apfl.PlateauDetector
+from fedref.algorithms.units import spread, sum_by_unit
+from fedref.algorithms.units import units as units  # public here: apfl.units
 from fedref.batch import Batch
-from fedref.federation import Algorithm, Cohort, Done, LocalData, weighted_mean, weighted_sum
-from fedref.importance import ESTIMATES, synaptic_intelligence
 from fedref.models.base import Model
-from fedref.models.units import spread, sum_by_unit
-from fedref.models.units import units as units  # public here: apfl.units
 from fedref.numerics import Array, sigmoid
-from fedref.plateau import PlateauDetector as PlateauDetector  # apfl.PlateauDetector
 
 
 def compose(model: Model, w_s: Array, a: Array, w_k: Array) -> Array:
     """w = w_S ⊙ m_k + w_k with m_k = σ(a), one value per output unit: (..., d)."""
-    return np.asarray(w_s * spread(model, sigmoid(a)) + w_k)  # [apfl eq.3]
+    return w_s * spread(model, sigmoid(a)) + w_k  # [apfl eq.3]
 
 
 def objective(
@@ -72,7 +72,7 @@ def objective(
 ) -> Array:
     """L_k(w_S ⊙ σ(a) + w_k; D) + (μ/2) Σ_j F_j (w_S,j − wᵗ_S,j)²: (...)."""
     penalty = np.sum(F * (w_s - w_ref) ** 2, -1)  # [apfl eq.4]
-    return np.asarray(model.loss(compose(model, w_s, a, w_k), D) + mu / 2 * penalty)  # [apfl eq.6]
+    return model.loss(compose(model, w_s, a, w_k), D) + mu / 2 * penalty  # [apfl eq.6]
 
 
 def gradients(
@@ -88,7 +88,7 @@ def gradients(
 
 def importance_update(F_old: Array, importances: Array, p: Array, *, lam: float) -> Array:
     """F ← λF_old + Σ_k p_k I_k; I_k (K, d) is as printed the square of client k's full gradient."""
-    return np.asarray(lam * F_old + weighted_sum(p, importances))  # [apfl eq.5]
+    return lam * F_old + weighted_sum(p, importances)  # [apfl eq.5]
 
 
 class Shared(NamedTuple):
@@ -118,7 +118,7 @@ class Upload(NamedTuple):
 
 
 @dataclass(frozen=True)
-class APFL(Algorithm):
+class APFL(Algorithm[Shared, Shared, Local, Own]):
     lr: float = 0.05
     mu: float = 1.0
     lam: float = 1.0
@@ -144,13 +144,13 @@ class APFL(Algorithm):
     def download(self, server: Shared) -> Shared:
         return server._replace(detector=None)
 
-    def start(self, model: Model, sent: Shared, mine: Own | None) -> Local:
-        if mine is None and sent.t >= self.z:  # [apfl alg.1 line 21]
+    def start(self, model: Model, sent: Shared, client_state: Own | None) -> Local:
+        if client_state is None and sent.t >= self.z:  # [apfl alg.1 line 21]
             a = np.ones_like(sum_by_unit(model, sent.w))
             share = 1.0 if self.init == "paper" else 1 - sigmoid(np.ones((), a.dtype))
-            mine = Own(a, sent.w * share)
+            client_state = Own(a, sent.w * share)
         path = np.zeros_like(sent.w) if self.importance == "si" and sent.renew else None
-        return Local(sent.w, mine, path)
+        return Local(sent.w, client_state, path)
 
     def step(self, model: Model, sent: Shared, local: Local, *batches: Batch) -> Local:
         (D,) = batches
@@ -165,17 +165,17 @@ class APFL(Algorithm):
             path = path + (g_s - self.mu * F * (w_s - sent.w)) * self.lr * g_s
         return Local(w_s - self.lr * g_s, own, path)
 
-    def finish(self, model: Model, sent: Shared, local: Local, mine: Any, data: LocalData) -> Done:
+    def finish(
+        self, model: Model, sent: Shared, local: Local, client_state: Any, data: AllData
+    ) -> ClientResult:
         importance = None
         if local.path is not None:
             importance = synaptic_intelligence(local.path, local.w_s - sent.w)
         elif sent.renew:
-            importance = ESTIMATES[self.importance](model, sent.w, data.all(0))
-        return Done(Upload(local.w_s, importance), local.own)
+            importance = ESTIMATES[self.importance](model, sent.w, data())
+        return ClientResult(Upload(local.w_s, importance), local.own)
 
-    def diagnose(
-        self, model: Model, sent: Shared, local: Local, data: LocalData
-    ) -> dict[str, float]:
+    def diagnose(self, model: Model, sent: Shared, local: Local, data: AllData) -> dict[str, float]:
         F: Any = 0.0 if sent.F is None else sent.F
         return {"penalty": float(self.mu / 2 * np.sum(F * (local.w_s - sent.w) ** 2))}
 
@@ -191,8 +191,10 @@ class APFL(Algorithm):
         detector, renew = server.detector.push(loss)
         return server._replace(detector=detector, renew=server.renew or renew)
 
-    def personal(self, model: Model, sent: Shared, mine: Own | None, D: Batch | None) -> Array:
-        return sent.w if mine is None else compose(model, sent.w, *mine)
+    def personal(
+        self, model: Model, sent: Shared, client_state: Own | None, D: Batch | None
+    ) -> Array:
+        return sent.w if client_state is None else compose(model, sent.w, *client_state)
 
     def log(self, server: Shared) -> dict[str, float]:
         return {"renewed": float(server.renew)}

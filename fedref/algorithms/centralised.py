@@ -21,19 +21,19 @@ True
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from fedref.algorithm import Algorithm, Server
 from fedref.batch import Batch
-from fedref.federation import Algorithm
 from fedref.models.base import Model
 from fedref.numerics import Array
 
 
 @dataclass(frozen=True)
-class Centralised(Algorithm):
+class Centralised(Algorithm[Server, Server, Array, None]):
     lr: float = 0.05
     pooled: ClassVar[bool] = True
 
-    def step(self, model: Model, sent: Any, local: Array, *batches: Batch) -> Array:
+    def step(self, model: Model, sent: Server, local: Array, *batches: Batch) -> Array:
         (D,) = batches
         return local - self.lr * model.grad(local, D)  # [apfl eq.2]

@@ -34,12 +34,10 @@ True
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
-
+from fedref.algorithm import Algorithm, Server
 from fedref.batch import Batch
-from fedref.federation import Algorithm
 from fedref.models.base import Model
 from fedref.numerics import Array
 
@@ -57,10 +55,10 @@ def adapt(model: Model, w: Array, D: Batch, *, alpha: float, steps: int = 1) -> 
 
 
 @dataclass(frozen=True)
-class FedAvg(Algorithm):
+class FedAvg(Algorithm[Server, Server, Array, None]):
     lr: float = 0.05
 
-    def step(self, model: Model, sent: Any, local: Array, *batches: Batch) -> Array:
+    def step(self, model: Model, sent: Server, local: Array, *batches: Batch) -> Array:
         (D,) = batches
         return local_step(model, local, D, lr=self.lr)
 
@@ -75,8 +73,8 @@ class FedAvgUpdate(FedAvg):
     personalised: ClassVar[bool] = True
     adapts_on: ClassVar[str | None] = "D"
 
-    def personal(self, model: Model, sent: Any, mine: Any, D: Batch | None) -> Array:
-        return np.asarray(sent.w if D is None else adapt(model, sent.w, D, alpha=self.alpha))
+    def personal(self, model: Model, sent: Server, client_state: None, D: Batch | None) -> Array:
+        return sent.w if D is None else adapt(model, sent.w, D, alpha=self.alpha)
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ class FedAvgMeta(FedAvg):
     personalised: ClassVar[bool] = True
     adapts_on: ClassVar[str | None] = "S"
 
-    def personal(self, model: Model, sent: Any, mine: Any, D: Batch | None) -> Array:
+    def personal(self, model: Model, sent: Server, client_state: None, D: Batch | None) -> Array:
         if D is None:
-            return np.asarray(sent.w)
+            return sent.w
         return adapt(model, sent.w, D, alpha=self.alpha, steps=self.inner_steps)

@@ -38,9 +38,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedref.algorithm import Algorithm, AllData, ClientResult, Cohort, weighted_mean, weighted_sum
+from fedref.algorithms.importance import fisher
 from fedref.batch import Batch
-from fedref.federation import Algorithm, Cohort, Done, LocalData, weighted_mean, weighted_sum
-from fedref.importance import fisher
 from fedref.models.base import Model
 from fedref.numerics import Array
 
@@ -86,16 +86,16 @@ class Upload(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedCurv(Algorithm):
+class FedCurv(Algorithm[CurvServer, CurvServer, Local, Own]):
     lr: float = 0.05
     lam: float = 1.0
 
     def initial(self, model: Model, w: Array) -> CurvServer:
         return CurvServer(w, np.zeros_like(w), np.zeros_like(w), 0)
 
-    def start(self, model: Model, sent: CurvServer, mine: Own | None) -> Local:
-        if mine is not None and mine.t == sent.t - 1:
-            return Local(sent.w, mine.I, mine.v)
+    def start(self, model: Model, sent: CurvServer, client_state: Own | None) -> Local:
+        if client_state is not None and client_state.t == sent.t - 1:
+            return Local(sent.w, client_state.I, client_state.v)
         return Local(sent.w, np.zeros_like(sent.w), np.zeros_like(sent.w))
 
     def step(self, model: Model, sent: CurvServer, local: Local, *batches: Batch) -> Local:
@@ -105,10 +105,10 @@ class FedCurv(Algorithm):
         return local._replace(theta=theta - self.lr * (model.grad(theta, D) + pull))
 
     def finish(
-        self, model: Model, sent: CurvServer, local: Local, mine: Own | None, data: LocalData
-    ) -> Done:
-        I = fisher(model, local.theta, data.all(0))  # [fedcurv Fisher]
-        return Done(Upload(local.theta, I), Own(I, I * local.theta, sent.t))
+        self, model: Model, sent: CurvServer, local: Local, client_state: Own | None, data: AllData
+    ) -> ClientResult:
+        I = fisher(model, local.theta, data())  # [fedcurv Fisher]
+        return ClientResult(Upload(local.theta, I), Own(I, I * local.theta, sent.t))
 
     def combine(
         self, model: Model, server: CurvServer, uploads: Upload, cohort: Cohort

@@ -33,12 +33,12 @@ array([0.5])
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from fedref.algorithm import Algorithm, Cohort, weighted_sum
 from fedref.batch import Batch
-from fedref.federation import Algorithm, Cohort, weighted_sum
 from fedref.models.base import Model
 from fedref.numerics import Array
 
@@ -82,7 +82,7 @@ class Upload(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedMAML(Algorithm):
+class FedMAML(Algorithm[MetaState, MetaState, Upload, None]):
     alpha: float = 0.01
     beta: float = 0.01
     inner_steps: int = 1
@@ -97,10 +97,10 @@ class FedMAML(Algorithm):
     def initial(self, model: Model, w: Array) -> MetaState:
         return MetaState(w, w)
 
-    def download(self, server: MetaState) -> Any:
+    def download(self, server: MetaState) -> MetaState:
         return server if self.evaluate == "theta1" else server._replace(theta1=None)
 
-    def start(self, model: Model, sent: MetaState, mine: Any) -> Upload:
+    def start(self, model: Model, sent: MetaState, client_state: None) -> Upload:
         return Upload(np.zeros_like(sent.theta), sent.theta)
 
     def step(self, model: Model, sent: MetaState, local: Upload, *batches: Batch) -> Upload:
@@ -118,7 +118,7 @@ class FedMAML(Algorithm):
         theta = server.theta - self.beta * weighted_sum(counts, uploads.g)  # [fedmaml §3.2]
         return MetaState(theta, theta1)
 
-    def personal(self, model: Model, sent: MetaState, mine: Any, D: Batch | None) -> Array:
+    def personal(self, model: Model, sent: MetaState, client_state: None, D: Batch | None) -> Array:
         if sent.theta1 is not None:
             return sent.theta1
         if D is None:

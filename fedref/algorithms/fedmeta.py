@@ -49,11 +49,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from fedref import tree
+from fedref.algorithm import Algorithm, Cohort, weighted_mean
+from fedref.algorithms.server_optimiser import Adam, adam, server_step
 from fedref.batch import Batch
-from fedref.federation import Algorithm, Cohort, weighted_mean
 from fedref.models.base import Model
 from fedref.numerics import Array
-from fedref.server_optimiser import Adam, adam, server_step
 
 
 def inner_steps(
@@ -120,7 +120,7 @@ class MetaServer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MAML(Algorithm):
+class MAML(Algorithm[MetaServer, Learner, Learner, None]):
     weighting: str = "uniform"
     alpha: float = 0.01
     beta: float = 0.01
@@ -143,7 +143,7 @@ class MAML(Algorithm):
     def download(self, server: MetaServer) -> Learner:
         return server.learner
 
-    def start(self, model: Model, sent: Learner, mine: Any) -> Learner:
+    def start(self, model: Model, sent: Learner, client_state: None) -> Learner:
         return sent
 
     def step(self, model: Model, sent: Learner, local: Learner, *batches: Batch) -> Learner:
@@ -163,7 +163,7 @@ class MAML(Algorithm):
         step = server_step(server.learner, g, server.adam, beta=self.beta)  # [fedmeta server]
         return MetaServer(*step)
 
-    def personal(self, model: Model, sent: Learner, mine: Any, D: Batch | None) -> Array:
+    def personal(self, model: Model, sent: Learner, client_state: None, D: Batch | None) -> Array:
         if D is None:
             return sent.theta
         alpha = self.alpha if sent.alpha is None else sent.alpha

@@ -45,20 +45,20 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedref.algorithm import Algorithm, AllData, Cohort, weighted_mean
 from fedref.batch import Batch
-from fedref.federation import Algorithm, Cohort, LocalData, weighted_mean
 from fedref.models.base import Model
 from fedref.numerics import Array
 
 
 def objective(model: Model, w: Array, w0: Array, D: Batch, *, mu: float) -> Array:
     """h_k(w; wᵗ) = F_k(w) + (μ/2)‖w − wᵗ‖²: (...)."""
-    return np.asarray(model.loss(w, D) + (mu / 2) * np.sum((w - w0) ** 2, -1))  # [fedprox alg.2]
+    return model.loss(w, D) + (mu / 2) * np.sum((w - w0) ** 2, -1)  # [fedprox alg.2]
 
 
 def prox_gradient(model: Model, w: Array, w0: Array, D: Batch, *, mu: float) -> Array:
     """∇h_k(w; wᵗ) = ∇F_k(w) + μ(w − wᵗ): (..., d)."""
-    return np.asarray(model.grad(w, D) + mu * (w - w0))  # [fedprox alg.2]
+    return model.grad(w, D) + mu * (w - w0)  # [fedprox alg.2]
 
 
 def inexactness(model: Model, w: Array, w0: Array, D: Batch, *, mu: float) -> Array:
@@ -70,7 +70,7 @@ def inexactness(model: Model, w: Array, w0: Array, D: Batch, *, mu: float) -> Ar
     start = np.sum(prox_gradient(model, w0, w0, D, mu=mu) ** 2, -1)
     stationary = np.where(now == 0, 0.0, np.inf)
     ratio = np.sqrt(now / np.where(start == 0, 1, start))
-    return np.asarray(np.where(start == 0, stationary, ratio))  # [fedprox γ]
+    return np.where(start == 0, stationary, ratio)  # [fedprox γ]
 
 
 class Dissimilarity(NamedTuple):
@@ -116,7 +116,7 @@ class ProxSent(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedProx(Algorithm):
+class FedProx(Algorithm[ProxServer, ProxSent, Array, None]):
     drop: bool = False
     lr: float = 0.05
     mu: float = 1.0
@@ -142,16 +142,16 @@ class FedProx(Algorithm):
         (D,) = batches
         return local - self.lr * prox_gradient(model, local, sent.w, D, mu=sent.mu)
 
-    def stop(self, model: Model, sent: ProxSent, local: Array, data: Batch) -> bool:
-        return bool(inexactness(model, local, sent.w, data, mu=sent.mu) <= self.until_gamma)
+    def stop(self, model: Model, sent: ProxSent, local: Array, data: AllData) -> bool:
+        return bool(inexactness(model, local, sent.w, data(), mu=sent.mu) <= self.until_gamma)
 
     def diagnose(
-        self, model: Model, sent: ProxSent, local: Array, data: LocalData
+        self, model: Model, sent: ProxSent, local: Array, data: AllData
     ) -> dict[str, float]:
         penalty = float(sent.mu / 2 * np.sum((local - sent.w) ** 2))
         if not self.measure_gamma:
             return {"penalty": penalty}
-        gamma = inexactness(model, local, sent.w, data.all(0), mu=sent.mu)
+        gamma = inexactness(model, local, sent.w, data(), mu=sent.mu)
         return {"gamma": float(gamma), "penalty": penalty}
 
     def combine(

@@ -42,12 +42,10 @@ True
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
-
+from fedref.algorithm import Algorithm, Server
 from fedref.batch import Batch
-from fedref.federation import Algorithm
 from fedref.models.base import Model
 from fedref.numerics import Array
 
@@ -97,7 +95,7 @@ def local_step(w: Array, meta_gradient: Array, *, beta: float) -> Array:
 
 
 @dataclass(frozen=True)
-class PerFedAvg(Algorithm):
+class PerFedAvg(Algorithm[Server, Server, Array, None]):
     """[per-fedavg alg.1] with the exact Hessian-vector product."""
 
     weighting: str = "uniform"
@@ -110,11 +108,11 @@ class PerFedAvg(Algorithm):
     def gradient(self, model: Model, w: Array, *batches: Batch) -> Array:
         return meta_gradient(model, w, *batches, alpha=self.alpha)
 
-    def step(self, model: Model, sent: Any, local: Array, *batches: Batch) -> Array:
+    def step(self, model: Model, sent: Server, local: Array, *batches: Batch) -> Array:
         return local_step(local, self.gradient(model, local, *batches), beta=self.beta)
 
-    def personal(self, model: Model, sent: Any, mine: Any, D: Batch | None) -> Array:
-        return np.asarray(sent.w if D is None else sent.w - self.alpha * model.grad(sent.w, D))
+    def personal(self, model: Model, sent: Server, client_state: None, D: Batch | None) -> Array:
+        return sent.w if D is None else sent.w - self.alpha * model.grad(sent.w, D)
 
 
 @dataclass(frozen=True)

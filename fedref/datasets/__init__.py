@@ -12,12 +12,12 @@ from types import MappingProxyType
 
 from fedref.datasets import manifest as manifests
 from fedref.datasets import sources
-from fedref.datasets.files import bad, exists
+from fedref.datasets.formats.files import bad, exists
 from fedref.datasets.manifest import write as write_manifest
 from fedref.datasets.rules import RULES, reshuffle, split, split_clients, support_query
 from fedref.datasets.sources import SOURCES, load, parse_name, shipped
-from fedref.datasets.types import Federation, Part, Source
 from fedref.errors import DataError
+from fedref.federation import Federation, Part, Source
 
 __all__ = [
     "RULES",

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fedref.datasets.files import write_whole
-from fedref.datasets.types import Federation
+from fedref.datasets.formats.files import write_whole
 from fedref.errors import ConfigError
+from fedref.federation import Federation
 from fedref.numerics import Array
 
 

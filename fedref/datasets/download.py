@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pooch
 
-from fedref.datasets.files import bad, write_whole
+from fedref.datasets.formats.files import bad, write_whole
 
 Fetch = Callable[[str, IO[bytes]], None]
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}  # not the server's fault

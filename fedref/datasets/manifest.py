@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedref.datasets.files import bad, guard, read_all, unique, write_whole
+from fedref.datasets.formats.files import bad, guard, read_all, unique, write_whole
 from fedref.numerics import Array
 
 if TYPE_CHECKING:
-    from fedref.datasets.types import Federation
+    from fedref.federation import Federation
 
 FORMAT = "fedref-split/1"
 EXPECTED = f"a split manifest, {FORMAT}"
@@ -60,7 +60,7 @@ def describe(federation: Federation) -> dict[str, Any]:
     train, test = (
         per_client(part.rows, part.offsets) for part in (federation.train, federation.test)
     )
-    from fedref.datasets.arrays import fingerprint  # here: arrays itself needs types
+    from fedref.datasets.formats.arrays import fingerprint  # here: arrays itself needs types
 
     source = federation.source
     manifest: dict[str, Any] = {

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedref.datasets.types import Part
+from fedref.federation import Part
 from fedref.numerics import Array
 
 

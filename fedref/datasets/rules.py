@@ -12,8 +12,8 @@ import numpy as np
 
 from fedref.datasets import parts, scaling
 from fedref.datasets.parameters import Parameter, resolve
-from fedref.datasets.types import Federation, Part, Source
 from fedref.errors import ConfigError, unknown
+from fedref.federation import Federation, Part, Source
 from fedref.numerics import Array
 
 Parts = tuple[Part, Part]

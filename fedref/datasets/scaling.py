@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedref.datasets.types import Source
 from fedref.errors import ConfigError
+from fedref.federation import Source
 from fedref.numerics import Array
 
 Affine = tuple[Array | float, Array | float]

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref.datasets import archives, cifar, download, idx, leaf, mat, npz, synthetic
+from fedref.datasets import download, synthetic
 from fedref.datasets.download import Remote
-from fedref.datasets.files import bad, exists
+from fedref.datasets.formats import archives, cifar, idx, leaf, mat, npz
+from fedref.datasets.formats.files import bad, exists
 from fedref.datasets.parameters import Parameter, resolve
-from fedref.datasets.types import Source
 from fedref.errors import ConfigError, DataError, unknown
+from fedref.federation import Source
 
 # ---- where files may be -------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from fedref.datasets import arrays
-from fedref.datasets.types import Source
+from fedref.datasets.formats import arrays
+from fedref.federation import Source
 from fedref.numerics import Array
 
 

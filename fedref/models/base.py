@@ -38,11 +38,11 @@ class Model(Protocol):
         """A start, float64 of shape (d,)."""
         ...
 
-    def pointwise(self, z: Array, y: Array) -> Array:
+    def loss_of(self, z: Array, y: Array) -> Array:
         """ℓ(z, y) of every sample from its scores: (..., B)."""
         ...
 
-    def decide(self, z: Array) -> Array:
+    def label_of(self, z: Array) -> Array:
         """The label of highest score: (..., B)."""
         ...
 
@@ -62,7 +62,7 @@ class Model(Protocol):
         """H(w; D)v = ∇²f·v: (..., d)."""
         ...
 
-    def scores(self, w: Array, X: Array) -> Array:
+    def logits(self, w: Array, X: Array) -> Array:
         """z(w; x) of every sample: (..., B), or (..., B, classes)."""
         ...
 
@@ -139,17 +139,17 @@ def mean_weights(D: Batch, dtype: Any) -> Array:
         return np.asarray(1 / max(D.y.shape[-1], 1), real)
     s = D.s.astype(real, copy=False)
     total = s.sum(-1, keepdims=True)
-    return np.asarray(s / np.where(total == 0, 1, total))
+    return s / np.where(total == 0, 1, total)
 
 
-class FromScores:
+class FromLogits:
     """What follows from the scores z(w; x), their layout, and a loss that looks at them alone."""
 
     l2: float
     shapes: Any
-    scores: Any
-    pointwise: Any
-    decide: Any
+    logits: Any
+    loss_of: Any
+    label_of: Any
 
     @property
     def d(self) -> int:
@@ -161,18 +161,18 @@ class FromScores:
     def sample_losses(self, w: Array, D: Batch) -> Array:
         model: Any = self
         check(model, w, D)
-        return np.asarray(self.pointwise(self.scores(w, D.X), D.y))
+        return self.loss_of(self.logits(w, D.X), D.y)
 
     def loss(self, w: Array, D: Batch) -> Array:
         losses = self.sample_losses(w, D)
         f = (losses * mean_weights(D, losses.dtype)).sum(-1)
-        return np.asarray(f + (self.l2 / 2) * (w * w).sum(-1)) if self.l2 else np.asarray(f)
+        return f + (self.l2 / 2) * (w * w).sum(-1) if self.l2 else f
 
     def predict(self, w: Array, X: Array) -> Array:
-        return np.asarray(self.decide(self.scores(w, X)))
+        return self.label_of(self.logits(w, X))
 
 
-class SoftmaxScores(FromScores):
+class SoftmaxLogits(FromLogits):
     """ℓ = −log softmax(z)_y for scores z (..., B, classes) and y ∈ {0, ..., classes−1}."""
 
     classes: int
@@ -181,11 +181,11 @@ class SoftmaxScores(FromScores):
     def labels(self) -> tuple[int, ...]:
         return tuple(range(self.classes))
 
-    def pointwise(self, z: Array, y: Array) -> Array:
+    def loss_of(self, z: Array, y: Array) -> Array:
         return nx.cross_entropy(z, y)
 
-    def decide(self, z: Array) -> Array:
-        return np.asarray(z.real.argmax(-1))
+    def label_of(self, z: Array) -> Array:
+        return z.real.argmax(-1)
 
 
 # ---- initialisation ----------------------------------------------------------------------------

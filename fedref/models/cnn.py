@@ -35,7 +35,7 @@ class Trace(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CNN(base.SoftmaxScores):
+class CNN(base.SoftmaxLogits):
     """[convolution – φ – 2×2 pool] × len(channels), dense – φ, dense,  ℓ = −log softmax(z_L)_y.
 
     image : (H, W) or (H, W, c); channels : c_out of each convolution; kernel : k, for k×k windows;
@@ -203,7 +203,7 @@ class CNN(base.SoftmaxScores):
                 a = self.Q(l, f[l])
         return Trace(A, first, f, u)
 
-    def scores(self, w: Array, X: Array) -> Array:
+    def logits(self, w: Array, X: Array) -> Array:
         """z_L, (..., B, classes), a few samples at a time."""
         starts = range(0, max(X.shape[-2], 1), CHUNK)
         return np.concatenate([self.forward(w, X[..., i : i + CHUNK, :]).z for i in starts], -2)

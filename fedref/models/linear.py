@@ -6,7 +6,7 @@ from fedref.models import base
 from fedref.numerics import Array
 
 
-class LinearScore(base.FromScores):
+class LinearLogit(base.FromLogits):
     """z = xᵀθ + b. Layout: θ (features, 1), then b (1,) unless `bias=False`. Starts at zero."""
 
     features: int
@@ -19,7 +19,7 @@ class LinearScore(base.FromScores):
     def init(self, rng: np.random.Generator) -> Array:
         return np.zeros(self.d)
 
-    def scores(self, w: Array, X: Array) -> Array:
+    def logits(self, w: Array, X: Array) -> Array:
         theta, *b = self.unpack(w)
         z = (X @ theta)[..., 0]  # (..., B)
         return z + b[0] if b else z

@@ -7,12 +7,12 @@ import numpy as np
 from fedref import numerics as nx
 from fedref.batch import Batch
 from fedref.models import base
-from fedref.models.linear import LinearScore
+from fedref.models.linear import LinearLogit
 from fedref.numerics import Array
 
 
 @dataclass(frozen=True)
-class BinaryLogistic(LinearScore):
+class BinaryLogistic(LinearLogit):
     """z = xᵀθ + b,  ℓ = −y log σ(z) − (1−y) log(1−σ(z)) = log(1+e^(∓z)),  y ∈ {1, 0}.
 
     Layout: θ (features, 1), then b (1,) unless `bias=False`. L2: (l2/2)‖w‖² over everything.
@@ -36,30 +36,30 @@ class BinaryLogistic(LinearScore):
     def labels(self) -> tuple[int, ...]:
         return (0, 1)
 
-    def pointwise(self, z: Array, y: Array) -> Array:
+    def loss_of(self, z: Array, y: Array) -> Array:
         return nx.softplus(np.where(y == 1, -z, z))
 
-    def decide(self, z: Array) -> Array:
+    def label_of(self, z: Array) -> Array:
         return (z.real > 0).astype(np.int64)
 
     def grad(self, w: Array, D: Batch) -> Array:
         base.check(self, w, D)
-        z = self.scores(w, D.X)
+        z = self.logits(w, D.X)
         r = np.where(D.y == 1, -nx.sigmoid(-z), nx.sigmoid(z)) * base.mean_weights(D, z.dtype)
         g = self.vjp(w, D.X, r)
         return g + self.l2 * w if self.l2 else g
 
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
         base.check(self, w, D)
-        z = self.scores(w, D.X)
+        z = self.logits(w, D.X)
         slope = nx.sigmoid(z) * nx.sigmoid(-z)
-        r = slope * self.scores(v, D.X) * base.mean_weights(D, z.dtype)  # R{σ(z) − y}
+        r = slope * self.logits(v, D.X) * base.mean_weights(D, z.dtype)  # R{σ(z) − y}
         h = self.vjp(w, D.X, r)
         return h + self.l2 * v if self.l2 else h
 
 
 @dataclass(frozen=True)
-class Logistic(base.SoftmaxScores):
+class Logistic(base.SoftmaxLogits):
     """Z = XW + b,  ℓ = −log softmax(z)_y,  y ∈ {0, ..., classes−1}.
 
     Layout: W (features, classes), then b (classes,). L2: (l2/2)‖w‖² over everything.
@@ -81,7 +81,7 @@ class Logistic(base.SoftmaxScores):
     def init(self, rng: np.random.Generator) -> Array:
         return np.zeros(self.d)
 
-    def scores(self, w: Array, X: Array) -> Array:
+    def logits(self, w: Array, X: Array) -> Array:
         W, b = self.unpack(w)
         z: Array = X @ W  # (..., B, C)
         z += b[..., None, :]
@@ -97,14 +97,14 @@ class Logistic(base.SoftmaxScores):
 
     def grad(self, w: Array, D: Batch) -> Array:
         base.check(self, w, D)
-        z = self.scores(w, D.X)
+        z = self.logits(w, D.X)
         r = nx.cross_entropy_slope(z, D.y, base.mean_weights(D, z.dtype))
         g = self.vjp(w, D.X, r)
         return g + self.l2 * w if self.l2 else g
 
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
         base.check(self, w, D)
-        z, Rz = self.scores(w, D.X), self.scores(v, D.X)
+        z, Rz = self.logits(w, D.X), self.logits(v, D.X)
         r = nx.cross_entropy_curvature(z, Rz, base.mean_weights(D, z.dtype))
         h = self.vjp(w, D.X, r)
         return h + self.l2 * v if self.l2 else h

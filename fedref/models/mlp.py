@@ -13,10 +13,10 @@ from fedref.numerics import Array
 
 
 @dataclass(frozen=True)
-class MLP(base.SoftmaxScores):
+class MLP(base.SoftmaxLogits):
     """a₀ = x,  z_l = a_{l−1} W_l + b_l,  a_l = φ(z_l),  ℓ = −log softmax(z_L)_y  (no φ on z_L).
 
-    sizes : (features, width₁, ..., classes); activation φ : "elu" (α = 1), "relu" or "tanh".
+    hidden : widths of the layers between; activation φ : "elu" (α = 1), "relu" or "tanh".
     Layout: W₁ (in, out), b₁ (out,), W₂, b₂, ... . L2: (l2/2)‖w‖² over everything.
     initialisation : "fan-in" (default), "glorot" or "he", see `base.INITIALISATIONS`.
     At the kinks: ELU″(0) = 0, ReLU′(0) = 0.
@@ -25,35 +25,36 @@ class MLP(base.SoftmaxScores):
         δ_L = p − 1_y,  δ_l = φ′(z_l) ⊙ (δ_{l+1} W_{l+1}ᵀ),  ∂W_l = a_{l−1}ᵀ δ_l,  ∂b_l = Σ δ_l.
     R-operator (Pearlmutter 1994), R{·} = d/dε at w + εv, beside each line: the product rule.
 
-    >>> model = MLP((784, 80, 60, 10))
+    >>> model = MLP(784, (80, 60), 10)
     >>> model.d
     68270
     """
 
-    sizes: tuple[int, ...]
+    features: int
+    hidden: tuple[int, ...] = (80, 60)
+    classes: int = 10
     activation: str = "elu"
     l2: float = 0.0
     initialisation: str = "fan-in"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sizes", tuple(self.sizes))
-        if len(self.sizes) < 2 or min(self.sizes) < 1:
-            raise ConfigError(f"MLP sizes {self.sizes}: expected (features, ..., classes), all ≥ 1")
+        object.__setattr__(self, "hidden", tuple(self.hidden))
+        if not all(isinstance(n, int | np.integer) and n > 0 for n in self.sizes):
+            raise ConfigError(
+                f"MLP sizes {self.sizes}: expected (features, ..., classes), whole numbers ≥ 1"
+            )
         if self.activation not in nx.ACTIVATIONS:
             raise ConfigError(unknown("activation", self.activation, nx.ACTIVATIONS))
         base.check_initialisation(self.initialisation)
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """(features, width₁, ..., classes)."""
+        return self.features, *self.hidden, self.classes
+
+    @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         return tuple(shape for p, q in pairwise(self.sizes) for shape in ((p, q), (q,)))
-
-    @property
-    def features(self) -> int:
-        return self.sizes[0]
-
-    @property
-    def classes(self) -> int:  # type: ignore[override] # a field in the others
-        return self.sizes[-1]
 
     def init(self, rng: np.random.Generator) -> Array:
         return base.initial(self.initialisation, rng, self.shapes[::2])
@@ -68,7 +69,7 @@ class MLP(base.SoftmaxScores):
             outputs.append(z if W is layers[-2] else nx.ACTIVATIONS[self.activation].value(z))
         return outputs
 
-    def scores(self, w: Array, X: Array) -> Array:
+    def logits(self, w: Array, X: Array) -> Array:
         return self.forward(w, X)[-1]
 
     def grad(self, w: Array, D: Batch) -> Array:

@@ -6,12 +6,12 @@ import numpy as np
 
 from fedref.batch import Batch
 from fedref.models import base
-from fedref.models.linear import LinearScore
+from fedref.models.linear import LinearLogit
 from fedref.numerics import Array
 
 
 @dataclass(frozen=True)
-class LinearSVM(LinearScore):
+class LinearSVM(LinearLogit):
     """z = xᵀθ + b,  m = 1 − yz,  ℓ = max(0, m) or, with `squared`, max(0, m)²,  y ∈ {−1, +1}.
 
     Layout: θ (features, 1), then b (1,) unless `bias=False`. L2: (l2/2)‖w‖² over everything.
@@ -44,25 +44,25 @@ class LinearSVM(LinearScore):
         m = 1 - y * z
         return np.where(m.real <= 0, 0, m), y  # NaN stays NaN
 
-    def pointwise(self, z: Array, y: Array) -> Array:
+    def loss_of(self, z: Array, y: Array) -> Array:
         m, _ = self.margins(z, y)
         return m * m if self.squared else m
 
-    def decide(self, z: Array) -> Array:
+    def label_of(self, z: Array) -> Array:
         """+1 where z > 0, else −1."""
         return np.where(z.real > 0, 1, -1)
 
     def grad(self, w: Array, D: Batch) -> Array:
         base.check(self, w, D)
-        m, y = self.margins(self.scores(w, D.X), D.y)
+        m, y = self.margins(self.logits(w, D.X), D.y)
         r = -y * (2 * m if self.squared else m.real > 0) * base.mean_weights(D, m.dtype)
         g = self.vjp(w, D.X, r)
         return g + self.l2 * w if self.l2 else g
 
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
         base.check(self, w, D)
-        m, _ = self.margins(self.scores(w, D.X), D.y)
+        m, _ = self.margins(self.logits(w, D.X), D.y)
         curved = (m.real > 0) & self.squared
-        r = np.where(curved, 2 * self.scores(v, D.X), 0) * base.mean_weights(D, m.dtype)  # y² = 1
+        r = np.where(curved, 2 * self.logits(v, D.X), 0) * base.mean_weights(D, m.dtype)  # y² = 1
         h = self.vjp(w, D.X, r)
         return h + self.l2 * v if self.l2 else h

@@ -5,9 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fedref import config, experiment, plots
-from fedref.experiment import Setting
-from fedref.reproduce import (
+from fedref import plots
+from fedref.experiments import config
+from fedref.experiments import unit as experiment
+from fedref.experiments.results import Run
+from fedref.experiments.unit import Setting
+from fedref.reproduction import (
     Number,
     at,
     claim,
@@ -20,7 +23,6 @@ from fedref.reproduce import (
     unadapted,
     write_numbers,
 )
-from fedref.results import Run
 
 TITLE = "APFL: average and maximum accuracy of every method"
 DOCUMENT = (

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from fedref import plots
-from fedref.reproduce import Number, find, number_table, renamed, write_numbers
-from fedref.results import Run
+from fedref.experiments.results import Run
+from fedref.reproduction import Number, find, number_table, renamed, write_numbers
 
 TITLE = "APFL: loss and accuracy per round"
 DOCUMENT = (

@@ -8,9 +8,9 @@ import numpy as np
 
 from fedref.datasets import load, sources, split
 from fedref.datasets.describe import picture, statistics
-from fedref.datasets.types import Federation, Source
-from fedref.reproduce import Number, number_table, write_numbers
-from fedref.results import Run
+from fedref.experiments.results import Run
+from fedref.federation import Federation, Source
+from fedref.reproduction import Number, number_table, write_numbers
 
 TITLE = "The federated data sets in numbers"
 DOCUMENT = (

@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib import style
 
 from fedref import plots
-from fedref.experiment import units
-from fedref.reproduce import Number, number_table, signed, spread, write_numbers
-from fedref.results import Run
+from fedref.experiments.results import Run
+from fedref.experiments.unit import units
+from fedref.reproduction import Number, number_table, signed, spread, write_numbers
 
 TITLE = "APFL: the effect of λ"
 DOCUMENT = "004-apfl, §4.2.2 and Table 2: average test accuracy for λ and E, else as in Figure 1."

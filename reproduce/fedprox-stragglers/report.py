@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib import style
 
 from fedref import plots
-from fedref.reproduce import Number, at, each_seed, markdown, renamed, signed, spread, write_csv
-from fedref.results import Run
+from fedref.experiments.results import Run
+from fedref.reproduction import Number, at, each_seed, markdown, renamed, signed, spread, write_csv
 
 TITLE = "FedProx: stragglers, the proximal term, and γ"
 DOCUMENT = (

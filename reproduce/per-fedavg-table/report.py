@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from matplotlib import style
 
-from fedref import experiment, plots
-from fedref.evaluation import plain
-from fedref.experiment import Setting
-from fedref.reproduce import (
+from fedref import evaluation, plots
+from fedref.experiments import unit as experiment
+from fedref.experiments.results import Run
+from fedref.experiments.unit import Setting
+from fedref.reproduction import (
     Number,
     at,
     claim,
@@ -25,7 +26,6 @@ from fedref.reproduce import (
     write_csv,
     write_numbers,
 )
-from fedref.results import Run
 
 TITLE = "Per-FedAvg on MNIST: FO and HF in four settings"
 DOCUMENT = (
@@ -162,7 +162,7 @@ def measured(run: Run, label: str, data: Setting) -> dict[str, Sequence[float]]:
         "after": finals(run, label),
         "after users": finals(run, label, "accuracy_mean"),
         "before": unadapted(run, label, data),
-        "before users": unadapted(run, label, data, mean=plain),
+        "before users": unadapted(run, label, data, mean=evaluation.client_mean),
     }
 
 

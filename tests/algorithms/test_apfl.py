@@ -28,12 +28,12 @@ from fedref.algorithms.apfl import (
     objective,
 )
 from fedref.algorithms.fedavg import FedAvg
+from fedref.algorithms.importance import ESTIMATES
+from fedref.algorithms.plateau import PlateauDetector
+from fedref.algorithms.units import spread, sum_by_unit, units
 from fedref.checks import complex_step_gradient, relative_error
-from fedref.importance import ESTIMATES
 from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
-from fedref.models.units import spread, sum_by_unit, units
 from fedref.numerics import sigmoid
-from fedref.plateau import PlateauDetector
 from fedref.sampling import Sampling, make_plan
 
 CONFIG = Sampling(3, epochs=2, batch_size=4)
@@ -45,8 +45,8 @@ LAYOUTS = [
     Logistic(4, 3),
     LinearSVM(3),
     LinearSVM(3, bias=False),
-    MLP((3, 4, 2)),
-    MLP((2, 3, 1, 4)),
+    MLP(3, (4,), 2),
+    MLP(2, (3, 1), 4),
     CNN((8, 8, 2), (3, 2), 2, 4, 3),
     *MODELS.values(),
 ]
@@ -284,8 +284,8 @@ def test_apfl_alg_1_line_21_the_start_of_the_decomposition(model):
     np.testing.assert_allclose(compose(model, w, *paper.own), (1 + sigma) * w, rtol=1e-14)
     np.testing.assert_allclose(compose(model, w, *continuous.own), w, rtol=1e-14)
     assert APFL().start(model, sent._replace(t=1), None).own is None  # z = 2
-    mine = Own(paper.own.a * 0.5, w * 3)
-    assert APFL().start(model, sent, mine).own is mine
+    client_state = Own(paper.own.a * 0.5, w * 3)
+    assert APFL().start(model, sent, client_state).own is client_state
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -382,12 +382,12 @@ def test_a_client_s_own_state_is_kept_while_it_is_away():
     away = 0
     for t in range(5):
         plan = make_plan(CONFIG, federated.train.sizes, t, 0)
-        for k, mine in states[t].clients.items():
+        for k, client_state in states[t].clients.items():
             if k not in plan.clients:
-                assert states[t + 1].clients[k] is mine
+                assert states[t + 1].clients[k] is client_state
                 away += 1
             else:
-                assert not same(states[t + 1].clients[k], mine)
+                assert not same(states[t + 1].clients[k], client_state)
     assert away > 2
 
 

@@ -21,10 +21,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedref import Batch, tree
+from fedref.algorithm import Cohort, Server
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
 from fedref.algorithms.fedavg import FedAvg, FedAvgMeta, FedAvgUpdate, adapt, local_step
 from fedref.checks import complex_step_gradient, relative_error
-from fedref.federation import Cohort, Server, run_round
+from fedref.rounds import run_round
 from fedref.sampling import Sampling, make_plan
 
 

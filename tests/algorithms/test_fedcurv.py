@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from fedref.algorithms.fedavg import FedAvg
 from fedref.algorithms.fedcurv import CurvServer, FedCurv, Own, penalty, penalty_gradient
+from fedref.algorithms.importance import fisher
 from fedref.checks import complex_step_gradient, relative_error
-from fedref.federation import run_round
-from fedref.importance import fisher
+from fedref.rounds import run_round
 from fedref.sampling import Sampling, make_plan
 
 CONFIG = Sampling(3, epochs=1, batch_size=4)

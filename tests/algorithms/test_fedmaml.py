@@ -21,9 +21,9 @@ from fedref import Batch
 from fedref.algorithms.fedmaml import FedMAML, MetaState, adapt, meta_gradient, meta_objective
 from fedref.algorithms.fedmeta import maml_gradient
 from fedref.checks import complex_step_gradient, relative_error
-from fedref.federation import run_round
 from fedref.models import BinaryLogistic
 from fedref.numerics import sigmoid
+from fedref.rounds import run_round
 from fedref.sampling import Sampling, make_plan
 
 CONFIG = Sampling(4, epochs=1, support=0.6)

@@ -30,10 +30,10 @@ from fedref.algorithms.fedmeta import (
     maml_objective,
     meta_sgd_gradient,
 )
+from fedref.algorithms.server_optimiser import Adam, server_step
 from fedref.checks import complex_step_gradient, relative_error
-from fedref.federation import run_round
+from fedref.rounds import run_round
 from fedref.sampling import Sampling, make_plan
-from fedref.server_optimiser import Adam, server_step
 
 CONFIG = Sampling(4, epochs=1, support=0.6)
 META = ["fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd"]

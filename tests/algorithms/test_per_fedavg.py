@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedref import tree
+from fedref.algorithm import Server
 from fedref.algorithms.fedavg import FedAvg
 from fedref.algorithms.per_fedavg import (
     PerFedAvg,
@@ -31,7 +32,7 @@ from fedref.algorithms.per_fedavg import (
     meta_objective,
 )
 from fedref.checks import complex_step_gradient, complex_step_hvp, relative_error
-from fedref.federation import Server, run_round
+from fedref.rounds import run_round
 from fedref.sampling import Sampling, make_plan
 
 VARIANTS = {"per-fedavg": PerFedAvg, "per-fedavg-fo": PerFedAvgFO, "per-fedavg-hf": PerFedAvgHF}

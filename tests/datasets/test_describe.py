@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from fedref.datasets.describe import histogram, picture, statistics
-from fedref.datasets.types import Federation, Part, Source
+from fedref.federation import Federation, Part, Source
 
 #: Three clients with 3 + 1, 2 + 0 and 1 + 1 rows of training and test.
 Y = np.array([0, 0, 1, 1, 1, 2, 0, 2])

@@ -14,8 +14,9 @@ import pytest
 from dataset_files import write_idx
 
 from fedref import DataError
-from fedref.datasets import download, files, load, sources
+from fedref.datasets import download, load, sources
 from fedref.datasets.download import Remote
+from fedref.datasets.formats import files
 
 CONTENT = b"twelve bytes"
 SHA = hashlib.sha256(CONTENT).hexdigest()

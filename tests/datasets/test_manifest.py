@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedref import DataError
 from fedref.datasets import RULES, from_manifest, load, manifest, split, write_manifest
-from fedref.datasets.types import Federation
+from fedref.federation import Federation
 
 
 def written(folder: Path, rule: str = "shards", **parameters: Any) -> tuple[Federation, Path]:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedref.datasets import parts
-from fedref.datasets.types import Part
+from fedref.federation import Part
 
 sizes = st.lists(st.integers(0, 8), min_size=1, max_size=6)
 

@@ -10,7 +10,7 @@ from fedref import ConfigError
 from fedref.datasets import RULES, load, reshuffle, split, split_clients, support_query
 from fedref.datasets.describe import histogram, statistics
 from fedref.datasets.rules import apportion, pairs
-from fedref.datasets.types import Federation, Part, Source
+from fedref.federation import Federation, Part, Source
 
 FEW = {"users": 20}  # so many clients fit the shipped digits with every rule
 SMALL = {rule: FEW if "users" in RULES[rule].parameters else {} for rule in RULES}

@@ -240,7 +240,7 @@ def test_pixels_are_row_major_height_width_channel():
     kernel[0, 0, 1, 0], W1[...], W2[...] = 1, np.eye(2), np.eye(2)
     X = np.zeros((2, 4, 3))
     X[1, 2, 1] = 5  # in the right half: the second pixel after the pool
-    assert model.scores(w, X.reshape(1, 24)).tolist() == [[0, 5]]
+    assert model.logits(w, X.reshape(1, 24)).tolist() == [[0, 5]]
 
 
 def test_an_image_without_channels_has_one():
@@ -253,7 +253,7 @@ def test_an_image_without_channels_has_one():
 
 
 def test_without_convolutions_it_is_an_mlp():
-    model, mlp = CNN((3, 4, 2), (), hidden=5, classes=3), MLP((24, 5, 3), "relu")
+    model, mlp = CNN((3, 4, 2), (), hidden=5, classes=3), MLP(24, (5,), 3, "relu")
     rng = np.random.default_rng(0)
     w, v = rng.standard_normal((2, mlp.d))
     D = Batch(rng.standard_normal((7, 24)), rng.integers(0, 3, 7))
@@ -267,7 +267,7 @@ def test_scoring_in_chunks(B):
     model = CNN((5, 5), (2,), 2, 3, 2)
     rng = np.random.default_rng(0)
     w, X = rng.standard_normal((3, model.d)), rng.standard_normal((3, B, 25))
-    z = model.scores(w, X)
+    z = model.logits(w, X)
     assert z.shape == (3, B, 2)
     np.testing.assert_allclose(z, model.forward(w, X).z, rtol=0, atol=1e-13)
     np.testing.assert_array_equal(model.predict(w, X), z.argmax(-1))

@@ -36,13 +36,13 @@ def slow_scores(sizes, activation, w, x):
 def test_loss_by_its_definition(activation, data):
     sizes = data.draw(st.lists(st.integers(1, 4), min_size=2, max_size=4))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
-    model = MLP(tuple(sizes), activation, l2=0.3)
+    model = MLP(sizes[0], sizes[1:-1], sizes[-1], activation, l2=0.3)
     w = rng.standard_normal(model.d)
     D = Batch(rng.standard_normal((3, sizes[0])), rng.integers(0, sizes[-1], 3))
     z = np.array([slow_scores(sizes, activation, w, x) for x in D.X])
     losses = -special.log_softmax(z, -1)[np.arange(3), D.y]
     np.testing.assert_allclose(
-        model.scores(w, D.X), z, rtol=0, atol=1e-14 * max(1, np.abs(z).max())
+        model.logits(w, D.X), z, rtol=0, atol=1e-14 * max(1, np.abs(z).max())
     )
     np.testing.assert_allclose(model.sample_losses(w, D), losses, rtol=1e-12, atol=1e-13)
     expected = losses.mean() + 0.15 * sum(w * w)
@@ -52,7 +52,7 @@ def test_loss_by_its_definition(activation, data):
 
 def test_without_hidden_layers_it_is_logistic_regression():
     rng = np.random.default_rng(0)
-    mlp, logistic = MLP((4, 3), l2=0.1), Logistic(4, 3, l2=0.1)
+    mlp, logistic = MLP(4, (), 3, l2=0.1), Logistic(4, 3, l2=0.1)
     w, v = rng.standard_normal((2, mlp.d))
     D = Batch(rng.standard_normal((7, 4)), rng.integers(0, 3, 7))
     assert mlp.loss(w, D) == logistic.loss(w, D)
@@ -62,7 +62,7 @@ def test_without_hidden_layers_it_is_logistic_regression():
 
 def at_zero(activation):
     """A hidden unit whose input is exactly 0, above it weights ±1 to two classes of p = 1/2."""
-    model = MLP((1, 1, 2), activation)
+    model = MLP(1, (1,), 2, activation)
     w = np.array([1.0, -2.0, 1.0, -1.0, 0.0, 0.0])  # W₁, b₁, W₂, b₂
     return model, w, Batch(np.array([[2.0]]), np.array([0]))
 
@@ -82,7 +82,7 @@ def test_the_slope_of_elu_at_0_is_1_and_its_curvature_0():
 
 
 def test_seed_network():
-    model = MLP((784, 80, 60, 10))
+    model = MLP(784, (80, 60), 10)
     assert model.d == 784 * 80 + 80 + 80 * 60 + 60 + 60 * 10 + 10 == 68270
     assert model.shapes == ((784, 80), (80,), (80, 60), (60,), (60, 10), (10,))
     assert model.activation == "elu"
@@ -92,16 +92,18 @@ def test_seed_network():
     assert 0.8 / 28 < np.abs(b1).max() <= 1 / 28
 
 
-def test_sizes_may_come_as_a_list():
-    assert MLP([3, 2]) == MLP((3, 2))
+def test_widths_may_come_as_a_list():
+    assert MLP(3, [], 2) == MLP(3, (), 2)
 
 
-@pytest.mark.parametrize("sizes", [(), (3,), (3, 0), (0, 2), (3, -1, 2)])
+@pytest.mark.parametrize(
+    "sizes", [(3, (), 0), (0, (), 2), (3, (-1,), 2), (3, (2.5,), 2), ((3, 4, 2),)]
+)
 def test_bad_sizes(sizes):
     with pytest.raises(ConfigError, match=r"MLP sizes .* expected \(features, ..., classes\)"):
-        MLP(sizes)
+        MLP(*sizes)
 
 
 def test_unknown_activation():
     with pytest.raises(ConfigError, match="unknown activation 'rleu': did you mean 'relu'"):
-        MLP((3, 2), "rleu")
+        MLP(3, (), 2, "rleu")

@@ -33,7 +33,7 @@ l2s = st.sampled_from([0.0, 0.3])
 @st.composite
 def mlps(draw, activation, size=width):
     hidden = draw(st.lists(size, max_size=2))
-    return MLP((draw(size), *hidden, draw(st.integers(2, 4))), activation, draw(l2s))
+    return MLP(draw(size), tuple(hidden), draw(st.integers(2, 4)), activation, draw(l2s))
 
 
 @st.composite
@@ -77,9 +77,9 @@ FIXED = {
     "logistic": Logistic(5, 3, l2=0.1),
     "hinge": LinearSVM(5, l2=0.1),
     "squared hinge": LinearSVM(5, l2=0.1, squared=True),
-    "mlp elu": MLP((5, 4, 3), l2=0.1),
-    "mlp relu": MLP((5, 4, 3), "relu", l2=0.1),
-    "mlp tanh": MLP((5, 4, 3), "tanh", l2=0.1),
+    "mlp elu": MLP(5, (4,), 3, l2=0.1),
+    "mlp relu": MLP(5, (4,), 3, "relu", l2=0.1),
+    "mlp tanh": MLP(5, (4,), 3, "tanh", l2=0.1),
     "cnn max": CNN((6, 5), (2,), 2, 4, 3, l2=0.1),
     "cnn mean": CNN((7, 6, 2), (2,), 2, 4, 3, "tanh", "mean", l2=0.1),
 }
@@ -103,7 +103,7 @@ def make(model, B=7, w_lead=(), X_lead=(), weights="none", one_class=False, seed
     labels = model.labels[:1] if one_class else model.labels
     y = rng.choice(labels, (*X_lead, B))
     # Scores of at most 3: at p = 1 − 1e-4, p − 1 keeps 12 digits, in the complex step as in ours.
-    w *= min(1, 3 / np.abs(model.scores(w, X)).max())
+    w *= min(1, 3 / np.abs(model.logits(w, X)).max())
     s = None if weights == "none" else rng.uniform(0.1, 2, (*X_lead, B))
     if weights == "padded":
         s[..., 1:][rng.random((*X_lead, B - 1)) < 0.4] = 0
@@ -158,10 +158,10 @@ def test_hvp_is_the_complex_step_of_the_gradient(kind, data):
 @given(data=st.data())
 def test_vjp_is_the_complex_step_of_the_scores(kind, data):
     model, w, _, D = data.draw(problems(KINDS[kind]))
-    z = model.scores(w, D.X)
+    z = model.logits(w, D.X)
     r = np.random.default_rng(1).standard_normal(z.shape)
     axes = tuple(range(np.broadcast(w[..., 0], D.y[..., 0]).ndim, z.ndim))
-    expected = checks.complex_step_gradient(lambda w: (r * model.scores(w, D.X)).sum(axes), w)
+    expected = checks.complex_step_gradient(lambda w: (r * model.logits(w, D.X)).sum(axes), w)
     assert error(model.vjp(w, D.X, r), expected) <= 1e-12
 
 
@@ -204,7 +204,7 @@ def test_a_stack_of_clients_equals_the_loop_bit_for_bit(kind, data, dtype):
     model, w, v, D = data.draw(problems(WIDE[kind], leads=[((3,), (3,))]))
     w, v, X = w.astype(dtype), v.astype(dtype), D.X.astype(dtype)
     D = D._replace(X=X)
-    z = model.scores(w, X)
+    z = model.logits(w, X)
     stacked = [
         model.loss(w, D),
         model.sample_losses(w, D),
@@ -216,7 +216,7 @@ def test_a_stack_of_clients_equals_the_loop_bit_for_bit(kind, data, dtype):
     ]
     for k in range(3):
         own = Batch(X[k].copy(), D.y[k].copy(), None if D.s is None else D.s[k].copy())
-        z_k = model.scores(w[k].copy(), own.X)
+        z_k = model.logits(w[k].copy(), own.X)
         alone = [
             model.loss(w[k].copy(), own),
             model.sample_losses(w[k].copy(), own),
@@ -327,7 +327,7 @@ def test_huge_scores_stay_finite(model):
         _, w, v, D = make(model)
         for last in model.unpack(w)[-2:]:
             last *= scale
-        assert np.abs(model.scores(w, D.X)).max() > 1e3
+        assert np.abs(model.logits(w, D.X)).max() > 1e3
         assert np.isfinite(model.loss(w, D))
         assert np.isfinite(model.grad(w, D)).all()
         assert np.isfinite(model.hvp(w, v, D)).all()
@@ -390,7 +390,7 @@ def test_read_only_inputs_work_and_stay_untouched(model, lead):
     model.loss(w, D)
     g, h = model.grad(w, D), model.hvp(w, v, D)
     model.predict(w, D.X)
-    model.vjp(w, D.X, model.scores(w, D.X))
+    model.vjp(w, D.X, model.logits(w, D.X))
     for a, b in zip(inputs, before):
         np.testing.assert_array_equal(a, b)
     for result in (g, h):  # a caller may go on to write to them

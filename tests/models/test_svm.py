@@ -38,7 +38,7 @@ def test_at_the_kink_a_sample_is_not_active(squared, y):
     model = LinearSVM(2, squared=squared)
     D = Batch(np.array([[0.5, 0.25]]), np.array([y]))
     w, v = y * np.array([1.0, 2.0, 0.0]), np.ones(3)
-    assert model.scores(w, D.X) == y
+    assert model.logits(w, D.X) == y
     assert model.loss(w, D) == 0
     assert not model.grad(w, D).any()
     assert not model.hvp(w, v, D).any()

@@ -1,0 +1,198 @@
+"""What an algorithm is: a few small functions, and the weighted mean that most servers take.
+
+The loop over clients, steps and rounds is written once, in `rounds`; an algorithm only says what
+differs.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from fedref.batch import Batch
+from fedref.errors import ConfigError, unknown
+from fedref.models.base import Model
+from fedref.numerics import Array
+
+
+class Cohort(NamedTuple):
+    """Who was aggregated: clients (K,), counts (K,) how often each was drawn, n (K,) samples."""
+
+    clients: Array
+    counts: Array
+    n: Array
+
+    def weights(self, weighting: str) -> Array:
+        """p_k, summing to 1: by samples n_k/Σn_k, or uniform 1/K."""
+        if weighting not in WEIGHTINGS:
+            raise ConfigError(unknown("weighting", weighting, WEIGHTINGS))
+        share = self.counts * (self.n if weighting == "samples" else 1)
+        return share / share.sum()
+
+
+WEIGHTINGS = ("samples", "uniform")
+
+
+def weighted_mean(p: Array, w: Array) -> Array:
+    """Σ_k p_k w_k, p_k summing to 1, added in client order: p (K,), w (K, d) → (d,)."""
+    return weighted_sum(p, w)
+
+
+def weighted_sum(c: Array, w: Array) -> Array:
+    """Σ_k c_k w_k, added in client order, in the dtype of w."""
+    c = c.astype(w.dtype)
+    total = c[0] * w[0]
+    for c_k, w_k in zip(c[1:], w[1:]):
+        total = total + c_k * w_k
+    return total
+
+
+class ClientResult(NamedTuple):
+    """What a client ends a round with: what it sends, what it keeps, and what is logged."""
+
+    upload: Any
+    client_state: Any = None
+    log: Mapping[str, float] = {}
+
+
+class Server(NamedTuple):
+    """The simplest server state: the global model w (d,)."""
+
+    w: Array
+
+
+class State(NamedTuple):
+    """All that a run carries from round to round."""
+
+    server: Any
+    clients: Mapping[int, Any]  # client → client state
+
+
+#: All training data of one client, gathered when it is called for.
+AllData = Callable[[], Batch]
+
+
+ServerState = TypeVar("ServerState")
+Sent = TypeVar("Sent")
+Local = TypeVar("Local")
+ClientState = TypeVar("ClientState")
+
+
+@dataclass(frozen=True)
+class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
+    """What differs between algorithms: a few pure functions, with FedAvg's server as default.
+
+    Four values are handed from function to function, each an array or a (named) tuple of them:
+
+        server        ServerState: what the server keeps
+        sent          Sent: what travels down, all that a client sees of it
+        local         Local: what a client carries from step to step
+        client_state  ClientState: what a client keeps between rounds (None before its first)
+
+    `step` must work on any leading axes, so that one function serves a client and a stack of them.
+
+    weighting : "samples" (p_k = n_k/Σn_k over the cohort) or "uniform" (1/K).
+    drop : whether stragglers are dropped (as FedAvg does) or their partial work is aggregated.
+    """
+
+    weighting: str = "samples"
+    drop: bool = True
+
+    #: The batches that one step takes; see `sampling`.
+    roles: ClassVar[tuple[str, ...]] = ("D",)
+    #: Whether clients test with a model of their own, and on what batch they make it (or none).
+    personalised: ClassVar[bool] = False
+    adapts_on: ClassVar[str | None] = None
+    #: Whether training pools all clients' rows: the centralised baseline.
+    pooled: ClassVar[bool] = False
+
+    #: The words that a field may hold, and its least and greatest number where not 0 and ∞.
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    bounds: ClassVar[Mapping[str, tuple[float, float]]] = {}
+
+    def __post_init__(self) -> None:
+        for name in (f.name for f in fields(self)):
+            value = getattr(self, name)
+            low, high = self.bounds.get(name, (0.0, np.inf))
+            words = WEIGHTINGS if name == "weighting" else self.choices.get(name, ())
+            if isinstance(value, str):
+                if value not in words:
+                    raise ConfigError(unknown(name.replace("_", "-"), value, words))
+            elif not (np.isfinite(value) and low <= value <= high):
+                expected = f"from {low:g} to {high:g}" if high < np.inf else f"of at least {low:g}"
+                raise ConfigError(
+                    f"{name.replace('_', '-')} is {value}, expected a finite number {expected}"
+                )
+
+    @property
+    def watches_loss(self) -> bool:
+        """Whether `observe` needs the global training loss after every round."""
+        return False
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether `stop` must be asked after each local epoch: then clients run one by one."""
+        return False
+
+    # The defaults are FedAvg's: a Server goes down, the parameters w come back and are averaged.
+
+    def initial(self, model: Model, w: Array) -> ServerState:
+        """The server's state before round 0, from the initial parameters w (d,)."""
+        return Server(w)  # type: ignore[return-value]
+
+    def download(self, server: ServerState) -> Sent:
+        """What the server sends to each client of the cohort."""
+        return server  # type: ignore[return-value]
+
+    def start(self, model: Model, sent: Sent, client_state: ClientState | None) -> Local:
+        """What one client starts its local steps from."""
+        return sent.w  # type: ignore[attr-defined]
+
+    def step(self, model: Model, sent: Sent, local: Local, *batches: Batch) -> Local:
+        """One local step, on one batch of each role."""
+        raise NotImplementedError
+
+    def stop(self, model: Model, sent: Sent, local: Local, data: AllData) -> bool:
+        """Whether one client may stop now, after a local epoch."""
+        return False
+
+    def finish(
+        self,
+        model: Model,
+        sent: Sent,
+        local: Local,
+        client_state: ClientState | None,
+        data: AllData,
+    ) -> ClientResult:
+        """What one client sends and keeps; by default it sends its `local`."""
+        return ClientResult(local)
+
+    def diagnose(self, model: Model, sent: Sent, local: Local, data: AllData) -> dict[str, float]:
+        """Measurements that are logged, and neither sent nor counted as work."""
+        return {}
+
+    def combine(
+        self, model: Model, server: ServerState, uploads: Any, cohort: Cohort
+    ) -> ServerState:
+        """The server's next state; uploads is the tree of what was sent, leaves (K, ...)."""
+        w = weighted_mean(cohort.weights(self.weighting), uploads)
+        return Server(w)  # type: ignore[return-value]
+
+    def observe(self, server: ServerState, loss: float) -> ServerState:
+        """The server's state after it has seen the global training loss of this round."""
+        return server
+
+    def personal(
+        self, model: Model, sent: Sent, client_state: ClientState | None, D: Batch | None
+    ) -> Array:
+        """The parameters (d,) that one client tests with; D is a batch to adapt to, or None."""
+        return sent.w  # type: ignore[attr-defined]
+
+    def log(self, server: ServerState) -> dict[str, float]:
+        """What of the server's state is worth a column in metrics.csv."""
+        return {}
+
+
+#: An algorithm whose states one need not know, as in the loop of rounds.
+AnyAlgorithm = Algorithm[Any, Any, Any, Any]

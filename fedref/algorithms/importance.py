@@ -1,0 +1,60 @@
+"""How important each parameter is for what a client has learnt: diagonal estimates, all (d,) ≥ 0.
+
+Elastic weight consolidation penalises a change of parameter j by its importance. Each estimate
+takes (model, w, D): w (d,), D all of a client's data, and is a mean over *samples* s_j-weighted,
+so that it depends on neither batch size nor order.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from fedref.batch import Batch
+from fedref.models.base import Model
+from fedref.numerics import Array
+
+CHUNK = 1 << 22  # numbers in one block of per-sample gradients
+
+
+def _blocks(model: Model, D: Batch) -> Iterator[tuple[Batch, Array]]:
+    """The samples as batches of one, in blocks that fit the memory, with c_j = s_j/Σs."""
+    s = np.ones(len(D.y)) if D.s is None else D.s
+    c = s / (s.sum() or 1.0)
+    rows = max(CHUNK // model.d, 1)
+    for at in range(0, len(D.y), rows):
+        cut = slice(at, at + rows)
+        yield Batch(D.X[cut], D.y[cut]).per_sample(), c[cut]
+
+
+def gradient_square(model: Model, w: Array, D: Batch) -> Array:
+    """(∇L_k(w; D))²: the square of the full local gradient, as [apfl eq.5] prints it."""
+    return model.grad(w, D) ** 2
+
+
+def fisher(model: Model, w: Array, D: Batch) -> Array:
+    """Σ_j c_j g_j², g_j the gradient on sample j alone: the diagonal empirical Fisher."""
+    total = np.zeros(model.d, w.dtype)
+    for one, c in _blocks(model, D):
+        total += c.astype(w.dtype) @ model.grad(w, one) ** 2  # (rows,) @ (rows, d)
+    return total
+
+
+def mas(model: Model, w: Array, D: Batch) -> Array:
+    """Σ_j c_j |∂‖z(x_j)‖²/∂w| with z the logits: memory aware synapses (Aljundi et al. 2018)."""
+    total = np.zeros(model.d, w.dtype)
+    for one, c in _blocks(model, D):
+        total += c.astype(w.dtype) @ np.abs(model.vjp(w, one.X, 2 * model.logits(w, one.X)))
+    return total
+
+
+def synaptic_intelligence(path: Array, moved: Array, damping: float = 0.1) -> Array:
+    """max(ω, 0) / (Δ² + ξ): ω = −Σ g ⊙ Δw along the path, Δ the whole way (Zenke et al. 2017)."""
+    return np.maximum(path, 0) / (moved**2 + damping)
+
+
+#: Those that need only the data; SI needs the path.
+ESTIMATES: dict[str, Callable[[Model, Array, Batch], Array]] = {
+    "gradient-square": gradient_square,
+    "fisher": fisher,
+    "mas": mas,
+}

@@ -1,0 +1,243 @@
+"""`fedref data`: list, show, prepare, split, verify, export-leaf."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from fedref import datasets
+from fedref.datasets import describe, manifest, rules, sources
+from fedref.datasets.formats import leaf
+from fedref.datasets.parameters import Parameter
+from fedref.errors import ConfigError, DataError
+from fedref.federation import Federation, Source
+
+Parser = argparse.ArgumentParser
+NAME = (
+    "a data set (see `fedref data list`), e.g. mnist or 'synthetic(0.5,0.5)', or a file or folder"
+)
+
+
+# ---- what is asked ------------------------------------------------------------------------------
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[Parser]") -> None:
+    """Add `data` and its sub-commands."""
+    data = subparsers.add_parser(
+        "data",
+        help="list, show, download, split and verify data",
+        description="Data sets, their splits over clients, and manifests that anyone can replay.",
+        allow_abbrev=False,
+    )
+    data.set_defaults(run=run)
+    commands = data.add_subparsers(dest="data_command", metavar="COMMAND", required=True)
+    for name, (_, add, help) in COMMANDS.items():
+        epilog = rules_help() if name == "split" else None
+        parser = commands.add_parser(
+            name,
+            help=help,
+            description=help[0].upper() + help[1:] + ".",
+            epilog=epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        add(parser)
+        parser.add_argument(
+            "--data-dir",
+            metavar="DIR",
+            help="folder that holds data sets as DIR/<name>/... (default: FEDREF_DATA)",
+        )
+
+
+def add_nothing(parser: Parser) -> None:
+    pass
+
+
+def add_show(parser: Parser) -> None:
+    parser.add_argument("name", metavar="NAME", help=f"{NAME}, or a split manifest")
+    parser.add_argument(
+        "--split", metavar="RULE", help="split rule (default: the data set's own; see `split`)"
+    )
+    add_seed_and_set(parser)
+    parser.add_argument("--out", metavar="FILE", help="picture to write (default: NAME.png)")
+
+
+def add_prepare(parser: Parser) -> None:
+    parser.add_argument("name", metavar="NAME", help=NAME)
+
+
+def add_split(parser: Parser) -> None:
+    parser.add_argument("rule", metavar="RULE", help="split rule, one of those below")
+    parser.add_argument("--data", metavar="NAME", required=True, help=NAME)
+    add_seed_and_set(parser)
+    parser.add_argument("--out", metavar="FILE", required=True, help="manifest to write, .json")
+
+
+def add_manifest(parser: Parser) -> None:
+    parser.add_argument("manifest", metavar="MANIFEST", help="manifest made by `fedref data split`")
+
+
+def add_export(parser: Parser) -> None:
+    add_manifest(parser)
+    parser.add_argument("--out", metavar="DIR", required=True, help="folder to write to")
+    parser.add_argument(
+        "--raw", action="store_true", help="features as in the source, not scaled as in batches"
+    )
+
+
+def add_seed_and_set(parser: Parser) -> None:
+    parser.add_argument("--seed", metavar="S", default="0", help="seed of the split (default: 0)")
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="a parameter of the split rule; may be given several times",
+    )
+
+
+def rules_help() -> str:
+    """Every rule with its parameters and their defaults."""
+    lines = ["split rules and their parameters (--set KEY=VALUE):"]
+    for name, rule in rules.RULES.items():
+        lines += ["", f"  {name}", f"    {rule.help}"]
+        lines += [f"      {key} = {shown(p)}" for key, p in rule.parameters.items()]
+    return "\n".join(lines).replace("%", "%%")
+
+
+def shown(parameter: Parameter) -> str:
+    """Its default and what it means, shortly."""
+    default = "(by the data)" if parameter.default is None else parameter.default
+    return f"{default}: {parameter.help.split(';')[0]}"
+
+
+# ---- what is done -------------------------------------------------------------------------------
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what was asked; wrong input is a FedrefError."""
+    COMMANDS[args.data_command].run(args)
+    return 0
+
+
+def settings(given: list[str]) -> dict[str, str]:
+    """["users=100", ...] → {"users": "100", ...}."""
+    found: dict[str, str] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key or key in found:
+            raise ConfigError(f"--set {text}: expected KEY=VALUE, every key once")
+        found[key] = value
+    return found
+
+
+def default_rule(name: str, source: Source) -> str:
+    """The rule that a data set is usually split by: its own clients, if it has some."""
+    call = sources.parse_name(name)
+    if call is not None:
+        return sources.SOURCES[call[0]].split
+    return "iid" if source.client is None else "natural"
+
+
+def federation_of(args: argparse.Namespace) -> Federation:
+    """The federation of `show`: a manifest's, or a split of a data set."""
+    path = Path(args.name)
+    if sources.parse_name(args.name) is None and manifest.is_manifest(path):
+        return datasets.from_manifest(path, args.data_dir)
+    source = datasets.load(args.name, args.data_dir)
+    rule = args.split or default_rule(args.name, source)
+    return datasets.split(rule, source, args.seed, **settings(args.set))
+
+
+def list_(args: argparse.Namespace) -> None:
+    for name, known in sources.SOURCES.items():
+        print(f"{name:<15}{known.help}")
+        print(f"{'':<15}  {where(name, args.data_dir)}; usual split: {known.split}")
+
+
+def where(name: str, data_dir: str | None) -> str:
+    """Where a data set is, or how it is got."""
+    known = sources.SOURCES[name]
+    if known.find is sources.made:
+        return "made on the spot"
+    path = sources.locate(name, sources.parse_name(name)[1], data_dir)  # type: ignore[index]
+    if path is not None:
+        return f"found at {path}"
+    how = f"`fedref data prepare {name}` downloads it" if known.remotes else "not here"
+    return f"{how}; or put {known.files} in DIR/{name}"
+
+
+def show(args: argparse.Namespace) -> None:
+    federation = federation_of(args)
+    print(describe.text(federation))
+    path = Path(args.out or f"{federation.source.name}.png")
+    describe.picture(federation, path)
+    print(f"picture: {path}")
+
+
+def prepare(args: argparse.Namespace) -> None:
+    source = datasets.load(args.name, args.data_dir)
+    call = sources.parse_name(args.name)
+    published = sources.SOURCES[call[0]].sha256 if call is not None and not call[1] else ""
+    if published and source.sha256 != published:
+        raise DataError(
+            f"{args.name}: content has SHA-256 {source.sha256}, expected {published}, as published"
+        )
+    n, p = source.X.shape
+    place = None if call is None else sources.locate(*call, args.data_dir)
+    print(f"{source.name}: {n:,} rows of {p} features ({source.X.dtype}), ", end="")
+    print(f"labels {source.labels.min()} to {source.labels.max()}")
+    print(f"  sha256 {source.sha256}{' (as published)' if published else ''}")
+    print(f"  at {args.name if place is None else place}")
+
+
+def split(args: argparse.Namespace) -> None:
+    source = datasets.load(args.data, args.data_dir)
+    federation = datasets.split(args.rule, source, args.seed, **settings(args.set))
+    described = federation.manifest()
+    manifest.write(described, args.out)
+    print(describe.text(federation))
+    print(f"manifest: {args.out}  sha256 {described['sha256']}")
+
+
+def verify(args: argparse.Namespace) -> None:
+    federation = datasets.from_manifest(args.manifest, args.data_dir)
+    found = federation.source
+    print(f"{args.manifest}: intact; {found.name} has the SHA-256 it was split from")
+    print(f"  {replayed(federation)}")
+
+
+def replayed(federation: Federation) -> str:
+    """Whether the rule and seed give these rows here: another NumPy may draw other numbers."""
+    if federation.rule not in rules.RULES:
+        return f"rule {federation.rule!r} is none of fedref's: its rows are taken as they stand"
+    again = datasets.split(
+        federation.rule, federation.source, federation.seed, **federation.parameters
+    )
+    same = again.manifest()["clients"] == federation.manifest()["clients"]
+    end = "gives the same rows" if same else "gives other rows here: the manifest's are used"
+    return f"{federation.rule} with seed {federation.seed} {end}"
+
+
+def export_leaf(args: argparse.Namespace) -> None:
+    federation = datasets.from_manifest(args.manifest, args.data_dir)
+    for path in leaf.export(federation, Path(args.out), args.raw):
+        print(path)
+
+
+class Command(NamedTuple):
+    """One sub-command: what it does, how its arguments are added, its one line of help."""
+
+    run: Callable[[argparse.Namespace], None]
+    add: Callable[[Parser], None]
+    help: str
+
+
+COMMANDS = {
+    "list": Command(list_, add_nothing, "list data sets, and where they are or how to get them"),
+    "show": Command(show, add_show, "print a split's statistics and write a picture of it"),
+    "prepare": Command(prepare, add_prepare, "find or download a data set and check it"),
+    "split": Command(split, add_split, "divide a data set over clients and write a manifest"),
+    "verify": Command(verify, add_manifest, "check a manifest and the data it was made from"),
+    "export-leaf": Command(export_leaf, add_export, "write a split as LEAF JSON files"),
+}

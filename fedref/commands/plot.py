@@ -1,0 +1,111 @@
+"""`fedref plot`: pictures of run directories."""
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from fedref.errors import ConfigError, FedrefError, unknown
+from fedref.experiments.results import Run
+from fedref.experiments.runs import load_run
+from fedref.experiments.unit import units
+
+KINDS = ("curves", "bars", "clients")
+
+EPILOG = """\
+examples
+  fedref plot DIR                                   training loss and test accuracy, per round
+  fedref plot DIR --metric accuracy --against bytes --out cost.pdf
+  fedref plot DIR --kind bars --out bars.svg        average and maximum, as APFL's Figure 1
+  fedref plot DIR --per-client                      how accuracy is spread over the clients
+  fedref plot DIR OTHER --metric gamma              two runs in one picture
+
+In curves, a star marks a round after which APFL's importance is renewed, a cross the last round
+before an algorithm diverged, a band ±1 standard deviation over seeds.
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Add `plot` to the commands."""
+    parser = commands.add_parser(
+        "plot",
+        help="draw curves, bars and histograms of runs",
+        description="Draw what run directories hold, finished or not: PNG, SVG or PDF.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("directories", nargs="+", type=Path, metavar="DIR", help="run directories")
+    parser.add_argument(
+        "--metric",
+        metavar="NAME[,NAME...]",
+        help="curves: accuracy, loss (training), gamma, bytes (up + down), or any column of "
+        "metrics.csv, several: a panel for each (default loss,accuracy); bars: accuracy, "
+        "accuracy_mean; clients: accuracy, loss, test_loss (default accuracy)",
+    )
+    parser.add_argument(
+        "--against",
+        default="round",
+        metavar="NAME",
+        help="x axis of curves: round, bytes, flops ...",
+    )
+    parser.add_argument(
+        "--kind", default="curves", metavar="NAME", help=", ".join(KINDS) + " (default curves)"
+    )
+    parser.add_argument("--per-client", action="store_true", help="the same as --kind clients")
+    parser.add_argument("--title", default="", metavar="TEXT", help="above the picture")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="FILE.png, .svg or .pdf (default DIR/KIND.png)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Draw one picture and say where it is."""
+    from fedref import plots  # matplotlib takes its time
+
+    kind = "clients" if arguments.per_client else arguments.kind
+    if kind not in KINDS:
+        raise ConfigError(unknown("kind of picture", kind, KINDS))
+    if arguments.per_client and arguments.kind not in ("curves", "clients"):
+        raise ConfigError(
+            f"--per-client and --kind {arguments.kind} are given, expected one of them"
+        )
+    if kind != "curves" and arguments.against != "round":
+        raise ConfigError(f"--against is for curves, and the kind is {kind}")
+    out = arguments.out or arguments.directories[0] / f"{kind}.png"
+    plots.format_of(out)
+    runs = load_all(arguments.directories)
+    metrics = arguments.metric.split(",") if arguments.metric else []
+    if kind == "curves":
+        plots.curves(runs, out, metrics or None, against=arguments.against, title=arguments.title)
+    elif len(metrics) > 1:
+        raise ConfigError(f"--metric names {len(metrics)} metrics, {kind} can show one")
+    elif kind == "bars":
+        plots.bars(runs, out, *metrics, title=arguments.title)
+    else:
+        plots.clients(runs, out, *metrics, title=arguments.title)
+    print(out)
+    return 0
+
+
+def load_all(directories: list[Path]) -> dict[str, Run]:
+    """The runs by the names of their directories, or by their paths where two names are the same."""
+    directories = list(dict.fromkeys(directories))
+    names = Counter(directory.resolve().name for directory in directories)
+    runs = {}
+    for directory in directories:
+        name = directory.resolve().name
+        config = directory / "config.toml"
+        if not config.is_file():
+            raise FedrefError(f"{directory}: is no run directory, expected {config}")
+        loaded = load_run(directory)
+        runs[name if names[name] == 1 else str(directory)] = loaded
+        if missing := len(units(loaded.experiment)) - len(loaded.units):
+            print(
+                f"fedref: {directory}: {missing} of {len(units(loaded.experiment))} checkpoints "
+                f"are not there yet, or cannot be read: not drawn",
+                file=sys.stderr,
+            )
+    return runs

@@ -1,0 +1,83 @@
+"""The binary version of CIFAR-10: records of one label byte and 32×32 red, green, blue planes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedref.datasets.formats import archives, arrays
+from fedref.datasets.formats.files import bad, read_all
+from fedref.federation import Source
+from fedref.numerics import Array
+
+FILES = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
+ARCHIVE = "cifar-10-binary.tar.gz"
+FOLDER = "cifar-10-batches-bin"
+SIDE, CLASSES = 32, 10
+RECORD = 1 + 3 * SIDE * SIDE
+EXPECTED = f"the binary version of CIFAR-10: records of {RECORD} bytes, labels 0 to {CLASSES - 1}"
+GREY = np.array([0.299, 0.587, 0.114])  # ITU-R BT.601
+
+
+def parse(data: bytes, where: str) -> tuple[Array, Array]:
+    """Colour planes (n, 3, 32, 32) and labels (n,) of one file."""
+    if not data or len(data) % RECORD:
+        raise bad(where, f"{len(data)} bytes", EXPECTED)
+    records = np.frombuffer(data, np.uint8).reshape(-1, RECORD)
+    wrong = np.flatnonzero(records[:, 0] >= CLASSES)
+    if wrong.size:
+        raise bad(where, f"label {records[wrong[0], 0]} in record {wrong[0]}", EXPECTED)
+    return records[:, 1:].reshape(-1, 3, SIDE, SIDE), records[:, 0]
+
+
+def grey(planes: Array, block: int = 2000) -> Array:
+    """0.299 R + 0.587 G + 0.114 B, rounded: (n, 3, H, W) → (n, H, W) uint8, block by block."""
+    out = np.empty(planes[:, 0].shape, np.uint8)
+    for i in range(0, len(planes), block):
+        rows = slice(i, i + block)
+        out[rows] = np.rint(np.einsum("c,nchw->nhw", GREY, planes[rows]))
+    return out
+
+
+def colour(planes: Array) -> Array:
+    """Planes to pixels: (n, 3, H, W) → (n, H, W, 3)."""
+    return planes.transpose(0, 2, 3, 1)
+
+
+CHANNELS = {"grey": grey, "color": colour}
+
+
+def find(folder: Path) -> Path | None:
+    """The folder with the six files, or the archive of them."""
+    for place in (folder, folder / FOLDER):
+        if (place / FILES[0]).is_file():
+            return place
+    archive = folder / ARCHIVE
+    return archive if archive.is_file() else None
+
+
+def read(path: Path) -> list[bytes]:
+    """The six files' bytes, from a folder or the archive."""
+    if path.is_dir():
+        return [read_all(path / name, EXPECTED) for name in FILES]
+    return archives.from_tar(path, FILES, EXPECTED)
+
+
+def from_folder(folder: Path, **more: Any) -> Source:
+    """The same, from wherever in the folder the files are."""
+    path = find(folder)
+    if path is None:
+        raise bad(folder, f"no {FILES[0]}", EXPECTED)
+    return load(path, **more)
+
+
+def load(path: Path, channels: str = "grey", **more: Any) -> Source:
+    """All 60 000 images, the published test part last."""
+    convert = CHANNELS[channels]
+    pieces = []
+    for name, data in zip(FILES, read(path)):
+        planes, y = parse(data, f"{path}: {name}")
+        pieces.append((convert(planes), y))
+    X, y = (np.concatenate(column) for column in zip(*pieces))
+    first_test = len(X) - len(pieces[-1][0])
+    return arrays.source(X, y, str(path), test_from=first_test, full_scale=255.0, **more)

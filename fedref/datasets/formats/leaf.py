@@ -1,0 +1,246 @@
+"""LEAF's JSON: {"users": [...], "num_samples": [...], "user_data": {user: {"x": [...], "y": [...]}}}.
+
+x holds rows of numbers (FEMNIST, Synthetic, Vehicle), strings (Shakespeare: 80 characters, y the
+next one) or rows of text columns (Sent140: id, date, query, user, tweet[, part]). Instead of x and
+y an entry may hold "raw", a role's whole text, from which the windows are cut here.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from fedref.datasets.formats import arrays, text
+from fedref.datasets.formats.files import bad, guard, read_all, unique, write_whole
+from fedref.federation import Federation, Part, Source
+from fedref.numerics import Array
+
+EXPECTED = "LEAF JSON: an object with users, num_samples and user_data"
+TWEET_AT = 4  # LEAF: id, date, query, user, tweet[, "training" | "test"]
+
+
+class User(NamedTuple):
+    """One user's rows: X (n, p), y (n,)."""
+
+    name: str
+    X: Array
+    y: Array
+    where: str
+
+
+def no_constant(name: str) -> float:
+    raise ValueError(f"holds {name}")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The file's object, with its three keys in their types."""
+    data = read_all(path, EXPECTED)
+    with guard(path, EXPECTED):
+        found = json.loads(data, object_pairs_hook=unique, parse_constant=no_constant)
+    if not isinstance(found, dict):
+        raise bad(path, f"holds a {type(found).__name__}", EXPECTED)
+    for key, kind in (("users", list), ("user_data", dict), ("num_samples", list)):
+        if not isinstance(found.get(key), kind):
+            raise bad(path, f"{key} is missing or no {kind.__name__}", EXPECTED)
+    return found
+
+
+def read(path: Path) -> list[User]:
+    """The users of one file, in its order."""
+    found = read_json(path)
+    names, entries, counts = found["users"], found["user_data"], found["num_samples"]
+    odd = [name for name in names if not isinstance(name, str)]
+    if odd:
+        raise bad(path, f"user {odd[0]!r} is no text", EXPECTED)
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise bad(path, f"user {twice!r} is listed twice", "every user once")
+    if set(names) != set(entries):
+        name = sorted(set(names) ^ set(entries))[0]
+        what = "user_data has no" if name in names else "users does not list"
+        raise bad(path, f"{what} {name!r}", "the same users in users and user_data")
+    if len(counts) != len(names):
+        raise bad(path, f"{len(counts)} num_samples for {len(names)} users", "as many of both")
+    odd = [count for count in counts if type(count) is not int]  # True is an int to Python
+    if odd:
+        raise bad(path, f"num_samples holds {repr(odd[0])[:40]}", "whole numbers in num_samples")
+    users = [user(name, entries[name], f"{path}: user {name!r}") for name in names]
+    for one, count in zip(users, counts):
+        if "raw" not in entries[one.name] and count != len(one.y):
+            raise bad(one.where, f"{len(one.y)} rows", f"{count}, as num_samples says")
+    return users
+
+
+def user(name: str, entry: Any, where: str) -> User:
+    """One user's entry as arrays."""
+    if isinstance(entry, dict) and "x" not in entry and "raw" in entry:
+        raw = entry["raw"]
+        texts = raw if isinstance(raw, list) else [raw]
+        if not all(isinstance(one, str) for one in texts):
+            raise bad(where, "raw is no text", "a string or a list of strings")
+        X, after = zip(*map(text.windows, texts or [""]))
+        return User(name, np.concatenate(X), np.concatenate(after), where)
+    x, y = (entry.get(key) if isinstance(entry, dict) else None for key in ("x", "y"))
+    if not isinstance(x, list) or not isinstance(y, list):
+        raise bad(where, "x or y is missing or no list", "lists x and y")
+    if len(x) != len(y):
+        raise bad(where, f"{len(x)} rows in x and {len(y)} in y", "as many of both")
+    return User(name, features(x, where), labels(y, where), where)
+
+
+def features(x: list[Any], where: str) -> Array:
+    """x as (n, p): numbers as they are, text as character codes."""
+    if not x:
+        return np.empty((0, 0), np.uint8)
+    if isinstance(x[0], str):
+        return strings(x, text.LENGTH, where)
+    if is_tweet(x[0]):
+        alike = (isinstance(row, list) and len(row) == len(x[0]) for row in x)
+        tweets = [row[TWEET_AT] if same else None for row, same in zip(x, alike)]
+        return strings(tweets, text.TWEET, where)
+    widths = [len(row) if isinstance(row, list) else -1 for row in x]
+    p = max(widths[0], 1)
+    odd = next((i for i, width in enumerate(widths) if width != p), None)
+    if odd is not None:
+        got = f"{widths[odd]} features" if widths[odd] >= 0 else repr(x[odd])[:40]
+        raise bad(where, f"x[{odd}] has {got}", f"a list of {p} numbers in each row, as in x[0]")
+    with guard(where, "lists of numbers in x"):
+        X = np.array(x)
+    if X.dtype.kind not in "iuf" or holds_bool(x):
+        raise bad(where, f"x holds {kind_of(x)}", "numbers")
+    return X
+
+
+def is_tweet(row: Any) -> bool:
+    """Whether a row is Sent140's: five or six columns of text."""
+    columns = (TWEET_AT + 1, TWEET_AT + 2)
+    return isinstance(row, list) and len(row) in columns and all(isinstance(c, str) for c in row)
+
+
+def holds_bool(values: list[Any]) -> bool:
+    """Whether true or false stands among the numbers, where NumPy would take them for 1 and 0."""
+    kinds = set(map(type, values))  # at C speed: x may hold many millions of numbers
+    return bool in kinds or (
+        list in kinds and any(holds_bool(row) for row in values if isinstance(row, list))
+    )
+
+
+def kind_of(x: list[Any]) -> str:
+    """The first thing in x that is no number."""
+    flat = (value for row in x for value in (row if isinstance(row, list) else [row]))
+    odd = (v for v in flat if isinstance(v, bool) or not isinstance(v, int | float))
+    return repr(next(odd, "numbers too large"))[:40]
+
+
+def strings(x: list[Any], length: int, where: str) -> Array:
+    odd = next((i for i, row in enumerate(x) if not isinstance(row, str)), None)
+    if odd is not None:
+        raise bad(where, f"x[{odd}] is {repr(x[odd])[:40]}", "text, as in the rows before it")
+    return text.encode(x, length)
+
+
+def labels(y: list[Any], where: str) -> Array:
+    """y as (n,): numbers, or single characters as their codes."""
+    if not y:
+        return np.empty(0, np.int64)
+    if isinstance(y[0], str):
+        codes = [text.ALPHABET.find(c) if isinstance(c, str) and len(c) == 1 else -1 for c in y]
+        if min(codes) < 0:
+            row = codes.index(-1)
+            raise bad(where, f"y[{row}] is {y[row]!r}", "one character of LEAF's alphabet")
+        return np.array(codes)
+    with guard(where, "one number for each row in y"):
+        found = np.array(y)
+    return arrays.whole(found, len(y), where)
+
+
+def files(path: Path) -> list[tuple[str, list[Path]]]:
+    """("", files) of a file or a folder, or ("train", files), ("test", files) of its two folders."""
+    if not path.is_dir():
+        return [("", [path])]
+    both = [(part, sorted((path / part).glob("*.json"))) for part in ("train", "test")]
+    if all(found for _, found in both):
+        return both
+    here = sorted(path.glob("*.json"))
+    if not here:
+        raise bad(path, "holds no .json file", "LEAF JSON files, or folders train and test of them")
+    return [("", here)]
+
+
+def load(path: Path, **more: Any) -> Source:
+    """A Source with one natural client a user, from one file or a folder of them."""
+    parts = []
+    for part, paths in files(path):
+        users = [user for file in paths for user in read(file)]
+        seen: dict[str, str] = {}
+        for one in users:
+            if one.name in seen:
+                raise bad(one.where, f"also in {seen[one.name]}", "every user in one file")
+            seen[one.name] = one.where
+        parts.append((part, users))
+    everyone = [user for _, users in parts for user in users]
+    filled = [user for user in everyone if len(user.y)]
+    if not filled:
+        raise bad(path, "no user has any rows", EXPECTED)
+    for one in filled:
+        first = filled[0]
+        if one.X.shape[1:] != first.X.shape[1:] or is_text(one) != is_text(first):
+            raise bad(
+                one.where,
+                f"{one.X.shape[1]} features of {one.X.dtype}",
+                f"{first.X.shape[1]} of {first.X.dtype}, as in {first.where}",
+            )
+    names = list(dict.fromkeys(user.name for user in everyone))
+    index = {name: k for k, name in enumerate(names)}
+    client = np.repeat([index[user.name] for user in filled], [len(user.y) for user in filled])
+    if parts[0][0] == "train":
+        more = {"test_from": sum(len(user.y) for user in parts[0][1])} | more
+    return arrays.source(
+        np.concatenate([user.X for user in filled]),
+        np.concatenate([user.y for user in filled]),
+        str(path),
+        client.astype(np.int64),
+        client_names=tuple(names),
+        **more,
+    )
+
+
+def is_text(user: User) -> bool:
+    return user.X.dtype == np.uint8
+
+
+def in_folder(folder: Path) -> bool:
+    """Whether the folder holds LEAF files, without reading them."""
+    return any(folder.glob("*.json")) or any((folder / "train").glob("*.json"))
+
+
+# ---- writing ------------------------------------------------------------------------------------
+
+
+def write_part(stream: IO[bytes], federation: Federation, part: Part, raw: bool) -> None:
+    """One LEAF file, client by client, so that it never stands in memory as a whole."""
+    names = federation.names
+    head = {"users": list(names), "num_samples": part.sizes.tolist()}
+    stream.write(json.dumps(head)[:-1].encode() + b', "user_data": {')
+    for k, name in enumerate(names):
+        rows = part.of(k)
+        X = federation.source.X[rows] if raw else federation.batch(rows).X
+        entry = json.dumps({"x": X.tolist(), "y": federation.source.y[rows].tolist()})
+        stream.write(f"{', ' if k else ''}\n{json.dumps(name)}: {entry}".encode())
+    stream.write(b"}}\n")
+
+
+def export(federation: Federation, folder: Path, raw: bool = False) -> Iterable[Path]:
+    """train/train.json and test/test.json: features as in batches, or `raw` as in the source."""
+    written = []
+    for name, part in (("train", federation.train), ("test", federation.test)):
+        path = folder / name / f"{name}.json"
+
+        def write(stream: IO[bytes], part: Part = part) -> None:
+            write_part(stream, federation, part, raw)
+
+        write_whole(path, write)
+        written.append(path)
+    return written

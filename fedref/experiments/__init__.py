@@ -1,0 +1,1 @@
+"""Experiments: configuration, units of work, run directories, results."""

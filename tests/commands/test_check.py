@@ -1,0 +1,145 @@
+"""`fedref check`: the table, the exit code, --json, --only, --plot."""
+
+import argparse
+import json
+import math
+
+import pytest
+
+from fedref import proofs
+from fedref.algorithms import fedprox
+from fedref.commands import check as check_command
+from fedref.errors import ConfigError, FedrefError
+
+
+def check(*arguments):
+    parser = argparse.ArgumentParser()
+    check_command.add_parser(parser.add_subparsers())
+    args = parser.parse_args(["check", *arguments])
+    return args.run(args)
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    right = fedprox.prox_gradient
+    monkeypatch.setattr(fedprox, "prox_gradient", lambda *a, **k: 0.9 * right(*a, **k))
+
+
+def test_table(capsys):
+    assert check("--only", "fedprox") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["tag", "compared", "error", "slope", "verdict"]
+    rows = lines[1:-2]
+    assert len(rows) == len(proofs.select(["fedprox"]))
+    at = lines[0].index("verdict")
+    assert {line[at:] for line in rows} == {"ok"}  # aligned
+    assert rows[1].startswith("[fedprox alg.2]")
+    assert " 2.00  ok" in rows[1]
+    assert lines[-1].startswith(f"all {len(rows)} hold (")
+
+
+def test_failure(capsys, broken):
+    assert check("--only", "fedprox alg.2") == 1
+    out = capsys.readouterr().out
+    # the objective stays right; its gradient is wrong, and μ = 0 is no longer FedAvg
+    (row,) = [line for line in out.splitlines() if "prox_gradient" in line]
+    assert row.split()[-3:] == ["1.0e-01", "1.00", "FAIL"]
+    assert "2 of 3 failed" in out
+
+
+def test_an_exception_is_told_below_its_row(capsys, monkeypatch):
+    monkeypatch.setattr(fedprox, "adapt_mu", lambda *a: 1 / 0)
+    assert check("--only", "fedprox B", "fedprox μ") == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].split()[-2:] == ["nan", "FAIL"]
+    assert lines[3].strip() == "ZeroDivisionError: division by zero"
+
+
+def test_json(capsys):
+    assert check("--json", "--only", "LinearSVM hinge", "--seed", "3") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["seed"] == 3
+    assert document["ok"] is True
+    assert document["seconds"] > 0
+    loss, grad, hvp, stack = document["proofs"]
+    assert loss["tag"] == "LinearSVM hinge loss"
+    assert loss["slope"] is None
+    assert grad["error"] <= grad["bound"] == 1e-12
+    assert grad["slope"] == pytest.approx(2, abs=0.1)
+    assert hvp["slope"] == "inf"  # a quadratic
+    assert hvp["order"] == 3
+    assert stack["verdict"] == "ok"
+
+
+def test_json_of_a_failure(capsys, broken):
+    assert check("--json", "--only", "fedprox alg.2") == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["ok"] is False
+    assert [p["verdict"] for p in document["proofs"]] == ["ok", "FAIL", "FAIL"]
+
+
+def test_json_has_no_nan():
+    row = proofs.Row("a", "b", math.nan, 1e-12, math.inf, 2, "FAIL", "why")
+    (proof,) = json.loads(check_command.document([row], 0, 0.0))["proofs"]
+    assert (proof["error"], proof["slope"], proof["note"]) == (None, "inf", "why")
+
+
+def test_only_several_times(capsys):
+    assert check("--only", "apfl eq.3", "--only", "[apfl eq.4]", "fedprox B") == 0
+    out = capsys.readouterr().out
+    tags = [line.split("]")[0] for line in out.splitlines() if line.startswith("[")]
+    assert tags == ["[fedprox B", "[apfl eq.3", "[apfl eq.4"]
+
+
+def test_unknown_tag():
+    with pytest.raises(ConfigError, match=r"did you mean 'apfl eq\.3'"):
+        check("--only", "apfl eq3")
+
+
+def test_negative_seed():
+    with pytest.raises(ConfigError, match="expected at least 0"):
+        check("--seed", "-1")
+
+
+def test_plot(tmp_path, capsys):
+    path = tmp_path / "steps.png"
+    assert check("--json", "--only", "fedprox B", "--plot", str(path)) == 0
+    captured = capsys.readouterr()
+    json.loads(captured.out)  # the path goes to standard error
+    assert captured.err.strip() == str(path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert path.stat().st_size > 50_000
+
+
+def test_plot_refuses_before_any_work(monkeypatch, tmp_path):
+    monkeypatch.setattr(proofs, "run", lambda *a: pytest.fail("worked first"))
+    with pytest.raises(ConfigError, match=r"expected \.png"):
+        check("--plot", str(tmp_path / "steps.txt"))
+
+
+def test_plot_where_nothing_can_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FedrefError, match="cannot write"):
+        check("--only", "fedprox B", "--plot", str(tmp_path / "file" / "steps.png"))
+
+
+def test_the_picture_says_what_it_should():
+    import numpy as np
+
+    from fedref import sampling
+
+    case = proofs.Case(proofs.MODELS["MLP tanh"], sampling.stream(0, "check picture"))
+    case.vs = case.vectors(12)
+    errors = check_command.derivative_errors(case, np.logspace(-20, 0, 81))
+    assert errors["complex"][:41].max() < 1e-14 < errors["central"].min() < errors["forward"].min()
+    slopes = {k: r.slope for k, r in check_command.taylor_remainders(case, np.ones(1)).items()}
+    assert slopes == pytest.approx({"wrong": 1, "gradient": 2, "hvp": 3}, abs=0.05)
+
+
+def test_help(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        check("--help")
+    out = capsys.readouterr().out
+    for word in ("--only", "--seed", "--json", "--plot", "exit code", "1e-12", "examples"):
+        assert word in out
+    assert max(map(len, out.splitlines())) <= 110

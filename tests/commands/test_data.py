@@ -1,0 +1,141 @@
+"""`fedref data ...`, as a user types it."""
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+from dataset_files import alone, leaf_object, put_json  # noqa: F401 (a fixture)
+
+from fedref import FedrefError
+from fedref.commands import data as commands
+from fedref.datasets import SOURCES, from_manifest, load, split
+
+
+def fedref(*words: object) -> int:
+    parser = argparse.ArgumentParser("fedref")
+    commands.add_parser(parser.add_subparsers())
+    arguments = parser.parse_args(["data", *map(str, words)])
+    assert arguments.run is commands.run
+    return int(arguments.run(arguments))
+
+
+def help_of(*words: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        fedref(*words, "--help")
+    assert caught.value.code == 0
+
+
+def test_list_names_every_data_set(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedref("list") == 0
+    out = capsys.readouterr().out
+    for name in SOURCES:
+        assert name in out
+    assert "`fedref data prepare mnist` downloads it" in out
+    assert "digits.npz" in out
+
+
+def test_show_prints_table_1_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "digits.png"
+    fedref("show", "digits", "--split", "shards", "--set", "users=20", "--out", picture)
+    lines = {line.split()[0]: line.split()[-1] for line in capsys.readouterr().out.splitlines()}
+    assert (lines["clients"], lines["samples"], lines["mean"]) == ("20", "1,797", "89.8")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_show_uses_the_data_sets_own_split(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fedref("show", "digits", "--out", tmp_path / "a.png")
+    assert "split by per-fedavg" in capsys.readouterr().out
+    fedref("show", put_json(tmp_path, leaf_object()), "--out", tmp_path / "a.svg")
+    assert "split by natural" in capsys.readouterr().out
+
+
+def test_many_clients_are_drawn_in_groups(tmp_path: Path) -> None:
+    fedref("show", "synthetic(1,1,users=2500,features=2)", "--out", tmp_path / "a.png")
+
+
+def test_split_verify_show_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "m.json"
+    words = ("--data", "digits", "--seed", 7, "--set", "users=8", "--set", "alpha=0.3")
+    fedref("split", "dirichlet", *words, "--out", path)
+    expected = split("dirichlet", load("digits"), 7, users=8, alpha=0.3)
+    assert from_manifest(path).manifest() == expected.manifest()
+    fedref("verify", path)
+    assert "dirichlet with seed 7 gives the same rows" in capsys.readouterr().out
+    fedref("show", path, "--out", tmp_path / "m.png")
+    assert "split by dirichlet alpha=0.3 min_rows=2 users=8" in capsys.readouterr().out
+    fedref("export-leaf", path, "--out", tmp_path / "leaf")
+    assert len(load(tmp_path / "leaf").y) == 1797
+
+
+def test_verify_tells_a_change(tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    fedref("split", "iid", "--data", "digits", "--set", "users=4", "--out", path)
+    path.write_text(path.read_text().replace('"seed": 0', '"seed": 1'))
+    with pytest.raises(FedrefError, match="it was changed since"):
+        fedref("verify", path)
+
+
+def test_verify_tells_rows_that_the_rule_does_not_give(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fedref.datasets import manifest
+
+    path = tmp_path / "m.json"
+    fedref("split", "iid", "--data", "digits", "--set", "users=4", "--out", path)
+    for rule, message in (("iid", "gives other rows here"), ("mine", "none of fedref's")):
+        data = json.loads(path.read_text()) | {"seed": 1, "rule": rule}
+        path.write_text(json.dumps(data | {"sha256": manifest.seal(data)}))
+        fedref("verify", path)
+        assert message in capsys.readouterr().out
+
+
+def test_prepare_checks_the_content(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fedref("prepare", "digits")
+    assert f"sha256 {SOURCES['digits'].sha256} (as published)" in capsys.readouterr().out
+    monkeypatch.setitem(SOURCES, "digits", SOURCES["digits"]._replace(sha256="0"))
+    with pytest.raises(FedrefError, match="expected 0, as published"):
+        fedref("prepare", "digits")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("show", "digit"), "did you mean 'digits'"),
+        (("show", "digits", "--split", "shard"), "did you mean 'shards'"),
+        (("show", "digits", "--set", "users"), "expected KEY=VALUE"),
+        (("show", "digits", "--set", "a=2", "--set", "a=4"), "every key once"),
+        (("show", "digits", "--seed", "x"), "seed is 'x'"),
+        (("show", "digits", "--out", "picture.xyz"), "a picture ends with"),
+        (("split", "shards", "--data", "digits", "--out", f"{__file__}/m.json"), "can be written"),
+        (("prepare", "mnist"), "download failed"),
+        (("verify", "nowhere.json"), "No such file"),
+        (("list", "--data-dir", "nowhere"), "nowhere: no such folder"),
+    ],
+)
+def test_wrong_input_is_one_clear_line(words: tuple[str, ...], message: str) -> None:
+    with pytest.raises(FedrefError, match=message) as caught:
+        fedref(*words)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("command", ["", *commands.COMMANDS])
+def test_help_says_everything(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    help_of(*[command] if command else [])
+    out = capsys.readouterr().out
+    for word in commands.COMMANDS if not command else ["--data-dir"]:
+        assert word in out
+
+
+def test_split_help_explains_rules_and_parameters(capsys: pytest.CaptureFixture[str]) -> None:
+    from fedref.datasets import RULES
+
+    help_of("split")
+    out = capsys.readouterr().out
+    for name, rule in RULES.items():
+        assert name in out
+        assert all(f"{key} = " in out for key in rule.parameters)

@@ -1,0 +1,130 @@
+"""`fedref plot` as it is called."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from fedref import plots
+from fedref.commands import run as cli
+
+RUN = (
+    "run", "fedavg", "apfl", "--data", "digits", "--split", "per-fedavg", "--set", "split.users=6",
+    "--rounds", "2", "--clients-per-round", "2", "--quiet",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "first"
+    assert cli.main([*RUN, "--out", str(path)]) == 0
+    return path
+
+
+def plot(*arguments) -> int:
+    return cli.main(["plot", *map(str, arguments)])
+
+
+def refused(capsys, *arguments) -> str:
+    """The one line on standard error."""
+    assert plot(*arguments) == 2
+    out, error = capsys.readouterr()
+    assert not out
+    assert error.startswith("fedref: error: ")
+    assert error.count("\n") == 1
+    return error
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("x.png", []),
+        ("x.pdf", ["--metric", "accuracy"]),
+        ("x.svg", ["--metric", "accuracy", "--against", "bytes"]),
+        ("x.png", ["--metric", "loss,test-loss,bytes", "--title", "Digits"]),
+        ("x.svg", ["--kind", "bars"]),
+        ("x.pdf", ["--kind", "bars", "--metric", "accuracy-mean"]),
+        ("x.svg", ["--per-client"]),
+        ("x.pdf", ["--kind", "clients", "--metric", "test_loss"]),
+    ],
+)
+def test_pictures(directory, tmp_path, capsys, name, options):
+    out = tmp_path / name
+    assert plot(directory, *options, "--out", out) == 0
+    assert out.stat().st_size > 1000
+    assert capsys.readouterr().out == f"{out}\n"
+
+
+def test_the_same_picture_as_the_run_s_own(directory):
+    own = (directory / "curves.png").read_bytes()
+    assert plot(directory) == 0
+    assert (directory / "curves.png").read_bytes() == own
+    assert plot(directory, "--kind", "bars") == 0
+    assert (directory / "bars.png").exists()
+
+
+def test_runs_are_named_by_their_directories(directory, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(plots, "curves", lambda runs, *_, **__: seen.append(list(runs)))
+    copy = shutil.copytree(directory, tmp_path / directory.name)
+    assert plot(directory, directory) == 0
+    assert plot(directory, copy, "--out", tmp_path / "x.png") == 0
+    assert seen == [["first"], [str(directory), str(copy)]]
+
+
+def test_what_is_missing_is_told(directory, tmp_path, capsys):
+    copy = shutil.copytree(directory, tmp_path / "copy")
+    next((copy / "checkpoints").glob("*apfl*")).unlink()
+    assert plot(copy) == 0
+    assert "1 of 2 checkpoints are not there yet" in capsys.readouterr().err
+
+
+def test_several_runs_in_one_picture(directory, tmp_path):
+    other = tmp_path / "second"
+    assert cli.main([*RUN, "--seed", "5", "--out", str(other)]) == 0
+    out = tmp_path / "both.svg"
+    assert plot(directory, other, "--metric", "accuracy", "--out", out) == 0
+    assert "fedavg (second)" in out.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--metric", "acuracy"], "unknown metric 'acuracy': did you mean 'accuracy'?"),
+        (["--metric", "gamma"], "no values of gamma here"),
+        (["--kind", "bar"], "unknown kind of picture 'bar': did you mean 'bars'?"),
+        (["--out", "x.jpg"], "x.jpg ends in '.jpg', expected .png, .svg or .pdf"),
+        (["--kind", "bars", "--metric", "loss"], "unknown metric of bars 'loss'"),
+        (["--kind", "bars", "--metric", "accuracy,loss"], "names 2 metrics, bars can show one"),
+        (["--kind", "bars", "--against", "bytes"], "--against is for curves"),
+        (["--kind", "bars", "--per-client"], "expected one of them"),
+        (["--out", "no/such/folder/x.png"], "cannot write"),
+    ],
+)
+def test_wrong_input_is_one_line(directory, capsys, options, expected):
+    assert expected in refused(capsys, directory, *options)
+
+
+def test_a_directory_that_is_no_run(directory, tmp_path, capsys):
+    assert f"{tmp_path}: is no run directory" in refused(capsys, directory, tmp_path)
+    assert "nowhere: is no run directory" in refused(capsys, "nowhere")
+
+
+def test_importing_plots_does_not_choose_a_backend():
+    code = "import sys, fedref.plots; sys.exit('matplotlib.pyplot' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_help_says_which_picture_takes_which_metric(capsys):
+    with pytest.raises(SystemExit):
+        plot("--help")
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "bars: accuracy, accuracy_mean; clients: accuracy, loss, test_loss" in shown
+
+
+def test_clients_know_loss(directory, tmp_path, capsys):
+    assert plot(directory, "--per-client", "--metric", "loss", "--out", tmp_path / "x.png") == 0
+    capsys.readouterr()
+    line = refused(capsys, directory, "--per-client", "--metric", "gamma")
+    assert "known are accuracy, loss, test_loss, train_loss" in line

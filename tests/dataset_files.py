@@ -1,0 +1,165 @@
+"""Small valid files in every published format, and ways to break them."""
+
+import gzip
+import io
+import json
+import os
+import struct
+import tarfile
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.io
+
+from fedref.datasets import download, sources
+from fedref.datasets.formats import cifar
+from fedref.datasets.sources import emnist_names
+
+MAGIC = {np.dtype("u1"): 8, np.dtype(">i4"): 12, np.dtype(">f4"): 13}
+
+
+def idx_bytes(array: np.ndarray) -> bytes:
+    """An array in idx format."""
+    head = bytes([0, 0, MAGIC[array.dtype], array.ndim])
+    return head + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+
+
+def images(n: int, seed: int = 0, side: int = 3, classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    """Random pixels (n, side, side) and labels (n,), both uint8; every class occurs."""
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.arange(n) % classes).astype(np.uint8)
+    return rng.integers(0, 256, (n, side, side), dtype=np.uint8), y
+
+
+def write_idx(folder: Path, prefix: str = "", test: str = "t10k", pack: bool = True) -> Path:
+    """A folder of the four files, 12 + 6 images."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, n, seed in (("train", 12, 1), (test, 6, 2)):
+        for kind, array in zip(("images-idx3", "labels-idx1"), images(n, seed)):
+            data = idx_bytes(array)
+            name = f"{prefix}{part}-{kind}-ubyte"
+            path = folder / (name + ".gz" if pack else name)
+            path.write_bytes(gzip.compress(data) if pack else data)
+    return folder
+
+
+def leaf_object(seed: int = 0, users: int = 3, p: int = 4) -> dict[str, object]:
+    """A valid LEAF object with numbers."""
+    rng = np.random.default_rng(seed)
+    names = [f"u{k}" for k in range(users)]
+    sizes = [k + 2 for k in range(users)]
+    data = {
+        name: {"x": rng.normal(size=(n, p)).tolist(), "y": rng.integers(0, 3, n).tolist()}
+        for name, n in zip(names, sizes)
+    }
+    return {"users": names, "num_samples": sizes, "user_data": data}
+
+
+def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
+    stream = io.BytesIO()
+    np.savez_compressed(stream, **arrays)
+    return stream.getvalue()
+
+
+def mat_bytes(tasks: int = 3) -> bytes:
+    """Cell arrays X, Y with k + 2 rows of 4 features, compressed as MATLAB does."""
+    rng = np.random.default_rng(0)
+    X, Y = np.empty((1, tasks), object), np.empty((1, tasks), object)
+    for k in range(tasks):
+        X[0, k] = rng.normal(size=(k + 2, 4))
+        Y[0, k] = rng.choice([-1, 1], (k + 2, 1)).astype(np.int16)
+    stream = io.BytesIO()
+    scipy.io.savemat(stream, {"X": X, "Y": Y}, do_compression=True)
+    return stream.getvalue()
+
+
+def cifar_records(n: int, seed: int = 0) -> tuple[bytes, np.ndarray, np.ndarray]:
+    """n records, with their planes (n, 3, 32, 32) and labels."""
+    rng = np.random.default_rng(seed)
+    planes = rng.integers(0, 256, (n, 3, 32, 32), dtype=np.uint8)
+    y = (np.arange(n) % 10).astype(np.uint8)
+    return np.hstack([y[:, None], planes.reshape(n, -1)]).tobytes(), planes, y
+
+
+def cifar_members(n: int = 2) -> dict[str, bytes]:
+    return {name: cifar_records(n, i)[0] for i, name in enumerate(cifar.FILES)}
+
+
+def tar_bytes(members: Mapping[str, bytes]) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return stream.getvalue()
+
+
+def zip_bytes(members: Mapping[str, bytes]) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return stream.getvalue()
+
+
+def emnist_zip(part: str = "letters") -> bytes:
+    """EMNIST's gzip.zip with one of its sets: labels 1 to 5, images transposed."""
+    members = {}
+    for names, n, seed in ((emnist_names(part)[:2], 10, 1), (emnist_names(part)[2:], 5, 2)):
+        X, y = images(n, seed, classes=5)
+        arrays = (X.swapaxes(1, 2).copy(), (y + 1).astype(np.uint8))
+        members |= {f"gzip/{n}": gzip.compress(idx_bytes(a)) for n, a in zip(names, arrays)}
+    return zip_bytes(members)
+
+
+def put(folder: Path, name: str, data: bytes) -> Path:
+    path = folder / name
+    path.write_bytes(data)
+    return path
+
+
+def put_json(folder: Path, data: object, name: str = "data.json") -> Path:
+    return put(folder, name, json.dumps(data).encode())
+
+
+#: name → bytes of a valid file that `load` reads by its path
+VALID: dict[str, Callable[[], bytes]] = {
+    "data.npz": lambda: npz_bytes(
+        {"X": images(8)[0], "y": images(8)[1], "client": np.arange(8) // 3}
+    ),
+    "data.json": lambda: json.dumps(leaf_object()).encode(),
+    "data.mat": mat_bytes,
+}
+
+
+def real_data() -> Path:
+    """The folder of real data sets; the test is skipped where there is none."""
+    root = Path(__file__).resolve().parents[1]
+    folder = Path(os.environ.get("FEDREF_DATA") or root.parent / "shared" / "data")
+    if not (folder / "mnist").is_dir():
+        pytest.skip("no real data: set FEDREF_DATA to a folder with mnist/, vehicle/, ...")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Never the user's own data folder or cache, nor the network."""
+
+    def refuse(url: str, stream: object) -> None:
+        raise ConnectionError("no network in tests")
+
+    monkeypatch.setattr(download, "cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr(download, "over_http", refuse)
+    for function in (download.one, download.every, sources.prepare):
+        monkeypatch.setattr(function, "__defaults__", (refuse,))
+    if "real" not in request.fixturenames:
+        monkeypatch.delenv("FEDREF_DATA", raising=False)
+
+
+@pytest.fixture
+def real() -> Path:
+    return real_data()

@@ -1,0 +1,121 @@
+"""idx files, as MNIST and its family are published."""
+
+import gzip
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dataset_files import idx_bytes, images, put, write_idx
+
+from fedref import DataError
+from fedref.datasets import load
+from fedref.datasets.formats import idx
+
+
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize("test", ["t10k", "test"])
+def test_a_folder_gives_training_and_test_images(tmp_path: Path, pack: bool, test: str) -> None:
+    source = load(write_idx(tmp_path / "drawn", test=test, pack=pack))
+    (X, y), (test_X, test_y) = images(12, 1), images(6, 2)
+    np.testing.assert_array_equal(source.X, np.concatenate([X, test_X]).reshape(18, 9))
+    np.testing.assert_array_equal(source.y, np.concatenate([y, test_y]))
+    assert (source.name, source.test_from, source.image) == ("drawn", 12, (3, 3, 1))
+    assert source.X.dtype == np.uint8
+    assert source.y.dtype == np.int64
+    assert source.full_scale == 255
+
+
+@pytest.mark.parametrize("dtype", ["u1", ">i4", ">f4"])
+@pytest.mark.parametrize("shape", [(5,), (2, 3), (2, 3, 4)])
+def test_types_and_dimensions(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
+    array = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    np.testing.assert_array_equal(idx.read(put(tmp_path, "a", idx_bytes(array))), array)
+
+
+X, Y = images(4)
+GOOD = idx_bytes(X)
+HEAD = struct.pack(">4B", 0, 0, 8, 3)
+BROKEN = {
+    "empty": (b"", "magic number missing"),
+    "short magic": (b"\0\0\x08", "magic number 000008"),
+    "wrong magic": (b"PK\x03\x04" + GOOD, "magic number 504b0304"),
+    "unknown type": (b"\0\0\x07\x03" + GOOD[4:], "magic number 00000703"),
+    "no dimensions": (b"\0\0\x08\x00" + GOOD[4:], "magic number 00000800"),
+    "cut dimensions": (GOOD[:9], "ends within its dimensions"),
+    "one byte short": (GOOD[:-1], "claim 36 bytes; expected 35 bytes"),
+    "one byte more": (GOOD + b"x", "holds more bytes of values"),
+    "claims 64 GB": (HEAD + struct.pack(">3I", 4096, 4096, 4096), "claim 68719476736 bytes"),
+    "claims 2^96 B": (HEAD + b"\xff" * 12, "claim 79228162458924105385300197375 bytes"),
+    "cut gzip": (gzip.compress(GOOD)[:-12], "end-of-stream"),
+    "gzip head only": (gzip.compress(GOOD)[:10], "end-of-stream"),
+    "garbled gzip": (b"\x1f\x8b" + b"\x55" * 40, "expected an idx file"),
+    "gzip claims 64 GB": (
+        gzip.compress(HEAD + struct.pack(">3I", 4096, 4096, 4096)),
+        "expected at most 67108848 bytes, by the file's own size",
+    ),
+    "gzip cut inside": (gzip.compress(GOOD[:-3]), "holds 33 bytes of values; expected 36"),
+    "100 dimensions": (b"\0\0\x08\x64" + b"\0\0\0\x01" * 100 + b"x", "expected an idx file"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_files_are_refused_by_name(tmp_path: Path, name: str) -> None:
+    data, message = BROKEN[name]
+    path = put(tmp_path, "images", data)
+    with pytest.raises(DataError, match=message) as caught:
+        idx.read(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    side = 9 << 10
+    bomb = gzip.compress(HEAD + struct.pack(">3I", 1, side, side) + bytes(side * side), 9)
+    assert len(bomb) < 1 << 20
+    with pytest.raises(DataError, match="claim 84934656 bytes"):
+        idx.read(put(tmp_path, "bomb.gz", bomb))
+
+
+def test_images_and_labels_must_be_as_many(tmp_path: Path) -> None:
+    folder = write_idx(tmp_path, pack=False)
+    put(folder, "train-labels-idx1-ubyte", idx_bytes(images(11)[1]))
+    with pytest.raises(DataError, match=r"train-labels.*\(11,\).*one for each of 12 images"):
+        load(folder)
+
+
+def test_a_pair_needs_both_files(tmp_path: Path) -> None:
+    folder = write_idx(tmp_path, pack=False)
+    (folder / "train-labels-idx1-ubyte").unlink()
+    with pytest.raises(DataError, match="no label file beside"):
+        load(folder)
+
+
+def test_test_images_must_be_like_training_images(tmp_path: Path) -> None:
+    folder = write_idx(tmp_path, pack=False)
+    put(folder, "t10k-images-idx3-ubyte", idx_bytes(images(6, side=4)[0]))
+    with pytest.raises(DataError, match="differ in size"):
+        load(folder)
+
+
+def test_labels_are_no_images(tmp_path: Path) -> None:
+    folder = write_idx(tmp_path, pack=False)
+    put(folder, "train-images-idx3-ubyte", idx_bytes(Y))
+    with pytest.raises(DataError, match="1 dimensions; expected 3"):
+        load(folder)
+
+
+def test_several_sets_in_a_folder_must_be_told_apart(tmp_path: Path) -> None:
+    write_idx(write_idx(tmp_path, "emnist-digits-"), "emnist-letters-")
+    with pytest.raises(DataError, match="several sets: emnist-digits-, emnist-letters-"):
+        load(tmp_path)
+    assert idx.load(tmp_path, "emnist-letters-").X.shape == (18, 9)
+    with pytest.raises(DataError, match="no training images"):
+        idx.load(tmp_path, "emnist-mnist-")
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nowhere: No such file"):
+        idx.read(tmp_path / "nowhere")
+    with pytest.raises(DataError, match="is a folder"):
+        idx.read(tmp_path)

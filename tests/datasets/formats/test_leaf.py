@@ -1,0 +1,233 @@
+"""LEAF JSON: one file, a folder, train and test; text; export."""
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dataset_files import leaf_object, put, put_json
+
+from fedref import DataError
+from fedref.datasets import load, split
+from fedref.datasets.formats import leaf, text
+
+
+def test_users_become_clients(tmp_path: Path) -> None:
+    data: Any = leaf_object()
+    source = load(put_json(tmp_path, data))
+    assert source.client_names == ("u0", "u1", "u2")
+    for k, name in enumerate(source.client_names):
+        rows = source.client == k
+        np.testing.assert_array_equal(source.X[rows], data["user_data"][name]["x"])
+        np.testing.assert_array_equal(source.y[rows], data["user_data"][name]["y"])
+    assert split("natural", source).names == source.client_names
+
+
+def test_labels_in_lists_of_one_as_vehicle_has_them(tmp_path: Path) -> None:
+    data: Any = leaf_object()
+    for entry in data["user_data"].values():
+        entry["y"] = [[-1.0 if y else 1.0] for y in entry["y"]]
+    assert set(load(put_json(tmp_path, data)).labels) == {-1, 1}
+
+
+def test_a_folder_of_files_is_one_source(tmp_path: Path) -> None:
+    data: Any = leaf_object()
+    for i, name in enumerate(data["users"]):
+        one = {"users": [name], "num_samples": [data["num_samples"][i]]}
+        put_json(tmp_path, one | {"user_data": {name: data["user_data"][name]}}, f"all_{i}.json")
+    whole = load(put_json(tmp_path, data, "whole.json"))
+    (tmp_path / "whole.json").unlink()
+    assert load(tmp_path).sha256 == whole.sha256
+
+
+def test_train_and_test_folders_give_the_published_test_part(tmp_path: Path) -> None:
+    for i, part in enumerate(("train", "test")):
+        (tmp_path / part).mkdir()
+        put_json(tmp_path / part, leaf_object(i), f"{part}.json")
+    source = load(tmp_path)
+    assert source.test_from == 9
+    assert source.client.tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 2] * 2
+    found = split("natural", source)
+    assert found.train.sizes.tolist() == found.test.sizes.tolist() == [2, 3, 4]
+
+
+def test_a_user_without_rows_keeps_no_place_among_clients(tmp_path: Path) -> None:
+    data: Any = leaf_object()
+    data["users"].insert(0, "nobody")
+    data["num_samples"].insert(0, 0)
+    data["user_data"]["nobody"] = {"x": [], "y": []}
+    found = split("natural", load(put_json(tmp_path, data)))
+    assert found.names == ("u0", "u1", "u2")
+
+
+# ---- text -----------------------------------------------------------------------------------------
+
+
+def spoken() -> dict[str, Any]:
+    line = (
+        "To be, or not to be, that is the question: Whether 'tis nobler in the mind to suffer the"
+    )
+    rows = [(line[i : i + 80], line[i + 80]) for i in range(len(line) - 80)]
+    entry = {"x": [x for x, _ in rows], "y": [y for _, y in rows]}
+    return {"users": ["HAMLET"], "num_samples": [len(rows)], "user_data": {"HAMLET": entry}}
+
+
+def test_shakespeare_is_80_characters_and_the_next(tmp_path: Path) -> None:
+    data = spoken()
+    source = load(put_json(tmp_path, data))
+    assert source.X.shape == (8, 80)
+    assert source.X.dtype == np.uint8
+    assert source.full_scale is None
+    for row, y, x, after in zip(source.X, source.y, *data["user_data"]["HAMLET"].values()):
+        assert text.decode(row) == x
+        assert text.ALPHABET[y] == after
+
+
+def test_raw_text_is_cut_into_leafs_windows(tmp_path: Path) -> None:
+    lines = ["To be,   or not to be,\n", "that is the  question:\n"]
+    single = ["To be, or not to be,\n", "that is the question:\n"]
+    rows = [((" " * 80 + line)[i : i + 80], c) for line in single for i, c in enumerate(line)]
+    entry = {"x": [x for x, _ in rows], "y": [y for _, y in rows]}
+    data = {"users": ["HAMLET"], "num_samples": [len(rows)], "user_data": {"HAMLET": entry}}
+    cut = load(put_json(tmp_path, data))
+    for raw in ("".join(lines), lines):
+        data["user_data"] = {"HAMLET": {"raw": raw}}
+        assert load(put_json(tmp_path, data)).sha256 == cut.sha256
+
+
+@pytest.mark.parametrize("part", [[], ["training"]])
+def test_tweets_are_the_fifth_column(tmp_path: Path, part: list[str]) -> None:
+    rows = [["1", "date", "query", "me", "so happy", *part], ["2", "", "", "me", "é", *part]]
+    entry = {"x": rows, "y": [1, 0]}
+    data = {"users": ["me"], "num_samples": [2], "user_data": {"me": entry}}
+    source = load(put_json(tmp_path, data))
+    assert source.X.shape == (2, 140)
+    assert text.decode(source.X[0]).rstrip("·") == "so happy"
+    assert (source.X[1] == text.OTHER).all()
+    assert source.y.tolist() == [1, 0]
+
+
+# ---- broken -----------------------------------------------------------------------------------------
+
+
+def change(edit: Callable[[Any], object]) -> bytes:
+    data = copy.deepcopy(leaf_object())
+    edit(data)
+    return json.dumps(data).encode()
+
+
+def x(data: Any) -> Any:
+    return data["user_data"]["u1"]["x"]
+
+
+def y(data: Any) -> Any:
+    return data["user_data"]["u1"]["y"]
+
+
+GOOD = json.dumps(leaf_object())
+BROKEN: dict[str, tuple[bytes, str]] = {
+    "no JSON": (b"users", "expected LEAF JSON"),
+    "cut": (GOOD[:-9].encode(), "expected LEAF JSON"),
+    "no text": (b"\xff\xfe\xfa", "expected LEAF JSON"),
+    "deep": (b"[" * 100_000, "expected LEAF JSON"),
+    "list": (b"[]", "holds a list"),
+    "no users": (change(lambda d: d.pop("users")), "users is missing"),
+    "no data": (change(lambda d: d.pop("user_data")), "user_data is missing"),
+    "no sizes": (change(lambda d: d.pop("num_samples")), "num_samples is missing"),
+    "missing user": (change(lambda d: d["user_data"].pop("u1")), "user_data has no 'u1'"),
+    "unlisted user": (
+        change(lambda d: (d["users"].pop(), d["num_samples"].pop())),
+        "users does not list 'u2'",
+    ),
+    "twice listed": (change(lambda d: d["users"].append("u0")), "'u0' is listed twice"),
+    "twice in data": (GOOD.replace('"u1": {', '"u0": {').encode(), "'u0' occurs twice"),
+    "number as user": (change(lambda d: d["users"].append(3)), "user 3 is no text"),
+    "sizes": (change(lambda d: d["num_samples"].pop()), "2 num_samples for 3 users"),
+    "wrong size": (
+        change(lambda d: d["num_samples"].__setitem__(1, 9)),
+        "'u1': 3 rows; expected 9",
+    ),
+    "entry": (change(lambda d: d["user_data"].update(u1=[])), "x or y is missing"),
+    "no x": (change(lambda d: d["user_data"]["u1"].pop("x")), "x or y is missing"),
+    "more x": (change(lambda d: x(d).append([1, 2, 3, 4])), "4 rows in x and 3 in y"),
+    "ragged": (change(lambda d: x(d)[2].pop()), r"x\[2\] has 3 features; .* 4 numbers"),
+    "no rows": (change(lambda d: x(d).__setitem__(1, 5)), r"x\[1\] has 5"),
+    "no features": (change(lambda d: x(d).__setitem__(0, [])), r"x\[0\] has 0 features"),
+    "nested": (change(lambda d: x(d)[1].__setitem__(0, [1])), "'u1'.*expected lists of numbers"),
+    "other width": (
+        change(lambda d: d["user_data"]["u1"].update(x=[[1.0, 2.0]] * 3)),
+        "2 features of float64; expected 4",
+    ),
+    "text": (change(lambda d: x(d)[1].__setitem__(0, "7")), "x holds '7'"),
+    "null": (change(lambda d: x(d)[1].__setitem__(0, None)), "x holds None"),
+    "true": (change(lambda d: x(d).__setitem__(slice(None), [[True] * 4] * 3)), "x holds True"),
+    "huge": (change(lambda d: x(d)[0].__setitem__(0, 10**400)), "expected|too large"),
+    "NaN": (change(lambda d: x(d)[0].__setitem__(0, float("nan"))), "holds NaN"),
+    "infinity": (change(lambda d: x(d)[0].__setitem__(0, float("inf"))), "holds Infinity"),
+    "1e999": (GOOD.replace("0.", "1e999, 0.", 1).encode(), "expected|X has inf"),
+    "true among numbers": (change(lambda d: x(d)[0].__setitem__(0, True)), "x holds True"),
+    "size true": (
+        change(
+            lambda d: (
+                d["num_samples"].__setitem__(0, True),
+                d["user_data"]["u0"].update(x=[[1.0] * 4], y=[1]),
+            )
+        ),
+        "num_samples holds True",
+    ),
+    "two texts": (
+        change(lambda d: d["user_data"]["u0"].update(x=[["1", "2"]] * 2)),
+        "x holds '1'; expected numbers",
+    ),
+    "short tweet": (
+        change(lambda d: d["user_data"]["u0"].update(x=[["1", "", "", "me", "a"], ["2", "b"]])),
+        r"x\[1\] is None; expected text",
+    ),
+    "label text": (change(lambda d: y(d).__setitem__(0, "ab")), r"y\[0\] is 'ab'"),
+    "label null": (change(lambda d: y(d).__setitem__(0, None)), "y holds object"),
+    "label half": (change(lambda d: y(d).__setitem__(0, 0.5)), "y is 0.5 in row 0"),
+    "label lists": (change(lambda d: y(d).__setitem__(0, [1, 2])), "'u1'"),
+    "nobody": (b'{"users": [], "num_samples": [], "user_data": {}}', "no user has any rows"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_files_are_refused(tmp_path: Path, name: str) -> None:
+    data, message = BROKEN[name]
+    with pytest.raises(DataError, match=message) as caught:
+        load(put(tmp_path, "data.json", data))
+    assert "data.json" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_user_may_not_be_in_two_files(tmp_path: Path) -> None:
+    put_json(tmp_path, leaf_object(), "a.json")
+    put_json(tmp_path, leaf_object(), "b.json")
+    with pytest.raises(DataError, match=r"b.json: user 'u0': also in .*a.json"):
+        load(tmp_path)
+
+
+def test_text_and_numbers_do_not_mix(tmp_path: Path) -> None:
+    put_json(tmp_path, leaf_object(), "a.json")
+    put_json(tmp_path, spoken(), "b.json")
+    with pytest.raises(DataError, match="80 features of uint8; expected 4 of float64"):
+        load(tmp_path)
+
+
+# ---- export -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_an_exported_split_comes_back(tmp_path: Path, raw: bool) -> None:
+    found = split("dirichlet", load("digits"), users=6, scaling="standardise")
+    list(leaf.export(found, tmp_path, raw))
+    back = split("natural", load(tmp_path))
+    assert back.names == found.names
+    for a, b in ((found.train, back.train), (found.test, back.test)):
+        for k in range(found.clients):
+            expected = found.source.X[a.of(k)] if raw else found.batch(a.of(k)).X
+            np.testing.assert_array_equal(back.batch(b.of(k)).X, expected)
+            np.testing.assert_array_equal(back.batch(b.of(k)).y, found.batch(a.of(k)).y)

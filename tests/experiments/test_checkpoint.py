@@ -1,0 +1,233 @@
+"""Checkpoints: what is read is what was written, or it is refused."""
+
+import errno
+import os
+import random
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from helpers import same
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedref import DataError
+from fedref.experiments import checkpoint
+
+
+class Pair(NamedTuple):
+    left: object
+    right: object
+
+
+ARRAYS = st.builds(
+    lambda dtype, shape, seed: (
+        np.random.default_rng(seed).normal(size=shape).__mul__(100).astype(dtype)
+    ),
+    st.sampled_from([np.float64, np.float32, np.int64, np.int32, np.uint8, bool, np.complex128]),
+    st.sampled_from([(), (0,), (3,), (2, 0), (2, 3)]),
+    st.integers(0, 99),
+)
+LEAVES = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.text(), st.floats(), ARRAYS,
+    st.builds(np.float64, st.floats()), st.builds(np.float32, st.integers(-9, 9)),
+    st.builds(np.int64, st.integers(-9, 9)),
+)  # fmt: skip
+TREES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=3).map(tuple),
+        st.builds(Pair, inner, inner),
+        st.dictionaries(st.one_of(st.integers(-5, 5), st.text(max_size=3)), inner, max_size=3),
+    ),
+    max_leaves=8,
+)
+
+
+def alike(a, b) -> bool:
+    """`same`, where NaN is NaN."""
+    if isinstance(a, float) and not isinstance(a, np.generic) and a != a:
+        return type(b) is float and b != b
+    if isinstance(a, np.generic):
+        return type(a) is type(b) and a.tobytes() == b.tobytes()
+    if isinstance(a, tuple | list):
+        return type(a) is type(b) and len(a) == len(b) and all(map(alike, a, b))
+    if isinstance(a, dict):
+        return isinstance(b, dict) and a.keys() == b.keys() and all(alike(a[k], b[k]) for k in a)
+    return same(a, b)
+
+
+@given(TREES)
+def test_any_tree_comes_back_with_its_types(value):
+    assert alike(value, checkpoint.loads(checkpoint.dumps(value)))
+
+
+@given(TREES)
+def test_the_same_value_gives_the_same_bytes(value):
+    again = checkpoint.loads(checkpoint.dumps(value))
+    assert checkpoint.dumps(again) == checkpoint.dumps(value)
+
+
+def test_bytes_depend_neither_on_the_time_nor_on_the_order_of_a_dictionary(monkeypatch):
+    value = {"a": np.arange(3.0), 2: Pair(1, (2.5, None))}
+    before = checkpoint.dumps(value)
+    monkeypatch.setattr(time, "time", lambda: 1e9)
+    monkeypatch.setattr(time, "localtime", lambda *a: time.gmtime(1e9))
+    assert checkpoint.dumps(dict(reversed(value.items()))) == before
+
+
+VALUE = Pair({3: np.arange(5.0), 1: np.float32(2)}, ["text", 7, None, (True, 0.1)])
+
+
+def test_every_changed_bit_and_every_lost_tail_is_noticed():
+    data = checkpoint.dumps(VALUE)
+    rng = random.Random(0)
+    places = {*range(90), *rng.sample(range(len(data)), 200)}  # the head, and some of the body
+    for i in places:
+        damaged = bytearray(data)
+        damaged[i] ^= 1 << rng.randrange(8)
+        with pytest.raises(DataError, match=r"^here: is "):
+            checkpoint.loads(bytes(damaged), "here")
+    for n in {0, 1, 20, *rng.sample(range(len(data)), 50)}:
+        with pytest.raises(DataError, match=r"^here: is "):
+            checkpoint.loads(data[:n], "here")
+    with pytest.raises(DataError, match="damaged"):
+        checkpoint.loads(data + b"x", "here")
+
+
+def sealed(body: bytes) -> bytes:
+    """A file whose hash is right, whatever it holds."""
+    from hashlib import sha256
+
+    return checkpoint.MAGIC + sha256(body).hexdigest().encode() + b"\n" + body
+
+
+def test_whole_files_of_another_making_are_refused(tmp_path):
+    import io
+    import json
+
+    def npz(structure, **arrays) -> bytes:
+        buffer = io.BytesIO()
+        tree = np.frombuffer(json.dumps(structure).encode(), np.uint8)
+        np.savez(buffer, tree=tree, **arrays)
+        return buffer.getvalue()
+
+    evil = {"tuple": "os:system", "items": [{"value": "true"}]}
+    for body, message in [
+        (b"", "cannot be decoded"),
+        (b"PK\x03\x04 nothing", "cannot be decoded"),
+        (npz({"array": "a0"}), "cannot be decoded"),  # an array that is not there
+        (npz({"what": 1}), "cannot be decoded"),
+        (npz([1]), "cannot be decoded"),
+        (npz(evil), "no tuple type that is loaded"),
+        (npz({"tuple": "not.imported:Thing", "items": []}), "no tuple type that is loaded"),
+        (npz({"tuple": f"{__name__}:Pair", "items": []}), "cannot be decoded"),
+        (npz({"array": "a0"}, a0=np.array([print], dtype=object)), "cannot be decoded"),  # pickled
+    ]:
+        with pytest.raises(DataError, match=message):
+            checkpoint.loads(sealed(body))
+
+
+def test_another_version_is_refused():
+    data = checkpoint.dumps(1).replace(b"checkpoint 1", b"checkpoint 2", 1)
+    with pytest.raises(DataError, match="no checkpoint of version 1"):
+        checkpoint.loads(data)
+
+
+def test_what_cannot_be_held_is_refused_when_it_is_written():
+    with pytest.raises(TypeError, match="cannot hold a set"):
+        checkpoint.dumps({1: {2}})
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+
+def test_the_one_before_is_kept_and_read_where_the_newest_is_gone_or_damaged(tmp_path):
+    path = tmp_path / "x.ckpt"
+    assert checkpoint.load_newest(path) == (None, [])
+    checkpoint.save(path, 1)
+    assert not checkpoint.old(path).exists()
+    checkpoint.save(path, 2)
+    assert checkpoint.load_newest(path) == (2, [])
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    value, warnings = checkpoint.load_newest(path)
+    assert value == 1
+    assert len(warnings) == 1
+    assert "damaged" in warnings[0]
+    assert path.exists()  # reading changes nothing
+    path.unlink()
+    assert checkpoint.load_newest(path) == (1, [])
+
+
+def test_after_recovery_a_damaged_file_never_becomes_the_one_before(tmp_path):
+    path = tmp_path / "x.ckpt"
+    checkpoint.save(path, 1)
+    checkpoint.save(path, 2)
+    path.write_bytes(b"damaged")
+    value, warnings = checkpoint.recover(path)
+    assert (value, len(warnings)) == (1, 2)
+    assert "going on from the checkpoint before" in warnings[1]
+    checkpoint.save(path, 3)
+    assert checkpoint.loads(checkpoint.old(path).read_bytes()) == 1
+    path.write_bytes(b"damaged again")
+    assert checkpoint.recover(path)[0] == 1
+
+
+def test_nothing_whole_is_said_and_is_a_fresh_start(tmp_path):
+    path = tmp_path / "x.ckpt"
+    path.write_bytes(b"")
+    checkpoint.old(path).write_bytes(b"y")
+    value, warnings = checkpoint.recover(path)
+    assert value is None
+    assert "starting anew" in warnings[-1]
+    assert len(warnings) == 3
+
+
+@pytest.mark.parametrize("call", ["open", "fsync", "replace"])
+def test_a_failed_write_leaves_the_old_bytes_and_no_rest(tmp_path, monkeypatch, call):
+    path = tmp_path / "x.ckpt"
+    checkpoint.save(path, 1)
+    checkpoint.save(path, 2)
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        if call == "open":
+            patch.setattr(checkpoint, "open", full, raising=False)
+        else:
+            patch.setattr(checkpoint.os, call, full)
+        with pytest.raises(OSError, match="No space"):
+            checkpoint.save(path, 3)
+    assert checkpoint.load_newest(path) == (2, [])
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["x.ckpt", "x.ckpt.old"]
+
+
+def test_a_reader_never_meets_half_a_file(tmp_path, monkeypatch):
+    """At every step of a save, what is at hand is the value before or the new one."""
+    path = tmp_path / "x.ckpt"
+    checkpoint.save(path, 1)
+    checkpoint.save(path, 2)
+    seen = []
+
+    def watched(name):
+        real = getattr(os, name)
+
+        def call(*arguments):
+            seen.append(checkpoint.load_newest(path))
+            result = real(*arguments)
+            seen.append(checkpoint.load_newest(path))
+            return result
+
+        return call
+
+    for name in ("fsync", "replace"):
+        monkeypatch.setattr(checkpoint.os, name, watched(name))
+    checkpoint.save(path, 3)
+    assert [value for value, _ in seen] == [2, 2, 2, 2, 2, 3]
+    assert all(not warnings for _, warnings in seen)
+    assert Path(f"{path}.new").exists() is False

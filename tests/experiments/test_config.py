@@ -1,0 +1,516 @@
+"""An experiment as data: what is refused, what is filled in, and that it is written back exactly."""
+
+import tomllib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from running import TINY, algorithms, document
+
+from fedref import ConfigError
+from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
+from fedref.datasets.rules import RULES
+from fedref.experiments import config
+from fedref.experiments.config import Experiment
+from fedref.federation import Federation, Part, Source
+from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
+
+# ---- refused -------------------------------------------------------------------------------------
+
+REFUSED = {
+    "top key": (document(rouns=3), r"^unknown key 'rouns': did you mean 'rounds'\? known are "),
+    "no table": (document(data="digits"), r"^data is 'digits', expected a table"),
+    "no table 2": (document(split=3), r"^split is 3, expected a table"),
+    "no table 3": (document(model=["mlp"]), r"^model is \['mlp'\], expected a table"),
+    "no table 4": (document(algorithms=["fedavg"]), r"^algorithms is \['fedavg'\], expected a tab"),
+    "no table 5": (
+        document(algorithms={"fedavg": 0.1}),
+        r"^algorithms\.fedavg is 0\.1, expected a",
+    ),
+    "no table 6": (document(sweep=[1]), r"^sweep is \[1\], expected a table"),
+    "algorithm": (
+        document(algorithms=algorithms("fedavgg")),
+        r"^unknown algorithm 'fedavgg': did you mean 'fedavg'\?",
+    ),
+    "algorithm 2": (
+        document(algorithms=algorithms(mine={"algorithm": "fedporx"})),
+        r"^unknown algorithm 'fedporx': did you mean 'fedprox'\?",
+    ),
+    "algorithm 3": (document(algorithms=algorithms(fedavg={"algorithm": 3})), "unknown algorithm"),
+    "no algorithm": (document(algorithms={}), r"^no algorithm is named, expected one of fedavg, "),
+    "label": (document(algorithms={"a/b": {"algorithm": "fedavg"}}), "the label of an algorithm"),
+    "hyperparameter": (
+        document(algorithms=algorithms(fedavg={"lrr": 1.0})),
+        r"^unknown key of algorithms\.fedavg 'lrr': did you mean 'lr'\?",
+    ),
+    "hyperparameter type": (
+        document(algorithms=algorithms(fedavg={"lr": "fast"})),
+        r"^algorithms\.fedavg lr is 'fast', expected a finite number",
+    ),
+    "bool is no number": (
+        document(algorithms=algorithms(fedavg={"lr": True})),
+        "lr is True, expec",
+    ),
+    "number is no bool": (
+        document(algorithms=algorithms(fedavg={"drop": 1})),
+        "drop is 1, expected",
+    ),
+    "infinite": (
+        document(algorithms=algorithms(fedavg={"lr": float("inf")})),
+        "lr is inf, expected",
+    ),
+    "nan": (document(model={"name": "mlp", "l2": float("nan")}), "l2 is nan, expected a finite"),
+    "data name": (document(data={"name": 3}), r"^data name is 3, expected a string"),
+    "data key": (
+        document(data={"name": "digits", "part": "x"}),
+        "unknown parameter of digits 'part'",
+    ),
+    "data value": (
+        document(data={"name": "synthetic", "users": "few"}),
+        r"synthetic: users is 'few', expected a whole number, at least 1",
+    ),
+    "split": (
+        document(split={"rule": "per-fedvag"}),
+        r"^unknown split rule 'per-fedvag': did you mean 'per-fedavg'\?",
+    ),
+    "split key": (
+        document(split={"rule": "iid", "user": 3}),
+        r"^unknown parameter of iid 'user': did you mean 'users'\?",
+    ),
+    "split value": (
+        document(split={"rule": "iid", "users": 0}),
+        "users is 0, expected a whole numb",
+    ),
+    "split seed": (
+        document(split={"rule": "iid", "seed": 0.5}),
+        "split seed is 0.5, expected an int",
+    ),
+    "manifest": (
+        document(split={"rule": "split.json", "users": 3}),
+        "split.json is a manifest and takes no parameter, got users",
+    ),
+    "model": (document(model={"name": "mlpp"}), r"^unknown model 'mlpp': did you mean 'mlp'\?"),
+    "model name": (document(model={"name": 1}), r"^model name is 1, expected a string"),
+    "model key": (
+        document(model={"name": "mlp", "hiden": [3]}),
+        r"^unknown key of model mlp 'hiden': did you mean 'hidden'\?",
+    ),
+    "model key of the data": (
+        document(model={"name": "logistic", "classes": 3}),
+        "unknown key of model logistic 'classes'",
+    ),
+    "model value": (document(model={"name": "mlp", "hidden": 40}), "hidden is 40, expected a list"),
+    "model values": (
+        document(model={"name": "mlp", "hidden": [4.5]}),
+        "hidden is 4.5, expected an i",
+    ),
+    "rounds": (document(rounds=-1), r"^rounds is -1, expected at least 0"),
+    "rounds type": (document(rounds="ten"), r"^rounds is 'ten', expected an integer"),
+    "rounds float": (document(rounds=1.0), r"^rounds is 1\.0, expected an integer"),
+    "rounds bool": (document(rounds=True), r"^rounds is True, expected an integer"),
+    "rounds huge": (document(rounds=2**70), r"^rounds is 1180591620717411303424, expected an int"),
+    "clients": (document(clients_per_round=0), r"^clients-per-round is 0, expected at least 1"),
+    "both": (document(steps=3), r"^both epochs and steps are set, expected one of them"),
+    "seeds": (document(seed=1, seeds=[1]), r"^both seed and seeds are set, expected one of them"),
+    "seed": (document(seed="1"), r"^seeds is '1', expected an integer"),
+    "negative seed": (document(seed=-1), r"^seeds are \[-1\], expected different integers ≥ 0"),
+    "same seeds": (document(seeds=[1, 1]), r"^seeds are \[1, 1\], expected different"),
+    "no seed": (document(seeds=[]), r"^seeds are \[\]"),
+    "batch": (document(batch_size=-1), r"^batch-size is -1, expected at least 0"),
+    "eval": (document(eval_every=0), r"^eval-every is 0, expected at least 1"),
+    "eval type": (document(eval_train="yes"), r"^eval-train is 'yes', expected true or false"),
+    "sampling": (
+        document(sampling="unifrom"),
+        r"^unknown sampling 'unifrom': did you mean 'uniform'",
+    ),
+    "stragglers": (document(stragglers=1.5), r"^stragglers is 1\.5, expected a fraction"),
+    "support": (document(support=1), r"^support is 1\.0, expected a fraction between"),
+    "unseen": (document(unseen=1), r"^unseen is 1\.0, expected a fraction"),
+    "dtype": (document(dtype="float16"), r"^unknown dtype 'float16': did you mean 'float"),
+    "policy": (document(on_failure="ignore"), r"^unknown on-failure 'ignore'"),
+    "name": (document(name="a/b"), r"^name is 'a/b', expected a word that can be part of a file"),
+    "name up": (document(name=".."), r"^name is '\.\.', expected a word"),
+    "twice": (
+        {**TINY, "batch_size": 3},
+        r"^the experiment sets batch-size twice, with a dash and an underscore",
+    ),
+    "twice below": (
+        document(split={"rule": "per-fedavg", "a-test": 2, "a_test": 4}),
+        r"^split sets a-test twice",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_with_what_and_where(name):
+    table, message = REFUSED[name]
+    with pytest.raises(ConfigError, match=message) as error:
+        config.from_table(table)
+    assert "\n" not in str(error.value)
+    with pytest.raises(ConfigError, match=r"^my\.toml: ") as named:
+        config.from_table(table, "my.toml")
+    assert str(named.value) == f"my.toml: {error.value}"
+
+
+def test_the_tiny_experiment_that_the_refused_ones_differ_from_is_right():
+    assert config.from_table(TINY).rounds == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"rounds = ", "is not TOML"),
+        (b"\xff\xfe", "is not TOML"),
+        (b"x = " + b"9" * 5000, "is not TOML"),
+        (b"x = " + b"[" * 50_000, "is not TOML"),
+        (b"rounds = 1\nrounds = 2", "is not TOML"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_file_that_is_no_toml_is_named(tmp_path, text, message):
+    path = tmp_path / "my.toml"
+    if text is not None:
+        path.write_bytes(text)
+    with pytest.raises(ConfigError, match=rf"my\.toml: {message}"):
+        config.read(path)
+
+
+# ---- filled in, and written back -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "rule", "model"),
+    [
+        ("digits", "per-fedavg", "mlp"),
+        ("synthetic(0.5,0.5)", "natural", "logistic"),
+        ("synthetic(1,1,users=3)", "natural", "logistic"),
+        ("emnist(letters,a-j)", "fedprox-femnist", "logistic"),
+        ("mnist", "fedprox-mnist", "logistic"),
+        ("cifar10(color)", "cifar10-powerlaw", "cnn"),
+        ("vehicle", "natural", "svm"),
+        ("some/folder", "natural", "logistic"),
+    ],
+)
+def test_split_and_model_are_what_is_usual_for_the_data(data, rule, model):
+    made = config.from_table({"data": {"name": data}, "algorithms": {"fedavg": {}}})
+    assert (made.split["rule"], made.model["name"], made.epochs) == (rule, model, 1)
+
+
+def test_every_value_is_there_even_if_nothing_is_said():
+    made = config.from_table({"algorithms": {"fedprox": {}}})
+    assert made.algorithms["fedprox"] == {
+        "algorithm": "fedprox", "weighting": "samples", "drop": False, "lr": 0.05, "mu": 1.0,
+        "adaptive_mu": False, "until_gamma": 0.0, "measure_gamma": True,
+    }  # fmt: skip
+    assert made.model == {
+        "name": "mlp", "hidden": (80, 60), "activation": "elu", "l2": 0.0,
+        "initialisation": "fan-in",
+    }  # fmt: skip
+    assert made.data == {"name": "digits"}
+    assert made.split["train_fraction"] == 0.8
+    # what is not said here is said by the data, and is in config.toml of a run: see test_cli
+
+
+def test_data_parameters_are_spelled_out():
+    made = config.from_table(document(data={"name": "synthetic(1,1,users=7)"}, split={}))
+    assert made.data == {
+        "name": "synthetic", "alpha": 1.0, "beta": 1.0, "users": 7, "features": 60, "classes": 10,
+        "seed": 0,
+    }  # fmt: skip
+
+
+def test_numbers_and_lists_become_what_the_fields_are():
+    made = config.from_table(
+        document(stragglers=0, model={"name": "mlp", "hidden": [3, 4]}, seeds=[4, 2])
+    )
+    assert (made.stragglers, type(made.stragglers)) == (0.0, float)
+    assert (made.model["hidden"], made.seeds) == ((3, 4), (4, 2))
+
+
+VARIED = {
+    **{name: document(algorithms=algorithms(name)) for name in ALGORITHMS},
+    **{f"model {name}": document(model={"name": name}) for name in config.MODELS},
+    **{f"split {name}": document(split={"rule": name}) for name in RULES},
+    "iid of": document(split={"rule": "iid", "of": "shards", "shards": 3}),
+    "synthetic": document(data={"name": "synthetic-iid(users=3)"}, split={"rule": "natural"}),
+    "manifest": document(split={"rule": "some/split.json"}),
+    "labels": document(algorithms={"my_own.label-1": {"algorithm": "apfl", "z": 5}}),
+    "steps": {key: value for key, value in document(steps=4).items() if key != "epochs"},
+    "sweep": document(
+        algorithms={"a_b": {"algorithm": "fedprox"}},
+        sweep={"mu": [0.0, 1.0], "model": {"l2": [0.1]}, "algorithms.a_b.until_gamma": [0.5]},
+    ),
+    "built in": config.built_in(),
+}
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_written_back_is_the_same_experiment(name):
+    made = config.from_table(VARIED[name])
+    text = config.text(made)
+    again = config.from_table(tomllib.loads(text))
+    assert again == made
+    assert config.text(again) == text
+    assert "_" not in "".join(line.partition("=")[0] for line in text.splitlines()).replace(
+        "my_own", ""
+    ).replace("a_b", "")
+    for label in made.algorithms:
+        assert config.algorithm(again, label) == config.algorithm(made, label)
+
+
+OPTIONS = {
+    "rounds": st.integers(0, 10**6),
+    "epochs": st.integers(1, 10**6),
+    "batch-size": st.integers(0, 10**6),
+    "stragglers": st.floats(0, 1),
+    "seeds": st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=4, unique=True),
+    "eval-train": st.booleans(),
+    "dtype": st.sampled_from(config.DTYPES),
+    "name": st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1).filter(
+        lambda s: not s.startswith(".") and "/" not in s and "\\" not in s
+    ),
+}
+
+
+@given(st.fixed_dictionaries({}, optional=OPTIONS), st.floats(0, allow_infinity=False))
+def test_any_values_survive_being_written(values, lr):
+    made = config.from_table({**TINY, **values, "algorithms": {"fedavg": {"lr": lr}}})
+    assert config.from_table(tomllib.loads(config.text(made))) == made
+
+
+@given(st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=2),
+        st.dictionaries(st.sampled_from(["name", "rule", "fedavg", "lr", "seed", "x"]), inner,
+                        max_size=2),
+    ),
+    max_leaves=5,
+), st.sampled_from([*sorted(TINY), "data", "sweep", "seed", "seeds", "dtype"]))  # fmt: skip
+def test_no_value_makes_anything_but_an_experiment_or_one_line(value, key):
+    table = {**TINY, key: value}
+    message = ""
+    try:
+        config.sweep_points(config.from_table(table))
+    except ConfigError as error:
+        message = str(error)
+    assert "\n" not in message
+
+
+# ---- changed -------------------------------------------------------------------------------------
+
+
+def changed(*settings, **table) -> Experiment:
+    return config.from_table(config.with_settings({**TINY, **table}, settings))
+
+
+def test_a_plain_key_is_the_experiments_own_or_a_hyperparameter_of_all_that_have_it():
+    tables = algorithms("fedavg", "fedprox", "fedmeta-maml", other={"algorithm": "fedprox"})
+    made = changed(("mu", 0.5), ("batch-size", 3), ("lr", 0.25), algorithms=tables)
+    assert made.batch_size == 3
+    assert [made.algorithms[label].get("mu") for label in tables] == [None, 0.5, None, 0.5]
+    assert [made.algorithms[label].get("lr") for label in tables] == [0.25, 0.25, None, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "found"),
+    [
+        ("split.users", 10, lambda e: e.split["users"]),
+        ("split.a-test", 4, lambda e: e.split["a_test"]),
+        ("split.seed", 5, lambda e: e.split["seed"]),
+        ("model.l2", 0.5, lambda e: e.model["l2"]),
+        ("model.name", "svm", lambda e: e.model["name"]),
+        ("data.name", "mnist", lambda e: e.data["name"]),
+        ("algorithms.fedavg.lr", 0.75, lambda e: e.algorithms["fedavg"]["lr"]),
+        ("seed", 7, lambda e: e.seeds[0]),
+        ("eval_every", 2, lambda e: e.eval_every),
+        ("eval-every", 2, lambda e: e.eval_every),
+        ("steps", 5, lambda e: (e.steps, e.epochs)[e.epochs is not None]),
+    ],
+)
+def test_every_kind_of_key_can_be_set(key, value, found):
+    assert found(changed((key, value))) == value
+
+
+def test_a_new_name_starts_its_table_anew():
+    mlp = {"name": "mlp", "hidden": [9]}
+    assert "hidden" not in changed(("model.name", "logistic"), model=mlp).model
+    assert changed(("model.name", "mlp"), model=mlp).model["hidden"] == (9,)
+    made = changed(("split.rule", "iid"), ("split.users", 6))
+    assert (made.split["users"], "a" in made.split) == (6, False)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("muu", 1, r"no algorithm of this run takes muu; unknown key 'muu'"),
+        ("mu", 1, r"no algorithm of this run takes mu; they take drop, lr, weighting$"),
+        ("batchsize", 1, r"did you mean 'batch-size'\?"),
+        ("modle.l2", 1, r"unknown table 'modle': did you mean 'model'\?"),
+        (
+            "algorithms.fedavgg.lr",
+            1,
+            r"unknown algorithm of this run 'fedavgg': did you mean 'fedav",
+        ),
+        ("algorithms.fedavg", 1, r"unknown algorithm of this run 'fedavg'"),
+        ("algorithms.fedavg.lrr", 1, r"unknown key of algorithms.fedavg 'lrr'"),
+        ("model.l2", "x", r"model logistic l2 is 'x', expected a finite number"),
+        ("model", "svm", r"model is 'svm', expected a table"),
+    ],
+)
+def test_a_wrong_setting_is_refused(key, value, message):
+    with pytest.raises(ConfigError, match=message):
+        changed((key, value))
+
+
+@pytest.mark.parametrize("pair", config.EITHER)
+def test_of_two_ways_to_say_it_only_one_may_be_given(pair):
+    one, other = pair
+    values = {"seeds": [1]}
+    with pytest.raises(ConfigError, match=f"both {one} and {other} are given"):
+        changed((one, values.get(one, 1)), (other, values.get(other, 1)))
+
+
+def test_one_way_overrides_the_other_of_the_file():
+    made = changed(("steps", 3), ("seed", 5), epochs=2, seeds=[1, 2])
+    assert (made.steps, made.epochs, made.seeds) == (3, None, (5,))
+    made = changed(("seeds", [5, 6]), seed=1)
+    assert (made.seeds, made.epochs) == ((5, 6), TINY["epochs"])
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("10", 10), ("0.5", 0.5), (".5", 0.5), ("-.5", -0.5), ("1.", 1.0), ("1.e-3", 1e-3),
+        ("1e-3", 1e-3), ("true", True), ("True", "True"), ("[40, 3]", [40, 3]), ("word", "word"),
+        ('"10"', "10"), ("", ""), ("{a = 1}", {"a": 1}), ("0:5", "0:5"), ("9" * 5000, "9" * 5000),
+    ],
+)  # fmt: skip
+def test_a_value_on_the_command_line_is_toml_or_a_word(text, value):
+    assert config.literal(text) == value
+    assert type(config.literal(text)) is type(value)
+
+
+def test_every_hyperparameter_is_explained_and_every_explained_one_exists():
+    from dataclasses import fields
+
+    own = {f.name for cls in ALGORITHMS.values() for f in fields(cls)}
+    assert own == set(HYPERPARAMETERS)
+    assert not own & {f.name for f in fields(Experiment)}  # or a flag would mean two things
+
+
+# ---- sweeps --------------------------------------------------------------------------------------
+
+
+def test_a_sweep_is_every_combination_in_order():
+    made = config.from_table(document(sweep={"lr": [0.1, 0.2], "epochs": [1, 3]}))
+    points = config.sweep_points(made)
+    assert points == [
+        {"lr": 0.1, "epochs": 1}, {"lr": 0.1, "epochs": 3},
+        {"lr": 0.2, "epochs": 1}, {"lr": 0.2, "epochs": 3},
+    ]  # fmt: skip
+    at = config.at_point(made, points[1])
+    assert (at.algorithms["fedavg"]["lr"], at.epochs, at.sweep) == (0.1, 3, {})
+    assert config.sweep_points(config.from_table(TINY)) == [{}]
+
+
+def test_a_sweep_can_be_over_steps_where_the_file_says_epochs_and_over_tables():
+    sweep = {"steps": [4], "model.name": ["mlp"], "model": {"hidden": [[3], [4, 5]]}}
+    made = config.from_table(document(sweep=sweep))
+    at = config.at_point(made, config.sweep_points(made)[1])
+    assert (at.steps, at.epochs, at.model["hidden"]) == (4, None, (4, 5))
+
+
+@pytest.mark.parametrize(
+    ("sweep", "message"),
+    [
+        ({"lr": 0.1}, r"sweep lr is 0\.1, expected a list of values"),
+        ({"lr": []}, r"sweep lr is \[\], expected a list of values"),
+        ({"seeds": [[1]]}, r"sweep seeds: a sweep is over other values"),
+        ({"seed": [1]}, r"sweep seed: a sweep is over other values"),
+        ({"name": ["a"]}, r"sweep name: a sweep is over other values"),
+        ({"lrr": [1]}, r"did you mean 'lr'"),
+        ({"model.hiden": [1]}, r"unknown key of model logistic 'hiden'"),
+        ({"lr": ["fast"]}, r"sweep \{'lr': 'fast'\}: algorithms.fedavg lr is 'fast', expected"),
+        ({"epochs": [1], "steps": [1]}, r"both epochs and steps are given"),
+    ],
+)
+def test_a_wrong_sweep_is_refused(sweep, message):
+    made = config.from_table(document(sweep=sweep))
+    with pytest.raises(ConfigError, match=message):
+        config.at_point(made, config.sweep_points(made)[0])
+
+
+# ---- models of data ------------------------------------------------------------------------------
+
+
+def source(labels, features=4, image=None) -> Source:
+    y = np.array(labels)
+    return Source(np.zeros((len(y), features)), y, image=image, name="some")
+
+
+@pytest.mark.parametrize(
+    ("table", "labels", "model"),
+    [
+        ({"name": "logistic", "l2": 0.5}, [0, 1, 2], Logistic(4, 3, l2=0.5)),
+        ({"name": "logistic"}, [-1, 1], Logistic(4, 2)),
+        ({"name": "logistic"}, [0, 3], Logistic(4, 4)),
+        ({"name": "binary-logistic", "bias": False}, [0, 1], BinaryLogistic(4, bias=False)),
+        ({"name": "svm", "squared": True}, [-1, 1], LinearSVM(4, squared=True)),
+        ({"name": "mlp", "hidden": [3, 2]}, [0, 1, 2], MLP(4, (3, 2), 3)),
+        ({"name": "mlp", "hidden": []}, [0, 1], MLP(4, (), 2)),
+        ({"name": "mlp", "initialisation": "he"}, [0, 1], MLP(4, (80, 60), 2, initialisation="he")),
+    ],
+)
+def test_sizes_of_a_model_come_from_the_data(table, labels, model):
+    assert config.make_model(table, source(labels)) == model
+
+
+def test_a_cnn_takes_the_images_of_the_data_and_needs_some():
+    table = {"name": "cnn", "channels": [2], "kernel": 2, "hidden": 3}
+    made = config.make_model(table, source([0, 1], 16, (4, 4, 1)))
+    assert made == CNN((4, 4, 1), channels=(2,), kernel=2, hidden=3, classes=2)
+    with pytest.raises(ConfigError, match="model cnn needs images, and some has none"):
+        config.make_model(table, source([0, 1], 16))
+
+
+def federation(labels) -> Federation:
+    part = Part(np.array([0]), np.array([0, 1]))
+    return Federation(source(labels), part, Part(np.array([1]), np.array([0, 1])))
+
+
+@pytest.mark.parametrize(
+    ("labels", "model", "new"),
+    [
+        ([-1, 1, -1], BinaryLogistic(4), [0, 1, 0]),
+        ([0, 1, 1], LinearSVM(4), [-1, 1, 1]),
+        ([3, 7, 3], BinaryLogistic(4), [0, 1, 0]),
+        ([0, 1, 1], BinaryLogistic(4), [0, 1, 1]),
+        ([0, 0, 0], BinaryLogistic(4), [0, 0, 0]),
+    ],
+)
+def test_two_labels_become_those_of_a_binary_model(labels, model, new):
+    assert config.relabelled(federation(labels), model).source.y.tolist() == new
+
+
+def test_more_labels_than_a_binary_model_has_are_refused():
+    with pytest.raises(ConfigError, match=r"some has the labels \[0, 1, 2\], LinearSVM needs"):
+        config.relabelled(federation([0, 1, 2]), LinearSVM(4))
+
+
+def test_values_of_numpy_and_ranges_are_taken_and_written():
+    table = document(
+        rounds=np.int64(4),
+        seeds=range(2),
+        unseen=np.float32(0.5),
+        split={"rule": "per-fedavg", "users": np.int32(4)},
+        model={"name": "mlp", "hidden": np.array([3, 2])},
+        sweep={"lr": np.array([0.1, 0.2]), "model.hidden": [(3,), np.array([4])]},
+    )
+    made = config.from_table(config.with_settings(table, [("lr", np.float64(0.5))]))
+    assert (made.rounds, made.seeds, made.unseen) == (4, (0, 1), 0.5)
+    assert (made.split["users"], made.model["hidden"]) == (4, (3, 2))
+    assert made.algorithms["fedavg"]["lr"] == 0.5
+    assert made.sweep == {"lr": [0.1, 0.2], "model.hidden": [[3], [4]]}
+    assert config.from_table(tomllib.loads(config.text(made))) == made

@@ -1,0 +1,37 @@
+"""Results as arrays and tables."""
+
+import numpy as np
+import pytest
+from running import algorithms, document, rows
+
+import fedref
+from fedref.experiments import results, runs
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+def test_lists_in_a_sweep_are_text_in_the_tables(here):
+    sweep = {"model.hidden": [[3], [4, 2]]}
+    run = fedref.run(document(model={"name": "mlp"}, sweep=sweep, rounds=1), out="a")
+    assert set(run.metrics["sweep.model.hidden"].tolist()) == {"[3]", "[4, 2]"}
+    assert len(rows(here / "a" / "metrics.csv", **{"sweep.model.hidden": "[4, 2]"})) == 2
+
+
+def test_cost_to_a_target_accuracy_is_the_first_row_that_reaches_it():
+    run = runs.run(rounds=6, algorithms=algorithms("fedavg"))
+    t, (accuracy,) = run.curve("fedavg")
+    (cost,) = run.cost_to("fedavg", float(accuracy[2]))
+    first = int(np.argmax(accuracy >= accuracy[2]))
+    assert cost is not None
+    assert cost.round == t[first]
+    rows = run.records[0].rows
+    assert cost.bytes == rows[first]["bytes_down"] + rows[first]["bytes_up"]
+    assert cost.flops == rows[first]["flops"]
+    assert run.cost_to("fedavg", 1.01) == [None]
+
+
+def test_unseen_clients_have_columns_in_the_table():
+    run = runs.run(rounds=1, unseen=0.2, algorithms=algorithms("fedmeta-maml"))
+    header, row = results.summary_rows(run)
+    assert header[7:9] == ["unseen", "unseen (clients)"]
+    assert row[7] == f"{100 * run.records[0].rows[-1]['unseen_accuracy']:.2f}"

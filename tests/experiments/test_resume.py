@@ -1,0 +1,431 @@
+"""Interrupted in any way, a run goes on to the bytes of one that never was."""
+
+import errno
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from running import algorithms, contents, document, main, process, refused, toml, write
+
+from fedref.experiments import checkpoint, runs
+
+#: An algorithm whose server, one whose clients, and one whose detector has a state.
+TABLE = document(
+    rounds=3,
+    algorithms=algorithms("fedcurv", "apfl", adam={"algorithm": "fedmeta-sgd", "server": "adam"})
+    | {"fedcurv": {"lam": 0.001}},
+)
+ALWAYS = ("--checkpoint-every", "0", "--quiet")
+
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+@pytest.fixture
+def whole(here) -> dict[str, bytes]:
+    """What an uninterrupted run of TABLE leaves behind."""
+    assert main("run", write(here / "t.toml", TABLE), "--out", "whole", "--quiet") == 0
+    return contents(here / "whole")
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: no code of ours runs after it."""
+
+
+class Torn:
+    """A file that takes half of what is written to it, and then fails."""
+
+    def __init__(self, file, fail):
+        self.file, self.fail = file, fail
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.file.close()
+
+    def write(self, data):
+        self.file.write(data[: len(data) // 2])
+        self.file.flush()
+        self.fail()
+
+
+class Calls:
+    """Counts opens, writes, syncs and renames of checkpoints and tables; the n-th one fails."""
+
+    def __init__(self, monkeypatch, fail, at: int | None = None):
+        self.count, self.fail, self.at = 0, fail, at
+        for name in ("fsync", "replace"):
+            monkeypatch.setattr(os, name, self.watched(getattr(os, name)))
+        monkeypatch.setattr(checkpoint, "open", self.open, raising=False)
+
+    def due(self) -> bool:
+        self.count += 1
+        return self.count == self.at
+
+    def watched(self, real):
+        def call(*arguments):
+            if self.due():
+                self.fail()
+            return real(*arguments)
+
+        return call
+
+    def open(self, path, mode):
+        if self.due():
+            self.fail()
+        file = open(path, mode)  # noqa: SIM115
+        return Torn(file, self.fail) if self.due() else file
+
+
+def kill():
+    raise Killed
+
+
+def full():
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def read_only():
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+
+def calls(monkeypatch, *words) -> int:
+    """How many there are in a whole run."""
+    with monkeypatch.context() as patch:
+        counted = Calls(patch, kill)
+        assert main("run", *words, "--out", "counted") == 0
+    return counted.count
+
+
+FEW = document(rounds=2, algorithms=algorithms("apfl", "fedavg"))
+
+
+def test_killed_at_every_single_write_sync_and_rename(here, monkeypatch):
+    path = write(here / "t.toml", FEW)
+    total = calls(monkeypatch, path, *ALWAYS)
+    expected = contents(here / "counted")
+    assert total > 40
+    for at in range(1, total + 1):
+        out = here / f"{at}"
+        with monkeypatch.context() as patch:
+            Calls(patch, kill, at)
+            with pytest.raises(Killed):
+                main("run", path, "--out", out, *ALWAYS)
+        again = ["resume", out] if (out / "config.toml").exists() else ["run", path, "--out", out]
+        assert main(*again, *ALWAYS) == 0, at
+        found = contents(out)
+        stray = [name for name in found if name not in expected]
+        # what a half-written split.json leaves is hidden, and harmless
+        assert all(name.startswith(".split.json.") for name in stray), (at, stray)
+        assert {name: found[name] for name in expected} == expected, at
+
+
+@pytest.mark.parametrize(
+    ("fail", "hint"), [(full, "make room, then"), (read_only, "when it can be")]
+)
+def test_a_disk_that_is_full_or_read_only_is_one_line_and_loses_nothing(
+    here, capsys, monkeypatch, fail, hint
+):
+    path = write(here / "t.toml", FEW)
+    total = calls(monkeypatch, path, *ALWAYS)
+    expected = contents(here / "counted")
+    for at in range(1, total + 1, 1 if fail is full else 5):
+        out = here / f"{at}"
+        with monkeypatch.context() as patch:
+            Calls(patch, fail, at)
+            line = refused(capsys, "run", path, "--out", out, *ALWAYS)
+        assert ("No space left" if fail is full else "Read-only") in line
+        begun = (out / "config.toml").exists()
+        if begun and "split.json" not in line:
+            assert f"what was saved before is whole: {hint}" in line
+            assert f"`fedref resume {out}`" in line
+        assert not list(out.rglob("*.new"))
+        again = ["resume", out] if begun else ["run", path, "--out", out]
+        assert main(*again, *ALWAYS) == 0, at
+        assert contents(out) == expected, at
+
+
+# ---- a process of its own ------------------------------------------------------------------------
+
+
+def wait_for(run, condition) -> None:
+    """Until the condition holds, or the process has ended."""
+    deadline = time.monotonic() + 60
+    while run.poll() is None and not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.0002)
+
+
+def finish(run) -> tuple[str, str]:
+    out, err = run.communicate(timeout=60)
+    return out, err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
+@pytest.mark.parametrize("kills", [4, pytest.param(15, marks=pytest.mark.slow)])
+def test_sigkill_at_random_rounds_and_during_checkpoints(here, capsys, kills):
+    path = write(here / "t.toml", {**TABLE, "rounds": 50 if kills < 5 else 200})
+    assert main("run", path, "--out", "whole", "--quiet") == 0
+    expected = contents(here / "whole")
+    rng = random.Random()
+    seed = rng.randrange(10**6)
+    rng.seed(seed)
+    checkpoints = here / "a" / "checkpoints"
+
+    def at_work(since: int) -> bool:
+        """Whether this process has written a checkpoint, and so has the lock."""
+        try:
+            return any(path.stat().st_mtime_ns > since for path in checkpoints.glob("*.ckpt"))
+        except FileNotFoundError:  # just being renamed
+            return False
+
+    def while_writing() -> bool:
+        return rng.random() < 0.2 and any(checkpoints.glob("*.new"))
+
+    ended_early = 0
+    words = ["run", path, "--out", "a"]
+    for i in range(kills):
+        since = time.time_ns()
+        run = process(*words, *ALWAYS)
+        wait_for(run, lambda since=since: at_work(since))
+        moment = time.monotonic() + rng.uniform(0, 0.3)
+        wait_for(run, (lambda m=moment: time.monotonic() > m) if i % 2 else while_writing)
+        run.send_signal(signal.SIGSTOP)
+        if run.poll() is None:  # it is at work: nobody else may be
+            line = refused(capsys, "resume", "a")
+            assert "a: another process is running this experiment" in line
+        run.kill()
+        finish(run)
+        ended_early += run.returncode == -9
+        words = ["resume", "a"]
+    assert main("resume", "a", *ALWAYS) == 0, seed
+    assert capsys.readouterr() == ("", "")  # nothing was damaged
+    assert contents(here / "a") == expected, seed
+    assert ended_early >= 2, seed
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="resource limits")
+def test_a_file_that_may_not_grow_is_reported_and_the_run_can_go_on(here):
+    """The system itself refuses the write, in the middle of a file."""
+    import resource
+
+    limit = 60_000
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    path = write(here / "t.toml", {**TABLE, "rounds": 40})
+    assert main("run", path, "--out", "whole", "--quiet") == 0
+    assert max(map(len, contents(here / "whole").values())) > limit
+    run = process("run", path, "--out", "a", *ALWAYS, preexec_fn=limited)
+    out, err = finish(run)
+    assert (run.returncode, out) == (2, "")
+    assert err.count("\n") == 1
+    assert "cannot be read or written (File too large)" in err
+    assert "make room, then `fedref resume a`" in err
+    assert max(map(len, contents(here / "a").values())) <= limit
+    assert main("resume", "a", "--quiet") == 0
+    assert contents(here / "a") == contents(here / "whole")
+
+
+# ---- damage --------------------------------------------------------------------------------------
+
+
+def interrupted(here, monkeypatch, at: int) -> Path:
+    """A run of TABLE that was killed at its at-th checkpoint."""
+    with monkeypatch.context() as patch:
+        saved: list[Path] = []
+        real = checkpoint.save
+
+        def save(path, value):
+            if len(saved) == at:
+                raise Killed
+            saved.append(path)
+            real(path, value)
+
+        patch.setattr(checkpoint, "save", save)
+        with pytest.raises(Killed):
+            main("run", here / "t.toml", "--out", "a", *ALWAYS)
+    return saved[-1]
+
+
+def test_a_damaged_checkpoint_is_the_one_before_with_a_message(here, whole, monkeypatch, capsys):
+    newest = interrupted(here, monkeypatch, 7)
+    data = bytearray(newest.read_bytes())
+    data[len(data) // 2] ^= 1
+    newest.write_bytes(data)
+    capsys.readouterr()
+    assert main("resume", "a", *ALWAYS) == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"fedref: {newest}: is damaged" in err
+    assert "going on from the checkpoint before, which is whole" in err
+    assert err.count("\n") == 2
+    assert contents(here / "a") == whole
+
+
+def test_two_damaged_checkpoints_are_a_new_start_with_a_message(here, whole, monkeypatch, capsys):
+    newest = interrupted(here, monkeypatch, 7)
+    for path in (newest, checkpoint.old(newest)):
+        path.write_bytes(path.read_bytes()[:-100])
+    capsys.readouterr()
+    assert main("resume", "a", *ALWAYS) == 0
+    err = capsys.readouterr().err
+    assert err.count("is damaged") == 2
+    assert "no whole checkpoint is left, starting anew" in err
+    assert contents(here / "a") == whole
+
+
+def test_a_damaged_split_or_config_is_refused(here, whole, monkeypatch, capsys):
+    interrupted(here, monkeypatch, 5)
+    split = here / "a" / "split.json"
+    good = split.read_bytes()
+    for bad in (b"", good[:-20], good.replace(b'"rule"', b'"ruel"', 1)):
+        split.write_bytes(bad)
+        assert "a/split.json" in refused(capsys, "resume", "a")
+    split.write_bytes(good)
+    (here / "a" / "config.toml").write_text("rounds = ")
+    assert "a/config.toml: is not TOML" in refused(capsys, "resume", "a")
+
+
+# ---- what may not change -------------------------------------------------------------------------
+
+
+def test_resuming_a_finished_run_changes_nothing(here, whole, capsys):
+    times = {p: p.stat().st_mtime_ns for p in (here / "whole" / "checkpoints").iterdir()}
+    capsys.readouterr()
+    assert main("resume", "whole") == 0
+    assert "| algorithm |" in capsys.readouterr().out
+    assert contents(here / "whole") == whole
+    assert {p: p.stat().st_mtime_ns for p in times} == times
+
+
+@pytest.mark.parametrize(
+    "lost", ["metrics.csv", "clients.csv", "summary.md", "split.json", ".lock"]
+)
+def test_what_can_be_made_again_is(here, whole, lost):
+    (here / "whole" / lost).unlink()
+    assert main("resume", "whole", "--quiet") == 0
+    assert contents(here / "whole") == whole
+
+
+def test_killed_between_the_last_checkpoint_and_the_removal_of_the_one_before(here, whole):
+    for path in list((here / "whole" / "checkpoints").iterdir()):
+        checkpoint.old(path).write_bytes(path.read_bytes())
+    assert main("resume", "whole", "--quiet") == 0
+    assert contents(here / "whole") == whole
+
+
+def test_changed_data_are_refused(here, capsys, monkeypatch):
+    X, y = np.random.default_rng(0).normal(size=(30, 3)), np.arange(30) % 2
+    np.savez(here / "my.npz", X=X, y=y)
+    table = {**TABLE, "data": {"name": "my.npz"}, "split": {"rule": "iid", "users": 4}}
+    write(here / "t.toml", table)
+    interrupted(here, monkeypatch, 6)
+    before = contents(here / "a")
+    X[3, 1] += 1e-9
+    np.savez(here / "my.npz", X=X, y=y)
+    line = refused(capsys, "resume", "a")
+    assert "a/split.json: the data or the split has changed since this run began" in line
+    assert contents(here / "a") == before
+    X[3, 1] -= 1e-9
+    np.savez(here / "my.npz", X=X, y=y)
+    assert main("resume", "a", "--quiet") == 0
+
+
+@pytest.mark.parametrize("at", [2, 500], ids=["interrupted", "finished"])
+def test_a_changed_config_is_refused(here, capsys, monkeypatch, whole, at):
+    if at == 2:
+        interrupted(here, monkeypatch, 6)
+    else:
+        (here / "whole").rename(here / "a")
+    path, before = here / "a" / "config.toml", contents(here / "a")
+    good = path.read_text()
+    for old, new in (("rounds = 3", "rounds = 4"), ("batch-size = 8", "batch-size = 9")):
+        assert old in good
+        path.write_text(good.replace(old, new))
+        assert "belongs to another config.toml" in refused(capsys, "resume", "a")
+    path.write_text(good)
+    assert contents(here / "a") == before
+    assert main("resume", "a", "--quiet") == 0
+
+
+def test_checkpoints_that_do_not_say_whose_they_are_are_gone_on_with(here, whole, monkeypatch):
+    class Record(NamedTuple):  # as it was
+        status: str
+        round: int
+        state: Any
+        rows: list
+        rounds: list
+        scores: list
+        reason: str = ""
+
+    Record.__module__, Record.__qualname__ = "fedref.experiments.unit", "Record"
+    interrupted(here, monkeypatch, 6)
+    for path in (here / "a" / "checkpoints").glob("*.ckpt"):
+        now = checkpoint.load_newest(path)[0]
+        checkpoint.write_whole(path, checkpoint.dumps(Record(*now[:-1])))
+        assert checkpoint.load_newest(path)[0].experiment == ""
+    assert len(runs.load_run("a").records) >= 1
+    assert main("resume", "a", "--quiet") == 0
+    done = contents(here / "a")
+    assert {k: v for k, v in done.items() if ".ckpt" not in k} == {
+        k: v for k, v in whole.items() if ".ckpt" not in k
+    }
+
+
+def test_two_at_once_are_refused_and_lose_nothing(here, whole, capsys):
+    with runs.locked(Path("whole")):
+        for words in (["resume", "whole"], ["run", "t.toml", "--out", "whole"]):
+            line = refused(capsys, *words)
+            assert "whole: another process is running this experiment; wait for it" in line
+    assert contents(here / "whole") == whole
+    assert main("resume", "whole", "--quiet") == 0
+
+
+def test_going_on_with_workers_or_from_elsewhere_is_the_same(here, whole, monkeypatch):
+    interrupted(here, monkeypatch, 6)
+    (here / "else").mkdir()
+    monkeypatch.chdir(here / "else")
+    assert main("resume", "../a", "--quiet", "--workers", "2") == 0
+    assert contents(here / "a") == whole
+
+
+def test_a_place_that_cannot_be_written_is_one_line(here, capsys, monkeypatch):
+    (here / "file").write_text("")
+    path = write(here / "t.toml", TABLE)
+    for out in ("file", "file/a"):
+        line = refused(capsys, "run", path, "--out", out)
+        assert line.startswith("fedref: error: file")
+        assert "cannot be read or written (Not a directory)" in line
+        assert "resume" not in line  # there is nothing yet to go on with
+    if os.geteuid():  # not for root, who may write everywhere
+        (here / "closed").mkdir(mode=0o555)
+        line = refused(capsys, "run", path, "--out", "closed/a")
+        assert "cannot be read or written (Permission denied)" in line
+    assert sorted(p.name for p in here.iterdir() if p.name != "closed") == ["file", "t.toml"]
+
+
+def test_checkpoints_are_written_as_often_as_is_said(here, monkeypatch):
+    path = write(here / "t.toml", document(rounds=5))
+    saved: list[int] = []
+    real = checkpoint.save
+
+    def save(path, value):
+        saved.append(value.round)
+        real(path, value)
+
+    monkeypatch.setattr(checkpoint, "save", save)
+    assert main("run", path, "--out", "a", *ALWAYS) == 0
+    assert main("run", path, "--out", "b", "--quiet", "--checkpoint-every", "inf") == 0
+    assert saved == [0, 1, 2, 3, 4, 5, 5]
+    assert not list((here / "a" / "checkpoints").glob("*.old"))
+    assert contents(here / "a") == contents(here / "b")
+    assert toml(here / "a" / "config.toml") == toml(here / "b" / "config.toml")

@@ -1,0 +1,239 @@
+"""A run from its first round to its last: the same bytes however it is run, and what stops it."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from helpers import same
+from running import CURV, TABLES, algorithms, contents, document, main, play, refused, rows, write
+
+import fedref
+from fedref import ConfigError
+from fedref import reproduction as reproduce
+from fedref.algorithms import ALGORITHMS
+from fedref.algorithms.fedavg import FedAvg
+from fedref.experiments import config, results, runs
+from fedref.experiments import unit as experiment
+from fedref.sampling import make_plan
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+def test_threads_in_any_number_give_the_same_bytes(here):
+    table = document(rounds=2, clients_per_round=4, algorithms=TABLES | {"fedcurv": CURV})
+    alone = fedref.run(table, out="alone")
+    with ThreadPoolExecutor(4) as pool:
+        for workers in (1, 2, 3, 4):
+            got = fedref.run(table, out=f"{workers}", executor=pool, workers=workers)
+            assert contents(here / f"{workers}") == contents(here / "alone")
+            assert all(same(a.state, b.state) for a, b in zip(got.records, alone.records))
+
+
+@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_processes_give_the_same_bytes(here, workers):
+    tables = algorithms("fedprox", "apfl", "fedmeta-sgd", "fedcurv")
+    model = {"name": "mlp", "hidden": [70]}
+    table = document(rounds=2, clients_per_round=4, algorithms=tables, model=model)
+    path = write(here / "t.toml", table)
+    assert main("run", path, "--out", "a", "--quiet") == 0
+    assert main("run", path, "--out", "b", "--quiet", "--workers", workers) == 0
+    assert contents(here / "a") == contents(here / "b")
+
+
+def test_tables_take_a_small_part_of_the_time_and_are_whole_in_the_end(here, monkeypatch):
+    clock, written = [0.0], []
+
+    def slow(run, directory):
+        written.append(len(run.units))
+        clock[0] += 5
+
+    def one(unit, *rest):
+        clock[0] += 10
+        return unit_of(unit, *rest)
+
+    unit_of = runs.run_unit
+    monkeypatch.setattr(runs, "write_tables", slow)
+    monkeypatch.setattr(runs, "run_unit", one)
+    monkeypatch.setattr(runs.time, "monotonic", lambda: clock[0])
+    fedref.run(document(rounds=0, seeds=list(range(25))), out="a")
+    assert written == [1, 11, 21, 25]  # each takes 5 s: 100 s of work lie in between
+
+
+# ---- the same numbers from Python ----------------------------------------------------------------
+
+
+def test_run_and_load_run_give_the_numbers_of_the_files(here):
+    tables = algorithms("fedavg", "fedprox", "apfl")
+    table = document(algorithms=tables, seeds=[0, 1], eval_every=2, sweep={"model.l2": [0.0, 0.5]})
+    ran = fedref.run(write(here / "t.toml", table), out="a", rounds=2, **{"split.users": 6})
+    loaded = fedref.load_run("a")
+    for run in (ran, loaded):
+        for name, columns in (("metrics.csv", run.metrics), ("clients.csv", run.clients)):
+            read = rows(here / "a" / name)
+            assert set(columns) == set(read[0])
+            for column, values in columns.items():
+                assert len(values) == len(read)
+                assert [results.cell(v) for v in values.tolist()] == [
+                    cell if values.dtype.kind != "f" or not cell else results.cell(float(cell))
+                    for cell in (row[column] for row in read)
+                ], column
+    assert len(ran.metrics["round"]) == 2 * 2 * 3 * 3
+    assert len(ran.clients["client"]) == 2 * 2 * 3 * 2 * 6
+    t, accuracy = loaded.curve("apfl", "accuracy", **{"model.l2": 0.5})
+    assert t.tolist() == [0, 2]
+    where = {"algorithm": "apfl", "sweep.model.l2": 0.5}
+    for i, seed in enumerate((0, 1)):
+        own = rows(here / "a" / "metrics.csv", seed=seed, **where)
+        assert accuracy[i].tolist() == [float(row["accuracy"]) for row in own if row["accuracy"]]
+    with pytest.raises(ConfigError, match="this run has no algorithm 'fedavgg'"):
+        loaded.curve("fedavgg")
+    with pytest.raises(ConfigError, match="unknown metric 'acuracy': did you mean 'accuracy'"):
+        loaded.curve("fedavg", "acuracy")
+    assert loaded.curve("fedavg", "mu")[0].size == 0  # a column that others have
+
+
+def test_run_writes_nothing_unless_it_is_told_where(here):
+    made = config.from_table(document())
+    first = fedref.run(made)
+    assert not list(here.iterdir())
+    second = fedref.run(made, out=here / "a")
+    assert main("run", write(here / "t.toml", document()), "--out", "b", "--quiet") == 0
+    assert contents(here / "a") == contents(here / "b")
+    assert first.records[0].rows == second.records[0].rows
+    with pytest.raises(fedref.FedrefError, match="already holds a run"):
+        fedref.run(made, out=here / "a")
+    with pytest.raises(ConfigError, match="both epochs and steps are given"):
+        fedref.run(made, epochs=1, steps=2)
+
+
+def test_workers_are_only_taken_with_an_executor():
+    with pytest.raises(ConfigError, match="workers is 2, expected an executor"):
+        fedref.run(document(), workers=2)
+
+
+def test_load_run_says_what_is_missing(here):
+    with pytest.raises(fedref.FedrefError, match=r"is no run directory, expected .*config.toml"):
+        fedref.load_run(here)
+    assert main("run", write(here / "t.toml", document()), "--out", "a", "--quiet") == 0
+    for path in (here / "a" / "checkpoints").iterdir():
+        path.unlink()
+    with pytest.raises(fedref.DataError, match="no finished round yet"):
+        fedref.load_run(here / "a")
+
+
+def test_a_checkpoint_that_cannot_be_read_is_one_line(here, capsys):
+    assert main("run", write(here / "t.toml", document()), "--out", "a", "--quiet") == 0
+    (path,) = (here / "a" / "checkpoints").iterdir()
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(fedref.FedrefError, match=r"\.ckpt: cannot be read or written"):
+        fedref.load_run("a")
+    with pytest.raises(fedref.FedrefError, match=r"\.ckpt: cannot be read or written"):
+        reproduce.results(here / "a")
+    assert "cannot be read or written" in refused(capsys, "plot", "a")
+
+
+def test_what_clients_keep_stays_on_disk(here):
+    write(here / "t.toml", document(rounds=4, algorithms=algorithms("apfl")))
+    run = runs.run(here / "t.toml", out=here / "a")
+    assert run.records[0].state.clients == {}
+    assert runs.saved(here / "a", run.units[0]).state.clients
+
+
+def test_a_sweep_loads_data_that_stay_the_same_once(monkeypatch):
+    loaded = []
+    real = experiment.federation_of
+
+    def watched(*arguments):
+        loaded.append(arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr(experiment, "federation_of", watched)
+    table = document(sweep={"split.users": [4, 6], "lr": [0.1, 0.2, 0.3]}, rounds=1)
+    run = play(table)
+    assert len(run.records) == 6
+    assert len(loaded) == 2
+    one = play(document(split={**table["split"], "users": 6}, rounds=1,
+                        algorithms={"fedavg": {"lr": 0.2}}))  # fmt: skip
+    assert run.records[4].rows == one.records[0].rows
+
+
+# ---- failures ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FailsOnLarge(FedAvg):
+    """A client with more than 12 training rows (the first two of TINY's four) raises."""
+
+    def finish(self, model, sent, local, client_state, data):
+        if len(data().y) > 12:
+            raise ZeroDivisionError("too large")
+        return super().finish(model, sent, local, client_state, data)
+
+
+@dataclass(frozen=True)
+class Dies(FedAvg):
+    """Ends the process that works for it."""
+
+    def step(self, model, sent, local, *batches):
+        os._exit(1)
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    monkeypatch.setitem(ALGORITHMS, "fails", FailsOnLarge)
+    monkeypatch.setitem(ALGORITHMS, "dies", Dies)
+
+
+@pytest.mark.usefixtures("failing")
+def test_a_client_that_raises_is_named_with_its_round(here, capsys):
+    tables = algorithms("fedavg", "fails")
+    path = write(here / "t.toml", document(clients_per_round=4, algorithms=tables))
+    line = refused(capsys, "run", path, "--out", "a", "--quiet")
+    assert line == "fedref: error: client 0 failed in round 1: ZeroDivisionError: too large\n"
+    # what was done before is there, and can be gone on with
+    assert [row["algorithm"] for row in rows(here / "a" / "metrics.csv")] == ["fedavg"] * 4
+    assert "client 0 failed in round 1" in refused(capsys, "resume", "a")
+
+
+@pytest.mark.usefixtures("failing")
+@pytest.mark.parametrize("workers", [1, 3])
+def test_clients_that_raise_can_be_dropped_and_are_counted(workers):
+    table = document(on_failure="drop", rounds=5, algorithms=algorithms("fails"))
+    made = config.from_table(table)
+    sizes = experiment.setting(made).federation.train.sizes
+    assert sizes.tolist() == [20, 20, 10, 10]
+    cohorts = [make_plan(made.plan, sizes, t, 0).clients for t in range(5)]
+    with ThreadPoolExecutor(workers) as pool:
+        run = fedref.run(made, executor=pool if workers > 1 else None, workers=workers)
+    failed = np.cumsum([0, *((c < 2).sum() for c in cohorts)]).tolist()
+    assert [row["failed"] for row in run.records[0].rows] == failed
+    assert [row["dropped"] for row in run.records[0].rows] == [0] * 6
+    assert run.records[0].status == "done"
+
+
+@pytest.mark.usefixtures("failing")
+def test_a_worker_that_dies_is_reported_with_clients_and_round(here, capsys):
+    table = document(clients_per_round=4, algorithms=algorithms("dies"))
+    path = write(here / "t.toml", table)
+    line = refused(capsys, "run", path, "--out", "a", "--quiet", "--workers", "2")
+    assert "round 1: the worker with clients 0, 1" in line
+    assert " died (" in line
+
+
+def test_rounds_in_which_nobody_arrives_are_said(here, capsys):
+    path = write(
+        here / "t.toml", document(rounds=2, stragglers=1.0, algorithms=algorithms("fedavg"))
+    )
+    assert main("run", path, "--out", "a") == 0
+    assert "in 2 of 2 rounds no client's work arrived" in capsys.readouterr().err
+    assert [runs.idle_rounds(r) for r in runs.load_run("a").records] == [2]
+
+
+def test_the_same_choice_on_the_command_line_keeps_what_the_file_says_of_it(here):
+    split = {"rule": "per-fedavg", "users": 20}
+    path = write(here / "t.toml", document(rounds=0, split=split, algorithms=algorithms("fedavg")))
+    assert main("run", path, "--split", "per-fedavg", "--out", "a", "--quiet") == 0
+    assert config.read(here / "a" / "config.toml")["split"]["users"] == 20

@@ -1,0 +1,331 @@
+"""A run's numbers: that nothing but the experiment decides them, and what the columns hold."""
+
+import numpy as np
+import pytest
+from helpers import same
+from running import CURV, TABLES, algorithms, contents, document, main, play, rows, write
+
+import fedref
+from fedref.algorithm import State
+from fedref.experiments import checkpoint, config, results, runs
+from fedref.experiments import unit as experiment
+from fedref.sampling import make_plan, stream
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+def record(run: results.Run, label: str) -> experiment.Record:
+    return next(r for u, r in zip(run.units, run.records) if u.label == label)
+
+
+# ---- what must not matter ------------------------------------------------------------------------
+
+
+def test_how_often_is_evaluated_changes_no_training():
+    table = document(rounds=7, algorithms=TABLES | {"fedcurv": CURV}, stragglers=0.4)
+    runs = {
+        every: play({**table, "eval-every": every, "eval-train": train})
+        for every, train in ((1, True), (3, True), (100, False))
+    }
+    for unit, often in zip(runs[1].units, runs[1].records):
+        for every in (3, 100):
+            seldom = runs[every].records[unit.number]
+            assert same(often.state, seldom.state), unit
+            assert seldom.rounds == [t for t in range(8) if t % every == 0 or t == 7]
+            for one, other in zip(often.rows, seldom.rows):
+                assert other.items() <= one.items() or every == 100
+                assert {k: v for k, v in other.items() if "loss" not in k}.items() <= one.items()
+    assert len({row["mu"] for row in record(runs[1], "adaptive").rows}) > 1  # it does adapt
+
+
+def test_mu_of_fedprox_stays_unless_it_adapts():
+    for every in (1, 2, 9):
+        run = play(document(rounds=6, eval_every=every, algorithms={"fedprox": {"mu": 0.7}}))
+        assert [row["mu"] for row in run.records[0].rows] == [0.7] * 7
+        assert run.records[0].state.server.loss is None
+
+
+def test_seeds_do_not_depend_on_each_other():
+    both = play(document(seeds=[3, 5]))
+    alone = play(document(seeds=[5]))
+    assert same(both.records[1].state, alone.records[0].state)
+    assert both.records[1].rows == alone.records[0].rows
+    assert both.records[0].rows != both.records[1].rows
+
+
+def test_algorithms_do_not_depend_on_each_other():
+    together = play(document(algorithms=algorithms("fedavg", "apfl", "fedprox")))
+    alone = play(document(algorithms=algorithms("apfl")))
+    assert same(record(together, "apfl").state, alone.records[0].state)
+    assert record(together, "apfl").rows == alone.records[0].rows
+
+
+# ---- columns, by hand ----------------------------------------------------------------------------
+
+
+class ByHand:
+    """The first round of an experiment on the four clients of TINY, as a plain loop."""
+
+    def __init__(self, table: dict):
+        self.experiment = config.from_table(table)
+        self.setting = experiment.setting(self.experiment)
+        self.model, self.federation = self.setting.model, self.setting.federation
+        sizes = self.federation.train.sizes
+        self.plan = make_plan(self.experiment.plan, sizes, 0, 0)
+        self.w0 = self.model.init(stream(0, "init"))
+
+    def data(self, k: int):
+        return self.federation.batch(self.federation.train.of(k))
+
+    def solve(self, gradient) -> list[tuple[int, np.ndarray]]:
+        """(client, its parameters) after its steps w ← w − 0.05 gradient(w, D)."""
+        solved = []
+        for i, k in enumerate(self.plan.clients.tolist()):
+            w, own = self.w0, self.federation.train.of(k)
+            for t in range(self.plan.steps[i]):
+                picked = self.plan.rows["D"][i, t]
+                w = w - 0.05 * gradient(w, self.federation.batch(own[picked[picked >= 0]]))
+            solved.append((k, w))
+        return solved
+
+
+def test_gamma_and_penalty_are_means_over_the_clients_of_the_round():
+    table = document(rounds=1, algorithms={"fedprox": {"mu": 0.5, "lr": 0.05}})
+    hand = ByHand(table)
+    grad, w0 = hand.model.grad, hand.w0
+    gammas, penalties = [], []
+    for k, w in hand.solve(lambda w, D: grad(w, D) + 0.5 * (w - w0)):
+        D = hand.data(k)
+        gammas.append(np.linalg.norm(grad(w, D) + 0.5 * (w - w0)) / np.linalg.norm(grad(w0, D)))
+        penalties.append(0.25 * np.sum((w - w0) ** 2))
+    row = play(table).records[0].rows[1]
+    assert row["gamma"] == pytest.approx(np.mean(gammas), rel=1e-12)
+    assert row["penalty"] == pytest.approx(np.mean(penalties), rel=1e-12)
+    assert min(penalties) > 0
+
+
+def test_dissimilarity_and_variance_of_all_clients_gradients():
+    table = document(rounds=0, dissimilarity=True)
+    hand = ByHand(table)
+    n = hand.federation.train.sizes
+    p, g = n / n.sum(), np.stack([hand.model.grad(hand.w0, hand.data(k)) for k in range(4)])
+    f = p @ g
+    row = play(table).records[0].rows[0]
+    assert row["B"] == pytest.approx(np.sqrt(p @ np.sum(g**2, 1) / (f @ f)), rel=1e-12)
+    assert row["variance"] == pytest.approx(p @ np.sum((g - f) ** 2, 1), rel=1e-12)
+    assert row["B"] > 1
+    assert "B" not in play(document(rounds=0)).records[0].rows[0]
+
+
+def test_accuracy_loss_and_clients_of_the_first_model():
+    table = document(rounds=1)
+    hand = ByHand(table)
+    w = np.average([w for _, w in hand.solve(hand.model.grad)], axis=0,
+                   weights=hand.plan.sizes)  # fmt: skip
+    scores = play(table).records[0].scores[1]
+    for k in range(4):
+        D = hand.federation.batch(hand.federation.test.of(k))
+        assert scores.accuracy[k] == np.mean(hand.model.predict(w, D.X) == D.y)
+        assert scores.test_loss[k] == pytest.approx(hand.model.loss(w, D), rel=1e-12)
+        assert scores.train_loss[k] == pytest.approx(hand.model.loss(w, hand.data(k)), rel=1e-12)
+        assert scores.n_test[k] == len(D.y)
+    row = play(table).records[0].rows[1]
+    assert row["accuracy"] == pytest.approx(np.average(scores.accuracy, weights=scores.n_test))
+    assert row["accuracy_mean"] == pytest.approx(scores.accuracy.mean())
+    assert row["test_loss"] == pytest.approx(np.average(scores.test_loss, weights=scores.n_test))
+    assert row["train_loss_mean"] == pytest.approx(scores.train_loss.mean())
+
+
+@pytest.mark.parametrize("dtype", config.DTYPES)
+def test_bytes_gradients_and_operations_are_totals(dtype):
+    """Logistic regression on 64 features and 10 classes: 650 parameters, 640 products a sample."""
+    table = document(rounds=2, dtype=dtype, batch_size=0, epochs=3,
+                     algorithms=algorithms("fedavg", "per-fedavg", "fedcurv", "centralised"))  # fmt: skip
+    run = play(table)
+    made = config.from_table(table)
+    sizes = experiment.setting(made).federation.train.sizes
+    plans = [make_plan(made.plan, sizes, t, 0) for t in range(2)]
+    size, rows_used = np.dtype(dtype).itemsize, [p.sizes.sum() for p in plans]
+    messages = {"fedavg": (1, 1), "per-fedavg": (1, 1), "fedcurv": (3, 2), "centralised": (0, 0)}
+    for label, (down, up) in messages.items():
+        found = record(run, label).rows
+        assert [row["bytes_down"] for row in found] == [t * 3 * down * 650 * size for t in range(3)]
+        assert [row["bytes_up"] for row in found] == [t * 3 * up * 650 * size for t in range(3)]
+    avg, meta = record(run, "fedavg").rows, record(run, "per-fedavg").rows
+    # 3 clients × 3 epochs of one batch each; a gradient is 3 passes of 2 operations a product
+    assert [row["grads"] for row in avg] == [0, 9, 18]
+    assert [row["hvps"] for row in avg] == [0, 0, 0]
+    assert avg[1]["flops"] == 3 * rows_used[0] * 6 * 640
+    assert avg[2]["flops"] == 3 * sum(rows_used) * 6 * 640
+    # Per-FedAvg: two gradients and one HVP (8 operations … 16 a product) a step
+    assert [row["grads"] for row in meta] == [0, 18, 36]
+    assert [row["hvps"] for row in meta] == [0, 9, 18]
+    assert meta[1]["flops"] == 3 * rows_used[0] * (2 * 6 + 16) * 640
+
+
+def test_stragglers_and_who_was_dropped_are_counted():
+    tables = algorithms("fedavg", "fedprox")
+    run = play(document(clients_per_round=4, stragglers=0.5, algorithms=tables))
+    for label, dropped in (("fedavg", 2), ("fedprox", 0)):
+        found = record(run, label).rows
+        assert [row["stragglers"] for row in found] == [0, 2, 4, 6]
+        assert [row["dropped"] for row in found] == [dropped * t for t in range(4)]
+        assert {row["failed"] for row in found} == {0}
+        assert found[1]["bytes_down"] // (650 * 8) == 4
+        assert found[1]["bytes_up"] == (4 - dropped) * 650 * 8
+
+
+def test_rounds_with_new_importance_are_marked():
+    still = {"z": 2, "delta_mu": 0.0}  # no mean is below 0: the detector never asks
+    rows_ = play(document(rounds=6, algorithms={"apfl": still})).records[0].rows
+    assert [row["renewed"] for row in rows_] == [0, 1, 1, 1, 0, 0, 0]
+    assert rows_[1].get("penalty") == 0.0
+    assert rows_[4]["penalty"] > 0
+    eager = {"z": 9, "delta_mu": 99.0, "delta_sigma": 99.0, "window": 1}
+    rows_ = play(document(rounds=4, algorithms={"apfl": eager})).records[0].rows
+    assert rows_[2]["renewed"] == 1  # after the peak that the first full window is
+
+
+# ---- divergence ----------------------------------------------------------------------------------
+
+
+def test_divergence_stops_one_algorithm_and_the_others_go_on(here, capsys):
+    tables = algorithms(
+        "fedavg",
+        wild={"algorithm": "fedavg", "lr": 1e200},
+        apfl={"lr": 1e160},
+        prox={"algorithm": "fedprox", "adaptive_mu": True, "mu": 1e200},
+    )
+    table = document(model={"name": "mlp", "hidden": [4]}, algorithms=tables, dissimilarity=True)
+    path = write(here / "t.toml", table)
+    assert main("run", path, "--out", "a", "--quiet") == 3
+    out, err = capsys.readouterr()
+    lines = err.splitlines()
+    assert out == ""
+    assert len(lines) == 3
+    for line, label in zip(lines, ("wild", "apfl", "prox")):
+        assert line.startswith(f"fedref: {label} (seed 0) diverged: round ")
+        assert line.endswith("not finite")
+    run = fedref.load_run("a")
+    assert [r.status for r in run.records] == ["done", "diverged", "diverged", "diverged"]
+    assert len(run.diverged) == 3
+    labels = ["fedavg", "wild (diverged)", "apfl (diverged)", "prox (diverged)"]
+    assert [line.label for line in results.summaries(run)] == labels
+    assert "| wild (diverged) |" in (here / "a" / "summary.md").read_text()
+    for r in run.records[1:]:
+        assert len(r.rows) == r.round + 1 < 4
+        assert fedref.tree.finite(r.state.server)
+        assert np.isfinite([v for v in r.rows[-1].values() if v is not None]).all()
+    assert same(record(run, "fedavg").state, play(document(model=table["model"])).records[0].state)
+    # resuming keeps it so, code and bytes
+    before = contents(here / "a")
+    assert main("resume", "a", "--quiet") == 3
+    assert contents(here / "a") == before
+
+
+def test_a_large_step_diverges_from_the_command_line(here, capsys):
+    words = ["--set", "split.users=4", "--clients-per-round", "2", "--rounds", "30", "--quiet"]
+    assert main("run", "fedavg", "fedprox", "--lr", "1e6", "--mu", "1", *words, "--out", "a") == 3
+    err = capsys.readouterr().err
+    assert "fedref: fedprox (seed 0) diverged: round " in err
+    found = rows(here / "a" / "metrics.csv")
+    assert len([row for row in found if row["algorithm"] == "fedavg"]) == 31
+    assert len([row for row in found if row["algorithm"] == "fedprox"]) < 31
+
+
+def test_divergence_is_noticed_in_a_round_that_is_not_evaluated():
+    table = document(rounds=9, eval_every=50, model={"name": "mlp", "hidden": [4]})
+    found = play({**table, "algorithms": {"fedavg": {"lr": 1e200}}}).records[0]
+    assert found.status == "diverged"
+    assert found.round < 8
+    assert found.reason == f"round {found.round + 1}: the server's parameters are not finite"
+
+
+def test_a_loss_that_is_no_number_is_divergence_even_if_the_parameters_are():
+    scores = experiment.Scores(
+        *(np.array(x) for x in ([2, 0, 1], [0.5, np.nan, 1.0], [1.0, np.nan, 2.0], [1, 1, 1],
+                                [np.nan] * 3))
+    )  # fmt: skip
+    find = experiment.problem_in_losses
+    assert find(scores, train=False) == ""  # client 1 has no test rows
+    assert find(scores, train=True) == "the loss of client 0 is not finite"
+    bad = scores._replace(test_loss=np.array([1.0, np.nan, np.nan]))
+    assert find(bad, train=False) == "the loss of client 2 is not finite"
+    bad = scores._replace(test_loss=np.array([-np.inf, 0.0, 0.0]))
+    assert find(bad, train=False) == "the loss of client 0 is not finite"
+
+
+def test_parameters_that_a_client_keeps_are_watched():
+    made = config.from_table(document(clients_per_round=2, algorithms=algorithms("apfl")))
+    setting = experiment.setting(made)
+    plan = make_plan(made.plan, setting.federation.train.sizes, 0, 0)
+    w = np.zeros(3)
+    k = int(plan.clients[1])
+    state = State((w,), {k: (w, np.array([1.0, np.nan]))})
+    problem = experiment.problem_in_parameters(state, plan)
+    assert problem == f"the parameters of client {k} are not finite"
+    assert experiment.problem_in_parameters(state._replace(clients={}), plan) == ""
+    state = State((w + np.inf,), {})
+    assert experiment.problem_in_parameters(state, plan) == "the server's parameters are not finite"
+
+
+def test_a_start_that_is_not_finite_is_reported_in_round_0(here, capsys):
+    X = np.random.default_rng(0).choice([-1.7e308, 1.7e308], (20, 90))
+    np.savez(here / "huge.npz", X=X, y=np.arange(20) % 2)
+    table = document(
+        data={"name": "huge.npz"}, split={"rule": "iid", "users": 4, "scaling": "none"},
+        model={"name": "mlp", "hidden": [3], "activation": "relu"},
+    )  # fmt: skip
+    assert main("run", write(here / "t.toml", table), "--out", "a", "--quiet") == 3
+    assert "diverged: round 0: the loss of client" in capsys.readouterr().err
+    assert len(rows(here / "a" / "metrics.csv")) == 1
+
+
+# ---- unseen clients, other floats, no rounds -----------------------------------------------------
+
+
+def test_unseen_clients_are_tested_and_never_trained():
+    split = {"rule": "per-fedavg", "users": 20, "a": 4, "a-test": 2, "seed": 6}
+    tables = algorithms("fedmeta-sgd", "fedmeta-maml", "fedavg-meta")
+    table = document(split=split, unseen=0.3, rounds=3, clients_per_round=16, algorithms=tables)
+    made = config.from_table(table)
+    setting = experiment.setting(made)
+    whole, tested = setting.unseen
+    assert (whole.clients, setting.federation.clients, len(tested)) == (20, 16, 2)
+    trained = set(setting.federation.train.rows) | set(setting.federation.test.rows)
+    for k in tested:
+        assert not trained & (set(whole.train.of(k)) | set(whole.test.of(k)))
+    other = config.from_table({**table, "split": {**split, "seed": 0}})
+    assert experiment.setting(other).unseen[1].tolist() != tested.tolist()
+    run = runs.execute(made)
+    for found in run.records:
+        assert all(0 <= row["unseen_accuracy"] <= 1 for row in found.rows)
+        assert all(0 <= row["unseen_accuracy_mean"] <= 1 for row in found.rows)
+        assert len(found.scores[0].accuracy) == 16
+    assert set(run.clients["client"].tolist()) == set(range(16))
+    assert "unseen_accuracy" not in play({**table, "unseen": 0.0}).metrics
+
+
+def test_the_split_of_unseen_clients_is_that_of_its_seed_also_from_a_manifest(here):
+    split = {"rule": "per-fedavg", "users": 20, "a": 4, "a-test": 2, "seed": 6}
+    table = document(split=split, unseen=0.3, algorithms=algorithms("fedmeta-maml"))
+    one = fedref.run(table, out="a")
+    other = fedref.run({**table, "split": {"rule": "a/split.json"}})
+    assert one.records[0].rows == other.records[0].rows
+
+
+def test_float32_stays_float32(here):
+    tables = TABLES | {"fedcurv": CURV}
+    fedref.run(document(dtype="float32", algorithms=tables), out="a")
+    for path in sorted((here / "a" / "checkpoints").iterdir()):
+        state = checkpoint.loads(path.read_bytes()).state
+        arrays = [x for x in fedref.tree.leaves((state.server, *state.clients.values()))
+                  if isinstance(x, np.ndarray) and x.dtype.kind == "f"]  # fmt: skip
+        assert arrays, path
+        assert {x.dtype for x in arrays} == {np.dtype(np.float32)}, path
+
+
+def test_no_rounds_is_the_start_alone(here, capsys):
+    assert main("run", write(here / "t.toml", document(rounds=0)), "--out", "a", "--json") == 0
+    assert capsys.readouterr().out.count("\n") == 1
+    assert [row["round"] for row in rows(here / "a" / "metrics.csv")] == ["0"]
