@@ -1,4 +1,4 @@
-"""The two values that everything else is made of: a source of rows, and a split of it over clients."""
+"""The data of a run: a source of rows, and a split of it over clients."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from fedref.batch import Batch
-from fedref.datasets.manifest import describe
 from fedref.errors import DataError
 from fedref.numerics import Array
 
@@ -111,10 +110,6 @@ class Federation:
         # gathered in the source's dtype first: for pixels that moves an eighth of the bytes
         X = affine(self.source.X.take(rows, 0), *self.shift_and_scale, dtype)
         return Batch(X, self.source.y.take(rows))
-
-    def manifest(self) -> dict[str, Any]:
-        """The split as JSON-able values: source, rule, parameters, seed, rows per client, SHA-256."""
-        return describe(self)
 
     def check(self) -> None:
         """Refuse a federation that cannot be trained on, naming client and row."""

@@ -16,11 +16,11 @@ the mean loss over the clients being [apfl eq.1–2].
     wᵗ_S     w_ref      (d,)      w_S as it was sent
     F        F          (d,)      importance of each parameter
     μ, λ, η  mu, lam, lr  numbers: penalty, forgetting, learning rate
-    U                   units of all layers together, see `units`
+    U                   units of all layers together, see units.py
 
 Equations: [apfl eq.3] `compose` · [eq.4] the penalty in `objective` · [eq.5] `importance_update` ·
-[eq.6] `objective`, `gradients` · [apfl §3.3] `PlateauDetector` (plateau.py) ·
-[alg.1] `APFL`; units: `units` (models/units.py).
+[eq.6] `objective`, `gradients` and `penalty_gradient` · [apfl §3.3] `PlateauDetector` (plateau.py) ·
+[alg.1] `APFL`; units: `spread` (units.py).
 
 Decisions
   start. From round z on (t counted from 0): "z, the round in which it starts" [§4.1.3]; alg.1 prints
@@ -54,9 +54,8 @@ import numpy as np
 
 from fedref.algorithm import Algorithm, AllData, ClientResult, Cohort, weighted_mean, weighted_sum
 from fedref.algorithms.importance import ESTIMATES, synaptic_intelligence
-from fedref.algorithms.plateau import PlateauDetector as PlateauDetector  # apfl.PlateauDetector
+from fedref.algorithms.plateau import PlateauDetector
 from fedref.algorithms.units import spread, sum_by_unit
-from fedref.algorithms.units import units as units  # public here: apfl.units
 from fedref.batch import Batch
 from fedref.models.base import Model
 from fedref.numerics import Array, sigmoid
@@ -76,14 +75,17 @@ def objective(
 
 
 def gradients(
-    model: Model, w_s: Array, a: Array, w_k: Array, D: Batch, *, F: Array, w_ref: Array, mu: float
+    model: Model, w_s: Array, a: Array, w_k: Array, D: Batch
 ) -> tuple[Array, Array, Array]:
-    """∇ of [apfl eq.6] in w_S (..., d), a (..., U) and w_k (..., d); G = g(w; D) at the composite."""
+    """∇ of L_k(w_S ⊙ σ(a) + w_k; D) in w_S (..., d), a (..., U), w_k (..., d); G = g(w; D)."""
     m = sigmoid(a)
     G = model.grad(compose(model, w_s, a, w_k), D)
-    g_s = G * spread(model, m) + mu * F * (w_s - w_ref)
-    g_a = m * (1 - m) * sum_by_unit(model, G * w_s)
-    return g_s, g_a, G
+    return G * spread(model, m), m * (1 - m) * sum_by_unit(model, G * w_s), G
+
+
+def penalty_gradient(w_s: Array, *, F: Array, w_ref: Array, mu: float) -> Array:
+    """μF ⊙ (w_S − wᵗ_S), which eq.6 adds to the gradient in w_S: (..., d)."""
+    return mu * F * (w_s - w_ref)  # [apfl eq.4]
 
 
 def importance_update(F_old: Array, importances: Array, p: Array, *, lam: float) -> Array:
@@ -92,10 +94,11 @@ def importance_update(F_old: Array, importances: Array, p: Array, *, lam: float)
 
 
 class Shared(NamedTuple):
-    """The server's state; it travels without the detector, and without F while that is 0."""
+    """The server's state; it travels without the detector. F is the integer 0, which costs no byte,
+    until it is first renewed."""
 
     w: Array  # w_S (d,)
-    F: Array | None  # (d,)
+    F: Any  # (d,)
     t: int
     renew: bool  # whether this round's clients send their importance
     detector: Any  # PlateauDetector
@@ -139,7 +142,7 @@ class APFL(Algorithm[Shared, Shared, Local, Own]):
 
     def initial(self, model: Model, w: Array) -> Shared:
         detector = PlateauDetector(self.delta_mu, self.delta_sigma, self.window)
-        return Shared(w, None, 0, self.z <= 1, detector)
+        return Shared(w, 0, 0, self.z <= 1, detector)
 
     def download(self, server: Shared) -> Shared:
         return server._replace(detector=None)
@@ -155,15 +158,15 @@ class APFL(Algorithm[Shared, Shared, Local, Own]):
     def step(self, model: Model, sent: Shared, local: Local, *batches: Batch) -> Local:
         (D,) = batches
         w_s, own, path = local
-        F: Any = 0.0 if sent.F is None else sent.F
         if own is None:
-            g_s = model.grad(w_s, D) + self.mu * F * (w_s - sent.w)
+            g_s = model.grad(w_s, D)
         else:
-            g_s, g_a, g_k = gradients(model, w_s, *own, D, F=F, w_ref=sent.w, mu=self.mu)
+            g_s, g_a, g_k = gradients(model, w_s, *own, D)
             own = Own(own.a - self.lr * g_a, own.w_k - self.lr * g_k)
+        h_s = g_s + penalty_gradient(w_s, F=sent.F, w_ref=sent.w, mu=self.mu)  # [apfl eq.6]
         if path is not None:  # −g ⊙ Δw of the loss alone
-            path = path + (g_s - self.mu * F * (w_s - sent.w)) * self.lr * g_s
-        return Local(w_s - self.lr * g_s, own, path)
+            path = path + g_s * self.lr * h_s
+        return Local(w_s - self.lr * h_s, own, path)
 
     def finish(
         self, model: Model, sent: Shared, local: Local, client_state: Any, data: AllData
@@ -176,16 +179,14 @@ class APFL(Algorithm[Shared, Shared, Local, Own]):
         return ClientResult(Upload(local.w_s, importance), local.own)
 
     def diagnose(self, model: Model, sent: Shared, local: Local, data: AllData) -> dict[str, float]:
-        F: Any = 0.0 if sent.F is None else sent.F
-        return {"penalty": float(self.mu / 2 * np.sum(F * (local.w_s - sent.w) ** 2))}
+        return {"penalty": float(self.mu / 2 * np.sum(sent.F * (local.w_s - sent.w) ** 2))}
 
     def combine(self, model: Model, server: Shared, uploads: Upload, cohort: Cohort) -> Shared:
         p, F, t = cohort.weights(self.weighting), server.F, server.t + 1
         if uploads.importance is not None:
-            F_old = np.zeros_like(server.w) if F is None else F
-            F = importance_update(F_old, uploads.importance, p, lam=self.lam)
-        w, near_start = weighted_mean(p, uploads.w), abs(t - self.z) <= 1  # [apfl §4.1.3]
-        return server._replace(w=w, F=F, t=t, renew=near_start)
+            F = importance_update(F, uploads.importance, p, lam=self.lam)
+        near_start = abs(t - self.z) <= 1  # [apfl §4.1.3]
+        return server._replace(w=weighted_mean(p, uploads.w), F=F, t=t, renew=near_start)
 
     def observe(self, server: Shared, loss: float) -> Shared:
         detector, renew = server.detector.push(loss)

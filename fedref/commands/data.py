@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedref import datasets
-from fedref.datasets import describe, manifest, rules, sources
+from fedref.datasets import describe, manifest, manifest_of, rules, sources
 from fedref.datasets.formats import leaf
 from fedref.datasets.parameters import Parameter
 from fedref.errors import ConfigError, DataError
@@ -194,7 +194,7 @@ def prepare(args: argparse.Namespace) -> None:
 def split(args: argparse.Namespace) -> None:
     source = datasets.load(args.data, args.data_dir)
     federation = datasets.split(args.rule, source, args.seed, **settings(args.set))
-    described = federation.manifest()
+    described = manifest_of(federation)
     manifest.write(described, args.out)
     print(describe.text(federation))
     print(f"manifest: {args.out}  sha256 {described['sha256']}")
@@ -214,7 +214,7 @@ def replayed(federation: Federation) -> str:
     again = datasets.split(
         federation.rule, federation.source, federation.seed, **federation.parameters
     )
-    same = again.manifest()["clients"] == federation.manifest()["clients"]
+    same = manifest_of(again)["clients"] == manifest_of(federation)["clients"]
     end = "gives the same rows" if same else "gives other rows here: the manifest's are used"
     return f"{federation.rule} with seed {federation.seed} {end}"
 

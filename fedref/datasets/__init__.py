@@ -2,8 +2,8 @@
 
 source = load("mnist", data_dir="...")
 federation = split("fedprox-mnist", source, seed=1)
-write_manifest(federation.manifest(), "split.json")
-assert from_manifest("split.json").manifest() == federation.manifest()
+write_manifest(manifest_of(federation), "split.json")
+assert manifest_of(from_manifest("split.json")) == manifest_of(federation)
 """
 
 import os
@@ -13,6 +13,7 @@ from types import MappingProxyType
 from fedref.datasets import manifest as manifests
 from fedref.datasets import sources
 from fedref.datasets.formats.files import bad, exists
+from fedref.datasets.manifest import manifest_of
 from fedref.datasets.manifest import write as write_manifest
 from fedref.datasets.rules import RULES, reshuffle, split, split_clients, support_query
 from fedref.datasets.sources import SOURCES, load, parse_name, shipped
@@ -27,6 +28,7 @@ __all__ = [
     "Source",
     "from_manifest",
     "load",
+    "manifest_of",
     "reshuffle",
     "shipped",
     "split",

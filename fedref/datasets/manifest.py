@@ -11,21 +11,18 @@ Any program that reads JSON can replay it; the rows count from 0 in the source's
 spelt otherwise, or a key that occurs twice, is a change like any other.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from fedref.datasets.formats.arrays import fingerprint
 from fedref.datasets.formats.files import bad, guard, read_all, unique, write_whole
+from fedref.federation import Federation
 from fedref.numerics import Array
-
-if TYPE_CHECKING:
-    from fedref.federation import Federation
 
 FORMAT = "fedref-split/1"
 EXPECTED = f"a split manifest, {FORMAT}"
@@ -55,13 +52,11 @@ def per_client(rows: Array, offsets: Array) -> list[list[int]]:
     return [flat[a:b] for a, b in pairwise(ends)]
 
 
-def describe(federation: Federation) -> dict[str, Any]:
-    """The manifest of a federation."""
+def manifest_of(federation: Federation) -> dict[str, Any]:
+    """The split as JSON-able values: source, rule, parameters, seed, rows per client, SHA-256."""
     train, test = (
         per_client(part.rows, part.offsets) for part in (federation.train, federation.test)
     )
-    from fedref.datasets.formats.arrays import fingerprint  # here: arrays itself needs types
-
     source = federation.source
     manifest: dict[str, Any] = {
         "format": FORMAT,

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedref.datasets import write_manifest
+from fedref.datasets import manifest_of, write_manifest
 from fedref.datasets.manifest import read as read_manifest
 from fedref.errors import ConfigError, DataError, FedrefError
 from fedref.experiments import checkpoint, config
@@ -250,7 +250,7 @@ def new_directory(name: str) -> Path:
 def same_split(directory: Path, federation: Federation) -> None:
     """Write split.json, or make sure that a resumed run has the split it began with."""
     path = directory / "split.json"
-    manifest = federation.manifest()
+    manifest = manifest_of(federation)
     if not path.exists():
         with disk_errors(directory):
             write_manifest(manifest, path)

@@ -32,6 +32,8 @@ from fedref.algorithms import (
     fedprox,
     importance,
     per_fedavg,
+    plateau,
+    units,
 )
 from fedref.batch import Batch
 from fedref.checks import (
@@ -846,7 +848,7 @@ class Parts(NamedTuple):
 
 
 def apfl_parts(c: Case) -> Parts:
-    a = c.rng.normal(size=apfl.units(c.model).max() + 1)
+    a = c.rng.normal(size=units.units(c.model).max() + 1)
     more = {"F": c.vector() ** 2, "w_ref": c.vector(), "mu": 0.7}
     return Parts(c.vector(), a, c.vector(), more)
 
@@ -911,7 +913,8 @@ def eq6_of(model: Model, at: Sequence[Any], block: int, D: Batch, more: Any) -> 
 
     def gradient(x: Array) -> Array:
         w_s, a, w_k = with_block(at, block, x)
-        return apfl.gradients(model, w_s, a, w_k, D, **more)[block]
+        g = apfl.gradients(model, w_s, a, w_k, D)[block]
+        return g if block else g + apfl.penalty_gradient(w_s, **more)
 
     return objective, gradient
 
@@ -966,7 +969,9 @@ def apfl_start(c: Case) -> Iterator[Report]:
         yield equal(apfl.compose(c.model, c.w, own.a, own.w_k), scale * c.w)
 
 
-def plateau(losses: list[float], length: int, delta_mu: float, delta_sigma: float) -> list[Any]:
+def plateau_by_loop(
+    losses: list[float], length: int, delta_mu: float, delta_sigma: float
+) -> list[Any]:
     """[apfl alg.1 lines 9–16] as a plain loop: (renew, peak) after every loss."""
     out, mean_old, std_old, peak = [], 0.0, 0.0, False
     for t in range(1, len(losses) + 1):
@@ -989,11 +994,11 @@ def detector_against_loop(columns: slice) -> Compare:
         noise = c.rng.normal(size=120)
         wave = 1.5 + np.cos(np.arange(120) / 7)
         losses = (wave + 0.1 * noise).tolist()
-        detector, got = apfl.PlateauDetector(0.9, 0.4, 5), []
+        detector, got = plateau.PlateauDetector(0.9, 0.4, 5), []
         for loss in losses:
             detector, renew = detector.push(loss)
             got.append((renew, detector.peak))
-        expected = np.array(plateau(losses, 5, 0.9, 0.4), float)[:, columns]
+        expected = np.array(plateau_by_loop(losses, 5, 0.9, 0.4), float)[:, columns]
         assert 0 < expected.mean() < 1, "the case shows nothing"
         yield equal(np.array(got, float)[:, columns], expected, bound=0)
 

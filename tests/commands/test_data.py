@@ -9,7 +9,7 @@ from dataset_files import alone, leaf_object, put_json  # noqa: F401 (a fixture)
 
 from fedref import FedrefError
 from fedref.commands import data as commands
-from fedref.datasets import SOURCES, from_manifest, load, split
+from fedref.datasets import SOURCES, from_manifest, load, manifest_of, split
 
 
 def fedref(*words: object) -> int:
@@ -61,7 +61,7 @@ def test_split_verify_show_export(tmp_path: Path, capsys: pytest.CaptureFixture[
     words = ("--data", "digits", "--seed", 7, "--set", "users=8", "--set", "alpha=0.3")
     fedref("split", "dirichlet", *words, "--out", path)
     expected = split("dirichlet", load("digits"), 7, users=8, alpha=0.3)
-    assert from_manifest(path).manifest() == expected.manifest()
+    assert manifest_of(from_manifest(path)) == manifest_of(expected)
     fedref("verify", path)
     assert "dirichlet with seed 7 gives the same rows" in capsys.readouterr().out
     fedref("show", path, "--out", tmp_path / "m.png")

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedref import DataError
-from fedref.datasets import RULES, from_manifest, load, manifest, split, write_manifest
+from fedref.datasets import RULES, from_manifest, load, manifest, manifest_of, split, write_manifest
 from fedref.federation import Federation
 
 
 def written(folder: Path, rule: str = "shards", **parameters: Any) -> tuple[Federation, Path]:
     federation = split(rule, load("digits"), 5, **({"users": 10} | parameters))
     path = folder / "split.json"
-    write_manifest(federation.manifest(), path)
+    write_manifest(manifest_of(federation), path)
     return federation, path
 
 
@@ -27,7 +27,7 @@ def written(folder: Path, rule: str = "shards", **parameters: Any) -> tuple[Fede
 def test_a_manifest_gives_the_identical_federation(tmp_path: Path, rule: str) -> None:
     federation, path = written(tmp_path, rule)
     again = from_manifest(path)
-    assert again.manifest() == federation.manifest()
+    assert manifest_of(again) == manifest_of(federation)
     for a, b in ((federation.train, again.train), (federation.test, again.test)):
         assert a.rows.tobytes() == b.rows.tobytes()
         assert a.offsets.tobytes() == b.offsets.tobytes()
@@ -36,14 +36,14 @@ def test_a_manifest_gives_the_identical_federation(tmp_path: Path, rule: str) ->
     assert again.names == federation.names
     assert dict(again.parameters) == dict(federation.parameters)
     second = tmp_path / "second.json"
-    write_manifest(again.manifest(), second)
+    write_manifest(manifest_of(again), second)
     assert second.read_bytes() == path.read_bytes()
 
 
 def test_natural_clients_keep_their_names(tmp_path: Path) -> None:
     federation = split("natural", load("synthetic(1,1,users=5)"))
-    write_manifest(federation.manifest(), tmp_path / "m.json")
-    assert from_manifest(tmp_path / "m.json").manifest() == federation.manifest()
+    write_manifest(manifest_of(federation), tmp_path / "m.json")
+    assert manifest_of(from_manifest(tmp_path / "m.json")) == manifest_of(federation)
 
 
 def test_any_json_reader_can_replay_it(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_random_damage_gives_a_data_error(
     good[place] = byte
     path.write_bytes(good)
     try:
-        found = from_manifest(path).manifest()["sha256"]  # JSON's white space is no content
+        found = manifest_of(from_manifest(path))["sha256"]  # JSON's white space is no content
     except DataError:
         return
     assert found in path.read_text()
@@ -174,9 +174,9 @@ def test_a_source_of_ones_own_is_found_beside_its_manifest(
     X, y = images(40)
     put(tmp_path, "own.npz", npz_bytes({"X": X, "y": y}))
     federation = split("iid", load(tmp_path / "own.npz"), users=4)
-    write_manifest(federation.manifest(), tmp_path / "m.json")
+    write_manifest(manifest_of(federation), tmp_path / "m.json")
     monkeypatch.chdir("/")
-    assert from_manifest(tmp_path / "m.json").manifest() == federation.manifest()
+    assert manifest_of(from_manifest(tmp_path / "m.json")) == manifest_of(federation)
     put(tmp_path, "own.npz", npz_bytes({"X": X + 1, "y": y}))
     with pytest.raises(DataError, match=r"m\.json: the source own\.npz has SHA-256"):
         from_manifest(tmp_path / "m.json")
@@ -190,13 +190,13 @@ def test_a_source_elsewhere_is_found_in_its_folder(
     put(tmp_path / "sub", "own.npz", npz_bytes({"X": X, "y": y}))
     monkeypatch.chdir(tmp_path)
     federation = split("iid", load("sub/own.npz"), users=4)
-    write_manifest(federation.manifest(), "m.json")
+    write_manifest(manifest_of(federation), "m.json")
     message = (
         "source 'own.npz' is not beside it; expected 'own.npz' beside the manifest, or .*--data-dir"
     )
     with pytest.raises(DataError, match=message):
         from_manifest("m.json")
-    assert from_manifest("m.json", "sub").manifest() == federation.manifest()
+    assert manifest_of(from_manifest("m.json", "sub")) == manifest_of(federation)
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "a" * 5000])
@@ -216,4 +216,4 @@ def test_a_manifest_by_no_possible_name_is_refused(name: str) -> None:
 def test_nothing_of_this_machine_is_written(tmp_path: Path) -> None:
     X, y = images(40)
     source = load(put(tmp_path, "own.npz", npz_bytes({"X": X, "y": y})))
-    assert str(tmp_path) not in json.dumps(split("iid", source, users=4).manifest())
+    assert str(tmp_path) not in json.dumps(manifest_of(split("iid", source, users=4)))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2_contingency
 
 from fedref import ConfigError
-from fedref.datasets import RULES, load, reshuffle, split, split_clients, support_query
+from fedref.datasets import RULES, load, manifest_of, reshuffle, split, split_clients, support_query
 from fedref.datasets.describe import histogram, statistics
 from fedref.datasets.rules import apportion, pairs
 from fedref.federation import Federation, Part, Source
@@ -39,8 +39,8 @@ def with_clients(source: Source) -> Source:
 def test_every_rule_is_determined_by_its_seed(rule: str, digits: Source) -> None:
     source = with_clients(digits) if rule == "natural" else digits
     one, same, other = (split(rule, source, seed, **SMALL[rule]) for seed in (1, 1, 2))
-    assert one.manifest() == same.manifest()
-    assert one.manifest() != other.manifest()
+    assert manifest_of(one) == manifest_of(same)
+    assert manifest_of(one) != manifest_of(other)
     one.check()
     rows = rows_of(one)
     assert len(np.unique(rows)) == len(rows)  # nobody shares a row
@@ -52,7 +52,7 @@ def test_every_rule_is_determined_by_its_seed(rule: str, digits: Source) -> None
 def test_recorded_parameters_give_the_same_split(rule: str, digits: Source) -> None:
     source = with_clients(digits) if rule == "natural" else digits
     one = split(rule, source, 3, **SMALL[rule])
-    assert split(rule, source, 3, **one.parameters).manifest() == one.manifest()
+    assert manifest_of(split(rule, source, 3, **one.parameters)) == manifest_of(one)
 
 
 # ---- FedProx ------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ def test_iid_of_another_rule_keeps_sizes_and_rows(rule: str, digits: Source) -> 
         np.testing.assert_array_equal(before.sizes, after.sizes)
         np.testing.assert_array_equal(np.sort(before.rows), np.sort(after.rows))
     again = split("iid", digits, 5, **twin.parameters)
-    assert again.manifest() == twin.manifest()
+    assert manifest_of(again) == manifest_of(twin)
 
 
 def test_iid_of_fedprox_has_its_sizes_and_its_scaling(digits: Source) -> None:
@@ -331,7 +331,7 @@ def test_wrong_parameters_are_refused(
 
 def test_text_from_a_command_line_means_the_same(digits: Source) -> None:
     texts = split("dirichlet", digits, "7", users="20", alpha="0.3")  # type: ignore[arg-type]
-    assert texts.manifest() == split("dirichlet", digits, 7, users=20, alpha=0.3).manifest()
+    assert manifest_of(texts) == manifest_of(split("dirichlet", digits, 7, users=20, alpha=0.3))
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -89,8 +89,8 @@ def test_mnist_with_a_thousand_clients_is_split_in_little_memory(real: Path) -> 
     """Pixels stay bytes: loading, splitting and describing stay below 300 MB."""
     program = (
         "import sys\n"
-        "from fedref.datasets import load, split\n"
-        "split('fedprox-mnist', load('mnist', sys.argv[1])).manifest()\n"
+        "from fedref.datasets import load, manifest_of, split\n"
+        "manifest_of(split('fedprox-mnist', load('mnist', sys.argv[1])))\n"
     )
     assert peak_of(program, real) < 300_000
 

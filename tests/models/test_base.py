@@ -105,7 +105,7 @@ def test_he_is_normal_with_variance_2_over_fan_in():
 @pytest.mark.parametrize("name", base.INITIALISATIONS)
 @pytest.mark.parametrize(
     "make",
-    [partial(MLP, (4, 3, 2)), partial(CNN, (6, 6), (2,), 3, 4, 2)],
+    [partial(MLP, 4, (3,), 2), partial(CNN, (6, 6), (2,), 3, 4, 2)],
     ids=["mlp", "cnn"],
 )
 def test_every_initialisation_of_every_network(make, name):

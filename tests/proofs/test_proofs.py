@@ -10,7 +10,16 @@ import pytest
 import fedref
 from fedref import proofs
 from fedref.algorithm import Cohort
-from fedref.algorithms import apfl, fedcurv, fedmaml, fedmeta, fedprox, importance, per_fedavg
+from fedref.algorithms import (
+    apfl,
+    fedcurv,
+    fedmaml,
+    fedmeta,
+    fedprox,
+    importance,
+    per_fedavg,
+    plateau,
+)
 from fedref.batch import Batch
 from fedref.checks import Report, check_gradient, check_hvp, stack_equals_loop
 from fedref.errors import ConfigError
@@ -183,9 +192,9 @@ MUTANTS = [
     (importance, "fisher", squared_mean, "fedcurv Fisher"),
     (importance, "mas", squared_mean, "apfl eq.5"),
     (apfl, "compose", scaled(1 + 1e-9), "apfl eq.3"),
-    (apfl, "gradients", penalty_forgotten, "apfl eq.6"),
-    (apfl, "gradients", penalty_forgotten, "apfl alg.1"),
-    (apfl.PlateauDetector, "push", peak_never_cleared, "apfl alg.1 line 14"),
+    (apfl, "penalty_gradient", penalty_forgotten, "apfl eq.6"),
+    (apfl, "penalty_gradient", penalty_forgotten, "apfl alg.1"),
+    (plateau.PlateauDetector, "push", peak_never_cleared, "apfl alg.1 line 14"),
 ]
 
 
