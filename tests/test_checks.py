@@ -159,3 +159,70 @@ def test_stack_equals_loop():
     assert checks.stack_equals_loop(lambda w: w - w.mean(0), w).verdict == "FAIL"
     with pytest.raises(ValueError, match="one length K"):
         checks.stack_equals_loop(np.add, w, w[:4])
+
+
+# -- near a stationary point the terms of a derivative cancel
+
+
+def nearly_stationary(steps: int = 6):
+    """(f, gradient, HVP, w) of a small logistic regression, some Newton steps from the start."""
+    rng = np.random.default_rng(4)
+    X, y = rng.normal(size=(40, 3)), rng.integers(0, 2, 40)
+
+    def f(w):
+        return np.sum(np.log1p(np.exp(X @ w)) - y * (X @ w))
+
+    def sigma(w):
+        return 1 / (1 + np.exp(-(X @ w)))
+
+    def g(w):
+        return X.T @ (sigma(w) - y)
+
+    def hvp(w, v):
+        return X.T @ (sigma(w) * (1 - sigma(w)) * (X @ v))
+
+    w = np.zeros(3)
+    for _ in range(steps):
+        w = w - np.linalg.solve(np.stack([hvp(w, e) for e in np.eye(3)]), g(w))
+    return f, g, hvp, w
+
+
+@pytest.mark.parametrize("away", [0.0, 1e-12, 1e-10])
+def test_a_right_gradient_near_a_stationary_point_passes(away):
+    f, g, hvp, w = nearly_stationary()
+    w = w + away
+    assert np.abs(g(w)).max() < 1e-7
+    assert checks.relative_error(g(w), checks.complex_step_gradient(f, w)) > checks.BOUND
+    assert checks.check_gradient(f, g, w).ok
+    assert checks.check_hvp(f, g, hvp, w).ok
+
+
+@pytest.mark.parametrize("factor", [0.99, 1.01, -1.0, 0.0])
+def test_a_wrong_gradient_near_a_stationary_point_fails(factor):
+    f, g, _, w = nearly_stationary()
+    w = w + 1e-10
+    assert 1e-10 < np.abs(g(w)).max() < 1e-7
+    assert not checks.check_gradient(f, lambda w: factor * g(w), w).ok
+
+
+def test_a_gradient_that_is_0_by_symmetry_passes_and_its_terms_do_not():
+    """At w = 0 the terms ±x/2 cancel to some 1e-17 on one side, and to 0 on the other."""
+    x = np.array([0.1, 0.2, -0.3])
+
+    def f(w):
+        return np.sum(np.cosh(x * w[0]) - 1) + np.sum(x * w[0])
+
+    def g(w):
+        return np.array([np.sum(x * np.sinh(x * w[0]))])
+
+    assert np.sum(x) != 0
+    assert checks.check_gradient(f, g, np.zeros(1)).error_ok
+    assert not checks.check_gradient(f, lambda w: g(w) + x[:1], np.zeros(1)).ok
+
+
+def test_atol_is_an_absolute_error_that_passes():
+    f, g, _, w = nearly_stationary()
+    off = lambda w: g(w) + 1e-9  # noqa: E731
+    assert not checks.check_gradient(f, off, w).error_ok
+    assert checks.check_gradient(f, off, w, atol=2e-9).error_ok
+    assert not checks.check_gradient(f, off, w, atol=5e-10).error_ok
