@@ -194,5 +194,5 @@ class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
         return {}
 
 
-#: An algorithm whose states one need not know, as in the loop of rounds.
+#: An algorithm of unknown states, as the loop of rounds sees it.
 AnyAlgorithm = Algorithm[Any, Any, Any, Any]

@@ -172,7 +172,7 @@ def run_clients(
     return results, counter.counts
 
 
-#: `run_clients`, or the like of it: a client whose result is None has failed.
+#: `run_clients` or a replacement for it; None is the result of a client that failed.
 RunClients = Callable[..., tuple[list[ClientResult | None], Counts]]
 
 

@@ -1,9 +1,8 @@
 """APFL: adaptive personalised federated learning by parameter decomposition and consolidation.
 
 Ni, Shen, Zhang, *Adaptive personalized federated learning for heterogeneous data: a method based on
-parameter decomposition and continual learning*, Sci Sin Inform 52 (2022) 2306–2320; seed document
-004-apfl. *Not* the mixture of a local and a global model by Deng, Kamani, Mahdavi (2020) of the
-same name.
+parameter decomposition and continual learning*, Sci Sin Inform 52 (2022) 2306–2320. *Not*
+the mixture of a local and a global model of the same name (Deng, Kamani, Mahdavi 2020).
 
 Objective of client k [apfl eq.6]: min over w_S, m_k, w_k of
     L_k(w_S ⊙ m_k + w_k) + (μ/2) Σ_j F_j (w_S,j − wᵗ_S,j)²,
@@ -29,7 +28,7 @@ Decisions
   [eq.4] has no ½, [eq.6] has μ/2: ours is eq.6.
   [eq.5] squares each client's *full* local gradient of the loss at the w_S that it received; the
     experiments say "empirical Fisher": `importance = "fisher"`. "si" and "mas" are the drop-ins
-    the document names. A gradient is asked for in the round after the flag was raised, and the flag
+    the paper names. A gradient is asked for in the round after the flag was raised, and the flag
     is lowered then (alg.1 never lowers it).
   window: its length is not printed; 5 rounds, judged only when full. Global loss = training loss.
   F is renewed unconditionally in the rounds z−1, z, z+1: "the two rounds before and after the start"
@@ -38,7 +37,7 @@ Decisions
   a round in which every client was dropped is not counted in t: nothing was sent.
   the column `renewed` is 1 in the row of the round after which importance is asked for.
   cost. F travels down with w_S while it is not 0: clients are stateless about it, since most take
-    part once or twice. The document counts this as nothing.
+    part once or twice. The paper counts this as nothing.
 
 >>> import numpy as np
 >>> from fedref.models import BinaryLogistic

@@ -10,7 +10,7 @@ Objective: the same f(w) = Σ_k p_k f_k(w) as FedAvg's [apfl eq.1], but one lear
 Equations: [apfl eq.2] `Centralised.step`, plain SGD.
 
 Decisions
-  a round is one epoch (E = 1) over the pooled training rows, as the document says, whatever the
+  a round is one epoch (E = 1) over the pooled training rows, as the paper says, whatever the
     epochs of the other algorithms. The pooling draws one permutation; each epoch its own order.
   "sequentially over all clients of an IID re-division" and "over the re-shuffled rows" differ only
     in where short batches fall; we do the latter.

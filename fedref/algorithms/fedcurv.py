@@ -22,7 +22,7 @@ Decisions
     j's data: it depends on neither batch size nor order. Others square a batch mean, or use one
     batch. If the model has an L2 term, its gradient is part of each sample's.
   cost. Down w, u, v (3d), up θ̂_s and I_s (2d): the server makes I_sθ̂_s itself.
-  the document's μ plays the part of λ here ("equivalently set to 1").
+  APFL's μ plays the part of λ here ("equivalently set to 1").
 
 >>> import numpy as np
 >>> from fedref import Batch

@@ -1,9 +1,10 @@
 """FedMAML: clients adapt in several steps, the server sums their meta-gradients.
 
-Seed document 003-fedmaml (an exposition of federated MAML; MAML: Finn, Abbeel, Levine, ICML 2017).
+An exposition of federated MAML, with binary logistic regression as its worked example. MAML: Finn,
+Abbeel, Levine, *Model-agnostic meta-learning for fast adaptation of deep networks*, ICML 2017.
 
 Objective [fedmaml §3.2]: min_θ Σ_k L_k(θ*_k; D_val), where client k reaches θ*_k from θ by s ≥ 1
-steps θ ← θ − α∇L_k(θ; D_tr) [fedmaml §4.2]. The worked example is binary logistic regression.
+steps θ ← θ − α∇L_k(θ; D_tr) [fedmaml §4.2].
 
     symbol       name           shape
     θ            theta          (..., d)  the meta-state
@@ -20,7 +21,7 @@ Decisions
     θ′ beside it; `evaluate` says which is tested: "theta" (adapted, as meta-learning is) or
     "theta1" (as it is: it already is an average of adapted models).
   the meta-update *sums* over clients, as printed (FedMeta takes the mean): β is per client.
-  the gradient runs through all s steps; the document only says ∇_θ.
+  the gradient runs through all s steps; the paper only says ∇_θ.
   D_tr and D_val are drawn afresh each round, disjoint; with a single row D_tr is empty.
 
 >>> import numpy as np

@@ -1,8 +1,7 @@
 """FedMeta: what travels is a learner, not a model; with MAML, its first order, and Meta-SGD.
 
 Chen, Luo, Dong, Li, He, *Federated meta-learning with fast convergence and efficient
-communication*, arXiv:1802.07876; seed document 001-fedmeta. MAML: Finn et al. 2017; Meta-SGD: Li
-et al. 2017.
+communication*, arXiv:1802.07876, 2018. MAML: Finn et al. 2017; Meta-SGD: Li et al. 2017.
 
 Objective [fedmeta MAML]: min_θ E_u f(θ_u; Q_u), θ_u = θ − α∇f(θ; S_u); [fedmeta Meta-SGD]: the same
 over θ and a vector α, θ_u = θ − α ⊙ ∇f(θ; S_u). S_u (support) and Q_u (query) are disjoint.
@@ -20,7 +19,7 @@ Equations: [fedmeta MAML] `maml_objective`, `maml_gradient`, `MAML`, `FOMAML` ·
 `MAML.combine`, with `server_step` (server_optimiser.py).
 
 Decisions
-  second order. The document's client step says "the gradient with respect to θ_u", which taken
+  second order. The paper's client step says "the gradient with respect to θ_u", which taken
     literally is first order; its server step and MAML itself mean the gradient with respect to θ.
     We give both: MAML and FOMAML. Published code often says the former and does the latter.
   Meta-SGD's α-gradient is −q ⊙ g(θ; S), not the θ-gradient once more, and no softplus on α.

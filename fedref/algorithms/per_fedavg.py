@@ -1,7 +1,7 @@
 """Per-FedAvg: personalised federated averaging, with the exact Hessian and its two approximations.
 
 Fallah, Mokhtari, Ozdaglar, *Personalized federated learning with theoretical guarantees: a
-model-agnostic meta-learning approach*, NeurIPS 2020; seed document 000-per-fedavg.
+model-agnostic meta-learning approach*, NeurIPS 2020.
 
 Objective [per-fedavg eq.2]: F(w) = (1/n) Σ_i F_i(w) with F_i(w) = f_i(w − α∇f_i(w)): a start from
 which one gradient step fits each user. It replaces f(w) = (1/n) Σ_i f_i(w) [per-fedavg eq.1].
@@ -11,7 +11,7 @@ which one gradient step fits each user. It replaces f(w) = (1/n) Σ_i f_i(w) [pe
     D, D′, D″  D, D1, D2   Batch: three independent mini-batches of one client [eq.4: g is their mean]
     u          u           (..., d)  gradient after the inner step
     α, β, δ    alpha, beta, delta   numbers: inner step, local step, half-width of the difference
-    ν          nu          inner steps (the document: 1)
+    ν          nu          inner steps (the paper: 1)
 
 Equations: [per-fedavg eq.1] objective of FedAvg · [eq.2] `meta_objective` · [eq.3] `meta_gradient`
 with D = D′ = D″ · [eq.4] the batch mean, `Model.grad` · [eq.5] `local_step` · [eq.6] `meta_gradient` ·
@@ -19,14 +19,14 @@ with D = D′ = D″ · [eq.4] the batch mean, `Model.grad` · [eq.5] `local_ste
 
 Decisions
   [eq.2] prints ∇f_i(x) for ∇f_i(w): a misprint. [eq.7] prints α·d_i(w) after D′: the same as ours.
-  the document calls FO "more accurate"; HF approximates eq.6 with error O(δ²), FO drops a term.
+  the paper calls FO "more accurate"; HF approximates eq.6 with error O(δ²), FO drops a term.
   batches. D, D′, D″ are drawn independently (others cut them from one wrapping iterator, so that
     small clients get the same rows); a client with n_k < B uses all its rows in each of the three.
   α and β are separate (some set α ≡ β); β = 0 means that nothing moves.
   δ. The error of d is O(δ²) by truncation and O(ε/δ) by rounding, ε the precision: 10⁻³ serves
     float64 and float32; far smaller ones only float64 (in float32 10⁻⁶ is a known mistake).
   test. One step of size α on a fresh batch of *training* rows, then the client's own test rows.
-  ν > 1. The factors (I − αH(w_j; D_j″)) are chained right to left; the document has ν = 1.
+  ν > 1. The factors (I − αH(w_j; D_j″)) are chained right to left; the paper has ν = 1.
 
 >>> import numpy as np
 >>> from fedref import Batch

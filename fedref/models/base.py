@@ -39,11 +39,11 @@ class Model(Protocol):
         ...
 
     def loss_of(self, z: Array, y: Array) -> Array:
-        """ℓ(z, y) of every sample from its scores: (..., B)."""
+        """ℓ(z, y) of every sample from its logits: (..., B)."""
         ...
 
     def label_of(self, z: Array) -> Array:
-        """The label of highest score: (..., B)."""
+        """The label that the logits z speak for: (..., B)."""
         ...
 
     def sample_losses(self, w: Array, D: Batch) -> Array:
@@ -63,15 +63,15 @@ class Model(Protocol):
         ...
 
     def logits(self, w: Array, X: Array) -> Array:
-        """z(w; x) of every sample: (..., B), or (..., B, classes)."""
+        """z(w; x) of every sample: (..., B), or (..., B, classes); a margin for the SVM."""
         ...
 
     def vjp(self, w: Array, X: Array, r: Array) -> Array:
-        """Σ_j ∂(r_j · z_j)/∂w, r in the shape of the scores: (..., d)."""
+        """Σ_j ∂(r_j · z_j)/∂w, r in the shape of the logits: (..., d)."""
         ...
 
     def predict(self, w: Array, X: Array) -> Array:
-        """The label of highest score: (..., B)."""
+        """The label of every sample: (..., B)."""
         ...
 
     def unpack(self, w: Array) -> tuple[Array, ...]:
@@ -143,7 +143,7 @@ def mean_weights(D: Batch, dtype: Any) -> Array:
 
 
 class FromLogits:
-    """What follows from the scores z(w; x), their layout, and a loss that looks at them alone."""
+    """What follows from the logits z(w; x), their layout, and a loss of the logits alone."""
 
     l2: float
     shapes: Any
@@ -173,7 +173,7 @@ class FromLogits:
 
 
 class SoftmaxLogits(FromLogits):
-    """ℓ = −log softmax(z)_y for scores z (..., B, classes) and y ∈ {0, ..., classes−1}."""
+    """ℓ = −log softmax(z)_y for logits z (..., B, classes) and y ∈ {0, ..., classes−1}."""
 
     classes: int
 

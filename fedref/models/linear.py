@@ -1,4 +1,4 @@
-"""One score that is linear in x: what binary logistic regression and the linear SVM share."""
+"""One logit that is linear in x: what binary logistic regression and the linear SVM share."""
 
 import numpy as np
 
