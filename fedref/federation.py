@@ -1,7 +1,7 @@
 """The data of a run: a source of rows, and a split of it over clients."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -61,6 +61,13 @@ class Part:
         """The client of each of `rows`: (R,)."""
         return np.repeat(np.arange(len(self.offsets) - 1), self.sizes)
 
+    def subset(self, clients: Array) -> "Part":
+        """Only these clients (M,), renumbered in the order given."""
+        sizes = self.sizes[clients]
+        offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        start = np.repeat(self.offsets[clients] - offsets[:-1], sizes)
+        return Part(self.rows[start + np.arange(offsets[-1])], offsets)
+
 
 def affine(X: Array, shift: Array | None, scale: Array | None, dtype: Any) -> Array:
     """(X − shift) / scale in dtype, None changing nothing. X itself is never written to."""
@@ -98,6 +105,16 @@ class Federation:
     def names(self) -> tuple[str, ...]:
         """What each client is called: its own name where clients are natural, else its number."""
         return self.client_names or tuple(map(str, range(self.clients)))
+
+    def subset(self, clients: Array) -> "Federation":
+        """Only these clients (M,), renumbered in the order given, with their names."""
+        names = self.names
+        return replace(
+            self,
+            train=self.train.subset(clients),
+            test=self.test.subset(clients),
+            client_names=tuple(names[k] for k in clients.tolist()),
+        )
 
     @cached_property
     def shift_and_scale(self) -> tuple[Array | None, Array | None]:

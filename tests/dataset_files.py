@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import scipy.io
 
-from fedref.datasets import download, sources
-from fedref.datasets.formats import cifar
-from fedref.datasets.sources import emnist_names
+from fedref.datasets import download, load, sources
+from fedref.datasets.formats import cifar, emnist
+from fedref.federation import Federation, Source
 
 MAGIC = {np.dtype("u1"): 8, np.dtype(">i4"): 12, np.dtype(">f4"): 13}
 
@@ -109,7 +109,10 @@ def zip_bytes(members: Mapping[str, bytes]) -> bytes:
 def emnist_zip(part: str = "letters") -> bytes:
     """EMNIST's gzip.zip with one of its sets: labels 1 to 5, images transposed."""
     members = {}
-    for names, n, seed in ((emnist_names(part)[:2], 10, 1), (emnist_names(part)[2:], 5, 2)):
+    for names, n, seed in (
+        (emnist.file_names(part)[:2], 10, 1),
+        (emnist.file_names(part)[2:], 5, 2),
+    ):
         X, y = images(n, seed, classes=5)
         arrays = (X.swapaxes(1, 2).copy(), (y + 1).astype(np.uint8))
         members |= {f"gzip/{n}": gzip.compress(idx_bytes(a)) for n, a in zip(names, arrays)}
@@ -163,3 +166,25 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
 @pytest.fixture
 def real() -> Path:
     return real_data()
+
+
+@pytest.fixture(scope="module")
+def digits() -> Source:
+    return load("digits")
+
+
+def made(y: object, **more: object) -> Source:
+    """A source of these labels, with its row numbers as the one feature."""
+    labels = np.asarray(y)
+    return Source(np.arange(len(labels), dtype=float)[:, None], labels, name="made", **more)  # type: ignore[arg-type]
+
+
+def rows_of(federation: Federation) -> np.ndarray:
+    """All rows that anybody holds."""
+    return np.concatenate([federation.train.rows, federation.test.rows])
+
+
+def with_clients(source: Source) -> Source:
+    """The same with 40 rows a natural client."""
+    client = np.arange(len(source.y)) // 40
+    return Source(source.X, source.y, client, full_scale=16.0)

@@ -83,3 +83,19 @@ def test_labels_must_be_whole_and_as_many_as_rows() -> None:
     for y, message in ((np.ones(4), "float64"), (np.ones(3, int), "4 rows of X and 3 labels")):
         with pytest.raises(DataError, match=message):
             replace(good, source=replace(good.source, y=y)).check()
+
+
+def test_a_subset_is_renumbered_in_the_order_given() -> None:
+    whole = replace(
+        Federation(
+            Source(np.ones((9, 1)), np.zeros(9, int)),
+            part([0, 2], [1], [], [5, 3, 4]),
+            part([6], [], [7, 8], []),
+        ),
+        client_names=("ann", "bob", "cy", "dee"),
+    )
+    found = whole.subset(np.array([3, 0, 2]))
+    assert found.names == ("dee", "ann", "cy")
+    assert [found.train.of(k).tolist() for k in range(3)] == [[5, 3, 4], [0, 2], []]
+    assert [found.test.of(k).tolist() for k in range(3)] == [[], [6], [7, 8]]
+    assert whole.subset(np.array([], int)).clients == 0

@@ -14,7 +14,7 @@ from fedref.federation import Federation, Source
 
 Parser = argparse.ArgumentParser
 NAME = (
-    "a data set (see `fedref data list`), e.g. mnist or 'synthetic(0.5,0.5)', or a file or folder"
+    "a data set (see `fedref data list`) such as mnist or 'synthetic(0.5,0.5)', a file or a folder"
 )
 
 
@@ -80,9 +80,7 @@ def add_manifest(parser: Parser) -> None:
 def add_export(parser: Parser) -> None:
     add_manifest(parser)
     parser.add_argument("--out", metavar="DIR", required=True, help="folder to write to")
-    parser.add_argument(
-        "--raw", action="store_true", help="features as in the source, not scaled as in batches"
-    )
+    parser.add_argument("--raw", action="store_true", help="features as in the source, not scaled")
 
 
 def add_seed_and_set(parser: Parser) -> None:
@@ -106,7 +104,7 @@ def rules_help() -> str:
 
 
 def shown(parameter: Parameter) -> str:
-    """Its default and what it means, shortly."""
+    """Its default and its meaning, in one line."""
     default = "(by the data)" if parameter.default is None else parameter.default
     return f"{default}: {parameter.help.split(';')[0]}"
 
@@ -159,7 +157,7 @@ def where(name: str, data_dir: str | None) -> str:
     """Where a data set is, or how it is got."""
     known = sources.SOURCES[name]
     if known.find is sources.made:
-        return "made on the spot"
+        return "generated"
     path = sources.locate(name, sources.parse_name(name)[1], data_dir)  # type: ignore[index]
     if path is not None:
         return f"found at {path}"
@@ -210,12 +208,12 @@ def verify(args: argparse.Namespace) -> None:
 def replayed(federation: Federation) -> str:
     """Whether the rule and seed give these rows here: another NumPy may draw other numbers."""
     if federation.rule not in rules.RULES:
-        return f"rule {federation.rule!r} is none of fedref's: its rows are taken as they stand"
+        return f"rule {federation.rule!r} is not one of fedref's: the manifest's rows are used as they are"
     again = datasets.split(
         federation.rule, federation.source, federation.seed, **federation.parameters
     )
     same = manifest_of(again)["clients"] == manifest_of(federation)["clients"]
-    end = "gives the same rows" if same else "gives other rows here: the manifest's are used"
+    end = "gives the same rows" if same else "gives other rows here; the manifest's are used"
     return f"{federation.rule} with seed {federation.seed} {end}"
 
 

@@ -12,13 +12,15 @@ from types import MappingProxyType
 
 from fedref.datasets import manifest as manifests
 from fedref.datasets import sources
-from fedref.datasets.formats.files import bad, exists
 from fedref.datasets.manifest import manifest_of
 from fedref.datasets.manifest import write as write_manifest
-from fedref.datasets.rules import RULES, reshuffle, split, split_clients, support_query
+from fedref.datasets.parts import split_clients
+from fedref.datasets.rules import RULES, split
+from fedref.datasets.rules.general import reshuffle
 from fedref.datasets.sources import SOURCES, load, parse_name, shipped
 from fedref.errors import DataError
 from fedref.federation import Federation, Part, Source
+from fedref.files import bad, exists
 
 __all__ = [
     "RULES",
@@ -33,7 +35,6 @@ __all__ = [
     "shipped",
     "split",
     "split_clients",
-    "support_query",
     "write_manifest",
 ]
 

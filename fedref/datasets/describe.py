@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fedref.datasets.formats.files import write_whole
 from fedref.errors import ConfigError
 from fedref.federation import Federation
+from fedref.files import written
 from fedref.numerics import Array
 
 
@@ -127,4 +127,4 @@ def picture(
     figure.colorbar(image, ax=heat, label="samples of the label", pad=0.01)
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=120 if M < 500 else 200, format=kind)
-    write_whole(path, lambda stream: stream.write(drawn.getvalue()))
+    written(path, drawn.getvalue())

@@ -1,7 +1,7 @@
 """Fetching published files: to a file beside, hash checked, fsync, renamed. Never a half file."""
 
 import errno
-import os
+import hashlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pooch
 
-from fedref.datasets.formats.files import bad, write_whole
+from fedref.files import bad, written
 
 Fetch = Callable[[str, IO[bytes]], None]
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}  # not the server's fault
@@ -46,7 +46,7 @@ def one(remote: Remote, folder: Path, fetch: Fetch = over_http) -> Path:
     failures = []
     for url in remote.urls:
         try:
-            write_whole(path, partial(checked, remote, url, fetch))
+            written(path, partial(checked, remote, url, fetch))
             return path
         except NoAnswer as error:
             failures.append(f"{urlsplit(url).netloc}: {error}")
@@ -63,7 +63,8 @@ def checked(remote: Remote, url: str, fetch: Fetch, stream: IO[bytes]) -> None:
         raise NoAnswer(type(error).__name__) from error
     stream.flush()
     kind, _, wanted = remote.hash.partition(":")
-    found = pooch.file_hash(os.fspath(stream.name), alg=kind)
+    stream.seek(0)
+    found = hashlib.file_digest(stream, kind).hexdigest()  # type: ignore[arg-type]
     if found != wanted:
         raise NoAnswer(f"{kind} is {found}, published is {wanted}")
 

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from fedref.datasets.formats.arrays import fingerprint
-from fedref.datasets.formats.files import bad, guard, read_all, unique, write_whole
 from fedref.federation import Federation
+from fedref.files import bad, guard, read_all, unique, written
 from fedref.numerics import Array
 
 FORMAT = "fedref-split/1"
@@ -84,7 +84,7 @@ def write(manifest: dict[str, Any], path: Path | str) -> None:
     text = "{" + "".join(f'\n "{key}": {json.dumps(value)},' for key, value in head.items())
     text += '\n "clients": [\n  '
     text += ",\n  ".join(json.dumps(client) for client in manifest["clients"]) + "\n ]\n}\n"
-    write_whole(Path(path), lambda stream: stream.write(text.encode()))
+    written(Path(path), text.encode())
 
 
 def read(path: Path | str) -> dict[str, Any]:

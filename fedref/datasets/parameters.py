@@ -1,4 +1,4 @@
-"""Parameters of split rules and sources: named, typed, bounded, so that anybody can check them."""
+"""Parameters of split rules and data sets: name, type, bounds, and the check of a given value."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ from fedref.errors import ConfigError, unknown
 
 
 class Parameter(NamedTuple):
-    """One parameter: what values it takes. A default of None means: found from the data."""
+    """One parameter. A default of None means that the value is found from the data."""
 
     type: type
     default: Any
@@ -47,7 +47,7 @@ READ: dict[type, tuple[Callable[[Any], Any], str]] = {
 
 
 def expected(parameter: Parameter) -> str:
-    """What would have been right."""
+    """What a right value is, for the error message."""
     bounds = (("at least", parameter.low), ("at most", parameter.high))
     said = [f"{word} {bound:g}" for word, bound in bounds if bound is not None]
     if parameter.choices:

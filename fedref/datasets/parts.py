@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from fedref.errors import ConfigError
 from fedref.federation import Part
 from fedref.numerics import Array
 
@@ -82,3 +83,23 @@ def deal(pools: Part, pool: Array, client: Array, count: Array, clients: int) ->
     got, begin = np.empty_like(count), np.empty_like(count)
     got[order], begin[order] = stop - start, start + pools.offsets[pool[order]]
     return group(np.repeat(client, got), clients, pools.rows[spans(begin, got)])
+
+
+def apportion(n: int, shares: Array) -> Array:
+    """n rows divided in proportion to the shares, none lost: differences of rounded cumulations."""
+    total = np.cumsum(shares)
+    # a Dirichlet with a tiny α can underflow to zeros altogether: then the first takes all
+    ends = np.round(n * (total / total[-1] if total[-1] > 0 else np.ones_like(total)))
+    return np.diff(ends, prepend=0).astype(np.int64)
+
+
+def split_clients(
+    n_clients: int, seed: int, fractions: tuple[float, ...] = (0.8, 0.1, 0.1)
+) -> tuple[Array, ...]:
+    """Disjoint random sets of clients, e.g. training, validation and test clients, ascending."""
+    if n_clients < 0 or min(fractions, default=0) < 0 or abs(sum(fractions) - 1) > 1e-9:
+        raise ConfigError(f"fractions of clients are {fractions}, expected numbers ≥ 0 of sum 1")
+    rng = np.random.default_rng([seed, int.from_bytes(b"clients")])
+    sizes = apportion(n_clients, np.asarray(fractions))
+    groups = np.split(rng.permutation(n_clients), np.cumsum(sizes)[:-1])
+    return tuple(np.sort(group) for group in groups)

@@ -12,9 +12,9 @@ Affine = tuple[Array | float, Array | float]
 
 
 def moments(X: Array, block: int = 4096) -> tuple[Array, Array]:
-    """Mean and standard deviation of each column of X (n, p), in blocks of rows.
+    """Mean (p,) and standard deviation (p,) of the columns of X (n, p), block by block.
 
-    Whole numbers are summed as such, so that the result is the same on every machine.
+    Integers are summed as integers, so that every machine gives the same result.
     """
     whole = X.dtype.kind in "iu" and X.dtype.itemsize <= 2  # n · 65535² stays below 2⁶³
     wide = np.int64 if whole else np.float64
@@ -33,7 +33,7 @@ def unit(source: Source) -> Affine:
     """x / full scale, in [0, 1]."""
     if source.full_scale is None:
         raise ConfigError(
-            f"scaling=unit needs a documented full scale, which {source.name} has not; "
+            f"scaling=unit needs the largest possible feature value, unknown for {source.name}; "
             "use scaling=none or scaling=standardise"
         )
     return 0.0, source.full_scale

@@ -7,15 +7,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from fedref.datasets import download, synthetic
+from fedref.datasets import download, remotes, synthetic
 from fedref.datasets.download import Remote
-from fedref.datasets.formats import archives, cifar, idx, leaf, mat, npz
-from fedref.datasets.formats.files import bad, exists
+from fedref.datasets.formats import cifar, emnist, idx, leaf, mat, npz
 from fedref.datasets.parameters import Parameter, resolve
 from fedref.errors import ConfigError, DataError, unknown
 from fedref.federation import Source
+from fedref.files import bad, exists
 
 # ---- where files may be -------------------------------------------------------------------------
 
@@ -86,119 +84,6 @@ def idx_files(folder: Path) -> Path | None:
     return folder if idx.in_folder(folder, "") else None
 
 
-def mnist_like(base: str, mirror: str, hashes: Mapping[str, str]) -> tuple[Remote, ...]:
-    return tuple(Remote(name, (base + name, mirror + name), h) for name, h in hashes.items())
-
-
-MNIST = mnist_like(
-    "https://storage.googleapis.com/cvdf-datasets/mnist/",
-    "https://ossci-datasets.s3.amazonaws.com/mnist/",
-    {
-        "train-images-idx3-ubyte.gz": "sha256:"
-        "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-        "train-labels-idx1-ubyte.gz": "sha256:"
-        "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-        "t10k-images-idx3-ubyte.gz": "sha256:"
-        "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-        "t10k-labels-idx1-ubyte.gz": "sha256:"
-        "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-    },
-)
-FASHION = mnist_like(
-    "https://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-    "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
-    {
-        "train-images-idx3-ubyte.gz": "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-        "train-labels-idx1-ubyte.gz": "md5:25c81989df183df01b3e8a0aad5dffbe",
-        "t10k-images-idx3-ubyte.gz": "md5:bef4ecab320f06d8554ea6380940ec79",
-        "t10k-labels-idx1-ubyte.gz": "md5:bb300cfdad3c16e7a12a480ee83cd310",
-    },
-)
-CIFAR = (
-    Remote(
-        cifar.ARCHIVE,
-        ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
-        "sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-    ),
-)
-EMNIST = (
-    Remote(
-        "gzip.zip",
-        ("https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",),
-        "md5:58c8d27c78d21e728a6bc7b3cc06412e",
-    ),
-)
-
-# ---- EMNIST ---------------------------------------------------------------------------------------
-
-DIGITS = "0123456789"
-UPPER, LOWER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
-MERGED = DIGITS + UPPER + "abdefghnqrt"
-# characters by published label; letters count from 1 (upper and lower case are one class)
-ALPHABETS = {
-    "letters": "·" + LOWER,
-    "balanced": MERGED,
-    "bymerge": MERGED,
-    "byclass": DIGITS + UPPER + LOWER,
-    "digits": DIGITS,
-    "mnist": DIGITS,
-}
-
-
-def emnist_names(part: str) -> list[str]:
-    return [
-        f"emnist-{part}-{which}-{kind}-ubyte.gz"
-        for which in ("train", "test")
-        for kind in ("images-idx3", "labels-idx1")
-    ]
-
-
-def find_emnist(folder: Path, part: str, classes: str | None) -> Path | None:
-    for place in (folder, folder / "gzip"):
-        if place.is_dir() and idx.in_folder(place, f"emnist-{part}-"):
-            return place
-    return file("gzip.zip", "emnist.zip")(folder)
-
-
-def read_emnist(path: Path, part: str, classes: str | None, **more: Any) -> Source:
-    """Images upright (the files hold them transposed); `classes` keeps some, labelled 0, 1, ..."""
-    if path.is_dir():
-        pairs = idx.read_folder(path, f"emnist-{part}-")
-    else:
-        names = emnist_names(part)
-        found = archives.from_zip(path, names, "EMNIST's gzip.zip")
-        each = [idx.unpack(data, f"{path}: {name}") for name, data in zip(names, found)]
-        pairs = [idx.check_pair(*each[i : i + 2], *names[i : i + 2]) for i in (0, 2)]
-    alphabet = ALPHABETS[part]
-    kept = chosen_labels(alphabet, classes)
-    new = np.full(256, -1)
-    new[kept] = np.arange(len(kept))
-    upright = []
-    for X, y in pairs:
-        if y.dtype != np.uint8 or y.max(initial=0) >= len(alphabet):
-            raise bad(path, f"label {y.max(initial=0)}", f"labels below {len(alphabet)} in {part}")
-        rows = new[y] >= 0
-        upright.append((X[rows].swapaxes(1, 2), new[y[rows]]))
-    return idx.join(upright, str(path), **more)
-
-
-def chosen_labels(alphabet: str, classes: str | None) -> list[int]:
-    """Published labels of "a-j" or "acx"; all (without the empty place 0 of letters) if None."""
-    if classes is None:
-        return [i for i, c in enumerate(alphabet) if c != "·"]
-    ends = classes.split("-")
-    wanted = classes
-    if len(ends) == 2 and all(len(end) == 1 for end in ends):
-        wanted = "".join(map(chr, range(ord(ends[0]), ord(ends[1]) + 1)))
-    missing = [c for c in wanted if c not in alphabet.replace("·", "")]
-    if missing or not wanted or len(set(wanted)) < len(wanted):
-        raise ConfigError(
-            f"emnist: classes is {classes!r}, expected characters of {alphabet.strip('·')}, "
-            "such as a-j"
-        )
-    return [alphabet.index(c) for c in wanted]
-
-
 # ---- synthetic -------------------------------------------------------------------------------------
 
 SYNTHETIC = {
@@ -242,7 +127,7 @@ SOURCES: dict[str, Known] = {
         "the four idx files, e.g. train-images-idx3-ubyte.gz",
         "MNIST, 70 000 images of 28×28",
         "fedprox-mnist",
-        MNIST,
+        remotes.MNIST,
         sha256="aab2d3960bf1c60aa37e95536dc194732c103bb56ee19bda838082b237d282f2",
     ),
     "fashion-mnist": Known(
@@ -251,17 +136,19 @@ SOURCES: dict[str, Known] = {
         "the four idx files, e.g. train-images-idx3-ubyte.gz",
         "Fashion-MNIST, 70 000 images of 28×28",
         "per-fedavg",
-        FASHION,
+        remotes.FASHION,
     ),
     "emnist": Known(
-        find_emnist,
-        read_emnist,
+        emnist.find,
+        emnist.load,
         "gzip.zip, or emnist-letters-train-images-idx3-ubyte.gz and its three companions",
         "EMNIST: emnist(letters), emnist(letters,a-j), emnist(byclass,a-j), ...",
         "fedprox-femnist",
-        EMNIST,
+        remotes.EMNIST,
         {
-            "part": Parameter(str, "letters", "which of the six sets", choices=tuple(ALPHABETS)),
+            "part": Parameter(
+                str, "letters", "which of the six sets", choices=tuple(emnist.ALPHABETS)
+            ),
             "classes": Parameter(str, None, "characters to keep, such as a-j; all unless given"),
         },
     ),
@@ -271,7 +158,7 @@ SOURCES: dict[str, Known] = {
         f"{cifar.ARCHIVE}, or the folder {cifar.FOLDER} of its six .bin files",
         "CIFAR-10, 60 000 images of 32×32, to grey; cifar10(color) keeps three channels",
         "cifar10-powerlaw",
-        CIFAR,
+        remotes.CIFAR,
         {"channels": Parameter(str, "grey", "grey or color", choices=tuple(cifar.CHANNELS))},
     ),
     "cifar10-gray": Known(

@@ -10,8 +10,7 @@ import json
 import os
 import sys
 import zipfile
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from fedref.errors import DataError
+from fedref.files import write_whole as write_whole
 
 MAGIC = b"fedref-checkpoint 1 "
 
@@ -96,27 +96,9 @@ def loads(data: bytes, where: str = "checkpoint") -> Any:
         raise DataError(f"{where}: cannot be decoded ({error})") from error
 
 
-def write_whole(path: Path, data: bytes | Iterable[bytes], keep_old: bool = False) -> None:
-    """Write beside, sync, rename: `path` holds the old bytes or the new ones, never a part."""
-    beside = path.with_name(path.name + ".new")
-    try:
-        with open(beside, "wb") as file:
-            for part in [data] if isinstance(data, bytes) else data:
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
-        if keep_old and path.exists():
-            os.replace(path, old(path))
-        os.replace(beside, path)
-    except OSError:
-        with suppress(OSError):  # on a full disk the part that was written would be in the way
-            beside.unlink(missing_ok=True)
-        raise
-
-
 def save(path: Path, value: Any) -> None:
     """The checkpoint at `path`; the one that was there becomes `path`.old."""
-    write_whole(path, dumps(value), keep_old=True)
+    write_whole(path, dumps(value), before=old(path))
 
 
 def old(path: Path) -> Path:

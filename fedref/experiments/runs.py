@@ -24,6 +24,7 @@ from fedref.experiments.results import Run, clients_csv, markdown, metrics_csv, 
 from fedref.experiments.unit import Record, Setting, Unit, check, rounds, setting, stamp, units
 from fedref.experiments.workers import Calm, calmly
 from fedref.federation import Federation
+from fedref.files import sweep
 
 
 class Progress(NamedTuple):
@@ -196,6 +197,7 @@ def locked(directory: Path) -> Iterator[None]:
             raise FedrefError(
                 f"{directory}: another process is running this experiment; wait for it, or stop it"
             ) from None
+        sweep(directory)
         yield
 
 

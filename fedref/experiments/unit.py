@@ -21,7 +21,7 @@ from fedref.evaluation import Scores, client_mean, evaluate, evaluate_unseen, sa
 from fedref.experiments import config
 from fedref.experiments.config import Experiment
 from fedref.experiments.workers import Workers
-from fedref.federation import Federation, Part
+from fedref.federation import Federation
 from fedref.models.base import Model
 from fedref.numerics import Array
 from fedref.rounds import pool, run_round
@@ -120,23 +120,6 @@ def given(table: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in table.items() if value is not None}
 
 
-def subset(federation: Federation, clients: Array) -> Federation:
-    """Only some of the clients, renumbered in the order given."""
-
-    def part(whole: Part) -> Part:
-        rows = [whole.of(int(k)) for k in clients]
-        offsets = np.concatenate([[0], np.cumsum([len(r) for r in rows])])
-        return Part(np.concatenate(rows), offsets)
-
-    names = federation.names
-    return replace(
-        federation,
-        train=part(federation.train),
-        test=part(federation.test),
-        client_names=tuple(names[int(k)] for k in clients),
-    )
-
-
 def setting(
     experiment: Experiment, data_dir: str | Path | None = None, before: Setting | None = None
 ) -> Setting:
@@ -160,7 +143,7 @@ def setting(
                 f"unseen needs 10 clients or more, to test one in ten, and has {federation.clients}"
             )
         unseen = (federation, test)
-        federation = subset(federation, train)
+        federation = federation.subset(train)
     for label in experiment.algorithms:
         if config.algorithm(experiment, label).pooled:
             continue

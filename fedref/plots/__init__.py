@@ -24,9 +24,9 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from fedref.errors import ConfigError, FedrefError, unknown
-from fedref.experiments.checkpoint import write_whole
 from fedref.experiments.results import Run, summaries
 from fedref.experiments.unit import Record, Unit
+from fedref.files import write_whole
 from fedref.numerics import Array
 
 Runs = Run | Mapping[str, Run]

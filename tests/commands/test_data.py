@@ -85,7 +85,7 @@ def test_verify_tells_rows_that_the_rule_does_not_give(
 
     path = tmp_path / "m.json"
     fedref("split", "iid", "--data", "digits", "--set", "users=4", "--out", path)
-    for rule, message in (("iid", "gives other rows here"), ("mine", "none of fedref's")):
+    for rule, message in (("iid", "gives other rows here"), ("mine", "not one of fedref's")):
         data = json.loads(path.read_text()) | {"seed": 1, "rule": rule}
         path.write_text(json.dumps(data | {"sha256": manifest.seal(data)}))
         fedref("verify", path)

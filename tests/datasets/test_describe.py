@@ -26,7 +26,7 @@ def test_statistics_by_hand():
 
 def test_a_picture_names_the_means_it_is_given(tmp_path):
     path = tmp_path / "a.svg"
-    for means in ({}, {"mean, ours": 2.67, "mean, document": 3.5, "mean, of others": 3.0}):
+    for means in ({}, {"mean, ours": 2.67, "mean, paper": 3.5, "mean, of others": 3.0}):
         with plt.rc_context({"svg.fonttype": "none"}):
             picture(FEDERATION, path, "eight", means)
         text = path.read_text()

@@ -13,10 +13,9 @@ from typing import IO
 import pytest
 from dataset_files import write_idx
 
-from fedref import DataError
+from fedref import DataError, files
 from fedref.datasets import download, load, sources
 from fedref.datasets.download import Remote
-from fedref.datasets.formats import files
 
 CONTENT = b"twelve bytes"
 SHA = hashlib.sha256(CONTENT).hexdigest()
@@ -107,7 +106,7 @@ def test_a_folder_without_permission(tmp_path: Path) -> None:
 
 def test_files_are_readable_by_others_as_the_umask_says(tmp_path: Path) -> None:
     old = os.umask(0o027)
-    files.write_whole(tmp_path / "a", lambda stream: stream.write(b"1"))
+    files.write_whole(tmp_path / "a", b"1")
     os.umask(old)
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
 

@@ -1,10 +1,13 @@
 """The moves that split rules are made of."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedref.datasets import parts
+from fedref import ConfigError
+from fedref.datasets import parts, split_clients
+from fedref.datasets.parts import apportion
 from fedref.federation import Part
 
 sizes = st.lists(st.integers(0, 8), min_size=1, max_size=6)
@@ -76,3 +79,27 @@ def test_deal_is_the_loop_over_holdings(n: list[int], data: st.DataObject) -> No
         expected[k] += left[c][:m]
         left[c] = left[c][m:]
     assert as_lists(parts.deal(pools, pool, client, count, 4)) == expected
+
+
+@given(st.integers(0, 50), st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_apportion_loses_nothing(n: int, shares: list[float]) -> None:
+    found = apportion(n, np.array(shares))
+    assert found.sum() == n
+    assert found.min() >= 0
+
+
+@given(st.integers(0, 300), st.integers(0, 9))
+def test_clients_are_split_into_disjoint_sets(n: int, seed: int) -> None:
+    groups = split_clients(n, seed)
+    assert sorted(np.concatenate(groups)) == list(range(n))
+    for group, fraction in zip(groups, (0.8, 0.1, 0.1)):
+        assert abs(len(group) - fraction * n) <= 1
+        assert (np.diff(group) > 0).all()
+    for one, same in zip(groups, split_clients(n, seed)):
+        np.testing.assert_array_equal(one, same)
+
+
+@pytest.mark.parametrize("fractions", [(0.5, 0.6), (1.5, -0.5), ()])
+def test_fractions_of_clients_must_sum_to_one(fractions: tuple[float, ...]) -> None:
+    with pytest.raises(ConfigError, match="fractions"):
+        split_clients(10, 0, fractions)

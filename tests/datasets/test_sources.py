@@ -17,6 +17,7 @@ from dataset_files import (
 
 from fedref import ConfigError, DataError
 from fedref.datasets import SOURCES, load, shipped, sources
+from fedref.datasets.formats import emnist
 
 
 def test_the_shipped_digits_are_the_published_ones() -> None:
@@ -219,7 +220,7 @@ def test_classes_must_be_characters_of_the_set(tmp_path: Path, classes: str) -> 
     ],
 )
 def test_published_labels_of_characters(part: str, classes: str, labels: range) -> None:
-    assert sources.chosen_labels(sources.ALPHABETS[part], classes) == list(labels)
+    assert emnist.chosen_labels(emnist.ALPHABETS[part], classes) == list(labels)
 
 
 def test_emnist_labels_beyond_the_set_are_refused(tmp_path: Path) -> None:

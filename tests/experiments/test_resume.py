@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from running import algorithms, contents, document, main, process, refused, toml, write
 
+from fedref import files
 from fedref.experiments import checkpoint, runs
 
 #: An algorithm whose server, one whose clients, and one whose detector has a state.
@@ -63,7 +64,7 @@ class Calls:
         self.count, self.fail, self.at = 0, fail, at
         for name in ("fsync", "replace"):
             monkeypatch.setattr(os, name, self.watched(getattr(os, name)))
-        monkeypatch.setattr(checkpoint, "open", self.open, raising=False)
+        monkeypatch.setattr(files, "open", self.open, raising=False)
 
     def due(self) -> bool:
         self.count += 1

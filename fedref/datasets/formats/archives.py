@@ -4,7 +4,7 @@ import tarfile
 import zipfile
 from pathlib import Path, PurePosixPath
 
-from fedref.datasets.formats.files import bad, budget, guard, opened, read_up_to, size_of
+from fedref.files import bad, budget, guard, opened, read_up_to, size_of
 
 
 def safe(name: str) -> bool:

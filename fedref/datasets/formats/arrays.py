@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from fedref.datasets.formats.files import bad, guard
 from fedref.federation import Source
+from fedref.files import bad, guard
 from fedref.numerics import Array
 
 

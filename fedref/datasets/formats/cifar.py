@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from fedref.datasets.formats import archives, arrays
-from fedref.datasets.formats.files import bad, read_all
 from fedref.federation import Source
+from fedref.files import bad, read_all
 from fedref.numerics import Array
 
 FILES = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]

@@ -9,8 +9,8 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from fedref.datasets.formats import arrays
-from fedref.datasets.formats.files import bad, guard, opened, opened_bytes, read_up_to
 from fedref.federation import Source
+from fedref.files import bad, guard, opened, opened_bytes, read_up_to
 from fedref.numerics import Array
 
 TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}

@@ -13,8 +13,8 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from fedref.datasets.formats import arrays, text
-from fedref.datasets.formats.files import bad, guard, read_all, unique, write_whole
 from fedref.federation import Federation, Part, Source
+from fedref.files import bad, guard, read_all, unique, written
 from fedref.numerics import Array
 
 EXPECTED = "LEAF JSON: an object with users, num_samples and user_data"
@@ -234,13 +234,13 @@ def write_part(stream: IO[bytes], federation: Federation, part: Part, raw: bool)
 
 def export(federation: Federation, folder: Path, raw: bool = False) -> Iterable[Path]:
     """train/train.json and test/test.json: features as in batches, or `raw` as in the source."""
-    written = []
+    paths = []
     for name, part in (("train", federation.train), ("test", federation.test)):
         path = folder / name / f"{name}.json"
 
         def write(stream: IO[bytes], part: Part = part) -> None:
             write_part(stream, federation, part, raw)
 
-        write_whole(path, write)
-        written.append(path)
-    return written
+        written(path, write)
+        paths.append(path)
+    return paths

@@ -10,8 +10,8 @@ import numpy as np
 import scipy.io
 
 from fedref.datasets.formats import arrays
-from fedref.datasets.formats.files import bad, budget, guard, read_all
 from fedref.federation import Source
+from fedref.files import bad, budget, guard, read_all
 from fedref.numerics import Array
 
 EXPECTED = "a MATLAB file (version 5 to 7) with cell arrays X (n, p) and Y (n, 1), one cell a task"

@@ -9,8 +9,8 @@ import numpy as np
 
 from fedref.datasets.formats import arrays
 from fedref.datasets.formats.archives import check_members
-from fedref.datasets.formats.files import bad, budget, guard, read_up_to, size_of
 from fedref.federation import Source
+from fedref.files import bad, budget, guard, read_up_to, size_of
 from fedref.numerics import Array
 
 EXPECTED = "an .npz archive with X, y and optionally client, without pickled objects"

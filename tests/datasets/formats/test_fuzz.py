@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from fedref import DataError
 from fedref.datasets import manifest
-from fedref.datasets.formats import archives, cifar, idx, leaf, mat, npz
-from fedref.datasets.sources import emnist_names, from_path
+from fedref.datasets.formats import archives, cifar, emnist, idx, leaf, mat, npz
+from fedref.datasets.sources import from_path
 
 PIXELS = idx_bytes(images(4)[0])
 Parser = Callable[[Path], object]
@@ -31,7 +31,7 @@ PARSERS: dict[str, tuple[Parser, Callable[[], bytes]]] = {
         lambda: tar_bytes({"a": b"123", "b": b"4567"}),
     ),
     "zip": (
-        lambda path: archives.from_zip(path, emnist_names("letters"), "an archive"),
+        lambda path: archives.from_zip(path, emnist.file_names("letters"), "an archive"),
         emnist_zip,
     ),
     "manifest": (manifest.read, lambda: MANIFEST),

@@ -3,9 +3,9 @@
 import gzip
 import io
 import os
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -14,6 +14,8 @@ from fedref.errors import DataError, FedrefError
 # Real data does not compress a hundredfold; a zip bomb does. Small files may do as they please.
 BOMB_FLOOR = 64 << 20
 BOMB_RATIO = 100
+
+Content = bytes | Iterable[bytes] | Callable[[IO[bytes]], object]
 
 
 def bad(path: Path | str, what: object, expected: str) -> DataError:
@@ -118,29 +120,45 @@ def read_all(path: Path, expected: str) -> bytes:
     return data
 
 
-def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write beside, fsync, rename: whoever finds `path` finds all of it."""
+def write_whole(path: Path, content: Content, before: Path | None = None) -> None:
+    """Write a file beside, fsync, rename: `path` holds the old bytes or all of the new ones.
+
+    content : the bytes, pieces of them, or a function that writes to a stream. before : where the
+    present file is kept. Raises OSError; `written` turns it into a DataError.
+    """
+    # nobody can lay a link where this will be written: the name is random, and "x" refuses links
+    beside = path.with_name(f".fedref-{secrets.token_hex(8)}.new")
+    try:
+        with open(beside, "x+b") as stream:
+            if callable(content):
+                content(stream)
+            else:
+                for piece in [content] if isinstance(content, bytes) else content:
+                    stream.write(piece)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if before is not None and path.exists():
+            os.replace(path, before)
+        os.replace(beside, path)
+    finally:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what writes that were killed have left in a folder; nobody may be writing there."""
+    for beside in folder.rglob(".fedref-*.new"):
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+
+
+def written(path: Path, content: Content) -> None:
+    """`write_whole` for a file that the user named: its folder is made, an error is a DataError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        os.close(descriptor)  # opened again below by its name, which a download needs to know
     except OSError as error:
         raise bad(path.parent, error.strerror or error, "a folder that can be written") from error
     try:
-        with open(beside, "wb") as stream:
-            write(stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(beside, 0o666 & ~_umask())  # mkstemp makes it private
-        os.replace(beside, path)
+        write_whole(path, content)
     except OSError as error:
         raise bad(path, error.strerror or error, "a file that can be written") from error
-    finally:
-        Path(beside).unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    """The process's umask, which can only be read by setting it."""
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask

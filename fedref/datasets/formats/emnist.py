@@ -1,0 +1,79 @@
+"""EMNIST: six sets of characters as idx files, transposed, in one zip archive or in a folder."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedref.datasets.formats import archives, idx
+from fedref.errors import ConfigError
+from fedref.federation import Source
+from fedref.files import bad
+
+DIGITS = "0123456789"
+UPPER, LOWER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
+MERGED = DIGITS + UPPER + "abdefghnqrt"
+# characters by published label; letters count from 1 (upper and lower case are one class)
+ALPHABETS = {
+    "letters": "·" + LOWER,
+    "balanced": MERGED,
+    "bymerge": MERGED,
+    "byclass": DIGITS + UPPER + LOWER,
+    "digits": DIGITS,
+    "mnist": DIGITS,
+}
+
+
+def file_names(part: str) -> list[str]:
+    return [
+        f"emnist-{part}-{which}-{kind}-ubyte.gz"
+        for which in ("train", "test")
+        for kind in ("images-idx3", "labels-idx1")
+    ]
+
+
+def find(folder: Path, part: str, classes: str | None) -> Path | None:
+    for place in (folder, folder / "gzip"):
+        if place.is_dir() and idx.in_folder(place, f"emnist-{part}-"):
+            return place
+    zips = (folder / name for name in ("gzip.zip", "emnist.zip"))
+    return next((path for path in zips if path.exists()), None)
+
+
+def load(path: Path, part: str, classes: str | None, **more: Any) -> Source:
+    """Images upright (the files hold them transposed); `classes` keeps some, labelled 0, 1, ..."""
+    if path.is_dir():
+        pairs = idx.read_folder(path, f"emnist-{part}-")
+    else:
+        names = file_names(part)
+        found = archives.from_zip(path, names, "EMNIST's gzip.zip")
+        each = [idx.unpack(data, f"{path}: {name}") for name, data in zip(names, found)]
+        pairs = [idx.check_pair(*each[i : i + 2], *names[i : i + 2]) for i in (0, 2)]
+    alphabet = ALPHABETS[part]
+    kept = chosen_labels(alphabet, classes)
+    new = np.full(256, -1)
+    new[kept] = np.arange(len(kept))
+    upright = []
+    for X, y in pairs:
+        if y.dtype != np.uint8 or y.max(initial=0) >= len(alphabet):
+            raise bad(path, f"label {y.max(initial=0)}", f"labels below {len(alphabet)} in {part}")
+        rows = new[y] >= 0
+        upright.append((X[rows].swapaxes(1, 2), new[y[rows]]))
+    return idx.join(upright, str(path), **more)
+
+
+def chosen_labels(alphabet: str, classes: str | None) -> list[int]:
+    """Published labels of "a-j" or "acx"; all (without the empty place 0 of letters) if None."""
+    if classes is None:
+        return [i for i, c in enumerate(alphabet) if c != "·"]
+    ends = classes.split("-")
+    wanted = classes
+    if len(ends) == 2 and all(len(end) == 1 for end in ends):
+        wanted = "".join(map(chr, range(ord(ends[0]), ord(ends[1]) + 1)))
+    missing = [c for c in wanted if c not in alphabet.replace("·", "")]
+    if missing or not wanted or len(set(wanted)) < len(wanted):
+        raise ConfigError(
+            f"emnist: classes is {classes!r}, expected characters of {alphabet.strip('·')}, "
+            "such as a-j"
+        )
+    return [alphabet.index(c) for c in wanted]

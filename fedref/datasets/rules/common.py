@@ -1,0 +1,32 @@
+"""What the split rules share: types, and the rows that they divide."""
+
+import numpy as np
+
+from fedref.datasets import parts
+from fedref.errors import ConfigError
+from fedref.federation import Part, Source
+from fedref.numerics import Array
+
+Parts = tuple[Part, Part]
+Generator = np.random.Generator
+
+
+def rows_of(source: Source, pool: str) -> Array:
+    """Row numbers of the whole source, or of its published training part."""
+    end = source.test_from if pool == "train" else None
+    return np.arange(len(source.y) if end is None else end)
+
+
+def by_class(source: Source, rows: Array) -> Part:
+    """The rows as one "client" a class, ascending labels, in the source's order."""
+    classes = source.labels
+    return parts.group(np.searchsorted(classes, source.y[rows]), len(classes), rows)
+
+
+def need_rows(users: int, each: int, rows: Array, source: Source) -> None:
+    """Refuse more users than the rows can serve."""
+    if users * each > len(rows):
+        raise ConfigError(
+            f"users={users} with at least {each} rows each need {users * each} rows, "
+            f"{source.name} has {len(rows)}"
+        )

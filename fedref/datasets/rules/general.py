@@ -1,0 +1,135 @@
+"""Split rules that belong to no single paper: natural, iid, dirichlet, shards, quantity."""
+
+from typing import Any
+
+import numpy as np
+
+from fedref.datasets import parts
+from fedref.datasets.parts import apportion
+from fedref.datasets.rules.common import Generator, Parts, by_class, need_rows, rows_of
+from fedref.errors import ConfigError
+from fedref.federation import Part, Source
+from fedref.numerics import Array
+
+
+def natural(source: Source, rng: Generator, min_rows: int, train_fraction: float) -> Parts:
+    """The source's own clients; its published test part, if it has one, is their test part."""
+    if source.client is None:
+        raise ConfigError(f"{source.name} has no natural clients; use another split rule")
+    whole = parts.group(source.client, int(source.client.max()) + 1)
+    if source.test_from is None:
+        train, test = parts.cut(whole, train_fraction, rng)
+    else:
+        train = parts.take(whole, whole.rows < source.test_from)
+        test = parts.take(whole, whole.rows >= source.test_from)
+    kept = kept_clients(source, min_rows)
+    if not kept.size:
+        raise ConfigError(f"no client of {source.name} has {min_rows} rows and a training row")
+    return train.subset(kept), test.subset(kept)
+
+
+def kept_clients(source: Source, min_rows: int) -> Array:
+    """Numbers of the natural clients with min_rows rows, at least one of them for training."""
+    assert source.client is not None
+    trained = np.bincount(source.client[: source.test_from])
+    sizes = np.bincount(source.client)
+    trained = np.pad(trained, (0, len(sizes) - len(trained)))
+    return np.flatnonzero((sizes >= min_rows) & (trained > 0))
+
+
+def natural_names(source: Source, min_rows: int, **others: Any) -> tuple[str, ...]:
+    """The names of the clients that `natural` keeps."""
+    kept = kept_clients(source, min_rows).tolist()
+    names = source.client_names
+    return tuple(str(k) if names is None else names[k] for k in kept)
+
+
+def iid(
+    source: Source, rng: Generator, users: int, pool: str, train_fraction: float, of: None = None
+) -> Parts:
+    """Random rows, the same number for each client."""
+    rows = rows_of(source, pool)
+    need_rows(users, 1, rows, source)
+    rng_deal, rng_cut = rng.spawn(2)
+    ends = np.arange(users + 1) * len(rows) // users
+    return parts.cut(Part(rng_deal.permutation(rows), ends), train_fraction, rng_cut)
+
+
+def reshuffle(split: Parts, rng: Generator) -> Parts:
+    """The IID twin of a split: same clients, same sizes, training rows among training rows."""
+    streams = rng.spawn(2)
+    train, test = (Part(r.permutation(p.rows), p.offsets) for r, p in zip(streams, split))
+    return train, test
+
+
+def dirichlet(
+    source: Source,
+    rng: Generator,
+    alpha: float,
+    users: int,
+    min_rows: int,
+    pool: str,
+    train_fraction: float,
+) -> Parts:
+    """Each class is divided over the clients by its own Dirichlet(α) draw (Hsu et al. 2019).
+
+    A client with fewer than min_rows is given random rows of clients that have more than that.
+    """
+    rows = rows_of(source, pool)
+    need_rows(users, min_rows, rows, source)
+    rng_order, rng_share, rng_even, rng_cut = rng.spawn(4)
+    pools = parts.shuffled(by_class(source, rows), rng_order)
+    count = np.concatenate(
+        [apportion(n, rng_share.dirichlet(np.full(users, alpha))) for n in pools.sizes]
+    )
+    pool_of, client = np.divmod(np.arange(len(count)), users)
+    dealt = parts.deal(pools, pool_of, client, count, users)
+    return parts.cut(even_out(dealt, min_rows, rng_even), train_fraction, rng_cut)
+
+
+def even_out(part: Part, least: int, rng: Generator) -> Part:
+    """Clients with fewer than `least` rows get some at random from those that hold more."""
+    wanting = np.maximum(least - part.sizes, 0)
+    if not wanting.any():
+        return part
+    mixed = parts.shuffled(part, rng)
+    spare = np.flatnonzero(parts.positions(mixed) >= least)
+    owner = mixed.owners
+    owner[rng.permutation(spare)[: wanting.sum()]] = np.repeat(np.arange(len(wanting)), wanting)
+    return parts.group(owner, len(wanting), mixed.rows)
+
+
+def shards(
+    source: Source, rng: Generator, users: int, shards: int, pool: str, train_fraction: float
+) -> Parts:
+    """Rows sorted by label, cut into users × shards equal pieces, dealt at random (McMahan 2017)."""
+    rows = rows_of(source, pool)
+    pieces = users * shards
+    need_rows(users, shards, rows, source)
+    rng_deal, rng_cut = rng.spawn(2)
+    ordered = by_class(source, rows).rows
+    ends = np.arange(pieces + 1) * len(rows) // pieces
+    owner = np.empty(pieces, np.int64)
+    owner[rng_deal.permutation(pieces)] = np.arange(pieces) // shards
+    dealt = parts.group(np.repeat(owner, np.diff(ends)), users, ordered)
+    return parts.cut(dealt, train_fraction, rng_cut)
+
+
+def quantity(
+    source: Source,
+    rng: Generator,
+    alpha: float,
+    users: int,
+    min_rows: int,
+    pool: str,
+    train_fraction: float,
+) -> Parts:
+    """Clients differ only in size: sizes by Dirichlet(α), rows at random (Li et al. 2022)."""
+    rows = rows_of(source, pool)
+    need_rows(users, min_rows, rows, source)
+    rng_deal, rng_share, rng_cut = rng.spawn(3)
+    shares = rng_share.dirichlet(np.full(users, alpha))
+    sizes = min_rows + apportion(len(rows) - users * min_rows, shares)
+    return parts.cut(
+        Part(rng_deal.permutation(rows), parts.offsets(sizes)), train_fraction, rng_cut
+    )

@@ -1,0 +1,108 @@
+"""Per-FedAvg's split [per-fedavg §3.2], for any data with an even number of classes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedref.datasets import parts
+from fedref.datasets.rules.common import Generator, Parts, by_class, rows_of
+from fedref.errors import ConfigError
+from fedref.federation import Part, Source
+from fedref.numerics import Array
+
+
+def pairs(C: int, users: int) -> tuple[Array, Array]:
+    """The class pairs of the second half of the users: (i mod h, h + ⌊i/h⌋ mod h), h = C/2.
+
+    That goes through all h² pairs. Where there are not enough users for all, it goes along the
+    diagonals instead, (i mod h, h + (i + ⌊i/h⌋) mod h), so that no upper class is left out.
+    """
+    half, i = C // 2, np.arange(users // 2)
+    step = i // half if len(i) % half**2 == 0 else i + i // half
+    return i % half, half + step % half
+
+
+def demand(C: int, users: int) -> Array:
+    """Rows of each class for a = 1: the lower half of the classes serves both halves of users."""
+    low, high = pairs(C, users)
+    wanted = np.zeros(C)
+    wanted[: C // 2] += users // 2
+    return wanted + np.bincount(low, minlength=C) / 2 + 2 * np.bincount(high, minlength=C)
+
+
+def largest_even(pools: Part, users: int) -> int:
+    """The largest even `a` for which no class runs out."""
+    wanted = demand(len(pools.sizes), users)
+    fits = pools.sizes[wanted > 0] / wanted[wanted > 0]
+    return 2 * int(fits.min() / 2)
+
+
+def deal_pairs(pools: Part, users: int, a: int) -> Part:
+    """The first half of the users: a of each lower class; the others: a/2 of one, 2a of another."""
+    C = len(pools.sizes)
+    lower = np.arange(users // 2 * (C // 2))
+    low, high = pairs(C, users)
+    second = np.arange(users // 2, users)
+    pool = np.concatenate([lower % (C // 2), low, high])
+    client = np.concatenate([lower // (C // 2), second, second])
+    count = np.repeat([a, a // 2, 2 * a], [len(lower), len(low), len(high)])
+    return parts.deal(pools, pool, client, count, users)
+
+
+def default_users(train: Part, test: Part) -> int:
+    """50 as in the paper, or the largest multiple of the number of classes below that fits."""
+    C = len(train.sizes)
+    fits = (
+        n
+        for n in (50, *range(50 - 50 % C, 0, -C))
+        if min(largest_even(train, n), largest_even(test, n)) >= 2
+    )
+    return next(fits, C)
+
+
+def class_pools(source: Source, train_fraction: float, rng: Generator) -> Parts:
+    """Training and test rows by class: the published parts, or each class divided at random."""
+    rows = rows_of(source, "all")
+    if source.test_from is None:
+        return parts.cut(by_class(source, rows), train_fraction, rng)
+    train, test = (by_class(source, part) for part in np.split(rows, [source.test_from]))
+    return train, test
+
+
+def fill_per_fedavg(source: Source, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """users, a and a_test as the data allow, unless given; all three checked."""
+    C = len(source.labels)
+    if C < 2 or C % 2:
+        raise ConfigError(f"per-fedavg needs an even number of classes, {source.name} has {C}")
+    # how many rows a class has in either part does not depend on the random numbers
+    train, test = class_pools(source, chosen["train_fraction"], np.random.default_rng(0))
+    users = default_users(train, test) if chosen["users"] is None else chosen["users"]
+    if users % 2:
+        raise ConfigError(f"per-fedavg needs an even number of users, got {users}")
+    most, most_test = largest_even(train, users), largest_even(test, users)
+    a = min(196, most) if chosen["a"] is None else chosen["a"]
+    a_test = most_test if chosen["a_test"] is None else chosen["a_test"]
+    for name, value, fits in (("a", a, most), ("a_test", a_test, most_test)):
+        if value % 2 or not 2 <= value <= fits:
+            raise ConfigError(
+                f"per-fedavg: {name}={value} for {users} users of {source.name}, expected "
+                + (f"an even number from 2 to {fits}" if fits >= 2 else "fewer users")
+            )
+    return {"users": users, "a": a, "a_test": a_test}
+
+
+def per_fedavg(
+    source: Source, rng: Generator, users: int, a: int, a_test: int, train_fraction: float
+) -> Parts:
+    """Half of the users hold a rows of each lower class, half a/2 of one and 2a of one upper class.
+
+    [per-fedavg §3.2], for any data with an even number of classes. The test part is split the same
+    way; without a published one, the rows of each class are first divided by train_fraction.
+    """
+    rng_train, rng_test, rng_cut = rng.spawn(3)
+    train, test = class_pools(source, train_fraction, rng_cut)
+    return (
+        deal_pairs(parts.shuffled(train, rng_train), users, a),
+        deal_pairs(parts.shuffled(test, rng_test), users, a_test),
+    )

@@ -1,0 +1,101 @@
+"""Power-law and lognormal clients: FedProx's generators, and CIFAR-10 as APFL splits it."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fedref.datasets import parts
+from fedref.datasets.rules.common import Generator, Parts, by_class, rows_of
+from fedref.errors import ConfigError
+from fedref.federation import Part, Source
+from fedref.numerics import Array
+
+
+class Holdings(NamedTuple):
+    """Client user[i] holds class label[i] as its slot[i]-th: all (H,), in the order of serving."""
+
+    user: Array
+    slot: Array
+    label: Array
+
+
+def neighbours(source: Source, C: int, users: int, classes: int) -> Holdings:
+    """Client u holds the classes (u, u+1, ..., u+classes−1) mod C."""
+    if classes > C:
+        raise ConfigError(f"classes={classes} a client, but {source.name} has only {C}")
+    user, slot = np.divmod(np.arange(users * classes), classes)
+    return Holdings(user, slot, (user + slot) % C)
+
+
+def remaining(source: Source, pools: Part, held: Holdings, base: int) -> Array:
+    """Rows left of each class when every holding has `base`; refused if there are not so many."""
+    left = pools.sizes - base * np.bincount(held.label, minlength=len(pools.sizes))
+    short = np.flatnonzero(left < 0)
+    if short.size:
+        c = short[0]
+        raise ConfigError(
+            f"{held.user[-1] + 1} users with at least {base} rows a class need "
+            f"{pools.sizes[c] - left[c]} rows of class {source.labels[c]}, {source.name} has "
+            f"{pools.sizes[c]}: lower users"
+        )
+    return left
+
+
+def hand_out(pools: Part, held: Holdings, base: int, extra: Array) -> Part:
+    """First `base` rows for every holding, then the extras, in order while they last."""
+    count = np.concatenate([np.full_like(extra, base), extra])
+    label, user = np.tile(held.label, 2), np.tile(held.user, 2)
+    return parts.deal(pools, label, user, count, int(held.user[-1]) + 1)
+
+
+def powerlaw(
+    source: Source,
+    rng: Generator,
+    users: int,
+    classes: int,
+    base: int,
+    sigma: float,
+    pool: str,
+    train_fraction: float,
+) -> Parts:
+    """Client u holds classes (u, u+1, ...) mod C: `base` rows of each, then a lognormal share.
+
+    Shares of lognormal(0, σ) are drawn per (class, ⌊u/C⌋, slot) and scaled to what the class has
+    left; all are taken in the source's order while they last [fedprox; apfl table 1].
+    """
+    pools = by_class(source, rows_of(source, pool))
+    C = len(pools.sizes)
+    held = neighbours(source, C, users, classes)
+    left = remaining(source, pools, held, base)
+    rng_share, rng_cut = rng.spawn(2)
+    drawn = rng_share.lognormal(0.0, sigma, (C, -(-users // C), classes))
+    share = drawn[held.label, held.user // C, held.slot]
+    total = np.bincount(held.label, share, C)[held.label]
+    extra = np.floor(left[held.label] * share / total).astype(np.int64)
+    return parts.cut(hand_out(pools, held, base, extra), train_fraction, rng_cut)
+
+
+def lognormal_sizes(
+    source: Source,
+    rng: Generator,
+    users: int,
+    classes: int,
+    mu: float,
+    sigma: float,
+    pool: str,
+    train_fraction: float,
+) -> Parts:
+    """n_u = lognormal(μ, σ) + 5, divided over the classes (u, u+1, ...) mod C, at least 2 of each.
+
+    Decision: no row is given twice. (The published generator starts every client at the same first
+    row, so that a test row of one may be a training row of another.) Every client first gets 2 rows
+    of each of its classes, then the rest of its rows while they last.
+    """
+    pools = by_class(source, rows_of(source, pool))
+    held = neighbours(source, len(pools.sizes), users, classes)
+    remaining(source, pools, held, 2)
+    rng_size, rng_order, rng_cut = rng.spawn(3)
+    size = rng_size.lognormal(mu, sigma, users) + 5
+    extra = np.clip(size // classes - 2, 0, len(source.y)).astype(np.int64)[held.user]
+    dealt = hand_out(parts.shuffled(pools, rng_order), held, 2, extra)
+    return parts.cut(dealt, train_fraction, rng_cut)

@@ -1,0 +1,98 @@
+"""Natural clients, Dirichlet, shards, quantity and IID."""
+
+import numpy as np
+import pytest
+from dataset_files import digits, made, rows_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chi2_contingency
+
+from fedref import ConfigError
+from fedref.datasets import RULES, manifest_of, reshuffle, split
+from fedref.datasets.describe import histogram, statistics
+from fedref.federation import Part, Source
+
+__all__ = ["digits"]
+
+FEW = {"users": 20}
+SMALL = {rule: FEW if "users" in RULES[rule].parameters else {} for rule in RULES}
+
+
+def test_natural_clients_keep_names_and_published_test_rows() -> None:
+    client = np.array([0, 0, 1, 2, 0, 1, 3])
+    names = ("ann", "bob", "cy", "dee")
+    source = made(np.arange(7) % 2, client=client, client_names=names, test_from=4)
+    found = split("natural", source)
+    assert found.names == ("ann", "bob", "cy")  # dee has no training row
+    assert [found.train.of(k).tolist() for k in range(3)] == [[0, 1], [2], [3]]
+    assert [found.test.of(k).tolist() for k in range(3)] == [[4], [5], []]
+    assert split("natural", source, min_rows=2).names == ("ann", "bob")
+
+
+def test_a_client_of_one_row_trains_on_it() -> None:
+    found = split("natural", made([0, 1, 0], client=np.array([0, 1, 1])))
+    assert found.train.sizes.tolist() == [1, 1]
+    assert found.test.sizes.tolist() == [0, 1]
+
+
+def test_natural_needs_clients(digits: Source) -> None:
+    with pytest.raises(ConfigError, match="no natural clients"):
+        split("natural", digits)
+
+
+def test_dirichlet_skew_falls_with_alpha(digits: Source) -> None:
+    def purity(alpha: float) -> float:
+        counts = histogram(split("dirichlet", digits, alpha=alpha, users=20))
+        return float((counts.max(0) / counts.sum(0)).mean())
+
+    values = [purity(alpha) for alpha in (0.01, 0.3, 1, 1000)]
+    assert values == sorted(values, reverse=True)
+    assert values[0] > 0.6
+    assert values[-1] < 0.2
+
+
+@pytest.mark.parametrize("rule", ["dirichlet", "quantity"])
+@settings(max_examples=25)
+@given(seed=st.integers(0, 99), alpha=st.sampled_from([0.001, 0.1, 1e6]), least=st.integers(1, 4))
+def test_everybody_gets_min_rows_and_nothing_is_lost(
+    rule: str, seed: int, alpha: float, least: int
+) -> None:
+    source = made(np.arange(60) % 3)
+    found = split(rule, source, seed, alpha=alpha, users=15, min_rows=least)
+    sizes = found.train.sizes + found.test.sizes
+    assert sizes.min() >= least
+    assert sorted(rows_of(found)) == list(range(60))
+
+
+def test_shards_are_runs_of_one_or_two_labels(digits: Source) -> None:
+    found = split("shards", digits, users=20, shards=1)
+    assert (histogram(found) > 0).sum(0).max() <= 2
+    assert statistics(split("shards", digits, users=20))["samples"] == len(digits.y)
+
+
+def test_iid_clients_are_alike_in_size_and_labels(digits: Source) -> None:
+    found = split("iid", digits, users=7)
+    sizes = found.train.sizes + found.test.sizes
+    assert sizes.max() - sizes.min() <= 1
+    assert sizes.sum() == len(digits.y)
+    assert chi2_contingency(histogram(found)).pvalue > 0.001  # a fixed seed: no chance of failing
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule not in ("iid", "natural")])
+def test_iid_of_another_rule_keeps_sizes_and_rows(rule: str, digits: Source) -> None:
+    twin = split("iid", digits, 5, of=rule, **SMALL[rule])
+    assert twin.parameters["of"] == rule
+    train, test = Part(twin.train.rows, twin.train.offsets), twin.test
+    mixed = reshuffle((train, test), np.random.default_rng(0))
+    for before, after in zip((train, test), mixed):
+        np.testing.assert_array_equal(before.sizes, after.sizes)
+        np.testing.assert_array_equal(np.sort(before.rows), np.sort(after.rows))
+    again = split("iid", digits, 5, **twin.parameters)
+    assert manifest_of(again) == manifest_of(twin)
+
+
+def test_iid_of_fedprox_has_its_sizes_and_its_scaling(digits: Source) -> None:
+    sharp = split("fedprox-mnist", digits, users=30, sigma=1)
+    twin = split("iid", digits, of="fedprox-mnist", users=30, sigma=1)
+    assert twin.parameters["scaling"] == sharp.parameters["scaling"] == "standardise"
+    assert statistics(twin)["labels a client"] > 2 * statistics(sharp)["labels a client"]
