@@ -1,0 +1,190 @@
+"""Curves over rounds or cost, in the manner of [apfl fig.2]."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.style import context
+from matplotlib.ticker import MaxNLocator
+
+from fedref.numerics import Array
+from fedref.plots import style
+from fedref.plots.series import (
+    METRICS,
+    PERCENT,
+    Curve,
+    Metric,
+    Runs,
+    Series,
+    all_series,
+    check_reference,
+    curve,
+    metric_of,
+    over_seeds,
+    renewals,
+    values,
+)
+from fedref.plots.style import CROSS, PAPER, STYLE, frame, sign, wrapped
+
+
+def curves(
+    runs: Runs,
+    path: str | Path,
+    metric: str | Sequence[str] | None = None,
+    *,
+    against: str = "round",
+    reference: Mapping[str, float] | None = None,
+    title: str = "",
+) -> None:
+    """One line an algorithm, mean over seeds, with a band of ±1 standard deviation.
+
+    metric : a column, or several: a panel for each; by default loss and accuracy, as [apfl fig.2].
+    against : "round", or the column on the x axis: bytes, flops, grads ... What costs nothing of
+        that kind is a level line: where it ends.
+    reference : label → value of the paper, in the last panel: a thin line, and the series'
+        marker on the right edge.
+
+    A star: F is renewed after this round, hollow where only some seeds do so. A cross: the last
+    round before the algorithm diverged.
+    """
+    drawn, reference = all_series(runs), reference or {}
+    check_reference(reference, drawn)
+    if metric is None:
+        metric = [default_loss(drawn), "accuracy"]
+    metrics = [metric_of(m, drawn) for m in ([metric] if isinstance(metric, str) else metric)]
+    over = None if against == "round" else metric_of(against, drawn)
+    drawn = [series for series in drawn if any(values(series, m)[0].size for m in metrics)]
+    size = (3.7, 3.5) if len(metrics) > 1 else (5.2, 3.7)
+    with context(STYLE):
+        handles = curve_handles(drawn, reference)
+        figure, panels = frame((1, len(metrics)), size, title, handles)
+        for axes, shown in zip(panels, metrics):
+            draw_curves(axes, drawn, shown, over)
+        draw_reference(panels[-1], drawn, reference, metrics[-1].scale)
+        style.save(figure, Path(path))
+
+
+def default_loss(drawn: Sequence[Series]) -> str:
+    """The training loss if a run has evaluated it."""
+    loss = METRICS["loss"]
+    return "loss" if any(values(series, loss)[0].size for series in drawn) else "test_loss"
+
+
+def draw_curves(
+    axes: Axes, drawn: Sequence[Series], metric: Metric, against: Metric | None
+) -> None:
+    lines = [(series, curve(series, metric, against)) for series in drawn]
+    lines = [(series, line) for series, line in lines if line.t.size]
+    costly = against is not None and any(line.x.any() for _, line in lines)
+    y = np.concatenate([*(line.mean for _, line in lines), np.zeros(0)])
+    if logarithmic(metric, y):
+        axes.set_yscale("log")
+    for i, (series, line) in enumerate(lines):
+        if costly and not line.x.any() and not series.run.diverged:
+            colour, dashes, _ = series.look
+            axes.axhline(line.mean[-1], color=colour, linestyle=dashes, linewidth=1)
+        else:
+            draw_curve(axes, series, line, i / len(lines))
+    axes.set_xlabel("communication round" if against is None else against.title)
+    axes.set_ylabel(metric.title)
+    ticks = MaxNLocator("auto", steps=[1, 2, 5, 10], integer=against is None)
+    axes.xaxis.set_major_locator(ticks)
+    limit_y(axes, metric, y)
+
+
+def draw_curve(axes: Axes, series: Series, line: Curve, offset: float) -> None:
+    """The mean, its band, the stars and the cross; `offset` in [0, 1) keeps markers apart."""
+    colour, dashes, marker = series.look
+    step = max(1, len(line.t) // 8)
+    axes.plot(
+        line.x, line.mean, color=colour, linestyle=dashes, marker=marker, zorder=3,
+        markevery=(int(offset * step), step), markeredgecolor="white", markeredgewidth=0.5,
+    )  # fmt: skip
+    if series.seeds > 1:
+        low, high = line.mean - line.sd, line.mean + line.sd
+        if axes.get_yscale() == "log":  # where a band down to 0 has no place
+            low = np.maximum(low, line.mean / 1e3)
+        axes.fill_between(line.x, low, high, color=colour, alpha=0.14, linewidth=0)
+    for t, share in renewals(series):
+        if line.t[0] <= t <= line.t[-1]:
+            x, y = np.interp(t, line.t, line.x), np.interp(t, line.t, line.mean)
+            axes.plot(x, y, zorder=5, **star(colour, share))
+    if series.run.diverged:
+        axes.plot(line.x[-1], line.mean[-1], color=colour, zorder=6, clip_on=False, **CROSS)
+
+
+def star(colour: str, share: float) -> dict[str, Any]:
+    """Filled if F is renewed in all the seeds."""
+    filled = share == 1
+    return {
+        "marker": "*",
+        "linestyle": "none",
+        "markersize": 14 if filled else 11,
+        "markerfacecolor": colour if filled else "white",
+        "markeredgecolor": "white" if filled else colour,
+        "markeredgewidth": 0.8 if filled else 1.1,
+    }
+
+
+def logarithmic(metric: Metric, y: Array) -> bool:
+    """Whether the values cover three decades; per cent never do."""
+    return metric.scale != PERCENT and bool(y.size and 0 < 1000 * y.min() < y.max())
+
+
+def limit_y(axes: Axes, metric: Metric, y: Array) -> None:
+    """Per cent stay within 0 and 100, a logarithmic axis near its curves."""
+    low, high = axes.get_ylim()
+    if metric.scale == PERCENT:
+        axes.set_ylim(max(low, -2), min(high, 102))
+    elif axes.get_yscale() == "log":
+        axes.set_ylim(y.min() / 2, y.max() * 2)
+
+
+def draw_reference(
+    axes: Axes, drawn: Sequence[Series], reference: Mapping[str, float], scale: float
+) -> None:
+    told = [series for series in drawn if series.label in reference]
+    for i, series in enumerate(told):
+        y, (colour, _, marker) = scale * reference[series.label], series.look
+        reach_y(axes, y)
+        axes.axhline(y, color=colour, linewidth=0.9, linestyle=PAPER)
+        axes.plot(  # side by side, as two values may be almost the same
+            1 + 0.035 * (i + 1 - len(told)), y, marker, color=colour, markerfacecolor="white",
+            zorder=6, transform=axes.get_yaxis_transform(), clip_on=False,
+        )  # fmt: skip
+
+
+def reach_y(axes: Axes, y: float) -> None:
+    """Make room for a value outside of the curves' range; its sign would be outside of the panel."""
+    low, high = axes.get_ylim()
+    room = 0.03 * (high - low)
+    if axes.get_yscale() == "log":
+        axes.set_ylim(min(low, y / 2 if y > 0 else low), max(high, 2 * y))
+    elif not low <= y <= high:
+        axes.set_ylim(min(low, y - room), max(high, y + room))
+
+
+def curve_handles(drawn: Sequence[Series], reference: Mapping[str, float]) -> list[Artist]:
+    """The legend: a line for each series, then what the other signs mean."""
+    handles: list[Artist] = []
+    for series in drawn:
+        colour, dashes, marker = series.look
+        look = {"color": colour, "linestyle": dashes, "marker": marker}
+        handles.append(Line2D([], [], **look, label=wrapped(series.label)))
+    shares = {share == 1 for series in drawn for _, share in renewals(series)}
+    if True in shares:
+        handles.append(sign("importance renewed", **star("black", 1)))
+    if False in shares:
+        handles.append(sign("renewed in some seeds", **star("black", 0)))
+    if any(series.run.diverged for series in drawn):
+        handles.append(sign("diverged", **CROSS))
+    if band := over_seeds(drawn):
+        handles.append(Patch(color="black", alpha=0.14, linewidth=0, label=band))
+    if reference:
+        handles.append(sign("in the paper", linestyle=PAPER, marker="o", markerfacecolor="white"))
+    return handles

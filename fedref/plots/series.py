@@ -1,0 +1,197 @@
+"""What is drawn: metrics with their units, and the series of one or several runs."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedref.errors import ConfigError, unknown
+from fedref.experiments.results import Run
+from fedref.experiments.unit import Record, Unit
+from fedref.numerics import Array
+from fedref.plots.style import COLOURS, LINES, MARKERS, wrapped
+
+Runs = Run | Mapping[str, Run]
+
+
+class Metric(NamedTuple):
+    """What is drawn: the axis' name with its unit, and scale × the sum of the columns."""
+
+    title: str
+    columns: tuple[str, ...]
+    scale: float = 1.0
+
+
+PERCENT = 100
+#: What diverges is drawn up to here: its square still is a number, and the axis can be labelled.
+LARGEST = 1e30
+#: Columns with a unit, and names for sums of columns. Any other column is drawn as it is.
+METRICS = {
+    "accuracy": Metric("test accuracy (%)", ("accuracy",), PERCENT),
+    "accuracy_mean": Metric("test accuracy, mean of clients (%)", ("accuracy_mean",), PERCENT),
+    "unseen_accuracy": Metric("accuracy of unseen clients (%)", ("unseen_accuracy",), PERCENT),
+    "unseen_accuracy_mean": Metric(
+        "accuracy, mean of unseen clients (%)", ("unseen_accuracy_mean",), PERCENT
+    ),
+    "loss": Metric("training loss", ("train_loss",)),
+    "train_loss": Metric("training loss", ("train_loss",)),
+    "train_loss_mean": Metric("training loss, mean of clients", ("train_loss_mean",)),
+    "test_loss_mean": Metric("test loss, mean of clients", ("test_loss_mean",)),
+    "bytes": Metric("data sent up and down (MB)", ("bytes_down", "bytes_up"), 1e-6),
+    "bytes_down": Metric("data sent down (MB)", ("bytes_down",), 1e-6),
+    "bytes_up": Metric("data sent up (MB)", ("bytes_up",), 1e-6),
+    "flops": Metric("computation (10⁹ operations)", ("flops",), 1e-9),
+    "grads": Metric("gradients computed", ("grads",)),
+    "hvps": Metric("Hessian-vector products computed", ("hvps",)),
+    "stragglers": Metric("stragglers since the start", ("stragglers",)),
+    "dropped": Metric("clients dropped since the start", ("dropped",)),
+    "failed": Metric("clients failed since the start", ("failed",)),
+    "gamma": Metric("inexactness γ, mean of the cohort", ("gamma",)),
+    "penalty": Metric("penalty, mean of the cohort", ("penalty",)),
+    "mu": Metric("proximal weight μ", ("mu",)),
+    "B": Metric("dissimilarity B", ("B",)),
+    "variance": Metric("variance of the clients' gradients", ("variance",)),
+}
+
+
+class Look(NamedTuple):
+    colour: str
+    line: Any
+    marker: str
+
+
+class Series(NamedTuple):
+    """One line or bar: all seeds of one algorithm at one point of a sweep, as a run of its own."""
+
+    label: str
+    algorithm: str
+    variant: str  # the point of the sweep and the name of the run
+    run: Run
+    look: Look
+
+    @property
+    def seeds(self) -> int:
+        return len(self.run.records)
+
+    @property
+    def name(self) -> str:
+        """The label in lines that are not too long; it tells where a run has diverged."""
+        label = f"{self.label} (diverged)" if self.run.diverged else self.label
+        return wrapped(label)
+
+
+class Curve(NamedTuple):
+    """Over the rounds t, each (R,): where on the x axis, mean and standard deviation over seeds."""
+
+    t: Array
+    x: Array
+    mean: Array
+    sd: Array
+
+
+def all_series(runs: Runs) -> list[Series]:
+    """Every algorithm of every run; those with the same name stand side by side."""
+    experiments = {"": runs} if isinstance(runs, Run) else runs
+    groups: dict[tuple[str, str, str], list[tuple[Unit, Record]]] = {}
+    for name, run in experiments.items():
+        for unit, record in zip(run.units, run.records):
+            point = ", ".join(f"{key}={value}" for key, value in unit.point.items())
+            groups.setdefault((unit.label, point, name), []).append((unit, record))
+    algorithms = list(dict.fromkeys(algorithm for algorithm, _, _ in groups))
+    keys = sorted(groups, key=lambda key: algorithms.index(key[0]))
+    times = Counter((algorithm, point) for algorithm, point, _ in keys)
+    variants = [
+        ", ".join(filter(None, (point, name if times[algorithm, point] > 1 else "")))
+        for algorithm, point, name in keys
+    ]
+    made = []
+    for key, variant, look in zip(keys, variants, looks([key[0] for key in keys], variants)):
+        label = f"{key[0]} ({variant})" if variant else key[0]
+        units, records = map(list, zip(*groups[key]))
+        own = Run(experiments[key[2]].experiment, units, records)
+        made.append(Series(label, key[0], variant, own, look))
+    return made
+
+
+def looks(algorithms: Sequence[str], variants: Sequence[str]) -> list[Look]:
+    """One for each series, different without colour too. Where all algorithms have the same
+    variants, the marker tells the algorithm, the line the variant, and the colour whichever there
+    are more of."""
+    each, ways = list(dict.fromkeys(algorithms)), list(dict.fromkeys(variants))
+    grid = len(algorithms) == len(each) * len(ways)
+    grid = grid and 1 < len(each) <= len(MARKERS) and 1 < len(ways) <= len(LINES)
+    made = []
+    for i, (algorithm, variant) in enumerate(zip(algorithms, variants)):
+        a, v, c = i, i, i
+        if grid:
+            a, v = each.index(algorithm), ways.index(variant)
+            c = v if len(ways) > len(each) else a
+        made.append(
+            Look(COLOURS[c % len(COLOURS)], LINES[v % len(LINES)], MARKERS[a % len(MARKERS)])
+        )
+    return made
+
+
+def metric_of(name: str, drawn: Sequence[Series]) -> Metric:
+    """The metric of that name, or a ConfigError with the nearest one that these runs have."""
+    rows = (row for series in drawn for record in series.run.records for row in record.rows)
+    columns = {column for row in rows for column, value in row.items() if value == value}
+    columns.discard("round")
+    key = name.replace("-", "_")
+    metric = METRICS.get(key, Metric(key.replace("_", " "), (key,)))
+    if columns.issuperset(metric.columns):
+        return metric
+    known = columns | {alias for alias, m in METRICS.items() if columns.issuperset(m.columns)}
+    if key in METRICS:
+        raise ConfigError(
+            f"there are no values of {name} here: known are {', '.join(sorted(known))}"
+        )
+    raise ConfigError(unknown("metric", name, known | METRICS.keys()))
+
+
+def values(series: Series, metric: Metric) -> tuple[Array, Array]:
+    """(rounds (R,), values (seeds, R)): the rounds in which every seed has a finite value."""
+    rows = [row for record in series.run.records for row in record.rows]
+    if not all(any(column in row for row in rows) for column in metric.columns):
+        return np.zeros(0), np.zeros((series.seeds, 0))
+    parts = [series.run.curve(series.algorithm, column) for column in metric.columns]
+    t, total = parts[0][0], metric.scale * np.sum([part[1] for part in parts], 0)
+    whole = np.isfinite(total).all(0)
+    return t[whole], np.clip(total[:, whole], -LARGEST, LARGEST)
+
+
+def curve(series: Series, metric: Metric, against: Metric | None) -> Curve:
+    """The metric over rounds, or over the mean of another metric in the same rounds."""
+    t, y = values(series, metric)
+    x = t
+    if against is not None:
+        other, xs = values(series, against)
+        t, in_y, in_x = np.intersect1d(t, other, return_indices=True)
+        x, y = xs[:, in_x].mean(0), y[:, in_y]
+    return Curve(t, x, y.mean(0), y.std(0))
+
+
+def renewals(series: Series) -> list[tuple[int, float]]:
+    """(round after which F is renewed, in which share of the seeds) [apfl §4.1.3]."""
+    rounds = Counter(
+        row["round"]
+        for record in series.run.records
+        for row in record.rows
+        if row.get("renewed") == 1
+    )
+    return [(t, times / series.seeds) for t, times in sorted(rounds.items())]
+
+
+def over_seeds(drawn: Iterable[Series]) -> str:
+    """What is said of a band or an error bar; nothing where there is one seed."""
+    counts = {series.seeds for series in drawn}
+    number = f"{counts.pop()} " if len(counts) == 1 else ""
+    return "" if number == "1 " else f"±1 sd over {number}seeds"
+
+
+def check_reference(reference: Mapping[str, Any], drawn: Sequence[Series]) -> None:
+    labels = [series.label for series in drawn]
+    for label in reference:
+        if label not in labels:
+            raise ConfigError(unknown("label of a reference value", label, labels))

@@ -1,0 +1,114 @@
+"""How pictures look: colours, lines, markers, the frame, and the file.
+
+Algorithms are told apart without colour too: by line, marker and hatch.
+"""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from fedref.errors import ConfigError, FedrefError
+from fedref.files import write_whole
+
+FORMATS = ("png", "svg", "pdf")
+
+#: Okabe and Ito's palette for all kinds of colour vision, without its yellow (too pale for lines).
+COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+LINES: tuple[Any, ...] = (
+    "-", (0, (5, 2)), (0, (6, 2, 1, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2, 1, 2)), (0, (2.5, 1.2)),
+)  # fmt: skip
+MARKERS = "os^DvP<>phd"
+CROSS: dict[str, Any] = {"marker": "x", "markersize": 9, "linestyle": "none", "markeredgewidth": 2}
+PAPER: Any = (0, (1, 3))
+TICK: dict[str, Any] = {
+    "marker": "|",
+    "markersize": 12,
+    "markeredgewidth": 2.2,
+    "linestyle": "none",
+}
+BARS: tuple[dict[str, Any], ...] = (
+    {"label": "average", "facecolor": "#56B4E9"},
+    {"label": "maximum", "facecolor": "#F5D9A0", "hatch": "////"},
+)
+
+STYLE: list[Any] = [
+    "default",  # whatever the user's own settings are
+    {
+        "font.size": 10,
+        "axes.titlesize": 10,
+        "legend.fontsize": 9,
+        "legend.frameon": False,
+        "legend.handlelength": 3.6,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.axisbelow": True,
+        "axes.grid": True,
+        "grid.color": "0.9",
+        "grid.linewidth": 0.7,
+        "hatch.linewidth": 0.7,
+        "lines.linewidth": 1.6,
+        "lines.markersize": 5.5,
+        "figure.constrained_layout.w_pad": 0.08,
+        "savefig.dpi": 200,
+        "pdf.fonttype": 42,
+        "svg.hashsalt": "fedref",
+    },
+]
+
+
+def format_of(path: Path) -> str:
+    """png, svg or pdf."""
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in FORMATS:
+        raise ConfigError(f"{path} ends in {path.suffix!r}, expected .png, .svg or .pdf")
+    return kind
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write the picture, whole or not at all, without a date."""
+    kind = format_of(path)
+    metadata: dict[str, dict[str, Any]] = {
+        "png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}
+    }  # fmt: skip
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, metadata=metadata[kind])
+    try:
+        write_whole(path, buffer.getvalue())
+    except OSError as error:
+        raise FedrefError(f"{path}: cannot write ({error.strerror or error})") from None
+
+
+def frame(
+    shape: tuple[int, int],
+    panel: tuple[float, float],
+    title: str,
+    handles: Sequence[Artist] = (),
+    share: bool = False,
+) -> tuple[Figure, list[Axes]]:
+    """Panels of that many inches in rows and columns; right of them the legend, never over data."""
+    rows, columns = shape
+    lines = [line for handle in handles for line in str(handle.get_label()).split("\n")]
+    legend = 0.075 * max(map(len, lines)) + 0.7 if lines else 0
+    size = (panel[0] * columns + legend, max(panel[1] * rows, 0.2 * len(lines) + 0.3))
+    figure = Figure(size, layout="constrained")
+    if title:
+        figure.suptitle(title)
+    if lines:
+        figure.legend(handles=list(handles), loc="outside right upper")
+    panels = figure.subplots(rows, columns, squeeze=False, sharex=share, sharey=share)
+    return figure, list(panels.flat)
+
+
+def wrapped(label: str) -> str:
+    return fill(label, 34, subsequent_indent="  ", break_long_words=False)
+
+
+def sign(label: str, **look: Any) -> Line2D:
+    return Line2D([], [], color="black", label=label, **look)

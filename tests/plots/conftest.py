@@ -1,0 +1,36 @@
+"""A figure instead of its file, and a small real run."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from fedref.experiments import config, runs
+from fedref.experiments.results import Run
+from fedref.plots import style
+
+
+@pytest.fixture
+def seen(monkeypatch, tmp_path):
+    """Draw, and read the figure that would have been written."""
+    kept = SimpleNamespace()
+    monkeypatch.setattr(style, "save", lambda figure, path: setattr(kept, "figure", figure))
+
+    def draw(function, *args, **options):
+        function(*args[:1], tmp_path / "x.png", *args[1:], **options)
+        kept.figure.draw_without_rendering()
+        return kept.figure
+
+    return draw
+
+
+@pytest.fixture(scope="session")
+def real() -> Run:
+    table = {
+        "rounds": 3,
+        "clients_per_round": 3,
+        "seeds": [0, 1],
+        "split": {"rule": "per-fedavg", "users": 6},
+        "model": {"name": "logistic"},
+        "algorithms": {"fedavg": {}, "apfl": {}},
+    }
+    return runs.execute(config.from_table(table))
