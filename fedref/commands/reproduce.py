@@ -1,8 +1,7 @@
-"""`fedref reproduce`: the documents' experiments, from data to tables and pictures."""
+"""`fedref reproduce`: the papers' experiments, from data to tables and pictures."""
 
 import argparse
 import sys
-import threading
 from contextlib import ExitStack
 from pathlib import Path
 from textwrap import fill
@@ -19,10 +18,10 @@ examples
   fedref reproduce per-fedavg-table --data-dir ~/data --seeds 5 --out more-seeds/results
   fedref reproduce all --quick                       minutes instead of hours: directions only
 
-An interrupted reproduction goes on where it was when the same command is given again. Results are
-in DIR/NAME/ (table.md, numbers.csv, pictures), gathered in README.md beside DIR, and the runs they
-are made of in runs/NAME/ beside DIR: they are ordinary run directories, for `fedref plot` and all
-else. Quick runs begin anew every time and leave the results in DIR alone.
+To resume an interrupted reproduction, give the same command again. Results are in DIR/NAME/
+(table.md, numbers.csv, pictures) and gathered in README.md beside DIR. The runs are in runs/NAME/
+beside DIR: ordinary run directories, for `fedref plot` and the rest. Quick runs start afresh every
+time and leave DIR alone.
 
 exit code: 0 all went well; 1 a check of --quick failed; 2 wrong input, or data is missing
 """
@@ -32,26 +31,26 @@ def add_parser(subparsers: Any) -> None:
     """Add `reproduce` to the commands."""
     parser = subparsers.add_parser(
         "reproduce",
-        help="repeat the documents' experiments, their numbers beside ours",
-        description="Run the experiments behind a table or figure of a document, and set what it "
-        "prints beside what is measured here.",
+        help="repeat the papers' experiments and compare the numbers",
+        description="Run the experiments behind a table or figure of a paper, and set its numbers beside "
+        "those measured here.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="what to reproduce, or all")
-    parser.add_argument("--list", action="store_true", help="say what can be reproduced")
+    parser.add_argument("--list", action="store_true", help="list what can be reproduced")
     parser.add_argument(
-        "--quick", action="store_true", help="a few rounds, one seed, and checks of direction"
+        "--quick", action="store_true", help="a few rounds, one seed, and checks of direction only"
     )
     parser.add_argument(
         "--seeds",
         type=int,
         metavar="N",
-        help="seeds 0 to N−1, but not for ablations (default: the experiment files')",
+        help="seeds 0 to N−1, except for ablations (default: as in the experiment files)",
     )
     parser.add_argument(
-        "--data-dir", type=Path, metavar="DIR", help="where data is (else FEDREF_DATA)"
+        "--data-dir", type=Path, metavar="DIR", help="where the data are (default: FEDREF_DATA)"
     )
     parser.add_argument(
         "--out",
@@ -60,72 +59,69 @@ def add_parser(subparsers: Any) -> None:
         help="results (default: reproduce/results of the checkout, else of the current folder)",
     )
     parser.add_argument(
-        "--jobs", type=int, default=2, metavar="N", help="experiments at once (default 2)"
+        "--jobs",
+        type=int,
+        default=2,
+        metavar="N",
+        help="experiments at a time, one process each (default 2)",
     )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """List, or reproduce and say what came out."""
-    from fedref import (
-        reproduction as reproduce,  # the reports bring matplotlib along, which takes its time
-    )
+    from fedref import reproduction  # the reports bring matplotlib along, which takes its time
 
-    known = reproduce.names()
+    known = reproduction.names()
     if args.list:
         for name in known:
-            found = reproduce.find(name)
+            found = reproduction.find(name)
             print(f"{name:<20}{found.said('TITLE', '')}")
-            print(
-                fill(
-                    found.said("DOCUMENT", ""), 100, initial_indent=INDENT, subsequent_indent=INDENT
-                )
-            )
+            paper = found.said("PAPER", "")
+            print(fill(paper, 100, initial_indent=INDENT, subsequent_indent=INDENT))
         return 0
     if not args.names:
         raise ConfigError(f"nothing to reproduce: give a NAME of {', '.join(known)}, or all")
     names = known if "all" in args.names else list(dict.fromkeys(args.names))
     with ExitStack() as stack:
-        tell = bars(stack, reproduce) if sys.stderr.isatty() else lines(reproduce)
-        checked = reproduce.reproduce(
+        tell = bars(stack) if sys.stderr.isatty() else {"message": line}
+        checked = reproduction.reproduce(
             names,
-            args.out or reproduce.default_out(),
+            args.out or reproduction.default_out(),
             quick=args.quick,
             seeds=args.seeds,
             data_dir=args.data_dir,
             jobs=args.jobs,
-            tell=tell,
+            tell=reproduction.Tell(**tell),
         )
     for check in checked:
         print(f"{'holds' if check.holds else 'FAILS'}: {check.claim}: {check.measured}")
     return 0 if all(check.holds for check in checked) else 1
 
 
-def lines(reproduce: Any) -> Any:
+def line(text: str) -> None:
     """Not on a terminal: a line for each finished experiment."""
-    return reproduce.Tell(message=lambda text: print(text, file=sys.stderr, flush=True))
+    print(text, file=sys.stderr, flush=True)
 
 
-def bars(stack: ExitStack, reproduce: Any) -> Any:
+def bars(stack: ExitStack) -> dict[str, Any]:
     """On a terminal: a progress bar for each experiment that is at work."""
     from tqdm import tqdm
 
     shown: dict[Path, Any] = {}
-    lock = threading.Lock()
 
     def progress(job: Any, done: int) -> None:
-        with lock:
-            bar = shown.get(job.directory)
-            if bar is None:
-                bar = tqdm(
-                    total=job.rounds, desc=job.name, unit="round", dynamic_ncols=True, leave=False
-                )
-                shown[job.directory] = stack.enter_context(bar)
-            bar.update(done - bar.n)
-            if done == job.rounds:
-                bar.close()
+        bar = shown.get(job.directory)
+        if bar is None:
+            bar = tqdm(
+                total=job.rounds, desc=job.name, unit="round", dynamic_ncols=True, leave=False
+            )
+            shown[job.directory] = stack.enter_context(bar)
+        bar.update(done - bar.n)
+        if done == job.rounds:
+            bar.close()
 
     def message(text: str) -> None:
         tqdm.write(text, file=sys.stderr)
 
-    return reproduce.Tell(progress, message)
+    return {"progress": progress, "message": message}

@@ -29,7 +29,7 @@ from fedref.plots.series import (
     renewals,
     values,
 )
-from fedref.plots.style import CROSS, PAPER, STYLE, frame, sign, wrapped
+from fedref.plots.style import CROSS, IN_PAPER, STYLE, frame, sign, wrapped
 
 
 def curves(
@@ -152,7 +152,7 @@ def draw_reference(
     for i, series in enumerate(told):
         y, (colour, _, marker) = scale * reference[series.label], series.look
         reach_y(axes, y)
-        axes.axhline(y, color=colour, linewidth=0.9, linestyle=PAPER)
+        axes.axhline(y, color=colour, linewidth=0.9, linestyle=IN_PAPER)
         axes.plot(  # side by side, as two values may be almost the same
             1 + 0.035 * (i + 1 - len(told)), y, marker, color=colour, markerfacecolor="white",
             zorder=6, transform=axes.get_yaxis_transform(), clip_on=False,
@@ -186,5 +186,7 @@ def curve_handles(drawn: Sequence[Series], reference: Mapping[str, float]) -> li
     if band := over_seeds(drawn):
         handles.append(Patch(color="black", alpha=0.14, linewidth=0, label=band))
     if reference:
-        handles.append(sign("in the paper", linestyle=PAPER, marker="o", markerfacecolor="white"))
+        handles.append(
+            sign("in the paper", linestyle=IN_PAPER, marker="o", markerfacecolor="white")
+        )
     return handles

@@ -25,8 +25,8 @@ from fedref.reproduction import (
 )
 
 TITLE = "APFL: average and maximum accuracy of every method"
-DOCUMENT = (
-    "004-apfl, §4.2.1 and Figure 1 (a) and (b): 10 clients a round, E = 5, B = 10, η = 0.03; "
+PAPER = (
+    "APFL, §4.2.1 and Figure 1 (a) and (b): 10 clients a round, E = 5, B = 10, η = 0.03; "
     "Vehicle with a linear SVM and 20 rounds, power-law MNIST with logistic regression and 150."
 )
 QUICK = {
@@ -71,9 +71,9 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
     data = {stem: experiment.setting(runs[stem].experiment, data_dir) for stem in NAMES}
     levels = [level(runs, stem, label, data[stem]) for stem in NAMES for label in METHODS]
     for stem, name in NAMES.items():
-        document = AVERAGE[stem] / 100
-        told = {METHODS[label]: (document, np.nan) for label in APFL}
-        told[METHODS["fedavg"]] = (document - ABOVE[stem] / 100, np.nan)
+        paper = AVERAGE[stem] / 100
+        told = {METHODS[label]: (paper, np.nan) for label in APFL}
+        told[METHODS["fedavg"]] = (paper - ABOVE[stem] / 100, np.nan)
         plots.bars(renamed(runs[stem], METHODS), out / f"{stem}.png", reference=told, title=name)
     heads = ("data", "method")
     both = [
@@ -81,17 +81,17 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
         for numbers, what in ((above, "average above FedAvg"), (levels, "average"))
         for number in numbers
     ]
-    maxima = [n._replace(what=(*n.what, "maximum"), ours=n.more[0], document=None) for n in levels]
+    maxima = [n._replace(what=(*n.what, "maximum"), ours=n.more[0], paper=None) for n in levels]
     write_numbers(out / "numbers.csv", (*heads, "quantity"), both + maxima)
     return "\n\n".join(
         [
             "Points of average test accuracy above FedAvg, seed by seed. The *literal* init is the "
-            "document's M_k = 1, W_k = W_S; the *continuous* one starts the client's own part where "
+            "paper's M_k = 1, W_k = W_S; the *continuous* one starts the client's own part where "
             "the composite equals the global model.",
             number_table(heads, above),
             "Average and maximum test accuracy in %. FedMeta, as its own paper has it, makes one "
             "episode a round (support 80 %, query 20 %, all rows) and no E epochs of batches of B: it "
-            "makes 150 (Vehicle: 20) small steps. The document prints no numbers for Figure 1; "
+            "makes 150 (Vehicle: 20) small steps. The paper prints no numbers for Figure 1; "
             "APFL's average is that of its Table 2 (λ = 1, E = 5), FedAvg's follows from it and the "
             "difference above.",
             number_table(heads, levels, more=("maximum",)),
@@ -202,8 +202,8 @@ def what_moves_them(runs: Mapping[str, Run]) -> str:
     rows[0] += [f"{METHODS[m]}, above FedAvg" for m in APFL]
     for stem, name in NAMES.items():
         told = {"fedavg": AVERAGE[stem] - ABOVE[stem], **dict.fromkeys(APFL, AVERAGE[stem])}
-        document = [shown(told.get(m)) for m in COMPARED]
-        rows.append([name, "–", "(in the document)", *document, *[shown(ABOVE[stem])] * 2])
+        paper = [shown(told.get(m)) for m in COMPARED]
+        rows.append([name, "–", "(in the paper)", *paper, *[shown(ABOVE[stem])] * 2])
         base, changed = runs[stem], alternatives(runs, stem)
         lines = [("nothing: as above", base, base.experiment.seeds)]
         if len(base.experiment.seeds) > 1:  # what a run of one seed is to be set beside
@@ -221,8 +221,8 @@ def what_moves_them(runs: Mapping[str, Run]) -> str:
             "one thing changed. Above, the split is drawn with seed 0 (± is over starts, cohorts "
             "and batches alone), pixels have mean 0 and deviation 1, clients weigh by samples, 0.9 "
             "of the rows are for training, the importance is the square of the gradient (eq.5; the "
-            "document calls it an empirical Fisher), and FedCurv's penalty λ(θ − θ̂)ᵀF(θ − θ̂) has "
-            f"λ = 1. The subset of Vehicle at hand has {train + test} of the document's 43 695 "
+            "paper calls it an empirical Fisher), and FedCurv's penalty λ(θ − θ̂)ᵀF(θ − θ̂) has "
+            f"λ = 1. The subset of Vehicle at hand has {train + test} of the paper's 43 695 "
             f"samples, {test} of them for testing: one is {100 / test:.2f} points. More cannot be "
             "had here, but fewer can.",
             markdown(rows, left=3),
@@ -258,8 +258,8 @@ def averages_and_gains(run: Run, seeds: Sequence[int]) -> list[str]:
 
 
 def claims(runs: Mapping[str, Run]) -> str:
-    """The document's sentences on Figure 1, and what was measured."""
-    lines = ["What the document says of it, and what was measured (means over seeds):", ""]
+    """The paper's sentences on Figure 1, and what was measured."""
+    lines = ["What the paper says of it, and what was measured (means over seeds):", ""]
     means = {stem: {m: float(averages(runs[stem], m).mean()) for m in METHODS} for stem in NAMES}
     for stem, name in NAMES.items():
         mean = means[stem]

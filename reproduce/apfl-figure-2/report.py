@@ -10,8 +10,8 @@ from fedref.experiments.results import Run
 from fedref.reproduction import Number, find, number_table, renamed, write_numbers
 
 TITLE = "APFL: loss and accuracy per round"
-DOCUMENT = (
-    "004-apfl, §4.2.1 and Figure 2 (a) and (b): the runs of Figure 1, with a star where the "
+PAPER = (
+    "APFL, §4.2.1 and Figure 2 (a) and (b): the runs of Figure 1, with a star where the "
     "importance of the shared parameters is renewed."
 )
 USES = "apfl-figure-1"
@@ -55,12 +55,12 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
                 for file, title in pictures.items()
             ),
             "Renewals of the importance beyond the three preset rounds around the start of the "
-            "decomposition. The document: one on every data set. The window of losses that the "
-            "document leaves open has 5 rounds here; on Vehicle the thresholds (700, 400) are far "
+            "decomposition. The paper: one on every data set. The window of losses that the "
+            "paper leaves open has 5 rounds here; on Vehicle the thresholds (700, 400) are far "
             "above any mean loss (at the start it is 1), so that the round of the renewal follows "
             "from the window and the peak alone.",
             number_table(heads, renewals),
-            "The document calls the accuracy of FedAvg and FedProx oscillating, FedMeta unstable in "
+            "The paper calls the accuracy of FedAvg and FedProx oscillating, FedMeta unstable in "
             "the later rounds, and APFL smoother. How much does the accuracy change from one round "
             "to the next in the second half, in points (mean of absolute values)?",
             number_table(heads, smooth),

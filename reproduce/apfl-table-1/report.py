@@ -1,4 +1,4 @@
-"""APFL's Table 1: who holds how much, in our splits and in the document's."""
+"""APFL's Table 1: who holds how much, in our splits and in the paper's."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,9 +13,7 @@ from fedref.federation import Federation, Source
 from fedref.reproduction import Number, number_table, write_numbers
 
 TITLE = "The federated data sets in numbers"
-DOCUMENT = (
-    "004-apfl, §4.1.1 and Table 1. Ours: seeds 0, 1, 2 of the split (Vehicle's is not random)."
-)
+PAPER = "APFL, §4.1.1 and Table 1. Ours: seeds 0, 1, 2 of the split (Vehicle's is not random)."
 DATA = (("mnist",), ("vehicle",), ("cifar10-gray", "cifar10"))
 
 SEEDS = (0, 1, 2)
@@ -57,7 +55,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
             numbers.append(Number((data, quantity), ours, value, note, digits=digits))
         made.append(f"{data}: {source.name}, SHA-256 {source.sha256[:12]}, split {RULES[data]}.")
         file = f"{data.lower()}.png"
-        means = {"mean, ours": found[0]["mean"], "mean, document": told[2]}
+        means = {"mean, ours": found[0]["mean"], "mean, paper": told[2]}
         picture(federations[0], out / file, title(data, federations[0]), means)
         pictures.append(f"![{data}: samples a client and labels a client, seed 0]({file})")
     heads = ("data", "quantity")
@@ -75,7 +73,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
 
 
 def draws(rule: str, source: Source) -> str:
-    """Whether the document's standard deviation is a matter of the draw."""
+    """Whether the paper's standard deviation is a matter of the draw."""
     found = [statistics(split(rule, source, seed))["std"] for seed in range(DRAWS)]
     return f"{min(found):.0f} to {max(found):.0f} in {DRAWS} draws"
 
@@ -89,7 +87,7 @@ def comment(data: str, quantity: str, found: list[dict[str, Any]]) -> str:
     """What the numbers are of, and how they spread from client to client."""
     if data == "Vehicle" and quantity == "samples":
         share = 100 * found[0]["samples"] / TOLD["Vehicle"][1]
-        return f"the subset at hand holds {share:.1f} % of the document's samples"
+        return f"the subset at hand holds {share:.1f} % of the paper's samples"
     if data == "FEMNIST" and quantity == "clients":
         return "digits in place of letters"
     if quantity == "mean":

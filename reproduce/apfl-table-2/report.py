@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 from matplotlib import style
+from matplotlib.lines import Line2D
 
-from fedref import plots
 from fedref.experiments.results import Run
 from fedref.experiments.unit import units
+from fedref.plots.style import COLOURS, IN_PAPER, LINES, MARKERS, STYLE, frame, save, sign
 from fedref.reproduction import Number, number_table, signed, spread, write_numbers
 
 TITLE = "APFL: the effect of λ"
-DOCUMENT = "004-apfl, §4.2.2 and Table 2: average test accuracy for λ and E, else as in Figure 1."
+PAPER = "APFL, §4.2.2 and Table 2: average test accuracy for λ and E, else as in Figure 1."
 QUICK = {
     "seeds": [0],
     "sweep.epochs": [5],
@@ -45,7 +46,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
     return "\n\n".join(
         [
             "Average test accuracy of APFL in %. The comment gives the change from λ = 0, seed by "
-            "seed; the document prints one run. What moves the level, data and splits above all, is "
+            "seed; the paper prints one run. What moves the level, data and splits above all, is "
             "under *APFL: average and maximum accuracy of every method*.",
             number_table(heads, numbers),
             "![Average test accuracy of APFL over λ](lambda.png)",
@@ -70,14 +71,14 @@ def line(key: tuple[str, str, int, float], found: Found) -> Number:
     comment = ""
     if lam and (zero := found.get((stem, label, E, 0.0))) is not None:
         start = TOLD[stem, E][0]
-        comment = f"{spread(found[key] - zero)} from λ = 0 (document {signed(told - start)})"
+        comment = f"{spread(found[key] - zero)} from λ = 0 (paper {signed(told - start)})"
     what = (NAMES[stem], INITS[label], str(E), f"{lam:g}")
     return Number(what, found[key], told, comment)
 
 
 def claims(runs: Mapping[str, Run], found: Found) -> str:
-    """The document's sentences, and what was measured."""
-    lines = ["What the document says of it, and what was measured:", ""]
+    """The paper's sentences, and what was measured."""
+    lines = ["What the paper says of it, and what was measured:", ""]
     measured = list(dict.fromkeys(key[:2] for key in found))  # MNIST has the literal init alone
     for stem, label in measured:
         for E in sorted({key[2] for key in found if key[:2] == (stem, label)}):
@@ -87,7 +88,7 @@ def claims(runs: Mapping[str, Run], found: Found) -> str:
             mean = [found[stem, label, E, lam].mean() for lam in lambdas(found, stem, E)]
             lines.append(
                 f"- *A larger λ is better in general* ({NAMES[stem]}, {INITS[label]} init, E = {E}): "
-                f"from λ = 0 to 1 {spread(gain)} points (document {signed(told)}); the means of all λ "
+                f"from λ = 0 to 1 {spread(gain)} points (paper {signed(told)}); the means of all λ "
                 f"lie within {max(mean) - min(mean):.2f} points, the seeds of one λ within "
                 f"{np.ptp(low):.2f}."
             )
@@ -117,32 +118,32 @@ def lambdas(found: Found, stem: str, E: int) -> list[float]:
 
 
 def draw(found: Found, path: Path) -> None:
-    """A panel for each data set and E: accuracy over λ, the document's as an open sign."""
+    """A panel for each data set and E: accuracy over λ, the paper's as an open sign."""
     keys = [(stem, E) for stem in NAMES for E in sorted({k[2] for k in found if k[0] == stem})]
     looks: dict[str, dict[str, Any]] = {
         label: {
-            "color": plots.COLOURS[i + 1],
-            "marker": plots.MARKERS[i],
-            "linestyle": plots.LINES[i],
+            "color": COLOURS[i + 1],
+            "marker": MARKERS[i],
+            "linestyle": LINES[i],
         }
         for i, label in enumerate(INITS)
     }
-    document = {
+    paper = {
         "color": "black",
         "marker": "D",
         "markerfacecolor": "white",
-        "linestyle": plots.DOCUMENT,
+        "linestyle": IN_PAPER,
     }
     seeds = {len(values) for values in found.values()}
-    with style.context(plots.STYLE):
+    with style.context(STYLE):
         handles: list[Any] = [
-            plots.Line2D([], [], **look, label=f"ours, {INITS[label]} init")
+            Line2D([], [], **look, label=f"ours, {INITS[label]} init")
             for label, look in looks.items()
         ]
-        handles.append(plots.Line2D([], [], **document, label="in the document"))
+        handles.append(Line2D([], [], **paper, label="in the paper"))
         if seeds != {1}:
-            handles.append(plots.sign(f"bars: ±1 sd over {max(seeds)} seeds", linestyle="none"))
-        figure, panels = plots.frame((1, len(keys)), (2.5, 3.2), "", handles)
+            handles.append(sign(f"bars: ±1 sd over {max(seeds)} seeds", linestyle="none"))
+        figure, panels = frame((1, len(keys)), (2.5, 3.2), "", handles)
         for axes, (stem, E) in zip(panels, keys):
             x = lambdas(found, stem, E)
             for label, look in looks.items():
@@ -152,10 +153,10 @@ def draw(found: Found, path: Path) -> None:
                 values = [found[stem, label, E, lam] for lam in x]
                 sd = [np.std(v) for v in values] if seeds != {1} else None
                 axes.errorbar(np.add(x, apart), [np.mean(v) for v in values], sd, capsize=3, **look)
-            axes.plot(LAMBDAS, TOLD[stem, E], **document)
+            axes.plot(LAMBDAS, TOLD[stem, E], **paper)
             axes.set_title(f"{NAMES[stem]}, E = {E}")
             axes.set_xticks(LAMBDAS, [f"{lam:g}" for lam in LAMBDAS])
             axes.set_xlabel("forgetting coefficient λ")
             axes.margins(y=0.15)
         panels[0].set_ylabel("average test accuracy (%)")
-        plots.save(figure, path)
+        save(figure, path)

@@ -1,4 +1,4 @@
-"""FedProx with stragglers, and what the document leaves open: the effect of γ."""
+"""FedProx with stragglers, and what the paper leaves open: the effect of γ."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,15 +6,19 @@ from typing import Any
 
 import numpy as np
 from matplotlib import style
+from matplotlib.lines import Line2D
 
 from fedref import plots
 from fedref.experiments.results import Run
+from fedref.plots.curves import curve_handles, draw_curves
+from fedref.plots.series import all_series, metric_of
+from fedref.plots.style import COLOURS, LINES, MARKERS, STYLE, frame, save, sign
 from fedref.reproduction import Number, at, each_seed, markdown, renamed, signed, spread, write_csv
 
 TITLE = "FedProx: stragglers, the proximal term, and γ"
-DOCUMENT = (
-    "002-fedprox, Experiment and 思考 (the closing section): what dropping stragglers does, what the "
-    "proximal term does, and the effect of γ, which the document calls unknown. It prints neither "
+PAPER = (
+    "FedProx, Experiment and 思考 (the closing section): what dropping stragglers does, what the "
+    "proximal term does, and the effect of γ, which the paper calls unknown. It prints neither "
     "numbers nor hyperparameters: data, E = 20, B = 10, η = 0.01 and 30 devices, 10 a round, are those "
     "of the paper it is about (Li et al. 2020); devices are drawn with p_k and averaged with equal "
     "weights (alg.2). 100 rounds instead of 200, for time. The data are drawn once (seed 0)."
@@ -67,7 +71,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
     )
     return "\n\n".join(
         [
-            "The document's claims, and what was measured. Differences are taken seed by seed at "
+            "The paper's claims, and what was measured. Differences are taken seed by seed at "
             "the last round.",
             claims(runs),
             "At the last round. *Variance* is that of the devices' gradients, E‖∇F_k − ∇f‖², and B "
@@ -98,11 +102,11 @@ def finals(run: Run, label: str, share: float, column: str) -> np.ndarray:
     return scale * np.nanmean(y[:, -last:], axis=1)
 
 
-# ---- the document's claims ----------------------------------------------------------------------
+# ---- the paper's claims ----------------------------------------------------------------------
 
 
 def claims(runs: Mapping[str, Run]) -> str:
-    """Each claim in the document's table form; the difference is what the claim is about."""
+    """Each claim in the paper's table form; the difference is what the claim is about."""
     lines = []
     for stem, name in SETS.items():
         for share in STRAGGLERS[1:]:
@@ -113,7 +117,7 @@ def claims(runs: Mapping[str, Run]) -> str:
                 )
             )
     for stem, name in SETS.items():
-        for share in STRAGGLERS:  # the document speaks of heterogeneous data
+        for share in STRAGGLERS:  # the paper speaks of heterogeneous data
             where = f"{name}, {100 * share:.0f} %"
             lines.append(
                 compared(runs[stem], share, "accuracy", ("fedprox-mu1", "fedprox-mu0"))._replace(
@@ -123,18 +127,18 @@ def claims(runs: Mapping[str, Run]) -> str:
     heads = {line.what[0]: [n for n in lines if n.what[0] == line.what[0]] for line in lines}
     sums = [
         f"- *{claim}*: above 0 in every seed in {sum(min(n.ours) > 0 for n in own)} of {len(own)} "
-        f"places where the document says so, below 0 in every seed in "
+        f"places where the paper says so, below 0 in every seed in "
         f"{sum(max(n.ours) < 0 for n in own)}."
         for claim, all_ in heads.items()
         if (own := [line for line in all_ if said(line) != "–"])
     ]
-    rows = [["claim", "where", "document", "ours (points)", "comment"]]
+    rows = [["claim", "where", "paper", "ours (points)", "comment"]]
     rows += [[*line.what, said(line), spread(line.ours), line.comment] for line in lines]
     return "\n".join(sums) + "\n\n" + markdown(rows, left=3, last=True)
 
 
 def said(line: Number) -> str:
-    """The document's sign: of the proximal term it speaks for heterogeneous data alone."""
+    """The paper's sign: of the proximal term it speaks for heterogeneous data alone."""
     iid = line.what[1].startswith(SETS["synthetic-iid"]) and "proximal" in line.what[0]
     return "–" if iid else "above 0"
 
@@ -189,15 +193,15 @@ def compared(run: Run, share: float, column: str, pair: tuple[str, str]) -> Numb
 def draw(run: Run, name: str, path: Path) -> None:
     """A row for loss, accuracy and dissimilarity each; a column for each share of stragglers."""
     metrics = ("loss", "accuracy", "variance")
-    with style.context(plots.STYLE):
+    with style.context(STYLE):
         parts = [renamed(at(run, stragglers=share), METHODS) for share in STRAGGLERS]
-        named = [plots.all_series(part) for part in parts]
-        handles = plots.curve_handles(named[0], {})
-        figure, panels = plots.frame((len(metrics), len(STRAGGLERS)), (2.6, 2.1), name, handles)
+        named = [all_series(part) for part in parts]
+        handles = curve_handles(named[0], {})
+        figure, panels = frame((len(metrics), len(STRAGGLERS)), (2.6, 2.1), name, handles)
         for i, metric in enumerate(metrics):
             row = panels[i * len(STRAGGLERS) : (i + 1) * len(STRAGGLERS)]
             for axes, drawn in zip(row, named):
-                plots.draw_curves(axes, drawn, plots.metric_of(metric, drawn), None)
+                draw_curves(axes, drawn, metric_of(metric, drawn), None)
             share_limits(row)
             if metric == "variance":
                 row[0].set_ylabel("variance of gradients")
@@ -208,7 +212,7 @@ def draw(run: Run, name: str, path: Path) -> None:
                     axes.set_xlabel("")
         for axes, share in zip(panels, STRAGGLERS):
             axes.set_title(f"{100 * share:.0f} % stragglers")
-        plots.save(figure, path)
+        save(figure, path)
 
 
 def share_limits(row: Sequence[Any]) -> None:
@@ -323,7 +327,7 @@ def draw_gamma(run: Run, path: Path) -> None:
     gammas = list(found)
     rounds = run.experiment.rounds
     several = len(run.experiment.seeds) > 1
-    with style.context(plots.STYLE):
+    with style.context(STYLE):
         lines: list[tuple[str, dict[float, np.ndarray]]] = [
             (f"{budget / 1e9:.2g}·10⁹ operations", {g: after(e, budget) for g, e in found.items()})
             for budget in budgets(run)
@@ -332,17 +336,16 @@ def draw_gamma(run: Run, path: Path) -> None:
             (f"{rounds} rounds", {g: np.array([a[-1] for _, a in e]) for g, e in found.items()})
         )
         looks: list[dict[str, Any]] = [
-            {"color": plots.COLOURS[i], "marker": plots.MARKERS[i], "linestyle": plots.LINES[i]}
+            {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": LINES[i]}
             for i in range(len(lines))
         ]
         handles: list[Any] = [
-            plots.Line2D([], [], **look, label=f"after {name}")
-            for look, (name, _) in zip(looks, lines)
+            Line2D([], [], **look, label=f"after {name}") for look, (name, _) in zip(looks, lines)
         ]
         if several:
             text = f"bars: ±1 sd over {len(run.experiment.seeds)} seeds"
-            handles.append(plots.sign(text, linestyle="none"))
-        figure, (axes,) = plots.frame((1, 1), (5.0, 3.6), "", handles)
+            handles.append(sign(text, linestyle="none"))
+        figure, (axes,) = frame((1, 1), (5.0, 3.6), "", handles)
         for look, (_, values) in zip(looks, lines):
             sd = [values[g].std() for g in gammas] if several else None
             axes.errorbar(gammas, [values[g].mean() for g in gammas], sd, capsize=3, **look)
@@ -351,7 +354,7 @@ def draw_gamma(run: Run, path: Path) -> None:
         axes.minorticks_off()
         axes.set_xlabel("γ at which a local solve ends (left: more exact)")
         axes.set_ylabel("test accuracy (%)")
-        plots.save(figure, path)
+        save(figure, path)
 
 
 # ---- checks of direction ------------------------------------------------------------------------

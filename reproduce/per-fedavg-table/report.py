@@ -6,11 +6,15 @@ from typing import Any
 
 import numpy as np
 from matplotlib import style
+from matplotlib.lines import Line2D
 
-from fedref import evaluation, plots
+from fedref import evaluation
 from fedref.experiments import unit as experiment
 from fedref.experiments.results import Run
 from fedref.experiments.unit import Setting
+from fedref.plots.curves import curve_handles, draw_curves, draw_reference
+from fedref.plots.series import all_series, metric_of
+from fedref.plots.style import COLOURS, MARKERS, STYLE, frame, save, sign
 from fedref.reproduction import (
     Number,
     at,
@@ -28,8 +32,8 @@ from fedref.reproduction import (
 )
 
 TITLE = "Per-FedAvg on MNIST: FO and HF in four settings"
-DOCUMENT = (
-    "000-per-fedavg, §5, the table of accuracies; the experiment is that of §3.2: an MLP of 80 and "
+PAPER = (
+    "Per-FedAvg, §5, the table of accuracies; the experiment is that of §3.2: an MLP of 80 and "
     "60 ELU units, 50 users, a = 196, β = 0.001, K = 1000 rounds of 10 users, D = 40."
 )
 QUICK = {
@@ -54,7 +58,7 @@ METHODS = {  # in the order of the experiment files, so that all pictures have t
     "per-fedavg-hf": "Per-FedAvg (HF)",
     "per-fedavg": "Per-FedAvg (exact)",
 }
-BOTH = ("per-fedavg-fo", "per-fedavg-hf")  # the methods that the document has numbers of
+BOTH = ("per-fedavg-fo", "per-fedavg-hf")  # the methods that the paper has numbers of
 #: How a final accuracy can be measured: what the table says first.
 MEASURED = {
     "after": "after adaptation, samples",
@@ -67,7 +71,7 @@ ABLATIONS = {
     "ablation-standardised": "standardised pixels",
     "ablation-glorot": "Glorot initialisation",
 }
-FLUCTUATES = 300  # rounds after which the document sees the loss fluctuate
+FLUCTUATES = 300  # rounds after which the paper sees the loss fluctuate
 
 
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
@@ -93,10 +97,10 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
     return "\n\n".join(
         [
             "Final test accuracy in %, after the user's one step of adaptation (FedAvg: none). "
-            "The document has no numbers for the exact form and the two baselines. Pixels are "
-            "scaled to [0, 1]; the start is uniform, ±1/√fan_in. The document says neither.",
+            "The paper has no numbers for the exact form and the two baselines. Pixels are "
+            "scaled to [0, 1]; the start is uniform, ±1/√fan_in. The paper says neither.",
             number_table(heads, numbers, more=("average", "maximum")),
-            "![Final test accuracy, ours and the document's](final.png)",
+            "![Final test accuracy, ours and the paper's](final.png)",
             what_moves_them(found),
             answers(runs),
             "Training loss and test accuracy of each setting; both are after adaptation where a "
@@ -130,7 +134,7 @@ def line(run: Run, label: str, what: tuple[str, str], told: float | None, data: 
     return Number(what, finals(run, label), told, "; ".join(notes), (average, maximum))
 
 
-# ---- what the document may have done otherwise --------------------------------------------------
+# ---- what the paper may have done otherwise --------------------------------------------------
 
 #: (stem, label) → (how it was trained, how it was measured) → final accuracy in %, a seed each
 Found = Mapping[tuple[str, str], Mapping[tuple[str, str], np.ndarray]]
@@ -184,8 +188,8 @@ def retrained(values: Mapping[tuple[str, str], np.ndarray]) -> str:
 
 
 def what_moves_them(found: Found) -> str:
-    """All ways in all settings, and how near to the document each comes."""
-    rows = [["setting", "method", "document", "trained", *MEASURED.values()]]
+    """All ways in all settings, and how near to the paper each comes."""
+    rows = [["setting", "method", "paper", "trained", *MEASURED.values()]]
     for (stem, label), values in found.items():
         what = [SETTINGS[stem][0], METHODS[label], shown(SETTINGS[stem][1][label])]
         for training in ("", *ABLATIONS):
@@ -200,9 +204,9 @@ def what_moves_them(found: Found) -> str:
             "alone; in parentheses the distance from the same seed above.",
             markdown(rows, left=2),
             "![Final test accuracy, trained and measured in other ways](ablation.png)",
-            "How far each way is from the document's four numbers for each α, on average, and what "
+            "How far each way is from the paper's four numbers for each α, on average, and what "
             "the larger α does to its accuracy, in points (seed 0):",
-            markdown(distances_to_document(found)),
+            markdown(distances_to_paper(found)),
             verdict(found),
         ]
     )
@@ -214,18 +218,18 @@ STEPS = [
 
 
 def distance(found: Found, way: tuple[str, str], alpha: str = "", label: str = "") -> float:
-    """Mean distance from the document's four numbers of one α, or of one method."""
+    """Mean distance from the paper's four numbers of one α, or of one method."""
     keys = [key for key in found if key[0].endswith(alpha) and label in ("", key[1])]
     return float(np.mean([abs(found[key][way][0] - SETTINGS[key[0]][1][key[1]]) for key in keys]))
 
 
-def distances_to_document(found: Found) -> list[list[str]]:
+def distances_to_paper(found: Found) -> list[list[str]]:
     """Rows of a table: mean distances for each α, and the change from one α to the other."""
     heads = [f"{SETTINGS[a][0].split(',')[0]}, {METHODS[label]}" for a, _, label in STEPS]
     falls = [SETTINGS[b][1][label] - SETTINGS[a][1][label] for a, b, label in STEPS]
     rows = [
         ["", "distance, α = 0.001", "distance, α = 0.01", *heads],
-        ["document", "–", "–", *map(signed, falls)],
+        ["paper", "–", "–", *map(signed, falls)],
     ]
     for way in found[next(iter(found))]:
         near = [shown(distance(found, way, alpha)) for alpha in ("alpha0.001", "alpha0.01")]
@@ -235,7 +239,7 @@ def distances_to_document(found: Found) -> list[list[str]]:
 
 
 def verdict(found: Found) -> str:
-    """Which one way comes nearest to each four numbers, and whether any falls as the document does."""
+    """Which one way comes nearest to each four numbers, and whether any falls as the paper does."""
     ways = list(found[next(iter(found))])
     parts = []
     for where, chosen in (
@@ -248,7 +252,7 @@ def verdict(found: Found) -> str:
         best = min(ways, key=lambda way: far[way])
         parts.append(
             f"{where} the nearest of these {len(ways)} ways is *{name_of(best)}*, {far[best]:.2f} points "
-            f"from the document on average (as above: {far['', 'after']:.2f})."
+            f"from the paper on average (as above: {far['', 'after']:.2f})."
         )
     after = min(
         float(found[b, m][way][0] - found[a, m][way][0])
@@ -265,24 +269,24 @@ def verdict(found: Found) -> str:
     return " ".join(parts)
 
 
-# ---- what the document says in words ------------------------------------------------------------
+# ---- what the paper says in words ------------------------------------------------------------
 
 
 def answers(runs: Mapping[str, Run]) -> str:
-    """The document's sentences, whether they hold here, and what was measured."""
+    """The paper's sentences, whether they hold here, and what was measured."""
     value = {
         (stem, label): finals(runs[stem], label).mean() for stem in SETTINGS for label in METHODS
     }
     told = {(stem, m): x for stem, (_, row) in SETTINGS.items() for m, x in row.items()}
-    lines = ["What the document says of it, and what was measured (means over seeds):", ""]
+    lines = ["What the paper says of it, and what was measured (means over seeds):", ""]
 
     def step(old: str, new: str) -> list[float]:
         return [float(value[new, m] - value[old, m]) for m in BOTH]
 
     def moves(old: str, new: str) -> str:
         ours = ", ".join(map(signed, step(old, new)))
-        document = ", ".join(signed(told[new, m] - told[old, m]) for m in BOTH)
-        return f"FO, HF {ours} points; document {document}"
+        paper = ", ".join(signed(told[new, m] - told[old, m]) for m in BOTH)
+        return f"FO, HF {ours} points; paper {paper}"
 
     best = "tau10-alpha0.001"
     gap = abs(value[best, BOTH[0]] - value[best, BOTH[1]])
@@ -292,7 +296,7 @@ def answers(runs: Mapping[str, Run]) -> str:
         claim(
             "At τ = 10, α = 0.001 FO and HF are almost alike, and best",
             alike,
-            f"{gap:.2f} points apart (document {abs(told[best, BOTH[0]] - told[best, BOTH[1]]):.2f}); "
+            f"{gap:.2f} points apart (paper {abs(told[best, BOTH[0]] - told[best, BOTH[1]]):.2f}); "
             f"the best of all settings is {top:.2f}",
         )
     )
@@ -323,10 +327,10 @@ def answers(runs: Mapping[str, Run]) -> str:
     for stem, (name, row) in SETTINGS.items():
         fo, hf = (distances(runs[stem], m) for m in BOTH)
         above = spread(finals(runs[stem], BOTH[0]) - finals(runs[stem], BOTH[1]))
-        document = signed(row[BOTH[0]] - row[BOTH[1]])
+        paper = signed(row[BOTH[0]] - row[BOTH[1]])
         lines.append(
             f"- {name}: ‖w − w_exact‖ / ‖w_exact‖ is {fo.mean():.1e} (FO) and {hf.mean():.1e} (HF); "
-            f"FO's accuracy less HF's is {above} points (document {document})."
+            f"FO's accuracy less HF's is {above} points (paper {paper})."
         )
     return "\n".join(lines)
 
@@ -347,7 +351,7 @@ def distances(run: Run, label: str) -> np.ndarray:
 
 
 def fluctuation(run: Run, name: str) -> str:
-    """How often and how much the training loss rises after the document's round 300."""
+    """How often and how much the training loss rises after the paper's round 300."""
     text = f"The loss fluctuates after about {FLUCTUATES} rounds, {name}"
     t = run.curve("per-fedavg-fo")[0]
     late = t >= FLUCTUATES
@@ -373,51 +377,49 @@ def fluctuation(run: Run, name: str) -> str:
 
 
 def draw(run: Run, name: str, told: Mapping[str, float], path: Path) -> None:
-    """Training loss and test accuracy per round, the document's accuracies at the right edge."""
-    drawn = plots.all_series(renamed(run, METHODS))
+    """Training loss and test accuracy per round, the paper's accuracies at the right edge."""
+    drawn = all_series(renamed(run, METHODS))
     reference = {METHODS[label]: value / 100 for label, value in told.items()}
-    with style.context(plots.STYLE):
-        handles = plots.curve_handles(drawn, reference)
-        figure, panels = plots.frame((1, 2), (3.7, 3.5), f"MNIST, {name}", handles)
+    with style.context(STYLE):
+        handles = curve_handles(drawn, reference)
+        figure, panels = frame((1, 2), (3.7, 3.5), f"MNIST, {name}", handles)
         for axes, metric in zip(panels, ("loss", "accuracy")):
-            plots.draw_curves(axes, drawn, plots.metric_of(metric, drawn), None)
+            draw_curves(axes, drawn, metric_of(metric, drawn), None)
         low, high = panels[1].get_ylim()
         panels[1].set_ylim(min(low, *told.values()) - 1, max(high, max(told.values()) + 2))
-        plots.draw_reference(panels[1], drawn, reference, 100)
-        plots.save(figure, path)
+        draw_reference(panels[1], drawn, reference, 100)
+        save(figure, path)
 
 
 def summary_picture(numbers: list[Number], path: Path) -> None:
-    """All final accuracies: ours with ±1 sd, the document's as open signs."""
+    """All final accuracies: ours with ±1 sd, the paper's as open signs."""
     settings = list(dict.fromkeys(number.what[0] for number in numbers))
     methods = list(METHODS.values())
-    with style.context(plots.STYLE):
+    with style.context(STYLE):
         handles: list[Any] = [
-            plots.Line2D([], [], color=plots.COLOURS[i], marker=plots.MARKERS[i], linestyle="none",
+            Line2D([], [], color=COLOURS[i], marker=MARKERS[i], linestyle="none",
                          label=method)
             for i, method in enumerate(methods)
         ]  # fmt: skip
-        handles.append(
-            plots.sign("in the document", linestyle="none", marker="o", markerfacecolor="white")
-        )
+        handles.append(sign("in the paper", linestyle="none", marker="o", markerfacecolor="white"))
         if (seeds := max(len(number.ours) for number in numbers)) > 1:
-            handles.append(plots.sign(f"bars: ±1 sd over {seeds} seeds", linestyle="none"))
-        figure, (axes,) = plots.frame((1, 1), (6.6, 3.4), "", handles)
+            handles.append(sign(f"bars: ±1 sd over {seeds} seeds", linestyle="none"))
+        figure, (axes,) = frame((1, 1), (6.6, 3.4), "", handles)
         for number in numbers:
             i = methods.index(number.what[1])
             x = settings.index(number.what[0]) + 0.15 * (i - 2)
-            look = {"color": plots.COLOURS[i], "marker": plots.MARKERS[i], "linestyle": "none"}
+            look = {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": "none"}
             mean, sd = np.mean(number.ours), np.std(number.ours)
             error = sd if len(number.ours) > 1 else None
             axes.errorbar(x, mean, error, capsize=3, markersize=7, **look)
-            if number.document is not None:
-                axes.plot([x, x], [mean, number.document], color="0.6", linewidth=0.8, zorder=1)
-                axes.plot(x, number.document, markerfacecolor="white", markersize=7, **look)
+            if number.paper is not None:
+                axes.plot([x, x], [mean, number.paper], color="0.6", linewidth=0.8, zorder=1)
+                axes.plot(x, number.paper, markerfacecolor="white", markersize=7, **look)
         axes.set_xticks(range(len(settings)), settings)
         axes.tick_params(axis="x", length=0)
         axes.grid(visible=False, axis="x")
         axes.set_ylabel("final test accuracy (%)")
-        plots.save(figure, path)
+        save(figure, path)
 
 
 def way_rows(found: Found) -> list[list[object]]:
@@ -429,10 +431,10 @@ def way_rows(found: Found) -> list[list[object]]:
 
 
 def ablation_picture(found: Found, path: Path) -> None:
-    """A panel a method: the document's accuracy as a bar, ours (seed 0) in each way as signs."""
+    """A panel a method: the paper's accuracy as a bar, ours (seed 0) in each way as signs."""
     trainings = {"": "as in the table", **ABLATIONS}
     looks: dict[str, dict[str, Any]] = {
-        training: {"color": plots.COLOURS[i], "marker": plots.MARKERS[i], "linestyle": "none"}
+        training: {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": "none"}
         for i, training in enumerate(trainings)
     }
     fills: dict[str, dict[str, Any]] = {
@@ -441,17 +443,15 @@ def ablation_picture(found: Found, path: Path) -> None:
         "before users": {"fillstyle": "left", "markerfacecoloralt": "white"},
     }
     bar = {"color": "black", "marker": "_", "linestyle": "none", "markeredgewidth": 1.5}
-    with style.context(plots.STYLE):
+    with style.context(STYLE):
         handles: list[Any] = [
-            plots.Line2D([], [], **look, label=trainings[training])
-            for training, look in looks.items()
+            Line2D([], [], **look, label=trainings[training]) for training, look in looks.items()
         ]
         handles += [
-            plots.sign(MEASURED[how], linestyle="none", marker="h", **fill)
-            for how, fill in fills.items()
+            sign(MEASURED[how], linestyle="none", marker="h", **fill) for how, fill in fills.items()
         ]
-        handles.append(plots.Line2D([], [], **bar, markersize=14, label="in the document"))
-        figure, panels = plots.frame((1, 2), (4.2, 3.6), "", handles, share=True)
+        handles.append(Line2D([], [], **bar, markersize=14, label="in the paper"))
+        figure, panels = frame((1, 2), (4.2, 3.6), "", handles, share=True)
         for axes, label in zip(panels, BOTH):
             for x, stem in enumerate(SETTINGS):
                 axes.plot(x, SETTINGS[stem][1][label], **bar, markersize=40)
@@ -465,7 +465,7 @@ def ablation_picture(found: Found, path: Path) -> None:
             axes.grid(visible=False, axis="x")
             axes.set_title(METHODS[label])
         panels[0].set_ylabel("final test accuracy (%)")
-        plots.save(figure, path)
+        save(figure, path)
 
 
 # ---- checks of direction ------------------------------------------------------------------------

@@ -11,11 +11,11 @@ from running import CURV, TABLES, algorithms, contents, document, main, play, re
 
 import fedref
 from fedref import ConfigError
-from fedref import reproduction as reproduce
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
 from fedref.experiments import config, results, runs
 from fedref.experiments import unit as experiment
+from fedref.reproduction import jobs
 from fedref.sampling import make_plan
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -131,7 +131,7 @@ def test_a_checkpoint_that_cannot_be_read_is_one_line(here, capsys):
     with pytest.raises(fedref.FedrefError, match=r"\.ckpt: cannot be read or written"):
         fedref.load_run("a")
     with pytest.raises(fedref.FedrefError, match=r"\.ckpt: cannot be read or written"):
-        reproduce.results(here / "a")
+        jobs.results(here / "a")
     assert "cannot be read or written" in refused(capsys, "plot", "a")
 
 

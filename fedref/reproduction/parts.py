@@ -1,0 +1,56 @@
+"""Parts of runs, for reports: under other names, at a point of a sweep, before adaptation."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fedref.algorithm import Server, State
+from fedref.algorithms.fedavg import FedAvg
+from fedref.errors import ConfigError
+from fedref.evaluation import evaluate, sample_mean
+from fedref.experiments import config
+from fedref.experiments.results import Run
+from fedref.experiments.unit import Setting
+from fedref.numerics import Array
+
+
+def renamed(run: Run, names: Mapping[str, str]) -> Run:
+    """The same with other labels, for pictures; what `names` leaves out is left out."""
+    kept = [(u, r) for u, r in zip(run.units, run.records) if u.label in names]
+    units = [unit._replace(label=names[unit.label]) for unit, _ in kept]
+    return Run(run.experiment, units, [record for _, record in kept])
+
+
+def unadapted(
+    run: Run, label: str, data: Setting, mean: Callable[[Array, Array], float] = sample_mean
+) -> list[float]:
+    """Final accuracy of the parameters that the server sends, as they are: a seed each, in %.
+
+    mean : over clients, of (accuracy, samples): `evaluation.weighted` or `plain`.
+    """
+    algorithm, untouched = config.algorithm(run.experiment, label), FedAvg()
+    made = []
+    for unit, record in zip(run.units, run.records):
+        if unit.label == label:
+            sent = algorithm.download(record.state.server)
+            state = State(Server(algorithm.personal(data.model, sent, None, None)), {})
+            scores = evaluate(
+                untouched, data.model, state, data.federation, run.experiment.plan,
+                round=record.round, seed=unit.seed, train=False,
+            )  # fmt: skip
+            made.append(100 * mean(scores.accuracy, scores.n_test))
+    return made
+
+
+def at(run: Run, **point: Any) -> Run:
+    """The part of a run at these values of its sweep (dashes as underscores), as a run of its own."""
+    wanted = {key.replace("_", "-"): value for key, value in point.items()}
+    units, found = [], []
+    for unit, record in zip(run.units, run.records):
+        own = {key.replace("_", "-"): value for key, value in unit.point.items()}
+        if all(own.get(key) == value for key, value in wanted.items()):
+            rest = {key: value for key, value in own.items() if key not in wanted}
+            units.append(unit._replace(point=rest))
+            found.append(record)
+    if not units:
+        raise ConfigError(f"this run has nothing at {point}")
+    return Run(run.experiment, units, found)
