@@ -10,6 +10,7 @@ from fedref import proofs
 from fedref.algorithms import fedprox
 from fedref.commands import check as check_command
 from fedref.errors import ConfigError, FedrefError
+from fedref.proofs import picture
 
 
 def check(*arguments):
@@ -130,9 +131,9 @@ def test_the_picture_says_what_it_should():
 
     case = proofs.Case(proofs.MODELS["MLP tanh"], sampling.stream(0, "check picture"))
     case.vs = case.vectors(12)
-    errors = check_command.derivative_errors(case, np.logspace(-20, 0, 81))
+    errors = picture.derivative_errors(case, np.logspace(-20, 0, 81))
     assert errors["complex"][:41].max() < 1e-14 < errors["central"].min() < errors["forward"].min()
-    slopes = {k: r.slope for k, r in check_command.taylor_remainders(case, np.ones(1)).items()}
+    slopes = {k: r.slope for k, r in picture.taylor_remainders(case, np.ones(1)).items()}
     assert slopes == pytest.approx({"wrong": 1, "gradient": 2, "hvp": 3}, abs=0.05)
 
 

@@ -2,12 +2,11 @@
 
 import math
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
+from test_equation_index import INDEXED, PACKAGE, PAPERS, TAGS
 
-import fedref
 from fedref import proofs
 from fedref.algorithm import Cohort
 from fedref.algorithms import (
@@ -24,8 +23,7 @@ from fedref.batch import Batch
 from fedref.checks import Report, check_gradient, check_hvp, stack_equals_loop
 from fedref.errors import ConfigError
 from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
-
-PAPERS = ("per-fedavg", "fedprox", "fedmeta", "fedmaml", "fedcurv", "apfl")
+from fedref.proofs import oracle
 
 
 @pytest.mark.parametrize("proof", proofs.PROOFS, ids=lambda p: f"{p.tag}: {p.claim}")
@@ -46,39 +44,36 @@ def test_other_seeds(seed):
 
 # Tags
 
-
-def tags_in(path):
-    """[paper eq.1], [paper eq.1–2], [paper §3.3, alg.1 lines 9–16]; [eq.1] is of the file's paper."""
-    own = path.stem.replace("_", "-")
-    found = set()
-    for inside in re.findall(r"\[([^\[\]\n]+)\]", path.read_text("utf-8")):
-        first, _, rest = inside.partition(" ")
-        if re.match(r"(eq\.|alg\.|§)", inside):
-            first, rest = own, inside
-        if first not in PAPERS:
-            continue
-        for tag in rest.split(":")[0].split(", "):
-            if several := re.fullmatch(r"eq\.(\d+)–(\d+)", tag):
-                low, high = map(int, several.groups())
-                found |= {f"{first} eq.{i}" for i in range(low, high + 1)}
-            elif tag:
-                found.add(f"{first} {tag}")
-    return found
+PROVED = {proof.tag for proof in proofs.PROOFS}
+#: A tag that says which paper, whichever that is: [fedavg eq.1], [apfl §3.3, alg.1 lines 9–16].
+ANY_PAPER = re.compile(r"\[([a-z][a-z0-9-]*) ((?:eq\.|alg\.|§)[^\]\n]*)\]")
 
 
-SOURCE = Path(fedref.__file__).parent
-FILES = sorted((SOURCE / "algorithms").glob("*.py"))
+def test_papers_are_those_of_the_algorithms():
+    assert {"per-fedavg", "fedprox", "fedmeta", "fedmaml", "fedcurv", "apfl"} <= set(PAPERS)
+    found = {
+        paper
+        for folder in ("algorithms", "proofs")
+        for path in (PACKAGE / folder).glob("*.py")
+        for paper, _ in ANY_PAPER.findall(path.read_text("utf-8"))
+    }
+    assert found - set(PAPERS) == set(), "no file of algorithms/ has that name"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_every_equation_tag_has_a_proof(path):
-    assert tags_in(path) - {proof.tag for proof in proofs.PROOFS} == set()
+@pytest.mark.parametrize("tag", TAGS)
+def test_every_equation_tag_of_algorithms_has_a_proof(tag):
+    assert tag in PROVED
 
 
-def test_every_tag_of_a_paper_is_in_the_files():
-    tags = {p.tag for p in proofs.PROOFS if p.tag.split()[0] in PAPERS}
+@pytest.mark.parametrize("tag", INDEXED)
+def test_every_tag_of_the_readme_s_index_has_a_proof(tag):
+    assert tag in PROVED
+
+
+def test_every_proof_of_a_paper_has_its_tag_in_the_files():
+    tags = {tag for tag in PROVED if tag.split()[0] in PAPERS}
     assert len(tags) > 20
-    assert tags - set().union(*map(tags_in, FILES)) == set()
+    assert tags - set(TAGS) == set()
 
 
 def test_every_model_has_its_four_rows():
@@ -282,7 +277,7 @@ def test_a_selection_changes_no_row_and_seeds_do():
 def test_the_oracle_sees_kinks():
     model = LinearSVM(1, bias=True)
     D = Batch(np.array([[1.0]]), np.array([1]))
-    sides = [proofs.oracle(model, np.array([w, 0.0]), D)[1] for w in (0.9, 1.1)]
+    sides = [oracle.sides(model, np.array([w, 0.0]), D) for w in (0.9, 1.1)]
     assert sides == [[True], [False]]
 
 

@@ -1,0 +1,54 @@
+"""What a proof is made at: a small model, a point away from all kinks, and batches."""
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fedref.batch import Batch
+from fedref.numerics import Array
+from fedref.proofs import oracle
+
+
+class Case:
+    """A small model with a point w, directions vs, and batches D, D1, D2 that keep off the kinks.
+
+    On the way from w to w + v/10, the longest step of a Taylor test, no sample changes sides: one
+    that would is drawn again.
+    """
+
+    def __init__(self, model: Any, rng: np.random.Generator) -> None:
+        self.model, self.rng = model, rng
+        self.w, self.vs = self.vector(), 0.1 * self.vectors(3)
+        self.s = np.array([1.0, 0.5, 0.0, 2.0])  # weights of D, and padding
+
+    @cached_property
+    def D(self) -> Batch:
+        return self.batch(4)._replace(s=self.s)
+
+    @cached_property
+    def D1(self) -> Batch:
+        return self.batch(3)
+
+    @cached_property
+    def D2(self) -> Batch:
+        return self.batch(5)
+
+    def vector(self) -> Array:
+        return np.asarray(0.5 * self.rng.normal(size=self.model.d))
+
+    def vectors(self, n: int) -> Array:
+        return np.stack([self.vector() for _ in range(n)])
+
+    def batch(self, n: int) -> Batch:
+        return Batch(*(np.concatenate(part) for part in zip(*(self.sample() for _ in range(n)))))
+
+    def sample(self) -> tuple[Array, Array]:
+        for _ in range(1000):
+            x = self.rng.normal(size=(1, self.model.features))
+            D = Batch(x, self.rng.choice(self.model.labels, 1))
+            here = oracle.sides(self.model, self.w, D)
+            there = (oracle.sides(self.model, self.w + 0.1 * v, D) for v in self.vs)
+            if not here or all(sides == here for sides in there):
+                return D.X, D.y
+        raise RuntimeError(f"no sample keeps off the kinks of {self.model}")  # pragma: no cover

@@ -1,0 +1,143 @@
+"""Per-FedAvg: the exact meta-gradient, and its two approximations."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fedref.algorithm import weighted_mean
+from fedref.algorithms import per_fedavg
+from fedref.batch import Batch
+from fedref.checks import Report, check_gradient, relative_error
+from fedref.models.base import Model
+from fedref.numerics import Array
+from fedref.proofs import oracle
+from fedref.proofs.case import Case
+from fedref.proofs.compare import (
+    equal,
+    loop_sum,
+    one_round,
+    order_in,
+    slow_grad,
+    slow_hvp,
+    slow_steps,
+)
+from fedref.proofs.table import FAMILIES, SMOOTH, proof
+
+
+@proof("per-fedavg eq.1", "mean of grad = complex step of the mean loss over users")
+def per_fedavg_eq1(c: Case) -> Iterator[Report]:
+    batches, p = (c.D, c.D1, c.D2), np.full(3, 1 / 3)
+    yield check_gradient(
+        lambda w: sum(c.model.loss(w, D) for D in batches) / 3,
+        lambda w: weighted_mean(p, np.stack([c.model.grad(w, D) for D in batches])),
+        c.w, c.vs,
+    )  # fmt: skip
+
+
+@proof("per-fedavg eq.2", "meta_objective = oracle loss after a complex-step step")
+def per_fedavg_eq2(c: Case) -> Iterator[Report]:
+    expected = oracle.loss(c.model, slow_steps(c.model, c.w, c.D, 0.1, 1), c.D)
+    yield equal(per_fedavg.meta_objective(c.model, c.w, c.D, alpha=0.1), expected)
+
+
+@proof("per-fedavg eq.3", "meta_gradient(D = D′ = D″) = complex step of meta_objective")
+def per_fedavg_eq3(c: Case) -> Iterator[Report]:
+    yield check_gradient(
+        lambda w: per_fedavg.meta_objective(c.model, w, c.D, alpha=0.1),
+        lambda w: per_fedavg.meta_gradient(c.model, w, c.D, c.D, c.D, alpha=0.1),
+        c.w, c.vs,
+    )  # fmt: skip
+
+
+@proof("per-fedavg eq.4", "grad(w, D) = mean of per-sample complex steps")
+def per_fedavg_eq4(c: Case) -> Iterator[Report]:
+    gs = [slow_grad(c.model, c.w, Batch(c.D.X[j : j + 1], c.D.y[j : j + 1])) for j in range(4)]
+    yield equal(c.model.grad(c.w, c.D), loop_sum(c.s / c.s.sum(), gs))
+
+
+@proof("per-fedavg eq.5", "local_step = w − β∇F number by number")
+def per_fedavg_eq5(c: Case) -> Iterator[Report]:
+    got = per_fedavg.local_step(c.w, c.vs[0], beta=0.2)
+    yield equal(got, [w_j - 0.2 * v_j for w_j, v_j in zip(c.w.tolist(), c.vs[0].tolist())])
+
+
+def slow_eq6(model: Model, w: Array, D: Batch, D1: Batch, D2: Batch, alpha: float) -> Array:
+    """[per-fedavg eq.6] by complex steps alone."""
+    u = slow_grad(model, slow_steps(model, w, D, alpha, 1), D1)
+    return u - alpha * slow_hvp(model, w, u, D2)
+
+
+@proof("per-fedavg eq.6", "meta_gradient(D, D′, D″) = the same by complex steps alone")
+def per_fedavg_eq6(c: Case) -> Iterator[Report]:
+    got = per_fedavg.meta_gradient(c.model, c.w, c.D, c.D1, c.D2, alpha=0.1)
+    yield equal(got, slow_eq6(c.model, c.w, c.D, c.D1, c.D2, 0.1))
+
+
+@proof("per-fedavg eq.6", "ν = 3 inner steps = complex step of the chained objective")
+def per_fedavg_steps(c: Case) -> Iterator[Report]:
+    Ds = [c.D, c.D1, c.D2]
+
+    def chained(w: Array) -> Array:
+        for D in Ds:
+            w = w - 0.1 * c.model.grad(w, D)
+        return np.asarray(c.model.loss(w, c.D1))
+
+    def gradient(w: Array) -> Array:
+        return per_fedavg.meta_gradient_steps(c.model, w, Ds, c.D1, Ds, alpha=0.1)
+
+    yield check_gradient(chained, gradient, c.w, c.vs)
+
+
+@proof("per-fedavg §3.3", "meta_gradient_fo = complex step of the loss after the step")
+def per_fedavg_fo(c: Case) -> Iterator[Report]:
+    got = per_fedavg.meta_gradient_fo(c.model, c.w, c.D, c.D1, alpha=0.1)
+    yield equal(got, slow_grad(c.model, slow_steps(c.model, c.w, c.D, 0.1, 1), c.D1))
+
+
+@proof("per-fedavg eq.7", "meta_gradient_hf = as printed; → eq.6 with slope 2 in δ", SMOOTH)
+def per_fedavg_eq7(c: Case) -> Iterator[Report]:
+    def hf(delta: float) -> Array:
+        return per_fedavg.meta_gradient_hf(
+            c.model, c.w, c.D, c.D1, c.D2, alpha=0.1, delta=delta
+        )  # fmt: skip
+
+    u = slow_grad(c.model, slow_steps(c.model, c.w, c.D, 0.1, 1), c.D1)
+    plus, minus = (slow_grad(c.model, c.w + s * 0.1 * u, c.D2) for s in (1, -1))
+    exact = slow_eq6(c.model, c.w, c.D, c.D1, c.D2, 0.1)
+    slope = order_in(lambda h: relative_error(hf(h), exact), np.logspace(-3, -2, 5))
+    yield Report(relative_error(hf(0.1), u - 0.1 * (plus - minus) / 0.2), slope, 2)
+
+
+@proof("per-fedavg eq.8", "d = Hu exactly where f is quadratic", FAMILIES[-1:])
+def per_fedavg_eq8(c: Case) -> Iterator[Report]:
+    u = per_fedavg.meta_gradient_fo(c.model, c.w, c.D, c.D1, alpha=1.0)
+    wrong = c.D2._replace(y=-c.model.predict(c.w, c.D2.X))  # all margins above 1: one quadratic
+    hf = per_fedavg.meta_gradient_hf(c.model, c.w, c.D, c.D1, wrong, alpha=1.0, delta=0.01)
+    yield equal(u - hf, slow_hvp(c.model, c.w, u, wrong))
+
+
+@proof("per-fedavg eq.8", "d = difference of complex steps; → Hu with slope 2 in δ", SMOOTH)
+def per_fedavg_eq8_slope(c: Case) -> Iterator[Report]:
+    batches, u = (c.D, c.D1, c.D2), per_fedavg.meta_gradient_fo(c.model, c.w, c.D, c.D1, alpha=1.0)
+
+    def d(delta: float) -> Array:
+        return u - per_fedavg.meta_gradient_hf(c.model, c.w, *batches, alpha=1.0, delta=delta)
+
+    plus, minus = (slow_grad(c.model, c.w + s * 0.1 * u, c.D2) for s in (1, -1))
+    exact = slow_hvp(c.model, c.w, u, c.D2)
+    slope = order_in(lambda h: relative_error(d(h), exact), np.logspace(-3, -2, 5))
+    yield Report(relative_error(d(0.1), (plus - minus) / 0.2), slope, 2)
+
+
+@proof("per-fedavg alg.1", "a round of 2 users, τ = 2 = plain loops over eq.5 and eq.6")
+def per_fedavg_alg1(c: Case) -> Iterator[Report]:
+    clients = [[(c.D, c.D1, c.D2), (c.D1, c.D2, c.D)], [(c.D2, c.D, c.D1), (c.D, c.D2, c.D1)]]
+    ws = []
+    for steps in clients:
+        w = c.w
+        for batches in steps:
+            w = w - 0.2 * slow_eq6(c.model, w, *batches, 0.1)
+        ws.append(w)
+    algorithm = per_fedavg.PerFedAvg(alpha=0.1, beta=0.2)
+    server, _ = one_round(algorithm, c, clients)
+    yield equal(server.w, loop_sum([0.5, 0.5], ws))
