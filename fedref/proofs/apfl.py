@@ -1,7 +1,9 @@
+# ruff: noqa: B023 (what is defined in a loop is called before its next turn)
 """APFL: decomposition, penalty, importance, and when it is renewed."""
 
 import math
 from collections.abc import Iterator, Sequence
+from statistics import fmean as mean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +15,9 @@ from fedref.models.base import Model
 from fedref.numerics import Array
 from fedref.proofs import oracle
 from fedref.proofs.case import Case
-from fedref.proofs.compare import equal, loop_sum, one_round, slow_grad, with_block
+from fedref.proofs.compare import equal, loop_sum, slow_grad, slow_gradients, with_block
+from fedref.proofs.fedcurv import loop_fisher
+from fedref.proofs.rounds import SMALL, STEPS, After, Paper, World, rounds_agree, shares
 from fedref.proofs.table import ONE, Compare, proof
 
 
@@ -23,9 +27,9 @@ def loop_compose(model: Model, w_s: Array, a: Array, w_k: Array) -> Array:
     shapes = [view.shape for view in model.unpack(w_s)]
     for weight, bias in zip(shapes[::2], shapes[1::2]):
         units = bias[0]
+        m = [1 / (1 + np.exp(-a_u)) for a_u in a[first : first + units]]
         for j in range(math.prod(weight) + units):  # the unit is the last axis: it runs fastest
-            m = 1 / (1 + math.exp(-a[first + j % units]))
-            w.append(w_s[at] * m + w_k[at])
+            w.append(w_s[at] * m[j % units] + w_k[at])
             at += 1
         first += units
     return np.array(w)
@@ -71,22 +75,16 @@ def apfl_eq5(c: Case) -> Iterator[Report]:
 
 @proof("apfl eq.5", "option MAS = plain loop over |complex step of ‖z‖²|")
 def apfl_mas(c: Case) -> Iterator[Report]:
-    def one(x: Array) -> Array:
-        return np.abs(complex_step_gradient(lambda w: np.sum(c.model.logits(w, x[None]) ** 2), c.w))
-
-    expected = loop_sum(c.s / c.s.sum(), [one(x) for x in c.D.X])
-    yield equal(importance.mas(c.model, c.w, c.D), expected)
+    yield equal(importance.mas(c.model, c.w, c.D), loop_mas(c.model, c.w, c.D))
 
 
-@proof("apfl eq.5", "option SI: path sums of two steps = plain loops")
-def apfl_si(c: Case) -> Iterator[Report]:
-    algorithm = apfl.APFL(lr=0.2, z=9, importance="si")
-    server = algorithm.initial(c.model, c.w)._replace(t=8, renew=True)
-    got, _ = one_round(algorithm, c, [[[c.D1], [c.D2]]], server)
-    g1 = slow_grad(c.model, c.w, c.D1)
-    g2 = slow_grad(c.model, c.w - 0.2 * g1, c.D2)
-    path, moved = 0.2 * (g1**2 + g2**2), -0.2 * (g1 + g2)
-    yield equal(got.F, [p / (m * m + 0.1) for p, m in zip(path, moved)])
+def loop_mas(model: Model, w: Array, D: Batch) -> Array:
+    """The mean over samples of |∂‖z‖²/∂w| by complex step."""
+    s = np.ones(len(D.y)) if D.s is None else D.s
+    slopes = [
+        complex_step_gradient(lambda w: np.sum(model.logits(w, x[None]) ** 2), w) for x in D.X
+    ]
+    return loop_sum(s / s.sum(), [np.abs(g) for g in slopes])
 
 
 @proof("apfl eq.6", "objective = oracle loss of the looped composite + penalty")
@@ -124,31 +122,6 @@ def apfl_block(block: int) -> Compare:
 
 for _i, _of in enumerate(("w_S", "a", "w_k")):
     proof("apfl eq.6", f"gradients: ∂/∂{_of} = complex step of objective")(apfl_block(_i))
-
-
-@proof("apfl alg.1", "a round of 2 clients = plain loops over complex steps of eq.6")
-def apfl_alg1(c: Case) -> Iterator[Report]:
-    _, a, w_k, more = apfl_parts(c)
-    algorithm = apfl.APFL(lr=0.2, mu=0.7, lam=0.6)
-    F, own = more["F"], apfl.Own(a, w_k)
-    server = algorithm.initial(c.model, c.w)._replace(F=F, t=5, renew=True)
-    clients = [[[c.D1], [c.D2]], [[c.D2], [c.D1]]]
-
-    ends, more = [], {"F": F, "w_ref": c.w, "mu": 0.7}
-    for steps in clients:
-        at = [c.w, a, w_k]
-        for [D] in steps:
-            fs = [eq6_of(c.model, at, block, D, more)[0] for block in range(3)]
-            at = [x - 0.2 * complex_step_gradient(f, x) for f, x in zip(fs, at)]
-        ends.append(at)
-
-    p, squares = (3 / 8, 5 / 8), [slow_grad(c.model, c.w, D) ** 2 for D in (c.D1, c.D2)]
-    got, client_states = one_round(algorithm, c, clients, server, [own, own])
-    yield equal(got.w, loop_sum(p, [w_s for w_s, _, _ in ends]))
-    yield equal(got.F, loop_sum([0.6, *p], [F, *squares]))
-    for client_state, (_, a_end, w_k_end) in zip(client_states, ends):
-        yield equal(client_state.a, a_end)
-        yield equal(client_state.w_k, w_k_end)
 
 
 @proof("apfl alg.1 line 21", "start: paper = σ(1)w_S + w_S; continuous = w_S")
@@ -207,11 +180,136 @@ for _tag, _claim, _columns in (
     proof(_tag, _claim, ONE)(detector_against_loop(_columns))
 
 
-@proof("apfl §4.1.3", "F is renewed in the rounds z − 1, z, z + 1 whatever the loss", ONE)
-def apfl_unconditional(c: Case) -> Iterator[Report]:
-    algorithm = apfl.APFL(z=3)
+@proof("apfl alg.1 lines 9–16", "APFL.observe = plain loop over 120 losses", ONE)
+def apfl_observe(c: Case) -> Iterator[Report]:
+    losses = (1.5 + np.cos(np.arange(120) / 7) + 0.1 * c.rng.normal(size=120)).tolist()
+    algorithm = apfl.APFL(delta_mu=0.9, delta_sigma=0.4, window=5, z=1000)
     server, got = algorithm.initial(c.model, c.w), []
-    for _ in range(6):
+    for loss in losses:
+        server = algorithm.observe(server._replace(renew=False), loss)
         got.append(float(server.renew))
-        server, _ = one_round(algorithm, c, [[[c.D1]]], server)
-    yield equal(got, [0, 0, 1, 1, 1, 0], bound=0)
+    expected = np.array(plateau_by_loop(losses, 5, 0.9, 0.4), float)[:, 0]
+    assert 0 < expected.mean() < 1, "the case shows nothing"
+    yield equal(got, expected, bound=0)
+
+
+# Rounds
+
+OPTIONS: dict[str, Any] = {"lr": 0.2, "mu": 0.7, "lam": 0.6, "delta_mu": 5.0, "window": 2}
+
+
+def by_loops(
+    z: int,
+    init: str = "paper",
+    importance: str = "gradient-square",
+    weighting: str = "samples",
+    window: int = 2,
+) -> Paper:
+    """η = 0.2, μ = 0.7, λ = 0.6, δ_μ = 5, δ_σ = 0.5; t counts from 0.
+
+    Each client descends [apfl eq.6]: L_k(w) + (μ/2) Σ F (w_S − wᵗ_S)² with w = w_S before round z,
+    and w = w_S ⊙ σ(a) + w_k from then on. In a round of renewal it also sends I_k of wᵗ_S, and
+    F ← λF + Σ p_k I_k: that is in the rounds z − 1, z, z + 1, and after a peak and a plateau.
+    """
+
+    def paper(world: World) -> Iterator[After]:
+        model, w, F = world.model, world.w, np.zeros(())
+        own, losses, flagged = dict[int, list[Array]](), list[float](), False
+        units = sum(view.shape[0] for view in model.unpack(w)[1::2])
+        for t, cohort in enumerate(world.cohorts()):
+            renew = flagged or abs(t - z) <= 1
+            ends, importances, penalties = [], [], []
+            for one in cohort:
+                if t >= z and one.client not in own:
+                    share = 1 if init == "paper" else 1 - 1 / (1 + math.exp(-1))
+                    own[one.client] = [np.ones(units), share * w]
+                at, path = [w, *own.get(one.client, [])], np.zeros(model.d)
+                for [D] in one.steps:
+
+                    def risk(w_s: Array, *more: Array) -> Any:
+                        return model.loss(loop_compose(model, w_s, *more) if more else w_s, D)
+
+                    def eq6(w_s: Array, *more: Array) -> Any:
+                        return risk(w_s, *more) + 0.35 * (F * (w_s - w) ** 2).sum()
+
+                    g = slow_gradients(risk, at)[0]
+                    after = [x - 0.2 * h for x, h in zip(at, slow_gradients(eq6, at))]
+                    path = path - g * (after[0] - at[0])
+                    at = after
+                ends.append(at[0])
+                if t >= z:
+                    own[one.client] = at[1:]
+                penalties.append(0.35 * np.sum(F * (at[0] - w) ** 2))
+                if renew:
+                    importances.append(
+                        slow_importance(importance, model, w, one.data, path, at[0] - w)
+                    )
+            p = shares(cohort, weighting)
+            w = loop_sum(p, ends)
+            if renew:
+                F = 0.6 * F + loop_sum(p, importances)
+
+            def personal(k: int | None, D: Batch | None) -> Array:
+                return loop_compose(model, w, *own[k]) if k in own else w
+
+            losses.append(world.train_loss(lambda k: personal(k, None)))
+            flagged = plateau_by_loop(losses, window, 5, 0.5)[-1][0]
+            next_renews = flagged or abs(t + 1 - z) <= 1
+            yield After(
+                {"w": w, "F": F, "t": t + 1, "renew": next_renews}, personal, dict(own),
+                {"penalty": mean(penalties), "renewed": float(next_renews)},
+            )  # fmt: skip
+
+    return paper
+
+
+def slow_importance(
+    kind: str, model: Model, w: Array, D: Batch, path: Array, moved: Array
+) -> Array:
+    """I_k of each kind, number by number."""
+    if kind == "gradient-square":
+        return slow_grad(model, w, D) ** 2
+    if kind == "fisher":
+        return loop_fisher(model, w, D)
+    if kind == "mas":
+        return loop_mas(model, w, D)
+    return np.array([max(p, 0) / (m * m + 0.1) for p, m in zip(path, moved)])
+
+
+@proof("apfl alg.1", "8 rounds, F ≠ 0 before and after the start = plain loops of eq.6", SMALL)
+def apfl_rounds(c: Case) -> Iterator[Report]:
+    flags = list[bool]()
+
+    def paper(world: World) -> Iterator[After]:
+        for after in by_loops(5)(world):
+            flags.append(after.server["renew"])
+            yield after
+
+    yield from rounds_agree(c, apfl.APFL(z=5, **OPTIONS), paper, rounds=8)
+    assert flags[:4] == [False, False, True, True], "a plateau is seen in round 2, z − 1 is 4"
+    algorithm = apfl.APFL(z=1, weighting="uniform", drop=False, **OPTIONS)
+    yield from rounds_agree(c, algorithm, by_loops(1, weighting="uniform"), STEPS)
+
+
+@proof(
+    "apfl §4.1.3",
+    "F is renewed in the rounds z − 1, z, z + 1 = plain loops, z = 0, 1, 3",
+    SMALL[:1],
+)
+def apfl_near_start(c: Case) -> Iterator[Report]:
+    for z in (0, 1, 3):
+        algorithm = apfl.APFL(**{**OPTIONS, "z": z, "window": 100})
+        yield from rounds_agree(c, algorithm, by_loops(z, window=100), STEPS, rounds=6)
+
+
+@proof("apfl alg.1 line 21", "4 rounds from either start = plain loops", SMALL)
+def apfl_start_rounds(c: Case) -> Iterator[Report]:
+    for init in ("paper", "continuous"):
+        yield from rounds_agree(c, apfl.APFL(z=1, init=init, **OPTIONS), by_loops(1, init))
+
+
+@proof("apfl eq.5", "4 rounds with Fisher, MAS, SI = plain loops", SMALL)
+def apfl_importance_rounds(c: Case) -> Iterator[Report]:
+    for kind in ("fisher", "mas", "si"):
+        algorithm = apfl.APFL(z=2, importance=kind, **OPTIONS)
+        yield from rounds_agree(c, algorithm, by_loops(2, importance=kind))

@@ -2,13 +2,10 @@
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from fedref import tree
-from fedref.algorithm import AnyAlgorithm, Cohort
 from fedref.batch import Batch
 from fedref.checks import (
     BOUND,
@@ -19,11 +16,11 @@ from fedref.checks import (
 )
 from fedref.models.base import Model
 from fedref.numerics import Array
-from fedref.proofs.case import Case
 
 
 def equal(got: Any, expected: Any, bound: float = BOUND) -> Report:
-    return Report(relative_error(got, expected), bound=bound)
+    """The relative error; True is 1."""
+    return Report(relative_error(np.add(got, 0), np.add(expected, 0)), bound=bound)
 
 
 def slow_grad(model: Model, w: Array, D: Batch) -> Array:
@@ -58,26 +55,10 @@ def order_in(error: Callable[[float], float], steps: Array) -> float:
     return float(np.polyfit(np.log(steps), np.log([error(h) for h in steps]), 1)[0])
 
 
-def one_round(
-    algorithm: AnyAlgorithm,
-    c: Case,
-    clients: Sequence[Sequence[Sequence[Batch]]],
-    server: Any = None,
-    client_states: Any = None,
-) -> tuple[Any, list[Any]]:
-    """(the server, what each client keeps) after a round from c.w, or from another server state.
+def slow_gradients(f: Callable[..., Any], at: Sequence[Array]) -> list[Array]:
+    """∇f in each of its arguments by complex step."""
 
-    clients[k][t] are the batches of client k's step t; the first is all of its data.
-    """
-    server = algorithm.initial(c.model, c.w) if server is None else server
-    sent, done = algorithm.download(server), []
-    for steps, client_state in zip(clients, client_states or [None] * len(clients)):
-        local = algorithm.start(c.model, sent, client_state)
-        for batches in steps:
-            local = algorithm.step(c.model, sent, local, *batches)
-        everything = partial(steps[0].__getitem__, 0)
-        done.append(algorithm.finish(c.model, sent, local, client_state, everything))
-    n = np.array([len(steps[0][0].y) for steps in clients])
-    cohort = Cohort(np.arange(len(n)), np.ones_like(n), n)
-    uploads = tree.stack([one.upload for one in done])
-    return algorithm.combine(c.model, server, uploads, cohort), [one.client_state for one in done]
+    def along(block: int) -> Array:
+        return complex_step_gradient(lambda x: f(*with_block(at, block, x)), at[block])
+
+    return [along(block) for block in range(len(at))]

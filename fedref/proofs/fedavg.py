@@ -1,3 +1,4 @@
+# ruff: noqa: B023 (what is defined in a loop is called before its next turn)
 """FedAvg and the centralised baseline, with the tags of APFL, which states them."""
 
 from collections.abc import Iterator
@@ -5,21 +6,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from fedref.algorithm import Server
-from fedref.algorithms import centralised, fedavg, fedcurv
+from fedref.algorithms import centralised, fedavg
 from fedref.batch import Batch
 from fedref.checks import Report
+from fedref.numerics import Array
 from fedref.proofs.case import Case
-from fedref.proofs.compare import equal, loop_sum, one_round, slow_grad, slow_steps
+from fedref.proofs.compare import equal, loop_sum, slow_grad, slow_steps
+from fedref.proofs.rounds import EPOCHS, SMALL, STEPS, After, Paper, World, rounds_agree, shares
 from fedref.proofs.table import proof
-
-
-@proof("apfl eq.1", "FedAvg round = Σ n_k/n w_k by plain loops")
-def apfl_eq1(c: Case) -> Iterator[Report]:
-    batches, eta = (c.D1, c.D2, c.batch(7)), 0.3
-    ws = [c.w - eta * slow_grad(c.model, c.w, D) for D in batches]
-    algorithm = fedavg.FedAvg(lr=eta)
-    server, _ = one_round(algorithm, c, [[[D]] for D in batches])
-    yield equal(server.w, loop_sum([3 / 15, 5 / 15, 7 / 15], ws))
 
 
 @proof("apfl eq.2", "local_step, adapt = steps along the complex step of f_k")
@@ -38,9 +32,46 @@ def apfl_centralised(c: Case) -> Iterator[Report]:
     yield equal(got, c.w - 0.3 * g)
 
 
-@proof("apfl §4.1.2", "FedCurv in its first round = FedAvg, bit for bit")
-def fedcurv_first_round(c: Case) -> Iterator[Report]:
-    clients = [[[c.D1]], [[c.D2]]]
-    one, other = fedcurv.FedCurv(lr=0.3), fedavg.FedAvg(lr=0.3)
-    (got, _), (expected, _) = (one_round(algorithm, c, clients) for algorithm in (one, other))
-    yield equal(got.w, expected.w, bound=0)
+# Rounds
+
+
+def by_loops(weighting: str = "samples", alpha: float = 0.0, adapt_steps: int = 0) -> Paper:
+    """Each client w_k ← w_k − η∇f_k(w_k; D), then w ← Σ p_k w_k; tested after steps of size α."""
+
+    def paper(world: World) -> Iterator[After]:
+        w = world.w
+        for cohort in world.cohorts():
+            ws = []
+            for one in cohort:
+                w_k = w
+                for [D] in one.steps:
+                    w_k = w_k - 0.3 * slow_grad(world.model, w_k, D)  # η = 0.3
+                ws.append(w_k)
+            w = loop_sum(shares(cohort, weighting), ws)
+
+            def personal(k: int | None, D: Batch | None) -> Array:
+                return w if D is None else slow_steps(world.model, w, D, alpha, adapt_steps)
+
+            yield After({"w": w}, personal)
+
+    return paper
+
+
+@proof("apfl eq.1", "4 rounds of FedAvg by samples and uniform = plain loops", SMALL)
+def fedavg_rounds(c: Case) -> Iterator[Report]:
+    for sampling in (EPOCHS, STEPS):
+        yield from rounds_agree(c, fedavg.FedAvg(lr=0.3), by_loops(), sampling)
+    uniform = fedavg.FedAvg(lr=0.3, weighting="uniform", drop=False)
+    yield from rounds_agree(c, uniform, by_loops("uniform"))
+
+
+@proof("apfl eq.2", "4 rounds of FedAvg with update, FedAvg(Meta) = plain loops", SMALL)
+def fedavg_adapted_rounds(c: Case) -> Iterator[Report]:
+    yield from rounds_agree(c, fedavg.FedAvgUpdate(lr=0.3, alpha=0.2), by_loops("samples", 0.2, 1))
+    meta = fedavg.FedAvgMeta(lr=0.3, alpha=0.2, inner_steps=2)
+    yield from rounds_agree(c, meta, by_loops("samples", 0.2, 2))
+
+
+@proof("apfl §4.1.1", "4 rounds of Centralised = plain SGD, an epoch of all rows a round", SMALL)
+def centralised_rounds(c: Case) -> Iterator[Report]:
+    yield from rounds_agree(c, centralised.Centralised(lr=0.3), by_loops())

@@ -1,3 +1,4 @@
+# ruff: noqa: B023 (what is defined in a loop is called before its next turn)
 """FedCurv."""
 
 import math
@@ -6,13 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from fedref.algorithms import fedcurv, importance
+from fedref.algorithms import fedavg, fedcurv, importance
 from fedref.batch import Batch
 from fedref.checks import Report, check_gradient, complex_step_gradient
 from fedref.models.base import Model
 from fedref.numerics import Array
 from fedref.proofs.case import Case
-from fedref.proofs.compare import equal, loop_sum, one_round, slow_grad, slow_steps
+from fedref.proofs.compare import equal, loop_sum, slow_grad
+from fedref.proofs.rounds import (
+    EPOCHS,
+    SMALL,
+    STEPS,
+    After,
+    Paper,
+    World,
+    rounds_agree,
+    shares,
+    states,
+)
 from fedref.proofs.table import ONE, proof
 
 
@@ -30,21 +42,6 @@ def fedcurv_penalty(c: Case) -> Iterator[Report]:
     yield equal(fedcurv.penalty(c.w, others, lam=0.7), math.fsum(j_sum))
 
 
-@proof("fedcurv penalty", "the second round's step = complex step of f_s + penalty")
-def fedcurv_round(c: Case) -> Iterator[Report]:
-    algorithm, clients = fedcurv.FedCurv(lr=0.2, lam=0.7), [[[c.D1]], [[c.D2]]]
-    server, client_states = one_round(algorithm, c, clients)
-    thetas = [slow_steps(c.model, c.w, D, 0.2, 1) for [[D]] in clients]
-    I = loop_fisher(c.model, thetas[1], c.D2)
-
-    def objective(w: Array) -> Any:  # of client 0: only client 1 pulls
-        return c.model.loss(w, c.D1) + fedcurv.penalty(w, [(I, thetas[1])], lam=0.7)
-
-    w = loop_sum([3 / 8, 5 / 8], thetas)
-    after, _ = one_round(algorithm, c, clients[:1], server, client_states[:1])
-    yield equal(after.w, w - 0.2 * complex_step_gradient(objective, w))
-
-
 def loop_fisher(model: Model, w: Array, D: Batch) -> Array:
     """The mean over samples of squared complex-step gradients."""
     s = [1.0] * len(D.y) if D.s is None else D.s
@@ -56,3 +53,55 @@ def loop_fisher(model: Model, w: Array, D: Batch) -> Array:
 def fedcurv_fisher(c: Case) -> Iterator[Report]:
     for D in (c.D, c.D1):
         yield equal(importance.fisher(c.model, c.w, D), loop_fisher(c.model, c.w, D))
+
+
+# Rounds
+
+
+def by_loops(lam: float, weighting: str = "samples") -> Paper:
+    """Each client s descends f_s(θ) + λ Σ_{j ≠ s} Σ I_j (θ − θ̂_j)², over the clients j of the round
+    before; then θ ← Σ p_s θ̂_s. I_s is the Fisher diagonal at θ̂_s on all of its data."""
+
+    def paper(world: World) -> Iterator[After]:
+        model, w = world.model, world.w
+        last = dict[int, tuple[Array, Array]]()  # of the round before: client → (I_j, θ̂_j)
+        kept = dict[int, list[Any]]()
+        for t, cohort in enumerate(world.cohorts()):
+            now = dict[int, tuple[Array, Array]]()
+            for one in cohort:
+                others = [pair for j, pair in last.items() if j != one.client]
+                theta = w
+                for [D] in one.steps:
+
+                    def objective(x: Array) -> Any:
+                        pull = sum((I * (x - theta_j) ** 2).sum() for I, theta_j in others)
+                        return model.loss(x, D) + lam * pull
+
+                    theta = theta - 0.2 * complex_step_gradient(objective, theta)
+                I = loop_fisher(model, theta, one.data)
+                now[one.client] = I, theta
+                kept[one.client] = [I, I * theta, t]
+            last = now
+            w = loop_sum(shares(cohort, weighting), [theta for _, theta in now.values()])
+            u = sum(I for I, _ in now.values())
+            v = sum(I * theta for I, theta in now.values())
+            yield After({"w": w, "u": u, "v": v, "t": t + 1}, lambda k, D: w, dict(kept))
+
+    return paper
+
+
+@proof("fedcurv penalty", "5 rounds of FedCurv, clients absent from the last = plain loops", SMALL)
+def fedcurv_rounds(c: Case) -> Iterator[Report]:
+    for sampling in (EPOCHS, STEPS):
+        algorithm = fedcurv.FedCurv(lr=0.2, lam=0.7)
+        yield from rounds_agree(c, algorithm, by_loops(0.7), sampling, rounds=5)
+    algorithm = fedcurv.FedCurv(lr=0.2, lam=0.7, weighting="uniform", drop=False)
+    yield from rounds_agree(c, algorithm, by_loops(0.7, "uniform"), rounds=5)
+
+
+@proof("apfl §4.1.2", "4 rounds of FedCurv with λ = 0 = FedAvg, bit for bit", SMALL)
+def baselines_rounds(c: Case) -> Iterator[Report]:
+    one, other = fedcurv.FedCurv(lr=0.3, lam=0.0), fedavg.FedAvg(lr=0.3)
+    world = World(c, other, EPOCHS, 4)
+    for got, expected in zip(states(world, one), states(world, other), strict=True):
+        yield equal(got.server.w, expected.server.w, bound=0)

@@ -1,3 +1,4 @@
+# ruff: noqa: B023 (what is defined in a loop is called before its next turn)
 """FedMAML."""
 
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ from fedref.checks import Report, check_gradient, complex_step_gradient
 from fedref.models import BinaryLogistic
 from fedref.numerics import Array
 from fedref.proofs.case import Case
-from fedref.proofs.compare import equal, loop_sum, one_round, slow_steps
+from fedref.proofs.compare import equal, loop_sum, slow_steps
+from fedref.proofs.rounds import SMALL, After, Paper, World, rounds_agree
 from fedref.proofs.table import Compare, proof
 
 
@@ -32,21 +34,6 @@ for _n in (1, 2, 5):
     )
 
 
-@proof("fedmaml §3.2", "a round of 2 clients = θ − β × complex step of the *sum*")
-def fedmaml_sum(c: Case) -> Iterator[Report]:
-    clients = [[(c.D, c.D1)], [(c.D1, c.D2)]]
-
-    def total(w: Array) -> Any:
-        return sum(
-            fedmaml.meta_objective(c.model, w, tr, val, alpha=0.1, steps=2)
-            for [(tr, val)] in clients
-        )
-
-    algorithm = fedmaml.FedMAML(alpha=0.1, beta=0.2, inner_steps=2)
-    server, _ = one_round(algorithm, c, clients)
-    yield equal(server.theta, c.w - 0.2 * complex_step_gradient(total, c.w))
-
-
 @proof("fedmaml §4.2", "adapt = θ − α∇L_k by complex step, s = 1, 3")
 def fedmaml_adapt(c: Case) -> Iterator[Report]:
     for steps in (1, 3):
@@ -63,10 +50,49 @@ def fedmaml_example(c: Case) -> Iterator[Report]:
     yield equal(got, [w_j + 0.1 * r * x_j for w_j, x_j in zip(c.w, x)])
 
 
-@proof("fedmaml §4.3", "θ′ = (1/K) Σ θ*_k by plain loops")
-def fedmaml_theta1(c: Case) -> Iterator[Report]:
-    algorithm = fedmaml.FedMAML(alpha=0.1, inner_steps=2)
-    clients = [[(c.D, c.D1)], [(c.D1, c.D2)]]
-    server, _ = one_round(algorithm, c, clients)
-    stars = [slow_steps(c.model, c.w, tr, 0.1, 2) for [(tr, _)] in clients]
-    yield equal(server.theta1, loop_sum([0.5, 0.5], stars))
+# Rounds
+
+
+def by_loops(steps: int, evaluate: str = "theta") -> Paper:
+    """Each client goes from θ to θ*_k in s steps of size α; θ ← θ − β Σ_k ∇_θ L_k(θ*_k; D_val), a
+    client counting as often as it was drawn, and θ′ is the mean of the θ*_k. α = 0.1, β = 0.2."""
+
+    def paper(world: World) -> Iterator[After]:
+        model, theta = world.model, world.w
+        for cohort in world.cohorts():
+            drawn = [one.times for one in cohort]
+            stars = [slow_steps(model, theta, one.steps[0][0], 0.1, steps) for one in cohort]
+
+            def total(x: Array) -> Any:
+                f = 0.0
+                for one in cohort:
+                    [(tr, val)] = one.steps
+                    star = x
+                    for _ in range(steps):
+                        star = star - 0.1 * model.grad(star, tr)
+                    f = f + one.times * model.loss(star, val)
+                return f
+
+            theta = theta - 0.2 * complex_step_gradient(total, theta)
+            theta1 = loop_sum([n / sum(drawn) for n in drawn], stars)
+
+            def personal(k: int | None, D: Batch | None) -> Array:
+                assert D is not None
+                return theta1 if evaluate == "theta1" else slow_steps(model, theta, D, 0.1, steps)
+
+            yield After({"theta": theta, "theta1": theta1}, personal)
+
+    return paper
+
+
+@proof("fedmaml §3.2", "4 rounds of FedMAML, s = 1, 2 = plain loops", SMALL)
+def fedmaml_rounds(c: Case) -> Iterator[Report]:
+    for steps in (1, 2):
+        algorithm = fedmaml.FedMAML(alpha=0.1, beta=0.2, inner_steps=steps)
+        yield from rounds_agree(c, algorithm, by_loops(steps))
+
+
+@proof("fedmaml §4.3", "4 rounds tested with θ′ = (1/K) Σ θ*_k = plain loops", SMALL)
+def fedmaml_theta1_rounds(c: Case) -> Iterator[Report]:
+    algorithm = fedmaml.FedMAML(alpha=0.1, beta=0.2, inner_steps=2, evaluate="theta1")
+    yield from rounds_agree(c, algorithm, by_loops(2, "theta1"))

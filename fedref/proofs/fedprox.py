@@ -1,16 +1,31 @@
+# ruff: noqa: B023 (what is defined in a loop is called before its next turn)
 """FedProx."""
 
 import math
 from collections.abc import Iterator
-from itertools import pairwise
+from statistics import fmean as mean
 
 import numpy as np
 
 from fedref.algorithms import fedavg, fedprox
+from fedref.batch import Batch
 from fedref.checks import Report, check_gradient, complex_step_gradient
+from fedref.models.base import Model
+from fedref.numerics import Array
 from fedref.proofs import oracle
 from fedref.proofs.case import Case
-from fedref.proofs.compare import equal, loop_sum, one_round, slow_grad
+from fedref.proofs.compare import equal, loop_sum, slow_grad
+from fedref.proofs.rounds import (
+    EPOCHS,
+    SMALL,
+    STEPS,
+    After,
+    Paper,
+    World,
+    rounds_agree,
+    shares,
+    states,
+)
 from fedref.proofs.table import ONE, proof
 
 
@@ -31,21 +46,15 @@ def fedprox_gradient(c: Case) -> Iterator[Report]:
     )  # fmt: skip
 
 
-@proof("fedprox alg.2", "FedProx with μ = 0 = FedAvg, bit for bit")
-def fedprox_mu_zero(c: Case) -> Iterator[Report]:
-    clients = [[[c.D1], [c.D2]], [[c.D2], [c.D1]]]
-    one, other = fedprox.FedProx(lr=0.3, mu=0.0), fedavg.FedAvg(lr=0.3)
-    (got, _), (expected, _) = (one_round(algorithm, c, clients) for algorithm in (one, other))
-    yield equal(got.w, expected.w, bound=0)
+def prox_slope(model: Model, w: Array, w0: Array, D: Batch, mu: float) -> Array:
+    """∇h_k(w; wᵗ) by complex step."""
+    return complex_step_gradient(lambda w: model.loss(w, D) + mu / 2 * ((w - w0) ** 2).sum(), w)
 
 
 @proof("fedprox γ", "inexactness = ratio of norms of complex-step ∇h_k")
 def fedprox_gamma(c: Case) -> Iterator[Report]:
     w0 = c.vector()
-    now, start = (
-        complex_step_gradient(lambda w: fedprox.objective(c.model, w, w0, c.D, mu=0.7), w)
-        for w in (c.w, w0)
-    )
+    now, start = (prox_slope(c.model, w, w0, c.D, 0.7) for w in (c.w, w0))
     got = fedprox.inexactness(c.model, c.w, w0, c.D, mu=0.7)
     yield equal(got, math.hypot(*now) / math.hypot(*start))
     yield equal(fedprox.inexactness(c.model, w0, w0, c.D, mu=0.7), 1.0)
@@ -61,16 +70,118 @@ def fedprox_dissimilarity(c: Case) -> Iterator[Report]:
     yield equal(got.variance, sum(p_k * math.hypot(*(g_k - g)) ** 2 for p_k, g_k in zip(p, gs)))
 
 
-@proof("fedprox μ", "adapt_mu = +0.1 on a rise, −0.1 after 5 falls, by hand", ONE)
+@proof("fedprox μ", "FedProx.observe = +0.1 on a rise, −0.1 after 5 falls, by hand", ONE)
 def fedprox_mu(c: Case) -> Iterator[Report]:
     moves = "+" + 10 * "-" + "=" + 4 * "-" + "=" + 10 * "-" + "+"
     losses = 100.0 + np.cumsum([0, *({"+": 1, "-": -1, "=": 0}[move] for move in moves)])
     by_hand = [
-        0.35, *4 * [0.35], 0.25, *4 * [0.25], 0.15, 0.15, *4 * [0.15], 0.15,
+        0.25, 0.35, *4 * [0.35], 0.25, *4 * [0.25], 0.15, 0.15, *4 * [0.15], 0.15,
         *4 * [0.15], 0.05, *4 * [0.05], 0.0, 0.1,
     ]  # fmt: skip
-    mu, falls, got = 0.25, 0, []
-    for before, loss in pairwise(losses.tolist()):
-        mu, falls = fedprox.adapt_mu(mu, falls, before, loss)
-        got.append(mu)
-    yield equal(got, by_hand)
+    for adaptive, expected in ((True, by_hand), (False, [0.25] * len(by_hand))):
+        algorithm = fedprox.FedProx(mu=0.25, adaptive_mu=adaptive)
+        server, got = algorithm.initial(c.model, c.w), []
+        for loss in losses.tolist():
+            server = algorithm.observe(server, loss)
+            got.append(algorithm.download(server).mu)
+        yield equal(got, expected)
+
+
+@proof("fedprox γ", "FedProx.stop, diagnose: the ratio of norms against `until_gamma`", ONE)
+def fedprox_stop(c: Case) -> Iterator[Report]:
+    w0 = c.vector()
+    sent = fedprox.ProxSent(w0, 0.7)
+    now, start = (prox_slope(c.model, w, w0, c.D, 0.7) for w in (c.w, w0))
+    gamma = math.hypot(*now) / math.hypot(*start)
+    for until, stops in ((0.99 * gamma, False), (1.01 * gamma, True)):
+        algorithm = fedprox.FedProx(until_gamma=until)
+        assert algorithm.stop(c.model, sent, c.w, lambda: c.D) is stops
+        yield equal(algorithm.diagnose(c.model, sent, c.w, lambda: c.D)["gamma"], gamma)
+
+
+# Rounds
+
+
+def by_loops(
+    mu: float,
+    weighting: str = "samples",
+    lr: float = 0.3,
+    adaptive: bool = False,
+    until_gamma: float = 0.0,
+    measure_gamma: bool = True,
+) -> Paper:
+    """Each client descends h_k(w; wᵗ) = F_k(w) + (μ/2)‖w − wᵗ‖²; then w ← Σ p_k w_k.
+
+    adaptive : μ + 0.1 when the training loss rises, μ − 0.1 when it fell five times running.
+    until_gamma : a client may stop after an epoch, once ‖∇h_k(w)‖ ≤ γ‖∇h_k(wᵗ)‖ on all its data.
+    """
+
+    def paper(world: World) -> Iterator[After]:
+        w, mu_t, losses = world.w, mu, list[float]()
+        falls = 0
+        for cohort in world.cohorts():
+            ws, gammas, penalties = [], [], []
+            for one in cohort:
+
+                def slope(x: Array, D: Batch) -> Array:
+                    return prox_slope(world.model, x, w, D, mu_t)
+
+                start = math.hypot(*slope(w, one.data))
+                w_k = w
+                for t, [D] in enumerate(one.steps, 1):
+                    w_k = w_k - lr * slope(w_k, D)
+                    gamma = math.hypot(*slope(w_k, one.data)) / start
+                    if t % one.epoch == 0 and gamma <= until_gamma:
+                        break
+                ws.append(w_k)
+                gammas.append(gamma)
+                penalties.append(mu_t / 2 * math.fsum((w_k - w) ** 2))
+            w = loop_sum(shares(cohort, weighting), ws)
+            measured = {"gamma": mean(gammas)} if measure_gamma else {}
+            measured["penalty"] = mean(penalties)
+
+            if adaptive:
+                losses.append(world.train_loss(lambda k: w))
+                if len(losses) > 1:
+                    falls = falls + 1 if losses[-1] < losses[-2] else 0
+                    if losses[-1] > losses[-2]:
+                        mu_t += 0.1
+                    elif falls == 5:
+                        mu_t, falls = max(mu_t - 0.1, 0.0), 0
+            measured["mu"] = mu_t
+            kept = {"w": w, "mu": mu_t, "falls": falls, "loss": losses[-1] if losses else None}
+            yield After(kept, lambda k, D: w, measured=measured)
+
+    return paper
+
+
+@proof(
+    "fedprox alg.2", "4 rounds of FedProx, μ = 0.7, stragglers kept or dropped = plain loops", SMALL
+)
+def fedprox_rounds(c: Case) -> Iterator[Report]:
+    for sampling in (EPOCHS, STEPS):
+        yield from rounds_agree(c, fedprox.FedProx(lr=0.3, mu=0.7), by_loops(0.7), sampling)
+    algorithm = fedprox.FedProx(
+        lr=0.3, mu=0.7, weighting="uniform", drop=True, measure_gamma=False
+    )  # fmt: skip
+    yield from rounds_agree(c, algorithm, by_loops(0.7, "uniform", measure_gamma=False))
+
+
+@proof("fedprox alg.2", "4 rounds of FedProx with μ = 0 = FedAvg, bit for bit", SMALL)
+def fedprox_mu_zero(c: Case) -> Iterator[Report]:
+    one, other = fedprox.FedProx(lr=0.3, mu=0.0), fedavg.FedAvg(lr=0.3, drop=False)
+    world = World(c, other, EPOCHS, 4)
+    for got, expected in zip(states(world, one), states(world, other), strict=True):
+        yield equal(got.server.w, expected.server.w, bound=0)
+
+
+@proof("fedprox μ", "8 rounds of FedProx with adaptive μ = plain loops", SMALL[:1])
+def fedprox_mu_rounds(c: Case) -> Iterator[Report]:
+    algorithm = fedprox.FedProx(lr=0.02, mu=0.15, adaptive_mu=True)
+    yield from rounds_agree(c, algorithm, by_loops(0.15, lr=0.02, adaptive=True), rounds=8)
+
+
+@proof("fedprox γ", "4 rounds of FedProx until γ = plain loops", SMALL)
+def fedprox_gamma_rounds(c: Case) -> Iterator[Report]:
+    algorithm = fedprox.FedProx(lr=0.3, mu=0.7, until_gamma=0.6)
+    yield from rounds_agree(c, algorithm, by_loops(0.7, until_gamma=0.6))

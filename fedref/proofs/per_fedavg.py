@@ -1,6 +1,7 @@
+# ruff: noqa: B023 (what is defined in a loop is called before its next turn)
 """Per-FedAvg: the exact meta-gradient, and its two approximations."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -15,12 +16,12 @@ from fedref.proofs.case import Case
 from fedref.proofs.compare import (
     equal,
     loop_sum,
-    one_round,
     order_in,
     slow_grad,
     slow_hvp,
     slow_steps,
 )
+from fedref.proofs.rounds import EPOCHS, SMALL, STEPS, After, Paper, World, rounds_agree, shares
 from fedref.proofs.table import FAMILIES, SMOOTH, proof
 
 
@@ -129,15 +130,62 @@ def per_fedavg_eq8_slope(c: Case) -> Iterator[Report]:
     yield Report(relative_error(d(0.1), (plus - minus) / 0.2), slope, 2)
 
 
-@proof("per-fedavg alg.1", "a round of 2 users, τ = 2 = plain loops over eq.5 and eq.6")
-def per_fedavg_alg1(c: Case) -> Iterator[Report]:
-    clients = [[(c.D, c.D1, c.D2), (c.D1, c.D2, c.D)], [(c.D2, c.D, c.D1), (c.D, c.D2, c.D1)]]
-    ws = []
-    for steps in clients:
-        w = c.w
-        for batches in steps:
-            w = w - 0.2 * slow_eq6(c.model, w, *batches, 0.1)
-        ws.append(w)
-    algorithm = per_fedavg.PerFedAvg(alpha=0.1, beta=0.2)
-    server, _ = one_round(algorithm, c, clients)
-    yield equal(server.w, loop_sum([0.5, 0.5], ws))
+# Rounds
+
+Gradient = Callable[..., Array]
+
+
+def fo_by_steps(model: Model, w: Array, D: Batch, D1: Batch, alpha: float) -> Array:
+    """[per-fedavg §3.3] by complex steps: the gradient on D′ after a step on D."""
+    return slow_grad(model, slow_steps(model, w, D, alpha, 1), D1)
+
+
+def hf_by_steps(model: Model, w: Array, D: Batch, D1: Batch, D2: Batch, alpha: float) -> Array:
+    """[per-fedavg eq.7] by complex steps, δ = 0.1."""
+    u = fo_by_steps(model, w, D, D1, alpha)
+    plus, minus = (slow_grad(model, w + s * 0.1 * u, D2) for s in (1, -1))
+    return u - alpha * (plus - minus) / 0.2
+
+
+def by_loops(gradient: Gradient, weighting: str = "uniform") -> Paper:
+    """Each user w_i ← w_i − β∇F_i(w_i), α = 0.1, β = 0.2, then w ← the mean of the users drawn; at
+    test time a step of size α."""
+
+    def paper(world: World) -> Iterator[After]:
+        w = world.w
+        for cohort in world.cohorts():
+            ws = []
+            for one in cohort:
+                w_i = w
+                for batches in one.steps:
+                    w_i = w_i - 0.2 * gradient(world.model, w_i, *batches, 0.1)
+                ws.append(w_i)
+            w = loop_sum(shares(cohort, weighting), ws)
+
+            def personal(k: int | None, D: Batch | None) -> Array:
+                assert D is not None
+                return slow_steps(world.model, w, D, 0.1, 1)
+
+            yield After({"w": w}, personal)
+
+    return paper
+
+
+@proof("per-fedavg alg.1", "4 rounds of Per-FedAvg, three batches a step = plain loops", SMALL)
+def per_fedavg_rounds(c: Case) -> Iterator[Report]:
+    for sampling in (EPOCHS, STEPS):
+        algorithm = per_fedavg.PerFedAvg(alpha=0.1, beta=0.2)
+        yield from rounds_agree(c, algorithm, by_loops(slow_eq6), sampling)
+    algorithm = per_fedavg.PerFedAvg(alpha=0.1, beta=0.2, weighting="samples", drop=False)
+    yield from rounds_agree(c, algorithm, by_loops(slow_eq6, "samples"))
+
+
+@proof("per-fedavg §3.3", "4 rounds of Per-FedAvg (FO) = plain loops", SMALL)
+def per_fedavg_fo_rounds(c: Case) -> Iterator[Report]:
+    yield from rounds_agree(c, per_fedavg.PerFedAvgFO(alpha=0.1, beta=0.2), by_loops(fo_by_steps))
+
+
+@proof("per-fedavg eq.7", "4 rounds of Per-FedAvg (HF), δ = 0.1 = plain loops", SMALL)
+def per_fedavg_hf_rounds(c: Case) -> Iterator[Report]:
+    algorithm = per_fedavg.PerFedAvgHF(alpha=0.1, beta=0.2, delta=0.1)
+    yield from rounds_agree(c, algorithm, by_loops(hf_by_steps))

@@ -1,0 +1,260 @@
+"""Whole rounds: fedref's own, and the paper's algorithm written out again as plain loops.
+
+`rounds_agree` takes an algorithm through `make_plan`, `run_round` (clients one by one, and stacked),
+`evaluate` and `observe`, and compares all that it has after every round with what a paper's loops
+have. Of fedref these loops take only the Plan, which is data: who takes part, and which rows are in
+a batch. Their derivatives are complex steps, and their losses and accuracies those of the oracle.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedref import tree
+from fedref.algorithm import AnyAlgorithm, State
+from fedref.batch import Batch
+from fedref.checks import Report
+from fedref.evaluation import evaluate, evaluate_unseen, sample_mean
+from fedref.federation import Federation, Part, Source
+from fedref.models import MLP, Logistic
+from fedref.numerics import Array
+from fedref.proofs import oracle
+from fedref.proofs.case import Case
+from fedref.proofs.compare import equal
+from fedref.rounds import pool, run_clients, run_round
+from fedref.sampling import Plan, Sampling, adaptation_rows, episode, make_plan, stream
+
+#: The models that rounds are run on: small, and without kinks.
+SMALL = (Logistic(3, 3, l2=0.1), MLP(2, (3,), 2, "tanh"))
+
+#: Rows of each client. The first has no support, the second is not tested.
+TRAIN, TEST = (1, 4, 7, 3, 5), (2, 0, 3, 1, 2)
+SHIFT, SCALE = 0.5, 2.0  # of the features
+
+#: Drawn with replacement, two epochs, some do less; and all different, in steps.
+EPOCHS = Sampling(4, epochs=2, batch_size=2, sampling="by-samples", stragglers=0.4)
+STEPS = Sampling(3, steps=3, batch_size=3, stragglers=0.4)
+ALL_ROWS = Sampling(4, epochs=3, batch_size=0, sampling="by-samples", stragglers=0.4)
+
+
+class Work(NamedTuple):
+    """What the Plan asks of one client in one round."""
+
+    client: int
+    times: int  # how often it was drawn
+    n: int  # its training rows
+    steps: list[tuple[Batch, ...]]  # for each step a batch of every role
+    epoch: int  # steps in an epoch
+    data: Batch  # all its training rows
+
+
+class After(NamedTuple):
+    """What a paper's loops have after a round.
+
+    server : the fields of the server's state; personal : (client or None for a new one, the batch
+    that it adapts to) → the parameters it tests with; clients : client → what it keeps;
+    measured : what is logged.
+    """
+
+    server: Mapping[str, Any]
+    personal: Callable[[int | None, Batch | None], Array]
+    clients: Mapping[int, Sequence[Any]] = {}
+    measured: Mapping[str, float] = {}
+
+
+class World:
+    """A few unequal clients, and the plans of some rounds in which something happens."""
+
+    def __init__(self, c: Case, algorithm: AnyAlgorithm, sampling: Sampling, rounds: int) -> None:
+        self.model, self.w, self.sampling = c.model, c.w, sampling
+        self.drop, self.adapts_on = algorithm.drop, algorithm.adapts_on
+        n = sum(TRAIN) + sum(TEST)
+        X = SHIFT + SCALE * c.rng.normal(size=(n, c.model.features))
+        y, rows = c.rng.choice(c.model.labels, n), c.rng.permutation(n)
+        train = Part(rows[: sum(TRAIN)], np.cumsum([0, *TRAIN]))
+        test = Part(rows[sum(TRAIN) :], np.cumsum([0, *TEST]))
+        source = Source(X, y)
+        self.federation = Federation(source, train, test, shift=SHIFT, scale=SCALE)
+        self.trained = pool(self.federation, c.rng) if algorithm.pooled else self.federation
+        draw = Sampling(1, epochs=1, batch_size=3) if algorithm.pooled else sampling
+        sizes, first = self.trained.train.sizes, int(c.rng.integers(1 << 30))
+        for self.seed in range(first, first + 10_000):
+            self.plans = [
+                make_plan(draw, sizes, t, self.seed, algorithm.roles) for t in range(rounds)
+            ]
+            if algorithm.pooled or self.eventful():
+                return
+        raise RuntimeError("no seed has the plans wanted")  # pragma: no cover
+
+    def eventful(self) -> bool:
+        """Whether a client is drawn twice, one straggles with part of its work, one takes part in
+        two rounds that follow each other, one misses a round between two, and no round is empty."""
+        twice = self.sampling.sampling == "uniform" or any((p.counts > 1).any() for p in self.plans)
+        less = any(
+            (p.straggler & (self.drop | (p.amount < self.sampling.amount))).any()
+            for p in self.plans
+        )
+        there = [{one.client for one in cohort} for cohort in self.cohorts()]
+        follows = any(a & b for a, b in pairwise(there))
+        misses = any((a & c) - b for a, b, c in zip(there, there[1:], there[2:]))
+        return twice and less and follows and misses and all(there)
+
+    def batch(self, rows: Array) -> Batch:
+        """Rows of the source as the model sees them."""
+        source = self.federation.source
+        return Batch((source.X[rows] - SHIFT) / SCALE, source.y[rows])
+
+    def train_rows(self, k: int) -> Array:
+        return self.federation.train.rows[sum(TRAIN[:k]) : sum(TRAIN[: k + 1])]
+
+    def test_rows(self, k: int) -> Array:
+        return self.federation.test.rows[sum(TEST[:k]) : sum(TEST[: k + 1])]
+
+    def cohorts(self) -> Iterator[list[Work]]:
+        """For each round, what every client whose work is aggregated has to do."""
+        for plan in self.plans:
+            yield [
+                self.work(plan, i)
+                for i in range(len(plan.clients))
+                if not (self.drop and plan.straggler[i])
+            ]
+
+    def work(self, plan: Plan, i: int) -> Work:
+        k = int(plan.clients[i])
+        part = self.trained.train
+        own = part.rows[part.offsets[k] : part.offsets[k + 1]]
+        steps = [
+            tuple(self.batch(own[[row for row in rows[i, t] if row >= 0]]) for rows in plan.rows.values())
+            for t in range(plan.steps[i])
+        ]  # fmt: skip
+        epoch = int(plan.per_epoch[i])
+        return Work(k, int(plan.counts[i]), len(own), steps, epoch, self.batch(own))
+
+    def adaptation(self, k: int, t: int) -> Batch | None:
+        """What client k adapts to before it is tested after round t."""
+        if self.adapts_on is None:
+            return None
+        own = self.train_rows(k)
+        return self.batch(
+            own[adaptation_rows(self.sampling, self.adapts_on, len(own), k, t, self.seed)]
+        )
+
+    def train_loss(self, personal: Callable[[int], Array]) -> float:
+        """Σ_k n_k/n × the mean loss of client k's model on its training rows."""
+        losses = [
+            n * self.score(personal(k), self.batch(self.train_rows(k)))[0]
+            for k, n in enumerate(TRAIN)
+        ]
+        return sum(losses) / sum(TRAIN)
+
+    def score(self, w: Array, D: Batch) -> tuple[float, float]:
+        """(mean loss without L2, accuracy) by the oracle; NaN without samples."""
+        loss = right = 0.0
+        for x, y in zip(D.X, D.y.tolist()):
+            z, _ = oracle.scores(self.model, w, x)
+            loss += oracle.sample_loss(self.model, z, y)[0]
+            right += z.index(max(z)) == y
+        n = len(D.y)
+        return (loss / n, right / n) if n else (np.nan, np.nan)
+
+
+Paper = Callable[[World], Iterator[After]]
+
+
+def shares(cohort: Sequence[Work], weighting: str = "samples") -> list[float]:
+    """p_k: each client's share of the samples drawn, or of the draws."""
+    amounts = [one.times * (one.n if weighting == "samples" else 1) for one in cohort]
+    return [amount / sum(amounts) for amount in amounts]
+
+
+def rounds_agree(
+    c: Case, algorithm: AnyAlgorithm, paper: Paper, sampling: Sampling = EPOCHS, rounds: int = 4
+) -> Iterator[Report]:
+    """fedref's rounds, one by one and stacked, against the paper's loops."""
+    world = World(c, algorithm, sampling, rounds)
+    states = 2 * [State(algorithm.initial(c.model, c.w), {})]
+    for t, after in enumerate(paper(world)):
+        for i, stack in enumerate((False, True)):
+            states[i], log = run_round(
+                algorithm, c.model, states[i], world.plans[t], world.trained,
+                work=partial(run_clients, stack=stack),
+            )  # fmt: skip
+            yield from scores_agree(world, algorithm, states[i], after, t)
+            if algorithm.watches_loss:
+                states[i] = observed(world, algorithm, states[i], t)
+            yield from states_agree(states[i], after)
+            logged = {**log.measured, **algorithm.log(states[i].server)}
+            assert logged.keys() == after.measured.keys(), f"logged: {', '.join(logged)}"
+            for name, value in after.measured.items():
+                yield equal(logged[name], value)
+    assert t == rounds - 1
+
+
+def observed(world: World, algorithm: AnyAlgorithm, state: State, t: int) -> State:
+    """The state after the server has seen the training loss."""
+    scores = evaluate(
+        algorithm, world.model, state, world.federation, world.sampling, round=t, seed=world.seed
+    )
+    loss = sample_mean(scores.train_loss, scores.n_train)
+    return state._replace(server=algorithm.observe(state.server, loss))
+
+
+def states_agree(state: State, after: After) -> Iterator[Report]:
+    """What the server keeps, and what each client keeps."""
+    for name, value in after.server.items():
+        for got, expected in zip(
+            tree.leaves(getattr(state.server, name)), tree.leaves(value), strict=True
+        ):
+            yield equal(got, expected)
+    yield equal(sorted(state.clients), sorted(after.clients), bound=0)
+    for k, kept in after.clients.items():
+        for got, expected in zip(tree.leaves(state.clients[k]), kept, strict=True):
+            yield equal(got, expected)
+
+
+def scores_agree(
+    world: World, algorithm: AnyAlgorithm, state: State, after: After, t: int
+) -> Iterator[Report]:
+    """Every client's model on its own rows, and a new client's."""
+    got = evaluate(
+        algorithm, world.model, state, world.federation, world.sampling, round=t, seed=world.seed
+    )
+    expected = []
+    for k, (n_train, n_test) in enumerate(zip(TRAIN, TEST)):
+        w = after.personal(k, world.adaptation(k, t))
+        test_loss, accuracy = world.score(w, world.batch(world.test_rows(k)))
+        train_loss, _ = world.score(w, world.batch(world.train_rows(k)))
+        expected.append([n_test, accuracy, test_loss, n_train, train_loss])
+    yield equal(without_nan(got), without_nan(np.transpose(expected)))
+
+    new = [2, 4]
+    got = evaluate_unseen(
+        algorithm, world.model, state, world.federation, np.array(new), support=0.5, seed=world.seed
+    )
+    expected = []
+    for k in new:
+        rows = np.array([*world.train_rows(k), *world.test_rows(k)])
+        S, Q = episode(stream(world.seed, "unseen", k), len(rows), 0.5)
+        adapted, tested = world.batch(rows[S]), world.batch(rows[Q])
+        w = after.personal(None, adapted if world.adapts_on else None)
+        test_loss, accuracy = world.score(w, tested)
+        train_loss, _ = world.score(w, adapted)
+        expected.append([len(Q), accuracy, test_loss, len(S), train_loss])
+    yield equal(without_nan(got), without_nan(np.transpose(expected)))
+
+
+def without_nan(x: Any) -> Array:
+    """−1 for NaN: no loss, accuracy or number of samples is negative."""
+    numbers = np.asarray(x, float)
+    return np.where(np.isnan(numbers), -1.0, numbers)
+
+
+def states(world: World, algorithm: AnyAlgorithm) -> Iterator[State]:
+    """What fedref has after each round."""
+    state = State(algorithm.initial(world.model, world.w), {})
+    for plan in world.plans:
+        state, _ = run_round(algorithm, world.model, state, plan, world.trained)
+        yield state
