@@ -8,12 +8,31 @@ from helpers import MODELS, SIZES, VARIANTS, make_algorithm, make_federation, pl
 from helpers import with_labels as relabelled
 
 from fedref import evaluation, tree
+from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg, FedAvgMeta, FedAvgUpdate, adapt
 from fedref.evaluation import client_mean, evaluate, evaluate_unseen, sample_mean, score
 from fedref.sampling import Sampling, adaptation_rows
 
 CONFIG = Sampling(3, epochs=1, batch_size=4)
-PERSONAL = [v for v in VARIANTS if make_algorithm(v).personalised]
+
+#: Every algorithm: whether its clients test with a model of their own, and what they adapt to.
+PERSONAL = {
+    "fedavg": (False, None),
+    "fedavg-update": (True, "D"),
+    "fedavg-meta": (True, "S"),
+    "fedprox": (False, None),
+    "per-fedavg": (True, "D"),
+    "per-fedavg-fo": (True, "D"),
+    "per-fedavg-hf": (True, "D"),
+    "fedmeta-maml": (True, "S"),
+    "fedmeta-fomaml": (True, "S"),
+    "fedmeta-sgd": (True, "S"),
+    "fedmaml": (True, "S"),
+    "fedcurv": (False, None),
+    "apfl": (True, None),
+    "centralised": (False, None),
+}
+ADAPTING = [name for name, (_, role) in PERSONAL.items() if role]
 
 
 def run(variant, federated, model, rounds=4):
@@ -57,6 +76,39 @@ def test_evaluation_does_not_train(variant):
     )
     assert same(tuple(once), tuple(twice))
     assert same(states[-1].server, server)
+
+
+def test_who_is_personalised_and_by_what():
+    assert {k: (cls.personalised, cls.adapts_on) for k, cls in ALGORITHMS.items()} == PERSONAL
+
+
+@pytest.mark.parametrize("variant", [*VARIANTS, "centralised"])
+@pytest.mark.parametrize("test", [(3, 1, 5, 2, 0), (0, 1, 5, 2, 4)], ids=str)
+def test_scores_after_training_against_a_loop_over_clients(variant, test):
+    """Each client with its own state and its own adaptation batch; first or last without test rows."""
+    model, algorithm = MODELS["logistic"], make_algorithm(variant)
+    federated = make_federation(model, test=test)
+    states, _ = play(algorithm, model, federated, CONFIG)
+    state, (_, role) = states[-1], PERSONAL[VARIANTS.get(variant, (variant,))[0]]
+    got = evaluate(algorithm, model, state, federated, CONFIG, round=3, seed=0)
+    sent, moved = algorithm.download(state.server), 0
+    for k, n in enumerate(SIZES):
+        D = None
+        if role:
+            chosen = adaptation_rows(CONFIG, role, n, k, 3, 0)
+            D = federated.batch(federated.train.of(k)[chosen])
+        w = algorithm.personal(model, sent, state.clients.get(k), D)
+        moved += not same(w, next(tree.leaves(sent)))
+        loss, _ = score(model, w, federated.batch(federated.train.of(k)))
+        np.testing.assert_allclose(got.train_loss[k], loss, rtol=1e-12)
+        if test[k]:
+            expected = score(model, w, federated.batch(federated.test.of(k)))
+            np.testing.assert_allclose((got.test_loss[k], got.accuracy[k]), expected, rtol=1e-12)
+        else:
+            assert np.isnan([got.test_loss[k], got.accuracy[k]]).all()
+    assert got.n_train.tolist() == list(SIZES)
+    assert got.n_test.tolist() == list(test)
+    assert moved >= (3 if PERSONAL[VARIANTS.get(variant, (variant,))[0]][0] else 0)
 
 
 def test_scores_of_one_model_against_a_loop_over_clients():
@@ -174,7 +226,7 @@ def test_adaptation_is_on_fresh_training_rows_of_the_client_itself(cls):
     assert len(seen[0, 1]) == (0 if cls is Records else 1)  # n = 1: nothing to adapt to, or all
 
 
-@pytest.mark.parametrize("variant", [v for v in PERSONAL if "fedavg-" in v or "meta" in v])
+@pytest.mark.parametrize("variant", ADAPTING)
 def test_alpha_0_tests_the_global_model(variant):
     model = MODELS["mlp"]
     federated = make_federation(model)

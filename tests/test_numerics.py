@@ -80,6 +80,19 @@ def test_the_derivative_of_sigmoid():
     np.testing.assert_allclose(derivative(nx.sigmoid, z), expected, rtol=1e-14)
 
 
+@pytest.mark.parametrize("direction", [1.0, -1.0])
+def test_derivatives_at_0_in_both_directions(direction):
+    """The branch goes by the real part: 0 − ih counts as 0, not as negative. σ′(0) = ¼, and e^(−|z|)
+    takes the branch of z ≥ 0."""
+    z, v = np.zeros(3), np.full(3, direction)
+    for f, slope in ((nx.sigmoid, 0.25), (nx.softplus, 0.5), (nx.exp_neg_abs, -1.0)):
+        got = checks.complex_step_derivative(f, z, v)
+        np.testing.assert_allclose(got, slope * v, rtol=1e-15)
+    for name, slope in (("elu", 1.0), ("tanh", 1.0)):
+        got = checks.complex_step_derivative(nx.ACTIVATIONS[name].value, z, v)
+        np.testing.assert_allclose(got, slope * v, rtol=1e-15)
+
+
 @given(z=rows)
 def test_the_gradients_of_logsumexp_and_cross_entropy(z):
     y = np.zeros(len(z), int)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedref import ConfigError
+from fedref import ConfigError, sampling
 from fedref.sampling import (
     PADDING,
     Sampling,
@@ -229,6 +229,50 @@ def test_everything_depends_on_the_seed():
     assert again.clients.tolist() == one[5].clients.tolist()
 
 
+@pytest.mark.parametrize("config", modes())
+def test_clients_of_equal_size_draw_different_rows(config):
+    plan = make_plan(config, np.full(6, 20), 0, 0, (*ROLES,))
+    for role in ROLES:
+        assert len({str(batches(plan, role, k)) for k in range(6)}) == 6
+    episodes = make_plan(config, np.full(6, 20), 0, 0, ("S", "Q"))
+    assert len({str(batches(episodes, "S", k)) for k in range(6)}) == 6
+
+
+def test_a_step_of_a_large_client_repeats_no_row():
+    """n > 64·B: with replacement one batch of 6 in 13 would hold a row twice."""
+    config = Sampling(1, steps=300, batch_size=6)
+    rows = minibatches(np.random.default_rng(0), 400, config, 300)
+    assert all(len(set(batch.tolist())) == 6 for batch in rows)
+
+
+@pytest.mark.parametrize("roles", [("D",), ROLES, ("S", "Q")])
+def test_every_stream_has_the_key_that_the_module_says(roles, monkeypatch):
+    """cohort and stragglers (seed, round), a role (seed, round, client): nothing more, no other."""
+    used = []
+
+    def record(*key):
+        used.append(key)
+        return stream(*key)
+
+    monkeypatch.setattr(sampling, "stream", record)
+    plan = make_plan(Sampling(3, epochs=1, stragglers=0.5), SIZES, 5, 2, roles)
+    drawn = ("S",) if "S" in roles else roles
+    own = [(2, role, 5, k) for k in plan.clients.tolist() for role in drawn]
+    assert used == [(2, "cohort", 5), (2, "stragglers", 5), *own]
+    used.clear()
+    adaptation_rows(ALL, "D", 9, 4, 5, 2)
+    adaptation_rows(ALL, "S", 9, 4, 5, 2)
+    assert used == [(2, "adapt", 5, 4)] * 2
+
+
+def test_with_steps_an_epoch_is_one_step():
+    plan = make_plan(Sampling(len(SIZES), steps=5, batch_size=4), SIZES, 0, 0)
+    assert plan.per_epoch.tolist() == [1] * len(SIZES)
+    assert plan.steps.tolist() == [5] * len(SIZES)
+    episodes = make_plan(ALL, SIZES, 0, 0, ("S", "Q"))
+    assert episodes.per_epoch.tolist() == [1] * len(SIZES)
+
+
 def test_rounds_differ():
     plans = [make_plan(Sampling(3, epochs=1, batch_size=4), SIZES, t, 0) for t in range(8)]
     assert len({tuple(p.clients.tolist()) for p in plans}) > 3
@@ -261,14 +305,16 @@ def test_by_samples_draws_in_proportion_with_repeats():
     """[fedprox alg.2]: K draws with replacement; a client drawn twice is there once, counted 2."""
     config = Sampling(5, epochs=1, sampling="by-samples")
     counts, repeats = np.zeros(len(SIZES)), 0
-    for t in range(600):
+    for t in range(2000):
         clients, times = cohort(config, SIZES, t, 0)
         assert times.sum() == 5
         assert (np.diff(clients) > 0).all()
         counts[clients] += times
         repeats += times.max() > 1
-    np.testing.assert_allclose(counts / counts.sum(), SIZES / SIZES.sum(), atol=0.02)
-    assert repeats > 300
+    p = SIZES / SIZES.sum()
+    deviation = np.sqrt(10_000 * p * (1 - p))  # of 10 000 draws; the smallest share is 1 in 63
+    assert (np.abs(counts - 10_000 * p) < 4 * deviation).all()
+    assert repeats > 1000
     # more draws than clients are possible with replacement in number, but not more than clients
     plan = make_plan(replace(config, epochs=2), SIZES, 0, 0)
     assert plan.counts.sum() == 5

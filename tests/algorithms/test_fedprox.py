@@ -242,6 +242,36 @@ def test_the_adapted_mu_is_used_and_logged():
     assert same(states[3].server.w, expected.server.w)
 
 
+def test_fedprox_mu_is_adapted_to_the_loss_of_the_round_before():
+    """Through the class: the first loss is compared with itself, each later one with the last."""
+    algorithm = FedProx(mu=1.0, adaptive_mu=True)
+
+    def mus(*losses):
+        server, seen = algorithm.initial(MODELS["svm"], np.zeros(4)), []
+        for loss in losses:
+            server = algorithm.observe(server, loss)
+            seen.append(round(server.mu, 12))
+        return seen
+
+    assert mus(9.0, 2.0, 2.5, 1.0, 1.5) == [1.0, 1.0, 1.1, 1.1, 1.2]  # 2.5 < 9, and yet a rise
+    assert mus(7, 6, 5, 4, 3, 2, 1) == [1.0] * 5 + [0.9] * 2  # five falls need six losses
+    assert mus(*range(12, 0, -1)) == [1.0] * 5 + [0.9] * 5 + [0.8] * 2
+    still = algorithm.initial(MODELS["svm"], np.zeros(4))
+    assert FedProx(mu=1.0).observe(still, 3.0) is still
+
+
+def test_fedprox_b_weighs_a_client_by_its_sample_weights():
+    """Weights 1, 0, 2 are the samples 1, 3, 3: counts and gradients alike."""
+    model, rng = MODELS["mlp"], np.random.default_rng(0)
+    w, D, other = rng.normal(size=model.d), make_batch(model, rng, 3), make_batch(model, rng, 4)
+    weighted = Batch(D.X, D.y, np.array([1.0, 0.0, 2.0]))
+    repeated = Batch(D.X[[0, 2, 2]], D.y[[0, 2, 2]])
+    heavy = Batch(other.X, other.y, np.full(4, 3.0))
+    twelve = Batch(np.repeat(other.X, 3, 0), np.repeat(other.y, 3))
+    got = dissimilarity(model, w, [weighted, heavy])
+    np.testing.assert_allclose(got, dissimilarity(model, w, [repeated, twelve]), rtol=1e-12)
+
+
 # -- dissimilarity
 
 

@@ -258,5 +258,17 @@ def test_a_client_tests_after_one_step_of_alpha(variant):
     assert algorithm.adapts_on == "D"
 
 
+def test_hf_takes_the_delta_it_is_given():
+    """Far from the default, where the third derivative is seen."""
+    model, rng = MODELS["mlp"], np.random.default_rng(0)
+    w, batches = rng.normal(size=model.d), [make_batch(model, rng, 5) for _ in range(3)]
+    algorithm = PerFedAvgHF(alpha=0.3, delta=0.5)
+    got = algorithm.gradient(model, w, *batches)
+    assert same(got, meta_gradient_hf(model, w, *batches, alpha=0.3, delta=0.5))
+    default = meta_gradient_hf(model, w, *batches, alpha=0.3)
+    assert same(PerFedAvgHF(alpha=0.3).gradient(model, w, *batches), default)
+    assert relative_error(got, default) > 1e-4
+
+
 def test_the_document_s_weighting_is_uniform():
     assert {cls().weighting for cls in VARIANTS.values()} == {"uniform"}
