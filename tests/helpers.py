@@ -1,15 +1,20 @@
 """Small models, batches and federations that the tests are run on."""
 
 from collections.abc import Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from types import ModuleType
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from fedref import Batch, tree
+from fedref import rounds as rounds_module
 from fedref.algorithm import Algorithm, State
 from fedref.algorithms import ALGORITHMS
+from fedref.experiments import workers
 from fedref.experiments.workers import Workers
 from fedref.federation import Federation, Part, Source
 from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
@@ -173,6 +178,22 @@ def start(algorithm, model, seed: int = 0) -> State:
     return State(tree.freeze(algorithm.initial(model, tree.freeze(w))), {})
 
 
+@contextmanager
+def refusing(*functions: tuple[ModuleType, str]):
+    """While these functions of modules must not be called."""
+
+    def refuse(name):
+        def called(*args, **kwargs):
+            raise AssertionError(f"{name} was called")
+
+        return called
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in functions:
+            patch.setattr(module, name, refuse(name))
+        yield
+
+
 def play(
     algorithm,
     model,
@@ -187,16 +208,25 @@ def play(
     stack: bool | None = None,
     **how,
 ):
-    """Rounds 0, 1, ... with everything that is passed on made read-only: (states, logs)."""
+    """Rounds 0, 1, ... with everything that is passed on made read-only: (states, logs).
+
+    stack : True fails if a client is run alone, False if a stack is made; that a failed part is
+    tried again client by client fails in any case.
+    """
     work = Workers(stack=stack, **how) if how else partial(run_clients, stack=stack)
     state = start(algorithm, model, seed) if state is None else state
     states, logs = [state], []
+    other_way = [(workers, "one_by_one")]
+    if stack is not None:
+        alone = not stack or algorithm.stops_early
+        other_way.append((rounds_module, "run_stacked" if alone else "run_client"))
     for t in range(rounds):
         plan = make_plan(config, federation.train.sizes, t, seed, algorithm.roles)
         tree.freeze(tuple(plan.rows.values()) + tuple(plan[1:-1]))
-        state, log = run_round(
-            algorithm, model, states[-1], plan, federation, dtype=dtype, work=work
-        )
+        with refusing(*other_way):
+            state, log = run_round(
+                algorithm, model, states[-1], plan, federation, dtype=dtype, work=work
+            )
         if algorithm.watches_loss:
             state = state._replace(server=algorithm.observe(state.server, loss(t)))
         for value in (state.server, *state.clients.values()):

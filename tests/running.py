@@ -79,12 +79,15 @@ def refused(capsys, *words) -> str:
     return err
 
 
-def process(*words, **how) -> subprocess.Popen:
-    """The command as a process of its own."""
+RUN = "from runpy import run_module; run_module('fedref', run_name='__main__')"
+
+
+def process(*words, first: str = "", **how) -> subprocess.Popen:
+    """The command as a process of its own, in which the statement `first` is run before."""
     how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **how}
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     return subprocess.Popen(
-        [sys.executable, "-m", "fedref", *map(str, words)],
+        [sys.executable, "-c", f"{first}\n{RUN}", *map(str, words)],
         env={**os.environ, "PYTHONPATH": path},
         **how,
     )

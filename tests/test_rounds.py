@@ -15,6 +15,7 @@ from helpers import (
     make_batch,
     make_federation,
     play,
+    refusing,
     same,
     start,
 )
@@ -281,20 +282,37 @@ def test_features_are_scaled_alike_at_once_and_batch_by_batch(monkeypatch):
 def test_large_models_are_run_one_by_one_with_the_same_result(monkeypatch):
     model = MODELS["mlp"]
     algorithm, federated = make_algorithm("fedavg"), make_federation(model)
-    expected = play(algorithm, model, federated, CONFIG)
-    monkeypatch.setattr(rounds, "STACK_UP_TO", 0)
+    with refusing((rounds, "run_client")):
+        expected = play(algorithm, model, federated, CONFIG)
+    monkeypatch.setattr(rounds, "STACK_UP_TO", model.d)
+    with refusing((rounds, "run_client")):
+        assert same(play(algorithm, model, federated, CONFIG), expected)
+    monkeypatch.setattr(rounds, "STACK_UP_TO", model.d - 1)
+    with refusing((rounds, "run_stacked")):
+        assert same(play(algorithm, model, federated, CONFIG), expected)
 
-    def refuse(*args):
-        raise AssertionError("stacked")
 
-    monkeypatch.setattr(rounds, "run_stacked", refuse)
-    assert same(play(algorithm, model, federated, CONFIG), expected)
+def test_what_must_not_run_is_noticed():
+    """That `play` tells the stack from the loop, and a part from its clients tried again."""
+    model, federated = MODELS["mlp"], make_federation(MODELS["mlp"])
+    with pytest.raises(AssertionError, match="run_client was called"):
+        play(FailsOnce(), model, federated, CONFIG, stack=True)
+    with ThreadPoolExecutor(2) as executor, pytest.raises(AssertionError, match="one_by_one"):
+        play(FailsInStep(), model, poisoned(model), EVERYONE, executor=executor, workers=2)
 
 
 # -- failures
 
 
 BAD = 2
+
+
+@dataclass(frozen=True)
+class FailsOnce(FedAvg):
+    """Runs its clients alone where the stack is asked for."""
+
+    def start(self, model, sent, client_state):
+        rounds.run_client(self, model, sent, client_state, None, 0)
 
 
 @dataclass(frozen=True)
@@ -350,6 +368,61 @@ def test_a_failing_client_is_named_or_dropped(cls, stack, workers):
     assert (log.failed, log.dropped, other.failed, other.dropped) == (1, 0, 0, 1)
     assert log.floats_up == other.floats_up == 4 * model.d
     assert log.floats_down == other.floats_down == 5 * model.d
+
+
+@dataclass(frozen=True)
+class Remembers(FailsInFinish):
+    """Keeps the sum of its own features, and how often it was there."""
+
+    def finish(self, model, sent, local, client_state, data):
+        result = super().finish(model, sent, local, client_state, data)
+        times = client_state[1] + 1 if client_state else 1
+        return result._replace(client_state=(float(data().X.sum()), times))
+
+
+@pytest.mark.parametrize("away", [[0], [1, 3], [4], [0, 1, 2, 3]])
+@pytest.mark.parametrize("why", ["straggles", "fails"])
+def test_a_client_s_own_state_stays_its_own_whoever_is_missing(away, why):
+    model, algorithm = MODELS["logistic"], Remembers()
+    federated = make_federation(model) if why == "straggles" else poisoned(model, away)
+    plan = make_plan(EVERYONE, federated.train.sizes, 0, 0)
+    if why == "straggles":
+        plan = plan._replace(straggler=np.isin(plan.clients, away))
+    work = Workers(on_failure="drop")
+    once, _ = run_round(algorithm, model, start(algorithm, model), plan, federated, work=work)
+    twice, _ = run_round(algorithm, model, once, plan, federated, work=work)
+    here = [k for k in range(len(SIZES)) if k not in away]
+    for times, state in ((1, once), (2, twice)):
+        assert sorted(state.clients) == here
+        for k in here:
+            features = federated.batch(federated.train.of(k)).X
+            assert state.clients[k] == (pytest.approx(features.sum(), rel=1e-12), times)
+            assert type(next(iter(state.clients))) is int
+
+
+@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+@pytest.mark.parametrize("bad", [0, 2, 4])
+def test_who_is_left_is_weighed_by_its_own_count_and_size(bad, weighting):
+    """Clients that were drawn up to three times, and one that fails: the mean by a plain loop."""
+    model, algorithm = MODELS["logistic"], FailsInStep(lr=0.2, weighting=weighting)
+    federated = poisoned(model, (bad,))
+    counts = np.array([2, 1, 3, 1, 2])
+    plan = make_plan(EVERYONE, federated.train.sizes, 0, 0)._replace(counts=counts)
+    begin = start(algorithm, model)
+    state, _ = run_round(
+        algorithm, model, begin, plan, federated, work=Workers(on_failure="drop")
+    )
+    total, weight = 0.0, 0
+    for k in range(len(SIZES)):
+        if k == bad:
+            continue
+        w = begin.server.w
+        for rows in plan.rows["D"][k, : plan.steps[k]]:
+            D = federated.batch(federated.train.of(k)[rows[rows >= 0]])
+            w = w - 0.2 * model.grad(w, D)
+        share = counts[k] * (SIZES[k] if weighting == "samples" else 1)
+        total, weight = total + share * w, weight + share
+    np.testing.assert_allclose(state.server.w, total / weight, rtol=1e-12)
 
 
 def test_a_round_in_which_all_fail_changes_nothing():

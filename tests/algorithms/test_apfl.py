@@ -34,6 +34,7 @@ from fedref.algorithms.units import spread, sum_by_unit, units
 from fedref.checks import complex_step_gradient, relative_error
 from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.numerics import sigmoid
+from fedref.rounds import gather, run_client
 from fedref.sampling import Sampling, make_plan
 
 CONFIG = Sampling(3, epochs=2, batch_size=4)
@@ -303,17 +304,18 @@ def test_a_continuous_start_continues_with_the_gradient_of_w_s(kind):
 
 
 @pytest.mark.parametrize("importance", [*ESTIMATES, "si"])
-@pytest.mark.parametrize("init", ["paper", "continuous"])
-def test_apfl_alg_1_a_run_written_out(importance, init):
-    """Six rounds of plain loops, every gradient by complex step of [apfl eq.6]."""
+@pytest.mark.parametrize(("init", "z"), [("paper", 2), ("continuous", 2), ("paper", 100)])
+def test_apfl_alg_1_a_run_written_out(importance, init, z):
+    """Eight rounds of plain loops, every gradient by complex step of [apfl eq.6]. With z = 100 the
+    decomposition never starts: the penalty pulls while w_S alone is the model."""
     model, federated = MODELS["logistic"], make_federation(MODELS["logistic"])
-    d, U, lr, mu, lam, z = model.d, 3, 0.05, 0.6, 0.9, 2
-    losses = [3.0, 2.5, 0.3, 0.3, 0.3, 0.3]
+    d, U, lr, mu, lam, T = model.d, 3, 0.05, 0.6, 0.9, 8
+    losses = [3.0, 2.5, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3]
     algorithm = APFL(
         lr=lr, mu=mu, lam=lam, z=z, init=init, importance=importance,
         delta_mu=1.0, delta_sigma=0.1, window=2,
     )  # fmt: skip
-    states, _ = play(algorithm, model, federated, CONFIG, rounds=6, loss=losses.__getitem__)
+    states, logs = play(algorithm, model, federated, CONFIG, rounds=T, loss=losses.__getitem__)
     w, F, own, detector, flag = (
         states[0].server.w,
         np.zeros(d),
@@ -325,10 +327,11 @@ def test_apfl_alg_1_a_run_written_out(importance, init):
     def loss(client, D, w_s):
         return model.loss(compose(model, w_s, *own[client]) if client in own else w_s, D)
 
-    for t in range(6):
+    pulled = 0
+    for t in range(T):
         plan = make_plan(CONFIG, federated.train.sizes, t, 0)
-        renew = t in (1, 2, 3) or flag
-        ends, importances = [], []
+        renew = abs(t - z) <= 1 or flag
+        ends, importances, penalties = [], [], []
         for k, client in enumerate(plan.clients.tolist()):
             if client not in own and t >= z:
                 share = 1.0 if init == "paper" else 1 - 1 / (1 + np.exp(-1.0))
@@ -354,11 +357,14 @@ def test_apfl_alg_1_a_run_written_out(importance, init):
                 path = path - loss_alone * moved
                 w_s = w_s + moved
             ends.append(w_s)
+            penalties.append(mu / 2 * sum(F[j] * (w_s[j] - w[j]) ** 2 for j in range(d)))
             if importance == "si":
                 importances.append(np.maximum(path, 0) / ((w_s - w) ** 2 + 0.1))
             else:
                 everything = federated.batch(federated.train.of(client))
                 importances.append(ESTIMATES[importance](model, w, everything))
+        assert logs[t].measured["penalty"] == pytest.approx(np.mean(penalties), rel=1e-9)
+        pulled += np.mean(penalties) > 1e-5
         p = plan.sizes / plan.sizes.sum()
         if renew:
             F = lam * F + p @ np.array(importances)
@@ -367,12 +373,13 @@ def test_apfl_alg_1_a_run_written_out(importance, init):
         server = states[t + 1].server
         assert relative_error(server.w, w) <= 1e-11
         assert relative_error(importance_of(server), F) <= 1e-10
-        assert server.renew == (t + 1 in (1, 2, 3) or flag)
+        assert server.renew == (abs(t + 1 - z) <= 1 or flag)
         for client, (a, w_k) in own.items():
             assert relative_error(states[t + 1].clients[client].a, a) <= 1e-11
             assert relative_error(states[t + 1].clients[client].w_k, w_k) <= 1e-11
-    assert F.any()
-    assert [s.server.renew for s in states] == [False, True, True, True, True, False, False]
+    assert pulled >= 3
+    near = [False, True, True, True] if z == 2 else [False] * 4
+    assert [s.server.renew for s in states] == [*near, True, *[False] * 4]
 
 
 def test_a_client_s_own_state_is_kept_while_it_is_away():
@@ -408,8 +415,22 @@ def test_the_penalty_is_logged():
     model, federated = MODELS["logistic"], make_federation(MODELS["logistic"])
     states, logs = play(make_algorithm("apfl", mu=0.6, z=0), model, federated, EVERYONE, rounds=2)
     assert logs[0].measured == {"penalty": 0.0}  # F is still 0
-    assert logs[1].measured["penalty"] > 0
-    assert importance_of(states[1].server).any()
+    before, plan = states[1].server, make_plan(EVERYONE, federated.train.sizes, 1, 0)
+    assert before.F.all()
+    data = gather(plan, federated, np.float64, np.arange(len(SIZES)))
+    algorithm, sent = make_algorithm("apfl", mu=0.6, z=0), before._replace(detector=None)
+    by_hand = []
+    for k in range(len(SIZES)):
+        local = run_client(algorithm, model, sent, states[1].clients[k], data, k)
+        by_hand.append(0.3 * sum(f * (a - b) ** 2 for f, a, b in zip(before.F, local.w_s, before.w)))
+    assert logs[1].measured == {"penalty": pytest.approx(np.mean(by_hand), rel=1e-12)}
+
+
+def test_the_detector_gets_the_thresholds_that_were_set():
+    algorithm = APFL(delta_mu=0.7, delta_sigma=0.2, window=3)
+    server = algorithm.initial(MODELS["svm"], np.zeros(4))
+    assert server.detector == PlateauDetector(0.7, 0.2, 3)
+    assert APFL().initial(MODELS["svm"], np.zeros(4)).detector == PlateauDetector(1.0, 0.5, 5)
 
 
 def test_the_document_s_defaults():

@@ -215,17 +215,12 @@ def test_sigkill_at_random_rounds_and_during_checkpoints(here, capsys, kills):
 @pytest.mark.skipif(sys.platform == "win32", reason="resource limits")
 def test_a_file_that_may_not_grow_is_reported_and_the_run_can_go_on(here):
     """The system itself refuses the write, in the middle of a file."""
-    import resource
-
     limit = 60_000
-
-    def limited() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
     path = write(here / "t.toml", {**TABLE, "rounds": 40})
     assert main("run", path, "--out", "whole", "--quiet") == 0
     assert max(map(len, contents(here / "whole").values())) > limit
-    run = process("run", path, "--out", "a", *ALWAYS, preexec_fn=limited)
+    first = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
+    run = process("run", path, "--out", "a", *ALWAYS, first=first)
     out, err = finish(run)
     assert (run.returncode, out) == (2, "")
     assert err.count("\n") == 1
