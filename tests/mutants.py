@@ -57,6 +57,9 @@ class Mutant(NamedTuple):
     tree: ast.Module
     put: Callable[[bool], None]
 
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}  {self.key.split(' ', 1)[1]}"
+
     def original(self) -> CodeType:
         return compile(self.tree, self.path, "exec")
 

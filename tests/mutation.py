@@ -153,7 +153,11 @@ def quietly(work: Callable[[], int]) -> int:
         os._exit(KILLED)
 
 
-def in_parallel(jobs: int, tasks: Iterable[tuple[Any, Callable[[], int]]]) -> dict[Any, int]:
+def in_parallel(
+    jobs: int,
+    tasks: Iterable[tuple[Any, Callable[[], int]]],
+    ended: Callable[[Any, int], None] = lambda key, code: None,
+) -> dict[Any, int]:
     """The exit code of each task by its key, at most `jobs` at a time; a signal ends as KILLED."""
     running: dict[int, Any] = {}
     codes: dict[Any, int] = {}
@@ -161,7 +165,9 @@ def in_parallel(jobs: int, tasks: Iterable[tuple[Any, Callable[[], int]]]) -> di
     def wait() -> None:
         child, status = os.wait()
         code = os.waitstatus_to_exitcode(status)
-        codes[running.pop(child)] = code if code >= 0 else KILLED
+        key = running.pop(child)
+        codes[key] = code if code >= 0 else KILLED
+        ended(key, codes[key])
 
     for key, work in tasks:
         if len(running) == jobs:
@@ -170,6 +176,15 @@ def in_parallel(jobs: int, tasks: Iterable[tuple[Any, Callable[[], int]]]) -> di
     while running:
         wait()
     return codes
+
+
+OUT = os.dup(1)  # the terminal, also in a child that has none
+
+
+def say(mutant: Mutant, code: int) -> None:
+    """A survivor, as soon as it is known."""
+    if code == SURVIVED:
+        os.write(OUT, f"survived  {mutant}\n".encode())
 
 
 # -- which test runs which line
@@ -358,7 +373,8 @@ def run_in_place(
                 return run_until_one_fails({n: coverage.by[n][0] for n in names}, items)
 
             tasks = ((i, lambda m=m: one(m)) for i, m in mutants.items())
-            Path(kept).write_text(json.dumps(in_parallel(jobs, tasks)))
+            codes = in_parallel(jobs, tasks, lambda i, code: say(mutants[i], code))
+            Path(kept).write_text(json.dumps(codes))
             os._exit(SURVIVED)
 
         with_killers(killers, files, run)
@@ -412,27 +428,29 @@ def run_afresh(
     codes: dict[int, int] = {}
     for near in (True, False):
         left = {i: m for i, m in mutants.items() if codes.get(i, SURVIVED) == SURVIVED}
-        codes |= in_parallel(
-            jobs, ((i, lambda m=m, near=near: one(m, near)) for i, m in left.items())
-        )
+        tasks = ((i, lambda m=m, near=near: one(m, near)) for i, m in left.items())
+        codes |= in_parallel(jobs, tasks, lambda i, code, n=near: n or say(mutants[i], code))
     return codes
 
 
-def score(
-    killers: str, mutants: Sequence[Mutant], jobs: int = 1
-) -> tuple[list[Mutant], list[Mutant]]:
-    """(killed, survivors)."""
+def survivors(killers: str, mutants: Sequence[Mutant], jobs: int = 1) -> list[Mutant]:
+    """Those that nothing kills; each is printed as soon as it is known."""
     coverage = Coverage(killers)
     for module in ("numpy", "scipy.special", "scipy.stats", "pytest", "matplotlib"):
         importlib.import_module(module)  # before the forks: none of them imports fedref
-    numbered = dict(enumerate(mutants))
-    place = {i: m for i, m in numbered.items() if not coverage.of(m)[1] and coverage.of(m)[0]}
-    codes = run_in_place(killers, jobs, place, coverage)
-    again = {i: m for i, m in numbered.items() if codes.get(i, AFRESH) == AFRESH}
-    again = {i: m for i, m in again.items() if coverage.of(m)[0]}
-    codes |= run_afresh(killers, jobs, again, coverage)
-    dead = [m for i, m in numbered.items() if codes.get(i, SURVIVED) != SURVIVED]
-    return dead, [m for i, m in numbered.items() if codes.get(i, SURVIVED) == SURVIVED]
+    codes: dict[int, int] = {}
+    place, afresh = {}, {}
+    for i, mutant in enumerate(mutants):
+        names, anew = coverage.of(mutant)
+        if not names:  # nothing runs it
+            codes[i] = SURVIVED
+            say(mutant, SURVIVED)
+        else:
+            (afresh if anew else place)[i] = mutant
+    codes |= run_in_place(killers, jobs, place, coverage)
+    afresh |= {i: place[i] for i in place if codes[i] == AFRESH}
+    codes |= run_afresh(killers, jobs, afresh, coverage)
+    return [m for i, m in enumerate(mutants) if codes[i] == SURVIVED]
 
 
 def main() -> int:
@@ -460,17 +478,16 @@ def main() -> int:
     changing = (m for m in mutants if m.changes())
     mutants = sorted(itertools.islice(changing, given.sample), key=lambda m: (m.path, m.line))
     if given.list:
-        print(*(f"{m.path}:{m.line}  {m.key.split(' ', 1)[1]}" for m in mutants), sep="\n")
+        print(*mutants, sep="\n")
         return 0
     began = time.perf_counter()
-    dead, alive = score(given.killers, mutants, given.jobs)
-    for m in alive:
-        print(f"survived  {m.path}:{m.line}  {m.key.split(' ', 1)[1]}")
+    alive = survivors(given.killers, mutants, given.jobs)
     for path, count in sorted(Counter(m.path for m in alive).items()):
         print(f"{count:4}  {path}")
-    percent = 100 * len(dead) / max(len(mutants), 1)
+    killed = len(mutants) - len(alive)
+    percent = 100 * killed / max(len(mutants), 1)
     print(
-        f"{len(dead)} of {len(mutants)} mutants killed by the {given.killers}, {percent:.2f} %, "
+        f"{killed} of {len(mutants)} mutants killed by the {given.killers}, {percent:.2f} %, "
         f"{time.perf_counter() - began:.0f} s"
     )
     return int(percent < given.fail_under)

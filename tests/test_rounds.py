@@ -409,9 +409,7 @@ def test_who_is_left_is_weighed_by_its_own_count_and_size(bad, weighting):
     counts = np.array([2, 1, 3, 1, 2])
     plan = make_plan(EVERYONE, federated.train.sizes, 0, 0)._replace(counts=counts)
     begin = start(algorithm, model)
-    state, _ = run_round(
-        algorithm, model, begin, plan, federated, work=Workers(on_failure="drop")
-    )
+    state, _ = run_round(algorithm, model, begin, plan, federated, work=Workers(on_failure="drop"))
     total, weight = 0.0, 0
     for k in range(len(SIZES)):
         if k == bad:

@@ -422,7 +422,9 @@ def test_the_penalty_is_logged():
     by_hand = []
     for k in range(len(SIZES)):
         local = run_client(algorithm, model, sent, states[1].clients[k], data, k)
-        by_hand.append(0.3 * sum(f * (a - b) ** 2 for f, a, b in zip(before.F, local.w_s, before.w)))
+        by_hand.append(
+            0.3 * sum(f * (a - b) ** 2 for f, a, b in zip(before.F, local.w_s, before.w))
+        )
     assert logs[1].measured == {"penalty": pytest.approx(np.mean(by_hand), rel=1e-12)}
 
 
