@@ -1,13 +1,13 @@
 """What a round costs: bytes that travel, gradients, Hessian-vector products, and their FLOPs."""
 
 from collections.abc import Iterable, Mapping
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedref import tree
 from fedref.batch import Batch
+from fedref.models import base
 from fedref.models.base import Model
 from fedref.numerics import Array
 
@@ -33,31 +33,44 @@ def total(counts: Iterable[Counts]) -> Counts:
 
 
 class Counter:
-    """A model that counts what is asked of it."""
+    """A model that counts what is asked of it: one evaluation for each of the leading axes.
+
+    What it is given has been checked before, and is not checked again.
+    """
 
     def __init__(self, model: Model) -> None:
-        self.model, self.counts = model, Counts()
+        self.model = model
+        self._grad, self._hvp = base.unchecked(model.grad), base.unchecked(model.hvp)
+        self.grads = self.hvps = self.grad_samples = self.hvp_samples = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["model"], name)
 
-    @staticmethod
-    def _evaluations(D: Batch, *vectors: Array) -> tuple[int, int]:
-        """(evaluations, samples): one evaluation for each of the leading axes; padding is free."""
-        lead = np.broadcast_shapes(D.y.shape[:-1], *(v.shape[:-1] for v in vectors))
-        real = D.y.size if D.s is None else int(np.count_nonzero(D.s))
-        n = prod(lead)
-        return n, n * real // max(prod(D.y.shape[:-1]), 1)
+    @property
+    def counts(self) -> Counts:
+        return Counts(self.grads, self.hvps, self.grad_samples, self.hvp_samples)
 
     def grad(self, w: Array, D: Batch) -> Array:
-        n, samples = self._evaluations(D, w)
-        self.counts = total([self.counts, Counts(grads=n, grad_samples=samples)])
-        return self.model.grad(w, D)
+        g = self._grad(w, D)
+        n = g.size // g.shape[-1]
+        self.grads += n
+        self.grad_samples += _samples(n, D)
+        return g
 
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
-        n, samples = self._evaluations(D, w, v)
-        self.counts = total([self.counts, Counts(hvps=n, hvp_samples=samples)])
-        return self.model.hvp(w, v, D)
+        h = self._hvp(w, v, D)
+        n = h.size // h.shape[-1]
+        self.hvps += n
+        self.hvp_samples += _samples(n, D)
+        return h
+
+
+def _samples(n: int, D: Batch) -> int:
+    """The samples in n evaluations on D; padding is free."""
+    B = D.y.shape[-1]
+    if D.s is None:
+        return n * B
+    return n * int(np.count_nonzero(D.s)) * B // max(D.s.size, 1)
 
 
 class RoundLog(NamedTuple):

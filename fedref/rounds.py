@@ -4,7 +4,7 @@
 steps for many clients at once along a leading axis; a test shows that both agree to the bit.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -16,25 +16,29 @@ from fedref.algorithm import AnyAlgorithm, ClientResult, Cohort, State
 from fedref.batch import Batch
 from fedref.cost import Counter, Counts, RoundLog, floats
 from fedref.federation import Federation, affine
+from fedref.models import base
 from fedref.models.base import Model
 from fedref.numerics import Array
 from fedref.sampling import PADDING, Plan
 
-#: Features up to this size are made floating point once a round, larger ones batch by batch.
-GATHER_BYTES = 1 << 26
+#: Features up to this size are made floating point once a round, larger ones block by block.
+GATHER_BYTES = 1 << 23
+#: The batches of as many steps as fit are gathered at once: they are used before they leave the cache.
+BLOCK_BYTES = 1 << 19
 
 
 class LocalData(NamedTuple):
     """The training data of a few clients, and what of the Plan is theirs: all that a worker needs.
 
-    The k-th of them, client clients[k], holds rows offsets[k]:offsets[k+1] of (X − shift)/scale.
-    rows : role → (K, S, W), −1 = padding.
+    The k-th of them, client clients[k], holds rows index[offsets[k]:offsets[k+1]] of
+    (X − shift)/scale. rows : role → (K, S, W), −1 = padding.
     """
 
     clients: Array
     round: int
     X: Array
     y: Array
+    index: Array
     offsets: Array
     rows: Mapping[str, Array]
     steps: Array
@@ -43,30 +47,36 @@ class LocalData(NamedTuple):
     scale: Any
     dtype: Any
 
-    def features(self, rows: Array | slice) -> Array:
-        X = self.X[rows] if isinstance(rows, slice) else self.X.take(rows, 0)
-        return affine(X, self.shift, self.scale, self.dtype)
+    def check(self, model: Model) -> None:
+        """Refuse data that the model does not fit: once, so that no step need look again."""
+        base.check_batch(model, Batch(self.X, self.y))
+        base.check_labels(model, self.y.take(self.index))
+
+    def features(self, index: Array) -> Array:
+        return affine(self.X.take(index, 0), self.shift, self.scale, self.dtype)
 
     def ready(self) -> "LocalData":
         """The same, with the features made floating point at once where they are few."""
-        if self.X.size * np.dtype(self.dtype).itemsize > GATHER_BYTES:
+        if len(self.index) * self.X[:1].size * np.dtype(self.dtype).itemsize > GATHER_BYTES:
             return self
-        return self._replace(X=self.features(slice(None)), shift=None, scale=None)
+        own = self.only(range(len(self.clients)))
+        return own._replace(X=own.features(own.index), shift=None, scale=None)
 
     def all(self, k: int) -> Batch:
         """All training data of the k-th client."""
-        rows = slice(self.offsets[k], self.offsets[k + 1])
-        return Batch(self.features(rows), self.y[rows])
+        index = self.index[self.offsets[k] : self.offsets[k + 1]]
+        return Batch(self.features(index), self.y.take(index))
 
     def only(self, ks: Sequence[int] | Array) -> "LocalData":
-        """The same for some of the clients."""
-        parts = [slice(self.offsets[k], self.offsets[k + 1]) for k in ks]
-        sizes = [part.stop - part.start for part in parts]
+        """The same for some of the clients, and none of the others' rows."""
+        parts = [self.index[self.offsets[k] : self.offsets[k + 1]] for k in ks]
+        index = np.concatenate(parts)
         return self._replace(
             clients=self.clients[ks],
-            X=np.concatenate([self.X[part] for part in parts]),
-            y=np.concatenate([self.y[part] for part in parts]),
-            offsets=np.concatenate([[0], np.cumsum(sizes)]),
+            X=self.X.take(index, 0),
+            y=self.y.take(index),
+            index=np.arange(len(index)),
+            offsets=np.concatenate([[0], np.cumsum([len(part) for part in parts])]),
             rows={role: rows[ks] for role, rows in self.rows.items()},
             steps=self.steps[ks],
             per_epoch=self.per_epoch[ks],
@@ -74,19 +84,56 @@ class LocalData(NamedTuple):
 
     def batch(self, role: str, k: int, t: int) -> Batch:
         """The k-th client's batch at step t: X (W, p)."""
-        return self._batch(self.rows[role][k, t], self.offsets[k])
+        rows = self.rows[role][k, t]
+        index, real = self.locate(rows, self.offsets[k]), rows != PADDING
+        s = None if real.all() else real.astype(self.dtype)
+        return Batch(self.features(index), self.y.take(index), s)
 
-    def batches(self, role: str, active: int, t: int) -> Batch:
-        """The batches of the first `active` clients at step t: X (active, W, p)."""
-        return self._batch(self.rows[role][:active, t], self.offsets[:active, None])
+    def locate(self, rows: Array, offset: Array) -> Array:
+        """Which rows of X these are; padding is any row."""
+        at = np.maximum(rows, 0) + offset
+        return self.index.take(at, mode="clip")  # an empty batch may point past the last client
 
-    def _batch(self, rows: Array, offset: Array) -> Batch:
-        index, real = rows + offset, rows != PADDING
-        if real.all():
-            return Batch(self.features(index), self.y.take(index))
-        index = np.where(real, index, offset)
-        index = np.minimum(index, len(self.y) - 1)  # an empty batch may point past the last client
-        return Batch(self.features(index), self.y.take(index), real.astype(self.dtype))
+    def stacked(self, order: Array) -> Iterator[tuple[int, list[Batch]]]:
+        """Of every step: how many clients of `order` are at work, and their batches, one a role.
+
+        Clients are ordered by their number of steps, the most first. X (active, W, p).
+        """
+        steps = self.steps[order]
+        active = np.count_nonzero(steps > np.arange(steps.max(initial=0))[:, None], axis=1)
+        plans = []
+        for rows in self.rows.values():
+            rows = rows[order].transpose(1, 0, 2)  # (S, K, W): the clients of a step side by side
+            real = rows != PADDING
+            late = np.arange(len(order)) >= active[:, None]
+            plans.append(
+                (
+                    self.locate(rows, self.offsets[:-1][order][:, None]),
+                    real,
+                    (real.all(-1)[: len(active)] | late).all(-1),
+                )
+            )
+        size = sum(rows[:1].size for rows, *_ in plans) * self.X[:1].size
+        length = max(1, BLOCK_BYTES // max(size * np.dtype(self.dtype).itemsize, 1))
+        for start in range(0, len(active), length):
+            block = slice(start, start + length), slice(active[start])
+            gathered = [
+                (
+                    self.features(index[block]),
+                    self.y.take(index[block]),
+                    None if full[block[0]].all() else real[block].astype(self.dtype),
+                    full[block[0]],
+                )
+                for index, real, full in plans
+            ]
+            for i, k in enumerate(active[block[0]].tolist()):
+                yield (
+                    k,
+                    [
+                        Batch(X[i, :k], y[i, :k], None if s is None or full[i] else s[i, :k])
+                        for X, y, s, full in gathered
+                    ],
+                )
 
 
 def run_client(
@@ -115,27 +162,30 @@ def run_stacked(
     Clients are sorted by their number of steps, so that those still at work are always a prefix.
     """
     order = np.argsort(-data.steps, kind="stable")
-    sorted_data = data._replace(
-        offsets=data.offsets[:-1][order],
-        rows={role: rows[order] for role, rows in data.rows.items()},
-    )
-    steps = data.steps[order]
-    local = tree.stack([algorithm.start(model, sent, client_states[k]) for k in order])
+    local = together([algorithm.start(model, sent, client_states[k]) for k in order])
     ended: list[Any] = [None] * len(order)
     active = len(order)
-    for t in range(int(steps[0]) + 1):
-        still = int(np.count_nonzero(steps > t))
-        for i in range(still, active):
-            ended[order[i]] = tree.map(lambda x, i=i: x[i], local)
-        if still == 0:
-            break
+    for still, batches in data.stacked(order):
         if still < active:
+            for i in range(still, active):
+                ended[order[i]] = tree.map(lambda x, i=i: x[i], local)
             local = tree.map(lambda x, still=still: x[:still], local)
             active = still
-        local = algorithm.step(
-            model, sent, local, *(sorted_data.batches(r, active, t) for r in data.rows)
-        )
+        local = algorithm.step(model, sent, local, *batches)
+    for i in range(active):
+        ended[order[i]] = tree.map(lambda x, i=i: x[i], local)
     return ended
+
+
+def together(trees: Sequence[tree.Tree]) -> tree.Tree:
+    """`tree.stack`, without copies of what is one and the same in all: read only."""
+
+    def leaf(first: Any, *others: Any) -> Array:
+        if all(x is first for x in others):
+            return np.broadcast_to(first, (1 + len(others), *np.shape(first)))
+        return np.stack([first, *others])
+
+    return tree.map(leaf, *trees)
 
 
 #: From this many parameters on, clients are run one by one: a stack would leave the cache.
@@ -154,6 +204,7 @@ def run_clients(
 
     stack : many clients at once (None: where the model is small); the numbers are the same.
     """
+    data.check(model)
     counter, data = Counter(model), data.ready()
     counting: Any = counter
     if (model.d <= STACK_UP_TO if stack is None else stack) and not algorithm.stops_early:
@@ -177,15 +228,15 @@ RunClients = Callable[..., tuple[list[ClientResult | None], Counts]]
 
 
 def gather(plan: Plan, federation: Federation, dtype: Any, keep: Array) -> LocalData:
-    """The data of the clients `keep` (indices into the plan's cohort), in the source's own dtype."""
+    """The data of the clients `keep` (indices into the plan's cohort): a view of the source."""
     rows = [federation.train.of(k) for k in plan.clients[keep]]
-    index = np.concatenate(rows)
     shift, scale = federation.shift_and_scale
     return LocalData(
         plan.clients[keep],
         plan.round,
-        federation.source.X.take(index, 0),
-        federation.source.y.take(index),
+        federation.source.X,
+        federation.source.y,
+        np.concatenate(rows),
         np.concatenate([[0], np.cumsum([len(r) for r in rows])]),
         {role: batches[keep] for role, batches in plan.rows.items()},
         plan.steps[keep],

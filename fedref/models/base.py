@@ -10,8 +10,10 @@ Leading axes of w and X broadcast: `w (K, d)` with `X (K, B, p)` are K clients a
 """
 
 from collections.abc import Callable, Sequence
+from functools import cached_property, wraps
 from math import prod
-from typing import Any, Protocol
+from types import MethodType
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
@@ -84,25 +86,45 @@ def size(shapes: Sequence[tuple[int, ...]]) -> int:
     return sum(prod(shape) for shape in shapes)
 
 
+#: Where each array lies in the flat vector: its first entry, the one after its last, its shape.
+Layout = tuple[tuple[int, int, tuple[int, ...]], ...]
+
+
+def layout(shapes: Sequence[tuple[int, ...]]) -> Layout:
+    """Arrays of these shapes one after the other."""
+    ends = [size(shapes[: i + 1]) for i in range(len(shapes))]
+    return tuple(zip([0, *ends], ends, shapes))
+
+
+def cut(w: Array, pieces: Layout) -> tuple[Array, ...]:
+    """Views (..., *shape) of w (..., d). Writing to one writes to w."""
+    d, lead = pieces[-1][1], w.shape[:-1]
+    if w.ndim < 1 or w.shape[-1] != d:
+        raise ValueError(f"w has shape {w.shape}, expected (..., {d})")
+    return tuple(
+        w[..., at:end] if len(shape) == 1 else w[..., at:end].reshape(*lead, *shape)
+        for at, end, shape in pieces
+    )
+
+
 def unpack(w: Array, shapes: Sequence[tuple[int, ...]]) -> tuple[Array, ...]:
     """Cut w (..., d) into views (..., *shape), in order. Writing to one writes to w."""
-    if w.ndim < 1 or w.shape[-1] != size(shapes):
-        raise ValueError(f"w has shape {w.shape}, expected (..., {size(shapes)})")
-    views, at = [], 0
-    for shape in shapes:
-        n = prod(shape)
-        views.append(w[..., at : at + n].reshape(*w.shape[:-1], *shape))
-        at += n
-    return tuple(views)
+    return cut(w, layout(shapes))
 
 
 def check(model: Model, w: Array, D: Batch) -> None:
     """Refuse shapes and labels that would otherwise be broadcast or indexed into nonsense."""
-    X, y, s = D
-    if not all(isinstance(x, np.ndarray | np.generic) for x in (w, X, y)):
+    if not all(isinstance(x, np.ndarray | np.generic) for x in (w, D.X, D.y)):
         raise ValueError("w, X and y are not all NumPy arrays: np.asarray makes them so")
     if w.ndim < 1 or w.shape[-1] != model.d:
         raise ValueError(f"w has shape {w.shape}, expected (..., d) with d = {model.d}")
+    check_batch(model, D)
+    check_labels(model, D.y)
+
+
+def check_batch(model: Model, D: Batch) -> None:
+    """Refuse features, labels and weights of other shapes than the model's, and weights < 0."""
+    X, y, s = D
     if X.ndim < 2 or X.shape[-1] != model.features:
         raise ValueError(f"X has shape {X.shape}, expected (..., B, {model.features})")
     if y.shape != X.shape[:-1]:
@@ -111,7 +133,6 @@ def check(model: Model, w: Array, D: Batch) -> None:
         raise ValueError(f"s has shape {s.shape}, expected {y.shape}: one weight a row of X")
     if s is not None and s.size and s.min() < 0:
         raise ValueError(f"s has the weight {s.min()}, expected weights ≥ 0")
-    check_labels(model, y)
 
 
 def check_labels(model: Model, y: Array) -> None:
@@ -127,6 +148,26 @@ def check_labels(model: Model, y: Array) -> None:
         raise ValueError(
             f"labels run from {y.min()} to {y.max()}, expected {expected} ({type(model).__name__})"
         )
+
+
+Derivative = TypeVar("Derivative", bound=Callable[..., Array])
+
+
+def checked(derivative: Derivative) -> Derivative:
+    """`grad(self, w, D)` or `hvp(self, w, v, D)` that checks w and D first."""
+
+    @wraps(derivative)
+    def check_first(self: Any, w: Array, *rest: Any) -> Array:
+        check(self, w, rest[-1])
+        return derivative(self, w, *rest)
+
+    return check_first  # type: ignore[return-value]
+
+
+def unchecked(method: Callable[..., Array]) -> Callable[..., Array]:
+    """A model's grad or hvp without `checked`: for arrays that were checked already."""
+    inner = getattr(method, "__wrapped__", None)
+    return method if inner is None else MethodType(inner, method.__self__)  # type: ignore[attr-defined]
 
 
 def mean_weights(D: Batch, dtype: Any) -> Array:
@@ -151,12 +192,16 @@ class FromLogits:
     loss_of: Any
     label_of: Any
 
-    @property
+    @cached_property
+    def layout(self) -> Layout:
+        return layout(self.shapes)
+
+    @cached_property
     def d(self) -> int:
         return size(self.shapes)
 
     def unpack(self, w: Array) -> tuple[Array, ...]:
-        return unpack(w, self.shapes)
+        return cut(w, self.layout)
 
     def sample_losses(self, w: Array, D: Batch) -> Array:
         model: Any = self

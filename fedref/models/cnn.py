@@ -208,8 +208,8 @@ class CNN(base.SoftmaxLogits):
         starts = range(0, max(X.shape[-2], 1), CHUNK)
         return np.concatenate([self.forward(w, X[..., i : i + CHUNK, :]).z for i in starts], -2)
 
+    @base.checked
     def grad(self, w: Array, D: Batch) -> Array:
-        base.check(self, w, D)
         trace = self.forward(w, D.X)
         c = base.mean_weights(D, trace.z.dtype)
         delta = nx.cross_entropy_slope(trace.z, D.y, c)  # (..., B, classes)
@@ -234,8 +234,8 @@ class CNN(base.SoftmaxLogits):
     def vjp(self, w: Array, X: Array, r: Array) -> Array:
         return self.backward(w, self.forward(w, X), r)
 
+    @base.checked
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
-        base.check(self, w, D)
         phi = nx.ACTIVATIONS[self.activation]
         A, first, f, z = self.forward(w, D.X)
         W, V = ([matrices for matrices, _ in self.layers(x)] for x in (w, v))

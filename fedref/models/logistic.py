@@ -42,15 +42,15 @@ class BinaryLogistic(LinearLogit):
     def label_of(self, z: Array) -> Array:
         return (z.real > 0).astype(np.int64)
 
+    @base.checked
     def grad(self, w: Array, D: Batch) -> Array:
-        base.check(self, w, D)
         z = self.logits(w, D.X)
         r = np.where(D.y == 1, -nx.sigmoid(-z), nx.sigmoid(z)) * base.mean_weights(D, z.dtype)
         g = self.vjp(w, D.X, r)
         return g + self.l2 * w if self.l2 else g
 
+    @base.checked
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
-        base.check(self, w, D)
         z = self.logits(w, D.X)
         slope = nx.sigmoid(z) * nx.sigmoid(-z)
         r = slope * self.logits(v, D.X) * base.mean_weights(D, z.dtype)  # R{σ(z) − y}
@@ -95,15 +95,15 @@ class Logistic(base.SoftmaxLogits):
         np.sum(r, -2, out=b)
         return out
 
+    @base.checked
     def grad(self, w: Array, D: Batch) -> Array:
-        base.check(self, w, D)
         z = self.logits(w, D.X)
         r = nx.cross_entropy_slope(z, D.y, base.mean_weights(D, z.dtype))
         g = self.vjp(w, D.X, r)
         return g + self.l2 * w if self.l2 else g
 
+    @base.checked
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
-        base.check(self, w, D)
         z, Rz = self.logits(w, D.X), self.logits(v, D.X)
         r = nx.cross_entropy_curvature(z, Rz, base.mean_weights(D, z.dtype))
         h = self.vjp(w, D.X, r)

@@ -72,8 +72,8 @@ class MLP(base.SoftmaxLogits):
     def logits(self, w: Array, X: Array) -> Array:
         return self.forward(w, X)[-1]
 
+    @base.checked
     def grad(self, w: Array, D: Batch) -> Array:
-        base.check(self, w, D)
         *a, z = self.forward(w, D.X)
         delta = nx.cross_entropy_slope(z, D.y, base.mean_weights(D, z.dtype))  # (..., B, C)
         g = self.backward(w, a, delta)
@@ -95,8 +95,8 @@ class MLP(base.SoftmaxLogits):
     def vjp(self, w: Array, X: Array, r: Array) -> Array:
         return self.backward(w, self.forward(w, X)[:-1], r)
 
+    @base.checked
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
-        base.check(self, w, D)
         phi = nx.ACTIVATIONS[self.activation]
         *a, z = self.forward(w, D.X)
         W, V = self.unpack(w), self.unpack(v)
