@@ -10,7 +10,7 @@ Leading axes of w and X broadcast: `w (K, d)` with `X (K, B, p)` are K clients a
 """
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, wraps
+from functools import cache, cached_property, wraps
 from math import prod
 from types import MethodType
 from typing import Any, Protocol, TypeVar
@@ -101,10 +101,11 @@ def cut(w: Array, pieces: Layout) -> tuple[Array, ...]:
     d, lead = pieces[-1][1], w.shape[:-1]
     if w.ndim < 1 or w.shape[-1] != d:
         raise ValueError(f"w has shape {w.shape}, expected (..., {d})")
-    return tuple(
-        w[..., at:end] if len(shape) == 1 else w[..., at:end].reshape(*lead, *shape)
-        for at, end, shape in pieces
-    )
+    views = []
+    for at, end, shape in pieces:
+        view = w[..., at:end]
+        views.append(view if len(shape) == 1 else view.reshape(lead + shape))
+    return tuple(views)
 
 
 def unpack(w: Array, shapes: Sequence[tuple[int, ...]]) -> tuple[Array, ...]:
@@ -150,6 +151,14 @@ def check_labels(model: Model, y: Array) -> None:
         )
 
 
+@cache
+def one_of(n: int, dtype: Any) -> Array:
+    """1/n as an array of shape (), the same for every batch of n samples."""
+    share = np.asarray(1 / max(n, 1), dtype)
+    share.setflags(write=False)
+    return share
+
+
 Derivative = TypeVar("Derivative", bound=Callable[..., Array])
 
 
@@ -177,7 +186,7 @@ def mean_weights(D: Batch, dtype: Any) -> Array:
     """
     real = np.zeros(0, dtype).real.dtype
     if D.s is None:
-        return np.asarray(1 / max(D.y.shape[-1], 1), real)
+        return one_of(D.y.shape[-1], real)
     s = D.s.astype(real, copy=False)
     total = s.sum(-1, keepdims=True)
     return s / np.where(total == 0, 1, total)

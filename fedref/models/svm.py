@@ -42,7 +42,7 @@ class LinearSVM(LinearLogit):
         """max(0, m), and y in the dtype of m: an integer y would turn float32 into float64."""
         y = y.astype(z.real.dtype, copy=False)
         m = 1 - y * z
-        return np.where(m.real <= 0, 0, m), y  # NaN stays NaN
+        return np.maximum(m, 0), y  # of complex numbers by the real part; NaN stays NaN
 
     def loss_of(self, z: Array, y: Array) -> Array:
         m, _ = self.margins(z, y)
