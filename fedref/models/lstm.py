@@ -1,0 +1,534 @@
+"""LSTM over rows of codes, with softmax cross-entropy [fedmeta §experiments]."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from fedref import numerics as nx
+from fedref.batch import Batch
+from fedref.errors import ConfigError, unknown
+from fedref.models import base
+from fedref.numerics import Array
+
+OUTPUTS = ("last", "mean")
+KEPT = 1 << 26  # bytes that a forward pass may keep: what needs more is done in parts
+
+
+class Steps(NamedTuple):
+    """What one layer's forward pass over T steps leaves for the backward pass."""
+
+    x: Array  # (..., T, B, n) the layer's input
+    a: Array  # (..., T, B, 4H) the gates i, f, g, o
+    c: Array  # (..., T+1, B, H) the cell; c[t] is the one before step t, c[0] = 0
+    s: Array  # (..., T, B, H) tanh of the new cell
+    h: Array  # (..., T+1, B, H) the output; h[t] is the one before step t
+
+
+class Adjoint(NamedTuple):
+    """What one layer's backward pass leaves for its R-operator."""
+
+    delta: Array  # (..., T, B, 4H) ∂ℓ/∂z
+    dh: Array  # (..., T, B, H) ∂ℓ/∂h_t
+    e: Array  # (..., T, B, H) ∂ℓ/∂c_t
+
+
+class Trace(NamedTuple):
+    """What one forward pass leaves."""
+
+    codes: Array  # (..., T, B), padding as code 0
+    skip: Array | None  # (..., T, B, 1) where padding is; None: nowhere
+    layers: list[Steps]
+    r: Array  # (..., B, H) what the dense layer reads
+    z: Array  # (..., B, classes)
+
+
+@dataclass(frozen=True)
+class LSTM(base.SoftmaxLogits):
+    """Embedding, one LSTM layer a width in `hidden`, dense layer,  ℓ = −log softmax(z)_y.
+
+    X : (..., B, length) whole numbers, 0 to vocabulary − 1; the code `vocabulary` is padding.
+    embedding : e; output : what the dense layer reads of the last LSTM layer, h after the "last"
+    step or its "mean" over all steps (padding left out; a row of padding alone reads 0).
+
+        x_t = E[code_t];  for each layer, x_t being what the layer below gives at step t:
+        (z_i, z_f, z_g, z_o) = [x_t, h_{t−1}] W + b      i, f, o = σ(z),  g = tanh(z_g)
+        c_t = f ⊙ c_{t−1} + i ⊙ g,  s_t = tanh(c_t),  h_t = o ⊙ s_t      c, h = 0 before step 1
+        z = r D + b_D,  r = h_T or the mean of all h_t
+
+    Padding is a step that is not taken: c_t = c_{t−1} and h_t = h_{t−1} in every layer, so that a
+    short text, wherever it is padded, has the scores of the short text alone.
+
+    Layout: E (vocabulary, e); for each layer W (n + H, 4H), rows of x first, then b (4H,); D and
+    b_D. L2: (l2/2)‖w‖² over everything. initialisation : "fan-in" (default), "glorot" or "he" for
+    each gate by itself (n + H in, H out) and for a row of E (1 in, e out); then b_f = 1.
+
+    All four gates are one formula, a = k tanh(kz) + 1 − k with k = ½ for σ and 1 for tanh:
+        da/dz = (1 − a)(a + 2k − 1),  d²a/dz² = 2(1 − k − a) da/dz.       No kinks anywhere.
+
+    Backward through time, δ_t = ∂ℓ/∂z_t (..., 4H), e_t = ∂ℓ/∂c_t:
+        dh_t = ∂ℓ/∂h_t from above + δ_{t+1} W_hᵀ
+        e_t = e_{t+1} ⊙ f_{t+1} + dh_t ⊙ o ⊙ (1 − s²)
+        δ_t = (e ⊙ g, e ⊙ c_{t−1}, e ⊙ i, dh ⊙ s) ⊙ da/dz
+        ∂W = Σ_t [x_t, h_{t−1}]ᵀ δ_t,  ∂b = Σ_t δ_t,  ∂ℓ/∂x_t = δ_t W_xᵀ,  ∂E[v] = Σ ∂ℓ/∂x where code = v.
+    R-operator (Pearlmutter 1994), R{·} = d/dε at w + εv, beside each line: the product rule.
+
+    Memory. For a gradient a step of a sample keeps 13 H + n numbers a layer (a, c, s, h, x; δ, dh,
+    e): with H = 256, length 80 and float64 2.1 MB a sample; an HVP keeps twice as many. `KEPT`
+    bounds what is kept at once, to 64 MiB (an HVP: 128 MiB): more rows are done in parts of the
+    batch, and more leading axes one part after the other.
+
+    >>> model = LSTM(vocabulary=81, classes=80, length=80)
+    >>> model.d, model.shapes[1], model.rows
+    (293112, (264, 1024), 31)
+    """
+
+    vocabulary: int
+    classes: int
+    length: int
+    embedding: int = 8
+    hidden: tuple[int, ...] = (256,)
+    output: str = "last"
+    l2: float = 0.0
+    initialisation: str = "fan-in"
+    inputs: ClassVar[str] = "codes"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hidden", tuple(self.hidden))
+        sizes = (self.vocabulary, self.length, self.embedding, *self.hidden, self.classes)
+        if not self.hidden or not all(isinstance(n, int | np.integer) and n > 0 for n in sizes):
+            raise ConfigError(
+                f"LSTM sizes {sizes}: expected (vocabulary, length, embedding, hidden, ..., "
+                "classes), whole numbers ≥ 1"
+            )
+        if self.output not in OUTPUTS:
+            raise ConfigError(unknown("output", self.output, OUTPUTS))
+        base.check_initialisation(self.initialisation)
+
+    @property
+    def features(self) -> int:
+        return self.length
+
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        """(n, H) of each LSTM layer."""
+        return list(pairwise((self.embedding, *self.hidden)))
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        layers = (shape for n, H in self.sizes for shape in ((n + H, 4 * H), (4 * H,)))
+        dense = ((self.hidden[-1], self.classes), (self.classes,))
+        return (self.vocabulary, self.embedding), *layers, *dense
+
+    @property
+    def products(self) -> int:
+        """Multiplications of one sample's forward pass: an LSTM's weights count once a step."""
+        steps = self.length * sum((n + H) * 4 * H for n, H in self.sizes)
+        return steps + self.hidden[-1] * self.classes
+
+    @property
+    def rows(self) -> int:
+        """Samples that are done at once."""
+        return max(1, KEPT // (8 * self.length * sum(13 * H + n for n, H in self.sizes)))
+
+    def init(self, rng: np.random.Generator) -> Array:
+        start = base.INITIALISATIONS[self.initialisation]
+        E, dense = (self.vocabulary, self.embedding), (self.hidden[-1], self.classes)
+        parts = [start(rng, E, 1, self.embedding)[: prod(E)]]
+        for n, H in self.sizes:
+            gates = [np.split(start(rng, (n + H, H), n + H, H), [(n + H) * H]) for _ in "ifgo"]
+            gates[1][1][:] = 1.0  # b_f: the cell remembers at first
+            parts += [np.hstack([W.reshape(n + H, H) for W, _ in gates]).ravel()]
+            parts += [b for _, b in gates]
+        return np.concatenate([*parts, start(rng, dense, *dense)])
+
+    # ---- what is done at once ------------------------------------------------------------------
+
+    def check(self, w: Array, D: Batch) -> None:
+        base.check(self, w, D)
+        self.check_codes(D.X)
+
+    def check_codes(self, X: Array) -> None:
+        """Refuse what is no code of this model."""
+        if X.dtype.kind not in "iu":
+            raise ValueError(f"X holds {X.dtype}, expected codes: whole numbers")
+        if X.size and not 0 <= X.min() <= X.max() <= self.vocabulary:
+            raise ValueError(
+                f"codes run from {X.min()} to {X.max()}, expected 0 to {self.vocabulary - 1}, "
+                f"or {self.vocabulary} for padding"
+            )
+
+    def logits(self, w: Array, X: Array) -> Array:
+        self.check_codes(X)
+
+        def scores(w: Array, X: Array) -> Array:
+            return self.forward(w, X).z
+
+        return in_parts(scores, [w], [X], self.rows, add=False)
+
+    def sample_losses(self, w: Array, D: Batch) -> Array:
+        self.check(w, D)
+        return self.loss_of(self.logits(w, D.X), D.y)
+
+    def vjp(self, w: Array, X: Array, r: Array) -> Array:
+        def part(w: Array, X: Array, r: Array) -> Array:
+            return self.backward(w, self.forward(w, X), r)[0]
+
+        return in_parts(part, [w], [X, r], self.rows)
+
+    def grad(self, w: Array, D: Batch) -> Array:
+        self.check(w, D)
+
+        def part(w: Array, X: Array, y: Array, c: Array) -> Array:
+            trace = self.forward(w, X)
+            delta = nx.cross_entropy_slope(trace.z, y[..., 0], c[..., 0])  # (..., B, C)
+            return self.backward(w, trace, delta)[0]
+
+        g = in_parts(part, [w], [D.X, *columns(D, w)], self.rows)
+        return g + self.l2 * w if self.l2 else g
+
+    def hvp(self, w: Array, v: Array, D: Batch) -> Array:
+        self.check(w, D)
+
+        def part(w: Array, v: Array, X: Array, y: Array, c: Array) -> Array:
+            trace = self.forward(w, X)
+            R = self.R_forward(w, v, trace)
+            # δ = (p − 1_y)/B,  R{δ} = (diag(p) − ppᵀ) R{z} / B
+            delta = nx.cross_entropy_slope(trace.z, y[..., 0], c[..., 0])
+            Rdelta = nx.cross_entropy_curvature(trace.z, R.z, c[..., 0])
+            adjoints = self.backward(w, trace, delta)[1]
+            return self.R_backward(w, v, trace, R, adjoints, delta, Rdelta)
+
+        h = in_parts(part, [w, v], [D.X, *columns(D, w)], self.rows)
+        return h + self.l2 * v if self.l2 else h
+
+    # ---- the four passes, layer by layer ---------------------------------------------------------
+
+    def forward(self, w: Array, X: Array) -> Trace:
+        E, *W, D, b = self.unpack(w)
+        padding = X.mT == self.vocabulary
+        skip = padding[..., None] if padding.any() else None
+        codes = np.where(padding, 0, X.mT)  # padding looks up anything: its step is not taken
+        layers: list[Steps] = []
+        x = look_up(E, codes)  # (..., T, B, e)
+        for W_l, b_l in zip(W[::2], W[1::2]):
+            layers.append(forward(x, W_l, b_l, skip))
+            x = layers[-1].h[..., 1:, :, :]
+        r = self.read(x, skip)
+        return Trace(codes, skip, layers, r, r @ D + b[..., None, :])
+
+    def R_forward(self, w: Array, v: Array, trace: Trace) -> Trace:
+        """R{·} of everything in the trace."""
+        _, *W, D, _ = self.unpack(w)
+        V_E, *V, V_D, v_b = self.unpack(v)
+        layers: list[Steps] = []
+        Rx = look_up(V_E, trace.codes)
+        for l, steps in enumerate(trace.layers):
+            layers.append(R_forward(steps, Rx, W[2 * l], V[2 * l], V[2 * l + 1], trace.skip))
+            Rx = layers[-1].h[..., 1:, :, :]
+        Rr = self.read(Rx, trace.skip)
+        Rz = Rr @ D + trace.r @ V_D + v_b[..., None, :]
+        return Trace(trace.codes, trace.skip, layers, Rr, Rz)
+
+    def backward(self, w: Array, trace: Trace, delta: Array) -> tuple[Array, list[Adjoint]]:
+        """(Σ_j ∂(δ_j · z_j)/∂w (..., d), the adjoints of each layer) for δ (..., B, classes)."""
+        _, *W, D, _ = self.unpack(w)
+        g = np.empty((*delta.shape[:-2], self.d), delta.dtype)
+        dE, *dW, dD, db = self.unpack(g)
+        np.matmul(trace.r.mT, delta, out=dD)
+        np.sum(delta, -2, out=db)
+        dh = self.unread(delta @ D.mT, trace.skip)
+        adjoints: list[Adjoint] = []
+        for l in reversed(range(len(trace.layers))):
+            n, steps = self.sizes[l][0], trace.layers[l]
+            adjoints.insert(0, backward(steps, W[2 * l], dh, trace.skip))
+            d_l = merged(adjoints[0].delta)  # (..., T·B, 4H)
+            np.matmul(merged(steps.x).mT, d_l, out=dW[2 * l][..., :n, :])
+            np.matmul(merged(before(steps.h)).mT, d_l, out=dW[2 * l][..., n:, :])
+            np.sum(d_l, -2, out=dW[2 * l + 1])
+            dh = parted(
+                d_l @ W[2 * l][..., :n, :].mT, self.length
+            )  # ∂ℓ/∂x, the layer below's ∂ℓ/∂h
+        add_up(dh, trace.codes, out=dE)
+        return g, adjoints
+
+    def R_backward(
+        self,
+        w: Array,
+        v: Array,
+        trace: Trace,
+        R: Trace,
+        adjoints: list[Adjoint],
+        delta: Array,
+        Rdelta: Array,
+    ) -> Array:
+        """R{·} of the gradient: (..., d)."""
+        _, *W, D, _ = self.unpack(w)
+        _, *V, V_D, _ = self.unpack(v)
+        h = np.empty((*Rdelta.shape[:-2], self.d), Rdelta.dtype)
+        RdE, *RdW, RdD, Rdb = self.unpack(h)
+        np.matmul(trace.r.mT, Rdelta, out=RdD)  # R{rᵀδ} = rᵀ R{δ} + R{r}ᵀ δ
+        RdD += R.r.mT @ delta
+        np.sum(Rdelta, -2, out=Rdb)
+        Rdh = self.unread(Rdelta @ D.mT + delta @ V_D.mT, trace.skip)
+        for l in reversed(range(len(trace.layers))):
+            n, steps, Rsteps, own = self.sizes[l][0], trace.layers[l], R.layers[l], adjoints[l]
+            Rd_l = merged(R_backward(steps, Rsteps, own, W[2 * l], V[2 * l], Rdh, trace.skip))
+            d_l = merged(own.delta)
+            for rows, x, Rx in (
+                (slice(n), steps.x, Rsteps.x),
+                (slice(n, None), before(steps.h), before(Rsteps.h)),
+            ):
+                RdW_x = RdW[2 * l][..., rows, :]
+                np.matmul(merged(x).mT, Rd_l, out=RdW_x)
+                RdW_x += merged(Rx).mT @ d_l
+            np.sum(Rd_l, -2, out=RdW[2 * l + 1])
+            W_x, V_x = W[2 * l][..., :n, :], V[2 * l][..., :n, :]
+            Rdh = parted(Rd_l @ W_x.mT + d_l @ V_x.mT, self.length)
+        add_up(Rdh, trace.codes, out=RdE)
+        return h
+
+    def read(self, h: Array, skip: Array | None) -> Array:
+        """What the dense layer reads of h (..., T, B, H): (..., B, H)."""
+        return h[..., -1, :, :] if self.output == "last" else (h * self.share(h, skip)).sum(-3)
+
+    def unread(self, dr: Array, skip: Array | None) -> Array:
+        """The transpose of `read`: ∂ℓ/∂h_t (..., T, B, H) of ∂ℓ/∂r (..., B, H)."""
+        dr = dr[..., None, :, :]
+        if self.output == "mean":
+            return dr * self.share(dr, skip)
+        dh = np.zeros((*dr.shape[:-3], self.length, *dr.shape[-2:]), dr.dtype)
+        dh[..., -1:, :, :] = dr
+        return dh
+
+    def share(self, like: Array, skip: Array | None) -> Array:
+        """1/n for each of the n steps that are taken, 0 for padding: (..., T, B, 1)."""
+        taken = np.ones((self.length, 1, 1), bool) if skip is None else ~skip
+        return taken.astype(like.real.dtype) / np.maximum(taken.sum(-3, keepdims=True), 1)
+
+
+# ---- one layer through time -----------------------------------------------------------------------
+#
+# t runs from 0; `at(a, t)` is a view, so that what is written to it is written to a.
+
+
+def forward(x: Array, W: Array, b: Array, skip: Array | None) -> Steps:
+    """All steps of one layer from x (..., T, B, n), W (..., n + H, 4H) and b (..., 4H)."""
+    T, B, n = x.shape[-3:]
+    H = b.shape[-1] // 4
+    W_h = W[..., n:, :]
+    z = merged(x) @ W[..., :n, :]  # the input's part of all steps at once: (..., T·B, 4H)
+    z += b[..., None, :]
+    a, lead = parted(z, T), z.shape[:-2]
+    c, h = (np.zeros((*lead, T + 1, B, H), z.dtype) for _ in range(2))
+    s = np.empty((*lead, T, B, H), z.dtype)
+    k, one_k = halves(H, z.dtype)
+    z_h = np.empty((*lead, B, 4 * H), z.dtype)
+    for t in range(T):
+        a_t, c_t, s_t = at(a, t), at(c, t + 1), at(s, t)
+        a_t += np.matmul(at(h, t), W_h, out=z_h)  # z: i, f, g, o in one product
+        a_t *= k
+        np.tanh(a_t, out=a_t)
+        a_t *= k
+        a_t += one_k  # a = k tanh(kz) + 1 − k
+        i, f, g, o = gates(a_t)
+        np.multiply(f, at(c, t), out=c_t)
+        c_t += i * g
+        np.tanh(c_t, out=s_t)
+        np.multiply(o, s_t, out=at(h, t + 1))
+        carry(t, skip, c, h)
+    return Steps(x, a, c, s, h)
+
+
+def backward(steps: Steps, W: Array, dh: Array, skip: Array | None) -> Adjoint:
+    """The adjoints of all steps, last first; dh (..., T, B, H) is ∂ℓ/∂h_t from above."""
+    _, a, c, s, _ = steps
+    H = s.shape[-1]
+    W_h = W[..., W.shape[-2] - H :, :]
+    k, one_k = halves(H, a.dtype)
+    delta, e, dc = np.empty((*dh.shape[:-1], 4 * H), dh.dtype), np.empty_like(dh), 0 * at(dh, 0)
+    for t in reversed(range(s.shape[-3])):
+        a_t, s_t, dh_t, e_t, d_t = (at(x, t) for x in (a, s, dh, e, delta))
+        i, f, g, o = gates(a_t)
+        e_t[...] = dc + dh_t * o * (1 - s_t * s_t)
+        for d, x, y in zip(gates(d_t), (e_t, e_t, e_t, dh_t), (g, at(c, t), i, s_t)):
+            np.multiply(x, y, out=d)
+        d_t *= (1 - a_t) * (a_t + (k - one_k))  # da/dz
+        old, dc = dc, e_t * f
+        if skip is not None:  # c_t = c_{t−1}, h_t = h_{t−1}
+            d_t[...] = np.where(at(skip, t), 0, d_t)
+            dc = np.where(at(skip, t), old, dc)
+        if t:
+            at(dh, t - 1)[...] += d_t @ W_h.mT
+            if skip is not None:
+                at(dh, t - 1)[...] += np.where(at(skip, t), dh_t, 0)
+    return Adjoint(delta, dh, e)
+
+
+def R_forward(steps: Steps, Rx: Array, W: Array, V: Array, v_b: Array, skip: Array | None) -> Steps:
+    """R{·} of all steps."""
+    x, a, c, s, h = steps
+    T, B, n = Rx.shape[-3:]
+    H = s.shape[-1]
+    W_h, V_h = W[..., n:, :], V[..., n:, :]
+    k, one_k = halves(H, a.dtype)
+    z = merged(Rx) @ W[..., :n, :] + merged(x) @ V[..., :n, :] + v_b[..., None, :]
+    Ra, lead = parted(z, T), z.shape[:-2]
+    Rc, Rh = (np.zeros((*lead, T + 1, B, H), z.dtype) for _ in range(2))
+    Rs = np.empty((*lead, T, B, H), z.dtype)
+    for t in range(T):
+        a_t, s_t, Ra_t = at(a, t), at(s, t), at(Ra, t)
+        Ra_t += at(Rh, t) @ W_h + at(h, t) @ V_h  # R{z}
+        Ra_t *= (1 - a_t) * (a_t + (k - one_k))  # R{a} = da/dz R{z}
+        (i, f, g, o), (Ri, Rf, Rg, Ro) = gates(a_t), gates(Ra_t)
+        at(Rc, t + 1)[...] = Rf * at(c, t) + f * at(Rc, t) + Ri * g + i * Rg
+        at(Rs, t)[...] = (1 - s_t * s_t) * at(Rc, t + 1)
+        at(Rh, t + 1)[...] = Ro * s_t + o * at(Rs, t)
+        carry(t, skip, Rc, Rh)
+    return Steps(Rx, Ra, Rc, Rs, Rh)
+
+
+def R_backward(
+    steps: Steps, R: Steps, own: Adjoint, W: Array, V: Array, Rdh: Array, skip: Array | None
+) -> Array:
+    """R{δ} of all steps (..., T, B, 4H); Rdh (..., T, B, H) is R{∂ℓ/∂h_t} from above."""
+    _, a, c, s, _ = steps
+    _, Ra, Rc, Rs, _ = R
+    H = s.shape[-1]
+    n = W.shape[-2] - H
+    W_h, V_h = W[..., n:, :], V[..., n:, :]
+    k, one_k = halves(H, a.dtype)
+    Rdelta, Rdc = np.empty((*Rdh.shape[:-1], 4 * H), Rdh.dtype), 0 * at(Rdh, 0)
+    for t in reversed(range(s.shape[-3])):
+        a_t, Ra_t, s_t, Rs_t, Rdh_t = (at(x, t) for x in (a, Ra, s, Rs, Rdh))
+        d_t, dh_t, e_t = (at(x, t) for x in own)
+        (i, f, g, o), (Ri, Rf, Rg, Ro) = gates(a_t), gates(Ra_t)
+        slope = 1 - s_t * s_t  # of tanh(c), and R{1 − s²} = −2 s R{s}
+        Re = Rdc + (Rdh_t * o + dh_t * Ro) * slope - dh_t * o * 2 * s_t * Rs_t
+        Rda = [Re * g + e_t * Rg, Re * at(c, t) + e_t * at(Rc, t), Re * i + e_t * Ri]
+        Rda += [Rdh_t * s_t + dh_t * Rs_t]
+        # R{da ⊙ a′} = R{da} a′ + da a″ R{z}, where a″ R{z} = 2(1 − k − a) R{a}
+        da = [e_t * g, e_t * at(c, t), e_t * i, dh_t * s_t]
+        Rd_t = np.concatenate(Rda, -1) * ((1 - a_t) * (a_t + (k - one_k)))
+        Rd_t += np.concatenate(da, -1) * (2 * (one_k - a_t) * Ra_t)
+        old, Rdc = Rdc, Re * f + e_t * Rf
+        if skip is not None:
+            Rd_t = np.where(at(skip, t), 0, Rd_t)
+            Rdc = np.where(at(skip, t), old, Rdc)
+        at(Rdelta, t)[...] = Rd_t
+        if t:
+            at(Rdh, t - 1)[...] += Rd_t @ W_h.mT + d_t @ V_h.mT
+            if skip is not None:
+                at(Rdh, t - 1)[...] += np.where(at(skip, t), Rdh_t, 0)
+    return Rdelta
+
+
+# ---- views and maps -----------------------------------------------------------------------------
+
+
+def at(a: Array, t: int) -> Array:
+    """Step t: (..., T, B, m) → (..., B, m), a view."""
+    return a[..., t, :, :]
+
+
+def before(h: Array) -> Array:
+    """h_{t−1} for every t: (..., T+1, B, H) → (..., T, B, H), a view."""
+    return h[..., :-1, :, :]
+
+
+def gates(a: Array) -> list[Array]:
+    """(..., 4H) → i, f, g, o, each (..., H), views."""
+    H = a.shape[-1] // 4
+    return [a[..., j * H : (j + 1) * H] for j in range(4)]
+
+
+def merged(a: Array) -> Array:
+    """Steps and samples as one axis: (..., T, B, m) → (..., T·B, m)."""
+    return a.reshape(*a.shape[:-3], a.shape[-3] * a.shape[-2], a.shape[-1])
+
+
+def parted(a: Array, T: int) -> Array:
+    """(..., T·B, m) → (..., T, B, m)."""
+    return a.reshape(*a.shape[:-2], T, a.shape[-2] // T, a.shape[-1])
+
+
+def halves(H: int, dtype: np.dtype[np.generic]) -> tuple[Array, Array]:
+    """(k, 1 − k) of each gate: (4H,) both, real."""
+    real = np.zeros(0, dtype).real.dtype
+    k = np.repeat(np.array([0.5, 0.5, 1, 0.5], real), H)
+    return k, 1 - k
+
+
+def carry(t: int, skip: Array | None, *states: Array) -> None:
+    """Where step t is padding, the state (..., T+1, B, H) after it is the one before it."""
+    if skip is not None:
+        for state in states:
+            np.copyto(at(state, t + 1), at(state, t), where=at(skip, t))
+
+
+def look_up(E: Array, codes: Array) -> Array:
+    """E[code]: E (..., V, e) and codes (..., T, B) → (..., T, B, e)."""
+    *lead, V, e = E.shape
+    first = V * np.arange(prod(lead)).reshape(*lead, 1, 1)
+    return E.reshape(prod(lead) * V, e)[first + codes]
+
+
+def add_up(dx: Array, codes: Array, out: Array) -> None:
+    """The transpose of `look_up`: Σ of dx (..., T, B, e) over each code into out (..., V, e)."""
+    *lead, V, e = out.shape
+    first = V * np.arange(prod(lead)).reshape(*lead, 1, 1)
+    place = np.broadcast_to(first + codes, dx.shape[:-1]).ravel()
+    order = np.argsort(place, kind="stable")
+    found, start = np.unique(place[order], return_index=True)
+    sums = np.zeros((prod(lead) * V, e), dx.dtype)
+    if place.size:
+        sums[found] = np.add.reduceat(dx.reshape(-1, e)[order], start, 0)
+    out[...] = sums.reshape(out.shape)
+
+
+def columns(D: Batch, w: Array) -> tuple[Array, Array]:
+    """Labels and weights c of the mean, each (..., B, 1)."""
+    c = np.broadcast_to(base.mean_weights(D, w.dtype), D.y.shape)
+    return D.y[..., None], c[..., None]
+
+
+def in_parts(
+    f: Callable[..., Array],
+    vectors: Sequence[Array],
+    rows: Sequence[Array],
+    most: int,
+    add: bool = True,
+) -> Array:
+    """f(*vectors, *rows) for vectors (..., d) and rows (..., B, m), `most` samples at once.
+
+    add : the parts of a batch are summed, (..., d); else they are laid side by side, (..., B, m).
+    """
+    B = rows[0].shape[-2]
+    core = [(x, 1) for x in vectors] + [(x, 2) for x in rows]
+    lead = np.broadcast_shapes(*(x.shape[: x.ndim - n] for x, n in core))
+    if lead and prod(lead) * min(B, most) > most:  # more than one set of leading axes allows
+        inner = prod(lead[1:]) * min(B, most)
+        size = max(most // inner, 1)
+
+        def some(x: Array, n: int, k: int) -> Array:
+            """x at k, ..., k + size − 1 of the first leading axis; at size 1 without that axis."""
+            if x.ndim - n < len(lead):
+                return x
+            if size == 1:
+                return x[0 if len(x) == 1 else k]
+            return x if len(x) == 1 else x[k : k + size]
+
+        def part(k: int) -> Array:
+            of = [some(x, n, k) for x, n in core]
+            return in_parts(f, of[: len(vectors)], of[len(vectors) :], most, add)
+
+        parts = [part(k) for k in range(0, lead[0], size)]
+        return np.stack(parts) if size == 1 else np.concatenate(parts)
+    starts = range(0, max(B, 1), most)
+    found = [f(*vectors, *(x[..., i : i + most, :] for x in rows)) for i in starts]
+    if add:
+        return sum(found[1:], start=found[0])
+    return np.concatenate(found, -2)
