@@ -9,7 +9,7 @@ from fedref import datasets
 from fedref.datasets import describe, manifest, manifest_of, rules, sources
 from fedref.datasets.formats import leaf
 from fedref.datasets.parameters import Parameter
-from fedref.errors import ConfigError, DataError
+from fedref.errors import ConfigError
 from fedref.federation import Federation, Source
 
 Parser = argparse.ArgumentParser
@@ -53,23 +53,34 @@ def add_nothing(parser: Parser) -> None:
     pass
 
 
+def add_unverified(parser: Parser) -> None:
+    parser.add_argument(
+        "--data-unverified",
+        action="store_true",
+        help="use a data set whose content is not the published one (its hash is known)",
+    )
+
+
 def add_show(parser: Parser) -> None:
     parser.add_argument("name", metavar="NAME", help=f"{NAME}, or a split manifest")
     parser.add_argument(
         "--split", metavar="RULE", help="split rule (default: the data set's own; see `split`)"
     )
     add_seed_and_set(parser)
+    add_unverified(parser)
     parser.add_argument("--out", metavar="FILE", help="picture to write (default: NAME.png)")
 
 
 def add_prepare(parser: Parser) -> None:
     parser.add_argument("name", metavar="NAME", help=NAME)
+    add_unverified(parser)
 
 
 def add_split(parser: Parser) -> None:
     parser.add_argument("rule", metavar="RULE", help="split rule, one of those below")
     parser.add_argument("--data", metavar="NAME", required=True, help=NAME)
     add_seed_and_set(parser)
+    add_unverified(parser)
     parser.add_argument("--out", metavar="FILE", required=True, help="manifest to write, .json")
 
 
@@ -142,9 +153,9 @@ def federation_of(args: argparse.Namespace) -> Federation:
     path = Path(args.name)
     if sources.parse_name(args.name) is None and manifest.is_manifest(path):
         return datasets.from_manifest(path, args.data_dir)
-    source = datasets.load(args.name, args.data_dir)
+    source = datasets.load(args.name, args.data_dir, verify=not args.data_unverified)
     rule = args.split or default_rule(args.name, source)
-    return datasets.split(rule, source, args.seed, **settings(args.set))
+    return rules.divide(rule, source, args.seed, settings(args.set))
 
 
 def list_(args: argparse.Namespace) -> None:
@@ -174,15 +185,16 @@ def show(args: argparse.Namespace) -> None:
 
 
 def prepare(args: argparse.Namespace) -> None:
-    source = datasets.load(args.name, args.data_dir)
+    source = datasets.load(args.name, args.data_dir, verify=not args.data_unverified)
     call = sources.parse_name(args.name)
-    published = sources.SOURCES[call[0]].sha256 if call is not None and not call[1] else ""
-    if published and source.sha256 != published:
-        raise DataError(
-            f"{args.name}: content has SHA-256 {source.sha256}, expected {published}, as published"
-        )
-    n, p = source.X.shape
     place = None if call is None else sources.locate(*call, args.data_dir)
+    published = (
+        call is not None
+        and place is not None
+        and not args.data_unverified
+        and sources.check_published(call[0], place, source)
+    )
+    n, p = source.X.shape
     print(f"{source.name}: {n:,} rows of {p} features ({source.X.dtype}), ", end="")
     print(f"labels {source.labels.min()} to {source.labels.max()}")
     print(f"  sha256 {source.sha256}{' (as published)' if published else ''}")
@@ -190,8 +202,8 @@ def prepare(args: argparse.Namespace) -> None:
 
 
 def split(args: argparse.Namespace) -> None:
-    source = datasets.load(args.data, args.data_dir)
-    federation = datasets.split(args.rule, source, args.seed, **settings(args.set))
+    source = datasets.load(args.data, args.data_dir, verify=not args.data_unverified)
+    federation = rules.divide(args.rule, source, args.seed, settings(args.set))
     described = manifest_of(federation)
     manifest.write(described, args.out)
     print(describe.text(federation))
@@ -209,9 +221,7 @@ def replayed(federation: Federation) -> str:
     """Whether the rule and seed give these rows here: another NumPy may draw other numbers."""
     if federation.rule not in rules.RULES:
         return f"rule {federation.rule!r} is not one of fedref's: the manifest's rows are used as they are"
-    again = datasets.split(
-        federation.rule, federation.source, federation.seed, **federation.parameters
-    )
+    again = rules.divide(federation.rule, federation.source, federation.seed, federation.parameters)
     same = manifest_of(again)["clients"] == manifest_of(federation)["clients"]
     end = "gives the same rows" if same else "gives other rows here; the manifest's are used"
     return f"{federation.rule} with seed {federation.seed} {end}"

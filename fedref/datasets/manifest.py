@@ -19,9 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from fedref.datasets.formats import arrays
 from fedref.datasets.formats.arrays import fingerprint
+from fedref.errors import DataError
 from fedref.federation import Federation
-from fedref.files import bad, guard, read_all, unique, written
+from fedref.files import Budget, bad, from_json, guard, read_all, regular, unique, written
 from fedref.numerics import Array
 
 FORMAT = "fedref-split/1"
@@ -90,13 +92,17 @@ def write(manifest: dict[str, Any], path: Path | str) -> None:
 def read(path: Path | str) -> dict[str, Any]:
     """A manifest whose seal holds and whose parts are what they should be."""
     path = Path(path)
-    data = read_all(path, EXPECTED)
+    budget = Budget(path)
+    data = read_all(path, budget, EXPECTED)
+    # a manifest may hold millions of row numbers: they are looked at one by one only if one could
+    # be -0, the one whole number that has two spellings
+    whole = {"parse_int": exact_int} if b"-0" in data else {}
     with guard(path, EXPECTED):
-        manifest = json.loads(data, parse_float=exact, object_pairs_hook=unique)
+        manifest = from_json(data, budget, parse_float=exact, object_pairs_hook=unique, **whole)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise bad(path, "no such format", EXPECTED)
     odd = sorted(set(manifest) ^ set(KINDS)) or [
-        key for key, kinds in KINDS.items() if not isinstance(manifest[key], kinds)
+        key for key, kinds in KINDS.items() if type(manifest[key]) not in kinds
     ]
     if not odd and not all(isinstance(manifest["source"].get(k), str) for k in ("name", "sha256")):
         odd = ["source"]
@@ -121,12 +127,20 @@ def exact(text: str) -> float:
     return value
 
 
+def exact_int(text: str) -> int:
+    """The same for whole numbers: -0 would be written as 0."""
+    value = int(text)
+    if str(value) != text:
+        raise ValueError(f"number {text[:40]} is not spelt {value}: it was changed")
+    return value
+
+
 def is_manifest(path: Path) -> bool:
     """Whether a file looks like one, by its beginning."""
     try:
-        with path.open("rb") as stream:
+        with regular(path, EXPECTED) as stream:
             return FORMAT.encode() in stream.read(1024)
-    except (OSError, ValueError):  # ValueError: a NUL in the name
+    except (OSError, DataError):
         return False
 
 
@@ -148,6 +162,7 @@ def names(manifest: dict[str, Any], path: Path | str) -> tuple[str, ...] | None:
         found = tuple(client["name"] for client in manifest["clients"])
         if not all(isinstance(name, str) for name in found):
             raise ValueError("a name is no text")
+        arrays.writable(list(found))
     return None if found == tuple(map(str, range(len(found)))) else found
 
 

@@ -1,5 +1,6 @@
 """Where data comes from: the named data sets, and any file or folder in a known format."""
 
+import hashlib
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -33,7 +34,7 @@ def given(data_dir: str | os.PathLike[str] | None) -> Path | None:
 
 def must_exist(root: Path | None) -> None:
     """Refuse a folder of data sets that is none."""
-    if root is not None and not (exists(root) and root.is_dir()):
+    if root is not None and not os.path.isdir(root):
         raise bad(root, "no such folder", "the folder that holds data sets (FEDREF_DATA)")
 
 
@@ -46,10 +47,11 @@ def places(name: str, data_dir: str | os.PathLike[str] | None) -> list[Path]:
     if root is not None:
         found = [root / name]
         # DIR/mnist itself may be given for mnist, but never be taken for fashion-mnist
-        if root.resolve().name == name or root.resolve().name not in SOURCES:
+        own = os.path.basename(os.path.realpath(root))
+        if own == name or own not in SOURCES:
             found.append(root)
     found += [download.cache() / name, shipped() / name]
-    return [folder for folder in found if folder.is_dir()]
+    return [folder for folder in found if os.path.isdir(folder)]
 
 
 # ---- the named data sets --------------------------------------------------------------------------
@@ -251,7 +253,11 @@ def locate(
 
 
 def named(
-    name: str, chosen: dict[str, Any], data_dir: str | os.PathLike[str] | None, fetch: bool
+    name: str,
+    chosen: dict[str, Any],
+    data_dir: str | os.PathLike[str] | None,
+    fetch: bool,
+    verify: bool,
 ) -> Source:
     """A named data set, downloaded if it is nowhere and published somewhere."""
     known = SOURCES[name]
@@ -262,7 +268,39 @@ def named(
         path = prepare(name, chosen)
     if path is None:
         raise missing(name, "not found")
-    return known.read(path, name=canonical(name, chosen), **chosen)
+    source: Source = known.read(path, name=canonical(name, chosen), **chosen)
+    if verify:
+        check_published(name, path, source)
+    return source
+
+
+def check_published(name: str, path: Path, source: Source) -> bool:
+    """Whether the data are known to be those published; a DataError if they are known not to be.
+
+    Compared is the SHA-256 of the content where it is known, else the hash of each published file
+    that lies there. Where neither is possible (other files, or none with a known hash): False.
+    """
+    known = SOURCES[name]
+    if known.sha256:
+        compare(name, path, "content", source.sha256, known.sha256)
+        return True
+    folder = path if path.is_dir() else path.parent
+    there = [remote for remote in known.remotes if (folder / remote.name).is_file()]
+    for remote in there:
+        kind, _, wanted = remote.hash.partition(":")
+        with (folder / remote.name).open("rb") as stream:
+            found = hashlib.file_digest(stream, kind).hexdigest()
+        compare(name, folder / remote.name, "file", f"{kind}:{found}", f"{kind}:{wanted}")
+    return bool(known.remotes) and len(there) == len(known.remotes)
+
+
+def compare(name: str, path: Path, what: str, found: str, wanted: str) -> None:
+    """Refuse data whose hash is another than the published one, and say how to go on with them."""
+    if found != wanted:
+        raise DataError(
+            f"{path}: is not {name} as published: its {what} has the hash {found}, expected "
+            f"{wanted} (to use it all the same: --data-unverified, in Python verify=False)"
+        )
 
 
 def missing(name: str, what: str) -> DataError:
@@ -303,7 +341,7 @@ EXPECTED = "a folder of idx, LEAF or CIFAR-10 .bin files, or a file .npz, .json 
 
 def from_path(path: Path) -> Source:
     """Any file or folder in a known format; it is named by its own name."""
-    name = path.resolve().name
+    name = os.path.basename(os.path.realpath(path))
     if path.is_dir():
         for holds, load in FOLDERS:
             if holds(path):
@@ -332,19 +370,27 @@ def load(
     data_dir: str | os.PathLike[str] | None = None,
     *,
     download: bool = True,
+    verify: bool = True,
     **parameters: Any,
 ) -> Source:
     """A named data set ("digits", "synthetic(0.5,0.5)", see SOURCES), or a file or folder.
 
     Parameters may stand in the name or as keywords: load("emnist", part="letters", classes="a-j").
     data_dir (else FEDREF_DATA) holds data sets as DIR/<name>/... or is one itself. What is nowhere
-    to be found is downloaded to the user's cache, if it is published with a known hash.
+    to be found is downloaded to the user's cache, if it is published with a known hash. With
+    verify, a data set that is known to differ from the published one is a DataError.
     """
-    if isinstance(name_or_path, str) and (call := parse_name(name_or_path, parameters)):
-        return named(*call, data_dir, download)
-    if parameters:
-        raise ConfigError(f"{name_or_path}: a file or folder takes no parameter {min(parameters)}")
-    path = find(name_or_path, data_dir)
-    if path is None:
-        raise DataError(f"{unknown('data set', name_or_path, SOURCES)}; nor is it a file or folder")
-    return from_path(path)
+    try:
+        if isinstance(name_or_path, str) and (call := parse_name(name_or_path, parameters)):
+            return named(*call, data_dir, download, verify)
+        if parameters:
+            message = f"{name_or_path}: a file or folder takes no parameter {min(parameters)}"
+            raise ConfigError(message)
+        path = find(name_or_path, data_dir)
+        if path is None:
+            message = unknown("data set", name_or_path, SOURCES)
+            raise DataError(f"{message}; nor is it a file or folder")
+        return from_path(path)
+    except OSError as error:  # a folder that cannot be listed, a file that goes away
+        what = error.strerror or error
+        raise bad(str(error.filename or name_or_path), what, "a file or folder to read") from error

@@ -120,7 +120,7 @@ def test_prepare_downloads_all_files_and_load_finds_them(
         for name, data in served.items()
     )
     monkeypatch.setitem(
-        sources.SOURCES, "mnist", sources.SOURCES["mnist"]._replace(remotes=remotes)
+        sources.SOURCES, "mnist", sources.SOURCES["mnist"]._replace(remotes=remotes, sha256="")
     )
 
     def fetch(url: str, stream: IO[bytes]) -> None:

@@ -9,6 +9,8 @@ from fedref.federation import Source
 from fedref.files import bad, guard
 from fedref.numerics import Array
 
+ROW = 32  # bytes that a row takes beside its features: its label, its client, sorting them
+
 
 def fingerprint(X: Array, y: Array, client: Array | None) -> str:
     """SHA-256 of the content: dtype, shape and little-endian bytes of X, y and client."""
@@ -48,10 +50,12 @@ def whole(values: Array, n: int, where: str, what: str = "y") -> Array:
         raise bad(where, f"{what} has shape {values.shape}", f"one {what} for each of {n} rows")
     if values.dtype.kind not in "buif":
         raise bad(where, f"{what} holds {values.dtype}", f"whole numbers in {what}")
-    with np.errstate(invalid="ignore"):
-        odd = np.flatnonzero(~(np.abs(values.astype(np.float64)) < 2**53) | (values % 1 != 0))
-    if odd.size:
-        raise bad(where, f"{what} is {values[odd[0]]} in row {odd[0]}", f"whole numbers in {what}")
+    if values.dtype.kind == "f" or values.dtype.itemsize > 4:
+        with np.errstate(invalid="ignore"):
+            odd = np.flatnonzero(~(np.abs(values.astype(np.float64)) < 2**53) | (values % 1 != 0))
+        if odd.size:
+            row = odd[0]
+            raise bad(where, f"{what} is {values[row]} in row {row}", f"whole numbers in {what}")
     return values.astype(np.int64)
 
 
@@ -63,8 +67,16 @@ def clients(values: Array, n: int, where: str) -> tuple[Array, tuple[str, ...]]:
         raise bad(where, f"client holds {values.dtype}", "whole numbers or text in client")
     names, index = np.unique(values, return_inverse=True)
     with guard(where, "UTF-8 text in client"):
-        text = names.astype(np.str_) if names.dtype.kind != "S" else np.char.decode(names, "utf-8")
-        return index.astype(np.int64), tuple(text.tolist())
+        found = names.tolist()
+        text = [name.decode() if isinstance(name, bytes) else str(name) for name in found]
+        return index.astype(np.int64), writable(text)
+
+
+def writable(names: list[str]) -> tuple[str, ...]:
+    """Names as given; a ValueError if one holds half a character, which no file can hold."""
+    for name in names:
+        name.encode()
+    return tuple(names)
 
 
 def source(X: Array, y: Array, where: str, client: Array | None = None, **more: Any) -> Source:

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedref.datasets.formats import archives, arrays
 from fedref.federation import Source
-from fedref.files import bad, read_all
+from fedref.files import Budget, bad, read_all
 from fedref.numerics import Array
 
 FILES = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
@@ -58,9 +58,10 @@ def find(folder: Path) -> Path | None:
 
 def read(path: Path) -> list[bytes]:
     """The six files' bytes, from a folder or the archive."""
+    budget = Budget(path)
     if path.is_dir():
-        return [read_all(path / name, EXPECTED) for name in FILES]
-    return archives.from_tar(path, FILES, EXPECTED)
+        return [read_all(path / name, budget, EXPECTED) for name in FILES]
+    return archives.from_tar(path, FILES, budget, EXPECTED)
 
 
 def from_folder(folder: Path, **more: Any) -> Source:

@@ -8,7 +8,7 @@ import numpy as np
 from fedref.datasets.formats import archives, idx
 from fedref.errors import ConfigError
 from fedref.federation import Source
-from fedref.files import bad
+from fedref.files import Budget, bad
 
 DIGITS = "0123456789"
 UPPER, LOWER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
@@ -42,12 +42,13 @@ def find(folder: Path, part: str, classes: str | None) -> Path | None:
 
 def load(path: Path, part: str, classes: str | None, **more: Any) -> Source:
     """Images upright (the files hold them transposed); `classes` keeps some, labelled 0, 1, ..."""
+    budget = Budget(path)
     if path.is_dir():
-        pairs = idx.read_folder(path, f"emnist-{part}-")
+        pairs = idx.read_folder(path, budget, f"emnist-{part}-")
     else:
         names = file_names(part)
-        found = archives.from_zip(path, names, "EMNIST's gzip.zip")
-        each = [idx.unpack(data, f"{path}: {name}") for name, data in zip(names, found)]
+        found = archives.from_zip(path, names, budget, "EMNIST's gzip.zip")
+        each = [idx.unpack(data, budget, f"{path}: {name}") for name, data in zip(names, found)]
         pairs = [idx.check_pair(*each[i : i + 2], *names[i : i + 2]) for i in (0, 2)]
     alphabet = ALPHABETS[part]
     kept = chosen_labels(alphabet, classes)
@@ -59,7 +60,7 @@ def load(path: Path, part: str, classes: str | None, **more: Any) -> Source:
             raise bad(path, f"label {y.max(initial=0)}", f"labels below {len(alphabet)} in {part}")
         rows = new[y] >= 0
         upright.append((X[rows].swapaxes(1, 2), new[y[rows]]))
-    return idx.join(upright, str(path), **more)
+    return idx.join(upright, budget, str(path), **more)
 
 
 def chosen_labels(alphabet: str, classes: str | None) -> list[int]:

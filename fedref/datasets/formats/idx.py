@@ -1,16 +1,17 @@
 """The idx files of MNIST and its family: magic number, dimensions, then the raw values."""
 
+import io
 import math
 import re
 import struct
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedref.datasets.formats import arrays
 from fedref.federation import Source
-from fedref.files import bad, guard, opened, opened_bytes, read_up_to
+from fedref.files import Budget, Metered, bad, guard, opened, read_up_to, unzipped
 from fedref.numerics import Array
 
 TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
@@ -18,8 +19,8 @@ EXPECTED = "an idx file, plain or gzip: two zero bytes, a type, the dimensions, 
 NAME = re.compile(r"(?P<set>.*?)(?P<part>train|t10k|test)-images[-.]idx3-ubyte(\.gz)?")
 
 
-def parse(stream: IO[bytes], limit: int, exact: bool, where: str) -> Array:
-    """The array of an idx stream that can give at most `limit` bytes (`exact`: that many)."""
+def parse(stream: Metered, length: int | None, where: str) -> Array:
+    """The array of an idx stream of this length (None: as much as its budget allows)."""
     magic = read_up_to(stream, 4)
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in TYPES or not magic[3]:
         raise bad(where, f"magic number {magic.hex() or 'missing'}", EXPECTED)
@@ -28,9 +29,14 @@ def parse(stream: IO[bytes], limit: int, exact: bool, where: str) -> Array:
         raise bad(where, "ends within its dimensions", EXPECTED)
     shape = struct.unpack(f">{magic[3]}I", head)
     dtype = np.dtype(TYPES[magic[2]])
-    size, left = math.prod(shape) * dtype.itemsize, limit - 4 - len(head)
+    size = math.prod(shape) * dtype.itemsize
+    left = stream.budget.left if length is None else length - 4 - len(head)
     if size > left:  # refused before a byte of it is allocated
-        held = f"{left} bytes" if exact else f"at most {left} bytes, by the file's own size"
+        held = (
+            f"{left} bytes"
+            if length is not None
+            else f"at most {left} bytes, by the file's own size"
+        )
         raise bad(where, f"dimensions {shape} claim {size} bytes", held)
     data = read_up_to(stream, size)
     if len(data) < size or stream.read(1):
@@ -40,16 +46,16 @@ def parse(stream: IO[bytes], limit: int, exact: bool, where: str) -> Array:
         return np.frombuffer(data, dtype).reshape(shape)
 
 
-def read(path: Path) -> Array:
+def read(path: Path, budget: Budget) -> Array:
     """The array of one idx file."""
-    with opened(path, EXPECTED) as (stream, limit, exact):
-        return parse(stream, limit, exact, str(path))
+    with opened(path, budget, EXPECTED) as (stream, length):
+        return parse(stream, length, str(path))
 
 
-def unpack(data: bytes, where: str) -> Array:
-    """The array of an idx file, plain or gzip, that is in memory already."""
-    with guard(where, EXPECTED), opened_bytes(data) as (stream, limit, exact):
-        return parse(stream, limit, exact, where)
+def unpack(data: bytes, budget: Budget, where: str) -> Array:
+    """The array of an idx file, plain or gzip, that was a member of an archive."""
+    with guard(where, EXPECTED), unzipped(io.BytesIO(data), len(data), budget) as (stream, length):
+        return parse(stream, length, where)
 
 
 class Pair(NamedTuple):
@@ -93,7 +99,7 @@ def find(folder: Path) -> dict[str, dict[str, Pair]]:
 Images = tuple[Array, Array]  # X (n, H, W), y (n,)
 
 
-def read_folder(folder: Path, prefix: str | None = None) -> list[Images]:
+def read_folder(folder: Path, budget: Budget, prefix: str | None = None) -> list[Images]:
     """The training pair and, if there is one, the test pair of a folder."""
     sets = find(folder)
     if prefix is None and len(sets) > 1:
@@ -102,12 +108,15 @@ def read_folder(folder: Path, prefix: str | None = None) -> list[Images]:
     if "train" not in pairs:
         raise bad(folder, "no training images", f"{prefix or ''}train-images-idx3-ubyte[.gz]")
     chosen = [pairs[part] for part in ("train", "test") if part in pairs]
-    return [check_pair(read(pair.images), read(pair.labels), *pair) for pair in chosen]
+    return [
+        check_pair(read(pair.images, budget), read(pair.labels, budget), *pair) for pair in chosen
+    ]
 
 
-def join(parts: list[Images], where: str, **more: Any) -> Source:
+def join(parts: list[Images], budget: Budget, where: str, **more: Any) -> Source:
     """One Source of the training part and, if there is one, the test part."""
     X, y = zip(*parts)
+    budget.spend(sum(map(len, y)) * arrays.ROW)
     if len({(images.shape[1:], images.dtype) for images in X}) > 1:
         raise bad(where, "training and test images differ in size or type", "images alike")
     found: dict[str, Any] = {"test_from": len(X[0])} if len(X) > 1 else {}
@@ -118,7 +127,8 @@ def join(parts: list[Images], where: str, **more: Any) -> Source:
 
 def load(folder: Path, prefix: str | None = None, **more: Any) -> Source:
     """A Source from a folder of idx files."""
-    return join(read_folder(folder, prefix), str(folder), **more)
+    budget = Budget(folder)
+    return join(read_folder(folder, budget, prefix), budget, str(folder), **more)
 
 
 def in_folder(folder: Path, prefix: str | None = None) -> bool:

@@ -6,6 +6,8 @@ y an entry may hold "raw", a role's whole text, from which the windows are cut h
 """
 
 import json
+import reprlib
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -14,10 +16,12 @@ import numpy as np
 
 from fedref.datasets.formats import arrays, text
 from fedref.federation import Federation, Part, Source
-from fedref.files import bad, guard, read_all, unique, written
+from fedref.files import Budget, bad, from_json, guard, read_all, unique, written
 from fedref.numerics import Array
 
 EXPECTED = "LEAF JSON: an object with users, num_samples and user_data"
+NUMBERS = {int, float}  # true and false are neither, though NumPy would take them for 1 and 0
+USER = 2048  # bytes that a user takes beside the rows
 TWEET_AT = 4  # LEAF: id, date, query, user, tweet[, "training" | "test"]
 
 
@@ -30,15 +34,20 @@ class User(NamedTuple):
     where: str
 
 
+def repeated(names: list[str]) -> list[str]:
+    """The names that occur more than once."""
+    return [name for name, times in Counter(names).items() if times > 1]
+
+
 def no_constant(name: str) -> float:
     raise ValueError(f"holds {name}")
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, budget: Budget) -> dict[str, Any]:
     """The file's object, with its three keys in their types."""
-    data = read_all(path, EXPECTED)
+    data = read_all(path, budget, EXPECTED)
     with guard(path, EXPECTED):
-        found = json.loads(data, object_pairs_hook=unique, parse_constant=no_constant)
+        found = from_json(data, budget, object_pairs_hook=unique, parse_constant=no_constant)
     if not isinstance(found, dict):
         raise bad(path, f"holds a {type(found).__name__}", EXPECTED)
     for key, kind in (("users", list), ("user_data", dict), ("num_samples", list)):
@@ -47,16 +56,17 @@ def read_json(path: Path) -> dict[str, Any]:
     return found
 
 
-def read(path: Path) -> list[User]:
+def read(path: Path, budget: Budget) -> list[User]:
     """The users of one file, in its order."""
-    found = read_json(path)
+    found = read_json(path, budget)
     names, entries, counts = found["users"], found["user_data"], found["num_samples"]
     odd = [name for name in names if not isinstance(name, str)]
     if odd:
         raise bad(path, f"user {odd[0]!r} is no text", EXPECTED)
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise bad(path, f"user {twice!r} is listed twice", "every user once")
+    if twice := repeated(names):
+        raise bad(path, f"user {twice[0]!r} is listed twice", "every user once")
+    with guard(path, "names in UTF-8"):
+        arrays.writable(names)
     if set(names) != set(entries):
         name = sorted(set(names) ^ set(entries))[0]
         what = "user_data has no" if name in names else "users does not list"
@@ -65,51 +75,55 @@ def read(path: Path) -> list[User]:
         raise bad(path, f"{len(counts)} num_samples for {len(names)} users", "as many of both")
     odd = [count for count in counts if type(count) is not int]  # True is an int to Python
     if odd:
-        raise bad(path, f"num_samples holds {repr(odd[0])[:40]}", "whole numbers in num_samples")
-    users = [user(name, entries[name], f"{path}: user {name!r}") for name in names]
+        raise bad(path, f"num_samples holds {reprlib.repr(odd[0])}", "whole numbers in num_samples")
+    users = [user(name, entries[name], budget, f"{path}: user {name!r}") for name in names]
     for one, count in zip(users, counts):
         if "raw" not in entries[one.name] and count != len(one.y):
             raise bad(one.where, f"{len(one.y)} rows", f"{count}, as num_samples says")
     return users
 
 
-def user(name: str, entry: Any, where: str) -> User:
+def user(name: str, entry: Any, budget: Budget, where: str) -> User:
     """One user's entry as arrays."""
+    budget.spend(USER)
     if isinstance(entry, dict) and "x" not in entry and "raw" in entry:
         raw = entry["raw"]
         texts = raw if isinstance(raw, list) else [raw]
         if not all(isinstance(one, str) for one in texts):
             raise bad(where, "raw is no text", "a string or a list of strings")
-        X, after = zip(*map(text.windows, texts or [""]))
-        return User(name, np.concatenate(X), np.concatenate(after), where)
+        budget.spend(sum(map(len, texts)) * (text.LENGTH + arrays.ROW))
+        return User(name, *text.windows(texts), where)
     x, y = (entry.get(key) if isinstance(entry, dict) else None for key in ("x", "y"))
     if not isinstance(x, list) or not isinstance(y, list):
         raise bad(where, "x or y is missing or no list", "lists x and y")
     if len(x) != len(y):
         raise bad(where, f"{len(x)} rows in x and {len(y)} in y", "as many of both")
-    return User(name, features(x, where), labels(y, where), where)
+    budget.spend(len(y) * arrays.ROW)
+    return User(name, features(x, budget, where), labels(y, where), where)
 
 
-def features(x: list[Any], where: str) -> Array:
+def features(x: list[Any], budget: Budget, where: str) -> Array:
     """x as (n, p): numbers as they are, text as character codes."""
     if not x:
         return np.empty((0, 0), np.uint8)
     if isinstance(x[0], str):
-        return strings(x, text.LENGTH, where)
+        return strings(x, text.LENGTH, budget, where)
     if is_tweet(x[0]):
         alike = (isinstance(row, list) and len(row) == len(x[0]) for row in x)
         tweets = [row[TWEET_AT] if same else None for row, same in zip(x, alike)]
-        return strings(tweets, text.TWEET, where)
+        return strings(tweets, text.TWEET, budget, where)
     widths = [len(row) if isinstance(row, list) else -1 for row in x]
     p = max(widths[0], 1)
     odd = next((i for i, width in enumerate(widths) if width != p), None)
     if odd is not None:
-        got = f"{widths[odd]} features" if widths[odd] >= 0 else repr(x[odd])[:40]
+        got = f"{widths[odd]} features" if widths[odd] >= 0 else reprlib.repr(x[odd])
         raise bad(where, f"x[{odd}] has {got}", f"a list of {p} numbers in each row, as in x[0]")
-    with guard(where, "lists of numbers in x"):
-        X = np.array(x)
-    if X.dtype.kind not in "iuf" or holds_bool(x):
-        raise bad(where, f"x holds {kind_of(x)}", "numbers")
+    # asked before NumPy is: it would give every row the room of the longest text among them
+    if not all(NUMBERS.issuperset(map(type, row)) for row in x):
+        raise bad(where, f"x holds {kind_of(x)}", "lists of numbers in x")
+    X = np.array(x)
+    if X.dtype.kind not in "iuf":
+        raise bad(where, "x holds numbers too large", "numbers")
     return X
 
 
@@ -119,25 +133,18 @@ def is_tweet(row: Any) -> bool:
     return isinstance(row, list) and len(row) in columns and all(isinstance(c, str) for c in row)
 
 
-def holds_bool(values: list[Any]) -> bool:
-    """Whether true or false stands among the numbers, where NumPy would take them for 1 and 0."""
-    kinds = set(map(type, values))  # at C speed: x may hold many millions of numbers
-    return bool in kinds or (
-        list in kinds and any(holds_bool(row) for row in values if isinstance(row, list))
-    )
-
-
 def kind_of(x: list[Any]) -> str:
     """The first thing in x that is no number."""
     flat = (value for row in x for value in (row if isinstance(row, list) else [row]))
     odd = (v for v in flat if isinstance(v, bool) or not isinstance(v, int | float))
-    return repr(next(odd, "numbers too large"))[:40]
+    return reprlib.repr(next(odd))
 
 
-def strings(x: list[Any], length: int, where: str) -> Array:
+def strings(x: list[Any], length: int, budget: Budget, where: str) -> Array:
     odd = next((i for i, row in enumerate(x) if not isinstance(row, str)), None)
     if odd is not None:
-        raise bad(where, f"x[{odd}] is {repr(x[odd])[:40]}", "text, as in the rows before it")
+        raise bad(where, f"x[{odd}] is {reprlib.repr(x[odd])}", "text, as in the rows before it")
+    budget.spend(len(x) * length)
     return text.encode(x, length)
 
 
@@ -151,9 +158,11 @@ def labels(y: list[Any], where: str) -> Array:
             row = codes.index(-1)
             raise bad(where, f"y[{row}] is {y[row]!r}", "one character of LEAF's alphabet")
         return np.array(codes)
-    with guard(where, "one number for each row in y"):
-        found = np.array(y)
-    return arrays.whole(found, len(y), where)
+    flat = [c[0] if isinstance(c, list) and len(c) == 1 else c for c in y]
+    odd = next((row for row, c in enumerate(flat) if type(c) not in NUMBERS | {bool}), None)
+    if odd is not None:
+        raise bad(where, f"y[{odd}] is {reprlib.repr(y[odd])}", "one number for each row in y")
+    return arrays.whole(np.array(flat), len(y), where)
 
 
 def files(path: Path) -> list[tuple[str, list[Path]]]:
@@ -171,9 +180,9 @@ def files(path: Path) -> list[tuple[str, list[Path]]]:
 
 def load(path: Path, **more: Any) -> Source:
     """A Source with one natural client a user, from one file or a folder of them."""
-    parts = []
+    parts, budget = [], Budget(path)
     for part, paths in files(path):
-        users = [user for file in paths for user in read(file)]
+        users = [user for file in paths for user in read(file, budget)]
         seen: dict[str, str] = {}
         for one in users:
             if one.name in seen:

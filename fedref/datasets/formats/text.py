@@ -1,9 +1,9 @@
 """Text as rows of character codes: LEAF's 80 characters → the next one."""
 
-import io
 import re
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from fedref.numerics import Array
 
@@ -15,6 +15,7 @@ TWEET = 140
 
 _CODES = np.full(0x110000, OTHER, np.uint8)  # by code point
 _CODES[[ord(c) for c in ALPHABET]] = np.arange(OTHER)
+BREAK, SPACE = _CODES[ord("\n")], _CODES[ord(" ")]
 
 
 def codes(text: str) -> Array:
@@ -32,22 +33,24 @@ def encode(texts: list[str], length: int) -> Array:
     return out
 
 
-def windows(text: str, length: int = LENGTH) -> tuple[Array, Array]:
+def windows(texts: list[str], length: int = LENGTH) -> tuple[Array, Array]:
     """Each character and the `length` before it in its line, as LEAF cuts a role's text.
 
-    A line begins after `length` spaces, has single spaces only, and keeps its line break: n
-    characters give n windows.
+    Each text begins a line. A line begins after `length` spaces, has single spaces only, and keeps
+    its line break: n characters give n windows.
 
-    >>> X, y = windows("to  be\\nor not", 4)
+    >>> X, y = windows(["to  be\\nor not"], 4)
     >>> [decode(row) for row in X[:5]], decode(y[:6])
     (['    ', '   t', '  to', ' to ', 'to b'], 'to be\\n')
     """
-    X, y = [np.empty((0, length), np.uint8)], [np.empty(0, np.uint8)]
-    for line in io.StringIO(text):
-        flat = codes(" " * length + re.sub("  +", " ", line))
-        X.append(np.lib.stride_tricks.sliding_window_view(flat, length)[:-1])
-        y.append(flat[length:])
-    return np.concatenate(X), np.concatenate(y).astype(np.int64)
+    single = [re.sub("  +", " ", text) if "  " in text else text for text in texts]
+    found = codes("".join(single))
+    line = np.repeat(np.arange(len(single)), [len(text) for text in single])
+    line += np.cumsum(found == BREAK) - (found == BREAK)  # the line that each character is in
+    place = np.arange(len(found)) + length * (line + 1)
+    flat = np.full(len(found) + length * (line.max(initial=0) + 1), SPACE)
+    flat[place] = found
+    return sliding_window_view(flat, length)[place - length], found.astype(np.int64)
 
 
 def decode(row: Array) -> str:

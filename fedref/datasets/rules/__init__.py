@@ -155,7 +155,8 @@ RULES: dict[str, Rule] = {
 
 
 def lookup(rule: str) -> Rule:
-    if rule not in RULES:
+    """The rule of this name; a ConfigError if there is none."""
+    if not isinstance(rule, str) or rule not in RULES:
         raise ConfigError(unknown("split rule", rule, RULES))
     return RULES[rule]
 
@@ -182,6 +183,11 @@ def parts_of(rule: str, source: Source, rng: Generator, chosen: Mapping[str, Any
 
 def split(rule: str, source: Source, seed: int = 0, **parameters: Any) -> Federation:
     """Divide a source over clients by a named rule (see RULES): the same seed, the same split."""
+    return divide(rule, source, seed, parameters)
+
+
+def divide(rule: str, source: Source, seed: int, parameters: Mapping[str, Any]) -> Federation:
+    """`split` by parameters that come from a file, and so may have any names."""
     chosen = parameters_of(rule, parameters)
     seed = resolve("split", {"seed": Parameter(int, 0, "", 0)}, {"seed": seed})["seed"]
     named = lookup(chosen.get("of") or rule)

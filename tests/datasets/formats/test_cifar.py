@@ -26,7 +26,7 @@ def data_dir(folder: Path, packed: bool) -> Path:
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_grey_has_the_documented_weights(tmp_path: Path, packed: bool) -> None:
-    source = load("cifar10", data_dir(tmp_path, packed))
+    source = load("cifar10", data_dir(tmp_path, packed), verify=False)
     assert (source.X.shape, source.test_from, source.image) == ((12, 1024), 10, (32, 32, 1))
     for i in range(6):
         _, planes, y = cifar_records(2, i)
@@ -45,7 +45,7 @@ def test_grey_of_grey_is_itself() -> None:
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_colour_keeps_pixels_together(tmp_path: Path, packed: bool) -> None:
-    source = load("cifar10(color)", data_dir(tmp_path, packed))
+    source = load("cifar10(color)", data_dir(tmp_path, packed), verify=False)
     _, planes, _ = cifar_records(2, 0)
     assert (source.name, source.image) == ("cifar10(color)", (32, 32, 3))
     np.testing.assert_array_equal(source.X[0].reshape(32, 32, 3)[5, 7], planes[0, :, 5, 7])
@@ -53,7 +53,7 @@ def test_colour_keeps_pixels_together(tmp_path: Path, packed: bool) -> None:
 
 def test_the_folder_itself_can_be_given(tmp_path: Path) -> None:
     data_dir(tmp_path, packed=False)
-    by_name = load("cifar10", tmp_path)
+    by_name = load("cifar10", tmp_path, verify=False)
     by_path = load(tmp_path / "cifar10" / cifar.FOLDER)
     assert by_path.sha256 == by_name.sha256
 
@@ -82,7 +82,7 @@ def test_broken_files_are_refused(tmp_path: Path, data: bytes, message: str) -> 
         ({"../data_batch_1.bin": GOOD}, "'../data_batch_1.bin' points outside"),
         ({"/etc/data_batch_1.bin": GOOD}, "points outside"),
         ({"x/data_batch_1.bin": GOOD}, "has no member 'data_batch_2.bin'"),
-        ({"zeros": bytes(80 << 20)}, "claims 83886080 bytes when unpacked"),
+        ({"zeros": bytes(80 << 20)}, "member 'zeros' claims 83886080 bytes"),
     ],
 )
 def test_hostile_archives_are_refused(

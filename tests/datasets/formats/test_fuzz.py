@@ -14,24 +14,25 @@ from fedref import DataError
 from fedref.datasets import manifest
 from fedref.datasets.formats import archives, cifar, emnist, idx, leaf, mat, npz
 from fedref.datasets.sources import from_path
+from fedref.files import Budget
 
 PIXELS = idx_bytes(images(4)[0])
 Parser = Callable[[Path], object]
 MANIFEST = b'{"format": "fedref-split/1", "source": {"name": "a", "sha256": ""}, "clients": []}'
 #: what is parsed: the parser, and a valid file for it
 PARSERS: dict[str, tuple[Parser, Callable[[], bytes]]] = {
-    "idx": (idx.read, lambda: PIXELS),
-    "idx.gz": (idx.read, lambda: gzip.compress(PIXELS)),
+    "idx": (lambda path: idx.read(path, Budget(path)), lambda: PIXELS),
+    "idx.gz": (lambda path: idx.read(path, Budget(path)), lambda: gzip.compress(PIXELS)),
     "npz": (npz.load, VALID["data.npz"]),
     "leaf": (leaf.load, VALID["data.json"]),
     "mat": (mat.load, VALID["data.mat"]),
     "cifar": (lambda path: cifar.parse(path.read_bytes(), "x"), lambda: cifar_members(1)["test_batch.bin"]),
     "tar": (
-        lambda path: archives.from_tar(path, ["b"], "an archive"),
+        lambda path: archives.from_tar(path, ["b"], Budget(path), "an archive"),
         lambda: tar_bytes({"a": b"123", "b": b"4567"}),
     ),
     "zip": (
-        lambda path: archives.from_zip(path, emnist.file_names("letters"), "an archive"),
+        lambda path: archives.from_zip(path, emnist.file_names("letters"), Budget(path), "an archive"),
         emnist_zip,
     ),
     "manifest": (manifest.read, lambda: MANIFEST),
@@ -134,4 +135,4 @@ def test_any_dimensions_are_checked_before_they_are_allocated(
     head = bytes([0, 0, kind, len(shape)]) + np.array(shape, ">u4").tobytes()
     for content in (head + body, gzip.compress(head + body)):
         (tmp_path / "file").write_bytes(content)
-        survives(idx.read, tmp_path / "file")
+        survives(PARSERS["idx"][0], tmp_path / "file")

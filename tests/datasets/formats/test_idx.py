@@ -11,6 +11,7 @@ from dataset_files import idx_bytes, images, put, write_idx
 from fedref import DataError
 from fedref.datasets import load
 from fedref.datasets.formats import idx
+from fedref.files import Budget
 
 
 @pytest.mark.parametrize("pack", [False, True])
@@ -30,7 +31,9 @@ def test_a_folder_gives_training_and_test_images(tmp_path: Path, pack: bool, tes
 @pytest.mark.parametrize("shape", [(5,), (2, 3), (2, 3, 4)])
 def test_types_and_dimensions(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
     array = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
-    np.testing.assert_array_equal(idx.read(put(tmp_path, "a", idx_bytes(array))), array)
+    np.testing.assert_array_equal(
+        idx.read(put(tmp_path, "a", idx_bytes(array)), Budget("a")), array
+    )
 
 
 X, Y = images(4)
@@ -64,7 +67,7 @@ def test_broken_files_are_refused_by_name(tmp_path: Path, name: str) -> None:
     data, message = BROKEN[name]
     path = put(tmp_path, "images", data)
     with pytest.raises(DataError, match=message) as caught:
-        idx.read(path)
+        idx.read(path, Budget("a"))
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -74,7 +77,7 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
     bomb = gzip.compress(HEAD + struct.pack(">3I", 1, side, side) + bytes(side * side), 9)
     assert len(bomb) < 1 << 20
     with pytest.raises(DataError, match="claim 84934656 bytes"):
-        idx.read(put(tmp_path, "bomb.gz", bomb))
+        idx.read(put(tmp_path, "bomb.gz", bomb), Budget("a"))
 
 
 def test_images_and_labels_must_be_as_many(tmp_path: Path) -> None:
@@ -116,6 +119,6 @@ def test_several_sets_in_a_folder_must_be_told_apart(tmp_path: Path) -> None:
 
 def test_unreadable_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nowhere: No such file"):
-        idx.read(tmp_path / "nowhere")
+        idx.read(tmp_path / "nowhere", Budget("a"))
     with pytest.raises(DataError, match="is a folder"):
-        idx.read(tmp_path)
+        idx.read(tmp_path, Budget("a"))

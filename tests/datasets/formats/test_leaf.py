@@ -180,14 +180,17 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     ),
     "two texts": (
         change(lambda d: d["user_data"]["u0"].update(x=[["1", "2"]] * 2)),
-        "x holds '1'; expected numbers",
+        "x holds '1'; expected lists of numbers",
     ),
     "short tweet": (
         change(lambda d: d["user_data"]["u0"].update(x=[["1", "", "", "me", "a"], ["2", "b"]])),
         r"x\[1\] is None; expected text",
     ),
     "label text": (change(lambda d: y(d).__setitem__(0, "ab")), r"y\[0\] is 'ab'"),
-    "label null": (change(lambda d: y(d).__setitem__(0, None)), "y holds object"),
+    "label null": (
+        change(lambda d: y(d).__setitem__(0, None)),
+        r"y\[0\] is None; expected one number",
+    ),
     "label half": (change(lambda d: y(d).__setitem__(0, 0.5)), "y is 0.5 in row 0"),
     "label lists": (change(lambda d: y(d).__setitem__(0, [1, 2])), "'u1'"),
     "nobody": (b'{"users": [], "num_samples": [], "user_data": {}}', "no user has any rows"),

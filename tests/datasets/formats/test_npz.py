@@ -93,7 +93,7 @@ BAD = {
     r"client has shape \(3,\)": {"X": FLAT, "y": Y, "client": Y[:3]},
     "expected UTF-8 text in client": {"X": FLAT, "y": Y, "client": np.array([b"\xff", b"a"] * 4)},
     "client holds float64": {"X": FLAT, "y": Y, "client": Y * 1.0},
-    "4 training images and 5 labels": {
+    "train_labels has shape \\(5,\\); expected one train_labels for each of 4": {
         "train_images": X[:4],
         "train_labels": Y[:5],
         "test_images": X[5:],

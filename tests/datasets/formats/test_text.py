@@ -40,7 +40,7 @@ def single_spaced(line: str) -> str:
 
 @given(known | lines, st.integers(1, 10))
 def test_windows_are_leafs_loop(words: str, length: int) -> None:
-    X, y = text.windows(words, length)
+    X, y = text.windows([words], length)
     before, after = [], ""
     for line in words.split("\n"):
         said = single_spaced(line) + "\n"
