@@ -31,6 +31,30 @@ MODELS = {
     "mlp": MLP(3, (4,), 3),
     "cnn": CNN(image=(5, 5), channels=(2,), kernel=2, hidden=3, classes=2),
 }
+#: More layers and more kinds of them.
+LAYOUTS = [
+    BinaryLogistic(3),
+    BinaryLogistic(3, bias=False),
+    Logistic(4, 3),
+    LinearSVM(3),
+    LinearSVM(3, bias=False),
+    MLP(3, (4,), 2),
+    MLP(2, (3, 1), 4),
+    CNN((8, 8, 2), (3, 2), 2, 4, 3),
+    *MODELS.values(),
+]
+
+
+def units_by_loops(model):
+    """Layer by layer, entry by entry: a weight's unit is its last index; its bias has the same."""
+    found, first = [], 0
+    for view in model.unpack(np.zeros(model.d)):
+        if view.ndim > 1:  # a layer opens
+            first = max(found, default=-1) + 1
+        found += [first + index[-1] for index in np.ndindex(view.shape)]
+    return found
+
+
 #: Sizes are drawn afresh for every example, see `cases`.
 KINDS = tuple(MODELS)
 

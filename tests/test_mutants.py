@@ -2,6 +2,7 @@
 
 A check takes the implementation under test and raises AssertionError if it is wrong. For every
 mistake a small wrong variant (a mutant) is written out; the check must accept ours and reject it.
+Long because it is one catalogue: each check stands beside the mistakes it is there for.
 """
 
 from collections.abc import Callable

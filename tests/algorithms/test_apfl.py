@@ -7,6 +7,7 @@ import pytest
 from helpers import (
     EXACT,
     KINDS,
+    LAYOUTS,
     MODELS,
     SIZES,
     cases,
@@ -14,6 +15,7 @@ from helpers import (
     make_federation,
     play,
     same,
+    units_by_loops,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,65 +32,14 @@ from fedref.algorithms.apfl import (
 from fedref.algorithms.fedavg import FedAvg
 from fedref.algorithms.importance import ESTIMATES
 from fedref.algorithms.plateau import PlateauDetector
-from fedref.algorithms.units import spread, sum_by_unit, units
+from fedref.algorithms.units import units
 from fedref.checks import complex_step_gradient, relative_error
-from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.numerics import sigmoid
 from fedref.rounds import gather, run_client
 from fedref.sampling import Sampling, make_plan
 
 CONFIG = Sampling(3, epochs=2, batch_size=4)
 EVERYONE = replace(CONFIG, clients_per_round=len(SIZES))
-
-LAYOUTS = [
-    BinaryLogistic(3),
-    BinaryLogistic(3, bias=False),
-    Logistic(4, 3),
-    LinearSVM(3),
-    LinearSVM(3, bias=False),
-    MLP(3, (4,), 2),
-    MLP(2, (3, 1), 4),
-    CNN((8, 8, 2), (3, 2), 2, 4, 3),
-    *MODELS.values(),
-]
-
-
-def units_by_loops(model):
-    """Layer by layer, entry by entry: a weight's unit is its last index; its bias has the same."""
-    found, first = [], 0
-    for view in model.unpack(np.zeros(model.d)):
-        if view.ndim > 1:  # a layer opens
-            first = max(found, default=-1) + 1
-        found += [first + index[-1] for index in np.ndindex(view.shape)]
-    return found
-
-
-@pytest.mark.parametrize("model", LAYOUTS, ids=str)
-def test_units_against_loops_over_the_layers(model):
-    assert units(model).tolist() == units_by_loops(model)
-
-
-def test_units_by_hand():
-    assert units(Logistic(2, 3)).tolist() == [0, 1, 2, 0, 1, 2, 0, 1, 2]
-    assert units(LinearSVM(2)).tolist() == [0, 0, 0]
-    assert units(BinaryLogistic(2, bias=False)).tolist() == [0, 0]
-    cnn = CNN((3, 3), (2,), 2, 1, 2)  # kernel 2·2·1·2, bias 2; (1·1·2) × 1, bias 1; 1 × 2, bias 2
-    assert units(cnn).tolist() == [0, 1] * 4 + [0, 1] + [2] * 2 + [2] + [3, 4] + [3, 4]
-
-
-@pytest.mark.parametrize("model", LAYOUTS, ids=str)
-@pytest.mark.parametrize("lead", [(), (2,), (2, 3)])
-def test_spread_and_sum_by_unit_are_transposes(model, lead):
-    """⟨spread(m), x⟩ = ⟨m, sum_by_unit(x)⟩, exactly: with whole numbers nothing is rounded."""
-    rng = np.random.default_rng(0)
-    U = max(units_by_loops(model)) + 1
-    m = rng.integers(-50, 50, (*lead, U)).astype(float)
-    x = rng.integers(-50, 50, (*lead, model.d)).astype(float)
-    assert spread(model, m).shape == x.shape
-    assert sum_by_unit(model, x).shape == m.shape
-    left, right = (spread(model, m) * x).sum(-1), (m * sum_by_unit(model, x)).sum(-1)
-    np.testing.assert_array_equal(left, right)
-    np.testing.assert_array_equal(spread(model, m), m[..., units_by_loops(model)])
 
 
 # -- the objective and its gradients
@@ -162,75 +113,6 @@ def sent_in_round(t, model, w):
 def importance_of(server):
     """F as an array; the server keeps the number 0 while it is 0."""
     return np.broadcast_to(server.F, server.w.shape)
-
-
-def renewals(losses, **options):
-    """The rounds in which the detector asks for a renewal, and the detector at the end."""
-    detector, rounds = PlateauDetector(**options), []
-    for t, loss in enumerate(losses):
-        detector, renew = detector.push(loss)
-        if renew:
-            rounds.append(t)
-    return rounds, detector
-
-
-def test_apfl_alg_1_line_10_a_plateau_after_a_peak_renews_once():
-    """Windows of 3: a peak (mean 4 > 0), then flat and low from round 5 on; once only."""
-    losses = [4, 4, 4, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2]
-    rounds, end = renewals(losses, delta_mu=1.0, delta_sigma=0.1, length=3)
-    assert rounds == [5]
-    assert (end.mean_old, end.std_old, end.peak) == (pytest.approx(0.2), pytest.approx(0), False)
-
-
-def test_apfl_alg_1_line_10_needs_a_low_mean_and_a_small_deviation():
-    high = [4, 4, 4, 2, 2, 2, 2]
-    assert renewals(high, delta_mu=1.0, delta_sigma=0.1, length=3)[0] == []
-    assert renewals(high, delta_mu=2.1, delta_sigma=0.1, length=3)[0] == [5]
-    shaky = [4, 4, 4, 0.1, 0.9, 0.1, 0.9]
-    assert renewals(shaky, delta_mu=1.0, delta_sigma=0.1, length=3)[0] == []
-    assert renewals(shaky, delta_mu=1.0, delta_sigma=0.5, length=3)[0] == [5]
-
-
-def test_apfl_alg_1_line_14_a_peak_is_a_mean_above_the_old_mean_and_deviation():
-    """After a renewal at mean 0.2, deviation 0, only a rise above 0.2 lets F be renewed again."""
-    first = [4, 4, 4, 0.2, 0.2, 0.2]
-    for tail, expected in (
-        ([0.2, 0.2, 0.2, 0.1, 0.1, 0.1], [5]),  # falls on: no peak, no renewal
-        ([0.5, 0.2, 0.2, 0.2], [5, 9]),  # 0.3 > 0.2 seen at round 6; flat at round 9
-    ):
-        got, _ = renewals(first + tail, delta_mu=1.0, delta_sigma=0.1, length=3)
-        assert got == expected
-    # the old deviation counts: (0.1, 0.4, 0.1) has mean 0.2, deviation 0.141
-    wide = PlateauDetector(1.0, 0.2, 3, (9.0, 0.1, 0.4), 0.0, 0.0, True)
-    after, renew = wide.push(0.1)
-    assert renew
-    assert after.mean_old == pytest.approx(0.2)
-    assert after.std_old == pytest.approx(np.sqrt(0.02))
-    calm, _ = after.push(0.45)  # mean 0.3167 ≤ 0.2 + 0.1414
-    assert not calm.peak
-    peak, _ = after.push(0.55)  # mean 0.35 > 0.3414
-    assert peak.peak
-
-
-def test_the_window_is_judged_only_when_full():
-    detector = PlateauDetector(delta_mu=10.0, delta_sigma=10.0, length=5)
-    for _ in range(4):
-        detector, renew = detector.push(3.0)
-        assert (renew, detector.peak) == (False, False)
-    detector, renew = detector.push(3.0)
-    assert (renew, detector.peak) == (False, True)  # the peak; a plateau at the next at earliest
-    detector, renew = detector.push(3.0)
-    assert renew
-    assert len(detector.window) == 5
-
-
-def test_apfl_3_3_the_detector_is_pure():
-    """[apfl §3.3] as a value: a push changes nothing of the detector before."""
-    before = PlateauDetector(length=1)
-    after, _ = before.push(7.0)
-    assert before == PlateauDetector(length=1)
-    assert after.window == (7.0,)
-    assert PlateauDetector().length == 5
 
 
 def test_apfl_alg_1_lines_9_16_the_flag_asks_for_one_renewal_in_the_next_round():

@@ -1,0 +1,201 @@
+"""Clients that fail or never answer: who is named, who is left, whose state is whose."""
+
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from helpers import (
+    MODELS,
+    SIZES,
+    make_algorithm,
+    make_federation,
+    play,
+    same,
+    start,
+)
+
+from fedref import rounds, tree
+from fedref.algorithm import State
+from fedref.algorithms.fedavg import FedAvg
+from fedref.experiments.workers import ClientError, Processes, Workers
+from fedref.rounds import run_round
+from fedref.sampling import Sampling, make_plan
+
+CONFIG = Sampling(4, epochs=2, batch_size=4)
+EVERYONE = Sampling(len(SIZES), epochs=2, batch_size=4)
+
+
+def test_processes_give_the_same_bytes_and_a_dead_worker_is_reported():
+    model = MODELS["mlp"]
+    federated = make_federation(model)
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as executor:
+        for variant in ("fedavg", "apfl-si", "fedmeta-sgd"):
+            algorithm = make_algorithm(variant)
+            got = play(algorithm, model, federated, CONFIG, executor=executor, workers=2)
+            assert same(got, play(algorithm, model, federated, CONFIG))
+        with pytest.raises(ClientError, match=r"round 1: the worker with clients .* died"):
+            play(Dies(), model, federated, CONFIG, rounds=1, executor=executor, workers=2)
+
+
+def test_a_dead_worker_can_be_dropped_as_a_client_that_fails():
+    model, algorithm = MODELS["logistic"], Dies()
+    federated = make_federation(model)
+    plan = make_plan(CONFIG, federated.train.sizes, 0, 0)
+    state = State(algorithm.initial(model, model.init(np.random.default_rng(0))), {})
+    with Processes(2) as executor:
+        after, log = run_round(
+            algorithm, model, state, plan, federated,
+            work=Workers(executor, workers=2, on_failure="drop"),
+        )  # fmt: skip
+    assert after is state
+    assert log.failed == len(plan.clients)
+
+
+@dataclass(frozen=True)
+class Dies(FedAvg):
+    """Ends the process that works for it."""
+
+    def step(self, model, sent, local, *batches):
+        os._exit(1)
+
+
+def test_what_must_not_run_is_noticed():
+    """That `play` tells the stack from the loop, and a part from its clients tried again."""
+    model, federated = MODELS["mlp"], make_federation(MODELS["mlp"])
+    with pytest.raises(AssertionError, match="run_client was called"):
+        play(FailsOnce(), model, federated, CONFIG, stack=True)
+    with ThreadPoolExecutor(2) as executor, pytest.raises(AssertionError, match="one_by_one"):
+        play(FailsInStep(), model, poisoned(model), EVERYONE, executor=executor, workers=2)
+
+
+BAD = 2
+
+
+@dataclass(frozen=True)
+class FailsOnce(FedAvg):
+    """Runs its clients alone where the stack is asked for."""
+
+    def start(self, model, sent, client_state):
+        rounds.run_client(self, model, sent, client_state, None, 0)
+
+
+@dataclass(frozen=True)
+class FailsInStep(FedAvg):
+    """Divides by zero where a feature is huge."""
+
+    def step(self, model, sent, local, *batches):
+        if batches[0].X.max() > 1e6:
+            raise ZeroDivisionError("huge feature")
+        return super().step(model, sent, local, *batches)
+
+
+@dataclass(frozen=True)
+class FailsInFinish(FedAvg):
+    """Fails after its steps on the client that has a huge feature."""
+
+    def finish(self, model, sent, local, client_state, data):
+        if data().X.max() > 1e6:
+            raise ZeroDivisionError("huge feature")
+        return super().finish(model, sent, local, client_state, data)
+
+
+def poisoned(model, clients=(BAD,)):
+    """A federation in which some clients have huge features."""
+    federated = make_federation(model)
+    X = federated.source.X.copy()
+    for k in clients:
+        X[federated.train.of(k)] = 1e7
+    return replace(federated, source=replace(federated.source, X=tree.freeze(X)))
+
+
+@pytest.mark.parametrize("cls", [FailsInStep, FailsInFinish])
+@pytest.mark.parametrize("stack", [True, False])
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_a_failing_client_is_named_or_dropped(cls, stack, workers):
+    model = MODELS["mlp"]
+    federated, algorithm = poisoned(model), cls()
+    plan = make_plan(EVERYONE, federated.train.sizes, 6, 0)
+    with ThreadPoolExecutor(workers) as pool:
+        how = {"stack": stack, "executor": pool if workers > 1 else None, "workers": workers}
+        begin = start(algorithm, model)
+        with pytest.raises(
+            ClientError, match=r"^client 2 failed in round 7: ZeroDivisionError: huge feature$"
+        ):
+            run_round(algorithm, model, begin, plan, federated, work=Workers(**how))
+        state, log = run_round(
+            algorithm, model, begin, plan, federated, work=Workers(on_failure="drop", **how)
+        )
+    # a client that never answered is one that was dropped, except for what it was sent
+    late = plan._replace(straggler=np.arange(len(SIZES)) == BAD)
+    expected, other = run_round(FedAvg(), model, begin, late, federated)
+    assert same(state, expected)
+    assert (log.failed, log.dropped, other.failed, other.dropped) == (1, 0, 0, 1)
+    assert log.floats_up == other.floats_up == 4 * model.d
+    assert log.floats_down == other.floats_down == 5 * model.d
+
+
+@dataclass(frozen=True)
+class Remembers(FailsInFinish):
+    """Keeps the sum of its own features, and how often it was there."""
+
+    def finish(self, model, sent, local, client_state, data):
+        result = super().finish(model, sent, local, client_state, data)
+        times = client_state[1] + 1 if client_state else 1
+        return result._replace(client_state=(float(data().X.sum()), times))
+
+
+@pytest.mark.parametrize("away", [[0], [1, 3], [4], [0, 1, 2, 3]])
+@pytest.mark.parametrize("why", ["straggles", "fails"])
+def test_a_client_s_own_state_stays_its_own_whoever_is_missing(away, why):
+    model, algorithm = MODELS["logistic"], Remembers()
+    federated = make_federation(model) if why == "straggles" else poisoned(model, away)
+    plan = make_plan(EVERYONE, federated.train.sizes, 0, 0)
+    if why == "straggles":
+        plan = plan._replace(straggler=np.isin(plan.clients, away))
+    work = Workers(on_failure="drop")
+    once, _ = run_round(algorithm, model, start(algorithm, model), plan, federated, work=work)
+    twice, _ = run_round(algorithm, model, once, plan, federated, work=work)
+    here = [k for k in range(len(SIZES)) if k not in away]
+    for times, state in ((1, once), (2, twice)):
+        assert sorted(state.clients) == here
+        for k in here:
+            features = federated.batch(federated.train.of(k)).X
+            assert state.clients[k] == (pytest.approx(features.sum(), rel=1e-12), times)
+            assert type(next(iter(state.clients))) is int
+
+
+@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+@pytest.mark.parametrize("bad", [0, 2, 4])
+def test_who_is_left_is_weighed_by_its_own_count_and_size(bad, weighting):
+    """Clients that were drawn up to three times, and one that fails: the mean by a plain loop."""
+    model, algorithm = MODELS["logistic"], FailsInStep(lr=0.2, weighting=weighting)
+    federated = poisoned(model, (bad,))
+    counts = np.array([2, 1, 3, 1, 2])
+    plan = make_plan(EVERYONE, federated.train.sizes, 0, 0)._replace(counts=counts)
+    begin = start(algorithm, model)
+    state, _ = run_round(algorithm, model, begin, plan, federated, work=Workers(on_failure="drop"))
+    total, weight = 0.0, 0
+    for k in range(len(SIZES)):
+        if k == bad:
+            continue
+        w = begin.server.w
+        for rows in plan.rows["D"][k, : plan.steps[k]]:
+            D = federated.batch(federated.train.of(k)[rows[rows >= 0]])
+            w = w - 0.2 * model.grad(w, D)
+        share = counts[k] * (SIZES[k] if weighting == "samples" else 1)
+        total, weight = total + share * w, weight + share
+    np.testing.assert_allclose(state.server.w, total / weight, rtol=1e-12)
+
+
+def test_a_round_in_which_all_fail_changes_nothing():
+    model = MODELS["mlp"]
+    federated, algorithm = poisoned(model, range(len(SIZES))), FailsInFinish()
+    plan = make_plan(EVERYONE, federated.train.sizes, 0, 0)
+    begin = start(algorithm, model)
+    work = Workers(on_failure="drop")
+    state, log = run_round(algorithm, model, begin, plan, federated, work=work)
+    assert state is begin
+    assert (log.failed, log.floats_up) == (5, 0)
