@@ -1,0 +1,99 @@
+"""The mutation tool: what it edits, that it finds what no test notices, and the score of a sample."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from edits import mutants_of
+from killers import ROOT, sources
+from mutation import changed, equivalents, replace_code
+
+SOURCE = '''"""A module."""
+LEVEL: float = 0.5
+
+def f(a, b: int = 1) -> float:
+    """f."""
+    if a < b and not a:
+        raise ValueError("not that")
+    x = a - 2 * b
+    x += b
+    return max(x, a)
+'''
+
+
+@pytest.fixture
+def mutants(tmp_path):
+    path = tmp_path / "some.py"
+    path.write_text(SOURCE)
+    return mutants_of(path, tmp_path)
+
+
+def test_every_kind_of_edit(mutants):
+    edits = [m.key.removeprefix("some.py ") for m in mutants if m.changes()]
+    assert len(edits) == len(set(edits))
+    for edit in (
+        "module: LEVEL: float = 0.5 → LEVEL: float = 1.5",
+        "f: if a < b and (not a): → if not (a < b and (not a)):",
+        "f: raise ValueError('not that') → pass",
+        "f: x = a - 2 * b → x = a + 2 * b",
+        "f: x = a - 2 * b → x = 2 * b",
+        "f: x = a - 2 * b → x = 2 * b - a",
+        "f: x = a - 2 * b → x = a - 2 / b",
+        "f: x = a - 2 * b → x = a - 3 * b",
+        "f: x += b → x -= b",
+        "f: x += b → pass",
+        "f: return max(x, a) → return -max(x, a)",
+        "f: return max(x, a) → return None",
+        "f: return max(x, a) → return max(a, x)",
+        "f: return max(x, a) → return min(x, a)",
+    ):
+        assert edit in edits
+    assert any("a <= b" in edit for edit in edits)
+    assert any("a < b or" in edit for edit in edits)
+    assert not any("not that?" in edit or "A module" in edit for edit in edits)
+
+
+def test_a_mutant_leaves_the_tree_as_it_was_and_takes_the_place_of_its_function(mutants):
+    before, space = mutants[0].original(), {}
+    (minus,) = (m for m in mutants if m.key.endswith("→ x = a + 2 * b"))
+    (level,) = (m for m in mutants if m.key.endswith("→ LEVEL: float = 1.5"))
+    exec(minus.original(), space)
+    f = space["f"]
+    assert f(5) == 5
+    assert replace_code({f.__code__: [f]}, minus)
+    assert f(5) == 8
+    assert minus.original() == before
+    assert (minus.in_function, level.in_function) == (True, False)
+    assert changed(level.original(), level.compiled()) is None
+    assert not replace_code({f.__code__: [f]}, level)
+
+
+def test_every_equivalent_mutant_is_one_of_today():
+    known = equivalents()
+    keys = {m.key for path in sources() for m in mutants_of(path, ROOT)}
+    assert known.keys() <= keys, "no such mutant: the code has changed"
+    assert all(known.values()), "without a reason"
+
+
+@pytest.mark.slow
+def test_99_of_100_mutants_are_killed():
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.mutation", "--sample", "300", "--fail-under", "99"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "of 300 mutants killed by the tests" in run.stdout
+
+
+@pytest.mark.slow
+def test_a_mutant_that_no_test_notices_survives():
+    """With the proofs as killers, a refusal of wrong options is nothing that they look at."""
+    words = ["--only", "fedref/sampling.py", "--grep", "clients-per-round", "--killers", "check"]
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.mutation", *words], cwd=ROOT, capture_output=True, text=True
+    )
+    assert "survived  fedref/sampling.py:" in run.stdout
