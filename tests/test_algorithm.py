@@ -1,10 +1,13 @@
 """Weights, the server's average, and options that are refused."""
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
+from helpers import MODELS
 
 from fedref import ConfigError
-from fedref.algorithm import Cohort, weighted_mean, weighted_sum
+from fedref.algorithm import Algorithm, ClientResult, Cohort, Server, weighted_mean, weighted_sum
 from fedref.algorithms import ALGORITHMS
 
 
@@ -54,3 +57,113 @@ def test_wrong_options_are_refused(name, options, message):
 def test_wrong_options_of_one_algorithm_are_refused(name, options, message):
     with pytest.raises(ConfigError, match=message):
         ALGORITHMS[name](**options)
+
+
+AVERAGE = {"weighting": "samples", "drop": True}
+UNIFORM = {"weighting": "uniform", "drop": True}
+META = {**UNIFORM, "alpha": 0.01, "beta": 0.01, "inner_steps": 1}
+PER_FEDAVG = {**UNIFORM, "alpha": 0.01, "beta": 0.001}
+#: Whoever changes one of these changes what a run without options does.
+DEFAULTS = {
+    "fedavg": {**AVERAGE, "lr": 0.05},
+    "fedavg-update": {**AVERAGE, "lr": 0.05, "alpha": 0.01},
+    "fedavg-meta": {**AVERAGE, "lr": 0.05, "alpha": 0.01, "inner_steps": 1},
+    "fedprox": {
+        "weighting": "samples", "drop": False, "lr": 0.05, "mu": 1.0, "adaptive_mu": False,
+        "until_gamma": 0.0, "measure_gamma": True,
+    },
+    "per-fedavg": PER_FEDAVG,
+    "per-fedavg-fo": PER_FEDAVG,
+    "per-fedavg-hf": {**PER_FEDAVG, "delta": 1e-3},
+    "fedmeta-maml": {**META, "server": "sgd"},
+    "fedmeta-fomaml": {**META, "server": "sgd"},
+    "fedmeta-sgd": {**META, "server": "sgd"},
+    "fedmaml": {**META, "weighting": "samples", "evaluate": "theta"},
+    "fedcurv": {**AVERAGE, "lr": 0.05, "lam": 1.0},
+    "apfl": {
+        **AVERAGE, "lr": 0.05, "mu": 1.0, "lam": 1.0, "z": 2, "init": "paper",
+        "importance": "gradient-square", "delta_mu": 1.0, "delta_sigma": 0.5, "window": 5,
+    },
+    "centralised": {**AVERAGE, "lr": 0.05},
+}  # fmt: skip
+#: One step's batches where they are not D alone.
+ROLES = {
+    "per-fedavg": ("D", "D1", "D2"),
+    "per-fedavg-fo": ("D", "D1"),
+    "per-fedavg-hf": ("D", "D1", "D2"),
+    **dict.fromkeys(("fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd", "fedmaml"), ("S", "Q")),
+}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_defaults_and_roles(name):
+    algorithm = ALGORITHMS[name]()
+    assert asdict(algorithm) == DEFAULTS[name]
+    assert [type(v) for v in asdict(algorithm).values()] == [
+        type(v) for v in DEFAULTS[name].values()
+    ]
+    assert algorithm.roles == ROLES.get(name, ("D",))
+    assert algorithm.pooled == (name == "centralised")
+    assert algorithm.watches_loss == (name == "apfl")
+    assert not algorithm.stops_early
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "good", "bad"),
+    [
+        ("apfl", "lam", (0.0, 1.0), (-1e-9, 1.0 + 1e-9)),
+        ("apfl", "window", (1,), (0,)),
+        ("apfl", "z", (0,), (-1,)),
+        ("per-fedavg-hf", "delta", (1e-12, 1.0), (0.9e-12, 1.01)),
+        ("fedmaml", "inner_steps", (1,), (0,)),
+        ("fedmeta-maml", "inner_steps", (0,), (-1,)),
+        ("fedavg", "lr", (0.0, 1e300), (-1e-300, float("inf"), float("nan"))),
+    ],
+)
+def test_the_ends_of_a_range_belong_to_it(name, option, good, bad):
+    for value in good:
+        assert getattr(ALGORITHMS[name](**{option: value}), option) == value
+    for value in bad:
+        with pytest.raises(ConfigError, match=f"^{option.replace('_', '-')} is "):
+            ALGORITHMS[name](**{option: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "words"),
+    [
+        *((name, "weighting", ("samples", "uniform")) for name in ALGORITHMS),
+        *((name, "server", ("sgd", "adam")) for name in ROLES if name.startswith("fedmeta")),
+        ("fedmaml", "evaluate", ("theta", "theta1")),
+        ("apfl", "init", ("paper", "continuous")),
+        ("apfl", "importance", ("gradient-square", "fisher", "mas", "si")),
+    ],
+)
+def test_the_words_that_an_option_takes(name, option, words):
+    for word in words:
+        assert getattr(ALGORITHMS[name](**{option: word}), option) == word
+    with pytest.raises(
+        ConfigError, match=f"unknown {option} 'xyz': known are {', '.join(sorted(words))}"
+    ):
+        ALGORITHMS[name](**{option: "xyz"})
+
+
+def test_a_range_is_said_in_words():
+    with pytest.raises(ConfigError, match=r"^lam is 2.0, expected a finite number from 0 to 1$"):
+        ALGORITHMS["apfl"](lam=2.0)
+    with pytest.raises(ConfigError, match=r"^inner-steps is 0, expected .* number of at least 1$"):
+        ALGORITHMS["fedmaml"](inner_steps=0)
+
+
+def test_the_defaults_of_an_algorithm_are_fedavg_s():
+    model, w = MODELS["svm"], np.arange(4.0)
+    plain = Algorithm()
+    server = plain.initial(model, w)
+    assert (server, plain.download(server)) == (Server(w), server)
+    assert plain.start(model, server, None) is w
+    assert plain.personal(model, server, None, None) is w
+    assert plain.stop(model, server, w, None) is False
+    assert plain.finish(model, server, w, None, None) == ClientResult(w, None, {})
+    assert (plain.diagnose(model, server, w, None), plain.log(server)) == ({}, {})
+    assert plain.observe(server, 1.0) is server
+    with pytest.raises(NotImplementedError):
+        plain.step(model, server, w)

@@ -16,7 +16,7 @@ from helpers import (
 from fedref import Batch
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
-from fedref.cost import Counter
+from fedref.cost import Counter, Counts, RoundLog, columns, floats, flops, forward_products, total
 from fedref.numerics import Array
 from fedref.rounds import pool
 from fedref.sampling import Sampling
@@ -127,3 +127,36 @@ def test_measurements_are_the_mean_over_clients():
     _, (log,) = play(Measures(), model, make_federation(model), EVERYONE, rounds=1)
     assert log.measured == {"n": SAMPLES / K}
     assert log.counts.grads == 2 * PER_EPOCH
+
+
+def test_a_new_log_is_empty():
+    assert Counts() == (0, 0, 0, 0)
+    assert RoundLog() == (0, 0, Counts(), 0, 0, 0, {})
+
+
+def test_floats_and_totals():
+    message = (np.ones((2, 3)), 1.5, np.float32(2), 3, True, np.arange(4), [np.zeros(2, complex)])
+    assert floats(message) == 6 + 1 + 1 + 2  # whole numbers and flags are free
+    assert total([Counts(1, 2, 3, 4), Counts(10, 20, 30, 40)]) == (11, 22, 33, 44)
+    assert total([]) == Counts()
+
+
+def test_flops_and_the_columns_of_a_round():
+    """2 operations a product; a gradient is 3 forward passes, a Hessian-vector product 8 operations."""
+    model, products = MODELS["mlp"], 3 * 4 + 4 * 3
+    counts = Counts(5, 7, 11, 13)
+    assert forward_products(model) == products
+    assert flops(model, counts) == products * (6 * 11 + 16 * 13)
+    assert forward_products(MODELS["cnn"]) == MODELS["cnn"].products
+    log = RoundLog(100, 200, counts, 3, 2, 1)
+    for dtype, size in ((np.float32, 4), (np.float64, 8)):
+        assert columns(model, log, dtype) == {
+            "bytes_down": 100 * size,
+            "bytes_up": 200 * size,
+            "grads": 5,
+            "hvps": 7,
+            "flops": flops(model, counts),
+            "stragglers": 3,
+            "dropped": 2,
+            "failed": 1,
+        }

@@ -362,6 +362,15 @@ def test_wrong_options_are_refused(options, message):
         Sampling(**options)
 
 
+def test_defaults_and_what_is_just_allowed():
+    assert Sampling(epochs=2) == Sampling(10, 2, None, 10, "uniform", 0.0, 0.8)
+    assert Sampling(1, epochs=1, batch_size=0, stragglers=1.0).amount == 1
+    assert Sampling(steps=7, stragglers=0.0).amount == 7
+    assert make_plan(Sampling(6, epochs=1), SIZES, 0, 0).rows.keys() == {"D"}
+    assert len(make_plan(Sampling(6, epochs=1), SIZES, 0, 0).clients) == 6
+    assert PADDING == -1
+
+
 def test_a_cohort_larger_than_the_federation_is_refused():
     with pytest.raises(ConfigError, match="clients-per-round is 7, but there are only 6 clients"):
         make_plan(Sampling(7, epochs=1), SIZES, 0, 0)

@@ -117,6 +117,14 @@ def test_fedprox_gamma_by_hand():
     assert float(inexactness(model, w, w0, nothing, mu=1.0)) == np.inf
 
 
+def test_fedprox_gamma_of_a_stack_is_each_one_s_own():
+    model, rng = MODELS["mlp"], np.random.default_rng(0)
+    w, w0, D = rng.normal(size=(3, model.d)), rng.normal(size=model.d), make_batch(model, rng, 5)
+    got = inexactness(model, w, w0, D, mu=0.5)
+    expected = [inexactness(model, one, w0, D, mu=0.5) for one in w]
+    np.testing.assert_allclose(got, expected, rtol=1e-13)
+
+
 def test_gamma_is_measured_on_the_full_data_after_every_local_solve():
     model, federated, algorithm = MODELS["mlp"], make_federation(MODELS["mlp"]), FedProx(mu=0.5)
     config = replace(EVERYONE, stragglers=0.5)

@@ -73,3 +73,23 @@ def test_apfl_3_3_the_detector_is_pure():
     assert before == PlateauDetector(length=1)
     assert after.window == (7.0,)
     assert PlateauDetector().length == 5
+
+
+def test_apfl_alg_1_thresholds_are_strict():
+    """[apfl alg.1 lines 10, 14]: mean < δ_μ, std < δ_σ, mean > old mean + old deviation."""
+    seen = PlateauDetector(1.0, 0.5, 2, (0.0,), 0.0, 0.0, True)
+    assert not seen.push(1.0)[1]  # std is ½
+    assert seen._replace(delta_sigma=0.5 + 1e-9).push(1.0)[1]
+    flat = PlateauDetector(1.0, 0.5, 2, (1.0,), 9.0, 0.0, True)
+    assert not flat.push(1.0)[1]  # mean is 1
+    assert flat._replace(delta_mu=1.0 + 1e-9).push(1.0)[1]
+    level = PlateauDetector(0.1, 0.1, 1, (), 0.5, 0.25)
+    assert not level.push(0.75)[0].peak
+    assert level.push(0.75 + 1e-9)[0].peak
+
+
+def test_a_new_detector():
+    assert PlateauDetector() == (1.0, 0.5, 5, (), 0.0, 0.0, False)
+    after, renew = PlateauDetector(length=1).push(0.5)
+    assert after == (1.0, 0.5, 1, (0.5,), 0.0, 0.0, True)
+    assert renew is False

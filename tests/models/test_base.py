@@ -159,3 +159,16 @@ def test_check_labels_takes_what_is_right():
     base.check_labels(Logistic(3, 2), np.array([0.0, 1.0]))
     base.check_labels(BinaryLogistic(3), np.array([True, False]))
     base.check_labels(LinearSVM(3), np.array([[-1, 1], [1, 1]], np.int8))
+
+
+def test_what_a_model_is_without_options():
+    """Whoever changes one of these changes what a run without options trains."""
+    assert (BinaryLogistic(3).l2, BinaryLogistic(3).bias, Logistic(3, 2).l2) == (0.0, True, 0.0)
+    svm = LinearSVM(3)
+    assert (svm.l2, svm.squared, svm.bias) == (0.0, False, True)
+    mlp = MLP(3)
+    assert (mlp.hidden, mlp.classes, mlp.activation, mlp.l2) == ((80, 60), 10, "elu", 0.0)
+    cnn = CNN()
+    assert (cnn.image, cnn.channels, cnn.kernel, cnn.hidden) == ((32, 32), (20, 50), 5, 800)
+    assert (cnn.classes, cnn.activation, cnn.pool, cnn.l2) == (10, "relu", "max", 0.0)
+    assert mlp.initialisation == cnn.initialisation == "fan-in"
