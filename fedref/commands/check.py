@@ -5,16 +5,19 @@ import json
 import math
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from tqdm import tqdm
 
 from fedref import proofs
 from fedref.errors import ConfigError
 
 DESCRIPTION = """\
 Compare every model's loss with plain loops, its gradient and Hessian-vector product with complex
-steps, and every equation of every algorithm with the complex step of its own objective or with a
-plain loop.
+steps, every equation of every algorithm with the complex step of its own objective or with a plain
+loop, and whole rounds of every algorithm with the paper's algorithm written out as plain loops.
 """
 
 EPILOG = """\
@@ -85,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
 
         plots.format_of(args.plot)
     start = time.perf_counter()
-    rows = proofs.run(args.only, args.seed)
+    rows = proofs.run(args.only, args.seed, progress)
     seconds = time.perf_counter() - start
     print(document(rows, args.seed, seconds) if args.json else table(rows, seconds))
     if args.plot:
@@ -94,6 +97,14 @@ def run(args: argparse.Namespace) -> int:
         picture.draw(args.plot, args.seed)
         print(args.plot, file=sys.stderr if args.json else sys.stdout)
     return int(any(row.verdict != "ok" for row in rows))
+
+
+def progress(chosen: list[proofs.Proof]) -> Iterable[proofs.Proof]:
+    """The proofs, with a bar on standard error where that is a terminal."""
+    bar: Iterable[proofs.Proof] = tqdm(
+        chosen, desc="fedref check", unit="proof", leave=False, dynamic_ncols=True, disable=None
+    )
+    return bar
 
 
 def document(rows: list[proofs.Row], seed: int, seconds: float) -> str:

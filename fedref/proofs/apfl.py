@@ -24,15 +24,15 @@ from fedref.proofs.table import ONE, Compare, proof
 def loop_compose(model: Model, w_s: Array, a: Array, w_k: Array) -> Array:
     """w_S ⊙ m_k + w_k, number by number: weight and bias of a layer share its units' m."""
     w, at, first = [], 0, 0
-    shapes = [view.shape for view in model.unpack(w_s)]
+    shapes = [view.shape for view in model.unpack(np.zeros(model.d))]
     for weight, bias in zip(shapes[::2], shapes[1::2]):
         units = bias[0]
-        m = [1 / (1 + np.exp(-a_u)) for a_u in a[first : first + units]]
+        m = [1 / (1 + np.exp(-a[..., first + u])) for u in range(units)]
         for j in range(math.prod(weight) + units):  # the unit is the last axis: it runs fastest
-            w.append(w_s[at] * m[j % units] + w_k[at])
+            w.append(w_s[..., at] * m[j % units] + w_k[..., at])
             at += 1
         first += units
-    return np.array(w)
+    return np.stack(w, -1)
 
 
 class Parts(NamedTuple):
@@ -230,7 +230,7 @@ def by_loops(
                         return model.loss(loop_compose(model, w_s, *more) if more else w_s, D)
 
                     def eq6(w_s: Array, *more: Array) -> Any:
-                        return risk(w_s, *more) + 0.35 * (F * (w_s - w) ** 2).sum()
+                        return risk(w_s, *more) + 0.35 * (F * (w_s - w) ** 2).sum(-1)
 
                     g = slow_gradients(risk, at)[0]
                     after = [x - 0.2 * h for x, h in zip(at, slow_gradients(eq6, at))]

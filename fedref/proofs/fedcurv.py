@@ -9,11 +9,11 @@ import numpy as np
 
 from fedref.algorithms import fedavg, fedcurv, importance
 from fedref.batch import Batch
-from fedref.checks import Report, check_gradient, complex_step_gradient
+from fedref.checks import Report, check_gradient
 from fedref.models.base import Model
 from fedref.numerics import Array
 from fedref.proofs.case import Case
-from fedref.proofs.compare import equal, loop_sum, slow_grad
+from fedref.proofs.compare import equal, loop_sum, slow_grad, slow_gradient
 from fedref.proofs.rounds import (
     EPOCHS,
     SMALL,
@@ -74,10 +74,10 @@ def by_loops(lam: float, weighting: str = "samples") -> Paper:
                 for [D] in one.steps:
 
                     def objective(x: Array) -> Any:
-                        pull = sum((I * (x - theta_j) ** 2).sum() for I, theta_j in others)
+                        pull = sum((I * (x - theta_j) ** 2).sum(-1) for I, theta_j in others)
                         return model.loss(x, D) + lam * pull
 
-                    theta = theta - 0.2 * complex_step_gradient(objective, theta)
+                    theta = theta - 0.2 * slow_gradient(objective, theta)
                 I = loop_fisher(model, theta, one.data)
                 now[one.client] = I, theta
                 kept[one.client] = [I, I * theta, t]

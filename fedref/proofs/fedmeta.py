@@ -133,8 +133,9 @@ def by_loops(
                 learner, moments = [x - 0.2 * g for x, g in zip(learner, history[-1])], None
 
             def personal(k: int | None, D: Batch | None) -> Array:
-                assert D is not None
                 theta, *alpha = learner
+                if D is None:
+                    return theta
                 return slow_steps(model, theta, D, alpha[0] if alpha else 0.1, steps)
 
             yield After({"learner": tuple(learner), "adam": moments}, personal)

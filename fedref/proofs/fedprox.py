@@ -9,12 +9,13 @@ import numpy as np
 
 from fedref.algorithms import fedavg, fedprox
 from fedref.batch import Batch
-from fedref.checks import Report, check_gradient, complex_step_gradient
+from fedref.checks import Report, check_gradient
+from fedref.models import LinearSVM
 from fedref.models.base import Model
 from fedref.numerics import Array
 from fedref.proofs import oracle
 from fedref.proofs.case import Case
-from fedref.proofs.compare import equal, loop_sum, slow_grad
+from fedref.proofs.compare import equal, loop_sum, slow_grad, slow_gradient
 from fedref.proofs.rounds import (
     EPOCHS,
     SMALL,
@@ -48,7 +49,7 @@ def fedprox_gradient(c: Case) -> Iterator[Report]:
 
 def prox_slope(model: Model, w: Array, w0: Array, D: Batch, mu: float) -> Array:
     """∇h_k(w; wᵗ) by complex step."""
-    return complex_step_gradient(lambda w: model.loss(w, D) + mu / 2 * ((w - w0) ** 2).sum(), w)
+    return slow_gradient(lambda w: model.loss(w, D) + mu / 2 * ((w - w0) ** 2).sum(-1), w)
 
 
 @proof("fedprox γ", "inexactness = ratio of norms of complex-step ∇h_k")
@@ -68,6 +69,27 @@ def fedprox_dissimilarity(c: Case) -> Iterator[Report]:
     mean_square = sum(p_k * math.hypot(*g_k) ** 2 for p_k, g_k in zip(p, gs))
     yield equal(got.B, math.sqrt(mean_square) / math.hypot(*g))
     yield equal(got.variance, sum(p_k * math.hypot(*(g_k - g)) ** 2 for p_k, g_k in zip(p, gs)))
+
+
+@proof("fedprox B", "where f or F_k is stationary: B = ∞, or 1 if all are", [LinearSVM(4)])
+def fedprox_stationary(c: Case) -> Iterator[Report]:
+    far, near = c.D1._replace(y=np.ones(3, int)), c.D1._replace(y=-np.ones(3, int))
+    w = np.zeros(5)  # ∇F_k is −(the mean of yx), and here of both signs
+    got = fedprox.dissimilarity(c.model, w, [far, near])
+    g = slow_grad(c.model, w, far)
+    assert math.inf == got.B
+    yield equal(got.variance, math.hypot(*g) ** 2)
+    w = np.array([0, 0, 0, 0, 2.0])  # all margins above 1
+    got = fedprox.dissimilarity(c.model, w, [far, far])
+    yield equal([got.B, got.variance], [1, 0], bound=0)
+
+
+@proof("fedprox γ", "where wᵗ is stationary: γ = 0 at wᵗ, ∞ elsewhere", [LinearSVM(4)])
+def fedprox_gamma_stationary(c: Case) -> Iterator[Report]:
+    D = c.D1._replace(y=np.ones(3, int))
+    w0 = np.array([0, 0, 0, 0, 9.0])
+    yield equal(fedprox.inexactness(c.model, w0, w0, D, mu=0.7), 0, bound=0)
+    assert fedprox.inexactness(c.model, w0 + c.vs[0], w0, D, mu=0.7) == math.inf
 
 
 @proof("fedprox μ", "FedProx.observe = +0.1 on a rise, −0.1 after 5 falls, by hand", ONE)

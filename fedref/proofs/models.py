@@ -1,14 +1,26 @@
 """The models: loss, gradient, Hessian-vector product, and all three of a stack."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
+import numpy as np
+
 from fedref import tree
-from fedref.checks import Report, check_gradient, check_hvp, stack_equals_loop
+from fedref.batch import Batch
+from fedref.checks import (
+    Report,
+    check_gradient,
+    check_hvp,
+    complex_step_gradient,
+    relative_error,
+    stack_equals_loop,
+)
 from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
+from fedref.numerics import Array
 from fedref.proofs import oracle
 from fedref.proofs.case import Case
-from fedref.proofs.compare import equal
+from fedref.proofs.compare import equal, order_in, slow_hvp
 from fedref.proofs.table import proof
 
 
@@ -37,6 +49,21 @@ def model_stack(c: Case) -> Iterator[Report]:
     yield stack_equals_loop(c.model.hvp, w, v, D)
 
 
+def model_vjp(c: Case) -> Iterator[Report]:
+    r = c.rng.normal(size=c.model.logits(c.w, c.D1.X).shape)
+    expected = complex_step_gradient(lambda w: (r * c.model.logits(w, c.D1.X)).sum(), c.w)
+    yield equal(c.model.vjp(c.w, c.D1.X, r), expected)
+
+
+def model_labels(c: Case) -> Iterator[Report]:
+    m, D = c.model, c.D2
+    zs = [oracle.scores(m, c.w, x)[0] for x in D.X]
+    yield equal(m.predict(c.w, D.X), [oracle.label(m, z) for z in zs], bound=0)
+    losses = [oracle.sample_loss(m, z, y)[0] for z, y in zip(zs, D.y.tolist())]
+    yield equal(m.sample_losses(c.w, D), losses)
+    assert m.d == len(c.w) == sum(view.size for view in m.unpack(c.w))
+
+
 MODELS: dict[str, Any] = {
     "BinaryLogistic": BinaryLogistic(4, l2=0.1),
     "Logistic": Logistic(3, 4, l2=0.1),
@@ -44,11 +71,11 @@ MODELS: dict[str, Any] = {
     "LinearSVM squared": LinearSVM(4, l2=0.1, squared=True),
     **{f"MLP {phi}": MLP(3, (5, 4), 3, phi, l2=0.1) for phi in ("elu", "relu", "tanh")},
     **{
-        f"CNN {phi} {pool}": CNN((6, 5, 2), (3,), 3, 4, 3, phi, pool, l2=0.1)
+        f"CNN {phi} {pool}": CNN((5, 8, 2), (3,), 2, 4, 3, phi, pool, l2=0.1)  # pools 2×3
         for phi in ("elu", "relu", "tanh")
         for pool in ("max", "mean")
     },
-    "CNN deep": CNN((10, 12), (2, 3), 3, 4, 3, "relu", "max"),
+    "CNN deep": CNN((9, 12), (2, 3), 2, 3, 3, "relu", "max"),  # pools 4×5 and 1×2 of odd images
 }
 for _name, _model in MODELS.items():
     for _what, _compare, _claim in (
@@ -56,6 +83,40 @@ for _name, _model in MODELS.items():
         ("grad", model_grad, "grad = complex step of loss"),
         ("hvp", model_hvp, "hvp = complex step of grad"),
         ("stack", model_stack, "loss, grad, hvp of a stack = one by one"),
+        ("vjp", model_vjp, "vjp = complex step of Σ r·z"),
+        ("labels", model_labels, "labels, predict, sample_losses = plain loops"),
     ):
         _exact = _what == "hvp" and isinstance(_model, LinearSVM)  # piecewise a quadratic
         proof(f"{_name} {_what}", _claim, [_model], _exact)(_compare)
+
+
+# Where one of four is the maximum by its place alone
+
+TIES = CNN((5, 8, 2), (3,), 2, 4, 3, "tanh", "max", l2=0.1)
+
+
+def first_of_each_window(w: Array, D: Batch) -> Any:
+    """The loss of TIES if its pool took the first of each window, whatever it is."""
+    K, b, W1, b1, W2, b2 = TIES.unpack(w)
+    f = TIES.l2 / 2 * (w * w).sum()
+    for x, y in zip(D.X, D.y):
+        image = x.reshape(5, 8, 2)
+        patches = [image[2 * i : 2 * i + 2, 2 * j : 2 * j + 2] for i in (0, 1) for j in (0, 1, 2)]
+        a = np.tanh([np.tensordot(patch, K, 3) + b for patch in patches]).reshape(-1)
+        z = np.tanh(a @ W1 + b1) @ W2 + b2
+        f = f + (np.log(np.exp(z).sum()) - z[y]) / len(D.y)
+    return f
+
+
+@proof("CNN ties", "loss, grad, hvp where all maxima are ties = those of the first", [TIES])
+def cnn_ties(c: Case) -> Iterator[Report]:
+    w, D = c.w.copy(), c.D1
+    TIES.unpack(w)[0][...] = 0  # then every window holds four zeros
+    yield equal(TIES.loss(w, D), first_of_each_window(w, D))
+    yield equal(TIES.grad(w, D), complex_step_gradient(lambda w: first_of_each_window(w, D), w))
+    grad = partial(complex_step_gradient, partial(first_of_each_window, D=D))
+    slope = order_in(
+        lambda h: relative_error((grad(w + h * c.w) - grad(w - h * c.w)) / (2 * h), TIES.hvp(w, c.w, D)),
+        np.logspace(-3, -2, 5),
+    )  # fmt: skip
+    yield Report(relative_error(TIES.hvp(w, c.w, D), slow_hvp(TIES, w, c.w, D)), slope, 2)

@@ -80,6 +80,13 @@ def sample_loss(model: Any, z: list[float], y: int) -> tuple[float, list[Any]]:
     return math.log(sum(math.exp(z_c) for z_c in z)) - z[y], []
 
 
+def label(model: Any, z: list[float]) -> int:
+    """The label of highest score, the first of equals."""
+    if len(z) == 1:
+        return int(model.labels[z[0] > 0])
+    return z.index(max(z))
+
+
 def loss_and_sides(model: Any, w: Array, D: Batch) -> tuple[float, list[Any]]:
     """(f(w; D), on which side of each kink each sample is)."""
     s = [1.0] * len(D.y) if D.s is None else D.s.tolist()

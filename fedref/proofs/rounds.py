@@ -183,6 +183,9 @@ def rounds_agree(
                 work=partial(run_clients, stack=stack),
             )  # fmt: skip
             yield from scores_agree(world, algorithm, states[i], after, t)
+            sent = algorithm.download(states[i].server)
+            unadapted = algorithm.personal(c.model, sent, None, None)
+            yield equal(unadapted, after.personal(None, None))
             if algorithm.watches_loss:
                 states[i] = observed(world, algorithm, states[i], t)
             yield from states_agree(states[i], after)

@@ -1,7 +1,7 @@
 """The table: what a proof is, how one enters the table, and how all of them are run."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -107,10 +107,16 @@ def select(only: Sequence[str]) -> list[Proof]:
     return [p for p in PROOFS if p.tag in chosen or not only]
 
 
-def run(only: Sequence[str] = (), seed: int = 0) -> list[Row]:
+def run(
+    only: Sequence[str] = (),
+    seed: int = 0,
+    progress: Callable[[list[Proof]], Iterable[Proof]] = iter,
+) -> list[Row]:
     """The table. Each proof has its own random numbers: `only` changes no row.
+
+    progress : what the proofs are taken from, such as `tqdm`.
 
     >>> [row.verdict for row in run(["per-fedavg eq.3"])]
     ['ok']
     """
-    return [p.run(seed) for p in select(only)]
+    return [p.run(seed) for p in progress(select(only))]
