@@ -204,6 +204,7 @@ def by_loops(
     importance: str = "gradient-square",
     weighting: str = "samples",
     window: int = 2,
+    drop: bool = True,
 ) -> Paper:
     """η = 0.2, μ = 0.7, λ = 0.6, δ_μ = 5, δ_σ = 0.5; t counts from 0.
 
@@ -212,7 +213,7 @@ def by_loops(
     F ← λF + Σ p_k I_k: that is in the rounds z − 1, z, z + 1, and after a peak and a plateau.
     """
 
-    def paper(world: World) -> Iterator[After]:
+    def loops(world: World) -> Iterator[After]:
         model, w, F = world.model, world.w, np.zeros(())
         own, losses, flagged = dict[int, list[Array]](), list[float](), False
         units = sum(view.shape[0] for view in model.unpack(w)[1::2])
@@ -260,7 +261,7 @@ def by_loops(
                 {"penalty": mean(penalties), "renewed": float(next_renews)},
             )  # fmt: skip
 
-    return paper
+    return Paper(loops, drop)
 
 
 def slow_importance(
@@ -280,15 +281,15 @@ def slow_importance(
 def apfl_rounds(c: Case) -> Iterator[Report]:
     flags = list[bool]()
 
-    def paper(world: World) -> Iterator[After]:
-        for after in by_loops(5)(world):
+    def watched(world: World) -> Iterator[After]:
+        for after in by_loops(5).loops(world):
             flags.append(after.server["renew"])
             yield after
 
-    yield from rounds_agree(c, apfl.APFL(z=5, **OPTIONS), paper, rounds=8)
+    yield from rounds_agree(c, apfl.APFL(z=5, **OPTIONS), Paper(watched), rounds=8)
     assert flags[:4] == [False, False, True, True], "a plateau is seen in round 2, z − 1 is 4"
     algorithm = apfl.APFL(z=1, weighting="uniform", drop=False, **OPTIONS)
-    yield from rounds_agree(c, algorithm, by_loops(1, weighting="uniform"), STEPS)
+    yield from rounds_agree(c, algorithm, by_loops(1, weighting="uniform", drop=False), STEPS)
 
 
 @proof(

@@ -2,6 +2,7 @@
 """FedAvg and the centralised baseline, with the tags of APFL, which states them."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -35,10 +36,12 @@ def apfl_centralised(c: Case) -> Iterator[Report]:
 # Rounds
 
 
-def by_loops(weighting: str = "samples", alpha: float = 0.0, adapt_steps: int = 0) -> Paper:
+def by_loops(
+    weighting: str = "samples", alpha: float = 0.0, adapt_steps: int = 0, **says: Any
+) -> Paper:
     """Each client w_k ← w_k − η∇f_k(w_k; D), then w ← Σ p_k w_k; tested after steps of size α."""
 
-    def paper(world: World) -> Iterator[After]:
+    def loops(world: World) -> Iterator[After]:
         w = world.w
         for cohort in world.cohorts():
             ws = []
@@ -54,7 +57,7 @@ def by_loops(weighting: str = "samples", alpha: float = 0.0, adapt_steps: int = 
 
             yield After({"w": w}, personal)
 
-    return paper
+    return Paper(loops, **says)
 
 
 @proof("apfl eq.1", "4 rounds of FedAvg by samples and uniform = plain loops", SMALL)
@@ -62,16 +65,18 @@ def fedavg_rounds(c: Case) -> Iterator[Report]:
     for sampling in (EPOCHS, STEPS):
         yield from rounds_agree(c, fedavg.FedAvg(lr=0.3), by_loops(), sampling)
     uniform = fedavg.FedAvg(lr=0.3, weighting="uniform", drop=False)
-    yield from rounds_agree(c, uniform, by_loops("uniform"))
+    yield from rounds_agree(c, uniform, by_loops("uniform", drop=False))
 
 
 @proof("apfl eq.2", "4 rounds of FedAvg with update, FedAvg(Meta) = plain loops", SMALL)
 def fedavg_adapted_rounds(c: Case) -> Iterator[Report]:
-    yield from rounds_agree(c, fedavg.FedAvgUpdate(lr=0.3, alpha=0.2), by_loops("samples", 0.2, 1))
+    yield from rounds_agree(
+        c, fedavg.FedAvgUpdate(lr=0.3, alpha=0.2), by_loops(alpha=0.2, adapt_steps=1, adapts_on="D")
+    )
     meta = fedavg.FedAvgMeta(lr=0.3, alpha=0.2, inner_steps=2)
-    yield from rounds_agree(c, meta, by_loops("samples", 0.2, 2))
+    yield from rounds_agree(c, meta, by_loops(alpha=0.2, adapt_steps=2, adapts_on="S"))
 
 
 @proof("apfl §4.1.1", "4 rounds of Centralised = plain SGD, an epoch of all rows a round", SMALL)
 def centralised_rounds(c: Case) -> Iterator[Report]:
-    yield from rounds_agree(c, centralised.Centralised(lr=0.3), by_loops())
+    yield from rounds_agree(c, centralised.Centralised(lr=0.3), by_loops(pooled=True))

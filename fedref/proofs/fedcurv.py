@@ -58,11 +58,11 @@ def fedcurv_fisher(c: Case) -> Iterator[Report]:
 # Rounds
 
 
-def by_loops(lam: float, weighting: str = "samples") -> Paper:
+def by_loops(lam: float, weighting: str = "samples", drop: bool = True) -> Paper:
     """Each client s descends f_s(θ) + λ Σ_{j ≠ s} Σ I_j (θ − θ̂_j)², over the clients j of the round
     before; then θ ← Σ p_s θ̂_s. I_s is the Fisher diagonal at θ̂_s on all of its data."""
 
-    def paper(world: World) -> Iterator[After]:
+    def loops(world: World) -> Iterator[After]:
         model, w = world.model, world.w
         last = dict[int, tuple[Array, Array]]()  # of the round before: client → (I_j, θ̂_j)
         kept = dict[int, list[Any]]()
@@ -87,7 +87,7 @@ def by_loops(lam: float, weighting: str = "samples") -> Paper:
             v = sum(I * theta for I, theta in now.values())
             yield After({"w": w, "u": u, "v": v, "t": t + 1}, lambda k, D: w, dict(kept))
 
-    return paper
+    return Paper(loops, drop)
 
 
 @proof("fedcurv penalty", "5 rounds of FedCurv, clients absent from the last = plain loops", SMALL)
@@ -96,12 +96,12 @@ def fedcurv_rounds(c: Case) -> Iterator[Report]:
         algorithm = fedcurv.FedCurv(lr=0.2, lam=0.7)
         yield from rounds_agree(c, algorithm, by_loops(0.7), sampling, rounds=5)
     algorithm = fedcurv.FedCurv(lr=0.2, lam=0.7, weighting="uniform", drop=False)
-    yield from rounds_agree(c, algorithm, by_loops(0.7, "uniform"), rounds=5)
+    yield from rounds_agree(c, algorithm, by_loops(0.7, "uniform", drop=False), rounds=5)
 
 
 @proof("apfl §4.1.2", "4 rounds of FedCurv with λ = 0 = FedAvg, bit for bit", SMALL)
 def baselines_rounds(c: Case) -> Iterator[Report]:
     one, other = fedcurv.FedCurv(lr=0.3, lam=0.0), fedavg.FedAvg(lr=0.3)
-    world = World(c, other, EPOCHS, 4)
+    world = World(c, by_loops(0.0), EPOCHS, 4)
     for got, expected in zip(states(world, one), states(world, other), strict=True):
         yield equal(got.server.w, expected.server.w, bound=0)

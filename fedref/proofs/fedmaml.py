@@ -57,7 +57,7 @@ def by_loops(steps: int, evaluate: str = "theta") -> Paper:
     """Each client goes from θ to θ*_k in s steps of size α; θ ← θ − β Σ_k ∇_θ L_k(θ*_k; D_val), a
     client counting as often as it was drawn, and θ′ is the mean of the θ*_k. α = 0.1, β = 0.2."""
 
-    def paper(world: World) -> Iterator[After]:
+    def loops(world: World) -> Iterator[After]:
         model, theta = world.model, world.w
         for cohort in world.cohorts():
             drawn = [one.times for one in cohort]
@@ -83,7 +83,7 @@ def by_loops(steps: int, evaluate: str = "theta") -> Paper:
 
             yield After({"theta": theta, "theta1": theta1}, personal)
 
-    return paper
+    return Paper(loops, roles=("S", "Q"), adapts_on="S")
 
 
 @proof("fedmaml §3.2", "4 rounds of FedMAML, s = 1, 2 = plain loops", SMALL)

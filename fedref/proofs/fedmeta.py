@@ -107,7 +107,7 @@ def by_loops(
     """Each client sends g_u = ∂f(θ_u; Q)/∂θ, and ∂/∂α if α is learnt; the server steps along their
     mean, β = 0.2; tested with θ_u of a support set. α = 0.1, or starts there."""
 
-    def paper(world: World) -> Iterator[After]:
+    def loops(world: World) -> Iterator[After]:
         model = world.model
         start = [world.w, np.full(model.d, 0.1)] if learn_alpha else [world.w]
         learner, history = start, list[list[Array]]()
@@ -140,7 +140,7 @@ def by_loops(
 
             yield After({"learner": tuple(learner), "adam": moments}, personal)
 
-    return paper
+    return Paper(loops, roles=("S", "Q"), adapts_on="S")
 
 
 @proof("fedmeta MAML", "4 rounds of MAML and FOMAML, 1 and 2 inner steps = plain loops", SMALL)

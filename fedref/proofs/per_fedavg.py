@@ -147,11 +147,16 @@ def hf_by_steps(model: Model, w: Array, D: Batch, D1: Batch, D2: Batch, alpha: f
     return u - alpha * (plus - minus) / 0.2
 
 
-def by_loops(gradient: Gradient, weighting: str = "uniform") -> Paper:
+def by_loops(
+    gradient: Gradient,
+    weighting: str = "uniform",
+    drop: bool = True,
+    roles: tuple[str, ...] = ("D", "D1", "D2"),
+) -> Paper:
     """Each user w_i ← w_i − β∇F_i(w_i), α = 0.1, β = 0.2, then w ← the mean of the users drawn; at
     test time a step of size α."""
 
-    def paper(world: World) -> Iterator[After]:
+    def loops(world: World) -> Iterator[After]:
         w = world.w
         for cohort in world.cohorts():
             ws = []
@@ -167,7 +172,7 @@ def by_loops(gradient: Gradient, weighting: str = "uniform") -> Paper:
 
             yield After({"w": w}, personal)
 
-    return paper
+    return Paper(loops, drop, roles, adapts_on="D")
 
 
 @proof("per-fedavg alg.1", "4 rounds of Per-FedAvg, three batches a step = plain loops", SMALL)
@@ -176,12 +181,14 @@ def per_fedavg_rounds(c: Case) -> Iterator[Report]:
         algorithm = per_fedavg.PerFedAvg(alpha=0.1, beta=0.2)
         yield from rounds_agree(c, algorithm, by_loops(slow_eq6), sampling)
     algorithm = per_fedavg.PerFedAvg(alpha=0.1, beta=0.2, weighting="samples", drop=False)
-    yield from rounds_agree(c, algorithm, by_loops(slow_eq6, "samples"))
+    yield from rounds_agree(c, algorithm, by_loops(slow_eq6, "samples", drop=False))
 
 
 @proof("per-fedavg §3.3", "4 rounds of Per-FedAvg (FO) = plain loops", SMALL)
 def per_fedavg_fo_rounds(c: Case) -> Iterator[Report]:
-    yield from rounds_agree(c, per_fedavg.PerFedAvgFO(alpha=0.1, beta=0.2), by_loops(fo_by_steps))
+    yield from rounds_agree(
+        c, per_fedavg.PerFedAvgFO(alpha=0.1, beta=0.2), by_loops(fo_by_steps, roles=("D", "D1"))
+    )
 
 
 @proof("per-fedavg eq.7", "4 rounds of Per-FedAvg (HF), δ = 0.1 = plain loops", SMALL)

@@ -65,12 +65,26 @@ class After(NamedTuple):
     measured: Mapping[str, float] = {}
 
 
+class Paper(NamedTuple):
+    """A paper's algorithm as plain loops, and what else it says.
+
+    loops : yields what it has after each round; drop : whether stragglers are dropped;
+    roles : the batches of a step; adapts_on : what a client adapts to before it is tested, a batch
+    D or a support S; pooled : whether one learner holds all rows.
+    """
+
+    loops: "Callable[[World], Iterator[After]]"
+    drop: bool = True
+    roles: tuple[str, ...] = ("D",)
+    adapts_on: str | None = None
+    pooled: bool = False
+
+
 class World:
     """A few unequal clients, and the plans of some rounds in which something happens."""
 
-    def __init__(self, c: Case, algorithm: AnyAlgorithm, sampling: Sampling, rounds: int) -> None:
-        self.model, self.w, self.sampling = c.model, c.w, sampling
-        self.drop, self.adapts_on = algorithm.drop, algorithm.adapts_on
+    def __init__(self, c: Case, paper: Paper, sampling: Sampling, rounds: int) -> None:
+        self.model, self.w, self.paper, self.sampling = c.model, c.w, paper, sampling
         n = sum(TRAIN) + sum(TEST)
         X = SHIFT + SCALE * c.rng.normal(size=(n, c.model.features))
         y, rows = c.rng.choice(c.model.labels, n), c.rng.permutation(n)
@@ -78,14 +92,14 @@ class World:
         test = Part(rows[sum(TRAIN) :], np.cumsum([0, *TEST]))
         source = Source(X, y)
         self.federation = Federation(source, train, test, shift=SHIFT, scale=SCALE)
-        self.trained = pool(self.federation, c.rng) if algorithm.pooled else self.federation
-        draw = Sampling(1, epochs=1, batch_size=3) if algorithm.pooled else sampling
+        self.trained = pool(self.federation, c.rng) if paper.pooled else self.federation
+        self.draw = Sampling(1, epochs=1, batch_size=3) if paper.pooled else sampling
         sizes, first = self.trained.train.sizes, int(c.rng.integers(1 << 30))
         for self.seed in range(first, first + 10_000):
             self.plans = [
-                make_plan(draw, sizes, t, self.seed, algorithm.roles) for t in range(rounds)
+                make_plan(self.draw, sizes, t, self.seed, paper.roles) for t in range(rounds)
             ]
-            if algorithm.pooled or self.eventful():
+            if paper.pooled or self.eventful():
                 return
         raise RuntimeError("no seed has the plans wanted")  # pragma: no cover
 
@@ -94,7 +108,7 @@ class World:
         two rounds that follow each other, one misses a round between two, and no round is empty."""
         twice = self.sampling.sampling == "uniform" or any((p.counts > 1).any() for p in self.plans)
         less = any(
-            (p.straggler & (self.drop | (p.amount < self.sampling.amount))).any()
+            (p.straggler & (self.paper.drop | (p.amount < self.sampling.amount))).any()
             for p in self.plans
         )
         there = [{one.client for one in cohort} for cohort in self.cohorts()]
@@ -119,28 +133,28 @@ class World:
             yield [
                 self.work(plan, i)
                 for i in range(len(plan.clients))
-                if not (self.drop and plan.straggler[i])
+                if not (self.paper.drop and plan.straggler[i])
             ]
 
     def work(self, plan: Plan, i: int) -> Work:
         k = int(plan.clients[i])
         part = self.trained.train
         own = part.rows[part.offsets[k] : part.offsets[k + 1]]
+        drawn = [plan.rows[role][i] for role in self.paper.roles]
         steps = [
-            tuple(self.batch(own[[row for row in rows[i, t] if row >= 0]]) for rows in plan.rows.values())
+            tuple(self.batch(own[rows[t][rows[t] >= 0]]) for rows in drawn)
             for t in range(plan.steps[i])
-        ]  # fmt: skip
+        ]
         epoch = int(plan.per_epoch[i])
         return Work(k, int(plan.counts[i]), len(own), steps, epoch, self.batch(own))
 
     def adaptation(self, k: int, t: int) -> Batch | None:
         """What client k adapts to before it is tested after round t."""
-        if self.adapts_on is None:
+        role = self.paper.adapts_on
+        if role is None:
             return None
         own = self.train_rows(k)
-        return self.batch(
-            own[adaptation_rows(self.sampling, self.adapts_on, len(own), k, t, self.seed)]
-        )
+        return self.batch(own[adaptation_rows(self.sampling, role, len(own), k, t, self.seed)])
 
     def train_loss(self, personal: Callable[[int], Array]) -> float:
         """Σ_k n_k/n × the mean loss of client k's model on its training rows."""
@@ -161,9 +175,6 @@ class World:
         return (loss / n, right / n) if n else (np.nan, np.nan)
 
 
-Paper = Callable[[World], Iterator[After]]
-
-
 def shares(cohort: Sequence[Work], weighting: str = "samples") -> list[float]:
     """p_k: each client's share of the samples drawn, or of the draws."""
     amounts = [one.times * (one.n if weighting == "samples" else 1) for one in cohort]
@@ -174,12 +185,13 @@ def rounds_agree(
     c: Case, algorithm: AnyAlgorithm, paper: Paper, sampling: Sampling = EPOCHS, rounds: int = 4
 ) -> Iterator[Report]:
     """fedref's rounds, one by one and stacked, against the paper's loops."""
-    world = World(c, algorithm, sampling, rounds)
+    world = World(c, paper, sampling, rounds)
     states = 2 * [State(algorithm.initial(c.model, c.w), {})]
-    for t, after in enumerate(paper(world)):
+    for t, after in enumerate(paper.loops(world)):
+        plan = plan_of(world, algorithm, t)
         for i, stack in enumerate((False, True)):
             states[i], log = run_round(
-                algorithm, c.model, states[i], world.plans[t], world.trained,
+                algorithm, c.model, states[i], plan, world.trained,
                 work=partial(run_clients, stack=stack),
             )  # fmt: skip
             yield from scores_agree(world, algorithm, states[i], after, t)
@@ -194,6 +206,12 @@ def rounds_agree(
             for name, value in after.measured.items():
                 yield equal(logged[name], value)
     assert t == rounds - 1
+
+
+def plan_of(world: World, algorithm: AnyAlgorithm, t: int) -> Plan:
+    """The plan of round t, with the batches that the algorithm asks for."""
+    sizes = world.trained.train.sizes
+    return make_plan(world.draw, sizes, t, world.seed, algorithm.roles)
 
 
 def observed(world: World, algorithm: AnyAlgorithm, state: State, t: int) -> State:
@@ -242,7 +260,7 @@ def scores_agree(
         rows = np.array([*world.train_rows(k), *world.test_rows(k)])
         S, Q = episode(stream(world.seed, "unseen", k), len(rows), 0.5)
         adapted, tested = world.batch(rows[S]), world.batch(rows[Q])
-        w = after.personal(None, adapted if world.adapts_on else None)
+        w = after.personal(None, adapted if world.paper.adapts_on else None)
         test_loss, accuracy = world.score(w, tested)
         train_loss, _ = world.score(w, adapted)
         expected.append([len(Q), accuracy, test_loss, len(S), train_loss])
