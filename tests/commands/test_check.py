@@ -1,8 +1,10 @@
 """`fedref check`: the table, the exit code, --json, --only, --plot."""
 
 import argparse
+import io
 import json
 import math
+import sys
 
 import pytest
 
@@ -42,18 +44,19 @@ def test_table(capsys):
 def test_failure(capsys, broken):
     assert check("--only", "fedprox alg.2") == 1
     out = capsys.readouterr().out
-    # the objective stays right; its gradient is wrong, and μ = 0 is no longer FedAvg
+    # the objective stays right; its gradient is wrong, the rounds are, and μ = 0 is not FedAvg
     (row,) = [line for line in out.splitlines() if "prox_gradient" in line]
     assert row.split()[-3:] == ["1.0e-01", "1.00", "FAIL"]
-    assert "2 of 3 failed" in out
+    assert "3 of 4 failed" in out
 
 
 def test_an_exception_is_told_below_its_row(capsys, monkeypatch):
     monkeypatch.setattr(fedprox, "adapt_mu", lambda *a: 1 / 0)
     assert check("--only", "fedprox B", "fedprox μ") == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[2].split()[-2:] == ["nan", "FAIL"]
-    assert lines[3].strip() == "ZeroDivisionError: division by zero"
+    (at,) = [i for i, line in enumerate(lines) if "FedProx.observe" in line]
+    assert lines[at].split()[-2:] == ["nan", "FAIL"]
+    assert lines[at + 1].strip() == "ZeroDivisionError: division by zero"
 
 
 def test_json(capsys):
@@ -62,7 +65,7 @@ def test_json(capsys):
     assert document["seed"] == 3
     assert document["ok"] is True
     assert document["seconds"] > 0
-    loss, grad, hvp, stack = document["proofs"]
+    loss, grad, hvp, stack, *_ = document["proofs"]
     assert loss["tag"] == "LinearSVM hinge loss"
     assert loss["slope"] is None
     assert grad["error"] <= grad["bound"] == 1e-12
@@ -76,7 +79,19 @@ def test_json_of_a_failure(capsys, broken):
     assert check("--json", "--only", "fedprox alg.2") == 1
     document = json.loads(capsys.readouterr().out)
     assert document["ok"] is False
-    assert [p["verdict"] for p in document["proofs"]] == ["ok", "FAIL", "FAIL"]
+    assert [p["verdict"] for p in document["proofs"]] == ["ok", "FAIL", "FAIL", "FAIL"]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_bar_on_a_terminal(capsys, monkeypatch, terminal):
+    class Screen(io.StringIO):
+        def isatty(self):
+            return terminal
+
+    monkeypatch.setattr(sys, "stderr", screen := Screen())
+    assert check("--json", "--only", "fedprox B") == 0
+    assert ("fedref check" in screen.getvalue()) is terminal
+    json.loads(capsys.readouterr().out)  # the bar is not in it
 
 
 def test_json_has_no_nan():
@@ -89,7 +104,7 @@ def test_only_several_times(capsys):
     assert check("--only", "apfl eq.3", "--only", "[apfl eq.4]", "fedprox B") == 0
     out = capsys.readouterr().out
     tags = [line.split("]")[0] for line in out.splitlines() if line.startswith("[")]
-    assert tags == ["[fedprox B", "[apfl eq.3", "[apfl eq.4"]
+    assert list(dict.fromkeys(tags)) == ["[fedprox B", "[apfl eq.3", "[apfl eq.4"]
 
 
 def test_unknown_tag():
