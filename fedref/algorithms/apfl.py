@@ -34,7 +34,7 @@ Decisions
   F is renewed unconditionally in the rounds z−1, z, z+1: "the two rounds before and after the start"
     [§4.1.3], "the preset first 3 rounds" (§4.2.1).
   bias entries are scaled by their unit's m. A client that was never selected tests with w_S.
-  a round in which every client was dropped is not counted in t: nothing was sent.
+  a round in which every client was dropped is not counted in t, nor is its loss put into the window.
   the column `renewed` is 1 in the row of the round after which importance is asked for.
   cost. F travels down with w_S while it is not 0: clients are stateless about it, since most take
     part once or twice. The paper counts this as nothing.

@@ -314,7 +314,7 @@ def rounds(
         if found.problem:
             yield record._replace(status="diverged", reason=f"round {t + 1}: {found.problem}")
             return
-        if algorithm.watches_loss:
+        if algorithm.watches_loss and state is not record.state:  # else nobody's work arrived
             state = state._replace(server=algorithm.observe(state.server, found.loss))
         new = cost.columns(model, log, dtype)
         totals = {name: record.rows[-1][name] + new[name] for name in TOTALS}

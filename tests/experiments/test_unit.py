@@ -189,6 +189,15 @@ def test_rounds_with_new_importance_are_marked():
 # ---- divergence ----------------------------------------------------------------------------------
 
 
+def test_a_round_in_which_everyone_is_dropped_is_none_of_the_algorithm():
+    """Neither t nor the window of losses moves, and no importance is asked for."""
+    apfl = {"apfl": {"z": 9, "window": 2, "delta-mu": 9.0, "delta-sigma": 9.0}}
+    run = play(document(rounds=4, algorithms=apfl, stragglers=1.0))
+    server = run.records[0].state.server
+    assert (server.t, server.detector.window) == (0, ())
+    assert {row["renewed"] for row in run.records[0].rows} == {0}
+
+
 def test_divergence_stops_one_algorithm_and_the_others_go_on(here, capsys):
     tables = algorithms(
         "fedavg",
