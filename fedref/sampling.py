@@ -7,7 +7,9 @@ numbers has its own key, so nothing that one client, role or round does moves an
     init (seed) · cohort (seed, round) · stragglers (seed, round) · <role> (seed, round, client)
 
 Roles are the batches that one local step takes. D, D1, D2 (D, D′, D″ of the papers) are drawn
-independently of each other; S and Q (support and query) are disjoint.
+independently of each other; S and Q (support and query) are disjoint, and all of a client's rows:
+one episode. "S of D" and "Q of D" are the two parts of every mini-batch D: as many episodes as
+mini-batches, the mini-batches that an algorithm with the role D has.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,6 +23,8 @@ from fedref.errors import ConfigError, unknown
 from fedref.numerics import Array
 
 PADDING = -1
+#: The roles of one episode a round, and those of an episode a mini-batch.
+EPISODE, EPISODES = ("S", "Q"), ("S of D", "Q of D")
 
 
 def stream(seed: int, name: str, *key: int) -> np.random.Generator:
@@ -126,9 +130,22 @@ def episode(rng: np.random.Generator, n: int, support: float) -> tuple[Array, Ar
     Both have at least one row where n ≥ 2. With n = 1 the support is empty (adaptation then does
     nothing) and the row is the query: nothing is ever evaluated on what it was adapted to.
     """
-    rows = rng.permutation(n).astype(np.int32)
-    cut = min(max(round(support * n), 1), n - 1)
-    return rows[:cut], rows[cut:]
+    return cut(rng.permutation(n).astype(np.int32), support)
+
+
+def cut(rows: Array, support: float) -> tuple[Array, Array]:
+    """The two parts of rows that are in random order already."""
+    n = len(rows)
+    first = min(max(round(support * n), 1), n - 1)
+    return rows[:first], rows[first:]
+
+
+def episodes(batches: Array, support: float) -> tuple[Array, Array]:
+    """Every mini-batch of `batches` (steps, W) cut in two: S (steps, W_S) and Q (steps, W_Q)."""
+    parts = [cut(rows[rows != PADDING], support) for rows in batches]
+    widths = [max(len(part[i]) for part in parts) for i in (0, 1)]
+    S, Q = (np.concatenate([_padded(p[i][None], widths[i]) for p in parts]) for i in (0, 1))
+    return S, Q
 
 
 def cohort(config: Sampling, sizes: Array, round: int, seed: int) -> tuple[Array, Array]:
@@ -168,6 +185,11 @@ def make_plan(
             S, Q = episode(stream(seed, "S", round, client), n_k, config.support)
             drawn["S"].append(S[None])
             drawn["Q"].append(Q[None])
+            continue
+        if roles == EPISODES:
+            D = minibatches(stream(seed, "D", round, client), n_k, config, amount_k)
+            for role, batches in zip(EPISODES, episodes(D, config.support)):
+                drawn[role].append(batches)
             continue
         for role in roles:
             rng = stream(seed, role, round, client)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fedref import ConfigError, sampling
 from fedref.sampling import (
+    EPISODES,
     PADDING,
     Sampling,
     adaptation_rows,
@@ -87,6 +88,19 @@ def test_plans_of_episodes():
         assert sorted(S + Q) == list(range(n))
     other = make_plan(ALL, SIZES, 3, 5, ("S", "Q"))  # drawn afresh each round
     assert batches(plan, "S", 2) != batches(other, "S", 2)
+
+
+def test_an_episode_a_mini_batch_has_the_rows_of_that_mini_batch():
+    """Disjoint, never without a query, and the mini-batches that other algorithms have."""
+    config = replace(ALL, support=0.7)
+    whole, plan = make_plan(config, SIZES, 2, 5), make_plan(config, SIZES, 2, 5, EPISODES)
+    assert plan.steps.tolist() == whole.steps.tolist()
+    assert plan.per_epoch.tolist() == whole.per_epoch.tolist()
+    for k in range(len(SIZES)):
+        parts = [batches(plan, role, k) for role in EPISODES]
+        for D, S, Q in zip(batches(whole, "D", k), *parts, strict=True):
+            assert S + Q == D
+            assert len(S) == (min(max(round(0.7 * len(D)), 1), len(D) - 1))
 
 
 def test_shapes_and_fields():

@@ -12,7 +12,7 @@ over θ and a vector α, θ_u = θ − α ⊙ ∇f(θ; S_u). S_u (support) and Q
     S, Q    S, Q         Batch, disjoint
     q       q            (..., d)  the gradient on Q, carried back through the inner steps
     g_u     g            what a client sends: ∂f(θ_u; Q)/∂θ, and ∂/∂α
-    β       beta         number, the server's step
+    β       beta         number, the server's step, and with epochs of episodes the client's
 
 Equations: [fedmeta MAML] `maml_objective`, `maml_gradient`, `MAML`, `FOMAML` · [fedmeta Meta-SGD]
 `meta_sgd_objective`, `meta_sgd_gradient`, `MetaSGD` · [fedmeta server]
@@ -26,6 +26,11 @@ Decisions
   several steps: reversed through the whole chain, one HVP a step, memory O(steps·d).
   server. θ ← θ − (β/m) Σ_u g_u: plain SGD. Adam keeps its moments across rounds (rebuilt every
     round it would be sign descent).
+  episodes. One a round as printed (`episodes = "one"`, of all the client's rows), or local epochs of
+    them (`"epochs"`; [apfl §4.1.3] compares so, E = 5, B = 10): each mini-batch is cut into support
+    and query, each step goes θ ← θ − βg, the client sends the sum of its g. The server's SGD step
+    then makes θ the mean of the clients' θ.
+  stragglers that are not dropped do part of the epochs; one episode is all or nothing: they do it.
   weights. Uniform 1/m as printed; `weighting = "samples"` is by n_u, never by batches.
   an episode is drawn afresh each round from the client's training rows, `support` of them to S.
     A client with one row has an empty S: it does not adapt (but to an L2 term, if the model has one),
@@ -43,12 +48,13 @@ True
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from fedref import tree
-from fedref.algorithm import Algorithm, Cohort, weighted_mean
+from fedref.algorithm import Algorithm, ClientResult, Cohort, weighted_mean
 from fedref.algorithms.server_optimiser import Adam, adam, server_step
 from fedref.batch import Batch
 from fedref.models.base import Model
@@ -113,24 +119,32 @@ class Learner(NamedTuple):
     alpha: Any = None  # (d,) for Meta-SGD
 
 
+#: Where a client stands, and what it will send: the meta-gradients of its local steps, added up.
+Local = tuple[Learner, Learner]
+
+
 class MetaServer(NamedTuple):
     learner: Learner
     adam: Adam | None
 
 
 @dataclass(frozen=True)
-class MAML(Algorithm[MetaServer, Learner, Learner, None]):
+class MAML(Algorithm[MetaServer, Learner, Local, None]):
     weighting: str = "uniform"
     alpha: float = 0.01
     beta: float = 0.01
     inner_steps: int = 1
     server: str = "sgd"
-    roles: ClassVar[tuple[str, ...]] = ("S", "Q")
+    episodes: str = "one"
     personalised: ClassVar[bool] = True
     adapts_on: ClassVar[str | None] = "S"
     second_order: ClassVar[bool] = True
 
-    choices: ClassVar = {"server": ("sgd", "adam")}
+    choices: ClassVar = {"server": ("sgd", "adam"), "episodes": ("one", "epochs")}
+
+    @property
+    def roles(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("S", "Q") if self.episodes == "one" else ("S of D", "Q of D")
 
     def learner(self, w: Array) -> Learner:
         return Learner(w)
@@ -142,23 +156,25 @@ class MAML(Algorithm[MetaServer, Learner, Learner, None]):
     def download(self, server: MetaServer) -> Learner:
         return server.learner
 
-    def start(self, model: Model, sent: Learner, client_state: None) -> Learner:
-        return sent
+    def start(self, model: Model, sent: Learner, client_state: None) -> Local:
+        return sent, tree.map(np.zeros_like, sent)
 
-    def step(self, model: Model, sent: Learner, local: Learner, *batches: Batch) -> Learner:
-        """The one step of an episode turns the learner into its meta-gradient."""
-        S, Q = batches
-        g = maml_gradient(
-            model, local.theta, S, Q,
-            alpha=self.alpha, steps=self.inner_steps, second_order=self.second_order,
-        )  # fmt: skip
-        return Learner(g)
+    def step(self, model: Model, sent: Learner, local: Local, *batches: Batch) -> Local:
+        g = self.gradient(model, local[0], *batches)
+        return tree.map(lambda x, g: x - self.beta * g, local[0], g), tree.map(np.add, local[1], g)
+
+    def gradient(self, model: Model, learner: Learner, S: Batch, Q: Batch) -> Learner:
+        """The meta-gradient of one episode."""
+        how: Any = {"steps": self.inner_steps, "second_order": self.second_order}
+        return Learner(maml_gradient(model, learner.theta, S, Q, alpha=self.alpha, **how))
+
+    def finish(self, model: Model, sent: Learner, local: Local, *_: Any) -> ClientResult:
+        return ClientResult(local[1])
 
     def combine(
         self, model: Model, server: MetaServer, uploads: Learner, cohort: Cohort
     ) -> MetaServer:
-        p = cohort.weights(self.weighting)
-        g = tree.map(lambda g: weighted_mean(p, g), uploads)
+        g = tree.map(partial(weighted_mean, cohort.weights(self.weighting)), uploads)
         step = server_step(server.learner, g, server.adam, beta=self.beta)  # [fedmeta server]
         return MetaServer(*step)
 
@@ -184,7 +200,6 @@ class MetaSGD(MAML):
     def learner(self, w: Array) -> Learner:
         return Learner(w, np.full_like(w, self.alpha))
 
-    def step(self, model: Model, sent: Learner, local: Learner, *batches: Batch) -> Learner:
-        S, Q = batches
-        theta, alpha = local
+    def gradient(self, model: Model, learner: Learner, S: Batch, Q: Batch) -> Learner:
+        theta, alpha = learner
         return Learner(*meta_sgd_gradient(model, theta, alpha, S, Q, steps=self.inner_steps))

@@ -214,6 +214,41 @@ def test_fedmeta_server_step_of_a_round_by_hand(variant, weighting):
         assert got.alpha is None
 
 
+@pytest.mark.parametrize("variant", META)
+def test_epochs_of_episodes_end_in_the_mean_of_the_clients(variant):
+    """Each client walks θ ← θ − βg over its mini-batches; the server takes the weighted mean."""
+    model, federated = MODELS["mlp"], make_federation(MODELS["mlp"])
+    algorithm = make_algorithm(variant, weighting="samples", episodes="epochs")
+    config = replace(CONFIG, epochs=2, batch_size=4)
+    plan = make_plan(config, federated.train.sizes, 0, 0, algorithm.roles)
+    assert plan.steps.max() > 2
+    begin = start(algorithm, model)
+    state, log = run_round(algorithm, model, begin, plan, federated)
+    ends = []
+    for k, client in enumerate(plan.clients):
+        theta, alpha = begin.server.learner.theta, np.full(model.d, algorithm.alpha)
+        for t in range(plan.steps[k]):
+            S, Q = (
+                federated.batch(federated.train.of(client)[rows[rows >= 0]])
+                for rows in (plan.rows[role][k, t] for role in ("S of D", "Q of D"))
+            )
+            theta_u = theta - alpha * model.grad(theta, S)
+            q = model.grad(theta_u, Q)
+            g_alpha = -q * model.grad(theta, S)
+            if variant != "fedmeta-fomaml":
+                q = q - model.hvp(theta, alpha * q, S)
+            theta = theta - algorithm.beta * q
+            if variant == "fedmeta-sgd":
+                alpha = alpha - algorithm.beta * g_alpha
+        ends.append((theta, alpha))
+    p = plan.sizes / plan.sizes.sum()
+    thetas, alphas = map(np.array, zip(*ends))
+    assert relative_error(state.server.learner.theta, p @ thetas) <= EXACT
+    if variant == "fedmeta-sgd":
+        assert relative_error(state.server.learner.alpha, p @ alphas) <= EXACT
+    assert log.floats_up == len(ends) * (1 + (variant == "fedmeta-sgd")) * model.d
+
+
 def test_the_first_round_of_meta_sgd_moves_theta_as_maml_to_the_bit():
     model, federated = MODELS["mlp"], make_federation(MODELS["mlp"])
     thetas = []
