@@ -1,6 +1,6 @@
 """Tables, claims and numbers: what reports are written with."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,6 +92,30 @@ def each_seed(values: Sequence[float]) -> str:
     return " ".join(repr(float(x)) for x in values)
 
 
-def claim(text: str, holds: bool, detail: str) -> str:
-    """A sentence of a paper, whether it holds here, and what was measured: a Markdown item."""
-    return f"- {'Holds' if holds else 'Does not hold'}: *{text}*; {detail}."
+def claim(
+    text: str,
+    values: Mapping[str, Sequence[float]],
+    *,
+    above: float | None = None,
+    below: float | None = None,
+    unit: str = "points",
+    digits: int = 2,
+    detail: str = "",
+) -> str:
+    """A sentence of a paper and whether it holds here, as a Markdown item.
+
+    It holds if *every* seed of every one of `values` is above and below these thresholds, which are
+    printed: one rule for all reports. Nothing measured holds nowhere.
+    """
+    every = np.concatenate([np.asarray(x, float) for x in values.values()] or [np.zeros(0)])
+    low, high = (-np.inf if above is None else above), (np.inf if below is None else below)
+    holds = bool(every.size and (every > low).all() and (every < high).all())
+    limits = [("above", above), ("below", below)]
+    rule = " and ".join(
+        f"{word} {shown(x, 0 if x == int(x) else 1)}" for word, x in limits if x is not None
+    )
+    found = ", ".join(f"{name} {spread(x, digits)}" for name, x in values.items())
+    return (
+        f"- {'Holds' if holds else 'Does not hold'} (every seed {rule}): *{text}*; {found} {unit}"
+        f"{'; ' + detail if detail else ''}."
+    )

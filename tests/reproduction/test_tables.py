@@ -31,7 +31,18 @@ def test_text_of_numbers() -> None:
     assert runtime.short("a" * 40 + " + changes, unknown") == "a" * 10 + " + changes, unknown"
 
 
-def test_a_claim_says_whether_it_holds_and_a_cell_has_every_seed() -> None:
-    assert tables.claim("A is larger", True, "2 points") == "- Holds: *A is larger*; 2 points."
-    assert tables.claim("B", False, "0").startswith("- Does not hold: *B*")
+def test_a_claim_holds_if_every_seed_does() -> None:
+    values = {"A": [0.5, 2.0], "B": [3.0]}
+    assert tables.claim("A is larger", values, above=0) == (
+        "- Holds (every seed above 0): *A is larger*; A 1.25 ± 0.75, B 3.00 points."
+    )
+    assert tables.claim("x", values, above=0.5).startswith("- Does not hold (every seed above 0.5)")
+    assert tables.claim("x", values, above=0, below=3, unit="%", digits=0, detail="so") == (
+        "- Does not hold (every seed above 0 and below 3): *x*; A 1 ± 1, B 3 %; so."
+    )
+    assert tables.claim("x", {}, above=0).startswith("- Does not hold")
+    assert tables.claim("x", {"A": [np.nan]}, above=0).startswith("- Does not hold")
+
+
+def test_a_cell_has_every_seed() -> None:
     assert tables.each_seed(np.array([0.1, 2, 1e-9])) == "0.1 2.0 1e-09"
