@@ -171,7 +171,9 @@ def make_plan(
     clients, counts = cohort(config, sizes, round, seed)
     n = sizes[clients]
 
-    # round(p·K) stragglers do U{1..E} epochs; who and how many: from a stream of their own.
+    # round(p·K) stragglers do U{1..E} epochs; who and how many: from a stream of their own. K is the
+    # number of *distinct* clients: one that was drawn twice does its work once. With draws by samples
+    # K varies, and so does the share: with p < 1 a round of few clients may consist of stragglers.
     rng = stream(seed, "stragglers", round)
     straggler = np.zeros(len(clients), bool)
     count = int(np.floor(config.stragglers * len(clients) + 0.5))

@@ -9,7 +9,7 @@ Objective of client k [apfl eq.6]: min over w_S, m_k, w_k of
 the mean loss over the clients being [apfl eq.1–2].
 
     symbol   name       shape
-    w_S      w_s        (..., d)  shared; the only one that travels
+    w_S      w_s        (..., d)  shared; travels down and up
     m_k      σ(a)       (..., U)  one value in (0, 1) per output unit; `a` is what is stored
     w_k      w_k        (..., d)  the client's own
     wᵗ_S     w_ref      (d,)      w_S as it was sent
@@ -32,12 +32,13 @@ Decisions
     is lowered then (alg.1 never lowers it).
   window: its length is not printed; 5 rounds, judged only when full. Global loss = training loss.
   F is renewed unconditionally in the rounds z−1, z, z+1: "the two rounds before and after the start"
-    [§4.1.3], "the preset first 3 rounds" (§4.2.1).
+    [§4.1.3]. "The preset first 3 rounds" (§4.2.1) would be t = 0, 1, 2, with z = 2 a round earlier.
   bias entries are scaled by their unit's m. A client that was never selected tests with w_S.
   a round in which every client was dropped is not counted in t, nor is its loss put into the window.
   the column `renewed` is 1 in the row of the round after which importance is asked for.
-  cost. F travels down with w_S while it is not 0: clients are stateless about it, since most take
-    part once or twice. The paper counts this as nothing.
+  cost. From its first renewal on F travels down with w_S in every round (2d down, d up), and up in the
+    rounds that renew it (2d): clients do not keep it. The paper speaks of hardly any extra cost; a
+    client that kept F would need it only where it was renewed since.
 
 >>> import numpy as np
 >>> from fedref.models import BinaryLogistic

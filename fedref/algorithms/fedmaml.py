@@ -22,6 +22,8 @@ Decisions
     "theta1" (as it is: it already is an average of adapted models).
   the meta-update *sums* over clients, as printed (FedMeta takes the mean): β is per client.
   the gradient runs through all s steps; the paper only says ∇_θ.
+  cost. With `evaluate = "theta1"` θ and θ′ both travel down (2d): θ to be trained from, θ′ to be used.
+  stragglers that are not dropped do the whole episode: one step cannot be done in part.
   D_tr and D_val are drawn afresh each round, disjoint; with a single row D_tr is empty.
 
 >>> import numpy as np

@@ -23,6 +23,8 @@ Decisions
     μ = 0 is FedAvg bit for bit; others average FedProx uniformly and FedAvg by n_k.
   stragglers. ⌊pK⌉ of the cohort do U{1..E} epochs from a random stream of their own; FedProx
     aggregates their work (`drop = false`), FedAvg drops them.
+    A client that was drawn twice works once, and straggles as one (see `sampling.make_plan`).
+  cost. μ travels down as one float beside w: clients need it where it adapts.
   γ is measured after every local solve (`measure_gamma`), and can end it (`until_gamma`, asked
     after each local epoch, or each step of a run in steps; the run's epochs or steps are the cap).
     Others only assume it.

@@ -22,7 +22,6 @@ from fedref.models.base import Model
 from fedref.numerics import Array
 from fedref.rounds import LocalData, run_clients
 
-
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as in glibc's malloc.h
 
 

@@ -58,6 +58,8 @@ class CNN(base.SoftmaxLogits):
         δ_L = p − 1_y,  δ_l = φ′(u_l) ⊙ QᵀEᵀ(Pᵀδ_{l+1} W_{l+1}ᵀ),  ∂W_l = A_lᵀ Pᵀδ_l,  ∂b_l = Σ δ_l.
     R-operator, R{·} = d/dε at w + εv: the product rule, with the maxima staying where they are.
 
+    The fully connected layer of 800 has φ as the convolutions do; the paper says nothing of it.
+
     The maximum is taken before bias and φ, which gives the same value as after them (both are
     monotone) with a quarter of the work. At ties it is the first in row-major order. At the kinks
     of φ: ELU″(0) = 0, ReLU′(0) = 0.

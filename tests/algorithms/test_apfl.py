@@ -325,3 +325,12 @@ def test_the_document_s_defaults():
         "gradient-square",
         "paper",
     )
+
+
+def test_importance_travels_down_in_every_round_after_its_first_renewal():
+    """d down before, 2d from then on; up it goes in the rounds around the start only."""
+    model = MODELS["mlp"]
+    _, logs = play(make_algorithm("apfl", z=2), model, make_federation(model), CONFIG, rounds=7)
+    K = CONFIG.clients_per_round
+    assert [log.floats_down / (K * model.d) for log in logs] == [1, 1, 2, 2, 2, 2, 2]
+    assert [log.floats_up / (K * model.d) for log in logs] == [1, 2, 2, 2, 1, 1, 1]

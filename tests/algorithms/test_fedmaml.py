@@ -21,6 +21,7 @@ from fedref import Batch
 from fedref.algorithms.fedmaml import FedMAML, MetaState, adapt, meta_gradient, meta_objective
 from fedref.algorithms.fedmeta import maml_gradient
 from fedref.checks import complex_step_gradient, relative_error
+from fedref.cost import floats
 from fedref.models import BinaryLogistic
 from fedref.numerics import sigmoid
 from fedref.rounds import run_round
@@ -159,3 +160,10 @@ def test_beta_0_leaves_theta_and_alpha_0_leaves_theta1():
     assert not same(states[-1].server.theta1, states[0].server.theta1)
     states, _ = play(make_algorithm("fedmaml", alpha=0.0), model, federated, CONFIG, rounds=1)
     assert same(states[1].server.theta1, states[0].server.theta)  # ¼ + ¼ + ¼ + ¼ is exact
+
+
+@pytest.mark.parametrize(("evaluate", "down"), [("theta", 1), ("theta1", 2)])
+def test_theta_and_theta1_both_travel_down_where_theta1_is_used(evaluate, down):
+    model = MODELS["mlp"]
+    algorithm = make_algorithm("fedmaml", evaluate=evaluate)
+    assert floats(algorithm.download(algorithm.initial(model, np.zeros(model.d)))) == down * model.d

@@ -249,6 +249,20 @@ def test_epochs_of_episodes_end_in_the_mean_of_the_clients(variant):
     assert log.floats_up == len(ends) * (1 + (variant == "fedmeta-sgd")) * model.d
 
 
+def test_stragglers_that_are_not_dropped_do_part_of_the_epochs_and_one_episode_whole():
+    sizes, config = (
+        np.array([20, 20, 20, 20]),
+        replace(CONFIG, epochs=9, batch_size=4, stragglers=1.0),
+    )
+    one, many = (
+        make_plan(config, sizes, 0, 0, MAML(drop=False, episodes=episodes).roles)
+        for episodes in ("one", "epochs")
+    )
+    assert one.steps.tolist() == [1] * 4
+    assert many.steps.tolist() == (5 * many.amount).tolist()
+    assert many.amount.min() < 9
+
+
 def test_the_first_round_of_meta_sgd_moves_theta_as_maml_to_the_bit():
     model, federated = MODELS["mlp"], make_federation(MODELS["mlp"])
     thetas = []

@@ -32,6 +32,7 @@ from fedref.algorithms.fedprox import (
     prox_gradient,
 )
 from fedref.checks import complex_step_gradient, relative_error
+from fedref.cost import floats
 from fedref.models import BinaryLogistic
 from fedref.rounds import gather, run_client, run_round
 from fedref.sampling import Sampling, make_plan
@@ -324,3 +325,8 @@ def test_no_input_of_the_functions_is_written_to():
         f(model, w, w0, D, mu=0.3)
     dissimilarity(model, w, [D, D])
     assert make_algorithm("fedprox").until_gamma == 0
+
+
+def test_mu_travels_down_as_one_float():
+    model, algorithm = MODELS["mlp"], FedProx()
+    assert floats(algorithm.download(algorithm.initial(model, np.zeros(model.d)))) == model.d + 1

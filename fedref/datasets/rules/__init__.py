@@ -118,7 +118,7 @@ RULES: dict[str, Rule] = {
     ),
     "cifar10-powerlaw": table(
         powerlaw,
-        **power(100, 5, 5, 1.25),
+        **power(100, 5, 5, 1.25),  # σ is fitted to [apfl table 1]: the paper prints none
         pool=pool("train"),
         train_fraction=fraction(0.8),
     ),
