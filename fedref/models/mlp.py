@@ -103,7 +103,7 @@ class MLP(base.SoftmaxLogits):
 
         # R-forward: R{a₀} = 0,  R{z_l} = R{a_{l−1}} W + a_{l−1} V + v_b,  R{a_l} = φ′ ⊙ R{z_l}
         Rz = [a[0] @ V[0] + V[1][..., None, :]]
-        Ra = [np.zeros_like(a[0])]
+        Ra = [np.zeros(0)]  # not used: R{a₀} = 0
         for l in range(1, len(a)):
             Ra.append(phi.slope(a[l]) * Rz[-1])
             Rz.append(Ra[l] @ W[2 * l] + a[l] @ V[2 * l] + V[2 * l + 1][..., None, :])
