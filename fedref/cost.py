@@ -85,20 +85,10 @@ class RoundLog(NamedTuple):
     measured: Mapping[str, float] = {}
 
 
-def forward_products(model: Model) -> int:
-    """Multiplications of one sample's forward pass: the model's own count, or its weights."""
-    own = getattr(model, "products", None)
-    if own is not None:
-        return int(own)
-    views = model.unpack(np.empty(model.d))
-    return sum(view.size for view in views if view.ndim > 1)
-
-
 def flops(model: Model, counts: Counts) -> int:
-    """Floating-point operations of these derivatives, matrix products only: a gradient is 3 forward
-    passes of 2 operations a product, a Hessian-vector product 8."""
-    products = 2 * forward_products(model)
-    return products * (3 * counts.grad_samples + 8 * counts.hvp_samples)
+    """Floating-point operations of these derivatives, in matrix products: 2 a multiplication."""
+    grad, hvp = model.work
+    return 2 * (grad * counts.grad_samples + hvp * counts.hvp_samples)
 
 
 def columns(model: Model, log: RoundLog, dtype: Any) -> dict[str, int]:

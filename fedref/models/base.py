@@ -80,6 +80,11 @@ class Model(Protocol):
         """Views of w: for each layer its weight, then its bias."""
         ...
 
+    @property
+    def work(self) -> tuple[int, int]:
+        """Multiplications in the matrix products of (a gradient, an HVP), a sample."""
+        ...
+
 
 def size(shapes: Sequence[tuple[int, ...]]) -> int:
     """How many numbers arrays of these shapes hold together."""
@@ -211,6 +216,18 @@ class FromLogits:
 
     def unpack(self, w: Array) -> tuple[Array, ...]:
         return cut(w, self.layout)
+
+    @property
+    def products(self) -> tuple[int, ...]:
+        """Multiplications of one sample's forward pass, layer by layer."""
+        return tuple(prod(shape) for shape in self.shapes if len(shape) > 1)
+
+    @property
+    def work(self) -> tuple[int, int]:
+        """Each layer's product A W once forward and twice backward, Aᵀδ and δWᵀ, in an HVP also the
+        product rule of each; the first layer passes nothing back, and R{A} is 0 there."""
+        first, *later = self.products
+        return 2 * first + 3 * sum(later), 3 * first + 8 * sum(later)
 
     def sample_losses(self, w: Array, D: Batch) -> Array:
         model: Any = self

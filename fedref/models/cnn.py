@@ -131,10 +131,10 @@ class CNN(base.SoftmaxLogits):
         return tuple(shape for weight in (*weights, *dense) for shape in (weight, weight[-1:]))
 
     @property
-    def products(self) -> int:
+    def products(self) -> tuple[int, ...]:
         """Multiplications of one sample's forward pass: a kernel's weights count once a window."""
         windows = [4 * grid.after[0] * grid.after[1] for grid in self.grids] + [1, 1]
-        return sum(n * base.size([shape]) for n, shape in zip(windows, self.shapes[::2]))
+        return tuple(n * base.size([shape]) for n, shape in zip(windows, self.shapes[::2]))
 
     @property
     def features(self) -> int:

@@ -152,15 +152,15 @@ def test_bytes_gradients_and_operations_are_totals(dtype):
         assert [row["bytes_down"] for row in found] == [t * 3 * down * 650 * size for t in range(3)]
         assert [row["bytes_up"] for row in found] == [t * 3 * up * 650 * size for t in range(3)]
     avg, meta = record(run, "fedavg").rows, record(run, "per-fedavg").rows
-    # 3 clients × 3 epochs of one batch each; a gradient is 3 passes of 2 operations a product
+    # 3 clients × 3 epochs of one batch each; a gradient is 2 passes of 2 operations a product
     assert [row["grads"] for row in avg] == [0, 9, 18]
     assert [row["hvps"] for row in avg] == [0, 0, 0]
-    assert avg[1]["flops"] == 3 * rows_used[0] * 6 * 640
-    assert avg[2]["flops"] == 3 * sum(rows_used) * 6 * 640
-    # Per-FedAvg: two gradients and one HVP (8 operations … 16 a product) a step
+    assert avg[1]["flops"] == 3 * rows_used[0] * 4 * 640
+    assert avg[2]["flops"] == 3 * sum(rows_used) * 4 * 640
+    # Per-FedAvg: two gradients and one HVP (3 passes) a step
     assert [row["grads"] for row in meta] == [0, 18, 36]
     assert [row["hvps"] for row in meta] == [0, 9, 18]
-    assert meta[1]["flops"] == 3 * rows_used[0] * (2 * 6 + 16) * 640
+    assert meta[1]["flops"] == 3 * rows_used[0] * (2 * 4 + 6) * 640
 
 
 def test_stragglers_and_who_was_dropped_are_counted():

@@ -1,0 +1,131 @@
+"""The work that models state, and the calls that a round makes, by counting."""
+
+import cProfile
+import pstats
+from math import prod
+
+import numpy as np
+import pytest
+
+from fedref import cost, rounds
+from fedref.algorithms.fedavg import FedAvg
+from fedref.batch import Batch
+from fedref.cost import Counts
+from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
+from fedref.rounds import gather, run_clients
+from fedref.sampling import Sampling, make_plan
+from helpers import make_batch, make_federation, start
+
+
+
+class Watched(np.ndarray):
+    """Arrays whose matrix products are counted: multiplications, in `Watched.products`."""
+
+    products = 0
+
+    def __array_ufunc__(self, ufunc, method, *inputs, out=None, **more):
+        plain = [np.asarray(x) for x in inputs]
+        if ufunc is np.matmul:
+            a, b = plain
+            lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+            Watched.products += prod(lead) * a.shape[-2] * a.shape[-1] * b.shape[-1]
+        outs = None if out is None else tuple(np.asarray(x) for x in out)
+        result = getattr(ufunc, method)(*plain, out=outs, **more)
+        if isinstance(result, tuple):
+            return tuple(x.view(Watched) for x in result)
+        return np.asarray(result).view(Watched)
+
+
+def watched(derivative, *arguments):
+    """The multiplications of one call."""
+    Watched.products = 0
+    derivative(*arguments)
+    return Watched.products
+
+
+#: (model, gradient and HVP in forward passes)
+WORK = [
+    (Logistic(784, 10), 2.0, 3.0),
+    (BinaryLogistic(30), 2.0, 3.0),
+    (LinearSVM(30), 2.0, 3.0),
+    (LinearSVM(30, squared=True, bias=False), 2.0, 3.0),
+    (MLP(784, (80, 60), 10), 2.08, 3.40),
+    (MLP(5, (), 3), 2.0, 3.0),
+    (CNN(), 2.90, 7.50),
+    (CNN((13, 12, 3), (4, 5), 2, 6, 3, pool="mean"), None, None),
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "grad", "hvp"), WORK, ids=[f"{type(m).__name__}-{m.d}" for m, *_ in WORK]
+)
+def test_models_state_the_matrix_products_that_they_do(model, grad, hvp):
+    rng = np.random.default_rng(0)
+    D = make_batch(model, rng, 3)
+    D = Batch(D.X.view(Watched), D.y)
+    w, v = (rng.normal(size=model.d).view(Watched) for _ in range(2))
+    assert watched(model.grad, w, D) == 3 * model.work[0]
+    assert watched(model.hvp, w, v, D) == 3 * model.work[1]
+    assert watched(model.logits, w, D.X) == 3 * sum(model.products)
+    if grad is not None:
+        passes = np.array(model.work) / sum(model.products)
+        np.testing.assert_allclose(passes, [grad, hvp], atol=0.005)
+
+
+def test_operations_are_two_a_multiplication():
+    model = Logistic(3, 2)  # 6 products forward: 12 a gradient, 18 an HVP
+    assert cost.flops(model, Counts(1, 1, grad_samples=10, hvp_samples=1)) == 2 * (120 + 18)
+
+
+# -- what a round does beside its arithmetic
+
+SIZES = (60, 60, 60)
+STEPS = 30  # 5 epochs of 6 batches
+
+
+def round_of(model):
+    """(the work of a FedAvg round of 30 steps, its data), with a stack of three clients."""
+    federated, algorithm = make_federation(model, SIZES), FedAvg(lr=0.01)
+    plan = make_plan(Sampling(3, epochs=5, batch_size=10), federated.train.sizes, 0, 0)
+    sent = algorithm.download(start(algorithm, model).server)
+    data = gather(plan, federated, np.float64, np.arange(3))
+    return (algorithm, model, sent, [None] * 3, data), federated
+
+
+@pytest.mark.parametrize(("model", "most"), [(LinearSVM(3), 43), (Logistic(3, 4), 55)])
+def test_calls_of_a_step(model, most):
+    """Python's and NumPy's functions and methods, operators not among them."""
+    work, _ = round_of(model)
+    run_clients(*work)  # what is made once, is made
+    profile = cProfile.Profile()
+    profile.runcall(run_clients, *work)
+    assert pstats.Stats(profile).total_calls <= most * STEPS
+
+
+@pytest.mark.parametrize("kind", [LinearSVM(3), Logistic(3, 4)])
+@pytest.mark.parametrize("block", [1, 1 << 12, 1 << 19])
+def test_a_round_gathers_every_batch_once(kind, block, monkeypatch):
+    """However many steps a block has; labels and weights of the data are looked at once."""
+    monkeypatch.setattr(rounds, "GATHER_BYTES", 0)
+    monkeypatch.setattr(rounds, "BLOCK_BYTES", block)
+    gathered, looked = [], []
+    affine, check_labels = rounds.affine, rounds.base.check_labels
+    monkeypatch.setattr(rounds, "affine", lambda X, *how: gathered.append(X) or affine(X, *how))
+    monkeypatch.setattr(
+        rounds.base, "check_labels", lambda *what: looked.append(what) or check_labels(*what)
+    )
+    work, _ = round_of(kind)
+    _, counts = run_clients(*work)
+    assert counts == (3 * STEPS, 0, 5 * sum(SIZES), 0)
+    assert sum(X.nbytes for X in gathered) == 5 * sum(SIZES) * 3 * 8
+    steps = max(1, block // (3 * 10 * 3 * 8))
+    assert len(gathered) == -(-STEPS // steps)
+    assert len(looked) == 1
+
+
+def test_a_start_that_all_share_is_not_copied():
+    w = np.zeros(5)
+    assert np.shares_memory(rounds.together([w, w, w]), w)
+    two = rounds.together([(w, 1), (w.copy(), 1)])
+    assert not np.shares_memory(two[0], w)
+    np.testing.assert_array_equal(two[1], [1, 1])
