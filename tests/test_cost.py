@@ -142,7 +142,7 @@ def test_floats_and_totals():
 
 
 def test_flops_and_the_columns_of_a_round():
-    """2 operations a product; a gradient is 3 forward passes, a Hessian-vector product 8 operations."""
+    """2 operations a product of the derivatives, as the model states them."""
     model, products = MODELS["mlp"], 3 * 4 + 4 * 3
     counts = Counts(5, 7, 11, 13)
     grad, hvp = model.work  # how many products these are: tests/test_work.py
