@@ -1,5 +1,7 @@
 """How good every client's model is, after personalisation and on its own test data."""
 
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +13,10 @@ from fedref.models.base import Model
 from fedref.numerics import Array
 from fedref.sampling import Sampling, adaptation_rows, episode, stream
 
-CHUNK = 256  # rows evaluated at once: they stay in the cache
+CHUNK = 256  # rows that one model is evaluated on at once: they stay in the cache
+#: The features of as many clients as fit are made floating point at once, and no more than LIMIT of
+#: one client's.
+BLOCK_BYTES, LIMIT = 1 << 20, 1 << 26
 
 
 class Scores(NamedTuple):
@@ -87,20 +92,72 @@ def evaluate(
         )
 
     train_loss, test_loss, accuracy = nothing.copy(), nothing.copy(), nothing.copy()
-    for k in range(N):
-        rows = federation.train.of(k)
-        D = None
-        if algorithm.adapts_on:
-            chosen = adaptation_rows(sampling, algorithm.adapts_on, len(rows), k, round, seed)
-            D = federation.batch(rows[chosen], dtype)
-        w = algorithm.personal(model, sent, state.clients.get(k), D)
-        if federation.test.sizes[k]:
-            test_loss[k], accuracy[k] = score(
-                model, w, federation.batch(federation.test.of(k), dtype)
-            )
-        if train:
-            train_loss[k], _ = score(model, w, federation.batch(rows, dtype))
+    for block in blocks(federation, dtype):
+        tests = client_batches(federation, federation.test, block, dtype)
+        trains = client_batches(federation, federation.train, block, dtype) if train else None
+        ws = []
+        for i, k in enumerate(block):
+            D = None
+            if algorithm.adapts_on:
+                rows = federation.train.of(k)
+                chosen = adaptation_rows(sampling, algorithm.adapts_on, len(rows), k, round, seed)
+                if trains and isinstance(trains[i], list):  # they are there already
+                    (own,) = trains[i]
+                    D = Batch(own.X.take(chosen, 0), own.y.take(chosen))
+                else:
+                    D = federation.batch(rows[chosen], dtype)
+            ws.append(algorithm.personal(model, sent, state.clients.get(k), D))
+        here = slice(block.start, block.stop)
+        test_loss[here], accuracy[here] = mean_scores(model, ws, tests)
+        if trains:
+            train_loss[here], _ = mean_scores(model, ws, trains)
     return Scores(federation.test.sizes, accuracy, test_loss, federation.train.sizes, train_loss)
+
+
+def blocks(federation: Federation, dtype: Any) -> Iterator[range]:
+    """Clients one after the other that have BLOCK_BYTES of features together, or one with more."""
+    row = federation.source.X[:1].size * np.dtype(dtype).itemsize
+    ends = np.cumsum(federation.train.sizes + federation.test.sizes) * row
+    start = 0
+    while start < len(ends):
+        before = ends[start - 1] if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + BLOCK_BYTES, "right")))
+        yield range(start, stop)
+        start = stop
+
+
+def client_batches(
+    federation: Federation, part: Part, block: range, dtype: Any
+) -> list[Iterable[Batch]]:
+    """For each client of a block its rows: a list of one batch, or made piece by piece (once) where
+    there are more than LIMIT."""
+    offsets = part.offsets[block.start : block.stop + 1]
+    rows = part.rows[offsets[0] : offsets[-1]]
+    most = max(LIMIT // max(federation.source.X[:1].size * np.dtype(dtype).itemsize, 1), 1)
+    if len(rows) > most:  # one large client
+        return [(federation.batch(rows[i : i + most], dtype) for i in range(0, len(rows), most))]
+    D = federation.batch(rows, dtype)
+    return [[Batch(D.X[a:b], D.y[a:b])] for a, b in pairwise(offsets - offsets[0])]
+
+
+def mean_scores(
+    model: Model, ws: Sequence[Array], clients: Sequence[Iterable[Batch]]
+) -> tuple[Array, Array]:
+    """(mean loss without L2, accuracy) of each client's w on its own batches: (K,), NaN if empty."""
+    z, y, ends = [], [], [0]
+    for w, Ds in zip(ws, clients):
+        ends.append(ends[-1])
+        for D in Ds:
+            z.append(model.logits(w, D.X))
+            y.append(D.y)
+            ends[-1] += len(D.y)
+    labels, scores = np.concatenate(y), np.concatenate(z)
+    losses, right = model.loss_of(scores, labels), model.label_of(scores) == labels
+    loss, accuracy = np.full((2, len(ws)), np.nan)
+    for k, (a, b) in enumerate(pairwise(ends)):
+        if b > a:
+            loss[k], accuracy[k] = losses[a:b].mean(), right[a:b].mean()
+    return loss, accuracy
 
 
 def sample_scores(model: Model, w: Array, D: Batch) -> tuple[Array, Array]:

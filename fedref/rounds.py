@@ -30,7 +30,7 @@ BLOCK_BYTES = 1 << 19
 class LocalData(NamedTuple):
     """The training data of a few clients, and what of the Plan is theirs: all that a worker needs.
 
-    The k-th of them, client clients[k], holds rows index[offsets[k]:offsets[k+1]] of
+    The k-th of them, client clients[k], holds rows held[offsets[k]:offsets[k+1]] of
     (X − shift)/scale. rows : role → (K, S, W), −1 = padding.
     """
 
@@ -38,7 +38,7 @@ class LocalData(NamedTuple):
     round: int
     X: Array
     y: Array
-    index: Array
+    held: Array
     offsets: Array
     rows: Mapping[str, Array]
     steps: Array
@@ -50,32 +50,32 @@ class LocalData(NamedTuple):
     def check(self, model: Model) -> None:
         """Refuse data that the model does not fit: once, so that no step need look again."""
         base.check_batch(model, Batch(self.X, self.y))
-        base.check_labels(model, self.y.take(self.index))
+        base.check_labels(model, self.y.take(self.held))
 
     def features(self, index: Array) -> Array:
         return affine(self.X.take(index, 0), self.shift, self.scale, self.dtype)
 
     def ready(self) -> "LocalData":
         """The same, with the features made floating point at once where they are few."""
-        if len(self.index) * self.X[:1].size * np.dtype(self.dtype).itemsize > GATHER_BYTES:
+        if len(self.held) * self.X[:1].size * np.dtype(self.dtype).itemsize > GATHER_BYTES:
             return self
         own = self.only(range(len(self.clients)))
-        return own._replace(X=own.features(own.index), shift=None, scale=None)
+        return own._replace(X=own.features(own.held), shift=None, scale=None)
 
     def all(self, k: int) -> Batch:
         """All training data of the k-th client."""
-        index = self.index[self.offsets[k] : self.offsets[k + 1]]
+        index = self.held[self.offsets[k] : self.offsets[k + 1]]
         return Batch(self.features(index), self.y.take(index))
 
     def only(self, ks: Sequence[int] | Array) -> "LocalData":
         """The same for some of the clients, and none of the others' rows."""
-        parts = [self.index[self.offsets[k] : self.offsets[k + 1]] for k in ks]
+        parts = [self.held[self.offsets[k] : self.offsets[k + 1]] for k in ks]
         index = np.concatenate(parts)
         return self._replace(
             clients=self.clients[ks],
             X=self.X.take(index, 0),
             y=self.y.take(index),
-            index=np.arange(len(index)),
+            held=np.arange(len(index)),
             offsets=np.concatenate([[0], np.cumsum([len(part) for part in parts])]),
             rows={role: rows[ks] for role, rows in self.rows.items()},
             steps=self.steps[ks],
@@ -92,7 +92,7 @@ class LocalData(NamedTuple):
     def locate(self, rows: Array, offset: Array) -> Array:
         """Which rows of X these are; padding is any row."""
         at = np.maximum(rows, 0) + offset
-        return self.index.take(at, mode="clip")  # an empty batch may point past the last client
+        return self.held.take(at, mode="clip")  # an empty batch may point past the last client
 
     def stacked(self, order: Array) -> Iterator[tuple[int, list[Batch]]]:
         """Of every step: how many clients of `order` are at work, and their batches, one a role.

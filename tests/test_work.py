@@ -12,10 +12,10 @@ from fedref.algorithms.fedavg import FedAvg
 from fedref.batch import Batch
 from fedref.cost import Counts
 from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
+from fedref.models.lstm import LSTM
 from fedref.rounds import gather, run_clients
 from fedref.sampling import Sampling, make_plan
 from helpers import make_batch, make_federation, start
-
 
 
 class Watched(np.ndarray):
@@ -37,9 +37,15 @@ class Watched(np.ndarray):
 
 
 def watched(derivative, *arguments):
-    """The multiplications of one call."""
+    """The multiplications of one call; what it makes anew is watched too."""
     Watched.products = 0
-    derivative(*arguments)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("empty", "zeros", "zeros_like"):
+            make = getattr(np, name)
+            patch.setattr(
+                np, name, lambda *how, make=make, **more: make(*how, **more).view(Watched)
+            )
+        derivative(*arguments)
     return Watched.products
 
 
@@ -53,6 +59,8 @@ WORK = [
     (MLP(5, (), 3), 2.0, 3.0),
     (CNN(), 2.90, 7.50),
     (CNN((13, 12, 3), (4, 5), 2, 6, 3, pool="mean"), None, None),
+    (LSTM(vocabulary=7, classes=6, length=5, embedding=3, hidden=(4, 6)), None, None),
+    (LSTM(vocabulary=7, classes=6, length=5, embedding=3, hidden=(4,), output="mean"), None, None),
 ]
 
 
@@ -61,8 +69,11 @@ WORK = [
 )
 def test_models_state_the_matrix_products_that_they_do(model, grad, hvp):
     rng = np.random.default_rng(0)
-    D = make_batch(model, rng, 3)
-    D = Batch(D.X.view(Watched), D.y)
+    if isinstance(model, LSTM):
+        D = Batch(rng.integers(0, 7, (3, 5)).view(Watched), rng.integers(0, 6, 3))
+    else:
+        D = make_batch(model, rng, 3)
+        D = Batch(D.X.view(Watched), D.y)
     w, v = (rng.normal(size=model.d).view(Watched) for _ in range(2))
     assert watched(model.grad, w, D) == 3 * model.work[0]
     assert watched(model.hvp, w, v, D) == 3 * model.work[1]

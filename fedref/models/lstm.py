@@ -124,10 +124,20 @@ class LSTM(base.SoftmaxLogits):
         return (self.vocabulary, self.embedding), *layers, *dense
 
     @property
-    def products(self) -> int:
-        """Multiplications of one sample's forward pass: an LSTM's weights count once a step."""
-        steps = self.length * sum((n + H) * 4 * H for n, H in self.sizes)
-        return steps + self.hidden[-1] * self.classes
+    def products(self) -> tuple[int, ...]:
+        """Multiplications of one sample's forward pass, an LSTM's weights once a step; the first
+        layer looks up."""
+        layers = (self.length * (n + H) * 4 * H for n, H in self.sizes)
+        return 0, *layers, self.hidden[-1] * self.classes
+
+    @property
+    def work(self) -> tuple[int, int]:
+        """A gradient as in any network, but that the first step hands no δW_hᵀ to one before it; an
+        HVP does the whole gradient, and the two terms of the product rule for each of its products.
+        """
+        grad, _ = super().work
+        grad -= sum(4 * H * H for _, H in self.sizes)
+        return grad, 3 * grad
 
     @property
     def rows(self) -> int:
