@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 import pytest
+from helpers import make_batch, make_federation, start
 
 from fedref import cost, rounds
 from fedref.algorithms.fedavg import FedAvg
@@ -15,7 +16,6 @@ from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.models.lstm import LSTM
 from fedref.rounds import gather, run_clients
 from fedref.sampling import Sampling, make_plan
-from helpers import make_batch, make_federation, start
 
 
 class Watched(np.ndarray):
