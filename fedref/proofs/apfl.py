@@ -155,18 +155,26 @@ def plateau_by_loop(
     return out
 
 
+def waves(c: Case) -> tuple[list[float], Array]:
+    """(120 losses, (renew, peak) after each) in which both thresholds, 0.9 and 0.13, decide."""
+    losses = (1.5 + np.cos(np.arange(120) / 7) + 0.1 * c.rng.normal(size=120)).tolist()
+    expected, *others = (
+        np.array(plateau_by_loop(losses, 5, *deltas), float)
+        for deltas in ((0.9, 0.13), (0.9, math.inf), (math.inf, 0.13))
+    )
+    assert 0 < expected[:, 0].mean() < 1, "the case shows nothing"
+    assert all((expected != other).any() for other in others), "a threshold decides nothing"
+    return losses, expected
+
+
 def detector_against_loop(columns: slice) -> Compare:
     def compare(c: Case) -> Iterator[Report]:
-        noise = c.rng.normal(size=120)
-        wave = 1.5 + np.cos(np.arange(120) / 7)
-        losses = (wave + 0.1 * noise).tolist()
-        detector, got = plateau.PlateauDetector(0.9, 0.4, 5), []
+        losses, expected = waves(c)
+        detector, got = plateau.PlateauDetector(0.9, 0.13, 5), []
         for loss in losses:
             detector, renew = detector.push(loss)
             got.append((renew, detector.peak))
-        expected = np.array(plateau_by_loop(losses, 5, 0.9, 0.4), float)[:, columns]
-        assert 0 < expected.mean() < 1, "the case shows nothing"
-        yield equal(np.array(got, float)[:, columns], expected, bound=0)
+        yield equal(np.array(got, float)[:, columns], expected[:, columns], bound=0)
 
     return compare
 
@@ -182,15 +190,13 @@ for _tag, _claim, _columns in (
 
 @proof("apfl alg.1 lines 9–16", "APFL.observe = plain loop over 120 losses", ONE)
 def apfl_observe(c: Case) -> Iterator[Report]:
-    losses = (1.5 + np.cos(np.arange(120) / 7) + 0.1 * c.rng.normal(size=120)).tolist()
-    algorithm = apfl.APFL(delta_mu=0.9, delta_sigma=0.4, window=5, z=1000)
+    losses, expected = waves(c)
+    algorithm = apfl.APFL(delta_mu=0.9, delta_sigma=0.13, window=5, z=1000)
     server, got = algorithm.initial(c.model, c.w), []
     for loss in losses:
         server = algorithm.observe(server._replace(renew=False), loss)
         got.append(float(server.renew))
-    expected = np.array(plateau_by_loop(losses, 5, 0.9, 0.4), float)[:, 0]
-    assert 0 < expected.mean() < 1, "the case shows nothing"
-    yield equal(got, expected, bound=0)
+    yield equal(got, expected[:, 0], bound=0)
 
 
 # Rounds

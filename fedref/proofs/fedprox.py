@@ -115,7 +115,8 @@ def fedprox_stop(c: Case) -> Iterator[Report]:
     sent = fedprox.ProxSent(w0, 0.7)
     now, start = (prox_slope(c.model, w, w0, c.D, 0.7) for w in (c.w, w0))
     gamma = math.hypot(*now) / math.hypot(*start)
-    for until, stops in ((0.99 * gamma, False), (1.01 * gamma, True)):
+    exactly = float(fedprox.inexactness(c.model, c.w, w0, c.D, mu=0.7))
+    for until, stops in ((0.99 * gamma, False), (exactly, True), (1.01 * gamma, True)):
         algorithm = fedprox.FedProx(until_gamma=until)
         assert algorithm.stop(c.model, sent, c.w, lambda: c.D) is stops
         yield equal(algorithm.diagnose(c.model, sent, c.w, lambda: c.D)["gamma"], gamma)

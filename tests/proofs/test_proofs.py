@@ -22,7 +22,7 @@ from fedref.algorithms import (
 from fedref.batch import Batch
 from fedref.checks import Report, check_gradient, check_hvp, stack_equals_loop
 from fedref.errors import ConfigError
-from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
+from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic, cnn
 from fedref.proofs import oracle
 
 
@@ -76,7 +76,10 @@ def test_every_proof_of_a_paper_has_its_tag_in_the_files():
     assert tags - set(TAGS) == set()
 
 
-def test_every_model_has_its_four_rows():
+WHATS = ("loss", "grad", "hvp", "stack", "vjp", "labels")
+
+
+def test_every_model_has_its_six_rows():
     tags = [p.tag for p in proofs.PROOFS]
     models = list(proofs.MODELS.values())
     assert {type(m) for m in models} == {BinaryLogistic, Logistic, LinearSVM, MLP, CNN}
@@ -84,7 +87,7 @@ def test_every_model_has_its_four_rows():
     assert {m.pool for m in models if isinstance(m, CNN)} == {"max", "mean"}
     assert {m.squared for m in models if isinstance(m, LinearSVM)} == {True, False}
     for name in proofs.MODELS:
-        assert all(f"{name} {what}" in tags for what in ("loss", "grad", "hvp", "stack"))
+        assert all(f"{name} {what}" in tags for what in WHATS)
 
 
 # A wrong function is caught. (owner, name, a wrong version made of the right one, tag)
@@ -161,6 +164,20 @@ def peak_never_cleared(right):
     return wrong
 
 
+def last_of_ties(right):
+    return lambda self, l, z: None if (first := right(self, l, z[..., ::-1, :])) is None else (
+        cnn.split(cnn.join(first)[..., ::-1, :])
+    )  # fmt: skip
+
+
+def height_for_width(right):
+    def wrong(a, grid, k):
+        (h, w, c) = grid.after
+        return right(a, grid._replace(after=(w, h, c)), k)
+
+    return wrong
+
+
 MUTANTS = [
     (Logistic, "loss", scaled(1 + 1e-9), "Logistic loss"),
     (Logistic, "grad", scaled(1 + 1e-9), "Logistic grad"),
@@ -169,6 +186,8 @@ MUTANTS = [
     (MLP, "hvp", scaled(1 + 1e-9), "MLP tanh hvp"),
     (CNN, "grad", scaled(1 + 1e-9), "CNN deep grad"),
     (CNN, "hvp", scaled(0.0), "CNN relu max hvp"),
+    (CNN, "first", last_of_ties, "CNN ties"),
+    (cnn, "windows", height_for_width, "CNN tanh mean grad"),
     (Cohort, "weights", counts_as_weights, "apfl eq.1"),
     (fedprox, "prox_gradient", scaled(1 + 1e-9), "fedprox alg.2"),
     (fedprox, "inexactness", scaled(0.5), "fedprox γ"),
@@ -211,7 +230,7 @@ def test_a_wrong_slope_alone_is_caught(monkeypatch):
         return right(*batches, alpha=alpha, delta=delta if delta == 0.1 else delta**0.5)
 
     monkeypatch.setattr(per_fedavg, "meta_gradient_hf", wrong)
-    (row,) = proofs.run(["per-fedavg eq.7"])
+    row, *_ = proofs.run(["per-fedavg eq.7"])
     assert row.error < 1e-12
     assert row.slope == pytest.approx(1, abs=0.1)
     assert row.verdict == "FAIL"
