@@ -1,6 +1,8 @@
 """The models: loss, gradient, Hessian-vector product, and all three of a stack."""
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,12 +18,12 @@ from fedref.checks import (
     relative_error,
     stack_equals_loop,
 )
-from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
+from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic, linear_operator
 from fedref.numerics import Array
 from fedref.proofs import oracle
 from fedref.proofs.case import Case
 from fedref.proofs.compare import equal, order_in, slow_hvp
-from fedref.proofs.table import proof
+from fedref.proofs.table import FAMILIES, ONE, proof
 
 
 def model_loss(c: Case) -> Iterator[Report]:
@@ -121,3 +123,34 @@ def cnn_ties(c: Case) -> Iterator[Report]:
         np.logspace(-3, -2, 5),
     )  # fmt: skip
     yield Report(relative_error(TIES.hvp(w, c.w, D), slow_hvp(TIES, w, c.w, D)), slope, 2)
+
+
+# Where a model starts
+
+
+@proof("initialisation", "fan-in, glorot, he = the bounds as printed, layer by layer", ONE)
+def initialisation(c: Case) -> Iterator[Report]:
+    for model in (MLP(3, (5, 4), 3), CNN((5, 8, 2), (3,), 2, 4, 3)):
+        for name in ("fan-in", "glorot", "he"):
+            rng, expected = np.random.default_rng(7), list[float]()
+            for shape in model.shapes[::2]:
+                *taps, inputs, out = shape
+                n, m = math.prod(taps) * inputs, math.prod(taps) * out
+                if name == "fan-in":
+                    expected += rng.uniform(-(n**-0.5), n**-0.5, (n + 1) * out).tolist()
+                    continue
+                weights = (
+                    rng.uniform(-((6 / (n + m)) ** 0.5), (6 / (n + m)) ** 0.5, n * out)
+                    if name == "glorot"
+                    else rng.normal(0, (2 / n) ** 0.5, n * out)
+                )
+                expected += [*weights.tolist(), *[0.0] * out]
+            got = replace(model, initialisation=name).init(np.random.default_rng(7))
+            yield equal(got, expected)
+    for flat in (Logistic(3, 4), BinaryLogistic(4), LinearSVM(4)):
+        yield equal(flat.init(c.rng), [0.0] * flat.d, bound=0)
+
+
+@proof("linear_operator", "the operator's products = complex step of grad", FAMILIES)
+def operator(c: Case) -> Iterator[Report]:
+    yield equal(linear_operator(c.model, c.w, c.D) @ c.vs[0], slow_hvp(c.model, c.w, c.vs[0], c.D))
