@@ -22,10 +22,10 @@ from fedref.datasets.formats import cifar, emnist
 
 
 def mat_of(dimensions: bytes) -> bytes:
-    """A .mat file whose X has these dimensions and no values."""
-    flags = struct.pack("<II", 6, 8) + struct.pack("<II", 6, 0)
+    """A .mat file whose X is a cell array of these dimensions without cells."""
+    flags = struct.pack("<II", 6, 8) + struct.pack("<II", 1, 0)
     shape = struct.pack("<II", 5, len(dimensions)) + dimensions
-    body = flags + shape + struct.pack("<HH", 1, 1) + b"X\0\0\0" + struct.pack("<II", 9, 0)
+    body = flags + shape + struct.pack("<HH", 1, 1) + b"X\0\0\0"
     return b"MATLAB 5.0".ljust(124) + b"\0\1IM" + struct.pack("<II", 14, len(body)) + body
 
 
@@ -97,7 +97,7 @@ def labels() -> bytes:
 
 
 ATTACKS: dict[str, tuple[str, Callable[[], bytes], str]] = {
-    "a dimension alone": ("a.mat", lambda: mat_of(struct.pack("<II", 2**31 - 1, 1)), "holds|cell"),
+    "a dimension alone": ("a.mat", lambda: mat_of(struct.pack("<II", 1 << 28, 1)), "holds 0 cells"),
     "nested cells": ("a.mat", lambda: nested_cells(20_000), "holds a cell"),
     "PAX header": (cifar.ARCHIVE, lambda: long_header(b"x"), "claims 1610612736 bytes"),
     "long name": (cifar.ARCHIVE, lambda: long_header(b"L"), "claims 1610612736 bytes"),
@@ -207,12 +207,11 @@ def test_names_that_no_file_can_hold_are_refused(tmp_path: Path) -> None:
 
 
 def test_control_characters_of_a_file_do_not_reach_the_terminal(tmp_path: Path) -> None:
-    path = put_json(
-        tmp_path, {"users": ["\x1b[2J\n"], "num_samples": [], "user_data": {}}, "a.json"
-    )
-    with pytest.raises(DataError) as caught:
-        load(path)
+    found = manifest_of(split("iid", load("digits"), users=5)) | {"sha256": "\x1b[2J\n"}
+    with pytest.raises(DataError, match="expected .*with which it was sealed") as caught:
+        from_manifest(put_json(tmp_path, found, "split.json"))
     assert "\x1b" not in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 # ---- manifests ------------------------------------------------------------------------------------
