@@ -208,7 +208,7 @@ def test_names_that_no_file_can_hold_are_refused(tmp_path: Path) -> None:
 
 def test_control_characters_of_a_file_do_not_reach_the_terminal(tmp_path: Path) -> None:
     found = manifest_of(split("iid", load("digits"), users=5)) | {"sha256": "\x1b[2J\n"}
-    with pytest.raises(DataError, match="expected .*with which it was sealed") as caught:
+    with pytest.raises(DataError, match=r"expected .*with which it was sealed") as caught:
         from_manifest(put_json(tmp_path, found, "split.json"))
     assert "\x1b" not in str(caught.value)
     assert "\n" not in str(caught.value)
