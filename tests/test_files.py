@@ -1,6 +1,8 @@
 """Writing a file: all of it or nothing, and never through a link."""
 
 import errno
+import gzip
+import io
 import os
 from pathlib import Path
 
@@ -67,3 +69,41 @@ def test_what_killed_writes_left_is_swept_up(tmp_path: Path) -> None:
     files.sweep(tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == {"inner", "my.new"}
     assert list((tmp_path / "inner").iterdir()) == []
+
+
+# ---- budgets --------------------------------------------------------------------------------------
+
+
+def test_a_budget_is_one_for_all_layers() -> None:
+    budget = files.Budget("file", 1 << 20)
+    assert budget.left == files.RATIO << 20
+    budget.spend(budget.left)
+    with pytest.raises(DataError, match=r"file: needs more than \d+ bytes to read"):
+        budget.spend(1)
+    small = files.Budget("file", 10)
+    assert small.left == files.FLOOR
+    with files.unzipped(io.BytesIO(gzip.compress(bytes(1000))), 50, small) as (stream, length):
+        assert length is None
+        assert files.read_up_to(stream, 600) == bytes(600)
+    assert small.left == files.FLOOR - 600
+
+
+def test_a_budget_counts_members_and_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    budget = files.Budget("file")
+    for _ in range(files.MEMBERS):
+        budget.member()
+    with pytest.raises(DataError, match=f"more than {files.MEMBERS} members"):
+        budget.member()
+    slow = files.Budget("file", 5_000_000)
+    now = files.time.monotonic()
+    monkeypatch.setattr(files.time, "monotonic", lambda: now + 66)
+    with pytest.raises(DataError, match="takes more than 65 s"):
+        slow.spend(0)
+
+
+def test_json_is_paid_for_by_what_it_becomes() -> None:
+    budget = files.Budget("file")
+    assert files.from_json(b'{"a": [1, 2]}', budget) == {"a": [1, 2]}
+    assert budget.spent == 13 + 240 + 100 + 96 + 40 + 2 * 30
+    with pytest.raises(DataError, match="needs more than"):
+        files.from_json(b"[" + b"[]," * 500_000 + b"0]", budget)

@@ -27,6 +27,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[Parser]") -> None:
         "data",
         help="list, show, download, split and verify data",
         description="Data sets, their splits over clients, and manifests that anyone can replay.",
+        epilog="Your own data: an .npz file with arrays X (n, ...), y (n,), if rows belong to "
+        "clients client (n,), and for a test part of your own test (n,), true for test rows, or "
+        "test_from, the first of them; LEAF JSON; a .mat file; a folder of idx files.",
         allow_abbrev=False,
     )
     data.set_defaults(run=run)

@@ -1,4 +1,9 @@
-"""NumPy archives: X, y [, client], or train_images, train_labels, test_images, test_labels."""
+"""NumPy archives: X, y [, client] [, test or test_from], or train_images, train_labels, test_images,
+test_labels.
+
+test (n,) says by true or 1 which rows are the published test part; they are put last, in their
+order. test_from says that the rows from there on are. Other arrays are refused, not ignored.
+"""
 
 import io
 import math
@@ -13,7 +18,11 @@ from fedref.federation import Source
 from fedref.files import Budget, Metered, bad, guard, read_up_to, regular
 from fedref.numerics import Array
 
-EXPECTED = "an .npz archive with X, y and optionally client, without pickled objects"
+EXPECTED = (
+    "an .npz archive with X, y and optionally client and test (true for test rows) or test_from, "
+    "without pickled objects"
+)
+PLAIN = ("X", "y", "client", "test", "test_from")
 PUBLISHED = ("train_images", "train_labels", "test_images", "test_labels")
 
 
@@ -43,15 +52,21 @@ def read_array(packed: Metered, size: int, where: str) -> Array:
     return flat.reshape(shape, order="F" if fortran else "C")
 
 
-def unpack(stream: IO[bytes], budget: Budget, where: Path | str) -> dict[str, Array]:
-    """All arrays of an archive by name, from any stream that can seek: `np.load` with limits."""
+def unpack(
+    stream: IO[bytes], budget: Budget, where: Path | str, expected: str = EXPECTED
+) -> dict[str, Array]:
+    """All arrays of an archive by name, from any stream that can seek: `np.load` with limits.
+
+    budget : a new one, Budget(where); it grows by the length of the stream. Whatever is wrong with
+    the archive, or costs too much, is a DataError.
+    """
     found = {}
-    with guard(where, EXPECTED):
+    with guard(where, expected):
         budget.grow(size_of(stream))
-        for member, size, packed in zip_members(stream, budget, where, EXPECTED):
+        for member, size, packed in zip_members(stream, budget, where, expected):
             name = member.removesuffix(".npy")
             if name in found or name == member:
-                raise bad(where, f"unexpected member {member!r}", EXPECTED)
+                raise bad(where, f"unexpected member {member!r}", expected)
             found[name] = read_array(packed, size, f"{where}: {name}")
     return found
 
@@ -76,17 +91,48 @@ def need(found: dict[str, Array], path: Path, names: tuple[str, ...]) -> list[Ar
 def plain(found: dict[str, Array], budget: Budget, path: Path, more: dict[str, Any]) -> Source:
     """X, y and, if there is one, client."""
     X, y = need(found, path, ("X", "y"))
+    only(found, path, PLAIN)
     budget.spend(y.size * arrays.ROW)
     client = None
     if "client" in found:
         client, names = arrays.clients(found["client"], y.size, str(path))
         more = more | {"client_names": names}
+    order, test_from = test_part(found, y.size, path)
+    if test_from is not None:
+        more = more | {"test_from": test_from}
+    if order is not None and len(X) == len(y):
+        X, y, client = X[order], y[order], None if client is None else client[order]
     return arrays.source(X, y, str(path), client, **(pixels(X) | more))
+
+
+def only(found: dict[str, Array], path: Path, names: tuple[str, ...]) -> None:
+    """Refuse arrays of other names: a mask that nobody reads would be a split that nobody makes."""
+    odd = sorted(set(found) - set(names))
+    if odd:
+        raise bad(path, f"unknown array {odd[0]!r}", f"no others than {', '.join(names)}")
+
+
+def test_part(found: dict[str, Array], n: int, path: Path) -> tuple[Array | None, int | None]:
+    """(order of rows that puts the test part last, where it begins); None: as it is, no such part."""
+    if "test" in found and "test_from" in found:
+        raise bad(path, "has test and test_from", "one of them")
+    if "test" in found:
+        mask = arrays.whole(found["test"], n, str(path), "test")
+        if set(np.unique(mask).tolist()) != {0, 1}:
+            raise bad(path, "test is not true for some rows and false for others", EXPECTED)
+        return np.argsort(mask, kind="stable"), int(n - mask.sum())
+    if "test_from" in found:
+        first = int(arrays.whole(found["test_from"].reshape(-1), 1, str(path), "test_from")[0])
+        if not 0 < first < n:
+            raise bad(path, f"test_from is {first}", f"a row from 1 to {n - 1}")
+        return None, first
+    return None, None
 
 
 def published(found: dict[str, Array], budget: Budget, path: Path, more: dict[str, Any]) -> Source:
     """A training and a test part."""
     X, y, test_X, test_y = need(found, path, PUBLISHED)
+    only(found, path, PUBLISHED)
     budget.spend((y.size + test_y.size) * arrays.ROW)
     if X.shape[1:] != test_X.shape[1:] or X.dtype != test_X.dtype or 0 in (X.ndim, test_X.ndim):
         raise bad(path, f"training images {X.shape}, test images {test_X.shape}", "images alike")

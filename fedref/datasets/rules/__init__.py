@@ -107,6 +107,12 @@ RULES: dict[str, Rule] = {
         train_fraction=fraction(0.9),
         scaling=SCALING._replace(default="standardise"),
     ),
+    "power-law": table(
+        powerlaw,
+        **power(100, 2, 5, 2.0),
+        pool=pool("all"),
+        train_fraction=fraction(0.9),
+    ),
     "fedprox-femnist": table(
         lognormal_sizes,
         users=users(200),

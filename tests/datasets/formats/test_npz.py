@@ -167,3 +167,44 @@ def test_a_size_that_lies_is_refused(tmp_path: Path) -> None:
     data[start + 24 : start + 28] = (200).to_bytes(4, "little")
     with pytest.raises(DataError):
         load(put(tmp_path, "data.npz", bytes(data)))
+
+
+# ---- the published test part of one's own arrays --------------------------------------------------
+
+MASK = np.array([0, 1, 0, 0, 1, 0, 0, 1], bool)
+
+
+@pytest.mark.parametrize("mask", [MASK, MASK.astype(int), MASK[:, None]])
+def test_a_mask_puts_test_rows_last(tmp_path: Path, mask: np.ndarray) -> None:
+    source = read(tmp_path, X=FLAT, y=Y, client=np.arange(8), test=mask)
+    order = [0, 2, 3, 5, 6, 1, 4, 7]
+    assert source.test_from == 5
+    np.testing.assert_array_equal(source.X, FLAT[order])
+    np.testing.assert_array_equal(source.y, Y[order])
+    assert source.client.tolist() == order
+
+
+def test_test_from_is_a_row(tmp_path: Path) -> None:
+    source = read(tmp_path, X=FLAT, y=Y, test_from=np.array(6))
+    assert source.test_from == 6
+    np.testing.assert_array_equal(source.X, FLAT)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"train": ~MASK}, "unknown array 'train'; expected no others than X, y, client, test"),
+        ({"test": MASK, "test_from": np.array(3)}, "has test and test_from"),
+        ({"test": MASK[:5]}, r"test has shape \(5,\)"),
+        ({"test": np.zeros(8, bool)}, "not true for some rows"),
+        ({"test": np.arange(8)}, "not true for some rows"),
+        ({"test_from": np.array(0)}, "test_from is 0; expected a row from 1 to 7"),
+        ({"test_from": np.array(8)}, "test_from is 8"),
+        ({"test_from": np.array([1, 2])}, "test_from has shape"),
+    ],
+)
+def test_wrong_test_parts_are_refused(
+    tmp_path: Path, arrays: dict[str, np.ndarray], message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        read(tmp_path, X=FLAT, y=Y, **arrays)
