@@ -259,6 +259,24 @@ def test_a_step_of_a_large_client_repeats_no_row():
     assert all(len(set(batch.tolist())) == 6 for batch in rows)
 
 
+@pytest.mark.parametrize("B", [2, 5])
+def test_how_rows_are_drawn_changes_above_64_batches(B):
+    """Which rows a seed draws is part of what a run can be replayed by: up to n = 64·B a prefix of a
+    permutation, above it a choice."""
+    config = Sampling(1, steps=3, batch_size=B)
+
+    def drawn(n):
+        return minibatches(np.random.default_rng(7), n, config, 3)
+
+    rng = np.random.default_rng(7)
+    identity = np.tile(np.arange(64 * B, dtype=np.int32), (3, 1))
+    np.testing.assert_array_equal(drawn(64 * B), rng.permuted(identity, axis=1)[:, :B])
+    rng = np.random.default_rng(7)
+    chosen = [rng.choice(64 * B + 1, B, replace=False) for _ in range(3)]
+    np.testing.assert_array_equal(drawn(64 * B + 1), chosen)
+    assert drawn(64 * B).dtype == drawn(64 * B + 1).dtype == np.int32
+
+
 @pytest.mark.parametrize("roles", [("D",), ROLES, ("S", "Q")])
 def test_every_stream_has_the_key_that_the_module_says(roles, monkeypatch):
     """cohort and stragglers (seed, round), a role (seed, round, client): nothing more, no other."""

@@ -266,6 +266,7 @@ def test_fedprox_mu_is_adapted_to_the_loss_of_the_round_before():
     assert mus(7, 6, 5, 4, 3, 2, 1) == [1.0] * 5 + [0.9] * 2  # five falls need six losses
     assert mus(*range(12, 0, -1)) == [1.0] * 5 + [0.9] * 5 + [0.8] * 2
     still = algorithm.initial(MODELS["svm"], np.zeros(4))
+    assert still[1:] == (1.0, 0, None)  # no fall yet, no loss to compare with
     assert FedProx(mu=1.0).observe(still, 3.0) is still
 
 
