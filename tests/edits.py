@@ -37,6 +37,8 @@ PAIRS = [
     ("zeros_like", "ones_like"), ("argmin", "argmax"),
 ]  # fmt: skip
 RENAMES = {**dict(PAIRS), **{b: a for a, b in PAIRS}}
+#: Functions that do not ask which of two arguments comes first.
+SYMMETRIC = ("min", "max", "minimum", "maximum", "result_type", "broadcast_shapes")
 FUNCTIONS = (ast.FunctionDef, ast.Lambda)
 #: How much of the code around an edit names it.
 SHORTEST = 24
@@ -128,7 +130,8 @@ def of_expression(node: ast.expr) -> Iterator[ast.expr]:
         yield node.orelse
     elif isinstance(node, ast.Call):
         args = node.args
-        for i in range(len(args) - 1):
+        called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        for i in range(0 if called in SYMMETRIC else len(args) - 1):
             if not isinstance(args[i], ast.Starred) and not isinstance(args[i + 1], ast.Starred):
                 yield remade(node, args=[*args[:i], args[i + 1], args[i], *args[i + 2 :]])
         for i, keyword in enumerate(node.keywords):
@@ -253,6 +256,8 @@ def mutants_of(path: Path, root: Path) -> list[Mutant]:
             put(True)
             after = text(new if at == 0 else shown[at])
             put(False)
+            if after == before:  # two arguments that are the same
+                continue
             head = node.test if isinstance(node, ast.If | ast.While) else node
             lines = range(head.lineno, (head.end_lineno or head.lineno) + 1)
             key = f"{name} {'.'.join(names) or 'module'}: {before} → {after}"

@@ -31,7 +31,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from inspect import CO_OPTIMIZED
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -56,7 +56,8 @@ EQUIVALENT = ROOT / "tests/equivalent_mutants.txt"
 
 
 def equivalents() -> dict[str, str]:
-    """Mutant → reason. The file: a line `# reason`, then the mutants it holds for, one a line."""
+    """Mutant → reason. The file: a line `# reason`, then the mutants it holds for, one a line; one
+    that ends with `→ *` stands for every edit of that place."""
     reason, found = "", {}
     for line in EQUIVALENT.read_text("utf-8").splitlines():
         if line.startswith("#"):
@@ -64,6 +65,13 @@ def equivalents() -> dict[str, str]:
         elif line.strip():
             found[line.strip()] = reason
     return found
+
+
+def listed(key: str, known: Iterable[str]) -> set[str]:
+    """The lines of the list that a mutant is one of."""
+    return {
+        line for line in known if line == key or (line[-1] == "*" and key.startswith(line[:-1]))
+    }
 
 
 OUT = os.dup(1)  # the terminal, also in a child that has none
@@ -249,7 +257,7 @@ def main() -> int:
 
     known = equivalents()
     mutants = [m for path in sources(given.only) for m in mutants_of(path, ROOT)]
-    mutants = [m for m in mutants if m.key not in known and given.grep in m.key]
+    mutants = [m for m in mutants if not listed(m.key, known) and given.grep in m.key]
     random.Random(given.seed).shuffle(mutants)
     changing = (m for m in mutants if m.changes())
     mutants = sorted(itertools.islice(changing, given.sample), key=lambda m: (m.path, m.line))

@@ -75,9 +75,9 @@ DEFAULTS = {
     "per-fedavg": PER_FEDAVG,
     "per-fedavg-fo": PER_FEDAVG,
     "per-fedavg-hf": {**PER_FEDAVG, "delta": 1e-3},
-    "fedmeta-maml": {**META, "server": "sgd"},
-    "fedmeta-fomaml": {**META, "server": "sgd"},
-    "fedmeta-sgd": {**META, "server": "sgd"},
+    "fedmeta-maml": {**META, "server": "sgd", "episodes": "one"},
+    "fedmeta-fomaml": {**META, "server": "sgd", "episodes": "one"},
+    "fedmeta-sgd": {**META, "server": "sgd", "episodes": "one"},
     "fedmaml": {**META, "weighting": "samples", "evaluate": "theta"},
     "fedcurv": {**AVERAGE, "lr": 0.05, "lam": 1.0},
     "apfl": {

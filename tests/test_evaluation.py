@@ -4,7 +4,17 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
-from helpers import MODELS, SIZES, VARIANTS, make_algorithm, make_federation, play, same, start
+from helpers import (
+    MODELS,
+    SIZES,
+    VARIANTS,
+    make_algorithm,
+    make_batch,
+    make_federation,
+    play,
+    same,
+    start,
+)
 from helpers import with_labels as relabelled
 
 from fedref import evaluation, tree
@@ -224,6 +234,16 @@ def test_adaptation_is_on_fresh_training_rows_of_the_client_itself(cls):
             assert (scores.test_loss[k], scores.accuracy[k]) == (loss, accuracy)
     assert len({tuple(seen[t, 2]) for t in range(3)}) == 3  # fresh: another batch every round
     assert len(seen[0, 1]) == (0 if cls is Records else 1)  # n = 1: nothing to adapt to, or all
+
+
+@pytest.mark.parametrize("variant", ADAPTING)
+def test_without_a_batch_the_model_that_was_sent_is_tested(variant):
+    model, algorithm = MODELS["mlp"], make_algorithm(variant)
+    sent = algorithm.download(start(algorithm, model).server)
+    w = next(tree.leaves(sent))
+    assert algorithm.personal(model, sent, None, None) is w
+    D = make_batch(model, np.random.default_rng(0), 4)
+    assert not same(algorithm.personal(model, sent, None, D), w)
 
 
 @pytest.mark.parametrize("variant", ADAPTING)

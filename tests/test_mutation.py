@@ -7,7 +7,7 @@ import sys
 import pytest
 from edits import mutants_of
 from killers import ROOT, sources
-from mutation import changed, equivalents, replace_code
+from mutation import changed, equivalents, listed, replace_code
 
 SOURCE = '''"""A module."""
 LEVEL: float = 0.5
@@ -45,11 +45,11 @@ def test_every_kind_of_edit(mutants):
         "f: x += b → pass",
         "f: return max(x, a) → return -max(x, a)",
         "f: return max(x, a) → return None",
-        "f: return max(x, a) → return max(a, x)",
         "f: return max(x, a) → return min(x, a)",
     ):
         assert edit in edits
     assert any("a <= b" in edit for edit in edits)
+    assert not any("max(a, x)" in edit for edit in edits)  # the same
     assert any("a < b or" in edit for edit in edits)
     assert not any("not that?" in edit or "A module" in edit for edit in edits)
 
@@ -72,7 +72,8 @@ def test_a_mutant_leaves_the_tree_as_it_was_and_takes_the_place_of_its_function(
 def test_every_equivalent_mutant_is_one_of_today():
     known = equivalents()
     keys = {m.key for path in sources() for m in mutants_of(path, ROOT)}
-    assert known.keys() <= keys, "no such mutant: the code has changed"
+    found = set().union(*(listed(key, known) for key in keys))
+    assert known.keys() - found == set(), "no such mutant: the code has changed"
     assert all(known.values()), "without a reason"
 
 

@@ -167,3 +167,11 @@ def test_theta_and_theta1_both_travel_down_where_theta1_is_used(evaluate, down):
     model = MODELS["mlp"]
     algorithm = make_algorithm("fedmaml", evaluate=evaluate)
     assert floats(algorithm.download(algorithm.initial(model, np.zeros(model.d)))) == down * model.d
+
+
+def test_before_its_step_a_client_has_no_gradient_to_send():
+    model, algorithm = MODELS["mlp"], FedMAML()
+    sent = algorithm.download(algorithm.initial(model, np.ones(model.d)))
+    local = algorithm.start(model, sent, None)
+    assert not local.g.any()
+    assert local.theta_star is sent.theta
