@@ -1,0 +1,29 @@
+"""What APFL's Figure 1 reports beside accuracies: bytes, and which claims hold."""
+
+import numpy as np
+import pytest
+
+from fedref import run
+from fedref.experiments import unit
+from fedref.reproduction import catalogue
+
+FIGURE_1 = catalogue.find("apfl-figure-1").module
+
+
+def test_bytes_of_importance_that_is_sent_always_and_only_when_renewed() -> None:
+    """Everybody takes part, F is new after rounds 2, 3 and 4 of 6: d down and up, and F beside it."""
+    table = {
+        "data": {"name": "digits"},
+        "split": {"rule": "iid", "users": 4},
+        "clients-per-round": 4,
+        "steps": 1,
+        "algorithms": {"fedavg": {"lr": 0.1}, "apfl-paper": {"algorithm": "apfl", "z": 2}},
+        "seeds": [0, 1],
+    }
+    found = run(table, rounds=6)
+    assert [row["renewed"] for row in found.records[1].rows] == [0, 1, 1, 1, 0, 0, 0]
+    data = unit.setting(found.experiment)
+    always = FIGURE_1.ratio(found, "apfl-paper", "bytes_down", "bytes_up")
+    kept = FIGURE_1.if_kept(found, "apfl-paper", data)
+    assert always == pytest.approx(np.full(2, (6 + 4 + 6 + 3) / 12))
+    assert kept == pytest.approx(np.full(2, (6 + 3 + 6 + 3) / 12))
