@@ -5,7 +5,7 @@ differs.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from fedref.batch import Batch
 from fedref.errors import ConfigError, unknown
 from fedref.models.base import Model
 from fedref.numerics import Array
+from fedref.values import check_fields
 
 
 class Cohort(NamedTuple):
@@ -108,22 +109,12 @@ class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
     pooled: ClassVar[bool] = False
 
     #: The words that a field may hold, and its least and greatest number where not 0 and ∞.
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"weighting": WEIGHTINGS}
     bounds: ClassVar[Mapping[str, tuple[float, float]]] = {}
+    usual_bounds: ClassVar[tuple[float, float]] = (0.0, np.inf)
 
     def __post_init__(self) -> None:
-        for name in (f.name for f in fields(self)):
-            value = getattr(self, name)
-            low, high = self.bounds.get(name, (0.0, np.inf))
-            words = WEIGHTINGS if name == "weighting" else self.choices.get(name, ())
-            if isinstance(value, str):
-                if value not in words:
-                    raise ConfigError(unknown(name.replace("_", "-"), value, words))
-            elif not (np.isfinite(value) and low <= value <= high):
-                expected = f"from {low:g} to {high:g}" if high < np.inf else f"of at least {low:g}"
-                raise ConfigError(
-                    f"{name.replace('_', '-')} is {value}, expected a finite number {expected}"
-                )
+        check_fields(self)
 
     @property
     def watches_loss(self) -> bool:

@@ -15,12 +15,13 @@ mini-batches, the mini-batches that an algorithm with the role D has.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fedref.errors import ConfigError, unknown
+from fedref.errors import ConfigError
 from fedref.numerics import Array
+from fedref.values import Bounds, check_fields
 
 PADDING = -1
 #: The roles of one episode a round, and those of an episode a mini-batch.
@@ -45,19 +46,20 @@ class Sampling:
     stragglers: float = 0.0
     support: float = 0.8
 
+    bounds: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "clients_per_round": (1,),
+        "epochs": (1,),
+        "steps": (1,),
+        "batch_size": (0,),
+        "stragglers": (0, 1),
+        "support": Bounds(0, 1, open="both"),
+    }
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"sampling": ("uniform", "by-samples")}
+
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
             raise ConfigError("set epochs or steps, and only one of them")
-        for name, low in (("clients_per_round", 1), ("epochs", 1), ("steps", 1), ("batch_size", 0)):
-            value = getattr(self, name)
-            if value is not None and value < low:
-                raise ConfigError(f"{name.replace('_', '-')} is {value}, expected at least {low}")
-        if self.sampling not in COHORTS:
-            raise ConfigError(unknown("sampling", self.sampling, COHORTS))
-        if not 0 <= self.stragglers <= 1:
-            raise ConfigError(f"stragglers is {self.stragglers}, expected a fraction from 0 to 1")
-        if not 0 < self.support < 1:
-            raise ConfigError(f"support is {self.support}, expected a fraction between 0 and 1")
+        check_fields(self)
 
     @property
     def amount(self) -> int:
@@ -95,6 +97,7 @@ def _by_samples(rng: np.random.Generator, sizes: Array, k: int) -> Array:
     return rng.choice(len(sizes), k, p=sizes / sizes.sum())
 
 
+#: One for each choice of `Sampling.sampling`.
 COHORTS = {"uniform": _uniform, "by-samples": _by_samples}
 
 

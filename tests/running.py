@@ -8,11 +8,15 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import tomli_w
 
+from fedref import commands
 from fedref.algorithms import ALGORITHMS
-from fedref.commands import run as cli
-from fedref.experiments import config, results, runs
+from fedref.commands.run import experiment_of
+from fedref.experiments import config, results
+from fedref.experiments.experiment import Experiment
+from fedref.experiments.run import execute
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -56,13 +60,13 @@ def write(path: Path, table: dict) -> Path:
 
 def play(table: dict, **how) -> results.Run:
     """An experiment in this process, in memory."""
-    return runs.execute(config.from_table(table), **how)
+    return execute(config.from_table(table), **how)
 
 
 def main(*words) -> int:
     """The command in this process: its exit code."""
     try:
-        return cli.main([str(word) for word in words])
+        return commands.main([str(word) for word in words])
     except SystemExit as error:
         return int(error.code or 0)
 
@@ -79,16 +83,29 @@ def refused(capsys, *words) -> str:
     return err
 
 
+def made(*words) -> Experiment:
+    """The experiment of `fedref run` with these words."""
+    return experiment_of(commands.make_parser().parse_args(["run", *map(str, words)]))
+
+
+def npz(path: Path, **arrays) -> Path:
+    """A file of 20 rows, with some arrays other than they should be."""
+    good = {"X": np.arange(40.0).reshape(20, 2), "y": np.arange(20) % 2}
+    np.savez(path, **{**good, **arrays})
+    return path
+
+
 RUN = "from runpy import run_module; run_module('fedref', run_name='__main__')"
 
 
-def process(*words, first: str = "", **how) -> subprocess.Popen:
-    """The command as a process of its own, in which the statement `first` is run before."""
+def process(*words, first: str = "", env_more: dict | None = None, **how) -> subprocess.Popen:
+    """The command as a process of its own, in which the statement `first` is run before, with
+    these variables in its environment."""
     how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **how}
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     return subprocess.Popen(
         [sys.executable, "-c", f"{first}\n{RUN}", *map(str, words)],
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": path, **(env_more or {})},
         **how,
     )
 

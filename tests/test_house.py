@@ -21,6 +21,7 @@ CORE = [
     "numerics",
     "batch",
     "tree",
+    "values",
     "models",
     "algorithm",
     "cost",
@@ -95,7 +96,7 @@ def test_the_mathematics_imports_nothing_of_the_apparatus():
 @pytest.mark.parametrize(
     ("below", "above"),
     [
-        (["errors", "numerics", "batch", "tree"], []),
+        (["errors", "numerics", "batch", "tree", "values"], []),
         (["models"], []),
         (["algorithm", "cost"], ["models"]),
         (["algorithms"], ["models", "algorithm"]),
@@ -105,7 +106,7 @@ def test_the_mathematics_imports_nothing_of_the_apparatus():
 )
 def test_each_story_stands_on_those_beneath_it(below, above):
     """Algorithms know the models' protocol; models know numbers; neither knows how it is run."""
-    primitives = ["errors", "numerics", "batch", "tree"]
+    primitives = ["errors", "numerics", "batch", "tree", "values"]
     assert beyond({*primitives, *below}, GRAPH) <= {
         (name, other) for name, others in GRAPH.items() for other in others if story(other) in above
     }

@@ -378,10 +378,10 @@ def test_adaptation_depends_on_client_round_and_seed():
     [
         ({}, "set epochs or steps"),
         ({"epochs": 1, "steps": 1}, "only one of them"),
-        ({"epochs": 0}, "epochs is 0, expected at least 1"),
-        ({"steps": -2}, "steps is -2, expected at least 1"),
+        ({"epochs": 0}, "epochs is 0, expected a whole number, at least 1"),
+        ({"steps": -2}, "steps is -2, expected a whole number, at least 1"),
         ({"epochs": 1, "clients_per_round": 0}, "clients-per-round is 0"),
-        ({"epochs": 1, "batch_size": -1}, "batch-size is -1, expected at least 0"),
+        ({"epochs": 1, "batch_size": -1}, "batch-size is -1, expected a whole number, at least 0"),
         ({"epochs": 1, "sampling": "by-sample"}, "did you mean 'by-samples'"),
         ({"epochs": 1, "stragglers": 1.5}, "stragglers is 1.5"),
         ({"epochs": 1, "stragglers": float("nan")}, "stragglers is nan"),

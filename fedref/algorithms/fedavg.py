@@ -69,7 +69,7 @@ class FedAvg(Algorithm[Server, Server, Array, None]):
 class FedAvgUpdate(FedAvg):
     """FedAvg *with update*: trained as FedAvg, tested after one step of size α."""
 
-    alpha: float = 0.01
+    alpha: float = 0.1
     personalised: ClassVar[bool] = True
     adapts_on: ClassVar[str | None] = "D"
 
@@ -81,7 +81,7 @@ class FedAvgUpdate(FedAvg):
 class FedAvgMeta(FedAvg):
     """FedAvg(Meta): trained as FedAvg, fine-tuned on the support set before it is tested."""
 
-    alpha: float = 0.01
+    alpha: float = 0.1
     inner_steps: int = 1
     personalised: ClassVar[bool] = True
     adapts_on: ClassVar[str | None] = "S"

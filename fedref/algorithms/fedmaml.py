@@ -86,8 +86,8 @@ class Upload(NamedTuple):
 
 @dataclass(frozen=True)
 class FedMAML(Algorithm[MetaState, MetaState, Upload, None]):
-    alpha: float = 0.01
-    beta: float = 0.01
+    alpha: float = 0.1
+    beta: float = 0.05
     inner_steps: int = 1
     evaluate: str = "theta"
     roles: ClassVar[tuple[str, ...]] = ("S", "Q")

@@ -131,8 +131,8 @@ class MetaServer(NamedTuple):
 @dataclass(frozen=True)
 class MAML(Algorithm[MetaServer, Learner, Local, None]):
     weighting: str = "uniform"
-    alpha: float = 0.01
-    beta: float = 0.01
+    alpha: float = 0.1
+    beta: float = 0.05
     inner_steps: int = 1
     server: str = "sgd"
     episodes: str = "one"

@@ -99,8 +99,8 @@ class PerFedAvg(Algorithm[Server, Server, Array, None]):
     """[per-fedavg alg.1] with the exact Hessian-vector product."""
 
     weighting: str = "uniform"
-    alpha: float = 0.01
-    beta: float = 0.001
+    alpha: float = 0.1
+    beta: float = 0.05
     roles: ClassVar[tuple[str, ...]] = ("D", "D1", "D2")
     personalised: ClassVar[bool] = True
     adapts_on: ClassVar[str | None] = "D"

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedref.errors import ConfigError, FedrefError, unknown
 from fedref.experiments.results import Run
-from fedref.experiments.runs import load_run
+from fedref.experiments.run_directory import load_run
 from fedref.experiments.unit import units
 
 KINDS = ("curves", "bars", "clients")

@@ -8,11 +8,13 @@ renamed; the one before stays as `NAME.old`.
 import io
 import json
 import os
-import sys
 import zipfile
+import zlib
 from collections.abc import Mapping
 from hashlib import sha256
+from math import prod
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,8 +26,17 @@ MAGIC = b"fedref-checkpoint 1 "
 
 #: What reading a whole file of another making can raise.
 DECODING = (
-    OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, zipfile.BadZipFile,
+    OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError,
+    RecursionError, NotImplementedError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
+
+#: The tuple types that a checkpoint may hold: MODULE:NAME → NamedTuple.
+Types = Mapping[str, type[Any]]
+
+
+def type_name(kind: type[Any]) -> str:
+    """MODULE:NAME, as a checkpoint has it."""
+    return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def _encode(value: Any, arrays: dict[str, Any]) -> Any:
@@ -36,9 +47,8 @@ def _encode(value: Any, arrays: dict[str, Any]) -> Any:
     if isinstance(value, np.generic):
         return _encode(np.asarray(value), arrays) | {"scalar": True}
     if isinstance(value, tuple):
-        kind = f"{type(value).__module__}:{type(value).__qualname__}"
         items = [_encode(item, arrays) for item in value]
-        return {"tuple": kind if hasattr(value, "_fields") else "", "items": items}
+        return {"tuple": type_name(type(value)) * hasattr(value, "_fields"), "items": items}
     if isinstance(value, list):
         return {"list": [_encode(item, arrays) for item in value]}
     if isinstance(value, Mapping):
@@ -49,26 +59,41 @@ def _encode(value: Any, arrays: dict[str, Any]) -> Any:
     raise TypeError(f"a checkpoint cannot hold a {type(value).__name__}")
 
 
-def _decode(node: Any, arrays: Mapping[str, Any]) -> Any:
+def _decode(node: Any, arrays: Mapping[str, Any], types: Types) -> Any:
     if "array" in node:
         array = arrays[node["array"]]
         return array[()] if node.get("scalar") else array
     if "tuple" in node:
-        items = [_decode(item, arrays) for item in node["items"]]
-        return _named(node["tuple"])(*items) if node["tuple"] else tuple(items)
+        items = [_decode(item, arrays, types) for item in node["items"]]
+        if not node["tuple"]:
+            return tuple(items)
+        if node["tuple"] not in types:  # never looked up anywhere else
+            raise DataError(f"a checkpoint names the type {node['tuple']!r}, which none here has")
+        return types[node["tuple"]](*items)
     if "list" in node:
-        return [_decode(item, arrays) for item in node["list"]]
+        return [_decode(item, arrays, types) for item in node["list"]]
     if "map" in node:
-        return {key: _decode(item, arrays) for key, item in node["map"]}
+        return {key: _decode(item, arrays, types) for key, item in node["map"]}
     return node["value"]
 
 
-def _named(kind: str) -> Any:
-    """A NamedTuple of a module that is already imported: a file never makes us import one."""
-    module, _, name = kind.partition(":")
-    found = getattr(sys.modules.get(module), name, None)
-    if not (isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields")):
-        raise DataError(f"a checkpoint names {kind}, which is no tuple type that is loaded")
+def _arrays(body: bytes) -> dict[str, Any]:
+    """The arrays of an .npz by name, none larger than its bytes in the file."""
+    found = {}
+    with zipfile.ZipFile(io.BytesIO(body)) as archive:
+        for member in archive.infolist():
+            if member.compress_type != zipfile.ZIP_STORED:
+                raise ValueError(f"{member.filename} is compressed")
+            with archive.open(member) as file:
+                np.lib.format.read_magic(file)
+                shape, columns_first, dtype = np.lib.format.read_array_header_1_0(file)
+                if dtype.hasobject or prod(shape) * dtype.itemsize > len(body):
+                    raise ValueError(f"{member.filename} is {dtype} of shape {shape}")
+                data = bytearray(file.read())
+            if len(data) != prod(shape) * dtype.itemsize:
+                raise ValueError(f"{member.filename} has {len(data)} bytes for the shape {shape}")
+            array = np.frombuffer(data, dtype).reshape(shape, order="F" if columns_first else "C")
+            found[member.filename.removesuffix(".npy")] = array
     return found
 
 
@@ -82,16 +107,16 @@ def dumps(value: Any) -> bytes:
     return MAGIC + sha256(body).hexdigest().encode() + b"\n" + body
 
 
-def loads(data: bytes, where: str = "checkpoint") -> Any:
-    """What `dumps` was given; DataError if a bit has changed."""
+def loads(data: bytes, where: str = "checkpoint", types: Types = MappingProxyType({})) -> Any:
+    """What `dumps` was given, with tuples of these types; DataError if a bit has changed."""
     head, _, body = data.partition(b"\n")
     if not head.startswith(MAGIC):
         raise DataError(f"{where}: is no checkpoint of version 1 (begins with {head[:24]!r})")
     if sha256(body).hexdigest().encode() != head.removeprefix(MAGIC):
         raise DataError(f"{where}: is damaged (its SHA-256 is not the one it was written with)")
     try:
-        with np.load(io.BytesIO(body), allow_pickle=False) as arrays:
-            return _decode(json.loads(arrays["tree"].tobytes()), arrays)
+        arrays = _arrays(body)
+        return _decode(json.loads(arrays["tree"].tobytes()), arrays, types)
     except DECODING as error:
         raise DataError(f"{where}: cannot be decoded ({error})") from error
 
@@ -105,12 +130,12 @@ def old(path: Path) -> Path:
     return path.with_name(path.name + ".old")
 
 
-def load_newest(path: Path) -> tuple[Any, list[str]]:
+def load_newest(path: Path, types: Types = MappingProxyType({})) -> tuple[Any, list[str]]:
     """(value, warnings) of the newest whole checkpoint; value None if there is none."""
     warnings: list[str] = []
     for candidate in (path, old(path)):
         try:
-            return loads(candidate.read_bytes(), str(candidate)), warnings
+            return loads(candidate.read_bytes(), str(candidate), types), warnings
         except FileNotFoundError:
             continue
         except DataError as error:
@@ -118,9 +143,9 @@ def load_newest(path: Path) -> tuple[Any, list[str]]:
     return None, warnings
 
 
-def recover(path: Path) -> tuple[Any, list[str]]:
-    """`load_newest` for one who goes on to save: a damaged file must not become the one before."""
-    value, warnings = load_newest(path)
+def recover(path: Path, types: Types = MappingProxyType({})) -> tuple[Any, list[str]]:
+    """`load_newest` before a run goes on to save: a damaged file must not become the one before."""
+    value, warnings = load_newest(path, types)
     if warnings and value is not None:
         os.replace(old(path), path)
         warnings.append(f"{path}: going on from the checkpoint before, which is whole")

@@ -1,11 +1,9 @@
-"""An experiment becomes numbers: units of work, each one algorithm from round 0 to T."""
+"""Units of work: one algorithm from round 0 to T, at one point of the sweep, with one seed."""
 
-import tomllib
+import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
 from hashlib import sha256
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -13,22 +11,19 @@ import numpy as np
 
 from fedref import cost, tree
 from fedref.algorithm import AnyAlgorithm, State
+from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedprox import dissimilarity
-from fedref.datasets import from_manifest, load, split, split_clients
-from fedref.datasets.sources import parse_name
-from fedref.errors import ConfigError
+from fedref.errors import DataError
 from fedref.evaluation import Scores, client_mean, evaluate, evaluate_unseen, sample_mean
-from fedref.experiments import config
-from fedref.experiments.config import Experiment
+from fedref.experiments import checkpoint, config, names
+from fedref.experiments.experiment import Experiment
+from fedref.experiments.metrics import COLUMNS, TOTALS
+from fedref.experiments.setting import Setting
 from fedref.experiments.workers import Workers
-from fedref.federation import Federation
 from fedref.models.base import Model
 from fedref.numerics import Array
 from fedref.rounds import pool, run_round
 from fedref.sampling import Plan, Sampling, make_plan, stream
-
-#: What a row of a record counts: totals since round 0.
-TOTALS = ("bytes_down", "bytes_up", "grads", "hvps", "flops", "stragglers", "dropped", "failed")
 
 Row = dict[str, Any]
 
@@ -68,21 +63,97 @@ class Record(NamedTuple):
     round: int  # rounds done
     state: State
     rows: list[Row]
-    rounds: list[int]  # the evaluated rounds
+    rounds: list[int]  # the evaluated rounds whose scores are kept
     scores: list[Scores]
     reason: str = ""
     experiment: str = ""  # whose `stamp` it has; "" in what an older fedref wrote
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What a unit needs besides its algorithm: made once for each point of the sweep."""
+#: Columns of which a row that was not evaluated has none.
+OPTIONAL = set(COLUMNS) - set(TOTALS)
 
-    experiment: Experiment
-    whole: Federation  # as it was split
-    federation: Federation  # whom we train and test on
-    model: Model
-    unseen: tuple[Federation, Array] | None  # everybody, and those that are tested unseen
+STATUS = ("running", "done", "diverged")
+
+
+def types_of(experiment: Experiment, unit: Unit) -> checkpoint.Types:
+    """The tuples that a record of this unit may hold: ours, and those of its algorithm's modules."""
+    table = experiment.algorithms[unit.label]
+    cls = names.algorithm_class(table["algorithm"])
+    modules = {c.__module__ for c in (*cls.__mro__, *ALGORITHMS.values())} - {"builtins", "typing"}
+    things = [thing for module in modules for thing in vars(sys.modules[module]).values()]
+    found = [Record, Scores, State, *filter(is_named_tuple, things)]
+    return {checkpoint.type_name(kind): kind for kind in found}
+
+
+def is_named_tuple(thing: Any) -> bool:
+    return isinstance(thing, type) and issubclass(thing, tuple) and hasattr(thing, "_fields")
+
+
+def check_record(record: Any, experiment: Experiment, unit: Unit, where: str) -> None:
+    """DataError unless it is a Record as `rounds` would yield for this unit."""
+    T = unit.point.get("rounds", experiment.rounds)
+    problem = "is no Record" if type(record) is not Record else problem_in_record(record, T)
+    if problem:
+        raise DataError(f"{where}: {problem}; expected a checkpoint of {unit.name}")
+
+
+def problem_in_record(record: Record, T: int) -> str:
+    """What is wrong with a record of a unit of T rounds; "" if nothing is."""
+    t, rows, evaluated, scores = record.round, record.rows, record.rounds, record.scores
+    if record.status not in STATUS or type(t) is not int or not 0 <= t <= T:
+        return f"its status is {record.status!r} in round {str(t)[:20]} of {T}"
+    if record.status == "done" and t != T:
+        return f"it is done after round {t} of {T}"
+    if not all(isinstance(text, str) for text in (record.reason, record.experiment)):
+        return "its reason is no text"
+    if not (isinstance(rows, list) and len(rows) == t + 1 and all(map(is_row, rows))):
+        return f"its rows are not one for each of the rounds 0 to {t}"
+    if [row["round"] for row in rows] != list(range(t + 1)):
+        return "its rows are out of order"
+    if not (isinstance(evaluated, list) and isinstance(scores, list)):
+        return "its scores are no list"
+    if len(evaluated) != len(scores) or not evaluated or not set(evaluated) <= set(range(t + 1)):
+        return "its evaluated rounds do not fit its scores"
+    if not all(map(is_scores, scores)) or len({len(s.accuracy) for s in scores}) != 1:
+        return "its scores are not one number for each client"
+    state = record.state
+    if type(state) is not State or not isinstance(state.clients, Mapping):
+        return "its state is no State"
+    if not all(type(k) is int and 0 <= k < len(scores[0].accuracy) for k in state.clients):
+        return "its state is of clients that there are not"
+    return ""
+
+
+def is_row(row: Any) -> bool:
+    """Names → numbers, among them the round, the accuracy and every total."""
+    if not isinstance(row, dict) or not {"round", *COLUMNS} - OPTIONAL <= row.keys():
+        return False
+    numbers = (int, float, bool, np.generic)
+    return all(isinstance(k, str) and isinstance(v, numbers) for k, v in row.items())
+
+
+def is_scores(scores: Any) -> bool:
+    """Five arrays of one length."""
+    if type(scores) is not Scores or not all(isinstance(x, np.ndarray) for x in scores):
+        return False
+    return {x.shape for x in scores} == {(len(scores.accuracy),)} if scores[1].ndim == 1 else False
+
+
+def problem_in_state(state: State, algorithm: AnyAlgorithm, model: Model) -> str:
+    """Where the server's state is not one of this algorithm and model; "" if it is."""
+    fresh = algorithm.initial(model, np.zeros(model.d))
+    return "" if alike(state.server, fresh) else "its server state is of another shape"
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two states have the same types and shapes; None and plain tuples may be anything."""
+    if one is None or other is None or type(one) is type(other) is tuple:
+        return True
+    if is_named_tuple(type(other)):
+        return type(one) is type(other) and all(map(alike, one, other))
+    if isinstance(other, np.ndarray):
+        return isinstance(one, np.ndarray) and one.shape == other.shape and one.dtype.kind == "f"
+    return not isinstance(one, np.ndarray | tuple | list | Mapping) or type(one) is type(other)
 
 
 def stamp(experiment: Experiment) -> str:
@@ -93,101 +164,13 @@ def stamp(experiment: Experiment) -> str:
 def units(experiment: Experiment) -> list[Unit]:
     """In the order in which they are run and written."""
     triples = [
-        (label, seed, point)
+        (label, seed, config.own_point(experiment, label, point))
         for point in config.sweep_points(experiment)
         for seed in experiment.seeds
         for label in experiment.algorithms
     ]
-    return [Unit(i, *triple) for i, triple in enumerate(triples)]
-
-
-# ---- from names to things ------------------------------------------------------------------------
-
-
-def federation_of(experiment: Experiment, data_dir: str | Path | None = None) -> Federation:
-    """The split data of an experiment."""
-    table = config.split_table(experiment.split)
-    rule = table.pop("rule")
-    data = dict(experiment.data)
-    if rule.endswith(".json"):  # it names its data; where they are a file, its folder is known here
-        return from_manifest(rule, Path(data["name"]).parent if is_file(data["name"]) else data_dir)
-    source = load(data.pop("name"), data_dir, **data)
-    return split(rule, source, table.pop("seed"), **given(table))
-
-
-def given(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the values that are to be found from the data."""
-    return {key: value for key, value in table.items() if value is not None}
-
-
-def setting(
-    experiment: Experiment, data_dir: str | Path | None = None, before: Setting | None = None
-) -> Setting:
-    """Load, split and check: every mistake in data or options is met here, before any work.
-
-    before : another point of the same sweep; where it has the same data, they are not loaded anew.
-    """
-    same = before and (before.experiment.data, before.experiment.split) == (
-        experiment.data,
-        experiment.split,
-    )
-    whole = before.whole if before and same else federation_of(experiment, data_dir)
-    model = config.make_model(experiment.model, whole.source)
-    federation = config.relabelled(whole, model)
-    federation.check()
-    unseen = None
-    if experiment.unseen:
-        train, _, test = split_clients(federation.clients, federation.seed)
-        if not len(test):
-            raise ConfigError(
-                f"unseen needs 10 clients or more, to test one in ten, and has {federation.clients}"
-            )
-        unseen = (federation, test)
-        federation = federation.subset(train)
-    for label in experiment.algorithms:
-        if config.algorithm(experiment, label).pooled:
-            continue
-        if experiment.clients_per_round > federation.clients:
-            raise ConfigError(
-                f"clients-per-round is {experiment.clients_per_round}, "
-                f"but there are only {federation.clients} clients to train on"
-            )
-    return Setting(experiment, whole, federation, model, unseen)
-
-
-def check(experiment: Experiment, data_dir: str | Path | None = None) -> Experiment:
-    """Meet every mistake, at every point of the sweep, before there is a directory or any work.
-
-    Returns the experiment as config.toml will hold it: with the values found from its data.
-    """
-    found = None
-    for point in config.sweep_points(experiment):
-        found = setting(config.at_point(experiment, point), data_dir, found)
-    assert found is not None
-    return config.from_table(tomllib.loads(config.text(settled(experiment, found.whole))))
-
-
-def settled(experiment: Experiment, federation: Federation) -> Experiment:
-    """With the split's values that were found from the data, unless a sweep changes them; and files
-    by their absolute paths, so that a run can be resumed from another folder."""
-    data, table = dict(experiment.data), dict(experiment.split)
-    manifest = table["rule"].endswith(".json")
-    if manifest and not is_file(data["name"]):
-        data = {"name": federation.source.name}
-    elif not manifest and not any(key.startswith(("data.", "split.")) for key in experiment.sweep):
-        table |= federation.parameters
-    data["name"], table["rule"] = absolute(data["name"]), absolute(table["rule"])
-    return replace(experiment, data=data, split=table)
-
-
-def is_file(name: str) -> bool:
-    """Whether data are a file or folder, not a named data set."""
-    return parse_name(name) is None and Path(name).exists()
-
-
-def absolute(name: str) -> str:
-    """A file's absolute path; any other name as it is."""
-    return str(Path(name).resolve()) if is_file(name) else name
+    once = {repr(triple): triple for triple in triples}  # what lacks the swept key is run once
+    return [Unit(i, *triple) for i, triple in enumerate(once.values())]
 
 
 # ---- one unit ------------------------------------------------------------------------------------
@@ -256,7 +239,7 @@ def measure(setting: Setting, algorithm: AnyAlgorithm, state: State, t: int, see
 
 
 def problem_in_losses(scores: Scores, train: bool) -> str:
-    """Whose loss is no finite number, if anybody's."""
+    """The first client whose loss is not finite, as a message; "" if all are."""
     bad = ~np.isfinite(scores.test_loss) & (scores.n_test > 0)
     if train:
         bad |= ~np.isfinite(scores.train_loss)
@@ -264,7 +247,7 @@ def problem_in_losses(scores: Scores, train: bool) -> str:
 
 
 def problem_in_parameters(state: State, plan: Plan) -> str:
-    """Whose parameters are no finite numbers after a round, if anybody's."""
+    """Who has parameters that are not finite after a round, as a message; "" if nobody has."""
     if not tree.finite(state.server):
         return "the server's parameters are not finite"
     for k in plan.clients.tolist():
@@ -321,14 +304,15 @@ def rounds(
         row = {
             "round": t + 1, **found.row, **totals, **log.measured, **algorithm.log(state.server)
         }  # fmt: skip
-        evaluated = found.scores is not None
+        every = experiment.clients_every or 1
+        kept = found.scores is not None and ((t + 1) % every == 0 or t + 1 == experiment.rounds)
         record = Record(
             "done" if t + 1 == experiment.rounds else "running",
             t + 1,
             state,
             [*record.rows, row],
-            [*record.rounds, t + 1] if evaluated else record.rounds,
-            [*record.scores, found.scores] if found.scores is not None else record.scores,
+            [*record.rounds, t + 1] if kept else record.rounds,
+            [*record.scores, found.scores] if kept and found.scores else record.scores,
         )
         yield record
     if record.status == "running":

@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 from matplotlib.style import context
 
 from fedref.errors import ConfigError, unknown
-from fedref.experiments.results import summaries
+from fedref.experiments.summary import summaries
 from fedref.numerics import Array
 from fedref.plots import style
 from fedref.plots.series import METRICS, Runs, Series, all_series, check_reference, over_seeds

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedref.errors import DataError, FedrefError
-from fedref.experiments import config, runs
-from fedref.experiments.config import Experiment
+from fedref.experiments import config, run_directory
+from fedref.experiments.experiment import Experiment
 from fedref.experiments.results import Run
+from fedref.experiments.run import Progress, execute
+from fedref.experiments.run import run as run_experiment
 from fedref.experiments.unit import Record, Unit, units
 from fedref.reproduction.catalogue import Job
 from fedref.reproduction.runtime import lasted, stopwatch
@@ -40,7 +42,7 @@ def finished(job: Job) -> bool:
 def records(directory: Path, made: Experiment) -> Iterator[tuple[Unit, Record]]:
     """The units that have begun and their records, one in memory at a time."""
     for unit in units(made):
-        record = runs.saved(directory, unit)
+        record = run_directory.saved(directory, unit, made)
         if record is not None:
             yield unit, record
 
@@ -94,17 +96,17 @@ def work(job: Job, data_dir: Path | None) -> str:
             if _stop.is_set():
                 sys.exit(1)
 
-        progress = runs.Progress(told)
+        progress = Progress(told)
         if (job.directory / "config.toml").exists():
-            with runs.locked(job.directory):
-                made = runs.resumed(job.directory)
-                run = runs.execute(made, job.directory, data_dir=data_dir, progress=progress)
+            with run_directory.locked(job.directory):
+                made = run_directory.resumed(job.directory)
+                run = execute(made, job.directory, data_dir=data_dir, progress=progress)
         else:
             with config.naming(str(job.file)):
-                run = runs.run(
+                run = run_experiment(
                     job.experiment, out=job.directory, data_dir=data_dir, progress=progress
                 )
-        with runs.disk_errors(job.directory):
+        with run_directory.disk_errors(job.directory):
             plots.curves(run, job.directory / "curves.png")
     return f"{job.name}: finished, {lasted(job.directory)}"
 

@@ -7,9 +7,9 @@ from fedref.algorithm import Server, State
 from fedref.algorithms.fedavg import FedAvg
 from fedref.errors import ConfigError
 from fedref.evaluation import evaluate, sample_mean
-from fedref.experiments import config
+from fedref.experiments import names
 from fedref.experiments.results import Run
-from fedref.experiments.unit import Setting
+from fedref.experiments.setting import Setting
 from fedref.numerics import Array
 
 
@@ -27,7 +27,7 @@ def unadapted(
 
     mean : over clients, of (accuracy, samples): `evaluation.weighted` or `plain`.
     """
-    algorithm, untouched = config.algorithm(run.experiment, label), FedAvg()
+    algorithm, untouched = names.make_algorithm(label, run.experiment.algorithms[label]), FedAvg()
     made = []
     for unit, record in zip(run.units, run.records):
         if unit.label == label:

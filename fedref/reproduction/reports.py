@@ -11,7 +11,7 @@ from fedref.errors import FedrefError
 from fedref.experiments import config
 from fedref.experiments.checkpoint import write_whole
 from fedref.experiments.results import Run
-from fedref.experiments.runs import disk_errors
+from fedref.experiments.run_directory import disk_errors
 from fedref.reproduction.catalogue import Job, Reproduction
 from fedref.reproduction.jobs import results
 from fedref.reproduction.runtime import duration, git_commit, lasted, runtime, short

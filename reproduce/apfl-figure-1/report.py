@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from fedref import plots
-from fedref.experiments import config
-from fedref.experiments import unit as experiment
+from fedref.experiments import names
+from fedref.experiments import setting as experiment
 from fedref.experiments.results import Run
-from fedref.experiments.unit import Setting
+from fedref.experiments.setting import Setting
 from fedref.reproduction import (
     Number,
     at,
@@ -241,7 +241,7 @@ def stability(runs: Mapping[str, Run]) -> str:
     seeds = runs["ablation-mnist-fisher"].experiment.seeds  # those that both runs have
     for file in ("mnist", "ablation-mnist-fisher"):
         run, label = runs[file], APFL[0]
-        algorithm = config.algorithm(run.experiment, label)
+        algorithm = names.make_algorithm(label, run.experiment.algorithms[label])
         F = max(
             np.max(record.state.server.F)
             for unit, record in zip(run.units, run.records)

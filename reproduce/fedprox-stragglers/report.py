@@ -9,7 +9,7 @@ from matplotlib import style
 from matplotlib.lines import Line2D
 
 from fedref import plots
-from fedref.experiments import unit as experiment
+from fedref.experiments import setting as experiment
 from fedref.experiments.results import Run
 from fedref.plots.curves import curve_handles, draw_curves
 from fedref.plots.series import all_series, metric_of

@@ -9,9 +9,9 @@ from matplotlib import style
 from matplotlib.lines import Line2D
 
 from fedref import evaluation
-from fedref.experiments import unit as experiment
+from fedref.experiments import setting as experiment
 from fedref.experiments.results import Run
-from fedref.experiments.unit import Setting
+from fedref.experiments.setting import Setting
 from fedref.plots.curves import curve_handles, draw_curves, draw_reference
 from fedref.plots.series import all_series, metric_of
 from fedref.plots.style import COLOURS, MARKERS, STYLE, frame, save, sign
@@ -144,7 +144,7 @@ Found = Mapping[tuple[str, str], Mapping[tuple[str, str], np.ndarray]]
 def alternatives(runs: Mapping[str, Run], base: Setting, data_dir: Path | None) -> Found:
     """Final accuracy under every way of training and every way of measuring."""
     data = {
-        name: experiment.setting(runs[name].experiment, data_dir, base) for name in ABLATIONS
+        name: experiment.setting(runs[name].experiment, data_dir, base.loader) for name in ABLATIONS
     } | {"": base}
     found: dict[tuple[str, str], dict[tuple[str, str], np.ndarray]] = {}
     for stem, (_, told) in SETTINGS.items():

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from fedref import commands as cli
 from fedref import plots
-from fedref.commands import run as cli
 
 RUN = (
     "run", "fedavg", "apfl", "--data", "digits", "--split", "per-fedavg", "--set", "split.users=6",

@@ -130,8 +130,8 @@ def test_what_is_nowhere_says_what_to_put_where(tmp_path: Path, name: str) -> No
         ("a" * 5000, "File name too long; expected the path"),
         ("a\0b", "nor is it a file or folder|null"),
         ("mnist(3)", "one argument too many"),
-        ("cifar10(blue)", "one of grey, color"),
-        ("emnist(letter)", "one of letters"),
+        ("cifar10(blue)", "known are color, grey"),
+        ("emnist(letter)", "did you mean 'letters'"),
     ],
 )
 def test_unknown_names_and_arguments(name: str, message: str) -> None:

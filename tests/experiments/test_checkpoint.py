@@ -21,6 +21,8 @@ class Pair(NamedTuple):
     right: object
 
 
+TYPES = {checkpoint.type_name(Pair): Pair}
+
 ARRAYS = st.builds(
     lambda dtype, shape, seed: (
         np.random.default_rng(seed).normal(size=shape).__mul__(100).astype(dtype)
@@ -61,12 +63,12 @@ def alike(a, b) -> bool:
 
 @given(TREES)
 def test_any_tree_comes_back_with_its_types(value):
-    assert alike(value, checkpoint.loads(checkpoint.dumps(value)))
+    assert alike(value, checkpoint.loads(checkpoint.dumps(value), types=TYPES))
 
 
 @given(TREES)
 def test_the_same_value_gives_the_same_bytes(value):
-    again = checkpoint.loads(checkpoint.dumps(value))
+    again = checkpoint.loads(checkpoint.dumps(value), types=TYPES)
     assert checkpoint.dumps(again) == checkpoint.dumps(value)
 
 
@@ -121,13 +123,13 @@ def test_whole_files_of_another_making_are_refused(tmp_path):
         (npz({"array": "a0"}), "cannot be decoded"),  # an array that is not there
         (npz({"what": 1}), "cannot be decoded"),
         (npz([1]), "cannot be decoded"),
-        (npz(evil), "no tuple type that is loaded"),
-        (npz({"tuple": "not.imported:Thing", "items": []}), "no tuple type that is loaded"),
+        (npz(evil), "which none here has"),
+        (npz({"tuple": "not.imported:Thing", "items": []}), "which none here has"),
         (npz({"tuple": f"{__name__}:Pair", "items": []}), "cannot be decoded"),
         (npz({"array": "a0"}, a0=np.array([print], dtype=object)), "cannot be decoded"),  # pickled
     ]:
         with pytest.raises(DataError, match=message):
-            checkpoint.loads(sealed(body))
+            checkpoint.loads(sealed(body), types=TYPES)
 
 
 def test_another_version_is_refused():
@@ -229,4 +231,4 @@ def test_a_reader_never_meets_half_a_file(tmp_path, monkeypatch):
     checkpoint.save(path, 3)
     assert [value for value, _ in seen] == [2, 2, 2, 2, 2, 3]
     assert all(not warnings for _, warnings in seen)
-    assert not list(tmp_path.glob("*.new"))
+    assert not list(tmp_path.glob("*.new")) + list(tmp_path.glob(".*"))

@@ -5,7 +5,7 @@ import pytest
 from running import algorithms, document, rows
 
 import fedref
-from fedref.experiments import results, runs
+from fedref.experiments import summary
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -18,7 +18,7 @@ def test_lists_in_a_sweep_are_text_in_the_tables(here):
 
 
 def test_cost_to_a_target_accuracy_is_the_first_row_that_reaches_it():
-    run = runs.run(rounds=6, algorithms=algorithms("fedavg"))
+    run = fedref.run(rounds=6, algorithms=algorithms("fedavg"))
     t, (accuracy,) = run.curve("fedavg")
     (cost,) = run.cost_to("fedavg", float(accuracy[2]))
     first = int(np.argmax(accuracy >= accuracy[2]))
@@ -31,7 +31,7 @@ def test_cost_to_a_target_accuracy_is_the_first_row_that_reaches_it():
 
 
 def test_unseen_clients_have_columns_in_the_table():
-    run = runs.run(rounds=1, unseen=0.2, algorithms=algorithms("fedmeta-maml"))
-    header, row = results.summary_rows(run)
+    run = fedref.run(rounds=1, unseen=0.2, algorithms=algorithms("fedmeta-maml"))
+    header, row = summary.summary_rows(run)
     assert header[7:9] == ["unseen", "unseen (clients)"]
     assert row[7] == f"{100 * run.records[0].rows[-1]['unseen_accuracy']:.2f}"

@@ -1,5 +1,6 @@
 """A run from its first round to its last: the same bytes however it is run, and what stops it."""
 
+import importlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,10 +14,12 @@ import fedref
 from fedref import ConfigError
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
-from fedref.experiments import config, results, runs
-from fedref.experiments import unit as experiment
+from fedref.experiments import config, results, run_directory, setting
 from fedref.reproduction import jobs
 from fedref.sampling import make_plan
+
+#: `fedref.experiments.run` the module: the package has a function of that name too.
+RUN = importlib.import_module("fedref.experiments.run")
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -53,10 +56,10 @@ def test_tables_take_a_small_part_of_the_time_and_are_whole_in_the_end(here, mon
         clock[0] += 10
         return unit_of(unit, *rest)
 
-    unit_of = runs.run_unit
-    monkeypatch.setattr(runs, "write_tables", slow)
-    monkeypatch.setattr(runs, "run_unit", one)
-    monkeypatch.setattr(runs.time, "monotonic", lambda: clock[0])
+    unit_of = RUN.run_unit
+    monkeypatch.setattr(RUN, "write_tables", slow)
+    monkeypatch.setattr(RUN, "run_unit", one)
+    monkeypatch.setattr(RUN.time, "monotonic", lambda: clock[0])
     fedref.run(document(rounds=0, seeds=list(range(25))), out="a")
     assert written == [1, 11, 21, 25]  # each takes 5 s: 100 s of work lie in between
 
@@ -137,20 +140,20 @@ def test_a_checkpoint_that_cannot_be_read_is_one_line(here, capsys):
 
 def test_what_clients_keep_stays_on_disk(here):
     write(here / "t.toml", document(rounds=4, algorithms=algorithms("apfl")))
-    run = runs.run(here / "t.toml", out=here / "a")
+    run = fedref.run(here / "t.toml", out=here / "a")
     assert run.records[0].state.clients == {}
-    assert runs.saved(here / "a", run.units[0]).state.clients
+    assert run_directory.saved(here / "a", run.units[0], run.experiment).state.clients
 
 
 def test_a_sweep_loads_data_that_stay_the_same_once(monkeypatch):
     loaded = []
-    real = experiment.federation_of
+    real = setting.split
 
-    def watched(*arguments):
+    def watched(*arguments, **more):
         loaded.append(arguments)
-        return real(*arguments)
+        return real(*arguments, **more)
 
-    monkeypatch.setattr(experiment, "federation_of", watched)
+    monkeypatch.setattr(setting, "split", watched)
     table = document(sweep={"split.users": [4, 6], "lr": [0.1, 0.2, 0.3]}, rounds=1)
     run = play(table)
     assert len(run.records) == 6
@@ -203,7 +206,7 @@ def test_a_client_that_raises_is_named_with_its_round(here, capsys):
 def test_clients_that_raise_can_be_dropped_and_are_counted(workers):
     table = document(on_failure="drop", rounds=5, algorithms=algorithms("fails"))
     made = config.from_table(table)
-    sizes = experiment.setting(made).federation.train.sizes
+    sizes = setting.setting(made).federation.train.sizes
     assert sizes.tolist() == [20, 20, 10, 10]
     cohorts = [make_plan(made.plan, sizes, t, 0).clients for t in range(5)]
     with ThreadPoolExecutor(workers) as pool:
@@ -229,7 +232,7 @@ def test_rounds_in_which_nobody_arrives_are_said(here, capsys):
     )
     assert main("run", path, "--out", "a") == 0
     assert "in 2 of 2 rounds no client's work arrived" in capsys.readouterr().err
-    assert [runs.idle_rounds(r) for r in runs.load_run("a").records] == [2]
+    assert [run_directory.idle_rounds(r) for r in run_directory.load_run("a").records] == [2]
 
 
 def test_the_same_choice_on_the_command_line_keeps_what_the_file_says_of_it(here):

@@ -7,14 +7,18 @@ from running import CURV, TABLES, algorithms, contents, document, main, play, ro
 
 import fedref
 from fedref.algorithm import State
-from fedref.experiments import checkpoint, config, results, runs
-from fedref.experiments import unit as experiment
+from fedref.experiments import config, results, run_directory, summary
+from fedref.experiments import setting as settings
+from fedref.experiments import unit as units
+from fedref.experiments.experiment import DTYPES
+from fedref.experiments.run import execute
+from fedref.experiments.unit import Record
 from fedref.sampling import make_plan, stream
 
 pytestmark = pytest.mark.usefixtures("here")
 
 
-def record(run: results.Run, label: str) -> experiment.Record:
+def record(run: results.Run, label: str) -> Record:
     return next(r for u, r in zip(run.units, run.records) if u.label == label)
 
 
@@ -68,7 +72,7 @@ class ByHand:
 
     def __init__(self, table: dict):
         self.experiment = config.from_table(table)
-        self.setting = experiment.setting(self.experiment)
+        self.setting = settings.setting(self.experiment)
         self.model, self.federation = self.setting.model, self.setting.federation
         sizes = self.federation.train.sizes
         self.plan = make_plan(self.experiment.plan, sizes, 0, 0)
@@ -136,14 +140,14 @@ def test_accuracy_loss_and_clients_of_the_first_model():
     assert row["train_loss_mean"] == pytest.approx(scores.train_loss.mean())
 
 
-@pytest.mark.parametrize("dtype", config.DTYPES)
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_bytes_gradients_and_operations_are_totals(dtype):
     """Logistic regression on 64 features and 10 classes: 650 parameters, 640 products a sample."""
     table = document(rounds=2, dtype=dtype, batch_size=0, epochs=3,
                      algorithms=algorithms("fedavg", "per-fedavg", "fedcurv", "centralised"))  # fmt: skip
     run = play(table)
     made = config.from_table(table)
-    sizes = experiment.setting(made).federation.train.sizes
+    sizes = settings.setting(made).federation.train.sizes
     plans = [make_plan(made.plan, sizes, t, 0) for t in range(2)]
     size, rows_used = np.dtype(dtype).itemsize, [p.sizes.sum() for p in plans]
     messages = {"fedavg": (1, 1), "per-fedavg": (1, 1), "fedcurv": (3, 2), "centralised": (0, 0)}
@@ -219,7 +223,7 @@ def test_divergence_stops_one_algorithm_and_the_others_go_on(here, capsys):
     assert [r.status for r in run.records] == ["done", "diverged", "diverged", "diverged"]
     assert len(run.diverged) == 3
     labels = ["fedavg", "wild (diverged)", "apfl (diverged)", "prox (diverged)"]
-    assert [line.label for line in results.summaries(run)] == labels
+    assert [line.label for line in summary.summaries(run)] == labels
     assert "| wild (diverged) |" in (here / "a" / "summary.md").read_text()
     for r in run.records[1:]:
         assert len(r.rows) == r.round + 1 < 4
@@ -251,11 +255,11 @@ def test_divergence_is_noticed_in_a_round_that_is_not_evaluated():
 
 
 def test_a_loss_that_is_no_number_is_divergence_even_if_the_parameters_are():
-    scores = experiment.Scores(
+    scores = units.Scores(
         *(np.array(x) for x in ([2, 0, 1], [0.5, np.nan, 1.0], [1.0, np.nan, 2.0], [1, 1, 1],
                                 [np.nan] * 3))
     )  # fmt: skip
-    find = experiment.problem_in_losses
+    find = units.problem_in_losses
     assert find(scores, train=False) == ""  # client 1 has no test rows
     assert find(scores, train=True) == "the loss of client 0 is not finite"
     bad = scores._replace(test_loss=np.array([1.0, np.nan, np.nan]))
@@ -266,16 +270,16 @@ def test_a_loss_that_is_no_number_is_divergence_even_if_the_parameters_are():
 
 def test_parameters_that_a_client_keeps_are_watched():
     made = config.from_table(document(clients_per_round=2, algorithms=algorithms("apfl")))
-    setting = experiment.setting(made)
+    setting = settings.setting(made)
     plan = make_plan(made.plan, setting.federation.train.sizes, 0, 0)
     w = np.zeros(3)
     k = int(plan.clients[1])
     state = State((w,), {k: (w, np.array([1.0, np.nan]))})
-    problem = experiment.problem_in_parameters(state, plan)
+    problem = units.problem_in_parameters(state, plan)
     assert problem == f"the parameters of client {k} are not finite"
-    assert experiment.problem_in_parameters(state._replace(clients={}), plan) == ""
+    assert units.problem_in_parameters(state._replace(clients={}), plan) == ""
     state = State((w + np.inf,), {})
-    assert experiment.problem_in_parameters(state, plan) == "the server's parameters are not finite"
+    assert units.problem_in_parameters(state, plan) == "the server's parameters are not finite"
 
 
 def test_a_start_that_is_not_finite_is_reported_in_round_0(here, capsys):
@@ -298,15 +302,15 @@ def test_unseen_clients_are_tested_and_never_trained():
     tables = algorithms("fedmeta-sgd", "fedmeta-maml", "fedavg-meta")
     table = document(split=split, unseen=0.3, rounds=3, clients_per_round=16, algorithms=tables)
     made = config.from_table(table)
-    setting = experiment.setting(made)
+    setting = settings.setting(made)
     whole, tested = setting.unseen
     assert (whole.clients, setting.federation.clients, len(tested)) == (20, 16, 2)
     trained = set(setting.federation.train.rows) | set(setting.federation.test.rows)
     for k in tested:
         assert not trained & (set(whole.train.of(k)) | set(whole.test.of(k)))
     other = config.from_table({**table, "split": {**split, "seed": 0}})
-    assert experiment.setting(other).unseen[1].tolist() != tested.tolist()
-    run = runs.execute(made)
+    assert settings.setting(other).unseen[1].tolist() != tested.tolist()
+    run = execute(made)
     for found in run.records:
         assert all(0 <= row["unseen_accuracy"] <= 1 for row in found.rows)
         assert all(0 <= row["unseen_accuracy_mean"] <= 1 for row in found.rows)
@@ -325,9 +329,10 @@ def test_the_split_of_unseen_clients_is_that_of_its_seed_also_from_a_manifest(he
 
 def test_float32_stays_float32(here):
     tables = TABLES | {"fedcurv": CURV}
-    fedref.run(document(dtype="float32", algorithms=tables), out="a")
-    for path in sorted((here / "a" / "checkpoints").iterdir()):
-        state = checkpoint.loads(path.read_bytes()).state
+    run = fedref.run(document(dtype="float32", algorithms=tables), out="a")
+    for unit in run.units:
+        path = here / "a" / "checkpoints" / unit.file
+        state = run_directory.saved(here / "a", unit, run.experiment).state
         arrays = [x for x in fedref.tree.leaves((state.server, *state.clients.values()))
                   if isinstance(x, np.ndarray) and x.dtype.kind == "f"]  # fmt: skip
         assert arrays, path

@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedref.experiments import config, runs
+from fedref.experiments import config
 from fedref.experiments.results import Run
+from fedref.experiments.run import execute
 from fedref.plots import style
 
 
@@ -33,4 +34,4 @@ def real() -> Run:
         "model": {"name": "logistic"},
         "algorithms": {"fedavg": {}, "apfl": {}},
     }
-    return runs.execute(config.from_table(table))
+    return execute(config.from_table(table))

@@ -1,0 +1,140 @@
+"""How `run` and `resume` run an experiment: their options, what they tell, the table at the end."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from contextlib import ExitStack, contextmanager, suppress
+from math import isfinite
+from pathlib import Path
+
+from fedref.commands.console import on_terminal, say
+from fedref.experiments.experiment import Experiment
+from fedref.experiments.run import Progress, execute
+from fedref.experiments.run_directory import disk_errors, idle_rounds
+from fedref.experiments.setting import Loader
+from fedref.experiments.summary import heading, markdown, note_on_steps, summary_rows
+from fedref.experiments.unit import Record, Unit, units
+from fedref.experiments.workers import Processes
+
+DIVERGED = 3
+
+
+def add_how(parser: argparse.ArgumentParser) -> None:
+    how = parser.add_argument_group("how it is run (the numbers do not depend on it)")
+    how.add_argument(
+        "--data-dir", type=Path, metavar="DIR", help="where data is (else FEDREF_DATA)"
+    )
+    how.add_argument(
+        "--workers", type=workers, default=1, metavar="N", help="processes (default 1)"
+    )
+    how.add_argument(
+        "--checkpoint-every",
+        type=seconds,
+        default=10.0,
+        metavar="S",
+        help="seconds between checkpoints; 0: after every round (default 10)",
+    )
+    how.add_argument("--quiet", action="store_true", help="no progress, no table")
+    how.add_argument("--json", action="store_true", help="one JSON line a round on standard output")
+
+
+def workers(text: str) -> int:
+    """A number of processes."""
+    if text.isascii() and text.isdigit() and int(text) > 0:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"is {text!r}, expected an integer of at least 1")
+
+
+def seconds(text: str) -> float:
+    """A time."""
+    with suppress(ValueError):
+        if float(text) >= 0:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"is {text!r}, expected a number of seconds, at least 0")
+
+
+def go(
+    made: Experiment,
+    directory: Path,
+    arguments: argparse.Namespace,
+    loader: Loader | None = None,
+) -> int:
+    """Run what is left, tell how it goes, and show the table and the picture."""
+    from fedref import plots  # matplotlib takes its time
+
+    with resumable(directory), ExitStack() as stack:
+        run = execute(
+            made,
+            directory,
+            loader=loader,
+            data_dir=arguments.data_dir,
+            executor=executor(arguments.workers, stack),
+            workers=arguments.workers,
+            every=arguments.checkpoint_every,
+            progress=teller(made, arguments, stack),
+        )
+    with disk_errors(directory):
+        plots.curves(run, directory / "curves.png")
+    if not arguments.quiet and not arguments.json:
+        print(f"\n{heading(run)}\n")
+        print(markdown(summary_rows(run)))
+        if note := note_on_steps(run):
+            print(f"\n{note}")
+        print(f"\n{directory}/  metrics.csv  clients.csv  curves.png  config.toml  split.json")
+    for unit, record in zip(run.units, run.records):
+        if idle := idle_rounds(record):
+            message = f"in {idle} of {record.round} rounds no client's work arrived"
+            say(f"{unit.name}: {message}: the model did not move")
+    for unit, reason in run.diverged:
+        say(f"{unit.name} diverged: {reason}")
+    return DIVERGED if run.diverged else 0
+
+
+@contextmanager
+def resumable(directory: Path) -> Iterator[None]:
+    """Whoever stops the run is told how it can be gone on with."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        stop.args = (*(stop.args or ("interrupted",)), f"resume with: fedref resume {directory}")
+        raise
+
+
+def executor(workers: int, stack: ExitStack) -> Executor | None:
+    """Processes for the clients of a round; none for one worker."""
+    if workers == 1:
+        return None
+    return stack.enter_context(Processes(workers))
+
+
+def teller(made: Experiment, arguments: argparse.Namespace, stack: ExitStack) -> Progress:
+    """A progress bar on a terminal, JSON lines if asked for, else silence."""
+    if arguments.json:
+        return Progress(json_line, say)
+    if arguments.quiet or not on_terminal():
+        return Progress(message=say)
+
+    from tqdm import tqdm
+
+    lengths = [unit.point.get("rounds", made.rounds) + 1 for unit in units(made)]
+    bar = stack.enter_context(
+        tqdm(total=sum(lengths), unit="round", dynamic_ncols=True, leave=False)
+    )
+
+    def show(unit: Unit, record: Record) -> None:
+        shown = [row["accuracy"] for row in record.rows if row.get("accuracy") is not None]
+        bar.set_description_str(unit.name, refresh=False)
+        bar.set_postfix_str(f"accuracy {100 * shown[-1]:.2f} %", refresh=False)
+        bar.update(sum(lengths[: unit.number]) + record.round + 1 - bar.n)
+
+    return Progress(show, lambda text: bar.write(f"fedref: {text}", file=sys.stderr))
+
+
+def json_line(unit: Unit, record: Record) -> None:
+    """The newest row as one line; null where the number is not finite, as JSON has no other."""
+    row = {"algorithm": unit.label, **unit.columns, "seed": unit.seed, **record.rows[-1]}
+    row |= {"status": record.status, **({"reason": record.reason} if record.reason else {})}
+    finite = {k: None if isinstance(v, float) and not isfinite(v) else v for k, v in row.items()}
+    print(json.dumps(finite, allow_nan=False), flush=True)

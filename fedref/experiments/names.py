@@ -1,0 +1,208 @@
+"""What an experiment names: algorithms, models and data sets, fedref's own or anybody's.
+
+A name is, in this order, one of fedref's own, MODULE:NAME (imported; the current folder comes
+first), or one that an installed package offers as an entry point of the group `fedref.algorithms`,
+`fedref.models` or `fedref.data`. From Python, the class, the function or the object itself may
+stand in the place of its name.
+"""
+
+import importlib
+import inspect
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from importlib.metadata import entry_points
+from typing import Any
+
+import numpy as np
+
+from fedref.algorithm import Algorithm, AnyAlgorithm
+from fedref.algorithms import ALGORITHMS
+from fedref.datasets.rules import parameters_of
+from fedref.datasets.sources import SOURCES, parse_name
+from fedref.errors import ConfigError, unknown
+from fedref.experiments.experiment import Table, check_file_name
+from fedref.federation import Federation, Source
+from fedref.models import FROM_DATA, MODELS
+from fedref.values import build, checked, dashed, values_of
+
+_WORD = r"[^\W\d]\w*"
+MODULE_NAME = re.compile(rf"{_WORD}(\.{_WORD})*:{_WORD}(\.{_WORD})*")
+
+#: What every model has, of `fedref.models.base.Model`.
+MODEL_MEMBERS = ("d", "features", "labels", "init", "loss_of", "label_of", "loss", "grad", "hvp", "logits", "predict")  # fmt: skip # noqa: E501
+
+
+def offered(group: str) -> dict[str, Any]:
+    """Name → entry point of the installed packages, for one group of `fedref.*`."""
+    return {point.name: point for point in entry_points(group=f"fedref.{group}")}
+
+
+def imported(name: str) -> Any:
+    """What MODULE:NAME stands for; the current folder comes first, as for `python -m`."""
+    module, _, attribute = name.partition(":")
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(module)
+        for word in attribute.split("."):
+            found = getattr(found, word)
+    except Exception as error:  # whatever the module does when it is run
+        raise ConfigError(
+            f"{name}: cannot be imported ({type(error).__name__}: {error}); expected MODULE:NAME, "
+            "with MODULE.py in the current folder or installed"
+        ) from error
+    return found
+
+
+def find(kind: str, group: str, name: Any, known: Mapping[str, Any]) -> Any:
+    """What a name stands for; anything that is no text stands for itself."""
+    if not isinstance(name, str):
+        return name
+    if name in known:
+        return known[name]
+    if MODULE_NAME.fullmatch(name):
+        return imported(name)
+    more = offered(group)
+    if name not in more:
+        raise ConfigError(unknown(kind, name, {*known, *more}))
+    try:
+        return more[name].load()
+    except Exception as error:
+        raise ConfigError(
+            f"{kind} {name}: {more[name].value} cannot be imported ({error}), expected an "
+            "installed package that works"
+        ) from error
+
+
+def written(thing: Any) -> str:
+    """The name under which a class or function can be found again, as config.toml has it."""
+    if isinstance(thing, str):
+        return thing
+    if isinstance(thing, Source | Federation | tuple):
+        return getattr(thing, "name", "arrays")
+    cls = thing if inspect.isclass(thing) or inspect.isfunction(thing) else type(thing)
+    own: dict[Any, str] = {c: name for known in (ALGORITHMS, MODELS) for name, c in known.items()}
+    return own.get(cls, f"{cls.__module__}:{cls.__qualname__}")
+
+
+# ---- algorithms ----------------------------------------------------------------------------------
+
+
+def algorithm_class(name: Any) -> type[AnyAlgorithm]:
+    """The class of an algorithm by its name, or by itself."""
+    found = find("algorithm", "algorithms", name, ALGORITHMS)
+    if not (inspect.isclass(found) and issubclass(found, Algorithm) and is_dataclass(found)):
+        raise ConfigError(
+            f"algorithm {name!r}: is no algorithm, expected the name of one, or a dataclass that "
+            "derives from fedref.algorithm.Algorithm"
+        )
+    return found
+
+
+def make_algorithm(label: str, table: Table) -> AnyAlgorithm:
+    """The algorithm of one [algorithms.LABEL] table."""
+    own = {key: value for key, value in table.items() if key != "algorithm"}
+    cls = algorithm_class(table.get("algorithm", label))
+    made: AnyAlgorithm = build(cls, own, f"algorithms.{label}")
+    return made
+
+
+def algorithm_table(label: str, table: Table) -> dict[str, Any]:
+    """[algorithms.LABEL] with every hyperparameter; `algorithm` is needed in it only where the
+    label is a name of the user's own."""
+    check_file_name(label, "the label of an algorithm")
+    made = make_algorithm(label, table)
+    return {
+        "algorithm": table.get("algorithm", label),
+        **{f.name: getattr(made, f.name) for f in fields(made)},
+    }
+
+
+# ---- models --------------------------------------------------------------------------------------
+
+
+def model_class(name: Any) -> type[Any]:
+    """The class of a model by its name, or by itself."""
+    found = find("model", "models", name, MODELS)
+    if not (inspect.isclass(found) and is_dataclass(found)):
+        raise ConfigError(f"model {written(name)} is {found!r}, expected a dataclass, see README")
+    return found
+
+
+def is_object(name: Any) -> bool:
+    """Whether a model is given as a made object, not by its name or class."""
+    return not isinstance(name, str) and not inspect.isclass(name)
+
+
+def model_table(table: Table) -> dict[str, Any]:
+    """[model] with every value that does not come from the data."""
+    table = dict(table)
+    name = table.pop("name")
+    if is_object(name):
+        missing = [member for member in MODEL_MEMBERS if not hasattr(name, member)]
+        if missing:
+            raise ConfigError(f"model name is {name!r}, expected a string")
+        if table:
+            raise ConfigError(f"the model is a {type(name).__name__}, whose values are its own")
+        return {"name": name}
+    cls = model_class(name)
+    values = {f.name: f.default for f in fields(cls) if f.default is not MISSING}
+    values |= values_of(cls, table, f"model {written(name)}", FROM_DATA)
+    return {"name": name, **{k: v for k, v in values.items() if k not in FROM_DATA}}
+
+
+# ---- data and splits -----------------------------------------------------------------------------
+
+
+def is_given(name: Any) -> bool:
+    """Whether data are given as arrays, a Source or a Federation, not by a name."""
+    arrays = isinstance(name, tuple) and all(isinstance(x, np.ndarray | list) for x in name)
+    return isinstance(name, Source | Federation) or (arrays and len(name) in (2, 3))
+
+
+def data_function(name: Any) -> Any:
+    """The function that a data set's name stands for; None for fedref's own and for files."""
+    if callable(name):
+        return name
+    text = checked(str, name, "data name")
+    if parse_name(text) is not None or os.path.exists(text):
+        return None
+    if MODULE_NAME.fullmatch(text) or text in offered("data"):
+        found = find("data set", "data", text, SOURCES)
+        if not callable(found):
+            raise ConfigError(f"data set {text} is {found!r}, expected a function")
+        return found
+    return None
+
+
+def data_table(table: Table) -> dict[str, Any]:
+    """[data] with every parameter of its source."""
+    if is_given(table["name"]):
+        return dict(table)
+    rest = {k: v for k, v in table.items() if k != "name"}
+    if (load := data_function(table["name"])) is not None:
+        try:
+            bound = inspect.signature(load).bind(**rest)
+        except TypeError as error:
+            raise ConfigError(f"data set {written(table['name'])}: {error}") from None
+        bound.apply_defaults()
+        return {"name": table["name"], **bound.arguments}
+    found = parse_name(table["name"], rest)
+    return dict(table) if found is None else {"name": found[0], **found[1]}
+
+
+def split_table(table: Table) -> dict[str, Any]:
+    """[split] with every parameter of its rule (None: to be found from the data)."""
+    rule = checked(str, table["rule"], "split rule")
+    given = {k: v for k, v in table.items() if k not in ("rule", "seed")}
+    if rule.endswith(".json"):  # a manifest
+        if len(table) > 1:
+            more = ", ".join(dashed(k) for k in table if k != "rule")
+            raise ConfigError(f"split {rule} is a manifest and takes no parameter, got {more}")
+        return {"rule": rule}
+    seed = checked(int, table.get("seed", 0), "split seed")
+    return {"rule": rule, "seed": seed, **parameters_of(rule, given)}

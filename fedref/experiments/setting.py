@@ -1,0 +1,251 @@
+"""From names to things: the data, split and model of an experiment, each made once a run."""
+
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedref.datasets import from_manifest, load, split, split_clients
+from fedref.datasets.formats.arrays import fingerprint
+from fedref.datasets.sources import parse_name
+from fedref.errors import ConfigError, DataError, FedrefError
+from fedref.experiments import config, names
+from fedref.experiments.experiment import Experiment, Table
+from fedref.federation import Federation, Source
+from fedref.models import FROM_DATA
+from fedref.models.base import Model
+from fedref.numerics import Array
+from fedref.values import build
+
+MOST_CLASSES = 100_000
+
+
+# ---- data ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Loader:
+    """The data of a run: each source is read once, and each split made once."""
+
+    data_dir: str | Path | None = None
+    sources: dict[str, Source | Federation] = field(default_factory=dict)
+    federations: dict[str, Federation] = field(default_factory=dict)
+
+    def source(self, data: Table) -> Source | Federation:
+        """The rows of [data]; a Federation where they come already divided over clients."""
+        key = key_of(data)
+        if key not in self.sources:
+            self.sources[key] = source_of(data, self.data_dir)
+        return self.sources[key]
+
+    def federation(self, experiment: Experiment) -> Federation:
+        """The split data of an experiment."""
+        key = key_of(experiment.data, experiment.split)
+        if key not in self.federations:
+            self.federations[key] = self._split(experiment.data, dict(experiment.split))
+        return self.federations[key]
+
+    def _split(self, data: Table, table: dict[str, Any]) -> Federation:
+        rule = table.pop("rule")
+        if rule.endswith(".json"):  # it names its data; where they are a file, its folder is known
+            name = data["name"]
+            return from_manifest(rule, Path(name).parent if is_file(name) else self.data_dir)
+        source = self.source(data)
+        if isinstance(source, Federation):
+            return source
+        given = {key: value for key, value in table.items() if value is not None}
+        return split(rule, source, given.pop("seed"), **given)
+
+
+def key_of(*tables: Table) -> str:
+    """Equal for tables of the same values; objects are told apart by their identity."""
+
+    def value(x: Any) -> Any:
+        return repr(x) if isinstance(x, bool | int | float | str | None) else id(x)
+
+    return repr([sorted((k, value(v)) for k, v in table.items()) for table in tables])
+
+
+def source_of(data: Table, data_dir: str | Path | None) -> Source | Federation:
+    """What [data] stands for: a named data set, a file, a function's result, or arrays."""
+    rest = dict(data)
+    name = rest.pop("name")
+    if names.is_given(name):
+        return as_source(name, "data")
+    function = names.data_function(name)
+    if function is None:
+        return load(name, data_dir, **rest)
+    where = names.written(name)
+    try:
+        found = function(**rest)
+    except FedrefError:
+        raise
+    except Exception as error:
+        raise DataError(f"{where}: {type(error).__name__}: {error}") from error
+    return as_source(found, where)
+
+
+def as_source(found: Any, where: str) -> Source | Federation:
+    """(X, y) or (X, y, client), checked; a Source or a Federation as it is."""
+    if isinstance(found, Federation | Source):
+        return found
+    if not isinstance(found, tuple) or len(found) not in (2, 3):
+        raise DataError(
+            f"{where}: is a {type(found).__name__}, expected a Source, a Federation, or a tuple of "
+            "arrays (X, y) or (X, y, client)"
+        )
+    X, y, *rest = (np.asarray(part) for part in found)
+    if X.ndim < 2 or X.dtype.kind not in "iufb":
+        raise DataError(f"{where}: X is {X.dtype} of shape {X.shape}, expected numbers (rows, p)")
+    for name, part in (("y", y), *(("client", part) for part in rest)):
+        if part.shape != X.shape[:1]:
+            raise DataError(f"{where}: {name} has shape {part.shape}, expected {X.shape[:1]}")
+    if y.dtype.kind not in "iu":
+        raise DataError(f"{where}: y is {y.dtype}, expected whole numbers")
+    image = X.shape[1:] if X.ndim == 4 else (*X.shape[1:], 1) if X.ndim == 3 else None
+    X, y = X.reshape(len(X), -1), y.astype(np.int64)
+    client, client_names = None, None
+    if rest:
+        labels, client = np.unique(rest[0], return_inverse=True)
+        client_names = tuple(map(str, labels.tolist()))
+    sha256 = fingerprint(X, y, client)
+    return Source(X, y, client, where, None, image, client_names, sha256)
+
+
+def is_file(name: Any) -> bool:
+    """Whether data are a file or folder, not a named data set."""
+    return isinstance(name, str) and parse_name(name) is None and Path(name).exists()
+
+
+def absolute(name: Any) -> Any:
+    """A file's absolute path; any other name as it is."""
+    return str(Path(name).resolve()) if is_file(name) else name
+
+
+# ---- the model of the data -----------------------------------------------------------------------
+
+
+def make_model(table: Table, source: Source) -> Model:
+    """The model of a [model] table, with its input and output sizes taken from the data."""
+    table = names.model_table(table)
+    name = table.pop("name")
+    if names.is_object(name):
+        own: Model = name
+        if own.features != source.X.shape[1]:
+            raise ConfigError(
+                f"the model {type(own).__name__} takes {own.features} features, but {source.name} "
+                f"has {source.X.shape[1]}"
+            )
+        return own
+    cls = names.model_class(name)
+    data = {"features": source.X.shape[1], "classes": class_count(source), "image": source.image}
+    taken = {f.name: data[f.name] for f in fields(cls) if f.name in FROM_DATA}
+    if None in taken.values():
+        raise ConfigError(f"model {names.written(name)} needs images, and {source.name} has none")
+    made: Model = build(cls, table, f"model {names.written(name)}", **taken)
+    missing = [member for member in names.MODEL_MEMBERS if not hasattr(made, member)]
+    if missing:
+        raise ConfigError(
+            f"model {names.written(name)} has no {', '.join(missing)}, expected every member of "
+            "fedref.models.Model"
+        )
+    return made
+
+
+def class_count(source: Source) -> int:
+    """Classes 0..C−1 if the labels are such numbers, else as many as there are labels."""
+    labels = source.labels
+    if labels[-1] >= MOST_CLASSES:
+        raise ConfigError(
+            f"{source.name} has the label {labels[-1]}, expected classes 0 to C−1, "
+            f"C at most {MOST_CLASSES}"
+        )
+    return int(labels[-1]) + 1 if labels[0] >= 0 else len(labels)
+
+
+def relabelled(federation: Federation, model: Model) -> Federation:
+    """The federation with labels that the model knows: two labels −1, 1 become 0, 1 for a
+    binary logistic model, and the other way round for an SVM."""
+    labels, known = federation.source.labels, np.array(model.labels)
+    if np.isin(labels, known).all():
+        return federation
+    if len(labels) != len(known):
+        raise ConfigError(
+            f"{federation.source.name} has the labels {labels.tolist()}, "
+            f"{type(model).__name__} needs {known.tolist()}"
+        )
+    y = known[np.searchsorted(labels, federation.source.y)]
+    return replace(federation, source=replace(federation.source, y=y))
+
+
+# ---- all of it -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a unit needs besides its algorithm: made once for each point of the sweep."""
+
+    experiment: Experiment
+    whole: Federation  # as it was split
+    federation: Federation  # whom we train and test on
+    model: Model
+    unseen: tuple[Federation, Array] | None  # everybody, and those that are tested unseen
+    loader: Loader  # whose data they are
+
+
+def setting(
+    experiment: Experiment,
+    data_dir: str | Path | None = None,
+    loader: Loader | None = None,
+) -> Setting:
+    """Load, split and check: every mistake in data or options is met here, before any work.
+
+    loader : of other points of the same run; what it has is not made again.
+    """
+    loader = loader or Loader(data_dir)
+    whole = loader.federation(experiment)
+    model = make_model(experiment.model, whole.source)
+    federation = relabelled(whole, model)
+    federation.check()
+    unseen = None
+    if experiment.unseen:
+        train, _, test = split_clients(federation.clients, federation.seed)
+        if not len(test):
+            raise ConfigError(
+                f"unseen needs 10 clients or more, to test one in ten, and has {federation.clients}"
+            )
+        unseen = (federation, test)
+        federation = federation.subset(train)
+    for label, table in experiment.algorithms.items():
+        if names.make_algorithm(label, table).pooled:
+            continue
+        if experiment.clients_per_round > federation.clients:
+            raise ConfigError(
+                f"clients-per-round is {experiment.clients_per_round}, "
+                f"but there are only {federation.clients} clients to train on"
+            )
+    return Setting(experiment, whole, federation, model, unseen, loader)
+
+
+def settled(experiment: Experiment, loader: Loader) -> Experiment:
+    """Meet every mistake, at every point of the sweep, before there is a directory or any work.
+
+    Returns the experiment as config.toml will hold it: with the split's values that were found from
+    the data, unless a sweep changes them, and files by their absolute paths, so that a run can be
+    resumed from another folder.
+    """
+    for point in config.sweep_points(experiment):
+        found = setting(config.at_point(experiment, point), loader=loader)
+    data, table = dict(experiment.data), dict(experiment.split)
+    manifest = table["rule"].endswith(".json")
+    swept = any(key.startswith(("data.", "split.")) for key in experiment.sweep)
+    if manifest and not is_file(data["name"]):
+        data = names.data_table({"name": found.whole.source.name})
+    elif not manifest and not swept and not isinstance(loader.source(data), Federation):
+        table |= found.whole.parameters
+    data["name"], table["rule"] = absolute(data["name"]), absolute(table["rule"])
+    made = replace(experiment, data=data, split=names.split_table(table))
+    if not swept:  # the same split under its full name
+        loader.federations[key_of(made.data, made.split)] = found.whole
+    return made

@@ -1,0 +1,179 @@
+"""Values that come from outside (TOML, the command line, Python): the one validator for all of them.
+
+A dataclass says what its fields may hold by their types, and by two class variables:
+
+    bounds   field → (low, high), or Bounds where an end is excluded
+    choices  field → the words that it may hold
+
+Every message says where the value stands, what it is, and what would be right.
+"""
+
+import types
+import typing
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import fields
+from functools import cache
+from math import inf, isfinite
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedref.errors import ConfigError, unknown
+
+#: Integers of TOML have 64 bits.
+LARGEST = 2**63
+
+
+class Bounds(NamedTuple):
+    """The least and the greatest number; open : "", "high" or "both", which end is excluded."""
+
+    low: float = -inf
+    high: float = inf
+    open: str = ""
+
+    def holds(self, number: float) -> bool:
+        above = number > self.low if self.open == "both" else number >= self.low
+        return above and (number < self.high if self.open else number <= self.high)
+
+    def __str__(self) -> str:
+        low = f"{'above' if self.open == 'both' else 'at least'} {self.low:g}"
+        high = f"{'below' if self.open else 'at most'} {self.high:g}"
+        said = [low] * (self.low > -inf) + [high] * (self.high < inf)
+        return ", " * bool(said) + " and ".join(said)
+
+
+ANY = Bounds()
+
+KINDS: Mapping[Any, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a finite number",
+    str: "a string",
+}
+
+
+def dashed(name: str) -> str:
+    """A name as it is written in TOML and on the command line."""
+    return name.replace("_", "-")
+
+
+def plain(value: Any) -> Any:
+    """As TOML has it: NumPy's numbers and arrays, tuples and ranges, as numbers and lists."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, list | tuple | range):
+        return [plain(item) for item in value]
+    return value
+
+
+def checked(
+    hint: Any, value: Any, where: str, bounds: Bounds = ANY, words: Collection[str] = ()
+) -> Any:
+    """`value` as the annotated type, within its bounds and words; ConfigError names `where`."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        options = [h for h in typing.get_args(hint) if h is not type(None)]
+        return None if value is None else checked(options[0], value, where, bounds, words)
+    if isinstance(value, np.generic):
+        value = value.item()
+    if typing.get_origin(hint) is tuple:
+        inner = typing.get_args(hint)[0]
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"{where} is {value!r}, expected a list")
+        return tuple(checked(inner, item, where, bounds, words) for item in value)
+    if typing.get_origin(hint) is Mapping:
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{where} is {value!r}, expected a table")
+        return dict(value)
+    if hint not in KINDS:  # a type of the user's own
+        return value
+    found = as_kind(hint, value)
+    if words and isinstance(found, str):
+        if found not in words:
+            above, _, name = where.rpartition(" ")
+            above += ": " if above and not above.endswith(":") else " " * bool(above)
+            raise ConfigError(above + unknown(name, found, words))
+        return found
+    if found is None or (hint in (int, float) and not bounds.holds(found)):
+        expected = f"one of {', '.join(words)}" if words else f"{KINDS[hint]}{bounds}"
+        if hint is int and isinstance(value, int | float) and abs(value) >= LARGEST:
+            expected += ", below 2^63"
+        raise ConfigError(f"{where} is {value!r}, expected {expected}")
+    return found
+
+
+def as_kind(kind: type, value: Any) -> Any:
+    """A bool, int, float or str without loss (1e3 is the whole number 1000), else None."""
+    if isinstance(value, bool) or kind is bool:
+        return value if isinstance(value, bool) and kind is bool else None
+    if kind is str:
+        return value if isinstance(value, str) and is_text(value) else None
+    if not isinstance(value, int | float) or not abs(value) < LARGEST * (1 if kind is int else inf):
+        return None
+    if kind is float:
+        with suppress(OverflowError):
+            return float(value) if isfinite(value) else None
+        return None
+    return int(value) if value == int(value) else None
+
+
+def is_text(value: str) -> bool:
+    """Whether it can be written as UTF-8: bytes of a command line may be no text."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+# ---- the fields of a dataclass -------------------------------------------------------------------
+
+
+@cache
+def hints_of(cls: Any) -> dict[str, Any]:
+    """The annotated type of each field."""
+    return typing.get_type_hints(cls)
+
+
+def declared(cls: type[Any], variable: str, name: str) -> Any:
+    """What `bounds` or `choices` of a class, or else of those it derives from, say of a field."""
+    tables = (vars(c).get(variable, {}) for c in cls.__mro__)
+    return next((table[name] for table in tables if name in table), ())
+
+
+def field_value(cls: Any, name: str, value: Any, where: str) -> Any:
+    """The value of one field of `cls`, checked."""
+    bounds = Bounds(*(declared(cls, "bounds", name) or getattr(cls, "usual_bounds", ())))
+    return checked(hints_of(cls)[name], value, where, bounds, declared(cls, "choices", name))
+
+
+def check_fields(made: Any) -> None:
+    """For `__post_init__` of a frozen dataclass: every field checked, and of its exact type."""
+    for f in fields(made):
+        value = field_value(type(made), f.name, getattr(made, f.name), dashed(f.name))
+        object.__setattr__(made, f.name, value)
+
+
+def values_of(
+    cls: Any, table: Mapping[str, Any], where: str, given: Iterable[str] = ()
+) -> dict[str, Any]:
+    """The values of a table (keys as Python spells them) for a dataclass; unknown keys are refused.
+
+    given : the fields that do not come from the table.
+    """
+    known = [f.name for f in fields(cls) if f.init and f.name not in given]
+    for key in table:
+        if key not in known:
+            kind = f"key of {where}" if where else "key"
+            raise ConfigError(unknown(kind, dashed(key), map(dashed, known)))
+    return {
+        key: field_value(cls, key, value, f"{where} {dashed(key)}".strip())
+        for key, value in table.items()
+    }
+
+
+def build(cls: type[Any], table: Mapping[str, Any], where: str, **given: Any) -> Any:
+    """A dataclass from a table, and from what the table does not say."""
+    return cls(**values_of(cls, table, where, given), **given)

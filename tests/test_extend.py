@@ -1,0 +1,196 @@
+"""README's "Extend it", run as written: an algorithm, a model and a data set from outside."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from running import ROOT, algorithms, contents, document, main, process, refused, toml, write
+
+import fedref
+from fedref.experiments import names
+from fedref.federation import Source
+from fedref.models import Logistic
+
+SECTION = (
+    (ROOT / "README.md").read_text("utf-8").partition("## Extend it\n")[2].partition("\n## ")[0]
+)
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", SECTION, re.DOTALL)
+MINE, PROOF, PYTHON = (text for kind, text in BLOCKS if kind == "python")
+(COMMAND,) = (shlex.split(text)[1:] for kind, text in BLOCKS if kind == "sh")
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+@pytest.fixture
+def mine(here, monkeypatch):
+    """mine.py in the current folder, imported anew for each test."""
+    (here / "mine.py").write_text(MINE, encoding="utf-8")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield here
+    sys.modules.pop("mine", None)
+
+
+def python(code: str, here: Path) -> subprocess.CompletedProcess:
+    env = {"PYTHONPATH": f"{ROOT}", "PATH": ""}
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=here, env=env, capture_output=True, text=True
+    )
+
+
+def test_the_proof_holds_and_a_wrong_gradient_is_found(mine):
+    done = python(PROOF, mine)
+    assert done.returncode == 0, done.stderr
+    wrong = MINE.replace("model.grad(v, D) + lam * (v - w)", "model.grad(v, D) - lam * (v - w)")
+    assert wrong != MINE
+    (mine / "mine.py").write_text(wrong, encoding="utf-8")
+    assert "AssertionError" in python(PROOF, mine).stderr
+
+
+def test_the_command_runs_is_resumed_and_gives_the_numbers_of_python(mine, capsys):
+    assert main(*COMMAND, "--quiet") == 0
+    table = toml(mine / "ditto" / "config.toml")
+    assert table["algorithms"]["Ditto"]["algorithm"] == "mine:Ditto"
+    assert table["algorithms"]["Ditto"]["lam"] == 0.5
+    assert (table["model"]["name"], table["data"]["name"]) == ("mine:Poisson", "mine:load")
+    assert table["data"]["clients"] == 20  # the function's own parameters are there
+    before = contents(mine / "ditto")
+    for path in sorted((mine / "ditto" / "checkpoints").iterdir())[1:]:
+        path.unlink()
+    again = process("resume", "ditto", "--quiet")
+    assert again.communicate() == ("", "")
+    assert again.returncode == 0
+    assert contents(mine / "ditto") == before
+
+    scope: dict = {}
+    exec(PYTHON, scope)
+    run = fedref.load_run("ditto")
+    t, accuracy = run.curve("Ditto", "accuracy_mean")
+    assert t.tolist() == scope["rounds"].tolist() == list(range(21))
+    assert accuracy.tolist() == scope["accuracy"].tolist()
+    assert accuracy[0, -1] > run.curve("fedavg", "accuracy_mean")[1][0, -1]  # it personalises
+
+
+def test_workers_find_the_module(mine):
+    few = [*COMMAND[:-1], "few", "--rounds", "1", "--quiet"]
+    run = process(*few, "--workers", "2")
+    assert run.communicate() == ("", "")
+    assert run.returncode == 0
+    assert main(*COMMAND[:-1], "alone", "--rounds", "1", "--quiet") == 0
+    assert contents(mine / "few") == contents(mine / "alone")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["mine:Dito"], "mine:Dito: cannot be imported (AttributeError: module 'mine' has no attr"),
+        (["nowhere:Ditto"], "nowhere:Ditto: cannot be imported (ModuleNotFoundError: No module"),
+        (["mine:load"], "algorithm 'mine:load': is no algorithm, expected"),
+        (["mine:Ditto", "--set", "lamm=1"], "unknown key 'lamm': did you mean 'lam'?"),
+        (["mine:Ditto", "--set", "lam=-1"], "lam is -1, expected a finite number, at least 0"),
+        (["mine:Ditto", "--model", "mine:Ditto"], "model mine:Ditto has no d, features, labels"),
+        (["mine:Ditto", "--model", "mine:load"], "expected a dataclass"),
+        (["mine:Ditto", "--data", "mine:Two"], "mine:Two: missing a required argument: 'w'"),
+        (["mine:Ditto", "--data", "mine:load", "--set", "data.clientz=3"], "'clientz'"),
+        (
+            ["mine:Ditto", "--data", "mine:load", "--set", "data.clients=-3"],
+            "mine:load: ValueError",
+        ),
+    ],
+)
+def test_what_is_wrong_with_it_is_one_line(mine, capsys, words, message):
+    assert message in refused(capsys, "run", *words, "--rounds", "1")
+    assert not (mine / "runs").exists()
+
+
+def test_a_module_that_fails_is_one_line(here, capsys):
+    (here / "broken.py").write_text("1 / 0")
+    assert "broken:X: cannot be imported (ZeroDivisionError: division by zero)" in refused(
+        capsys, "run", "broken:X"
+    )
+
+
+# ---- from Python ---------------------------------------------------------------------------------
+
+X = np.random.default_rng(0).normal(size=(60, 4))
+Y, CLIENT = (X.sum(1) > 0).astype(int), np.repeat(["a", "b", "c"], 20)
+FEW = {"rounds": 2, "clients_per_round": 2, "algorithm": "fedavg"}
+
+
+def test_arrays_a_source_and_a_federation_are_data():
+    one = fedref.run(data=(X, Y, CLIENT), **FEW)
+    assert one.experiment.model["name"] == "logistic"
+    assert len(one.records[0].scores[0].accuracy) == 3
+    two = fedref.run(data=Source(X, Y, np.repeat([0, 1, 2], 20)), **FEW)
+    assert two.records[0].rows == one.records[0].rows
+    federation = fedref.datasets.split("natural", Source(X, Y, np.repeat([0, 1, 2], 20)))
+    assert fedref.run(data=federation, **FEW).records[0].rows == one.records[0].rows
+    assert fedref.run({"data": (X, Y)}, split={"rule": "iid", "users": 4}, **FEW).experiment
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ((X, Y[:-1]), r"data: y has shape \(59,\), expected \(60,\)"),
+        ((X, Y / 2), "data: y is float64, expected whole numbers"),
+        ((X * np.nan, Y, CLIENT), "expected a finite number"),
+    ],
+)
+def test_wrong_arrays_are_refused(data, message):
+    with pytest.raises(fedref.FedrefError, match=message):
+        fedref.run(data=data, **FEW)
+
+
+def test_a_model_object_is_taken_and_must_fit_the_data(here):
+    named = fedref.run(document(), rounds=1)
+    made = fedref.run({**document(), "model": Logistic(64, 10)}, rounds=1)
+    assert made.records[0].rows == named.records[0].rows
+    with pytest.raises(fedref.ConfigError, match="takes 63 features, but digits has 64"):
+        fedref.run({**document(), "model": Logistic(63, 10)}, rounds=1)
+    with pytest.raises(fedref.ConfigError, match="model is a Logistic, whose values are its own"):
+        fedref.run({**document(), "model": Logistic(64, 10)}, **{"model.l2": 0.1})
+
+
+def test_what_has_no_name_is_not_written(here):
+    with pytest.raises(fedref.ConfigError, match="data given as arrays have no name"):
+        fedref.run(data=(X, Y, CLIENT), out="a", **FEW)
+
+    class Local(names.ALGORITHMS["fedavg"]):
+        pass
+
+    with pytest.raises(fedref.ConfigError, match="cannot be imported again"):
+        fedref.run(algorithm=Local, out="a", rounds=1)
+    assert not list(here.iterdir())
+    assert len(fedref.run(algorithm=Local, rounds=1).curve("Local")[0]) == 2
+
+
+def test_entry_points_of_packages_are_names(mine, monkeypatch, capsys):
+    from importlib.metadata import EntryPoint
+
+    points = {
+        "fedref.algorithms": [EntryPoint("ditto", "mine:Ditto", "fedref.algorithms")],
+        "fedref.models": [EntryPoint("poisson", "mine:Poisson", "fedref.models")],
+        "fedref.data": [EntryPoint("counts", "mine:load", "fedref.data")],
+    }
+    monkeypatch.setattr(names, "entry_points", lambda group: points[group])
+    monkeypatch.syspath_prepend(str(mine))
+    words = ["run", "ditto", "--data", "counts", "--model", "poisson", "--rounds", "1", "--quiet"]
+    assert main(*words, "--out", "a") == 0
+    assert toml(mine / "a" / "config.toml")["algorithms"]["ditto"]["lam"] == 1.0
+    assert main("resume", "a", "--quiet") == 0
+    assert "did you mean 'ditto'?" in refused(capsys, "run", "dito")
+
+
+def test_a_file_names_them_too(mine):
+    table = document(
+        data={"name": "mine:load", "clients": 6},
+        split={"rule": "natural"},
+        model={"name": "mine:Poisson", "l2": 0.1},
+        algorithms=algorithms(own={"algorithm": "mine:Ditto", "lam": 0.25}),
+    )
+    assert main("run", write(mine / "t.toml", table), "--out", "a", "--quiet") == 0
+    assert main("run", "a/config.toml", "--out", "b", "--quiet") == 0
+    assert contents(mine / "a") == contents(mine / "b")
