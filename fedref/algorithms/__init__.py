@@ -37,6 +37,7 @@ HYPERPARAMETERS: dict[str, str] = {
     "delta": "δ, half-width of Per-FedAvg HF's difference",
     "inner_steps": "inner (adaptation) steps of FedMeta, FedMAML and FedAvg(Meta)",
     "server": "the server's optimiser in FedMeta: sgd or adam",
+    "episodes": "of FedMeta: one a round, or local epochs of them (epochs)",
     "evaluate": "what of FedMAML is tested: theta or theta1",
     "mu": "μ, weight of FedProx's proximal term or of APFL's penalty",
     "adaptive_mu": "adapt FedProx's μ to the training loss",

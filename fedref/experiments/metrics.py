@@ -1,7 +1,7 @@
 """The metrics of a run: one table that results, summaries and pictures read."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Metric(NamedTuple):
@@ -13,11 +13,15 @@ class Metric(NamedTuple):
     """
 
     title: str
-    meaning: str
-    columns: tuple[str, ...] = ()
+    columns: tuple[str, ...]
     scale: float = 1.0
+    meaning: str = ""
     total: bool = False
     always: bool = True
+
+
+def _metric(title: str, meaning: str, columns: tuple[str, ...] = (), **more: Any) -> Metric:
+    return Metric(title, columns, meaning=meaning, **more)
 
 
 PERCENT = 100
@@ -25,59 +29,61 @@ _MB = 1e-6
 
 #: In the order of metrics.csv: first the columns that every run has, then the others.
 _METRICS = {
-    "accuracy": Metric("test accuracy (%)", "share of all test rows that are right", scale=PERCENT),
-    "accuracy_mean": Metric(
+    "accuracy": _metric(
+        "test accuracy (%)", "share of all test rows that are right", scale=PERCENT
+    ),
+    "accuracy_mean": _metric(
         "test accuracy, mean over clients (%)",
         "the same share of each client's test rows, mean over clients",
         scale=PERCENT,
     ),
-    "test_loss": Metric("test loss", "mean loss over all test rows, without L2"),
-    "test_loss_mean": Metric("test loss, mean over clients", "test loss, mean over clients"),
-    "train_loss": Metric("training loss", "mean loss over all training rows, without L2"),
-    "train_loss_mean": Metric(
+    "test_loss": _metric("test loss", "mean loss over all test rows, without L2"),
+    "test_loss_mean": _metric("test loss, mean over clients", "test loss, mean over clients"),
+    "train_loss": _metric("training loss", "mean loss over all training rows, without L2"),
+    "train_loss_mean": _metric(
         "training loss, mean over clients", "training loss, mean over clients"
     ),
-    "bytes_down": Metric(
+    "bytes_down": _metric(
         "data sent down (MB)", "bytes from server to clients", scale=_MB, total=True
     ),
-    "bytes_up": Metric("data sent up (MB)", "bytes from clients to server", scale=_MB, total=True),
-    "grads": Metric("gradients computed", "gradients, one a client and batch", total=True),
-    "hvps": Metric(
+    "bytes_up": _metric("data sent up (MB)", "bytes from clients to server", scale=_MB, total=True),
+    "grads": _metric("gradients computed", "gradients, one a client and batch", total=True),
+    "hvps": _metric(
         "Hessian-vector products computed", "Hessian-vector products, likewise", total=True
     ),
-    "flops": Metric(
+    "flops": _metric(
         "computation (10⁹ operations)",
         "floating-point operations of gradients and Hessian-vector products",
         scale=1e-9,
         total=True,
     ),
-    "stragglers": Metric("stragglers since the start", "clients that straggled", total=True),
-    "dropped": Metric("clients dropped since the start", "stragglers left out", total=True),
-    "failed": Metric("clients failed since the start", "clients that raised an error", total=True),
-    "unseen_accuracy": Metric(
+    "stragglers": _metric("stragglers since the start", "clients that straggled", total=True),
+    "dropped": _metric("clients dropped since the start", "stragglers left out", total=True),
+    "failed": _metric("clients failed since the start", "clients that raised an error", total=True),
+    "unseen_accuracy": _metric(
         "accuracy of unseen clients (%)",
         "accuracy on clients that never train (`unseen`)",
         scale=PERCENT,
         always=False,
     ),
-    "unseen_accuracy_mean": Metric(
+    "unseen_accuracy_mean": _metric(
         "accuracy, mean over unseen clients (%)",
         "the same, mean over unseen clients",
         scale=PERCENT,
         always=False,
     ),
-    "gamma": Metric(
+    "gamma": _metric(
         "inexactness γ, mean over the cohort", "FedProx's γ, mean over the cohort", always=False
     ),
-    "penalty": Metric(
+    "penalty": _metric(
         "penalty, mean over the cohort", "proximal or EWC term, mean over the cohort", always=False
     ),
-    "mu": Metric("proximal weight μ", "FedProx's μ, where it may adapt", always=False),
-    "B": Metric("dissimilarity B", "FedProx's B (`dissimilarity`)", always=False),
-    "variance": Metric(
+    "mu": _metric("proximal weight μ", "FedProx's μ, where it may adapt", always=False),
+    "B": _metric("dissimilarity B", "FedProx's B (`dissimilarity`)", always=False),
+    "variance": _metric(
         "variance of the clients' gradients", "of the gradients (`dissimilarity`)", always=False
     ),
-    "renewed": Metric(
+    "renewed": _metric(
         "importance renewed", "1 in a round after which APFL renews its importance", always=False
     ),
 }
@@ -89,11 +95,11 @@ METRICS: Mapping[str, Metric] = {
 #: Names for sums of columns, and short names.
 ALIASES: Mapping[str, Metric] = {
     "loss": METRICS["train_loss"],
-    "bytes": Metric(
+    "bytes": _metric(
         "data sent up and down (MB)",
         "bytes in both directions",
-        ("bytes_down", "bytes_up"),
-        _MB,
+        columns=("bytes_down", "bytes_up"),
+        scale=_MB,
         total=True,
     ),
 }
@@ -106,11 +112,11 @@ TOTALS = tuple(name for name, metric in METRICS.items() if metric.total)
 
 #: What is known of every client, as in clients.csv.
 _CLIENTS = {
-    "n_test": Metric("test rows of a client", "test rows"),
-    "accuracy": Metric("test accuracy of a client (%)", "share that is right", scale=PERCENT),
-    "test_loss": Metric("test loss of a client", "mean loss over them, without L2"),
-    "n_train": Metric("training rows of a client", "training rows"),
-    "train_loss": Metric("training loss of a client", "mean loss over them, without L2"),
+    "n_test": _metric("test rows of a client", "test rows"),
+    "accuracy": _metric("test accuracy of a client (%)", "share that is right", scale=PERCENT),
+    "test_loss": _metric("test loss of a client", "mean loss over them, without L2"),
+    "n_train": _metric("training rows of a client", "training rows"),
+    "train_loss": _metric("training loss of a client", "mean loss over them, without L2"),
 }
 CLIENTS: Mapping[str, Metric] = {
     name: metric._replace(columns=(name,)) for name, metric in _CLIENTS.items()

@@ -8,17 +8,14 @@ from matplotlib.axes import Axes
 from matplotlib.style import context
 
 from fedref.errors import ConfigError, unknown
+from fedref.experiments.metrics import CLIENTS
 from fedref.numerics import Array
 from fedref.plots import style
 from fedref.plots.series import LARGEST, PERCENT, Metric, Runs, Series, all_series, check_reference
 from fedref.plots.style import BARS, STYLE, frame
 
 #: What is known of every client.
-CLIENT_METRICS = {
-    "accuracy": Metric("test accuracy of a client (%)", ("accuracy",), PERCENT),
-    "test_loss": Metric("test loss of a client", ("test_loss",)),
-    "train_loss": Metric("training loss of a client", ("train_loss",)),
-}
+CLIENT_METRICS = {name: CLIENTS[name] for name in ("accuracy", "test_loss", "train_loss")}
 
 
 def clients(

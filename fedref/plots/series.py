@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref.errors import ConfigError, unknown
+from fedref.experiments import metrics
+from fedref.experiments.metrics import PERCENT as PERCENT
+from fedref.experiments.metrics import Metric as Metric
 from fedref.experiments.results import Run
 from fedref.experiments.unit import Record, Unit
 from fedref.numerics import Array
@@ -15,44 +18,10 @@ from fedref.plots.style import COLOURS, LINES, MARKERS, wrapped
 Runs = Run | Mapping[str, Run]
 
 
-class Metric(NamedTuple):
-    """What is drawn: the axis' name with its unit, and scale × the sum of the columns."""
-
-    title: str
-    columns: tuple[str, ...]
-    scale: float = 1.0
-
-
-PERCENT = 100
 #: What diverges is drawn up to here: its square still is a number, and the axis can be labelled.
 LARGEST = 1e30
 #: Columns with a unit, and names for sums of columns. Any other column is drawn as it is.
-METRICS = {
-    "accuracy": Metric("test accuracy (%)", ("accuracy",), PERCENT),
-    "accuracy_mean": Metric("test accuracy, mean of clients (%)", ("accuracy_mean",), PERCENT),
-    "unseen_accuracy": Metric("accuracy of unseen clients (%)", ("unseen_accuracy",), PERCENT),
-    "unseen_accuracy_mean": Metric(
-        "accuracy, mean of unseen clients (%)", ("unseen_accuracy_mean",), PERCENT
-    ),
-    "loss": Metric("training loss", ("train_loss",)),
-    "train_loss": Metric("training loss", ("train_loss",)),
-    "train_loss_mean": Metric("training loss, mean of clients", ("train_loss_mean",)),
-    "test_loss_mean": Metric("test loss, mean of clients", ("test_loss_mean",)),
-    "bytes": Metric("data sent up and down (MB)", ("bytes_down", "bytes_up"), 1e-6),
-    "bytes_down": Metric("data sent down (MB)", ("bytes_down",), 1e-6),
-    "bytes_up": Metric("data sent up (MB)", ("bytes_up",), 1e-6),
-    "flops": Metric("computation (10⁹ operations)", ("flops",), 1e-9),
-    "grads": Metric("gradients computed", ("grads",)),
-    "hvps": Metric("Hessian-vector products computed", ("hvps",)),
-    "stragglers": Metric("stragglers since the start", ("stragglers",)),
-    "dropped": Metric("clients dropped since the start", ("dropped",)),
-    "failed": Metric("clients failed since the start", ("failed",)),
-    "gamma": Metric("inexactness γ, mean of the cohort", ("gamma",)),
-    "penalty": Metric("penalty, mean of the cohort", ("penalty",)),
-    "mu": Metric("proximal weight μ", ("mu",)),
-    "B": Metric("dissimilarity B", ("B",)),
-    "variance": Metric("variance of the clients' gradients", ("variance",)),
-}
+METRICS: Mapping[str, Metric] = {**metrics.METRICS, **metrics.ALIASES}
 
 
 class Look(NamedTuple):

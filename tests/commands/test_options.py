@@ -165,6 +165,7 @@ OPTIONS = {
     "delta": [0.01],
     "inner-steps": [2],
     "server": ["sgd", "adam"],
+    "episodes": ["one", "epochs"],
     "evaluate": ["theta", "theta1"],
     "mu": [0.1],
     "adaptive-mu": ["true"],
