@@ -67,19 +67,25 @@ class LocalData(NamedTuple):
         index = self.held[self.offsets[k] : self.offsets[k + 1]]
         return Batch(self.features(index), self.y.take(index))
 
-    def only(self, ks: Sequence[int] | Array) -> "LocalData":
-        """The same for some of the clients, and none of the others' rows."""
+    def pick(self, ks: Sequence[int] | Array) -> "LocalData":
+        """The same for some of the clients, of the same X and y."""
         parts = [self.held[self.offsets[k] : self.offsets[k + 1]] for k in ks]
-        index = np.concatenate(parts)
         return self._replace(
             clients=self.clients[ks],
-            X=self.X.take(index, 0),
-            y=self.y.take(index),
-            held=np.arange(len(index)),
+            held=np.concatenate(parts),
             offsets=np.concatenate([[0], np.cumsum([len(part) for part in parts])]),
             rows={role: rows[ks] for role, rows in self.rows.items()},
             steps=self.steps[ks],
             per_epoch=self.per_epoch[ks],
+        )
+
+    def only(self, ks: Sequence[int] | Array) -> "LocalData":
+        """The same for some of the clients, and none of the others' rows."""
+        some = self.pick(ks)
+        return some._replace(
+            X=self.X.take(some.held, 0),
+            y=self.y.take(some.held),
+            held=np.arange(len(some.held)),
         )
 
     def batch(self, role: str, k: int, t: int) -> Batch:

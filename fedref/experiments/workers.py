@@ -4,13 +4,18 @@ Sums come out the same in each, and a client that fails is found and named.
 """
 
 import ctypes
-from collections.abc import Callable, Sequence
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import cache
-from multiprocessing import get_context
-from typing import Any
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -25,16 +30,43 @@ from fedref.rounds import LocalData, run_clients
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as in glibc's malloc.h
 
 
+class Shared(NamedTuple):
+    """An array that lies in a file, to be mapped by each process that needs it, once."""
+
+    path: str
+
+    def array(self) -> Array:
+        return mapped(self.path)
+
+
+@cache
+def mapped(path: str) -> Array:
+    return np.asarray(np.load(path, mmap_mode="r"))
+
+
 class Processes(Executor):
     """N processes. A pool breaks as a whole when one of its workers dies; the next work that is
-    handed in then gets a new pool, so that one death costs one round and not the run."""
+    handed in then gets a new pool, so that one death costs one round and not the run.
+
+    They end with the process that made them, however it ends.
+    """
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self.pool = self._new()
+        self.folder = TemporaryDirectory(prefix="fedref-")
+        self.shared: dict[int, tuple[Array, Shared]] = {}  # the array stays, and with it its id
 
     def _new(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(self.workers, get_context("spawn"))
+        return ProcessPoolExecutor(self.workers, get_context("spawn"), initializer=begin)
+
+    def share(self, array: Array) -> Shared:
+        """Write an array where all workers find it: once, however often it is asked for."""
+        if id(array) not in self.shared:
+            path = str(Path(self.folder.name, f"{len(self.shared)}.npy"))
+            np.save(path, array)
+            self.shared[id(array)] = array, Shared(path)
+        return self.shared[id(array)][1]
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         try:
@@ -46,6 +78,44 @@ class Processes(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self.pool.shutdown(wait, cancel_futures=cancel_futures)
+        self.shared.clear()
+        self.folder.cleanup()
+
+
+def begin() -> None:
+    """In a new worker: end without a word on Ctrl-C, and when the parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    parent = parent_process()
+    if parent is not None:
+        Thread(target=end_with, args=(parent,), daemon=True).start()
+
+
+def end_with(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def spread(items: Sequence[T], work: Callable[[T], R], workers: int) -> Iterator[R]:
+    """work(item) of every item, in the order of the items: each in one of `workers` processes, where
+    they are more than one. Both travel by pickle. What is not begun when one fails is not begun.
+    """
+    if workers < 2 or len(items) < 2:
+        yield from (calmly(work, item) for item in items)
+        return
+    with Processes(min(workers, len(items))) as executor:
+        futures = [executor.submit(calmly, work, item) for item in items]
+        try:
+            for future in futures:
+                yield future.result()
+        except BrokenExecutor as error:
+            raise FedrefError(f"a worker process died: {error}") from error
+        finally:
+            for future in futures:
+                future.cancel()
 
 
 @cache
@@ -82,6 +152,11 @@ class Calm(Executor):
     def __init__(self, inner: Executor) -> None:
         self.inner = inner
 
+    @property
+    def share(self) -> Callable[[Array], Shared] | None:
+        """How arrays get to the workers once, if there is a way."""
+        return getattr(self.inner, "share", None)
+
     def submit(self, work: Callable[..., Any], /, *arguments: Any, **more: Any) -> Future[Any]:
         try:
             return self.inner.submit(calmly, work, *arguments, **more)
@@ -105,13 +180,15 @@ class Workers:
     executor : what runs the parts (None: this process, all at once).
     on_failure : "fail" raises ClientError, "drop" treats a client that fails as one that never
     answered (when a worker dies: every client that it may have been at work on).
-    The numbers depend on none of them, nor on the order in which the parts end.
+    message : told of what happens on the way. The numbers depend on none of them, nor on the order
+    in which the parts end.
     """
 
     executor: Executor | None = None
     workers: int = 1
     on_failure: str = "fail"
     stack: bool | None = None
+    message: Callable[[str], None] = lambda text: None
 
     def __call__(
         self,
@@ -123,18 +200,20 @@ class Workers:
     ) -> Outcome:
         K = len(client_states)
         parts = np.array_split(np.arange(K), min(self.workers if self.executor else 1, K))
+        share = getattr(self.executor, "share", None)
         calls: list[tuple[Any, ...]] = [
             (
                 algorithm,
                 model,
                 sent,
                 [client_states[k] for k in part],
-                data.only(part) if self.executor else data,
+                self.part_of(data, part, share),
                 self.stack,
             )
             for part in parts
         ]
-        futures = [self.executor.submit(run_clients, *call) for call in calls if self.executor]
+        run = run_shared if share else run_clients
+        futures = [self.executor.submit(run, *call) for call in calls if self.executor]
         outcomes: list[Outcome] = []
         for i, call in enumerate(calls):
             try:
@@ -144,9 +223,39 @@ class Workers:
                     lost = [part for part, f in zip(parts, futures) if f.exception()]
                     raise died(data, lost, error) from error
                 outcomes.append(([None] * len(parts[i]), Counts()))
-            except Exception:
-                outcomes.append(one_by_one(self.on_failure, *call[:-1]))
+            except Exception as error:
+                self.message(
+                    f"round {data.round + 1}: {type(error).__name__}: {error}; "
+                    f"the {len(parts[i])} clients of this part are run again one by one"
+                )
+                again = algorithm, model, sent, call[3], data.only(parts[i])
+                outcomes.append(one_by_one(self.on_failure, *again))
         return [r for results, _ in outcomes for r in results], total(n for _, n in outcomes)
+
+    def part_of(
+        self, data: LocalData, part: Array, share: Callable[[Array], Shared] | None
+    ) -> LocalData:
+        """What travels: the plan alone if the workers have the arrays, else with the rows in it."""
+        if self.executor is None:
+            return data
+        if share is None:
+            return data.only(part)
+        X: Any = share(data.X)
+        y: Any = share(data.y)
+        return data.pick(part)._replace(X=X, y=y)
+
+
+def run_shared(
+    algorithm: AnyAlgorithm,
+    model: Model,
+    sent: Any,
+    client_states: Sequence[Any],
+    data: Any,
+    stack: bool | None,
+) -> Outcome:
+    """`run_clients` in a worker, on arrays that lie where all workers find them."""
+    here = data._replace(X=data.X.array(), y=data.y.array())
+    return run_clients(algorithm, model, sent, client_states, here, stack)
 
 
 def died(data: LocalData, lost: list[Array], error: Exception) -> ClientError:

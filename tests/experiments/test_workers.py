@@ -1,13 +1,24 @@
 """One dead worker costs its round, not the run; and workers work as the process itself does."""
 
 import os
+import signal
+import subprocess
+import sys
+import time
 from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fedref.algorithms.fedavg import FedAvg
+from fedref.errors import FedrefError
 from fedref.experiments import workers
-from fedref.experiments.workers import Processes
+from fedref.experiments.workers import Processes, Workers, spread
+from fedref.rounds import LocalData, run_round
+from fedref.sampling import Sampling, make_plan
+from tests.helpers import MODELS, make_federation, same, start
 
 
 def double(x: int) -> int:
@@ -34,3 +45,143 @@ def test_a_worker_does_its_sums_with_one_thread_and_without_warnings():
         threads, product = workers.Calm(pool).submit(work).result()
     assert set(threads) <= {1}
     assert product == np.inf
+
+
+def test_an_array_is_written_once_and_found_by_a_worker():
+    X = np.arange(6.0).reshape(2, 3)
+    with Processes(1) as executor:
+        shared = executor.share(X)
+        assert executor.share(X) is shared
+        assert executor.share(X.copy()) != shared
+        np.testing.assert_array_equal(executor.submit(shared.array).result(), X)
+        assert Path(shared.path).exists()
+    assert not Path(shared.path).exists()
+
+
+def test_what_travels_to_a_worker_each_round_is_the_plan_not_the_data():
+    model = MODELS["logistic"]
+    federated, algorithm = make_federation(model, (50, 60)), FedAvg()
+    sizes = federated.train.sizes
+    plan = make_plan(Sampling(2, epochs=1, batch_size=10), sizes, 0, 0)
+    expected, _ = run_round(algorithm, model, start(algorithm, model), plan, federated)
+    travelled = []
+
+    class Watched(Processes):
+        def submit(self, work, /, *args, **kwargs):
+            travelled.extend(arg for arg in args if isinstance(arg, LocalData))
+            return super().submit(work, *args, **kwargs)
+
+    with Watched(2) as executor:
+        work = Workers(workers.Calm(executor), 2)
+        for _ in range(2):
+            state, _ = run_round(
+                algorithm, model, start(algorithm, model), plan, federated, work=work
+            )
+            assert same(state, expected)
+        assert len(executor.shared) == 2
+    assert len(travelled) == 4
+    assert {type(array) for data in travelled for array in (data.X, data.y)} == {workers.Shared}
+
+
+def test_items_are_spread_over_processes_in_their_order():
+    found = list(spread([3, 1, 2], work_of, 2))
+    assert [value for value, _ in found] == [6, 2, 4]
+    assert os.getpid() not in {pid for _, pid in found}
+    assert list(spread([3, 1], work_of, 1)) == [(6, os.getpid()), (2, os.getpid())]
+
+
+def work_of(x: int) -> tuple[int, int]:
+    return 2 * x, os.getpid()
+
+
+def test_a_worker_that_dies_under_an_item_is_one_line():
+    with pytest.raises(FedrefError, match=r"^a worker process died: "):
+        list(spread([0, 1], exit_at_1, 2))
+
+
+def exit_at_1(x: int) -> int:
+    if x:
+        os._exit(1)
+    return x
+
+
+#: A parent that says who its workers are, and then does as it is told.
+PARENT = """
+import os, sys, time
+from tests.experiments.test_workers import double, report
+from fedref.experiments.workers import Processes
+if __name__ == "__main__":
+    executor = Processes(2)
+    future = executor.submit(report, sys.argv[1])
+    executor.submit(double, 1).result()  # by the other worker, which is idle from then on
+    print("ready", flush=True)
+    future.result()
+"""
+
+
+def report(path: str) -> None:
+    Path(path).write_text(str(os.getpid()), "utf-8")
+    time.sleep(60)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_workers_end_with_their_parent_and_say_nothing(how, tmp_path):
+    script, pid_file = tmp_path / "parent.py", tmp_path / "pid"
+    script.write_text(PARENT, "utf-8")
+    root = Path(workers.__file__).parents[2]
+    parent = subprocess.Popen(
+        [sys.executable, script, pid_file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(root)}, start_new_session=True,
+    )  # fmt: skip
+    assert parent.stdout.readline() == "ready\n"
+    wait_for(lambda: pid_file.exists() and pid_file.read_text("utf-8"))
+    worker = int(pid_file.read_text("utf-8"))
+    if how == signal.SIGINT:
+        os.killpg(parent.pid, how)  # as Ctrl-C does: to all of them
+    else:
+        parent.kill()
+    _, errors = parent.communicate(timeout=30)
+    wait_for(lambda: not alive(worker))
+    # the parent's own KeyboardInterrupt is for the command line to catch
+    assert "SpawnProcess" not in errors
+    assert errors.count("Traceback") == (how == signal.SIGINT)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there, and no zombie."""
+    try:
+        return " Z " not in Path(f"/proc/{pid}/stat").read_text("utf-8")
+    except OSError:
+        return False
+
+
+def wait_for(condition) -> None:
+    for _ in range(600):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError("waited 30 s in vain")
+
+
+def test_a_part_that_is_run_again_is_reported():
+    @dataclass(frozen=True)
+    class FailsOnce(FedAvg):
+        def start(self, model, sent, client_state):
+            failed.append(1)
+            if len(failed) == 1:
+                raise ZeroDivisionError("once")
+            return super().start(model, sent, client_state)
+
+    failed: list[int] = []
+    model, told = MODELS["logistic"], list[str]()
+    federated, algorithm = make_federation(model, (5, 6)), FailsOnce()
+    plan = make_plan(Sampling(2, epochs=1, batch_size=5), federated.train.sizes, 3, 0)
+    _, log = run_round(
+        algorithm, model, start(algorithm, model), plan, federated,
+        work=Workers(message=told.append),
+    )  # fmt: skip
+    assert told == [
+        "round 4: ZeroDivisionError: once; the 2 clients of this part are run again one by one"
+    ]
+    assert log.failed == 0
