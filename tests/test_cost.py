@@ -1,5 +1,7 @@
 """What a round costs, counted by hand: floats that travel, derivatives, samples in them."""
 
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -160,3 +162,10 @@ def test_flops_and_the_columns_of_a_round():
             "dropped": 2,
             "failed": 1,
         }
+
+
+def test_the_command_does_not_wait_for_what_it_may_not_need():
+    code = (
+        "import sys, fedref.commands.run; sys.exit(bool({'scipy', 'matplotlib'} & {*sys.modules}))"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -13,15 +13,17 @@ from collections.abc import Callable, Sequence
 from functools import cache, cached_property, wraps
 from math import prod
 from types import MethodType
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
-from scipy.sparse.linalg import LinearOperator
 
 from fedref import numerics as nx
 from fedref.batch import Batch
 from fedref.errors import ConfigError, unknown
 from fedref.numerics import Array
+
+if TYPE_CHECKING:
+    from scipy.sparse.linalg import LinearOperator
 
 
 class Model(Protocol):
@@ -298,8 +300,10 @@ def check_initialisation(name: str) -> None:
         raise ConfigError(unknown("initialisation", name, INITIALISATIONS))
 
 
-def linear_operator(model: Model, w: Array, D: Batch) -> LinearOperator:
+def linear_operator(model: Model, w: Array, D: Batch) -> "LinearOperator":
     """The Hessian ∇²f(w; D) as a (d, d) operator, for `scipy.sparse.linalg.eigsh`, `cg`, ..."""
+    from scipy.sparse.linalg import LinearOperator  # half of the time that fedref takes to import
+
     if w.ndim != 1:
         raise ValueError(f"w has shape {w.shape}, expected ({model.d},): one Hessian at a time")
 

@@ -3,8 +3,6 @@
 import math
 from typing import Any
 
-from scipy import special
-
 from fedref.batch import Batch
 from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM
 from fedref.numerics import Array
@@ -73,6 +71,8 @@ def scores(model: Any, w: Array, x: Array) -> tuple[list[float], list[Any]]:
 def sample_loss(model: Any, z: list[float], y: int) -> tuple[float, list[Any]]:
     """(ℓ, sides) of one sample from its scores."""
     if isinstance(model, BinaryLogistic):
+        from scipy import special  # an import that not every command waits for
+
         return float(-special.log_expit(z[0] if y == 1 else -z[0])), []
     if isinstance(model, LinearSVM):
         margin = 1 - y * z[0]

@@ -1,0 +1,141 @@
+"""How long a round takes beside PyTorch and JAX: one core, one plan and one start for all."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, Any
+
+import numpy as np
+
+from fedref.errors import FedrefError
+from fedref.experiments.results import Run
+from fedref.numerics import Array
+from fedref.reproduction import markdown, write_csv
+
+HERE = Path(__file__).parent
+TITLE = "Speed: a round beside PyTorch and JAX"
+PAPER = (
+    "No paper: five rounds of the kinds that the papers run, on made-up data, through the public "
+    "`run_round`. Every implementation has a process of its own, one core and one thread, the same "
+    "plan, start and data; its result is compared before its time is printed. They take turns in "
+    "rotating order, and a ratio is that of two CPU times of the same turn: above 1, fedref is faster."
+)
+PEERS = {"torch": ("torch-eager", "torch-vmap"), "jax": ("jax-vmap", "jax-client")}
+TURNS, QUICK_TURNS = 15, 2
+#: Where float32 rounds differently in each, results may differ by more than in float64.
+AGREE = {"float64": 1e-9, "float32": 1e-2}
+
+
+class Server:
+    """An implementation in its process."""
+
+    def __init__(self, how: str, dtype: str, stack: ExitStack) -> None:
+        one = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        self.how = how
+        self.process = stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, HERE / "server.py", how, dtype],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                env={**os.environ, **one, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+        )  # fmt: skip
+
+    def ask(self, *words: object) -> list[float]:
+        """[seconds of a round, seconds of the first, megabytes]."""
+        to, answers = pipe(self.process.stdin), pipe(self.process.stdout)
+        print(*words, file=to, flush=True)
+        answer = answers.readline()
+        if not answer:
+            raise FedrefError(f"{self.how} ended at {words[0]}: its message is above")
+        return [float(x) for x in answer.split()]
+
+
+def pipe(stream: IO[str] | None) -> IO[str]:
+    assert stream is not None
+    return stream
+
+
+def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
+    from_here = str(HERE)
+    if from_here not in sys.path:
+        sys.path.append(from_here)
+    from workloads import NAMES
+
+    turns = QUICK_TURNS if any(part.endswith("-quick") for part in out.parts) else TURNS
+    installed = [how for package, hows in PEERS.items() if find_spec(package) for how in hows]
+    numbers: list[list[Any]] = []
+    for dtype in AGREE:
+        with ExitStack() as stack, TemporaryDirectory() as folder:
+            servers = [Server(how, dtype, stack) for how in ("fedref", "floor", *installed)]
+            for name in NAMES:
+                agree(servers, name, dtype, Path(folder))
+                answers = measured(servers, name, turns)
+                numbers += rows(servers, name, dtype, answers)
+    write_csv(out / "numbers.csv", HEAD, numbers)
+    listed = "\n".join(f"- {name}: {what}." for name, what in NAMES.items())
+    lacking = (
+        ""
+        if len(installed) == 4
+        else "\n\nNot installed, and so not here: a peer; `fedref[peers]`."
+    )
+    return f"{listed}\n\n{table(numbers)}\n\n`floor`: the round's matrix products alone.{lacking}"
+
+
+HEAD = [
+    "workload", "dtype", "implementation", "milliseconds", "ratio", "ratio, lower quartile",
+    "ratio, upper quartile", "first round (s)", "peak memory (MB)",
+]  # fmt: skip
+
+
+def agree(servers: list[Server], name: str, dtype: str, folder: Path) -> None:
+    """Refuse to time what does not compute the same."""
+    results = {}
+    for server in servers:
+        path = folder / f"{name}-{server.how}.npy"
+        server.ask(name, path)
+        results[server.how] = np.load(path, allow_pickle=True)
+    expected = results.pop("fedref")
+    results.pop("floor")
+    for how, found in results.items():
+        error = float(np.abs(found - expected).max() / np.abs(expected).max())
+        if not error <= AGREE[dtype]:
+            raise FedrefError(f"{name} ({dtype}): {how} differs from fedref by {error:.1e}")
+
+
+def measured(servers: list[Server], name: str, turns: int) -> Array:
+    """(turns, servers, 3)"""
+    answers = np.zeros((turns, len(servers), 3))
+    for turn in range(turns):
+        for i in range(len(servers)):
+            at = (turn + i) % len(servers)
+            answers[turn, at] = servers[at].ask(name)
+    return answers
+
+
+def rows(servers: list[Server], name: str, dtype: str, answers: Array) -> list[list[Any]]:
+    seconds = answers[..., 0]
+    ratios = seconds / seconds[:, :1]
+    return [
+        [
+            name, dtype, server.how, round(1e3 * float(np.median(seconds[:, i])), 2),
+            *(round(float(q), 3) for q in np.quantile(ratios[:, i], [0.5, 0.25, 0.75])),
+            round(float(answers[-1, i, 1]), 3), round(float(answers[-1, i, 2])),
+        ]
+        for i, server in enumerate(servers)
+    ]  # fmt: skip
+
+
+def table(numbers: list[list[Any]]) -> str:
+    """Time of each divided by fedref's: median, and quartiles."""
+    names = list(dict.fromkeys(row[2] for row in numbers))[1:]
+    lines = [["", "dtype", "fedref (ms)", *names]]
+    for name, dtype in dict.fromkeys((row[0], row[1]) for row in numbers):
+        found = {row[2]: row for row in numbers if row[:2] == [name, dtype]}
+        ratios = [f"{r[4]:.2f} ({r[5]:.2f}–{r[6]:.2f})" for r in (found[how] for how in names)]
+        lines.append([name, dtype, f"{found['fedref'][3]:.1f}", *ratios])
+    return markdown(lines)

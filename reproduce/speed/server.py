@@ -1,0 +1,51 @@
+"""One implementation in a process of its own: `python server.py HOW DTYPE`.
+
+Each line on its input names a workload; the answer is the CPU seconds of one round (there is one
+thread), then those of the first one, with its compilation, then the megabytes that the process took
+at most. The parameters go to the file that is named after the workload's name, if any.
+"""
+
+import resource
+import sys
+import time
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@cache
+def prepared(how: str, dtype: str, name: str) -> tuple[Callable[[], Any], float]:
+    """(one round, the seconds of the first)."""
+    module = import_module("ours" if how in ("fedref", "floor") else f"in_{how.split('-')[0]}")
+    play = module.prepare(how, dtype, name)
+    began = time.process_time()
+    play()
+    return play, time.process_time() - began
+
+
+def main(how: str, dtype: str) -> None:
+    for line in sys.stdin:
+        name, *path = line.split()
+        play, first = prepared(how, dtype, name)
+        began = time.process_time()
+        result = play()
+        seconds = time.process_time() - began
+        if path:
+            np.save(path[0], np.zeros(0) if result is None else np.asarray(result, np.float64))
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(seconds, first, peak, flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] in ("fedref", "floor"):
+        from fedref.experiments.workers import calmly
+
+        calmly(main, *sys.argv[1:])
+    else:
+        main(*sys.argv[1:])
