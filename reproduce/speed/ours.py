@@ -9,7 +9,7 @@ from workloads import workload
 from fedref import tree
 from fedref.algorithm import State
 from fedref.numerics import Array
-from fedref.rounds import run_round
+from fedref.rounds import STACK_UP_TO, run_round
 
 #: role → (gradients, Hessian-vector products) on its batches.
 DERIVATIVES = {"D": (1, 0), "D1": (1, 0), "D2": (0, 1), "S": (1, 1), "Q": (1, 0)}
@@ -36,17 +36,18 @@ def products(model: Any, plan: Any, dtype: Any) -> Callable[[], Any]:
     """
     weights = [(int(np.prod(shape[:-1])), shape[-1]) for shape in model.shapes if len(shape) > 1]
     windows = [n // (a * b) for n, (a, b) in zip(model.products, weights)]
+    K = len(plan.clients) if model.d <= STACK_UP_TO else 1  # those of a stack in one call
     rng = np.random.default_rng(0)
     todo = []
     for role, rows in plan.rows.items():
         grads, hvps = DERIVATIVES[role]
         for l, (times, (p, q)) in enumerate(zip(windows, weights)):
             shapes = [(times * rows.shape[-1], p), (p, q), (times * rows.shape[-1], q)]
-            arrays = [rng.normal(size=shape).astype(dtype) for shape in shapes]
+            arrays = [rng.normal(size=(K, *shape)).astype(dtype) for shape in shapes]
             forward = grads + hvps * (3 if l else 2)
             back = grads + hvps * (2 if l else 1)
             down = (grads + 3 * hvps) if l else 0
-            todo.append((arrays, forward, back, down, int((rows >= 0).any(-1).sum())))
+            todo.append((arrays, forward, back, down, -(-int((rows >= 0).any(-1).sum()) // K)))
 
     def play() -> None:
         for (A, W, d), forward, back, down, evaluations in todo:
