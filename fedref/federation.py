@@ -22,6 +22,8 @@ class Source:
     test_from : rows from here on are the published test part (None: no such part).
     image : (H, W, C) if a row is an image, row-major. full_scale : the largest value that a feature
     can take, by the data set's documentation. sha256 : of the content (X, y, client).
+    vocabulary : X holds codes, and this is what each of them stands for; the code that is its
+    length is padding (None: X holds numbers).
     """
 
     X: Array
@@ -33,6 +35,12 @@ class Source:
     client_names: tuple[str, ...] | None = None
     sha256: str = ""
     full_scale: float | None = None
+    vocabulary: tuple[str, ...] | None = None
+
+    @property
+    def inputs(self) -> str:
+        """What X holds: "numbers" or "codes", as models say it."""
+        return "numbers" if self.vocabulary is None else "codes"
 
     @property
     def labels(self) -> Array:
@@ -123,9 +131,11 @@ class Federation:
         return shift if np.any(shift != 0) else None, scale if np.any(scale != 1) else None
 
     def batch(self, rows: Array, dtype: Any = np.float64) -> Batch:
-        """Rows of the source, any shape (...), as a Batch with X (..., p) in dtype."""
+        """Rows of the source, any shape (...), as a Batch with X (..., p) in dtype; codes stay codes."""
         # gathered in the source's dtype first: for pixels that moves an eighth of the bytes
-        X = affine(self.source.X.take(rows, 0), *self.shift_and_scale, dtype)
+        X = self.source.X.take(rows, 0)
+        if self.source.vocabulary is None:
+            X = affine(X, *self.shift_and_scale, dtype)
         return Batch(X, self.source.y.take(rows))
 
     def check(self) -> None:
@@ -186,6 +196,8 @@ def _check_finite(federation: Federation) -> None:
     X, y = federation.source.X, federation.source.y
     if y.dtype.kind not in "iu":
         raise DataError(f"{federation.source.name}: labels are {y.dtype}, expected whole numbers")
+    if federation.source.vocabulary is not None:
+        _check_codes(federation, len(federation.source.vocabulary))
     for name, value in (("shift", federation.shift), ("scale", federation.scale)):
         if not np.isfinite(value).all() or (name == "scale" and not np.all(value)):
             raise DataError(
@@ -202,3 +214,16 @@ def _check_finite(federation: Federation) -> None:
                     f"{federation.source.name}: row {row} (client {k}) has {X[row, bad[0]]} in "
                     f"feature {bad[0]}, expected a finite number"
                 )
+
+
+def _check_codes(federation: Federation, padding: int) -> None:
+    """Codes must be codes of the vocabulary, and are not scaled."""
+    X = federation.source.X
+    if X.dtype.kind not in "iu" or (X.size and not 0 <= X.min() <= X.max() <= padding):
+        span = f" from {X.min()} to {X.max()}" if X.size else ""
+        raise DataError(
+            f"{federation.source.name}: X holds {X.dtype}{span}, expected codes: whole numbers "
+            f"from 0 to {padding - 1}, or {padding} for padding"
+        )
+    if federation.shift_and_scale != (None, None):
+        raise DataError(f"{federation.source.name}: codes are not scaled, expected scaling=none")

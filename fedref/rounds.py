@@ -31,7 +31,7 @@ class LocalData(NamedTuple):
     """The training data of a few clients, and what of the Plan is theirs: all that a worker needs.
 
     The k-th of them, client clients[k], holds rows held[offsets[k]:offsets[k+1]] of
-    (X − shift)/scale. rows : role → (K, S, W), −1 = padding.
+    (X − shift)/scale, or of X itself where it holds codes. rows : role → (K, S, W), −1 = padding.
     """
 
     clients: Array
@@ -46,6 +46,7 @@ class LocalData(NamedTuple):
     shift: Any
     scale: Any
     dtype: Any
+    codes: bool = False
 
     def check(self, model: Model) -> None:
         """Refuse data that the model does not fit: once, so that no step need look again."""
@@ -53,11 +54,13 @@ class LocalData(NamedTuple):
         base.check_labels(model, self.y.take(self.held))
 
     def features(self, index: Array) -> Array:
-        return affine(self.X.take(index, 0), self.shift, self.scale, self.dtype)
+        X = self.X.take(index, 0)
+        return X if self.codes else affine(X, self.shift, self.scale, self.dtype)
 
     def ready(self) -> "LocalData":
         """The same, with the features made floating point at once where they are few."""
-        if len(self.held) * self.X[:1].size * np.dtype(self.dtype).itemsize > GATHER_BYTES:
+        size = len(self.held) * self.X[:1].size * np.dtype(self.dtype).itemsize
+        if self.codes or size > GATHER_BYTES:
             return self
         own = self.only(range(len(self.clients)))
         return own._replace(X=own.features(own.held), shift=None, scale=None)
@@ -250,6 +253,7 @@ def gather(plan: Plan, federation: Federation, dtype: Any, keep: Array) -> Local
         shift,
         scale,
         np.dtype(dtype),
+        federation.source.vocabulary is not None,
     )
 
 

@@ -17,7 +17,7 @@ from fedref.algorithms import ALGORITHMS
 from fedref.experiments import workers
 from fedref.experiments.workers import Workers
 from fedref.federation import Federation, Part, Source
-from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
+from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.rounds import run_clients, run_round
 from fedref.sampling import Sampling, make_plan, stream
 
@@ -30,6 +30,7 @@ MODELS = {
     "svm": LinearSVM(3, l2=0.1, squared=True),
     "mlp": MLP(3, (4,), 3),
     "cnn": CNN(image=(5, 5), channels=(2,), kernel=2, hidden=3, classes=2),
+    "lstm": LSTM(vocabulary=3, classes=2, length=3, embedding=2, hidden=(2,), l2=0.1),
 }
 #: More layers and more kinds of them.
 LAYOUTS = [
@@ -70,9 +71,19 @@ def sized(kind: str, p: int, hidden: int, classes: int, l2: float):
     if kind == "mlp":
         widths = (hidden, hidden + 1) if hidden % 2 else (hidden,)
         return MLP(p, widths, classes, activation=("elu", "tanh", "relu")[p % 3], l2=l2)
+    if kind == "lstm":
+        layers, output = ((hidden,), "last") if hidden % 2 else ((hidden, hidden - 1), "mean")
+        return LSTM(p + 1, classes, p, 1 + p % 2, layers, output, l2)
     side = 4 + p % 3
     activation, pool = (("relu", "max"), ("elu", "max"), ("tanh", "mean"))[p % 3]
     return CNN((side, side), (1 + hidden % 2,), 2, hidden, classes, activation, pool, l2)
+
+
+def make_features(model, rng, *shape: int):
+    """Random numbers, or codes with padding among them: (*shape, features)."""
+    if model.inputs == "codes":
+        return rng.integers(0, model.vocabulary + 1, (*shape, model.features), np.uint8)
+    return rng.normal(size=(*shape, model.features))
 
 
 def make_batch(model, rng, n: int, lead=(), weights: bool = False) -> Batch:
@@ -80,7 +91,9 @@ def make_batch(model, rng, n: int, lead=(), weights: bool = False) -> Batch:
 
     Features are about ½ in size: where a softmax is saturated, a gradient of 1e-100 has no digits.
     """
-    X = 0.5 * rng.normal(size=(*lead, n, model.features))
+    X = make_features(model, rng, *lead, n)
+    if model.inputs == "numbers":
+        X = 0.5 * X
     y = rng.choice(model.labels, (*lead, n))
     s = None
     if weights:
@@ -138,17 +151,21 @@ SIZES = (7, 1, 12, 3, 5)
 def make_federation(model, sizes=SIZES, test=3, seed: int = 0) -> Federation:
     """Clients with `sizes` training rows and `test` test rows each, rows interleaved in the source.
 
-    Client k's features are shifted by its own random vector, so that clients differ. All arrays
-    are read-only.
+    Client k's features are shifted by its own random vector, so that clients differ (codes are not).
+    All arrays are read-only.
     """
     rng = np.random.default_rng(seed)
     N = len(sizes)
     tests = [test] * N if isinstance(test, int) else list(test)
     owner = np.repeat(np.arange(N), np.add(sizes, tests))
     rows = rng.permutation(len(owner))  # client k's rows are scattered over the source
-    X = np.empty((len(owner), model.features))
-    shift = rng.normal(size=(N, model.features))
-    X[rows] = 0.5 * (rng.normal(size=X.shape) + shift[owner])
+    vocabulary = None
+    if model.inputs == "codes":
+        X, vocabulary = make_features(model, rng, len(owner)), tuple("abc"[: model.vocabulary])
+    else:
+        X = np.empty((len(owner), model.features))
+        shift = rng.normal(size=(N, model.features))
+        X[rows] = 0.5 * (rng.normal(size=X.shape) + shift[owner])
     y = rng.choice(model.labels, len(owner))
     first = np.concatenate([[0], np.cumsum(np.add(sizes, tests))])
     train = [rows[a : a + n] for a, n in zip(first, sizes)]
@@ -158,7 +175,7 @@ def make_federation(model, sizes=SIZES, test=3, seed: int = 0) -> Federation:
         offsets = np.concatenate([[0], np.cumsum([len(group) for group in groups])])
         return Part(*tree.freeze((np.concatenate(groups).astype(np.int64), offsets)))
 
-    source = Source(*tree.freeze((X, y)))
+    source = Source(*tree.freeze((X, y)), vocabulary=vocabulary)
     federation = Federation(source, part(train), part(held_out))
     federation.check()
     return federation

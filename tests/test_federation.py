@@ -99,3 +99,23 @@ def test_a_subset_is_renumbered_in_the_order_given() -> None:
     assert [found.train.of(k).tolist() for k in range(3)] == [[5, 3, 4], [0, 2], []]
     assert [found.test.of(k).tolist() for k in range(3)] == [[], [6], [7, 8]]
     assert whole.subset(np.array([], int)).clients == 0
+
+
+@pytest.mark.parametrize(
+    ("X", "shift", "message"),
+    [
+        (
+            np.array([[0, 1], [2, 4]]),
+            0.0,
+            "X holds int64 from 0 to 4, expected codes: .* 0 to 2, or 3",
+        ),
+        (np.array([[0, -1], [2, 3]]), 0.0, "from -1 to 3"),
+        (np.zeros((2, 2)), 0.0, "X holds float64"),
+        (np.array([[0, 1], [2, 3]]), 1.0, "codes are not scaled, expected scaling=none"),
+    ],
+)
+def test_codes_must_be_of_the_vocabulary_and_are_not_scaled(X, shift, message):
+    source = Source(X, np.array([0, 1]), vocabulary=("a", "b", "c"))
+    one, other = (Part(np.array([i]), np.array([0, 1])) for i in (0, 1))
+    with pytest.raises(DataError, match=message):
+        Federation(source, one, other, shift=shift).check()

@@ -152,7 +152,9 @@ def data_of(arguments: argparse.Namespace) -> str | None:
 
 
 def built_in(data: str | None) -> dict[str, Any]:
-    """The built-in experiment, under the name of the data."""
+    """The built-in experiment of these data, else that of the digits under the name of the data."""
+    if data is not None and (own := config.built_in(data)):
+        return own
     table = config.built_in()
     if data is not None:
         table["name"] = data.partition(":")[2] or Path(data.partition("(")[0]).resolve().stem

@@ -29,8 +29,17 @@ def moments(X: Array, block: int = 4096) -> tuple[Array, Array]:
     return np.asarray(mean), np.sqrt(np.maximum(variance, 0))
 
 
+def refuse_codes(source: Source, scaling: str) -> None:
+    """A character's code is no quantity."""
+    if source.vocabulary is not None:
+        raise ConfigError(
+            f"scaling={scaling} is for numbers, and {source.name} holds codes; use scaling=none"
+        )
+
+
 def unit(source: Source) -> Affine:
     """x / full scale, in [0, 1]."""
+    refuse_codes(source, "unit")
     if source.full_scale is None:
         raise ConfigError(
             f"scaling=unit needs the largest possible feature value, unknown for {source.name}; "
@@ -41,6 +50,7 @@ def unit(source: Source) -> Affine:
 
 def standardise(source: Source) -> Affine:
     """(x − mean) / (std + 0.001) of each feature over all rows, as FedProx's generator does."""
+    refuse_codes(source, "standardise")
     mean, std = moments(source.X)
     return mean, std + 0.001
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from fedref.datasets import download, remotes, synthetic
+from fedref.datasets import download, remotes, synthetic, texts
 from fedref.datasets.download import Remote
 from fedref.datasets.formats import cifar, emnist, idx, leaf, mat, npz
 from fedref.datasets.parameters import Parameter, resolve
@@ -184,6 +184,10 @@ SOURCES: dict[str, Known] = {
         "Landmine detection, 29 tasks, 9 features, 2 classes",
         "natural",
     ),
+    **{
+        name: Known(find, read, files, help, "natural", parameters=own)
+        for name, (find, read, files, help, own) in texts.SOURCES.items()
+    },
     "synthetic": Known(
         made,
         read_synthetic,

@@ -40,6 +40,8 @@ USUAL_MODEL = {
     "cifar10-gray": "cnn",
     "vehicle": "svm",
     "landmine": "svm",
+    "shakespeare": "lstm",
+    "sent140": "lstm",
 }
 
 #: What else is usual for the split rule of a source.
@@ -95,9 +97,12 @@ def refuse_deep(table: Table) -> None:
         raise ConfigError(f"tables are nested {DEEPEST} deep and more, expected two levels")
 
 
-def built_in() -> dict[str, Any]:
-    """The experiment that `fedref run` runs when it is told nothing."""
-    return tomllib.loads((files("fedref.experiments") / "digits.toml").read_text(encoding="utf-8"))
+def built_in(data: str = "digits") -> dict[str, Any]:
+    """What `fedref run` runs on a named data set when it is told nothing else; {} where that is
+    nothing in particular."""
+    file = files("fedref.experiments") / f"{data}.toml"
+    known = data in SOURCES and file.is_file()
+    return tomllib.loads(file.read_text(encoding="utf-8")) if known else {}
 
 
 def from_table(table: Table, where: str = "") -> Experiment:

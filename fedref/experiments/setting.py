@@ -13,7 +13,7 @@ from fedref.errors import ConfigError, DataError, FedrefError
 from fedref.experiments import config, names
 from fedref.experiments.experiment import Experiment, Table
 from fedref.federation import Federation, Source
-from fedref.models import FROM_DATA
+from fedref.models import FROM_DATA, MODELS
 from fedref.models.base import Model
 from fedref.numerics import Array
 from fedref.values import build
@@ -126,6 +126,17 @@ def absolute(name: Any) -> Any:
 # ---- the model of the data -----------------------------------------------------------------------
 
 
+def check_inputs(model: Any, name: str, source: Source) -> None:
+    """Refuse a model for numbers where the data hold codes, and the other way round."""
+    takes = getattr(model, "inputs", "numbers")
+    if takes != source.inputs:
+        fits = ", ".join(name for name, other in MODELS.items() if other.inputs == source.inputs)
+        raise ConfigError(
+            f"model {name} takes {takes}, and {source.name} holds {source.inputs}: "
+            f"use one of {fits}"
+        )
+
+
 def make_model(table: Table, source: Source) -> Model:
     """The model of a [model] table, with its input and output sizes taken from the data."""
     table = names.model_table(table)
@@ -137,9 +148,17 @@ def make_model(table: Table, source: Source) -> Model:
                 f"the model {type(own).__name__} takes {own.features} features, but {source.name} "
                 f"has {source.X.shape[1]}"
             )
+        check_inputs(own, type(own).__name__, source)
         return own
     cls = names.model_class(name)
-    data = {"features": source.X.shape[1], "classes": class_count(source), "image": source.image}
+    check_inputs(cls, names.written(name), source)
+    data = {
+        "features": source.X.shape[1],
+        "length": source.X.shape[1],
+        "classes": class_count(source),
+        "image": source.image,
+        "vocabulary": source.vocabulary and len(source.vocabulary),
+    }
     taken = {f.name: data[f.name] for f in fields(cls) if f.name in FROM_DATA}
     if None in taken.values():
         raise ConfigError(f"model {names.written(name)} needs images, and {source.name} has none")

@@ -9,6 +9,7 @@ from typing import Any
 from fedref.models.base import Model, linear_operator
 from fedref.models.cnn import CNN
 from fedref.models.logistic import BinaryLogistic, Logistic
+from fedref.models.lstm import LSTM
 from fedref.models.mlp import MLP
 from fedref.models.svm import LinearSVM
 
@@ -18,14 +19,16 @@ MODELS: dict[str, type[Any]] = {
     "svm": LinearSVM,
     "mlp": MLP,
     "cnn": CNN,
+    "lstm": LSTM,
 }
 
 #: The fields of a model that the data decide.
-FROM_DATA = ("features", "classes", "image")
+FROM_DATA = ("features", "classes", "image", "vocabulary", "length")
 
 __all__ = [
     "CNN",
     "FROM_DATA",
+    "LSTM",
     "MLP",
     "MODELS",
     "BinaryLogistic",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, cached_property, wraps
 from math import prod
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -27,8 +27,13 @@ if TYPE_CHECKING:
 
 
 class Model(Protocol):
-    """The functions that algorithms rely on. `d` parameters, `features` inputs a sample."""
+    """The functions that algorithms rely on. `d` parameters, `features` inputs a sample.
 
+    inputs : what X holds, "numbers" or "codes" (whole numbers that stand for characters or words).
+    """
+
+    @property
+    def inputs(self) -> str: ...
     @property
     def d(self) -> int: ...
     @property
@@ -141,6 +146,20 @@ def check_batch(model: Model, D: Batch) -> None:
         raise ValueError(f"s has shape {s.shape}, expected {y.shape}: one weight a row of X")
     if s is not None and s.size and s.min() < 0:
         raise ValueError(f"s has the weight {s.min()}, expected weights ≥ 0")
+    if model.inputs == "codes":
+        check_codes(model, X)
+
+
+def check_codes(model: Any, X: Array) -> None:
+    """Refuse what is no code of a model that takes codes."""
+    padding = model.vocabulary
+    if X.dtype.kind not in "iu":
+        raise ValueError(f"X holds {X.dtype}, expected codes: whole numbers from 0 to {padding}")
+    if X.size and not 0 <= X.min() <= X.max() <= padding:
+        raise ValueError(
+            f"codes run from {X.min()} to {X.max()}, expected 0 to {padding - 1}, "
+            f"or {padding} for padding"
+        )
 
 
 def check_labels(model: Model, y: Array) -> None:
@@ -202,6 +221,7 @@ def mean_weights(D: Batch, dtype: Any) -> Array:
 class FromLogits:
     """What follows from the logits z(w; x), their layout, and a loss of the logits alone."""
 
+    inputs: ClassVar[str] = "numbers"
     l2: float
     shapes: Any
     logits: Any

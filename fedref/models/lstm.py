@@ -1,4 +1,7 @@
-"""LSTM over rows of codes, with softmax cross-entropy [fedmeta §experiments]."""
+"""LSTM over rows of codes, with softmax cross-entropy [fedmeta §experiments].
+
+Long because value, gradient and R-operator through time stand beside each other.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -83,7 +86,7 @@ class LSTM(base.SoftmaxLogits):
 
     >>> model = LSTM(vocabulary=81, classes=80, length=80)
     >>> model.d, model.shapes[1], model.rows
-    (293112, (264, 1024), 31)
+    (292568, (264, 1024), 31)
     """
 
     vocabulary: int
@@ -157,31 +160,13 @@ class LSTM(base.SoftmaxLogits):
 
     # ---- what is done at once ------------------------------------------------------------------
 
-    def check(self, w: Array, D: Batch) -> None:
-        base.check(self, w, D)
-        self.check_codes(D.X)
-
-    def check_codes(self, X: Array) -> None:
-        """Refuse what is no code of this model."""
-        if X.dtype.kind not in "iu":
-            raise ValueError(f"X holds {X.dtype}, expected codes: whole numbers")
-        if X.size and not 0 <= X.min() <= X.max() <= self.vocabulary:
-            raise ValueError(
-                f"codes run from {X.min()} to {X.max()}, expected 0 to {self.vocabulary - 1}, "
-                f"or {self.vocabulary} for padding"
-            )
-
     def logits(self, w: Array, X: Array) -> Array:
-        self.check_codes(X)
+        base.check_codes(self, X)
 
         def scores(w: Array, X: Array) -> Array:
             return self.forward(w, X).z
 
         return in_parts(scores, [w], [X], self.rows, add=False)
-
-    def sample_losses(self, w: Array, D: Batch) -> Array:
-        self.check(w, D)
-        return self.loss_of(self.logits(w, D.X), D.y)
 
     def vjp(self, w: Array, X: Array, r: Array) -> Array:
         def part(w: Array, X: Array, r: Array) -> Array:
@@ -189,9 +174,8 @@ class LSTM(base.SoftmaxLogits):
 
         return in_parts(part, [w], [X, r], self.rows)
 
+    @base.checked
     def grad(self, w: Array, D: Batch) -> Array:
-        self.check(w, D)
-
         def part(w: Array, X: Array, y: Array, c: Array) -> Array:
             trace = self.forward(w, X)
             delta = nx.cross_entropy_slope(trace.z, y[..., 0], c[..., 0])  # (..., B, C)
@@ -200,9 +184,8 @@ class LSTM(base.SoftmaxLogits):
         g = in_parts(part, [w], [D.X, *columns(D, w)], self.rows)
         return g + self.l2 * w if self.l2 else g
 
+    @base.checked
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
-        self.check(w, D)
-
         def part(w: Array, v: Array, X: Array, y: Array, c: Array) -> Array:
             trace = self.forward(w, X)
             R = self.R_forward(w, v, trace)
@@ -317,7 +300,8 @@ class LSTM(base.SoftmaxLogits):
     def share(self, like: Array, skip: Array | None) -> Array:
         """1/n for each of the n steps that are taken, 0 for padding: (..., T, B, 1)."""
         taken = np.ones((self.length, 1, 1), bool) if skip is None else ~skip
-        return taken.astype(like.real.dtype) / np.maximum(taken.sum(-3, keepdims=True), 1)
+        taken = taken.astype(like.real.dtype)
+        return taken / np.maximum(taken.sum(-3, keepdims=True), 1)
 
 
 # ---- one layer through time -----------------------------------------------------------------------

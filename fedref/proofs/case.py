@@ -43,9 +43,15 @@ class Case:
     def batch(self, n: int) -> Batch:
         return Batch(*(np.concatenate(part) for part in zip(*(self.sample() for _ in range(n)))))
 
+    def features(self) -> Array:
+        """One row: (1, p)."""
+        if self.model.inputs == "codes":  # a code that is the vocabulary's size is padding
+            return self.rng.integers(0, self.model.vocabulary + 1, (1, self.model.length))
+        return self.rng.normal(size=(1, self.model.features))
+
     def sample(self) -> tuple[Array, Array]:
         for _ in range(1000):
-            x = self.rng.normal(size=(1, self.model.features))
+            x = self.features()
             D = Batch(x, self.rng.choice(self.model.labels, 1))
             here = oracle.sides(self.model, self.w, D)
             there = (oracle.sides(self.model, self.w + 0.1 * v, D) for v in self.vs)

@@ -20,7 +20,7 @@ from fedref.checks import (
 )
 from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic, linear_operator
 from fedref.numerics import Array
-from fedref.proofs import oracle
+from fedref.proofs import lstm, oracle
 from fedref.proofs.case import Case
 from fedref.proofs.compare import equal, order_in, slow_hvp
 from fedref.proofs.table import FAMILIES, ONE, proof
@@ -79,6 +79,7 @@ MODELS: dict[str, Any] = {
     },
     "CNN oblong": CNN((15, 22), (2, 3), 3, 3, 3, "tanh", "mean"),  # pools 6×10 and 2×4
     "CNN deep": CNN((9, 12), (2, 3), 2, 3, 3, "relu", "max"),  # pools 4×5 and 1×2 of odd images
+    **lstm.MODELS,
 }
 for _name, _model in MODELS.items():
     for _what, _compare, _claim in (

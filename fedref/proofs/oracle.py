@@ -4,12 +4,15 @@ import math
 from typing import Any
 
 from fedref.batch import Batch
-from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM
+from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM
 from fedref.numerics import Array
+from fedref.proofs import lstm
 
 
 def scores(model: Any, w: Array, x: Array) -> tuple[list[float], list[Any]]:
     """(z, on which side of each kink it is) of one sample, straight from the class docstrings."""
+    if isinstance(model, LSTM):
+        return lstm.scores(model, w, x), []
     numbers, sides = iter(w.tolist()), list[Any]()
     kind = getattr(model, "activation", None)
 

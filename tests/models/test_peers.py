@@ -11,7 +11,7 @@ import pytest
 
 from fedref import checks
 from fedref.batch import Batch
-from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
+from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
 
 WHY = "needs torch and jax, for an independent opinion: pip install 'fedref[peers]'"
 TOLERANCE = 1e-10
@@ -29,6 +29,10 @@ MODELS = {
     "cnn elu": CNN((13, 12), (4, 5), 3, 8, 5, "elu"),
     "cnn tanh mean": CNN((13, 12, 2), (4, 5), 3, 8, 5, "tanh", "mean"),
     "cnn of the seed": CNN(),
+    "lstm": LSTM(11, 5, 9, 3, (8,), l2=0.1),
+    "lstm of two layers": LSTM(11, 5, 9, 3, (8, 7)),
+    "lstm mean": LSTM(11, 5, 9, 3, (8,), "mean"),
+    "lstm of the paper": LSTM(81, 80, 80),
 }
 every_model = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 
@@ -38,7 +42,10 @@ def problem(model):
     B = 2 if model.d > 1e5 else 7
     w, v = rng.uniform(-1, 1, (2, model.d)) / (30 if model.d > 1e5 else 1)
     s = rng.uniform(0.5, 2, B)
-    return w, v, Batch(rng.standard_normal((B, model.features)), rng.choice(model.labels, B), s)
+    X = rng.standard_normal((B, model.features))
+    if model.inputs == "codes":
+        X = rng.integers(0, model.vocabulary, (B, model.length))
+    return w, v, Batch(X, rng.choice(model.labels, B), s)
 
 
 def cut(w, shapes):
@@ -84,6 +91,17 @@ def torch_losses(torch, model, w, X, y):
     if isinstance(model, Logistic):
         W, b = cut(w, [(model.features, model.classes), (model.classes,)])
         return F.cross_entropy(F.linear(X, W.T, b), y, reduction="none")
+    if isinstance(model, LSTM):
+        E, *layers, D, b = cut(w, model.shapes)
+        a = E[X]
+        for W, b_W in zip(layers[::2], layers[1::2]):
+            n, H = a.shape[-1], len(b_W) // 4
+            net = torch.nn.LSTM(n, H, batch_first=True, dtype=w.dtype)
+            own = {"weight_ih_l0": W[:n].T, "weight_hh_l0": W[n:].T}
+            own |= {"bias_ih_l0": b_W, "bias_hh_l0": torch.zeros_like(b_W)}
+            a, _ = torch.func.functional_call(net, own, a)
+        r = a[:, -1] if model.output == "last" else a.mean(1)
+        return F.cross_entropy(r @ D + b, y, reduction="none")
     phi = getattr(F, model.activation)
     if isinstance(model, MLP):
         layers = cut(w, [s for p, q in pairwise(model.sizes) for s in ((p, q), (q,))])
@@ -136,6 +154,22 @@ def jax_losses(jax, model, w, X, y):
     if isinstance(model, Logistic):
         W, b = cut(w, [(model.features, model.classes), (model.classes,)])
         return -jax.nn.log_softmax(X @ W + b)[rows, y]
+    if isinstance(model, LSTM):
+        E, *layers, D, b = cut(w, model.shapes)
+        a = E[X].swapaxes(0, 1)  # steps first
+        for W, b_W in zip(layers[::2], layers[1::2]):
+
+            def step(state, x, W=W, b_W=b_W):
+                h, c = state
+                i, f, g, o = jnp.split(jnp.concatenate([x, h], -1) @ W + b_W, 4, -1)
+                c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+                h = jax.nn.sigmoid(o) * jnp.tanh(c)
+                return (h, c), h
+
+            zero = jnp.zeros((len(y), len(b_W) // 4))
+            _, a = jax.lax.scan(step, (zero, zero), a)
+        r = a[-1] if model.output == "last" else a.mean(0)
+        return -jax.nn.log_softmax(r @ D + b)[rows, y]
     phi = {"relu": jax.nn.relu, "elu": jax.nn.elu, "tanh": jnp.tanh}[model.activation]
     if isinstance(model, MLP):
         at, widths, a = 0, model.sizes, X
@@ -173,7 +207,7 @@ def test_jax(jax, model):
         losses = jax_losses(jax, model, w, X, y)
         return (s * losses).sum() / s.sum() + model.l2 / 2 * (w * w).sum()
 
-    assert X.dtype == np.float64
+    assert s.dtype == np.float64
 
     @jax.jit
     def everything(w, v):

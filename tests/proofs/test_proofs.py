@@ -22,7 +22,7 @@ from fedref.algorithms import (
 from fedref.batch import Batch
 from fedref.checks import Report, check_gradient, check_hvp, stack_equals_loop
 from fedref.errors import ConfigError
-from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic, cnn
+from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic, cnn
 from fedref.proofs import oracle
 
 
@@ -82,7 +82,7 @@ WHATS = ("loss", "grad", "hvp", "stack", "vjp", "labels")
 def test_every_model_has_its_six_rows():
     tags = [p.tag for p in proofs.PROOFS]
     models = list(proofs.MODELS.values())
-    assert {type(m) for m in models} == {BinaryLogistic, Logistic, LinearSVM, MLP, CNN}
+    assert {type(m) for m in models} == {BinaryLogistic, Logistic, LinearSVM, MLP, CNN, LSTM}
     assert {m.activation for m in models if isinstance(m, MLP)} == {"elu", "relu", "tanh"}
     assert {m.pool for m in models if isinstance(m, CNN)} == {"max", "mean"}
     assert {m.squared for m in models if isinstance(m, LinearSVM)} == {True, False}

@@ -1,14 +1,15 @@
 """LEAF's JSON: {"users": [...], "num_samples": [...], "user_data": {user: {"x": [...], "y": [...]}}}.
 
 x holds rows of numbers (FEMNIST, Synthetic, Vehicle), strings (Shakespeare: 80 characters, y the
-next one) or rows of text columns (Sent140: id, date, query, user, tweet[, part]). Instead of x and
-y an entry may hold "raw", a role's whole text, from which the windows are cut here.
+next one) or rows of text columns (Sent140: id, date, query, user, tweet[, part]; y 0 or 1). Instead
+of x and y an entry may hold "raw", a role's whole text, from which the windows are cut here. Text
+becomes codes of characters (`texts.py` makes codes of words from Sent140's).
 """
 
 import json
 import reprlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -23,6 +24,14 @@ EXPECTED = "LEAF JSON: an object with users, num_samples and user_data"
 NUMBERS = {int, float}  # true and false are neither, though NumPy would take them for 1 and 0
 USER = 2048  # bytes that a user takes beside the rows
 TWEET_AT = 4  # LEAF: id, date, query, user, tweet[, "training" | "test"]
+
+
+Tweets = Callable[[list[str]], Array]
+
+
+def as_characters(tweets: list[str]) -> Array:
+    """(n, 140) codes."""
+    return text.encode(tweets, text.TWEET)
 
 
 class User(NamedTuple):
@@ -56,8 +65,8 @@ def read_json(path: Path, budget: Budget) -> dict[str, Any]:
     return found
 
 
-def read(path: Path, budget: Budget) -> list[User]:
-    """The users of one file, in its order."""
+def read(path: Path, budget: Budget, tweets: Tweets = as_characters) -> list[User]:
+    """The users of one file, in its order; `tweets` makes rows of Sent140's texts."""
     found = read_json(path, budget)
     names, entries, counts = found["users"], found["user_data"], found["num_samples"]
     odd = [name for name in names if not isinstance(name, str)]
@@ -76,14 +85,14 @@ def read(path: Path, budget: Budget) -> list[User]:
     odd = [count for count in counts if type(count) is not int]  # True is an int to Python
     if odd:
         raise bad(path, f"num_samples holds {reprlib.repr(odd[0])}", "whole numbers in num_samples")
-    users = [user(name, entries[name], budget, f"{path}: user {name!r}") for name in names]
+    users = [user(name, entries[name], budget, f"{path}: user {name!r}", tweets) for name in names]
     for one, count in zip(users, counts):
         if "raw" not in entries[one.name] and count != len(one.y):
             raise bad(one.where, f"{len(one.y)} rows", f"{count}, as num_samples says")
     return users
 
 
-def user(name: str, entry: Any, budget: Budget, where: str) -> User:
+def user(name: str, entry: Any, budget: Budget, where: str, tweets: Tweets = as_characters) -> User:
     """One user's entry as arrays."""
     budget.spend(USER)
     if isinstance(entry, dict) and "x" not in entry and "raw" in entry:
@@ -92,26 +101,27 @@ def user(name: str, entry: Any, budget: Budget, where: str) -> User:
         if not all(isinstance(one, str) for one in texts):
             raise bad(where, "raw is no text", "a string or a list of strings")
         budget.spend(sum(map(len, texts)) * (text.LENGTH + arrays.ROW))
-        return User(name, *text.windows(texts), where)
+        return User(name, *text.windows("\n".join(texts)), where)
     x, y = (entry.get(key) if isinstance(entry, dict) else None for key in ("x", "y"))
     if not isinstance(x, list) or not isinstance(y, list):
         raise bad(where, "x or y is missing or no list", "lists x and y")
     if len(x) != len(y):
         raise bad(where, f"{len(x)} rows in x and {len(y)} in y", "as many of both")
     budget.spend(len(y) * arrays.ROW)
-    return User(name, features(x, budget, where), labels(y, where), where)
+    told = two_classes(y, where) if x and is_tweet(x[0]) else labels(y, where)
+    return User(name, features(x, budget, where, tweets), told, where)
 
 
-def features(x: list[Any], budget: Budget, where: str) -> Array:
+def features(x: list[Any], budget: Budget, where: str, tweets: Tweets = as_characters) -> Array:
     """x as (n, p): numbers as they are, text as character codes."""
     if not x:
         return np.empty((0, 0), np.uint8)
     if isinstance(x[0], str):
-        return strings(x, text.LENGTH, budget, where)
+        return text.encode(all_strings(x, text.LENGTH, budget, where), text.LENGTH)
     if is_tweet(x[0]):
         alike = (isinstance(row, list) and len(row) == len(x[0]) for row in x)
-        tweets = [row[TWEET_AT] if same else None for row, same in zip(x, alike)]
-        return strings(tweets, text.TWEET, budget, where)
+        said = [row[TWEET_AT] if same else None for row, same in zip(x, alike)]
+        return tweets(all_strings(said, text.TWEET, budget, where))
     widths = [len(row) if isinstance(row, list) else -1 for row in x]
     p = max(widths[0], 1)
     odd = next((i for i, width in enumerate(widths) if width != p), None)
@@ -140,12 +150,22 @@ def kind_of(x: list[Any]) -> str:
     return reprlib.repr(next(odd))
 
 
-def strings(x: list[Any], length: int, budget: Budget, where: str) -> Array:
+def all_strings(x: list[Any], length: int, budget: Budget, where: str) -> list[str]:
+    """x, if it is texts, and there is room for `length` codes of each."""
     odd = next((i for i, row in enumerate(x) if not isinstance(row, str)), None)
     if odd is not None:
         raise bad(where, f"x[{odd}] is {reprlib.repr(x[odd])}", "text, as in the rows before it")
     budget.spend(len(x) * length)
-    return text.encode(x, length)
+    return x
+
+
+def two_classes(y: list[Any], where: str) -> Array:
+    """Sent140's y as 0 and 1; its files may have 4 for 1, and "0" for 0."""
+    known = {0: 0, 1: 1, 4: 1, "0": 0, "1": 1, "4": 1}
+    odd = next((i for i, v in enumerate(y) if type(v) not in (int, str) or v not in known), None)
+    if odd is not None:
+        raise bad(where, f"y[{odd}] is {reprlib.repr(y[odd])}", "0 or 1, a tweet's class")
+    return np.array([known[value] for value in y], np.int64)
 
 
 def labels(y: list[Any], where: str) -> Array:
@@ -178,17 +198,27 @@ def files(path: Path) -> list[tuple[str, list[Path]]]:
     return [("", here)]
 
 
-def load(path: Path, **more: Any) -> Source:
-    """A Source with one natural client a user, from one file or a folder of them."""
+def read_parts(path: Path, tweets: Tweets = as_characters) -> list[tuple[str, list[User]]]:
+    """("", users) of a file or a folder, or ("train", users), ("test", users)."""
     parts, budget = [], Budget(path)
     for part, paths in files(path):
-        users = [user for file in paths for user in read(file, budget)]
+        users = [user for file in paths for user in read(file, budget, tweets)]
         seen: dict[str, str] = {}
         for one in users:
             if one.name in seen:
                 raise bad(one.where, f"also in {seen[one.name]}", "every user in one file")
             seen[one.name] = one.where
         parts.append((part, users))
+    return parts
+
+
+def load(path: Path, **more: Any) -> Source:
+    """A Source with one natural client a user, from one file or a folder of them."""
+    return join(read_parts(path), path, **more)
+
+
+def join(parts: list[tuple[str, list[User]]], path: Path, **more: Any) -> Source:
+    """The Source of what was read; where the first part is "train", the others are for testing."""
     everyone = [user for _, users in parts for user in users]
     filled = [user for user in everyone if len(user.y)]
     if not filled:
@@ -206,6 +236,8 @@ def load(path: Path, **more: Any) -> Source:
     client = np.repeat([index[user.name] for user in filled], [len(user.y) for user in filled])
     if parts[0][0] == "train":
         more = {"test_from": sum(len(user.y) for user in parts[0][1])} | more
+    if is_text(filled[0]):
+        more = {"vocabulary": text.CHARACTERS} | more
     return arrays.source(
         np.concatenate([user.X for user in filled]),
         np.concatenate([user.y for user in filled]),
@@ -217,7 +249,7 @@ def load(path: Path, **more: Any) -> Source:
 
 
 def is_text(user: User) -> bool:
-    return user.X.dtype == np.uint8
+    return user.X.dtype.kind == "u"  # JSON's numbers are signed
 
 
 def in_folder(folder: Path) -> bool:

@@ -1,15 +1,19 @@
-"""Text as rows of character codes: LEAF's 80 characters → the next one."""
+"""Text as rows of codes: windows of 80 characters and the next one, or a text's words."""
 
 import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from fedref.numerics import Array
 
 # LEAF's alphabet for Shakespeare, in its order
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
-OTHER = len(ALPHABET)  # any other character, and padding
+UNKNOWN = "·"  # what any other character, or a word out of vocabulary, is shown as
+OTHER = len(ALPHABET)  # the code of any other character
+CHARACTERS = (*ALPHABET, UNKNOWN)  # by code
+PADDING = len(CHARACTERS)
 LENGTH = 80
 TWEET = 140
 
@@ -25,34 +29,62 @@ def codes(text: str) -> Array:
     return np.asarray(_CODES[points])
 
 
-def encode(texts: list[str], length: int) -> Array:
-    """(n, length) codes; a longer text loses its end, a shorter one is padded with OTHER."""
-    out = np.full((len(texts), length), OTHER, np.uint8)
-    for row, text in zip(out, texts):
-        row[: len(text)] = codes(text[:length])
+def encode(texts: Sequence[str], length: int) -> Array:
+    """(n, length) codes; a longer text loses its end, a shorter one is padded at its end."""
+    return padded([codes(text[:length]) for text in texts], length, PADDING)
+
+
+def padded(rows: Sequence[Array], length: int, padding: int) -> Array:
+    """(n, length) of n rows of codes of `length` or fewer, in the smallest type that holds them."""
+    out = np.full((len(rows), length), padding, np.min_scalar_type(padding))
+    for to, row in zip(out, rows):
+        to[: len(row)] = row
     return out
 
 
-def windows(texts: list[str], length: int = LENGTH) -> tuple[Array, Array]:
-    """Each character and the `length` before it in its line, as LEAF cuts a role's text.
+def windows(text: str, length: int = LENGTH) -> tuple[Array, Array]:
+    """Each character but the first `length`, and the `length` before it: X (n, length), a view.
 
-    Each text begins a line. A line begins after `length` spaces, has single spaces only, and keeps
-    its line break: n characters give n windows.
+    As LEAF cuts a role's text: line breaks are spaces, and several spaces are one.
 
-    >>> X, y = windows(["to  be\\nor not"], 4)
-    >>> [decode(row) for row in X[:5]], decode(y[:6])
-    (['    ', '   t', '  to', ' to ', 'to b'], 'to be\\n')
+    >>> X, y = windows("to  be\\nor not", 4)
+    >>> [decode(row) for row in X[:3]], decode(y[:3])
+    (['to b', 'o be', ' be '], 'e o')
     """
-    single = [re.sub("  +", " ", text) if "  " in text else text for text in texts]
-    found = codes("".join(single))
-    line = np.repeat(np.arange(len(single)), [len(text) for text in single])
-    line += np.cumsum(found == BREAK) - (found == BREAK)  # the line that each character is in
-    place = np.arange(len(found)) + length * (line + 1)
-    flat = np.full(len(found) + length * (line.max(initial=0) + 1), SPACE)
-    flat[place] = found
-    return sliding_window_view(flat, length)[place - length], found.astype(np.int64)
+    flat = codes(re.sub("  +", " ", text.replace("\n", " ")))
+    if len(flat) <= length:
+        return np.empty((0, length), np.uint8), np.empty(0, np.int64)
+    view = np.lib.stride_tricks.sliding_window_view(flat, length)[:-1]
+    return view, flat[length:].astype(np.int64)
 
 
-def decode(row: Array) -> str:
-    """The characters of some codes; OTHER is shown as ·."""
-    return "".join((ALPHABET + "·")[c] for c in row)
+def decode(row: Array, vocabulary: Sequence[str] = CHARACTERS, between: str = "") -> str:
+    """What some codes stand for; padding is left out."""
+    return between.join(vocabulary[c] for c in row if c < len(vocabulary))
+
+
+# ---- words ----------------------------------------------------------------------------------------
+
+
+def words(text: str) -> list[str]:
+    """LEAF's words and stops, in lower case.
+
+    >>> words("Don't panic, it's Monday!")
+    ["don't", 'panic', ',', "it's", 'monday', '!']
+    """
+    return re.findall(r"[\w']+|[.,!?;]", text.lower())
+
+
+def vocabulary_of(texts: Iterable[str], most: int) -> tuple[str, ...]:
+    """The `most` most frequent words, ties in alphabetical order; last, the one for all others."""
+    count = Counter(word for text in texts for word in words(text))
+    ranked = sorted(count, key=lambda word: (-count[word], word))
+    return (*ranked[:most], UNKNOWN)
+
+
+def encode_words(texts: Sequence[str], vocabulary: Sequence[str], length: int) -> Array:
+    """(n, length) codes of the first `length` words; a shorter text is padded at its end."""
+    code = {word: i for i, word in enumerate(vocabulary)}
+    other = len(vocabulary) - 1
+    rows = [np.array([code.get(w, other) for w in words(text)[:length]], int) for text in texts]
+    return padded(rows, length, len(vocabulary))

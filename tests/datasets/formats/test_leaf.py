@@ -87,13 +87,14 @@ def test_shakespeare_is_80_characters_and_the_next(tmp_path: Path) -> None:
 
 
 def test_raw_text_is_cut_into_leafs_windows(tmp_path: Path) -> None:
-    lines = ["To be,   or not to be,\n", "that is the  question:\n"]
-    single = ["To be, or not to be,\n", "that is the question:\n"]
-    rows = [((" " * 80 + line)[i : i + 80], c) for line in single for i, c in enumerate(line)]
+    line = "To be,   or not to be,\nthat is the  question:\nWhether 'tis nobler in the mind to suffer\n"
+    flat = "To be, or not to be, that is the question: Whether 'tis nobler in the mind to suffer "
+    rows = [(flat[i : i + 80], flat[i + 80]) for i in range(len(flat) - 80)]
     entry = {"x": [x for x, _ in rows], "y": [y for _, y in rows]}
     data = {"users": ["HAMLET"], "num_samples": [len(rows)], "user_data": {"HAMLET": entry}}
     cut = load(put_json(tmp_path, data))
-    for raw in ("".join(lines), lines):
+    assert len(cut.y) == 5
+    for raw in (line, [line]):
         data["user_data"] = {"HAMLET": {"raw": raw}}
         assert load(put_json(tmp_path, data)).sha256 == cut.sha256
 
@@ -105,9 +106,30 @@ def test_tweets_are_the_fifth_column(tmp_path: Path, part: list[str]) -> None:
     data = {"users": ["me"], "num_samples": [2], "user_data": {"me": entry}}
     source = load(put_json(tmp_path, data))
     assert source.X.shape == (2, 140)
-    assert text.decode(source.X[0]).rstrip("·") == "so happy"
-    assert (source.X[1] == text.OTHER).all()
+    assert source.vocabulary == text.CHARACTERS
+    assert text.decode(source.X[0]) == "so happy"
+    assert (source.X[0, 8:] == text.PADDING).all()
+    assert source.X[1].tolist() == [text.OTHER] + 139 * [text.PADDING]
     assert source.y.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("y", [[0, 1], [0, 4], ["0", "4"], ["0", "1"]])
+def test_the_class_of_a_tweet_is_0_or_1(tmp_path: Path, y: list[Any]) -> None:
+    entry = {"x": [["1", "", "", "me", "sad"], ["2", "", "", "me", "happy"]], "y": y}
+    data = {"users": ["me"], "num_samples": [2], "user_data": {"me": entry}}
+    assert load(put_json(tmp_path, data)).y.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("odd", [2, "5", True, None, 1.0])
+def test_another_class_of_a_tweet_is_refused(tmp_path: Path, odd: Any) -> None:
+    entry = {"x": [["1", "", "", "me", "sad"]], "y": [odd]}
+    data = {"users": ["me"], "num_samples": [1], "user_data": {"me": entry}}
+    with pytest.raises(DataError, match=r"y\[0\] is .*expected 0 or 1, a tweet's class"):
+        load(put_json(tmp_path, data))
+
+
+def test_numbers_are_no_codes(tmp_path: Path) -> None:
+    assert load(put_json(tmp_path, leaf_object())).vocabulary is None
 
 
 # ---- broken -----------------------------------------------------------------------------------------

@@ -1,6 +1,9 @@
 """Characters as codes, and windows of them."""
 
+import re
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,27 +30,53 @@ def test_any_other_character_has_one_code(words: str) -> None:
 
 
 @given(st.lists(known), st.integers(1, 30))
-def test_encode_cuts_and_pads(texts: list[str], length: int) -> None:
-    for row, words in zip(text.encode(texts, length), texts):
-        assert text.decode(row) == words[:length].ljust(length, "·")
+def test_encode_cuts_and_pads_at_the_end(texts: list[str], length: int) -> None:
+    found = text.encode(texts, length)
+    assert found.dtype == np.uint8
+    for row, words in zip(found, texts):
+        n = min(len(words), length)
+        assert text.decode(row) == words[:length]
+        assert (row[:n] < text.PADDING).all()
+        assert (row[n:] == text.PADDING).all()
 
 
-def single_spaced(line: str) -> str:
-    while "  " in line:
-        line = line.replace("  ", " ")
-    return line
+def test_padding_is_no_character() -> None:
+    assert len(text.CHARACTERS) == text.PADDING == 81
+    assert text.decode(np.array([text.OTHER, text.PADDING])) == "·"
 
 
 @given(known | lines, st.integers(1, 10))
 def test_windows_are_leafs_loop(words: str, length: int) -> None:
-    X, y = text.windows([words], length)
-    before, after = [], ""
-    for line in words.split("\n"):
-        said = single_spaced(line) + "\n"
-        before += [(" " * length + said)[i : i + length] for i in range(len(said))]
-        after += said
-    n = len(after) - 1  # split sees one line break more than there is
-    assert [text.decode(row) for row in X] == before[:n]
-    assert text.decode(y) == after[:n]
-    assert X.shape == (n, length)
+    X, y = text.windows(words, length)
+    raw_text = re.sub(r"   *", " ", words.replace("\n", " "))  # as LEAF's shake_utils.py has it
+    before = [raw_text[i : i + length] for i in range(len(raw_text) - length)]
+    after = [raw_text[i + length] for i in range(len(raw_text) - length)]
+    assert [text.decode(row) for row in X] == before
+    assert text.decode(y) == "".join(after)
+    assert X.shape == (len(after), length)
     assert (X.dtype, y.dtype) == (np.uint8, np.int64)
+
+
+# ---- words ----------------------------------------------------------------------------------------
+
+
+def test_the_vocabulary_is_the_most_frequent_words_ties_by_the_alphabet() -> None:
+    said = ["b a c", "B, a b", "z z z z"]
+    assert text.vocabulary_of(said, 3) == ("z", "b", "a", "·")
+    assert text.vocabulary_of(said, 100) == ("z", "b", "a", ",", "c", "·")
+    assert text.vocabulary_of([], 5) == ("·",)
+
+
+def test_words_out_of_vocabulary_have_one_code_and_short_texts_are_padded() -> None:
+    found = text.encode_words(["A b, x!", "y", "", "b b b b b b"], ("a", "b", ",", "·"), 5)
+    assert found.tolist() == [[0, 1, 2, 3, 3], [3, 4, 4, 4, 4], [4] * 5, [1] * 5]
+    assert found.dtype == np.uint8
+    assert text.decode(found[0], ("a", "b", ",", "·"), " ") == "a b , · ·"
+
+
+@pytest.mark.parametrize(("most", "dtype"), [(254, np.uint8), (255, np.uint16)])
+def test_codes_take_the_smallest_type_that_also_holds_padding(most: int, dtype: type) -> None:
+    vocabulary = text.vocabulary_of([f"w{i}" for i in range(400)], most)
+    found = text.encode_words(["w1"], vocabulary, 2)
+    assert found.dtype == dtype
+    assert found[0, 1] == len(vocabulary) == most + 1

@@ -1,0 +1,166 @@
+"""The named data sets that are text: Shakespeare's roles, and Sent140's tweets.
+
+Both come in two parts, as their files have them or, where they have none, in time: the first 80 %
+of a client's rows, in the order of the file, are for training and the rest for testing. The split
+rule `natural` keeps the parts; its min_rows leaves out clients with fewer rows.
+
+Shakespeare: the statistics (step=1, every role with a window), beside LEAF's.
+
+                          here                LEAF
+    roles                 1 155               1 129
+    windows               4 221 808           4 226 158
+    windows a role        3 655 ± 6 018       3 743 ± 6 212
+
+Another edition: LEAF finds the roles in the plain text of Project Gutenberg by regular expressions,
+`roles.json` has them from a marked-up one, where a messenger or a servant is a role of each play.
+Of the 1 349 roles there, 194 say no more than 80 characters and have no window. (LEAF's published
+files have 660 of its roles left, says its README; they are read as well.)
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedref.datasets.formats import leaf, text
+from fedref.datasets.formats.leaf import User
+from fedref.datasets.parameters import Parameter
+from fedref.federation import Source
+from fedref.files import Budget, bad, from_json, guard, read_all, unique
+from fedref.numerics import Array
+
+ROLES = ("roles.json.gz", "roles.json")
+EXPECTED = 'roles.json: an object {"play__ROLE": [[line, ...] of each speech, ...]}'
+TRAIN = 0.8
+WORDS = 25  # of a tweet, as LEAF has it
+
+SHAKESPEARE = {
+    "step": Parameter(int, 1, "windows begin at every step-th character; LEAF has 1", 1),
+}
+SENT140 = {
+    "tokens": Parameter(str, "words", "words or characters", choices=("words", "characters")),
+    "vocabulary": Parameter(int, 10_000, "words known: the most frequent in the training part", 1),
+    "length": Parameter(int, None, "words or characters kept; 25 words, 140 characters", 1, 10_000),
+}
+
+
+def in_time(users: list[User], gap: int) -> list[tuple[str, list[User]]]:
+    """The first 80 % of each user's rows for training, those from `gap` rows later for testing.
+
+    LEAF leaves out 79 windows of 80 characters, so that the first test window begins with the last
+    training target; a gap of 80 leaves them nothing in common.
+    """
+    ends = [max(1, int(TRAIN * len(user.y))) for user in users]
+    train = [user._replace(X=user.X[:n], y=user.y[:n]) for user, n in zip(users, ends)]
+    test = [user._replace(X=user.X[n + gap :], y=user.y[n + gap :]) for user, n in zip(users, ends)]
+    return [("train", train), ("test", test)]
+
+
+# ---- Shakespeare ------------------------------------------------------------------------------------
+
+
+def find_shakespeare(folder: Path, step: int) -> Path | None:
+    """roles.json, or a folder of LEAF JSON."""
+    found = next((folder / name for name in ROLES if (folder / name).exists()), None)
+    return found or (folder if leaf.in_folder(folder) else None)
+
+
+def read_shakespeare(path: Path, step: int, **more: Any) -> Source:
+    """Windows of 80 characters and the next one, one client a role."""
+    parts = leaf.read_parts(path) if path.is_dir() else [("", roles(path))]
+    if len(parts) == 1:
+        parts = in_time(parts[0][1], text.LENGTH)
+    thinned = [
+        (part, [user._replace(X=user.X[::step], y=user.y[::step]) for user in users])
+        for part, users in parts
+    ]
+    return leaf.join(thinned, path, **more)
+
+
+def roles(path: Path) -> list[User]:
+    """The roles of roles.json with a window or more.
+
+    X is a view: what is taken of it is 80/step times a text that is within the file's budget.
+    """
+    budget = Budget(path)
+    data = read_all(path, budget, EXPECTED)
+    with guard(path, EXPECTED):
+        found = from_json(data, budget, object_pairs_hook=unique)
+    if not isinstance(found, dict) or not found:
+        raise bad(path, f"holds {repr(found)[:40]}", EXPECTED)
+    users = []
+    for name, speeches in found.items():
+        where = f"{path}: role {name!r}"
+        if not is_role(speeches):
+            raise bad(where, "is no list of lists of text", EXPECTED)
+        said = " ".join(line for speech in speeches for line in speech)
+        users.append(User(name, *text.windows(" ".join(said.split())), where))
+    return [user for user in users if len(user.y)]
+
+
+def is_role(speeches: Any) -> bool:
+    return isinstance(speeches, list) and all(
+        isinstance(speech, list) and all(isinstance(line, str) for line in speech)
+        for speech in speeches
+    )
+
+
+# ---- Sent140 ----------------------------------------------------------------------------------------
+
+
+def find_sent140(folder: Path, **parameters: Any) -> Path | None:
+    return folder if leaf.in_folder(folder) else None
+
+
+def read_sent140(
+    path: Path, tokens: str, vocabulary: int, length: int | None, **more: Any
+) -> Source:
+    """Tweets as codes of words or characters, and their class: 0 negative, 1 positive.
+
+    The vocabulary is that of the training part; a word out of it has the last code but padding.
+    """
+    parts = leaf.read_parts(path, as_text)
+    everyone = [user for _, users in parts for user in users]
+    odd = next((user for user in everyone if len(user.y) and user.X.dtype != object), None)
+    if odd is not None:
+        raise bad(odd.where, "x holds no tweets", "rows [id, date, query, user, tweet] in x")
+    if len(parts) == 1:
+        parts = in_time(everyone, 0)
+    if tokens == "characters":
+        known, width = text.CHARACTERS, length or text.TWEET
+    else:
+        trained = (tweet for user in parts[0][1] for tweet in user.X[:, 0])
+        known, width = text.vocabulary_of(trained, vocabulary), length or WORDS
+
+    def encoded(user: User) -> User:
+        tweets = user.X[:, 0].tolist()
+        if tokens == "characters":
+            return user._replace(X=text.encode(tweets, width))
+        return user._replace(X=text.encode_words(tweets, known, width))
+
+    coded = [(part, [encoded(user) for user in users if len(user.y)]) for part, users in parts]
+    return leaf.join(coded, path, vocabulary=known, **more)
+
+
+def as_text(tweets: list[str]) -> Array:
+    """(n, 1) of the texts themselves."""
+    return np.array(tweets, object)[:, None]
+
+
+#: name → how it is found and read, its files, what it is, and its parameters.
+SOURCES: dict[str, Any] = {
+    "shakespeare": (
+        find_shakespeare,
+        read_shakespeare,
+        "roles.json.gz, or LEAF JSON (train and test folders, or all_data)",
+        "Shakespeare's roles: 80 characters and the next, one client a role; shakespeare(step=20)",
+        SHAKESPEARE,
+    ),
+    "sent140": (
+        find_sent140,
+        read_sent140,
+        "LEAF JSON (train and test folders, or all_data)",
+        "Sentiment140, tweets of 2 classes, one client a user; sent140(characters)",
+        SENT140,
+    ),
+}

@@ -1,0 +1,141 @@
+"""`fedref sample`, and the text that a model writes."""
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from running import main, refused
+
+from fedref.experiments import config, writing
+from fedref.models import LSTM
+
+TINY = [
+    "--data", "shakespeare", "--rounds", 2, "--eval-every", 1, "--clients-per-round", 2, "--quiet",
+    "--set", "data.step=5", "--set", "split.min-rows=1", "--set", "model.hidden=[3]",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    """A folder of data with three roles, each of which says one thing over and over."""
+    folder = tmp_path_factory.mktemp("data") / "shakespeare"
+    folder.mkdir()
+    roles = {name: [[name.lower() + " speaks"] * 40] for name in ("HAMLET", "GHOST", "KING")}
+    (folder / "roles.json.gz").write_bytes(gzip.compress(json.dumps(roles).encode()))
+    return folder.parent
+
+
+@pytest.fixture(scope="module")
+def directory(root, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "tiny"
+    assert main("run", "fedavg", "fedmeta-sgd", *TINY, "--data-dir", root, "--out", out) == 0
+    return out
+
+
+def test_the_run_is_the_data_s_own_experiment(directory):
+    made = config.from_table(config.read(directory / "config.toml"))
+    own = config.built_in("shakespeare")
+    assert (made.dtype, made.eval_train) == (own["dtype"], own["eval-train"])
+    assert made.model["name"] == "lstm"
+    assert made.algorithms["fedavg"]["lr"] == own["algorithms"]["fedavg"]["lr"]
+    assert list(made.algorithms) == ["fedavg", "fedmeta-sgd"]
+    assert (directory / "curves.png").exists()
+
+
+def test_before_and_after_for_what_adapts(root, directory, capsys):
+    assert main("sample", directory, "--data-dir", root, "--characters", 7) == 0
+    fedavg, meta, end = capsys.readouterr().out.split("\n\n")
+    assert end == ""
+    assert fedavg.startswith("fedavg (seed 0) after 2 rounds, HAMLET\n  prompt: ")
+    lines = [line.partition(":")[0].strip() for line in meta.split("\n")]
+    assert lines == ["fedmeta-sgd (seed 0) after 2 rounds, HAMLET", "prompt", "before", "after"]
+    assert "after:" not in fedavg
+    assert all(len(line) == 10 + 7 for line in meta.split("\n")[2:])
+
+
+def test_after_is_the_parameters_that_were_adapted(root, directory):
+    _, meta = writing.texts(directory, 60, client="KING", data_dir=root, temperature=0)
+    assert meta.after is not None
+    assert len(meta.before) == len(meta.after) == 60
+    assert "king speaks" in meta.prompt
+    assert len(meta.prompt) == 80
+
+
+def test_a_prompt_is_gone_on_from(root, directory):
+    one, _ = writing.texts(directory, 5, prompt="My lord", data_dir=root)
+    same, _ = writing.texts(directory, 5, prompt="My lord", data_dir=root)
+    assert one.prompt == "My lord"
+    assert one == same
+
+
+class Echo:
+    """A model that is sure of the code `features` steps ago."""
+
+    features = 3
+
+    def logits(self, w, X):
+        assert X.shape == (1, 3)
+        self.seen = [*getattr(self, "seen", []), X[0].tolist()]
+        return w * (np.arange(5) == X[:, :1])
+
+
+def test_each_character_is_the_next_one_s_context():
+    model = Echo()
+    found = writing.continued(model, 1e3, np.array([2, 0, 1]), 5, 9, np.random.default_rng(0))
+    assert found.tolist() == [2, 0, 1, 2, 0]
+    assert model.seen == [[2, 0, 1], [0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]
+
+
+def test_a_short_prompt_is_padded_in_front():
+    model = Echo()
+    writing.continued(model, 1.0, np.array([4]), 1, 9, np.random.default_rng(0))
+    assert model.seen == [[9, 9, 4]]
+
+
+def test_characters_are_drawn_by_the_softmax_at_a_temperature():
+    model = LSTM(3, 4, 2, 1, (1,))
+    w = np.zeros(model.d)
+    w[-4:] = z = np.array([0.0, 1.0, 2.0, -1.0])
+    for temperature in (0.5, 2.0):
+        rng = np.random.default_rng(0)
+        drawn = [
+            writing.continued(model, w, np.array([0, 1]), 1, 3, rng, temperature)[0]
+            for _ in range(3000)
+        ]
+        p = np.exp(z / temperature) / np.exp(z / temperature).sum()
+        np.testing.assert_allclose(np.bincount(drawn, minlength=4) / 3000, p, atol=0.03)
+    likeliest = writing.continued(model, w, np.array([0]), 1, 3, np.random.default_rng(0), 0.0)
+    assert likeliest.tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--client", "GOST"], "unknown client 'GOST': did you mean 'GHOST'?"),
+        (["--characters", "0"], "--characters is 0, expected a number from 1"),
+        (["--temperature", "-1"], "--temperature is -1.0, expected a number from 0"),
+        (["--temperature", "nan"], "--temperature is nan"),
+        (["--seed", "-1"], "--seed is -1"),
+    ],
+)
+def test_wrong_input_is_one_line(root, directory, capsys, words, message):
+    assert message in refused(capsys, "sample", directory, "--data-dir", root, *words)
+
+
+def test_a_run_on_numbers_writes_nothing(tmp_path, capsys):
+    assert main("run", "fedavg", "--rounds", 0, "--quiet", "--out", tmp_path / "digits") == 0
+    message = refused(capsys, "sample", tmp_path / "digits")
+    assert "digits has no next characters to write" in message
+
+
+def test_what_is_no_run_is_refused(tmp_path, capsys):
+    assert "is no run directory" in refused(capsys, "sample", tmp_path)
+
+
+def test_text_in_a_model_for_numbers_is_one_line(root, tmp_path, capsys):
+    words = ["run", "fedavg", "--data", "shakespeare", "--model", "mlp", "--data-dir", root]
+    words += ["--set", "split.min-rows=1"]
+    message = refused(capsys, *words, "--out", tmp_path / "x")
+    assert "model mlp takes numbers, and shakespeare(100) holds codes: use one of lstm" in message

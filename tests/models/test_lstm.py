@@ -1,0 +1,324 @@
+"""The LSTM against a loop that does one number at a time, padding, parts, start, and what it refuses."""
+
+import math
+
+import numpy as np
+import pytest
+from helpers import EXACT, make_batch, same
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import special
+
+from fedref import checks, tree
+from fedref.batch import Batch
+from fedref.errors import ConfigError
+from fedref.models import LSTM, lstm
+
+SHAPES = {
+    "one layer": LSTM(5, 3, 6, 2, (4,)),
+    "two layers": LSTM(5, 3, 6, 2, (3, 5), l2=0.1),
+    "mean": LSTM(5, 3, 6, 2, (4,), "mean", l2=0.1),
+    "two layers, mean": LSTM(4, 2, 3, 1, (2, 1), "mean"),
+    "one step": LSTM(3, 2, 1, 2, (2,)),
+}
+every_shape = pytest.mark.parametrize("model", SHAPES.values(), ids=SHAPES)
+
+
+def sigmoid(z: float) -> float:
+    return 1 / (1 + math.exp(-z)) if z > 0 else math.exp(z) / (1 + math.exp(z))
+
+
+def slow_scores(model: LSTM, w, codes):
+    """One sample, one number at a time; padding is left out before anything is done."""
+    numbers = iter(w.tolist())
+
+    def take(rows, columns):
+        return [[next(numbers) for _ in range(columns)] for _ in range(rows)]
+
+    E = take(model.vocabulary, model.embedding)
+    xs = [E[code] for code in codes if code < model.vocabulary]
+    n = model.embedding
+    for H in model.hidden:
+        W, (b,) = take(n + H, 4 * H), take(1, 4 * H)
+        h, c, hs = [0.0] * H, [0.0] * H, []
+        for x in xs:
+            inputs = [*x, *h]
+            z = [sum(a * row[j] for a, row in zip(inputs, W)) + b[j] for j in range(4 * H)]
+            new_c, new_h = [], []
+            for j in range(H):
+                i, f, o = (sigmoid(z[gate * H + j]) for gate in (0, 1, 3))
+                new_c.append(f * c[j] + i * math.tanh(z[2 * H + j]))
+                new_h.append(o * math.tanh(new_c[j]))
+            c, h = new_c, new_h
+            hs.append(h)
+        xs, n = hs, H
+    read = [0.0] * n
+    if xs:
+        mean = [sum(column) / len(xs) for column in zip(*xs)]
+        read = xs[-1] if model.output == "last" else mean
+    D, (b,) = take(n, model.classes), take(1, model.classes)
+    assert next(numbers, None) is None
+    return [sum(r * row[k] for r, row in zip(read, D)) + b[k] for k in range(model.classes)]
+
+
+def point(model, seed=0, n=5, weights=True):
+    rng = np.random.default_rng(seed)
+    w, v = rng.normal(size=(2, model.d))
+    return tree.freeze(w), tree.freeze(v), make_batch(model, rng, n, weights=weights)
+
+
+@every_shape
+@given(seed=st.integers(0, 2**32 - 1))
+def test_loss_by_its_definition(model, seed):
+    w, _, D = point(model, seed)
+    z = np.array([slow_scores(model, w, x) for x in D.X])
+    losses = -special.log_softmax(z, -1)[np.arange(len(z)), D.y]
+    np.testing.assert_allclose(model.logits(w, D.X), z, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(model.sample_losses(w, D), losses, rtol=1e-12, atol=1e-13)
+    expected = np.average(losses, weights=D.s) + model.l2 / 2 * sum(w * w)
+    assert model.loss(w, D) == pytest.approx(expected, rel=1e-12)
+    np.testing.assert_array_equal(model.predict(w, D.X), model.logits(w, D.X).argmax(-1))
+
+
+@every_shape
+def test_gradient_and_hvp_by_complex_step_and_by_their_slopes(model):
+    w, _, D = point(model)
+    vs = 0.3 * np.random.default_rng(1).normal(size=(3, model.d))
+
+    def f(w):
+        return model.loss(w, D)
+
+    def g(w):
+        return model.grad(w, D)
+
+    gradient = checks.check_gradient(f, g, w, vs)
+    product = checks.check_hvp(f, g, lambda w, v: model.hvp(w, v, D), w, vs)
+    assert gradient.ok, gradient
+    assert product.ok, product
+    assert max(gradient.error, product.error) <= EXACT
+
+
+@every_shape
+def test_vjp_is_the_gradient_of_the_scores(model):
+    w, _, D = point(model)
+    r = np.random.default_rng(2).normal(size=(len(D.y), model.classes))
+    expected = checks.complex_step_gradient(lambda w: (r * model.logits(w, D.X)).sum((-1, -2)), w)
+    assert checks.relative_error(model.vjp(w, D.X, r), expected) <= EXACT
+
+
+# ---- padding --------------------------------------------------------------------------------------
+
+
+@every_shape
+def test_a_padded_text_is_the_short_text_wherever_it_is_padded(model):
+    w, v, D = point(model, weights=False)
+    T, padding = model.length, model.vocabulary
+    long = LSTM(
+        model.vocabulary,
+        model.classes,
+        T + 3,
+        model.embedding,
+        model.hidden,
+        model.output,
+        model.l2,
+    )
+    for places in ([0, 1, 2], [T, T + 1, T + 2], [0, 1, T + 2]):
+        X = np.full((len(D.y), T + 3), padding, np.uint8)
+        X[:, [t for t in range(T + 3) if t not in places]] = D.X
+        P = Batch(X, D.y)
+        np.testing.assert_allclose(long.logits(w, X), model.logits(w, D.X), rtol=1e-13, atol=1e-15)
+        assert checks.relative_error(long.grad(w, P), model.grad(w, D)) <= EXACT
+        assert checks.relative_error(long.hvp(w, v, P), model.hvp(w, v, D)) <= EXACT
+
+
+@every_shape
+def test_a_row_of_padding_alone_reads_nothing(model):
+    w, v, _ = point(model)
+    X = np.full((2, model.length), model.vocabulary, np.uint8)
+    D = Batch(X, np.array([0, 1]))
+    *_, b = model.unpack(w)
+    np.testing.assert_array_equal(model.logits(w, X), np.stack([b, b]))
+    *inside, _ = model.unpack(model.grad(w, D) - model.l2 * w)
+    assert all(np.abs(view).max() <= 1e-15 for view in inside)
+    assert np.isfinite(model.hvp(w, v, D)).all()
+
+
+def test_codes_that_do_not_occur_have_no_gradient():
+    model = LSTM(6, 2, 3, 2, (2,))
+    w, v, _ = point(model)
+    D = Batch(np.array([[1, 1, 4], [4, 6, 1]]), np.array([0, 1]))
+    for x in (model.grad(w, D), model.hvp(w, v, D)):
+        assert np.flatnonzero(model.unpack(x)[0].any(-1)).tolist() == [1, 4]
+
+
+# ---- parts and leading axes -------------------------------------------------------------------------
+
+
+def smaller(monkeypatch, model, rows: int):
+    """As if memory allowed `rows` samples at once."""
+    monkeypatch.setattr(LSTM, "rows", property(lambda self: rows))
+    return model
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7])
+@every_shape
+def test_parts_are_the_whole(monkeypatch, model, rows):
+    w, v, D = point(model, n=7)
+    r = np.random.default_rng(3).normal(size=(7, model.classes))
+    whole = model.logits(w, D.X), model.grad(w, D), model.hvp(w, v, D), model.vjp(w, D.X, r)
+    smaller(monkeypatch, model, rows)
+    parts = model.logits(w, D.X), model.grad(w, D), model.hvp(w, v, D), model.vjp(w, D.X, r)
+    for got, expected in zip(parts, whole):
+        assert checks.relative_error(got, expected) <= EXACT
+
+
+@pytest.mark.parametrize("rows", [1, 4, 8, 1000])
+@pytest.mark.parametrize("leads", [((3,), (3,)), ((), (3,)), ((3,), ()), ((2, 1), (3,))])
+def test_leading_axes_are_the_loop_to_the_bit_in_parts_too(monkeypatch, rows, leads):
+    model = smaller(monkeypatch, SHAPES["two layers"], rows)
+    rng = np.random.default_rng(4)
+    w, v = rng.normal(size=(2, *leads[0], model.d))
+    D = make_batch(model, rng, 4, leads[1], weights=True)
+    lead = np.broadcast_shapes(*leads)
+    ws, vs = (np.broadcast_to(x, (*lead, model.d)) for x in (w, v))
+    Ds = Batch(*(np.broadcast_to(x, (*lead, *x.shape[len(leads[1]) :])) for x in D))
+    for got, one in (
+        (model.loss(w, D), lambda w, v, D: model.loss(w, D)),
+        (model.grad(w, D), lambda w, v, D: model.grad(w, D)),
+        (model.hvp(w, v, D), lambda w, v, D: model.hvp(w, v, D)),
+        (model.logits(w, D.X), lambda w, v, D: model.logits(w, D.X)),
+    ):
+        for i in np.ndindex(lead):
+            alone = one(ws[i].copy(), vs[i].copy(), Batch(*(x[i].copy() for x in Ds)))
+            assert same(np.asarray(got[i]), np.asarray(alone))
+
+
+def test_what_is_kept_is_bounded():
+    """`rows` samples keep at most KEPT bytes: counted in a real trace."""
+    model = LSTM(81, 80, 80, hidden=(32, 16))
+    D = make_batch(model, np.random.default_rng(0), 3)
+    w = model.init(np.random.default_rng(0))
+    trace = model.forward(w, D.X)
+    _, adjoints = model.backward(w, trace, np.ones((3, 80)))
+    arrays = {id(x): x for part in (*trace.layers, *adjoints) for x in part}
+    bases = {id(x if x.base is None else x.base): x for x in arrays.values()}
+    kept = sum((x if x.base is None else x.base).nbytes for x in bases.values()) / 3
+    assert 0.9 <= kept * model.rows / lstm.KEPT <= 1.1
+    assert LSTM(10**4, 2, 10**4, hidden=(10**4,)).rows == 1
+
+
+# ---- types ----------------------------------------------------------------------------------------
+
+
+@every_shape
+def test_float32_stays_float32_and_is_near(model):
+    w, v, D = point(model)
+    w32, v32 = w.astype(np.float32), v.astype(np.float32)
+    D32 = D._replace(s=D.s.astype(np.float32))
+    for got, expected in (
+        (model.loss(w32, D32), model.loss(w, D)),
+        (model.grad(w32, D32), model.grad(w, D)),
+        (model.hvp(w32, v32, D32), model.hvp(w, v, D)),
+    ):
+        assert got.dtype == np.float32
+        assert checks.relative_error(got, expected) <= 1e-5
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32, np.int64])
+def test_codes_are_codes_in_any_whole_type(dtype):
+    model = SHAPES["one layer"]
+    w, _, D = point(model)
+    assert same(model.grad(w, D._replace(X=D.X.astype(dtype))), model.grad(w, D))
+
+
+# ---- start and layout -------------------------------------------------------------------------------
+
+
+def test_layout_and_size_of_the_papers_model():
+    model = LSTM(81, 80, 80)
+    assert model.hidden == (256,)
+    assert model.shapes == ((81, 8), (264, 1024), (1024,), (256, 80), (80,))
+    assert model.d == 81 * 8 + 264 * 1024 + 1024 + 256 * 80 + 80
+    assert model.products == (0, 80 * 264 * 1024, 256 * 80)
+    assert (model.features, model.inputs, model.labels[-1]) == (80, "codes", 79)
+
+
+@pytest.mark.parametrize(
+    ("name", "bounds"),
+    [
+        ("fan-in", (1, 1 / math.sqrt(40), 1 / math.sqrt(32))),
+        ("glorot", (math.sqrt(6 / 9), math.sqrt(6 / 72), math.sqrt(6 / 42))),
+    ],
+)
+def test_start_by_its_bounds_and_the_forget_gate_at_1(name, bounds):
+    model = LSTM(50, 10, 4, 8, (32,), initialisation=name)
+    E, W, b, D, _ = model.unpack(model.init(np.random.default_rng(0)))
+    for weight, bound in zip((E, W, D), bounds):
+        assert 0.95 * bound < np.abs(weight).max() <= bound
+    assert (b[32:64] == 1).all()
+    assert (np.abs(np.delete(b, np.arange(32, 64))) <= bounds[1] * (name == "fan-in")).all()
+
+
+def test_he_start_by_its_variance():
+    model = LSTM(500, 10, 4, 8, (64,), initialisation="he")
+    E, W, _, _, _ = model.unpack(model.init(np.random.default_rng(0)))
+    assert E.std() == pytest.approx(math.sqrt(2), rel=0.05)
+    assert W.std() == pytest.approx(math.sqrt(2 / 72), rel=0.05)
+
+
+def test_the_same_stream_gives_the_same_start():
+    model = SHAPES["two layers"]
+    assert same(*(model.init(np.random.default_rng(5)) for _ in range(2)))
+
+
+# ---- refused --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"vocabulary": 0},
+        {"classes": 0},
+        {"length": 2.5},
+        {"embedding": 0},
+        {"hidden": ()},
+        {"hidden": (3, 0)},
+    ],
+)
+def test_bad_sizes(wrong):
+    with pytest.raises(ConfigError, match=r"LSTM sizes .* expected \(vocabulary, length"):
+        LSTM(**{"vocabulary": 5, "classes": 3, "length": 6, **wrong})
+
+
+def test_unknown_output_and_start():
+    with pytest.raises(ConfigError, match="unknown output 'lst': did you mean 'last'"):
+        LSTM(5, 3, 6, output="lst")
+    with pytest.raises(ConfigError, match="unknown initialisation"):
+        LSTM(5, 3, 6, initialisation="zero")
+
+
+def test_widths_may_come_as_a_list():
+    assert LSTM(5, 3, 6, hidden=[4]) == LSTM(5, 3, 6, hidden=(4,))
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (np.zeros((2, 6)), "X holds float64, expected codes"),
+        (np.full((2, 6), 6), "codes run from 6 to 6, expected 0 to 4, or 5 for padding"),
+        (np.full((2, 6), -1), "codes run from -1 to -1"),
+        (np.zeros((2, 5), int), r"X has shape \(2, 5\), expected \(..., B, 6\)"),
+    ],
+)
+def test_what_is_no_code_is_refused(X, message):
+    model = SHAPES["one layer"]
+    w, v, _ = point(model)
+    D = Batch(X, np.array([0, 1]))
+    for call in (model.loss, model.grad, model.sample_losses):
+        with pytest.raises(ValueError, match=message):
+            call(w, D)
+    with pytest.raises(ValueError, match=message):
+        model.hvp(w, v, D)
+    if X.shape[-1] == 6:
+        with pytest.raises(ValueError, match=message):
+            model.logits(w, X)
