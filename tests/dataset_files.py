@@ -129,6 +129,14 @@ def put_json(folder: Path, data: object, name: str = "data.json") -> Path:
     return put(folder, name, json.dumps(data).encode())
 
 
+def put_roles(folder: Path) -> Path:
+    """A folder of plays with three roles, each of which says one thing over and over."""
+    roles = {name: [[name.lower() + " speaks"] * 40] for name in ("HAMLET", "GHOST", "KING")}
+    folder.mkdir(parents=True)
+    (folder / "roles.json.gz").write_bytes(gzip.compress(json.dumps(roles).encode()))
+    return folder
+
+
 #: name → bytes of a valid file that `load` reads by its path
 VALID: dict[str, Callable[[], bytes]] = {
     "data.npz": lambda: npz_bytes(

@@ -1,4 +1,7 @@
-"""Plans: who takes part, with which rows; every stream of random numbers on its own."""
+"""Plans: who takes part, with which rows; every stream of random numbers on its own.
+
+Long because every stream is moved by its own key alone, one test a stream.
+"""
 
 from dataclasses import replace
 

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from dataset_files import put_roles
 from running import (
     algorithms,
     document,
@@ -141,12 +142,16 @@ MODELS = {
             "--set", "model.hidden=4"],
     "binary-logistic": ["--data", "synthetic(1,1,users=3,classes=2,features=4)"],
     "svm": ["--data", "synthetic(1,1,users=3,classes=2,features=4)"],
+    "lstm": ["--data", "shakespeare(step=9)", "--data-dir", "data", "--set", "split.min-rows=1",
+             "--set", "model.hidden=[2]"],
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("model", KNOWN_MODELS)
 def test_every_algorithm_runs_on_every_model(here, model):
     words = [*MODELS[model], "--model", model]
+    if model == "lstm":
+        put_roles(here / "data" / "shakespeare")
     if model == "cnn":  # --model is read first, and --set goes into its table
         assert made("all", *words).model["channels"] == (2,)
     assert main("run", "all", *words, *SMALL, "--out", "a") == 0

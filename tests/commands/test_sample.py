@@ -1,11 +1,10 @@
 """`fedref sample`, and the text that a model writes."""
 
-import gzip
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from dataset_files import put_roles
 from running import main, refused
 
 from fedref.experiments import config, writing
@@ -20,11 +19,7 @@ TINY = [
 @pytest.fixture(scope="module")
 def root(tmp_path_factory) -> Path:
     """A folder of data with three roles, each of which says one thing over and over."""
-    folder = tmp_path_factory.mktemp("data") / "shakespeare"
-    folder.mkdir()
-    roles = {name: [[name.lower() + " speaks"] * 40] for name in ("HAMLET", "GHOST", "KING")}
-    (folder / "roles.json.gz").write_bytes(gzip.compress(json.dumps(roles).encode()))
-    return folder.parent
+    return put_roles(tmp_path_factory.mktemp("data") / "shakespeare").parent
 
 
 @pytest.fixture(scope="module")

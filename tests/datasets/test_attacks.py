@@ -16,7 +16,7 @@ from dataset_files import leaf_object, npz_bytes, put, put_json, zip_bytes
 from hostile_files import survives
 
 from fedref import DataError, FedrefError
-from fedref.commands.run import main
+from fedref.commands import main
 from fedref.datasets import from_manifest, load, manifest, manifest_of, shipped, split
 from fedref.datasets.formats import cifar, emnist
 
