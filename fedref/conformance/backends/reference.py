@@ -1,0 +1,282 @@
+"""fedref itself as a backend, with every intermediate by its paper's name.
+
+Nothing is computed here: the core's functions are called, and what they asked of the model is noted.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from fedref import evaluation, tree
+from fedref.algorithm import AnyAlgorithm, Cohort, State
+from fedref.algorithms import ALGORITHMS, fedmaml, fedmeta, fedprox, per_fedavg
+from fedref.algorithms.fedcurv import Local as CurvLocal
+from fedref.batch import Batch
+from fedref.conformance import plain
+from fedref.experiments.workers import Processes, Workers
+from fedref.federation import Federation, Part, Source
+from fedref.numerics import Array
+from fedref.rounds import LocalData, run_client, run_clients, run_round
+from fedref.sampling import Plan
+
+Values = Mapping[str, Any]
+
+
+class Recorder:
+    """A model that remembers, of each derivative that it was asked for, where and what it was."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.at: list[Array] = []
+        self.gave: list[Array] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["model"], name)
+
+    def _noted(self, w: Array, result: Array) -> Array:
+        self.at.append(w)
+        self.gave.append(result)
+        return result
+
+    def grad(self, w: Array, D: Batch) -> Array:
+        return self._noted(w, self.model.grad(w, D))
+
+    def hvp(self, w: Array, v: Array, D: Batch) -> Array:
+        return self._noted(w, self.model.hvp(w, v, D))
+
+
+def _parts(D: Batch) -> list[Batch]:
+    """A stack of ν batches, one by one."""
+    return [Batch(X, y) for X, y in zip(D.X, D.y)]
+
+
+def _exact(r: Recorder, hyper: Values, w: Array, D: Batch, D1: Batch, D2: Batch) -> dict[str, Any]:
+    F = per_fedavg.meta_gradient(r, w, D, D1, D2, alpha=hyper["alpha"])
+    return {
+        "g": r.gave[0], "w_adapted": r.at[1], "u": r.gave[1], "Hu": r.gave[2], "meta_gradient": F,
+        "w_new": per_fedavg.local_step(w, F, beta=hyper["beta"]),
+    }  # fmt: skip
+
+
+def _fo(r: Recorder, hyper: Values, w: Array, D: Batch, D1: Batch) -> dict[str, Any]:
+    F = per_fedavg.meta_gradient_fo(r, w, D, D1, alpha=hyper["alpha"])
+    return {"g": r.gave[0], "w_adapted": r.at[1], "meta_gradient": F}
+
+
+def _hf(r: Recorder, hyper: Values, w: Array, D: Batch, D1: Batch, D2: Batch) -> dict[str, Any]:
+    delta = hyper["delta"]
+    F = per_fedavg.meta_gradient_hf(r, w, D, D1, D2, alpha=hyper["alpha"], delta=delta)
+    g, u, plus, minus = r.gave
+    return {
+        "g": g, "w_adapted": r.at[1], "u": u, "g_plus": plus, "g_minus": minus, "meta_gradient": F,
+    }  # fmt: skip
+
+
+def _steps(r: Recorder, hyper: Values, w: Array, D: Batch, D1: Batch, D2: Batch) -> dict[str, Any]:
+    Ds, D2s = _parts(D), _parts(D2)
+    F = per_fedavg.meta_gradient_steps(r, w, Ds, D1, D2s, alpha=hyper["alpha"])
+    nu = len(Ds)
+    return {"w_adapted": r.at[nu], "u": r.gave[nu], "meta_gradient": F}
+
+
+def _maml(second_order: bool, r: Recorder, hyper: Values, theta: Array, S: Batch, Q: Batch) -> Any:
+    s = hyper["inner_steps"]
+    g = fedmeta.maml_gradient(
+        r, theta, S, Q, alpha=hyper["alpha"], steps=s, second_order=second_order
+    )
+    return {"g": r.gave[0], "theta_u": r.at[s], "q": r.gave[s], "g_theta": g}
+
+
+def _sgd(r: Recorder, hyper: Values, theta: Array, alpha: Array, S: Batch, Q: Batch) -> Any:
+    s = hyper["inner_steps"]
+    g_theta, g_alpha = fedmeta.meta_sgd_gradient(r, theta, alpha, S, Q, steps=s)
+    return {
+        "g": r.gave[0], "theta_u": r.at[s], "q": r.gave[s], "g_theta": g_theta, "g_alpha": g_alpha,
+    }  # fmt: skip
+
+
+def _fedmaml(r: Recorder, hyper: Values, theta: Array, tr: Batch, val: Batch) -> dict[str, Any]:
+    s = hyper["inner_steps"]
+    g, theta_star = fedmaml.meta_gradient(r, theta, tr, val, alpha=hyper["alpha"], steps=s)
+    return {"theta_star": theta_star, "q": r.gave[s], "g": g}
+
+
+#: variant → (recording model, hyperparameters, inputs) → every intermediate, the gradient last.
+VARIANTS: dict[str, Callable[..., dict[str, Any]]] = {
+    "per-fedavg": _exact,
+    "per-fedavg-fo": _fo,
+    "per-fedavg-hf": _hf,
+    "per-fedavg-steps": _steps,
+    "fedmeta-maml": partial(_maml, True),
+    "fedmeta-fomaml": partial(_maml, False),
+    "fedmeta-sgd": _sgd,
+    "fedmaml": _fedmaml,
+}
+
+
+def parameters(local: Any) -> Array:
+    """The parameters among what a client carries from step to step."""
+    if isinstance(local, CurvLocal):
+        return local.theta
+    return local if isinstance(local, np.ndarray) else local.w_s
+
+
+@dataclass(frozen=True)
+class Reference:
+    """fedref's functions behind the backend's protocol. work : what runs a round's clients.
+
+    The wrong backends of `mistakes` override `model_of`, `algorithm_of` or `plan_of`, or one call.
+    """
+
+    work: Any = partial(run_clients, stack=False)
+
+    def model_of(self, model: Values) -> Any:
+        return plain.model(model)
+
+    def algorithm_of(self, name: str, hyper: Values) -> AnyAlgorithm:
+        kind = ALGORITHMS[name]
+        known = {f.name for f in fields(kind)}
+        return kind(**{key: value for key, value in hyper.items() if key in known})
+
+    def plan_of(self, algorithm: str, hyper: Values, plan: Values) -> Values:
+        return plan
+
+    def loss(self, model: Values, w: Array, D: Values) -> Any:
+        return self.model_of(model).loss(w, plain.batch(D))
+
+    def grad(self, model: Values, w: Array, D: Values) -> Any:
+        return self.model_of(model).grad(w, plain.batch(D))
+
+    def hvp(self, model: Values, w: Array, v: Array, D: Values) -> Any:
+        return self.model_of(model).hvp(w, v, plain.batch(D))
+
+    def meta_gradient(self, variant: str, model: Values, hyper: Values, **inputs: Any) -> Any:
+        given = {k: plain.batch(x) if isinstance(x, Mapping) else x for k, x in inputs.items()}
+        return VARIANTS[variant](Recorder(self.model_of(model)), hyper, **given)
+
+    def client(
+        self, algorithm: str, model: Values, hyper: Values,
+        server: Values, data: Values, rows: Values, client: Values | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """One client's round: its parameters after every step, what it sends, what it keeps."""
+        it, made = self.algorithm_of(algorithm, hyper), self.model_of(model)
+        sent = it.download(plain.server_of(it, made, server))
+        own = plain.own_of(it, client)
+        S, n = len(next(iter(rows.values()))), len(data["y"])
+        local_data = LocalData(
+            np.array([0]), 0, data["X"], data["y"], np.array([0, n]),
+            {role: r[None] for role, r in rows.items()},
+            np.array([S]), np.array([S]), None, None, data["X"].dtype,
+        )  # fmt: skip
+
+        def after(t: int) -> Any:
+            return run_client(it, made, sent, own, local_data._replace(steps=np.array([t])), 0)
+
+        out: dict[str, Any] = {}
+        if "S" not in rows:
+            out["path"] = np.stack([parameters(after(t)) for t in range(S + 1)])
+        everything = partial(local_data.all, 0)
+        local = after(S)
+        if isinstance(it, fedprox.FedProx):
+            args = (made, local, sent.w, everything())
+            out["gamma"] = fedprox.inexactness(*args, mu=sent.mu)
+            out["h"] = fedprox.objective(*args, mu=sent.mu)
+        result = it.finish(made, sent, local, own, everything)
+        out["upload"] = plain.upload(it, result.upload)
+        if result.client_state is not None:
+            out["client"] = plain.to_plain(result.client_state, data["X"].dtype)
+        return out
+
+    def aggregate(
+        self, algorithm: str, model: Values, hyper: Values,
+        server: Values, uploads: Values, n: Array, counts: Array,
+    ) -> dict[str, Any]:  # fmt: skip
+        """The server's next state from what K clients sent (leaves (K, ...)), n_k and draws."""
+        it, made = self.algorithm_of(algorithm, hyper), self.model_of(model)
+        dtype = next(iter(uploads.values())).dtype
+        cohort = Cohort(np.arange(len(n)), counts, n)
+        before = plain.server_of(it, made, server)
+        after = it.combine(made, before, plain.upload_of(it, uploads), cohort)
+        return {**self._weights(it, cohort, dtype), "server": plain.to_plain(after, dtype)}
+
+    @staticmethod
+    def _weights(it: AnyAlgorithm, cohort: Cohort, dtype: Any) -> dict[str, Array]:
+        """p_k, but for FedMAML, whose server sums."""
+        if isinstance(it, fedmaml.FedMAML):
+            return {}
+        return {"p": cohort.weights(it.weighting).astype(dtype)}
+
+    def round(
+        self, algorithm: str, model: Values, hyper: Values, state: Values, data: Values, plan: Values
+    ) -> dict[str, Any]:
+        """One round: the next state {"server", "clients"}, and what was sent on the way."""
+        it, made = self.algorithm_of(algorithm, hyper), self.model_of(model)
+        plan = self.plan_of(algorithm, hyper, plan)
+        drawn = Plan(**{name: plan[name] for name in Plan._fields})
+        dtype = data["X"].dtype
+        rows = np.arange(len(data["y"]))
+        nobody = Part(rows[:0], np.zeros_like(data["offsets"]))
+        federation = Federation(Source(data["X"], data["y"]), Part(rows, data["offsets"]), nobody)
+        clients = {k: plain.own_of(it, own) for k, own in state.get("clients", {}).items()}
+        before = State(plain.server_of(it, made, state["server"]), clients)
+
+        sent: list[Any] = []
+
+        def work(*arguments: Any) -> Any:
+            results, counts = self.work(*arguments)
+            sent.extend(result.upload for result in results)
+            return results, counts
+
+        after, _ = run_round(it, made, before, drawn, federation, dtype=dtype, work=work)
+        out: dict[str, Any] = {}
+        if sent:
+            here = ~drawn.straggler if it.drop else np.ones(len(drawn.clients), bool)
+            cohort = Cohort(drawn.clients[here], drawn.counts[here], drawn.sizes[here])
+            out["uploads"] = plain.upload(it, tree.stack(sent))
+            out |= self._weights(it, cohort, dtype)
+        server = after.server
+        if it.watches_loss and "loss" in plan:
+            server = it.observe(server, float(plan["loss"]))
+        out["server"] = plain.to_plain(server, dtype)
+        out["clients"] = {k: plain.to_plain(own, dtype) for k, own in after.clients.items()}
+        return out
+
+    def evaluate(
+        self, algorithm: str, model: Values, hyper: Values,
+        server: Values, tests: list[Values], client: Values | None = None, D: Values | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """What one client tests with, and its mean loss (without L2) on each test batch."""
+        it, made = self.algorithm_of(algorithm, hyper), self.model_of(model)
+        sent = it.download(plain.server_of(it, made, server))
+        w = it.personal(made, sent, plain.own_of(it, client), plain.batch(D))
+        return {"w": w, "losses": self._scores(made, w, tests)}
+
+    @staticmethod
+    def _scores(model: Any, w: Array, tests: list[Values]) -> Array:
+        losses = [evaluation.sample_scores(model, w, Batch(T["X"], T["y"]))[0] for T in tests]
+        return np.array([x.mean() for x in losses], w.dtype)
+
+    def dissimilarity(self, model: Values, w: Array, clients: Values) -> dict[str, Any]:
+        """FedProx's B(w) and the variance of the clients' gradients."""
+        batches = [Batch(D["X"], D["y"]) for D in clients.values()]
+        return fedprox.dissimilarity(self.model_of(model), w, batches)._asdict()
+
+
+@dataclass(frozen=True)
+class WithWorkers(Reference):
+    """Clients in two processes, that are started when they are first needed."""
+
+    @cached_property
+    def processes(self) -> Workers:
+        return Workers(Processes(2), 2)
+
+    def round(self, *args: Any, **more: Any) -> dict[str, Any]:
+        return Reference(self.processes).round(*args, **more)
+
+
+LOOP = Reference()
+STACK = Reference(partial(run_clients, stack=True))
+WORKERS = WithWorkers()
