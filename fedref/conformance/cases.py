@@ -4,6 +4,7 @@ A situation is a `Case` without its outputs. All random numbers come from `sampl
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -94,9 +95,21 @@ def case(
 ) -> Case:  # fmt: skip
     given = {key: np.asarray(x) for key, x in plain.flat(inputs)}
     return Case(
-        name, tag, about, call, algorithm, plain.describe(model), dict(hyper), given, {},
-        tuple(required),
+        name, tag, about, call, algorithm, plain.describe(model), complete(call, algorithm, hyper),
+        given, {}, tuple(required),
     )  # fmt: skip
+
+
+def complete(call: str, algorithm: str, hyper: Mapping[str, Any]) -> dict[str, Any]:
+    """Every hyperparameter that the call needs, and B, so that no default need be known."""
+    if call == "meta_gradient":
+        names = ("alpha", "beta") if algorithm.startswith("per-fedavg") else ("alpha", "inner_steps")
+        names += ("delta",) if algorithm == "per-fedavg-hf" else ()
+        return {name: hyper[name] for name in names}
+    if not algorithm:
+        return {}
+    known = asdict(LOOP.algorithm_of(algorithm, hyper))
+    return known | {name: hyper[name] for name in ("B",) if name in hyper}
 
 
 def derivatives() -> Iterator[Case]:

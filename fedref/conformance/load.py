@@ -18,8 +18,8 @@ def load(name: str) -> Any:
     try:
         found = importlib.import_module(module)
     except ImportError as error:
-        known = "" if name in NAMES else "; " + unknown("backend", name, NAMES)
-        raise ConfigError(f"cannot import {module}: {error}{known}") from None
+        hint = "pip install 'fedref[peers]'" if name in NAMES else unknown("backend", name, NAMES)
+        raise ConfigError(f"cannot import {module}: {error}; {hint}") from None
     except Exception as error:
         raise ConfigError(f"importing {module} raised {type(error).__name__}: {error}") from error
     for part in filter(None, attribute.split(".")):

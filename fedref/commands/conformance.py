@@ -1,0 +1,74 @@
+"""`fedref conformance`: whether an implementation is right, and if not, what is wrong with it."""
+
+import argparse
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from fedref.conformance import guard, report, suite, vectors
+from fedref.conformance.backends import NAMES
+from fedref.errors import ConfigError, unknown
+
+EPILOG = """\
+A backend is a module, or an object in one, with some of the functions
+  loss, grad, hvp, dissimilarity  (model, ...)
+  meta_gradient                   (variant, model, hyper, ...)
+  client, aggregate, evaluate     (algorithm, model, hyper, ...)
+  round                           (algorithm, model, hyper, state, data, plan)
+that take and return NumPy arrays and dictionaries; `pydoc fedref.conformance` has the details.
+
+examples
+  fedref conformance mine --only "per-fedavg eq.6"
+  fedref conformance mine:Backend --dtype float32 --html report.html
+  fedref conformance torch
+
+exit code: 0 all that is offered passes; 1 something fails; 2 wrong input
+"""
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "conformance",
+        help="test your own implementation against golden vectors",
+        description="Run a backend against the golden vectors: what it offers, what of it is right, "
+        "and which known mistake the rest is.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "backend", metavar="MODULE[:BACKEND]", help=f"yours, or one of {', '.join(NAMES)}"
+    )
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="cases with this in tag, call, algorithm or name"
+    )
+    parser.add_argument("--dtype", default="float64", metavar="X", help="float64 or float32")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page, too")
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, metavar="S", help="seconds a case (default 60)"
+    )
+    parser.set_defaults(run=command)
+
+
+def command(arguments: argparse.Namespace) -> int:
+    name, dtype = arguments.backend, arguments.dtype
+    if dtype not in vectors.DTYPES:
+        raise ConfigError(unknown("dtype", dtype, vectors.DTYPES))
+    if not (isfinite(arguments.timeout) and arguments.timeout > 0):
+        raise ConfigError(f"timeout is {arguments.timeout:g}, expected seconds > 0")
+    every = vectors.read()
+    cases = suite.selected(every, arguments.only)
+    if not cases:
+        raise ConfigError(unknown("case or tag", arguments.only, {case.tag for case in every}))
+    results = list(guard.run(name, cases, dtype, arguments.timeout))
+    if arguments.html:
+        try:
+            arguments.html.write_text(report.html(results, cases, name, dtype), "utf-8")
+        except OSError as error:
+            raise ConfigError(f"cannot write {arguments.html}: {error.strerror}") from None
+    if arguments.json:
+        print(report.as_json(results, name, dtype))
+    else:
+        print(report.text(results, cases))
+    return int(any(result.status == suite.FAILED for result in results))

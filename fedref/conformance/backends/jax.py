@@ -1,0 +1,93 @@
+"""The papers in JAX: `grad` of the objective, local steps under `jit`, samples under `vmap`.
+
+Importing this module turns on JAX's 64-bit numbers.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedref.conformance.backends.papers import Papers
+
+jax.config.update("jax_enable_x64", True)
+Values = Mapping[str, Any]
+
+
+def pieces(model: Values, w: Any) -> list[Any]:
+    """w cut into the model's weights and biases."""
+    ends = np.cumsum([int(np.prod(shape)) for shape in model["shapes"]])
+    return [x.reshape(s) for x, s in zip(jnp.split(w, ends[:-1]), model["shapes"])]
+
+
+ACTIVATIONS = {"elu": jax.nn.elu, "relu": jax.nn.relu, "tanh": jnp.tanh}
+
+
+def logits(model: Values, w: Any, X: Any) -> Any:
+    """(B, C), or (B,) of the linear models with one score."""
+    layers = pieces(model, w)
+    if model["family"] in ("binary-logistic", "svm"):
+        theta, *b = layers
+        return (X @ theta)[:, 0] + (b[0] if b else 0)
+    phi = ACTIVATIONS[model.get("activation", "relu")]
+    if model["family"] == "cnn":
+        H, W, *c = model["image"]
+        a = X.reshape(-1, H, W, c[0] if c else 1)
+        for _ in model["channels"]:
+            kernel, b, *layers = layers
+            layout = ("NHWC", "HWIO", "NHWC")
+            a = phi(jax.lax.conv_general_dilated(a, kernel, (1, 1), "VALID", None, None, layout) + b)
+            n, H, W, C = a.shape
+            windows = a[:, : H // 2 * 2, : W // 2 * 2].reshape(n, H // 2, 2, W // 2, 2, C)
+            a = windows.max((2, 4)) if model["pool"] == "max" else windows.mean((2, 4))
+        X = a.reshape(len(X), -1)
+    elif model["family"] not in ("logistic", "mlp"):
+        raise NotImplementedError(model["family"])
+    *hidden, W_last, b_last = layers
+    for W, b in zip(hidden[::2], hidden[1::2]):
+        X = phi(X @ W + b)
+    return X @ W_last + b_last
+
+
+def sample_losses(model: Values, z: Any, y: Any) -> Any:
+    """ℓ of every sample: (B,)."""
+    if model["family"] == "binary-logistic":
+        return jax.nn.softplus(jnp.where(y == 1, -z, z))
+    if model["family"] == "svm":
+        hinge = jax.nn.relu(1 - y.astype(z.dtype) * z)
+        return hinge**2 if model["squared"] else hinge
+    return -jnp.take_along_axis(jax.nn.log_softmax(z), y[:, None], 1)[:, 0]
+
+
+class Jax(Papers):
+    xp = jnp
+
+    def __init__(self) -> None:
+        self.compiled: dict[Any, Any] = {}
+
+    def array(self, x: Any) -> Any:
+        return jnp.asarray(x)
+
+    def numpy(self, x: Any) -> Any:
+        return np.asarray(x)
+
+    def derivative(self, f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return jax.grad(f)
+
+    def each(self, f: Callable[[Any, Any], Any], X: Any, y: Any) -> Any:
+        return jax.vmap(f)(X[:, None], y[:, None])
+
+    def logits(self, model: Values, w: Any, X: Any) -> Any:
+        return logits(model, w, X)
+
+    def sample_losses(self, model: Values, z: Any, y: Any) -> Any:
+        return sample_losses(model, z, y)
+
+    def ready(self, key: Any, f: Callable[..., Any]) -> Callable[..., Any]:
+        """Compiled once for each key and the shapes that it meets."""
+        return self.compiled.setdefault(key, jax.jit(f))
+
+
+BACKEND = Jax()

@@ -1,0 +1,103 @@
+"""The papers in PyTorch: autograd with create_graph, one client after the other."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from fedref.conformance.backends.papers import Papers
+
+Values = Mapping[str, Any]
+
+
+def pieces(model: Values, w: Any) -> list[Any]:
+    """w cut into the model's weights and biases."""
+    sizes = [int(np.prod(shape)) for shape in model["shapes"]]
+    return [x.reshape(shape) for x, shape in zip(torch.split(w, sizes), model["shapes"])]
+
+
+ACTIVATIONS = {"elu": F.elu, "relu": F.relu, "tanh": torch.tanh}
+
+
+def logits(model: Values, w: Any, X: Any) -> Any:
+    """(B, C), or (B,) of the linear models with one score."""
+    layers = pieces(model, w)
+    if model["family"] in ("binary-logistic", "svm"):
+        theta, *b = layers
+        return (X @ theta)[:, 0] + (b[0] if b else 0)
+    phi = ACTIVATIONS[model.get("activation", "relu")]
+    if model["family"] == "cnn":
+        H, W, *c = model["image"]
+        a = X.reshape(-1, H, W, c[0] if c else 1).permute(0, 3, 1, 2)
+        pool = F.max_pool2d if model["pool"] == "max" else F.avg_pool2d
+        for _ in model["channels"]:
+            kernel, b, *layers = layers
+            a = pool(phi(F.conv2d(a, kernel.permute(3, 2, 0, 1), b)), 2)
+        X = a.permute(0, 2, 3, 1).reshape(len(X), -1)
+    elif model["family"] not in ("logistic", "mlp"):
+        raise NotImplementedError(model["family"])
+    *hidden, W_last, b_last = layers
+    for W, b in zip(hidden[::2], hidden[1::2]):
+        X = phi(X @ W + b)
+    return X @ W_last + b_last
+
+
+def sample_losses(model: Values, z: Any, y: Any) -> Any:
+    """ℓ of every sample: (B,)."""
+    if model["family"] == "binary-logistic":
+        return F.binary_cross_entropy_with_logits(z, y.to(z.dtype), reduction="none")
+    if model["family"] == "svm":
+        hinge = torch.relu(1 - y * z)
+        return hinge**2 if model["squared"] else hinge
+    return F.cross_entropy(z, y, reduction="none")
+
+
+class Torch(Papers):
+    xp = torch
+
+    def __init__(self) -> None:
+        torch.set_num_threads(1)  # more only get in each other's way on products this small
+
+    def array(self, x: Any) -> Any:
+        return torch.tensor(np.asarray(x))
+
+    def numpy(self, x: Any) -> Any:
+        return x.detach().numpy()
+
+    def derivative(self, f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def g(x: Any) -> Any:
+            # an alias: what else depends on x is a constant here
+            x = x.view_as(x) if x.requires_grad else x.clone().requires_grad_()
+            return torch.autograd.grad(f(x), x, create_graph=True)[0]
+
+        return g
+
+    def each(self, f: Callable[[Any, Any], Any], X: Any, y: Any) -> Any:
+        return torch.stack([f(X[j : j + 1], y[j : j + 1]).detach() for j in range(len(y))])
+
+    def logits(self, model: Values, w: Any, X: Any) -> Any:
+        return logits(model, w, X)
+
+    def sample_losses(self, model: Values, z: Any, y: Any) -> Any:
+        return sample_losses(model, z, y)
+
+    def ready(self, key: Any, f: Callable[..., Any]) -> Callable[..., Any]:
+        """Without the graph of what came before."""
+
+        def detached(*arrays: Any) -> Any:
+            out = f(*arrays)
+            if isinstance(out, dict):
+                return {name: x.detach() for name, x in out.items()}
+            return out.detach()
+
+        return detached
+
+
+def loss(model: Values, w: Any, D: Values) -> Any:
+    """A case's loss as a torch function of the flat w: for backends that bring their own algorithm."""
+    return BACKEND.f(model, w, BACKEND.batch(D))
+
+
+BACKEND = Torch()

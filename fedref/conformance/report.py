@@ -1,0 +1,96 @@
+"""What the suite found, for people (text, HTML) and for programs (JSON)."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from fedref.conformance.mistakes import MISTAKES
+from fedref.conformance.suite import FAILED, NOT_OFFERED, PASSED, Result
+from fedref.conformance.vectors import Case
+
+
+def summary(results: Sequence[Result]) -> str:
+    """The last line: how much is offered, and how much of that is right."""
+    counts = Counter(result.status for result in results)
+    offered = len(results) - counts[NOT_OFFERED]
+    share = 100 * offered / max(len(results), 1)
+    text = f"offers {offered} of {len(results)} cases ({share:.0f} %)"
+    if not offered:
+        return f"{text}: nothing was tested"
+    return f"{text}; {counts[PASSED]} of these pass ({100 * counts[PASSED] / offered:.0f} %)"
+
+
+def what(result: Result) -> str:
+    """What is wrong, in one line."""
+    if result.reason:
+        return f"{result.output} {result.reason}".strip()
+    return f"{result.output} differs by {result.error:.2g} (allowed {result.tolerance:.2g})"
+
+
+def failed(result: Result) -> str:
+    lines = [f"FAILED  {result.case}  [{result.tag}]  {what(result)}"]
+    lines += [f"        it is: {name}. {MISTAKES[name].line}" for name in result.mistakes]
+    return "\n".join(lines)
+
+
+def not_offered(results: Sequence[Result], cases: Sequence[Case]) -> str:
+    """Which calls, and for how many cases."""
+    calls = {case.name: case.call for case in cases}
+    missing = Counter(calls[r.case] for r in results if r.status == NOT_OFFERED)
+    return ", ".join(f"{call} ({n})" for call, n in missing.items())
+
+
+def diagnosis(results: Sequence[Result]) -> Counter[str]:
+    """The known mistakes that were recognised, the most frequent first."""
+    return Counter(name for result in results for name in result.mistakes)
+
+
+def text(results: Sequence[Result], cases: Sequence[Case]) -> str:
+    """All that failed, what is not offered, and the summary."""
+    parts = [failed(result) for result in results if result.status == FAILED]
+    remarks = Counter(remark for result in results for remark in result.remarks)
+    parts += [f"remark: {remark} ({n} cases)" for remark, n in remarks.items()]
+    missing = not_offered(results, cases)
+    parts += [f"not offered: {missing}"] * bool(missing)
+    found = [f"{name} ({n})" for name, n in diagnosis(results).most_common()]
+    parts += [f"known mistakes: {'; '.join(found)}"] * bool(found)
+    return "\n".join([*parts, summary(results)])
+
+
+def as_json(results: Sequence[Result], backend: str, dtype: str) -> str:
+    head: dict[str, Any] = {"backend": backend, "dtype": dtype, "summary": summary(results)}
+    counts = Counter(result.status for result in results)
+    head |= {"passed": counts[PASSED], "failed": counts[FAILED], "not_offered": counts[NOT_OFFERED]}
+    return json.dumps(
+        head | {"results": [r._asdict() for r in results]}, ensure_ascii=False, indent=1
+    )
+
+
+STYLE = """
+body { font: 15px/1.4 sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em }
+table { border-collapse: collapse; width: 100% } td, th { padding: .2em .6em; text-align: left }
+tr { border-bottom: 1px solid #ddd; vertical-align: top } .failed td:nth-child(3) { color: #b00020 }
+.passed td:nth-child(3) { color: #1b6e2d } .not { color: #777 }
+"""
+
+
+def html(results: Sequence[Result], cases: Sequence[Case], backend: str, dtype: str) -> str:
+    """One page that needs nothing else."""
+    about = {case.name: case.about for case in cases}
+    rows = []
+    for r in results:
+        said = what(r) if r.status == FAILED else about[r.case]
+        lines = [escape(said)]
+        lines += [
+            f"<b>{escape(name)}</b>. {escape(MISTAKES[name].line)}" for name in r.mistakes
+        ]
+        cells = (escape(r.case), escape(r.tag), r.status, "<br>".join(lines))
+        rows.append(f'<tr class="{r.status}">' + "".join(f"<td>{c}</td>" for c in cells) + "</tr>")
+    title = f"{escape(backend)} against the golden vectors, {dtype}"
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
+        f"<style>{STYLE}</style><h1>{title}</h1><p>{escape(summary(results))}</p>"
+        "<table><tr><th>case<th>equation<th>verdict<th>why</tr>\n" + "\n".join(rows) + "</table>\n"
+    )
