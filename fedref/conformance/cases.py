@@ -269,7 +269,7 @@ def traces() -> Iterator[Case]:
     )  # fmt: skip
     yield more(
         "apfl-plateau", "apfl", "a peak of the loss, then a plateau: importance is renewed",
-        model=binary, tag="apfl §3.3", rounds=7, losses=[2.0, 3.0, 2.0, 0.5, 0.45, 0.4, 0.4],
+        model=binary, tag="apfl §3.3", rounds=7, losses=[2.0, 3.0, 2.0, 0.5, 0.45, 0.52, 0.4],
         hyper={"z": 0, "init": "continuous", "window": 2, "delta_sigma": 0.2, "lam": 0.5},
         sampling={"clients_per_round": 2, "epochs": 1},
     )  # fmt: skip

@@ -1,0 +1,216 @@
+"""The golden vectors: whole, remade to their digits, readable without fedref, and discriminating."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedref.algorithms import ALGORITHMS
+from fedref.conformance import cases, make, suite, vectors
+from fedref.conformance.mistakes import MISTAKES
+from fedref.errors import DataError
+
+CASES = {case.name: case for case in vectors.read()}
+FOLDER = vectors.folder()
+INDEX = json.loads((FOLDER / "index.json").read_text("utf-8"))
+SCHEMA = json.loads((FOLDER / "index.schema.json").read_text("utf-8"))
+
+TYPES = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "number": (int, float),
+    "integer": int,
+}
+
+
+def conforms(x, schema, at="index"):
+    """The few words of JSON Schema that ours uses."""
+    assert isinstance(x, TYPES[schema["type"]]), at
+    assert re.fullmatch(schema.get("pattern", ".*"), x) if isinstance(x, str) else True, at
+    if isinstance(x, list):
+        for i, part in enumerate(x):
+            conforms(part, schema["items"], f"{at}[{i}]")
+    if isinstance(x, dict):
+        own = schema.get("properties", {})
+        assert set(schema.get("required", ())) <= set(x), at
+        assert schema.get("additionalProperties", True) or set(x) <= set(own), at
+        for key, value in x.items():
+            if key in own:
+                conforms(value, own[key], f"{at}.{key}")
+
+
+def test_the_index_conforms_to_its_schema():
+    conforms(INDEX, SCHEMA)
+    for wrong in ({"version": "1"}, {"cases": [{}]}, {"more": 1}):
+        with pytest.raises(AssertionError):
+            conforms(INDEX | wrong, SCHEMA)
+
+
+def test_files_are_small_and_plain():
+    assert sum(path.stat().st_size for path in FOLDER.glob("*.*")) < 3e6
+    assert {path.stem for path in FOLDER.glob("*.npz")} == set(CASES)
+    for said in INDEX["cases"]:
+        data = (FOLDER / said["file"]).read_bytes()
+        assert sha256(data).hexdigest() == said["sha256"]
+        with np.load(FOLDER / said["file"], allow_pickle=False) as archive:
+            assert {archive[name].dtype.str for name in archive.files} <= {"<f8", "<i8", "|b1"}
+
+
+def test_a_changed_file_is_refused(tmp_path):
+    shutil.copytree(FOLDER, tmp_path / "v")
+    path = tmp_path / "v" / "loss-mlp.npz"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(DataError, match="SHA-256"):
+        vectors.read(tmp_path / "v")
+
+
+def test_every_algorithm_and_family_is_there():
+    traced = {(c.algorithm, c.model["family"]) for c in CASES.values() if c.call == "round"}
+    tested = {(c.algorithm, c.model["family"]) for c in CASES.values() if c.call == "evaluate"}
+    families = {c.model["family"] for c in CASES.values()}
+    for algorithm in ALGORITHMS:
+        for family in families:
+            assert (algorithm, family) in traced | tested
+
+
+def test_the_situations_that_were_wanted_occur():
+    plans = {n: c.arguments()["plans"] for n, c in CASES.items() if c.call == "round"}
+    curv = [set(plan["clients"].tolist()) for plan in plans["round-fedcurv-mlp"]]
+    assert (curv[0] & curv[2]) - curv[1], "a client that was not in the previous cohort"
+    assert curv[0] & curv[1] or curv[1] & curv[2], "one that was"
+    sizes = [plan["sizes"] for plan in plans["round-fedavg-mlp"]]
+    assert any(1 in n for n in sizes), "n = 1"
+    assert any((n < cases.B).any() for n in sizes)
+    assert all((plan["straggler"]).any() for plan in plans["round-stragglers-kept"])
+    assert all(plan["straggler"].all() for plan in plans["round-all-dropped"])
+    assert any((plan["counts"] > 1).any() for plan in plans["round-drawn-twice"])
+    renewed = CASES["round-apfl-plateau"].outputs
+    assert renewed["4.server.renew"]
+    assert not renewed["3.server.renew"]
+    mu = [float(CASES["round-adaptive-mu"].outputs[f"{t}.server.mu"]) for t in range(9)]
+    np.testing.assert_allclose(mu, [0.7] * 5 + [0.6, 0.6, 0.6, 0.7])
+
+
+@pytest.mark.parametrize("situation", list(cases.situations()), ids=lambda case: case.name)
+def test_the_vectors_are_remade(situation):
+    """To the recorded digits on any machine: inputs to the bit, outputs within the tolerance."""
+    kept = CASES[situation.name]
+    assert (situation.model, situation.hyper, situation.tag) == (kept.model, kept.hyper, kept.tag)
+    assert situation.inputs.keys() == kept.inputs.keys()
+    for name, x in kept.inputs.items():
+        np.testing.assert_allclose(situation.inputs[name], x, rtol=1e-12, err_msg=name)
+    outputs = make.computed(situation, np.float64)
+    assert outputs.keys() == kept.outputs.keys()
+    assert suite.compare(outputs, kept) is None
+
+
+def test_remaking_gives_the_same_bytes():
+    """On one machine, twice; a few cases of each call."""
+    for call in suite.CALLS:
+        one = next(s for s in cases.situations() if s.call == call)
+        assert vectors.content(make.finished(one)) == vectors.content(make.finished(one))
+
+
+def test_longdouble_and_the_complex_step_agree():
+    for case in CASES.values():
+        lost = np.log10(case.condition)
+        assert min(case.digits.values()) >= 14 - lost, (case.name, case.digits)
+    stepped = [case for case in CASES.values() if "complex step" in case.digits]
+    assert {case.call for case in stepped} == {"grad", "hvp", "meta_gradient"}
+
+
+def test_code_that_shares_nothing_bore_witness():
+    for case in CASES.values():
+        assert "torch" in case.digits
+        for peer in make.PEERS:
+            assert case.digits.get(peer, 16) >= 14 - np.log10(case.condition), (case.name, peer)
+
+
+def test_tolerances_are_the_measured_condition():
+    for case in CASES.values():
+        for name, tolerance in case.tolerance.items():
+            units = tolerance / np.finfo(name).eps / case.condition
+            assert units == pytest.approx(make.MARGIN, rel=0.05)
+        assert case.condition <= 1024
+
+
+def test_each_mistake_is_caught_somewhere():
+    caught = Counter(name for case in CASES.values() for name in case.catches)
+    assert set(caught) == set(MISTAKES)
+    assert {mistake.number for mistake in MISTAKES.values()} >= set(range(1, 21))
+
+
+NAME = "round-apfl-plateau"
+
+
+def lines(text):
+    """name → (type, shape, values) of what a reader printed."""
+    found = {}
+    for line in text.splitlines():
+        name, kind, shape, values = line.split("\t")
+        numbers = [float({"True": 1, "False": 0}.get(x, x)) for x in values.split()]
+        found[name] = (kind, tuple(map(int, shape.split("x"))) if shape != "-" else (), numbers)
+    return found
+
+
+def run(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+
+def compiled(tmp_path, source):
+    if not shutil.which("g++"):
+        pytest.skip("needs g++")
+    out = tmp_path / "reader"
+    run("g++", "-std=c++17", "-Wall", "-Werror", str(source), "-o", str(out))
+    return [str(out)]
+
+
+def node(tmp_path, source):
+    if not shutil.which("node"):
+        pytest.skip("needs node")
+    return ["node", str(source)]
+
+
+def python(tmp_path, source):
+    assert "numpy" not in source.read_text("utf-8").replace("without NumPy", "")
+    return [sys.executable, "-S", str(source)]
+
+
+@pytest.mark.parametrize(
+    ("file", "ready"), [("reader.py", python), ("reader.cpp", compiled), ("reader.js", node)]
+)
+def test_a_reader_without_fedref_reads_every_number(tmp_path, file, ready):
+    source = FOLDER / "readers" / file
+    assert len(source.read_text("utf-8").splitlines()) < 60
+    command = ready(tmp_path, source)
+    for name in (NAME, "meta-per-fedavg-cnn"):
+        path = FOLDER / f"{name}.npz"
+        found = lines(run(*command, str(path)))
+        with np.load(path) as archive:
+            assert set(found) == set(archive.files)
+            for key in archive.files:
+                kind, shape, values = found[key]
+                x = archive[key]
+                assert (kind, shape) == (x.dtype.str, x.shape)
+                np.testing.assert_array_equal(values, x.ravel())
+
+
+def test_the_maker_writes_what_is_read(tmp_path):
+    kept = list(CASES.values())[:3]
+    vectors.write(kept, tmp_path)
+    (tmp_path / "old.npz").touch()
+    vectors.write(kept, tmp_path)
+    assert not (tmp_path / "old.npz").exists()
+    again = vectors.read(tmp_path)
+    assert [case.name for case in again] == [case.name for case in kept]
+    for name in (case.name for case in kept):
+        assert (tmp_path / f"{name}.npz").read_bytes() == (FOLDER / f"{name}.npz").read_bytes()
+    assert Path(tmp_path / "index.json").read_text("utf-8").count("\n") == 5
