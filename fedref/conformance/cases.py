@@ -103,7 +103,9 @@ def case(
 def complete(call: str, algorithm: str, hyper: Mapping[str, Any]) -> dict[str, Any]:
     """Every hyperparameter that the call needs, and B, so that no default need be known."""
     if call == "meta_gradient":
-        names = ("alpha", "beta") if algorithm.startswith("per-fedavg") else ("alpha", "inner_steps")
+        names: tuple[str, ...] = (
+            ("alpha", "beta") if algorithm.startswith("per-fedavg") else ("alpha", "inner_steps")
+        )
         names += ("delta",) if algorithm == "per-fedavg-hf" else ()
         return {name: hyper[name] for name in names}
     if not algorithm:
@@ -140,7 +142,7 @@ def derivatives() -> Iterator[Case]:
 
 def meta_gradients() -> Iterator[Case]:
     """The meta-gradient of every variant and family, batches of different sizes."""
-    roles = {
+    roles: dict[str, tuple[str, ...]] = {
         "per-fedavg": ("w", "D", "D1", "D2"), "per-fedavg-fo": ("w", "D", "D1"),
         "per-fedavg-hf": ("w", "D", "D1", "D2"), "fedmeta-maml": ("theta", "S", "Q"),
         "fedmeta-fomaml": ("theta", "S", "Q"), "fedmeta-sgd": ("theta", "S", "Q"),
@@ -155,9 +157,9 @@ def meta_gradients() -> Iterator[Case]:
         return case(name, tag, about, "meta_gradient", variant, model, hyper, inputs, required)
 
     for family, model in FAMILIES.items():
-        for variant, (w, *batches) in roles.items():
+        for variant, (start_name, *batches) in roles.items():
             rng = rng_of(f"{variant} {family}")
-            inputs: dict[str, Any] = {w: start(model, rng)}
+            inputs: dict[str, Any] = {start_name: start(model, rng)}
             if variant == "fedmeta-sgd":
                 inputs["alpha"] = rng.uniform(0.1, 0.5, model.d)
             inputs |= {D: batch(model, rng, n) for D, n in zip(batches, (4, 5, 3))}

@@ -86,7 +86,9 @@ def digits(error: float) -> int:
 def by_complex_step(case: Case) -> dict[str, Array] | None:
     """The required gradient as the complex step of its objective; None where there is no such."""
     given, model, hyper = case.arguments(), plain.model(case.model), case.hyper
-    D = {name: plain.batch(x) for name, x in given.items() if isinstance(x, dict) and "X" in x}
+    D: dict[str, Any] = {
+        name: plain.batch(x) for name, x in given.items() if isinstance(x, dict) and "X" in x
+    }
     if case.call == "grad":
         return {"g": complex_step_gradient(partial(model.loss, D=D["D"]), given["w"])}
     if case.call == "hvp":

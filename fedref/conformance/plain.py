@@ -85,20 +85,22 @@ def _numbered(x: Any, name: str = "") -> Any:
 
 def to_plain(tree: Any, dtype: Any, prefix: str = "") -> dict[str, Array]:
     """A named tuple's leaves by name, arrays of numbers in dtype: Adam's m of θ is "m_theta"."""
-    out = {}
+    out = dict[str, Array]()
     for name, value in zip(tree._fields, tree):
         if hasattr(value, "_fields"):
             inner = prefix if name in UNNAMED else f"{prefix}{name}_"
             out |= to_plain(value, dtype, inner)
         elif value is not None:
             leaf = np.asarray(value, dtype if isinstance(value, tuple) else None)
-            out[prefix + name] = leaf.astype(dtype) if leaf.ndim and leaf.dtype.kind == "f" else leaf
+            out[prefix + name] = (
+                leaf.astype(dtype) if leaf.ndim and leaf.dtype.kind == "f" else leaf
+            )
     return out
 
 
 def from_plain(template: Any, values: Mapping[str, Any], prefix: str = "") -> Any:
     """The inverse, in the form of a template; a leaf that is None there may have become a number."""
-    out = []
+    out: list[Any] = []
     for name, leaf in zip(template._fields, template):
         value = values.get(prefix + name)
         if hasattr(leaf, "_fields"):

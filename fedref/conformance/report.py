@@ -83,9 +83,7 @@ def html(results: Sequence[Result], cases: Sequence[Case], backend: str, dtype: 
     for r in results:
         said = what(r) if r.status == FAILED else about[r.case]
         lines = [escape(said)]
-        lines += [
-            f"<b>{escape(name)}</b>. {escape(MISTAKES[name].line)}" for name in r.mistakes
-        ]
+        lines += [f"<b>{escape(name)}</b>. {escape(MISTAKES[name].line)}" for name in r.mistakes]
         cells = (escape(r.case), escape(r.tag), r.status, "<br>".join(lines))
         rows.append(f'<tr class="{r.status}">' + "".join(f"<td>{c}</td>" for c in cells) + "</tr>")
     title = f"{escape(backend)} against the golden vectors, {dtype}"
@@ -94,3 +92,40 @@ def html(results: Sequence[Result], cases: Sequence[Case], backend: str, dtype: 
         f"<style>{STYLE}</style><h1>{title}</h1><p>{escape(summary(results))}</p>"
         "<table><tr><th>case<th>equation<th>verdict<th>why</tr>\n" + "\n".join(rows) + "</table>\n"
     )
+
+
+# ---- the README's table ------------------------------------------------------------------------
+
+
+def situation(case: Case) -> str:
+    """A case's name without its model, where there is one for each family."""
+    stem, _, last = case.name.rpartition("-")
+    return (
+        f"{stem}-*" if last in ENDINGS and case.call not in ("client", "aggregate") else case.name
+    )
+
+
+ENDINGS = ("binary", "logistic", "svm", "mlp", "cnn", "hinge", "tanh", "relu", "mean")
+
+
+def table(cases: Sequence[Case]) -> str:
+    """Every case with what it is about and the numbers of the mistakes that it catches."""
+    groups: dict[str, list[Case]] = {}
+    for case in cases:
+        name = situation(case).replace("-mlp-*", "-*").replace("-cnn-*", "-*")
+        groups.setdefault(name, []).append(case)
+    lines = ["| case | n | equation | what | catches |", "|---|--:|---|---|---|"]
+    for name, group in groups.items():
+        numbers = {MISTAKES[m].number for case in group for m in case.catches} - {0}
+        caught = ", ".join(map(str, sorted(numbers)))
+        first = group[0]
+        lines.append(f"| `{name}` | {len(group)} | {first.tag} | {first.about} | {caught} |")
+    return "\n".join(lines)
+
+
+def mistakes() -> str:
+    """The known mistakes with their numbers."""
+    lines = ["| | known mistake | what is right |", "|--:|---|---|"]
+    for name, mistake in MISTAKES.items():
+        lines.append(f"| {mistake.number or ''} | {name} | {mistake.line} |")
+    return "\n".join(lines)

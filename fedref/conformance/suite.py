@@ -56,7 +56,7 @@ def ask(backend: Any, case: Case, dtype: Any = np.float64) -> dict[str, Any]:
     given = case.arguments(dtype)
     if case.call != "round":
         return named(f(*first, **given), case)
-    state, out = given["state"], {}
+    state, out = given["state"], dict[str, Any]()
     for t, plan in enumerate(given["plans"]):
         state = f(*first, state, given["data"], plan)
         if not isinstance(state, Mapping) or "server" not in state:
@@ -193,7 +193,10 @@ def diagnose(outputs: Mapping[str, Any], case: Case, dtype: Any) -> tuple[str, .
         mistaken = {key: np.asarray(x) for key, x in wrong.outputs.items() if key in case.outputs}
         told = {key: x for key, x in outputs.items() if key in mistaken}
         required = tuple(key for key in case.required if key in mistaken)
-        if told and compare(told, case._replace(outputs=mistaken, required=required), dtype) is None:
+        if (
+            told
+            and compare(told, case._replace(outputs=mistaken, required=required), dtype) is None
+        ):
             found.append(name)
     return tuple(found)
 

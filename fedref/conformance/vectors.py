@@ -144,10 +144,10 @@ def _case(where: Path, said: Mapping[str, Any]) -> Case:
         raise DataError(f"{path}: not the file that index.json names (SHA-256 differs)")
     with np.load(io.BytesIO(data), allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
-    sides = {
+    sides: dict[str, Any] = {
         side: {name[len(p) :]: x for name, x in arrays.items() if name.startswith(p)}
         for side, p in (("inputs", "in."), ("outputs", "out."))
     }
-    own = {name: said[name] for name in ENTRY}
+    own: dict[str, Any] = {name: said[name] for name in ENTRY}
     own |= {name: tuple(own[name]) for name in ("required", "catches")}
     return Case(**own, **sides)

@@ -154,9 +154,8 @@ def mutants(f):
         parent, field, i = list(expressions(tree))[at]
         node = getattr(parent, field) if i is None else getattr(parent, field)[i]
         for k, (what, instead) in enumerate(variants(node)):
-            if isinstance(instead, ast.Name) and isinstance(node, ast.Name):
-                if instead.id not in names:
-                    continue
+            if what.endswith("swapped") and instead.id not in names:
+                continue
             changed = copy.deepcopy(tree)
             p, field2, j = list(expressions(changed))[at]
             old = getattr(p, field2) if j is None else getattr(p, field2)[j]

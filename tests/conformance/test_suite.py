@@ -136,7 +136,7 @@ def test_a_round_without_a_server_is_reported():
     assert "expected a dictionary with 'server'" in report.what(result)
 
 
-WRONG = '''
+WRONG = """
 import os, sys, time
 import numpy as np
 from fedref.conformance.backends.reference import LOOP
@@ -159,7 +159,7 @@ class Prints:
     def loss(self, *a, **k):
         os.write(1, b"raw")
         return LOOP.loss(*a, **k)
-'''
+"""
 
 
 @pytest.fixture

@@ -27,7 +27,9 @@ def read_npy(data: bytes) -> tuple[str, tuple, tuple]:
 def read(path: str) -> dict[str, tuple[str, tuple, tuple]]:
     """name → (type, shape, flat values); names begin with "in." or "out."."""
     with zipfile.ZipFile(path) as archive:
-        return {name.removesuffix(".npy"): read_npy(archive.read(name)) for name in archive.namelist()}
+        return {
+            name.removesuffix(".npy"): read_npy(archive.read(name)) for name in archive.namelist()
+        }
 
 
 if __name__ == "__main__":

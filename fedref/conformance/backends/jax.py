@@ -38,7 +38,9 @@ def logits(model: Values, w: Any, X: Any) -> Any:
         for _ in model["channels"]:
             kernel, b, *layers = layers
             layout = ("NHWC", "HWIO", "NHWC")
-            a = phi(jax.lax.conv_general_dilated(a, kernel, (1, 1), "VALID", None, None, layout) + b)
+            a = phi(
+                jax.lax.conv_general_dilated(a, kernel, (1, 1), "VALID", None, None, layout) + b
+            )
             n, H, W, C = a.shape
             windows = a[:, : H // 2 * 2, : W // 2 * 2].reshape(n, H // 2, 2, W // 2, 2, C)
             a = windows.max((2, 4)) if model["pool"] == "max" else windows.mean((2, 4))

@@ -3,6 +3,7 @@
 Nothing of fedref is used: objectives are written down and the library differentiates them, so that it
 is an independent opinion on every equation. A library gives `derivative`, `logits`, `sample_losses` and a
 few array functions (torch.py, jax.py). A batch D is {"X", "y", "s"}, s weighting the samples.
+Long because it is a second implementation of everything, to be read or copied in one piece.
 """
 
 from collections.abc import Callable, Mapping
@@ -302,7 +303,9 @@ class Papers:
         if algorithm == "fedprox":
             arrays = local["w"], {"w": server["w"], "mu": server["mu"]}, everything
             out |= self.call(self.prox_diagnosis, (model,), *arrays)
-        sent = {k: x for k, x in local.items() if k in ("w", "g", "theta_star", "g_theta", "g_alpha")}
+        sent = {
+            k: x for k, x in local.items() if k in ("w", "g", "theta_star", "g_theta", "g_alpha")
+        }
         return out | {"upload": sent}
 
     def rows(self, data: Values, index: Any) -> dict[str, Any]:
@@ -417,7 +420,13 @@ class Papers:
     # a round
 
     def round(
-        self, algorithm: str, model: Values, hyper: Values, state: Values, data: Values, plan: Values
+        self,
+        algorithm: str,
+        model: Values,
+        hyper: Values,
+        state: Values,
+        data: Values,
+        plan: Values,
     ) -> Any:
         server = self.state(state["server"])
         clients = {k: self.state(own) for k, own in state.get("clients", {}).items()}

@@ -124,6 +124,9 @@ def parameters(local: Any) -> Array:
     return local if isinstance(local, np.ndarray) else local.w_s
 
 
+one_by_one = partial(run_clients, stack=False)
+
+
 @dataclass(frozen=True)
 class Reference:
     """fedref's functions behind the backend's protocol. work : what runs a round's clients.
@@ -131,7 +134,7 @@ class Reference:
     The wrong backends of `mistakes` override `model_of`, `algorithm_of` or `plan_of`, or one call.
     """
 
-    work: Any = partial(run_clients, stack=False)
+    work: Any = one_by_one
 
     def model_of(self, model: Values) -> Any:
         return plain.model(model)
@@ -167,7 +170,7 @@ class Reference:
         own = plain.own_of(it, client)
         S, n = len(next(iter(rows.values()))), len(data["y"])
         local_data = LocalData(
-            np.array([0]), 0, data["X"], data["y"], np.array([0, n]),
+            np.array([0]), 0, data["X"], data["y"], np.arange(n), np.array([0, n]),
             {role: r[None] for role, r in rows.items()},
             np.array([S]), np.array([S]), None, None, data["X"].dtype,
         )  # fmt: skip
@@ -210,7 +213,13 @@ class Reference:
         return {"p": cohort.weights(it.weighting).astype(dtype)}
 
     def round(
-        self, algorithm: str, model: Values, hyper: Values, state: Values, data: Values, plan: Values
+        self,
+        algorithm: str,
+        model: Values,
+        hyper: Values,
+        state: Values,
+        data: Values,
+        plan: Values,
     ) -> dict[str, Any]:
         """One round: the next state {"server", "clients"}, and what was sent on the way."""
         it, made = self.algorithm_of(algorithm, hyper), self.model_of(model)
