@@ -208,7 +208,13 @@ MODULES = sorted(
 
 @pytest.mark.parametrize("name", ["fedref", *MODULES])
 def test_doctests(name):
-    failed, _ = doctest.testmod(importlib.import_module(name))
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if not name.startswith("fedref.conformance.backends.") or error.name.startswith("fedref"):
+            raise
+        pytest.skip(f"needs {error.name}: pip install 'fedref[peers]'")
+    failed, _ = doctest.testmod(module)
     assert failed == 0
 
 
