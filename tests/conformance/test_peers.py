@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fedref.commands.run import main
+from fedref.commands import main
 from fedref.conformance import guard, report, vectors
 from fedref.conformance.suite import FAILED, NOT_OFFERED
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedref.commands.run import main
+from fedref.commands import main
 from fedref.conformance import guard, report, suite, vectors
 from fedref.conformance.backends.reference import LOOP, STACK, WORKERS
 from fedref.conformance.load import load
