@@ -1,11 +1,13 @@
-"""The command line: `fedref run | resume | plot | sample | check | data | reproduce`, one file a command."""
+"""The command line: `fedref run | resume | plot | sample | check | conformance | data | reproduce`,
+one file a command.
+"""
 
 import argparse
 from collections.abc import Sequence
 from typing import Any
 
 import fedref
-from fedref.commands import check, data, plot, reproduce, resume, run, sample
+from fedref.commands import check, conformance, data, plot, reproduce, resume, run, sample
 from fedref.commands.console import say, standard_streams, stoppable
 from fedref.errors import FedrefError, unknown
 
@@ -59,6 +61,6 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fedref {fedref.__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for module in (run, resume, plot, sample, check, data, reproduce):
+    for module in (run, resume, plot, sample, check, conformance, data, reproduce):
         module.add_parser(commands)
     return parser
