@@ -61,13 +61,13 @@ def test_wrong_options_of_one_algorithm_are_refused(name, options, message):
 
 AVERAGE = {"weighting": "samples", "drop": True}
 UNIFORM = {"weighting": "uniform", "drop": True}
-META = {**UNIFORM, "alpha": 0.01, "beta": 0.01, "inner_steps": 1}
-PER_FEDAVG = {**UNIFORM, "alpha": 0.01, "beta": 0.001}
+META = {**UNIFORM, "alpha": 0.1, "beta": 0.05, "inner_steps": 1}
+PER_FEDAVG = {**UNIFORM, "alpha": 0.1, "beta": 0.05}
 #: Whoever changes one of these changes what a run without options does.
 DEFAULTS = {
     "fedavg": {**AVERAGE, "lr": 0.05},
-    "fedavg-update": {**AVERAGE, "lr": 0.05, "alpha": 0.01},
-    "fedavg-meta": {**AVERAGE, "lr": 0.05, "alpha": 0.01, "inner_steps": 1},
+    "fedavg-update": {**AVERAGE, "lr": 0.05, "alpha": 0.1},
+    "fedavg-meta": {**AVERAGE, "lr": 0.05, "alpha": 0.1, "inner_steps": 1},
     "fedprox": {
         "weighting": "samples", "drop": False, "lr": 0.05, "mu": 1.0, "adaptive_mu": False,
         "until_gamma": 0.0, "measure_gamma": True,
@@ -148,9 +148,9 @@ def test_the_words_that_an_option_takes(name, option, words):
 
 
 def test_a_range_is_said_in_words():
-    with pytest.raises(ConfigError, match=r"^lam is 2.0, expected a finite number from 0 to 1$"):
+    with pytest.raises(ConfigError, match=r"^lam is 2.0, expected a finite number, at least 0 and at most 1$"):
         ALGORITHMS["apfl"](lam=2.0)
-    with pytest.raises(ConfigError, match=r"^inner-steps is 0, expected .* number of at least 1$"):
+    with pytest.raises(ConfigError, match=r"^inner-steps is 0, expected a whole number, at least 1$"):
         ALGORITHMS["fedmaml"](inner_steps=0)
 
 

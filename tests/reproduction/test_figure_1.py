@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedref import run
-from fedref.experiments import unit
+from fedref.experiments.setting import setting
 from fedref.reproduction import catalogue
 
 FIGURE_1 = catalogue.find("apfl-figure-1").module
@@ -22,7 +22,7 @@ def test_bytes_of_importance_that_is_sent_always_and_only_when_renewed() -> None
     }
     found = run(table, rounds=6)
     assert [row["renewed"] for row in found.records[1].rows] == [0, 1, 1, 1, 0, 0, 0]
-    data = unit.setting(found.experiment)
+    data = setting(found.experiment)
     always = FIGURE_1.ratio(found, "apfl-paper", "bytes_down", "bytes_up")
     kept = FIGURE_1.if_kept(found, "apfl-paper", data)
     assert always == pytest.approx(np.full(2, (6 + 4 + 6 + 3) / 12))
