@@ -148,9 +148,13 @@ def test_the_words_that_an_option_takes(name, option, words):
 
 
 def test_a_range_is_said_in_words():
-    with pytest.raises(ConfigError, match=r"^lam is 2.0, expected a finite number, at least 0 and at most 1$"):
+    with pytest.raises(
+        ConfigError, match=r"^lam is 2.0, expected a finite number, at least 0 and at most 1$"
+    ):
         ALGORITHMS["apfl"](lam=2.0)
-    with pytest.raises(ConfigError, match=r"^inner-steps is 0, expected a whole number, at least 1$"):
+    with pytest.raises(
+        ConfigError, match=r"^inner-steps is 0, expected a whole number, at least 1$"
+    ):
         ALGORITHMS["fedmaml"](inner_steps=0)
 
 
