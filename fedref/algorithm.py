@@ -37,7 +37,7 @@ WEIGHTINGS = ("samples", "uniform")
 
 def weighted_mean(p: Array, w: Array) -> Array:
     """Σ_k p_k w_k, p_k summing to 1, added in client order: p (K,), w (K, d) → (d,)."""
-    return weighted_sum(p, w)
+    return weighted_sum(p, w)  # [apfl eq.1] Σ_k p_k w_k
 
 
 def weighted_sum(c: Array, w: Array) -> Array:

@@ -14,6 +14,7 @@ the mean loss over the clients being [apfl eq.1–2].
     w_k      w_k        (..., d)  the client's own
     wᵗ_S     w_ref      (d,)      w_S as it was sent
     F        F          (d,)      importance of each parameter
+    I_k      importances  (K, d)  what the clients measured of it
     μ, λ, η  mu, lam, lr  numbers: penalty, forgetting, learning rate
     U                   units of all layers together, see units.py
 
@@ -63,15 +64,16 @@ from fedref.numerics import Array, sigmoid
 
 def compose(model: Model, w_s: Array, a: Array, w_k: Array) -> Array:
     """w = w_S ⊙ m_k + w_k with m_k = σ(a), one value per output unit: (..., d)."""
-    return w_s * spread(model, sigmoid(a)) + w_k  # [apfl eq.3]
+    return w_s * spread(model, sigmoid(a)) + w_k  # [apfl eq.3] w_S ⊙ m_k + w_k
 
 
 def objective(
     model: Model, w_s: Array, a: Array, w_k: Array, D: Batch, *, F: Array, w_ref: Array, mu: float
 ) -> Array:
     """L_k(w_S ⊙ σ(a) + w_k; D) + (μ/2) Σ_j F_j (w_S,j − wᵗ_S,j)²: (...)."""
-    penalty = np.sum(F * (w_s - w_ref) ** 2, -1)  # [apfl eq.4]
-    return model.loss(compose(model, w_s, a, w_k), D) + mu / 2 * penalty  # [apfl eq.6]
+    penalty = np.sum(F * (w_s - w_ref) ** 2, -1)  # [apfl eq.4] Fᵀ(w_S − wᵗ_S)²
+    # [apfl eq.6] L(w_S ⊙ m_k + w_k; D) + (μ/2) Fᵀ(w_S − wᵗ_S)²
+    return model.loss(compose(model, w_s, a, w_k), D) + mu / 2 * penalty
 
 
 def gradients(
@@ -85,12 +87,12 @@ def gradients(
 
 def penalty_gradient(w_s: Array, *, F: Array, w_ref: Array, mu: float) -> Array:
     """μF ⊙ (w_S − wᵗ_S), which eq.6 adds to the gradient in w_S: (..., d)."""
-    return mu * F * (w_s - w_ref)  # [apfl eq.4]
+    return mu * F * (w_s - w_ref)  # [apfl eq.6] μF ⊙ (w_S − wᵗ_S)
 
 
 def importance_update(F_old: Array, importances: Array, p: Array, *, lam: float) -> Array:
     """F ← λF_old + Σ_k p_k I_k; I_k (K, d) is as printed the square of client k's full gradient."""
-    return lam * F_old + weighted_sum(p, importances)  # [apfl eq.5]
+    return lam * F_old + weighted_sum(p, importances)  # [apfl eq.5] λF + Σ_k p_k I_k
 
 
 class Shared(NamedTuple):

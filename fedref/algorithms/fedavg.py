@@ -44,7 +44,7 @@ from fedref.numerics import Array
 
 def local_step(model: Model, w: Array, D: Batch, *, lr: float) -> Array:
     """w ← w − η ∇f_k(w; D): one step of mini-batch SGD."""
-    return w - lr * model.grad(w, D)  # [apfl eq.2]
+    return w - lr * model.grad(w, D)  # [apfl eq.2] w − ηg(w; D)
 
 
 def adapt(model: Model, w: Array, D: Batch, *, alpha: float, steps: int = 1) -> Array:

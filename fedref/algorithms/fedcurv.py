@@ -10,6 +10,7 @@ Objective of client s [fedcurv penalty]:
     θ           theta      (..., d)
     θ̂_j, I_j    theta_j, I  (d,)  client j's last solution and its diagonal empirical Fisher
     u, v        u, v       (d,)  u = Σ_j I_j,  v = Σ_j I_j θ̂_j: all that travels down beside θ
+    u_s, v_s    own_u, own_v  (d,)  client s's own I_s and I_s θ̂_s
     λ           lam        number
 
 Equations: [fedcurv penalty] `penalty`, `penalty_gradient` · [fedcurv Fisher]
@@ -54,7 +55,8 @@ def penalty_gradient(
     theta: Array, u: Array, v: Array, own_u: Array | float, own_v: Array | float, *, lam: float
 ) -> Array:
     """2λ[(u − I_s) ⊙ θ − (v − I_s θ̂_s)]; own terms 0 if s was not in the previous cohort."""
-    return 2 * lam * ((u - own_u) * theta - (v - own_v))  # [fedcurv penalty]
+    # [fedcurv penalty] 2λ((u − u_s) ⊙ θ − (v − v_s))
+    return 2 * lam * ((u - own_u) * theta - (v - own_v))
 
 
 class CurvServer(NamedTuple):

@@ -11,6 +11,8 @@ steps θ ← θ − α∇L_k(θ; D_tr) [fedmaml §4.2].
     θ*_k         theta_star     (..., d)  after adaptation
     θ′           theta1         (d,)      candidate global model (1/K) Σ_k θ*_k [fedmaml §4.3]
     D_tr, D_val  tr, val        Batch, disjoint
+    θ_j          theta_j        (..., d)  θ after j steps
+    g            g              (..., d)  the gradient, carried back through the steps
     α, β, s      alpha, beta, inner_steps   numbers
 
 Equations: [fedmaml §3.2] `meta_gradient`, the server's update in `FedMAML.combine` · [fedmaml §4.2]
@@ -49,7 +51,7 @@ from fedref.numerics import Array
 def adapt(model: Model, theta: Array, tr: Batch, *, alpha: float, steps: int) -> Array:
     """θ*_k: s steps θ ← θ − α∇L_k(θ; D_tr)."""
     for _ in range(steps):
-        theta = theta - alpha * model.grad(theta, tr)  # [fedmaml §4.2]
+        theta = theta - alpha * model.grad(theta, tr)  # [fedmaml §4.2] θ − αg(θ; D_tr)
     return theta
 
 
@@ -70,7 +72,7 @@ def meta_gradient(
     theta_star = path.pop()
     g = model.grad(theta_star, val)
     for theta_j in reversed(path):
-        g = g - alpha * model.hvp(theta_j, g, tr)  # (I − αH(θ_j; D_tr)) g   [fedmaml §3.2]
+        g = g - alpha * model.hvp(theta_j, g, tr)  # [fedmaml §3.2] (I − αH(θ_j; D_tr)) g
     return g, theta_star
 
 

@@ -11,6 +11,9 @@ over θ and a vector α, θ_u = θ − α ⊙ ∇f(θ; S_u). S_u (support) and Q
     α       alpha        number (MAML) or (..., d) (Meta-SGD)
     S, Q    S, Q         Batch, disjoint
     q       q            (..., d)  the gradient on Q, carried back through the inner steps
+    θ_j     theta_j      (..., d)  θ after j inner steps
+    g_j     g_j          (..., d)  its gradient on S
+    g_α     g_alpha      (..., d)  ∂/∂α
     g_u     g            what a client sends: ∂f(θ_u; Q)/∂θ, and ∂/∂α
     β       beta         number, the server's step, and with epochs of episodes the client's
 
@@ -95,7 +98,7 @@ def maml_gradient(
     q = model.grad(theta_u, Q)
     if second_order:
         for theta_j in reversed(thetas):
-            q = q - model.hvp(theta_j, alpha * q, S)  # [fedmeta MAML]
+            q = q - model.hvp(theta_j, alpha * q, S)  # [fedmeta MAML] q − H(θ_j; S)(αq)
     return q
 
 
@@ -107,8 +110,8 @@ def meta_sgd_gradient(
     q = model.grad(theta_u, Q)
     g_alpha = np.zeros_like(q)
     for theta_j, g_j in zip(reversed(thetas), reversed(gs)):
-        g_alpha = g_alpha - q * g_j
-        q = q - model.hvp(theta_j, alpha * q, S)  # [fedmeta Meta-SGD]
+        g_alpha = g_alpha - q * g_j  # [fedmeta Meta-SGD] g_α − q ⊙ g_j
+        q = q - model.hvp(theta_j, alpha * q, S)  # [fedmeta Meta-SGD] q − H(θ_j; S)(α ⊙ q)
     return q, g_alpha
 
 

@@ -12,6 +12,8 @@ Objective of client k in round t [fedprox alg.2]: h_k(w; wᵗ) = F_k(w) + (μ/2)
     μ       mu     number
     γ       gamma  (...)  measured by `inexactness`
     η       lr     number
+    p_k     p      (K,)  n_k/Σn_k
+    g_k     gradients  (K, d)  ∇F_k(w) on all of client k's data
     B       B      number, the dissimilarity sqrt(E_k‖∇F_k‖² / ‖∇f‖²) [fedprox B]
 
 Equations: [fedprox alg.2] `objective`, `prox_gradient`, `FedProx` · [fedprox γ] `inexactness` ·
@@ -55,12 +57,13 @@ from fedref.numerics import Array
 
 def objective(model: Model, w: Array, w0: Array, D: Batch, *, mu: float) -> Array:
     """h_k(w; wᵗ) = F_k(w) + (μ/2)‖w − wᵗ‖²: (...)."""
-    return model.loss(w, D) + (mu / 2) * np.sum((w - w0) ** 2, -1)  # [fedprox alg.2]
+    # [fedprox alg.2] F(w; D) + (μ/2)‖w − wᵗ‖²
+    return model.loss(w, D) + (mu / 2) * np.sum((w - w0) ** 2, -1)
 
 
 def prox_gradient(model: Model, w: Array, w0: Array, D: Batch, *, mu: float) -> Array:
     """∇h_k(w; wᵗ) = ∇F_k(w) + μ(w − wᵗ): (..., d)."""
-    return model.grad(w, D) + mu * (w - w0)  # [fedprox alg.2]
+    return model.grad(w, D) + mu * (w - w0)  # [fedprox alg.2] g(w; D) + μ(w − wᵗ)
 
 
 def inexactness(model: Model, w: Array, w0: Array, D: Batch, *, mu: float) -> Array:
@@ -72,7 +75,8 @@ def inexactness(model: Model, w: Array, w0: Array, D: Batch, *, mu: float) -> Ar
     start = np.sum(prox_gradient(model, w0, w0, D, mu=mu) ** 2, -1)
     stationary = np.where(now == 0, 0.0, np.inf)
     ratio = np.sqrt(now / np.where(start == 0, 1, start))
-    return np.where(start == 0, stationary, ratio)  # [fedprox γ]
+    # [fedprox γ] ‖g(w; D) + μ(w − wᵗ)‖ / ‖g(wᵗ; D)‖
+    return np.where(start == 0, stationary, ratio)
 
 
 class Dissimilarity(NamedTuple):
@@ -94,7 +98,8 @@ def dissimilarity(model: Model, w: Array, clients: Sequence[Batch]) -> Dissimila
     square = float(np.sum(f**2))
     if square == 0:
         return Dissimilarity(1.0 if mean_square == 0 else float("inf"), variance)
-    return Dissimilarity(float(np.sqrt(mean_square / square)), variance)  # [fedprox B]
+    # [fedprox B] sqrt((Σ_k p_k ‖g_k‖²) / ‖Σ_k p_k g_k‖²)
+    return Dissimilarity(float(np.sqrt(mean_square / square)), variance)
 
 
 def adapt_mu(mu: float, falls: int, before: float, loss: float) -> tuple[float, int]:

@@ -10,6 +10,8 @@ which one gradient step fits each user. It replaces f(w) = (1/n) Σ_i f_i(w) [pe
     w          w           (..., d)
     D, D′, D″  D, D1, D2   Batch: three independent mini-batches of one client [eq.4: g is their mean]
     u          u           (..., d)  gradient after the inner step
+    d          d           (..., d)  difference of gradients, for Hu
+    ∇F         meta_gradient  (..., d)  exact, first order or Hessian free
     α, β, δ    alpha, beta, delta   numbers: inner step, local step, half-width of the difference
     ν          nu          inner steps (the paper: 1)
 
@@ -52,18 +54,18 @@ from fedref.numerics import Array
 
 def meta_objective(model: Model, w: Array, D: Batch, *, alpha: float) -> Array:
     """F_i(w) = f_i(w − α∇f_i(w; D); D): (...)."""
-    return model.loss(w - alpha * model.grad(w, D), D)  # [per-fedavg eq.2]
+    return model.loss(w - alpha * model.grad(w, D), D)  # [per-fedavg eq.2] f(w − αg(w; D); D)
 
 
 def meta_gradient(model: Model, w: Array, D: Batch, D1: Batch, D2: Batch, *, alpha: float) -> Array:
     """(I − αH(w; D″)) g(w − αg(w; D); D′); with D = D′ = D″ it is ∇F_i [per-fedavg eq.3]."""
     u = model.grad(w - alpha * model.grad(w, D), D1)
-    return u - alpha * model.hvp(w, u, D2)  # [per-fedavg eq.6]
+    return u - alpha * model.hvp(w, u, D2)  # [per-fedavg eq.6] u − αH(w; D″)u
 
 
 def meta_gradient_fo(model: Model, w: Array, D: Batch, D1: Batch, *, alpha: float) -> Array:
-    """First order: the Hessian term is dropped [per-fedavg §3.3]."""
-    u = model.grad(w - alpha * model.grad(w, D), D1)
+    """First order: the Hessian term is dropped."""
+    u = model.grad(w - alpha * model.grad(w, D), D1)  # [per-fedavg §3.3] g(w − αg(w; D); D′)
     return u  # noqa: RET504 (the diff to its two neighbours is the lesson)
 
 
@@ -72,8 +74,9 @@ def meta_gradient_hf(
 ) -> Array:
     """Hessian free: H(w; D″)u by a central difference of gradients."""
     u = model.grad(w - alpha * model.grad(w, D), D1)
+    # [per-fedavg eq.8] (g(w + δu; D″) − g(w − δu; D″)) / (2δ)
     d = (model.grad(w + delta * u, D2) - model.grad(w - delta * u, D2)) / (2 * delta)
-    return u - alpha * d  # [per-fedavg eq.7], d: [per-fedavg eq.8]
+    return u - alpha * d  # [per-fedavg eq.7] u − αd
 
 
 def meta_gradient_steps(
@@ -91,7 +94,7 @@ def meta_gradient_steps(
 
 def local_step(w: Array, meta_gradient: Array, *, beta: float) -> Array:
     """w ← w − β∇F_i(w)."""
-    return w - beta * meta_gradient  # [per-fedavg eq.5]
+    return w - beta * meta_gradient  # [per-fedavg eq.5] w − β∇F
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,290 @@
+"""Formulae that are both shown and computed: one text, read once, as MathML and as numbers.
+
+    formula := [symbol ('←' | '=')] sum                w ← w − η g(w; D)
+    sum     := ['−'] product (('+' | '−') product)*
+    product := power (['⊙' | '·' | '/'] power)*        side by side is a product: 2λu, αH(w; D)v
+    power   := atom ('²' | 'ᵀ')*                       xᵀ y is a dot product
+    atom    := number | symbol | symbol '(' sum (('; ' | ', ') sum)* ')' | '(' sum ')'
+             | '‖' sum '‖' | 'Σ_k' product             Σ takes the product behind it
+
+A symbol is one letter with what is on it: w, θ̂, D″, wᵗ, p_k, w_S, or one of `WORDS`. What it means
+comes from outside: numbers, arrays, and functions. A function may return a linear map, such as the
+Hessian H(w; D): it is applied to the product behind it, and I is the map that changes nothing.
+Σ_k runs over the first axis of every symbol that ends in _k.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from xml.sax.saxutils import escape
+
+import numpy as np
+
+WORDS = ("log", "exp", "max", "sqrt")
+TOKEN = re.compile(
+    r"\s*(?:(?P<number>\d+(?:\.\d+)?|½)"
+    rf"|(?P<symbol>Σ_\w|(?:{'|'.join(WORDS)}|∇?[^\W\d_Σᵀ])[\u0302]?[′″*]*ᵗ?(?:_(?:[a-z]+|\w))?[′″]*)"
+    r"|(?P<sign>.))"
+)
+
+
+class Formula(NamedTuple):
+    """A node: what it is, its text if it is a leaf, and its parts."""
+
+    kind: str  # number symbol call sum minus times over square transpose norm total assign
+    text: str = ""
+    parts: tuple["Formula", ...] = ()
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A linear map that can be added and scaled: I − αH."""
+
+    apply: Callable[[Any], Any]
+
+    def __add__(self, other: "Linear") -> "Linear":
+        return Linear(lambda v: self.apply(v) + other.apply(v))
+
+    def __neg__(self) -> "Linear":
+        return Linear(lambda v: -self.apply(v))
+
+
+IDENTITY = Linear(lambda v: v)
+
+
+def tokens(text: str) -> Iterator[tuple[str, str]]:
+    """(kind, text) of each, then an end."""
+    for match in TOKEN.finditer(text.strip()):
+        kind = match.lastgroup or "sign"
+        yield kind, match[kind]
+    yield "end", ""
+
+
+class Parser:
+    """Recursive descent over the tokens of one formula."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.left = text, list(tokens(text))
+
+    def next(self, *signs: str) -> bool:
+        """Whether one of these signs comes next; if so it is taken."""
+        if self.left[0][1] in signs and self.left[0][0] != "end":
+            self.left.pop(0)
+            return True
+        return False
+
+    def need(self, sign: str) -> None:
+        if not self.next(sign):
+            found = self.left[0][1] or "the end"
+            raise ValueError(f"formula {self.text!r}: found {found!r}, expected {sign!r}")
+
+    def formula(self) -> Formula:
+        first = self.sum()
+        if self.next("←", "="):
+            first = Formula("assign", "←" if "←" in self.text else "=", (first, self.sum()))
+        if self.left[0][0] != "end":
+            raise ValueError(f"formula {self.text!r}: {self.left[0][1]!r} is left over")
+        return first
+
+    def sum(self) -> Formula:
+        parts = [Formula("minus", "", (self.product(),)) if self.next("−") else self.product()]
+        while self.left[0][1] in ("+", "−"):
+            minus = self.left.pop(0)[1] == "−"
+            part = self.product()
+            parts.append(Formula("minus", "", (part,)) if minus else part)
+        return parts[0] if len(parts) == 1 else Formula("sum", "", tuple(parts))
+
+    def product(self) -> Formula:
+        factors, signs = [self.power()], [""]
+        while True:
+            kind, text = self.left[0]
+            if text in ("⊙", "·", "/"):
+                self.left.pop(0)
+            elif kind not in ("number", "symbol") and text not in ("(", "‖"):
+                break
+            elif text == "‖" and self.inside_norm:
+                break
+            if text == "/":
+                factors[-1] = Formula("over", "", (factors[-1], self.power()))
+            else:
+                signs.append(text if text in ("⊙", "·") else "")
+                factors.append(self.power())
+        return factors[0] if len(factors) == 1 else Formula("times", "".join(signs), tuple(factors))
+
+    inside_norm = False
+
+    def power(self) -> Formula:
+        atom = self.atom()
+        while True:
+            if self.next("²"):
+                atom = Formula("square", "", (atom,))
+            elif self.next("ᵀ"):
+                atom = Formula("transpose", "", (atom,))
+            else:
+                return atom
+
+    def atom(self) -> Formula:
+        kind, text = self.left.pop(0)
+        if kind == "number":
+            return Formula("number", text)
+        if kind == "symbol" and text.startswith("Σ_"):
+            return Formula("total", text[2:], (self.product(),))
+        if kind == "symbol":
+            if self.left[0][1] == "(" and is_function(text):
+                self.left.pop(0)
+                parts = [self.sum()]
+                while self.next(";", ","):
+                    parts.append(self.sum())
+                self.need(")")
+                return Formula("call", text, tuple(parts))
+            return Formula("symbol", text)
+        if text == "(":
+            outside, self.inside_norm = self.inside_norm, False
+            inside = self.sum()
+            self.inside_norm = outside
+            self.need(")")
+            return Formula("group", "", (inside,))
+        if text == "‖":
+            self.inside_norm = True
+            inside = self.sum()
+            self.inside_norm = False
+            self.need("‖")
+            return Formula("norm", "", (inside,))
+        raise ValueError(f"formula {self.text!r}: {text or 'the end'!r} begins no term")
+
+
+#: Letters that stand for functions wherever an opening bracket follows.
+FUNCTIONS = ("g", "f", "F", "H", "L", "h", "σ", "σ′", "z", *WORDS)
+
+
+def is_function(symbol: str) -> bool:
+    """Whether a symbol before a bracket is a function of it, not a factor."""
+    return re.sub(r"_.*", "", symbol).rstrip("ᵗ") in FUNCTIONS
+
+
+def parse(text: str) -> Formula:
+    """The tree of a formula; ValueError says what was found and what was expected."""
+    return Parser(text).formula()
+
+
+def evaluate(formula: Formula, env: Mapping[str, Any]) -> Any:
+    """Its value, with each symbol's number, array or function from `env`."""
+    kind, text, parts = formula
+    if kind == "number":
+        return 0.5 if text == "½" else float(text)
+    if kind == "symbol":
+        if text not in env and text == "I":
+            return IDENTITY
+        return env[text]
+    if kind == "call":
+        return env[text](*(evaluate(part, env) for part in parts))
+    if kind == "total":
+        running = [name for name in env if name.endswith(f"_{text}")]
+        K = len(env[running[0]])
+        each = [env | {name: env[name][k] for name in running} for k in range(K)]  # type: ignore[operator]
+        return sum(evaluate(parts[0], one) for one in each)
+    values = [evaluate(part, env) for part in (parts[1:] if kind == "assign" else parts)]
+    if kind == "times":
+        return multiplied(parts, values)
+    one = values[0]
+    if kind == "sum":
+        for value in values[1:]:
+            one = one + value
+        return one
+    if kind == "minus":
+        return -one
+    if kind == "over":
+        return one / values[1]
+    if kind == "square":
+        return one * one if parts[0].kind != "norm" else one**2
+    if kind == "norm":
+        return np.sqrt(np.sum(one * one))
+    return one  # group, assign, transpose
+
+
+def multiplied(parts: tuple[Formula, ...], values: list[Any]) -> Any:
+    """The factors from the right: a linear map takes all that is behind it."""
+    result = values[-1]
+    for part, value in zip(parts[-2::-1], values[-2::-1]):
+        if isinstance(value, Linear):
+            result = (
+                Linear(lambda v, a=value, b=result: a.apply(b.apply(v)))
+                if isinstance(result, Linear)
+                else value.apply(result)
+            )
+        elif isinstance(result, Linear):
+            result = Linear(lambda v, a=value, b=result: a * b.apply(v))
+        elif part.kind == "transpose":
+            result = np.sum(value * result)
+        else:
+            result = value * result
+    return result
+
+
+# ---- MathML --------------------------------------------------------------------------------------
+
+
+def mathml(formula: Formula, block: bool = False) -> str:
+    """The formula as a <math> element; each symbol carries its text as data-symbol."""
+    display = ' display="block"' if block else ""
+    return f"<math{display}><mrow>{element(formula)}</mrow></math>"
+
+
+def symbol(text: str) -> str:
+    """θ̂_j′ as a letter with its subscript and superscript."""
+    letter, _, below = text.partition("_")
+    below = below.strip("{}")
+    above = "".join(c for c in text if c in "′″*")
+    below = below.rstrip("′″")
+    for sign, shown in (("ᵗ⁺¹", "t+1"), ("ᵗ⁻¹", "t−1"), ("ᵗ", "t")):
+        if sign in letter:
+            letter, above = letter.replace(sign, ""), shown + above
+            break
+    letter = letter.rstrip("′″*")
+    name = f"<mi>{escape(letter)}</mi>"
+    if "\u0302" in letter:
+        name = f'<mover accent="true"><mi>{letter.replace(chr(0x302), "")}</mi><mo>^</mo></mover>'
+    sub, sup = f"<mi>{below}</mi>", f"<mo>{above}</mo>" if above[:1] in "′″*" else f"<mi>{above}</mi>"
+    if below and above:
+        name = f"<msubsup>{name}{sub}{sup}</msubsup>"
+    elif below:
+        name = f"<msub>{name}{sub}</msub>"
+    elif above:
+        name = f"<msup>{name}{sup}</msup>"
+    return f'<mrow data-symbol="{escape(text)}">{name}</mrow>'
+
+
+def element(formula: Formula) -> str:
+    """One node as presentation MathML."""
+    kind, text, parts = formula
+    inner = [element(part) for part in parts]
+    if kind == "number":
+        return "<mfrac><mn>1</mn><mn>2</mn></mfrac>" if text == "½" else f"<mn>{text}</mn>"
+    if kind == "symbol":
+        return symbol(text)
+    if kind == "call":
+        joined = inner[0] + "".join(f"<mo>;</mo>{part}" for part in inner[1:])
+        return f"{symbol(text)}<mo>&#x2061;</mo><mrow><mo>(</mo>{joined}<mo>)</mo></mrow>"
+    if kind == "sum":
+        signs = ("" if part.kind == "minus" or i == 0 else "<mo>+</mo>" for i, part in enumerate(parts))
+        return "".join(sign + part for sign, part in zip(signs, inner))
+    if kind == "minus":
+        return f"<mo>−</mo>{inner[0]}"
+    if kind == "times":
+        gaps = text  # the signs between factors, where they are written
+        dot = "<mo>⊙</mo>" if "⊙" in gaps else "<mo>&#x2062;</mo>"
+        return dot.join(inner)
+    if kind == "over":
+        return f"<mfrac><mrow>{inner[0]}</mrow><mrow>{inner[1]}</mrow></mfrac>"
+    if kind == "square":
+        return f"<msup><mrow>{inner[0]}</mrow><mn>2</mn></msup>"
+    if kind == "transpose":
+        return f"<msup><mrow>{inner[0]}</mrow><mi>T</mi></msup>"
+    if kind == "norm":
+        return f"<mrow><mo>‖</mo>{inner[0]}<mo>‖</mo></mrow>"
+    if kind == "group":
+        return f"<mrow><mo>(</mo>{inner[0]}<mo>)</mo></mrow>"
+    if kind == "total":
+        return f"<munder><mo>∑</mo><mi>{text}</mi></munder>{inner[0]}"
+    return f"{inner[0]}<mo>{text}</mo>{inner[1]}"  # assign

@@ -1,0 +1,133 @@
+"""What the source itself says of an equation: its line, its formula, its symbols, its decisions.
+
+A formula stands once, in the comment behind its tag, on the line that computes it or above it:
+
+    return u - alpha * model.hvp(w, u, D2)  # [per-fedavg eq.6] u − αH(w; D″)u
+
+Symbols are those of the table in the file's docstring. Nothing is kept here.
+"""
+
+import ast
+import importlib
+import inspect
+import re
+from functools import cache
+from types import ModuleType
+from typing import NamedTuple
+
+from fedref import algorithm
+from fedref.algorithms import ALGORITHMS
+
+TAGGED = re.compile(r"# \[(?P<tag>[^\]]+)\](?: (?P<formula>\S.*))?$")
+
+
+class Symbol(NamedTuple):
+    """A row of a docstring's table: θ̂_j is `theta_j`, of this shape."""
+
+    symbol: str
+    name: str
+    shape: str
+
+
+class Equation(NamedTuple):
+    """A tagged line: where it is, what it says, and the formula if there is one."""
+
+    tag: str
+    formula: str
+    module: str
+    function: str  # dotted where it is a method
+    line: int  # of the statement that computes it
+    code: str
+
+
+def modules() -> list[ModuleType]:
+    """The papers' files, in the order of the command line, and what they share."""
+    names = dict.fromkeys(cls.__module__ for cls in ALGORITHMS.values())
+    return [algorithm, *(importlib.import_module(name) for name in names)]
+
+
+def title(module: ModuleType) -> str:
+    """The first line of its docstring."""
+    return (module.__doc__ or "").split("\n", 1)[0]
+
+
+def section(module: ModuleType, name: str) -> str:
+    """What its docstring says under a heading such as Objective or Decisions, up to a blank line."""
+    found = re.search(rf"^{name}\b(.*?)(?=^\s*$|\Z)", module.__doc__ or "", re.DOTALL | re.MULTILINE)
+    return f"{name}{found[1]}".rstrip() if found else ""
+
+
+def symbols(module: ModuleType) -> list[Symbol]:
+    """The docstring's table symbol → name → shape, a row for each symbol."""
+    table = re.search(
+        r"^ {4}symbol +name +shape\n((?: {4}.+\n)+)", module.__doc__ or "", re.MULTILINE
+    )
+    rows = []
+    for line in table[1].splitlines() if table else []:
+        left, _, rest = line.strip().partition("  ")
+        name, _, shape = rest.strip().partition("  ")
+        several = [part.strip() for part in left.split(",")]
+        names = [part.strip() for part in name.split(",")]
+        if len(names) == len(several):
+            rows += [Symbol(s, n, " ".join(shape.split())) for s, n in zip(several, names)]
+    return rows
+
+
+def statement(tree: ast.AST, line: int) -> ast.stmt | None:
+    """The innermost statement on a line, or the next one below it."""
+    found = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.stmt)
+        and not isinstance(node, ast.FunctionDef | ast.ClassDef)
+        and (node.end_lineno or 0) >= line
+    ]
+    return min(found, key=lambda node: (max(node.lineno - line, 0), -node.lineno), default=None)
+
+
+def owner(tree: ast.Module, line: int) -> str:
+    """The function or method that holds a line, dotted."""
+    names = []
+    nodes: list[ast.stmt] = tree.body
+    while nodes:
+        inside = [
+            node
+            for node in nodes
+            if isinstance(node, ast.FunctionDef | ast.ClassDef)
+            and node.lineno <= line <= (node.end_lineno or 0)
+        ]
+        if not inside:
+            break
+        names.append(inside[0].name)
+        nodes = inside[0].body
+    return ".".join(names)
+
+
+@cache
+def equations() -> tuple[Equation, ...]:
+    """Every tagged line of the algorithms, in the order of the files."""
+    found = []
+    for module in modules():
+        source = inspect.getsource(module)
+        lines, tree = source.splitlines(), ast.parse(source)
+        for number, text in enumerate(lines, 1):
+            match = TAGGED.search(text)
+            node = statement(tree, number) if match else None
+            if match and node:
+                code = "\n".join(lines[node.lineno - 1 : node.end_lineno])
+                code = re.sub(r"\s*# \[.*", "", inspect.cleandoc(" \n" + code)).strip("\n")
+                found.append(
+                    Equation(
+                        match["tag"], match["formula"] or "", module.__name__,
+                        owner(tree, node.lineno), node.lineno, code,
+                    )
+                )  # fmt: skip
+    return tuple(found)
+
+
+def code_of(equation: Equation) -> str:
+    """The whole function that an equation stands in, as it is in the file."""
+    found: object = importlib.import_module(equation.module)
+    for name in equation.function.split("."):
+        found = getattr(found, name)
+    return inspect.cleandoc(" \n" + inspect.getsource(found))  # type: ignore[arg-type]

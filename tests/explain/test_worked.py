@@ -1,0 +1,27 @@
+"""A formula that is shown is the formula that runs."""
+
+import numpy as np
+import pytest
+
+from fedref.explain import worked
+from fedref.explain.formula import parse
+
+
+@pytest.mark.parametrize("equation", worked.with_formula(), ids=lambda e: f"{e.tag}:{e.function}")
+def test_each_formula_gives_what_its_line_computes(equation):
+    assert worked.has_example(equation)
+    got, expected = worked.computed(equation)
+    assert np.shape(got) == np.shape(expected)
+    np.testing.assert_allclose(got, expected, rtol=1e-12)
+
+
+def test_a_formula_with_a_wrong_sign_does_not():
+    (eq6,) = [e for e in worked.with_formula() if e.tag == "per-fedavg eq.6"]
+    got, wrong = worked.computed(eq6._replace(formula=eq6.formula.replace("−", "+")))
+    assert np.abs(got - wrong).max() > 1e-3
+
+
+@pytest.mark.parametrize("text", ["u −", "g(w; D", "(w", "‖w", "u) + 1", "← u", ""])
+def test_what_is_no_formula_is_refused(text):
+    with pytest.raises(ValueError, match="formula"):
+        parse(text)
