@@ -1,0 +1,94 @@
+"""`fedref explain`: an equation, an algorithm or a model, with its lines and its numbers."""
+
+import argparse
+from typing import Any
+
+from fedref.errors import ConfigError
+
+EPILOG = """\
+examples
+  fedref explain --list
+  fedref explain "per-fedavg eq.6"      the equation, its line, its symbols, and its numbers
+  fedref explain apfl                   the whole algorithm
+  fedref explain cnn                    a model: layers, backward pass, R-operator
+
+Everything comes from the source that runs: formulae stand beside their lines and are compared with
+them by the tests. A worked example has two parameters, three samples and two clients.
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `explain` to the commands."""
+    parser = subparsers.add_parser(
+        "explain",
+        help="show an equation beside its code and its numbers",
+        description="Show an equation, an algorithm or a model: formula, code, symbols, decisions, "
+        "and an example small enough to redo by hand.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("topic", nargs="*", metavar="TOPIC", help="a tag, an algorithm or a model")
+    parser.add_argument("--list", action="store_true", help="say what can be explained")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print one page, or the list of all."""
+    from fedref.explain import pages  # the proofs bring SciPy along, which takes its time
+
+    if args.list:
+        for kind, names in pages.topics().items():
+            print(kind)
+            for name in names:
+                print(f"  {name}")
+        return 0
+    if not args.topic:
+        raise ConfigError("nothing to explain: give a tag, an algorithm or a model, or --list")
+    print("\n".join(lines(pages.page(" ".join(args.topic)))))
+    return 0
+
+
+def lines(page: Any) -> list[str]:
+    """A page for the terminal."""
+    from fedref.explain import pages, source
+
+    out = [page.title, "=" * len(page.title)]
+    out += ["", page.objective] * bool(page.objective) + ["", page.text] * bool(page.text)
+    if page.symbols:
+        width = max(len(row.symbol) for row in page.symbols)
+        names = max(len(row.name) for row in page.symbols)
+        out += ["", "Symbols"]
+        out += [f"  {s:<{width}}  {name:<{names}}  {shape}" for s, name, shape in page.symbols]
+    for number, equation in enumerate(page.equations):
+        out += ["", f"[{equation.tag}]  {equation.formula}", f"  {pages.location(equation)}"]
+        function = (equation.module, equation.function)
+        if number and function == (page.equations[number - 1].module, page.equations[number - 1].function):
+            continue
+        out += ["", *(f"    {line}" for line in source.code_of(equation).splitlines())]
+        out += example(equation)
+        out += [f"  proved: {claim}" for claim in pages.proved_by(equation.tag)]
+    if page.decisions:
+        out += ["", page.decisions]
+    return out
+
+
+def example(equation: Any) -> list[str]:
+    """The worked example of the function that an equation stands in."""
+    from fedref.explain import pages, worked
+
+    if not worked.has_example(equation):
+        return []
+    out = ["", "  Worked example" + f" ({worked.MODEL})" * ("model" in equation_arguments(equation))]
+    out += [f"    {name} = {value}" for name, value in pages.given(equation)]
+    out += ["  gives"]
+    out += [f"    {name} = {value}" for _, name, value in pages.intermediates(equation)]
+    if equation.formula:
+        out += [f"  the formula differs by {pages.agreement(equation):.0e} of the largest entry"]
+    return out
+
+
+def equation_arguments(equation: Any) -> set[str]:
+    from fedref.explain import worked
+
+    return set(worked.example(equation).steps[0].before)

@@ -1,0 +1,129 @@
+"""What there is to explain, and what is said of each: an equation, an algorithm, or a model."""
+
+import importlib
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import fedref
+from fedref import checks, proofs
+from fedref.algorithms import ALGORITHMS
+from fedref.batch import Batch
+from fedref.errors import ConfigError, unknown
+from fedref.explain import source, worked
+from fedref.explain.source import Equation, Symbol
+from fedref.models import MODELS
+
+DIGITS = 4
+
+
+class Value(NamedTuple):
+    """One line of a worked example: the code, and what it made."""
+
+    code: str
+    name: str
+    value: str
+
+
+class Page(NamedTuple):
+    """All that is said of one topic, as data: the terminal and the site lay it out."""
+
+    name: str
+    title: str
+    objective: str
+    equations: list[Equation]
+    symbols: list[Symbol]
+    decisions: str
+    text: str  # a model's docstring
+
+
+def location(equation: Equation) -> str:
+    """fedref/algorithms/per_fedavg.py:63"""
+    path = Path(inspect.getfile(importlib.import_module(equation.module)))
+    return f"{path.relative_to(Path(fedref.__file__).parents[1]).as_posix()}:{equation.line}"
+
+
+def topics() -> dict[str, list[str]]:
+    """Every name that can be explained, by kind."""
+    tags = dict.fromkeys(equation.tag for equation in source.equations())
+    return {"equations": list(tags), "algorithms": list(ALGORITHMS), "models": list(MODELS)}
+
+
+def page(name: str) -> Page:
+    """What is said of a tag, an algorithm or a model; ConfigError names what there is."""
+    wanted = name.strip().strip("[]")
+    if wanted in MODELS:
+        text = inspect.getdoc(MODELS[wanted]) or ""
+        title, _, rest = text.partition("\n\n")
+        return Page(wanted, title, "", [], [], "", rest)
+    if wanted in ALGORITHMS:
+        module = importlib.import_module(ALGORITHMS[wanted].__module__)
+        chosen = [one for one in source.equations() if one.module == module.__name__]
+    else:
+        chosen = [one for one in source.equations() if one.tag == wanted]
+        if not chosen:
+            known = [topic for kind in topics().values() for topic in kind]
+            raise ConfigError(unknown("topic", wanted, known))
+        module = importlib.import_module(chosen[0].module)
+    return Page(
+        wanted,
+        source.title(module),
+        source.section(module, "Objective"),
+        chosen,
+        source.symbols(module),
+        source.section(module, "Decisions"),
+        "",
+    )
+
+
+def shown(value: Any) -> str:
+    """A value with four digits; a batch by its rows, a tuple part by part."""
+    if isinstance(value, Batch):
+        rows = ", ".join(
+            f"{shown(x)} → {y}" for x, y in zip(np.asarray(value.X), np.asarray(value.y).tolist())
+        )
+        return rows
+    if isinstance(value, tuple | list):
+        return "; ".join(map(shown, value))
+    if isinstance(value, np.ndarray) and value.ndim:
+        return f"({', '.join(map(shown, value))})"
+    if isinstance(value, float | np.floating | np.ndarray):
+        number = float(value)
+        return f"{number:.{DIGITS}f}".rstrip("0").rstrip(".") if number else "0"
+    return str(value)
+
+
+def given(equation: Equation) -> list[tuple[str, str]]:
+    """What the worked example starts from: (name, value)."""
+    first = worked.example(equation).steps[0].before
+    return [(name, shown(value)) for name, value in first.items() if name != "model"]
+
+
+def intermediates(equation: Equation) -> list[Value]:
+    """Each line of the worked example that makes a value, in the order in which they ran."""
+    trace = worked.example(equation)
+    lines = inspect.getsource(importlib.import_module(equation.module)).splitlines()
+    values = []
+    for step in trace.steps:
+        code = lines[step.line - 1].split("# [")[0].strip()
+        for name, value in step.after.items():
+            new = name not in step.before or step.before[name] is not value
+            if new and not code.startswith("for "):
+                values.append(Value(code, name, shown(value)))
+    last = lines[trace.steps[-1].line - 1].split("# [")[0].split("# noqa")[0].strip()
+    return [*values, Value(last, "returned", shown(trace.result))]
+
+
+def agreement(equation: Equation) -> float:
+    """The relative error between what the line computed and what the formula says."""
+    return checks.relative_error(*worked.computed(equation))
+
+
+def proved_by(tag: str) -> Iterator[str]:
+    """What `fedref check` proves of it."""
+    for proof in proofs.PROOFS:
+        if proof.tag == tag:
+            yield proof.claim
