@@ -63,7 +63,10 @@ def lines(page: Any) -> list[str]:
     for number, equation in enumerate(page.equations):
         out += ["", f"[{equation.tag}]  {equation.formula}", f"  {pages.location(equation)}"]
         function = (equation.module, equation.function)
-        if number and function == (page.equations[number - 1].module, page.equations[number - 1].function):
+        if number and function == (
+            page.equations[number - 1].module,
+            page.equations[number - 1].function,
+        ):
             continue
         out += ["", *(f"    {line}" for line in source.code_of(equation).splitlines())]
         out += example(equation)
@@ -79,7 +82,10 @@ def example(equation: Any) -> list[str]:
 
     if not worked.has_example(equation):
         return []
-    out = ["", "  Worked example" + f" ({worked.MODEL})" * ("model" in equation_arguments(equation))]
+    out = [
+        "",
+        "  Worked example" + f" ({worked.MODEL})" * ("model" in equation_arguments(equation)),
+    ]
     out += [f"    {name} = {value}" for name, value in pages.given(equation)]
     out += ["  gives"]
     out += [f"    {name} = {value}" for _, name, value in pages.intermediates(equation)]

@@ -245,7 +245,10 @@ def symbol(text: str) -> str:
     name = f"<mi>{escape(letter)}</mi>"
     if "\u0302" in letter:
         name = f'<mover accent="true"><mi>{letter.replace(chr(0x302), "")}</mi><mo>^</mo></mover>'
-    sub, sup = f"<mi>{below}</mi>", f"<mo>{above}</mo>" if above[:1] in "′″*" else f"<mi>{above}</mi>"
+    sub, sup = (
+        f"<mi>{below}</mi>",
+        f"<mo>{above}</mo>" if above[:1] in "′″*" else f"<mi>{above}</mi>",
+    )
     if below and above:
         name = f"<msubsup>{name}{sub}{sup}</msubsup>"
     elif below:
@@ -263,11 +266,15 @@ def element(formula: Formula) -> str:
         return "<mfrac><mn>1</mn><mn>2</mn></mfrac>" if text == "½" else f"<mn>{text}</mn>"
     if kind == "symbol":
         return symbol(text)
+    if kind == "call" and text == "sqrt":
+        return f"<msqrt>{inner[0]}</msqrt>"
     if kind == "call":
         joined = inner[0] + "".join(f"<mo>;</mo>{part}" for part in inner[1:])
         return f"{symbol(text)}<mo>&#x2061;</mo><mrow><mo>(</mo>{joined}<mo>)</mo></mrow>"
     if kind == "sum":
-        signs = ("" if part.kind == "minus" or i == 0 else "<mo>+</mo>" for i, part in enumerate(parts))
+        signs = (
+            "" if part.kind == "minus" or i == 0 else "<mo>+</mo>" for i, part in enumerate(parts)
+        )
         return "".join(sign + part for sign, part in zip(signs, inner))
     if kind == "minus":
         return f"<mo>−</mo>{inner[0]}"
@@ -275,8 +282,9 @@ def element(formula: Formula) -> str:
         gaps = text  # the signs between factors, where they are written
         dot = "<mo>⊙</mo>" if "⊙" in gaps else "<mo>&#x2062;</mo>"
         return dot.join(inner)
-    if kind == "over":
-        return f"<mfrac><mrow>{inner[0]}</mrow><mrow>{inner[1]}</mrow></mfrac>"
+    if kind == "over":  # a fraction needs no brackets
+        above, below = (element(p.parts[0] if p.kind == "group" else p) for p in parts)
+        return f"<mfrac><mrow>{above}</mrow><mrow>{below}</mrow></mfrac>"
     if kind == "square":
         return f"<msup><mrow>{inner[0]}</mrow><mn>2</mn></msup>"
     if kind == "transpose":

@@ -53,7 +53,9 @@ def title(module: ModuleType) -> str:
 
 def section(module: ModuleType, name: str) -> str:
     """What its docstring says under a heading such as Objective or Decisions, up to a blank line."""
-    found = re.search(rf"^{name}\b(.*?)(?=^\s*$|\Z)", module.__doc__ or "", re.DOTALL | re.MULTILINE)
+    found = re.search(
+        rf"^{name}\b(.*?)(?=^\s*$|\Z)", module.__doc__ or "", re.DOTALL | re.MULTILINE
+    )
     return f"{name}{found[1]}".rstrip() if found else ""
 
 

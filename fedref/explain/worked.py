@@ -30,7 +30,12 @@ D2 = Batch(np.array([[1.0, -1.0], [2.0, 1.0], [0.0, 2.0]]), np.array([0, 1, 1]))
 P = np.array([0.25, 0.75])
 WS = np.array([[0.5, -0.25], [1.0, 0.0]])
 I = np.array([[0.5, 1.0], [0.25, 0.0]])
-A, W_K, F, W_REF = np.array([1.0]), np.array([0.25, 0.5]), np.array([2.0, 0.5]), np.array([0.25, 0.0])
+A, W_K, F, W_REF = (
+    np.array([1.0]),
+    np.array([0.25, 0.5]),
+    np.array([2.0, 0.5]),
+    np.array([0.25, 0.0]),
+)
 
 #: (module, function) → what it is called with.
 ARGUMENTS: Mapping[tuple[str, str], tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
@@ -51,7 +56,11 @@ ARGUMENTS: Mapping[tuple[str, str], tuple[Callable[..., Any], tuple[Any, ...], d
         (fedmeta.meta_sgd_gradient, (MODEL, W, np.array([0.5, 0.25]), D, D1), {}),
         (fedmaml.adapt, (MODEL, W, D), {"alpha": 0.5, "steps": 1}),
         (fedmaml.meta_gradient, (MODEL, W, D, D1), {"alpha": 0.5, "steps": 1}),
-        (fedcurv.penalty_gradient, (W, I.sum(0), (I * WS).sum(0), I[0], I[0] * WS[0]), {"lam": 0.5}),
+        (
+            fedcurv.penalty_gradient,
+            (W, I.sum(0), (I * WS).sum(0), I[0], I[0] * WS[0]),
+            {"lam": 0.5},
+        ),
         (apfl.compose, (MODEL, W, A, W_K), {}),
         (apfl.objective, (MODEL, W, A, W_K, D), {"F": F, "w_ref": W_REF, "mu": 0.5}),
         (apfl.penalty_gradient, (W,), {"F": F, "w_ref": W_REF, "mu": 0.5}),
