@@ -101,9 +101,9 @@ class Parser:
             kind, text = self.left[0]
             if text in ("⊙", "·", "/"):
                 self.left.pop(0)
-            elif kind not in ("number", "symbol") and text not in ("(", "‖"):
-                break
-            elif text == "‖" and self.inside_norm:
+            elif (kind not in ("number", "symbol") and text not in ("(", "‖")) or (
+                text == "‖" and self.inside_norm
+            ):
                 break
             if text == "/":
                 factors[-1] = Formula("over", "", (factors[-1], self.power()))
@@ -207,19 +207,22 @@ def multiplied(parts: tuple[Formula, ...], values: list[Any]) -> Any:
     """The factors from the right: a linear map takes all that is behind it."""
     result = values[-1]
     for part, value in zip(parts[-2::-1], values[-2::-1]):
-        if isinstance(value, Linear):
-            result = (
-                Linear(lambda v, a=value, b=result: a.apply(b.apply(v)))
-                if isinstance(result, Linear)
-                else value.apply(result)
-            )
+        if isinstance(value, Linear) and not isinstance(result, Linear):
+            result = value.apply(result)
         elif isinstance(result, Linear):
-            result = Linear(lambda v, a=value, b=result: a * b.apply(v))
+            result = after(value, result)
         elif part.kind == "transpose":
             result = np.sum(value * result)
         else:
             result = value * result
     return result
+
+
+def after(first: Any, then: Linear) -> Linear:
+    """A number, an array or another linear map times a linear map."""
+    if isinstance(first, Linear):
+        return Linear(lambda v: first.apply(then.apply(v)))
+    return Linear(lambda v: first * then.apply(v))
 
 
 # ---- MathML --------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ after each line, so a table of intermediates has the names of the code and canno
 
 import sys
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -37,35 +38,38 @@ A, W_K, F, W_REF = (
     np.array([0.25, 0.0]),
 )
 
-#: (module, function) → what it is called with.
-ARGUMENTS: Mapping[tuple[str, str], tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
-    (f.__module__, f.__name__): (f, arguments, options)
-    for f, arguments, options in [
-        (algorithm.weighted_mean, (P, WS), {}),
-        (fedavg.local_step, (MODEL, W, D), {"lr": 0.5}),
-        (fedprox.objective, (MODEL, W, W_REF, D), {"mu": 0.5}),
-        (fedprox.prox_gradient, (MODEL, W, W_REF, D), {"mu": 0.5}),
-        (fedprox.inexactness, (MODEL, W, W_REF, D), {"mu": 0.5}),
-        (fedprox.dissimilarity, (MODEL, W, (D, D1)), {}),
-        (per_fedavg.meta_objective, (MODEL, W, D), {"alpha": 0.5}),
-        (per_fedavg.meta_gradient, (MODEL, W, D, D1, D2), {"alpha": 0.5}),
-        (per_fedavg.meta_gradient_fo, (MODEL, W, D, D1), {"alpha": 0.5}),
-        (per_fedavg.meta_gradient_hf, (MODEL, W, D, D1, D2), {"alpha": 0.5, "delta": 0.01}),
-        (per_fedavg.local_step, (W, np.array([0.5, -1.0])), {"beta": 0.5}),
-        (fedmeta.maml_gradient, (MODEL, W, D, D1), {"alpha": 0.5}),
-        (fedmeta.meta_sgd_gradient, (MODEL, W, np.array([0.5, 0.25]), D, D1), {}),
-        (fedmaml.adapt, (MODEL, W, D), {"alpha": 0.5, "steps": 1}),
-        (fedmaml.meta_gradient, (MODEL, W, D, D1), {"alpha": 0.5, "steps": 1}),
-        (
-            fedcurv.penalty_gradient,
-            (W, I.sum(0), (I * WS).sum(0), I[0], I[0] * WS[0]),
-            {"lam": 0.5},
-        ),
-        (apfl.compose, (MODEL, W, A, W_K), {}),
-        (apfl.objective, (MODEL, W, A, W_K, D), {"F": F, "w_ref": W_REF, "mu": 0.5}),
-        (apfl.penalty_gradient, (W,), {"F": F, "w_ref": W_REF, "mu": 0.5}),
-        (apfl.importance_update, (F, I, P), {"lam": 0.5}),
-    ]
+Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+
+#: The functions that have a worked example, and what they are called with.
+CALLS: list[Call] = [
+    (algorithm.weighted_mean, (P, WS), {}),
+    (fedavg.local_step, (MODEL, W, D), {"lr": 0.5}),
+    (fedprox.objective, (MODEL, W, W_REF, D), {"mu": 0.5}),
+    (fedprox.prox_gradient, (MODEL, W, W_REF, D), {"mu": 0.5}),
+    (fedprox.inexactness, (MODEL, W, W_REF, D), {"mu": 0.5}),
+    (fedprox.dissimilarity, (MODEL, W, (D, D1)), {}),
+    (per_fedavg.meta_objective, (MODEL, W, D), {"alpha": 0.5}),
+    (per_fedavg.meta_gradient, (MODEL, W, D, D1, D2), {"alpha": 0.5}),
+    (per_fedavg.meta_gradient_fo, (MODEL, W, D, D1), {"alpha": 0.5}),
+    (per_fedavg.meta_gradient_hf, (MODEL, W, D, D1, D2), {"alpha": 0.5, "delta": 0.01}),
+    (per_fedavg.local_step, (W, np.array([0.5, -1.0])), {"beta": 0.5}),
+    (fedmeta.maml_gradient, (MODEL, W, D, D1), {"alpha": 0.5}),
+    (fedmeta.meta_sgd_gradient, (MODEL, W, np.array([0.5, 0.25]), D, D1), {}),
+    (fedmaml.adapt, (MODEL, W, D), {"alpha": 0.5, "steps": 1}),
+    (fedmaml.meta_gradient, (MODEL, W, D, D1), {"alpha": 0.5, "steps": 1}),
+    (
+        fedcurv.penalty_gradient,
+        (W, I.sum(0), (I * WS).sum(0), I[0], I[0] * WS[0]),
+        {"lam": 0.5},
+    ),
+    (apfl.compose, (MODEL, W, A, W_K), {}),
+    (apfl.objective, (MODEL, W, A, W_K, D), {"F": F, "w_ref": W_REF, "mu": 0.5}),
+    (apfl.penalty_gradient, (W,), {"F": F, "w_ref": W_REF, "mu": 0.5}),
+    (apfl.importance_update, (F, I, P), {"lam": 0.5}),
+]
+
+ARGUMENTS: Mapping[tuple[str, str], Call] = {
+    (call[0].__module__, call[0].__name__): call for call in CALLS
 }
 
 
@@ -94,7 +98,7 @@ def traced(function: Callable[..., Any], *arguments: Any, **options: Any) -> Tra
         return local
 
     def enter(frame: FrameType, event: str, argument: Any) -> Any:
-        return local if frame.f_code is function.__code__ else None  # type: ignore[attr-defined]
+        return local if frame.f_code is function.__code__ else None
 
     outside = sys.gettrace()
     sys.settrace(enter)
@@ -102,7 +106,7 @@ def traced(function: Callable[..., Any], *arguments: Any, **options: Any) -> Tra
         result = function(*arguments, **options)
     finally:
         sys.settrace(outside)
-    steps = [Step(at, before, after) for (at, before), (_, after) in zip(seen, seen[1:])]
+    steps = [Step(at, before, after) for (at, before), (_, after) in pairwise(seen)]
     return Trace(result, steps)
 
 
@@ -133,7 +137,9 @@ def meaning(equation: Equation, values: Mapping[str, Any]) -> dict[str, Any]:
     }
     env |= {name: value for name, value in values.items() if len(name) == 1 and name not in env}
     env |= {f"{name}_k": values[name] for name in ("p", "w") if name in values}
-    if "a" in values:  # APFL's m_k: a value a unit, spread over the unit's parameters
+    if (
+        model is not None and "a" in values
+    ):  # APFL's m_k: a value a unit, spread over the unit's parameters
         env["m_k"] = spread(model, sigmoid(values["a"]))
     if "F_old" in values:
         env["F"] = values["F_old"]
