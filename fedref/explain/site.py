@@ -30,6 +30,15 @@ SHELL = """<!doctype html>
 """
 
 
+#: Files whose page has the figure with sliders, and the algorithms that it offers.
+FIGURES = {"per_fedavg": "exact fo hf fedprox", "fedprox": "fedprox"}
+FIGURE = (
+    "<section><h2>Try it</h2><p>Two clients with two parameters: the rings are their losses, the lines "
+    'their local steps.</p><figure data-algorithm="{first}" data-offered="{offered}"></figure>'
+    '<script src="figure.js" defer></script></section>'
+)
+
+
 def shell(title: str, body: str, here: str) -> str:
     """A whole page."""
     links = " ".join(
@@ -165,6 +174,8 @@ def file_page(module: object) -> tuple[str, str]:
     for equation in chosen:
         groups.setdefault(equation.function, []).append(equation)
     body += "".join(function_block(group) for group in groups.values())
+    if name in FIGURES:
+        body += FIGURE.format(first=FIGURES[name].split()[0], offered=FIGURES[name])
     if page.decisions:
         body += f"<section><h2>Decisions</h2><pre class=text>{html.escape(page.decisions)}</pre></section>"
     return name, shell(page.title, body, name)
@@ -242,7 +253,7 @@ def build(folder: Path) -> list[Path]:
         path = folder / f"{name}.html"
         path.write_text(text, encoding="utf-8")
         written.append(path)
-    for name in ("style.css", "site.js"):
+    for name in ("style.css", "site.js", "figure.js"):
         path = folder / name
         path.write_text((files("fedref.explain") / name).read_text("utf-8"), encoding="utf-8")
         written.append(path)
