@@ -88,19 +88,25 @@ function contour(f, level) {
   }
   return path;
 }
-function mark(w, shape, label) {
+function mark(w, shape) {
   const [x, y] = px(w);
-  return `<g class="${shape}"><circle cx="${x}" cy="${y}" r="5"/><text x="${x + 9}" y="${y + 4}">${label}</text></g>`;
+  return `<g class="${shape}"><circle cx="${x}" cy="${y}" r="5"/></g>`;
 }
+const LEGEND = {
+  start: "start", mean: "average of the clients after one round", least: "minimum of the mean loss",
+  meta: "minimum of the meta-objective",
+};
+const legend = (name) => Object.entries(LEGEND).filter(([key]) => key !== "meta" || name !== "fedprox")
+  .map(([key, text]) => `<li><svg class="key ${key}" viewBox="0 0 14 14" aria-hidden="true"><circle cx="7" cy="7" r="5"/></svg>${text}</li>`).join("");
 function drawn(name, values) {
   const { paths, mean } = round(name, values);
   const rings = CLIENTS.map((f, k) => [0.1, 0.4, 1, 2].map((level) =>
     `<polyline class="ring client${k}" points="${points(contour(f, level))}"/>`).join("")).join("");
   const lines = paths.map((path, k) => `<polyline class="path client${k}" points="${points(path)}"/>`
     + path.slice(1).map((w) => `<circle class="dot client${k}" cx="${px(w)[0]}" cy="${px(w)[1]}" r="2.5"/>`).join("")).join("");
-  return rings + lines + mark(W0, "start", "start") + mark(mean, "mean", "average of the clients")
-    + mark(minimum(averaged), "least", "minimum of the mean loss")
-    + (name === "fedprox" ? "" : mark(minimum(meta(values.alpha)), "meta", "minimum of the meta-objective"));
+  return rings + lines + mark(W0, "start") + mark(mean, "mean")
+    + mark(minimum(averaged), "least")
+    + (name === "fedprox" ? "" : mark(minimum(meta(values.alpha)), "meta"));
 }
 function described(name, values) {
   const { mean } = round(name, values);
@@ -114,7 +120,7 @@ function build(figure) {
   const values = Object.fromEntries(Object.entries(SLIDERS).map(([key, s]) => [key, s[4]]));
   let name = figure.dataset.algorithm;
   const offered = figure.dataset.offered.split(" ");
-  figure.innerHTML = `<div class="controls"></div><svg viewBox="0 0 ${SIZE} ${SIZE}" role="img" aria-label="Contours of two losses and the clients' paths"></svg><figcaption aria-live="polite"></figcaption>`;
+  figure.innerHTML = `<div class="controls"></div><svg viewBox="0 0 ${SIZE} ${SIZE}" role="img" aria-label="Contours of two losses and the clients' paths"></svg><figcaption><ul></ul><p aria-live="polite"></p></figcaption>`;
   const [controls, svg, caption] = figure.children;
   const choice = offered.length < 2 ? "" : `<label>Algorithm <select>${offered.map((one) =>
     `<option value="${one}">${ALGORITHMS[one][0]}</option>`).join("")}</select></label>`;
@@ -124,7 +130,8 @@ function build(figure) {
     for (const label of controls.querySelectorAll("[data-key]"))
       label.hidden = !ALGORITHMS[name][1].includes(label.dataset.key);
     svg.innerHTML = drawn(name, values);
-    caption.textContent = described(name, values);
+    caption.firstChild.innerHTML = legend(name);
+    caption.lastChild.textContent = described(name, values);
     figure.dataset.round = JSON.stringify(round(name, values));
   }
   controls.addEventListener("input", ({ target }) => {
