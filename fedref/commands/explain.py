@@ -1,9 +1,11 @@
 """`fedref explain`: an equation, an algorithm or a model, with its lines and its numbers."""
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from fedref.errors import ConfigError
+from fedref.experiments.run_directory import disk_errors
 
 EPILOG = """\
 examples
@@ -11,6 +13,7 @@ examples
   fedref explain "per-fedavg eq.6"      the equation, its line, its symbols, and its numbers
   fedref explain apfl                   the whole algorithm
   fedref explain cnn                    a model: layers, backward pass, R-operator
+  fedref explain --html DIR             the same as pages, with formulae, and figures to try
 
 Everything comes from the source that runs: formulae stand beside their lines and are compared with
 them by the tests. A worked example has two parameters, three samples and two clients.
@@ -29,13 +32,16 @@ def add_parser(subparsers: Any) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("topic", nargs="*", metavar="TOPIC", help="a tag, an algorithm or a model")
+    parser.add_argument(
+        "--html", type=Path, metavar="DIR", help="write all of it as a site that needs no network"
+    )
     parser.add_argument("--list", action="store_true", help="say what can be explained")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print one page, or the list of all."""
-    from fedref.explain import pages  # the proofs bring SciPy along, which takes its time
+    from fedref.explain import pages, site  # the proofs bring SciPy along, which takes its time
 
     if args.list:
         for kind, names in pages.topics().items():
@@ -43,8 +49,14 @@ def run(args: argparse.Namespace) -> int:
             for name in names:
                 print(f"  {name}")
         return 0
+    if args.html:
+        with disk_errors(args.html):
+            print(site.build(args.html)[0])
+        return 0
     if not args.topic:
-        raise ConfigError("nothing to explain: give a tag, an algorithm or a model, or --list")
+        raise ConfigError(
+            "nothing to explain: give a tag, an algorithm or a model, --list or --html"
+        )
     print("\n".join(lines(pages.page(" ".join(args.topic)))))
     return 0
 

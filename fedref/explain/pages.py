@@ -82,10 +82,8 @@ def page(name: str) -> Page:
 def shown(value: Any) -> str:
     """A value with four digits; a batch by its rows, a tuple part by part."""
     if isinstance(value, Batch):
-        rows = ", ".join(
-            f"{shown(x)} → {y}" for x, y in zip(np.asarray(value.X), np.asarray(value.y).tolist())
-        )
-        return rows
+        pairs = zip(np.asarray(value.X), np.asarray(value.y).tolist())
+        return ", ".join(f"{shown(x)} → {y}" for x, y in pairs)
     if isinstance(value, tuple | list):
         return "; ".join(map(shown, value))
     if isinstance(value, np.ndarray) and value.ndim:

@@ -185,7 +185,8 @@ def model_page(name: str) -> tuple[str, str]:
     """(name, HTML) of a model: its docstring, its derivatives."""
     cls = MODELS[name]
     title, _, text = (inspect.getdoc(cls) or "").partition("\n\n")
-    body = f"<h1>{html.escape(cls.__name__)}</h1><p>{prose(title)}</p><pre class=text>{html.escape(text)}</pre>"
+    body = f"<h1>{html.escape(cls.__name__)}</h1><p>{prose(title)}</p>"
+    body += f"<pre class=text>{html.escape(text)}</pre>"
     for method in ("grad", "hvp"):
         code = inspect.cleandoc(" \n" + inspect.getsource(getattr(cls, method)))
         body += f"<section><h2>{method}</h2>{highlighted(code, {})}</section>"
@@ -238,7 +239,8 @@ def proofs_page() -> str:
 
     text = (checks.__doc__ or "").strip()
     title, _, rest = text.partition("\n\n")
-    body = f"<h1>How derivatives are proved</h1><p>{prose(title)}</p><pre class=text>{html.escape(rest)}</pre>"
+    body = f"<h1>How derivatives are proved</h1><p>{prose(title)}</p>"
+    body += f"<pre class=text>{html.escape(rest)}</pre>"
     return shell("How derivatives are proved", body, "proofs")
 
 
