@@ -1,12 +1,13 @@
 """Whether a change moved a number: `python -m tests.unmoved DIR` keeps, `--compare` tells them apart.
 
 Every algorithm with every model on two seeds, `fedref run` as it is, and one experiment of each
-reproduction with `--quick` (it needs FEDREF_DATA). DIR/numbers.json then has the SHA-256 of
-metrics.csv and clients.csv, and of every array of each checkpoint. It calls nothing but the command
-line, so that the same script serves before and after a change of the layout.
+reproduction with `--quick` (it needs FEDREF_DATA). What is compared is every column of metrics.csv
+and clients.csv, and the arrays of each checkpoint. It calls nothing but the command line and states
+every value, so that the same script serves before and after a change of layout or defaults.
 """
 
 import argparse
+import csv
 import io
 import json
 import os
@@ -17,32 +18,36 @@ from pathlib import Path
 
 import numpy as np
 
-ALGORITHMS = [
-    "fedavg",
-    "fedavg-update",
-    "fedavg-meta",
-    "fedprox",
-    "per-fedavg",
-    "per-fedavg-fo",
-    "per-fedavg-hf",
-    "fedmeta-maml",
-    "fedmeta-fomaml",
-    "fedmeta-sgd",
-    "fedmaml",
-    "fedcurv",
-    "apfl",
-    "centralised",
-]
+#: label → its values, so that a change of defaults does not look like one of numbers.
+ALGORITHMS = {
+    "fedavg": "lr = 0.05",
+    "fedavg-update": "lr = 0.05\nalpha = 0.01",
+    "fedavg-meta": "lr = 0.05\nalpha = 0.01",
+    "fedprox": "lr = 0.05",
+    "per-fedavg": "alpha = 0.01\nbeta = 0.001",
+    "per-fedavg-fo": "alpha = 0.01\nbeta = 0.001",
+    "per-fedavg-hf": "alpha = 0.01\nbeta = 0.001",
+    "fedmeta-maml": "alpha = 0.01\nbeta = 0.01",
+    "fedmeta-fomaml": "alpha = 0.01\nbeta = 0.01",
+    "fedmeta-sgd": "alpha = 0.01\nbeta = 0.01",
+    "fedmaml": "alpha = 0.01\nbeta = 0.01",
+    "fedcurv": "lr = 0.05",
+    "apfl": "lr = 0.05",
+    "centralised": "lr = 0.05",
+}
 VARIANTS = """
 [algorithms.adaptive]
 algorithm = "fedprox"
+lr = 0.05
 adaptive-mu = true
 mu = 0.3
 [algorithms.until]
 algorithm = "fedprox"
+lr = 0.05
 until-gamma = 0.9
 [algorithms.flag]
 algorithm = "apfl"
+lr = 0.05
 z = 1
 delta-mu = 9.0
 delta-sigma = 9.0
@@ -51,14 +56,18 @@ init = "continuous"
 importance = "si"
 [algorithms.fisher]
 algorithm = "apfl"
+lr = 0.05
 importance = "fisher"
 z = 1
 [algorithms.mas]
 algorithm = "apfl"
+lr = 0.05
 importance = "mas"
 z = 1
 [algorithms.adam]
 algorithm = "fedmeta-sgd"
+alpha = 0.01
+beta = 0.01
 server = "adam"
 inner-steps = 2
 """
@@ -76,7 +85,7 @@ def document(model: str, data: str) -> str:
     rounds, size = (2, 6) if model == "cnn" else (4, 12)
     split = f'rule = "dirichlet"\nusers = {size}\nalpha = 1.0'
     split = split if data == "digits" else f'rule = "iid"\nusers = {size}'
-    tables = "\n".join(f"[algorithms.{name}]" for name in ALGORITHMS)
+    tables = "\n".join(f"[algorithms.{name}]\n{values}" for name, values in ALGORITHMS.items())
     return f"""
 name = "unmoved"
 rounds = {rounds}
@@ -108,11 +117,12 @@ def fedref(*words: object) -> None:
 
 
 def hashes(run: Path) -> dict[str, str]:
-    """The tables' hashes, and those of the arrays in each checkpoint (not of its format)."""
-    found = {
-        name: sha256((run / name).read_bytes()).hexdigest()
-        for name in ("metrics.csv", "clients.csv")
-    }
+    """The hash of every column of the tables, and of the arrays in each checkpoint (not of its format)."""
+    found = {}
+    for name in ("metrics.csv", "clients.csv"):
+        with open(run / name, newline="", encoding="utf-8") as file:
+            for column, *cells in zip(*csv.reader(file)):
+                found[f"{name} {column}"] = sha256("\n".join(cells).encode()).hexdigest()
     for path in sorted((run / "checkpoints").glob("*.ckpt")):
         digest = sha256()
         _, _, body = path.read_bytes().partition(b"\n")
@@ -126,7 +136,7 @@ def hashes(run: Path) -> dict[str, str]:
 
 
 def keep(directory: Path) -> None:
-    """Run everything and write numbers.json."""
+    """Run everything."""
     directory.mkdir(parents=True)
     rng = np.random.default_rng(5)
     X = rng.normal(size=(150, 7))
@@ -138,24 +148,25 @@ def keep(directory: Path) -> None:
         )
         fedref("run", path, "--out", directory / model)
     fedref("run", "--out", directory / "run")
-    runs = {name: directory / name for name in (*MODELS, "run")}
     if os.environ.get("FEDREF_DATA"):
         fedref("reproduce", "all", "--quick", "--out", directory / "quick" / "results")
-        for path in sorted((directory / "quick").rglob("metrics.csv")):
-            runs[str(path.parent.relative_to(directory))] = path.parent
-    numbers = {name: hashes(run) for name, run in runs.items()}
-    (directory / "numbers.json").write_text(json.dumps(numbers, indent=1), encoding="utf-8")
 
 
 def different(one: Path, other: Path) -> list[str]:
-    """What is not the same in two directories that were kept."""
-    a, b = (json.loads((path / "numbers.json").read_text("utf-8")) for path in (one, other))
-    return [
-        f"{run}: {name}"
-        for run in sorted({*a, *b})
-        for name in sorted({*a.get(run, {}), *b.get(run, {})})
-        if a.get(run, {}).get(name) != b.get(run, {}).get(name)
-    ]
+    """What is not the same in two directories that were kept, or is in one of them only."""
+    runs = {
+        str(path.parent.relative_to(root))
+        for root in (one, other)
+        for path in root.rglob("metrics.csv")
+    }
+    found = []
+    for run in sorted(runs):
+        if not all((root / run / "metrics.csv").exists() for root in (one, other)):
+            found.append(f"{run}: in one of them only")
+            continue
+        a, b = hashes(one / run), hashes(other / run)
+        found += [f"{run}: {name}" for name in sorted({*a, *b}) if a.get(name) != b.get(name)]
+    return found
 
 
 if __name__ == "__main__":
@@ -163,7 +174,7 @@ if __name__ == "__main__":
     parser.add_argument("directory", type=Path)
     parser.add_argument("--compare", type=Path, metavar="OTHER", help="an earlier DIR")
     arguments = parser.parse_args()
-    if not (arguments.directory / "numbers.json").exists():
+    if not arguments.directory.exists():
         keep(arguments.directory)
     if arguments.compare:
         found = different(arguments.compare, arguments.directory)
