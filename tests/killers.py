@@ -252,6 +252,16 @@ class Coverage:
         ]
         afresh = not mutant.in_function or bool(self.on_import[mutant.path] & lines)
         if afresh:
-            hit = [name for name, (_, files) in self.by.items() if mutant.path in files]
+            hit = [  # a default is read without running a line of its file
+                name
+                for name, (_, files) in self.by.items()
+                if mutant.path in files or "test_algorithm.py" in name
+            ]
         stem = Path(mutant.path).stem
-        return sorted(hit, key=lambda n: (f"test_{stem}.py" not in n, self.by[n][0])), afresh
+        return sorted(
+            hit,
+            key=lambda n: (
+                "test_algorithm.py" not in n and f"test_{stem}.py" not in n,
+                self.by[n][0],
+            ),
+        ), afresh

@@ -31,7 +31,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from inspect import CO_OPTIMIZED
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -121,14 +121,23 @@ def changed(old: CodeType, new: CodeType) -> list[tuple[CodeType, CodeType]] | N
     return found
 
 
+def nested(old: CodeType, new: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
+    """A function and those inside it: a decorator's have been made already, on import."""
+    yield old, new
+    inner = [[c for c in code.co_consts if isinstance(c, CodeType)] for code in (old, new)]
+    if len(inner[0]) == len(inner[1]):
+        for pair in zip(*inner):
+            yield from nested(*pair)
+
+
 def replace_code(functions: Mapping[CodeType, list[FunctionType]], mutant: Mutant) -> bool:
     """Put the mutant's code in place of the function's; False if it must be imported anew."""
     pairs = changed(mutant.original(), mutant.compiled())
     if not pairs or any(old not in functions for old, _ in pairs):
         return False
     try:
-        for old, new in pairs:
-            for function in functions[old]:
+        for old, new in itertools.chain.from_iterable(itertools.starmap(nested, pairs)):
+            for function in functions.get(old, []):
                 function.__code__ = new
     except ValueError:  # other free variables
         return False

@@ -307,6 +307,7 @@ def test_widths_may_come_as_a_list():
         (np.zeros((2, 6)), "X holds float64, expected codes"),
         (np.full((2, 6), 6), "codes run from 6 to 6, expected 0 to 4, or 5 for padding"),
         (np.full((2, 6), -1), "codes run from -1 to -1"),
+        (np.array([[0, 1, -2, 3, 2, 1]] * 2), "codes run from -2 to 3"),
         (np.zeros((2, 5), int), r"X has shape \(2, 5\), expected \(..., B, 6\)"),
     ],
 )
