@@ -1,6 +1,6 @@
 """Weights, the server's average, and options that are refused."""
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 
 import numpy as np
 import pytest
@@ -57,6 +57,20 @@ def test_wrong_options_are_refused(name, options, message):
 def test_wrong_options_of_one_algorithm_are_refused(name, options, message):
     with pytest.raises(ConfigError, match=message):
         ALGORITHMS[name](**options)
+
+
+WORDS = [
+    (name, f.name)
+    for name, cls in ALGORITHMS.items()
+    for f in fields(cls)
+    if isinstance(f.default, str)
+]
+
+
+@pytest.mark.parametrize(("name", "field"), WORDS)
+def test_every_word_of_every_algorithm_is_one_of_a_few(name, field):
+    with pytest.raises(ConfigError, match=f"unknown .*{field}.* 'nonsense': .*known are "):
+        ALGORITHMS[name](**{field: "nonsense"})
 
 
 AVERAGE = {"weighting": "samples", "drop": True}
