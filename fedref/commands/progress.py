@@ -27,6 +27,11 @@ def add_how(parser: argparse.ArgumentParser) -> None:
         "--data-dir", type=Path, metavar="DIR", help="where data is (else FEDREF_DATA)"
     )
     how.add_argument(
+        "--data-unverified",
+        action="store_true",
+        help="take a named data set although it differs from the published one",
+    )
+    how.add_argument(
         "--workers", type=workers, default=1, metavar="N", help="processes (default 1)"
     )
     how.add_argument(
@@ -59,7 +64,7 @@ def go(
     made: Experiment,
     directory: Path,
     arguments: argparse.Namespace,
-    loader: Loader | None = None,
+    loader: Loader,
 ) -> int:
     """Run what is left, tell how it goes, and show the table and the picture."""
     from fedref import plots  # matplotlib takes its time
@@ -69,7 +74,6 @@ def go(
             made,
             directory,
             loader=loader,
-            data_dir=arguments.data_dir,
             executor=executor(arguments.workers, stack),
             workers=arguments.workers,
             every=arguments.checkpoint_every,

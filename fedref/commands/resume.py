@@ -7,6 +7,7 @@ from typing import Any
 from fedref.commands.console import say
 from fedref.commands.progress import add_how, go
 from fedref.experiments.run_directory import locked, other_environment, resumed
+from fedref.experiments.setting import Loader
 
 
 def add_parser(commands: Any) -> None:
@@ -30,4 +31,5 @@ def run(arguments: argparse.Namespace) -> int:
     with locked(arguments.directory):
         if differs := other_environment(arguments.directory):
             say(f"{arguments.directory}: {differs}")
-        return go(made, arguments.directory, arguments)
+        loader = Loader(arguments.data_dir, not arguments.data_unverified)
+        return go(made, arguments.directory, arguments, loader)

@@ -205,7 +205,7 @@ def chosen(words: list[str], tables: dict[str, Any]) -> dict[str, Any]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check everything, begin a run directory, and run."""
-    loader = Loader(arguments.data_dir)
+    loader = Loader(arguments.data_dir, not arguments.data_unverified)
     made = experiment_of(arguments)
     if arguments.print_config:
         print(config.text(made), end="")

@@ -136,6 +136,7 @@ def run(
     *,
     out: str | Path | None = None,
     data_dir: str | Path | None = None,
+    verify: bool = True,
     executor: Executor | None = None,
     workers: int = 1,
     progress: Progress = SILENT,
@@ -148,6 +149,7 @@ def run(
     stand instead; data may be (X, y) or (X, y, client), a Source or a Federation.
     settings : values on top, as with --set (`rounds=20`, `mu=0.1`). `algorithm` (one, or several in
     a list), `model` and `data` take a name, a class or an object; `split` takes a rule.
+    verify : refuse a named data set that differs from the published one.
     out : a run directory to write (None: nothing is written; the picture is left to `fedref plot`).
     executor : any `concurrent.futures.Executor`, for `workers` parts of every cohort; without one,
     `workers` > 1 is refused.
@@ -170,7 +172,7 @@ def run(
         experiment = config.experiment_of(
             config.with_settings(config.completed(table), settings.items())
         )
-    loader = Loader(data_dir)
+    loader = Loader(data_dir, verify)
     how: dict[str, Any] = {
         "loader": loader, "executor": executor, "workers": workers, "progress": progress
     }  # fmt: skip

@@ -29,6 +29,7 @@ class Loader:
     """The data of a run: each source is read once, and each split made once."""
 
     data_dir: str | Path | None = None
+    verify: bool = True  # refuse a data set that differs from the published one
     sources: dict[str, Source | Federation] = field(default_factory=dict)
     federations: dict[str, Federation] = field(default_factory=dict)
 
@@ -36,7 +37,7 @@ class Loader:
         """The rows of [data]; a Federation where they come already divided over clients."""
         key = key_of(data)
         if key not in self.sources:
-            self.sources[key] = source_of(data, self.data_dir)
+            self.sources[key] = source_of(data, self.data_dir, self.verify)
         return self.sources[key]
 
     def federation(self, experiment: Experiment) -> Federation:
@@ -67,7 +68,7 @@ def key_of(*tables: Table) -> str:
     return repr([sorted((k, value(v)) for k, v in table.items()) for table in tables])
 
 
-def source_of(data: Table, data_dir: str | Path | None) -> Source | Federation:
+def source_of(data: Table, data_dir: str | Path | None, verify: bool = True) -> Source | Federation:
     """What [data] stands for: a named data set, a file, a function's result, or arrays."""
     rest = dict(data)
     name = rest.pop("name")
@@ -75,7 +76,7 @@ def source_of(data: Table, data_dir: str | Path | None) -> Source | Federation:
         return as_source(name, "data")
     function = names.data_function(name)
     if function is None:
-        return load(name, data_dir, **rest)
+        return load(name, data_dir, verify=verify, **rest)
     where = names.written(name)
     try:
         found = function(**rest)
