@@ -90,7 +90,9 @@ def run_unit(
     """One unit to its end, with checkpoints; own : the stamp of its experiment."""
     algorithm = names.make_algorithm(unit.label, setting.experiment.algorithms[unit.label])
     if directory is None:
-        for last in rounds(setting, algorithm, unit.seed, None, executor, workers):
+        for last in rounds(
+            setting, algorithm, unit.seed, None, executor, workers, progress.message
+        ):
             progress.round(unit, last)
         return last
 
@@ -113,7 +115,9 @@ def run_unit(
     due = time.monotonic() + every
     record: Record | None = None
     try:
-        for record in rounds(setting, algorithm, unit.seed, found, executor, workers):
+        for record in rounds(
+            setting, algorithm, unit.seed, found, executor, workers, progress.message
+        ):
             now = time.monotonic()
             if record.status != "running" or now >= due:
                 save(record)

@@ -1,7 +1,7 @@
 """Units of work: one algorithm from round 0 to T, at one point of the sweep, with one seed."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from hashlib import sha256
 from types import MappingProxyType
@@ -263,15 +263,18 @@ def rounds(
     record: Record | None = None,
     executor: Executor | None = None,
     workers: int = 1,
+    message: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Record]:
     """One unit, from where `record` stands: yields the record after every round.
+
+    message : told of work that failed as a stack and is done again client by client.
 
     Stops early when parameters or an evaluated loss are no longer finite: status "diverged", with
     the last finite state.
     """
     experiment, federation, model = setting.experiment, setting.federation, setting.model
     dtype = np.dtype(experiment.dtype)
-    work = Workers(executor, workers, experiment.on_failure)
+    work = Workers(executor, workers, experiment.on_failure, message=message)
     trained = pool(federation, stream(seed, "pool")) if algorithm.pooled else federation
 
     if record is None:

@@ -224,12 +224,12 @@ class Workers:
                     raise died(data, lost, error) from error
                 outcomes.append(([None] * len(parts[i]), Counts()))
             except Exception as error:
-                self.message(
-                    f"round {data.round + 1}: {type(error).__name__}: {error}; "
-                    f"the {len(parts[i])} clients of this part are run again one by one"
-                )
                 again = algorithm, model, sent, call[3], data.only(parts[i])
                 outcomes.append(one_by_one(self.on_failure, *again))
+                self.message(
+                    f"round {data.round + 1}: {type(error).__name__}: {error}; "
+                    f"the {len(parts[i])} clients of this part were run again one by one"
+                )
         return [r for results, _ in outcomes for r in results], total(n for _, n in outcomes)
 
     def part_of(

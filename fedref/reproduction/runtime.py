@@ -30,7 +30,7 @@ def stopwatch(directory: Path) -> Iterator[Callable[[], None]]:
         nonlocal saved
         saved = time.monotonic()
         seconds = float(before.get("seconds", 0)) + saved - began
-        found = {"seconds": round(seconds, 1), "version": fedref.__version__, "commit": commit}
+        found = {"seconds": round(seconds, 3), "version": fedref.__version__, "commit": commit}
         if directory.is_dir():  # `fedref run` makes it once its input is checked
             write_whole(path, (json.dumps(found) + "\n").encode())
 

@@ -182,6 +182,6 @@ def test_a_part_that_is_run_again_is_reported():
         work=Workers(message=told.append),
     )  # fmt: skip
     assert told == [
-        "round 4: ZeroDivisionError: once; the 2 clients of this part are run again one by one"
+        "round 4: ZeroDivisionError: once; the 2 clients of this part were run again one by one"
     ]
     assert log.failed == 0
