@@ -27,7 +27,8 @@ TARGETS = (
 TESTS = (
     *sorted(f"tests/{p.name}" for p in (ROOT / "tests").glob("test_*.py")
             if p.stem not in ("test_house", "test_equation_index", "test_mutation", "test_extend")),
-    "tests/models", "tests/algorithms", "tests/experiments",
+    "tests/models", "tests/algorithms", "tests/experiments/test_unit.py",
+    "tests/experiments/test_runs.py",
 )  # fmt: skip
 CACHE = Path(tempfile.gettempdir()) / "fedref-mutation"
 SURVIVED, KILLED, AFRESH = 0, 1, 3  # exit codes of a mutant's process
