@@ -142,17 +142,22 @@ def is_scores(scores: Any) -> bool:
 def problem_in_state(state: State, algorithm: AnyAlgorithm, model: Model) -> str:
     """Where the server's state is not one of this algorithm and model; "" if it is."""
     fresh = algorithm.initial(model, np.zeros(model.d))
-    return "" if alike(state.server, fresh) else "its server state is of another shape"
+    return "" if alike(state.server, fresh, model.d) else "its server state is of another shape"
 
 
-def alike(one: Any, other: Any) -> bool:
-    """Whether two states have the same types and shapes; None and plain tuples may be anything."""
+def alike(one: Any, other: Any, d: int) -> bool:
+    """Whether a state has the types and shapes of a fresh one; None and plain tuples may be anything.
+
+    A number of the fresh one may have become a vector (d,), as APFL's importance does.
+    """
     if one is None or other is None or type(one) is type(other) is tuple:
         return True
     if is_named_tuple(type(other)):
-        return type(one) is type(other) and all(map(alike, one, other))
+        return type(one) is type(other) and all(alike(*pair, d) for pair in zip(one, other))
     if isinstance(other, np.ndarray):
         return isinstance(one, np.ndarray) and one.shape == other.shape and one.dtype.kind == "f"
+    if isinstance(one, np.ndarray) and isinstance(other, int | float):
+        return one.shape == (d,) and one.dtype.kind == "f"
     return not isinstance(one, np.ndarray | tuple | list | Mapping) or type(one) is type(other)
 
 
