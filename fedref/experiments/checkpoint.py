@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from fedref.errors import DataError
-from fedref.files import write_whole as write_whole
+from fedref.files import write_whole
 
 MAGIC = b"fedref-checkpoint 1 "
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import fedref
 from fedref.errors import FedrefError
 from fedref.experiments import config
-from fedref.experiments.checkpoint import write_whole
 from fedref.experiments.results import Run
 from fedref.experiments.run_directory import disk_errors
+from fedref.files import write_whole
 from fedref.reproduction.catalogue import Job, Reproduction
 from fedref.reproduction.jobs import results
 from fedref.reproduction.runtime import duration, git_commit, lasted, runtime, short

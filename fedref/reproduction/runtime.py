@@ -11,7 +11,7 @@ from typing import Any
 
 import fedref
 from fedref.errors import DataError
-from fedref.experiments.checkpoint import write_whole
+from fedref.files import write_whole
 from fedref.reproduction.catalogue import PACKAGE
 
 SAVE_EVERY = 10.0  # seconds between two times that a run that is at work is written down

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref.experiments.checkpoint import write_whole
 from fedref.experiments.results import cell, csv_text
+from fedref.files import write_whole
 
 
 class Number(NamedTuple):

@@ -14,6 +14,7 @@ from running import algorithms, contents, document, main, process, refused, toml
 
 from fedref.experiments import checkpoint, run_directory
 from fedref.experiments.unit import types_of, units
+from fedref.files import write_whole
 
 #: An algorithm whose server, one whose clients, and one whose detector has a state.
 TABLE = document(
@@ -257,7 +258,7 @@ def test_checkpoints_that_do_not_say_whose_they_are_are_gone_on_with(here, whole
         if not path.exists():
             continue
         now = checkpoint.load_newest(path, types)[0]
-        checkpoint.write_whole(path, checkpoint.dumps(Record(*now[:-1])))
+        write_whole(path, checkpoint.dumps(Record(*now[:-1])))
         assert checkpoint.load_newest(path, types)[0].experiment == ""
     assert len(run_directory.load_run("a").records) >= 1
     assert main("resume", "a", "--quiet") == 0
