@@ -21,7 +21,9 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_reproduction_can_be_run(name: str, tmp_path: Path) -> None:
     found = catalogue.find(name)
     assert found.said("TITLE", "")
-    assert found.said("PAPER", "").startswith(("APFL, ", "FedProx, ", "Per-FedAvg, ", "No paper: "))
+    assert found.said("PAPER", "").startswith(
+        ("APFL, ", "FedMAML, ", "FedMeta, ", "FedProx, ", "Per-FedAvg, ", "No paper: ")
+    )
     assert callable(found.said("report", None))
     assert found.owner in catalogue.names()
     for quick in (False, True):
