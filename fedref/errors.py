@@ -19,6 +19,8 @@ class ConfigError(FedrefError):
 def unknown(kind: str, name: object, known: Iterable[str]) -> str:
     """The message for an unknown name: the nearest known one, then all of them."""
     names = sorted(known)
+    if not names:
+        return f"unknown {kind} {str(name)!r}: there is none"
     near = get_close_matches(str(name), names, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"unknown {kind} {str(name)!r}: {hint}known are {', '.join(names)}"

@@ -149,10 +149,11 @@ def field_value(cls: Any, name: str, value: Any, where: str) -> Any:
     return checked(hints_of(cls)[name], value, where, bounds, declared(cls, "choices", name))
 
 
-def check_fields(made: Any) -> None:
+def check_fields(made: Any, where: str = "") -> None:
     """For `__post_init__` of a frozen dataclass: every field checked, and of its exact type."""
     for f in fields(made):
-        value = field_value(type(made), f.name, getattr(made, f.name), dashed(f.name))
+        name = f"{where} {dashed(f.name)}".strip()
+        value = field_value(type(made), f.name, getattr(made, f.name), name)
         object.__setattr__(made, f.name, value)
 
 

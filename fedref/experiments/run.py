@@ -6,6 +6,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedref.algorithms import ALGORITHMS
 from fedref.errors import ConfigError, DataError
 from fedref.experiments import checkpoint, config, names
 from fedref.experiments.experiment import Experiment
@@ -169,6 +170,8 @@ def run(
         table = config.as_table(what)
     elif isinstance(what, Mapping):
         table = dict(what)
+    elif isinstance(what, str) and what in ALGORITHMS:
+        raise ConfigError(f"{what}: is an algorithm; expected a TOML file, or algorithm={what!r}")
     else:
         table = config.read(Path(what)) if what is not None else config.built_in()
     with config.naming(str(what) if isinstance(what, str | Path) else ""):

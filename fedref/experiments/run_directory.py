@@ -37,6 +37,11 @@ def locked(directory: Path) -> Iterator[None]:
     """One process at a time in a run directory; the lock goes with the process, however it ends."""
     if (directory / "checkpoints").is_symlink():
         raise FedrefError(f"{directory / 'checkpoints'}: is a link, expected a folder")
+    if not (directory / "checkpoints").is_dir():
+        raise FedrefError(
+            f"{directory}: there is no folder checkpoints, so there is nothing to go on with; "
+            f"`fedref run {directory}/config.toml` runs the experiment anew"
+        )
     try:
         import fcntl
     except ImportError:  # not on this system: then nothing guards it

@@ -228,6 +228,11 @@ def setting(
     model = make_model(experiment.model, whole.source)
     federation = relabelled(whole, model)
     federation.check()
+    if not federation.test.rows.size:
+        raise DataError(
+            f"{whole.source.name}: no client has a test row, so nothing could be evaluated; expected "
+            "test rows, which a split makes of clients with two rows or more"
+        )
     unseen = None
     if experiment.unseen:
         train, _, test = split_clients(federation.clients, federation.seed)

@@ -13,6 +13,7 @@ from fedref.batch import Batch
 from fedref.errors import ConfigError, unknown
 from fedref.models import base
 from fedref.numerics import Array
+from fedref.values import check_fields
 
 POOLS = ("max", "mean")
 CHUNK = 64  # samples scored at once: the unfolded windows of a whole test set would fill the memory
@@ -80,8 +81,7 @@ class CNN(base.SoftmaxLogits):
     initialisation: str = "fan-in"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "image", tuple(self.image))
-        object.__setattr__(self, "channels", tuple(self.channels))
+        check_fields(self, "CNN")
         if len(self.image) not in (2, 3) or min(self.image) < 1:
             raise ConfigError(f"CNN image {self.image}: expected (H, W) or (H, W, c), all ≥ 1")
         for name, value in [

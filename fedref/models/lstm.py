@@ -16,6 +16,7 @@ from fedref.batch import Batch
 from fedref.errors import ConfigError, unknown
 from fedref.models import base
 from fedref.numerics import Array
+from fedref.values import check_fields
 
 OUTPUTS = ("last", "mean")
 KEPT = 1 << 26  # bytes that a forward pass may keep: what needs more is done in parts
@@ -100,9 +101,9 @@ class LSTM(base.SoftmaxLogits):
     inputs: ClassVar[str] = "codes"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "hidden", tuple(self.hidden))
+        check_fields(self, "LSTM")
         sizes = (self.vocabulary, self.length, self.embedding, *self.hidden, self.classes)
-        if not self.hidden or not all(isinstance(n, int | np.integer) and n > 0 for n in sizes):
+        if not self.hidden or min(sizes) < 1:
             raise ConfigError(
                 f"LSTM sizes {sizes}: expected (vocabulary, length, embedding, hidden, ..., "
                 "classes), whole numbers ≥ 1"

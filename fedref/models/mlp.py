@@ -10,6 +10,7 @@ from fedref.batch import Batch
 from fedref.errors import ConfigError, unknown
 from fedref.models import base
 from fedref.numerics import Array
+from fedref.values import check_fields
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ class MLP(base.SoftmaxLogits):
     initialisation: str = "fan-in"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "hidden", tuple(self.hidden))
-        if not all(isinstance(n, int | np.integer) and n > 0 for n in self.sizes):
+        check_fields(self, "MLP")
+        if min(self.sizes) < 1:
             raise ConfigError(
                 f"MLP sizes {self.sizes}: expected (features, ..., classes), whole numbers ≥ 1"
             )

@@ -94,9 +94,9 @@ def reproduce(
     if line := catalogue.missing_data(chosen, list(every.values()), data_dir):
         raise DataError(line)
     for job in every.values():
-        if quick:
-            shutil.rmtree(job.directory, ignore_errors=True)
-        else:
+        if quick and job.directory.exists():
+            shutil.rmtree(job.directory)  # what cannot be removed would pass for the new run
+        elif not quick:
             catalogue.check_directory(job)
     checked = []
     with Runner(jobs, data_dir, tell) as runner:

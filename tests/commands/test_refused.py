@@ -32,6 +32,11 @@ REFUSED = {
     "no command": ("", "COMMAND"),
     "data": ("run --data digitz", "unknown data set 'digitz': did you mean 'digits'?"),
     "split": ("run --split natrual", "unknown split rule 'natrual': did you mean 'natural'?"),
+    "no parameters": ("run --set data.part=x", "unknown parameter of digits 'part': there is none"),
+    "20 digits": (
+        "run --rounds 99999999999999999999",
+        "rounds is 99999999999999999999, expected a whole number, at least 0, below 2^63",
+    ),
     "no natural": ("run --split natural", "digits has no natural clients; use another split rule"),
     "model": ("run --model mpl", "unknown model 'mpl': did you mean 'mlp'?"),
     "labels": ("run --model svm", "digits has the labels [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], LinearSVM"),
@@ -140,6 +145,16 @@ def test_wrong_data_are_refused_before_anything_is_written(here, capsys):
     npz(here / "a.npz")
     assert main("run", "fedavg", "--data", "a.npz", "--split", "iid", "--set", "split.users=3",
                 *SMALL) == 0  # fmt: skip
+
+
+def test_without_test_rows_nothing_is_trained(here, capsys):
+    X = np.arange(40.0).reshape(20, 2)
+    path = npz(here / "a.npz", X=X, client=np.arange(20))  # one row a client: for training
+    words = ["run", "fedavg", "--data", path.name, "--split", "natural", *SMALL]
+    assert "a.npz: no client has a test row, so nothing could be" in refused(capsys, *words)
+    assert not (here / "runs").exists()
+    npz(path, X=X, client=np.repeat(np.arange(10), 2))
+    assert main(*words) == 0
 
 
 def test_a_folder_that_holds_a_run_is_refused_and_stays_as_it_is(here, capsys):

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -197,6 +198,19 @@ def test_what_can_be_made_again_is(here, whole, lost):
     (here / "whole" / lost).unlink()
     assert main("resume", "whole", "--quiet") == 0
     assert contents(here / "whole") == whole
+
+
+def test_without_checkpoints_it_says_what_can_be_done(here, whole, capsys):
+    for path in (here / "whole" / "checkpoints").iterdir():
+        path.unlink()
+    (here / "whole" / "checkpoints").rmdir()
+    before = contents(here / "whole")
+    line = refused(capsys, "resume", "whole")
+    assert "whole: there is no folder checkpoints, so there is nothing to go on with" in line
+    assert contents(here / "whole") == before
+    (command,) = re.findall("`fedref (run .*)` runs the experiment anew", line)
+    assert main(*command.split(), "--out", "again", "--quiet") == 0
+    assert contents(here / "again")["metrics.csv"] == before["metrics.csv"]
 
 
 def test_killed_between_the_last_checkpoint_and_the_removal_of_the_one_before(here, whole):

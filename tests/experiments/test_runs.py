@@ -114,6 +114,8 @@ def test_run_writes_nothing_unless_it_is_told_where(here):
 def test_workers_are_only_taken_with_an_executor():
     with pytest.raises(ConfigError, match="workers is 2, expected an executor"):
         fedref.run(document(), workers=2)
+    with pytest.raises(fedref.FedrefError, match=r"fedavg: is an algorithm; .* algorithm='fedavg'"):
+        fedref.run("fedavg")
 
 
 def test_load_run_says_what_is_missing(here):

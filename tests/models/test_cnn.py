@@ -305,6 +305,11 @@ def test_bad_arguments(arguments, message):
         CNN(**arguments)
 
 
+def test_the_number_of_classes_in_the_place_of_the_channels():
+    with pytest.raises(ConfigError, match="CNN channels is 10, expected a list"):
+        CNN((28, 28, 1), 10)
+
+
 def test_the_smallest_image_that_is_not_refused():
     assert CNN((16, 16)).shapes[4] == (50, 800)
 

@@ -279,7 +279,7 @@ def test_the_same_stream_gives_the_same_start():
     [
         {"vocabulary": 0},
         {"classes": 0},
-        {"length": 2.5},
+        {"length": -1},
         {"embedding": 0},
         {"hidden": ()},
         {"hidden": (3, 0)},
@@ -287,6 +287,18 @@ def test_the_same_stream_gives_the_same_start():
 )
 def test_bad_sizes(wrong):
     with pytest.raises(ConfigError, match=r"LSTM sizes .* expected \(vocabulary, length"):
+        LSTM(**{"vocabulary": 5, "classes": 3, "length": 6, **wrong})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"length": 2.5}, "LSTM length is 2.5, expected a whole number"),
+        ({"hidden": 256}, "LSTM hidden is 256, expected a list"),
+    ],
+)
+def test_what_is_no_size(wrong, message):
+    with pytest.raises(ConfigError, match=message):
         LSTM(**{"vocabulary": 5, "classes": 3, "length": 6, **wrong})
 
 

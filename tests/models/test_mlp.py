@@ -97,8 +97,19 @@ def test_widths_may_come_as_a_list():
 
 
 @pytest.mark.parametrize(
-    "sizes", [(3, (), 0), (0, (), 2), (3, (-1,), 2), (3, (2.5,), 2), ((3, 4, 2),)]
+    ("wrong", "message"),
+    [
+        ((784, 80, 10), "MLP hidden is 80, expected a list"),
+        ((3, (2.5,), 2), "MLP hidden is 2.5, expected a whole number"),
+        (((3, 4, 2),), r"MLP features is \(3, 4, 2\), expected a whole number"),
+    ],
 )
+def test_what_is_no_size(wrong, message):
+    with pytest.raises(ConfigError, match=message):
+        MLP(*wrong)
+
+
+@pytest.mark.parametrize("sizes", [(3, (), 0), (0, (), 2), (3, (-1,), 2)])
 def test_bad_sizes(sizes):
     with pytest.raises(ConfigError, match=r"MLP sizes .* expected \(features, ..., classes\)"):
         MLP(*sizes)

@@ -1,12 +1,14 @@
 """From files to README: tables, checks, and the files that are written."""
 
+import errno
 import json
 from pathlib import Path
 
 import pytest
 from reproducing import change, command
 
-from fedref import load_run
+from fedref import load_run, reproduction
+from fedref.commands import main
 from fedref.errors import ConfigError, FedrefError
 from fedref.reproduction import catalogue, reports
 
@@ -66,6 +68,36 @@ def test_readme_of_somebody_else_is_left_alone(tiny: Path) -> None:
 def test_wrong_numbers(words: tuple[object, ...], tiny: Path) -> None:
     with pytest.raises(ConfigError, match="expected at least 1"):
         command("tiny", "--out", tiny, *words)
+
+
+def test_old_quick_runs_that_cannot_be_removed_are_not_reported_on(
+    tiny: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["reproduce", "tiny", "--quick", "--out", str(tiny)]
+    assert main(words) == 0
+    capsys.readouterr()
+
+    def read_only(folder: Path, ignore_errors: bool = False) -> None:
+        if not ignore_errors:
+            raise OSError(errno.EROFS, "Read-only file system", str(folder))
+
+    monkeypatch.setattr(reproduction.shutil, "rmtree", read_only)
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == f"fedref: error: {tiny.parent / 'runs/tiny-quick/one'}: Read-only file system\n"
+
+
+@pytest.mark.parametrize("quick", [("--quick",), ()])
+def test_where_nothing_can_be_written_it_is_one_line(
+    quick: tuple[str, ...], tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny.parent.write_text("a file")  # as in a read-only folder: no folder can be made here
+    assert main(["reproduce", "tiny", *quick, "--out", str(tiny)]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("fedref: error: ")
+    assert err.endswith("(Not a directory)\n")
+    assert err.count("\n") == 1
 
 
 @pytest.mark.slow
