@@ -20,7 +20,16 @@ from fedref.experiments.run_directory import (
     write_tables,
 )
 from fedref.experiments.setting import Loader, Setting, setting, settled
-from fedref.experiments.unit import Record, Unit, problem_in_state, rounds, stamp, units
+from fedref.experiments.unit import (
+    HERE,
+    Engine,
+    Record,
+    Unit,
+    problem_in_state,
+    rounds,
+    stamp,
+    units,
+)
 from fedref.experiments.workers import Calm, calmly
 
 
@@ -44,10 +53,11 @@ def execute(
     every: float = 10.0,
     progress: Progress = SILENT,
     loader: Loader | None = None,
+    engine: Engine = HERE,
 ) -> Run:
     """Run every unit, going on from the checkpoints that are there.
 
-    loader : what `settled` has loaded already.
+    loader : what `settled` has loaded already. engine : what does the rounds and evaluations.
     every : seconds between checkpoints (more where one takes long; 0: after every round). The
     tables are written after a unit, but not more than a twentieth of the time.
     """
@@ -67,7 +77,7 @@ def execute(
                 now = setting(config.at_point(experiment, unit.point), loader=loader)
             if directory is not None and not unit.number:
                 same_split(directory, now.whole)
-            record = run_unit(unit, now, own, directory, calm, workers, every, progress)
+            record = run_unit(unit, now, own, directory, calm, workers, every, progress, engine)
             records.append(record if directory is None else light(record))
             if directory is not None and (unit is work[-1] or time.monotonic() >= due):
                 began = time.monotonic()
@@ -87,12 +97,13 @@ def run_unit(
     workers: int,
     every: float,
     progress: Progress,
+    engine: Engine = HERE,
 ) -> Record:
     """One unit to its end, with checkpoints; own : the stamp of its experiment."""
     algorithm = names.make_algorithm(unit.label, setting.experiment.algorithms[unit.label])
     if directory is None:
         for last in rounds(
-            setting, algorithm, unit.seed, None, executor, workers, progress.message
+            setting, algorithm, unit.seed, None, executor, workers, progress.message, engine
         ):
             progress.round(unit, last)
         return last
@@ -117,7 +128,7 @@ def run_unit(
     record: Record | None = None
     try:
         for record in rounds(
-            setting, algorithm, unit.seed, found, executor, workers, progress.message
+            setting, algorithm, unit.seed, found, executor, workers, progress.message, engine
         ):
             now = time.monotonic()
             if record.status != "running" or now >= due:

@@ -212,7 +212,20 @@ class Measured(NamedTuple):
     problem: str = ""
 
 
-def measure(setting: Setting, algorithm: AnyAlgorithm, state: State, t: int, seed: int) -> Measured:
+class Engine(NamedTuple):
+    """What does the work of a run: functions with the arguments and results of these two."""
+
+    round: Callable[..., tuple[State, cost.RoundLog]] = run_round
+    evaluate: Callable[..., Scores] = evaluate
+
+
+#: This process, with its workers.
+HERE = Engine()
+
+
+def measure(
+    setting: Setting, algorithm: AnyAlgorithm, state: State, t: int, seed: int, engine: Engine
+) -> Measured:
     """Evaluate after t rounds, if that is due or the algorithm asks for the training loss."""
     experiment, federation, model = setting.experiment, setting.federation, setting.model
     dtype = np.dtype(experiment.dtype)
@@ -220,7 +233,7 @@ def measure(setting: Setting, algorithm: AnyAlgorithm, state: State, t: int, see
     if not due and not algorithm.watches_loss:
         return Measured()
     train = experiment.eval_train or algorithm.watches_loss
-    scores = evaluate(
+    scores = engine.evaluate(
         algorithm, model, state, federation, experiment.plan,
         round=t, seed=seed, dtype=dtype, train=train,
     )  # fmt: skip
@@ -269,6 +282,7 @@ def rounds(
     executor: Executor | None = None,
     workers: int = 1,
     message: Callable[[str], None] = lambda text: None,
+    engine: Engine = HERE,
 ) -> Iterator[Record]:
     """One unit, from where `record` stands: yields the record after every round.
 
@@ -285,7 +299,7 @@ def rounds(
     if record is None:
         w = model.init(stream(seed, "init")).astype(dtype)
         state = State(algorithm.initial(model, w), {})
-        scores, row, _, problem = measure(setting, algorithm, state, 0, seed)
+        scores, row, _, problem = measure(setting, algorithm, state, 0, seed, engine)
         assert scores is not None
         row = {"round": 0, **row, **dict.fromkeys(TOTALS, 0), **algorithm.log(state.server)}
         status = "diverged" if problem else "running" if experiment.rounds else "done"
@@ -296,12 +310,12 @@ def rounds(
             return
     for t in range(record.round, experiment.rounds):
         plan = plan_for(algorithm, experiment, trained.train.sizes, t, seed)
-        state, log = run_round(
+        state, log = engine.round(
             algorithm, model, record.state, plan, trained, dtype=dtype, work=work,
         )  # fmt: skip
         found = Measured(problem=problem_in_parameters(state, plan))
         if not found.problem:
-            found = measure(setting, algorithm, state, t + 1, seed)
+            found = measure(setting, algorithm, state, t + 1, seed, engine)
         if found.problem:
             yield record._replace(status="diverged", reason=f"round {t + 1}: {found.problem}")
             return
