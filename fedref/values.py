@@ -8,6 +8,8 @@ A dataclass says what its fields may hold by their types, and by two class varia
 Every message says where the value stands, what it is, and what would be right.
 """
 
+import re
+import tomllib
 import types
 import typing
 from collections.abc import Collection, Iterable, Mapping
@@ -126,6 +128,31 @@ def is_text(value: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+# ---- words of a command line ---------------------------------------------------------------------
+
+MOST_SEEDS = 10_000
+
+
+def literal(text: str) -> Any:
+    """A value as TOML spells it, .5 and 1. as numbers, anything else as a string."""
+    try:
+        return tomllib.loads(f"x = {text}")["x"]
+    except (ValueError, RecursionError):
+        return float(text) if re.fullmatch(r"[+-]?(\d+\.|\.\d+)([eE][+-]?\d+)?", text) else text
+
+
+def seeds_of(text: str) -> list[int]:
+    """3 → 3;  3,7 → 3, 7;  0:5 → 0, 1, 2, 3, 4."""
+    spanned = ":" in text
+    numbers = [as_kind(int, literal(part.strip())) for part in text.split(":" if spanned else ",")]
+    if None in numbers or (spanned and len(numbers) != 2):
+        raise ConfigError(f"--seeds is {text[:40]!r}, expected A:B (A to B−1) or A,B,...")
+    seeds = range(numbers[0], numbers[1]) if spanned else numbers
+    if len(seeds) > MOST_SEEDS:
+        raise ConfigError(f"--seeds is {text[:40]!r}, expected at most {MOST_SEEDS} seeds")
+    return list(seeds)
 
 
 # ---- the fields of a dataclass -------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 from tqdm import tqdm
 
 from fedref import proofs
+from fedref.commands.console import whole_number
 from fedref.errors import ConfigError
 
 DESCRIPTION = """\
@@ -65,7 +66,7 @@ def add_parser(subparsers: Any) -> None:
         help="only these: a whole tag, or a part of some (upper and lower case are the same)",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of the random cases (default 0)"
+        "--seed", type=whole_number, default=0, metavar="N", help="of the random cases (default 0)"
     )
     parser.add_argument(
         "--json", action="store_true", help="one JSON document instead of the table"

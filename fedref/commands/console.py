@@ -1,5 +1,6 @@
 """Standard output and standard error, and the signals that stop a command."""
 
+import argparse
 import os
 import signal
 import sys
@@ -7,6 +8,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
+
+from fedref.values import as_kind, literal
 
 
 def say(message: str) -> None:
@@ -21,6 +24,14 @@ def on_terminal() -> bool:
     with suppress(OSError, ValueError):
         return sys.stderr is not None and sys.stderr.isatty()
     return False
+
+
+def whole_number(text: str) -> int:
+    """An option's integer, by the rule of experiment files: 1e3 is 1000."""
+    found: int | None = as_kind(int, literal(text))
+    if found is None:
+        raise argparse.ArgumentTypeError(f"is {text!r}, expected a whole number")
+    return found
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from fedref.datasets.formats import leaf
 from fedref.datasets.parameters import Parameter
 from fedref.errors import ConfigError
 from fedref.federation import Federation, Source
+from fedref.files import exists
 
 Parser = argparse.ArgumentParser
 NAME = (
@@ -84,7 +85,8 @@ def add_split(parser: Parser) -> None:
     parser.add_argument("--data", metavar="NAME", required=True, help=NAME)
     add_seed_and_set(parser)
     add_unverified(parser)
-    parser.add_argument("--out", metavar="FILE", required=True, help="manifest to write, .json")
+    parser.add_argument("--out", metavar="FILE.json", required=True, help="manifest to write")
+    parser.add_argument("--overwrite", action="store_true", help="even if there is such a file")
 
 
 def add_manifest(parser: Parser) -> None:
@@ -104,13 +106,14 @@ def add_seed_and_set(parser: Parser) -> None:
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="a parameter of the split rule; may be given several times",
+        help="a parameter of the split rule, e.g. split.users=10, as for `fedref run`; may be given "
+        "several times",
     )
 
 
 def rules_help() -> str:
     """Every rule with its parameters and their defaults."""
-    lines = ["split rules and their parameters (--set KEY=VALUE):"]
+    lines = ["split rules and their parameters (--set split.KEY=VALUE):"]
     for name, rule in rules.RULES.items():
         lines += ["", f"  {name}", f"    {rule.help}"]
         lines += [f"      {key} = {shown(p)}" for key, p in rule.parameters.items()]
@@ -133,13 +136,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def settings(given: list[str]) -> dict[str, str]:
-    """["users=100", ...] → {"users": "100", ...}."""
+    """["split.users=100", ...] → {"users": "100", ...}."""
     found: dict[str, str] = {}
     for text in given:
         key, equals, value = text.partition("=")
-        if not equals or not key or key in found:
-            raise ConfigError(f"--set {text}: expected KEY=VALUE, every key once")
-        found[key] = value
+        name = key.strip().removeprefix("split.").replace("-", "_")
+        if not equals or not name or name in found:
+            raise ConfigError(f"--set {text}: expected split.KEY=VALUE, every key once")
+        if not key.strip().startswith("split."):
+            raise ConfigError(f"--set {text}: expected split.{text}, as for `fedref run`")
+        found[name] = value.strip()
     return found
 
 
@@ -205,12 +211,21 @@ def prepare(args: argparse.Namespace) -> None:
 
 
 def split(args: argparse.Namespace) -> None:
+    refuse_out(args.out, args.overwrite)
     source = datasets.load(args.data, args.data_dir, verify=not args.data_unverified)
     federation = rules.divide(args.rule, source, args.seed, settings(args.set))
     described = manifest_of(federation)
     manifest.write(described, args.out)
     print(describe.text(federation))
     print(f"manifest: {args.out}  sha256 {described['sha256']}")
+
+
+def refuse_out(out: str, overwrite: bool) -> None:
+    """Refuse a manifest that --split would not take, or that would replace another file unasked."""
+    if not out.endswith(".json"):
+        raise ConfigError(f"--out {out}: expected FILE.json, which --split takes for a manifest")
+    if exists(Path(out)) and not overwrite:
+        raise ConfigError(f"--out {out}: is there already; expected another name, or --overwrite")
 
 
 def verify(args: argparse.Namespace) -> None:

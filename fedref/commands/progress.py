@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from math import isfinite
 from pathlib import Path
 
-from fedref.commands.console import on_terminal, say
+from fedref.commands.console import on_terminal, say, whole_number
 from fedref.experiments.experiment import Experiment
 from fedref.experiments.run import Progress, execute
 from fedref.experiments.run_directory import disk_errors, idle_rounds
@@ -47,9 +47,10 @@ def add_how(parser: argparse.ArgumentParser) -> None:
 
 def workers(text: str) -> int:
     """A number of processes."""
-    if text.isascii() and text.isdigit() and int(text) > 0:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"is {text!r}, expected an integer of at least 1")
+    found = whole_number(text)
+    if found > 0:
+        return found
+    raise argparse.ArgumentTypeError(f"is {text!r}, expected a whole number, at least 1")
 
 
 def seconds(text: str) -> float:

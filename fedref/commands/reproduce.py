@@ -7,7 +7,9 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+from fedref.commands.console import whole_number
 from fedref.errors import ConfigError
+from fedref.values import seeds_of
 
 INDENT = 22 * " "
 
@@ -15,7 +17,7 @@ EPILOG = """\
 examples
   fedref reproduce --list
   fedref reproduce fedprox-stragglers                needs no data
-  fedref reproduce per-fedavg-table --data-dir ~/data --seeds 5 --out more-seeds/results
+  fedref reproduce per-fedavg-table --data-dir ~/data --seeds 0:5 --out more-seeds/results
   fedref reproduce all --quick                       minutes instead of hours: directions only
 
 To resume an interrupted reproduction, give the same command again. Results are in DIR/NAME/
@@ -45,9 +47,8 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--seeds",
-        type=int,
-        metavar="N",
-        help="seeds 0 to N−1, except for ablations (default: as in the experiment files)",
+        metavar="A:B | A,B,...",
+        help="these seeds (0:3 is 0, 1, 2), except for ablations (default: as in the experiment files)",
     )
     parser.add_argument(
         "--data-dir", type=Path, metavar="DIR", help="where the data are (default: FEDREF_DATA)"
@@ -60,7 +61,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--jobs",
-        type=int,
+        type=whole_number,
         default=2,
         metavar="N",
         help="experiments at a time, one process each (default 2)",
@@ -89,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
             names,
             args.out or reproduction.default_out(),
             quick=args.quick,
-            seeds=args.seeds,
+            seeds=None if args.seeds is None else seeds_of(args.seeds),
             data_dir=args.data_dir,
             jobs=args.jobs,
             tell=reproduction.Tell(**tell),

@@ -15,9 +15,7 @@ from fedref.experiments.experiment import TABLES, Experiment
 from fedref.experiments.run_directory import begun
 from fedref.experiments.setting import Loader, settled
 from fedref.models import MODELS
-from fedref.values import dashed
-
-MOST_SEEDS = 10_000
+from fedref.values import dashed, literal, seeds_of
 
 #: The experiment's own values that have a flag of their name.
 EXPERIMENT_FLAGS = {f.name: f for f in fields(Experiment) if f.name not in ("seeds", *TABLES)}
@@ -61,8 +59,8 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--split", metavar="RULE", help="split rule, or a manifest.json")
     parser.add_argument("--model", metavar="NAME", help=", ".join(MODELS))
-    parser.add_argument("--seed", type=int, help="one seed")
-    parser.add_argument("--seeds", metavar="A:B | A,B,...", help="several: 0:5 is 0, 1, 2, 3, 4")
+    parser.add_argument("--seed", metavar="A", help="one seed")
+    parser.add_argument("--seeds", metavar="A:B | A,B,...", help="several: 0:3 is 0, 1, 2")
     own = parser.add_argument_group("the experiment (the same defaults with and without a file)")
     for name, f in EXPERIMENT_FLAGS.items():
         default = "" if f.default is None else f" (default {str(f.default).lower()})"
@@ -91,21 +89,6 @@ def add_parser(commands: Any) -> None:
 
 
 # ---- the experiment that the words and flags describe --------------------------------------------
-
-
-def parse_seeds(text: str) -> list[int]:
-    """0:5 → 0, 1, 2, 3, 4;  3,7 → 3, 7."""
-    try:
-        if ":" in text:
-            first, last = (int(part) for part in text.split(":"))
-            seeds = list(range(first, min(last, first + MOST_SEEDS + 1)))
-        else:
-            seeds = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ConfigError(f"--seeds is {text!r}, expected A:B or A,B,...") from None
-    if len(seeds) > MOST_SEEDS:
-        raise ConfigError(f"--seeds is {text[:40]!r}, expected at most {MOST_SEEDS} seeds")
-    return seeds
 
 
 def experiment_of(arguments: argparse.Namespace) -> Experiment:
@@ -166,18 +149,18 @@ def settings_of(arguments: argparse.Namespace) -> list[tuple[str, Any]]:
     """What the flags and --set say, in this order: (key, value)."""
     settings: list[tuple[str, Any]] = []
     if arguments.seed is not None:
-        settings.append(("seed", arguments.seed))
+        settings.append(("seed", literal(arguments.seed)))
     if arguments.seeds is not None:
-        settings.append(("seeds", parse_seeds(arguments.seeds)))
+        settings.append(("seeds", seeds_of(arguments.seeds)))
     for name in [*EXPERIMENT_FLAGS, *HYPERPARAMETERS]:
         value = getattr(arguments, name)
         if value is not None:
-            settings.append((name, value if name == "name" else config.literal(value)))
+            settings.append((name, value if name == "name" else literal(value)))
     for setting in arguments.set:
         key, found, value = setting.partition("=")
         if not (found and key.strip()):
             raise ConfigError(f"--set {setting!r}: expected KEY=VALUE")
-        settings.append((key.strip(), config.literal(value.strip())))
+        settings.append((key.strip(), literal(value.strip())))
     return settings
 
 

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from fedref.commands.console import whole_number
 from fedref.errors import ConfigError
 from fedref.experiments import writing
 from fedref.experiments.writing import Written
@@ -20,7 +21,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("directory", type=Path, metavar="DIR", help="the run directory")
     parser.add_argument(
-        "--characters", type=int, default=200, metavar="N", help="how many (default 200)"
+        "--characters", type=whole_number, default=200, metavar="N", help="how many (default 200)"
     )
     parser.add_argument(
         "--client",
@@ -37,7 +38,9 @@ def add_parser(commands: Any) -> None:
         metavar="X",
         help="0: always the likeliest character, 1: as the model has it (default 0.5)",
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the draws (default 0)")
+    parser.add_argument(
+        "--seed", type=whole_number, default=0, metavar="S", help="of the draws (default 0)"
+    )
     parser.add_argument(
         "--data-dir", type=Path, metavar="DIR", help="where data is (else FEDREF_DATA)"
     )

@@ -1,12 +1,11 @@
 """Parameters of split rules and data sets: name, type, bounds, and the check of a given value."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from math import inf
 from typing import Any, NamedTuple
 
 from fedref.errors import ConfigError, unknown
-from fedref.values import Bounds, checked
+from fedref.values import Bounds, checked, literal
 
 
 class Parameter(NamedTuple):
@@ -27,8 +26,7 @@ def value(name: str, given: Any, parameter: Parameter, owner: str) -> Any:
     low, high = parameter.low, parameter.high
     bounds = Bounds(-inf if low is None else low, inf if high is None else high)
     if isinstance(given, str) and parameter.type is not str:
-        with suppress(ValueError):
-            given = float(given) if set(given) & set(".en") else int(given)
+        given = literal(given)
     return checked(parameter.type, given, f"{owner}: {name}", bounds, parameter.choices)
 
 

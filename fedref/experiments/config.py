@@ -4,7 +4,6 @@ A table has its keys as Python spells them from `completed` on, and every value 
 """
 
 import itertools
-import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -204,14 +203,6 @@ def spelled(key: str) -> str:
     return f"{head}.{dashed(name)}" if head.startswith("algorithms.") else dashed(key)
 
 
-def literal(text: str) -> Any:
-    """A value as TOML spells it, .5 and 1. as numbers, anything else as a string."""
-    try:
-        return tomllib.loads(f"x = {text}")["x"]
-    except (ValueError, RecursionError):
-        return float(text) if re.fullmatch(r"[+-]?(\d+\.|\.\d+)([eE][+-]?\d+)?", text) else text
-
-
 def with_settings(table: Table, settings: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """The completed table, with some values changed, one after the other."""
     out, settings = dict(table), list(settings)
@@ -278,8 +269,16 @@ def with_hyperparameter(table: Table, name: str, value: Any) -> dict[str, Any]:
         message = unknown("key", dashed(name), map(dashed, own))
         if name in HYPERPARAMETERS:
             message = f"they take {', '.join(sorted(map(dashed, set().union(*taken.values()))))}"
+        if homes := [head for head, known in in_tables(table).items() if name in known]:
+            message = f"did you mean {' or '.join(f'{head}.{dashed(name)}' for head in homes)}?"
         raise ConfigError(f"no algorithm of this run takes {dashed(name)}; {message}")
     return {**table, "algorithms": algorithms}
+
+
+def in_tables(table: Table) -> dict[str, set[str]]:
+    """The keys of [data], [split] and [model] as they now are."""
+    made = (names.data_table, names.split_table, names.model_table)
+    return {head: set(make(table[head])) for head, make in zip(("data", "split", "model"), made)}
 
 
 def named_algorithm(chosen: Any, tables: Table) -> tuple[str, Any]:

@@ -99,7 +99,7 @@ def run_directory(reproduction: Reproduction, stem: str, runs: Path, quick: bool
 
 
 def jobs_of(
-    reproduction: Reproduction, runs: Path, quick: bool = False, seeds: int | None = None
+    reproduction: Reproduction, runs: Path, quick: bool = False, seeds: Sequence[int] | None = None
 ) -> list[Job]:
     """Its experiments, checked; those that are finished as well."""
     owner = reproduction if reproduction.owner == reproduction.name else find(reproduction.owner)
@@ -107,7 +107,7 @@ def jobs_of(
     for file in reproduction.files:
         settings = quick_settings(owner.said("QUICK", {}), file.stem) if quick else {}
         if seeds is not None and not file.stem.startswith("ablation-"):
-            settings["seeds"] = list(range(seeds))
+            settings["seeds"] = list(seeds)
         directory = run_directory(reproduction, file.stem, runs, quick)
         made = experiment_of(file, settings)
         jobs.append(Job(f"{owner.name}/{file.stem}", file, directory, settings, made))

@@ -37,7 +37,7 @@ def test_list_names_every_data_set(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_show_prints_table_1_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     picture = tmp_path / "digits.png"
-    fedref("show", "digits", "--split", "shards", "--set", "users=20", "--out", picture)
+    fedref("show", "digits", "--split", "shards", "--set", "split.users=20", "--out", picture)
     lines = {line.split()[0]: line.split()[-1] for line in capsys.readouterr().out.splitlines()}
     assert (lines["clients"], lines["samples"], lines["mean"]) == ("20", "1,797", "89.8")
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -58,7 +58,7 @@ def test_many_clients_are_drawn_in_groups(tmp_path: Path) -> None:
 
 def test_split_verify_show_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "m.json"
-    words = ("--data", "digits", "--seed", 7, "--set", "users=8", "--set", "alpha=0.3")
+    words = ("--data", "digits", "--seed", 7, "--set", "split.users=8", "--set", "split.alpha=3e-1")
     fedref("split", "dirichlet", *words, "--out", path)
     expected = split("dirichlet", load("digits"), 7, users=8, alpha=0.3)
     assert manifest_of(from_manifest(path)) == manifest_of(expected)
@@ -70,9 +70,22 @@ def test_split_verify_show_export(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert len(load(tmp_path / "leaf").y) == 1797
 
 
+def test_split_replaces_no_file_unless_told_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.json"
+    path.write_text("mine")
+    words = ("split", "iid", "--data", "digits", "--set", "split.users=4e0", "--out", path)
+    with pytest.raises(FedrefError, match=r"m\.json: is there already; .* or --overwrite"):
+        fedref(*words)
+    assert path.read_text() == "mine"
+    fedref(*words, "--overwrite")
+    assert from_manifest(path).clients == 4
+
+
 def test_verify_tells_a_change(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
-    fedref("split", "iid", "--data", "digits", "--set", "users=4", "--out", path)
+    fedref("split", "iid", "--data", "digits", "--set", "split.users=4", "--out", path)
     path.write_text(path.read_text().replace('"seed": 0', '"seed": 1'))
     with pytest.raises(FedrefError, match="it was changed since"):
         fedref("verify", path)
@@ -84,7 +97,7 @@ def test_verify_tells_rows_that_the_rule_does_not_give(
     from fedref.datasets import manifest
 
     path = tmp_path / "m.json"
-    fedref("split", "iid", "--data", "digits", "--set", "users=4", "--out", path)
+    fedref("split", "iid", "--data", "digits", "--set", "split.users=4", "--out", path)
     for rule, message in (("iid", "gives other rows here"), ("mine", "not one of fedref's")):
         data = json.loads(path.read_text()) | {"seed": 1, "rule": rule}
         path.write_text(json.dumps(data | {"sha256": manifest.seal(data)}))
@@ -109,11 +122,19 @@ def test_prepare_checks_the_content(
     [
         (("show", "digit"), "did you mean 'digits'"),
         (("show", "digits", "--split", "shard"), "did you mean 'shards'"),
-        (("show", "digits", "--set", "users"), "expected KEY=VALUE"),
-        (("show", "digits", "--set", "a=2", "--set", "a=4"), "every key once"),
+        (("show", "digits", "--set", "split.users"), "expected split.KEY=VALUE"),
+        (("show", "digits", "--set", "users=8"), "expected split.users=8, as for `fedref run`"),
+        (
+            ("show", "digits", "--set", "split.a-test=2", "--set", "split.a_test=4"),
+            "every key once",
+        ),
         (("show", "digits", "--seed", "x"), "seed is 'x'"),
         (("show", "digits", "--out", "picture.xyz"), "a picture ends with"),
         (("split", "shards", "--data", "digits", "--out", f"{__file__}/m.json"), "can be written"),
+        (
+            ("split", "iid", "--data", "digits", "--out", "m.jsn"),
+            "expected FILE.json, which --split",
+        ),
         (("prepare", "mnist"), "download failed"),
         (("verify", "nowhere.json"), "No such file"),
         (("list", "--data-dir", "nowhere"), "nowhere: no such folder"),

@@ -52,6 +52,7 @@ def test_flags_override_the_file(here):
     assert made(path, "--model", "mlp").model["hidden"] == (80, 60)
     assert made(path, "--data", "synthetic(1,1)", "--split", "natural").split["rule"] == "natural"
     assert made(path, "--seeds", "0:3").seeds == (0, 1, 2)
+    assert made(path, "--rounds", "1e3", "--seed", "4e0", "--set", "split.users=1e1").rounds == 1000
     assert made("--set", 'model={name = "svm"}').model["name"] == "svm"
     assert made("--set", "sweep.lr=[0.1, 0.2]").sweep == {"lr": [0.1, 0.2]}
 
@@ -68,12 +69,6 @@ def test_algorithms_may_come_before_or_after_the_options():
     before, after = made("fedavg", "apfl", "--rounds", "2"), made("--rounds", "2", "fedavg", "apfl")
     assert before == after
     assert (list(before.algorithms), before.rounds) == (["fedavg", "apfl"], 2)
-
-
-def test_seeds_as_a_range_or_a_list():
-    assert cli.parse_seeds("0:5") == [0, 1, 2, 3, 4]
-    assert cli.parse_seeds("3,7") == [3, 7]
-    assert cli.parse_seeds("4") == [4]
 
 
 # ---- the same defaults everywhere ----------------------------------------------------------------

@@ -16,6 +16,7 @@ from fedref.experiments.experiment import DTYPES, Experiment
 from fedref.experiments.setting import make_model, relabelled
 from fedref.federation import Federation, Part, Source
 from fedref.models import CNN, LSTM, MLP, MODELS, BinaryLogistic, LinearSVM, Logistic
+from fedref.values import literal
 
 # ---- filled in, and written back -----------------------------------------------------------------
 
@@ -232,8 +233,8 @@ def test_one_way_overrides_the_other_of_the_file():
     ],
 )  # fmt: skip
 def test_a_value_on_the_command_line_is_toml_or_a_word(text, value):
-    assert config.literal(text) == value
-    assert type(config.literal(text)) is type(value)
+    assert literal(text) == value
+    assert type(literal(text)) is type(value)
 
 
 def test_every_hyperparameter_is_explained_and_every_explained_one_exists():

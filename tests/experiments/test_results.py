@@ -17,6 +17,17 @@ def test_lists_in_a_sweep_are_text_in_the_tables(here):
     assert len(rows(here / "a" / "metrics.csv", **{"sweep.model.hidden": "[4, 2]"})) == 2
 
 
+def test_what_does_not_have_the_swept_key_is_run_once_and_not_labelled_with_it(here):
+    table = document(algorithms=algorithms("fedavg", "fedprox"), sweep={"mu": [0.0, 1.0]}, rounds=1)
+    run = fedref.run(table, out="a")
+    assert [(unit.label, unit.point) for unit in run.units] == [
+        ("fedavg", {}), ("fedprox", {"mu": 0.0}), ("fedprox", {"mu": 1.0})
+    ]  # fmt: skip
+    labels = [row[0] for row in summary.summary_rows(run)[1:]]
+    assert labels == ["fedavg", "fedprox (mu=0.0)", "fedprox (mu=1.0)"]
+    assert {row["sweep.mu"] for row in rows(here / "a" / "metrics.csv", algorithm="fedavg")} == {""}
+
+
 def test_cost_to_a_target_accuracy_is_the_first_row_that_reaches_it():
     run = fedref.run(rounds=6, algorithms=algorithms("fedavg"))
     t, (accuracy,) = run.curve("fedavg")

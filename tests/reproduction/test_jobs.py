@@ -84,4 +84,6 @@ def test_a_diverged_algorithm_is_a_result(tiny: Path) -> None:
         "one.toml", "[algorithms.fedprox]\nlr = 0.1", "[algorithms.fedprox]\nlr = 1e300\nmu = 1e300"
     )
     assert command("tiny", "--seeds", 1, "--out", tiny) == 0
-    assert load_run(tiny.parent / "runs" / "tiny" / "one").diverged
+    run = load_run(tiny.parent / "runs" / "tiny" / "one")
+    assert run.diverged
+    assert run.experiment.seeds == (1,)  # as of `fedref run --seeds 1`: seed 1, not one seed

@@ -64,9 +64,16 @@ def test_readme_of_somebody_else_is_left_alone(tiny: Path) -> None:
     assert (tiny.parent / "README.md").read_text() == "# Mine\n"
 
 
-@pytest.mark.parametrize("words", [("--jobs", 0), ("--seeds", 0)])
-def test_wrong_numbers(words: tuple[object, ...], tiny: Path) -> None:
-    with pytest.raises(ConfigError, match="expected at least 1"):
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--jobs", 0), "expected at least 1"),
+        (("--seeds", "0-2"), "expected A:B"),
+        (("--seeds", "2:2"), "expected different integers"),
+    ],
+)
+def test_wrong_numbers(words: tuple[object, ...], message: str, tiny: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
         command("tiny", "--out", tiny, *words)
 
 

@@ -1,0 +1,68 @@
+"""Words of a command line: one rule for whole numbers and for seeds, whoever asks."""
+
+import argparse
+
+import pytest
+
+from fedref import ConfigError
+from fedref.commands import check, reproduce, run, sample
+from fedref.datasets.parameters import Parameter, value
+from fedref.values import seeds_of
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"),
+    [
+        ("3", [3]), ("3,7", [3, 7]), ("7, 3", [7, 3]), ("0:3", [0, 1, 2]), ("2:2", []),
+        ("1e1", [10]), ("0:1e1", list(range(10))), ("98:100", [98, 99]),
+    ],
+)  # fmt: skip
+def test_seeds(text, seeds):
+    assert seeds_of(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "x", "0-2", "0..2", "1:2:3", "1.5", ":3", "3:", "1,", "0:x"])
+def test_what_is_no_seeds(text):
+    with pytest.raises(
+        ConfigError, match=r"--seeds is .*, expected A:B \(A to B−1\) or A,B,\.\.\."
+    ):
+        seeds_of(text)
+
+
+def test_too_many_seeds():
+    assert len(seeds_of("0:10000")) == 10_000
+    for text in ("0:10001", "0:1e18", ",".join("0" * 10_001)):
+        with pytest.raises(ConfigError, match="expected at most 10000 seeds"):
+            seeds_of(text)
+
+
+WHOLE = {
+    check: ([], "seed", "--seed"),
+    sample: (["DIR"], "characters", "--characters"),
+    reproduce: ([], "jobs", "--jobs"),
+    run: ([], "workers", "--workers"),
+}
+
+
+@pytest.mark.parametrize("command", WHOLE)
+def test_every_whole_number_may_be_1e3(command, capsys):
+    parser = argparse.ArgumentParser()
+    command.add_parser(parser.add_subparsers())
+    words, name, option = WHOLE[command]
+    words = [command.__name__.rpartition(".")[2], *words, option]
+    for text in ("1000", "1e3", "1_000", "1000.0"):
+        assert getattr(parser.parse_args([*words, text]), name) == 1000
+    for text in ("1.5", "x", "9" * 20, "true"):
+        with pytest.raises(SystemExit):
+            parser.parse_args([*words, text])
+        assert f"argument {option}: is {text!r}, expected a whole number" in capsys.readouterr().err
+
+
+def test_so_may_the_parameters_of_data_and_splits():
+    users = Parameter(int, 1, "", 1)
+    assert [value("users", text, users, "iid") for text in ("1e3", "1_000", 1e3)] == [1000] * 3
+    for text in ("1e-3", "ten", "1e30"):
+        with pytest.raises(
+            ConfigError, match=r"iid: users is .*, expected a whole number, at least"
+        ):
+            value("users", text, users, "iid")
