@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor
@@ -9,13 +10,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from math import isfinite
 from pathlib import Path
 
+import fedref
 from fedref.commands.console import on_terminal, say, whole_number
 from fedref.experiments.experiment import Experiment
-from fedref.experiments.run import Progress, execute
+from fedref.experiments.progress import Progress, Spent, bar, lines, log, together
+from fedref.experiments.run import execute
 from fedref.experiments.run_directory import disk_errors, idle_rounds
 from fedref.experiments.setting import Loader
 from fedref.experiments.summary import heading, markdown, note_on_steps, summary_rows
-from fedref.experiments.unit import Record, Unit, units
+from fedref.experiments.unit import Record, Unit
 from fedref.experiments.workers import Processes
 
 DIVERGED = 3
@@ -41,7 +44,10 @@ def add_how(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds between checkpoints; 0: after every round (default 10)",
     )
-    how.add_argument("--quiet", action="store_true", help="no progress, no table")
+    how.add_argument("-q", "--quiet", action="store_true", help="no progress, no table")
+    how.add_argument(
+        "-v", "--verbose", action="store_true", help="write a log to DIR/log.txt, a line a round"
+    )
     how.add_argument("--json", action="store_true", help="one JSON line a round on standard output")
 
 
@@ -70,6 +76,8 @@ def go(
     """Run what is left, tell how it goes, and show the table and the picture."""
     from fedref import plots  # matplotlib takes its time
 
+    shown = not arguments.quiet and not arguments.json
+    spent = Spent(made)
     with resumable(directory), ExitStack() as stack:
         run = execute(
             made,
@@ -78,16 +86,18 @@ def go(
             executor=executor(arguments.workers, stack),
             workers=arguments.workers,
             every=arguments.checkpoint_every,
-            progress=teller(made, arguments, stack),
+            progress=teller(made, directory, arguments, spent, stack),
         )
     with disk_errors(directory):
         plots.curves(run, directory / "curves.png")
-    if not arguments.quiet and not arguments.json:
+    if shown:
         print(f"\n{heading(run)}\n")
         print(markdown(summary_rows(run)))
         if note := note_on_steps(run):
             print(f"\n{note}")
         print(f"\n{directory}/  metrics.csv  clients.csv  curves.png  config.toml  split.json")
+        if note := spent.note():
+            say(note)
     for unit, record in zip(run.units, run.records):
         if idle := idle_rounds(record):
             message = f"in {idle} of {record.round} rounds no client's work arrived"
@@ -103,7 +113,8 @@ def resumable(directory: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        stop.args = (*(stop.args or ("interrupted",)), f"resume with: fedref resume {directory}")
+        again = f"resume with: fedref resume {shlex.quote(str(directory))}"
+        stop.args = (*(stop.args or ("interrupted",)), again)
         raise
 
 
@@ -114,27 +125,31 @@ def executor(workers: int, stack: ExitStack) -> Executor | None:
     return stack.enter_context(Processes(workers))
 
 
-def teller(made: Experiment, arguments: argparse.Namespace, stack: ExitStack) -> Progress:
-    """A progress bar on a terminal, JSON lines if asked for, else silence."""
+def teller(
+    made: Experiment,
+    directory: Path,
+    arguments: argparse.Namespace,
+    spent: Spent,
+    stack: ExitStack,
+) -> Progress:
+    """JSON lines if asked for, a bar on a terminal, else lines; and with -v the log."""
+    told = Progress(message=say)
     if arguments.json:
-        return Progress(json_line, say)
-    if arguments.quiet or not on_terminal():
-        return Progress(message=say)
+        told = Progress(json_line, say)
+    elif not arguments.quiet:
+        if on_terminal():
+            from tqdm import tqdm
 
-    from tqdm import tqdm
-
-    lengths = [unit.point.get("rounds", made.rounds) + 1 for unit in units(made)]
-    bar = stack.enter_context(
-        tqdm(total=sum(lengths), unit="round", dynamic_ncols=True, leave=False)
-    )
-
-    def show(unit: Unit, record: Record) -> None:
-        shown = [row["accuracy"] for row in record.rows if row.get("accuracy") is not None]
-        bar.set_description_str(unit.name, refresh=False)
-        bar.set_postfix_str(f"accuracy {100 * shown[-1]:.2f} %", refresh=False)
-        bar.update(sum(lengths[: unit.number]) + record.round + 1 - bar.n)
-
-    return Progress(show, lambda text: bar.write(f"fedref: {text}", file=sys.stderr))
+            told = stack.enter_context(bar(made, tqdm))
+        else:
+            told = together(told, lines(made, say))
+        told = together(told, spent.once(told.message))
+    if arguments.verbose:
+        with disk_errors(directory):
+            written = stack.enter_context(log(directory / "log.txt"))
+        written.message(f"fedref {fedref.__version__}: {shlex.join(sys.argv)}")
+        told = together(told, written)
+    return told
 
 
 def json_line(unit: Unit, record: Record) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
+from fedref.commands.console import say
 from fedref.commands.progress import add_how, go
 from fedref.datasets import manifest
 from fedref.datasets.sources import parse_name
@@ -77,7 +78,11 @@ def add_parser(commands: Any) -> None:
         help="any value, e.g. split.users=10",
     )
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="run directory (default runs/TIME-NAME)"
+        "-o",
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="run directory (default runs/TIME-NAME)",
     )
     parser.add_argument(
         "--print-config",
@@ -196,4 +201,6 @@ def run(arguments: argparse.Namespace) -> int:
     with config.naming(file_of(arguments)):
         made = settled(made, loader)
     with begun(made, arguments.out) as directory:
+        if not arguments.quiet and not arguments.json:
+            say(f"results go to {directory}/")
         return go(made, directory, arguments, loader)

@@ -1,15 +1,18 @@
 """Experiments are run, from the first round to the last, in a run directory or in memory alone."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Executor
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fedref.algorithms import ALGORITHMS
 from fedref.errors import ConfigError, DataError
 from fedref.experiments import checkpoint, config, names
 from fedref.experiments.experiment import Experiment
+from fedref.experiments.progress import SILENT, Progress, shown
 from fedref.experiments.results import Run
 from fedref.experiments.run_directory import (
     begun,
@@ -31,16 +34,6 @@ from fedref.experiments.unit import (
     units,
 )
 from fedref.experiments.workers import Calm, calmly
-
-
-class Progress(NamedTuple):
-    """What is told about a run as it goes: called after every round."""
-
-    round: Callable[[Unit, Record], None] = lambda unit, record: None
-    message: Callable[[str], None] = lambda text: None
-
-
-SILENT = Progress()
 
 
 def execute(
@@ -101,10 +94,11 @@ def run_unit(
 ) -> Record:
     """One unit to its end, with checkpoints; own : the stamp of its experiment."""
     algorithm = names.make_algorithm(unit.label, setting.experiment.algorithms[unit.label])
+    tell: dict[str, Any] = {
+        "message": progress.message, "engine": engine, "spent": partial(progress.spent, unit)
+    }  # fmt: skip
     if directory is None:
-        for last in rounds(
-            setting, algorithm, unit.seed, None, executor, workers, progress.message, engine
-        ):
+        for last in rounds(setting, algorithm, unit.seed, None, executor, workers, **tell):
             progress.round(unit, last)
         return last
 
@@ -127,9 +121,7 @@ def run_unit(
     due = time.monotonic() + every
     record: Record | None = None
     try:
-        for record in rounds(
-            setting, algorithm, unit.seed, found, executor, workers, progress.message, engine
-        ):
+        for record in rounds(setting, algorithm, unit.seed, found, executor, workers, **tell):
             now = time.monotonic()
             if record.status != "running" or now >= due:
                 save(record)
@@ -155,7 +147,7 @@ def run(
     verify: bool = True,
     executor: Executor | None = None,
     workers: int = 1,
-    progress: Progress = SILENT,
+    progress: Progress | bool = SILENT,
     **settings: Any,
 ) -> Run:
     """`fedref run` from Python: the same numbers, as arrays.
@@ -167,6 +159,7 @@ def run(
     a list), `model` and `data` take a name, a class or an object; `split` takes a rule.
     verify : refuse a named data set that differs from the published one.
     out : a run directory to write (None: nothing is written; the picture is left to `fedref plot`).
+    progress : True for a bar (in a notebook, too) or lines; or a Progress, to be called.
     executor : any `concurrent.futures.Executor`, for `workers` parts of every cohort; without one,
     `workers` > 1 is refused.
 
@@ -191,15 +184,14 @@ def run(
             config.with_settings(config.completed(table), settings.items())
         )
     loader = Loader(data_dir, verify)
-    how: dict[str, Any] = {
-        "loader": loader, "executor": executor, "workers": workers, "progress": progress
-    }  # fmt: skip
-    if out is None:
-        return execute(experiment, **how)
-    refuse_nameless(experiment)
-    experiment = settled(experiment, loader)
-    with begun(experiment, Path(out)) as directory:
-        return execute(experiment, directory, **how)
+    how: dict[str, Any] = {"loader": loader, "executor": executor, "workers": workers}
+    if out is not None:
+        refuse_nameless(experiment)
+        experiment = settled(experiment, loader)
+    telling = nullcontext(progress or SILENT) if progress is not True else shown(experiment)
+    place = nullcontext() if out is None else begun(experiment, Path(out))
+    with place as directory, telling as told:
+        return execute(experiment, directory, progress=told, **how)
 
 
 def with_named(table: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from hashlib import sha256
+from time import perf_counter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -283,10 +284,12 @@ def rounds(
     workers: int = 1,
     message: Callable[[str], None] = lambda text: None,
     engine: Engine = HERE,
+    spent: Callable[[str, float], None] = lambda what, seconds: None,
 ) -> Iterator[Record]:
     """One unit, from where `record` stands: yields the record after every round.
 
     message : told of work that failed as a stack and is done again client by client.
+    spent : told the seconds of every "training" and "evaluation".
 
     Stops early when parameters or an evaluated loss are no longer finite: status "diverged", with
     the last finite state.
@@ -299,7 +302,9 @@ def rounds(
     if record is None:
         w = model.init(stream(seed, "init")).astype(dtype)
         state = State(algorithm.initial(model, w), {})
+        began = perf_counter()
         scores, row, _, problem = measure(setting, algorithm, state, 0, seed, engine)
+        spent("evaluation", perf_counter() - began)
         assert scores is not None
         row = {"round": 0, **row, **dict.fromkeys(TOTALS, 0), **algorithm.log(state.server)}
         status = "diverged" if problem else "running" if experiment.rounds else "done"
@@ -309,13 +314,18 @@ def rounds(
         if problem:
             return
     for t in range(record.round, experiment.rounds):
+        began = perf_counter()
         plan = plan_for(algorithm, experiment, trained.train.sizes, t, seed)
         state, log = engine.round(
             algorithm, model, record.state, plan, trained, dtype=dtype, work=work,
         )  # fmt: skip
         found = Measured(problem=problem_in_parameters(state, plan))
+        trained_at = perf_counter()
+        spent("training", trained_at - began)
         if not found.problem:
             found = measure(setting, algorithm, state, t + 1, seed, engine)
+            if found.scores is not None or algorithm.watches_loss:
+                spent("evaluation", perf_counter() - trained_at)
         if found.problem:
             yield record._replace(status="diverged", reason=f"round {t + 1}: {found.problem}")
             return

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 from fedref.errors import DataError, FedrefError
 from fedref.experiments import config, run_directory
 from fedref.experiments.experiment import Experiment
+from fedref.experiments.progress import Progress
 from fedref.experiments.results import Run
-from fedref.experiments.run import Progress, execute
+from fedref.experiments.run import execute
 from fedref.experiments.run import run as run_experiment
 from fedref.experiments.unit import Record, Unit, units
 from fedref.reproduction.catalogue import Job

@@ -208,13 +208,13 @@ def test_the_examples_work_as_written(here):
 # ---- what it tells -------------------------------------------------------------------------------
 
 
-def test_it_is_quiet_but_for_the_table_where_no_terminal_is(here, capsys):
-    assert main("run", write(here / "t.toml", TINY), "--out", "a") == 0
+def test_a_short_run_tells_where_it_writes_and_a_table(here, capsys):
+    assert main("run", write(here / "t.toml", TINY), "-o", "a") == 0
     out, err = capsys.readouterr()
-    assert err == ""
+    assert err == "fedref: results go to a/\n"
     assert "| algorithm | average | maximum | final |" in out
     assert (here / "a" / "summary.md").read_text() in out
-    assert main("run", "t.toml", "--out", "b", "--quiet") == 0
+    assert main("run", "t.toml", "--out", "b", "-q") == 0
     assert capsys.readouterr() == ("", "")
 
 

@@ -3,7 +3,7 @@
 from running import document, play
 
 from fedref import rounds
-from fedref.experiments.run import Progress
+from fedref.experiments.progress import Progress
 
 
 def test_a_stack_that_fails_is_reported_by_the_run(monkeypatch):

@@ -1,0 +1,227 @@
+"""What is told about a run as it goes."""
+
+import re
+import sys
+from functools import partial
+from io import StringIO
+from types import SimpleNamespace
+
+import pytest
+from running import algorithms, document, main, process, write
+from tqdm import tqdm
+
+import fedref
+from fedref.experiments import config, progress
+from fedref.experiments.unit import Record, units
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+def record(t: int, status: str = "running", **row) -> Record:
+    row = {"round": t, "accuracy": 0.5, "train_loss": 1.25, "test_loss": 1.5, **row}
+    return Record(status, t, None, [row], [], [])
+
+
+def two(rounds: int = 9, **more):
+    """An experiment of two units, and the units."""
+    made = config.from_table(
+        document(rounds=rounds, algorithms=algorithms("fedavg", "fedprox"), **more)
+    )
+    return made, units(made)
+
+
+def lines(rounds: int):
+    """(Progress, what it said, the clock) for two units."""
+    made, both = two(rounds)
+    clock, said = SimpleNamespace(now=0.0), []
+    return progress.lines(made, said.append, lambda: clock.now), said, clock, both
+
+
+def test_a_line_at_every_tenth_of_the_run_whatever_the_order_of_its_units():
+    told, said, clock, both = lines(rounds=9)  # 20 with the two starts
+    for t in range(10):
+        for unit in reversed(both):
+            clock.now += 3
+            told.round(unit, record(t, "done" if t == 9 else "running"))
+    assert len(said) == 9  # not at the end: the table follows
+    assert said[0] == (
+        "fedavg (seed 0): round 0 of 9, training loss 1.25, accuracy 50.00 %; "
+        "10% of the run, about 54 s left"
+    )
+    assert said[-1].endswith("90% of the run, about 6 s left")
+
+
+def test_a_line_every_30_seconds_and_none_within_2():
+    told, said, clock, both = lines(rounds=4999)
+    for t in range(100):
+        clock.now += 10
+        told.round(both[0], record(t))
+    assert len(said) == 33
+    told, said, clock, both = lines(rounds=9)
+    for t in range(10):
+        clock.now += 0.5
+        told.round(both[0], record(t))
+    assert len(said) == 2
+
+
+def test_rounds_of_before_do_not_count_as_fast_ones():
+    told, said, clock, both = lines(rounds=99)
+    told.round(both[0], record(99, "done"))
+    clock.now += 10
+    told.round(both[1], record(50))
+    # one round in 10 s, 49 to go
+    assert said[-1].endswith("76% of the run, about 8 min 10 s left")
+
+
+def test_a_diverged_unit_is_all_done():
+    count = progress.Count(two(9)[0])
+    for unit in two(9)[1]:
+        count.add(unit, record(3, "diverged"))
+    assert (count.done, count.total) == (20, 20)
+
+
+def test_durations_are_said_in_at_most_two_units():
+    said = [progress.duration(s) for s in (0.0123, 0.96, 9.9, 59.4, 200, 3599.6, 7500)]
+    assert said == ["0.012 s", "0.96 s", "9.9 s", "59 s", "3 min 20 s", "1 h 00 min", "2 h 05 min"]
+
+
+def test_without_a_training_loss_the_test_loss_is_told():
+    assert progress.measured(record(1, train_loss=float("nan"))) == (
+        "test loss 1.5, accuracy 50.00 %"
+    )
+    rows = [{"round": 0, "accuracy": 0.25, "train_loss": 2.0}, {"round": 1}]
+    shown = Record("running", 1, None, rows, [], [])
+    assert progress.measured(shown) == "training loss 2, accuracy 25.00 %"
+
+
+def test_a_bar_counts_the_rounds_of_all_units():
+    made, both = two(9)
+    written = StringIO()
+    drawn = partial(tqdm, file=written, mininterval=0, miniters=1)
+    with progress.bar(made, drawn) as told:
+        told.round(both[1], record(9, "done"))
+        told.round(both[0], record(4))
+        told.message("a word")
+    shown = written.getvalue()
+    assert re.search(r"fedprox \(seed 0\):  50%\|.* 10/20 \[.*accuracy 50.00 %\]", shown)
+    assert re.search(r"fedavg \(seed 0\):  75%\|.* 15/20 \[", shown)
+
+
+# ---- where the time goes -------------------------------------------------------------------------
+
+
+def spent(training: float, evaluation: float, rounds: int = 10, every: int = 1, label="fedavg"):
+    """What a run says whose parts took so many seconds each."""
+    made = config.from_table(
+        document(rounds=rounds, eval_every=every, algorithms=algorithms(label))
+    )
+    (unit,) = units(made)
+    found = progress.Spent(made)
+    found.add(unit, "evaluation", evaluation)
+    for t in range(rounds):
+        found.add(unit, "training", training)
+        if t % every == 0:
+            found.add(unit, "evaluation", evaluation)
+    return found.note()
+
+
+def test_evaluation_that_outweighs_training_is_said_with_what_would_help():
+    assert spent(7, 34) == (
+        "training 7 s, evaluation 34 s a round: --eval-every 5 would make it about 14 s in place of 41 s"
+    )
+    assert "--eval-every 10 would" in spent(7, 34 * 2, every=2)
+    assert "--eval-every 2 would" in spent(7, 34, rounds=3)  # as many rounds as there are
+    assert spent(7, 34, rounds=1) == "training 7 s, evaluation 34 s a round"
+
+
+def test_nothing_is_said_where_training_takes_longer_or_all_is_fast():
+    assert spent(7, 6) == ""
+    assert spent(0.007, 0.034) == ""
+    assert spent(7, 34, every=10) == ""  # 3.4 s a round
+
+
+def test_who_watches_the_loss_is_not_helped():
+    tables = {"adaptive": {"algorithm": "fedprox", "adaptive_mu": True}, "fedavg": {}}
+    made = config.from_table(document(rounds=9, algorithms=tables))
+    adaptive, fedavg = units(made)
+    found = progress.Spent(made)
+    for what, seconds in (("evaluation", 9.0), ("training", 2.0), ("evaluation", 9.0)):
+        found.add(adaptive, what, seconds)
+    assert found.note() == "training 2 s, evaluation 9 s a round"
+    for what, seconds in (("evaluation", 9.0), ("training", 2.0), ("evaluation", 9.0)):
+        found.add(fedavg, what, seconds)
+    # half of the evaluations stay: 2 + (9 + 9/5)/2
+    assert found.note().endswith("--eval-every 5 would make it about 7.4 s in place of 11 s")
+
+
+def test_it_is_said_once_while_the_run_goes_on():
+    made, (unit, _) = two(100)
+    said = []
+    told = progress.Spent(made).once(said.append, after=60)
+    for t in range(50):
+        told.spent(unit, "training", 1.0)
+        told.spent(unit, "evaluation", 5.0)
+        assert len(said) == (t >= 10)
+
+
+def test_what_is_measured_is_told_for_every_training_and_due_evaluation():
+    told = []
+    heard = progress.Progress(spent=lambda unit, what, seconds: told.append((what, seconds)))
+    fedref.run(document(rounds=5, eval_every=2), progress=heard)
+    whats = [what for what, _ in told]
+    e, t = "evaluation", "training"
+    assert whats == [e, t, t, e, t, t, e, t, e]
+    assert all(seconds > 0 for _, seconds in told)
+
+
+# ---- from Python, and as a log -------------------------------------------------------------------
+
+
+def test_from_python_a_bar_or_lines(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "LEAST_SECONDS", 0.0)
+    fedref.run(document(rounds=12), progress=True)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "round 5 of 12, training loss" in err
+    assert "%|" not in err
+    monkeypatch.setattr(progress, "in_notebook", lambda: True)
+    fedref.run(document(rounds=12), progress=True)
+    assert re.search(r"0%\|.* 0/13 \[", capsys.readouterr().err)
+    fedref.run(document(rounds=12), progress=False)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_ipython_is_a_notebook(monkeypatch):
+    assert not progress.in_notebook()
+    monkeypatch.setattr("builtins.__IPYTHON__", True, raising=False)
+    assert progress.in_notebook()
+
+
+def test_verbose_writes_a_log_that_resume_goes_on_with(here):
+    path = write(here / "t.toml", document(algorithms=algorithms("fedavg", "fedprox")))
+    assert main("run", path, "-q", "-v", "-o", "a") == 0
+    text = (here / "a" / "log.txt").read_text("utf-8")
+    assert len(text.splitlines()) == 1 + 2 * 4
+    assert re.search(
+        r"^[-\d]+ [:,\d]+ fedprox \(seed 0\): round 3, training loss \S+, accuracy \S+ %; "
+        r"training \S+ s, evaluation \S+ s; done$",
+        text,
+        re.MULTILINE,
+    )
+    assert main("resume", "a", "-q", "--verbose") == 0
+    assert (here / "a" / "log.txt").read_text("utf-8").startswith(text)
+    assert main("run", path, "-q", "-o", "b") == 0
+    assert not (here / "b" / "log.txt").exists()
+
+
+def test_ctrl_c_says_how_to_resume_with_words_that_a_shell_takes(here):
+    path = write(here / "t.toml", document(rounds=100000))
+    first = "import signal; signal.setitimer(signal.ITIMER_REAL, 3); "
+    first += "signal.signal(signal.SIGALRM, signal.default_int_handler)"
+    if sys.platform == "win32":
+        pytest.skip("no such signal")
+    run = process("run", path, "-o", "my run", first=first)
+    _, err = run.communicate()
+    assert err.splitlines()[0] == "fedref: results go to my run/"
+    assert err.splitlines()[-1].endswith("resume with: fedref resume 'my run'")
+    assert run.returncode == 130
