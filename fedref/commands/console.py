@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from shutil import get_terminal_size
 from typing import Any
 
 from fedref.values import as_kind, literal
@@ -32,6 +33,14 @@ def whole_number(text: str) -> int:
     if found is None:
         raise argparse.ArgumentTypeError(f"is {text!r}, expected a whole number")
     return found
+
+
+def columns_shown() -> int | None:
+    """The columns of the terminal that standard output is; None if it is none."""
+    with suppress(OSError, ValueError):
+        if sys.stdout is not None and sys.stdout.isatty():
+            return get_terminal_size().columns
+    return None
 
 
 @contextmanager

@@ -9,15 +9,17 @@ from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager, suppress
 from math import isfinite
 from pathlib import Path
+from textwrap import fill
 
 import fedref
-from fedref.commands.console import on_terminal, say, whole_number
+from fedref.commands.console import columns_shown, on_terminal, say, whole_number
 from fedref.experiments.experiment import Experiment
 from fedref.experiments.progress import Progress, Spent, bar, lines, log, together
+from fedref.experiments.results import Run
 from fedref.experiments.run import execute
 from fedref.experiments.run_directory import disk_errors, idle_rounds
 from fedref.experiments.setting import Loader
-from fedref.experiments.summary import heading, markdown, note_on_steps, summary_rows
+from fedref.experiments.summary import fitted, heading, markdown, note_on_steps, summary_rows
 from fedref.experiments.unit import Record, Unit
 from fedref.experiments.workers import Processes
 
@@ -91,11 +93,7 @@ def go(
     with disk_errors(directory):
         plots.curves(run, directory / "curves.png")
     if shown:
-        print(f"\n{heading(run)}\n")
-        print(markdown(summary_rows(run)))
-        if note := note_on_steps(run):
-            print(f"\n{note}")
-        print(f"\n{directory}/  metrics.csv  clients.csv  curves.png  config.toml  split.json")
+        show(run, directory)
         if note := spent.note():
             say(note)
     for unit, record in zip(run.units, run.records):
@@ -105,6 +103,27 @@ def go(
     for unit, reason in run.diverged:
         say(f"{unit.name} diverged: {reason}")
     return DIVERGED if run.diverged else 0
+
+
+def show(run: Run, directory: Path) -> None:
+    """The table and what its numbers are; on a terminal the columns that it has room for."""
+    width, rows, without = columns_shown(), summary_rows(run), list[str]()
+    if width:
+        rows, without = fitted(rows, width)
+    said = [heading(run), markdown(rows)]
+    if without:
+        said.append(f"Left out, for want of room: {', '.join(without)}; see {directory}/summary.md")
+    if note := note_on_steps(run):
+        said.append(note)
+    said.append(f"{directory}/  metrics.csv  clients.csv  curves.png  config.toml  split.json")
+    print("\n" + "\n\n".join(text if text[0] == "|" else folded(text, width) for text in said))
+
+
+def folded(text: str, width: int | None) -> str:
+    """A paragraph in lines of a terminal's width, broken between words only."""
+    if width is None:
+        return text
+    return fill(text, width, break_long_words=False, break_on_hyphens=False)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from fedref.datasets.sources import parse_name
 from fedref.errors import ConfigError, unknown
 from fedref.experiments import config, names
 from fedref.experiments.experiment import TABLES, Experiment
+from fedref.experiments.metrics import columns_help
 from fedref.experiments.run_directory import begun
 from fedref.experiments.setting import Loader, settled
 from fedref.models import MODELS
@@ -88,6 +89,11 @@ def add_parser(commands: Any) -> None:
         "--print-config",
         action="store_true",
         help="print the experiment with every value, as a file to copy and edit, and do no more",
+    )
+    parser.add_argument(
+        "--help-columns",
+        action="store_true",
+        help="say what the columns of the table and of the files mean, and do no more",
     )
     add_how(parser)
     parser.set_defaults(run=run)
@@ -193,6 +199,9 @@ def chosen(words: list[str], tables: dict[str, Any]) -> dict[str, Any]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check everything, begin a run directory, and run."""
+    if arguments.help_columns:
+        print(columns_help())
+        return 0
     loader = Loader(arguments.data_dir, not arguments.data_unverified)
     made = experiment_of(arguments)
     if arguments.print_config:

@@ -34,7 +34,7 @@ _METRICS = {
     ),
     "accuracy_mean": _metric(
         "test accuracy, mean over clients (%)",
-        "the same share of each client's test rows, mean over clients",
+        "share of a client's test rows, mean over clients",
         scale=PERCENT,
     ),
     "test_loss": _metric("test loss", "mean loss over all test rows, without L2"),
@@ -53,7 +53,7 @@ _METRICS = {
     ),
     "flops": _metric(
         "computation (10⁹ operations)",
-        "floating-point operations of gradients and Hessian-vector products",
+        "floating-point operations of both",
         scale=1e-9,
         total=True,
     ),
@@ -121,3 +121,49 @@ _CLIENTS = {
 CLIENTS: Mapping[str, Metric] = {
     name: metric._replace(columns=(name,)) for name, metric in _CLIENTS.items()
 }
+
+
+# ---- what the columns mean -----------------------------------------------------------------------
+
+#: Of the table that a run prints.
+_TABLE = {
+    "average": "test accuracy in %, mean over evaluated rounds",
+    "maximum": "its largest value",
+    "final": "its value after the last round",
+    "... (clients)": "the same, mean over clients",
+    "unseen": "accuracy on clients that never train, last round",
+    "MB down, MB up": "10⁶ bytes to clients and from them, in all rounds",
+}
+
+#: Of metrics.csv and clients.csv: where a row stands.
+_PLACE = {
+    "algorithm": "its label in the experiment file",
+    "sweep.KEY": "the value of a swept KEY, one column each",
+    "seed": "of start, cohorts and batches",
+    "round": "rounds done; 0 is the start",
+}
+
+_NOTE = """\
+Where nothing else is said, every row counts the same. What was not evaluated in
+a round is empty there. Bytes, gradients, products, operations, and stragglers,
+dropped and failed clients are totals since round 0."""
+
+
+def columns_help() -> str:
+    """What the columns of the printed table and of both files mean: Markdown, 80 columns wide."""
+    tables = {
+        "the printed table": _TABLE,
+        "metrics.csv": {**_PLACE, **{name: m.meaning for name, m in METRICS.items()}},
+        "clients.csv": {
+            **_PLACE, "client": "its number", **{name: m.meaning for name, m in CLIENTS.items()}
+        },
+    }  # fmt: skip
+    return "\n\n".join([*(_listed(*table) for table in tables.items()), _NOTE])
+
+
+def _listed(title: str, meanings: Mapping[str, str]) -> str:
+    """A Markdown table of names and what they mean."""
+    rows = [(title, "what it is"), *((f"`{name}`", said) for name, said in meanings.items())]
+    name, said = (max(len(row[i]) for row in rows) for i in (0, 1))
+    lines = [f"| {row[0]:<{name}} | {row[1]:<{said}} |" for row in rows]
+    return "\n".join([lines[0], f"|{'-' * (name + 2)}|{'-' * (said + 2)}|", *lines[1:]])

@@ -93,14 +93,40 @@ def markdown(rows: list[list[str]]) -> str:
     return "\n".join([line(rows[0]), f"|{'|'.join(rule)}|", *map(line, rows[1:])])
 
 
+#: What is left out first where a table is too wide; the last three stay longest.
+LESS_NEEDED = (
+    "maximum (clients)", "average (clients)", "MB down", "MB up", "unseen (clients)", "unseen",
+    "maximum", "average", "final (clients)",
+)  # fmt: skip
+
+
+def fitted(rows: list[list[str]], width: int) -> tuple[list[list[str]], list[str]]:
+    """(the table with columns left out until it is at most `width` wide, those columns)."""
+    names, without = rows[0], set[str]()
+
+    def chosen() -> list[list[str]]:
+        kept = [i for i, name in enumerate(names) if name not in without]
+        return [[row[i] for i in kept] for row in rows]
+
+    for name in LESS_NEEDED:
+        if len(markdown(chosen()).partition("\n")[0]) <= width:
+            break
+        without.add(name)
+    return chosen(), [name for name in names if name in without]
+
+
 def heading(run: Run) -> str:
     """What the numbers of the table are, as one line above it."""
-    rows = run.records[0].rows
-    evaluated = [row["round"] for row in rows if row.get("accuracy") is not None]
-    return (
-        f"Test accuracy in %, over {len(evaluated)} evaluated rounds from 0 (the start) to "
-        f"{evaluated[-1]}; (clients): mean over clients"
-    )
+    evaluated = {
+        tuple(row["round"] for row in record.rows if row.get("accuracy") is not None)
+        for record in run.records
+    }
+    if len(evaluated) == 1:
+        (rounds,) = evaluated
+        over = f"{len(rounds)} evaluated rounds from 0 (the start) to {rounds[-1]}"
+    else:
+        over = "evaluated rounds, not the same in all"
+    return f"Test accuracy in %, over {over}; (clients): mean over clients"
 
 
 def note_on_steps(run: Run) -> str:

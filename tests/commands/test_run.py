@@ -1,10 +1,7 @@
 """`fedref run`: the files that it writes, what it tells, and a comparison on equal terms."""
 
-import json
-import os
 import re
 import shlex
-import struct
 from dataclasses import fields
 
 import numpy as np
@@ -17,7 +14,6 @@ from running import (
     made,
     main,
     npz,
-    process,
     refused,
     rows,
     toml,
@@ -26,11 +22,10 @@ from running import (
 
 import fedref
 from fedref import sampling
-from fedref.algorithm import Algorithm, State
+from fedref.algorithm import Algorithm
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
-from fedref.commands import progress
 from fedref.commands import run as cli
-from fedref.experiments import config, results, run_directory, setting, unit
+from fedref.experiments import config, run_directory, setting, unit
 from fedref.experiments.experiment import TABLES, Experiment
 from fedref.models import MODELS as KNOWN_MODELS
 from fedref.values import dashed
@@ -205,95 +200,7 @@ def test_the_examples_work_as_written(here):
     assert (got.data["name"], got.split["rule"], got.seeds) == ("mnist", "fedprox-mnist", (0, 1, 2))
 
 
-# ---- what it tells -------------------------------------------------------------------------------
-
-
-def test_a_short_run_tells_where_it_writes_and_a_table(here, capsys):
-    assert main("run", write(here / "t.toml", TINY), "-o", "a") == 0
-    out, err = capsys.readouterr()
-    assert err == "fedref: results go to a/\n"
-    assert "| algorithm | average | maximum | final |" in out
-    assert (here / "a" / "summary.md").read_text() in out
-    assert main("run", "t.toml", "--out", "b", "-q") == 0
-    assert capsys.readouterr() == ("", "")
-
-
-def test_json_is_one_line_a_round_and_nothing_else(here, capsys):
-    tables = algorithms("fedavg", "fedprox")
-    table = document(eval_every=2, dissimilarity=True, seeds=[0, 1], algorithms=tables)
-    path = write(here / "t.toml", table)
-    assert main("run", path, "--out", "a", "--json") == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    lines = [json.loads(line, parse_constant=pytest.fail) for line in out.splitlines()]
-    metrics = rows(here / "a" / "metrics.csv")
-    assert len(lines) == len(metrics) == 2 * 2 * 4
-    for line, row in zip(lines, metrics):
-        assert line.pop("status") == ("done" if row["round"] == "3" else "running")
-        assert {k: results.cell(v) for k, v in line.items()} == {
-            k: v for k, v in row.items() if k in line
-        }
-        assert not [v for k, v in row.items() if v and k not in line]
-
-
-def test_json_has_no_numbers_that_json_has_not(capsys):
-    one = unit.Unit(0, "fedavg", 0, {})
-    row = {"round": 1, "B": float("inf"), "accuracy": float("nan"), "gamma": 0.5}
-    state = State(None, {})
-    progress.json_line(one, unit.Record("diverged", 1, state, [row], [], [], "why"))
-    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {
-        "algorithm": "fedavg", "seed": 0, "round": 1, "B": None, "accuracy": None, "gamma": 0.5,
-        "status": "diverged", "reason": "why",
-    }  # fmt: skip
-
-
-def test_on_a_terminal_a_bar_shows_rounds_accuracy_speed_and_time_left(here):
-    pty, fcntl, termios = map(pytest.importorskip, ("pty", "fcntl", "termios"))
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 120, 0, 0))
-    path = write(here / "t.toml", document(rounds=200))
-    run = process("run", path, "--out", "a", stderr=slave)
-    os.close(slave)
-    shown = b""
-    while True:
-        try:
-            part = os.read(master, 4096)
-        except OSError:  # the other end is closed
-            break
-        if not part:
-            break
-        shown += part
-    os.close(master)
-    out = run.stdout.read()
-    assert run.wait() == 0
-    run.stdout.close()
-    text = shown.decode()
-    assert re.search(r"fedavg \(seed 0\): +\d+%", text)
-    assert re.search(r"\d+/201 \[\d\d:\d\d<", text)  # rounds, time so far and left
-    assert re.search(r"(round/s|s/round), accuracy \d+\.\d\d %", text)
-    assert "| algorithm |" in out
-    assert "%|" not in out
-
-
-def test_a_reader_that_goes_away_is_no_error_of_the_disk(here):
-    path = write(here / "t.toml", document(rounds=30))
-    run = process("run", path, "--out", "a", "--json")
-    run.stdout.readline()
-    run.stdout.close()
-    err = run.stderr.read()
-    run.wait()
-    run.stderr.close()
-    assert err == ""
-
-
-def test_several_seeds_give_mean_and_standard_deviation(here, capsys):
-    path = write(here / "t.toml", document(seeds=[0, 1, 2]))
-    assert main("run", path, "--out", "a") == 0
-    final = [float(row["accuracy"]) for row in rows(here / "a" / "metrics.csv", round=3)]
-    assert len(set(final)) > 1
-    expected = f"{100 * np.mean(final):.2f} ± {100 * np.std(final):.2f}"
-    assert expected in capsys.readouterr().out.splitlines()[-3]
-    assert expected in (here / "a" / "summary.md").read_text()
+# ---- where it writes ------------------------------------------------------------------------------
 
 
 def test_default_directories_never_clash(here, monkeypatch):

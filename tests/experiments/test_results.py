@@ -46,3 +46,23 @@ def test_unseen_clients_have_columns_in_the_table():
     header, row = summary.summary_rows(run)
     assert header[7:9] == ["unseen", "unseen (clients)"]
     assert row[7] == f"{100 * run.records[0].rows[-1]['unseen_accuracy']:.2f}"
+
+
+def test_a_table_leaves_columns_out_until_it_fits():
+    names = ["algorithm", *summary.LESS_NEEDED, "final"]
+    rows = [names, ["fedavg", *["90.00 ± 1.00"] * 9, "1.00"]]
+    for width in range(20, 200, 7):
+        kept, without = summary.fitted(rows, width)
+        assert {*kept[0], *without} == set(names)
+        assert [len(row) for row in kept] == [len(kept[0])] * 2
+        widest = max(map(len, summary.markdown(kept).splitlines()))
+        assert widest <= max(width, 25)
+        assert [name for name in summary.LESS_NEEDED if name not in kept[0]] == list(
+            summary.LESS_NEEDED[: len(without)]
+        )
+    assert summary.fitted(rows, 500) == (rows, [])
+
+
+def test_rounds_that_are_not_the_same_in_all_are_not_counted_for_all():
+    run = fedref.run(document(sweep={"rounds": [2, 3]}))
+    assert summary.heading(run).startswith("Test accuracy in %, over evaluated rounds, not the")
