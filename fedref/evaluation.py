@@ -1,6 +1,6 @@
 """How good every client's model is, after personalisation and on its own test data."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -47,11 +47,16 @@ def client_mean(values: Array, n: Array) -> float:
 def _shared(
     model: Model, w: Array, federation: Federation, part: Part, dtype: Any
 ) -> tuple[Array, Array]:
-    """One w for all clients: (loss (N,), accuracy (N,)), the rows in chunks."""
+    """One w for all clients: (loss (N,), accuracy (N,)), the rows in chunks.
+
+    The logits are of one client's rows at a time: its scores then depend, to the bit, on no other's.
+    """
     losses, right = np.empty(len(part.rows)), np.empty(len(part.rows))
-    for at in range(0, len(part.rows), CHUNK):
-        D = federation.batch(part.rows[at : at + CHUNK], dtype)
-        losses[at : at + CHUNK], right[at : at + CHUNK] = sample_scores(model, w, D)
+    for ends in chunks(part):
+        at, stop = ends[0], ends[-1]
+        D = federation.batch(part.rows[at:stop], dtype)
+        z = [model.logits(w, D.X[a - at : b - at]) for a, b in pairwise(ends)]
+        losses[at:stop], right[at:stop] = scores_of(model, np.concatenate(z), D.y)
     client = np.repeat(np.arange(federation.clients), part.sizes)
 
     def mean(x: Array) -> Array:
@@ -59,6 +64,20 @@ def _shared(
         return total / np.where(part.sizes > 0, part.sizes, np.nan)
 
     return mean(losses), mean(right)
+
+
+def chunks(part: Part) -> Iterator[list[int]]:
+    """Where to cut the rows: at each client's end, and within one every CHUNK rows. Each list is of
+    cuts that have CHUNK rows between them, or few more than that."""
+    ends = [0]
+    for a, b in pairwise(part.offsets.tolist()):
+        for end in (*range(a + CHUNK, b, CHUNK), b) if b > a else ():
+            ends.append(end)
+            if end - ends[0] >= CHUNK:
+                yield ends
+                ends = [end]
+    if len(ends) > 1:
+        yield ends
 
 
 def evaluate(
@@ -78,9 +97,28 @@ def evaluate(
     Adaptation uses a fresh batch of the client's *training* rows (from a stream of its own);
     test rows are only ever predicted.
     """
-    sent = algorithm.download(state.server)
-    N = federation.clients
-    nothing = np.full(N, np.nan)
+    return evaluate_clients(
+        algorithm, model, algorithm.download(state.server), state.clients, federation, sampling,
+        clients=range(federation.clients), round=round, seed=seed, dtype=dtype, train=train,
+    )  # fmt: skip
+
+
+def evaluate_clients(
+    algorithm: AnyAlgorithm,
+    model: Model,
+    sent: Any,
+    client_states: Mapping[int, Any],
+    federation: Federation,
+    sampling: Sampling,
+    *,
+    clients: Sequence[int],
+    round: int,
+    seed: int,
+    dtype: Any = np.float64,
+    train: bool = True,
+) -> Scores:
+    """`evaluate` of a federation of some clients; clients : what each of them is called in a run."""
+    nothing = np.full(federation.clients, np.nan)
     train_loss, test_loss, accuracy = nothing, nothing, nothing
     if not algorithm.personalised:
         w = algorithm.personal(model, sent, None, None)
@@ -100,13 +138,15 @@ def evaluate(
             D = None
             if algorithm.adapts_on:
                 rows = federation.train.of(k)
-                chosen = adaptation_rows(sampling, algorithm.adapts_on, len(rows), k, round, seed)
+                chosen = adaptation_rows(
+                    sampling, algorithm.adapts_on, len(rows), clients[k], round, seed
+                )
                 if trains and isinstance(trains[i], list):  # they are there already
                     (own,) = trains[i]
                     D = Batch(own.X.take(chosen, 0), own.y.take(chosen))
                 else:
                     D = federation.batch(rows[chosen], dtype)
-            ws.append(algorithm.personal(model, sent, state.clients.get(k), D))
+            ws.append(algorithm.personal(model, sent, client_states.get(clients[k]), D))
         here = slice(block.start, block.stop)
         test_loss[here], accuracy[here] = mean_scores(model, ws, tests)
         if trains:
@@ -162,8 +202,12 @@ def mean_scores(
 
 def sample_scores(model: Model, w: Array, D: Batch) -> tuple[Array, Array]:
     """(loss without L2, whether it is right) of every sample of D, each (B,)."""
-    z = model.logits(w, D.X)
-    return model.loss_of(z, D.y), model.label_of(z) == D.y
+    return scores_of(model, model.logits(w, D.X), D.y)
+
+
+def scores_of(model: Model, z: Array, y: Array) -> tuple[Array, Array]:
+    """(loss without L2, whether it is right) of logits z (B, ...) with labels y: each (B,)."""
+    return model.loss_of(z, y), model.label_of(z) == y
 
 
 def score(model: Model, w: Array, D: Batch) -> tuple[float, float]:

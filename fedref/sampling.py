@@ -184,29 +184,42 @@ def make_plan(
     less = rng.integers(1, config.amount + 1, len(clients))
     amount = np.where(straggler, less, config.amount)
 
-    drawn: dict[str, list[Array]] = {role: [] for role in roles}
-    for client, n_k, amount_k in zip(clients.tolist(), n.tolist(), amount.tolist()):
-        if "S" in roles:
-            S, Q = episode(stream(seed, "S", round, client), n_k, config.support)
-            drawn["S"].append(S[None])
-            drawn["Q"].append(Q[None])
-            continue
-        if roles == EPISODES:
-            D = minibatches(stream(seed, "D", round, client), n_k, config, amount_k)
-            for role, batches in zip(EPISODES, episodes(D, config.support)):
-                drawn[role].append(batches)
-            continue
-        for role in roles:
-            rng = stream(seed, role, round, client)
-            drawn[role].append(minibatches(rng, n_k, config, amount_k))
-
-    steps = np.array([len(batches) for batches in drawn[roles[0]]])
-    width = np.minimum(config.batch_size or n, n)
-    per_epoch = -(-n // width) if config.epochs and "S" not in roles else np.ones_like(n)
+    drawn = [
+        client_batches(config, roles, k, n_k, amount_k, round, seed)
+        for k, n_k, amount_k in zip(clients.tolist(), n.tolist(), amount.tolist())
+    ]
+    steps = np.array([len(batches[roles[0]]) for batches in drawn])
     return Plan(
-        round, clients, counts, n, amount, straggler, steps, per_epoch,
-        {role: _stacked(batches) for role, batches in drawn.items()},
+        round, clients, counts, n, amount, straggler, steps, steps_of_epoch(config, roles, n),
+        {role: _stacked([batches[role] for batches in drawn]) for role in roles},
     )  # fmt: skip
+
+
+def client_batches(
+    config: Sampling,
+    roles: tuple[str, ...],
+    client: int,
+    n: int,
+    amount: int,
+    round: int,
+    seed: int,
+) -> dict[str, Array]:
+    """One client's mini-batches in a round: role → (steps, W) rows of its n, as in a Plan."""
+    if "S" in roles:
+        S, Q = episode(stream(seed, "S", round, client), n, config.support)
+        return {"S": S[None], "Q": Q[None]}
+    if roles == EPISODES:
+        D = minibatches(stream(seed, "D", round, client), n, config, amount)
+        return dict(zip(EPISODES, episodes(D, config.support)))
+    return {
+        role: minibatches(stream(seed, role, round, client), n, config, amount) for role in roles
+    }
+
+
+def steps_of_epoch(config: Sampling, roles: tuple[str, ...], n: Array) -> Array:
+    """How many steps an epoch of clients with n (K,) rows takes: (K,)."""
+    width = np.minimum(config.batch_size or n, n)
+    return -(-n // width) if config.epochs and "S" not in roles else np.ones_like(n)
 
 
 def _stacked(clients: list[Array]) -> Array:

@@ -5,6 +5,9 @@ import pytest
 from helpers import MODELS, make_algorithm, make_federation, same, start
 
 from fedref import evaluation
+from fedref.algorithm import State
+from fedref.federation import Federation, Part, Source
+from fedref.models import MLP
 from fedref.sampling import Sampling
 
 SIZES = (7, 1, 12, 3, 5, 2, 9)
@@ -76,3 +79,44 @@ def test_scores_do_not_depend_on_blocks(federated, variant, block, limit, monkey
     monkeypatch.setattr(evaluation, "LIMIT", limit)
     for got, wanted in zip(scores(), expected):
         np.testing.assert_allclose(got, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("most", [1, 2, 5, 9, 40])
+def test_rows_are_cut_at_each_client_s_end_and_nowhere_else_but_in_long_ones(most, monkeypatch):
+    monkeypatch.setattr(evaluation, "CHUNK", most)
+    part = Part(np.arange(sum(SIZES)), np.concatenate([[0], np.cumsum(SIZES)]))
+    expected = {0}
+    for k, n in enumerate(SIZES):
+        expected |= {int(part.offsets[k]) + i for i in (*range(0, n, most), n)}
+    cuts = list(evaluation.chunks(part))
+    assert [a[-1] for a in cuts[:-1]] == [b[0] for b in cuts[1:]]
+    assert {end for ends in cuts for end in ends} == expected
+    assert all(ends[-1] - ends[0] < 2 * most for ends in cuts)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["fedavg", "per-fedavg"])
+def test_a_client_s_scores_depend_on_no_other_client(name, dtype):
+    """To the bit, so that they are the same wherever it is evaluated, beside whomever."""
+    model = MLP(17, (13, 11), 5)  # of many rows BLAS makes the last ones in another way
+    rng = np.random.default_rng(0)
+    federated = random_federation(model, rng.integers(1, 60, 40), rng)
+    algorithm, w = make_algorithm(name), model.init(rng).astype(dtype)
+    state = State(algorithm.initial(model, w), {})
+    how = {"round": 3, "seed": 1, "dtype": dtype}
+    plan = Sampling(5, epochs=1, batch_size=4)
+    whole = evaluation.evaluate(algorithm, model, state, federated, plan, **how)
+    for some in (np.array([7]), np.arange(11, 40, 3)):
+        own = evaluation.evaluate_clients(
+            algorithm, model, state.server, {}, federated.subset(some), plan, clients=some, **how
+        )
+        for part, all_of_it in zip(own, whole):
+            np.testing.assert_array_equal(part, all_of_it[some])
+
+
+def random_federation(model, sizes, rng):
+    """Clients with so many rows for training, and as many again for testing."""
+    n = int(sizes.sum())
+    X, y = rng.normal(size=(2 * n, model.features)), rng.integers(0, model.classes, 2 * n)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    return Federation(Source(X, y), Part(np.arange(n), offsets), Part(np.arange(n, 2 * n), offsets))

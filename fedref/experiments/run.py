@@ -36,6 +36,11 @@ from fedref.experiments.unit import (
 from fedref.experiments.workers import Calm, calmly
 
 
+def here(unit: Unit, setting: Setting) -> Engine:
+    """This process does the rounds of every unit."""
+    return HERE
+
+
 def execute(
     experiment: Experiment,
     directory: Path | None = None,
@@ -46,11 +51,11 @@ def execute(
     every: float = 10.0,
     progress: Progress = SILENT,
     loader: Loader | None = None,
-    engine: Engine = HERE,
+    engine: Callable[[Unit, Setting], Engine] = here,
 ) -> Run:
     """Run every unit, going on from the checkpoints that are there.
 
-    loader : what `settled` has loaded already. engine : what does the rounds and evaluations.
+    loader : what `settled` has loaded already. engine : what does the rounds of a unit.
     every : seconds between checkpoints (more where one takes long; 0: after every round). The
     tables are written after a unit, but not more than a twentieth of the time.
     """
@@ -70,7 +75,8 @@ def execute(
                 now = setting(config.at_point(experiment, unit.point), loader=loader)
             if directory is not None and not unit.number:
                 same_split(directory, now.whole)
-            record = run_unit(unit, now, own, directory, calm, workers, every, progress, engine)
+            how = calm, workers, every, progress, engine(unit, now)
+            record = run_unit(unit, now, own, directory, *how)
             records.append(record if directory is None else light(record))
             if directory is not None and (unit is work[-1] or time.monotonic() >= due):
                 began = time.monotonic()

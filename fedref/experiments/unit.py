@@ -261,7 +261,7 @@ def problem_in_losses(scores: Scores, train: bool) -> str:
     """The first client whose loss is not finite, as a message; "" if all are."""
     bad = ~np.isfinite(scores.test_loss) & (scores.n_test > 0)
     if train:
-        bad |= ~np.isfinite(scores.train_loss)
+        bad |= ~np.isfinite(scores.train_loss) & (scores.n_train > 0)
     return f"the loss of client {bad.argmax()} is not finite" if bad.any() else ""
 
 
@@ -329,7 +329,8 @@ def rounds(
         if found.problem:
             yield record._replace(status="diverged", reason=f"round {t + 1}: {found.problem}")
             return
-        if algorithm.watches_loss and state is not record.state:  # else nobody's work arrived
+        moved = state is not record.state  # else nobody's work arrived
+        if algorithm.watches_loss and moved and not np.isnan(found.loss):  # NaN: nobody's is known
             state = state._replace(server=algorithm.observe(state.server, found.loss))
         new = cost.columns(model, log, dtype)
         totals = {name: record.rows[-1][name] + new[name] for name in TOTALS}
