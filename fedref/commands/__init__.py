@@ -1,5 +1,5 @@
 """The command line, one file a command: `fedref run | resume | plot | sample | check | explain |
-conformance | data | reproduce`.
+exercise | conformance | data | reproduce`.
 """
 
 import argparse
@@ -7,7 +7,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import fedref
-from fedref.commands import check, conformance, data, explain, plot, reproduce, resume, run, sample
+from fedref.commands import (
+    check,
+    conformance,
+    data,
+    exercise,
+    explain,
+    plot,
+    reproduce,
+    resume,
+    run,
+    sample,
+)
 from fedref.commands.console import say, standard_streams, stoppable
 from fedref.errors import FedrefError, unknown
 
@@ -61,6 +72,8 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fedref {fedref.__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for module in (run, resume, plot, sample, check, explain, conformance, data, reproduce):
+    for module in (
+        run, resume, plot, sample, check, explain, exercise, conformance, data, reproduce,
+    ):  # fmt: skip
         module.add_parser(commands)
     return parser

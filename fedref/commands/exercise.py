@@ -1,0 +1,152 @@
+"""`fedref exercise list | start NAME DIR | check FILE`: one line is missing; write it."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from fedref.errors import ConfigError, DataError
+from fedref.experiments.run_directory import disk_errors
+
+EPILOG = """\
+examples
+  fedref exercise list                     what there is, the easiest first
+  fedref exercise start meta-gradient .    write meta_gradient.py: one expression is missing
+  fedref exercise check meta_gradient.py   is it right? If not, what kind of mistake is it?
+  fedref exercise list --teacher           what each trains, and which mistakes are told apart
+
+The files are made from the source that runs. `check` never says what is right.
+exit code of check: 0 it is right; 1 it is not, or it is not finished; 2 wrong input
+"""
+
+TIMEOUT = 60.0
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `exercise` and its sub-commands."""
+    parser = subparsers.add_parser(
+        "exercise",
+        help="write a missing line of an algorithm, and learn what kind of mistake was made",
+        description="Eight exercises: a function of fedref with one expression missing.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(dest="step", metavar="COMMAND", required=True)
+    listed = commands.add_parser("list", help="what there is", allow_abbrev=False)
+    listed.add_argument("--teacher", action="store_true", help="with what a teacher wants to know")
+    listed.add_argument("--solution", action="store_true", help="the same with the missing lines")
+    listed.set_defaults(run=list_them)
+    start = commands.add_parser("start", help="write the file of an exercise", allow_abbrev=False)
+    start.add_argument("name", metavar="NAME")
+    start.add_argument("folder", metavar="DIR", type=Path)
+    start.set_defaults(run=write)
+    checked = commands.add_parser("check", help="judge a file", allow_abbrev=False)
+    checked.add_argument("file", metavar="FILE", type=Path)
+    checked.add_argument(
+        "--timeout",
+        type=float,
+        default=TIMEOUT,
+        metavar="S",
+        help=f"seconds that the file may take (default {TIMEOUT:g})",
+    )
+    checked.set_defaults(run=check)
+
+
+def list_them(args: argparse.Namespace) -> int:
+    """Print the exercises, for students or for teachers."""
+    from fedref.exercises.catalogue import EXERCISES
+
+    if args.teacher or args.solution:
+        print("\n".join(teachers_page(args.solution)))
+        return 0
+    width = max(map(len, EXERCISES))
+    for name, exercise in EXERCISES.items():
+        print(f"{name:<{width}}  {exercise.trains}")
+    return 0
+
+
+def teachers_page(with_solutions: bool) -> list[str]:
+    """Per exercise: where it is from, what it trains, how long, which mistakes are told apart."""
+    from fedref.exercises import files
+    from fedref.exercises.catalogue import EXERCISES, KINDS
+
+    lines = ["Minutes are an estimate for students who have read the file's docstring.", ""]
+    for name, exercise in EXERCISES.items():
+        equation = files.equation_of(exercise)
+        tag = f"[{equation.tag}] " if equation else ""
+        lines += [
+            name,
+            f"  trains    {exercise.trains}",
+            f"  before    {exercise.before}",
+            f"  minutes   {exercise.minutes}",
+            f"  from      {tag}{files.module_of(exercise).__name__}, {exercise.callable.__qualname__}",
+            f"  mistakes  {', '.join(exercise.kinds)}",
+        ]
+        lines += [f"  solution  {files.solution(exercise)}"] * with_solutions + [""]
+    lines += ["Kinds of mistakes, and how they show"]
+    return lines + [f"  {kind}: {shows}" for kind, shows in KINDS.items()]
+
+
+def write(args: argparse.Namespace) -> int:
+    """Write the student's file; one that is there is left alone."""
+    from fedref.exercises import files
+    from fedref.exercises.catalogue import find
+
+    exercise = find(args.name)
+    path = args.folder / files.path_of(exercise)
+    with disk_errors(path):
+        args.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(files.text(exercise))
+        except FileExistsError:
+            raise ConfigError(f"{path} exists: give another folder, or remove it") from None
+    print(f"{path}: write what is missing, then `fedref exercise check {path}`")
+    return 0
+
+
+def check(args: argparse.Namespace) -> int:
+    """Say whether a file is right, and if not what kind of mistake it is."""
+    from fedref.exercises import files
+
+    if not 0 < args.timeout < float("inf"):
+        raise ConfigError(f"--timeout {args.timeout:g}: expected seconds above 0")
+    try:
+        text = args.file.read_text("utf-8")
+    except FileNotFoundError:
+        raise DataError(f"{args.file}: not found, expected the file of an exercise") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{args.file}: is no text in UTF-8") from None
+    exercise = files.exercise_of(text, args.file)
+    lines, right = verdict(args.file, text, exercise, args.timeout)
+    print("\n".join([f"{exercise.name}: {lines[0]}", *(f"  {line}" for line in lines[1:])]))
+    return 0 if right else 1
+
+
+def verdict(path: Path, text: str, exercise: Any, timeout: float) -> tuple[list[str], bool]:
+    """What is said of a file, and whether it is right."""
+    from fedref.exercises import answers, diagnosis, files
+
+    try:
+        gap = files.unfinished(text)
+    except SyntaxError as error:
+        return [f"line {error.lineno}: {type(error).__name__}: {error.msg}"], False
+    if gap:
+        return [f"not finished: line {gap} still says {files.GAP}"], False
+    found = answers.ask(path, text, exercise, timeout)
+    if isinstance(found, str):
+        return [found], False
+    judged = diagnosis.diagnose(exercise, found)
+    if judged.right:
+        lines = [
+            f"right; {found.vectors - found.failed} of {found.vectors} golden vectors come out"
+        ]
+        lines += ["the others stack clients on leading axes, which this line does not take"] * bool(
+            found.failed
+        )
+        return lines, True
+    kinds = " and ".join(judged.kinds) or "of no kind that is known here"
+    lines = [f"not right: {kinds}", *judged.evidence]
+    if found.mistakes:
+        lines.append("public implementations have made it, too: data/vectors/README.md lists such")
+    return lines, False
