@@ -1,0 +1,254 @@
+"""README, run as written: every command, every snippet, every link.
+
+A shell block runs in an empty folder with the README's own mine.py; commands inside a line run in one
+folder, in the order in which they stand. `fedref` is the tree that is tested.
+"""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tokenize
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from fedref.algorithms import per_fedavg
+from fedref.commands import make_parser
+from fedref.explain import source
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text("utf-8")
+
+#: (language, text) of every fenced block.
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+SHELL = [text for language, text in BLOCKS if language == "sh"]
+PYTHON = [text for language, text in BLOCKS if language == "python"]
+(MINE,) = (text for text in PYTHON if text.startswith("# mine.py"))
+PROSE = re.sub(r"^```.*?^```$", "", README, flags=re.DOTALL | re.MULTILINE)
+#: Commands inside a line, once each, in their order.
+INLINE = list(dict.fromkeys(" ".join(x.split()) for x in re.findall(r"`(fedref\s[^`]*)`", PROSE)))
+
+#: Installing is what CI's own script does with these lines; what follows on the line is not run here.
+INSTALLS = r"(python3 -m venv|pip install|git clone)\b.*"
+#: Longer than some seconds.
+SLOW = {
+    "fedref run",
+    "fedref run all",
+    "fedref check",
+    "fedref check --plot proof.png",
+    "fedref run fedavg fedmeta-maml fedmeta-sgd --data shakespeare",
+}
+#: Said of a command as such, or not run for a reason.
+NOT_RUN = {
+    "fedref conformance": "the command's name; it wants a module",
+    "fedref resume": "the command's name; it wants a folder",
+    "fedref reproduce speed": "minutes, and writes into the checkout; --quick runs in tests/reproduction",
+    "fedref conformance torch": "tests/conformance/test_peers.py runs it where torch is",
+}
+#: Where the exit code is not 0, as written: the exercise is not solved yet.
+EXIT = {"fedref exercise check meta_gradient.py": 1}
+
+#: DIR, NAME, FILE.toml, [ALGORITHM ...]: something to fill in.
+PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b|\.\.\.")
+
+
+def to_run(slow: bool) -> list[str]:
+    return [
+        c for c in INLINE if not PLACEHOLDER.search(c) and c not in NOT_RUN and (c in SLOW) == slow
+    ]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """An empty folder with mine.py; `fedref` is on the PATH."""
+    command = tmp_path / "bin" / "fedref"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m fedref "$@"\n')
+    command.chmod(0o755)
+    inside = tmp_path / "here"
+    inside.mkdir()
+    (inside / "mine.py").write_text(MINE, encoding="utf-8")
+    return inside
+
+
+def ran(script: list[str], folder: Path, expected: int = 0) -> str:
+    """Standard output; skips where a package that is not installed is asked for."""
+    path = f"{folder.parent / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
+    done = subprocess.run(script, cwd=folder, env=env, capture_output=True, text=True)
+    lacking = re.search(r"No module named '((?!fedref|mine)\w+)|pip install ", done.stderr)
+    if done.returncode != expected and lacking:
+        pytest.skip(done.stderr.strip().splitlines()[-1])
+    assert done.returncode == expected, f"{script[-1]}\n{done.stderr}"
+    return done.stdout
+
+
+def bash(text: str, folder: Path, expected: int = 0) -> str:
+    return ran(["bash", "-ec", text], folder, expected)
+
+
+# ---- commands ------------------------------------------------------------------------------------
+
+
+def test_commands_inside_lines_run_as_written(folder):
+    assert len(to_run(slow=False)) >= 6
+    for command in to_run(slow=False):
+        bash(command, folder, EXIT.get(command, 0))
+    assert (folder / "my.toml").exists()
+    assert (folder / "site" / "index.html").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", to_run(slow=True))
+def test_slow_commands_inside_lines_run_as_written(folder, command):
+    if "--data" in command and "FEDREF_DATA" not in os.environ:
+        pytest.skip("needs FEDREF_DATA")
+    bash(command, folder)
+
+
+def test_lists_of_commands_hold_no_other():
+    assert set(INLINE) >= SLOW | set(NOT_RUN) | set(EXIT)
+
+
+def test_commands_with_something_to_fill_in_are_commands(capsys):
+    named = [c for c in INLINE if PLACEHOLDER.search(c) or c in NOT_RUN]
+    assert len(named) > 5
+    for command in named:
+        word = command.split()[1]
+        with pytest.raises(SystemExit) as stopped:
+            make_parser().parse_args([word, "--help"])
+        assert stopped.value.code == 0
+        assert f"fedref {word}" in capsys.readouterr().out
+
+
+def installed(text: str) -> str:
+    """A shell block without what installs."""
+    return re.sub(rf"^{INSTALLS}$", "", text, flags=re.MULTILINE).strip()
+
+
+def test_the_first_block_is_two_commands():
+    assert SHELL[0].splitlines()[1:] == ["fedref run"]
+    assert installed(SHELL[0]) == "fedref run"
+
+
+@pytest.mark.parametrize("text", [text for text in SHELL[1:] if "END\n" not in text])
+def test_shell_blocks_run_as_written(folder, text):
+    bash(installed(text), folder)
+
+
+def test_blocks_with_files_inside_run_where_their_packages_are():
+    """tests/conformance/test_peers.py runs the one that there is."""
+    (text,) = (text for text in SHELL if "END\n" in text)
+    assert "fedref conformance mine" in text
+
+
+@pytest.mark.slow
+def test_the_first_run_prints_the_table_and_draws_the_picture(folder):
+    printed = bash(installed(SHELL[0]), folder)
+    table = re.search(r"^\| algorithm .*?\n\n", README, re.DOTALL | re.MULTILINE)
+    assert table is not None
+    assert table[0].strip() in printed
+    (made,) = (folder / "runs").iterdir()
+    assert made.name.endswith("-digits")
+    assert {"curves.png", "metrics.csv", "split.json", "config.toml"} <= {
+        p.name for p in made.iterdir()
+    }
+
+
+# ---- snippets ------------------------------------------------------------------------------------
+
+
+def with_asserts(text: str) -> str:
+    """A snippet in which each comment that is a value is asserted: of an expression, or as shapes."""
+    comments = {
+        token.start[0]: token.string[1:].strip()
+        for token in tokenize.generate_tokens(StringIO(text).readline)
+        if token.type == tokenize.COMMENT
+    }
+    lines = text.splitlines()
+    for node in ast.parse(text).body:
+        try:
+            value = ast.literal_eval(comments.get(node.end_lineno, ""))
+        except (SyntaxError, ValueError):
+            continue
+        code = lines[node.end_lineno - 1]
+        if isinstance(node, ast.Expr):
+            code = f"assert {ast.unparse(node.value)} == {value}"
+        elif isinstance(node, ast.Assign):
+            code += f"\nassert tuple(map(np.shape, {ast.unparse(node.targets[0])})) == {value}"
+        lines[node.end_lineno - 1] = code
+    return "\n".join(lines)
+
+
+def test_values_in_comments_are_asserted():
+    text = "import numpy as np\na, b = np.zeros(2), 1  # (2,), ()\na.shape  # (2,)\nb  # one\n"
+    assert with_asserts(text).count("assert") == 2
+    exec(with_asserts(text), {})
+    for wrong in (
+        text.replace("# (2,), ()", "# (3,), ()"),
+        text.replace("  # (2,)\n", "  # (3,)\n"),
+    ):
+        with pytest.raises(AssertionError):
+            exec(with_asserts(wrong), {})
+    assert sum(with_asserts(text).count("assert ") for text in PYTHON) >= 4
+
+
+@pytest.mark.parametrize("text", PYTHON, ids=lambda text: text.split("\n", 1)[0])
+def test_snippets_run_as_written(folder, text):
+    ran([sys.executable, "-c", with_asserts(text)], folder)
+
+
+def test_the_derivative_s_numbers_are_as_said(folder):
+    (text,) = (text for text in PYTHON if "taylor_slope(" in text)
+    *_, error, slope = text.splitlines()
+    assert error.endswith("# about 1e-16")
+    assert slope.endswith("# 2: it is the gradient")
+    text = text.replace("\nrelative_error(", "\nerror = relative_error(")
+    text = text.replace("\ntaylor_slope(", "\nslope = taylor_slope(")
+    text += "\nassert 0 <= error < 1e-15, error\nassert abs(slope - 2) < 0.05, slope"
+    ran([sys.executable, "-c", text], folder)
+
+
+def test_per_fedavg_eq_6_stands_in_its_two_lines():
+    table = README.split("| the paper | the code |")[1].split("\n\n")[0]
+    rows = re.findall(r"^\| (.*?) \| `(.*?)` \|$", table, re.MULTILINE)
+    (equation,) = (one for one in source.equations() if one.tag == "per-fedavg eq.6")
+    body = source.code_of(equation).splitlines()[2:]
+    assert [line.split("  #")[0].strip() for line in body] == [code for _, code in rows]
+    assert Path(per_fedavg.__file__).relative_to(ROOT).as_posix() in README.split("| the paper")[0]
+
+
+# ---- links ---------------------------------------------------------------------------------------
+
+
+def anchors(text: str) -> set[str]:
+    """The names that headings get as links."""
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+def test_links_lead_somewhere():
+    links = re.findall(r"\]\(([^)]+)\)", PROSE)
+    assert len(links) > 5
+    for link in links:
+        if link.startswith("#"):
+            assert link[1:] in anchors(PROSE), link
+        elif not link.startswith("https://"):
+            assert (ROOT / link.partition("#")[0]).exists(), link
+
+
+def test_files_that_are_named_exist():
+    named = re.findall(r"`((?:fedref|data|reproduce|tests)/[\w/.-]+)`", PROSE)
+    assert len(named) >= 4
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_the_layout_names_what_is_there():
+    section = README.split("\n## Layout\n")[1].split("\n### ")[0]
+    named = re.findall(r"^    (\S+)  ", section, re.MULTILINE)
+    assert [name for name in named if not (ROOT / name).exists()] == []
+    inside = {p.name for p in (ROOT / "fedref").iterdir() if p.is_dir() and p.name != "__pycache__"}
+    assert inside <= {name.split("/")[1] for name in named}
