@@ -15,8 +15,10 @@ or raises NotImplementedError for, is *not offered*.
     evaluate(algorithm, model, hyper, server, tests[, client, D]) → {"losses"[, "w"]}
 
 model   {"family", "d", "shapes", "l2", ...}: w (d,) is cut into `shapes` in order, each in C order:
-        weight (in, out), then bias (out,); kernels (k, k, in, out); images are rows (H, W, channels)
-D       {"X": (B, p), "y": (B,)[, "s": (B,) weights, 0 = padding]}
+        weight (in, out), then bias (out,); kernels (k, k, in, out); images are rows (H, W, channels);
+        LSTMs: the embedding's rows, then for each layer W (in + H, 4H) and b, gates i, f, g, o
+D       {"X": (B, p), "y": (B,)[, "s": (B,) weights, 0 = padding]}; for an LSTM X holds codes, whole
+        numbers below `vocabulary`, and `vocabulary` for a step that is not taken
 hyper   every hyperparameter by fedref's name, and B, the batch size
 server  the server's state by the paper's names: {"w"}, {"theta", "alpha"}, {"w", "u", "v", "t"}, ...
 client  what the client kept from its last round, absent in its first

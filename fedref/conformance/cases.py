@@ -13,7 +13,7 @@ from fedref.algorithms import ALGORITHMS
 from fedref.conformance import plain
 from fedref.conformance.backends.reference import LOOP
 from fedref.conformance.vectors import Case
-from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
+from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.numerics import Array
 from fedref.sampling import Sampling, make_plan, stream
 
@@ -24,6 +24,7 @@ FAMILIES: dict[str, Any] = {
     "svm": LinearSVM(3, l2=0.1, squared=True),
     "mlp": MLP(3, (4, 2), 3, l2=0.1),
     "cnn": CNN((6, 6), (2,), 3, 3, 3, l2=0.1),
+    "lstm": LSTM(4, 3, 3, 1, (2,), l2=0.1),
 }
 #: Further losses, activations and pools, of which only the derivatives are asked for.
 VARIANTS: dict[str, Any] = {
@@ -31,6 +32,7 @@ VARIANTS: dict[str, Any] = {
     "mlp-tanh": MLP(3, (4,), 3, "tanh"),
     "mlp-relu": MLP(3, (4,), 3, "relu"),
     "cnn-mean": CNN((8, 7, 2), (2, 2), 2, 3, 3, "elu", "mean"),
+    "lstm-mean": LSTM(3, 2, 4, 2, (3, 2), "mean"),
 }
 HYPER: dict[str, Any] = {
     "lr": 0.2, "alpha": 0.3, "beta": 0.2, "delta": 1e-3, "mu": 0.7, "lam": 0.4, "inner_steps": 1,
@@ -82,7 +84,12 @@ def labels(model: Any, rng: np.random.Generator, n: int) -> Array:
 
 def batch(model: Any, rng: np.random.Generator, n: int, *lead: int) -> dict[str, Array]:
     y = [labels(model, rng, n) for _ in range(int(np.prod(lead)))]
-    return {"X": rng.normal(size=(*lead, n, model.features)), "y": np.reshape(y, (*lead, n))}
+    shape = (*lead, n, model.features)
+    if model.inputs == "codes":  # one more than there are: padding
+        X: Array = rng.integers(0, model.vocabulary, shape, endpoint=True)
+    else:
+        X = rng.normal(size=shape)
+    return {"X": X, "y": np.reshape(y, (*lead, n))}
 
 
 def start(model: Any, rng: np.random.Generator) -> Array:
@@ -264,6 +271,10 @@ def traces() -> Iterator[Case]:
             f"adam-{algorithm}", algorithm, "the server's Adam keeps its moments across rounds",
             tag="fedmeta server", hyper={"server": "adam", "beta": 0.05},
         )  # fmt: skip
+        yield more(
+            f"{algorithm}-epochs-mlp", algorithm, "an episode of each mini-batch, their sum is sent",
+            hyper={"episodes": "epochs"}, rounds=2,
+        )  # fmt: skip
     yield more(
         "adaptive-mu", "fedprox", "μ: −0.1 after five falls, then counted anew; +0.1 after a rise",
         model=binary, tag="fedprox μ", rounds=9, losses=[*fall, 2.3, 2.6],
@@ -339,7 +350,8 @@ def evaluations() -> Iterator[Case]:
             w = plain.initial(it, model, start(model, rng))
             inputs: dict[str, Any] = {"server": plain.to_plain(w, np.float64)}
             if algorithm == "apfl":
-                units = sum(shape[-1] for shape in plain.describe(model)["shapes"][::2])
+                shapes = plain.describe(model)["shapes"]
+                units = sum(shape[-1] for shape in shapes if len(shape) > 1)
                 inputs["client"] = {"a": rng.normal(size=units), "w_k": start(model, rng)}
             if it.adapts_on:
                 inputs["D"] = batch(model, rng, 5)

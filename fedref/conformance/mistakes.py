@@ -206,13 +206,13 @@ def real_steps(plan: Values) -> Array:
 
 
 def skip_small_clients(hyper: Values, plan: Values) -> Values:
-    if "S" in plan["rows"]:
+    if "D" not in plan["rows"]:  # episodes: not batches of B
         return {}
     return only_steps(plan, real_steps(plan) & (plan["sizes"] > hyper["B"])[:, None])
 
 
 def drop_last(hyper: Values, plan: Values) -> Values:
-    if "S" in plan["rows"]:
+    if "D" not in plan["rows"]:  # episodes: not batches of B
         return {}
     full = (next(iter(plan["rows"].values())) >= 0).sum(-1) == hyper["B"]
     return only_steps(plan, real_steps(plan) & full)

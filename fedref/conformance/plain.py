@@ -43,6 +43,11 @@ def model(spec: Mapping[str, Any]) -> Any:
     return MODELS[spec["family"]](**fields)
 
 
+def dtype_of(server: Mapping[str, Any]) -> Any:
+    """The dtype that is computed in: a text's X holds codes."""
+    return np.asarray(next(iter(server.values()))).dtype
+
+
 def batch(D: Mapping[str, Array] | None) -> Batch | None:
     """{"X", "y"[, "s"]} → Batch."""
     return None if D is None else Batch(D["X"], D["y"], D.get("s"))

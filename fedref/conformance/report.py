@@ -1,6 +1,7 @@
 """What the suite found, for people (text, HTML) and for programs (JSON)."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from html import escape
@@ -105,14 +106,14 @@ def situation(case: Case) -> str:
     )
 
 
-ENDINGS = ("binary", "logistic", "svm", "mlp", "cnn", "hinge", "tanh", "relu", "mean")
+ENDINGS = ("binary", "logistic", "svm", "mlp", "cnn", "lstm", "hinge", "tanh", "relu", "mean")
 
 
 def table(cases: Sequence[Case]) -> str:
     """Every case with what it is about and the numbers of the mistakes that it catches."""
     groups: dict[str, list[Case]] = {}
     for case in cases:
-        name = situation(case).replace("-mlp-*", "-*").replace("-cnn-*", "-*")
+        name = re.sub(r"-(mlp|cnn|lstm)-\*$", "-*", situation(case))
         groups.setdefault(name, []).append(case)
     lines = ["| case | n | equation | what | catches |", "|---|--:|---|---|---|"]
     for name, group in groups.items():

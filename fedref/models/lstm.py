@@ -342,9 +342,10 @@ def backward(steps: Steps, W: Array, dh: Array, skip: Array | None) -> Adjoint:
     """The adjoints of all steps, last first; dh (..., T, B, H) is ∂ℓ/∂h_t from above."""
     _, a, c, s, _ = steps
     H = s.shape[-1]
-    W_h = W[..., W.shape[-2] - H :, :]
+    W_h = W[..., -H:, :]
     k, one_k = halves(H, a.dtype)
-    delta, e, dc = np.empty((*dh.shape[:-1], 4 * H), dh.dtype), np.empty_like(dh), 0 * at(dh, 0)
+    delta, e = np.empty((*dh.shape[:-1], 4 * H), dh.dtype), np.empty_like(dh)
+    dc = np.zeros_like(at(dh, 0))
     for t in reversed(range(s.shape[-3])):
         a_t, s_t, dh_t, e_t, d_t = (at(x, t) for x in (a, s, dh, e, delta))
         i, f, g, o = gates(a_t)
@@ -393,10 +394,9 @@ def R_backward(
     _, a, c, s, _ = steps
     _, Ra, Rc, Rs, _ = R
     H = s.shape[-1]
-    n = W.shape[-2] - H
-    W_h, V_h = W[..., n:, :], V[..., n:, :]
+    W_h, V_h = W[..., -H:, :], V[..., -H:, :]
     k, one_k = halves(H, a.dtype)
-    Rdelta, Rdc = np.empty((*Rdh.shape[:-1], 4 * H), Rdh.dtype), 0 * at(Rdh, 0)
+    Rdelta, Rdc = np.empty((*Rdh.shape[:-1], 4 * H), Rdh.dtype), np.zeros_like(at(Rdh, 0))
     for t in reversed(range(s.shape[-3])):
         a_t, Ra_t, s_t, Rs_t, Rdh_t = (at(x, t) for x in (a, Ra, s, Rs, Rdh))
         d_t, dh_t, e_t = (at(x, t) for x in own)

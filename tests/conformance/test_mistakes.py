@@ -27,6 +27,7 @@ from fedref.conformance import make, plain, suite, vectors
 from fedref.conformance.backends.reference import LOOP
 from fedref.conformance.mistakes import MISTAKES
 from fedref.conformance.suite import FAILED, PASSED
+from fedref.models import lstm
 
 CASES = vectors.read()
 BY_NAME = {case.name: case for case in CASES}
@@ -126,6 +127,11 @@ def variants(node):
             yield "left dropped", node.right
         if kind is ast.Sub:
             yield "left dropped", ast.UnaryOp(ast.USub(), node.right)
+    elif isinstance(node, ast.AugAssign):
+        if type(node.op) in SIGN:
+            turned = SIGN[type(node.op)]()
+            yield f"{type(node.op).__name__} turned", ast.AugAssign(node.target, turned, node.value)
+        yield "dropped", ast.Pass()
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         yield "sign", node.operand
     elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in SWAPS:
@@ -133,15 +139,16 @@ def variants(node):
 
 
 def expressions(tree):
-    """Every (parent, field, index) that holds an expression of the body; no annotation, no index."""
-    for statement in tree.body[0].body:
-        for parent in ast.walk(statement):
-            for field, value in ast.iter_fields(parent):
-                if field in ("annotation", "slice"):
-                    continue
-                for i, x in enumerate(value if isinstance(value, list) else [value]):
-                    if isinstance(x, ast.expr):
-                        yield parent, field, i if isinstance(value, list) else None
+    """Every (parent, field, index) of the body that holds an expression, or a statement that adds to
+    or scales what is there; no annotation, no index."""
+    body = ast.Module(tree.body[0].body, [])
+    for parent in ast.walk(body):
+        for field, value in ast.iter_fields(parent):
+            if field in ("annotation", "slice"):
+                continue
+            for i, x in enumerate(value if isinstance(value, list) else [value]):
+                if isinstance(x, ast.expr | ast.AugAssign):
+                    yield parent, field, i if isinstance(value, list) else None
 
 
 def mutants(f):
@@ -211,12 +218,27 @@ EQUATIONS = {
     units.sum_by_unit: "apfl",
     plateau.PlateauDetector.push: "apfl-plateau",
     server_optimiser.server_step: "fedmeta",
+    lstm.LSTM.grad.__wrapped__: "lstm",
+    lstm.LSTM.hvp.__wrapped__: "lstm",
+    lstm.LSTM.forward: "lstm",
+    lstm.LSTM.R_forward: "lstm",
+    lstm.LSTM.backward: "lstm",
+    lstm.LSTM.R_backward: "lstm",
+    lstm.LSTM.read: "lstm",
+    lstm.LSTM.unread: "lstm",
+    lstm.LSTM.share: "lstm",
+    lstm.forward: "lstm",
+    lstm.backward: "lstm",
+    lstm.R_forward: "lstm",
+    lstm.R_backward: "lstm",
+    lstm.halves: "lstm",
     base.weighted_sum: "round-fedavg",
     base.Cohort.weights: "round",
 }
 #: Mutations that change nothing.
 SAME = {
     ("dissimilarity", "sign: -1"),  # an axis: the last of two is 1
+    ("R_backward", "sign: -1"),  # an axis, likewise
     ("sum_by_unit", "left dropped: lead + 1"),  # one client at a time has no leading axes
 }
 
@@ -251,7 +273,7 @@ def test_a_single_term_mutation_moves_a_case(f, monkeypatch):
     assert tried or f is fedcurv.FedCurv.start
 
 
-@pytest.mark.parametrize("family", ["logistic", "mlp", "cnn"])
+@pytest.mark.parametrize("family", ["logistic", "mlp", "cnn", "lstm-mean"])
 def test_a_transposed_layer_moves_a_case(family):
     """Each weight read in the other order."""
     case = BY_NAME[f"grad-{family}"]

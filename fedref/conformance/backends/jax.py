@@ -22,6 +22,28 @@ def pieces(model: Values, w: Any) -> list[Any]:
     return [x.reshape(s) for x, s in zip(jnp.split(w, ends[:-1]), model["shapes"])]
 
 
+def read(model: Values, E: Any, cells: list[Any], X: Any) -> Any:
+    """What the dense layer reads of texts (B, T): (B, H). A step of padding changes no state."""
+    real = (model["vocabulary"] != X).T[..., None]  # (T, B, 1)
+    zero = [jnp.zeros((len(X), len(b) // 4), E.dtype) for b in cells[1::2]]
+
+    def step(states: Any, at: Any) -> Any:
+        x, there = at
+        after = []
+        for (h, c), W, b in zip(states, cells[::2], cells[1::2]):
+            i, f, g, o = jnp.split(jnp.hstack([x, h]) @ W + b, 4, 1)
+            new = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+            x = jnp.where(there, jax.nn.sigmoid(o) * jnp.tanh(new), h)
+            after.append((x, jnp.where(there, new, c)))
+        return after, x
+
+    states, texts = [(h, h) for h in zero], (E[X.T], real)
+    _, h = jax.lax.scan(step, states, texts, unroll=True)  # short texts: sooner compiled
+    if model["output"] == "last":
+        return h[-1]
+    return (h * real).sum(0) / jnp.maximum(real.sum(0), 1)
+
+
 ACTIVATIONS = {"elu": jax.nn.elu, "relu": jax.nn.relu, "tanh": jnp.tanh}
 
 
@@ -45,6 +67,9 @@ def logits(model: Values, w: Any, X: Any) -> Any:
             windows = a[:, : H // 2 * 2, : W // 2 * 2].reshape(n, H // 2, 2, W // 2, 2, C)
             a = windows.max((2, 4)) if model["pool"] == "max" else windows.mean((2, 4))
         X = a.reshape(len(X), -1)
+    elif model["family"] == "lstm":
+        E, *cells, W, b = layers
+        layers, X = [W, b], read(model, E, cells, X)
     elif model["family"] not in ("logistic", "mlp"):
         raise NotImplementedError(model["family"])
     *hidden, W_last, b_last = layers

@@ -188,12 +188,19 @@ class Papers:
 
         return step
 
-    def episode(self, variant: str) -> Callable[..., Any]:
+    def episode(self, model: Values, h: Values, server: Values, local: Values, *Ds: Values) -> Any:
+        return self.fedmaml(model, h, server["theta"], *Ds)
+
+    def episodes(self, variant: str) -> Callable[..., Any]:
+        """θ ← θ − βg, and α likewise; what is sent is the sum of the gradients of all episodes."""
         gradient = self.variants()[variant]
 
         def step(model: Values, h: Values, server: Values, local: Values, *Ds: Values) -> Values:
-            learner = [server[name] for name in ("theta", "alpha") if name in server]
-            return gradient(model, h, *learner, *Ds)
+            learner = {name: local[name] for name in ("theta", "alpha") if name in local}
+            out = gradient(model, h, *learner.values(), *Ds)
+            g = {f"g_{name}": out[f"g_{name}"] for name in learner}
+            moved = {name: x - h["beta"] * g[f"g_{name}"] for name, x in learner.items()}
+            return moved | {name: local[name] + x for name, x in g.items()}
 
         return step
 
@@ -242,8 +249,8 @@ class Papers:
             "fedcurv": self.sgd_on(curved),
             "apfl": self.apfl_step,
             **{v: self.meta_step(v) for v in ("per-fedavg", "per-fedavg-fo", "per-fedavg-hf")},
-            **{v: self.episode(v)
-               for v in ("fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd", "fedmaml")},
+            **{v: self.episodes(v) for v in ("fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd")},
+            "fedmaml": self.episode,
         }  # fmt: skip
 
     # a client
@@ -262,6 +269,9 @@ class Papers:
             recent = own and own["t"] == server["t"] - 1
             return {"w": w, "own_u": own["I"] if recent else zero,
                     "own_v": own["v"] if recent else zero}  # fmt: skip
+        if algorithm.startswith("fedmeta"):
+            learner = {name: server[name] for name in ("theta", "alpha") if name in server}
+            return learner | {f"g_{name}": zero for name in learner}
         if algorithm != "apfl":
             return {"w": w}
         if not own and server["t"] >= h["z"]:  # [apfl alg.1 line 21]
@@ -312,8 +322,7 @@ class Papers:
         """A mini-batch: rows of −1 are padding, of weight 0."""
         real = index >= 0
         at = np.where(real, index, 0)
-        D = {"X": data["X"][at], "y": data["y"][at], "s": real.astype(data["X"].dtype)}
-        return self.batch(D)
+        return self.batch({"X": data["X"][at], "y": data["y"][at], "s": real})
 
     def prox_diagnosis(self, model: Values, w: Any, server: Values, D: Values) -> dict[str, Any]:
         def h(w: Any) -> Any:

@@ -119,6 +119,8 @@ VARIANTS: dict[str, Callable[..., dict[str, Any]]] = {
 
 def parameters(local: Any) -> Array:
     """The parameters among what a client carries from step to step."""
+    if type(local) is tuple:  # FedMeta's: where it stands, and the sum of its gradients
+        return local[0].theta
     if isinstance(local, CurvLocal):
         return local.theta
     return local if isinstance(local, np.ndarray) else local.w_s
@@ -169,10 +171,11 @@ class Reference:
         sent = it.download(plain.server_of(it, made, server))
         own = plain.own_of(it, client)
         S, n = len(next(iter(rows.values()))), len(data["y"])
+        dtype, codes = plain.dtype_of(server), made.inputs == "codes"
         local_data = LocalData(
             np.array([0]), 0, data["X"], data["y"], np.arange(n), np.array([0, n]),
             {role: r[None] for role, r in rows.items()},
-            np.array([S]), np.array([S]), None, None, data["X"].dtype,
+            np.array([S]), np.array([S]), None, None, dtype, codes,
         )  # fmt: skip
 
         def after(t: int) -> Any:
@@ -190,7 +193,7 @@ class Reference:
         result = it.finish(made, sent, local, own, everything)
         out["upload"] = plain.upload(it, result.upload)
         if result.client_state is not None:
-            out["client"] = plain.to_plain(result.client_state, data["X"].dtype)
+            out["client"] = plain.to_plain(result.client_state, dtype)
         return out
 
     def aggregate(
@@ -225,10 +228,12 @@ class Reference:
         it, made = self.algorithm_of(algorithm, hyper), self.model_of(model)
         plan = self.plan_of(algorithm, hyper, plan)
         drawn = Plan(**{name: plan[name] for name in Plan._fields})
-        dtype = data["X"].dtype
+        dtype = plain.dtype_of(state["server"])
         rows = np.arange(len(data["y"]))
         nobody = Part(rows[:0], np.zeros_like(data["offsets"]))
-        federation = Federation(Source(data["X"], data["y"]), Part(rows, data["offsets"]), nobody)
+        vocabulary = ("",) if made.inputs == "codes" else None
+        source = Source(data["X"], data["y"], vocabulary=vocabulary)
+        federation = Federation(source, Part(rows, data["offsets"]), nobody)
         clients = {k: plain.own_of(it, own) for k, own in state.get("clients", {}).items()}
         before = State(plain.server_of(it, made, state["server"]), clients)
 

@@ -18,6 +18,20 @@ def pieces(model: Values, w: Any) -> list[Any]:
     return [x.reshape(shape) for x, shape in zip(torch.split(w, sizes), model["shapes"])]
 
 
+def read(model: Values, E: Any, cells: list[Any], text: Any) -> Any:
+    """What the dense layer reads of one text (T,), by torch's own LSTM, padding cut out: (H,)."""
+    x = E[text[text < model["vocabulary"]]]
+    for W, b in zip(cells[::2], cells[1::2]):
+        H = len(b) // 4
+        net = torch.nn.LSTM(len(W) - H, H, dtype=W.dtype, device="meta")
+        own = {"weight_ih_l0": W[:-H].T, "weight_hh_l0": W[-H:].T}
+        own |= {"bias_ih_l0": b, "bias_hh_l0": torch.zeros_like(b)}
+        x = torch.func.functional_call(net, own, x)[0] if len(x) else x.new_zeros(0, H)
+    if not len(x):
+        return x.new_zeros(x.shape[1])
+    return x[-1] if model["output"] == "last" else x.mean(0)
+
+
 ACTIVATIONS = {"elu": F.elu, "relu": F.relu, "tanh": torch.tanh}
 
 
@@ -36,6 +50,9 @@ def logits(model: Values, w: Any, X: Any) -> Any:
             kernel, b, *layers = layers
             a = pool(phi(F.conv2d(a, kernel.permute(3, 2, 0, 1), b)), 2)
         X = a.permute(0, 2, 3, 1).reshape(len(X), -1)
+    elif model["family"] == "lstm":
+        E, *cells, W, b = layers
+        layers, X = [W, b], torch.stack([read(model, E, cells, text) for text in X])
     elif model["family"] not in ("logistic", "mlp"):
         raise NotImplementedError(model["family"])
     *hidden, W_last, b_last = layers
