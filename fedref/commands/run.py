@@ -120,7 +120,11 @@ def experiment_of(arguments: argparse.Namespace) -> Experiment:
             own = table.get(name)
             if value and not (isinstance(own, dict) and own.get(key) == value):
                 table[name] = {key: value}  # what the file says of another one does not fit
+        model = table.get("model")
         table = config.completed(table)
+        named = (model and "name" in model) or "model.name" in dict(settings)
+        if not named and config.is_text(data := table["data"]["name"]):
+            say(f"{data} holds text: the model is {table['model']['name']} (--model for another)")
         table["algorithms"] = chosen(words, table["algorithms"])
         return config.from_table(config.with_settings(table, settings))
 

@@ -16,7 +16,8 @@ import tomli_w
 
 from fedref.algorithm import Algorithm
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
-from fedref.datasets.sources import SOURCES
+from fedref.datasets.formats import leaf
+from fedref.datasets.sources import SOURCES, find, parse_name
 from fedref.errors import ConfigError, unknown
 from fedref.experiments import names
 from fedref.experiments.experiment import TABLES, Experiment, Table
@@ -50,9 +51,16 @@ USUAL_SPLIT = {"digits": {"users": 20, "train_fraction": 0.7}}
 def usual(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """([split], [model]) for a data set, where the experiment says nothing else."""
     name = data.partition("(")[0].strip() if isinstance(data, str) else ""
-    rule = SOURCES[name].split if name in SOURCES else "natural"
-    split = {"rule": rule, **USUAL_SPLIT.get(name, {})}
+    if name not in SOURCES:
+        return {"rule": "natural"}, {"name": "lstm" if is_text(data) else "logistic"}
+    split = {"rule": SOURCES[name].split, **USUAL_SPLIT.get(name, {})}
     return split, {"name": USUAL_MODEL.get(name, "logistic")}
+
+
+def is_text(data: Any) -> bool:
+    """Whether data are a file or folder that holds text."""
+    path = find(data) if isinstance(data, str) and parse_name(data) is None else None
+    return path is not None and leaf.holds_text(path)
 
 
 # ---- read ----------------------------------------------------------------------------------------

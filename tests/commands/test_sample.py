@@ -1,5 +1,6 @@
 """`fedref sample`, and the text that a model writes."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +128,21 @@ def test_a_run_on_numbers_writes_nothing(tmp_path, capsys):
 
 def test_what_is_no_run_is_refused(tmp_path, capsys):
     assert "is no run directory" in refused(capsys, "sample", tmp_path)
+
+
+def test_a_file_of_text_is_modelled_and_written_without_being_asked(tmp_path, capsys):
+    said = "to be or not to be " * 7
+    data = {name: {"raw": said} for name in ("HAMLET", "GHOST")}
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps({"users": [*data], "num_samples": [9, 9], "user_data": data}))
+    run = ["run", "fedavg", "--data", file, *TINY[2:8], "--quiet", "--set", "model.hidden=[3]"]
+    assert main(*run, "--out", tmp_path / "run") == 0
+    line = f"fedref: {file} holds text: the model is lstm (--model for another)\n"
+    assert capsys.readouterr().err == line
+    assert main("sample", tmp_path / "run", "--characters", 5) == 0
+    assert "prompt: to be or not" in capsys.readouterr().out
+    message = refused(capsys, *run[:-2], "--model", "mlp", "--out", tmp_path / "x")
+    assert "model mlp takes numbers, and mine.json holds codes: use one of lstm" in message
 
 
 def test_text_in_a_model_for_numbers_is_one_line(root, tmp_path, capsys):

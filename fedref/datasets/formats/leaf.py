@@ -7,17 +7,20 @@ becomes codes of characters (`texts.py` makes codes of words from Sent140's).
 """
 
 import json
+import re
 import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 from fedref.datasets.formats import arrays, text
+from fedref.errors import DataError
 from fedref.federation import Federation, Part, Source
-from fedref.files import Budget, bad, from_json, guard, read_all, unique, written
+from fedref.files import PIECE, Budget, bad, from_json, guard, opened, read_all, unique, written
 from fedref.numerics import Array
 
 EXPECTED = "LEAF JSON: an object with users, num_samples and user_data"
@@ -255,6 +258,28 @@ def is_text(user: User) -> bool:
 def in_folder(folder: Path) -> bool:
     """Whether the folder holds LEAF files, without reading them."""
     return any(folder.glob("*.json")) or any((folder / "train").glob("*.json"))
+
+
+ROWS = re.compile(rb'"raw"\s*:\s*\[?\s*(")|"x"\s*:\s*\[[\s\[]*([^\s\[\]])')
+OVERLAP = 1 << 10
+
+
+def holds_text(path: Path) -> bool:
+    """Whether a file or folder is LEAF's JSON with text in x, as far as its first row says; what
+    cannot be read, or is another format, does not."""
+    with suppress(DataError, OSError):
+        here = in_folder(path) if path.is_dir() else re.search(r"\.json(\.gz)?$", path.name, re.I)
+        if not here:
+            return False
+        budget = Budget(path)
+        for file in files(path)[0][1]:
+            seen = b""
+            with opened(file, budget, EXPECTED) as (stream, _):
+                while piece := stream.read(PIECE):
+                    seen = seen[-OVERLAP:] + piece
+                    if found := ROWS.search(seen):
+                        return (found[1] or found[2]) == b'"'
+    return False
 
 
 # ---- writing ------------------------------------------------------------------------------------

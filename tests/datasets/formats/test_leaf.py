@@ -1,6 +1,7 @@
 """LEAF JSON: one file, a folder, train and test; text; export."""
 
 import copy
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -126,6 +127,53 @@ def test_another_class_of_a_tweet_is_refused(tmp_path: Path, odd: Any) -> None:
     data = {"users": ["me"], "num_samples": [1], "user_data": {"me": entry}}
     with pytest.raises(DataError, match=r"y\[0\] is .*expected 0 or 1, a tweet's class"):
         load(put_json(tmp_path, data))
+
+
+def one_user(x: Any, key: str = "x") -> dict[str, Any]:
+    return {"users": ["x"], "num_samples": [1], "user_data": {"x": {key: x, "y": [1]}}}
+
+
+@pytest.mark.parametrize(
+    ("data", "holds"),
+    [
+        (spoken(), True),
+        (one_user("To be", "raw"), True),
+        (one_user(["To be"], "raw"), True),
+        (one_user([["1", "", "", "me", "sad"]]), True),
+        (leaf_object(), False),
+        ({**one_user([[1.5]]), "users": ['"x": ["']}, False),
+        (one_user([[1.5]]), False),
+        (one_user([]), False),
+        ({"y": []}, False),
+    ],
+)
+@pytest.mark.parametrize("name", ["some.json", "some.JSON.gz", "folder", "parts"])
+def test_text_is_seen_before_it_is_read(tmp_path: Path, data: Any, holds: bool, name: str) -> None:
+    path = tmp_path / name
+    content = json.dumps(data).encode()
+    if path.suffix:
+        path.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    for folder in {"folder": [path], "parts": [path / "train", path / "test"]}.get(name, []):
+        folder.mkdir(parents=True)
+        put(folder, "1.json", content)
+    assert leaf.holds_text(path) == holds
+
+
+def test_the_first_user_with_rows_decides_wherever_it_is(tmp_path: Path) -> None:
+    data = one_user([])
+    data["user_data"] = {"u": {"x": [], "y": []}, "v": {"y": ["a"], "x": ["To be"]}}
+    text = json.dumps(data)
+    at = text.index('"x": ["')
+    for shift in range(12):  # wherever a piece ends
+        early = (" " * (leaf.PIECE - at - shift) + text).encode()
+        assert leaf.holds_text(put(tmp_path, "cut.json", early))
+
+
+def test_what_is_no_leaf_json_holds_no_text(tmp_path: Path) -> None:
+    content = json.dumps(spoken()).encode()
+    assert not leaf.holds_text(put(tmp_path, "some.npz", content))
+    assert not leaf.holds_text(tmp_path)
+    assert not leaf.holds_text(put(tmp_path, "some.json", b"\x1f\x8bbroken"))
 
 
 def test_numbers_are_no_codes(tmp_path: Path) -> None:
