@@ -103,8 +103,10 @@ def by_loops(
     server: str = "sgd",
     second_order: bool = True,
     learn_alpha: bool = False,
+    roles: tuple[str, str] = ("S", "Q"),
 ) -> Paper:
-    """Each client sends g_u = ∂f(θ_u; Q)/∂θ, and ∂/∂α if α is learnt; the server steps along their
+    """Each client sends g_u = ∂f(θ_u; Q)/∂θ, and ∂/∂α if α is learnt: the sum of those of its
+    episodes, each from where a step of β = 0.2 along the last has led. The server steps along their
     mean, β = 0.2; tested with θ_u of a support set. α = 0.1, or starts there."""
 
     def loops(world: World) -> Iterator[After]:
@@ -114,15 +116,18 @@ def by_loops(
         for cohort in world.cohorts():
             sent = []
             for one in cohort:
-                [(S, Q)] = one.steps
+                here, gs = learner, []
+                for S, Q in one.steps:
 
-                def f(theta: Array, alpha: Any = 0.1) -> Any:
-                    return model.loss(inner(model, theta, alpha, S, steps), Q)
+                    def f(theta: Array, alpha: Any = 0.1) -> Any:
+                        return model.loss(inner(model, theta, alpha, S, steps), Q)
 
-                g = slow_gradients(f, learner)
-                if not second_order:
-                    g = [slow_grad(model, slow_steps(model, learner[0], S, 0.1, steps), Q)]
-                sent.append(g)
+                    g = slow_gradients(f, here)
+                    if not second_order:
+                        g = [slow_grad(model, slow_steps(model, here[0], S, 0.1, steps), Q)]
+                    here = [x - 0.2 * g_x for x, g_x in zip(here, g)]
+                    gs.append(g)
+                sent.append([loop_sum(np.ones(len(gs)), part) for part in zip(*gs)])
             p = shares(cohort, weighting)
             history.append([loop_sum(p, gs) for gs in zip(*sent)])
             if server == "adam":
@@ -140,7 +145,7 @@ def by_loops(
 
             yield After({"learner": tuple(learner), "adam": moments}, personal)
 
-    return Paper(loops, roles=("S", "Q"), adapts_on="S")
+    return Paper(loops, roles=roles, adapts_on="S")
 
 
 @proof("fedmeta MAML", "4 rounds of MAML and FOMAML, 1 and 2 inner steps = plain loops", SMALL)
@@ -157,6 +162,14 @@ def meta_sgd_rounds(c: Case) -> Iterator[Report]:
     for steps in (1, 2):
         algorithm = fedmeta.MetaSGD(alpha=0.1, beta=0.2, inner_steps=steps)
         yield from rounds_agree(c, algorithm, by_loops(steps, learn_alpha=True))
+
+
+@proof("fedmeta MAML", "4 rounds of MAML and Meta-SGD in epochs of episodes = plain loops", SMALL)
+def rounds_of_epochs(c: Case) -> Iterator[Report]:
+    roles = ("S of D", "Q of D")
+    for kind, learn_alpha in ((fedmeta.MAML, False), (fedmeta.MetaSGD, True)):
+        algorithm = kind(alpha=0.1, beta=0.2, episodes="epochs")
+        yield from rounds_agree(c, algorithm, by_loops(learn_alpha=learn_alpha, roles=roles))
 
 
 @proof("fedmeta server", "4 rounds, SGD and Adam, uniform and by samples = number by number", SMALL)
