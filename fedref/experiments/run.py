@@ -1,7 +1,7 @@
 """Experiments are run, from the first round to the last, in a run directory or in memory alone."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import nullcontext
 from functools import partial
