@@ -257,6 +257,11 @@ def gather(plan: Plan, federation: Federation, dtype: Any, keep: Array) -> Local
     )
 
 
+def at_work(algorithm: AnyAlgorithm, plan: Plan) -> Array:
+    """Whose work is waited for, as indices into the plan's cohort: not a dropped straggler's."""
+    return np.flatnonzero(~plan.straggler) if algorithm.drop else np.arange(len(plan.clients))
+
+
 def run_round(
     algorithm: AnyAlgorithm,
     model: Model,
@@ -274,7 +279,7 @@ def run_round(
     """
     sent = algorithm.download(state.server)
     travels = not algorithm.pooled  # the centralised learner has its data where it is
-    keep = np.flatnonzero(~plan.straggler) if algorithm.drop else np.arange(len(plan.clients))
+    keep = at_work(algorithm, plan)
     log = RoundLog(
         floats_down=travels * len(plan.clients) * floats(sent),
         stragglers=int(plan.straggler.sum()),

@@ -187,16 +187,22 @@ def class_count(source: Source) -> int:
 def relabelled(federation: Federation, model: Model) -> Federation:
     """The federation with labels that the model knows: two labels −1, 1 become 0, 1 for a
     binary logistic model, and the other way round for an SVM."""
-    labels, known = federation.source.labels, np.array(model.labels)
+    source = federation.source
+    y = known_labels(source.y, source.labels, model, source.name)
+    return federation if y is source.y else replace(federation, source=replace(source, y=y))
+
+
+def known_labels(y: Array, labels: Array, model: Model, name: str) -> Array:
+    """y as the model knows it; labels : all that occur in the data `name`, of which y may have few."""
+    known = np.array(model.labels)
     if np.isin(labels, known).all():
-        return federation
+        return y
     if len(labels) != len(known):
         raise ConfigError(
-            f"{federation.source.name} has the labels {labels.tolist()}, "
+            f"{name} has the labels {labels.tolist()}, "
             f"{type(model).__name__} needs {known.tolist()}"
         )
-    y = known[np.searchsorted(labels, federation.source.y)]
-    return replace(federation, source=replace(federation.source, y=y))
+    return np.asarray(known[np.searchsorted(labels, y)])
 
 
 # ---- all of it -----------------------------------------------------------------------------------

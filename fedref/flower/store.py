@@ -1,0 +1,67 @@
+"""What a node's clients keep between rounds: on the node's own disk, whole or not at all.
+
+    FOLDER/RUN/data.sha256            the rows that the run began with
+    FOLDER/RUN/UNIT/CLIENT/ROUND.ckpt a client's state as its work of that round left it
+
+The server says of which round a client's last *counted* work was; that state is taken, so an answer
+that came late or was refused leaves no trace, and a server that goes on from its last checkpoint
+finds the states of that time. Three are kept: the one that the work began with, the one before it
+(for a server whose newest checkpoint is damaged) and the new one.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from fedref.experiments import checkpoint
+from fedref.files import written
+from fedref.flower.messages import NONE, Refused
+
+RUN = re.compile(r"[0-9a-f]{16}")
+
+
+class Store:
+    """The states of one unit of a run."""
+
+    def __init__(self, folder: Path, run: str, unit: int, types: checkpoint.Types) -> None:
+        if not RUN.fullmatch(run) or unit < 0:
+            raise Refused(
+                f"run {run[:40]!r}, unit {unit}: expected 16 hexadecimal digits, and 0 on"
+            )
+        self.run, self.folder, self.types = folder / run, folder / run / str(unit), types
+
+    def same_data(self, fingerprint: str) -> None:
+        """Refused if the rows are not those that the run began with on this node."""
+        path = self.run / "data.sha256"
+        if not path.exists():
+            written(path, fingerprint.encode())
+        elif path.read_bytes() != fingerprint.encode():
+            raise Refused("its rows have changed since the run began")
+
+    def path(self, client: int, round: int) -> Path:
+        return self.folder / str(client) / f"{round}.ckpt"
+
+    def read(self, client: int, round: int) -> Any:
+        """The state that the client's work of that round left; None for round −1."""
+        if round == NONE:
+            return None
+        path = self.path(client, round)
+        try:
+            return checkpoint.loads(path.read_bytes(), path.name, self.types)
+        except (OSError, ValueError) as error:
+            raise Refused(
+                f"its own state after round {round + 1} cannot be read on its node"
+            ) from error
+
+    def write(self, client: int, before: int, round: int, state: Any) -> None:
+        """Keep the state of this round; `before` is the round that it was made from."""
+        written(self.path(client, round), checkpoint.dumps(state))
+        kept = self.rounds(client)
+        older = [t for t in kept if t < before]
+        for t in set(kept) - {before, round, *older[-1:]}:
+            self.path(client, t).unlink(missing_ok=True)
+
+    def rounds(self, client: int) -> list[int]:
+        """Of which rounds there is a state, ascending."""
+        names = (path.stem for path in (self.folder / str(client)).glob("*.ckpt"))
+        return sorted(int(name) for name in names if name.isdigit())

@@ -1,0 +1,91 @@
+"""Nodes in this process, and a network of functions between them and the server."""
+
+import shutil
+from pathlib import Path
+
+from fedref.experiments import config
+from fedref.experiments.run import run
+from fedref.experiments.setting import Loader, setting, settled
+from fedref.flower.node import answer
+from fedref.flower.nodes import Options, Reply
+from fedref.flower.part import read_part, write_part
+from fedref.flower.server import serve
+
+#: Client → node. Not in order, and of different sizes, so that a mix-up cannot fit by chance.
+HOLDERS = {101: [1, 4, 5], 57: [0, 6], 303: [2, 3]}
+
+
+def experiment_of(**settings):
+    """Seven clients of the digits and a small network, three rounds."""
+    table = {
+        "name": "far", "rounds": 3, "clients_per_round": 4, "steps": 3, "batch_size": 40,
+        "data": {"name": "digits"}, "split": {"rule": "dirichlet", "users": 7},
+        "model": {"name": "mlp", "hidden": [9]},
+    }  # fmt: skip
+    made = config.experiment_of(config.completed({**table, **settings}))
+    return settled(made, Loader())
+
+
+class Wires:
+    """A `Network` whose nodes answer at once. change(message, node, packet, reply) → what arrives
+    instead of one reply: a list of (node, packet). away : nodes that are offline."""
+
+    def __init__(self, folder: Path, experiment, holders=HOLDERS, change=None):
+        self.experiment, self.change, self.away = experiment, change, set()
+        whole = setting(experiment, loader=Loader()).whole
+        self.parts, self.stores = {}, {}
+        for node, clients in holders.items():
+            path = folder / f"{node}.npz"
+            write_part(path, whole, clients)
+            self.parts[node], self.stores[node] = read_part(path), folder / f"store-{node}"
+        self.arrived, self.sent, self.count = {}, [], 0
+
+    def nodes(self):
+        return set(self.parts) - self.away
+
+    def send(self, packets, limit):
+        found = {}
+        for node, packet in packets.items():
+            self.count += 1
+            message = f"m{self.count}"
+            found[message] = node
+            self.sent.append((node, packet))
+            if node in self.away:
+                continue
+            reply = answer(packet, self.parts[node], self.experiment, self.stores[node])
+            replies = [(node, reply)]
+            if self.change and "call" in packet:
+                replies = self.change(self, node, packet, reply)
+            self.arrived[message] = [Reply(message, *one) for one in replies]
+        return found
+
+    def receive(self, messages):
+        # the last one first: the order in which answers arrive must not matter
+        return [reply for m in reversed(list(messages)) for reply in self.arrived.pop(m, [])]
+
+
+def options(**changes):
+    return Options(**{"clients": 7, "limit": 0.2, "wait": 0.2, "pause": 0.01, **changes})
+
+
+def far(tmp_path, experiment, change=None, wires=None, out="far", **how):
+    """(the run over a network, the network, what was said)."""
+    said = []
+    folder = tmp_path / "nodes"
+    folder.mkdir(exist_ok=True)
+    wires = wires or Wires(folder, experiment, change=change)
+    found = serve(wires, experiment, tmp_path / out, options(**how), said.append)
+    return found, wires, said
+
+
+def near(tmp_path, experiment, name="near"):
+    """The same run in this process."""
+    shutil.rmtree(tmp_path / name, ignore_errors=True)
+    return run(experiment, out=tmp_path / name)
+
+
+TABLES = ("metrics.csv", "clients.csv", "config.toml", "summary.md")
+
+
+def same_tables(one: Path, other: Path) -> bool:
+    return all((one / name).read_bytes() == (other / name).read_bytes() for name in TABLES)
