@@ -195,6 +195,7 @@ VARIANTS: Mapping[str, tuple[str, Mapping]] = {
     "fedcurv": ("fedcurv", {"lam": 0.001, "lr": 0.02}),  # more diverges on the SVM
     "fedprox-adaptive": ("fedprox", {"adaptive_mu": True, "weighting": "uniform"}),
     "fedprox-until-gamma": ("fedprox", {"until_gamma": 0.8}),
+    "per-fedavg-3": ("per-fedavg", {"inner_steps": 3}),
     "maml-adam": ("fedmeta-maml", {"server": "adam", "inner_steps": 2}),
     "meta-sgd-2": ("fedmeta-sgd", {"inner_steps": 2, "weighting": "samples"}),
     "fedmaml-3": ("fedmaml", {"inner_steps": 3}),

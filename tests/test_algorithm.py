@@ -76,11 +76,11 @@ def test_every_word_of_every_algorithm_is_one_of_a_few(name, field):
 AVERAGE = {"weighting": "samples", "drop": True}
 UNIFORM = {"weighting": "uniform", "drop": True}
 META = {**UNIFORM, "alpha": 0.1, "beta": 0.05, "inner_steps": 1}
-PER_FEDAVG = {**UNIFORM, "alpha": 0.1, "beta": 0.05}
+PER_FEDAVG = {**UNIFORM, "alpha": 0.1, "beta": 0.05, "inner_steps": 1}
 #: Whoever changes one of these changes what a run without options does.
 DEFAULTS = {
     "fedavg": {**AVERAGE, "lr": 0.05},
-    "fedavg-update": {**AVERAGE, "lr": 0.05, "alpha": 0.1},
+    "fedavg-update": {**AVERAGE, "lr": 0.05, "alpha": 0.1, "inner_steps": 1},
     "fedavg-meta": {**AVERAGE, "lr": 0.05, "alpha": 0.1, "inner_steps": 1},
     "fedprox": {
         "weighting": "samples", "drop": False, "lr": 0.05, "mu": 1.0, "adaptive_mu": False,

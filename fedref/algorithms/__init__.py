@@ -35,7 +35,7 @@ HYPERPARAMETERS: dict[str, str] = {
     "alpha": "α, the inner or personal step size (Meta-SGD: its start)",
     "beta": "β, the local (Per-FedAvg) or the server's (FedMeta, FedMAML) step size",
     "delta": "δ, half-width of Per-FedAvg HF's difference",
-    "inner_steps": "inner (adaptation) steps of FedMeta, FedMAML and FedAvg(Meta)",
+    "inner_steps": "inner (adaptation) steps: of meta-learning, FedAvg with update, FedAvg(Meta)",
     "server": "the server's optimiser in FedMeta: sgd or adam",
     "episodes": "of FedMeta: one a round, or local epochs of them (epochs)",
     "evaluate": "what of FedMAML is tested: theta or theta1",

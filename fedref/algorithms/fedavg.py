@@ -67,14 +67,17 @@ class FedAvg(Algorithm[Server, Server, Array, None]):
 
 @dataclass(frozen=True)
 class FedAvgUpdate(FedAvg):
-    """FedAvg *with update*: trained as FedAvg, tested after one step of size α."""
+    """FedAvg *with update*: trained as FedAvg, tested after one step of size α (or a few)."""
 
     alpha: float = 0.1
+    inner_steps: int = 1
     personalised: ClassVar[bool] = True
     adapts_on: ClassVar[str | None] = "D"
 
     def personal(self, model: Model, sent: Server, client_state: None, D: Batch | None) -> Array:
-        return sent.w if D is None else adapt(model, sent.w, D, alpha=self.alpha)
+        if D is None:
+            return sent.w
+        return adapt(model, sent.w, D, alpha=self.alpha, steps=self.inner_steps)
 
 
 @dataclass(frozen=True)

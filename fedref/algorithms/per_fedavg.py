@@ -13,7 +13,7 @@ which one gradient step fits each user. It replaces f(w) = (1/n) Σ_i f_i(w) [pe
     d          d           (..., d)  difference of gradients, for Hu
     ∇F         meta_gradient  (..., d)  exact, first order or Hessian free
     α, β, δ    alpha, beta, delta   numbers: inner step, local step, half-width of the difference
-    ν          nu          inner steps (the paper: 1)
+    ν          inner_steps   inner steps (the paper: 1, and names more as an extension)
 
 Equations: [per-fedavg eq.1] objective of FedAvg · [eq.2] `meta_objective` · [eq.3] `meta_gradient`
 with D = D′ = D″ · [eq.4] the batch mean, `Model.grad` · [eq.5] `local_step` · [eq.6] `meta_gradient` ·
@@ -28,7 +28,8 @@ Decisions
   δ. The error of d is O(δ²) by truncation and O(ε/δ) by rounding, ε the precision: 10⁻³ serves
     float64 and float32; far smaller ones only float64 (in float32 10⁻⁶ is a known mistake).
   test. One step of size α on a fresh batch of *training* rows, then the client's own test rows.
-  ν > 1. The factors (I − αH(w_j; D_j″)) are chained right to left; the paper has ν = 1.
+  ν > 1. The factors (I − αH(w_j; D_j″)) are chained right to left (FO: none of them; HF: each by its
+    difference); every inner step has a D and a D″ of its own. At test time: ν steps on the one D.
 
 >>> import numpy as np
 >>> from fedref import Batch
@@ -42,9 +43,11 @@ Decisions
 True
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
 
 from fedref.algorithm import Algorithm, Server
 from fedref.batch import Batch
@@ -82,7 +85,10 @@ def meta_gradient_hf(
 def meta_gradient_steps(
     model: Model, w: Array, Ds: Sequence[Batch], D1: Batch, D2s: Sequence[Batch], *, alpha: float
 ) -> Array:
-    """ν inner steps, w_{j+1} = w_j − αg(w_j; D_j): the factors (I − αH(w_j; D_j″)) right to left."""
+    """ν inner steps, w_{j+1} = w_j − αg(w_j; D_j): the factors (I − αH(w_j; D_j″)) right to left.
+
+    First order: no D2s. Hessian free: model is `HessianFree`.
+    """
     ws = [w]
     for D in Ds:
         ws.append(ws[-1] - alpha * model.grad(ws[-1], D))
@@ -90,6 +96,21 @@ def meta_gradient_steps(
     for w_j, D2 in zip(reversed(ws), reversed(D2s)):
         u = u - alpha * model.hvp(w_j, u, D2)
     return u
+
+
+@dataclass(frozen=True)
+class HessianFree:
+    """A model whose Hessian-vector product is the difference of eq.8."""
+
+    model: Model
+    delta: float
+
+    def grad(self, w: Array, D: Batch) -> Array:
+        return self.model.grad(w, D)
+
+    def hvp(self, w: Array, v: Array, D: Batch) -> Array:
+        ends = self.grad(w + self.delta * v, D), self.grad(w - self.delta * v, D)
+        return (ends[0] - ends[1]) / (2 * self.delta)
 
 
 def local_step(w: Array, meta_gradient: Array, *, beta: float) -> Array:
@@ -104,27 +125,54 @@ class PerFedAvg(Algorithm[Server, Server, Array, None]):
     weighting: str = "uniform"
     alpha: float = 0.1
     beta: float = 0.05
-    roles: ClassVar[tuple[str, ...]] = ("D", "D1", "D2")
+    inner_steps: int = 1
     personalised: ClassVar[bool] = True
     adapts_on: ClassVar[str | None] = "D"
+    #: What an inner step takes.
+    inner: ClassVar[tuple[str, ...]] = ("D", "D2")
+
+    bounds: ClassVar[Mapping[str, tuple[float, float]]] = {"inner_steps": (1, np.inf)}
+
+    @property
+    def roles(self) -> tuple[str, ...]:  # type: ignore[override]
+        """D, D1 and D2, then the batches of each further inner step: "D of step 2", ..."""
+        further = (
+            f"{role} of step {j + 2}" for j in range(self.inner_steps - 1) for role in self.inner
+        )
+        return ("D", "D1", *self.inner[1:], *further)
 
     def gradient(self, model: Model, w: Array, *batches: Batch) -> Array:
+        if self.inner_steps > 1:
+            return self.gradient_steps(model, w, *batches)
         return meta_gradient(model, w, *batches, alpha=self.alpha)
+
+    def gradient_steps(self, model: Any, w: Array, D: Batch, D1: Batch, *rest: Batch) -> Array:
+        """The same for ν > 1, of the batches that `roles` names."""
+        n, batches = len(self.inner), (D, *rest)
+        D2s = batches[1::n] if n > 1 else ()
+        return meta_gradient_steps(model, w, batches[::n], D1, D2s, alpha=self.alpha)
 
     def step(self, model: Model, sent: Server, local: Array, *batches: Batch) -> Array:
         return local_step(local, self.gradient(model, local, *batches), beta=self.beta)
 
     def personal(self, model: Model, sent: Server, client_state: None, D: Batch | None) -> Array:
-        return sent.w if D is None else sent.w - self.alpha * model.grad(sent.w, D)
+        if D is None:
+            return sent.w
+        w = sent.w
+        for _ in range(self.inner_steps):
+            w = w - self.alpha * model.grad(w, D)
+        return w
 
 
 @dataclass(frozen=True)
 class PerFedAvgFO(PerFedAvg):
     """[per-fedavg alg.1], first order."""
 
-    roles: ClassVar[tuple[str, ...]] = ("D", "D1")
+    inner: ClassVar[tuple[str, ...]] = ("D",)
 
     def gradient(self, model: Model, w: Array, *batches: Batch) -> Array:
+        if self.inner_steps > 1:
+            return self.gradient_steps(model, w, *batches)
         return meta_gradient_fo(model, w, *batches, alpha=self.alpha)
 
 
@@ -133,7 +181,9 @@ class PerFedAvgHF(PerFedAvg):
     """[per-fedavg alg.1], Hessian free."""
 
     delta: float = 1e-3
-    bounds: ClassVar = {"delta": (1e-12, 1.0)}  # /2δ
+    bounds: ClassVar = {**PerFedAvg.bounds, "delta": (1e-12, 1.0)}  # /2δ
 
     def gradient(self, model: Model, w: Array, *batches: Batch) -> Array:
+        if self.inner_steps > 1:
+            return self.gradient_steps(HessianFree(model, self.delta), w, *batches)
         return meta_gradient_hf(model, w, *batches, alpha=self.alpha, delta=self.delta)

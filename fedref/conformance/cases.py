@@ -107,6 +107,10 @@ def case(
     )  # fmt: skip
 
 
+#: Version 1 of the vectors knows these with one inner step alone, and does not say so.
+ONE_STEP = ("fedavg-update", "per-fedavg", "per-fedavg-fo", "per-fedavg-hf")
+
+
 def complete(call: str, algorithm: str, hyper: Mapping[str, Any]) -> dict[str, Any]:
     """Every hyperparameter that the call needs, and B, so that no default need be known."""
     if call == "meta_gradient":
@@ -118,6 +122,8 @@ def complete(call: str, algorithm: str, hyper: Mapping[str, Any]) -> dict[str, A
     if not algorithm:
         return {}
     known = asdict(LOOP.algorithm_of(algorithm, hyper))
+    if algorithm in ONE_STEP:
+        del known["inner_steps"]
     return known | {name: hyper[name] for name in ("B",) if name in hyper}
 
 

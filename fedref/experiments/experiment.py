@@ -46,7 +46,11 @@ class Experiment:
     eval_train: bool = _field(True, "also evaluate the training loss of every client")
     unseen: float = _field(
         0.0,
-        "if > 0: train on 80 % of the clients, test 10 % unseen ones with this support fraction",
+        "if > 0: train on 80 % of the clients, test 10 % unseen ones with this support fraction, and "
+        "10 % for validation likewise",
+    )
+    classes: str = _field(
+        "all", "what is told apart: all classes, or own: each client's own, counted from 0 (k-way)"
     )
     dissimilarity: bool = _field(False, "log B and the gradients' variance when evaluating")
     dtype: str = _field("float64", "float64 or float32")
@@ -67,6 +71,7 @@ class Experiment:
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         **Sampling.choices,
         "dtype": DTYPES,
+        "classes": ("all", "own"),
         "on_failure": ("fail", "drop"),
     }
 

@@ -72,6 +72,18 @@ _METRICS = {
         scale=PERCENT,
         always=False,
     ),
+    "validation_accuracy": _metric(
+        "accuracy of validation clients (%)",
+        "accuracy on other clients that never train, to choose by (`unseen`)",
+        scale=PERCENT,
+        always=False,
+    ),
+    "validation_accuracy_mean": _metric(
+        "accuracy, mean over validation clients (%)",
+        "the same, mean over validation clients",
+        scale=PERCENT,
+        always=False,
+    ),
     "gamma": _metric(
         "inexactness γ, mean over the cohort", "FedProx's γ, mean over the cohort", always=False
     ),

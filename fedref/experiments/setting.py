@@ -205,6 +205,23 @@ def known_labels(y: Array, labels: Array, model: Model, name: str) -> Array:
     return np.asarray(known[np.searchsorted(labels, y)])
 
 
+def own_classes(federation: Federation) -> Federation:
+    """The federation with each client's labels counted from 0 among those that it holds: with k of
+    them at most, the model tells k classes apart [fedmeta §introduction], whichever they are."""
+    source, y = federation.source, np.zeros_like(federation.source.y)
+    seen = np.zeros(len(y), np.int64)
+    for k in range(federation.clients):
+        rows = np.concatenate([federation.train.of(k), federation.test.of(k)])
+        y[rows] = np.unique(source.y[rows], return_inverse=True)[1]
+        seen[rows] += 1
+    if (seen > 1).any():
+        raise ConfigError(
+            f"classes is own, but row {seen.argmax()} of {source.name} is held by {seen.max()} "
+            "clients: expected every row with one client, whose classes are numbered"
+        )
+    return replace(federation, source=replace(source, y=y))
+
+
 # ---- all of it -----------------------------------------------------------------------------------
 
 
@@ -217,6 +234,7 @@ class Setting:
     federation: Federation  # whom we train and test on
     model: Model
     unseen: tuple[Federation, Array] | None  # everybody, and those that are tested unseen
+    validation: Array  # others of everybody that never train, to choose hyperparameters by
     loader: Loader  # whose data they are
 
 
@@ -231,17 +249,18 @@ def setting(
     """
     loader = loader or Loader(data_dir)
     whole = loader.federation(experiment)
-    model = make_model(experiment.model, whole.source)
-    federation = relabelled(whole, model)
+    federation = own_classes(whole) if experiment.classes == "own" else whole
+    model = make_model(experiment.model, federation.source)
+    federation = relabelled(federation, model)
     federation.check()
     if not federation.test.rows.size:
         raise DataError(
             f"{whole.source.name}: no client has a test row, so nothing could be evaluated; expected "
             "test rows, which a split makes of clients with two rows or more"
         )
-    unseen = None
+    unseen, validation = None, np.zeros(0, np.int64)
     if experiment.unseen:
-        train, _, test = split_clients(federation.clients, federation.seed)
+        train, validation, test = split_clients(federation.clients, federation.seed)
         if not len(test):
             raise ConfigError(
                 f"unseen needs 10 clients or more, to test one in ten, and has {federation.clients}"
@@ -256,7 +275,7 @@ def setting(
                 f"clients-per-round is {experiment.clients_per_round}, "
                 f"but there are only {federation.clients} clients to train on"
             )
-    return Setting(experiment, whole, federation, model, unseen, loader)
+    return Setting(experiment, whole, federation, model, unseen, validation, loader)
 
 
 def settled(experiment: Experiment, loader: Loader) -> Experiment:

@@ -243,17 +243,19 @@ def measure(
         return Measured(loss=row["train_loss"], problem=problem)
     if experiment.dissimilarity and not problem:
         w = algorithm.personal(model, algorithm.download(state.server), None, None)
-        everyone = [
+        batches = [
             federation.batch(federation.train.of(k), dtype) for k in range(federation.clients)
         ]
-        row["B"], row["variance"] = dissimilarity(model, w, everyone)
+        row["B"], row["variance"] = dissimilarity(model, w, batches)
     if setting.unseen:
-        new = evaluate_unseen(
-            algorithm, model, state, *setting.unseen,
-            support=experiment.unseen, seed=seed, dtype=dtype,
-        )  # fmt: skip
-        row["unseen_accuracy"] = sample_mean(new.accuracy, new.n_test)
-        row["unseen_accuracy_mean"] = client_mean(new.accuracy, new.n_test)
+        everyone, tested = setting.unseen
+        for name, clients in (("unseen", tested), ("validation", setting.validation)):
+            new = evaluate_unseen(
+                algorithm, model, state, everyone, clients,
+                support=experiment.unseen, seed=seed, dtype=dtype,
+            )  # fmt: skip
+            row[f"{name}_accuracy"] = sample_mean(new.accuracy, new.n_test)
+            row[f"{name}_accuracy_mean"] = client_mean(new.accuracy, new.n_test)
     return Measured(scores, row, row["train_loss"], problem)
 
 

@@ -117,6 +117,8 @@ def test_adaptation_at_test_time(steps):
     assert same(meta.personal(model, Server(w), None, None), w)
     update = FedAvgUpdate(lr=0.7, alpha=0.3)  # α, not η
     assert same(update.personal(model, Server(w), None, D), w - 0.3 * model.grad(w, D))
+    update = FedAvgUpdate(lr=0.7, alpha=0.3, inner_steps=steps)
+    assert same(update.personal(model, Server(w), None, D), expected)
     assert same(FedAvg().personal(model, Server(w), None, D), w)
 
 

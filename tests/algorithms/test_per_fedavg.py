@@ -6,6 +6,7 @@ from helpers import (
     EXACT,
     KINDS,
     MODELS,
+    VALUES,
     cases,
     make_algorithm,
     make_batch,
@@ -184,6 +185,37 @@ def test_one_inner_step_of_the_chain_is_eq_6_to_the_bit():
     assert same(meta_gradient_steps(model, w, [], D1, [], alpha=0.2), model.grad(w, D1))
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_several_inner_steps_by_hand(variant):
+    """ν = 3: seven batches a step (FO: four), each used for what its role says."""
+    model, rng = MODELS["mlp"], np.random.default_rng(0)
+    algorithm, alpha, delta = make_algorithm(variant, inner_steps=3), VALUES["alpha"], 1e-3
+    named = {role: make_batch(model, rng, 5) for role in algorithm.roles}
+    w = rng.normal(size=model.d)
+    ws = [w]
+    for D in ("D", "D of step 2", "D of step 3"):
+        ws.append(ws[-1] - alpha * model.grad(ws[-1], named.pop(D)))
+    u = model.grad(ws[3], named.pop("D1"))
+    for w_j, role in zip(ws[2::-1], ("D2 of step 3", "D2 of step 2", "D2")):
+        if variant == "per-fedavg":
+            u = u - alpha * model.hvp(w_j, u, named.pop(role))
+        elif variant == "per-fedavg-hf":
+            ends = [model.grad(w_j + sign * delta * u, named[role]) for sign in (1, -1)]
+            u = u - alpha * (ends[0] - ends[1]) / (2 * delta)
+            named.pop(role)
+    assert not named
+    rng = np.random.default_rng(0)
+    batches = [make_batch(model, rng, 5) for _ in algorithm.roles]
+    assert relative_error(algorithm.gradient(model, w, *batches), u) <= 1e-12
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_one_inner_step_is_the_default_and_the_paper_s(variant):
+    roles = {"per-fedavg-fo": ("D", "D1")}.get(variant, ("D", "D1", "D2"))
+    assert VARIANTS[variant]() == VARIANTS[variant](inner_steps=1)
+    assert VARIANTS[variant]().roles == roles
+
+
 # -- rounds
 
 
@@ -253,7 +285,10 @@ def test_a_client_tests_after_one_step_of_alpha(variant):
     algorithm = make_algorithm(variant)
     D, w = make_batch(model, rng, 5), tree.freeze(rng.normal(size=model.d))
     got = algorithm.personal(model, Server(w), None, D)
-    assert same(got, w - algorithm.alpha * model.grad(w, D))
+    once = w - algorithm.alpha * model.grad(w, D)
+    assert same(got, once)
+    twice = make_algorithm(variant, inner_steps=2).personal(model, Server(w), None, D)
+    assert same(twice, once - algorithm.alpha * model.grad(once, D))
     assert same(algorithm.personal(model, Server(w), None, None), w)
     assert algorithm.adapts_on == "D"
 

@@ -187,6 +187,7 @@ OPTIONS = {
     "clients-every": [5],
     "eval-train": ["false"],
     "dissimilarity": ["true"],
+    "classes": ["all", "own"],
     "dtype": ["float32"],
     "on-failure": ["drop"],
     "seed": [3],

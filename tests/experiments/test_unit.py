@@ -7,10 +7,13 @@ from running import CURV, TABLES, algorithms, contents, document, main, play, ro
 
 import fedref
 from fedref.algorithm import State
+from fedref.errors import ConfigError
+from fedref.evaluation import client_mean, evaluate_unseen, sample_mean
 from fedref.experiments import config, results, run_directory, summary
 from fedref.experiments import setting as settings
 from fedref.experiments import unit as units
 from fedref.experiments.experiment import DTYPES
+from fedref.experiments.names import make_algorithm
 from fedref.experiments.run import execute
 from fedref.experiments.unit import Record
 from fedref.sampling import make_plan, stream
@@ -314,9 +317,61 @@ def test_unseen_clients_are_tested_and_never_trained():
     for found in run.records:
         assert all(0 <= row["unseen_accuracy"] <= 1 for row in found.rows)
         assert all(0 <= row["unseen_accuracy_mean"] <= 1 for row in found.rows)
+        assert all(0 <= row["validation_accuracy"] <= 1 for row in found.rows)
+        assert all(0 <= row["validation_accuracy_mean"] <= 1 for row in found.rows)
         assert len(found.scores[0].accuracy) == 16
     assert set(run.clients["client"].tolist()) == set(range(16))
     assert "unseen_accuracy" not in play({**table, "unseen": 0.0}).metrics
+
+
+def test_validation_clients_are_others_and_evaluated_alike():
+    split = {"rule": "per-fedavg", "users": 20, "a": 4, "a-test": 2}
+    table = document(split=split, unseen=0.3, rounds=1, algorithms=algorithms("fedmeta-maml"))
+    made = config.from_table(table)
+    setting = settings.setting(made)
+    whole, tested = setting.unseen
+    assert not set(setting.validation) & set(tested)
+    both = np.concatenate([setting.validation, tested])
+    rows = np.concatenate([part.of(k) for part in (whole.train, whole.test) for k in both])
+    assert not set(rows) & set(setting.federation.train.rows)
+    run = execute(made)
+    (record,) = run.records
+    algorithm = make_algorithm("fedmeta-maml", made.algorithms["fedmeta-maml"])
+    for name, clients in (("unseen", tested), ("validation", setting.validation)):
+        scores = evaluate_unseen(
+            algorithm, setting.model, record.state, whole, clients, support=0.3, seed=0
+        )
+        mean = sample_mean(scores.accuracy, scores.n_test)
+        assert record.rows[-1][f"{name}_accuracy"] == mean
+        mean = client_mean(scores.accuracy, scores.n_test)
+        assert record.rows[-1][f"{name}_accuracy_mean"] == mean
+
+
+def test_each_client_s_own_classes_are_numbered_from_0():
+    """A k-way head: as few outputs as any client holds classes, and only the labels change."""
+    split = {"rule": "shards", "users": 10, "shards": 2}
+    table = document(data={"name": "digits"}, split=split, model={"name": "logistic"})
+    every = settings.setting(config.from_table(table))
+    own = settings.setting(config.from_table({**table, "classes": "own"}))
+    k = 0
+    for i in range(10):
+        rows = np.concatenate([own.federation.train.of(i), own.federation.test.of(i)])
+        before, after = every.federation.source.y[rows], own.federation.source.y[rows]
+        held = sorted(set(before.tolist()))
+        assert after.tolist() == [held.index(label) for label in before.tolist()]
+        k = max(k, len(held))
+    assert (every.model.classes, own.model.classes) == (10, k)
+    assert k < 10
+    assert same(every.federation.train.rows, own.federation.train.rows)
+    assert own.whole is own.loader.federation(own.experiment)  # split.json says what was split
+    assert own.whole.source.y.max() == 9
+
+
+def test_own_classes_need_rows_of_one_client():
+    federation = settings.setting(config.from_table(document())).federation
+    twice = federation.subset(np.array([0, 1, 1]))
+    with pytest.raises(ConfigError, match=r"classes is own, but row \d+ of digits is held by 2 "):
+        settings.own_classes(twice)
 
 
 def test_the_split_of_unseen_clients_is_that_of_its_seed_also_from_a_manifest(here):

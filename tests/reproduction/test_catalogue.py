@@ -35,7 +35,9 @@ def test_every_reproduction_can_be_run(name: str, tmp_path: Path) -> None:
 def test_unknown_name_gets_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean 'apfl-figure-1'"):
         catalogue.find("apfl-figure1")
-    with pytest.raises(ConfigError, match="nothing to reproduce: give a NAME of apfl-figure-1"):
+    with pytest.raises(
+        ConfigError, match="nothing to reproduce: give a NAME of apfl-cifar10, apfl-figure-1"
+    ):
         command()
 
 
@@ -46,6 +48,7 @@ def test_uses_runs_of_another(tmp_path: Path) -> None:
     )
     assert {job.directory for job in two} < {job.directory for job in one}  # but for ablations
     assert [job.directory.relative_to(tmp_path).as_posix() for job in two] == [
+        "apfl-figure-1/femnist",
         "apfl-figure-1/mnist",
         "apfl-figure-1/vehicle",
     ]

@@ -1,0 +1,43 @@
+"""APFL's Figures 1 (d) and 2 (d): CIFAR-10 with the CNN, apart from the others as it takes hours."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedref import plots
+from fedref.experiments.results import Run
+from fedref.reproduction import find, renamed
+
+TITLE = "APFL: CIFAR-10"
+PAPER = (
+    "APFL, §4.2.1, Figure 1 (d) and Figure 2 (d): CIFAR-10 in grey, 100 clients with 5 classes each, "
+    "CNN, 10 clients a round, E = 5, B = 10, η = 0.01, 100 rounds. Here: float32, one seed, evaluated "
+    "every 5 rounds, so that *average* is over the evaluated rounds."
+)
+QUICK = {  # a few rows and a small network: all of CIFAR-10 is a minute's evaluation
+    "rounds": 2,
+    "eval-every": 1,
+    "clients-per-round": 2,
+    "model.channels": [2, 3],
+    "model.hidden": 8,
+    "split.rule": "per-fedavg",
+    "split.users": 10,
+    "split.a": 10,
+    "split.a-test": 4,
+}
+
+FIGURE_1, FIGURE_2 = find("apfl-figure-1").module, find("apfl-figure-2").module
+ROUNDS = 100
+
+
+def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
+    run = runs["cifar10"]
+    shown = renamed(run, FIGURE_1.METHODS)
+    plots.curves(shown, out / "curves.png", title=FIGURE_1.NAMES["cifar10"])
+    rounds = run.experiment.rounds
+    parts = [
+        f"{rounds} of the paper's {ROUNDS} rounds were run.",
+        FIGURE_1.report(runs, out, data_dir),
+        "![CIFAR-10, grey: training loss and test accuracy per round](curves.png)",
+        *FIGURE_2.tables(FIGURE_2.measured(runs)),
+    ]
+    return "\n\n".join(parts[rounds == ROUNDS :])
