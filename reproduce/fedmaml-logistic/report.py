@@ -52,7 +52,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
     for stem, name in NAMES.items():
         for s in (steps(runs[stem])[0], steps(runs[stem])[-1]):
             file, title = f"{stem}-s{s}.png", f"{name}, s = {s}"
-            shown = renamed(at(runs[stem], inner_steps=s), METHODS)
+            shown = renamed(with_fedavg(runs[stem], s), METHODS)
             plots.curves(shown, out / file, metric=["test_loss", "accuracy"], title=title)
             pictures.append(f"![{title}: test loss and accuracy per round]({file})")
     return "\n\n".join(
@@ -75,6 +75,14 @@ def steps(run: Run) -> list[int]:
 
 def part(run: Run, label: str, s: int) -> Run:
     return run if label == "fedavg" else at(run, inner_steps=s)
+
+
+def with_fedavg(run: Run, s: int) -> Run:
+    """The methods at one number of steps, and FedAvg, which has none."""
+    own = at(run, inner_steps=s)
+    base = [(u, r) for u, r in zip(run.units, run.records) if u.label == "fedavg"]
+    units, records = [unit for unit, _ in base], [record for _, record in base]
+    return Run(run.experiment, [*own.units, *units], [*own.records, *records])
 
 
 def line(run: Run, stem: str, label: str, s: int, data: Setting) -> Number:
