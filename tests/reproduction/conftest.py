@@ -31,10 +31,10 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def real() -> Path:
-    """Where MNIST and Vehicle are."""
+    """Where the real data are."""
     beside = Path(__file__).resolve().parents[3] / "shared" / "data"
     folder = Path(os.environ.get("FEDREF_DATA") or beside)
-    for name in ("mnist", "vehicle", "cifar10-gray"):
+    for name in ("mnist", "vehicle", "cifar10-gray", "landmine", "shakespeare"):
         if not folder.is_dir() or sources.locate(name, {}, folder) is None:
             pytest.skip(f"needs {name} in FEDREF_DATA or ../shared/data")
     return folder
