@@ -23,12 +23,13 @@ class Progress(NamedTuple):
     """What a run calls as it goes.
 
     round : after every round of a unit; message : with a warning; spent : with a unit, "training" or
-    "evaluation", and the seconds that went into it.
+    "evaluation", and the seconds that went into it; detail : with what belongs into a log only.
     """
 
     round: Callable[[Unit, Record], None] = lambda unit, record: None
     message: Callable[[str], None] = lambda text: None
     spent: Callable[[Unit, str, float], None] = lambda unit, what, seconds: None
+    detail: Callable[[str], None] = lambda text: None
 
 
 SILENT = Progress()
@@ -262,6 +263,6 @@ def log(path: Path) -> Iterator[Progress]:
         pending.setdefault(unit.number, []).append(f"{what} {duration(seconds)}")
 
     try:
-        yield Progress(told, write, add)
+        yield Progress(told, write, add, write)
     finally:
         handler.close()

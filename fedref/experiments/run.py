@@ -1,39 +1,28 @@
 """Experiments are run, from the first round to the last, in a run directory or in memory alone."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import nullcontext
 from functools import partial
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any
 
 from fedref.algorithms import ALGORITHMS
-from fedref.errors import ConfigError, DataError
-from fedref.experiments import checkpoint, config, names
+from fedref.errors import ConfigError
+from fedref.experiments import config, names
 from fedref.experiments.experiment import Experiment
+from fedref.experiments.keeping import Book
 from fedref.experiments.progress import SILENT, Progress, shown
 from fedref.experiments.results import Run
-from fedref.experiments.run_directory import (
-    begun,
-    disk_errors,
-    light,
-    recovered,
-    same_split,
-    write_tables,
-)
+from fedref.experiments.run_directory import begun, light, same_split, write_tables
 from fedref.experiments.setting import Loader, Setting, setting, settled
-from fedref.experiments.unit import (
-    HERE,
-    Engine,
-    Record,
-    Unit,
-    problem_in_state,
-    rounds,
-    stamp,
-    units,
-)
-from fedref.experiments.workers import Calm, calmly
+from fedref.experiments.turns import take_turns
+from fedref.experiments.unit import HERE, Engine, Record, Unit, rounds, stamp, units
+from fedref.experiments.workers import Calm, Workers, calmly
+from fedref.experiments.worth import Chosen, Enough
+from fedref.rounds import RunClients
 
 
 def here(unit: Unit, setting: Setting) -> Engine:
@@ -56,6 +45,7 @@ def execute(
     """Run every unit, going on from the checkpoints that are there.
 
     loader : what `settled` has loaded already. engine : what does the rounds of a unit.
+    executor : for the units, where there are as many as `workers`, else for parts of a cohort.
     every : seconds between checkpoints (more where one takes long; 0: after every round). The
     tables are written after a unit, but not more than a twentieth of the time.
     """
@@ -66,83 +56,103 @@ def execute(
     own = stamp(experiment)
     loader = loader or Loader(data_dir)
 
-    def run_units() -> list[Record]:
-        records: list[Record] = []
+    def books() -> Iterator[Book]:
         now: Setting | None = None
-        due = 0.0
         for unit in work:
             if now is None or unit.point != work[unit.number - 1].point:
                 now = setting(config.at_point(experiment, unit.point), loader=loader)
             if directory is not None and not unit.number:
                 same_split(directory, now.whole)
-            how = calm, workers, every, progress, engine(unit, now)
-            record = run_unit(unit, now, own, directory, *how)
-            records.append(record if directory is None else light(record))
-            if directory is not None and (unit is work[-1] or time.monotonic() >= due):
+            yield Book(unit, now, own, directory, every, progress)
+
+    def run_units() -> list[Record]:
+        found: dict[int, Record] = {}
+        due = 0.0
+
+        def ended(book: Book) -> None:
+            nonlocal due
+            assert book.record is not None
+            number = book.unit.number
+            found[number] = book.record if directory is None else light(book.record)
+            so_far = [found[i] for i in takewhile(found.__contains__, range(len(work)))]
+            last = len(found) == len(work)
+            if directory is not None and so_far and (last or time.monotonic() >= due):
                 began = time.monotonic()
-                write_tables(Run(experiment, work[: len(records)], records), directory)
+                write_tables(Run(experiment, work[: len(so_far)], so_far), directory)
                 due = began + 21 * (time.monotonic() - began)
-        return records
+
+        run_books(books(), experiment, work, calm, workers, ended, progress, engine)
+        return [found[unit.number] for unit in work]
 
     return Run(experiment, work, calmly(run_units))
 
 
-def run_unit(
-    unit: Unit,
-    setting: Setting,
-    own: str,
-    directory: Path | None,
-    executor: Executor | None,
+def run_books(
+    books: Iterator[Book],
+    experiment: Experiment,
+    work: Sequence[Unit],
+    executor: Calm | None,
     workers: int,
-    every: float,
+    ended: Callable[[Book], None],
     progress: Progress,
+    engine: Callable[[Unit, Setting], Engine],
+) -> None:
+    """Every unit to its end: one after the other, or spread over the workers where there are at
+    least as many as workers, and enough work."""
+    for book in books:
+        left = len(work) - book.unit.number
+        if book.ended:
+            ended(book)
+        elif executor is None or not 1 < workers <= left:
+            run_unit(book, executor, workers, engine(book.unit, book.setting))
+            ended(book)
+        else:
+            ahead = [unit.point.get("rounds", experiment.rounds) + 1 for unit in work[-left:]]
+            ahead[0] -= len(book.record.rows) if book.record else 0
+            enough = Enough(ahead, workers, 0.0 if executor.started else executor.starting)
+            if enough.at_once or not run_unit(book, enough=enough):
+                progress.detail(f"{left} units over {workers} processes{enough.why}")
+                take_turns(chain([book], books), executor, workers, ended)
+                return
+            ended(book)
+
+
+def run_unit(
+    book: Book,
+    executor: Calm | None = None,
+    workers: int = 1,
     engine: Engine = HERE,
-) -> Record:
-    """One unit to its end, with checkpoints; own : the stamp of its experiment."""
-    algorithm = names.make_algorithm(unit.label, setting.experiment.algorithms[unit.label])
-    tell: dict[str, Any] = {
-        "message": progress.message, "engine": engine, "spent": partial(progress.spent, unit)
-    }  # fmt: skip
-    if directory is None:
-        for last in rounds(setting, algorithm, unit.seed, None, executor, workers, **tell):
-            progress.round(unit, last)
-        return last
-
-    folder, path = directory, directory / "checkpoints" / unit.file
-    found, warnings = recovered(folder, unit, setting.experiment, own)
-    for warning in warnings:
-        progress.message(warning)
-    if found is not None and found.status != "running":
-        checkpoint.old(path).unlink(missing_ok=True)  # as at the end of any other run
-        progress.round(unit, found)
-        return found
-
-    if found is not None and (problem := problem_in_state(found.state, algorithm, setting.model)):
-        raise DataError(f"{path}: {problem}; expected a checkpoint of {unit.name}")
-
-    def save(record: Record) -> None:
-        with disk_errors(folder):
-            checkpoint.save(path, record._replace(experiment=own))
-
-    due = time.monotonic() + every
-    record: Record | None = None
+    enough: Callable[[Record], bool] = lambda record: False,
+) -> bool:
+    """One unit to its end, with checkpoints, or (False) until it is enough."""
+    tell, setting = book.progress, book.setting
+    work = clients_work(setting.experiment, executor, workers, tell)
+    steps = rounds(
+        setting, book.algorithm, book.unit.seed, book.record, work, tell.message, engine,
+        partial(tell.spent, book.unit),
+    )  # fmt: skip
     try:
-        for record in rounds(setting, algorithm, unit.seed, found, executor, workers, **tell):
-            now = time.monotonic()
-            if record.status != "running" or now >= due:
-                save(record)
-                if record.status != "running":
-                    with disk_errors(directory):
-                        checkpoint.old(path).unlink(missing_ok=True)
-                took = time.monotonic() - now
-                due = time.monotonic() + max(every, 20 * took if every else 0)
-            progress.round(unit, record)
+        for record in steps:
+            book.keep(record)
+            book.progress.round(book.unit, record)
+            if not book.ended and enough(record):
+                return False
     except (KeyboardInterrupt, BrokenPipeError):  # stopped: what has been done is not done again
-        if record is not None and record.status == "running":
-            save(record)
+        book.leave()
         raise
-    assert record is not None
-    return record
+    return True
+
+
+def clients_work(
+    experiment: Experiment, executor: Calm | None, workers: int, progress: Progress
+) -> RunClients | None:
+    """What runs the clients of a unit's rounds: where workers take their time to start, they must
+    prove to be faster."""
+    if executor is None:
+        return None
+    work = Workers(executor, workers, experiment.on_failure, message=progress.message)
+    measured = executor.starting and workers > 1
+    return Chosen(work, executor, experiment.rounds, progress.detail) if measured else work
 
 
 def run(
@@ -166,8 +176,8 @@ def run(
     verify : refuse a named data set that differs from the published one.
     out : a run directory to write (None: nothing is written; the picture is left to `fedref plot`).
     progress : True for a bar (in a notebook, too) or lines; or a Progress, to be called.
-    executor : any `concurrent.futures.Executor`, for `workers` parts of every cohort; without one,
-    `workers` > 1 is refused.
+    executor : any `concurrent.futures.Executor`, for `workers` units at a time, or for as many parts
+    of every cohort where there are fewer units; without one, `workers` > 1 is refused.
 
     >>> result = run(algorithm="fedavg", lr=0.1, rounds=2)
     >>> t, accuracy = result.curve("fedavg", "accuracy")

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor
 from hashlib import sha256
 from time import perf_counter
 from types import MappingProxyType
@@ -23,7 +22,7 @@ from fedref.experiments.setting import Setting
 from fedref.experiments.workers import Workers
 from fedref.models.base import Model
 from fedref.numerics import Array
-from fedref.rounds import pool, run_round
+from fedref.rounds import RunClients, pool, run_round
 from fedref.sampling import Plan, Sampling, make_plan, stream
 
 Row = dict[str, Any]
@@ -282,23 +281,23 @@ def rounds(
     algorithm: AnyAlgorithm,
     seed: int,
     record: Record | None = None,
-    executor: Executor | None = None,
-    workers: int = 1,
+    work: RunClients | None = None,
     message: Callable[[str], None] = lambda text: None,
     engine: Engine = HERE,
     spent: Callable[[str, float], None] = lambda what, seconds: None,
 ) -> Iterator[Record]:
     """One unit, from where `record` stands: yields the record after every round.
 
-    message : told of work that failed as a stack and is done again client by client.
-    spent : told the seconds of every "training" and "evaluation".
+    work : what runs a round's clients (None: this process). message : told of work that failed as
+    a stack and is done again client by client. spent : told the seconds of every "training" and
+    "evaluation".
 
     Stops early when parameters or an evaluated loss are no longer finite: status "diverged", with
     the last finite state.
     """
     experiment, federation, model = setting.experiment, setting.federation, setting.model
     dtype = np.dtype(experiment.dtype)
-    work = Workers(executor, workers, experiment.on_failure, message=message)
+    work = work or Workers(on_failure=experiment.on_failure, message=message)
     trained = pool(federation, stream(seed, "pool")) if algorithm.pooled else federation
 
     if record is None:

@@ -5,8 +5,9 @@ Sums come out the same in each, and a client that fails is found and named.
 
 import ctypes
 import os
+import pickle
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -27,46 +28,92 @@ from fedref.models.base import Model
 from fedref.numerics import Array
 from fedref.rounds import LocalData, run_clients
 
+ALIGNED = 64  # bytes at which arrays begin
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as in glibc's malloc.h
 
 
 class Shared(NamedTuple):
-    """An array that lies in a file, to be mapped by each process that needs it, once."""
+    """A value that lies in files, to be opened by each process that needs it, once."""
 
     path: str
 
-    def array(self) -> Array:
-        return mapped(self.path)
+    def value(self) -> Any:
+        """The value; its arrays are mapped, read only, and so are in memory once for all."""
+        return opened(self.path)
 
 
 @cache
-def mapped(path: str) -> Array:
-    return np.asarray(np.load(path, mmap_mode="r"))
+def opened(path: str) -> Any:
+    places, body = pickle.loads(Path(path).read_bytes())
+    arrays = np.memmap(f"{path}.arrays", mode="r") if places else b""
+    return pickle.loads(body, buffers=[arrays[start : start + size] for start, size in places])
+
+
+def laid_down(value: Any, path: str) -> Shared:
+    """Write a value where `Shared` finds it: large arrays in a file of their own, to be mapped."""
+    buffers: list[memoryview] = []
+
+    def apart(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes:  # nothing cannot be mapped
+            buffers.append(raw)
+        return not raw.nbytes
+
+    body = pickle.dumps(value, 5, buffer_callback=apart)
+    places, end = [], 0
+    with open(f"{path}.arrays", "wb") as file:
+        for raw in buffers:
+            places.append((end, raw.nbytes))
+            file.write(raw)
+            end += file.write(bytes(-raw.nbytes % ALIGNED)) + raw.nbytes
+    Path(path).write_bytes(pickle.dumps((places, body)))
+    return Shared(path)
+
+
+def found(value: Any) -> Any:
+    """The value itself, wherever it lies."""
+    return value.value() if isinstance(value, Shared) else value
 
 
 class Processes(Executor):
     """N processes. A pool breaks as a whole when one of its workers dies; the next work that is
     handed in then gets a new pool, so that one death costs one round and not the run.
 
-    They end with the process that made them, however it ends.
+    They start when they are first needed, and end with the process that made them, however it ends.
     """
+
+    #: Seconds that it takes to start them; whoever may choose sends them no less work than that.
+    starting = 2.0
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self.pool = self._new()
         self.folder = TemporaryDirectory(prefix="fedref-")
-        self.shared: dict[int, tuple[Array, Shared]] = {}  # the array stays, and with it its id
+        self.shared: dict[int, tuple[Any, Shared]] = {}  # the value stays, and with it its id
+        self.first: list[Future[Any]] = []
 
     def _new(self) -> ProcessPoolExecutor:
         return ProcessPoolExecutor(self.workers, get_context("spawn"), initializer=begin)
 
-    def share(self, array: Array) -> Shared:
-        """Write an array where all workers find it: once, however often it is asked for."""
-        if id(array) not in self.shared:
-            path = str(Path(self.folder.name, f"{len(self.shared)}.npy"))
-            np.save(path, array)
-            self.shared[id(array)] = array, Shared(path)
-        return self.shared[id(array)][1]
+    @property
+    def started(self) -> bool:
+        return bool(self.first)
+
+    @property
+    def ready(self) -> bool:
+        """Whether they have started."""
+        return self.started and all(future.done() for future in self.first)
+
+    def start(self) -> None:
+        """Let them start, and go on meanwhile."""
+        self.first = [self.submit(keep_pages) for _ in range(self.workers)]
+
+    def share(self, value: Any) -> Shared:
+        """Write a value where all workers find it: once, however often it is asked for."""
+        if id(value) not in self.shared:
+            path = str(Path(self.folder.name, f"{len(self.shared)}"))
+            self.shared[id(value)] = value, laid_down(value, path)
+        return self.shared[id(value)][1]
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         try:
@@ -93,29 +140,6 @@ def begin() -> None:
 def end_with(parent: Any) -> None:
     parent.join()
     os._exit(1)
-
-
-T = TypeVar("T")
-R = TypeVar("R")
-
-
-def spread(items: Sequence[T], work: Callable[[T], R], workers: int) -> Iterator[R]:
-    """work(item) of every item, in the order of the items: each in one of `workers` processes, where
-    they are more than one. Both travel by pickle. What is not begun when one fails is not begun.
-    """
-    if workers < 2 or len(items) < 2:
-        yield from (calmly(work, item) for item in items)
-        return
-    with Processes(min(workers, len(items))) as executor:
-        futures = [executor.submit(calmly, work, item) for item in items]
-        try:
-            for future in futures:
-                yield future.result()
-        except BrokenExecutor as error:
-            raise FedrefError(f"a worker process died: {error}") from error
-        finally:
-            for future in futures:
-                future.cancel()
 
 
 @cache
@@ -153,9 +177,26 @@ class Calm(Executor):
         self.inner = inner
 
     @property
-    def share(self) -> Callable[[Array], Shared] | None:
-        """How arrays get to the workers once, if there is a way."""
+    def share(self) -> Callable[[Any], Any] | None:
+        """How values get to the workers once, if there is a way."""
         return getattr(self.inner, "share", None)
+
+    @property
+    def starting(self) -> float:
+        """Seconds that its workers take to start: none if whoever made it has started them."""
+        return getattr(self.inner, "starting", 0.0)
+
+    @property
+    def started(self) -> bool:
+        return getattr(self.inner, "started", True)
+
+    @property
+    def ready(self) -> bool:
+        return getattr(self.inner, "ready", True)
+
+    def start(self) -> None:
+        if isinstance(self.inner, Processes):
+            self.inner.start()
 
     def submit(self, work: Callable[..., Any], /, *arguments: Any, **more: Any) -> Future[Any]:
         try:
@@ -200,24 +241,22 @@ class Workers:
     ) -> Outcome:
         K = len(client_states)
         parts = np.array_split(np.arange(K), min(self.workers if self.executor else 1, K))
-        share = getattr(self.executor, "share", None)
         calls: list[tuple[Any, ...]] = [
             (
                 algorithm,
                 model,
                 sent,
                 [client_states[k] for k in part],
-                self.part_of(data, part, share),
+                *self.part_of(data, part),
                 self.stack,
             )
             for part in parts
         ]
-        run = run_shared if share else run_clients
-        futures = [self.executor.submit(run, *call) for call in calls if self.executor]
+        futures = [self.executor.submit(run_part, *call) for call in calls if self.executor]
         outcomes: list[Outcome] = []
         for i, call in enumerate(calls):
             try:
-                outcomes.append(futures[i].result() if futures else run_clients(*call))
+                outcomes.append(futures[i].result() if futures else run_part(*call))
             except BrokenExecutor as error:  # it does not say whose work killed the worker
                 if self.on_failure != "drop":
                     lost = [part for part, f in zip(parts, futures) if f.exception()]
@@ -232,29 +271,34 @@ class Workers:
                 )
         return [r for results, _ in outcomes for r in results], total(n for _, n in outcomes)
 
-    def part_of(
-        self, data: LocalData, part: Array, share: Callable[[Array], Shared] | None
-    ) -> LocalData:
-        """What travels: the plan alone if the workers have the arrays, else with the rows in it."""
+    def part_of(self, data: LocalData, part: Array) -> tuple[LocalData, Any, Any]:
+        """What travels: the plan alone if the workers have X and y, else with the rows in it."""
         if self.executor is None:
-            return data
+            return data, data.X, data.y
+        share = getattr(self.executor, "share", None)
         if share is None:
-            return data.only(part)
-        X: Any = share(data.X)
-        y: Any = share(data.y)
-        return data.pick(part)._replace(X=X, y=y)
+            own = data.only(part)
+            return without_arrays(own), own.X, own.y
+        return without_arrays(data.pick(part)), share(data.X), share(data.y)
 
 
-def run_shared(
+def without_arrays(data: LocalData) -> LocalData:
+    nothing: Any = None
+    return data._replace(X=nothing, y=nothing)
+
+
+def run_part(
     algorithm: AnyAlgorithm,
     model: Model,
     sent: Any,
     client_states: Sequence[Any],
-    data: Any,
+    data: LocalData,
+    X: Any,
+    y: Any,
     stack: bool | None,
 ) -> Outcome:
-    """`run_clients` in a worker, on arrays that lie where all workers find them."""
-    here = data._replace(X=data.X.array(), y=data.y.array())
+    """`run_clients` where the part is worked on, with X and y from where they lie."""
+    here = data._replace(X=found(X), y=found(y))
     return run_clients(algorithm, model, sent, client_states, here, stack)
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from fedref.errors import ConfigError, DataError
 from fedref.experiments import config, names
 from fedref.experiments.experiment import Experiment
+from fedref.experiments.progress import Progress
 from fedref.experiments.results import Run
-from fedref.experiments.run import Progress, execute
+from fedref.experiments.run import execute
 from fedref.experiments.run_directory import begun, locked, resumed
 from fedref.experiments.setting import Loader, Setting, key_of
 from fedref.experiments.unit import Engine, Unit, stamp

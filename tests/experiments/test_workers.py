@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from fedref.algorithms.fedavg import FedAvg
-from fedref.errors import FedrefError
 from fedref.experiments import workers
-from fedref.experiments.workers import Processes, Workers, spread
+from fedref.experiments.workers import Processes, Workers
 from fedref.rounds import LocalData, run_round
 from fedref.sampling import Sampling, make_plan
 from tests.helpers import MODELS, make_federation, same, start
@@ -53,7 +52,7 @@ def test_an_array_is_written_once_and_found_by_a_worker():
         shared = executor.share(X)
         assert executor.share(X) is shared
         assert executor.share(X.copy()) != shared
-        np.testing.assert_array_equal(executor.submit(shared.array).result(), X)
+        np.testing.assert_array_equal(executor.submit(shared.value).result(), X)
         assert Path(shared.path).exists()
     assert not Path(shared.path).exists()
 
@@ -68,7 +67,7 @@ def test_what_travels_to_a_worker_each_round_is_the_plan_not_the_data():
 
     class Watched(Processes):
         def submit(self, work, /, *args, **kwargs):
-            travelled.extend(arg for arg in args if isinstance(arg, LocalData))
+            travelled.extend(arg for arg in args if isinstance(arg, LocalData | workers.Shared))
             return super().submit(work, *args, **kwargs)
 
     with Watched(2) as executor:
@@ -79,30 +78,10 @@ def test_what_travels_to_a_worker_each_round_is_the_plan_not_the_data():
             )
             assert same(state, expected)
         assert len(executor.shared) == 2
-    assert len(travelled) == 4
-    assert {type(array) for data in travelled for array in (data.X, data.y)} == {workers.Shared}
-
-
-def test_items_are_spread_over_processes_in_their_order():
-    found = list(spread([3, 1, 2], work_of, 2))
-    assert [value for value, _ in found] == [6, 2, 4]
-    assert os.getpid() not in {pid for _, pid in found}
-    assert list(spread([3, 1], work_of, 1)) == [(6, os.getpid()), (2, os.getpid())]
-
-
-def work_of(x: int) -> tuple[int, int]:
-    return 2 * x, os.getpid()
-
-
-def test_a_worker_that_dies_under_an_item_is_one_line():
-    with pytest.raises(FedrefError, match=r"^a worker process died: "):
-        list(spread([0, 1], exit_at_1, 2))
-
-
-def exit_at_1(x: int) -> int:
-    if x:
-        os._exit(1)
-    return x
+    plans = [data for data in travelled if isinstance(data, LocalData)]
+    assert len(plans) == 4
+    assert all(data.X is None and data.y is None for data in plans)
+    assert len(travelled) == 3 * len(plans)
 
 
 #: A parent that says who its workers are, and then does as it is told.
