@@ -192,7 +192,7 @@ def mean_scores(
             y.append(D.y)
             ends[-1] += len(D.y)
     labels, scores = np.concatenate(y), np.concatenate(z)
-    losses, right = model.loss_of(scores, labels), model.label_of(scores) == labels
+    losses, right = model.loss_of(scores, labels), is_right(model, scores, labels)
     loss, accuracy = np.full((2, len(ws)), np.nan)
     for k, (a, b) in enumerate(pairwise(ends)):
         if b > a:
@@ -207,7 +207,12 @@ def sample_scores(model: Model, w: Array, D: Batch) -> tuple[Array, Array]:
 
 def scores_of(model: Model, z: Array, y: Array) -> tuple[Array, Array]:
     """(loss without L2, whether it is right) of logits z (B, ...) with labels y: each (B,)."""
-    return model.loss_of(z, y), model.label_of(z) == y
+    return model.loss_of(z, y), is_right(model, z, y)
+
+
+def is_right(model: Model, z: Array, y: Array) -> Array:
+    """Whether the logits z speak for y: (B,); NaN for a model of real targets, which has no labels."""
+    return model.label_of(z) == y if model.labels else np.full(y.shape, np.nan)
 
 
 def score(model: Model, w: Array, D: Batch) -> tuple[float, float]:

@@ -17,13 +17,15 @@ from fedref.numerics import Array
 class Source:
     """Labelled rows as they came from disk, before any split.
 
-    X : (n, p) in the file's own dtype (uint8 pixels stay uint8), y : (n,) int64 labels,
+    X : (n, p) in the file's own dtype (uint8 pixels stay uint8), y : (n,) int64 labels, or float64
+    real targets for models whose `labels` are (),
     client : (n,) int64 index of the natural client of each row, or None.
     test_from : rows from here on are the published test part (None: no such part).
     image : (H, W, C) if a row is an image, row-major. full_scale : the largest value that a feature
     can take, by the data set's documentation. sha256 : of the content (X, y, client).
     vocabulary : X holds codes, and this is what each of them stands for; the code that is its
-    length is padding (None: X holds numbers).
+    length is padding (None: X holds numbers). label_names : what label 0, 1, ... is called where the
+    labels are words (None: they are numbers).
     """
 
     X: Array
@@ -36,6 +38,12 @@ class Source:
     sha256: str = ""
     full_scale: float | None = None
     vocabulary: tuple[str, ...] | None = None
+    label_names: tuple[str, ...] | None = None
+
+    @property
+    def real(self) -> bool:
+        """Whether y holds real targets, not labels."""
+        return self.y.dtype.kind == "f"
 
     @property
     def inputs(self) -> str:
@@ -194,8 +202,11 @@ def _check_leak(federation: Federation) -> None:
 def _check_finite(federation: Federation) -> None:
     """Features and labels must be numbers."""
     X, y = federation.source.X, federation.source.y
-    if y.dtype.kind not in "iu":
+    if y.dtype.kind not in "iuf":
         raise DataError(f"{federation.source.name}: labels are {y.dtype}, expected whole numbers")
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        row = int(np.flatnonzero(~np.isfinite(y))[0])
+        raise DataError(f"{federation.source.name}: y is {y[row]} in row {row}, expected numbers")
     if federation.source.vocabulary is not None:
         _check_codes(federation, len(federation.source.vocabulary))
     for name, value in (("shift", federation.shift), ("scale", federation.scale)):

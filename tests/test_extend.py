@@ -134,14 +134,33 @@ def test_arrays_a_source_and_a_federation_are_data():
     federation = fedref.datasets.split("natural", Source(X, Y, np.repeat([0, 1, 2], 20)))
     assert fedref.run(data=federation, **FEW).records[0].rows == one.records[0].rows
     assert fedref.run({"data": (X, Y)}, split={"rule": "iid", "users": 4}, **FEW).experiment
+    words = fedref.run(data=(X, np.array(["cat", "dog"])[Y], CLIENT.tolist()), **FEW)
+    assert words.records[0].rows == one.records[0].rows
+
+
+def test_arrays_of_others_are_arrays_and_bytes_are_pixels(here):
+    """What says by `__array__` how it becomes an array, as a data frame does; and an .npz alike."""
+
+    class Frame:
+        def __init__(self, values):
+            self.values = values
+
+        def __array__(self, dtype=None, copy=None):
+            return self.values
+
+    pixels = (X * 20 + 128).clip(0, 255).astype(np.uint8)
+    arrays = fedref.run(data=(Frame(pixels), Frame(Y), Frame(CLIENT)), **FEW)
+    np.savez(here / "a.npz", X=pixels, y=Y, client=CLIENT)
+    assert arrays.records[0].rows == fedref.run(data="a.npz", **FEW).records[0].rows
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ((X, Y[:-1]), r"data: y has shape \(59,\), expected \(60,\)"),
-        ((X, Y / 2), "data: y is float64, expected whole numbers"),
-        ((X * np.nan, Y, CLIENT), "expected a finite number"),
+        ((X, Y[:-1]), r"data: y has shape \(59,\); expected one y for each of 60 rows"),
+        ((X, Y, CLIENT[:-1]), r"data: client has shape \(59,\)"),
+        ((X, Y / 2, CLIENT), r"data: y is 0.5 in row \d+, and model logistic takes labels"),
+        ((X * np.nan, Y, CLIENT), "data: X has nan in row 0; expected finite numbers"),
     ],
 )
 def test_wrong_arrays_are_refused(data, message):

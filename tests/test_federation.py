@@ -78,9 +78,13 @@ def test_features_that_are_no_numbers_are_named(value: float) -> None:
         federation(X).check()
 
 
-def test_labels_must_be_whole_and_as_many_as_rows() -> None:
+def test_labels_must_be_numbers_and_as_many_as_rows() -> None:
     good = federation(np.ones((4, 2)))
-    for y, message in ((np.ones(4), "float64"), (np.ones(3, int), "4 rows of X and 3 labels")):
+    for y, message in (
+        (np.ones(4, str), "labels are <U1"),
+        (np.array([0.5, np.inf, 1, 2]), "y is inf in row 1"),
+        (np.ones(3, int), "4 rows of X and 3 labels"),
+    ):
         with pytest.raises(DataError, match=message):
             replace(good, source=replace(good.source, y=y)).check()
 

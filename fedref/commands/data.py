@@ -19,6 +19,23 @@ NAME = (
 )
 
 
+OWN = """\
+your own data
+  A file or a folder in the place of a data set's name, in one of these formats:
+  .npz         arrays X (n, ...) and y (n,); client (n,) if rows belong to clients;
+               for a test part of your own test (n,), true for test rows, or
+               test_from, the first of them
+  folder       X.npy and y.npy, and client.npy, test.npy, test_from.npy likewise
+  .csv, .tsv   a header; column y (or label, class, target); client and test if you
+               have them; every other column is a feature and holds numbers
+  .json, .mat  LEAF's format; cell arrays X, Y with a cell a client
+  folder       of idx files, of LEAF files, or with a single file of those above
+  Labels are whole numbers or words; words become 0, 1, ... in their order, and
+  which is which is printed and kept in the split's manifest. Other numbers are real
+  targets, for models of your own. Other arrays than these are refused, not ignored.
+  From Python: fedref.run(data=(X, y)), (X, y, client), a Source, or a Federation.
+"""
+
 # ---- what is asked ------------------------------------------------------------------------------
 
 
@@ -28,9 +45,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[Parser]") -> None:
         "data",
         help="list, show, download, split and verify data",
         description="Data sets, their splits over clients, and manifests that anyone can replay.",
-        epilog="Your own data: an .npz file with arrays X (n, ...), y (n,), if rows belong to "
-        "clients client (n,), and for a test part of your own test (n,), true for test rows, or "
-        "test_from, the first of them; LEAF JSON; a .mat file; a folder of idx files.",
+        epilog=OWN,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     data.set_defaults(run=run)
@@ -205,7 +221,10 @@ def prepare(args: argparse.Namespace) -> None:
     )
     n, p = source.X.shape
     print(f"{source.name}: {n:,} rows of {p} features ({source.X.dtype}), ", end="")
-    print(f"labels {source.labels.min()} to {source.labels.max()}")
+    kind = "real targets" if source.real else "labels"
+    print(f"{kind} {source.y.min()} to {source.y.max()}")
+    if words := describe.legend(source):
+        print(f"  labels are {words}")
     print(f"  sha256 {source.sha256}{' (as published)' if published else ''}")
     print(f"  at {args.name if place is None else place}")
 

@@ -68,6 +68,11 @@ def from_manifest(
             f"the source {name} has SHA-256 {source.sha256}",
             f"{wanted}, as when it was split",
         )
+    words = list(source.label_names) if source.label_names else None
+    if found["source"].get("labels") != words:
+        raise bad(
+            path, f"the labels of {name} are called otherwise", "the words they were split with"
+        )
     train, test = (Part(*manifests.part(found, part, path)) for part in ("train", "test"))
     p = source.X.shape[1]
     federation = Federation(

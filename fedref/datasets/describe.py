@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Mapping
-from itertools import cycle
+from itertools import cycle, pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedref.errors import ConfigError
-from fedref.federation import Federation
+from fedref.federation import Federation, Source
 from fedref.files import written
 from fedref.numerics import Array
 
@@ -18,7 +18,9 @@ from fedref.numerics import Array
 def statistics(federation: Federation) -> dict[str, Any]:
     """Clients, samples, mean and standard deviation of samples a client, and some more."""
     n = federation.train.sizes + federation.test.sizes
+    source = federation.source
     held = (histogram(federation) > 0).sum(0)
+    labels = {"labels": len(source.labels), "labels a client": float(held.mean())}
     return {
         "clients": federation.clients,
         "samples": int(n.sum()),
@@ -29,20 +31,36 @@ def statistics(federation: Federation) -> dict[str, Any]:
         "max": int(n.max()),
         "train": int(federation.train.sizes.sum()),
         "test": int(federation.test.sizes.sum()),
-        "labels": len(federation.source.labels),
-        "labels a client": float(held.mean()),
-        "features": federation.source.X.shape[1],
+        **({} if source.real else labels),
+        "features": source.X.shape[1],
     }
+
+
+def groups(source: Source) -> tuple[list[str], Array]:
+    """(names of the labels, each row's label as its number); real targets in ten groups of as many
+    rows each, named by their ends."""
+    if source.real:
+        ends = np.unique(np.quantile(source.y, np.linspace(0, 1, 11)))
+        inside = ends[1:-1]
+        names = [f"{a:.3g} to {b:.3g}" for a, b in pairwise(ends)] or [f"{ends[0]:.3g}"]
+        return names, np.searchsorted(inside, source.y, "right")
+    labels, words = source.labels, source.label_names
+    names = [words[label] if words else str(label) for label in labels.tolist()]
+    return names, np.searchsorted(labels, source.y)
 
 
 def histogram(federation: Federation) -> Array:
     """(labels, N) samples of each label that each client holds, training and test together."""
-    labels, N = federation.source.labels, federation.clients
-    counts = np.zeros(len(labels) * N, np.int64)
+    (names, label), N = groups(federation.source), federation.clients
+    counts = np.zeros(len(names) * N, np.int64)
     for part in (federation.train, federation.test):
-        label = np.searchsorted(labels, federation.source.y[part.rows])
-        counts += np.bincount(label * N + part.owners, minlength=len(counts))
-    return counts.reshape(len(labels), N)
+        counts += np.bincount(label[part.rows] * N + part.owners, minlength=len(counts))
+    return counts.reshape(len(names), N)
+
+
+def legend(source: Source) -> str:
+    """Labels that are words: 0 = cat, 1 = dog; "" where they are numbers."""
+    return ", ".join(f"{i} = {word}" for i, word in enumerate(source.label_names or ()))
 
 
 def text(federation: Federation) -> str:
@@ -53,6 +71,8 @@ def text(federation: Federation) -> str:
     how = "".join(f" {key}={value}" for key, value in chosen.items())
     title = f"{federation.source.name}, split by {federation.rule}{how}, seed {federation.seed}"
     lines = [f"  {key:<16}{value:>12}" for key, value in shown.items()]
+    if words := legend(federation.source):
+        lines.append(f"  labels are {words}")
     return "\n".join([title, *lines])
 
 
@@ -90,7 +110,7 @@ def picture(
     from matplotlib.figure import Figure
 
     train, both, counts, g = arranged(federation)
-    labels, M = federation.source.labels, len(train)
+    (labels, _), M = groups(federation.source), len(train)
     figure = Figure(figsize=(9, 5.5), layout="constrained")
     known = FigureCanvasAgg(figure).get_supported_filetypes()
     kind = path.suffix.lstrip(".").lower()
@@ -120,8 +140,8 @@ def picture(
         norm=LogNorm(1, max(counts.max(), 2)),
     )
     step = -(-len(labels) // 20)
-    heat.set_yticks(np.arange(len(labels))[::step], [str(label) for label in labels[::step]])
-    heat.set_ylabel("label")
+    heat.set_yticks(np.arange(len(labels))[::step], labels[::step])
+    heat.set_ylabel("y" if federation.source.real else "label")
     grouped = f", in groups of {g}" if g > 1 else ""
     heat.set_xlabel(f"clients by main label, then by size{grouped}")
     figure.colorbar(image, ax=heat, label="samples of the label", pad=0.01)

@@ -1,7 +1,7 @@
 """A split as a file: which rows of which source belong to whom, sealed by a SHA-256.
 
     {"format": "fedref-split/1", "rule", "parameters", "seed",
-     "source": {"name", "sha256", "rows"},
+     "source": {"name", "sha256", "rows"},     and "labels", what 0, 1, ... are called, if words
      "shift": number or [p numbers], "scale": ...,        features are (x − shift) / scale
      "clients": [{"name", "train": [row, ...], "test": [row, ...]}, ...],
      "sha256": of the JSON text of all the rest: keys sorted, no white space, ASCII, numbers as
@@ -66,6 +66,7 @@ def manifest_of(federation: Federation) -> dict[str, Any]:
             "name": source.name,
             "sha256": source.sha256 or fingerprint(source.X, source.y, source.client),
             "rows": len(source.y),
+            **({"labels": list(source.label_names)} if source.label_names else {}),
         },
         "rule": federation.rule,
         "parameters": dict(federation.parameters),

@@ -12,6 +12,7 @@ from fedref.datasets import download, remotes, synthetic, texts
 from fedref.datasets.download import Remote
 from fedref.datasets.formats import cifar, emnist, idx, leaf, mat, npz
 from fedref.datasets.parameters import Parameter, resolve
+from fedref.datasets.paths import from_path
 from fedref.errors import ConfigError, DataError, unknown
 from fedref.federation import Source
 from fedref.files import bad, exists
@@ -328,34 +329,7 @@ def prepare(name: str, chosen: dict[str, Any], fetch: download.Fetch = download.
     return path
 
 
-# ---- files and folders -----------------------------------------------------------------------------
-
-FOLDERS: tuple[tuple[Callable[[Path], object], Callable[..., Source]], ...] = (
-    (idx.in_folder, idx.load),
-    (leaf.in_folder, leaf.load),
-    (cifar.find, cifar.from_folder),
-)
-SUFFIXES: dict[str, Callable[..., Source]] = {
-    ".npz": npz.load,
-    ".json": leaf.load,
-    ".mat": mat.load,
-}
-EXPECTED = "a folder of idx, LEAF or CIFAR-10 .bin files, or a file .npz, .json or .mat"
-
-
-def from_path(path: Path) -> Source:
-    """Any file or folder in a known format; it is named by its own name."""
-    name = os.path.basename(os.path.realpath(path))
-    if path.is_dir():
-        for holds, load in FOLDERS:
-            if holds(path):
-                return load(path, name=name)
-        raise bad(path, "holds none of the known formats", EXPECTED)
-    suffix = path.name.removesuffix(".gz")
-    suffix = suffix[suffix.rfind(".") :].lower()
-    if suffix not in SUFFIXES:
-        raise bad(path, "unknown format", EXPECTED)
-    return SUFFIXES[suffix](path, name=name)
+# ---- any of them ---------------------------------------------------------------------------------
 
 
 def find(

@@ -16,8 +16,6 @@ from dataclasses import MISSING, fields, is_dataclass
 from importlib.metadata import entry_points
 from typing import Any
 
-import numpy as np
-
 from fedref.algorithm import Algorithm, AnyAlgorithm
 from fedref.algorithms import ALGORITHMS
 from fedref.datasets.rules import parameters_of
@@ -160,8 +158,11 @@ def model_table(table: Table) -> dict[str, Any]:
 
 def is_given(name: Any) -> bool:
     """Whether data are given as arrays, a Source or a Federation, not by a name."""
-    arrays = isinstance(name, tuple) and all(isinstance(x, np.ndarray | list) for x in name)
-    return isinstance(name, Source | Federation) or (arrays and len(name) in (2, 3))
+    if isinstance(name, tuple):  # of arrays, or of what says how it becomes one
+        return len(name) in (2, 3) and all(
+            isinstance(x, list) or hasattr(x, "__array__") for x in name
+        )
+    return isinstance(name, Source | Federation)
 
 
 def data_function(name: Any) -> Any:

@@ -1,5 +1,6 @@
 """From names to things: the data, split and model of an experiment, each made once a run."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedref.datasets import from_manifest, load, split, split_clients
-from fedref.datasets.formats.arrays import fingerprint
+from fedref.datasets.formats import arrays
 from fedref.datasets.sources import parse_name
 from fedref.errors import ConfigError, DataError, FedrefError
 from fedref.experiments import config, names
@@ -96,22 +97,11 @@ def as_source(found: Any, where: str) -> Source | Federation:
             f"{where}: is a {type(found).__name__}, expected a Source, a Federation, or a tuple of "
             "arrays (X, y) or (X, y, client)"
         )
-    X, y, *rest = (np.asarray(part) for part in found)
-    if X.ndim < 2 or X.dtype.kind not in "iufb":
-        raise DataError(f"{where}: X is {X.dtype} of shape {X.shape}, expected numbers (rows, p)")
-    for name, part in (("y", y), *(("client", part) for part in rest)):
-        if part.shape != X.shape[:1]:
-            raise DataError(f"{where}: {name} has shape {part.shape}, expected {X.shape[:1]}")
-    if y.dtype.kind not in "iu":
-        raise DataError(f"{where}: y is {y.dtype}, expected whole numbers")
-    image = X.shape[1:] if X.ndim == 4 else (*X.shape[1:], 1) if X.ndim == 3 else None
-    X, y = X.reshape(len(X), -1), y.astype(np.int64)
-    client, client_names = None, None
+    X, y, *rest = map(np.asarray, found)
+    client, more = None, arrays.pixels(X)
     if rest:
-        labels, client = np.unique(rest[0], return_inverse=True)
-        client_names = tuple(map(str, labels.tolist()))
-    sha256 = fingerprint(X, y, client)
-    return Source(X, y, client, where, None, image, client_names, sha256)
+        client, more["client_names"] = arrays.clients(rest[0], len(X), where)
+    return arrays.source(X, y, where, client, name=where, **more)
 
 
 def is_file(name: Any) -> bool:
@@ -150,17 +140,18 @@ def make_model(table: Table, source: Source) -> Model:
                 f"has {source.X.shape[1]}"
             )
         check_inputs(own, type(own).__name__, source)
+        check_targets(own, type(own).__name__, source)
         return own
     cls = names.model_class(name)
     check_inputs(cls, names.written(name), source)
-    data = {
-        "features": source.X.shape[1],
-        "length": source.X.shape[1],
-        "classes": class_count(source),
-        "image": source.image,
-        "vocabulary": source.vocabulary and len(source.vocabulary),
+    data: dict[str, Callable[[], Any]] = {
+        "features": lambda: source.X.shape[1],
+        "length": lambda: source.X.shape[1],
+        "classes": lambda: class_count(source, names.written(name)),
+        "image": lambda: source.image,
+        "vocabulary": lambda: source.vocabulary and len(source.vocabulary),
     }
-    taken = {f.name: data[f.name] for f in fields(cls) if f.name in FROM_DATA}
+    taken = {f.name: data[f.name]() for f in fields(cls) if f.name in FROM_DATA}
     if None in taken.values():
         raise ConfigError(f"model {names.written(name)} needs images, and {source.name} has none")
     made: Model = build(cls, table, f"model {names.written(name)}", **taken)
@@ -170,11 +161,29 @@ def make_model(table: Table, source: Source) -> Model:
             f"model {names.written(name)} has no {', '.join(missing)}, expected every member of "
             "fedref.models.Model"
         )
+    check_targets(made, names.written(name), source)
     return made
 
 
-def class_count(source: Source) -> int:
+def check_targets(model: Model, name: str, source: Source) -> None:
+    """Refuse a model of labels where y holds real targets."""
+    if model.labels:
+        refuse_real(name, source)
+
+
+def refuse_real(name: str, source: Source) -> None:
+    """Name the first y that is no label."""
+    if source.real:
+        row = int((source.y % 1 != 0).argmax())
+        raise ConfigError(
+            f"{source.name}: y is {source.y[row]} in row {row}, and model {name} takes labels; "
+            "expected whole numbers or words, or a model of real targets, whose labels are ()"
+        )
+
+
+def class_count(source: Source, model: str) -> int:
     """Classes 0..C−1 if the labels are such numbers, else as many as there are labels."""
+    refuse_real(model, source)
     labels = source.labels
     if labels[-1] >= MOST_CLASSES:
         raise ConfigError(
@@ -184,16 +193,20 @@ def class_count(source: Source) -> int:
     return int(labels[-1]) + 1 if labels[0] >= 0 else len(labels)
 
 
-def relabelled(federation: Federation, model: Model) -> Federation:
-    """The federation with labels that the model knows: two labels −1, 1 become 0, 1 for a
-    binary logistic model, and the other way round for an SVM."""
+def relabelled(federation: Federation, model: Model, dtype: Any = np.float64) -> Federation:
+    """The federation with labels that the model knows: two labels −1, 1 become 0, 1 for a binary
+    logistic model, and the other way round for an SVM; for a model of real targets, y in dtype."""
     source = federation.source
-    y = known_labels(source.y, source.labels, model, source.name)
+    y = known_labels(source.y, source.labels, model, source.name, dtype)
     return federation if y is source.y else replace(federation, source=replace(source, y=y))
 
 
-def known_labels(y: Array, labels: Array, model: Model, name: str) -> Array:
+def known_labels(
+    y: Array, labels: Array, model: Model, name: str, dtype: Any = np.float64
+) -> Array:
     """y as the model knows it; labels : all that occur in the data `name`, of which y may have few."""
+    if not model.labels:
+        return y.astype(dtype)
     known = np.array(model.labels)
     if np.isin(labels, known).all():
         return y
@@ -251,7 +264,7 @@ def setting(
     whole = loader.federation(experiment)
     federation = own_classes(whole) if experiment.classes == "own" else whole
     model = make_model(experiment.model, federation.source)
-    federation = relabelled(federation, model)
+    federation = relabelled(federation, model, experiment.dtype)
     federation.check()
     if not federation.test.rows.size:
         raise DataError(

@@ -40,7 +40,7 @@ class Model(Protocol):
     def features(self) -> int: ...
     @property
     def labels(self) -> tuple[int, ...]:
-        """The labels that y may hold, in ascending order."""
+        """The labels that y may hold, in ascending order; () if y holds real targets."""
         ...
 
     def init(self, rng: np.random.Generator) -> Array:
@@ -52,7 +52,7 @@ class Model(Protocol):
         ...
 
     def label_of(self, z: Array) -> Array:
-        """The label that the logits z speak for: (..., B)."""
+        """The label that the logits z speak for, or the real target that they predict: (..., B)."""
         ...
 
     def sample_losses(self, w: Array, D: Batch) -> Array:
@@ -163,7 +163,9 @@ def check_codes(model: Any, X: Array) -> None:
 
 
 def check_labels(model: Model, y: Array) -> None:
-    """Refuse labels that the model does not know."""
+    """Refuse labels that the model does not know; real targets may be any numbers."""
+    if not model.labels:
+        return
     low, high = model.labels[0], model.labels[-1]
     dense = high - low + 1 == len(model.labels)  # the SVM has −1 and +1, but not 0
     if dense and y.dtype.kind in "iub":

@@ -133,7 +133,7 @@ def test_wrong_data_are_refused_before_anything_is_written(here, capsys):
         "shape": (npz(here / "b.npz", y=np.arange(19) % 2), "19"),
         "labels": (
             npz(here / "c.npz", y=np.arange(20) / 2),
-            "y is 0.5 in row 1; expected whole numbers",
+            "c.npz: y is 0.5 in row 1, and model logistic takes labels",
         ),
         "rows": (npz(here / "d.npz", X=np.zeros((0, 2)), y=np.zeros(0, int)), "d.npz"),
     }

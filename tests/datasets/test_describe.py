@@ -1,9 +1,12 @@
 """A federation in numbers and as a picture."""
 
+from dataclasses import replace
+
 import matplotlib.pyplot as plt
 import numpy as np
 
-from fedref.datasets.describe import histogram, picture, statistics
+from fedref.datasets import split
+from fedref.datasets.describe import groups, histogram, picture, statistics, text
 from fedref.federation import Federation, Part, Source
 
 #: Three clients with 3 + 1, 2 + 0 and 1 + 1 rows of training and test.
@@ -32,3 +35,27 @@ def test_a_picture_names_the_means_it_is_given(tmp_path):
         text = path.read_text()
         assert text.count(">mean, ") == len(means)
         assert ">eight<" in text
+
+
+def test_labels_that_are_words_are_named(tmp_path):
+    words = replace(
+        FEDERATION, source=replace(FEDERATION.source, label_names=("ape", "cat", "dog"))
+    )
+    assert text(words).endswith("labels are 0 = ape, 1 = cat, 2 = dog")
+    assert "labels are" not in text(FEDERATION)
+    with plt.rc_context({"svg.fonttype": "none"}):
+        picture(words, tmp_path / "a.svg")
+    assert ">cat<" in (tmp_path / "a.svg").read_text()
+
+
+def test_real_targets_are_shown_in_ten_groups(tmp_path):
+    y = np.random.default_rng(0).permutation(np.arange(100) / 8)
+    federation = split("iid", Source(np.zeros((100, 2)), y), users=4)
+    names, group = groups(federation.source)
+    assert len(names) == 10
+    assert np.bincount(group).tolist() == [10] * 10
+    assert [y[group == i].max() < y[group == i + 1].min() for i in range(9)] == [True] * 9
+    assert histogram(federation).sum() == 100
+    assert "labels" not in statistics(federation)
+    picture(federation, tmp_path / "a.png")
+    assert groups(Source(np.zeros((3, 1)), np.full(3, 0.5)))[0] == ["0.5"]

@@ -11,9 +11,9 @@ from dataset_files import images, npz_bytes, put
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedref import DataError
+from fedref import ConfigError, DataError
 from fedref.datasets import RULES, from_manifest, load, manifest, manifest_of, split, write_manifest
-from fedref.federation import Federation
+from fedref.federation import Federation, Source
 
 
 def written(folder: Path, rule: str = "shards", **parameters: Any) -> tuple[Federation, Path]:
@@ -217,3 +217,31 @@ def test_nothing_of_this_machine_is_written(tmp_path: Path) -> None:
     X, y = images(40)
     source = load(put(tmp_path, "own.npz", npz_bytes({"X": X, "y": y})))
     assert str(tmp_path) not in json.dumps(manifest_of(split("iid", source, users=4)))
+
+
+def test_words_for_labels_are_kept_and_must_be_the_same(tmp_path: Path) -> None:
+    path, X = tmp_path / "m.json", np.arange(12.0).reshape(6, 2)
+    np.savez(tmp_path / "a.npz", X=X, y=np.array(["dog", "cat"] * 3))
+    manifest = manifest_of(split("iid", load(tmp_path / "a.npz"), users=2))
+    assert manifest["source"]["labels"] == ["cat", "dog"]
+    write_manifest(manifest, path)
+    assert manifest_of(from_manifest(path)) == manifest
+    np.savez(tmp_path / "a.npz", X=X, y=np.array(["pig", "cow"] * 3))  # the same numbers
+    with pytest.raises(DataError, match=r"m.json: the labels of a.npz are called otherwise"):
+        from_manifest(path)
+    np.savez(tmp_path / "a.npz", X=X, y=np.array([1, 0] * 3))
+    with pytest.raises(DataError, match="are called otherwise"):
+        from_manifest(path)
+
+
+@pytest.mark.parametrize("rule", ["dirichlet", "shards", "per-fedavg", "power-law"])
+def test_rules_that_need_classes_refuse_real_targets(rule: str) -> None:
+    source = Source(np.zeros((300, 2)), np.arange(300) / 8, np.arange(300) // 10, "mine")
+    with pytest.raises(ConfigError, match=r"mine has real targets .* natural, iid or quantity"):
+        split(rule, source)
+    for fits in (
+        {"rule": "natural"},
+        {"rule": "iid", "users": 3},
+        {"rule": "quantity", "users": 3},
+    ):
+        assert split(source=source, **fits).clients

@@ -171,8 +171,8 @@ def test_a_mistyped_environment_matters_only_where_it_is_needed(
 
 
 def test_unknown_formats_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a.csv: unknown format; expected .*npz"):
-        load(put(tmp_path, "a.csv", b"1,2"))
+    with pytest.raises(DataError, match=r"a.txt: unknown format; expected .*npz"):
+        load(put(tmp_path, "a.txt", b"1,2"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="empty: holds none of the known formats"):
         load(tmp_path / "empty")

@@ -59,6 +59,26 @@ def whole(values: Array, n: int, where: str, what: str = "y") -> Array:
     return values.astype(np.int64)
 
 
+def targets(y: Array, n: int, where: str) -> tuple[Array, tuple[str, ...] | None]:
+    """((n,) labels as int64, what they are called where they are words), or (n,) real targets."""
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.dtype.kind in "US" and y.shape == (n,):
+        with guard(where, "UTF-8 text in y"):
+            return coded([w.decode() if isinstance(w, bytes) else w for w in y.tolist()])
+    if y.dtype.kind == "f" and y.shape == (n,) and np.isfinite(y).all() and (y % 1 != 0).any():
+        return native(y.astype(np.float64)), None
+    return whole(y, n, where), None
+
+
+def coded(words: list[str]) -> tuple[Array, tuple[str, ...]]:
+    """(each word's place among all of them, the words in order: as numbers if all are numbers)."""
+    found = set(words)
+    names = writable(sorted(found, key=int if all(w.isdecimal() for w in found) else None))
+    place = {word: i for i, word in enumerate(names)}
+    return np.array([place[word] for word in words], np.int64), names
+
+
 def clients(values: Array, n: int, where: str) -> tuple[Array, tuple[str, ...]]:
     """One client per row, named by numbers or text → (index (n,), names)."""
     if values.shape != (n,):
@@ -79,14 +99,33 @@ def writable(names: list[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def source(X: Array, y: Array, where: str, client: Array | None = None, **more: Any) -> Source:
-    """The Source of these arrays, checked: finite features, whole labels, equal lengths."""
+def pixels(X: Array) -> dict[str, Any]:
+    """Bytes are taken for pixels, whose full scale is 255."""
+    return {"full_scale": 255.0} if X.dtype == np.uint8 else {}
+
+
+def source(
+    X: Array,
+    y: Any,
+    where: str,
+    client: Array | None = None,
+    test: Array | None = None,
+    **more: Any,
+) -> Source:
+    """The Source of these arrays, checked: finite features, labels or real targets, equal lengths.
+
+    test : (n,) true or 1 for the rows of the published test part, which are put last.
+    """
     flat, image = features(X, where)
-    labels = whole(y, len(flat), where)
-    return Source(
-        flat,
-        labels,
-        client,
-        **({"image": image} | more),
-        sha256=fingerprint(flat, labels, client),
-    )
+    target, names = targets(np.asarray(y), len(flat), where)
+    more = {"image": image, "label_names": names} | more
+    if test is not None:
+        mask = whole(test, len(flat), where, "test")
+        if set(np.unique(mask).tolist()) != {0, 1}:
+            what = "test is not true for some rows and false for others"
+            raise bad(where, what, "true or 1 for test rows, false or 0 for the others")
+        order = np.argsort(mask, kind="stable")
+        flat, target = flat[order], target[order]
+        client = None if client is None else client[order]
+        more = {"test_from": int(len(flat) - mask.sum())} | more
+    return Source(flat, target, client, **more, sha256=fingerprint(flat, target, client))

@@ -11,7 +11,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -155,7 +155,7 @@ def task(X: Array, y: Array, where: str) -> tuple[Array, Array]:
     return flat, arrays.whole(y.ravel() if 1 in y.shape else y, len(flat), where, "Y")
 
 
-def load(path: Path, **more: object) -> Source:
+def load(path: Path, **more: Any) -> Source:
     """A Source with one natural client a cell."""
     budget = Budget(path)
     X, Y = read(path, budget)

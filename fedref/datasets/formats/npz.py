@@ -89,7 +89,7 @@ def need(found: dict[str, Array], path: Path, names: tuple[str, ...]) -> list[Ar
 
 
 def plain(found: dict[str, Array], budget: Budget, path: Path, more: dict[str, Any]) -> Source:
-    """X, y and, if there is one, client."""
+    """X, y and, if they are there, client and the test part."""
     X, y = need(found, path, ("X", "y"))
     only(found, path, PLAIN)
     budget.spend(y.size * arrays.ROW)
@@ -97,12 +97,10 @@ def plain(found: dict[str, Array], budget: Budget, path: Path, more: dict[str, A
     if "client" in found:
         client, names = arrays.clients(found["client"], y.size, str(path))
         more = more | {"client_names": names}
-    order, test_from = test_part(found, y.size, path)
-    if test_from is not None:
-        more = more | {"test_from": test_from}
-    if order is not None and len(X) == len(y):
-        X, y, client = X[order], y[order], None if client is None else client[order]
-    return arrays.source(X, y, str(path), client, **(pixels(X) | more))
+    if "test_from" in found:
+        more = more | {"test_from": test_from(found, y.size, path)}
+    more = arrays.pixels(X) | more
+    return arrays.source(X, y, str(path), client, found.get("test"), **more)
 
 
 def only(found: dict[str, Array], path: Path, names: tuple[str, ...]) -> None:
@@ -112,21 +110,14 @@ def only(found: dict[str, Array], path: Path, names: tuple[str, ...]) -> None:
         raise bad(path, f"unknown array {odd[0]!r}", f"no others than {', '.join(names)}")
 
 
-def test_part(found: dict[str, Array], n: int, path: Path) -> tuple[Array | None, int | None]:
-    """(order of rows that puts the test part last, where it begins); None: as it is, no such part."""
-    if "test" in found and "test_from" in found:
-        raise bad(path, "has test and test_from", "one of them")
+def test_from(found: dict[str, Array], n: int, path: Path) -> int:
+    """The first row of the test part."""
     if "test" in found:
-        mask = arrays.whole(found["test"], n, str(path), "test")
-        if set(np.unique(mask).tolist()) != {0, 1}:
-            raise bad(path, "test is not true for some rows and false for others", EXPECTED)
-        return np.argsort(mask, kind="stable"), int(n - mask.sum())
-    if "test_from" in found:
-        first = int(arrays.whole(found["test_from"].reshape(-1), 1, str(path), "test_from")[0])
-        if not 0 < first < n:
-            raise bad(path, f"test_from is {first}", f"a row from 1 to {n - 1}")
-        return None, first
-    return None, None
+        raise bad(path, "has test and test_from", "one of them")
+    first = int(arrays.whole(found["test_from"].reshape(-1), 1, str(path), "test_from")[0])
+    if not 0 < first < n:
+        raise bad(path, f"test_from is {first}", f"a row from 1 to {n - 1}")
+    return first
 
 
 def published(found: dict[str, Array], budget: Budget, path: Path, more: dict[str, Any]) -> Source:
@@ -139,10 +130,5 @@ def published(found: dict[str, Array], budget: Budget, path: Path, more: dict[st
     parts = ((X, y, "train_labels"), (test_X, test_y, "test_labels"))
     labels = np.concatenate([arrays.whole(y, len(X), str(path), name) for X, y, name in parts])
     both = np.concatenate([X, test_X])
-    more = {"test_from": len(X)} | pixels(X) | more
+    more = {"test_from": len(X)} | arrays.pixels(X) | more
     return arrays.source(both, labels, str(path), **more)
-
-
-def pixels(X: Array) -> dict[str, Any]:
-    """Bytes are taken for pixels, whose full scale is 255."""
-    return {"full_scale": 255.0} if X.dtype == np.uint8 else {}

@@ -17,9 +17,19 @@ def rows_of(source: Source, pool: str) -> Array:
     return np.arange(len(source.y) if end is None else end)
 
 
+def classes_of(source: Source) -> Array:
+    """The labels that occur, ascending; refused where y holds real targets."""
+    if source.real:
+        raise ConfigError(
+            f"{source.name} has real targets and so no classes; expected a rule that needs none: "
+            "natural, iid or quantity"
+        )
+    return source.labels
+
+
 def by_class(source: Source, rows: Array) -> Part:
     """The rows as one "client" a class, ascending labels, in the source's order."""
-    classes = source.labels
+    classes = classes_of(source)
     return parts.group(np.searchsorted(classes, source.y[rows]), len(classes), rows)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedref.datasets import parts
-from fedref.datasets.rules.common import Generator, Parts, by_class, rows_of
+from fedref.datasets.rules.common import Generator, Parts, by_class, classes_of, rows_of
 from fedref.errors import ConfigError
 from fedref.federation import Part, Source
 from fedref.numerics import Array
@@ -72,7 +72,7 @@ def class_pools(source: Source, train_fraction: float, rng: Generator) -> Parts:
 
 def fill_per_fedavg(source: Source, chosen: Mapping[str, Any]) -> dict[str, Any]:
     """users, a and a_test as the data allow, unless given; all three checked."""
-    C = len(source.labels)
+    C = len(classes_of(source))
     if C < 2 or C % 2:
         raise ConfigError(f"per-fedavg needs an even number of classes, {source.name} has {C}")
     # how many rows a class has in either part does not depend on the random numbers

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedref import DataError
 from fedref.datasets import manifest
-from fedref.datasets.formats import archives, cifar, emnist, idx, leaf, mat, npz
+from fedref.datasets.formats import archives, cifar, delimited, emnist, idx, leaf, mat, npz
 from fedref.datasets.sources import from_path
 from fedref.files import Budget
 
@@ -26,6 +26,7 @@ PARSERS: dict[str, tuple[Parser, Callable[[], bytes]]] = {
     "npz": (npz.load, VALID["data.npz"]),
     "leaf": (leaf.load, VALID["data.json"]),
     "mat": (mat.load, VALID["data.mat"]),
+    "csv": (delimited.load, lambda: b"x,client,test,y\n1,a,0,cat\n-2.5,b,1,dog\n3,b,0,cat\n"),
     "cifar": (lambda path: cifar.parse(path.read_bytes(), "x"), lambda: cifar_members(1)["test_batch.bin"]),
     "tar": (
         lambda path: archives.from_tar(path, ["b"], Budget(path), "an archive"),
@@ -114,7 +115,7 @@ def test_leaf_with_any_numbers(tmp_path: Path, x: object, y: list[float]) -> Non
     test_leaf_with_any_values.hypothesis.inner_test(tmp_path, {"x": x, "y": y}, len(y))
 
 
-@pytest.mark.parametrize("suffix", ["npz", "json", "mat", "txt"])
+@pytest.mark.parametrize("suffix", ["npz", "json", "mat", "csv", "tsv", "txt"])
 @SLOW
 @given(data=st.binary(max_size=100))
 def test_any_file_by_its_path(suffix: str, tmp_path: Path, data: bytes) -> None:

@@ -45,6 +45,24 @@ def test_clients_by_number_or_text(tmp_path: Path, client: list[object]) -> None
     assert source.client_names == tuple(map(str, sorted(set(client))))
 
 
+@pytest.mark.parametrize("words", [["dog", "cat"] * 4, [b"dog", b"cat"] * 4])
+def test_words_are_labels_in_their_order(tmp_path: Path, words: list[object]) -> None:
+    source = read(tmp_path, X=FLAT, y=np.array(words))
+    assert (source.y.tolist(), source.y.dtype) == ([1, 0] * 4, np.int64)
+    assert source.label_names == ("cat", "dog")
+    numbers = read(tmp_path, X=FLAT, y=np.array(["10", "9"] * 4))
+    assert (numbers.y.tolist(), numbers.label_names) == ([1, 0] * 4, ("9", "10"))
+
+
+def test_numbers_that_are_not_whole_are_real_targets(tmp_path: Path) -> None:
+    for y in (np.arange(8) / 2, (np.arange(8) / 2)[:, None], np.arange(8, dtype=">f4") / 2):
+        source = read(tmp_path, X=FLAT, y=y)
+        assert (source.y.tolist(), source.y.dtype) == ((np.arange(8) / 2).tolist(), np.float64)
+        assert source.real
+    whole = read(tmp_path, X=FLAT, y=np.arange(8.0))
+    assert (whole.y.dtype, whole.real, whole.label_names) == (np.int64, False, None)
+
+
 def test_published_parts(tmp_path: Path) -> None:
     source = read(
         tmp_path, train_images=X[:5], train_labels=Y[:5], test_images=X[5:], test_labels=Y[5:]
@@ -79,11 +97,16 @@ BAD = {
     "no array 'test_labels'": {"train_images": X, "train_labels": Y, "test_images": X},
     r"y has shape \(7,\)": {"X": FLAT, "y": Y[:7]},
     r"y has shape \(8, 2\)": {"X": FLAT, "y": np.zeros((8, 2))},
-    "y is 0.5 in row 1": {"X": FLAT, "y": np.arange(8) / 2},
     "y is nan in row 0": {"X": FLAT, "y": np.full(8, np.nan)},
     "y is inf in row 0": {"X": FLAT, "y": np.full(8, np.inf)},
     "y is 1e[+]300": {"X": FLAT, "y": np.full(8, 1e300)},
-    "y holds <U1": {"X": FLAT, "y": np.array(list("abcdefgh"))},
+    "y holds complex128": {"X": FLAT, "y": Y * 1j},
+    "expected UTF-8 text in y": {"X": FLAT, "y": np.array([b"\xff", b"a"] * 4)},
+    "unknown array 'train'; expected no others than X, y, client, test, test_from": {
+        "X": FLAT,
+        "y": Y,
+        "train": Y == 0,
+    },
     "X holds <U1": {"X": np.array([list("ab")] * 8), "y": Y},
     "X holds complex128": {"X": FLAT * 1j, "y": Y},
     "X has nan in row 3": {"X": np.where(np.arange(8)[:, None] == 3, np.nan, 1.0), "y": Y},

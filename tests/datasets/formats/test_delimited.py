@@ -1,0 +1,128 @@
+"""Tables as text."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+from dataset_files import npz_bytes, put
+
+from fedref import DataError
+from fedref.datasets import Source, load
+
+TABLE = """\
+age,weight,client,y
+1,2.5,b,0
+3,-4e1,a,2
+5,6,b,1
+"""
+
+
+def read(folder: Path, text: str, name: str = "data.csv") -> Source:
+    return load(put(folder, name, text.encode()))
+
+
+def test_features_clients_and_labels_by_their_columns(tmp_path: Path) -> None:
+    source = read(tmp_path, TABLE)
+    np.testing.assert_array_equal(source.X, [[1, 2.5], [3, -40], [5, 6]])
+    assert (source.y.tolist(), source.y.dtype) == ([0, 2, 1], np.int64)
+    assert source.client.tolist() == [1, 0, 1]
+    assert source.client_names == ("a", "b")
+    assert (source.test_from, source.name, source.label_names) == (None, "data.csv", None)
+
+
+def test_it_is_the_same_data_as_an_npz(tmp_path: Path) -> None:
+    source = read(tmp_path, TABLE)
+    arrays = {"X": source.X, "y": source.y, "client": np.array(list("bab"))}
+    assert load(put(tmp_path, "a.npz", npz_bytes(arrays))).sha256 == source.sha256
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TABLE.replace(",", ";"),
+        TABLE.replace(",", "\t"),
+        TABLE.replace("\n", "\r\n"),
+        "\ufeff" + TABLE,
+        TABLE.replace("weight", '"weight, ""kg"""').replace("-4e1", '"-40.0"'),
+        TABLE.replace(",", " , ").replace("a ", "a  ").rstrip("\n"),
+        TABLE + "\n\n",
+        TABLE.replace("y\n", "class\n"),
+        TABLE.replace("y\n", "target\n"),
+        TABLE.replace("y\n", "label\n"),
+    ],
+)
+def test_other_spellings_of_the_same_table(tmp_path: Path, text: str) -> None:
+    assert read(tmp_path, text).sha256 == read(tmp_path, TABLE, "other.csv").sha256
+
+
+def test_gzip_and_other_names(tmp_path: Path) -> None:
+    wanted = read(tmp_path, TABLE)
+    for name in ("a.csv.gz", "b.tsv", "C.CSV"):
+        data = TABLE.encode()
+        found = load(put(tmp_path, name, gzip.compress(data) if name.endswith("gz") else data))
+        assert (found.sha256, found.name) == (wanted.sha256, name)
+
+
+def test_the_test_part_comes_last(tmp_path: Path) -> None:
+    source = read(tmp_path, "x,test,y,client\n1,0,0,a\n2,TRUE,1,b\n3,false,1,a\n4,1,0,a\n5,0,1,b\n")
+    assert source.X[:, 0].tolist() == [1, 3, 5, 2, 4]
+    assert source.y.tolist() == [0, 1, 1, 1, 0]
+    assert source.client.tolist() == [0, 0, 1, 1, 0]
+    assert source.test_from == 3
+
+
+def test_words_are_labels_and_other_numbers_real_targets(tmp_path: Path) -> None:
+    words = read(tmp_path, "x,y\n1,dog\n2,cat\n3,dog\n")
+    assert (words.y.tolist(), words.label_names) == ([1, 0, 1], ("cat", "dog"))
+    real = read(tmp_path, "x,y\n1,0.5\n2,3\n")
+    assert (real.y.tolist(), real.y.dtype, real.real) == ([0.5, 3.0], np.float64, True)
+    assert not read(tmp_path, "x,y\n1,2.0\n2,3\n").real
+
+
+def test_clients_that_are_numbers_stand_in_their_order(tmp_path: Path) -> None:
+    source = read(tmp_path, "x,client,y\n1,10,0\n2,9,1\n3,10,1\n")
+    assert (source.client.tolist(), source.client_names) == ([1, 0, 1], ("9", "10"))
+
+
+BAD = {
+    "line 3: weight is 'heavy'; expected a number": TABLE.replace("-4e1", "heavy"),
+    "line 3: weight is empty; expected a number": TABLE.replace("-4e1", ""),
+    "line 3: weight is '1,5'": TABLE.replace(",", ";").replace("-4e1", "1,5"),
+    "line 3: weight is nan; expected finite": TABLE.replace("-4e1", "nan"),
+    "line 4: age is inf; expected finite": TABLE.replace("5,6", "1e999,6"),
+    "line 3 has 5 cells; expected 4, as the header has": TABLE.replace("-4e1", "-4,1"),
+    "line 2: client is empty": TABLE.replace("b,0", ",0"),
+    "line 2: y is empty": TABLE.replace("b,0", "b,"),
+    "line 3: y is 'two', and a number in other lines": TABLE.replace("a,2", "a,two"),
+    "line 2: y is 'nan', and": TABLE.replace("b,0", "b,nan"),
+    r"no column y, only age, weight, client, z; .* with one of y, label, class, target": TABLE.replace(
+        "y\n", "z\n"
+    ),
+    "no column y, only 1, 2": "1,2\n3,4\n",
+    "columns y and label are there": TABLE.replace("age", "label"),
+    "two columns are called age": TABLE.replace("weight", "age"),
+    "column 1 has no name": TABLE.replace("age", ""),
+    "no column of features, only y, client": "y,client\n1,a\n",
+    "no column y, only nothing": "",
+    "no row below the header": "x,y\n",
+    "line 2: test is 'yes'; expected 1 or true": "x,test,y\n1,yes,0\n",
+    "test is not true for some rows": "x,test,y\n1,1,0\n2,1,0\n",
+    "line 3: ": 'x,y\n1,2\n"1,2\n',
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_mistakes_are_named_with_their_line(tmp_path: Path, message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        read(tmp_path, BAD[message])
+    assert "data.csv: " in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_no_text_or_too_much_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="expected a table as UTF-8 text"):
+        load(put(tmp_path, "a.csv", b"x,y\n\xff,1\n"))
+    wide = gzip.compress(b"x,y\n" + b"1,1\n" * 3_000_000)
+    with pytest.raises(DataError, match=r"needs more than \d+ bytes"):
+        load(put(tmp_path, "b.csv", wide))
