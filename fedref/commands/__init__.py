@@ -1,5 +1,5 @@
 """The command line, one file a command: `fedref run | resume | plot | sample | check | explain |
-exercise | conformance | data | reproduce`.
+exercise | conformance | data | flower | reproduce`.
 """
 
 import argparse
@@ -13,6 +13,7 @@ from fedref.commands import (
     data,
     exercise,
     explain,
+    flower,
     plot,
     reproduce,
     resume,
@@ -73,7 +74,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"fedref {fedref.__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for module in (
-        run, resume, plot, sample, check, explain, exercise, conformance, data, reproduce,
+        run, resume, plot, sample, check, explain, exercise, conformance, data, flower, reproduce,
     ):  # fmt: skip
         module.add_parser(commands)
     return parser

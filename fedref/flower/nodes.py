@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from fedref.errors import FedrefError
@@ -64,6 +64,9 @@ class Nodes:
     greeted: dict[str, int] = field(default_factory=dict)  # hello → node, without an answer yet
     known: set[int] = field(default_factory=set)
     waiting: dict[int, Announced] = field(default_factory=dict)  # whose clients are another's yet
+
+    def __post_init__(self) -> None:
+        self.roster = replace(self.roster, pinned=self.options.pinned)
 
     def greet(self) -> set[int]:
         """Ask every new node for its clients; hear those that have told. Returns who is online."""

@@ -3,7 +3,6 @@
 import json
 import secrets
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 
 from fedref.errors import ConfigError, DataError
@@ -56,26 +55,23 @@ def serve(
     refuse(experiment)
     own, path = stamp(experiment), out / "federation.json"
     again = (out / "config.toml").exists() and path.exists()
-    nodes = Nodes(network, options, say)
-    with locked(out) if again else nullcontext():
-        if again:
+    if again:
+        with locked(out):
             if stamp(resumed(out)) != own:
                 raise DataError(f"{out} holds the run of another experiment, expected another out")
             run, known, holder = recalled(path)
-            nodes.roster = Roster(options.pinned, holder if options.pinned else {}, known)
+            roster = Roster(holder=holder if options.pinned else {}, known=known)
+            nodes = Nodes(network, options, say, roster)
             nodes.gather(enough=True)
             return carried_out(experiment, out, nodes, run, known, progress)
-        nodes.roster = Roster(options.pinned)
-        nodes.gather(enough=False)
-        run, known = secrets.token_hex(8), nodes.roster.described()
-        with begun(experiment, out):
-            kept = {
-                "run": run,
-                "known": known._asdict(),
-                "holder": sorted(nodes.roster.holder.items()),
-            }
-            write_whole(path, (json.dumps(kept, indent=1) + "\n").encode())
-            return carried_out(experiment, out, nodes, run, known, progress)
+    nodes = Nodes(network, options, say)
+    nodes.gather(enough=False)
+    run, known = secrets.token_hex(8), nodes.roster.described()
+    with begun(experiment, out):
+        holders = sorted(nodes.roster.holder.items())
+        kept = {"run": run, "known": known._asdict(), "holder": holders}
+        write_whole(path, (json.dumps(kept, indent=1) + "\n").encode())
+        return carried_out(experiment, out, nodes, run, known, progress)
 
 
 def recalled(path: Path) -> tuple[str, Described, dict[int, int]]:
