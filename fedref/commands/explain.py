@@ -13,6 +13,7 @@ examples
   fedref explain "per-fedavg eq.6"      the equation, its line, its symbols, and its numbers
   fedref explain apfl                   the whole algorithm
   fedref explain cnn                    a model: layers, backward pass, R-operator
+  fedref explain mistakes               twenty mistakes: the wrong line, the right one, what tells it
   fedref explain --html DIR             the same as pages, with formulae, and figures to try
 
 Everything comes from the source that runs: formulae stand beside their lines and are compared with
@@ -31,7 +32,9 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("topic", nargs="*", metavar="TOPIC", help="a tag, an algorithm or a model")
+    parser.add_argument(
+        "topic", nargs="*", metavar="TOPIC", help="a tag, an algorithm, a model or `mistakes`"
+    )
     parser.add_argument(
         "--html", type=Path, metavar="DIR", help="write all of it as a site that needs no network"
     )
@@ -41,7 +44,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print one page, or the list of all."""
-    from fedref.explain import pages, site  # the proofs bring SciPy along, which takes its time
+    from fedref.explain import pages  # the proofs bring SciPy along, which takes its time
 
     if args.list:
         for kind, names in pages.topics().items():
@@ -50,6 +53,8 @@ def run(args: argparse.Namespace) -> int:
                 print(f"  {name}")
         return 0
     if args.html:
+        from fedref.explain import site  # and its pictures matplotlib
+
         with disk_errors(args.html):
             print(site.build(args.html)[0])
         return 0
@@ -57,7 +62,8 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(
             "nothing to explain: give a tag, an algorithm or a model, --list or --html"
         )
-    print("\n".join(lines(pages.page(" ".join(args.topic)))))
+    topic = " ".join(args.topic)
+    print("\n".join(pages.TEXTS[topic]() if topic in pages.TEXTS else lines(pages.page(topic))))
     return 0
 
 

@@ -9,14 +9,17 @@ const CLIENTS = [
 ];
 const SLIDERS = {
   alpha: ["α, inner step", 0, 0.5, 0.01, 0.1], beta: ["β (η), local step", 0.01, 0.4, 0.01, 0.15],
-  mu: ["μ, proximal term", 0, 4, 0.05, 0], tau: ["τ, local steps", 1, 30, 1, 6],
-  delta: ["δ, half-width", 0.01, 1.5, 0.01, 0.3],
+  mu: ["μ, penalty", 0, 4, 0.05, 0.5], tau: ["τ, local steps", 1, 30, 1, 6],
+  delta: ["δ, half-width", 0.01, 1.5, 0.01, 0.3], lam: ["λ, forgetting", 0, 1, 0.05, 1],
+  rounds: ["rounds", 1, 30, 1, 8],
 };
 const ALGORITHMS = {
   fedprox: ["FedProx (μ = 0: FedAvg)", ["beta", "mu", "tau"]],
   exact: ["Per-FedAvg, exact", ["alpha", "beta", "tau"]],
   fo: ["Per-FedAvg, first order", ["alpha", "beta", "tau"]],
   hf: ["Per-FedAvg, Hessian free", ["alpha", "beta", "tau", "delta"]],
+  apfl: ["APFL, W_k = W_S at the start, as printed", ["beta", "mu", "lam", "tau", "rounds"]],
+  "apfl-continuous": ["APFL, started without a jump", ["beta", "mu", "lam", "tau", "rounds"]],
 };
 
 // ---- two-dimensional arithmetic
@@ -52,7 +55,37 @@ function step(name, f, w, values) {
     ? add(grad(f, w), add(w, W0, -1), values.mu) : metaGradient(name, f, w, values);
   return add(w, g, -values.beta);
 }
+
+// ---- APFL: the decomposition starts in round 1, and importance is renewed in rounds 0, 1, 2
+const sigmoid = (a) => 1 / (1 + Math.exp(-a));
+const compose = (w, { a, w_k }) => add(scaled(sigmoid(a), w), w_k);
+function apfl(init, { beta, mu, lam, tau, rounds }) {
+  let w_S = W0, F = [0, 0];
+  const own = [null, null], paths = [[W0], [W0]], shared = [W0];
+  for (let t = 0; t < rounds; t++) {
+    const I = CLIENTS.map((f) => grad(f, w_S).map((g) => g * g));
+    const ends = CLIENTS.map((f, k) => {
+      if (t === 1) own[k] = { a: 1, w_k: scaled(init === "apfl" ? 1 : 1 - sigmoid(1), w_S) };
+      let w = w_S;
+      for (let step = 0; step < tau; step++) {
+        const G = grad(f, own[k] ? compose(w, own[k]) : w), m = own[k] ? sigmoid(own[k].a) : 1;
+        const pull = add(w, w_S, -1).map((x, j) => mu * F[j] * x);
+        if (own[k])
+          own[k] = { a: own[k].a - beta * m * (1 - m) * dot(G, w), w_k: add(own[k].w_k, G, -beta) };
+        w = add(w, add(scaled(m, G), pull), -beta);
+      }
+      return w;
+    });
+    w_S = scaled(0.5, add(...ends));
+    if (t <= 2) F = add(scaled(lam, F), add(...I), 0.5);
+    shared.push(w_S);
+    paths.forEach((path, k) => path.push(own[k] ? compose(w_S, own[k]) : w_S));
+  }
+  return { paths, mean: w_S, shared, masks: own.map((o) => o ? sigmoid(o.a) : 1) };
+}
+
 function round(name, values) {
+  if (name.startsWith("apfl")) return apfl(name, values);
   const paths = CLIENTS.map((f) => {
     const path = [W0];
     for (let t = 0; t < values.tau; t++) path.push(step(name, f, path[t], values));
@@ -96,22 +129,28 @@ const LEGEND = {
   start: "start", mean: "average of the clients after one round", least: "minimum of the mean loss",
   meta: "minimum of the meta-objective",
 };
-const legend = (name) => Object.entries(LEGEND).filter(([key]) => key !== "meta" || name !== "fedprox")
+const hasMeta = (name) => ["exact", "fo", "hf"].includes(name);
+const legend = (name) => Object.entries(LEGEND).filter(([key]) => key !== "meta" || hasMeta(name))
+  .map(([key, text]) => [key, key === "mean" && name.startsWith("apfl") ? "shared w_S; black: its way" : text])
   .map(([key, text]) => `<li><svg class="key ${key}" viewBox="0 0 14 14" aria-hidden="true"><circle cx="7" cy="7" r="5"/></svg>${text}</li>`).join("");
 function drawn(name, values) {
-  const { paths, mean } = round(name, values);
+  const { paths, mean, shared } = round(name, values);
   const rings = CLIENTS.map((f, k) => [0.1, 0.4, 1, 2].map((level) =>
     `<polyline class="ring client${k}" points="${points(contour(f, level))}"/>`).join("")).join("");
   const lines = paths.map((path, k) => `<polyline class="path client${k}" points="${points(path)}"/>`
     + path.slice(1).map((w) => `<circle class="dot client${k}" cx="${px(w)[0]}" cy="${px(w)[1]}" r="2.5"/>`).join("")).join("");
-  return rings + lines + mark(W0, "start") + mark(mean, "mean")
+  const trail = shared ? `<polyline class="path shared" points="${points(shared)}"/>` : "";
+  return rings + trail + lines + mark(W0, "start") + mark(mean, "mean")
     + mark(minimum(averaged), "least")
-    + (name === "fedprox" ? "" : mark(minimum(meta(values.alpha)), "meta"));
+    + (hasMeta(name) ? mark(minimum(meta(values.alpha)), "meta") : "");
 }
 function described(name, values) {
-  const { mean } = round(name, values);
+  const { mean, paths, masks } = round(name, values);
   const now = CLIENTS.map((f) => loss(f, mean)), after = CLIENTS.map((f) => loss(f, add(mean, grad(f, mean), -values.alpha)));
   const shown = (v) => v.map((x) => x.toFixed(3)).join(" and ");
+  if (masks)
+    return `The clients' losses with w_S alone: ${shown(now)}; with their own models w_S ⊙ m_k + w_k: `
+      + `${shown(CLIENTS.map((f, k) => loss(f, paths[k].at(-1))))}. The masks m_k: ${shown(masks)}.`;
   return `Average (${mean.map((x) => x.toFixed(3)).join(", ")}). The clients' losses there: ${shown(now)}; `
     + `after one gradient step of size α = ${values.alpha} each: ${shown(after)}.`;
 }

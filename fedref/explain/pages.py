@@ -2,22 +2,23 @@
 
 import importlib
 import inspect
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-import fedref
 from fedref import checks, proofs
 from fedref.algorithms import ALGORITHMS
 from fedref.batch import Batch
 from fedref.errors import ConfigError, unknown
-from fedref.explain import source, worked
+from fedref.explain import mistakes, source, worked
 from fedref.explain.source import Equation, Symbol
 from fedref.models import MODELS
 
 DIGITS = 4
+
+#: What is no equation, algorithm or model, as lines for the terminal.
+TEXTS: Mapping[str, Callable[[], Iterable[str]]] = {"mistakes": mistakes.mistakes_text}
 
 
 class Value(NamedTuple):
@@ -42,14 +43,19 @@ class Page(NamedTuple):
 
 def location(equation: Equation) -> str:
     """fedref/algorithms/per_fedavg.py:63"""
-    path = Path(inspect.getfile(importlib.import_module(equation.module)))
-    return f"{path.relative_to(Path(fedref.__file__).parents[1]).as_posix()}:{equation.line}"
+    return source.place(importlib.import_module(equation.module), equation.line)
 
 
 def topics() -> dict[str, list[str]]:
     """Every name that can be explained, by kind."""
     tags = dict.fromkeys(equation.tag for equation in source.equations())
-    return {"equations": list(tags), "algorithms": list(ALGORITHMS), "models": list(MODELS)}
+    kinds: dict[str, Iterable[str]] = {
+        "equations": tags,
+        "algorithms": ALGORITHMS,
+        "models": MODELS,
+        "pages": TEXTS,
+    }
+    return {kind: list(names) for kind, names in kinds.items()}
 
 
 def page(name: str) -> Page:

@@ -1,58 +1,38 @@
-"""The same pages as a static site: formulae as MathML beside the code, no network, no framework."""
+"""The same pages as a static site: formulae as MathML beside the code, no network, no framework.
+
+A page is a function that returns a `Sheet`. To add one, put it into `PAGES`, and into `LINKS` if every
+page shall lead to it.
+"""
 
 import html
+import importlib
 import inspect
-import io
-import keyword
-import re
-import tokenize
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
+from types import ModuleType
 
 from fedref.algorithms import ALGORITHMS
 from fedref.explain import pages, source, worked
+from fedref.explain.drawing import drawn, svg
 from fedref.explain.formula import mathml, parse
-from fedref.explain.pages import Page
+from fedref.explain.html import Sheet, highlighted, prose, shell, shown, table
+from fedref.explain.lessons import mistakes_page, proofs_page
+from fedref.explain.pictures import PICTURES
 from fedref.explain.source import Equation
 from fedref.models import MODELS
 
-SHELL = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title} · fedref</title><link rel="stylesheet" href="style.css"></head>
-<body><a class="skip" href="#main">Skip to the page</a>
-<header><nav aria-label="Pages"><a href="index.html">fedref</a> {links}</nav></header>
-<main id="main">
-{body}
-</main>
-<script src="site.js" defer></script></body></html>
-"""
-
-
 #: Files whose page has the figure with sliders, and the algorithms that it offers.
-FIGURES = {"per_fedavg": "exact fo hf fedprox", "fedprox": "fedprox"}
+FIGURES = {
+    "per_fedavg": "exact fo hf fedprox", "fedprox": "fedprox", "apfl": "apfl apfl-continuous",
+}  # fmt: skip
 FIGURE = (
     "<section><h2>Try it</h2><p>Two clients with two parameters: the rings are their losses, the lines "
-    'their local steps.</p><figure data-algorithm="{first}" data-offered="{offered}"></figure>'
+    '{lines}.</p><figure class=try data-algorithm="{first}" data-offered="{offered}"></figure>'
     '<script src="figure.js" defer></script></section>'
 )
-
-
-def shell(title: str, body: str, here: str) -> str:
-    """A whole page."""
-    links = " ".join(
-        f'<a href="{name}.html"{" aria-current=page" * (name == here)}>{html.escape(text)}</a>'
-        for name, text in (("equations", "Equations"), ("proofs", "How derivatives are proved"))
-    )
-    return SHELL.format(title=html.escape(title), links=links, body=body)
-
-
-def prose(text: str) -> str:
-    """A docstring's paragraph: `code` marked, *emphasis* too, tags linked to nothing."""
-    text = html.escape(text)
-    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
-    return re.sub(r"(?<![\w*])\*([^*\n]+)\*(?![\w*])", r"<em>\1</em>", text)
+LINES = {"apfl": "the models that they test with, round by round"}
 
 
 def names_of(equation: Equation) -> dict[str, str]:
@@ -60,41 +40,6 @@ def names_of(equation: Equation) -> dict[str, str]:
     module = next(m for m in source.modules() if m.__name__ == equation.module)
     table = {row.name: row.symbol for row in source.symbols(module)}
     return {**{name: name for name in "wDuvFI"}, **table, "grad": "g", "hvp": "H", "loss": "f"}
-
-
-def highlighted(code: str, names: Mapping[str, str], marked: Iterable[int] = ()) -> str:
-    """Python as HTML, a line at a time; a name that is a symbol of the paper carries it."""
-    lines = code.splitlines()
-    pieces: list[list[str]] = [[] for _ in lines]
-    column = [0] * len(lines)
-
-    def put(row: int, text: str, before: int, wrapped: str) -> None:
-        pieces[row].append(html.escape(lines[row][column[row] : before]) + wrapped)
-        column[row] = before + len(text)
-
-    for token in tokenize.generate_tokens(io.StringIO(code + "\n").readline):
-        row, at = token.start[0] - 1, token.start[1]
-        if token.start[0] != token.end[0] or row >= len(lines):  # a docstring: line by line
-            for r in range(row, min(token.end[0], len(lines))):
-                begin = at if r == row else 0
-                text = lines[r][begin : token.end[1]] if r == token.end[0] - 1 else lines[r][begin:]
-                put(r, text, begin, f"<span class=string>{html.escape(text)}</span>")
-            continue
-        text = html.escape(token.string)
-        if token.type == tokenize.COMMENT:
-            put(row, token.string, at, f"<span class=comment>{text}</span>")
-        elif token.type == tokenize.STRING:
-            put(row, token.string, at, f"<span class=string>{text}</span>")
-        elif token.type == tokenize.NAME and keyword.iskeyword(token.string):
-            put(row, token.string, at, f"<b>{text}</b>")
-        elif token.type == tokenize.NAME and token.string in names:
-            symbol = html.escape(names[token.string])
-            put(row, token.string, at, f'<span class=name data-symbol="{symbol}">{text}</span>')
-    out = []
-    for row, line in enumerate(lines):
-        text = "".join(pieces[row]) + html.escape(line[column[row] :])
-        out.append(f'<span class="line{" marked" * (row in set(marked))}">{text}</span>')
-    return f'<pre class="code" tabindex="0"><code>{"".join(out)}</code></pre>'
 
 
 def function_block(group: list[Equation]) -> str:
@@ -135,8 +80,9 @@ def example(equation: Equation) -> str:
     )
     return (
         "<details><summary>Worked example: two parameters, three samples, two clients</summary>"
-        f"<div class=wide><table><thead><tr><th scope=col>given</th><th scope=col></th></tr></thead>"
-        f"<tbody>{given}</tbody><thead><tr><th scope=col>computed</th><th scope=col></th></tr></thead>"
+        '<div class=wide tabindex="0"><table><thead><tr><th scope=col>given</th>'
+        "<th scope=col>value</th></tr></thead>"
+        f"<tbody>{given}</tbody><thead><tr><th scope=col>computed</th><th scope=col>value</th></tr></thead>"
         f"<tbody>{made}</tbody></table></div></details>"
     )
 
@@ -151,112 +97,159 @@ def page_name(equation: Equation) -> str:
     return equation.module.rpartition(".")[2]
 
 
-def file_page(module: object) -> tuple[str, str]:
-    """(name, HTML) of one algorithms' file."""
-    name = str(module.__name__).rpartition(".")[2]  # type: ignore[attr-defined]
-    chosen = [e for e in source.equations() if e.module == module.__name__]  # type: ignore[attr-defined]
-    page = Page(
-        name, source.title(module), source.section(module, "Objective"), chosen,  # type: ignore[arg-type]
-        source.symbols(module), source.section(module, "Decisions"), "",  # type: ignore[arg-type]
-    )  # fmt: skip
-    body = f"<h1>{html.escape(page.title)}</h1><p class=objective>{prose(page.objective)}</p>"
-    if page.symbols:
-        rows = "".join(
-            f'<tr data-symbol="{html.escape(s)}"><td>{mathml(parse(s))}</td>'
-            f"<td><code>{html.escape(n)}</code></td><td>{html.escape(shape)}</td></tr>"
-            for s, n, shape in page.symbols
-        )
-        body += (
-            "<div class=wide><table><caption>Symbols</caption><thead><tr><th scope=col>symbol</th>"
-            f"<th scope=col>name</th><th scope=col>shape</th></tr></thead><tbody>{rows}</tbody></table></div>"
-        )
+def symbol_table(module: ModuleType) -> str:
+    """Symbol → name → shape; each row can be pointed at and reached by the Tab key."""
+    rows = "".join(
+        f'<tr data-symbol="{html.escape(s)}" tabindex="0"><td>{mathml(parse(s))}</td>'
+        f"<td><code>{html.escape(n)}</code></td><td>{html.escape(shape)}</td></tr>"
+        for s, n, shape in source.symbols(module)
+    )
+    if not rows:
+        return ""
+    return (
+        '<div class=wide tabindex="0"><table><caption>Symbols</caption><thead><tr><th scope=col>symbol</th>'
+        f"<th scope=col>name</th><th scope=col>shape</th></tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def offered(module: ModuleType) -> dict[str, type]:
+    """The algorithms of a file, by the names that `fedref run` knows."""
+    return {name: cls for name, cls in ALGORITHMS.items() if cls.__module__ == module.__name__}
+
+
+def file_page(module: ModuleType) -> Sheet:
+    """The page of one paper's file: equations, algorithms, pictures, decisions."""
+    name = module.__name__.rpartition(".")[2]
+    title, objective = source.title(module), source.section(module, "Objective")
+    body = f"<h1>{html.escape(title)}</h1>"
+    body += "".join(f"<p class=citation>{prose(text)}</p>" for text in source.citation(module))
+    body += f"<p class=objective>{prose(objective)}</p>" * bool(objective) + symbol_table(module)
     groups: dict[str, list[Equation]] = {}
-    for equation in chosen:
-        groups.setdefault(equation.function, []).append(equation)
+    for equation in source.equations():
+        if equation.module == module.__name__:
+            groups.setdefault(equation.function, []).append(equation)
     body += "".join(function_block(group) for group in groups.values())
+    made = {picture: drawn(draw) for picture, draw in PICTURES.get(name, {}).items()}
+    if made:
+        body += "<section><h2>Pictures</h2><div class=pictures>"
+        body += "".join(shown(picture, given) for picture, given in made.items())
+        body += "</div></section>"
     if name in FIGURES:
-        body += FIGURE.format(first=FIGURES[name].split()[0], offered=FIGURES[name])
-    if page.decisions:
-        body += f"<section><h2>Decisions</h2><pre class=text>{html.escape(page.decisions)}</pre></section>"
-    return name, shell(page.title, body, name)
+        body += FIGURE.format(
+            first=FIGURES[name].split()[0], offered=FIGURES[name],
+            lines=LINES.get(name, "their local steps"),
+        )  # fmt: skip
+    classes = "".join(
+        f'<details id="{label}"><summary><code>{label}</code>: {html.escape(cls.__name__)}</summary>'
+        f"{highlighted(inspect.getsource(cls), {})}</details>"
+        for label, cls in offered(module).items()
+    )
+    body += f"<section><h2>As fedref runs it</h2>{classes}</section>" * bool(classes)
+    decisions = source.section(module, "Decisions").partition("\n")[2]
+    if decisions:
+        body += f"<section><h2>Decisions</h2>{text_block(decisions)}</section>"
+    return Sheet(title, body, made)
 
 
-def model_page(name: str) -> tuple[str, str]:
-    """(name, HTML) of a model: its docstring, its derivatives."""
+def text_block(text: str) -> str:
+    """A docstring's text as it is laid out."""
+    return f'<pre class=text tabindex="0">{html.escape(text)}</pre>'
+
+
+def model_page(name: str) -> Sheet:
+    """A model: its docstring, its derivatives."""
     cls = MODELS[name]
     title, _, text = (inspect.getdoc(cls) or "").partition("\n\n")
-    body = f"<h1>{html.escape(cls.__name__)}</h1><p>{prose(title)}</p>"
-    body += f"<pre class=text>{html.escape(text)}</pre>"
-    for method in ("grad", "hvp"):
-        code = inspect.cleandoc(" \n" + inspect.getsource(getattr(cls, method)))
-        body += f"<section><h2>{method}</h2>{highlighted(code, {})}</section>"
-    return f"model-{name}", shell(cls.__name__, body, "")
+    body = f"<h1>{html.escape(cls.__name__)}</h1><p>{prose(title)}</p>{text_block(text)}"
+    for method in ("logits", "vjp", "grad", "hvp"):
+        found = getattr(cls, method)
+        code = inspect.cleandoc(" \n" + inspect.getsource(found))
+        where = source.place(
+            importlib.import_module(found.__module__), inspect.getsourcelines(found)[1]
+        )
+        body += (
+            f"<section><h2>{method}</h2><p class=where>{where}</p>{highlighted(code, {})}</section>"
+        )
+    return Sheet(cls.__name__, body)
 
 
-def index_page() -> str:
+def index_page() -> Sheet:
     """The first page: algorithms and models."""
-    files_ = {
-        cls.__module__: source.title(m)
-        for m in source.modules()
-        for cls in ALGORITHMS.values()
-        if cls.__module__ == m.__name__
-    }
-    algorithms = "".join(
-        f'<li><a href="{module.rpartition(".")[2]}.html">{html.escape(title)}</a></li>'
-        for module, title in files_.items()
-    )
+    algorithms = ""
+    for module in source.modules():
+        page = f"{module.__name__.rpartition('.')[2]}.html"
+        names = ", ".join(
+            f'<a href="{page}#{label}"><code>{label}</code></a>' for label in offered(module)
+        )
+        algorithms += (
+            f'<li><a href="{page}">{html.escape(source.title(module))}</a>'
+            f"<br>{names}</li>" * bool(names)
+        )
     models = "".join(
         f'<li><a href="model-{name}.html">{html.escape(cls.__name__)}</a></li>'
         for name, cls in MODELS.items()
     )
     body = (
         "<h1>From an equation to its line, its numbers and its picture</h1>"
-        "<p>Every formula, line and number here is taken from the code that runs. Point at a symbol, "
-        "or move to it with the Tab key, to see it in formula, code and table.</p>"
-        f"<h2>Algorithms</h2><ul>{algorithms}</ul><h2>Models</h2><ul>{models}</ul>"
+        "<p>Every formula, line, number and picture here is taken from the code that runs. Point at a "
+        "symbol, or move to it with the Tab key, to see it in formula, code and table.</p>"
+        f"<h2>Algorithms</h2><ul class=topics>{algorithms}</ul><h2>Models</h2><ul>{models}</ul>"
     )
-    return shell("Explained", body, "index")
+    return Sheet("Explained", body)
 
 
-def equations_page() -> str:
+def equations_page() -> Sheet:
     """The index of equations."""
-    rows = "".join(
-        f'<tr><td><a href="{page_name(e)}.html#{anchor(e)}">[{html.escape(e.tag)}]</a></td>'
-        f"<td>{mathml(parse(e.formula)) if e.formula else ''}</td>"
-        f"<td><code>{html.escape(pages.location(e))}</code></td></tr>"
+    rows = (
+        (
+            f'<a href="{page_name(e)}.html#{anchor(e)}">[{html.escape(e.tag)}]</a>',
+            mathml(parse(e.formula)) if e.formula else "",
+            f"<code>{html.escape(pages.location(e))}</code>",
+        )
         for e in source.equations()
     )
-    body = (
-        "<h1>Equations</h1><div class=wide><table><thead><tr><th scope=col>tag</th><th scope=col>"
-        f"formula</th><th scope=col>line</th></tr></thead><tbody>{rows}</tbody></table></div>"
-    )
-    return shell("Equations", body, "equations")
+    return Sheet("Equations", "<h1>Equations</h1>" + table(("tag", "formula", "line"), rows))
 
 
-def proofs_page() -> str:
-    """How a derivative is proved, from the docstring of the checks."""
-    from fedref import checks
+#: Pages that are neither an algorithm's nor a model's: name → function.
+PAGES: dict[str, Callable[[], Sheet]] = {
+    "index": index_page,
+    "equations": equations_page,
+    "mistakes": mistakes_page,
+    "proofs": proofs_page,
+}
+#: Those that every page leads to, and what they are called there.
+LINKS: dict[str, str] = {
+    "index": "fedref",
+    "equations": "Equations",
+    "mistakes": "Twenty mistakes",
+    "proofs": "How derivatives are proved",
+}
 
-    text = (checks.__doc__ or "").strip()
-    title, _, rest = text.partition("\n\n")
-    body = f"<h1>How derivatives are proved</h1><p>{prose(title)}</p>"
-    body += f"<pre class=text>{html.escape(rest)}</pre>"
-    return shell("How derivatives are proved", body, "proofs")
+
+def every() -> Mapping[str, Callable[[], Sheet]]:
+    """All pages of the site, by name."""
+    algorithms = {m.__name__.rpartition(".")[2]: partial(file_page, m) for m in source.modules()}
+    models = {f"model-{name}": partial(model_page, name) for name in MODELS}
+    return {**PAGES, **algorithms, **models}
+
+
+def contents(made: Mapping[str, Callable[[], Sheet]]) -> Iterator[tuple[str, str]]:
+    """(file name, text) of all that a site of these pages is made of."""
+    for name, make in made.items():
+        sheet = make()
+        yield f"{name}.html", shell(sheet, name, LINKS)
+        for picture, given in sheet.pictures.items():
+            yield f"{picture}.svg", svg(given.figure)
+    for name in ("style.css", "site.js", "figure.js"):
+        yield name, (files("fedref.explain") / name).read_text("utf-8")
 
 
 def build(folder: Path) -> list[Path]:
     """Write the site; returns its files."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = {"index": index_page(), "equations": equations_page(), "proofs": proofs_page()}
-    made |= dict(file_page(module) for module in source.modules())
-    made |= dict(model_page(name) for name in MODELS)
     written = []
-    for name, text in made.items():
-        path = folder / f"{name}.html"
-        path.write_text(text, encoding="utf-8")
-        written.append(path)
-    for name in ("style.css", "site.js", "figure.js"):
-        path = folder / name
-        path.write_text((files("fedref.explain") / name).read_text("utf-8"), encoding="utf-8")
-        written.append(path)
+    for name, text in contents(every()):
+        written.append(folder / name)
+        written[-1].write_text(text, encoding="utf-8")
     return written

@@ -12,12 +12,15 @@ import importlib
 import inspect
 import re
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
+import fedref
 from fedref import algorithm
 from fedref.algorithms import ALGORITHMS
 
+ROOT = Path(fedref.__file__).parents[1]
 TAGGED = re.compile(r"# \[(?P<tag>[^\]]+)\](?: (?P<formula>\S.*))?$")
 
 
@@ -49,6 +52,14 @@ def modules() -> list[ModuleType]:
 def title(module: ModuleType) -> str:
     """The first line of its docstring."""
     return (module.__doc__ or "").split("\n", 1)[0]
+
+
+def citation(module: ModuleType) -> list[str]:
+    """The paragraphs between the title and the objective: the paper."""
+    before = (
+        (module.__doc__ or "").partition("\nObjective")[0] if section(module, "Objective") else ""
+    )
+    return [text.strip() for text in before.split("\n\n")[1:] if text.strip()]
 
 
 def section(module: ModuleType, name: str) -> str:
@@ -133,3 +144,8 @@ def code_of(equation: Equation) -> str:
     for name in equation.function.split("."):
         found = getattr(found, name)
     return inspect.cleandoc(" \n" + inspect.getsource(found))  # type: ignore[arg-type]
+
+
+def place(module: ModuleType, line: int) -> str:
+    """A line of a module, from the repository's root."""
+    return f"{Path(inspect.getfile(module)).relative_to(ROOT).as_posix()}:{line}"

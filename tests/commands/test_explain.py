@@ -1,17 +1,14 @@
-"""`fedref explain`, as a user types it, and the site that it writes."""
+"""`fedref explain`, as a user types it."""
 
-import json
 import re
-import shutil
-import subprocess
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 from running import main, refused
 
 from fedref.algorithms import ALGORITHMS
-from fedref.explain import figure, pages, site, source
+from fedref.conformance.mistakes import MISTAKES
+from fedref.explain import mistakes, pages, source
 from fedref.models import MODELS
 
 
@@ -51,7 +48,7 @@ def test_eq_6_with_its_numbers(capsys):
 def test_the_list_names_every_topic(capsys):
     assert main("explain", "--list") == 0
     listed = {line.strip() for line in capsys.readouterr().out.splitlines()}
-    assert {*ALGORITHMS, *MODELS, "per-fedavg eq.6", "apfl eq.3"} <= listed
+    assert {*ALGORITHMS, *MODELS, "per-fedavg eq.6", "apfl eq.3", "mistakes"} <= listed
 
 
 def test_wrong_topics_are_one_line(capsys):
@@ -59,79 +56,14 @@ def test_wrong_topics_are_one_line(capsys):
     assert "nothing to explain" in refused(capsys, "explain")
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """The site, as `--html` writes it."""
-    folder = tmp_path_factory.mktemp("site")
-    assert main("explain", "--html", folder) == 0
-    return folder
-
-
-class Links(HTMLParser):
-    """Where a page points, and what can be pointed at."""
-
-    def __init__(self):
-        super().__init__()
-        self.links, self.ids, self.open = [], set(), []
-
-    def handle_starttag(self, tag, attributes):
-        found = dict(attributes)
-        self.links += [found[key] for key in ("href", "src") if key in found]
-        self.ids |= {found["id"]} if "id" in found else set()
-        if tag not in ("meta", "link", "br", "input"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag, tag
-
-
-def test_every_link_leads_somewhere_and_every_element_is_closed(built):
-    read = {}
-    for path in built.glob("*.html"):
-        read[path.name] = Links()
-        read[path.name].feed(path.read_text("utf-8"))
-        assert read[path.name].open == []
-    assert len(read) > 12
-    for name, page in read.items():
-        for link in page.links:
-            file, _, place = link.partition("#")
-            assert (built / (file or name)).exists(), link
-            assert not place or place in read[file or name].ids, link
-
-
-def test_the_site_is_small_and_asks_nothing_of_the_network(built):
-    assert sum(path.stat().st_size for path in built.iterdir()) < 3_000_000
-    for path in built.iterdir():
-        assert not re.search(r"https?://(?!www\.w3\.org)", path.read_text("utf-8")), path.name
-
-
-def test_every_formula_is_on_its_page(built):
-    for equation in source.equations():
-        text = (built / f"{site.page_name(equation)}.html").read_text("utf-8")
-        assert f"[{equation.tag}]" in text
-        assert text.count("<math") >= bool(equation.formula)
+def test_the_mistakes_with_their_lines_and_what_catches_them(capsys):
+    assert main("explain", "mistakes") == 0
+    out = capsys.readouterr().out
+    for name in MISTAKES:
+        assert f"caught by {mistakes.caught(name).case} " in out
+    assert "    - return u + alpha * d\n    + return u - alpha * d\n" in out
 
 
 def test_where_nothing_can_be_written_is_one_line(capsys, tmp_path):
     (tmp_path / "file").write_text("x")
     assert "file" in refused(capsys, "explain", "--html", tmp_path / "file" / "site")
-
-
-@pytest.mark.slow
-def test_the_figure_has_python_s_numbers(built):
-    """The page is opened in a browser; the paths it drew are those of the algorithms' functions."""
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("no Chromium")
-    page = subprocess.run(
-        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
-         "--disable-background-networking", f"--user-data-dir={built / 'profile'}", "--dump-dom",
-         (built / "per_fedavg.html").as_uri()],
-        capture_output=True, text=True, timeout=120, check=True,
-    ).stdout  # fmt: skip
-    drawn = re.search(r'data-round="([^"]*)"', page)
-    assert drawn is not None
-    shown = json.loads(drawn[1].replace("&quot;", '"'))
-    expected = figure.round_of("exact", figure.START)
-    np.testing.assert_allclose(shown["mean"], expected["mean"], rtol=1e-12)
-    np.testing.assert_allclose(shown["paths"], expected["paths"], rtol=1e-12)

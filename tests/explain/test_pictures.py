@@ -1,0 +1,99 @@
+"""What the pictures show is what the algorithms' functions compute, and the files are fit for a page."""
+
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from fedref.algorithms import per_fedavg
+from fedref.checks import complex_step_gradient
+from fedref.explain import drawing
+from fedref.explain.figure import CLIENTS
+from fedref.explain.pictures import PICTURES, plane, runs
+from fedref.numerics import sigmoid
+
+ALL = {name: draw for page in PICTURES.values() for name, draw in page.items()}
+
+
+@pytest.fixture(scope="module", params=ALL)
+def picture(request):
+    return drawing.drawn(ALL[request.param])
+
+
+def test_a_picture_is_small_has_words_and_only_the_page_s_colours(picture):
+    text = drawing.svg(picture.figure)
+    assert ElementTree.fromstring(text).tag.endswith("svg")
+    assert len(text) < 90_000
+    assert len(picture.alt) > 20
+    assert picture.caption.endswith(".")
+    rules, drawn = text.split("</style>", 1)
+    assert not re.findall(r"#[0-9a-f]{6}\b", drawn)
+    used = set(re.findall(r"var\(--(\w+)\)", drawn))
+    light, dark = drawing.palettes()
+    for palette in (light, dark):
+        assert all(f"--{name}:{palette[name]};" in rules for name in used)
+    assert not re.search(r"\b(nan|inf)\b", picture.caption + picture.alt)
+
+
+def test_the_same_picture_is_the_same_file():
+    one, other = (drawing.svg(drawing.drawn(plane.correction).figure) for _ in range(2))
+    assert one == other
+
+
+def test_one_local_step_rests_at_the_minimum_and_more_do_not():
+    mean = np.mean([client.grad(plane.limit(1)) for client in CLIENTS], 0)
+    assert np.abs(mean).max() < 1e-9
+    far = [np.linalg.norm(plane.limit(tau) - plane.limit(1)) for tau in plane.STEPS]
+    assert far == sorted(far)
+    for tau in plane.STEPS:  # a round from there leads back
+        ends = [plane.path_of(client, plane.limit(tau), tau)[-1] for client in CLIENTS]
+        np.testing.assert_allclose(np.mean(ends, 0), plane.limit(tau), atol=1e-6)
+
+
+def test_the_arrow_is_steepest_descent_on_the_rings():
+    def F(w):
+        return per_fedavg.meta_objective(CLIENTS[0], w, plane.NOTHING, alpha=plane.ARROW_ALPHA)
+
+    u, exact = plane.arrows()
+    np.testing.assert_allclose(exact, complex_step_gradient(F, plane.ARROW_AT), rtol=1e-12)
+    assert plane.angle(u, exact) > 20
+
+
+def test_hf_has_a_least_error_between_truncation_and_rounding():
+    errors = plane.hf_errors(np.float64, np.array([1e-3, 1e-2]))
+    assert errors[1] / errors[0] == pytest.approx(100, rel=0.05)  # δ²
+    small = plane.hf_errors(np.float64, np.array([1e-12, 1e-5]))
+    assert small[0] > 100 * small[1]
+    assert plane.hf_errors(np.float32, np.array([1e-6]))[0] > 100 * plane.hf_errors(
+        np.float32, np.array([3e-3])
+    )
+    assert plane.fo_error() > 0.01
+
+
+def test_gamma_is_one_before_any_work_and_smaller_with_mu():
+    free, held = runs.gammas(0.0), runs.gammas(1.0)
+    assert free.shape == held.shape == (10, 21)
+    assert np.all(free[:, 0] == 1)
+    assert np.all(held.mean(0)[1:] < free.mean(0)[1:])
+
+
+def test_the_clients_of_the_ellipses_have_come_to_their_minimum():
+    found = plane.held()
+    for w, D, I in zip(found.theta, found.data, found.fisher):
+        assert np.abs(plane.PLANE_MODEL.grad(w, D)).max() < 1e-8
+        each = plane.PLANE_MODEL.grad(w, D.per_sample())
+        np.testing.assert_allclose(I, np.mean(each**2, 0), rtol=1e-12)
+
+
+def test_masks_move_where_a_client_has_the_class():
+    m, has = runs.masks()
+    assert m.shape == has.shape == (10, 10)
+    start = float(sigmoid(np.ones(())))
+    assert np.abs(m[has] - start).mean() > 3 * np.abs(m[~has] - start).mean()
+
+
+def test_meta_sgd_s_rates_begin_alike_and_spread():
+    alpha = runs.alphas()
+    assert np.all(alpha[0] == runs.META_ALPHA)
+    assert alpha[-1].std() > 3 * alpha[5].std() > 0

@@ -1,0 +1,280 @@
+"""The site that `fedref explain --html` writes: as files, and in a browser."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from browser import BROWSER, Browser
+
+from fedref.algorithms import ALGORITHMS, per_fedavg
+from fedref.explain import drawing, figure, site, source
+from fedref.explain.html import Sheet
+from fedref.models import MODELS
+
+VOID = ("meta", "link", "br", "input", "img")
+
+
+class Page(HTMLParser):
+    """Where a page points, what can be pointed at, its headings and pictures."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.ids, self.open, self.headings, self.pictures = [], [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.links += [found[key] for key in ("href", "src") if key in found]
+        self.ids += [found["id"]] if "id" in found else []
+        self.headings += [int(tag[1])] if re.fullmatch("h[1-6]", tag) else []
+        self.pictures += [found] if tag == "img" else []
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, tag
+
+
+@pytest.fixture(scope="module")
+def read(built):
+    return {path.name: Page(path.read_text("utf-8")) for path in built.glob("*.html")}
+
+
+def test_every_link_leads_somewhere_and_every_element_is_closed(built, read):
+    assert len(read) > 18
+    for name, page in read.items():
+        assert page.open == []
+        assert len(set(page.ids)) == len(page.ids)
+        for link in page.links:
+            file, _, place = link.partition("#")
+            assert (built / (file or name)).exists(), link
+            assert not place or place in read[file or name].ids, link
+
+
+def test_every_page_is_reached_from_the_first(read):
+    seen, new = set(), {"index.html"}
+    while new:
+        seen |= new
+        links = {link.partition("#")[0] for name in new for link in read[name].links}
+        new = {link for link in links if link.endswith(".html")} - seen
+    assert seen == set(read)
+
+
+def test_every_algorithm_and_model_has_its_page(read):
+    for name, cls in ALGORITHMS.items():
+        assert name in read[f"{cls.__module__.rpartition('.')[2]}.html"].ids
+    for name in MODELS:
+        assert f"model-{name}.html" in read
+
+
+def test_headings_are_in_order_and_pictures_have_words(read):
+    for name, page in read.items():
+        assert page.headings.count(1) == 1, name
+        steps = np.diff([1, *page.headings])
+        assert page.headings[0] == 1
+        assert steps.max() <= 1, name
+        for picture in page.pictures:
+            assert picture["alt"]
+            assert int(picture["width"]) <= 992  # as wide as the page
+
+
+def test_the_site_is_small_and_asks_nothing_of_the_network(built):
+    assert sum(path.stat().st_size for path in built.iterdir()) < 3_000_000
+    for path in built.iterdir():
+        assert not re.search(r"https?://(?!www\.w3\.org)", path.read_text("utf-8")), path.name
+    assert len((built / "figure.js").read_text("utf-8").splitlines()) < 300
+
+
+def test_every_formula_is_on_its_page(built):
+    for equation in source.equations():
+        text = (built / f"{site.page_name(equation)}.html").read_text("utf-8")
+        assert f"[{equation.tag}]" in text
+        assert text.count("<math") >= bool(equation.formula)
+
+
+def test_a_page_is_a_function(monkeypatch):
+    monkeypatch.setitem(site.PAGES, "teacher", lambda: Sheet("For teachers", "<h1>Hello</h1>"))
+    monkeypatch.setitem(site.LINKS, "teacher", "For teachers")
+    assert site.every()["teacher"]().title == "For teachers"
+    made = dict(site.contents({name: site.PAGES[name] for name in ("index", "teacher")}))
+    assert "<h1>Hello</h1>" in made["teacher.html"]
+    assert 'href="teacher.html"' in made["index.html"]
+
+
+def luminance(colour):
+    """Of #rrggbb, as WCAG 2 defines it."""
+    channels = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def contrast(a, b):
+    light, dark = sorted((luminance(a), luminance(b)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("palette", drawing.palettes(), ids=["light", "dark"])
+def test_contrast_is_aa(palette):
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    for ground in ("paper", "soft", "mark"):
+        for text in ("ink", "comment", "string", "link"):
+            assert contrast(palette[text], palette[ground]) >= 4.5, (text, ground)
+    for ground in ("paper", "soft"):
+        for line in ("c0", "c1", "c2", "c3"):  # graphics
+            assert contrast(palette[line], palette[ground]) >= 3, (line, ground)
+
+
+# ---- in a browser --------------------------------------------------------------------------------
+
+DESK, PHONE = 1280, 360
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    if BROWSER is None:
+        pytest.skip("no Chromium")
+    opened = Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()
+
+
+#: Elements that reach out of the page to the right, and do not scroll within something.
+WIDE = """[...document.querySelectorAll("main *")].filter((e) => {
+  if (e.closest("svg, math, details:not([open]) > :not(summary)")) return false;
+  for (let up = e.parentElement; up; up = up.parentElement)
+    if (["auto", "hidden"].includes(getComputedStyle(up).overflowX) && up !== document.body) return false;
+  return e.getBoundingClientRect().right > innerWidth + 1;
+}).map((e) => e.outerHTML.slice(0, 80))"""
+#: Text that is smaller than 11 pixels.
+TINY = """[...document.querySelectorAll("main *")].filter((e) => !e.closest("math, svg")
+  && [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim())
+  && parseFloat(getComputedStyle(e).fontSize) < 11).map((e) => e.outerHTML.slice(0, 80))"""
+#: Formulae and pictures that take no room.
+EMPTY = """[...document.querySelectorAll("math, img, figure svg")].filter((e) => {
+  if (e.closest("details:not([open])")) return false;
+  const box = e.getBoundingClientRect();
+  return box.width < 3 || box.height < 3 || (e.tagName === "IMG" && !e.naturalWidth);
+}).map((e) => e.outerHTML.slice(0, 80))"""
+#: What scrolls must be reached by the keyboard.
+UNREACHED = """[...document.querySelectorAll("main *")].filter((e) => e.scrollWidth > e.clientWidth + 1
+  && ["auto", "scroll"].includes(getComputedStyle(e).overflowX) && e.tabIndex < 0
+  && !e.querySelector("[tabindex='0']")).map((e) => e.outerHTML.slice(0, 80))"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [DESK, PHONE], ids=["desk", "phone"])
+def test_every_page_in_a_browser(browser, built, width, dark):
+    browser.look(width, dark=dark)
+    for path in sorted(built.glob("*.html")):
+        browser.go(path)
+        assert browser.complaints == [], path.name
+        assert all(url.startswith(("file:", "data:")) for url in browser.requests)
+        assert browser.run("document.documentElement.scrollWidth") <= width, path.name
+        for script in (WIDE, TINY, EMPTY, UNREACHED):
+            assert browser.run(script) == [], path.name
+        paper = drawing.palettes()[dark]["paper"]
+        rgb = ", ".join(str(int(paper[i : i + 2], 16)) for i in (1, 3, 5))
+        ground = "getComputedStyle(document.documentElement).backgroundColor"
+        assert browser.run(ground) == f"rgb({rgb})"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("page", "algorithm"), [("per_fedavg", "exact"), ("fedprox", "fedprox"), ("apfl", "apfl")]
+)
+def test_a_figure_has_python_s_numbers_and_its_sliders_work(browser, built, page, algorithm):
+    browser.look(DESK)
+    browser.go(built / f"{page}.html")
+
+    def shown():
+        return json.loads(browser.run("document.querySelector('figure.try').dataset.round"))
+
+    offered = browser.run(
+        "[...document.querySelectorAll('.controls option')].map((o) => o.value)"
+    ) or [algorithm]
+    assert algorithm == offered[0]
+    for name in offered:
+        browser.run(
+            f"""{{const box = document.querySelector('.controls select');
+            if (box) {{ box.value = {name!r};
+              box.dispatchEvent(new Event('input', {{bubbles: true}})); }}}}"""
+        )
+        got, expected = shown(), figure.round_of(name, figure.START)
+        assert got.keys() == expected.keys()
+        for key, values in expected.items():
+            np.testing.assert_allclose(got[key], values, rtol=1e-12, atol=1e-12)
+
+    visible = browser.run(
+        "[...document.querySelectorAll('.controls label[data-key]:not([hidden])')]"
+        ".map((label) => label.dataset.key)"
+    )
+    assert "beta" in visible
+    for key in visible:
+        before = shown()
+        moved = browser.run(
+            f"""{{const s = document.querySelector('label[data-key={key}] input'), was = s.value;
+            s.stepUp(); if (s.value === was) s.stepDown();
+            s.dispatchEvent(new Event('input', {{bubbles: true}})); Number(s.value)}}"""
+        )
+        assert shown() != before, key
+        values = {**figure.START, key: moved}
+        expected = figure.round_of(offered[-1], values)
+        np.testing.assert_allclose(shown()["mean"], expected["mean"], rtol=1e-12, atol=1e-12)
+        browser.run(
+            f"""{{const s = document.querySelector('label[data-key={key}] input');
+            s.value = {figure.START[key]}; s.dispatchEvent(new Event('input', {{bubbles: true}}));}}"""
+        )
+    assert browser.complaints == []
+
+
+@pytest.mark.slow
+def test_a_symbol_is_reached_by_tab_and_marked_everywhere(browser, built):
+    browser.look(DESK)
+    browser.go(built / "per_fedavg.html")
+    symbols = {row.symbol for row in source.symbols(per_fedavg)}
+    reached = set()
+    for _ in range(60):
+        browser.press("Tab")
+        found = browser.run(
+            """{const a = document.activeElement, s = a.dataset && a.dataset.symbol;
+            s ? [s, ...["math", "pre", "td"].map((t) =>
+              document.querySelectorAll(`${t} .same, ${t}.same, .same ${t}`).length),
+              [...document.querySelectorAll(".same")].every((e) => e.dataset.symbol === s)] : null}"""
+        )
+        if found:
+            symbol, in_formula, in_code, in_table, alike = found
+            reached.add(symbol)
+            assert alike
+            assert bool(in_table) == (symbol in symbols), symbol
+            if symbol in ("w", "u", "α"):
+                assert in_formula
+                assert in_code
+    assert symbols <= reached
+
+
+@pytest.mark.slow
+def test_the_first_tab_skips_to_the_page(browser, built):
+    browser.look(DESK)
+    browser.go(built / "apfl.html")
+    browser.press("Tab")
+    assert browser.run("document.activeElement.getAttribute('href')") == "#main"
+    assert browser.run("document.activeElement.getBoundingClientRect().left") >= 0
+
+
+@pytest.mark.slow
+def test_in_print_nothing_is_folded_or_cut_off(browser, built):
+    browser.look(700, dark=True, media="print")
+    for name in ("per_fedavg", "mistakes"):
+        browser.go(built / f"{name}.html")
+        assert browser.run("getComputedStyle(document.querySelector('header')).display") == "none"
+        folded = """[...document.querySelectorAll("details > :not(summary)")].filter(
+          (e) => e.getBoundingClientRect().height < 3).length"""
+        assert browser.run(folded) == 0
+        cut = """[...document.querySelectorAll("pre")].filter(
+          (e) => e.scrollWidth > e.clientWidth + 1).length"""
+        assert browser.run(cut) == 0
+        ground = "getComputedStyle(document.documentElement).backgroundColor"
+        assert browser.run(ground) == "rgb(255, 255, 255)"
