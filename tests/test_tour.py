@@ -1,0 +1,77 @@
+"""reproduce/tour.ipynb: it runs in order, asserts what it says, and shows what it is committed with."""
+
+import json
+import re
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import notebook
+import pytest
+
+PATH = Path(__file__).parent.parent / "reproduce" / "tour.ipynb"
+TOUR = json.loads(PATH.read_text("utf-8"))
+CODE = [cell for cell in TOUR["cells"] if cell["cell_type"] == "code"]
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]\d+)?")
+
+
+def shown(cells):
+    """(cell, kind, text) of every output; pictures without their bytes."""
+    return [
+        (number, output["output_type"], "".join(output.get("text") or output["data"]["text/plain"]))
+        for number, cell in enumerate(cells, 1)
+        for output in cell["outputs"]
+    ]
+
+
+def near(a: str, b: str) -> bool:
+    """Whether two printed numbers differ by no more than one in the last digit; errors of rounding
+    may be anything below 1e-12."""
+    places = len(a.partition("e")[0].partition(".")[2])
+    x, y = float(a), float(b)
+    return (
+        abs(x - y) <= 1.001 * 10.0**-places
+        if "e" not in a
+        else max(abs(x), abs(y)) < 1e-12 or a == b
+    )
+
+
+def test_numbers_are_compared():
+    assert near("0.24", "0.25")
+    assert not near("0.24", "0.26")
+    assert not near("10", "12")
+    assert near("6e-16", "9e-15")
+    assert not near("8e-02", "7e-02")
+
+
+def test_it_is_thirty_small_cells_that_have_been_run():
+    assert len(TOUR["cells"]) == 30
+    assert PATH.stat().st_size < 400_000
+    assert [cell["execution_count"] for cell in CODE] == list(range(1, len(CODE) + 1))
+    assert all(cell["outputs"] for cell in CODE)
+    assert len({cell["id"] for cell in TOUR["cells"]}) == 30
+    assert sum(kind == "display_data" for _, kind, _ in shown(CODE)) >= 5
+
+
+@pytest.mark.slow
+def test_it_runs_and_shows_what_it_was_committed_with():
+    plt.switch_backend("Agg")
+    found = [cell for cell in notebook.run(TOUR)["cells"] if cell["cell_type"] == "code"]
+    got, wanted = shown(found), shown(CODE)
+    assert [NUMBER.sub("#", str(x)) for x in got] == [NUMBER.sub("#", str(x)) for x in wanted]
+    numbers = [[n for *_, text in one for n in NUMBER.findall(text)] for one in (got, wanted)]
+    pairs = list(zip(*numbers, strict=True))
+    assert len(pairs) > 30
+    assert [(a, b) for a, b in pairs if not near(a, b)] == []
+
+
+def test_a_cell_shows_what_jupyter_shows_and_raises_what_it_raises():
+    scope = {}
+    (value,) = notebook.run_cell("x = 3\nx + 1", scope, 1)
+    assert value["data"]["text/plain"] == ["4"]
+    assert notebook.run_cell("print(x); x + 1;", scope, 2)[0]["text"] == ["3\n"]
+    assert len(notebook.run_cell("print(x); x + 1;", scope, 2)) == 1
+    code = "import matplotlib.pyplot as plt\nfigure, axis = plt.subplots()"
+    assert "image/png" in notebook.run_cell(code, scope, 3)[0]["data"]
+    assert plt.get_fignums() == []
+    with pytest.raises(AssertionError):
+        notebook.run_cell("assert x == 4", scope, 4)
