@@ -247,7 +247,7 @@ def test_files_that_are_named_exist():
 
 
 def test_the_layout_names_what_is_there():
-    section = README.split("\n## Layout\n")[1].split("\n### ")[0]
+    section = README.split("\n### Layout\n")[1].split("\n### ")[0]
     named = re.findall(r"^    (\S+)  ", section, re.MULTILINE)
     assert [name for name in named if not (ROOT / name).exists()] == []
     inside = {p.name for p in (ROOT / "fedref").iterdir() if p.is_dir() and p.name != "__pycache__"}
