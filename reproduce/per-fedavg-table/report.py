@@ -42,7 +42,6 @@ QUICK = {
     "seeds": [0],
     "ablation-standardised": {"rounds": 2},
     "ablation-glorot": {"rounds": 2},
-    "fluctuation": {"eval-every": 1},
 }
 
 #: stem → (what is set, accuracy in % of FO and of HF), as [per-fedavg §5] prints them.
@@ -72,7 +71,6 @@ ABLATIONS = {
     "ablation-standardised": "standardised pixels",
     "ablation-glorot": "Glorot initialisation",
 }
-FLUCTUATES = 300  # rounds after which the paper sees the loss fluctuate
 
 
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
@@ -319,7 +317,6 @@ def answers(runs: Mapping[str, Run]) -> str:
             for stem, (name, _) in SETTINGS.items()
         }
         lines.append(claim(text, gain, above=0))
-    lines += [fluctuation(at(runs["fluctuation"], steps=steps), steps) for steps in (10, 4)]
     lines += ["", "How far from the exact form are the two approximations in the end?", ""]
     for stem, (name, row) in SETTINGS.items():
         fo, hf = (distances(runs[stem], m) for m in BOTH)
@@ -345,24 +342,6 @@ def distances(run: Run, label: str) -> np.ndarray:
             for s in seeds
         ]
     )
-
-
-def fluctuation(run: Run, steps: int) -> str:
-    """How often and how much the training loss rises, round by round, after the paper's round 300."""
-    t = run.curve(BOTH[0])[0]
-    late = t >= min(FLUCTUATES, t[-1] - 1)
-    shares, sizes = {}, []
-    for label in BOTH:
-        loss = run.curve(label, "train_loss")[1][:, late]
-        moves = np.diff(loss, axis=1)
-        shares[METHODS[label]] = 100 * np.mean(moves > 0, axis=1)
-        sizes.append(
-            f"{METHODS[label]} by {max(float(moves.max()), 0.0):.4f} at most, while it goes from "
-            f"{loss[:, 0].mean():.3f} to {loss[:, -1].mean():.3f}"
-        )
-    text = f"The loss fluctuates after about {FLUCTUATES} rounds, τ = {steps}, α = 0.01"
-    detail = "it rises " + "; ".join(sizes)
-    return claim(text, shares, above=20, unit="% of the rounds are rises", digits=0, detail=detail)
 
 
 def draw(run: Run, name: str, told: Mapping[str, float], path: Path) -> None:
