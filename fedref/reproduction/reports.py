@@ -12,6 +12,7 @@ from fedref.experiments import config
 from fedref.experiments.results import Run
 from fedref.experiments.run_directory import disk_errors
 from fedref.files import write_whole
+from fedref.reproduction import catalogue, coverage
 from fedref.reproduction.catalogue import Job, Reproduction
 from fedref.reproduction.jobs import results
 from fedref.reproduction.runtime import duration, git_commit, lasted, runtime, short
@@ -76,6 +77,11 @@ all evaluated rounds, the start (round 0) included. A comment says what was meas
 nothing, we know nothing.
 """
 
+COVERED = """\
+Every table, figure and claim of the five papers, the section below that is about it, and what came out.
+A claim *holds* where it does in every seed and beyond the threshold printed there; *places* are data sets,
+settings and variants."""
+
 
 def check_readme(path: Path) -> None:
     """Never overwrite somebody's own README."""
@@ -86,9 +92,16 @@ def check_readme(path: Path) -> None:
         )
 
 
+def covered(out: Path) -> str:
+    """Every table, figure and claim of the papers, and where it is; "" where no list of them is."""
+    table = coverage.table(catalogue.root(), out)
+    return f"{COVERED}\n\n{table}" if table else ""
+
+
 def gather(out: Path, readme: Path) -> None:
     """All tables that there are in one file, links and headings fitted to it."""
-    parts = [MARK, INTRODUCTION.strip()]
+    title, _, introduction = INTRODUCTION.strip().partition("\n\n")
+    parts = [MARK, title, *filter(None, [covered(out)]), introduction]
     for path in sorted(out.glob("*/table.md")):
         text = path.read_text(encoding="utf-8").strip()
         text = re.sub(r"^#", "##", text, flags=re.MULTILINE)
