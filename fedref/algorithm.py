@@ -136,6 +136,10 @@ class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
         """What the server sends to each client of the cohort."""
         return server  # type: ignore[return-value]
 
+    def message(self, sent: Sent, client_state: ClientState | None) -> Any:
+        """What of `sent` has to travel to one client, which may have some of it: all of it."""
+        return sent
+
     def start(self, model: Model, sent: Sent, client_state: ClientState | None) -> Local:
         """What one client starts its local steps from."""
         return sent.w  # type: ignore[attr-defined]

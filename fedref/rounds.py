@@ -280,8 +280,9 @@ def run_round(
     sent = algorithm.download(state.server)
     travels = not algorithm.pooled  # the centralised learner has its data where it is
     keep = at_work(algorithm, plan)
+    messages = [algorithm.message(sent, state.clients.get(int(k))) for k in plan.clients]
     log = RoundLog(
-        floats_down=travels * len(plan.clients) * floats(sent),
+        floats_down=travels * sum(floats(message) for message in messages),
         stragglers=int(plan.straggler.sum()),
         dropped=len(plan.clients) - len(keep),
     )

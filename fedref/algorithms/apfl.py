@@ -38,8 +38,8 @@ Decisions
   a round in which every client was dropped is not counted in t, nor is its loss put into the window.
   the column `renewed` is 1 in the row of the round after which importance is asked for.
   cost. From its first renewal on F travels down with w_S in every round (2d down, d up), and up in the
-    rounds that renew it (2d): clients do not keep it. The paper speaks of hardly any extra cost; a
-    client that kept F would need it only where it was renewed since.
+    rounds that renew it (2d): clients do not keep it. The paper speaks of hardly any extra cost;
+    `kept.APFLKept` is the same for clients that keep F and are sent it only where it was renewed since.
 
 >>> import numpy as np
 >>> from fedref.models import BinaryLogistic

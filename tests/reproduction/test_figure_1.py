@@ -27,3 +27,24 @@ def test_bytes_of_importance_that_is_sent_always_and_only_when_renewed() -> None
     kept = FIGURE_1.if_kept(found, "apfl-paper", data)
     assert always == pytest.approx(np.full(2, (6 + 4 + 6 + 3) / 12))
     assert kept == pytest.approx(np.full(2, (6 + 3 + 6 + 3) / 12))
+
+
+def test_bytes_if_kept_are_those_of_clients_that_keep_it() -> None:
+    """The report's replay against the algorithm that does so, two of six clients a round."""
+    kept = {"algorithm": "fedref.algorithms.kept:APFLKept", "z": 2}
+    table = {
+        "data": {"name": "digits"},
+        "split": {"rule": "iid", "users": 6},
+        "clients-per-round": 2,
+        "steps": 1,
+        "algorithms": {
+            "fedavg": {"lr": 0.1},
+            "apfl-paper": {"algorithm": "apfl", "z": 2},
+            "kept": kept,
+        },
+        "seeds": [0, 1],
+    }
+    found = run(table, rounds=12)
+    replayed = FIGURE_1.if_kept(found, "apfl-paper", setting(found.experiment))
+    assert FIGURE_1.ratio(found, "kept", "bytes_down", "bytes_up") == pytest.approx(replayed)
+    assert (replayed < FIGURE_1.ratio(found, "apfl-paper", "bytes_down", "bytes_up")).all()
