@@ -48,7 +48,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
     write_numbers(out / "numbers.csv", heads, [number(key, found[key]) for key in found])
     draw(found, out / "average.png")
     rows = [["data", "setting", *METHODS.values(), "APFL's init that is better, above the others"]]
-    for file, (data, _, symbol) in PANELS.items():
+    for file, (data, _, symbol) in panels_of(found).items():
         for value in values_of(found, file):
             each = [found[file, m, value] for m in METHODS]
             gain = np.max(each[2:], 0) - np.max(each[:2], 0)
@@ -68,9 +68,15 @@ def averages(runs: Mapping[str, Run]) -> Found:
     return {
         (file, label, float(value)): 100 * runs[file].curve(label, **{key: value})[1].mean(1)
         for file, (_, key, _) in PANELS.items()
+        if file in runs
         for label in METHODS
         for value in runs[file].experiment.sweep[key]
     }
+
+
+def panels_of(found: Found) -> dict[str, tuple[str, str, str]]:
+    """Those that were run."""
+    return {file: panel for file, panel in PANELS.items() if any(key[0] == file for key in found)}
 
 
 def values_of(found: Found, file: str) -> list[float]:
@@ -98,7 +104,7 @@ def claims(found: Found) -> str:
         "What the paper says of it, and what was measured (it holds if it does in every seed):",
         "",
     ]
-    for file, (data, _, symbol) in PANELS.items():
+    for file, (data, _, symbol) in panels_of(found).items():
         for label in FIGURE_1.APFL:
             text = (
                 f"APFL has the highest accuracy for every {symbol}, {NAMES[data]}, {METHODS[label]}"
@@ -116,8 +122,8 @@ def draw(found: Found, path: Path) -> None:
     }
     with style.context(STYLE):
         handles = [Line2D([], [], **look, label=METHODS[m]) for m, look in looks.items()]
-        figure, panels = frame((1, len(PANELS)), (2.5, 3.2), "", handles)
-        for axes, (file, (data, _, symbol)) in zip(panels, PANELS.items()):
+        figure, panels = frame((1, len(panels_of(found))), (2.5, 3.2), "", handles)
+        for axes, (file, (data, _, symbol)) in zip(panels, panels_of(found).items()):
             x = values_of(found, file)
             for label, look in looks.items():
                 y = [found[file, label, value].mean() for value in x]

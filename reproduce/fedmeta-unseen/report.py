@@ -53,7 +53,7 @@ METHODS = {
     "fedmeta-maml": "FedMeta (MAML)",
     "fedmeta-fomaml": "FedMeta (first order)",
     "fedmeta-sgd": "FedMeta (Meta-SGD)",
-    "fedmeta-epochs": "FedMeta (MAML), epochs of episodes",
+    "fedmeta-epochs": "FedMeta (MAML), epochs",
 }
 FEDMETA = ("fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd")
 SUPPORT = {"20": "20 %", "50": "50 %", "90": "90 %"}
@@ -78,10 +78,12 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
     pictures = []
     for stem in (s for s in stems if s.endswith("-20")):
         for against, what in (("bytes", "data sent"), ("flops", "computation")):
-            file, title = f"{stem}-{against}.png", f"{NAMES[data_of(stem)]}, 20 % support"
+            file, title = f"{stem}-{against}.png", NAMES[data_of(stem)]
             run = renamed(best[stem], METHODS)
             plots.curves(run, out / file, metric="unseen_accuracy", against=against, title=title)
-            pictures.append(f"![{title}: accuracy of unseen clients over {what}]({file})")
+            pictures.append(
+                f"![{title}, 20 % support: accuracy of unseen clients over {what}]({file})"
+            )
     return "\n\n".join(
         [
             "Final accuracy in % on the unseen clients, after one step of adaptation on their support "
@@ -91,7 +93,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
             f"{grids(runs)}. Test clients choose nothing.",
             number_table(heads, numbers, more=("above FedAvg",)),
             "FedMeta makes one episode a round, as its algorithm is printed: one step of the server. FedAvg "
-            "makes an epoch of local steps (E = 1, B = 10). *Epochs of episodes* is the ablation: as many "
+            "makes an epoch of local steps (E = 1, B = 10). *Epochs*, of episodes, is the ablation: as many "
             "local steps as FedAvg.",
             "What it costs to reach the final accuracy of FedAvg, and that of FedAvg(Meta), seed by seed, on "
             "the unseen clients. *0* is the start: one step of adaptation from untrained parameters is "
