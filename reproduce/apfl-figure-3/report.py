@@ -56,7 +56,8 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
             rows.append([NAMES[data], f"{symbol} = {value:g}", *cells])
     return "\n\n".join(
         [
-            "Average test accuracy in %, over all rounds. The paper prints no numbers for Figure 3.",
+            "Average test accuracy in %, over all rounds. The paper prints no numbers for Figure 3."
+            f"{missing(found)}",
             markdown(rows, left=2),
             "![Average test accuracy for four values of E and of η](average.png)",
             claims(found),
@@ -77,6 +78,16 @@ def averages(runs: Mapping[str, Run]) -> Found:
 def panels_of(found: Found) -> dict[str, tuple[str, str, str]]:
     """Those that were run."""
     return {file: panel for file, panel in PANELS.items() if any(key[0] == file for key in found)}
+
+
+def missing(found: Found) -> str:
+    """Those that were not."""
+    rest = [
+        f"{NAMES[data]} over {s}"
+        for file, (data, _, s) in PANELS.items()
+        if file not in panels_of(found)
+    ]
+    return f" Not run: {', '.join(rest)}." if rest else ""
 
 
 def values_of(found: Found, file: str) -> list[float]:
