@@ -1,0 +1,168 @@
+"""What a round costs: multiplications of a model, derivatives of a step, and numbers that travel."""
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedref.algorithm import AnyAlgorithm, State
+from fedref.algorithms import apfl, centralised, fedavg, fedcurv, fedmaml, fedmeta, fedprox
+from fedref.algorithms import per_fedavg as per
+from fedref.checks import Report
+from fedref.cost import columns
+from fedref.models.lstm import in_parts
+from fedref.numerics import Array
+from fedref.proofs import oracle
+from fedref.proofs.case import Case
+from fedref.proofs.compare import equal
+from fedref.proofs.models import MODELS
+from fedref.proofs.rounds import EPOCHS, Paper, World
+from fedref.proofs.table import ONE, proof
+from fedref.rounds import run_clients, run_round
+
+# Models
+
+
+class Weight(float):
+    """A weight that counts its products in the tally of its layer."""
+
+    def __new__(cls, value: float, tally: Counter[int], layer: int) -> "Weight":
+        made = super().__new__(cls, value)
+        made.tally, made.layer = tally, layer  # type: ignore[attr-defined]
+        return made
+
+    def __rmul__(self, other: float) -> float:
+        self.tally[self.layer] += 1  # type: ignore[attr-defined]
+        return other * float(self)
+
+
+def multiplications(c: Case) -> list[int]:
+    """Of the oracle for one sample without padding, layer by layer."""
+    tally, weights = Counter[int](), list[Any]()
+    layer = -1
+    for view in c.model.unpack(c.w):
+        layer += view.ndim > 1
+        looked_up = layer == 0 and c.model.inputs == "codes"
+        plain = looked_up or view.ndim == 1
+        weights += [x if plain else Weight(x, tally, layer) for x in view.ravel().tolist()]
+    x = 0 * c.features()[0]
+    oracle.scores(c.model, np.array(weights, object), x)
+    return [tally[l] for l in range(layer + 1)]
+
+
+@proof(
+    "products", "products, work of every model = those of plain loops, counted", [*MODELS.values()]
+)
+def products(c: Case) -> Iterator[Report]:
+    counted = multiplications(c)
+    yield equal(c.model.products, counted, bound=0)
+    grad = hvp = 0
+    for l, n in enumerate(counted):
+        # forward, and backward to the weights and, but for the first layer, to its input; the HVP
+        # does all this, R{·} of it, and R{AW} = R{A}W + AR{W} has two terms where A is no input
+        grad += n * (3 if l else 2)
+        hvp += n * (3 + 5 if l else 2 + 1)
+    if c.model.inputs == "codes":  # no step comes before the first, to hand δW_hᵀ to
+        grad -= sum(4 * H * H for H in c.model.hidden)
+        hvp = 3 * grad
+    yield equal(c.model.work, [grad, hvp], bound=0)
+
+
+@proof(
+    "blocks",
+    "logits of 70 samples = plain loops",
+    [m for n, m in MODELS.items() if "oblong" not in n],
+)
+def blocks(c: Case) -> Iterator[Report]:
+    X = np.concatenate([c.features() for _ in range(70)])
+    expected = [oracle.scores(c.model, c.w, x)[0] for x in X]
+    yield equal(c.model.logits(c.w, X).reshape(70, -1), expected)
+
+
+@proof("parts", "an LSTM in parts, of the batch and of leading axes = all at once", ONE)
+def parts(c: Case) -> Iterator[Report]:
+    def scores(w: Array, X: Array) -> Array:
+        return X @ w[..., None]  # (..., B, 1)
+
+    def gradient(w: Array, X: Array) -> Array:
+        return (X * w[..., None, :]).sum(-2)
+
+    for lead_w, lead_X in (((), ()), ((5,), (5,)), ((3, 1), (1, 4)), ((), (4,)), ((3,), ())):
+        w, X = c.rng.normal(size=(*lead_w, 2)), c.rng.normal(size=(*lead_X, 7, 2))
+        for most in (1, 2, 3, 7, 15, 100):
+            yield equal(in_parts(scores, [w], [X], most, add=False), scores(w, X))
+            yield equal(in_parts(gradient, [w], [X], most), gradient(w, X))
+
+
+# Rounds
+
+
+class Bill(NamedTuple):
+    """What a client is sent and sends, in parameter vectors, and the batches of which one step takes
+    a gradient and an HVP; more : (gradients, samples) of all its rows; scalars : that are sent."""
+
+    down: int
+    up: int
+    grads: tuple[str, ...] = ("D",)
+    hvps: tuple[str, ...] = ()
+    more: str = ""
+    scalars: int = 0
+
+
+BILLS: list[tuple[AnyAlgorithm, Bill]] = [
+    (fedavg.FedAvg(), Bill(1, 1)),
+    (fedprox.FedProx(), Bill(1, 1, scalars=1)),  # μ
+    (per.PerFedAvg(), Bill(1, 1, ("D", "D1"), ("D2",))),
+    (per.PerFedAvgFO(), Bill(1, 1, ("D", "D1"))),
+    (per.PerFedAvgHF(), Bill(1, 1, ("D", "D1", "D2", "D2"))),
+    (fedmeta.MAML(), Bill(1, 1, ("S", "Q"), ("S",))),
+    (fedmeta.MAML(episodes="epochs"), Bill(1, 1, ("S of D", "Q of D"), ("S of D",))),
+    (fedmeta.FOMAML(), Bill(1, 1, ("S", "Q"))),
+    (fedmeta.MetaSGD(), Bill(2, 2, ("S", "Q"), ("S",))),
+    (fedmaml.FedMAML(inner_steps=3), Bill(1, 2, ("S", "S", "S", "Q"), ("S", "S", "S"))),
+    (fedcurv.FedCurv(), Bill(3, 2, more="each sample")),
+    (apfl.APFL(z=9), Bill(1, 1)),
+    (apfl.APFL(z=0), Bill(1, 2, more="all samples")),
+    (apfl.APFL(z=0, importance="fisher"), Bill(1, 2, more="each sample")),
+    (centralised.Centralised(), Bill(0, 0)),
+]  # fmt: skip
+
+
+@proof("cost", "bytes, derivatives and samples of a round of every algorithm = by hand", ONE)
+def costs(c: Case) -> Iterator[Report]:
+    for algorithm, bill in BILLS:
+        roles = tuple(algorithm.roles)
+        world = World(
+            c,
+            Paper(lambda world: iter(()), algorithm.drop, roles, None, algorithm.pooled),
+            EPOCHS,
+            3,
+        )
+        [cohort, *_], plan = list(world.cohorts()), world.plans[0]
+        rows = dict.fromkeys(roles, 0)
+        for one in cohort:
+            for step in one.steps:
+                for role, D in zip(roles, step):
+                    rows[role] += len(D.y)
+        steps, n = sum(len(one.steps) for one in cohort), sum(one.n for one in cohort)
+        grads, hvps = len(bill.grads) * steps, len(bill.hvps) * steps
+        grad_rows, hvp_rows = (sum(rows[r] for r in which) for which in (bill.grads, bill.hvps))
+        if bill.more:
+            grads += n if bill.more == "each sample" else len(cohort)
+            grad_rows += n
+        down = len(plan.clients) * (bill.down * c.model.d + bill.scalars)
+        up = len(cohort) * bill.up * c.model.d
+        g, h = c.model.work
+        flops = 2 * (g * grad_rows + h * hvp_rows)
+        late = [int(plan.straggler.sum()), len(plan.clients) - len(cohort), 0]
+        for stack in (False, True):
+            _, log = run_round(
+                algorithm, c.model, State(algorithm.initial(c.model, c.w), {}), plan, world.trained,
+                work=partial(run_clients, stack=stack),
+            )  # fmt: skip
+            yield equal([log.counts.grad_samples, log.counts.hvp_samples], [grad_rows, hvp_rows], 0)
+            for dtype, size in ((np.float32, 4), (np.float64, 8)):
+                got = [*columns(c.model, log, dtype).values()]
+                yield equal(got, [down * size, up * size, grads, hvps, flops, *late], bound=0)
