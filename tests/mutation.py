@@ -9,6 +9,9 @@ swapped arguments, a negated condition, a removed statement, a constant returned
 that run the edited line are run, fastest first, until one fails. `--killers check` asks the proofs
 of `fedref check` instead of the tests.
 
+Most edits change what is computed; the others what is refused, an option's default or a model's
+start (`edits.is_equation`). Both shares are printed.
+
 A mutant inside a function costs a fork of a process that has everything imported and collected: the
 function's code object is replaced. A mutant of what runs on import (a class attribute, a default, a
 function that a test module calls) imports everything anew. Which test runs which line is measured
@@ -282,6 +285,10 @@ def main() -> int:
     print(
         f"{killed} of {len(mutants)} mutants killed by the {given.killers}, {percent:.2f} %, "
         f"{time.perf_counter() - began:.0f} s"
+    )
+    left, most = (sum(m.equation for m in some) for some in (alive, mutants))
+    print(
+        f"{most - left} of {most} that change what is computed, {100 - 100 * left / (most or 1):.2f} %"
     )
     return int(percent < given.fail_under)
 

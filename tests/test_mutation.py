@@ -54,6 +54,41 @@ def test_every_kind_of_edit(mutants):
     assert not any("not that?" in edit or "A module" in edit for edit in edits)
 
 
+KINDS = """
+@dataclass(frozen=True)
+class Some:
+    lr: float = 0.5
+    bounds: ClassVar = {"lr": (7, 8)}
+    adapts: ClassVar[bool] = True
+
+    def init(self, rng):
+        return rng + 3
+
+    def check_more(self, x):
+        return x + 4
+
+    def step(self, w):
+        if w < 5:
+            raise ValueError(6)
+        if w < 15:
+            w = w + 16
+        return w - 9
+
+class Plain(NamedTuple):
+    t: int = 10
+"""
+
+
+def test_what_is_no_equation_is_told_apart(tmp_path):
+    path = tmp_path / "some.py"
+    path.write_text(KINDS)
+    computed = {m.line for m in mutants_of(path, tmp_path) if m.equation and m.changes()}
+    lines = KINDS.splitlines()
+    assert [lines[i - 1].strip() for i in sorted(computed)] == [
+        "adapts: ClassVar[bool] = True", "if w < 15:", "w = w + 16", "return w - 9", "t: int = 10",
+    ]  # fmt: skip
+
+
 def test_a_mutant_leaves_the_tree_as_it_was_and_takes_the_place_of_its_function(mutants):
     before, space = mutants[0].original(), {}
     (minus,) = (m for m in mutants if m.key.endswith("→ x = a + 2 * b"))
