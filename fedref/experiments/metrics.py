@@ -34,7 +34,7 @@ _METRICS = {
     ),
     "accuracy_mean": _metric(
         "test accuracy, mean over clients (%)",
-        "share of a client's test rows, mean over clients",
+        "share of a client's rows, mean over clients",
         scale=PERCENT,
     ),
     "test_loss": _metric("test loss", "mean loss over all test rows, without L2"),
@@ -74,7 +74,7 @@ _METRICS = {
     ),
     "validation_accuracy": _metric(
         "accuracy of validation clients (%)",
-        "accuracy on other clients that never train, to choose by (`unseen`)",
+        "the same of clients held back to choose by",
         scale=PERCENT,
         always=False,
     ),
@@ -96,7 +96,7 @@ _METRICS = {
         "variance of the clients' gradients", "of the gradients (`dissimilarity`)", always=False
     ),
     "renewed": _metric(
-        "importance renewed", "1 in a round after which APFL renews its importance", always=False
+        "importance renewed", "1: APFL renews its importance after the round", always=False
     ),
 }
 

@@ -18,7 +18,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedref.errors import ConfigError, FedrefError
 from fedref.experiments import config
 from fedref.experiments.experiment import Experiment
-from fedref.experiments.run import Progress
+from fedref.experiments.progress import Progress
 from fedref.experiments.unit import Record, Unit
 from fedref.flower.messages import Packet, Refused
 from fedref.flower.node import answer
