@@ -206,7 +206,7 @@ def known_labels(
 ) -> Array:
     """y as the model knows it; labels : all that occur in the data `name`, of which y may have few."""
     if not model.labels:
-        return y.astype(dtype)
+        return y.astype(dtype, copy=False)
     known = np.array(model.labels)
     if np.isin(labels, known).all():
         return y

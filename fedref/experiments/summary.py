@@ -1,4 +1,6 @@
-"""The table at the end of a run: average, maximum and final accuracy of every algorithm."""
+"""The table at the end of a run: average, maximum and final accuracy of every algorithm; for a
+model of real targets, which has no accuracy, its average, minimum and final test loss.
+"""
 
 from typing import NamedTuple
 
@@ -10,8 +12,28 @@ from fedref.experiments.unit import Record
 Spread = tuple[float, float]
 
 
+class Score(NamedTuple):
+    """What the table is of: a column, what it is called, and which of its values is the best."""
+
+    metric: str
+    title: str
+    best: str
+
+
+ACCURACY = Score("accuracy", "Test accuracy in %", "maximum")
+LOSS = Score("test_loss", "Test loss", "minimum")
+
+
+def score_of(run: Run) -> Score:
+    """The accuracy, or the test loss where no model has labels."""
+    rows = (row for record in run.records for row in record.rows)
+    accuracies = (row.get("accuracy") for row in rows)
+    return ACCURACY if any(a is not None and a == a for a in accuracies) else LOSS
+
+
 class Summary(NamedTuple):
-    """One line of the table: each a (mean, standard deviation) over seeds."""
+    """One line of the table: each a (mean, standard deviation) over seeds. Of a loss, what is
+    called maximum is the minimum."""
 
     label: str
     average: Spread
@@ -26,7 +48,8 @@ class Summary(NamedTuple):
 
 
 def summaries(run: Run) -> list[Summary]:
-    """Average over all evaluated rounds (round 0 included), maximum and final accuracy."""
+    """Average over all evaluated rounds (round 0 included), best and final accuracy or loss."""
+    score = score_of(run)
     groups: dict[str, list[Record]] = {}
     for unit, record in zip(run.units, run.records):
         point = ", ".join(f"{k}={v}" for k, v in unit.point.items())
@@ -38,18 +61,24 @@ def summaries(run: Run) -> list[Summary]:
         down, up = (
             float(np.mean([row[name] for row in last])) for name in ("bytes_down", "bytes_up")
         )
-        weighted, unweighted = (over_seeds(records, name) for name in ("accuracy", "accuracy_mean"))
+        weighted, unweighted = (
+            over_seeds(records, name, score.best) for name in (score.metric, f"{score.metric}_mean")
+        )
         label += " (diverged)" * any(record.status == "diverged" for record in records)
-        unseen = ("unseen_accuracy", "unseen_accuracy_mean") if run.experiment.unseen else ()
+        measured = run.experiment.unseen and score is ACCURACY
+        unseen = ("unseen_accuracy", "unseen_accuracy_mean") if measured else ()
         finals = tuple(over_seeds(records, name)[2] for name in unseen)
         table.append(Summary(label, *weighted, *unweighted, down, up, finals))
     return table
 
 
-def over_seeds(records: list[Record], metric: str) -> tuple[Spread, Spread, Spread]:
-    """(mean, standard deviation) over seeds of a column's average over rounds, maximum and end."""
+def over_seeds(
+    records: list[Record], metric: str, best: str = "maximum"
+) -> tuple[Spread, Spread, Spread]:
+    """(mean, standard deviation) over seeds of a column's average over rounds, best and end."""
+    extreme = np.max if best == "maximum" else np.min
     series = [[row[metric] for row in r.rows if row.get(metric) is not None] for r in records]
-    found = np.array([(np.mean(s), np.max(s), s[-1]) for s in series])
+    found = np.array([(np.mean(s), extreme(s), s[-1]) for s in series])
     average, maximum, final = zip(found.mean(0).tolist(), found.std(0).tolist())
     return average, maximum, final
 
@@ -57,22 +86,24 @@ def over_seeds(records: list[Record], metric: str) -> tuple[Spread, Spread, Spre
 def summary_rows(run: Run) -> list[list[str]]:
     """The table as text cells, header first. Accuracies in %, with ± over seeds if there are some;
     the final accuracy on unseen clients where it was measured."""
-    several = len(run.experiment.seeds) > 1
+    several, score = len(run.experiment.seeds) > 1, score_of(run)
+    form = (lambda x: f"{100 * x:.2f}") if score is ACCURACY else (lambda x: f"{x:#.4g}")
 
-    def percent(value: Spread) -> str:
-        mean, std = value
-        return f"{100 * mean:.2f} ± {100 * std:.2f}" if several else f"{100 * mean:.2f}"
+    def number(value: Spread) -> str:
+        mean, std = map(form, value)
+        return f"{mean} ± {std}" if several else mean
 
     header = [
-        "algorithm", "average", "maximum", "final",
-        "average (clients)", "maximum (clients)", "final (clients)",
-        *(["unseen", "unseen (clients)"] if run.experiment.unseen else []), "MB down", "MB up",
+        "algorithm", "average", score.best, "final",
+        "average (clients)", f"{score.best} (clients)", "final (clients)",
+        *(["unseen", "unseen (clients)"] if run.experiment.unseen and score is ACCURACY else []),
+        "MB down", "MB up",
     ]  # fmt: skip
     return [
         header,
         *(
             [
-                s.label, *map(percent, s[1:7]), *map(percent, s.unseen),
+                s.label, *map(number, s[1:7]), *map(number, s.unseen),
                 f"{s.bytes_down / 1e6:.2f}", f"{s.bytes_up / 1e6:.2f}",
             ]
             for s in summaries(run)
@@ -111,14 +142,15 @@ def fitted(rows: list[list[str]], width: int) -> tuple[list[list[str]], list[str
     for name in LESS_NEEDED:
         if len(markdown(chosen()).partition("\n")[0]) <= width:
             break
-        without.add(name)
+        without |= {name, name.replace("maximum", "minimum")}
     return chosen(), [name for name in names if name in without]
 
 
 def heading(run: Run) -> str:
     """What the numbers of the table are, as one line above it."""
+    score = score_of(run)
     evaluated = {
-        tuple(row["round"] for row in record.rows if row.get("accuracy") is not None)
+        tuple(row["round"] for row in record.rows if row.get(score.metric) is not None)
         for record in run.records
     }
     if len(evaluated) == 1:
@@ -126,7 +158,7 @@ def heading(run: Run) -> str:
         over = f"{len(rounds)} evaluated rounds from 0 (the start) to {rounds[-1]}"
     else:
         over = "evaluated rounds, not the same in all"
-    return f"Test accuracy in %, over {over}; (clients): mean over clients"
+    return f"{score.title}, over {over}; (clients): mean over clients"
 
 
 def note_on_steps(run: Run) -> str:

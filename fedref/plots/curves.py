@@ -43,7 +43,8 @@ def curves(
 ) -> None:
     """One line an algorithm, mean over seeds, with a band of ±1 standard deviation.
 
-    metric : a column, or several: a panel for each; by default loss and accuracy, as [apfl fig.2].
+    metric : a column, or several: a panel for each; by default loss and accuracy (test loss of
+        real targets), as [apfl fig.2].
     against : "round", or the column on the x axis: bytes, flops, grads ... What costs nothing of
         that kind is a level line: where it ends.
     reference : label → value of the paper, in the last panel: a thin line, and the series'
@@ -55,7 +56,7 @@ def curves(
     drawn, reference = all_series(runs), reference or {}
     check_reference(reference, drawn)
     if metric is None:
-        metric = [default_loss(drawn), "accuracy"]
+        metric = list(dict.fromkeys([default_loss(drawn), default_score(drawn)]))
     metrics = [metric_of(m, drawn) for m in ([metric] if isinstance(metric, str) else metric)]
     over = None if against == "round" else metric_of(against, drawn)
     drawn = [series for series in drawn if any(values(series, m)[0].size for m in metrics)]
@@ -73,6 +74,12 @@ def default_loss(drawn: Sequence[Series]) -> str:
     """The training loss if a run has evaluated it."""
     loss = METRICS["loss"]
     return "loss" if any(values(series, loss)[0].size for series in drawn) else "test_loss"
+
+
+def default_score(drawn: Sequence[Series]) -> str:
+    """The accuracy, or the test loss of models that have no labels."""
+    accuracy = METRICS["accuracy"]
+    return "accuracy" if any(values(series, accuracy)[0].size for series in drawn) else "test_loss"
 
 
 def draw_curves(

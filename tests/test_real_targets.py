@@ -1,0 +1,124 @@
+"""Real targets, end to end: linear least squares by hand, as anybody's model."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from running import contents, main, refused
+
+import fedref
+from fedref import Batch
+from fedref.algorithms import ALGORITHMS
+from fedref.checks import check_gradient, check_hvp
+from fedref.datasets import Source, split
+from fedref.experiments import summary
+from fedref.models import base
+from fedref.models.linear import LinearLogit
+from fedref.plots.curves import default_score
+from fedref.plots.series import all_series
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+@dataclass(frozen=True)
+class LeastSquares(LinearLogit):
+    """ℓ = ½ (xᵀθ + b − y)², y any number."""
+
+    features: int
+    l2: float = 0.0
+    bias: bool = True
+    labels = ()
+
+    def loss_of(self, z, y):
+        return (z - y) ** 2 / 2
+
+    def label_of(self, z):
+        return z.real
+
+    def grad(self, w, D):
+        z = self.logits(w, D.X)
+        return self.vjp(w, D.X, (z - D.y) * base.mean_weights(D, z.dtype)) + self.l2 * w
+
+    def hvp(self, w, v, D):
+        Xv = self.logits(v, D.X)
+        return self.vjp(w, D.X, Xv * base.mean_weights(D, Xv.dtype)) + self.l2 * v
+
+
+RNG = np.random.default_rng(0)
+X, CLIENT = RNG.normal(size=(200, 3)), np.repeat(np.arange(10), 20)
+Y = X @ np.array([1.0, -2.0, 0.5]) + 0.3 + 0.1 * RNG.normal(size=200)
+FEW = {"model": LeastSquares, "rounds": 2, "clients_per_round": 3}
+WORDS = ["--model", f"{__name__}:LeastSquares", "--clients-per-round", "3", "--quiet"]
+
+
+def test_it_is_its_own_derivative():
+    model, D, w = LeastSquares(3, l2=0.1), Batch(X, Y), RNG.normal(size=4)
+    f, g = (lambda w: model.loss(w, D)), (lambda w: model.grad(w, D))
+    assert check_gradient(f, g, w).verdict == "ok"
+    assert check_hvp(f, g, lambda w, v: model.hvp(w, v, D), w).verdict == "ok"
+
+
+def test_full_batches_of_all_clients_reach_the_least_squares_of_all_rows():
+    how = {"rounds": 60, "clients_per_round": 10, "steps": 1, "batch_size": 0, "lr": 0.5}
+    run = fedref.run(algorithm="fedavg", data=(X, Y, CLIENT), model=LeastSquares, **how)
+    federation = split("natural", Source(X, Y, CLIENT))
+    rows = federation.train.rows
+    A = np.column_stack([X, np.ones(len(X))])
+    w = np.linalg.lstsq(A[rows], Y[rows], rcond=None)[0]
+    np.testing.assert_allclose(run.records[0].state.server.w, w, rtol=1e-12)
+    _, loss = run.curve("fedavg", "test_loss")
+    rows = federation.test.rows
+    assert loss[0, -1] == pytest.approx(((A[rows] @ w - Y[rows]) ** 2).mean() / 2, rel=1e-10)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_every_algorithm_has_a_loss_and_no_accuracy(name, dtype):
+    run = fedref.run(algorithm=name, data=(X, Y, CLIENT), dtype=dtype, unseen=0.5, **FEW)
+    row = run.records[0].rows[-1]
+    assert np.isfinite([row["test_loss"], row["test_loss_mean"], row["train_loss"]]).all()
+    assert np.isnan([row["accuracy"], row["accuracy_mean"], row["unseen_accuracy"]]).all()
+    parameters = run.records[0].state.server
+    while isinstance(parameters, tuple):
+        parameters = parameters[0]
+    assert parameters.dtype == dtype
+
+
+def test_whole_numbers_are_targets_too():
+    rounded = np.round(3 * Y)
+    runs = [
+        fedref.run(algorithm="fedavg", data=(X, y, CLIENT), dtype="float32", **FEW)
+        for y in (rounded, rounded.astype(int))
+    ]
+    for one, other in zip(*(run.records[0].rows for run in runs)):
+        assert one == pytest.approx(other, nan_ok=True)
+    assert runs[1].records[0].state.server.w.dtype == np.float32
+
+
+def test_the_command_says_the_loss_and_draws_it(here):
+    np.savez(here / "a.npz", X=X, y=Y, client=CLIENT)
+    words = ["run", "fedavg", "apfl", "--data", "a.npz", "--rounds", "4", *WORDS]
+    assert main(*words, "--out", "a") == 0
+    run = fedref.load_run("a")
+    assert summary.heading(run).startswith("Test loss, over 5 evaluated rounds")
+    header, first, _ = summary.summary_rows(run)
+    assert "minimum (clients)" in summary.fitted(summary.summary_rows(run), 60)[1]
+    losses = run.curve("fedavg", "test_loss")[1][0]
+    assert header[1:4] == ["average", "minimum", "final"]
+    assert first[1:4] == [f"{x:#.4g}" for x in (losses.mean(), losses.min(), losses[-1])]
+    assert "minimum (clients)" in (here / "a" / "summary.md").read_text()
+    assert ",,," in (here / "a" / "metrics.csv").read_text().splitlines()[1]
+    assert default_score(all_series(run)) == "test_loss"
+    before = contents(here / "a")
+    assert main("resume", "a", "--quiet") == 0
+    assert contents(here / "a") == before
+
+
+@pytest.mark.parametrize("model", ["logistic", "binary-logistic", "svm", "mlp"])
+def test_models_of_labels_refuse_them(here, capsys, model):
+    np.savez(here / "a.npz", X=X, y=np.where(np.arange(200) == 7, 0.5, np.arange(200) % 2))
+    words = ["--data", "a.npz", "--split", "iid", "--set", "split.users=4", "--model", model]
+    line = refused(capsys, "run", "fedavg", *words)
+    assert f"a.npz: y is 0.5 in row 7, and model {model} takes labels; expected whole" in line
+    assert "a model of real targets, whose labels are ()" in line
+    assert not (here / "runs").exists()
