@@ -1,5 +1,6 @@
 """Nodes in this process, and a network of functions between them and the server."""
 
+import csv
 import shutil
 from pathlib import Path
 
@@ -89,3 +90,14 @@ TABLES = ("metrics.csv", "clients.csv", "config.toml", "summary.md")
 
 def same_tables(one: Path, other: Path) -> bool:
     return all((one / name).read_bytes() == (other / name).read_bytes() for name in TABLES)
+
+
+def missed(folder):
+    """The rows of missed.csv."""
+    with open(folder / "missed.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def column(run, name):
+    """A column of the only unit's metrics."""
+    return [row[name] for row in run.records[0].rows]

@@ -1,10 +1,18 @@
 """What is refused: replies that are not what was asked, each with a reason beside the client."""
 
-import csv
-
 import numpy as np
 import pytest
-from federating import HOLDERS, Wires, experiment_of, far, near, options, same_tables
+from federating import (
+    HOLDERS,
+    Wires,
+    column,
+    experiment_of,
+    far,
+    missed,
+    near,
+    options,
+    same_tables,
+)
 
 from fedref.errors import ConfigError, DataError, FedrefError
 from fedref.flower.messages import Refused, named, packed, unnamed, unpacked
@@ -12,15 +20,6 @@ from fedref.flower.nodes import Nodes
 from fedref.flower.server import serve
 
 NODE, OWN = 101, HOLDERS[101]
-
-
-def missed(folder):
-    with open(folder / "missed.csv", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def column(run, name):
-    return [row[name] for row in run.records[0].rows]
 
 
 def only_in(round, change):
