@@ -44,7 +44,8 @@ def trained(
         it = backend.algorithm_of(label, hyper or {})
         with np.errstate(all="ignore"):
             record = list(unit.rounds(found, it, seed=0))[-1]
-        return [float(row.get(column, np.nan)) for row in record.rows]
+        scale = METRICS[column].scale
+        return [scale * float(row.get(column, np.nan)) for row in record.rows]
 
     return Shown(values, "round", METRICS[column].title)
 

@@ -131,7 +131,7 @@ const LEGEND = {
 };
 const hasMeta = (name) => ["exact", "fo", "hf"].includes(name);
 const legend = (name) => Object.entries(LEGEND).filter(([key]) => key !== "meta" || hasMeta(name))
-  .map(([key, text]) => [key, key === "mean" && name.startsWith("apfl") ? "shared w_S; black: its way" : text])
+  .map(([key, text]) => [key, key === "mean" && name.startsWith("apfl") ? "shared w_S; dashed: its way" : text])
   .map(([key, text]) => `<li><svg class="key ${key}" viewBox="0 0 14 14" aria-hidden="true"><circle cx="7" cy="7" r="5"/></svg>${text}</li>`).join("");
 function drawn(name, values) {
   const { paths, mean, shared } = round(name, values);

@@ -27,6 +27,10 @@ SHELL = """<!doctype html>
 """
 
 
+#: A picture wider than that many pixels scrolls on a phone; others shrink.
+SCROLLS = 540
+
+
 class Sheet(NamedTuple):
     """What a page's function returns: its title, what stands in <main>, and the pictures in it.
 
@@ -58,9 +62,11 @@ def shown(name: str, picture: "Picture") -> str:
     from fedref.explain.drawing import pixels
 
     width, height = pixels(picture.figure)
+    image = f'<img src="{name}.svg" width="{width}" height="{height}" alt="{escape(picture.alt)}">'
+    if width > SCROLLS:
+        image = f'<div class=wide tabindex="0">{image}</div>'
     return (
-        f'<figure class=picture><img src="{name}.svg" width="{width}" height="{height}" '
-        f'alt="{escape(picture.alt)}"><figcaption>{escape(picture.caption)}</figcaption></figure>'
+        f"<figure class=picture>{image}<figcaption>{escape(picture.caption)}</figcaption></figure>"
     )
 
 

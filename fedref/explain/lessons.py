@@ -1,7 +1,6 @@
 """The pages that belong to no algorithm: how derivatives are proved, and twenty mistakes."""
 
 import inspect
-from collections import Counter
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -65,10 +64,18 @@ def proofs_page() -> Sheet:
         body += f"<section><h2>{call.__name__}</h2>{highlighted(inspect.getsource(call), {})}"
         body += f"{shown(name, made[name])}</section>"
     body += f"<section><h2>Prove your own</h2><pre class=text tabindex=0>{escape(example)}</pre></section>"
-    rows = Counter((proof.tag, proof.claim) for proof in proofs.PROOFS)
+    claims: dict[str, list[str]] = {}
+    for proof in proofs.PROOFS:
+        claims.setdefault(proof.claim, []).append(proof.tag)
     body += (
         "<section><h2>What <code>fedref check</code> proves</h2>"
-        + table(("of", "claim"), ((escape(tag), escape(claim)) for tag, claim in rows))
+        + table(
+            ("claim", "of"),
+            (
+                (escape(claim), escape(", ".join(dict.fromkeys(tags))))
+                for claim, tags in claims.items()
+            ),
+        )
         + "</section>"
     )
     return Sheet("How derivatives are proved", body, made)

@@ -279,13 +279,15 @@ def signs() -> dict[str, str]:
 
 def sentence(text: str) -> str:
     """With a capital letter, but for a symbol, and a full stop."""
-    return f"{text[0].upper() if text[1].isalpha() else text[0]}{text[1:]}."
+    first = text.split()[0]
+    word = first == "a" or (len(first) > 1 and first.isalpha())
+    return f"{text[0].upper() if word else text[0]}{text[1:]}."
 
 
 def caught_by(name: str) -> str:
     """Which golden vector tells it, as text."""
     first, total = caught(name), len(catching(name))
-    others = f", and {total - 1} more" if total > 1 else ""
+    others = f"; so do {total - 1} more vectors" if total > 1 else ""
     return f"{first.case} [{first.tag}]: {first.said}{others}"
 
 

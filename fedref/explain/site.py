@@ -101,7 +101,7 @@ def symbol_table(module: ModuleType) -> str:
     """Symbol → name → shape; each row can be pointed at and reached by the Tab key."""
     rows = "".join(
         f'<tr data-symbol="{html.escape(s)}" tabindex="0"><td>{mathml(parse(s))}</td>'
-        f"<td><code>{html.escape(n)}</code></td><td>{html.escape(shape)}</td></tr>"
+        f"<td><code>{html.escape(n)}</code></td><td>{prose(shape)}</td></tr>"
         for s, n, shape in source.symbols(module)
     )
     if not rows:
@@ -147,8 +147,22 @@ def file_page(module: ModuleType) -> Sheet:
     body += f"<section><h2>As fedref runs it</h2>{classes}</section>" * bool(classes)
     decisions = source.section(module, "Decisions").partition("\n")[2]
     if decisions:
-        body += f"<section><h2>Decisions</h2>{text_block(decisions)}</section>"
+        items = "".join(f"<li>{prose(text)}</li>" for text in entries(decisions))
+        body += f"<section><h2>Decisions</h2><ul class=topics>{items}</ul></section>"
     return Sheet(title, body, made)
+
+
+def entries(text: str) -> list[str]:
+    """The entries of a list in a docstring: what is indented further belongs to the one before."""
+    lines = text.splitlines()
+    least = min(len(line) - len(line.lstrip()) for line in lines)
+    out: list[str] = []
+    for line in lines:
+        if line[least] == " ":
+            out[-1] += f" {line.strip()}"
+        else:
+            out.append(line.strip())
+    return out
 
 
 def text_block(text: str) -> str:
@@ -156,13 +170,21 @@ def text_block(text: str) -> str:
     return f'<pre class=text tabindex="0">{html.escape(text)}</pre>'
 
 
+#: What of a model is shown, where it has it: the forward pass, backward, and both of the R-operator.
+METHODS = (
+    "logits", "forward", "vjp", "backward", "grad", "R_forward", "R_backward", "hvp",
+)  # fmt: skip
+
+
 def model_page(name: str) -> Sheet:
     """A model: its docstring, its derivatives."""
     cls = MODELS[name]
     title, _, text = (inspect.getdoc(cls) or "").partition("\n\n")
     body = f"<h1>{html.escape(cls.__name__)}</h1><p>{prose(title)}</p>{text_block(text)}"
-    for method in ("logits", "vjp", "grad", "hvp"):
-        found = getattr(cls, method)
+    for method in METHODS:
+        found = getattr(cls, method, None)
+        if found is None:
+            continue
         code = inspect.cleandoc(" \n" + inspect.getsource(found))
         where = source.place(
             importlib.import_module(found.__module__), inspect.getsourcelines(found)[1]

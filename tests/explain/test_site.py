@@ -94,6 +94,14 @@ def test_every_formula_is_on_its_page(built):
         assert text.count("<math") >= bool(equation.formula)
 
 
+def test_every_decision_is_an_entry_of_its_own(built):
+    text = (built / "fedavg.html").read_text("utf-8")
+    decisions = text.partition("<h2>Decisions</h2>")[2]
+    assert decisions.count("<li>") == 4
+    assert "<li>with update. Per-FedAvg" in decisions
+    assert "on a fresh batch of training rows; others" in decisions
+
+
 def test_a_page_is_a_function(monkeypatch):
     monkeypatch.setitem(site.PAGES, "teacher", lambda: Sheet("For teachers", "<h1>Hello</h1>"))
     monkeypatch.setitem(site.LINKS, "teacher", "For teachers")

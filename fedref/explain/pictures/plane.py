@@ -102,7 +102,7 @@ def drift_plane(tau: int = 20) -> Picture:
     marked(axes, rest, f"rest, τ = {tau}", (-58, 4))
     caption = (
         f"One round of FedAvg from where it rests with τ = {tau}: each client walks towards its own "
-        "minimum, and the average of both ends is where they began. The black trail are the points of "
+        "minimum, and the average of both ends is where they began. The dotted trail: the points of "
         f"rest for τ = {STEPS[0]} … {STEPS[-1]}."
     )
     alt = (
