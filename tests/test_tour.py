@@ -52,7 +52,6 @@ def test_it_is_thirty_small_cells_that_have_been_run():
     assert sum(kind == "display_data" for _, kind, _ in shown(CODE)) >= 5
 
 
-@pytest.mark.slow
 def test_it_runs_and_shows_what_it_was_committed_with():
     plt.switch_backend("Agg")
     found = [cell for cell in notebook.run(TOUR)["cells"] if cell["cell_type"] == "code"]

@@ -4,8 +4,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fedref.errors import ConfigError, DataError
+from fedref.errors import ConfigError
 from fedref.experiments.run_directory import disk_errors
+from fedref.files import guard, regular
 
 EPILOG = """\
 examples
@@ -19,6 +20,7 @@ exit code of check: 0 it is right; 1 it is not, or it is not finished; 2 wrong i
 """
 
 TIMEOUT = 60.0
+WANTED = "a file that `fedref exercise start` wrote"
 
 
 def add_parser(subparsers: Any) -> None:
@@ -111,12 +113,8 @@ def check(args: argparse.Namespace) -> int:
 
     if not 0 < args.timeout < float("inf"):
         raise ConfigError(f"--timeout {args.timeout:g}: expected seconds above 0")
-    try:
-        text = args.file.read_text("utf-8")
-    except FileNotFoundError:
-        raise DataError(f"{args.file}: not found, expected the file of an exercise") from None
-    except UnicodeDecodeError:
-        raise DataError(f"{args.file}: is no text in UTF-8") from None
+    with guard(args.file, WANTED), regular(args.file, WANTED) as file:
+        text = file.read().decode("utf-8-sig")
     exercise = files.exercise_of(text, args.file)
     lines, right = verdict(args.file, text, exercise, args.timeout)
     print("\n".join([f"{exercise.name}: {lines[0]}", *(f"  {line}" for line in lines[1:])]))

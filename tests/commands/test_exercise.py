@@ -91,13 +91,14 @@ def test_start_leaves_a_file_that_is_there_alone(started, capsys):
 
 def test_wrong_input_is_refused(tmp_path, capsys):
     assert "did you mean 'step'" in refused(capsys, "exercise", "start", "steps", tmp_path)
-    assert "not found" in refused(capsys, "exercise", "check", tmp_path / "no.py")
+    assert "No such file" in refused(capsys, "exercise", "check", tmp_path / "no.py")
+    assert "is a folder" in refused(capsys, "exercise", "check", tmp_path)
     (tmp_path / "other.py").write_text("x = 1\n")
     assert "begins with no 'Exercise NAME:'" in refused(
         capsys, "exercise", "check", tmp_path / "other.py"
     )
     (tmp_path / "bytes.py").write_bytes(b"\xff")
-    assert "is no text" in refused(capsys, "exercise", "check", tmp_path / "bytes.py")
+    assert "can't decode" in refused(capsys, "exercise", "check", tmp_path / "bytes.py")
     assert "above 0" in refused(
         capsys, "exercise", "check", tmp_path / "other.py", "--timeout", "0"
     )
