@@ -10,7 +10,7 @@ import numpy as np
 
 from fedref.algorithms import apfl, importance, plateau, units
 from fedref.batch import Batch
-from fedref.checks import Report, check_gradient, complex_step_gradient
+from fedref.checks import Report, check_gradient, complex_step_gradient, stack_equals_loop
 from fedref.models.base import Model
 from fedref.numerics import Array
 from fedref.proofs import oracle
@@ -63,6 +63,10 @@ def apfl_eq4(c: Case) -> Iterator[Report]:
     terms = (F * (w - ref) ** 2 for F, w, ref in zip(more["F"], w_s, more["w_ref"]))
     penalty = 0.35 * math.fsum(terms)
     yield equal(got - c.model.loss(apfl.compose(c.model, w_s, a, w_k), c.D), penalty)
+    stacks = c.vectors(7), c.rng.normal(size=(7, len(a))), c.vectors(7)
+    yield stack_equals_loop(
+        lambda w_s, a, w_k: apfl.objective(c.model, w_s, a, w_k, c.D, **more), *stacks
+    )
 
 
 @proof("apfl eq.5", "λF + Σ p_k(∇L_k)² = plain loop over complex-step gradients")
@@ -76,6 +80,13 @@ def apfl_eq5(c: Case) -> Iterator[Report]:
 @proof("apfl eq.5", "option MAS = plain loop over |complex step of ‖z‖²|")
 def apfl_mas(c: Case) -> Iterator[Report]:
     yield equal(importance.mas(c.model, c.w, c.D), loop_mas(c.model, c.w, c.D))
+
+
+@proof("apfl eq.5", "synaptic_intelligence = max(ω, 0) / (Δ² + 0.1), number by number", ONE)
+def apfl_si(c: Case) -> Iterator[Report]:
+    path, moved = c.vectors(2)
+    expected = [max(p, 0.0) / (m * m + 0.1) for p, m in zip(path.tolist(), moved.tolist())]
+    yield equal(importance.synaptic_intelligence(path, moved), expected)
 
 
 def loop_mas(model: Model, w: Array, D: Batch) -> Array:

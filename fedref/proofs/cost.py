@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedref import tree
 from fedref.algorithm import AnyAlgorithm, State
 from fedref.algorithms import apfl, centralised, fedavg, fedcurv, fedmaml, fedmeta, fedprox
 from fedref.algorithms import per_fedavg as per
@@ -130,16 +131,16 @@ BILLS: list[tuple[AnyAlgorithm, Bill]] = [
 ]  # fmt: skip
 
 
+def paper_of(algorithm: AnyAlgorithm) -> Paper:
+    """What a World asks of it, without loops."""
+    return Paper(lambda world: iter(()), algorithm.drop, algorithm.roles, None, algorithm.pooled)
+
+
 @proof("cost", "bytes, derivatives and samples of a round of every algorithm = by hand", ONE)
 def costs(c: Case) -> Iterator[Report]:
     for algorithm, bill in BILLS:
         roles = tuple(algorithm.roles)
-        world = World(
-            c,
-            Paper(lambda world: iter(()), algorithm.drop, roles, None, algorithm.pooled),
-            EPOCHS,
-            3,
-        )
+        world = World(c, paper_of(algorithm), EPOCHS, 3)
         [cohort, *_], plan = list(world.cohorts()), world.plans[0]
         rows = dict.fromkeys(roles, 0)
         for one in cohort:
@@ -166,3 +167,30 @@ def costs(c: Case) -> Iterator[Report]:
             for dtype, size in ((np.float32, 4), (np.float64, 8)):
                 got = [*columns(c.model, log, dtype).values()]
                 yield equal(got, [down * size, up * size, grads, hvps, flops, *late], bound=0)
+
+
+# In float32
+
+
+@proof("precision", "two rounds of every algorithm in float32 = in float64, and stay float32", ONE)
+def precision(c: Case) -> Iterator[Report]:
+    for algorithm, _ in BILLS:
+        world = World(c, paper_of(algorithm), EPOCHS, 3)
+        for stack in (False, True):
+            narrow, wide = (two_rounds(c, world, algorithm, d, stack) for d in (np.float32, float))
+            for x, exact in zip(narrow, wide, strict=True):
+                yield equal(x.dtype == np.float32, True)
+                yield equal(x, exact, bound=1e-4)
+
+
+def two_rounds(
+    c: Case, world: World, algorithm: AnyAlgorithm, dtype: Any, stack: bool
+) -> list[Any]:
+    """What the server and the clients have after them, all arrays of numbers."""
+    state = State(algorithm.initial(c.model, c.w.astype(dtype)), {})
+    for plan in world.plans[:2]:
+        state, _ = run_round(
+            algorithm, c.model, state, plan, world.trained,
+            dtype=dtype, work=partial(run_clients, stack=stack),
+        )  # fmt: skip
+    return [x for x in tree.leaves(state) if np.ndim(x) and x.dtype.kind == "f"]

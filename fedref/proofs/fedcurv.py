@@ -4,12 +4,13 @@
 import math
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 from fedref.algorithms import fedavg, fedcurv, importance
 from fedref.batch import Batch
-from fedref.checks import Report, check_gradient
+from fedref.checks import Report, check_gradient, stack_equals_loop
 from fedref.models.base import Model
 from fedref.numerics import Array
 from fedref.proofs.case import Case
@@ -40,6 +41,7 @@ def fedcurv_penalty(c: Case) -> Iterator[Report]:
     )  # fmt: skip
     j_sum = loop_sum([0.7, 0.7], [I_j * (c.w - theta_j) ** 2 for I_j, theta_j in others])
     yield equal(fedcurv.penalty(c.w, others, lam=0.7), math.fsum(j_sum))
+    yield stack_equals_loop(lambda w: fedcurv.penalty(w, others, lam=0.7), c.vectors(7))
 
 
 def loop_fisher(model: Model, w: Array, D: Batch) -> Array:
@@ -53,6 +55,19 @@ def loop_fisher(model: Model, w: Array, D: Batch) -> Array:
 def fedcurv_fisher(c: Case) -> Iterator[Report]:
     for D in (c.D, c.D1):
         yield equal(importance.fisher(c.model, c.w, D), loop_fisher(c.model, c.w, D))
+
+
+@proof(
+    "fedcurv Fisher", "fisher and MAS in blocks of 1, 2 and 3 samples = at once; 0 without weight"
+)
+def blocks(c: Case) -> Iterator[Report]:
+    for estimate in (importance.fisher, importance.mas):
+        whole = estimate(c.model, c.w, c.D2)
+        for rows in (1, 2, 3):
+            with patch.object(importance, "CHUNK", rows * c.model.d):
+                yield equal(estimate(c.model, c.w, c.D2), whole)
+        none = c.D1._replace(s=np.zeros(3))
+        yield equal(estimate(c.model, c.w, none), np.zeros(c.model.d), bound=0)
 
 
 # Rounds

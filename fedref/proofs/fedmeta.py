@@ -34,6 +34,17 @@ for _n in (1, 2, 5):
     proof("fedmeta MAML", f"maml_gradient, steps = {_n} = complex step of maml_objective")(maml(_n))
 
 
+@proof("fedmeta MAML", "one inner step where nothing is said of steps")
+def fedmeta_one_step(c: Case) -> Iterator[Report]:
+    m, w, S, Q, alpha = c.model, c.w, c.D, c.D1, c.rng.uniform(0.05, 0.2, c.model.d)
+    loss = fedmeta.maml_objective(m, w, S, Q, alpha=alpha)
+    yield equal(loss, fedmeta.maml_objective(m, w, S, Q, alpha=alpha, steps=1), bound=0)
+    g = fedmeta.maml_gradient(m, w, S, Q, alpha=0.1)
+    yield equal(g, fedmeta.maml_gradient(m, w, S, Q, alpha=0.1, steps=1), bound=0)
+    both = fedmeta.meta_sgd_gradient(m, w, alpha, S, Q)
+    yield equal(both, fedmeta.meta_sgd_gradient(m, w, alpha, S, Q, steps=1), bound=0)
+
+
 @proof("fedmeta MAML", "maml_objective = oracle loss after complex-step steps")
 def fedmeta_objective(c: Case) -> Iterator[Report]:
     for steps in (1, 2):

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedref.algorithms import fedavg, fedprox
 from fedref.batch import Batch
-from fedref.checks import Report, check_gradient
+from fedref.checks import Report, check_gradient, stack_equals_loop
 from fedref.models import LinearSVM
 from fedref.models.base import Model
 from fedref.numerics import Array
@@ -35,6 +35,8 @@ def fedprox_objective(c: Case) -> Iterator[Report]:
     w0 = c.vector()
     expected = oracle.loss(c.model, c.w, c.D) + 0.35 * sum((a - b) ** 2 for a, b in zip(c.w, w0))
     yield equal(fedprox.objective(c.model, c.w, w0, c.D, mu=0.7), expected)
+    stacks = c.vectors(7), c.vectors(7)
+    yield stack_equals_loop(lambda w, w0: fedprox.objective(c.model, w, w0, c.D, mu=0.7), *stacks)
 
 
 @proof("fedprox alg.2", "prox_gradient = complex step of objective")
@@ -59,13 +61,16 @@ def fedprox_gamma(c: Case) -> Iterator[Report]:
     got = fedprox.inexactness(c.model, c.w, w0, c.D, mu=0.7)
     yield equal(got, math.hypot(*now) / math.hypot(*start))
     yield equal(fedprox.inexactness(c.model, w0, w0, c.D, mu=0.7), 1.0)
+    stacks = c.vectors(7), c.vectors(7)
+    yield stack_equals_loop(lambda w, w0: fedprox.inexactness(c.model, w, w0, c.D, mu=0.7), *stacks)
 
 
 @proof("fedprox B", "B and variance = plain loops over complex-step ∇F_k")
 def fedprox_dissimilarity(c: Case) -> Iterator[Report]:
-    p, gs = (3 / 8, 5 / 8), [slow_grad(c.model, c.w, D) for D in (c.D1, c.D2)]
+    Ds = [c.D1, c.D2, c.D]  # of 3, 5 and, by its weights, 3.5 samples
+    p, gs = (3 / 11.5, 5 / 11.5, 3.5 / 11.5), [slow_grad(c.model, c.w, D) for D in Ds]
     g = loop_sum(p, gs)
-    got = fedprox.dissimilarity(c.model, c.w, [c.D1, c.D2])
+    got = fedprox.dissimilarity(c.model, c.w, Ds)
     mean_square = sum(p_k * math.hypot(*g_k) ** 2 for p_k, g_k in zip(p, gs))
     yield equal(got.B, math.sqrt(mean_square) / math.hypot(*g))
     yield equal(got.variance, sum(p_k * math.hypot(*(g_k - g)) ** 2 for p_k, g_k in zip(p, gs)))
@@ -88,8 +93,9 @@ def fedprox_stationary(c: Case) -> Iterator[Report]:
 def fedprox_gamma_stationary(c: Case) -> Iterator[Report]:
     D = c.D1._replace(y=np.ones(3, int))
     w0 = np.array([0, 0, 0, 0, 9.0])
-    yield equal(fedprox.inexactness(c.model, w0, w0, D, mu=0.7), 0, bound=0)
-    assert fedprox.inexactness(c.model, w0 + c.vs[0], w0, D, mu=0.7) == math.inf
+    with np.errstate(all="raise"):  # nothing is divided by 0 on the way
+        yield equal(fedprox.inexactness(c.model, w0, w0, D, mu=0.7), 0, bound=0)
+        assert fedprox.inexactness(c.model, w0 + c.vs[0], w0, D, mu=0.7) == math.inf
 
 
 @proof("fedprox μ", "FedProx.observe = +0.1 on a rise, −0.1 after 5 falls, by hand", ONE)
@@ -107,6 +113,7 @@ def fedprox_mu(c: Case) -> Iterator[Report]:
             server = algorithm.observe(server, loss)
             got.append(algorithm.download(server).mu)
         yield equal(got, expected)
+        assert algorithm.watches_loss == adaptive  # a loss that nobody needs is not evaluated
 
 
 @proof("fedprox γ", "FedProx.stop, diagnose: the ratio of norms against `until_gamma`", ONE)
