@@ -1,13 +1,8 @@
 """A round in JAX, compiled whole: scan over steps; `jax-vmap` all clients at once, `jax-client` one
 after the other, and with the CNN (whose scan XLA runs slowly on a CPU) a step after the other."""
 
-import os
 from collections.abc import Callable
 from typing import Any
-
-os.environ.setdefault(
-    "XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-)
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +13,7 @@ from jax import lax
 from fedref.models import CNN, LinearSVM
 
 
-def prepare(how: str, dtype: str, name: str) -> Callable[[], Any]:
+def prepare(how: str, dtype: str, cores: int, name: str) -> Callable[[], Any]:
     jax.config.update("jax_enable_x64", dtype == "float64")
     d = dense(name, dtype)
     a, loss = d.algorithm, loss_of(d.model)

@@ -10,10 +10,9 @@ from torch.nn import functional as F
 
 from fedref.models import CNN, LinearSVM
 
-torch.set_num_threads(1)
 
-
-def prepare(how: str, dtype: str, name: str) -> Callable[[], Any]:
+def prepare(how: str, dtype: str, cores: int, name: str) -> Callable[[], Any]:
+    torch.set_num_threads(cores)
     d = dense(name, dtype)
     a, loss = d.algorithm, loss_of(d.model)
     X, y, w0, share = map(torch.from_numpy, (d.X, d.y, d.w, d.share))

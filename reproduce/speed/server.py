@@ -1,8 +1,9 @@
-"""One implementation in a process of its own: `python server.py HOW DTYPE`.
+"""One implementation in a process of its own: `python server.py HOW DTYPE CORES`.
 
-Each line on its input names a workload; the answer is the CPU seconds of one round (there is one
-thread), then those of the first one, with its compilation, then the megabytes that the process took
-at most. The parameters go to the file that is named after the workload's name, if any.
+Each line on its input names a workload; the answer is the seconds of one round (of the CPU where
+there is one thread, else of a clock), then those of the first one, with its compilation, then the
+megabytes that the process took at most. The parameters go to the file that is named after the
+workload's name, if any.
 """
 
 import resource
@@ -20,22 +21,25 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 
 @cache
-def prepared(how: str, dtype: str, name: str) -> tuple[Callable[[], Any], float]:
+def prepared(how: str, dtype: str, cores: int, name: str) -> tuple[Callable[[], Any], float]:
     """(one round, the seconds of the first)."""
     module = import_module("ours" if how in ("fedref", "floor") else f"in_{how.split('-')[0]}")
-    play = module.prepare(how, dtype, name)
-    began = time.process_time()
-    play()
-    return play, time.process_time() - began
+    play = module.prepare(how, dtype, cores, name)
+    return play, timed(play, cores)[0]
 
 
-def main(how: str, dtype: str) -> None:
+def timed(play: Callable[[], Any], cores: int) -> tuple[float, Any]:
+    clock = time.process_time if cores == 1 else time.perf_counter
+    began = clock()
+    result = play()
+    return clock() - began, result
+
+
+def main(how: str, dtype: str, cores: int) -> None:
     for line in sys.stdin:
         name, *path = line.split()
-        play, first = prepared(how, dtype, name)
-        began = time.process_time()
-        result = play()
-        seconds = time.process_time() - began
+        play, first = prepared(how, dtype, cores, name)
+        seconds, result = timed(play, cores)
         if path:
             np.save(path[0], np.zeros(0) if result is None else np.asarray(result, np.float64))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -46,6 +50,6 @@ if __name__ == "__main__":
     if sys.argv[1] in ("fedref", "floor"):
         from fedref.experiments.workers import calmly
 
-        calmly(main, *sys.argv[1:])
+        calmly(main, *sys.argv[1:3], int(sys.argv[3]))
     else:
-        main(*sys.argv[1:])
+        main(*sys.argv[1:3], int(sys.argv[3]))
