@@ -109,9 +109,11 @@ def meta_sgd_gradient(
     (*thetas, theta_u), gs = inner_steps(model, theta, S, alpha=alpha, steps=steps)
     q = model.grad(theta_u, Q)
     g_alpha = np.zeros_like(q)
+    # ∂θ_{j+1}/∂α = −diag(g_j), ∂θ_{j+1}/∂θ_j = I − diag(α) H; q goes through their transposes, and
+    # the second one's is I − H diag(α): first α, then H
     for theta_j, g_j in zip(reversed(thetas), reversed(gs)):
         g_alpha = g_alpha - q * g_j  # [fedmeta Meta-SGD] g_α − q ⊙ g_j
-        q = q - model.hvp(theta_j, alpha * q, S)  # [fedmeta Meta-SGD] q − H(θ_j; S)(α ⊙ q)
+        q = q - model.hvp(theta_j, alpha * q, S)  # [fedmeta Meta-SGD] (I − H(θ_j; S) diag(α)) q
     return q, g_alpha
 
 

@@ -21,7 +21,7 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-WORDS = ("log", "exp", "max", "sqrt")
+WORDS = ("log", "exp", "max", "sqrt", "diag")
 TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+(?:\.\d+)?|½)"
     rf"|(?P<symbol>Σ_\w|(?:{'|'.join(WORDS)}|∇?[^\W\d_Σᵀ])[\u0302]?[′″*]*ᵗ?(?:_(?:[a-z]+|\w))?[′″]*)"

@@ -123,7 +123,7 @@ def example(equation: Equation) -> Trace:
 def meaning(equation: Equation, values: Mapping[str, Any]) -> dict[str, Any]:
     """The value of every symbol: by the file's table, by its name, and the model's own functions."""
     model = values.get("model")
-    env: dict[str, Any] = {"sqrt": np.sqrt}
+    env: dict[str, Any] = {"sqrt": np.sqrt, "diag": lambda a: Linear(lambda v: a * v)}
     if model is not None:
         env |= dict.fromkeys("fFLh", model.loss) | {
             "g": model.grad,
