@@ -300,3 +300,20 @@ def test_pool_shuffles_every_training_row_into_one_client():
     assert sorted(pooled.train.rows) == sorted(federated.train.rows)
     assert not np.array_equal(pooled.train.rows, federated.train.rows)
     assert pooled.test is federated.test
+
+
+@pytest.mark.parametrize("stack", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "spoilt", "says"),
+    [
+        ("lstm", lambda X: np.where(X == X.max(), 7, X), "codes run from"),
+        ("mlp", lambda X: X[:, :-1], r"expected \(..., B, 3\)"),
+    ],
+)
+def test_data_that_do_not_fit_are_refused_before_the_first_step(kind, spoilt, says, stack):
+    """A code out of range would look up what is another client's."""
+    model = MODELS[kind]
+    fitting = make_federation(model)
+    unfit = replace(fitting, source=replace(fitting.source, X=spoilt(fitting.source.X)))
+    with pytest.raises(ValueError, match=says):
+        play(make_algorithm("fedavg"), model, unfit, EVERYONE, rounds=1, stack=stack)
