@@ -200,6 +200,24 @@ for _tag, _claim, _columns in (
     proof(_tag, _claim, ONE)(detector_against_loop(_columns))
 
 
+@proof("apfl alg.1 lines 9–16", "PlateauDetector: at a threshold is not past it, by hand", ONE)
+def plateau_thresholds(c: Case) -> Iterator[Report]:
+    """Five losses, δ_μ = 1, δ_σ = 0.5, as usual. All is exact in binary."""
+    level = 5 * [(0.0, (False, False))]  # a mean of 0 is not above 0 + 0
+    falls = [
+        *4 * [(1.0, (False, False))],
+        (1.0, (False, True)),  # a mean of 1: a peak; not below δ_μ
+        *[(loss, (False, True)) for loss in (2.0, 2.0, 2.0, 2.0, 2.0, 1.5, 1.0, 0.75, 0.5)],
+        (0.0, (False, True)),  # a mean of 0.75, a deviation of 0.5: not below δ_σ
+        (0.25, (True, False)),  # 0.5 and 0.35: a plateau
+    ]
+    for by_hand in (level, falls):
+        detector = plateau.PlateauDetector()
+        for loss, expected in by_hand:
+            detector, renew = detector.push(loss)
+            yield equal([renew, detector.peak], expected, bound=0)
+
+
 @proof("apfl alg.1 lines 9–16", "APFL.observe = plain loop over 120 losses", ONE)
 def apfl_observe(c: Case) -> Iterator[Report]:
     losses, expected = waves(c)
