@@ -1,4 +1,4 @@
-"""`fedref data`: list, show, prepare, split, verify, export-leaf."""
+"""`fedref data`: list, show, prepare, rules, split, verify, export-leaf."""
 
 import argparse
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedref import datasets
+from fedref.commands.console import whole_number
 from fedref.datasets import describe, manifest, manifest_of, rules, sources
 from fedref.datasets.formats import leaf
 from fedref.datasets.parameters import Parameter
@@ -96,6 +97,18 @@ def add_prepare(parser: Parser) -> None:
     add_unverified(parser)
 
 
+def add_rules(parser: Parser) -> None:
+    parser.add_argument(
+        "--data", metavar="NAME", default="digits", help=f"{NAME} (default: digits)"
+    )
+    parser.add_argument(
+        "--users", type=whole_number, default=20, metavar="N", help="clients (default: 20)"
+    )
+    parser.add_argument("--seed", metavar="S", default="0", help="seed of the splits (default: 0)")
+    add_unverified(parser)
+    parser.add_argument("--out", metavar="FILE", help="picture to write, .png, .svg or .pdf")
+
+
 def add_split(parser: Parser) -> None:
     parser.add_argument("rule", metavar="RULE", help="split rule, one of those below")
     parser.add_argument("--data", metavar="NAME", required=True, help=NAME)
@@ -127,12 +140,18 @@ def add_seed_and_set(parser: Parser) -> None:
     )
 
 
+def rule_lines() -> list[str]:
+    """Every rule in one line."""
+    return [f"  {name:<18}{rule.help}" for name, rule in rules.RULES.items()]
+
+
 def rules_help() -> str:
-    """Every rule with its parameters and their defaults."""
-    lines = ["split rules and their parameters (--set split.KEY=VALUE):"]
+    """Every rule in one line, then with its parameters and their defaults."""
+    lines = ["split rules (`fedref data rules --out FILE` draws them)", *rule_lines()]
+    lines += ["", "their parameters (--set split.KEY=VALUE)"]
     for name, rule in rules.RULES.items():
-        lines += ["", f"  {name}", f"    {rule.help}"]
-        lines += [f"      {key} = {shown(p)}" for key, p in rule.parameters.items()]
+        lines += ["", f"  {name}"]
+        lines += [f"    {key} = {shown(p)}" for key, p in rule.parameters.items()]
     return "\n".join(lines).replace("%", "%%")
 
 
@@ -229,6 +248,31 @@ def prepare(args: argparse.Namespace) -> None:
     print(f"  at {args.name if place is None else place}")
 
 
+def show_rules(args: argparse.Namespace) -> None:
+    """List the rules; draw those that can divide the data over so many clients."""
+    print("\n".join(rule_lines()))
+    if args.out is None:
+        return
+    from fedref import plots  # matplotlib takes its time
+
+    plots.format_of(Path(args.out))
+    source = datasets.load(args.data, args.data_dir, verify=not args.data_unverified)
+    drawn, without = dict[str, Federation](), dict[str, str]()
+    for name, rule in rules.RULES.items():
+        users = {"users": args.users} if "users" in rule.parameters else {}
+        try:
+            drawn[name] = rules.divide(name, source, args.seed, users)
+        except ConfigError as error:
+            without[name] = str(error)
+    title = f"{source.name}, {args.users} clients, seed {args.seed}"
+    if not drawn:
+        raise ConfigError(f"no rule can divide {source.name}: {next(iter(without.values()))}")
+    plots.split_rules(drawn, args.out, title)
+    for name, why in without.items():
+        print(f"left out: {name} ({why})")
+    print(f"picture: {args.out}")
+
+
 def split(args: argparse.Namespace) -> None:
     refuse_out(args.out, args.overwrite)
     source = datasets.load(args.data, args.data_dir, verify=not args.data_unverified)
@@ -282,6 +326,7 @@ COMMANDS = {
     "list": Command(list_, add_nothing, "list data sets, and where they are or how to get them"),
     "show": Command(show, add_show, "print a split's statistics and write a picture of it"),
     "prepare": Command(prepare, add_prepare, "find or download a data set and check it"),
+    "rules": Command(show_rules, add_rules, "list the split rules, and draw them"),
     "split": Command(split, add_split, "divide a data set over clients and write a manifest"),
     "verify": Command(verify, add_manifest, "check a manifest and the data it was made from"),
     "export-leaf": Command(export_leaf, add_export, "write a split as LEAF JSON files"),

@@ -154,6 +154,28 @@ def test_help_says_everything(command: str, capsys: pytest.CaptureFixture[str]) 
         assert word in out
 
 
+def test_rules_are_listed_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from fedref.datasets import RULES
+
+    assert fedref("rules") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(RULES)
+    assert [line.split(maxsplit=1)[1] for line in lines] == [rule.help for rule in RULES.values()]
+    assert len({rule.help for rule in RULES.values()}) == len(RULES)  # each says its own
+
+    fedref("rules", "--out", tmp_path / "a.png", "--users", 8)
+    out = capsys.readouterr().out
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert "left out: natural (digits has no natural clients" in out
+    assert out.count("left out") == 1
+    with pytest.raises(FedrefError, match=r"expected \.png, \.svg or \.pdf"):
+        fedref("rules", "--out", tmp_path / "a.jpg")
+    table = tmp_path / "real.csv"
+    table.write_text("x,y\n1,0.5\n2,0.25\n")
+    with pytest.raises(FedrefError, match=r"no rule can divide real.csv: .*"):
+        fedref("rules", "--data", table, "--out", tmp_path / "b.png")
+
+
 def test_split_help_explains_rules_and_parameters(capsys: pytest.CaptureFixture[str]) -> None:
     from fedref.datasets import RULES
 

@@ -71,7 +71,7 @@ def dirichlet(
     pool: str,
     train_fraction: float,
 ) -> Parts:
-    """Each class is divided over the clients by its own Dirichlet(α) draw (Hsu et al. 2019).
+    """Label skew: each class is divided over the clients by a Dirichlet(α) draw (Hsu et al. 2019).
 
     A client with fewer than min_rows is given random rows of clients that have more than that.
     """
@@ -124,7 +124,7 @@ def quantity(
     pool: str,
     train_fraction: float,
 ) -> Parts:
-    """Clients differ only in size: sizes by Dirichlet(α), rows at random (Li et al. 2022)."""
+    """Quantity skew: clients differ only in size, by Dirichlet(α); rows at random (Li et al. 2022)."""
     rows = rows_of(source, pool)
     need_rows(users, min_rows, rows, source)
     rng_deal, rng_share, rng_cut = rng.spawn(3)
