@@ -9,6 +9,7 @@ from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
 from fedref.commands.console import say
 from fedref.commands.progress import add_how, go
 from fedref.datasets import manifest
+from fedref.datasets.describe import legend
 from fedref.datasets.sources import parse_name
 from fedref.errors import ConfigError, unknown
 from fedref.experiments import config, names
@@ -216,4 +217,6 @@ def run(arguments: argparse.Namespace) -> int:
     with begun(made, arguments.out) as directory:
         if not arguments.quiet and not arguments.json:
             say(f"results go to {directory}/")
+            if words := legend(loader.federation(made).source):
+                say(f"labels are {words}")
         return go(made, directory, arguments, loader)

@@ -1,5 +1,6 @@
 """`fedref run`: the files that it writes, what it tells, and a comparison on equal terms."""
 
+import json
 import re
 import shlex
 from dataclasses import fields
@@ -291,3 +292,23 @@ def test_two_runs_are_the_same_and_another_seed_is_another_start_cohort_and_batc
     everyone = [sampling.make_plan(config.from_table(document(clients_per_round=4)).plan,
                                    np.array([20, 20, 10, 10]), 0, seed) for seed in (7, 8)]  # fmt: skip
     assert everyone[0].rows["D"].tolist() != everyone[1].rows["D"].tolist()
+
+
+def test_labels_that_are_words_are_said_and_kept(here, capsys):
+    path = npz(here / "a.npz", y=np.array(["dog", "cat"] * 10))
+    words = [
+        "run",
+        "fedavg",
+        "--data",
+        path.name,
+        "--split",
+        "iid",
+        "--set",
+        "split.users=3",
+        "--rounds",
+    ]
+    assert main(*words, "1", "--clients-per-round", "2", "--out", "a") == 0
+    assert "fedref: labels are 0 = cat, 1 = dog\n" in capsys.readouterr().err
+    assert json.loads((here / "a" / "split.json").read_text())["source"]["labels"] == ["cat", "dog"]
+    np.savez(path, X=np.arange(40.0).reshape(20, 2), y=np.array(["pig", "cow"] * 10))
+    assert "the data or the split has changed" in refused(capsys, "resume", "a")
