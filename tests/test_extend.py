@@ -160,6 +160,15 @@ def test_arrays_of_others_are_arrays_and_bytes_are_pixels(here):
         ((X, Y[:-1]), r"data: y has shape \(59,\); expected one y for each of 60 rows"),
         ((X, Y, CLIENT[:-1]), r"data: client has shape \(59,\)"),
         ((X, Y / 2, CLIENT), r"data: y is 0.5 in row \d+, and model logistic takes labels"),
+        (
+            [X, Y, CLIENT],
+            r"^data is a list, expected a name, a path, a tuple of arrays \(X, y\) or",
+        ),
+        ((X, Y, CLIENT, Y), "^data is a tuple, expected a name"),
+        (X, "^data is a ndarray, expected a name"),
+        (Source(X.reshape(60, 2, 2), Y), r"X has shape \(60, 2, 2\), expected \(60, features\)"),
+        (Source(X, Y.tolist()), "arrays: y is a list, expected an array"),
+        (Source(X, Y, np.zeros(59, int)), r"client has shape \(59,\), expected \(60,\)"),
         ((X * np.nan, Y, CLIENT), "data: X has nan in row 0; expected finite numbers"),
     ],
 )

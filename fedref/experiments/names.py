@@ -169,6 +169,11 @@ def data_function(name: Any) -> Any:
     """The function that a data set's name stands for; None for fedref's own and for files."""
     if callable(name):
         return name
+    if isinstance(name, list | tuple) or hasattr(name, "__array__"):
+        raise ConfigError(
+            f"data is a {type(name).__name__}, expected a name, a path, a tuple of arrays (X, y) or "
+            "(X, y, client), a Source or a Federation"
+        )
     text = checked(str, name, "data name")
     if parse_name(text) is not None or os.path.exists(text):
         return None

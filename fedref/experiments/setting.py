@@ -91,6 +91,7 @@ def source_of(data: Table, data_dir: str | Path | None, verify: bool = True) -> 
 def as_source(found: Any, where: str) -> Source | Federation:
     """(X, y) or (X, y, client), checked; a Source or a Federation as it is."""
     if isinstance(found, Federation | Source):
+        check_source(found.source if isinstance(found, Federation) else found)
         return found
     if not isinstance(found, tuple) or len(found) not in (2, 3):
         raise DataError(
@@ -102,6 +103,19 @@ def as_source(found: Any, where: str) -> Source | Federation:
     if rest:
         client, more["client_names"] = arrays.clients(rest[0], len(X), where)
     return arrays.source(X, y, where, client, name=where, **more)
+
+
+def check_source(source: Source) -> None:
+    """Refuse a Source that somebody made of something else than arrays of one length."""
+    n = len(source.X)
+    for name, part, axes in (("X", source.X, 2), ("y", source.y, 1), ("client", source.client, 1)):
+        if name == "client" and part is None:
+            continue
+        if not isinstance(part, np.ndarray):
+            raise DataError(f"{source.name}: {name} is a {type(part).__name__}, expected an array")
+        if part.ndim != axes or len(part) != n:
+            expected = f"({n}, features)" if axes == 2 else f"({n},)"
+            raise DataError(f"{source.name}: {name} has shape {part.shape}, expected {expected}")
 
 
 def is_file(name: Any) -> bool:
