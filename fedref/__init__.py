@@ -2,8 +2,8 @@
 
 from fedref.batch import Batch
 from fedref.errors import ConfigError, DataError, FedrefError
+from fedref.experiments.outcome import load_run
 from fedref.experiments.run import run
-from fedref.experiments.run_directory import load_run
 
 __all__ = ["Batch", "ConfigError", "DataError", "FedrefError", "load_run", "run"]
 __version__ = "0.1.0"

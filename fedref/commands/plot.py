@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fedref.errors import ConfigError, FedrefError, unknown
+from fedref.experiments.outcome import load_run
 from fedref.experiments.results import Run
-from fedref.experiments.run_directory import load_run
 from fedref.experiments.unit import units
 
 KINDS = ("curves", "bars", "clients")
@@ -94,13 +94,13 @@ def load_all(directories: list[Path]) -> dict[str, Run]:
     """The runs by the names of their directories, or by their paths where two names are the same."""
     directories = list(dict.fromkeys(directories))
     names = Counter(directory.resolve().name for directory in directories)
-    runs = {}
+    runs: dict[str, Run] = {}
     for directory in directories:
         name = directory.resolve().name
         config = directory / "config.toml"
         if not config.is_file():
             raise FedrefError(f"{directory}: is no run directory, expected {config}")
-        loaded = load_run(directory)
+        loaded = load_run(directory, client_states=False)
         runs[name if names[name] == 1 else str(directory)] = loaded
         if missing := len(units(loaded.experiment)) - len(loaded.units):
             print(

@@ -43,6 +43,10 @@ class Experiment:
     clients_every: int | None = _field(
         None, "rounds between evaluations whose clients are kept (default: all; first and last are)"
     )
+    keep_parameters: int | None = _field(
+        None,
+        "rounds between states that are kept in parameters/ (default: none; first and last are)",
+    )
     eval_train: bool = _field(True, "also evaluate the training loss of every client")
     unseen: float = _field(
         0.0,
@@ -66,6 +70,7 @@ class Experiment:
         "rounds": (0,),
         "eval_every": (1,),
         "clients_every": (1,),
+        "keep_parameters": (1,),
         "unseen": Bounds(0, 1, open="high"),
     }
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fedref.errors import DataError
 from fedref.experiments import checkpoint, names
 from fedref.experiments.progress import Progress
-from fedref.experiments.run_directory import disk_errors, recovered
+from fedref.experiments.run_directory import disk_errors, keep_state, recovered
 from fedref.experiments.setting import Setting
 from fedref.experiments.unit import Record, Unit, problem_in_state
 
@@ -66,6 +66,7 @@ class Book:
                 raise DataError(
                     f"{self.path}: {problem}; expected a checkpoint of {self.unit.name}"
                 )
+            keep_state(directory, self.unit, self.setting.experiment, found)
         else:
             self.tidy()  # as at the end of any other run
             self.progress.round(self.unit, found)
@@ -74,6 +75,8 @@ class Book:
     def keep(self, record: Record) -> None:
         """The newest record: saved if it is the last one, or if it is time."""
         self.record = record
+        if self.directory is not None:
+            keep_state(self.directory, self.unit, self.setting.experiment, record)
         now = time.monotonic()
         if self.path is None or (record.status == "running" and now < self.due):
             return

@@ -3,15 +3,21 @@
 import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedref.errors import ConfigError, unknown
+from fedref.experiments import config, names
 from fedref.experiments.experiment import Experiment
 from fedref.experiments.metrics import CLIENTS, COLUMNS
-from fedref.experiments.unit import Record, Row, Unit
+from fedref.experiments.unit import Record, Row, Unit, plan_for
 from fedref.numerics import Array
+from fedref.sampling import Plan
+
+#: As many units does the repr of a run name.
+SHOWN = 8
 
 
 class Cost(NamedTuple):
@@ -25,12 +31,25 @@ class Cost(NamedTuple):
 class Run(NamedTuple):
     """The results of a run as arrays.
 
-    metrics : column → (rows,); clients : column → (rows,); records : unit → Record.
+    metrics : column → (rows,); clients : column → (rows,); records : unit → Record; directory :
+    where they are written, if they are.
     """
 
     experiment: Experiment
     units: list[Unit]
     records: list[Record]
+    directory: Path | None = None
+
+    def __repr__(self) -> str:
+        """A line: what was run, how far it is, and the newest accuracies."""
+        made, several = self.experiment, len({(u.seed, *u.point.items()) for u in self.units}) > 1
+        ends = []
+        for unit, record in list(zip(self.units, self.records))[:SHOWN]:
+            last = [r["accuracy"] for r in record.rows if r.get("accuracy") is not None][-1]
+            ends.append(f"{unit.name if several else unit.label} {100 * last:.2f} %")
+        more = f" and {len(self.units) - SHOWN} more" if len(self.units) > SHOWN else ""
+        done = sum(record.round for record in self.records)
+        return f"<Run {made.name}, {done} rounds; accuracy: {', '.join(ends)}{more}>"
 
     @property
     def metrics(self) -> dict[str, Array]:
@@ -48,16 +67,56 @@ class Run(NamedTuple):
             for name in columns
         }
 
-    def records_of(self, label: str, **point: Any) -> list[Record]:
-        """One algorithm at one point of the sweep: a record for each seed."""
+    def to_pandas(self, table: str = "metrics") -> Any:
+        """metrics.csv, or clients.csv (table="clients"), as a pandas DataFrame."""
+        try:
+            from pandas import DataFrame
+        except ImportError:
+            raise ConfigError(
+                "to_pandas needs pandas, expected `pip install pandas`; without it `metrics` and "
+                "`clients` hold the same columns as arrays"
+            ) from None
+        if table not in ("metrics", "clients"):
+            raise ConfigError(unknown("table", table, ("metrics", "clients")))
+        return DataFrame(self.metrics if table == "metrics" else self.clients)
+
+    def plan(
+        self, round: int, label: str | None = None, seed: int | None = None, **point: Any
+    ) -> Plan:
+        """Who took part in a round, on which of their training rows: round t leads from the state
+        after t rounds to that after t + 1. label, seed : the first ones, unless given."""
+        unit, record = self.unit_of(label, seed, **point)
+        made = config.at_point(self.experiment, unit.point)
+        if not 0 <= round < made.rounds:
+            raise ConfigError(f"round is {round}, expected 0 to {made.rounds - 1}")
+        algorithm = names.make_algorithm(unit.label, made.algorithms[unit.label])
+        n = record.scores[0].n_train
+        sizes = n.sum(keepdims=True) if algorithm.pooled else n
+        return plan_for(algorithm, made, sizes, round, unit.seed)
+
+    def units_of(self, label: str | None, **point: Any) -> list[tuple[Unit, Record]]:
+        """One algorithm (None: all) at one point of the sweep: one for each seed."""
         found = [
-            record
+            (unit, record)
             for unit, record in zip(self.units, self.records)
-            if unit.label == label and all(unit.point.get(k) == v for k, v in point.items())
+            if label in (None, unit.label) and all(unit.point.get(k) == v for k, v in point.items())
         ]
         if not found:
             raise ConfigError(f"this run has no algorithm {label!r}")
         return found
+
+    def unit_of(self, label: str | None, seed: int | None, **point: Any) -> tuple[Unit, Record]:
+        """One algorithm (None: the first) with one seed (None: its first)."""
+        found = self.units_of(label, **point)
+        for unit, record in found:
+            if seed in (None, unit.seed):
+                return unit, record
+        seeds = list(dict.fromkeys(unit.seed for unit, _ in found))
+        raise ConfigError(f"seed is {seed}, expected one of {seeds}")
+
+    def records_of(self, label: str, **point: Any) -> list[Record]:
+        """One algorithm at one point of the sweep: a record for each seed."""
+        return [record for _, record in self.units_of(label, **point)]
 
     def cost_to(self, label: str, accuracy: float, **point: Any) -> list[Cost | None]:
         """What it took to reach a test accuracy (a fraction), for each seed; None if it never did."""

@@ -14,6 +14,7 @@ from fedref.errors import ConfigError
 from fedref.experiments import config, names
 from fedref.experiments.experiment import Experiment
 from fedref.experiments.keeping import Book
+from fedref.experiments.outcome import Outcome
 from fedref.experiments.progress import SILENT, Progress, shown
 from fedref.experiments.results import Run
 from fedref.experiments.run_directory import begun, light, same_split, write_tables
@@ -165,7 +166,7 @@ def run(
     workers: int = 1,
     progress: Progress | bool = SILENT,
     **settings: Any,
-) -> Run:
+) -> Outcome:
     """`fedref run` from Python: the same numbers, as arrays.
 
     what : an experiment, a TOML file, a table as in one, or None for the built-in experiment on the
@@ -201,13 +202,16 @@ def run(
         )
     loader = Loader(data_dir, verify)
     how: dict[str, Any] = {"loader": loader, "executor": executor, "workers": workers}
+    if out is None and experiment.keep_parameters is not None:
+        raise ConfigError("keep-parameters needs a run directory, expected `out`, too")
     if out is not None:
         refuse_nameless(experiment)
         experiment = settled(experiment, loader)
     telling = nullcontext(progress or SILENT) if progress is not True else shown(experiment)
     place = nullcontext() if out is None else begun(experiment, Path(out))
     with place as directory, telling as told:
-        return execute(experiment, directory, progress=told, **how)
+        found = execute(experiment, directory, progress=told, **how)
+    return Outcome(*found[:3], directory)
 
 
 def with_named(table: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:

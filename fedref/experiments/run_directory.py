@@ -2,14 +2,16 @@
 
 config.toml (every value: it reproduces the run), environment.json (what else the last digits depend
 on), split.json (the exact split), metrics.csv (a row per algorithm and round), clients.csv (a row
-per algorithm, evaluated round and client), summary.md, curves.png, checkpoints/. The tables are made
-from the checkpoints, so an interrupted run goes on to byte-identical files.
+per algorithm, evaluated round and client), summary.md, curves.png, checkpoints/, and if it is asked
+for parameters/ (states of chosen rounds) and log.txt. The tables are made from the checkpoints, so an
+interrupted run goes on to byte-identical files.
 """
 
 import errno
 import json
 import os
 import platform
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from fedref.algorithm import State
 from fedref.datasets import manifest_of, write_manifest
 from fedref.datasets.manifest import read as read_manifest
 from fedref.errors import DataError, FedrefError
@@ -26,7 +29,7 @@ from fedref.experiments import checkpoint, config
 from fedref.experiments.experiment import Experiment
 from fedref.experiments.results import Run, clients_csv, metrics_csv
 from fedref.experiments.summary import markdown, summary_rows
-from fedref.experiments.unit import Record, Unit, check_record, types_of, units
+from fedref.experiments.unit import Record, Unit, check_record, types_of
 from fedref.experiments.workers import blas
 from fedref.federation import Federation
 from fedref.files import sweep, write_whole
@@ -35,8 +38,9 @@ from fedref.files import sweep, write_whole
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """One process at a time in a run directory; the lock goes with the process, however it ends."""
-    if (directory / "checkpoints").is_symlink():
-        raise FedrefError(f"{directory / 'checkpoints'}: is a link, expected a folder")
+    for folder in (directory / "checkpoints", directory / "parameters"):
+        if folder.is_symlink():
+            raise FedrefError(f"{folder}: is a link, expected a folder")
     if not (directory / "checkpoints").is_dir():
         raise FedrefError(
             f"{directory}: there is no folder checkpoints, so there is nothing to go on with; "
@@ -207,16 +211,45 @@ def idle_rounds(record: Record) -> int:
     return sum(now[0] == before[0] and now[1] > before[1] for before, now in pairwise(totals))
 
 
-def load_run(directory: str | Path) -> Run:
-    """The results of a run directory, from its checkpoints, as they stand."""
-    directory = Path(directory)
-    experiment = resumed(directory)
-    work, records = [], []
-    for unit in units(experiment):
-        record = saved(directory, unit, experiment)
-        if record is not None:
-            work.append(unit)
-            records.append(light(record))
-    if not records:
-        raise DataError(f"{directory}: no finished round yet, expected checkpoints/*.ckpt")
-    return Run(experiment, work, records)
+# ---- parameters of chosen rounds -----------------------------------------------------------------
+
+
+def kept_file(directory: Path, unit: Unit, round: int | str) -> Path:
+    """Where the state after a round is kept."""
+    number = f"{round:06d}" if isinstance(round, int) else round
+    name = f"{unit.file.removesuffix('.ckpt')}-round{number}.ckpt"
+    return directory / "parameters" / name
+
+
+def is_kept(experiment: Experiment, record: Record) -> bool:
+    """Whether the state after this round is one of those that `keep_parameters` says."""
+    every = experiment.keep_parameters
+    return every is not None and (record.round % every == 0 or record.status != "running")
+
+
+def keep_state(directory: Path, unit: Unit, experiment: Experiment, record: Record) -> None:
+    """Keep the state after this round, if it is to be kept."""
+    if is_kept(experiment, record):
+        path = kept_file(directory, unit, record.round)
+        with disk_errors(directory):
+            path.parent.mkdir(exist_ok=True)
+            write_whole(path, checkpoint.dumps(record.state))
+
+
+def kept_rounds(directory: Path, unit: Unit) -> list[int]:
+    """The rounds of a unit whose states are kept."""
+    before, _, after = kept_file(directory, unit, "#").name.rpartition("#")
+    pattern = re.escape(before) + r"(\d{6,})" + re.escape(after)
+    folder = directory / "parameters"
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return sorted(int(found[1]) for name in names if (found := re.fullmatch(pattern, name)))
+
+
+def kept_state(directory: Path, unit: Unit, experiment: Experiment, round: int) -> State:
+    """The state of a unit after a round that is kept."""
+    path = kept_file(directory, unit, round)
+    with disk_errors(directory):
+        found = checkpoint.loads(path.read_bytes(), str(path), types_of(experiment, unit))
+    if type(found) is not State:
+        raise DataError(f"{path}: is a {type(found).__name__}, expected the state of a run")
+    return found

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from fedref.algorithm import AnyAlgorithm
 from fedref.errors import FedrefError
 from fedref.experiments.keeping import Book, Seen
+from fedref.experiments.run_directory import is_kept
 from fedref.experiments.setting import Loader, Setting
 from fedref.experiments.unit import Record, rounds
 from fedref.experiments.workers import found
@@ -47,8 +48,8 @@ def turn(
     ):
         seen.append(Seen(record.status, len(record.rows), tuple(spent)))
         spent.clear()
-        if time.monotonic() - began >= seconds:
-            break
+        if time.monotonic() - began >= seconds or is_kept(whole.experiment, record):
+            break  # who has the book keeps the state
     now = time.monotonic()
     pickle.dumps(record, pickle.HIGHEST_PROTOCOL)
     return Turn(record, seen, told, time.monotonic() - now)

@@ -68,6 +68,10 @@ class Record(NamedTuple):
     reason: str = ""
     experiment: str = ""  # whose `stamp` it has; "" in what an older fedref wrote
 
+    def __repr__(self) -> str:
+        """Short: the state alone can have millions of numbers."""
+        return f"<Record of round {self.round}, {self.status}>"
+
 
 #: Columns of which a row that was not evaluated has none.
 OPTIONAL = set(COLUMNS) - set(TOTALS)

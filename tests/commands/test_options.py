@@ -185,6 +185,7 @@ OPTIONS = {
     "steps": [2],
     "eval-every": [5],
     "clients-every": [5],
+    "keep-parameters": [1],
     "eval-train": ["false"],
     "dissimilarity": ["true"],
     "classes": ["all", "own"],

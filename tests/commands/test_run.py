@@ -59,7 +59,8 @@ def test_config_holds_every_value_and_reproduces_the_run_byte_for_byte(here):
         for key, value in table["split"].items()
         if key not in ("rule", "seed")
     }
-    known = {dashed(f.name) for f in fields(Experiment)} - {"steps", "sweep", "clients-every"}
+    unset = {"steps", "sweep", "clients-every", "keep-parameters"}
+    known = {dashed(f.name) for f in fields(Experiment)} - unset
     assert set(table) == known
     assert (table["seeds"], table["name"], table["epochs"]) == ([3, 1], "my own", 2)
     for label in ("fedprox", "apfl"):

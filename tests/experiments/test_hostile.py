@@ -15,6 +15,7 @@ from running import algorithms, contents, document, main, process, refused, writ
 
 from fedref import FedrefError
 from fedref.experiments import checkpoint, config, run_directory
+from fedref.experiments.outcome import load_run
 from fedref.experiments.unit import Record, types_of, units
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -159,7 +160,7 @@ def test_a_record_that_no_run_writes_is_refused(begun, capsys, name):
     line = refused(capsys, "resume", "a")
     assert str(path.relative_to(begun.parent)) in line
     with pytest.raises(FedrefError, match=r"\.ckpt"):
-        run_directory.load_run(begun)
+        load_run(begun)
 
 
 def test_a_state_of_another_shape_is_refused(begun, capsys):

@@ -14,6 +14,7 @@ import pytest
 from running import algorithms, contents, document, main, process, refused, toml, write
 
 from fedref.experiments import checkpoint, run_directory
+from fedref.experiments.outcome import load_run
 from fedref.experiments.unit import types_of, units
 from fedref.files import write_whole
 
@@ -274,7 +275,7 @@ def test_checkpoints_that_do_not_say_whose_they_are_are_gone_on_with(here, whole
         now = checkpoint.load_newest(path, types)[0]
         write_whole(path, checkpoint.dumps(Record(*now[:-1])))
         assert checkpoint.load_newest(path, types)[0].experiment == ""
-    assert len(run_directory.load_run("a").records) >= 1
+    assert len(load_run("a").records) >= 1
     assert main("resume", "a", "--quiet") == 0
     done = contents(here / "a")
     assert {k: v for k, v in done.items() if ".ckpt" not in k} == {

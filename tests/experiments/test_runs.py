@@ -235,7 +235,7 @@ def test_rounds_in_which_nobody_arrives_are_said(here, capsys):
     )
     assert main("run", path, "--out", "a") == 0
     assert "in 2 of 2 rounds no client's work arrived" in capsys.readouterr().err
-    assert [run_directory.idle_rounds(r) for r in run_directory.load_run("a").records] == [2]
+    assert [run_directory.idle_rounds(r) for r in fedref.load_run("a").records] == [2]
 
 
 def test_the_same_choice_on_the_command_line_keeps_what_the_file_says_of_it(here):

@@ -19,8 +19,8 @@ from federating import experiment_of, near, same_tables
 
 from fedref import tree
 from fedref.experiments import config
+from fedref.experiments.outcome import load_run
 from fedref.experiments.results import Run
-from fedref.experiments.run_directory import load_run
 from fedref.flower.writing import write_app
 
 pytest.importorskip("flwr", reason="Flower is not installed")
