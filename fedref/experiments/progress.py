@@ -62,12 +62,12 @@ def duration(seconds: float) -> str:
 def measured(record: Record) -> str:
     """The newest evaluated losses and accuracies of a record, as words."""
     row = next((r for r in reversed(record.rows) if r.get("accuracy") is not None), {})
-    words: list[str] = []
-    for title, name in (("training loss", "train_loss"), ("test loss", "test_loss")):
-        if not words and isfinite(row.get(name, float("nan"))):
-            words.append(f"{title} {row[name]:.4g}")
-    if "accuracy" in row:
-        words.append(f"accuracy {100 * row['accuracy']:.2f} %")
+    found = {name: x for name, x in row.items() if isfinite(x)}  # real targets have no accuracy
+    words = [f"training loss {found['train_loss']:.4g}"] if "train_loss" in found else []
+    if "test_loss" in found and not (words and "accuracy" in found):
+        words.append(f"test loss {found['test_loss']:.4g}")
+    if "accuracy" in found:
+        words.append(f"accuracy {100 * found['accuracy']:.2f} %")
     return ", ".join(words)
 
 

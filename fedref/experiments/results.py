@@ -12,6 +12,7 @@ from fedref.errors import ConfigError, unknown
 from fedref.experiments import config, names
 from fedref.experiments.experiment import Experiment
 from fedref.experiments.metrics import CLIENTS, COLUMNS
+from fedref.experiments.progress import measured
 from fedref.experiments.unit import Record, Row, Unit, plan_for
 from fedref.numerics import Array
 from fedref.sampling import Plan
@@ -43,13 +44,13 @@ class Run(NamedTuple):
     def __repr__(self) -> str:
         """A line: what was run, how far it is, and the newest accuracies."""
         made, several = self.experiment, len({(u.seed, *u.point.items()) for u in self.units}) > 1
-        ends = []
-        for unit, record in list(zip(self.units, self.records))[:SHOWN]:
-            last = [r["accuracy"] for r in record.rows if r.get("accuracy") is not None][-1]
-            ends.append(f"{unit.name if several else unit.label} {100 * last:.2f} %")
+        ends = [
+            f"{unit.name if several else unit.label} {measured(record).rpartition(', ')[2]}"
+            for unit, record in list(zip(self.units, self.records))[:SHOWN]
+        ]
         more = f" and {len(self.units) - SHOWN} more" if len(self.units) > SHOWN else ""
         done = sum(record.round for record in self.records)
-        return f"<Run {made.name}, {done} rounds; accuracy: {', '.join(ends)}{more}>"
+        return f"<Run {made.name}, {done} rounds: {', '.join(ends)}{more}>"
 
     @property
     def metrics(self) -> dict[str, Array]:

@@ -89,6 +89,9 @@ def test_without_a_training_loss_the_test_loss_is_told():
     assert progress.measured(record(1, train_loss=float("nan"))) == (
         "test loss 1.5, accuracy 50.00 %"
     )
+    assert progress.measured(record(1, accuracy=float("nan"))) == (
+        "training loss 1.25, test loss 1.5"
+    )
     rows = [{"round": 0, "accuracy": 0.25, "train_loss": 2.0}, {"round": 1}]
     shown = Record("running", 1, None, rows, [], [])
     assert progress.measured(shown) == "training loss 2, accuracy 25.00 %"
