@@ -1,5 +1,5 @@
-"""The command line, one file a command: `fedref run | resume | plot | sample | check | explain |
-exercise | conformance | data | flower | reproduce`.
+"""The command line, one file a command: `fedref run | resume | plot | plan | sample | check |
+explain | exercise | conformance | data | flower | reproduce`.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from fedref.commands import (
     exercise,
     explain,
     flower,
+    plan,
     plot,
     reproduce,
     resume,
@@ -74,7 +75,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"fedref {fedref.__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for module in (
-        run, resume, plot, sample, check, explain, exercise, conformance, data, flower, reproduce,
+        run, resume, plot, plan, sample, check, explain, exercise, conformance, data, flower,
+        reproduce,
     ):  # fmt: skip
         module.add_parser(commands)
     return parser
