@@ -114,6 +114,8 @@ def test_every_kind_that_an_exercise_lists_has_a_wrong_line_here():
 def test_the_error_s_order_is_told():
     said = judged("hessian-free", "model.hvp(w, u, D2)").evidence[-1]
     assert said.endswith("; it goes as α to the power 1 and δ to the power 2")
+    doubled = "(model.grad(w + delta * u, D2) - model.grad(w - delta * u, D2)) / delta"
+    assert judged("hessian-free", doubled).evidence[-1].endswith("it goes as α to the power 1")
     assert "power" not in judged("backward", "-delta @ W[2 * l].mT").evidence[-1]
 
 
