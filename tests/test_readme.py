@@ -95,10 +95,16 @@ def bash(text: str, folder: Path, expected: int = 0) -> str:
 
 def test_commands_inside_lines_run_as_written(folder):
     assert len(to_run(slow=False)) >= 6
+    lacking = []
     for command in to_run(slow=False):
-        bash(command, folder, EXIT.get(command, 0))
+        try:
+            bash(command, folder, EXIT.get(command, 0))
+        except pytest.skip.Exception as reason:  # a package that is not here: the others run
+            lacking.append(f"{command}: {reason}")
     assert (folder / "my.toml").exists()
     assert (folder / "site" / "index.html").exists()
+    if lacking:
+        pytest.skip("; ".join(lacking))
 
 
 @pytest.mark.slow
