@@ -183,6 +183,20 @@ def precision(c: Case) -> Iterator[Report]:
                 yield equal(x, exact, bound=1e-4)
 
 
+@proof("precision", "loss, grad, hvp in float32 = in float64, and stay float32", [*MODELS.values()])
+def model_precision(c: Case) -> Iterator[Report]:
+    m, v = c.model, c.vs[0]
+    X = c.D.X if m.inputs == "codes" else c.D.X.astype(np.float32)
+    narrow, w32, v32 = c.D._replace(X=X), c.w.astype(np.float32), v.astype(np.float32)
+    for got, exact in (
+        (m.loss(w32, narrow), m.loss(c.w, c.D)),
+        (m.grad(w32, narrow), m.grad(c.w, c.D)),
+        (m.hvp(w32, v32, narrow), m.hvp(c.w, v, c.D)),
+    ):
+        yield equal(got.dtype == np.float32, True)
+        yield equal(got, exact, bound=1e-4)
+
+
 def two_rounds(
     c: Case, world: World, algorithm: AnyAlgorithm, dtype: Any, stack: bool
 ) -> list[Any]:

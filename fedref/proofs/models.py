@@ -63,13 +63,17 @@ def model_labels(c: Case) -> Iterator[Report]:
     yield equal(m.predict(c.w, D.X), [oracle.label(m, z) for z in zs], bound=0)
     losses = [oracle.sample_loss(m, z, y)[0] for z, y in zip(zs, D.y.tolist())]
     yield equal(m.sample_losses(c.w, D), losses)
+    level = 0 * c.w  # no score is above another, or above 0
+    yield equal(m.predict(level, D.X), [m.labels[0]] * len(D.y), bound=0)
     assert m.d == len(c.w) == sum(view.size for view in m.unpack(c.w))
 
 
 MODELS: dict[str, Any] = {
     "BinaryLogistic": BinaryLogistic(4, l2=0.1),
     "Logistic": Logistic(3, 4, l2=0.1),
+    "BinaryLogistic without bias": BinaryLogistic(4, bias=False),
     "LinearSVM hinge": LinearSVM(4, l2=0.1),
+    "LinearSVM without bias": LinearSVM(4, bias=False, squared=True),
     "LinearSVM squared": LinearSVM(4, l2=0.1, squared=True),
     **{f"MLP {phi}": MLP(3, (5, 4), 3, phi, l2=0.1) for phi in ("elu", "relu", "tanh")},
     **{

@@ -65,7 +65,8 @@ def scores(model: Any, w: Array, x: Array) -> tuple[list[float], list[Any]]:
         widths = (getattr(model, "classes", 1),)
 
     for l, out in enumerate(widths):
-        weight, b = take(len(a), out), take(out)
+        weight = take(len(a), out)
+        b = take(out) if getattr(model, "bias", True) else [0.0] * out
         z = [sum(a_i * row[o] for a_i, row in zip(a, weight)) + b[o] for o in range(out)]
         a = [phi(z_o) for z_o in z] if l < len(widths) - 1 else z
     return a, sides
