@@ -58,9 +58,13 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("what", nargs="*", metavar="ALGORITHM | FILE.toml", help="what to run")
     parser.add_argument(
-        "--data", metavar="NAME", help="data set, or a path (see `fedref data list`)"
+        "--data",
+        metavar="NAME",
+        help="data set (see `fedref data list`), or a path to your own (see `fedref data --help`)",
     )
-    parser.add_argument("--split", metavar="RULE", help="split rule, or a manifest.json")
+    parser.add_argument(
+        "--split", metavar="RULE", help="split rule (see `fedref data rules`), or a manifest.json"
+    )
     parser.add_argument("--model", metavar="NAME", help=", ".join(MODELS))
     parser.add_argument("--seed", metavar="A", help="one seed")
     parser.add_argument("--seeds", metavar="A:B | A,B,...", help="several: 0:3 is 0, 1, 2")
