@@ -10,9 +10,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from math import isfinite
 from pathlib import Path
 from textwrap import fill
+from typing import NamedTuple
 
 import fedref
 from fedref.commands.console import columns_shown, on_terminal, say, whole_number
+from fedref.errors import ConfigError
+from fedref.experiments.cluster import executor_of
 from fedref.experiments.experiment import Experiment
 from fedref.experiments.progress import Progress, Spent, bar, lines, log, together
 from fedref.experiments.results import Run
@@ -38,6 +41,9 @@ def add_how(parser: argparse.ArgumentParser) -> None:
     )
     how.add_argument(
         "--workers", type=workers, default=1, metavar="N", help="processes (default 1)"
+    )
+    how.add_argument(
+        "--executor", metavar="dask:ADDRESS", help="the workers of a Dask cluster, by its scheduler"
     )
     how.add_argument(
         "--checkpoint-every",
@@ -74,6 +80,7 @@ def go(
     directory: Path,
     arguments: argparse.Namespace,
     loader: Loader,
+    pool: "Pool",
 ) -> int:
     """Run what is left, tell how it goes, and show the table and the picture."""
     from fedref import plots  # matplotlib takes its time
@@ -85,8 +92,8 @@ def go(
             made,
             directory,
             loader=loader,
-            executor=executor(arguments.workers, stack),
-            workers=arguments.workers,
+            executor=pool.executor,
+            workers=pool.workers,
             every=arguments.checkpoint_every,
             progress=teller(made, directory, arguments, spent, stack),
         )
@@ -137,11 +144,26 @@ def resumable(directory: Path) -> Iterator[None]:
         raise
 
 
-def executor(workers: int, stack: ExitStack) -> Executor | None:
-    """Processes for the clients of a round; none for one worker."""
-    if workers == 1:
-        return None
-    return stack.enter_context(Processes(workers))
+class Pool(NamedTuple):
+    """What runs units or a round's clients, so many at a time; without one this process does."""
+
+    executor: Executor | None = None
+    workers: int = 1
+
+
+@contextmanager
+def pool_of(arguments: argparse.Namespace) -> Iterator[Pool]:
+    """What --workers or --executor ask for."""
+    if arguments.executor is not None:
+        if arguments.workers != 1:
+            raise ConfigError("--workers and --executor are given, expected one of them")
+        with executor_of(arguments.executor) as cluster:
+            yield Pool(cluster, cluster.workers)
+    elif arguments.workers == 1:
+        yield Pool()
+    else:
+        with Processes(arguments.workers) as processes:
+            yield Pool(processes, arguments.workers)
 
 
 def teller(

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedref.commands.console import say
-from fedref.commands.progress import add_how, go
+from fedref.commands.progress import add_how, go, pool_of
 from fedref.experiments.run_directory import locked, other_environment, resumed
 from fedref.experiments.setting import Loader
 
@@ -28,8 +28,8 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run what is left of the run in a directory."""
     made = resumed(arguments.directory)
-    with locked(arguments.directory):
+    with locked(arguments.directory), pool_of(arguments) as pool:
         if differs := other_environment(arguments.directory):
             say(f"{arguments.directory}: {differs}")
         loader = Loader(arguments.data_dir, not arguments.data_unverified)
-        return go(made, arguments.directory, arguments, loader)
+        return go(made, arguments.directory, arguments, loader, pool)

@@ -7,7 +7,7 @@ from typing import Any
 
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
 from fedref.commands.console import say
-from fedref.commands.progress import add_how, go
+from fedref.commands.progress import add_how, go, pool_of
 from fedref.datasets import manifest
 from fedref.datasets.describe import legend
 from fedref.datasets.sources import parse_name
@@ -218,9 +218,9 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     with config.naming(file_of(arguments)):
         made = settled(made, loader)
-    with begun(made, arguments.out) as directory:
+    with pool_of(arguments) as pool, begun(made, arguments.out) as directory:
         if not arguments.quiet and not arguments.json:
             say(f"results go to {directory}/")
             if words := legend(loader.federation(made).source):
                 say(f"labels are {words}")
-        return go(made, directory, arguments, loader)
+        return go(made, directory, arguments, loader, pool)

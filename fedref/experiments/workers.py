@@ -15,7 +15,7 @@ from functools import cache
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,7 +72,7 @@ def laid_down(value: Any, path: str) -> Shared:
 
 def found(value: Any) -> Any:
     """The value itself, wherever it lies."""
-    return value.value() if isinstance(value, Shared) else value
+    return value.value() if hasattr(value, "value") else value
 
 
 class Processes(Executor):
@@ -147,6 +147,28 @@ def blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+class OneThread:
+    """One BLAS thread as long as anybody in this process is inside; then as many as before."""
+
+    def __init__(self) -> None:
+        self.lock, self.inside = Lock(), 0
+
+    def __enter__(self) -> None:
+        with self.lock:
+            self.inside += 1
+            if self.inside == 1:
+                self.limiter = blas().limit(limits=1)
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.inside -= 1
+            if not self.inside:
+                self.limiter.restore_original_limits()
+
+
+ONE_THREAD = OneThread()
+
+
 @cache
 def keep_pages() -> None:
     """Let this process keep the memory that its arrays leave, up to 256 MiB, for the next ones.
@@ -166,7 +188,7 @@ def calmly(work: Callable[..., Any], *arguments: Any) -> Any:
     """With one BLAS thread (small products gain nothing from two, and sums come out the same
     everywhere) and without a warning of every overflow (divergence is reported once)."""
     keep_pages()
-    with blas().limit(limits=1), np.errstate(all="ignore"):
+    with ONE_THREAD, np.errstate(all="ignore"):
         return work(*arguments)
 
 
