@@ -205,15 +205,18 @@ MODULES = sorted(
     if not info.name.endswith("__main__")
 )
 
+#: What needs a package that fedref itself does without.
+OPTIONAL = ("fedref.conformance.backends.", "fedref.flower.apps")
+
 
 @pytest.mark.parametrize("name", ["fedref", *MODULES])
 def test_doctests(name):
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if not name.startswith("fedref.conformance.backends.") or error.name.startswith("fedref"):
+        if not name.startswith(OPTIONAL) or error.name.startswith("fedref"):
             raise
-        pytest.skip(f"needs {error.name}: pip install 'fedref[peers]'")
+        pytest.skip(f"needs {error.name}: pip install 'fedref[peers,flower]'")
     failed, _ = doctest.testmod(module)
     assert failed == 0
 

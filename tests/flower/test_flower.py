@@ -3,6 +3,7 @@
 Slow, and skipped where flwr is not installed.
 """
 
+import csv
 import os
 import signal
 import socket
@@ -140,10 +141,16 @@ class Cloud:
         """End all that was started, and what that has started in sessions of its own."""
         for name in list(self.running):
             self.end(name)
+        self.sweep("")
+
+    def sweep(self, word: str) -> None:
+        """End what is left of ours with this word in its command line: a SuperLink that is killed
+        leaves its ServerApp, where nobody reaps the process between them."""
         mark = f"FLWR_HOME={self.environment['FLWR_HOME']}\0".encode()
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                if mark in (process / "environ").read_bytes():
+                ours = mark in (process / "environ").read_bytes()
+                if ours and word.encode() in (process / "cmdline").read_bytes():
                     os.kill(int(process.name), signal.SIGKILL)
 
 
@@ -265,3 +272,62 @@ def test_three_rounds_are_those_of_a_local_run(cloud, tmp_path):
         assert "SuperNode ID" not in far.log(f"node-{stranger}")
         assert "Receiving" not in far.log(f"node-{stranger}")
     assert all("Receiving" in far.log(f"node-{i}") for i in range(3))
+
+
+def test_a_link_and_a_node_are_killed(cloud, tmp_path):
+    """The run goes on from its checkpoint, to the same numbers; then without the node's clients,
+    each in missed.csv; and with them again when it is back, with the state from its own disk."""
+    experiment = experiment_of(algorithms={"fedcurv": {}}, rounds=7, clients_per_round=7)
+    own = write_app(experiment, tmp_path / "app", nodes=3, limit=30.0)[2]
+    configured(tmp_path, pinned=True, wait=60.0)
+    out = tmp_path / "app" / "run"
+    far = cloud(secure=True)
+    far.link()
+    for i in range(3):
+        far.register(i)
+        far.node(i)
+
+    def reached(t):
+        return lambda: f": round {t}, " in far.log("run")
+
+    far.run()
+    far.until(reached(2), 120, "round 2 is not reached")
+    far.end("link")
+    far.sweep("flwr-serverapp")
+    far.end("run")
+    far.link()
+    far.run()
+    far.until(reached(3), 120, "the run does not go on")
+    far.end("node-2")
+    far.until(lambda: rows_of(out / "missed.csv"), 120, "nobody is missed")
+    far.node(2)
+    far.until(far.ended, 240, "the run does not end")
+
+    missed, rows = rows_of(out / "missed.csv"), rows_of(out / "metrics.csv")
+    lost = [int(row["round"]) for row in missed if row["phase"] == "training"]
+    assert {int(row["client"]) for row in missed} == set(own)
+    assert all(
+        "no answer in 30 s" in row["reason"]
+        or "online" in row["reason"]
+        or "offline" in row["reason"]
+        or "Flower" in row["reason"]
+        for row in missed
+    )
+    near(tmp_path, experiment)
+    same = rows_of(tmp_path / "near" / "metrics.csv")
+    assert rows[: min(lost)] == same[: min(lost)]  # rounds 0 to that before
+    assert rows[-1] != same[-1]
+    assert [int(row["dropped"]) for row in rows] == [
+        sum(t <= int(row["round"]) for t in lost) for row in rows
+    ]
+    assert 7 not in lost
+    record = load_run(out).records[0]
+    assert record.status == "done"
+    assert record.scores[-1].n_test.all()
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))

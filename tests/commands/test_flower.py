@@ -1,0 +1,115 @@
+"""`fedref flower`: what it writes, and one line for what is wrong."""
+
+import re
+
+import numpy as np
+import pytest
+
+from fedref.commands import main
+from fedref.experiments import config
+from fedref.experiments.setting import Loader, setting
+from fedref.experiments.unit import stamp
+from fedref.flower.part import read_part
+
+EXPERIMENT = """
+rounds = 2
+[data]
+name = "digits"
+[split]
+rule = "dirichlet"
+users = 7
+[algorithms.fedavg]
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "seven.toml"
+    path.write_text(EXPERIMENT)
+    return path
+
+
+def test_the_folder_holds_the_app_the_parts_and_the_commands(file, tmp_path, capsys):
+    there = tmp_path / "there"
+    assert main(["flower", "write", str(file), str(there), "--nodes", "2", "--limit", "30"]) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "nodes/0.npz: clients 0 to 3",
+        "nodes/1.npz: clients 4 to 6",
+    ]
+    table = config.read(there / "app" / "pyproject.toml")
+    values = table["tool"]["flwr"]["app"]["config"]
+    assert (values["clients"], values["limit"], values["pinned"]) == (7, 30.0, False)
+    assert table["project"]["dependencies"] == []
+    experiment = config.from_table(config.read(there / "app" / "experiment.toml"))
+    assert experiment.name == "seven"
+    text = (there / "README.md").read_text()
+    assert not re.search(r"[{]\w+[}]|<!--", text)
+    assert text.count("flower-supernode") == 2
+    assert f'data="{there.resolve()}/nodes/1.npz"' in text
+    whole = setting(experiment, loader=Loader()).whole
+    for i, clients in enumerate((range(4), range(4, 7))):
+        site = read_part(there / "nodes" / f"{i}.npz")
+        assert site.clients.tolist() == list(clients)
+        for at, k in enumerate(clients):
+            for name in ("train", "test"):
+                own = site.federation.batch(getattr(site.federation, name).of(at))
+                right = whole.batch(getattr(whole, name).of(k))
+                np.testing.assert_array_equal(own.X, right.X)
+                np.testing.assert_array_equal(own.y, right.y)
+    assert len(stamp(experiment)) == 64
+
+
+def test_check_says_what_a_server_would_be_told(file, tmp_path, capsys):
+    main(["flower", "write", str(file), str(tmp_path / "there"), "--nodes", "7"])
+    capsys.readouterr()
+    assert main(["flower", "check", str(tmp_path / "there" / "nodes" / "6.npz")]) == 0
+    said = read_part(tmp_path / "there" / "nodes" / "6.npz").announced
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("features 64, labels ")
+    assert lines[1] == f"client 6: {said.n_train[0]} training rows, {said.n_test[0]} test rows"
+
+
+def test_without_parts_no_data_are_read(tmp_path, capsys):
+    path = tmp_path / "far.toml"
+    path.write_text(EXPERIMENT.replace('"digits"', '"nowhere.npz"'))
+    there = tmp_path / "there"
+    assert main(["flower", "write", str(path), str(there), "--clients", "12"]) == 0
+    assert not (there / "nodes").exists()
+    values = config.read(there / "app" / "pyproject.toml")["tool"]["flwr"]["app"]["config"]
+    assert values["clients"] == 12
+    assert "read on in" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--nodes", "8"], "8 nodes for 7 clients, expected 1 to 7"),
+        (["--nodes", "2", "--clients", "7"], "expected one of the two"),
+        (["--nodes", "0"], "expected an integer of at least 1"),
+        (["--limit", "soon"], "expected a number of seconds"),
+    ],
+)
+def test_wrong_options_are_one_line(file, tmp_path, capsys, words, message):
+    try:
+        code = main(["flower", "write", str(file), str(tmp_path / "there"), *words])
+    except SystemExit as error:
+        code = error.code
+    assert code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+def test_a_folder_that_is_not_empty_is_left_alone(file, tmp_path, capsys):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "mine").write_text("")
+    assert main(["flower", "write", str(file), str(tmp_path / "there")]) == 2
+    assert "is not empty, expected a new folder" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "there").iterdir()] == ["mine"]
+
+
+def test_pooled_algorithms_are_refused_before_anything_is_written(tmp_path, capsys):
+    path = tmp_path / "pooled.toml"
+    path.write_text(EXPERIMENT.replace("fedavg", "centralised"))
+    assert main(["flower", "write", str(path), str(tmp_path / "there")]) == 2
+    assert "centralised pools all clients' rows" in capsys.readouterr().err
+    assert not (tmp_path / "there").exists()

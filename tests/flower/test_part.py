@@ -1,0 +1,95 @@
+"""A node's part: what is written is read, and what is not such a part is one line."""
+
+import numpy as np
+import pytest
+from federating import experiment_of
+
+from fedref.errors import DataError
+from fedref.experiments.setting import Loader, setting
+from fedref.flower.part import read_part, write_part
+
+GOOD = {
+    "X": np.arange(12.0).reshape(6, 2),
+    "y": np.array([0, 1, 0, 1, 2, 0]),
+    "client": np.array([4, 2, 4, 4, 2, 4]),
+    "test": np.array([False, False, True, False, True, False]),
+}
+
+
+def read(tmp_path, **changes):
+    path = tmp_path / "own.npz"
+    arrays = {**GOOD, **changes}
+    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+    return read_part(path)
+
+
+def test_rows_of_one_s_own_file(tmp_path):
+    site = read(tmp_path, shift=np.array(1.0), scale=np.array([1.0, 2.0]))
+    assert site.clients.tolist() == [2, 4]
+    own = site.federation
+    assert own.train.of(1).tolist() == [0, 3, 5]  # in the order in which they stand
+    assert own.test.of(0).tolist() == [4]
+    np.testing.assert_array_equal(own.batch(own.train.of(0)).X, [[1.0, 1.0]])
+    said = site.announced
+    assert (said.n_train, said.n_test, said.features) == ([1, 3], [1, 1], 2)
+    assert said.labels == [0, 1, 2]
+
+
+def test_images_and_codes_stay_what_they_are(tmp_path):
+    site = read(tmp_path, X=np.zeros((6, 2), np.uint8), image=np.array([1, 2, 1]))
+    assert site.federation.source.image == (1, 2, 1)
+    assert site.federation.source.X.dtype == np.uint8
+    site = read(tmp_path, X=np.ones((6, 2), np.uint8), vocabulary=np.array(["a", "ß"]))
+    assert site.federation.source.vocabulary == ("a", "ß")
+    assert site.announced.vocabulary == ["a", "ß"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"test": None}, "missing or unknown: test"),
+        ({"name": np.array("me")}, "missing or unknown: name"),
+        ({"y": GOOD["y"][:5]}, r"y \(5,\)"),
+        ({"X": GOOD["X"][:, 0]}, r"X \(6,\)"),
+        ({"y": GOOD["y"] / 2}, "y float64"),
+        ({"client": GOOD["client"] - 3}, "client from -1"),
+        ({"test": GOOD["test"].astype(int)}, "test int64"),
+        ({"test": np.ones(6, bool)}, "client 2 has no training row"),
+        ({"X": GOOD["X"] * np.nan}, "nan in feature 0"),
+        ({"scale": np.zeros(2)}, "a scale of 0"),
+        ({"shift": np.zeros(3)}, r"shift \(3,\)"),
+        ({"X": np.full((6, 2), None)}, "allow_pickle"),
+    ],
+)
+def test_what_is_no_part_is_refused(tmp_path, changes, words):
+    with pytest.raises(DataError, match=words) as error:
+        read(tmp_path, **changes)
+    assert "own.npz" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_no_part_at_all(tmp_path):
+    with pytest.raises(DataError, match="expected a node's part"):
+        read_part(tmp_path / "none.npz")
+    (tmp_path / "text.npz").write_text("hello")
+    with pytest.raises(DataError, match="expected a node's part"):
+        read_part(tmp_path / "text.npz")
+
+
+def test_a_part_holds_the_rows_of_its_clients_and_no_other(tmp_path):
+    whole = setting(experiment_of(algorithms={"fedavg": {}}), loader=Loader()).whole
+    write_part(tmp_path / "part.npz", whole, [2, 5])
+    with np.load(tmp_path / "part.npz") as file:
+        rows = [row for k in (2, 5) for part in (whole.train, whole.test) for row in part.of(k)]
+        np.testing.assert_array_equal(file["X"], whole.source.X[rows])
+        assert set(file["client"].tolist()) == {2, 5}
+
+
+def test_a_change_of_any_value_changes_the_fingerprint(tmp_path):
+    prints = {read(tmp_path).fingerprint}
+    for name, value in GOOD.items():
+        changed = value.copy()
+        changed[-1] = 2 if name == "client" else 1 - changed[-1] if name != "test" else True
+        prints.add(read(tmp_path, **{name: changed}).fingerprint)
+    prints.add(read(tmp_path, scale=np.array(2.0)).fingerprint)
+    assert len(prints) == 6
