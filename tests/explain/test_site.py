@@ -243,30 +243,34 @@ def test_a_symbol_is_reached_by_tab_and_marked_everywhere(browser, built):
     browser.look(DESK)
     browser.go(built / "per_fedavg.html")
     symbols = {row.symbol for row in source.symbols(per_fedavg)}
-    reached = set()
+    reached, inside = set(), set()
     for _ in range(60):
         browser.press("Tab")
         found = browser.run(
             """{const a = document.activeElement, s = a.dataset && a.dataset.symbol;
             s ? [s, ...["math", "pre", "td"].map((t) =>
               document.querySelectorAll(`${t} .same, ${t}.same, .same ${t}`).length),
-              [...document.querySelectorAll(".same")].every((e) => e.dataset.symbol === s)] : null}"""
+              [...document.querySelectorAll(".same")].every((e) => e.dataset.symbol === s),
+              a.closest("table") === null] : null}"""
         )
         if found:
-            symbol, in_formula, in_code, in_table, alike = found
+            symbol, in_formula, in_code, in_table, alike, formula = found
             reached.add(symbol)
+            inside |= {symbol} if formula else set()
             assert alike
             assert bool(in_table) == (symbol in symbols), symbol
             if symbol in ("w", "u", "α"):
                 assert in_formula
                 assert in_code
     assert symbols <= reached
+    assert {"f", "w", "α", "g", "D"} <= inside  # eq.2, the first on the page
 
 
 @pytest.mark.slow
 def test_the_first_tab_skips_to_the_page(browser, built):
     browser.look(DESK)
     browser.go(built / "apfl.html")
+    assert browser.run("document.querySelector('.skip').getBoundingClientRect().right") <= 0
     browser.press("Tab")
     assert browser.run("document.activeElement.getAttribute('href')") == "#main"
     assert browser.run("document.activeElement.getBoundingClientRect().left") >= 0
@@ -279,7 +283,7 @@ def test_in_print_nothing_is_folded_or_cut_off(browser, built):
         browser.go(built / f"{name}.html")
         assert browser.run("getComputedStyle(document.querySelector('header')).display") == "none"
         folded = """[...document.querySelectorAll("details > :not(summary)")].filter(
-          (e) => e.getBoundingClientRect().height < 3).length"""
+          (e) => !e.checkVisibility()).length"""
         assert browser.run(folded) == 0
         cut = """[...document.querySelectorAll("pre")].filter(
           (e) => e.scrollWidth > e.clientWidth + 1).length"""
