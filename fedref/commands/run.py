@@ -7,16 +7,19 @@ from typing import Any
 
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
 from fedref.commands.console import say
+from fedref.commands.listing import listing
 from fedref.commands.progress import add_how, go, pool_of
 from fedref.datasets import manifest
 from fedref.datasets.describe import legend
 from fedref.datasets.sources import parse_name
 from fedref.errors import ConfigError, unknown
-from fedref.experiments import config, names
+from fedref.experiments import config, names, rehearsal
 from fedref.experiments.experiment import TABLES, Experiment
 from fedref.experiments.metrics import columns_help
-from fedref.experiments.run_directory import begun
+from fedref.experiments.progress import duration
+from fedref.experiments.run_directory import begun, refuse_taken
 from fedref.experiments.setting import Loader, settled
+from fedref.experiments.summary import markdown
 from fedref.models import MODELS
 from fedref.values import dashed, literal, seeds_of
 
@@ -99,6 +102,16 @@ def add_parser(commands: Any) -> None:
         "--help-columns",
         action="store_true",
         help="say what the columns of the table and of the files mean, and do no more",
+    )
+    parser.add_argument(
+        "--list",
+        action="store_true",
+        help="list algorithms, models, data and split rules, a line each, and do no more",
+    )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="check everything, do one round of each algorithm, and say what the run would take",
     )
     add_how(parser)
     parser.set_defaults(run=run)
@@ -211,6 +224,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.help_columns:
         print(columns_help())
         return 0
+    if arguments.list:
+        print(listing())
+        return 0
     loader = Loader(arguments.data_dir, not arguments.data_unverified)
     made = experiment_of(arguments)
     if arguments.print_config:
@@ -218,9 +234,28 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     with config.naming(file_of(arguments)):
         made = settled(made, loader)
+    if arguments.dry_run:
+        return rehearsed(made, arguments, loader)
     with pool_of(arguments) as pool, begun(made, arguments.out) as directory:
         if not arguments.quiet and not arguments.json:
             say(f"results go to {directory}/")
             if words := legend(loader.federation(made).source):
                 say(f"labels are {words}")
         return go(made, directory, arguments, loader, pool)
+
+
+def rehearsed(made: Experiment, arguments: argparse.Namespace, loader: Loader) -> int:
+    """Print the experiment and what it would take."""
+    if arguments.out is not None:
+        refuse_taken(arguments.out)
+    if not arguments.quiet:
+        print(config.text(made))
+    found = rehearsal.rehearse(made, loader)
+    print(markdown(rehearsal.table(found)))
+    seconds = duration(sum(one.seconds for one in found))
+    print(
+        "\nClients that take part in a round, the steps that they do in it, MB both ways in\n"
+        "all rounds; training is the first round and evaluation one evaluation, as\n"
+        f"measured. The run would take about {seconds} in one process. Nothing was written."
+    )
+    return 0

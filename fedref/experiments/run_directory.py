@@ -91,16 +91,21 @@ def begun(experiment: Experiment, out: Path | None) -> Iterator[Path]:
         directory = new_directory(experiment.name) if out is None else out
         (directory / "checkpoints").mkdir(parents=True, exist_ok=True)
     with locked(directory):
+        refuse_taken(directory)
         path = directory / "config.toml"
-        if path.exists():
-            raise FedrefError(
-                f"{directory} already holds a run: `fedref resume {directory}`, or another --out"
-            )
         with disk_errors(directory):
             text = json.dumps(environment(), indent=1) + "\n"
             write_whole(directory / "environment.json", text.encode())
             write_whole(path, config.text(experiment).encode())
         yield directory
+
+
+def refuse_taken(directory: Path) -> None:
+    """A directory that holds a run already is not begun anew."""
+    if (directory / "config.toml").exists():
+        raise FedrefError(
+            f"{directory} already holds a run: `fedref resume {directory}`, or another --out"
+        )
 
 
 def environment() -> dict[str, str]:
