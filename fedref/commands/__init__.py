@@ -21,6 +21,7 @@ from fedref.commands import (
     run,
     sample,
 )
+from fedref.commands.completion import complete
 from fedref.commands.console import say, standard_streams, stoppable
 from fedref.errors import FedrefError, unknown
 
@@ -32,7 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; wrong input is one line on standard error and exit code 2."""
     try:
         with standard_streams(), stoppable():
-            arguments = make_parser().parse_args(argv)
+            parser = make_parser()
+            complete(parser)
+            arguments = parser.parse_args(argv)
             return int(arguments.run(arguments))
     except FedrefError as error:
         say(f"error: {error}")

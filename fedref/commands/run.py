@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
+from fedref.commands.completion import completes
 from fedref.commands.console import say
 from fedref.commands.listing import listing
 from fedref.commands.progress import add_how, go, pool_of
-from fedref.datasets import manifest
+from fedref.datasets import RULES, SOURCES, manifest
 from fedref.datasets.describe import legend
 from fedref.datasets.sources import parse_name
 from fedref.errors import ConfigError, unknown
@@ -22,6 +23,9 @@ from fedref.experiments.setting import Loader, settled
 from fedref.experiments.summary import markdown
 from fedref.models import MODELS
 from fedref.values import dashed, literal, seeds_of
+
+#: What a file of own data ends in.
+OWN_DATA = ("npz", "npy", "csv", "tsv", "mat", "json")
 
 #: The experiment's own values that have a flag of their name.
 EXPERIMENT_FLAGS = {f.name: f for f in fields(Experiment) if f.name not in ("seeds", *TABLES)}
@@ -59,16 +63,22 @@ def add_parser(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("what", nargs="*", metavar="ALGORITHM | FILE.toml", help="what to run")
-    parser.add_argument(
+    what = parser.add_argument(
+        "what", nargs="*", metavar="ALGORITHM | FILE.toml", help="what to run"
+    )
+    completes(what, lambda: ["all", *ALGORITHMS, *names.offered("algorithms")], "toml")
+    data = parser.add_argument(
         "--data",
         metavar="NAME",
         help="data set (see `fedref data list`), or a path to your own (see `fedref data --help`)",
     )
-    parser.add_argument(
+    completes(data, lambda: [*SOURCES, *names.offered("data")], *OWN_DATA)
+    split = parser.add_argument(
         "--split", metavar="RULE", help="split rule (see `fedref data rules`), or a manifest.json"
     )
-    parser.add_argument("--model", metavar="NAME", help=", ".join(MODELS))
+    completes(split, lambda: RULES, "json")
+    model = parser.add_argument("--model", metavar="NAME", help=", ".join(MODELS))
+    completes(model, lambda: [*MODELS, *names.offered("models")])
     parser.add_argument("--seed", metavar="A", help="one seed")
     parser.add_argument("--seeds", metavar="A:B | A,B,...", help="several: 0:3 is 0, 1, 2")
     own = parser.add_argument_group("the experiment (the same defaults with and without a file)")
