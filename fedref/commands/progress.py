@@ -183,7 +183,7 @@ def teller(
 
             told = stack.enter_context(bar(made, tqdm))
         else:
-            told = together(told, lines(made, say))
+            told = lines(made, say)
         told = together(told, spent.once(told.message))
     if arguments.verbose:
         with disk_errors(directory):

@@ -4,14 +4,17 @@ import json
 import os
 import re
 import struct
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
 from running import ROOT, TINY, algorithms, document, main, process, rows, write
 
+from fedref import commands
 from fedref.algorithm import State
 from fedref.commands import progress
-from fedref.experiments import results, unit
+from fedref.experiments import config, results, unit
+from fedref.experiments.progress import Spent
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -118,6 +121,18 @@ def test_what_the_columns_mean_is_said_alike_by_the_command_and_by_readme(here, 
         found = {re.sub("sweep.*", "sweep.KEY", c) for c in rows(here / "a" / f"{name}.csv")[0]}
         assert found <= said
         assert said - found <= {"renewed", "gamma"}
+
+
+@pytest.mark.parametrize("words", [[], ["-q"], ["--json"], ["-v"]], ids=" ".join)
+def test_a_message_is_told_once(here, capsys, words):
+    experiment = config.from_table(document())
+    arguments = commands.make_parser().parse_args(["resume", "a", *words])
+    with ExitStack() as stack:
+        spent = Spent(experiment)
+        told = progress.teller(experiment, here, arguments, spent, stack)
+        told.message("a word")
+    assert capsys.readouterr() == ("", "fedref: a word\n")
+    assert (here / "log.txt").exists() == (words == ["-v"])
 
 
 def test_a_reader_that_goes_away_is_no_error_of_the_disk(here):
