@@ -87,7 +87,7 @@ def go(
 
     shown = not arguments.quiet and not arguments.json
     spent = Spent(made)
-    with resumable(directory), ExitStack() as stack:
+    with ExitStack() as stack:
         run = execute(
             made,
             directory,

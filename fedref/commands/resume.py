@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedref.commands.console import say
-from fedref.commands.progress import add_how, go, pool_of
+from fedref.commands.progress import add_how, go, pool_of, resumable
 from fedref.experiments.run_directory import locked, other_environment, resumed
 from fedref.experiments.setting import Loader
 
@@ -32,4 +32,5 @@ def run(arguments: argparse.Namespace) -> int:
         if differs := other_environment(arguments.directory):
             say(f"{arguments.directory}: {differs}")
         loader = Loader(arguments.data_dir, not arguments.data_unverified)
-        return go(made, arguments.directory, arguments, loader, pool)
+        with resumable(arguments.directory):
+            return go(made, arguments.directory, arguments, loader, pool)

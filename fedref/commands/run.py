@@ -9,7 +9,7 @@ from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
 from fedref.commands.completion import completes
 from fedref.commands.console import say
 from fedref.commands.listing import listing
-from fedref.commands.progress import add_how, go, pool_of
+from fedref.commands.progress import add_how, go, pool_of, resumable
 from fedref.datasets import RULES, SOURCES, manifest
 from fedref.datasets.describe import legend
 from fedref.datasets.sources import parse_name
@@ -246,7 +246,7 @@ def run(arguments: argparse.Namespace) -> int:
         made = settled(made, loader)
     if arguments.dry_run:
         return rehearsed(made, arguments, loader)
-    with pool_of(arguments) as pool, begun(made, arguments.out) as directory:
+    with pool_of(arguments) as pool, begun(made, arguments.out) as directory, resumable(directory):
         if not arguments.quiet and not arguments.json:
             say(f"results go to {directory}/")
             if words := legend(loader.federation(made).source):

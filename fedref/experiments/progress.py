@@ -198,16 +198,19 @@ class Spent:
         self.times[unit.label, what] += 1
 
     def a_round(self, every: int) -> tuple[float, float]:
-        """(training, evaluation) seconds a round, mean over the rounds so far; `every` counts the
-        rounds from one evaluation to the next."""
-        rounds = sum(n for (_, what), n in self.times.items() if what == "training")
-        seconds = {"training": 0.0, "evaluation": 0.0}
+        """(training, evaluation) seconds a round, mean over the rounds of a whole run, at the speed
+        so far; `every` counts the rounds from one evaluation to the next."""
+        T, rounds = max(self.rounds, 1), 0
+        training = evaluation = 0.0
         for label in dict.fromkeys(label for label, what in self.times if what == "training"):
             trained = self.times[label, "training"]
-            seconds["training"] += self.seconds[label, "training"]
             mean = self.seconds[label, "evaluation"] / max(self.times[label, "evaluation"], 1)
-            seconds["evaluation"] += mean * trained / (1 if label in self.watchers else every)
-        return seconds["training"] / max(rounds, 1), seconds["evaluation"] / max(rounds, 1)
+            k = 1 if label in self.watchers else every
+            times = 1 + T // k + bool(T % k)  # the start and the last round are always evaluated
+            rounds += trained
+            training += self.seconds[label, "training"]
+            evaluation += mean * trained * times / T
+        return training / max(rounds, 1), evaluation / max(rounds, 1)
 
     def note(self) -> str:
         """What time goes where, if evaluation outweighs training; else ""."""
