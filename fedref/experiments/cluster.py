@@ -7,11 +7,12 @@ from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future,
 from contextlib import suppress
 from functools import partial
 from threading import Event, Thread
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
 import fedref
 from fedref.errors import ConfigError, FedrefError
+from fedref.experiments.workers import Kept
 
 CONNECT_SECONDS = 10.0
 #: Seconds that a cluster without any worker is waited for.
@@ -161,31 +162,18 @@ class Dask(Executor):
         self.client.close(timeout=2)
 
 
-class Kept(NamedTuple):
-    """A value that each worker has."""
-
-    name: str
-
-    def value(self) -> Any:
-        return HELD[self.name]
-
-
-#: In a worker: what it has been sent to keep.
-HELD: dict[str, Any] = {}
-
-
 def plugin(name: str, value: Any) -> Any:
     """What makes a worker keep a value."""
     from distributed import WorkerPlugin
 
     class Keep(WorkerPlugin):  # type: ignore[misc, unused-ignore]
         def setup(self, worker: Any) -> None:
-            from fedref.experiments.cluster import HELD  # the worker's: this class travels whole
+            from fedref.experiments.workers import HELD  # the worker's: this class travels whole
 
             HELD[name] = value
 
         def teardown(self, worker: Any) -> None:
-            from fedref.experiments.cluster import HELD
+            from fedref.experiments.workers import HELD
 
             HELD.pop(name, None)
 

@@ -70,6 +70,19 @@ def laid_down(value: Any, path: str) -> Shared:
     return Shared(path)
 
 
+class Kept(NamedTuple):
+    """A value that each worker has been sent to keep."""
+
+    name: str
+
+    def value(self) -> Any:
+        return HELD[self.name]
+
+
+#: In a worker: what it keeps.
+HELD: dict[str, Any] = {}
+
+
 def found(value: Any) -> Any:
     """The value itself, wherever it lies."""
     return value.value() if hasattr(value, "value") else value

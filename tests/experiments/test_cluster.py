@@ -17,7 +17,7 @@ import fedref
 from fedref import ConfigError
 from fedref.algorithms.fedavg import FedAvg
 from fedref.experiments import cluster, turns
-from fedref.experiments.workers import Calm, Workers, found
+from fedref.experiments.workers import HELD, Calm, Workers, found
 from fedref.rounds import run_round
 from fedref.sampling import Sampling, make_plan
 from tests.helpers import MODELS, make_federation, same, start
@@ -131,7 +131,7 @@ def arrivals(thing=None) -> tuple[int, int]:
 
 
 def held() -> list[str]:
-    return sorted(cluster.HELD)
+    return sorted(HELD)
 
 
 @pytest.mark.slow
