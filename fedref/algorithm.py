@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from fedref import tree
 from fedref.batch import Batch
 from fedref.errors import ConfigError, unknown
 from fedref.models.base import Model
@@ -35,17 +36,17 @@ class Cohort(NamedTuple):
 WEIGHTINGS = ("samples", "uniform")
 
 
-def weighted_mean(p: Array, w: Array) -> Array:
+def weighted_mean(p: Array, w: Array | tree.Rows) -> Array:
     """Σ_k p_k w_k, p_k summing to 1, added in client order: p (K,), w (K, d) → (d,)."""
     return weighted_sum(p, w)  # [apfl eq.1] Σ_k p_k w_k
 
 
-def weighted_sum(c: Array, w: Array) -> Array:
-    """Σ_k c_k w_k, added in client order, in the dtype of w."""
-    c = c.astype(w.dtype)
-    total = c[0] * w[0]
-    for c_k, w_k in zip(c[1:], w[1:]):
-        total = total + c_k * w_k
+def weighted_sum(c: Array, w: Array | tree.Rows) -> Array:
+    """Σ_k c_k w_k, added in client order, in the dtype of w; one w_k is looked at at a time."""
+    terms = (c_k * w_k for c_k, w_k in zip(c.astype(w.dtype), w))
+    total = next(terms)
+    for term in terms:
+        total = total + term
     return total
 
 

@@ -3,7 +3,9 @@
 A tree is an array, a number, None, or a (named) tuple of trees.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,41 @@ def leaves(tree: Tree) -> Iterator[Any]:
 def stack(trees: Sequence[Tree]) -> Tree:
     """K trees of one shape → one tree whose leaves have a leading axis K."""
     return map(lambda *xs: np.stack(xs), *trees)
+
+
+class Rows:
+    """K arrays (d,), one in memory at a time: what a sum over clients needs of a stack (K, d).
+
+    read : gives them, in order, as often as it is called.
+    """
+
+    def __init__(self, read: Callable[[], Iterable[Any]], K: int) -> None:
+        self.read, self.K = read, K
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.read())
+
+    def __len__(self) -> int:
+        return self.K
+
+    def __mul__(self, other: "Rows") -> "Rows":
+        return Rows(lambda: (a * b for a, b in zip(self, other)), self.K)
+
+    @cached_property
+    def dtype(self) -> Any:
+        return next(iter(self)).dtype
+
+
+def stream(read: Callable[[], Iterable[Tree]], K: int) -> Tree:
+    """`stack` of K trees that are read when they are needed, anew for each sum: `combine` takes it
+    for what clients sent, to the same bits, in memory that does not grow with K."""
+    place = count()
+
+    def leaf(_: Any) -> Rows:
+        i = next(place)
+        return Rows(lambda: (next(islice(leaves(tree), i, None)) for tree in read()), K)
+
+    return map(leaf, next(iter(read())))
 
 
 def finite(tree: Tree) -> bool:

@@ -1,13 +1,18 @@
 """Trees: nested tuples of arrays."""
 
+import tracemalloc
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from helpers import same
+from helpers import MODELS, make_federation, same, start
 
 from fedref import tree
+from fedref.algorithm import Cohort, weighted_mean
+from fedref.algorithms import ALGORITHMS
 from fedref.cost import floats
+from fedref.rounds import gather, run_clients
+from fedref.sampling import Sampling, make_plan
 
 
 class Pair(NamedTuple):
@@ -62,3 +67,47 @@ def test_freeze_makes_every_array_read_only():
     for x in (value.x, value.y[2]):
         with pytest.raises(ValueError, match="read-only"):
             x[0] = 1.0
+
+
+# ---- streams -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name, kind in ALGORITHMS.items() if not kind.pooled])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_what_clients_sent_is_combined_from_a_stream_to_the_bit(name, dtype):
+    model, algorithm = MODELS["mlp"], ALGORITHMS[name]()
+    federated = make_federation(model, (9, 30, 12, 20, 5))
+    plan = make_plan(
+        Sampling(5, epochs=2, batch_size=5), federated.train.sizes, 0, 0, algorithm.roles
+    )
+    server = tree.map(
+        lambda x: x.astype(dtype) if isinstance(x, np.ndarray) else x,
+        start(algorithm, model).server,
+    )
+    data = gather(plan, federated, dtype, np.arange(5))
+    results, _ = run_clients(algorithm, model, algorithm.download(server), [None] * 5, data)
+    uploads = [result.upload for result in results]
+    cohort = Cohort(plan.clients, plan.counts, plan.sizes)
+    whole = algorithm.combine(model, server, tree.stack(uploads), cohort)
+    read = tree.stream(lambda: iter(uploads), 5)
+    assert same(algorithm.combine(model, server, read, cohort), whole)
+
+
+def test_a_streamed_sum_does_not_grow_with_the_clients():
+    d = 20_000
+    base = np.random.default_rng(0).normal(size=2 * d)
+
+    def peak(K):
+        uploads = tree.stream(lambda: (base[k : k + d] for k in range(K)), K)
+        tracemalloc.start()
+        total = weighted_mean(np.full(K, 1 / K), uploads)
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found, total
+
+    (few, _), (many, total) = peak(10), peak(2000)
+    assert many < few + 100_000 < 5 * 8 * d
+    stacked = np.stack([base[k : k + d] for k in range(2000)])
+    np.testing.assert_array_equal(total, weighted_mean(np.full(2000, 1 / 2000), stacked))
+    backwards = tree.stream(lambda: iter(stacked[::-1]), 2000)
+    assert not same(weighted_mean(np.full(2000, 1 / 2000), backwards), total)
