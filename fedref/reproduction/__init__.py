@@ -23,7 +23,7 @@ from typing import NamedTuple
 from fedref.errors import ConfigError, DataError
 from fedref.reproduction import catalogue
 from fedref.reproduction.catalogue import default_out, find, names
-from fedref.reproduction.jobs import SILENT, Runner, Tell
+from fedref.reproduction.jobs import SILENT, Runner, Tell, finished
 from fedref.reproduction.parts import at, renamed, unadapted
 from fedref.reproduction.reports import check_readme, gather, write_report
 from fedref.reproduction.tables import (
@@ -99,7 +99,8 @@ def reproduce(
         elif not quick:
             catalogue.check_directory(job)
     checked = []
-    with Runner(jobs, data_dir, tell) as runner:
+    left = sum(not finished(job) for job in every.values())
+    with Runner(jobs, data_dir, tell, jobs // max(left, 1)) as runner:
         for job in every.values():
             runner.submit(job)
         for reproduction in chosen:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from fedref.experiments.results import Run
 from fedref.experiments.run import execute
 from fedref.experiments.run import run as run_experiment
 from fedref.experiments.unit import Record, Unit, units
+from fedref.experiments.workers import Processes
 from fedref.reproduction.catalogue import Job
 from fedref.reproduction.runtime import lasted, stopwatch
 
@@ -76,20 +78,24 @@ def begin(told: Any, stop: Any) -> None:
     signal.signal(signal.SIGINT, lambda *_: sys.exit(1))
 
 
-def work(job: Job, data_dir: Path | None) -> str:
-    """Run one job to its end, or go on with it; says how long it took."""
+def work(job: Job, data_dir: Path | None, workers: int = 1) -> str:
+    """Run one job to its end, or go on with it; says how long it took. workers : its processes, where
+    there are fewer jobs than processes."""
     from fedref import plots  # matplotlib takes its time
 
     if _stop.is_set():
         sys.exit(1)
     if finished(job):
         return f"{job.name}: finished before, {lasted(job.directory)}"
-    with stopwatch(job.directory) as tick:
+    with ExitStack() as stack:
+        tick = stack.enter_context(stopwatch(job.directory))
+        pool = stack.enter_context(Processes(workers)) if workers > 1 else None
+        done: dict[int, int] = {}  # unit → rounds
 
         def told(unit: Unit, record: Record) -> None:
             each = job.experiment.rounds + 1
-            done = each if record.status == "diverged" else record.round + 1
-            _told.put((job.directory, unit.number * each + done))
+            done[unit.number] = each if record.status == "diverged" else record.round + 1
+            _told.put((job.directory, sum(done.values())))
             tick()
             parent = parent_process()
             if parent is not None and not parent.is_alive():
@@ -97,16 +103,16 @@ def work(job: Job, data_dir: Path | None) -> str:
             if _stop.is_set():
                 sys.exit(1)
 
-        progress = Progress(told)
+        how: dict[str, Any] = {
+            "data_dir": data_dir, "progress": Progress(told), "executor": pool, "workers": workers
+        }  # fmt: skip
         if (job.directory / "config.toml").exists():
             with run_directory.locked(job.directory):
                 made = run_directory.resumed(job.directory)
-                run = execute(made, job.directory, data_dir=data_dir, progress=progress)
+                run = execute(made, job.directory, **how)
         else:
             with config.naming(str(job.file)):
-                run = run_experiment(
-                    job.experiment, out=job.directory, data_dir=data_dir, progress=progress
-                )
+                run = run_experiment(job.experiment, out=job.directory, **how)
         with run_directory.disk_errors(job.directory):
             plots.curves(run, job.directory / "curves.png")
     return f"{job.name}: finished, {lasted(job.directory)}"
@@ -118,9 +124,9 @@ def work(job: Job, data_dir: Path | None) -> str:
 class Runner:
     """Jobs over a pool of processes; leaving it stops those that are still at work."""
 
-    def __init__(self, processes: int, data_dir: Path | None, tell: Tell) -> None:
+    def __init__(self, processes: int, data_dir: Path | None, tell: Tell, workers: int = 1) -> None:
         context = get_context("spawn")
-        self.data_dir, self.tell = data_dir, tell
+        self.data_dir, self.tell, self.workers = data_dir, tell, workers
         self.told, self.stop = context.SimpleQueue(), context.Event()
         self.pool = ProcessPoolExecutor(processes, context, begin, (self.told, self.stop))
         self.jobs: dict[Path, Job] = {}
@@ -135,7 +141,7 @@ class Runner:
 
     def submit(self, job: Job) -> None:
         self.jobs[job.directory] = job
-        self.pending[self.pool.submit(work, job, self.data_dir)] = job
+        self.pending[self.pool.submit(work, job, self.data_dir, self.workers)] = job
 
     def wait(self, wanted: Sequence[Job]) -> None:
         """Until these jobs are finished, or for the first error of any job."""

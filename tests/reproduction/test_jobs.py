@@ -87,3 +87,17 @@ def test_a_diverged_algorithm_is_a_result(tiny: Path) -> None:
     run = load_run(tiny.parent / "runs" / "tiny" / "one")
     assert run.diverged
     assert run.experiment.seeds == (1,)  # as of `fedref run --seeds 1`: seed 1, not one seed
+
+
+def test_processes_that_no_other_job_needs_work_for_a_job(tiny: Path, monkeypatch) -> None:
+    given: list[int] = []
+    real = jobs.Runner.__init__
+
+    def watched(self, processes, data_dir, tell, workers) -> None:
+        given.append(workers)
+        real(self, processes, data_dir, tell, workers)
+
+    monkeypatch.setattr(jobs.Runner, "__init__", watched)
+    reproduction.reproduce(["tiny"], tiny, jobs=3)
+    reproduction.reproduce(["tiny"], tiny.parent / "other" / "results", jobs=1)
+    assert given == [3, 1]

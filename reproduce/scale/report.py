@@ -1,0 +1,261 @@
+"""What a round costs when clients are many: memory, bytes, seconds, and where it breaks first."""
+
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from fedref import tree
+from fedref.algorithm import Cohort, Server, State
+from fedref.algorithms.fedavg import FedAvg
+from fedref.evaluation import evaluate
+from fedref.experiments.results import Run
+from fedref.federation import Federation, Part, Source
+from fedref.models import LinearSVM
+from fedref.numerics import Array
+from fedref.reproduction import markdown, write_csv
+from fedref.rounds import run_round
+from fedref.sampling import Sampling, make_plan
+
+TITLE = "Scale: up to ten million clients"
+PAPER = (
+    "No paper: FedAvg on a linear SVM with made-up data, through the public functions, in one process "
+    "on one core. Times are CPU times, of rounds the median of five; memory is what NumPy and "
+    "Python hold at their peak beyond what was there before (tracemalloc)."
+)
+#: Of the aggregation: uploads and parameters. Of the others: what is varied, and its values.
+D, UPLOADS, STACKED = 100_000, (10, 100, 1_000, 10_000, 100_000), 1_000
+CLIENTS = (100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
+EVALUATED = 100_000
+VARIED = {
+    "clients that take part": (10, 30, 100, 300, 1_000),
+    "rows a client": (100, 300, 1_000, 3_000, 10_000),
+    "parameters d": (100, 300, 1_000, 3_000, 10_000),
+}
+MEASURED = (
+    "seconds of a plan", "seconds of a round", "peak megabytes of both", "megabytes of the federation",
+    "seconds of an evaluation",
+)  # fmt: skip
+#: How far a quick run goes.
+QUICK = {"most": 1_000}
+
+
+def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
+    quick = any(part.endswith("-quick") for part in out.parts)
+
+    def up_to(values: tuple[int, ...]) -> list[int]:
+        return [v for v in values if not quick or v <= QUICK["most"]]
+
+    sums = [aggregation(K) for K in up_to(UPLOADS)]
+    many = [population(N, N <= EVALUATED) for N in up_to(CLIENTS)]
+    slopes = {
+        what: [(v, round_of(what, v)) for v in up_to(values)] for what, values in VARIED.items()
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    picture(many, slopes, out / "scale.png")
+    numbers = [("uploads", K, "seconds of the sum", s) for K, s, *_ in sums]
+    numbers += [("uploads", K, "peak megabytes", MB) for K, _, MB, _ in sums]
+    for N, *found in many:
+        numbers += [("clients", N, *pair) for pair in zip(MEASURED, found) if pair[1] is not None]
+    numbers += [(what, v, "seconds of a round", s) for what, of in slopes.items() for v, s in of]
+    write_csv(out / "numbers.csv", ["varied", "value", "measured", "number"], numbers)
+    summed = [
+        [
+            f"{K:,}",
+            f"{K * D * 8 / 1e9:.3g}",
+            f"{s:.3g}",
+            f"{MB:.3g}",
+            f"{K * D * 8 / 1e6:,.0f}",
+            same,
+        ]
+        for K, s, MB, same in sums
+    ]
+    of_ten = [
+        [
+            f"{N:,}",
+            *(f"{x:,.3g}" for x in (1e3 * p, 1e3 * r, MB, F)),
+            "–" if e is None else f"{e:.3g}",
+        ]
+        for N, p, r, MB, F, e in many
+    ]
+    found = {**slopes, "clients that do not take part": [(m[0], m[2]) for m in many]}
+    parts = [
+        f"**Aggregation of uploads of d = {D:,} (float64), one at a time (`tree.stream`):**",
+        table(["uploads", "sent, GB", "seconds", "peak, MB", "a stack, MB", "same bits"], summed),
+        "**A round with 10 of N clients (10 rows of 4 features each; from a million on 1 row):**",
+        table(
+            [
+                "N",
+                "plan, ms",
+                "round, ms",
+                "peak of both, MB",
+                "federation, MB",
+                "evaluation of all, s",
+            ],
+            of_ten,
+        ),
+        "**Slopes** of the round's time, log-log, over the three largest values (1: linear): "
+        + "; ".join(f"{what} {slope(points):.2f}" for what, points in found.items())
+        + ".",
+        "![](scale.png)",
+        breaks(sums, many),
+    ]
+    return "\n\n".join(parts)
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    return markdown([head, *rows])
+
+
+def median_time(call: Callable[[], object], times: int = 5) -> float:
+    """Seconds; the first call is not counted."""
+    call()
+    found = []
+    for _ in range(times):
+        began = process_time()
+        call()
+        found.append(process_time() - began)
+    return float(np.median(found))
+
+
+def peak(call: Callable[[], object]) -> float:
+    """Megabytes."""
+    tracemalloc.start()
+    call()
+    found = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return found / 1e6
+
+
+# ---- aggregation ---------------------------------------------------------------------------------
+
+
+def aggregation(K: int) -> tuple[int, float, float, str]:
+    """(K, seconds, peak MB, whether it is the sum of the stack to the bit)."""
+    base = np.random.default_rng(0).normal(size=D + K)
+
+    def read() -> Iterator[Array]:
+        return (base[k : k + D] + 1.0 for k in range(K))  # each is made when it arrives
+
+    model, algorithm = LinearSVM(D - 1), FedAvg()
+    cohort = Cohort(np.arange(K), np.ones(K, np.int64), 1 + np.arange(K) % 7)
+    server = Server(np.zeros(D))
+
+    def combine(uploads: Any) -> Array:
+        return algorithm.combine(model, server, uploads, cohort).w
+
+    began = process_time()
+    w = combine(tree.stream(read, K))
+    seconds = process_time() - began
+    MB = peak(lambda: combine(tree.stream(read, K)))
+    same = "not tried"
+    if K <= STACKED:
+        same = "yes" if np.array_equal(w, combine(np.stack(list(read())))) else "NO"
+    return K, seconds, MB, same
+
+
+# ---- rounds --------------------------------------------------------------------------------------
+
+
+def federation(N: int, rows: int, p: int, kept: int | None = None) -> Federation:
+    """N clients of so many rows; kept : rows that there are at all, which clients then share."""
+    n = N * rows if kept is None else min(N * rows, kept)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, p)).astype(np.float32)
+    y = rng.choice([-1, 1], n)
+    train = Part(np.arange(N * rows) % n, np.arange(N + 1) * rows)
+    test = Part(np.arange(N) % n, np.arange(N + 1))
+    return Federation(Source(X, y), train, test)
+
+
+def played(made: Federation, K: int) -> tuple[Callable[[], Any], Callable[[], Any], State, Any]:
+    """(makes the plan, does the round, the state before it, the sampling) with K clients."""
+    model, algorithm = LinearSVM(made.source.X.shape[1]), FedAvg(lr=0.01)
+    state = State(algorithm.initial(model, np.zeros(model.d)), {})
+    drawn, sizes = Sampling(K, epochs=1, batch_size=10), made.train.sizes
+
+    def plan() -> Any:
+        return make_plan(drawn, sizes, 0, 0)
+
+    ready = plan()
+    return plan, lambda: run_round(algorithm, model, state, ready, made), state, drawn
+
+
+def population(N: int, evaluated: bool) -> tuple[int, float, float, float, float, float | None]:
+    """(N, seconds of a plan, of a round, peak MB of both, MB of the federation, of an evaluation)."""
+    made = federation(N, 10 if N < 1_000_000 else 1, 4, kept=1_000_000)
+    plan, play, state, drawn = played(made, 10)
+    times = median_time(plan), median_time(play)
+    MB = peak(lambda: (plan(), play()))
+    parts = made.train, made.test
+    held = sum(part.rows.nbytes + part.offsets.nbytes for part in parts) + made.source.X.nbytes
+    seconds = None
+    if evaluated:
+        model = LinearSVM(4)
+        seconds = median_time(
+            lambda: evaluate(FedAvg(), model, state, made, drawn, round=0, seed=0), 1
+        )
+    return N, *times, MB, held / 1e6, seconds
+
+
+def round_of(what: str, value: int) -> float:
+    """Seconds of a round in which one quantity has this value."""
+    sizes = {"clients that take part": 10, "rows a client": 100, "parameters d": 100} | {
+        what: value
+    }
+    K, rows, d = sizes.values()
+    _, play, _, _ = played(federation(K, rows, d - 1), K)
+    return median_time(play)
+
+
+def slope(points: list[tuple[int, float]]) -> float:
+    """Of a line through the logarithms of the larger values."""
+    x, y = np.log(np.array(points[-3:], float)).T
+    return float(np.polyfit(x, y, 1)[0])
+
+
+# ---- what is shown -------------------------------------------------------------------------------
+
+
+def picture(many: list[Any], slopes: Mapping[str, list[tuple[int, float]]], path: Path) -> None:
+    """Seconds of a round against what is varied, both logarithmic."""
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
+    lines = {**slopes, "clients that do not take part": [(m[0], m[2]) for m in many]}
+    for (what, points), marker in zip(lines.items(), "osD^"):
+        axes.loglog(*np.array(points).T, marker=marker, label=what)
+    axes.set(xlabel="how many", ylabel="seconds of a round")
+    axes.legend()
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=120, metadata={"Software": None})
+
+
+def breaks(sums: list[Any], many: list[Any]) -> str:
+    """Where it breaks first: measured where it was reached, else carried on linearly, and said."""
+    K, seconds, *_ = sums[-1]
+    by_size = {m[0]: m for m in many}
+    n, e = [(n, e) for n, *_, e in many if e is not None][-1]
+    N = max(by_size)
+    rows = []
+    for clients in (100_000, 10_000_000):
+        at = by_size.get(clients)
+        _, plan, _, _, held, _ = at or (0, *(x * clients / N for x in by_size[N][1:5]), None)
+        costs = {
+            f"all send {D * 8 / 1e6:g} MB (d = {D:,})": (f"{clients * D * 8 / 1e9:,.0f} GB", 0),
+            "their sum": (f"{seconds * clients / K:,.3g} s", K),
+            "a plan of 10 of them": (f"{1e3 * plan:,.3g} ms", clients if at else N),
+            "the federation in memory": (f"{held:,.3g} MB", clients if at else N),
+            "evaluation of all, d = 5": (f"{e * clients / n:,.3g} s", n),
+            "scores of an evaluated round": (f"{clients * 40 / 1e6:,.3g} MB", 0),
+            "APFL: what they keep, were all in one process": (
+                f"{clients * 2 * D * 8 / 1e12:,.3g} TB", 0,
+            ),
+        }  # fmt: skip
+        for what, (cost, known) in costs.items():
+            how = {0: "computed", clients: "measured"}.get(known, f"from {known:,}")
+            rows.append([f"{clients:,}", what, cost, how])
+    return "**Where it breaks first:**\n\n" + table(["clients", "what", "costs", "known how"], rows)
