@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from fedref import proofs
 from fedref.commands.console import whole_number
 from fedref.errors import ConfigError
@@ -102,6 +100,8 @@ def run(args: argparse.Namespace) -> int:
 
 def progress(chosen: list[proofs.Proof]) -> Iterable[proofs.Proof]:
     """The proofs, with a bar on standard error where that is a terminal."""
+    from tqdm import tqdm
+
     bar: Iterable[proofs.Proof] = tqdm(
         chosen, desc="fedref check", unit="proof", leave=False, dynamic_ncols=True, disable=None
     )

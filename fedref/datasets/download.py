@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import IO, NamedTuple
 from urllib.parse import urlsplit
 
-import pooch
-
 from fedref.files import bad, written
 
 Fetch = Callable[[str, IO[bytes]], None]
@@ -26,11 +24,15 @@ class Remote(NamedTuple):
 
 def cache() -> Path:
     """The user's cache folder for downloads."""
+    import pooch  # takes as long as NumPy, and few runs download
+
     return Path(pooch.os_cache("fedref"))
 
 
 def over_http(url: str, stream: IO[bytes]) -> None:
     """Download with pooch; a server that does not answer for 10 s is given up."""
+    import pooch
+
     pooch.HTTPDownloader(progressbar=False, timeout=10)(url, stream, None)
 
 

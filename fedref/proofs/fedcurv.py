@@ -4,7 +4,6 @@
 import math
 from collections.abc import Iterator
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 
@@ -61,6 +60,8 @@ def fedcurv_fisher(c: Case) -> Iterator[Report]:
     "fedcurv Fisher", "fisher and MAS in blocks of 1, 2 and 3 samples = at once; 0 without weight"
 )
 def blocks(c: Case) -> Iterator[Report]:
+    from unittest.mock import patch  # takes a while, and every command imports the proofs
+
     for estimate in (importance.fisher, importance.mas):
         whole = estimate(c.model, c.w, c.D2)
         for rows in (1, 2, 3):
