@@ -90,6 +90,8 @@ def write_app(
         loader = loader or Loader()
         experiment = settled(experiment, loader)
         whole = setting(experiment, loader=loader).whole
+        if whole.source.real:
+            raise ConfigError(f"{whole.source.name} has real targets, expected labels over Flower")
         clients = whole.clients
         holders = dealt(clients, nodes)
         for i, own in enumerate(holders):

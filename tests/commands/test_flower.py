@@ -85,7 +85,7 @@ def test_without_parts_no_data_are_read(tmp_path, capsys):
     [
         (["--nodes", "8"], "8 nodes for 7 clients, expected 1 to 7"),
         (["--nodes", "2", "--clients", "7"], "expected one of the two"),
-        (["--nodes", "0"], "expected an integer of at least 1"),
+        (["--nodes", "0"], "expected a whole number, at least 1"),
         (["--limit", "soon"], "expected a number of seconds"),
     ],
 )
@@ -112,4 +112,14 @@ def test_pooled_algorithms_are_refused_before_anything_is_written(tmp_path, caps
     path.write_text(EXPERIMENT.replace("fedavg", "centralised"))
     assert main(["flower", "write", str(path), str(tmp_path / "there")]) == 2
     assert "centralised pools all clients' rows" in capsys.readouterr().err
+    assert not (tmp_path / "there").exists()
+
+
+def test_real_targets_are_refused(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "d.npz", X=rng.normal(size=(60, 2)), y=rng.normal(size=60))
+    path = tmp_path / "real.toml"
+    path.write_text(EXPERIMENT.replace('"digits"', f'"{tmp_path}/d.npz"'))
+    assert main(["flower", "write", str(path), str(tmp_path / "there")]) == 2
+    assert "real" in capsys.readouterr().err
     assert not (tmp_path / "there").exists()
