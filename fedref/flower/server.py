@@ -102,7 +102,9 @@ def carried_out(
 
     def engine(unit: Unit, setting: Setting) -> Engine:
         if not setting.model.labels:
-            raise ConfigError("models of real targets are not run over Flower, expected one of labels")
+            raise ConfigError(
+                "models of real targets are not run over Flower, expected one of labels"
+            )
         remote = Remote(unit, setting, nodes, missed, run, stamp(experiment), known.labels)
         return Engine(remote.round, remote.evaluate)
 
