@@ -34,6 +34,10 @@ def refuse(experiment: Experiment) -> None:
     for key in ("dissimilarity", "unseen"):
         if getattr(experiment, key):
             raise ConfigError(f"{key} needs clients' rows on the server, which are not there")
+    if experiment.classes != "all":
+        raise ConfigError(
+            f"classes={experiment.classes} counts labels that the server does not know"
+        )
     swept = [key for key in experiment.sweep if key.partition(".")[0] in ("data", "split")]
     if swept:
         raise ConfigError(f"sweep.{swept[0]} changes the rows of the clients, who have one split")

@@ -244,6 +244,7 @@ def test_pinned_clients_stay_with_their_node(tmp_path):
     ("settings", "words"),
     [
         ({"algorithms": {"centralised": {}}}, "centralised pools all clients' rows"),
+        ({"classes": "own", "algorithms": {"fedavg": {}}}, "classes=own counts labels"),
         ({"dissimilarity": True, "algorithms": {"fedavg": {}}}, "dissimilarity needs"),
         ({"sweep": {"split.alpha": [0.1, 1.0]}, "algorithms": {"fedavg": {}}}, "split.alpha"),
     ],
