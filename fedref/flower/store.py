@@ -5,8 +5,9 @@
 
 The server says of which round a client's last *counted* work was; that state is taken, so an answer
 that came late or was refused leaves no trace, and a server that goes on from its last checkpoint
-finds the states of that time. Three are kept: the one that the work began with, the one before it
-(for a server whose newest checkpoint is damaged) and the new one.
+finds the states of that time. Four are kept: the new one, the one that the work began with, and two
+before it. The work of a round comes with the evaluation after the round before, which is saved only
+then: the server's newest checkpoint may be a round behind, and the one before it two.
 """
 
 import re
@@ -58,7 +59,7 @@ class Store:
         written(self.path(client, round), checkpoint.dumps(state))
         kept = self.rounds(client)
         older = [t for t in kept if t < before]
-        for t in set(kept) - {before, round, *older[-1:]}:
+        for t in set(kept) - {before, round, *older[-2:]}:
             self.path(client, t).unlink(missing_ok=True)
 
     def rounds(self, client: int) -> list[int]:

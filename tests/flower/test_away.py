@@ -118,7 +118,7 @@ def test_a_stopped_server_goes_on_to_the_same_files(name, t, tmp_path):
 
 
 def test_a_server_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_before(tmp_path):
-    experiment = experiment_of(algorithms={"apfl": {"z": 1}}, rounds=4, clients_per_round=7)
+    experiment = experiment_of(algorithms={"fedcurv": {}}, rounds=4, clients_per_round=7)
     (tmp_path / "nodes").mkdir()
     wires = Wires(tmp_path / "nodes", experiment, change=stopped_at(3))
     with pytest.raises(Stop):
@@ -239,16 +239,16 @@ def test_a_local_resume_of_such_a_run_is_refused(tmp_path):
 # ---- the store -----------------------------------------------------------------------------------
 
 
-def test_the_store_keeps_the_new_state_the_one_before_and_one_more(tmp_path):
+def test_the_store_keeps_the_new_state_and_three_before(tmp_path):
     store = Store(tmp_path, "0" * 16, 0, {})
     before = NONE
-    for t in (0, 2, 3, 7):
+    for t in (0, 1, 2, 3, 7):
         store.write(5, before, t, np.array([float(t)]))
         before = t
-    assert store.rounds(5) == [2, 3, 7]
+    assert store.rounds(5) == [1, 2, 3, 7]
     assert store.read(5, 3) == 3.0
     store.write(5, 3, 4, np.array([4.0]))  # the server has gone back to round 3
-    assert store.rounds(5) == [2, 3, 4]
+    assert store.rounds(5) == [1, 2, 3, 4]
     with pytest.raises(Refused, match="after round 8 cannot be read"):
         store.read(5, 7)
     assert store.read(5, NONE) is None
