@@ -11,11 +11,14 @@ import numpy as np
 
 from fedref.algorithm import AnyAlgorithm, ClientResult
 from fedref.cost import Counts
+from fedref.experiments.setting import MOST_CLASSES
 from fedref.flower.messages import Announced, Call, Packet, Refused, named, read, unnamed, unpacked
 from fedref.models.base import Model
 from fedref.numerics import Array
 from fedref.rounds import LocalData, run_clients
 
+#: A client's rows, and their features: what a node announces, the server makes room for.
+MOST_ROWS = 10**7
 #: The first words of the records that answer for one client.
 TRAINED, SCORED = ("upload", "log", "work"), ("scores",)
 
@@ -207,5 +210,10 @@ def announced(reply: Packet) -> Announced:
     if min(found.n_train) < 1 or min(found.n_test) < 0 or found.features < 1 or not found.labels:
         raise Refused(
             "announces a client without training rows, or rows without features or labels"
+        )
+    largest = max(*found.n_train, *found.n_test, found.features)
+    if largest > MOST_ROWS or max(map(abs, found.labels)) >= MOST_CLASSES:
+        raise Refused(
+            f"announces more than {MOST_ROWS} rows or features, or {MOST_CLASSES} classes"
         )
     return found

@@ -78,11 +78,13 @@ class Nodes:
             self.greeted |= self.network.send(dict.fromkeys(new, hello), self.options.limit)
             self.known |= new
         for reply in self.network.receive(list(self.greeted)) if self.greeted else ():
-            node = self.greeted.pop(reply.message, None)
-            if node is None or node != reply.node:
+            node = reply.node
+            if self.greeted.get(reply.message) != node:
                 continue
+            del self.greeted[reply.message]
             try:
                 if reply.packet is None:
+                    self.known.discard(node)  # to be asked once more
                     raise Refused(f"does not say which clients it has ({reply.error})")
                 self.waiting[node] = announced(reply.packet)
                 if problem := self.join(node, online):

@@ -74,8 +74,9 @@ class Roster:
         return sorted(k for k, holder in self.holder.items() if holder == node)
 
     def missing(self, clients: int, online: Collection[int]) -> list[int]:
-        """Who of the clients 0 to N − 1 has no node that is online."""
-        return [k for k in range(clients) if self.holder.get(k) not in online]
+        """Who of the clients 0 to N − 1 has no node that is online and has told of it. One that is
+        pinned may be said to be online while its node has not found the server again."""
+        return [k for k in range(clients) if k not in self.rows or self.holder.get(k) not in online]
 
     def described(self) -> Described:
         """Once all clients 0 to N − 1 have a node."""

@@ -17,12 +17,16 @@ from federating import (
     same_tables,
 )
 
+from fedref.commands import main
 from fedref.errors import DataError, FedrefError
 from fedref.experiments import checkpoint
+from fedref.experiments.outcome import load_run
 from fedref.experiments.run_directory import saved
 from fedref.experiments.unit import units
 from fedref.flower import engine
-from fedref.flower.messages import NONE, Refused
+from fedref.flower.messages import NONE, Announced, Refused
+from fedref.flower.nodes import Nodes
+from fedref.flower.roster import Described, Roster
 from fedref.flower.server import serve
 from fedref.flower.store import Store
 
@@ -229,11 +233,50 @@ def test_a_damaged_description_is_one_line(tmp_path):
 
 def test_a_local_resume_of_such_a_run_is_refused(tmp_path):
     """Its rows are not there: `fedref resume` would train on others."""
-    from fedref.commands import main
-
     experiment = experiment_of(algorithms={"apfl": {}})
     far(tmp_path, experiment)
     assert main(["resume", str(tmp_path / "far")]) == 2
+
+
+def test_the_picture_and_the_results_of_a_run_with_missed_clients(tmp_path):
+    experiment = experiment_of(algorithms={"fedavg": {}, "apfl": {}}, **EVERYBODY)
+    far(tmp_path, experiment, away_in({1, 4}), limit=0.05)
+    assert main(["plot", str(tmp_path / "far")]) == 0
+    again = load_run(tmp_path / "far")
+    assert [len(record.rows) for record in again.records] == [5, 5]
+    assert again.records[0].scores[-1].n_test[GONE].sum() == 0
+
+
+def test_a_node_that_did_not_tell_of_its_clients_is_asked_again(tmp_path):
+    """And nobody tells of them in its place."""
+    experiment = experiment_of(algorithms={"fedavg": {}})
+    lost = []
+
+    class Losing(Wires):
+        def receive(self, messages):
+            for reply in super().receive(messages):
+                if reply.node != 101 or lost:
+                    yield reply
+                else:
+                    lost.append(reply)
+                    yield reply._replace(node=57)
+                    yield reply._replace(packet=None, error="lost")
+
+    (tmp_path / "nodes").mkdir()
+    said = []
+    nodes = Nodes(Losing(tmp_path / "nodes", experiment), options(), said.append)
+    nodes.gather(enough=False)
+    assert dict(nodes.roster.holder) == {k: n for n, own in HOLDERS.items() for k in own}
+    assert any("101 is left out for now: it does not say which clients" in text for text in said)
+
+
+def test_a_pinned_node_is_waited_for_until_it_has_told_of_its_clients():
+    known = Described([5, 6], [1, 1], 2, [0, 1], [], [])
+    roster = Roster(True, {0: 7, 1: 8}, known)
+    assert roster.missing(2, {7, 8}) == [0, 1]
+    roster = roster.joined(7, Announced([0], [5], [1], 2, [0], [], []), {7, 8}, 2)
+    assert roster.missing(2, {7, 8}) == [1]
+    assert roster.missing(2, {8}) == [0, 1]
 
 
 # ---- the store -----------------------------------------------------------------------------------

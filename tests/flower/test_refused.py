@@ -15,7 +15,16 @@ from federating import (
 )
 
 from fedref.errors import ConfigError, DataError, FedrefError
-from fedref.flower.messages import Refused, named, packed, unnamed, unpacked
+from fedref.flower.answers import announced
+from fedref.flower.messages import (
+    Announced,
+    Refused,
+    named,
+    packed,
+    record,
+    unnamed,
+    unpacked,
+)
 from fedref.flower.nodes import Nodes
 from fedref.flower.server import serve
 
@@ -267,6 +276,28 @@ def test_a_directory_of_another_experiment_is_refused(tmp_path):
     far(tmp_path, experiment_of(algorithms={"fedavg": {}}))
     with pytest.raises(DataError, match="holds the run of another experiment"):
         far(tmp_path, experiment_of(algorithms={"fedavg": {"lr": 0.2}}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"clients": [3, 3]}, "not different numbers"),
+        ({"clients": [4, 3]}, "not different numbers"),
+        ({"clients": [-1, 3]}, "not different numbers"),
+        ({"n_train": [5]}, "other than one number of rows for each client"),
+        ({"n_train": [5, 0]}, "a client without training rows"),
+        ({"labels": []}, "without features or labels"),
+        ({"n_test": [1, 10**15]}, "announces more than 10000000 rows"),
+        ({"labels": [0, 10**6]}, "or 100000 classes"),
+        ({"features": 2.0}, "missing, unknown or misshapen fields: features"),
+        ({"secret": 1}, "missing, unknown or misshapen fields: secret"),
+    ],
+)
+def test_an_announcement_that_cannot_be_so_is_refused(changes, words):
+    good = record(Announced([3, 4], [5, 6], [1, 0], 64, [0, 1], [], []))
+    assert announced({"announced": good}).clients == [3, 4]
+    with pytest.raises(Refused, match=words):
+        announced({"announced": {**good, **changes}})
 
 
 # ---- a node refuses too --------------------------------------------------------------------------
