@@ -245,7 +245,11 @@ def symbol(text: str) -> str:
             letter, above = letter.replace(sign, ""), shown + above
             break
     letter = letter.rstrip("′″*")
+    primes = "".join(c for c in above if c in "′″")  # raised already, and too small higher up
+    above = above.replace(primes, "") if primes else above
     name = f"<mi>{escape(letter)}</mi>"
+    if letter.startswith("∇"):
+        name = f'<mrow><mo rspace="0">∇</mo><mi>{letter[1:]}</mi></mrow>'
     if "\u0302" in letter:
         name = f'<mover accent="true"><mi>{letter.replace(chr(0x302), "")}</mi><mo>^</mo></mover>'
     sub, sup = (
@@ -258,7 +262,8 @@ def symbol(text: str) -> str:
         name = f"<msub>{name}{sub}</msub>"
     elif above:
         name = f"<msup>{name}{sup}</msup>"
-    return f'<mrow data-symbol="{escape(text)}">{name}</mrow>'
+    after = f'<mo lspace="0" rspace="0">{primes}</mo>' * bool(primes)
+    return f'<mrow data-symbol="{escape(text)}">{name}{after}</mrow>'
 
 
 def element(formula: Formula) -> str:

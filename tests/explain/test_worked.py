@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedref.explain import worked
-from fedref.explain.formula import parse
+from fedref.explain.formula import mathml, parse
 
 
 @pytest.mark.parametrize("equation", worked.with_formula(), ids=lambda e: f"{e.tag}:{e.function}")
@@ -19,6 +19,22 @@ def test_a_formula_with_a_wrong_sign_does_not():
     (eq6,) = [e for e in worked.with_formula() if e.tag == "per-fedavg eq.6"]
     got, wrong = worked.computed(eq6._replace(formula=eq6.formula.replace("−", "+")))
     assert np.abs(got - wrong).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("w", "<mi>w</mi>"),
+        ("D″", '<mi>D</mi><mo lspace="0" rspace="0">″</mo>'),
+        ("wᵗ_S", "<msubsup><mi>w</mi><mi>S</mi><mi>t</mi></msubsup>"),
+        ("θ*", "<msup><mi>θ</mi><mo>*</mo></msup>"),
+        ("∇F", '<mrow><mo rspace="0">∇</mo><mi>F</mi></mrow>'),
+    ],
+)
+def test_a_symbol_in_mathml(text, shown):
+    assert mathml(parse(text)) == (
+        f'<math><mrow><mrow data-symbol="{text}">{shown}</mrow></mrow></math>'
+    )
 
 
 @pytest.mark.parametrize("text", ["u −", "g(w; D", "(w", "‖w", "u) + 1", "← u", ""])
