@@ -148,13 +148,14 @@ def draw(found: Found, path: Path) -> None:
         save(figure, path)
 
 
-def apfl_is_best(runs: Mapping[str, Run]) -> tuple[bool, str]:
-    found = {
-        name: float(gain.mean())
-        for name, gain in gains(averages(runs), "mnist-epochs", "apfl-continuous").items()
+def apfl_above_fedavg(runs: Mapping[str, Run]) -> tuple[bool, str]:
+    found, file = averages(runs), "mnist-epochs"
+    gain = {
+        m: float((found[file, m, 5.0] - found[file, "fedavg", 5.0]).mean()) for m in FIGURE_1.APFL
     }
-    text = ", ".join(f"{name} {gain:+.2f}" for name, gain in found.items())
-    return found["E = 5"] > 0, f"{text} points"
+    return min(gain.values()) > 0, ", ".join(
+        f"{METHODS[m]} {x:+.2f} points" for m, x in gain.items()
+    )
 
 
-CHECKS = {"APFL (continuous init) is above FedAvg and FedProx on MNIST at E = 5": apfl_is_best}
+CHECKS = {"APFL's average accuracy on MNIST is above FedAvg's at E = 5": apfl_above_fedavg}
