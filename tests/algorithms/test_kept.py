@@ -48,6 +48,13 @@ def test_f_travels_to_those_that_have_an_older_one(played):
     assert any(kept.own is None for kept in states[8].clients.values())  # F came before the start
 
 
+def test_nothing_is_kept_before_there_is_anything(played):
+    _, _, _, (states, _) = played
+    first = next(t for t, state in enumerate(states) if np.ndim(state.server.F))
+    assert first >= 1
+    assert all(not state.clients for state in states[: first + 1])  # sent down from then on
+
+
 def test_marks_tell_f_apart():
     assert mark(0) == 0
     assert mark(np.zeros(3)) != 0
