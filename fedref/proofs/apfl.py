@@ -206,7 +206,8 @@ def plateau_thresholds(c: Case) -> Iterator[Report]:
     level = 5 * [(0.0, (False, False))]  # a mean of 0 is not above 0 + 0
     falls = [
         *4 * [(1.0, (False, False))],
-        (1.0, (False, True)),  # a mean of 1: a peak; not below δ_μ
+        (1.0, (False, True)),  # a mean of 1: a peak
+        (1.0, (False, True)),  # again: not below δ_μ
         *[(loss, (False, True)) for loss in (2.0, 2.0, 2.0, 2.0, 2.0, 1.5, 1.0, 0.75, 0.5)],
         (0.0, (False, True)),  # a mean of 0.75, a deviation of 0.5: not below δ_σ
         (0.25, (True, False)),  # 0.5 and 0.35: a plateau
