@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
 
 from fedref.errors import ConfigError, FedrefError
@@ -25,6 +26,13 @@ from fedref.flower.node import answer
 from fedref.flower.nodes import Options, Reply
 from fedref.flower.part import read_part
 from fedref.flower.server import serve
+
+#: Flower's codes of errors → what they mean.
+ERRORS = {
+    code: name.lower().replace("_", " ")
+    for name, code in vars(ErrorCode).items()
+    if isinstance(code, int)
+}
 
 
 def content_of(packet: Packet) -> RecordDict:
@@ -93,7 +101,8 @@ class OverGrid:
             asked = message.metadata.reply_to_message_id
             if message.has_error():  # made by Flower itself, for the node that was asked
                 node, error = self.sent[asked], message.error
-                text = f"Flower's error {error.code}"
+                name = ERRORS.get(error.code, f"error {error.code}")
+                text = f"Flower says {name}"
                 replies.append(Reply(asked, node, None, text))
                 continue
             node = message.metadata.src_node_id

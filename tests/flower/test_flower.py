@@ -22,6 +22,7 @@ from fedref import tree
 from fedref.experiments import config
 from fedref.experiments.outcome import load_run
 from fedref.experiments.results import Run
+from fedref.experiments.run import run
 from fedref.flower.writing import write_app
 
 pytest.importorskip("flwr", reason="Flower is not installed")
@@ -276,8 +277,9 @@ def test_three_rounds_are_those_of_a_local_run(cloud, tmp_path):
 
 def test_a_link_and_a_node_are_killed(cloud, tmp_path):
     """The run goes on from its checkpoint, to the same numbers; then without the node's clients,
-    each in missed.csv; and with them again when it is back, with the state from its own disk."""
-    experiment = experiment_of(algorithms={"fedcurv": {}}, rounds=6, clients_per_round=7)
+    each in missed.csv; and with them again when it is back, with the states from its own disk."""
+    # As many rounds as it takes: the link lets a node that was killed in again after a minute.
+    experiment = experiment_of(algorithms={"fedcurv": {}}, rounds=100, clients_per_round=7)
     own = write_app(experiment, tmp_path / "app", nodes=3, limit=40.0)[2]
     configured(tmp_path, pinned=True, wait=60.0)
     out = tmp_path / "app" / "run"
@@ -299,33 +301,35 @@ def test_a_link_and_a_node_are_killed(cloud, tmp_path):
     far.run()
     far.until(reached(2), 120, "the run does not go on")
     far.end("node-2")
-    far.until(lambda: rows_of(out / "missed.csv"), 120, "nobody is missed")
+    far.until(lambda: lost_in(out), 120, "nobody is missed")
     far.node(2)
-    far.until(far.ended, 240, "the run does not end")
 
-    missed, rows = rows_of(out / "missed.csv"), rows_of(out / "metrics.csv")
-    lost = [int(row["round"]) for row in missed if row["phase"] == "training"]
+    def back():
+        if far.running["node-2"].poll() is not None:  # refused: the link holds it to be there yet
+            far.node(2)
+        return load_run(out).records[0].round > max(lost_in(out))
+
+    far.until(back, 200, "the node is not back")
+    far.close()
+
+    record, missed, lost = load_run(out).records[0], rows_of(out / "missed.csv"), lost_in(out)
     assert {int(row["client"]) for row in missed} == set(own), missed
-    assert all(
-        "no answer in 40 s" in row["reason"]
-        or "online" in row["reason"]
-        or "offline" in row["reason"]
-        or "Flower" in row["reason"]
-        for row in missed
-    )
-    near(tmp_path, experiment)
-    same = rows_of(tmp_path / "near" / "metrics.csv")
+    here = run(experiment).records[0]
     first = min(int(row["round"]) for row in missed)
     assert first >= 2
-    assert rows[:first] == same[:first]
-    assert rows[-1] != same[-1]
-    assert [int(row["dropped"]) for row in rows] == [
-        sum(t <= int(row["round"]) for t in lost) for row in rows
+    assert record.rows[:first] == here.rows[:first]
+    assert record.rows[max(lost)] != here.rows[max(lost)]
+    assert [row["dropped"] for row in record.rows] == [
+        sum(t <= row["round"] for t in lost) for row in record.rows
     ]
-    assert 6 not in lost
-    record = load_run(out).records[0]
-    assert record.status == "done"
-    assert record.scores[-1].n_test.all()
+    assert not any(row["failed"] for row in record.rows)
+    assert {record.state.clients[k] for k in own} == {record.round - 1}
+
+
+def lost_in(out: Path) -> list[int]:
+    """The rounds in which a client's work was missed, once for each."""
+    rows = rows_of(out / "missed.csv")
+    return [int(row["round"]) for row in rows if row["phase"] == "training"]
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
