@@ -274,6 +274,9 @@ def element(formula: Formula) -> str:
         return "<mfrac><mn>1</mn><mn>2</mn></mfrac>" if text == "½" else f"<mn>{text}</mn>"
     if kind == "symbol":
         return symbol(text)
+    if kind == "call" and text == "sqrt" and parts[0].kind == "over":
+        # on one line: without a font for mathematics the root does not grow as high as a fraction
+        return f"<msqrt>{'<mo>/</mo>'.join(map(element, parts[0].parts))}</msqrt>"
     if kind == "call" and text == "sqrt":
         return f"<msqrt>{inner[0]}</msqrt>"
     if kind == "call":

@@ -1,5 +1,7 @@
 """A formula that is shown is the formula that runs."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -35,6 +37,13 @@ def test_a_symbol_in_mathml(text, shown):
     assert mathml(parse(text)) == (
         f'<math><mrow><mrow data-symbol="{text}">{shown}</mrow></mrow></math>'
     )
+
+
+def test_a_root_of_a_quotient_stands_on_one_line():
+    shown = mathml(parse("sqrt(u / (v + w))"))
+    assert "<mfrac>" not in shown
+    assert re.sub("<[^>]*>", "", shown) == "u/(v+w)"
+    assert "<mfrac>" in mathml(parse("u / (v + w)"))
 
 
 @pytest.mark.parametrize("text", ["u −", "g(w; D", "(w", "‖w", "u) + 1", "← u", ""])
