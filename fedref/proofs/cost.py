@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from fedref.algorithms import apfl, centralised, fedavg, fedcurv, fedmaml, fedme
 from fedref.algorithms import per_fedavg as per
 from fedref.checks import Report
 from fedref.cost import columns
+from fedref.models import LSTM, lstm
 from fedref.models.lstm import in_parts
 from fedref.numerics import Array
 from fedref.proofs import oracle
@@ -22,6 +24,8 @@ from fedref.proofs.models import MODELS
 from fedref.proofs.rounds import EPOCHS, Paper, World
 from fedref.proofs.table import ONE, proof
 from fedref.rounds import run_clients, run_round
+
+TEXT = [model for model in MODELS.values() if isinstance(model, LSTM)]
 
 # Models
 
@@ -95,6 +99,21 @@ def parts(c: Case) -> Iterator[Report]:
         for most in (1, 2, 3, 7, 15, 100):
             yield equal(in_parts(scores, [w], [X], most, add=False), scores(w, X))
             yield equal(in_parts(gradient, [w], [X], most), gradient(w, X))
+
+
+@proof(
+    "parts", "an LSTM two samples at a time = all at once; a row of padding = plain loops", [*TEXT]
+)
+def text_in_parts(c: Case) -> Iterator[Report]:
+    m, v, D = c.model, c.vs[0], c.D2._replace(s=np.arange(5.0))
+    D.X[1] = m.vocabulary
+    expected = [oracle.scores(m, c.w, x)[0] for x in D.X]
+    whole = m.logits(c.w, D.X), m.grad(c.w, D), m.hvp(c.w, v, D)
+    yield equal(whole[0], expected)
+    with patch.object(lstm, "KEPT", 2 * lstm.KEPT // m.rows):
+        assert m.rows == 2
+        for got, at_once in zip((m.logits(c.w, D.X), m.grad(c.w, D), m.hvp(c.w, v, D)), whole):
+            yield equal(got, at_once)
 
 
 # Rounds
