@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
+from fedref.algorithm import Algorithm
 from fedref.errors import ConfigError, DataError
 from fedref.experiments import config, names
 from fedref.experiments.experiment import Experiment
@@ -21,16 +22,17 @@ from fedref.flower.roster import Described, Roster, stand_in
 
 
 def refuse(experiment: Experiment) -> None:
-    """ConfigError for what needs rows that the server does not have."""
-    pooled = [
-        label
-        for label, table in experiment.algorithms.items()
-        if names.make_algorithm(label, table).pooled
-    ]
-    if pooled:
-        raise ConfigError(
-            f"{pooled[0]} pools all clients' rows, which stay with them here; leave it out"
-        )
+    """ConfigError for what needs rows or states that the server does not have."""
+    for label, table in experiment.algorithms.items():
+        algorithm = names.make_algorithm(label, table)
+        if algorithm.pooled:
+            raise ConfigError(
+                f"{label} pools all clients' rows, which stay with them here; leave it out"
+            )
+        if type(algorithm).message is not Algorithm.message:
+            raise ConfigError(
+                f"{label} sends by what each client keeps, which the server does not know here"
+            )
     for key in ("dissimilarity", "unseen"):
         if getattr(experiment, key):
             raise ConfigError(f"{key} needs clients' rows on the server, which are not there")

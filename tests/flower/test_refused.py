@@ -244,6 +244,10 @@ def test_pinned_clients_stay_with_their_node(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
+        (
+            {"algorithms": {"kept": {"algorithm": "fedref.algorithms.kept:APFLKept"}}},
+            "kept sends by what each client keeps",
+        ),
         ({"algorithms": {"centralised": {}}}, "centralised pools all clients' rows"),
         ({"classes": "own", "algorithms": {"fedavg": {}}}, "classes=own counts labels"),
         ({"dissimilarity": True, "algorithms": {"fedavg": {}}}, "dissimilarity needs"),
