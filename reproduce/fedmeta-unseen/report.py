@@ -90,7 +90,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
             "rows (FedAvg: as it is), weighted by samples. The clients that train take the same part of "
             "their rows as support. Validation clients choose for every method alike what it has of "
             "α, of β (FedMeta) and of η (FedAvg), by the mean over seeds of the final accuracy: "
-            f"{grids(runs)}. Test clients choose nothing.",
+            f"{grids(runs)}. Test clients choose nothing.{not_run(runs)}",
             number_table(heads, numbers, more=("above FedAvg",)),
             "FedMeta makes one episode a round, as its algorithm is printed: one step of the server. FedAvg "
             "makes an epoch of local steps (E = 1, B = 10). *Epochs*, of episodes, is the ablation: as many "
@@ -119,6 +119,13 @@ def grids(runs: Mapping[str, Run]) -> str:
         + ", ".join(f"{symbols[k]} of {', '.join(map(str, grid[k]))}" for k in symbols)
         for data, grid in sorted(found.items())
     )
+
+
+def not_run(runs: Mapping[str, Run]) -> str:
+    """The experiments that these results are without."""
+    rest = sorted({file.stem for file in Path(__file__).parent.glob("*.toml")} - set(runs))
+    named = [f"{NAMES[data_of(stem)]}, {SUPPORT[stem.rpartition('-')[2]]} support" for stem in rest]
+    return f" Not run: {'; '.join(named)}." if named else ""
 
 
 def methods(run: Run) -> list[str]:
