@@ -7,7 +7,7 @@ Objective: the same f(w) = Σ_k p_k f_k(w) as FedAvg's [apfl eq.1], but one lear
     D       D     Batch
     η       lr    number
 
-Equations: [apfl eq.2] `Centralised.step`, plain SGD.
+Equations: [apfl §4.1.1] `Centralised.step`, plain SGD: the line of [apfl eq.2].
 
 Decisions
   a round is one epoch (E = 1) over the pooled training rows, as the paper says, whatever the
@@ -36,4 +36,4 @@ class Centralised(Algorithm[Server, Server, Array, None]):
 
     def step(self, model: Model, sent: Server, local: Array, *batches: Batch) -> Array:
         (D,) = batches
-        return local - self.lr * model.grad(local, D)  # [apfl eq.2]
+        return local - self.lr * model.grad(local, D)  # [apfl §4.1.1]

@@ -1,11 +1,13 @@
 """`fedref explain`: an equation, an algorithm or a model, with its lines and its numbers."""
 
 import argparse
+import textwrap
 from pathlib import Path
 from typing import Any
 
 from fedref.errors import ConfigError
 from fedref.experiments.run_directory import disk_errors
+from fedref.models import MODELS
 
 EPILOG = """\
 examples
@@ -17,7 +19,7 @@ examples
   fedref explain --html DIR             the same as pages, with formulae, and figures to try
 
 Everything comes from the source that runs: formulae stand beside their lines and are compared with
-them by the tests. A worked example has two parameters, three samples and two clients.
+them by the tests. A worked example has two parameters, three samples and, where they meet, two clients.
 """
 
 
@@ -79,16 +81,22 @@ def lines(page: Any) -> list[str]:
         out += ["", "Symbols"]
         out += [f"  {s:<{width}}  {name:<{names}}  {shape}" for s, name, shape in page.symbols]
     for number, equation in enumerate(page.equations):
-        out += ["", f"[{equation.tag}]  {equation.formula}", f"  {pages.location(equation)}"]
+        out += [
+            "",
+            f"[{equation.tag}]  {equation.formula}".rstrip(),
+            f"  {pages.location(equation)}",
+        ]
         function = (equation.module, equation.function)
         if number and function == (
             page.equations[number - 1].module,
             page.equations[number - 1].function,
         ):
             continue
-        out += ["", *(f"    {line}" for line in source.code_of(equation).splitlines())]
+        out += ["", textwrap.indent(source.code_of(equation), "    ")]
         out += example(equation)
         out += [f"  proved: {claim}" for claim in pages.proved_by(equation.tag)]
+    if page.name in MODELS:
+        out += derivatives_of(page.name)
     if page.decisions:
         out += ["", page.decisions]
     return out
@@ -104,12 +112,33 @@ def example(equation: Any) -> list[str]:
         "",
         "  Worked example" + f" ({worked.MODEL})" * ("model" in equation_arguments(equation)),
     ]
-    out += [f"    {name} = {value}" for name, value in pages.given(equation)]
-    out += ["  gives"]
-    out += [f"    {name} = {value}" for _, name, value in pages.intermediates(equation)]
+    out += numbers(worked.example(equation))
     if equation.formula:
         out += [f"  the formula differs by {pages.agreement(equation):.0e} of the largest entry"]
     return out
+
+
+def derivatives_of(name: str) -> list[str]:
+    """A model's functions: code, worked example, proofs."""
+    from fedref.explain import derivatives
+
+    out = []
+    for method in derivatives.methods(name):
+        out += ["", f"{method.name}  {method.place}", ""]
+        out += [textwrap.indent(method.code, "    ")]
+        if trace := derivatives.example(name, method):
+            out += ["", f"  Worked example ({derivatives.EXAMPLES[name][0]})", *numbers(trace)]
+        out += [f"  proved: {claim}" for claim in method.proved]
+    return out
+
+
+def numbers(trace: Any) -> list[str]:
+    """What a worked example starts from, and what its lines make of it."""
+    from fedref.explain import pages
+
+    out = [f"    {name} = {value}" for name, value in pages.given(trace)]
+    out += ["  gives"]
+    return out + [f"    {name} = {value}" for _, name, value in pages.intermediates(trace)]
 
 
 def equation_arguments(equation: Any) -> set[str]:

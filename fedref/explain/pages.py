@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import linecache
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -100,22 +101,21 @@ def shown(value: Any) -> str:
     return str(value)
 
 
-def given(equation: Equation) -> list[tuple[str, str]]:
-    """What the worked example starts from: (name, value)."""
-    first = worked.example(equation).steps[0].before
-    return [(name, shown(value)) for name, value in first.items() if name != "model"]
+def given(trace: worked.Trace) -> list[tuple[str, str]]:
+    """What a worked example starts from: (name, value)."""
+    first = trace.steps[0].before
+    return [(name, shown(value)) for name, value in first.items() if name not in ("model", "self")]
 
 
-def intermediates(equation: Equation) -> list[Value]:
-    """Each line of the worked example that makes a value, in the order in which they ran."""
-    trace = worked.example(equation)
-    lines = inspect.getsource(importlib.import_module(equation.module)).splitlines()
+def intermediates(trace: worked.Trace) -> list[Value]:
+    """Each line of a worked example that makes a value, in the order in which they ran."""
+    lines = linecache.getlines(trace.file)
     values = []
     for step in trace.steps:
         code = lines[step.line - 1].split("# [")[0].strip()
         for name, value in step.after.items():
             new = name not in step.before or step.before[name] is not value
-            if new and not code.startswith("for "):
+            if new and name != "_" and not code.startswith("for "):
                 values.append(Value(code, name, shown(value)))
     last = lines[trace.steps[-1].line - 1].split("# [")[0].split("# noqa")[0].strip()
     return [*values, Value(last, "returned", shown(trace.result))]

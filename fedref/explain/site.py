@@ -5,16 +5,15 @@ page shall lead to it.
 """
 
 import html
-import importlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
 
 from fedref.algorithms import ALGORITHMS
-from fedref.explain import pages, source, worked
+from fedref.explain import derivatives, pages, source, worked
 from fedref.explain.drawing import drawn, svg
 from fedref.explain.formula import mathml, parse
 from fedref.explain.html import Sheet, highlighted, prose, shell, shown, table
@@ -59,27 +58,33 @@ def function_block(group: list[Equation]) -> str:
     out = f'<section id="{anchor(first)}"><h2>{html.escape(first.function)}</h2>'
     out += f"<p class=where>{where}</p>{''.join(formulae)}"
     out += highlighted(code, names_of(first), marked)
-    proved = [claim for e in group for claim in pages.proved_by(e.tag)]
-    if proved:
-        rows = "".join(f"<li>{html.escape(claim)}</li>" for claim in dict.fromkeys(proved))
-        out += f"<details><summary>What <code>fedref check</code> proves</summary><ul>{rows}</ul></details>"
-    return out + example(first) + "</section>"
+    out += proofs_of(claim for e in group for claim in pages.proved_by(e.tag))
+    trace = worked.example(first) if worked.has_example(first) else None
+    return out + example(trace) + "</section>"
 
 
-def example(equation: Equation) -> str:
+def proofs_of(claims: Iterable[str]) -> str:
+    """What `fedref check` proves, open on demand."""
+    rows = "".join(f"<li>{html.escape(claim)}</li>" for claim in dict.fromkeys(claims))
+    if not rows:
+        return ""
+    return f"<details><summary>What <code>fedref check</code> proves</summary><ul>{rows}</ul></details>"
+
+
+def example(trace: worked.Trace | None) -> str:
     """The worked example as a table, open on demand."""
-    if not worked.has_example(equation):
+    if trace is None:
         return ""
     given = "".join(
         f"<tr><th scope=row><code>{html.escape(n)}</code></th><td>{html.escape(v)}</td></tr>"
-        for n, v in pages.given(equation)
+        for n, v in pages.given(trace)
     )
     made = "".join(
         f"<tr><th scope=row><code>{html.escape(v.name)}</code></th><td>{html.escape(v.value)}</td></tr>"
-        for v in pages.intermediates(equation)
+        for v in pages.intermediates(trace)
     )
     return (
-        "<details><summary>Worked example: two parameters, three samples, two clients</summary>"
+        "<details><summary>Worked example, to redo by hand</summary>"
         '<div class=wide tabindex="0"><table><thead><tr><th scope=col>given</th>'
         "<th scope=col>value</th></tr></thead>"
         f"<tbody>{given}</tbody><thead><tr><th scope=col>computed</th><th scope=col>value</th></tr></thead>"
@@ -170,27 +175,16 @@ def text_block(text: str) -> str:
     return f'<pre class=text tabindex="0">{html.escape(text)}</pre>'
 
 
-#: What of a model is shown, where it has it: the forward pass, backward, and both of the R-operator.
-METHODS = (
-    "logits", "forward", "vjp", "backward", "grad", "R_forward", "R_backward", "hvp",
-)  # fmt: skip
-
-
 def model_page(name: str) -> Sheet:
     """A model: its docstring, its derivatives."""
     cls = MODELS[name]
     title, _, text = (inspect.getdoc(cls) or "").partition("\n\n")
     body = f"<h1>{html.escape(cls.__name__)}</h1><p>{prose(title)}</p>{text_block(text)}"
-    for method in METHODS:
-        found = getattr(cls, method, None)
-        if found is None:
-            continue
-        code = inspect.cleandoc(" \n" + inspect.getsource(found))
-        where = source.place(
-            importlib.import_module(found.__module__), inspect.getsourcelines(found)[1]
-        )
+    for method in derivatives.methods(name):
         body += (
-            f"<section><h2>{method}</h2><p class=where>{where}</p>{highlighted(code, {})}</section>"
+            f"<section><h2>{method.name}</h2><p class=where>{method.place}</p>"
+            f"{highlighted(method.code, {})}{proofs_of(method.proved)}"
+            f"{example(derivatives.example(name, method))}</section>"
         )
     return Sheet(cls.__name__, body)
 

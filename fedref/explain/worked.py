@@ -82,10 +82,11 @@ class Step(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """What a call returned, and the lines of the function that ran, in order."""
+    """What a call returned, the lines of the function that ran, in order, and its file."""
 
     result: Any
     steps: list[Step]
+    file: str
 
 
 def traced(function: Callable[..., Any], *arguments: Any, **options: Any) -> Trace:
@@ -107,7 +108,7 @@ def traced(function: Callable[..., Any], *arguments: Any, **options: Any) -> Tra
     finally:
         sys.settrace(outside)
     steps = [Step(at, before, after) for (at, before), (_, after) in pairwise(seen)]
-    return Trace(result, steps)
+    return Trace(result, steps, function.__code__.co_filename)
 
 
 def has_example(equation: Equation) -> bool:

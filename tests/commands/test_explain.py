@@ -1,5 +1,6 @@
 """`fedref explain`, as a user types it."""
 
+import inspect
 import re
 
 import numpy as np
@@ -43,6 +44,35 @@ def test_eq_6_with_its_numbers(capsys):
     u = X[1].T @ (sigma(X[1] @ inner) - y[1]) / 3
     assert f"u = {pages.shown(u)}" in out
     assert "w = (0.5, -0.25)" in out
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_with_its_lines_and_what_proves_them(name, capsys):
+    assert main("explain", name) == 0
+    out = capsys.readouterr().out
+    for method, claim in (("grad", "complex step of loss"), ("hvp", "complex step of grad")):
+        code = inspect.getsource(getattr(MODELS[name], method)).rstrip()
+        assert code in out
+        assert f"  proved: {method} = {claim}" in out
+
+
+def test_the_svm_with_its_numbers(capsys):
+    """The squared hinge at m = 1 − yz = (1, 0.25, 0): r = −2my/3, g = Σ r x; Hv has 2 for −2my."""
+    assert main("explain", "svm") == 0
+    out = capsys.readouterr().out
+    X = np.array([[1, 2], [-1, 1], [2, 0]])
+    y, z, Xv = np.array([1, -1, 1]), X @ [0.5, -0.25], X @ [1, 0.5]
+    m = np.maximum(1 - y * z, 0)
+    r = 2 * np.where(m > 0, Xv, 0) / 3
+    for value in (m, -2 * m * y / 3, -2 * m * y / 3 @ X, r, r @ X):
+        assert f"= {pages.shown(value.astype(float))}\n" in out
+
+
+def test_the_centralised_step_has_the_proofs_of_its_own(capsys):
+    assert main("explain", "centralised") == 0
+    out = capsys.readouterr().out
+    assert "proved: Centralised step on pooled rows = step along Σ p_k ∇f_k" in out
+    assert "FedAvg with update" not in out
 
 
 def test_the_list_names_every_topic(capsys):
