@@ -59,7 +59,7 @@ CALLS: list[Call] = [
     (fedmaml.meta_gradient, (MODEL, W, D, D1), {"alpha": 0.5, "steps": 1}),
     (
         fedcurv.penalty_gradient,
-        (W, I.sum(0), (I * WS).sum(0), I[0], I[0] * WS[0]),
+        (W_K, I.sum(0), (I * WS).sum(0), I[1], I[1] * WS[1]),
         {"lam": 0.5},
     ),
     (apfl.compose, (MODEL, W, A, W_K), {}),
