@@ -141,8 +141,13 @@ def verdict(path: Path, text: str, exercise: Any, timeout: float) -> tuple[list[
         if found.failed:
             lines.append("fedref's line also takes clients stacked on leading axes: does yours?")
         return lines, True
-    kinds = " and ".join(judged.kinds) or "of no kind that is known here"
-    lines = [f"not right: {kinds}", *judged.evidence]
+    said = list(judged.evidence)
+    fails = not judged.kinds and isinstance(found.values[answers.Probe()], str)
+    # a line that does not run has an error and no kind
+    kinds = " and ".join(judged.kinds) or (
+        said.pop(0) if fails else "of no kind that is known here"
+    )
+    lines = [f"not right: {kinds}", *said]
     if found.mistakes:
         lines.append("public implementations have made it, too: data/vectors/README.md lists such")
     return lines, False

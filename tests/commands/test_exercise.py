@@ -49,6 +49,13 @@ def test_a_wrong_file_is_told_what_kind_of_mistake_it_is(started, capsys):
     assert lines[3].startswith("  public implementations have made it, too")
 
 
+def test_a_line_that_does_not_run_is_told_so_on_one_line(started, capsys):
+    text = started.read_text("utf-8")
+    line = text[: text.index(GAP)].count("\n") + 1
+    said = f"meta-gradient: not right: line {line}: NameError: name 'nothing' is not defined"
+    assert check(capsys, started, text.replace(GAP, "return nothing")) == (1, [said])
+
+
 def test_an_unfinished_file_says_so(started, capsys):
     text = started.read_text("utf-8")
     line = text.splitlines().index(next(x for x in text.splitlines() if GAP in x)) + 1
