@@ -34,7 +34,7 @@ your own data
   Labels are whole numbers or words; words become 0, 1, ... in their order, and
   which is which is printed and kept in the split's manifest. Other numbers are real
   targets, for models of your own. Other arrays than these are refused, not ignored.
-  From Python: fedref.run(data=(X, y)), (X, y, client), a Source, or a Federation.
+  From Python: fedref.run(data=(X, y, client)), or data=(X, y), split="iid"; a Source, a Federation.
 """
 
 # ---- what is asked ------------------------------------------------------------------------------

@@ -183,7 +183,7 @@ def built_in(data: str | None) -> dict[str, Any]:
         return own
     table = config.built_in()
     if data is not None:
-        table["name"] = data.partition(":")[2] or Path(data.partition("(")[0]).resolve().stem
+        table["name"] = names.called(data)
         table["data"] = {"name": data}
     return table
 

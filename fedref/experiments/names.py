@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 from fedref.algorithm import Algorithm, AnyAlgorithm
@@ -163,6 +164,13 @@ def is_given(name: Any) -> bool:
             isinstance(x, list) or hasattr(x, "__array__") for x in name
         )
     return isinstance(name, Source | Federation)
+
+
+def called(data: Any) -> str:
+    """What an experiment on these data is called where nobody says it."""
+    source = data.source if isinstance(data, Federation) else data
+    name = source if isinstance(source, str) else getattr(source, "name", "") or "data"
+    return name.partition(":")[2] or Path(name.partition("(")[0]).resolve().stem
 
 
 def data_function(name: Any) -> Any:

@@ -50,7 +50,8 @@ class Run(NamedTuple):
         ]
         more = f" and {len(self.units) - SHOWN} more" if len(self.units) > SHOWN else ""
         done = sum(record.round for record in self.records)
-        return f"<Run {made.name}, {done} rounds: {', '.join(ends)}{more}>"
+        rounds = "1 round" if done == 1 else f"{done} rounds"
+        return f"<Run {made.name}, {rounds}: {', '.join(ends)}{more}>"
 
     @property
     def metrics(self) -> dict[str, Array]:

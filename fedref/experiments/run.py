@@ -195,6 +195,8 @@ def run(
         raise ConfigError(f"{what}: is an algorithm; expected a TOML file, or algorithm={what!r}")
     else:
         table = config.read(Path(what)) if what is not None else config.built_in()
+    if what is None and "data" in settings and not isinstance(settings["data"], Mapping):
+        table["name"] = names.called(settings["data"])
     with config.naming(str(what) if isinstance(what, str | Path) else ""):
         table = with_named(table, settings)
         experiment = config.experiment_of(

@@ -31,6 +31,17 @@ def test_a_repr_is_a_line_or_so():
     assert len(repr(run)) < 400
 
 
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [("arrays", "data"), ("synthetic(0.5,0.5)", "synthetic"), (None, "digits")],
+)
+def test_a_run_is_called_after_its_data(data, name):
+    X, y = np.ones((200, 3)), np.arange(200) % 2
+    own = {"data": (X, y), "split": "iid"} if data == "arrays" else {"data": data} if data else {}
+    shown = repr(fedref.run(algorithm="fedavg", rounds=1, **own))
+    assert shown.startswith(f"<Run {name}, 1 round: fedavg accuracy ")
+
+
 def test_a_notebook_shows_the_table_and_the_picture(monkeypatch):
     monkeypatch.undo()  # with pictures
     tables = {"a<b": {"algorithm": "fedavg"}, "per-fedavg": {"beta": 0.001}}

@@ -32,7 +32,11 @@ def features(X: Array, where: str) -> tuple[Array, tuple[int, int, int] | None]:
     if X.dtype.kind not in "buif":
         raise bad(where, f"X holds {X.dtype}", "numbers in X")
     if not 2 <= X.ndim <= 4 or 0 in X.shape:
-        raise bad(where, f"X has shape {X.shape}", "X of shape (n, p), (n, H, W) or (n, H, W, C)")
+        raise bad(
+            where,
+            f"X has shape {X.shape}",
+            "X of shape (n, p), (n, H, W) or (n, H, W, C) with n of 1 or more",
+        )
     X = native(X.view(np.uint8) if X.dtype.kind == "b" else X)
     # the extremes tell whether any value is not finite, without a mask of X's size
     if X.dtype.kind == "f" and not (np.isfinite(X.min()) and np.isfinite(X.max())):

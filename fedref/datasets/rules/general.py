@@ -15,7 +15,9 @@ from fedref.numerics import Array
 def natural(source: Source, rng: Generator, min_rows: int, train_fraction: float) -> Parts:
     """The source's own clients; its published test part, if it has one, is their test part."""
     if source.client is None:
-        raise ConfigError(f"{source.name} has no natural clients; use another split rule")
+        raise ConfigError(
+            f"{source.name} has no natural clients; use another split rule, such as iid"
+        )
     whole = parts.group(source.client, int(source.client.max()) + 1)
     if source.test_from is None:
         train, test = parts.cut(whole, train_fraction, rng)
