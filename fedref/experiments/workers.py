@@ -170,13 +170,22 @@ class OneThread:
         with self.lock:
             self.inside += 1
             if self.inside == 1:
+                take_control()
                 self.limiter = blas().limit(limits=1)
 
     def __exit__(self, *_: object) -> None:
         with self.lock:
             self.inside -= 1
             if not self.inside:
+                take_control()
                 self.limiter.restore_original_limits()
+
+
+def take_control() -> None:
+    """Let this thread set limits: threadpoolctl (from 3.8) else leaves that to the first that did."""
+    for library in blas().lib_controllers:
+        if hasattr(library, "clear_controlling_thread"):
+            library.clear_controlling_thread(force=True)
 
 
 ONE_THREAD = OneThread()

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import numpy as np
 
@@ -110,6 +109,8 @@ def text_in_parts(c: Case) -> Iterator[Report]:
     expected = [oracle.scores(m, c.w, x)[0] for x in D.X]
     whole = m.logits(c.w, D.X), m.grad(c.w, D), m.hvp(c.w, v, D)
     yield equal(whole[0], expected)
+    from unittest.mock import patch  # takes a while, and every command imports the proofs
+
     with patch.object(lstm, "KEPT", 2 * lstm.KEPT // m.rows):
         assert m.rows == 2
         for got, at_once in zip((m.logits(c.w, D.X), m.grad(c.w, D), m.hvp(c.w, v, D)), whole):

@@ -40,9 +40,12 @@ def test_a_worker_does_its_sums_with_one_thread_and_without_warnings():
     def work():
         return [m["num_threads"] for m in workers.blas().info()], np.float64(1e300) * 1e300
 
+    before = [m["num_threads"] for m in workers.blas().info()]
+    workers.calmly(work)  # this thread was the first to limit them
     with ThreadPoolExecutor(1) as pool:
         threads, product = workers.Calm(pool).submit(work).result()
     assert set(threads) <= {1}
+    assert [m["num_threads"] for m in workers.blas().info()] == before
     assert product == np.inf
 
 
