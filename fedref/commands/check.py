@@ -7,11 +7,13 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedref import proofs
 from fedref.commands.console import whole_number
 from fedref.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedref import proofs
 
 DESCRIPTION = """\
 Compare every model's loss with plain loops, its gradient and Hessian-vector product with complex
@@ -86,6 +88,8 @@ def run(args: argparse.Namespace) -> int:
         from fedref import plots  # matplotlib takes its time
 
         plots.format_of(args.plot)
+    from fedref import proofs  # `fedref --help` needs none
+
     start = time.perf_counter()
     rows = proofs.run(args.only, args.seed, progress)
     seconds = time.perf_counter() - start
@@ -98,17 +102,17 @@ def run(args: argparse.Namespace) -> int:
     return int(any(row.verdict != "ok" for row in rows))
 
 
-def progress(chosen: list[proofs.Proof]) -> Iterable[proofs.Proof]:
+def progress(chosen: "list[proofs.Proof]") -> "Iterable[proofs.Proof]":
     """The proofs, with a bar on standard error where that is a terminal."""
     from tqdm import tqdm
 
-    bar: Iterable[proofs.Proof] = tqdm(
+    bar: Iterable[Any] = tqdm(
         chosen, desc="fedref check", unit="proof", leave=False, dynamic_ncols=True, disable=None
     )
     return bar
 
 
-def document(rows: list[proofs.Row], seed: int, seconds: float) -> str:
+def document(rows: "list[proofs.Row]", seed: int, seconds: float) -> str:
     """Strict JSON: it has neither inf nor nan."""
 
     def plain(x: Any) -> Any:
@@ -122,7 +126,7 @@ def document(rows: list[proofs.Row], seed: int, seconds: float) -> str:
     return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def table(rows: list[proofs.Row], seconds: float) -> str:
+def table(rows: "list[proofs.Row]", seconds: float) -> str:
     cells = [("tag", "compared", "error", "slope", "verdict")]
     for row in rows:
         slope = "" if row.slope is None else f"{row.slope:.2f}"

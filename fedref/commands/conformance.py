@@ -5,7 +5,6 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from fedref.conformance import guard, report, suite, vectors
 from fedref.conformance.backends import NAMES
 from fedref.errors import ConfigError, unknown
 
@@ -52,6 +51,8 @@ def add_parser(commands: Any) -> None:
 
 
 def command(arguments: argparse.Namespace) -> int:
+    from fedref.conformance import guard, report, suite, vectors  # `fedref --help` needs none
+
     name, dtype = arguments.backend, arguments.dtype
     if dtype not in vectors.DTYPES:
         raise ConfigError(unknown("dtype", dtype, vectors.DTYPES))

@@ -8,8 +8,6 @@ from fedref.commands.progress import seconds, workers
 from fedref.errors import ConfigError
 from fedref.experiments import config
 from fedref.experiments.setting import Loader
-from fedref.flower.part import read_part
-from fedref.flower.writing import write_app
 
 EPILOG = """\
 example
@@ -64,6 +62,8 @@ def add_parser(commands: Any) -> None:
 
 def run_write(arguments: argparse.Namespace) -> int:
     """Write the folder and say where to read on."""
+    from fedref.flower.writing import write_app  # `fedref --help` needs none
+
     if arguments.nodes and arguments.clients:
         raise ConfigError("--nodes cuts the data, --clients cuts none; expected one of the two")
     path = arguments.experiment
@@ -86,6 +86,7 @@ def run_write(arguments: argparse.Namespace) -> int:
 
 def run_check(arguments: argparse.Namespace) -> int:
     """Read a part as a node does."""
+    from fedref.flower.part import read_part
 
     said = read_part(arguments.part).announced
     print(f"features {said.features}, labels {', '.join(map(str, said.labels))}")
