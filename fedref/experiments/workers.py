@@ -7,12 +7,13 @@ import ctypes
 import os
 import pickle
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context, parent_process, resource_tracker
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock, Thread
@@ -129,12 +130,13 @@ class Processes(Executor):
         return self.shared[id(value)][1]
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        try:
-            return self.pool.submit(work, *args, **kwargs)
-        except BrokenProcessPool:
-            self.pool.shutdown(wait=False)
-            self.pool = self._new()
-            return self.pool.submit(work, *args, **kwargs)
+        with interrupts_held():  # a worker may be started
+            try:
+                return self.pool.submit(interruptible, work, *args, **kwargs)
+            except BrokenProcessPool:
+                self.pool.shutdown(wait=False)
+                self.pool = self._new()
+                return self.pool.submit(interruptible, work, *args, **kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self.pool.shutdown(wait, cancel_futures=cancel_futures)
@@ -142,9 +144,35 @@ class Processes(Executor):
         self.folder.cleanup()
 
 
-def begin() -> None:
-    """In a new worker: end without a word on Ctrl-C, and when the parent is gone."""
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits, and finds a process that is started meanwhile only once that has begun."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # it lets interrupts through where it starts itself
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def interruptible(work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """The work, in a worker. Ctrl-C ends it there, without a word; a worker that ended while it
+    receives or sends would leave half a message, for whose rest the other side waited for ever."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        return work(*args, **kwargs)
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def begin() -> None:
+    """In a new worker: Ctrl-C ends what it works on, and it ends when the parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     parent = parent_process()
     if parent is not None:
         Thread(target=end_with, args=(parent,), daemon=True).start()
@@ -285,15 +313,9 @@ class Workers:
     ) -> Outcome:
         K = len(client_states)
         parts = np.array_split(np.arange(K), min(self.workers if self.executor else 1, K))
+        same = algorithm, model, sent
         calls: list[tuple[Any, ...]] = [
-            (
-                algorithm,
-                model,
-                sent,
-                [client_states[k] for k in part],
-                *self.part_of(data, part),
-                self.stack,
-            )
+            (*same, [client_states[k] for k in part], *self.part_of(data, part), self.stack)
             for part in parts
         ]
         futures = [self.executor.submit(run_part, *call) for call in calls if self.executor]

@@ -5,8 +5,9 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,29 @@ def test_a_broken_pool_is_replaced_by_a_new_one():
         with pytest.raises(BrokenExecutor):
             executor.submit(die).result()
         assert executor.submit(double, 5).result() == 10
+
+
+def held(*_: object) -> bool:
+    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def write_held(path: Path) -> None:
+    path.write_text(str(held()))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_ctrl_c_finds_a_worker_only_once_it_can_end_without_a_word(tmp_path):
+    with Processes(1) as executor:
+        new = get_context("spawn")
+        executor.pool = ProcessPoolExecutor(
+            1, new, initializer=write_held, initargs=(tmp_path / "a",)
+        )
+        executor.submit(double, 4).result()
+        assert (tmp_path / "a").read_text() == "True"  # until `begin` has made it harmless
+        assert not held()
+    with Processes(1) as executor:
+        assert executor.submit(held).result() is False
+        assert executor.submit(signal.getsignal, signal.SIGINT).result() == signal.SIG_DFL
 
 
 def test_a_worker_does_its_sums_with_one_thread_and_without_warnings():
