@@ -105,9 +105,10 @@ def dissimilarity(model: Model, w: Array, clients: Sequence[Batch]) -> Dissimila
 def adapt_mu(mu: float, falls: int, before: float, loss: float) -> tuple[float, int]:
     """(μ, consecutive falls) after the loss went from `before` to `loss`."""
     if loss > before:
-        return mu + 0.1, 0
+        return mu + 0.1, 0  # [fedprox μ] μ + 0.1
     falls = falls + 1 if loss < before else 0
-    return (max(mu - 0.1, 0.0), 0) if falls == 5 else (mu, falls)  # [fedprox μ]
+    # [fedprox μ] max(μ − 0.1, 0)
+    return (max(mu - 0.1, 0.0), 0) if falls == 5 else (mu, falls)
 
 
 class ProxServer(NamedTuple):

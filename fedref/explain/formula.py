@@ -280,7 +280,7 @@ def element(formula: Formula) -> str:
     if kind == "call" and text == "sqrt":
         return f"<msqrt>{inner[0]}</msqrt>"
     if kind == "call":
-        joined = inner[0] + "".join(f"<mo>;</mo>{part}" for part in inner[1:])
+        joined = f"<mo>{',' if text in WORDS else ';'}</mo>".join(inner)
         return f"{symbol(text)}<mo>&#x2061;</mo><mrow><mo>(</mo>{joined}<mo>)</mo></mrow>"
     if kind == "sum":
         signs = (

@@ -40,7 +40,7 @@ A, W_K, F, W_REF = (
 
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
-#: The functions that have a worked example, and what they are called with.
+#: The functions that have a worked example, and what they are called with: once for each branch.
 CALLS: list[Call] = [
     (algorithm.weighted_mean, (P, WS), {}),
     (fedavg.local_step, (MODEL, W, D), {"lr": 0.5}),
@@ -48,6 +48,8 @@ CALLS: list[Call] = [
     (fedprox.prox_gradient, (MODEL, W, W_REF, D), {"mu": 0.5}),
     (fedprox.inexactness, (MODEL, W, W_REF, D), {"mu": 0.5}),
     (fedprox.dissimilarity, (MODEL, W, (D, D1)), {}),
+    (fedprox.adapt_mu, (0.5, 4, 0.75, 0.875), {}),
+    (fedprox.adapt_mu, (0.5, 4, 0.75, 0.625), {}),
     (per_fedavg.meta_objective, (MODEL, W, D), {"alpha": 0.5}),
     (per_fedavg.meta_gradient, (MODEL, W, D, D1, D2), {"alpha": 0.5}),
     (per_fedavg.meta_gradient_fo, (MODEL, W, D, D1), {"alpha": 0.5}),
@@ -116,15 +118,24 @@ def has_example(equation: Equation) -> bool:
 
 
 def example(equation: Equation) -> Trace:
-    """The worked example of the function that an equation stands in."""
-    function, arguments, options = ARGUMENTS[equation.module, equation.function]
-    return traced(function, *arguments, **options)
+    """The worked example that runs an equation's line, or else its function's last one."""
+    name = equation.module, equation.function
+    for function, arguments, options in CALLS:
+        if (function.__module__, function.__name__) == name:
+            trace = traced(function, *arguments, **options)
+            if any(step.line == equation.line for step in trace.steps):
+                break
+    return trace
 
 
 def meaning(equation: Equation, values: Mapping[str, Any]) -> dict[str, Any]:
     """The value of every symbol: by the file's table, by its name, and the model's own functions."""
     model = values.get("model")
-    env: dict[str, Any] = {"sqrt": np.sqrt, "diag": lambda a: Linear(lambda v: a * v)}
+    env: dict[str, Any] = {
+        "sqrt": np.sqrt,
+        "max": np.maximum,
+        "diag": lambda a: Linear(lambda v: a * v),
+    }
     if model is not None:
         env |= dict.fromkeys("fFLh", model.loss) | {
             "g": model.grad,
