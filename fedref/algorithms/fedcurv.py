@@ -48,6 +48,7 @@ from fedref.numerics import Array
 
 def penalty(theta: Array, others: Iterable[tuple[Array, Array]], *, lam: float) -> Any:
     """λ Σ_j (θ − θ̂_j)ᵀ diag(I_j) (θ − θ̂_j) over pairs (I_j, θ̂_j): (...)."""
+    # [fedcurv penalty] λ Σ_j (θ − θ̂_j)ᵀ diag(I_j) (θ − θ̂_j)
     return lam * sum(np.sum(I * (theta - theta_j) ** 2, -1) for I, theta_j in others)
 
 

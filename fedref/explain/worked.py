@@ -59,6 +59,7 @@ CALLS: list[Call] = [
     (fedmeta.meta_sgd_gradient, (MODEL, W, np.array([0.5, 0.25]), D, D1), {}),
     (fedmaml.adapt, (MODEL, W, D), {"alpha": 0.5, "steps": 1}),
     (fedmaml.meta_gradient, (MODEL, W, D, D1), {"alpha": 0.5, "steps": 1}),
+    (fedcurv.penalty, (W_K, list(zip(I, WS))), {"lam": 0.5}),
     (
         fedcurv.penalty_gradient,
         (W_K, I.sum(0), (I * WS).sum(0), I[1], I[1] * WS[1]),
@@ -153,6 +154,8 @@ def meaning(equation: Equation, values: Mapping[str, Any]) -> dict[str, Any]:
         model is not None and "a" in values
     ):  # APFL's m_k: a value a unit, spread over the unit's parameters
         env["m_k"] = spread(model, sigmoid(values["a"]))
+    if "others" in values:  # FedCurv's pairs (I_j, θ̂_j)
+        env["I_j"], env["θ̂_j"] = zip(*values["others"])
     if "F_old" in values:
         env["F"] = values["F_old"]
     return env | {symbol: values[name] for symbol, name in table.items() if name in values}
