@@ -13,10 +13,12 @@ steps θ ← θ − α∇L_k(θ; D_tr) [fedmaml §4.2].
     D_tr, D_val  tr, val        Batch, disjoint
     θ_j          theta_j        (..., d)  θ after j steps
     g            g              (..., d)  the gradient, carried back through the steps
+    g_k          gradients      (K, d)   what the clients sent: their g
+    n_k          counts         (K,)     how often each was drawn, mostly 1
     α, β, s      alpha, beta, inner_steps   numbers
 
-Equations: [fedmaml §3.2] `meta_gradient`, the server's update in `FedMAML.combine` · [fedmaml §4.2]
-`adapt` · [fedmaml §4.3] θ′ in `FedMAML.combine`.
+Equations: [fedmaml §3.2] `meta_gradient`, the server's `meta_update` · [fedmaml §4.2] `adapt` ·
+[fedmaml §4.3] θ′, `candidate`.
 
 Decisions
   two server steps are stated: averaging to θ′, and the meta-update of θ. We keep θ as the state and
@@ -76,6 +78,18 @@ def meta_gradient(
     return g, theta_star
 
 
+def meta_update(theta: Array, gradients: Array, counts: Array, *, beta: float) -> Array:
+    """θ ← θ − β Σ_k ∇_θ L_k(θ*_k; D_val), a client that was drawn n_k times n_k times: (d,)."""
+    # [fedmaml §3.2] θ − β Σ_k n_k g_k
+    return theta - beta * weighted_sum(counts, gradients)
+
+
+def candidate(theta_star: Array, counts: Array) -> Array:
+    """θ′, the mean of the adapted models θ*_k (K, d): (d,)."""
+    # [fedmaml §4.3] (Σ_k n_k θ*_k) / (Σ_k n_k)
+    return weighted_sum(counts / counts.sum(), theta_star)
+
+
 class MetaState(NamedTuple):
     theta: Array  # (d,) the meta-state
     theta1: Array | None  # (d,) θ′, the candidate global model of the last round
@@ -119,9 +133,8 @@ class FedMAML(Algorithm[MetaState, MetaState, Upload, None]):
         self, model: Model, server: MetaState, uploads: Upload, cohort: Cohort
     ) -> MetaState:
         counts = cohort.counts
-        theta1 = weighted_sum(counts / counts.sum(), uploads.theta_star)  # [fedmaml §4.3]
-        theta = server.theta - self.beta * weighted_sum(counts, uploads.g)  # [fedmaml §3.2]
-        return MetaState(theta, theta1)
+        theta = meta_update(server.theta, uploads.g, counts, beta=self.beta)
+        return MetaState(theta, candidate(uploads.theta_star, counts))
 
     def personal(self, model: Model, sent: MetaState, client_state: None, D: Batch | None) -> Array:
         if sent.theta1 is not None:

@@ -138,8 +138,8 @@ EDITS: dict[str, Edit] = {
         per_fedavg.meta_gradient, "model.hvp(w, u, D2)", "model.hvp(w, u, D)",
     ),
     "FedMAML averages": Edit(
-        fedmaml.FedMAML.combine,
-        "weighted_sum(counts, uploads.g)", "weighted_sum(counts / counts.sum(), uploads.g)",
+        fedmaml.meta_update,
+        "weighted_sum(counts, gradients)", "weighted_sum(counts / counts.sum(), gradients)",
     ),
 }  # fmt: skip
 

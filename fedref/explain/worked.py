@@ -59,6 +59,8 @@ CALLS: list[Call] = [
     (fedmeta.meta_sgd_gradient, (MODEL, W, np.array([0.5, 0.25]), D, D1), {}),
     (fedmaml.adapt, (MODEL, W, D), {"alpha": 0.5, "steps": 1}),
     (fedmaml.meta_gradient, (MODEL, W, D, D1), {"alpha": 0.5, "steps": 1}),
+    (fedmaml.meta_update, (W, WS, np.array([2.0, 1.0])), {"beta": 0.5}),
+    (fedmaml.candidate, (WS, np.array([2.0, 1.0])), {}),
     (fedcurv.penalty, (W_K, list(zip(I, WS))), {"lam": 0.5}),
     (
         fedcurv.penalty_gradient,
