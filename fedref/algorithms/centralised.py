@@ -2,10 +2,10 @@
 
 Objective: the same f(w) = Σ_k p_k f_k(w) as FedAvg's [apfl eq.1], but one learner sees all rows.
 
-    symbol  name  shape
-    w       w     (d,)
-    D       D     Batch
-    η       lr    number
+    symbol  name   shape
+    w       local  (d,)
+    D       D      Batch
+    η       lr     number
 
 Equations: [apfl §4.1.1] `Centralised.step`, plain SGD: the line of [apfl eq.2].
 
@@ -36,4 +36,4 @@ class Centralised(Algorithm[Server, Server, Array, None]):
 
     def step(self, model: Model, sent: Server, local: Array, *batches: Batch) -> Array:
         (D,) = batches
-        return local - self.lr * model.grad(local, D)  # [apfl §4.1.1]
+        return local - self.lr * model.grad(local, D)  # [apfl §4.1.1] w − ηg(w; D)

@@ -14,7 +14,9 @@ over θ and a vector α, θ_u = θ − α ⊙ ∇f(θ; S_u). S_u (support) and Q
     θ_j     theta_j      (..., d)  θ after j inner steps
     g_j     g_j          (..., d)  its gradient on S
     g_α     g_alpha      (..., d)  ∂/∂α
-    g_u     g            what a client sends: ∂f(θ_u; Q)/∂θ, and ∂/∂α
+    x       learner      Learner, θ and for Meta-SGD α
+    g_u     uploads      what a client sends: ∂f(θ_u; Q)/∂θ, and ∂/∂α
+    g       g            Learner, their weighted mean
     β       beta         number, the server's step, and with epochs of episodes the client's
 
 Equations: [fedmeta MAML] `maml_objective`, `maml_gradient`, `MAML`, `FOMAML` · [fedmeta Meta-SGD]
@@ -180,8 +182,9 @@ class MAML(Algorithm[MetaServer, Learner, Local, None]):
         self, model: Model, server: MetaServer, uploads: Learner, cohort: Cohort
     ) -> MetaServer:
         g = tree.map(partial(weighted_mean, cohort.weights(self.weighting)), uploads)
-        step = server_step(server.learner, g, server.adam, beta=self.beta)  # [fedmeta server]
-        return MetaServer(*step)
+        learner, moments = server
+        # [fedmeta server] x − βg
+        return MetaServer(*server_step(learner, g, moments, beta=self.beta))
 
     def personal(self, model: Model, sent: Learner, client_state: None, D: Batch | None) -> Array:
         if D is None:

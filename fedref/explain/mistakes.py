@@ -55,7 +55,7 @@ EDITS: dict[str, Edit] = {
         fedmeta.meta_sgd_gradient, "return q, g_alpha", "return q, q",
     ),
     "the server's Adam starts afresh every round": Edit(
-        fedmeta.MAML.combine, "g, server.adam,", "g, server.adam and adam(server.learner),",
+        fedmeta.MAML.combine, "g, moments,", "g, moments and adam(learner),",
     ),
     "FedMeta weighted by sample counts": Edit(
         fedmeta.MAML.combine, "cohort.weights(self.weighting)", 'cohort.weights("samples")',

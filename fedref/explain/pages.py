@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref import checks, proofs
+from fedref.algorithm import Algorithm
 from fedref.algorithms import ALGORITHMS
 from fedref.batch import Batch
 from fedref.errors import ConfigError, unknown
@@ -102,9 +103,11 @@ def shown(value: Any) -> str:
 
 
 def given(trace: worked.Trace) -> list[tuple[str, str]]:
-    """What a worked example starts from: (name, value)."""
-    first = trace.steps[0].before
-    return [(name, shown(value)) for name, value in first.items() if name not in ("model", "self")]
+    """What a worked example starts from: (name, value), an algorithm's options among them."""
+    first = dict(trace.steps[0].before)
+    if not isinstance(first.get("self"), Algorithm):
+        first.pop("self", None)
+    return [(name, shown(value)) for name, value in first.items() if name != "model"]
 
 
 def intermediates(trace: worked.Trace) -> list[Value]:

@@ -13,7 +13,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref import algorithm
-from fedref.algorithms import apfl, fedavg, fedcurv, fedmaml, fedmeta, fedprox, per_fedavg
+from fedref.algorithms import (
+    apfl,
+    centralised,
+    fedavg,
+    fedcurv,
+    fedmaml,
+    fedmeta,
+    fedprox,
+    per_fedavg,
+)
 from fedref.algorithms.units import spread
 from fedref.batch import Batch
 from fedref.explain.formula import Linear, evaluate, parse
@@ -30,6 +39,7 @@ D2 = Batch(np.array([[1.0, -1.0], [2.0, 1.0], [0.0, 2.0]]), np.array([0, 1, 1]))
 #: Two clients: their weights, parameters, gradients and importances.
 P = np.array([0.25, 0.75])
 WS = np.array([[0.5, -0.25], [1.0, 0.0]])
+COHORT = algorithm.Cohort(np.arange(2), np.ones(2, int), np.array([1, 3]))
 I = np.array([[0.5, 1.0], [0.25, 0.0]])
 A, W_K, F, W_REF = (
     np.array([1.0]),
@@ -44,6 +54,11 @@ Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 CALLS: list[Call] = [
     (algorithm.weighted_mean, (P, WS), {}),
     (fedavg.local_step, (MODEL, W, D), {"lr": 0.5}),
+    (
+        centralised.Centralised.step,
+        (centralised.Centralised(lr=0.5), MODEL, algorithm.Server(W), W, D),
+        {},
+    ),
     (fedprox.objective, (MODEL, W, W_REF, D), {"mu": 0.5}),
     (fedprox.prox_gradient, (MODEL, W, W_REF, D), {"mu": 0.5}),
     (fedprox.inexactness, (MODEL, W, W_REF, D), {"mu": 0.5}),
@@ -57,6 +72,17 @@ CALLS: list[Call] = [
     (per_fedavg.local_step, (W, np.array([0.5, -1.0])), {"beta": 0.5}),
     (fedmeta.maml_gradient, (MODEL, W, D, D1), {"alpha": 0.5}),
     (fedmeta.meta_sgd_gradient, (MODEL, W, np.array([0.5, 0.25]), D, D1), {}),
+    (
+        fedmeta.MAML.combine,
+        (
+            fedmeta.MAML(beta=0.5),
+            MODEL,
+            fedmeta.MetaServer(fedmeta.Learner(W), None),
+            fedmeta.Learner(WS),
+            COHORT,
+        ),
+        {},
+    ),
     (fedmaml.adapt, (MODEL, W, D), {"alpha": 0.5, "steps": 1}),
     (fedmaml.meta_gradient, (MODEL, W, D, D1), {"alpha": 0.5, "steps": 1}),
     (fedmaml.meta_update, (W, WS, np.array([2.0, 1.0])), {"beta": 0.5}),
@@ -74,7 +100,7 @@ CALLS: list[Call] = [
 ]
 
 ARGUMENTS: Mapping[tuple[str, str], Call] = {
-    (call[0].__module__, call[0].__name__): call for call in CALLS
+    (call[0].__module__, call[0].__qualname__): call for call in CALLS
 }
 
 
@@ -124,15 +150,24 @@ def example(equation: Equation) -> Trace:
     """The worked example that runs an equation's line, or else its function's last one."""
     name = equation.module, equation.function
     for function, arguments, options in CALLS:
-        if (function.__module__, function.__name__) == name:
+        if (function.__module__, function.__qualname__) == name:
             trace = traced(function, *arguments, **options)
             if any(step.line == equation.line for step in trace.steps):
                 break
     return trace
 
 
+def leading(value: Any) -> Any:
+    """What comes first in a result or a state, such as w or θ: formulae speak of that."""
+    while isinstance(value, tuple) and value and not isinstance(value, Batch):
+        value = value[0]
+    return value
+
+
 def meaning(equation: Equation, values: Mapping[str, Any]) -> dict[str, Any]:
     """The value of every symbol: by the file's table, by its name, and the model's own functions."""
+    options = vars(values["self"]) if "self" in values else {}
+    values = {name: leading(value) for name, value in {**options, **values}.items()}
     model = values.get("model")
     env: dict[str, Any] = {
         "sqrt": np.sqrt,
@@ -169,9 +204,7 @@ def computed(equation: Equation) -> tuple[Any, Any]:
     step = [step for step in trace.steps if step.line == equation.line][-1]
     target, equals, _ = equation.code.partition(" = ")
     value = step.after[target] if equals and target.isidentifier() else trace.result
-    if isinstance(value, tuple):
-        value = value[0]
-    return value, evaluate(parse(equation.formula), meaning(equation, step.before))
+    return leading(value), evaluate(parse(equation.formula), meaning(equation, step.before))
 
 
 def with_formula() -> list[Equation]:

@@ -46,6 +46,16 @@ def test_eq_6_with_its_numbers(capsys):
     assert "w = (0.5, -0.25)" in out
 
 
+def test_a_method_with_the_options_of_its_algorithm(capsys):
+    """θ − β (g_1 + g_2)/2 by hand needs β, which is no argument of `combine`."""
+    assert main("explain", "fedmeta", "server") == 0
+    out = capsys.readouterr().out
+    assert "self = MAML(weighting='uniform', drop=True, alpha=0.1, beta=0.5" in out
+    g = np.array([0.75, -0.125])
+    assert f"g = {pages.shown(g)}" in out
+    assert f"returned = {pages.shown(np.array([0.5, -0.25]) - 0.5 * g)}" in out
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_with_its_lines_and_what_proves_them(name, capsys):
     assert main("explain", name) == 0
