@@ -9,8 +9,9 @@ import numpy as np
 from fedref import proofs
 from fedref.batch import Batch
 from fedref.explain import source, worked
-from fedref.models import MODELS, LinearSVM
+from fedref.models import MLP, MODELS, LinearSVM, Logistic
 from fedref.models.base import Model
+from fedref.numerics import Array
 
 #: What of a model is shown, where it has it: value, forward pass, backward, both of the R-operator.
 METHODS = (
@@ -19,10 +20,33 @@ METHODS = (
 
 V = np.array([1.0, 0.5])
 
-#: The models of two parameters, with three samples. Others have too many for a calculation by hand.
-EXAMPLES: Mapping[str, tuple[Model, Batch]] = {
-    "binary-logistic": (worked.MODEL, worked.D),
-    "svm": (LinearSVM(2, squared=True, bias=False), Batch(worked.D.X, 2 * worked.D.y - 1)),
+#: One feature, three classes: W (1, 3), then b. And two units between one feature and two classes.
+SOFTMAX_W, SOFTMAX_V = np.array([0.5, 0, -0.5, 0, 0.25, 0]), np.array([1, 0, 0.5, 0, -1, 0])
+NET_W = np.array([0.5, -1, 0, 0.5, 1, 0, -0.5, 0.5, 0, 0.25])
+NET_V = np.array([1, 0, 0.5, 0, 0, 1, 0.5, 0, -1, 0])
+X = np.array([[1.0], [-1.0], [2.0]])
+
+
+class Example(NamedTuple):
+    """A model with parameters, a batch, and a direction for the Hessian."""
+
+    model: Model
+    D: Batch
+    w: Array
+    v: Array
+
+
+#: Models so small that three samples can be calculated by hand. CNN and LSTM have none.
+EXAMPLES: Mapping[str, Example] = {
+    "binary-logistic": Example(worked.MODEL, worked.D, worked.W, V),
+    "svm": Example(
+        LinearSVM(2, squared=True, bias=False),
+        Batch(worked.D.X, 2 * worked.D.y - 1),
+        worked.W,
+        V,
+    ),
+    "logistic": Example(Logistic(1, 3), Batch(X, np.array([0, 2, 1])), SOFTMAX_W, SOFTMAX_V),
+    "mlp": Example(MLP(1, (2,), 2), Batch(X, np.array([0, 1, 1])), NET_W, NET_V),
 }
 
 
@@ -62,6 +86,6 @@ def example(model: str, method: Method) -> worked.Trace | None:
     """The worked example of a gradient or a Hessian-vector product, if the model has one."""
     if model not in EXAMPLES or method.name not in ("grad", "hvp"):
         return None
-    one, D = EXAMPLES[model]
-    direction = (V,) if method.name == "hvp" else ()
-    return worked.traced(method.function, one, worked.W, *direction, D)
+    one, D, w, v = EXAMPLES[model]
+    direction = (v,) if method.name == "hvp" else ()
+    return worked.traced(method.function, one, w, *direction, D)

@@ -16,6 +16,7 @@ from fedref.errors import ConfigError, unknown
 from fedref.explain import mistakes, source, worked
 from fedref.explain.source import Equation, Symbol
 from fedref.models import MODELS
+from fedref.numerics import Activation
 
 DIGITS = 4
 
@@ -111,14 +112,18 @@ def given(trace: worked.Trace) -> list[tuple[str, str]]:
 
 
 def intermediates(trace: worked.Trace) -> list[Value]:
-    """Each line of a worked example that makes a value, in the order in which they ran."""
+    """Each line of a worked example that makes a value, in the order in which they ran.
+
+    An activation is no value: its functions have no digits.
+    """
     lines = linecache.getlines(trace.file)
     values = []
     for step in trace.steps:
         code = lines[step.line - 1].split("# [")[0].strip()
         for name, value in step.after.items():
             new = name not in step.before or step.before[name] is not value
-            if new and name != "_" and not code.startswith("for "):
+            plain = name != "_" and not isinstance(value, Activation)
+            if new and plain and not code.startswith("for "):
                 values.append(Value(code, name, shown(value)))
     last = lines[trace.steps[-1].line - 1].split("# [")[0].split("# noqa")[0].strip()
     return [*values, Value(last, "returned", shown(trace.result))]

@@ -66,6 +66,54 @@ def test_a_model_with_its_lines_and_what_proves_them(name, capsys):
         assert f"  proved: {method} = {claim}" in out
 
 
+def softmax(z):
+    e = np.exp(z)
+    return e / e.sum(-1, keepdims=True)
+
+
+def logistic_by_hand(w):
+    """z, r = (p − 1_y)/3 and (Xᵀr, Σ r) of three classes and one feature."""
+    x, y = np.array([[1], [-1], [2]]), np.eye(3)[[0, 2, 1]]
+    z = x * w[:3] + w[3:]
+    r = (softmax(z) - y) / 3
+    return z, r, np.concatenate([x.T[0] @ r, r.sum(0)])
+
+
+def mlp_by_hand(w):
+    """z, δ_2 and the gradient of 1 → 2 ELU units → 2 classes."""
+    x, y = np.array([[1], [-1], [2]]), np.eye(2)[[0, 1, 1]]
+    W1, b1, W2, b2 = w[:2], w[2:4], w[4:8].reshape(2, 2), w[8:]
+    z1 = x * W1 + b1
+    a1, slope = np.where(z1 > 0, z1, np.exp(z1) - 1), np.where(z1 > 0, 1, np.exp(z1))
+    z2 = a1 @ W2 + b2
+    d2 = (softmax(z2) - y) / 3
+    d1 = d2 @ W2.T * slope
+    return z2, d2, np.concatenate([x.T[0] @ d1, d1.sum(0), (a1.T @ d2).ravel(), d2.sum(0)])
+
+
+@pytest.mark.parametrize(
+    ("name", "by_hand", "w", "v"),
+    [
+        ("logistic", logistic_by_hand, [0.5, 0, -0.5, 0, 0.25, 0], [1, 0, 0.5, 0, -1, 0]),
+        (
+            "mlp", mlp_by_hand, [0.5, -1, 0, 0.5, 1, 0, -0.5, 0.5, 0, 0.25],
+            [1, 0, 0.5, 0, 0, 1, 0.5, 0, -1, 0],
+        ),
+    ],
+    ids=["logistic", "mlp"],
+)  # fmt: skip
+def test_a_softmax_model_with_its_numbers(name, by_hand, w, v, capsys):
+    """Hv as a difference of gradients: its error of 10⁻¹⁰ is not seen in four digits."""
+    assert main("explain", name) == 0
+    out = capsys.readouterr().out
+    w, step = np.array(w), 1e-5 * np.array(v)
+    Hv = (by_hand(w + step)[-1] - by_hand(w - step)[-1]) / 2e-5
+    for value in (w, *by_hand(w)):
+        assert f"= {pages.shown(value)}\n" in out
+    assert f"returned = {pages.shown(Hv)}\n" in out
+    assert "<function" not in out
+
+
 def test_the_svm_with_its_numbers(capsys):
     """The squared hinge at m = 1 − yz = (1, 0.25, 0): r = −2my/3, g = Σ r x; Hv has 2 for −2my."""
     assert main("explain", "svm") == 0
