@@ -124,7 +124,8 @@ def derivatives_of(name: str) -> list[str]:
 
     out = []
     for method in derivatives.methods(name):
-        out += ["", f"{method.name}  {method.place}", ""]
+        out += ["", f"{method.name}  {method.place}"]
+        out += [f"[{one.tag}]  {one.formula}" for one in method.formulae] + [""]
         out += [textwrap.indent(method.code, "    ")]
         if trace := derivatives.example(name, method):
             out += ["", f"  Worked example ({derivatives.EXAMPLES[name][0]})", *numbers(trace)]

@@ -6,9 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedref import numerics as nx
 from fedref import proofs
 from fedref.batch import Batch
 from fedref.explain import source, worked
+from fedref.explain.formula import Linear, evaluate, parse
+from fedref.explain.source import Equation
 from fedref.models import MLP, MODELS, LinearSVM, Logistic
 from fedref.models.base import Model
 from fedref.numerics import Array
@@ -58,6 +61,7 @@ class Method(NamedTuple):
     code: str
     proved: list[str]
     function: Callable[..., Any]
+    formulae: list[Equation]  # beside its lines
 
 
 def methods(model: str) -> Iterator[Method]:
@@ -67,12 +71,14 @@ def methods(model: str) -> Iterator[Method]:
         if found := getattr(cls, name, None):
             module, line = inspect.getmodule(found), inspect.getsourcelines(found)[1]
             assert module
+            function = inspect.unwrap(found)
             yield Method(
                 name,
                 source.place(module, line),
                 inspect.cleandoc(" \n" + inspect.getsource(found)),
                 proved(cls.__name__, name),
-                inspect.unwrap(found),
+                function,
+                [one for one in source.tagged(module) if one.function == function.__qualname__],
             )
 
 
@@ -86,6 +92,41 @@ def example(model: str, method: Method) -> worked.Trace | None:
     """The worked example of a gradient or a Hessian-vector product, if the model has one."""
     if model not in EXAMPLES or method.name not in ("grad", "hvp"):
         return None
-    one, D, w, v = EXAMPLES[model]
-    direction = (v,) if method.name == "hvp" else ()
-    return worked.traced(method.function, one, w, *direction, D)
+    return traced(EXAMPLES[model], method)
+
+
+def traced(example: Example, method: Method) -> worked.Trace:
+    """What a method makes of an example, line by line."""
+    one, D, w, v = example
+    arguments = {"hvp": (w, v, D), "grad": (w, D), "loss_of": (one.logits(w, D.X), D.y)}
+    return worked.traced(method.function, one, *arguments[method.name])
+
+
+def computed(example: Example, method: Method, equation: Equation) -> tuple[Any, Any]:
+    """(what the line of a formula computed, what the formula says) in an example with l2 = 0."""
+    value = worked.value_of(equation, traced(example, method))
+    return value, evaluate(parse(equation.formula), meaning(example))
+
+
+def meaning(example: Example) -> dict[str, Any]:
+    """The symbols of a model's formulae; _j runs over the samples, _c over the classes."""
+    model, D, w, v = example
+    z, n = model.logits(w, D.X), len(D.y)
+    env = {"z": z, "y": D.y, "n": n, "v": v, "σ": nx.sigmoid, "log": np.log, "exp": np.exp}
+    env |= {"max": np.maximum, "a": 1.0 * (1 - D.y * z > 0) if z.ndim == 1 else None}
+    A = np.column_stack([D.X, np.ones((n, int(getattr(model, "bias", True))))])
+    env["A"] = rows(A, z.shape[1:])
+    if z.ndim == 2:
+        env |= {"p": nx.softmax(z), "Y": 1.0 * nx.one_hot(D.y, z.shape[1])}
+        env |= {"p_j": env["p"], "A_j": [rows(a, z.shape[1:]) for a in A]}
+        env |= {"z_c": z.T, "z_y": np.sum(env["Y"] * z, -1)}
+    return env
+
+
+def rows(A: Array, classes: tuple[int, ...]) -> Linear:
+    """v ↦ A v for v as a linear model lays it out, and r ↦ Aᵀ r; A (n, p), or (p,) for one sample."""
+    two = np.atleast_2d(A)
+    return Linear(
+        lambda v: A @ v.reshape(A.shape[-1], *classes),
+        lambda r: (two.T @ r.reshape(len(two), *classes)).ravel(),
+    )

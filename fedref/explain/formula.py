@@ -39,9 +39,10 @@ class Formula(NamedTuple):
 
 @dataclass(frozen=True)
 class Linear:
-    """A linear map that can be added and scaled: I − αH."""
+    """A linear map that can be added and scaled: I − αH; Aᵀ where it says how."""
 
     apply: Callable[[Any], Any]
+    transposed: Callable[[Any], Any] | None = None
 
     def __add__(self, other: "Linear") -> "Linear":
         return Linear(lambda v: self.apply(v) + other.apply(v))
@@ -200,6 +201,8 @@ def evaluate(formula: Formula, env: Mapping[str, Any]) -> Any:
         return one * one if parts[0].kind != "norm" else one**2
     if kind == "norm":
         return np.sqrt(np.sum(one * one))
+    if kind == "transpose" and isinstance(one, Linear) and one.transposed:
+        return Linear(one.transposed)
     return one  # group, assign, transpose
 
 

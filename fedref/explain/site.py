@@ -41,22 +41,25 @@ def names_of(equation: Equation) -> dict[str, str]:
     return {**{name: name for name in "wDuvFI"}, **table, "grad": "g", "hvp": "H", "loss": "f"}
 
 
+def formula_block(equation: Equation) -> str:
+    """A tag, and its formula if there is one."""
+    tag = f'<span class="tag">[{html.escape(equation.tag)}]</span>'
+    shown = mathml(parse(equation.formula), block=True) if equation.formula else ""
+    return f"<div class=formula>{tag}{shown}</div>"
+
+
 def function_block(group: list[Equation]) -> str:
     """The equations of one function, its code, and its worked example."""
     first = group[0]
     code = source.code_of(first)
     lines = code.splitlines()
-    formulae = []
     marked = []
     for equation in group:
-        tag = f'<span class="tag">[{html.escape(equation.tag)}]</span>'
-        shown = mathml(parse(equation.formula), block=True) if equation.formula else ""
-        formulae.append(f"<div class=formula>{tag}{shown}</div>")
         head = equation.code.splitlines()[0].strip()
         marked += [i for i, line in enumerate(lines) if line.strip().startswith(head)][:1]
     where = html.escape(pages.location(first))
     out = f'<section id="{anchor(first)}"><h2>{html.escape(first.function)}</h2>'
-    out += f"<p class=where>{where}</p>{''.join(formulae)}"
+    out += f"<p class=where>{where}</p>{''.join(map(formula_block, group))}"
     out += highlighted(code, names_of(first), marked)
     out += proofs_of(claim for e in group for claim in pages.proved_by(e.tag))
     trace = worked.example(first) if worked.has_example(first) else None
@@ -183,6 +186,7 @@ def model_page(name: str) -> Sheet:
     for method in derivatives.methods(name):
         body += (
             f"<section><h2>{method.name}</h2><p class=where>{method.place}</p>"
+            f"{''.join(map(formula_block, method.formulae))}"
             f"{highlighted(method.code, {})}{proofs_of(method.proved)}"
             f"{example(derivatives.example(name, method))}</section>"
         )

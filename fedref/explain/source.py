@@ -119,22 +119,27 @@ def owner(tree: ast.Module, line: int) -> str:
 @cache
 def equations() -> tuple[Equation, ...]:
     """Every tagged line of the algorithms, in the order of the files."""
+    return tuple(one for module in modules() for one in tagged(module))
+
+
+@cache
+def tagged(module: ModuleType) -> tuple[Equation, ...]:
+    """Every tagged line of a file."""
     found = []
-    for module in modules():
-        source = inspect.getsource(module)
-        lines, tree = source.splitlines(), ast.parse(source)
-        for number, text in enumerate(lines, 1):
-            match = TAGGED.search(text)
-            node = statement(tree, number) if match else None
-            if match and node:
-                code = "\n".join(lines[node.lineno - 1 : node.end_lineno])
-                code = re.sub(r"\s*# \[.*", "", inspect.cleandoc(" \n" + code)).strip("\n")
-                found.append(
-                    Equation(
-                        match["tag"], match["formula"] or "", module.__name__,
-                        owner(tree, node.lineno), node.lineno, code,
-                    )
-                )  # fmt: skip
+    source = inspect.getsource(module)
+    lines, tree = source.splitlines(), ast.parse(source)
+    for number, text in enumerate(lines, 1):
+        match = TAGGED.search(text)
+        node = statement(tree, number) if match else None
+        if match and node:
+            code = "\n".join(lines[node.lineno - 1 : node.end_lineno])
+            code = re.sub(r"\s*# \[.*", "", inspect.cleandoc(" \n" + code)).strip("\n")
+            found.append(
+                Equation(
+                    match["tag"], match["formula"] or "", module.__name__,
+                    owner(tree, node.lineno), node.lineno, code,
+                )
+            )  # fmt: skip
     return tuple(found)
 
 

@@ -201,10 +201,23 @@ def meaning(equation: Equation, values: Mapping[str, Any]) -> dict[str, Any]:
 def computed(equation: Equation) -> tuple[Any, Any]:
     """(what the line computed, what the formula says) in the worked example; the last time it ran."""
     trace = example(equation)
-    step = [step for step in trace.steps if step.line == equation.line][-1]
+    step = run_at(equation, trace)
+    return value_of(equation, trace), evaluate(
+        parse(equation.formula), meaning(equation, step.before)
+    )
+
+
+def run_at(equation: Equation, trace: Trace) -> Step:
+    """The last time that an equation's line ran."""
+    return [step for step in trace.steps if step.line == equation.line][-1]
+
+
+def value_of(equation: Equation, trace: Trace) -> Any:
+    """What it computed then."""
+    step = run_at(equation, trace)
     target, equals, _ = equation.code.partition(" = ")
     value = step.after[target] if equals and target.isidentifier() else trace.result
-    return leading(value), evaluate(parse(equation.formula), meaning(equation, step.before))
+    return leading(value)
 
 
 def with_formula() -> list[Equation]:

@@ -277,7 +277,7 @@ class SoftmaxLogits(FromLogits):
         return tuple(range(self.classes))
 
     def loss_of(self, z: Array, y: Array) -> Array:
-        return nx.cross_entropy(z, y)
+        return nx.cross_entropy(z, y)  # [loss] log(Σ_c exp(z_c)) − z_y
 
     def label_of(self, z: Array) -> Array:
         return z.real.argmax(-1)

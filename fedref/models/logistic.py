@@ -18,6 +18,7 @@ class BinaryLogistic(LinearLogit):
     Layout: θ (features, 1), then b (1,) unless `bias=False`. L2: (l2/2)‖w‖² over everything.
     Derivatives: ∂ℓ/∂z = σ(z) − y = ∓σ(∓z),  ∂²ℓ/∂z² = σ(z)σ(−z). The upper sign is for y = 1.
     In this form nothing is subtracted: a loss of e^(−40) keeps all its digits.
+    In the formulae beside the lines A has the n rows (x_j, 1), and l2 = 0.
 
     >>> model = BinaryLogistic(2)
     >>> D = Batch(np.array([[1.0, 2.0]]), np.array([1]))
@@ -37,7 +38,7 @@ class BinaryLogistic(LinearLogit):
         return (0, 1)
 
     def loss_of(self, z: Array, y: Array) -> Array:
-        return nx.softplus(np.where(y == 1, -z, z))
+        return nx.softplus(np.where(y == 1, -z, z))  # [loss] log(1 + exp(z)) − yz
 
     def label_of(self, z: Array) -> Array:
         return (z.real > 0).astype(np.int64)
@@ -46,7 +47,7 @@ class BinaryLogistic(LinearLogit):
     def grad(self, w: Array, D: Batch) -> Array:
         z = self.logits(w, D.X)
         r = np.where(D.y == 1, -nx.sigmoid(-z), nx.sigmoid(z)) * base.mean_weights(D, z.dtype)
-        g = self.vjp(w, D.X, r)
+        g = self.vjp(w, D.X, r)  # [gradient] Aᵀ(σ(z) − y) / n
         return g + self.l2 * w if self.l2 else g
 
     @base.checked
@@ -54,7 +55,7 @@ class BinaryLogistic(LinearLogit):
         z = self.logits(w, D.X)
         slope = nx.sigmoid(z) * nx.sigmoid(-z)
         r = slope * self.logits(v, D.X) * base.mean_weights(D, z.dtype)  # R{σ(z) − y}
-        h = self.vjp(w, D.X, r)
+        h = self.vjp(w, D.X, r)  # [HVP] Aᵀ(σ(z) ⊙ σ(−z) ⊙ (Av)) / n
         return h + self.l2 * v if self.l2 else h
 
 
@@ -64,6 +65,7 @@ class Logistic(base.SoftmaxLogits):
 
     Layout: W (features, classes), then b (classes,). L2: (l2/2)‖w‖² over everything.
     With p = softmax(z): ∂ℓ/∂z = p − 1_y,  ∂²ℓ/∂z² = diag(p) − ppᵀ.
+    In the formulae beside the lines A has the n rows (x_j, 1), Y the rows 1_y; A_j v = R{z_j}, and l2 = 0.
 
     >>> model = Logistic(features=2, classes=3)
     >>> model.d, [view.shape for view in model.unpack(np.zeros(model.d))]
@@ -99,12 +101,12 @@ class Logistic(base.SoftmaxLogits):
     def grad(self, w: Array, D: Batch) -> Array:
         z = self.logits(w, D.X)
         r = nx.cross_entropy_slope(z, D.y, base.mean_weights(D, z.dtype))
-        g = self.vjp(w, D.X, r)
+        g = self.vjp(w, D.X, r)  # [gradient] Aᵀ(p − Y) / n
         return g + self.l2 * w if self.l2 else g
 
     @base.checked
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
         z, Rz = self.logits(w, D.X), self.logits(v, D.X)
         r = nx.cross_entropy_curvature(z, Rz, base.mean_weights(D, z.dtype))
-        h = self.vjp(w, D.X, r)
+        h = self.vjp(w, D.X, r)  # [HVP] (Σ_j A_jᵀ(p_j ⊙ (A_j v) − p_j p_jᵀ A_j v)) / n
         return h + self.l2 * v if self.l2 else h

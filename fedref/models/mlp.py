@@ -24,6 +24,7 @@ class MLP(base.SoftmaxLogits):
 
     Backward, δ_l = ∂ℓ/∂z_l:
         δ_L = p − 1_y,  δ_l = φ′(z_l) ⊙ (δ_{l+1} W_{l+1}ᵀ),  ∂W_l = a_{l−1}ᵀ δ_l,  ∂b_l = Σ δ_l.
+    In the formulae beside the lines p and Y have n rows, softmax(z_L) and 1_y.
     R-operator (Pearlmutter 1994), R{·} = d/dε at w + εv, beside each line: the product rule.
 
     >>> model = MLP(784, (80, 60), 10)
@@ -76,6 +77,7 @@ class MLP(base.SoftmaxLogits):
     @base.checked
     def grad(self, w: Array, D: Batch) -> Array:
         *a, z = self.forward(w, D.X)
+        # [slope in z_L] (p − Y) / n
         delta = nx.cross_entropy_slope(z, D.y, base.mean_weights(D, z.dtype))  # (..., B, C)
         g = self.backward(w, a, delta)
         return g + self.l2 * w if self.l2 else g

@@ -19,6 +19,7 @@ class LinearSVM(LinearLogit):
 
     hinge:    ∂ℓ/∂z = −y where active,     ∂²ℓ/∂z² = 0: the HVP is that of the L2 term alone.
     squared:  ∂ℓ/∂z = −2ym where active,   ∂²ℓ/∂z² = 2 where active (generalised Hessian).
+    In the formulae beside the lines A has the n rows (x_j, 1), a is 1 where active, else 0; l2 = 0.
 
     >>> model = LinearSVM(2)
     >>> D = Batch(np.array([[1.0, 2.0], [3.0, 0.0]]), np.array([+1, -1]))
@@ -46,6 +47,8 @@ class LinearSVM(LinearLogit):
 
     def loss_of(self, z: Array, y: Array) -> Array:
         m, _ = self.margins(z, y)
+        # [loss, hinge] max(0, 1 − yz)
+        # [loss, squared hinge] max(0, 1 − yz)²
         return m * m if self.squared else m
 
     def label_of(self, z: Array) -> Array:
@@ -56,6 +59,8 @@ class LinearSVM(LinearLogit):
     def grad(self, w: Array, D: Batch) -> Array:
         m, y = self.margins(self.logits(w, D.X), D.y)
         r = -y * (2 * m if self.squared else m.real > 0) * base.mean_weights(D, m.dtype)
+        # [gradient, hinge] −Aᵀ(y ⊙ a) / n
+        # [gradient, squared hinge] −2Aᵀ(y ⊙ max(0, 1 − yz)) / n
         g = self.vjp(w, D.X, r)
         return g + self.l2 * w if self.l2 else g
 
@@ -64,5 +69,6 @@ class LinearSVM(LinearLogit):
         m, _ = self.margins(self.logits(w, D.X), D.y)
         curved = (m.real > 0) & self.squared
         r = np.where(curved, 2 * self.logits(v, D.X), 0) * base.mean_weights(D, m.dtype)  # y² = 1
+        # [HVP, squared hinge] 2Aᵀ(a ⊙ (Av)) / n
         h = self.vjp(w, D.X, r)
         return h + self.l2 * v if self.l2 else h

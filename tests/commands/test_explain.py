@@ -64,6 +64,8 @@ def test_a_model_with_its_lines_and_what_proves_them(name, capsys):
         code = inspect.getsource(getattr(MODELS[name], method)).rstrip()
         assert code in out
         assert f"  proved: {method} = {claim}" in out
+    if name == "binary-logistic":
+        assert "[gradient]  Aᵀ(σ(z) − y) / n\n" in out
 
 
 def softmax(z):

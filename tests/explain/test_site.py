@@ -94,6 +94,12 @@ def test_every_formula_is_on_its_page(built):
         assert text.count("<math") >= bool(equation.formula)
 
 
+def test_a_model_s_formulae_are_on_its_page():
+    for name, count in {"logistic": 3, "binary-logistic": 3, "svm": 5, "mlp": 2}.items():
+        text = site.model_page(name).body
+        assert text.count("<math") == text.count('class="tag"') == count, name
+
+
 def test_every_decision_is_an_entry_of_its_own(built):
     text = (built / "fedavg.html").read_text("utf-8")
     decisions = text.partition("<h2>Decisions</h2>")[2]

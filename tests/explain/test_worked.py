@@ -1,11 +1,12 @@
 """A formula that is shown is the formula that runs."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from fedref.explain import worked
+from fedref.explain import derivatives, worked
 from fedref.explain.formula import mathml, parse
 
 
@@ -21,6 +22,43 @@ def test_a_formula_with_a_wrong_sign_does_not():
     (eq6,) = [e for e in worked.with_formula() if e.tag == "per-fedavg eq.6"]
     got, wrong = worked.computed(eq6._replace(formula=eq6.formula.replace("−", "+")))
     assert np.abs(got - wrong).max() > 1e-3
+
+
+OF_MODELS = [
+    (name, method, one)
+    for name in derivatives.EXAMPLES
+    for method in derivatives.methods(name)
+    for one in method.formulae
+]
+
+
+def of_model(name, method, equation):
+    """(line, formula); the SVM's examples are as its tags say: hinge, or squared hinge."""
+    example = derivatives.EXAMPLES[name]
+    if "hinge" in equation.tag:
+        model = replace(example.model, squared="squared" in equation.tag)
+        example = example._replace(model=model)
+    return derivatives.computed(example, method, equation)
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "equation"), OF_MODELS, ids=[f"{n} {e.tag}" for n, _, e in OF_MODELS]
+)
+def test_each_formula_of_a_model_gives_what_its_line_computes(name, method, equation):
+    got, expected = of_model(name, method, equation)
+    assert np.shape(got) == np.shape(expected)
+    assert np.abs(expected).max() > 0.01
+    np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-16)
+
+
+def test_models_say_loss_gradient_and_hessian():
+    said = {
+        name: {e.tag.split(",")[0] for n, _, e in OF_MODELS if n == name} for name, *_ in OF_MODELS
+    }
+    three = {"loss", "gradient", "HVP"}
+    assert said == {
+        "logistic": three, "binary-logistic": three, "svm": three, "mlp": {"loss", "slope in z_L"},
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
