@@ -16,6 +16,7 @@ the mean loss over the clients being [apfl eq.1–2].
     F        F          (d,)      importance of each parameter
     I_k      importances  (K, d)  what the clients measured of it
     μ, λ, η  mu, lam, lr  numbers: penalty, forgetting, learning rate
+    t, z     t, z     numbers: the round, and that in which the decomposition starts
     U                   units of all layers together, see units.py
 
 Equations: [apfl eq.3] `compose` · [eq.4] the penalty in `objective` · [eq.5] `importance_update` ·
@@ -187,7 +188,7 @@ class APFL(Algorithm[Shared, Shared, Local, Own]):
         p, F, t = cohort.weights(self.weighting), server.F, server.t + 1
         if uploads.importance is not None:
             F = importance_update(F, uploads.importance, p, lam=self.lam)
-        near_start = abs(t - self.z) <= 1  # [apfl §4.1.3]
+        near_start = abs(t - self.z) <= 1  # [apfl §4.1.3] |t − z| ≤ 1
         return server._replace(w=weighted_mean(p, uploads.w), F=F, t=t, renew=near_start)
 
     def observe(self, server: Shared, loss: float) -> Shared:

@@ -1,11 +1,12 @@
 """Formulae that are both shown and computed: one text, read once, as MathML and as numbers.
 
-    formula := [symbol ('←' | '=')] sum                w ← w − η g(w; D)
+    formula := [symbol ('←' | '=')] sum ['≤' sum]      w ← w − η g(w; D), |t − z| ≤ 1
     sum     := ['−'] product (('+' | '−') product)*
     product := power (['⊙' | '·' | '/'] power)*        side by side is a product: 2λu, αH(w; D)v
     power   := atom ('²' | 'ᵀ')*                       xᵀ y is a dot product
     atom    := number | symbol | symbol '(' sum (('; ' | ', ') sum)* ')' | '(' sum ')'
-             | '‖' sum '‖' | 'Σ_k' product             Σ takes the product behind it
+             | '‖' sum '‖' | '|' sum '|'
+             | 'Σ_k' product                           Σ takes the product behind it
 
 A symbol is one letter with what is on it: w, θ̂, D″, wᵗ, p_k, w_S, or one of `WORDS`. What it means
 comes from outside: numbers, arrays, and functions. A function may return a linear map, such as the
@@ -22,6 +23,7 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 WORDS = ("log", "exp", "max", "sqrt", "diag")
+BARS = ("‖", "|")
 TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+(?:\.\d+)?|½)"
     rf"|(?P<symbol>Σ_\w|(?:{'|'.join(WORDS)}|∇?[^\W\d_Σᵀ])[\u0302]?[′″*]*ᵗ?(?:_(?:[a-z]+|\w))?[′″]*)"
@@ -32,7 +34,7 @@ TOKEN = re.compile(
 class Formula(NamedTuple):
     """A node: what it is, its text if it is a leaf, and its parts."""
 
-    kind: str  # number symbol call sum minus times over square transpose norm total assign
+    kind: str  # number symbol call sum minus times over square transpose norm total within assign
     text: str = ""
     parts: tuple["Formula", ...] = ()
 
@@ -84,6 +86,8 @@ class Parser:
         first = self.sum()
         if self.next("←", "="):
             first = Formula("assign", "←" if "←" in self.text else "=", (first, self.sum()))
+        if self.next("≤"):
+            first = Formula("within", "", (first, self.sum()))
         if self.left[0][0] != "end":
             raise ValueError(f"formula {self.text!r}: {self.left[0][1]!r} is left over")
         return first
@@ -102,8 +106,8 @@ class Parser:
             kind, text = self.left[0]
             if text in ("⊙", "·", "/"):
                 self.left.pop(0)
-            elif (kind not in ("number", "symbol") and text not in ("(", "‖")) or (
-                text == "‖" and self.inside_norm
+            elif text == self.inside or (
+                kind not in ("number", "symbol") and text not in ("(", *BARS)
             ):
                 break
             if text == "/":
@@ -113,7 +117,7 @@ class Parser:
                 factors.append(self.power())
         return factors[0] if len(factors) == 1 else Formula("times", "".join(signs), tuple(factors))
 
-    inside_norm = False
+    inside = ""  # the bar that closes a norm
 
     def power(self) -> Formula:
         atom = self.atom()
@@ -141,17 +145,17 @@ class Parser:
                 return Formula("call", text, tuple(parts))
             return Formula("symbol", text)
         if text == "(":
-            outside, self.inside_norm = self.inside_norm, False
+            outside, self.inside = self.inside, ""
             inside = self.sum()
-            self.inside_norm = outside
+            self.inside = outside
             self.need(")")
             return Formula("group", "", (inside,))
-        if text == "‖":
-            self.inside_norm = True
+        if text in BARS and kind != "end":
+            self.inside = text
             inside = self.sum()
-            self.inside_norm = False
-            self.need("‖")
-            return Formula("norm", "", (inside,))
+            self.inside = ""
+            self.need(text)
+            return Formula("norm", text, (inside,))
         raise ValueError(f"formula {self.text!r}: {text or 'the end'!r} begins no term")
 
 
@@ -199,6 +203,10 @@ def evaluate(formula: Formula, env: Mapping[str, Any]) -> Any:
         return one / values[1]
     if kind == "square":
         return one * one if parts[0].kind != "norm" else one**2
+    if kind == "within":
+        return one <= values[1]
+    if kind == "norm" and text == "|":
+        return abs(one)
     if kind == "norm":
         return np.sqrt(np.sum(one * one))
     if kind == "transpose" and isinstance(one, Linear) and one.transposed:
@@ -304,9 +312,11 @@ def element(formula: Formula) -> str:
     if kind == "transpose":
         return f"<msup><mrow>{inner[0]}</mrow><mi>T</mi></msup>"
     if kind == "norm":
-        return f"<mrow><mo>‖</mo>{inner[0]}<mo>‖</mo></mrow>"
+        return f"<mrow><mo>{text}</mo>{inner[0]}<mo>{text}</mo></mrow>"
     if kind == "group":
         return f"<mrow><mo>(</mo>{inner[0]}<mo>)</mo></mrow>"
+    if kind == "within":
+        return f"{inner[0]}<mo>≤</mo>{inner[1]}"
     if kind == "total":
         return f"<munder><mo>∑</mo><mi>{text}</mi></munder>{inner[0]}"
     return f"{inner[0]}<mo>{text}</mo>{inner[1]}"  # assign

@@ -131,7 +131,8 @@ def intermediates(trace: worked.Trace) -> list[Value]:
 
 def agreement(equation: Equation) -> float:
     """The relative error between what the line computed and what the formula says."""
-    return checks.relative_error(*worked.computed(equation))
+    got, said = worked.computed(equation)
+    return checks.relative_error(1.0 * got, 1.0 * said)  # true is 1
 
 
 def proved_by(tag: str) -> Iterator[str]:

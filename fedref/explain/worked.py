@@ -96,6 +96,11 @@ CALLS: list[Call] = [
     (apfl.compose, (MODEL, W, A, W_K), {}),
     (apfl.objective, (MODEL, W, A, W_K, D), {"F": F, "w_ref": W_REF, "mu": 0.5}),
     (apfl.penalty_gradient, (W,), {"F": F, "w_ref": W_REF, "mu": 0.5}),
+    (
+        apfl.APFL.combine,
+        (apfl.APFL(z=2), MODEL, apfl.Shared(W, 0, 0, True, None), apfl.Upload(WS, None), COHORT),
+        {},
+    ),
     (apfl.importance_update, (F, I, P), {"lam": 0.5}),
 ]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedref.explain import derivatives, worked
-from fedref.explain.formula import mathml, parse
+from fedref.explain.formula import evaluate, mathml, parse
 
 
 @pytest.mark.parametrize("equation", worked.with_formula(), ids=lambda e: f"{e.tag}:{e.function}")
@@ -84,7 +84,17 @@ def test_a_root_of_a_quotient_stands_on_one_line():
     assert "<mfrac>" in mathml(parse("u / (v + w)"))
 
 
-@pytest.mark.parametrize("text", ["u −", "g(w; D", "(w", "‖w", "u) + 1", "← u", ""])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("|t − z| ≤ 1", True), ("|t − z| ≤ ½", False), ("2|t − z|", 2), ("‖v‖ |t|", 5), ("|t|t", 1)],
+)
+def test_bars(text, value):
+    assert evaluate(parse(text), {"t": 1, "z": 2, "v": np.array([3, 4])}) == value
+
+
+@pytest.mark.parametrize(
+    "text", ["u −", "g(w; D", "(w", "‖w", "|w", "|w‖", "w ≤", "u) + 1", "← u", ""]
+)
 def test_what_is_no_formula_is_refused(text):
     with pytest.raises(ValueError, match="formula"):
         parse(text)
