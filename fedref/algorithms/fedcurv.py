@@ -11,6 +11,7 @@ Objective of client s [fedcurv penalty]:
     θ̂_j, I_j    theta_j, I  (d,)  client j's last solution and its diagonal empirical Fisher
     u, v        u, v       (d,)  u = Σ_j I_j,  v = Σ_j I_j θ̂_j: all that travels down beside θ
     u_s, v_s    own_u, own_v  (d,)  client s's own I_s and I_s θ̂_s
+    D_j, n      D, n       sample j alone of all the client's data; their number
     λ           lam        number
 
 Equations: [fedcurv penalty] `penalty`, `penalty_gradient` · [fedcurv Fisher]
@@ -110,8 +111,9 @@ class FedCurv(Algorithm[CurvServer, CurvServer, Local, Own]):
     def finish(
         self, model: Model, sent: CurvServer, local: Local, client_state: Own | None, data: AllData
     ) -> ClientResult:
-        I = fisher(model, local.theta, data())  # [fedcurv Fisher]
-        return ClientResult(Upload(local.theta, I), Own(I, I * local.theta, sent.t))
+        theta = local.theta
+        I = fisher(model, theta, data())  # [fedcurv Fisher] (Σ_j g(θ; D_j)²) / n
+        return ClientResult(Upload(theta, I), Own(I, I * theta, sent.t))
 
     def combine(
         self, model: Model, server: CurvServer, uploads: Upload, cohort: Cohort

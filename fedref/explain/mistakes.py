@@ -91,14 +91,14 @@ EDITS: dict[str, Edit] = {
     ),
     "mean of a squared gradient where squares are averaged": Edit(
         fedcurv.FedCurv.finish,
-        "fisher(model, local.theta, data())", "model.grad(local.theta, data()) ** 2",
+        "fisher(model, theta, data())", "model.grad(theta, data()) ** 2",
     ),
     "the Fisher of the last batch": Edit(
         fedcurv.FedCurv.finish,
-        "I = fisher(model, local.theta, data())",
+        "I = fisher(model, theta, data())",
         "D = data()\n"
         "last = slice((len(D.y) - 1) // B * B, None)\n"
-        "I = fisher(model, local.theta, Batch(D.X[last], D.y[last]))",
+        "I = fisher(model, theta, Batch(D.X[last], D.y[last]))",
     ),
     "own term subtracted from a sum it is no part of": Edit(
         fedcurv.FedCurv.start, " and client_state.t == sent.t - 1", "",

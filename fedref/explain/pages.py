@@ -108,6 +108,8 @@ def given(trace: worked.Trace) -> list[tuple[str, str]]:
     first = dict(trace.steps[0].before)
     if not isinstance(first.get("self"), Algorithm):
         first.pop("self", None)
+    if "data" in first:  # a function of all the client's data
+        first["data()"] = first.pop("data")()
     return [(name, shown(value)) for name, value in first.items() if name != "model"]
 
 

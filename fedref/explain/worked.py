@@ -87,6 +87,18 @@ CALLS: list[Call] = [
     (fedmaml.meta_gradient, (MODEL, W, D, D1), {"alpha": 0.5, "steps": 1}),
     (fedmaml.meta_update, (W, WS, np.array([2.0, 1.0])), {"beta": 0.5}),
     (fedmaml.candidate, (WS, np.array([2.0, 1.0])), {}),
+    (
+        fedcurv.FedCurv.finish,
+        (
+            fedcurv.FedCurv(),
+            MODEL,
+            fedcurv.CurvServer(W, W, W, 0),
+            fedcurv.Local(W, W, W),
+            None,
+            lambda: D,
+        ),
+        {},
+    ),
     (fedcurv.penalty, (W_K, list(zip(I, WS))), {"lam": 0.5}),
     (
         fedcurv.penalty_gradient,
@@ -198,6 +210,10 @@ def meaning(equation: Equation, values: Mapping[str, Any]) -> dict[str, Any]:
         env["m_k"] = spread(model, sigmoid(values["a"]))
     if "others" in values:  # FedCurv's pairs (I_j, θ̂_j)
         env["I_j"], env["θ̂_j"] = zip(*values["others"])
+    if "data" in values:
+        rows = values["data"]()
+        env["n"] = len(rows.y)
+        env["D_j"] = [Batch(rows.X[[j]], rows.y[[j]]) for j in range(len(rows.y))]
     if "F_old" in values:
         env["F"] = values["F_old"]
     return env | {symbol: values[name] for symbol, name in table.items() if name in values}

@@ -30,6 +30,7 @@ def test_every_tag_is_explained_with_its_line(tag, capsys):
             assert equation.formula in out
             assert re.search(rf"fedref/.*\.py:{equation.line}\b", out)
             assert equation.code.splitlines()[0].strip() in out
+    assert "<function" not in out
 
 
 def test_eq_6_with_its_numbers(capsys):
