@@ -19,7 +19,8 @@ examples
   fedref explain --html DIR             the same as pages, with formulae, and figures to try
 
 Everything comes from the source that runs: formulae stand beside their lines and are compared with
-them by the tests. A worked example has two parameters, three samples and, where they meet, two clients.
+them by the tests. A worked example has two parameters (a softmax model a few more), three samples and,
+where they meet, two clients.
 """
 
 
