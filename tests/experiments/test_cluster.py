@@ -24,6 +24,8 @@ from tests.helpers import MODELS, make_federation, same, start
 
 pytestmark = pytest.mark.usefixtures("here")
 
+#: Where a process finds fedref and this file.
+PATH = {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
 SWEEP = document(
     rounds=4, seeds=[0, 1], algorithms=algorithms("apfl", "fedcurv") | {"fedcurv": {"lam": 0.001}}
 )
@@ -62,7 +64,7 @@ class Cluster:
                 sys.executable, "-m", f"distributed.cli.{module}", "--no-dashboard",
                 "--scheduler-file", str(self.file), *words,
             ],
-            env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"},
+            env={**os.environ, **PATH},
             cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         self.processes.append(one)
@@ -169,7 +171,7 @@ def test_a_worker_killed_in_mid_run_is_made_good_for(two, here):
     assert main("run", path, "--out", "a", "--quiet") == 0
     run = process(
         "run", path, "--out", "b", "--quiet", "--executor", f"dask:{two.address}",
-        "--checkpoint-every", "0",
+        "--checkpoint-every", "0", env_more=PATH,
     )  # fmt: skip
     wait_for(lambda: run.poll() is not None or list((here / "b" / "checkpoints").glob("*.ckpt")))
     two.processes[-1].send_signal(signal.SIGKILL)
@@ -198,7 +200,8 @@ def test_a_scheduler_that_goes_is_one_line(two, here):
     path = write(here / "t.toml", table)
     run = process(
         "run", path, "--out", "b", "--quiet", "--executor", f"dask:{two.address}",
-        "--checkpoint-every", "0", first="from fedref.experiments import cluster; cluster.PATIENCE = 3.0",
+        "--checkpoint-every", "0", env_more=PATH,
+        first="from fedref.experiments import cluster; cluster.PATIENCE = 3.0",
     )  # fmt: skip
     wait_for(lambda: run.poll() is not None or list((here / "b" / "checkpoints").glob("*.ckpt")))
     two.processes[0].send_signal(signal.SIGKILL)
