@@ -1,8 +1,9 @@
 """Small models, batches and federations that the tests are run on."""
 
+import os
 from collections.abc import Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import ModuleType
 
@@ -14,12 +15,22 @@ from fedref import Batch, tree
 from fedref import rounds as rounds_module
 from fedref.algorithm import Algorithm, State
 from fedref.algorithms import ALGORITHMS
+from fedref.algorithms.fedavg import FedAvg
 from fedref.experiments import workers
 from fedref.experiments.workers import Workers
 from fedref.federation import Federation, Part, Source
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.rounds import run_clients, run_round
 from fedref.sampling import Sampling, make_plan, stream
+
+
+@dataclass(frozen=True)
+class Dies(FedAvg):
+    """Ends the process that works for it."""
+
+    def step(self, model, sent, local, *batches):
+        os._exit(1)
+
 
 #: What a derivative may differ from its complex step by, relative to its largest entry.
 EXACT = 1e-12

@@ -1,7 +1,6 @@
 """Clients that fail or never answer: who is named, who is left, whose state is whose."""
 
 import multiprocessing
-import os
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -10,6 +9,7 @@ import pytest
 from helpers import (
     MODELS,
     SIZES,
+    Dies,
     make_algorithm,
     make_federation,
     play,
@@ -52,14 +52,6 @@ def test_a_dead_worker_can_be_dropped_as_a_client_that_fails():
         )  # fmt: skip
     assert after is state
     assert log.failed == len(plan.clients)
-
-
-@dataclass(frozen=True)
-class Dies(FedAvg):
-    """Ends the process that works for it."""
-
-    def step(self, model, sent, local, *batches):
-        os._exit(1)
 
 
 def test_what_must_not_run_is_noticed():

@@ -30,11 +30,10 @@ from fedref.algorithm import AnyAlgorithm
 from fedref.experiments import config, names
 from fedref.experiments.experiment import Experiment
 from fedref.experiments.setting import Loader, Setting, key_of, setting
-from fedref.experiments.unit import Unit, plan_for, units
+from fedref.experiments.unit import Unit, plan_for, trained_by, units
 from fedref.federation import Federation
 from fedref.files import written
 from fedref.numerics import Array
-from fedref.rounds import pool
 from fedref.sampling import PADDING, Plan, stream
 from fedref.values import dashed
 
@@ -47,9 +46,7 @@ def export(experiment: Experiment, out: Path, rounds: range, loader: Loader) -> 
         made = found.experiment
         algorithm = names.make_algorithm(unit.label, made.algorithms[unit.label])
         folder = unit.file.removesuffix(".ckpt")
-        trained = found.federation
-        if algorithm.pooled:
-            trained = pool(trained, stream(unit.seed, "pool"))
+        trained = trained_by(algorithm, found.federation, unit.seed)
         start = found.model.init(stream(unit.seed, "init")).astype(made.dtype)
         save(out / folder / "start.npz", {"w": start})
         own = range(rounds.start, min(rounds.stop, made.rounds))

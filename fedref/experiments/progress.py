@@ -175,6 +175,11 @@ def shown(experiment: Experiment) -> Iterator[Progress]:
 # ---- where the time goes -------------------------------------------------------------------------
 
 
+def evaluations(rounds: int, every: int) -> int:
+    """How often a unit is evaluated: at the start, after every so many rounds, and at the end."""
+    return 1 + rounds // every + bool(rounds % every)
+
+
 class Spent:
     """The seconds that training and evaluation take, and what fewer evaluations would save."""
 
@@ -205,8 +210,7 @@ class Spent:
         for label in dict.fromkeys(label for label, what in self.times if what == "training"):
             trained = self.times[label, "training"]
             mean = self.seconds[label, "evaluation"] / max(self.times[label, "evaluation"], 1)
-            k = 1 if label in self.watchers else every
-            times = 1 + T // k + bool(T % k)  # the start and the last round are always evaluated
+            times = evaluations(T, 1 if label in self.watchers else every)
             rounds += trained
             training += self.seconds[label, "training"]
             evaluation += mean * trained * times / T

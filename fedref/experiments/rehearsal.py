@@ -4,12 +4,10 @@ from typing import NamedTuple
 
 from fedref.experiments import config, names
 from fedref.experiments.experiment import Experiment
-from fedref.experiments.progress import duration
+from fedref.experiments.progress import duration, evaluations
 from fedref.experiments.setting import Loader, setting
-from fedref.experiments.unit import Record, Unit, plan_for, rounds, units
+from fedref.experiments.unit import Record, Unit, plan_for, rounds, trained_by, units
 from fedref.experiments.workers import calmly
-from fedref.rounds import pool
-from fedref.sampling import stream
 
 
 class Rehearsed(NamedTuple):
@@ -48,13 +46,10 @@ def first_round(experiment: Experiment, unit: Unit, loader: Loader) -> Rehearsed
         there, algorithm, unit.seed, spent=lambda what, seconds: spent[what].append(seconds)
     )
     records: list[Record] = [record for record, _ in zip(steps, range(2 if made.rounds else 1))]
-    trained = there.federation
-    if algorithm.pooled:
-        trained = pool(trained, stream(unit.seed, "pool"))
+    trained = trained_by(algorithm, there.federation, unit.seed)
     plan = plan_for(algorithm, made, trained.train.sizes, 0, unit.seed)
     last = records[-1].rows[-1]
-    every = 1 if algorithm.watches_loss else made.eval_every
-    evaluations = 1 + made.rounds // every + bool(made.rounds % every)
+    times = evaluations(made.rounds, 1 if algorithm.watches_loss else made.eval_every)
     training, evaluation = spent["training"][-1], spent["evaluation"][-1]
     return Rehearsed(
         unit=unit,
@@ -64,7 +59,7 @@ def first_round(experiment: Experiment, unit: Unit, loader: Loader) -> Rehearsed
         megabytes=(last["bytes_down"] + last["bytes_up"]) * made.rounds / 1e6,
         training=training,
         evaluation=evaluation,
-        seconds=made.rounds * training + evaluations * evaluation,
+        seconds=made.rounds * training + times * evaluation,
     )
 
 

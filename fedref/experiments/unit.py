@@ -20,6 +20,7 @@ from fedref.experiments.experiment import Experiment
 from fedref.experiments.metrics import COLUMNS, TOTALS
 from fedref.experiments.setting import Setting
 from fedref.experiments.workers import Workers
+from fedref.federation import Federation
 from fedref.models.base import Model
 from fedref.numerics import Array
 from fedref.rounds import RunClients, pool, run_round
@@ -197,6 +198,11 @@ def scores_row(scores: Scores) -> Row:
     }
 
 
+def trained_by(algorithm: AnyAlgorithm, federation: Federation, seed: int) -> Federation:
+    """Whom the rounds train: everybody, or for the centralised baseline one pool of all rows."""
+    return pool(federation, stream(seed, "pool")) if algorithm.pooled else federation
+
+
 def plan_for(
     algorithm: AnyAlgorithm, experiment: Experiment, sizes: Array, round: int, seed: int
 ) -> Plan:
@@ -302,7 +308,7 @@ def rounds(
     experiment, federation, model = setting.experiment, setting.federation, setting.model
     dtype = np.dtype(experiment.dtype)
     work = work or Workers(on_failure=experiment.on_failure, message=message)
-    trained = pool(federation, stream(seed, "pool")) if algorithm.pooled else federation
+    trained = trained_by(algorithm, federation, seed)
 
     if record is None:
         w = model.init(stream(seed, "init")).astype(dtype)

@@ -126,7 +126,7 @@ def grids(runs: Mapping[str, Run]) -> str:
 def not_run(runs: Mapping[str, Run]) -> str:
     """The experiments that these results are without."""
     rest = sorted({file.stem for file in Path(__file__).parent.glob("*.toml")} - set(runs))
-    named = [f"{NAMES[data_of(stem)]}, {SUPPORT[stem.rpartition('-')[2]]} support" for stem in rest]
+    named = [described(stem) for stem in rest]
     return f" Not run: {'; '.join(named)}." if named else ""
 
 
@@ -137,6 +137,11 @@ def methods(run: Run) -> list[str]:
 
 def data_of(stem: str) -> str:
     return stem.rpartition("-")[0]
+
+
+def described(stem: str) -> str:
+    """On which data, and with how much of a client's rows as support."""
+    return f"{NAMES[data_of(stem)]}, {SUPPORT[stem.rpartition('-')[2]]} support"
 
 
 def place(stem: str) -> tuple[int, str]:
@@ -272,28 +277,19 @@ def claims(best: Mapping[str, Run], stems: Sequence[str]) -> str:
         "",
     ]
     for stem in stems:
-        run, where = (
-            best[stem],
-            f"{NAMES[data_of(stem)]}, {SUPPORT[stem.rpartition('-')[2]]} support",
-        )
+        run, where = best[stem], described(stem)
         gain = {METHODS[m]: final(run, m) - final(run, "fedavg") for m in FEDMETA}
         text = f"FedMeta is {GAIN[0]} to {GAIN[1]} points above FedAvg, {where}"
         start = float(unseen(run, "fedmeta-maml")[:, 0].mean() - final(run, "fedavg").mean())
         detail = f"untrained parameters and one step of adaptation (MAML's α): {start:+.2f}"
         lines.append(claim(text, gain, above=GAIN[0], detail=detail.replace("-", "−")))
     for stem in stems:
-        run, where = (
-            best[stem],
-            f"{NAMES[data_of(stem)]}, {SUPPORT[stem.rpartition('-')[2]]} support",
-        )
+        run, where = best[stem], described(stem)
         gain = {METHODS[m]: final(run, m) - final(run, "fedavg-meta") for m in FEDMETA}
         text = f"FedMeta ends higher than FedAvg(Meta), {where}"
         lines.append(claim(text, gain, above=0))
     for stem in (s for s in stems if s.endswith("-20")):
-        run, where = (
-            best[stem],
-            f"{NAMES[data_of(stem)]}, {SUPPORT[stem.rpartition('-')[2]]} support",
-        )
+        run, where = best[stem], described(stem)
         base = until_fedavg(run, "fedavg")
         saved = {METHODS[m]: (base - until_fedavg(run, m)) / 1e6 for m in FEDMETA}
         text = f"FedMeta sends less than FedAvg does until FedAvg's final accuracy, {where}"

@@ -38,12 +38,6 @@ class Slow(FedAvg):
         return super().step(model, sent, local, *batches)
 
 
-@dataclass(frozen=True)
-class Dies(FedAvg):
-    def step(self, model, sent, local, *batches):
-        os._exit(1)
-
-
 class Cluster:
     """A scheduler and its workers, each a process, on loopback."""
 
@@ -183,7 +177,7 @@ def test_a_worker_killed_in_mid_run_is_made_good_for(two, here):
 @pytest.mark.slow
 def test_work_that_kills_every_worker_is_one_line(two, here, capsys, monkeypatch):
     monkeypatch.setattr(cluster, "PATIENCE", 2.0)
-    table = {"algorithm": "tests.experiments.test_cluster:Dies"}
+    table = {"algorithm": "tests.helpers:Dies"}
     path = write(here / "t.toml", document(clients_per_round=4, algorithms={"dies": table}))
     how = ("--quiet", "--executor", f"dask:{two.address}")
     line = refused(capsys, "run", path, "--out", "a", *how)

@@ -1,13 +1,12 @@
 """A run from its first round to its last: the same bytes however it is run, and what stops it."""
 
 import importlib
-import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from helpers import same
+from helpers import Dies, same
 from running import CURV, TABLES, algorithms, contents, document, main, play, refused, rows, write
 
 import fedref
@@ -176,14 +175,6 @@ class FailsOnLarge(FedAvg):
         if len(data().y) > 12:
             raise ZeroDivisionError("too large")
         return super().finish(model, sent, local, client_state, data)
-
-
-@dataclass(frozen=True)
-class Dies(FedAvg):
-    """Ends the process that works for it."""
-
-    def step(self, model, sent, local, *batches):
-        os._exit(1)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import Dies
 from running import algorithms, contents, document, main, process, refused, rows, write
 
 import fedref
@@ -154,12 +155,6 @@ class FailsLate(FedAvg):
         if abs(sent.w).max() > 0.02:
             raise ZeroDivisionError("late")
         return super().finish(model, sent, local, client_state, data)
-
-
-@dataclass(frozen=True)
-class Dies(FedAvg):
-    def step(self, model, sent, local, *batches):
-        os._exit(1)
 
 
 @pytest.fixture
