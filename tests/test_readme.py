@@ -5,6 +5,7 @@ folder, in the order in which they stand. `fedref` is the tree that is tested.
 """
 
 import ast
+import csv
 import os
 import re
 import subprocess
@@ -234,6 +235,25 @@ def anchors(text: str) -> set[str]:
     """The names that headings get as links."""
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+def test_the_table_of_speed_is_what_was_measured():
+    with open(ROOT / "reproduce/results/speed/numbers.csv") as file:
+        found = [row for row in csv.DictReader(file) if row["cores"] == "1"]
+    shown = re.findall(r"^\| (W\d): .*? \| (.*?) \| (.*?) \|$", README, re.MULTILINE)
+    assert [name for name, *_ in shown] == ["W1", "W2", "W3", "W4", "W5"]
+    for name, *cells in shown:
+        for peer, cell in zip(("torch", "jax"), cells):
+            best = [
+                min(
+                    float(row["ratio"])
+                    for row in found
+                    if (row["workload"], row["dtype"]) == (name, dtype)
+                    and row["implementation"].startswith(peer)
+                )
+                for dtype in ("float32", "float64")
+            ]
+            assert cell == " / ".join(f"{ratio:.1f}" for ratio in best)
 
 
 def test_links_lead_somewhere():

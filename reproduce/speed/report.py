@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
 from itertools import product
@@ -12,10 +12,13 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 import numpy as np
+from matplotlib.lines import Line2D
+from matplotlib.style import context
 
 from fedref.errors import FedrefError
 from fedref.experiments.results import Run
 from fedref.numerics import Array
+from fedref.plots.style import COLOURS, MARKERS, STYLE, frame, save
 from fedref.reproduction import markdown, write_csv
 
 HERE = Path(__file__).parent
@@ -32,7 +35,7 @@ PEERS = {"torch": ("torch-eager", "torch-vmap"), "jax": ("jax-vmap", "jax-client
 TURNS, QUICK_TURNS = 15, 2
 #: Where float32 rounds differently in each, results may differ by more than in float64.
 AGREE = {"float64": 1e-9, "float32": 1e-2}
-CORES = (1, 2)
+SETTINGS = {1: "One core", 2: "Two cores"}
 
 
 class Server:
@@ -78,7 +81,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
     turns = QUICK_TURNS if any(part.endswith("-quick") for part in out.parts) else TURNS
     installed = [how for package, hows in PEERS.items() if find_spec(package) for how in hows]
     numbers: list[list[Any]] = []
-    for cores, dtype in product(CORES, AGREE):
+    for cores, dtype in product(SETTINGS, AGREE):
         with ExitStack() as stack, TemporaryDirectory() as folder:
             ours = ("fedref", "floor") if cores == 1 else ("fedref",)
             servers = [Server(how, dtype, cores, stack) for how in (*ours, *installed)]
@@ -86,18 +89,29 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
                 agree(servers, name, dtype, Path(folder))
                 answers = measured(servers, name, turns)
                 numbers += rows(servers, name, dtype, cores, answers)
+                print(f"{name}, {dtype}, {SETTINGS[cores]}: measured", file=sys.stderr)
     write_csv(out / "numbers.csv", HEAD, numbers)
-    listed = "\n".join(f"- {name}: {what}." for name, what in NAMES.items())
-    lacking = (
-        ""
-        if len(installed) == 4
-        else "\n\nNot installed, and so not here: a peer; `fedref[peers]`."
-    )
-    tables = "\n\n".join(
-        f"{title}\n\n{table([row for row in numbers if row[2] == cores])}"
-        for cores, title in zip(CORES, ("One core:", "Two cores:"))
-    )
-    return f"{listed}\n\n{tables}\n\n`floor`: the round's matrix products alone.{lacking}"
+    return shown(numbers, NAMES, out)
+
+
+def shown(numbers: Sequence[Sequence[Any]], names: Mapping[str, str], out: Path) -> str:
+    """The tables and the picture of what was measured: rows as in `HEAD`."""
+    picture(numbers, out / "speed.png")
+    found = {row[3] for row in numbers}
+    lacking = [package for package, hows in PEERS.items() if not found & set(hows)]
+    parts = ["\n".join(f"- {name}: {what}." for name, what in names.items())]
+    for cores, setting in SETTINGS.items():
+        of = [row for row in numbers if row[2] == cores]
+        parts.append(f"{setting}, time divided by fedref's, median (and quartiles):\n\n{table(of)}")
+    parts += [
+        "`floor`: the round's matrix products alone.",
+        f"First round with its compilation, and peak memory up to there (one core, float32):\n\n"
+        f"{start_and_memory(numbers)}",
+        "![Time of a round divided by fedref's](speed.png)",
+    ]
+    if lacking:
+        parts.append(f"Not installed, and so not here: {', '.join(lacking)}; `fedref[peers]`.")
+    return "\n\n".join(parts)
 
 
 HEAD = [
@@ -146,12 +160,50 @@ def rows(
     ]  # fmt: skip
 
 
-def table(numbers: list[list[Any]]) -> str:
+def table(numbers: Sequence[Sequence[Any]]) -> str:
     """Time of each divided by fedref's: median, and quartiles."""
     names = list(dict.fromkeys(row[3] for row in numbers))[1:]
     lines = [["", "dtype", "fedref (ms)", *names]]
     for name, dtype in dict.fromkeys((row[0], row[1]) for row in numbers):
-        found = {row[3]: row for row in numbers if row[:2] == [name, dtype]}
+        found = {row[3]: row for row in numbers if [*row[:2]] == [name, dtype]}
         ratios = [f"{r[5]:.2f} ({r[6]:.2f}–{r[7]:.2f})" for r in (found[how] for how in names)]
         lines.append([name, dtype, f"{found['fedref'][4]:.1f}", *ratios])
     return markdown(lines)
+
+
+def start_and_memory(numbers: Sequence[Sequence[Any]]) -> str:
+    """Seconds of the first round with its compilation, and the most megabytes up to this workload."""
+    some = [row for row in numbers if row[1:3] == ["float32", 1] and row[3] != "floor"]
+    names = list(dict.fromkeys(row[3] for row in some))
+    lines = [["", *names]]
+    for name in dict.fromkeys(row[0] for row in some):
+        found = {row[3]: row for row in some if row[0] == name}
+        lines.append([name, *(f"{found[how][8]:.2f} s, {found[how][9]:.0f} MB" for how in names)])
+    return markdown(lines)
+
+
+def picture(numbers: Sequence[Sequence[Any]], path: Path) -> None:
+    """A panel for each number type and number of cores: a sign a peer, fedref at 1."""
+    workloads = list(dict.fromkeys(row[0] for row in numbers))
+    hows = [how for how in dict.fromkeys(row[3] for row in numbers) if how != "fedref"]
+    looks: dict[str, dict[str, Any]] = {
+        how: {"marker": m, "color": c} for how, m, c in zip(hows, MARKERS, COLOURS[1:])
+    }
+    with context(STYLE):
+        handles = [
+            Line2D([], [], linestyle="none", label=how, **look) for how, look in looks.items()
+        ]
+        figure, panels = frame((2, 2), (4, 2.4), "", handles, share=True)
+        for axes, (cores, dtype) in zip(panels, product(SETTINGS, AGREE)):
+            for how, look in looks.items():
+                of = [row for row in numbers if [*row[1:4]] == [dtype, cores, how]]
+                y = [workloads.index(row[0]) for row in of]
+                axes.plot([row[5] for row in of], y, linestyle="none", **look)
+            axes.axvline(1, color="black", linewidth=1)
+            axes.set(xscale="log", title=f"{SETTINGS[cores]}, {dtype}")
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.set_yticks(range(len(workloads)), workloads)
+        panels[0].invert_yaxis()
+        for axes in panels[2:]:
+            axes.set_xlabel("time of a round, fedref = 1")
+        save(figure, path)
