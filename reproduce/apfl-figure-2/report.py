@@ -18,7 +18,8 @@ USES = "apfl-figure-1"
 STEMS = ("femnist", "mnist", "vehicle")
 
 FIGURE_1 = find(USES).module
-NAMES, METHODS, APFL, named = FIGURE_1.NAMES, FIGURE_1.METHODS, FIGURE_1.APFL, FIGURE_1.named
+NAMES, METHODS, APFL = FIGURE_1.NAMES, FIGURE_1.METHODS, FIGURE_1.APFL
+named, ran = FIGURE_1.named, FIGURE_1.ran
 START = 20  # rounds that are also shown apart
 #: Importance updates beyond the first three, which are preset, as [apfl §4.2.1] prints it.
 RENEWALS = 1
@@ -56,12 +57,14 @@ def measured(runs: Mapping[str, Run]) -> dict[str, list[Number]]:
     """What is read off the curves, for every data set and method."""
     stems = named(runs)
     return {
-        "triggered renewals": [renewed(runs[s], stems[s], label) for s in stems for label in APFL],
+        "triggered renewals": [
+            renewed(runs[s], stems[s], label) for s in stems for label in ran(runs[s], APFL)
+        ],
         "change of accuracy a round": [
-            unrest(runs[s], stems[s], label) for s in stems for label in METHODS
+            unrest(runs[s], stems[s], label) for s in stems for label in ran(runs[s])
         ],
         "final training loss": [
-            final_loss(runs[s], stems[s], label) for s in stems for label in METHODS
+            final_loss(runs[s], stems[s], label) for s in stems for label in ran(runs[s])
         ],
     }
 

@@ -1,5 +1,7 @@
 """What APFL's Figure 1 reports beside accuracies: bytes, and which claims hold."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -48,3 +50,34 @@ def test_bytes_if_kept_are_those_of_clients_that_keep_it() -> None:
     replayed = FIGURE_1.if_kept(found, "apfl-paper", setting(found.experiment))
     assert FIGURE_1.ratio(found, "kept", "bytes_down", "bytes_up") == pytest.approx(replayed)
     assert (replayed < FIGURE_1.ratio(found, "apfl-paper", "bytes_down", "bytes_up")).all()
+
+
+def test_what_has_not_ended_is_named_and_judges_no_claim(tmp_path: Path) -> None:
+    """FedMeta is under way and FedProx was not begun: nothing is said of them, but that."""
+    report = catalogue.find("apfl-cifar10").module
+    table = {
+        "data": {"name": "digits"},
+        "split": {"rule": "iid", "users": 4},
+        "clients-per-round": 2,
+        "steps": 1,
+        "algorithms": {
+            "fedavg": {"lr": 0.1},
+            "apfl-paper": {"algorithm": "apfl", "z": 2},
+            "centralised": {"lr": 0.1},
+            "fedmeta-maml": {},
+        },
+    }
+    found = run(table, rounds=4)
+    records = [*found.records[:3], found.records[3]._replace(status="running")]
+    text = report.report({"cifar10": found._replace(records=records)}, tmp_path, None)
+    without = (
+        "FedProx, FedCurv, FedMeta (MAML), FedMeta, one episode a round, APFL, continuous init"
+    )
+    assert f"Not run to their end: {without}." in text
+    judged = [line.split("*")[1] for line in text.splitlines() if "(every seed" in line]
+    assert [claim.partition(", ")[0] for claim in judged] == [
+        "APFL comes far above IID training in one place",
+        "APFL needs hardly any extra communication",
+    ]
+    rows = {line.split(" | ")[1] for line in text.splitlines() if line.startswith("| CIFAR-10")}
+    assert rows == {"FedAvg", "APFL, literal init", "IID, centralised"}
