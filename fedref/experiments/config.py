@@ -163,6 +163,10 @@ def table_of(value: Any, where: str) -> dict[str, Any]:
         return {"name": value}
     if not isinstance(value, Mapping):
         raise ConfigError(f"{where} is {value!r}, expected a table")
+    if where == "data" and (arrays := [key for key in value if getattr(value[key], "ndim", 0)]):
+        raise ConfigError(
+            f"data is a table with the arrays {', '.join(arrays)}; expected data=(X, y) or (X, y, client)"
+        )
     return underscored(value, where)
 
 

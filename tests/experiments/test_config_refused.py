@@ -1,5 +1,6 @@
 """An experiment as data: what is refused, and in which words."""
 
+import numpy as np
 import pytest
 from running import TINY, algorithms, document
 
@@ -19,6 +20,10 @@ REFUSED = {
         r"^algorithms\.fedavg is 0\.1, expected a",
     ),
     "no table 6": (document(sweep=[1]), r"^sweep is \[1\], expected a table"),
+    "arrays": (
+        document(data={"X": np.zeros((4, 2)), "y": np.zeros(4)}),
+        r"^data is a table with the arrays X, y; expected data=\(X, y\) or \(X, y, client\)$",
+    ),
     "algorithm": (
         document(algorithms=algorithms("fedavgg")),
         r"^unknown algorithm 'fedavgg': did you mean 'fedavg'\?",
