@@ -9,7 +9,7 @@ import numpy as np
 
 from fedref import tree
 from fedref.algorithm import AnyAlgorithm, State
-from fedref.algorithms import apfl, centralised, fedavg, fedcurv, fedmaml, fedmeta, fedprox
+from fedref.algorithms import apfl, centralised, fedavg, fedcurv, fedmaml, fedmeta, fedprox, kept
 from fedref.algorithms import per_fedavg as per
 from fedref.checks import Report, relative_error
 from fedref.cost import columns
@@ -20,7 +20,7 @@ from fedref.proofs import oracle
 from fedref.proofs.case import Case
 from fedref.proofs.compare import equal
 from fedref.proofs.models import MODELS
-from fedref.proofs.rounds import EPOCHS, Paper, World
+from fedref.proofs.rounds import EPOCHS, Paper, World, observed
 from fedref.proofs.table import ONE, proof
 from fedref.rounds import run_clients, run_round
 
@@ -187,6 +187,38 @@ def costs(c: Case) -> Iterator[Report]:
             for dtype, size in ((np.float32, 4), (np.float64, 8)):
                 got = [*columns(c.model, log, dtype).values()]
                 yield equal(got, [down * size, up * size, grads, hvps, flops, *late], bound=0)
+
+
+@proof(
+    "cost", "8 rounds of APFLKept = APFL to the bit; F goes to those that have an older one", ONE
+)
+def kept_rounds(c: Case) -> Iterator[Report]:
+    """F is renewed before the start too: a window of 2 finds a plateau after three losses."""
+    options: dict[str, Any] = {"z": 6, "window": 2, "delta_mu": 9.0, "delta_sigma": 9.0}
+    pair = apfl.APFL(**options), kept.APFLKept(**options)
+    world = World(c, paper_of(pair[0]), EPOCHS, 8)
+    states = [State(algorithm.initial(c.model, c.w), {}) for algorithm in pair]
+    has, newest = dict[int, int](), 0  # which F each client has, and there is; 0: none
+    for t, cohort in enumerate(world.cohorts()):
+        clients = world.plans[t].clients
+        older = sum(has.get(k, 0) != newest for k in clients.tolist())
+        has |= {one.client: newest for one in cohort}
+        newest += states[0].server.renew
+        for i, algorithm in enumerate(pair):
+            states[i], log = run_round(
+                algorithm, c.model, states[i], world.plans[t], world.trained
+            )  # fmt: skip
+            states[i] = observed(world, algorithm, states[i], t)
+        yield equal(log.floats_down, c.model.d * (len(clients) + older), bound=0)
+        (server, own), (same, keeps) = states
+        yield equal(sorted(keeps), sorted(k for k in has if has[k] or k in own), bound=0)
+        personal = {k: keeps[k].own for k in sorted(own)}
+        for got, expected in zip(
+            tree.leaves((same, *personal.values())),
+            tree.leaves((server, *(own[k] for k in personal))),
+            strict=True,
+        ):
+            yield equal(got, expected, bound=0)
 
 
 # In float32

@@ -72,9 +72,8 @@ def fedavg_rounds(c: Case) -> Iterator[Report]:
 
 @proof("apfl eq.2", "4 rounds of FedAvg with update, FedAvg(Meta) = plain loops", SMALL)
 def fedavg_adapted_rounds(c: Case) -> Iterator[Report]:
-    yield from rounds_agree(
-        c, fedavg.FedAvgUpdate(lr=0.3, alpha=0.2), by_loops(alpha=0.2, adapt_steps=1, adapts_on="D")
-    )
+    update = fedavg.FedAvgUpdate(lr=0.3, alpha=0.2, inner_steps=3)
+    yield from rounds_agree(c, update, by_loops(alpha=0.2, adapt_steps=3, adapts_on="D"))
     meta = fedavg.FedAvgMeta(lr=0.3, alpha=0.2, inner_steps=2)
     yield from rounds_agree(c, meta, by_loops(alpha=0.2, adapt_steps=2, adapts_on="S"))
 

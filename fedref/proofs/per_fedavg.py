@@ -2,6 +2,8 @@
 """Per-FedAvg: the exact meta-gradient, and its two approximations."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -147,11 +149,34 @@ def fo_by_steps(model: Model, w: Array, D: Batch, D1: Batch, alpha: float) -> Ar
     return slow_grad(model, slow_steps(model, w, D, alpha, 1), D1)
 
 
+def difference(model: Model, w: Array, u: Array, D2: Batch) -> Array:
+    """[per-fedavg eq.8] by complex steps, δ = 0.1."""
+    plus, minus = (slow_grad(model, w + s * 0.1 * u, D2) for s in (1, -1))
+    return np.asarray((plus - minus) / 0.2)
+
+
 def hf_by_steps(model: Model, w: Array, D: Batch, D1: Batch, D2: Batch, alpha: float) -> Array:
     """[per-fedavg eq.7] by complex steps, δ = 0.1."""
     u = fo_by_steps(model, w, D, D1, alpha)
-    plus, minus = (slow_grad(model, w + s * 0.1 * u, D2) for s in (1, -1))
-    return u - alpha * (plus - minus) / 0.2
+    return u - alpha * difference(model, w, u, D2)
+
+
+def of_several_steps(kind: str) -> Gradient:
+    """∇F_i after ν inner steps, each on batches of its own: the exact one, "fo" or "hf"."""
+
+    def gradient(model: Model, w: Array, D: Batch, D1: Batch, *further: Any) -> Array:
+        *rest, alpha = D, *further
+        Ds, D2s = (rest, []) if kind == "fo" else (rest[::2], rest[1::2])
+        ws = [w]
+        for D_j in Ds:
+            ws.append(slow_steps(model, ws[-1], D_j, alpha, 1))
+        u = slow_grad(model, ws.pop(), D1)
+        while D2s:
+            at = model, ws.pop(), u, D2s.pop()
+            u = u - alpha * (difference(*at) if kind == "hf" else slow_hvp(*at))
+        return u
+
+    return gradient
 
 
 def by_loops(
@@ -159,9 +184,10 @@ def by_loops(
     weighting: str = "uniform",
     drop: bool = True,
     roles: tuple[str, ...] = ("D", "D1", "D2"),
+    steps: int = 1,
 ) -> Paper:
     """Each user w_i ← w_i − β∇F_i(w_i), α = 0.1, β = 0.2, then w ← the mean of the users drawn; at
-    test time a step of size α."""
+    test time steps of size α."""
 
     def loops(world: World) -> Iterator[After]:
         w = world.w
@@ -175,7 +201,7 @@ def by_loops(
             w = loop_sum(shares(cohort, weighting), ws)
 
             def personal(k: int | None, D: Batch | None) -> Array:
-                return w if D is None else slow_steps(world.model, w, D, 0.1, 1)
+                return w if D is None else slow_steps(world.model, w, D, 0.1, steps)
 
             yield After({"w": w}, personal)
 
@@ -202,3 +228,19 @@ def per_fedavg_fo_rounds(c: Case) -> Iterator[Report]:
 def per_fedavg_hf_rounds(c: Case) -> Iterator[Report]:
     algorithm = per_fedavg.PerFedAvgHF(alpha=0.1, beta=0.2, delta=0.1)
     yield from rounds_agree(c, algorithm, by_loops(hf_by_steps))
+
+
+@proof(
+    "per-fedavg eq.6", "rounds with ν = 2 and 3 inner steps, also FO and HF = plain loops", SMALL
+)
+def per_fedavg_rounds_of_steps(c: Case) -> Iterator[Report]:
+    both = ("D", "D1", "D2", "D of step 2", "D2 of step 2", "D of step 3", "D2 of step 3")
+    options: dict[str, Any] = {"alpha": 0.1, "beta": 0.2}
+    for kind, cls, steps, roles in (
+        ("exact", per_fedavg.PerFedAvg, 2, both[:5]),
+        ("exact", per_fedavg.PerFedAvg, 3, both),
+        ("fo", per_fedavg.PerFedAvgFO, 2, ("D", "D1", "D of step 2")),
+        ("hf", partial(per_fedavg.PerFedAvgHF, delta=0.1), 3, both),
+    ):
+        paper = by_loops(of_several_steps(kind), roles=roles, steps=steps)
+        yield from rounds_agree(c, cls(inner_steps=steps, **options), paper, rounds=3)
