@@ -120,11 +120,6 @@ def cut(w: Array, pieces: Layout) -> tuple[Array, ...]:
     return tuple(views)
 
 
-def unpack(w: Array, shapes: Sequence[tuple[int, ...]]) -> tuple[Array, ...]:
-    """Cut w (..., d) into views (..., *shape), in order. Writing to one writes to w."""
-    return cut(w, layout(shapes))
-
-
 def check(model: Model, w: Array, D: Batch) -> None:
     """Refuse shapes and labels that would otherwise be broadcast or indexed into nonsense."""
     if not all(isinstance(x, np.ndarray | np.generic) for x in (w, D.X, D.y)):

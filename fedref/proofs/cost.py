@@ -200,8 +200,12 @@ def kept_rounds(c: Case) -> Iterator[Report]:
     states = [State(algorithm.initial(c.model, c.w), {}) for algorithm in pair]
     has, newest = dict[int, int](), 0  # which F each client has, and there is; 0: none
     for t, cohort in enumerate(world.cohorts()):
-        clients = world.plans[t].clients
-        older = sum(has.get(k, 0) != newest for k in clients.tolist())
+        clients, older = world.plans[t].clients, 0
+        sent = pair[1].download(states[1].server)
+        for k in clients.tolist():
+            older += has.get(k, 0) != newest
+            message = pair[1].message(sent, states[1].clients.get(k))
+            yield equal(message.F, sent.F if has.get(k, 0) != newest else 0, bound=0)
         has |= {one.client: newest for one in cohort}
         newest += states[0].server.renew
         for i, algorithm in enumerate(pair):

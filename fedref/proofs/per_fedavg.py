@@ -240,7 +240,7 @@ def per_fedavg_rounds_of_steps(c: Case) -> Iterator[Report]:
         ("exact", per_fedavg.PerFedAvg, 2, both[:5]),
         ("exact", per_fedavg.PerFedAvg, 3, both),
         ("fo", per_fedavg.PerFedAvgFO, 2, ("D", "D1", "D of step 2")),
-        ("hf", partial(per_fedavg.PerFedAvgHF, delta=0.1), 3, both),
+        ("hf", partial(per_fedavg.PerFedAvgHF, delta=0.1), 2, both[:5]),
     ):
         paper = by_loops(of_several_steps(kind), roles=roles, steps=steps)
         yield from rounds_agree(c, cls(inner_steps=steps, **options), paper, rounds=3)

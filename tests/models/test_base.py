@@ -18,8 +18,8 @@ def test_size():
     assert base.size([()]) == 1
 
 
-def test_unpack_is_row_major_and_in_order():
-    a, b, c, d = base.unpack(np.arange(13), SHAPES)
+def test_cut_is_row_major_and_in_order():
+    a, b, c, d = base.cut(np.arange(13), base.layout(SHAPES))
     assert a.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert b.tolist() == [6, 7, 8]
     assert c.tolist() == [[9], [10], [11]]
@@ -27,27 +27,27 @@ def test_unpack_is_row_major_and_in_order():
 
 
 @pytest.mark.parametrize("lead", [(), (2,), (2, 5), (1,), (0,)])
-def test_unpack_gives_views_under_leading_axes(lead):
+def test_cut_gives_views_under_leading_axes(lead):
     w = np.zeros((*lead, 13))
-    views = base.unpack(w, SHAPES)
+    views = base.cut(w, base.layout(SHAPES))
     assert [view.shape for view in views] == [(*lead, *shape) for shape in SHAPES]
     for view in views:
         view[...] = 7
     assert (w == 7).all()
 
 
-def test_unpack_gives_views_of_views():
+def test_cut_gives_views_of_views():
     whole = np.zeros((3, 26))
-    for view in base.unpack(whole[:, ::2], SHAPES):
+    for view in base.cut(whole[:, ::2], base.layout(SHAPES)):
         view[...] = 1
     assert (whole[:, ::2] == 1).all()
     assert (whole[:, 1::2] == 0).all()
 
 
 @pytest.mark.parametrize("shape", [(12,), (14,), (), (13, 2)])
-def test_unpack_refuses_a_wrong_length(shape):
+def test_cut_refuses_a_wrong_length(shape):
     with pytest.raises(ValueError, match=r"expected \(\.\.\., 13\)"):
-        base.unpack(np.zeros(shape), SHAPES)
+        base.cut(np.zeros(shape), base.layout(SHAPES))
 
 
 def weights(s, dtype=np.float64):
@@ -75,7 +75,7 @@ FANS = [(50, 750), (99, 100), (7, 3)]
 def parts_of(w):
     """Weights and biases of LAYERS."""
     shapes = [s for shape in LAYERS for s in ((np.prod(shape),), shape[-1:])]
-    views = base.unpack(w, shapes)
+    views = base.cut(w, base.layout(shapes))
     return list(zip(views[::2], views[1::2], FANS))
 
 
