@@ -15,6 +15,7 @@ from helpers import (
     refusing,
     same,
     start,
+    with_labels,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -316,4 +317,14 @@ def test_data_that_do_not_fit_are_refused_before_the_first_step(kind, spoilt, sa
     fitting = make_federation(model)
     unfit = replace(fitting, source=replace(fitting.source, X=spoilt(fitting.source.X)))
     with pytest.raises(ValueError, match=says):
+        play(make_algorithm("fedavg"), model, unfit, EVERYONE, rounds=1, stack=stack)
+
+
+@pytest.mark.parametrize("stack", [True, False])
+def test_a_label_that_the_model_does_not_know_is_refused_before_the_first_step(stack):
+    """Where only 1 is told from the others, a 2 would count as a 0."""
+    model = MODELS["binary-logistic"]
+    fitting = make_federation(model)
+    unfit = with_labels(fitting, fitting.train.of(0)[:1], 2)
+    with pytest.raises(ValueError, match="labels run from 0 to 2"):
         play(make_algorithm("fedavg"), model, unfit, EVERYONE, rounds=1, stack=stack)
