@@ -151,7 +151,7 @@ class APFL(Algorithm[Shared, Shared, Local, Own]):
         return server._replace(detector=None)
 
     def start(self, model: Model, sent: Shared, client_state: Own | None) -> Local:
-        if client_state is None and sent.t >= self.z:  # [apfl alg.1 line 21]
+        if client_state is None and sent.t >= self.z:  # [apfl alg.1 line 21] t ≥ z
             a = np.ones_like(sum_by_unit(model, sent.w))
             share = 1.0 if self.init == "paper" else 1 - sigmoid(np.ones((), a.dtype))
             client_state = Own(a, sent.w * share)

@@ -18,6 +18,7 @@ import numpy as np
 from fedref.batch import Batch
 from fedref.exercises import catalogue, files
 from fedref.exercises.catalogue import Arguments, Exercise
+from fedref.explain.worked import arrays
 from fedref.numerics import Array
 
 #: Batch sizes, or numbers of clients, of a probe.
@@ -104,8 +105,7 @@ def call(function: Any, arguments: Arguments) -> Any:
 
 def changed(after: Arguments, before: Arguments) -> bool:
     return any(
-        not np.array_equal(a, b)
-        for a, b in zip(*(files.arrays(parts(one)) for one in (after, before)))
+        not np.array_equal(a, b) for a, b in zip(*(arrays(parts(one)) for one in (after, before)))
     )
 
 

@@ -9,13 +9,11 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-
 from fedref.errors import ConfigError
 from fedref.exercises.catalogue import Exercise, find
 from fedref.explain import pages, source, worked
 from fedref.explain.source import Equation
-from fedref.numerics import Array
+from fedref.explain.worked import arrays, overlap
 
 #: What stands for the missing expression.
 GAP = "..."
@@ -151,25 +149,14 @@ def example(exercise: Exercise) -> list[str]:
     lines = [f"Worked example{', ' + repr(models[0]) if models else ''}:"]
     lines += [f"    {n} = {pages.shown(v)}" for n, v in given.items() if n not in ("self", "model")]
     lines.append("  gives")
-    known = [*arrays(list(given.values())), *arrays(found.result)]
+    known = arrays([*found.given.values(), found.result])
     for step in found.steps:
         for name, value in step.after.items():
             new = name not in step.before or step.before[name] is not value
-            if new and arrays(value) and not overlap(arrays(value), known):
+            live = arrays(step.live[name])
+            if new and live and not overlap(live, known):
                 lines.append(f"    {name} = {pages.shown(value)}")
     return [*lines, f"    returned = {pages.shown(found.result)}"]
-
-
-def arrays(value: Any) -> list[Array]:
-    """The arrays that a value is or holds."""
-    if isinstance(value, list | tuple):
-        return [array for part in value for array in arrays(part)]
-    return [value] if isinstance(value, np.ndarray) else []
-
-
-def overlap(some: list[Array], others: list[Array]) -> bool:
-    """Whether they are views of the same memory: what is given, or filled in until the end."""
-    return any(np.shares_memory(a, b) for a in some for b in others)
 
 
 def symbols(exercise: Exercise) -> list[str]:

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,10 +11,10 @@ from fedref import numerics as nx
 from fedref import proofs
 from fedref.batch import Batch
 from fedref.explain import source, worked
-from fedref.explain.formula import Linear, evaluate, parse
+from fedref.explain.formula import Linear, evaluate, parse, tokens
 from fedref.explain.source import Equation
-from fedref.models import MLP, MODELS, LinearSVM, Logistic
-from fedref.models.base import Model
+from fedref.models import CNN, MLP, MODELS, LinearSVM, Logistic
+from fedref.models.base import Model, mean_weights
 from fedref.numerics import Array
 
 #: What of a model is shown, where it has it: value, forward pass, backward, both of the R-operator.
@@ -25,7 +26,7 @@ V = np.array([1.0, 0.5])
 
 #: One feature, three classes: W (1, 3), then b. And two units between one feature and two classes.
 SOFTMAX_W, SOFTMAX_V = np.array([0.5, 0, -0.5, 0, 0.25, 0]), np.array([1, 0, 0.5, 0, -1, 0])
-NET_W = np.array([0.5, -1, 0, 0.5, 1, 0, -0.5, 0.5, 0, 0.25])
+NET_W = np.array([0.5, -1, 0, 0.5, 1, 0, -0.5, 0.25, 0, 0.25])
 NET_V = np.array([1, 0, 0.5, 0, 0, 1, 0.5, 0, -1, 0])
 X = np.array([[1.0], [-1.0], [2.0]])
 
@@ -89,8 +90,8 @@ def proved(cls: str, method: str) -> list[str]:
 
 
 def example(model: str, method: Method) -> worked.Trace | None:
-    """The worked example of a gradient or a Hessian-vector product, if the model has one."""
-    if model not in EXAMPLES or method.name not in ("grad", "hvp"):
+    """The worked example of a pass, a gradient or a Hessian-vector product, if the model has one."""
+    if model not in EXAMPLES or method.name not in ("forward", "backward", "grad", "hvp"):
         return None
     return traced(EXAMPLES[model], method)
 
@@ -98,21 +99,42 @@ def example(model: str, method: Method) -> worked.Trace | None:
 def traced(example: Example, method: Method) -> worked.Trace:
     """What a method makes of an example, line by line."""
     one, D, w, v = example
-    arguments = {"hvp": (w, v, D), "grad": (w, D), "loss_of": (one.logits(w, D.X), D.y)}
-    return worked.traced(method.function, one, *arguments[method.name])
+    model: Any = one
+    z = model.logits(w, D.X)
+    arguments: dict[str, Callable[[], tuple[Any, ...]]] = {
+        "hvp": lambda: (w, v, D),
+        "grad": lambda: (w, D),
+        "loss_of": lambda: (z, D.y),
+        "forward": lambda: (w, D.X),
+        "backward": lambda: (
+            w,
+            kept[:-1] if isinstance(kept := model.forward(w, D.X), list) else kept,
+            nx.cross_entropy_slope(z, D.y, mean_weights(D, z.dtype)),
+        ),
+    }
+    return worked.traced(method.function, one, *arguments[method.name]())
 
 
-def computed(example: Example, method: Method, equation: Equation) -> tuple[Any, Any]:
-    """(what the line of a formula computed, what the formula says) in an example with l2 = 0."""
-    value = worked.value_of(equation, traced(example, method))
-    return value, evaluate(parse(equation.formula), meaning(example))
+def computed(example: Example, method: Method, equation: Equation) -> list[tuple[Any, Any]]:
+    """(what the line of a formula computed, what the formula says) in an example with l2 = 0, each
+    time that it ran."""
+    trace, formula = traced(example, method), parse(equation.formula)
+    return [
+        (
+            worked.value_of(equation, trace.steps[k], trace),
+            evaluate(formula, meaning(example, worked.when(equation, k, trace))),
+        )
+        for k in worked.runs(equation, trace)
+    ]
 
 
-def meaning(example: Example) -> dict[str, Any]:
+def meaning(example: Example, values: Mapping[str, Any]) -> dict[str, Any]:
     """The symbols of a model's formulae; _j runs over the samples, _c over the classes."""
     model, D, w, v = example
     z, n = model.logits(w, D.X), len(D.y)
     env = {"z": z, "y": D.y, "n": n, "v": v, "σ": nx.sigmoid, "log": np.log, "exp": np.exp}
+    if isinstance(model, MLP | CNN):
+        return env | in_layer(example, values)
     env |= {"max": np.maximum, "a": 1.0 * (1 - D.y * z > 0) if z.ndim == 1 else None}
     A = np.column_stack([D.X, np.ones((n, int(getattr(model, "bias", True))))])
     env["A"] = rows(A, z.shape[1:])
@@ -121,6 +143,79 @@ def meaning(example: Example) -> dict[str, Any]:
         env |= {"p_j": env["p"], "A_j": [rows(a, z.shape[1:]) for a in A]}
         env |= {"z_c": z.T, "z_y": np.sum(env["Y"] * z, -1)}
     return env
+
+
+#: Symbols of a network's formulae and the names that hold them: a list has an entry for each layer.
+HELD: Mapping[str, str] = {
+    "a": "a", "A": "A", "δ": "delta", "∂f": "da",
+    "R{a}": "Ra", "R{A}": "RA", "R{δ}": "Rdelta", "R{∂f}": "Rda",
+}  # fmt: skip
+#: What else the lines hold by another name than the formulae.
+MADE = {"R{z}": "Rz", "R{u}": "Ru"}
+
+
+def names(model: str) -> dict[str, str]:
+    """Python name → symbol, for the symbols of a model's formulae."""
+    said = {
+        text
+        for method in methods(model)
+        for one in method.formulae
+        for kind, text in tokens(one.formula)
+        if kind == "symbol"
+    }
+    held = {name: symbol for symbol, name in {**HELD, **MADE}.items()}
+    return {**{text: text for text in said if text.isascii()}, **held}
+
+
+def in_layer(example: Example, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The symbols of layer l of an MLP or a CNN, what it reads being a = φ(z) or A = E Q φ(u).
+
+    values : the local variables. Outside of a loop over the layers δ and R{z} are the last layer's,
+    all else the first's. φ′ and φ″ are the complex steps of φ and φ′.
+    """
+    model: Any = example.model
+    _, D, w, v = example
+    if "outputs" in values:  # a forward pass: it makes the layer behind the last output
+        values = {**values, "a": values["outputs"], "l": len(values["outputs"]) - 1}
+    l, phi, tiny = values.get("l", 0), nx.ACTIVATIONS[model.activation], 1e-30
+    p = nx.softmax(model.logits(w, D.X))
+    env: dict[str, Any] = {
+        "p": p, "Y": 1.0 * nx.one_hot(D.y, p.shape[1]), "p_c": p.T[:, :, None],
+        "z_c": model.logits(w, D.X).T, "z_y": model.logits(w, D.X)[range(len(p)), D.y],
+        "φ": phi.value,
+        "φ′": lambda z: phi.value(z + tiny * 1j).imag / tiny,
+        "φ″": lambda z: phi.slope(phi.value(z + tiny * 1j)).imag / tiny,
+    }  # fmt: skip
+    env["W"], env["b"] = layer(model, w, l)
+    env["V"], env["v_b"] = layer(model, v, l)
+    for symbol, name in HELD.items():
+        held = values.get(name)
+        env[symbol] = held[l] if isinstance(held, list) and l < len(held) else held
+    env |= {f"{one}_j": env[one] for one in ("δ", "R{δ}") if env[one] is not None}
+    if R := values.get("Rz", values.get("Ru")):
+        env["R{z}"] = env["R{u}"] = Rz = R[l - 1 if "l" in values else -1]
+        env["R{z}_c"] = env["R{u}_c"] = Rz.T[:, :, None]
+    before = layer(model, w, l - 1)
+    if isinstance(model, CNN):
+        first = values.get("first", [])
+        P = [partial(model.P, first=one) for one in first]
+        env["E"] = Linear(partial(model.E, l), partial(model.Et, l))
+        env["Q"] = Linear(partial(model.Q, l - 1), partial(model.Qt, l - 1))
+        if l < len(first):
+            env["P"] = Linear(P[l], partial(model.Pt, first=first[l]))
+        if l:
+            env["u"] = P[l - 1](values["A"][l - 1] @ before[0]) + before[1]
+    elif l:
+        env["z"] = values["a"][l - 1] @ before[0] + before[1]
+    return env
+
+
+def layer(model: Any, w: Array, l: int) -> tuple[Array, Array]:
+    """(weights as a matrix, bias) of layer l."""
+    if isinstance(model, CNN):
+        return model.layers(w)[l]
+    views = model.unpack(w)
+    return views[::2][l], views[1::2][l]
 
 
 def rows(A: Array, classes: tuple[int, ...]) -> Linear:

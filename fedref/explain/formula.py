@@ -1,32 +1,42 @@
 """Formulae that are both shown and computed: one text, read once, as MathML and as numbers.
 
-    formula := [symbol ('←' | '=')] sum ['≤' sum]      w ← w − η g(w; D), |t − z| ≤ 1
+    formula := [sum ('←' | '=')] sum [('≤' | '≥' | '<' | '>') sum]      w ← w − η g(w; D), |t − z| ≤ 1
     sum     := ['−'] product (('+' | '−') product)*
-    product := power (['⊙' | '·' | '/'] power)*        side by side is a product: 2λu, αH(w; D)v
-    power   := atom ('²' | 'ᵀ')*                       xᵀ y is a dot product
+    product := chain (('⊙' | '·') chain)*          φ″ ⊙ δWᵀ: what is side by side binds tighter
+    chain   := power (['/'] power)*                2λu, αH(w; D)v
+    power   := atom ('²' | 'ᵀ' | 'ᵗ')*
     atom    := number | symbol | symbol '(' sum (('; ' | ', ') sum)* ')' | '(' sum ')'
              | '‖' sum '‖' | '|' sum '|'
-             | 'Σ_k' product                           Σ takes the product behind it
+             | 'Σ_k' product                       Σ takes the product behind it
 
-A symbol is one letter with what is on it: w, θ̂, D″, wᵗ, p_k, w_S, or one of `WORDS`. What it means
-comes from outside: numbers, arrays, and functions. A function may return a linear map, such as the
-Hessian H(w; D): it is applied to the product behind it, and I is the map that changes nothing.
-Σ_k runs over the first axis of every symbol that ends in _k.
+A symbol is one letter with what is on it: w, θ̂, D″, wᵗ, c₁, p_k, w_S, R{z}, or one of `WORDS`. What
+it means comes from outside: numbers, arrays, and functions. A function may return a linear map, such
+as the Hessian H(w; D): it is applied to the product behind it, and I is the map that changes nothing.
+Side by side, xᵀy of vectors is their dot product, two matrices are their matrix product, and anything
+else goes entry by entry. Σ_k runs over the first axis of every symbol that ends in _k.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import ge, gt, le, lt, mul
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
 import numpy as np
 
-WORDS = ("log", "exp", "max", "sqrt", "diag")
+WORDS = ("log", "exp", "max", "min", "sqrt", "diag")
 BARS = ("‖", "|")
+RELATIONS = ("≤", "≥", "<", ">")
+RAISED = str.maketrans("⁻⁺⁰¹²³⁴⁵⁶⁷⁸⁹", "−+0123456789")
+LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
+BELOW = r"_(?:\{[^{}]*\}|[a-z]+|\w)(?:,\w)?"
 TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d+(?:\.\d+)?|½)"
-    rf"|(?P<symbol>Σ_\w|(?:{'|'.join(WORDS)}|∇?[^\W\d_Σᵀ])[\u0302]?[′″*]*ᵗ?(?:_(?:[a-z]+|\w))?[′″]*)"
+    r"\s*(?:(?P<number>10[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+|\d+(?:\.\d+)?|½)"
+    rf"|(?P<symbol>Σ_(?:\{{[^{{}}]*\}}|\w)"
+    rf"|(?:R\{{[^{{}}]+\}}|{'|'.join(WORDS)}|[∇∂]?[^\W\d_Σᵀᵗ])"
+    rf"[\u0302]?[₀-₉]*[′″*]*(?:ᵗ(?:[⁺⁻]¹)?)?(?:{BELOW})?[′″*]*)"
     r"|(?P<sign>.))"
 )
 
@@ -34,7 +44,8 @@ TOKEN = re.compile(
 class Formula(NamedTuple):
     """A node: what it is, its text if it is a leaf, and its parts."""
 
-    kind: str  # number symbol call sum minus times over square transpose norm total within assign
+    kind: str  # number symbol call sum minus product times over square power transpose norm total
+    # relation assign group
     text: str = ""
     parts: tuple["Formula", ...] = ()
 
@@ -86,8 +97,8 @@ class Parser:
         first = self.sum()
         if self.next("←", "="):
             first = Formula("assign", "←" if "←" in self.text else "=", (first, self.sum()))
-        if self.next("≤"):
-            first = Formula("within", "", (first, self.sum()))
+        if (sign := self.left[0][1]) and self.next(*RELATIONS):
+            first = Formula("relation", sign, (first, self.sum()))
         if self.left[0][0] != "end":
             raise ValueError(f"formula {self.text!r}: {self.left[0][1]!r} is left over")
         return first
@@ -101,21 +112,25 @@ class Parser:
         return parts[0] if len(parts) == 1 else Formula("sum", "", tuple(parts))
 
     def product(self) -> Formula:
-        factors, signs = [self.power()], [""]
+        factors, signs = [self.chain()], ""
+        while self.left[0][1] in ("⊙", "·"):
+            signs += self.left.pop(0)[1]
+            factors.append(self.chain())
+        return Formula("product", signs, tuple(factors)) if signs else factors[0]
+
+    def chain(self) -> Formula:
+        factors = [self.power()]
         while True:
             kind, text = self.left[0]
-            if text in ("⊙", "·", "/"):
-                self.left.pop(0)
+            if self.next("/"):
+                factors[-1] = Formula("over", "", (factors[-1], self.power()))
             elif text == self.inside or (
-                kind not in ("number", "symbol") and text not in ("(", *BARS)
+                kind not in ("number", "symbol") and text not in ("(", "Σ", *BARS)
             ):
                 break
-            if text == "/":
-                factors[-1] = Formula("over", "", (factors[-1], self.power()))
             else:
-                signs.append(text if text in ("⊙", "·") else "")
                 factors.append(self.power())
-        return factors[0] if len(factors) == 1 else Formula("times", "".join(signs), tuple(factors))
+        return factors[0] if len(factors) == 1 else Formula("times", "", tuple(factors))
 
     inside = ""  # the bar that closes a norm
 
@@ -126,6 +141,8 @@ class Parser:
                 atom = Formula("square", "", (atom,))
             elif self.next("ᵀ"):
                 atom = Formula("transpose", "", (atom,))
+            elif self.next("ᵗ"):
+                atom = Formula("power", "t", (atom,))
             else:
                 return atom
 
@@ -133,8 +150,8 @@ class Parser:
         kind, text = self.left.pop(0)
         if kind == "number":
             return Formula("number", text)
-        if kind == "symbol" and text.startswith("Σ_"):
-            return Formula("total", text[2:], (self.product(),))
+        if text.startswith("Σ"):
+            return Formula("total", text[2:].strip("{}"), (self.product(),))
         if kind == "symbol":
             if self.left[0][1] == "(" and is_function(text):
                 self.left.pop(0)
@@ -160,12 +177,12 @@ class Parser:
 
 
 #: Letters that stand for functions wherever an opening bracket follows.
-FUNCTIONS = ("g", "f", "F", "H", "L", "h", "σ", "σ′", "z", *WORDS)
+FUNCTIONS = ("g", "f", "F", "H", "L", "h", "σ", "σ′", "φ", "φ′", "φ″", "z", *WORDS)
 
 
 def is_function(symbol: str) -> bool:
     """Whether a symbol before a bracket is a function of it, not a factor."""
-    return re.sub(r"_.*", "", symbol).rstrip("ᵗ") in FUNCTIONS
+    return re.sub(r"_.*", "", symbol).lstrip("∇").rstrip("ᵗ") in FUNCTIONS
 
 
 def parse(text: str) -> Formula:
@@ -177,7 +194,7 @@ def evaluate(formula: Formula, env: Mapping[str, Any]) -> Any:
     """Its value, with each symbol's number, array or function from `env`."""
     kind, text, parts = formula
     if kind == "number":
-        return 0.5 if text == "½" else float(text)
+        return number(text)
     if kind == "symbol":
         if text not in env and text == "I":
             return IDENTITY
@@ -193,6 +210,8 @@ def evaluate(formula: Formula, env: Mapping[str, Any]) -> Any:
     if kind == "times":
         return multiplied(parts, values)
     one = values[0]
+    if kind == "product":
+        return reduce(mul, values)
     if kind == "sum":
         for value in values[1:]:
             one = one + value
@@ -203,15 +222,34 @@ def evaluate(formula: Formula, env: Mapping[str, Any]) -> Any:
         return one / values[1]
     if kind == "square":
         return one * one if parts[0].kind != "norm" else one**2
-    if kind == "within":
-        return one <= values[1]
+    if kind == "power":
+        return one ** env[text]
+    if kind == "relation":
+        return COMPARED[text](one, values[1])
     if kind == "norm" and text == "|":
         return abs(one)
     if kind == "norm":
         return np.sqrt(np.sum(one * one))
     if kind == "transpose" and isinstance(one, Linear) and one.transposed:
         return Linear(one.transposed)
+    if kind == "transpose" and is_matrix(one):
+        return one.T
     return one  # group, assign, transpose
+
+
+COMPARED = dict(zip(RELATIONS, (le, ge, lt, gt)))
+
+
+def number(text: str) -> float:
+    """½, 0.9, 10⁻⁸."""
+    shown = text.translate(RAISED)
+    if shown != text:
+        return float(f"1e{shown[2:].replace('−', '-')}")
+    return 0.5 if text == "½" else float(text)
+
+
+def is_matrix(value: Any) -> bool:
+    return not isinstance(value, Linear) and np.ndim(value) == 2
 
 
 def multiplied(parts: tuple[Formula, ...], values: list[Any]) -> Any:
@@ -222,6 +260,8 @@ def multiplied(parts: tuple[Formula, ...], values: list[Any]) -> Any:
             result = value.apply(result)
         elif isinstance(result, Linear):
             result = after(value, result)
+        elif is_matrix(value) and is_matrix(result):
+            result = value @ result
         elif part.kind == "transpose":
             result = np.sum(value * result)
         else:
@@ -247,34 +287,42 @@ def mathml(formula: Formula, block: bool = False) -> str:
 
 def symbol(text: str) -> str:
     """θ̂_j′ as a letter with its subscript and superscript."""
-    letter, _, below = text.partition("_")
-    below = below.strip("{}")
-    above = "".join(c for c in text if c in "′″*")
-    below = below.rstrip("′″")
+    return f'<mrow data-symbol="{escape(text)}">{letter(text)}</mrow>'
+
+
+def letter(text: str) -> str:
+    """The same as it is drawn."""
+    inner = re.match(r"R\{(.*?)\}", text)
+    name, _, below = (text[inner.end() :] if inner else text).partition("_")
+    above = "".join(c for c in name + below if c in "′″*")
+    below = below.rstrip("′″*").strip("{}")
     for sign, shown in (("ᵗ⁺¹", "t+1"), ("ᵗ⁻¹", "t−1"), ("ᵗ", "t")):
-        if sign in letter:
-            letter, above = letter.replace(sign, ""), shown + above
+        if sign in name:
+            name, above = name.replace(sign, ""), shown + above
             break
-    letter = letter.rstrip("′″*")
+    name = name.rstrip("′″*")
+    below = "".join(c for c in name if c in "₀₁₂₃₄₅₆₇₈₉").translate(LOWERED) + below
+    name = name.rstrip("₀₁₂₃₄₅₆₇₈₉")
     primes = "".join(c for c in above if c in "′″")  # raised already, and too small higher up
     above = above.replace(primes, "") if primes else above
-    name = f"<mi>{escape(letter)}</mi>"
-    if letter.startswith("∇"):
-        name = f'<mrow><mo rspace="0">∇</mo><mi>{letter[1:]}</mi></mrow>'
-    if "\u0302" in letter:
-        name = f'<mover accent="true"><mi>{letter.replace(chr(0x302), "")}</mi><mo>^</mo></mover>'
+    drawn = f"<mi>{escape(name)}</mi>"
+    if inner:
+        drawn = f"<mrow><mi>R</mi><mo>{{</mo>{letter(inner[1])}<mo>}}</mo></mrow>"
+    elif name[0] in "∇∂":
+        drawn = f'<mrow><mo rspace="0">{name[0]}</mo><mi>{name[1:]}</mi></mrow>'
+    elif "\u0302" in name:
+        drawn = f'<mover accent="true"><mi>{name.replace(chr(0x302), "")}</mi><mo>^</mo></mover>'
     sub, sup = (
         f"<mi>{below}</mi>",
         f"<mo>{above}</mo>" if above[:1] in "′″*" else f"<mi>{above}</mi>",
     )
     if below and above:
-        name = f"<msubsup>{name}{sub}{sup}</msubsup>"
+        drawn = f"<msubsup>{drawn}{sub}{sup}</msubsup>"
     elif below:
-        name = f"<msub>{name}{sub}</msub>"
+        drawn = f"<msub>{drawn}{sub}</msub>"
     elif above:
-        name = f"<msup>{name}{sup}</msup>"
-    after = f'<mo lspace="0" rspace="0">{primes}</mo>' * bool(primes)
-    return f'<mrow data-symbol="{escape(text)}">{name}{after}</mrow>'
+        drawn = f"<msup>{drawn}{sup}</msup>"
+    return drawn + f'<mo lspace="0" rspace="0">{primes}</mo>' * bool(primes)
 
 
 def element(formula: Formula) -> str:
@@ -282,7 +330,10 @@ def element(formula: Formula) -> str:
     kind, text, parts = formula
     inner = [element(part) for part in parts]
     if kind == "number":
-        return "<mfrac><mn>1</mn><mn>2</mn></mfrac>" if text == "½" else f"<mn>{text}</mn>"
+        shown = text.translate(RAISED)
+        power = f"<msup><mn>10</mn><mn>{shown[2:]}</mn></msup>" if shown != text else ""
+        half = "<mfrac><mn>1</mn><mn>2</mn></mfrac>" if text == "½" else ""
+        return power or half or f"<mn>{text}</mn>"
     if kind == "symbol":
         return symbol(text)
     if kind == "call" and text == "sqrt" and parts[0].kind == "over":
@@ -300,10 +351,10 @@ def element(formula: Formula) -> str:
         return "".join(sign + part for sign, part in zip(signs, inner))
     if kind == "minus":
         return f"<mo>−</mo>{inner[0]}"
+    if kind == "product":
+        return inner[0] + "".join(f"<mo>{sign}</mo>{one}" for sign, one in zip(text, inner[1:]))
     if kind == "times":
-        gaps = text  # the signs between factors, where they are written
-        dot = "<mo>⊙</mo>" if "⊙" in gaps else "<mo>&#x2062;</mo>"
-        return dot.join(inner)
+        return "<mo>&#x2062;</mo>".join(inner)
     if kind == "over":  # a fraction needs no brackets
         above, below = (element(p.parts[0] if p.kind == "group" else p) for p in parts)
         return f"<mfrac><mrow>{above}</mrow><mrow>{below}</mrow></mfrac>"
@@ -315,8 +366,9 @@ def element(formula: Formula) -> str:
         return f"<mrow><mo>{text}</mo>{inner[0]}<mo>{text}</mo></mrow>"
     if kind == "group":
         return f"<mrow><mo>(</mo>{inner[0]}<mo>)</mo></mrow>"
-    if kind == "within":
-        return f"{inner[0]}<mo>≤</mo>{inner[1]}"
+    if kind == "power":
+        return f"<msup><mrow>{inner[0]}</mrow><mi>{text}</mi></msup>"
     if kind == "total":
-        return f"<munder><mo>∑</mo><mi>{text}</mi></munder>{inner[0]}"
-    return f"{inner[0]}<mo>{text}</mo>{inner[1]}"  # assign
+        below = f"<mtext>{escape(text)}</mtext>" if " " in text else f"<mi>{text}</mi>"
+        return (f"<munder><mo>∑</mo>{below}</munder>" if text else "<mo>∑</mo>") + inner[0]
+    return f"{inner[0]}<mo>{escape(text)}</mo>{inner[1]}"  # relation, assign

@@ -1,5 +1,6 @@
 """What there is to explain, and what is said of each: an equation, an algorithm, or a model."""
 
+import ast
 import importlib
 import inspect
 import linecache
@@ -16,7 +17,7 @@ from fedref.errors import ConfigError, unknown
 from fedref.explain import mistakes, source, worked
 from fedref.explain.source import Equation, Symbol
 from fedref.models import MODELS
-from fedref.numerics import Activation
+from fedref.numerics import Activation, Array
 
 DIGITS = 4
 
@@ -116,19 +117,49 @@ def given(trace: worked.Trace) -> list[tuple[str, str]]:
 def intermediates(trace: worked.Trace) -> list[Value]:
     """Each line of a worked example that makes a value, in the order in which they ran.
 
-    An activation is no value: its functions have no digits.
+    An activation is no value: its functions have no digits; nor is memory that is yet to be filled:
+    of that, the part is shown that a line fills.
     """
     lines = linecache.getlines(trace.file)
-    values = []
+    values: list[Value] = []
+    empty: list[Array] = []
     for step in trace.steps:
         code = lines[step.line - 1].split("# [")[0].strip()
+        if code.startswith("for "):
+            continue
+        if part := written(code, step):
+            values.append(part)
+            continue
         for name, value in step.after.items():
             new = name not in step.before or step.before[name] is not value
+            live = worked.arrays(step.live[name])
+            if new and "np.empty(" in code:
+                empty += live
             plain = name != "_" and not isinstance(value, Activation)
-            if new and plain and not code.startswith("for "):
+            if new and plain and not worked.overlap(live, empty):
                 values.append(Value(code, name, shown(value)))
     last = lines[trace.steps[-1].line - 1].split("# [")[0].split("# noqa")[0].strip()
     return [*values, Value(last, "returned", shown(trace.result))]
+
+
+def written(code: str, step: worked.Step) -> Value | None:
+    """What a line changes in place, such as out[2] by f(out=out[2 * l]), or the end of a list."""
+    try:
+        place = worked.written(ast.parse(code).body[0])
+    except (SyntaxError, IndexError):
+        return None
+    if place is None:
+        return None
+    while isinstance(place, ast.Subscript) and isinstance(place.slice, ast.Constant | ast.Tuple):
+        place = place.value  # x[...] is x
+    name = ast.unparse(place)
+    if isinstance(place, ast.Subscript):
+        k = eval(ast.unparse(place.slice), {}, dict(step.after))
+        name = f"{ast.unparse(place.value)}[{k}]"
+    value = eval(name, {}, dict(step.after))
+    if isinstance(value, list):
+        return Value(code, f"{name}[{len(value) - 1}]", shown(value[-1]))
+    return Value(code, name, shown(value))
 
 
 def agreement(equation: Equation) -> float:

@@ -52,18 +52,21 @@ def function_block(group: list[Equation]) -> str:
     """The equations of one function, its code, and its worked example."""
     first = group[0]
     code = source.code_of(first)
-    lines = code.splitlines()
-    marked = []
-    for equation in group:
-        head = equation.code.splitlines()[0].strip()
-        marked += [i for i, line in enumerate(lines) if line.strip().startswith(head)][:1]
     where = html.escape(pages.location(first))
     out = f'<section id="{anchor(first)}"><h2>{html.escape(first.function)}</h2>'
     out += f"<p class=where>{where}</p>{''.join(map(formula_block, group))}"
-    out += highlighted(code, names_of(first), marked)
+    out += highlighted(code, names_of(first), marked(code, group))
     out += proofs_of(claim for e in group for claim in pages.proved_by(e.tag))
     trace = worked.example(first) if worked.has_example(first) else None
     return out + example(trace) + "</section>"
+
+
+def marked(code: str, equations: Iterable[Equation]) -> list[int]:
+    """The lines of a function's code that begin an equation's statement."""
+    lines = [line.strip() for line in code.splitlines()]
+    heads = [equation.code.splitlines()[0].strip() for equation in equations]
+    found = (next((i for i, x in enumerate(lines) if x.startswith(head)), None) for head in heads)
+    return [i for i in found if i is not None]
 
 
 def proofs_of(claims: Iterable[str]) -> str:
@@ -187,7 +190,8 @@ def model_page(name: str) -> Sheet:
         body += (
             f"<section><h2>{method.name}</h2><p class=where>{method.place}</p>"
             f"{''.join(map(formula_block, method.formulae))}"
-            f"{highlighted(method.code, {})}{proofs_of(method.proved)}"
+            f"{highlighted(method.code, derivatives.names(name), marked(method.code, method.formulae))}"
+            f"{proofs_of(method.proved)}"
             f"{example(derivatives.example(name, method))}</section>"
         )
     return Sheet(cls.__name__, body)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import fedref
 from fedref import algorithm
-from fedref.algorithms import ALGORITHMS
+from fedref.algorithms import ALGORITHMS, server_optimiser
 
 ROOT = Path(fedref.__file__).parents[1]
 TAGGED = re.compile(r"# \[(?P<tag>[^\]]+)\](?: (?P<formula>\S.*))?$")
@@ -46,7 +46,7 @@ class Equation(NamedTuple):
 def modules() -> list[ModuleType]:
     """The papers' files, in the order of the command line, and what they share."""
     names = dict.fromkeys(cls.__module__ for cls in ALGORITHMS.values())
-    return [algorithm, *(importlib.import_module(name) for name in names)]
+    return [algorithm, *(importlib.import_module(name) for name in names), server_optimiser]
 
 
 def title(module: ModuleType) -> str:
@@ -93,9 +93,19 @@ def statement(tree: ast.AST, line: int) -> ast.stmt | None:
         for node in ast.walk(tree)
         if isinstance(node, ast.stmt)
         and not isinstance(node, ast.FunctionDef | ast.ClassDef)
-        and (node.end_lineno or 0) >= line
+        and ending(node) >= line
     ]
     return min(found, key=lambda node: (max(node.lineno - line, 0), -node.lineno), default=None)
+
+
+def ending(node: ast.stmt) -> int:
+    """The last line of a statement; of one that holds others, that of its head."""
+    part: ast.AST = node
+    if isinstance(node, ast.If | ast.While):
+        part = node.test
+    elif isinstance(node, ast.For):
+        part = node.iter
+    return getattr(part, "end_lineno", 0)
 
 
 def owner(tree: ast.Module, line: int) -> str:

@@ -4,6 +4,9 @@ Two parameters, three samples, two clients. `traced` runs a function and notes i
 after each line, so a table of intermediates has the names of the code and cannot drift from it.
 """
 
+import ast
+import importlib
+import linecache
 import sys
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -22,13 +25,14 @@ from fedref.algorithms import (
     fedmeta,
     fedprox,
     per_fedavg,
+    server_optimiser,
 )
 from fedref.algorithms.units import spread
 from fedref.batch import Batch
 from fedref.explain.formula import Linear, evaluate, parse
 from fedref.explain.source import Equation, equations, modules, symbols
 from fedref.models import BinaryLogistic
-from fedref.numerics import sigmoid
+from fedref.numerics import Array, sigmoid
 
 #: p(y = 1 | x) = σ(θᵀx) with two parameters.
 MODEL = BinaryLogistic(2, bias=False)
@@ -114,6 +118,16 @@ CALLS: list[Call] = [
         {},
     ),
     (apfl.importance_update, (F, I, P), {"lam": 0.5}),
+    (
+        apfl.APFL.start,
+        (apfl.APFL(z=2, init="continuous"), MODEL, apfl.Shared(W, F, 2, False, None), None),
+        {},
+    ),
+    (
+        server_optimiser.server_step,
+        (W, np.array([0.5, -1.0]), server_optimiser.Adam(np.array([1.0, 0.5]), W * W, 1)),
+        {"beta": 0.5},
+    ),
 ]
 
 ARGUMENTS: Mapping[tuple[str, str], Call] = {
@@ -122,11 +136,12 @@ ARGUMENTS: Mapping[tuple[str, str], Call] = {
 
 
 class Step(NamedTuple):
-    """One line that ran: the local variables before and after it."""
+    """One line that ran: the local variables before and after it, and the objects that they are."""
 
     line: int
     before: Mapping[str, Any]
     after: Mapping[str, Any]
+    live: Mapping[str, Any]  # after it; arrays may have been changed since
 
 
 class Trace(NamedTuple):
@@ -135,15 +150,27 @@ class Trace(NamedTuple):
     result: Any
     steps: list[Step]
     file: str
+    given: Mapping[str, Any]  # the arguments themselves
 
 
 def traced(function: Callable[..., Any], *arguments: Any, **options: Any) -> Trace:
-    """Call it, and note its local variables around every line (of this function alone)."""
-    seen: list[tuple[int, dict[str, Any]]] = []
+    """Call it, and note its local variables around every line (of this function alone).
+
+    Arrays are noted as they are then: what is changed in place later does not change the note.
+    """
+    seen: list[tuple[int, dict[str, Any], dict[str, Any]]] = []
+    noted: dict[str, tuple[Any, Any]] = {}  # name → (the value itself, the note of it)
+
+    def note(values: Mapping[str, Any]) -> dict[str, Any]:
+        for name, value in values.items():
+            if name not in noted or noted[name][0] is not value or not same(*noted[name]):
+                noted[name] = value, copied(value)
+        return {name: noted[name][1] for name in values}
 
     def local(frame: FrameType, event: str, argument: Any) -> Any:
         if event in ("line", "return"):
-            seen.append((frame.f_lineno, dict(frame.f_locals)))
+            live = dict(frame.f_locals)
+            seen.append((frame.f_lineno, note(live), live))
         return local
 
     def enter(frame: FrameType, event: str, argument: Any) -> Any:
@@ -155,8 +182,41 @@ def traced(function: Callable[..., Any], *arguments: Any, **options: Any) -> Tra
         result = function(*arguments, **options)
     finally:
         sys.settrace(outside)
-    steps = [Step(at, before, after) for (at, before), (_, after) in pairwise(seen)]
-    return Trace(result, steps, function.__code__.co_filename)
+    steps = [Step(at, before, *now) for (at, before, _), (_, *now) in pairwise(seen)]
+    return Trace(result, steps, function.__code__.co_filename, seen[0][2])
+
+
+def copied(value: Any) -> Any:
+    """Its arrays copied, within lists and tuples too."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, list):
+        return [copied(part) for part in value]
+    if isinstance(value, tuple):
+        parts = [copied(part) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return value
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether they hold the same, to the bit."""
+    if isinstance(one, np.ndarray):
+        return one.tobytes() == other.tobytes()
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one is other
+
+
+def arrays(value: Any) -> list[Array]:
+    """The arrays that a value is or holds."""
+    if isinstance(value, list | tuple):
+        return [array for part in value for array in arrays(part)]
+    return [value] if isinstance(value, np.ndarray) else []
+
+
+def overlap(some: list[Array], others: list[Array]) -> bool:
+    """Whether they are views of the same memory: what is given, or filled in until the end."""
+    return any(np.shares_memory(a, b) for a in some for b in others)
 
 
 def has_example(equation: Equation) -> bool:
@@ -183,7 +243,9 @@ def leading(value: Any) -> Any:
 
 def meaning(equation: Equation, values: Mapping[str, Any]) -> dict[str, Any]:
     """The value of every symbol: by the file's table, by its name, and the model's own functions."""
-    options = vars(values["self"]) if "self" in values else {}
+    options = dict(vars(values["self"])) if "self" in values else {}
+    for state in ("sent", "adam"):
+        options |= values[state]._asdict() if state in values else {}
     values = {name: leading(value) for name, value in {**options, **values}.items()}
     model = values.get("model")
     env: dict[str, Any] = {
@@ -222,23 +284,75 @@ def meaning(equation: Equation, values: Mapping[str, Any]) -> dict[str, Any]:
 def computed(equation: Equation) -> tuple[Any, Any]:
     """(what the line computed, what the formula says) in the worked example; the last time it ran."""
     trace = example(equation)
-    step = run_at(equation, trace)
-    return value_of(equation, trace), evaluate(
+    step = trace.steps[runs(equation, trace)[-1]]
+    return value_of(equation, step, trace), evaluate(
         parse(equation.formula), meaning(equation, step.before)
     )
 
 
-def run_at(equation: Equation, trace: Trace) -> Step:
-    """The last time that an equation's line ran."""
-    return [step for step in trace.steps if step.line == equation.line][-1]
+def runs(equation: Equation, trace: Trace) -> list[int]:
+    """The steps in which an equation's line ran."""
+    return [i for i, step in enumerate(trace.steps) if step.line == equation.line]
 
 
-def value_of(equation: Equation, trace: Trace) -> Any:
-    """What it computed then."""
-    step = run_at(equation, trace)
-    target, equals, _ = equation.code.partition(" = ")
-    value = step.after[target] if equals and target.isidentifier() else trace.result
-    return leading(value)
+def when(equation: Equation, k: int, trace: Trace) -> dict[str, Any]:
+    """The local variables before a line ran as step k, as its formula means them.
+
+    What it changes in place is as it was when the pass through the loop began; the variables of
+    loops that are over are none.
+    """
+    values, line = dict(trace.steps[k].before), equation.line
+    tree = ast.parse("".join(linecache.getlines(trace.file)))
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    (function,) = (one for one in functions if one.lineno <= line <= (one.end_lineno or 0))
+    loops = [node for node in ast.walk(function) if isinstance(node, ast.For)]
+    around = [loop for loop in loops if line <= (loop.end_lineno or 0) and loop.lineno < line]
+    for loop in loops:
+        if loop not in around:
+            for name in bound(loop) - {name for other in around for name in bound(other)}:
+                values.pop(name, None)
+    node = ast.parse(equation.code).body[0]
+    if around and isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        start = max(loop.lineno for loop in around)
+        began = [step for step in trace.steps[:k] if step.line == start][-1]
+        values[node.target.id] = began.after.get(node.target.id)
+    return values
+
+
+def bound(loop: ast.For) -> set[str]:
+    """The variables of a loop."""
+    return {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+
+
+def value_of(equation: Equation, step: Step, trace: Trace) -> Any:
+    """What its line computed in a step: what it is assigned to, or what is changed by it."""
+    node = ast.parse(equation.code).body[0]
+    if isinstance(node, ast.If):
+        where, values = node.test, step.before
+    elif (place := written(node)) is not None:
+        where, values = place, step.after
+    elif isinstance(node, ast.Assign):
+        target = node.targets[0]
+        where, values = target.elts[0] if isinstance(target, ast.Tuple) else target, step.after
+    else:
+        return leading(trace.result)
+    names = vars(importlib.import_module(equation.module))
+    value = eval(ast.unparse(where), dict(names), dict(values))
+    return leading(value[-1] if isinstance(value, list) else value)
+
+
+def written(node: ast.stmt) -> ast.expr | None:
+    """What a statement changes in place: `x` in `x *= 2`, `f(out=x)`, `x[...] = 2`, `x.append(2)`."""
+    if isinstance(node, ast.AugAssign):
+        return node.target
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        return node.targets[0]
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        call = node.value
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "append":
+            return call.func.value
+        return next((one.value for one in call.keywords if one.arg == "out"), None)
+    return None
 
 
 def with_formula() -> list[Equation]:

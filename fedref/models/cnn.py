@@ -56,8 +56,9 @@ class CNN(base.SoftmaxLogits):
         a_l = Q φ(u_l)              Q: the mean of each window, for "mean"
 
     Backward, δ_l = ∂ℓ/∂u_l:
-        δ_L = p − 1_y,  δ_l = φ′(u_l) ⊙ QᵀEᵀ(Pᵀδ_{l+1} W_{l+1}ᵀ),  ∂W_l = A_lᵀ Pᵀδ_l,  ∂b_l = Σ δ_l.
-    R-operator, R{·} = d/dε at w + εv: the product rule, with the maxima staying where they are.
+        δ_L = p − 1_y,  δ_l = φ′(u_l) ⊙ QᵀEᵀ((Pᵀδ_{l+1})W_{l+1}ᵀ),  ∂W_l = A_lᵀ Pᵀδ_l,  ∂b_l = Σ δ_l.
+    R-operator, R{·} = d/dε at w + εv: the product rule, with the maxima staying where they are. In
+    the formulae beside the lines A = E Q φ(u) is what layer W, b reads; Y is 1_y, of n rows.
 
     The fully connected layer of 800 has φ as the convolutions do; the paper says nothing of it.
 
@@ -195,11 +196,11 @@ class CNN(base.SoftmaxLogits):
         f: list[Array] = []
         layers = self.layers(w)
         for l, (W, b) in enumerate(layers):
-            A.append(self.E(l, a))
+            A.append(self.E(l, a))  # [A] E a
             z = A[l] @ W  # (..., rows, in) @ (..., in, out)
             first.append(self.first(l, z))
             u = self.P(z, first[l])
-            u += b[..., None, :]
+            u += b[..., None, :]  # [next u] P(AW) + b
             if l < len(layers) - 1:
                 f.append(phi.value(u))
                 a = self.Q(l, f[l])
@@ -214,7 +215,7 @@ class CNN(base.SoftmaxLogits):
     def grad(self, w: Array, D: Batch) -> Array:
         trace = self.forward(w, D.X)
         c = base.mean_weights(D, trace.z.dtype)
-        delta = nx.cross_entropy_slope(trace.z, D.y, c)  # (..., B, classes)
+        delta = nx.cross_entropy_slope(trace.z, D.y, c)  # [δ_L] (p − Y) / n
         g = self.backward(w, trace, delta)
         return g + self.l2 * w if self.l2 else g
 
@@ -225,12 +226,12 @@ class CNN(base.SoftmaxLogits):
         g = np.empty((*delta.shape[:-2], self.d), delta.dtype)
         layers, out = self.layers(w), self.layers(g)
         for l in reversed(range(len(A))):
-            e = self.Pt(delta, first[l])  # ∂ℓ/∂(A_l W_l)
-            np.matmul(A[l].mT, e, out=out[l][0])
-            np.sum(delta, -2, out=out[l][1])
+            e = self.Pt(delta, first[l])  # [∂(AW)] Pᵀδ
+            np.matmul(A[l].mT, e, out=out[l][0])  # [∂W] AᵀPᵀδ
+            np.sum(delta, -2, out=out[l][1])  # [∂b] Σ_j δ_j
             if l:
-                delta = self.Qt(l - 1, self.Et(l, e @ layers[l][0].mT))
-                delta *= phi.slope(f[l - 1])
+                delta = self.Qt(l - 1, self.Et(l, e @ layers[l][0].mT))  # [∂f] QᵀEᵀ((Pᵀδ)Wᵀ)
+                delta *= phi.slope(f[l - 1])  # [next δ] φ′(u) ⊙ QᵀEᵀ((Pᵀδ)Wᵀ)
         return g
 
     def vjp(self, w: Array, X: Array, r: Array) -> Array:
@@ -243,32 +244,36 @@ class CNN(base.SoftmaxLogits):
         W, V = ([matrices for matrices, _ in self.layers(x)] for x in (w, v))
         v_b = [b for _, b in self.layers(v)]
 
-        # R-forward: R{a₀} = 0,  R{u_l} = P(R{A_l} W + A_l V) + v_b,  R{a_l} = Q(φ′ ⊙ R{u_l})
+        # [first R{u}] P(AV) + v_b
         Ru = [self.P(A[0] @ V[0], first[0]) + v_b[0][..., None, :]]
         RA = [np.zeros(0)]  # not used: R{A₀} = 0
         for l in range(1, len(A)):
+            # [R{A}] E Q(φ′(u) ⊙ R{u})
             RA.append(self.E(l, self.Q(l - 1, phi.slope(f[l - 1]) * Ru[l - 1])))
+            # [next R{u}] P(R{A}W + AV) + v_b
             Ru.append(self.P(RA[l] @ W[l] + A[l] @ V[l], first[l]) + v_b[l][..., None, :])
 
-        # δ_L = (p − 1_y)/B,  R{δ_L} = (diag(p) − ppᵀ) R{u_L} / B
         c = base.mean_weights(D, z.dtype)
-        delta = nx.cross_entropy_slope(z, D.y, c)
+        delta = nx.cross_entropy_slope(z, D.y, c)  # [δ_L] (p − Y) / n
+        # [R{δ_L}] p ⊙ (R{u} − Σ_c p_c ⊙ R{u}_c) / n
         Rdelta = nx.cross_entropy_curvature(z, Ru[-1], c)
 
         h = np.empty((*Rdelta.shape[:-2], self.d), Rdelta.dtype)
         out = self.layers(h)
         for l in reversed(range(len(A))):
             e, Re = self.Pt(delta, first[l]), self.Pt(Rdelta, first[l])
-            np.matmul(A[l].mT, Re, out=out[l][0])  # R{Aᵀ Pᵀδ} = Aᵀ PᵀR{δ} + R{A}ᵀ Pᵀδ
+            np.matmul(A[l].mT, Re, out=out[l][0])  # [R{∂W}, first term] AᵀPᵀR{δ}
             if l:
-                out[l][0][...] += RA[l].mT @ e
-            np.sum(Rdelta, -2, out=out[l][1])
-            if l:  # R{φ′(u) ⊙ QᵀEᵀ(·)} = φ″ R{u} ⊙ QᵀEᵀ(·) + φ′ ⊙ QᵀEᵀ R{·},  · = Pᵀδ Wᵀ
-                da = self.Qt(l - 1, self.Et(l, e @ W[l].mT))
+                out[l][0][...] += RA[l].mT @ e  # [R{∂W}] AᵀPᵀR{δ} + R{A}ᵀPᵀδ
+            np.sum(Rdelta, -2, out=out[l][1])  # [R{∂b}] Σ_j R{δ}_j
+            if l:
+                da = self.Qt(l - 1, self.Et(l, e @ W[l].mT))  # [∂f] QᵀEᵀ((Pᵀδ)Wᵀ)
+                # [R{∂f}] QᵀEᵀ((PᵀR{δ})Wᵀ + (Pᵀδ)Vᵀ)
                 Rda = self.Qt(l - 1, self.Et(l, Re @ W[l].mT + e @ V[l].mT))
                 slope = phi.slope(f[l - 1])
+                # [next R{δ}] φ″(u) ⊙ R{u} ⊙ ∂f + φ′(u) ⊙ R{∂f}
                 Rdelta = phi.curvature(f[l - 1]) * Ru[l - 1] * da + slope * Rda
-                delta = slope * da
+                delta = slope * da  # [next δ] φ′(u) ⊙ ∂f
         return h + self.l2 * v if self.l2 else h
 
 

@@ -24,8 +24,8 @@ class MLP(base.SoftmaxLogits):
 
     Backward, δ_l = ∂ℓ/∂z_l:
         δ_L = p − 1_y,  δ_l = φ′(z_l) ⊙ (δ_{l+1} W_{l+1}ᵀ),  ∂W_l = a_{l−1}ᵀ δ_l,  ∂b_l = Σ δ_l.
-    In the formulae beside the lines p and Y have n rows, softmax(z_L) and 1_y.
-    R-operator (Pearlmutter 1994), R{·} = d/dε at w + εv, beside each line: the product rule.
+    R-operator (Pearlmutter 1994), R{·} = d/dε at w + εv: the product rule, beside each line.
+    There a = φ(z) is what layer W, b reads, of n rows, and δ its ∂ℓ/∂(aW + b); Y is 1_y.
 
     >>> model = MLP(784, (80, 60), 10)
     >>> model.d
@@ -67,7 +67,7 @@ class MLP(base.SoftmaxLogits):
         outputs = [X]
         for W, b in zip(layers[::2], layers[1::2]):
             z = outputs[-1] @ W  # (..., B, in) @ (..., in, out)
-            z += b[..., None, :]
+            z += b[..., None, :]  # [next z] aW + b
             outputs.append(z if W is layers[-2] else nx.ACTIVATIONS[self.activation].value(z))
         return outputs
 
@@ -77,7 +77,7 @@ class MLP(base.SoftmaxLogits):
     @base.checked
     def grad(self, w: Array, D: Batch) -> Array:
         *a, z = self.forward(w, D.X)
-        # [slope in z_L] (p − Y) / n
+        # [δ_L] (p − Y) / n
         delta = nx.cross_entropy_slope(z, D.y, base.mean_weights(D, z.dtype))  # (..., B, C)
         g = self.backward(w, a, delta)
         return g + self.l2 * w if self.l2 else g
@@ -88,11 +88,11 @@ class MLP(base.SoftmaxLogits):
         g = np.empty((*delta.shape[:-2], self.d), delta.dtype)
         W, out = self.unpack(w), self.unpack(g)
         for l in reversed(range(len(a))):
-            np.matmul(a[l].mT, delta, out=out[2 * l])
-            np.sum(delta, -2, out=out[2 * l + 1])
+            np.matmul(a[l].mT, delta, out=out[2 * l])  # [∂W] aᵀδ
+            np.sum(delta, -2, out=out[2 * l + 1])  # [∂b] Σ_j δ_j
             if l:
                 delta = delta @ W[2 * l].mT
-                delta *= phi.slope(a[l])
+                delta *= phi.slope(a[l])  # [next δ] φ′(z) ⊙ δWᵀ
         return g
 
     def vjp(self, w: Array, X: Array, r: Array) -> Array:
@@ -104,30 +104,31 @@ class MLP(base.SoftmaxLogits):
         *a, z = self.forward(w, D.X)
         W, V = self.unpack(w), self.unpack(v)
 
-        # R-forward: R{a₀} = 0,  R{z_l} = R{a_{l−1}} W + a_{l−1} V + v_b,  R{a_l} = φ′ ⊙ R{z_l}
-        Rz = [a[0] @ V[0] + V[1][..., None, :]]
+        Rz = [a[0] @ V[0] + V[1][..., None, :]]  # [first R{z}] aV + v_b
         Ra = [np.zeros(0)]  # not used: R{a₀} = 0
         for l in range(1, len(a)):
-            Ra.append(phi.slope(a[l]) * Rz[-1])
+            Ra.append(phi.slope(a[l]) * Rz[-1])  # [R{a}] φ′(z) ⊙ R{z}
+            # [next R{z}] R{a}W + aV + v_b
             Rz.append(Ra[l] @ W[2 * l] + a[l] @ V[2 * l] + V[2 * l + 1][..., None, :])
 
-        # δ_L = (p − 1_y)/B,  R{δ_L} = (diag(p) − ppᵀ) R{z_L} / B
         c = base.mean_weights(D, z.dtype)
-        delta = nx.cross_entropy_slope(z, D.y, c)
+        delta = nx.cross_entropy_slope(z, D.y, c)  # [δ_L] (p − Y) / n
+        # [R{δ_L}] p ⊙ (R{z} − Σ_c p_c ⊙ R{z}_c) / n
         Rdelta = nx.cross_entropy_curvature(z, Rz[-1], c)
 
         h = np.empty((*Rdelta.shape[:-2], self.d), Rdelta.dtype)
         out = self.unpack(h)
         for l in reversed(range(len(a))):
-            np.matmul(a[l].mT, Rdelta, out=out[2 * l])  # R{aᵀδ} = aᵀ R{δ} + R{a}ᵀ δ
+            np.matmul(a[l].mT, Rdelta, out=out[2 * l])  # [R{∂W}, first term] aᵀR{δ}
             if l:
-                out[2 * l][...] += Ra[l].mT @ delta
-            np.sum(Rdelta, -2, out=out[2 * l + 1])
-            if l:  # R{φ′(z) ⊙ δWᵀ} = φ″ R{z} ⊙ δWᵀ + φ′ ⊙ (R{δ}Wᵀ + δVᵀ)
+                out[2 * l][...] += Ra[l].mT @ delta  # [R{∂W}] aᵀR{δ} + R{a}ᵀδ
+            np.sum(Rdelta, -2, out=out[2 * l + 1])  # [R{∂b}] Σ_j R{δ}_j
+            if l:
                 slope, e = phi.slope(a[l]), delta @ W[2 * l].mT
+                # [next R{δ}] φ″(z) ⊙ R{z} ⊙ δWᵀ + φ′(z) ⊙ (R{δ}Wᵀ + δVᵀ)
                 Rdelta = (
                     phi.curvature(a[l]) * Rz[l - 1] * e
                     + slope * (Rdelta @ W[2 * l].mT + delta @ V[2 * l].mT)
                 )  # fmt: skip
-                delta = slope * e
+                delta = slope * e  # [next δ] φ′(z) ⊙ δWᵀ
         return h + self.l2 * v if self.l2 else h

@@ -95,9 +95,11 @@ def test_every_formula_is_on_its_page(built):
 
 
 def test_a_model_s_formulae_are_on_its_page():
-    for name, count in {"logistic": 3, "binary-logistic": 3, "svm": 5, "mlp": 2}.items():
+    said = {"logistic": 3, "binary-logistic": 3, "svm": 5, "mlp": 16, "cnn": 21}
+    for name, count in said.items():
         text = site.model_page(name).body
-        assert text.count("<math") == text.count('class="tag"') == count, name
+        assert text.count("<math display") == text.count('class="tag"') == count, name
+        assert text.count('class="line marked"') == count - (name == "svm") * 2, name
 
 
 def test_every_decision_is_an_entry_of_its_own(built):

@@ -6,8 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedref.batch import Batch
 from fedref.explain import derivatives, worked
 from fedref.explain.formula import evaluate, mathml, parse
+from fedref.models import CNN, MLP
 
 
 @pytest.mark.parametrize("equation", worked.with_formula(), ids=lambda e: f"{e.tag}:{e.function}")
@@ -33,7 +35,7 @@ OF_MODELS = [
 
 
 def of_model(name, method, equation):
-    """(line, formula); the SVM's examples are as its tags say: hinge, or squared hinge."""
+    """(line, formula) each time; the SVM's examples are as its tags say: hinge, or squared hinge."""
     example = derivatives.EXAMPLES[name]
     if "hinge" in equation.tag:
         model = replace(example.model, squared="squared" in equation.tag)
@@ -41,24 +43,147 @@ def of_model(name, method, equation):
     return derivatives.computed(example, method, equation)
 
 
+def agree(got, said):
+    assert np.shape(got) == np.shape(said)
+    np.testing.assert_allclose(got, said, rtol=1e-12, atol=1e-15)
+
+
 @pytest.mark.parametrize(
     ("name", "method", "equation"), OF_MODELS, ids=[f"{n} {e.tag}" for n, _, e in OF_MODELS]
 )
 def test_each_formula_of_a_model_gives_what_its_line_computes(name, method, equation):
-    got, expected = of_model(name, method, equation)
-    assert np.shape(got) == np.shape(expected)
-    assert np.abs(expected).max() > 0.01
-    np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-16)
+    pairs = of_model(name, method, equation)
+    assert max(np.abs(said).max() for _, said in pairs) > 0.01
+    for got, said in pairs:
+        agree(got, said)
 
 
 def test_models_say_loss_gradient_and_hessian():
     said = {
         name: {e.tag.split(",")[0] for n, _, e in OF_MODELS if n == name} for name, *_ in OF_MODELS
     }
-    three = {"loss", "gradient", "HVP"}
+    three, backward = {"loss", "gradient", "HVP"}, {"δ_L", "next δ", "∂W", "∂b"}
     assert said == {
-        "logistic": three, "binary-logistic": three, "svm": three, "mlp": {"loss", "slope in z_L"},
+        "logistic": three, "binary-logistic": three, "svm": three,
+        "mlp": {"loss", "next z", "first R{z}", "R{a}", "next R{z}"}
+        | backward | {f"R{{{tag}}}" for tag in backward - {"next δ"}} | {"next R{δ}"},
     }  # fmt: skip
+
+
+def deep(model, classes):
+    """Parameters, a direction, and five samples at random: no term is small, no φ′ is 1."""
+    rng = np.random.default_rng(1)
+    D = Batch(rng.normal(size=(5, model.features)), rng.integers(0, classes, 5))
+    return derivatives.Example(model, D, *0.7 * rng.normal(size=(2, model.d)))
+
+
+#: More than one layer of each kind: every line of a pass runs with a layer behind it and one before.
+DEEP = {
+    "mlp": [deep(MLP(3, (4, 3), 3, activation=phi), 3) for phi in ("tanh", "elu")],
+    "cnn": [
+        deep(CNN((10, 10), (2, 3), 3, 4, 3, activation=phi, pool=pool), 3)
+        for phi, pool in (("tanh", "max"), ("elu", "mean"))
+    ],
+}
+PASSES = [
+    (example, method, one)
+    for name, examples in DEEP.items()
+    for example in examples
+    for method in derivatives.methods(name)
+    for one in method.formulae
+    if one.tag != "loss"
+]
+
+
+@pytest.mark.parametrize(
+    ("example", "method", "equation"),
+    PASSES, ids=[f"{type(e.model).__name__} {e.model.activation} {one.tag}" for e, _, one in PASSES],
+)  # fmt: skip
+def test_each_formula_of_a_deep_network_holds_in_every_layer(example, method, equation):
+    pairs = derivatives.computed(example, method, equation)
+    layers = len(example.model.shapes) // 2
+    assert len(pairs) in (1, layers - 1, layers)
+    assert len(pairs) > 1 or equation.tag.split()[0] in ("first", "δ_L", "R{δ_L}")
+    for got, said in pairs:
+        agree(got, said)
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_each_sign_and_factor_of_a_network_s_formulae_counts(name):
+    """A sign turned, a derivative too many, or a factor left out is seen in one of the examples."""
+    first, second = DEEP[name]
+    tried = 0
+    for example, method, one in PASSES:
+        if example is first:
+            for wrong in spoilt(one.formula):
+                tried += 1
+                seen = [differs(e, method, one, wrong) for e in (first, second)]
+                assert any(seen), f"{one.formula} and {wrong}"
+    assert tried > 40
+
+
+def differs(example, method, equation, wrong):
+    try:
+        for got, said in derivatives.computed(example, method, equation._replace(formula=wrong)):
+            agree(got, said)
+    except (AssertionError, ValueError, KeyError, AttributeError, TypeError):
+        return True
+    return False
+
+
+def spoilt(formula):
+    """The formula with one mistake: a turned sign, a wrong derivative, a lost transpose or factor."""
+    swaps = {"+": "−", "−": "+", "′": "″", "″": "′", "ᵀ": "", "⊙": "+"}
+    wrong = [
+        formula[:i] + swaps[sign] + formula[i + 1 :]
+        for i, sign in enumerate(formula)
+        if sign in swaps
+    ]
+    parts = re.findall(r"(?:[^\s(]+ ⊙ |φ.\(z\) ⊙ | / n)", formula)
+    for text in [*wrong, *(formula.replace(part, "", 1) for part in parts)]:
+        try:
+            parse(text)
+        except ValueError:
+            continue  # no formula at all
+        yield text
+
+
+def test_a_product_keeps_the_sign_of_every_factor():
+    tree = parse("φ″ ⊙ Rz ⊙ δWᵀ")
+    assert tree.kind == "product"
+    assert [part.kind for part in tree.parts] == ["symbol", "times", "times"]
+    shown = re.sub("<[^>]*>", "", mathml(tree)).replace("&#x2062;", "")
+    assert shown == "φ″⊙Rz⊙δWT"
+    assert re.sub("<[^>]*>", "", mathml(parse("2λu ⊙ v · w"))) == "2⁢λ⁢u⊙v·w".replace("⁢", "&#x2062;")
+
+
+def test_matrices_side_by_side_are_multiplied():
+    rng = np.random.default_rng(0)
+    A, B, v = rng.normal(size=(2, 3)), rng.normal(size=(4, 3)), rng.normal(size=3)
+    env = {"A": A, "B": B, "v": v, "s": 2.0, "t": 3}
+    np.testing.assert_allclose(evaluate(parse("A Bᵀ"), env), A @ B.T)
+    np.testing.assert_allclose(evaluate(parse("sA ⊙ A"), env), 2 * A * A)
+    np.testing.assert_allclose(evaluate(parse("A ⊙ sA Bᵀ B"), env), A * (2 * A @ B.T @ B))
+    assert evaluate(parse("vᵀv"), env) == pytest.approx(v @ v)
+    assert evaluate(parse("1 − ½ᵗ + 10⁻²"), env) == pytest.approx(1 - 1 / 8 + 0.01)
+
+
+def test_what_is_changed_in_place_is_noted_as_it_was():
+    def doubled(x):
+        y = x + 1
+        y *= 2
+        y *= 2
+        return y
+
+    trace = worked.traced(doubled, np.array([1.0]))
+    assert [float(step.after["y"][0]) for step in trace.steps] == [2, 4, 8, 8]
+
+
+def test_apfl_starts_in_round_z_and_not_before():
+    (line,) = [e for e in worked.with_formula() if e.tag == "apfl alg.1 line 21"]
+    assert worked.computed(line) == (True, True)
+    for t in (1, 2, 3):
+        assert evaluate(parse(line.formula), {"t": t, "z": 2}) == (t >= 2)
 
 
 @pytest.mark.parametrize(
