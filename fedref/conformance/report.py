@@ -27,7 +27,7 @@ def what(result: Result) -> str:
     """What is wrong, in one line."""
     if result.reason:
         return f"{result.output} {result.reason}".strip()
-    return f"{result.output} differs by {result.error:.2g} (allowed {result.tolerance:.2g})"
+    return f"{result.output} off by {result.error:.2g} (allowed {result.tolerance:.2g})"
 
 
 def failed(result: Result) -> str:

@@ -50,7 +50,8 @@ def test_the_first_intermediate_that_differs_is_told():
     assert result.status == FAILED
     assert result.output == "u"
     assert result.error == pytest.approx(1e-9, rel=1e-3)
-    assert "u differs by 1e-09" in report.what(result)
+    assert report.what(result).startswith("u off by 1e-09 (allowed ")
+    assert report.what(result._replace(output="losses")).startswith("losses off by 1e-09 (")
 
 
 def test_what_is_not_offered_is_not_passed():
