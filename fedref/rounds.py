@@ -109,7 +109,7 @@ class LocalData(NamedTuple):
         Clients are ordered by their number of steps, the most first. X (active, W, p).
         """
         steps = self.steps[order]
-        active = np.count_nonzero(steps > np.arange(steps.max(initial=0))[:, None], axis=1)
+        active = np.count_nonzero(steps > np.arange(steps.max())[:, None], axis=1)
         plans = []
         for rows in self.rows.values():
             rows = rows[order].transpose(1, 0, 2)  # (S, K, W): the clients of a step side by side

@@ -222,7 +222,7 @@ def is_equation(nodes: Sequence[ast.AST]) -> bool:
     """Whether a node (the last; before it, those that hold it) is part of what is computed.
 
     Not so: a model's `init`; an option's default, limits and choices; a `raise`, an `if` that does
-    nothing else, and functions that are named for checking.
+    nothing else, functions that are named for checking, and calls of them.
     """
     for parent, node in zip([None, *nodes], nodes):
         if isinstance(node, ast.FunctionDef) and (node.name == "init" or REFUSING.match(node.name)):
@@ -233,6 +233,10 @@ def is_equation(nodes: Sequence[ast.AST]) -> bool:
             and not node.orelse
         ):
             return False
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            called = ast.unparse(node.value.func).split(".")[-1]
+            if REFUSING.match(called):
+                return False
         options = isinstance(parent, ast.ClassDef) and parent.decorator_list  # a dataclass
         if options and isinstance(node, ast.AnnAssign):
             own = "ClassVar" not in ast.unparse(node.annotation)

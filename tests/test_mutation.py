@@ -68,6 +68,7 @@ class Some:
         return x + 4
 
     def step(self, w):
+        self.check_more(w - 4)
         if w < 5:
             raise ValueError(6)
         if w < 15:

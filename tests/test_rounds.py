@@ -320,6 +320,38 @@ def test_data_that_do_not_fit_are_refused_before_the_first_step(kind, spoilt, sa
         play(make_algorithm("fedavg"), model, unfit, EVERYONE, rounds=1, stack=stack)
 
 
+@pytest.mark.parametrize("some", ["pick", "only"])
+def test_the_data_of_some_clients_are_theirs(some):
+    federated = make_federation(MODELS["mlp"])
+    plan = make_plan(EVERYONE, federated.train.sizes, 0, 0)
+    data = gather(plan, federated, np.float64, np.arange(len(SIZES)))
+    ks = np.array([2, 0, 4])
+    few = getattr(data, some)(ks)
+    for name in ("clients", "steps", "per_epoch"):
+        np.testing.assert_array_equal(getattr(few, name), getattr(data, name)[ks])
+    for i, k in enumerate(ks):
+        assert same(few.all(i), data.all(k))
+        for t in range(data.steps[k]):
+            assert same(few.batch("D", i, t), data.batch("D", k, t))
+    if some == "only":
+        assert len(few.X) == len(few.y) == sum(SIZES[k] for k in ks)
+
+
+def test_together_is_the_stack_whether_or_not_all_are_the_same_array():
+    a, b = np.arange(3.0), np.arange(3.0) + 1
+    for trees in ([(a, b)] * 3, [(a, a), (a, b), (b, a)], [(a, 0.5)]):
+        assert same(rounds.together(trees), tree.stack(trees))
+
+
+def test_the_support_of_a_client_with_one_row_is_a_batch_of_no_rows():
+    federated = make_federation(MODELS["mlp"], (1,))
+    plan = make_plan(Sampling(1, epochs=1), federated.train.sizes, 0, 0, ("S",))
+    data = gather(plan, federated, np.float64, np.array([0]))
+    ((active, (S,)),) = data.stacked(np.array([0]))
+    assert (active, S.X.shape, S.y.shape) == (1, (1, 0, 3), (1, 0))
+    assert data.batch("S", 0, 0).X.shape == (0, 3)
+
+
 @pytest.mark.parametrize("stack", [True, False])
 def test_a_label_that_the_model_does_not_know_is_refused_before_the_first_step(stack):
     """Where only 1 is told from the others, a 2 would count as a 0."""

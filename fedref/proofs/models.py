@@ -49,6 +49,7 @@ def model_stack(c: Case) -> Iterator[Report]:
     yield stack_equals_loop(c.model.loss, w, D)
     yield stack_equals_loop(c.model.grad, w, D)
     yield stack_equals_loop(c.model.hvp, w, v, D)
+    yield stack_equals_loop(c.model.predict, w, D.X, bound=0)
 
 
 def model_vjp(c: Case) -> Iterator[Report]:
@@ -90,7 +91,7 @@ for _name, _model in MODELS.items():
         ("loss", model_loss, "loss = plain loops over the samples"),
         ("grad", model_grad, "grad = complex step of loss"),
         ("hvp", model_hvp, "hvp = complex step of grad"),
-        ("stack", model_stack, "loss, grad, hvp of a stack = one by one"),
+        ("stack", model_stack, "loss, grad, hvp, predict of a stack = one by one"),
         ("vjp", model_vjp, "vjp = complex step of Σ r·z"),
         ("labels", model_labels, "labels, predict, sample_losses = plain loops"),
     ):
@@ -158,4 +159,6 @@ def initialisation(c: Case) -> Iterator[Report]:
 
 @proof("linear_operator", "the operator's products = complex step of grad", FAMILIES)
 def operator(c: Case) -> Iterator[Report]:
-    yield equal(linear_operator(c.model, c.w, c.D) @ c.vs[0], slow_hvp(c.model, c.w, c.vs[0], c.D))
+    product, H = slow_hvp(c.model, c.w, c.vs[0], c.D), linear_operator(c.model, c.w, c.D)
+    yield equal(H @ c.vs[0], product)
+    yield equal(H.T @ c.vs[0], product)  # a Hessian is symmetric
