@@ -15,6 +15,7 @@ the mean loss over the clients being [apfl eq.1–2].
     wᵗ_S     w_ref      (d,)      w_S as it was sent
     F        F          (d,)      importance of each parameter
     I_k      importances  (K, d)  what the clients measured of it
+    ∇L       g_s       (d,)      the gradient of L_k in w_S
     μ, λ, η  mu, lam, lr  numbers: penalty, forgetting, learning rate
     t, z     t, z     numbers: the round, and that in which the decomposition starts
     U                   units of all layers together, see units.py
@@ -166,7 +167,8 @@ class APFL(Algorithm[Shared, Shared, Local, Own]):
         else:
             g_s, g_a, g_k = gradients(model, w_s, *own, D)
             own = Own(own.a - self.lr * g_a, own.w_k - self.lr * g_k)
-        h_s = g_s + penalty_gradient(w_s, F=sent.F, w_ref=sent.w, mu=self.mu)  # [apfl eq.6]
+        # [apfl eq.6] ∇L + μF ⊙ (w_S − wᵗ_S)
+        h_s = g_s + penalty_gradient(w_s, F=sent.F, w_ref=sent.w, mu=self.mu)
         if path is not None:  # −g ⊙ Δw of the loss alone
             path = path + g_s * self.lr * h_s
         return Local(w_s - self.lr * h_s, own, path)

@@ -3,10 +3,10 @@
     symbol  name  shape
     x, g    x, g  trees of one shape: what is learned, and its gradient
     m, v    m, v  trees like x: Adam's first and second moment
-    β       beta  number: the server's learning rate
-    t       t     number: steps of Adam so far
+    c₁, c₂  c1, c2  numbers that undo the moments' start at 0
+    β, t    beta, t  numbers: the server's learning rate, steps of Adam so far
 
-Equations: [Adam m], [Adam v], [Adam step] `server_step`, with the constants of Adam's paper.
+Equations: [Adam m], [Adam v], [Adam c₁], [Adam step] `server_step`, with its paper's constants.
 """
 
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ def server_step(x: Any, g: Any, adam: Adam | None, *, beta: float) -> tuple[Any,
     t = adam.t + 1
     m = tree.map(lambda m, g: 0.9 * m + 0.1 * g, adam.m, g)  # [Adam m] 0.9m + 0.1g
     v = tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, adam.v, g)  # [Adam v] 0.999v + 0.001g²
-    c1, c2 = 1 - 0.9**t, 1 - 0.999**t
-    # [Adam step] x − β(m / (1 − 0.9ᵗ)) / (sqrt(v / (1 − 0.999ᵗ)) + 10⁻⁸)
+    c1, c2 = 1 - 0.9**t, 1 - 0.999**t  # [Adam c₁] 1 − 0.9ᵗ
+    # [Adam step] x − βm / (c₁(sqrt(v / c₂) + 10⁻⁸))
     x = tree.map(lambda x, m, v: x - beta * (m / c1) / (np.sqrt(v / c2) + 1e-8), x, m, v)
     return x, Adam(m, v, t)

@@ -1,6 +1,6 @@
 """Formulae that are both shown and computed: one text, read once, as MathML and as numbers.
 
-    formula := [sum ('←' | '=')] sum [('≤' | '≥' | '<' | '>') sum]      w ← w − η g(w; D), |t − z| ≤ 1
+    formula := [sum ('←' | '=')] sum [('≤' | '≥' | '<' | '>' | '≠') sum]      w ← w − η g(w; D)
     sum     := ['−'] product (('+' | '−') product)*
     product := chain (('⊙' | '·') chain)*          φ″ ⊙ δWᵀ: what is side by side binds tighter
     chain   := power (['/'] power)*                2λu, αH(w; D)v
@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from operator import ge, gt, le, lt, mul
+from operator import ge, gt, le, lt, mul, ne
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
@@ -28,14 +28,14 @@ import numpy as np
 
 WORDS = ("log", "exp", "max", "min", "sqrt", "diag")
 BARS = ("‖", "|")
-RELATIONS = ("≤", "≥", "<", ">")
+RELATIONS = ("≤", "≥", "<", ">", "≠")
 RAISED = str.maketrans("⁻⁺⁰¹²³⁴⁵⁶⁷⁸⁹", "−+0123456789")
 LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 BELOW = r"_(?:\{[^{}]*\}|[a-z]+|\w)(?:,\w)?"
 TOKEN = re.compile(
     r"\s*(?:(?P<number>10[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+|\d+(?:\.\d+)?|½)"
     rf"|(?P<symbol>Σ_(?:\{{[^{{}}]*\}}|\w)"
-    rf"|(?:R\{{[^{{}}]+\}}|{'|'.join(WORDS)}|[∇∂]?[^\W\d_Σᵀᵗ])"
+    rf"|(?:R\{{[^{{}}]+\}}|{'|'.join(WORDS)}|[∇∂]?[^\W\d_Σᵀᵗ²])"
     rf"[\u0302]?[₀-₉]*[′″*]*(?:ᵗ(?:[⁺⁻]¹)?)?(?:{BELOW})?[′″*]*)"
     r"|(?P<sign>.))"
 )
@@ -237,7 +237,7 @@ def evaluate(formula: Formula, env: Mapping[str, Any]) -> Any:
     return one  # group, assign, transpose
 
 
-COMPARED = dict(zip(RELATIONS, (le, ge, lt, gt)))
+COMPARED = dict(zip(RELATIONS, (le, ge, lt, gt, ne)))
 
 
 def number(text: str) -> float:
@@ -313,9 +313,11 @@ def letter(text: str) -> str:
     elif "\u0302" in name:
         drawn = f'<mover accent="true"><mi>{name.replace(chr(0x302), "")}</mi><mo>^</mo></mover>'
     sub, sup = (
-        f"<mi>{below}</mi>",
+        "<mo>,</mo>".join(f"<mi>{part}</mi>" for part in below.split(",")),
         f"<mo>{above}</mo>" if above[:1] in "′″*" else f"<mi>{above}</mi>",
     )
+    if "," in below:
+        sub = f"<mrow>{sub}</mrow>"
     if below and above:
         drawn = f"<msubsup>{drawn}{sub}{sup}</msubsup>"
     elif below:
@@ -338,7 +340,7 @@ def element(formula: Formula) -> str:
         return symbol(text)
     if kind == "call" and text == "sqrt" and parts[0].kind == "over":
         # on one line: without a font for mathematics the root does not grow as high as a fraction
-        return f"<msqrt>{'<mo>/</mo>'.join(map(element, parts[0].parts))}</msqrt>"
+        return f"<msqrt>{element(parts[0]._replace(kind='slash'))}</msqrt>"
     if kind == "call" and text == "sqrt":
         return f"<msqrt>{inner[0]}</msqrt>"
     if kind == "call":
@@ -353,11 +355,14 @@ def element(formula: Formula) -> str:
         return f"<mo>−</mo>{inner[0]}"
     if kind == "product":
         return inner[0] + "".join(f"<mo>{sign}</mo>{one}" for sign, one in zip(text, inner[1:]))
-    if kind == "times":
-        return "<mo>&#x2062;</mo>".join(inner)
+    if kind == "times":  # a fraction needs no brackets
+        bare = (p.parts[0] if p.kind == "group" and p.parts[0].kind == "over" else p for p in parts)
+        return "<mo>&#x2062;</mo>".join(map(element, bare))
     if kind == "over":  # a fraction needs no brackets
         above, below = (element(p.parts[0] if p.kind == "group" else p) for p in parts)
         return f"<mfrac><mrow>{above}</mrow><mrow>{below}</mrow></mfrac>"
+    if kind == "slash":
+        return "<mo>/</mo>".join(inner)
     if kind == "square":
         return f"<msup><mrow>{inner[0]}</mrow><mn>2</mn></msup>"
     if kind == "transpose":

@@ -8,6 +8,8 @@ import tokenize
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from fedref.explain import inline
+
 if TYPE_CHECKING:
     from fedref.explain.drawing import Picture
 
@@ -51,10 +53,29 @@ def shell(sheet: Sheet, here: str, links: Mapping[str, str]) -> str:
     return SHELL.format(title=escape(sheet.title), links=nav, body=sheet.body)
 
 
-def prose(text: str) -> str:
-    """A docstring's paragraph: `code` marked, *emphasis* too."""
-    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
-    return re.sub(r"(?<![\w*])\*([^*]+)\*(?![\w*])", r"<em>\1</em>", text)
+def prose(text: str, formulae: bool = True) -> str:
+    """A docstring's paragraph: `code` marked, *emphasis* too, and formulae typeset."""
+    kept: list[str] = []
+
+    def put(html: str) -> str:
+        kept.append(html)
+        return f"\0{len(kept) - 1}\0"
+
+    parts = re.split(r"`([^`]+)`", text)
+    for i, part in enumerate(parts):
+        if i % 2:
+            parts[i] = put(f"<code>{escape(part)}</code>")
+        elif formulae:
+            found = inline.found(part)
+            parts[i] = "".join(put(inline.typeset(f)) if f else piece for piece, f in found)
+    plain = re.sub(r"(?<![\w*])\*([^*]+)\*(?![\w*])", r"<em>\1</em>", escape("".join(parts)))
+    return re.sub(r"\0(\d+)\0([.,:;)]*)", lambda place: tied(kept[int(place[1])], place[2]), plain)
+
+
+def tied(html: str, stop: str) -> str:
+    """A formula's last part and the stop behind it on one line."""
+    head, math, tail = html.rpartition("<math>")
+    return f"{head}<span class=tied>{math}{tail}{stop}</span>" if math and stop else html + stop
 
 
 def shown(name: str, picture: "Picture") -> str:

@@ -39,7 +39,7 @@ def proof_picture(draw: Callable[..., None], alt: str, caption: str) -> Picture:
     """One half of the picture of `fedref check --plot`."""
     case = Case(MODELS["MLP tanh"], sampling.stream(0, "check picture"))
     case.vs = case.vectors(12)
-    figure, axes = panel(6, 4.4)
+    figure, axes = panel(5.6, 4.6)
     draw(axes, case)
     return Picture(figure, alt, caption)
 
@@ -48,7 +48,8 @@ def proofs_page() -> Sheet:
     """How a derivative is proved: the docstring of the checks, their code, their picture, all claims."""
     title, how, example = (checks.__doc__ or "").strip().split("\n\n", 2)
     made = {name: drawn(proof_picture, *given) for name, given in PROOF_PICTURES.items()}
-    body = f"<h1>How derivatives are proved</h1><p>{prose(title)}</p><p>{prose(how)}</p>"
+    body = f"<h1>How derivatives are proved</h1><p>{prose(title)}</p>"
+    body += f"<p>{prose(how, formulae=False)}</p>"
     body += (
         "<section><h2>The chain</h2><ol>"
         "<li>A model's loss is compared with plain loops over the samples.</li>"

@@ -131,7 +131,8 @@ def offered(module: ModuleType) -> dict[str, type]:
 def file_page(module: ModuleType) -> Sheet:
     """The page of one paper's file: equations, algorithms, pictures, decisions."""
     name = module.__name__.rpartition(".")[2]
-    title, objective = source.title(module), source.section(module, "Objective")
+    title = source.title(module)
+    objective = source.section(module, "Objective")
     body = f"<h1>{html.escape(title)}</h1>"
     body += "".join(f"<p class=citation>{prose(text)}</p>" for text in source.citation(module))
     body += f"<p class=objective>{prose(objective)}</p>" * bool(objective) + symbol_table(module)
@@ -185,7 +186,8 @@ def model_page(name: str) -> Sheet:
     """A model: its docstring, its derivatives."""
     cls = MODELS[name]
     title, _, text = (inspect.getdoc(cls) or "").partition("\n\n")
-    body = f"<h1>{html.escape(cls.__name__)}</h1><p>{prose(title)}</p>{text_block(text)}"
+    body = f"<h1>{html.escape(cls.__name__)}</h1><p>{prose(title, formulae=False)}</p>"
+    body += text_block(text)
     for method in derivatives.methods(name):
         body += (
             f"<section><h2>{method.name}</h2><p class=where>{method.place}</p>"

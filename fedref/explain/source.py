@@ -50,8 +50,8 @@ def modules() -> list[ModuleType]:
 
 
 def title(module: ModuleType) -> str:
-    """The first line of its docstring."""
-    return (module.__doc__ or "").split("\n", 1)[0]
+    """The first line of its docstring, as a heading."""
+    return (module.__doc__ or "").split("\n", 1)[0].rstrip(".")
 
 
 def citation(module: ModuleType) -> list[str]:

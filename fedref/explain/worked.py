@@ -124,6 +124,17 @@ CALLS: list[Call] = [
         {},
     ),
     (
+        apfl.APFL.step,
+        (
+            apfl.APFL(mu=0.5, lr=0.5),
+            MODEL,
+            apfl.Shared(W_REF, F, 2, False, None),
+            apfl.Local(W, apfl.Own(A, W_K), None),
+            D,
+        ),
+        {},
+    ),
+    (
         server_optimiser.server_step,
         (W, np.array([0.5, -1.0]), server_optimiser.Adam(np.array([1.0, 0.5]), W * W, 1)),
         {"beta": 0.5},
@@ -246,6 +257,7 @@ def meaning(equation: Equation, values: Mapping[str, Any]) -> dict[str, Any]:
     options = dict(vars(values["self"])) if "self" in values else {}
     for state in ("sent", "adam"):
         options |= values[state]._asdict() if state in values else {}
+    options |= {"w_ref": options["w"]} if "sent" in values and "w" in options else {}
     values = {name: leading(value) for name, value in {**options, **values}.items()}
     model = values.get("model")
     env: dict[str, Any] = {

@@ -223,3 +223,12 @@ def test_bars(text, value):
 def test_what_is_no_formula_is_refused(text):
     with pytest.raises(ValueError, match="formula"):
         parse(text)
+
+
+def test_a_fraction_that_is_a_factor_needs_no_brackets():
+    def shown(text):
+        return re.sub("<[^>]*>", "", mathml(parse(text))).replace("&#x2062;", "")
+
+    assert shown("(μ/2)‖w‖²") == "μ2‖w‖2"
+    assert shown("(μ/2)²w") == "(μ2)2w"
+    assert shown("(μ + 2)w") == "(μ+2)w"

@@ -1,0 +1,95 @@
+"""Formulae within prose: found in a docstring's text by the parser that reads those beside the lines."""
+
+import re
+from collections.abc import Iterator
+from xml.sax.saxutils import escape
+
+from fedref.explain.formula import WORDS, Formula, element, parse
+
+#: A word with the space before it; braces are not cut: Σ_{j ≠ s} is one.
+WORD = re.compile(r"\s*(?:[^\s{}]*\{[^{}]*\}[^\s{}]*|\S+)|\s+$")
+LONGEST = 30  # words of one formula
+
+
+def found(text: str) -> Iterator[tuple[str, Formula | None]]:
+    """The text in pieces, each with its tree if it is a formula; joined they are the text."""
+    words, start, plain = WORD.findall(text), 0, ""
+    while start < len(words):
+        run = words[start : start + LONGEST]
+        while run and (cut := formula_in("".join(run))) is None:
+            run.pop()
+        if not run:
+            plain += words[start]
+            start += 1
+            continue
+        before, core, after = cut  # type: ignore[misc]
+        if plain + before:
+            yield plain + before, None
+        yield core, parse(core)
+        plain, start = after, start + len(run)
+    if plain:
+        yield plain, None
+
+
+def formula_in(text: str) -> tuple[str, str, str] | None:
+    """(before, formula, after) of a text that is a formula but for stops and brackets around it."""
+    shape = re.fullmatch(r"(\s*)(.*?)([.,:;]*)", text, re.DOTALL)
+    assert shape
+    before, core, after = shape.groups()
+    for opened, closed in ((0, 0), (1, 0), (0, 1), (1, 1)):
+        left, right = core[:opened], core[len(core) - closed :]
+        inner = core[opened : len(core) - closed]
+        if left in ("", "(") and right in ("", ")") and is_mathematics(inner) and parses(inner):
+            return before + left, inner, right + after
+    return None
+
+
+def parses(text: str) -> bool:
+    try:
+        return bool(parse(text))
+    except ValueError:
+        return False
+
+
+def is_mathematics(text: str) -> bool:
+    """Whether it has a letter, a sign that prose has not, and no word of prose."""
+    bare = re.sub(r"_(?:\{[^{}]*\}|\w+)", "_", text)
+    words = set(re.findall(r"[A-Za-zÀ-ž]{2,}", bare))
+    return bool(
+        re.search(r"[^\W\d_]", bare)
+        and re.search(r"[^\W\d_A-Za-zÀ-ž]|[_=+/−⊙²ᵀ′″≤≥≠]", bare)
+        and words <= {*WORDS}
+        and not re.search(r"^a\s|\sa$|\s\(\d\w*\)$", bare)
+    )
+
+
+def typeset(formula: Formula) -> str:
+    """A <math> for each term, so that a line can be broken between them."""
+    return "".join(f"<math><mrow>{one}</mrow></math>" for one in terms(flat(formula)))
+
+
+def flat(formula: Formula) -> Formula:
+    """The same with its fractions on one line."""
+    kind, text, parts = formula
+    return Formula("slash" if kind == "over" else kind, text, tuple(map(flat, parts)))
+
+
+def terms(formula: Formula) -> list[str]:
+    """A relation's sides and a sum's terms, each with the sign before it."""
+    kind, text, parts = formula
+    if kind in ("assign", "relation"):
+        first, (second, *rest) = map(terms, parts)
+        return [*first, sign(text) + second, *rest]
+    if kind == "sum":
+        return [element(parts[0]), *map(signed, parts[1:])]
+    return [element(formula)]
+
+
+def signed(term: Formula) -> str:
+    minus = term.kind == "minus"
+    return sign("−") + element(term.parts[0]) if minus else sign("+") + element(term)
+
+
+def sign(text: str) -> str:
+    """With space on both sides, though nothing stands before it."""
+    return f'<mo form="infix">{escape(text)}</mo>'
