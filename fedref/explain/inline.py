@@ -9,6 +9,7 @@ from fedref.explain.formula import WORDS, Formula, element, parse
 #: A word with the space before it; braces are not cut: Σ_{j ≠ s} is one.
 WORD = re.compile(r"\s*(?:[^\s{}]*\{[^{}]*\}[^\s{}]*|\S+)|\s+$")
 LONGEST = 30  # words of one formula
+SHORT = 20  # signs that are kept on one line
 
 
 def found(text: str) -> Iterator[tuple[str, Formula | None]]:
@@ -64,8 +65,12 @@ def is_mathematics(text: str) -> bool:
 
 
 def typeset(formula: Formula) -> str:
-    """A <math> for each term, so that a line can be broken between them."""
-    return "".join(f"<math><mrow>{one}</mrow></math>" for one in terms(flat(formula)))
+    """A <math> for each term, so that a line can be broken between them; one for a short formula."""
+    parts = terms(flat(formula))
+    shown = re.sub(r"<[^>]*>|&[^;]*;", "", "".join(parts))
+    if len(shown) <= SHORT:
+        parts = [element(flat(formula))]
+    return "".join(f"<math><mrow>{one}</mrow></math>" for one in parts)
 
 
 def flat(formula: Formula) -> Formula:
@@ -78,16 +83,27 @@ def terms(formula: Formula) -> list[str]:
     """A relation's sides and a sum's terms, each with the sign before it."""
     kind, text, parts = formula
     if kind in ("assign", "relation"):
-        first, (second, *rest) = map(terms, parts)
-        return [*first, sign(text) + second, *rest]
-    if kind == "sum":
-        return [element(parts[0]), *map(signed, parts[1:])]
-    return [element(formula)]
+        left, (right, *rest) = map(terms, parts)
+        return [*left, sign(text) + right, *rest]
+    if kind != "sum":
+        return factors(formula)
+    pieces = factors(parts[0])
+    for one in parts[1:]:
+        minus = one.kind == "minus"
+        first, *others = factors(one.parts[0] if minus else one)
+        pieces += [sign("−" if minus else "+") + first, *others]
+    return pieces
 
 
-def signed(term: Formula) -> str:
-    minus = term.kind == "minus"
-    return sign("−") + element(term.parts[0]) if minus else sign("+") + element(term)
+def factors(term: Formula) -> list[str]:
+    """A term; if it ends in a Σ over a product, the factors behind the first are apart."""
+    *before, last = term.parts if term.kind == "times" else (term,)
+    if last.kind != "total" or last.parts[0].kind != "times":
+        return [element(term)]
+    first, *others = last.parts[0].parts
+    total = last._replace(parts=(first,))
+    head = term._replace(parts=(*before, total)) if before else total
+    return [element(head), *map(element, others)]
 
 
 def sign(text: str) -> str:

@@ -286,9 +286,9 @@ def sentence(text: str) -> str:
 
 def caught_by(name: str) -> str:
     """Which golden vector tells it, as text."""
-    first, total = caught(name), len(catching(name))
-    others = f"; so do {total - 1} more vectors" if total > 1 else ""
-    return f"{first.case} [{first.tag}]: {first.said}{others}"
+    first, others = caught(name), len(catching(name)) - 1
+    more = f"; and by {others} more vector{'s' * (others > 1)}" if others else ""
+    return f"{first.case} [{first.tag}]: {first.said}{more}"
 
 
 def mistakes_text() -> Iterator[str]:

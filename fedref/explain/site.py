@@ -201,16 +201,15 @@ def model_page(name: str) -> Sheet:
 
 def index_page() -> Sheet:
     """The first page: algorithms and models."""
-    algorithms = ""
+    algorithms = shared = ""
     for module in source.modules():
         page = f"{module.__name__.rpartition('.')[2]}.html"
+        link = f'<li><a href="{page}">{html.escape(source.title(module))}</a>'
         names = ", ".join(
             f'<a href="{page}#{label}"><code>{label}</code></a>' for label in offered(module)
         )
-        algorithms += (
-            f'<li><a href="{page}">{html.escape(source.title(module))}</a>'
-            f"<br>{names}</li>" * bool(names)
-        )
+        algorithms += f"{link}<br>{names}</li>" * bool(names)
+        shared += f"{link}</li>" * (not names)
     models = "".join(
         f'<li><a href="model-{name}.html">{html.escape(cls.__name__)}</a></li>'
         for name, cls in MODELS.items()
@@ -219,7 +218,11 @@ def index_page() -> Sheet:
         "<h1>From an equation to its line, its numbers and its picture</h1>"
         "<p>Every formula, line, number and picture here is taken from the code that runs. Point at a "
         "symbol, or move to it with the Tab key, to see it in formula, code and table.</p>"
-        f"<h2>Algorithms</h2><ul class=topics>{algorithms}</ul><h2>Models</h2><ul>{models}</ul>"
+        f"<h2>Algorithms</h2><ul class=topics>{algorithms}</ul>"
+        f"<h2>What they share</h2><ul class=topics>{shared}</ul><h2>Models</h2><ul>{models}</ul>"
+        "<h2>Exercises</h2><p><code>fedref exercise list</code>: eight functions with one expression "
+        "missing. What is wrong with an answer is told, the answer never; <code>--teacher</code> adds what "
+        "each trains, how long it takes, and where the solutions are.</p>"
     )
     return Sheet("Explained", body)
 
