@@ -76,13 +76,13 @@ def products(c: Case) -> Iterator[Report]:
 
 @proof(
     "blocks",
-    "logits of 70 samples = plain loops",
+    "logits of 130 samples = plain loops",
     [m for n, m in MODELS.items() if "oblong" not in n],
 )
 def blocks(c: Case) -> Iterator[Report]:
-    X = np.concatenate([c.features() for _ in range(70)])
+    X = np.concatenate([c.features() for _ in range(130)])
     expected = [oracle.scores(c.model, c.w, x)[0] for x in X]
-    yield equal(c.model.logits(c.w, X).reshape(70, -1), expected)
+    yield equal(c.model.logits(c.w, X).reshape(130, -1), expected)
 
 
 @proof("parts", "an LSTM in parts, of the batch and of leading axes = all at once", ONE)

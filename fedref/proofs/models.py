@@ -83,7 +83,7 @@ MODELS: dict[str, Any] = {
         for pool in ("max", "mean")
     },
     "CNN oblong": CNN((15, 22), (2, 3), 3, 3, 3, "tanh", "mean"),  # pools 6×10 and 2×4
-    "CNN deep": CNN((9, 12), (2, 3), 2, 3, 3, "relu", "max"),  # pools 4×5 and 1×2 of odd images
+    "CNN deep": CNN((9, 12), (3, 2), 2, 3, 3, "relu", "max"),  # pools 4×5 and 1×2 of odd images
     **lstm.MODELS,
 }
 for _name, _model in MODELS.items():

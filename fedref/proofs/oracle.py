@@ -37,7 +37,7 @@ def scores(model: Any, w: Array, x: Array) -> tuple[list[float], list[Any]]:
     widths: tuple[int, ...]
     a = x.tolist()
     if isinstance(model, CNN):
-        H, W, c = model.pixels
+        H, W, c = (*model.image, 1)[:3]
         a = [[[a[(i * W + j) * c + k] for k in range(c)] for j in range(W)] for i in range(H)]
         k, r = model.kernel, range(model.kernel)
         for out in model.channels:
