@@ -106,6 +106,16 @@ def test_an_episode_a_mini_batch_has_the_rows_of_that_mini_batch():
             assert len(S) == (min(max(round(0.7 * len(D)), 1), len(D) - 1))
 
 
+@pytest.mark.parametrize("roles", [("D", "D1"), ("S", "Q"), EPISODES])
+def test_roles_may_be_a_list_or_come_one_by_one(roles):
+    expected = make_plan(ALL, SIZES, 2, 5, roles)
+    for given_roles in (list(roles), iter(roles)):
+        plan = make_plan(ALL, SIZES, 2, 5, given_roles)
+        assert list(plan.rows) == list(roles)
+        for role in roles:
+            np.testing.assert_array_equal(plan.rows[role], expected.rows[role])
+
+
 def test_shapes_and_fields():
     plan = make_plan(replace(ALL, clients_per_round=4), SIZES, 7, 0)
     K = len(plan.clients)
@@ -366,7 +376,8 @@ def test_adaptation_rows_are_fresh_training_rows(n, seed):
     everything = adaptation_rows(replace(config, batch_size=0), "D", n, 3, 1, seed)
     assert sorted(everything.tolist()) == list(range(n))
     S = adaptation_rows(config, "S", n, 3, 1, seed)
-    assert len(S) == np.clip(round(n / 2), 1, n - 1)
+    assert len(set(S.tolist())) == len(S) == np.clip(round(n / 2), 1, n - 1)
+    assert set(S.tolist()) <= set(range(n))
 
 
 def test_adaptation_depends_on_client_round_and_seed():

@@ -13,7 +13,7 @@ from fedref.algorithms import apfl, centralised, fedavg, fedcurv, fedmaml, fedme
 from fedref.algorithms import per_fedavg as per
 from fedref.checks import Report, relative_error
 from fedref.cost import columns
-from fedref.models import LSTM, lstm
+from fedref.models import CNN, LSTM, lstm
 from fedref.models.lstm import in_parts
 from fedref.numerics import Array
 from fedref.proofs import oracle
@@ -76,13 +76,14 @@ def products(c: Case) -> Iterator[Report]:
 
 @proof(
     "blocks",
-    "logits of 130 samples = plain loops",
-    [m for n, m in MODELS.items() if "oblong" not in n],
+    "logits of 130 samples, and of none = plain loops",
+    [*(m for n, m in MODELS.items() if "oblong" not in n), CNN((2, 3), (), 1, 4, 3)],
 )
 def blocks(c: Case) -> Iterator[Report]:
     X = np.concatenate([c.features() for _ in range(130)])
     expected = [oracle.scores(c.model, c.w, x)[0] for x in X]
     yield equal(c.model.logits(c.w, X).reshape(130, -1), expected)
+    yield equal(c.model.logits(c.w, X[:0]).shape, (0, *c.model.logits(c.w, X).shape[1:]), bound=0)
 
 
 @proof("parts", "an LSTM in parts, of the batch and of leading axes = all at once", ONE)
