@@ -10,10 +10,10 @@ import numpy as np
 from fedref import numerics as nx
 from fedref import proofs
 from fedref.batch import Batch
-from fedref.explain import source, worked
+from fedref.explain import source, through_time, worked
 from fedref.explain.formula import Linear, evaluate, parse, tokens
 from fedref.explain.source import Equation
-from fedref.models import CNN, MLP, MODELS, LinearSVM, Logistic
+from fedref.models import CNN, LSTM, MLP, MODELS, LinearSVM, Logistic
 from fedref.models.base import Model, mean_weights
 from fedref.numerics import Array
 
@@ -66,10 +66,14 @@ class Method(NamedTuple):
 
 
 def methods(model: str) -> Iterator[Method]:
-    """Those of `METHODS` that a model has."""
+    """Those of `METHODS` that a model has, and those for one of its layers that stand beside it."""
     cls = MODELS[model]
-    for name in METHODS:
-        if found := getattr(cls, name, None):
+    beside = vars(inspect.getmodule(cls))
+    layer = {n: f for n, f in beside.items() if getattr(f, "__module__", "") == cls.__module__}
+    named = {name: getattr(cls, name, None) for name in METHODS}
+    named |= {f"{name}, one layer": layer.get(name) for name in METHODS}
+    for name, found in named.items():
+        if found is not None:
             module, line = inspect.getmodule(found), inspect.getsourcelines(found)[1]
             assert module
             function = inspect.unwrap(found)
@@ -100,6 +104,9 @@ def traced(example: Example, method: Method) -> worked.Trace:
     """What a method makes of an example, line by line."""
     one, D, w, v = example
     model: Any = one
+    if method.name.endswith(", one layer"):
+        passed = through_time.arguments(model, D, w, v)
+        return worked.traced(method.function, *passed[method.function.__name__])
     z = model.logits(w, D.X)
     arguments: dict[str, Callable[[], tuple[Any, ...]]] = {
         "hvp": lambda: (w, v, D),
@@ -131,6 +138,8 @@ def computed(example: Example, method: Method, equation: Equation) -> list[tuple
 def meaning(example: Example, values: Mapping[str, Any]) -> dict[str, Any]:
     """The symbols of a model's formulae; _j runs over the samples, _c over the classes."""
     model, D, w, v = example
+    if isinstance(model, LSTM):
+        return through_time.meaning(values)
     z, n = model.logits(w, D.X), len(D.y)
     env = {"z": z, "y": D.y, "n": n, "v": v, "σ": nx.sigmoid, "log": np.log, "exp": np.exp}
     if isinstance(model, MLP | CNN):
@@ -163,7 +172,8 @@ def names(model: str) -> dict[str, str]:
         for kind, text in tokens(one.formula)
         if kind == "symbol"
     }
-    held = {name: symbol for symbol, name in {**HELD, **MADE}.items()}
+    every = {**through_time.HELD, **HELD, **MADE}.items()
+    held = {name: symbol for symbol, name in every if symbol in said}
     return {**{text: text for text in said if text.isascii()}, **held}
 
 

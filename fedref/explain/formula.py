@@ -26,7 +26,7 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-WORDS = ("log", "exp", "max", "min", "sqrt", "diag")
+WORDS = ("log", "exp", "tanh", "max", "min", "sqrt", "diag")
 BARS = ("‖", "|")
 RELATIONS = ("≤", "≥", "<", ">", "≠")
 RAISED = str.maketrans("⁻⁺⁰¹²³⁴⁵⁶⁷⁸⁹", "−+0123456789")

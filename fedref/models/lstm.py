@@ -311,7 +311,8 @@ class LSTM(base.SoftmaxLogits):
 
 # ---- one layer through time -----------------------------------------------------------------------
 #
-# t runs from 0; `at(a, t)` is a view, so that what is written to it is written to a.
+# t runs from 0; `at(a, t)` is a view, so that what is written to it is written to a. In the formulae
+# W_x and W_h are W's rows for x and h; what has no time is of step t.
 
 
 def forward(x: Array, W: Array, b: Array, skip: Array | None) -> Steps:
@@ -328,16 +329,16 @@ def forward(x: Array, W: Array, b: Array, skip: Array | None) -> Steps:
     z_h = np.empty((*lead, B, 4 * H), z.dtype)
     for t in range(T):
         a_t, c_t, s_t = at(a, t), at(c, t + 1), at(s, t)
-        a_t += np.matmul(at(h, t), W_h, out=z_h)  # z: i, f, g, o in one product
+        a_t += np.matmul(at(h, t), W_h, out=z_h)  # [z] xW_x + h_{t−1}W_h + b
         a_t *= k
         np.tanh(a_t, out=a_t)
         a_t *= k
-        a_t += one_k  # a = k tanh(kz) + 1 − k
+        a_t += one_k  # [a] k ⊙ tanh(kz) + 1 − k
         i, f, g, o = gates(a_t)
         np.multiply(f, at(c, t), out=c_t)
-        c_t += i * g
-        np.tanh(c_t, out=s_t)
-        np.multiply(o, s_t, out=at(h, t + 1))
+        c_t += i * g  # [c] f ⊙ c_{t−1} + i ⊙ g
+        np.tanh(c_t, out=s_t)  # [s] tanh(c)
+        np.multiply(o, s_t, out=at(h, t + 1))  # [h] o ⊙ s
         carry(t, skip, c, h)
     return Steps(x, a, c, s, h)
 
@@ -353,7 +354,7 @@ def backward(steps: Steps, W: Array, dh: Array, skip: Array | None) -> Adjoint:
     for t in reversed(range(s.shape[-3])):
         a_t, s_t, dh_t, e_t, d_t = (at(x, t) for x in (a, s, dh, e, delta))
         i, f, g, o = gates(a_t)
-        e_t[...] = dc + dh_t * o * (1 - s_t * s_t)
+        e_t[...] = dc + dh_t * o * (1 - s_t * s_t)  # [e] ∂c + ∂h ⊙ o ⊙ (1 − s²)
         for d, x, y in zip(gates(d_t), (e_t, e_t, e_t, dh_t), (g, at(c, t), i, s_t)):
             np.multiply(x, y, out=d)
         d_t *= (1 - a_t) * (a_t + (k - one_k))  # da/dz
@@ -362,7 +363,7 @@ def backward(steps: Steps, W: Array, dh: Array, skip: Array | None) -> Adjoint:
             d_t[...] = np.where(at(skip, t), 0, d_t)
             dc = np.where(at(skip, t), old, dc)
         if t:
-            at(dh, t - 1)[...] += d_t @ W_h.mT
+            at(dh, t - 1)[...] += d_t @ W_h.mT  # [∂h_{t−1}] ∂h_{t−1} + δW_hᵀ
             if skip is not None:
                 at(dh, t - 1)[...] += np.where(at(skip, t), dh_t, 0)
     return Adjoint(delta, dh, e)
@@ -381,12 +382,14 @@ def R_forward(steps: Steps, Rx: Array, W: Array, V: Array, v_b: Array, skip: Arr
     Rs = np.empty((*lead, T, B, H), z.dtype)
     for t in range(T):
         a_t, s_t, Ra_t = at(a, t), at(s, t), at(Ra, t)
-        Ra_t += at(Rh, t) @ W_h + at(h, t) @ V_h  # R{z}
-        Ra_t *= (1 - a_t) * (a_t + (k - one_k))  # R{a} = da/dz R{z}
+        # [R{z}] R{x}W_x + xV_x + R{h}_{t−1}W_h + h_{t−1}V_h + v_b
+        Ra_t += at(Rh, t) @ W_h + at(h, t) @ V_h
+        Ra_t *= (1 - a_t) * (a_t + (k - one_k))  # [R{a}] (1 − a) ⊙ (a + 2k − 1) ⊙ R{z}
         (i, f, g, o), (Ri, Rf, Rg, Ro) = gates(a_t), gates(Ra_t)
+        # [R{c}] R{f} ⊙ c_{t−1} + f ⊙ R{c}_{t−1} + R{i} ⊙ g + i ⊙ R{g}
         at(Rc, t + 1)[...] = Rf * at(c, t) + f * at(Rc, t) + Ri * g + i * Rg
-        at(Rs, t)[...] = (1 - s_t * s_t) * at(Rc, t + 1)
-        at(Rh, t + 1)[...] = Ro * s_t + o * at(Rs, t)
+        at(Rs, t)[...] = (1 - s_t * s_t) * at(Rc, t + 1)  # [R{s}] (1 − s²) ⊙ R{c}
+        at(Rh, t + 1)[...] = Ro * s_t + o * at(Rs, t)  # [R{h}] R{o} ⊙ s + o ⊙ R{s}
         carry(t, skip, Rc, Rh)
     return Steps(Rx, Ra, Rc, Rs, Rh)
 
@@ -405,7 +408,8 @@ def R_backward(
         a_t, Ra_t, s_t, Rs_t, Rdh_t = (at(x, t) for x in (a, Ra, s, Rs, Rdh))
         d_t, dh_t, e_t = (at(x, t) for x in own)
         (i, f, g, o), (Ri, Rf, Rg, Ro) = gates(a_t), gates(Ra_t)
-        slope = 1 - s_t * s_t  # of tanh(c), and R{1 − s²} = −2 s R{s}
+        slope = 1 - s_t * s_t  # of tanh(c)
+        # [R{e}] R{∂c} + (R{∂h} ⊙ o + ∂h ⊙ R{o}) ⊙ (1 − s²) − 2∂h ⊙ o ⊙ s ⊙ R{s}
         Re = Rdc + (Rdh_t * o + dh_t * Ro) * slope - dh_t * o * 2 * s_t * Rs_t
         Rda = [Re * g + e_t * Rg, Re * at(c, t) + e_t * at(Rc, t), Re * i + e_t * Ri]
         Rda += [Rdh_t * s_t + dh_t * Rs_t]
@@ -419,6 +423,7 @@ def R_backward(
             Rdc = np.where(at(skip, t), old, Rdc)
         at(Rdelta, t)[...] = Rd_t
         if t:
+            # [R{∂h}_{t−1}] R{∂h}_{t−1} + R{δ}W_hᵀ + δV_hᵀ
             at(Rdh, t - 1)[...] += Rd_t @ W_h.mT + d_t @ V_h.mT
             if skip is not None:
                 at(Rdh, t - 1)[...] += np.where(at(skip, t), Rdh_t, 0)
