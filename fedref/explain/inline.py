@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from xml.sax.saxutils import escape
 
 from fedref.explain.formula import WORDS, Formula, element, parse
@@ -13,7 +14,27 @@ SHORT = 20  # signs that are kept on one line
 
 
 def found(text: str) -> Iterator[tuple[str, Formula | None]]:
-    """The text in pieces, each with its tree if it is a formula; joined they are the text."""
+    """The text in pieces, each with its tree if it is a formula; joined they are the text.
+
+    A single letter is one beside a formula in a list only: D, D′, D″.
+    """
+    pieces = list(written(text))
+    for i, (piece, tree) in enumerate(pieces):
+        if tree or "," not in piece:
+            yield piece, tree
+            continue
+        after = i + 1 < len(pieces) and re.search(r"(?:^|[\s(])([B-HJ-Zb-z]),\s+$", piece)
+        before = i > 0 and re.match(r",\s+([B-HJ-Zb-z])(?=[,.;:)])", piece)
+        start = before.end(1) - 1 if before else 0
+        end = max(after.start(1), start) if after else len(piece)
+        cuts = sorted({0, start, start + bool(before), end, end + bool(after), len(piece)})
+        for a, b in pairwise(cuts):
+            one = piece[a:b]
+            yield one, parse(one) if one.isalpha() and len(one) == 1 else None
+
+
+def written(text: str) -> Iterator[tuple[str, Formula | None]]:
+    """The pieces that are formulae by their signs."""
     words, start, plain = WORD.findall(text), 0, ""
     while start < len(words):
         run = words[start : start + LONGEST]

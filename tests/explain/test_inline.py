@@ -81,6 +81,9 @@ def test_every_objective_is_typeset():
         ("(..., d) client j's own", []),
         ("weighting_by and own_u", []),
         ("α ≡ β", ["α", "β"]),
+        ("D, D′, D″ are drawn", ["D", "D′", "D″"]),
+        ("the rounds z−1, z, z+1: on", ["z−1", "z", "z+1"]),
+        ("θ′, a start, and β; see B, there", ["θ′", "β"]),
     ],
 )
 def test_what_is_a_formula_in_prose(text, found):
