@@ -92,6 +92,10 @@ def each_seed(values: Sequence[float]) -> str:
     return " ".join(repr(float(x)) for x in values)
 
 
+#: What differs by no more than this is the same: the last digits of a mean depend on its order.
+ROUNDING = 1e-9
+
+
 def claim(
     text: str,
     values: Mapping[str, Sequence[float]],
@@ -109,10 +113,10 @@ def claim(
     """
     every = np.concatenate([np.asarray(x, float) for x in values.values()] or [np.zeros(0)])
     low, high = (-np.inf if above is None else above), (np.inf if below is None else below)
-    holds = bool(every.size and (every > low).all() and (every < high).all())
+    holds = bool(every.size and (every > low + ROUNDING).all() and (every < high - ROUNDING).all())
     limits = [("above", above), ("below", below)]
     rule = " and ".join(
-        f"{word} {shown(x, 0 if x == int(x) else 1)}" for word, x in limits if x is not None
+        f"{word} {f'{x:g}'.replace('-', '−')}" for word, x in limits if x is not None
     )
     found = ", ".join(f"{name} {spread(x, digits)}" for name, x in values.items())
     return (

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedref import plots
 from fedref.experiments.results import Run
-from fedref.reproduction import Number, find, number_table, renamed, write_numbers
+from fedref.reproduction import Number, claim, find, number_table, renamed, write_numbers
 
 TITLE = "APFL: loss and accuracy per round"
 PAPER = (
@@ -86,7 +86,46 @@ def tables(found: Mapping[str, list[Number]]) -> list[str]:
         "APFL is said to lower the training loss further, and in few rounds. Final training "
         "loss, and rounds until the final loss of FedAvg is reached for the first time:",
         number_table(HEADS, losses),
+        claims(found),
     ]
+
+
+def claims(found: Mapping[str, list[Number]]) -> str:
+    """The paper's sentences on Figure 2, data set by data set."""
+    renewals, smooth, losses = (
+        {number.what: np.asarray(number.ours) for number in numbers} for numbers in found.values()
+    )
+    lines = [
+        "What the paper says of it, and what was measured (it holds if it does in every seed):",
+        "",
+    ]
+    apfl = [METHODS[m] for m in APFL]
+    fedavg, meta = METHODS["fedavg"], METHODS["fedmeta-maml"]
+    for name in dict.fromkeys(name for name, _ in smooth):
+        own = [m for m in apfl if (name, m) in smooth]
+
+        def lower(of: Mapping[tuple[str, str], np.ndarray], than: str) -> dict[str, np.ndarray]:
+            return {m: of[name, than] - of[name, m] for m in own}  # noqa: B023 (used here only)
+
+        once = {m: renewals[name, m] for m in own}
+        text = f"APFL renews the importance once, besides the preset rounds, {name}"
+        lines.append(claim(text, once, above=0, below=2, unit="renewals"))
+        text, unit = (
+            f"APFL lowers the training loss further than FedAvg, {name}",
+            "lower at the end",
+        )
+        lines.append(claim(text, lower(losses, fedavg), above=0, unit=unit, digits=4))
+        text, unit = (
+            f"APFL converges more smoothly than FedAvg, {name}",
+            "points a round less change",
+        )
+        lines.append(claim(text, lower(smooth, fedavg), above=0, unit=unit))
+        if (name, meta) in smooth:
+            text = f"FedMeta is less steady than APFL in the later rounds, {name}"
+            lines.append(
+                claim(text, lower(smooth, meta), above=0, unit="points a round more change")
+            )
+    return "\n".join(lines)
 
 
 def rows(run: Run, label: str, column: str) -> list[np.ndarray]:

@@ -94,7 +94,8 @@ def comment(data: str, quantity: str, found: list[dict[str, Any]]) -> str:
         return f"median {np.mean([one['median'] for one in found]):.0f}"
     if quantity == "std":
         low, high = (np.mean([one[key] for one in found]) for key in ("min", "max"))
-        return f"{low:.0f} to {high:.0f} samples a client"
+        fitted = "; σ is fitted to this number, so agreement says nothing" * (data == "CIFAR-10")
+        return f"{low:.0f} to {high:.0f} samples a client{fitted}"
     if quantity == "samples":
         return f"{np.mean([one['labels a client'] for one in found]):.1f} labels a client"
     return ""

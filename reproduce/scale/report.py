@@ -17,7 +17,7 @@ from fedref.experiments.results import Run
 from fedref.federation import Federation, Part, Source
 from fedref.models import LinearSVM
 from fedref.numerics import Array
-from fedref.reproduction import markdown, write_csv
+from fedref.reproduction import markdown, shown, write_csv
 from fedref.rounds import run_round
 from fedref.sampling import Sampling, make_plan
 
@@ -99,9 +99,9 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
             of_ten,
         ),
         "**Slopes** of the round's time, log-log, over the three largest values (1: linear): "
-        + "; ".join(f"{what} {slope(points):.2f}" for what, points in found.items())
+        + "; ".join(f"{what} {shown(slope(points))}" for what, points in found.items())
         + ".",
-        "![](scale.png)",
+        "![Seconds of a round against clients, rows and parameters](scale.png)",
         breaks(sums, many),
     ]
     return "\n\n".join(parts)
@@ -258,4 +258,4 @@ def breaks(sums: list[Any], many: list[Any]) -> str:
         for what, (cost, known) in costs.items():
             how = {0: "computed", clients: "measured"}.get(known, f"from {known:,}")
             rows.append([f"{clients:,}", what, cost, how])
-    return "**Where it breaks first:**\n\n" + table(["clients", "what", "costs", "known how"], rows)
+    return "**Where it breaks first:**\n\n" + table(["clients", "what", "costs", "source"], rows)

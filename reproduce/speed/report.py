@@ -26,10 +26,11 @@ TITLE = "Speed: a round beside PyTorch and JAX"
 PAPER = (
     "No paper: five rounds of the kinds that the papers run, on made-up data, through the public "
     "`run_round`. Every implementation has a process of its own, the same plan, start and data; its "
-    "result is compared before its time is printed. They take turns in rotating order, and a ratio is "
-    "that of two times of the same turn: above 1, fedref is faster. On one core every process has one "
-    "thread, and times are CPU times; on two, torch and JAX have two threads, fedref has two workers "
-    "where it finds that they gain, and times are those of a clock on the wall."
+    "result is compared before its time is printed (to 1e-9, in float32 to 1e-2). They take turns in "
+    "rotating order, and a ratio is that of two times of the same turn: above 1, fedref is faster. On "
+    "one core every process has one thread, and times are CPU times; on two, torch and JAX have two "
+    "threads, fedref has two workers where it finds that they gain, and times are those of a clock on "
+    "the wall."
 )
 PEERS = {"torch": ("torch-eager", "torch-vmap"), "jax": ("jax-vmap", "jax-client")}
 TURNS, QUICK_TURNS = 15, 2
@@ -91,10 +92,10 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
                 numbers += rows(servers, name, dtype, cores, answers)
                 print(f"{name}, {dtype}, {SETTINGS[cores]}: measured", file=sys.stderr)
     write_csv(out / "numbers.csv", HEAD, numbers)
-    return shown(numbers, NAMES, out)
+    return shown(numbers, NAMES, turns, out)
 
 
-def shown(numbers: Sequence[Sequence[Any]], names: Mapping[str, str], out: Path) -> str:
+def shown(numbers: Sequence[Sequence[Any]], names: Mapping[str, str], turns: int, out: Path) -> str:
     """The tables and the picture of what was measured: rows as in `HEAD`."""
     picture(numbers, out / "speed.png")
     found = {row[3] for row in numbers}
@@ -102,11 +103,13 @@ def shown(numbers: Sequence[Sequence[Any]], names: Mapping[str, str], out: Path)
     parts = ["\n".join(f"- {name}: {what}." for name, what in names.items())]
     for cores, setting in SETTINGS.items():
         of = [row for row in numbers if row[2] == cores]
-        parts.append(f"{setting}, time divided by fedref's, median (and quartiles):\n\n{table(of)}")
+        parts.append(
+            f"{setting}, time divided by fedref's, median (and quartiles) of {turns} turns:\n\n{table(of)}"
+        )
     parts += [
         "`floor`: the round's matrix products alone.",
-        f"First round with its compilation, and peak memory up to there (one core, float32):\n\n"
-        f"{start_and_memory(numbers)}",
+        "First round with its compilation, and the process's peak memory so far, earlier workloads "
+        f"included (one core, float32):\n\n{start_and_memory(numbers)}",
         "![Time of a round divided by fedref's](speed.png)",
     ]
     if lacking:

@@ -97,10 +97,10 @@ def test_mnist_with_a_thousand_clients_is_split_in_little_memory(real: Path) -> 
 
 @pytest.mark.slow
 @needs_proc
-def test_mnist_with_a_thousand_clients_is_trained_on_in_600_MB(real: Path, tmp_path: Path) -> None:
+def test_mnist_with_a_thousand_clients_is_trained_on_in_300_MB(real: Path, tmp_path: Path) -> None:
     """The whole of `fedref run`: loading, splitting, two rounds, evaluation, records."""
     program = "import sys\nfrom fedref.commands import main\nassert main(sys.argv[1:]) == 0\n"
     words = ("run", "apfl", "--data", "mnist", "--split", "fedprox-mnist", "--model", "logistic")
     how = ("--rounds", 2, "--quiet", "--data-dir", real, "--out", tmp_path / "run")
-    assert peak_of(program, *words, *how) < 600_000
+    assert peak_of(program, *words, *how) < 300_000
     assert (tmp_path / "run" / "config.toml").is_file()

@@ -124,11 +124,12 @@ RULES: dict[str, Rule] = {
     ),
     "cifar10-powerlaw": table(
         powerlaw,
-        **power(100, 5, 5, 1.25),  # σ is fitted to [apfl table 1]: the paper prints none
+        **power(100, 5, 5, 1.25),
         pool=pool("train"),
         train_fraction=fraction(0.8),
     )._replace(
-        help="power-law as APFL has it for CIFAR-10: 5 classes a client, training part only."
+        help="power-law as APFL has it for CIFAR-10: 5 classes a client, training part "
+        "only; sigma is fitted to its Table 1."
     ),
     "per-fedavg": table(
         per_fedavg,
