@@ -24,8 +24,8 @@ from fedref.numerics import Array
 from fedref.values import Bounds, check_fields
 
 PADDING = -1
-#: The roles of one episode a round, and those of an episode a mini-batch.
-EPISODE, EPISODES = ("S", "Q"), ("S of D", "Q of D")
+#: The roles of an episode a mini-batch.
+EPISODES = "S of D", "Q of D"
 
 
 def stream(seed: int, name: str, *key: int) -> np.random.Generator:

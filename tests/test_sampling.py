@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from fedref import ConfigError, sampling
 from fedref.sampling import (
-    EPISODES,
     PADDING,
     Sampling,
     adaptation_rows,
@@ -26,6 +25,7 @@ from fedref.sampling import (
 SIZES = np.array([9, 1, 14, 3, 30, 6])
 ALL = Sampling(len(SIZES), epochs=3, batch_size=4)
 ROLES = ("D", "D1", "D2")
+EPISODES = ("S of D", "Q of D")
 
 
 def batches(plan, role, k):
@@ -398,6 +398,7 @@ def test_adaptation_depends_on_client_round_and_seed():
         ({"epochs": 1, "batch_size": -1}, "batch-size is -1, expected a whole number, at least 0"),
         ({"epochs": 1, "sampling": "by-sample"}, "did you mean 'by-samples'"),
         ({"epochs": 1, "stragglers": 1.5}, "stragglers is 1.5"),
+        ({"epochs": 1, "stragglers": -0.5}, "stragglers is -0.5"),
         ({"epochs": 1, "stragglers": float("nan")}, "stragglers is nan"),
         ({"epochs": 1, "support": 1.0}, "support is 1.0"),
         ({"epochs": 1, "support": 0.0}, "support is 0.0"),

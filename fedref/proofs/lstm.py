@@ -9,7 +9,7 @@ from fedref.numerics import Array
 #: The LSTMs that are proved.
 MODELS: dict[str, Any] = {
     "LSTM": LSTM(3, 3, 4, 2, (3,), l2=0.1),
-    "LSTM deep": LSTM(3, 2, 4, 2, (3, 2)),
+    "LSTM deep": LSTM(3, 2, 3, 2, (2, 3, 2)),
     "LSTM mean": LSTM(3, 2, 4, 2, (3,), "mean"),
 }
 
