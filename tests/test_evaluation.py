@@ -21,7 +21,7 @@ from fedref import evaluation, tree
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg, FedAvgMeta, FedAvgUpdate, adapt
 from fedref.evaluation import client_mean, evaluate, evaluate_unseen, sample_mean, score
-from fedref.sampling import Sampling, adaptation_rows
+from fedref.sampling import Sampling, adaptation_rows, episode, stream
 
 CONFIG = Sampling(3, epochs=1, batch_size=4)
 
@@ -206,6 +206,11 @@ class RecordsD(Records):
     adapts_on = "D"
 
 
+@dataclass(frozen=True)
+class RecordsNothing(Records):
+    adapts_on = None
+
+
 def rows_of(federated, D):
     """Which rows of the source a batch holds (all rows differ)."""
     same_row = (federated.source.X[:, None, :] == D.X).all(-1)
@@ -306,6 +311,9 @@ def test_unseen_clients_adapt_on_support_and_are_tested_on_the_rest(support):
         everything = set(federated.train.of(k)) | set(federated.test.of(k))
         S = rows_of(federated, algorithm.seen[i])
         assert set(S) < everything
+        own = np.concatenate([federated.train.of(k), federated.test.of(k)])
+        drawn, _ = episode(stream(0, "unseen", int(k)), len(own), support)
+        np.testing.assert_array_equal(S, own[drawn])
         Q = np.array(sorted(everything - set(S)))
         n = len(everything)
         assert len(S) == got.n_train[i] == np.clip(round(support * n), 1, n - 1)
@@ -315,6 +323,20 @@ def test_unseen_clients_adapt_on_support_and_are_tested_on_the_rest(support):
         assert got.test_loss[i] == pytest.approx(loss, rel=1e-13)
         assert got.accuracy[i] == pytest.approx(accuracy, rel=1e-13)
         assert got.train_loss[i] == score(model, w, algorithm.seen[i])[0]
+
+
+def test_an_unseen_client_of_an_algorithm_that_does_not_adapt_is_given_no_batch():
+    model, algorithm = MODELS["logistic"], RecordsNothing()
+    evaluate_unseen(
+        algorithm,
+        model,
+        start(algorithm, model),
+        make_federation(model),
+        UNSEEN,
+        support=0.5,
+        seed=0,
+    )
+    assert algorithm.seen == [None] * len(UNSEEN)
 
 
 def test_unseen_clients_are_divided_alike_for_every_algorithm_and_round():
