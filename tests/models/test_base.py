@@ -172,3 +172,23 @@ def test_what_a_model_is_without_options():
     assert (cnn.image, cnn.channels, cnn.kernel, cnn.hidden) == ((32, 32), (20, 50), 5, 800)
     assert (cnn.classes, cnn.activation, cnn.pool, cnn.l2) == (10, "relu", "max", 0.0)
     assert mlp.initialisation == cnn.initialisation == "fan-in"
+
+
+def test_the_share_of_a_sample_is_one_array_for_all_and_cannot_be_written():
+    share = base.one_of(3, np.float64)
+    assert share is base.one_of(3, np.float64)
+    with pytest.raises(ValueError, match="read-only"):
+        share[...] = 1
+
+
+def test_unchecked_is_the_same_function_without_its_checks():
+    model = Logistic(2, 3)
+    w, fits = np.ones(model.d), Batch(np.eye(2), np.array([0, 2]))
+    unfit = fits._replace(y=np.array([0, 3]))
+    for derivative, more in ((model.grad, (w,)), (model.hvp, (w, w))):
+        with pytest.raises(ValueError, match="labels run from 0 to 3"):
+            derivative(*more, unfit)
+        bare = base.unchecked(derivative)
+        assert np.isfinite(bare(*more, unfit)).all()
+        np.testing.assert_array_equal(bare(*more, fits), derivative(*more, fits))
+    assert base.unchecked(model.predict) == model.predict
