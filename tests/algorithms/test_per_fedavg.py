@@ -185,18 +185,19 @@ def test_one_inner_step_of_the_chain_is_eq_6_to_the_bit():
     assert same(meta_gradient_steps(model, w, [], D1, [], alpha=0.2), model.grad(w, D1))
 
 
+@pytest.mark.parametrize("nu", [2, 3])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_several_inner_steps_by_hand(variant):
-    """ν = 3: seven batches a step (FO: four), each used for what its role says."""
+def test_several_inner_steps_by_hand(variant, nu):
+    """1 + 2ν batches a step (FO: 1 + ν), each used for what its role says."""
     model, rng = MODELS["mlp"], np.random.default_rng(0)
-    algorithm, alpha, delta = make_algorithm(variant, inner_steps=3), VALUES["alpha"], 1e-3
+    algorithm, alpha, delta = make_algorithm(variant, inner_steps=nu), VALUES["alpha"], 1e-3
     named = {role: make_batch(model, rng, 5) for role in algorithm.roles}
     w = rng.normal(size=model.d)
     ws = [w]
-    for D in ("D", "D of step 2", "D of step 3"):
+    for D in ("D", "D of step 2", "D of step 3")[:nu]:
         ws.append(ws[-1] - alpha * model.grad(ws[-1], named.pop(D)))
-    u = model.grad(ws[3], named.pop("D1"))
-    for w_j, role in zip(ws[2::-1], ("D2 of step 3", "D2 of step 2", "D2")):
+    u = model.grad(ws.pop(), named.pop("D1"))
+    for w_j, role in zip(ws[::-1], ("D2 of step 3", "D2 of step 2", "D2")[-nu:]):
         if variant == "per-fedavg":
             u = u - alpha * model.hvp(w_j, u, named.pop(role))
         elif variant == "per-fedavg-hf":
