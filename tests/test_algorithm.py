@@ -42,6 +42,7 @@ def test_wrong_options_are_refused(name, options, message):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
+        ("per-fedavg", {"inner_steps": 0}, "inner-steps is 0"),
         ("per-fedavg-hf", {"delta": 0.0}, "delta is 0"),
         ("fedmeta-maml", {"server": "adm"}, "did you mean 'adam'"),
         ("fedmeta-sgd", {"inner_steps": -1}, "inner-steps is -1"),
