@@ -186,3 +186,8 @@ def test_the_defaults_of_an_algorithm_are_fedavg_s():
     assert plain.observe(server, 1.0) is server
     with pytest.raises(NotImplementedError):
         plain.step(model, server, w)
+
+
+def test_what_is_not_said_is_as_in_fedavg():
+    said = (Algorithm.roles, Algorithm.personalised, Algorithm.adapts_on, Algorithm.pooled)
+    assert said == (("D",), False, None, False)

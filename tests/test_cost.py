@@ -101,6 +101,14 @@ def test_nothing_travels_in_centralised_training():
     assert (log.counts.grads, log.counts.hvps, log.counts.grad_samples) == (7, 0, SAMPLES)
 
 
+@pytest.mark.parametrize(("s", "samples"), [([], 0), ([2.0], 1), ([0.0], 0), ([1.0, 0.0, 0.5], 2)])
+def test_samples_of_weight_0_are_free(s, samples):
+    model = MODELS["logistic"]
+    counter, D = Counter(model), make_batch(model, np.random.default_rng(0), len(s))
+    counter.grad(np.ones(model.d), D._replace(s=np.array(s)))
+    assert counter.counts == Counts(1, 0, samples, 0)
+
+
 def test_counter_counts_leading_axes_and_leaves_padding_out():
     model = MODELS["logistic"]
     rng = np.random.default_rng(0)
