@@ -101,6 +101,11 @@ def test_nothing_travels_in_centralised_training():
     assert (log.counts.grads, log.counts.hvps, log.counts.grad_samples) == (7, 0, SAMPLES)
 
 
+def test_a_round_of_which_nothing_is_known_cost_nothing():
+    assert set(columns(MODELS["logistic"], RoundLog(), np.float64).values()) == {0}
+    assert total([]) == Counts() == (0, 0, 0, 0)
+
+
 @pytest.mark.parametrize(("s", "samples"), [([], 0), ([2.0], 1), ([0.0], 0), ([1.0, 0.0, 0.5], 2)])
 def test_samples_of_weight_0_are_free(s, samples):
     model = MODELS["logistic"]
