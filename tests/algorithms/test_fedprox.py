@@ -307,9 +307,12 @@ def test_fedprox_b_of_equal_and_opposite_clients(kind):
     B, variance = dissimilarity(model, w, [D, D, D])
     np.testing.assert_allclose(B, 1, rtol=1e-14)
     assert variance == pytest.approx(0, abs=1e-24)
-    apart = dissimilarity(model, w, [make_batch(model, rng, n) for n in (3, 5, 1)])
+    clients = [make_batch(model, rng, n) for n in (3, 5, 1)]
+    apart, p = dissimilarity(model, w, clients), np.array([3, 5, 1]) / 9
+    gradients = np.stack([model.grad(w, D) for D in clients])
+    spread = p @ (gradients**2).sum(1) - ((p @ gradients) ** 2).sum()
     assert apart.B > 1
-    assert apart.variance > 0
+    assert apart.variance == pytest.approx(spread, rel=1e-9)
 
 
 def test_fedprox_b_where_f_is_stationary():

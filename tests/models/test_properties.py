@@ -227,8 +227,9 @@ def test_all_zero_weights_leave_the_l2_term_alone(model, lead):
 @every_model
 def test_an_empty_batch_has_the_l2_term_alone(model):
     _, w, v, D = make(model)
-    D = Batch(D.X[:0], D.y[:0])
-    assert model.loss(w, D) == model.l2 / 2 * dot(w, w)
-    np.testing.assert_array_equal(model.grad(w, D), model.l2 * w)
-    np.testing.assert_array_equal(model.hvp(w, v, D), model.l2 * v)
-    assert model.predict(w, D.X).shape == (0,)
+    for s in (None, np.zeros(0)):
+        D = Batch(D.X[:0], D.y[:0], s)
+        assert model.loss(w, D) == model.l2 / 2 * dot(w, w)
+        np.testing.assert_array_equal(model.grad(w, D), model.l2 * w)
+        np.testing.assert_array_equal(model.hvp(w, v, D), model.l2 * v)
+        assert model.predict(w, D.X).shape == (0,)
