@@ -316,6 +316,19 @@ def test_clients_adapt_on_the_support_before_they_are_tested(variant):
     assert algorithm.adapts_on == "S"
 
 
+def test_where_no_steps_are_named_there_is_one():
+    model, rng = MODELS["mlp"], np.random.default_rng(0)
+    theta, alpha = rng.normal(size=(2, model.d))
+    batches = make_batch(model, rng, 3), make_batch(model, rng, 4)
+    for f in (maml_objective, maml_gradient):
+        usual, once = (f(model, theta, *batches, alpha=0.1, **s) for s in ({}, {"steps": 1}))
+        assert same(usual, once)
+    usual, once = (
+        meta_sgd_gradient(model, theta, alpha, *batches, **s) for s in ({}, {"steps": 1})
+    )
+    assert same(usual, once)
+
+
 def test_defaults_are_the_document_s():
     assert {cls().weighting for cls in (MAML, FOMAML, MetaSGD)} == {"uniform"}
     assert {cls().server for cls in (MAML, FOMAML, MetaSGD)} == {"sgd"}

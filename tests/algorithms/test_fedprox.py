@@ -25,6 +25,7 @@ from fedref import Batch, tree
 from fedref.algorithms.fedavg import FedAvg
 from fedref.algorithms.fedprox import (
     FedProx,
+    ProxSent,
     adapt_mu,
     dissimilarity,
     inexactness,
@@ -124,6 +125,22 @@ def test_fedprox_gamma_of_a_stack_is_each_one_s_own():
     got = inexactness(model, w, w0, D, mu=0.5)
     expected = [inexactness(model, one, w0, D, mu=0.5) for one in w]
     np.testing.assert_allclose(got, expected, rtol=1e-13)
+    starts = rng.normal(size=w.shape)
+    got = inexactness(model, w, starts, D, mu=0.5)
+    expected = [inexactness(model, *pair, D, mu=0.5) for pair in zip(w, starts)]
+    np.testing.assert_allclose(got, expected, rtol=1e-13)
+
+
+def test_fedprox_gamma_that_is_just_reached_is_reached():
+    model, rng = MODELS["mlp"], np.random.default_rng(0)
+    w, sent, D = (
+        rng.normal(size=model.d),
+        ProxSent(np.ones(model.d), 0.5),
+        make_batch(model, rng, 5),
+    )
+    gamma = float(inexactness(model, w, sent.w, D, mu=0.5))
+    for until, stops in ((gamma, True), (0.999 * gamma, False)):
+        assert FedProx(until_gamma=until).stop(model, sent, w, lambda: D) is stops
 
 
 def test_gamma_is_measured_on_the_full_data_after_every_local_solve():

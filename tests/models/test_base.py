@@ -192,3 +192,8 @@ def test_unchecked_is_the_same_function_without_its_checks():
         assert np.isfinite(bare(*more, unfit)).all()
         np.testing.assert_array_equal(bare(*more, fits), derivative(*more, fits))
     assert base.unchecked(model.predict) == model.predict
+
+
+def test_models_of_numbers_say_so():
+    for model in (BinaryLogistic(2), Logistic(2, 2), LinearSVM(2), MLP(2), CNN((6, 6), (2,), 3)):
+        assert model.inputs == "numbers"
