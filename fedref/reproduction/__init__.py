@@ -24,7 +24,7 @@ from fedref.errors import ConfigError, DataError
 from fedref.reproduction import catalogue
 from fedref.reproduction.catalogue import default_out, find, names
 from fedref.reproduction.jobs import SILENT, Runner, Tell, finished
-from fedref.reproduction.parts import at, renamed, unadapted
+from fedref.reproduction.parts import at, renamed, unadapted, unadapted_scores
 from fedref.reproduction.reports import check_readme, gather, write_report
 from fedref.reproduction.tables import (
     Number,
@@ -57,6 +57,7 @@ __all__ = [
     "signed",
     "spread",
     "unadapted",
+    "unadapted_scores",
     "write_csv",
     "write_numbers",
 ]

@@ -6,7 +6,7 @@ from typing import Any
 from fedref.algorithm import Server, State
 from fedref.algorithms.fedavg import FedAvg
 from fedref.errors import ConfigError
-from fedref.evaluation import evaluate, sample_mean
+from fedref.evaluation import Scores, evaluate, sample_mean
 from fedref.experiments import names
 from fedref.experiments.results import Run
 from fedref.experiments.setting import Setting
@@ -25,8 +25,13 @@ def unadapted(
 ) -> list[float]:
     """Final accuracy of the parameters that the server sends, as they are: a seed each, in %.
 
-    mean : over clients, of (accuracy, samples): `evaluation.weighted` or `plain`.
+    mean : over clients, of (accuracy, samples): `sample_mean` or `client_mean`.
     """
+    return [100 * mean(s.accuracy, s.n_test) for s in unadapted_scores(run, label, data)]
+
+
+def unadapted_scores(run: Run, label: str, data: Setting) -> list[Scores]:
+    """Final test scores of the parameters that the server sends, as they are: a seed each."""
     algorithm, untouched = names.make_algorithm(label, run.experiment.algorithms[label]), FedAvg()
     made = []
     for unit, record in zip(run.units, run.records):
@@ -37,7 +42,7 @@ def unadapted(
                 untouched, data.model, state, data.federation, run.experiment.plan,
                 round=record.round, seed=unit.seed, train=False,
             )  # fmt: skip
-            made.append(100 * mean(scores.accuracy, scores.n_test))
+            made.append(scores)
     return made
 
 

@@ -2,14 +2,26 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from fedref import plots
+from fedref.evaluation import sample_mean
 from fedref.experiments import setting as experiment
 from fedref.experiments.results import Run
 from fedref.experiments.setting import Setting
-from fedref.reproduction import Number, at, claim, number_table, renamed, unadapted, write_numbers
+from fedref.reproduction import (
+    Number,
+    at,
+    claim,
+    markdown,
+    renamed,
+    shown,
+    spread,
+    unadapted_scores,
+    write_numbers,
+)
 
 TITLE = "FedMAML: the worked example"
 PAPER = (
@@ -24,47 +36,73 @@ METHODS = {
     "theta": "θ",
     "theta1": "θ′",
     "mean": "θ, mean in place of the sum",
-    "sum-over-k": "θ, the sum with β/K",
     "fedavg": "FedAvg",
 }
-MEASURES = ("accuracy", "average accuracy", "accuracy before adaptation", "loss")
+HEADS = ("data", "what is tested", "s")
+#: Field of Line → (what the table calls it, digits).
+COLUMNS = {
+    "accuracy": ("accuracy", 2),
+    "average": ("average accuracy", 2),
+    "accuracy_before": ("accuracy before adaptation", 2),
+    "loss": ("loss", 4),
+    "loss_before": ("loss before adaptation", 4),
+    "flops": ("10⁶ operations", 1),
+    "sent": ("MB sent", 2),
+}
+
+
+class Line(NamedTuple):
+    """One method at one number of steps: at the end, (seeds,) each; accuracies in %."""
+
+    what: tuple[str, str, str]
+    accuracy: np.ndarray
+    average: np.ndarray  # over all rounds
+    accuracy_before: np.ndarray
+    loss: np.ndarray
+    loss_before: np.ndarray
+    flops: np.ndarray  # 10⁶
+    sent: np.ndarray  # MB
 
 
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
     data = {stem: experiment.setting(runs[stem].experiment, data_dir) for stem in NAMES}
-    numbers = [
-        line(runs[stem], stem, label, s, data[stem])
+    lines = {
+        (stem, label, s): line(runs[stem], stem, label, s, data[stem])
         for stem in NAMES
         for label in METHODS
         for s in (steps(runs[stem]) if label != "fedavg" else [0])
-    ]
-    heads = ("data", "what is tested", "s")
+    }
     write_numbers(
         out / "numbers.csv",
-        (*heads, "quantity"),
+        (*HEADS, "quantity"),
         [
-            number._replace(what=(*number.what, what), ours=values, paper=None)
-            for number in numbers
-            for what, values in zip(MEASURES, (number.ours, *number.more))
+            Number((*own.what, name), getattr(own, field))
+            for own in lines.values()
+            for field, (name, _) in COLUMNS.items()
         ],
     )
     pictures = []
     for stem, name in NAMES.items():
         for s in (steps(runs[stem])[0], steps(runs[stem])[-1]):
             file, title = f"{stem}-s{s}.png", f"{name}, s = {s}"
-            shown = renamed(with_fedavg(runs[stem], s), METHODS)
-            plots.curves(shown, out / file, metric=["test_loss", "accuracy"], title=title)
+            drawn = renamed(with_fedavg(runs[stem], s), METHODS)
+            plots.curves(drawn, out / file, metric=["test_loss", "accuracy"], title=title)
             pictures.append(f"![{title}: test loss and accuracy per round]({file})")
+    rows = [[*HEADS, *(name for name, _ in COLUMNS.values())]]
+    for own in lines.values():
+        cells = (spread(getattr(own, field), digits) for field, (_, digits) in COLUMNS.items())
+        rows.append([*own.what, *cells])
     return "\n\n".join(
         [
             "Final test accuracy in %, and the final test loss. θ is the meta-state, tested after s "
             "steps on 80 % of the client's training rows; θ′ is the mean of the adapted parameters "
-            "of the last cohort, tested as it is. *Average* is over all rounds. The sum is over the "
-            "K = 10 clients of a round, as printed; FedMeta's server takes the mean. "
-            f"{majority(data)}",
-            number_table(heads, numbers, more=MEASURES[1:]),
+            "of the last cohort, tested as it is. *Average* is over all rounds; operations and what "
+            "is sent are those of the whole training. The sum is over the K = 10 clients of a round, "
+            f"as printed; FedMeta's server takes the mean. {majority(data)}",
+            markdown(rows, left=len(HEADS)),
+            sum_and_mean(runs),
             *pictures,
-            claims(runs, data),
+            claims(lines),
         ]
     )
 
@@ -85,19 +123,26 @@ def with_fedavg(run: Run, s: int) -> Run:
     return Run(run.experiment, [*own.units, *units], [*own.records, *records])
 
 
-def line(run: Run, stem: str, label: str, s: int, data: Setting) -> Number:
-    """One method at one number of steps."""
+def line(run: Run, stem: str, label: str, s: int, data: Setting) -> Line:
     run = part(run, label, s)
     _, y = run.curve(label)
     _, loss = run.curve(label, "test_loss")
-    before = unadapted(run, label, data)
-    work = np.mean([r.rows[-1]["flops"] for r in run.records_of(label)])
-    sent = np.mean(
-        [r.rows[-1]["bytes_down"] + r.rows[-1]["bytes_up"] for r in run.records_of(label)]
+    before = unadapted_scores(run, label, data)
+    last = [record.rows[-1] for record in run.records_of(label)]
+    return Line(
+        (NAMES[stem], METHODS[label], str(s) if s else "–"),
+        accuracy=100 * y[:, -1],
+        average=100 * y.mean(1),
+        accuracy_before=np.array([100 * sample_mean(x.accuracy, x.n_test) for x in before]),
+        loss=loss[:, -1],
+        loss_before=np.array([sample_mean(x.test_loss, x.n_test) for x in before]),
+        flops=np.array([row["flops"] / 1e6 for row in last]),
+        sent=np.array([megabytes(row) for row in last]),
     )
-    comment = f"{work / 1e6:.1f} million operations and {sent / 1e6:.2f} MB in all"
-    what = (NAMES[stem], METHODS[label], str(s) if s else "–")
-    return Number(what, 100 * y[:, -1], None, comment, (100 * y.mean(1), before, loss[:, -1]))
+
+
+def megabytes(row: Mapping[str, float]) -> float:
+    return (row["bytes_down"] + row["bytes_up"]) / 1e6
 
 
 def majority(data: Mapping[str, Setting]) -> str:
@@ -110,39 +155,65 @@ def majority(data: Mapping[str, Setting]) -> str:
     return f"Always saying the label that is the most frequent is right for {', '.join(found)}."
 
 
-def claims(runs: Mapping[str, Run], data: Mapping[str, Setting]) -> str:
-    lines = [
+def claims(lines: Mapping[tuple[str, str, int], Line]) -> str:
+    found = [
         "What the paper says of it, and what was measured (it holds if it does in every seed):",
         "",
     ]
-    for stem, name in NAMES.items():
-        found = {
-            f"s = {s}": 100 * part(runs[stem], "theta", s).curve("theta")[1][:, -1]
-            - np.array(unadapted(part(runs[stem], "theta", s), "theta", data[stem]))
-            for s in steps(runs[stem])
-        }
-        text = f"A few gradient steps fit θ to each client, {name}"
-        lines.append(claim(text, found, above=0, detail="final accuracy, after less before"))
-    for stem, name in NAMES.items():
-        base = runs[stem].curve("fedavg", "test_loss")[1][:, -1]
-        found = {
-            f"s = {s}": part(runs[stem], "theta", s).curve("theta", "test_loss")[1][:, -1] - base
-            for s in steps(runs[stem])
-        }
-        text = f"So the adapted θ fits the clients better than FedAvg's model, {name}"
-        lines.append(
-            claim(
-                text, found, below=0, unit="nats", digits=4, detail="final test loss, less FedAvg's"
-            )
-        )
+    of_theta = {key: own for key, own in lines.items() if key[1] == "theta"}
+    for stem in NAMES:
+        own = [x for (data, _, _), x in of_theta.items() if data == stem]
+        found += fits(own)
+    for (stem, _, _), x in of_theta.items():
+        text = f"So the adapted θ fits the clients better than FedAvg's model, {place(x)}"
+        less = {"final test loss, less FedAvg's": x.loss - lines[stem, "fedavg", 0].loss}
+        found.append(claim(text, less, below=0, unit="nats", digits=4))
+    return "\n".join(found)
+
+
+def place(own: Line) -> str:
+    return f"{own.what[0]}, s = {own.what[2]}"
+
+
+def fits(lines: list[Line]) -> list[str]:
+    """Whether adaptation helps on one data set, one line for every s: by accuracy, or by loss where
+    no accuracy differs before and after."""
+    moves = any((x.accuracy != x.accuracy_before).any() for x in lines)
+    found = []
+    for x in lines:
+        text = f"A few gradient steps fit θ to each client, {place(x)}"
+        gain, loss = x.accuracy - x.accuracy_before, x.loss - x.loss_before
+        if moves:
+            values = {"accuracy after, less before": gain}
+            detail = f"test loss {spread(loss, 4)} nats"
+            found.append(claim(text, values, above=0, detail=detail))
+        else:
+            values = {"test loss after, less before": loss}
+            detail = "judged by loss: accuracy is the same before and after, in every seed and at every s"
+            found.append(claim(text, values, below=0, unit="nats", digits=4, detail=detail))
+    return found
+
+
+def sum_and_mean(runs: Mapping[str, Run]) -> str:
+    """The sum with β/K beside the mean, in a sentence."""
     apart = max(sum_is_mean(run) for run in runs.values())
-    lines += [
-        "",
-        "The sum with β/K and the mean with β are the same method: their accuracies and losses differ "
-        f"by {apart:.1e} at most, in any round. The printed sum therefore moves θ K times as far a "
-        "round as the mean with the same β.",
-    ]
-    return "\n".join(lines)
+    sent = " and ".join(
+        f"{shown(each[0])} MB in place of {shown(each[1])} on {NAMES[stem]}"
+        for stem, run in runs.items()
+        for each in [[sent_by(run, label) for label in ("sum-over-k", "mean")]]
+    )
+    return (
+        "The sum with β/K and the mean with β are the same method, so that the table has one of "
+        f"them: their accuracies and losses differ by {apart:.1e} at most, in any round. The printed "
+        "sum therefore moves θ K times as far a round as the mean with the same β. FedMAML sends more "
+        f"for it, because adapted parameters travel up beside the gradients: {sent}."
+    )
+
+
+def sent_by(run: Run, label: str) -> float:
+    """MB in all, at the fewest steps: a mean over seeds."""
+    own = part(run, label, steps(run)[0])
+    return float(np.mean([megabytes(record.rows[-1]) for record in own.records_of(label)]))
 
 
 def sum_is_mean(run: Run) -> float:

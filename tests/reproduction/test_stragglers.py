@@ -1,0 +1,62 @@
+"""FedProx's report: one line a place, and what is compared there."""
+
+import re
+
+import numpy as np
+import pytest
+
+from fedref import run
+from fedref.experiments.results import Run
+from fedref.reproduction import catalogue
+
+STRAGGLERS = catalogue.find("fedprox-stragglers").module
+
+
+@pytest.fixture(scope="module")
+def found() -> Run:
+    prox = {"algorithm": "fedprox", "lr": 0.1, "weighting": "uniform"}
+    table = {
+        "data": {"name": "digits"},
+        "split": {"rule": "shards", "users": 10, "shards": 2},
+        "clients-per-round": 4,
+        "epochs": 2,
+        "algorithms": {
+            "fedavg": {"lr": 0.1, "weighting": "uniform", "drop": True},
+            "fedprox-mu0": {**prox, "mu": 0.0},
+            "fedprox-mu1": {**prox, "mu": 1.0},
+        },
+        "sweep": {"stragglers": [0.0, 0.5, 0.9]},
+    }
+    return run(table, rounds=4)
+
+
+def test_unrest_is_the_mean_change_between_evaluations_of_the_second_half(found: Run) -> None:
+    (record,) = found.records_of("fedprox-mu0", stragglers=0.5)
+    *_, a, b, c = (row["accuracy"] for row in record.rows)  # of rounds 0 to 4
+    expected = 100 * (abs(b - a) + abs(c - b)) / 2
+    assert STRAGGLERS.unrest(found, "fedprox-mu0", 0.5).tolist() == [pytest.approx(expected)]
+
+
+def test_each_claim_is_judged_in_every_place_that_it_speaks_of(found: Run) -> None:
+    text = STRAGGLERS.claims(dict.fromkeys(STRAGGLERS.SETS, found))
+    judged = re.findall(r"^- (?:Holds|Does not hold)[^*]*\*([^,]+), (.*)\*;", text, re.MULTILINE)
+    assert len(judged) == len(text.splitlines())
+    places = {name: [where for claim, where in judged if claim == name] for name, _ in judged}
+    assert {name: len(where) for name, where in places.items()} == {
+        "Dropping stragglers hurts": 8,
+        "Aggregating unfinished models hurts": 8,
+        "The proximal term helps": 9,
+        "The proximal term makes convergence more stable": 9,
+    }
+    assert not any("IID" in where for where in places["The proximal term helps"])
+    fell = STRAGGLERS.finals(found, "fedprox-mu0", 0.9, "accuracy")
+    fell = fell - STRAGGLERS.finals(found, "fedprox-mu0", 0.0, "accuracy")
+    (line,) = [x for x in text.splitlines() if "unfinished" in x and "(1, 1), 90 %" in x]
+    assert line.startswith(
+        "- Holds (every seed below 0)" if (fell < 0).all() else "- Does not hold"
+    )
+
+
+def test_where_values_lie() -> None:
+    assert STRAGGLERS.span(np.array([0.0, 0.04])) == "at 0.0 in every seed"
+    assert STRAGGLERS.span([0.2, 0.1]) == "between 0.1 and 0.2"
