@@ -99,6 +99,14 @@ def test_neither_order_nor_blocks_nor_weight_0_matter(name, kind, monkeypatch):
     assert relative_error(ESTIMATES[name](model, w, D), expected) <= EXACT
 
 
+@pytest.mark.parametrize("estimate", [importance.fisher, importance.mas])
+def test_samples_without_weight_measure_nothing(estimate):
+    model, rng = MODELS["mlp"], np.random.default_rng(0)
+    D = make_batch(model, rng, 3)._replace(s=np.zeros(3))
+    got = estimate(model, rng.normal(size=model.d), D)
+    np.testing.assert_array_equal(got, np.zeros(model.d))
+
+
 def test_synaptic_intelligence_by_hand():
     path, moved = np.array([0.4, -0.4, 0.0]), np.array([1.0, 1.0, 2.0])
     got = synaptic_intelligence(path, moved, damping=0.6)
