@@ -1,13 +1,14 @@
 """Layout, weights and refusals, on their own; what they mean for a model: test_properties.py."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from fedref.batch import Batch
 from fedref.errors import ConfigError
-from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic, base
+from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic, base
 
 SHAPES = [(2, 3), (3,), (3, 1), (1,)]
 
@@ -197,3 +198,18 @@ def test_unchecked_is_the_same_function_without_its_checks():
 def test_models_of_numbers_say_so():
     for model in (BinaryLogistic(2), Logistic(2, 2), LinearSVM(2), MLP(2), CNN((6, 6), (2,), 3)):
         assert model.inputs == "numbers"
+
+
+def test_labels_are_named_by_their_range_where_it_has_no_gap():
+    for labels, expected in (((1, 2, 3), "integers from 1 to 3"), ((-1, 1), r"one of \(-1, 1\)")):
+        model = SimpleNamespace(labels=labels)
+        base.check_labels(model, np.array(labels))
+        with pytest.raises(ValueError, match=f"labels run from 0 to 4, expected {expected}"):
+            base.check_labels(model, np.array([0, 4]))
+
+
+def test_no_codes_are_codes():
+    model = LSTM(3, 2, 4, 2, (2,))
+    D = Batch(np.zeros((0, 4), int), np.zeros(0, int))
+    assert model.loss(np.ones(model.d), D) == 0
+    assert model.predict(np.ones(model.d), D.X).shape == (0,)
