@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,9 +13,9 @@ from fedref.reproduction import (
     Number,
     claim,
     markdown,
-    number_table,
     renamed,
     shown,
+    signed,
     spread,
     write_numbers,
 )
@@ -57,6 +57,10 @@ METHODS = {
 }
 FEDMETA = ("fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd")
 SUPPORT = {"20": "20 %", "50": "50 %", "90": "90 %"}
+SYMBOLS = {"lr": "η", "alpha": "α", "beta": "β"}
+HEADS = ("data", "support", "method")
+#: What the table has of each method, in %: `Number.ours` and `Number.more`.
+COLUMNS = ("accuracy", "above FedAvg", "at the start", "mean of clients", "on validation clients")
 #: Least and largest gain over FedAvg in points [fedmeta §abstract].
 GAIN = (3.23, 14.84)
 
@@ -65,14 +69,13 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
     best = {stem: chosen(run) for stem, run in runs.items()}
     stems = [stem for stem in sorted(best, key=place) if not stem.endswith("-own")]
     numbers = [line(stem, best[stem], runs[stem], m) for stem in stems for m in methods(runs[stem])]
-    heads = ("data", "support", "method")
     write_numbers(
         out / "numbers.csv",
-        (*heads, "quantity"),
+        (*HEADS, "quantity"),
         [
-            number._replace(what=(*number.what, what), ours=values)
+            Number((*number.what, what), values)
             for number in numbers
-            for what, values in (("accuracy", number.ours), ("above FedAvg", number.more[0]))
+            for what, values in zip(COLUMNS, (number.ours, *number.more))
         ],
     )
     pictures = []
@@ -89,10 +92,12 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
         [
             "Final accuracy in % on the unseen clients, after one step of adaptation on their support "
             "rows (FedAvg: as it is), weighted by samples. The clients that train take the same part of "
-            "their rows as support. Validation clients choose for every method alike what it has of "
-            "α, of β (FedMeta) and of η (FedAvg), by the mean over seeds of the final accuracy: "
-            f"{grids(runs)}. Test clients choose nothing.{not_run(runs)}",
-            number_table(heads, numbers, more=("above FedAvg",)),
+            "their rows as support. *At the start* is before any training, after that one step. "
+            "Validation clients choose for every method alike what it has of α, of β (FedMeta) and of η "
+            "(FedAvg), by the mean over seeds of the final accuracy: "
+            f"{grids(runs)}. Test clients choose nothing. *Edge*: at an end of the grid, beyond which "
+            f"there may be a better one; *only*: there is no other in it. {thin(runs)}{not_run(runs)}",
+            table(numbers),
             "FedMeta makes one episode a round, as its algorithm is printed: one step of the server. FedAvg "
             "makes an epoch of local steps (E = 1, B = 10). *Epochs*, of episodes, is the ablation: as many "
             "local steps as FedAvg.",
@@ -103,6 +108,12 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
             "that are computed in training.",
             costs(best, often),
             *pictures,
+            "Meta-SGD's α starts at one value for every parameter, as MAML has it, and moves by β g_α a "
+            "round. Where it hardly moves, Meta-SGD with MAML's α and β comes out as MAML does, in "
+            "places to the last digit shown. The change of its components from the start to the end of "
+            "training:",
+            alpha_table(best, runs, stems),
+            *still(best, often),
             "The k-way head: each client's own classes, counted from 0, in place of the n classes of the "
             "data; 20 % support, chosen and tested as above. A model of fewer outputs travels; what its "
             "outputs mean is another thing for each client, so that only adaptation can tell.",
@@ -114,18 +125,31 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
 
 def grids(runs: Mapping[str, Run]) -> str:
     """The grid of each data set."""
-    found = {data_of(stem): run.experiment.sweep for stem, run in runs.items()}
-    symbols = {"lr": "η", "beta": "β", "alpha": "α"}
     return "; ".join(
         f"{NAMES[data]}: "
-        + ", ".join(f"{symbols[k]} of {', '.join(map(str, grid[k]))}" for k in symbols)
-        for data, grid in sorted(found.items())
+        + ", ".join(f"{SYMBOLS[k]} of {', '.join(map(str, grid[k]))}" for k in SYMBOLS)
+        for data, grid in sorted(
+            {data_of(s): run.experiment.sweep for s, run in runs.items()}.items()
+        )
     )
 
 
+def thin(runs: Mapping[str, Run]) -> str:
+    """Where little was tried: grids of one value, beside how many steps FedMeta's server makes."""
+    found = {}
+    for stem, run in runs.items():
+        one = [f"one {SYMBOLS[k]}" for k in SYMBOLS if len(run.experiment.sweep[k]) == 1]
+        if one:
+            found[data_of(stem)] = (
+                f"{NAMES[data_of(stem)]}'s grid has {' and '.join(one)}, and FedMeta's server makes "
+                f"no more than {run.experiment.rounds} steps: its numbers say little of what FedMeta can."
+            )
+    return " ".join(found.values())
+
+
 def not_run(runs: Mapping[str, Run]) -> str:
-    """The experiments that these results are without."""
-    rest = sorted({file.stem for file in Path(__file__).parent.glob("*.toml")} - set(runs))
+    """The data and parts of the rows as support that these results are without."""
+    rest = [stem for data in NAMES for part in SUPPORT if (stem := f"{data}-{part}") not in runs]
     named = [described(stem) for stem in rest]
     return f" Not run: {'; '.join(named)}." if named else ""
 
@@ -188,20 +212,53 @@ def final(run: Run, label: str) -> np.ndarray:
 
 
 def line(stem: str, best: Run, run: Run, label: str) -> Number:
-    """One method on one data set with one part of the rows as support."""
-    symbols = {"lr": "η", "alpha": "α", "beta": "β"}
-    point = ", ".join(
-        f"{symbols[key]} = {value:g}" for key, value in best_point(run, label).items()
-    )
+    """One method on one data set with one part of the rows as support: its COLUMNS, and its point."""
+    point, grid = best_point(run, label), run.experiment.sweep
+    chose = ", ".join(f"{SYMBOLS[k]} = {x:g}{edge(x, grid[k])}" for k, x in point.items())
     validated = 100 * best.curve(label, "validation_accuracy")[1][:, -1]
     each = 100 * best.curve(label, "unseen_accuracy_mean")[1][:, -1]
-    comment = (
-        f"{point} (validation {spread(validated)}); at the start {spread(unseen(best, label)[:, 0])}; "
-        f"mean of clients {spread(each)}"
-    )
     above = final(best, label) - final(best, "fedavg")
-    what = (NAMES[data_of(stem)], SUPPORT[stem.rpartition("-")[2]], METHODS[label])
-    return Number(what, final(best, label), None, comment, (above,))
+    more = (above, unseen(best, label)[:, 0], each, validated)
+    return Number((*place_of(stem), METHODS[label]), final(best, label), None, chose, more)
+
+
+def edge(value: float, grid: Sequence[float]) -> str:
+    """Whether a value is at an end of the grid that it was chosen from."""
+    if len(grid) == 1:
+        return " (only)"
+    return " (edge)" if value in (min(grid), max(grid)) else ""
+
+
+def place_of(stem: str) -> tuple[str, str]:
+    """The table's cells for data and support."""
+    return NAMES[data_of(stem)], SUPPORT[stem.rpartition("-")[2]]
+
+
+def table(numbers: Sequence[Number]) -> str:
+    rows = [[*HEADS, *COLUMNS, "chosen"]]
+    for number in numbers:
+        cells = [spread(values) for values in (number.ours, *number.more)]
+        rows.append([*number.what, *cells, number.comment])
+    return markdown(rows, left=len(HEADS), last=True)
+
+
+def alpha_table(best: Mapping[str, Run], runs: Mapping[str, Run], stems: Sequence[str]) -> str:
+    """How far Meta-SGD's α went, and what that is worth."""
+    heads = ["data", "support", "α at the start", "mean of absolute changes", "largest"]
+    rows = [[*heads, "accuracy, less MAML's"]]
+    for stem in stems:
+        start = best_point(runs[stem], "fedmeta-sgd")["alpha"]
+        moved = [alpha_moved(record, start) for record in best[stem].records_of("fedmeta-sgd")]
+        gain = final(best[stem], "fedmeta-sgd") - final(best[stem], "fedmeta-maml")
+        cells = [f"{start:g}", *(spread(x, 4) for x in zip(*moved)), spread(gain)]
+        rows.append([*place_of(stem), *cells])
+    return markdown(rows, left=2)
+
+
+def alpha_moved(record: Record, start: float) -> tuple[float, float]:
+    """Mean and largest absolute change of a component of α."""
+    change = np.abs(np.asarray(record.state.server.learner.alpha, float) - start)
+    return float(change.mean()), float(change.max())
 
 
 # ---- what it costs -------------------------------------------------------------------------------
@@ -217,13 +274,6 @@ def cost(best: Run, label: str, goal: str, *columns: str) -> np.ndarray:
     return np.array(found)
 
 
-def until_fedavg(best: Run, label: str) -> np.ndarray:
-    """Bytes until FedAvg's final accuracy, or all that were sent where it is never reached."""
-    sent = cost(best, label, "fedavg", "bytes_down", "bytes_up")
-    rows = [record.rows[-1] for record in best.records_of(label)]
-    return np.minimum(sent, [float(row["bytes_down"] + row["bytes_up"]) for row in rows])
-
-
 def reached(values: np.ndarray, scale: float, digits: int) -> str:
     """Mean ± deviation of those seeds that came there, and how many did if not all."""
     there = values[np.isfinite(values)]
@@ -234,11 +284,10 @@ def reached(values: np.ndarray, scale: float, digits: int) -> str:
 def costs(best: Mapping[str, Run], stems: Sequence[str]) -> str:
     goals = ("fedavg", "fedavg-meta")
     columns = ("MB to {}'s", "10⁹ operations to {}'s")
-    head = ["data", "support", "method"]
-    rows = [[*head, *(c.format(METHODS[goal]) for goal in goals for c in columns)]]
+    rows = [[*HEADS, *(c.format(METHODS[goal]) for goal in goals for c in columns)]]
     for stem in stems:
         for label in methods(best[stem]):
-            what = [NAMES[data_of(stem)], SUPPORT[stem.rpartition("-")[2]], METHODS[label]]
+            what = [*place_of(stem), METHODS[label]]
             for goal in goals:
                 sent = cost(best[stem], label, goal, "bytes_down", "bytes_up")
                 work = cost(best[stem], label, goal, "flops")
@@ -271,36 +320,126 @@ def heads_table(best: Mapping[str, Run]) -> str:
 # ---- claims --------------------------------------------------------------------------------------
 
 
+class Cost(NamedTuple):
+    """A cost that FedMeta is to have less of."""
+
+    columns: tuple[str, ...]  # of metrics.csv, which add up to it
+    begins: str  # the claim's words
+    unit: str
+    scale: float  # from what the columns have to FedAvg's cost as printed
+    of: str
+
+
+COSTS = (
+    Cost(("round",), "FedMeta converges faster than FedAvg", "times as fast", 1, "rounds"),
+    Cost(("bytes_down", "bytes_up"), "FedMeta sends less than FedAvg", "times less", 1e-6, "MB"),
+    Cost(("flops",), "FedMeta computes less than FedAvg", "times less", 1e-9, "billion operations"),
+)
+
+
 def claims(best: Mapping[str, Run], stems: Sequence[str]) -> str:
     lines = [
         "What the paper says of it, and what was measured (it holds if it does in every seed):",
         "",
     ]
-    for stem in stems:
-        run, where = best[stem], described(stem)
-        gain = {METHODS[m]: final(run, m) - final(run, "fedavg") for m in FEDMETA}
-        text = f"FedMeta is {GAIN[0]} to {GAIN[1]} points above FedAvg, {where}"
-        start = float(unseen(run, "fedmeta-maml")[:, 0].mean() - final(run, "fedavg").mean())
-        detail = f"untrained parameters and one step of adaptation (MAML's α): {start:+.2f}"
-        lines.append(claim(text, gain, above=GAIN[0], detail=detail.replace("-", "−")))
+    often = [stem for stem in stems if stem.endswith("-20")]
+    lines += [above_fedavg(best[stem], described(stem)) for stem in stems]
     for stem in stems:
         run, where = best[stem], described(stem)
         gain = {METHODS[m]: final(run, m) - final(run, "fedavg-meta") for m in FEDMETA}
         text = f"FedMeta ends higher than FedAvg(Meta), {where}"
         lines.append(claim(text, gain, above=0))
-    for stem in (s for s in stems if s.endswith("-20")):
-        run, where = best[stem], described(stem)
-        base = until_fedavg(run, "fedavg")
-        saved = {METHODS[m]: (base - until_fedavg(run, m)) / 1e6 for m in FEDMETA}
-        text = f"FedMeta sends less than FedAvg does until FedAvg's final accuracy, {where}"
-        detail = "what never gets there counts with all that it sent"
-        lines.append(claim(text, saved, above=0, unit="MB fewer", detail=detail))
+    lines += [cheaper(best[stem], described(stem), of) for of in COSTS for stem in often]
+    lines += [stable(best[stem], described(stem)) for stem in often]
     for data in (stem.removesuffix("-own") for stem in best if stem.endswith("-own")):
         every, own = best[f"{data}-20"], best[f"{data}-own"]
         gain = {METHODS[m]: final(own, m) - final(every, m) for m in ("fedavg-meta", *FEDMETA)}
         text = f"A k-way head is enough (no more than 1 point lower), {NAMES[data]}"
         lines.append(claim(text, gain, above=-1))
     return "\n".join(lines)
+
+
+def above_fedavg(run: Run, where: str) -> str:
+    """The abstract's claim, and how much of the gain is there before any training."""
+    gain = {METHODS[m]: final(run, m) - final(run, "fedavg") for m in FEDMETA}
+    start = unseen(run, "fedmeta-maml")[:, 0] - final(run, "fedavg")
+    adds = gain[METHODS["fedmeta-maml"]] - start
+    detail = (
+        f"MAML's untrained start, adapted by one step, is {signed(float(start.mean()))} already, and "
+        f"training adds {signed(float(adds.mean()))}"
+        if start.mean() > 0
+        else f"MAML's untrained start, adapted by one step: {signed(float(start.mean()))}"
+    )
+    text = f"FedMeta is {GAIN[0]} to {GAIN[1]} points above FedAvg, {where}"
+    return claim(text, gain, above=GAIN[0], detail=detail)
+
+
+def begin_there(run: Run) -> dict[str, np.ndarray]:
+    """The untrained starts that are as good as FedAvg's final accuracy, in any seed."""
+    starts = {METHODS[m]: unseen(run, m)[:, 0] for m in FEDMETA}
+    return {name: x for name, x in starts.items() if (x >= final(run, "fedavg")).any()}
+
+
+def cheaper(run: Run, where: str, of: Cost) -> str:
+    """FedAvg's cost until its final accuracy, over FedMeta's: 0 where FedMeta never gets there. Not
+    judged where an untrained start is there."""
+    text = f"{of.begins}, until FedAvg's final accuracy, {where}"
+    if there := begin_there(run):
+        found = ", ".join(f"{name} {spread(start)} %" for name, start in there.items())
+        return not_judged(
+            text,
+            "the untrained start, adapted by one step, is above FedAvg's final "
+            f"{spread(final(run, 'fedavg'))} % already: {found}",
+        )
+    base = cost(run, "fedavg", "fedavg", *of.columns)
+    ratio = {METHODS[m]: base / cost(run, m, "fedavg", *of.columns) for m in FEDMETA}
+    detail = f"FedAvg: {spread(base * of.scale)} {of.of}"
+    if any((x == 0).any() for x in ratio.values()):
+        detail += "; 0: never gets there"
+    return claim(text, ratio, above=1, unit=of.unit, detail=detail)
+
+
+def stable(run: Run, where: str) -> str:
+    """Mean |change| of accuracy between evaluations of the second half, less FedAvg's."""
+    text = f"FedMeta converges more stably than FedAvg, {where}"
+    changes = {m: unrest(run, m) for m in ("fedavg", *FEDMETA)}
+    n = changes["fedavg"].shape[1]
+    if n < 2:
+        return not_judged(text, f"changes between evaluations in the second half: {n}")
+    base = changes["fedavg"].mean(1)
+    more = {METHODS[m]: changes[m].mean(1) - base for m in FEDMETA}
+    detail = (
+        f"mean absolute change of accuracy from one evaluation to the next in the second half ({n} "
+        f"changes), less FedAvg's {spread(base)}"
+    )
+    if begin_there(run):
+        detail += (
+            "; FedMeta's untrained start is above FedAvg's end, so that there is little to learn"
+        )
+    return claim(text, more, below=0, detail=detail)
+
+
+def still(best: Mapping[str, Run], stems: Sequence[str]) -> list[str]:
+    """A sentence on the FedMeta methods that are equally good at every evaluation after the start."""
+    found = []
+    for stem in stems:
+        for m in FEDMETA:
+            y = unseen(best[stem], m)[:, 1:]
+            if y.shape[1] > 1 and (y == y[:, :1]).all():
+                found.append(f"{METHODS[m]} on {described(stem)} ({spread(y[:, 0])} %)")
+    return [f"The same accuracy at every evaluation after the start: {', '.join(found)}."] * bool(
+        found
+    )
+
+
+def unrest(run: Run, label: str) -> np.ndarray:
+    """|Change| of accuracy from one evaluation to the next, second half, in points: (seeds, R)."""
+    y = unseen(run, label)
+    return np.abs(np.diff(y[:, y.shape[1] // 2 :], axis=1))
+
+
+def not_judged(text: str, why: str) -> str:
+    return f"- Not judged: *{text}*; {why}."
 
 
 def adaptation_helps(runs: Mapping[str, Run]) -> tuple[bool, str]:
