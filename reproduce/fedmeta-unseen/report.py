@@ -388,7 +388,7 @@ def cheaper(run: Run, where: str, of: Cost) -> str:
         found = ", ".join(f"{name} {spread(start)} %" for name, start in there.items())
         return not_judged(
             text,
-            "the untrained start, adapted by one step, is above FedAvg's final "
+            "the untrained start, adapted by one step, is at or above FedAvg's final "
             f"{spread(final(run, 'fedavg'))} % already: {found}",
         )
     base = cost(run, "fedavg", "fedavg", *of.columns)
@@ -413,9 +413,7 @@ def stable(run: Run, where: str) -> str:
         f"changes), less FedAvg's {spread(base)}"
     )
     if begin_there(run):
-        detail += (
-            "; FedMeta's untrained start is above FedAvg's end, so that there is little to learn"
-        )
+        detail += "; FedMeta's untrained start is at or above FedAvg's end, so that there is little to learn"
     return claim(text, more, below=0, detail=detail)
 
 
