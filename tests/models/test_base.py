@@ -213,3 +213,15 @@ def test_no_codes_are_codes():
     D = Batch(np.zeros((0, 4), int), np.zeros(0, int))
     assert model.loss(np.ones(model.d), D) == 0
     assert model.predict(np.ones(model.d), D.X).shape == (0,)
+
+
+@pytest.mark.parametrize("name", base.INITIALISATIONS)
+def test_a_start_is_the_generator_s_numbers_in_their_order(name):
+    rng = np.random.default_rng(0)
+    drawn = {
+        "fan-in": lambda: rng.uniform(-(2**-0.5), 2**-0.5, 9),
+        "glorot": lambda: [*rng.uniform(-(1.2**0.5), 1.2**0.5, 6), 0, 0, 0],
+        "he": lambda: [*rng.normal(0, 1, 6), 0, 0, 0],
+    }[name]()
+    got = base.INITIALISATIONS[name](np.random.default_rng(0), (2, 3), 2, 3)
+    np.testing.assert_allclose(got, drawn, rtol=1e-14)
