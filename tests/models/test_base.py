@@ -223,5 +223,8 @@ def test_a_start_is_the_generator_s_numbers_in_their_order(name):
         "glorot": lambda: [*rng.uniform(-(1.2**0.5), 1.2**0.5, 6), 0, 0, 0],
         "he": lambda: [*rng.normal(0, 1, 6), 0, 0, 0],
     }[name]()
-    got = base.INITIALISATIONS[name](np.random.default_rng(0), (2, 3), 2, 3)
-    np.testing.assert_allclose(got, drawn, rtol=1e-14)
+    for got in (
+        base.INITIALISATIONS[name](np.random.default_rng(0), (2, 3), 2, 3),
+        base.initial(name, np.random.default_rng(0), [(2, 3)]),
+    ):
+        np.testing.assert_allclose(got, drawn, rtol=1e-14)

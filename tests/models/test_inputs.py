@@ -164,6 +164,8 @@ def test_linear_operator_with_eigsh(model):
     _, w, _, D = make(model)
     H = model.hvp(w, np.eye(model.d), D)
     A = linear_operator(model, w, D)
+    assert A.dtype == np.float64
+    np.testing.assert_array_equal(A.T @ w, A @ w)
     assert A.shape == (model.d, model.d)
     expected = np.linalg.eigvalsh(H)
     if np.ptp(expected) < 1e-12:  # the hinge: l2 times the identity
