@@ -228,3 +228,13 @@ def test_a_start_is_the_generator_s_numbers_in_their_order(name):
         base.initial(name, np.random.default_rng(0), [(2, 3)]),
     ):
         np.testing.assert_allclose(got, drawn, rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", base.INITIALISATIONS)
+def test_networks_start_as_they_say(name):
+    for model, shapes in (
+        (MLP(2, (3,), 4, initialisation=name), [(2, 3), (3, 4)]),
+        (CNN((4, 4), (3,), 3, 2, 5, initialisation=name), [(3, 3, 1, 3), (3, 2), (2, 5)]),
+    ):
+        expected = base.initial(name, np.random.default_rng(0), shapes)
+        np.testing.assert_array_equal(model.init(np.random.default_rng(0)), expected)
