@@ -115,9 +115,9 @@ def test_every_equivalent_mutant_is_one_of_today():
 
 @pytest.mark.slow
 def test_a_sample_of_mutants_is_killed():
-    """A floor, not the goal of 99: edits that change nothing and are not listed yet count as survivors."""
+    """An edit that changes nothing and is not listed counts as a survivor."""
     run = subprocess.run(
-        [sys.executable, "-m", "tests.mutation", "--sample", "300", "--fail-under", "95"],
+        [sys.executable, "-m", "tests.mutation", "--sample", "300", "--fail-under", "99"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
