@@ -163,7 +163,8 @@ def table_of(value: Any, where: str) -> dict[str, Any]:
         return {"name": value}
     if not isinstance(value, Mapping):
         raise ConfigError(f"{where} is {value!r}, expected a table")
-    if where == "data" and (arrays := [key for key in value if getattr(value[key], "ndim", 0)]):
+    arrays = [key for key, given in value.items() if key != "name" and getattr(given, "ndim", 0)]
+    if where == "data" and arrays:
         raise ConfigError(
             f"data is a table with the arrays {', '.join(arrays)}; expected data=(X, y) or (X, y, client)"
         )

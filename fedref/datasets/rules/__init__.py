@@ -128,8 +128,7 @@ RULES: dict[str, Rule] = {
         pool=pool("train"),
         train_fraction=fraction(0.8),
     )._replace(
-        help="power-law as APFL has it for CIFAR-10: 5 classes a client, training part "
-        "only; sigma is fitted to its Table 1."
+        help="power-law for APFL's CIFAR-10: 5 classes a client, training part; sigma fitted to its Table 1."
     ),
     "per-fedavg": table(
         per_fedavg,
