@@ -27,6 +27,7 @@ from fedref.reproduction.jobs import SILENT, Runner, Tell, finished
 from fedref.reproduction.parts import at, renamed, unadapted, unadapted_scores
 from fedref.reproduction.reports import check_readme, gather, write_report
 from fedref.reproduction.tables import (
+    ROUNDING,
     Number,
     claim,
     each_seed,
@@ -40,6 +41,7 @@ from fedref.reproduction.tables import (
 )
 
 __all__ = [
+    "ROUNDING",
     "Checked",
     "Number",
     "Tell",

@@ -62,7 +62,7 @@ def verdict(item: dict[str, Any], text: str) -> str:
         holds == "Holds" for holds, words in JUDGED.findall(text) if words.startswith(item["claim"])
     ]
     if not judged:
-        return "not judged in the results at hand, which are older"
+        return "not judged in the results at hand"
     if len(judged) == 1:
         return "holds" if judged[0] else "does not hold"
     if sum(judged) in (0, len(judged)):
