@@ -370,7 +370,7 @@ def claims(runs: Mapping[str, Run], data: Mapping[str, Setting]) -> str:
         }
         higher, lower, _ = shares.values()
         gain = {m: 100 * x / np.maximum(x + lower[m], ROUNDING) for m, x in higher.items()}
-        unit = "% of the clients whose last accuracy is not FedAvg's gain"
+        unit = "% gain, of the clients whose last accuracy differs"
         detail = "; ".join(
             f"{what}: " + ", ".join(f"{m} {spread(x)}" for m, x in of_all.items()) + " % of all"
             for what, of_all in shares.items()
