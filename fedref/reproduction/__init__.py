@@ -24,7 +24,7 @@ from fedref.errors import ConfigError, DataError
 from fedref.reproduction import catalogue
 from fedref.reproduction.catalogue import default_out, find, names
 from fedref.reproduction.jobs import SILENT, Runner, Tell, finished
-from fedref.reproduction.parts import at, renamed, unadapted, unadapted_scores
+from fedref.reproduction.parts import at, late_changes, renamed, unadapted, unadapted_scores
 from fedref.reproduction.reports import check_readme, gather, write_report
 from fedref.reproduction.tables import (
     ROUNDING,
@@ -50,6 +50,7 @@ __all__ = [
     "default_out",
     "each_seed",
     "find",
+    "late_changes",
     "markdown",
     "names",
     "number_table",

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from fedref.algorithm import Server, State
 from fedref.algorithms.fedavg import FedAvg
 from fedref.errors import ConfigError
@@ -44,6 +46,11 @@ def unadapted_scores(run: Run, label: str, data: Setting) -> list[Scores]:
             )  # fmt: skip
             made.append(scores)
     return made
+
+
+def late_changes(y: Array) -> Array:
+    """The changes from one evaluation to the next in the second half: (seeds, T) → (seeds, R)."""
+    return np.diff(y[:, y.shape[1] // 2 :], axis=1)
 
 
 def at(run: Run, **point: Any) -> Run:

@@ -7,7 +7,15 @@ import numpy as np
 
 from fedref import plots
 from fedref.experiments.results import Run
-from fedref.reproduction import Number, claim, find, number_table, renamed, write_numbers
+from fedref.reproduction import (
+    Number,
+    claim,
+    find,
+    late_changes,
+    number_table,
+    renamed,
+    write_numbers,
+)
 
 TITLE = "APFL: loss and accuracy per round"
 PAPER = (
@@ -161,10 +169,9 @@ def renewed(run: Run, name: str, label: str) -> Number:
 
 def unrest(run: Run, name: str, label: str) -> Number:
     _, y = run.curve(label)
-    half = 100 * y[:, y.shape[1] // 2 :]
-    fall = max(0.0, -float(np.diff(half, axis=1).min()))
-    comment = f"largest fall {fall:.2f}"
-    return Number((name, METHODS[label]), np.abs(np.diff(half, axis=1)).mean(1), None, comment)
+    changes = late_changes(100 * y)
+    comment = f"largest fall {max(0.0, -float(changes.min())):.2f}"
+    return Number((name, METHODS[label]), np.abs(changes).mean(1), None, comment)
 
 
 def final_loss(run: Run, name: str, label: str) -> Number:

@@ -12,6 +12,7 @@ from fedref.experiments.unit import Record, Unit
 from fedref.reproduction import (
     Number,
     claim,
+    late_changes,
     markdown,
     renamed,
     shown,
@@ -432,8 +433,7 @@ def still(best: Mapping[str, Run], stems: Sequence[str]) -> list[str]:
 
 def unrest(run: Run, label: str) -> np.ndarray:
     """|Change| of accuracy from one evaluation to the next, second half, in points: (seeds, R)."""
-    y = unseen(run, label)
-    return np.abs(np.diff(y[:, y.shape[1] // 2 :], axis=1))
+    return np.abs(late_changes(unseen(run, label)))
 
 
 def not_judged(text: str, why: str) -> str:

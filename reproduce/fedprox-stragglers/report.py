@@ -14,7 +14,16 @@ from fedref.experiments.results import Run
 from fedref.plots.curves import curve_handles, draw_curves
 from fedref.plots.series import all_series, metric_of
 from fedref.plots.style import COLOURS, LINES, MARKERS, STYLE, frame, save, sign
-from fedref.reproduction import at, claim, each_seed, markdown, renamed, spread, write_csv
+from fedref.reproduction import (
+    at,
+    claim,
+    each_seed,
+    late_changes,
+    markdown,
+    renamed,
+    spread,
+    write_csv,
+)
 from fedref.sampling import cohort
 
 TITLE = "FedProx: stragglers, the proximal term, and γ"
@@ -119,21 +128,22 @@ def claims(runs: Mapping[str, Run]) -> str:
     """A line for each claim and place."""
     late = [(stem, share) for stem in SETS for share in STRAGGLERS[1:]]
     uneven = [(stem, share) for stem in SETS if stem != "synthetic-iid" for share in STRAGGLERS]
+
+    def accuracy(stem: str, label: str, share: float) -> np.ndarray:
+        return finals(runs[stem], label, share, "accuracy")
+
     lines = []
     for stem, share in late:
-        gain = finals(runs[stem], "fedprox-mu0", share, "accuracy")
-        gain = gain - finals(runs[stem], "fedavg", share, "accuracy")
+        gain = accuracy(stem, "fedprox-mu0", share) - accuracy(stem, "fedavg", share)
         values = {"FedProx with μ = 0, less FedAvg": gain}
         lines.append(claim(f"Dropping stragglers hurts, {where(stem, share)}", values, above=0))
     for stem, share in late:
-        gain = finals(runs[stem], "fedprox-mu0", share, "accuracy")
-        gain = gain - finals(runs[stem], "fedprox-mu0", 0.0, "accuracy")
+        gain = accuracy(stem, "fedprox-mu0", share) - accuracy(stem, "fedprox-mu0", 0.0)
         values = {"μ = 0 with stragglers, less without": gain}
         text = f"Aggregating unfinished models hurts, {where(stem, share)}"
         lines.append(claim(text, values, below=0))
     for stem, share in uneven:
-        gain = finals(runs[stem], "fedprox-mu1", share, "accuracy")
-        gain = gain - finals(runs[stem], "fedprox-mu0", share, "accuracy")
+        gain = accuracy(stem, "fedprox-mu1", share) - accuracy(stem, "fedprox-mu0", share)
         values = {"μ = 1, less μ = 0": gain}
         lines.append(claim(f"The proximal term helps, {where(stem, share)}", values, above=0))
     for stem, share in uneven:
@@ -147,8 +157,7 @@ def claims(runs: Mapping[str, Run]) -> str:
 def unrest(run: Run, label: str, share: float) -> np.ndarray:
     """Mean |change| of accuracy from one evaluation to the next, second half, in points: (seeds,)."""
     _, y = run.curve(label, "accuracy", stragglers=share)
-    half: np.ndarray = 100 * y[:, y.shape[1] // 2 :]
-    return np.abs(np.diff(half, axis=1)).mean(1)
+    return np.abs(late_changes(100 * y)).mean(1)
 
 
 def differences(runs: Mapping[str, Run]) -> str:
