@@ -111,7 +111,7 @@ def text_in_parts(c: Case) -> Iterator[Report]:
         yield equal(m.logits(c.w, X), [oracle.scores(m, c.w, x)[0] for x in X])
         yield equal(m.grad(c.w, D._replace(X=X)), slow_grad(m, c.w, D._replace(X=X)))
     whole = m.logits(c.w, D.X), m.grad(c.w, D), m.hvp(c.w, v, D)
-    from unittest.mock import patch  # takes a while, and every command imports the proofs
+    from unittest.mock import patch  # takes a while to import, and only this needs it
 
     for rows, kept_at_once in ((1, 1), (2, 2 * lstm.KEPT // m.rows)):
         with patch.object(lstm, "KEPT", kept_at_once):
