@@ -32,19 +32,20 @@ PAPER = (
     "64 units in place of two layers of 256, 30 rounds). One seed, and 100 rounds on MNIST, for time."
 )
 GRID = {"sweep.lr": [0.1], "sweep.beta": [0.1], "sweep.alpha": [0.1]}
+SHAKESPEARE = {
+    "rounds": 1,
+    "eval-every": 1,
+    "clients-per-round": 2,
+    "data.step": 1000,
+    "split.min-rows": 10,
+    "model.hidden": [4],
+}
 QUICK = {
     "seeds": [0],
     "rounds": 10,
     "clients-every": 10,
     **GRID,
-    "shakespeare-20": {
-        "rounds": 1,
-        "eval-every": 1,
-        "clients-per-round": 2,
-        "data.step": 1000,
-        "split.min-rows": 10,
-        "model.hidden": [4],
-    },
+    **{f"shakespeare-{support}": SHAKESPEARE for support in (20, 50, 90)},
 }
 
 NAMES = {"mnist": "MNIST", "femnist": "FEMNIST's rule, digits", "shakespeare": "Shakespeare"}
@@ -104,7 +105,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
             "local steps as FedAvg.",
             "What it costs to reach the final accuracy of FedAvg, and that of FedAvg(Meta), seed by seed, on "
             "the unseen clients. *0* is the start: one step of adaptation from untrained parameters is "
-            "enough. With 20 % support, where every 20th round is evaluated (Shakespeare: every 10th). "
+            "enough. With 20 % support, where every 20th round is evaluated (Shakespeare: every 5th). "
             "Bytes are those that travel, operations those of the gradients and Hessian-vector products "
             "that are computed in training.",
             costs(best, often),
@@ -143,7 +144,8 @@ def thin(runs: Mapping[str, Run]) -> str:
         if one:
             found[data_of(stem)] = (
                 f"{NAMES[data_of(stem)]}'s grid has {' and '.join(one)}, and FedMeta's server makes "
-                f"no more than {run.experiment.rounds} steps: its numbers say little of what FedMeta can."
+                f"no more than {run.experiment.rounds} steps (*epochs*: more): its numbers say little of "
+                "what FedMeta can."
             )
     return " ".join(found.values())
 
