@@ -101,7 +101,7 @@ class LocalData(NamedTuple):
     def locate(self, rows: Array, offset: Array) -> Array:
         """Which rows of X these are; padding is any row."""
         at = np.maximum(rows, 0) + offset
-        return self.held.take(at, mode="clip")  # an empty batch may point past the last client
+        return self.held.take(at)
 
     def stacked(self, order: Array) -> Iterator[tuple[int, list[Batch]]]:
         """Of every step: how many clients of `order` are at work, and their batches, one a role.

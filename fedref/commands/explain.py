@@ -115,7 +115,9 @@ def example(equation: Any) -> list[str]:
     ]
     out += numbers(worked.example(equation))
     if equation.formula:
-        out += [f"  the formula differs by {pages.agreement(equation):.0e} of the largest entry"]
+        off = pages.agreement(equation)
+        said = f"differs by {off:.0e} of the largest entry" if off else "gives exactly these"
+        out += [f"  the formula {said}"]
     return out
 
 
