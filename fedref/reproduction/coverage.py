@@ -13,8 +13,10 @@ from typing import Any
 from fedref.errors import DataError
 from fedref.reproduction.tables import markdown
 
-#: A line of a table.md that judges a claim: whether it holds, and its words.
-JUDGED = re.compile(r"^- (Holds|Does not hold)[^*\n]*\*(.+?)\*[;:.]", re.MULTILINE)
+#: A line of a table.md that judges a claim or says why not: verdict, rule, and the claim's words.
+JUDGED = re.compile(
+    r"^- (Holds|Does not hold|Not judged)(?: \(([^)]*)\))?: \*(.+?)\*[;:.]", re.MULTILINE
+)
 
 KEYS = {"paper", "what", "section", "claim", "shows", "data", "because"}
 
@@ -39,41 +41,52 @@ def table(root: Path, out: Path) -> str:
     """The Markdown table of everything in papers.toml, with verdicts from OUT/SECTION/table.md."""
     rows = [["paper", "table, figure or claim", "section", "verdict"]]
     for item in items(root):
-        text = written(out, item.get("section", ""))
-        rows.append([item["paper"], item["what"], link(text), verdict(item, text)])
+        texts = [written(out, section) for section in sections(item)]
+        links = ", ".join(link(text) for text in texts if text)
+        rows.append([item["paper"], item["what"], links or "–", verdict(item, "\n".join(texts))])
     return markdown(rows, left=4) if len(rows) > 1 else ""
+
+
+def sections(item: dict[str, Any]) -> list[str]:
+    """Those that are about it: a claim may be judged in several."""
+    found = item.get("section", [])
+    return [found] if isinstance(found, str) else list(found)
 
 
 def written(out: Path, section: str) -> str:
     """A section's table.md, or nothing where it was not made."""
     path = out / section / "table.md"
-    return path.read_text("utf-8") if section and path.exists() else ""
+    return path.read_text("utf-8") if path.exists() else ""
 
 
 def verdict(item: dict[str, Any], text: str) -> str:
     """In words: how often a claim holds, what is shown, or why there is nothing."""
     if "because" in item:
         return f"not here: {item['because']}"
-    if not text or item.get("data", "") not in text:
-        return f"not run here: `fedref reproduce {item['section']}`"
+    if not text.strip() or item.get("data", "") not in text:
+        return f"not run here: `fedref reproduce {' '.join(sections(item))}`"
     if "shows" in item:
         return str(item["shows"])
-    judged = [
-        holds == "Holds" for holds, words in JUDGED.findall(text) if words.startswith(item["claim"])
-    ]
+    found = [line for line in JUDGED.findall(text) if line[2].startswith(item["claim"])]
+    judged = [(said == "Holds", rule) for said, rule, _ in found if said != "Not judged"]
     if not judged:
-        return "not judged in the results at hand"
-    if len(judged) == 1:
-        return "holds" if judged[0] else "does not hold"
-    if sum(judged) in (0, len(judged)):
-        return f"{'holds' if all(judged) else 'does not hold'} ({len(judged)} places)"
-    return f"holds in {sum(judged)} of {len(judged)} places"
+        return "not judged" if found else "not judged in the results at hand"
+    held, places = sum(holds for holds, _ in judged), len(judged)
+    words = "holds" if held else "does not hold"
+    if 0 < held < places:
+        words += f" in {held} of {places} places"
+    elif places > 1:
+        words += f" ({places} places)"
+    once = sum(rule.startswith("one seed") for _, rule in judged)
+    if once:
+        words += "; one seed" if once == places else f"; {once} of them with one seed"
+    if len(found) > places:
+        words += f"; {len(found) - places} not judged"
+    return words
 
 
 def link(text: str) -> str:
     """To the heading of a section in the README that gathers them, as GitHub makes its anchors."""
-    if not text:
-        return "–"
     title = text.partition("\n")[0].removeprefix("# ").strip()
     anchor = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
     return f"[{title}](#{anchor})"

@@ -105,21 +105,36 @@ def claim(
     unit: str = "points",
     digits: int = 2,
     detail: str = "",
+    beside: Mapping[str, Sequence[float]] | None = None,
 ) -> str:
     """A sentence of a paper and whether it holds here, as a Markdown item.
 
     It holds if *every* seed of every one of `values` is above and below these thresholds, which are
-    printed: one rule for all reports. Nothing measured holds nowhere.
+    printed: one rule for all reports. Nothing measured holds nowhere. What is not the paper's own
+    is printed `beside`, and not judged.
     """
-    every = np.concatenate([np.asarray(x, float) for x in values.values()] or [np.zeros(0)])
+    each = [np.atleast_1d(np.asarray(x, float)) for x in values.values()]
+    every = np.concatenate([*each, np.zeros(0)])
     low, high = (-np.inf if above is None else above), (np.inf if below is None else below)
     holds = bool(every.size and (every > low + ROUNDING).all() and (every < high - ROUNDING).all())
     limits = [("above", above), ("below", below)]
     rule = " and ".join(
         f"{word} {f'{x:g}'.replace('-', '−')}" for word, x in limits if x is not None
     )
-    found = ", ".join(f"{name} {spread(x, digits)}" for name, x in values.items())
+    seeds = "one seed:" if each and max(x.size for x in each) == 1 else "every seed"
+    found = listed(values, digits)
+    more = f"beside it, {listed(beside, digits)}" if beside else ""
     return (
-        f"- {'Holds' if holds else 'Does not hold'} (every seed {rule}): *{text}*; {found} {unit}"
-        f"{'; ' + detail if detail else ''}."
+        f"- {'Holds' if holds else 'Does not hold'} ({seeds} {rule}): *{text}*; {found} {unit}"
+        f"{''.join('; ' + words for words in (more, detail) if words)}."
     )
+
+
+def not_judged(text: str, why: str) -> str:
+    """A sentence of a paper that what was measured cannot decide, as a Markdown item."""
+    return f"- Not judged: *{text}*; {why}."
+
+
+def listed(values: Mapping[str, Sequence[float]], digits: int = 2) -> str:
+    """name mean ± sd, of each."""
+    return ", ".join(f"{name} {spread(x, digits)}" for name, x in values.items())

@@ -14,6 +14,7 @@ from fedref.reproduction import (
     claim,
     late_changes,
     markdown,
+    not_judged,
     renamed,
     shown,
     signed,
@@ -436,10 +437,6 @@ def still(best: Mapping[str, Run], stems: Sequence[str]) -> list[str]:
 def unrest(run: Run, label: str) -> np.ndarray:
     """|Change| of accuracy from one evaluation to the next, second half, in points: (seeds, R)."""
     return np.abs(late_changes(unseen(run, label)))
-
-
-def not_judged(text: str, why: str) -> str:
-    return f"- Not judged: *{text}*; {why}."
 
 
 def adaptation_helps(runs: Mapping[str, Run]) -> tuple[bool, str]:

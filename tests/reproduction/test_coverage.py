@@ -6,7 +6,7 @@ import pytest
 from reproducing import command
 
 from fedref.errors import DataError
-from fedref.reproduction import catalogue, claim, coverage
+from fedref.reproduction import catalogue, claim, coverage, not_judged
 
 PAPERS = """\
 [[item]]
@@ -61,7 +61,7 @@ def test_verdicts_are_those_that_the_sections_give(tmp_path: Path) -> None:
     ]
     assert verdicts(tmp_path, *lines) == [
         "holds in 1 of 2 places",
-        "does not hold",
+        "does not hold; one seed",
         "a picture",
         "not here: nobody knows",
         "not run here: `fedref reproduce elsewhere`",
@@ -69,11 +69,40 @@ def test_verdicts_are_those_that_the_sections_give(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "verdict"), [([1.0], "holds (2 places)"), ([-1.0], "does not hold (2 places)")]
+    ("values", "verdict"),
+    [
+        ([1.0, 2.0], "holds (2 places)"),
+        ([-1.0, -1.0], "does not hold (2 places)"),
+        ([1.0], "holds (2 places); one seed"),
+    ],
 )
 def test_all_places_agree(values: list[float], verdict: str, tmp_path: Path) -> None:
     lines = [claim(f"It holds, {where}", {"a": values}, above=0) for where in "ab"]
     assert verdicts(tmp_path, *lines)[0] == verdict
+
+
+def test_what_has_one_seed_and_what_is_not_judged_is_counted_apart(tmp_path: Path) -> None:
+    lines = [
+        claim("It holds, here", {"a": [1.0, 2.0]}, above=0),
+        claim("It holds, there", {"a": [-1.0]}, above=0),
+        not_judged("It holds, elsewhere", "nobody was there"),
+        not_judged("It does", "nor here"),
+    ]
+    assert verdicts(tmp_path, *lines)[:2] == [
+        "holds in 1 of 2 places; 1 of them with one seed; 1 not judged",
+        "not judged",
+    ]
+
+
+def test_a_claim_that_several_sections_judge(tmp_path: Path) -> None:
+    out = results(tmp_path, claim("It holds, here", {"a": [1.0, 2.0]}, above=0))
+    (out / "more").mkdir()
+    there = claim("It holds, there", {"a": [-1.0, 2.0]}, above=0)
+    (out / "more" / "table.md").write_text(f"# More\n\n{there}")
+    papers = tmp_path / "papers.toml"
+    papers.write_text(PAPERS.replace('"tiny"', '["tiny", "more", "missing"]'))
+    row = coverage.table(tmp_path, out).splitlines()[2]
+    assert row.endswith("](#tiny-α--1-a-b), [More](#more) | holds in 1 of 2 places |")
 
 
 def test_a_claim_that_older_results_do_not_judge(tmp_path: Path) -> None:
@@ -107,17 +136,18 @@ def test_every_item_names_a_reproduction_and_a_claim_of_its_report() -> None:
         "FedMAML",
         "APFL",
     }
-    uses = {"apfl-cifar10": "apfl-figure-1"}  # its report is made by the other's functions
+    uses = {"apfl-cifar10": ["apfl-figure-1", "apfl-figure-2"]}  # made by the others' functions
     for item in found:
         if "because" in item:
             continue
-        section = uses.get(item["section"], item["section"])
-        source = (catalogue.find(section).folder / "report.py").read_text("utf-8")
-        assert item.get("claim", "")[:10] in source, item
+        for section in coverage.sections(item):
+            folders = [catalogue.find(name).folder for name in uses.get(section, [section])]
+            source = "".join((folder / "report.py").read_text("utf-8") for folder in folders)
+            assert item.get("claim", "")[:10] in source, item
 
 
 def test_every_reproduction_of_a_paper_is_listed() -> None:
-    listed = {item.get("section") for item in coverage.items(catalogue.root())}
+    listed = {s for item in coverage.items(catalogue.root()) for s in coverage.sections(item)}
     papers = {
         name
         for name in catalogue.names()

@@ -74,7 +74,7 @@ def test_what_has_not_ended_is_named_and_judges_no_claim(tmp_path: Path) -> None
         "FedProx, FedCurv, FedMeta (MAML), FedMeta, one episode a round, APFL, continuous init"
     )
     assert f"Not run to their end: {without}." in text
-    judged = [line.split("*")[1] for line in text.splitlines() if "(every seed" in line]
+    judged = [line.split("*")[1] for line in text.splitlines() if "(one seed" in line]
     assert [claim.removesuffix(", CIFAR-10, grey").split(", ")[0] for claim in judged] == [
         "APFL comes far above IID training in one place",
         "APFL needs hardly any extra communication",

@@ -40,6 +40,9 @@ def test_a_claim_holds_if_every_seed_does() -> None:
     assert tables.claim("x", values, above=0, below=3, unit="%", digits=0, detail="so") == (
         "- Does not hold (every seed above 0 and below 3): *x*; A 1 ± 1, B 3 %; so."
     )
+    assert tables.claim("x", {"A": [1.0]}, above=0, beside={"C": [-1.0, 1.0]}, detail="so") == (
+        "- Holds (one seed: above 0): *x*; A 1.00 points; beside it, C 0.00 ± 1.00; so."
+    )
     assert tables.claim("x", {}, above=0).startswith("- Does not hold")
     assert tables.claim("x", {"A": [np.nan]}, above=0).startswith("- Does not hold")
 

@@ -93,7 +93,7 @@ SLOW, FAST = [0.1, 0.2, 0.3, 0.6], [0.1, 0.6, 0.5, 0.5]
 
 def test_faster_is_fewer_rounds_to_fedavgs_final_accuracy(found: Run) -> None:
     line = UNSEEN.cheaper(with_curves(found, SLOW, FAST, FAST, FAST), "here", ROUNDS)
-    assert line.startswith("- Holds (every seed above 1): *FedMeta converges faster than FedAvg")
+    assert line.startswith("- Holds (one seed: above 1): *FedMeta converges faster than FedAvg")
     assert "FedMeta (MAML) 3.00, " in line
     assert line.endswith("times as fast; FedAvg: 3.00 rounds.")
 
@@ -102,7 +102,7 @@ def test_what_never_gets_there_is_not_cheaper(found: Run) -> None:
     never = [0.1, 0.2, 0.2, 0.5]
     for of in UNSEEN.COSTS:
         line = UNSEEN.cheaper(with_curves(found, SLOW, FAST, FAST, never), "here", of)
-        assert line.startswith("- Does not hold (every seed above 1)")
+        assert line.startswith("- Does not hold (one seed: above 1)")
         assert "FedMeta (Meta-SGD) 0.00 times" in line
         assert line.endswith("; 0: never gets there.")
 
@@ -134,7 +134,7 @@ def test_more_stable_is_less_change_in_the_second_half(found: Run) -> None:
     ]
     line = UNSEEN.stable(Run(run.experiment, run.units, twice), "here")  # half: the curves again
     assert line.startswith(
-        "- Does not hold (every seed below 0)"
+        "- Does not hold (one seed: below 0)"
     )  # FAST: 50, 10, 0 against 10, 10, 30
     assert "FedMeta (MAML) 3.33" in line
     assert "(3 changes), less FedAvg's 16.67" in line
