@@ -57,6 +57,14 @@ class Counter:
         self.grad_samples += _samples(n, D)
         return g
 
+    def vjp(self, w: Array, X: Array, r: Array) -> Array:
+        """Counted as a gradient: it is one, of r · z."""
+        g = self.model.vjp(w, X, r)
+        n = g.size // g.shape[-1]
+        self.grads += n
+        self.grad_samples += n * X.shape[-2]
+        return g
+
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
         h = self._hvp(w, v, D)
         n = h.size // h.shape[-1]

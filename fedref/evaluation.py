@@ -9,6 +9,7 @@ import numpy as np
 from fedref.algorithm import AnyAlgorithm, State
 from fedref.batch import Batch
 from fedref.federation import Federation, Part
+from fedref.models import base
 from fedref.models.base import Model
 from fedref.numerics import Array
 from fedref.sampling import Sampling, adaptation_rows, episode, stream
@@ -97,6 +98,7 @@ def evaluate(
     Adaptation uses a fresh batch of the client's *training* rows (from a stream of its own);
     test rows are only ever predicted.
     """
+    base.check_labels(model, federation.source.y)
     return evaluate_clients(
         algorithm, model, algorithm.download(state.server), state.clients, federation, sampling,
         clients=range(federation.clients), round=round, seed=seed, dtype=dtype, train=train,
@@ -217,6 +219,7 @@ def is_right(model: Model, z: Array, y: Array) -> Array:
 
 def score(model: Model, w: Array, D: Batch) -> tuple[float, float]:
     """(mean loss without L2, accuracy) of w on D."""
+    base.check_labels(model, D.y)
     losses, right = sample_scores(model, w, D)
     return float(losses.mean()), float(right.mean())
 

@@ -228,7 +228,7 @@ def run_clients(
         everything = cache(partial(data.all, k))
         result = algorithm.finish(counting, sent, local, client_state, everything)
         log = {**algorithm.diagnose(model, sent, local, everything), **result.log}
-        results.append(result._replace(log=log))
+        results.append(result._replace(client_state=tree.own(result.client_state), log=log))
     return results, counter.counts
 
 

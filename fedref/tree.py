@@ -32,6 +32,11 @@ def leaves(tree: Tree) -> Iterator[Any]:
         yield tree
 
 
+def own(tree: Tree) -> Tree:
+    """The same with copies of what are views, which keep all of what they are views of."""
+    return map(lambda x: x if getattr(x, "base", None) is None else x.copy(), tree)
+
+
 def stack(trees: Sequence[Tree]) -> Tree:
     """K trees of one shape → one tree whose leaves have a leading axis K."""
     return map(lambda *xs: np.stack(xs), *trees)

@@ -76,7 +76,12 @@ def test_every_algorithm_has_its_costs_counted():
 
 @pytest.mark.parametrize(
     ("importance", "grads", "samples"),
-    [("gradient-square", K, SAMPLES), ("fisher", SAMPLES, SAMPLES), ("mas", 0, 0), ("si", 0, 0)],
+    [
+        ("gradient-square", K, SAMPLES),
+        ("fisher", SAMPLES, SAMPLES),
+        ("mas", SAMPLES, SAMPLES),
+        ("si", 0, 0),
+    ],
 )
 def test_costs_of_apfl_while_importance_is_renewed(importance, grads, samples):
     """z = 2: rounds 1, 2, 3 send importance up; F travels down once it is not 0."""

@@ -121,6 +121,16 @@ def test_scores_after_training_against_a_loop_over_clients(variant, test):
     assert moved >= (3 if PERSONAL[VARIANTS.get(variant, (variant,))[0]][0] else 0)
 
 
+@pytest.mark.parametrize("label", [-1, 3])
+def test_labels_that_the_model_does_not_know_are_refused(label):
+    model, clean = MODELS["logistic"], make_federation(MODELS["logistic"])
+    state, other = start(FedAvg(), model), relabelled(clean, clean.test.rows[:1], np.array([label]))
+    with pytest.raises(ValueError, match=f"labels run from .*{label}"):
+        evaluate(FedAvg(), model, state, other, CONFIG, round=0, seed=0)
+    with pytest.raises(ValueError, match=f"labels run from .*{label}"):
+        score(model, state.server.w, other.batch(other.test.rows))
+
+
 def test_scores_of_one_model_against_a_loop_over_clients():
     model = MODELS["mlp"]
     federated = make_federation(model, test=(3, 1, 0, 5, 2))

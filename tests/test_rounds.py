@@ -165,6 +165,14 @@ def test_two_runs_are_the_same_and_another_seed_is_not(variant):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+def test_what_a_client_keeps_does_not_keep_the_whole_cohort_alive(variant):
+    model = MODELS["mlp"]
+    states, _ = play(make_algorithm(variant), model, make_federation(model), EVERYONE, rounds=3)
+    kept = [x for x in tree.leaves(tuple(states[-1].clients.values())) if isinstance(x, np.ndarray)]
+    assert all(x.base is None for x in kept)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_no_input_is_written_to(variant):
     """All arrays are read-only in `play`; here also their bytes are compared."""
     model = MODELS["mlp"]

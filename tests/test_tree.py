@@ -48,6 +48,14 @@ def test_stack_puts_a_leading_axis_in_front():
     assert same(stacked, Pair(np.stack([A, -A]), None))
 
 
+def test_own_copies_views_alone():
+    whole, number = np.arange(6.0), 3
+    view, same, none, it = tree.own((whole[:2], whole, None, number))
+    assert view.base is None
+    assert view.tolist() == [0.0, 1.0]
+    assert (same is whole, none, it is number) == (True, None, True)
+
+
 def test_floats_counts_inexact_numbers_alone():
     message = Pair(np.zeros((2, 3), np.float32), (1.5, 3, True, np.arange(9), None))
     assert floats(message) == 7

@@ -31,7 +31,8 @@ Decisions
     after each local epoch, or each step of a run in steps; the run's epochs or steps are the cap).
     Others only assume it.
   adaptive μ. +0.1 when the global training loss rises; −0.1 (not below 0) after 5 consecutive
-    falls, after which the count starts anew; an unchanged loss ends a series of falls.
+    falls, after which the count starts anew; an unchanged loss ends a series of falls. The first
+    loss that counts is that after the first round: the step from the start to it changes nothing.
   E_k weights clients by p_k = n_k/n, as f = Σ p_k F_k does.
 
 >>> import numpy as np

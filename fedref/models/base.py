@@ -139,7 +139,7 @@ def check_batch(model: Model, D: Batch) -> None:
         raise ValueError(f"y has shape {y.shape}, expected {X.shape[:-1]}: one label a row of X")
     if s is not None and s.shape != y.shape:
         raise ValueError(f"s has shape {s.shape}, expected {y.shape}: one weight a row of X")
-    if s is not None and s.size and s.min() < 0:
+    if s is not None and s.size and not s.min() >= 0:  # nor NaN
         raise ValueError(f"s has the weight {s.min()}, expected weights ≥ 0")
     if model.inputs == "codes":
         check_codes(model, X)
@@ -185,6 +185,10 @@ def one_of(n: int, dtype: Any) -> Array:
 Derivative = TypeVar("Derivative", bound=Callable[..., Array])
 
 
+#: What `checked` made → what it was made of.
+BARE: dict[Any, Callable[..., Array]] = {}
+
+
 def checked(derivative: Derivative) -> Derivative:
     """`grad(self, w, D)` or `hvp(self, w, v, D)` that checks w and D first."""
 
@@ -193,12 +197,16 @@ def checked(derivative: Derivative) -> Derivative:
         check(self, w, rest[-1])
         return derivative(self, w, *rest)
 
+    BARE[check_first] = derivative
     return check_first  # type: ignore[return-value]
 
 
 def unchecked(method: Callable[..., Array]) -> Callable[..., Array]:
-    """A model's grad or hvp without `checked`: for arrays that were checked already."""
-    inner = getattr(method, "__wrapped__", None)
+    """A model's grad or hvp without `checked`: for arrays that were checked already.
+
+    Anybody else's decorator stays: it may clip, or add noise.
+    """
+    inner = BARE.get(getattr(method, "__func__", None))
     return method if inner is None else MethodType(inner, method.__self__)  # type: ignore[attr-defined]
 
 

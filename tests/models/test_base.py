@@ -1,12 +1,13 @@
 """Layout, weights and refusals, on their own; what they mean for a model: test_properties.py."""
 
-from functools import partial
+from functools import partial, wraps
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from fedref.batch import Batch
+from fedref.cost import Counter
 from fedref.errors import ConfigError
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic, base
 
@@ -193,6 +194,28 @@ def test_unchecked_is_the_same_function_without_its_checks():
         assert np.isfinite(bare(*more, unfit)).all()
         np.testing.assert_array_equal(bare(*more, fits), derivative(*more, fits))
     assert base.unchecked(model.predict) == model.predict
+
+
+def test_unchecked_leaves_a_decorator_that_is_not_its_own():
+    def clipped(grad):
+        @wraps(grad)
+        def clip(self, w, D):
+            return np.clip(grad(self, w, D), -1e-3, 1e-3)
+
+        return clip
+
+    class Own(Logistic):
+        @clipped
+        def grad(self, w, D):
+            return super().grad(w, D)
+
+    class Theirs(Logistic):
+        grad = clipped(Logistic.grad)
+
+    D = Batch(np.eye(2), np.array([0, 2]))
+    for kind in (Own, Theirs):
+        model = kind(2, 3)
+        assert np.abs(Counter(model).grad(np.ones(model.d), D)).max() == 1e-3
 
 
 def test_models_of_numbers_say_so():

@@ -228,9 +228,10 @@ def test_nan_in_nan_out(model):
 def test_what_is_no_weight_and_no_array_is_refused(model):
     _, w, _, D = make(model)
     s = np.ones(len(D.y))
-    s[1] = -1
-    with pytest.raises(ValueError, match=r"s has the weight -1.0, expected weights ≥ 0"):
-        model.loss(w, D._replace(s=s))
+    for bad in (-1.0, np.nan):
+        s[1] = bad
+        with pytest.raises(ValueError, match=rf"s has the weight {bad}, expected weights ≥ 0"):
+            model.loss(w, D._replace(s=s))
     with pytest.raises(ValueError, match="not all NumPy arrays"):
         model.grad(w, D._replace(y=D.y.tolist()))
 

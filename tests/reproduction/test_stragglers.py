@@ -52,9 +52,7 @@ def test_each_claim_is_judged_in_every_place_that_it_speaks_of(found: Run) -> No
     fell = STRAGGLERS.finals(found, "fedprox-mu0", 0.9, "accuracy")
     fell = fell - STRAGGLERS.finals(found, "fedprox-mu0", 0.0, "accuracy")
     (line,) = [x for x in text.splitlines() if "unfinished" in x and "(1, 1), 90 %" in x]
-    assert line.startswith(
-        "- Holds (one seed: below 0)" if (fell < 0).all() else "- Does not hold"
-    )
+    assert line.startswith("- Holds (one seed: below 0)" if (fell < 0).all() else "- Does not hold")
 
 
 def test_where_values_lie() -> None:
