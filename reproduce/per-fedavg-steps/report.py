@@ -25,7 +25,8 @@ TITLE = "Per-FedAvg: the loss round by round, and several inner steps"
 PAPER = (
     "Per-FedAvg, §5: *after about 300 rounds the loss visibly fluctuates*; and §3.1, which says that the "
     "formulation extends to users who take several gradient steps, and has no experiment of it. MNIST, "
-    "MLP and users as in its table, α = 0.01; 400 and 200 rounds, one seed."
+    "MLP and users as in its table, τ = 10, α = 0.01, which are where it speaks of overfitting; 600 and "
+    "200 rounds, one seed."
 )
 QUICK = {
     "rounds": 8,
@@ -36,6 +37,7 @@ QUICK = {
 METHODS = find("per-fedavg-table").module.METHODS
 BOTH = find("per-fedavg-table").module.BOTH
 TAUS = (10,)  # local steps where the paper sees it
+OFTEN = 20  # % of the rounds that must be rises
 FLUCTUATES = 300  # rounds after which the paper sees the loss fluctuate
 
 
@@ -53,7 +55,8 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
         plots.curves(own, out / file, title=title)
         pictures.append(f"![{title}: training loss and test accuracy]({file})")
     lines = [
-        "What the paper says of it, and what was measured (it holds if it does in every seed):",
+        f"What the paper says of it, and what was measured. It gives no size: that more than {OFTEN} % of "
+        "the rounds are rises is our choice of what can be seen in a curve.",
         "",
         *(fluctuation(at(runs["fluctuation"], steps=tau), tau) for tau in TAUS),
     ]
@@ -101,4 +104,6 @@ def fluctuation(run: Run, steps: int) -> str:
         )
     text = f"The loss fluctuates after about {FLUCTUATES} rounds, τ = {steps}, α = 0.01"
     detail = "it rises " + "; ".join(sizes)
-    return claim(text, shares, above=20, unit="% of the rounds are rises", digits=0, detail=detail)
+    return claim(
+        text, shares, above=OFTEN, unit="% of the rounds are rises", digits=0, detail=detail
+    )
