@@ -45,6 +45,11 @@ QUICK = {
     "ablation-unit-pixels": {"rounds": 2},
     "ablation-uniform": {"rounds": 2},
     "ablation-mnist-fisher": {"rounds": 2},
+    "ablation-mnist-fisher-mu": {"rounds": 2},
+    "ablation-mnist-z": {"rounds": 4},
+    "ablation-femnist-z": {"rounds": 4},
+    "ablation-vehicle-mu": {"sweep.mu": [0.1, 1.0]},
+    "ablation-vehicle-curv": {"sweep.lam": [0.1, 1.0]},
     "ablation-vehicle-size": {"rounds": 4, "sweep.split.train-fraction": [0.2]},
 }
 
