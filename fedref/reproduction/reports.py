@@ -74,13 +74,13 @@ in `NAME/`, with the papers' hyperparameters; nothing is tuned towards a number.
 paper prints, *ours* the mean ± standard deviation over the seeds (divided by their number),
 *difference* is ours − paper. Accuracies are test accuracies weighted by samples; *average* is over
 all evaluated rounds, the start (round 0) included. A comment says what was measured; where it says
-nothing, we know nothing.
+nothing, we know nothing. A runtime is that of one process by the clock, whatever else ran beside it.
 """
 
 COVERED = """\
 Every table, figure and claim of the five papers, the section below that is about it, and what came out.
-A claim *holds* where it does in every seed and beyond the threshold printed there; *places* are data sets,
-settings and variants."""
+A claim *holds* where it does in every seed and beyond the threshold printed there; *places* are data sets
+and settings. What has one seed says so, and so does what our measurements cannot decide."""
 
 
 def check_readme(path: Path) -> None:
