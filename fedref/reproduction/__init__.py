@@ -24,7 +24,15 @@ from fedref.errors import ConfigError, DataError
 from fedref.reproduction import catalogue
 from fedref.reproduction.catalogue import default_out, find, names
 from fedref.reproduction.jobs import SILENT, Runner, Tell, finished
-from fedref.reproduction.parts import at, late_changes, renamed, unadapted, unadapted_scores
+from fedref.reproduction.parts import (
+    at,
+    at_best,
+    best_point,
+    late_changes,
+    renamed,
+    unadapted,
+    unadapted_scores,
+)
 from fedref.reproduction.reports import check_readme, gather, write_report
 from fedref.reproduction.tables import (
     ROUNDING,
@@ -48,6 +56,8 @@ __all__ = [
     "Number",
     "Tell",
     "at",
+    "at_best",
+    "best_point",
     "claim",
     "default_out",
     "each_seed",

@@ -1,6 +1,6 @@
 """Parts of runs, for reports: under other names, at a point of a sweep, before adaptation."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from fedref.evaluation import Scores, evaluate, sample_mean
 from fedref.experiments import names
 from fedref.experiments.results import Run
 from fedref.experiments.setting import Setting
+from fedref.experiments.unit import Record, Unit
 from fedref.numerics import Array
 
 
@@ -66,3 +67,28 @@ def at(run: Run, **point: Any) -> Run:
     if not units:
         raise ConfigError(f"this run has nothing at {point}")
     return Run(run.experiment, units, found)
+
+
+def best_point(run: Run, label: str, metric: str) -> Mapping[str, Any]:
+    """The point of its sweep with the largest final value, mean over seeds; what diverged is last."""
+    found: dict[str, list[float]] = {}
+    points = {}
+    for unit, record in zip(run.units, run.records):
+        if unit.label == label:
+            value = record.rows[-1][metric] if record.status == "done" else -np.inf
+            found.setdefault(repr(unit.point), []).append(float(value))
+            points[repr(unit.point)] = unit.point
+    return points[max(found, key=lambda key: float(np.mean(found[key])))]
+
+
+def at_best(run: Run, labels: Sequence[str], metric: str) -> Run:
+    """Each of these algorithms at its `best_point`, as a run without a sweep."""
+    units: list[Unit] = []
+    records: list[Record] = []
+    for label in labels:
+        point = best_point(run, label, metric)
+        for unit, record in zip(run.units, run.records):
+            if unit.label == label and unit.point == point:
+                units.append(unit._replace(point={}))
+                records.append(record)
+    return Run(run.experiment, units, records)

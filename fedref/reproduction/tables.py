@@ -1,6 +1,6 @@
 """Tables, claims and numbers: what reports are written with."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -106,12 +106,13 @@ def claim(
     digits: int = 2,
     detail: str = "",
     beside: Mapping[str, Sequence[float]] | None = None,
+    show: Callable[[Sequence[float], int], str] = spread,
 ) -> str:
     """A sentence of a paper and whether it holds here, as a Markdown item.
 
     It holds if *every* seed of every one of `values` is above and below these thresholds, which are
     printed: one rule for all reports. Nothing measured holds nowhere. What is not the paper's own
-    is printed `beside`, and not judged.
+    is printed `beside`, and not judged. show : how values are written, with so many digits.
     """
     each = [np.atleast_1d(np.asarray(x, float)) for x in values.values()]
     every = np.concatenate([*each, np.zeros(0)])
@@ -122,8 +123,8 @@ def claim(
         f"{word} {f'{x:g}'.replace('-', '−')}" for word, x in limits if x is not None
     )
     seeds = "one seed:" if each and max(x.size for x in each) == 1 else "every seed"
-    found = listed(values, digits)
-    more = f"beside it, {listed(beside, digits)}" if beside else ""
+    found = listed(values, digits, show)
+    more = f"beside it, {listed(beside, digits, show)}" if beside else ""
     return (
         f"- {'Holds' if holds else 'Does not hold'} ({seeds} {rule}): *{text}*; {found} {unit}"
         f"{''.join('; ' + words for words in (more, detail) if words)}."
@@ -135,6 +136,10 @@ def not_judged(text: str, why: str) -> str:
     return f"- Not judged: *{text}*; {why}."
 
 
-def listed(values: Mapping[str, Sequence[float]], digits: int = 2) -> str:
-    """name mean ± sd, of each."""
-    return ", ".join(f"{name} {spread(x, digits)}" for name, x in values.items())
+def listed(
+    values: Mapping[str, Sequence[float]],
+    digits: int = 2,
+    show: Callable[[Sequence[float], int], str] = spread,
+) -> str:
+    """name mean ± sd, of each; show : another way to write them."""
+    return ", ".join(f"{name} {show(x, digits)}" for name, x in values.items())

@@ -43,6 +43,9 @@ def test_a_claim_holds_if_every_seed_does() -> None:
     assert tables.claim("x", {"A": [1.0]}, above=0, beside={"C": [-1.0, 1.0]}, detail="so") == (
         "- Holds (one seed: above 0): *x*; A 1.00 points; beside it, C 0.00 ± 1.00; so."
     )
+    assert tables.claim("x", {"A": [1.0]}, below=2, show=lambda x, digits: f"about {x[0]:g}") == (
+        "- Holds (one seed: below 2): *x*; A about 1 points."
+    )
     assert tables.claim("x", {}, above=0).startswith("- Does not hold")
     assert tables.claim("x", {"A": [np.nan]}, above=0).startswith("- Does not hold")
 

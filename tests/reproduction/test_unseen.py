@@ -1,12 +1,18 @@
 """FedMeta's report: validation clients choose, and what it costs to come as far."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fedref import run
+from fedref.algorithms.fedavg import FedAvg
+from fedref.evaluation import evaluate_unseen
+from fedref.experiments.config import own_point
+from fedref.experiments.experiment import Experiment
 from fedref.experiments.results import Run
+from fedref.experiments.setting import setting
 from fedref.reproduction import catalogue
 
 UNSEEN = catalogue.find("fedmeta-unseen").module
@@ -21,7 +27,11 @@ def found() -> Run:
         "epochs": 1,
         "unseen": 0.2,
         "model": {"name": "logistic"},
-        "algorithms": {"fedavg": {"lr": 0.1}, "fedavg-meta": {"lr": 0.1}, "fedmeta-maml": {}},
+        "algorithms": {
+            "fedavg": {"lr": 0.1},
+            "fedavg-meta": {"lr": 0.1},
+            **{label: {} for label in UNSEEN.FEDMETA},
+        },
         "sweep": {"alpha": [0.01, 1.0], "beta": [0.1, 0.2]},
     }
     return run(table, rounds=3)
@@ -42,10 +52,12 @@ def with_scores(found: Run, validation: list[float], unseen: list[float]) -> Run
 
 def test_validation_clients_choose_and_test_clients_do_not(found: Run) -> None:
     changed = with_scores(found, [0.1, 0.2, 0.9, 0.3], [0.9, 0.8, 0.1, 0.7])
-    assert UNSEEN.best_point(changed, "fedmeta-maml") == {"alpha": 1.0, "beta": 0.1}
+    point = UNSEEN.best_point(changed, "fedmeta-maml", UNSEEN.CHOICE)
+    assert point == {"alpha": 1.0, "beta": 0.1}
     best = UNSEEN.chosen(changed)
     assert UNSEEN.final(best, "fedmeta-maml").tolist() == [pytest.approx(10.0)]
-    assert [unit.label for unit in best.units] == ["fedavg", "fedavg-meta", "fedmeta-maml"]
+    assert [unit.label for unit in best.units] == ["fedavg", "fedavg-meta", *UNSEEN.FEDMETA]
+    assert all(unit.point == {} for unit in best.units)
 
 
 def test_what_has_diverged_is_not_chosen(found: Run) -> None:
@@ -56,7 +68,8 @@ def test_what_has_diverged_is_not_chosen(found: Run) -> None:
         else record
         for unit, record in zip(changed.units, changed.records)
     ]
-    point = UNSEEN.best_point(Run(found.experiment, changed.units, records), "fedmeta-maml")
+    run = Run(found.experiment, changed.units, records)
+    point = UNSEEN.best_point(run, "fedmeta-maml", UNSEEN.CHOICE)
     assert point == {"alpha": 0.01, "beta": 0.2}
 
 
@@ -71,20 +84,28 @@ def test_cost_is_that_of_the_first_evaluation_that_is_good_enough(found: Run) ->
     (own,) = UNSEEN.cost(best, "fedavg-meta", "fedavg-meta", "flops")
     assert own <= best.records_of("fedavg-meta")[0].rows[-1]["flops"]
     assert UNSEEN.reached(np.array([np.inf, 2e6]), 1e-6, 2) == "2.00 (1 of 2 seeds)"
-    assert UNSEEN.reached(np.array([np.inf]), 1e-6, 2) == "never"
+    assert UNSEEN.reached(np.array([np.inf]), 1e-6, 2) == "never gets there"
 
 
 def with_curves(found: Run, fedavg: list[float], *fedmeta: list[float]) -> Run:
-    """Unseen clients' accuracy at rounds 0 to 3: of FedAvg and of the three FedMeta methods."""
+    """Unseen clients' accuracy at rounds 0 to 3: of FedAvg (with Meta 0.1 more) and three FedMeta methods."""
     best = UNSEEN.chosen(found)
     (record,) = best.records_of("fedmeta-maml")
     unit = next(unit for unit in best.units if unit.label == "fedmeta-maml")
     units, records = [], []
-    for label, curve in zip(("fedavg", *UNSEEN.FEDMETA), (fedavg, *fedmeta), strict=True):
+    labels = ("fedavg", "fedavg-meta", *UNSEEN.FEDMETA)
+    for label, curve in zip(labels, (fedavg, [y + 0.1 for y in fedavg], *fedmeta), strict=True):
         rows = [{**row, "unseen_accuracy": y} for row, y in zip(record.rows, curve, strict=True)]
         units.append(unit._replace(label=label))
         records.append(record._replace(rows=rows))
     return Run(found.experiment, units, records)
+
+
+def place(run: Run) -> object:
+    return UNSEEN.place_at(STEM, {STEM: run}, {STEM: run})._replace(where="here")
+
+
+STEM = "mnist-20"
 
 
 ROUNDS = UNSEEN.COSTS[0]
@@ -92,52 +113,179 @@ SLOW, FAST = [0.1, 0.2, 0.3, 0.6], [0.1, 0.6, 0.5, 0.5]
 
 
 def test_faster_is_fewer_rounds_to_fedavgs_final_accuracy(found: Run) -> None:
-    line = UNSEEN.cheaper(with_curves(found, SLOW, FAST, FAST, FAST), "here", ROUNDS)
+    line = UNSEEN.cheaper(place(with_curves(found, SLOW, FAST, FAST, FAST)), ROUNDS)
     assert line.startswith("- Holds (one seed: above 1): *FedMeta converges faster than FedAvg")
     assert "FedMeta (MAML) 3.00, " in line
-    assert line.endswith("times as fast; FedAvg: 3.00 rounds.")
+    assert "FedMeta (Meta-SGD) 3.00 (FedAvg's rounds over FedMeta's); FedAvg: 3.00 rounds" in line
+    assert line.endswith(", evaluated every round.")
 
 
 def test_what_never_gets_there_is_not_cheaper(found: Run) -> None:
     never = [0.1, 0.2, 0.2, 0.5]
     for of in UNSEEN.COSTS:
-        line = UNSEEN.cheaper(with_curves(found, SLOW, FAST, FAST, never), "here", of)
+        line = UNSEEN.cheaper(place(with_curves(found, SLOW, FAST, FAST, never)), of)
         assert line.startswith("- Does not hold (one seed: above 1)")
-        assert "FedMeta (Meta-SGD) 0.00 times" in line
-        assert line.endswith("; 0: never gets there.")
+        assert "FedMeta (Meta-SGD) never gets there (FedAvg's " in line
 
 
-def test_cost_is_not_judged_where_an_untrained_start_is_there(found: Run) -> None:
-    line = UNSEEN.cheaper(with_curves(found, SLOW, FAST, [0.7] * 4, FAST), "here", ROUNDS)
-    assert line.startswith("- Not judged: *FedMeta converges faster than FedAvg")
-    assert line.endswith("above FedAvg's final 60.00 % already: FedMeta (first order) 70.00 %.")
+def lines_of(here: object) -> list[str]:
+    """Every claim about training."""
+    return [
+        UNSEEN.above_fedavg(here),
+        *(UNSEEN.higher(here, goal) for goal in ("fedavg", "fedavg-meta")),
+        *(UNSEEN.cheaper(here, of) for of in UNSEEN.COSTS),
+        UNSEEN.stable(here),
+    ]
 
 
-def test_gain_that_is_there_before_training_is_said(found: Run) -> None:
-    run = with_curves(found, SLOW, [0.7, 0.7, 0.7, 0.8], FAST, FAST)
-    assert "is +10.00 already, and training adds +10.00" in UNSEEN.above_fedavg(run, "here")
+def test_nothing_about_training_is_judged_where_an_untrained_start_is_there(found: Run) -> None:
+    run = twice(with_curves(found, SLOW, FAST, [0.6, 0.7, 0.7, 0.8], FAST))
+    lines = lines_of(place(run))
+    assert all(line.startswith("- Not judged: *FedMeta ") for line in lines)
+    why = (
+        "; FedMeta (first order)'s untrained start, adapted by one step, is at 60.00 %, at or above "
+        "FedAvg's end (60.00 %) in 1 of 1 seeds"
+    )
+    assert all(why in line for line in lines)
+    assert lines[0].endswith("(first order) 20.00, FedMeta (Meta-SGD) −10.00 points.")
+    judged = lines_of(place(twice(with_curves(found, SLOW, FAST, FAST, FAST))))
+    assert not any("Not judged" in line for line in judged)
+
+
+def test_one_seed_whose_start_is_there_is_enough_to_judge_nothing(found: Run) -> None:
     run = with_curves(found, SLOW, FAST, FAST, FAST)
-    assert UNSEEN.above_fedavg(run, "here").endswith("adapted by one step: −50.00.")
+    there = with_curves(found, SLOW, FAST, FAST, [0.7] * 4)
+    both = Run(run.experiment, [*run.units, *there.units], [*run.records, *there.records])
+    assert UNSEEN.started_there(both).endswith(
+        "FedMeta (Meta-SGD)'s untrained start, adapted by one step, is at 40.00 ± 30.00 %, at or "
+        "above FedAvg's end (60.00 ± 0.00 %) in 1 of 2 seeds"
+    )
+    assert UNSEEN.started_there(run) == ""
 
 
-def test_more_stable_is_less_change_in_the_second_half(found: Run) -> None:
+def test_the_least_gain_is_judged_and_the_range_is_said(found: Run) -> None:
+    line = UNSEEN.above_fedavg(place(with_curves(found, SLOW, *[[0.1, 0.6, 0.6, 0.64]] * 3)))
+    assert line.startswith(
+        "- Holds (one seed: above 3.23): *FedMeta is at least 3.23 points above FedAvg (the paper: 3.23 "
+        "to 14.84), here*; FedMeta (MAML) 4.00, "
+    )
+    assert line.endswith("MAML's untrained start, adapted by one step: −50.00.")
+    line = UNSEEN.above_fedavg(place(with_curves(found, SLOW, *[[0.1, 0.6, 0.6, 0.63]] * 3)))
+    assert line.startswith("- Does not hold (one seed: above 3.23)")
+
+
+def test_higher_names_its_baseline(found: Run) -> None:
+    here = place(with_curves(found, SLOW, *[[0.1, 0.6, 0.6, 0.63]] * 3))
+    line = UNSEEN.higher(here, "fedavg")
+    assert line.startswith("- Holds (one seed: above 0): *FedMeta ends higher than FedAvg, here*")
+    assert "FedMeta (MAML) 3.00" in line
+    line = UNSEEN.higher(here, "fedavg-meta")
+    assert "*FedMeta ends higher than FedAvg(Meta), here*; FedMeta (MAML) −7.00" in line
+
+
+def test_the_ablation_stands_beside_a_claim(found: Run) -> None:
     run = with_curves(found, SLOW, FAST, FAST, FAST)
-    assert UNSEEN.unrest(run, "fedavg").tolist() == [[pytest.approx(30.0)]]
-    line = UNSEEN.stable(run, "here")
-    assert line.startswith("- Not judged: *FedMeta converges more stably than FedAvg, here*")
-    assert line.endswith("changes between evaluations in the second half: 1.")
-    twice = [
+    (k,) = (i for i, unit in enumerate(run.units) if unit.label == "fedmeta-maml")
+    units = [*run.units, run.units[k]._replace(label="fedmeta-epochs")]
+    algorithms = {**found.experiment.algorithms, "fedmeta-epochs": {}}
+    more = replace(found.experiment, algorithms=algorithms)
+    line = UNSEEN.higher(place(Run(more, units, [*run.records, run.records[k]])), "fedavg")
+    assert "; beside it, FedMeta (MAML), epochs −10.00." in line
+
+
+def twice(run: Run) -> Run:
+    """The curves once more, so that the second half is they."""
+    records = [
         record._replace(
             rows=[*record.rows, *({**row, "round": row["round"] + 4} for row in record.rows)]
         )
         for record in run.records
     ]
-    line = UNSEEN.stable(Run(run.experiment, run.units, twice), "here")  # half: the curves again
+    return Run(run.experiment, run.units, records)
+
+
+def test_more_stable_is_less_change_in_the_second_half(found: Run) -> None:
+    run = with_curves(found, SLOW, FAST, FAST, FAST)
+    assert UNSEEN.unrest(run, "fedavg").tolist() == [[pytest.approx(30.0)]]
+    line = UNSEEN.stable(place(run))
+    assert line.startswith("- Not judged: *FedMeta converges more stably than FedAvg, here*")
+    assert line.endswith("with 1 changes between evaluations in the second half.")
+    line = UNSEEN.stable(place(twice(run)))
     assert line.startswith(
         "- Does not hold (one seed: below 0)"
     )  # FAST: 50, 10, 0 against 10, 10, 30
     assert "FedMeta (MAML) 3.33" in line
     assert "(3 changes), less FedAvg's 16.67" in line
+
+
+def test_stability_is_judged_at_every_round_only(found: Run) -> None:
+    run = twice(with_curves(found, SLOW, FAST, FAST, FAST))
+    run = run._replace(experiment=replace(run.experiment, eval_every=5))
+    line = UNSEEN.stable(place(run))
+    assert line.startswith("- Not judged: ")
+    assert "; evaluated every 5th round, " in line
+
+
+def test_other_hyperparameters_than_those_chosen_are_said_and_judge_nothing(found: Run) -> None:
+    swept = with_scores(found, [0.1, 0.2, 0.9, 0.3], [0.5] * 4)  # α = 1, β = 0.1
+    points = {m: UNSEEN.best_point(swept, m, UNSEEN.CHOICE) for m in UNSEEN.methods(swept)}
+
+    def rounds(**other: float) -> Run:
+        tables = {m: {**found.experiment.algorithms[m], **point} for m, point in points.items()}
+        tables["fedmeta-maml"] |= other
+        made = replace(found.experiment, sweep={}, algorithms=tables)
+        return with_curves(found, SLOW, FAST, FAST, FAST)._replace(experiment=made)
+
+    def here(run: Run) -> tuple[list[str], object]:
+        runs = {"mnist-20": swept, "mnist-rounds": run}
+        best = {"mnist-rounds": run}
+        return UNSEEN.other_values("mnist-rounds", runs), UNSEEN.place_at(
+            "mnist-rounds", runs, best
+        )
+
+    why, same = here(rounds())
+    assert why == []
+    assert UNSEEN.higher(same, "fedavg").startswith("- Does not hold")
+    (why,), other = here(rounds(beta=0.2))
+    assert why.endswith("clients choose: FedMeta (MAML) β = 0.2 in place of 0.1")
+    line = UNSEEN.higher(other, "fedavg")
+    assert line.startswith("- Not judged: ")
+    assert why in line
+
+
+FOLDER = catalogue.find("fedmeta-unseen").folder
+WATCHED = ("mnist", "femnist")
+
+
+def made(stem: str, quick: bool = False) -> Experiment:
+    settings = catalogue.quick_settings(UNSEEN.QUICK, stem) if quick else {}
+    return catalogue.experiment_of(FOLDER / f"{stem}.toml", settings)
+
+
+@pytest.mark.parametrize("data", WATCHED)
+def test_every_round_is_evaluated_of_the_same_experiment(data: str) -> None:
+    swept, rounds = made(f"{data}-20"), made(f"{data}-rounds")
+    assert rounds.eval_every == 1
+
+    def fixed(experiment: Experiment) -> dict[str, dict[str, Any]]:
+        tables = experiment.algorithms.items()
+        return {m: {k: v for k, v in x.items() if k not in UNSEEN.SYMBOLS} for m, x in tables}
+
+    assert fixed(rounds) == fixed(swept)
+    same = {key: getattr(swept, key) for key in ("name", "eval_every", "sweep", "algorithms")}
+    assert replace(rounds, **same) == swept
+    for m, table in rounds.algorithms.items():
+        own = {k: v for k, v in table.items() if k in UNSEEN.SYMBOLS}
+        assert own.keys() == own_point(swept, m, dict.fromkeys(UNSEEN.SYMBOLS)).keys()
+        assert all(value in swept.sweep[key] for key, value in own.items())
+
+
+@pytest.mark.parametrize("data", WATCHED)
+def test_a_quick_run_takes_what_its_grid_gives(data: str) -> None:
+    """The largest value where there are two: the other one is as good as no training."""
+    sweep, rounds = made(f"{data}-20", quick=True).sweep, made(f"{data}-rounds", quick=True)
+    for table in rounds.algorithms.values():
+        assert all(table[key] == max(sweep[key]) for key in UNSEEN.SYMBOLS if key in table)
 
 
 def test_a_choice_at_the_grids_end_is_marked() -> None:
@@ -146,28 +294,64 @@ def test_a_choice_at_the_grids_end_is_marked() -> None:
     assert UNSEEN.edge(1.0, [1.0]) == " (only)"
 
 
-def test_a_method_that_stands_still_is_named(found: Run) -> None:
-    run = with_curves(found, SLOW, [0.1, 0.5, 0.5, 0.5], FAST, SLOW)
-    (text,) = UNSEEN.still({"mnist-20": run}, ["mnist-20"])
-    assert text.endswith("after the start: FedMeta (MAML) on MNIST, 20 % support (50.00 %).")
-    assert (
-        UNSEEN.still({"mnist-20": with_curves(found, SLOW, FAST, FAST, SLOW)}, ["mnist-20"]) == []
-    )
-
-
-def test_thin_grids_and_what_is_not_run_are_said(found: Run) -> None:
+def test_nothing_is_judged_on_a_thin_grid(found: Run) -> None:
     only = replace(found.experiment, sweep={"lr": [1.0], "beta": [1.0], "alpha": [0.1, 1.0]})
     full = replace(found.experiment, sweep={k: [0.1, 1.0] for k in UNSEEN.SYMBOLS})
-    runs = {
-        "shakespeare-20": Run(only, found.units, found.records),
-        "mnist-20": Run(full, found.units, found.records),
-    }
-    assert UNSEEN.not_run(runs).startswith(" Not run: MNIST, 50 % support; MNIST, 90 % support; ")
-    assert "Shakespeare, 20 %" not in UNSEEN.not_run(runs)
-    assert "MNIST" not in UNSEEN.thin(runs)
-    assert UNSEEN.thin(runs).startswith(
-        "Shakespeare's grid has one η and one β, and FedMeta's server"
+    curves = twice(with_curves(found, SLOW, FAST, FAST, FAST))
+    runs = {"shakespeare-20": curves._replace(experiment=only)}
+    runs["mnist-20"] = curves._replace(experiment=full)
+    assert UNSEEN.thin(runs["mnist-20"]) == ""
+    said = UNSEEN.said_of_thin(runs)
+    assert said.startswith("Shakespeare: the grid has one η and one β, and FedMeta's server makes ")
+    assert "MNIST" not in said
+    lines = lines_of(UNSEEN.place_at("shakespeare-20", runs, runs))
+    assert all(line.startswith("- Not judged: ") for line in lines)
+    assert lines[1].endswith("measured: " + ", ".join(GAINS) + " points.")
+    runs["shakespeare-rounds"] = curves._replace(experiment=replace(full, sweep={}))
+    (line, *_) = lines_of(UNSEEN.place_at("shakespeare-rounds", runs, runs))
+    assert "; the grid has one η and one β, " in line
+    judged = lines_of(UNSEEN.place_at("mnist-20", runs, runs))
+    assert not any("Not judged" in line for line in judged)
+
+
+GAINS = [f"{UNSEEN.METHODS[m]} −10.00" for m in UNSEEN.FEDMETA]
+
+
+def test_a_k_way_head_may_lose_a_point(found: Run) -> None:
+    every = with_curves(found, SLOW, *[[0.5, 0.5, 0.5, 0.7]] * 3)
+    for end, verdict in ((0.692, "Holds"), (0.688, "Does not hold")):
+        own = with_curves(found, [end - 0.1] * 4, *[[0.3, 0.5, 0.5, end]] * 3)
+        best = {"mnist-20": every, "mnist-own": own}
+        line = UNSEEN.enough(own, best, "mnist")
+        assert line.startswith(
+            f"- {verdict} (one seed: above −1): *A k-way head is enough (no more "
+        )
+        assert f"; FedAvg(Meta) {UNSEEN.shown(100 * end - 70)}, FedMeta (MAML) " in line
+        assert line.endswith("with a k-way head, adapted by one step: 30.00 %.")
+
+
+def test_rows_left_to_test_on(found: Run) -> None:
+    run = found._replace(experiment=replace(found.experiment, unseen=0.9, name="x"))
+    table = UNSEEN.rows_table({"mnist-90": run}, ["mnist-90"], None)
+    data = setting(run.experiment)
+    everyone, tested = data.unseen
+    n, others = (
+        evaluate_unseen(
+            FedAvg(), data.model, run.records[0].state, everyone, clients, support=0.9, seed=1
+        ).n_test.sum()
+        for clients in (tested, data.validation)
     )
+    assert table.splitlines()[2] == (
+        f"| MNIST | 90 % | {len(tested)} | {n} | {100 / n:.2f} | {len(data.validation)} | {others} |"
+    )
+
+
+def test_the_second_half_is_drawn_closer_but_for_fedavg(found: Run) -> None:
+    row = {"round": 2, "unseen_accuracy": 0.5}
+    assert UNSEEN.closer(found, "fedmeta-maml", row) == {UNSEEN.ADAPTED: 50.0}  # of 3 rounds
+    assert UNSEEN.closer(found, "fedavg", row) == {}
+    assert UNSEEN.closer(found, "fedmeta-maml", {**row, "round": 1}) == {}
+    assert UNSEEN.closer(found, "fedmeta-maml", {"round": 2}) == {}
 
 
 def test_how_far_alpha_moved(found: Run) -> None:
