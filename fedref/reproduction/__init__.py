@@ -30,6 +30,7 @@ from fedref.reproduction.parts import (
     best_point,
     late_changes,
     renamed,
+    second_half,
     unadapted,
     unadapted_scores,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "number_table",
     "renamed",
     "reproduce",
+    "second_half",
     "shown",
     "signed",
     "spread",

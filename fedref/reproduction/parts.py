@@ -49,9 +49,14 @@ def unadapted_scores(run: Run, label: str, data: Setting) -> list[Scores]:
     return made
 
 
+def second_half(y: Array) -> Array:
+    """The later half of the evaluations: (seeds, T) → (seeds, R)."""
+    return y[:, y.shape[1] // 2 :]
+
+
 def late_changes(y: Array) -> Array:
     """The changes from one evaluation to the next in the second half: (seeds, T) → (seeds, R)."""
-    return np.diff(y[:, y.shape[1] // 2 :], axis=1)
+    return np.diff(second_half(y), axis=1)
 
 
 def at(run: Run, **point: Any) -> Run:

@@ -20,6 +20,7 @@ from fedref.reproduction import (
     markdown,
     not_judged,
     renamed,
+    second_half,
     shown,
     signed,
     spread,
@@ -63,7 +64,7 @@ METHODS = {
     "fedmeta-maml": "FedMeta (MAML)",
     "fedmeta-fomaml": "FedMeta (first order)",
     "fedmeta-sgd": "FedMeta (Meta-SGD)",
-    "fedmeta-epochs": "FedMeta (MAML), epochs",
+    "fedmeta-epochs": "FedMeta (MAML, epochs)",
 }
 FEDMETA = ("fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd")
 ABLATION = "fedmeta-epochs"
@@ -119,14 +120,15 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
             "the unseen clients. *0* is the start: one step of adaptation from untrained parameters is "
             f"enough. 20 % support, and the hyperparameters chosen above; evaluated: {grains}. Bytes are "
             "those that travel, operations those of the gradients and Hessian-vector products that are "
-            "computed in training.",
+            "computed in training. The final accuracy is that of one round; *second half* is the mean "
+            "over the evaluations of the second half of the rounds.",
             *(f"{why}." for stem in often for why in other_values(stem, runs)),
             costs(often),
             *pictures(often, out),
             "Meta-SGD's α starts at one value for every parameter, as MAML has it, and moves by β g_α a "
             "round. Where it hardly moves, Meta-SGD with MAML's α and β comes out as MAML does, in "
-            "places to the last digit shown. The change of its components from the start to the end of "
-            "training:",
+            "places to the last digit shown (what each has is in the first table). The change of its "
+            "components from the start to the end of training:",
             alpha_table(best, runs, stems),
             "The k-way head: each client's own classes, counted from 0, in place of the n classes of the "
             "data; 20 % support, chosen and tested as above. A model of fewer outputs travels; what its "
@@ -315,10 +317,12 @@ def reached(values: np.ndarray, scale: float, digits: int) -> str:
 def costs(often: Mapping[str, Run]) -> str:
     goals = ("fedavg", "fedavg-meta")
     columns = ("MB to {}'s", "10⁹ operations to {}'s")
-    rows = [[*HEADS, *(c.format(METHODS[goal]) for goal in goals for c in columns)]]
+    named = [c.format(METHODS[goal]) for goal in goals for c in columns]
+    rows = [[*HEADS, "final", "second half", *named]]
     for stem, run in often.items():
         for label in methods(run):
-            what = [*place_of(stem), METHODS[label]]
+            late = second_half(unseen(run, label)).mean(1)
+            what = [*place_of(stem), METHODS[label], spread(final(run, label)), spread(late)]
             for goal in goals:
                 sent = cost(run, label, goal, "bytes_down", "bytes_up")
                 work = cost(run, label, goal, "flops")

@@ -120,6 +120,12 @@ def test_faster_is_fewer_rounds_to_fedavgs_final_accuracy(found: Run) -> None:
     assert line.endswith(", evaluated every round.")
 
 
+def test_what_one_round_gives_stands_beside_the_second_half(found: Run) -> None:
+    run = with_curves(found, SLOW, FAST, FAST, FAST)
+    row = next(line for line in UNSEEN.costs({STEM: run}).splitlines() if "FedAvg |" in line)
+    assert row.startswith("| MNIST | 20 % | FedAvg | 60.00 | 45.00 | ")
+
+
 def test_what_never_gets_there_is_not_cheaper(found: Run) -> None:
     never = [0.1, 0.2, 0.2, 0.5]
     for of in UNSEEN.COSTS:
@@ -190,7 +196,7 @@ def test_the_ablation_stands_beside_a_claim(found: Run) -> None:
     algorithms = {**found.experiment.algorithms, "fedmeta-epochs": {}}
     more = replace(found.experiment, algorithms=algorithms)
     line = UNSEEN.higher(place(Run(more, units, [*run.records, run.records[k]])), "fedavg")
-    assert "; beside it, FedMeta (MAML), epochs −10.00." in line
+    assert "; beside it, FedMeta (MAML, epochs) −10.00." in line
 
 
 def twice(run: Run) -> Run:
