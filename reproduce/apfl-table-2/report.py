@@ -39,6 +39,8 @@ TOLD_OVER = {
     ("mnist", 5): (84.81, 0.19),
     ("mnist", 20): (85.20, 0.35),
 }
+#: Points: the paper's own widest range over λ is 0.86 (MNIST, E = 20).
+NARROW = 1
 INITS = {"apfl-paper": "literal", "apfl-continuous": "continuous"}
 
 Found = dict[tuple[str, str, int, float], np.ndarray]
@@ -56,7 +58,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
         [
             "Average test accuracy of APFL in %. The comment gives the change from λ = 0, seed by "
             "seed; the paper prints one run. What moves the level, data and splits above all, is "
-            "under *APFL: average and maximum accuracy of every method*.",
+            "under *APFL: what moves its numbers*.",
             number_table(heads, numbers),
             "Its mean and standard deviation over λ (divided by their number less one, as the paper's "
             "are), seed by seed:",
@@ -101,46 +103,62 @@ def over_lambda(found: Found) -> list[Number]:
 
 
 def claims(runs: Mapping[str, Run], found: Found) -> str:
-    """The paper's sentences, and what was measured."""
+    """The paper's sentences, and what was measured: the literal init decides, the other is beside it."""
     lines = [
-        "What the paper says of it, and what was measured (it holds if it does in every seed):",
+        "What the paper says of it, and what was measured. A claim holds if it does in every seed. APFL "
+        "is judged with the literal init, which is the paper's; the continuous one stands beside it. "
+        f"*Robust* is a range below {NARROW} point: the paper's own widest, 0.86 (MNIST, E = 20), rounded "
+        "up.",
         "",
     ]
-    measured = list(dict.fromkeys(key[:2] for key in found))
-    for stem, label in measured:
-        for E in sorted({key[2] for key in found if key[:2] == (stem, label)}):
-            low, high = found[stem, label, E, 0.0], found[stem, label, E, 1.0]
-            gain = high - low
-            told = TOLD[stem, E][-1] - TOLD[stem, E][0]
-            mean = [found[stem, label, E, lam].mean() for lam in lambdas(found, stem, E)]
+    stems = list(dict.fromkeys(key[0] for key in found))
+    epochs = {stem: sorted({key[2] for key in found if key[0] == stem}) for stem in stems}
+    literal, *rest = INITS
+
+    def change(stem: str, label: str, E: int) -> np.ndarray:
+        return found[stem, label, E, 1.0] - found[stem, label, E, 0.0]
+
+    def inits(stem: str) -> list[str]:
+        return [label for label in rest if any(key[:2] == (stem, label) for key in found)]
+
+    for stem in stems:
+        for E in epochs[stem]:
+            each = [found[stem, literal, E, lam] for lam in lambdas(found, stem, E)]
             lines.append(
                 claim(
-                    f"A larger λ is better in general, {NAMES[stem]}, {INITS[label]} init, E = {E}",
-                    {"λ = 1 less λ = 0": gain},
+                    f"A larger λ is better in general, {NAMES[stem]}, E = {E}",
+                    {"λ = 1 less λ = 0": change(stem, literal, E)},
                     above=0,
-                    detail=f"paper {signed(told)}; the means of all λ lie within "
-                    f"{max(mean) - min(mean):.2f} points, the seeds of one λ within {np.ptp(low):.2f}",
+                    beside={f"{INITS[m]} init": change(stem, m, E) for m in inits(stem)},
+                    detail=f"paper {signed(told_change(stem, E))}; the means of all λ lie within "
+                    f"{np.ptp(np.mean(each, 1)):.2f} points, the seeds of λ = 0 within "
+                    f"{np.ptp(each[0]):.2f}",
                 )
             )
-    for stem, label in measured:
-        ranges = {
-            f"E = {E}": np.ptp([found[stem, label, E, lam] for lam in lambdas(found, stem, E)], 0)
-            for E in sorted({key[2] for key in found if key[:2] == (stem, label)})
-        }
-        text = f"APFL is robust to the choice of λ, {NAMES[stem]}, {INITS[label]} init"
-        lines.append(claim(text, ranges, below=1, detail="largest less smallest average over λ"))
-    for stem, label in measured:
-        Es = sorted({key[2] for key in found if key[:2] == (stem, label)})
-        if len(Es) > 1:
-            few, many = (
-                found[stem, label, E, 1.0] - found[stem, label, E, 0.0] for E in (Es[0], Es[-1])
+    for stem in stems:
+        beside = [over(found, stem, m, f"{INITS[m]} init, ") for m in inits(stem)]
+        text = f"APFL is robust to the choice of λ, {NAMES[stem]}"
+        unit = "points, the largest less the smallest average over λ"
+        apart = over(found, stem, literal)
+        each = {key: x for ranges in beside for key, x in ranges.items()}
+        lines.append(claim(text, apart, below=NARROW, unit=unit, beside=each))
+    for stem in stems:
+        few, many = epochs[stem][0], epochs[stem][-1]
+        if few < many:
+            text = f"A larger λ helps more at a larger E, {NAMES[stem]}"
+            gain = {
+                m: change(stem, m, many) - change(stem, m, few) for m in (literal, *inits(stem))
+            }
+            lines.append(
+                claim(
+                    text,
+                    {f"E = {many} less E = {few}": gain[literal]},
+                    above=0,
+                    beside={f"{INITS[m]} init": gain[m] for m in inits(stem)},
+                    detail=f"paper {signed(told_change(stem, many) - told_change(stem, few))}",
+                )
             )
-            told = [TOLD[stem, E][-1] - TOLD[stem, E][0] for E in (Es[0], Es[-1])]
-            text = f"A larger λ helps more at a larger E, {NAMES[stem]}, {INITS[label]} init"
-            detail = f"paper {signed(told[1] - told[0])}"
-            gain = {f"E = {Es[-1]} less E = {Es[0]}": many - few}
-            lines.append(claim(text, gain, above=0, detail=detail))
-    for stem, label in measured:
+    for stem, label in dict.fromkeys(key[:2] for key in found):
         counts = renewals(runs[stem], label)
         many = " to ".join(map(str, sorted({int(counts.min()), int(counts.max())})))
         lines.append(
@@ -148,6 +166,20 @@ def claims(runs: Mapping[str, Run], found: Found) -> str:
             f"{NAMES[stem]} ({INITS[label]} init) has {many} renewals, the preset ones included."
         )
     return "\n".join(lines)
+
+
+def over(found: Found, stem: str, label: str, name: str = "") -> dict[str, np.ndarray]:
+    """The largest less the smallest average over λ: E → (seeds,)."""
+    every = sorted({key[2] for key in found if key[:2] == (stem, label)})
+    return {
+        f"{name}E = {E}": np.ptp([found[stem, label, E, x] for x in lambdas(found, stem, E)], 0)
+        for E in every
+    }
+
+
+def told_change(stem: str, E: int) -> float:
+    """λ = 1 less λ = 0 in the paper."""
+    return TOLD[stem, E][-1] - TOLD[stem, E][0]
 
 
 def renewals(run: Run, label: str) -> np.ndarray:

@@ -36,7 +36,7 @@ def test_unknown_name_gets_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean 'apfl-figure-1'"):
         catalogue.find("apfl-figure1")
     with pytest.raises(
-        ConfigError, match="nothing to reproduce: give a NAME of apfl-cifar10, apfl-figure-1"
+        ConfigError, match="nothing to reproduce: give a NAME of apfl-ablations, apfl-cifar10"
     ):
         command()
 
@@ -44,9 +44,9 @@ def test_unknown_name_gets_the_nearest() -> None:
 def test_uses_runs_of_another(tmp_path: Path) -> None:
     one, two = (
         catalogue.jobs_of(catalogue.find(name), tmp_path)
-        for name in ("apfl-figure-1", "apfl-figure-2")
+        for name in ("apfl-ablations", "apfl-figure-2")
     )
-    assert {job.directory for job in two} < {job.directory for job in one}  # but for ablations
+    assert {job.directory for job in two} < {job.directory for job in one}  # and what they change
     assert [job.directory.relative_to(tmp_path).as_posix() for job in two] == [
         "apfl-figure-1/femnist",
         "apfl-figure-1/mnist",

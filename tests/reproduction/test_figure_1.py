@@ -73,15 +73,27 @@ def test_what_has_not_ended_is_named_and_judges_no_claim(tmp_path: Path) -> None
     without = (
         "FedProx, FedCurv, FedMeta (MAML), FedMeta, one episode a round, APFL, continuous init"
     )
-    assert f"Not run to their end: {without}." in text
-    judged = [line.split("*")[1] for line in text.splitlines() if "(one seed" in line]
-    assert [claim.removesuffix(", CIFAR-10, grey").split(", ")[0] for claim in judged] == [
+    assert f"Not run to the end: {without}." in text
+    lines = {line.split("*")[1]: line for line in text.splitlines() if line.startswith("- ")}
+    assert {place.rpartition(", CIFAR-10, grey")[2] for place in lines} == {""}
+    judged = {place.split(", ")[0] for place, line in lines.items() if "(one seed" in line}
+    assert judged == {
         "APFL comes far above IID training in one place",
         "APFL needs hardly any extra communication",
-        "Most clients gain by APFL",
+        "Most clients are more accurate with APFL than with FedAvg",
+        "More clients gain accuracy by APFL than lose it",
+        "Most clients have a lower test loss with APFL than with FedAvg",
+        "APFL is more accurate on test data at the end than FedAvg",
+        "APFL's shared parameters alone are better than FedAvg's model",
         "APFL renews the importance once",
         "APFL lowers the training loss further than FedAvg",
+        "APFL reaches FedAvg's final training loss in fewer rounds",
         "APFL converges more smoothly than FedAvg",
-    ]
+    }
+    others = [line for place, line in lines.items() if place.split(", ")[0] not in judged]
+    assert len(others) == 11
+    assert all(
+        line.startswith("- Not judged: ") and "not run to the end: " in line for line in others
+    )
     rows = {line.split(" | ")[1] for line in text.splitlines() if line.startswith("| CIFAR-10")}
     assert rows == {"FedAvg", "APFL, literal init", "IID, centralised"}
