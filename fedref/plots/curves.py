@@ -50,8 +50,9 @@ def curves(
     reference : label → value of the paper, in the last panel: a thin line, and the series'
         marker on the right edge.
 
-    A star: F is renewed after this round, hollow where only some seeds do so. A cross: the last
-    round before the algorithm diverged.
+    A star: F is renewed after this round, hollow where only some seeds do so; between two evaluated
+    rounds it stands on the line that joins them, and the legend says so. A cross: the last round
+    before the algorithm diverged.
     """
     drawn, reference = all_series(runs), reference or {}
     check_reference(reference, drawn)
@@ -62,7 +63,7 @@ def curves(
     drawn = [series for series in drawn if any(values(series, m)[0].size for m in metrics)]
     size = (3.7, 3.5) if len(metrics) > 1 else (5.2, 3.7)
     with context(STYLE):
-        handles = curve_handles(drawn, reference)
+        handles = curve_handles(drawn, metrics, reference)
         figure, panels = frame((1, len(metrics)), size, title, handles)
         for axes, shown in zip(panels, metrics):
             draw_curves(axes, drawn, shown, over)
@@ -117,9 +118,10 @@ def draw_curve(axes: Axes, series: Series, line: Curve, offset: float) -> None:
         if axes.get_yscale() == "log":  # where a band down to 0 has no place
             low = np.maximum(low, line.mean / 1e3)
         axes.fill_between(line.x, low, high, color=colour, alpha=0.14, linewidth=0)
+    to, back = (np.log, np.exp) if axes.get_yscale() == "log" else (np.positive, np.positive)
     for t, share in renewals(series):
-        if line.t[0] <= t <= line.t[-1]:
-            x, y = np.interp(t, line.t, line.x), np.interp(t, line.t, line.mean)
+        if line.t[0] <= t <= line.t[-1]:  # on the line as it is drawn
+            x, y = np.interp(t, line.t, line.x), back(np.interp(t, line.t, to(line.mean)))
             axes.plot(x, y, zorder=5, **star(colour, share))
     if series.run.diverged:
         axes.plot(line.x[-1], line.mean[-1], color=colour, zorder=6, clip_on=False, **CROSS)
@@ -176,7 +178,9 @@ def reach_y(axes: Axes, y: float) -> None:
         axes.set_ylim(min(low, y - room), max(high, y + room))
 
 
-def curve_handles(drawn: Sequence[Series], reference: Mapping[str, float]) -> list[Artist]:
+def curve_handles(
+    drawn: Sequence[Series], metrics: Sequence[Metric], reference: Mapping[str, float]
+) -> list[Artist]:
     """The legend: a line for each series, then what the other signs mean."""
     handles: list[Artist] = []
     for series in drawn:
@@ -185,7 +189,10 @@ def curve_handles(drawn: Sequence[Series], reference: Mapping[str, float]) -> li
         handles.append(Line2D([], [], **look, label=wrapped(series.label)))
     shares = {share == 1 for series in drawn for _, share in renewals(series)}
     if True in shares:
-        handles.append(sign("importance renewed", **star("black", 1)))
+        where = ", also between evaluations" * any(
+            renewed_unseen(series, metrics[0]) for series in drawn
+        )
+        handles.append(sign(wrapped(f"importance renewed{where}"), **star("black", 1)))
     if False in shares:
         handles.append(sign("renewed in some seeds", **star("black", 0)))
     if any(series.run.diverged for series in drawn):
@@ -197,3 +204,9 @@ def curve_handles(drawn: Sequence[Series], reference: Mapping[str, float]) -> li
             sign("in the paper", linestyle=IN_PAPER, marker="o", markerfacecolor="white")
         )
     return handles
+
+
+def renewed_unseen(series: Series, metric: Metric) -> bool:
+    """Whether F is renewed after a round in which the metric was not evaluated."""
+    t = values(series, metric)[0]
+    return any(t[0] <= at <= t[-1] and at not in t for at, _ in renewals(series) if t.size)

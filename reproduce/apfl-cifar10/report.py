@@ -45,6 +45,8 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
             *([f"Not run to the end: {', '.join(without)}."] if without else []),
             FIGURE_1.report(found, out, data_dir),
             "![CIFAR-10, grey: training loss and test accuracy per round](curves.png)",
+            "Nothing was measured between two evaluations: the lines only join them, and a star there (the "
+            "importance is renewed in that round) stands on such a line.",
             *FIGURE_2.tables(found),
             epochs(run),
         ]

@@ -228,7 +228,7 @@ def picture(many: list[Any], slopes: Mapping[str, list[tuple[int, float]]], path
     lines = {**slopes, "clients that do not take part": [(m[0], m[2]) for m in many]}
     for (what, points), marker in zip(lines.items(), "osD^"):
         axes.loglog(*np.array(points).T, marker=marker, label=what)
-    axes.set(xlabel="how many", ylabel="seconds of a round")
+    axes.set(xlabel="number of clients, rows or parameters", ylabel="seconds of a round")
     axes.legend()
     axes.grid(alpha=0.3)
     figure.savefig(path, dpi=120, metadata={"Software": None})
