@@ -252,8 +252,8 @@ def stability(runs: Mapping[str, Run]) -> str:
             )
     return (
         "A step along the penalty multiplies w_S − wᵗ_S by 1 − ημF, which makes it larger where ημF is "
-        f"beyond 2. On MNIST (seed {', '.join(map(str, seeds))}, literal init) the largest F is at the "
-        f"end {', '.join(parts)}."
+        f"beyond 2. On MNIST (seed {', '.join(map(str, seeds))}, literal init) the largest F at the "
+        f"end is {', '.join(parts)}."
     )
 
 

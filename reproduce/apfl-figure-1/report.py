@@ -117,12 +117,12 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
     write_numbers(out / "numbers.csv", (*heads, "quantity"), both + maxima)
     return "\n\n".join(
         [
-            "Points of average test accuracy above FedAvg, seed by seed. The *literal* init is the "
+            "Points of average test accuracy above FedAvg, taken seed by seed. The *literal* init is the "
             "paper's M_k = 1, W_k = W_S; the *continuous* one starts the client's own part where "
             "the composite equals the global model.",
             number_table(heads, above),
             "Average and maximum test accuracy in %. FedMeta makes local epochs of episodes, E = 5, B = "
-            "10, as the paper compares with: each mini-batch is 80 % support and 20 % query. *One "
+            "10, as in the paper (§4.1.3): each mini-batch is 80 % support and 20 % query. *One "
             "episode a round*, as FedMeta's own paper has it, is the ablation: all rows in one episode, "
             "one small step a round. The paper prints no numbers for Figure 1; where its Table 2 has "
             "APFL's average (λ = 1, E = 5), FedAvg's follows from it and the difference above.",
