@@ -26,6 +26,7 @@ PAPER = (
 USES = "apfl-figure-1"
 
 FIGURE_1 = find(USES).module
+STEMS = FIGURE_1.STEMS
 NAMES, METHODS, APFL = FIGURE_1.NAMES, FIGURE_1.METHODS, FIGURE_1.APFL
 named, ran, Place, Said = FIGURE_1.named, FIGURE_1.ran, FIGURE_1.Place, FIGURE_1.Said
 START = 20  # rounds that are also shown apart
