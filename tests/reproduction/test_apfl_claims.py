@@ -8,7 +8,7 @@ import pytest
 from fedref import run
 from fedref.evaluation import Scores
 from fedref.experiments.results import Run
-from fedref.reproduction import catalogue
+from fedref.reproduction import catalogue, coverage
 
 FIGURE_1, FIGURE_2, FIGURE_3, TABLE_2, ABLATIONS = (
     catalogue.find(f"apfl-{name}").module
@@ -209,3 +209,15 @@ def test_robustness_to_mu_is_the_range_over_it_without_what_diverged() -> None:
     assert f"FedCurv {np.abs(y[1] - y[0]).mean():.2f} ± " in text
     y = [100 * mu.curve("apfl-paper", mu=x)[1].mean(1) for x in (0.1, 1.0)]
     assert f"*; APFL, literal init {np.abs(y[1] - y[0]).mean():.2f} ± " in text
+
+
+@pytest.mark.parametrize("name", ["apfl-figure-1", "apfl-figure-2"])
+def test_every_sentence_of_a_figure_has_a_row_of_its_own(name: str) -> None:
+    """And CIFAR-10's verdicts are in the same row, where the sentence is about CIFAR-10."""
+    rows = [item for item in coverage.items(catalogue.root()) if name in coverage.sections(item)]
+    claims = {item["claim"]: coverage.sections(item) for item in rows if "claim" in item}
+    texts = {said.text: said.stems for said in catalogue.find(name).module.SAID}
+    for text, stems in texts.items():
+        (sections,) = (found for claim, found in claims.items() if text.startswith(claim))
+        assert ("apfl-cifar10" in sections) == ("cifar10" in stems), text
+    assert len(claims) == len(texts)
