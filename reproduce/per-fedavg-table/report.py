@@ -370,10 +370,11 @@ def draw(run: Run, name: str, told: Mapping[str, float], path: Path) -> None:
     drawn = all_series(renamed(run, METHODS))
     reference = {METHODS[label]: value / 100 for label, value in told.items()}
     with style.context(STYLE):
-        handles = curve_handles(drawn, reference)
+        metrics = [metric_of(m, drawn) for m in ("loss", "accuracy")]
+        handles = curve_handles(drawn, metrics, reference)
         figure, panels = frame((1, 2), (3.7, 3.5), f"MNIST, {name}", handles)
-        for axes, metric in zip(panels, ("loss", "accuracy")):
-            draw_curves(axes, drawn, metric_of(metric, drawn), None)
+        for axes, metric in zip(panels, metrics):
+            draw_curves(axes, drawn, metric, None)
         low, high = panels[1].get_ylim()
         panels[1].set_ylim(min(low, *told.values()) - 1, max(high, max(told.values()) + 2))
         draw_reference(panels[1], drawn, reference, 100)
