@@ -20,6 +20,7 @@ from fedref.reproduction import (
     each_seed,
     late_changes,
     markdown,
+    not_judged,
     renamed,
     spread,
     write_csv,
@@ -194,11 +195,15 @@ def claims(runs: Mapping[str, Run]) -> str:
         ("The proximal term makes convergence more stable", PROXIMAL, unrest, False, uneven),
     ):
         limit: dict[str, Any] = {"above": 0} if rises else {"below": 0}
-        unit = f"points of change ({grain(runs)})" if measure is unrest else "points"
+        seldom = measure is unrest and grain(runs) != "every round"
         for stem in stems:
             for share in pair.shares:
-                found = {pair.name: pair.of(runs[stem], share, measure)}
-                lines.append(claim(f"{text}, {where(stem, share)}", found, unit=unit, **limit))
+                said, found = f"{text}, {where(stem, share)}", pair.of(runs[stem], share, measure)
+                if seldom:
+                    change = f"{pair.name} {spread(found)} points of change"
+                    lines.append(not_judged(said, f"evaluated {grain(runs)} only: {change}"))
+                else:
+                    lines.append(claim(said, {pair.name: found}, **limit))
     return "\n".join(lines)
 
 

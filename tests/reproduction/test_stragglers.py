@@ -1,6 +1,7 @@
 """FedProx's report: one line a place, and what is compared there."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -59,6 +60,15 @@ def test_each_claim_is_judged_in_every_place_that_it_speaks_of(found: Run) -> No
         holds = "Holds" if (fell < 0).all() else "Does not hold"
         assert line.startswith(f"- {holds} (one seed: below 0)")
         assert f"− without {STRAGGLERS.spread(fell)} points" in line
+
+
+def test_stability_is_judged_at_every_round_or_not_at_all(found: Run) -> None:
+    seldom = Run(replace(found.experiment, eval_every=2), found.units, found.records)
+    text = STRAGGLERS.claims(dict.fromkeys(STRAGGLERS.SETS, seldom))
+    lines = [line for line in text.splitlines() if "more stable" in line]
+    assert len(lines) == 9
+    assert all(line.startswith("- Not judged: ") for line in lines)
+    assert "; evaluated every 2 rounds only: FedProx, μ = 1 − FedProx, μ = 0 " in lines[0]
 
 
 def test_where_values_lie() -> None:
