@@ -1,6 +1,7 @@
 """A tiny reproduction, and the command that runs it."""
 
 import argparse
+from typing import Any
 
 from fedref.commands import reproduce
 from fedref.reproduction import catalogue
@@ -56,3 +57,17 @@ def command(*words: object) -> int:
     reproduce.add_parser(parser.add_subparsers())
     args = parser.parse_args(["reproduce", *map(str, words)])
     return int(args.run(args))
+
+
+def small(
+    algorithms: dict[str, Any], *, users: int = 4, clients: int = 2, **more: Any
+) -> dict[str, Any]:
+    """An experiment of one local step on digits, for reports that read something else off it."""
+    return {
+        "data": {"name": "digits"},
+        "split": {"rule": "iid", "users": users},
+        "clients-per-round": clients,
+        "steps": 1,
+        "algorithms": algorithms,
+        **more,
+    }

@@ -63,7 +63,7 @@ def curves(
     drawn = [series for series in drawn if any(values(series, m)[0].size for m in metrics)]
     size = (3.7, 3.5) if len(metrics) > 1 else (5.2, 3.7)
     with context(STYLE):
-        handles = curve_handles(drawn, metrics, reference)
+        handles = curve_handles(drawn, metrics[0], reference)
         figure, panels = frame((1, len(metrics)), size, title, handles)
         for axes, shown in zip(panels, metrics):
             draw_curves(axes, drawn, shown, over)
@@ -179,9 +179,9 @@ def reach_y(axes: Axes, y: float) -> None:
 
 
 def curve_handles(
-    drawn: Sequence[Series], metrics: Sequence[Metric], reference: Mapping[str, float]
+    drawn: Sequence[Series], metric: Metric, reference: Mapping[str, float]
 ) -> list[Artist]:
-    """The legend: a line for each series, then what the other signs mean."""
+    """The legend: a line for each series, then what the other signs mean, on a curve of this metric."""
     handles: list[Artist] = []
     for series in drawn:
         colour, dashes, marker = series.look
@@ -189,9 +189,8 @@ def curve_handles(
         handles.append(Line2D([], [], **look, label=wrapped(series.label)))
     shares = {share == 1 for series in drawn for _, share in renewals(series)}
     if True in shares:
-        where = ", also between evaluations" * any(
-            renewed_unseen(series, metrics[0]) for series in drawn
-        )
+        between = any(renewed_unseen(series, metric) for series in drawn)
+        where = ", also between evaluations" * between
         handles.append(sign(wrapped(f"importance renewed{where}"), **star("black", 1)))
     if False in shares:
         handles.append(sign("renewed in some seeds", **star("black", 0)))

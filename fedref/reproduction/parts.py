@@ -1,6 +1,6 @@
 """Parts of runs, for reports: under other names, at a point of a sweep, before adaptation."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,18 @@ def second_half(y: Array) -> Array:
 def late_changes(y: Array) -> Array:
     """The changes from one evaluation to the next in the second half: (seeds, T) → (seeds, R)."""
     return np.diff(second_half(y), axis=1)
+
+
+def totals(run: Run, label: str, *columns: str) -> Array:
+    """Columns of metrics.csv after the last round, added up: (seeds,)."""
+    rows = [record.rows[-1] for record in run.records_of(label)]
+    return np.array([sum(row[column] for column in columns) for row in rows], float)
+
+
+def how_often(runs: Iterable[Run]) -> str:
+    """How often these are evaluated, in words."""
+    every = sorted({run.experiment.eval_every for run in runs})
+    return "every round" if every == [1] else f"every {' or '.join(map(str, every))} rounds"
 
 
 def at(run: Run, **point: Any) -> Run:

@@ -18,7 +18,7 @@ from fedref.reproduction import (
     shown,
     spread,
     write_numbers,
-)  # fmt: skip
+)
 
 TITLE = "APFL: what moves its numbers"
 PAPER = (
@@ -99,10 +99,9 @@ def starts_text(found: Mapping[str, Sequence[Number]]) -> list[str]:
             lines.append(
                 claim(
                     f"Rounds of FedAvg before the decomposition help in {what}, {name}",
-                    {METHODS[APFL[0]]: more[name, METHODS[APFL[0]]]},
+                    **FIGURE_1.compared(lambda m: more[name, METHODS[m]], APFL[0], APFL[1:]),  # noqa: B023
                     above=0,
                     unit="points, z = 2 less z = 0",
-                    beside={METHODS[m]: more[name, METHODS[m]] for m in APFL[1:]},
                 )
             )
     return [
@@ -121,25 +120,18 @@ def starts_text(found: Mapping[str, Sequence[Number]]) -> list[str]:
 def penalties(runs: Mapping[str, Run]) -> list[Number]:
     """Average accuracy in % at every strength of the penalty: of APFL's μ, and of FedCurv's λ."""
     numbers = []
-    for file, key, labels in (
-        ("ablation-vehicle-mu", "mu", APFL),
-        ("ablation-vehicle-curv", "lam", ("fedcurv",)),
+    for file, key, symbol, labels in (
+        ("ablation-vehicle-mu", "mu", "μ", APFL),
+        ("ablation-vehicle-curv", "lam", "λ", ("fedcurv",)),
     ):
         for label in labels if file in runs else ():
             run = runs[file]
             for value in run.experiment.sweep[key]:
-                ended = [
-                    r.round for r in run.records_of(label, **{key: value}) if r.status == "diverged"
-                ]
-                y = 100 * run.curve(label, **{key: value})[1].mean(1)
-                symbol = {"mu": "μ", "lam": "λ"}[key]
-                rounds = " and ".join(map(str, sorted(set(ended))))
-                note = (
-                    f"diverged in {len(ended)} of {len(y)} seeds, after round {rounds}"
-                    if ended
-                    else ""
-                )
-                if ended:
+                records = run.records_of(label, **{key: value})
+                y, note = 100 * run.curve(label, **{key: value})[1].mean(1), ""
+                if ended := [record.round for record in records if record.status == "diverged"]:
+                    rounds = " and ".join(map(str, sorted(set(ended))))
+                    note = f"diverged in {len(ended)} of {len(y)} seeds, after round {rounds}"
                     y = np.full(len(y), np.nan)
                 what = (NAMES["vehicle"], METHODS[label], f"{symbol} = {value:g}")
                 numbers.append(Number(what, y, comment=note))
@@ -160,11 +152,10 @@ def strengths_text(numbers: Sequence[Number]) -> list[str]:
         number_table(("data", "method", "penalty"), numbers),
         claim(
             f"APFL is robust to μ, {NAMES['vehicle']}",
-            {METHODS[APFL[0]]: apart[METHODS[APFL[0]]]},
+            **FIGURE_1.compared(lambda m: apart[METHODS[m]], APFL[0], APFL[1:]),
             below=NARROW,
             unit="points, the largest less the smallest average over μ",
-            beside={METHODS[m]: apart[METHODS[m]] for m in APFL[1:]},
-            detail="1 point is the paper's own widest range over λ in Table 2, 0.86, rounded up"
+            detail=f"{NARROW} point is the paper's own widest range over λ in Table 2, 0.86, rounded up"
             + (
                 f"; {listed({curv: apart[curv]})} over its λ where it did not diverge"
                 if curv in apart

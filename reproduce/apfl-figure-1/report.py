@@ -10,19 +10,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref import plots
-from fedref.evaluation import Scores
 from fedref.experiments import setting as experiment
 from fedref.experiments.results import Run
 from fedref.experiments.setting import Setting
 from fedref.reproduction import (
     Number,
     claim,
+    how_often,
     listed,
     not_judged,
     number_table,
     renamed,
     signed,
     spread,
+    totals,
     unadapted,
     write_numbers,
 )
@@ -80,12 +81,6 @@ ABLATED = ("fedmeta-one",)  # not what the paper compares with
 OTHERS = ("fedprox", "fedcurv", "fedmeta-maml")
 #: Columns beside the average: of samples, but for one.
 MORE = ("maximum", "final", "average, mean of clients", "average, without the first tenth")
-#: How a client fares beside FedAvg: (its last scores, FedAvg's) → whether so.
-FARES: Mapping[str, Callable[[Scores, Scores], np.ndarray]] = {
-    "more accurate": lambda s, b: s.accuracy > b.accuracy,
-    "less accurate": lambda s, b: s.accuracy < b.accuracy,
-    "a lower loss": lambda s, b: s.test_loss < b.test_loss,
-}
 #: What the paper's words are taken to mean: points, points, times, times.
 NEAR, MUCH, HARDLY, LOAD = 2.5, 1, 1.1, 1.5
 THRESHOLDS = f"""\
@@ -222,6 +217,11 @@ def level(runs: Mapping[str, Run], stem: str, label: str, data: Setting) -> Numb
     return Number(what, averages(run, label), told.get(label), "; ".join(notes), more)
 
 
+def compared(of: Callable[[str], np.ndarray], one: str, beside: Sequence[str]) -> dict[str, Any]:
+    """What is measured of one method that is judged, and of others beside it, as `claim` takes them."""
+    return {"values": {METHODS[one]: of(one)}, "beside": {METHODS[m]: of(m) for m in beside}}
+
+
 class Place(NamedTuple):
     """Where a claim is judged: a data set and what was run on it."""
 
@@ -235,8 +235,7 @@ class Place(NamedTuple):
 
     def own(self, of: Callable[[str], np.ndarray]) -> dict[str, Any]:
         """Of the literal init, and of the continuous one beside it, as `claim` takes them."""
-        beside = {METHODS[m]: of(m) for m in ran(self.run, APFL[1:])}
-        return {"values": {METHODS[APFL[0]]: of(APFL[0])}, "beside": beside}
+        return compared(of, APFL[0], ran(self.run, APFL[1:]))
 
 
 class Said(NamedTuple):
@@ -258,16 +257,14 @@ def judged(said: Sequence[Said], places: Sequence[Place]) -> str:
 
 
 def verdict(said: Said, place: Place) -> str:
-    text, grain = f"{said.text}, {place.name}", place.run.experiment.eval_every
+    text = f"{said.text}, {place.name}"
     absent = [METHODS[m] for m in said.needs if m not in ran(place.run)]
     if absent:
         return not_judged(text, f"not run to the end: {', '.join(absent)}")
     found = said.judge(place)
-    if said.each_round and grain > 1:
-        unit = found.get("unit", "points")
-        return not_judged(
-            text, f"evaluated every {grain} rounds only: {listed(found['values'])} {unit}"
-        )
+    if said.each_round and place.run.experiment.eval_every > 1:
+        measured = f"{listed(found['values'])} {found.get('unit', 'points')}"
+        return not_judged(text, f"evaluated {how_often([place.run])} only: {measured}")
     return claim(text, **found)
 
 
@@ -329,25 +326,23 @@ def extra(place: Place) -> dict[str, Any]:
 
 
 def most_accurate(place: Place) -> dict[str, Any]:
-    fare = {what: beside_fedavg(place.run, APFL[0], test) for what, test in FARES.items()}
-    less, more = fare["less accurate"], fare["more accurate"]
+    more, less = (share(place.run, APFL[0], "accuracy", than) for than in (np.greater, np.less))
     detail = f"{spread(less)} % are less accurate, and {spread(100 - more - less)} % the same"
-    found = place.own(lambda m: beside_fedavg(place.run, m, FARES["more accurate"]))
+    found = place.own(lambda m: share(place.run, m, "accuracy", np.greater))
     return found | {"above": 50, "unit": OF_CLIENTS, "detail": detail}
 
 
 def more_gain(place: Place) -> dict[str, Any]:
     found = place.own(
         lambda m: (
-            beside_fedavg(place.run, m, FARES["more accurate"])
-            - beside_fedavg(place.run, m, FARES["less accurate"])
+            share(place.run, m, "accuracy", np.greater) - share(place.run, m, "accuracy", np.less)
         )
     )
     return found | {"above": 0, "unit": f"{OF_CLIENTS}, those that gain less those that lose"}
 
 
 def most_by_loss(place: Place) -> dict[str, Any]:
-    found = place.own(lambda m: beside_fedavg(place.run, m, FARES["a lower loss"]))
+    found = place.own(lambda m: share(place.run, m, "test_loss", np.less))
     return found | {"above": 50, "unit": OF_CLIENTS}
 
 
@@ -398,32 +393,31 @@ SAID = (
 )
 
 
-def beside_fedavg(run: Run, label: str, test: Callable[[Scores, Scores], np.ndarray]) -> np.ndarray:
-    """Of the clients with test rows those that pass the test, of own and FedAvg's last scores, in %:
+def share(run: Run, label: str, score: str, than: np.ufunc) -> np.ndarray:
+    """Of the clients with test rows those whose last score is greater or less than FedAvg's, in %:
     (seeds,)."""
     own, base = (
-        {unit.seed: r.scores[-1] for unit, r in zip(run.units, run.records) if unit.label == of}
+        {unit.seed: record.scores[-1] for unit, record in run.units_of(of)}
         for of in (label, "fedavg")
     )
-    return np.array([100 * test(s, base[seed])[s.n_test > 0].mean() for seed, s in own.items()])
+    return np.array(
+        [
+            100 * than(getattr(s, score), getattr(base[seed], score))[s.n_test > 0].mean()
+            for seed, s in own.items()
+        ]
+    )
 
 
 def ratio(run: Run, label: str, *columns: str) -> np.ndarray:
     """A total after the last round, in times FedAvg's: (seeds,)."""
-
-    def total(of: str) -> np.ndarray:
-        rows = [record.rows[-1] for unit, record in zip(run.units, run.records) if unit.label == of]
-        return np.array([sum(row[column] for column in columns) for row in rows], float)
-
-    return total(label) / total("fedavg")
+    return totals(run, label, *columns) / totals(run, "fedavg", *columns)
 
 
 def if_kept(run: Run, label: str, data: Setting) -> np.ndarray:
     """Bytes in times FedAvg's, had every client kept the newest F that it was sent: (seeds,)."""
     spent = ratio(run, label, "bytes_down", "bytes_up")
     made, sizes = run.experiment, data.federation.train.sizes
-    records = [r for unit, r in zip(run.units, run.records) if unit.label == label]
-    for i, (seed, record) in enumerate(zip(made.seeds, records)):
+    for i, (seed, record) in enumerate(zip(made.seeds, run.records_of(label))):
         newest, has, spared, drawn = 0, dict[int, int](), 0, 0
         for t in range(record.round):
             for k in cohort(made.plan, sizes, t, seed)[0].tolist():

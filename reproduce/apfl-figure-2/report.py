@@ -1,6 +1,6 @@
 """APFL's Figure 2: training loss and test accuracy per round, with the importance updates."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from fedref.experiments.results import Run
 from fedref.reproduction import (
     Number,
     find,
+    how_often,
     late_changes,
     number_table,
     renamed,
@@ -29,6 +30,7 @@ FIGURE_1 = find(USES).module
 STEMS = FIGURE_1.STEMS
 NAMES, METHODS, APFL = FIGURE_1.NAMES, FIGURE_1.METHODS, FIGURE_1.APFL
 named, ran, Place, Said = FIGURE_1.named, FIGURE_1.ran, FIGURE_1.Place, FIGURE_1.Said
+BOTH, META = FIGURE_1.BOTH, "fedmeta-maml"
 START = 20  # rounds that are also shown apart
 #: The last one of the first rounds, where the paper speaks of those.
 EARLY = 10
@@ -82,8 +84,7 @@ def measured(runs: Mapping[str, Run]) -> dict[str, list[Number]]:
 def tables(runs: Mapping[str, Run]) -> list[str]:
     """Those as tables, each with what the paper says of it, and the claims."""
     renewals, smooth, losses = measured(runs).values()
-    grain = max(run.experiment.eval_every for run in runs.values())
-    every = "every round" if grain == 1 else f"every {grain} rounds"
+    every = how_often(runs.values())
     return [
         "Renewals of the importance beyond the three preset rounds around the start of the "
         "decomposition. The paper: one on every data set. The window of losses that the "
@@ -152,13 +153,15 @@ def oscillating(place: Any) -> dict[str, Any]:
     return {"values": values, "above": 0, "unit": f"{MORE} than APFL's"}
 
 
+def meta(place: Any, of: Callable[[str], np.ndarray]) -> dict[str, Any]:
+    """Of FedMeta, and of its ablation beside it, as `claim` takes them."""
+    found: dict[str, Any] = FIGURE_1.compared(of, META, ran(place.run, FIGURE_1.ABLATED))
+    return found
+
+
 def meta_less_steady(place: Any, than: str) -> dict[str, Any]:
     own = restless(place.run, than)
-    one, *rest = (
-        {METHODS[m]: restless(place.run, m) - own}
-        for m in ran(place.run, ("fedmeta-maml", "fedmeta-one"))
-    )
-    return {"values": one, "above": 0, "unit": MORE, "beside": rest[0] if rest else None}
+    return meta(place, lambda m: restless(place.run, m) - own) | {"above": 0, "unit": MORE}
 
 
 def helps_at_first(place: Any) -> dict[str, Any]:
@@ -166,27 +169,23 @@ def helps_at_first(place: Any) -> dict[str, Any]:
         (t, y), (_, base) = place.run.curve(label), place.run.curve("fedavg")
         return 100 * (y - base)[:, (first <= t) & (t <= EARLY)].mean(1)
 
-    one, *rest = ran(place.run, ("fedmeta-maml", "fedmeta-one"))
-    return {
-        "values": {METHODS[one]: above_fedavg(one)},
+    return meta(place, above_fedavg) | {
         "above": 0,
         "unit": f"points of average accuracy above FedAvg in the rounds 1 to {EARLY}",
-        "beside": {METHODS[m]: above_fedavg(m) for m in rest},
         "detail": "FedMeta adapts before it is tested, untrained in round 0: with that round "
-        + spread(above_fedavg(one, 0)),
+        + spread(above_fedavg(META, 0)),
     }
 
 
-ON_FEDAVG, META = ("fedavg", APFL[0]), "fedmeta-maml"
 SAID = (
     Said("APFL renews the importance once, besides the preset rounds", APFL[:1], once),
-    Said("APFL lowers the training loss further than FedAvg", ON_FEDAVG, lower_loss),
-    Said("APFL reaches FedAvg's final training loss in fewer rounds", ON_FEDAVG, faster),
-    Said("FedAvg and FedProx converge slowly beside APFL", (*ON_FEDAVG, "fedprox"), slow),
-    Said("APFL converges more smoothly than FedAvg", ON_FEDAVG, smoother, each_round=True),
+    Said("APFL lowers the training loss further than FedAvg", BOTH, lower_loss),
+    Said("APFL reaches FedAvg's final training loss in fewer rounds", BOTH, faster),
+    Said("FedAvg and FedProx converge slowly beside APFL", (*BOTH, "fedprox"), slow),
+    Said("APFL converges more smoothly than FedAvg", BOTH, smoother, each_round=True),
     Said(
         "The accuracy of FedAvg and FedProx oscillates more than APFL's",
-        (*ON_FEDAVG, "fedprox"), oscillating, each_round=True,
+        (*BOTH, "fedprox"), oscillating, each_round=True,
     ),
     Said(
         "FedMeta is less steady than APFL in the later rounds",
@@ -206,8 +205,7 @@ def rows(run: Run, label: str, column: str) -> list[np.ndarray]:
     """A column of metrics.csv, an array a seed."""
     return [
         np.array([row.get(column, np.nan) for row in record.rows])
-        for unit, record in zip(run.units, run.records)
-        if unit.label == label
+        for record in run.records_of(label)
     ]
 
 
@@ -223,9 +221,7 @@ def until(run: Run, last: int) -> Run:
 def triggered(run: Run, label: str) -> list[np.ndarray]:
     """After which rounds the importance is renewed, besides those around the start: a seed each."""
     z = int(run.experiment.algorithms[label].get("z", 2))
-    flags = [
-        row[:-1] == 1 for row in rows(run, label, "renewed")
-    ]  # after the last: no round to send it
+    flags = [row[:-1] == 1 for row in rows(run, label, "renewed")]  # after the last none sends it
     return [t[np.abs(t - z) > 1] for t in map(np.flatnonzero, flags)]
 
 

@@ -151,7 +151,8 @@ def grids(runs: Mapping[str, Run]) -> str:
 
 def thin(run: Run) -> str:
     """Where little was tried: a grid of one η or β, beside how many steps FedMeta's server makes."""
-    one = [SYMBOLS[k] for k in ("lr", "beta") if len(run.experiment.sweep.get(k, "..")) == 1]
+    sweep = run.experiment.sweep
+    one = [SYMBOLS[k] for k in ("lr", "beta") if k in sweep and len(sweep[k]) == 1]
     steps = f"FedMeta's server makes no more than {run.experiment.rounds} steps"
     return f"the grid has one {' and one '.join(one)}, and {steps}" if one else ""
 

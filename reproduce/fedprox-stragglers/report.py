@@ -18,6 +18,7 @@ from fedref.reproduction import (
     at,
     claim,
     each_seed,
+    how_often,
     late_changes,
     markdown,
     not_judged,
@@ -90,7 +91,8 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
             "heterogeneous data alone: on Synthetic-IID it is not judged.",
             claims(runs),
             "The same differences with more of them. *Change* is the mean absolute change of accuracy "
-            f"from one evaluation to the next ({grain(runs)}) in the second half of the rounds.",
+            f"from one evaluation to the next ({how_often(runs[stem] for stem in SETS)}) in the second "
+            "half of the rounds.",
             differences(runs),
             "At the last round. *Variance* is that of the devices' gradients, E‖∇F_k − ∇f‖², and B "
             "= √(E‖∇F_k‖² / ‖∇f‖²): the two measures of dissimilarity. γ is measured after every "
@@ -124,12 +126,6 @@ def finals(run: Run, label: str, share: float, column: str) -> np.ndarray:
 
 
 Measure = Callable[[Run, str, float], np.ndarray]
-
-
-def grain(runs: Mapping[str, Run]) -> str:
-    """How often the sets are evaluated."""
-    every = sorted({runs[stem].experiment.eval_every for stem in SETS})
-    return "every round" if every == [1] else f"every {' or '.join(map(str, every))} rounds"
 
 
 def where(stem: str, share: float) -> str:
@@ -186,6 +182,7 @@ def unrest(run: Run, label: str, share: float) -> np.ndarray:
 def claims(runs: Mapping[str, Run]) -> str:
     """A line for each claim and place. The sign alone is judged: in every seed, whatever the size."""
     uneven = [stem for stem in SETS if stem != "synthetic-iid"]
+    often = how_often(runs[stem] for stem in SETS)
     lines = []
     for text, pair, measure, rises, stems in (
         ("Dropping stragglers hurts", DROPPED, accuracy, False, SETS),
@@ -195,13 +192,13 @@ def claims(runs: Mapping[str, Run]) -> str:
         ("The proximal term makes convergence more stable", PROXIMAL, unrest, False, uneven),
     ):
         limit: dict[str, Any] = {"above": 0} if rises else {"below": 0}
-        seldom = measure is unrest and grain(runs) != "every round"
+        seldom = measure is unrest and often != "every round"
         for stem in stems:
             for share in pair.shares:
                 said, found = f"{text}, {where(stem, share)}", pair.of(runs[stem], share, measure)
                 if seldom:
                     change = f"{pair.name} {spread(found)} points of change"
-                    lines.append(not_judged(said, f"evaluated {grain(runs)} only: {change}"))
+                    lines.append(not_judged(said, f"evaluated {often} only: {change}"))
                 else:
                     lines.append(claim(said, {pair.name: found}, **limit))
     return "\n".join(lines)
@@ -286,7 +283,7 @@ def draw(run: Run, name: str, path: Path) -> None:
     with style.context(STYLE):
         parts = [renamed(at(run, stragglers=share), METHODS) for share in STRAGGLERS]
         named = [all_series(part) for part in parts]
-        handles = curve_handles(named[0], [metric_of(m, named[0]) for m in metrics], {})
+        handles = curve_handles(named[0], metric_of("accuracy", named[0]), {})
         figure, panels = frame((len(metrics), len(STRAGGLERS)), (2.6, 2.1), name, handles)
         for i, metric in enumerate(metrics):
             row = panels[i * len(STRAGGLERS) : (i + 1) * len(STRAGGLERS)]

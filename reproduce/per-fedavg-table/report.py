@@ -26,6 +26,7 @@ from fedref.reproduction import (
     shown,
     signed,
     spread,
+    totals,
     unadapted,
     write_csv,
     write_numbers,
@@ -322,9 +323,8 @@ def answers(runs: Mapping[str, Run]) -> str:
         name: value[stem, BOTH[0]] - value[stem, BOTH[1]] for stem, (name, _) in SETTINGS.items()
     }
     lines.append(claim("FO is more accurate than HF in all settings", more, above=0))
-    work = {
-        METHODS[m]: operations(runs[best], "per-fedavg") / operations(runs[best], m) for m in BOTH
-    }
+    exact = totals(runs[best], "per-fedavg", "flops")
+    work = {METHODS[m]: exact / totals(runs[best], m, "flops") for m in BOTH}
     lines.append(
         claim(
             "FO and HF compute less than the exact form",
@@ -344,11 +344,6 @@ def answers(runs: Mapping[str, Run]) -> str:
             f"FO's accuracy less HF's is {above} points (paper {paper})."
         )
     return "\n".join(lines)
-
-
-def operations(run: Run, label: str) -> np.ndarray:
-    """Of all gradients and Hessian-vector products, a seed each."""
-    return np.array([record.rows[-1]["flops"] for record in run.records_of(label)], float)
 
 
 def distances(run: Run, label: str) -> np.ndarray:
@@ -371,11 +366,10 @@ def draw(run: Run, name: str, told: Mapping[str, float], path: Path) -> None:
     drawn = all_series(renamed(run, METHODS))
     reference = {METHODS[label]: value / 100 for label, value in told.items()}
     with style.context(STYLE):
-        metrics = [metric_of(m, drawn) for m in ("loss", "accuracy")]
-        handles = curve_handles(drawn, metrics, reference)
+        handles = curve_handles(drawn, metric_of("accuracy", drawn), reference)
         figure, panels = frame((1, 2), (3.7, 3.5), f"MNIST, {name}", handles)
-        for axes, metric in zip(panels, metrics):
-            draw_curves(axes, drawn, metric, None)
+        for axes, metric in zip(panels, ("loss", "accuracy")):
+            draw_curves(axes, drawn, metric_of(metric, drawn), None)
         low, high = panels[1].get_ylim()
         panels[1].set_ylim(min(low, *told.values()) - 1, max(high, max(told.values()) + 2))
         draw_reference(panels[1], drawn, reference, 100)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from reproducing import small
 
 from fedref import run
 from fedref.evaluation import Scores
@@ -20,14 +21,8 @@ LABELS = ("fedavg", "fedprox", "fedcurv", "fedmeta-maml", *FIGURE_1.APFL, "centr
 @pytest.fixture(scope="module")
 def short() -> Run:
     """Two rounds of FedAvg under every label."""
-    table = {
-        "data": {"name": "digits"},
-        "split": {"rule": "iid", "users": 4},
-        "clients-per-round": 2,
-        "steps": 1,
-        "algorithms": {label: {"algorithm": "fedavg", "lr": 0.1} for label in LABELS},
-    }
-    return run(table, rounds=2)
+    same = {label: {"algorithm": "fedavg", "lr": 0.1} for label in LABELS}
+    return run(small(same), rounds=2)
 
 
 def with_curves(of: Run, grain: int = 1, **columns: dict[str, Sequence[float]]) -> Run:
@@ -189,18 +184,11 @@ def test_rounds_of_fedavg_before_help_at_first_but_not_in_all(short: Run) -> Non
 
 
 def test_robustness_to_mu_is_the_range_over_it_without_what_diverged() -> None:
-    table = {
-        "data": {"name": "digits"},
-        "split": {"rule": "iid", "users": 4},
-        "clients-per-round": 2,
-        "steps": 1,
-        "seeds": [0, 1],
-    }
     apfl = {m: {"algorithm": "apfl", "init": m.removeprefix("apfl-")} for m in FIGURE_1.APFL}
-    mu = run({**table, "algorithms": apfl, "sweep": {"mu": [0.1, 1.0]}}, rounds=3)
-    curv = {**table, "algorithms": {"fedcurv": {"lr": 0.1}}, "sweep": {"lam": [0.0, 1.0, 1e200]}}
+    mu = run(small(apfl, seeds=[0, 1], sweep={"mu": [0.1, 1.0]}), rounds=3)
+    sweep = {"lam": [0.0, 1.0, 1e200]}
     with np.errstate(all="ignore"):
-        lam = run(curv, rounds=3)
+        lam = run(small({"fedcurv": {"lr": 0.1}}, seeds=[0, 1], sweep=sweep), rounds=3)
     found = ABLATIONS.penalties({"ablation-vehicle-mu": mu, "ablation-vehicle-curv": lam})
     assert [n.what[2] for n in found] == [*["μ = 0.1", "μ = 1"] * 2, "λ = 0", "λ = 1", "λ = 1e+200"]
     assert found[-1].comment.startswith("diverged in 2 of 2 seeds")

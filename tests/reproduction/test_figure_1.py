@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from reproducing import small
 
 from fedref import run
 from fedref.experiments.setting import setting
@@ -14,15 +15,8 @@ FIGURE_1 = catalogue.find("apfl-figure-1").module
 
 def test_bytes_of_importance_that_is_sent_always_and_only_when_renewed() -> None:
     """Everybody takes part, F is new after rounds 2, 3 and 4 of 6: d down and up, and F beside it."""
-    table = {
-        "data": {"name": "digits"},
-        "split": {"rule": "iid", "users": 4},
-        "clients-per-round": 4,
-        "steps": 1,
-        "algorithms": {"fedavg": {"lr": 0.1}, "apfl-paper": {"algorithm": "apfl", "z": 2}},
-        "seeds": [0, 1],
-    }
-    found = run(table, rounds=6)
+    algorithms = {"fedavg": {"lr": 0.1}, "apfl-paper": {"algorithm": "apfl", "z": 2}}
+    found = run(small(algorithms, clients=4, seeds=[0, 1]), rounds=6)
     assert [row["renewed"] for row in found.records[1].rows] == [0, 1, 1, 1, 0, 0, 0]
     data = setting(found.experiment)
     always = FIGURE_1.ratio(found, "apfl-paper", "bytes_down", "bytes_up")
@@ -34,19 +28,12 @@ def test_bytes_of_importance_that_is_sent_always_and_only_when_renewed() -> None
 def test_bytes_if_kept_are_those_of_clients_that_keep_it() -> None:
     """The report's replay against the algorithm that does so, two of six clients a round."""
     kept = {"algorithm": "fedref.algorithms.kept:APFLKept", "z": 2}
-    table = {
-        "data": {"name": "digits"},
-        "split": {"rule": "iid", "users": 6},
-        "clients-per-round": 2,
-        "steps": 1,
-        "algorithms": {
-            "fedavg": {"lr": 0.1},
-            "apfl-paper": {"algorithm": "apfl", "z": 2},
-            "kept": kept,
-        },
-        "seeds": [0, 1],
+    algorithms = {
+        "fedavg": {"lr": 0.1},
+        "apfl-paper": {"algorithm": "apfl", "z": 2},
+        "kept": kept,
     }
-    found = run(table, rounds=12)
+    found = run(small(algorithms, users=6, seeds=[0, 1]), rounds=12)
     replayed = FIGURE_1.if_kept(found, "apfl-paper", setting(found.experiment))
     assert FIGURE_1.ratio(found, "kept", "bytes_down", "bytes_up") == pytest.approx(replayed)
     assert (replayed < FIGURE_1.ratio(found, "apfl-paper", "bytes_down", "bytes_up")).all()
@@ -55,19 +42,13 @@ def test_bytes_if_kept_are_those_of_clients_that_keep_it() -> None:
 def test_what_has_not_ended_is_named_and_judges_no_claim(tmp_path: Path) -> None:
     """FedMeta is under way and FedProx was not begun: nothing is said of them, but that."""
     report = catalogue.find("apfl-cifar10").module
-    table = {
-        "data": {"name": "digits"},
-        "split": {"rule": "iid", "users": 4},
-        "clients-per-round": 2,
-        "steps": 1,
-        "algorithms": {
-            "fedavg": {"lr": 0.1},
-            "apfl-paper": {"algorithm": "apfl", "z": 2},
-            "centralised": {"lr": 0.1},
-            "fedmeta-maml": {},
-        },
+    algorithms = {
+        "fedavg": {"lr": 0.1},
+        "apfl-paper": {"algorithm": "apfl", "z": 2},
+        "centralised": {"lr": 0.1},
+        "fedmeta-maml": {},
     }
-    found = run(table, rounds=4)
+    found = run(small(algorithms), rounds=4)
     records = [*found.records[:3], found.records[3]._replace(status="running")]
     text = report.report({"cifar10": found._replace(records=records)}, tmp_path, None)
     without = (
