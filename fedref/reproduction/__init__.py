@@ -40,6 +40,7 @@ from fedref.reproduction.reports import check_readme, gather, write_report
 from fedref.reproduction.tables import (
     ROUNDING,
     Number,
+    Values,
     claim,
     each_seed,
     listed,
@@ -58,6 +59,7 @@ __all__ = [
     "Checked",
     "Number",
     "Tell",
+    "Values",
     "at",
     "at_best",
     "best_point",

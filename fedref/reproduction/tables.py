@@ -2,22 +2,26 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from fedref.experiments.results import cell, csv_text
 from fedref.files import write_whole
+from fedref.numerics import Array
+
+#: A number a seed.
+Values: TypeAlias = Sequence[float] | Array
 
 
 class Number(NamedTuple):
     """One line of a table: what it is, the paper's value, ours a seed, and a comment."""
 
     what: tuple[str, ...]
-    ours: Sequence[float]
+    ours: Values
     paper: float | None = None
     comment: str = ""
-    more: tuple[Sequence[float], ...] = ()  # further columns of ours
+    more: tuple[Values, ...] = ()  # further columns of ours
     digits: int = 2
 
     @property
@@ -25,7 +29,7 @@ class Number(NamedTuple):
         return None if self.paper is None else float(np.mean(self.ours)) - self.paper
 
 
-def spread(values: Sequence[float], digits: int = 2) -> str:
+def spread(values: Values, digits: int = 2) -> str:
     """mean ± sd over seeds; the mean alone of one seed."""
     x = np.asarray(values, float)
     if not x.size or np.isnan(x).all():
@@ -87,7 +91,7 @@ def write_numbers(path: Path, heads: Sequence[str], numbers: Sequence[Number]) -
     write_csv(path, [*heads, "paper", "mean", "sd", "difference", "each seed"], rows)
 
 
-def each_seed(values: Sequence[float]) -> str:
+def each_seed(values: Values) -> str:
     """One cell of a CSV file."""
     return " ".join(repr(float(x)) for x in values)
 
@@ -98,15 +102,15 @@ ROUNDING = 1e-9
 
 def claim(
     text: str,
-    values: Mapping[str, Sequence[float]],
+    values: Mapping[str, Values],
     *,
     above: float | None = None,
     below: float | None = None,
     unit: str = "points",
     digits: int = 2,
     detail: str = "",
-    beside: Mapping[str, Sequence[float]] | None = None,
-    show: Callable[[Sequence[float], int], str] = spread,
+    beside: Mapping[str, Values] | None = None,
+    show: Callable[[Values, int], str] = spread,
 ) -> str:
     """A sentence of a paper and whether it holds here, as a Markdown item.
 
@@ -137,9 +141,9 @@ def not_judged(text: str, why: str) -> str:
 
 
 def listed(
-    values: Mapping[str, Sequence[float]],
+    values: Mapping[str, Values],
     digits: int = 2,
-    show: Callable[[Sequence[float], int], str] = spread,
+    show: Callable[[Values, int], str] = spread,
 ) -> str:
     """name mean ± sd, of each; show : another way to write them."""
     return ", ".join(f"{name} {show(x, digits)}" for name, x in values.items())

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -230,7 +231,7 @@ def stability(runs: Mapping[str, Run]) -> str:
     ):
         if file in runs:
             run, label = runs[file], APFL[0]
-            algorithm = names.make_algorithm(label, run.experiment.algorithms[label])
+            algorithm: Any = names.make_algorithm(label, run.experiment.algorithms[label])
             F = max(
                 np.max(record.state.server.F)
                 for unit, record in zip(run.units, run.records)

@@ -136,12 +136,12 @@ def claims(runs: Mapping[str, Run], found: Found) -> str:
                 )
             )
     for stem in stems:
-        beside = [over(found, stem, m, f"{INITS[m]} init, ") for m in inits(stem)]
+        others = [over(found, stem, m, f"{INITS[m]} init, ") for m in inits(stem)]
         text = f"APFL is robust to the choice of λ, {NAMES[stem]}"
         unit = "points, the largest less the smallest average over λ"
         apart = over(found, stem, literal)
-        each = {key: x for ranges in beside for key, x in ranges.items()}
-        lines.append(claim(text, apart, below=NARROW, unit=unit, beside=each))
+        beside = {key: x for ranges in others for key, x in ranges.items()}
+        lines.append(claim(text, apart, below=NARROW, unit=unit, beside=beside))
     for stem in stems:
         few, many = epochs[stem][0], epochs[stem][-1]
         if few < many:
@@ -160,10 +160,10 @@ def claims(runs: Mapping[str, Run], found: Found) -> str:
             )
     for stem, label in dict.fromkeys(key[:2] for key in found):
         counts = renewals(runs[stem], label)
-        many = " to ".join(map(str, sorted({int(counts.min()), int(counts.max())})))
+        times = " to ".join(map(str, sorted({int(counts.min()), int(counts.max())})))
         lines.append(
             f"- λ can only matter from the second renewal of the importance on: a run on "
-            f"{NAMES[stem]} ({INITS[label]} init) has {many} renewals, the preset ones included."
+            f"{NAMES[stem]} ({INITS[label]} init) has {times} renewals, the preset ones included."
         )
     return "\n".join(lines)
 

@@ -1,6 +1,6 @@
 """Per-FedAvg's table: MNIST, final accuracy after adaptation, four settings of τ and α."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from fedref.plots.series import all_series, metric_of
 from fedref.plots.style import COLOURS, MARKERS, STYLE, frame, save, sign
 from fedref.reproduction import (
     Number,
+    Values,
     at,
     claim,
     each_seed,
@@ -160,7 +161,7 @@ def alternatives(runs: Mapping[str, Run], base: Setting, data_dir: Path | None) 
     return found
 
 
-def measured(run: Run, label: str, data: Setting) -> dict[str, Sequence[float]]:
+def measured(run: Run, label: str, data: Setting) -> dict[str, Values]:
     """Final accuracy, measured in each way of MEASURED: a seed each."""
     return {
         "after": finals(run, label),
@@ -337,11 +338,11 @@ def answers(runs: Mapping[str, Run]) -> str:
     lines += ["", "How far from the exact form are the two approximations in the end?", ""]
     for stem, (name, row) in SETTINGS.items():
         fo, hf = (distances(runs[stem], m) for m in BOTH)
-        above = spread(finals(runs[stem], BOTH[0]) - finals(runs[stem], BOTH[1]))
-        paper = signed(row[BOTH[0]] - row[BOTH[1]])
+        better = spread(finals(runs[stem], BOTH[0]) - finals(runs[stem], BOTH[1]))
+        theirs = signed(row[BOTH[0]] - row[BOTH[1]])
         lines.append(
             f"- {name}: ‖w − w_exact‖ / ‖w_exact‖ is {fo.mean():.1e} (FO) and {hf.mean():.1e} (HF); "
-            f"FO's accuracy less HF's is {above} points (paper {paper})."
+            f"FO's accuracy less HF's is {better} points (paper {theirs})."
         )
     return "\n".join(lines)
 
@@ -393,8 +394,8 @@ def summary_picture(numbers: list[Number], path: Path) -> None:
         for number in numbers:
             i = methods.index(number.what[1])
             x = settings.index(number.what[0]) + 0.15 * (i - 2)
-            look = {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": "none"}
-            mean, sd = np.mean(number.ours), np.std(number.ours)
+            look: dict[str, Any] = {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": "none"}
+            mean, sd = float(np.mean(number.ours)), float(np.std(number.ours))
             error = sd if len(number.ours) > 1 else None
             axes.errorbar(x, mean, error, capsize=3, markersize=7, **look)
             if number.paper is not None:
@@ -427,7 +428,12 @@ def ablation_picture(found: Found, path: Path) -> None:
         "before": {"markerfacecolor": "white"},
         "before users": {"fillstyle": "left", "markerfacecoloralt": "white"},
     }
-    bar = {"color": "black", "marker": "_", "linestyle": "none", "markeredgewidth": 1.5}
+    bar: dict[str, Any] = {
+        "color": "black",
+        "marker": "_",
+        "linestyle": "none",
+        "markeredgewidth": 1.5,
+    }
     with style.context(STYLE):
         handles: list[Any] = [
             Line2D([], [], **look, label=trainings[training]) for training, look in looks.items()

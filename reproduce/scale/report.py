@@ -57,6 +57,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
     }
     out.mkdir(parents=True, exist_ok=True)
     picture(many, slopes, out / "scale.png")
+    numbers: list[tuple[str, int, str, float | None]]
     numbers = [("uploads", K, "seconds of the sum", s) for K, s, *_ in sums]
     numbers += [("uploads", K, "peak megabytes", MB) for K, _, MB, _ in sums]
     for N, *found in many:
@@ -82,7 +83,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
         ]
         for N, p, r, MB, F, e in many
     ]
-    found = {**slopes, "clients that do not take part": [(m[0], m[2]) for m in many]}
+    growing = {**slopes, "clients that do not take part": [(m[0], m[2]) for m in many]}
     parts = [
         f"**Aggregation of uploads of d = {D:,} (float64), one at a time (`tree.stream`):**",
         table(["uploads", "sent, GB", "seconds", "peak, MB", "a stack, MB", "same bits"], summed),
@@ -99,7 +100,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
             of_ten,
         ),
         "**Slopes** of the round's time, log-log, over the three largest values (1: linear): "
-        + "; ".join(f"{what} {shown(slope(points))}" for what, points in found.items())
+        + "; ".join(f"{what} {shown(slope(points))}" for what, points in growing.items())
         + ".",
         "![Seconds of a round against clients, rows and parameters](scale.png)",
         breaks(sums, many),
