@@ -78,3 +78,23 @@ def test_what_has_not_ended_is_named_and_judges_no_claim(tmp_path: Path) -> None
     )
     rows = {line.split(" | ")[1] for line in text.splitlines() if line.startswith("| CIFAR-10")}
     assert rows == {"FedAvg", "APFL, literal init", "IID, centralised"}
+
+
+def test_figure_3_on_cifar_is_judged_for_each_number_of_epochs_that_was_run(tmp_path: Path) -> None:
+    report = catalogue.find("apfl-cifar10").module
+    algorithms = {
+        "fedavg": {"lr": 0.1},
+        "fedprox": {"lr": 0.1},
+        "apfl-paper": {"algorithm": "apfl", "z": 2},
+    }
+    five, one = (run(small(algorithms, steps=E), rounds=3) for E in (5, 1))
+    text = report.epochs({"cifar10": five, "cifar10-1": one}, tmp_path)
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| E = ")]
+    assert [row[0] for row in rows] == ["| E = 1"] * 3 + ["| E = 5"] * 3
+    shown = [float(row[2].rstrip(" |")) for row in rows]
+    averages = [100 * found.curve(m)[1].mean() for found in (one, five) for m in algorithms]
+    assert shown == pytest.approx(averages, abs=0.005)
+    for E, found in zip(("E = 1", "E = 5"), (averages[:3], averages[3:])):
+        verdict = next(line for line in text.splitlines() if f"highest accuracy at {E}," in line)
+        assert verdict.startswith("- Holds") == (found[2] > max(found[:2]))
+        assert f"{found[2] - max(found[:2]):.2f}".replace("-", "−") in verdict
