@@ -15,6 +15,7 @@ from fedref.reproduction import (
     at_best,
     best_point,
     claim,
+    how_often,
     late_changes,
     listed,
     markdown,
@@ -97,7 +98,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
         ],
     )
     often = watched(best)
-    grains = "; ".join(f"{NAMES[data_of(stem)]}, {grain(run)}" for stem, run in often.items())
+    grains = "; ".join(f"{NAMES[data_of(stem)]}, {how_often([run])}" for stem, run in often.items())
     return "\n\n".join(
         [
             "Final accuracy in % on the unseen clients, after one step of adaptation on their support "
@@ -275,12 +276,6 @@ def watched(best: Mapping[str, Run]) -> dict[str, Run]:
     wanted = [[f"{data}-rounds", f"{data}-20"] for data in NAMES]
     found = [next((stem for stem in stems if stem in best), None) for stems in wanted]
     return {stem: best[stem] for stem in found if stem}
-
-
-def grain(run: Run) -> str:
-    """How often it is evaluated."""
-    n = run.experiment.eval_every
-    return "every round" if n == 1 else f"every {n}th round"
 
 
 def other_values(stem: str, runs: Mapping[str, Run]) -> list[str]:
@@ -501,7 +496,7 @@ def cheaper(here: Place, of: Cost) -> str:
         above=1,
         unit=f"(FedAvg's {of.what} over FedMeta's)",
         show=lambda x, digits=2: reached(np.where(np.asarray(x) > 0, x, np.inf), 1, digits),
-        detail=f"FedAvg: {spread(base * of.scale)} {of.unit}, evaluated {grain(here.run)}",
+        detail=f"FedAvg: {spread(base * of.scale)} {of.unit}, evaluated {how_often([here.run])}",
     )
 
 
@@ -510,7 +505,9 @@ def stable(here: Place) -> str:
     run, text = here.run, "FedMeta converges more stably than FedAvg"
     n = unrest(run, "fedavg").shape[1]
     if run.experiment.eval_every > 1 or n < 2:
-        why = f"evaluated {grain(run)}, with {n} changes between evaluations in the second half"
+        why = (
+            f"evaluated {how_often([run])}, with {n} changes between evaluations in the second half"
+        )
         return not_judged(f"{text}, {here.where}", why)
     base = unrest(run, "fedavg").mean(1)
     detail = (

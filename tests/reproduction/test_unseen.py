@@ -229,7 +229,7 @@ def test_stability_is_judged_at_every_round_only(found: Run) -> None:
     run = run._replace(experiment=replace(run.experiment, eval_every=5))
     line = UNSEEN.stable(place(run))
     assert line.startswith("- Not judged: ")
-    assert "; evaluated every 5th round, " in line
+    assert "; evaluated every 5 rounds, " in line
 
 
 def test_other_hyperparameters_than_those_chosen_are_said_and_judge_nothing(found: Run) -> None:
