@@ -61,7 +61,7 @@ def provenance(jobs: Sequence[Job], seconds: float) -> str:
                 short(str(took.get("commit", "unknown"))),
             ]
         )
-    return "What made these numbers (one process an experiment):\n\n" + markdown(rows, left=4)
+    return "What made these numbers:\n\n" + markdown(rows, left=4)
 
 
 # ---- the README that gathers the tables --------------------------------------------------------
@@ -74,7 +74,7 @@ in `NAME/`, with the papers' hyperparameters; nothing is tuned towards a number.
 paper prints, *ours* the mean ± standard deviation over the seeds (divided by their number),
 *difference* is ours − paper. Accuracies are test accuracies weighted by samples; *average* is over
 all evaluated rounds, the start (round 0) included. A comment says what was measured; where it says
-nothing, we know nothing. A runtime is that of one process by the clock, whatever else ran beside it.
+nothing, we know nothing. A runtime is by the clock, in one process or two, whatever else ran beside it.
 """
 
 COVERED = """\
