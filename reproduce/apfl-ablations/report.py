@@ -234,8 +234,8 @@ def stability(runs: Mapping[str, Run]) -> str:
             algorithm: Any = names.make_algorithm(label, run.experiment.algorithms[label])
             F = max(
                 np.max(record.state.server.F)
-                for unit, record in zip(run.units, run.records)
-                if unit.label == label and unit.seed in seeds
+                for unit, record in run.units_of(label)
+                if unit.seed in seeds
             )
             average = averages(run, label)[[run.experiment.seeds.index(seed) for seed in seeds]]
             parts.append(

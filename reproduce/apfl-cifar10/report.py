@@ -31,8 +31,6 @@ QUICK = {  # a few rows and a small network: all of CIFAR-10 is a minute's evalu
 FIGURE_1, FIGURE_2, FIGURE_3 = (find(f"apfl-figure-{i}").module for i in (1, 2, 3))
 METHODS = FIGURE_1.METHODS
 ROUNDS = 100
-#: Experiment file → what it says of Figure 3 (a).
-EPOCHS = {"cifar10-1": "E = 1", "cifar10": "E = 5"}
 
 
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
@@ -57,7 +55,8 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
 
 def epochs(runs: Mapping[str, Run], out: Path) -> str:
     """Figure 3 (a), for those E that were run."""
-    each = {E: FIGURE_1.Place("cifar10", runs[stem]) for stem, E in EPOCHS.items() if stem in runs}
+    by_E = sorted(runs.values(), key=lambda run: run.experiment.epochs or 0)
+    each = {f"E = {run.experiment.epochs}": FIGURE_1.Place("cifar10", run) for run in by_E}
     numbers = [
         Number((E, METHODS[m]), FIGURE_1.averages(place.run, m))
         for E, place in each.items()

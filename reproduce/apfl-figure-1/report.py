@@ -182,12 +182,10 @@ def jump(run: Run, label: str) -> str:
 
 def who_gains(run: Run, label: str) -> str:
     """The gain in the last round of clients that have a model of their own, and of the others."""
-    base = {u.seed: r for u, r in zip(run.units, run.records) if u.label == "fedavg"}
+    base = {unit.seed: record for unit, record in run.units_of("fedavg")}
     gains: tuple[list[float], list[float]] = ([], [])
     shares = []
-    for unit, record in zip(run.units, run.records):
-        if unit.label != label:
-            continue
+    for unit, record in run.units_of(label):
         ours, theirs = record.scores[-1], base[unit.seed].scores[-1]
         own = np.isin(np.arange(len(ours.accuracy)), list(record.state.clients))
         shares.append(100 * own.mean())

@@ -155,8 +155,7 @@ def oscillating(place: Any) -> dict[str, Any]:
 
 def meta(place: Any, of: Callable[[str], np.ndarray]) -> dict[str, Any]:
     """Of FedMeta, and of its ablation beside it, as `claim` takes them."""
-    found: dict[str, Any] = FIGURE_1.compared(of, META, ran(place.run, FIGURE_1.ABLATED))
-    return found
+    return FIGURE_1.compared(of, META, ran(place.run, FIGURE_1.ABLATED))
 
 
 def meta_less_steady(place: Any, than: str) -> dict[str, Any]:

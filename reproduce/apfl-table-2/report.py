@@ -187,8 +187,7 @@ def renewals(run: Run, label: str) -> np.ndarray:
     return np.array(
         [
             sum(row.get("renewed") == 1 for row in record.rows[:-1])
-            for unit, record in zip(run.units, run.records)
-            if unit.label == label
+            for record in run.records_of(label)
         ]
     )
 

@@ -19,6 +19,7 @@ from fedref.reproduction import (
     renamed,
     shown,
     spread,
+    totals,
     unadapted_scores,
     write_numbers,
 )
@@ -118,8 +119,7 @@ def part(run: Run, label: str, s: int) -> Run:
 def with_fedavg(run: Run, s: int) -> Run:
     """The methods at one number of steps, and FedAvg, which has none."""
     own = at(run, inner_steps=s)
-    base = [(u, r) for u, r in zip(run.units, run.records) if u.label == "fedavg"]
-    units, records = [unit for unit, _ in base], [record for _, record in base]
+    units, records = map(list, zip(*run.units_of("fedavg")))
     return Run(run.experiment, [*own.units, *units], [*own.records, *records])
 
 
@@ -128,7 +128,6 @@ def line(run: Run, stem: str, label: str, s: int, data: Setting) -> Line:
     _, y = run.curve(label)
     _, loss = run.curve(label, "test_loss")
     before = unadapted_scores(run, label, data)
-    last = [record.rows[-1] for record in run.records_of(label)]
     return Line(
         (NAMES[stem], METHODS[label], str(s) if s else "–"),
         accuracy=100 * y[:, -1],
@@ -136,13 +135,14 @@ def line(run: Run, stem: str, label: str, s: int, data: Setting) -> Line:
         accuracy_before=np.array([100 * sample_mean(x.accuracy, x.n_test) for x in before]),
         loss=loss[:, -1],
         loss_before=np.array([sample_mean(x.test_loss, x.n_test) for x in before]),
-        flops=np.array([row["flops"] / 1e6 for row in last]),
-        sent=np.array([megabytes(row) for row in last]),
+        flops=totals(run, label, "flops") / 1e6,
+        sent=megabytes(run, label),
     )
 
 
-def megabytes(row: Mapping[str, float]) -> float:
-    return (row["bytes_down"] + row["bytes_up"]) / 1e6
+def megabytes(run: Run, label: str) -> np.ndarray:
+    """Sent in all: (seeds,)."""
+    return totals(run, label, "bytes_down", "bytes_up") / 1e6
 
 
 def majority(data: Mapping[str, Setting]) -> str:
@@ -202,8 +202,7 @@ def sum_and_mean(runs: Mapping[str, Run]) -> str:
 
 def sent_by(run: Run, label: str) -> float:
     """MB in all, at the fewest steps: a mean over seeds."""
-    own = part(run, label, steps(run)[0])
-    return float(np.mean([megabytes(record.rows[-1]) for record in own.records_of(label)]))
+    return float(megabytes(part(run, label, steps(run)[0]), label).mean())
 
 
 def sum_is_mean(run: Run) -> float:

@@ -25,6 +25,7 @@ from fedref.reproduction import (
     shown,
     signed,
     spread,
+    totals,
     write_numbers,
 )
 from fedref.sampling import cut
@@ -359,8 +360,8 @@ def closer(run: Run, label: str, row: Mapping[str, Any]) -> dict[str, float]:
 
 def per_round(best: Run, label: str) -> float:
     """Bytes a round, of the first seed."""
-    row = best.records_of(label)[0].rows[-1]
-    return (row["bytes_down"] + row["bytes_up"]) / max(row["round"], 1)
+    sent, rounds = totals(best, label, "bytes_down", "bytes_up"), totals(best, label, "round")
+    return float(sent[0] / max(rounds[0], 1))
 
 
 def heads_table(best: Mapping[str, Run]) -> str:

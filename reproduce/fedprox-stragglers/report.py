@@ -20,6 +20,7 @@ from fedref.reproduction import (
     each_seed,
     how_often,
     late_changes,
+    listed,
     markdown,
     not_judged,
     renamed,
@@ -182,7 +183,6 @@ def unrest(run: Run, label: str, share: float) -> np.ndarray:
 def claims(runs: Mapping[str, Run]) -> str:
     """A line for each claim and place. The sign alone is judged: in every seed, whatever the size."""
     uneven = [stem for stem in SETS if stem != "synthetic-iid"]
-    often = how_often(runs[stem] for stem in SETS)
     lines = []
     for text, pair, measure, rises, stems in (
         ("Dropping stragglers hurts", DROPPED, accuracy, False, SETS),
@@ -192,15 +192,15 @@ def claims(runs: Mapping[str, Run]) -> str:
         ("The proximal term makes convergence more stable", PROXIMAL, unrest, False, uneven),
     ):
         limit: dict[str, Any] = {"above": 0} if rises else {"below": 0}
-        seldom = measure is unrest and often != "every round"
         for stem in stems:
             for share in pair.shares:
-                said, found = f"{text}, {where(stem, share)}", pair.of(runs[stem], share, measure)
-                if seldom:
-                    change = f"{pair.name} {spread(found)} points of change"
-                    lines.append(not_judged(said, f"evaluated {often} only: {change}"))
+                run, said = runs[stem], f"{text}, {where(stem, share)}"
+                found = {pair.name: pair.of(run, share, measure)}
+                if measure is unrest and run.experiment.eval_every > 1:
+                    change = f"{listed(found)} points of change"
+                    lines.append(not_judged(said, f"evaluated {how_often([run])} only: {change}"))
                 else:
-                    lines.append(claim(said, {pair.name: found}, **limit))
+                    lines.append(claim(said, found, **limit))
     return "\n".join(lines)
 
 
@@ -232,11 +232,7 @@ def two_measures(runs: Mapping[str, Run]) -> str:
         )
         for column in ("variance", "B")
     }
-    adapted = [
-        record.rows[-1]["mu"]
-        for unit, record in zip(runs["synthetic-iid"].units, runs["synthetic-iid"].records)
-        if unit.label == "fedprox-adaptive"
-    ]
+    adapted = [r.rows[-1]["mu"] for r in runs["synthetic-iid"].records_of("fedprox-adaptive")]
     text = (
         f"The proximal term (μ = 1 against μ = 0) lowers the variance in {falls['variance']} of the "
         f"{len(places)} heterogeneous places and B in {falls['B']}: B divides by ‖∇f‖, which "

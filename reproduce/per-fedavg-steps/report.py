@@ -17,6 +17,7 @@ from fedref.reproduction import (
     number_table,
     renamed,
     shown,
+    totals,
     unadapted,
     write_numbers,
 )
@@ -81,7 +82,7 @@ def line(run: Run, label: str, nu: int, data: Setting) -> Number:
     own, one = at(run, inner_steps=nu), at(run, inner_steps=1)
     y, base = (100 * part.curve(label)[1][:, -1] for part in (own, one))
     before = unadapted(own, label, data)
-    work = [part.records_of(label)[0].rows[-1]["flops"] for part in (own, one)]
+    work = [totals(part, label, "flops")[0] for part in (own, one)]
     loss = own.curve(label, "train_loss")[1][:, -1].mean()
     comment = (
         f"{shown(work[0] / work[1])} times the operations; final training loss {shown(loss, 3)}"

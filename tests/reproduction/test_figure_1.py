@@ -87,7 +87,7 @@ def test_figure_3_on_cifar_is_judged_for_each_number_of_epochs_that_was_run(tmp_
         "fedprox": {"lr": 0.1},
         "apfl-paper": {"algorithm": "apfl", "z": 2},
     }
-    five, one = (run(small(algorithms, steps=E), rounds=3) for E in (5, 1))
+    five, one = (run(small(algorithms, steps=None, epochs=E), rounds=3) for E in (5, 1))
     text = report.epochs({"cifar10": five, "cifar10-1": one}, tmp_path)
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| E = ")]
     assert [row[0] for row in rows] == ["| E = 1"] * 3 + ["| E = 5"] * 3
