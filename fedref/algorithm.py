@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from fedref import tree
-from fedref.batch import Batch
-from fedref.errors import ConfigError, unknown
+from fedref.boundary.errors import ConfigError, unknown
+from fedref.boundary.values import check_fields
 from fedref.models.base import Model
-from fedref.numerics import Array
-from fedref.values import check_fields
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 
 
 class Cohort(NamedTuple):

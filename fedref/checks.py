@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref import tree
-from fedref.numerics import Array
+from fedref.models.numerics import Array
 
 H = 1e-30  # the complex step: any h whose square is lost in rounding will do
 BOUND = 1e-12  # what we assert of a complex step; what is measured is some 1e-16

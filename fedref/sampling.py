@@ -19,9 +19,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fedref.errors import ConfigError
-from fedref.numerics import Array
-from fedref.values import Bounds, check_fields
+from fedref.boundary.errors import ConfigError
+from fedref.boundary.values import Bounds, check_fields
+from fedref.models.numerics import Array
 
 PADDING = -1
 #: The roles of an episode a mini-batch.

@@ -16,7 +16,7 @@ import scipy.io
 
 from fedref.datasets import download, load, sources
 from fedref.datasets.formats import cifar, emnist
-from fedref.federation import Federation, Source
+from fedref.rounds.federation import Federation, Source
 
 MAGIC = {np.dtype("u1"): 8, np.dtype(">i4"): 12, np.dtype(">f4"): 13}
 

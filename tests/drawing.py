@@ -3,10 +3,10 @@
 import numpy as np
 
 from fedref.algorithm import State
-from fedref.evaluation import Scores
 from fedref.experiments.experiment import Experiment
 from fedref.experiments.results import Run
 from fedref.experiments.unit import Record, Unit
+from fedref.rounds.evaluation import Scores
 
 ACCURACY = {0: [0.1, 0.5, 0.4, 0.8], 1: [0.3, 0.5, 0.6, 1.0]}  # by seed, over rounds 0 to 3
 

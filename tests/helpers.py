@@ -12,15 +12,15 @@ import pytest
 from hypothesis import strategies as st
 
 from fedref import Batch, tree
-from fedref import rounds as rounds_module
 from fedref.algorithm import Algorithm, State
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
 from fedref.experiments import workers
 from fedref.experiments.workers import Workers
-from fedref.federation import Federation, Part, Source
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
-from fedref.rounds import run_clients, run_round
+from fedref.rounds import loop as rounds_module
+from fedref.rounds.federation import Federation, Part, Source
+from fedref.rounds.loop import run_clients, run_round
 from fedref.sampling import Sampling, make_plan, stream
 
 

@@ -20,14 +20,14 @@ from edits import Mutant
 ROOT = Path(__file__).resolve().parents[1]
 
 TARGETS = (
-    "models", "algorithms", "numerics.py", "rounds.py", "sampling.py", "evaluation.py",
-    "algorithm.py", "cost.py",
+    "models", "algorithms", "algorithm.py", "sampling.py",
+    "rounds/loop.py", "rounds/evaluation.py", "rounds/cost.py",
 )  # fmt: skip
 #: The tests whose subject is the mathematics; those of the proofs are `--killers check`.
 TESTS = (
     *sorted(f"tests/{p.name}" for p in (ROOT / "tests").glob("test_*.py")
             if p.stem not in ("test_house", "test_equation_index", "test_mutation", "test_extend")),
-    "tests/models", "tests/algorithms", "tests/experiments/test_unit.py",
+    "tests/models", "tests/algorithms", "tests/rounds", "tests/experiments/test_unit.py",
     "tests/experiments/test_runs.py",
 )  # fmt: skip
 CACHE = Path(tempfile.gettempdir()) / "fedref-mutation"

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from fedref.batch import Batch
 from fedref.models import (
     CNN,
     MLP,
@@ -14,6 +13,7 @@ from fedref.models import (
     LinearSVM,
     Logistic,
 )
+from fedref.models.batch import Batch
 
 width = st.integers(1, 5)
 wide = st.integers(1, 40)

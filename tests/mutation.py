@@ -1,7 +1,7 @@
 """Mutation testing: every small edit of the mathematics that no test notices.
 
     python -m tests.mutation --sample 300 --seed 0
-    python -m tests.mutation --only fedref/rounds.py --killers check
+    python -m tests.mutation --only fedref/rounds/loop.py --killers check
 
 prints the share of the edits (mutants) that are killed, and those that survive with file and line.
 A mutant changes one place: an operator, a sign, a constant, a comparison, a dropped term or factor,

@@ -7,7 +7,14 @@ import pytest
 from helpers import MODELS
 
 from fedref import ConfigError
-from fedref.algorithm import Algorithm, ClientResult, Cohort, Server, weighted_mean, weighted_sum
+from fedref.algorithm import (
+    Algorithm,
+    ClientResult,
+    Cohort,
+    Server,
+    weighted_mean,
+    weighted_sum,
+)
 from fedref.algorithms import ALGORITHMS
 
 

@@ -13,8 +13,8 @@ from running import ROOT, algorithms, contents, document, main, process, refused
 
 import fedref
 from fedref.experiments import names
-from fedref.federation import Source
 from fedref.models import Logistic
+from fedref.rounds.federation import Source
 
 SECTION = (
     (ROOT / "README.md").read_text("utf-8").partition("## Extend it\n")[2].partition("\n## ")[0]

@@ -28,11 +28,11 @@ from fedref.algorithms.fedprox import FedProx, adapt_mu, objective, prox_gradien
 from fedref.algorithms.importance import fisher
 from fedref.algorithms.per_fedavg import PerFedAvg, local_step, meta_gradient, meta_gradient_hf
 from fedref.algorithms.server_optimiser import Adam, server_step
-from fedref.batch import Batch
 from fedref.checks import complex_step_gradient, relative_error
-from fedref.evaluation import Scores, evaluate, score
 from fedref.models import LinearSVM
-from fedref.rounds import run_round
+from fedref.models.batch import Batch
+from fedref.rounds.evaluation import Scores, evaluate, score
+from fedref.rounds.loop import run_round
 from fedref.sampling import Sampling, adaptation_rows, make_plan, minibatches
 
 MODEL = MODELS["mlp"]

@@ -10,8 +10,8 @@ from helpers import MODELS, make_federation, same, start
 from fedref import tree
 from fedref.algorithm import Cohort, weighted_mean
 from fedref.algorithms import ALGORITHMS
-from fedref.cost import floats
-from fedref.rounds import gather, run_clients
+from fedref.rounds.cost import floats
+from fedref.rounds.loop import gather, run_clients
 from fedref.sampling import Sampling, make_plan
 
 

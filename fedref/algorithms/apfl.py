@@ -55,13 +55,20 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fedref.algorithm import Algorithm, AllData, ClientResult, Cohort, weighted_mean, weighted_sum
+from fedref.algorithm import (
+    Algorithm,
+    AllData,
+    ClientResult,
+    Cohort,
+    weighted_mean,
+    weighted_sum,
+)
 from fedref.algorithms.importance import ESTIMATES, synaptic_intelligence
 from fedref.algorithms.plateau import PlateauDetector
 from fedref.algorithms.units import spread, sum_by_unit
-from fedref.batch import Batch
 from fedref.models.base import Model
-from fedref.numerics import Array, sigmoid
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array, sigmoid
 
 
 def compose(model: Model, w_s: Array, a: Array, w_k: Array) -> Array:

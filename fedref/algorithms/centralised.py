@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedref.algorithm import Algorithm, Server
-from fedref.batch import Batch
 from fedref.models.base import Model
-from fedref.numerics import Array
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 
 
 @dataclass(frozen=True)

@@ -37,9 +37,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedref.algorithm import Algorithm, Server
-from fedref.batch import Batch
 from fedref.models.base import Model
-from fedref.numerics import Array
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 
 
 def local_step(model: Model, w: Array, D: Batch, *, lr: float) -> Array:

@@ -40,11 +40,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref.algorithm import Algorithm, AllData, ClientResult, Cohort, weighted_mean, weighted_sum
+from fedref.algorithm import (
+    Algorithm,
+    AllData,
+    ClientResult,
+    Cohort,
+    weighted_mean,
+    weighted_sum,
+)
 from fedref.algorithms.importance import fisher
-from fedref.batch import Batch
 from fedref.models.base import Model
-from fedref.numerics import Array
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 
 
 def penalty(theta: Array, others: Iterable[tuple[Array, Array]], *, lam: float) -> Any:

@@ -45,9 +45,9 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from fedref.algorithm import Algorithm, Cohort, weighted_sum
-from fedref.batch import Batch
 from fedref.models.base import Model
-from fedref.numerics import Array
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 
 
 def adapt(model: Model, theta: Array, tr: Batch, *, alpha: float, steps: int) -> Array:

@@ -61,9 +61,9 @@ import numpy as np
 from fedref import tree
 from fedref.algorithm import Algorithm, ClientResult, Cohort, weighted_mean
 from fedref.algorithms.server_optimiser import Adam, adam, server_step
-from fedref.batch import Batch
 from fedref.models.base import Model
-from fedref.numerics import Array
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 
 
 def inner_steps(

@@ -51,9 +51,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fedref.algorithm import Algorithm, AllData, Cohort, weighted_mean
-from fedref.batch import Batch
 from fedref.models.base import Model
-from fedref.numerics import Array
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 
 
 def objective(model: Model, w: Array, w0: Array, D: Batch, *, mu: float) -> Array:

@@ -13,9 +13,9 @@ import numpy as np
 
 from fedref.algorithm import AllData, ClientResult
 from fedref.algorithms.apfl import APFL, Local, Own, Shared
-from fedref.batch import Batch
 from fedref.models.base import Model
-from fedref.numerics import Array
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 
 
 class Kept(NamedTuple):

@@ -50,9 +50,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedref.algorithm import Algorithm, Server
-from fedref.batch import Batch
 from fedref.models.base import Model
-from fedref.numerics import Array
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 
 
 def meta_objective(model: Model, w: Array, D: Batch, *, alpha: float) -> Array:

@@ -7,7 +7,7 @@ through all layers in the order of `model.unpack`. U is their number.
 import numpy as np
 
 from fedref.models.base import Model
-from fedref.numerics import Array
+from fedref.models.numerics import Array
 
 
 def spread(model: Model, m: Array) -> Array:

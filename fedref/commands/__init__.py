@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import fedref
+from fedref.boundary.errors import FedrefError, unknown
 from fedref.commands import (
     check,
     conformance,
@@ -23,7 +24,6 @@ from fedref.commands import (
 )
 from fedref.commands.completion import complete
 from fedref.commands.console import say, standard_streams, stoppable
-from fedref.errors import FedrefError, unknown
 
 #: What a shell says of a process that SIGINT or SIGPIPE ended.
 INTERRUPTED, NO_READER = 130, 141

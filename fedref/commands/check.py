@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedref.boundary.errors import ConfigError
 from fedref.commands.console import whole_number
-from fedref.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedref import proofs

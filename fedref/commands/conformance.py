@@ -5,8 +5,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from fedref.boundary.errors import ConfigError, unknown
 from fedref.conformance.backends import NAMES
-from fedref.errors import ConfigError, unknown
 
 EPILOG = """\
 A backend is a module, or an object in one, with some of the functions

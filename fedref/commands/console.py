@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from shutil import get_terminal_size
 from typing import Any
 
-from fedref.values import as_kind, literal
+from fedref.boundary.values import as_kind, literal
 
 
 def say(message: str) -> None:

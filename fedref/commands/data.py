@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedref import datasets
+from fedref.boundary.errors import ConfigError
+from fedref.boundary.files import exists
 from fedref.commands.console import whole_number
 from fedref.datasets import describe, manifest, manifest_of, rules, sources
 from fedref.datasets.formats import leaf
 from fedref.datasets.parameters import Parameter
-from fedref.errors import ConfigError
-from fedref.federation import Federation, Source
-from fedref.files import exists
+from fedref.rounds.federation import Federation, Source
 
 Parser = argparse.ArgumentParser
 NAME = (

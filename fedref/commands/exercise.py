@@ -4,9 +4,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fedref.errors import ConfigError
+from fedref.boundary.errors import ConfigError
+from fedref.boundary.files import guard, regular
 from fedref.experiments.run_directory import disk_errors
-from fedref.files import guard, regular
 
 EPILOG = """\
 examples

@@ -5,7 +5,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from fedref.errors import ConfigError
+from fedref.boundary.errors import ConfigError
 from fedref.experiments.run_directory import disk_errors
 from fedref.models import MODELS
 

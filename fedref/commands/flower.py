@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from fedref.boundary.errors import ConfigError
 from fedref.commands.progress import seconds, workers
-from fedref.errors import ConfigError
 from fedref.experiments import config
 from fedref.experiments.setting import Loader
 

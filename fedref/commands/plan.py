@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fedref.errors import ConfigError
+from fedref.boundary.errors import ConfigError
 from fedref.experiments import plans
 from fedref.experiments.run_directory import resumed
 from fedref.experiments.setting import Loader

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from fedref.errors import ConfigError, FedrefError, unknown
+from fedref.boundary.errors import ConfigError, FedrefError, unknown
 from fedref.experiments.outcome import load_run
 from fedref.experiments.results import Run
 from fedref.experiments.unit import units

@@ -13,8 +13,8 @@ from textwrap import fill
 from typing import NamedTuple
 
 import fedref
+from fedref.boundary.errors import ConfigError
 from fedref.commands.console import columns_shown, on_terminal, say, whole_number
-from fedref.errors import ConfigError
 from fedref.experiments.cluster import executor_of
 from fedref.experiments.experiment import Experiment
 from fedref.experiments.progress import Progress, Spent, bar, lines, log, together

@@ -7,9 +7,9 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+from fedref.boundary.errors import ConfigError
+from fedref.boundary.values import seeds_of
 from fedref.commands.console import whole_number
-from fedref.errors import ConfigError
-from fedref.values import seeds_of
 
 INDENT = 22 * " "
 

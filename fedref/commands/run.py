@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
+from fedref.boundary.errors import ConfigError, unknown
+from fedref.boundary.values import dashed, literal, seeds_of
 from fedref.commands.completion import completes
 from fedref.commands.console import say
 from fedref.commands.listing import listing
@@ -13,7 +15,6 @@ from fedref.commands.progress import add_how, go, pool_of, resumable
 from fedref.datasets import RULES, SOURCES, manifest
 from fedref.datasets.describe import legend
 from fedref.datasets.sources import parse_name
-from fedref.errors import ConfigError, unknown
 from fedref.experiments import config, names, rehearsal
 from fedref.experiments.experiment import TABLES, Experiment
 from fedref.experiments.metrics import columns_help
@@ -22,7 +23,6 @@ from fedref.experiments.run_directory import begun, refuse_taken
 from fedref.experiments.setting import Loader, settled
 from fedref.experiments.summary import markdown
 from fedref.models import MODELS
-from fedref.values import dashed, literal, seeds_of
 
 #: What a file of own data ends in.
 OWN_DATA = ("npz", "npy", "csv", "tsv", "mat", "json")

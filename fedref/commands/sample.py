@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from fedref.boundary.errors import ConfigError
 from fedref.commands.console import whole_number
-from fedref.errors import ConfigError
 from fedref.experiments import writing
 from fedref.experiments.writing import Written
 

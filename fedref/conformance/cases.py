@@ -14,7 +14,7 @@ from fedref.conformance import plain
 from fedref.conformance.backends.reference import LOOP
 from fedref.conformance.vectors import Case
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
-from fedref.numerics import Array
+from fedref.models.numerics import Array
 from fedref.sampling import Sampling, make_plan, stream
 
 #: A model of each family. Widths differ, so that a transposed layer shows; each has an L2 term.

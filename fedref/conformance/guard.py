@@ -6,11 +6,11 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
+from fedref.boundary.errors import ConfigError, FedrefError
 from fedref.conformance import suite, vectors
 from fedref.conformance.load import load
 from fedref.conformance.suite import FAILED, Result
 from fedref.conformance.vectors import Case
-from fedref.errors import ConfigError, FedrefError
 
 #: What importing a backend may take, in seconds: torch and JAX need a few.
 IMPORT = 120.0

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from fedref.boundary.errors import ConfigError, unknown
 from fedref.conformance.backends import NAMES
-from fedref.errors import ConfigError, unknown
 
 
 def load(name: str) -> Any:

@@ -23,7 +23,7 @@ from fedref.conformance.cases import rng_of, situations
 from fedref.conformance.load import load
 from fedref.conformance.mistakes import MISTAKES
 from fedref.conformance.vectors import Case
-from fedref.numerics import Array
+from fedref.models.numerics import Array
 
 #: A backend may sum in another order, a few times over: 32 times what rounding moves the outputs by.
 MARGIN = 32

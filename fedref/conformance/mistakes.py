@@ -19,11 +19,11 @@ from fedref.algorithms.fedmeta import MAML, Learner, MetaServer, MetaSGD
 from fedref.algorithms.fedprox import FedProx, ProxSent, ProxServer
 from fedref.algorithms.per_fedavg import PerFedAvg, PerFedAvgFO, PerFedAvgHF
 from fedref.algorithms.server_optimiser import adam
-from fedref.batch import Batch
 from fedref.conformance import plain
 from fedref.conformance.backends.reference import Recorder, Reference, Values
 from fedref.models.base import Model
-from fedref.numerics import Array
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 
 
 class Mistake(NamedTuple):

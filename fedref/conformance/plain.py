@@ -9,10 +9,10 @@ import numpy as np
 
 from fedref.algorithm import AnyAlgorithm
 from fedref.algorithms import apfl, fedcurv, fedmaml, fedmeta
-from fedref.batch import Batch
 from fedref.models import MODELS
 from fedref.models.base import Model
-from fedref.numerics import Array
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 
 #: Levels of a server's state that its plain names leave out.
 UNNAMED = ("learner", "adam", "detector")

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedref.conformance import plain
 from fedref.conformance.vectors import Case
-from fedref.numerics import Array
+from fedref.models.numerics import Array
 
 CALLS = (
     "loss", "grad", "hvp", "meta_gradient", "client", "aggregate", "round", "evaluate",

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import fedref
+from fedref.boundary.errors import DataError
 from fedref.conformance import plain
-from fedref.errors import DataError
-from fedref.numerics import Array
+from fedref.models.numerics import Array
 
 VERSION = 1
 DTYPES = ("float32", "float64")

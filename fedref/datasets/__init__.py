@@ -10,6 +10,8 @@ import os
 from pathlib import Path
 from types import MappingProxyType
 
+from fedref.boundary.errors import DataError
+from fedref.boundary.files import bad, exists
 from fedref.datasets import manifest as manifests
 from fedref.datasets import sources
 from fedref.datasets.manifest import manifest_of
@@ -18,9 +20,7 @@ from fedref.datasets.parts import split_clients
 from fedref.datasets.rules import RULES, split
 from fedref.datasets.rules.general import reshuffle
 from fedref.datasets.sources import SOURCES, load, parse_name, shipped
-from fedref.errors import DataError
-from fedref.federation import Federation, Part, Source
-from fedref.files import bad, exists
+from fedref.rounds.federation import Federation, Part, Source
 
 __all__ = [
     "RULES",

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from fedref.errors import ConfigError
-from fedref.federation import Federation, Source
-from fedref.files import written
-from fedref.numerics import Array
+from fedref.boundary.errors import ConfigError
+from fedref.boundary.files import written
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Federation, Source
 
 
 def statistics(federation: Federation) -> dict[str, Any]:

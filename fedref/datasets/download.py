@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 from urllib.parse import urlsplit
 
-from fedref.files import bad, written
+from fedref.boundary.files import bad, written
 
 Fetch = Callable[[str, IO[bytes]], None]
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}  # not the server's fault

@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
+from fedref.boundary.errors import DataError
+from fedref.boundary.files import Budget, bad, from_json, guard, read_all, regular, unique, written
 from fedref.datasets.formats import arrays
 from fedref.datasets.formats.arrays import fingerprint
-from fedref.errors import DataError
-from fedref.federation import Federation
-from fedref.files import Budget, bad, from_json, guard, read_all, regular, unique, written
-from fedref.numerics import Array
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Federation
 
 FORMAT = "fedref-split/1"
 EXPECTED = f"a split manifest, {FORMAT}"

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any, NamedTuple
 
-from fedref.errors import ConfigError, unknown
-from fedref.values import Bounds, checked, literal
+from fedref.boundary.errors import ConfigError, unknown
+from fedref.boundary.values import Bounds, checked, literal
 
 
 class Parameter(NamedTuple):

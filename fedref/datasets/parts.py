@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from fedref.errors import ConfigError
-from fedref.federation import Part
-from fedref.numerics import Array
+from fedref.boundary.errors import ConfigError
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Part
 
 
 def offsets(sizes: Array) -> Array:

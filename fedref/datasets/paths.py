@@ -4,9 +4,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from fedref.boundary.files import bad
 from fedref.datasets.formats import cifar, delimited, idx, leaf, mat, npy, npz
-from fedref.federation import Source
-from fedref.files import bad
+from fedref.rounds.federation import Source
 
 FOLDERS: tuple[tuple[Callable[[Path], object], Callable[..., Source]], ...] = (
     (idx.in_folder, idx.load),

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedref.errors import ConfigError
-from fedref.federation import Source
-from fedref.numerics import Array
+from fedref.boundary.errors import ConfigError
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Source
 
 Affine = tuple[Array | float, Array | float]
 

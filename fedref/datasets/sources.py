@@ -8,14 +8,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from fedref.boundary.errors import ConfigError, DataError, unknown
+from fedref.boundary.files import bad, exists
 from fedref.datasets import download, remotes, synthetic, texts
 from fedref.datasets.download import Remote
 from fedref.datasets.formats import cifar, emnist, idx, leaf, mat, npz
 from fedref.datasets.parameters import Parameter, resolve
 from fedref.datasets.paths import from_path
-from fedref.errors import ConfigError, DataError, unknown
-from fedref.federation import Source
-from fedref.files import bad, exists
+from fedref.rounds.federation import Source
 
 # ---- where files may be -------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from fedref.datasets.formats import arrays
-from fedref.federation import Source
-from fedref.numerics import Array
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Source
 
 
 def sizes(users: int, rng: np.random.Generator) -> Array:

@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
+from fedref.boundary.files import Budget, bad, from_json, guard, read_all, unique
 from fedref.datasets.formats import leaf, text
 from fedref.datasets.formats.leaf import User
 from fedref.datasets.parameters import Parameter
-from fedref.federation import Source
-from fedref.files import Budget, bad, from_json, guard, read_all, unique
-from fedref.numerics import Array
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Source
 
 ROLES = ("roles.json.gz", "roles.json")
 EXPECTED = 'roles.json: an object {"play__ROLE": [[line, ...] of each speech, ...]}'

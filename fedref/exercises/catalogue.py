@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from fedref.algorithms import apfl, fedavg, fedmeta, fedprox, per_fedavg
-from fedref.batch import Batch
-from fedref.errors import ConfigError, unknown
+from fedref.boundary.errors import ConfigError, unknown
 from fedref.models import MLP, BinaryLogistic
-from fedref.numerics import Array, cross_entropy_slope
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array, cross_entropy_slope
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 

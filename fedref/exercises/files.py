@@ -9,7 +9,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from fedref.errors import ConfigError
+from fedref.boundary.errors import ConfigError
 from fedref.exercises.catalogue import Exercise, find
 from fedref.explain import pages, source, worked
 from fedref.explain.source import Equation

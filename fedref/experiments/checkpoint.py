@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from fedref.errors import DataError
-from fedref.files import write_whole
+from fedref.boundary.errors import DataError
+from fedref.boundary.files import write_whole
 
 MAGIC = b"fedref-checkpoint 1 "
 

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 import fedref
-from fedref.errors import ConfigError, FedrefError
+from fedref.boundary.errors import ConfigError, FedrefError
 from fedref.experiments.workers import Kept
 
 CONNECT_SECONDS = 10.0

@@ -16,13 +16,13 @@ import tomli_w
 
 from fedref.algorithm import Algorithm
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
+from fedref.boundary.errors import ConfigError, unknown
+from fedref.boundary.values import build, dashed, plain
 from fedref.datasets.formats import leaf
 from fedref.datasets.sources import SOURCES, find, parse_name
-from fedref.errors import ConfigError, unknown
 from fedref.experiments import names
 from fedref.experiments.experiment import TABLES, Experiment, Table
 from fedref.models import FROM_DATA
-from fedref.values import build, dashed, plain
 
 #: Two ways to say one thing: only one of each may be used.
 EITHER = (("seed", "seeds"), ("epochs", "steps"))

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
-from fedref.errors import ConfigError
+from fedref.boundary.errors import ConfigError
+from fedref.boundary.values import Bounds, check_fields
 from fedref.sampling import Sampling
-from fedref.values import Bounds, check_fields
 
 Table = Mapping[str, Any]
 

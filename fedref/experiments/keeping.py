@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fedref.errors import DataError
+from fedref.boundary.errors import DataError
 from fedref.experiments import checkpoint, names
 from fedref.experiments.progress import Progress
 from fedref.experiments.run_directory import disk_errors, keep_state, recovered

@@ -19,13 +19,13 @@ from typing import Any
 
 from fedref.algorithm import Algorithm, AnyAlgorithm
 from fedref.algorithms import ALGORITHMS
+from fedref.boundary.errors import ConfigError, unknown
+from fedref.boundary.values import build, checked, dashed, values_of
 from fedref.datasets.rules import parameters_of
 from fedref.datasets.sources import SOURCES, parse_name
-from fedref.errors import ConfigError, unknown
 from fedref.experiments.experiment import Table, check_file_name
-from fedref.federation import Federation, Source
 from fedref.models import FROM_DATA, MODELS
-from fedref.values import build, checked, dashed, values_of
+from fedref.rounds.federation import Federation, Source
 
 _WORD = r"[^\W\d]\w*"
 MODULE_NAME = re.compile(rf"{_WORD}(\.{_WORD})*:{_WORD}(\.{_WORD})*")

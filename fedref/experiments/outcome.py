@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedref.algorithm import State
-from fedref.errors import ConfigError, DataError
+from fedref.boundary.errors import ConfigError, DataError
 from fedref.experiments.results import Run
 from fedref.experiments.run_directory import kept_rounds, kept_state, light, resumed, saved
 from fedref.experiments.summary import heading, note_on_steps, summary_rows

@@ -27,15 +27,15 @@ from typing import Any
 import numpy as np
 
 from fedref.algorithm import AnyAlgorithm
+from fedref.boundary.files import written
+from fedref.boundary.values import dashed
 from fedref.experiments import config, names
 from fedref.experiments.experiment import Experiment
 from fedref.experiments.setting import Loader, Setting, key_of, setting
 from fedref.experiments.unit import Unit, plan_for, trained_by, units
-from fedref.federation import Federation
-from fedref.files import written
-from fedref.numerics import Array
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Federation
 from fedref.sampling import PADDING, Plan, stream
-from fedref.values import dashed
 
 
 def export(experiment: Experiment, out: Path, rounds: range, loader: Loader) -> list[str]:

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref.errors import ConfigError, unknown
+from fedref.boundary.errors import ConfigError, unknown
 from fedref.experiments import config, names
 from fedref.experiments.experiment import Experiment
 from fedref.experiments.metrics import CLIENTS, COLUMNS
 from fedref.experiments.progress import measured
 from fedref.experiments.unit import Record, Row, Unit, plan_for
-from fedref.numerics import Array
+from fedref.models.numerics import Array
 from fedref.sampling import Plan
 
 #: As many units does the repr of a run name.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedref.algorithms import ALGORITHMS
-from fedref.errors import ConfigError
+from fedref.boundary.errors import ConfigError
 from fedref.experiments import config, names
 from fedref.experiments.experiment import Experiment
 from fedref.experiments.keeping import Book
@@ -23,7 +23,7 @@ from fedref.experiments.turns import take_turns
 from fedref.experiments.unit import HERE, Engine, Record, Unit, rounds, stamp, units
 from fedref.experiments.workers import Calm, Workers, calmly
 from fedref.experiments.worth import Chosen, Enough
-from fedref.rounds import RunClients
+from fedref.rounds.loop import RunClients
 
 
 def here(unit: Unit, setting: Setting) -> Engine:

@@ -22,17 +22,17 @@ from typing import Any
 import numpy as np
 
 from fedref.algorithm import State
+from fedref.boundary.errors import DataError, FedrefError
+from fedref.boundary.files import sweep, write_whole
 from fedref.datasets import manifest_of, write_manifest
 from fedref.datasets.manifest import read as read_manifest
-from fedref.errors import DataError, FedrefError
 from fedref.experiments import checkpoint, config
 from fedref.experiments.experiment import Experiment
 from fedref.experiments.results import Run, clients_csv, metrics_csv
 from fedref.experiments.summary import markdown, summary_rows
 from fedref.experiments.unit import Record, Unit, check_record, types_of
 from fedref.experiments.workers import blas
-from fedref.federation import Federation
-from fedref.files import sweep, write_whole
+from fedref.rounds.federation import Federation
 
 
 @contextmanager

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from fedref.boundary.errors import ConfigError, DataError, FedrefError
+from fedref.boundary.values import build
 from fedref.datasets import from_manifest, load, split, split_clients
 from fedref.datasets.formats import arrays
 from fedref.datasets.sources import parse_name
-from fedref.errors import ConfigError, DataError, FedrefError
 from fedref.experiments import config, names
 from fedref.experiments.experiment import Experiment, Table
-from fedref.federation import Federation, Source
 from fedref.models import FROM_DATA, MODELS
 from fedref.models.base import Model
-from fedref.numerics import Array
-from fedref.values import build
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Federation, Source
 
 MOST_CLASSES = 100_000
 

@@ -12,14 +12,14 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fedref.algorithm import AnyAlgorithm
-from fedref.errors import FedrefError
+from fedref.boundary.errors import FedrefError
 from fedref.experiments.keeping import Book, Seen
 from fedref.experiments.run_directory import is_kept
 from fedref.experiments.setting import Loader, Setting
 from fedref.experiments.unit import Record, rounds
 from fedref.experiments.workers import found
-from fedref.federation import Federation
-from fedref.numerics import Array
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Federation
 
 #: Seconds of a turn, more where it takes long to send what a unit keeps from one to the next.
 TURN = 1.0

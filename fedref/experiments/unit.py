@@ -9,21 +9,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref import cost, tree
+from fedref import tree
 from fedref.algorithm import AnyAlgorithm, State
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedprox import dissimilarity
-from fedref.errors import DataError
-from fedref.evaluation import Scores, client_mean, evaluate, evaluate_unseen, sample_mean
+from fedref.boundary.errors import DataError
 from fedref.experiments import checkpoint, config, names
 from fedref.experiments.experiment import Experiment
 from fedref.experiments.metrics import COLUMNS, TOTALS
 from fedref.experiments.setting import Setting
 from fedref.experiments.workers import Workers
-from fedref.federation import Federation
 from fedref.models.base import Model
-from fedref.numerics import Array
-from fedref.rounds import RunClients, pool, run_round
+from fedref.models.numerics import Array
+from fedref.rounds import cost
+from fedref.rounds.evaluation import Scores, client_mean, evaluate, evaluate_unseen, sample_mean
+from fedref.rounds.federation import Federation
+from fedref.rounds.loop import RunClients, pool, run_round
 from fedref.sampling import Plan, Sampling, make_plan, stream
 
 Row = dict[str, Any]

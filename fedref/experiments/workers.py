@@ -23,11 +23,11 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from fedref.algorithm import AnyAlgorithm, ClientResult
-from fedref.cost import Counts, total
-from fedref.errors import FedrefError
+from fedref.boundary.errors import FedrefError
 from fedref.models.base import Model
-from fedref.numerics import Array
-from fedref.rounds import LocalData, run_clients
+from fedref.models.numerics import Array
+from fedref.rounds.cost import Counts, total
+from fedref.rounds.loop import LocalData, run_clients
 
 ALIGNED = 64  # bytes at which arrays begin
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as in glibc's malloc.h

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fedref.cost import Counts
 from fedref.experiments.unit import Record
 from fedref.experiments.workers import Calm, Outcome, Workers
+from fedref.rounds.cost import Counts
 
 #: Seconds of work from which on a rate is believed.
 BELIEVED = 0.2

@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedref.boundary.errors import ConfigError, unknown
 from fedref.datasets.formats import text
-from fedref.errors import ConfigError, unknown
 from fedref.experiments import config, names
 from fedref.experiments.run_directory import resumed, saved
 from fedref.experiments.setting import Loader, Setting, setting
 from fedref.experiments.unit import Record, Unit, units
-from fedref.federation import Federation
 from fedref.models.base import Model
-from fedref.numerics import Array, softmax
+from fedref.models.numerics import Array, softmax
+from fedref.rounds.federation import Federation
 from fedref.sampling import adaptation_rows, stream
 
 

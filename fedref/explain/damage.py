@@ -16,7 +16,7 @@ from fedref.experiments.metrics import METRICS
 from fedref.experiments.setting import setting
 from fedref.explain.mistakes import EDITS, B, made
 from fedref.explain.pictures.runs import digits
-from fedref.federation import Source
+from fedref.rounds.federation import Source
 
 ROUNDS = 15
 Series = list[float]

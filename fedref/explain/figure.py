@@ -12,8 +12,8 @@ import numpy as np
 from fedref import tree
 from fedref.algorithm import Cohort
 from fedref.algorithms import apfl, fedprox, per_fedavg
-from fedref.batch import Batch
-from fedref.numerics import Array, sigmoid
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array, sigmoid
 
 KAPPA = 0.3
 START = {

@@ -12,12 +12,12 @@ import numpy as np
 from fedref import checks, proofs
 from fedref.algorithm import Algorithm
 from fedref.algorithms import ALGORITHMS
-from fedref.batch import Batch
-from fedref.errors import ConfigError, unknown
+from fedref.boundary.errors import ConfigError, unknown
 from fedref.explain import mistakes, source, worked
 from fedref.explain.source import Equation, Symbol
 from fedref.models import MODELS
-from fedref.numerics import Activation, Array
+from fedref.models.batch import Batch
+from fedref.models.numerics import Activation, Array
 
 DIGITS = 4
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from fedref import numerics as nx
-from fedref.batch import Batch
 from fedref.models import lstm
+from fedref.models import numerics as nx
 from fedref.models.base import mean_weights
-from fedref.numerics import Array
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 
 #: Symbols and the names that hold them: all steps, all and one before step 0, this step alone.
 OF_STEP = {

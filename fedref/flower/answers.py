@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref.algorithm import AnyAlgorithm, ClientResult
-from fedref.cost import Counts
 from fedref.experiments.setting import MOST_CLASSES
 from fedref.flower.messages import Announced, Call, Packet, Refused, named, read, unnamed, unpacked
 from fedref.models.base import Model
-from fedref.numerics import Array
-from fedref.rounds import LocalData, run_clients
+from fedref.models.numerics import Array
+from fedref.rounds.cost import Counts
+from fedref.rounds.loop import LocalData, run_clients
 
 #: A client's rows, and their features: what a node announces, the server makes room for.
 MOST_ROWS = 10**7

@@ -16,7 +16,7 @@ from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
 
-from fedref.errors import ConfigError, FedrefError
+from fedref.boundary.errors import ConfigError, FedrefError
 from fedref.experiments import config
 from fedref.experiments.experiment import Experiment
 from fedref.experiments.progress import Progress

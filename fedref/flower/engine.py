@@ -14,17 +14,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref.algorithm import AnyAlgorithm, ClientResult, State
-from fedref.cost import Counts, RoundLog, total
-from fedref.evaluation import Scores
+from fedref.boundary.files import write_whole
 from fedref.experiments.setting import Setting
 from fedref.experiments.unit import Unit, plan_for
-from fedref.federation import Federation
-from fedref.files import write_whole
 from fedref.flower.answers import Answer, ClientScores, accepted, expected_result
 from fedref.flower.messages import NONE, Call, Evaluating, Packet, Training, packed, record
 from fedref.flower.nodes import Nodes
 from fedref.models.base import Model
-from fedref.rounds import LocalData, at_work, run_round
+from fedref.rounds.cost import Counts, RoundLog, total
+from fedref.rounds.evaluation import Scores
+from fedref.rounds.federation import Federation
+from fedref.rounds.loop import LocalData, at_work, run_round
 from fedref.sampling import Plan
 
 MISSED = ("algorithm", "seed", "unit", "round", "phase", "client", "reason")

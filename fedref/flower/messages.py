@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref import tree
-from fedref.errors import FedrefError
+from fedref.boundary.errors import FedrefError
 
 Record = Mapping[str, Any]
 Packet = Mapping[str, Record]

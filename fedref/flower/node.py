@@ -14,14 +14,12 @@ import numpy as np
 
 from fedref import tree
 from fedref.algorithm import AnyAlgorithm
-from fedref.errors import FedrefError
-from fedref.evaluation import evaluate_clients
+from fedref.boundary.errors import FedrefError
 from fedref.experiments import config, names
 from fedref.experiments.experiment import Experiment
 from fedref.experiments.setting import known_labels, make_model
 from fedref.experiments.unit import alike, stamp, types_of, units
 from fedref.experiments.workers import calmly
-from fedref.federation import Federation
 from fedref.flower.answers import ClientScores, Worked
 from fedref.flower.messages import (
     NONE,
@@ -40,8 +38,10 @@ from fedref.flower.messages import (
 from fedref.flower.part import Site
 from fedref.flower.store import Store
 from fedref.models.base import Model
-from fedref.numerics import Array
-from fedref.rounds import LocalData, run_clients
+from fedref.models.numerics import Array
+from fedref.rounds.evaluation import evaluate_clients
+from fedref.rounds.federation import Federation
+from fedref.rounds.loop import LocalData, run_clients
 from fedref.sampling import PADDING, client_batches, steps_of_epoch
 
 #: No batch is padded to more rows than this.

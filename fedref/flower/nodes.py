@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
-from fedref.errors import FedrefError
+from fedref.boundary.errors import FedrefError
 from fedref.flower.answers import announced
 from fedref.flower.messages import Announced, Packet, Refused
 from fedref.flower.roster import Roster

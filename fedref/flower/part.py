@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedref.boundary.errors import FedrefError
+from fedref.boundary.files import bad, guard, written
 from fedref.datasets.formats.arrays import fingerprint
 from fedref.datasets.parts import group
-from fedref.errors import FedrefError
-from fedref.federation import Federation, Source
-from fedref.files import bad, guard, written
 from fedref.flower.messages import Announced
-from fedref.numerics import Array
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Federation, Source
 
 NEEDED, OPTIONAL = ("X", "y", "client", "test"), ("shift", "scale", "image", "vocabulary")
 EXPECTED = "a node's part: a .npz with X, y, client and test"

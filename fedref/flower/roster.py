@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedref.datasets.parts import offsets
-from fedref.federation import Federation, Part, Source
 from fedref.flower.messages import Announced, Refused
+from fedref.rounds.federation import Federation, Part, Source
 
 
 class Described(NamedTuple):

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedref.algorithm import Algorithm
-from fedref.errors import ConfigError, DataError
+from fedref.boundary.errors import ConfigError, DataError
+from fedref.boundary.files import write_whole
 from fedref.experiments import config, names
 from fedref.experiments.experiment import Experiment
 from fedref.experiments.progress import Progress
@@ -15,7 +16,6 @@ from fedref.experiments.run import execute
 from fedref.experiments.run_directory import begun, locked, resumed
 from fedref.experiments.setting import Loader, Setting, key_of
 from fedref.experiments.unit import Engine, Unit, stamp
-from fedref.files import write_whole
 from fedref.flower.engine import Missed, Remote
 from fedref.flower.nodes import Network, Nodes, Options
 from fedref.flower.roster import Described, Roster, stand_in

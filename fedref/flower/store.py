@@ -14,8 +14,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from fedref.boundary.files import written
 from fedref.experiments import checkpoint
-from fedref.files import written
 from fedref.flower.messages import NONE, Refused
 
 RUN = re.compile(r"[0-9a-f]{16}")

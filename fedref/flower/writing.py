@@ -10,11 +10,11 @@ import numpy as np
 import tomli_w
 
 import fedref
-from fedref.errors import ConfigError, FedrefError
+from fedref.boundary.errors import ConfigError, FedrefError
+from fedref.boundary.files import written
 from fedref.experiments import config
 from fedref.experiments.experiment import Experiment
 from fedref.experiments.setting import Loader, setting, settled
-from fedref.files import written
 from fedref.flower.part import write_part
 from fedref.flower.server import refuse
 

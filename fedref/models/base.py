@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
-from fedref import numerics as nx
-from fedref.batch import Batch
-from fedref.errors import ConfigError, unknown
-from fedref.numerics import Array
+from fedref.boundary.errors import ConfigError, unknown
+from fedref.models import numerics as nx
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator

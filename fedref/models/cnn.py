@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from fedref import numerics as nx
-from fedref.batch import Batch
-from fedref.errors import ConfigError, unknown
+from fedref.boundary.errors import ConfigError, unknown
+from fedref.boundary.values import check_fields
 from fedref.models import base
-from fedref.numerics import Array
-from fedref.values import check_fields
+from fedref.models import numerics as nx
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 
 POOLS = ("max", "mean")
 CHUNK = 64  # samples scored at once: the unfolded windows of a whole test set would fill the memory

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedref.models import base
-from fedref.numerics import Array
+from fedref.models.numerics import Array
 
 
 class LinearLogit(base.FromLogits):

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedref import numerics as nx
-from fedref.batch import Batch
 from fedref.models import base
+from fedref.models import numerics as nx
+from fedref.models.batch import Batch
 from fedref.models.linear import LinearLogit
-from fedref.numerics import Array
+from fedref.models.numerics import Array
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fedref import numerics as nx
-from fedref.batch import Batch
-from fedref.errors import ConfigError, unknown
+from fedref.boundary.errors import ConfigError, unknown
+from fedref.boundary.values import check_fields
 from fedref.models import base
-from fedref.numerics import Array
-from fedref.values import check_fields
+from fedref.models import numerics as nx
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 
 OUTPUTS = ("last", "mean")
 KEPT = 1 << 26  # bytes that a forward pass may keep: what needs more is done in parts

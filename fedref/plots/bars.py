@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.style import context
 
-from fedref.errors import ConfigError, unknown
+from fedref.boundary.errors import ConfigError, unknown
 from fedref.experiments.summary import summaries
-from fedref.numerics import Array
+from fedref.models.numerics import Array
 from fedref.plots import style
 from fedref.plots.series import METRICS, Runs, Series, all_series, check_reference, over_seeds
 from fedref.plots.style import BARS, STYLE, TICK, frame, sign

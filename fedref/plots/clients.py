@@ -7,9 +7,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.style import context
 
-from fedref.errors import ConfigError, unknown
+from fedref.boundary.errors import ConfigError, unknown
 from fedref.experiments.metrics import CLIENTS
-from fedref.numerics import Array
+from fedref.models.numerics import Array
 from fedref.plots import style
 from fedref.plots.series import LARGEST, PERCENT, Metric, Runs, Series, all_series, check_reference
 from fedref.plots.style import BARS, STYLE, frame

@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.style import context
 from matplotlib.ticker import MaxNLocator
 
-from fedref.numerics import Array
+from fedref.models.numerics import Array
 from fedref.plots import style
 from fedref.plots.series import (
     METRICS,

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref.errors import ConfigError, unknown
+from fedref.boundary.errors import ConfigError, unknown
 from fedref.experiments import metrics
 from fedref.experiments.metrics import PERCENT as PERCENT
 from fedref.experiments.metrics import Metric as Metric
 from fedref.experiments.results import Run
 from fedref.experiments.unit import Record, Unit
-from fedref.numerics import Array
+from fedref.models.numerics import Array
 from fedref.plots.style import COLOURS, LINES, MARKERS, wrapped
 
 Runs = Run | Mapping[str, Run]

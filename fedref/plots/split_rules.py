@@ -9,10 +9,10 @@ from matplotlib.colors import LogNorm
 from matplotlib.style import context
 
 from fedref.datasets.describe import groups, histogram
-from fedref.federation import Federation
-from fedref.numerics import Array
+from fedref.models.numerics import Array
 from fedref.plots import style
 from fedref.plots.style import STYLE
+from fedref.rounds.federation import Federation
 
 COLUMNS = 3
 PANEL = (2.9, 1.75)  # inches

@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from fedref.errors import ConfigError, FedrefError
-from fedref.files import write_whole
+from fedref.boundary.errors import ConfigError, FedrefError
+from fedref.boundary.files import write_whole
 
 FORMATS = ("png", "svg", "pdf")
 

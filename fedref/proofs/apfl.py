@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref.algorithms import apfl, importance, plateau, units
-from fedref.batch import Batch
 from fedref.checks import Report, check_gradient, complex_step_gradient, stack_equals_loop
 from fedref.models.base import Model
-from fedref.numerics import Array
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 from fedref.proofs import oracle
 from fedref.proofs.case import Case
 from fedref.proofs.compare import equal, loop_sum, slow_grad, slow_gradients, with_block

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from fedref.batch import Batch
-from fedref.numerics import Array
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 from fedref.proofs import oracle
 
 

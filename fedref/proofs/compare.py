@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from fedref.batch import Batch
 from fedref.checks import (
     BOUND,
     H,
@@ -15,7 +14,8 @@ from fedref.checks import (
     relative_error,
 )
 from fedref.models.base import Model
-from fedref.numerics import Array
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 
 
 def equal(got: Any, expected: Any, bound: float = BOUND) -> Report:

@@ -12,17 +12,17 @@ from fedref.algorithm import AnyAlgorithm, State
 from fedref.algorithms import apfl, centralised, fedavg, fedcurv, fedmaml, fedmeta, fedprox, kept
 from fedref.algorithms import per_fedavg as per
 from fedref.checks import Report, relative_error
-from fedref.cost import columns
 from fedref.models import CNN, LSTM, lstm
 from fedref.models.lstm import in_parts
-from fedref.numerics import Array
+from fedref.models.numerics import Array
 from fedref.proofs import oracle
 from fedref.proofs.case import Case
 from fedref.proofs.compare import equal, slow_grad
 from fedref.proofs.models import MODELS
 from fedref.proofs.rounds import EPOCHS, Paper, World, observed
 from fedref.proofs.table import ONE, proof
-from fedref.rounds import run_clients, run_round
+from fedref.rounds.cost import columns
+from fedref.rounds.loop import run_clients, run_round
 
 TEXT = [model for model in MODELS.values() if isinstance(model, LSTM)]
 

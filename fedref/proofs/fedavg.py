@@ -8,9 +8,9 @@ import numpy as np
 
 from fedref.algorithm import Server
 from fedref.algorithms import centralised, fedavg
-from fedref.batch import Batch
 from fedref.checks import Report
-from fedref.numerics import Array
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 from fedref.proofs.case import Case
 from fedref.proofs.compare import equal, loop_sum, slow_grad, slow_steps
 from fedref.proofs.rounds import EPOCHS, SMALL, STEPS, After, Paper, World, rounds_agree, shares

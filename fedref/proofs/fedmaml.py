@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from fedref.algorithms import fedmaml
-from fedref.batch import Batch
 from fedref.checks import Report, check_gradient
 from fedref.models import BinaryLogistic
-from fedref.numerics import Array
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 from fedref.proofs.case import Case
 from fedref.proofs.compare import equal, loop_sum, slow_gradient, slow_steps
 from fedref.proofs.rounds import SMALL, After, Paper, World, rounds_agree

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from fedref.algorithms import fedmeta
-from fedref.batch import Batch
 from fedref.checks import Report, check_gradient
 from fedref.models.base import Model
-from fedref.numerics import Array
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 from fedref.proofs import oracle
 from fedref.proofs.case import Case
 from fedref.proofs.compare import equal, loop_sum, slow_grad, slow_gradients, slow_steps, with_block

@@ -8,11 +8,11 @@ from statistics import fmean as mean
 import numpy as np
 
 from fedref.algorithms import fedavg, fedprox
-from fedref.batch import Batch
 from fedref.checks import Report, check_gradient, stack_equals_loop
 from fedref.models import LinearSVM
 from fedref.models.base import Model
-from fedref.numerics import Array
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 from fedref.proofs import oracle
 from fedref.proofs.case import Case
 from fedref.proofs.compare import equal, loop_sum, slow_grad, slow_gradient

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from fedref.models import LSTM
-from fedref.numerics import Array
+from fedref.models.numerics import Array
 
 #: The LSTMs that are proved.
 MODELS: dict[str, Any] = {

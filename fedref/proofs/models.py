@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from fedref import tree
-from fedref.batch import Batch
 from fedref.checks import (
     Report,
     check_gradient,
@@ -19,7 +18,8 @@ from fedref.checks import (
     stack_equals_loop,
 )
 from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic, linear_operator
-from fedref.numerics import Array
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 from fedref.proofs import lstm, oracle
 from fedref.proofs.case import Case
 from fedref.proofs.compare import equal, order_in, slow_hvp

@@ -3,9 +3,9 @@
 import math
 from typing import Any
 
-from fedref.batch import Batch
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM
-from fedref.numerics import Array
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 from fedref.proofs import lstm
 
 

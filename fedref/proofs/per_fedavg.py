@@ -9,10 +9,10 @@ import numpy as np
 
 from fedref.algorithm import weighted_mean
 from fedref.algorithms import per_fedavg
-from fedref.batch import Batch
 from fedref.checks import Report, check_gradient, relative_error
 from fedref.models.base import Model
-from fedref.numerics import Array
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 from fedref.proofs import oracle
 from fedref.proofs.case import Case
 from fedref.proofs.compare import (

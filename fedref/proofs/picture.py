@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref import checks, sampling
-from fedref.numerics import Array
+from fedref.models.numerics import Array
 from fedref.proofs.case import Case
 from fedref.proofs.models import MODELS
 

@@ -15,16 +15,16 @@ import numpy as np
 
 from fedref import tree
 from fedref.algorithm import AnyAlgorithm, State
-from fedref.batch import Batch
 from fedref.checks import Report
-from fedref.evaluation import evaluate, evaluate_unseen, sample_mean
-from fedref.federation import Federation, Part, Source
 from fedref.models import MLP, Logistic
-from fedref.numerics import Array
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 from fedref.proofs import oracle
 from fedref.proofs.case import Case
 from fedref.proofs.compare import equal
-from fedref.rounds import pool, run_clients, run_round
+from fedref.rounds.evaluation import evaluate, evaluate_unseen, sample_mean
+from fedref.rounds.federation import Federation, Part, Source
+from fedref.rounds.loop import pool, run_clients, run_round
 from fedref.sampling import Plan, Sampling, adaptation_rows, episode, make_plan, stream
 
 #: The models that rounds are run on: small, and without kinks.

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedref.boundary.errors import ConfigError
 from fedref.checks import BOUND, Report
-from fedref.errors import ConfigError
 from fedref.models import CNN, MLP, LinearSVM, Logistic
 from fedref.models.base import Model
 from fedref.proofs.case import Case

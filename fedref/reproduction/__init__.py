@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fedref.errors import ConfigError, DataError
+from fedref.boundary.errors import ConfigError, DataError
 from fedref.reproduction import catalogue
 from fedref.reproduction.catalogue import default_out, find, names
 from fedref.reproduction.jobs import SILENT, Runner, Tell, finished

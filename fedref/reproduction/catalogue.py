@@ -9,8 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from fedref.boundary.errors import ConfigError, unknown
 from fedref.datasets import sources
-from fedref.errors import ConfigError, unknown
 from fedref.experiments import config
 from fedref.experiments.experiment import Experiment
 from fedref.experiments.unit import units

@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from fedref.errors import DataError
+from fedref.boundary.errors import DataError
 from fedref.reproduction.tables import markdown
 
 #: A line of a table.md that judges a claim or says why not: verdict, rule, and the claim's words.

@@ -11,7 +11,7 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedref.errors import DataError, FedrefError
+from fedref.boundary.errors import DataError, FedrefError
 from fedref.experiments import config, run_directory
 from fedref.experiments.experiment import Experiment
 from fedref.experiments.progress import Progress

@@ -7,13 +7,13 @@ import numpy as np
 
 from fedref.algorithm import Server, State
 from fedref.algorithms.fedavg import FedAvg
-from fedref.errors import ConfigError
-from fedref.evaluation import Scores, evaluate, sample_mean
+from fedref.boundary.errors import ConfigError
 from fedref.experiments import names
 from fedref.experiments.results import Run
 from fedref.experiments.setting import Setting
 from fedref.experiments.unit import Record, Unit
-from fedref.numerics import Array
+from fedref.models.numerics import Array
+from fedref.rounds.evaluation import Scores, evaluate, sample_mean
 
 
 def renamed(run: Run, names: Mapping[str, str]) -> Run:

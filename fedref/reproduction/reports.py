@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import fedref
-from fedref.errors import FedrefError
+from fedref.boundary.errors import FedrefError
+from fedref.boundary.files import write_whole
 from fedref.experiments import config
 from fedref.experiments.results import Run
 from fedref.experiments.run_directory import disk_errors
-from fedref.files import write_whole
 from fedref.reproduction import catalogue, coverage
 from fedref.reproduction.catalogue import Job, Reproduction
 from fedref.reproduction.jobs import results

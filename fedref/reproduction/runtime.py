@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import fedref
-from fedref.errors import DataError
-from fedref.files import write_whole
+from fedref.boundary.errors import DataError
+from fedref.boundary.files import write_whole
 from fedref.reproduction.catalogue import PACKAGE
 
 SAVE_EVERY = 10.0  # seconds between two times that a run that is at work is written down

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from fedref.boundary.files import write_whole
 from fedref.experiments.results import cell, csv_text
-from fedref.files import write_whole
-from fedref.numerics import Array
+from fedref.models.numerics import Array
 
 #: A number a seed.
 Values: TypeAlias = Sequence[float] | Array

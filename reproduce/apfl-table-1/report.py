@@ -9,8 +9,8 @@ import numpy as np
 from fedref.datasets import load, sources, split
 from fedref.datasets.describe import picture, statistics
 from fedref.experiments.results import Run
-from fedref.federation import Federation, Source
 from fedref.reproduction import Number, number_table, write_numbers
+from fedref.rounds.federation import Federation, Source
 
 TITLE = "The federated data sets in numbers"
 PAPER = "APFL, §4.1.1 and Table 1. Ours: seeds 0, 1, 2 of the split (Vehicle's is not random)."

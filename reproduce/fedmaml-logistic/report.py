@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 
 from fedref import plots
-from fedref.evaluation import sample_mean
 from fedref.experiments import setting as experiment
 from fedref.experiments.results import Run
 from fedref.experiments.setting import Setting
@@ -23,6 +22,7 @@ from fedref.reproduction import (
     unadapted_scores,
     write_numbers,
 )
+from fedref.rounds.evaluation import sample_mean
 
 TITLE = "FedMAML: the worked example"
 PAPER = (

@@ -8,7 +8,6 @@ import numpy as np
 from matplotlib import style
 from matplotlib.lines import Line2D
 
-from fedref import evaluation
 from fedref.experiments import setting as experiment
 from fedref.experiments.results import Run
 from fedref.experiments.setting import Setting
@@ -32,6 +31,7 @@ from fedref.reproduction import (
     write_csv,
     write_numbers,
 )
+from fedref.rounds import evaluation
 
 TITLE = "Per-FedAvg on MNIST: FO and HF in four settings"
 PAPER = (

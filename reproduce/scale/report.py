@@ -12,13 +12,13 @@ from matplotlib.figure import Figure
 from fedref import tree
 from fedref.algorithm import Cohort, Server, State
 from fedref.algorithms.fedavg import FedAvg
-from fedref.evaluation import evaluate
 from fedref.experiments.results import Run
-from fedref.federation import Federation, Part, Source
 from fedref.models import LinearSVM
-from fedref.numerics import Array
+from fedref.models.numerics import Array
 from fedref.reproduction import markdown, shown, write_csv
-from fedref.rounds import run_round
+from fedref.rounds.evaluation import evaluate
+from fedref.rounds.federation import Federation, Part, Source
+from fedref.rounds.loop import run_round
 from fedref.sampling import Sampling, make_plan
 
 TITLE = "Scale: up to ten million clients"

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from workloads import workload
 
-from fedref.numerics import Array
+from fedref.models.numerics import Array
 
 
 class Dense(NamedTuple):

@@ -15,9 +15,9 @@ import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.style import context
 
-from fedref.errors import FedrefError
+from fedref.boundary.errors import FedrefError
 from fedref.experiments.results import Run
-from fedref.numerics import Array
+from fedref.models.numerics import Array
 from fedref.plots.style import COLOURS, MARKERS, STYLE, frame, save
 from fedref.reproduction import markdown, write_csv
 

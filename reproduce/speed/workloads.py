@@ -6,10 +6,10 @@ from fedref.algorithm import AnyAlgorithm
 from fedref.algorithms.fedavg import FedAvg
 from fedref.algorithms.fedmeta import MetaSGD
 from fedref.algorithms.per_fedavg import PerFedAvg
-from fedref.federation import Federation, Part, Source
 from fedref.models import CNN, MLP, LinearSVM, Logistic
 from fedref.models.base import Model
-from fedref.numerics import Array
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Federation, Part, Source
 from fedref.sampling import Plan, Sampling, make_plan
 
 #: name → what is timed.

@@ -34,8 +34,8 @@ from fedref.algorithms.importance import ESTIMATES
 from fedref.algorithms.plateau import PlateauDetector
 from fedref.algorithms.units import units
 from fedref.checks import complex_step_gradient, relative_error
-from fedref.numerics import sigmoid
-from fedref.rounds import gather, run_client
+from fedref.models.numerics import sigmoid
+from fedref.rounds.loop import gather, run_client
 from fedref.sampling import Sampling, make_plan
 
 CONFIG = Sampling(3, epochs=2, batch_size=4)

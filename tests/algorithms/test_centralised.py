@@ -5,7 +5,7 @@ from helpers import EXACT, MODELS, make_federation, play, start
 
 from fedref.algorithms.centralised import Centralised
 from fedref.checks import complex_step_gradient, relative_error
-from fedref.rounds import pool, run_round
+from fedref.rounds.loop import pool, run_round
 from fedref.sampling import PADDING, Sampling, make_plan
 
 

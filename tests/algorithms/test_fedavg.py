@@ -25,7 +25,7 @@ from fedref.algorithm import Cohort, Server
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
 from fedref.algorithms.fedavg import FedAvg, FedAvgMeta, FedAvgUpdate, adapt, local_step
 from fedref.checks import complex_step_gradient, relative_error
-from fedref.rounds import run_round
+from fedref.rounds.loop import run_round
 from fedref.sampling import Sampling, make_plan
 
 

@@ -20,7 +20,7 @@ from fedref.algorithms.fedavg import FedAvg
 from fedref.algorithms.fedcurv import CurvServer, FedCurv, Own, penalty, penalty_gradient
 from fedref.algorithms.importance import fisher
 from fedref.checks import complex_step_gradient, relative_error
-from fedref.rounds import run_round
+from fedref.rounds.loop import run_round
 from fedref.sampling import Sampling, make_plan
 
 CONFIG = Sampling(3, epochs=1, batch_size=4)

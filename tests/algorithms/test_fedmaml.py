@@ -21,10 +21,10 @@ from fedref import Batch
 from fedref.algorithms.fedmaml import FedMAML, MetaState, adapt, meta_gradient, meta_objective
 from fedref.algorithms.fedmeta import maml_gradient
 from fedref.checks import complex_step_gradient, relative_error
-from fedref.cost import floats
 from fedref.models import BinaryLogistic
-from fedref.numerics import sigmoid
-from fedref.rounds import run_round
+from fedref.models.numerics import sigmoid
+from fedref.rounds.cost import floats
+from fedref.rounds.loop import run_round
 from fedref.sampling import Sampling, make_plan
 
 CONFIG = Sampling(4, epochs=1, support=0.6)

@@ -32,7 +32,7 @@ from fedref.algorithms.fedmeta import (
 )
 from fedref.algorithms.server_optimiser import Adam, server_step
 from fedref.checks import complex_step_gradient, relative_error
-from fedref.rounds import run_round
+from fedref.rounds.loop import run_round
 from fedref.sampling import Sampling, make_plan
 
 CONFIG = Sampling(4, epochs=1, support=0.6)

@@ -33,9 +33,9 @@ from fedref.algorithms.fedprox import (
     prox_gradient,
 )
 from fedref.checks import complex_step_gradient, relative_error
-from fedref.cost import floats
 from fedref.models import BinaryLogistic
-from fedref.rounds import gather, run_client, run_round
+from fedref.rounds.cost import floats
+from fedref.rounds.loop import gather, run_client, run_round
 from fedref.sampling import Sampling, make_plan
 
 EVERYONE = Sampling(len(SIZES), epochs=3, batch_size=4)

@@ -33,7 +33,7 @@ from fedref.algorithms.per_fedavg import (
     meta_objective,
 )
 from fedref.checks import complex_step_gradient, complex_step_hvp, relative_error
-from fedref.rounds import run_round
+from fedref.rounds.loop import run_round
 from fedref.sampling import Sampling, make_plan
 
 VARIANTS = {"per-fedavg": PerFedAvg, "per-fedavg-fo": PerFedAvgFO, "per-fedavg-hf": PerFedAvgHF}

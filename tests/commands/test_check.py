@@ -10,8 +10,8 @@ import pytest
 
 from fedref import proofs
 from fedref.algorithms import fedprox
+from fedref.boundary.errors import ConfigError, FedrefError
 from fedref.commands import check as check_command
-from fedref.errors import ConfigError, FedrefError
 from fedref.proofs import picture
 
 

@@ -18,10 +18,10 @@ from running import (
 
 import fedref
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
+from fedref.boundary.values import dashed
 from fedref.commands import run as cli
 from fedref.experiments import config
 from fedref.models import MODELS as KNOWN_MODELS
-from fedref.values import dashed
 
 SMALL = ["--rounds", "1", "--clients-per-round", "2", "--epochs", "1", "--quiet"]
 SPLIT = ["--split", "per-fedavg", "--set", "split.users=4", "--set", "split.a=2",

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedref.boundary.errors import ConfigError
 from fedref.commands import main
 from fedref.conformance import guard, report, suite, vectors
 from fedref.conformance.backends.reference import LOOP, STACK, WORKERS
 from fedref.conformance.load import load
 from fedref.conformance.suite import FAILED, NOT_OFFERED, PASSED
-from fedref.errors import ConfigError
 
 CASES = vectors.read()
 ROUNDS = [case for case in CASES if case.call == "round"]
@@ -206,7 +206,7 @@ def test_the_command(capsys, tmp_path):
     [
         (["nowhere"], "cannot import nowhere"),
         (["fedreff"], "did you mean 'fedref'"),
-        (["fedref.batch:Nope"], "has no 'Nope'"),
+        (["fedref.models.batch:Nope"], "has no 'Nope'"),
         (["fedref", "--only", "per-fedavg eq.66"], "did you mean 'per-fedavg eq.6'"),
         (["fedref", "--dtype", "float16"], "unknown dtype"),
         (["fedref", "--timeout", "0"], "expected seconds > 0"),

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from fedref.algorithms import ALGORITHMS
+from fedref.boundary.errors import DataError
 from fedref.conformance import cases, make, suite, vectors
 from fedref.conformance.mistakes import MISTAKES
-from fedref.errors import DataError
 
 CASES = {case.name: case for case in vectors.read()}
 FOLDER = vectors.folder()

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedref.datasets import split
 from fedref.datasets.describe import groups, histogram, picture, statistics, text
-from fedref.federation import Federation, Part, Source
+from fedref.rounds.federation import Federation, Part, Source
 
 #: Three clients with 3 + 1, 2 + 0 and 1 + 1 rows of training and test.
 Y = np.array([0, 0, 1, 1, 1, 2, 0, 2])

@@ -13,7 +13,8 @@ from typing import IO
 import pytest
 from dataset_files import write_idx
 
-from fedref import DataError, files
+from fedref import DataError
+from fedref.boundary import files
 from fedref.datasets import download, load, sources
 from fedref.datasets.download import Remote
 

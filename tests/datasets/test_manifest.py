@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedref import ConfigError, DataError
 from fedref.datasets import RULES, from_manifest, load, manifest, manifest_of, split, write_manifest
-from fedref.federation import Federation, Source
+from fedref.rounds.federation import Federation, Source
 
 
 def written(folder: Path, rule: str = "shards", **parameters: Any) -> tuple[Federation, Path]:

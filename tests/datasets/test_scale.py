@@ -12,9 +12,9 @@ from fedref.algorithm import State
 from fedref.algorithms import FedAvg
 from fedref.datasets import RULES, split
 from fedref.datasets.synthetic import generate
-from fedref.federation import Federation, Source
 from fedref.models import Logistic
-from fedref.rounds import run_round
+from fedref.rounds.federation import Federation, Source
+from fedref.rounds.loop import run_round
 from fedref.sampling import Sampling, make_plan
 
 GENERAL = ("natural", "iid", "quantity", "shards", "dirichlet")

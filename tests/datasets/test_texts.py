@@ -12,7 +12,7 @@ from dataset_files import put, put_json
 from fedref import ConfigError, DataError
 from fedref.datasets import load, split, texts
 from fedref.datasets.formats import text
-from fedref.federation import Source
+from fedref.rounds.federation import Source
 
 WORDS = ["to", "be", "or", "not", "that", "question", "whether", "nobler", "in", "mind", "slings"]
 

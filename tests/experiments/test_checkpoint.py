@@ -12,7 +12,8 @@ from helpers import same
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedref import DataError, files
+from fedref import DataError
+from fedref.boundary import files
 from fedref.experiments import checkpoint
 
 

@@ -18,7 +18,7 @@ from fedref import ConfigError
 from fedref.algorithms.fedavg import FedAvg
 from fedref.experiments import cluster, turns
 from fedref.experiments.workers import HELD, Calm, Workers, found
-from fedref.rounds import run_round
+from fedref.rounds.loop import run_round
 from fedref.sampling import Sampling, make_plan
 from tests.helpers import MODELS, make_federation, same, start
 

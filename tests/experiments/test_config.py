@@ -10,13 +10,13 @@ from running import TINY, algorithms, document
 
 from fedref import ConfigError
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
+from fedref.boundary.values import literal
 from fedref.datasets.rules import RULES
 from fedref.experiments import config, names
 from fedref.experiments.experiment import DTYPES, Experiment
 from fedref.experiments.setting import make_model, relabelled
-from fedref.federation import Federation, Part, Source
 from fedref.models import CNN, LSTM, MLP, MODELS, BinaryLogistic, LinearSVM, Logistic
-from fedref.values import literal
+from fedref.rounds.federation import Federation, Part, Source
 
 # ---- filled in, and written back -----------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import os
 import pytest
 from running import algorithms, contents, document, main, refused, write
 
-from fedref import files
+from fedref.boundary import files
 
 ALWAYS = ("--checkpoint-every", "0", "--quiet")
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from running import algorithms, contents, document, main, process, refused, toml, write
 
+from fedref.boundary.files import write_whole
 from fedref.experiments import checkpoint, run_directory
 from fedref.experiments.outcome import load_run
 from fedref.experiments.unit import types_of, units
-from fedref.files import write_whole
 
 #: An algorithm whose server, one whose clients, and one whose detector has a state.
 TABLE = document(

@@ -2,8 +2,8 @@
 
 from running import document, play
 
-from fedref import rounds
 from fedref.experiments.progress import Progress
+from fedref.rounds import loop as rounds
 
 
 def test_a_stack_that_fails_is_reported_by_the_run(monkeypatch):

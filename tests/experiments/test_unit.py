@@ -7,8 +7,7 @@ from running import CURV, TABLES, algorithms, contents, document, main, play, ro
 
 import fedref
 from fedref.algorithm import State
-from fedref.errors import ConfigError
-from fedref.evaluation import client_mean, evaluate_unseen, sample_mean
+from fedref.boundary.errors import ConfigError
 from fedref.experiments import config, results, run_directory, summary
 from fedref.experiments import setting as settings
 from fedref.experiments import unit as units
@@ -16,6 +15,7 @@ from fedref.experiments.experiment import DTYPES
 from fedref.experiments.names import make_algorithm
 from fedref.experiments.run import execute
 from fedref.experiments.unit import Record
+from fedref.rounds.evaluation import client_mean, evaluate_unseen, sample_mean
 from fedref.sampling import make_plan, stream
 
 pytestmark = pytest.mark.usefixtures("here")

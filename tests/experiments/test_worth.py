@@ -6,11 +6,11 @@ import pytest
 from running import algorithms, contents, document, main, write
 
 import fedref
-from fedref.cost import Counts
 from fedref.experiments import worth
 from fedref.experiments.progress import Progress
 from fedref.experiments.workers import Calm, Processes, Workers
 from fedref.experiments.worth import Chosen, Enough
+from fedref.rounds.cost import Counts
 
 pytestmark = pytest.mark.usefixtures("here")
 

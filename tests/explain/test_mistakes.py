@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedref import evaluation
 from fedref.algorithm import Server, State
 from fedref.algorithms import fedavg, per_fedavg
 from fedref.conformance import suite
 from fedref.conformance.backends.reference import LOOP, Reference
 from fedref.conformance.mistakes import MISTAKES, AdaptsOnTest, EvaluationTrains, OtherPlan
 from fedref.explain import damage, lessons, mistakes, source
-from fedref.federation import Federation, Part, Source
 from fedref.models import Logistic
+from fedref.rounds import evaluation
+from fedref.rounds.federation import Federation, Part, Source
 from fedref.sampling import Sampling, make_plan
 
 #: Mistakes of the Plan and of the evaluation: golden vectors are handed these, see below.

@@ -11,7 +11,7 @@ from fedref.checks import complex_step_gradient
 from fedref.explain import drawing
 from fedref.explain.figure import CLIENTS
 from fedref.explain.pictures import PICTURES, plane, runs
-from fedref.numerics import sigmoid
+from fedref.models.numerics import sigmoid
 
 ALL = {name: draw for page in PICTURES.values() for name, draw in page.items()}
 

@@ -17,8 +17,8 @@ from federating import (
     same_tables,
 )
 
+from fedref.boundary.errors import DataError, FedrefError
 from fedref.commands import main
-from fedref.errors import DataError, FedrefError
 from fedref.experiments import checkpoint
 from fedref.experiments.outcome import load_run
 from fedref.experiments.run_directory import saved

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from federating import experiment_of
 
-from fedref.errors import DataError
+from fedref.boundary.errors import DataError
 from fedref.experiments.setting import Loader, setting
 from fedref.flower.part import read_part, write_part
 

@@ -14,7 +14,7 @@ from federating import (
     same_tables,
 )
 
-from fedref.errors import ConfigError, DataError, FedrefError
+from fedref.boundary.errors import ConfigError, DataError, FedrefError
 from fedref.flower.answers import announced
 from fedref.flower.messages import Announced, Refused, record
 from fedref.flower.nodes import Nodes

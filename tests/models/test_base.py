@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fedref.batch import Batch
-from fedref.cost import Counter
-from fedref.errors import ConfigError
+from fedref.boundary.errors import ConfigError
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic, base
+from fedref.models.batch import Batch
+from fedref.rounds.cost import Counter
 
 SHAPES = [(2, 3), (3,), (3, 1), (1,)]
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedref import checks
-from fedref.batch import Batch
-from fedref.errors import ConfigError
+from fedref.boundary.errors import ConfigError
 from fedref.models import CNN, MLP, cnn
+from fedref.models.batch import Batch
 
 H = 1e-30
 

@@ -16,16 +16,17 @@ from model_problems import (
 )
 from scipy.sparse.linalg import cg, eigsh
 
-from fedref import batch, checks
-from fedref.batch import Batch
+from fedref import checks
 from fedref.models import (
     base,
+    batch,
     cnn,
     linear_operator,
     logistic,
     mlp,
     svm,
 )
+from fedref.models.batch import Batch
 
 # Numbers
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from fedref.batch import Batch
 from fedref.models import BinaryLogistic, Logistic
+from fedref.models.batch import Batch
 
 sizes = st.integers(1, 6)
 seeds = st.integers(0, 2**32 - 1)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from scipy import special
 
 from fedref import checks, tree
-from fedref.batch import Batch
-from fedref.errors import ConfigError
+from fedref.boundary.errors import ConfigError
 from fedref.models import LSTM, lstm
+from fedref.models.batch import Batch
 
 SHAPES = {
     "one layer": LSTM(5, 3, 6, 2, (4,)),

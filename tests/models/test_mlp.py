@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from fedref.batch import Batch
-from fedref.errors import ConfigError
+from fedref.boundary.errors import ConfigError
 from fedref.models import MLP, Logistic
+from fedref.models.batch import Batch
 
 ACTIVATIONS = {
     "elu": lambda z: z if z > 0 else np.expm1(z),

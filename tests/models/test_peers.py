@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fedref import checks
-from fedref.batch import Batch
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
+from fedref.models.batch import Batch
 
 WHY = "needs torch and jax, for an independent opinion: pip install 'fedref[peers]'"
 TOLERANCE = 1e-10

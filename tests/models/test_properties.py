@@ -18,10 +18,10 @@ from model_problems import (
 )
 
 from fedref import checks
-from fedref.batch import Batch
 from fedref.models import (
     Logistic,
 )
+from fedref.models.batch import Batch
 
 # Derivatives
 

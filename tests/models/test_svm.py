@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedref.batch import Batch
 from fedref.models import LinearSVM
+from fedref.models.batch import Batch
 
 sizes = st.integers(1, 6)
 

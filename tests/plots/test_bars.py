@@ -5,7 +5,7 @@ import pytest
 from drawing import diverged, legend, made, stars
 
 from fedref import plots
-from fedref.errors import ConfigError
+from fedref.boundary.errors import ConfigError
 from fedref.experiments import summary
 
 

@@ -5,7 +5,7 @@ import pytest
 from drawing import made
 
 from fedref import plots
-from fedref.errors import ConfigError
+from fedref.boundary.errors import ConfigError
 
 
 def test_clients_are_a_histogram_for_each_algorithm(seen):

@@ -4,7 +4,7 @@ import pytest
 from drawing import legend, lines, made
 
 from fedref import plots
-from fedref.errors import ConfigError
+from fedref.boundary.errors import ConfigError
 from fedref.plots.series import looks
 
 

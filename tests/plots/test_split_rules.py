@@ -5,9 +5,9 @@ import pytest
 
 from fedref.datasets import load, split
 from fedref.datasets.describe import histogram
-from fedref.federation import Source
 from fedref.plots import split_rules
 from fedref.plots.split_rules import COLUMNS
+from fedref.rounds.federation import Source
 
 
 @pytest.mark.parametrize("rules", [["iid"], ["iid", "shards", "dirichlet", "quantity"]])

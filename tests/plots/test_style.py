@@ -5,7 +5,7 @@ import pytest
 from drawing import made
 
 from fedref import plots
-from fedref.errors import ConfigError, FedrefError
+from fedref.boundary.errors import ConfigError, FedrefError
 
 
 @pytest.mark.parametrize("draw", [plots.curves, plots.bars, plots.clients])

@@ -19,10 +19,10 @@ from fedref.algorithms import (
     per_fedavg,
     plateau,
 )
-from fedref.batch import Batch
+from fedref.boundary.errors import ConfigError
 from fedref.checks import Report, check_gradient, check_hvp, stack_equals_loop
-from fedref.errors import ConfigError
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic, cnn
+from fedref.models.batch import Batch
 from fedref.proofs import oracle
 
 

@@ -7,9 +7,9 @@ import pytest
 from reproducing import small
 
 from fedref import run
-from fedref.evaluation import Scores
 from fedref.experiments.results import Run
 from fedref.reproduction import catalogue, coverage
+from fedref.rounds.evaluation import Scores
 
 FIGURE_1, FIGURE_2, FIGURE_3, TABLE_2, ABLATIONS = (
     catalogue.find(f"apfl-{name}").module

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from reproducing import command
 
-from fedref.errors import ConfigError, DataError
+from fedref.boundary.errors import ConfigError, DataError
 from fedref.reproduction import catalogue, runtime
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from reproducing import command
 
-from fedref.errors import DataError
+from fedref.boundary.errors import DataError
 from fedref.reproduction import catalogue, claim, coverage, not_judged
 
 PAPERS = """\

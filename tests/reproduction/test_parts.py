@@ -6,7 +6,7 @@ import pytest
 from reproducing import small
 
 from fedref import run
-from fedref.errors import ConfigError
+from fedref.boundary.errors import ConfigError
 from fedref.reproduction import parts
 
 

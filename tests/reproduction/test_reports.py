@@ -8,8 +8,8 @@ import pytest
 from reproducing import change, command
 
 from fedref import load_run, reproduction
+from fedref.boundary.errors import ConfigError, FedrefError
 from fedref.commands import main
-from fedref.errors import ConfigError, FedrefError
 from fedref.reproduction import catalogue, reports
 
 

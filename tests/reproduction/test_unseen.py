@@ -8,12 +8,12 @@ import pytest
 
 from fedref import run
 from fedref.algorithms.fedavg import FedAvg
-from fedref.evaluation import evaluate_unseen
 from fedref.experiments.config import own_point
 from fedref.experiments.experiment import Experiment
 from fedref.experiments.results import Run
 from fedref.experiments.setting import setting
 from fedref.reproduction import catalogue
+from fedref.rounds.evaluation import evaluate_unseen
 
 UNSEEN = catalogue.find("fedmeta-unseen").module
 

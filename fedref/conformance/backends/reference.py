@@ -10,16 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from fedref import evaluation, tree
+from fedref import tree
 from fedref.algorithm import AnyAlgorithm, Cohort, State
 from fedref.algorithms import ALGORITHMS, fedmaml, fedmeta, fedprox, per_fedavg
 from fedref.algorithms.fedcurv import Local as CurvLocal
-from fedref.batch import Batch
 from fedref.conformance import plain
 from fedref.experiments.workers import Processes, Workers
-from fedref.federation import Federation, Part, Source
-from fedref.numerics import Array
-from fedref.rounds import LocalData, run_client, run_clients, run_round
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
+from fedref.rounds import evaluation
+from fedref.rounds.federation import Federation, Part, Source
+from fedref.rounds.loop import LocalData, run_client, run_clients, run_round
 from fedref.sampling import Plan
 
 Values = Mapping[str, Any]

@@ -10,7 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from fedref.files import MEMBERS, PIECE, Budget, Metered, bad, guard, opened, read_up_to, regular
+from fedref.boundary.files import (
+    MEMBERS,
+    PIECE,
+    Budget,
+    Metered,
+    bad,
+    guard,
+    opened,
+    read_up_to,
+    regular,
+)
 
 # ---- zip ----------------------------------------------------------------------------------------
 

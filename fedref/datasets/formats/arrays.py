@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from fedref.federation import Source
-from fedref.files import bad, guard
-from fedref.numerics import Array
+from fedref.boundary.files import bad, guard
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Source
 
 ROW = 32  # bytes that a row takes beside its features: its label, its client, sorting them
 

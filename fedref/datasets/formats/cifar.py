@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from fedref.boundary.files import Budget, bad, read_all
 from fedref.datasets.formats import archives, arrays
-from fedref.federation import Source
-from fedref.files import Budget, bad, read_all
-from fedref.numerics import Array
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Source
 
 FILES = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
 ARCHIVE = "cifar-10-binary.tar.gz"

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedref.boundary.files import Budget, bad, guard, read_all
 from fedref.datasets.formats import arrays
-from fedref.federation import Source
-from fedref.files import Budget, bad, guard, read_all
-from fedref.numerics import Array
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Source
 
 EXPECTED = (
     "a table as UTF-8 text, separated by comma, semicolon or tab, whose header names the column y "

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from fedref.boundary.errors import ConfigError
+from fedref.boundary.files import Budget, bad
 from fedref.datasets.formats import archives, idx
-from fedref.errors import ConfigError
-from fedref.federation import Source
-from fedref.files import Budget, bad
+from fedref.rounds.federation import Source
 
 DIGITS = "0123456789"
 UPPER, LOWER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"

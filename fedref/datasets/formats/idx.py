@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedref.boundary.files import Budget, Metered, bad, guard, opened, read_up_to, unzipped
 from fedref.datasets.formats import arrays
-from fedref.federation import Source
-from fedref.files import Budget, Metered, bad, guard, opened, read_up_to, unzipped
-from fedref.numerics import Array
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Source
 
 TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 EXPECTED = "an idx file, plain or gzip: two zero bytes, a type, the dimensions, the values"

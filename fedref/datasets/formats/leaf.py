@@ -17,11 +17,21 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from fedref.boundary.errors import DataError
+from fedref.boundary.files import (
+    PIECE,
+    Budget,
+    bad,
+    from_json,
+    guard,
+    opened,
+    read_all,
+    unique,
+    written,
+)
 from fedref.datasets.formats import arrays, text
-from fedref.errors import DataError
-from fedref.federation import Federation, Part, Source
-from fedref.files import PIECE, Budget, bad, from_json, guard, opened, read_all, unique, written
-from fedref.numerics import Array
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Federation, Part, Source
 
 EXPECTED = "LEAF JSON: an object with users, num_samples and user_data"
 NUMBERS = {int, float}  # true and false are neither, though NumPy would take them for 1 and 0

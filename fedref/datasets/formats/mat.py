@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedref.boundary.files import PIECE, Budget, bad, guard, read_all
 from fedref.datasets.formats import arrays
-from fedref.federation import Source
-from fedref.files import PIECE, Budget, bad, guard, read_all
-from fedref.numerics import Array
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Source
 
 EXPECTED = "a MATLAB file (version 5 to 7) with cell arrays X (n, p) and Y (n, 1), one cell a task"
 HEADER = 128

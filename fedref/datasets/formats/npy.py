@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from fedref.boundary.files import Budget, Metered, guard, regular
 from fedref.datasets.formats import npz
-from fedref.federation import Source
-from fedref.files import Budget, Metered, guard, regular
+from fedref.rounds.federation import Source
 
 EXPECTED = "a folder with X.npy and y.npy, and optionally client.npy and test.npy or test_from.npy"
 

@@ -12,11 +12,11 @@ from typing import IO, Any
 
 import numpy as np
 
+from fedref.boundary.files import Budget, Metered, bad, guard, read_up_to, regular
 from fedref.datasets.formats import arrays
 from fedref.datasets.formats.archives import size_of, zip_members
-from fedref.federation import Source
-from fedref.files import Budget, Metered, bad, guard, read_up_to, regular
-from fedref.numerics import Array
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Source
 
 EXPECTED = (
     "an .npz archive with X, y and optionally client and test (true for test rows) or test_from, "

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedref.boundary.errors import ConfigError, unknown
 from fedref.datasets import scaling
 from fedref.datasets.parameters import Parameter, resolve
 from fedref.datasets.rules.common import Generator, Parts
@@ -24,8 +25,7 @@ from fedref.datasets.rules.general import (
 )
 from fedref.datasets.rules.per_fedavg import fill_per_fedavg, per_fedavg
 from fedref.datasets.rules.power_law import lognormal_sizes, powerlaw
-from fedref.errors import ConfigError, unknown
-from fedref.federation import Federation, Source
+from fedref.rounds.federation import Federation, Source
 
 
 def nothing(source: Source, chosen: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from fedref.boundary.errors import ConfigError
 from fedref.datasets import parts
-from fedref.errors import ConfigError
-from fedref.federation import Part, Source
-from fedref.numerics import Array
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Part, Source
 
 Parts = tuple[Part, Part]
 Generator = np.random.Generator

@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
+from fedref.boundary.errors import ConfigError
 from fedref.datasets import parts
 from fedref.datasets.parts import apportion
 from fedref.datasets.rules.common import Generator, Parts, by_class, need_rows, rows_of
-from fedref.errors import ConfigError
-from fedref.federation import Part, Source
-from fedref.numerics import Array
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Part, Source
 
 
 def natural(source: Source, rng: Generator, min_rows: int, train_fraction: float) -> Parts:

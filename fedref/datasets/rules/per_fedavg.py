@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from fedref.boundary.errors import ConfigError
 from fedref.datasets import parts
 from fedref.datasets.rules.common import Generator, Parts, by_class, classes_of, rows_of
-from fedref.errors import ConfigError
-from fedref.federation import Part, Source
-from fedref.numerics import Array
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Part, Source
 
 
 def pairs(C: int, users: int) -> tuple[Array, Array]:

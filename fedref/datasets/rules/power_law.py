@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedref.boundary.errors import ConfigError
 from fedref.datasets import parts
 from fedref.datasets.rules.common import Generator, Parts, by_class, rows_of
-from fedref.errors import ConfigError
-from fedref.federation import Part, Source
-from fedref.numerics import Array
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Part, Source
 
 
 class Holdings(NamedTuple):

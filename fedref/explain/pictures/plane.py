@@ -8,11 +8,11 @@ import numpy as np
 
 from fedref import checks
 from fedref.algorithms import apfl, fedavg, fedcurv, fedprox, importance, per_fedavg
-from fedref.batch import Batch
 from fedref.explain.drawing import Picture, colour, halo, look, panel, plane
 from fedref.explain.figure import CLIENTS
 from fedref.models import BinaryLogistic
-from fedref.numerics import Array, sigmoid
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array, sigmoid
 from fedref.proofs.case import Case
 from fedref.proofs.models import MODELS
 from fedref.sampling import stream

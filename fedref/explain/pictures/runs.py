@@ -11,9 +11,9 @@ from fedref.algorithms import apfl, fedmeta, fedprox
 from fedref.experiments import config, unit
 from fedref.experiments.setting import Setting, setting
 from fedref.explain.drawing import Picture, colour, look, panel
-from fedref.federation import Federation
-from fedref.numerics import Array, sigmoid
-from fedref.rounds import gather
+from fedref.models.numerics import Array, sigmoid
+from fedref.rounds.federation import Federation
+from fedref.rounds.loop import gather
 from fedref.sampling import Sampling, make_plan
 
 # ---- the digits ------------------------------------------------------------------------------------

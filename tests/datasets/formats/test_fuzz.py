@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedref import DataError
+from fedref.boundary.files import Budget
 from fedref.datasets import manifest
 from fedref.datasets.formats import archives, cifar, delimited, emnist, idx, leaf, mat, npz
 from fedref.datasets.sources import from_path
-from fedref.files import Budget
 
 PIXELS = idx_bytes(images(4)[0])
 Parser = Callable[[Path], object]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hostile_files import survives
 
+from fedref.boundary.files import Budget
 from fedref.datasets import manifest
 from fedref.datasets.formats import archives, cifar, emnist, idx, leaf, mat, npz
-from fedref.files import Budget
 
 NAMES = emnist.file_names("letters")
 

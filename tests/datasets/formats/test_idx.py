@@ -9,9 +9,9 @@ import pytest
 from dataset_files import idx_bytes, images, put, write_idx
 
 from fedref import DataError
+from fedref.boundary.files import Budget
 from fedref.datasets import load
 from fedref.datasets.formats import idx
-from fedref.files import Budget
 
 
 @pytest.mark.parametrize("pack", [False, True])

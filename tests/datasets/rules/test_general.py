@@ -10,7 +10,7 @@ from scipy.stats import chi2_contingency
 from fedref import ConfigError
 from fedref.datasets import RULES, manifest_of, reshuffle, split
 from fedref.datasets.describe import histogram, statistics
-from fedref.federation import Part, Source
+from fedref.rounds.federation import Part, Source
 
 __all__ = ["digits"]
 

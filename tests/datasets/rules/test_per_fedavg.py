@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fedref import ConfigError
 from fedref.datasets import load, split
 from fedref.datasets.rules.per_fedavg import pairs
-from fedref.federation import Source
+from fedref.rounds.federation import Source
 
 __all__ = ["digits", "real"]
 

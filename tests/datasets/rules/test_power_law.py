@@ -5,7 +5,7 @@ from dataset_files import digits, made, real, rows_of
 
 from fedref.datasets import load, split
 from fedref.datasets.describe import histogram, statistics
-from fedref.federation import Source
+from fedref.rounds.federation import Source
 
 __all__ = ["digits", "real"]
 

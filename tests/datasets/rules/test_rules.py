@@ -6,7 +6,7 @@ from dataset_files import digits, made, rows_of, with_clients
 
 from fedref import ConfigError
 from fedref.datasets import RULES, manifest_of, split
-from fedref.federation import Source
+from fedref.rounds.federation import Source
 
 __all__ = ["digits"]
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from fedref.numerics import Array
+from fedref.models.numerics import Array
 
 
 class Batch(NamedTuple):

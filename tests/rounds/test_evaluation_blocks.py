@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from helpers import MODELS, make_algorithm, make_federation, same, start
 
-from fedref import evaluation
 from fedref.algorithm import State
-from fedref.federation import Federation, Part, Source
 from fedref.models import MLP
+from fedref.rounds import evaluation
+from fedref.rounds.federation import Federation, Part, Source
 from fedref.sampling import Sampling
 
 SIZES = (7, 1, 12, 3, 5, 2, 9)

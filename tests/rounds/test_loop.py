@@ -1,4 +1,7 @@
-"""The round loop: the stack is the loop, and nothing but the plan decides the result."""
+"""The round loop: the stack is the loop, and nothing but the plan decides the result.
+
+Long because each test is short and they share one small federation.
+"""
 
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -20,11 +23,12 @@ from helpers import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedref import rounds, tree
+from fedref import tree
 from fedref.algorithm import State
 from fedref.algorithms.fedavg import FedAvg
 from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
-from fedref.rounds import gather, pool, run_client, run_round, run_stacked
+from fedref.rounds import loop as rounds
+from fedref.rounds.loop import gather, pool, run_client, run_round, run_stacked
 from fedref.sampling import Sampling, make_plan, stream
 
 CONFIG = Sampling(4, epochs=2, batch_size=4)

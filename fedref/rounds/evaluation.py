@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref.algorithm import AnyAlgorithm, State
-from fedref.batch import Batch
-from fedref.federation import Federation, Part
 from fedref.models import base
 from fedref.models.base import Model
-from fedref.numerics import Array
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Federation, Part
 from fedref.sampling import Sampling, adaptation_rows, episode, stream
 
 CHUNK = 256  # rows that one model is evaluated on at once: they stay in the cache

@@ -1,4 +1,7 @@
-"""Every client's loss and accuracy: on its own test rows, which nothing else ever sees."""
+"""Every client's loss and accuracy: on its own test rows, which nothing else ever sees.
+
+Long because each test is short and they share one small federation.
+"""
 
 from dataclasses import dataclass, field, replace
 
@@ -17,10 +20,11 @@ from helpers import (
 )
 from helpers import with_labels as relabelled
 
-from fedref import evaluation, tree
+from fedref import tree
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg, FedAvgMeta, FedAvgUpdate, adapt
-from fedref.evaluation import client_mean, evaluate, evaluate_unseen, sample_mean, score
+from fedref.rounds import evaluation
+from fedref.rounds.evaluation import client_mean, evaluate, evaluate_unseen, sample_mean, score
 from fedref.sampling import Sampling, adaptation_rows, episode, stream
 
 CONFIG = Sampling(3, epochs=1, batch_size=4)

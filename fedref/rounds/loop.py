@@ -13,12 +13,12 @@ import numpy as np
 
 from fedref import tree
 from fedref.algorithm import AnyAlgorithm, ClientResult, Cohort, State
-from fedref.batch import Batch
-from fedref.cost import Counter, Counts, RoundLog, floats
-from fedref.federation import Federation, affine
 from fedref.models import base
 from fedref.models.base import Model
-from fedref.numerics import Array
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
+from fedref.rounds.cost import Counter, Counts, RoundLog, floats
+from fedref.rounds.federation import Federation, affine
 from fedref.sampling import PADDING, Plan
 
 #: Features up to this size are made floating point once a round, larger ones block by block.

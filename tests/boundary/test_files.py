@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fedref import DataError, files
+from fedref import DataError
+from fedref.boundary import files
 
 
 def test_bytes_pieces_and_a_writer_give_the_same_file(tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ from helpers import (
 from fedref import Batch
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
-from fedref.cost import Counter, Counts, RoundLog, columns, floats, flops, total
-from fedref.numerics import Array
-from fedref.rounds import pool
+from fedref.models.numerics import Array
+from fedref.rounds.cost import Counter, Counts, RoundLog, columns, floats, flops, total
+from fedref.rounds.loop import pool
 from fedref.sampling import Sampling
 
 EVERYONE = Sampling(len(SIZES), epochs=2, batch_size=4)

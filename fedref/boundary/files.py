@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
-from fedref.errors import DataError, FedrefError
+from fedref.boundary.errors import DataError, FedrefError
 
 FLOOR = 64 << 20  # bytes that a file of any size may become
 RATIO = (

@@ -17,11 +17,12 @@ from helpers import (
     start,
 )
 
-from fedref import rounds, tree
+from fedref import tree
 from fedref.algorithm import State
 from fedref.algorithms.fedavg import FedAvg
 from fedref.experiments.workers import ClientError, Processes, Workers
-from fedref.rounds import run_round
+from fedref.rounds import loop as rounds
+from fedref.rounds.loop import run_round
 from fedref.sampling import Sampling, make_plan
 
 CONFIG = Sampling(4, epochs=2, batch_size=4)

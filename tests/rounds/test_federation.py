@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedref import DataError
-from fedref.federation import Federation, Part, Source
+from fedref.rounds.federation import Federation, Part, Source
 
 
 def part(*rows: list[int]) -> Part:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from fedref.batch import Batch
-from fedref.errors import DataError
-from fedref.numerics import Array
+from fedref.boundary.errors import DataError
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ import argparse
 import pytest
 
 from fedref import ConfigError
+from fedref.boundary.values import seeds_of
 from fedref.commands import check, reproduce, run, sample
 from fedref.datasets.parameters import Parameter, value
-from fedref.values import seeds_of
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from helpers import make_batch, make_federation, start
 
-from fedref import cost, rounds
 from fedref.algorithms.fedavg import FedAvg
-from fedref.batch import Batch
-from fedref.cost import Counts
 from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
+from fedref.models.batch import Batch
 from fedref.models.lstm import LSTM
-from fedref.rounds import gather, run_clients
+from fedref.rounds import cost
+from fedref.rounds import loop as rounds
+from fedref.rounds.cost import Counts
+from fedref.rounds.loop import gather, run_clients
 from fedref.sampling import Sampling, make_plan
 
 

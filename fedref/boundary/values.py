@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref.errors import ConfigError, unknown
+from fedref.boundary.errors import ConfigError, unknown
 
 #: Integers of TOML have 64 bits.
 LARGEST = 2**63

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref import tree
-from fedref.batch import Batch
 from fedref.models import base
 from fedref.models.base import Model
-from fedref.numerics import Array
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 
 
 def floats(message: tree.Tree) -> int:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 from fedref import checks
-from fedref import numerics as nx
+from fedref.models import numerics as nx
 
 #: Both signs, both tails, and zero.
 Z = np.array([-1e4, -800.0, -40.0, -3.0, -1e-9, 0.0, 1e-9, 0.5, 40.0, 800.0, 1e4])
