@@ -3,7 +3,7 @@
 A tree is an array, a number, None, or a (named) tuple of trees.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import count, islice
 from typing import Any
@@ -30,6 +30,49 @@ def leaves(tree: Tree) -> Iterator[Any]:
             yield from leaves(part)
     elif tree is not None:
         yield tree
+
+
+def flatten(tree: Tree, name: str = "") -> dict[str, Any]:
+    """Return the leaves that are not None by the names of their fields; a bare leaf is "w".
+
+    >>> from typing import NamedTuple
+    >>> class Pair(NamedTuple):
+    ...     theta: Any
+    ...     rest: Any
+    >>> flatten(Pair(1, (None, 2.5)))
+    {'theta': 1, 'rest.1': 2.5}
+    """
+    if tree is None:
+        return {}
+    if not isinstance(tree, tuple):
+        return {name or "w": tree}
+    flat: dict[str, Any] = {}
+    for field, part in zip(getattr(tree, "_fields", range(len(tree))), tree):
+        flat |= flatten(part, f"{name}.{field}" if name else str(field))
+    return flat
+
+
+def unflatten(template: Tree, flat: Mapping[str, Any]) -> Tree:
+    """Return a tree of the template's tuples with these leaves, None where a name is missing.
+
+    Raises ValueError if `flat` holds a name that the template has no place for.
+    """
+    left = dict(flat)
+
+    def build(part: Tree, name: str) -> Tree:
+        if not isinstance(part, tuple):
+            return left.pop(name or "w", None)
+        fields = getattr(part, "_fields", range(len(part)))
+        parts = [
+            build(x, f"{name}.{field}" if name else str(field)) for field, x in zip(fields, part)
+        ]
+        return type(part)(*parts) if hasattr(part, "_fields") else tuple(parts)
+
+    tree = build(template, "")
+    if left:
+        expected = ", ".join(flatten(template))
+        raise ValueError(f"holds {', '.join(sorted(left))}, expected {expected}")
+    return tree
 
 
 def own(tree: Tree) -> Tree:

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedref import tree
 from fedref.algorithm import AnyAlgorithm, ClientResult
 from fedref.experiments.setting import MOST_CLASSES
-from fedref.flower.messages import Announced, Call, Packet, Refused, named, read, unnamed, unpacked
+from fedref.flower.messages import Announced, Call, Packet, Refused, read, tree_of, unpacked
 from fedref.models.base import Model
 from fedref.models.numerics import Array
 from fedref.rounds.cost import Counts
@@ -131,7 +132,7 @@ def answer_of(reply: Packet, k: int, expected: ClientResult, round: int) -> Answ
     if f"lost {k}" in reply:
         raise Refused(text_of(reply[f"lost {k}"]))
     leaves = unpacked(reply, f"upload {k}")
-    check_leaves(leaves, named(expected.upload))
+    check_leaves(leaves, tree.flatten(expected.upload))
     log = reply.get(f"log {k}", {})
     if log.keys() != expected.log.keys() or not all(type(x) is float for x in log.values()):
         raise Refused(f"logs {', '.join(log) or 'nothing'}, expected {', '.join(expected.log)}")
@@ -140,7 +141,7 @@ def answer_of(reply: Packet, k: int, expected: ClientResult, round: int) -> Answ
     *counts, keeps = read(Worked, reply, f"work {k}")
     if min(counts) < 0:
         raise Refused("says that it did less than no work")
-    upload = unnamed(expected.upload, leaves)
+    upload = tree_of(expected.upload, leaves)
     ordered = {name: log[name] for name in expected.log}
     return Answer(ClientResult(upload, round if keeps else None, ordered), Counts(*counts))
 

@@ -78,44 +78,12 @@ class Announced(NamedTuple):
     vocabulary: list[str]  # empty: X holds numbers
 
 
-def named(value: tree.Tree, at: str = "") -> dict[str, Any]:
-    """The leaves of a tree by the names of their fields.
-
-    >>> from fedref.algorithm import Server
-    >>> named(Server(np.zeros(2)))
-    {'w': array([0., 0.])}
-    >>> named((1, None, (2.5,)))
-    {'0': 1, '2.0': 2.5}
-    """
-    if value is None:
-        return {}
-    if isinstance(value, tuple):
-        fields = getattr(value, "_fields", range(len(value)))
-        parts = (
-            named(part, f"{at}.{name}" if at else str(name)) for name, part in zip(fields, value)
-        )
-        return {name: leaf for part in parts for name, leaf in part.items()}
-    return {at or "w": value}
-
-
-def unnamed(template: tree.Tree, leaves: Mapping[str, Any]) -> tree.Tree:
-    """A tree of the template's tuples with these leaves, None where there is no such name."""
-    left = dict(leaves)
-
-    def build(value: tree.Tree, at: str) -> tree.Tree:
-        if isinstance(value, tuple):
-            fields = getattr(value, "_fields", range(len(value)))
-            parts = [
-                build(part, f"{at}.{name}" if at else str(name))
-                for name, part in zip(fields, value)
-            ]
-            return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-        return left.pop(at or "w", None)
-
-    built = build(template, "")
-    if left:
-        raise Refused(f"holds {', '.join(sorted(left))}, expected {', '.join(named(template))}")
-    return built
+def tree_of(template: tree.Tree, leaves: Mapping[str, Any]) -> tree.Tree:
+    """`tree.unflatten` of what came from outside."""
+    try:
+        return tree.unflatten(template, leaves)
+    except ValueError as error:
+        raise Refused(str(error)) from None
 
 
 def is_plain(leaf: Any) -> bool:
@@ -125,7 +93,7 @@ def is_plain(leaf: Any) -> bool:
 
 def packed(value: tree.Tree, name: str) -> dict[str, Record]:
     """A tree as the records `name`, of its arrays, and `name numbers`, of its plain numbers."""
-    leaves = named(value)
+    leaves = tree.flatten(value)
     arrays = {key: np.asarray(leaf) for key, leaf in leaves.items() if not is_plain(leaf)}
     numbers = {key: leaf for key, leaf in leaves.items() if is_plain(leaf)}
     records = {name: arrays, f"{name} numbers": numbers}

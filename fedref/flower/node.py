@@ -32,7 +32,7 @@ from fedref.flower.messages import (
     packed,
     read,
     record,
-    unnamed,
+    tree_of,
     unpacked,
 )
 from fedref.flower.part import Site
@@ -142,7 +142,7 @@ def understood(request: Packet, site: Site, experiment: Experiment, folder: Path
 def received(leaves: Record, algorithm: AnyAlgorithm, model: Model, dtype: Any) -> Any:
     """What the server sent, if it looks like what this algorithm sends, and is finite."""
     fresh = algorithm.download(algorithm.initial(model, np.zeros(model.d, dtype)))
-    sent = unnamed(fresh, leaves)
+    sent = tree_of(fresh, leaves)
     arrays = [x for x in tree.leaves(sent) if isinstance(x, np.ndarray)]
     if not alike(sent, fresh, model.d) or any(x.shape != (model.d,) for x in arrays):
         raise Refused("sends parameters of another shape than the experiment's model has")

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from federating import HOLDERS, experiment_of, far
 
-from fedref.flower.messages import Refused, named, packed, unnamed, unpacked
+from fedref import tree
+from fedref.flower.messages import Refused, packed, tree_of, unpacked
 
 NODE, OWN = 101, HOLDERS[101]
 
@@ -93,18 +94,18 @@ def test_the_text_of_an_error_stays_on_the_node(tmp_path, monkeypatch, capsys):
 def test_a_tree_is_the_same_after_its_way():
     from fedref.algorithms.apfl import Shared, Upload
 
-    tree = (Upload(np.arange(3.0), None), Shared(np.zeros(2), 0, 4, True, None), (1.5,))
-    leaves = unpacked(packed(tree, "sent"), "sent")
+    value = (Upload(np.arange(3.0), None), Shared(np.zeros(2), 0, 4, True, None), (1.5,))
+    leaves = unpacked(packed(value, "sent"), "sent")
     assert list(leaves) == ["0.w", "1.w", "1.F", "1.t", "1.renew", "2.0"] or set(leaves) == set(
-        named(tree)
+        tree.flatten(value)
     )
-    again = unnamed(tree, leaves)
+    again = tree_of(value, leaves)
     assert type(again[0]) is Upload
     assert again[0].importance is None
     assert [type(x) for x in again[1][1:4]] == [int, int, bool]
-    np.testing.assert_array_equal(again[0].w, tree[0].w)
+    np.testing.assert_array_equal(again[0].w, value[0].w)
 
 
 def test_a_name_too_many_is_refused():
     with pytest.raises(Refused, match="holds v, expected w"):
-        unnamed(np.zeros(1), {"w": np.zeros(1), "v": np.zeros(1)})
+        tree_of(np.zeros(1), {"w": np.zeros(1), "v": np.zeros(1)})
