@@ -18,7 +18,7 @@ import pytest
 
 from fedref.algorithms import per_fedavg
 from fedref.commands import make_parser
-from fedref.explain import source
+from fedref.teach import source
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")

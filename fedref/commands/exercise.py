@@ -56,7 +56,7 @@ def add_parser(subparsers: Any) -> None:
 
 def list_them(args: argparse.Namespace) -> int:
     """Print the exercises, for students or for teachers."""
-    from fedref.exercises.catalogue import EXERCISES
+    from fedref.teach.catalogue import EXERCISES
 
     if args.teacher or args.solution:
         print("\n".join(teachers_page(args.solution)))
@@ -69,8 +69,8 @@ def list_them(args: argparse.Namespace) -> int:
 
 def teachers_page(with_solutions: bool) -> list[str]:
     """Per exercise: where it is from, what it trains, how long, which mistakes are told apart."""
-    from fedref.exercises import files
-    from fedref.exercises.catalogue import EXERCISES, KINDS
+    from fedref.teach import files
+    from fedref.teach.catalogue import EXERCISES, KINDS
 
     lines = ["Minutes are an estimate for students who have read the file's docstring.", ""]
     for name, exercise in EXERCISES.items():
@@ -91,8 +91,8 @@ def teachers_page(with_solutions: bool) -> list[str]:
 
 def write(args: argparse.Namespace) -> int:
     """Write the student's file; one that is there is left alone."""
-    from fedref.exercises import files
-    from fedref.exercises.catalogue import find
+    from fedref.teach import files
+    from fedref.teach.catalogue import find
 
     exercise = find(args.name)
     path = args.folder / files.path_of(exercise)
@@ -109,7 +109,7 @@ def write(args: argparse.Namespace) -> int:
 
 def check(args: argparse.Namespace) -> int:
     """Say whether a file is right, and if not what kind of mistake it is."""
-    from fedref.exercises import files
+    from fedref.teach import files
 
     if not 0 < args.timeout < float("inf"):
         raise ConfigError(f"--timeout {args.timeout:g}: expected seconds above 0")
@@ -123,7 +123,7 @@ def check(args: argparse.Namespace) -> int:
 
 def verdict(path: Path, text: str, exercise: Any, timeout: float) -> tuple[list[str], bool]:
     """What is said of a file, and whether it is right."""
-    from fedref.exercises import answers, diagnosis, files
+    from fedref.teach import answers, diagnosis, files
 
     try:
         gap = files.unfinished(text)

@@ -47,7 +47,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print one page, or the list of all."""
-    from fedref.explain import pages  # the proofs bring SciPy along, which takes its time
+    from fedref.teach import pages  # the proofs bring SciPy along, which takes its time
 
     if args.list:
         for kind, names in pages.topics().items():
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
                 print(f"  {name}")
         return 0
     if args.html:
-        from fedref.explain import site  # and its pictures matplotlib
+        from fedref.teach import site  # and its pictures matplotlib
 
         with disk_errors(args.html):
             print(site.build(args.html)[0])
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
 def lines(page: Any) -> list[str]:
     """A page for the terminal."""
-    from fedref.explain import pages, source
+    from fedref.teach import pages, source
 
     out = [page.title, "=" * len(page.title)]
     out += ["", page.objective] * bool(page.objective) + ["", page.text] * bool(page.text)
@@ -105,7 +105,7 @@ def lines(page: Any) -> list[str]:
 
 def example(equation: Any) -> list[str]:
     """The worked example of the function that an equation stands in."""
-    from fedref.explain import pages, worked
+    from fedref.teach import pages, worked
 
     if not worked.has_example(equation):
         return []
@@ -123,7 +123,7 @@ def example(equation: Any) -> list[str]:
 
 def derivatives_of(name: str) -> list[str]:
     """A model's functions: code, worked example, proofs."""
-    from fedref.explain import derivatives
+    from fedref.teach import derivatives
 
     out = []
     for method in derivatives.methods(name):
@@ -138,7 +138,7 @@ def derivatives_of(name: str) -> list[str]:
 
 def numbers(trace: Any) -> list[str]:
     """What a worked example starts from, and what its lines make of it."""
-    from fedref.explain import pages
+    from fedref.teach import pages
 
     out = [f"    {name} = {value}" for name, value in pages.given(trace)]
     out += ["  gives"]
@@ -146,6 +146,6 @@ def numbers(trace: Any) -> list[str]:
 
 
 def equation_arguments(equation: Any) -> set[str]:
-    from fedref.explain import worked
+    from fedref.teach import worked
 
     return set(worked.example(equation).steps[0].before)

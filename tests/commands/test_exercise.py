@@ -4,8 +4,8 @@ import pytest
 from running import main, refused
 
 from fedref.conformance import vectors
-from fedref.exercises import files
-from fedref.exercises.catalogue import EXERCISES
+from fedref.teach import files
+from fedref.teach.catalogue import EXERCISES
 
 GAP = "return ..."
 COUNT = len(vectors.read())

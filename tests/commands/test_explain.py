@@ -9,8 +9,8 @@ from running import main, refused
 
 from fedref.algorithms import ALGORITHMS
 from fedref.conformance.mistakes import MISTAKES
-from fedref.explain import mistakes, pages, source
 from fedref.models import MODELS
+from fedref.teach import mistakes, pages, source
 
 
 @pytest.mark.parametrize("topic", [*ALGORITHMS, *MODELS])

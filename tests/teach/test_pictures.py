@@ -8,10 +8,10 @@ import pytest
 
 from fedref.algorithms import per_fedavg
 from fedref.checks import complex_step_gradient
-from fedref.explain import drawing
-from fedref.explain.figure import CLIENTS
-from fedref.explain.pictures import PICTURES, plane, runs
 from fedref.models.numerics import sigmoid
+from fedref.teach import drawing
+from fedref.teach.figure import CLIENTS
+from fedref.teach.pictures import PICTURES, plane, runs
 
 ALL = {name: draw for page in PICTURES.values() for name, draw in page.items()}
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedref.explain import derivatives, worked
-from fedref.explain.formula import evaluate, mathml, parse
 from fedref.models import CNN, LSTM, MLP
 from fedref.models.batch import Batch
+from fedref.teach import derivatives, worked
+from fedref.teach.formula import evaluate, mathml, parse
 
 
 @pytest.mark.parametrize("equation", worked.with_formula(), ids=lambda e: f"{e.tag}:{e.function}")

@@ -13,11 +13,11 @@ from fedref import checks, proofs
 from fedref.algorithm import Algorithm
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, unknown
-from fedref.explain import mistakes, source, worked
-from fedref.explain.source import Equation, Symbol
 from fedref.models import MODELS
 from fedref.models.batch import Batch
 from fedref.models.numerics import Activation, Array
+from fedref.teach import mistakes, source, worked
+from fedref.teach.source import Equation, Symbol
 
 DIGITS = 4
 

@@ -10,11 +10,11 @@ from fedref.algorithm import State
 from fedref.algorithms import apfl, fedmeta, fedprox
 from fedref.experiments import config, unit
 from fedref.experiments.setting import Setting, setting
-from fedref.explain.drawing import Picture, colour, look, panel
 from fedref.models.numerics import Array, sigmoid
 from fedref.rounds.federation import Federation
 from fedref.rounds.loop import gather
 from fedref.sampling import Sampling, make_plan
+from fedref.teach.drawing import Picture, colour, look, panel
 
 # ---- the digits ------------------------------------------------------------------------------------
 

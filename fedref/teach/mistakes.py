@@ -21,9 +21,9 @@ from fedref.algorithm import Cohort
 from fedref.algorithms import fedavg, fedcurv, fedmaml, fedmeta, fedprox, per_fedavg
 from fedref.conformance import suite, vectors
 from fedref.conformance.mistakes import MISTAKES, Mistake, NeverZeroed
-from fedref.explain.source import place
 from fedref.models import LinearSVM, Logistic
 from fedref.rounds import evaluation
+from fedref.teach.source import place
 
 #: Rows of a mini-batch in the runs; a wrong line may know it too.
 B = 40

@@ -38,7 +38,7 @@ class Picture(NamedTuple):
 @cache
 def stylesheet() -> str:
     """The site's style.css."""
-    return (files("fedref.explain") / "style.css").read_text("utf-8")
+    return (files("fedref.teach") / "style.css").read_text("utf-8")
 
 
 def palettes() -> tuple[dict[str, str], dict[str, str]]:

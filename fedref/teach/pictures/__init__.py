@@ -6,8 +6,8 @@ that a test can look at the numbers.
 
 from collections.abc import Callable, Mapping
 
-from fedref.explain.drawing import Picture
-from fedref.explain.pictures import plane, runs
+from fedref.teach.drawing import Picture
+from fedref.teach.pictures import plane, runs
 
 #: File of an algorithm → name of a picture → what draws it, in the order of the page.
 PICTURES: Mapping[str, Mapping[str, Callable[[], Picture]]] = {

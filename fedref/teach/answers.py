@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref.exercises import catalogue, files
-from fedref.exercises.catalogue import Arguments, Exercise
-from fedref.explain.worked import arrays
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
+from fedref.teach import catalogue, files
+from fedref.teach.catalogue import Arguments, Exercise
+from fedref.teach.worked import arrays
 
 #: Batch sizes, or numbers of clients, of a probe.
 N = 4

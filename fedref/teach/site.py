@@ -13,14 +13,14 @@ from pathlib import Path
 from types import ModuleType
 
 from fedref.algorithms import ALGORITHMS
-from fedref.explain import derivatives, pages, source, worked
-from fedref.explain.drawing import drawn, svg
-from fedref.explain.formula import mathml, parse
-from fedref.explain.html import Sheet, highlighted, prose, shell, shown, table
-from fedref.explain.lessons import mistakes_page, proofs_page
-from fedref.explain.pictures import PICTURES
-from fedref.explain.source import Equation
 from fedref.models import MODELS
+from fedref.teach import derivatives, pages, source, worked
+from fedref.teach.drawing import drawn, svg
+from fedref.teach.formula import mathml, parse
+from fedref.teach.html import Sheet, highlighted, prose, shell, shown, table
+from fedref.teach.lessons import mistakes_page, proofs_page
+from fedref.teach.pictures import PICTURES
+from fedref.teach.source import Equation
 
 #: Files whose page has the figure with sliders, and the algorithms that it offers.
 FIGURES = {
@@ -271,7 +271,7 @@ def contents(made: Mapping[str, Callable[[], Sheet]]) -> Iterator[tuple[str, str
         for picture, given in sheet.pictures.items():
             yield f"{picture}.svg", svg(given.figure)
     for name in ("style.css", "site.js", "figure.js"):
-        yield name, (files("fedref.explain") / name).read_text("utf-8")
+        yield name, (files("fedref.teach") / name).read_text("utf-8")
 
 
 def build(folder: Path) -> list[Path]:

@@ -10,11 +10,11 @@ from fedref.algorithms import fedavg, per_fedavg
 from fedref.conformance import suite
 from fedref.conformance.backends.reference import LOOP, Reference
 from fedref.conformance.mistakes import MISTAKES, AdaptsOnTest, EvaluationTrains, OtherPlan
-from fedref.explain import damage, lessons, mistakes, source
 from fedref.models import Logistic
 from fedref.rounds import evaluation
 from fedref.rounds.federation import Federation, Part, Source
 from fedref.sampling import Sampling, make_plan
+from fedref.teach import damage, lessons, mistakes, source
 
 #: Mistakes of the Plan and of the evaluation: golden vectors are handed these, see below.
 PLANS = [name for name, known in MISTAKES.items() if type(known.backend) is OtherPlan]

@@ -1,5 +1,5 @@
 // Two clients, two parameters, one round: what the sliders change. The numbers are those of
-// fedref/explain/figure.py; a test compares them.
+// fedref/teach/figure.py; a test compares them.
 "use strict";
 
 const KAPPA = 0.3, W0 = [0.2, 1.6];

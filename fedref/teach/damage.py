@@ -14,9 +14,9 @@ from fedref.datasets.sources import load
 from fedref.experiments import config, unit
 from fedref.experiments.metrics import METRICS
 from fedref.experiments.setting import setting
-from fedref.explain.mistakes import EDITS, B, made
-from fedref.explain.pictures.runs import digits
 from fedref.rounds.federation import Source
+from fedref.teach.mistakes import EDITS, B, made
+from fedref.teach.pictures.runs import digits
 
 ROUNDS = 15
 Series = list[float]

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedref.exercises import files
-from fedref.exercises.answers import Answers, N, Probe, answered, call, flat, probes
-from fedref.exercises.catalogue import EXERCISES, KINDS, SYMBOLS, Exercise
 from fedref.models.numerics import Array
+from fedref.teach import files
+from fedref.teach.answers import Answers, N, Probe, answered, call, flat, probes
+from fedref.teach.catalogue import EXERCISES, KINDS, SYMBOLS, Exercise
 
 #: Relative error of a right line, and of a fit; the former is rounding.
 EXACT, FITS = 1e-9, 1e-6

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from fedref.explain import inline, source
-from fedref.explain.formula import evaluate, mathml, tokens
-from fedref.explain.html import prose
+from fedref.teach import inline, source
+from fedref.teach.formula import evaluate, mathml, tokens
+from fedref.teach.html import prose
 
 TEXTS = [
     text

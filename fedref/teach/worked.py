@@ -28,11 +28,11 @@ from fedref.algorithms import (
     server_optimiser,
 )
 from fedref.algorithms.units import spread
-from fedref.explain.formula import Linear, evaluate, parse
-from fedref.explain.source import Equation, equations, modules, symbols
 from fedref.models import BinaryLogistic
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array, sigmoid
+from fedref.teach.formula import Linear, evaluate, parse
+from fedref.teach.source import Equation, equations, modules, symbols
 
 #: p(y = 1 | x) = σ(θᵀx) with two parameters.
 MODEL = BinaryLogistic(2, bias=False)

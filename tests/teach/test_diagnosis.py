@@ -6,8 +6,8 @@ import inspect
 import numpy as np
 import pytest
 
-from fedref.exercises import answers, diagnosis, files
-from fedref.exercises.catalogue import EXERCISES, KINDS, SYMBOLS
+from fedref.teach import answers, diagnosis, files
+from fedref.teach.catalogue import EXERCISES, KINDS, SYMBOLS
 
 #: exercise | a wrong expression | the kinds of mistake, none where it is of no known kind.
 WRONG = """

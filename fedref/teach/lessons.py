@@ -8,12 +8,12 @@ from matplotlib.ticker import MaxNLocator
 
 from fedref import checks, proofs, sampling
 from fedref.conformance.mistakes import MISTAKES
-from fedref.explain import damage, mistakes
-from fedref.explain.drawing import Picture, drawn, look, panel
-from fedref.explain.html import Sheet, escape, highlighted, prose, shown, table
 from fedref.proofs import picture
 from fedref.proofs.case import Case
 from fedref.proofs.models import MODELS
+from fedref.teach import damage, mistakes
+from fedref.teach.drawing import Picture, drawn, look, panel
+from fedref.teach.html import Sheet, escape, highlighted, prose, shown, table
 
 # ---- how derivatives are proved ----------------------------------------------------------------------
 

@@ -8,10 +8,10 @@ import tokenize
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from fedref.explain import inline
+from fedref.teach import inline
 
 if TYPE_CHECKING:
-    from fedref.explain.drawing import Picture
+    from fedref.teach.drawing import Picture
 
 escape = html.escape
 
@@ -80,7 +80,7 @@ def tied(html: str, stop: str) -> str:
 
 def shown(name: str, picture: "Picture") -> str:
     """A picture with its words."""
-    from fedref.explain.drawing import pixels
+    from fedref.teach.drawing import pixels
 
     width, height = pixels(picture.figure)
     image = f'<img src="{name}.svg" width="{width}" height="{height}" alt="{escape(picture.alt)}">'

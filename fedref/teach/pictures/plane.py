@@ -8,14 +8,14 @@ import numpy as np
 
 from fedref import checks
 from fedref.algorithms import apfl, fedavg, fedcurv, fedprox, importance, per_fedavg
-from fedref.explain.drawing import Picture, colour, halo, look, panel, plane
-from fedref.explain.figure import CLIENTS
 from fedref.models import BinaryLogistic
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array, sigmoid
 from fedref.proofs.case import Case
 from fedref.proofs.models import MODELS
 from fedref.sampling import stream
+from fedref.teach.drawing import Picture, colour, halo, look, panel, plane
+from fedref.teach.figure import CLIENTS
 
 
 def grid(reach: tuple[float, float, float, float], n: int = 60) -> tuple[Array, Array, Array]:

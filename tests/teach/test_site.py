@@ -9,9 +9,9 @@ import pytest
 from browser import BROWSER, Browser
 
 from fedref.algorithms import ALGORITHMS, per_fedavg
-from fedref.explain import drawing, figure, site, source
-from fedref.explain.html import Sheet
 from fedref.models import MODELS
+from fedref.teach import drawing, figure, site, source
+from fedref.teach.html import Sheet
 
 VOID = ("meta", "link", "br", "input", "img")
 

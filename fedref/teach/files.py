@@ -10,10 +10,10 @@ from types import ModuleType
 from typing import Any
 
 from fedref.boundary.errors import ConfigError
-from fedref.exercises.catalogue import Exercise, find
-from fedref.explain import pages, source, worked
-from fedref.explain.source import Equation
-from fedref.explain.worked import arrays, overlap
+from fedref.teach import pages, source, worked
+from fedref.teach.catalogue import Exercise, find
+from fedref.teach.source import Equation
+from fedref.teach.worked import arrays, overlap
 
 #: What stands for the missing expression.
 GAP = "..."

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref import proofs
-from fedref.explain import source, through_time, worked
-from fedref.explain.formula import Linear, evaluate, parse, tokens
-from fedref.explain.source import Equation
 from fedref.models import CNN, LSTM, MLP, MODELS, LinearSVM, Logistic
 from fedref.models import numerics as nx
 from fedref.models.base import Model, mean_weights
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
+from fedref.teach import source, through_time, worked
+from fedref.teach.formula import Linear, evaluate, parse, tokens
+from fedref.teach.source import Equation
 
 #: What of a model is shown, where it has it: value, forward pass, backward, both of the R-operator.
 METHODS = (

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from xml.sax.saxutils import escape
 
-from fedref.explain.formula import WORDS, Formula, element, parse
+from fedref.teach.formula import WORDS, Formula, element, parse
 
 #: A word with the space before it; braces are not cut: Σ_{j ≠ s} is one.
 WORD = re.compile(r"\s*(?:[^\s{}]*\{[^{}]*\}[^\s{}]*|\S+)|\s+$")

@@ -1,1 +1,0 @@
-"""From an equation to its line, its numbers and its picture: all of it taken from the code that runs."""
