@@ -99,15 +99,25 @@ def test_the_situations_that_were_wanted_occur():
     np.testing.assert_allclose(mu, [0.7] * 5 + [0.6, 0.6, 0.6, 0.7])
 
 
+def tolerance_of_inputs(case):
+    """Drawn numbers are remade to the bit, nearly; what earlier rounds computed as these are."""
+    if case.call not in ("client", "aggregate"):
+        return 1e-15
+    stem = case.name.removeprefix(f"{case.call}-")
+    trace = CASES.get(f"round-{stem}-mlp") or CASES[f"round-{stem}"]
+    return trace.tolerance["float64"]
+
+
 @pytest.mark.parametrize("situation", list(cases.situations()), ids=lambda case: case.name)
 def test_the_vectors_are_remade(situation):
-    """To the recorded digits on any machine: inputs to the bit, outputs within the tolerance."""
+    """To the recorded digits on any machine. The outputs are made from the inputs in the file: a
+    case cut from a trace is else held to its own tolerance for what the rounds before it lose."""
     kept = CASES[situation.name]
     assert (situation.model, situation.hyper, situation.tag) == (kept.model, kept.hyper, kept.tag)
     assert situation.inputs.keys() == kept.inputs.keys()
     for name, x in kept.inputs.items():
-        np.testing.assert_allclose(situation.inputs[name], x, rtol=1e-12, err_msg=name)
-    outputs = make.computed(situation, np.float64)
+        assert suite.difference(situation.inputs[name], x) <= tolerance_of_inputs(kept), name
+    outputs = make.computed(kept, np.float64)
     assert outputs.keys() == kept.outputs.keys()
     assert suite.compare(outputs, kept) is None
 
