@@ -2,7 +2,6 @@
 
 import argparse
 from math import isfinite
-from pathlib import Path
 from typing import Any
 
 from fedref.boundary.errors import ConfigError, unknown
@@ -18,7 +17,7 @@ that take and return NumPy arrays and dictionaries; `pydoc fedref.conformance` h
 
 examples
   fedref conformance mine --only "per-fedavg eq.6"
-  fedref conformance mine:Backend --dtype float32 --html report.html
+  fedref conformance mine:Backend --dtype float32 --json
   fedref conformance torch
 
 exit code: 0 all that is offered passes; 1 something fails; 2 wrong input
@@ -43,7 +42,6 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--dtype", default="float64", metavar="X", help="float64 or float32")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page, too")
     parser.add_argument(
         "--timeout", type=float, default=60.0, metavar="S", help="seconds a case (default 60)"
     )
@@ -51,7 +49,7 @@ def add_parser(commands: Any) -> None:
 
 
 def command(arguments: argparse.Namespace) -> int:
-    from fedref.conformance import guard, report, suite, vectors  # `fedref --help` needs none
+    from fedref.conformance import report, suite, vectors  # `fedref --help` needs none
 
     name, dtype = arguments.backend, arguments.dtype
     if dtype not in vectors.DTYPES:
@@ -59,15 +57,10 @@ def command(arguments: argparse.Namespace) -> int:
     if not (isfinite(arguments.timeout) and arguments.timeout > 0):
         raise ConfigError(f"timeout is {arguments.timeout:g}, expected seconds > 0")
     every = vectors.read()
-    cases = suite.selected(every, arguments.only)
+    cases = suite.select_cases(every, arguments.only)
     if not cases:
         raise ConfigError(unknown("case or tag", arguments.only, {case.tag for case in every}))
-    results = list(guard.run(name, cases, dtype, arguments.timeout))
-    if arguments.html:
-        try:
-            arguments.html.write_text(report.html(results, cases, name, dtype), "utf-8")
-        except OSError as error:
-            raise ConfigError(f"cannot write {arguments.html}: {error.strerror}") from None
+    results = list(suite.run_in_process(name, cases, dtype, arguments.timeout))
     if arguments.json:
         print(report.as_json(results, name, dtype))
     else:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedref.algorithms import ALGORITHMS
-from fedref.conformance import plain
+from fedref.conformance import serialise
 from fedref.conformance.backends.reference import LOOP
 from fedref.conformance.vectors import Case
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
@@ -100,9 +100,9 @@ def case(
     name: str, tag: str, about: str, call: str, algorithm: str, model: Any,
     hyper: Mapping[str, Any], inputs: Mapping[str, Any], required: Sequence[str],
 ) -> Case:  # fmt: skip
-    given = {key: np.asarray(x) for key, x in plain.flat(inputs)}
+    given = {key: np.asarray(x) for key, x in serialise.flatten(inputs)}
     return Case(
-        name, tag, about, call, algorithm, plain.describe(model), complete(call, algorithm, hyper),
+        name, tag, about, call, algorithm, serialise.describe_model(model), complete(call, algorithm, hyper),
         given, {}, tuple(required),
     )  # fmt: skip
 
@@ -127,7 +127,7 @@ def complete(call: str, algorithm: str, hyper: Mapping[str, Any]) -> dict[str, A
     return known | {name: hyper[name] for name in ("B",) if name in hyper}
 
 
-def derivatives() -> Iterator[Case]:
+def derivative_cases() -> Iterator[Case]:
     """f, g and Hv of every model, with weighted samples of which one is padding; and an empty batch."""
     about = {
         "loss": "mean loss, weighted samples, one of them padding",
@@ -153,7 +153,7 @@ def derivatives() -> Iterator[Case]:
     )  # fmt: skip
 
 
-def meta_gradients() -> Iterator[Case]:
+def meta_gradient_cases() -> Iterator[Case]:
     """The meta-gradient of every variant and family, batches of different sizes."""
     roles: dict[str, tuple[str, ...]] = {
         "per-fedavg": ("w", "D", "D1", "D2"), "per-fedavg-fo": ("w", "D", "D1"),
@@ -220,7 +220,9 @@ def trace(
     for t in range(rounds):
         plan: dict[str, Any] = make_plan(config, sizes, t, seed, it.roles)._asdict()
         plans.append(plan | ({"loss": losses[t]} if losses else {}))
-    server = plain.to_plain(plain.initial(it, model, start(model, rng)), np.float64)
+    server = serialise.dump_state(
+        serialise.initial_server(it, model, start(model, rng)), np.float64
+    )
     data = batch(model, rng, int(sizes.sum())) | {"offsets": np.append(0, np.cumsum(sizes))}
     main = ["theta", "alpha"] if algorithm == "fedmeta-sgd" else [next(iter(server))]
     required = [f"{t}.server.{key}" for t in range(rounds) for key in main]
@@ -236,7 +238,7 @@ def trace(
 SEED = 3
 
 
-def traces() -> Iterator[Case]:
+def round_cases() -> Iterator[Case]:
     """Every algorithm on a model of each family; then what goes wrong between rounds."""
     fall = [3.0 - 0.1 * t for t in range(7)]
     for algorithm in ALGORITHMS:
@@ -299,19 +301,19 @@ def traces() -> Iterator[Case]:
         )  # fmt: skip
 
 
-def clients_and_servers() -> Iterator[Case]:
+def client_and_server_cases() -> Iterator[Case]:
     """The halves of a round alone, cut from the second or third round of the traces."""
-    for whole in list(traces()):
+    for whole in list(round_cases()):
         if not (whole.name.endswith("-mlp") or "adam" in whole.name or "twice" in whole.name):
             continue
         t = 2 if len(whole.inputs) and "2.server" in "".join(whole.required) else 1
-        yield from halves(whole, t)
+        yield from cut_round(whole, t)
 
 
-def halves(whole: Case, t: int) -> Iterator[Case]:
+def cut_round(whole: Case, t: int) -> Iterator[Case]:
     """Round t of a trace: the client with the most rows, and the aggregation."""
     given = whole.arguments()
-    state, model = given["state"], plain.model(whole.model)
+    state, model = given["state"], serialise.build_model(whole.model)
     for plan in given["plans"][:t]:
         state = LOOP.round(whole.algorithm, whole.model, whole.hyper, state, given["data"], plan)
     plan, data, server = given["plans"][t], given["data"], state["server"]
@@ -335,15 +337,15 @@ def halves(whole: Case, t: int) -> Iterator[Case]:
     inputs = {"server": server, "uploads": after["uploads"], "n": plan["sizes"]}
     inputs |= {"counts": plan["counts"]}
     about = f"the server's half of {whole.name}"
-    required = [f"server.{name}" for name in after["server"] if name in whole_main(whole)]
+    required = [f"server.{name}" for name in after["server"] if name in main_outputs(whole)]
     yield case(f"aggregate-{stem}", whole.tag, about, "aggregate", *common, inputs, required)
 
 
-def whole_main(whole: Case) -> set[str]:
+def main_outputs(whole: Case) -> set[str]:
     return {name.split(".")[-1] for name in whole.required}
 
 
-def evaluations() -> Iterator[Case]:
+def evaluation_cases() -> Iterator[Case]:
     """What a client tests with: adapted once, on training rows."""
     for algorithm in ("fedavg", "fedavg-update", "fedavg-meta", "per-fedavg", "fedmeta-maml",
                       "fedmeta-sgd", "fedmaml", "apfl"):  # fmt: skip
@@ -353,10 +355,10 @@ def evaluations() -> Iterator[Case]:
             rng = rng_of(f"evaluate {algorithm} {family}")
             hyper = HYPER | {"inner_steps": 2}
             it = LOOP.algorithm_of(algorithm, hyper)
-            w = plain.initial(it, model, start(model, rng))
-            inputs: dict[str, Any] = {"server": plain.to_plain(w, np.float64)}
+            w = serialise.initial_server(it, model, start(model, rng))
+            inputs: dict[str, Any] = {"server": serialise.dump_state(w, np.float64)}
             if algorithm == "apfl":
-                shapes = plain.describe(model)["shapes"]
+                shapes = serialise.describe_model(model)["shapes"]
                 units = sum(shape[-1] for shape in shapes if len(shape) > 1)
                 inputs["client"] = {"a": rng.normal(size=units), "w_k": start(model, rng)}
             if it.adapts_on:
@@ -369,9 +371,9 @@ def evaluations() -> Iterator[Case]:
             )  # fmt: skip
 
 
-def situations() -> Iterator[Case]:
-    yield from derivatives()
-    yield from meta_gradients()
-    yield from clients_and_servers()
-    yield from traces()
-    yield from evaluations()
+def all_cases() -> Iterator[Case]:
+    yield from derivative_cases()
+    yield from meta_gradient_cases()
+    yield from client_and_server_cases()
+    yield from round_cases()
+    yield from evaluation_cases()

@@ -19,7 +19,7 @@ from fedref.algorithms.fedmeta import MAML, Learner, MetaServer, MetaSGD
 from fedref.algorithms.fedprox import FedProx, ProxSent, ProxServer
 from fedref.algorithms.per_fedavg import PerFedAvg, PerFedAvgFO, PerFedAvgHF
 from fedref.algorithms.server_optimiser import adam
-from fedref.conformance import plain
+from fedref.conformance import serialise
 from fedref.conformance.backends.reference import Recorder, Reference, Values
 from fedref.models.base import Model
 from fedref.models.batch import Batch
@@ -55,7 +55,7 @@ class OtherModel(Reference):
     wrap: Any = None
 
     def model_of(self, model: Values) -> Any:
-        return self.wrap(plain.model(model))
+        return self.wrap(serialise.build_model(model))
 
 
 @dataclass(frozen=True)
@@ -296,7 +296,7 @@ class Unzeroed(Swapped):
 
 class Zeroless(Reference):
     def model_of(self, model: Values) -> Any:
-        return StaleGradient(plain.model(model))
+        return StaleGradient(serialise.build_model(model))
 
 
 class NeverZeroed(FedAvg):
@@ -466,7 +466,7 @@ class OtherHF(Swapped):
         out: dict[str, Any] = Reference.meta_gradient(self, variant, model, hyper, **inputs)
         if variant != "per-fedavg-hf":
             return out
-        batches = [plain.batch(inputs[name]) for name in ("D", "D1", "D2")]
+        batches = [serialise.build_batch(inputs[name]) for name in ("D", "D1", "D2")]
         settings = {name: hyper[name] for name in ("alpha", "delta")}
         made = Recorder(self.model_of(model))
         wrong = self.gradient(made, inputs["w"], *batches, **settings)

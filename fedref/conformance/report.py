@@ -1,10 +1,9 @@
-"""What the suite found, for people (text, HTML) and for programs (JSON)."""
+"""What the suite found, for people (text) and for programs (JSON)."""
 
 import json
 import re
 from collections import Counter
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 from fedref.conformance.mistakes import MISTAKES
@@ -66,32 +65,6 @@ def as_json(results: Sequence[Result], backend: str, dtype: str) -> str:
     head |= {"passed": counts[PASSED], "failed": counts[FAILED], "not_offered": counts[NOT_OFFERED]}
     return json.dumps(
         head | {"results": [r._asdict() for r in results]}, ensure_ascii=False, indent=1
-    )
-
-
-STYLE = """
-body { font: 15px/1.4 sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em }
-table { border-collapse: collapse; width: 100% } td, th { padding: .2em .6em; text-align: left }
-tr { border-bottom: 1px solid #ddd; vertical-align: top } .failed td:nth-child(3) { color: #b00020 }
-.passed td:nth-child(3) { color: #1b6e2d } .not { color: #777 }
-"""
-
-
-def html(results: Sequence[Result], cases: Sequence[Case], backend: str, dtype: str) -> str:
-    """One page that needs nothing else."""
-    about = {case.name: case.about for case in cases}
-    rows = []
-    for r in results:
-        said = what(r) if r.status == FAILED else about[r.case]
-        lines = [escape(said)]
-        lines += [f"<b>{escape(name)}</b>. {escape(MISTAKES[name].line)}" for name in r.mistakes]
-        cells = (escape(r.case), escape(r.tag), r.status, "<br>".join(lines))
-        rows.append(f'<tr class="{r.status}">' + "".join(f"<td>{c}</td>" for c in cells) + "</tr>")
-    title = f"{escape(backend)} against the golden vectors, {dtype}"
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
-        f"<style>{STYLE}</style><h1>{title}</h1><p>{escape(summary(results))}</p>"
-        "<table><tr><th>case<th>equation<th>verdict<th>why</tr>\n" + "\n".join(rows) + "</table>\n"
     )
 
 

@@ -2,25 +2,25 @@
 
     results = run(backend, vectors.read())
 
-Every call is guarded: a backend that raises, prints, changes its inputs or returns something else
-than arrays is reported for that case, and the suite goes on.
+A backend that raises, prints, changes its inputs or returns something else than arrays is reported
+for that case, and the suite goes on. In a `BackendProcess`, it may hang or die as well.
 """
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref.conformance import plain
+from fedref.boundary.errors import ConfigError
+from fedref.boundary.subprocess_runner import SubprocessRunner
+from fedref.conformance import serialise
+from fedref.conformance.backends import load_backend
 from fedref.conformance.vectors import Case
 from fedref.models.numerics import Array
 
-CALLS = (
-    "loss", "grad", "hvp", "meta_gradient", "client", "aggregate", "round", "evaluate",
-    "dissimilarity",
-)  # fmt: skip
 PASSED, FAILED, NOT_OFFERED = "passed", "failed", "not offered"
 
 
@@ -49,91 +49,73 @@ class Result(NamedTuple):
 # ---- asking ------------------------------------------------------------------------------------
 
 
-def ask(backend: Any, case: Case, dtype: Any = np.float64) -> dict[str, Any]:
-    """A backend's outputs, flat. Raises what the backend raises."""
+def call_backend(backend: Any, case: Case, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a backend's outputs, flat. Raises what the backend raises."""
     f: Callable[..., Any] = getattr(backend, case.call)
     first = (case.algorithm, case.model, case.hyper) if case.algorithm else (case.model,)
-    given = case.arguments(dtype)
     if case.call != "round":
-        return named(f(*first, **given), case)
+        return name_outputs(f(*first, **given), case)
     state, out = given["state"], dict[str, Any]()
     for t, plan in enumerate(given["plans"]):
         state = f(*first, state, given["data"], plan)
         if not isinstance(state, Mapping) or "server" not in state:
-            raise TypeError(f"round returned {kind(state)}, expected a dictionary with 'server'")
-        out |= {f"{t}.{name}": x for name, x in plain.flat(state)}
+            raise TypeError(f"round returned {a_type(state)}, expected a dictionary with 'server'")
+        out |= {f"{t}.{name}": x for name, x in serialise.flatten(state)}
     return out
 
 
-def named(result: Any, case: Case) -> dict[str, Any]:
-    """A lone array stands for the one output that is required."""
+def name_outputs(result: Any, case: Case) -> dict[str, Any]:
+    """Return outputs by name; a lone array stands for the one output that is required."""
     if isinstance(result, Mapping):
-        return dict(plain.flat(result))
+        return dict(serialise.flatten(result))
     if len(case.required) > 1:
-        raise TypeError(f"{kind(result)}, expected a dictionary with {', '.join(case.required)}")
+        raise TypeError(f"{a_type(result)}, expected a dictionary with {', '.join(case.required)}")
     return {case.required[0]: result}
 
 
-def kind(x: Any) -> str:
+def a_type(x: Any) -> str:
+    """Return the name of x's type with its article."""
     name = type(x).__name__
     return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
 
 
-def offers(backend: Any, case: Case) -> bool:
-    return callable(getattr(backend, case.call, None))
+def call_safely(backend: Any, case: Case, dtype: Any = np.float64) -> Answer | None:
+    """Return what a backend makes of a case, whatever it does; None if the call is not offered.
 
-
-def answer(backend: Any, case: Case, dtype: Any = np.float64) -> Answer | None:
-    """The same, guarded; None if it is not offered (no such function, or NotImplementedError)."""
-    if not offers(backend, case):
+    Not offered: there is no such function, or it raises NotImplementedError.
+    """
+    if not callable(getattr(backend, case.call, None)):
         return None
-    watched = Watched(case)
+    given = case.arguments(dtype)
+    settings = repr((case.model, case.hyper))
     printed = io.StringIO()
     try:
         with redirect_stdout(printed), redirect_stderr(printed), np.errstate(all="ignore"):
-            outputs = ask(backend, watched, dtype)  # type: ignore[arg-type]
+            outputs = call_backend(backend, case, given)
     except NotImplementedError:
         return None
     except (Exception, SystemExit) as error:
         said = (str(error).strip().splitlines() or [""])[0]
         return Answer(error=f"raised {type(error).__name__}: {said}"[:300])
-    remarks = ["prints"] * bool(printed.getvalue())
-    if watched.changed():
-        return Answer(error="its inputs were changed: work on copies", remarks=tuple(remarks))
-    return Answer(outputs, remarks=tuple(remarks))
+    remarks = ("prints",) if printed.getvalue() else ()
+    if settings != repr((case.model, case.hyper)) or not same_arrays(given, case.arguments(dtype)):
+        return Answer(error="its inputs were changed: work on copies", remarks=remarks)
+    return Answer(outputs, remarks=remarks)
 
 
-class Watched:
-    """A case that keeps the inputs which it handed out, to see whether they were changed."""
-
-    def __init__(self, case: Case) -> None:
-        self.case = case
-        self.before: dict[str, Array] = {}
-        self.given: dict[str, Any] = {}
-        self.settings = (repr(case.model), repr(case.hyper))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["case"], name)
-
-    def arguments(self, dtype: Any) -> dict[str, Any]:
-        self.given = self.case.arguments(dtype)
-        self.before = {name: x.copy() for name, x in plain.flat(self.given)}
-        return self.given
-
-    def changed(self) -> bool:
-        now = dict(plain.flat(self.given))
-        same = now.keys() == self.before.keys() and all(
-            np.array_equal(now[name], x, equal_nan=x.dtype.kind == "f")
-            for name, x in self.before.items()
-        )
-        return not same or self.settings != (repr(self.case.model), repr(self.case.hyper))
+def same_arrays(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """Return whether nested dictionaries hold the same names and numbers."""
+    one, other = dict(serialise.flatten(a)), dict(serialise.flatten(b))
+    return one.keys() == other.keys() and all(
+        np.array_equal(x, other[name], equal_nan=x.dtype.kind == "f") for name, x in one.items()
+    )
 
 
 # ---- comparing ---------------------------------------------------------------------------------
 
 
 def difference(got: Array, want: Array) -> float:
-    """max |got − want| / max |want| (or absolute, where want is 0 everywhere)."""
+    """Return max |got − want| / max |want|, absolute where want is 0 everywhere."""
     if not np.size(want):
         return 0.0
     gap = float(np.max(np.abs(np.asarray(got, np.longdouble) - want)))
@@ -141,12 +123,12 @@ def difference(got: Array, want: Array) -> float:
     return gap / (scale or 1.0)
 
 
-def form(x: Any, want: Array, dtype: Any) -> str:
-    """What is wrong with the form of an output, or nothing."""
+def type_error(x: Any, want: Array, dtype: Any) -> str:
+    """Return what is wrong with an output's type, shape or dtype, or ""."""
     if isinstance(x, bool | int | float) and want.ndim == 0:
         return "" if np.isfinite(x) else f"is {x}"
     if not isinstance(x, np.ndarray | np.generic):
-        return f"is {kind(x)}, expected a NumPy array"
+        return f"is {a_type(x)}, expected a NumPy array"
     if x.shape != want.shape:
         return f"has shape {x.shape}, expected {want.shape}"
     if x.ndim and want.dtype.kind == "f" and x.dtype != dtype:
@@ -156,7 +138,7 @@ def form(x: Any, want: Array, dtype: Any) -> str:
     return "" if np.all(np.isfinite(x)) else "holds NaN or infinity"
 
 
-class Gap(NamedTuple):
+class Mismatch(NamedTuple):
     """The first output that is not as it should be."""
 
     output: str
@@ -164,30 +146,30 @@ class Gap(NamedTuple):
     reason: str
 
 
-def compare(outputs: Mapping[str, Any], case: Case, dtype: Any = np.float64) -> Gap | None:
-    """The first difference in the order in which the outputs arise, or None."""
+def compare(outputs: Mapping[str, Any], case: Case, dtype: Any = np.float64) -> Mismatch | None:
+    """Return the first difference, in the order in which the outputs arise, or None."""
     tolerance = case.tolerance[np.dtype(dtype).name]
     for name, want in case.outputs.items():
         if name not in outputs:
             if name in case.required:
-                return Gap(name, None, "is missing")
+                return Mismatch(name, None, "is missing")
             continue
-        wrong = form(outputs[name], want, dtype)
+        wrong = type_error(outputs[name], want, dtype)
         if wrong:
-            return Gap(name, None, wrong)
+            return Mismatch(name, None, wrong)
         error = difference(outputs[name], want)
         if error > (tolerance if want.dtype.kind == "f" else 0):
-            return Gap(name, error, "")
+            return Mismatch(name, error, "")
     return None
 
 
-def diagnose(outputs: Mapping[str, Any], case: Case, dtype: Any) -> tuple[str, ...]:
-    """The known mistakes that give just these outputs."""
+def name_mistakes(outputs: Mapping[str, Any], case: Case, dtype: Any) -> tuple[str, ...]:
+    """Return the known mistakes that give just these outputs."""
     from fedref.conformance.mistakes import MISTAKES
 
     found = []
     for name in case.catches:
-        wrong = answer(MISTAKES[name].backend, case)
+        wrong = call_safely(MISTAKES[name].backend, case)
         if wrong is None or wrong.outputs is None:
             continue
         mistaken = {key: np.asarray(x) for key, x in wrong.outputs.items() if key in case.outputs}
@@ -201,8 +183,8 @@ def diagnose(outputs: Mapping[str, Any], case: Case, dtype: Any) -> tuple[str, .
     return tuple(found)
 
 
-def judge(reply: Answer | None, case: Case, dtype: Any = np.float64) -> Result:
-    """The verdict on a backend's answer to one case."""
+def grade(reply: Answer | None, case: Case, dtype: Any = np.float64) -> Result:
+    """Return the verdict on a backend's answer to one case."""
     if reply is None:
         return Result(case.name, case.tag, NOT_OFFERED)
     if reply.outputs is None:
@@ -212,12 +194,12 @@ def judge(reply: Answer | None, case: Case, dtype: Any = np.float64) -> Result:
         return Result(case.name, case.tag, PASSED, remarks=reply.remarks)
     return Result(
         case.name, case.tag, FAILED, *gap[:2], case.tolerance[np.dtype(dtype).name], gap.reason,
-        () if gap.reason else diagnose(reply.outputs, case, dtype), reply.remarks,
+        () if gap.reason else name_mistakes(reply.outputs, case, dtype), reply.remarks,
     )  # fmt: skip
 
 
-def selected(cases: Iterable[Case], only: str = "") -> list[Case]:
-    """Those whose tag, call, algorithm or name holds the text."""
+def select_cases(cases: Iterable[Case], only: str = "") -> list[Case]:
+    """Return those whose tag, call, algorithm or name holds the text."""
     return [
         case
         for case in cases
@@ -226,6 +208,55 @@ def selected(cases: Iterable[Case], only: str = "") -> list[Case]:
 
 
 def run(backend: Any, cases: Iterable[Case], dtype: Any = np.float64) -> Iterator[Result]:
-    """Verdicts on a backend in this process; `guard.run` stops one that hangs."""
+    """Yield the verdicts on a backend in this process."""
     for case in cases:
-        yield judge(answer(backend, case, dtype), case, dtype)
+        yield grade(call_safely(backend, case, dtype), case, dtype)
+
+
+# ---- in a process of its own -------------------------------------------------------------------
+
+#: What importing a backend may take, in seconds: torch and JAX need a few.
+IMPORT = 120.0
+import_backend = cache(load_backend)
+
+
+def check_import(name: str) -> None:
+    import_backend(name)
+
+
+def grade_backend(name: str, case: Case, dtype: str) -> Result:
+    """What the child is asked for."""
+    return grade(call_safely(import_backend(name), case, dtype), case, dtype)
+
+
+class BackendProcess(SubprocessRunner):
+    """A backend, by its name, in a process of its own: one that hangs or dies costs one case."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def grade(self, case: Case, dtype: str = "float64", timeout: float = 60.0) -> Result:
+        """Return the verdict on one case, after at most `timeout` seconds."""
+        if self.process is None:
+            try:
+                self.call(check_import, self.name, timeout=IMPORT)
+            except (TimeoutError, ChildProcessError) as error:
+                raise ConfigError(f"{self.name}: while it was imported: {error}") from None
+        try:
+            result: Result = self.call(grade_backend, self.name, case, dtype, timeout=timeout)
+            return result
+        except TimeoutError as error:
+            reason = f"{error} (--timeout)"
+        except ChildProcessError as error:
+            reason = str(error)
+        return Result(case.name, case.tag, FAILED, reason=reason)
+
+
+def run_in_process(
+    name: str, cases: Iterable[Case], dtype: str = "float64", timeout: float = 60.0
+) -> Iterator[Result]:
+    """Yield the verdicts on the backend of that name, as `run`, at most `timeout` seconds a case."""
+    with BackendProcess(name) as process:
+        for case in cases:
+            yield process.grade(case, dtype, timeout)

@@ -1,27 +1,27 @@
-"""One test a case, for `pytest --pyargs fedref.conformance --backend MODULE:BACKEND`."""
+"""One test a case, for `pytest --pyargs fedref.conformance --backend MODULE:BACKEND` (see plugin.py)."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from fedref.conformance import guard, report
-from fedref.conformance.suite import FAILED, NOT_OFFERED
+from fedref.conformance import report, vectors
+from fedref.conformance.suite import FAILED, NOT_OFFERED, BackendProcess
 
 
 @pytest.fixture(scope="session")
-def served(request: Any) -> Iterator[guard.Served]:
+def process(request: Any) -> Iterator[BackendProcess]:
     name = request.config.getoption("--backend")
     if name is None:
         pytest.skip("name a backend: --backend MODULE:BACKEND")
-    found = guard.Served(name)
-    yield found
-    found.end()
+    with BackendProcess(name) as process:
+        yield process
 
 
-def test_case(case: Any, served: guard.Served, request: Any) -> None:
+@pytest.mark.parametrize("case", vectors.read(), ids=lambda case: case.name)
+def test_case(case: Any, process: BackendProcess, request: Any) -> None:
     dtype = request.config.getoption("--backend-dtype")
-    result = served.verdict(case, dtype, request.config.getoption("--backend-timeout"))
+    result = process.grade(case, dtype, request.config.getoption("--backend-timeout"))
     if result.status == NOT_OFFERED:
         pytest.skip("not offered")
     if result.status == FAILED:

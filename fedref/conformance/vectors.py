@@ -12,7 +12,7 @@ import numpy as np
 
 import fedref
 from fedref.boundary.errors import DataError
-from fedref.conformance import plain
+from fedref.conformance import serialise
 from fedref.models.numerics import Array
 
 VERSION = 1
@@ -49,7 +49,7 @@ class Case(NamedTuple):
 
     def arguments(self, dtype: Any = np.float64) -> dict[str, Any]:
         """Fresh inputs, nested, in dtype."""
-        return plain.nested({name: cast(x, dtype) for name, x in self.inputs.items()})
+        return serialise.nest({name: cast(x, dtype) for name, x in self.inputs.items()})
 
 
 def cast(x: Array, dtype: Any) -> Array:

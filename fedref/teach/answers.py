@@ -136,10 +136,10 @@ def known_mistakes(function: Any, exercise: Exercise) -> tuple[int, int, tuple[s
     right = exercise.owner.__dict__[exercise.function]
     setattr(exercise.owner, exercise.function, function)
     try:
-        given = [suite.answer(Reference(), case) for case in cases]
+        given = [suite.call_safely(Reference(), case) for case in cases]
     finally:
         setattr(exercise.owner, exercise.function, right)
-    results = [suite.judge(one, case) for one, case in zip(given, cases)]
+    results = [suite.grade(one, case) for one, case in zip(given, cases)]
     failed = [one for one in results if one.status == suite.FAILED]
     return len(cases), len(failed), tuple(dict.fromkeys(m for one in failed for m in one.mistakes))
 

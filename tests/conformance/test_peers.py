@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fedref.commands import main
-from fedref.conformance import guard, report, vectors
+from fedref.conformance import report, suite, vectors
 from fedref.conformance.suite import FAILED, NOT_OFFERED
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ def need(name):
 def test_code_from_the_papers_passes(name, dtype):
     """All algorithms and models. JAX compiles for minutes."""
     need(name)
-    results = list(guard.run(name, CASES, dtype, timeout=300))
+    results = list(suite.run_in_process(name, CASES, dtype, timeout=300))
     assert [report.failed(r) for r in results if r.status == FAILED] == []
     assert [r.case for r in results if r.status == NOT_OFFERED] == []
 
@@ -40,7 +40,7 @@ def test_code_from_the_papers_passes(name, dtype):
 @pytest.mark.parametrize("dtype", vectors.DTYPES)
 def test_flowers_strategies_aggregate_the_uploads(dtype):
     need("flower")
-    results = list(guard.run("flower", CASES, dtype))
+    results = list(suite.run_in_process("flower", CASES, dtype))
     offered = [result for result in results if result.status != NOT_OFFERED]
     assert [report.failed(r) for r in offered if r.status == FAILED] == []
     names = {"aggregate-fedavg", "aggregate-fedprox", "aggregate-drawn-twice"}

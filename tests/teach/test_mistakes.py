@@ -33,13 +33,13 @@ def test_the_suite_names_the_mistake_that_the_edit_makes(name):
     """In some golden vector it is the only explanation, of all that came out or of what must."""
     cases = mistakes.catching(name)
     with mistakes.made(mistakes.EDITS[name], rows=4):
-        replies = [suite.answer(LOOP, case) for case in cases]
+        replies = [suite.call_safely(LOOP, case) for case in cases]
     found = []
     for case, reply in zip(cases, replies):
         required = {key: x for key, x in reply.outputs.items() if key in case.required}
-        found += [suite.judge(reply._replace(outputs=x), case) for x in (reply.outputs, required)]
+        found += [suite.grade(reply._replace(outputs=x), case) for x in (reply.outputs, required)]
     assert any(result.mistakes == (name,) for result in found)
-    after = [suite.judge(suite.answer(LOOP, case), case) for case in cases]
+    after = [suite.grade(suite.call_safely(LOOP, case), case) for case in cases]
     assert {result.status for result in after} == {suite.PASSED}  # the edit is undone
 
 

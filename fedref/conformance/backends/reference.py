@@ -14,7 +14,7 @@ from fedref import tree
 from fedref.algorithm import AnyAlgorithm, Cohort, State
 from fedref.algorithms import ALGORITHMS, fedmaml, fedmeta, fedprox, per_fedavg
 from fedref.algorithms.fedcurv import Local as CurvLocal
-from fedref.conformance import plain
+from fedref.conformance import serialise
 from fedref.experiments.workers import Processes, Workers
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
@@ -140,7 +140,7 @@ class Reference:
     work: Any = one_by_one
 
     def model_of(self, model: Values) -> Any:
-        return plain.model(model)
+        return serialise.build_model(model)
 
     def algorithm_of(self, name: str, hyper: Values) -> AnyAlgorithm:
         kind = ALGORITHMS[name]
@@ -151,16 +151,18 @@ class Reference:
         return plan
 
     def loss(self, model: Values, w: Array, D: Values) -> Any:
-        return self.model_of(model).loss(w, plain.batch(D))
+        return self.model_of(model).loss(w, serialise.build_batch(D))
 
     def grad(self, model: Values, w: Array, D: Values) -> Any:
-        return self.model_of(model).grad(w, plain.batch(D))
+        return self.model_of(model).grad(w, serialise.build_batch(D))
 
     def hvp(self, model: Values, w: Array, v: Array, D: Values) -> Any:
-        return self.model_of(model).hvp(w, v, plain.batch(D))
+        return self.model_of(model).hvp(w, v, serialise.build_batch(D))
 
     def meta_gradient(self, variant: str, model: Values, hyper: Values, **inputs: Any) -> Any:
-        given = {k: plain.batch(x) if isinstance(x, Mapping) else x for k, x in inputs.items()}
+        given = {
+            k: serialise.build_batch(x) if isinstance(x, Mapping) else x for k, x in inputs.items()
+        }
         return VARIANTS[variant](Recorder(self.model_of(model)), hyper, **given)
 
     def client(
@@ -169,10 +171,10 @@ class Reference:
     ) -> dict[str, Any]:  # fmt: skip
         """One client's round: its parameters after every step, what it sends, what it keeps."""
         it, made = self.algorithm_of(algorithm, hyper), self.model_of(model)
-        sent = it.download(plain.server_of(it, made, server))
-        own = plain.own_of(it, client)
+        sent = it.download(serialise.load_server(it, made, server))
+        own = serialise.load_client_state(it, client)
         S, n = len(next(iter(rows.values()))), len(data["y"])
-        dtype, codes = plain.dtype_of(server), made.inputs == "codes"
+        dtype, codes = serialise.dtype_of(server), made.inputs == "codes"
         local_data = LocalData(
             np.array([0]), 0, data["X"], data["y"], np.arange(n), np.array([0, n]),
             {role: r[None] for role, r in rows.items()},
@@ -192,9 +194,9 @@ class Reference:
             out["gamma"] = fedprox.inexactness(*args, mu=sent.mu)
             out["h"] = fedprox.objective(*args, mu=sent.mu)
         result = it.finish(made, sent, local, own, everything)
-        out["upload"] = plain.upload(it, result.upload)
+        out["upload"] = serialise.dump_upload(it, result.upload)
         if result.client_state is not None:
-            out["client"] = plain.to_plain(result.client_state, dtype)
+            out["client"] = serialise.dump_state(result.client_state, dtype)
         return out
 
     def aggregate(
@@ -205,9 +207,9 @@ class Reference:
         it, made = self.algorithm_of(algorithm, hyper), self.model_of(model)
         dtype = next(iter(uploads.values())).dtype
         cohort = Cohort(np.arange(len(n)), counts, n)
-        before = plain.server_of(it, made, server)
-        after = it.combine(made, before, plain.upload_of(it, uploads), cohort)
-        return {**self._weights(it, cohort, dtype), "server": plain.to_plain(after, dtype)}
+        before = serialise.load_server(it, made, server)
+        after = it.combine(made, before, serialise.load_upload(it, uploads), cohort)
+        return {**self._weights(it, cohort, dtype), "server": serialise.dump_state(after, dtype)}
 
     @staticmethod
     def _weights(it: AnyAlgorithm, cohort: Cohort, dtype: Any) -> dict[str, Array]:
@@ -229,14 +231,16 @@ class Reference:
         it, made = self.algorithm_of(algorithm, hyper), self.model_of(model)
         plan = self.plan_of(algorithm, hyper, plan)
         drawn = Plan(**{name: plan[name] for name in Plan._fields})
-        dtype = plain.dtype_of(state["server"])
+        dtype = serialise.dtype_of(state["server"])
         rows = np.arange(len(data["y"]))
         nobody = Part(rows[:0], np.zeros_like(data["offsets"]))
         vocabulary = ("",) if made.inputs == "codes" else None
         source = Source(data["X"], data["y"], vocabulary=vocabulary)
         federation = Federation(source, Part(rows, data["offsets"]), nobody)
-        clients = {k: plain.own_of(it, own) for k, own in state.get("clients", {}).items()}
-        before = State(plain.server_of(it, made, state["server"]), clients)
+        clients = {
+            k: serialise.load_client_state(it, own) for k, own in state.get("clients", {}).items()
+        }
+        before = State(serialise.load_server(it, made, state["server"]), clients)
 
         sent: list[Any] = []
 
@@ -250,13 +254,13 @@ class Reference:
         if sent:
             here = ~drawn.straggler if it.drop else np.ones(len(drawn.clients), bool)
             cohort = Cohort(drawn.clients[here], drawn.counts[here], drawn.sizes[here])
-            out["uploads"] = plain.upload(it, tree.stack(sent))
+            out["uploads"] = serialise.dump_upload(it, tree.stack(sent))
             out |= self._weights(it, cohort, dtype)
         server = after.server
         if it.watches_loss and "loss" in plan:
             server = it.observe(server, float(plan["loss"]))
-        out["server"] = plain.to_plain(server, dtype)
-        out["clients"] = {k: plain.to_plain(own, dtype) for k, own in after.clients.items()}
+        out["server"] = serialise.dump_state(server, dtype)
+        out["clients"] = {k: serialise.dump_state(own, dtype) for k, own in after.clients.items()}
         return out
 
     def evaluate(
@@ -265,8 +269,10 @@ class Reference:
     ) -> dict[str, Any]:  # fmt: skip
         """What one client tests with, and its mean loss (without L2) on each test batch."""
         it, made = self.algorithm_of(algorithm, hyper), self.model_of(model)
-        sent = it.download(plain.server_of(it, made, server))
-        w = it.personal(made, sent, plain.own_of(it, client), plain.batch(D))
+        sent = it.download(serialise.load_server(it, made, server))
+        w = it.personal(
+            made, sent, serialise.load_client_state(it, client), serialise.build_batch(D)
+        )
         return {"w": w, "losses": self._scores(made, w, tests)}
 
     @staticmethod

@@ -1,0 +1,172 @@
+"""Between fedref's own values and what a backend sees: NumPy arrays, numbers and dictionaries."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from fedref import tree
+from fedref.algorithm import AnyAlgorithm
+from fedref.algorithms import apfl, fedcurv, fedmaml, fedmeta
+from fedref.models import MODELS
+from fedref.models.base import Model
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
+
+# ---- models and batches ------------------------------------------------------------------------
+
+
+def describe_model(model: Model) -> dict[str, Any]:
+    """Return a model as JSON: family, fields, d, and the shapes that w is cut into, in order."""
+    family = next(name for name, kind in MODELS.items() if type(model) is kind)
+    shapes = [list(view.shape) for view in model.unpack(np.zeros(model.d))]
+    instance: Any = model
+    fields: dict[str, Any] = json.loads(json.dumps(asdict(instance)))
+    fields.pop("initialisation", None)
+    return {"family": family, **fields, "d": model.d, "shapes": shapes}
+
+
+def build_model(spec: Mapping[str, Any]) -> Any:
+    """Return the model that `describe_model` described."""
+    fields = {k: v for k, v in spec.items() if k not in ("family", "d", "shapes")}
+    return MODELS[spec["family"]](**fields)
+
+
+def build_batch(D: Mapping[str, Array] | None) -> Batch | None:
+    """Return {"X", "y"[, "s"]} as a Batch."""
+    return None if D is None else Batch(D["X"], D["y"], D.get("s"))
+
+
+# ---- nested dictionaries -----------------------------------------------------------------------
+
+
+def flatten(x: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield ("a.b.c", leaf) for nested dictionaries and lists, in order."""
+    items = enumerate(x) if isinstance(x, list) else x.items()
+    for key, value in items:
+        if isinstance(value, Mapping | list):
+            yield from flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+#: Dictionaries whose keys are numbers: of rounds and test batches in order, of clients by index.
+LISTS, INDEXED = ("plans", "tests"), ("clients",)
+
+
+def nest(pairs: Mapping[str, Any]) -> dict[str, Any]:
+    """Invert `flatten`."""
+    out: dict[str, Any] = {}
+    for path, value in pairs.items():
+        *above, last = path.split(".")
+        level = out
+        for key in above:
+            level = level.setdefault(key, {})
+        level[last] = value
+    return _restore_numbers(out)
+
+
+def _restore_numbers(x: Any, name: str = "") -> Any:
+    if not isinstance(x, dict):
+        return x
+    inner = {key: _restore_numbers(value, key) for key, value in x.items()}
+    if name in LISTS:
+        return [inner[str(i)] for i in range(len(inner))]
+    return {int(key): value for key, value in inner.items()} if name in INDEXED else inner
+
+
+# ---- states and uploads ------------------------------------------------------------------------
+
+#: Levels of a server's state that its names in the vectors leave out.
+UNNAMED = ("learner", "adam", "detector")
+ZERO = np.zeros(())
+#: The form of what a client sends, where it is more than one array; and of what it keeps.
+UPLOADS: dict[type[AnyAlgorithm], Any] = {
+    fedmeta.MAML: fedmeta.Learner(ZERO, ZERO),
+    fedmaml.FedMAML: fedmaml.Upload(ZERO, ZERO),
+    fedcurv.FedCurv: fedcurv.Upload(ZERO, ZERO),
+    apfl.APFL: apfl.Upload(ZERO, ZERO),
+}
+CLIENT_STATES: dict[type[AnyAlgorithm], Any] = {
+    fedcurv.FedCurv: fedcurv.Own(ZERO, ZERO, 0),
+    apfl.APFL: apfl.Own(ZERO, ZERO),
+}
+
+
+def form_of(table: Mapping[type[AnyAlgorithm], Any], algorithm: AnyAlgorithm) -> Any:
+    return next((form for kind, form in table.items() if isinstance(algorithm, kind)), 0)
+
+
+def dtype_of(server: Mapping[str, Any]) -> Any:
+    """Return the dtype that is computed in: the first leaf's, as a text's X holds codes."""
+    return np.asarray(next(iter(server.values()))).dtype
+
+
+def initial_server(algorithm: AnyAlgorithm, model: Model, w: Array) -> Any:
+    """Return the server's state before round 0; APFL's F as an array from the start."""
+    server = algorithm.initial(model, w)
+    return server._replace(F=np.zeros_like(w)) if isinstance(server, apfl.Shared) else server
+
+
+def dump_state(state: Any, dtype: Any) -> dict[str, Array]:
+    """Return a state's leaves by name, arrays of numbers in dtype: Adam's m of θ is "m_theta"."""
+
+    def convert(x: Any) -> Array:
+        x = np.asarray(x)
+        return x.astype(dtype) if x.ndim and x.dtype.kind == "f" else x
+
+    state = _with_window(state, lambda window: np.asarray(window, dtype))
+    return {_plain_name(path): convert(x) for path, x in tree.flatten(state).items()}
+
+
+def load_server(algorithm: AnyAlgorithm, model: Model, values: Mapping[str, Array]) -> Any:
+    """Return the server's state from its leaves by name."""
+    form = initial_server(algorithm, model, next(iter(values.values())))
+    form = _with_window(form, lambda _: 0)
+    paths = {_plain_name(path): path for path in tree.flatten(_without_none(form))}
+    server = tree.unflatten(form, {paths[name]: _leaf(x) for name, x in values.items()})
+    return _with_window(server, lambda window: tuple(np.asarray(window).tolist()))
+
+
+def load_client_state(algorithm: AnyAlgorithm, values: Mapping[str, Array] | None) -> Any:
+    """Return what a client keeps from its leaves by name; None before its first round."""
+    form = form_of(CLIENT_STATES, algorithm)
+    return tree.unflatten(form, {k: _leaf(x) for k, x in values.items()}) if values else None
+
+
+def dump_upload(algorithm: AnyAlgorithm, sent: Any) -> dict[str, Array]:
+    """Return what a client (or a stack of them) sends, by name."""
+    gradient = "g_" if isinstance(algorithm, fedmeta.MAML) else ""
+    return {f"{gradient}{name}": x for name, x in tree.flatten(sent).items()}
+
+
+def load_upload(algorithm: AnyAlgorithm, values: Mapping[str, Array]) -> Any:
+    """Invert `dump_upload`."""
+    flat = {name.removeprefix("g_"): x for name, x in values.items()}
+    return tree.unflatten(form_of(UPLOADS, algorithm), flat)
+
+
+def _plain_name(path: str) -> str:
+    return "_".join(part for part in path.split(".") if part not in UNNAMED)
+
+
+def _leaf(x: Any) -> Any:
+    """A single number as Python's."""
+    return x if np.ndim(x) else np.asarray(x).item()
+
+
+def _with_window(state: Any, convert: Callable[[Any], Any]) -> Any:
+    """APFL's state with the losses in its detector's window converted; any other as it is."""
+    if not isinstance(state, apfl.Shared):
+        return state
+    detector = state.detector
+    return state._replace(detector=detector._replace(window=convert(detector.window)))
+
+
+def _without_none(form: Any) -> Any:
+    """None may become a number: 0 in its place, so that it has a name."""
+    if isinstance(form, tuple):
+        return type(form)(*(_without_none(part) for part in form))
+    return 0 if form is None else form

@@ -1,0 +1,45 @@
+"""A function in another process: its result, its error, or that it hangs or dies."""
+
+import os
+import time
+
+import pytest
+
+from fedref.boundary.errors import ConfigError
+from fedref.boundary.subprocess_runner import SubprocessRunner
+
+CALLS = []
+
+
+def remember(x):
+    CALLS.append(x)
+    return list(CALLS)
+
+
+def fail(text):
+    raise ConfigError(text)
+
+
+def talk():
+    os.write(1, b"raw")
+    print("text")
+
+
+def test_what_hangs_or_dies_is_said_and_the_next_call_is_answered(capfd):
+    with SubprocessRunner() as runner:
+        assert runner.call(remember, 1, timeout=60) == [1]
+        assert runner.call(remember, 2, timeout=60) == [1, 2]  # the same process
+        runner.call(talk, timeout=60)
+        with pytest.raises(ConfigError, match="wrong here"):
+            runner.call(fail, "wrong here", timeout=60)
+        assert runner.call(remember, 3, timeout=60) == [1, 2, 3]
+        with pytest.raises(TimeoutError, match=r"no answer after 0\.1 s"):
+            runner.call(time.sleep, 60, timeout=0.1)
+        assert runner.call(remember, 4, timeout=60) == [4]  # another process
+        with pytest.raises(ChildProcessError, match="the process died"):
+            runner.call(os._exit, 7, timeout=60)
+        assert runner.call(remember, 5, timeout=60) == [5]
+        child = runner.process
+    assert runner.process is None
+    assert not child.is_alive()
+    assert capfd.readouterr().out == ""
