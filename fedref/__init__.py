@@ -1,9 +1,27 @@
 """fedref: the reference implementation of personalised and heterogeneous federated learning."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from fedref.boundary.errors import ConfigError, DataError, FedrefError
-from fedref.experiments.outcome import load_run
-from fedref.experiments.run import run
-from fedref.models.batch import Batch
+
+if TYPE_CHECKING:
+    from fedref.experiments.outcome import load_run
+    from fedref.experiments.run import run
+    from fedref.models.batch import Batch
 
 __all__ = ["Batch", "ConfigError", "DataError", "FedrefError", "load_run", "run"]
 __version__ = "0.1.0"
+
+#: What is imported once it is asked for, so that `import fedref` and `fedref --help` take no time.
+LATER = {"Batch": "models.batch", "load_run": "experiments.outcome", "run": "experiments.run"}
+MODULES = ("algorithm", "algorithms", "checks", "datasets", "experiments", "models", "rounds",
+           "sampling", "tree")  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in LATER:
+        return getattr(import_module(f"fedref.{LATER[name]}"), name)
+    if name in MODULES:
+        return import_module(f"fedref.{name}")
+    raise AttributeError(f"module 'fedref' has no attribute {name!r}")

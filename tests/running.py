@@ -85,7 +85,7 @@ def refused(capsys, *words) -> str:
 
 def made(*words) -> Experiment:
     """The experiment of `fedref run` with these words."""
-    return experiment_of(commands.make_parser().parse_args(["run", *map(str, words)]))
+    return experiment_of(commands.parse(["run", *map(str, words)]))
 
 
 def npz(path: Path, **arrays) -> Path:

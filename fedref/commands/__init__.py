@@ -3,40 +3,42 @@ explain | exercise | conformance | data | flower | reproduce`.
 """
 
 import argparse
+import os
+import sys
 from collections.abc import Sequence
-from typing import Any
+from importlib import import_module
 
 import fedref
-from fedref.boundary.errors import FedrefError, unknown
-from fedref.commands import (
-    check,
-    conformance,
-    data,
-    exercise,
-    explain,
-    flower,
-    plan,
-    plot,
-    reproduce,
-    resume,
-    run,
-    sample,
-)
-from fedref.commands.completion import complete
-from fedref.commands.console import say, standard_streams, stoppable
+from fedref.boundary.errors import FedrefError
+from fedref.commands.console import say, sigterm_raises, standard_streams
+from fedref.commands.options import Parser
 
 #: What a shell says of a process that SIGINT or SIGPIPE ended.
 INTERRUPTED, NO_READER = 130, 141
+
+#: A command's module is imported only where the command is asked for.
+COMMANDS = {
+    "run": "train and compare algorithms",
+    "resume": "go on with an interrupted run",
+    "plot": "draw curves, bars and histograms of runs",
+    "plan": "write the plans of a run for programs in other languages",
+    "sample": "print text that the models of a run write",
+    "check": "prove every derivative and equation, numerically",
+    "explain": "show an equation beside its code and its numbers",
+    "exercise": "write a missing line of an algorithm, and learn what kind of mistake was made",
+    "conformance": "test your own implementation against golden vectors",
+    "data": "list, show, download, split and verify data",
+    "flower": "run an experiment over Flower: clients keep their rows",
+    "reproduce": "repeat the papers' experiments and compare the numbers",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; wrong input is one line on standard error and exit code 2."""
     try:
-        with standard_streams(), stoppable():
-            parser = make_parser()
-            complete(parser)
-            arguments = parser.parse_args(argv)
-            return int(arguments.run(arguments))
+        with standard_streams(), sigterm_raises():
+            arguments = parse(sys.argv[1:] if argv is None else argv)
+            return arguments.run(arguments) or 0
     except FedrefError as error:
         say(f"error: {error}")
     except MemoryError as error:
@@ -51,35 +53,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 2
 
 
-class Parser(argparse.ArgumentParser):
-    """Options in full only, and errors in the same form as all others."""
-
-    def error(self, message: str) -> Any:
-        say(f"error: {message} (see `{self.prog} --help`)")
-        raise SystemExit(2)
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuse an unknown option here, where the known ones are known."""
-        found, more = super().parse_known_args(args, namespace)
-        if more and more[0].startswith("--"):
-            known = [option for option in self._option_string_actions if option.startswith("--")]
-            self.error(unknown("option", more[0].partition("=")[0], known))
-        return found, more
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """The parser of all commands; each sets `run`, which takes what was parsed."""
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """What a command line says; `run` in it is the function that does it."""
+    completing = "_ARGCOMPLETE" in os.environ
     parser = Parser(
         prog="fedref",
         description="The reference implementation of personalised and heterogeneous federated "
-        "learning: FedAvg, FedProx, Per-FedAvg, FedMeta, FedMAML, FedCurv, APFL.",
-        allow_abbrev=False,
+        "learning:\nFedAvg, FedProx, Per-FedAvg, FedMeta, FedMAML, FedCurv, APFL.",
     )
     parser.add_argument("--version", action="version", version=f"fedref {fedref.__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for module in (
-        run, resume, plot, plan, sample, check, explain, exercise, conformance, data, flower,
-        reproduce,
-    ):  # fmt: skip
-        module.add_parser(commands)
-    return parser
+    for name, help in COMMANDS.items():
+        module = import_module(f"fedref.commands.{name}") if name in argv or completing else None
+        if module and not hasattr(module, "COMMAND"):
+            module.add_parser(commands)  # its table of options is still to come
+            continue
+        own = commands.add_parser(name, help=help)
+        if module:
+            module.COMMAND.fill(own)
+    if completing:  # answers the shell and ends the process
+        from argcomplete import autocomplete
+
+        autocomplete(parser)
+    return parser.parse_args(argv)

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedref.boundary.errors import ConfigError
-from fedref.commands.console import whole_number
+from fedref.commands.options import Command, Option
 
 if TYPE_CHECKING:
     from fedref import proofs
@@ -47,43 +46,8 @@ To check a gradient of your own: `python -c "import fedref.checks; help(fedref.c
 """
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add `check` to the commands."""
-    parser = subparsers.add_parser(
-        "check",
-        help="prove every derivative and equation, numerically",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "--only",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="TAG",
-        help="only these: a whole tag, or a part of some (upper and lower case are the same)",
-    )
-    parser.add_argument(
-        "--seed", type=whole_number, default=0, metavar="N", help="of the random cases (default 0)"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="one JSON document instead of the table"
-    )
-    parser.add_argument(
-        "--plot",
-        type=Path,
-        metavar="FILE",
-        help="also draw error against step size: FILE.png, .svg or .pdf",
-    )
-    parser.set_defaults(run=run)
-
-
 def run(args: argparse.Namespace) -> int:
-    """Run the proofs; 0 if all hold, else 1."""
-    if args.seed < 0:
-        raise ConfigError(f"--seed is {args.seed}, expected at least 0")
+    """Run the proofs. Return 0 if all hold, else 1."""
     if args.plot:
         from fedref import plots  # matplotlib takes its time
 
@@ -139,3 +103,20 @@ def table(rows: "list[proofs.Row]", seconds: float) -> str:
     failed = sum(row.verdict != "ok" for row in rows)
     what = f"{failed} of {len(rows)} failed" if failed else f"all {len(rows)} hold"
     return "\n".join([*lines, "", f"{what} ({seconds:.1f} s)"])
+
+
+COMMAND = Command(
+    run,
+    DESCRIPTION,
+    (
+        Option(
+            "--only TAG",
+            "only these: a whole tag, or a part of some (upper and lower case are the same)",
+            many="+",
+        ),
+        Option("--seed N", "of the random cases", int, 0, bounds=(0,)),
+        Option("--json", "one JSON document instead of the table"),
+        Option("--plot FILE", "also draw error against step size: FILE.png, .svg or .pdf", Path),
+    ),
+    epilog=EPILOG,
+)

@@ -1,4 +1,4 @@
-"""Standard output and standard error, and the signals that stop a command."""
+"""Standard output and standard error, and the signal that stops a command."""
 
 import argparse
 import os
@@ -14,17 +14,10 @@ from fedref.boundary.values import as_kind, literal
 
 
 def say(message: str) -> None:
-    """One line on standard error, if there is one."""
+    """Write one line to standard error, if there is one."""
     with suppress(OSError, ValueError):
         if sys.stderr is not None:
             print(f"fedref: {message}", file=sys.stderr, flush=True)
-
-
-def on_terminal() -> bool:
-    """Whether standard error is a terminal."""
-    with suppress(OSError, ValueError):
-        return sys.stderr is not None and sys.stderr.isatty()
-    return False
 
 
 def whole_number(text: str) -> int:
@@ -35,47 +28,35 @@ def whole_number(text: str) -> int:
     return found
 
 
-def columns_shown() -> int | None:
-    """The columns of the terminal that standard output is; None if it is none."""
+def is_terminal(stream: Any) -> bool:
+    """Return whether a standard stream is a terminal."""
     with suppress(OSError, ValueError):
-        if sys.stdout is not None and sys.stdout.isatty():
-            return get_terminal_size().columns
-    return None
+        return stream is not None and stream.isatty()
+    return False
+
+
+def terminal_width() -> int | None:
+    """Return the columns of the terminal that standard output is, None if it is none."""
+    return get_terminal_size().columns if is_terminal(sys.stdout) else None
 
 
 @contextmanager
 def standard_streams() -> Iterator[None]:
-    """What cannot be encoded is escaped; what cannot be written at the end is an OSError here, not
-    a message of the interpreter when it exits."""
+    """Escape what cannot be encoded. Output that cannot be written is an OSError here, rather than a
+    message of the interpreter when it exits."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
         yield
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except (OSError, SystemExit) as error:
-        if isinstance(error, SystemExit):
+    finally:
+        try:
             if sys.stdout is not None:
-                flush_or_drop()
-        elif error.filename is None:
-            drop_output()
-        raise
-
-
-def flush_or_drop() -> None:
-    """The end of --help and --version, whose exit code is argparse's."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        drop_output()
-        raise
-
-
-def drop_output() -> None:
-    """Send what is left of standard output nowhere: it cannot be written."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                sys.stdout.flush()
+        except OSError:
+            with suppress(OSError, ValueError):  # drop the rest
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise
 
 
 class Terminated(KeyboardInterrupt):
@@ -85,16 +66,16 @@ class Terminated(KeyboardInterrupt):
 
 
 @contextmanager
-def stoppable() -> Iterator[None]:
-    """SIGTERM raises Terminated, once: a second one ends the process at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+def sigterm_raises() -> Iterator[None]:
+    """Let SIGTERM raise Terminated, once: a second one ends the process at once."""
 
     def stop(number: int, frame: Any) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         raise Terminated("stopped by SIGTERM")
 
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = signal.signal(signal.SIGTERM, stop)
     try:
         yield

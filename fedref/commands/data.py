@@ -3,22 +3,19 @@
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from fedref import datasets
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.files import exists
-from fedref.commands.console import whole_number
+from fedref.commands.options import DATA_DIR, REPEATED, Command, Option
 from fedref.datasets import describe, manifest, manifest_of, rules, sources
 from fedref.datasets.formats import leaf
 from fedref.datasets.parameters import Parameter
 from fedref.rounds.federation import Federation, Source
 
-Parser = argparse.ArgumentParser
 NAME = (
     "a data set (see `fedref data list`) such as mnist or 'synthetic(0.5,0.5)', a file or a folder"
 )
-
 
 OWN = """\
 your own data
@@ -37,108 +34,6 @@ your own data
   From Python: fedref.run(data=(X, y, client)), or data=(X, y), split="iid"; a Source, a Federation.
 """
 
-# ---- what is asked ------------------------------------------------------------------------------
-
-
-def add_parser(subparsers: "argparse._SubParsersAction[Parser]") -> None:
-    """Add `data` and its sub-commands."""
-    data = subparsers.add_parser(
-        "data",
-        help="list, show, download, split and verify data",
-        description="Data sets, their splits over clients, and manifests that anyone can replay.",
-        epilog=OWN,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    data.set_defaults(run=run)
-    commands = data.add_subparsers(dest="data_command", metavar="COMMAND", required=True)
-    for name, (_, add, help) in COMMANDS.items():
-        epilog = rules_help() if name == "split" else None
-        parser = commands.add_parser(
-            name,
-            help=help,
-            description=help[0].upper() + help[1:] + ".",
-            epilog=epilog,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        add(parser)
-        parser.add_argument(
-            "--data-dir",
-            metavar="DIR",
-            help="folder that holds data sets as DIR/<name>/... (default: FEDREF_DATA)",
-        )
-
-
-def add_nothing(parser: Parser) -> None:
-    pass
-
-
-def add_unverified(parser: Parser) -> None:
-    parser.add_argument(
-        "--data-unverified",
-        action="store_true",
-        help="use a data set whose content is not the published one (its hash is known)",
-    )
-
-
-def add_show(parser: Parser) -> None:
-    parser.add_argument("name", metavar="NAME", help=f"{NAME}, or a split manifest")
-    parser.add_argument(
-        "--split", metavar="RULE", help="split rule (default: the data set's own; see `split`)"
-    )
-    add_seed_and_set(parser)
-    add_unverified(parser)
-    parser.add_argument("--out", metavar="FILE", help="picture to write (default: NAME.png)")
-
-
-def add_prepare(parser: Parser) -> None:
-    parser.add_argument("name", metavar="NAME", help=NAME)
-    add_unverified(parser)
-
-
-def add_rules(parser: Parser) -> None:
-    parser.add_argument(
-        "--data", metavar="NAME", default="digits", help=f"{NAME} (default: digits)"
-    )
-    parser.add_argument(
-        "--users", type=whole_number, default=20, metavar="N", help="clients (default: 20)"
-    )
-    parser.add_argument("--seed", metavar="S", default="0", help="seed of the splits (default: 0)")
-    add_unverified(parser)
-    parser.add_argument("--out", metavar="FILE", help="picture to write, .png, .svg or .pdf")
-
-
-def add_split(parser: Parser) -> None:
-    parser.add_argument("rule", metavar="RULE", help="split rule, one of those below")
-    parser.add_argument("--data", metavar="NAME", required=True, help=NAME)
-    add_seed_and_set(parser)
-    add_unverified(parser)
-    parser.add_argument("--out", metavar="FILE.json", required=True, help="manifest to write")
-    parser.add_argument("--overwrite", action="store_true", help="even if there is such a file")
-
-
-def add_manifest(parser: Parser) -> None:
-    parser.add_argument("manifest", metavar="MANIFEST", help="manifest made by `fedref data split`")
-
-
-def add_export(parser: Parser) -> None:
-    add_manifest(parser)
-    parser.add_argument("--out", metavar="DIR", required=True, help="folder to write to")
-    parser.add_argument("--raw", action="store_true", help="features as in the source, not scaled")
-
-
-def add_seed_and_set(parser: Parser) -> None:
-    parser.add_argument("--seed", metavar="S", default="0", help="seed of the split (default: 0)")
-    parser.add_argument(
-        "--set",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="a parameter of the split rule, e.g. split.users=10, as for `fedref run`; may be given "
-        "several times",
-    )
-
 
 def rule_lines() -> list[str]:
     """Every rule in one line."""
@@ -152,22 +47,13 @@ def rules_help() -> str:
     for name, rule in rules.RULES.items():
         lines += ["", f"  {name}"]
         lines += [f"    {key} = {shown(p)}" for key, p in rule.parameters.items()]
-    return "\n".join(lines).replace("%", "%%")
+    return "\n".join(lines)
 
 
 def shown(parameter: Parameter) -> str:
     """Its default and its meaning, in one line."""
     default = "(by the data)" if parameter.default is None else parameter.default
     return f"{default}: {parameter.help.split(';')[0]}"
-
-
-# ---- what is done -------------------------------------------------------------------------------
-
-
-def run(args: argparse.Namespace) -> int:
-    """Do what was asked; wrong input is a FedrefError."""
-    COMMANDS[args.data_command].run(args)
-    return 0
 
 
 def settings(given: list[str]) -> dict[str, str]:
@@ -202,13 +88,13 @@ def federation_of(args: argparse.Namespace) -> Federation:
     return rules.divide(rule, source, args.seed, settings(args.set))
 
 
-def list_(args: argparse.Namespace) -> None:
+def list_sources(args: argparse.Namespace) -> None:
     for name, known in sources.SOURCES.items():
         print(f"{name:<15}{known.help}")
         print(f"{'':<15}  {where(name, args.data_dir)}; usual split: {known.split}")
 
 
-def where(name: str, data_dir: str | None) -> str:
+def where(name: str, data_dir: Path | None) -> str:
     """Where a data set is, or how it is got."""
     known = sources.SOURCES[name]
     if known.find is sources.made:
@@ -255,7 +141,7 @@ def show_rules(args: argparse.Namespace) -> None:
         return
     from fedref import plots  # matplotlib takes its time
 
-    plots.format_of(Path(args.out))
+    plots.format_of(args.out)
     source = datasets.load(args.data, args.data_dir, verify=not args.data_unverified)
     drawn, without = dict[str, Federation](), dict[str, str]()
     for name, rule in rules.RULES.items():
@@ -310,24 +196,82 @@ def replayed(federation: Federation) -> str:
 
 def export_leaf(args: argparse.Namespace) -> None:
     federation = datasets.from_manifest(args.manifest, args.data_dir)
-    for path in leaf.export(federation, Path(args.out), args.raw):
+    for path in leaf.export(federation, args.out, args.raw):
         print(path)
 
 
-class Command(NamedTuple):
-    """One sub-command: what it does, how its arguments are added, its one line of help."""
+# ---- the table of options ------------------------------------------------------------------------
 
-    run: Callable[[argparse.Namespace], None]
-    add: Callable[[Parser], None]
-    help: str
+UNVERIFIED = Option(
+    "--data-unverified",
+    "take a data set whose content is not the published one (its hash is known)",
+)
+SPLIT_SEED = Option("--seed S", "seed of the split", default="0")
+SET = Option(
+    "--set KEY=VALUE",
+    "a parameter of the split rule, e.g. split.users=10, as for `fedref run`; may be given several "
+    "times",
+    many=REPEATED,
+)
+MANIFEST = Option("manifest MANIFEST", "manifest made by `fedref data split`")
 
 
-COMMANDS = {
-    "list": Command(list_, add_nothing, "list data sets, and where they are or how to get them"),
-    "show": Command(show, add_show, "print a split's statistics and write a picture of it"),
-    "prepare": Command(prepare, add_prepare, "find or download a data set and check it"),
-    "rules": Command(show_rules, add_rules, "list the split rules, and draw them"),
-    "split": Command(split, add_split, "divide a data set over clients and write a manifest"),
-    "verify": Command(verify, add_manifest, "check a manifest and the data it was made from"),
-    "export-leaf": Command(export_leaf, add_export, "write a split as LEAF JSON files"),
-}
+def command(
+    run: Callable[[argparse.Namespace], None], description: str, *options: Option, epilog: str = ""
+) -> Command:
+    return Command(run, description, [*options, DATA_DIR], epilog=epilog)
+
+
+COMMAND = Command(
+    None,
+    "Data sets, their splits over clients, and manifests that anyone can replay.",
+    epilog=OWN,
+    commands={
+        "list": command(list_sources, "List data sets, and where they are or how to get them."),
+        "show": command(
+            show,
+            "Print a split's statistics and write a picture of it.",
+            Option("name NAME", f"{NAME}, or a split manifest"),
+            Option("--split RULE", "split rule (default: the data set's own; see `split`)"),
+            SPLIT_SEED,
+            SET,
+            UNVERIFIED,
+            Option("--out FILE", "picture to write (default NAME.png)"),
+        ),
+        "prepare": command(
+            prepare,
+            "Find or download a data set and check it.",
+            Option("name NAME", NAME),
+            UNVERIFIED,
+        ),
+        "rules": command(
+            show_rules,
+            "List the split rules, and draw them.",
+            Option("--data NAME", NAME, default="digits"),
+            Option("--users N", "clients", int, 20),
+            SPLIT_SEED,
+            UNVERIFIED,
+            Option("--out FILE", "picture to write, .png, .svg or .pdf", Path),
+        ),
+        "split": command(
+            split,
+            "Divide a data set over clients and write a manifest.",
+            Option("rule RULE", "split rule, one of those below"),
+            Option("--data NAME", NAME, required=True),
+            SPLIT_SEED,
+            SET,
+            UNVERIFIED,
+            Option("--out FILE.json", "manifest to write", required=True),
+            Option("--overwrite", "even if there is such a file"),
+            epilog=rules_help(),
+        ),
+        "verify": command(verify, "Check a manifest and the data it was made from.", MANIFEST),
+        "export-leaf": command(
+            export_leaf,
+            "Write a split as LEAF JSON files.",
+            MANIFEST,
+            Option("--out DIR", "folder to write to", Path, required=True),
+            Option("--raw", "features as in the source, not scaled"),
+        ),
+    },
+)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedref.boundary.errors import ConfigError
-from fedref.commands.progress import seconds, workers
+from fedref.commands.console import whole_number
 from fedref.experiments import config
 from fedref.experiments.setting import Loader
 
@@ -36,17 +36,17 @@ def add_parser(commands: Any) -> None:
     write.add_argument("experiment", type=Path, metavar="FILE.toml", help="as for `fedref run`")
     write.add_argument("folder", type=Path, metavar="DIR", help="a new folder")
     write.add_argument(
-        "--nodes", type=workers, metavar="N", help="cut the data for N nodes (default 3)"
+        "--nodes", type=whole_number, metavar="N", help="cut the data for N nodes (default 3)"
     )
     write.add_argument(
         "--clients",
-        type=workers,
+        type=whole_number,
         metavar="N",
         help="cut no data: the nodes' owners make the parts of clients 0 to N−1",
     )
     write.add_argument(
         "--limit",
-        type=seconds,
+        type=float,
         default=600.0,
         metavar="S",
         help="seconds that a round's work may take; who is later is a dropped straggler (default 600)",

@@ -1,12 +1,12 @@
 """`fedref plot`: pictures of run directories."""
 
 import argparse
-import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
-from fedref.boundary.errors import ConfigError, FedrefError, unknown
+from fedref.boundary.errors import ConfigError, FedrefError
+from fedref.commands.console import say
+from fedref.commands.options import Command, Option
 from fedref.experiments.outcome import load_run
 from fedref.experiments.results import Run
 from fedref.experiments.unit import units
@@ -26,48 +26,11 @@ before an algorithm diverged, a band ±1 standard deviation over seeds.
 """
 
 
-def add_parser(commands: Any) -> None:
-    """Add `plot` to the commands."""
-    parser = commands.add_parser(
-        "plot",
-        help="draw curves, bars and histograms of runs",
-        description="Draw what run directories hold, finished or not: PNG, SVG or PDF.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("directories", nargs="+", type=Path, metavar="DIR", help="run directories")
-    parser.add_argument(
-        "--metric",
-        metavar="NAME[,NAME...]",
-        help="curves: accuracy, loss (training), gamma, bytes (up + down), or any column of "
-        "metrics.csv, several: a panel for each (default loss,accuracy); bars: accuracy, "
-        "accuracy_mean; clients: accuracy, loss, test_loss (default accuracy)",
-    )
-    parser.add_argument(
-        "--against",
-        default="round",
-        metavar="NAME",
-        help="x axis of curves: round, bytes, flops ...",
-    )
-    parser.add_argument(
-        "--kind", default="curves", metavar="NAME", help=", ".join(KINDS) + " (default curves)"
-    )
-    parser.add_argument("--per-client", action="store_true", help="the same as --kind clients")
-    parser.add_argument("--title", default="", metavar="TEXT", help="above the picture")
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="FILE.png, .svg or .pdf (default DIR/KIND.png)"
-    )
-    parser.set_defaults(run=run)
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Draw one picture and say where it is."""
     from fedref import plots  # matplotlib takes its time
 
     kind = "clients" if arguments.per_client else arguments.kind
-    if kind not in KINDS:
-        raise ConfigError(unknown("kind of picture", kind, KINDS))
     if arguments.per_client and arguments.kind not in ("curves", "clients"):
         raise ConfigError(
             f"--per-client and --kind {arguments.kind} are given, expected one of them"
@@ -103,9 +66,29 @@ def load_all(directories: list[Path]) -> dict[str, Run]:
         loaded = load_run(directory, client_states=False)
         runs[name if names[name] == 1 else str(directory)] = loaded
         if missing := len(units(loaded.experiment)) - len(loaded.units):
-            print(
-                f"fedref: {directory}: {missing} of {len(units(loaded.experiment))} checkpoints "
-                f"are not there yet, or cannot be read: not drawn",
-                file=sys.stderr,
+            say(
+                f"{directory}: {missing} of {len(units(loaded.experiment))} checkpoints are not there "
+                "yet, or cannot be read: not drawn"
             )
     return runs
+
+
+COMMAND = Command(
+    run,
+    "Draw what run directories hold, finished or not: PNG, SVG or PDF.",
+    (
+        Option("directories DIR", "run directories", Path, many="+"),
+        Option(
+            "--metric NAME[,NAME...]",
+            "curves: accuracy, loss (training), gamma, bytes (up + down), or any column of "
+            "metrics.csv, several: a panel for each (default loss,accuracy); bars: accuracy, "
+            "accuracy_mean; clients: accuracy, loss, test_loss (default accuracy)",
+        ),
+        Option("--against NAME", "x axis of curves: round, bytes, flops ...", default="round"),
+        Option("--kind NAME", ", ".join(KINDS), default="curves", words=KINDS),
+        Option("--per-client", "the same as --kind clients"),
+        Option("--title TEXT", "above the picture", default=""),
+        Option("--out FILE", "FILE.png, .svg or .pdf (default DIR/KIND.png)", Path),
+    ),
+    epilog=EPILOG,
+)

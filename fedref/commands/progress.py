@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from math import isfinite
 from pathlib import Path
 from textwrap import fill
@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import fedref
 from fedref.boundary.errors import ConfigError
-from fedref.commands.console import columns_shown, on_terminal, say, whole_number
+from fedref.commands.console import is_terminal, say, terminal_width
+from fedref.commands.options import DATA_DIR, Option
 from fedref.experiments.cluster import executor_of
 from fedref.experiments.experiment import Experiment
 from fedref.experiments.progress import Progress, Spent, bar, lines, log, together
@@ -29,53 +30,30 @@ from fedref.experiments.workers import Processes
 DIVERGED = 3
 
 
-def add_how(parser: argparse.ArgumentParser) -> None:
-    how = parser.add_argument_group("how it is run (the numbers do not depend on it)")
-    how.add_argument(
-        "--data-dir", type=Path, metavar="DIR", help="where data is (else FEDREF_DATA)"
+HOW = {
+    "how it is run (the numbers do not depend on it)": (
+        DATA_DIR,
+        Option(
+            "--data-unverified",
+            "take a named data set although it differs from the published one",
+        ),
+        Option("--workers N", "processes", int, 1, bounds=(1,)),
+        Option("--executor dask:ADDRESS", "the workers of a Dask cluster, by its scheduler"),
+        Option(
+            "--checkpoint-every S",
+            "seconds between checkpoints; 0: after every round",
+            float,
+            10.0,
+            bounds=(0,),
+        ),
+        Option("-q --quiet", "no progress, no table"),
+        Option("-v --verbose", "write a log to DIR/log.txt, a line a round"),
+        Option("--json", "one JSON line a round on standard output"),
     )
-    how.add_argument(
-        "--data-unverified",
-        action="store_true",
-        help="take a named data set although it differs from the published one",
-    )
-    how.add_argument(
-        "--workers", type=workers, default=1, metavar="N", help="processes (default 1)"
-    )
-    how.add_argument(
-        "--executor", metavar="dask:ADDRESS", help="the workers of a Dask cluster, by its scheduler"
-    )
-    how.add_argument(
-        "--checkpoint-every",
-        type=seconds,
-        default=10.0,
-        metavar="S",
-        help="seconds between checkpoints; 0: after every round (default 10)",
-    )
-    how.add_argument("-q", "--quiet", action="store_true", help="no progress, no table")
-    how.add_argument(
-        "-v", "--verbose", action="store_true", help="write a log to DIR/log.txt, a line a round"
-    )
-    how.add_argument("--json", action="store_true", help="one JSON line a round on standard output")
+}
 
 
-def workers(text: str) -> int:
-    """A number of processes."""
-    found = whole_number(text)
-    if found > 0:
-        return found
-    raise argparse.ArgumentTypeError(f"is {text!r}, expected a whole number, at least 1")
-
-
-def seconds(text: str) -> float:
-    """A time."""
-    with suppress(ValueError):
-        if float(text) >= 0:
-            return float(text)
-    raise argparse.ArgumentTypeError(f"is {text!r}, expected a number of seconds, at least 0")
-
-
-def go(
+def run_and_report(
     made: Experiment,
     directory: Path,
     arguments: argparse.Namespace,
@@ -114,7 +92,7 @@ def go(
 
 def show(run: Run, directory: Path) -> None:
     """The table and what its numbers are; on a terminal the columns that it has room for."""
-    width, rows, without = columns_shown(), summary_rows(run), list[str]()
+    width, rows, without = terminal_width(), summary_rows(run), list[str]()
     if width:
         rows, without = fitted(rows, width)
     said = [heading(run), markdown(rows)]
@@ -178,7 +156,7 @@ def teller(
     if arguments.json:
         told = Progress(json_line, say)
     elif not arguments.quiet:
-        if on_terminal():
+        if is_terminal(sys.stderr):
             from tqdm import tqdm
 
             told = stack.enter_context(bar(made, tqdm))

@@ -1,6 +1,7 @@
 """`fedref run`: train and compare algorithms."""
 
 import argparse
+import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,9 @@ from typing import Any
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.values import dashed, literal, seeds_of
-from fedref.commands.completion import completes
 from fedref.commands.console import say
-from fedref.commands.listing import listing
-from fedref.commands.progress import add_how, go, pool_of, resumable
+from fedref.commands.options import REPEATED, Command, Option
+from fedref.commands.progress import HOW, pool_of, resumable, run_and_report
 from fedref.datasets import RULES, SOURCES, manifest
 from fedref.datasets.describe import legend
 from fedref.datasets.sources import parse_name
@@ -50,81 +50,6 @@ every value. Options on the command line override the file.
 
 exit code: 0 all went well; 2 wrong input; 3 an algorithm diverged (the others went on)
 """
-
-
-def add_parser(commands: Any) -> None:
-    """Add `run` to the commands."""
-    parser = commands.add_parser(
-        "run",
-        help="train and compare algorithms",
-        description="Train algorithms on the same clients and the same mini-batches, print a table "
-        "and write a run directory: config.toml, split.json, metrics.csv, clients.csv, curves.png.",
-        epilog=EPILOG.format(algorithms=", ".join(ALGORITHMS)),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    what = parser.add_argument(
-        "what", nargs="*", metavar="ALGORITHM | FILE.toml", help="what to run"
-    )
-    completes(what, lambda: ["all", *ALGORITHMS, *names.offered("algorithms")], "toml")
-    data = parser.add_argument(
-        "--data",
-        metavar="NAME",
-        help="data set (see `fedref data list`), or a path to your own (see `fedref data --help`)",
-    )
-    completes(data, lambda: [*SOURCES, *names.offered("data")], *OWN_DATA)
-    split = parser.add_argument(
-        "--split", metavar="RULE", help="split rule (see `fedref data rules`), or a manifest.json"
-    )
-    completes(split, lambda: RULES, "json")
-    model = parser.add_argument("--model", metavar="NAME", help=", ".join(MODELS))
-    completes(model, lambda: [*MODELS, *names.offered("models")])
-    parser.add_argument("--seed", metavar="A", help="one seed")
-    parser.add_argument("--seeds", metavar="A:B | A,B,...", help="several: 0:3 is 0, 1, 2")
-    own = parser.add_argument_group("the experiment (the same defaults with and without a file)")
-    for name, f in EXPERIMENT_FLAGS.items():
-        default = "" if f.default is None else f" (default {str(f.default).lower()})"
-        text = f.metadata["help"].replace("%", "%%") + default
-        own.add_argument(f"--{dashed(name)}", metavar="X", help=text)
-    hyper = parser.add_argument_group("hyperparameters, for every chosen algorithm that has them")
-    for name, meaning in HYPERPARAMETERS.items():
-        hyper.add_argument(f"--{dashed(name)}", metavar="X", help=meaning)
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="any value, e.g. split.users=10",
-    )
-    parser.add_argument(
-        "-o",
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="run directory (default runs/TIME-NAME)",
-    )
-    parser.add_argument(
-        "--print-config",
-        action="store_true",
-        help="print the experiment with every value, as a file to copy and edit, and do no more",
-    )
-    parser.add_argument(
-        "--help-columns",
-        action="store_true",
-        help="say what the columns of the table and of the files mean, and do no more",
-    )
-    parser.add_argument(
-        "--list",
-        action="store_true",
-        help="list algorithms, models, data and split rules, a line each, and do no more",
-    )
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="check everything, do one round of each algorithm, and say what the run would take",
-    )
-    add_how(parser)
-    parser.set_defaults(run=run)
 
 
 # ---- the experiment that the words and flags describe --------------------------------------------
@@ -251,7 +176,7 @@ def run(arguments: argparse.Namespace) -> int:
             say(f"results go to {directory}/")
             if words := legend(loader.federation(made).source):
                 say(f"labels are {words}")
-        return go(made, directory, arguments, loader, pool)
+        return run_and_report(made, directory, arguments, loader, pool)
 
 
 def rehearsed(made: Experiment, arguments: argparse.Namespace, loader: Loader) -> int:
@@ -269,3 +194,104 @@ def rehearsed(made: Experiment, arguments: argparse.Namespace, loader: Loader) -
         f"measured. The run would take about {seconds} in one process. Nothing was written."
     )
     return 0
+
+
+# ---- what there is to choose from ----------------------------------------------------------------
+
+
+def listing() -> str:
+    """List algorithms, models, data and split rules, a line each; also what installed packages offer,
+    but no data and rules of the user's own."""
+    algorithms = {name: first_line(cls) for name, cls in ALGORITHMS.items()}
+    models = {name: first_line(sys.modules[cls.__module__]) for name, cls in MODELS.items()}
+    data = {name: source.help for name, source in SOURCES.items()}
+    parts = {
+        "algorithms": algorithms | offered("algorithms"),
+        "models (--model)": models | offered("models"),
+        "data (--data), or a file of your own": data | offered("data"),
+        "split rules (--split)": {name: rule.help for name, rule in RULES.items()},
+    }
+    lines = []
+    for title, known in parts.items():
+        width = max(map(len, known)) + 2
+        lines += ["", title, *(f"  {name:<{width}}{text}" for name, text in known.items())]
+    return "\n".join(lines[1:])
+
+
+def first_line(thing: Any) -> str:
+    """Return the first line of a docstring; of a class that has none, its module's."""
+    text = thing.__doc__ or ""
+    if text.startswith(f"{thing.__name__}("):  # a dataclass makes itself one
+        text = sys.modules[thing.__module__].__doc__ or ""
+    return text.partition("\n")[0]
+
+
+def offered(group: str) -> dict[str, str]:
+    """Return what installed packages offer, and where it comes from."""
+    return {name: f"from {point.value}" for name, point in names.offered(group).items()}
+
+
+# ---- the table of options ------------------------------------------------------------------------
+
+EXPERIMENT_OPTIONS = [
+    Option(
+        f"--{dashed(name)} X",
+        f.metadata["help"] + ("" if f.default is None else f" (default {str(f.default).lower()})"),
+    )
+    for name, f in EXPERIMENT_FLAGS.items()
+]
+
+COMMAND = Command(
+    run,
+    "Train algorithms on the same clients and the same mini-batches, print a table and write a run "
+    "directory: config.toml, split.json, metrics.csv, clients.csv, curves.png.",
+    (
+        Option(
+            "what ALGORITHM | FILE.toml",
+            "what to run",
+            many="*",
+            names=lambda: ["all", *ALGORITHMS, *names.offered("algorithms")],
+            suffixes=("toml",),
+        ),
+        Option(
+            "--data NAME",
+            "data set (see `fedref data list`), or a path to your own (see `fedref data --help`)",
+            names=lambda: [*SOURCES, *names.offered("data")],
+            suffixes=OWN_DATA,
+        ),
+        Option(
+            "--split RULE",
+            "split rule (see `fedref data rules`), or a manifest.json",
+            names=lambda: RULES,
+            suffixes=("json",),
+        ),
+        Option(
+            "--model NAME", ", ".join(MODELS), names=lambda: [*MODELS, *names.offered("models")]
+        ),
+        Option("--seed A", "one seed"),
+        Option("--seeds A:B | A,B,...", "several: 0:3 is 0, 1, 2"),
+        Option("--set KEY=VALUE", "any value, e.g. split.users=10", many=REPEATED),
+        Option("-o --out DIR", "run directory (default runs/TIME-NAME)", Path),
+        Option(
+            "--print-config",
+            "print the experiment with every value, as a file to copy and edit, and do no more",
+        ),
+        Option(
+            "--help-columns",
+            "say what the columns of the table and of the files mean, and do no more",
+        ),
+        Option("--list", "list algorithms, models, data and split rules, and do no more"),
+        Option(
+            "--dry-run",
+            "check everything, do one round of each algorithm, and say what the run would take",
+        ),
+    ),
+    {
+        "the experiment (the same defaults with and without a file)": EXPERIMENT_OPTIONS,
+        "hyperparameters, for every chosen algorithm that has them": [
+            Option(f"--{dashed(name)} X", meaning) for name, meaning in HYPERPARAMETERS.items()
+        ],
+        **HOW,
+    },
+    EPILOG.format(algorithms=", ".join(ALGORITHMS)),
+)

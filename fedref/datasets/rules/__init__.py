@@ -75,7 +75,7 @@ def pool(default: str) -> Parameter:
 
 def table(split: Callable[..., Parts], **known: Parameter) -> Rule:
     """A rule explained by the first line of its function."""
-    help = (split.__doc__ or "").splitlines()[0]
+    help = (split.__doc__ or "").partition("\n")[0]
     return Rule(split, MappingProxyType({"scaling": SCALING} | known), help)
 
 

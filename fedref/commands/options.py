@@ -1,0 +1,146 @@
+"""The options of a command as a table, and the parser that is made from it."""
+
+import argparse
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+from fedref.boundary.errors import unknown
+from fedref.boundary.values import Bounds, checked, literal
+from fedref.commands.console import say
+
+HELP_WIDTH = 100
+REPEATED = "append"
+
+
+class Parser(argparse.ArgumentParser):
+    """Options in full only, and errors in the same form as all others."""
+
+    def __init__(self, **how: Any) -> None:
+        usual = {"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter}
+        super().__init__(**{**usual, **how})
+
+    def error(self, message: str) -> Any:
+        say(f"error: {message} (see `{self.prog} --help`)")
+        raise SystemExit(2)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse an unknown option here, where the known ones are known."""
+        parsed, rest = super().parse_known_args(args, namespace)
+        if rest and rest[0].startswith("--"):
+            known = [option for option in self._option_string_actions if option.startswith("--")]
+            self.error(unknown("option", rest[0].partition("=")[0], known))
+        return parsed, rest
+
+
+@dataclass(frozen=True)
+class Option:
+    """One row of a command's table: an option, or an argument that has no dashes.
+
+    form : as the help shows it: "--seed N", "-o --out DIR", "directory DIR"; a switch: "--json"
+    kind : of its value; numbers are read and checked as in experiment files (1e3 is 1000)
+    many : "+" or "*", several values; `REPEATED`, the option may be given several times
+    names : what the shell completes it to, beside folders and files that end in `suffixes`
+    """
+
+    form: str
+    meaning: str
+    kind: type = str
+    default: Any = None
+    bounds: Sequence[float] = ()
+    words: Sequence[str] = ()
+    many: str = ""
+    required: bool = False
+    names: Callable[[], Iterable[str]] | None = None
+    suffixes: Sequence[str] = ()
+
+    def add_to(self, parser: Any) -> None:
+        """Add it to a parser, or to a group of one."""
+        parts = self.form.split()
+        flags = [part for part in parts if part.startswith("-")] or parts[:1]
+        metavar = " ".join(parts[len(flags) :])
+        how: dict[str, Any] = {"help": self.meaning.replace("%", "%%")}
+        if not metavar:
+            parser.add_argument(*flags, action="store_true", **how)
+            return
+        if self.required:
+            how["required"] = True
+        if self.many and self.many != REPEATED:
+            how["nargs"] = self.many
+        if self.default not in (None, ""):
+            how["help"] += f" (default {self.default:{'g' if self.kind is float else ''}})"
+        default = [] if self.many else self.default
+        added = parser.add_argument(
+            *flags, action=_Store, option=self, metavar=metavar, default=default, **how
+        )
+        if self.names:
+            added.completer = self._complete
+
+    def parse(self, text: str, name: str) -> Any:
+        """The value that a word of the command line stands for."""
+        if issubclass(self.kind, Path):
+            return self.kind(text)
+        value = text if self.kind is str else literal(text)
+        return checked(self.kind, value, name, Bounds(*self.bounds), self.words)
+
+    def _complete(self, prefix: str, **_: Any) -> list[str]:
+        from argcomplete.completers import FilesCompleter
+
+        assert self.names is not None
+        return [*self.names(), *FilesCompleter(self.suffixes or ("/",))(prefix)]
+
+
+class _Store(argparse.Action):
+    """Check a value and keep it; what may stand several times becomes a list."""
+
+    def __init__(self, *, option: Option, **how: Any) -> None:
+        super().__init__(**how)
+        self.option = option
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        words = [values] if isinstance(values, str) else values
+        name = option_string or str(self.metavar)
+        parsed = [self.option.parse(word, name) for word in words]
+        if self.option.many:
+            setattr(namespace, self.dest, [*getattr(namespace, self.dest), *parsed])
+        else:
+            setattr(namespace, self.dest, parsed[0])
+
+
+@dataclass(frozen=True)
+class Command:
+    """What a command does, and the table of its options; or the commands below it.
+
+    run : takes what was parsed; its exit code is None where all went well.
+    """
+
+    run: Callable[[argparse.Namespace], int | None] | None
+    description: str
+    options: Sequence[Option] = ()
+    groups: Mapping[str, Sequence[Option]] = field(default_factory=dict)
+    epilog: str = ""
+    commands: Mapping[str, "Command"] = field(default_factory=dict)
+
+    def fill(self, parser: argparse.ArgumentParser) -> None:
+        """Make the parser that of this command."""
+        parser.description = fill(self.description, HELP_WIDTH)
+        parser.epilog = self.epilog or None
+        parser.set_defaults(run=self.run)
+        for option in self.options:
+            option.add_to(parser)
+        for title, options in self.groups.items():
+            group = parser.add_argument_group(title)
+            for option in options:
+                option.add_to(group)
+        if self.commands:
+            below = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+            for name, command in self.commands.items():
+                short = command.description.partition(". ")[0].rstrip(".")
+                short = short[0].lower() + short[1:]
+                command.fill(below.add_parser(name, help=short.replace("%", "%%")))
+
+
+DATA_DIR = Option("--data-dir DIR", "where data is, as DIR/NAME/... (else FEDREF_DATA)", Path)
+DIRECTORY = Option("directory DIR", "the run directory", Path)
