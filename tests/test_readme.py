@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from fedref.algorithms import per_fedavg
-from fedref.commands import make_parser
+from fedref.commands import parse
 from fedref.teach import source
 
 ROOT = Path(__file__).parent.parent
@@ -126,7 +126,7 @@ def test_commands_with_something_to_fill_in_are_commands(capsys):
     for command in named:
         word = command.split()[1]
         with pytest.raises(SystemExit) as stopped:
-            make_parser().parse_args([word, "--help"])
+            parse([word, "--help"])
         assert stopped.value.code == 0
         assert f"fedref {word}" in capsys.readouterr().out
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedref.boundary.values import Bounds
 from fedref.commands.options import Command, Option
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ COMMAND = Command(
             "only these: a whole tag, or a part of some (upper and lower case are the same)",
             many="+",
         ),
-        Option("--seed N", "of the random cases", int, 0, bounds=(0,)),
+        Option("--seed N", "of the random cases", int, 0, bounds=Bounds(0)),
         Option("--json", "one JSON document instead of the table"),
         Option("--plot FILE", "also draw error against step size: FILE.png, .svg or .pdf", Path),
     ),

@@ -1,10 +1,10 @@
 """`fedref conformance`: whether an implementation is right, and if not, what is wrong with it."""
 
 import argparse
-from math import isfinite
-from typing import Any
 
 from fedref.boundary.errors import ConfigError, unknown
+from fedref.boundary.values import Bounds
+from fedref.commands.options import Command, Option
 from fedref.conformance.backends import NAMES
 
 EPILOG = """\
@@ -24,38 +24,12 @@ exit code: 0 all that is offered passes; 1 something fails; 2 wrong input
 """
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "conformance",
-        help="test your own implementation against golden vectors",
-        description="Run a backend against the golden vectors: what it offers, what of it is right, "
-        "and which known mistake the rest is.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "backend", metavar="MODULE[:BACKEND]", help=f"yours, or one of {', '.join(NAMES)}"
-    )
-    parser.add_argument(
-        "--only", default="", metavar="TEXT", help="cases with this in tag, call, algorithm or name"
-    )
-    parser.add_argument("--dtype", default="float64", metavar="X", help="float64 or float32")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.add_argument(
-        "--timeout", type=float, default=60.0, metavar="S", help="seconds a case (default 60)"
-    )
-    parser.set_defaults(run=command)
-
-
 def command(arguments: argparse.Namespace) -> int:
     from fedref.conformance import report, suite, vectors  # `fedref --help` needs none
 
     name, dtype = arguments.backend, arguments.dtype
     if dtype not in vectors.DTYPES:
         raise ConfigError(unknown("dtype", dtype, vectors.DTYPES))
-    if not (isfinite(arguments.timeout) and arguments.timeout > 0):
-        raise ConfigError(f"timeout is {arguments.timeout:g}, expected seconds > 0")
     every = vectors.read()
     cases = suite.select_cases(every, arguments.only)
     if not cases:
@@ -66,3 +40,18 @@ def command(arguments: argparse.Namespace) -> int:
     else:
         print(report.text(results, cases))
     return int(any(result.status == suite.FAILED for result in results))
+
+
+COMMAND = Command(
+    command,
+    "Run a backend against the golden vectors: what it offers, what of it is right, and which known "
+    "mistake the rest is.",
+    (
+        Option("backend MODULE[:BACKEND]", f"yours, or one of {', '.join(NAMES)}"),
+        Option("--only TEXT", "cases with this in tag, call, algorithm or name", default=""),
+        Option("--dtype X", "float64 or float32", default="float64"),
+        Option("--json", "print the report as JSON"),
+        Option("--timeout S", "seconds a case", float, 60.0, Bounds(0, open="both")),
+    ),
+    epilog=EPILOG,
+)

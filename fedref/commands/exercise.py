@@ -6,6 +6,8 @@ from typing import Any
 
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.files import guard, regular
+from fedref.boundary.values import Bounds
+from fedref.commands.options import Command, Option
 from fedref.experiments.run_directory import disk_errors
 
 EPILOG = """\
@@ -19,39 +21,7 @@ The files are made from the source that runs. `check` never says what is right.
 exit code of check: 0 it is right; 1 it is not, or it is not finished; 2 wrong input
 """
 
-TIMEOUT = 60.0
 WANTED = "a file that `fedref exercise start` wrote"
-
-
-def add_parser(subparsers: Any) -> None:
-    """Add `exercise` and its sub-commands."""
-    parser = subparsers.add_parser(
-        "exercise",
-        help="write a missing line of an algorithm, and learn what kind of mistake was made",
-        description="Eight exercises: a function of fedref with one expression missing.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    commands = parser.add_subparsers(dest="step", metavar="COMMAND", required=True)
-    listed = commands.add_parser("list", help="what there is", allow_abbrev=False)
-    listed.add_argument("--teacher", action="store_true", help="with what a teacher wants to know")
-    listed.add_argument("--solution", action="store_true", help="the same with the missing lines")
-    listed.set_defaults(run=list_them)
-    start = commands.add_parser("start", help="write the file of an exercise", allow_abbrev=False)
-    start.add_argument("name", metavar="NAME")
-    start.add_argument("folder", metavar="DIR", type=Path)
-    start.set_defaults(run=write)
-    checked = commands.add_parser("check", help="judge a file", allow_abbrev=False)
-    checked.add_argument("file", metavar="FILE", type=Path)
-    checked.add_argument(
-        "--timeout",
-        type=float,
-        default=TIMEOUT,
-        metavar="S",
-        help=f"seconds that the file may take (default {TIMEOUT:g})",
-    )
-    checked.set_defaults(run=check)
 
 
 def list_them(args: argparse.Namespace) -> int:
@@ -111,8 +81,6 @@ def check(args: argparse.Namespace) -> int:
     """Say whether a file is right, and if not what kind of mistake it is."""
     from fedref.teach import files
 
-    if not 0 < args.timeout < float("inf"):
-        raise ConfigError(f"--timeout {args.timeout:g}: expected seconds above 0")
     with guard(args.file, WANTED), regular(args.file, WANTED) as file:
         text = file.read().decode("utf-8-sig")
     exercise = files.exercise_of(text, args.file)
@@ -151,3 +119,34 @@ def verdict(path: Path, text: str, exercise: Any, timeout: float) -> tuple[list[
     if found.mistakes:
         lines.append("public implementations have made it, too: data/vectors/README.md lists such")
     return lines, False
+
+
+LIST = Command(
+    list_them,
+    "List what there is.",
+    (
+        Option("--teacher", "with what a teacher wants to know"),
+        Option("--solution", "the same with the missing lines"),
+    ),
+)
+START = Command(
+    write,
+    "Write the file of an exercise.",
+    (Option("name NAME", ""), Option("folder DIR", "", Path)),
+)
+CHECK = Command(
+    check,
+    "Judge a file.",
+    (
+        Option("file FILE", "", Path),
+        Option(
+            "--timeout S", "seconds that the file may take", float, 60.0, Bounds(0, open="both")
+        ),
+    ),
+)
+COMMAND = Command(
+    None,
+    "Eight exercises: a function of fedref with one expression missing.",
+    commands={"list": LIST, "start": START, "check": CHECK},
+    epilog=EPILOG,
+)

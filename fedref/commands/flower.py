@@ -2,10 +2,10 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from fedref.boundary.errors import ConfigError
-from fedref.commands.console import whole_number
+from fedref.boundary.values import Bounds
+from fedref.commands.options import DATA_DIR, Command, Option
 from fedref.experiments import config
 from fedref.experiments.setting import Loader
 
@@ -16,48 +16,6 @@ example
 A node's part is a .npz with the arrays X (n, p), y (n,), client (n,) and test (n,); who holds rows of
 its own writes it with NumPy: `fedref flower check FILE` says what a server would be told of it.
 """
-
-
-def add_parser(commands: Any) -> None:
-    """Add `flower` to the commands."""
-    parser = commands.add_parser(
-        "flower",
-        help="run an experiment over Flower: clients keep their rows",
-        description="Write an experiment as a Flower app: the same numbers as `fedref run`, with "
-        "every client's rows and state on the node that holds them. Needs `fedref[flower]` to run.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
-    write = actions.add_parser(
-        "write", help="the app's folder, the nodes' parts and a README", allow_abbrev=False
-    )
-    write.add_argument("experiment", type=Path, metavar="FILE.toml", help="as for `fedref run`")
-    write.add_argument("folder", type=Path, metavar="DIR", help="a new folder")
-    write.add_argument(
-        "--nodes", type=whole_number, metavar="N", help="cut the data for N nodes (default 3)"
-    )
-    write.add_argument(
-        "--clients",
-        type=whole_number,
-        metavar="N",
-        help="cut no data: the nodes' owners make the parts of clients 0 to N−1",
-    )
-    write.add_argument(
-        "--limit",
-        type=float,
-        default=600.0,
-        metavar="S",
-        help="seconds that a round's work may take; who is later is a dropped straggler (default 600)",
-    )
-    write.add_argument(
-        "--data-dir", type=Path, metavar="DIR", help="where data is (else FEDREF_DATA)"
-    )
-    write.set_defaults(run=run_write)
-    check = actions.add_parser("check", help="what a node would tell of its part")
-    check.add_argument("part", type=Path, metavar="FILE.npz")
-    check.set_defaults(run=run_check)
 
 
 def run_write(arguments: argparse.Namespace) -> int:
@@ -93,3 +51,38 @@ def run_check(arguments: argparse.Namespace) -> int:
     for k, n_train, n_test in zip(said.clients, said.n_train, said.n_test):
         print(f"client {k}: {n_train} training rows, {n_test} test rows")
     return 0
+
+
+WRITE = Command(
+    run_write,
+    "Write the app's folder, the nodes' parts and a README.",
+    (
+        Option("experiment FILE.toml", "as for `fedref run`", Path),
+        Option("folder DIR", "a new folder", Path),
+        Option("--nodes N", "cut the data for N nodes (default 3)", int, bounds=Bounds(1)),
+        Option(
+            "--clients N",
+            "cut no data: the nodes' owners make the parts of clients 0 to N−1",
+            int,
+            bounds=Bounds(1),
+        ),
+        Option(
+            "--limit S",
+            "seconds that a round's work may take; who is later is a dropped straggler",
+            float,
+            600.0,
+            bounds=Bounds(0),
+        ),
+        DATA_DIR,
+    ),
+)
+CHECK = Command(
+    run_check, "Say what a node would tell of its part.", (Option("part FILE.npz", "", Path),)
+)
+COMMAND = Command(
+    None,
+    "Write an experiment as a Flower app: the same numbers as `fedref run`, with every client's rows "
+    "and state on the node that holds them. Needs `fedref[flower]` to run.",
+    commands={"write": WRITE, "check": CHECK},
+    epilog=EPILOG,
+)

@@ -8,7 +8,7 @@ from textwrap import fill
 from typing import Any
 
 from fedref.boundary.errors import unknown
-from fedref.boundary.values import Bounds, checked, literal
+from fedref.boundary.values import ANY, Bounds, checked, literal
 from fedref.commands.console import say
 
 HELP_WIDTH = 100
@@ -49,7 +49,7 @@ class Option:
     meaning: str
     kind: type = str
     default: Any = None
-    bounds: Sequence[float] = ()
+    bounds: Bounds = ANY
     words: Sequence[str] = ()
     many: str = ""
     required: bool = False
@@ -83,7 +83,7 @@ class Option:
         if issubclass(self.kind, Path):
             return self.kind(text)
         value = text if self.kind is str else literal(text)
-        return checked(self.kind, value, name, Bounds(*self.bounds), self.words)
+        return checked(self.kind, value, name, self.bounds, self.words)
 
     def _complete(self, prefix: str, **_: Any) -> list[str]:
         from argcomplete.completers import FilesCompleter

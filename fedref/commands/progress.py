@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import fedref
 from fedref.boundary.errors import ConfigError
+from fedref.boundary.values import Bounds
 from fedref.commands.console import is_terminal, say, terminal_width
 from fedref.commands.options import DATA_DIR, Option
 from fedref.experiments.cluster import executor_of
@@ -37,14 +38,14 @@ HOW = {
             "--data-unverified",
             "take a named data set although it differs from the published one",
         ),
-        Option("--workers N", "processes", int, 1, bounds=(1,)),
+        Option("--workers N", "processes", int, 1, bounds=Bounds(1)),
         Option("--executor dask:ADDRESS", "the workers of a Dask cluster, by its scheduler"),
         Option(
             "--checkpoint-every S",
             "seconds between checkpoints; 0: after every round",
             float,
             10.0,
-            bounds=(0,),
+            bounds=Bounds(0),
         ),
         Option("-q --quiet", "no progress, no table"),
         Option("-v --verbose", "write a log to DIR/log.txt, a line a round"),

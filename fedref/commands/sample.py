@@ -3,6 +3,7 @@
 import argparse
 
 from fedref.boundary.errors import ConfigError
+from fedref.boundary.values import Bounds
 from fedref.commands.options import DATA_DIR, DIRECTORY, Command, Option
 from fedref.experiments import writing
 from fedref.experiments.writing import Written
@@ -47,7 +48,7 @@ COMMAND = Command(
     "one client (a role of Shakespeare's).",
     (
         DIRECTORY,
-        Option("--characters N", "how many", int, 200, bounds=(1, LARGEST)),
+        Option("--characters N", "how many", int, 200, bounds=Bounds(1, LARGEST)),
         Option("--client NAME", "e.g. hamlet__HAMLET (default: the one with most test rows)"),
         Option("--prompt TEXT", "go on from this (default: the client's first test window)"),
         Option(
@@ -55,9 +56,9 @@ COMMAND = Command(
             "0: always the likeliest character, 1: as the model has it",
             float,
             0.5,
-            bounds=(0, LARGEST),
+            bounds=Bounds(0, LARGEST),
         ),
-        Option("--seed S", "of the draws", int, 0, bounds=(0, LARGEST)),
+        Option("--seed S", "of the draws", int, 0, bounds=Bounds(0, LARGEST)),
         DATA_DIR,
     ),
 )

@@ -1,12 +1,10 @@
 """Words of a command line: one rule for whole numbers and for seeds, whoever asks."""
 
-import argparse
-
 import pytest
 
 from fedref import ConfigError
 from fedref.boundary.values import seeds_of
-from fedref.commands import check, reproduce, run, sample
+from fedref.commands import parse
 from fedref.datasets.parameters import Parameter, value
 
 
@@ -36,26 +34,18 @@ def test_too_many_seeds():
             seeds_of(text)
 
 
-WHOLE = {
-    check: ([], "seed", "--seed"),
-    sample: (["DIR"], "characters", "--characters"),
-    reproduce: ([], "jobs", "--jobs"),
-    run: ([], "workers", "--workers"),
-}
+WHOLE = ("check --seed", "sample DIR --characters", "run --workers", "data rules --users")
 
 
-@pytest.mark.parametrize("command", WHOLE)
-def test_every_whole_number_may_be_1e3(command, capsys):
-    parser = argparse.ArgumentParser()
-    command.add_parser(parser.add_subparsers())
-    words, name, option = WHOLE[command]
-    words = [command.__name__.rpartition(".")[2], *words, option]
+@pytest.mark.parametrize("words", WHOLE)
+def test_every_whole_number_may_be_1e3(words):
+    *_, option = words.split()
     for text in ("1000", "1e3", "1_000", "1000.0"):
-        assert getattr(parser.parse_args([*words, text]), name) == 1000
+        arguments = parse([*words.split(), text])
+        assert getattr(arguments, option.removeprefix("--")) == 1000
     for text in ("1.5", "x", "9" * 20, "true"):
-        with pytest.raises(SystemExit):
-            parser.parse_args([*words, text])
-        assert f"argument {option}: is {text!r}, expected a whole number" in capsys.readouterr().err
+        with pytest.raises(ConfigError, match=f"{option} is .*, expected a whole number"):
+            parse([*words.split(), text])
 
 
 def test_so_may_the_parameters_of_data_and_splits():

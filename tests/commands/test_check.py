@@ -1,6 +1,5 @@
 """`fedref check`: the table, the exit code, --json, --only, --plot."""
 
-import argparse
 import io
 import json
 import math
@@ -12,14 +11,13 @@ from fedref import proofs
 from fedref.algorithms import fedprox
 from fedref.boundary.errors import ConfigError, FedrefError
 from fedref.commands import check as check_command
+from fedref.commands import parse
 from fedref.proofs import picture
 
 
-def check(*arguments):
-    parser = argparse.ArgumentParser()
-    check_command.add_parser(parser.add_subparsers())
-    args = parser.parse_args(["check", *arguments])
-    return args.run(args)
+def check(*words):
+    arguments = parse(["check", *words])
+    return arguments.run(arguments)
 
 
 @pytest.fixture
@@ -113,7 +111,7 @@ def test_unknown_tag():
 
 
 def test_negative_seed():
-    with pytest.raises(ConfigError, match="expected at least 0"):
+    with pytest.raises(ConfigError, match="--seed is -1, expected a whole number, at least 0"):
         check("--seed", "-1")
 
 

@@ -1,6 +1,5 @@
 """`fedref data ...`, as a user types it."""
 
-import argparse
 import json
 from pathlib import Path
 
@@ -8,16 +7,14 @@ import pytest
 from dataset_files import alone, leaf_object, put_json  # noqa: F401 (a fixture)
 
 from fedref import FedrefError
-from fedref.commands import data as commands
+from fedref.commands import parse
+from fedref.commands.data import COMMAND
 from fedref.datasets import SOURCES, from_manifest, load, manifest_of, split
 
 
 def fedref(*words: object) -> int:
-    parser = argparse.ArgumentParser("fedref")
-    commands.add_parser(parser.add_subparsers())
-    arguments = parser.parse_args(["data", *map(str, words)])
-    assert arguments.run is commands.run
-    return int(arguments.run(arguments))
+    arguments = parse(["data", *map(str, words)])
+    return arguments.run(arguments) or 0
 
 
 def help_of(*words: str) -> None:
@@ -146,11 +143,11 @@ def test_wrong_input_is_one_clear_line(words: tuple[str, ...], message: str) -> 
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("command", ["", *commands.COMMANDS])
+@pytest.mark.parametrize("command", ["", *COMMAND.commands])
 def test_help_says_everything(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     help_of(*[command] if command else [])
     out = capsys.readouterr().out
-    for word in commands.COMMANDS if not command else ["--data-dir"]:
+    for word in COMMAND.commands if not command else ["--data-dir"]:
         assert word in out
 
 

@@ -86,7 +86,7 @@ def test_without_parts_no_data_are_read(tmp_path, capsys):
         (["--nodes", "8"], "8 nodes for 7 clients, expected 1 to 7"),
         (["--nodes", "2", "--clients", "7"], "expected one of the two"),
         (["--nodes", "0"], "expected a whole number, at least 1"),
-        (["--limit", "soon"], "expected a number of seconds"),
+        (["--limit", "soon"], "expected a finite number, at least 0"),
     ],
 )
 def test_wrong_options_are_one_line(file, tmp_path, capsys, words, message):

@@ -93,7 +93,7 @@ def test_several_runs_in_one_picture(directory, tmp_path):
     [
         (["--metric", "acuracy"], "unknown metric 'acuracy': did you mean 'accuracy'?"),
         (["--metric", "gamma"], "no values of gamma here"),
-        (["--kind", "bar"], "unknown kind of picture 'bar': did you mean 'bars'?"),
+        (["--kind", "bar"], "unknown --kind 'bar': did you mean 'bars'?"),
         (["--out", "x.jpg"], "x.jpg ends in '.jpg', expected .png, .svg or .pdf"),
         (["--kind", "bars", "--metric", "loss"], "unknown metric of bars 'loss'"),
         (["--kind", "bars", "--metric", "accuracy,loss"], "names 2 metrics, bars can show one"),

@@ -126,7 +126,7 @@ def test_what_the_columns_mean_is_said_alike_by_the_command_and_by_readme(here, 
 @pytest.mark.parametrize("words", [[], ["-q"], ["--json"], ["-v"]], ids=" ".join)
 def test_a_message_is_told_once(here, capsys, words):
     experiment = config.from_table(document())
-    arguments = commands.make_parser().parse_args(["resume", "a", *words])
+    arguments = commands.parse(["resume", "a", *words])
     with ExitStack() as stack:
         spent = Spent(experiment)
         told = progress.teller(experiment, here, arguments, spent, stack)

@@ -110,8 +110,8 @@ def test_characters_are_drawn_by_the_softmax_at_a_temperature():
     ("words", "message"),
     [
         (["--client", "GOST"], "unknown client 'GOST': did you mean 'GHOST'?"),
-        (["--characters", "0"], "--characters is 0, expected a number from 1"),
-        (["--temperature", "-1"], "--temperature is -1.0, expected a number from 0"),
+        (["--characters", "0"], "--characters is 0, expected a whole number, at least 1"),
+        (["--temperature", "-1"], "--temperature is -1, expected a finite number, at least 0"),
         (["--temperature", "nan"], "--temperature is nan"),
         (["--seed", "-1"], "--seed is -1"),
     ],

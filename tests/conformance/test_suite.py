@@ -207,7 +207,7 @@ def test_the_command(capsys):
         (["fedref.models.batch:Nope"], "has no 'Nope'"),
         (["fedref", "--only", "per-fedavg eq.66"], "did you mean 'per-fedavg eq.6'"),
         (["fedref", "--dtype", "float16"], "unknown dtype"),
-        (["fedref", "--timeout", "0"], "expected seconds > 0"),
+        (["fedref", "--timeout", "0"], "expected a finite number, above 0"),
     ],
 )
 def test_wrong_input_is_one_line(arguments, said, capsys):

@@ -6,10 +6,9 @@ import pytest
 from running import algorithms, document, main, refused, rows, write
 
 from fedref.algorithms import ALGORITHMS
-from fedref.commands import listing as lists
-from fedref.commands.listing import listing
+from fedref.commands.run import listing
 from fedref.datasets import RULES, SOURCES
-from fedref.experiments import config, rehearsal
+from fedref.experiments import config, names, rehearsal
 from fedref.experiments.setting import Loader
 from fedref.models import MODELS
 
@@ -92,7 +91,7 @@ def test_the_list_has_a_line_for_everything_that_can_be_chosen(capsys, monkeypat
     assert named == [*ALGORITHMS, *MODELS, *SOURCES, *RULES]
     assert max(map(len, shown.splitlines())) <= 120
     point = type("Point", (), {"value": "mine:Ditto"})
-    monkeypatch.setattr(lists, "offered", lambda group: {f"my-{group}": point})
+    monkeypatch.setattr(names, "offered", lambda group: {f"my-{group}": point})
     for group in ("algorithms", "models", "data"):
         assert f"my-{group} " in listing()
     assert "from mine:Ditto" in listing()
