@@ -11,7 +11,8 @@ from fedref import tree
 from fedref.algorithm import Cohort, weighted_mean
 from fedref.algorithms import ALGORITHMS
 from fedref.rounds.cost import floats
-from fedref.rounds.loop import gather, run_clients
+from fedref.rounds.local_data import gather
+from fedref.rounds.loop import run_clients
 from fedref.sampling import Sampling, make_plan
 
 

@@ -27,7 +27,8 @@ from fedref.boundary.errors import FedrefError
 from fedref.models.base import Model
 from fedref.models.numerics import Array
 from fedref.rounds.cost import Counts, total
-from fedref.rounds.loop import LocalData, run_clients
+from fedref.rounds.local_data import LocalData
+from fedref.rounds.loop import run_clients
 
 ALIGNED = 64  # bytes at which arrays begin
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as in glibc's malloc.h
@@ -329,7 +330,7 @@ class Workers:
                     raise died(data, lost, error) from error
                 outcomes.append(([None] * len(parts[i]), Counts()))
             except Exception as error:
-                again = algorithm, model, sent, call[3], data.only(parts[i])
+                again = algorithm, model, sent, call[3], data.subset_rows(parts[i])
                 outcomes.append(one_by_one(self.on_failure, *again))
                 self.message(
                     f"round {data.round + 1}: {type(error).__name__}: {error}; "
@@ -343,9 +344,9 @@ class Workers:
             return data, data.X, data.y
         share = getattr(self.executor, "share", None)
         if share is None:
-            own = data.only(part)
+            own = data.subset_rows(part)
             return without_arrays(own), own.X, own.y
-        return without_arrays(data.pick(part)), share(data.X), share(data.y)
+        return without_arrays(data.subset(part)), share(data.X), share(data.y)
 
 
 def without_arrays(data: LocalData) -> LocalData:
@@ -387,7 +388,9 @@ def one_by_one(
     for k, client_state in enumerate(client_states):
         try:
             outcomes.append(
-                run_clients(algorithm, model, sent, [client_state], data.only([k]), stack=False)
+                run_clients(
+                    algorithm, model, sent, [client_state], data.subset_rows([k]), stack=False
+                )
             )
         except Exception as error:
             if on_failure != "drop":

@@ -16,7 +16,8 @@ from fedref.flower.messages import Announced, Call, Packet, Refused, read, tree_
 from fedref.models.base import Model
 from fedref.models.numerics import Array
 from fedref.rounds.cost import Counts
-from fedref.rounds.loop import LocalData, run_clients
+from fedref.rounds.local_data import LocalData
+from fedref.rounds.loop import run_clients
 
 #: A client's rows, and their features: what a node announces, the server makes room for.
 MOST_ROWS = 10**7

@@ -24,7 +24,8 @@ from fedref.models.base import Model
 from fedref.rounds.cost import Counts, RoundLog, total
 from fedref.rounds.evaluation import Scores
 from fedref.rounds.federation import Federation
-from fedref.rounds.loop import LocalData, at_work, run_round
+from fedref.rounds.local_data import LocalData
+from fedref.rounds.loop import participants, run_round
 from fedref.sampling import Plan
 
 MISSED = ("algorithm", "seed", "unit", "round", "phase", "client", "reason")
@@ -157,7 +158,7 @@ class Remote:
         call = Call(self.run, self.stamp, self.unit.number, round, self.labels)
         amounts: dict[int, int] = {}
         if plan is not None:
-            keep = at_work(algorithm, plan)
+            keep = participants(algorithm, plan)
             amounts = dict(zip(plan.clients[keep].tolist(), plan.amount[keep].tolist()))
         online = self.nodes.greet()
         packets: dict[int, Packet] = {}

@@ -41,7 +41,8 @@ from fedref.models.base import Model
 from fedref.models.numerics import Array
 from fedref.rounds.evaluation import evaluate_clients
 from fedref.rounds.federation import Federation
-from fedref.rounds.loop import LocalData, run_clients
+from fedref.rounds.local_data import LocalData
+from fedref.rounds.loop import run_clients
 from fedref.sampling import PADDING, client_batches, steps_of_epoch
 
 #: No batch is padded to more rows than this.

@@ -9,15 +9,15 @@ with `‖w‖²` over *all* parameters, biases included. If all s_j are 0 the fi
 Leading axes of w and X broadcast: `w (K, d)` with `X (K, B, p)` are K clients at once.
 """
 
+import copy
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property, wraps
+from functools import cache, cached_property
+from itertools import accumulate, pairwise
 from math import prod
-from types import MethodType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
-from fedref.boundary.errors import ConfigError, unknown
 from fedref.models import numerics as nx
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
@@ -52,7 +52,7 @@ class Model(Protocol):
         ...
 
     def label_of(self, z: Array) -> Array:
-        """The label that the logits z speak for, or the real target that they predict: (..., B)."""
+        """The predicted label for logits z, or the predicted real target: (..., B)."""
         ...
 
     def sample_losses(self, w: Array, D: Batch) -> Array:
@@ -91,33 +91,6 @@ class Model(Protocol):
     def work(self) -> tuple[int, int]:
         """Multiplications in the matrix products of (a gradient, an HVP), a sample."""
         ...
-
-
-def size(shapes: Sequence[tuple[int, ...]]) -> int:
-    """How many numbers arrays of these shapes hold together."""
-    return sum(prod(shape) for shape in shapes)
-
-
-#: Where each array lies in the flat vector: its first entry, the one after its last, its shape.
-Layout = tuple[tuple[int, int, tuple[int, ...]], ...]
-
-
-def layout(shapes: Sequence[tuple[int, ...]]) -> Layout:
-    """Arrays of these shapes one after the other."""
-    ends = [size(shapes[: i + 1]) for i in range(len(shapes))]
-    return tuple(zip([0, *ends], ends, shapes))
-
-
-def cut(w: Array, pieces: Layout) -> tuple[Array, ...]:
-    """Views (..., *shape) of w (..., d). Writing to one writes to w."""
-    d, lead = pieces[-1][1], w.shape[:-1]
-    if w.ndim < 1 or w.shape[-1] != d:
-        raise ValueError(f"w has shape {w.shape}, expected (..., {d})")
-    views = []
-    for at, end, shape in pieces:
-        view = w[..., at:end]
-        views.append(view if len(shape) == 1 else view.reshape(lead + shape))
-    return tuple(views)
 
 
 def check(model: Model, w: Array, D: Batch) -> None:
@@ -175,39 +148,11 @@ def check_labels(model: Model, y: Array) -> None:
 
 
 @cache
-def one_of(n: int, dtype: Any) -> Array:
-    """1/n as an array of shape (), the same for every batch of n samples."""
+def reciprocal(n: int, dtype: Any) -> Array:
+    """Return 1/n as an array of shape (), the same for every batch of n samples."""
     share = np.asarray(1 / max(n, 1), dtype)
     share.setflags(write=False)
     return share
-
-
-Derivative = TypeVar("Derivative", bound=Callable[..., Array])
-
-
-#: What `checked` made → what it was made of.
-BARE: dict[Any, Callable[..., Array]] = {}
-
-
-def checked(derivative: Derivative) -> Derivative:
-    """`grad(self, w, D)` or `hvp(self, w, v, D)` that checks w and D first."""
-
-    @wraps(derivative)
-    def check_first(self: Any, w: Array, *rest: Any) -> Array:
-        check(self, w, rest[-1])
-        return derivative(self, w, *rest)
-
-    BARE[check_first] = derivative
-    return check_first  # type: ignore[return-value]
-
-
-def unchecked(method: Callable[..., Array]) -> Callable[..., Array]:
-    """A model's grad or hvp without `checked`: for arrays that were checked already.
-
-    Anybody else's decorator stays: it may clip, or add noise.
-    """
-    inner = BARE.get(getattr(method, "__func__", None))
-    return method if inner is None else MethodType(inner, method.__self__)  # type: ignore[attr-defined]
 
 
 def mean_weights(D: Batch, dtype: Any) -> Array:
@@ -217,14 +162,14 @@ def mean_weights(D: Batch, dtype: Any) -> Array:
     """
     real = np.zeros(0, dtype).real.dtype
     if D.s is None:
-        return one_of(D.y.shape[-1], real)
+        return reciprocal(D.y.shape[-1], real)
     s = D.s.astype(real, copy=False)
     total = s.sum(-1, keepdims=True)
     return s / np.where(total == 0, 1, total)
 
 
 class FromLogits:
-    """What follows from the logits z(w; x), their layout, and a loss of the logits alone."""
+    """What follows from the logits z(w; x), the shapes of w's parts, and a loss of the logits alone."""
 
     inputs: ClassVar[str] = "numbers"
     l2: float
@@ -234,15 +179,28 @@ class FromLogits:
     label_of: Any
 
     @cached_property
-    def layout(self) -> Layout:
-        return layout(self.shapes)
+    def layout(self) -> list[tuple[int, int, tuple[int, ...]]]:
+        """Where each array lies in the flat vector: its first entry, the one after its last, its shape."""
+        ends = pairwise(accumulate(map(prod, self.shapes), initial=0))
+        return [(first, end, shape) for (first, end), shape in zip(ends, self.shapes)]
 
     @cached_property
     def d(self) -> int:
-        return size(self.shapes)
+        return sum(map(prod, self.shapes))
 
     def unpack(self, w: Array) -> tuple[Array, ...]:
-        return cut(w, self.layout)
+        lead = w.shape[:-1]
+        if w.ndim < 1 or w.shape[-1] != self.d:
+            raise ValueError(f"w has shape {w.shape}, expected (..., {self.d})")
+        views = []
+        for first, end, shape in self.layout:
+            view = w[..., first:end]
+            views.append(view if len(shape) == 1 else view.reshape(lead + shape))
+        return tuple(views)
+
+    def validate(self, w: Array, D: Batch) -> None:
+        """Refuse a point or a batch that does not fit; every `loss`, `grad` and `hvp` begins so."""
+        check(self, w, D)  # type: ignore[arg-type]
 
     @property
     def products(self) -> tuple[int, ...]:
@@ -257,8 +215,7 @@ class FromLogits:
         return 2 * first + 3 * sum(later), 3 * first + 8 * sum(later)
 
     def sample_losses(self, w: Array, D: Batch) -> Array:
-        model: Any = self
-        check(model, w, D)
+        self.validate(w, D)
         return self.loss_of(self.logits(w, D.X), D.y)
 
     def loss(self, w: Array, D: Batch) -> Array:
@@ -309,6 +266,8 @@ def he(rng: np.random.Generator, shape: tuple[int, ...], n: int, m: int) -> Arra
 
 #: name → weight and bias of one layer from (rng, weight shape, n = fan_in, m = fan_out).
 INITIALISATIONS: dict[str, Start] = {"fan-in": fan_in, "glorot": glorot, "he": he}
+#: What the words of a layered network may be: field → choices.
+WORDS = {"activation": tuple(nx.ACTIVATIONS), "initialisation": tuple(INITIALISATIONS)}
 
 
 def initial(name: str, rng: np.random.Generator, shapes: Sequence[tuple[int, ...]]) -> Array:
@@ -320,9 +279,13 @@ def initial(name: str, rng: np.random.Generator, shapes: Sequence[tuple[int, ...
     return np.concatenate([INITIALISATIONS[name](rng, *layer) for layer in layers])
 
 
-def check_initialisation(name: str) -> None:
-    if name not in INITIALISATIONS:
-        raise ConfigError(unknown("initialisation", name, INITIALISATIONS))
+def unvalidated(model: Any) -> Any:
+    """Return a copy of a model that takes arrays as they come: for those that were checked already."""
+    if not isinstance(model, FromLogits):
+        return model
+    trusting = copy.copy(model)
+    object.__setattr__(trusting, "validate", lambda w, D: None)
+    return trusting
 
 
 def linear_operator(model: Model, w: Array, D: Batch) -> "LinearOperator":

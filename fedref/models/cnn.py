@@ -3,19 +3,19 @@
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from math import inf, prod
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from fedref.boundary.errors import ConfigError, unknown
+from fedref.boundary.errors import ConfigError
 from fedref.boundary.values import check_fields
 from fedref.models import base
 from fedref.models import numerics as nx
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 
-POOLS = ("max", "mean")
 CHUNK = 64  # samples scored at once: the unfolded windows of a whole test set would fill the memory
 
 
@@ -30,7 +30,7 @@ class Trace(NamedTuple):
     """What one forward pass leaves for the backward pass, a list entry a layer."""
 
     A: list[Array]  # (..., rows, in) the input, unfolded
-    first: list[Array | None]  # (..., 4, n, C) where the maxima are, n = B·h·w
+    masks: list[Array | None]  # (..., 4, n, C) where the maxima are, n = B·h·w
     f: list[Array]  # (..., rows, out) φ(u); none for the last layer
     z: Array  # (..., B, classes) u of the last layer
 
@@ -81,21 +81,13 @@ class CNN(base.SoftmaxLogits):
     l2: float = 0.0
     initialisation: str = "fan-in"
 
+    bounds: ClassVar = dict.fromkeys(("image", "channels", "kernel", "hidden", "classes"), (1, inf))
+    choices: ClassVar = {**base.WORDS, "pool": ("max", "mean")}
+
     def __post_init__(self) -> None:
         check_fields(self, "CNN")
-        if len(self.image) not in (2, 3) or min(self.image) < 1:
+        if len(self.image) not in (2, 3):
             raise ConfigError(f"CNN image {self.image}: expected (H, W) or (H, W, c), all ≥ 1")
-        for name, value in [
-            *((f"channels[{i}]", c) for i, c in enumerate(self.channels)),
-            *((name, getattr(self, name)) for name in ("kernel", "hidden", "classes")),
-        ]:
-            if value < 1:
-                raise ConfigError(f"CNN {name} is {value}: expected ≥ 1")
-        if self.activation not in nx.ACTIVATIONS:
-            raise ConfigError(unknown("activation", self.activation, nx.ACTIVATIONS))
-        if self.pool not in POOLS:
-            raise ConfigError(unknown("pool", self.pool, POOLS))
-        base.check_initialisation(self.initialisation)
         least = 1
         for _ in self.channels:
             least = 2 * least + self.kernel - 1  # what one layer must see to leave `least`
@@ -135,7 +127,7 @@ class CNN(base.SoftmaxLogits):
     def products(self) -> tuple[int, ...]:
         """Multiplications of one sample's forward pass: a kernel's weights count once a window."""
         windows = [4 * grid.after[0] * grid.after[1] for grid in self.grids] + [1, 1]
-        return tuple(n * base.size([shape]) for n, shape in zip(windows, self.shapes[::2]))
+        return tuple(n * prod(shape) for n, shape in zip(windows, self.shapes[::2]))
 
     @property
     def features(self) -> int:
@@ -150,7 +142,7 @@ class CNN(base.SoftmaxLogits):
         views = self.unpack(w)
         lead = w.shape[:-1]
         return [
-            (W.reshape(*lead, base.size([shape[:-1]]), shape[-1]), b)
+            (W.reshape(*lead, prod(shape[:-1]), shape[-1]), b)
             for W, b, shape in zip(views[::2], views[1::2], self.shapes[::2])
         ]
 
@@ -169,18 +161,26 @@ class CNN(base.SoftmaxLogits):
         fan_out = self.shapes[2 * l - 2][-1]
         return dA.reshape(*dA.shape[:-2], dA.shape[-2] * dA.shape[-1] // fan_out, fan_out)
 
-    def first(self, l: int, z: Array) -> Array | None:
-        """Where the maxima of P are: (..., 4, n, C) of bool."""
-        return nx.first_max(split(z)) if l < len(self.channels) and self.pool == "max" else None
+    def argmax_mask(self, l: int, z: Array) -> Array | None:
+        """Return where the maxima of P are: (..., 4, n, C) of bool."""
+        return (
+            nx.argmax_mask(windows_first(z))
+            if l < len(self.channels) and self.pool == "max"
+            else None
+        )
 
-    def P(self, z: Array, first: Array | None) -> Array:  # (..., 4·n, C) → (..., n, C)
-        return z if first is None else (first * split(z)).sum(-3)
+    def P(self, z: Array, mask: Array | None) -> Array:  # (..., 4·n, C) → (..., n, C)
+        return z if mask is None else (mask * windows_first(z)).sum(-3)
 
-    def Pt(self, du: Array, first: Array | None) -> Array:
-        return du if first is None else join(first * du[..., None, :, :])
+    def R_P(self, Rz: Array, mask: Array | None) -> Array:
+        """R{P(z)}, the R-operator of max-pooling: as the maxima stay where they are, P of R{z}."""
+        return self.P(Rz, mask)
+
+    def Pt(self, du: Array, mask: Array | None) -> Array:
+        return du if mask is None else windows_last(mask * du[..., None, :, :])
 
     def Q(self, l: int, f: Array) -> Array:  # (..., 4·n, C) → (..., n, C)
-        return split(f).mean(-3) if l < len(self.channels) and self.pool == "mean" else f
+        return windows_first(f).mean(-3) if l < len(self.channels) and self.pool == "mean" else f
 
     def Qt(self, l: int, da: Array) -> Array:
         if l < len(self.channels) and self.pool == "mean":
@@ -192,27 +192,27 @@ class CNN(base.SoftmaxLogits):
         c = self.pixels[2]
         a = X.reshape(*X.shape[:-2], X.shape[-2] * (self.features // c), c)  # (..., B·H·W, c)
         A: list[Array] = []
-        first: list[Array | None] = []
+        masks: list[Array | None] = []
         f: list[Array] = []
         layers = self.layers(w)
         for l, (W, b) in enumerate(layers):
             A.append(self.E(l, a))  # [A] E a
             z = A[l] @ W  # (..., rows, in) @ (..., in, out)
-            first.append(self.first(l, z))
-            u = self.P(z, first[l])
+            masks.append(self.argmax_mask(l, z))
+            u = self.P(z, masks[l])
             u += b[..., None, :]  # [next u] P(AW) + b
             if l < len(layers) - 1:
                 f.append(phi.value(u))
                 a = self.Q(l, f[l])
-        return Trace(A, first, f, u)
+        return Trace(A, masks, f, u)
 
     def logits(self, w: Array, X: Array) -> Array:
         """z_L, (..., B, classes), a few samples at a time."""
         starts = range(0, max(X.shape[-2], 1), CHUNK)
         return np.concatenate([self.forward(w, X[..., i : i + CHUNK, :]).z for i in starts], -2)
 
-    @base.checked
     def grad(self, w: Array, D: Batch) -> Array:
+        self.validate(w, D)
         trace = self.forward(w, D.X)
         c = base.mean_weights(D, trace.z.dtype)
         delta = nx.cross_entropy_slope(trace.z, D.y, c)  # [δ_L] (p − Y) / n
@@ -222,11 +222,11 @@ class CNN(base.SoftmaxLogits):
     def backward(self, w: Array, trace: Trace, delta: Array) -> Array:
         """Σ_j ∂(δ_j · z_j)/∂w for δ (..., B, classes): (..., d)."""
         phi = nx.ACTIVATIONS[self.activation]
-        A, first, f, _ = trace
+        A, masks, f, _ = trace
         g = np.empty((*delta.shape[:-2], self.d), delta.dtype)
         layers, out = self.layers(w), self.layers(g)
         for l in reversed(range(len(A))):
-            e = self.Pt(delta, first[l])  # [∂(AW)] Pᵀδ
+            e = self.Pt(delta, masks[l])  # [∂(AW)] Pᵀδ
             np.matmul(A[l].mT, e, out=out[l][0])  # [∂W] AᵀPᵀδ
             np.sum(delta, -2, out=out[l][1])  # [∂b] Σ_j δ_j
             if l:
@@ -237,21 +237,21 @@ class CNN(base.SoftmaxLogits):
     def vjp(self, w: Array, X: Array, r: Array) -> Array:
         return self.backward(w, self.forward(w, X), r)
 
-    @base.checked
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
+        self.validate(w, D)
         phi = nx.ACTIVATIONS[self.activation]
-        A, first, f, z = self.forward(w, D.X)
+        A, masks, f, z = self.forward(w, D.X)
         W, V = ([matrices for matrices, _ in self.layers(x)] for x in (w, v))
         v_b = [b for _, b in self.layers(v)]
 
         # [first R{u}] P(AV) + v_b
-        Ru = [self.P(A[0] @ V[0], first[0]) + v_b[0][..., None, :]]
+        Ru = [self.R_P(A[0] @ V[0], masks[0]) + v_b[0][..., None, :]]
         RA = [np.zeros(0)]  # not used: R{A₀} = 0
         for l in range(1, len(A)):
             # [R{A}] E Q(φ′(u) ⊙ R{u})
             RA.append(self.E(l, self.Q(l - 1, phi.slope(f[l - 1]) * Ru[l - 1])))
             # [next R{u}] P(R{A}W + AV) + v_b
-            Ru.append(self.P(RA[l] @ W[l] + A[l] @ V[l], first[l]) + v_b[l][..., None, :])
+            Ru.append(self.R_P(RA[l] @ W[l] + A[l] @ V[l], masks[l]) + v_b[l][..., None, :])
 
         c = base.mean_weights(D, z.dtype)
         delta = nx.cross_entropy_slope(z, D.y, c)  # [δ_L] (p − Y) / n
@@ -261,7 +261,7 @@ class CNN(base.SoftmaxLogits):
         h = np.empty((*Rdelta.shape[:-2], self.d), Rdelta.dtype)
         out = self.layers(h)
         for l in reversed(range(len(A))):
-            e, Re = self.Pt(delta, first[l]), self.Pt(Rdelta, first[l])
+            e, Re = self.Pt(delta, masks[l]), self.Pt(Rdelta, masks[l])
             np.matmul(A[l].mT, Re, out=out[l][0])  # [R{∂W}, first term] AᵀPᵀR{δ}
             if l:
                 out[l][0][...] += RA[l].mT @ e  # [R{∂W}] AᵀPᵀR{δ} + R{A}ᵀPᵀδ
@@ -277,12 +277,12 @@ class CNN(base.SoftmaxLogits):
         return h + self.l2 * v if self.l2 else h
 
 
-def split(z: Array) -> Array:
+def windows_first(z: Array) -> Array:
     """(..., 4·n, C) → (..., 4, n, C): apart by their place in the pool's window."""
     return z.reshape(*z.shape[:-2], 4, z.shape[-2] // 4, z.shape[-1])
 
 
-def join(z: Array) -> Array:
+def windows_last(z: Array) -> Array:
     """(..., 4, n, C) → (..., 4·n, C)."""
     return z.reshape(*z.shape[:-3], 4 * z.shape[-2], z.shape[-1])
 

@@ -43,15 +43,15 @@ class BinaryLogistic(LinearLogit):
     def label_of(self, z: Array) -> Array:
         return (z.real > 0).astype(np.int64)
 
-    @base.checked
     def grad(self, w: Array, D: Batch) -> Array:
+        self.validate(w, D)
         z = self.logits(w, D.X)
         r = np.where(D.y == 1, -nx.sigmoid(-z), nx.sigmoid(z)) * base.mean_weights(D, z.dtype)
         g = self.vjp(w, D.X, r)  # [gradient] Aᵀ(σ(z) − y) / n
         return g + self.l2 * w if self.l2 else g
 
-    @base.checked
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
+        self.validate(w, D)
         z = self.logits(w, D.X)
         slope = nx.sigmoid(z) * nx.sigmoid(-z)
         r = slope * self.logits(v, D.X) * base.mean_weights(D, z.dtype)  # R{σ(z) − y}
@@ -97,15 +97,15 @@ class Logistic(base.SoftmaxLogits):
         np.sum(r, -2, out=b)
         return out
 
-    @base.checked
     def grad(self, w: Array, D: Batch) -> Array:
+        self.validate(w, D)
         z = self.logits(w, D.X)
         r = nx.cross_entropy_slope(z, D.y, base.mean_weights(D, z.dtype))
         g = self.vjp(w, D.X, r)  # [gradient] Aᵀ(p − Y) / n
         return g + self.l2 * w if self.l2 else g
 
-    @base.checked
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
+        self.validate(w, D)
         z, Rz = self.logits(w, D.X), self.logits(v, D.X)
         r = nx.cross_entropy_curvature(z, Rz, base.mean_weights(D, z.dtype))
         h = self.vjp(w, D.X, r)  # [HVP] (Σ_j A_jᵀ(p_j ⊙ (A_j v) − p_j p_jᵀ A_j v)) / n

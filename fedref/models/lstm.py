@@ -6,20 +6,19 @@ Long because value, gradient and R-operator through time stand beside each other
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import prod
-from typing import ClassVar, NamedTuple
+from math import inf, prod
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fedref.boundary.errors import ConfigError, unknown
+from fedref.boundary.errors import ConfigError
 from fedref.boundary.values import check_fields
 from fedref.models import base
 from fedref.models import numerics as nx
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 
-OUTPUTS = ("last", "mean")
-KEPT = 1 << 26  # bytes that a forward pass may keep: what needs more is done in parts
+CACHE_BYTES = 1 << 26  # what a forward pass may keep: what needs more is done in chunks
 
 
 class Steps(NamedTuple):
@@ -81,9 +80,9 @@ class LSTM(base.SoftmaxLogits):
     R-operator (Pearlmutter 1994), R{·} = d/dε at w + εv, beside each line: the product rule.
 
     Memory. For a gradient a step of a sample keeps 13 H + n numbers a layer (a, c, s, h, x; δ, dh,
-    e): with H = 256, length 80 and float64 2.1 MB a sample; an HVP keeps twice as many. `KEPT`
-    bounds what is kept at once, to 64 MiB (an HVP: 128 MiB): more rows are done in parts of the
-    batch, and more leading axes one part after the other.
+    e): with H = 256, length 80 and float64 2.1 MB a sample; an HVP keeps twice as many. `CACHE_BYTES`
+    bounds what is kept at once, to 64 MiB (an HVP: 128 MiB): more rows are done in chunks of
+    the batch, and more leading axes one part after the other.
 
     Speed. Nearly all of a gradient's time goes into three products, two of them once a step. On one
     core (B = 10, length 80, H = 256) it takes as long as torch.nn.LSTM's in float64; in float32, for
@@ -102,19 +101,17 @@ class LSTM(base.SoftmaxLogits):
     output: str = "last"
     l2: float = 0.0
     initialisation: str = "fan-in"
+
     inputs: ClassVar[str] = "codes"
+    bounds: ClassVar = dict.fromkeys(
+        ("vocabulary", "classes", "length", "embedding", "hidden"), (1, inf)
+    )
+    choices: ClassVar = {"output": ("last", "mean"), "initialisation": tuple(base.INITIALISATIONS)}
 
     def __post_init__(self) -> None:
         check_fields(self, "LSTM")
-        sizes = (self.vocabulary, self.length, self.embedding, *self.hidden, self.classes)
-        if not self.hidden or min(sizes) < 1:
-            raise ConfigError(
-                f"LSTM sizes {sizes}: expected (vocabulary, length, embedding, hidden, ..., "
-                "classes), whole numbers ≥ 1"
-            )
-        if self.output not in OUTPUTS:
-            raise ConfigError(unknown("output", self.output, OUTPUTS))
-        base.check_initialisation(self.initialisation)
+        if not self.hidden:
+            raise ConfigError("LSTM hidden is (), expected a width for each layer, at least one")
 
     @property
     def features(self) -> int:
@@ -140,9 +137,8 @@ class LSTM(base.SoftmaxLogits):
 
     @property
     def work(self) -> tuple[int, int]:
-        """A gradient as in any network, but that the first step hands no δW_hᵀ to one before it; an
-        HVP does the whole gradient, and the two terms of the product rule for each of its products.
-        """
+        """As for any network, except that step 0 has no predecessor to send δW_hᵀ to. An HVP does the
+        whole gradient, and the two terms of the product rule for each of its products."""
         grad, _ = super().work
         grad -= sum(4 * H * H for _, H in self.sizes)
         return grad, 3 * grad
@@ -150,7 +146,7 @@ class LSTM(base.SoftmaxLogits):
     @property
     def rows(self) -> int:
         """Samples that are done at once."""
-        return max(1, KEPT // (8 * self.length * sum(13 * H + n for n, H in self.sizes)))
+        return max(1, CACHE_BYTES // (8 * self.length * sum(13 * H + n for n, H in self.sizes)))
 
     def init(self, rng: np.random.Generator) -> Array:
         start = base.INITIALISATIONS[self.initialisation]
@@ -168,30 +164,29 @@ class LSTM(base.SoftmaxLogits):
     def logits(self, w: Array, X: Array) -> Array:
         base.check_codes(self, X)
 
-        def scores(w: Array, X: Array) -> Array:
-            return self.forward(w, X).z
-
-        return in_parts(scores, [w], [X], self.rows, add=False)
+        return in_chunks(lambda w, X: self.forward(w, X).z, [w], [X], self.rows, add=False)
 
     def vjp(self, w: Array, X: Array, r: Array) -> Array:
-        def part(w: Array, X: Array, r: Array) -> Array:
+        def chunk(w: Array, X: Array, r: Array) -> Array:
             return self.backward(w, self.forward(w, X), r)[0]
 
-        return in_parts(part, [w], [X, r], self.rows)
+        return in_chunks(chunk, [w], [X, r], self.rows)
 
-    @base.checked
     def grad(self, w: Array, D: Batch) -> Array:
-        def part(w: Array, X: Array, y: Array, c: Array) -> Array:
+        self.validate(w, D)
+
+        def chunk(w: Array, X: Array, y: Array, c: Array) -> Array:
             trace = self.forward(w, X)
             delta = nx.cross_entropy_slope(trace.z, y[..., 0], c[..., 0])  # (..., B, C)
             return self.backward(w, trace, delta)[0]
 
-        g = in_parts(part, [w], [D.X, *columns(D, w)], self.rows)
+        g = in_chunks(chunk, [w], [D.X, *columns(D, w)], self.rows)
         return g + self.l2 * w if self.l2 else g
 
-    @base.checked
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
-        def part(w: Array, v: Array, X: Array, y: Array, c: Array) -> Array:
+        self.validate(w, D)
+
+        def chunk(w: Array, v: Array, X: Array, y: Array, c: Array) -> Array:
             trace = self.forward(w, X)
             R = self.R_forward(w, v, trace)
             # δ = (p − 1_y)/B,  R{δ} = (diag(p) − ppᵀ) R{z} / B
@@ -200,7 +195,7 @@ class LSTM(base.SoftmaxLogits):
             adjoints = self.backward(w, trace, delta)[1]
             return self.R_backward(w, v, trace, R, adjoints, delta, Rdelta)
 
-        h = in_parts(part, [w, v], [D.X, *columns(D, w)], self.rows)
+        h = in_chunks(chunk, [w, v], [D.X, *columns(D, w)], self.rows)
         return h + self.l2 * v if self.l2 else h
 
     # ---- the four passes, layer by layer ---------------------------------------------------------
@@ -243,14 +238,13 @@ class LSTM(base.SoftmaxLogits):
         for l in reversed(range(len(trace.layers))):
             n, steps = self.sizes[l][0], trace.layers[l]
             adjoints.insert(0, backward(steps, W[2 * l], dh, trace.skip))
-            d_l = merged(adjoints[0].delta)  # (..., T·B, 4H)
-            np.matmul(merged(steps.x).mT, d_l, out=dW[2 * l][..., :n, :])
-            np.matmul(merged(before(steps.h)).mT, d_l, out=dW[2 * l][..., n:, :])
+            d_l = flatten_time(adjoints[0].delta)  # (..., T·B, 4H)
+            np.matmul(flatten_time(steps.x).mT, d_l, out=dW[2 * l][..., :n, :])
+            np.matmul(flatten_time(previous(steps.h)).mT, d_l, out=dW[2 * l][..., n:, :])
             np.sum(d_l, -2, out=dW[2 * l + 1])
-            dh = parted(
-                d_l @ W[2 * l][..., :n, :].mT, self.length
-            )  # ∂ℓ/∂x, the layer below's ∂ℓ/∂h
-        add_up(dh, trace.codes, out=dE)
+            # ∂ℓ/∂x, which is the layer below's ∂ℓ/∂h
+            dh = unflatten_time(d_l @ W[2 * l][..., :n, :].mT, self.length)
+        scatter_add(dh, trace.codes, out=dE)
         return g, adjoints
 
     def R_backward(
@@ -274,19 +268,19 @@ class LSTM(base.SoftmaxLogits):
         Rdh = self.unread(Rdelta @ D.mT + delta @ V_D.mT, trace.skip)
         for l in reversed(range(len(trace.layers))):
             n, steps, Rsteps, own = self.sizes[l][0], trace.layers[l], R.layers[l], adjoints[l]
-            Rd_l = merged(R_backward(steps, Rsteps, own, W[2 * l], V[2 * l], Rdh, trace.skip))
-            d_l = merged(own.delta)
+            Rd_l = flatten_time(R_backward(steps, Rsteps, own, W[2 * l], V[2 * l], Rdh, trace.skip))
+            d_l = flatten_time(own.delta)
             for rows, x, Rx in (
                 (slice(n), steps.x, Rsteps.x),
-                (slice(n, None), before(steps.h), before(Rsteps.h)),
+                (slice(n, None), previous(steps.h), previous(Rsteps.h)),
             ):
                 RdW_x = RdW[2 * l][..., rows, :]
-                np.matmul(merged(x).mT, Rd_l, out=RdW_x)
-                RdW_x += merged(Rx).mT @ d_l
+                np.matmul(flatten_time(x).mT, Rd_l, out=RdW_x)
+                RdW_x += flatten_time(Rx).mT @ d_l
             np.sum(Rd_l, -2, out=RdW[2 * l + 1])
             W_x, V_x = W[2 * l][..., :n, :], V[2 * l][..., :n, :]
-            Rdh = parted(Rd_l @ W_x.mT + d_l @ V_x.mT, self.length)
-        add_up(Rdh, trace.codes, out=RdE)
+            Rdh = unflatten_time(Rd_l @ W_x.mT + d_l @ V_x.mT, self.length)
+        scatter_add(Rdh, trace.codes, out=RdE)
         return h
 
     def read(self, h: Array, skip: Array | None) -> Array:
@@ -311,7 +305,7 @@ class LSTM(base.SoftmaxLogits):
 
 # ---- one layer through time -----------------------------------------------------------------------
 #
-# t runs from 0; `at(a, t)` is a view, so that what is written to it is written to a. In the formulae
+# t runs from 0; `step(a, t)` is a view, so that what is written to it is written to a. In the formulae
 # W_x and W_h are W's rows for x and h; what has no time is of step t.
 
 
@@ -320,26 +314,26 @@ def forward(x: Array, W: Array, b: Array, skip: Array | None) -> Steps:
     T, B, n = x.shape[-3:]
     H = b.shape[-1] // 4
     W_h = W[..., n:, :]
-    z = merged(x) @ W[..., :n, :]  # the input's part of all steps at once: (..., T·B, 4H)
+    z = flatten_time(x) @ W[..., :n, :]  # the input's part of all steps at once: (..., T·B, 4H)
     z += b[..., None, :]
-    a, lead = parted(z, T), z.shape[:-2]
+    a, lead = unflatten_time(z, T), z.shape[:-2]
     c, h = (np.zeros((*lead, T + 1, B, H), z.dtype) for _ in range(2))
     s = np.empty((*lead, T, B, H), z.dtype)
-    k, one_k = halves(H, z.dtype)
+    k, one_k = gate_scales(H, z.dtype)
     z_h = np.empty((*lead, B, 4 * H), z.dtype)
     for t in range(T):
-        a_t, c_t, s_t = at(a, t), at(c, t + 1), at(s, t)
-        a_t += np.matmul(at(h, t), W_h, out=z_h)  # [z] xW_x + h_{t−1}W_h + b
+        a_t, c_t, s_t = step(a, t), step(c, t + 1), step(s, t)
+        a_t += np.matmul(step(h, t), W_h, out=z_h)  # [z] xW_x + h_{t−1}W_h + b
         a_t *= k
         np.tanh(a_t, out=a_t)
         a_t *= k
         a_t += one_k  # [a] k ⊙ tanh(kz) + 1 − k
-        i, f, g, o = gates(a_t)
-        np.multiply(f, at(c, t), out=c_t)
+        i, f, g, o = split_gates(a_t)
+        np.multiply(f, step(c, t), out=c_t)
         c_t += i * g  # [c] f ⊙ c_{t−1} + i ⊙ g
         np.tanh(c_t, out=s_t)  # [s] tanh(c)
-        np.multiply(o, s_t, out=at(h, t + 1))  # [h] o ⊙ s
-        carry(t, skip, c, h)
+        np.multiply(o, s_t, out=step(h, t + 1))  # [h] o ⊙ s
+        copy_where_padding(t, skip, c, h)
     return Steps(x, a, c, s, h)
 
 
@@ -348,24 +342,24 @@ def backward(steps: Steps, W: Array, dh: Array, skip: Array | None) -> Adjoint:
     _, a, c, s, _ = steps
     H = s.shape[-1]
     W_h = W[..., -H:, :]
-    k, one_k = halves(H, a.dtype)
+    k, one_k = gate_scales(H, a.dtype)
     delta, e = np.empty((*dh.shape[:-1], 4 * H), dh.dtype), np.empty_like(dh)
-    dc = np.zeros_like(at(dh, 0))
+    dc = np.zeros_like(step(dh, 0))
     for t in reversed(range(s.shape[-3])):
-        a_t, s_t, dh_t, e_t, d_t = (at(x, t) for x in (a, s, dh, e, delta))
-        i, f, g, o = gates(a_t)
+        a_t, s_t, dh_t, e_t, d_t = (step(x, t) for x in (a, s, dh, e, delta))
+        i, f, g, o = split_gates(a_t)
         e_t[...] = dc + dh_t * o * (1 - s_t * s_t)  # [e] ∂c + ∂h ⊙ o ⊙ (1 − s²)
-        for d, x, y in zip(gates(d_t), (e_t, e_t, e_t, dh_t), (g, at(c, t), i, s_t)):
+        for d, x, y in zip(split_gates(d_t), (e_t, e_t, e_t, dh_t), (g, step(c, t), i, s_t)):
             np.multiply(x, y, out=d)
         d_t *= (1 - a_t) * (a_t + (k - one_k))  # da/dz
         old, dc = dc, e_t * f
         if skip is not None:  # c_t = c_{t−1}, h_t = h_{t−1}
-            d_t[...] = np.where(at(skip, t), 0, d_t)
-            dc = np.where(at(skip, t), old, dc)
+            d_t[...] = np.where(step(skip, t), 0, d_t)
+            dc = np.where(step(skip, t), old, dc)
         if t:
-            at(dh, t - 1)[...] += d_t @ W_h.mT  # [∂h_{t−1}] ∂h_{t−1} + δW_hᵀ
+            step(dh, t - 1)[...] += d_t @ W_h.mT  # [∂h_{t−1}] ∂h_{t−1} + δW_hᵀ
             if skip is not None:
-                at(dh, t - 1)[...] += np.where(at(skip, t), dh_t, 0)
+                step(dh, t - 1)[...] += np.where(step(skip, t), dh_t, 0)
     return Adjoint(delta, dh, e)
 
 
@@ -375,22 +369,22 @@ def R_forward(steps: Steps, Rx: Array, W: Array, V: Array, v_b: Array, skip: Arr
     T, B, n = Rx.shape[-3:]
     H = s.shape[-1]
     W_h, V_h = W[..., n:, :], V[..., n:, :]
-    k, one_k = halves(H, a.dtype)
-    z = merged(Rx) @ W[..., :n, :] + merged(x) @ V[..., :n, :] + v_b[..., None, :]
-    Ra, lead = parted(z, T), z.shape[:-2]
+    k, one_k = gate_scales(H, a.dtype)
+    z = flatten_time(Rx) @ W[..., :n, :] + flatten_time(x) @ V[..., :n, :] + v_b[..., None, :]
+    Ra, lead = unflatten_time(z, T), z.shape[:-2]
     Rc, Rh = (np.zeros((*lead, T + 1, B, H), z.dtype) for _ in range(2))
     Rs = np.empty((*lead, T, B, H), z.dtype)
     for t in range(T):
-        a_t, s_t, Ra_t = at(a, t), at(s, t), at(Ra, t)
+        a_t, s_t, Ra_t = step(a, t), step(s, t), step(Ra, t)
         # [R{z}] R{x}W_x + xV_x + R{h}_{t−1}W_h + h_{t−1}V_h + v_b
-        Ra_t += at(Rh, t) @ W_h + at(h, t) @ V_h
+        Ra_t += step(Rh, t) @ W_h + step(h, t) @ V_h
         Ra_t *= (1 - a_t) * (a_t + (k - one_k))  # [R{a}] (1 − a) ⊙ (a + 2k − 1) ⊙ R{z}
-        (i, f, g, o), (Ri, Rf, Rg, Ro) = gates(a_t), gates(Ra_t)
+        (i, f, g, o), (Ri, Rf, Rg, Ro) = split_gates(a_t), split_gates(Ra_t)
         # [R{c}] R{f} ⊙ c_{t−1} + f ⊙ R{c}_{t−1} + R{i} ⊙ g + i ⊙ R{g}
-        at(Rc, t + 1)[...] = Rf * at(c, t) + f * at(Rc, t) + Ri * g + i * Rg
-        at(Rs, t)[...] = (1 - s_t * s_t) * at(Rc, t + 1)  # [R{s}] (1 − s²) ⊙ R{c}
-        at(Rh, t + 1)[...] = Ro * s_t + o * at(Rs, t)  # [R{h}] R{o} ⊙ s + o ⊙ R{s}
-        carry(t, skip, Rc, Rh)
+        step(Rc, t + 1)[...] = Rf * step(c, t) + f * step(Rc, t) + Ri * g + i * Rg
+        step(Rs, t)[...] = (1 - s_t * s_t) * step(Rc, t + 1)  # [R{s}] (1 − s²) ⊙ R{c}
+        step(Rh, t + 1)[...] = Ro * s_t + o * step(Rs, t)  # [R{h}] R{o} ⊙ s + o ⊙ R{s}
+        copy_where_padding(t, skip, Rc, Rh)
     return Steps(Rx, Ra, Rc, Rs, Rh)
 
 
@@ -402,75 +396,75 @@ def R_backward(
     _, Ra, Rc, Rs, _ = R
     H = s.shape[-1]
     W_h, V_h = W[..., -H:, :], V[..., -H:, :]
-    k, one_k = halves(H, a.dtype)
-    Rdelta, Rdc = np.empty((*Rdh.shape[:-1], 4 * H), Rdh.dtype), np.zeros_like(at(Rdh, 0))
+    k, one_k = gate_scales(H, a.dtype)
+    Rdelta, Rdc = np.empty((*Rdh.shape[:-1], 4 * H), Rdh.dtype), np.zeros_like(step(Rdh, 0))
     for t in reversed(range(s.shape[-3])):
-        a_t, Ra_t, s_t, Rs_t, Rdh_t = (at(x, t) for x in (a, Ra, s, Rs, Rdh))
-        d_t, dh_t, e_t = (at(x, t) for x in own)
-        (i, f, g, o), (Ri, Rf, Rg, Ro) = gates(a_t), gates(Ra_t)
+        a_t, Ra_t, s_t, Rs_t, Rdh_t = (step(x, t) for x in (a, Ra, s, Rs, Rdh))
+        d_t, dh_t, e_t = (step(x, t) for x in own)
+        (i, f, g, o), (Ri, Rf, Rg, Ro) = split_gates(a_t), split_gates(Ra_t)
         slope = 1 - s_t * s_t  # of tanh(c)
         # [R{e}] R{∂c} + (R{∂h} ⊙ o + ∂h ⊙ R{o}) ⊙ (1 − s²) − 2∂h ⊙ o ⊙ s ⊙ R{s}
         Re = Rdc + (Rdh_t * o + dh_t * Ro) * slope - dh_t * o * 2 * s_t * Rs_t
-        Rda = [Re * g + e_t * Rg, Re * at(c, t) + e_t * at(Rc, t), Re * i + e_t * Ri]
+        Rda = [Re * g + e_t * Rg, Re * step(c, t) + e_t * step(Rc, t), Re * i + e_t * Ri]
         Rda += [Rdh_t * s_t + dh_t * Rs_t]
         # R{da ⊙ a′} = R{da} a′ + da a″ R{z}, where a″ R{z} = 2(1 − k − a) R{a}
-        da = [e_t * g, e_t * at(c, t), e_t * i, dh_t * s_t]
+        da = [e_t * g, e_t * step(c, t), e_t * i, dh_t * s_t]
         Rd_t = np.concatenate(Rda, -1) * ((1 - a_t) * (a_t + (k - one_k)))
         Rd_t += np.concatenate(da, -1) * (2 * (one_k - a_t) * Ra_t)
         old, Rdc = Rdc, Re * f + e_t * Rf
         if skip is not None:
-            Rd_t = np.where(at(skip, t), 0, Rd_t)
-            Rdc = np.where(at(skip, t), old, Rdc)
-        at(Rdelta, t)[...] = Rd_t
+            Rd_t = np.where(step(skip, t), 0, Rd_t)
+            Rdc = np.where(step(skip, t), old, Rdc)
+        step(Rdelta, t)[...] = Rd_t
         if t:
             # [R{∂h}_{t−1}] R{∂h}_{t−1} + R{δ}W_hᵀ + δV_hᵀ
-            at(Rdh, t - 1)[...] += Rd_t @ W_h.mT + d_t @ V_h.mT
+            step(Rdh, t - 1)[...] += Rd_t @ W_h.mT + d_t @ V_h.mT
             if skip is not None:
-                at(Rdh, t - 1)[...] += np.where(at(skip, t), Rdh_t, 0)
+                step(Rdh, t - 1)[...] += np.where(step(skip, t), Rdh_t, 0)
     return Rdelta
 
 
 # ---- views and maps -----------------------------------------------------------------------------
 
 
-def at(a: Array, t: int) -> Array:
+def step(a: Array, t: int) -> Array:
     """Step t: (..., T, B, m) → (..., B, m), a view."""
     return a[..., t, :, :]
 
 
-def before(h: Array) -> Array:
+def previous(h: Array) -> Array:
     """h_{t−1} for every t: (..., T+1, B, H) → (..., T, B, H), a view."""
     return h[..., :-1, :, :]
 
 
-def gates(a: Array) -> list[Array]:
+def split_gates(a: Array) -> list[Array]:
     """(..., 4H) → i, f, g, o, each (..., H), views."""
     H = a.shape[-1] // 4
     return [a[..., j * H : (j + 1) * H] for j in range(4)]
 
 
-def merged(a: Array) -> Array:
+def flatten_time(a: Array) -> Array:
     """Steps and samples as one axis: (..., T, B, m) → (..., T·B, m)."""
     return a.reshape(*a.shape[:-3], a.shape[-3] * a.shape[-2], a.shape[-1])
 
 
-def parted(a: Array, T: int) -> Array:
+def unflatten_time(a: Array, T: int) -> Array:
     """(..., T·B, m) → (..., T, B, m)."""
     return a.reshape(*a.shape[:-2], T, a.shape[-2] // T, a.shape[-1])
 
 
-def halves(H: int, dtype: np.dtype[np.generic]) -> tuple[Array, Array]:
+def gate_scales(H: int, dtype: np.dtype[np.generic]) -> tuple[Array, Array]:
     """(k, 1 − k) of each gate: (4H,) both, real."""
     real = np.zeros(0, dtype).real.dtype
     k = np.repeat(np.array([0.5, 0.5, 1, 0.5], real), H)
     return k, 1 - k
 
 
-def carry(t: int, skip: Array | None, *states: Array) -> None:
+def copy_where_padding(t: int, skip: Array | None, *states: Array) -> None:
     """Where step t is padding, the state (..., T+1, B, H) after it is the one before it."""
     if skip is not None:
         for state in states:
-            np.copyto(at(state, t + 1), at(state, t), where=at(skip, t))
+            np.copyto(step(state, t + 1), step(state, t), where=step(skip, t))
 
 
 def look_up(E: Array, codes: Array) -> Array:
@@ -480,16 +474,16 @@ def look_up(E: Array, codes: Array) -> Array:
     return E.reshape(prod(lead) * V, e)[first + codes]
 
 
-def add_up(dx: Array, codes: Array, out: Array) -> None:
+def scatter_add(dx: Array, codes: Array, out: Array) -> None:
     """The transpose of `look_up`: Σ of dx (..., T, B, e) over each code into out (..., V, e)."""
     *lead, V, e = out.shape
     first = V * np.arange(prod(lead)).reshape(*lead, 1, 1)
     place = np.broadcast_to(first + codes, dx.shape[:-1]).ravel()
     order = np.argsort(place, kind="stable")
-    found, start = np.unique(place[order], return_index=True)
+    present, start = np.unique(place[order], return_index=True)
     sums = np.zeros((prod(lead) * V, e), dx.dtype)
     if place.size:
-        sums[found] = np.add.reduceat(dx.reshape(-1, e)[order], start, 0)
+        sums[present] = np.add.reduceat(dx.reshape(-1, e)[order], start, 0)
     out[...] = sums.reshape(out.shape)
 
 
@@ -499,40 +493,35 @@ def columns(D: Batch, w: Array) -> tuple[Array, Array]:
     return D.y[..., None], c[..., None]
 
 
-def in_parts(
+def in_chunks(
     f: Callable[..., Array],
     vectors: Sequence[Array],
     rows: Sequence[Array],
     most: int,
     add: bool = True,
 ) -> Array:
-    """f(*vectors, *rows) for vectors (..., d) and rows (..., B, m), `most` samples at once.
+    """Return f(*vectors, *rows) for vectors (..., d) and rows (..., B, m), `most` samples at once.
 
-    add : the parts of a batch are summed, (..., d); else they are laid side by side, (..., B, m).
+    add : the chunks of a batch are summed, (..., d); else they are laid side by side, (..., B, m).
     """
     B = rows[0].shape[-2]
-    core = [(x, 1) for x in vectors] + [(x, 2) for x in rows]
-    lead = np.broadcast_shapes(*(x.shape[: x.ndim - n] for x, n in core))
-    if lead and prod(lead) * min(B, most) > most:  # more than one set of leading axes allows
-        inner = prod(lead[1:]) * min(B, most)
-        size = max(most // inner, 1)
+    sides = [(x, 1) for x in vectors] + [(x, 2) for x in rows]
+    lead = np.broadcast_shapes(*(x.shape[: x.ndim - core] for x, core in sides))
+    if prod(lead) * min(B, most) > most:  # halve the first leading axis, or drop it where it is 1
 
-        def some(x: Array, n: int, k: int) -> Array:
-            """x at k, ..., k + size − 1 of the first leading axis; at size 1 without that axis."""
-            if x.ndim - n < len(lead):
-                return x
-            if size == 1:
-                return x[0 if len(x) == 1 else k]
-            return x if len(x) == 1 else x[k : k + size]
+        def part(of: Any) -> Array:
+            some = [
+                x[of] if x.ndim - core == len(lead) and (len(x) > 1 or of == 0) else x
+                for x, core in sides
+            ]
+            return in_chunks(f, some[: len(vectors)], some[len(vectors) :], most, add)
 
-        def part(k: int) -> Array:
-            of = [some(x, n, k) for x, n in core]
-            return in_parts(f, of[: len(vectors)], of[len(vectors) :], most, add)
-
-        parts = [part(k) for k in range(0, lead[0], size)]
-        return np.stack(parts) if size == 1 else np.concatenate(parts)
+        if lead[0] == 1:
+            return part(0)[None]
+        half = lead[0] // 2
+        return np.concatenate([part(slice(half)), part(slice(half, None))])
     starts = range(0, max(B, 1), most)
-    found = [f(*vectors, *(x[..., i : i + most, :] for x in rows)) for i in starts]
+    chunks = [f(*vectors, *(x[..., i : i + most, :] for x in rows)) for i in starts]
     if add:
-        return sum(found[1:], start=found[0])
-    return np.concatenate(found, -2)
+        return sum(chunks[1:], start=chunks[0])
+    return np.concatenate(chunks, -2)

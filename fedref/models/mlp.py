@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf
+from typing import ClassVar
 
 import numpy as np
 
-from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.values import check_fields
 from fedref.models import base
 from fedref.models import numerics as nx
@@ -39,15 +40,11 @@ class MLP(base.SoftmaxLogits):
     l2: float = 0.0
     initialisation: str = "fan-in"
 
+    bounds: ClassVar = dict.fromkeys(("features", "hidden", "classes"), (1, inf))
+    choices: ClassVar = base.WORDS
+
     def __post_init__(self) -> None:
         check_fields(self, "MLP")
-        if min(self.sizes) < 1:
-            raise ConfigError(
-                f"MLP sizes {self.sizes}: expected (features, ..., classes), whole numbers ≥ 1"
-            )
-        if self.activation not in nx.ACTIVATIONS:
-            raise ConfigError(unknown("activation", self.activation, nx.ACTIVATIONS))
-        base.check_initialisation(self.initialisation)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -74,8 +71,8 @@ class MLP(base.SoftmaxLogits):
     def logits(self, w: Array, X: Array) -> Array:
         return self.forward(w, X)[-1]
 
-    @base.checked
     def grad(self, w: Array, D: Batch) -> Array:
+        self.validate(w, D)
         *a, z = self.forward(w, D.X)
         # [δ_L] (p − Y) / n
         delta = nx.cross_entropy_slope(z, D.y, base.mean_weights(D, z.dtype))  # (..., B, C)
@@ -98,8 +95,8 @@ class MLP(base.SoftmaxLogits):
     def vjp(self, w: Array, X: Array, r: Array) -> Array:
         return self.backward(w, self.forward(w, X)[:-1], r)
 
-    @base.checked
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
+        self.validate(w, D)
         phi = nx.ACTIVATIONS[self.activation]
         *a, z = self.forward(w, D.X)
         W, V = self.unpack(w), self.unpack(v)

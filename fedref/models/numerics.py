@@ -104,11 +104,11 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 
 
-def first_max(z: Array) -> Array:
-    """Where along axis −3 the first largest element is: (..., m, n, C) → bool, same shape.
+def argmax_mask(z: Array) -> Array:
+    """Return where along axis −3 the first largest element is: (..., m, n, C) → bool, same shape.
 
     "Largest" by the real part. Exactly one of the m is True, so that the maximum is a masked sum,
-    Σ_m first_max(z)·z, and its transpose a masked copy.
+    Σ_m argmax_mask(z)·z, and its transpose a masked copy.
     """
     first: Array = z.real == z.real.max(-3, keepdims=True)
     seen = first[..., 0, :, :].copy()

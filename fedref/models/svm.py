@@ -55,8 +55,8 @@ class LinearSVM(LinearLogit):
         """+1 where z > 0, else −1."""
         return np.where(z.real > 0, 1, -1)
 
-    @base.checked
     def grad(self, w: Array, D: Batch) -> Array:
+        self.validate(w, D)
         m, y = self.margins(self.logits(w, D.X), D.y)
         r = -y * (2 * m if self.squared else m.real > 0) * base.mean_weights(D, m.dtype)
         # [gradient, hinge] −Aᵀ(y ⊙ a) / n
@@ -64,8 +64,8 @@ class LinearSVM(LinearLogit):
         g = self.vjp(w, D.X, r)
         return g + self.l2 * w if self.l2 else g
 
-    @base.checked
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
+        self.validate(w, D)
         m, _ = self.margins(self.logits(w, D.X), D.y)
         curved = (m.real > 0) & self.squared
         r = np.where(curved, 2 * self.logits(v, D.X), 0) * base.mean_weights(D, m.dtype)  # y² = 1

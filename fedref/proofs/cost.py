@@ -13,7 +13,7 @@ from fedref.algorithms import apfl, centralised, fedavg, fedcurv, fedmaml, fedme
 from fedref.algorithms import per_fedavg as per
 from fedref.checks import Report, relative_error
 from fedref.models import CNN, LSTM, lstm
-from fedref.models.lstm import in_parts
+from fedref.models.lstm import in_chunks
 from fedref.models.numerics import Array
 from fedref.proofs import oracle
 from fedref.proofs.case import Case
@@ -97,8 +97,8 @@ def parts(c: Case) -> Iterator[Report]:
     for lead_w, lead_X in (((), ()), ((5,), (5,)), ((3, 1), (1, 4)), ((), (4,)), ((3,), ())):
         w, X = c.rng.normal(size=(*lead_w, 2)), c.rng.normal(size=(*lead_X, 7, 2))
         for most in (1, 2, 3, 7, 15, 100):
-            yield equal(in_parts(scores, [w], [X], most, add=False), scores(w, X))
-            yield equal(in_parts(gradient, [w], [X], most), gradient(w, X))
+            yield equal(in_chunks(scores, [w], [X], most, add=False), scores(w, X))
+            yield equal(in_chunks(gradient, [w], [X], most), gradient(w, X))
 
 
 @proof(
@@ -113,8 +113,8 @@ def text_in_parts(c: Case) -> Iterator[Report]:
     whole = m.logits(c.w, D.X), m.grad(c.w, D), m.hvp(c.w, v, D)
     from unittest.mock import patch  # takes a while to import, and only this needs it
 
-    for rows, kept_at_once in ((1, 1), (2, 2 * lstm.KEPT // m.rows)):
-        with patch.object(lstm, "KEPT", kept_at_once):
+    for rows, kept_at_once in ((1, 1), (2, 2 * lstm.CACHE_BYTES // m.rows)):
+        with patch.object(lstm, "CACHE_BYTES", kept_at_once):
             assert m.rows == rows
             for got, at_once in zip((m.logits(c.w, D.X), m.grad(c.w, D), m.hvp(c.w, v, D)), whole):
                 yield equal(got, at_once)

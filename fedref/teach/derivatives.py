@@ -207,12 +207,12 @@ def in_layer(example: Example, values: Mapping[str, Any]) -> dict[str, Any]:
         env["R{z}_c"] = env["R{u}_c"] = Rz.T[:, :, None]
     before = layer(model, w, l - 1)
     if isinstance(model, CNN):
-        first = values.get("first", [])
-        P = [partial(model.P, first=one) for one in first]
+        masks = values.get("masks", [])
+        P = [partial(model.P, mask=one) for one in masks]
         env["E"] = Linear(partial(model.E, l), partial(model.Et, l))
         env["Q"] = Linear(partial(model.Q, l - 1), partial(model.Qt, l - 1))
-        if l < len(first):
-            env["P"] = Linear(P[l], partial(model.Pt, first=first[l]))
+        if l < len(masks):
+            env["P"] = Linear(P[l], partial(model.Pt, mask=masks[l]))
         if l:
             env["u"] = P[l - 1](values["A"][l - 1] @ before[0]) + before[1]
     elif l:

@@ -11,7 +11,8 @@ from fedref.algorithm import State
 from fedref.experiments.workers import Calm, Processes, Workers
 from fedref.experiments.worth import Chosen
 from fedref.models.numerics import Array
-from fedref.rounds.loop import STACK_UP_TO, run_round
+from fedref.rounds.loop import run_round
+from fedref.rounds.stack import STACK_UP_TO
 
 #: role → (gradients, Hessian-vector products) on its batches.
 DERIVATIVES = {"D": (1, 0), "D1": (1, 0), "D2": (0, 1), "S": (1, 1), "Q": (1, 0)}

@@ -35,7 +35,8 @@ from fedref.algorithms.plateau import PlateauDetector
 from fedref.algorithms.units import units
 from fedref.checks import complex_step_gradient, relative_error
 from fedref.models.numerics import sigmoid
-from fedref.rounds.loop import gather, run_client
+from fedref.rounds.local_data import gather
+from fedref.rounds.loop import run_client
 from fedref.sampling import Sampling, make_plan
 
 CONFIG = Sampling(3, epochs=2, batch_size=4)

@@ -35,7 +35,8 @@ from fedref.algorithms.fedprox import (
 from fedref.checks import complex_step_gradient, relative_error
 from fedref.models import BinaryLogistic
 from fedref.rounds.cost import floats
-from fedref.rounds.loop import gather, run_client, run_round
+from fedref.rounds.local_data import gather
+from fedref.rounds.loop import run_client, run_round
 from fedref.sampling import Sampling, make_plan
 
 EVERYONE = Sampling(len(SIZES), epochs=3, batch_size=4)

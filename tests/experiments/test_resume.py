@@ -68,7 +68,7 @@ def test_sigkill_at_random_rounds_and_during_checkpoints(here, capsys, kills):
     rng.seed(seed)
     checkpoints = here / "a" / "checkpoints"
 
-    def at_work(since: int) -> bool:
+    def participants(since: int) -> bool:
         """Whether this process has written a checkpoint, and so has the lock."""
         try:
             return any(path.stat().st_mtime_ns > since for path in checkpoints.glob("*.ckpt"))
@@ -83,7 +83,7 @@ def test_sigkill_at_random_rounds_and_during_checkpoints(here, capsys, kills):
     for i in range(kills):
         since = time.time_ns()
         run = process(*words, *ALWAYS)
-        wait_for(run, lambda since=since: at_work(since))
+        wait_for(run, lambda since=since: participants(since))
         moment = time.monotonic() + rng.uniform(0, 0.3)
         wait_for(run, (lambda m=moment: time.monotonic() > m) if i % 2 else while_writing)
         run.send_signal(signal.SIGSTOP)

@@ -16,7 +16,8 @@ import pytest
 from fedref.algorithms.fedavg import FedAvg
 from fedref.experiments import workers
 from fedref.experiments.workers import Processes, Workers
-from fedref.rounds.loop import LocalData, run_round
+from fedref.rounds.local_data import LocalData
+from fedref.rounds.loop import run_round
 from fedref.sampling import Sampling, make_plan
 from tests.helpers import MODELS, make_federation, same, start
 

@@ -14,42 +14,29 @@ from fedref.rounds.cost import Counter
 SHAPES = [(2, 3), (3,), (3, 1), (1,)]
 
 
-def test_size():
-    assert base.size(SHAPES) == 13
-    assert base.size([]) == 0
-    assert base.size([()]) == 1
+class Parts(base.FromLogits):
+    """What follows from these shapes alone."""
 
-
-def test_cut_is_row_major_and_in_order():
-    a, b, c, d = base.cut(np.arange(13), base.layout(SHAPES))
-    assert a.tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert b.tolist() == [6, 7, 8]
-    assert c.tolist() == [[9], [10], [11]]
-    assert d.tolist() == [12]
+    def __init__(self, shapes=SHAPES):
+        self.shapes = shapes
 
 
 @pytest.mark.parametrize("lead", [(), (2,), (2, 5), (1,), (0,)])
-def test_cut_gives_views_under_leading_axes(lead):
-    w = np.zeros((*lead, 13))
-    views = base.cut(w, base.layout(SHAPES))
+def test_unpack_gives_views_row_major_and_in_order_under_leading_axes(lead):
+    w = np.zeros((*lead, 26))[..., ::2]  # a view itself
+    views = Parts().unpack(w)
     assert [view.shape for view in views] == [(*lead, *shape) for shape in SHAPES]
-    for view in views:
+    w[...] = np.arange(13)
+    for view, (first, end) in zip(views, ((0, 6), (6, 9), (9, 12), (12, 13)), strict=True):
+        assert (view.reshape(*lead, end - first) == np.arange(first, end)).all()
         view[...] = 7
     assert (w == 7).all()
 
 
-def test_cut_gives_views_of_views():
-    whole = np.zeros((3, 26))
-    for view in base.cut(whole[:, ::2], base.layout(SHAPES)):
-        view[...] = 1
-    assert (whole[:, ::2] == 1).all()
-    assert (whole[:, 1::2] == 0).all()
-
-
 @pytest.mark.parametrize("shape", [(12,), (14,), (), (13, 2)])
-def test_cut_refuses_a_wrong_length(shape):
+def test_unpack_refuses_a_wrong_length(shape):
     with pytest.raises(ValueError, match=r"expected \(\.\.\., 13\)"):
-        base.cut(np.zeros(shape), base.layout(SHAPES))
+        Parts().unpack(np.zeros(shape))
 
 
 def weights(s, dtype=np.float64):
@@ -77,7 +64,7 @@ FANS = [(50, 750), (99, 100), (7, 3)]
 def parts_of(w):
     """Weights and biases of LAYERS."""
     shapes = [s for shape in LAYERS for s in ((np.prod(shape),), shape[-1:])]
-    views = base.cut(w, base.layout(shapes))
+    views = Parts(shapes).unpack(w)
     return list(zip(views[::2], views[1::2], FANS))
 
 
@@ -177,26 +164,28 @@ def test_what_a_model_is_without_options():
 
 
 def test_the_share_of_a_sample_is_one_array_for_all_and_cannot_be_written():
-    share = base.one_of(3, np.float64)
-    assert share is base.one_of(3, np.float64)
+    share = base.reciprocal(3, np.float64)
+    assert share is base.reciprocal(3, np.float64)
     with pytest.raises(ValueError, match="read-only"):
         share[...] = 1
 
 
-def test_unchecked_is_the_same_function_without_its_checks():
+def test_unvalidated_is_the_same_model_without_its_checks():
     model = Logistic(2, 3)
     w, fits = np.ones(model.d), Batch(np.eye(2), np.array([0, 2]))
     unfit = fits._replace(y=np.array([0, 3]))
-    for derivative, more in ((model.grad, (w,)), (model.hvp, (w, w))):
-        with pytest.raises(ValueError, match="labels run from 0 to 3"):
-            derivative(*more, unfit)
-        bare = base.unchecked(derivative)
+    trusting = base.unvalidated(model)
+    for name, more in (("grad", (w,)), ("hvp", (w, w))):
+        validated, bare = getattr(model, name), getattr(trusting, name)
         assert np.isfinite(bare(*more, unfit)).all()
-        np.testing.assert_array_equal(bare(*more, fits), derivative(*more, fits))
-    assert base.unchecked(model.predict) == model.predict
+        np.testing.assert_array_equal(bare(*more, fits), validated(*more, fits))
+        with pytest.raises(ValueError, match="labels run from 0 to 3"):
+            validated(*more, unfit)
+    somebody_s = SimpleNamespace(grad=None, hvp=None)
+    assert base.unvalidated(somebody_s) is somebody_s
 
 
-def test_unchecked_leaves_a_decorator_that_is_not_its_own():
+def test_unvalidated_leaves_what_a_subclass_does_to_its_gradient():
     def clipped(grad):
         @wraps(grad)
         def clip(self, w, D):

@@ -101,20 +101,13 @@ def test_widths_may_come_as_a_list():
     [
         ((784, 80, 10), "MLP hidden is 80, expected a list"),
         ((3, (2.5,), 2), "MLP hidden is 2.5, expected a whole number"),
+        ((3, (), 0), "MLP classes is 0, expected a whole number, at least 1"),
+        ((0, (), 2), "MLP features is 0, expected a whole number, at least 1"),
+        ((3, (-1,), 2), "MLP hidden is -1, expected a whole number, at least 1"),
+        ((3, (), 2, "rleu"), "MLP: unknown activation 'rleu': did you mean 'relu'"),
         (((3, 4, 2),), r"MLP features is \(3, 4, 2\), expected a whole number"),
     ],
 )
-def test_what_is_no_size(wrong, message):
+def test_bad_arguments(wrong, message):
     with pytest.raises(ConfigError, match=message):
         MLP(*wrong)
-
-
-@pytest.mark.parametrize("sizes", [(3, (), 0), (0, (), 2), (3, (-1,), 2)])
-def test_bad_sizes(sizes):
-    with pytest.raises(ConfigError, match=r"MLP sizes .* expected \(features, ..., classes\)"):
-        MLP(*sizes)
-
-
-def test_unknown_activation():
-    with pytest.raises(ConfigError, match="unknown activation 'rleu': did you mean 'relu'"):
-        MLP(3, (), 2, "rleu")

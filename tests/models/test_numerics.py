@@ -152,21 +152,21 @@ def test_at_the_kink():
     st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(1, 4), st.integers(1, 3)),
     st.integers(0, 2**32 - 1),
 )
-def test_first_max_is_argmax(shape, seed):
+def test_argmax_mask_is_argmax(shape, seed):
     z = np.random.default_rng(seed).integers(0, 3, shape).astype(float)  # many ties
-    first = nx.first_max(z)
+    first = nx.argmax_mask(z)
     assert first.dtype == bool
     np.testing.assert_array_equal(first.sum(-3), 1)
     np.testing.assert_array_equal(first.argmax(-3), z.argmax(-3))  # NumPy's argmax is the first too
     np.testing.assert_array_equal((first * z).sum(-3), z.max(-3))
 
 
-def test_first_max_goes_by_the_real_part():
+def test_argmax_mask_goes_by_the_real_part():
     z = np.array([1 + 5j, 1 - 5j, 0 + 9j]).reshape(3, 1, 1)
-    assert nx.first_max(z).ravel().tolist() == [True, False, False]
-    assert nx.first_max(np.array([-0.0, 0.0]).reshape(2, 1, 1)).ravel().tolist() == [True, False]
+    assert nx.argmax_mask(z).ravel().tolist() == [True, False, False]
+    assert nx.argmax_mask(np.array([-0.0, 0.0]).reshape(2, 1, 1)).ravel().tolist() == [True, False]
 
 
 def test_a_nan_is_never_pooled_away():
     z = np.array([1.0, np.nan, 2.0]).reshape(3, 1, 1)
-    assert np.isnan((nx.first_max(z) * z).sum(-3))
+    assert np.isnan((nx.argmax_mask(z) * z).sum(-3))

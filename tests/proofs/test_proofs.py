@@ -166,7 +166,7 @@ def peak_never_cleared(right):
 
 def last_of_ties(right):
     return lambda self, l, z: None if (first := right(self, l, z[..., ::-1, :])) is None else (
-        cnn.split(cnn.join(first)[..., ::-1, :])
+        cnn.windows_first(cnn.windows_last(first)[..., ::-1, :])
     )  # fmt: skip
 
 
@@ -186,7 +186,7 @@ MUTANTS = [
     (MLP, "hvp", scaled(1 + 1e-9), "MLP tanh hvp"),
     (CNN, "grad", scaled(1 + 1e-9), "CNN deep grad"),
     (CNN, "hvp", scaled(0.0), "CNN relu max hvp"),
-    (CNN, "first", last_of_ties, "CNN ties"),
+    (CNN, "argmax_mask", last_of_ties, "CNN ties"),
     (cnn, "windows", height_for_width, "CNN tanh mean grad"),
     (Cohort, "weights", counts_as_weights, "apfl eq.1"),
     (fedprox, "prox_gradient", scaled(1 + 1e-9), "fedprox alg.2"),

@@ -27,8 +27,11 @@ from fedref import tree
 from fedref.algorithm import State
 from fedref.algorithms.fedavg import FedAvg
 from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
+from fedref.rounds import local_data
 from fedref.rounds import loop as rounds
-from fedref.rounds.loop import gather, pool, run_client, run_round, run_stacked
+from fedref.rounds.local_data import gather
+from fedref.rounds.loop import pool, run_client, run_round
+from fedref.rounds.stack import run_stacked, stack_shared, steps
 from fedref.sampling import Sampling, make_plan, stream
 
 CONFIG = Sampling(4, epochs=2, batch_size=4)
@@ -247,7 +250,7 @@ def test_features_are_scaled_alike_at_once_and_batch_by_batch(monkeypatch):
         expected = play(algorithm, model, ready, CONFIG)
         assert same(play(algorithm, model, pixels, CONFIG), expected)
         with monkeypatch.context() as patch:
-            patch.setattr(rounds, "GATHER_BYTES", 0)
+            patch.setattr(local_data, "GATHER_BYTES", 0)
             assert same(play(algorithm, model, pixels, CONFIG), expected)
 
 
@@ -362,7 +365,7 @@ def test_data_that_do_not_fit_are_refused_before_the_first_step(kind, spoilt, sa
         play(make_algorithm("fedavg"), model, unfit, EVERYONE, rounds=1, stack=stack)
 
 
-@pytest.mark.parametrize("some", ["pick", "only"])
+@pytest.mark.parametrize("some", ["subset", "subset_rows"])
 def test_the_data_of_some_clients_are_theirs(some):
     federated = make_federation(MODELS["mlp"])
     plan = make_plan(EVERYONE, federated.train.sizes, 0, 0)
@@ -372,24 +375,24 @@ def test_the_data_of_some_clients_are_theirs(some):
     for name in ("clients", "steps", "per_epoch"):
         np.testing.assert_array_equal(getattr(few, name), getattr(data, name)[ks])
     for i, k in enumerate(ks):
-        assert same(few.all(i), data.all(k))
+        assert same(few.all_rows(i), data.all_rows(k))
         for t in range(data.steps[k]):
             assert same(few.batch("D", i, t), data.batch("D", k, t))
-    if some == "only":
+    if some == "subset_rows":
         assert len(few.X) == len(few.y) == sum(SIZES[k] for k in ks)
 
 
 def test_together_is_the_stack_whether_or_not_all_are_the_same_array():
     a, b = np.arange(3.0), np.arange(3.0) + 1
     for trees in ([(a, b)] * 3, [(a, a), (a, b), (b, a)], [(a, 0.5)]):
-        assert same(rounds.together(trees), tree.stack(trees))
+        assert same(stack_shared(trees), tree.stack(trees))
 
 
 def test_the_support_of_a_client_with_one_row_is_a_batch_of_no_rows():
     federated = make_federation(MODELS["mlp"], (1,))
     plan = make_plan(Sampling(1, epochs=1), federated.train.sizes, 0, 0, ("S",))
     data = gather(plan, federated, np.float64, np.array([0]))
-    ((active, (S,)),) = data.stacked(np.array([0]))
+    ((active, (S,)),) = steps(data, np.array([0]))
     assert (active, S.X.shape, S.y.shape) == (1, (1, 0, 3), (1, 0))
     assert data.batch("S", 0, 0).X.shape == (0, 3)
 

@@ -9,13 +9,14 @@ import pytest
 from helpers import make_batch, make_federation, start
 
 from fedref.algorithms.fedavg import FedAvg
-from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
+from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic, base
 from fedref.models.batch import Batch
 from fedref.models.lstm import LSTM
-from fedref.rounds import cost
-from fedref.rounds import loop as rounds
+from fedref.rounds import cost, local_data, stack
 from fedref.rounds.cost import Counts
-from fedref.rounds.loop import gather, run_clients
+from fedref.rounds.local_data import gather
+from fedref.rounds.loop import run_clients
+from fedref.rounds.stack import stack_shared
 from fedref.sampling import Sampling, make_plan
 
 
@@ -118,13 +119,13 @@ def test_calls_of_a_step(model, most):
 @pytest.mark.parametrize("block", [1, 1 << 12, 1 << 19])
 def test_a_round_gathers_every_batch_once(kind, block, monkeypatch):
     """However many steps a block has; labels and weights of the data are looked at once."""
-    monkeypatch.setattr(rounds, "GATHER_BYTES", 0)
-    monkeypatch.setattr(rounds, "BLOCK_BYTES", block)
+    monkeypatch.setattr(local_data, "GATHER_BYTES", 0)
+    monkeypatch.setattr(stack, "BLOCK_BYTES", block)
     gathered, looked = [], []
-    affine, check_labels = rounds.affine, rounds.base.check_labels
-    monkeypatch.setattr(rounds, "affine", lambda X, *how: gathered.append(X) or affine(X, *how))
+    affine, check_labels = local_data.affine, base.check_labels
+    monkeypatch.setattr(local_data, "affine", lambda X, *how: gathered.append(X) or affine(X, *how))
     monkeypatch.setattr(
-        rounds.base, "check_labels", lambda *what: looked.append(what) or check_labels(*what)
+        base, "check_labels", lambda *what: looked.append(what) or check_labels(*what)
     )
     work, _ = round_of(kind)
     _, counts = run_clients(*work)
@@ -137,7 +138,7 @@ def test_a_round_gathers_every_batch_once(kind, block, monkeypatch):
 
 def test_a_start_that_all_share_is_not_copied():
     w = np.zeros(5)
-    assert np.shares_memory(rounds.together([w, w, w]), w)
-    two = rounds.together([(w, 1), (w.copy(), 1)])
+    assert np.shares_memory(stack_shared([w, w, w]), w)
+    two = stack_shared([(w, 1), (w.copy(), 1)])
     assert not np.shares_memory(two[0], w)
     np.testing.assert_array_equal(two[1], [1, 1])

@@ -20,7 +20,8 @@ from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 from fedref.rounds import evaluation
 from fedref.rounds.federation import Federation, Part, Source
-from fedref.rounds.loop import LocalData, run_client, run_clients, run_round
+from fedref.rounds.local_data import LocalData
+from fedref.rounds.loop import run_client, run_clients, run_round
 from fedref.sampling import Plan
 
 Values = Mapping[str, Any]
@@ -187,7 +188,7 @@ class Reference:
         out: dict[str, Any] = {}
         if "S" not in rows:
             out["path"] = np.stack([parameters(after(t)) for t in range(S + 1)])
-        everything = partial(local_data.all, 0)
+        everything = partial(local_data.all_rows, 0)
         local = after(S)
         if isinstance(it, fedprox.FedProx):
             args = (made, local, sent.w, everything())

@@ -12,7 +12,7 @@ from fedref.experiments import config, unit
 from fedref.experiments.setting import Setting, setting
 from fedref.models.numerics import Array, sigmoid
 from fedref.rounds.federation import Federation
-from fedref.rounds.loop import gather
+from fedref.rounds.local_data import gather
 from fedref.sampling import Sampling, make_plan
 from fedref.teach.drawing import Picture, colour, look, panel
 
@@ -39,11 +39,11 @@ def gammas(mu: float, epochs: int = 20, clients: int = 10) -> Array:
     it = fedprox.FedProx(lr=0.05, mu=mu)
     sampling = Sampling(clients, epochs=epochs, batch_size=20)
     plan = make_plan(sampling, found.federation.train.sizes, 0, seed=0)
-    data = gather(plan, found.federation, np.float64, np.arange(clients)).ready()
+    data = gather(plan, found.federation, np.float64, np.arange(clients)).materialised()
     sent = it.download(it.initial(found.model, np.zeros(found.model.d)))
     out = []
     for k in range(clients):
-        row, local, everything = [], it.start(found.model, sent, None), data.all(k)
+        row, local, everything = [], it.start(found.model, sent, None), data.all_rows(k)
         for t in range(int(data.steps[k]) + 1):
             if t % data.per_epoch[k] == 0:
                 row.append(fedprox.inexactness(found.model, local, sent.w, everything, mu=mu))

@@ -1,0 +1,102 @@
+"""The training data of a round's clients, and the rows of each of their batches."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Federation, affine
+from fedref.sampling import PADDING, Plan
+
+#: Features up to this size are made floating point once a round, larger ones block by block.
+GATHER_BYTES = 1 << 23
+
+
+class LocalData(NamedTuple):
+    """The training data of a few clients, and their part of the Plan: all that a worker needs.
+
+    The k-th of them, client clients[k], holds rows held[offsets[k]:offsets[k+1]] of
+    (X − shift)/scale, or of X itself where it holds codes. rows : role → (K, S, W), −1 = padding.
+    """
+
+    clients: Array
+    round: int
+    X: Array
+    y: Array
+    held: Array
+    offsets: Array
+    rows: Mapping[str, Array]
+    steps: Array
+    per_epoch: Array
+    shift: Any
+    scale: Any
+    dtype: Any
+    codes: bool = False
+
+    def batch(self, role: str, k: int, t: int) -> Batch:
+        """Return the k-th client's batch at step t: X (W, p)."""
+        rows = self.rows[role][k, t]
+        index, real = self.locate(rows, self.offsets[k]), rows != PADDING
+        s = None if real.all() else real.astype(self.dtype)
+        return Batch(self.features(index), self.y.take(index), s)
+
+    def all_rows(self, k: int) -> Batch:
+        """Return all training data of the k-th client."""
+        index = self.held[self.offsets[k] : self.offsets[k + 1]]
+        return Batch(self.features(index), self.y.take(index))
+
+    def features(self, index: Array) -> Array:
+        """Return these rows of X as the model takes them: numbers scaled, codes as they are."""
+        X = self.X.take(index, 0)
+        return X if self.codes else affine(X, self.shift, self.scale, self.dtype)
+
+    def locate(self, rows: Array, offset: Array) -> Array:
+        """Return indices into X. Padding maps to an arbitrary valid row."""
+        return self.held.take(np.maximum(rows, 0) + offset)
+
+    def subset(self, ks: Sequence[int] | Array) -> "LocalData":
+        """Return the same for some of the clients, of the same X and y."""
+        parts = [self.held[self.offsets[k] : self.offsets[k + 1]] for k in ks]
+        return self._replace(
+            clients=self.clients[ks],
+            held=np.concatenate(parts),
+            offsets=np.cumsum([0, *map(len, parts)]),
+            rows={role: rows[ks] for role, rows in self.rows.items()},
+            steps=self.steps[ks],
+            per_epoch=self.per_epoch[ks],
+        )
+
+    def subset_rows(self, ks: Sequence[int] | Array) -> "LocalData":
+        """Return the same for some of the clients, with X and y of their rows alone."""
+        some = self.subset(ks)
+        X, y = self.X.take(some.held, 0), self.y.take(some.held)
+        return some._replace(X=X, y=y, held=np.arange(len(some.held)))
+
+    def materialised(self) -> "LocalData":
+        """Return the same, with the features made floating point at once where they are few."""
+        size = len(self.held) * self.X[:1].size * np.dtype(self.dtype).itemsize
+        if self.codes or size > GATHER_BYTES:
+            return self
+        some = self.subset_rows(range(len(self.clients)))
+        return some._replace(X=some.features(some.held), shift=None, scale=None)
+
+
+def gather(plan: Plan, federation: Federation, dtype: Any, keep: Array) -> LocalData:
+    """Return the data of the clients `keep` (indices into the plan's cohort): a view of the source."""
+    rows = [federation.train.of(k) for k in plan.clients[keep]]
+    return LocalData(
+        plan.clients[keep],
+        plan.round,
+        federation.source.X,
+        federation.source.y,
+        np.concatenate(rows),
+        np.cumsum([0, *map(len, rows)]),
+        {role: batches[keep] for role, batches in plan.rows.items()},
+        plan.steps[keep],
+        plan.per_epoch[keep],
+        *federation.shift_and_scale,
+        np.dtype(dtype),
+        federation.source.vocabulary is not None,
+    )
