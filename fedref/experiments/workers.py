@@ -26,9 +26,8 @@ from fedref.algorithm import AnyAlgorithm, ClientResult
 from fedref.boundary.errors import FedrefError
 from fedref.models.base import Model
 from fedref.models.numerics import Array
+from fedref.rounds import LocalData, run_clients
 from fedref.rounds.cost import Counts, total
-from fedref.rounds.local_data import LocalData
-from fedref.rounds.loop import run_clients
 
 ALIGNED = 64  # bytes at which arrays begin
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as in glibc's malloc.h
@@ -387,11 +386,8 @@ def one_by_one(
     outcomes: list[Outcome] = []
     for k, client_state in enumerate(client_states):
         try:
-            outcomes.append(
-                run_clients(
-                    algorithm, model, sent, [client_state], data.subset_rows([k]), stack=False
-                )
-            )
+            alone = data.subset_rows([k])
+            outcomes.append(run_clients(algorithm, model, sent, [client_state], alone, stack=False))
         except Exception as error:
             if on_failure != "drop":
                 raise ClientError(
