@@ -222,8 +222,7 @@ def test_the_derivative_s_numbers_are_as_said(folder):
 def test_per_fedavg_eq_6_stands_in_its_two_lines():
     table = README.split("| the paper | the code |")[1].split("\n\n")[0]
     rows = re.findall(r"^\| (.*?) \| `(.*?)` \|$", table, re.MULTILINE)
-    (equation,) = (one for one in source.equations() if one.tag == "per-fedavg eq.6")
-    body = source.code_of(equation).splitlines()[2:]
+    body = source.place_and_code(per_fedavg.meta_gradient)[1].splitlines()[2:]
     assert [line.split("  #")[0].strip() for line in body] == [code for _, code in rows]
     assert Path(per_fedavg.__file__).relative_to(ROOT).as_posix() in README.split("| the paper")[0]
 

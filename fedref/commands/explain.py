@@ -7,7 +7,6 @@ from typing import Any
 
 from fedref.boundary.errors import ConfigError
 from fedref.experiments.run_directory import disk_errors
-from fedref.models import MODELS
 
 EPILOG = """\
 examples
@@ -59,21 +58,19 @@ def run(args: argparse.Namespace) -> int:
         from fedref.teach import site  # and its pictures matplotlib
 
         with disk_errors(args.html):
-            print(site.build(args.html)[0])
+            print(site.build_site(args.html)[0])
         return 0
     if not args.topic:
         raise ConfigError(
             "nothing to explain: give a tag, an algorithm or a model, --list or --html"
         )
     topic = " ".join(args.topic)
-    print("\n".join(pages.TEXTS[topic]() if topic in pages.TEXTS else lines(pages.page(topic))))
+    print("\n".join(pages.TEXTS[topic]() if topic in pages.TEXTS else lines(pages.page_of(topic))))
     return 0
 
 
 def lines(page: Any) -> list[str]:
-    """A page for the terminal."""
-    from fedref.teach import pages, source
-
+    """Lay a page out for the terminal."""
     out = [page.title, "=" * len(page.title)]
     out += ["", page.objective] * bool(page.objective) + ["", page.text] * bool(page.text)
     if page.symbols:
@@ -81,71 +78,27 @@ def lines(page: Any) -> list[str]:
         names = max(len(row.name) for row in page.symbols)
         out += ["", "Symbols"]
         out += [f"  {s:<{width}}  {name:<{names}}  {shape}" for s, name, shape in page.symbols]
-    for number, equation in enumerate(page.equations):
-        out += [
-            "",
-            f"[{equation.tag}]  {equation.formula}".rstrip(),
-            f"  {pages.location(equation)}",
-        ]
-        function = (equation.module, equation.function)
-        if number and function == (
-            page.equations[number - 1].module,
-            page.equations[number - 1].function,
-        ):
-            continue
-        out += ["", textwrap.indent(source.code_of(equation), "    ")]
-        out += example(equation)
-        out += [f"  proved: {claim}" for claim in pages.proved_by(equation.tag)]
-    if page.name in MODELS:
-        out += derivatives_of(page.name)
-    if page.decisions:
-        out += ["", page.decisions]
-    return out
+    for function in page.functions:
+        out += function_lines(function)
+    return out + ["", page.decisions] * bool(page.decisions)
 
 
-def example(equation: Any) -> list[str]:
-    """The worked example of the function that an equation stands in."""
-    from fedref.teach import pages, worked
-
-    if not worked.has_example(equation):
-        return []
-    out = [
-        "",
-        "  Worked example" + f" ({worked.MODEL})" * ("model" in equation_arguments(equation)),
-    ]
-    out += numbers(worked.example(equation))
-    if equation.formula:
-        off = pages.agreement(equation)
-        said = f"differs by {off:.0e} of the largest entry" if off else "gives exactly these"
-        out += [f"  the formula {said}"]
-    return out
-
-
-def derivatives_of(name: str) -> list[str]:
-    """A model's functions: code, worked example, proofs."""
-    from fedref.teach import derivatives
-
-    out = []
-    for method in derivatives.methods(name):
-        out += ["", f"{method.name}  {method.place}"]
-        out += [f"[{one.tag}]  {one.formula}" for one in method.formulae] + [""]
-        out += [textwrap.indent(method.code, "    ")]
-        if trace := derivatives.example(name, method):
-            out += ["", f"  Worked example ({derivatives.EXAMPLES[name][0]})", *numbers(trace)]
-        out += [f"  proved: {claim}" for claim in method.proved]
-    return out
-
-
-def numbers(trace: Any) -> list[str]:
-    """What a worked example starts from, and what its lines make of it."""
+def function_lines(function: Any) -> list[str]:
+    """Lay a function out: its equations, its code, its worked example, its proofs."""
     from fedref.teach import pages
 
-    out = [f"    {name} = {value}" for name, value in pages.given(trace)]
-    out += ["  gives"]
-    return out + [f"    {name} = {value}" for _, name, value in pages.intermediates(trace)]
-
-
-def equation_arguments(equation: Any) -> set[str]:
-    from fedref.teach import worked
-
-    return set(worked.example(equation).steps[0].before)
+    out = ["", f"{function.name}  {function.place}"]
+    for equation in function.equations:
+        out += [f"[{equation.tag}]  {equation.formula}".rstrip(), f"  {pages.location(equation)}"]
+    out += ["", textwrap.indent(function.code, "    ")]
+    if function.trace:
+        model = pages.model_of(function.trace)
+        out += ["", "  Worked example" + f" ({model})" * (model is not None)]
+        out += [f"    {name} = {value}" for name, value in pages.given_values(function.trace)]
+        out += ["  gives"]
+        out += [f"    {name} = {value}" for name, value in pages.computed_values(function.trace)]
+        for equation in function.equations:
+            off = pages.agreement(equation)
+            said = f"agrees to {off:.0e} of the largest entry" if off else "gives exactly these"
+            out += [f"  the formula of [{equation.tag}] {said}"]
+    return out + [f"  proved: {claim}" for claim in function.proofs]

@@ -7,7 +7,6 @@ mistake of public implementations is recognised by them.
 import os
 import traceback
 from collections.abc import Mapping
-from itertools import chain
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -15,11 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 from fedref.teach import catalogue, files
 from fedref.teach.catalogue import Arguments, Exercise
-from fedref.teach.worked import arrays
+from fedref.teach.example import equal
 
 #: Batch sizes, or numbers of clients, of a probe.
 N = 4
@@ -104,15 +102,7 @@ def call(function: Any, arguments: Arguments) -> Any:
 
 
 def changed(after: Arguments, before: Arguments) -> bool:
-    return any(
-        not np.array_equal(a, b) for a, b in zip(*(arrays(parts(one)) for one in (after, before)))
-    )
-
-
-def parts(arguments: Arguments) -> list[Any]:
-    """The arguments with batches taken apart."""
-    given = [*arguments[0], *arguments[1].values()]
-    return list(chain.from_iterable([x.X, x.y] if isinstance(x, Batch) else [x] for x in given))
+    return not equal((after[0], list(after[1].values())), (before[0], list(before[1].values())))
 
 
 def where(error: BaseException, name: str) -> str:

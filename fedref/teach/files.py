@@ -10,10 +10,11 @@ from types import ModuleType
 from typing import Any
 
 from fedref.boundary.errors import ConfigError
-from fedref.teach import pages, source, worked
+from fedref.teach import source
 from fedref.teach.catalogue import Exercise, find
+from fedref.teach.example import Trace, find_example, trace_call
+from fedref.teach.pages import computed_values, given_values, model_of
 from fedref.teach.source import Equation
-from fedref.teach.worked import arrays, overlap
 
 #: What stands for the missing expression.
 GAP = "..."
@@ -132,31 +133,22 @@ def run(text: str, exercise: Exercise, name: str = "solution") -> Any:
     )
 
 
-def trace(exercise: Exercise) -> worked.Trace:
+def trace(exercise: Exercise) -> Trace:
     """The worked example, line by line."""
     if exercise.example is None:
-        function, arguments, options = worked.ARGUMENTS[exercise.owner.__name__, exercise.function]
-    else:
-        function, (arguments, options) = inspect.unwrap(exercise.callable), exercise.example
-    return worked.traced(function, *arguments, **options)
+        found = find_example(exercise.owner.__name__, exercise.function)
+        assert found
+        return found
+    arguments, options = exercise.example
+    return trace_call(exercise.callable, *arguments, **options)
 
 
 def example(exercise: Exercise) -> list[str]:
     """The worked example as lines: what is given, and every value that comes of it."""
     found = trace(exercise)
-    given = found.steps[0].before
-    models = [value for name, value in given.items() if name in ("self", "model")]
-    lines = [f"Worked example{', ' + repr(models[0]) if models else ''}:"]
-    lines += [f"    {n} = {pages.shown(v)}" for n, v in given.items() if n not in ("self", "model")]
-    lines.append("  gives")
-    known = arrays([*found.given.values(), found.result])
-    for step in found.steps:
-        for name, value in step.after.items():
-            new = name not in step.before or step.before[name] is not value
-            live = arrays(step.live[name])
-            if new and live and not overlap(live, known):
-                lines.append(f"    {name} = {pages.shown(value)}")
-    return [*lines, f"    returned = {pages.shown(found.result)}"]
+    lines = [f"Worked example, {model!r}:" if (model := model_of(found)) else "Worked example:"]
+    lines += [f"    {name} = {value}" for name, value in given_values(found)] + ["  gives"]
+    return lines + [f"    {name} = {value}" for name, value in computed_values(found)]
 
 
 def symbols(exercise: Exercise) -> list[str]:

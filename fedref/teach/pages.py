@@ -1,10 +1,14 @@
-"""What there is to explain, and what is said of each: an equation, an algorithm, or a model."""
+"""What there is to explain, and what is said of each: an equation, an algorithm, or a model.
 
-import ast
+A `Page` is data: the terminal and the site lay it out.
+"""
+
 import importlib
 import inspect
 import linecache
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,34 +19,49 @@ from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.models import MODELS
 from fedref.models.batch import Batch
-from fedref.models.numerics import Activation, Array
-from fedref.teach import mistakes, source, worked
+from fedref.models.numerics import Activation
+from fedref.teach import mistakes, source
+from fedref.teach.example import Trace, compute_both, find_example
+from fedref.teach.formula import tokens
 from fedref.teach.source import Equation, Symbol
 
 DIGITS = 4
+
+#: What of a model is shown, where it has it: value, forward pass, backward, both of the R-operator.
+METHODS = (
+    "logits", "loss_of", "forward", "vjp", "backward", "grad", "R_forward", "R_backward", "hvp",
+)  # fmt: skip
+#: Python names of what the networks' formulae write as a Greek letter.
+GREEK = {"delta": "δ", "phi": "φ"}
 
 #: What is no equation, algorithm or model, as lines for the terminal.
 TEXTS: Mapping[str, Callable[[], Iterable[str]]] = {"mistakes": mistakes.mistakes_text}
 
 
-class Value(NamedTuple):
-    """One line of a worked example: the code, and what it made."""
+class Function(NamedTuple):
+    """A function: where it is, its code, the equations in it, its proofs, its worked example.
 
-    code: str
+    symbols : the names of its code that are symbols of the paper, and which.
+    """
+
     name: str
-    value: str
+    place: str
+    code: str
+    equations: list[Equation]
+    proofs: list[str]
+    trace: Trace | None
+    symbols: Mapping[str, str]
 
 
 class Page(NamedTuple):
-    """All that is said of one topic, as data: the terminal and the site lay it out."""
+    """All that is said of one topic. text : a model's docstring."""
 
-    name: str
     title: str
     objective: str
-    equations: list[Equation]
     symbols: list[Symbol]
+    functions: list[Function]
     decisions: str
-    text: str  # a model's docstring
+    text: str
 
 
 def location(equation: Equation) -> str:
@@ -51,10 +70,9 @@ def location(equation: Equation) -> str:
 
 
 def topics() -> dict[str, list[str]]:
-    """Every name that can be explained, by kind."""
-    tags = dict.fromkeys(equation.tag for equation in source.equations())
+    """Return every name that can be explained, by kind."""
     kinds: dict[str, Iterable[str]] = {
-        "equations": tags,
+        "equations": dict.fromkeys(equation.tag for equation in source.equations()),
         "algorithms": ALGORITHMS,
         "models": MODELS,
         "pages": TEXTS,
@@ -62,114 +80,150 @@ def topics() -> dict[str, list[str]]:
     return {kind: list(names) for kind, names in kinds.items()}
 
 
-def page(name: str) -> Page:
-    """What is said of a tag, an algorithm or a model; ConfigError names what there is."""
-    wanted = name.strip().strip("[]")
+def page_of(topic: str) -> Page:
+    """Return what is said of a tag, an algorithm or a model; ConfigError names what there is."""
+    wanted = topic.strip().strip("[]")
     if wanted in MODELS:
-        text = inspect.getdoc(MODELS[wanted]) or ""
-        title, _, rest = text.partition("\n\n")
-        return Page(wanted, title, "", [], [], "", rest)
+        title, _, text = (inspect.getdoc(MODELS[wanted]) or "").partition("\n\n")
+        return Page(title, "", [], list(model_functions(wanted)), "", text)
     if wanted in ALGORITHMS:
-        module = importlib.import_module(ALGORITHMS[wanted].__module__)
-        chosen = [one for one in source.equations() if one.module == module.__name__]
-    else:
-        chosen = [one for one in source.equations() if one.tag == wanted]
-        if not chosen:
-            known = [topic for kind in topics().values() for topic in kind]
-            raise ConfigError(unknown("topic", wanted, known))
-        module = importlib.import_module(chosen[0].module)
+        return file_page(importlib.import_module(ALGORITHMS[wanted].__module__))
+    equations = [equation for equation in source.equations() if equation.tag == wanted]
+    if not equations:
+        known = [topic for names in topics().values() for topic in names]
+        raise ConfigError(unknown("topic", wanted, known))
+    return file_page(importlib.import_module(equations[0].module), equations)
+
+
+def file_page(module: ModuleType, equations: Iterable[Equation] | None = None) -> Page:
+    """Return the page of a paper's file: all of its equations, or some of them."""
+    groups: dict[str, list[Equation]] = {}
+    for equation in source.tagged(module) if equations is None else equations:
+        groups.setdefault(equation.function, []).append(equation)
     return Page(
-        wanted,
         source.title(module),
         source.section(module, "Objective"),
-        chosen,
         source.symbols(module),
+        [describe_function(module, name, group) for name, group in groups.items()],
         source.section(module, "Decisions"),
         "",
     )
 
 
-def shown(value: Any) -> str:
+def describe_function(module: ModuleType, name: str, equations: list[Equation]) -> Function:
+    """Return what is said of a function of an algorithm's file."""
+    symbols = {row.name: row.symbol for row in source.symbols(module)}
+    symbols = {**{name: name for name in "wDuvFI"}, **symbols, "grad": "g", "hvp": "H", "loss": "f"}
+    claims = [proof.claim for e in equations for proof in proofs.PROOFS if proof.tag == e.tag]
+    return Function(
+        name,
+        *source.place_and_code(source.find(module, name)),
+        equations,
+        list(dict.fromkeys(claims)),
+        find_example(module.__name__, name, equations[0] if equations else None),
+        symbols,
+    )
+
+
+def model_functions(model: str) -> Iterator[Function]:
+    """Yield those of `METHODS` that a model has, and those for one of its layers beside it."""
+    cls: Any = MODELS[model]
+    module = vars(inspect.getmodule(cls))
+    named = {name: getattr(cls, name, None) for name in METHODS}
+    named |= {f"{name}, one layer": module.get(name) for name in METHODS}
+    for name, function in named.items():
+        home = inspect.getmodule(function)
+        if function is None or (name not in METHODS and home is not inspect.getmodule(cls)):
+            continue
+        function = inspect.unwrap(function)
+        equations = [e for e in source.tagged(home) if e.function == function.__qualname__]
+        place, code = source.place_and_code(function)
+        yield Function(
+            name,
+            place,
+            code,
+            equations,
+            model_proofs(cls.__name__, name),
+            find_example(function.__module__, function.__qualname__),
+            symbols_in(code, equations),
+        )
+
+
+def model_proofs(cls: str, method: str) -> list[str]:
+    """Return what `fedref check` proves of a method, for every variant of the model."""
+    tags = [(proof.tag.split(), proof.claim) for proof in proofs.PROOFS]
+    return list(dict.fromkeys(c for tag, c in tags if (tag[0], tag[-1]) == (cls, method)))
+
+
+def symbols_in(code: str, equations: Iterable[Equation]) -> dict[str, str]:
+    """Return the code's names that are symbols of its formulae: `delta` is δ, `Rz` is R{z}, `o_t` is o."""
+    formulae = [tokens(equation.formula) for equation in equations]
+    known = {text for formula in formulae for kind, text in formula if kind == "symbol"}
+    symbols = {}
+    for name in set(re.findall(r"[^\W\d]\w*", code)):
+        bare = name.removesuffix("_t")
+        below = bare.removeprefix("R")
+        symbol = GREEK.get(below, below)
+        symbol = f"R{{{symbol}}}" if bare != below else symbol
+        if symbol in known:
+            symbols[name] = symbol
+    return symbols
+
+
+# ---- numbers -------------------------------------------------------------------------------------
+
+
+def format_value(value: Any) -> str:
     """A value with four digits; a batch by its rows, a tuple part by part."""
     if isinstance(value, Batch):
         pairs = zip(np.asarray(value.X), np.asarray(value.y).tolist())
-        return ", ".join(f"{shown(x)} → {y}" for x, y in pairs)
+        return ", ".join(f"{format_value(x)} → {y}" for x, y in pairs)
     if isinstance(value, tuple | list):
-        return "; ".join(map(shown, value))
+        return "; ".join(map(format_value, value))
     if isinstance(value, np.ndarray) and value.ndim:
-        return f"({', '.join(map(shown, value))})"
+        return f"({', '.join(map(format_value, value))})"
     if isinstance(value, float | np.floating | np.ndarray):
         number = float(value)
         return f"{number:.{DIGITS}f}".rstrip("0").rstrip(".") if number else "0"
     return str(value)
 
 
-def given(trace: worked.Trace) -> list[tuple[str, str]]:
-    """What a worked example starts from: (name, value), an algorithm's options among them."""
+def given_values(trace: Trace) -> list[tuple[str, str]]:
+    """Return what a worked example starts from: (name, value), an algorithm's options among them."""
     first = dict(trace.steps[0].before)
     if not isinstance(first.get("self"), Algorithm):
         first.pop("self", None)
     if "data" in first:  # a function of all the client's data
         first["data()"] = first.pop("data")()
-    return [(name, shown(value)) for name, value in first.items() if name != "model"]
+    return [(name, format_value(value)) for name, value in first.items() if name != "model"]
 
 
-def intermediates(trace: worked.Trace) -> list[Value]:
-    """Each line of a worked example that makes a value, in the order in which they ran.
+def computed_values(trace: Trace) -> list[tuple[str, str]]:
+    """Return (name, value) of every variable that a line of a worked example makes, in order.
 
-    An activation is no value: its functions have no digits; nor is memory that is yet to be filled:
-    of that, the part is shown that a line fills.
+    Left out are an activation, whose functions have no digits, and parameters in parts, or memory
+    that is yet to be filled.
     """
-    lines = linecache.getlines(trace.file)
-    values: list[Value] = []
-    empty: list[Array] = []
+    file, values, memory = trace.function.__code__.co_filename, [], set[str]()
     for step in trace.steps:
-        code = lines[step.line - 1].split("# [")[0].strip()
-        if code.startswith("for "):
-            continue
-        if part := written(code, step):
-            values.append(part)
-            continue
-        for name, value in step.after.items():
-            new = name not in step.before or step.before[name] is not value
-            live = worked.arrays(step.live[name])
-            if new and "np.empty(" in code:
-                empty += live
-            plain = name != "_" and not isinstance(value, Activation)
-            if new and plain and not worked.overlap(live, empty):
-                values.append(Value(code, name, shown(value)))
-    last = lines[trace.steps[-1].line - 1].split("# [")[0].split("# noqa")[0].strip()
-    return [*values, Value(last, "returned", shown(trace.result))]
+        code, changes = linecache.getline(file, step.line).strip(), step.changes()
+        if "np.empty(" in code or ".unpack(" in code:
+            memory |= changes.keys()
+        for name, value in changes.items():
+            plain = name not in memory and not isinstance(value, Activation)
+            if plain and name != "_" and not code.startswith("for "):
+                values.append((name, format_value(value)))
+    return [*values, ("returned", format_value(trace.result))]
 
 
-def written(code: str, step: worked.Step) -> Value | None:
-    """What a line changes in place, such as out[2] by f(out=out[2 * l]), or the end of a list."""
-    try:
-        place = worked.written(ast.parse(code).body[0])
-    except (SyntaxError, IndexError):
-        return None
-    if place is None:
-        return None
-    while isinstance(place, ast.Subscript) and isinstance(place.slice, ast.Constant | ast.Tuple):
-        place = place.value  # x[...] is x
-    name = ast.unparse(place)
-    if isinstance(place, ast.Subscript):
-        k = eval(ast.unparse(place.slice), {}, dict(step.after))
-        name = f"{ast.unparse(place.value)}[{k}]"
-    value = eval(name, {}, dict(step.after))
-    if isinstance(value, list):
-        return Value(code, f"{name}[{len(value) - 1}]", shown(value[-1]))
-    return Value(code, name, shown(value))
+def model_of(trace: Trace) -> Any:
+    """Return the model of a worked example, or None."""
+    first = trace.steps[0].before
+    model = first.get("model", first.get("self"))
+    return None if isinstance(model, Algorithm) else model
 
 
 def agreement(equation: Equation) -> float:
-    """The relative error between what the line computed and what the formula says."""
-    got, said = worked.computed(equation)
+    """Return the relative error between what the line computed and what the formula says."""
+    got, said = compute_both(equation)
     return checks.relative_error(1.0 * got, 1.0 * said)  # true is 1
-
-
-def proved_by(tag: str) -> Iterator[str]:
-    """What `fedref check` proves of it."""
-    for proof in proofs.PROOFS:
-        if proof.tag == tag:
-            yield proof.claim

@@ -14,7 +14,7 @@ import re
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import fedref
 from fedref import algorithm
@@ -153,12 +153,20 @@ def tagged(module: ModuleType) -> tuple[Equation, ...]:
     return tuple(found)
 
 
-def code_of(equation: Equation) -> str:
-    """The whole function that an equation stands in, as it is in the file."""
-    found: object = importlib.import_module(equation.module)
-    for name in equation.function.split("."):
-        found = getattr(found, name)
-    return inspect.cleandoc(" \n" + inspect.getsource(found))  # type: ignore[arg-type]
+def find(module: ModuleType, name: str) -> Any:
+    """Return a function or class of a module by its dotted name."""
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def place_and_code(function: Any) -> tuple[str, str]:
+    """Return the place of a function or class, and its code from the left margin."""
+    module = inspect.getmodule(function)
+    assert module
+    lines, line = inspect.getsourcelines(function)
+    return place(module, line), inspect.cleandoc(" \n" + "".join(lines))
 
 
 def place(module: ModuleType, line: int) -> str:

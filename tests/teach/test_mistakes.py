@@ -14,7 +14,7 @@ from fedref.models import Logistic
 from fedref.rounds import evaluation
 from fedref.rounds.federation import Federation, Part, Source
 from fedref.sampling import Sampling, make_plan
-from fedref.teach import damage, lessons, mistakes, source
+from fedref.teach import damage, mistakes, mistakes_page, source
 
 #: Mistakes of the Plan and of the evaluation: golden vectors are handed these, see below.
 PLANS = [name for name, known in MISTAKES.items() if type(known.backend) is OtherPlan]
@@ -135,7 +135,7 @@ def test_a_run_has_the_mistake_and_the_next_one_has_not():
 
 
 def test_the_page_counts_the_runs_that_look_healthy():
-    unharmed = lessons.unharmed()
+    unharmed = mistakes_page.unharmed()
     for name, run in damage.RUNS.items():
         right, wrong = damage.series(name)
         healthy = "loss" in run.y and len(wrong) == len(right) and wrong[-1] <= right[-1]

@@ -1,6 +1,5 @@
 """The site that `fedref explain --html` writes: as files, and in a browser."""
 
-import json
 import re
 from html.parser import HTMLParser
 
@@ -10,8 +9,8 @@ from browser import BROWSER, Browser
 
 from fedref.algorithms import ALGORITHMS, per_fedavg
 from fedref.models import MODELS
-from fedref.teach import drawing, figure, site, source
-from fedref.teach.html import Sheet
+from fedref.teach import figure, site, source, svg
+from fedref.teach.markup import Sheet, prose
 
 VOID = ("meta", "link", "br", "input", "img")
 
@@ -84,12 +83,12 @@ def test_the_site_is_small_and_asks_nothing_of_the_network(built):
     assert sum(path.stat().st_size for path in built.iterdir()) < 3_000_000
     for path in built.iterdir():
         assert not re.search(r"https?://(?!www\.w3\.org)", path.read_text("utf-8")), path.name
-    assert len((built / "figure.js").read_text("utf-8").splitlines()) < 300
+    assert len((built / "figure.js").read_text("utf-8").splitlines()) < 80
 
 
 def test_every_formula_is_on_its_page(built):
     for equation in source.equations():
-        text = (built / f"{site.page_name(equation)}.html").read_text("utf-8")
+        text = (built / f"{site.page_name(equation.module)}.html").read_text("utf-8")
         assert f"[{equation.tag}]" in text
         assert text.count("<math") >= bool(equation.formula)
 
@@ -97,7 +96,7 @@ def test_every_formula_is_on_its_page(built):
 def test_a_model_s_formulae_are_on_its_page():
     said = {"logistic": 3, "binary-logistic": 3, "svm": 5, "mlp": 16, "cnn": 21, "lstm": 15}
     for name, count in said.items():
-        text = site.model_page(name).body
+        text = site.model_sheet(name).body
         assert text.count("<math display") == text.count('class="tag"') == count, name
         assert text.count('class="line marked"') == count - (name == "svm") * 2, name
 
@@ -110,11 +109,18 @@ def test_every_decision_is_an_entry_of_its_own(built):
     assert "on a fresh batch of training rows; others" in decisions
 
 
+def test_prose_marks_code_emphasis_and_subscripts():
+    assert prose("*full* `w_s` of θ*_k, < 2") == (
+        "<em>full</em> <code>w_s</code> of θ*<sub>k</sub>, &lt; 2"
+    )
+    assert prose("θ*_k and θ*_j, own_u") == "θ*<sub>k</sub> and θ*<sub>j</sub>, own_u"
+
+
 def test_a_page_is_a_function(monkeypatch):
     monkeypatch.setitem(site.PAGES, "teacher", lambda: Sheet("For teachers", "<h1>Hello</h1>"))
     monkeypatch.setitem(site.LINKS, "teacher", "For teachers")
-    assert site.every()["teacher"]().title == "For teachers"
-    made = dict(site.contents({name: site.PAGES[name] for name in ("index", "teacher")}))
+    assert site.all_pages()["teacher"]().title == "For teachers"
+    made = dict(site.site_files({name: site.PAGES[name] for name in ("index", "teacher")}))
     assert "<h1>Hello</h1>" in made["teacher.html"]
     assert 'href="teacher.html"' in made["index.html"]
 
@@ -131,7 +137,7 @@ def contrast(a, b):
     return (light + 0.05) / (dark + 0.05)
 
 
-@pytest.mark.parametrize("palette", drawing.palettes(), ids=["light", "dark"])
+@pytest.mark.parametrize("palette", svg.palettes(), ids=["light", "dark"])
 def test_contrast_is_aa(palette):
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
     for ground in ("paper", "soft", "mark"):
@@ -191,59 +197,47 @@ def test_every_page_in_a_browser(browser, built, width, dark):
         assert browser.run("document.documentElement.scrollWidth") <= width, path.name
         for script in (WIDE, TINY, EMPTY, UNREACHED):
             assert browser.run(script) == [], path.name
-        paper = drawing.palettes()[dark]["paper"]
+        paper = svg.palettes()[dark]["paper"]
         rgb = ", ".join(str(int(paper[i : i + 2], 16)) for i in (1, 3, 5))
         ground = "getComputedStyle(document.documentElement).backgroundColor"
         assert browser.run(ground) == f"rgb({rgb})"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("page", "algorithm"), [("per_fedavg", "exact"), ("fedprox", "fedprox"), ("apfl", "apfl")]
-)
-def test_a_figure_has_python_s_numbers_and_its_sliders_work(browser, built, page, algorithm):
+@pytest.mark.parametrize("page", figure.FIGURES)
+def test_the_figure_shows_python_s_numbers_for_every_algorithm_and_slider(browser, built, page):
     browser.look(DESK)
     browser.go(built / f"{page}.html")
-
-    def shown():
-        return json.loads(browser.run("document.querySelector('figure.try').dataset.round"))
-
-    offered = browser.run(
-        "[...document.querySelectorAll('.controls option')].map((o) => o.value)"
-    ) or [algorithm]
-    assert algorithm == offered[0]
-    for name in offered:
-        browser.run(
-            f"""{{const box = document.querySelector('.controls select');
-            if (box) {{ box.value = {name!r};
-              box.dispatchEvent(new Event('input', {{bubbles: true}})); }}}}"""
-        )
-        got, expected = shown(), figure.round_of(name, figure.START)
-        assert got.keys() == expected.keys()
-        for key, values in expected.items():
-            np.testing.assert_allclose(got[key], values, rtol=1e-12, atol=1e-12)
-
-    visible = browser.run(
-        "[...document.querySelectorAll('.controls label[data-key]:not([hidden])')]"
-        ".map((label) => label.dataset.key)"
-    )
-    assert "beta" in visible
-    for key in visible:
-        before = shown()
-        moved = browser.run(
-            f"""{{const s = document.querySelector('label[data-key={key}] input'), was = s.value;
-            s.stepUp(); if (s.value === was) s.stepDown();
-            s.dispatchEvent(new Event('input', {{bubbles: true}})); Number(s.value)}}"""
-        )
-        assert shown() != before, key
-        values = {**figure.START, key: moved}
-        expected = figure.round_of(offered[-1], values)
-        np.testing.assert_allclose(shown()["mean"], expected["mean"], rtol=1e-12, atol=1e-12)
-        browser.run(
-            f"""{{const s = document.querySelector('label[data-key={key}] input');
-            s.value = {figure.START[key]}; s.dispatchEvent(new Event('input', {{bubbles: true}}));}}"""
-        )
+    for k, variant in enumerate(figure.FIGURES[page]):
+        if k:
+            browser.run(SLIDE.format("select", k))
+        sliders = figure.VARIANTS[variant].sliders
+        values = {name: figure.START[name] for name in sliders}
+        assert_shown(browser, variant, values)
+        for i, name in enumerate(sliders):
+            last = len(figure.SLIDERS[name][1]) - 1
+            browser.run(SLIDE.format(f"[data-slider='{i}']", last))
+            values[name] = figure.SLIDERS[name][1][last]
+            assert_shown(browser, variant, values)
     assert browser.complaints == []
+
+
+SLIDE = """{{const one = document.querySelector(".controls {}"); one.value = {};
+one.dispatchEvent(new Event("input", {{bubbles: true}}));}}"""
+
+
+def assert_shown(browser, variant, values):
+    """The text says the numbers, the average has its place, and the paths have their length."""
+    course = figure.run_variant(variant, values)
+    t = list(values.values())[-1]
+    said = browser.run("document.querySelector('figure.try figcaption p').textContent")
+    numbers = [f"{x:.3f}" if abs(x) < 99 else "∞" for x in figure.plain(course.numbers[t])]
+    assert re.findall(r"-?\d+\.\d{3}|∞", said) == numbers
+    place = "['cx', 'cy'].map((x) => document.querySelector('.mean circle')[x].baseVal.value)"
+    x, y = figure.plain(course.mean[t])
+    wanted = [(x / 2.2 + 1) * 240, (1 - y / 2.2) * 240]
+    np.testing.assert_allclose(browser.run(place), wanted, rtol=1e-6)
+    assert browser.run("document.querySelectorAll('figure.try .dot circle').length") == 2 * t
 
 
 @pytest.mark.slow

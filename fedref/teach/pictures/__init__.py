@@ -6,8 +6,8 @@ that a test can look at the numbers.
 
 from collections.abc import Callable, Mapping
 
-from fedref.teach.drawing import Picture
 from fedref.teach.pictures import plane, runs
+from fedref.teach.svg import Picture
 
 #: File of an algorithm → name of a picture → what draws it, in the order of the page.
 PICTURES: Mapping[str, Mapping[str, Callable[[], Picture]]] = {

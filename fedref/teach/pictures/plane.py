@@ -14,8 +14,8 @@ from fedref.models.numerics import Array, sigmoid
 from fedref.proofs.case import Case
 from fedref.proofs.models import MODELS
 from fedref.sampling import stream
-from fedref.teach.drawing import Picture, colour, halo, look, panel, plane
 from fedref.teach.figure import CLIENTS
+from fedref.teach.svg import Picture, colour, halo, line_style, panel, plane
 
 
 def grid(reach: tuple[float, float, float, float], n: int = 60) -> tuple[Array, Array, Array]:
@@ -71,7 +71,7 @@ def drift() -> Picture:
         ylabel="distance from the minimum", xscale="log", xticks=STEPS, xticklabels=STEPS,
     )  # fmt: skip
     axes.minorticks_off()
-    axes.plot(STEPS, far, **look(0))
+    axes.plot(STEPS, far, **line_style(0))
     caption = (
         "Client drift: two clients whose losses differ, full batches, nothing random. FedAvg comes to "
         f"rest {far[STEPS.index(5)]:.2f} from the minimum of the mean loss with τ = 5, and {far[-1]:.2f} "
@@ -88,7 +88,7 @@ def drift_plane(tau: int = 20) -> Picture:
     rest = limit(tau)
     for k, client in enumerate(CLIENTS):
         rings(axes, k, reach, client.loss, [0.1, 0.4, 1, 2], alpha=0.5)
-        axes.plot(*path_of(client, rest, tau).T, **look(k, markersize=3))
+        axes.plot(*path_of(client, rest, tau).T, **line_style(k, markersize=3))
         marked(
             axes,
             np.array(client.c),
@@ -213,10 +213,10 @@ def hessian_free() -> Picture:
     best = []
     for k, dtype in enumerate((np.float64, np.float32)):
         errors = hf_errors(dtype, DELTAS)
-        axes.plot(DELTAS, errors, label=np.dtype(dtype).name, markevery=3, **look(k))
+        axes.plot(DELTAS, errors, label=np.dtype(dtype).name, markevery=3, **line_style(k))
         best.append((DELTAS[np.argmin(errors)], errors.min()))
     (at_six,) = hf_errors(np.float32, np.array([1e-6]))
-    axes.axhline(fo_error(), label="first order", **look(2, marker="none"))
+    axes.axhline(fo_error(), label="first order", **line_style(2, marker="none"))
     axes.legend(loc="lower left")
     (at64, error64), (at32, error32) = best
     caption = (

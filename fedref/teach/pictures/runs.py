@@ -14,7 +14,7 @@ from fedref.models.numerics import Array, sigmoid
 from fedref.rounds.federation import Federation
 from fedref.rounds.local_data import gather
 from fedref.sampling import Sampling, make_plan
-from fedref.teach.drawing import Picture, colour, look, panel
+from fedref.teach.svg import Picture, colour, line_style, panel
 
 # ---- the digits ------------------------------------------------------------------------------------
 
@@ -59,7 +59,7 @@ def inexactness() -> Picture:
     last = {}
     for k, mu in enumerate((0.0, 0.1, 1.0)):
         mean = gammas(mu).mean(0)
-        axes.plot(mean, label=f"μ = {mu:g}", markevery=2, **look(k))
+        axes.plot(mean, label=f"μ = {mu:g}", markevery=2, **line_style(k))
         last[mu] = mean
     axes.set_ylim(0, None)
     axes.legend(loc="upper right")
@@ -143,7 +143,7 @@ def learnt_rates() -> Picture:
     figure, axes = panel(xlabel="round", ylabel="α of a parameter", xlim=(0, len(alpha) - 1))
     rows = np.quantile(alpha, QUANTILES, axis=1)
     for q, row, k in zip(QUANTILES, rows, (0, 1, 3, 2)):
-        axes.plot(row, **look(k, marker="none"))
+        axes.plot(row, **line_style(k, marker="none"))
         axes.annotate(
             f"{100 * q:.0f} %", (len(alpha) - 1, row[-1]), (3, 0), textcoords="offset points",
             fontsize=9, va="center",

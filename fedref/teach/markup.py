@@ -8,10 +8,8 @@ import tokenize
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from fedref.teach import inline
-
 if TYPE_CHECKING:
-    from fedref.teach.drawing import Picture
+    from fedref.teach.svg import Picture
 
 escape = html.escape
 
@@ -29,6 +27,8 @@ SHELL = """<!doctype html>
 """
 
 
+#: A single letter, what is on it, and its subscript: θ*_k, w_S,j, Σ_{j ≠ s}.
+SUBSCRIPT = re.compile(r"(?<!\w)([^\W\d_][\u0302*′ᵗ]*)_(\{[^{}]*\}|\w(?:,\w)?)(?!\w)")
 #: A picture wider than that many pixels scrolls on a phone; others shrink.
 SCROLLS = 540
 
@@ -36,7 +36,7 @@ SCROLLS = 540
 class Sheet(NamedTuple):
     """What a page's function returns: its title, what stands in <main>, and the pictures in it.
 
-    pictures : name → Picture; each becomes NAME.svg beside the page, see `shown`.
+    pictures : name → Picture; each becomes NAME.svg beside the page, see `picture_block`.
     """
 
     title: str
@@ -53,36 +53,23 @@ def shell(sheet: Sheet, here: str, links: Mapping[str, str]) -> str:
     return SHELL.format(title=escape(sheet.title), links=nav, body=sheet.body)
 
 
-def prose(text: str, formulae: bool = True) -> str:
-    """A docstring's paragraph: `code` marked, *emphasis* too, and formulae typeset."""
-    kept: list[str] = []
-
-    def put(html: str) -> str:
-        kept.append(html)
-        return f"\0{len(kept) - 1}\0"
-
+def prose(text: str) -> str:
+    """A docstring's paragraph: `code` and *emphasis* marked, θ_k with its subscript."""
     parts = re.split(r"`([^`]+)`", text)
     for i, part in enumerate(parts):
+        part = escape(part)
         if i % 2:
-            parts[i] = put(f"<code>{escape(part)}</code>")
-        elif formulae:
-            found = inline.found(part)
-            parts[i] = "".join(put(inline.typeset(f)) if f else piece for piece, f in found)
-    plain = re.sub(r"(?<![\w*])\*([^*]+)\*(?![\w*])", r"<em>\1</em>", escape("".join(parts)))
-    return re.sub(r"\0(\d+)\0([.,:;)]*)", lambda place: tied(kept[int(place[1])], place[2]), plain)
+            part = f"<code>{part}</code>"
+        else:
+            part = re.sub(r"(?<![\w*])\*([^*]+)\*(?![\w*])", r"<em>\1</em>", part)
+            part = SUBSCRIPT.sub(lambda x: f"{x[1]}<sub>{x[2].strip('{}')}</sub>", part)
+        parts[i] = part
+    return "".join(parts)
 
 
-def tied(html: str, stop: str) -> str:
-    """A formula's last part and the stop behind it on one line."""
-    head, math, tail = html.rpartition("<math>")
-    return f"{head}<span class=tied>{math}{tail}{stop}</span>" if math and stop else html + stop
-
-
-def shown(name: str, picture: "Picture") -> str:
+def picture_block(name: str, picture: "Picture") -> str:
     """A picture with its words."""
-    from fedref.teach.drawing import pixels
-
-    width, height = pixels(picture.figure)
+    width, height = (round(96 * inches) for inches in picture.figure.get_size_inches())
     image = f'<img src="{name}.svg" width="{width}" height="{height}" alt="{escape(picture.alt)}">'
     if width > SCROLLS:
         image = f'<div class=wide tabindex="0">{image}</div>'
@@ -91,22 +78,19 @@ def shown(name: str, picture: "Picture") -> str:
     )
 
 
-def table(
-    head: Iterable[str], rows: Iterable[Iterable[str]], caption: str = "", scope: bool = False
-) -> str:
-    """Cells are HTML already; with scope the first of a row is its heading."""
-    said = f"<caption>{escape(caption)}</caption>" if caption else ""
+def table(head: Iterable[str], *bodies: Iterable[Iterable[str]], caption: str = "") -> str:
+    """A table of one or more bodies; cells are HTML already."""
     columns = "".join(f"<th scope=col>{cell}</th>" for cell in head)
-    first = ("<th scope=row>", "</th>") if scope else ("<td>", "</td>")
-    lines = []
-    for row in rows:
-        name, *rest = row
-        cells = "".join(f"<td>{cell}</td>" for cell in rest)
-        lines.append(f"<tr>{first[0]}{name}{first[1]}{cells}</tr>")
+    said = f"<caption>{escape(caption)}</caption>" if caption else ""
+    lines = "".join(f"<tbody>{''.join(map(table_row, rows))}</tbody>" for rows in bodies)
     return (
         f'<div class=wide tabindex="0"><table>{said}<thead><tr>{columns}</tr></thead>'
-        f"<tbody>{''.join(lines)}</tbody></table></div>"
+        f"{lines}</table></div>"
     )
+
+
+def table_row(cells: Iterable[str], attributes: str = "") -> str:
+    return f"<tr{attributes}>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
 def tokens(code: str) -> Iterator[tokenize.TokenInfo]:

@@ -1,9 +1,8 @@
-"""Pictures as small SVG files whose colours are those of style.css, in the light and in the dark."""
+"""Pictures as SVG files in the colours of style.css, which turns them over where the page is dark."""
 
 import io
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -23,10 +22,6 @@ LINES: tuple[dict[str, Any], ...] = (
 )
 
 
-#: What pictures that are not made for the page take for ink, and for what is faint.
-GREYS = {"#000000": "ink", "#595959": "comment", "#737373": "comment"}
-
-
 class Picture(NamedTuple):
     """figure : as drawn; alt : what it shows, for those who cannot see it; caption : what it says."""
 
@@ -36,24 +31,22 @@ class Picture(NamedTuple):
 
 
 @cache
-def stylesheet() -> str:
-    """The site's style.css."""
-    return (files("fedref.teach") / "style.css").read_text("utf-8")
-
-
 def palettes() -> tuple[dict[str, str], dict[str, str]]:
-    """(light, dark): name → colour as #rrggbb, from the two `:root` blocks."""
-    blocks = re.findall(r":root\s*\{(.*?)\}", stylesheet(), re.DOTALL)
-    light, dark = (dict(re.findall(r"--([\w-]+):\s*(#[0-9a-f]{6})", block)) for block in blocks)
+    """Return (light, dark): name → colour as #rrggbb, from the two `:root` blocks of style.css."""
+    sheet = (files("fedref.teach") / "style.css").read_text("utf-8")
+    light, dark = (
+        dict(re.findall(r"--([\w-]+):\s*(#[0-9a-f]{6})", block))
+        for block in re.findall(r":root\s*\{(.*?)\}", sheet, re.DOTALL)
+    )
     return light, dark
 
 
 def colour(name: str) -> str:
-    """A colour by its name in style.css; it becomes that name again in the file."""
+    """A colour of the light page by its name in style.css."""
     return palettes()[0][name]
 
 
-def look(k: int, **more: Any) -> dict[str, Any]:
+def line_style(k: int, **more: Any) -> dict[str, Any]:
     """The k-th line: colour, dashes, marker."""
     return {"color": colour(f"c{k}"), "markersize": 4, **LINES[k], **more}
 
@@ -63,9 +56,8 @@ def halo() -> dict[str, Any]:
     return {"path_effects": [withStroke(linewidth=3, foreground=colour("paper"))]}
 
 
-@contextmanager
-def page() -> Iterator[None]:
-    """Figures made within have the site's inks."""
+def page_style() -> list[Any]:
+    """Return Matplotlib's settings for a picture of the site."""
     ink, rule, paper = colour("ink"), colour("rule"), colour("paper")
     ours = {
         "font.size": 10, "axes.titlesize": 10, "figure.facecolor": "none", "axes.facecolor": "none",
@@ -75,8 +67,7 @@ def page() -> Iterator[None]:
         "legend.facecolor": paper, "legend.framealpha": 0.85, "legend.frameon": True,
         "legend.edgecolor": paper,
     }  # fmt: skip
-    with style.context([*STYLE, ours]):
-        yield
+    return [*STYLE, ours]
 
 
 def panel(width: float = 4.8, height: float = 3.1, **options: Any) -> tuple[Figure, Any]:
@@ -96,40 +87,16 @@ def plane(reach: tuple[float, float, float, float], **options: Any) -> tuple[Fig
     return figure, axes
 
 
-def svg(figure: Figure) -> str:
-    """The file: colours by name, no date, numbers as long as a pixel asks for."""
+def draw(make: Callable[..., Picture], *arguments: Any) -> Picture:
+    """Make a picture in the site's style."""
+    with style.context(page_style()):
+        return make(*arguments)
+
+
+def svg_text(figure: Figure) -> str:
+    """Return the file, without a date."""
     buffer = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    with page():
+    with style.context(page_style()):
         figure.savefig(buffer, format="svg", metadata=nothing, dpi=72)
-    text = buffer.getvalue()[buffer.getvalue().index("<svg") :]
-    light, dark = palettes()
-    for value, name in {**{value: name for name, value in light.items()}, **GREYS}.items():
-        text = re.sub(rf"{value}\b", f"var(--{name})", text)
-    text = re.sub(r' d="[^"]+"', rounded, text)
-    declared = [
-        "".join(f"--{name}:{value};" for name, value in palette.items() if f"--{name})" in text)
-        for palette in (light, dark)
-    ]
-    rules = (
-        f":root{{{declared[0]}}}@media screen and (prefers-color-scheme:dark)"
-        f"{{:root{{{declared[1]}}}}}"
-    )
-    return text.replace("<defs>", f"<style>{rules}</style>\n <defs>", 1)
-
-
-def rounded(path: re.Match[str]) -> str:
-    """A path's coordinates to a tenth of a point."""
-    return re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.1f}", path[0])
-
-
-def pixels(figure: Figure) -> tuple[int, int]:
-    """(width, height) as a page lays it out."""
-    width, height = figure.get_size_inches() * 96
-    return round(width), round(height)
-
-
-def drawn(make: Callable[..., Picture], *arguments: Any) -> Picture:
-    """A picture made with the site's inks."""
-    with page():
-        return make(*arguments)
+    return buffer.getvalue()[buffer.getvalue().index("<svg") :]

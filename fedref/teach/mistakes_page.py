@@ -1,88 +1,12 @@
-"""The pages that belong to no algorithm: how derivatives are proved, and twenty mistakes."""
-
-import inspect
-from collections.abc import Callable, Mapping
+"""The page of twenty mistakes: the wrong line beside the right one, a run, and what catches it."""
 
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from fedref import checks, proofs, sampling
 from fedref.conformance.mistakes import MISTAKES
-from fedref.proofs import picture
-from fedref.proofs.case import Case
-from fedref.proofs.models import MODELS
 from fedref.teach import damage, mistakes
-from fedref.teach.drawing import Picture, drawn, look, panel
-from fedref.teach.html import Sheet, escape, highlighted, prose, shown, table
-
-# ---- how derivatives are proved ----------------------------------------------------------------------
-
-PROOF_PICTURES: Mapping[str, tuple[Callable[..., None], str, str]] = {
-    "complex-step": (
-        picture.draw_errors,
-        "Three curves of the error against the step h: forward and central differences fall and rise "
-        "again, the complex step stays at rounding for every small h.",
-        "Why differences prove nothing: below some h what they subtract is all rounding. The complex "
-        "step subtracts nothing. A small MLP; the same picture as of fedref check --plot.",
-    ),
-    "taylor-slope": (
-        picture.draw_remainders,
-        "Three lines of the remainder against the step t, of slope 1, 2 and 3.",
-        "A second witness that needs no complex numbers: what Taylor's formula leaves over falls with "
-        "slope 2 if the gradient is right, with 3 if the Hessian-vector product is too, and with 1 if "
-        "the gradient is wrong.",
-    ),
-}
-
-
-def proof_picture(draw: Callable[..., None], alt: str, caption: str) -> Picture:
-    """One half of the picture of `fedref check --plot`."""
-    case = Case(MODELS["MLP tanh"], sampling.stream(0, "check picture"))
-    case.vs = case.vectors(12)
-    figure, axes = panel(5.6, 4.6)
-    draw(axes, case)
-    return Picture(figure, alt, caption)
-
-
-def proofs_page() -> Sheet:
-    """How a derivative is proved: the docstring of the checks, their code, their picture, all claims."""
-    title, how, example = (checks.__doc__ or "").strip().split("\n\n", 2)
-    made = {name: drawn(proof_picture, *given) for name, given in PROOF_PICTURES.items()}
-    body = f"<h1>How derivatives are proved</h1><p>{prose(title)}</p>"
-    body += f"<p>{prose(how, formulae=False)}</p>"
-    body += (
-        "<section><h2>The chain</h2><ol>"
-        "<li>A model's loss is compared with plain loops over the samples.</li>"
-        "<li>Its gradient is compared with the complex step of that loss.</li>"
-        "<li>Its Hessian-vector product is compared with the complex step of that gradient.</li>"
-        "<li>An algorithm's step is compared with the complex step of the algorithm's own objective.</li>"
-        "</ol></section>"
-    )
-    for name, call in (
-        ("complex-step", checks.complex_step_derivative),
-        ("taylor-slope", checks.taylor_remainders),
-    ):
-        body += f"<section><h2>{call.__name__}</h2>{highlighted(inspect.getsource(call), {})}"
-        body += f"{shown(name, made[name])}</section>"
-    body += f"<section><h2>Prove your own</h2><pre class=text tabindex=0>{escape(example)}</pre></section>"
-    claims: dict[str, list[str]] = {}
-    for proof in proofs.PROOFS:
-        claims.setdefault(proof.claim, []).append(proof.tag)
-    body += (
-        "<section><h2>What <code>fedref check</code> proves</h2>"
-        + table(
-            ("claim", "of"),
-            (
-                (escape(claim), escape(", ".join(dict.fromkeys(tags))))
-                for claim, tags in claims.items()
-            ),
-        )
-        + "</section>"
-    )
-    return Sheet("How derivatives are proved", body, made)
-
-
-# ---- twenty mistakes -----------------------------------------------------------------------------------
+from fedref.teach.markup import Sheet, escape, highlighted, picture_block, prose
+from fedref.teach.svg import Picture, draw, line_style, panel
 
 
 def ending(name: str) -> str:
@@ -108,7 +32,7 @@ def small(name: str) -> Picture:
     if len(run.y) >= 26:
         axes.set_title(run.y, loc="left")
     for k, (label, values) in enumerate(zip(("right", "wrong"), damage.series(name))):
-        axes.plot(values, label=label, markevery=3, **look(k))
+        axes.plot(values, label=label, markevery=3, **line_style(k))
     low, high = np.nanmin(damage.series(name).right), np.nanmax(damage.series(name).right)
     top = max(np.nanmax(damage.series(name).wrong), high)
     if top > 8 * abs(high):  # the right run must still be seen
@@ -139,7 +63,7 @@ def entry(name: str, sign: str, made: Picture, file: str) -> str:
         f'<section class=mistake id="{slug(sign, name)}"><h2>{escape(heading(sign, name))}</h2>'
         f"<p>{prose(mistakes.sentence(mistake.line))}</p>"
         f"<p class=where>{escape(lines.where)}</p><div class=beside><div class=pair>{pair}</div>"
-        f"{shown(file, made)}</div>"
+        f"{picture_block(file, made)}</div>"
         f"<p class=caught>Caught by <code>{escape(case)}</code> {escape(said)}</p></section>"
     )
 
@@ -158,7 +82,7 @@ def unharmed() -> list[str]:
 def mistakes_page() -> Sheet:
     """Twenty mistakes: the wrong line beside the right one, a run, and what catches it."""
     called = mistakes.signs()
-    made = {slug(sign, name): drawn(small, name) for name, sign in called.items()}
+    made = {slug(sign, name): draw(small, name) for name, sign in called.items()}
     losses = sum("loss" in run.y for run in damage.RUNS.values())
     body = (
         "<h1>Twenty mistakes</h1><p>All of them were found in public implementations. Each wrong line here "

@@ -1,0 +1,342 @@
+"""Worked examples, small enough to redo by hand: every intermediate value of the function that runs.
+
+Two parameters, three samples, two clients. `trace_call` runs a function and notes its local variables
+after each line, so a table of intermediates has the names of the code and cannot drift from it.
+"""
+
+import ast
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from types import FrameType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedref import algorithm
+from fedref.algorithms import (
+    apfl,
+    centralised,
+    fedavg,
+    fedcurv,
+    fedmaml,
+    fedmeta,
+    fedprox,
+    per_fedavg,
+    server_optimiser,
+)
+from fedref.algorithms.units import spread
+from fedref.models import BinaryLogistic, LinearSVM, Logistic
+from fedref.models import numerics as nx
+from fedref.models.base import SoftmaxLogits
+from fedref.models.batch import Batch
+from fedref.teach.formula import Linear, evaluate, parse
+from fedref.teach.source import Equation, modules, symbols
+
+#: p(y = 1 | x) = σ(θᵀx) with two parameters.
+MODEL = BinaryLogistic(2, bias=False)
+W = np.array([0.5, -0.25])
+D = Batch(np.array([[1.0, 2.0], [-1.0, 1.0], [2.0, 0.0]]), np.array([1, 0, 1]))
+D1 = Batch(np.array([[0.0, 1.0], [1.0, 1.0], [-2.0, 1.0]]), np.array([1, 1, 0]))
+D2 = Batch(np.array([[1.0, -1.0], [2.0, 1.0], [0.0, 2.0]]), np.array([0, 1, 1]))
+#: Two clients: their weights, parameters, gradients and importances.
+P = np.array([0.25, 0.75])
+WS = np.array([[0.5, -0.25], [1.0, 0.0]])
+COHORT = algorithm.Cohort(np.arange(2), np.ones(2, int), np.array([1, 3]))
+I = np.array([[0.5, 1.0], [0.25, 0.0]])
+A, W_K, F, W_REF = (
+    np.array([1.0]),
+    np.array([0.25, 0.5]),
+    np.array([2.0, 0.5]),
+    np.array([0.25, 0.0]),
+)
+#: A direction for the Hessian; the same samples with the labels −1 and 1.
+V = np.array([1.0, 0.5])
+SIGNED = Batch(D.X, 2 * D.y - 1)
+#: One feature, three classes: W (1, 3), then b.
+SOFTMAX, SOFTMAX_W = Logistic(1, 3), np.array([0.5, 0, -0.5, 0, 0.25, 0])
+SOFTMAX_V, SOFTMAX_D = np.array([1, 0, 0.5, 0, -1, 0]), Batch(D.X[:, :1], np.array([0, 2, 1]))
+SVMS = [LinearSVM(2, squared=squared, bias=False) for squared in (True, False)]
+
+Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+
+#: The functions that have a worked example, and what they are called with: once for each branch.
+CALLS: list[Call] = [
+    (algorithm.weighted_mean, (P, WS), {}),
+    (fedavg.local_step, (MODEL, W, D), {"lr": 0.5}),
+    (
+        centralised.Centralised.step,
+        (centralised.Centralised(lr=0.5), MODEL, algorithm.Server(W), W, D),
+        {},
+    ),
+    (fedprox.objective, (MODEL, W, W_REF, D), {"mu": 0.5}),
+    (fedprox.prox_gradient, (MODEL, W, W_REF, D), {"mu": 0.5}),
+    (fedprox.inexactness, (MODEL, W, W_REF, D), {"mu": 0.5}),
+    (fedprox.dissimilarity, (MODEL, W, (D, D1)), {}),
+    (fedprox.adapt_mu, (0.5, 4, 0.75, 0.875), {}),
+    (fedprox.adapt_mu, (0.5, 4, 0.75, 0.625), {}),
+    (per_fedavg.meta_objective, (MODEL, W, D), {"alpha": 0.5}),
+    (per_fedavg.meta_gradient, (MODEL, W, D, D1, D2), {"alpha": 0.5}),
+    (per_fedavg.meta_gradient_fo, (MODEL, W, D, D1), {"alpha": 0.5}),
+    (per_fedavg.meta_gradient_hf, (MODEL, W, D, D1, D2), {"alpha": 0.5, "delta": 0.01}),
+    (per_fedavg.local_step, (W, np.array([0.5, -1.0])), {"beta": 0.5}),
+    (fedmeta.maml_gradient, (MODEL, W, D, D1), {"alpha": 0.5}),
+    (fedmeta.meta_sgd_gradient, (MODEL, W, np.array([0.5, 0.25]), D, D1), {}),
+    (
+        fedmeta.MAML.combine,
+        (
+            fedmeta.MAML(beta=0.5),
+            MODEL,
+            fedmeta.MetaServer(fedmeta.Learner(W), None),
+            fedmeta.Learner(WS),
+            COHORT,
+        ),
+        {},
+    ),
+    (fedmaml.adapt, (MODEL, W, D), {"alpha": 0.5, "steps": 1}),
+    (fedmaml.meta_gradient, (MODEL, W, D, D1), {"alpha": 0.5, "steps": 1}),
+    (fedmaml.meta_update, (W, WS, np.array([2.0, 1.0])), {"beta": 0.5}),
+    (fedmaml.candidate, (WS, np.array([2.0, 1.0])), {}),
+    (
+        fedcurv.FedCurv.finish,
+        (
+            fedcurv.FedCurv(),
+            MODEL,
+            fedcurv.CurvServer(W, W, W, 0),
+            fedcurv.Local(W, W, W),
+            None,
+            lambda: D,
+        ),
+        {},
+    ),
+    (fedcurv.penalty, (np.array([0.25, -0.5]), list(zip(I, WS))), {"lam": 0.5}),
+    (
+        fedcurv.penalty_gradient,
+        (W_K, I.sum(0), (I * WS).sum(0), I[1], I[1] * WS[1]),
+        {"lam": 0.5},
+    ),
+    (apfl.compose, (MODEL, W, A, W_K), {}),
+    (apfl.objective, (MODEL, W, A, W_K, D), {"F": F, "w_ref": W_REF, "mu": 0.5}),
+    (apfl.penalty_gradient, (W,), {"F": F, "w_ref": W_REF, "mu": 0.5}),
+    (
+        apfl.APFL.combine,
+        (apfl.APFL(z=2), MODEL, apfl.Shared(W, 0, 0, True, None), apfl.Upload(WS, None), COHORT),
+        {},
+    ),
+    (apfl.importance_update, (F, I, P), {"lam": 0.5}),
+    (
+        apfl.APFL.start,
+        (apfl.APFL(z=2, init="continuous"), MODEL, apfl.Shared(W, F, 2, False, None), None),
+        {},
+    ),
+    (
+        apfl.APFL.step,
+        (
+            apfl.APFL(mu=0.5, lr=0.5),
+            MODEL,
+            apfl.Shared(W_REF, F, 2, False, None),
+            apfl.Local(W, apfl.Own(A, W_K), None),
+            D,
+        ),
+        {},
+    ),
+    (
+        server_optimiser.server_step,
+        (W, np.array([0.5, -1.0]), server_optimiser.Adam(np.array([1.0, 0.5]), W * W, 1)),
+        {"beta": 0.5},
+    ),
+    (BinaryLogistic.loss_of, (MODEL, MODEL.logits(W, D.X), D.y), {}),
+    (BinaryLogistic.grad, (MODEL, W, D), {}),
+    (BinaryLogistic.hvp, (MODEL, W, V, D), {}),
+    (SoftmaxLogits.loss_of, (SOFTMAX, SOFTMAX.logits(SOFTMAX_W, SOFTMAX_D.X), SOFTMAX_D.y), {}),
+    (Logistic.grad, (SOFTMAX, SOFTMAX_W, SOFTMAX_D), {}),
+    (Logistic.hvp, (SOFTMAX, SOFTMAX_W, SOFTMAX_V, SOFTMAX_D), {}),
+    *((LinearSVM.loss_of, (svm, svm.logits(W, D.X), SIGNED.y), {}) for svm in SVMS),
+    *((LinearSVM.grad, (svm, W, SIGNED), {}) for svm in SVMS),
+    *((LinearSVM.hvp, (svm, W, V, SIGNED), {}) for svm in SVMS),
+]
+
+
+class Step(NamedTuple):
+    """One line that ran, and copies of the local variables before and after it."""
+
+    line: int
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+
+    def changes(self) -> dict[str, Any]:
+        """Return the variables that the line made or changed."""
+        before, after = self.before, self.after
+        return {n: x for n, x in after.items() if n not in before or not equal(before[n], x)}
+
+
+class Trace(NamedTuple):
+    """What a call returned, and the lines of the function that ran, in order."""
+
+    function: Any
+    result: Any
+    steps: list[Step]
+
+
+def trace_call(function: Callable[..., Any], *arguments: Any, **options: Any) -> Trace:
+    """Call a function and note its own local variables around every line."""
+    function = inspect.unwrap(function)
+    notes: list[tuple[int, dict[str, Any]]] = []
+
+    def note_line(frame: FrameType, event: str, argument: Any) -> Any:
+        if event in ("line", "return"):
+            notes.append((frame.f_lineno, {n: copy(x) for n, x in frame.f_locals.items()}))
+        return note_line
+
+    def enter(frame: FrameType, event: str, argument: Any) -> Any:
+        return note_line if frame.f_code is function.__code__ else None
+
+    outside = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        result = function(*arguments, **options)
+    finally:
+        sys.settrace(outside)
+    steps = [Step(line, before, after) for (line, before), (_, after) in pairwise(notes)]
+    return Trace(function, result, steps)
+
+
+def copy(value: Any) -> Any:
+    """Return the value with its arrays copied, within lists and tuples too."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, list):
+        return [copy(part) for part in value]
+    if isinstance(value, tuple):
+        parts = [copy(part) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return value
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Return whether two values hold the same, to the bit."""
+    if isinstance(one, np.ndarray):
+        return isinstance(other, np.ndarray) and one.tobytes() == other.tobytes()
+    if isinstance(one, list | tuple):
+        return type(one) is type(other) and len(one) == len(other) and all(map(equal, one, other))
+    return one is other or bool(one == other)
+
+
+def calls_of(function: Any) -> Iterator[Call]:
+    """The example's calls of a function, by module and name."""
+    for call in CALLS:
+        if (call[0].__module__, call[0].__qualname__) == function:
+            yield call
+
+
+def find_example(module: str, function: str, equation: Equation | None = None) -> Trace | None:
+    """Return the worked example of a function: the one that runs the equation's line, if there is one.
+
+    A tag of the hinge loss is tried with that variant of the SVM.
+    """
+    trace = None
+    for call, arguments, options in calls_of((module, function)):
+        if (
+            equation
+            and "hinge" in equation.tag
+            and arguments[0].squared != ("squared" in equation.tag)
+        ):
+            continue
+        trace = trace_call(call, *arguments, **options)
+        if equation is None or any(step.line == equation.line for step in trace.steps):
+            break
+    return trace
+
+
+def first_part(value: Any) -> Any:
+    """Return what comes first in a result or a state, such as w or θ: formulae speak of that."""
+    while isinstance(value, tuple) and value and not isinstance(value, Batch):
+        value = value[0]
+    return value
+
+
+def symbol_values(equation: Equation, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the value of every symbol: by the file's table, by its name, and the model's functions."""
+    if isinstance(values.get("self"), BinaryLogistic | Logistic | LinearSVM):
+        return linear_values(values["self"], values)
+    options = dict(vars(values["self"])) if "self" in values else {}
+    for state in ("sent", "adam"):
+        options |= values[state]._asdict() if state in values else {}
+    options |= {"w_ref": options["w"]} if "sent" in values and "w" in options else {}
+    values = {name: first_part(value) for name, value in {**options, **values}.items()}
+    model = values.get("model")
+    env: dict[str, Any] = {
+        "sqrt": np.sqrt, "max": np.maximum, "diag": lambda a: Linear(lambda v: a * v),
+    }  # fmt: skip
+    if model is not None:
+        env |= dict.fromkeys("fFLh", model.loss) | {
+            "g": model.grad,
+            "H": lambda w, D: Linear(lambda v: model.hvp(w, v, D)),
+        }
+    (module,) = (module for module in modules() if module.__name__ == equation.module)
+    env |= {name: value for name, value in values.items() if len(name) == 1 and name not in env}
+    env |= {f"{name}_k": values[name] for name in ("p", "w") if name in values}
+    if model is not None and "a" in values:  # APFL's m_k: one a unit, spread over its parameters
+        env["m_k"] = spread(model, nx.sigmoid(values["a"]))
+    if "others" in values:  # FedCurv's pairs (I_j, θ̂_j)
+        env["I_j"], env["θ̂_j"] = zip(*values["others"])
+    if "data" in values:
+        rows = values["data"]()
+        env["n"] = len(rows.y)
+        env["D_j"] = [Batch(rows.X[[j]], rows.y[[j]]) for j in range(len(rows.y))]
+    if "F_old" in values:
+        env["F"] = values["F_old"]
+    return env | {row.symbol: values[row.name] for row in symbols(module) if row.name in values}
+
+
+def linear_values(model: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the symbols of a linear model's formulae; _j runs over the samples, _c over the classes."""
+    D = values.get("D")
+    z = model.logits(values["w"], D.X) if D else values["z"]
+    y = D.y if D else values["y"]
+    env = {"z": z, "y": y, "n": len(y), "σ": nx.sigmoid, "log": np.log, "exp": np.exp}
+    env |= {"v": values.get("v"), "max": np.maximum}
+    if z.ndim == 1:
+        env["a"] = 1.0 * (1 - y * z > 0)
+    else:
+        env |= {"p": nx.softmax(z), "Y": 1.0 * nx.one_hot(y, z.shape[1]), "z_c": z.T}
+        env |= {"p_j": env["p"], "z_y": np.sum(env["Y"] * z, -1)}
+    if D:
+        A = np.column_stack([D.X, np.ones((len(y), int(getattr(model, "bias", True))))])
+        env["A"] = linear_map(A, z.shape[1:])
+        env["A_j"] = [linear_map(a, z.shape[1:]) for a in A]
+    return env
+
+
+def linear_map(A: Any, classes: tuple[int, ...]) -> Linear:
+    """Return v ↦ A v for v as a linear model lays it out, and r ↦ Aᵀ r; A (n, p), or (p,) for one sample."""
+    rows = np.atleast_2d(A)
+    return Linear(
+        lambda v: A @ v.reshape(A.shape[-1], *classes),
+        lambda r: (rows.T @ r.reshape(len(rows), *classes)).ravel(),
+    )
+
+
+def compute_both(equation: Equation) -> tuple[Any, Any]:
+    """Return (what the line computed, what the formula says) in the example, the last time it ran."""
+    trace = find_example(equation.module, equation.function, equation)
+    assert trace
+    step = [step for step in trace.steps if step.line == equation.line][-1]
+    values = symbol_values(equation, step.before)
+    return line_value(equation, step, trace), evaluate(parse(equation.formula), values)
+
+
+def line_value(equation: Equation, step: Step, trace: Trace) -> Any:
+    """Return what an equation's line computed: what it assigns, tests or returns."""
+    node = ast.parse(equation.code).body[0]
+    if isinstance(node, ast.If):
+        where, values = node.test, step.before
+    elif isinstance(node, ast.Assign):
+        target = node.targets[0]
+        where, values = target.elts[0] if isinstance(target, ast.Tuple) else target, step.after
+    else:
+        return first_part(trace.result)
+    names = vars(importlib.import_module(equation.module))
+    return first_part(eval(ast.unparse(where), dict(names), dict(values)))
