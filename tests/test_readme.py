@@ -1,26 +1,30 @@
 """README, run as written: every command, every snippet, every link.
 
 A shell block runs in an empty folder with the README's own mine.py; commands inside a line run in one
-folder, in the order in which they stand. `fedref` is the tree that is tested.
+folder, in the order in which they stand. `fedref` is the tree that is tested: a command line is given
+to `main`, a snippet to `exec`, as a process each would spend its time on imports. What takes long is
+run by -m slow, snippets with all of their rounds.
 """
 
 import ast
 import csv
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tokenize
+from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
 import pytest
+from running import ROOT, main
 
 from fedref.algorithms import per_fedavg
 from fedref.commands import parse
 from fedref.teach import source
 
-ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
 
 #: (language, text) of every fenced block.
@@ -40,6 +44,7 @@ SLOW = {
     "fedref run all",
     "fedref check",
     "fedref check --plot proof.png",
+    "fedref explain --html site",  # tests/teach builds the same site once
     "fedref run fedavg fedmeta-maml fedmeta-sgd --data shakespeare --rounds 3",
 }
 #: Said of a command as such, or not run for a reason.
@@ -63,32 +68,32 @@ def to_run(slow: bool) -> list[str]:
 
 
 @pytest.fixture
-def folder(tmp_path):
-    """An empty folder with mine.py; `fedref` is on the PATH."""
-    command = tmp_path / "bin" / "fedref"
-    command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m fedref "$@"\n')
-    command.chmod(0o755)
-    inside = tmp_path / "here"
-    inside.mkdir()
-    (inside / "mine.py").write_text(MINE, encoding="utf-8")
-    return inside
+def folder(tmp_path, monkeypatch):
+    """An empty folder with mine.py."""
+    (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    yield tmp_path
+    sys.modules.pop("mine", None)
 
 
-def ran(script: list[str], folder: Path, expected: int = 0) -> str:
-    """Standard output; skips where a package that is not installed is asked for."""
-    path = f"{folder.parent / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    env = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
-    done = subprocess.run(script, cwd=folder, env=env, capture_output=True, text=True)
-    lacking = re.search(r"No module named '((?!fedref|mine)\w+)|pip install ", done.stderr)
-    if done.returncode != expected and lacking:
-        pytest.skip(done.stderr.strip().splitlines()[-1])
-    assert done.returncode == expected, f"{script[-1]}\n{done.stderr}"
-    return done.stdout
-
-
-def bash(text: str, folder: Path, expected: int = 0) -> str:
-    return ran(["bash", "-ec", text], folder, expected)
+def play(text: str, expected: int = 0) -> str:
+    """Run shell lines: those of `fedref` in this process, the others in bash. Return the output."""
+    printed = StringIO()
+    for part in re.split(r"^(?=fedref )", text, flags=re.MULTILINE):
+        line, _, rest = part.partition("\n") if part.startswith("fedref ") else ("", "", part)
+        if line:
+            command, _, file = line.partition(" > ")
+            said = StringIO()
+            with redirect_stdout(said):
+                assert main(*shlex.split(command, comments=True)[1:]) == expected, line
+            if file:
+                Path(file).write_text(said.getvalue(), encoding="utf-8")
+            printed.write(said.getvalue())
+        if rest.strip():
+            subprocess.run(["bash", "-ec", rest], check=True)
+    return printed.getvalue()
 
 
 # ---- commands ------------------------------------------------------------------------------------
@@ -96,16 +101,9 @@ def bash(text: str, folder: Path, expected: int = 0) -> str:
 
 def test_commands_inside_lines_run_as_written(folder):
     assert len(to_run(slow=False)) >= 6
-    lacking = []
     for command in to_run(slow=False):
-        try:
-            bash(command, folder, EXIT.get(command, 0))
-        except pytest.skip.Exception as reason:  # a package that is not here: the others run
-            lacking.append(f"{command}: {reason}")
-    assert (folder / "my.toml").exists()
-    assert (folder / "site" / "index.html").exists()
-    if lacking:
-        pytest.skip("; ".join(lacking))
+        play(command, EXIT.get(command, 0))
+    assert (folder / "my.toml").read_text().startswith('name = "')
 
 
 @pytest.mark.slow
@@ -113,7 +111,9 @@ def test_commands_inside_lines_run_as_written(folder):
 def test_slow_commands_inside_lines_run_as_written(folder, command):
     if "--data" in command and "FEDREF_DATA" not in os.environ:
         pytest.skip("needs FEDREF_DATA")
-    bash(command, folder)
+    play(command)
+    if command.endswith("site"):
+        assert (folder / "site" / "index.html").exists()
 
 
 def test_lists_of_commands_hold_no_other():
@@ -143,7 +143,7 @@ def test_the_first_block_is_two_commands():
 
 @pytest.mark.parametrize("text", [text for text in SHELL[1:] if "END\n" not in text])
 def test_shell_blocks_run_as_written(folder, text):
-    bash(installed(text), folder)
+    play(installed(text))
 
 
 def test_blocks_with_files_inside_run_where_their_packages_are():
@@ -154,7 +154,7 @@ def test_blocks_with_files_inside_run_where_their_packages_are():
 
 @pytest.mark.slow
 def test_the_first_run_prints_the_table_and_draws_the_picture(folder):
-    printed = bash(installed(SHELL[0]), folder)
+    printed = play(installed(SHELL[0]))
     table = re.search(r"^\| algorithm .*?\n\n", README, re.DOTALL | re.MULTILINE)
     assert table is not None
     assert table[0].strip() in printed
@@ -203,12 +203,16 @@ def test_values_in_comments_are_asserted():
     assert sum(with_asserts(text).count("assert ") for text in PYTHON) >= 4
 
 
-@pytest.mark.parametrize("text", PYTHON, ids=lambda text: text.split("\n", 1)[0])
-def test_snippets_run_as_written(folder, text):
-    ran([sys.executable, "-c", with_asserts(text)], folder)
+@pytest.mark.parametrize("text", PYTHON, ids=range(len(PYTHON)))
+@pytest.mark.parametrize("rounds", [5, pytest.param(20, marks=pytest.mark.slow)])
+def test_snippets_run_as_written(folder, text, rounds):
+    """With 20 rounds, as written, there are 21 evaluations."""
+    text = text.replace("rounds=20", f"rounds={rounds}").replace("(21,", f"({rounds + 1},")
+    text = text.replace(", 21)", f", {rounds + 1})")
+    exec(with_asserts(text), {"__name__": "snippet"})
 
 
-def test_the_derivative_s_numbers_are_as_said(folder):
+def test_the_derivative_s_numbers_are_as_said():
     (text,) = (text for text in PYTHON if "taylor_slope(" in text)
     *_, error, slope = text.splitlines()
     assert error.endswith("# about 1e-16")
@@ -216,7 +220,7 @@ def test_the_derivative_s_numbers_are_as_said(folder):
     text = text.replace("\nrelative_error(", "\nerror = relative_error(")
     text = text.replace("\ntaylor_slope(", "\nslope = taylor_slope(")
     text += "\nassert 0 <= error < 1e-15, error\nassert abs(slope - 2) < 0.05, slope"
-    ran([sys.executable, "-c", text], folder)
+    exec(text, {})
 
 
 def test_per_fedavg_eq_6_stands_in_its_two_lines():
