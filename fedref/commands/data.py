@@ -89,9 +89,11 @@ def federation_of(args: argparse.Namespace) -> Federation:
 
 
 def list_sources(args: argparse.Namespace) -> None:
-    for name, known in sources.SOURCES.items():
-        print(f"{name:<15}{known.help}")
-        print(f"{'':<15}  {where(name, args.data_dir)}; usual split: {known.split}")
+    lines = [
+        f"{name:<15}{known.help}\n{'':<15}  {where(name, args.data_dir)}; usual split: {known.split}"
+        for name, known in sources.SOURCES.items()
+    ]
+    print("\n".join(lines))
 
 
 def where(name: str, data_dir: Path | None) -> str:
@@ -108,10 +110,9 @@ def where(name: str, data_dir: Path | None) -> str:
 
 def show(args: argparse.Namespace) -> None:
     federation = federation_of(args)
-    print(describe.text(federation))
     path = Path(args.out or f"{federation.source.name}.png")
     describe.picture(federation, path)
-    print(f"picture: {path}")
+    print(f"{describe.text(federation)}\npicture: {path}")
 
 
 def prepare(args: argparse.Namespace) -> None:
@@ -135,28 +136,31 @@ def prepare(args: argparse.Namespace) -> None:
 
 
 def show_rules(args: argparse.Namespace) -> None:
-    """List the rules; draw those that can divide the data over so many clients."""
-    print("\n".join(rule_lines()))
-    if args.out is None:
-        return
+    """List the rules. With --out, draw those that can divide the data over so many clients."""
+    lines = rule_lines()
+    if args.out is not None:
+        lines += [f"left out: {name} ({why})" for name, why in draw_rules(args).items()]
+        lines.append(f"picture: {args.out}")
+    print("\n".join(lines))
+
+
+def draw_rules(args: argparse.Namespace) -> dict[str, str]:
+    """Draw the rules, and return why some are not drawn."""
     from fedref import plots  # matplotlib takes its time
 
     plots.format_of(args.out)
     source = datasets.load(args.data, args.data_dir, verify=not args.data_unverified)
-    drawn, without = dict[str, Federation](), dict[str, str]()
+    drawn, refused = dict[str, Federation](), dict[str, str]()
     for name, rule in rules.RULES.items():
         users = {"users": args.users} if "users" in rule.parameters else {}
         try:
             drawn[name] = rules.divide(name, source, args.seed, users)
         except ConfigError as error:
-            without[name] = str(error)
-    title = f"{source.name}, {args.users} clients, seed {args.seed}"
+            refused[name] = str(error)
     if not drawn:
-        raise ConfigError(f"no rule can divide {source.name}: {next(iter(without.values()))}")
-    plots.split_rules(drawn, args.out, title)
-    for name, why in without.items():
-        print(f"left out: {name} ({why})")
-    print(f"picture: {args.out}")
+        raise ConfigError(f"no rule can divide {source.name}: {next(iter(refused.values()))}")
+    plots.split_rules(drawn, args.out, f"{source.name}, {args.users} clients, seed {args.seed}")
+    return refused
 
 
 def split(args: argparse.Namespace) -> None:

@@ -105,16 +105,6 @@ def test_only_several_times(capsys):
     assert list(dict.fromkeys(tags)) == ["[fedprox B", "[apfl eq.3", "[apfl eq.4"]
 
 
-def test_unknown_tag():
-    with pytest.raises(ConfigError, match=r"did you mean 'apfl eq\.3'"):
-        check("--only", "apfl eq3")
-
-
-def test_negative_seed():
-    with pytest.raises(ConfigError, match="--seed is -1, expected a whole number, at least 0"):
-        check("--seed", "-1")
-
-
 def test_plot(tmp_path, capsys):
     path = tmp_path / "steps.png"
     assert check("--json", "--only", "fedprox B", "--plot", str(path)) == 0

@@ -114,35 +114,6 @@ def test_prepare_checks_the_content(
     assert "as published" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("show", "digit"), "did you mean 'digits'"),
-        (("show", "digits", "--split", "shard"), "did you mean 'shards'"),
-        (("show", "digits", "--set", "split.users"), "expected split.KEY=VALUE"),
-        (("show", "digits", "--set", "users=8"), "expected split.users=8, as for `fedref run`"),
-        (
-            ("show", "digits", "--set", "split.a-test=2", "--set", "split.a_test=4"),
-            "every key once",
-        ),
-        (("show", "digits", "--seed", "x"), "seed is 'x'"),
-        (("show", "digits", "--out", "picture.xyz"), "a picture ends with"),
-        (("split", "shards", "--data", "digits", "--out", f"{__file__}/m.json"), "can be written"),
-        (
-            ("split", "iid", "--data", "digits", "--out", "m.jsn"),
-            "expected FILE.json, which --split",
-        ),
-        (("prepare", "mnist"), "download failed"),
-        (("verify", "nowhere.json"), "No such file"),
-        (("list", "--data-dir", "nowhere"), "nowhere: no such folder"),
-    ],
-)
-def test_wrong_input_is_one_clear_line(words: tuple[str, ...], message: str) -> None:
-    with pytest.raises(FedrefError, match=message) as caught:
-        fedref(*words)
-    assert "\n" not in str(caught.value)
-
-
 @pytest.mark.parametrize("command", ["", *COMMAND.commands])
 def test_help_says_everything(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     help_of(*[command] if command else [])

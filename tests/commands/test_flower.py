@@ -80,39 +80,12 @@ def test_without_parts_no_data_are_read(tmp_path, capsys):
     assert "read on in" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--nodes", "8"], "8 nodes for 7 clients, expected 1 to 7"),
-        (["--nodes", "2", "--clients", "7"], "expected one of the two"),
-        (["--nodes", "0"], "expected a whole number, at least 1"),
-        (["--limit", "soon"], "expected a finite number, at least 0"),
-    ],
-)
-def test_wrong_options_are_one_line(file, tmp_path, capsys, words, message):
-    try:
-        code = main(["flower", "write", str(file), str(tmp_path / "there"), *words])
-    except SystemExit as error:
-        code = error.code
-    assert code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert message in line
-
-
 def test_a_folder_that_is_not_empty_is_left_alone(file, tmp_path, capsys):
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "mine").write_text("")
     assert main(["flower", "write", str(file), str(tmp_path / "there")]) == 2
     assert "is not empty, expected a new folder" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "there").iterdir()] == ["mine"]
-
-
-def test_pooled_algorithms_are_refused_before_anything_is_written(tmp_path, capsys):
-    path = tmp_path / "pooled.toml"
-    path.write_text(EXPERIMENT.replace("fedavg", "centralised"))
-    assert main(["flower", "write", str(path), str(tmp_path / "there")]) == 2
-    assert "centralised pools all clients' rows" in capsys.readouterr().err
-    assert not (tmp_path / "there").exists()
 
 
 def test_real_targets_are_refused(tmp_path, capsys):

@@ -88,29 +88,6 @@ def test_several_runs_in_one_picture(directory, tmp_path):
     assert "fedavg (second)" in out.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (["--metric", "acuracy"], "unknown metric 'acuracy': did you mean 'accuracy'?"),
-        (["--metric", "gamma"], "no values of gamma here"),
-        (["--kind", "bar"], "unknown --kind 'bar': did you mean 'bars'?"),
-        (["--out", "x.jpg"], "x.jpg ends in '.jpg', expected .png, .svg or .pdf"),
-        (["--kind", "bars", "--metric", "loss"], "unknown metric of bars 'loss'"),
-        (["--kind", "bars", "--metric", "accuracy,loss"], "names 2 metrics, bars can show one"),
-        (["--kind", "bars", "--against", "bytes"], "--against is for curves"),
-        (["--kind", "bars", "--per-client"], "expected one of them"),
-        (["--out", "no/such/folder/x.png"], "cannot write"),
-    ],
-)
-def test_wrong_input_is_one_line(directory, capsys, options, expected):
-    assert expected in refused(capsys, directory, *options)
-
-
-def test_a_directory_that_is_no_run(directory, tmp_path, capsys):
-    assert f"{tmp_path}: is no run directory" in refused(capsys, directory, tmp_path)
-    assert "nowhere: is no run directory" in refused(capsys, "nowhere")
-
-
 def test_importing_plots_does_not_choose_a_backend():
     code = "import sys, fedref.plots; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

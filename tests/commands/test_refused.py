@@ -1,167 +1,218 @@
-"""What `fedref run` refuses: one line, exit code 2, and nothing written."""
+"""What every command refuses: one line, exit code 2, and nothing written."""
+
+import shlex
 
 import numpy as np
 import pytest
-from running import (
-    TINY,
-    contents,
-    document,
-    main,
-    npz,
-    refused,
-    write,
-)
+from dataset_files import alone, put_roles  # noqa: F401 (a fixture)
+from running import TINY, contents, document, main, npz, refused, write
 
 import fedref
+from fedref import plots
 
-SMALL = ["--rounds", "1", "--clients-per-round", "2", "--epochs", "1", "--quiet"]
-SPLIT = ["--split", "per-fedavg", "--set", "split.users=4", "--set", "split.a=2",
-         "--set", "split.a-test=2"]  # fmt: skip
-
-
-pytestmark = pytest.mark.usefixtures("here")
+SMALL = "--rounds 1 --clients-per-round 2 --epochs 1 --quiet"
+IID = "--split iid --set split.users=3"
+X = np.arange(40.0).reshape(20, 2)
 
 
-# ---- refused: one line, exit code 2, nothing written ---------------------------------------------
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Runs, data and files, right ones and wrong ones."""
+    folder = tmp_path_factory.mktemp("refused")
+    draw, plots.curves = plots.curves, lambda run, path: None
+    words = "--data digits --split per-fedavg --set split.users=6 --rounds 2 --clients-per-round 2"
+    assert main("run", "fedavg", "apfl", *words.split(), "-q", "-o", folder / "run") == 0
+    put_roles(folder / "data" / "shakespeare")
+    words = "--data shakespeare --set data.step=5 --set split.min-rows=1 --set model.hidden=[3] --rounds 1"
+    words += f" --clients-per-round 2 -q --data-dir {folder}/data -o {folder}/text"
+    assert main("run", "fedavg", *words.split()) == 0
+    plots.curves = draw
+    npz(folder / "nan.npz", X=np.where(X == 7, np.nan, X))
+    npz(folder / "shape.npz", y=np.arange(19) % 2)
+    npz(folder / "halves.npz", y=np.arange(20) / 2)
+    npz(folder / "rows.npz", X=np.zeros((0, 2)), y=np.zeros(0, int))
+    npz(folder / "one.npz", X=X, client=np.arange(20))  # one row a client: for training
+    (folder / "broken.npz").write_bytes(b"PK\x03\x04 broken")
+    (folder / "real.csv").write_text("x,y\n1,0.5\n2,0.25\n")
+    (folder / "mine.json").write_text("mine")
+    (folder / "no.toml").write_text("rounds = ")
+    write(folder / "tiny.toml", TINY)
+    write(folder / "typo.toml", document(rouns=3))
+    write(folder / "pooled.toml", document(algorithms={"centralised": {}}))
+    for name, change in CHANGES.items():
+        write(folder / f"{name}.toml", document(**change))
+    return folder
 
-REFUSED = {
-    "algorithm": ("run fedavgg", "unknown algorithm 'fedavgg': did you mean 'fedavg'? known are"),
-    "option": ("run --roundz 3", "unknown option '--roundz': did you mean '--rounds'?"),
-    "abbreviation": ("run --round 3", "unknown option '--round': did you mean '--rounds'?"),
-    "command": ("rum", "invalid choice: 'rum'"),
-    "no command": ("", "COMMAND"),
-    "data": ("run --data digitz", "unknown data set 'digitz': did you mean 'digits'?"),
-    "split": ("run --split natrual", "unknown split rule 'natrual': did you mean 'natural'?"),
-    "no parameters": ("run --set data.part=x", "unknown parameter of digits 'part': there is none"),
-    "20 digits": (
+
+#: Files that are wrong in one thing, and what is said of it.
+CHANGES = {
+    "sweep": {"sweep": {"lr": 3}},
+    "sweep-key": {"sweep": {"lrr": [3]}},
+    "data-name": {"data": {"name": 3}},
+    "algorithms": {"algorithms": 3},
+    "layer": {"model": {"name": "mlp", "hidden": [0]}},
+    "users": {"split": {"rule": "per-fedavg", "users": 5000}},
+}
+
+#: Words of the command, and what its one line says.
+REFUSED = [
+    # words that are not known
+    ("", "COMMAND"),
+    ("rum", "invalid choice: 'rum'"),
+    ("run fedavgg", "unknown algorithm 'fedavgg': did you mean 'fedavg'? known are"),
+    ("run --roundz 3", "unknown option '--roundz': did you mean '--rounds'?"),
+    ("run --round 3", "unknown option '--round': did you mean '--rounds'?"),
+    ("run --data digitz", "unknown data set 'digitz': did you mean 'digits'?"),
+    ("run --split natrual", "unknown split rule 'natrual': did you mean 'natural'?"),
+    ("run --model mpl", "unknown model 'mpl': did you mean 'mlp'?"),
+    ("run --set data.part=x", "unknown parameter of digits 'part': there is none"),
+    ("run --set muh=1", "unknown key 'muh': did you mean 'mu'?"),
+    ("run --set modell.l2=1", "unknown table 'modell': did you mean 'model'?"),
+    ("run --set sweep.lrr=[3]", "unknown key 'lrr': did you mean 'lr'?"),
+    ("run --set sweep.model.hiden=[[3]]", "unknown key of model mlp 'hiden'"),
+    ("run --set a-test=2", "run takes a-test; did you mean split.a-test?"),
+    ("run fedavg --mu 1", "no algorithm of this run takes mu"),
+    # values
+    ("run --rounds -1", "rounds is -1, expected a whole number, at least 0"),
+    ("run --rounds ten", "rounds is 'ten', expected a whole number"),
+    (
         "run --rounds 99999999999999999999",
         "rounds is 99999999999999999999, expected a whole number, at least 0, below 2^63",
     ),
-    "no natural": ("run --split natural", "digits has no natural clients; use another split rule"),
-    "model": ("run --model mpl", "unknown model 'mpl': did you mean 'mlp'?"),
-    "labels": ("run --model svm", "digits has the labels [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], LinearSVM"),
-    "no layer": ("run --set model.hidden=[0]", "0"),
-    "rounds": ("run --rounds -1", "rounds is -1, expected a whole number, at least 0"),
-    "rounds type": ("run --rounds ten", "rounds is 'ten', expected a whole number"),
-    "clients": (
-        "run --clients-per-round 21",
-        "clients-per-round is 21, but there are only 20 clients to train on",
+    ("run --drop maybe", "drop is 'maybe', expected true or false"),
+    ("run --set model.hidden=[0]", "0"),
+    ("run --set mu", "--set 'mu': expected KEY=VALUE"),
+    ("run --set =3", "--set '=3': expected KEY=VALUE"),
+    ("run --set sweep.lr=3", "sweep lr is 3, expected a list of values"),
+    ("run --seed x", "seeds is 'x', expected a whole number"),
+    ("run --seeds 3:x", "--seeds is '3:x', expected A:B (A to B−1) or A,B,..."),
+    ("run --seeds 3:3", "seeds are [], expected different integers"),
+    ("run --seeds 0:999999999999", "expected at most 10000 seeds"),
+    ("run --seed 1 --seeds 0:2", "both seed and seeds are given"),
+    ("run --epochs 1 --steps 2", "both epochs and steps are given"),
+    ("run --workers 0", "--workers is 0, expected a whole number, at least 1"),
+    ("run --workers 1.5", "--workers is 1.5, expected a whole number"),
+    ("run --checkpoint-every -1", "--checkpoint-every is -1, expected a finite number, at least 0"),
+    ("run --checkpoint-every nan", "--checkpoint-every is nan, expected a finite number"),
+    # what does not fit together
+    ("run --split natural", "digits has no natural clients; use another split rule"),
+    ("run --model svm", "digits has the labels [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], LinearSVM"),
+    ("run --clients-per-round 21", "clients-per-round is 21, but there are only 20 clients to tra"),
+    ("run --set sweep.clients-per-round=[2,50]", "clients-per-round is 50"),
+    ("run --set split.users=5000", "per-fedavg: a="),
+    ("run --unseen 0.2 --set split.users=4", "unseen needs 10 clients or more"),
+    ("run --unseen 0.2 --clients-per-round 17", "there are only 16 clients"),
+    ("run --data shakespeare --model mlp --data-dir data --set split.min-rows=1 -o x",
+     "model mlp takes numbers, and shakespeare(100) holds codes: use one of lstm"),
+    # files
+    ("run nothing.toml", "nothing.toml: cannot be read (No such file or directory)"),
+    ("run a.toml b.toml", "2 files are given, expected one at most"),
+    ("run no.toml", "no.toml: is not TOML"),
+    ("run typo.toml", "typo.toml: unknown key 'rouns': did you mean 'rounds'?"),
+    ("run tiny.toml --rounds=-3", "error: tiny.toml: rounds is -3, expected"),
+    ("run sweep.toml", "error: sweep.toml: sweep lr is 3, expected a list"),
+    ("run sweep-key.toml", "error: sweep-key.toml: sweep {'lrr': 3}: no algorithm of this run takes lrr"),
+    ("run data-name.toml", "error: data-name.toml: data name is 3, expected a string"),
+    ("run algorithms.toml", "error: algorithms.toml: algorithms is 3, expected a table"),
+    ("run layer.toml", "error: layer.toml: "),
+    ("run users.toml", "error: users.toml: per-fedavg: a="),
+    ("run --split no.json", "no.json"),
+    ("run --data mnist --data-dir nowhere", "nowhere: no such folder"),
+    ("run tiny.toml --out run", "run already holds a run: `fedref resume run`, or another --out"),
+    (f"run fedavg --data nan.npz {IID} {SMALL}", "X has nan in row 3; expected finite numbers"),
+    (f"run fedavg --data shape.npz {IID} {SMALL}", "19"),
+    (f"run fedavg --data rows.npz {IID} {SMALL}", "rows.npz"),
+    (f"run fedavg --data broken.npz {IID} {SMALL}", "broken.npz"),
+    (
+        f"run fedavg --data halves.npz {IID} {SMALL}",
+        "halves.npz: y is 0.5 in row 1, and model logistic takes labels",
     ),
-    "users": ("run --set split.users=5000", "per-fedavg: a="),
-    "epochs and steps": ("run --epochs 1 --steps 2", "both epochs and steps are given"),
-    "seed and seeds": ("run --seed 1 --seeds 0:2", "both seed and seeds are given"),
-    "seeds": ("run --seeds 3:x", "--seeds is '3:x', expected A:B (A to B−1) or A,B,..."),
-    "seed": ("run --seed x", "seeds is 'x', expected a whole number"),
-    "split key": ("run --set a-test=2", "run takes a-test; did you mean split.a-test?"),
-    "no seeds": ("run --seeds 3:3", "seeds are [], expected different integers"),
-    "many seeds": ("run --seeds 0:999999999999", "expected at most 10000 seeds"),
-    "bool": ("run --drop maybe", "drop is 'maybe', expected true or false"),
-    "none takes it": ("run fedavg --mu 1", "no algorithm of this run takes mu"),
-    "set": ("run --set mu", "--set 'mu': expected KEY=VALUE"),
-    "set no key": ("run --set =3", "--set '=3': expected KEY=VALUE"),
-    "set key": ("run --set muh=1", "unknown key 'muh': did you mean 'mu'?"),
-    "set table": ("run --set modell.l2=1", "unknown table 'modell': did you mean 'model'?"),
-    "set sweep": ("run --set sweep.lr=3", "sweep lr is 3, expected a list of values"),
-    "set sweep key": ("run --set sweep.lrr=[3]", "unknown key 'lrr': did you mean 'lr'?"),
-    "sweep model": ("run --set sweep.model.hiden=[[3]]", "unknown key of model mlp 'hiden'"),
-    "sweep clients": ("run --set sweep.clients-per-round=[2,50]", "clients-per-round is 50"),
-    "workers": ("run --workers 0", "--workers is 0, expected a whole number, at least 1"),
-    "workers type": ("run --workers 1.5", "--workers is 1.5, expected a whole number"),
-    "checkpoints": ("run --checkpoint-every -1", "is -1, expected a finite number, at least 0"),
-    "checkpoints nan": ("run --checkpoint-every nan", "--checkpoint-every is nan, expected a finite number"),
-    "unseen": ("run --unseen 0.2 --set split.users=4", "unseen needs 10 clients or more"),
-    "unseen clients": ("run --unseen 0.2 --clients-per-round 17", "there are only 16 clients"),
-    "file": ("run nothing.toml", "nothing.toml: cannot be read (No such file or directory)"),
-    "two files": ("run a.toml b.toml", "2 files are given, expected one at most"),
-    "manifest": ("run --split no.json", "no.json"),
-    "data folder": ("run --data mnist --data-dir nowhere", "nowhere: no such folder"),
-    "resume": ("resume .", ".: is no run directory, expected config.toml"),
-    "resume nothing": ("resume nowhere", "nowhere: is no run directory, expected nowhere/config.t"),
-}  # fmt: skip
+    (
+        f"run fedavg --data one.npz --split natural {SMALL}",
+        "one.npz: no client has a test row, so nothing could be",
+    ),
+    ("resume .", ".: is no run directory, expected config.toml"),
+    ("resume nowhere", "nowhere: is no run directory, expected nowhere/config.t"),
+    # pictures
+    ("plot run --metric acuracy", "unknown metric 'acuracy': did you mean 'accuracy'?"),
+    ("plot run --metric gamma", "no values of gamma here"),
+    ("plot run --kind bar", "unknown --kind 'bar': did you mean 'bars'?"),
+    ("plot run --out x.jpg", "x.jpg ends in '.jpg', expected .png, .svg or .pdf"),
+    ("plot run --kind bars --metric loss", "unknown metric of bars 'loss'"),
+    ("plot run --kind bars --metric accuracy,loss", "names 2 metrics, bars can show one"),
+    ("plot run --kind bars --against bytes", "--against is for curves"),
+    ("plot run --kind bars --per-client", "expected one of them"),
+    ("plot run --per-client --metric gamma", "known are accuracy, loss, test_loss, train_loss"),
+    ("plot run --out no/such/folder/x.png", "cannot write"),
+    ("plot run .", ".: is no run directory"),
+    ("plot nowhere", "nowhere: is no run directory"),
+    # plans and texts
+    ("plan export run --rounds 3", "expected A:B with 0 ≤ A < B ≤ 2"),
+    ("plan export run --rounds 2:2", "expected A:B with 0 ≤ A < B ≤ 2"),
+    ("plan export run --rounds 0:4", "expected A:B with 0 ≤ A < B ≤ 2"),
+    ("plan export run --rounds=-1:2", "expected A:B with 0 ≤ A < B ≤ 2"),
+    ("plan export run --rounds a:b", "expected A:B with 0 ≤ A < B ≤ 2"),
+    ("plan export .", "is no run directory"),
+    ("sample text --data-dir data --client GOST", "unknown client 'GOST': did you mean 'GHOST'?"),
+    ("sample text --characters 0", "--characters is 0, expected a whole number, at least 1"),
+    ("sample text --temperature -1", "--temperature is -1, expected a finite number, at least 0"),
+    ("sample text --temperature nan", "--temperature is nan"),
+    ("sample text --seed -1", "--seed is -1"),
+    ("sample run", "digits has no next characters to write"),
+    ("sample .", "is no run directory"),
+    # proofs
+    ("check --only 'apfl eq3'", "did you mean 'apfl eq.3'"),
+    ("check --seed -1", "--seed is -1, expected a whole number, at least 0"),
+    ("check --plot steps.txt", "expected .png, .svg or .pdf"),
+    # data
+    ("data show digit", "did you mean 'digits'"),
+    ("data show digits --split shard", "did you mean 'shards'"),
+    ("data show digits --set split.users", "expected split.KEY=VALUE"),
+    ("data show digits --set users=8", "expected split.users=8, as for `fedref run`"),
+    ("data show digits --set split.a-test=2 --set split.a_test=4", "every key once"),
+    ("data show digits --seed x", "seed is 'x'"),
+    ("data show digits --out picture.xyz", "a picture ends with"),
+    ("data rules --out a.jpg", "expected .png, .svg or .pdf"),
+    ("data rules --data real.csv --out b.png", "no rule can divide real.csv: "),
+    ("data split shards --data digits --out real.csv/m.json", "can be written"),
+    ("data split iid --data digits --out m.jsn", "expected FILE.json, which --split"),
+    ("data split iid --data digits --out mine.json", "is there already; expected another name, or --ov"),
+    ("data prepare mnist", "download failed"),
+    ("data verify nowhere.json", "No such file"),
+    ("data list --data-dir nowhere", "nowhere: no such folder"),
+    # Flower
+    ("flower write tiny.toml there --nodes 8", "8 nodes for 4 clients, expected 1 to 4"),
+    ("flower write tiny.toml there --nodes 2 --clients 7", "expected one of the two"),
+    ("flower write tiny.toml there --nodes 0", "--nodes is 0, expected a whole number, at least 1"),
+    ("flower write tiny.toml there --limit soon", "--limit is 'soon', expected a finite number"),
+    ("flower write tiny.toml run", "is not empty, expected a new folder"),
+    ("flower write pooled.toml there", "centralised pools all clients' rows"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_refused(here, capsys, name):
-    words, message = REFUSED[name]
-    assert message in refused(capsys, *words.split())
-    assert not list(here.iterdir())
-
-
-def test_a_mistake_in_a_file_names_the_file(here, capsys):
-    path = write(here / "my.toml", document(rouns=3))
-    line = refused(capsys, "run", path.name)
-    assert "my.toml: unknown key 'rouns': did you mean 'rounds'?" in line
-    path.write_text("rounds = ")
-    assert "my.toml: is not TOML" in refused(capsys, "run", path.name)
-    write(path, TINY)
-    assert "my.toml: rounds is -3, expected" in refused(capsys, "run", path.name, "--rounds=-3")
-    assert [p.name for p in here.iterdir()] == ["my.toml"]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"sweep": {"lr": 3}}, "sweep lr is 3, expected a list"),
-        ({"sweep": {"lrr": [3]}}, "no algorithm of this run takes lrr"),
-        ({"data": {"name": 3}}, "data name is 3, expected a string"),
-        ({"algorithms": 3}, "algorithms is 3, expected a table"),
-        ({"model": {"name": "mlp", "hidden": [0]}}, "0"),
-        ({"split": {"rule": "per-fedavg", "users": 5000}}, "per-fedavg: a="),
-    ],
-)
-def test_whatever_is_wrong_in_a_file_names_the_file(here, capsys, change, message):
-    line = refused(capsys, "run", write(here / "my.toml", document(**change)).name)
-    assert line.startswith("fedref: error: my.toml: ")
-    assert line.count("my.toml") == 1
+@pytest.mark.parametrize(("words", "message"), REFUSED, ids=[words for words, _ in REFUSED])
+def test_refused(folder, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(folder)
+    before = contents(folder)
+    line = refused(capsys, *shlex.split(words))
     assert message in line
+    assert line.count(".toml:") <= 1
+    assert contents(folder) == before
 
 
-def test_too_large_a_model_is_one_line(capsys, monkeypatch):
+def test_too_large_a_model_is_one_line(folder, monkeypatch, capsys):
     def init(model, rng):
         return np.empty((2**20, 2**36))  # more than there are addresses
 
+    monkeypatch.chdir(folder)
     monkeypatch.setattr(fedref.models.Logistic, "init", init)
-    line = refused(capsys, "run", "fedavg", *SPLIT, "--model", "logistic", *SMALL)
+    line = refused(capsys, *f"run fedavg {IID} --model logistic {SMALL} -o x".split())
     assert "not enough memory (Unable to allocate" in line
 
 
-def test_wrong_data_are_refused_before_anything_is_written(here, capsys):
-    X = np.arange(40.0).reshape(20, 2)
-    X[3, 1] = np.nan
-    cases = {
-        "nan": (npz(here / "a.npz", X=X), "X has nan in row 3; expected finite numbers"),
-        "shape": (npz(here / "b.npz", y=np.arange(19) % 2), "19"),
-        "labels": (
-            npz(here / "c.npz", y=np.arange(20) / 2),
-            "c.npz: y is 0.5 in row 1, and model logistic takes labels",
-        ),
-        "rows": (npz(here / "d.npz", X=np.zeros((0, 2)), y=np.zeros(0, int)), "d.npz"),
-    }
-    (here / "e.npz").write_bytes(b"PK\x03\x04 broken")
-    cases["broken"] = (here / "e.npz", "e.npz")
-    for path, message in cases.values():
-        words = ["run", "fedavg", "--data", path.name, "--split", "iid", "--set", "split.users=3"]
-        assert message in refused(capsys, *words, *SMALL)
-    assert not (here / "runs").exists()
+def test_what_is_right_in_the_same_place_is_taken(folder, here):
+    """The data that are refused above are refused for what is wrong in them, and for that alone."""
     npz(here / "a.npz")
-    assert main("run", "fedavg", "--data", "a.npz", "--split", "iid", "--set", "split.users=3",
-                *SMALL) == 0  # fmt: skip
-
-
-def test_without_test_rows_nothing_is_trained(here, capsys):
-    X = np.arange(40.0).reshape(20, 2)
-    path = npz(here / "a.npz", X=X, client=np.arange(20))  # one row a client: for training
-    words = ["run", "fedavg", "--data", path.name, "--split", "natural", *SMALL]
-    assert "a.npz: no client has a test row, so nothing could be" in refused(capsys, *words)
-    assert not (here / "runs").exists()
-    npz(path, X=X, client=np.repeat(np.arange(10), 2))
-    assert main(*words) == 0
-
-
-def test_a_folder_that_holds_a_run_is_refused_and_stays_as_it_is(here, capsys):
-    path = write(here / "t.toml", TINY)
-    assert main("run", path, "--out", "a", "--quiet") == 0
-    before = contents(here / "a")
-    line = refused(capsys, "run", path, "--out", "a", "--seed", "5")
-    assert "a already holds a run: `fedref resume a`, or another --out" in line
-    assert contents(here / "a") == before
+    assert main(*f"run fedavg --data a.npz {IID} {SMALL}".split()) == 0
+    npz(here / "a.npz", X=X, client=np.repeat(np.arange(10), 2))
+    assert main(*f"run fedavg --data a.npz --split natural {SMALL}".split()) == 0

@@ -106,30 +106,6 @@ def test_characters_are_drawn_by_the_softmax_at_a_temperature():
     assert likeliest.tolist() == [2]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--client", "GOST"], "unknown client 'GOST': did you mean 'GHOST'?"),
-        (["--characters", "0"], "--characters is 0, expected a whole number, at least 1"),
-        (["--temperature", "-1"], "--temperature is -1, expected a finite number, at least 0"),
-        (["--temperature", "nan"], "--temperature is nan"),
-        (["--seed", "-1"], "--seed is -1"),
-    ],
-)
-def test_wrong_input_is_one_line(root, directory, capsys, words, message):
-    assert message in refused(capsys, "sample", directory, "--data-dir", root, *words)
-
-
-def test_a_run_on_numbers_writes_nothing(tmp_path, capsys):
-    assert main("run", "fedavg", "--rounds", 0, "--quiet", "--out", tmp_path / "digits") == 0
-    message = refused(capsys, "sample", tmp_path / "digits")
-    assert "digits has no next characters to write" in message
-
-
-def test_what_is_no_run_is_refused(tmp_path, capsys):
-    assert "is no run directory" in refused(capsys, "sample", tmp_path)
-
-
 def test_a_file_of_text_is_modelled_and_written_without_being_asked(tmp_path, capsys):
     said = "to be or not to be " * 7
     data = {name: {"raw": said} for name in ("HAMLET", "GHOST")}
@@ -143,10 +119,3 @@ def test_a_file_of_text_is_modelled_and_written_without_being_asked(tmp_path, ca
     assert "prompt: to be or not" in capsys.readouterr().out
     message = refused(capsys, *run[:-2], "--model", "mlp", "--out", tmp_path / "x")
     assert "model mlp takes numbers, and mine.json holds codes: use one of lstm" in message
-
-
-def test_text_in_a_model_for_numbers_is_one_line(root, tmp_path, capsys):
-    words = ["run", "fedavg", "--data", "shakespeare", "--model", "mlp", "--data-dir", root]
-    words += ["--set", "split.min-rows=1"]
-    message = refused(capsys, *words, "--out", tmp_path / "x")
-    assert "model mlp takes numbers, and shakespeare(100) holds codes: use one of lstm" in message
