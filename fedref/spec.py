@@ -137,11 +137,10 @@ def cnn(w, X, image, channels, kernel, hidden, classes, phi=relu, pool=first_max
     a = X.reshape(len(X), H, W, c)
     for out in channels:
         K, b, w = cut(w, (kernel, kernel, c, out), (out,))
-        H, W, c = H - kernel + 1, W - kernel + 1, out
-        taps = (a[:, i : i + H, j : j + W] @ K[i, j] for i, j in np.ndindex(kernel, kernel))
-        a = phi(sum(taps) + b)
-        H, W = H // 2, W // 2
-        a = pool(np.stack([a[:, i : 2 * H : 2, j : 2 * W : 2] for i, j in np.ndindex(2, 2)]))
+        H, W, c = (H - kernel + 1) // 2, (W - kernel + 1) // 2, out
+        taps = np.ndindex(kernel, kernel)
+        a = phi(sum(a[:, i : i + 2 * H, j : j + 2 * W] @ K[i, j] for i, j in taps) + b)
+        a = pool(np.stack([a[:, i::2, j::2] for i, j in np.ndindex(2, 2)]))
     return mlp(w, a.reshape(len(X), H * W * c), (H * W * c, hidden, classes), phi)
 
 
@@ -552,15 +551,15 @@ IMPORTANCE = {
 # ---- 11. Tests of a model, and a toy federation --------------------------------------------------
 
 
-def test(f, w, D):
+def evaluate(f, w, D):
     """The mean loss without L2, and the share of rows that are right."""
     return f._replace(l2=0.0)(w, D), np.mean(f.predict(w, D.X) == D.y)
 
 
-def test_unseen(f, model, D, support, seed, k):
+def evaluate_unseen(f, model, D, support, seed, k):
     """A client that never trained: `model` adapts to some of its rows, the others test it [fedmeta]."""
     S, Q = cut_episode(stream(seed, "unseen", k).permutation(len(D.y)), support)
-    return test(f, model(D.rows(S)), D.rows(Q))
+    return evaluate(f, model(D.rows(S)), D.rows(Q))
 
 
 N, ROUNDS, B, SUPPORT, SEED, ETA, ALPHA, BETA = 8, 6, 4, 0.8, 1, 0.3, 0.2, 0.3
@@ -639,7 +638,7 @@ def run_toy():
         for k, w_k in enumerate(w if isinstance(w, list) else N * [w]):
             order = stream(SEED, "adapt", ROUNDS, k).permutation(n[k])
             rows = order[:B] if role == "D" else cut_episode(order, SUPPORT)[0]
-            tested.append(test(f, adapt(f, w_k, train[k].rows(rows), alpha), tests[k]))
+            tested.append(evaluate(f, adapt(f, w_k, train[k].rows(rows), alpha), tests[k]))
         table[name] = tuple(np.mean(tested, axis=0))  # of each client the same number of test rows
     return table
 

@@ -12,11 +12,22 @@ gets a `Case`: a small model, a point away from all kinks, and batches. To read 
 
 # The order of the imports is the order of the table.
 from fedref.proofs.models import MODELS  # isort: skip
-from fedref.proofs import fedavg, fedprox, per_fedavg, fedmeta, fedmaml, fedcurv, apfl, cost  # isort: skip
+from fedref.proofs import (
+    apfl,
+    cost,
+    fedavg,
+    fedcurv,
+    fedmaml,
+    fedmeta,
+    fedprox,
+    per_fedavg,
+    sampling,
+)  # isort: skip
 from fedref.proofs.case import Case
 from fedref.proofs.table import ONE, PROOFS, Proof, Row, run, select
 
 __all__ = [
     "MODELS", "ONE", "PROOFS", "Case", "Proof", "Row",
-    "apfl", "cost", "fedavg", "fedcurv", "fedmaml", "fedmeta", "fedprox", "per_fedavg", "run", "select",
+    "apfl", "cost", "fedavg", "fedcurv", "fedmaml", "fedmeta", "fedprox", "per_fedavg", "run",
+    "sampling", "select",
 ]  # fmt: skip

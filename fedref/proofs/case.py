@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from fedref import spec
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 from fedref.proofs import oracle
@@ -13,12 +14,15 @@ from fedref.proofs import oracle
 class Case:
     """A small model with a point w, directions vs, and batches D, D1, D2 that keep off the kinks.
 
+    f : the model as the specification has it; `real_rows` are the batches that it takes.
+
     On the way from w to w + v/10, the longest step of a Taylor test, no sample changes sides: one
     that would is drawn again.
     """
 
     def __init__(self, model: Any, rng: np.random.Generator) -> None:
         self.model, self.rng = model, rng
+        self.f = oracle.risk(model)
         self.w, self.vs = self.vector(), 0.1 * self.vectors(3)
         self.s = np.array([1.0, 0.5, 0.0, 2.0])  # weights of D, and padding
 
@@ -33,6 +37,12 @@ class Case:
     @cached_property
     def D2(self) -> Batch:
         return self.batch(5)
+
+    @cached_property
+    def real_rows(self) -> tuple[spec.Batch, spec.Batch, spec.Batch]:
+        """D, D1, D2 without weights and padding."""
+        D, D1, D2 = (oracle.real_rows(D) for D in (self.D, self.D1, self.D2))
+        return D, D1, D2
 
     def vector(self) -> Array:
         return np.asarray(0.5 * self.rng.normal(size=self.model.d))

@@ -1,21 +1,20 @@
-# ruff: noqa: B023 (what is defined in a loop is called before its next turn)
 """FedProx."""
 
 import math
 from collections.abc import Iterator
 from statistics import fmean as mean
+from typing import Any
 
 import numpy as np
 
+from fedref import spec
 from fedref.algorithms import fedavg, fedprox
 from fedref.checks import Report, check_gradient, stack_equals_loop
 from fedref.models import LinearSVM
-from fedref.models.base import Model
-from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 from fedref.proofs import oracle
 from fedref.proofs.case import Case
-from fedref.proofs.compare import equal, loop_sum, slow_grad, slow_gradient
+from fedref.proofs.compare import equal
 from fedref.proofs.rounds import (
     EPOCHS,
     SMALL,
@@ -23,17 +22,17 @@ from fedref.proofs.rounds import (
     After,
     Paper,
     World,
+    one_model,
     rounds_agree,
-    shares,
     states,
 )
 from fedref.proofs.table import ONE, proof
 
 
-@proof("fedprox alg.2", "objective = oracle loss + (μ/2)‖w − wᵗ‖² by plain loops")
+@proof("fedprox alg.2", "objective = oracle loss + (μ/2)‖w − wᵗ‖² number by number")
 def fedprox_objective(c: Case) -> Iterator[Report]:
     w0 = c.vector()
-    expected = oracle.loss(c.model, c.w, c.D) + 0.35 * sum((a - b) ** 2 for a, b in zip(c.w, w0))
+    expected = c.f(c.w, c.real_rows[0]) + 0.35 * sum((a - b) ** 2 for a, b in zip(c.w, w0))
     yield equal(fedprox.objective(c.model, c.w, w0, c.D, mu=0.7), expected)
     stacks = c.vectors(7), c.vectors(7)
     yield stack_equals_loop(lambda w, w0: fedprox.objective(c.model, w, w0, c.D, mu=0.7), *stacks)
@@ -49,15 +48,15 @@ def fedprox_gradient(c: Case) -> Iterator[Report]:
     )  # fmt: skip
 
 
-def prox_slope(model: Model, w: Array, w0: Array, D: Batch, mu: float) -> Array:
+def prox_slope(f: spec.Risk, w: Array, w0: Array, D: spec.Batch, mu: float) -> Array:
     """∇h_k(w; wᵗ) by complex step."""
-    return slow_gradient(lambda w: model.loss(w, D) + mu / 2 * ((w - w0) ** 2).sum(-1), w)
+    return spec.gradient(lambda w: f(w, D) + mu / 2 * ((w - w0) ** 2).sum(-1), w)
 
 
 @proof("fedprox γ", "inexactness = ratio of norms of complex-step ∇h_k")
 def fedprox_gamma(c: Case) -> Iterator[Report]:
     w0 = c.vector()
-    now, start = (prox_slope(c.model, w, w0, c.D, 0.7) for w in (c.w, w0))
+    now, start = (prox_slope(c.f, w, w0, c.real_rows[0], 0.7) for w in (c.w, w0))
     got = fedprox.inexactness(c.model, c.w, w0, c.D, mu=0.7)
     yield equal(got, math.hypot(*now) / math.hypot(*start))
     yield equal(fedprox.inexactness(c.model, w0, w0, c.D, mu=0.7), 1.0)
@@ -65,15 +64,14 @@ def fedprox_gamma(c: Case) -> Iterator[Report]:
     yield stack_equals_loop(lambda w, w0: fedprox.inexactness(c.model, w, w0, c.D, mu=0.7), *stacks)
 
 
-@proof("fedprox B", "B and variance = plain loops over complex-step ∇F_k")
+@proof("fedprox B", "B and variance = the specification over complex-step ∇F_k")
 def fedprox_dissimilarity(c: Case) -> Iterator[Report]:
-    Ds = [c.D1, c.D2, c.D]  # of 3, 5 and, by its weights, 3.5 samples
-    p, gs = (3 / 11.5, 5 / 11.5, 3.5 / 11.5), [slow_grad(c.model, c.w, D) for D in Ds]
-    g = loop_sum(p, gs)
-    got = fedprox.dissimilarity(c.model, c.w, Ds)
-    mean_square = sum(p_k * math.hypot(*g_k) ** 2 for p_k, g_k in zip(p, gs))
-    yield equal(got.B, math.sqrt(mean_square) / math.hypot(*g))
-    yield equal(got.variance, sum(p_k * math.hypot(*(g_k - g)) ** 2 for p_k, g_k in zip(p, gs)))
+    for Ds, rows in (
+        ([c.D1, c.D2], c.real_rows[1:]),
+        ([c.D._replace(s=2 * c.s), c.D2], (c.real_rows[0], c.real_rows[2])),  # n_k by weights
+    ):
+        got = fedprox.dissimilarity(c.model, c.w, Ds)
+        yield equal(got, spec.dissimilarity(c.f, c.w, rows))
 
 
 @proof("fedprox B", "where f or F_k is stationary: B = ∞, or 1 if all are", [LinearSVM(4)])
@@ -81,7 +79,7 @@ def fedprox_stationary(c: Case) -> Iterator[Report]:
     far, near = c.D1._replace(y=np.ones(3, int)), c.D1._replace(y=-np.ones(3, int))
     w = np.zeros(5)  # ∇F_k is −(the mean of yx), and here of both signs
     got = fedprox.dissimilarity(c.model, w, [far, near])
-    g = slow_grad(c.model, w, far)
+    g = c.f.grad(w, oracle.real_rows(far))
     assert math.inf == got.B
     yield equal(got.variance, math.hypot(*g) ** 2)
     w = np.array([0, 0, 0, 0, 2.0])  # all margins above 1
@@ -120,7 +118,7 @@ def fedprox_mu(c: Case) -> Iterator[Report]:
 def fedprox_stop(c: Case) -> Iterator[Report]:
     w0 = c.vector()
     sent = fedprox.ProxSent(w0, 0.7)
-    now, start = (prox_slope(c.model, w, w0, c.D, 0.7) for w in (c.w, w0))
+    now, start = (prox_slope(c.f, w, w0, c.real_rows[0], 0.7) for w in (c.w, w0))
     gamma = math.hypot(*now) / math.hypot(*start)
     exactly = float(fedprox.inexactness(c.model, c.w, w0, c.D, mu=0.7))
     for until, stops in ((0.99 * gamma, False), (exactly, True), (1.01 * gamma, True)):
@@ -132,87 +130,60 @@ def fedprox_stop(c: Case) -> Iterator[Report]:
 # Rounds
 
 
-def by_loops(
+def paper(
     mu: float,
-    weighting: str = "samples",
+    weights: Any = spec.by_samples,
     lr: float = 0.3,
     adaptive: bool = False,
-    until_gamma: float = 0.0,
+    gamma: float = 0.0,
     measure_gamma: bool = True,
     drop: bool = False,
 ) -> Paper:
-    """Each client descends h_k(w; wᵗ) = F_k(w) + (μ/2)‖w − wᵗ‖²; then w ← Σ p_k w_k.
+    """FedProx; adaptive : μ follows the training loss."""
 
-    adaptive : μ + 0.1 when the training loss rises, μ − 0.1 when it fell five times running.
-    until_gamma : a client may stop after an epoch, once ‖∇h_k(w)‖ ≤ γ‖∇h_k(wᵗ)‖ on all its data.
-    """
+    def rounds(world: World) -> Iterator[After]:
+        def train_loss(w: Array) -> float:
+            return world.train_loss(lambda k: w)
 
-    def loops(world: World) -> Iterator[After]:
-        w, mu_t, losses = world.w, mu, list[float]()
-        falls = 0
-        for cohort in world.cohorts():
-            ws, gammas, penalties = [], [], []
-            for one in cohort:
-
-                def slope(x: Array, D: Batch) -> Array:
-                    return prox_slope(world.model, x, w, D, mu_t)
-
-                start = math.hypot(*slope(w, one.data))
-                w_k = w
-                for t, [D] in enumerate(one.steps, 1):
-                    w_k = w_k - lr * slope(w_k, D)
-                    gamma = math.hypot(*slope(w_k, one.data)) / start
-                    if t % one.epoch == 0 and gamma <= until_gamma:
-                        break
-                ws.append(w_k)
-                gammas.append(gamma)
-                penalties.append(mu_t / 2 * math.fsum((w_k - w) ** 2))
-            w = loop_sum(shares(cohort, weighting), ws)
+        observed = train_loss if adaptive else None
+        at = world.f, world.w, world.rounds(), lr, mu, gamma, observed, weights
+        for w, mu_t, gammas, penalties in spec.fedprox(*at):
             measured = {"gamma": mean(gammas)} if measure_gamma else {}
-            measured["penalty"] = mean(penalties)
+            measured |= {"penalty": mean(penalties), "mu": mu_t}
+            yield After({"w": w, "mu": mu_t}, one_model(w), measured=measured)
 
-            if adaptive:
-                losses.append(world.train_loss(lambda k: w))
-                if len(losses) > 1:
-                    falls = falls + 1 if losses[-1] < losses[-2] else 0
-                    if losses[-1] > losses[-2]:
-                        mu_t += 0.1
-                    elif falls == 5:
-                        mu_t, falls = max(mu_t - 0.1, 0.0), 0
-            measured["mu"] = mu_t
-            kept = {"w": w, "mu": mu_t, "falls": falls, "loss": losses[-1] if losses else None}
-            yield After(kept, lambda k, D: w, measured=measured)
-
-    return Paper(loops, drop)
+    return Paper(rounds, drop)
 
 
 @proof(
-    "fedprox alg.2", "4 rounds of FedProx, μ = 0.7, stragglers kept or dropped = plain loops", SMALL
+    "fedprox alg.2",
+    "4 rounds of FedProx, μ = 0.7, stragglers kept or dropped = the specification",
+    SMALL,
 )
 def fedprox_rounds(c: Case) -> Iterator[Report]:
     for sampling in (EPOCHS, STEPS):
-        yield from rounds_agree(c, fedprox.FedProx(lr=0.3, mu=0.7), by_loops(0.7), sampling)
+        yield from rounds_agree(c, fedprox.FedProx(lr=0.3, mu=0.7), paper(0.7), sampling)
     algorithm = fedprox.FedProx(
         lr=0.3, mu=0.7, weighting="uniform", drop=True, measure_gamma=False
     )  # fmt: skip
-    yield from rounds_agree(c, algorithm, by_loops(0.7, "uniform", measure_gamma=False, drop=True))
+    yield from rounds_agree(c, algorithm, paper(0.7, spec.uniform, measure_gamma=False, drop=True))
 
 
 @proof("fedprox alg.2", "4 rounds of FedProx with μ = 0 = FedAvg, bit for bit", SMALL)
 def fedprox_mu_zero(c: Case) -> Iterator[Report]:
     one, other = fedprox.FedProx(lr=0.3, mu=0.0), fedavg.FedAvg(lr=0.3, drop=False)
-    world = World(c, by_loops(0.0), EPOCHS, 4)
+    world = World(c, paper(0.0), EPOCHS, 4)
     for got, expected in zip(states(world, one), states(world, other), strict=True):
         yield equal(got.server.w, expected.server.w, bound=0)
 
 
-@proof("fedprox μ", "8 rounds of FedProx with adaptive μ = plain loops", SMALL[:1])
+@proof("fedprox μ", "8 rounds of FedProx with adaptive μ = the specification", SMALL[:1])
 def fedprox_mu_rounds(c: Case) -> Iterator[Report]:
     algorithm = fedprox.FedProx(lr=0.02, mu=0.15, adaptive_mu=True)
-    yield from rounds_agree(c, algorithm, by_loops(0.15, lr=0.02, adaptive=True), rounds=8)
+    yield from rounds_agree(c, algorithm, paper(0.15, lr=0.02, adaptive=True), rounds=8)
 
 
-@proof("fedprox γ", "4 rounds of FedProx until γ = plain loops", SMALL)
+@proof("fedprox γ", "4 rounds of FedProx until γ = the specification", SMALL)
 def fedprox_gamma_rounds(c: Case) -> Iterator[Report]:
     algorithm = fedprox.FedProx(lr=0.3, mu=0.7, until_gamma=0.6)
-    yield from rounds_agree(c, algorithm, by_loops(0.7, until_gamma=0.6))
+    yield from rounds_agree(c, algorithm, paper(0.7, gamma=0.6))

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,18 +16,16 @@ from fedref.checks import (
     relative_error,
     stack_equals_loop,
 )
-from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic, linear_operator
-from fedref.models.batch import Batch
-from fedref.models.numerics import Array
-from fedref.proofs import lstm, oracle
+from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic, linear_operator
+from fedref.proofs import oracle
 from fedref.proofs.case import Case
-from fedref.proofs.compare import equal, order_in, slow_hvp
+from fedref.proofs.compare import complex_hvp, equal, order_in
 from fedref.proofs.table import FAMILIES, ONE, proof
 
 
 def model_loss(c: Case) -> Iterator[Report]:
-    for D in (c.D, c.D1):
-        yield equal(c.model.loss(c.w, D), oracle.loss(c.model, c.w, D))
+    for D, rows in zip((c.D, c.D1), c.real_rows):
+        yield equal(c.model.loss(c.w, D), c.f(c.w, rows))
 
 
 def model_grad(c: Case) -> Iterator[Report]:
@@ -60,10 +57,8 @@ def model_vjp(c: Case) -> Iterator[Report]:
 
 def model_labels(c: Case) -> Iterator[Report]:
     m, D = c.model, c.D2
-    zs = [oracle.scores(m, c.w, x)[0] for x in D.X]
-    yield equal(m.predict(c.w, D.X), [oracle.label(m, z) for z in zs], bound=0)
-    losses = [oracle.sample_loss(m, z, y)[0] for z, y in zip(zs, D.y.tolist())]
-    yield equal(m.sample_losses(c.w, D), losses)
+    yield equal(m.predict(c.w, D.X), c.f.predict(c.w, D.X), bound=0)
+    yield equal(m.sample_losses(c.w, D), c.f.loss(c.f.scores(c.w, D.X), D.y))
     level = 0 * c.w  # no score is above another, or above 0
     yield equal(m.predict(level, D.X), [m.labels[0]] * len(D.y), bound=0)
     assert m.d == len(c.w) == sum(view.size for view in m.unpack(c.w))
@@ -84,16 +79,18 @@ MODELS: dict[str, Any] = {
     },
     "CNN oblong": CNN((15, 22), (2, 3), 3, 3, 3, "tanh", "mean"),  # pools 6×10 and 2×4
     "CNN deep": CNN((9, 12), (3, 2), 2, 3, 3, "relu", "max"),  # pools 4×5 and 1×2 of odd images
-    **lstm.MODELS,
+    "LSTM": LSTM(3, 3, 4, 2, (3,), l2=0.1),
+    "LSTM deep": LSTM(3, 2, 3, 2, (2, 3, 2)),
+    "LSTM mean": LSTM(3, 2, 4, 2, (3,), "mean"),
 }
 for _name, _model in MODELS.items():
     for _what, _compare, _claim in (
-        ("loss", model_loss, "loss = plain loops over the samples"),
+        ("loss", model_loss, "loss = that of the specification"),
         ("grad", model_grad, "grad = complex step of loss"),
         ("hvp", model_hvp, "hvp = complex step of grad"),
         ("stack", model_stack, "loss, grad, hvp, predict of a stack = one by one"),
         ("vjp", model_vjp, "vjp = complex step of Σ r·z"),
-        ("labels", model_labels, "labels, predict, sample_losses = plain loops"),
+        ("labels", model_labels, "labels, predict, sample_losses = the specification's"),
     ):
         _exact = _what == "hvp" and isinstance(_model, LinearSVM)  # piecewise a quadratic
         proof(f"{_name} {_what}", _claim, [_model], _exact)(_compare)
@@ -104,31 +101,19 @@ for _name, _model in MODELS.items():
 TIES = CNN((5, 8, 2), (3,), 2, 4, 3, "tanh", "max", l2=0.1)
 
 
-def first_of_each_window(w: Array, D: Batch) -> Any:
-    """The loss of TIES if its pool took the first of each window, whatever it is."""
-    K, b, W1, b1, W2, b2 = TIES.unpack(w)
-    f = TIES.l2 / 2 * (w * w).sum()
-    for x, y in zip(D.X, D.y):
-        image = x.reshape(5, 8, 2)
-        patches = [image[2 * i : 2 * i + 2, 2 * j : 2 * j + 2] for i in (0, 1) for j in (0, 1, 2)]
-        a = np.tanh([np.tensordot(patch, K, 3) + b for patch in patches]).reshape(-1)
-        z = np.tanh(a @ W1 + b1) @ W2 + b2
-        f = f + (np.log(np.exp(z).sum()) - z[y]) / len(D.y)
-    return f
-
-
 @proof("CNN ties", "loss, grad, hvp where all maxima are ties = those of the first", [TIES])
 def cnn_ties(c: Case) -> Iterator[Report]:
-    w, D = c.w.copy(), c.D1
+    w, D, rows = c.w.copy(), c.D1, c.real_rows[1]
     TIES.unpack(w)[0][...] = 0  # then every window holds four zeros
-    yield equal(TIES.loss(w, D), first_of_each_window(w, D))
-    yield equal(TIES.grad(w, D), complex_step_gradient(lambda w: first_of_each_window(w, D), w))
-    grad = partial(complex_step_gradient, partial(first_of_each_window, D=D))
+    f = c.f._replace(scores=oracle.scores(TIES, pool=lambda z: z[0]))
+    yield equal(TIES.loss(w, D), f(w, rows))
+    yield equal(TIES.grad(w, D), f.grad(w, rows))
+    exact = TIES.hvp(w, c.w, D)
     slope = order_in(
-        lambda h: relative_error((grad(w + h * c.w) - grad(w - h * c.w)) / (2 * h), TIES.hvp(w, c.w, D)),
+        lambda h: relative_error((f.grad(w + h * c.w, rows) - f.grad(w - h * c.w, rows)) / (2 * h), exact),
         np.logspace(-3, -2, 5),
     )  # fmt: skip
-    yield Report(relative_error(TIES.hvp(w, c.w, D), slow_hvp(TIES, w, c.w, D)), slope, 2)
+    yield Report(relative_error(exact, complex_hvp(TIES, w, c.w, D)), slope, 2)
 
 
 # Where a model starts
@@ -153,12 +138,15 @@ def initialisation(c: Case) -> Iterator[Report]:
                 expected += [*weights.tolist(), *[0.0] * out]
             got = replace(model, initialisation=name).init(np.random.default_rng(7))
             yield equal(got, expected)
+    for gates in LSTM(3, 2, 3, 2, (2, 3)).unpack(LSTM(3, 2, 3, 2, (2, 3)).init(c.rng))[2:-2:2]:
+        H = len(gates) // 4  # the order is i, f, g, o
+        yield equal(gates[H : 2 * H], [1.0] * H, bound=0)
     for flat in (Logistic(3, 4), BinaryLogistic(4), LinearSVM(4)):
         yield equal(flat.init(c.rng), [0.0] * flat.d, bound=0)
 
 
 @proof("linear_operator", "the operator's products = complex step of grad", FAMILIES)
 def operator(c: Case) -> Iterator[Report]:
-    product, H = slow_hvp(c.model, c.w, c.vs[0], c.D), linear_operator(c.model, c.w, c.D)
+    product, H = complex_hvp(c.model, c.w, c.vs[0], c.D), linear_operator(c.model, c.w, c.D)
     yield equal(H @ c.vs[0], product)
     yield equal(H.T @ c.vs[0], product)  # a Hessian is symmetric

@@ -1,9 +1,8 @@
-"""Whole rounds: fedref's own, and the paper's algorithm written out again as plain loops.
+"""Whole rounds: fedref's own, and those of the specification.
 
 `rounds_agree` takes an algorithm through `make_plan`, `run_round` (clients one by one, and stacked),
-`evaluate` and `observe`, and compares all that it has after every round with what a paper's loops
-have. Of fedref these loops take only the Plan, which is data: who takes part, and which rows are in
-a batch. Their derivatives are complex steps, and their losses and accuracies those of the oracle.
+`evaluate` and `observe`, and compares all that it has after every round with what the specification
+has. That takes only the Plan of fedref, which is data: who takes part, and which rows are in a batch.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,19 +12,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref import tree
+from fedref import spec, tree
 from fedref.algorithm import AnyAlgorithm, State
 from fedref.checks import Report
 from fedref.models import MLP, Logistic
-from fedref.models.batch import Batch
 from fedref.models.numerics import Array
-from fedref.proofs import oracle
 from fedref.proofs.case import Case
 from fedref.proofs.compare import equal
-from fedref.rounds.evaluation import evaluate, evaluate_unseen, sample_mean
+from fedref.rounds.evaluation import evaluate, evaluate_clients, evaluate_unseen, sample_mean
 from fedref.rounds.federation import Federation, Part, Source
 from fedref.rounds.loop import pool, run_clients, run_round
-from fedref.sampling import Plan, Sampling, adaptation_rows, episode, make_plan, stream
+from fedref.sampling import Plan, Sampling, adaptation_rows, make_plan
 
 #: The models that rounds are run on: small, and without kinks.
 SMALL = (Logistic(3, 3, l2=0.1), MLP(2, (3,), 2, "tanh"))
@@ -40,19 +37,8 @@ STEPS = Sampling(3, steps=3, batch_size=3, stragglers=0.4)
 ALL_ROWS = Sampling(4, epochs=3, batch_size=0, sampling="by-samples", stragglers=0.4)
 
 
-class Work(NamedTuple):
-    """What the Plan asks of one client in one round."""
-
-    client: int
-    times: int  # how often it was drawn
-    n: int  # its training rows
-    steps: list[tuple[Batch, ...]]  # for each step a batch of every role
-    epoch: int  # steps in an epoch
-    data: Batch  # all its training rows
-
-
 class After(NamedTuple):
-    """What a paper's loops have after a round.
+    """What the specification has after a round.
 
     server : the fields of the server's state; personal : (client or None for a new one, the batch
     that it adapts to) → the parameters it tests with; clients : client → what it keeps;
@@ -60,20 +46,32 @@ class After(NamedTuple):
     """
 
     server: Mapping[str, Any]
-    personal: Callable[[int | None, Batch | None], Array]
+    personal: Callable[[int | None, spec.Batch | None], Array]
     clients: Mapping[int, Sequence[Any]] = {}
     measured: Mapping[str, float] = {}
 
 
-class Paper(NamedTuple):
-    """A paper's algorithm as plain loops, and what else it says.
+def one_model(w: Array) -> Callable[[int | None, Any], Array]:
+    """Return a model for all clients, as `After.personal`."""
+    return lambda k, D: w
 
-    loops : yields what it has after each round; drop : whether stragglers are dropped;
+
+def adapted(
+    world: "World", w: Array, alpha: Any, steps: int = 1
+) -> Callable[[int | None, Any], Array]:
+    """Return w after some steps on what a client adapts to, as `After.personal`."""
+    return lambda k, D: w if D is None else spec.adapt(world.f, w, D, alpha, steps)
+
+
+class Paper(NamedTuple):
+    """A paper's algorithm in the specification, and what else it says.
+
+    rounds : yields what it has after each round; drop : whether stragglers are dropped;
     roles : the batches of a step; adapts_on : what a client adapts to before it is tested, a batch
     D or a support S; pooled : whether one learner holds all rows.
     """
 
-    loops: "Callable[[World], Iterator[After]]"
+    rounds: "Callable[[World], Iterator[After]]"
     drop: bool = True
     roles: tuple[str, ...] = ("D",)
     adapts_on: str | None = None
@@ -84,7 +82,8 @@ class World:
     """A few unequal clients, and the plans of some rounds in which something happens."""
 
     def __init__(self, c: Case, paper: Paper, sampling: Sampling, rounds: int) -> None:
-        self.model, self.w, self.paper, self.sampling = c.model, c.w, paper, sampling
+        self.model, self.f, self.w = c.model, c.f, c.w
+        self.paper, self.sampling = paper, sampling
         n = sum(TRAIN) + sum(TEST)
         X = SHIFT + SCALE * c.rng.normal(size=(n, c.model.features))
         y, rows = c.rng.choice(c.model.labels, n), c.rng.permutation(n)
@@ -111,15 +110,15 @@ class World:
             (p.straggler & (self.paper.drop | (p.amount < self.sampling.amount))).any()
             for p in self.plans
         )
-        there = [{one.client for one in cohort} for cohort in self.cohorts()]
+        there = [{client.k for client in clients} for clients in self.rounds()]
         follows = any(a & b for a, b in pairwise(there))
         misses = any((a & c) - b for a, b, c in zip(there, there[1:], there[2:]))
         return twice and less and follows and misses and all(there)
 
-    def batch(self, rows: Array) -> Batch:
+    def batch(self, rows: Array) -> spec.Batch:
         """Rows of the source as the model sees them."""
         source = self.federation.source
-        return Batch((source.X[rows] - SHIFT) / SCALE, source.y[rows])
+        return spec.Batch((source.X[rows] - SHIFT) / SCALE, source.y[rows])
 
     def train_rows(self, k: int) -> Array:
         return self.federation.train.rows[sum(TRAIN[:k]) : sum(TRAIN[: k + 1])]
@@ -127,28 +126,22 @@ class World:
     def test_rows(self, k: int) -> Array:
         return self.federation.test.rows[sum(TEST[:k]) : sum(TEST[: k + 1])]
 
-    def cohorts(self) -> Iterator[list[Work]]:
-        """For each round, what every client whose work is aggregated has to do."""
-        for plan in self.plans:
-            yield [
-                self.work(plan, i)
-                for i in range(len(plan.clients))
-                if not (self.paper.drop and plan.straggler[i])
-            ]
+    def rounds(self) -> Iterator[list[spec.Client]]:
+        """For each round, the clients whose work is aggregated."""
+        rounds = ([self.client(plan, i) for i in range(len(plan.clients))] for plan in self.plans)
+        return spec.on_time(rounds) if self.paper.drop else rounds
 
-    def work(self, plan: Plan, i: int) -> Work:
-        k = int(plan.clients[i])
-        part = self.trained.train
-        own = part.rows[part.offsets[k] : part.offsets[k + 1]]
+    def client(self, plan: Plan, i: int) -> spec.Client:
+        k, part = int(plan.clients[i]), self.trained.train
+        own = self.batch(part.rows[part.offsets[k] : part.offsets[k + 1]])
         drawn = [plan.rows[role][i] for role in self.paper.roles]
         steps = [
-            tuple(self.batch(own[rows[t][rows[t] >= 0]]) for rows in drawn)
-            for t in range(plan.steps[i])
+            tuple(own.rows(rows[t][rows[t] >= 0]) for rows in drawn) for t in range(plan.steps[i])
         ]
-        epoch = int(plan.per_epoch[i])
-        return Work(k, int(plan.counts[i]), len(own), steps, epoch, self.batch(own))
+        epoch, times = int(plan.per_epoch[i]), int(plan.counts[i])
+        return spec.Client(k, own, steps, epoch, times, bool(plan.straggler[i]))
 
-    def adaptation(self, k: int, t: int) -> Batch | None:
+    def adaptation(self, k: int, t: int) -> spec.Batch | None:
         """What client k adapts to before it is tested after round t."""
         role = self.paper.adapts_on
         if role is None:
@@ -159,35 +152,23 @@ class World:
     def train_loss(self, personal: Callable[[int], Array]) -> float:
         """Σ_k n_k/n × the mean loss of client k's model on its training rows."""
         losses = [
-            n * self.score(personal(k), self.batch(self.train_rows(k)))[0]
+            n * spec.evaluate(self.f, personal(k), self.batch(self.train_rows(k)))[0]
             for k, n in enumerate(TRAIN)
         ]
         return sum(losses) / sum(TRAIN)
 
-    def score(self, w: Array, D: Batch) -> tuple[float, float]:
-        """(mean loss without L2, accuracy) by the oracle; NaN without samples."""
-        loss = right = 0.0
-        for x, y in zip(D.X, D.y.tolist()):
-            z, _ = oracle.scores(self.model, w, x)
-            loss += oracle.sample_loss(self.model, z, y)[0]
-            right += z.index(max(z)) == y
-        n = len(D.y)
-        return (loss / n, right / n) if n else (np.nan, np.nan)
-
-
-def shares(cohort: Sequence[Work], weighting: str = "samples") -> list[float]:
-    """p_k: each client's share of the samples drawn, or of the draws."""
-    amounts = [one.times * (one.n if weighting == "samples" else 1) for one in cohort]
-    return [amount / sum(amounts) for amount in amounts]
+    def score(self, w: Array, D: spec.Batch) -> tuple[float, float]:
+        """(mean loss without L2, accuracy); NaN without samples."""
+        return spec.evaluate(self.f, w, D) if len(D.y) else (np.nan, np.nan)
 
 
 def rounds_agree(
     c: Case, algorithm: AnyAlgorithm, paper: Paper, sampling: Sampling = EPOCHS, rounds: int = 4
 ) -> Iterator[Report]:
-    """fedref's rounds, one by one and stacked, against the paper's loops."""
+    """Compare fedref's rounds, clients one by one and stacked, with the specification's."""
     world = World(c, paper, sampling, rounds)
     states = 2 * [State(algorithm.initial(c.model, c.w), {})]
-    for t, after in enumerate(paper.loops(world)):
+    for t, after in enumerate(paper.rounds(world)):
         plan = plan_of(world, algorithm, t)
         for i, stack in enumerate((False, True)):
             states[i], log = run_round(
@@ -243,28 +224,34 @@ def scores_agree(
     got = evaluate(
         algorithm, world.model, state, world.federation, world.sampling, round=t, seed=world.seed
     )
-    expected = []
+    rows = list[Any]()
     for k, (n_train, n_test) in enumerate(zip(TRAIN, TEST)):
         w = after.personal(k, world.adaptation(k, t))
         test_loss, accuracy = world.score(w, world.batch(world.test_rows(k)))
         train_loss, _ = world.score(w, world.batch(world.train_rows(k)))
-        expected.append([n_test, accuracy, test_loss, n_train, train_loss])
-    yield equal(without_nan(got), without_nan(np.transpose(expected)))
+        rows.append([n_test, accuracy, test_loss, n_train, train_loss])
+    expected = np.transpose(rows)
+    yield equal(without_nan(got), without_nan(expected))
+
+    some = np.array([4, 2])
+    got = evaluate_clients(
+        algorithm, world.model, algorithm.download(state.server), state.clients,
+        world.federation.subset(some), world.sampling, clients=some.tolist(), round=t, seed=world.seed,
+    )  # fmt: skip
+    yield equal(without_nan(got), without_nan(expected[:, some]))
 
     new = [2, 4]
     got = evaluate_unseen(
         algorithm, world.model, state, world.federation, np.array(new), support=0.5, seed=world.seed
     )
-    expected = []
+    rows = []
     for k in new:
-        rows = np.array([*world.train_rows(k), *world.test_rows(k)])
-        S, Q = episode(stream(world.seed, "unseen", k), len(rows), 0.5)
-        adapted, tested = world.batch(rows[S]), world.batch(rows[Q])
-        w = after.personal(None, adapted if world.paper.adapts_on else None)
-        test_loss, accuracy = world.score(w, tested)
-        train_loss, _ = world.score(w, adapted)
-        expected.append([len(Q), accuracy, test_loss, len(S), train_loss])
-    yield equal(without_nan(got), without_nan(np.transpose(expected)))
+        D = world.batch(np.array([*world.train_rows(k), *world.test_rows(k)]))
+        S, Q = spec.cut_episode(spec.stream(world.seed, "unseen", k).permutation(len(D.y)), 0.5)
+        w = after.personal(None, D.rows(S) if world.paper.adapts_on else None)
+        (test_loss, accuracy), (train_loss, _) = (world.score(w, D.rows(i)) for i in (Q, S))
+        rows.append([len(Q), accuracy, test_loss, len(S), train_loss])
+    yield equal(without_nan(got), without_nan(np.transpose(rows)))
 
 
 def without_nan(x: Any) -> Array:
