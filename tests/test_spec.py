@@ -1,0 +1,103 @@
+"""The specification: what it prints is what `fedref run` computes, and what it may not depend on."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedref import run, spec
+from fedref.rounds.federation import Federation, Part, Source
+
+PATH = Path(spec.__file__)
+TABLE = spec.run_toy()
+#: What `spec.run_toy` states, as fields of the algorithms.
+FIELDS = {"lr": spec.ETA, "alpha": spec.ALPHA, "beta": spec.BETA}
+
+
+def toy():
+    """The toy as a Federation: each client's test rows, then its training rows."""
+    _, train, tests = spec.toy()
+    rows = [np.concatenate(pair) for pair in zip([D.X for D in tests], [D.X for D in train])]
+    labels = [np.concatenate(pair) for pair in zip([D.y for D in tests], [D.y for D in train])]
+    ends = np.cumsum([0, *map(len, labels)])
+    cuts = [8] * spec.N
+    index = [np.split(np.arange(a, b), [c]) for a, b, c in zip(ends, ends[1:], cuts)]
+    parts = [Part(np.concatenate(part), np.cumsum([0, *map(len, part)])) for part in zip(*index)]
+    return Federation(Source(np.concatenate(rows), np.concatenate(labels)), parts[1], parts[0])
+
+
+@pytest.fixture(scope="module")
+def result():
+    from fedref.algorithms import ALGORITHMS
+
+    algorithms = {
+        name: {key: value for key, value in FIELDS.items() if hasattr(ALGORITHMS[name](), key)}
+        for name in TABLE
+    }
+    return run(
+        {"algorithms": algorithms}, data=toy(), model="logistic", rounds=spec.ROUNDS,
+        clients_per_round=5, epochs=2, batch_size=spec.B, stragglers=0.4, support=spec.SUPPORT,
+        seeds=[spec.SEED],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_its_table_is_what_fedref_run_computes(name, result):
+    loss, accuracy = TABLE[name]
+    for column, expected in (("test_loss", loss), ("accuracy", accuracy)):
+        _, values = result.curve(name, column)
+        assert values[0, -1] == pytest.approx(expected, rel=1e-12)
+
+
+def test_every_algorithm_is_in_it():
+    from fedref.algorithms import ALGORITHMS
+
+    assert set(TABLE) == set(ALGORITHMS)
+    assert len({loss for loss, _ in TABLE.values()}) == len(TABLE)
+
+
+def test_the_command_prints_it():
+    done = subprocess.run(
+        [sys.executable, "-m", "fedref.spec"], capture_output=True, text=True, check=True
+    )
+    _, *lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == list(TABLE)
+    for line, (loss, accuracy) in zip(lines, TABLE.values()):
+        assert line.split()[1:] == [f"{loss:.6f}", f"{accuracy:.1%}"]
+    assert not done.stderr
+
+
+def test_it_needs_numpy_and_the_standard_library_alone():
+    tree = ast.parse(PATH.read_text("utf-8"))
+    names = {
+        (node.module if isinstance(node, ast.ImportFrom) else node.names[0].name).split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    assert names - sys.stdlib_module_names == {"numpy"}
+
+
+def test_it_is_read_in_a_sitting():
+    assert len(PATH.read_text("utf-8").splitlines()) <= 650
+
+
+def test_a_gradient_is_the_complex_step():
+    x = np.array([[0.3, -1.2], [0.7, 2.0]])
+    np.testing.assert_allclose(spec.gradient(lambda x: (x**3).sum(), x), 3 * x**2, rtol=1e-15)
+
+
+def test_a_score_that_is_large_does_not_overflow():
+    z, y = np.array([800.0, -800.0]), np.array([0, 1])
+    np.testing.assert_array_equal(spec.logistic_loss(z, y), [800, 800])
+    np.testing.assert_array_equal(
+        spec.cross_entropy(np.array([[900.0, 0.0]]), np.array([1])), [900]
+    )
+    assert spec.elu(np.array([800.0]))[0] == 800
+
+
+def test_of_equal_maxima_the_first_has_the_slope():
+    slopes = spec.gradient(lambda z: spec.first_max(z.reshape(4, 1)).sum(), np.zeros(4))
+    np.testing.assert_array_equal(slopes, [1, 0, 0, 0])
