@@ -3,7 +3,7 @@
 Read it from top to bottom; it needs NumPy and nothing else. First come a gradient, the losses of six
 models, and who takes part in a round. Every algorithm is a generator: it takes the initial parameters
 and the rounds, and yields what there is after each round. There is no speed here, and no option that
-no paper has. `python -m fedref.spec` runs all of them on a toy federation.
+no paper has. `python -m fedref.spec` runs all of them on a toy. (Long because it is five papers.)
 
 It is the specification: `fedref check` proves that everything else in fedref (gradients by hand,
 stacked clients, evaluation) computes the same numbers to 1e-12, in rounds in which clients straggle,

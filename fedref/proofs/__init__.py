@@ -12,17 +12,8 @@ gets a `Case`: a small model, a point away from all kinks, and batches. To read 
 
 # The order of the imports is the order of the table.
 from fedref.proofs.models import MODELS  # isort: skip
-from fedref.proofs import (
-    apfl,
-    cost,
-    fedavg,
-    fedcurv,
-    fedmaml,
-    fedmeta,
-    fedprox,
-    per_fedavg,
-    sampling,
-)  # isort: skip
+from fedref.proofs import sampling, fedavg, fedprox, per_fedavg  # isort: skip
+from fedref.proofs import fedmeta, fedmaml, fedcurv, apfl, cost  # isort: skip
 from fedref.proofs.case import Case
 from fedref.proofs.table import ONE, PROOFS, Proof, Row, run, select
 

@@ -297,7 +297,7 @@ def test_the_oracle_sees_kinks():
     model = LinearSVM(1, bias=True)
     D = Batch(np.array([[1.0]]), np.array([1]))
     sides = [oracle.sides(model, np.array([w, 0.0]), D) for w in (0.9, 1.1)]
-    assert sides == [[True], [False]]
+    assert sides == [[[True]], [[False]]]
 
 
 # The conveniences of fedref.checks
