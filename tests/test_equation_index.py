@@ -28,7 +28,7 @@ FILES = {
     for name in sorted({cls.__module__ for cls in ALGORITHMS.values()})
 }
 SHARED = sorted({*(PACKAGE / "algorithms").glob("*.py")} - {*FILES.values()})
-PAPERS = sorted({stem.replace("_", "-") for stem in FILES} - {"fedavg", "centralised"})
+PAPERS = sorted({stem.replace("_", "-") for stem in FILES} - {"fedavg"})
 README = (ROOT / "README.md").read_text("utf-8")
 
 
@@ -174,9 +174,9 @@ def test_code_lines_are_counted():
 
 
 @pytest.mark.parametrize("stem", FILES)
-def test_an_algorithm_has_at_most_100_code_lines(stem):
+def test_an_algorithm_has_at_most_150_code_lines(stem):
     count = code_lines(FILES[stem].read_text("utf-8"))
-    assert count <= 100, f"{stem} has {count} code lines"
+    assert count <= 150, f"{stem} has {count} code lines"
 
 
 @pytest.mark.parametrize("stem", FILES)

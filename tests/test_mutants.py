@@ -16,18 +16,19 @@ from helpers import EXACT, MODELS, SIZES, make_batch, make_federation, play, sam
 from fedref import tree
 from fedref.algorithm import Algorithm, ClientResult, Cohort, weighted_mean
 from fedref.algorithms.fedavg import FedAvg, FedAvgUpdate, adapt
-from fedref.algorithms.fedcurv import CurvServer, FedCurv, Local, Own, penalty
+from fedref.algorithms.fedcurv import ClientState, CurvServer, FedCurv, Local, penalty
 from fedref.algorithms.fedmeta import (
     MAML,
+    Adam,
     Learner,
     maml_gradient,
     maml_objective,
     meta_sgd_gradient,
+    server_step,
 )
 from fedref.algorithms.fedprox import FedProx, adapt_mu, objective, prox_gradient
 from fedref.algorithms.importance import fisher
 from fedref.algorithms.per_fedavg import PerFedAvg, local_step, meta_gradient, meta_gradient_hf
-from fedref.algorithms.server_optimiser import Adam, server_step
 from fedref.checks import complex_step_gradient, relative_error
 from fedref.models import LinearSVM
 from fedref.models.batch import Batch
@@ -380,7 +381,7 @@ def check_own_term(cls: type[FedCurv]) -> None:
     w, _, D = given_data(5)
     for own_round, others, cohort in ((6, [0, 1], [0, 1, 3]), (2, [0, 1], [0, 1])):
         sent = CurvServer(w, I[cohort].sum(0), (I * theta_j)[cohort].sum(0), t=7)
-        client_state = Own(I[3], I[3] * theta_j[3], own_round)
+        client_state = ClientState(I[3], I[3] * theta_j[3], own_round)
         algorithm = cls(lr=0.1, lam=0.5)
         local = algorithm.step(MODEL, sent, algorithm.start(MODEL, sent, client_state), D)
 

@@ -2,8 +2,7 @@
 
 from fedref.algorithm import AnyAlgorithm
 from fedref.algorithms.apfl import APFL
-from fedref.algorithms.centralised import Centralised
-from fedref.algorithms.fedavg import FedAvg, FedAvgMeta, FedAvgUpdate
+from fedref.algorithms.fedavg import Centralised, FedAvg, FedAvgMeta, FedAvgUpdate
 from fedref.algorithms.fedcurv import FedCurv
 from fedref.algorithms.fedmaml import FedMAML
 from fedref.algorithms.fedmeta import FOMAML, MAML, MetaSGD

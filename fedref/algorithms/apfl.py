@@ -18,11 +18,11 @@ the mean loss over the clients being [apfl eq.1–2].
     ∇L       g_s       (d,)      the gradient of L_k in w_S
     μ, λ, η  mu, lam, lr  numbers: penalty, forgetting, learning rate
     t, z     t, z     numbers: the round, and that in which the decomposition starts
-    U                   units of all layers together, see units.py
+    U                   output units of all layers together, see `expand_units`
 
 Equations: [apfl eq.3] `compose` · [eq.4] the penalty in `objective` · [eq.5] `importance_update` ·
-[eq.6] `objective`, `gradients` and `penalty_gradient` · [apfl §3.3] `PlateauDetector` (plateau.py) ·
-[alg.1] `APFL`; units: `spread` (units.py).
+[eq.6] `objective`, `gradients` and `penalty_gradient` · [apfl §3.3] `PlateauDetector` ·
+[alg.1] `APFL`.
 
 Decisions
   start. From round z on (t counted from 0): "z, the round in which it starts" [§4.1.3]; alg.1 prints
@@ -41,7 +41,7 @@ Decisions
   the column `renewed` is 1 in the row of the round after which importance is asked for.
   cost. From its first renewal on F travels down with w_S in every round (2d down, d up), and up in the
     rounds that renew it (2d): clients do not keep it. The paper speaks of hardly any extra cost;
-    `kept.APFLKept` is the same for clients that keep F and are sent it only where it was renewed since.
+    `apfl_cached.APFLCachedImportance`: clients keep F, and are sent it only where it was renewed.
 
 >>> import numpy as np
 >>> from fedref.models import BinaryLogistic
@@ -64,16 +64,50 @@ from fedref.algorithm import (
     weighted_sum,
 )
 from fedref.algorithms.importance import ESTIMATES, synaptic_intelligence
-from fedref.algorithms.plateau import PlateauDetector
-from fedref.algorithms.units import spread, sum_by_unit
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array, sigmoid
 
 
+def expand_units(model: Model, m: Array) -> Array:
+    """One value per unit (..., U) → one per parameter (..., d).
+
+    A layer's weight (..., out) and its bias (out,) belong to the same `out` units; units are counted
+    through all layers in the order of `model.unpack`.
+    """
+    x, end = np.empty((*m.shape[:-1], model.d), m.dtype), 0
+    for view in model.unpack(x):
+        inside = view.ndim - m.ndim  # axes between the leading ones and the units
+        out = view.shape[-1]
+        end += out if inside else 0  # a weight opens a layer; its bias has the same units
+        view[...] = m[..., end - out : end].reshape(*m.shape[:-1], *[1] * inside, out)
+    return x
+
+
+def sum_over_units(model: Model, x: Array) -> Array:
+    """Σ of x (..., d) over the entries of each unit: (..., U). The transpose of `expand_units`."""
+    lead, sums = x.ndim - 1, list[Array]()
+    for view in model.unpack(x):
+        total = view.sum(tuple(range(lead, view.ndim - 1)))
+        if view.ndim == lead + 1:  # a bias
+            total = sums.pop() + total
+        sums.append(total)
+    return np.concatenate(sums, -1)
+
+
+def unit_of_parameter(model: Model) -> Array:
+    """Return for each of the d parameters its output unit, counted through all layers: (d,).
+
+    >>> from fedref.models.mlp import MLP
+    >>> unit_of_parameter(MLP(2, (3,), 2)).tolist()      # W₁ (2, 3), b₁ (3,), W₂ (3, 2), b₂ (2,)
+    [0, 1, 2, 0, 1, 2, 0, 1, 2, 3, 4, 3, 4, 3, 4, 3, 4]
+    """
+    return expand_units(model, np.arange(len(sum_over_units(model, np.zeros(model.d)))))
+
+
 def compose(model: Model, w_s: Array, a: Array, w_k: Array) -> Array:
     """w = w_S ⊙ m_k + w_k with m_k = σ(a), one value per output unit: (..., d)."""
-    return w_s * spread(model, sigmoid(a)) + w_k  # [apfl eq.3] w_S ⊙ m_k + w_k
+    return w_s * expand_units(model, sigmoid(a)) + w_k  # [apfl eq.3] w_S ⊙ m_k + w_k
 
 
 def objective(
@@ -91,7 +125,7 @@ def gradients(
     """∇ of L_k(w_S ⊙ σ(a) + w_k; D) in w_S (..., d), a (..., U), w_k (..., d); G = g(w; D)."""
     m = sigmoid(a)
     G = model.grad(compose(model, w_s, a, w_k), D)
-    return G * spread(model, m), m * (1 - m) * sum_by_unit(model, G * w_s), G
+    return G * expand_units(model, m), m * (1 - m) * sum_over_units(model, G * w_s), G
 
 
 def penalty_gradient(w_s: Array, *, F: Array, w_ref: Array, mu: float) -> Array:
@@ -104,7 +138,44 @@ def importance_update(F_old: Array, importances: Array, p: Array, *, lam: float)
     return lam * F_old + weighted_sum(p, importances)  # [apfl eq.5] λF + Σ_k p_k I_k
 
 
-class Shared(NamedTuple):
+class PlateauDetector(NamedTuple):
+    """When to consolidate: a peak of the loss, then a plateau [apfl §3.3, alg.1 lines 9–16].
+
+    A window over the global loss. A *peak* is seen when its mean exceeds mean_old + std_old; once
+    a peak was seen and mean < δ_μ and std < δ_σ, importance is renewed, and mean_old, std_old are
+    those of the window. A window that is not full yet decides nothing.
+
+    >>> detector, renewals = PlateauDetector(delta_mu=1.0, delta_sigma=0.1, length=2), []
+    >>> for loss in (3.0, 3.0, 0.5, 0.5, 0.5, 0.5):
+    ...     detector, renew = detector.push(loss)
+    ...     renewals.append(renew)
+    >>> renewals        # the peak is seen at the 2nd loss, the plateau at the 4th
+    [False, False, False, True, False, False]
+    """
+
+    delta_mu: float = 1.0
+    delta_sigma: float = 0.5
+    length: int = 5
+    window: tuple[float, ...] = ()
+    mean_old: float = 0.0
+    std_old: float = 0.0
+    peak: bool = False
+
+    def push(self, loss: float) -> tuple["PlateauDetector", bool]:
+        """The detector after one more loss, and whether importance is to be renewed now."""
+        window = (*self.window, loss)[-self.length :]
+        after = self._replace(window=window)
+        if len(window) < self.length:
+            return after, False
+        mean, std = float(np.mean(window)), float(np.std(window))
+        if self.peak and mean < self.delta_mu and std < self.delta_sigma:  # [apfl alg.1 line 10]
+            return after._replace(mean_old=mean, std_old=std, peak=False), True
+        if mean > self.mean_old + self.std_old:  # [apfl alg.1 line 14]
+            after = after._replace(peak=True)
+        return after, False
+
+
+class ServerState(NamedTuple):
     """The server's state; it travels without the detector. F is the integer 0, which costs no byte,
     until it is first renewed."""
 
@@ -115,15 +186,15 @@ class Shared(NamedTuple):
     detector: Any  # PlateauDetector
 
 
-class Own(NamedTuple):
+class ClientState(NamedTuple):
     a: Array  # (U,)
     w_k: Array  # (d,)
 
 
 class Local(NamedTuple):
     w_s: Array
-    own: Own | None  # None before the decomposition starts
-    path: Array | None  # (d,) for SI: −Σ g ⊙ Δw along the path
+    own: ClientState | None  # None before the decomposition starts
+    si_path: Array | None  # (d,) for SI: −Σ g ⊙ Δw along the path
 
 
 class Upload(NamedTuple):
@@ -132,7 +203,7 @@ class Upload(NamedTuple):
 
 
 @dataclass(frozen=True)
-class APFL(Algorithm[Shared, Shared, Local, Own]):
+class APFL(Algorithm[ServerState, ServerState, Local, ClientState]):
     lr: float = 0.05
     mu: float = 1.0
     lam: float = 1.0
@@ -151,63 +222,67 @@ class APFL(Algorithm[Shared, Shared, Local, Own]):
     def watches_loss(self) -> bool:
         return True
 
-    def initial(self, model: Model, w: Array) -> Shared:
+    def initial(self, model: Model, w: Array) -> ServerState:
         detector = PlateauDetector(self.delta_mu, self.delta_sigma, self.window)
-        return Shared(w, 0, 0, self.z <= 1, detector)
+        return ServerState(w, 0, 0, self.z <= 1, detector)
 
-    def download(self, server: Shared) -> Shared:
+    def download(self, server: ServerState) -> ServerState:
         return server._replace(detector=None)
 
-    def start(self, model: Model, sent: Shared, client_state: Own | None) -> Local:
+    def start(self, model: Model, sent: ServerState, client_state: ClientState | None) -> Local:
         if client_state is None and sent.t >= self.z:  # [apfl alg.1 line 21] t ≥ z
-            a = np.ones_like(sum_by_unit(model, sent.w))
+            a = np.ones_like(sum_over_units(model, sent.w))
             share = 1.0 if self.init == "paper" else 1 - sigmoid(np.ones((), a.dtype))
-            client_state = Own(a, sent.w * share)
-        path = np.zeros_like(sent.w) if self.importance == "si" and sent.renew else None
-        return Local(sent.w, client_state, path)
+            client_state = ClientState(a, sent.w * share)
+        si_path = np.zeros_like(sent.w) if self.importance == "si" and sent.renew else None
+        return Local(sent.w, client_state, si_path)
 
-    def step(self, model: Model, sent: Shared, local: Local, *batches: Batch) -> Local:
+    def step(self, model: Model, sent: ServerState, local: Local, *batches: Batch) -> Local:
         (D,) = batches
-        w_s, own, path = local
+        w_s, own, si_path = local
         if own is None:
             g_s = model.grad(w_s, D)
         else:
             g_s, g_a, g_k = gradients(model, w_s, *own, D)
-            own = Own(own.a - self.lr * g_a, own.w_k - self.lr * g_k)
+            own = ClientState(own.a - self.lr * g_a, own.w_k - self.lr * g_k)
         # [apfl eq.6] ∇L + μF ⊙ (w_S − wᵗ_S)
         h_s = g_s + penalty_gradient(w_s, F=sent.F, w_ref=sent.w, mu=self.mu)
-        if path is not None:  # −g ⊙ Δw of the loss alone
-            path = path + g_s * self.lr * h_s
-        return Local(w_s - self.lr * h_s, own, path)
+        if si_path is not None:  # −g ⊙ Δw of the loss alone
+            si_path = si_path + g_s * self.lr * h_s
+        return Local(w_s - self.lr * h_s, own, si_path)
 
     def finish(
-        self, model: Model, sent: Shared, local: Local, client_state: Any, data: AllData
+        self, model: Model, sent: ServerState, local: Local, client_state: Any, data: AllData
     ) -> ClientResult:
         importance = None
-        if local.path is not None:
-            importance = synaptic_intelligence(local.path, local.w_s - sent.w)
+        if local.si_path is not None:
+            importance = synaptic_intelligence(local.si_path, local.w_s - sent.w)
         elif sent.renew:
             importance = ESTIMATES[self.importance](model, sent.w, data())
         return ClientResult(Upload(local.w_s, importance), local.own)
 
-    def diagnose(self, model: Model, sent: Shared, local: Local, data: AllData) -> dict[str, float]:
+    def diagnose(
+        self, model: Model, sent: ServerState, local: Local, data: AllData
+    ) -> dict[str, float]:
         return {"penalty": float(self.mu / 2 * np.sum(sent.F * (local.w_s - sent.w) ** 2))}
 
-    def combine(self, model: Model, server: Shared, uploads: Upload, cohort: Cohort) -> Shared:
+    def combine(
+        self, model: Model, server: ServerState, uploads: Upload, cohort: Cohort
+    ) -> ServerState:
         p, F, t = cohort.weights(self.weighting), server.F, server.t + 1
         if uploads.importance is not None:
             F = importance_update(F, uploads.importance, p, lam=self.lam)
         near_start = abs(t - self.z) <= 1  # [apfl §4.1.3] |t − z| ≤ 1
         return server._replace(w=weighted_mean(p, uploads.w), F=F, t=t, renew=near_start)
 
-    def observe(self, server: Shared, loss: float) -> Shared:
+    def observe(self, server: ServerState, loss: float) -> ServerState:
         detector, renew = server.detector.push(loss)
         return server._replace(detector=detector, renew=server.renew or renew)
 
     def personal(
-        self, model: Model, sent: Shared, client_state: Own | None, D: Batch | None
+        self, model: Model, sent: ServerState, client_state: ClientState | None, D: Batch | None
     ) -> Array:
         return sent.w if client_state is None else compose(model, sent.w, *client_state)
 
-    def log(self, server: Shared) -> dict[str, float]:
+    def log(self, server: ServerState) -> dict[str, float]:
         return {"renewed": float(server.renew)}

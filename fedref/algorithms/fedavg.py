@@ -1,4 +1,4 @@
-"""FedAvg: federated averaging, and its two baselines that adapt at test time.
+"""FedAvg: federated averaging, its two baselines that adapt at test time, and the centralised one.
 
 McMahan, Moore, Ramage, Hampson, Agüera y Arcas, *Communication-efficient learning of deep networks
 from decentralized data*, AISTATS 2017; the baseline of every other paper here, e.g. [apfl §4.1.2].
@@ -7,6 +7,7 @@ Objective [apfl eq.1–2]: f(w) = Σ_k p_k f_k(w), p_k = n_k/Σn_k, f_k the mean
 
 One round: sample K of N clients; each starts at wᵗ and takes E epochs (or τ steps) of mini-batch
 SGD, w ← w − η g(w; D) `[apfl eq.2]`; the server averages, wᵗ⁺¹ = Σ_k p_k w_k `[apfl eq.1]`.
+Centralised, the IID baseline [apfl §4.1.1]: the same f, but one learner sees all rows.
 
     symbol  name       shape
     w       w          (..., d)
@@ -22,6 +23,11 @@ Decisions
     fresh batch of training rows; others adapt on the test batch.
   FedAvg(Meta). [fedmeta] fine-tunes FedAvg's model on the support set before it is tested.
   a client with n_k < B takes one batch of n_k rows; it is neither skipped nor padded with repeats.
+  centralised. A round is one epoch over the pooled training rows, as the paper says, whatever the
+    epochs of the other algorithms. The pooling draws one permutation; each epoch its own order.
+    "Sequentially over all clients of an IID re-division" and "over the re-shuffled rows" differ only
+    in where short batches fall; we do the latter. Evaluation is the federation's: per client, on its
+    own test rows. Nothing travels.
 
 >>> import numpy as np
 >>> from fedref import Batch
@@ -81,15 +87,19 @@ class FedAvgUpdate(FedAvg):
 
 
 @dataclass(frozen=True)
-class FedAvgMeta(FedAvg):
-    """FedAvg(Meta): trained as FedAvg, fine-tuned on the support set before it is tested."""
+class FedAvgMeta(FedAvgUpdate):
+    """FedAvg(Meta): the same, but fine-tuned on the support set of an episode."""
 
-    alpha: float = 0.1
-    inner_steps: int = 1
-    personalised: ClassVar[bool] = True
     adapts_on: ClassVar[str | None] = "S"
 
-    def personal(self, model: Model, sent: Server, client_state: None, D: Batch | None) -> Array:
-        if D is None:
-            return sent.w
-        return adapt(model, sent.w, D, alpha=self.alpha, steps=self.inner_steps)
+
+@dataclass(frozen=True)
+class Centralised(Algorithm[Server, Server, Array, None]):
+    """Mini-batch SGD on the pooled, re-shuffled data."""
+
+    lr: float = 0.05
+    pooled: ClassVar[bool] = True
+
+    def step(self, model: Model, sent: Server, local: Array, *batches: Batch) -> Array:
+        (D,) = batches
+        return local - self.lr * model.grad(local, D)  # [apfl §4.1.1] w − ηg(w; D)

@@ -77,7 +77,7 @@ class CurvServer(NamedTuple):
     t: int
 
 
-class Own(NamedTuple):
+class ClientState(NamedTuple):
     """What a client keeps of its last participation, in round t."""
 
     I: Array
@@ -97,14 +97,14 @@ class Upload(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedCurv(Algorithm[CurvServer, CurvServer, Local, Own]):
+class FedCurv(Algorithm[CurvServer, CurvServer, Local, ClientState]):
     lr: float = 0.05
     lam: float = 1.0
 
     def initial(self, model: Model, w: Array) -> CurvServer:
         return CurvServer(w, np.zeros_like(w), np.zeros_like(w), 0)
 
-    def start(self, model: Model, sent: CurvServer, client_state: Own | None) -> Local:
+    def start(self, model: Model, sent: CurvServer, client_state: ClientState | None) -> Local:
         if client_state is not None and client_state.t == sent.t - 1:
             return Local(sent.w, client_state.I, client_state.v)
         return Local(sent.w, np.zeros_like(sent.w), np.zeros_like(sent.w))
@@ -116,11 +116,16 @@ class FedCurv(Algorithm[CurvServer, CurvServer, Local, Own]):
         return local._replace(theta=theta - self.lr * (model.grad(theta, D) + pull))
 
     def finish(
-        self, model: Model, sent: CurvServer, local: Local, client_state: Own | None, data: AllData
+        self,
+        model: Model,
+        sent: CurvServer,
+        local: Local,
+        client_state: ClientState | None,
+        data: AllData,
     ) -> ClientResult:
         theta = local.theta
         I = fisher(model, theta, data())  # [fedcurv Fisher] (Σ_j g(θ; D_j)²) / n
-        return ClientResult(Upload(theta, I), Own(I, I * theta, sent.t))
+        return ClientResult(Upload(theta, I), ClientState(I, I * theta, sent.t))
 
     def combine(
         self, model: Model, server: CurvServer, uploads: Upload, cohort: Cohort

@@ -17,11 +17,14 @@ over θ and a vector α, θ_u = θ − α ⊙ ∇f(θ; S_u). S_u (support) and Q
     x       learner      Learner, θ and for Meta-SGD α
     g_u     uploads      what a client sends: ∂f(θ_u; Q)/∂θ, and ∂/∂α
     g       g            Learner, their weighted mean
+    m, v    m, v         Learner, Adam's first and second moment
+    c₁, c₂  c1, c2       numbers that undo the moments' start at 0
     β       beta         number, the server's step, and with epochs of episodes the client's
+    t       t            number of Adam's steps so far
 
 Equations: [fedmeta MAML] `maml_objective`, `maml_gradient`, `MAML`, `FOMAML` · [fedmeta Meta-SGD]
 `meta_sgd_objective`, `meta_sgd_gradient`, `MetaSGD` · [fedmeta server]
-`MAML.combine`, with `server_step` (server_optimiser.py).
+`MAML.combine`, with `server_step` ([Adam m], [Adam v], [Adam c₁], [Adam step]).
 
 Decisions
   second order. The paper's client step says "the gradient with respect to θ_u", which taken
@@ -60,7 +63,6 @@ import numpy as np
 
 from fedref import tree
 from fedref.algorithm import Algorithm, ClientResult, Cohort, weighted_mean
-from fedref.algorithms.server_optimiser import Adam, adam, server_step
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
@@ -117,6 +119,35 @@ def meta_sgd_gradient(
         g_alpha = g_alpha - q * g_j  # [fedmeta Meta-SGD] g_α − q ⊙ g_j
         q = q - model.hvp(theta_j, alpha * q, S)  # [fedmeta Meta-SGD] (I − H(θ_j; S) diag(α)) q
     return q, g_alpha
+
+
+class Adam(NamedTuple):
+    """Kingma and Ba 2015. The moments (trees like the learner) live as long as the run."""
+
+    m: Any
+    v: Any
+    t: int
+
+
+def adam(x: Any) -> Adam:
+    """Before the first step."""
+    zeros = tree.map(np.zeros_like, x)
+    return Adam(zeros, zeros, 0)
+
+
+def server_step(learner: Any, g: Any, adam: Adam | None, *, beta: float) -> tuple[Any, Adam | None]:
+    """x ← x − βg (SGD, adam None), or Adam with β₁ = 0.9, β₂ = 0.999, ε = 10⁻⁸; x, g trees."""
+    if adam is None:
+        return tree.map(lambda x, g: x - beta * g, learner, g), None
+    t = adam.t + 1
+    m = tree.map(lambda m, g: 0.9 * m + 0.1 * g, adam.m, g)  # [Adam m] 0.9m + 0.1g
+    v = tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, adam.v, g)  # [Adam v] 0.999v + 0.001g²
+    c1, c2 = 1 - 0.9**t, 1 - 0.999**t  # [Adam c₁] 1 − 0.9ᵗ
+    # [Adam step] x − βm / (c₁(sqrt(v / c₂) + 10⁻⁸))
+    learner = tree.map(
+        lambda x, m, v: x - beta * (m / c1) / (np.sqrt(v / c2) + 1e-8), learner, m, v
+    )
+    return learner, Adam(m, v, t)
 
 
 class Learner(NamedTuple):

@@ -142,18 +142,17 @@ class PerFedAvg(Algorithm[Server, Server, Array, None]):
         return ("D", "D1", *self.inner[1:], *further)
 
     def gradient(self, model: Model, w: Array, *batches: Batch) -> Array:
-        if self.inner_steps > 1:
-            return self.gradient_steps(model, w, *batches)
         return meta_gradient(model, w, *batches, alpha=self.alpha)
 
     def gradient_steps(self, model: Any, w: Array, D: Batch, D1: Batch, *rest: Batch) -> Array:
-        """The same for ν > 1, of the batches that `roles` names."""
+        """The same of ν inner steps, on the batches that `roles` names."""
         n, batches = len(self.inner), (D, *rest)
         D2s = batches[1::n] if n > 1 else ()
         return meta_gradient_steps(model, w, batches[::n], D1, D2s, alpha=self.alpha)
 
     def step(self, model: Model, sent: Server, local: Array, *batches: Batch) -> Array:
-        return local_step(local, self.gradient(model, local, *batches), beta=self.beta)
+        gradient = self.gradient if self.inner_steps == 1 else self.gradient_steps
+        return local_step(local, gradient(model, local, *batches), beta=self.beta)
 
     def personal(self, model: Model, sent: Server, client_state: None, D: Batch | None) -> Array:
         if D is None:
@@ -171,8 +170,6 @@ class PerFedAvgFO(PerFedAvg):
     inner: ClassVar[tuple[str, ...]] = ("D",)
 
     def gradient(self, model: Model, w: Array, *batches: Batch) -> Array:
-        if self.inner_steps > 1:
-            return self.gradient_steps(model, w, *batches)
         return meta_gradient_fo(model, w, *batches, alpha=self.alpha)
 
 
@@ -184,6 +181,7 @@ class PerFedAvgHF(PerFedAvg):
     bounds: ClassVar = {**PerFedAvg.bounds, "delta": (1e-12, 1.0)}  # /2δ
 
     def gradient(self, model: Model, w: Array, *batches: Batch) -> Array:
-        if self.inner_steps > 1:
-            return self.gradient_steps(HessianFree(model, self.delta), w, *batches)
         return meta_gradient_hf(model, w, *batches, alpha=self.alpha, delta=self.delta)
+
+    def gradient_steps(self, model: Any, w: Array, *batches: Batch) -> Array:
+        return super().gradient_steps(HessianFree(model, self.delta), w, *batches)

@@ -13,12 +13,11 @@ import numpy as np
 from fedref.algorithm import AllData, AnyAlgorithm, ClientResult, Cohort
 from fedref.algorithms import importance
 from fedref.algorithms.fedavg import FedAvg
-from fedref.algorithms.fedcurv import CurvServer, FedCurv, Local, Own, Upload
+from fedref.algorithms.fedcurv import ClientState, CurvServer, FedCurv, Local, Upload
 from fedref.algorithms.fedmaml import FedMAML, MetaState
-from fedref.algorithms.fedmeta import MAML, Learner, MetaServer, MetaSGD
+from fedref.algorithms.fedmeta import MAML, Learner, MetaServer, MetaSGD, adam
 from fedref.algorithms.fedprox import FedProx, ProxSent, ProxServer
 from fedref.algorithms.per_fedavg import PerFedAvg, PerFedAvgFO, PerFedAvgHF
-from fedref.algorithms.server_optimiser import adam
 from fedref.conformance import serialise
 from fedref.conformance.backends.reference import Recorder, Reference, Values
 from fedref.models.base import Model
@@ -354,7 +353,7 @@ class EvaluationTrains(Reference):
 
 
 def sends(I: Array, theta: Array, t: int) -> ClientResult:
-    return ClientResult(Upload(theta, I), Own(I, I * theta, t))
+    return ClientResult(Upload(theta, I), ClientState(I, I * theta, t))
 
 
 class SquaredMean(FedCurv):
@@ -375,7 +374,7 @@ class LastBatch(FedCurv):
 
 
 class SubtractsAlways(FedCurv):
-    def start(self, model: Model, sent: CurvServer, client_state: Own | None) -> Local:
+    def start(self, model: Model, sent: CurvServer, client_state: ClientState | None) -> Local:
         if client_state is None:
             return FedCurv.start(self, model, sent, None)
         return Local(sent.w, client_state.I, client_state.v)

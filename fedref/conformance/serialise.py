@@ -90,8 +90,8 @@ UPLOADS: dict[type[AnyAlgorithm], Any] = {
     apfl.APFL: apfl.Upload(ZERO, ZERO),
 }
 CLIENT_STATES: dict[type[AnyAlgorithm], Any] = {
-    fedcurv.FedCurv: fedcurv.Own(ZERO, ZERO, 0),
-    apfl.APFL: apfl.Own(ZERO, ZERO),
+    fedcurv.FedCurv: fedcurv.ClientState(ZERO, ZERO, 0),
+    apfl.APFL: apfl.ClientState(ZERO, ZERO),
 }
 
 
@@ -107,7 +107,7 @@ def dtype_of(server: Mapping[str, Any]) -> Any:
 def initial_server(algorithm: AnyAlgorithm, model: Model, w: Array) -> Any:
     """Return the server's state before round 0; APFL's F as an array from the start."""
     server = algorithm.initial(model, w)
-    return server._replace(F=np.zeros_like(w)) if isinstance(server, apfl.Shared) else server
+    return server._replace(F=np.zeros_like(w)) if isinstance(server, apfl.ServerState) else server
 
 
 def dump_state(state: Any, dtype: Any) -> dict[str, Array]:
@@ -159,7 +159,7 @@ def _leaf(x: Any) -> Any:
 
 def _with_window(state: Any, convert: Callable[[Any], Any]) -> Any:
     """APFL's state with the losses in its detector's window converted; any other as it is."""
-    if not isinstance(state, apfl.Shared):
+    if not isinstance(state, apfl.ServerState):
         return state
     detector = state.detector
     return state._replace(detector=detector._replace(window=convert(detector.window)))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref import spec
-from fedref.algorithms import apfl, importance, plateau, units
+from fedref.algorithms import apfl, importance
 from fedref.checks import Report, check_gradient, stack_equals_loop
 from fedref.models.base import Model
 from fedref.models.batch import Batch
@@ -34,7 +34,7 @@ class Parts(NamedTuple):
 
 
 def apfl_parts(c: Case) -> Parts:
-    a = c.rng.normal(size=units.units(c.model).max() + 1)
+    a = c.rng.normal(size=apfl.unit_of_parameter(c.model).max() + 1)
     more = {"F": c.vector() ** 2, "w_ref": c.vector(), "mu": 0.7}
     return Parts(c.vector(), a, c.vector(), more)
 
@@ -147,7 +147,7 @@ def waves(c: Case) -> tuple[list[float], Array]:
 
 def detector(c: Case) -> Iterator[Report]:
     losses, expected = waves(c)
-    detector, got = plateau.PlateauDetector(0.9, 0.13, 5), []
+    detector, got = apfl.PlateauDetector(0.9, 0.13, 5), []
     for loss in losses:
         detector, renew = detector.push(loss)
         got.append(renew)
@@ -171,7 +171,7 @@ def plateau_thresholds(c: Case) -> Iterator[Report]:
         (0.25, (True, False)),  # 0.5 and 0.35: a plateau
     ]
     for by_hand in (level, falls):
-        detector = plateau.PlateauDetector()
+        detector = apfl.PlateauDetector()
         for loss, expected in by_hand:
             detector, renew = detector.push(loss)
             yield equal([renew, detector.peak], expected, bound=0)

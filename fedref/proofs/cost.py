@@ -8,7 +8,7 @@ import numpy as np
 
 from fedref import tree
 from fedref.algorithm import AnyAlgorithm, State
-from fedref.algorithms import apfl, centralised, fedavg, fedcurv, fedmaml, fedmeta, fedprox, kept
+from fedref.algorithms import apfl, apfl_cached, fedavg, fedcurv, fedmaml, fedmeta, fedprox
 from fedref.algorithms import per_fedavg as per
 from fedref.checks import Report, relative_error
 from fedref.models import CNN, LSTM, lstm
@@ -148,7 +148,7 @@ BILLS: list[tuple[AnyAlgorithm, Bill]] = [
     (apfl.APFL(z=9), Bill(1, 1)),
     (apfl.APFL(z=0), Bill(1, 2, more="all samples")),
     (apfl.APFL(z=0, importance="fisher"), Bill(1, 2, more="each sample")),
-    (centralised.Centralised(), Bill(0, 0)),
+    (fedavg.Centralised(), Bill(0, 0)),
 ]  # fmt: skip
 
 
@@ -191,12 +191,14 @@ def costs(c: Case) -> Iterator[Report]:
 
 
 @proof(
-    "cost", "8 rounds of APFLKept = APFL to the bit; F goes to those that have an older one", ONE
+    "cost",
+    "8 rounds of APFLCachedImportance = APFL to the bit; F goes to those that have an older one",
+    ONE,
 )
 def kept_rounds(c: Case) -> Iterator[Report]:
     """F is renewed before the start too: a window of 2 finds a plateau after three losses."""
     options: dict[str, Any] = {"z": 6, "window": 2, "delta_mu": 9.0, "delta_sigma": 9.0}
-    pair = apfl.APFL(**options), kept.APFLKept(**options)
+    pair = apfl.APFL(**options), apfl_cached.APFLCachedImportance(**options)
     world = World(c, paper_of(pair[0]), EPOCHS, 8)
     states = [State(algorithm.initial(c.model, c.w), {}) for algorithm in pair]
     has, newest = dict[int, int](), 0  # which F each client has, and there is; 0: none

@@ -18,16 +18,13 @@ import numpy as np
 from fedref import algorithm
 from fedref.algorithms import (
     apfl,
-    centralised,
     fedavg,
     fedcurv,
     fedmaml,
     fedmeta,
     fedprox,
     per_fedavg,
-    server_optimiser,
 )
-from fedref.algorithms.units import spread
 from fedref.models import BinaryLogistic, LinearSVM, Logistic
 from fedref.models import numerics as nx
 from fedref.models.base import SoftmaxLogits
@@ -67,8 +64,8 @@ CALLS: list[Call] = [
     (algorithm.weighted_mean, (P, WS), {}),
     (fedavg.local_step, (MODEL, W, D), {"lr": 0.5}),
     (
-        centralised.Centralised.step,
-        (centralised.Centralised(lr=0.5), MODEL, algorithm.Server(W), W, D),
+        fedavg.Centralised.step,
+        (fedavg.Centralised(lr=0.5), MODEL, algorithm.Server(W), W, D),
         {},
     ),
     (fedprox.objective, (MODEL, W, W_REF, D), {"mu": 0.5}),
@@ -122,13 +119,19 @@ CALLS: list[Call] = [
     (apfl.penalty_gradient, (W,), {"F": F, "w_ref": W_REF, "mu": 0.5}),
     (
         apfl.APFL.combine,
-        (apfl.APFL(z=2), MODEL, apfl.Shared(W, 0, 0, True, None), apfl.Upload(WS, None), COHORT),
+        (
+            apfl.APFL(z=2),
+            MODEL,
+            apfl.ServerState(W, 0, 0, True, None),
+            apfl.Upload(WS, None),
+            COHORT,
+        ),
         {},
     ),
     (apfl.importance_update, (F, I, P), {"lam": 0.5}),
     (
         apfl.APFL.start,
-        (apfl.APFL(z=2, init="continuous"), MODEL, apfl.Shared(W, F, 2, False, None), None),
+        (apfl.APFL(z=2, init="continuous"), MODEL, apfl.ServerState(W, F, 2, False, None), None),
         {},
     ),
     (
@@ -136,15 +139,15 @@ CALLS: list[Call] = [
         (
             apfl.APFL(mu=0.5, lr=0.5),
             MODEL,
-            apfl.Shared(W_REF, F, 2, False, None),
-            apfl.Local(W, apfl.Own(A, W_K), None),
+            apfl.ServerState(W_REF, F, 2, False, None),
+            apfl.Local(W, apfl.ClientState(A, W_K), None),
             D,
         ),
         {},
     ),
     (
-        server_optimiser.server_step,
-        (W, np.array([0.5, -1.0]), server_optimiser.Adam(np.array([1.0, 0.5]), W * W, 1)),
+        fedmeta.server_step,
+        (W, np.array([0.5, -1.0]), fedmeta.Adam(np.array([1.0, 0.5]), W * W, 1)),
         {"beta": 0.5},
     ),
     (BinaryLogistic.loss_of, (MODEL, MODEL.logits(W, D.X), D.y), {}),
@@ -279,7 +282,7 @@ def symbol_values(equation: Equation, values: Mapping[str, Any]) -> dict[str, An
     env |= {name: value for name, value in values.items() if len(name) == 1 and name not in env}
     env |= {f"{name}_k": values[name] for name in ("p", "w") if name in values}
     if model is not None and "a" in values:  # APFL's m_k: one a unit, spread over its parameters
-        env["m_k"] = spread(model, nx.sigmoid(values["a"]))
+        env["m_k"] = apfl.expand_units(model, nx.sigmoid(values["a"]))
     if "others" in values:  # FedCurv's pairs (I_j, θ̂_j)
         env["I_j"], env["θ̂_j"] = zip(*values["others"])
     if "data" in values:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import fedref
 from fedref import algorithm
-from fedref.algorithms import ALGORITHMS, server_optimiser
+from fedref.algorithms import ALGORITHMS
 
 ROOT = Path(fedref.__file__).parents[1]
 TAGGED = re.compile(r"# \[(?P<tag>[^\]]+)\](?: (?P<formula>\S.*))?$")
@@ -46,7 +46,7 @@ class Equation(NamedTuple):
 def modules() -> list[ModuleType]:
     """The papers' files, in the order of the command line, and what they share."""
     names = dict.fromkeys(cls.__module__ for cls in ALGORITHMS.values())
-    return [algorithm, *(importlib.import_module(name) for name in names), server_optimiser]
+    return [algorithm, *(importlib.import_module(name) for name in names)]
 
 
 def title(module: ModuleType) -> str:

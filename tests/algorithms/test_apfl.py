@@ -22,17 +22,17 @@ from hypothesis import strategies as st
 
 from fedref.algorithms.apfl import (
     APFL,
-    Own,
+    ClientState,
+    PlateauDetector,
     compose,
     gradients,
     importance_update,
     objective,
     penalty_gradient,
+    unit_of_parameter,
 )
 from fedref.algorithms.fedavg import FedAvg
 from fedref.algorithms.importance import ESTIMATES
-from fedref.algorithms.plateau import PlateauDetector
-from fedref.algorithms.units import units
 from fedref.checks import complex_step_gradient, relative_error
 from fedref.models.numerics import sigmoid
 from fedref.rounds.local_data import gather
@@ -167,7 +167,7 @@ def test_apfl_alg_1_line_21_the_start_of_the_decomposition(model):
     np.testing.assert_allclose(compose(model, w, *paper.own), (1 + sigma) * w, rtol=1e-14)
     np.testing.assert_allclose(compose(model, w, *continuous.own), w, rtol=1e-14)
     assert APFL().start(model, sent._replace(t=1), None).own is None  # z = 2
-    client_state = Own(paper.own.a * 0.5, w * 3)
+    client_state = ClientState(paper.own.a * 0.5, w * 3)
     assert APFL().start(model, sent, client_state).own is client_state
 
 
@@ -285,10 +285,10 @@ def test_personal_models():
     model, rng = MODELS["mlp"], np.random.default_rng(0)
     algorithm = APFL()
     w, w_k = rng.normal(size=(2, model.d))
-    own = Own(rng.normal(size=4 + 3), w_k)
+    own = ClientState(rng.normal(size=4 + 3), w_k)
     sent = sent_in_round(4, model, w)
     assert same(algorithm.personal(model, sent, None, None), w)
-    expected = w * sigmoid(own.a)[units(model)] + w_k
+    expected = w * sigmoid(own.a)[unit_of_parameter(model)] + w_k
     np.testing.assert_allclose(algorithm.personal(model, sent, own, None), expected, rtol=1e-14)
     assert algorithm.adapts_on is None
     assert algorithm.personalised

@@ -3,7 +3,7 @@
 import numpy as np
 from helpers import EXACT, MODELS, make_federation, play, start
 
-from fedref.algorithms.centralised import Centralised
+from fedref.algorithms.fedavg import Centralised
 from fedref.checks import complex_step_gradient, relative_error
 from fedref.rounds.loop import pool, run_round
 from fedref.sampling import PADDING, Sampling, make_plan

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedref.algorithms.fedavg import FedAvg
-from fedref.algorithms.fedcurv import CurvServer, FedCurv, Own, penalty, penalty_gradient
+from fedref.algorithms.fedcurv import ClientState, CurvServer, FedCurv, penalty, penalty_gradient
 from fedref.algorithms.importance import fisher
 from fedref.checks import complex_step_gradient, relative_error
 from fedref.rounds.loop import run_round
@@ -109,7 +109,7 @@ def test_own_terms_only_of_the_round_before():
     d, algorithm = model.d, FedCurv()
     sent = CurvServer(np.ones(d), np.full(d, 2.0), np.full(d, 3.0), t=5)
     for t, present in ((4, True), (3, False), (0, False)):
-        local = algorithm.start(model, sent, Own(np.full(d, 0.5), np.full(d, 0.7), t))
+        local = algorithm.start(model, sent, ClientState(np.full(d, 0.5), np.full(d, 0.7), t))
         assert local.own_u.tolist() == [0.5 * present] * d
         assert local.own_v.tolist() == [0.7 * present] * d
     local = algorithm.start(model, sent, None)

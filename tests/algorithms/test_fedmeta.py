@@ -23,14 +23,15 @@ from hypothesis import strategies as st
 from fedref.algorithms.fedmeta import (
     FOMAML,
     MAML,
+    Adam,
     Learner,
     MetaSGD,
     inner_steps,
     maml_gradient,
     maml_objective,
     meta_sgd_gradient,
+    server_step,
 )
-from fedref.algorithms.server_optimiser import Adam, server_step
 from fedref.checks import complex_step_gradient, relative_error
 from fedref.rounds.loop import run_round
 from fedref.sampling import Sampling, make_plan

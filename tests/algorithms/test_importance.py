@@ -130,8 +130,8 @@ def test_si_path_sums_to_the_fall_of_the_loss(t):
         fall -= model.loss(compose(model, after.w_s, *own), D)  # by the move of w_S alone
         local = after
     assert fall > 1e-4
-    np.testing.assert_allclose(local.path.sum(), fall, rtol=1e-3)
+    np.testing.assert_allclose(local.si_path.sum(), fall, rtol=1e-3)
     result = algorithm.finish(model, sent, local, None, lambda: D)
-    expected = synaptic_intelligence(local.path, local.w_s - w)
+    expected = synaptic_intelligence(local.si_path, local.w_s - w)
     np.testing.assert_array_equal(result.upload.importance, expected)
     assert algorithm.start(model, sent._replace(renew=False), None).path is None

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedref.algorithms.plateau import PlateauDetector
+from fedref.algorithms.apfl import PlateauDetector
 
 
 def renewals(losses, **options):

@@ -11,7 +11,6 @@ import pytest
 from fedref import algorithm as base
 from fedref.algorithms import (
     apfl,
-    centralised,
     fedavg,
     fedcurv,
     fedmaml,
@@ -19,9 +18,6 @@ from fedref.algorithms import (
     fedprox,
     importance,
     per_fedavg,
-    plateau,
-    server_optimiser,
-    units,
 )
 from fedref.conformance import make, serialise, suite, vectors
 from fedref.conformance.backends.reference import LOOP
@@ -193,7 +189,7 @@ EQUATIONS = {
     fedmaml.meta_update: "fedmaml",
     fedmaml.candidate: "fedmaml",
     fedavg.local_step: "fedavg",
-    centralised.Centralised.step: "centralised",
+    fedavg.Centralised.step: "centralised",
     fedprox.objective: "client-fedprox",
     fedprox.prox_gradient: "fedprox",
     fedprox.inexactness: "client-fedprox",
@@ -216,9 +212,9 @@ EQUATIONS = {
     importance.fisher: "f",
     importance.mas: "apfl-mas",
     importance.synaptic_intelligence: "apfl-si",
-    units.sum_by_unit: "apfl",
-    plateau.PlateauDetector.push: "apfl-plateau",
-    server_optimiser.server_step: "fedmeta",
+    apfl.sum_over_units: "apfl",
+    apfl.PlateauDetector.push: "apfl-plateau",
+    fedmeta.server_step: "fedmeta",
     lstm.LSTM.grad: "lstm",
     lstm.LSTM.hvp: "lstm",
     lstm.LSTM.forward: "lstm",
@@ -240,7 +236,7 @@ EQUATIONS = {
 SAME = {
     ("dissimilarity", "sign: -1"),  # an axis: the last of two is 1
     ("R_backward", "sign: -1"),  # an axis, likewise
-    ("sum_by_unit", "left dropped: lead + 1"),  # one client at a time has no leading axes
+    ("sum_over_units", "left dropped: lead + 1"),  # one client at a time has no leading axes
 }
 
 

@@ -92,9 +92,9 @@ def test_the_text_of_an_error_stays_on_the_node(tmp_path, monkeypatch, capsys):
 
 
 def test_a_tree_is_the_same_after_its_way():
-    from fedref.algorithms.apfl import Shared, Upload
+    from fedref.algorithms.apfl import ServerState, Upload
 
-    value = (Upload(np.arange(3.0), None), Shared(np.zeros(2), 0, 4, True, None), (1.5,))
+    value = (Upload(np.arange(3.0), None), ServerState(np.zeros(2), 0, 4, True, None), (1.5,))
     leaves = unpacked(packed(value, "sent"), "sent")
     assert list(leaves) == ["0.w", "1.w", "1.F", "1.t", "1.renew", "2.0"] or set(leaves) == set(
         tree.flatten(value)

@@ -245,7 +245,11 @@ def test_pinned_clients_stay_with_their_node(tmp_path):
     ("settings", "words"),
     [
         (
-            {"algorithms": {"kept": {"algorithm": "fedref.algorithms.kept:APFLKept"}}},
+            {
+                "algorithms": {
+                    "kept": {"algorithm": "fedref.algorithms.apfl_cached:APFLCachedImportance"}
+                }
+            },
             "kept sends by what each client keeps",
         ),
         ({"algorithms": {"centralised": {}}}, "centralised pools all clients' rows"),

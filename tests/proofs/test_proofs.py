@@ -17,7 +17,6 @@ from fedref.algorithms import (
     fedprox,
     importance,
     per_fedavg,
-    plateau,
 )
 from fedref.boundary.errors import ConfigError
 from fedref.checks import Report, check_gradient, check_hvp, stack_equals_loop
@@ -208,7 +207,7 @@ MUTANTS = [
     (apfl, "compose", scaled(1 + 1e-9), "apfl eq.3"),
     (apfl, "penalty_gradient", penalty_forgotten, "apfl eq.6"),
     (apfl, "penalty_gradient", penalty_forgotten, "apfl alg.1"),
-    (plateau.PlateauDetector, "push", peak_never_cleared, "apfl alg.1 line 14"),
+    (apfl.PlateauDetector, "push", peak_never_cleared, "apfl alg.1 line 14"),
 ]
 
 

@@ -27,7 +27,7 @@ def test_bytes_of_importance_that_is_sent_always_and_only_when_renewed() -> None
 
 def test_bytes_if_kept_are_those_of_clients_that_keep_it() -> None:
     """The report's replay against the algorithm that does so, two of six clients a round."""
-    kept = {"algorithm": "fedref.algorithms.kept:APFLKept", "z": 2}
+    kept = {"algorithm": "fedref.algorithms.apfl_cached:APFLCachedImportance", "z": 2}
     algorithms = {
         "fedavg": {"lr": 0.1},
         "apfl-paper": {"algorithm": "apfl", "z": 2},

@@ -104,7 +104,7 @@ def test_a_model_s_formulae_are_on_its_page():
 def test_every_decision_is_an_entry_of_its_own(built):
     text = (built / "fedavg.html").read_text("utf-8")
     decisions = text.partition("<h2>Decisions</h2>")[2]
-    assert decisions.count("<li>") == 4
+    assert decisions.count("<li>") == 5
     assert "<li>with update. Per-FedAvg" in decisions
     assert "on a fresh batch of training rows; others" in decisions
 

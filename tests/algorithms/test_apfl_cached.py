@@ -5,8 +5,8 @@ import pytest
 from helpers import MODELS, make_federation, play, same
 
 import fedref
-from fedref.algorithms.apfl import APFL, Shared
-from fedref.algorithms.kept import APFLKept, Kept, mark
+from fedref.algorithms.apfl import APFL, ServerState
+from fedref.algorithms.apfl_cached import APFLCachedImportance, CachingClient, fingerprint
 from fedref.sampling import Sampling, cohort
 
 #: z is late, and the loss window short: F is also renewed before the decomposition starts.
@@ -18,7 +18,10 @@ SAMPLING = Sampling(2, steps=2, batch_size=4)
 def played():
     model = MODELS["logistic"]
     federated = make_federation(model)
-    runs = [play(cls(**VALUES), model, federated, SAMPLING, rounds=14) for cls in (APFL, APFLKept)]
+    runs = [
+        play(cls(**VALUES), model, federated, SAMPLING, rounds=14)
+        for cls in (APFL, APFLCachedImportance)
+    ]
     return model, federated, *runs
 
 
@@ -57,21 +60,25 @@ def test_nothing_is_kept_before_there_is_anything(played):
 
 def test_a_message_to_a_client_that_has_f_is_without_it():
     w, F = np.ones(3), np.arange(3.0)
-    algorithm, sent = APFLKept(), Shared(w, F, 4, False, None)
-    assert algorithm.message(sent, Kept(None, mark(F))) == sent._replace(F=0)
-    for other in (None, Kept(None, 0), Kept(None, mark(F + 1))):
+    algorithm, sent = APFLCachedImportance(), ServerState(w, F, 4, False, None)
+    assert algorithm.message(sent, CachingClient(None, fingerprint(F))) == sent._replace(F=0)
+    for other in (None, CachingClient(None, 0), CachingClient(None, fingerprint(F + 1))):
         assert algorithm.message(sent, other) is sent
 
 
 def test_marks_tell_f_apart():
-    assert mark(0) == 0
-    assert mark(np.zeros(3)) != 0
-    assert mark(np.ones(3)) == mark(np.ones(3)) != mark(np.array([1.0, 1.0, 1.0 + 1e-16 + 1e-15]))
+    assert fingerprint(0) == 0
+    assert fingerprint(np.zeros(3)) != 0
+    assert (
+        fingerprint(np.ones(3))
+        == fingerprint(np.ones(3))
+        != fingerprint(np.array([1.0, 1.0, 1.0 + 1e-16 + 1e-15]))
+    )
 
 
 def test_a_run_asks_for_it_by_module_and_name_and_can_be_resumed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    name = {"algorithm": "fedref.algorithms.kept:APFLKept", "z": 1}
+    name = {"algorithm": "fedref.algorithms.apfl_cached:APFLCachedImportance", "z": 1}
     table = {
         "data": {"name": "digits"}, "split": {"rule": "iid", "users": 6}, "clients-per-round": 2,
         "steps": 1, "rounds": 6, "algorithms": {"apfl": {"z": 1}, "kept": name},
@@ -83,4 +90,4 @@ def test_a_run_asks_for_it_by_module_and_name_and_can_be_resumed(tmp_path, monke
         assert one["bytes_up"] == other["bytes_up"]
     assert kept.rows[-1]["bytes_down"] < ours.rows[-1]["bytes_down"]
     again = fedref.load_run("a").records[1]
-    assert all(isinstance(state, Kept) for state in again.state.clients.values())
+    assert all(isinstance(state, CachingClient) for state in again.state.clients.values())
