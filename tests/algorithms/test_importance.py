@@ -134,4 +134,4 @@ def test_si_path_sums_to_the_fall_of_the_loss(t):
     result = algorithm.finish(model, sent, local, None, lambda: D)
     expected = synaptic_intelligence(local.si_path, local.w_s - w)
     np.testing.assert_array_equal(result.upload.importance, expected)
-    assert algorithm.start(model, sent._replace(renew=False), None).path is None
+    assert algorithm.start(model, sent._replace(renew=False), None).si_path is None
