@@ -56,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """What a command line says; `run` in it is the function that does it."""
     completing = "_ARGCOMPLETE" in os.environ
+    words = os.environ.get("COMP_LINE", "").split() if completing else argv
     parser = Parser(
         prog="fedref",
         description="The reference implementation of personalised and heterogeneous federated "
@@ -64,7 +65,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--version", action="version", version=f"fedref {fedref.__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, help in COMMANDS.items():
-        module = import_module(f"fedref.commands.{name}") if name in argv or completing else None
+        module = import_module(f"fedref.commands.{name}") if name in words else None
         if module and not hasattr(module, "COMMAND"):
             module.add_parser(commands)  # its table of options is still to come
             continue
@@ -74,5 +75,5 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if completing:  # answers the shell and ends the process
         from argcomplete import autocomplete
 
-        autocomplete(parser)
+        autocomplete(parser, exit_method=sys.exit)
     return parser.parse_args(argv)

@@ -1,6 +1,7 @@
 """`fedref explain`: an equation, an algorithm or a model, with its lines and its numbers."""
 
 import argparse
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,10 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print one page, or the list of all."""
+    if sys.flags.optimize > 1:
+        raise ConfigError(
+            "what is explained are docstrings, which python -OO drops: run it without -OO"
+        )
     from fedref.teach import pages  # the proofs bring SciPy along, which takes its time
 
     if args.list:

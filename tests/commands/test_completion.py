@@ -1,54 +1,125 @@
-"""What the shell completes."""
+"""What the shell completes, and what is imported for a command."""
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from running import ROOT
 
 from fedref.algorithms import ALGORITHMS
+from fedref.commands import COMMANDS
 from fedref.datasets import RULES, SOURCES
 from fedref.models import MODELS
 
-pytestmark = pytest.mark.usefixtures("here")
+#: The shell's question, once for each of the lines that are given.
+COMPLETE = """
+import json, os, sys
+from fedref.commands import parse
+for i, line in enumerate(json.loads(sys.argv[1])):
+    os.environ |= {"COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE": "1",
+                   "_ARGCOMPLETE_IFS": "\\n", "_ARGCOMPLETE_STDOUT_FILENAME": str(i)}
+    try:
+        parse([])
+    except SystemExit as end:
+        assert end.code == 0
+"""
+
+IMPORTED = """
+import sys
+from fedref.commands import main, parse
+def said():
+    print(*sys.modules)
+try:
+    main(["--help"])
+except SystemExit:
+    print("\\nafter help:")
+said()
+parse(["run"])
+said()
+import fedref.plots
+said()
+"""
 
 
-def completed(here, line: str) -> set[str]:
-    """What the shell is offered where the cursor stands at the end of a line."""
-    pytest.importorskip("argcomplete")
+def python(code: str, *words: str, flags: tuple[str, ...] = ()) -> str:
+    """Return what a process of its own prints."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    asked = {
-        "_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "COMP_LINE": line,
-        "COMP_POINT": str(len(line.encode())), "_ARGCOMPLETE_STDOUT_FILENAME": str(here / "found"),
-        "PYTHONPATH": path,
-    }  # fmt: skip
-    code = "import sys; sys.argv[0] = 'fedref'; from fedref.commands import main; main()"
+    script = [sys.executable, *flags, "-c", code, *words]
     done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **asked}, capture_output=True, text=True
+        script, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    return {word.strip() for word in (here / "found").read_text().splitlines()}
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
 
 
 def test_names_files_and_options_are_completed(here):
-    (here / "mine.toml").touch()
-    (here / "per-split.json").touch()
+    pytest.importorskip("argcomplete")
+    for name in ("mine.toml", "per-split.json"):
+        (here / name).touch()
     (here / "more").mkdir()
-    names = {"all", *ALGORITHMS, "mine.toml", "more/"}
-    assert completed(here, "fedref run ") >= names
-    assert completed(here, "fedref run fedavg per-") == {n for n in ALGORITHMS if n[:4] == "per-"}
-    assert completed(here, "fedref run --model ") == {*MODELS, "more/"}
-    assert completed(here, "fedref run --split per") == {"per-fedavg", "per-split.json"}
-    assert completed(here, "fedref run fedavg --data s") == {n for n in SOURCES if n[0] == "s"}
-    assert completed(here, "fedref run --keep-p") == {"--keep-parameters"}
-    assert completed(here, "fedref re") == {"resume", "reproduce"}
+    offered = {
+        "fedref run fedavg per-": {name for name in ALGORITHMS if name[:4] == "per-"},
+        "fedref run --model ": {*MODELS, "more/"},
+        "fedref run --split per": {"per-fedavg", "per-split.json"},
+        "fedref run fedavg --data s": {name for name in SOURCES if name[0] == "s"},
+        "fedref run --keep-p": {"--keep-parameters"},
+        "fedref re": {"resume", "reproduce"},
+        "fedref run ": {"all", *ALGORITHMS, "mine.toml", "more/"},
+    }
+    assert python(COMPLETE, json.dumps([*offered])) == ""
+    for i, (line, names) in enumerate(offered.items()):
+        found = {word.strip() for word in Path(str(i)).read_text().splitlines()}
+        assert found >= names if line == "fedref run " else found == names, line
     assert "per-fedavg" in RULES
 
 
-def test_without_a_shell_that_asks_nothing_is_imported(here):
-    code = "import sys; from fedref.commands import main; main(['run', '--list']); "
-    code += "sys.exit('argcomplete' in sys.modules)"
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path})
-    assert done.returncode == 0
+def test_a_command_does_not_wait_for_libraries_that_it_does_not_need():
+    *_, help, run, plots = (set(line.split()) for line in python(IMPORTED).splitlines())
+    heavy = {
+        "pooch",
+        "tqdm",
+        "scipy",
+        "matplotlib",
+        "distributed",
+        "pandas",
+        "asyncio",
+        "argcomplete",
+    }
+    assert not help & {*heavy, "fedref.experiments", "fedref.models", "tomli_w"}
+    assert not run & heavy
+    assert "matplotlib.figure" in plots
+    assert "matplotlib.pyplot" not in plots
+
+
+EVERY_COMMAND = """
+import contextlib, io, json, sys
+from fedref.commands import main
+for words in json.loads(sys.argv[1]):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = main(words)
+        except SystemExit as end:
+            code = end.code
+    print(json.dumps([words, code, out.getvalue(), err.getvalue()]))
+"""
+
+
+def test_without_docstrings_every_command_works_or_says_one_line(here):
+    """python -OO leaves no docstring."""
+    lines = [
+        "run fedavg apfl --rounds 1 -o a", "resume a", "plan export a", "run --list", "data list",
+        "data rules", "check --only fedprox", "explain apfl", "exercise list",
+        "exercise start meta-gradient .", "conformance fedref --only loss-mlp", "reproduce --list",
+        *(f"{name} --help" for name in COMMANDS),
+    ]  # fmt: skip
+    printed = python(EVERY_COMMAND, json.dumps([line.split() for line in lines]), flags=("-OO",))
+    for words, code, out, err in map(json.loads, printed.splitlines()):
+        if words == ["explain", "apfl"]:
+            assert (code, err.count("\n")) == (2, 1)
+            assert "run it without -OO" in err
+        else:
+            assert (code, bool(out)) == (0, True), (words, err)

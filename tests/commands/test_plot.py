@@ -1,8 +1,6 @@
 """`fedref plot` as it is called."""
 
 import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -86,11 +84,6 @@ def test_several_runs_in_one_picture(directory, tmp_path):
     out = tmp_path / "both.svg"
     assert plot(directory, other, "--metric", "accuracy", "--out", out) == 0
     assert "fedavg (second)" in out.read_text(encoding="utf-8")
-
-
-def test_importing_plots_does_not_choose_a_backend():
-    code = "import sys, fedref.plots; sys.exit('matplotlib.pyplot' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_help_says_which_picture_takes_which_metric(capsys):

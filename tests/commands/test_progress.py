@@ -4,7 +4,9 @@ import json
 import os
 import re
 import struct
-from contextlib import ExitStack
+import sys
+import threading
+from contextlib import ExitStack, suppress
 
 import numpy as np
 import pytest
@@ -58,50 +60,53 @@ def test_json_has_no_numbers_that_json_has_not(capsys):
     }  # fmt: skip
 
 
-def on_terminal(*words, columns: int, stream: str) -> tuple[str, str]:
-    """(what a terminal shows of one stream of the command, what the other stream has)."""
+def on_terminal(monkeypatch, *words, columns: int, stream: str) -> str:
+    """Run the command in this process, with a terminal as one of its streams. Return what it shows."""
     pty, fcntl, termios = map(pytest.importorskip, ("pty", "fcntl", "termios"))
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
-    run = process(*words, **{stream: slave}, env_more={"COLUMNS": ""})  # it would win
-    os.close(slave)
-    shown = b""
-    while True:
-        try:
-            part = os.read(master, 4096)
-        except OSError:  # the other end is closed
-            break
-        if not part:
-            break
-        shown += part
+    monkeypatch.delenv("COLUMNS", raising=False)  # it would win
+    with os.fdopen(slave, "w", encoding="utf-8") as screen, monkeypatch.context() as patched:
+        patched.setattr(sys, stream, screen)
+        patched.setattr(sys, f"__{stream}__", screen)
+        shown: list[bytes] = []
+        reader = threading.Thread(target=read_to_end, args=(master, shown))
+        reader.start()
+        assert main(*words) == 0
+    reader.join()
     os.close(master)
-    other = run.stderr if stream == "stdout" else run.stdout
-    said = other.read()
-    assert run.wait() == 0
-    other.close()
-    return shown.decode().replace("\r\n", "\n"), said
+    return b"".join(shown).decode().replace("\r\n", "\n")
 
 
-def test_on_a_terminal_a_bar_shows_rounds_accuracy_speed_and_time_left(here):
+def read_to_end(master: int, shown: list[bytes]) -> None:
+    with suppress(OSError):  # the other end is closed
+        while part := os.read(master, 4096):
+            shown.append(part)
+
+
+def test_on_a_terminal_a_bar_shows_rounds_accuracy_speed_and_time_left(here, monkeypatch, capsys):
     path = write(here / "t.toml", document(rounds=200))
-    text, out = on_terminal("run", path, "--out", "a", columns=120, stream="stderr")
+    text = on_terminal(monkeypatch, "run", path, "--out", "a", columns=120, stream="stderr")
     assert re.search(r"fedavg \(seed 0\): +\d+%", text)
     assert re.search(r"\d+/201 \[\d\d:\d\d<", text)  # rounds, time so far and left
     assert re.search(r"(round/s|s/round), accuracy \d+\.\d\d %", text)
+    out = capsys.readouterr().out
     assert "| algorithm |" in out
     assert "%|" not in out
 
 
-def test_on_a_terminal_the_table_has_the_columns_that_there_is_room_for(here):
+def test_on_a_terminal_the_table_has_the_columns_that_there_is_room_for(here, monkeypatch):
     path = write(here / "t.toml", document(algorithms=algorithms("fedavg", "per-fedavg-fo")))
-    text, _ = on_terminal("run", path, "--beta", "0.01", "-o", "a", columns=80, stream="stdout")
+    text = on_terminal(
+        monkeypatch, "run", path, "--beta", "0.01", "-o", "a", columns=80, stream="stdout"
+    )
     assert max(map(len, text.splitlines())) <= 80
     assert "| algorithm     | average | maximum | final | final (clients) | MB up |" in text
     left_out = "Left out, for want of room: average (clients), maximum (clients), MB down; see a/"
     assert left_out in " ".join(text.split())
     assert "average (clients)" in (here / "a" / "summary.md").read_text("utf-8")
     path = write(here / "t.toml", TINY)
-    text, _ = on_terminal("run", path, "-o", "b", columns=130, stream="stdout")
+    text = on_terminal(monkeypatch, "run", path, "-o", "b", columns=130, stream="stdout")
     assert (here / "b" / "summary.md").read_text("utf-8") in text
     assert "Left out" not in text
 
