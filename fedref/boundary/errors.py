@@ -16,8 +16,21 @@ class ConfigError(FedrefError):
     """A name, option or value of an experiment that cannot be run."""
 
 
+def printable(text: object, limit: int = 200) -> str:
+    r"""Return text from outside as it may be printed or written: no control characters, no end.
+
+    Names and messages of others may hold line breaks, and escape sequences that a terminal obeys.
+
+    >>> printable("a\x1b[2J\nb")
+    'a\\x1b[2J\\nb'
+    """
+    start = str(text)[: limit + 1]
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in start)
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
 def unknown(kind: str, name: object, known: Iterable[str]) -> str:
-    """The message for an unknown name: the nearest known one, then all of them."""
+    """Return the message for an unknown name: the nearest known one, then all of them."""
     names = sorted(known)
     if not names:
         return f"unknown {kind} {str(name)!r}: there is none"

@@ -7,10 +7,11 @@ from pathlib import Path
 from fedref import datasets
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.files import exists
+from fedref.boundary.values import Parameter
 from fedref.commands.options import DATA_DIR, REPEATED, Command, Option
 from fedref.datasets import describe, manifest, manifest_of, rules, sources
 from fedref.datasets.formats import leaf
-from fedref.datasets.parameters import Parameter
+from fedref.datasets.registry import generated
 from fedref.rounds.federation import Federation, Source
 
 NAME = (
@@ -74,7 +75,7 @@ def default_rule(name: str, source: Source) -> str:
     """The rule that a data set is usually split by: its own clients, if it has some."""
     call = sources.parse_name(name)
     if call is not None:
-        return sources.SOURCES[call[0]].split
+        return datasets.SOURCES[call[0]].split
     return "iid" if source.client is None else "natural"
 
 
@@ -91,15 +92,15 @@ def federation_of(args: argparse.Namespace) -> Federation:
 def list_sources(args: argparse.Namespace) -> None:
     lines = [
         f"{name:<15}{known.help}\n{'':<15}  {where(name, args.data_dir)}; usual split: {known.split}"
-        for name, known in sources.SOURCES.items()
+        for name, known in datasets.SOURCES.items()
     ]
     print("\n".join(lines))
 
 
 def where(name: str, data_dir: Path | None) -> str:
     """Where a data set is, or how it is got."""
-    known = sources.SOURCES[name]
-    if known.find is sources.made:
+    known = datasets.SOURCES[name]
+    if known.find is generated:
         return "generated"
     path = sources.locate(name, sources.parse_name(name)[1], data_dir)  # type: ignore[index]
     if path is not None:
@@ -119,12 +120,7 @@ def prepare(args: argparse.Namespace) -> None:
     source = datasets.load(args.name, args.data_dir, verify=not args.data_unverified)
     call = sources.parse_name(args.name)
     place = None if call is None else sources.locate(*call, args.data_dir)
-    published = (
-        call is not None
-        and place is not None
-        and not args.data_unverified
-        and sources.check_published(call[0], place, source)
-    )
+    published = call is not None and datasets.SOURCES[call[0]].sha256 == source.sha256
     n, p = source.X.shape
     print(f"{source.name}: {n:,} rows of {p} features ({source.X.dtype}), ", end="")
     kind = "real targets" if source.real else "labels"

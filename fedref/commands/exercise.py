@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedref.boundary.errors import ConfigError
-from fedref.boundary.files import guard, regular
+from fedref.boundary.files import as_data_error, open_regular
 from fedref.boundary.values import Bounds
 from fedref.commands.options import Command, Option
 from fedref.experiments.run_directory import disk_errors
@@ -81,7 +81,7 @@ def check(args: argparse.Namespace) -> int:
     """Say whether a file is right, and if not what kind of mistake it is."""
     from fedref.teach import files
 
-    with guard(args.file, WANTED), regular(args.file, WANTED) as file:
+    with as_data_error(args.file, WANTED), open_regular(args.file, WANTED) as file:
         text = file.read().decode("utf-8-sig")
     exercise = files.exercise_of(text, args.file)
     lines, right = verdict(args.file, text, exercise, args.timeout)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedref.boundary.errors import ConfigError
-from fedref.boundary.files import written
+from fedref.boundary.files import write_or_raise
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation, Source
 
@@ -147,4 +147,4 @@ def picture(
     figure.colorbar(image, ax=heat, label="samples of the label", pad=0.01)
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=120 if M < 500 else 200, format=kind)
-    written(path, drawn.getvalue())
+    write_or_raise(path, drawn.getvalue())

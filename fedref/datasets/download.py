@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 from urllib.parse import urlsplit
 
-from fedref.boundary.files import bad, written
+from fedref.boundary.files import data_error, write_or_raise
 
 Fetch = Callable[[str, IO[bytes]], None]
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}  # not the server's fault
@@ -23,7 +23,7 @@ class Remote(NamedTuple):
 
 
 def cache() -> Path:
-    """The user's cache folder for downloads."""
+    """Return the user's cache folder for downloads."""
     import pooch  # takes as long as NumPy, and few runs download
 
     return Path(pooch.os_cache("fedref"))
@@ -40,22 +40,22 @@ class NoAnswer(Exception):
     """A server could not be reached, or gave something else than it should."""
 
 
-def one(remote: Remote, folder: Path, fetch: Fetch = over_http) -> Path:
-    """The file in `folder`, downloaded unless it is there."""
+def fetch_file(remote: Remote, folder: Path, fetch: Fetch = over_http) -> Path:
+    """Return the file in `folder`, downloaded unless it is there."""
     path = folder / remote.name
     if path.is_file():
         return path
     failures = []
     for url in remote.urls:
         try:
-            written(path, partial(checked, remote, url, fetch))
+            write_or_raise(path, partial(fetch_checked, remote, url, fetch))
             return path
         except NoAnswer as error:
             failures.append(f"{urlsplit(url).netloc}: {error}")
-    raise bad(path, f"download failed ({'; '.join(failures)})", "a network")
+    raise data_error(path, f"download failed ({'; '.join(failures)})", "a network")
 
 
-def checked(remote: Remote, url: str, fetch: Fetch, stream: IO[bytes]) -> None:
+def fetch_checked(remote: Remote, url: str, fetch: Fetch, stream: IO[bytes]) -> None:
     """Download into the stream; a wrong hash is an error before the file gets its name."""
     try:
         fetch(url, stream)
@@ -71,6 +71,6 @@ def checked(remote: Remote, url: str, fetch: Fetch, stream: IO[bytes]) -> None:
         raise NoAnswer(f"{kind} is {found}, published is {wanted}")
 
 
-def every(remotes: tuple[Remote, ...], folder: Path, fetch: Fetch = over_http) -> list[Path]:
-    """All of them."""
-    return [one(remote, folder, fetch) for remote in remotes]
+def fetch_files(remotes: tuple[Remote, ...], folder: Path, fetch: Fetch = over_http) -> list[Path]:
+    """Return all files, downloaded unless they are there."""
+    return [fetch_file(remote, folder, fetch) for remote in remotes]

@@ -13,18 +13,28 @@ spelt otherwise, or a key that occurs twice, is a change like any other.
 
 import hashlib
 import json
+import os
 from itertools import chain, pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from fedref.boundary.errors import DataError
-from fedref.boundary.files import Budget, bad, from_json, guard, read_all, regular, unique, written
-from fedref.datasets.formats import arrays
-from fedref.datasets.formats.arrays import fingerprint
+from fedref.boundary.files import (
+    as_data_error,
+    data_error,
+    exists,
+    open_regular,
+    read_bytes,
+    unique_keys,
+    write_or_raise,
+)
+from fedref.datasets import sources
+from fedref.datasets.formats.arrays import fingerprint, require_utf8
 from fedref.models.numerics import Array
-from fedref.rounds.federation import Federation
+from fedref.rounds.federation import Federation, Part, Source
 
 FORMAT = "fedref-split/1"
 EXPECTED = f"a split manifest, {FORMAT}"
@@ -42,23 +52,21 @@ KINDS: dict[str, tuple[type, ...]] = {
 
 
 def seal(manifest: dict[str, Any]) -> str:
-    """SHA-256 of everything but the seal itself, in one canonical spelling."""
+    """Return the SHA-256 of everything but the seal itself, in one canonical spelling."""
     rest = {key: value for key, value in manifest.items() if key != "sha256"}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def per_client(rows: Array, offsets: Array) -> list[list[int]]:
-    """Each client's rows as plain lists."""
-    flat, ends = rows.tolist(), offsets.tolist()
-    return [flat[a:b] for a, b in pairwise(ends)]
+def rows_by_client(part: Part) -> list[list[int]]:
+    """Return each client's rows as plain lists."""
+    rows, ends = part.rows.tolist(), part.offsets.tolist()
+    return [rows[a:b] for a, b in pairwise(ends)]
 
 
 def manifest_of(federation: Federation) -> dict[str, Any]:
-    """The split as JSON-able values: source, rule, parameters, seed, rows per client, SHA-256."""
-    train, test = (
-        per_client(part.rows, part.offsets) for part in (federation.train, federation.test)
-    )
+    """Return the split as JSON-able values: source, rule, parameters, seed, rows, SHA-256."""
+    train, test = rows_by_client(federation.train), rows_by_client(federation.test)
     source = federation.source
     manifest: dict[str, Any] = {
         "format": FORMAT,
@@ -82,46 +90,48 @@ def manifest_of(federation: Federation) -> dict[str, Any]:
 
 
 def write(manifest: dict[str, Any], path: Path | str) -> None:
-    """The manifest as JSON, one client a line; all of it or nothing."""
+    """Write the manifest as JSON, one client a line; all of it or nothing."""
     head = {key: value for key, value in manifest.items() if key != "clients"}
     text = "{" + "".join(f'\n "{key}": {json.dumps(value)},' for key, value in head.items())
     text += '\n "clients": [\n  '
     text += ",\n  ".join(json.dumps(client) for client in manifest["clients"]) + "\n ]\n}\n"
-    written(Path(path), text.encode())
+    write_or_raise(Path(path), text.encode())
+
+
+# ---- reading -------------------------------------------------------------------------------------
 
 
 def read(path: Path | str) -> dict[str, Any]:
-    """A manifest whose seal holds and whose parts are what they should be."""
+    """Return a manifest whose seal holds and whose parts are what they should be."""
     path = Path(path)
-    budget = Budget(path)
-    data = read_all(path, budget, EXPECTED)
+    data = read_bytes(path, EXPECTED)
     # a manifest may hold millions of row numbers: they are looked at one by one only if one could
     # be -0, the one whole number that has two spellings
-    whole = {"parse_int": exact_int} if b"-0" in data else {}
-    with guard(path, EXPECTED):
-        manifest = from_json(data, budget, parse_float=exact, object_pairs_hook=unique, **whole)
+    as_int = exact_int if b"-0" in data else None
+    with as_data_error(path, EXPECTED):
+        manifest = json.loads(
+            data, parse_float=exact_float, parse_int=as_int, object_pairs_hook=unique_keys
+        )
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise bad(path, "no such format", EXPECTED)
+        raise data_error(path, "no such format", EXPECTED)
     odd = sorted(set(manifest) ^ set(KINDS)) or [
         key for key, kinds in KINDS.items() if type(manifest[key]) not in kinds
     ]
     if not odd and not all(isinstance(manifest["source"].get(k), str) for k in ("name", "sha256")):
         odd = ["source"]
     if odd:
-        raise bad(path, f"missing, unknown or of another type: {', '.join(odd)}", EXPECTED)
-    with guard(path, EXPECTED):
-        found = seal(manifest)
-    if found != manifest["sha256"]:
-        raise bad(
-            path,
-            f"its content has SHA-256 {found}",
-            f"{manifest['sha256']}, with which it was sealed: it was changed since",
-        )
+        what = f"missing, unknown or of another type: {', '.join(odd)}"
+        raise data_error(path, what, EXPECTED)
+    with as_data_error(path, EXPECTED):
+        sha256 = seal(manifest)
+    if sha256 != manifest["sha256"]:
+        sealed = f"{manifest['sha256']}, with which it was sealed: it was changed since"
+        raise data_error(path, f"its content has SHA-256 {sha256}", sealed)
     return manifest
 
 
-def exact(text: str) -> float:
-    """A number in the one spelling that json writes: others of the same value escape the seal."""
+def exact_float(text: str) -> float:
+    """Return a number in the one spelling that json writes: others escape the seal."""
     value = float(text)
     if repr(value) != text:
         raise ValueError(f"number {text[:40]} is not spelt {value!r}: it was changed")
@@ -129,7 +139,7 @@ def exact(text: str) -> float:
 
 
 def exact_int(text: str) -> int:
-    """The same for whole numbers: -0 would be written as 0."""
+    """Return the same for whole numbers: -0 would be written as 0."""
     value = int(text)
     if str(value) != text:
         raise ValueError(f"number {text[:40]} is not spelt {value}: it was changed")
@@ -137,40 +147,89 @@ def exact_int(text: str) -> int:
 
 
 def is_manifest(path: Path) -> bool:
-    """Whether a file looks like one, by its beginning."""
+    """Return whether a file looks like a manifest, by its beginning."""
     try:
-        with regular(path, EXPECTED) as stream:
+        with open_regular(path, EXPECTED) as stream:
             return FORMAT.encode() in stream.read(1024)
     except (OSError, DataError):
         return False
 
 
-def part(manifest: dict[str, Any], name: str, path: Path | str) -> tuple[Array, Array]:
-    """(rows, offsets) of "train" or "test"."""
-    with guard(path, f"a list {name} of whole row numbers for every client"):
+def read_part(manifest: dict[str, Any], name: str, path: Path | str) -> Part:
+    """Return the "train" or "test" rows of all clients."""
+    with as_data_error(path, f"a list {name} of whole row numbers for every client"):
         lists = [client[name] for client in manifest["clients"]]
         odd = [value for value in chain.from_iterable(lists) if type(value) is not int]
         if odd:
             raise ValueError(f"row {odd[0]!r}")
         sizes = [len(rows) for rows in lists]
         rows = np.fromiter(chain.from_iterable(lists), np.int64, sum(sizes))
-        return rows, np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        return Part(rows, np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]))
 
 
-def names(manifest: dict[str, Any], path: Path | str) -> tuple[str, ...] | None:
-    """The clients' names; None if they are just their numbers."""
-    with guard(path, "a name for every client"):
-        found = tuple(client["name"] for client in manifest["clients"])
-        if not all(isinstance(name, str) for name in found):
+def read_names(manifest: dict[str, Any], path: Path | str) -> tuple[str, ...] | None:
+    """Return the clients' names; None if they are just their numbers."""
+    with as_data_error(path, "a name for every client"):
+        names = tuple(client["name"] for client in manifest["clients"])
+        if not all(isinstance(name, str) for name in names):
             raise ValueError("a name is no text")
-        arrays.writable(list(found))
-    return None if found == tuple(map(str, range(len(found)))) else found
+        require_utf8(list(names))
+    return None if names == tuple(map(str, range(len(names)))) else names
 
 
-def affine(manifest: dict[str, Any], name: str, p: int, path: Path | str) -> Array | float:
-    """shift or scale: one number, or one for each of p features."""
-    with guard(path, f"{name}: a number, or {p} of them"):
-        found = np.array(manifest[name], np.float64)
-        if found.shape not in ((), (p,)):
-            raise ValueError(f"{name} has shape {found.shape}")
-        return found if found.ndim else float(found)
+def read_affine(manifest: dict[str, Any], name: str, p: int, path: Path | str) -> Array | float:
+    """Return shift or scale: one number, or one for each of p features."""
+    with as_data_error(path, f"{name}: a number, or {p} of them"):
+        values = np.array(manifest[name], np.float64)
+        if values.shape not in ((), (p,)):
+            raise ValueError(f"{name} has shape {values.shape}")
+        return values if values.ndim else float(values)
+
+
+# ---- replaying -----------------------------------------------------------------------------------
+
+
+def load_source(path: Path, name: str, data_dir: str | os.PathLike[str] | None) -> Source:
+    """Return the data that a manifest names; nothing is downloaded, as others may have written it."""
+    if sources.parse_name(name):
+        return sources.load(name, data_dir, download=False, verify=False)
+    beside = path.parent / name  # where a file was split, it often lies beside the manifest
+    place = beside if name and exists(beside) else sources.find(name, data_dir)
+    if place is None:
+        expected = f"{name!r} beside the manifest, or its folder as --data-dir"
+        raise data_error(path, f"its source {name!r} is not beside it", expected)
+    return sources.load(place, data_dir, verify=False)
+
+
+def from_manifest(
+    path: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None
+) -> Federation:
+    """Return the federation of a manifest, exactly: its source must have the same SHA-256."""
+    path = Path(path)
+    manifest = read(path)
+    name, sha256 = manifest["source"]["name"], manifest["source"]["sha256"]
+    source = load_source(path, name, data_dir)
+    if source.sha256 != sha256:
+        what = f"the source {name} has SHA-256 {source.sha256}"
+        raise data_error(path, what, f"{sha256}, as when it was split")
+    words = list(source.label_names) if source.label_names else None
+    if manifest["source"].get("labels") != words:
+        what = f"the labels of {name} are called otherwise"
+        raise data_error(path, what, "the words they were split with")
+    p = source.X.shape[1]
+    federation = Federation(
+        source,
+        read_part(manifest, "train", path),
+        read_part(manifest, "test", path),
+        manifest["rule"],
+        MappingProxyType(manifest["parameters"]),
+        manifest["seed"],
+        read_affine(manifest, "shift", p, path),
+        read_affine(manifest, "scale", p, path),
+        read_names(manifest, path),
+    )
+    try:
+        federation.check()
+    except DataError as error:
+        raise data_error(path, error, "a split that can be trained on") from error
+    return federation

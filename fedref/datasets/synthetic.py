@@ -60,4 +60,4 @@ def generate(
 def load(name: str, **parameters: Any) -> Source:
     """The generated data as a Source with natural clients."""
     X, y, client = generate(**parameters)
-    return arrays.source(X, y, name, client, name=name)
+    return arrays.make_source(X, y, name, client, name=name)

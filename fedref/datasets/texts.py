@@ -17,15 +17,15 @@ Of the 1 349 roles there, 194 say no more than 80 characters and have no window.
 files have 660 of its roles left, says its README; they are read as well.)
 """
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedref.boundary.files import Budget, bad, from_json, guard, read_all, unique
+from fedref.boundary.files import as_data_error, data_error, read_bytes, unique_keys
 from fedref.datasets.formats import leaf, text
 from fedref.datasets.formats.leaf import User
-from fedref.datasets.parameters import Parameter
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Source
 
@@ -34,18 +34,9 @@ EXPECTED = 'roles.json: an object {"play__ROLE": [[line, ...] of each speech, ..
 TRAIN = 0.8
 WORDS = 25  # of a tweet, as LEAF has it
 
-SHAKESPEARE = {
-    "step": Parameter(int, 1, "windows begin at every step-th character; LEAF has 1", 1),
-}
-SENT140 = {
-    "tokens": Parameter(str, "words", "words or characters", choices=("words", "characters")),
-    "vocabulary": Parameter(int, 10_000, "words known: the most frequent in the training part", 1),
-    "length": Parameter(int, None, "words or characters kept; 25 words, 140 characters", 1, 10_000),
-}
-
 
 def in_time(users: list[User], gap: int) -> list[tuple[str, list[User]]]:
-    """The first 80 % of each user's rows for training, those from `gap` rows later for testing.
+    """Return the first 80 % of each user's rows for training, those from `gap` rows later for testing.
 
     LEAF leaves out 79 windows of 80 characters, so that the first test window begins with the last
     training target; a gap of 80 leaves them nothing in common.
@@ -60,13 +51,13 @@ def in_time(users: list[User], gap: int) -> list[tuple[str, list[User]]]:
 
 
 def find_shakespeare(folder: Path, step: int) -> Path | None:
-    """roles.json, or a folder of LEAF JSON."""
+    """Return roles.json, or a folder of LEAF JSON."""
     found = next((folder / name for name in ROLES if (folder / name).exists()), None)
-    return found or (folder if leaf.in_folder(folder) else None)
+    return found or (folder if leaf.folder_holds_json(folder) else None)
 
 
 def read_shakespeare(path: Path, step: int, **more: Any) -> Source:
-    """Windows of 80 characters and the next one, one client a role."""
+    """Return windows of 80 characters and the next one, one client a role."""
     parts = leaf.read_parts(path) if path.is_dir() else [("", roles(path))]
     if len(parts) == 1:
         parts = in_time(parts[0][1], text.LENGTH)
@@ -78,27 +69,24 @@ def read_shakespeare(path: Path, step: int, **more: Any) -> Source:
 
 
 def roles(path: Path) -> list[User]:
-    """The roles of roles.json with a window or more.
-
-    X is a view: what is taken of it is 80/step times a text that is within the file's budget.
-    """
-    budget = Budget(path)
-    data = read_all(path, budget, EXPECTED)
-    with guard(path, EXPECTED):
-        found = from_json(data, budget, object_pairs_hook=unique)
-    if not isinstance(found, dict) or not found:
-        raise bad(path, f"holds {repr(found)[:40]}", EXPECTED)
+    """Return the roles of roles.json with a window or more. X is a view: it takes no memory."""
+    data = read_bytes(path, EXPECTED)
+    with as_data_error(path, EXPECTED):
+        speeches_of = json.loads(data, object_pairs_hook=unique_keys)
+    if not isinstance(speeches_of, dict) or not speeches_of:
+        raise data_error(path, f"holds {repr(speeches_of)[:40]}", EXPECTED)
     users = []
-    for name, speeches in found.items():
+    for name, speeches in speeches_of.items():
         where = f"{path}: role {name!r}"
         if not is_role(speeches):
-            raise bad(where, "is no list of lists of text", EXPECTED)
-        said = " ".join(line for speech in speeches for line in speech)
-        users.append(User(name, *text.windows(" ".join(said.split())), where))
+            raise data_error(where, "is no list of lists of text", EXPECTED)
+        words = " ".join(line for speech in speeches for line in speech).split()
+        users.append(User(name, *text.windows(" ".join(words)), where))
     return [user for user in users if len(user.y)]
 
 
 def is_role(speeches: Any) -> bool:
+    """Return whether speeches are lists of lines."""
     return isinstance(speeches, list) and all(
         isinstance(speech, list) and all(isinstance(line, str) for line in speech)
         for speech in speeches
@@ -109,13 +97,14 @@ def is_role(speeches: Any) -> bool:
 
 
 def find_sent140(folder: Path, **parameters: Any) -> Path | None:
-    return folder if leaf.in_folder(folder) else None
+    """Return the folder if it holds LEAF JSON."""
+    return folder if leaf.folder_holds_json(folder) else None
 
 
 def read_sent140(
     path: Path, tokens: str, vocabulary: int, length: int | None, **more: Any
 ) -> Source:
-    """Tweets as codes of words or characters, and their class: 0 negative, 1 positive.
+    """Return tweets as codes of words or characters, and their class: 0 negative, 1 positive.
 
     The vocabulary is that of the training part; a word out of it has the last code but padding.
     """
@@ -123,7 +112,8 @@ def read_sent140(
     everyone = [user for _, users in parts for user in users]
     odd = next((user for user in everyone if len(user.y) and user.X.dtype != object), None)
     if odd is not None:
-        raise bad(odd.where, "x holds no tweets", "rows [id, date, query, user, tweet] in x")
+        expected = "rows [id, date, query, user, tweet] in x"
+        raise data_error(odd.where, "x holds no tweets", expected)
     if len(parts) == 1:
         parts = in_time(everyone, 0)
     if tokens == "characters":
@@ -143,24 +133,5 @@ def read_sent140(
 
 
 def as_text(tweets: list[str]) -> Array:
-    """(n, 1) of the texts themselves."""
+    """Return (n, 1) of the texts themselves."""
     return np.array(tweets, object)[:, None]
-
-
-#: name → how it is found and read, its files, what it is, and its parameters.
-SOURCES: dict[str, Any] = {
-    "shakespeare": (
-        find_shakespeare,
-        read_shakespeare,
-        "roles.json.gz, or LEAF JSON (train and test folders, or all_data)",
-        "Shakespeare's roles: 80 characters and the next, one client a role; shakespeare(step=20)",
-        SHAKESPEARE,
-    ),
-    "sent140": (
-        find_sent140,
-        read_sent140,
-        "LEAF JSON (train and test folders, or all_data)",
-        "Sentiment140, tweets of 2 classes, one client a user; sent140(characters)",
-        SENT140,
-    ),
-}

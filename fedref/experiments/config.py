@@ -19,7 +19,8 @@ from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.values import build, dashed, plain
 from fedref.datasets.formats import leaf
-from fedref.datasets.sources import SOURCES, find, parse_name
+from fedref.datasets.registry import SOURCES
+from fedref.datasets.sources import find, parse_name
 from fedref.experiments import names
 from fedref.experiments.experiment import TABLES, Experiment, Table
 from fedref.models import FROM_DATA

@@ -21,8 +21,9 @@ from fedref.algorithm import Algorithm, AnyAlgorithm
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.values import build, checked, dashed, values_of
+from fedref.datasets.registry import SOURCES
 from fedref.datasets.rules import parameters_of
-from fedref.datasets.sources import SOURCES, parse_name
+from fedref.datasets.sources import parse_name
 from fedref.experiments.experiment import Table, check_file_name
 from fedref.models import FROM_DATA, MODELS
 from fedref.rounds.federation import Federation, Source

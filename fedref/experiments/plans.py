@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from fedref.algorithm import AnyAlgorithm
-from fedref.boundary.files import written
+from fedref.boundary.files import write_or_raise
 from fedref.boundary.values import dashed
 from fedref.experiments import config, names
 from fedref.experiments.experiment import Experiment
@@ -59,7 +59,7 @@ def export(experiment: Experiment, out: Path, rounds: range, loader: Loader) -> 
             save(out / data[key], source(found.federation))
         listed.append(entry(unit, found, algorithm, folder, data[key], own))
     index = {"version": 1, "name": experiment.name, "dtype": experiment.dtype, "units": listed}
-    written(out / "index.json", (json.dumps(index, indent=1) + "\n").encode())
+    write_or_raise(out / "index.json", (json.dumps(index, indent=1) + "\n").encode())
     return [one["folder"] for one in listed]
 
 
@@ -107,4 +107,4 @@ def save(path: Path, found: Mapping[str, Array]) -> None:
     """An .npz, whole or not at all."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **dict[str, Any](found))
-    written(path, buffer.getvalue())
+    write_or_raise(path, buffer.getvalue())

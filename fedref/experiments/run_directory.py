@@ -23,7 +23,7 @@ import numpy as np
 
 from fedref.algorithm import State
 from fedref.boundary.errors import DataError, FedrefError
-from fedref.boundary.files import sweep, write_whole
+from fedref.boundary.files import remove_partial_files, write_whole
 from fedref.datasets import manifest_of, write_manifest
 from fedref.datasets.manifest import read as read_manifest
 from fedref.experiments import checkpoint, config
@@ -62,7 +62,7 @@ def locked(directory: Path) -> Iterator[None]:
             raise FedrefError(
                 f"{directory}: another process is running this experiment; wait for it, or stop it"
             ) from None
-        sweep(directory)
+        remove_partial_files(directory)
         yield
 
 

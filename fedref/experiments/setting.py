@@ -99,10 +99,10 @@ def as_source(found: Any, where: str) -> Source | Federation:
             "arrays (X, y) or (X, y, client)"
         )
     X, y, *rest = map(np.asarray, found)
-    client, more = None, arrays.pixels(X)
+    client, more = None, arrays.image_defaults(X)
     if rest:
-        client, more["client_names"] = arrays.clients(rest[0], len(X), where)
-    return arrays.source(X, y, where, client, name=where, **more)
+        client, more["client_names"] = arrays.encode_clients(rest[0], len(X), where)
+    return arrays.make_source(X, y, where, client, name=where, **more)
 
 
 def check_source(source: Source) -> None:

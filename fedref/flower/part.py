@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref.boundary.errors import FedrefError
-from fedref.boundary.files import bad, guard, written
+from fedref.boundary.files import as_data_error, data_error, write_or_raise
 from fedref.datasets.formats.arrays import fingerprint
-from fedref.datasets.parts import group
+from fedref.datasets.partition import group
 from fedref.flower.messages import Announced
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation, Source
@@ -76,25 +76,27 @@ def write_part(path: Path, federation: Federation, clients: Iterable[int]) -> No
         arrays["image"] = np.array(source.image)
     if source.vocabulary is not None:
         arrays["vocabulary"] = np.array(source.vocabulary)
-    written(path, partial(np.savez, **arrays))
+    write_or_raise(path, partial(np.savez, **arrays))
 
 
 def read_part(path: Path) -> Site:
     """A node's clients, checked as all data are; DataError if they cannot be trained on."""
-    with guard(path, EXPECTED), np.load(path, allow_pickle=False) as file:
+    with as_data_error(path, EXPECTED), np.load(path, allow_pickle=False) as file:
         found = {name: file[name] for name in file.files}
     odd = sorted((set(NEEDED) - set(found)) | (set(found) - {*NEEDED, *OPTIONAL}))
     if odd:
-        raise bad(path, f"missing or unknown: {', '.join(odd)}", EXPECTED)
+        raise data_error(path, f"missing or unknown: {', '.join(odd)}", EXPECTED)
     X, y, client, test = (found[name] for name in NEEDED)
     n = len(X)
     if X.ndim != 2 or not n or any(a.shape != (n,) for a in (y, client, test)):
         shapes = ", ".join(f"{name} {found[name].shape}" for name in NEEDED)
-        raise bad(path, shapes, "X (n, p), and y, client and test (n,)")
+        raise data_error(path, shapes, "X (n, p), and y, client and test (n,)")
     if X.dtype.kind not in "iuf" or y.dtype.kind not in "iu" or client.dtype.kind not in "iu":
-        raise bad(path, f"X {X.dtype}, y {y.dtype}, client {client.dtype}", "numbers")
+        raise data_error(path, f"X {X.dtype}, y {y.dtype}, client {client.dtype}", "numbers")
     if test.dtype.kind != "b" or client.min() < 0:
-        raise bad(path, f"test {test.dtype}, client from {client.min()}", "bool, and from 0 on")
+        raise data_error(
+            path, f"test {test.dtype}, client from {client.min()}", "bool, and from 0 on"
+        )
     numbers, index = np.unique(client, return_inverse=True)
     image, vocabulary = found.get("image"), found.get("vocabulary")
     source = Source(
@@ -109,12 +111,12 @@ def read_part(path: Path) -> Site:
     shift, scale = found.get("shift", np.array(0.0)), found.get("scale", np.array(1.0))
     for name, value in (("shift", shift), ("scale", scale)):
         if value.shape not in ((), X.shape[1:]) or value.dtype.kind not in "iuf":
-            raise bad(path, f"{name} {value.shape}", f"a number, or {X.shape[1]} of them")
+            raise data_error(path, f"{name} {value.shape}", f"a number, or {X.shape[1]} of them")
     federation = Federation(source, train, tests, rule="flower", shift=shift, scale=scale)
     for k in np.flatnonzero(federation.train.sizes == 0):
-        raise bad(path, f"client {numbers[k]} has no training row", "at least one")
+        raise data_error(path, f"client {numbers[k]} has no training row", "at least one")
     try:
         federation.check()
     except FedrefError as error:
-        raise bad(path, error, "rows that can be trained on") from error
+        raise data_error(path, error, "rows that can be trained on") from error
     return Site(numbers.astype(np.int64), federation)

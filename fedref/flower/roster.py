@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedref.datasets.parts import offsets
+from fedref.datasets.partition import offsets
 from fedref.flower.messages import Announced, Refused
 from fedref.rounds.federation import Federation, Part, Source
 

@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from fedref.boundary.files import written
+from fedref.boundary.files import write_or_raise
 from fedref.experiments import checkpoint
 from fedref.flower.messages import NONE, Refused
 
@@ -35,7 +35,7 @@ class Store:
         """Refused if the rows are not those that the run began with on this node."""
         path = self.run / "data.sha256"
         if not path.exists():
-            written(path, fingerprint.encode())
+            write_or_raise(path, fingerprint.encode())
         elif path.read_bytes() != fingerprint.encode():
             raise Refused("its rows have changed since the run began")
 
@@ -56,7 +56,7 @@ class Store:
 
     def write(self, client: int, before: int, round: int, state: Any) -> None:
         """Keep the state of this round; `before` is the round that it was made from."""
-        written(self.path(client, round), checkpoint.dumps(state))
+        write_or_raise(self.path(client, round), checkpoint.dumps(state))
         kept = self.rounds(client)
         older = [t for t in kept if t < before]
         for t in set(kept) - {before, round, *older[-2:]}:

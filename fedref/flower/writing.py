@@ -11,7 +11,7 @@ import tomli_w
 
 import fedref
 from fedref.boundary.errors import ConfigError, FedrefError
-from fedref.boundary.files import written
+from fedref.boundary.files import write_or_raise
 from fedref.experiments import config
 from fedref.experiments.experiment import Experiment
 from fedref.experiments.setting import Loader, setting, settled
@@ -99,10 +99,10 @@ def write_app(
     app = folder / "app"
     out = (folder / "run").resolve()
     pyproject = tomli_w.dumps(project(experiment, clients, out, limit))
-    written(app / "pyproject.toml", pyproject.encode())
-    written(app / "experiment.toml", config.text(experiment).encode())
-    written(app / "federated.py", MODULE.encode())
-    written(folder / "README.md", commands(folder, holders).encode())
+    write_or_raise(app / "pyproject.toml", pyproject.encode())
+    write_or_raise(app / "experiment.toml", config.text(experiment).encode())
+    write_or_raise(app / "federated.py", MODULE.encode())
+    write_or_raise(folder / "README.md", commands(folder, holders).encode())
     return holders
 
 

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from fedref.boundary.errors import ConfigError, unknown
-from fedref.datasets import sources
+from fedref.datasets import SOURCES, sources
 from fedref.experiments import config
 from fedref.experiments.experiment import Experiment
 from fedref.experiments.unit import units
@@ -164,7 +164,7 @@ def missing_data(
     lines = [str(sources.missing(name, "not found")) for name in absent]
     for i, (name, shown) in enumerate(absent.items()):
         lines[i] = lines[i].replace(name, shown, 1)
-        if sources.SOURCES[name].remotes:
+        if SOURCES[name].remotes:
             lines[i] += f", or `fedref data prepare {name}` downloads it"
     return "; ".join(lines)
 

@@ -3,9 +3,8 @@
 import pytest
 
 from fedref import ConfigError
-from fedref.boundary.values import seeds_of
+from fedref.boundary.values import Parameter, check_parameters, seeds_of
 from fedref.commands import parse
-from fedref.datasets.parameters import Parameter, value
 
 
 @pytest.mark.parametrize(
@@ -49,10 +48,11 @@ def test_every_whole_number_may_be_1e3(words):
 
 
 def test_so_may_the_parameters_of_data_and_splits():
-    users = Parameter(int, 1, "", 1)
-    assert [value("users", text, users, "iid") for text in ("1e3", "1_000", 1e3)] == [1000] * 3
+    known = {"users": Parameter(int, 1, "", 1)}
+    for text in ("1e3", "1_000", 1e3):
+        assert check_parameters("iid", known, {"users": text}) == {"users": 1000}
     for text in ("1e-3", "ten", "1e30"):
         with pytest.raises(
             ConfigError, match=r"iid: users is .*, expected a whole number, at least"
         ):
-            value("users", text, users, "iid")
+            check_parameters("iid", known, {"users": text})

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from fedref.datasets.parts import apportion
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedref import ConfigError
 from fedref.datasets import parts, split_clients
-from fedref.datasets.parts import apportion
 from fedref.rounds.federation import Part
 
 sizes = st.lists(st.integers(0, 8), min_size=1, max_size=6)

@@ -5,15 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from fedref.boundary.files import bad, guard
+from fedref.boundary.files import as_data_error, data_error
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Source
 
-ROW = 32  # bytes that a row takes beside its features: its label, its client, sorting them
-
 
 def fingerprint(X: Array, y: Array, client: Array | None) -> str:
-    """SHA-256 of the content: dtype, shape and little-endian bytes of X, y and client."""
+    """Return the SHA-256 of the content: dtype, shape and little-endian bytes of X, y and client."""
     digest = hashlib.sha256()
     for array in (X, y) if client is None else (X, y, client):
         plain = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
@@ -23,92 +21,95 @@ def fingerprint(X: Array, y: Array, client: Array | None) -> str:
 
 
 def native(array: Array) -> Array:
-    """C-contiguous, in this machine's byte order."""
+    """Return the array C-contiguous, in this machine's byte order."""
     return np.ascontiguousarray(array, array.dtype.newbyteorder("="))
 
 
-def features(X: Array, where: str) -> tuple[Array, tuple[int, int, int] | None]:
-    """X as (n, p), and the image shape that its axes told, if any."""
+def as_features(X: Array, where: str) -> tuple[Array, tuple[int, int, int] | None]:
+    """Return X as (n, p), and the image shape that its axes told, if any."""
     if X.dtype.kind not in "buif":
-        raise bad(where, f"X holds {X.dtype}", "numbers in X")
+        raise data_error(where, f"X holds {X.dtype}", "numbers in X")
     if not 2 <= X.ndim <= 4 or 0 in X.shape:
-        raise bad(
-            where,
-            f"X has shape {X.shape}",
-            "X of shape (n, p), (n, H, W) or (n, H, W, C) with n of 1 or more",
-        )
+        expected = "X of shape (n, p), (n, H, W) or (n, H, W, C) with n of 1 or more"
+        raise data_error(where, f"X has shape {X.shape}", expected)
     X = native(X.view(np.uint8) if X.dtype.kind == "b" else X)
     # the extremes tell whether any value is not finite, without a mask of X's size
     if X.dtype.kind == "f" and not (np.isfinite(X.min()) and np.isfinite(X.max())):
         place = np.argwhere(~np.isfinite(X))[0]
-        raise bad(where, f"X has {X[tuple(place)]} in row {place[0]}", "finite numbers in X")
+        what = f"X has {X[tuple(place)]} in row {place[0]}"
+        raise data_error(where, what, "finite numbers in X")
     image = (X.shape[1], X.shape[2], X.shape[3] if X.ndim == 4 else 1) if X.ndim > 2 else None
     return X.reshape(len(X), -1), image
 
 
-def whole(values: Array, n: int, where: str, what: str = "y") -> Array:
-    """(n,) whole numbers as int64; (n, 1) and floats like 3.0 are taken as meant."""
+def as_integers(values: Array, n: int, where: str, what: str = "y") -> Array:
+    """Return (n,) whole numbers as int64; (n, 1) and floats like 3.0 are taken as meant."""
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.shape != (n,):
-        raise bad(where, f"{what} has shape {values.shape}", f"one {what} for each of {n} rows")
+        wrong = f"{what} has shape {values.shape}"
+        raise data_error(where, wrong, f"one {what} for each of {n} rows")
     if values.dtype.kind not in "buif":
-        raise bad(where, f"{what} holds {values.dtype}", f"whole numbers in {what}")
+        raise data_error(where, f"{what} holds {values.dtype}", f"whole numbers in {what}")
     if values.dtype.kind == "f" or values.dtype.itemsize > 4:
         with np.errstate(invalid="ignore"):
             odd = np.flatnonzero(~(np.abs(values.astype(np.float64)) < 2**53) | (values % 1 != 0))
         if odd.size:
-            row = odd[0]
-            raise bad(where, f"{what} is {values[row]} in row {row}", f"whole numbers in {what}")
+            wrong = f"{what} is {values[odd[0]]} in row {odd[0]}"
+            raise data_error(where, wrong, f"whole numbers in {what}")
     return values.astype(np.int64)
 
 
-def targets(y: Array, n: int, where: str) -> tuple[Array, tuple[str, ...] | None]:
-    """((n,) labels as int64, what they are called where they are words), or (n,) real targets."""
+def as_targets(y: Array, n: int, where: str) -> tuple[Array, tuple[str, ...] | None]:
+    """Return ((n,) labels as int64, their words if they are words), or ((n,) real targets, None)."""
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.dtype.kind in "US" and y.shape == (n,):
-        with guard(where, "UTF-8 text in y"):
-            return coded([w.decode() if isinstance(w, bytes) else w for w in y.tolist()])
+        with as_data_error(where, "UTF-8 text in y"):
+            return encode_labels([w.decode() if isinstance(w, bytes) else w for w in y.tolist()])
     if y.dtype.kind == "f" and y.shape == (n,) and np.isfinite(y).all() and (y % 1 != 0).any():
         return native(y.astype(np.float64)), None
-    return whole(y, n, where), None
+    return as_integers(y, n, where), None
 
 
-def coded(words: list[str]) -> tuple[Array, tuple[str, ...]]:
-    """(each word's place among all of them, the words in order: as numbers if all are numbers)."""
-    found = set(words)
-    names = writable(sorted(found, key=int if all(w.isdecimal() for w in found) else None))
+def encode_labels(words: list[str]) -> tuple[Array, tuple[str, ...]]:
+    """Return (each word's place among all of them, the words in their order).
+
+    Words that are all numbers stand in the order of the numbers.
+    """
+    different = set(words)
+    by_number = int if all(word.isdecimal() for word in different) else None
+    names = require_utf8(sorted(different, key=by_number))
     place = {word: i for i, word in enumerate(names)}
     return np.array([place[word] for word in words], np.int64), names
 
 
-def clients(values: Array, n: int, where: str) -> tuple[Array, tuple[str, ...]]:
-    """One client per row, named by numbers or text → (index (n,), names)."""
+def encode_clients(values: Array, n: int, where: str) -> tuple[Array, tuple[str, ...]]:
+    """Return (index (n,), names) of one client per row, named by numbers or text."""
     if values.shape != (n,):
-        raise bad(where, f"client has shape {values.shape}", f"one client for each of {n} rows")
+        what = f"client has shape {values.shape}"
+        raise data_error(where, what, f"one client for each of {n} rows")
     if values.dtype.kind not in "iuUS":
-        raise bad(where, f"client holds {values.dtype}", "whole numbers or text in client")
+        raise data_error(where, f"client holds {values.dtype}", "whole numbers or text in client")
     names, index = np.unique(values, return_inverse=True)
-    with guard(where, "UTF-8 text in client"):
-        found = names.tolist()
-        text = [name.decode() if isinstance(name, bytes) else str(name) for name in found]
-        return index.astype(np.int64), writable(text)
+    with as_data_error(where, "UTF-8 text in client"):
+        text = [name.decode() if isinstance(name, bytes) else str(name) for name in names.tolist()]
+        return index.astype(np.int64), require_utf8(text)
 
 
-def writable(names: list[str]) -> tuple[str, ...]:
-    """Names as given; a ValueError if one holds half a character, which no file can hold."""
+def require_utf8(names: list[str]) -> tuple[str, ...]:
+    """Return names as given; a ValueError if one holds half a character, which no file can hold."""
     for name in names:
         name.encode()
     return tuple(names)
 
 
-def pixels(X: Array) -> dict[str, Any]:
-    """Bytes are taken for pixels, whose full scale is 255."""
+def image_defaults(X: Array) -> dict[str, Any]:
+    """Return what bytes are taken for: pixels, whose full scale is 255."""
     return {"full_scale": 255.0} if X.dtype == np.uint8 else {}
 
 
-def source(
+def make_source(
     X: Array,
     y: Any,
     where: str,
@@ -116,18 +117,18 @@ def source(
     test: Array | None = None,
     **more: Any,
 ) -> Source:
-    """The Source of these arrays, checked: finite features, labels or real targets, equal lengths.
+    """Return the Source of these arrays, checked: finite features, labels or real targets.
 
     test : (n,) true or 1 for the rows of the published test part, which are put last.
     """
-    flat, image = features(X, where)
-    target, names = targets(np.asarray(y), len(flat), where)
+    flat, image = as_features(X, where)
+    target, names = as_targets(np.asarray(y), len(flat), where)
     more = {"image": image, "label_names": names} | more
     if test is not None:
-        mask = whole(test, len(flat), where, "test")
+        mask = as_integers(test, len(flat), where, "test")
         if set(np.unique(mask).tolist()) != {0, 1}:
             what = "test is not true for some rows and false for others"
-            raise bad(where, what, "true or 1 for test rows, false or 0 for the others")
+            raise data_error(where, what, "true or 1 for test rows, false or 0 for the others")
         order = np.argsort(mask, kind="stable")
         flat, target = flat[order], target[order]
         client = None if client is None else client[order]

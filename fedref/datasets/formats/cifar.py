@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fedref.boundary.files import Budget, bad, read_all
+from fedref.boundary.files import data_error, read_bytes
 from fedref.datasets.formats import archives, arrays
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Source
@@ -20,18 +20,18 @@ GREY = np.array([0.299, 0.587, 0.114])  # ITU-R BT.601
 
 
 def parse(data: bytes, where: str) -> tuple[Array, Array]:
-    """Colour planes (n, 3, 32, 32) and labels (n,) of one file."""
+    """Return colour planes (n, 3, 32, 32) and labels (n,) of one file."""
     if not data or len(data) % RECORD:
-        raise bad(where, f"{len(data)} bytes", EXPECTED)
+        raise data_error(where, f"{len(data)} bytes", EXPECTED)
     records = np.frombuffer(data, np.uint8).reshape(-1, RECORD)
     wrong = np.flatnonzero(records[:, 0] >= CLASSES)
     if wrong.size:
-        raise bad(where, f"label {records[wrong[0], 0]} in record {wrong[0]}", EXPECTED)
+        raise data_error(where, f"label {records[wrong[0], 0]} in record {wrong[0]}", EXPECTED)
     return records[:, 1:].reshape(-1, 3, SIDE, SIDE), records[:, 0]
 
 
 def grey(planes: Array, block: int = 2000) -> Array:
-    """0.299 R + 0.587 G + 0.114 B, rounded: (n, 3, H, W) → (n, H, W) uint8, block by block."""
+    """Return 0.299 R + 0.587 G + 0.114 B, rounded: (n, 3, H, W) → (n, H, W) uint8, block by block."""
     out = np.empty(planes[:, 0].shape, np.uint8)
     for i in range(0, len(planes), block):
         rows = slice(i, i + block)
@@ -40,7 +40,7 @@ def grey(planes: Array, block: int = 2000) -> Array:
 
 
 def colour(planes: Array) -> Array:
-    """Planes to pixels: (n, 3, H, W) → (n, H, W, 3)."""
+    """Return pixels of planes: (n, 3, H, W) → (n, H, W, 3)."""
     return planes.transpose(0, 2, 3, 1)
 
 
@@ -48,7 +48,7 @@ CHANNELS = {"grey": grey, "color": colour}
 
 
 def find(folder: Path) -> Path | None:
-    """The folder with the six files, or the archive of them."""
+    """Return the folder with the six files, or the archive of them."""
     for place in (folder, folder / FOLDER):
         if (place / FILES[0]).is_file():
             return place
@@ -56,29 +56,24 @@ def find(folder: Path) -> Path | None:
     return archive if archive.is_file() else None
 
 
-def read(path: Path) -> list[bytes]:
-    """The six files' bytes, from a folder or the archive."""
-    budget = Budget(path)
-    if path.is_dir():
-        return [read_all(path / name, budget, EXPECTED) for name in FILES]
-    return archives.from_tar(path, FILES, budget, EXPECTED)
-
-
-def from_folder(folder: Path, **more: Any) -> Source:
-    """The same, from wherever in the folder the files are."""
+def load_folder(folder: Path, **more: Any) -> Source:
+    """Return the Source of the files, wherever in the folder they are."""
     path = find(folder)
     if path is None:
-        raise bad(folder, f"no {FILES[0]}", EXPECTED)
+        raise data_error(folder, f"no {FILES[0]}", EXPECTED)
     return load(path, **more)
 
 
 def load(path: Path, channels: str = "grey", **more: Any) -> Source:
-    """All 60 000 images, the published test part last."""
-    convert = CHANNELS[channels]
+    """Return the Source of all 60 000 images, the published test part last."""
+    if path.is_dir():
+        files = [read_bytes(path / name, EXPECTED) for name in FILES]
+    else:
+        files = archives.from_tar(path, FILES, EXPECTED)
     pieces = []
-    for name, data in zip(FILES, read(path)):
+    for name, data in zip(FILES, files):
         planes, y = parse(data, f"{path}: {name}")
-        pieces.append((convert(planes), y))
+        pieces.append((CHANNELS[channels](planes), y))
     X, y = (np.concatenate(column) for column in zip(*pieces))
     first_test = len(X) - len(pieces[-1][0])
-    return arrays.source(X, y, str(path), test_from=first_test, full_scale=255.0, **more)
+    return arrays.make_source(X, y, str(path), test_from=first_test, full_scale=255.0, **more)

@@ -1,15 +1,17 @@
 """EMNIST: six sets of characters as idx files, transposed, in one zip archive or in a folder."""
 
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedref.boundary.errors import ConfigError
-from fedref.boundary.files import Budget, bad
+from fedref.boundary.files import as_data_error, data_error, gunzip, read_up_to, unpacked_limit
 from fedref.datasets.formats import archives, idx
 from fedref.rounds.federation import Source
 
+EXPECTED = "EMNIST's gzip.zip"
 DIGITS = "0123456789"
 UPPER, LOWER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
 MERGED = DIGITS + UPPER + "abdefghnqrt"
@@ -25,6 +27,7 @@ ALPHABETS = {
 
 
 def file_names(part: str) -> list[str]:
+    """Return the four files of a part: training images and labels, test images and labels."""
     return [
         f"emnist-{part}-{which}-{kind}-ubyte.gz"
         for which in ("train", "test")
@@ -33,23 +36,23 @@ def file_names(part: str) -> list[str]:
 
 
 def find(folder: Path, part: str, classes: str | None) -> Path | None:
+    """Return the folder with the files of a part, or the archive of all parts."""
     for place in (folder, folder / "gzip"):
-        if place.is_dir() and idx.in_folder(place, f"emnist-{part}-"):
+        if place.is_dir() and idx.folder_holds_images(place, f"emnist-{part}-"):
             return place
     zips = (folder / name for name in ("gzip.zip", "emnist.zip"))
     return next((path for path in zips if path.exists()), None)
 
 
 def load(path: Path, part: str, classes: str | None, **more: Any) -> Source:
-    """Images upright (the files hold them transposed); `classes` keeps some, labelled 0, 1, ..."""
-    budget = Budget(path)
+    """Return the Source of images, upright (the files hold them transposed).
+
+    classes : the characters to keep, labelled 0, 1, ... in this order.
+    """
     if path.is_dir():
-        pairs = idx.read_folder(path, budget, f"emnist-{part}-")
+        pairs = idx.read_folder(path, f"emnist-{part}-")
     else:
-        names = file_names(part)
-        found = archives.from_zip(path, names, budget, "EMNIST's gzip.zip")
-        each = [idx.unpack(data, budget, f"{path}: {name}") for name, data in zip(names, found)]
-        pairs = [idx.check_pair(*each[i : i + 2], *names[i : i + 2]) for i in (0, 2)]
+        pairs = read_archive(path, file_names(part))
     alphabet = ALPHABETS[part]
     kept = chosen_labels(alphabet, classes)
     new = np.full(256, -1)
@@ -57,14 +60,26 @@ def load(path: Path, part: str, classes: str | None, **more: Any) -> Source:
     upright = []
     for X, y in pairs:
         if y.dtype != np.uint8 or y.max(initial=0) >= len(alphabet):
-            raise bad(path, f"label {y.max(initial=0)}", f"labels below {len(alphabet)} in {part}")
+            expected = f"labels below {len(alphabet)} in {part}"
+            raise data_error(path, f"label {y.max(initial=0)}", expected)
         rows = new[y] >= 0
         upright.append((X[rows].swapaxes(1, 2), new[y[rows]]))
-    return idx.join(upright, budget, str(path), **more)
+    return idx.join(upright, str(path), **more)
+
+
+def read_archive(path: Path, names: list[str]) -> list[idx.Images]:
+    """Return the training pair and the test pair of an archive of gzip'd idx files."""
+    each, limit = [], unpacked_limit(path.stat().st_size)
+    for name, packed in zip(names, archives.from_zip(path, names, EXPECTED)):
+        where = f"{path}: {name}"
+        with as_data_error(where, idx.EXPECTED):
+            data = read_up_to(gunzip(io.BytesIO(packed)), limit, where)
+        each.append(idx.parse(data, where))
+    return [idx.check_pair(*each[i : i + 2], *names[i : i + 2]) for i in (0, 2)]
 
 
 def chosen_labels(alphabet: str, classes: str | None) -> list[int]:
-    """Published labels of "a-j" or "acx"; all (without the empty place 0 of letters) if None."""
+    """Return the published labels of "a-j" or "acx"; all (without the empty place 0 of letters) if None."""
     if classes is None:
         return [i for i, c in enumerate(alphabet) if c != "·"]
     ends = classes.split("-")

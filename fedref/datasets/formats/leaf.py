@@ -9,9 +9,9 @@ becomes codes of characters (`texts.py` makes codes of words from Sent140's).
 import json
 import re
 import reprlib
-from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -19,15 +19,12 @@ import numpy as np
 
 from fedref.boundary.errors import DataError
 from fedref.boundary.files import (
-    PIECE,
-    Budget,
-    bad,
-    from_json,
-    guard,
-    opened,
-    read_all,
-    unique,
-    written,
+    as_data_error,
+    data_error,
+    first_repeated,
+    read_bytes,
+    unique_keys,
+    write_or_raise,
 )
 from fedref.datasets.formats import arrays, text
 from fedref.models.numerics import Array
@@ -35,15 +32,14 @@ from fedref.rounds.federation import Federation, Part, Source
 
 EXPECTED = "LEAF JSON: an object with users, num_samples and user_data"
 NUMBERS = {int, float}  # true and false are neither, though NumPy would take them for 1 and 0
-USER = 2048  # bytes that a user takes beside the rows
 TWEET_AT = 4  # LEAF: id, date, query, user, tweet[, "training" | "test"]
 
 
-Tweets = Callable[[list[str]], Array]
+Encode = Callable[[list[str]], Array]  # Sent140's tweets as rows
 
 
-def as_characters(tweets: list[str]) -> Array:
-    """(n, 140) codes."""
+def encode_characters(tweets: list[str]) -> Array:
+    """Return (n, 140) codes."""
     return text.encode(tweets, text.TWEET)
 
 
@@ -56,150 +52,146 @@ class User(NamedTuple):
     where: str
 
 
-def repeated(names: list[str]) -> list[str]:
-    """The names that occur more than once."""
-    return [name for name, times in Counter(names).items() if times > 1]
+# ---- reading -------------------------------------------------------------------------------------
 
 
-def no_constant(name: str) -> float:
+def refuse_constant(name: str) -> float:
+    """Refuse NaN and Infinity, which are no JSON."""
     raise ValueError(f"holds {name}")
 
 
-def read_json(path: Path, budget: Budget) -> dict[str, Any]:
-    """The file's object, with its three keys in their types."""
-    data = read_all(path, budget, EXPECTED)
-    with guard(path, EXPECTED):
-        found = from_json(data, budget, object_pairs_hook=unique, parse_constant=no_constant)
-    if not isinstance(found, dict):
-        raise bad(path, f"holds a {type(found).__name__}", EXPECTED)
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the file's object, with its three keys in their types."""
+    data = read_bytes(path, EXPECTED)
+    with as_data_error(path, EXPECTED):
+        tree = json.loads(data, object_pairs_hook=unique_keys, parse_constant=refuse_constant)
+    if not isinstance(tree, dict):
+        raise data_error(path, f"holds a {type(tree).__name__}", EXPECTED)
     for key, kind in (("users", list), ("user_data", dict), ("num_samples", list)):
-        if not isinstance(found.get(key), kind):
-            raise bad(path, f"{key} is missing or no {kind.__name__}", EXPECTED)
-    return found
+        if not isinstance(tree.get(key), kind):
+            raise data_error(path, f"{key} is missing or no {kind.__name__}", EXPECTED)
+    return tree
 
 
-def read(path: Path, budget: Budget, tweets: Tweets = as_characters) -> list[User]:
-    """The users of one file, in its order; `tweets` makes rows of Sent140's texts."""
-    found = read_json(path, budget)
-    names, entries, counts = found["users"], found["user_data"], found["num_samples"]
+def read(path: Path, encode: Encode = encode_characters) -> list[User]:
+    """Return the users of one file, in its order."""
+    tree = read_json(path)
+    names, entries, counts = tree["users"], tree["user_data"], tree["num_samples"]
     odd = [name for name in names if not isinstance(name, str)]
     if odd:
-        raise bad(path, f"user {odd[0]!r} is no text", EXPECTED)
-    if twice := repeated(names):
-        raise bad(path, f"user {twice[0]!r} is listed twice", "every user once")
-    with guard(path, "names in UTF-8"):
-        arrays.writable(names)
+        raise data_error(path, f"user {odd[0]!r} is no text", EXPECTED)
+    if (twice := first_repeated(names)) is not None:
+        raise data_error(path, f"user {twice!r} is listed twice", "every user once")
+    with as_data_error(path, "names in UTF-8"):
+        arrays.require_utf8(names)
     if set(names) != set(entries):
         name = sorted(set(names) ^ set(entries))[0]
         what = "user_data has no" if name in names else "users does not list"
-        raise bad(path, f"{what} {name!r}", "the same users in users and user_data")
+        raise data_error(path, f"{what} {name!r}", "the same users in users and user_data")
     if len(counts) != len(names):
-        raise bad(path, f"{len(counts)} num_samples for {len(names)} users", "as many of both")
+        what = f"{len(counts)} num_samples for {len(names)} users"
+        raise data_error(path, what, "as many of both")
     odd = [count for count in counts if type(count) is not int]  # True is an int to Python
     if odd:
-        raise bad(path, f"num_samples holds {reprlib.repr(odd[0])}", "whole numbers in num_samples")
-    users = [user(name, entries[name], budget, f"{path}: user {name!r}", tweets) for name in names]
-    for one, count in zip(users, counts):
-        if "raw" not in entries[one.name] and count != len(one.y):
-            raise bad(one.where, f"{len(one.y)} rows", f"{count}, as num_samples says")
+        what = f"num_samples holds {reprlib.repr(odd[0])}"
+        raise data_error(path, what, "whole numbers in num_samples")
+    users = [read_user(name, entries[name], f"{path}: user {name!r}", encode) for name in names]
+    for user, count in zip(users, counts):
+        if "raw" not in entries[user.name] and count != len(user.y):
+            raise data_error(user.where, f"{len(user.y)} rows", f"{count}, as num_samples says")
     return users
 
 
-def user(name: str, entry: Any, budget: Budget, where: str, tweets: Tweets = as_characters) -> User:
-    """One user's entry as arrays."""
-    budget.spend(USER)
+def read_user(name: str, entry: Any, where: str, encode: Encode) -> User:
+    """Return one user's entry as arrays."""
     if isinstance(entry, dict) and "x" not in entry and "raw" in entry:
         raw = entry["raw"]
         texts = raw if isinstance(raw, list) else [raw]
         if not all(isinstance(one, str) for one in texts):
-            raise bad(where, "raw is no text", "a string or a list of strings")
-        budget.spend(sum(map(len, texts)) * (text.LENGTH + arrays.ROW))
+            raise data_error(where, "raw is no text", "a string or a list of strings")
         return User(name, *text.windows("\n".join(texts)), where)
     x, y = (entry.get(key) if isinstance(entry, dict) else None for key in ("x", "y"))
     if not isinstance(x, list) or not isinstance(y, list):
-        raise bad(where, "x or y is missing or no list", "lists x and y")
+        raise data_error(where, "x or y is missing or no list", "lists x and y")
     if len(x) != len(y):
-        raise bad(where, f"{len(x)} rows in x and {len(y)} in y", "as many of both")
-    budget.spend(len(y) * arrays.ROW)
-    told = two_classes(y, where) if x and is_tweet(x[0]) else labels(y, where)
-    return User(name, features(x, budget, where, tweets), told, where)
+        raise data_error(where, f"{len(x)} rows in x and {len(y)} in y", "as many of both")
+    encoded = tweet_labels(y, where) if x and is_tweet(x[0]) else labels(y, where)
+    return User(name, features(x, where, encode), encoded, where)
 
 
-def features(x: list[Any], budget: Budget, where: str, tweets: Tweets = as_characters) -> Array:
-    """x as (n, p): numbers as they are, text as character codes."""
+def features(x: list[Any], where: str, encode: Encode) -> Array:
+    """Return x as (n, p): numbers as they are, text as codes."""
     if not x:
         return np.empty((0, 0), np.uint8)
     if isinstance(x[0], str):
-        return text.encode(all_strings(x, text.LENGTH, budget, where), text.LENGTH)
+        return text.encode(require_texts(x, where), text.LENGTH)
     if is_tweet(x[0]):
         alike = (isinstance(row, list) and len(row) == len(x[0]) for row in x)
-        said = [row[TWEET_AT] if same else None for row, same in zip(x, alike)]
-        return tweets(all_strings(said, text.TWEET, budget, where))
+        tweets = [row[TWEET_AT] if same else None for row, same in zip(x, alike)]
+        return encode(require_texts(tweets, where))
     widths = [len(row) if isinstance(row, list) else -1 for row in x]
     p = max(widths[0], 1)
     odd = next((i for i, width in enumerate(widths) if width != p), None)
     if odd is not None:
         got = f"{widths[odd]} features" if widths[odd] >= 0 else reprlib.repr(x[odd])
-        raise bad(where, f"x[{odd}] has {got}", f"a list of {p} numbers in each row, as in x[0]")
+        expected = f"a list of {p} numbers in each row, as in x[0]"
+        raise data_error(where, f"x[{odd}] has {got}", expected)
     # asked before NumPy is: it would give every row the room of the longest text among them
-    if not all(NUMBERS.issuperset(map(type, row)) for row in x):
-        raise bad(where, f"x holds {kind_of(x)}", "lists of numbers in x")
+    for row in x:
+        if not NUMBERS.issuperset(map(type, row)):
+            value = next(v for v in row if type(v) not in NUMBERS)
+            raise data_error(where, f"x holds {reprlib.repr(value)}", "lists of numbers in x")
     X = np.array(x)
     if X.dtype.kind not in "iuf":
-        raise bad(where, "x holds numbers too large", "numbers")
+        raise data_error(where, "x holds numbers too large", "numbers")
     return X
 
 
 def is_tweet(row: Any) -> bool:
-    """Whether a row is Sent140's: five or six columns of text."""
+    """Return whether a row is Sent140's: five or six columns of text."""
     columns = (TWEET_AT + 1, TWEET_AT + 2)
     return isinstance(row, list) and len(row) in columns and all(isinstance(c, str) for c in row)
 
 
-def kind_of(x: list[Any]) -> str:
-    """The first thing in x that is no number."""
-    flat = (value for row in x for value in (row if isinstance(row, list) else [row]))
-    odd = (v for v in flat if isinstance(v, bool) or not isinstance(v, int | float))
-    return reprlib.repr(next(odd))
-
-
-def all_strings(x: list[Any], length: int, budget: Budget, where: str) -> list[str]:
-    """x, if it is texts, and there is room for `length` codes of each."""
+def require_texts(x: list[Any], where: str) -> list[str]:
+    """Return x if it is texts."""
     odd = next((i for i, row in enumerate(x) if not isinstance(row, str)), None)
     if odd is not None:
-        raise bad(where, f"x[{odd}] is {reprlib.repr(x[odd])}", "text, as in the rows before it")
-    budget.spend(len(x) * length)
+        what = f"x[{odd}] is {reprlib.repr(x[odd])}"
+        raise data_error(where, what, "text, as in the rows before it")
     return x
 
 
-def two_classes(y: list[Any], where: str) -> Array:
-    """Sent140's y as 0 and 1; its files may have 4 for 1, and "0" for 0."""
+def tweet_labels(y: list[Any], where: str) -> Array:
+    """Return Sent140's y as 0 and 1; its files may have 4 for 1, and "0" for 0."""
     known = {0: 0, 1: 1, 4: 1, "0": 0, "1": 1, "4": 1}
     odd = next((i for i, v in enumerate(y) if type(v) not in (int, str) or v not in known), None)
     if odd is not None:
-        raise bad(where, f"y[{odd}] is {reprlib.repr(y[odd])}", "0 or 1, a tweet's class")
+        raise data_error(where, f"y[{odd}] is {reprlib.repr(y[odd])}", "0 or 1, a tweet's class")
     return np.array([known[value] for value in y], np.int64)
 
 
 def labels(y: list[Any], where: str) -> Array:
-    """y as (n,): numbers, or single characters as their codes."""
+    """Return y as (n,): numbers, or single characters as their codes."""
     if not y:
         return np.empty(0, np.int64)
     if isinstance(y[0], str):
         codes = [text.ALPHABET.find(c) if isinstance(c, str) and len(c) == 1 else -1 for c in y]
         if min(codes) < 0:
             row = codes.index(-1)
-            raise bad(where, f"y[{row}] is {y[row]!r}", "one character of LEAF's alphabet")
+            what = f"y[{row}] is {y[row]!r}"
+            raise data_error(where, what, "one character of LEAF's alphabet")
         return np.array(codes)
     flat = [c[0] if isinstance(c, list) and len(c) == 1 else c for c in y]
     odd = next((row for row, c in enumerate(flat) if type(c) not in NUMBERS | {bool}), None)
     if odd is not None:
-        raise bad(where, f"y[{odd}] is {reprlib.repr(y[odd])}", "one number for each row in y")
-    return arrays.whole(np.array(flat), len(y), where)
+        what = f"y[{odd}] is {reprlib.repr(y[odd])}"
+        raise data_error(where, what, "one number for each row in y")
+    return arrays.as_integers(np.array(flat), len(y), where)
 
 
 def files(path: Path) -> list[tuple[str, list[Path]]]:
-    """("", files) of a file or a folder, or ("train", files), ("test", files) of its two folders."""
+    """Return ("", files) of a file or a folder, or ("train", files), ("test", files) of its folders."""
     if not path.is_dir():
         return [("", [path])]
     both = [(part, sorted((path / part).glob("*.json"))) for part in ("train", "test")]
@@ -207,39 +199,40 @@ def files(path: Path) -> list[tuple[str, list[Path]]]:
         return both
     here = sorted(path.glob("*.json"))
     if not here:
-        raise bad(path, "holds no .json file", "LEAF JSON files, or folders train and test of them")
+        expected = "LEAF JSON files, or folders train and test of them"
+        raise data_error(path, "holds no .json file", expected)
     return [("", here)]
 
 
-def read_parts(path: Path, tweets: Tweets = as_characters) -> list[tuple[str, list[User]]]:
-    """("", users) of a file or a folder, or ("train", users), ("test", users)."""
-    parts, budget = [], Budget(path)
+def read_parts(path: Path, encode: Encode = encode_characters) -> list[tuple[str, list[User]]]:
+    """Return ("", users) of a file or a folder, or ("train", users), ("test", users)."""
+    parts = []
     for part, paths in files(path):
-        users = [user for file in paths for user in read(file, budget, tweets)]
+        users = [user for file in paths for user in read(file, encode)]
         seen: dict[str, str] = {}
-        for one in users:
-            if one.name in seen:
-                raise bad(one.where, f"also in {seen[one.name]}", "every user in one file")
-            seen[one.name] = one.where
+        for user in users:
+            if user.name in seen:
+                raise data_error(user.where, f"also in {seen[user.name]}", "every user in one file")
+            seen[user.name] = user.where
         parts.append((part, users))
     return parts
 
 
 def load(path: Path, **more: Any) -> Source:
-    """A Source with one natural client a user, from one file or a folder of them."""
+    """Return a Source with one natural client a user, from one file or a folder of them."""
     return join(read_parts(path), path, **more)
 
 
 def join(parts: list[tuple[str, list[User]]], path: Path, **more: Any) -> Source:
-    """The Source of what was read; where the first part is "train", the others are for testing."""
+    """Return the Source of what was read; where the first part is "train", the others are for testing."""
     everyone = [user for _, users in parts for user in users]
     filled = [user for user in everyone if len(user.y)]
     if not filled:
-        raise bad(path, "no user has any rows", EXPECTED)
+        raise data_error(path, "no user has any rows", EXPECTED)
     for one in filled:
         first = filled[0]
         if one.X.shape[1:] != first.X.shape[1:] or is_text(one) != is_text(first):
-            raise bad(
+            raise data_error(
                 one.where,
                 f"{one.X.shape[1]} features of {one.X.dtype}",
                 f"{first.X.shape[1]} of {first.X.dtype}, as in {first.where}",
@@ -251,7 +244,7 @@ def join(parts: list[tuple[str, list[User]]], path: Path, **more: Any) -> Source
         more = {"test_from": sum(len(user.y) for user in parts[0][1])} | more
     if is_text(filled[0]):
         more = {"vocabulary": text.CHARACTERS} | more
-    return arrays.source(
+    return arrays.make_source(
         np.concatenate([user.X for user in filled]),
         np.concatenate([user.y for user in filled]),
         str(path),
@@ -262,33 +255,29 @@ def join(parts: list[tuple[str, list[User]]], path: Path, **more: Any) -> Source
 
 
 def is_text(user: User) -> bool:
+    """Return whether X holds codes."""
     return user.X.dtype.kind == "u"  # JSON's numbers are signed
 
 
-def in_folder(folder: Path) -> bool:
-    """Whether the folder holds LEAF files, without reading them."""
+def folder_holds_json(folder: Path) -> bool:
+    """Return whether the folder holds LEAF files, without reading them."""
     return any(folder.glob("*.json")) or any((folder / "train").glob("*.json"))
 
 
 ROWS = re.compile(rb'"raw"\s*:\s*\[?\s*(")|"x"\s*:\s*\[[\s\[]*([^\s\[\]])')
-OVERLAP = 1 << 10
 
 
 def holds_text(path: Path) -> bool:
-    """Whether a file or folder is LEAF's JSON with text in x, as far as its first row says; what
-    cannot be read, or is another format, does not."""
+    """Return whether a file or folder is LEAF's JSON with text in x, as far as its first row says.
+
+    What cannot be read, or is another format, does not.
+    """
     with suppress(DataError, OSError):
-        here = in_folder(path) if path.is_dir() else re.search(r"\.json(\.gz)?$", path.name, re.I)
-        if not here:
-            return False
-        budget = Budget(path)
-        for file in files(path)[0][1]:
-            seen = b""
-            with opened(file, budget, EXPECTED) as (stream, _):
-                while piece := stream.read(PIECE):
-                    seen = seen[-OVERLAP:] + piece
-                    if found := ROWS.search(seen):
-                        return (found[1] or found[2]) == b'"'
+        is_json = re.search(r"\.json(\.gz)?$", path.name, re.I)
+        if folder_holds_json(path) if path.is_dir() else is_json:
+            for file in files(path)[0][1]:
+                if found := ROWS.search(read_bytes(file, EXPECTED)):
+                    return (found[1] or found[2]) == b'"'
     return False
 
 
@@ -296,7 +285,7 @@ def holds_text(path: Path) -> bool:
 
 
 def write_part(stream: IO[bytes], federation: Federation, part: Part, raw: bool) -> None:
-    """One LEAF file, client by client, so that it never stands in memory as a whole."""
+    """Write one LEAF file, client by client, so that it never stands in memory as a whole."""
     names = federation.names
     head = {"users": list(names), "num_samples": part.sizes.tolist()}
     stream.write(json.dumps(head)[:-1].encode() + b', "user_data": {')
@@ -309,14 +298,10 @@ def write_part(stream: IO[bytes], federation: Federation, part: Part, raw: bool)
 
 
 def export(federation: Federation, folder: Path, raw: bool = False) -> Iterable[Path]:
-    """train/train.json and test/test.json: features as in batches, or `raw` as in the source."""
+    """Write train/train.json and test/test.json: features as in batches, or `raw` as in the source."""
     paths = []
     for name, part in (("train", federation.train), ("test", federation.test)):
         path = folder / name / f"{name}.json"
-
-        def write(stream: IO[bytes], part: Part = part) -> None:
-            write_part(stream, federation, part, raw)
-
-        written(path, write)
+        write_or_raise(path, partial(write_part, federation=federation, part=part, raw=raw))
         paths.append(path)
     return paths

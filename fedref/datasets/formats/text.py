@@ -23,19 +23,19 @@ BREAK, SPACE = _CODES[ord("\n")], _CODES[ord(" ")]
 
 
 def codes(text: str) -> Array:
-    """One code for each character: (len(text),) uint8."""
+    """Return one code for each character: (len(text),) uint8."""
     # surrogatepass: JSON may hold half of a surrogate pair, which is a character like any other
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
     return np.asarray(_CODES[points])
 
 
 def encode(texts: Sequence[str], length: int) -> Array:
-    """(n, length) codes; a longer text loses its end, a shorter one is padded at its end."""
+    """Return (n, length) codes; a longer text loses its end, a shorter one is padded at its end."""
     return padded([codes(text[:length]) for text in texts], length, PADDING)
 
 
 def padded(rows: Sequence[Array], length: int, padding: int) -> Array:
-    """(n, length) of n rows of codes of `length` or fewer, in the smallest type that holds them."""
+    """Return (n, length) of n rows of codes of `length` or fewer, in the smallest type that holds them."""
     out = np.full((len(rows), length), padding, np.min_scalar_type(padding))
     for to, row in zip(out, rows):
         to[: len(row)] = row
@@ -43,7 +43,7 @@ def padded(rows: Sequence[Array], length: int, padding: int) -> Array:
 
 
 def windows(text: str, length: int = LENGTH) -> tuple[Array, Array]:
-    """Each character but the first `length`, and the `length` before it: X (n, length), a view.
+    """Return each character but the first `length`, and those before it: X (n, length), a view.
 
     As LEAF cuts a role's text: line breaks are spaces, and several spaces are one.
 
@@ -59,7 +59,7 @@ def windows(text: str, length: int = LENGTH) -> tuple[Array, Array]:
 
 
 def decode(row: Array, vocabulary: Sequence[str] = CHARACTERS, between: str = "") -> str:
-    """What some codes stand for; padding is left out."""
+    """Return what some codes stand for; padding is left out."""
     return between.join(vocabulary[c] for c in row if c < len(vocabulary))
 
 
@@ -67,7 +67,7 @@ def decode(row: Array, vocabulary: Sequence[str] = CHARACTERS, between: str = ""
 
 
 def words(text: str) -> list[str]:
-    """LEAF's words and stops, in lower case.
+    """Return LEAF's words and stops, in lower case.
 
     >>> words("Don't panic, it's Monday!")
     ["don't", 'panic', ',', "it's", 'monday', '!']
@@ -76,14 +76,14 @@ def words(text: str) -> list[str]:
 
 
 def vocabulary_of(texts: Iterable[str], most: int) -> tuple[str, ...]:
-    """The `most` most frequent words, ties in alphabetical order; last, the one for all others."""
+    """Return the `most` most frequent words, ties in alphabetical order; last, the one for all others."""
     count = Counter(word for text in texts for word in words(text))
     ranked = sorted(count, key=lambda word: (-count[word], word))
     return (*ranked[:most], UNKNOWN)
 
 
 def encode_words(texts: Sequence[str], vocabulary: Sequence[str], length: int) -> Array:
-    """(n, length) codes of the first `length` words; a shorter text is padded at its end."""
+    """Return (n, length) codes of the first `length` words; a shorter text is padded at its end."""
     code = {word: i for i, word in enumerate(vocabulary)}
     other = len(vocabulary) - 1
     rows = [np.array([code.get(w, other) for w in words(text)[:length]], int) for text in texts]

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref.boundary.errors import ConfigError, unknown
+from fedref.boundary.values import Parameter, check_parameters
 from fedref.datasets import scaling
-from fedref.datasets.parameters import Parameter, resolve
 from fedref.datasets.rules.common import Generator, Parts
 from fedref.datasets.rules.general import (
     dirichlet,
@@ -49,6 +49,7 @@ SCALING = Parameter(
     "unit for pixels and none for other features unless given",
     choices=tuple(scaling.SCALINGS),
 )
+SEED = Parameter(int, 0, "seed of the split", 0)
 
 
 def fraction(default: float) -> Parameter:
@@ -173,7 +174,7 @@ def parameters_of(rule: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """All parameters of a rule, given ones checked; those of iid(of=...) are the other rule's."""
     of = given.get("of") if rule == "iid" else None
     if of is None:
-        return resolve(rule, lookup(rule).parameters, given)
+        return check_parameters(rule, lookup(rule).parameters, given)
     if of == "iid":
         raise ConfigError("iid: of is 'iid', expected another rule to reshuffle")
     lookup(of)
@@ -197,7 +198,7 @@ def split(rule: str, source: Source, seed: int = 0, **parameters: Any) -> Federa
 def divide(rule: str, source: Source, seed: int, parameters: Mapping[str, Any]) -> Federation:
     """`split` by parameters that come from a file, and so may have any names."""
     chosen = parameters_of(rule, parameters)
-    seed = resolve("split", {"seed": Parameter(int, 0, "", 0)}, {"seed": seed})["seed"]
+    seed = check_parameters("split", {"seed": SEED}, {"seed": seed})["seed"]
     named = lookup(chosen.get("of") or rule)
     how = chosen.pop("scaling") or scaling.default(source)
     chosen |= named.fill(source, chosen)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedref.boundary.errors import ConfigError
-from fedref.datasets import parts
+from fedref.datasets import partition
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Part, Source
 
@@ -30,7 +30,7 @@ def classes_of(source: Source) -> Array:
 def by_class(source: Source, rows: Array) -> Part:
     """The rows as one "client" a class, ascending labels, in the source's order."""
     classes = classes_of(source)
-    return parts.group(np.searchsorted(classes, source.y[rows]), len(classes), rows)
+    return partition.group(np.searchsorted(classes, source.y[rows]), len(classes), rows)
 
 
 def need_rows(users: int, each: int, rows: Array, source: Source) -> None:

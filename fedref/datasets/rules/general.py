@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from fedref.boundary.errors import ConfigError
-from fedref.datasets import parts
-from fedref.datasets.parts import apportion
+from fedref.datasets import partition
+from fedref.datasets.partition import apportion
 from fedref.datasets.rules.common import Generator, Parts, by_class, need_rows, rows_of
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Part, Source
@@ -18,12 +18,12 @@ def natural(source: Source, rng: Generator, min_rows: int, train_fraction: float
         raise ConfigError(
             f"{source.name} has no natural clients; use another split rule, such as iid"
         )
-    whole = parts.group(source.client, int(source.client.max()) + 1)
+    whole = partition.group(source.client, int(source.client.max()) + 1)
     if source.test_from is None:
-        train, test = parts.cut(whole, train_fraction, rng)
+        train, test = partition.split_rows(whole, train_fraction, rng)
     else:
-        train = parts.take(whole, whole.rows < source.test_from)
-        test = parts.take(whole, whole.rows >= source.test_from)
+        train = partition.keep_rows(whole, whole.rows < source.test_from)
+        test = partition.keep_rows(whole, whole.rows >= source.test_from)
     kept = kept_clients(source, min_rows)
     if not kept.size:
         raise ConfigError(f"no client of {source.name} has {min_rows} rows and a training row")
@@ -54,7 +54,7 @@ def iid(
     need_rows(users, 1, rows, source)
     rng_deal, rng_cut = rng.spawn(2)
     ends = np.arange(users + 1) * len(rows) // users
-    return parts.cut(Part(rng_deal.permutation(rows), ends), train_fraction, rng_cut)
+    return partition.split_rows(Part(rng_deal.permutation(rows), ends), train_fraction, rng_cut)
 
 
 def reshuffle(split: Parts, rng: Generator) -> Parts:
@@ -80,13 +80,13 @@ def dirichlet(
     rows = rows_of(source, pool)
     need_rows(users, min_rows, rows, source)
     rng_order, rng_share, rng_even, rng_cut = rng.spawn(4)
-    pools = parts.shuffled(by_class(source, rows), rng_order)
+    pools = partition.shuffled(by_class(source, rows), rng_order)
     count = np.concatenate(
         [apportion(n, rng_share.dirichlet(np.full(users, alpha))) for n in pools.sizes]
     )
     pool_of, client = np.divmod(np.arange(len(count)), users)
-    dealt = parts.deal(pools, pool_of, client, count, users)
-    return parts.cut(even_out(dealt, min_rows, rng_even), train_fraction, rng_cut)
+    dealt = partition.deal(pools, pool_of, client, count, users)
+    return partition.split_rows(even_out(dealt, min_rows, rng_even), train_fraction, rng_cut)
 
 
 def even_out(part: Part, least: int, rng: Generator) -> Part:
@@ -94,11 +94,11 @@ def even_out(part: Part, least: int, rng: Generator) -> Part:
     wanting = np.maximum(least - part.sizes, 0)
     if not wanting.any():
         return part
-    mixed = parts.shuffled(part, rng)
-    spare = np.flatnonzero(parts.positions(mixed) >= least)
+    mixed = partition.shuffled(part, rng)
+    spare = np.flatnonzero(partition.positions(mixed) >= least)
     owner = mixed.owners
     owner[rng.permutation(spare)[: wanting.sum()]] = np.repeat(np.arange(len(wanting)), wanting)
-    return parts.group(owner, len(wanting), mixed.rows)
+    return partition.group(owner, len(wanting), mixed.rows)
 
 
 def shards(
@@ -113,8 +113,8 @@ def shards(
     ends = np.arange(pieces + 1) * len(rows) // pieces
     owner = np.empty(pieces, np.int64)
     owner[rng_deal.permutation(pieces)] = np.arange(pieces) // shards
-    dealt = parts.group(np.repeat(owner, np.diff(ends)), users, ordered)
-    return parts.cut(dealt, train_fraction, rng_cut)
+    dealt = partition.group(np.repeat(owner, np.diff(ends)), users, ordered)
+    return partition.split_rows(dealt, train_fraction, rng_cut)
 
 
 def quantity(
@@ -132,6 +132,6 @@ def quantity(
     rng_deal, rng_share, rng_cut = rng.spawn(3)
     shares = rng_share.dirichlet(np.full(users, alpha))
     sizes = min_rows + apportion(len(rows) - users * min_rows, shares)
-    return parts.cut(
-        Part(rng_deal.permutation(rows), parts.offsets(sizes)), train_fraction, rng_cut
+    return partition.split_rows(
+        Part(rng_deal.permutation(rows), partition.offsets(sizes)), train_fraction, rng_cut
     )

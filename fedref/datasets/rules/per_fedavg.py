@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedref.boundary.errors import ConfigError
-from fedref.datasets import parts
+from fedref.datasets import partition
 from fedref.datasets.rules.common import Generator, Parts, by_class, classes_of, rows_of
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Part, Source
@@ -47,7 +47,7 @@ def deal_pairs(pools: Part, users: int, a: int) -> Part:
     pool = np.concatenate([lower % (C // 2), low, high])
     client = np.concatenate([lower // (C // 2), second, second])
     count = np.repeat([a, a // 2, 2 * a], [len(lower), len(low), len(high)])
-    return parts.deal(pools, pool, client, count, users)
+    return partition.deal(pools, pool, client, count, users)
 
 
 def default_users(train: Part, test: Part) -> int:
@@ -65,7 +65,7 @@ def class_pools(source: Source, train_fraction: float, rng: Generator) -> Parts:
     """Training and test rows by class: the published parts, or each class divided at random."""
     rows = rows_of(source, "all")
     if source.test_from is None:
-        return parts.cut(by_class(source, rows), train_fraction, rng)
+        return partition.split_rows(by_class(source, rows), train_fraction, rng)
     train, test = (by_class(source, part) for part in np.split(rows, [source.test_from]))
     return train, test
 
@@ -103,6 +103,6 @@ def per_fedavg(
     rng_train, rng_test, rng_cut = rng.spawn(3)
     train, test = class_pools(source, train_fraction, rng_cut)
     return (
-        deal_pairs(parts.shuffled(train, rng_train), users, a),
-        deal_pairs(parts.shuffled(test, rng_test), users, a_test),
+        deal_pairs(partition.shuffled(train, rng_train), users, a),
+        deal_pairs(partition.shuffled(test, rng_test), users, a_test),
     )

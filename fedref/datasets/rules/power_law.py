@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedref.boundary.errors import ConfigError
-from fedref.datasets import parts
+from fedref.datasets import partition
 from fedref.datasets.rules.common import Generator, Parts, by_class, rows_of
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Part, Source
@@ -45,7 +45,7 @@ def hand_out(pools: Part, held: Holdings, base: int, extra: Array) -> Part:
     """First `base` rows for every holding, then the extras, in order while they last."""
     count = np.concatenate([np.full_like(extra, base), extra])
     label, user = np.tile(held.label, 2), np.tile(held.user, 2)
-    return parts.deal(pools, label, user, count, int(held.user[-1]) + 1)
+    return partition.deal(pools, label, user, count, int(held.user[-1]) + 1)
 
 
 def powerlaw(
@@ -72,7 +72,7 @@ def powerlaw(
     share = drawn[held.label, held.user // C, held.slot]
     total = np.bincount(held.label, share, C)[held.label]
     extra = np.floor(left[held.label] * share / total).astype(np.int64)
-    return parts.cut(hand_out(pools, held, base, extra), train_fraction, rng_cut)
+    return partition.split_rows(hand_out(pools, held, base, extra), train_fraction, rng_cut)
 
 
 def lognormal_sizes(
@@ -97,5 +97,5 @@ def lognormal_sizes(
     rng_size, rng_order, rng_cut = rng.spawn(3)
     size = rng_size.lognormal(mu, sigma, users) + 5
     extra = np.clip(size // classes - 2, 0, len(source.y)).astype(np.int64)[held.user]
-    dealt = hand_out(parts.shuffled(pools, rng_order), held, 2, extra)
-    return parts.cut(dealt, train_fraction, rng_cut)
+    dealt = hand_out(partition.shuffled(pools, rng_order), held, 2, extra)
+    return partition.split_rows(dealt, train_fraction, rng_cut)

@@ -8,12 +8,12 @@ from fedref.rounds.federation import Part
 
 
 def offsets(sizes: Array) -> Array:
-    """(N,) sizes → (N + 1,) offsets, from 0 to their sum."""
+    """Return the (N + 1,) offsets of (N,) sizes, from 0 to their sum."""
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
 
 def spans(start: Array, count: Array) -> Array:
-    """start[i], ..., start[i] + count[i] − 1 for every i, one after the other.
+    """Return start[i], ..., start[i] + count[i] − 1 for every i, one after the other.
 
     >>> spans(np.array([10, 40]), np.array([3, 2]))
     array([10, 11, 12, 40, 41])
@@ -23,32 +23,32 @@ def spans(start: Array, count: Array) -> Array:
 
 
 def group(owner: Array, clients: int, rows: Array | None = None) -> Part:
-    """Rows (0, 1, ... if not given) by their owner, in the order given within each client."""
+    """Return rows (0, 1, ... if not given) by their owner, in the order given within each client."""
     order = np.argsort(owner, kind="stable")
     sizes = np.bincount(owner, minlength=clients)
     return Part(order if rows is None else rows[order], offsets(sizes))
 
 
 def shuffled(part: Part, rng: np.random.Generator) -> Part:
-    """The same clients with their rows in random order."""
+    """Return the same clients with their rows in random order."""
     # client + U[0, 1) sorts by client first: one sort shuffles all clients at once
     order = np.argsort(part.owners + rng.random(len(part.rows)), kind="stable")
     return Part(part.rows[order], part.offsets)
 
 
 def positions(part: Part) -> Array:
-    """0, 1, ..., n_k − 1 for each client: (R,)."""
+    """Return 0, 1, ..., n_k − 1 for each client: (R,)."""
     return spans(np.zeros(len(part.offsets) - 1, np.int64), part.sizes)
 
 
-def take(part: Part, keep: Array) -> Part:
-    """The rows of every client for which keep (R,) is true."""
+def keep_rows(part: Part, keep: Array) -> Part:
+    """Return the rows of every client for which keep (R,) is true."""
     kept = np.concatenate([[0], np.cumsum(keep)])
     return Part(part.rows[keep], kept[part.offsets])
 
 
 def train_sizes(sizes: Array, fraction: float) -> Array:
-    """⌊fraction·n⌋, but at least one row on either side if n ≥ 2; a single row is for training.
+    """Return ⌊fraction·n⌋, but at least one row on either side if n ≥ 2; a single row is for training.
 
     >>> train_sizes(np.array([0, 1, 2, 5, 10]), 0.9)
     array([0, 1, 1, 4, 9])
@@ -58,13 +58,13 @@ def train_sizes(sizes: Array, fraction: float) -> Array:
     return np.where(sizes < 2, sizes, np.clip(wanted, 1, sizes - 1))
 
 
-def cut(part: Part, fraction: float, rng: np.random.Generator) -> tuple[Part, Part]:
-    """Each client's rows at random into (train, test); the order of rows is kept in both."""
+def split_rows(part: Part, fraction: float, rng: np.random.Generator) -> tuple[Part, Part]:
+    """Divide each client's rows at random into (train, test); the order of rows is kept in both."""
     rank = np.empty(len(part.rows), np.int64)
     places = Part(np.arange(len(part.rows)), part.offsets)
     rank[shuffled(places, rng).rows] = positions(part)
     train = rank < np.repeat(train_sizes(part.sizes, fraction), part.sizes)
-    return take(part, train), take(part, ~train)
+    return keep_rows(part, train), keep_rows(part, ~train)
 
 
 def deal(pools: Part, pool: Array, client: Array, count: Array, clients: int) -> Part:
@@ -86,7 +86,7 @@ def deal(pools: Part, pool: Array, client: Array, count: Array, clients: int) ->
 
 
 def apportion(n: int, shares: Array) -> Array:
-    """n rows divided in proportion to the shares, none lost: differences of rounded cumulations."""
+    """Divide n rows in proportion to the shares, none lost: differences of rounded cumulations."""
     total = np.cumsum(shares)
     # a Dirichlet with a tiny α can underflow to zeros altogether: then the first takes all
     ends = np.round(n * (total / total[-1] if total[-1] > 0 else np.ones_like(total)))
@@ -96,7 +96,7 @@ def apportion(n: int, shares: Array) -> Array:
 def split_clients(
     n_clients: int, seed: int, fractions: tuple[float, ...] = (0.8, 0.1, 0.1)
 ) -> tuple[Array, ...]:
-    """Disjoint random sets of clients, e.g. training, validation and test clients, ascending."""
+    """Return disjoint random sets of clients, e.g. training, validation and test clients, ascending."""
     if n_clients < 0 or min(fractions, default=0) < 0 or abs(sum(fractions) - 1) > 1e-9:
         raise ConfigError(f"fractions of clients are {fractions}, expected numbers ≥ 0 of sum 1")
     rng = np.random.default_rng([seed, int.from_bytes(b"clients")])

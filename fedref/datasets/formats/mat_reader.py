@@ -1,0 +1,46 @@
+"""A program of its own: a MATLAB file on standard input becomes an .npz on standard output.
+
+python mat_reader.py BYTES: its memory is limited to what BYTES of arrays need. What is wrong with the
+file is said in one line on standard error; a crash of SciPy's reader ends this process alone.
+"""
+
+import io
+import sys
+from contextlib import suppress
+
+import numpy as np
+from scipy.io import loadmat
+
+PROGRAM = 2 << 30  # bytes that Python, NumPy and SciPy take with all their libraries
+
+
+def main(limit: int) -> None:
+    """Write the cells of X and Y as arrays X0, X1, ..., Y0, Y1, ..."""
+    if sys.platform != "win32":
+        import resource
+
+        with suppress(ValueError):  # a stricter limit stays
+            resource.setrlimit(resource.RLIMIT_AS, (PROGRAM + 4 * limit,) * 2)
+    found = loadmat(io.BytesIO(sys.stdin.buffer.read()), variable_names=("X", "Y"))
+    if not {"X", "Y"} <= set(found):
+        raise ValueError("X or Y is missing")
+    cells = {}
+    for name in ("X", "Y"):
+        if getattr(found[name], "dtype", None) != np.dtype(object):
+            raise ValueError(f"{name} is no cell array")
+        for k, cell in enumerate(found[name].ravel("F")):
+            kind = getattr(cell, "dtype", type(cell).__name__)
+            if getattr(kind, "kind", "") not in ("b", "u", "i", "f"):
+                raise ValueError(f"cell {k} of {name} holds {kind}, no matrix of numbers")
+            cells[f"{name}{k}"] = cell
+    size = sum(cell.nbytes for cell in cells.values())
+    if size > limit:
+        raise ValueError(f"holds {size} bytes when unpacked, more than {limit}")
+    np.savez(sys.stdout.buffer, **cells)
+
+
+if __name__ == "__main__":
+    try:
+        main(int(sys.argv[1]))
+    except Exception as error:
+        sys.exit(f"{error}" or type(error).__name__)

@@ -1,0 +1,221 @@
+"""The named data sets. Each is registered here and nowhere else: a row of SOURCES.
+
+A row says how the files are found and read, what they are, by which rule they are usually split,
+where they are published, and the SHA-256 of the content. A file that was packed again is the same
+data: only a download is compared by the hash of its packed file.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from fedref.boundary.values import Parameter
+from fedref.datasets import synthetic, texts
+from fedref.datasets.download import Remote
+from fedref.datasets.formats import cifar, emnist, idx, leaf, mat, npz
+from fedref.rounds.federation import Source
+
+
+class Known(NamedTuple):
+    """A named data set.
+
+    find(folder, **parameters) → path or None; read(path, name=..., **parameters) → Source.
+    """
+
+    find: Callable[..., Path | None]
+    read: Callable[..., Source]
+    files: str
+    help: str
+    split: str
+    remotes: tuple[Remote, ...] = ()
+    parameters: Mapping[str, Parameter] = MappingProxyType({})
+    sha256: str = ""
+
+
+def first_of(*names: str) -> Callable[..., Path | None]:
+    """Return a search for the first of these files."""
+
+    def find(folder: Path, **parameters: Any) -> Path | None:
+        return next((folder / name for name in names if (folder / name).exists()), None)
+
+    return find
+
+
+def generated(folder: Path, **parameters: Any) -> Path | None:
+    """Return the folder: nothing needs to be found."""
+    return folder
+
+
+def published(hashes: Mapping[str, str], *places: str) -> tuple[Remote, ...]:
+    """Return the files {name: hash} of a data set that is published at each of some addresses."""
+    return tuple(
+        Remote(name, tuple(place + name for place in places), hash) for name, hash in hashes.items()
+    )
+
+
+def mnist_like(remotes: tuple[Remote, ...], help: str, split: str, sha256: str = "") -> Known:
+    """Return a data set of MNIST's four files."""
+    return Known(
+        lambda folder: folder if idx.folder_holds_images(folder, "") else None,
+        lambda path, **more: idx.load(path, "", **more),
+        "the four idx files, e.g. train-images-idx3-ubyte.gz",
+        help,
+        split,
+        remotes,
+        sha256=sha256,
+    )
+
+
+SYNTHETIC_IID = {
+    "users": Parameter(int, 30, "number of clients", 1),
+    "features": Parameter(int, 60, "features", 1),
+    "classes": Parameter(int, 10, "classes", 2),
+    "seed": Parameter(int, 0, "seed of the generator", 0),
+}
+SYNTHETIC = {
+    "alpha": Parameter(float, 0.5, "how much local models differ", 0.0, 1e6),
+    "beta": Parameter(float, 0.5, "how much local inputs differ", 0.0, 1e6),
+    **SYNTHETIC_IID,
+}
+
+SOURCES: dict[str, Known] = {
+    "digits": Known(
+        first_of("digits.npz"),
+        lambda path, **more: npz.load(path, image=(8, 8, 1), full_scale=16.0, **more),
+        "digits.npz",
+        "UCI optical digits, 1 797 images of 8×8 (shipped)",
+        "per-fedavg",
+        sha256="9412306fcce78e42a62b53b9d042f3208a5a9def042d75be348d43b1647f21f4",
+    ),
+    "mnist": mnist_like(
+        published(
+            {
+                "train-images-idx3-ubyte.gz": "sha256:"
+                "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+                "train-labels-idx1-ubyte.gz": "sha256:"
+                "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+                "t10k-images-idx3-ubyte.gz": "sha256:"
+                "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+                "t10k-labels-idx1-ubyte.gz": "sha256:"
+                "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+            },
+            "https://storage.googleapis.com/cvdf-datasets/mnist/",
+            "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        ),
+        "MNIST, 70 000 images of 28×28",
+        "fedprox-mnist",
+        "aab2d3960bf1c60aa37e95536dc194732c103bb56ee19bda838082b237d282f2",
+    ),
+    "fashion-mnist": mnist_like(
+        published(
+            {
+                "train-images-idx3-ubyte.gz": "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+                "train-labels-idx1-ubyte.gz": "md5:25c81989df183df01b3e8a0aad5dffbe",
+                "t10k-images-idx3-ubyte.gz": "md5:bef4ecab320f06d8554ea6380940ec79",
+                "t10k-labels-idx1-ubyte.gz": "md5:bb300cfdad3c16e7a12a480ee83cd310",
+            },
+            "https://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+            "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+        ),
+        "Fashion-MNIST, 70 000 images of 28×28",
+        "per-fedavg",
+    ),
+    "emnist": Known(
+        emnist.find,
+        emnist.load,
+        "gzip.zip, or emnist-letters-train-images-idx3-ubyte.gz and its three companions",
+        "EMNIST: emnist(letters), emnist(letters,a-j), emnist(byclass,a-j), ...",
+        "fedprox-femnist",
+        published(
+            {"gzip.zip": "md5:58c8d27c78d21e728a6bc7b3cc06412e"},
+            "https://biometrics.nist.gov/cs_links/EMNIST/",
+        ),
+        {
+            "part": Parameter(
+                str, "letters", "which of the six sets", choices=tuple(emnist.ALPHABETS)
+            ),
+            "classes": Parameter(str, None, "characters to keep, such as a-j; all unless given"),
+        },
+    ),
+    "cifar10": Known(
+        lambda folder, channels: cifar.find(folder),
+        cifar.load,
+        f"{cifar.ARCHIVE}, or the folder {cifar.FOLDER} of its six .bin files",
+        "CIFAR-10, 60 000 images of 32×32, to grey; cifar10(color) keeps three channels",
+        "cifar10-powerlaw",
+        published(
+            {
+                cifar.ARCHIVE: "sha256:"
+                "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
+            },
+            "https://www.cs.toronto.edu/~kriz/",
+        ),
+        {"channels": Parameter(str, "grey", "grey or color", choices=tuple(cifar.CHANNELS))},
+    ),
+    "cifar10-gray": Known(
+        first_of("cifar10-gray.npz"),
+        npz.load,
+        "cifar10-gray.npz (train_images, train_labels, test_images, test_labels)",
+        "CIFAR-10 in grey, from a plain npz",
+        "cifar10-powerlaw",
+    ),
+    "vehicle": Known(
+        first_of("vehicle.json", "train"),
+        lambda path, **more: leaf.load(path if path.suffix else path.parent, **more),
+        "vehicle.json (LEAF JSON), or folders train and test of LEAF JSON",
+        "Vehicle sensors, 100 features, 2 classes, one client a sensor",
+        "natural",
+    ),
+    "landmine": Known(
+        first_of("landmine.mat"),
+        mat.load,
+        "landmine.mat (cell arrays X, Y)",
+        "Landmine detection, 29 tasks, 9 features, 2 classes",
+        "natural",
+    ),
+    "shakespeare": Known(
+        texts.find_shakespeare,
+        texts.read_shakespeare,
+        "roles.json.gz, or LEAF JSON (train and test folders, or all_data)",
+        "Shakespeare's roles: 80 characters and the next, one client a role; shakespeare(step=20)",
+        "natural",
+        parameters={
+            "step": Parameter(int, 1, "windows begin at every step-th character; LEAF has 1", 1),
+        },
+    ),
+    "sent140": Known(
+        texts.find_sent140,
+        texts.read_sent140,
+        "LEAF JSON (train and test folders, or all_data)",
+        "Sentiment140, tweets of 2 classes, one client a user; sent140(characters)",
+        "natural",
+        parameters={
+            "tokens": Parameter(
+                str, "words", "words or characters", choices=("words", "characters")
+            ),
+            "vocabulary": Parameter(
+                int, 10_000, "words known: the most frequent in the training part", 1
+            ),
+            "length": Parameter(
+                int, None, "words or characters kept; 25 words, 140 characters", 1, 10_000
+            ),
+        },
+    ),
+    "synthetic": Known(
+        generated,
+        lambda path, **chosen: synthetic.load(**chosen),
+        "",
+        "FedProx's Synthetic(α,β): synthetic(0.5,0.5), synthetic(1,1,users=100,seed=3)",
+        "natural",
+        parameters=SYNTHETIC,
+    ),
+    "synthetic-iid": Known(
+        generated,
+        lambda path, **chosen: synthetic.load(alpha=0.0, beta=0.0, iid=True, **chosen),
+        "",
+        "its IID variant: one model for all clients",
+        "natural",
+        parameters=SYNTHETIC_IID,
+    ),
+}
