@@ -7,7 +7,7 @@ import os
 import struct
 import tarfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +64,7 @@ def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
     return stream.getvalue()
 
 
-def mat_bytes(tasks: int = 3) -> bytes:
+def mat_bytes(tasks: int = 3, compress: bool = True) -> bytes:
     """Cell arrays X, Y with k + 2 rows of 4 features, compressed as MATLAB does."""
     rng = np.random.default_rng(0)
     X, Y = np.empty((1, tasks), object), np.empty((1, tasks), object)
@@ -72,7 +72,7 @@ def mat_bytes(tasks: int = 3) -> bytes:
         X[0, k] = rng.normal(size=(k + 2, 4))
         Y[0, k] = rng.choice([-1, 1], (k + 2, 1)).astype(np.int16)
     stream = io.BytesIO()
-    scipy.io.savemat(stream, {"X": X, "Y": Y}, do_compression=True)
+    scipy.io.savemat(stream, {"X": X, "Y": Y}, do_compression=compress)
     return stream.getvalue()
 
 
@@ -137,16 +137,6 @@ def put_roles(folder: Path) -> Path:
     return folder
 
 
-#: name → bytes of a valid file that `load` reads by its path
-VALID: dict[str, Callable[[], bytes]] = {
-    "data.npz": lambda: npz_bytes(
-        {"X": images(8)[0], "y": images(8)[1], "client": np.arange(8) // 3}
-    ),
-    "data.json": lambda: json.dumps(leaf_object()).encode(),
-    "data.mat": mat_bytes,
-}
-
-
 def real_data() -> Path:
     """The folder of real data sets; the test is skipped where there is none."""
     root = Path(__file__).resolve().parents[1]
@@ -165,7 +155,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
 
     monkeypatch.setattr(download, "cache", lambda: tmp_path / "cache")
     monkeypatch.setattr(download, "over_http", refuse)
-    for function in (download.one, download.every, sources.prepare):
+    for function in (download.fetch_file, download.fetch_files, sources.prepare):
         monkeypatch.setattr(function, "__defaults__", (refuse,))
     if "real" not in request.fixturenames:
         monkeypatch.delenv("FEDREF_DATA", raising=False)

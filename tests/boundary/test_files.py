@@ -58,7 +58,7 @@ def test_an_error_leaves_the_old_file_and_nothing_beside(
     with pytest.raises(OSError, match="No space"):
         files.write_whole(path, b"new")
     with pytest.raises(DataError, match="No space left on device; expected a file that can be"):
-        files.written(path, b"new")
+        files.write_or_raise(path, b"new")
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
     assert path.read_bytes() == b"old"
 
@@ -67,44 +67,32 @@ def test_what_killed_writes_left_is_swept_up(tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
     for name in (".fedref-12.new", "inner/.fedref-34.new", "my.new"):
         (tmp_path / name).write_bytes(b"")
-    files.sweep(tmp_path)
+    files.remove_partial_files(tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == {"inner", "my.new"}
     assert list((tmp_path / "inner").iterdir()) == []
 
 
-# ---- budgets --------------------------------------------------------------------------------------
+# ---- reading --------------------------------------------------------------------------------------
 
 
-def test_a_budget_is_one_for_all_layers() -> None:
-    budget = files.Budget("file", 1 << 20)
-    assert budget.left == files.RATIO << 20
-    budget.spend(budget.left)
-    with pytest.raises(DataError, match=r"file: needs more than \d+ bytes to read"):
-        budget.spend(1)
-    small = files.Budget("file", 10)
-    assert small.left == files.FLOOR
-    with files.unzipped(io.BytesIO(gzip.compress(bytes(1000))), 50, small) as (stream, length):
-        assert length is None
-        assert files.read_up_to(stream, 600) == bytes(600)
-    assert small.left == files.FLOOR - 600
+@pytest.mark.parametrize("packed", [False, True])
+def test_gzip_is_seen_by_its_magic_number(tmp_path: Path, packed: bool) -> None:
+    data = bytes(3 << 20)
+    (tmp_path / "file").write_bytes(gzip.compress(data) if packed else data)
+    assert files.read_bytes(tmp_path / "file", "zeros") == data
 
 
-def test_a_budget_counts_members_and_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    budget = files.Budget("file")
-    for _ in range(files.MEMBERS):
-        budget.member()
-    with pytest.raises(DataError, match=f"more than {files.MEMBERS} members"):
-        budget.member()
-    slow = files.Budget("file", 5_000_000)
-    now = files.time.monotonic()
-    monkeypatch.setattr(files.time, "monotonic", lambda: now + 66)
-    with pytest.raises(DataError, match="takes more than 65 s"):
-        slow.spend(0)
+def test_a_stream_is_read_up_to_its_limit() -> None:
+    assert files.read_up_to(io.BytesIO(b"1234"), 4, "file") == b"1234"
+    with pytest.raises(
+        DataError, match="file: becomes too large when unpacked; expected at most 3"
+    ):
+        files.read_up_to(io.BytesIO(b"1234"), 3, "file")
+    assert files.unpacked_limit(10) == 64 << 20
+    assert files.unpacked_limit(1 << 20) == 250 << 20
 
 
-def test_json_is_paid_for_by_what_it_becomes() -> None:
-    budget = files.Budget("file")
-    assert files.from_json(b'{"a": [1, 2]}', budget) == {"a": [1, 2]}
-    assert budget.spent == 13 + 240 + 100 + 96 + 40 + 2 * 30
-    with pytest.raises(DataError, match="needs more than"):
-        files.from_json(b"[" + b"[]," * 500_000 + b"0]", budget)
+def test_an_error_is_one_line_without_control_characters() -> None:
+    error = files.data_error("a\x1b[2J", "two\nlines" + "x" * 300, "a\u202eb")
+    assert str(error) == "a\\x1b[2J: two; expected a\\u202eb"
+    assert len(str(files.data_error("a", "x" * 5000, "b"))) < 300

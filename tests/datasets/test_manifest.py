@@ -12,7 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedref import ConfigError, DataError
-from fedref.datasets import RULES, from_manifest, load, manifest, manifest_of, split, write_manifest
+from fedref.commands import main
+from fedref.datasets import (
+    RULES,
+    from_manifest,
+    load,
+    manifest,
+    manifest_of,
+    sources,
+    split,
+    write_manifest,
+)
 from fedref.rounds.federation import Federation, Source
 
 
@@ -245,3 +255,40 @@ def test_rules_that_need_classes_refuse_real_targets(rule: str) -> None:
         {"rule": "quantity", "users": 3},
     ):
         assert split(source=source, **fits).clients
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{"seed": 1}, {"of": ["a"]}, {"source": 1}, {"rule": "iid"}, {"of": {}}, {"users": []}],
+)
+def test_parameters_of_a_manifest_may_be_anything(
+    parameters: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = resealed(tmp_path, rule="iid", parameters=parameters)
+    assert main(["data", "verify", str(path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_minus_zero_is_another_spelling(tmp_path: Path) -> None:
+    path = resealed(tmp_path, seed=0)
+    text = path.read_text()
+    assert from_manifest(path).seed == 0
+    path.write_text(text.replace('"seed": 0', '"seed": -0'))
+    with pytest.raises(DataError, match="-0 is not spelt 0"):
+        from_manifest(path)
+
+
+def test_true_is_no_seed(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="another type: seed"):
+        from_manifest(resealed(tmp_path, seed=True))
+
+
+def test_a_manifest_downloads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(sources, "prepare", lambda name, chosen: asked.append(name))
+    source = {"name": "mnist", "sha256": "0", "rows": 1}
+    with pytest.raises(
+        DataError, match="nothing is downloaded unasked; `fedref data prepare mnist`"
+    ):
+        from_manifest(resealed(tmp_path, source=source))
+    assert asked == []

@@ -311,14 +311,14 @@ def test_a_full_disk_loses_the_client_s_round_and_no_state(tmp_path, monkeypatch
 
     from fedref.flower import store
 
-    written, full = store.written, {"on": False}
+    written, full = store.write_or_raise, {"on": False}
 
     def refuse(path, data):
         if full["on"] and path.suffix == ".ckpt":
             raise FedrefError("no room")
         return written(path, data)
 
-    monkeypatch.setattr(store, "written", refuse)
+    monkeypatch.setattr(store, "write_or_raise", refuse)
 
     class Filling(Wires):
         def send(self, packets, limit):

@@ -15,6 +15,7 @@ from fedref.boundary.files import (
     unpacked_limit,
 )
 
+MEMBERS = 1000  # of a tar archive, each of which takes a thousand bytes
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # zipfile unpacks others without a limit
 
 
@@ -69,6 +70,8 @@ def from_tar(path: Path, wanted: list[str], expected: str) -> list[bytes]:
     with as_data_error(path, expected), tarfile.open(fileobj=data, mode="r:") as archive:
         while (member := archive.next()) is not None:
             check_inside(member.name, path, expected)
+            if len(archive.members) > MEMBERS:
+                raise ValueError(f"has more than {MEMBERS} members")
             if member.size < 0 or member.issparse():
                 # the next header would stand before this one; holes are as large as they claim
                 raise ValueError(f"member {member.name!r} claims {member.size} bytes")

@@ -5,6 +5,7 @@ byte it crashes, or allocates what a dimension claims.
 """
 
 import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from fedref.rounds.federation import Source
 EXPECTED = "a MATLAB file (version 5 to 7) with cell arrays X (n, p) and Y (n, 1), one cell a task"
 READER = Path(__file__).with_name("mat_reader.py")
 SECONDS = 60
+ENVIRONMENT = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # each thread would take its memory
 
 
 def read(path: Path) -> tuple[list[Array], list[Array]]:
@@ -28,7 +30,9 @@ def read(path: Path) -> tuple[list[Array], list[Array]]:
     # -P: what lies beside the program, or in the current folder, is not imported
     command = [sys.executable, "-P", str(READER), str(unpacked_limit(len(data)))]
     try:
-        done = subprocess.run(command, input=data, capture_output=True, timeout=SECONDS)
+        done = subprocess.run(
+            command, input=data, env=ENVIRONMENT, capture_output=True, timeout=SECONDS
+        )
     except subprocess.TimeoutExpired as error:
         raise data_error(path, f"takes more than {SECONDS} s to read", EXPECTED) from error
     if done.returncode:

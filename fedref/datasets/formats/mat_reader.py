@@ -11,7 +11,7 @@ from contextlib import suppress
 import numpy as np
 from scipy.io import loadmat
 
-PROGRAM = 2 << 30  # bytes that Python, NumPy and SciPy take with all their libraries
+PROGRAM = 1 << 30  # bytes that Python, NumPy and SciPy take with all their libraries
 
 
 def main(limit: int) -> None:

@@ -82,7 +82,7 @@ def test_broken_files_are_refused(tmp_path: Path, data: bytes, message: str) -> 
         ({"../data_batch_1.bin": GOOD}, "'../data_batch_1.bin' points outside"),
         ({"/etc/data_batch_1.bin": GOOD}, "points outside"),
         ({"x/data_batch_1.bin": GOOD}, "has no member 'data_batch_2.bin'"),
-        ({"zeros": bytes(80 << 20)}, "member 'zeros' claims 83886080 bytes"),
+        ({"zeros": bytes(80 << 20)}, "becomes too large when unpacked"),
     ],
 )
 def test_hostile_archives_are_refused(

@@ -162,11 +162,7 @@ def test_text_is_seen_before_it_is_read(tmp_path: Path, data: Any, holds: bool, 
 def test_the_first_user_with_rows_decides_wherever_it_is(tmp_path: Path) -> None:
     data = one_user([])
     data["user_data"] = {"u": {"x": [], "y": []}, "v": {"y": ["a"], "x": ["To be"]}}
-    text = json.dumps(data)
-    at = text.index('"x": ["')
-    for shift in range(12):  # wherever a piece ends
-        early = (" " * (leaf.PIECE - at - shift) + text).encode()
-        assert leaf.holds_text(put(tmp_path, "cut.json", early))
+    assert leaf.holds_text(put_json(tmp_path, data, "cut.json"))
 
 
 def test_what_is_no_leaf_json_holds_no_text(tmp_path: Path) -> None:

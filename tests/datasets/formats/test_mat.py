@@ -10,6 +10,7 @@ from dataset_files import mat_bytes, put
 
 from fedref import DataError
 from fedref.datasets import load
+from fedref.datasets.formats import mat
 
 
 def saved(**variables: object) -> bytes:
@@ -40,11 +41,11 @@ BROKEN = {
     "X has 2 cells, Y has 1": saved(X=cells(ONE, ONE), Y=cells(Y)),
     r"cell 0: Y has shape \(2,\)": saved(X=cells(ONE), Y=cells(np.ones((2, 1)))),
     "cell 0: X has nan in row 0": saved(X=cells(ONE * np.nan), Y=cells(Y)),
-    "cell 0 of X: holds a text": saved(X=cells("abc"), Y=cells(Y)),
-    "cell 0 of X: holds complex numbers": saved(X=cells(ONE * 1j), Y=cells(Y)),
+    "cell 0 of X holds <U3, no matrix": saved(X=cells("abc"), Y=cells(Y)),
+    "cell 0 of X holds complex128": saved(X=cells(ONE * 1j), Y=cells(Y)),
     "cell 0: Y is 0.5": saved(X=cells(ONE), Y=cells(Y / 2)),
     "cell 1 has 3 features; expected 2": saved(X=cells(ONE, np.ones((3, 3))), Y=cells(Y, Y)),
-    "cell 0 of X: holds a cell": saved(X=cells(cells(ONE)), Y=cells(Y)),
+    "cell 0 of X holds object": saved(X=cells(cells(ONE)), Y=cells(Y)),
 }
 
 
@@ -57,7 +58,23 @@ def test_broken_files_are_refused(tmp_path: Path, message: str) -> None:
 
 
 def test_a_zip_bomb_is_refused(tmp_path: Path) -> None:
-    bomb = saved(X=np.zeros((9 << 20, 1)), Y=Y)
+    bomb = saved(X=cells(np.zeros((9 << 20, 1))), Y=cells(Y))
     assert len(bomb) < 1 << 20
-    with pytest.raises(DataError, match="at most 64 MB or 250 times its size"):
+    with pytest.raises(DataError, match="holds 75497496 bytes when unpacked, more than 67108864"):
         load(put(tmp_path, "data.mat", bomb))
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("import os; os.abort()", r"SciPy's reader crashed \(-6\); expected a MATLAB file"),
+        ("import time; time.sleep(60)", "takes more than 1 s to read; expected a MATLAB file"),
+    ],
+)
+def test_a_reader_that_crashes_or_hangs_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, message: str
+) -> None:
+    monkeypatch.setattr(mat, "READER", put(tmp_path, "reader.py", program.encode()))
+    monkeypatch.setattr(mat, "SECONDS", 1)
+    with pytest.raises(DataError, match=message):
+        load(put(tmp_path, "data.mat", mat_bytes()))

@@ -46,7 +46,7 @@ def test_other_folders_of_arrays_are_refused(tmp_path: Path, arrays, message: st
 def test_a_broken_array_is_named(tmp_path: Path) -> None:
     root = folder(tmp_path / "mine", X=X, y=Y)
     (root / "y.npy").write_bytes((root / "y.npy").read_bytes()[:-3])
-    with pytest.raises(DataError, match=r"y.npy: shape \(8,\) of uint8 needs 8 bytes"):
+    with pytest.raises(DataError, match=r"y.npy: .*expected a folder with X.npy and y.npy"):
         load(root)
 
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from fedref.datasets.parts import apportion
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedref import ConfigError
-from fedref.datasets import parts, split_clients
+from fedref.datasets import partition, split_clients
+from fedref.datasets.partition import apportion
 from fedref.rounds.federation import Part
 
 sizes = st.lists(st.integers(0, 8), min_size=1, max_size=6)
@@ -18,32 +18,32 @@ def as_lists(part: Part) -> list[list[int]]:
 
 
 def whole(n: list[int]) -> Part:
-    return Part(np.arange(sum(n)) + 100, parts.offsets(np.array(n)))
+    return Part(np.arange(sum(n)) + 100, partition.offsets(np.array(n)))
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 5))))
 def test_spans_are_the_ranges_one_after_the_other(ranges: list[tuple[int, int]]) -> None:
     start, count = (np.array([r[i] for r in ranges], np.int64) for i in (0, 1))
     expected = [i for a, n in ranges for i in range(a, a + n)]
-    assert parts.spans(start, count).tolist() == expected
+    assert partition.spans(start, count).tolist() == expected
 
 
 @given(st.lists(st.integers(0, 4)))
 def test_group_keeps_the_order_within_each_client(owner: list[int]) -> None:
-    grouped = parts.group(np.array(owner, np.int64), 5)
+    grouped = partition.group(np.array(owner, np.int64), 5)
     assert as_lists(grouped) == [[i for i, o in enumerate(owner) if o == k] for k in range(5)]
 
 
 @given(sizes, st.integers(0, 9))
 def test_shuffled_moves_rows_within_clients_only(n: list[int], seed: int) -> None:
     part = whole(n)
-    mixed = parts.shuffled(part, np.random.default_rng(seed))
+    mixed = partition.shuffled(part, np.random.default_rng(seed))
     assert [sorted(rows) for rows in as_lists(mixed)] == as_lists(part)
 
 
 def test_every_order_of_a_client_is_as_likely() -> None:
     part = whole([3] * 6000)
-    rows = parts.shuffled(part, np.random.default_rng(0)).rows.reshape(-1, 3)
+    rows = partition.shuffled(part, np.random.default_rng(0)).rows.reshape(-1, 3)
     _, counts = np.unique(rows.argsort(1), axis=0, return_counts=True)
     assert len(counts) == 6
     assert abs(counts - 1000).max() < 120  # four standard deviations
@@ -52,7 +52,7 @@ def test_every_order_of_a_client_is_as_likely() -> None:
 @given(sizes, st.floats(0, 1), st.integers(0, 9))
 def test_cut_gives_every_row_to_one_side(n: list[int], fraction: float, seed: int) -> None:
     part = whole(n)
-    train, test = parts.cut(part, fraction, np.random.default_rng(seed))
+    train, test = partition.split_rows(part, fraction, np.random.default_rng(seed))
     for k, rows in enumerate(as_lists(part)):
         a, b = train.of(k).tolist(), test.of(k).tolist()
         assert sorted(a + b) == rows
@@ -64,7 +64,7 @@ def test_cut_gives_every_row_to_one_side(n: list[int], fraction: float, seed: in
 
 def test_train_sizes_of_whole_percentages_are_not_one_less() -> None:
     for percent in range(1, 100):
-        assert parts.train_sizes(np.array([100]), percent / 100)[0] == percent
+        assert partition.train_sizes(np.array([100]), percent / 100)[0] == percent
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=4), st.data())
@@ -78,7 +78,7 @@ def test_deal_is_the_loop_over_holdings(n: list[int], data: st.DataObject) -> No
     for c, k, m in holdings:
         expected[k] += left[c][:m]
         left[c] = left[c][m:]
-    assert as_lists(parts.deal(pools, pool, client, count, 4)) == expected
+    assert as_lists(partition.deal(pools, pool, client, count, 4)) == expected
 
 
 @given(st.integers(0, 50), st.lists(st.floats(0, 1), min_size=1, max_size=8))
