@@ -1,4 +1,7 @@
-"""Whatever is fed to a reader: a Source or one line of refusal, in little time and memory."""
+"""Whatever is fed to a reader: a Source or one line of refusal, in little time and memory.
+
+Long because damaged files and bombs of every format share one harness.
+"""
 
 import gzip
 import io

@@ -4,6 +4,7 @@ import io
 import tarfile
 import zipfile
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -27,9 +28,9 @@ def open_members(
     assert stream is not None
     limit = unpacked_limit(stream.seek(0, 2))
     stream.seek(-12 - len(archive.comment), 2)
-    count = int.from_bytes(stream.read(2), "little")
-    if count != len(members):  # zipfile skips what a wrong length in the directory covers
-        raise data_error(where, f"lists {len(members)} members and counts {count}", expected)
+    promised = int.from_bytes(stream.read(2), "little")
+    if promised != len(members):  # zipfile skips what a wrong length in the directory covers
+        raise data_error(where, f"lists {len(members)} members and counts {promised}", expected)
     claimed = sum(member.file_size for member in members)
     if claimed > limit:
         raise data_error(where, f"claims {claimed} bytes when unpacked", f"at most {limit}")
@@ -65,12 +66,12 @@ def from_zip(path: Path, wanted: list[str], expected: str) -> list[bytes]:
 
 def from_tar(path: Path, wanted: list[str], expected: str) -> list[bytes]:
     """Return the same of a tar archive, gzip or plain."""
-    found = {}
+    found, number = {}, count()
     data = io.BytesIO(read_bytes(path, expected))
     with as_data_error(path, expected), tarfile.open(fileobj=data, mode="r:") as archive:
         while (member := archive.next()) is not None:
             check_inside(member.name, path, expected)
-            if len(archive.members) > MEMBERS:
+            if next(number) == MEMBERS:
                 raise ValueError(f"has more than {MEMBERS} members")
             if member.size < 0 or member.issparse():
                 # the next header would stand before this one; holes are as large as they claim

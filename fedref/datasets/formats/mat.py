@@ -1,7 +1,8 @@
 """MATLAB files (version 5 to 7): cell arrays X and Y, one cell a task, which becomes a client.
 
 SciPy reads them, in a process of its own (`mat_reader.py`): on one in a hundred files with a changed
-byte it crashes, or allocates what a dimension claims.
+byte it crashes, or allocates what a dimension claims. The process is a program, not a function of
+multiprocessing, which would import the user's script a second time.
 """
 
 import io
