@@ -13,7 +13,7 @@ from fedref.boundary.errors import ConfigError, unknown
 from fedref.experiments.summary import summaries
 from fedref.models.numerics import Array
 from fedref.plots import style
-from fedref.plots.series import METRICS, Runs, Series, all_series, check_reference, over_seeds
+from fedref.plots.series import METRICS, Runs, Series, all_series, over_seeds
 from fedref.plots.style import BARS, STYLE, TICK, frame, sign
 
 #: Average and maximum, as fields of the summary.
@@ -36,8 +36,8 @@ def bars(
     metric : accuracy (weighted by samples) or accuracy_mean (mean over clients).
     reference : label → (average, maximum) in the paper, NaN where it has none.
     """
-    drawn, reference = all_series(runs), reference or {}
-    check_reference(reference, drawn)
+    reference = reference or {}
+    drawn = all_series(runs, reference)
     key = metric.replace("-", "_")
     if key not in BAR_METRICS:
         raise ConfigError(unknown("metric of bars", metric, BAR_METRICS))

@@ -11,7 +11,7 @@ from fedref.boundary.errors import ConfigError, unknown
 from fedref.experiments.metrics import CLIENTS
 from fedref.models.numerics import Array
 from fedref.plots import style
-from fedref.plots.series import LARGEST, PERCENT, Metric, Runs, Series, all_series, check_reference
+from fedref.plots.series import LARGEST, PERCENT, Metric, Runs, Series, all_series
 from fedref.plots.style import BARS, STYLE, frame
 
 #: What is known of every client.
@@ -31,8 +31,8 @@ def clients(
     metric : accuracy, test_loss, or train_loss (loss). All seeds together.
     reference : label → value of the paper: a solid line.
     """
-    drawn, reference = all_series(runs), reference or {}
-    check_reference(reference, drawn)
+    reference = reference or {}
+    drawn = all_series(runs, reference)
     key = {"loss": "train_loss"}.get(metric, metric.replace("-", "_"))
     if key not in CLIENT_METRICS:
         raise ConfigError(unknown("metric of clients", metric, {*CLIENT_METRICS, "loss"}))

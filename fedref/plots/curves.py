@@ -22,7 +22,6 @@ from fedref.plots.series import (
     Runs,
     Series,
     all_series,
-    check_reference,
     curve,
     metric_of,
     over_seeds,
@@ -54,10 +53,10 @@ def curves(
     rounds it stands on the line that joins them, and the legend says so. A cross: the last round
     before the algorithm diverged.
     """
-    drawn, reference = all_series(runs), reference or {}
-    check_reference(reference, drawn)
+    reference = reference or {}
+    drawn = all_series(runs, reference)
     if metric is None:
-        metric = list(dict.fromkeys([default_loss(drawn), default_score(drawn)]))
+        metric = list(dict.fromkeys(or_test_loss(drawn, name) for name in ("loss", "accuracy")))
     metrics = [metric_of(m, drawn) for m in ([metric] if isinstance(metric, str) else metric)]
     over = None if against == "round" else metric_of(against, drawn)
     drawn = [series for series in drawn if any(values(series, m)[0].size for m in metrics)]
@@ -71,16 +70,9 @@ def curves(
         style.save(figure, Path(path))
 
 
-def default_loss(drawn: Sequence[Series]) -> str:
-    """The training loss if a run has evaluated it."""
-    loss = METRICS["loss"]
-    return "loss" if any(values(series, loss)[0].size for series in drawn) else "test_loss"
-
-
-def default_score(drawn: Sequence[Series]) -> str:
-    """The accuracy, or the test loss of models that have no labels."""
-    accuracy = METRICS["accuracy"]
-    return "accuracy" if any(values(series, accuracy)[0].size for series in drawn) else "test_loss"
+def or_test_loss(drawn: Sequence[Series], name: str) -> str:
+    """Return the metric's name if a run has evaluated it, else the test loss, which all have."""
+    return name if any(values(s, METRICS[name])[0].size for s in drawn) else "test_loss"
 
 
 def draw_curves(

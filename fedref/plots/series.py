@@ -59,8 +59,11 @@ class Curve(NamedTuple):
     sd: Array
 
 
-def all_series(runs: Runs) -> list[Series]:
-    """Every algorithm of every run; those with the same name stand side by side."""
+def all_series(runs: Runs, reference: Iterable[str] = ()) -> list[Series]:
+    """Return every algorithm of every run; those with the same name stand side by side.
+
+    reference : labels that must be among them.
+    """
     experiments = {"": runs} if isinstance(runs, Run) else runs
     groups: dict[tuple[str, str, str], list[tuple[Unit, Record]]] = {}
     for name, run in experiments.items():
@@ -80,6 +83,9 @@ def all_series(runs: Runs) -> list[Series]:
         units, records = map(list, zip(*groups[key]))
         own = Run(experiments[key[2]].experiment, units, records)
         made.append(Series(label, key[0], variant, own, look))
+    for label in reference:
+        if label not in (labels := [series.label for series in made]):
+            raise ConfigError(unknown("label of a reference value", label, labels))
     return made
 
 
@@ -90,16 +96,17 @@ def looks(algorithms: Sequence[str], variants: Sequence[str]) -> list[Look]:
     each, ways = list(dict.fromkeys(algorithms)), list(dict.fromkeys(variants))
     grid = len(algorithms) == len(each) * len(ways)
     grid = grid and 1 < len(each) <= len(MARKERS) and 1 < len(ways) <= len(LINES)
-    made = []
-    for i, (algorithm, variant) in enumerate(zip(algorithms, variants)):
-        a, v, c = i, i, i
-        if grid:
-            a, v = each.index(algorithm), ways.index(variant)
-            c = v if len(ways) > len(each) else a
-        made.append(
-            Look(COLOURS[c % len(COLOURS)], LINES[v % len(LINES)], MARKERS[a % len(MARKERS)])
+    numbers = [(i, i) for i in range(len(algorithms))]
+    if grid:
+        numbers = [(each.index(a), ways.index(v)) for a, v in zip(algorithms, variants)]
+    return [
+        Look(
+            COLOURS[(v if grid and len(ways) > len(each) else a) % len(COLOURS)],
+            LINES[v % len(LINES)],
+            MARKERS[a % len(MARKERS)],
         )
-    return made
+        for a, v in numbers
+    ]
 
 
 def metric_of(name: str, drawn: Sequence[Series]) -> Metric:
@@ -157,10 +164,3 @@ def over_seeds(drawn: Iterable[Series]) -> str:
     counts = {series.seeds for series in drawn}
     number = f"{counts.pop()} " if len(counts) == 1 else ""
     return "" if number == "1 " else f"±1 sd over {number}seeds"
-
-
-def check_reference(reference: Mapping[str, Any], drawn: Sequence[Series]) -> None:
-    labels = [series.label for series in drawn]
-    for label in reference:
-        if label not in labels:
-            raise ConfigError(unknown("label of a reference value", label, labels))

@@ -9,7 +9,6 @@ from matplotlib.colors import LogNorm
 from matplotlib.style import context
 
 from fedref.datasets.describe import groups, histogram
-from fedref.models.numerics import Array
 from fedref.plots import style
 from fedref.plots.style import STYLE
 from fedref.rounds.federation import Federation
@@ -29,7 +28,7 @@ def split_rules(federations: Mapping[str, Federation], path: str | Path, title: 
         figure, panels = style.frame((rows, COLUMNS), PANEL, title)
         for axes, (name, held) in zip(panels, counts.items()):
             image = axes.imshow(
-                masked(held), aspect="auto", origin="lower", interpolation="nearest",
+                np.ma.masked_equal(held, 0), aspect="auto", origin="lower", interpolation="nearest",
                 cmap="viridis_r", norm=norm,
             )  # fmt: skip
             axes.set_title(name, loc="left")
@@ -42,8 +41,3 @@ def split_rules(federations: Mapping[str, Federation], path: str | Path, title: 
             axes.set_xlabel("clients")
         figure.colorbar(image, ax=panels[: len(counts)], label="samples", pad=0.01)
         style.save(figure, Path(path))
-
-
-def masked(held: Array) -> Array:
-    """Nothing where a client holds nothing."""
-    return np.ma.masked_equal(held, 0)

@@ -42,9 +42,9 @@ def refused(capsys, *arguments) -> str:
         ("x.svg", ["--metric", "accuracy", "--against", "bytes"]),
         ("x.png", ["--metric", "loss,test-loss,bytes", "--title", "Digits"]),
         ("x.svg", ["--kind", "bars"]),
-        ("x.pdf", ["--kind", "bars", "--metric", "accuracy-mean"]),
+        ("x.svg", ["--kind", "bars", "--metric", "accuracy-mean"]),
         ("x.svg", ["--per-client"]),
-        ("x.pdf", ["--kind", "clients", "--metric", "test_loss"]),
+        ("x.svg", ["--kind", "clients", "--metric", "test_loss"]),
     ],
 )
 def test_pictures(directory, tmp_path, capsys, name, options):
