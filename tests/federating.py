@@ -4,12 +4,14 @@ import csv
 import shutil
 from pathlib import Path
 
+import numpy as np
+
+from fedref import tree
 from fedref.experiments import config
 from fedref.experiments.run import run
 from fedref.experiments.setting import Loader, setting, settled
-from fedref.flower.node import answer
+from fedref.flower.client import handle_request, read_part, write_part
 from fedref.flower.nodes import Options, Reply
-from fedref.flower.part import read_part, write_part
 from fedref.flower.server import serve
 
 #: Client → node. Not in order, and of different sizes, so that a mix-up cannot fit by chance.
@@ -34,6 +36,7 @@ class Wires:
     def __init__(self, folder: Path, experiment, holders=HOLDERS, change=None):
         self.experiment, self.change, self.away = experiment, change, set()
         whole = setting(experiment, loader=Loader()).whole
+        folder.mkdir(exist_ok=True)
         self.parts, self.stores = {}, {}
         for node, clients in holders.items():
             path = folder / f"{node}.npz"
@@ -45,20 +48,20 @@ class Wires:
         return set(self.parts) - self.away
 
     def send(self, packets, limit):
-        found = {}
+        messages = {}
         for node, packet in packets.items():
             self.count += 1
             message = f"m{self.count}"
-            found[message] = node
+            messages[message] = node
             self.sent.append((node, packet))
             if node in self.away:
                 continue
-            reply = answer(packet, self.parts[node], self.experiment, self.stores[node])
+            reply = handle_request(packet, self.parts[node], self.experiment, self.stores[node])
             replies = [(node, reply)]
             if self.change and "call" in packet:
                 replies = self.change(self, node, packet, reply)
             self.arrived[message] = [Reply(message, *one) for one in replies]
-        return found
+        return messages
 
     def receive(self, messages):
         # the last one first: the order in which answers arrive must not matter
@@ -66,17 +69,14 @@ class Wires:
 
 
 def options(**changes):
-    return Options(**{"clients": 7, "limit": 0.2, "wait": 0.2, "pause": 0.01, **changes})
+    return Options(**{"clients": 7, "limit": 0.1, "wait": 0.05, "pause": 0.01, **changes})
 
 
 def far(tmp_path, experiment, change=None, wires=None, out="far", **how):
     """(the run over a network, the network, what was said)."""
     said = []
-    folder = tmp_path / "nodes"
-    folder.mkdir(exist_ok=True)
-    wires = wires or Wires(folder, experiment, change=change)
-    found = serve(wires, experiment, tmp_path / out, options(**how), said.append)
-    return found, wires, said
+    wires = wires or Wires(tmp_path / "nodes", experiment, change=change)
+    return serve(wires, experiment, tmp_path / out, options(**how), said.append), wires, said
 
 
 def near(tmp_path, experiment, name="near"):
@@ -85,11 +85,32 @@ def near(tmp_path, experiment, name="near"):
     return run(experiment, out=tmp_path / name)
 
 
+def away_in(rounds, node=101):
+    """The node is offline (or answers nothing in time) for calls of these rounds."""
+
+    def change(wires, asked, packet, reply):
+        return [] if asked == node and packet["call"]["round"] in rounds else [(asked, reply)]
+
+    return change
+
+
 TABLES = ("metrics.csv", "clients.csv", "config.toml", "summary.md")
 
 
 def same_tables(one: Path, other: Path) -> bool:
     return all((one / name).read_bytes() == (other / name).read_bytes() for name in TABLES)
+
+
+def same_parameters(one, other):
+    """Whether two runs end with the same server states, to the bit, dtypes included."""
+    pairs = [
+        pair
+        for a, b in zip(one.records, other.records, strict=True)
+        for pair in zip(tree.leaves(a.state.server), tree.leaves(b.state.server), strict=True)
+    ]
+    return all(
+        np.array_equal(x, y) and np.asarray(x).dtype == np.asarray(y).dtype for x, y in pairs
+    )
 
 
 def missed(folder):

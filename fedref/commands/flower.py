@@ -20,7 +20,7 @@ its own writes it with NumPy: `fedref flower check FILE` says what a server woul
 
 def run_write(arguments: argparse.Namespace) -> int:
     """Write the folder and say where to read on."""
-    from fedref.flower.writing import write_app  # `fedref --help` needs none
+    from fedref.flower.project import write_app  # `fedref --help` needs none
 
     if arguments.nodes and arguments.clients:
         raise ConfigError("--nodes cuts the data, --clients cuts none; expected one of the two")
@@ -44,7 +44,7 @@ def run_write(arguments: argparse.Namespace) -> int:
 
 def run_check(arguments: argparse.Namespace) -> int:
     """Read a part as a node does."""
-    from fedref.flower.part import read_part
+    from fedref.flower.client import read_part
 
     said = read_part(arguments.part).announced
     print(f"features {said.features}, labels {', '.join(map(str, said.labels))}")

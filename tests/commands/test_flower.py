@@ -9,7 +9,7 @@ from fedref.commands import main
 from fedref.experiments import config
 from fedref.experiments.setting import Loader, setting
 from fedref.experiments.unit import stamp
-from fedref.flower.part import read_part
+from fedref.flower.client import read_part
 
 EXPERIMENT = """
 rounds = 2

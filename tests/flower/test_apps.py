@@ -1,14 +1,23 @@
 """Packets as Flower carries them; skipped where flwr is not installed."""
 
 import io
+import re
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from federating import experiment_of
 
 flwr = pytest.importorskip("flwr.app", reason="Flower is not installed")
 
-from fedref.flower.apps import content_of, options_of, packet_of  # noqa: E402
-from fedref.flower.messages import Call, Evaluating, Refused, packed, record  # noqa: E402
+from flwr.common.constant import ErrorCode  # noqa: E402
+from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
+
+from fedref.flower.apps import OverGrid, client_app, content_of, options_of, packet_of  # noqa: E402
+from fedref.flower.nodes import Options  # noqa: E402
+from fedref.flower.project import write_app  # noqa: E402
+from fedref.flower.protocol import Call, Evaluating, Refused, pack, record  # noqa: E402
 
 
 def carried(packet):
@@ -27,11 +36,11 @@ def test_a_packet_arrives_as_it_was_sent():
         "call": record(Call("0" * 16, "ab", 3, 7, [-1, 1])),
         "evaluate": record(Evaluating([1, 2], [-1, 4], True)),
         "log 7": {"gamma": float("inf"), "penalty": 0.1},
-        **packed((w, w.astype(np.float32).T, 1.5, 3, True), "sent"),
+        "sent": pack((w, w.astype(np.float32).T, 1.5, 3, True)),
     }
     found = carried(packet)
     assert found.keys() == packet.keys()
-    for name in ("call", "evaluate", "log 7", "sent numbers"):
+    for name in ("call", "evaluate", "log 7"):
         assert found[name] == packet[name]
         assert [type(x) for x in found[name].values()] == [type(x) for x in packet[name].values()]
     for name, array in packet["sent"].items():
@@ -53,13 +62,19 @@ def claiming(shape):
     return stream.getvalue() + bytes(64)
 
 
+def archive():
+    stream = io.BytesIO()
+    np.savez(stream, w=np.zeros(8))
+    return stream.getvalue()
+
+
 ODD = {
     "pickled": npy(np.array([{}], object)),
     "short": npy(np.zeros(8))[:-1],
-    "long": npy(np.zeros(8)) + b"\0",
     "claims more than it has": claiming((10**10,)),
     "negative": claiming((-8,)),
     "unclosed": npy(np.zeros(8)).replace(b"}", b" "),
+    "an archive": archive(),
     "not one": b"hello",
     "empty": b"",
 }
@@ -78,8 +93,94 @@ def test_other_records_are_refused():
 
 
 def test_the_options_of_an_app():
-    values = {"clients": 7, "limit": 30.0, "wait": 5.0, "pinned": True}
-    assert options_of(values).pinned is True
-    for missing in values:
-        with pytest.raises(ValueError, match="expected clients, limit, wait, pinned, out"):
-            options_of({key: value for key, value in values.items() if key != missing})
+    values = {"out": "run", "clients": 7, "limit": 30.0, "wait": 5.0, "pinned": True}
+    assert options_of(values) == Options(7, 30.0, 5.0, True)
+    for changes, words in [
+        ({"clients": 0}, "clients is 0, expected a whole number, at least 1"),
+        ({"limit": "soon"}, "limit is 'soon', expected a finite number"),
+        ({"limt": 3.0}, "unknown key .*limt.*did you mean 'limit'"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            options_of({**values, **changes})
+    with pytest.raises(ValueError, match="clients is 0"):
+        options_of({"out": "run"})
+
+
+@pytest.fixture(autouse=True)
+def task(monkeypatch):
+    """Flower makes a message only within a task."""
+    for name in ("_task_id", "_run_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+class Grid:
+    """A grid whose nodes answer with an error of Flower's own, or with what is no packet."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def push_messages(self, messages):
+        self.messages = dict(zip(("m1", "m2"), messages))
+        return ["m1", ""]  # the second one cannot be sent
+
+    def pull_messages(self, ids):
+        replies = []
+        for one in ids:
+            asked = self.messages[one]
+            metadata = SimpleNamespace(
+                reply_to_message_id=one, src_node_id=asked.metadata.dst_node_id
+            )
+            replies.append(SimpleNamespace(metadata=metadata, **self.answer))
+        return replies
+
+
+def error(code):
+    return {"has_error": lambda: True, "error": SimpleNamespace(code=code, reason="\x1b" * 300)}
+
+
+ANSWERS = [
+    (error(ErrorCode.MESSAGE_UNAVAILABLE), "no answer in 90 s"),
+    (error(ErrorCode.REPLY_MESSAGE_UNAVAILABLE), "no answer in 90 s"),
+    (error(ErrorCode.NODE_UNAVAILABLE), "its node went offline"),
+    (error(ErrorCode.CLIENT_APP_CRASHED), {"reason": "its client app failed (Flower's error 8)"}),
+    (error(ErrorCode.LOAD_CLIENT_APP_EXCEPTION), {"reason": "its client app failed (Flower's error 1)"}),
+    (
+        {"has_error": lambda: False, "content": {"a": 7}},
+        {"reason": "holds a int, which nobody sends here"},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("answer", "words"), ANSWERS)
+def test_what_flower_says_in_the_place_of_a_reply(answer, words):
+    """Late is one wording, and a client app that crashed has failed: it is no straggler."""
+    network = OverGrid(Grid(answer))
+    packet = {"hello": {"fedref": 1}}
+    assert network.send({7: packet, 8: packet}, 90.0) == {"m1": 7}
+    (reply,) = network.receive(["m1"])
+    assert reply == ("m1", 7, {"refused": words} if isinstance(words, dict) else words)
+
+
+def asked_of(app, packet, ttl=60.0, **values):
+    message = flwr.Message(content_of(packet), 7, "train", ttl=ttl)
+    message.metadata._message_id = "m1"
+    context = flwr.Context(1, 7, values, flwr.RecordDict(), {})
+    return packet_of(app(message, context).content)
+
+
+def test_a_client_app_answers_whatever_happens(tmp_path, capsys, monkeypatch):
+    write_app(experiment_of(algorithms={"fedavg": {}}), tmp_path / "there", nodes=3)
+    app = client_app(tmp_path / "there" / "app")
+    hello = {"hello": {"fedref": 1}}
+    where = {"data": f"{tmp_path}/there/nodes/1.npz", "state": f"{tmp_path}/state"}
+    assert asked_of(app, hello, **where)["announced"]["clients"] == [2, 3, 4]
+    for values in ({}, where | {"data": "nowhere.npz"}):
+        (reason,) = asked_of(app, hello, **values)["refused"].values()
+        assert re.fullmatch(r"its work raised \w+Error: see the node's own log", reason)
+    told = capsys.readouterr().err
+    assert "its --node-config has no data" in told
+    assert "nowhere.npz" in told
+    monkeypatch.setattr("fedref.flower.apps.handle_request", lambda *_: time.sleep(5))
+    assert asked_of(app, hello, ttl=1.0, **where) == {
+        "refused": {"reason": "its work took longer than 1 s"}
+    }

@@ -3,7 +3,6 @@
 Slow, and skipped where flwr is not installed.
 """
 
-import csv
 import os
 import signal
 import socket
@@ -14,16 +13,13 @@ from contextlib import ExitStack, suppress
 from ipaddress import ip_address
 from pathlib import Path
 
-import numpy as np
 import pytest
-from federating import experiment_of, near, same_tables
+from federating import experiment_of, missed, near, same_parameters, same_tables
 
-from fedref import tree
 from fedref.experiments import config
 from fedref.experiments.outcome import load_run
-from fedref.experiments.results import Run
 from fedref.experiments.run import run
-from fedref.flower.writing import write_app
+from fedref.flower.project import write_app
 
 pytest.importorskip("flwr", reason="Flower is not installed")
 pytestmark = pytest.mark.slow
@@ -232,15 +228,6 @@ def configured(folder: Path, **values: object) -> None:
     path.write_text(tomli_w.dumps(table))
 
 
-def same_parameters(one: Run, other: Run) -> bool:
-    pairs = zip(one.records, other.records, strict=True)
-    return all(
-        np.array_equal(x, y)
-        for a, b in pairs
-        for x, y in zip(tree.leaves(a.state.server), tree.leaves(b.state.server), strict=True)
-    )
-
-
 ALGORITHMS = {
     "fedavg": {},
     "per-fedavg": {},
@@ -312,10 +299,10 @@ def test_a_link_and_a_node_are_killed(cloud, tmp_path):
     far.until(back, 200, "the node is not back")
     far.close()
 
-    record, missed, lost = load_run(out).records[0], rows_of(out / "missed.csv"), lost_in(out)
-    assert {int(row["client"]) for row in missed} == set(own), missed
+    record, rows, lost = load_run(out).records[0], missed(out), lost_in(out)
+    assert {int(row["client"]) for row in rows} == set(own), rows
     here = run(experiment).records[0]
-    first = min(int(row["round"]) for row in missed)
+    first = min(int(row["round"]) for row in rows)
     assert first >= 2
     assert record.rows[:first] == here.rows[:first]
     assert record.rows[max(lost)] != here.rows[max(lost)]
@@ -328,12 +315,5 @@ def test_a_link_and_a_node_are_killed(cloud, tmp_path):
 
 def lost_in(out: Path) -> list[int]:
     """The rounds in which a client's work was missed, once for each."""
-    rows = rows_of(out / "missed.csv")
+    rows = missed(out) if (out / "missed.csv").exists() else []
     return [int(row["round"]) for row in rows if row["phase"] == "training"]
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    if not path.exists():
-        return []
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))

@@ -1,12 +1,16 @@
-"""A node's part: what is written is read, and what is not such a part is one line."""
+"""A node: its part, what its clients keep, and that it answers in time and tells no values."""
+
+import time
 
 import numpy as np
 import pytest
-from federating import experiment_of
+from federating import experiment_of, far, missed
 
 from fedref.boundary.errors import DataError
 from fedref.experiments.setting import Loader, setting
-from fedref.flower.part import read_part, write_part
+from fedref.flower import client
+from fedref.flower.client import Store, answer_within, read_part, write_part
+from fedref.flower.protocol import NONE, Refused
 
 GOOD = {
     "X": np.arange(12.0).reshape(6, 2),
@@ -30,9 +34,9 @@ def test_rows_of_one_s_own_file(tmp_path):
     assert own.train.of(1).tolist() == [0, 3, 5]  # in the order in which they stand
     assert own.test.of(0).tolist() == [4]
     np.testing.assert_array_equal(own.batch(own.train.of(0)).X, [[1.0, 1.0]])
-    said = site.announced
-    assert (said.n_train, said.n_test, said.features) == ([1, 3], [1, 1], 2)
-    assert said.labels == [0, 1, 2]
+    assert site.announced[:5] == ([2, 4], [1, 3], [1, 1], 2, [0, 1, 2])
+    digests = {read(tmp_path, scale=np.array(scale)).sha256 for scale in (1.0, 2.0, 1.0)}
+    assert len(digests) == 2
 
 
 def test_images_and_codes_stay_what_they_are(tmp_path):
@@ -40,7 +44,6 @@ def test_images_and_codes_stay_what_they_are(tmp_path):
     assert site.federation.source.image == (1, 2, 1)
     assert site.federation.source.X.dtype == np.uint8
     site = read(tmp_path, X=np.ones((6, 2), np.uint8), vocabulary=np.array(["a", "ß"]))
-    assert site.federation.source.vocabulary == ("a", "ß")
     assert site.announced.vocabulary == ["a", "ß"]
 
 
@@ -85,11 +88,51 @@ def test_a_part_holds_the_rows_of_its_clients_and_no_other(tmp_path):
         assert set(file["client"].tolist()) == {2, 5}
 
 
-def test_a_change_of_any_value_changes_the_fingerprint(tmp_path):
-    prints = {read(tmp_path).fingerprint}
-    for name, value in GOOD.items():
-        changed = value.copy()
-        changed[-1] = 2 if name == "client" else 1 - changed[-1] if name != "test" else True
-        prints.add(read(tmp_path, **{name: changed}).fingerprint)
-    prints.add(read(tmp_path, scale=np.array(2.0)).fingerprint)
-    assert len(prints) == 6
+# ---- the store -----------------------------------------------------------------------------------
+
+
+def test_the_store_keeps_the_new_state_and_three_before(tmp_path):
+    store = Store(tmp_path, "0" * 16, 0, {})
+    before = NONE
+    for t in (0, 1, 2, 3, 7):
+        store.write(5, before, t, np.array([float(t)]))
+        before = t
+    assert store.rounds(5) == [1, 2, 3, 7]
+    assert store.read(5, 3) == 3.0
+    store.write(5, 3, 4, np.array([4.0]))  # the server has gone back to round 3
+    assert store.rounds(5) == [1, 2, 3, 4]
+    with pytest.raises(Refused, match="after round 8 cannot be read"):
+        store.read(5, 7)
+    assert store.read(5, NONE) is None
+    path = store.path(5, 4)
+    path.write_bytes(path.read_bytes()[:-5])  # half written
+    with pytest.raises(Refused, match="after round 5 cannot be read"):
+        store.read(5, 4)
+
+
+# ---- answers -------------------------------------------------------------------------------------
+
+
+def test_the_text_of_an_error_stays_on_the_node(tmp_path, monkeypatch, capsys):
+    def fails(*_):
+        raise ZeroDivisionError("a secret value: 17")
+
+    monkeypatch.setattr(client, "run_clients", fails)
+    experiment = experiment_of(algorithms={"fedavg": {}}, clients_per_round=7, rounds=1)
+    far(tmp_path, experiment)
+    assert {row["reason"] for row in missed(tmp_path / "far")} == {
+        "its work raised ZeroDivisionError: see the node's own log"
+    }
+    assert "a secret value: 17" in capsys.readouterr().err
+
+
+def test_work_that_hangs_or_fails_is_answered(capsys):
+    began = time.monotonic()
+    assert answer_within(0.05, lambda: time.sleep(5)) == {
+        "refused": {"reason": "its work took longer than 0.05 s"}
+    }
+    assert time.monotonic() - began < 4
+    assert answer_within(5.0, lambda: {"a": {}}) == {"a": {}}
+    (reason,) = answer_within(5.0, lambda: 1 / 0)["refused"].values()
+    assert reason == "its work raised ZeroDivisionError: see the node's own log"
+    assert "division by zero" in capsys.readouterr().err

@@ -1,0 +1,388 @@
+"""A node: the rows that it holds, what its clients keep between rounds, and what it answers.
+
+Its part is a .npz of plain arrays, which anybody can write with NumPy:
+
+    X       (n, p) features, as numbers or codes      shift, scale   optional: the features are
+    y       (n,) labels, whole numbers                               (X − shift) / scale
+    client  (n,) the client's number in the run       image          optional: (H, W, C)
+    test    (n,) whether it is a test row             vocabulary     optional: what codes stand for
+
+The rows of a client are counted in the order in which they stand. What its clients keep is a folder:
+
+    FOLDER/RUN/part.sha256            the part that the run began with
+    FOLDER/RUN/UNIT/CLIENT/ROUND.ckpt a client's state as its work of that round left it
+
+The work is done by the functions that a local run calls; the mini-batches are drawn here, from the
+experiment's seeds. A node does what its experiment says and no more: it refuses another experiment,
+more epochs than there are in it, and parameters of another shape.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from hashlib import file_digest
+from pathlib import Path
+from threading import Thread
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedref import tree
+from fedref.algorithm import AnyAlgorithm
+from fedref.boundary.errors import FedrefError
+from fedref.boundary.files import as_data_error, data_error, write_or_raise
+from fedref.datasets.partition import group
+from fedref.experiments import checkpoint, config, names
+from fedref.experiments.experiment import Experiment
+from fedref.experiments.setting import known_labels, make_model
+from fedref.experiments.unit import stamp, types_of, units
+from fedref.experiments.workers import calmly
+from fedref.flower import protocol
+from fedref.flower.protocol import NONE, Announced, Call, Packet, Record, Refused, pack, record
+from fedref.models.base import Model
+from fedref.models.numerics import Array
+from fedref.rounds.evaluation import evaluate_clients
+from fedref.rounds.federation import Federation, Source
+from fedref.rounds.local_data import LocalData, gather
+from fedref.rounds.loop import run_clients
+from fedref.sampling import PADDING, Plan, client_batches, steps_of_epoch
+
+# ---- its part ------------------------------------------------------------------------------------
+
+NEEDED, OPTIONAL = ("X", "y", "client", "test"), ("shift", "scale", "image", "vocabulary")
+EXPECTED = "a node's part: a .npz with X, y, client and test"
+
+
+class Site(NamedTuple):
+    """A node's clients: their numbers in the run (M,), ascending, and their rows."""
+
+    clients: Array
+    federation: Federation
+    sha256: str  # of the file: tells whether the rows are those of before; it stays on the node
+
+    @property
+    def announced(self) -> Announced:
+        """What the server is told of them."""
+        source = self.federation.source
+        return Announced(
+            self.clients.tolist(),
+            self.federation.train.sizes.tolist(),
+            self.federation.test.sizes.tolist(),
+            source.X.shape[1],
+            source.labels.tolist(),
+            list(source.image or ()),
+            list(source.vocabulary or ()),
+        )
+
+    def of(self, k: int) -> Federation:
+        """Return the rows of client k alone."""
+        if k not in self.clients:
+            raise Refused("is not a client of this node")
+        return self.federation.subset(np.searchsorted(self.clients, [k]))
+
+
+def write_part(path: Path, federation: Federation, clients: Iterable[int]) -> None:
+    """Write the rows of these clients, and of nobody else."""
+    parts = [(part.of(k), k, test) for k in clients for part, test in
+             ((federation.train, False), (federation.test, True))]  # fmt: skip
+    rows = np.concatenate([rows for rows, _, _ in parts])
+    source = federation.source
+    arrays: dict[str, Any] = {
+        "X": source.X[rows],
+        "y": source.y[rows],
+        "client": np.concatenate([np.full(len(rows), k) for rows, k, _ in parts]),
+        "test": np.concatenate([np.full(len(rows), test) for rows, _, test in parts]),
+        "shift": federation.shift,
+        "scale": federation.scale,
+        "image": source.image,
+        "vocabulary": source.vocabulary,
+    }
+    arrays = {name: np.asarray(value) for name, value in arrays.items() if value is not None}
+    write_or_raise(path, partial(np.savez, **arrays))
+
+
+def read_part(path: Path) -> Site:
+    """Return a node's clients, checked as all data are; DataError if they cannot be trained on."""
+    with as_data_error(path, EXPECTED), open(path, "rb") as file:
+        digest = file_digest(file, "sha256").hexdigest()
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    wrong = (set(NEEDED) - set(arrays)) | (set(arrays) - {*NEEDED, *OPTIONAL})
+    if wrong:
+        raise data_error(path, f"missing or unknown: {', '.join(sorted(wrong))}", EXPECTED)
+    X, y, client, test = (arrays[name] for name in NEEDED)
+    n = len(X)
+    if X.ndim != 2 or not n or any(a.shape != (n,) for a in (y, client, test)):
+        shapes = ", ".join(f"{name} {arrays[name].shape}" for name in NEEDED)
+        raise data_error(path, shapes, "X (n, p), and y, client and test (n,)")
+    if X.dtype.kind not in "iuf" or y.dtype.kind not in "iu" or client.dtype.kind not in "iu":
+        raise data_error(path, f"X {X.dtype}, y {y.dtype}, client {client.dtype}", "numbers")
+    if test.dtype.kind != "b" or client.min() < 0:
+        raise data_error(
+            path, f"test {test.dtype}, client from {client.min()}", "bool, and from 0 on"
+        )
+    shift, scale = arrays.get("shift", np.array(0.0)), arrays.get("scale", np.array(1.0))
+    for name, value in (("shift", shift), ("scale", scale)):
+        if value.shape not in ((), X.shape[1:]) or value.dtype.kind not in "iuf":
+            raise data_error(path, f"{name} {value.shape}", f"a number, or {X.shape[1]} of them")
+    more: Any = {name: tuple(arrays[name].tolist()) for name in OPTIONAL[2:] if name in arrays}
+    source = Source(X, y.astype(np.int64), name=path.name, **more)
+    numbers, index = np.unique(client, return_inverse=True)
+    rows = np.arange(n)
+    train, tests = (group(index[at], len(numbers), rows[at]) for at in (~test, test))
+    federation = Federation(source, train, tests, rule="flower", shift=shift, scale=scale)
+    for k in np.flatnonzero(train.sizes == 0):
+        raise data_error(path, f"client {numbers[k]} has no training row", "at least one")
+    try:
+        federation.check()
+    except FedrefError as error:
+        raise data_error(path, error, "rows that can be trained on") from error
+    return Site(numbers.astype(np.int64), federation, digest)
+
+
+# ---- what its clients keep -----------------------------------------------------------------------
+
+
+class Store:
+    """The states of one unit of a run, each written whole or not at all.
+
+    The server says of which round a client's last *counted* work was; that state is taken, so an
+    answer that came late or was refused leaves no trace, and a server that goes on from its last
+    checkpoint finds the states of that time. Four are kept: the new one, the one that the work began
+    with, and two before it. The work of a round comes with the evaluation after the round before,
+    which is saved only then: the server's newest checkpoint may be a round behind, and the one
+    before it two.
+    """
+
+    def __init__(self, folder: Path, run: str, unit: int, types: checkpoint.Types) -> None:
+        if not protocol.RUN.fullmatch(run):
+            raise Refused(f"asks for run {run!r}, expected 16 hexadecimal digits")
+        self.run, self.folder, self.types = folder / run, folder / run / str(unit), types
+
+    def check_part(self, sha256: str) -> None:
+        """Refuse rows that are not those that the run began with on this node."""
+        path = self.run / "part.sha256"
+        if not path.exists():
+            write_or_raise(path, sha256.encode())
+        elif path.read_bytes() != sha256.encode():
+            raise Refused("its rows have changed since the run began")
+
+    def path(self, client: int, round: int) -> Path:
+        return self.folder / str(client) / f"{round}.ckpt"
+
+    def read(self, client: int, round: int) -> Any:
+        """Return the state that the client's work of that round left; None for round −1."""
+        if round == NONE:
+            return None
+        path = self.path(client, round)
+        try:
+            return checkpoint.loads(path.read_bytes(), path.name, self.types)
+        except (OSError, ValueError) as error:
+            raise Refused(f"its own state after round {round + 1} cannot be read") from error
+
+    def write(self, client: int, before: int, round: int, state: Any) -> None:
+        """Keep the state of this round; `before` is the round that it was made from."""
+        write_or_raise(self.path(client, round), checkpoint.dumps(state))
+        kept = self.rounds(client)
+        older = [t for t in kept if t < before]
+        for t in set(kept) - {before, round, *older[-2:]}:
+            self.path(client, t).unlink(missing_ok=True)
+
+    def rounds(self, client: int) -> list[int]:
+        """Return the rounds of which there is a state, ascending."""
+        names = (path.stem for path in (self.folder / str(client)).glob("*.ckpt"))
+        return sorted(int(name) for name in names if name.isdigit())
+
+
+# ---- what it answers -----------------------------------------------------------------------------
+
+
+class Request(NamedTuple):
+    """A request that this node's experiment allows, with all that its work needs."""
+
+    call: Call
+    experiment: Experiment  # at the unit's point of the sweep
+    seed: int
+    algorithm: AnyAlgorithm
+    model: Model
+    sent: Any
+    site: Site  # with the labels that the model knows
+    store: Store
+
+
+def handle_request(request: Packet, site: Site, experiment: Experiment, folder: Path) -> Packet:
+    """Return the reply to any request; what is wrong with it is said in the reply."""
+    try:
+        if set(request) == {"hello"}:
+            return {"announced": record(site.announced)}
+        reply: Packet = calmly(do_work, request, site, experiment, folder)
+        return reply
+    except Exception as error:
+        return protocol.refusal(reason_for(error, "a request"))
+
+
+def reason_for(error: Exception, where: str) -> str:
+    """Return what the server is told of an error: of any but a refusal the kind alone. Its text may
+    hold values of rows; it stands in the node's own log."""
+    if isinstance(error, Refused):
+        return str(error)
+    print(f"fedref: {where}: {error!r}", file=sys.stderr, flush=True)
+    return f"its work raised {type(error).__name__}: see the node's own log"
+
+
+def answer_within(seconds: float, work: Callable[[], Packet]) -> Packet:
+    """Return what `work` answers, or after so many seconds a protocol.refusal, so that work that hangs does
+    not block the node: Flower ends the process of a message when that is answered."""
+    replies: list[Packet] = []
+
+    def answer() -> None:
+        try:
+            replies.append(work())
+        except Exception as error:
+            replies.append(protocol.refusal(reason_for(error, "a request")))
+
+    thread = Thread(target=answer, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return replies[0] if replies else protocol.refusal(f"its work took longer than {seconds:g} s")
+
+
+def do_work(request: Packet, site: Site, experiment: Experiment, folder: Path) -> Packet:
+    """Return the reply to a call: evaluation first, on what the training then begins with."""
+    work = parse_request(request, site, experiment, folder)
+    reply: dict[str, Record] = {"call": record(work.call)}
+    if "evaluate" in request:
+        clients, states, train = protocol.read_record(protocol.Evaluating, request, "evaluate")
+        for k, before in zip(clients, states):
+            reply |= guarded(work, k, evaluate_client, before, train)
+    if "train" in request:
+        clients, amounts, states, widths = protocol.read_record(protocol.Training, request, "train")
+        for k, amount, before in zip(clients, amounts, states):
+            reply |= guarded(work, k, train_client, amount, before, widths)
+    return reply
+
+
+def guarded(work: Request, k: int, function: Callable[..., Packet], *arguments: Any) -> Packet:
+    """Return what was asked of client k, or why it cannot be had."""
+    try:
+        return function(work, k, *arguments)
+    except Exception as error:
+        return {f"lost {k}": {"reason": reason_for(error, f"client {k}, round {work.call.round}")}}
+
+
+def parse_request(request: Packet, site: Site, experiment: Experiment, folder: Path) -> Request:
+    """Return a request for work on this experiment; Refused otherwise."""
+    if unknown := set(request) - {"call", "sent", "evaluate", "train"}:
+        raise Refused(f"asks {min(unknown)!r}, which no node knows")
+    call: Call = protocol.read_record(Call, request, "call")
+    if call.stamp != stamp(experiment):
+        raise Refused("asks for another experiment than this node has")
+    known = units(experiment)
+    if not 0 <= call.unit < len(known):
+        raise Refused(f"asks for unit {call.unit} of {len(known)}")
+    unit = known[call.unit]
+    now = config.at_point(experiment, unit.point)
+    if not 0 <= call.round <= now.rounds:
+        raise Refused(f"asks for round {call.round} of {now.rounds}")
+    source = site.federation.source
+    protocol.check_totals(len(source.y), source.X.shape[1], call.labels)
+    labels = np.array(call.labels, np.int64)
+    if not np.isin(source.labels, labels).all():
+        raise Refused("leaves out labels that this node has")
+    model = make_model(now.model, replace(source, y=labels))
+    protocol.check_size("parameters", model.d)
+    y = known_labels(source.y, labels, model, source.name)
+    federation = replace(site.federation, source=replace(source, y=y))
+    algorithm = names.make_algorithm(unit.label, now.algorithms[unit.label])
+    w = np.zeros(model.d, now.dtype)
+    sent = protocol.unpack(
+        algorithm.download(algorithm.initial(model, w)), request, "sent", vector=w
+    )
+    store = Store(folder, call.run, call.unit, types_of(experiment, unit))
+    store.check_part(site.sha256)
+    own = site._replace(federation=federation)
+    return Request(call, now, unit.seed, algorithm, model, sent, own, store)
+
+
+def train_client(work: Request, k: int, amount: int, before: int, widths: list[int]) -> Packet:
+    """Return client k's part of a round."""
+    experiment, call = work.experiment, work.call
+    if not 1 <= amount <= experiment.plan.amount:
+        raise Refused(f"is asked for {amount} epochs or steps of {experiment.plan.amount}")
+    own = work.site.of(k)
+    data = local_data(work.algorithm, experiment, own, k, amount, call.round, work.seed, widths)
+    state = work.store.read(k, before)
+    (result,), counts = run_clients(work.algorithm, work.model, work.sent, [state], data)
+    assert result is not None
+    if not tree.finite(result.client_state):
+        raise Refused("has parameters of its own that are not finite")
+    if result.client_state is not None:
+        work.store.write(k, before, call.round, result.client_state)
+    reply = {
+        f"upload {k}": pack(result.upload),
+        f"work {k}": record(protocol.Worked(*counts, result.client_state is not None)),
+    }
+    log = {name: float(value) for name, value in result.log.items()}
+    return {**reply, f"log {k}": log} if log else reply
+
+
+def local_data(
+    algorithm: AnyAlgorithm, experiment: Experiment, own: Federation,
+    k: int, amount: int, round: int, seed: int, widths: Sequence[int] | None = None,
+) -> LocalData:  # fmt: skip
+    """Return client k's rows and its slice of the round's plan, padded to the cohort's widths.
+
+    own : the rows of this client alone. widths : a width for each role (None: no padding).
+    """
+    n = own.train.sizes
+    batches = client_batches(experiment.plan, algorithm.roles, k, int(n[0]), amount, round, seed)
+    if widths is not None and len(widths) != len(batches):
+        raise Refused(f"is asked for {len(widths)} kinds of batches, expected {len(batches)}")
+    widths = widths or [rows.shape[1] for rows in batches.values()]
+    one = np.ones(1, np.int64)
+    plan = Plan(
+        round,
+        clients=0 * one,
+        counts=one,
+        sizes=n,
+        amount=amount * one,
+        straggler=np.zeros(1, bool),
+        steps=len(batches[algorithm.roles[0]]) * one,
+        per_epoch=steps_of_epoch(experiment.plan, algorithm.roles, n),
+        rows={
+            role: pad_rows(rows, width, own.source.X.shape[1])[None]
+            for (role, rows), width in zip(batches.items(), widths)
+        },
+    )
+    data = gather(plan, own, experiment.dtype, 0 * one)
+    return data._replace(clients=k * one)
+
+
+def pad_rows(rows: Array, width: int, features: int) -> Array:
+    """Return (S, W) rows padded to a width of the cohort's batches."""
+    steps, own = rows.shape
+    if width < own:
+        raise Refused(f"is asked for batches of {width} rows, and its own have {own}")
+    protocol.check_size("steps × rows of a batch", steps, width)
+    protocol.check_size("rows of a batch × features", width, features)
+    return np.pad(rows, ((0, 0), (0, width - own)), constant_values=PADDING)
+
+
+def evaluate_client(work: Request, k: int, before: int, train: bool) -> Packet:
+    """Return client k's scores, by the model that it tests with."""
+    own, state = work.site.of(k), work.store.read(k, before)
+    scores = evaluate_clients(
+        work.algorithm,
+        work.model,
+        work.sent,
+        {} if before == NONE else {k: state},
+        own,
+        work.experiment.plan,
+        clients=[k],
+        round=work.call.round,
+        seed=work.seed,
+        dtype=np.dtype(work.experiment.dtype),
+        train=train,
+    )
+    return {f"scores {k}": record(protocol.ClientScores(*(column[0].item() for column in scores)))}

@@ -1,0 +1,109 @@
+"""The folder that `fedref flower write` makes: a Flower app, and the parts of its nodes."""
+
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import tomli_w
+
+import fedref
+from fedref.boundary.errors import ConfigError, FedrefError
+from fedref.boundary.files import write_or_raise
+from fedref.experiments import config
+from fedref.experiments.experiment import Experiment
+from fedref.experiments.setting import Loader, setting, settled
+from fedref.flower.client import write_part
+from fedref.flower.server import refuse
+
+#: The app's pyproject.toml as Flower reads it. No dependencies: a run installs nothing.
+PROJECT = f"""\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "fedref-app"
+version = "1.0.0"
+description = "An experiment of fedref {fedref.__version__}"
+license = "Apache-2.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "fedref"
+
+[tool.flwr.app.components]
+serverapp = "federated:server"
+clientapp = "federated:client"
+
+[tool.flwr.app.config]
+"""
+
+MODULE = '''"""The app's two ends; the work is fedref's, which every node has installed."""
+
+from pathlib import Path
+
+from fedref.flower.apps import client_app, server_app
+
+server = server_app(Path(__file__).parent)
+client = client_app(Path(__file__).parent)
+'''
+
+
+def assign_clients(clients: int, nodes: int) -> list[range]:
+    """Return clients 0 to N − 1 in as many runs of almost the same length."""
+    if not 1 <= nodes <= clients:
+        raise ConfigError(f"{nodes} nodes for {clients} clients, expected 1 to {clients}")
+    cuts = np.linspace(0, clients, nodes + 1).round().astype(int).tolist()
+    return [range(a, b) for a, b in pairwise(cuts)]
+
+
+def write_app(
+    experiment: Experiment,
+    folder: Path,
+    *,
+    nodes: int,
+    clients: int | None = None,
+    limit: float = 600.0,
+    loader: Loader | None = None,
+) -> list[range]:
+    """Write FOLDER/app, and FOLDER/nodes/I.npz for each node; return which clients each holds.
+
+    With `clients` instead, no data are read: every node's owner makes its part.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise FedrefError(f"{folder} is not empty, expected a new folder")
+    refuse(experiment)
+    holders: list[range] = []
+    if clients is None:
+        loader = loader or Loader()
+        experiment = settled(experiment, loader)
+        whole = setting(experiment, loader=loader).whole
+        if whole.source.real:
+            raise ConfigError(f"{whole.source.name} has real targets, expected labels over Flower")
+        clients = whole.clients
+        holders = assign_clients(clients, nodes)
+        for i, own in enumerate(holders):
+            write_part(folder / "nodes" / f"{i}.npz", whole, own)
+    values = {"out": str((folder / "run").resolve()), "clients": clients, "limit": float(limit)}
+    values |= {"wait": 300.0, "pinned": False}
+    for path, text in {
+        "app/pyproject.toml": PROJECT + tomli_w.dumps(values),
+        "app/experiment.toml": config.text(experiment),
+        "app/federated.py": MODULE,
+        "README.md": commands(folder, holders),
+    }.items():
+        write_or_raise(folder / path, text.encode())
+    return holders
+
+
+def commands(folder: Path, holders: list[range]) -> str:
+    """Return what to type, on one machine and on several: lines with {node} once for each node."""
+    held = ", ".join(f"{i}: {own.start} to {own.stop - 1}" for i, own in enumerate(holders))
+    nodes = [str(i) for i in range(len(holders))] or ["NODE"]
+    lines = []
+    for line in files("fedref.flower").joinpath("commands.md").read_text("utf-8").splitlines(True):
+        for i, node in enumerate(nodes if "{node}" in line else nodes[:1]):
+            lines.append(line.replace("{node}", node).replace("{port}", str(9101 + i)))
+    text = "".join(lines).replace("{holders}", held or "as their owners made them")
+    return text.replace("{folder}", str(folder.resolve()))

@@ -1,0 +1,327 @@
+"""A run over nodes that hold their own rows is the local run, to the bit, without Flower itself.
+
+And what is refused is not averaged, and a server that is stopped goes on.
+"""
+
+import json
+
+import numpy as np
+import pytest
+from federating import (
+    HOLDERS,
+    Wires,
+    away_in,
+    column,
+    experiment_of,
+    far,
+    missed,
+    near,
+    options,
+    same_parameters,
+    same_tables,
+)
+
+from fedref.algorithms import ALGORITHMS
+from fedref.boundary.errors import ConfigError, DataError
+from fedref.commands import main
+from fedref.experiments import checkpoint
+from fedref.experiments.outcome import load_run
+from fedref.experiments.unit import Unit
+from fedref.flower.server import Missed, serve
+
+FEDERATED = [name for name in ALGORITHMS if not ALGORITHMS[name].pooled]
+NODE, OWN = 101, HOLDERS[101]
+EVERYBODY = {"clients_per_round": 7, "rounds": 4}
+
+# ---- the same numbers ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FEDERATED)
+def test_every_algorithm_to_the_bit(name, tmp_path):
+    experiment = experiment_of(algorithms={name: {}}, rounds=4, stragglers=0.4)
+    there, _, _ = far(tmp_path, experiment)
+    here = near(tmp_path, experiment)
+    assert same_tables(tmp_path / "far", tmp_path / "near")
+    assert same_parameters(there, here)
+    assert missed(tmp_path / "far") == []
+
+
+VARIANTS = {
+    "epochs": {"steps": None, "epochs": 2, "algorithms": {"fedavg": {}, "apfl": {"importance": "si"}}},
+    "float32": {
+        "dtype": "float32",
+        "algorithms": {
+            "fedavg": {}, "fedmeta-sgd": {"server": "adam"}, "fedprox": {"adaptive_mu": True},
+            "apfl": {"z": 1}, "fedcurv": {},
+        },
+    },
+    "by samples": {"sampling": "by-samples", "algorithms": {"fedprox": {"adaptive_mu": True}}},
+    "all rows": {"batch_size": 0, "algorithms": {"per-fedavg": {}, "fedcurv": {}}},
+    "every second": {"eval_every": 2, "eval_train": False, "algorithms": {"fedavg": {}, "apfl": {}}},
+    "seeds and sweep": {"seeds": (3, 4), "sweep": {"lr": [0.1, 0.2]}, "algorithms": {"fedavg": {}}},
+    "until γ": {"steps": None, "epochs": 3, "algorithms": {"fedprox": {"until_gamma": 0.9}}},
+    "episodes": {
+        "steps": None, "epochs": 2, "algorithms": {"fedmeta-maml": {"episodes": "epochs"}}
+    },
+    "a CNN": {
+        "model": {"name": "cnn", "channels": [2], "kernel": 3, "hidden": 5},
+        "algorithms": {"fedavg": {}}, "rounds": 2,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_kind_of_plan_to_the_bit(name, tmp_path):
+    experiment = experiment_of(**VARIANTS[name])
+    there, _, _ = far(tmp_path, experiment)
+    here = near(tmp_path, experiment)
+    assert same_tables(tmp_path / "far", tmp_path / "near")
+    assert same_parameters(there, here)
+
+
+# ---- refused -------------------------------------------------------------------------------------
+
+
+def only_in(round, change):
+    """`change(reply)` of the node's replies in one round; others pass."""
+
+    def changed(wires, node, packet, reply):
+        if node == NODE and packet["call"]["round"] == round:
+            change(reply)
+        return [(node, reply)]
+
+    return changed
+
+
+def poison(reply):
+    upload = reply[f"upload {OWN[0]}"]
+    reply[f"upload {OWN[0]}"] = {name: w * np.nan for name, w in upload.items()}
+
+
+def test_who_is_refused_is_not_averaged(tmp_path):
+    """The state is that of a round without the client, whatever it sent."""
+    experiment = experiment_of(algorithms={"fedavg": {}}, clients_per_round=7, rounds=1)
+    bad, _, said = far(tmp_path, experiment, only_in(0, poison), out="bad")
+    (row,) = missed(tmp_path / "bad")
+    reason = "sends w with a value that is not finite"
+    assert (row["round"], row["phase"], row["client"]) == ("1", "training", str(OWN[0]))
+    assert row["reason"] == reason
+    assert any(text.endswith(f"client {OWN[0]} missed: {reason}") for text in said)
+    assert (column(bad, "failed"), column(bad, "dropped")) == ([0, 1], [0, 0])
+    without = far(tmp_path, experiment, only_in(0, lambda r: r.pop(f"upload {OWN[0]}")), out="gone")
+    good, _, _ = far(tmp_path, experiment, out="good")
+    assert same_parameters(bad, without[0])
+    assert not same_parameters(bad, good)
+
+
+def test_a_bad_reply_is_refused_as_a_whole(tmp_path):
+    experiment = experiment_of(algorithms={"fedavg": {}}, clients_per_round=7)
+    change = only_in(1, lambda reply: reply.update({"upload 0": reply[f"upload {OWN[0]}"]}))
+    run, _, said = far(tmp_path, experiment, change)
+    rows = missed(tmp_path / "far")
+    assert {(row["client"], row["phase"]) for row in rows} == {
+        (str(k), phase) for k in OWN for phase in ("training", "evaluation")
+    }
+    assert {row["reason"] for row in rows} == {
+        "its node answers 'upload 0', which it was not asked for"
+    }
+    assert column(run, "failed") == [0, 0, 3, 3]
+    (second,) = (s for t, s in zip(run.records[0].rounds, run.records[0].scores) if t == 1)
+    assert [k for k in range(7) if second.n_test[k] == 0] == OWN
+    assert np.isnan(second.accuracy[OWN]).all()
+    assert "fedavg (seed 0), round 1: 4 of 7 clients were evaluated" in said
+
+
+def test_bad_scores_are_left_out_and_end_no_run(tmp_path):
+    def nan(reply):
+        if f"scores {OWN[0]}" in reply:  # APFL trains in a message of its own
+            reply[f"scores {OWN[0]}"] = {**reply[f"scores {OWN[0]}"], "train_loss": np.nan}
+
+    run, _, _ = far(tmp_path, experiment_of(algorithms={"apfl": {}}), only_in(2, nan))
+    (row,) = missed(tmp_path / "far")
+    assert (row["round"], row["phase"], row["client"]) == ("2", "evaluation", str(OWN[0]))
+    assert run.records[0].status == "done"
+    assert not np.isnan(column(run, "train_loss")).any()
+
+
+def test_an_endless_name_is_no_obstacle_to_going_on(tmp_path):
+    """The reason is cut before it is written: a csv reader takes no field of more than 131 072."""
+    experiment = experiment_of(algorithms={"fedavg": {}}, **EVERYBODY)
+    name, stop = "\x1b" + "x" * 200_000, stopped_at(3)
+
+    def change(wires, node, packet, reply):
+        if node == NODE and packet["call"]["round"] == 1:
+            reply[name] = {}
+        return stop(wires, node, packet, reply)
+
+    wires = Wires(tmp_path / "nodes", experiment, change=change)
+    said = stop_and_go_on(tmp_path, experiment, wires)
+    rows = missed(tmp_path / "far")
+    assert {row["client"] for row in rows} == set(map(str, OWN))
+    assert all(len(row["reason"]) == 200 and row["reason"].isprintable() for row in rows)
+    assert all(text.isprintable() and len(text) < 300 for text in said)
+
+
+def test_an_answer_counts_once_and_only_from_whom_it_was_asked(tmp_path):
+    """Two answers to one message, and one that another node gives: the first right one is taken."""
+    experiment = experiment_of(algorithms={"fedavg": {}}, clients_per_round=7)
+
+    def change(wires, node, packet, reply):
+        forged = {k: dict(record) for k, record in reply.items()}
+        for name in forged:
+            if name.startswith("upload"):
+                forged[name] = {"w": forged[name]["w"] + 1}
+        other = next(iter(set(HOLDERS) - {node}))
+        return [(other, forged), (node, reply), (node, forged)]
+
+    _, _, said = far(tmp_path, experiment, change)
+    near(tmp_path, experiment)
+    assert same_tables(tmp_path / "far", tmp_path / "near")
+    assert any("answers what it was not asked" in text for text in said)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            {
+                "algorithms": {
+                    "kept": {"algorithm": "fedref.algorithms.apfl_cached:APFLCachedImportance"}
+                }
+            },
+            "kept sends by what each client keeps",
+        ),
+        ({"algorithms": {"centralised": {}}}, "centralised pools all clients' rows"),
+        ({"classes": "own", "algorithms": {"fedavg": {}}}, "classes=own counts labels"),
+        ({"dissimilarity": True, "algorithms": {"fedavg": {}}}, "dissimilarity needs"),
+        ({"sweep": {"split.alpha": [0.1, 1.0]}, "algorithms": {"fedavg": {}}}, "split.alpha"),
+    ],
+)
+def test_what_needs_the_rows_on_the_server_is_refused(settings, words, tmp_path):
+    with pytest.raises(ConfigError, match=words):
+        serve(None, experiment_of(**settings), tmp_path, options())
+
+
+def test_a_directory_of_another_experiment_is_refused(tmp_path):
+    far(tmp_path, experiment_of(algorithms={"fedavg": {}}, rounds=1))
+    with pytest.raises(DataError, match="holds the run of another experiment"):
+        far(tmp_path, experiment_of(algorithms={"fedavg": {"lr": 0.2}}, rounds=1))
+
+
+# ---- a server that is stopped --------------------------------------------------------------------
+
+
+class Stop(Exception):
+    pass
+
+
+def stopped_at(t):
+    """Every node's answers of round t never arrive: the server is stopped."""
+
+    def change(wires, node, packet, reply):
+        if packet["call"]["round"] == t and not getattr(wires, "again", False):
+            raise Stop
+        return [(node, reply)]
+
+    return change
+
+
+def stop_and_go_on(tmp_path, experiment, wires, between=lambda: None, **how):
+    """What was said by a run that is stopped once."""
+    said = []
+    with pytest.raises(Stop):
+        serve(wires, experiment, tmp_path / "far", options(**how), said.append)
+    between()
+    wires.again = True
+    serve(wires, experiment, tmp_path / "far", options(**how), said.append)
+    return said
+
+
+@pytest.mark.parametrize("t", [0, 1, 2, 3])
+@pytest.mark.parametrize("name", ["fedavg", "apfl", "fedcurv"])
+def test_a_stopped_server_goes_on_to_the_same_files(name, t, tmp_path):
+    """Also where the nodes have done more than the server knows of."""
+    experiment = experiment_of(algorithms={name: {}}, rounds=4)
+    wires = Wires(tmp_path / "nodes", experiment, change=stopped_at(t))
+    said = stop_and_go_on(tmp_path, experiment, wires)
+    near(tmp_path, experiment)
+    assert same_tables(tmp_path / "far", tmp_path / "near")
+    went_on = f"{name} (seed 0) goes on after round {t - 1}"
+    assert [text for text in said if "goes on" in text] == [went_on] * (t > 1)
+
+
+def test_a_server_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_before(tmp_path):
+    experiment = experiment_of(algorithms={"fedcurv": {}}, rounds=4, clients_per_round=7)
+    wires = Wires(tmp_path / "nodes", experiment, change=stopped_at(3))
+
+    def damage():
+        (newest,) = (tmp_path / "far" / "checkpoints").glob("*.ckpt")
+        assert checkpoint.old(newest).exists()
+        newest.write_bytes(newest.read_bytes()[:-1])
+
+    stop_and_go_on(tmp_path, experiment, wires, damage)
+    near(tmp_path, experiment)
+    assert same_tables(tmp_path / "far", tmp_path / "near")
+
+
+def test_what_was_missed_before_a_stop_is_still_known_and_stands_once(tmp_path):
+    experiment = experiment_of(algorithms={"fedavg": {}}, **EVERYBODY)
+    stop, away, before = stopped_at(3), away_in({1}), []
+
+    def change(wires, *what):
+        return stop(wires, *what) and away(wires, *what)
+
+    wires = Wires(tmp_path / "nodes", experiment, change=change)
+    stop_and_go_on(
+        tmp_path, experiment, wires, lambda: before.extend(missed(tmp_path / "far")), limit=0.05
+    )
+    assert missed(tmp_path / "far") == before
+    assert len(before) == 2 * len(OWN)
+
+
+def test_missed_rows_of_a_round_that_is_done_again_are_replaced(tmp_path):
+    unit, path = Unit(0, "fedavg", 0, {}), tmp_path / "missed.csv"
+    rows = Missed(path)
+    rows.set(unit, 1, "training", {3: "late", 2: "gone"})
+    rows.set(unit, 2, "training", {1: "late"})
+    Missed(path).set(unit, 1, "training", {})
+    assert [(r["round"], r["client"]) for r in missed(tmp_path)] == [("2", "1")]
+
+
+def test_a_run_goes_on_without_a_node_that_does_not_come_back(tmp_path):
+    experiment = experiment_of(algorithms={"fedavg": {}}, **EVERYBODY)
+    wires = Wires(tmp_path / "nodes", experiment, change=stopped_at(2))
+    stop_and_go_on(tmp_path, experiment, wires, lambda: wires.away.add(101))
+    run = load_run(tmp_path / "far")
+    assert column(run, "dropped") == [0, 0, 3, 6, 9]  # the second round was not saved yet
+    assert {row["reason"] for row in missed(tmp_path / "far")} == {"its node is not online"}
+
+
+def test_other_rows_than_when_the_run_began_are_refused(tmp_path):
+    experiment = experiment_of(algorithms={"fedavg": {}}, **EVERYBODY)
+    wires = Wires(tmp_path / "nodes", experiment, change=stopped_at(2))
+
+    def swap():
+        site = wires.parts[101]
+        part = site.federation.subset(np.array([1, 0, 2]))
+        wires.parts[101] = site._replace(federation=part)
+
+    said = stop_and_go_on(tmp_path, experiment, wires, swap)
+    assert any("training and test rows of client 1, had" in text for text in said)
+    assert {row["client"] for row in missed(tmp_path / "far")} == set(map(str, OWN))
+
+
+def test_a_damaged_description_is_one_line(tmp_path):
+    experiment = experiment_of(algorithms={"fedavg": {}}, rounds=1)
+    _, wires, _ = far(tmp_path, experiment)
+    path = tmp_path / "far" / "federation.json"
+    for text in ("{", json.dumps({"run": "x"})):
+        path.write_text(text)
+        with pytest.raises(DataError, match="expected it as the run left it"):
+            serve(wires, experiment, tmp_path / "far", options())
+
+
+def test_a_local_resume_of_such_a_run_is_refused(tmp_path):
+    """Its rows are not there: `fedref resume` would train on others."""
+    far(tmp_path, experiment_of(algorithms={"apfl": {}}, rounds=1))
+    assert main(["resume", str(tmp_path / "far")]) == 2
