@@ -39,38 +39,38 @@ def list_them(args: argparse.Namespace) -> int:
 
 def teachers_page(with_solutions: bool) -> list[str]:
     """Per exercise: where it is from, what it trains, how long, which mistakes are told apart."""
-    from fedref.teach import files
+    from fedref.teach import template
     from fedref.teach.catalogue import EXERCISES, KINDS
 
     lines = ["Minutes are an estimate for students who have read the file's docstring.", ""]
     for name, exercise in EXERCISES.items():
-        equation = files.equation_of(exercise)
+        equation = template.equation_of(exercise)
         tag = f"[{equation.tag}] " if equation else ""
         lines += [
             name,
             f"  trains    {exercise.trains}",
             f"  before    {exercise.before}",
             f"  minutes   {exercise.minutes}",
-            f"  from      {tag}{files.module_of(exercise).__name__}, {exercise.callable.__qualname__}",
+            f"  from      {tag}{exercise.right.__module__}, {exercise.right.__qualname__}",
             f"  mistakes  {', '.join(exercise.kinds)}",
         ]
-        lines += [f"  solution  {files.solution(exercise)}"] * with_solutions + [""]
+        lines += [f"  solution  {template.solution(exercise)}"] * with_solutions + [""]
     lines += ["Kinds of mistakes, and how they show"]
     return lines + [f"  {kind}: {shows}" for kind, shows in KINDS.items()]
 
 
 def write(args: argparse.Namespace) -> int:
     """Write the student's file; one that is there is left alone."""
-    from fedref.teach import files
+    from fedref.teach import template
     from fedref.teach.catalogue import find
 
     exercise = find(args.name)
-    path = args.folder / files.path_of(exercise)
+    path = args.folder / template.file_name(exercise)
     with disk_errors(path):
         args.folder.mkdir(parents=True, exist_ok=True)
         try:
             with path.open("x", encoding="utf-8") as file:
-                file.write(files.text(exercise))
+                file.write(template.student_file(exercise))
         except FileExistsError:
             raise ConfigError(f"{path} exists: give another folder, or remove it") from None
     print(f"{path}: write what is missing, then `fedref exercise check {path}`")
@@ -79,11 +79,11 @@ def write(args: argparse.Namespace) -> int:
 
 def check(args: argparse.Namespace) -> int:
     """Say whether a file is right, and if not what kind of mistake it is."""
-    from fedref.teach import files
+    from fedref.teach import template
 
     with as_data_error(args.file, WANTED), open_regular(args.file, WANTED) as file:
         text = file.read().decode("utf-8-sig")
-    exercise = files.exercise_of(text, args.file)
+    exercise = template.exercise_of(text, args.file)
     lines, right = verdict(args.file, text, exercise, args.timeout)
     print("\n".join([f"{exercise.name}: {lines[0]}", *(f"  {line}" for line in lines[1:])]))
     return 0 if right else 1
@@ -91,18 +91,20 @@ def check(args: argparse.Namespace) -> int:
 
 def verdict(path: Path, text: str, exercise: Any, timeout: float) -> tuple[list[str], bool]:
     """What is said of a file, and whether it is right."""
-    from fedref.teach import answers, diagnosis, files
+    from fedref.teach import template
+    from fedref.teach.classify_mistake import classify_mistake
+    from fedref.teach.run_solution import Probe, run_solution
 
     try:
-        gap = files.unfinished(text)
+        gap = template.find_gap(text)
     except SyntaxError as error:
         return [f"line {error.lineno}: {type(error).__name__}: {error.msg}"], False
     if gap:
-        return [f"not finished: line {gap} still says {files.GAP}"], False
-    found = answers.ask(path, text, exercise, timeout)
+        return [f"not finished: line {gap} still says {template.GAP}"], False
+    found = run_solution(path, text, exercise, timeout)
     if isinstance(found, str):
         return [found], False
-    judged = diagnosis.diagnose(exercise, found)
+    judged = classify_mistake(exercise, found)
     if judged.right:
         passed = found.vectors - found.failed
         lines = [f"right; {passed} of {found.vectors} golden vectors come out"]
@@ -110,7 +112,7 @@ def verdict(path: Path, text: str, exercise: Any, timeout: float) -> tuple[list[
             lines.append("fedref's line also takes clients stacked on leading axes: does yours?")
         return lines, True
     said = list(judged.evidence)
-    fails = not judged.kinds and isinstance(found.values[answers.Probe()], str)
+    fails = not judged.kinds and isinstance(found.values[Probe()], str)
     # a line that does not run has an error and no kind
     kinds = " and ".join(judged.kinds) or (
         said.pop(0) if fails else "of no kind that is known here"
@@ -140,7 +142,7 @@ CHECK = Command(
     (
         Option("file FILE", "", Path),
         Option(
-            "--timeout S", "seconds that the file may take", float, 60.0, Bounds(0, open="both")
+            "--timeout S", "seconds that the file may compute", float, 60.0, Bounds(0, open="both")
         ),
     ),
 )

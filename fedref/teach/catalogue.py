@@ -4,6 +4,7 @@ A line is named by its function and the name that it sets ("return": what is ret
 the source alone. Inputs are made anew for every probe, from one seed.
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,8 @@ KINDS = {
     "first order only": "what second derivatives or a second point would add is not there",
     "wrong batch": "it is right if all batches are the same rows, and only then",
     "transpose": "it is right if the matrix is symmetric, and only then",
+    "wrong point": "a derivative is taken at other parameters",
+    "wrong direction": "a Hessian is multiplied by another vector",
     "mean for sum": "a mean, a plain sum and a weighted sum are three things",
 }
 
@@ -38,7 +41,8 @@ class Exercise:
     inputs : (situation, n, knobs) → arguments; situation "" is the general one.
     knobs : the numbers in whose powers an error is measured.
     hides : situation → the kind of mistake that does not show in it ("" if several do not).
-    counts : what n counts. minutes : an estimate, not measured in a class.
+    slips : wrong expression → the kind of mistake, where none of the above tells it.
+    minutes : an estimate, not measured in a class.
     """
 
     name: str
@@ -52,13 +56,18 @@ class Exercise:
     inputs: Callable[[str, int, Mapping[str, float]], Arguments]
     knobs: Mapping[str, float] = field(default_factory=dict)
     hides: Mapping[str, str] = field(default_factory=dict)
-    counts: str = "samples"
-    example: Arguments | None = None  # models: algorithms have theirs in `explain.worked`
+    slips: Mapping[str, str] = field(default_factory=dict)
+    example: Arguments | None = None  # where `teach.example` has none
 
     @property
     def callable(self) -> Any:
         """The function with its line, as fedref has it."""
         return getattr(self.owner, self.function)
+
+    @property
+    def right(self) -> Any:
+        """The same without decorators."""
+        return inspect.unwrap(self.callable)
 
 
 #: The names of knobs in the papers.
@@ -137,14 +146,15 @@ EXERCISES = {
         ),
         Exercise(
             "proximal", fedprox, "prox_gradient", "return",
-            "the gradient of a squared distance", "step", 5, ("sign", "factor", "missing term"),
-            proximal, {"mu": 0.25},
+            "the gradient of a squared distance", "step", 5,
+            ("sign", "factor", "missing term", "wrong point"),
+            proximal, {"mu": 0.25}, slips={"model.grad(w0, D) + mu * (w - w0)": "wrong point"},
         ),
         Exercise(
             "importance", apfl, "importance_update", "return",
             "a running sum over rounds, and a weighted one over clients", "weighted means", 5,
             ("sign", "factor", "missing term", "mean for sum"),
-            importance, {"lam": 0.25}, {"equal weights": "mean for sum"}, "clients",
+            importance, {"lam": 0.25}, {"equal weights": "mean for sum"},
         ),
         Exercise(
             "backward", MLP, "backward", "delta",
@@ -158,18 +168,18 @@ EXERCISES = {
         Exercise(
             "curvature", BinaryLogistic, "hvp", "r",
             "a Hessian-vector product: the derivative of a gradient in a direction", "backward", 20,
-            ("sign", "factor", "mean for sum"),
+            ("sign", "factor", "mean for sum", "wrong direction"),
             curvature, {}, {"w = 0": ""},
-            example=(
-                (BinaryLogistic(2, bias=False), np.array([0.5, -0.25]), np.array([1.0, 0.5]),
-                 Batch(np.array([[1.0, 2.0], [-1.0, 1.0], [2.0, 0.0]]), np.array([1, 0, 1]))), {},
-            ),
+            {"slope * self.logits(w, D.X) * base.mean_weights(D, z.dtype)": "wrong direction"},
         ),
         Exercise(
             "meta-gradient", per_fedavg, "meta_gradient", "return",
             "the derivative of a loss after a gradient step", "curvature", 15,
-            ("sign", "factor", "first order only", "missing term", "wrong batch"),
+            ("sign", "factor", "first order only", "missing term", "wrong batch", "wrong point",
+             "wrong direction"),
             meta, {"alpha": 0.0625}, {"one batch": "wrong batch"},
+            {"u - alpha * model.hvp(w - alpha * model.grad(w, D), u, D2)": "wrong point",
+             "u - alpha * model.hvp(w, model.grad(w, D), D2)": "wrong direction"},
         ),
         Exercise(
             "hessian-free", per_fedavg, "meta_gradient_hf", "d",

@@ -4,7 +4,7 @@ import pytest
 from running import main, refused
 
 from fedref.conformance import vectors
-from fedref.teach import files
+from fedref.teach import template
 from fedref.teach.catalogue import EXERCISES
 
 GAP = "return ..."
@@ -82,7 +82,7 @@ def test_an_endless_loop_and_a_death_are_one_line(started, capsys):
     text = started.read_text("utf-8")
     endless = text.replace(GAP, "while True: pass")
     assert check(capsys, started, endless, "--timeout", "3") == (
-        1, ["meta-gradient: no answer after 3 s: an endless loop? (--timeout)"],
+        1, ["meta-gradient: no answer after 3 s of computing: an endless loop? (--timeout)"],
     )  # fmt: skip
     dead = text.replace(GAP, "import os; os._exit(0)")
     assert check(capsys, started, dead) == (1, ["meta-gradient: it ended the process"])
@@ -90,7 +90,7 @@ def test_an_endless_loop_and_a_death_are_one_line(started, capsys):
 
 def test_start_leaves_a_file_that_is_there_alone(started, capsys):
     before = started.read_text("utf-8")
-    assert before == files.text(EXERCISES["meta-gradient"])
+    assert before == template.student_file(EXERCISES["meta-gradient"])
     message = refused(capsys, "exercise", "start", "meta-gradient", started.parent)
     assert f"{started} exists: give another folder, or remove it" in message
     assert started.read_text("utf-8") == before
@@ -120,7 +120,7 @@ def test_the_list_has_no_solutions_unless_asked_for(capsys):
     assert main("exercise", "list", "--solution") == 0
     solved = capsys.readouterr().out
     for exercise in EXERCISES.values():
-        line = files.solution(exercise)
+        line = template.solution(exercise)
         assert line not in out + teacher
         assert f"solution  {line}\n" in solved
         assert f"minutes   {exercise.minutes}\n" in teacher

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fedref.models.numerics import Array
-from fedref.teach import files
-from fedref.teach.answers import Answers, N, Probe, answered, call, flat, probes
+from fedref.teach import template
 from fedref.teach.catalogue import EXERCISES, KINDS, SYMBOLS, Exercise
+from fedref.teach.run_solution import Answers, N, Probe, answer_all, probes, right_answer
 
 #: Relative error of a right line, and of a fit; the former is rounding.
 EXACT, FITS = 1e-9, 1e-6
@@ -51,38 +51,36 @@ def terms(node: ast.expr) -> list[str]:
 
 @cache
 def right_values(name: str) -> Mapping[Probe, Array]:
-    """What fedref's own function answers to every probe."""
+    """Return what fedref's own function answers to every probe."""
     exercise = EXERCISES[name]
-    return {
-        probe: flat(call(exercise.callable, probe.arguments(exercise)))
-        for probe in probes(exercise)
-    }
+    return {probe: right_answer(exercise, probe) for probe in probes(exercise)}
 
 
 @cache
 def effects(name: str) -> list[Mapping[Probe, Array]]:
-    """For each term of the right line, what it adds to the answer to every probe."""
+    """Return, for each term of the right line, what it adds to the answer to every probe."""
     exercise, right = EXERCISES[name], right_values(name)
-    parts = terms(files.expression(exercise))
-    found: list[Mapping[Probe, Array]] = []
+    parts = terms(template.missing_line(exercise).value)
+    effects: list[Mapping[Probe, Array]] = []
     for left_out in parts:
         kept = [f"({term})" if term is not left_out else f"0 * ({term})" for term in parts]
-        without = answered(files.code(exercise, " + ".join(kept)), exercise, "term", golden=False)
+        text = template.code(exercise, " + ".join(kept))
+        without = answer_all(text, exercise, "term")
         assert isinstance(without, Answers), without
-        found.append({probe: right[probe] - np.asarray(without.values[probe]) for probe in right})
-    return found
+        effects.append({probe: right[probe] - np.asarray(without.values[probe]) for probe in right})
+    return effects
 
 
-def size(x: Array) -> float:
+def largest(x: Array) -> float:
     return float(np.max(np.abs(x), initial=0.0))
 
 
-def is_right(got: Array | str, want: Array) -> bool:
-    return not isinstance(got, str) and size(got - want) <= EXACT * size(want)
+def agree(got: Array | str, wanted: Array) -> bool:
+    return not isinstance(got, str) and largest(got - wanted) <= EXACT * largest(wanted)
 
 
-def coefficients(exercise: Exercise, got: Array | str, probe: Probe) -> Array | None:
-    """c with answer = Σ c_i · term_i, or None: the answer is no such sum."""
+def fit_factors(exercise: Exercise, got: Array | str, probe: Probe) -> Array | None:
+    """Return c with answer = Σ c_i · term_i, or None: the answer is no such sum."""
     if isinstance(got, str):
         return None
     error = got - right_values(exercise.name)[probe]
@@ -90,25 +88,23 @@ def coefficients(exercise: Exercise, got: Array | str, probe: Probe) -> Array | 
     used = np.any(columns != 0, 0)
     c = np.ones(columns.shape[1])
     c[used] += np.linalg.lstsq(columns[:, used], error)[0]
-    fits = size(columns @ (c - 1) - error) <= FITS * size(error)
-    return c if fits else None
+    return c if largest(columns @ (c - 1) - error) <= FITS * largest(error) else None
 
 
-def multiples(exercise: Exercise, answers: Answers, situation: str) -> tuple[str, ...]:
-    """The kinds of mistake that wrong factors before terms are, in one situation."""
-    by_probe = {
-        probe: coefficients(exercise, got, probe)
+def wrong_factors(exercise: Exercise, answers: Answers, situation: str) -> tuple[str, ...]:
+    """Return the kinds of mistake that wrong factors before terms are, in one situation."""
+    factors = {
+        probe: fit_factors(exercise, got, probe)
         for probe, got in answers.values.items()
         if probe.situation == situation
     }
-    if any(c is None for c in by_probe.values()):
+    if any(c is None for c in factors.values()):
         return ()
-    c = np.array(list(by_probe.values()))
-    base = list(by_probe).index(Probe(situation))
-    double = list(by_probe).index(Probe(situation, 2 * N))
+    c = np.array(list(factors.values()))
+    first, doubled = (list(factors).index(Probe(situation, n)) for n in (N, 2 * N))
     kinds = []
-    for i, term in enumerate(terms(files.expression(exercise))):
-        now, more = float(c[base, i]), float(c[double, i])
+    for i, term in enumerate(terms(template.missing_line(exercise).value)):
+        now, more = float(c[first, i]), float(c[doubled, i])
         if np.all(np.abs(c[:, i]) < FITS):
             kinds.append("first order only" if "hvp" in term else "missing term")
             continue
@@ -121,61 +117,57 @@ def multiples(exercise: Exercise, answers: Answers, situation: str) -> tuple[str
     return tuple(dict.fromkeys(kinds))
 
 
-def slope(exercise: Exercise, answers: Answers, knob: str) -> float | None:
-    """k where the error goes as the k-th power of a knob."""
-    ends = []
+def error_order(exercise: Exercise, answers: Answers, knob: str) -> float | None:
+    """Return k where the error goes as the k-th power of a knob."""
+    errors = []
     for probe in (Probe(), Probe(halved=knob)):
         got = answers.values[probe]
         if isinstance(got, str):
             return None
-        ends.append(size(got - right_values(exercise.name)[probe]))
-    return float(np.log2(ends[0] / ends[1])) if min(ends) > 0 else None
+        errors.append(largest(got - right_values(exercise.name)[probe]))
+    return float(np.log2(errors[0] / errors[1])) if min(errors) > 0 else None
 
 
 def kinds_of(exercise: Exercise, answers: Answers) -> tuple[str, ...]:
-    """The kinds of mistake that explain all answers, or none."""
+    """Return the kinds of mistake that explain all answers, or none."""
     right = right_values(exercise.name)
-    hidden = {
-        situation
-        for situation in exercise.hides
-        if all(
-            is_right(got, right[p]) for p, got in answers.values.items() if p.situation == situation
-        )
-    }
     for situation, kind in exercise.hides.items():
-        if situation in hidden and kind:
+        probes = [probe for probe in answers.values if probe.situation == situation]
+        if kind and all(agree(answers.values[probe], right[probe]) for probe in probes):
             return (kind,)
-    found = multiples(exercise, answers, "")
-    if found:
-        return found
+    if kinds := wrong_factors(exercise, answers, ""):
+        return kinds
     for situation, kind in exercise.hides.items():  # two at once, or a factor that is no number
-        found = multiples(exercise, answers, situation)
-        if found and (kind or found == ("factor",)):
-            return tuple(dict.fromkeys((*found, kind or "factor")))
+        kinds = wrong_factors(exercise, answers, situation)
+        if kinds and (kind or kinds == ("factor",)):
+            return tuple(dict.fromkeys((*kinds, kind or "factor")))
+    for expression, kind in exercise.slips.items():
+        slip = answer_all(template.code(exercise, expression), exercise, "slip")
+        assert isinstance(slip, Answers), slip
+        pairs = zip(answers.values.values(), slip.values.values())
+        if all(agree(got, np.asarray(wrong)) for got, wrong in pairs):
+            return (kind,)
     # a difference from one side only: its error falls as δ, where the right one's falls as δ²
-    k = slope(exercise, answers, "delta") if "delta" in exercise.knobs else None
+    k = error_order(exercise, answers, "delta") if "delta" in exercise.knobs else None
     return ("first order only",) if k is not None and abs(k - 1) < NEAR else ()
 
 
-def diagnose(exercise: Exercise, answers: Answers) -> Verdict:
-    """What a file's answers say of its line."""
+def classify_mistake(exercise: Exercise, answers: Answers) -> Verdict:
+    """Return what a file's answers say of its line."""
     right = right_values(exercise.name)
-    if all(is_right(got, right[probe]) for probe, got in answers.values.items()):
+    if all(agree(got, right[probe]) for probe, got in answers.values.items()):
         return Verdict(True)
     kinds = kinds_of(exercise, answers)
     evidence = [KINDS[kind] for kind in kinds]
-    said = [got for got in answers.values.values() if isinstance(got, str)]
-    if said:
-        evidence.append(said[0])
+    evidence += [got for got in answers.values.values() if isinstance(got, str)][:1]
     general = answers.values[Probe()]
     if not isinstance(general, str):
-        error = size(general - right[Probe()]) / size(right[Probe()])
+        error = largest(general - right[Probe()]) / largest(right[Probe()])
+        orders = {knob: error_order(exercise, answers, knob) for knob in exercise.knobs}
         powers = [
             f"{SYMBOLS[knob]} to the power {round(k)}"
-            for knob in exercise.knobs
-            if (k := slope(exercise, answers, knob)) is not None
-            and round(k)
-            and abs(k - round(k)) < NEAR
+            for knob, k in orders.items()
+            if k is not None and round(k) and abs(k - round(k)) < NEAR
         ]
         goes = f"; it goes as {' and '.join(powers)}" if powers else ""
         if error > EXACT:
