@@ -5,7 +5,7 @@ import pytest
 from helpers import MODELS, make_federation, play, same
 
 import fedref
-from fedref.algorithms.apfl import APFL, ServerState
+from fedref.algorithms.apfl import APFL
 from fedref.algorithms.apfl_cached import APFLCachedImportance, CachingClient, fingerprint
 from fedref.sampling import Sampling, cohort
 
@@ -56,14 +56,6 @@ def test_nothing_is_kept_before_there_is_anything(played):
     first = next(t for t, state in enumerate(states) if np.ndim(state.server.F))
     assert first >= 1
     assert all(not state.clients for state in states[: first + 1])  # sent down from then on
-
-
-def test_a_message_to_a_client_that_has_f_is_without_it():
-    w, F = np.ones(3), np.arange(3.0)
-    algorithm, sent = APFLCachedImportance(), ServerState(w, F, 4, False, None)
-    assert algorithm.message(sent, CachingClient(None, fingerprint(F))) == sent._replace(F=0)
-    for other in (None, CachingClient(None, 0), CachingClient(None, fingerprint(F + 1))):
-        assert algorithm.message(sent, other) is sent
 
 
 def test_marks_tell_f_apart():

@@ -1,80 +1,19 @@
 """Importances against loops over samples."""
 
-from functools import partial
-
 import numpy as np
 import pytest
-from helpers import EXACT, KINDS, MODELS, cases, make_batch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from helpers import EXACT, KINDS, MODELS, make_batch
 
 from fedref import Batch
 from fedref.algorithms import importance
 from fedref.algorithms.apfl import APFL, compose
 from fedref.algorithms.importance import (
     ESTIMATES,
-    fisher,
-    gradient_square,
-    mas,
     synaptic_intelligence,
 )
-from fedref.checks import complex_step_gradient, relative_error
+from fedref.checks import relative_error
 
 FLAT = (((), ()),)
-
-
-def samples(D):
-    """(c_j, batch of sample j alone) with Σc = 1."""
-    s = np.ones(len(D.y)) if D.s is None else D.s
-    return [(s[j] / s.sum(), Batch(D.X[j : j + 1], D.y[j : j + 1])) for j in range(len(D.y))]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=10)
-@given(st.data())
-def test_fedcurv_fisher_is_the_mean_of_per_sample_squares(kind, data):
-    case = data.draw(cases(kind, FLAT))
-    model, w, D = case.model, case.w, case.batch()
-    expected = sum(
-        c * complex_step_gradient(partial(model.loss, D=one), w) ** 2 for c, one in samples(D)
-    )
-    assert relative_error(fisher(model, w, D), expected) <= EXACT
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=10)
-@given(st.data())
-def test_mas_is_the_mean_size_of_the_gradient_of_the_squared_scores(kind, data):
-    case = data.draw(cases(kind, FLAT))
-    model, w, D = case.model, case.w, case.batch()
-
-    def squared_scores(w, X):
-        return np.sum(model.logits(w, X) ** 2)
-
-    expected = sum(
-        c * np.abs(complex_step_gradient(partial(squared_scores, X=one.X), w))
-        for c, one in samples(D)
-    )
-    assert relative_error(mas(model, w, D), expected) <= EXACT
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=10)
-@given(st.data())
-def test_gradient_square_is_the_square_of_the_full_gradient(kind, data):
-    case = data.draw(cases(kind, FLAT))
-    model, w, D = case.model, case.w, case.batch()
-    full = complex_step_gradient(lambda w: model.loss(w, D), w)
-    assert relative_error(gradient_square(model, w, D), full**2) <= EXACT
-
-
-def test_by_hand():
-    """p = σ(0) = ½: gradients −½·2 and ½·4; the scores at w = 1 are 2 and 4."""
-    model = MODELS["binary-logistic"].__class__(1, bias=False)
-    D = Batch(np.array([[2.0], [4.0]]), np.array([1, 0]))
-    assert fisher(model, np.zeros(1), D).tolist() == [(1 + 4) / 2]
-    assert gradient_square(model, np.zeros(1), D).tolist() == [0.25]
-    assert mas(model, np.ones(1), D).tolist() == [(2 * 2 * 2 + 2 * 4 * 4) / 2]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -97,21 +36,6 @@ def test_neither_order_nor_blocks_nor_weight_0_matter(name, kind, monkeypatch):
 
     monkeypatch.setattr(importance, "CHUNK", 3 * model.d)  # blocks of 3, 3 and 1 samples
     assert relative_error(ESTIMATES[name](model, w, D), expected) <= EXACT
-
-
-@pytest.mark.parametrize("estimate", [importance.fisher, importance.mas])
-def test_samples_without_weight_measure_nothing(estimate):
-    model, rng = MODELS["mlp"], np.random.default_rng(0)
-    D = make_batch(model, rng, 3)._replace(s=np.zeros(3))
-    got = estimate(model, rng.normal(size=model.d), D)
-    np.testing.assert_array_equal(got, np.zeros(model.d))
-
-
-def test_synaptic_intelligence_by_hand():
-    path, moved = np.array([0.4, -0.4, 0.0]), np.array([1.0, 1.0, 2.0])
-    got = synaptic_intelligence(path, moved, damping=0.6)
-    np.testing.assert_allclose(got, [0.4 / 1.6, 0.0, 0.0], rtol=1e-15)
-    np.testing.assert_allclose(synaptic_intelligence(path, moved)[0], 0.4 / 1.1, rtol=1e-15)
 
 
 @pytest.mark.parametrize("t", [0, 2])
