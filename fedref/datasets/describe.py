@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from fedref.boundary.errors import ConfigError
+from fedref.boundary.errors import ConfigError, printable
 from fedref.boundary.files import write_or_raise
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation, Source
 
+LABEL = 40  # characters of a label that are shown
+
 
 def statistics(federation: Federation) -> dict[str, Any]:
-    """Clients, samples, mean and standard deviation of samples a client, and some more."""
+    """Return clients, samples, mean and standard deviation of samples a client, and some more."""
     n = federation.train.sizes + federation.test.sizes
     source = federation.source
     held = (histogram(federation) > 0).sum(0)
@@ -37,20 +39,22 @@ def statistics(federation: Federation) -> dict[str, Any]:
 
 
 def groups(source: Source) -> tuple[list[str], Array]:
-    """(names of the labels, each row's label as its number); real targets in ten groups of as many
-    rows each, named by their ends."""
+    """Return (names of the labels, each row's label as its number).
+
+    Real targets stand in ten groups of as many rows each, named by their ends.
+    """
     if source.real:
         ends = np.unique(np.quantile(source.y, np.linspace(0, 1, 11)))
         inside = ends[1:-1]
         names = [f"{a:.3g} to {b:.3g}" for a, b in pairwise(ends)] or [f"{ends[0]:.3g}"]
         return names, np.searchsorted(inside, source.y, "right")
     labels, words = source.labels, source.label_names
-    names = [words[label] if words else str(label) for label in labels.tolist()]
+    names = [printable(words[k] if words else k, LABEL) for k in labels.tolist()]
     return names, np.searchsorted(labels, source.y)
 
 
 def histogram(federation: Federation) -> Array:
-    """(labels, N) samples of each label that each client holds, training and test together."""
+    """Return (labels, N) samples of each label that each client holds, training and test together."""
     (names, label), N = groups(federation.source), federation.clients
     counts = np.zeros(len(names) * N, np.int64)
     for part in (federation.train, federation.test):
@@ -59,17 +63,18 @@ def histogram(federation: Federation) -> Array:
 
 
 def legend(source: Source) -> str:
-    """Labels that are words: 0 = cat, 1 = dog; "" where they are numbers."""
-    return ", ".join(f"{i} = {word}" for i, word in enumerate(source.label_names or ()))
+    """Return what labels are called: 0 = cat, 1 = dog; "" where they are numbers."""
+    words = enumerate(source.label_names or ())
+    return ", ".join(f"{i} = {printable(word, LABEL)}" for i, word in words)
 
 
 def text(federation: Federation) -> str:
-    """The statistics, one a line."""
-    found = statistics(federation)
-    shown = {k: f"{v:,.1f}" if isinstance(v, float) else f"{v:,}" for k, v in found.items()}
+    """Return the statistics, one a line."""
+    numbers = statistics(federation)
+    shown = {k: f"{v:,.1f}" if isinstance(v, float) else f"{v:,}" for k, v in numbers.items()}
     chosen = {k: v for k, v in federation.parameters.items() if v is not None}
     how = "".join(f" {key}={value}" for key, value in chosen.items())
-    title = f"{federation.source.name}, split by {federation.rule}{how}, seed {federation.seed}"
+    title = f"{printable(federation.source.name)}, split by {federation.rule}{how}, seed {federation.seed}"
     lines = [f"  {key:<16}{value:>12}" for key, value in shown.items()]
     if words := legend(federation.source):
         lines.append(f"  labels are {words}")
@@ -79,8 +84,8 @@ def text(federation: Federation) -> str:
 COLUMNS = 1200  # more clients than that are drawn in groups
 
 
-def arranged(federation: Federation) -> tuple[Array, Array, Array, int]:
-    """Training sizes (M,), all sizes (M,) and label counts (labels, M) as they are drawn.
+def arrange_clients(federation: Federation) -> tuple[Array, Array, Array, int]:
+    """Return training sizes (M,), all sizes (M,) and label counts (labels, M) as they are drawn.
 
     Clients stand by their main label, then by size; beyond COLUMNS, M groups of g neighbours are
     shown by their mean.
@@ -100,7 +105,7 @@ def picture(
     title: str | None = None,
     means: Mapping[str, float] = MappingProxyType({}),
 ) -> None:
-    """Samples a client (above) and its label histogram (below).
+    """Draw samples a client (above) and its label histogram (below).
 
     means : numbers of samples a client to be marked by a line, by what they are called.
     """
@@ -109,7 +114,7 @@ def picture(
     from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure
 
-    train, both, counts, g = arranged(federation)
+    train, both, counts, g = arrange_clients(federation)
     (labels, _), M = groups(federation.source), len(train)
     figure = Figure(figsize=(9, 5.5), layout="constrained")
     known = FigureCanvasAgg(figure).get_supported_filetypes()

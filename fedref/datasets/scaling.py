@@ -12,15 +12,15 @@ Affine = tuple[Array | float, Array | float]
 
 
 def moments(X: Array, block: int = 4096) -> tuple[Array, Array]:
-    """Mean (p,) and standard deviation (p,) of the columns of X (n, p), block by block.
+    """Return mean (p,) and standard deviation (p,) of the columns of X (n, p), block by block.
 
     Integers are summed as integers, so that every machine gives the same result.
     """
-    whole = X.dtype.kind in "iu" and X.dtype.itemsize <= 2  # n · 65535² stays below 2⁶³
-    wide = np.int64 if whole else np.float64
+    integers = X.dtype.kind in "iu" and X.dtype.itemsize <= 2  # n · 65535² stays below 2⁶³
+    wide = np.int64 if integers else np.float64
     blocks = range(0, len(X), block)
     mean = sum(X[i : i + block].sum(0, dtype=wide) for i in blocks) / len(X)
-    if whole:
+    if integers:
         squares = (X[i : i + block].astype(wide) for i in blocks)
         variance = sum(np.einsum("ij,ij->j", x, x) for x in squares) / len(X) - mean**2
     else:
@@ -30,7 +30,7 @@ def moments(X: Array, block: int = 4096) -> tuple[Array, Array]:
 
 
 def refuse_codes(source: Source, scaling: str) -> None:
-    """A character's code is no quantity."""
+    """Refuse codes: a character's code is no quantity."""
     if source.vocabulary is not None:
         raise ConfigError(
             f"scaling={scaling} is for numbers, and {source.name} holds codes; use scaling=none"
@@ -38,7 +38,7 @@ def refuse_codes(source: Source, scaling: str) -> None:
 
 
 def unit(source: Source) -> Affine:
-    """x / full scale, in [0, 1]."""
+    """Return shift and scale of x / full scale, in [0, 1]."""
     refuse_codes(source, "unit")
     if source.full_scale is None:
         raise ConfigError(
@@ -49,7 +49,7 @@ def unit(source: Source) -> Affine:
 
 
 def standardise(source: Source) -> Affine:
-    """(x − mean) / (std + 0.001) of each feature over all rows, as FedProx's generator does."""
+    """Return those of (x − mean) / (std + 0.001) over all rows, as FedProx's generator does."""
     refuse_codes(source, "standardise")
     mean, std = moments(source.X)
     return mean, std + 0.001
@@ -63,5 +63,5 @@ SCALINGS: dict[str, Callable[[Source], Affine]] = {
 
 
 def default(source: Source) -> str:
-    """Pixels to [0, 1]; anything else as it is."""
+    """Return what is usual: pixels to [0, 1], anything else as it is."""
     return "none" if source.full_scale is None else "unit"

@@ -18,7 +18,7 @@ from fedref.rounds.federation import Source
 
 
 def sizes(users: int, rng: np.random.Generator) -> Array:
-    """n_k = 50 + ⌊lognormal(4, 2)⌋."""
+    """Return n_k = 50 + ⌊lognormal(4, 2)⌋."""
     return 50 + rng.lognormal(4.0, 2.0, users).astype(np.int64)
 
 
@@ -33,7 +33,7 @@ def generate(
     seed: int = 0,
     n: Array | None = None,
 ) -> tuple[Array, Array, Array]:
-    """X (n, features) float64, y (n,), client (n,); `n` gives the sizes instead of the lognormal."""
+    """Return X (n, features) float64, y (n,), client (n,); `n` gives the sizes instead of the lognormal."""
     rng_n, rng_model, rng_mean, rng_x = np.random.default_rng(seed).spawn(4)
     n = sizes(users, rng_n) if n is None else n
     client = np.repeat(np.arange(users), n)
@@ -58,6 +58,6 @@ def generate(
 
 
 def load(name: str, **parameters: Any) -> Source:
-    """The generated data as a Source with natural clients."""
+    """Return the generated data as a Source with natural clients."""
     X, y, client = generate(**parameters)
     return arrays.make_source(X, y, name, client, name=name)

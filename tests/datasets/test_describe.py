@@ -43,6 +43,11 @@ def test_labels_that_are_words_are_named(tmp_path):
     )
     assert text(words).endswith("labels are 0 = ape, 1 = cat, 2 = dog")
     assert "labels are" not in text(FEDERATION)
+    hostile = replace(words.source, label_names=("\x1b[2J", "b\n" + "b" * 99, "c"), name="\x1b[2J")
+    assert text(replace(words, source=hostile)).endswith(
+        f"0 = \\x1b[2J, 1 = b\\n{'b' * 36}…, 2 = c"
+    )
+    assert "\x1b" not in text(replace(words, source=hostile))
     with plt.rc_context({"svg.fonttype": "none"}):
         picture(words, tmp_path / "a.svg")
     assert ">cat<" in (tmp_path / "a.svg").read_text()

@@ -12,13 +12,13 @@ Generator = np.random.Generator
 
 
 def rows_of(source: Source, pool: str) -> Array:
-    """Row numbers of the whole source, or of its published training part."""
+    """Return the row numbers of the whole source, or of its published training part."""
     end = source.test_from if pool == "train" else None
     return np.arange(len(source.y) if end is None else end)
 
 
 def classes_of(source: Source) -> Array:
-    """The labels that occur, ascending; refused where y holds real targets."""
+    """Return the labels that occur, ascending; refused where y holds real targets."""
     if source.real:
         raise ConfigError(
             f"{source.name} has real targets and so no classes; expected a rule that needs none: "
@@ -28,7 +28,7 @@ def classes_of(source: Source) -> Array:
 
 
 def by_class(source: Source, rows: Array) -> Part:
-    """The rows as one "client" a class, ascending labels, in the source's order."""
+    """Return the rows as one "client" a class, ascending labels, in the source's order."""
     classes = classes_of(source)
     return partition.group(np.searchsorted(classes, source.y[rows]), len(classes), rows)
 

@@ -13,7 +13,7 @@ from fedref.rounds.federation import Part, Source
 
 
 def natural(source: Source, rng: Generator, min_rows: int, train_fraction: float) -> Parts:
-    """The source's own clients; its published test part, if it has one, is their test part."""
+    """Keep the source's own clients; its published test part, if it has one, is their test part."""
     if source.client is None:
         raise ConfigError(
             f"{source.name} has no natural clients; use another split rule, such as iid"
@@ -31,7 +31,7 @@ def natural(source: Source, rng: Generator, min_rows: int, train_fraction: float
 
 
 def kept_clients(source: Source, min_rows: int) -> Array:
-    """Numbers of the natural clients with min_rows rows, at least one of them for training."""
+    """Return the numbers of the natural clients with min_rows rows, at least one of them for training."""
     assert source.client is not None
     trained = np.bincount(source.client[: source.test_from])
     sizes = np.bincount(source.client)
@@ -40,16 +40,16 @@ def kept_clients(source: Source, min_rows: int) -> Array:
 
 
 def natural_names(source: Source, min_rows: int, **others: Any) -> tuple[str, ...]:
-    """The names of the clients that `natural` keeps."""
+    """Return the names of the clients that `natural` keeps."""
     kept = kept_clients(source, min_rows).tolist()
     names = source.client_names
     return tuple(str(k) if names is None else names[k] for k in kept)
 
 
 def iid(
-    source: Source, rng: Generator, users: int, pool: str, train_fraction: float, of: None = None
+    source: Source, rng: Generator, of: None, users: int, pool: str, train_fraction: float
 ) -> Parts:
-    """Random rows, the same number for each client."""
+    """Deal random rows, the same number for each client."""
     rows = rows_of(source, pool)
     need_rows(users, 1, rows, source)
     rng_deal, rng_cut = rng.spawn(2)
@@ -58,7 +58,7 @@ def iid(
 
 
 def reshuffle(split: Parts, rng: Generator) -> Parts:
-    """The IID twin of a split: same clients, same sizes, training rows among training rows."""
+    """Return the IID twin of a split: same clients, same sizes, training rows among training rows."""
     streams = rng.spawn(2)
     train, test = (Part(r.permutation(p.rows), p.offsets) for r, p in zip(streams, split))
     return train, test
@@ -68,8 +68,8 @@ def dirichlet(
     source: Source,
     rng: Generator,
     alpha: float,
-    users: int,
     min_rows: int,
+    users: int,
     pool: str,
     train_fraction: float,
 ) -> Parts:
@@ -90,7 +90,7 @@ def dirichlet(
 
 
 def even_out(part: Part, least: int, rng: Generator) -> Part:
-    """Clients with fewer than `least` rows get some at random from those that hold more."""
+    """Give clients with fewer than `least` rows some at random from those that hold more."""
     wanting = np.maximum(least - part.sizes, 0)
     if not wanting.any():
         return part
@@ -102,7 +102,7 @@ def even_out(part: Part, least: int, rng: Generator) -> Part:
 
 
 def shards(
-    source: Source, rng: Generator, users: int, shards: int, pool: str, train_fraction: float
+    source: Source, rng: Generator, shards: int, users: int, pool: str, train_fraction: float
 ) -> Parts:
     """Rows sorted by label, cut into users × shards equal pieces, dealt at random (McMahan 2017)."""
     rows = rows_of(source, pool)
@@ -121,8 +121,8 @@ def quantity(
     source: Source,
     rng: Generator,
     alpha: float,
-    users: int,
     min_rows: int,
+    users: int,
     pool: str,
     train_fraction: float,
 ) -> Parts:

@@ -13,7 +13,7 @@ from fedref.rounds.federation import Part, Source
 
 
 def pairs(C: int, users: int) -> tuple[Array, Array]:
-    """The class pairs of the second half of the users: (i mod h, h + ⌊i/h⌋ mod h), h = C/2.
+    """Return the class pairs of the second half of the users: (i mod h, h + ⌊i/h⌋ mod h), h = C/2.
 
     That goes through all h² pairs. Where there are not enough users for all, it goes along the
     diagonals instead, (i mod h, h + (i + ⌊i/h⌋) mod h), so that no upper class is left out.
@@ -24,7 +24,7 @@ def pairs(C: int, users: int) -> tuple[Array, Array]:
 
 
 def demand(C: int, users: int) -> Array:
-    """Rows of each class for a = 1: the lower half of the classes serves both halves of users."""
+    """Return the rows of each class for a = 1: the lower half of the classes serves both halves of users."""
     low, high = pairs(C, users)
     wanted = np.zeros(C)
     wanted[: C // 2] += users // 2
@@ -32,14 +32,14 @@ def demand(C: int, users: int) -> Array:
 
 
 def largest_even(pools: Part, users: int) -> int:
-    """The largest even `a` for which no class runs out."""
+    """Return the largest even `a` for which no class runs out."""
     wanted = demand(len(pools.sizes), users)
     fits = pools.sizes[wanted > 0] / wanted[wanted > 0]
     return 2 * int(fits.min() / 2)
 
 
 def deal_pairs(pools: Part, users: int, a: int) -> Part:
-    """The first half of the users: a of each lower class; the others: a/2 of one, 2a of another."""
+    """Deal to the first half of the users a of each lower class; to the others a/2 of one, 2a of another."""
     C = len(pools.sizes)
     lower = np.arange(users // 2 * (C // 2))
     low, high = pairs(C, users)
@@ -51,7 +51,7 @@ def deal_pairs(pools: Part, users: int, a: int) -> Part:
 
 
 def default_users(train: Part, test: Part) -> int:
-    """50 as in the paper, or the largest multiple of the number of classes below that fits."""
+    """Return 50 as in the paper, or the largest multiple of the number of classes below that fits."""
     C = len(train.sizes)
     fits = (
         n
@@ -62,7 +62,7 @@ def default_users(train: Part, test: Part) -> int:
 
 
 def class_pools(source: Source, train_fraction: float, rng: Generator) -> Parts:
-    """Training and test rows by class: the published parts, or each class divided at random."""
+    """Return training and test rows by class: the published parts, or each class divided at random."""
     rows = rows_of(source, "all")
     if source.test_from is None:
         return partition.split_rows(by_class(source, rows), train_fraction, rng)
@@ -71,7 +71,7 @@ def class_pools(source: Source, train_fraction: float, rng: Generator) -> Parts:
 
 
 def fill_per_fedavg(source: Source, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """users, a and a_test as the data allow, unless given; all three checked."""
+    """Return users, a and a_test as the data allow, unless given; all three checked."""
     C = len(classes_of(source))
     if C < 2 or C % 2:
         raise ConfigError(f"per-fedavg needs an even number of classes, {source.name} has {C}")

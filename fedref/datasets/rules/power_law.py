@@ -20,7 +20,7 @@ class Holdings(NamedTuple):
 
 
 def neighbours(source: Source, C: int, users: int, classes: int) -> Holdings:
-    """Client u holds the classes (u, u+1, ..., u+classes−1) mod C."""
+    """Return who holds what where client u holds the classes (u, u+1, ..., u+classes−1) mod C."""
     if classes > C:
         raise ConfigError(f"classes={classes} a client, but {source.name} has only {C}")
     user, slot = np.divmod(np.arange(users * classes), classes)
@@ -28,7 +28,7 @@ def neighbours(source: Source, C: int, users: int, classes: int) -> Holdings:
 
 
 def remaining(source: Source, pools: Part, held: Holdings, base: int) -> Array:
-    """Rows left of each class when every holding has `base`; refused if there are not so many."""
+    """Return the rows left of each class when every holding has `base`; refused if there are not so many."""
     left = pools.sizes - base * np.bincount(held.label, minlength=len(pools.sizes))
     short = np.flatnonzero(left < 0)
     if short.size:
@@ -42,7 +42,7 @@ def remaining(source: Source, pools: Part, held: Holdings, base: int) -> Array:
 
 
 def hand_out(pools: Part, held: Holdings, base: int, extra: Array) -> Part:
-    """First `base` rows for every holding, then the extras, in order while they last."""
+    """Deal first `base` rows to every holding, then the extras, in order while they last."""
     count = np.concatenate([np.full_like(extra, base), extra])
     label, user = np.tile(held.label, 2), np.tile(held.user, 2)
     return partition.deal(pools, label, user, count, int(held.user[-1]) + 1)
