@@ -1,4 +1,4 @@
-"""Any equation in ten seconds: its tag is in the file and in the README's index.
+"""Any equation in ten seconds: its tag is in the file and in the index of fedref/README.md.
 
 (It is in the name of a test, too: tests/proofs asks that each has a proof.)
 
@@ -30,7 +30,7 @@ FILES = {
 }
 SHARED = sorted({*(PACKAGE / "algorithms").glob("*.py")} - {*FILES.values()})
 PAPERS = sorted({stem.replace("_", "-") for stem in FILES} - {"fedavg"})
-README = (ROOT / "README.md").read_text("utf-8")
+PAGE = (PACKAGE / "README.md").read_text("utf-8")
 
 
 def split_tag(paper: str, text: str) -> list[str]:
@@ -58,8 +58,8 @@ def tags(stem: str, text: str) -> list[str]:
 
 
 def index(text: str) -> str:
-    """The README's section with the equations, up to the next heading."""
-    return text.split("\n### Equation index\n")[1].split("\n## ")[0]
+    """Return the section with the equations, up to the next heading."""
+    return text.split("\n## Equation index\n")[1].split("\n## ")[0]
 
 
 TAGS = sorted(
@@ -68,7 +68,7 @@ TAGS = sorted(
 INDEXED = sorted(
     {
         equation
-        for paper, rest in re.findall(rf"\[({'|'.join(PAPERS)})\s([^\]]+)\]", index(README))
+        for paper, rest in re.findall(rf"\[({'|'.join(PAPERS)})\s([^\]]+)\]", index(PAGE))
         for equation in split_tag(paper, rest)
     }
 )
@@ -86,12 +86,12 @@ def test_tags_are_found():
 
 
 @pytest.mark.parametrize("tag", TAGS)
-def test_every_equation_is_in_the_readme_s_index(tag):
+def test_every_equation_is_in_the_index(tag):
     assert tag in INDEXED
 
 
-def test_the_index_is_not_the_whole_readme():
-    assert index("[a 1]\n### Equation index\n[b 2]\n## C\n[d 3]\n") == "[b 2]"
+def test_the_index_is_not_the_whole_page():
+    assert index("[a 1]\n## Equation index\n[b 2]\n## C\n[d 3]\n") == "[b 2]"
 
 
 # -- each algorithm's file

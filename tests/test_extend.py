@@ -1,4 +1,4 @@
-"""README's "Extend it", run as written: an algorithm, a model and a data set from outside."""
+"""fedref/README.md's "Extend it", run as written: an algorithm, a model and data from outside."""
 
 import re
 import shlex
@@ -17,7 +17,10 @@ from fedref.models import Logistic
 from fedref.rounds.federation import Source
 
 SECTION = (
-    (ROOT / "README.md").read_text("utf-8").partition("## Extend it\n")[2].partition("\n## ")[0]
+    (ROOT / "fedref/README.md")
+    .read_text("utf-8")
+    .partition("## Extend it\n")[2]
+    .partition("\n## ")[0]
 )
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", SECTION, re.DOTALL)
 MINE, PROOF, PYTHON = (text for kind, text in BLOCKS if kind == "python")

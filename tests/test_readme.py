@@ -1,4 +1,4 @@
-"""README, run as written: every command, every snippet, every link.
+"""The pages, run as written: every command, every snippet, every link.
 
 A shell block runs in an empty folder with the README's own mine.py; commands inside a line run in one
 folder, in the order in which they stand. `fedref` is the tree that is tested: a command line is given
@@ -26,13 +26,20 @@ from fedref.commands import parse
 from fedref.teach import source
 
 README = (ROOT / "README.md").read_text("utf-8")
+#: page → its text; what runs is looked for in all of them.
+PAGES = {
+    name: (ROOT / name).read_text("utf-8")
+    for name in ("README.md", "fedref/README.md", "data/README.md")
+}
+ALL = "\n".join(PAGES.values())
 
 #: (language, text) of every fenced block.
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", ALL, re.DOTALL | re.MULTILINE)
 SHELL = [text for language, text in BLOCKS if language == "sh"]
 PYTHON = [text for language, text in BLOCKS if language == "python"]
-(MINE,) = (text for text in PYTHON if text.startswith("# mine.py"))
-PROSE = re.sub(r"^```.*?^```$", "", README, flags=re.DOTALL | re.MULTILINE)
+#: Files that snippets begin with the name of.
+FILES = {text.split()[1]: text for text in PYTHON if re.match(r"# \w+\.py\n", text)}
+PROSE = re.sub(r"^```.*?^```$", "", ALL, flags=re.DOTALL | re.MULTILINE)
 #: Commands inside a line, once each, in their order.
 INLINE = list(dict.fromkeys(" ".join(x.split()) for x in re.findall(r"`(fedref\s[^`]*)`", PROSE)))
 
@@ -51,7 +58,6 @@ SLOW = {
 NOT_RUN = {
     "fedref conformance": "the command's name; it wants a module",
     "fedref resume": "the command's name; it wants a folder",
-    "fedref reproduce speed": "minutes, and writes into the checkout; --quick runs in tests/reproduction",
     "fedref conformance torch": "tests/conformance/test_peers.py runs it where torch is",
 }
 #: Where the exit code is not 0, as written: the exercise is not solved yet.
@@ -69,8 +75,10 @@ def to_run(slow: bool) -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """An empty folder with mine.py."""
-    (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
+    """An empty folder with the pages' own files."""
+    assert set(FILES) == {"ditto.py", "mine.py"}
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "mine", raising=False)
@@ -163,6 +171,16 @@ def test_the_first_run_prints_the_table_and_draws_the_picture(folder):
     assert {"curves.png", "metrics.csv", "split.json", "config.toml"} <= {
         p.name for p in made.iterdir()
     }
+
+
+@pytest.mark.slow
+def test_ditto_ends_where_it_is_said_to(folder):
+    said = re.search(r"it ends at ([\d.]+) % \(average ([\d.]+)\)", README)
+    (command,) = re.findall(r"^    (fedref run ditto:Ditto .*)$", README, re.MULTILINE)
+    _, row, *others = re.findall(r"^\| \w.*$", play(command), re.MULTILINE)
+    average, _, final = row.split("|")[2:5]
+    assert (final.strip(), average.strip()) == said.groups()
+    assert all(float(final) > float(other.split("|")[4]) for other in others)
 
 
 # ---- snippets ------------------------------------------------------------------------------------
@@ -259,14 +277,20 @@ def test_the_table_of_speed_is_what_was_measured():
             assert cell == " / ".join(f"{ratio:.1f}" for ratio in best)
 
 
+def test_the_readme_is_read_in_five_minutes():
+    assert README.count("\n") <= 260
+    assert len(README) <= 14_000
+    assert "fedref/spec.py" in "".join(README.splitlines()[:10])
+
+
 def test_links_lead_somewhere():
-    links = re.findall(r"\]\(([^)]+)\)", PROSE)
-    assert len(links) > 5
-    for link in links:
-        if link.startswith("#"):
-            assert link[1:] in anchors(PROSE), link
-        elif not link.startswith("https://"):
-            assert (ROOT / link.partition("#")[0]).exists(), link
+    for page, text in PAGES.items():
+        for link in re.findall(r"\]\(([^)]+)\)", text):
+            if not link.startswith("https://"):
+                path, _, anchor = link.partition("#")
+                target = (ROOT / page).parent / path if path else ROOT / page
+                assert target.exists(), link
+                assert not anchor or anchor in anchors(target.read_text("utf-8")), link
 
 
 def test_files_that_are_named_exist():
@@ -276,7 +300,7 @@ def test_files_that_are_named_exist():
 
 
 def test_the_layout_names_what_is_there():
-    section = README.split("\n### Layout\n")[1].split("\n### ")[0]
+    section = PAGES["fedref/README.md"].split("\n## Layout\n")[1].split("\n## ")[0]
     named = re.findall(r"^    (\S+)  ", section, re.MULTILINE)
     assert [name for name in named if not (ROOT / name).exists()] == []
     inside = {p.name for p in (ROOT / "fedref").iterdir() if p.is_dir() and p.name != "__pycache__"}

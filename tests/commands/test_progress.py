@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 
 import numpy as np
 import pytest
-from running import ROOT, TINY, algorithms, document, main, process, rows, write
+from running import TINY, algorithms, document, main, process, rows, write
 
 from fedref import commands
 from fedref.algorithm import State
@@ -111,10 +111,9 @@ def test_on_a_terminal_the_table_has_the_columns_that_there_is_room_for(here, mo
     assert "Left out" not in text
 
 
-def test_what_the_columns_mean_is_said_alike_by_the_command_and_by_readme(here, capsys):
+def test_what_the_columns_mean_is_said_by_the_command(here, capsys):
     assert main("run", "--help-columns") == 0
     shown = capsys.readouterr().out
-    assert f"\n{shown}" in (ROOT / "README.md").read_text("utf-8")
     assert max(map(len, shown.splitlines())) <= 80
     tables = algorithms("fedavg", "apfl", adaptive={"algorithm": "fedprox", "adaptive_mu": True})
     table = document(rounds=1, unseen=0.2, dissimilarity=True, algorithms=tables,
