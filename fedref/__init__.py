@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from fedref.boundary.errors import ConfigError, DataError, FedrefError
 
 if TYPE_CHECKING:
-    from fedref.experiments.outcome import load_run
+    from fedref.experiments.results import load_run
     from fedref.experiments.run import run
     from fedref.models.batch import Batch
 
@@ -14,7 +14,7 @@ __all__ = ["Batch", "ConfigError", "DataError", "FedrefError", "load_run", "run"
 __version__ = "0.1.0"
 
 #: What is imported once it is asked for, so that `import fedref` and `fedref --help` take no time.
-LATER = {"Batch": "models.batch", "load_run": "experiments.outcome", "run": "experiments.run"}
+LATER = {"Batch": "models.batch", "load_run": "experiments.results", "run": "experiments.run"}
 MODULES = ("algorithm", "algorithms", "checks", "datasets", "experiments", "models", "rounds",
            "sampling", "tree")  # fmt: skip
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedref.algorithm import State
-from fedref.experiments.experiment import Experiment
+from fedref.experiments.config import Experiment
 from fedref.experiments.results import Run
 from fedref.experiments.unit import Record, Unit
 from fedref.rounds.evaluation import Scores

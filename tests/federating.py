@@ -8,8 +8,8 @@ import numpy as np
 
 from fedref import tree
 from fedref.experiments import config
+from fedref.experiments.loading import Loader, load_experiment, resolve_experiment
 from fedref.experiments.run import run
-from fedref.experiments.setting import Loader, setting, settled
 from fedref.flower.client import handle_request, read_part, write_part
 from fedref.flower.nodes import Options, Reply
 from fedref.flower.server import serve
@@ -26,7 +26,7 @@ def experiment_of(**settings):
         "model": {"name": "mlp", "hidden": [9]},
     }  # fmt: skip
     made = config.experiment_of(config.completed({**table, **settings}))
-    return settled(made, Loader())
+    return resolve_experiment(made, Loader())
 
 
 class Wires:
@@ -35,7 +35,7 @@ class Wires:
 
     def __init__(self, folder: Path, experiment, holders=HOLDERS, change=None):
         self.experiment, self.change, self.away = experiment, change, set()
-        whole = setting(experiment, loader=Loader()).whole
+        whole = load_experiment(experiment, Loader()).whole
         folder.mkdir(exist_ok=True)
         self.parts, self.stores = {}, {}
         for node, clients in holders.items():

@@ -15,8 +15,8 @@ from fedref import Batch, tree
 from fedref.algorithm import Algorithm, State
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
-from fedref.experiments import workers
-from fedref.experiments.workers import Workers
+from fedref.experiments import parallel
+from fedref.experiments.parallel import Workers
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.rounds import loop as rounds_module
 from fedref.rounds.federation import Federation, Part, Source
@@ -269,7 +269,7 @@ def play(
     work = Workers(stack=stack, **how) if how else partial(run_clients, stack=stack)
     state = start(algorithm, model, seed) if state is None else state
     states, logs = [state], []
-    other_way = [(workers, "one_by_one")]
+    other_way = [(parallel, "one_by_one")]
     if stack is not None:
         alone = not stack or algorithm.stops_early
         other_way.append((rounds_module, "run_stacked" if alone else "run_client"))

@@ -15,7 +15,7 @@ from fedref import commands
 from fedref.algorithms import ALGORITHMS
 from fedref.commands.run import experiment_of
 from fedref.experiments import config, results
-from fedref.experiments.experiment import Experiment
+from fedref.experiments.config import Experiment
 from fedref.experiments.run import execute
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -11,7 +11,7 @@ from fedref import Batch
 from fedref.algorithms import ALGORITHMS
 from fedref.checks import check_gradient, check_hvp
 from fedref.datasets import Source, split
-from fedref.experiments import summary
+from fedref.experiments import results
 from fedref.models import base
 from fedref.models.linear import LinearLogit
 from fedref.plots.curves import default_score
@@ -100,9 +100,9 @@ def test_the_command_says_the_loss_and_draws_it(here):
     words = ["run", "fedavg", "apfl", "--data", "a.npz", "--rounds", "4", *WORDS]
     assert main(*words, "--out", "a") == 0
     run = fedref.load_run("a")
-    assert summary.heading(run).startswith("Test loss, over 5 evaluated rounds")
-    header, first, _ = summary.summary_rows(run)
-    assert "minimum (clients)" in summary.fitted(summary.summary_rows(run), 60)[1]
+    assert results.heading(run).startswith("Test loss, over 5 evaluated rounds")
+    header, first, _ = results.summary_rows(run)
+    assert "minimum (clients)" in results.fitted(results.summary_rows(run), 60)[1]
     losses = run.curve("fedavg", "test_loss")[1][0]
     assert header[1:4] == ["average", "minimum", "final"]
     assert first[1:4] == [f"{x:#.4g}" for x in (losses.mean(), losses.min(), losses[-1])]

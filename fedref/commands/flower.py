@@ -7,7 +7,7 @@ from fedref.boundary.errors import ConfigError
 from fedref.boundary.values import Bounds
 from fedref.commands.options import DATA_DIR, Command, Option
 from fedref.experiments import config
-from fedref.experiments.setting import Loader
+from fedref.experiments.loading import Loader
 
 EPILOG = """\
 example

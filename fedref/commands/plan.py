@@ -1,25 +1,58 @@
 """`fedref plan`: who takes part in the rounds of a run and on which rows, for other programs."""
 
 import argparse
+import io
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from fedref.algorithm import AnyAlgorithm
 from fedref.boundary.errors import ConfigError
+from fedref.boundary.files import write_or_raise
+from fedref.boundary.values import dashed
 from fedref.commands.options import DATA_DIR, DIRECTORY, Command, Option
-from fedref.experiments import plans
-from fedref.experiments.run_directory import resumed
-from fedref.experiments.setting import Loader
-from fedref.experiments.unit import units
+from fedref.experiments import config, names
+from fedref.experiments.config import Experiment
+from fedref.experiments.loading import Loader, key_of, load_experiment
+from fedref.experiments.run_directory import read_experiment
+from fedref.experiments.unit import LoadedExperiment, Unit, plan_for, trained_by, units
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Federation
+from fedref.sampling import PADDING, Plan, stream
+
+#: What is written, for the help.
+FORMAT = """\
+OUT/index.json names the units of the run (`folder`, `algorithm`, `hyperparameters`, `seed`, `sweep`,
+`data`, `rounds`) and the dtype that all is computed in. Of a unit, FOLDER/start.npz holds
+
+    w (d,)                  the parameters before round 0
+
+and FOLDER/NNNNNN.npz a round: K clients, S steps at most, mini-batches of W rows at most:
+
+    clients (K,)            who takes part, ascending; counts (K,) how often each was drawn
+    sizes (K,)              n_k, their training rows
+    amount (K,)             epochs (or steps) that each does; straggler (K,) whether it is one
+    steps (K,)              mini-batch steps that each does; per_epoch (K,) of one epoch
+    rows.ROLE (K, S, W)     rows of the data; −1 pads a shorter batch and absent steps. Roles are
+                            D, D1, D2 (the papers' D, D′, D″), S and Q (support and query)
+
+DATA holds X (n, p) and y (n,), features being (X − shift) / scale where these are there, and who holds
+which rows: client k trains on train_rows[train_offsets[k]:train_offsets[k+1]]; test_... likewise.
+"""
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write them, and say where."""
-    made = resumed(arguments.directory)
+    made = read_experiment(arguments.directory)
     out = arguments.out or arguments.directory / "plans"
     T = max(unit.point.get("rounds", made.rounds) for unit in units(made))
     rounds = rounds_of(arguments.rounds, T)
     if (out / "index.json").exists():
         raise ConfigError(f"{out} already holds plans, expected another --out")
-    folders = plans.export(made, out, rounds, Loader(arguments.data_dir))
+    folders = export(made, out, rounds, Loader(arguments.data_dir))
     for folder in folders:
         print(out / folder)
     return 0
@@ -35,6 +68,86 @@ def rounds_of(text: str | None, T: int) -> range:
     return range(int(first), int(last))
 
 
+# ---- what is written -----------------------------------------------------------------------------
+
+
+def export(experiment: Experiment, out: Path, rounds: range, loader: Loader) -> list[str]:
+    """Write the plans of these rounds for every unit; returns the folders."""
+    listed, data = [], dict[str, str]()
+    for unit in units(experiment):
+        loaded = load_experiment(config.at_point(experiment, unit.point), loader)
+        made = loaded.experiment
+        algorithm = names.make_algorithm(unit.label, made.algorithms[unit.label])
+        folder = unit.file.removesuffix(".ckpt")
+        trained = trained_by(algorithm, loaded.federation, unit.seed)
+        start = loaded.model.init(stream(unit.seed, "init")).astype(made.dtype)
+        save(out / folder / "start.npz", {"w": start})
+        own = range(rounds.start, min(rounds.stop, made.rounds))
+        for t in own:
+            plan = plan_for(algorithm, made, trained.train.sizes, t, unit.seed)
+            save(out / folder / f"{t:06d}.npz", arrays(plan, trained))
+        key = key_of(made.data, made.split, {"labels": str(loaded.model.labels)})
+        if key not in data:
+            data[key] = f"data-{len(data)}.npz"
+            save(out / data[key], source(loaded.federation))
+        listed.append(entry(unit, loaded, algorithm, folder, data[key], own))
+    index = {"version": 1, "name": experiment.name, "dtype": experiment.dtype, "units": listed}
+    write_or_raise(out / "index.json", (json.dumps(index, indent=1) + "\n").encode())
+    return [one["folder"] for one in listed]
+
+
+def entry(
+    unit: Unit,
+    loaded: LoadedExperiment,
+    algorithm: AnyAlgorithm,
+    folder: str,
+    data: str,
+    rounds: range,
+) -> dict[str, Any]:
+    """What index.json says of a unit."""
+    table = loaded.experiment.algorithms[unit.label]
+    return {
+        "folder": folder,
+        "label": unit.label,
+        "algorithm": names.importable_name(table["algorithm"]),
+        "hyperparameters": {dashed(k): v for k, v in table.items() if k != "algorithm"},
+        "seed": unit.seed,
+        "sweep": dict(unit.point),
+        "roles": list(algorithm.roles),
+        "data": data,
+        "rounds": [rounds.start, rounds.stop],
+    }
+
+
+def arrays(plan: Plan, trained: Federation) -> dict[str, Array]:
+    """A plan by names; rows are those of the source, −1 is padding."""
+    own = [trained.train.of(k) for k in plan.clients.tolist()]
+    rows = {
+        f"rows.{role}": np.stack(
+            [np.where(r == PADDING, PADDING, held[r]) for held, r in zip(own, batches)]
+        )
+        for role, batches in plan.rows.items()
+    }
+    rest = {name: x for name, x in plan._asdict().items() if isinstance(x, np.ndarray)}
+    return {**rest, **rows}
+
+
+def source(federation: Federation) -> dict[str, Array]:
+    """The rows, and who holds which."""
+    shift, scale = federation.shift_and_scale
+    found = {"X": federation.source.X, "y": federation.source.y, "shift": shift, "scale": scale}
+    for name, part in (("train", federation.train), ("test", federation.test)):
+        found |= {f"{name}_rows": part.rows, f"{name}_offsets": part.offsets}
+    return {name: x for name, x in found.items() if x is not None}
+
+
+def save(path: Path, found: Mapping[str, Array]) -> None:
+    """An .npz, whole or not at all."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **dict[str, Any](found))
+    write_or_raise(path, buffer.getvalue())
+
+
 EXPORT = Command(
     run,
     "Write the plans of a run, its data and its starts as npz.",
@@ -44,7 +157,7 @@ EXPORT = Command(
         Option("--rounds A:B", "rounds A to B−1, from 0 (default: all of the run)"),
         DATA_DIR,
     ),
-    epilog="what is written\n\n" + (plans.__doc__ or "").partition("\n\n")[2],
+    epilog="what is written\n\n" + FORMAT,
 )
 COMMAND = Command(
     None,

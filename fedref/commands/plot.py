@@ -7,8 +7,7 @@ from pathlib import Path
 from fedref.boundary.errors import ConfigError, FedrefError
 from fedref.commands.console import say
 from fedref.commands.options import Command, Option
-from fedref.experiments.outcome import load_run
-from fedref.experiments.results import Run
+from fedref.experiments.results import Run, load_run
 from fedref.experiments.unit import units
 
 KINDS = ("curves", "bars", "clients")

@@ -17,16 +17,22 @@ from fedref.boundary.errors import ConfigError
 from fedref.boundary.values import Bounds
 from fedref.commands.console import is_terminal, say, terminal_width
 from fedref.commands.options import DATA_DIR, Option
-from fedref.experiments.cluster import executor_of
-from fedref.experiments.experiment import Experiment
-from fedref.experiments.progress import Progress, Spent, bar, lines, log, together
-from fedref.experiments.results import Run
+from fedref.experiments.config import Experiment
+from fedref.experiments.loading import Loader
+from fedref.experiments.parallel import Processes, dask_executor
+from fedref.experiments.progress import Progress, TimeSpent, bar, broadcast, lines, log
+from fedref.experiments.results import (
+    Run,
+    fitted,
+    heading,
+    idle_rounds,
+    markdown,
+    note_on_steps,
+    summary_rows,
+)
 from fedref.experiments.run import execute
-from fedref.experiments.run_directory import disk_errors, idle_rounds
-from fedref.experiments.setting import Loader
-from fedref.experiments.summary import fitted, heading, markdown, note_on_steps, summary_rows
+from fedref.experiments.run_directory import disk_errors
 from fedref.experiments.unit import Record, Unit
-from fedref.experiments.workers import Processes
 
 DIVERGED = 3
 
@@ -39,7 +45,11 @@ HOW = {
             "take a named data set although it differs from the published one",
         ),
         Option("--workers N", "processes", int, 1, bounds=Bounds(1)),
-        Option("--executor dask:ADDRESS", "the workers of a Dask cluster, by its scheduler"),
+        Option(
+            "--executor dask:ADDRESS",
+            "the workers of a Dask cluster, by its scheduler; units that have ended there are not "
+            "done again by `fedref resume`, others are",
+        ),
         Option(
             "--checkpoint-every S",
             "seconds between checkpoints; 0: after every round",
@@ -65,7 +75,7 @@ def run_and_report(
     from fedref import plots  # matplotlib takes its time
 
     shown = not arguments.quiet and not arguments.json
-    spent = Spent(made)
+    spent = TimeSpent(say)
     with ExitStack() as stack:
         run = execute(
             made,
@@ -80,8 +90,7 @@ def run_and_report(
         plots.curves(run, directory / "curves.png")
     if shown:
         show(run, directory)
-        if note := spent.note():
-            say(note)
+        spent.advise()
     for unit, record in zip(run.units, run.records):
         if idle := idle_rounds(record):
             message = f"in {idle} of {record.round} rounds no client's work arrived"
@@ -136,7 +145,7 @@ def pool_of(arguments: argparse.Namespace) -> Iterator[Pool]:
     if arguments.executor is not None:
         if arguments.workers != 1:
             raise ConfigError("--workers and --executor are given, expected one of them")
-        with executor_of(arguments.executor) as cluster:
+        with dask_executor(arguments.executor) as cluster:
             yield Pool(cluster, cluster.workers)
     elif arguments.workers == 1:
         yield Pool()
@@ -149,7 +158,7 @@ def teller(
     made: Experiment,
     directory: Path,
     arguments: argparse.Namespace,
-    spent: Spent,
+    spent: TimeSpent,
     stack: ExitStack,
 ) -> Progress:
     """JSON lines if asked for, a bar on a terminal, else lines; and with -v the log."""
@@ -163,12 +172,12 @@ def teller(
             told = stack.enter_context(bar(made, tqdm))
         else:
             told = lines(made, say)
-        told = together(told, spent.once(told.message))
+        told = broadcast(told, Progress(spent=spent.add))
     if arguments.verbose:
         with disk_errors(directory):
             written = stack.enter_context(log(directory / "log.txt"))
         written.message(f"fedref {fedref.__version__}: {shlex.join(sys.argv)}")
-        told = together(told, written)
+        told = broadcast(told, written)
     return told
 
 

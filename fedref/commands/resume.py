@@ -5,15 +5,19 @@ import argparse
 from fedref.commands.console import say
 from fedref.commands.options import DIRECTORY, Command
 from fedref.commands.progress import HOW, pool_of, resumable, run_and_report
-from fedref.experiments.run_directory import locked, other_environment, resumed
-from fedref.experiments.setting import Loader
+from fedref.experiments.loading import Loader
+from fedref.experiments.run_directory import (
+    compare_environment,
+    lock_run_directory,
+    read_experiment,
+)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run what is left of the run in a directory."""
-    made = resumed(arguments.directory)
-    with locked(arguments.directory), pool_of(arguments) as pool:
-        if differs := other_environment(arguments.directory):
+    made = read_experiment(arguments.directory)
+    with lock_run_directory(arguments.directory), pool_of(arguments) as pool:
+        if differs := compare_environment(arguments.directory):
             say(f"{arguments.directory}: {differs}")
         loader = Loader(arguments.data_dir, not arguments.data_unverified)
         with resumable(arguments.directory):

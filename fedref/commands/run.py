@@ -15,13 +15,13 @@ from fedref.commands.progress import HOW, pool_of, resumable, run_and_report
 from fedref.datasets import RULES, SOURCES, manifest
 from fedref.datasets.describe import legend
 from fedref.datasets.sources import parse_name
-from fedref.experiments import config, names, rehearsal
-from fedref.experiments.experiment import TABLES, Experiment
+from fedref.experiments import config, dry_run, names
+from fedref.experiments.config import TABLES, Experiment
+from fedref.experiments.loading import Loader, resolve_experiment
 from fedref.experiments.metrics import columns_help
 from fedref.experiments.progress import duration
-from fedref.experiments.run_directory import begun, refuse_taken
-from fedref.experiments.setting import Loader, settled
-from fedref.experiments.summary import markdown
+from fedref.experiments.results import markdown
+from fedref.experiments.run_directory import create_run_directory, refuse_taken
 from fedref.models import MODELS
 
 #: What a file of own data ends in.
@@ -108,7 +108,7 @@ def built_in(data: str | None) -> dict[str, Any]:
         return own
     table = config.built_in()
     if data is not None:
-        table["name"] = names.called(data)
+        table["name"] = names.default_run_name(data)
         table["data"] = {"name": data}
     return table
 
@@ -142,7 +142,7 @@ def chosen(words: list[str], tables: dict[str, Any]) -> dict[str, Any]:
     for word in dict.fromkeys(words):
         known = {*ALGORITHMS, *tables, "all"}
         if word not in known and not names.MODULE_NAME.fullmatch(word):
-            known |= names.offered("algorithms").keys()
+            known |= names.entry_points_of("algorithms").keys()
             if word not in known:
                 raise ConfigError(unknown("algorithm", word, known))
         label, table = config.named_algorithm(word, tables)
@@ -168,10 +168,11 @@ def run(arguments: argparse.Namespace) -> int:
         print(config.text(made), end="")
         return 0
     with config.naming(file_of(arguments)):
-        made = settled(made, loader)
+        made = resolve_experiment(made, loader)
     if arguments.dry_run:
         return rehearsed(made, arguments, loader)
-    with pool_of(arguments) as pool, begun(made, arguments.out) as directory, resumable(directory):
+    begun = create_run_directory(made, arguments.out)
+    with pool_of(arguments) as pool, begun as directory, resumable(directory):
         if not arguments.quiet and not arguments.json:
             say(f"results go to {directory}/")
             if words := legend(loader.federation(made).source):
@@ -185,8 +186,8 @@ def rehearsed(made: Experiment, arguments: argparse.Namespace, loader: Loader) -
         refuse_taken(arguments.out)
     if not arguments.quiet:
         print(config.text(made))
-    found = rehearsal.rehearse(made, loader)
-    print(markdown(rehearsal.table(found)))
+    found = dry_run.estimate_costs(made, loader)
+    print(markdown(dry_run.table_of_estimates(found)))
     seconds = duration(sum(one.seconds for one in found))
     print(
         "\nClients that take part in a round, the steps that they do in it, MB both ways in\n"
@@ -228,7 +229,7 @@ def first_line(thing: Any) -> str:
 
 def offered(group: str) -> dict[str, str]:
     """Return what installed packages offer, and where it comes from."""
-    return {name: f"from {point.value}" for name, point in names.offered(group).items()}
+    return {name: f"from {point.value}" for name, point in names.entry_points_of(group).items()}
 
 
 # ---- the table of options ------------------------------------------------------------------------
@@ -250,13 +251,13 @@ COMMAND = Command(
             "what ALGORITHM | FILE.toml",
             "what to run",
             many="*",
-            names=lambda: ["all", *ALGORITHMS, *names.offered("algorithms")],
+            names=lambda: ["all", *ALGORITHMS, *names.entry_points_of("algorithms")],
             suffixes=("toml",),
         ),
         Option(
             "--data NAME",
             "data set (see `fedref data list`), or a path to your own (see `fedref data --help`)",
-            names=lambda: [*SOURCES, *names.offered("data")],
+            names=lambda: [*SOURCES, *names.entry_points_of("data")],
             suffixes=OWN_DATA,
         ),
         Option(
@@ -266,7 +267,9 @@ COMMAND = Command(
             suffixes=("json",),
         ),
         Option(
-            "--model NAME", ", ".join(MODELS), names=lambda: [*MODELS, *names.offered("models")]
+            "--model NAME",
+            ", ".join(MODELS),
+            names=lambda: [*MODELS, *names.entry_points_of("models")],
         ),
         Option("--seed A", "one seed"),
         Option("--seeds A:B | A,B,...", "several: 0:3 is 0, 1, 2"),

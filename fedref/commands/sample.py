@@ -1,19 +1,31 @@
 """`fedref sample`: text that a run's models write, before and after adaptation to a client."""
 
 import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
 
-from fedref.boundary.errors import ConfigError
+import numpy as np
+
+from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.values import Bounds
 from fedref.commands.options import DATA_DIR, DIRECTORY, Command, Option
-from fedref.experiments import writing
-from fedref.experiments.writing import Written
+from fedref.datasets.formats import text
+from fedref.experiments import config, names
+from fedref.experiments.loading import Loader, load_experiment
+from fedref.experiments.run_directory import load_record, read_experiment
+from fedref.experiments.unit import LoadedExperiment, Record, Unit, units
+from fedref.models.base import Model
+from fedref.models.numerics import Array, softmax
+from fedref.rounds.federation import Federation
+from fedref.sampling import adaptation_rows, stream
 
 LARGEST = 1_000_000
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what every algorithm of the run writes."""
-    texts = writing.texts(
+    samples = sample_texts(
         arguments.directory,
         arguments.characters,
         client=arguments.client,
@@ -22,24 +34,133 @@ def run(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         data_dir=arguments.data_dir,
     )
-    text = None
-    for text in texts:
-        print(paragraph(text), flush=True)
-    if text is None:
+    sample = None
+    for sample in samples:
+        print(sample, flush=True)
+    if sample is None:
         raise ConfigError(f"{arguments.directory}: no finished round yet, expected checkpoints")
     return 0
 
 
-def paragraph(text: Written) -> str:
-    """Return the lines of one text."""
-    lines = [
-        f"{text.unit} after {text.round} rounds, {text.client}",
-        f"  prompt: {text.prompt}",
-        f"  before: {text.before}",
-    ]
-    if text.after is not None:
-        lines.append(f"  after:  {text.after}")
-    return "\n".join(lines) + "\n"
+# ---- text that a trained model writes ------------------------------------------------------------
+
+
+class Sample(NamedTuple):
+    """What one unit's model writes after the prompt; no `after` where nothing is adapted."""
+
+    unit: str
+    round: int
+    client: str
+    prompt: str
+    before: str
+    after: str | None = None
+
+    def __str__(self) -> str:
+        """Return a paragraph."""
+        lines = [f"{self.unit} after {self.round} rounds, {self.client}"]
+        lines += [f"  prompt: {self.prompt}", f"  before: {self.before}"]
+        if self.after is not None:
+            lines.append(f"  after:  {self.after}")
+        return "\n".join(lines) + "\n"
+
+
+def continue_text(
+    model: Model,
+    w: Array,
+    codes: Array,
+    n: int,
+    padding: int,
+    rng: np.random.Generator,
+    temperature: float = 1.0,
+) -> Array:
+    """The n codes that the model writes after `codes`, one after the other: (n,).
+
+    Each is drawn with p = softmax(z / temperature), z the scores of the `model.features` codes
+    before it; at temperature 0 it is the likeliest one.
+    """
+    row = np.concatenate([np.full(model.features, padding), codes]).astype(np.int64)
+    for _ in range(n):
+        z = model.logits(w, row[None, -model.features :])[0].astype(np.float64)
+        p = softmax(z / temperature) if temperature > 0 else np.eye(len(z))[z.argmax()]
+        row = np.append(row, rng.choice(len(p), p=p / p.sum()))
+    return row[len(row) - n :]
+
+
+def sample_texts(
+    directory: Path,
+    n: int,
+    *,
+    client: str | None = None,
+    prompt: str | None = None,
+    temperature: float = 1.0,
+    seed: int = 0,
+    data_dir: Path | None = None,
+) -> Iterator[Sample]:
+    """What the model of every unit of a run directory writes, as the unit stands.
+
+    client : a client's name (None: the one with most test rows); prompt : what to go on from (None:
+    the window before the client's test rows).
+    """
+    experiment, loader = read_experiment(directory), Loader(data_dir)
+    for unit in units(experiment):
+        record = load_record(directory, unit)
+        if record is None:
+            continue
+        loaded = load_experiment(config.at_point(experiment, unit.point), loader)
+        federation, model = loaded.federation, loaded.model
+        vocabulary = characters(federation)
+        k = client_of(federation, client)
+        start = window(federation, k) if prompt is None else text.codes(prompt)
+        said = [
+            continue_text(
+                model, w, start, n, len(vocabulary), stream(seed, "write", unit.seed), temperature
+            )
+            for w in before_and_after(loaded, unit, record, k)
+        ]
+        written = [text.decode(codes, vocabulary) for codes in (start, *said)]
+        yield Sample(unit.name, record.round, federation.names[k], *written)
+
+
+def before_and_after(loaded: LoadedExperiment, unit: Unit, record: Record, k: int) -> list[Array]:
+    """The parameters that client k is sent and, if the algorithm personalises, its own."""
+    federation, model = loaded.federation, loaded.model
+    algorithm = names.make_algorithm(unit.label, loaded.experiment.algorithms[unit.label])
+    sent = algorithm.download(record.state.server)
+    ws = [algorithm.personal(model, sent, None, None)]
+    if algorithm.personalised:
+        D, role = None, algorithm.adapts_on
+        if role:
+            rows, plan = federation.train.of(k), loaded.experiment.plan
+            chosen = adaptation_rows(plan, role, len(rows), k, record.round, unit.seed)
+            D = federation.batch(rows[chosen], np.dtype(loaded.experiment.dtype))
+        ws.append(algorithm.personal(model, sent, record.state.clients.get(k), D))
+    return ws
+
+
+def characters(federation: Federation) -> tuple[str, ...]:
+    """The vocabulary, if the data are windows of characters with the next one as label."""
+    source = federation.source
+    if source.vocabulary != text.CHARACTERS or len(source.labels) <= 2:
+        raise ConfigError(
+            f"{source.name} has no next characters to write, expected data such as shakespeare"
+        )
+    return source.vocabulary
+
+
+def client_of(federation: Federation, name: str | None) -> int:
+    """The number of a client, by its name."""
+    if name is None:
+        return int(federation.test.sizes.argmax())
+    if name not in federation.names:
+        raise ConfigError(unknown("client", name, federation.names)[:300])
+    return federation.names.index(name)
+
+
+def window(federation: Federation, k: int) -> Array:
+    """The first window of client k's test rows, else its last one for training."""
+    rows = federation.test.of(k)
+    row = rows[0] if len(rows) else federation.train.of(k)[-1]
+    return np.asarray(federation.source.X[row])
 
 
 COMMAND = Command(

@@ -1,29 +1,119 @@
-"""Configuration goes one way: TOML, with settings on top of it → Experiment → config.toml.
+"""An experiment, everything that the numbers of a run depend on, and the way there and back: TOML,
+with settings on top of it → Experiment → config.toml.
 
 A table has its keys as Python spells them from `completed` on, and every value from `from_table` on.
+
+Long because every value of an experiment passes through, from a file, a flag or Python.
 """
 
 import itertools
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import tomli_w
 
 from fedref.algorithm import Algorithm
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
 from fedref.boundary.errors import ConfigError, unknown
-from fedref.boundary.values import build, dashed, plain
+from fedref.boundary.values import Bounds, build, check_fields, dashed, plain
 from fedref.datasets.formats import leaf
 from fedref.datasets.registry import SOURCES
 from fedref.datasets.sources import find, parse_name
 from fedref.experiments import names
-from fedref.experiments.experiment import TABLES, Experiment, Table
+from fedref.experiments.names import Table
 from fedref.models import FROM_DATA
+from fedref.sampling import Sampling
+
+# ---- the experiment ------------------------------------------------------------------------------
+
+DTYPES = ("float64", "float32")
+TABLES = ("data", "split", "model", "algorithms", "sweep")
+
+
+def _field(default: Any, help: str) -> Any:
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that a run depends on. The tables are as in TOML, with underscores for dashes."""
+
+    name: str = _field("run", "what the run directory is called after the time")
+    rounds: int = _field(100, "communication rounds T (or K)")
+    clients_per_round: int = _field(5, "clients that take part in a round")
+    epochs: int | None = _field(
+        None, "local epochs E; or set steps (FedMeta, FedMAML: one episode)"
+    )
+    steps: int | None = _field(
+        None, "local steps τ, 10 where no epochs are set (centralised: always one epoch)"
+    )
+    batch_size: int = _field(40, "rows of a mini-batch; 0: all local rows")
+    sampling: str = _field("uniform", "how the cohort is drawn: uniform, or by-samples")
+    stragglers: float = _field(0.0, "fraction of the cohort that does only part of the work")
+    support: float = _field(
+        0.8, "fraction of a client's rows in the support set (FedMeta, FedMAML)"
+    )
+    seeds: tuple[int, ...] = _field((0,), "seeds of start, cohorts and batches: a run for each")
+    eval_every: int = _field(1, "rounds between evaluations (first and last are always evaluated)")
+    clients_every: int | None = _field(
+        None, "rounds between evaluations whose clients are kept (default: all; first and last are)"
+    )
+    keep_parameters: int | None = _field(
+        None,
+        "rounds between states that are kept in parameters/ (default: none; first and last are)",
+    )
+    eval_train: bool = _field(True, "also evaluate the training loss of every client")
+    unseen: float = _field(
+        0.0,
+        "if > 0: train on 80 % of the clients, test 10 % unseen ones with this support fraction, and "
+        "10 % for validation likewise",
+    )
+    classes: str = _field(
+        "all", "what is told apart: all classes, or own: each client's own, counted from 0 (k-way)"
+    )
+    dissimilarity: bool = _field(False, "log B and the gradients' variance when evaluating")
+    dtype: str = _field("float64", "float64 or float32")
+    on_failure: str = _field("fail", "a client that raises: fail, or drop it and count it")
+    data: Table = field(default_factory=dict)  # name and its parameters
+    split: Table = field(default_factory=dict)  # rule, seed and the rule's parameters
+    model: Table = field(default_factory=dict)  # name and its parameters
+    algorithms: Mapping[str, Table] = field(default_factory=dict)  # label → hyperparameters
+    sweep: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # key → values
+
+    bounds: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        **Sampling.bounds,
+        "rounds": (0,),
+        "eval_every": (1,),
+        "clients_every": (1,),
+        "keep_parameters": (1,),
+        "unseen": Bounds(0, 1, open="high"),
+    }
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        **Sampling.choices,
+        "dtype": DTYPES,
+        "classes": ("all", "own"),
+        "on_failure": ("fail", "drop"),
+    }
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        names.check_file_name(self.name, "name")
+        if not self.seeds or min(self.seeds) < 0 or len(set(self.seeds)) < len(self.seeds):
+            raise ConfigError(f"seeds are {list(self.seeds)}, expected different integers ≥ 0")
+        _ = self.plan  # checks its own values
+
+    @property
+    def plan(self) -> Sampling:
+        """Return how its rounds are drawn."""
+        return Sampling(**{f.name: getattr(self, f.name) for f in fields(Sampling)})
+
+
+# ---- usual values --------------------------------------------------------------------------------
 
 #: Two ways to say one thing: only one of each may be used.
 EITHER = (("seed", "seeds"), ("epochs", "steps"))
@@ -159,7 +249,7 @@ def table_of(value: Any, where: str) -> dict[str, Any]:
         return {"algorithm": type(value)} | {f.name: getattr(value, f.name) for f in fields(value)}
     if where.startswith("algorithms.") and isinstance(value, type):
         return {"algorithm": value}
-    as_name = where == "data" and (names.is_given(value) or callable(value))
+    as_name = where == "data" and (names.is_in_memory(value) or callable(value))
     if as_name or (where == "model" and hasattr(value, "hvp")):
         return {"name": value}
     if not isinstance(value, Mapping):
@@ -303,7 +393,7 @@ def named_algorithm(chosen: Any, tables: Table) -> tuple[str, Any]:
     if isinstance(chosen, str) and chosen in tables:
         return chosen, tables[chosen]
     cls = names.algorithm_class(type(chosen) if isinstance(chosen, Algorithm) else chosen)
-    name = names.written(cls)
+    name = names.importable_name(cls)
     label = cls.__name__ if ":" in name else name
     if isinstance(chosen, str):
         label = chosen.rpartition(":")[2].rpartition(".")[2]
@@ -340,10 +430,10 @@ def resolved(experiment: Experiment) -> dict[str, Any]:
 
 def _toml(value: Any) -> Any:
     """As TOML has it; a class, a function or an object by its name."""
-    if isinstance(value, tuple) and not names.is_given(value):
+    if isinstance(value, tuple) and not names.is_in_memory(value):
         return list(value)
     kept = isinstance(value, bool | int | float | str | list | dict)
-    return value if kept else names.written(value)
+    return value if kept else names.importable_name(value)
 
 
 def text(experiment: Experiment) -> str:

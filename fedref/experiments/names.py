@@ -24,9 +24,10 @@ from fedref.boundary.values import build, checked, dashed, values_of
 from fedref.datasets.registry import SOURCES
 from fedref.datasets.rules import parameters_of
 from fedref.datasets.sources import parse_name
-from fedref.experiments.experiment import Table, check_file_name
 from fedref.models import FROM_DATA, MODELS
 from fedref.rounds.federation import Federation, Source
+
+Table = Mapping[str, Any]
 
 _WORD = r"[^\W\d]\w*"
 MODULE_NAME = re.compile(rf"{_WORD}(\.{_WORD})*:{_WORD}(\.{_WORD})*")
@@ -35,13 +36,13 @@ MODULE_NAME = re.compile(rf"{_WORD}(\.{_WORD})*:{_WORD}(\.{_WORD})*")
 MODEL_MEMBERS = ("d", "features", "labels", "init", "loss_of", "label_of", "loss", "grad", "hvp", "logits", "predict")  # fmt: skip # noqa: E501
 
 
-def offered(group: str) -> dict[str, Any]:
-    """Name → entry point of the installed packages, for one group of `fedref.*`."""
+def entry_points_of(group: str) -> dict[str, Any]:
+    """Return name → entry point of the installed packages, for one group of `fedref.*`."""
     return {point.name: point for point in entry_points(group=f"fedref.{group}")}
 
 
-def imported(name: str) -> Any:
-    """What MODULE:NAME stands for; the current folder comes first, as for `python -m`."""
+def import_name(name: str) -> Any:
+    """Import MODULE:NAME; the current folder comes first, as for `python -m`."""
     module, _, attribute = name.partition(":")
     here = os.getcwd()
     if here not in sys.path:
@@ -58,15 +59,15 @@ def imported(name: str) -> Any:
     return found
 
 
-def find(kind: str, group: str, name: Any, known: Mapping[str, Any]) -> Any:
-    """What a name stands for; anything that is no text stands for itself."""
+def resolve_name(kind: str, group: str, name: Any, known: Mapping[str, Any]) -> Any:
+    """Resolve a name to an object. Non-strings are returned unchanged."""
     if not isinstance(name, str):
         return name
     if name in known:
         return known[name]
     if MODULE_NAME.fullmatch(name):
-        return imported(name)
-    more = offered(group)
+        return import_name(name)
+    more = entry_points_of(group)
     if name not in more:
         raise ConfigError(unknown(kind, name, {*known, *more}))
     try:
@@ -78,8 +79,8 @@ def find(kind: str, group: str, name: Any, known: Mapping[str, Any]) -> Any:
         ) from error
 
 
-def written(thing: Any) -> str:
-    """The name under which a class or function can be found again, as config.toml has it."""
+def importable_name(thing: Any) -> str:
+    """Return the name under which a class or function can be imported again."""
     if isinstance(thing, str):
         return thing
     if isinstance(thing, Source | Federation | tuple):
@@ -89,12 +90,18 @@ def written(thing: Any) -> str:
     return own.get(cls, f"{cls.__module__}:{cls.__qualname__}")
 
 
+def check_file_name(name: str, what: str) -> None:
+    """Refuse what cannot be part of a file's name."""
+    if not name or name.startswith(".") or re.search(r"[/\\\x00-\x1f]", name):
+        raise ConfigError(f"{what} is {name!r}, expected a word that can be part of a file's name")
+
+
 # ---- algorithms ----------------------------------------------------------------------------------
 
 
 def algorithm_class(name: Any) -> type[AnyAlgorithm]:
-    """The class of an algorithm by its name, or by itself."""
-    found = find("algorithm", "algorithms", name, ALGORITHMS)
+    """Return the class of an algorithm, given by its name or as the class."""
+    found = resolve_name("algorithm", "algorithms", name, ALGORITHMS)
     if not (inspect.isclass(found) and issubclass(found, Algorithm) and is_dataclass(found)):
         raise ConfigError(
             f"algorithm {name!r}: is no algorithm, expected the name of one, or a dataclass that "
@@ -104,7 +111,7 @@ def algorithm_class(name: Any) -> type[AnyAlgorithm]:
 
 
 def make_algorithm(label: str, table: Table) -> AnyAlgorithm:
-    """The algorithm of one [algorithms.LABEL] table."""
+    """Make the algorithm of one [algorithms.LABEL] table."""
     own = {key: value for key, value in table.items() if key != "algorithm"}
     cls = algorithm_class(table.get("algorithm", label))
     made: AnyAlgorithm = build(cls, own, f"algorithms.{label}")
@@ -112,7 +119,7 @@ def make_algorithm(label: str, table: Table) -> AnyAlgorithm:
 
 
 def algorithm_table(label: str, table: Table) -> dict[str, Any]:
-    """[algorithms.LABEL] with every hyperparameter; `algorithm` is needed in it only where the
+    """Return [algorithms.LABEL] with every hyperparameter; `algorithm` is needed in it only where the
     label is a name of the user's own."""
     check_file_name(label, "the label of an algorithm")
     made = make_algorithm(label, table)
@@ -126,20 +133,22 @@ def algorithm_table(label: str, table: Table) -> dict[str, Any]:
 
 
 def model_class(name: Any) -> type[Any]:
-    """The class of a model by its name, or by itself."""
-    found = find("model", "models", name, MODELS)
+    """Return the class of a model, given by its name or as the class."""
+    found = resolve_name("model", "models", name, MODELS)
     if not (inspect.isclass(found) and is_dataclass(found)):
-        raise ConfigError(f"model {written(name)} is {found!r}, expected a dataclass, see README")
+        raise ConfigError(
+            f"model {importable_name(name)} is {found!r}, expected a dataclass, see README"
+        )
     return found
 
 
 def is_object(name: Any) -> bool:
-    """Whether a model is given as a made object, not by its name or class."""
+    """Return whether a model is given as a made object, not by its name or class."""
     return not isinstance(name, str) and not inspect.isclass(name)
 
 
 def model_table(table: Table) -> dict[str, Any]:
-    """[model] with every value that does not come from the data."""
+    """Return [model] with every value that does not come from the data."""
     table = dict(table)
     name = table.pop("name")
     if is_object(name):
@@ -151,15 +160,15 @@ def model_table(table: Table) -> dict[str, Any]:
         return {"name": name}
     cls = model_class(name)
     values = {f.name: f.default for f in fields(cls) if f.default is not MISSING}
-    values |= values_of(cls, table, f"model {written(name)}", FROM_DATA)
+    values |= values_of(cls, table, f"model {importable_name(name)}", FROM_DATA)
     return {"name": name, **{k: v for k, v in values.items() if k not in FROM_DATA}}
 
 
 # ---- data and splits -----------------------------------------------------------------------------
 
 
-def is_given(name: Any) -> bool:
-    """Whether data are given as arrays, a Source or a Federation, not by a name."""
+def is_in_memory(name: Any) -> bool:
+    """Return whether data are given as arrays, a Source or a Federation, not by a name."""
     if isinstance(name, tuple):  # of arrays, or of what says how it becomes one
         return len(name) in (2, 3) and all(
             isinstance(x, list) or hasattr(x, "__array__") for x in name
@@ -167,15 +176,15 @@ def is_given(name: Any) -> bool:
     return isinstance(name, Source | Federation)
 
 
-def called(data: Any) -> str:
-    """What an experiment on these data is called where nobody says it."""
+def default_run_name(data: Any) -> str:
+    """Return the default name of an experiment on these data."""
     source = data.source if isinstance(data, Federation) else data
     name = source if isinstance(source, str) else getattr(source, "name", "") or "data"
     return name.partition(":")[2] or Path(name.partition("(")[0]).resolve().stem
 
 
 def data_function(name: Any) -> Any:
-    """The function that a data set's name stands for; None for fedref's own and for files."""
+    """Return the function that a data set's name stands for; None for fedref's own and for files."""
     if callable(name):
         return name
     if isinstance(name, list | tuple) or hasattr(name, "__array__"):
@@ -186,8 +195,8 @@ def data_function(name: Any) -> Any:
     text = checked(str, name, "data name")
     if parse_name(text) is not None or os.path.exists(text):
         return None
-    if MODULE_NAME.fullmatch(text) or text in offered("data"):
-        found = find("data set", "data", text, SOURCES)
+    if MODULE_NAME.fullmatch(text) or text in entry_points_of("data"):
+        found = resolve_name("data set", "data", text, SOURCES)
         if not callable(found):
             raise ConfigError(f"data set {text} is {found!r}, expected a function")
         return found
@@ -195,15 +204,15 @@ def data_function(name: Any) -> Any:
 
 
 def data_table(table: Table) -> dict[str, Any]:
-    """[data] with every parameter of its source."""
-    if is_given(table["name"]):
+    """Return [data] with every parameter of its source."""
+    if is_in_memory(table["name"]):
         return dict(table)
     rest = {k: v for k, v in table.items() if k != "name"}
     if (load := data_function(table["name"])) is not None:
         try:
             bound = inspect.signature(load).bind(**rest)
         except TypeError as error:
-            raise ConfigError(f"data set {written(table['name'])}: {error}") from None
+            raise ConfigError(f"data set {importable_name(table['name'])}: {error}") from None
         bound.apply_defaults()
         return {"name": table["name"], **bound.arguments}
     found = parse_name(table["name"], rest)
@@ -211,7 +220,7 @@ def data_table(table: Table) -> dict[str, Any]:
 
 
 def split_table(table: Table) -> dict[str, Any]:
-    """[split] with every parameter of its rule (None: to be found from the data)."""
+    """Return [split] with every parameter of its rule (None: to be found from the data)."""
     rule = checked(str, table["rule"], "split rule")
     given = {k: v for k, v in table.items() if k not in ("rule", "seed")}
     if rule.endswith(".json"):  # a manifest

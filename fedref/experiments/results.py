@@ -1,24 +1,45 @@
-"""The results of a run: as arrays, and as the tables metrics.csv and clients.csv."""
+"""The results of a run: as arrays, as metrics.csv and clients.csv, as the table at its end, and as a
+notebook shows them.
 
+Long because one value is shown in four ways, each with its few rules.
+"""
+
+import base64
 import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref.boundary.errors import ConfigError, unknown
+from fedref.algorithm import State
+from fedref.boundary.errors import ConfigError, DataError, unknown
+from fedref.boundary.files import write_whole
 from fedref.experiments import config, names
-from fedref.experiments.experiment import Experiment
+from fedref.experiments.config import Experiment
 from fedref.experiments.metrics import CLIENTS, COLUMNS
-from fedref.experiments.progress import measured
-from fedref.experiments.unit import Record, Row, Unit, plan_for
+from fedref.experiments.progress import describe_newest
+from fedref.experiments.run_directory import (
+    disk_errors,
+    drop_client_states,
+    load_record,
+    load_state,
+    read_experiment,
+    saved_rounds,
+)
+from fedref.experiments.unit import Record, Row, Unit, plan_for, units
 from fedref.models.numerics import Array
 from fedref.sampling import Plan
 
-#: As many units does the repr of a run name.
+#: How many units the repr of a run names.
 SHOWN = 8
+
+#: What draws the curves: named, not imported, as pictures are made of results.
+CURVES = "fedref.plots:curves"
 
 
 class Cost(NamedTuple):
@@ -45,7 +66,7 @@ class Run(NamedTuple):
         """A line: what was run, how far it is, and the newest accuracies."""
         made, several = self.experiment, len({(u.seed, *u.point.items()) for u in self.units}) > 1
         ends = [
-            f"{unit.name if several else unit.label} {measured(record).rpartition(', ')[2]}"
+            f"{unit.name if several else unit.label} {describe_newest(record).rpartition(', ')[2]}"
             for unit, record in list(zip(self.units, self.records))[:SHOWN]
         ]
         more = f" and {len(self.units) - SHOWN} more" if len(self.units) > SHOWN else ""
@@ -152,6 +173,58 @@ class Run(NamedTuple):
     def diverged(self) -> list[tuple[Unit, str]]:
         return [(u, r.reason) for u, r in zip(self.units, self.records) if r.status == "diverged"]
 
+    def parameters(
+        self, label: str, round: int | None = None, seed: int | None = None, **point: Any
+    ) -> State:
+        """The state after a round: `server`, and `clients`, client → what it keeps for itself.
+
+        round : one that `keep_parameters` has kept (None: where the run stands).
+        """
+        unit, record = self.unit_of(label, seed, **point)
+        if round is None:
+            return record.state
+        known = [] if self.directory is None else saved_rounds(self.directory, unit)
+        if self.directory is None or round not in known:
+            expected = f"those of the rounds {known}" if known else "a run with keep_parameters"
+            raise ConfigError(f"the parameters of round {round} are not kept, expected {expected}")
+        return load_state(self.directory, unit, round)
+
+    def _repr_html_(self) -> str:
+        """For a notebook: what `fedref run` prints, and curves.png."""
+        header, *rows = summary_rows(self)
+        lines = [html_row("th", header), *(html_row("td", row) for row in rows)]
+        note = note_on_steps(self)
+        return (
+            f"<p>{escape(heading(self))}</p><table>{''.join(lines)}</table>"
+            + f"<p>{escape(note)}</p>" * bool(note)
+            + html_curves(self)
+        )
+
+
+def load_run(directory: str | Path, *, client_states: bool = True) -> Run:
+    """Return the results of a run directory, from its checkpoints, as they stand.
+
+    client_states : with what the clients keep for themselves (APFL's w_k and a), which for a thousand
+    clients is most of a checkpoint: `load_run(DIR).parameters("apfl").clients[3].w_k`.
+    """
+    directory = Path(directory)
+    experiment = read_experiment(directory)
+    loaded = [(unit, load_record(directory, unit)) for unit in units(experiment)]
+    begun = [
+        (unit, record if client_states else drop_client_states(record))
+        for unit, record in loaded
+        if record is not None
+    ]
+    if not begun:
+        raise DataError(f"{directory}: no finished round yet, expected checkpoints/*.ckpt")
+    return Run(experiment, [u for u, _ in begun], [r for _, r in begun], directory)
+
+
+def idle_rounds(record: Record) -> int:
+    """Count the rounds in which every client was dropped or failed: the model did not move."""
+    totals = [(row["grads"], row["dropped"] + row["failed"]) for row in record.rows]
+    return sum(now[0] == before[0] and now[1] > before[1] for before, now in pairwise(totals))
+
 
 # ---- tables --------------------------------------------------------------------------------------
 
@@ -221,3 +294,195 @@ def csv_text(rows: Iterable[Sequence[str]]) -> str:
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows(rows)
     return buffer.getvalue()
+
+
+def write_tables(run: Run, directory: Path) -> None:
+    """Write metrics.csv, clients.csv and summary.md, each whole or not at all."""
+    with disk_errors(directory):
+        write_whole(directory / "metrics.csv", metrics_csv(run).encode())
+        write_whole(directory / "clients.csv", map(str.encode, clients_csv(run)))
+        summary = markdown(summary_rows(run)) + "\n"
+        write_whole(directory / "summary.md", summary.encode())
+
+
+# ---- the table at the end ------------------------------------------------------------------------
+
+Spread = tuple[float, float]
+
+
+class Score(NamedTuple):
+    """What the table is of: a column, what it is called, and which of its values is the best."""
+
+    metric: str
+    title: str
+    best: str
+
+
+ACCURACY = Score("accuracy", "Test accuracy in %", "maximum")
+LOSS = Score("test_loss", "Test loss", "minimum")
+
+
+def score_of(run: Run) -> Score:
+    """The accuracy, or the test loss where no model has labels."""
+    rows = (row for record in run.records for row in record.rows)
+    accuracies = (row.get("accuracy") for row in rows)
+    return ACCURACY if any(a is not None and a == a for a in accuracies) else LOSS
+
+
+class Summary(NamedTuple):
+    """One line of the table: each a (mean, standard deviation) over seeds. Of a loss, what is
+    called maximum is the minimum."""
+
+    label: str
+    average: Spread
+    maximum: Spread
+    final: Spread
+    plain_average: Spread
+    plain_maximum: Spread
+    plain_final: Spread
+    bytes_down: float
+    bytes_up: float
+    unseen: tuple[Spread, ...] = ()  # final, by samples and over clients
+
+
+def summaries(run: Run) -> list[Summary]:
+    """Average over all evaluated rounds (round 0 included), best and final accuracy or loss."""
+    score = score_of(run)
+    groups: dict[str, list[Record]] = {}
+    for unit, record in zip(run.units, run.records):
+        point = ", ".join(f"{k}={v}" for k, v in unit.point.items())
+        groups.setdefault(f"{unit.label} ({point})" if point else unit.label, []).append(record)
+
+    table = []
+    for label, records in groups.items():
+        last = [record.rows[-1] for record in records]
+        down, up = (
+            float(np.mean([row[name] for row in last])) for name in ("bytes_down", "bytes_up")
+        )
+        weighted, unweighted = (
+            over_seeds(records, name, score.best) for name in (score.metric, f"{score.metric}_mean")
+        )
+        label += " (diverged)" * any(record.status == "diverged" for record in records)
+        measured = run.experiment.unseen and score is ACCURACY
+        unseen = ("unseen_accuracy", "unseen_accuracy_mean") if measured else ()
+        finals = tuple(over_seeds(records, name)[2] for name in unseen)
+        table.append(Summary(label, *weighted, *unweighted, down, up, finals))
+    return table
+
+
+def over_seeds(
+    records: list[Record], metric: str, best: str = "maximum"
+) -> tuple[Spread, Spread, Spread]:
+    """(mean, standard deviation) over seeds of a column's average over rounds, best and end."""
+    extreme = np.max if best == "maximum" else np.min
+    series = [[row[metric] for row in r.rows if row.get(metric) is not None] for r in records]
+    found = np.array([(np.mean(s), extreme(s), s[-1]) for s in series])
+    average, maximum, final = zip(found.mean(0).tolist(), found.std(0).tolist())
+    return average, maximum, final
+
+
+def summary_rows(run: Run) -> list[list[str]]:
+    """The table as text cells, header first. Accuracies in %, with ± over seeds if there are some;
+    the final accuracy on unseen clients where it was measured."""
+    several, score = len(run.experiment.seeds) > 1, score_of(run)
+    form = (lambda x: f"{100 * x:.2f}") if score is ACCURACY else (lambda x: f"{x:#.4g}")
+
+    def number(value: Spread) -> str:
+        mean, std = map(form, value)
+        return f"{mean} ± {std}" if several else mean
+
+    header = [
+        "algorithm", "average", score.best, "final",
+        "average (clients)", f"{score.best} (clients)", "final (clients)",
+        *(["unseen", "unseen (clients)"] if run.experiment.unseen and score is ACCURACY else []),
+        "MB down", "MB up",
+    ]  # fmt: skip
+    return [
+        header,
+        *(
+            [
+                s.label, *map(number, s[1:7]), *map(number, s.unseen),
+                f"{s.bytes_down / 1e6:.2f}", f"{s.bytes_up / 1e6:.2f}",
+            ]
+            for s in summaries(run)
+        ),
+    ]  # fmt: skip
+
+
+def markdown(rows: list[list[str]]) -> str:
+    """An aligned Markdown table."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+
+    def line(row: list[str]) -> str:
+        name, *numbers = row
+        cells = [name.ljust(widths[0]), *(c.rjust(w) for c, w in zip(numbers, widths[1:]))]
+        return f"| {' | '.join(cells)} |"
+
+    rule = ["-" * (w + 2) if i == 0 else "-" * (w + 1) + ":" for i, w in enumerate(widths)]
+    return "\n".join([line(rows[0]), f"|{'|'.join(rule)}|", *map(line, rows[1:])])
+
+
+#: What is left out first where a table is too wide; the last three stay longest.
+LESS_NEEDED = (
+    "maximum (clients)", "average (clients)", "MB down", "MB up", "unseen (clients)", "unseen",
+    "maximum", "average", "final (clients)",
+)  # fmt: skip
+
+
+def fitted(rows: list[list[str]], width: int) -> tuple[list[list[str]], list[str]]:
+    """(the table with columns left out until it is at most `width` wide, those columns)."""
+    names, without = rows[0], set[str]()
+
+    def chosen() -> list[list[str]]:
+        kept = [i for i, name in enumerate(names) if name not in without]
+        return [[row[i] for i in kept] for row in rows]
+
+    for name in LESS_NEEDED:
+        if len(markdown(chosen()).partition("\n")[0]) <= width:
+            break
+        without |= {name, name.replace("maximum", "minimum")}
+    return chosen(), [name for name in names if name in without]
+
+
+def heading(run: Run) -> str:
+    """What the numbers of the table are, as one line above it."""
+    score = score_of(run)
+    evaluated = {
+        tuple(row["round"] for row in record.rows if row.get(score.metric) is not None)
+        for record in run.records
+    }
+    if len(evaluated) == 1:
+        (rounds,) = evaluated
+        over = f"{len(rounds)} evaluated rounds from 0 (the start) to {rounds[-1]}"
+    else:
+        over = "evaluated rounds, not the same in all"
+    return f"{score.title}, over {over}; (clients): mean over clients"
+
+
+def note_on_steps(run: Run) -> str:
+    """Where algorithms of one run differ in the size of their steps, and so may in the table."""
+    steps = {}
+    for label, table in run.experiment.algorithms.items():
+        name = "lr" if "lr" in table else "beta"
+        if name in table and not any(key.endswith(name) for key in run.experiment.sweep):
+            steps[label] = f"{name} = {table[name]:g}"
+    if len({text.partition(" = ")[2] for text in steps.values()}) < 2:
+        return ""
+    said = ", ".join(f"{label} {text}" for label, text in steps.items())
+    return f"Note: step sizes differ ({said}), and with them perhaps the ranking."
+
+
+# ---- in a notebook -------------------------------------------------------------------------------
+
+
+def html_row(tag: str, row: list[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{escape(text)}</{tag}>' for text in row)}</tr>"
+
+
+def html_curves(run: Run) -> str:
+    """Return the curves as an HTML image that holds its own bytes."""
+    with TemporaryDirectory(prefix="fedref-") as folder:
+        path = Path(folder, "curves.png")
+        names.import_name(CURVES)(run, path)
+        data = base64.b64encode(path.read_bytes()).decode()
+    return f'<img width="720" alt="curves" src="data:image/png;base64,{data}">'

@@ -1,34 +1,235 @@
 """Experiments are run, from the first round to the last, in a run directory or in memory alone."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from fedref.algorithm import AnyAlgorithm
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError
 from fedref.experiments import config, names
-from fedref.experiments.experiment import Experiment
-from fedref.experiments.keeping import Book
-from fedref.experiments.outcome import Outcome
-from fedref.experiments.progress import SILENT, Progress, shown
-from fedref.experiments.results import Run
-from fedref.experiments.run_directory import begun, light, same_split, write_tables
-from fedref.experiments.setting import Loader, Setting, setting, settled
-from fedref.experiments.turns import take_turns
-from fedref.experiments.unit import HERE, Engine, Record, Unit, rounds, stamp, units
-from fedref.experiments.workers import Calm, Workers, calmly
-from fedref.experiments.worth import Chosen, Enough
+from fedref.experiments.config import Experiment
+from fedref.experiments.loading import Loader, load_experiment, resolve_experiment
+from fedref.experiments.parallel import (
+    Processes,
+    WorkerDied,
+    Workers,
+    calmly,
+    is_death,
+    reason_of,
+    submit,
+    unpack,
+)
+from fedref.experiments.progress import SILENT, Progress, console_progress
+from fedref.experiments.results import Run, write_tables
+from fedref.experiments.run_directory import (
+    check_split,
+    create_run_directory,
+    drop_client_states,
+    drop_old_checkpoint,
+    recover_record,
+    save_record,
+    save_state,
+)
+from fedref.experiments.unit import (
+    LOCAL,
+    Engine,
+    LoadedExperiment,
+    Record,
+    Unit,
+    iterate_rounds,
+    stamp,
+    units,
+)
 from fedref.rounds.loop import RunClients
 
+# ---- one unit ------------------------------------------------------------------------------------
 
-def here(unit: Unit, setting: Setting) -> Engine:
+
+@dataclass
+class UnitRun:
+    """One unit on its way to its end: its record in memory, its checkpoints, its progress reports.
+
+    stamp : of its experiment. every : seconds between checkpoints (more where one takes long; 0:
+    after every round).
+    """
+
+    unit: Unit
+    loaded: LoadedExperiment
+    algorithm: AnyAlgorithm
+    stamp: str
+    directory: Path | None
+    every: float
+    progress: Progress
+    record: Record | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.record is not None and self.record.status != "running"
+
+    def recover(self) -> None:
+        """Go on from the checkpoint, if there is one."""
+        if self.directory is None:
+            return
+        record, warnings = recover_record(self.directory, self.unit, self.stamp)
+        for warning in warnings:
+            self.progress.message(warning)
+        if record is None:
+            return
+        self.record = record
+        if self.ended:
+            drop_old_checkpoint(self.directory, self.unit)  # as at the end of any other run
+            self.progress.round(self.unit, record)
+        else:
+            save_state(self.directory, self.unit, self.loaded.experiment, record)
+
+    def run(self, work: RunClients | None = None, engine: Engine = LOCAL) -> None:
+        """Run the rounds that are left."""
+        due = time.monotonic() + self.every
+        rounds = iterate_rounds(
+            self.loaded, self.algorithm, self.unit.seed, self.record, work,
+            self.progress.message, engine, partial(self.progress.spent, self.unit),
+        )  # fmt: skip
+        try:
+            for self.record in rounds:
+                if self.directory is not None:
+                    save_state(self.directory, self.unit, self.loaded.experiment, self.record)
+                began = time.monotonic()
+                if self.ended or began >= due:
+                    self.save()
+                    now = time.monotonic()
+                    due = now + max(self.every, 20 * (now - began) if self.every else 0)
+                self.progress.round(self.unit, self.record)
+        except (
+            KeyboardInterrupt,
+            BrokenPipeError,
+        ):  # stopped: what has been done is not done again
+            if not self.ended:
+                self.save()
+            raise
+
+    def save(self) -> None:
+        if self.directory is not None and self.record is not None:
+            save_record(self.directory, self.unit, self.record, self.stamp)
+
+
+# ---- units in other processes --------------------------------------------------------------------
+
+
+class RoundDone(NamedTuple):
+    """A round that was done in another process."""
+
+    rows: int  # of the record after it
+    spent: list[tuple[str, float]]  # on what, and seconds
+
+
+class UnitDone(NamedTuple):
+    """A unit that was run to its end in another process."""
+
+    record: Record
+    rounds: list[RoundDone]
+    messages: list[str]
+
+
+def finish_unit(loaded: Any, run: UnitRun) -> UnitDone:
+    """Run a unit to its end, in a worker; with a directory, it writes its checkpoints there."""
+    rounds, messages, spent = list[RoundDone](), list[str](), list[tuple[str, float]]()
+
+    def told(unit: Unit, record: Record) -> None:
+        rounds.append(RoundDone(len(record.rows), spent.copy()))
+        spent.clear()
+
+    progress = Progress(told, messages.append, lambda unit, what, s: spent.append((what, s)))
+    run = replace(run, loaded=unpack(loaded), progress=progress)
+    run.run()
+    assert run.record is not None
+    saved = run.directory is not None
+    return UnitDone(drop_client_states(run.record) if saved else run.record, rounds, messages)
+
+
+def send_unit(executor: Executor, run: UnitRun) -> Future[UnitDone]:
+    """Hand a unit to a worker. On this machine it maps the data, and writes checkpoints; elsewhere
+    it gets the data, and the unit comes back whole."""
+    nothing: Any = None
+    bare = replace(run, loaded=nothing, progress=nothing)
+    if isinstance(executor, Processes):
+        return submit(executor, finish_unit, executor.pack(run.loaded), bare)
+    return submit(executor, finish_unit, run.loaded, replace(bare, directory=None))
+
+
+def receive_unit(run: UnitRun, done: UnitDone, saved: bool) -> None:
+    """Take over what a worker has made of a unit, and tell its rounds."""
+    for text in done.messages:
+        run.progress.message(text)
+    run.record = done.record
+    if not saved:
+        run.save()
+    unknown: Any = None
+    running = done.record._replace(status="running", state=unknown, reason="")
+    for i, (n, spent) in enumerate(done.rounds, 1):
+        for what, seconds in spent:
+            run.progress.spent(run.unit, what, seconds)
+        then = running._replace(round=n - 1, rows=done.record.rows[:n])
+        run.progress.round(run.unit, then if i < len(done.rounds) else done.record)
+
+
+def spread_units(
+    runs: Iterator[UnitRun], executor: Executor, workers: int, ended: Callable[[UnitRun], None]
+) -> None:
+    """Run every unit to its end in a worker, `workers` at a time.
+
+    A unit that fails ends the run as in one process: those before it are finished, those after it
+    are not, and its error is raised.
+    """
+    at_work: dict[Future[UnitDone], UnitRun] = {}
+    failed: tuple[int, Exception] | None = None
+    try:
+        while True:
+            while failed is None and len(at_work) < workers and (run := next(runs, None)):
+                if run.ended:
+                    ended(run)
+                else:
+                    at_work[send_unit(executor, run)] = run
+            before = [f for f, run in at_work.items() if not failed or run.unit.number < failed[0]]
+            if not before:
+                break
+            for future in wait(before, return_when=FIRST_COMPLETED).done:
+                run = at_work.pop(future)
+                try:
+                    done = future.result()
+                except Exception as error:
+                    if is_death(error):
+                        raise unit_died([run, *at_work.values()], error) from error
+                    if failed is None or run.unit.number < failed[0]:
+                        failed = run.unit.number, error
+                    continue
+                receive_unit(run, done, saved=isinstance(executor, Processes))
+                ended(run)
+        if failed is not None:
+            raise failed[1]
+    finally:
+        for future in at_work:
+            future.cancel()
+
+
+def unit_died(lost: list[UnitRun], error: Exception) -> WorkerDied:
+    """Name the units that the dead worker may have been at work on."""
+    names = " or ".join(run.unit.name for run in sorted(lost, key=lambda run: run.unit.number))
+    return WorkerDied(f"the worker with {names} died ({reason_of(error)})")
+
+
+# ---- all units -----------------------------------------------------------------------------------
+
+
+def local_engine(unit: Unit, loaded: LoadedExperiment) -> Engine:
     """This process does the rounds of every unit."""
-    return HERE
+    return LOCAL
 
 
 def execute(
@@ -41,119 +242,77 @@ def execute(
     every: float = 10.0,
     progress: Progress = SILENT,
     loader: Loader | None = None,
-    engine: Callable[[Unit, Setting], Engine] = here,
+    engine: Callable[[Unit, LoadedExperiment], Engine] = local_engine,
 ) -> Run:
     """Run every unit, going on from the checkpoints that are there.
 
-    loader : what `settled` has loaded already. engine : what does the rounds of a unit.
+    loader : of what `resolve_experiment` has loaded. engine : what does the rounds of a unit.
     executor : for the units, where there are as many as `workers`, else for parts of a cohort.
-    every : seconds between checkpoints (more where one takes long; 0: after every round). The
-    tables are written after a unit, but not more than a twentieth of the time.
+    every : seconds between checkpoints. The tables are written after a unit, but not more than a
+    twentieth of the time.
     """
     work = units(experiment)
     if not work:
         raise ConfigError("the experiment names no algorithm")
-    calm = Calm(executor) if executor else None
-    own = stamp(experiment)
     loader = loader or Loader(data_dir)
+    records: dict[int, Record] = {}
+    due = 0.0
 
-    def books() -> Iterator[Book]:
-        now: Setting | None = None
+    def unit_runs() -> Iterator[UnitRun]:
+        loaded: LoadedExperiment | None = None
         for unit in work:
-            if now is None or unit.point != work[unit.number - 1].point:
-                now = setting(config.at_point(experiment, unit.point), loader=loader)
+            if loaded is None or unit.point != work[unit.number - 1].point:
+                loaded = load_experiment(config.at_point(experiment, unit.point), loader)
             if directory is not None and not unit.number:
-                same_split(directory, now.whole)
-            yield Book(unit, now, own, directory, every, progress)
+                check_split(directory, loaded.whole)
+            algorithm = names.make_algorithm(unit.label, loaded.experiment.algorithms[unit.label])
+            run = UnitRun(unit, loaded, algorithm, own_stamp, directory, every, progress)
+            run.recover()
+            yield run
 
-    def run_units() -> list[Record]:
-        found: dict[int, Record] = {}
-        due = 0.0
+    def ended(run: UnitRun) -> None:
+        nonlocal due
+        assert run.record is not None
+        record = run.record if directory is None else drop_client_states(run.record)
+        records[run.unit.number] = record
+        so_far = [records[i] for i in takewhile(records.__contains__, range(len(work)))]
+        last = len(records) == len(work)
+        if directory is not None and so_far and (last or time.monotonic() >= due):
+            began = time.monotonic()
+            write_tables(Run(experiment, work[: len(so_far)], so_far), directory)
+            due = began + 21 * (time.monotonic() - began)
 
-        def ended(book: Book) -> None:
-            nonlocal due
-            assert book.record is not None
-            number = book.unit.number
-            found[number] = book.record if directory is None else light(book.record)
-            so_far = [found[i] for i in takewhile(found.__contains__, range(len(work)))]
-            last = len(found) == len(work)
-            if directory is not None and so_far and (last or time.monotonic() >= due):
-                began = time.monotonic()
-                write_tables(Run(experiment, work[: len(so_far)], so_far), directory)
-                due = began + 21 * (time.monotonic() - began)
+    def run_units() -> None:
+        runs = unit_runs()
+        for run in runs:
+            if run.ended:
+                ended(run)
+            elif executor is not None and 1 < workers <= len(work) - run.unit.number and apart:
+                spread_units(chain([run], runs), executor, workers, ended)
+            else:
+                run.run(split_cohort(run), engine(run.unit, run.loaded))
+                ended(run)
 
-        run_books(books(), experiment, work, calm, workers, ended, progress, engine)
-        return [found[unit.number] for unit in work]
+    def split_cohort(run: UnitRun) -> Workers | None:
+        on_failure = run.loaded.experiment.on_failure
+        told = run.progress.message
+        return Workers(executor, workers, on_failure, message=told) if executor else None
 
-    return Run(experiment, work, calmly(run_units))
-
-
-def run_books(
-    books: Iterator[Book],
-    experiment: Experiment,
-    work: Sequence[Unit],
-    executor: Calm | None,
-    workers: int,
-    ended: Callable[[Book], None],
-    progress: Progress,
-    engine: Callable[[Unit, Setting], Engine],
-) -> None:
-    """Every unit to its end: one after the other, or spread over the workers where there are at
-    least as many as workers, and enough work."""
-    for book in books:
-        left = len(work) - book.unit.number
-        if book.ended:
-            ended(book)
-        elif executor is None or not 1 < workers <= left:
-            run_unit(book, executor, workers, engine(book.unit, book.setting))
-            ended(book)
-        else:
-            ahead = [unit.point.get("rounds", experiment.rounds) + 1 for unit in work[-left:]]
-            ahead[0] -= len(book.record.rows) if book.record else 0
-            enough = Enough(ahead, workers, 0.0 if executor.started else executor.starting)
-            if enough.at_once or not run_unit(book, enough=enough):
-                progress.detail(f"{left} units over {workers} processes{enough.why}")
-                take_turns(chain([book], books), executor, workers, ended)
-                return
-            ended(book)
-
-
-def run_unit(
-    book: Book,
-    executor: Calm | None = None,
-    workers: int = 1,
-    engine: Engine = HERE,
-    enough: Callable[[Record], bool] = lambda record: False,
-) -> bool:
-    """One unit to its end, with checkpoints, or (False) until it is enough."""
-    tell, setting = book.progress, book.setting
-    work = clients_work(setting.experiment, executor, workers, tell)
-    steps = rounds(
-        setting, book.algorithm, book.unit.seed, book.record, work, tell.message, engine,
-        partial(tell.spent, book.unit),
-    )  # fmt: skip
+    own_stamp = stamp(experiment)
+    # states of chosen rounds do not come back from elsewhere
+    apart = experiment.keep_parameters is None or isinstance(executor, Processes)
     try:
-        for record in steps:
-            book.keep(record)
-            book.progress.round(book.unit, record)
-            if not book.ended and enough(record):
-                return False
-    except (KeyboardInterrupt, BrokenPipeError):  # stopped: what has been done is not done again
-        book.leave()
+        calmly(run_units)
+    except BaseException as error:
+        if isinstance(executor, Processes):
+            executor.stop()
+        if isinstance(error, WorkerDied) and directory is not None:
+            raise WorkerDied(f"{error}; go on with `fedref resume {directory}`") from error
         raise
-    return True
+    return Run(experiment, work, [records[unit.number] for unit in work], directory)
 
 
-def clients_work(
-    experiment: Experiment, executor: Calm | None, workers: int, progress: Progress
-) -> RunClients | None:
-    """What runs the clients of a unit's rounds: where workers take their time to start, they must
-    prove to be faster."""
-    if executor is None:
-        return None
-    work = Workers(executor, workers, experiment.on_failure, message=progress.message)
-    measured = executor.starting and workers > 1
-    return Chosen(work, executor, experiment.rounds, progress.detail) if measured else work
+# ---- from Python ---------------------------------------------------------------------------------
 
 
 def run(
@@ -166,7 +325,7 @@ def run(
     workers: int = 1,
     progress: Progress | bool = SILENT,
     **settings: Any,
-) -> Outcome:
+) -> Run:
     """`fedref run` from Python: the same numbers, as arrays.
 
     what : an experiment, a TOML file, a table as in one, or None for the built-in experiment on the
@@ -178,7 +337,8 @@ def run(
     out : a run directory to write (None: nothing is written; the picture is left to `fedref plot`).
     progress : True for a bar (in a notebook, too) or lines; or a Progress, to be called.
     executor : any `concurrent.futures.Executor`, for `workers` units at a time, or for as many parts
-    of every cohort where there are fewer units; without one, `workers` > 1 is refused.
+    of every cohort where there are fewer units; without one, `workers` > 1 is refused. A unit comes
+    back whole: what `fedref resume` goes on with are the units that had ended.
 
     >>> result = run(algorithm="fedavg", lr=0.1, rounds=2)
     >>> t, accuracy = result.curve("fedavg", "accuracy")
@@ -196,60 +356,39 @@ def run(
     else:
         table = config.read(Path(what)) if what is not None else config.built_in()
     if what is None and "data" in settings and not isinstance(settings["data"], Mapping):
-        table["name"] = names.called(settings["data"])
+        table["name"] = names.default_run_name(settings["data"])
     with config.naming(str(what) if isinstance(what, str | Path) else ""):
-        table = with_named(table, settings)
+        table = merge_named_choices(table, settings)
         experiment = config.experiment_of(
             config.with_settings(config.completed(table), settings.items())
         )
     loader = Loader(data_dir, verify)
-    how: dict[str, Any] = {"loader": loader, "executor": executor, "workers": workers}
     if out is None and experiment.keep_parameters is not None:
         raise ConfigError("keep-parameters needs a run directory, expected `out`, too")
     if out is not None:
-        refuse_nameless(experiment)
-        experiment = settled(experiment, loader)
-    telling = nullcontext(progress or SILENT) if progress is not True else shown(experiment)
-    place = nullcontext() if out is None else begun(experiment, Path(out))
-    with place as directory, telling as told:
-        found = execute(experiment, directory, progress=told, **how)
-    return Outcome(*found[:3], directory)
+        experiment = resolve_experiment(experiment, loader)
+    console = console_progress(experiment) if progress is True else nullcontext(progress or SILENT)
+    place = nullcontext() if out is None else create_run_directory(experiment, Path(out))
+    with place as directory, console as told:
+        return execute(
+            experiment, directory, executor=executor, workers=workers, progress=told, loader=loader
+        )
 
 
-def with_named(table: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """The table with `algorithm`, `data`, `split` and `model` taken out of the settings: each a
-    name, a class or an object, or (but for the algorithm) a whole table."""
+def merge_named_choices(table: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the table with `algorithm`, `data`, `split` and `model` taken out of the settings: each
+    a name, a class or an object, or (but for the algorithm) a whole table."""
     table = dict(table)
     chosen = settings.pop("algorithm", None)
     if chosen is not None:
         several = chosen if isinstance(chosen, list | tuple) else [chosen]
         own = table.get("algorithms", {})
-        found = dict(config.named_algorithm(one, own) for one in several)
-        if len(found) < len(several):
+        tables = dict(config.named_algorithm(one, own) for one in several)
+        if len(tables) < len(several):
             raise ConfigError("two algorithms have the same name, expected algorithms={NAME: ...}")
-        table["algorithms"] = found
+        table["algorithms"] = tables
     for head, key in (("data", "name"), ("split", "rule"), ("model", "name")):
         if head in settings:
             value = settings.pop(head)
             table[head] = value if isinstance(value, Mapping) else {key: value}
     return table
-
-
-def refuse_nameless(experiment: Experiment) -> None:
-    """ConfigError for what config.toml could not name, so that the run could not be resumed."""
-    if names.is_given(experiment.data["name"]):
-        raise ConfigError(
-            "data given as arrays have no name for config.toml, so the run could not be resumed; "
-            "expected a file or a MODULE:FUNCTION that returns them, or no `out`"
-        )
-    things = [experiment.model["name"], experiment.data["name"]]
-    things += [table["algorithm"] for table in experiment.algorithms.values()]
-    for thing in things:
-        name = names.written(thing)
-        if isinstance(thing, str):
-            continue
-        if name.startswith("__main__:") or "<locals>" in name or "<lambda>" in name:
-            raise ConfigError(
-                f"{name} cannot be imported again, so the run could not be resumed; expected it at "
-                "the top of a module, or no `out`"
-            )

@@ -17,7 +17,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedref.boundary.errors import ConfigError, FedrefError
 from fedref.boundary.values import build
 from fedref.experiments import config
-from fedref.experiments.experiment import Experiment
+from fedref.experiments.config import Experiment
 from fedref.experiments.progress import Progress
 from fedref.experiments.unit import Record, Unit
 from fedref.flower.client import answer_within, handle_request, read_part

@@ -34,10 +34,10 @@ from fedref.boundary.errors import FedrefError
 from fedref.boundary.files import as_data_error, data_error, write_or_raise
 from fedref.datasets.partition import group
 from fedref.experiments import checkpoint, config, names
-from fedref.experiments.experiment import Experiment
-from fedref.experiments.setting import known_labels, make_model
-from fedref.experiments.unit import stamp, types_of, units
-from fedref.experiments.workers import calmly
+from fedref.experiments.config import Experiment
+from fedref.experiments.loading import known_labels, make_model
+from fedref.experiments.parallel import calmly
+from fedref.experiments.unit import stamp, units
 from fedref.flower import protocol
 from fedref.flower.protocol import NONE, Announced, Call, Packet, Record, Refused, pack, record
 from fedref.models.base import Model
@@ -155,10 +155,10 @@ class Store:
     before it two.
     """
 
-    def __init__(self, folder: Path, run: str, unit: int, types: checkpoint.Types) -> None:
+    def __init__(self, folder: Path, run: str, unit: int) -> None:
         if not protocol.RUN.fullmatch(run):
             raise Refused(f"asks for run {run!r}, expected 16 hexadecimal digits")
-        self.run, self.folder, self.types = folder / run, folder / run / str(unit), types
+        self.run, self.folder = folder / run, folder / run / str(unit)
 
     def check_part(self, sha256: str) -> None:
         """Refuse rows that are not those that the run began with on this node."""
@@ -177,7 +177,7 @@ class Store:
             return None
         path = self.path(client, round)
         try:
-            return checkpoint.loads(path.read_bytes(), path.name, self.types)
+            return checkpoint.loads(path.read_bytes(), path.name)
         except (OSError, ValueError) as error:
             raise Refused(f"its own state after round {round + 1} cannot be read") from error
 
@@ -299,7 +299,7 @@ def parse_request(request: Packet, site: Site, experiment: Experiment, folder: P
     sent = protocol.unpack(
         algorithm.download(algorithm.initial(model, w)), request, "sent", vector=w
     )
-    store = Store(folder, call.run, call.unit, types_of(experiment, unit))
+    store = Store(folder, call.run, call.unit)
     store.check_part(site.sha256)
     own = site._replace(federation=federation)
     return Request(call, now, unit.seed, algorithm, model, sent, own, store)

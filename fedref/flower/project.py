@@ -11,8 +11,8 @@ import fedref
 from fedref.boundary.errors import ConfigError, FedrefError
 from fedref.boundary.files import write_or_raise
 from fedref.experiments import config
-from fedref.experiments.experiment import Experiment
-from fedref.experiments.setting import Loader, setting, settled
+from fedref.experiments.config import Experiment
+from fedref.experiments.loading import Loader, load_experiment, resolve_experiment
 from fedref.flower.client import write_part
 from fedref.flower.server import refuse
 
@@ -77,8 +77,8 @@ def write_app(
     holders: list[range] = []
     if clients is None:
         loader = loader or Loader()
-        experiment = settled(experiment, loader)
-        whole = setting(experiment, loader=loader).whole
+        experiment = resolve_experiment(experiment, loader)
+        whole = load_experiment(experiment, loader).whole
         if whole.source.real:
             raise ConfigError(f"{whole.source.name} has real targets, expected labels over Flower")
         clients = whole.clients

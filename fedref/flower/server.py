@@ -21,13 +21,17 @@ from fedref.boundary.errors import ConfigError, DataError
 from fedref.boundary.files import write_whole
 from fedref.datasets.partition import offsets
 from fedref.experiments import config, names
-from fedref.experiments.experiment import Experiment
+from fedref.experiments.config import Experiment
+from fedref.experiments.loading import Loader, key_of
 from fedref.experiments.progress import Progress
 from fedref.experiments.results import Run
 from fedref.experiments.run import execute
-from fedref.experiments.run_directory import begun, locked, resumed
-from fedref.experiments.setting import Loader, Setting, key_of
-from fedref.experiments.unit import Engine, Unit, plan_for, stamp
+from fedref.experiments.run_directory import (
+    create_run_directory,
+    lock_run_directory,
+    read_experiment,
+)
+from fedref.experiments.unit import Engine, LoadedExperiment, Unit, plan_for, stamp
 from fedref.flower import protocol
 from fedref.flower.client import local_data
 from fedref.flower.nodes import Network, Nodes, Options
@@ -116,7 +120,7 @@ class RemoteEngine:
     """The engine of one unit. `round` and `evaluate` are called as those of a local run are."""
 
     unit: Unit
-    setting: Setting
+    setting: LoadedExperiment
     nodes: Nodes
     missed: Missed
     run: str
@@ -300,8 +304,8 @@ def serve(
     nodes, path = Nodes(network, options, say), out / "federation.json"
     progress = progress or Progress(message=say)
     if (out / "config.toml").exists() and path.exists():
-        with locked(out):
-            if stamp(resumed(out)) != stamp(experiment):
+        with lock_run_directory(out):
+            if stamp(read_experiment(out)) != stamp(experiment):
                 raise DataError(f"{out} holds the run of another experiment, expected another out")
             run, known, holder = load_federation(path)
             nodes.restore(known, holder)
@@ -309,7 +313,7 @@ def serve(
             return run_to_end(experiment, out, nodes, run, known, progress)
     nodes.gather(enough=False)
     run, known = secrets.token_hex(8), nodes.known()
-    with begun(experiment, out):
+    with create_run_directory(experiment, out):
         kept = {"run": run, "known": known._asdict(), "holder": sorted(nodes.holder.items())}
         write_whole(path, (json.dumps(kept, indent=1) + "\n").encode())
         return run_to_end(experiment, out, nodes, run, known, progress)
@@ -342,7 +346,7 @@ def run_to_end(
         loader.federations[key_of(now.data, now.split)] = federation
     missed = Missed(out / "missed.csv")
 
-    def engine(unit: Unit, setting: Setting) -> Engine:
+    def engine(unit: Unit, setting: LoadedExperiment) -> Engine:
         if not setting.model.labels:
             raise ConfigError(
                 "models of real targets are not run over Flower, expected one of labels"

@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 from matplotlib.style import context
 
 from fedref.boundary.errors import ConfigError, unknown
-from fedref.experiments.summary import summaries
+from fedref.experiments.results import summaries
 from fedref.models.numerics import Array
 from fedref.plots import style
 from fedref.plots.series import METRICS, Runs, Series, all_series, over_seeds

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.datasets import SOURCES, sources
 from fedref.experiments import config
-from fedref.experiments.experiment import Experiment
+from fedref.experiments.config import Experiment
 from fedref.experiments.unit import units
 
 PACKAGE = Path(__file__).resolve().parents[1]

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 from fedref.boundary.errors import DataError, FedrefError
 from fedref.experiments import config, run_directory
-from fedref.experiments.experiment import Experiment
+from fedref.experiments.config import Experiment
+from fedref.experiments.parallel import Processes
 from fedref.experiments.progress import Progress
 from fedref.experiments.results import Run
 from fedref.experiments.run import execute
 from fedref.experiments.run import run as run_experiment
 from fedref.experiments.unit import Record, Unit, units
-from fedref.experiments.workers import Processes
 from fedref.reproduction.catalogue import Job
 from fedref.reproduction.runtime import lasted, stopwatch
 
@@ -45,7 +45,7 @@ def finished(job: Job) -> bool:
 def records(directory: Path, made: Experiment) -> Iterator[tuple[Unit, Record]]:
     """The units that have begun and their records, one in memory at a time."""
     for unit in units(made):
-        record = run_directory.saved(directory, unit, made)
+        record = run_directory.load_record(directory, unit)
         if record is not None:
             yield unit, record
 
@@ -107,8 +107,8 @@ def work(job: Job, data_dir: Path | None, workers: int = 1) -> str:
             "data_dir": data_dir, "progress": Progress(told), "executor": pool, "workers": workers
         }  # fmt: skip
         if (job.directory / "config.toml").exists():
-            with run_directory.locked(job.directory):
-                made = run_directory.resumed(job.directory)
+            with run_directory.lock_run_directory(job.directory):
+                made = run_directory.read_experiment(job.directory)
                 run = execute(made, job.directory, **how)
         else:
             with config.naming(str(job.file)):

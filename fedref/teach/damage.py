@@ -12,8 +12,8 @@ from fedref.conformance.backends.reference import LOOP
 from fedref.conformance.mistakes import MISTAKES
 from fedref.datasets.sources import load
 from fedref.experiments import config, unit
+from fedref.experiments.loading import load_experiment
 from fedref.experiments.metrics import METRICS
-from fedref.experiments.setting import setting
 from fedref.rounds.federation import Source
 from fedref.teach.mistakes import EDITS, B, made
 from fedref.teach.pictures.runs import digits
@@ -40,10 +40,10 @@ def trained(
     }  # fmt: skip
 
     def values(backend: Any) -> Series:
-        found = setting(config.from_table(table))
+        found = load_experiment(config.from_table(table))
         it = backend.algorithm_of(label, hyper or {})
         with np.errstate(all="ignore"):
-            record = list(unit.rounds(found, it, seed=0))[-1]
+            record = list(unit.iterate_rounds(found, it, seed=0))[-1]
         scale = METRICS[column].scale
         return [scale * float(row.get(column, np.nan)) for row in record.rows]
 

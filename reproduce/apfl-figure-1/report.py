@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref import plots
-from fedref.experiments import setting as experiment
+from fedref.experiments.loading import Loader, load_experiment
 from fedref.experiments.results import Run
-from fedref.experiments.setting import Setting
+from fedref.experiments.unit import LoadedExperiment
 from fedref.reproduction import (
     Number,
     claim,
@@ -97,7 +97,7 @@ OF_CLIENTS = "% of the clients with test rows"
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
     found = named(runs)
     above = [gain(runs, stem, label) for stem in found for label in ran(runs[stem], APFL)]
-    data = {stem: experiment.setting(runs[stem].experiment, data_dir) for stem in found}
+    data = {stem: load_experiment(runs[stem].experiment, Loader(data_dir)) for stem in found}
     levels = [level(runs, stem, label, data[stem]) for stem in found for label in ran(runs[stem])]
     for stem, name in found.items():
         told = {METHODS[m]: (average / 100, np.nan) for m, average in averages_told(stem).items()}
@@ -199,7 +199,7 @@ def who_gains(run: Run, label: str) -> str:
     return text + (f", the others {signed(float(np.mean(gains[1])))}" if gains[1] else "")
 
 
-def level(runs: Mapping[str, Run], stem: str, label: str, data: Setting) -> Number:
+def level(runs: Mapping[str, Run], stem: str, label: str, data: LoadedExperiment) -> Number:
     """One bar of the figure."""
     told = averages_told(stem)
     run = runs[stem]
@@ -225,7 +225,7 @@ class Place(NamedTuple):
 
     stem: str
     run: Run
-    data: Setting | None = None
+    data: LoadedExperiment | None = None
 
     @property
     def name(self) -> str:
@@ -266,7 +266,7 @@ def verdict(said: Said, place: Place) -> str:
     return claim(text, **found)
 
 
-def claims(runs: Mapping[str, Run], data: Mapping[str, Setting]) -> str:
+def claims(runs: Mapping[str, Run], data: Mapping[str, LoadedExperiment]) -> str:
     """The paper's sentences on Figure 1, and what was measured."""
     places = [Place(stem, runs[stem], data[stem]) for stem in named(runs)]
     return f"{THRESHOLDS}\n\n{judged(SAID, places)}"
@@ -411,7 +411,7 @@ def ratio(run: Run, label: str, *columns: str) -> np.ndarray:
     return totals(run, label, *columns) / totals(run, "fedavg", *columns)
 
 
-def if_kept(run: Run, label: str, data: Setting) -> np.ndarray:
+def if_kept(run: Run, label: str, data: LoadedExperiment) -> np.ndarray:
     """Bytes in times FedAvg's, had every client kept the newest F that it was sent: (seeds,)."""
     spent = ratio(run, label, "bytes_down", "bytes_up")
     made, sizes = run.experiment, data.federation.train.sizes

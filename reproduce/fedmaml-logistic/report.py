@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fedref import plots
-from fedref.experiments import setting as experiment
+from fedref.experiments.loading import Loader, load_experiment
 from fedref.experiments.results import Run
-from fedref.experiments.setting import Setting
+from fedref.experiments.unit import LoadedExperiment
 from fedref.reproduction import (
     Number,
     at,
@@ -66,7 +66,7 @@ class Line(NamedTuple):
 
 
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
-    data = {stem: experiment.setting(runs[stem].experiment, data_dir) for stem in NAMES}
+    data = {stem: load_experiment(runs[stem].experiment, Loader(data_dir)) for stem in NAMES}
     lines = {
         (stem, label, s): line(runs[stem], stem, label, s, data[stem])
         for stem in NAMES
@@ -123,7 +123,7 @@ def with_fedavg(run: Run, s: int) -> Run:
     return Run(run.experiment, [*own.units, *units], [*own.records, *records])
 
 
-def line(run: Run, stem: str, label: str, s: int, data: Setting) -> Line:
+def line(run: Run, stem: str, label: str, s: int, data: LoadedExperiment) -> Line:
     run = part(run, label, s)
     _, y = run.curve(label)
     _, loss = run.curve(label, "test_loss")
@@ -145,7 +145,7 @@ def megabytes(run: Run, label: str) -> np.ndarray:
     return totals(run, label, "bytes_down", "bytes_up") / 1e6
 
 
-def majority(data: Mapping[str, Setting]) -> str:
+def majority(data: Mapping[str, LoadedExperiment]) -> str:
     """The accuracy of always saying the most frequent label."""
     found = []
     for stem, name in NAMES.items():

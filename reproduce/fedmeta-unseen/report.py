@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref import plots
-from fedref.experiments import setting as experiment
+from fedref.experiments.loading import Loader, load_experiment
 from fedref.experiments.results import Run
 from fedref.experiments.unit import Record
 from fedref.reproduction import (
@@ -228,10 +228,9 @@ def rows_table(runs: Mapping[str, Run], stems: Sequence[str], data_dir: Path | N
     """How many clients and rows are tested on."""
     heads = ["unseen clients", "their test rows", "one row", "validation clients", "theirs"]
     rows = [["data", "support", *heads]]
-    loader = None
+    loader = Loader(data_dir)
     for stem in stems:
-        data = experiment.setting(runs[stem].experiment, data_dir, loader)
-        loader = data.loader  # of sources that are read already
+        data = load_experiment(runs[stem].experiment, loader)
         assert data.unseen is not None
         everyone, tested = data.unseen
         sizes = everyone.train.sizes + everyone.test.sizes

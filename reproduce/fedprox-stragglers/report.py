@@ -9,7 +9,7 @@ from matplotlib import style
 from matplotlib.lines import Line2D
 
 from fedref import plots
-from fedref.experiments import setting as experiment
+from fedref.experiments.loading import load_experiment
 from fedref.experiments.results import Run
 from fedref.plots.curves import curve_handles, draw_curves
 from fedref.plots.series import all_series, metric_of
@@ -255,7 +255,7 @@ def span(values: Sequence[float]) -> str:
 
 def who_straggles(run: Run) -> str:
     """What drawing stragglers among the *distinct* devices of a round does to their share."""
-    made, data = run.experiment, experiment.setting(run.experiment)
+    made, data = run.experiment, load_experiment(run.experiment)
     seeds, rounds = made.seeds, range(made.rounds)
     sizes = data.federation.train.sizes
     plan = made.plan

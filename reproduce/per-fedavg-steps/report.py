@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from fedref import plots
-from fedref.experiments import setting as experiment
+from fedref.experiments.loading import Loader, load_experiment
 from fedref.experiments.results import Run
-from fedref.experiments.setting import Setting
+from fedref.experiments.unit import LoadedExperiment
 from fedref.reproduction import (
     Number,
     at,
@@ -44,7 +44,7 @@ FLUCTUATES = 300  # rounds after which the paper sees the loss fluctuate
 
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
     run = runs["inner-steps"]
-    data = experiment.setting(run.experiment, data_dir)
+    data = load_experiment(run.experiment, Loader(data_dir))
     numbers = [line(run, m, nu, data) for m in run.experiment.algorithms for nu in steps(run)]
     heads = ("method", "ν")
     write_numbers(out / "numbers.csv", heads, numbers)
@@ -77,7 +77,7 @@ def steps(run: Run) -> list[int]:
     return list(run.experiment.sweep["inner-steps"])
 
 
-def line(run: Run, label: str, nu: int, data: Setting) -> Number:
+def line(run: Run, label: str, nu: int, data: LoadedExperiment) -> Number:
     """One method with ν inner steps."""
     own, one = at(run, inner_steps=nu), at(run, inner_steps=1)
     y, base = (100 * part.curve(label)[1][:, -1] for part in (own, one))

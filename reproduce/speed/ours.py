@@ -8,8 +8,7 @@ from workloads import workload
 
 from fedref import tree
 from fedref.algorithm import State
-from fedref.experiments.workers import Calm, Processes, Workers
-from fedref.experiments.worth import Chosen
+from fedref.experiments.parallel import Processes, Workers
 from fedref.models.numerics import Array
 from fedref.rounds.loop import run_round
 from fedref.rounds.stack import STACK_UP_TO
@@ -25,15 +24,14 @@ def prepare(how: str, dtype: str, cores: int, name: str) -> Callable[[], Any]:
     if how == "floor":
         return products(model, plan, np.dtype(dtype))
 
-    calm = Calm(Processes(cores))
-    work = Chosen(Workers(calm, cores), calm, rounds=10**6, detail=lambda text: None)
+    work = Workers(Processes(cores), cores) if cores > 1 else None
 
     def play() -> Array:
-        how: dict[str, Any] = {} if cores == 1 else {"work": work}
+        how: dict[str, Any] = {"work": work} if work else {}
         new, _ = run_round(algorithm, model, state, plan, federation, dtype=np.dtype(dtype), **how)
         return np.concatenate([np.ravel(x) for x in tree.leaves(new.server)])
 
-    while cores > 1 and work.choice is None:  # rounds here and there are timed
+    if work:  # the processes start, and map the data
         play()
     return play
 

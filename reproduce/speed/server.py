@@ -48,7 +48,7 @@ def main(how: str, dtype: str, cores: int) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] in ("fedref", "floor"):
-        from fedref.experiments.workers import calmly
+        from fedref.experiments.parallel import calmly
 
         calmly(main, *sys.argv[1:3], int(sys.argv[3]))
     else:

@@ -7,7 +7,7 @@ import pytest
 
 from fedref.commands import main
 from fedref.experiments import config
-from fedref.experiments.setting import Loader, setting
+from fedref.experiments.loading import Loader, load_experiment
 from fedref.experiments.unit import stamp
 from fedref.flower.client import read_part
 
@@ -46,7 +46,7 @@ def test_the_folder_holds_the_app_the_parts_and_the_commands(file, tmp_path, cap
     assert not re.search(r"[{]\w+[}]|<!--", text)
     assert text.count("flower-supernode") == 2
     assert f'data="{there.resolve()}/nodes/1.npz"' in text
-    whole = setting(experiment, loader=Loader()).whole
+    whole = load_experiment(experiment, Loader()).whole
     for i, clients in enumerate((range(4), range(4, 7))):
         site = read_part(there / "nodes" / f"{i}.npz")
         assert site.clients.tolist() == list(clients)

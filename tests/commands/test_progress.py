@@ -16,7 +16,7 @@ from fedref import commands
 from fedref.algorithm import State
 from fedref.commands import progress
 from fedref.experiments import config, results, unit
-from fedref.experiments.progress import Spent
+from fedref.experiments.progress import TimeSpent
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -132,7 +132,7 @@ def test_a_message_is_told_once(here, capsys, words):
     experiment = config.from_table(document())
     arguments = commands.parse(["resume", "a", *words])
     with ExitStack() as stack:
-        spent = Spent(experiment)
+        spent = TimeSpent(progress.say)
         told = progress.teller(experiment, here, arguments, spent, stack)
         told.message("a word")
     assert capsys.readouterr() == ("", "fedref: a word\n")

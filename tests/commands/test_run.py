@@ -27,8 +27,8 @@ from fedref.algorithm import Algorithm
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
 from fedref.boundary.values import dashed
 from fedref.commands import run as cli
-from fedref.experiments import config, run_directory, setting, unit
-from fedref.experiments.experiment import TABLES, Experiment
+from fedref.experiments import config, loading, run_directory, unit
+from fedref.experiments.config import TABLES, Experiment
 from fedref.models import MODELS as KNOWN_MODELS
 
 SMALL = ["--rounds", "1", "--clients-per-round", "2", "--epochs", "1", "--quiet"]
@@ -53,7 +53,7 @@ def test_config_holds_every_value_and_reproduces_the_run_byte_for_byte(here):
         "rule": "per-fedavg", "seed": 0, "scaling": "unit", "users": 6, "a": 34, "a-test": 14,
         "train-fraction": 0.7,
     }  # fmt: skip
-    made = setting.Loader().federation(config.from_table(table))
+    made = loading.Loader().federation(config.from_table(table))
     assert dict(made.parameters) == {
         key.replace("-", "_"): value
         for key, value in table["split"].items()

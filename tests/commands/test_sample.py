@@ -8,7 +8,8 @@ import pytest
 from dataset_files import put_roles
 from running import main, refused
 
-from fedref.experiments import config, writing
+from fedref.commands import sample
+from fedref.experiments import config
 from fedref.models import LSTM
 
 TINY = [
@@ -52,7 +53,7 @@ def test_before_and_after_for_what_adapts(root, directory, capsys):
 
 
 def test_after_is_the_parameters_that_were_adapted(root, directory):
-    _, meta = writing.texts(directory, 60, client="KING", data_dir=root, temperature=0)
+    _, meta = sample.sample_texts(directory, 60, client="KING", data_dir=root, temperature=0)
     assert meta.after is not None
     assert len(meta.before) == len(meta.after) == 60
     assert "king speaks" in meta.prompt
@@ -60,8 +61,8 @@ def test_after_is_the_parameters_that_were_adapted(root, directory):
 
 
 def test_a_prompt_is_gone_on_from(root, directory):
-    one, _ = writing.texts(directory, 5, prompt="My lord", data_dir=root)
-    same, _ = writing.texts(directory, 5, prompt="My lord", data_dir=root)
+    one, _ = sample.sample_texts(directory, 5, prompt="My lord", data_dir=root)
+    same, _ = sample.sample_texts(directory, 5, prompt="My lord", data_dir=root)
     assert one.prompt == "My lord"
     assert one == same
 
@@ -79,14 +80,14 @@ class Echo:
 
 def test_each_character_is_the_next_one_s_context():
     model = Echo()
-    found = writing.continued(model, 1e3, np.array([2, 0, 1]), 5, 9, np.random.default_rng(0))
+    found = sample.continue_text(model, 1e3, np.array([2, 0, 1]), 5, 9, np.random.default_rng(0))
     assert found.tolist() == [2, 0, 1, 2, 0]
     assert model.seen == [[2, 0, 1], [0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]
 
 
 def test_a_short_prompt_is_padded_in_front():
     model = Echo()
-    writing.continued(model, 1.0, np.array([4]), 1, 9, np.random.default_rng(0))
+    sample.continue_text(model, 1.0, np.array([4]), 1, 9, np.random.default_rng(0))
     assert model.seen == [[9, 9, 4]]
 
 
@@ -97,12 +98,12 @@ def test_characters_are_drawn_by_the_softmax_at_a_temperature():
     for temperature in (0.5, 2.0):
         rng = np.random.default_rng(0)
         drawn = [
-            writing.continued(model, w, np.array([0, 1]), 1, 3, rng, temperature)[0]
+            sample.continue_text(model, w, np.array([0, 1]), 1, 3, rng, temperature)[0]
             for _ in range(3000)
         ]
         p = np.exp(z / temperature) / np.exp(z / temperature).sum()
         np.testing.assert_allclose(np.bincount(drawn, minlength=4) / 3000, p, atol=0.03)
-    likeliest = writing.continued(model, w, np.array([0]), 1, 3, np.random.default_rng(0), 0.0)
+    likeliest = sample.continue_text(model, w, np.array([0]), 1, 3, np.random.default_rng(0), 0.0)
     assert likeliest.tolist() == [2]
 
 

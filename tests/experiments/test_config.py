@@ -13,8 +13,8 @@ from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
 from fedref.boundary.values import literal
 from fedref.datasets.rules import RULES
 from fedref.experiments import config, names
-from fedref.experiments.experiment import DTYPES, Experiment
-from fedref.experiments.setting import make_model, relabelled
+from fedref.experiments.config import DTYPES, Experiment
+from fedref.experiments.loading import make_model, map_labels
 from fedref.models import CNN, LSTM, MLP, MODELS, BinaryLogistic, LinearSVM, Logistic
 from fedref.rounds.federation import Federation, Part, Source
 
@@ -371,12 +371,12 @@ def federation(labels) -> Federation:
     ],
 )
 def test_two_labels_become_those_of_a_binary_model(labels, model, new):
-    assert relabelled(federation(labels), model).source.y.tolist() == new
+    assert map_labels(federation(labels), model).source.y.tolist() == new
 
 
 def test_more_labels_than_a_binary_model_has_are_refused():
     with pytest.raises(ConfigError, match=r"some has the labels \[0, 1, 2\], LinearSVM needs"):
-        relabelled(federation([0, 1, 2]), LinearSVM(4))
+        map_labels(federation([0, 1, 2]), LinearSVM(4))
 
 
 def test_values_of_numpy_and_ranges_are_taken_and_written():

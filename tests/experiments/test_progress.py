@@ -12,6 +12,7 @@ from running import algorithms, document, main, process, write
 from tqdm import tqdm
 
 import fedref
+from fedref.algorithm import State
 from fedref.experiments import config, progress
 from fedref.experiments.unit import Record, units
 
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("here")
 
 def record(t: int, status: str = "running", **row) -> Record:
     row = {"round": t, "accuracy": 0.5, "train_loss": 1.25, "test_loss": 1.5, **row}
-    return Record(status, t, None, [row], [], [])
+    return Record(status, t, State(None, {}), [row], [], [])
 
 
 def two(rounds: int = 9, **more):
@@ -65,6 +66,17 @@ def test_a_line_every_30_seconds_and_none_within_2():
     assert len(said) == 2
 
 
+def test_rounds_that_were_done_elsewhere_are_told_when_their_unit_has_ended():
+    told, said, clock, both = lines(rounds=9)
+    clock.now += 60
+    for t in range(9):
+        told.round(both[0], record(t)._replace(state=None))
+    assert said == []
+    told.round(both[0], record(9, "done"))
+    assert [line.partition(",")[0] for line in said] == ["fedavg (seed 0): round 9 of 9"]
+    assert said[0].endswith("50% of the run, about 1 min 00 s left")
+
+
 def test_rounds_of_before_do_not_count_as_fast_ones():
     told, said, clock, both = lines(rounds=99)
     told.round(both[0], record(99, "done"))
@@ -87,15 +99,15 @@ def test_durations_are_said_in_at_most_two_units():
 
 
 def test_without_a_training_loss_the_test_loss_is_told():
-    assert progress.measured(record(1, train_loss=float("nan"))) == (
+    assert progress.describe_newest(record(1, train_loss=float("nan"))) == (
         "test loss 1.5, accuracy 50.00 %"
     )
-    assert progress.measured(record(1, accuracy=float("nan"))) == (
+    assert progress.describe_newest(record(1, accuracy=float("nan"))) == (
         "training loss 1.25, test loss 1.5"
     )
     rows = [{"round": 0, "accuracy": 0.25, "train_loss": 2.0}, {"round": 1}]
     shown = Record("running", 1, None, rows, [], [])
-    assert progress.measured(shown) == "training loss 2, accuracy 25.00 %"
+    assert progress.describe_newest(shown) == "training loss 2, accuracy 25.00 %"
 
 
 def test_a_bar_counts_the_rounds_of_all_units():
@@ -114,57 +126,36 @@ def test_a_bar_counts_the_rounds_of_all_units():
 # ---- where the time goes -------------------------------------------------------------------------
 
 
-def spent(training: float, evaluation: float, rounds: int = 100, every: int = 1, label="fedavg"):
-    """What a run says whose parts took so many seconds each."""
-    made = config.from_table(
-        document(rounds=rounds, eval_every=every, algorithms=algorithms(label))
-    )
-    (unit,) = units(made)
-    found = progress.Spent(made)
-    found.add(unit, "evaluation", evaluation)
-    for t in range(rounds):
-        found.add(unit, "training", training)
-        if t % every == 0:
-            found.add(unit, "evaluation", evaluation)
-    return found.note()
+def advice(training: float, evaluation: float, rounds: int = 100) -> list[str]:
+    """What is said of a run whose parts took so many seconds each, while it goes on and at its end."""
+    said = list[str]()
+    spent = progress.TimeSpent(said.append)
+    for _ in range(rounds):
+        spent.add(None, "evaluation", evaluation)
+        spent.add(None, "training", training)
+    spent.advise()
+    return said
 
 
-def test_evaluation_that_outweighs_training_is_said_with_what_would_help():
-    assert spent(7, 33) == (  # 101 evaluations in 100 rounds, or 21
-        "training 7 s, evaluation 33 s a round: --eval-every 5 would make it about 14 s in place of 40 s"
-    )
-    assert "--eval-every 10 would" in spent(7, 60, every=2)
-    assert "--eval-every 2 would" in spent(7, 34, rounds=3)  # as many rounds as there are
-    assert spent(7, 34, rounds=1) == "training 7 s, evaluation 1 min 08 s a round"
+@pytest.mark.parametrize(
+    ("spent", "said"),
+    [
+        ((7, 33), ["training 7 s, evaluation 33 s a round: see --eval-every"]),
+        ((2, 33, 1), ["training 2 s, evaluation 33 s a round: see --eval-every"]),
+        ((7, 6), []),
+        ((0.007, 0.034), []),
+    ],
+)
+def test_evaluation_that_outweighs_training_is_said_once(spent, said):
+    assert advice(*spent) == said
 
 
-def test_nothing_is_said_where_training_takes_longer_or_all_is_fast():
-    assert spent(7, 6) == ""
-    assert spent(0.007, 0.034) == ""
-    assert spent(7, 34, every=10) == ""  # 3.4 s a round
-
-
-def test_who_watches_the_loss_is_not_helped():
-    tables = {"adaptive": {"algorithm": "fedprox", "adaptive_mu": True}, "fedavg": {}}
-    made = config.from_table(document(rounds=9, algorithms=tables))
-    adaptive, fedavg = units(made)
-    found = progress.Spent(made)
-    for what, seconds in (("evaluation", 9.0), ("training", 2.0), ("evaluation", 9.0)):
-        found.add(adaptive, what, seconds)
-    assert found.note() == "training 2 s, evaluation 10 s a round"
-    for what, seconds in (("evaluation", 9.0), ("training", 2.0), ("evaluation", 9.0)):
-        found.add(fedavg, what, seconds)
-    # of 10 evaluations in 9 rounds one algorithm keeps all, the other 3: 2 + (10 + 3)/2
-    assert found.note().endswith("--eval-every 5 would make it about 8.5 s in place of 12 s")
-
-
-def test_it_is_said_once_while_the_run_goes_on():
-    made, (unit, _) = two(100)
-    said = []
-    told = progress.Spent(made).once(said.append, after=60)
+def test_it_is_said_while_the_run_goes_on():
+    said = list[str]()
+    spent = progress.TimeSpent(said.append)
     for t in range(50):
-        told.spent(unit, "training", 1.0)
-        told.spent(unit, "evaluation", 5.0)
+        spent.add(None, "training", 1.0)
+        spent.add(None, "evaluation", 5.0)
         assert len(said) == (t >= 10)
 
 

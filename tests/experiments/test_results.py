@@ -5,7 +5,7 @@ import pytest
 from running import algorithms, document, rows
 
 import fedref
-from fedref.experiments import summary
+from fedref.experiments import results
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -23,7 +23,7 @@ def test_what_does_not_have_the_swept_key_is_run_once_and_not_labelled_with_it(h
     assert [(unit.label, unit.point) for unit in run.units] == [
         ("fedavg", {}), ("fedprox", {"mu": 0.0}), ("fedprox", {"mu": 1.0})
     ]  # fmt: skip
-    labels = [row[0] for row in summary.summary_rows(run)[1:]]
+    labels = [row[0] for row in results.summary_rows(run)[1:]]
     assert labels == ["fedavg", "fedprox (mu=0.0)", "fedprox (mu=1.0)"]
     assert {row["sweep.mu"] for row in rows(here / "a" / "metrics.csv", algorithm="fedavg")} == {""}
 
@@ -43,26 +43,26 @@ def test_cost_to_a_target_accuracy_is_the_first_row_that_reaches_it():
 
 def test_unseen_clients_have_columns_in_the_table():
     run = fedref.run(rounds=1, unseen=0.2, algorithms=algorithms("fedmeta-maml"))
-    header, row = summary.summary_rows(run)
+    header, row = results.summary_rows(run)
     assert header[7:9] == ["unseen", "unseen (clients)"]
     assert row[7] == f"{100 * run.records[0].rows[-1]['unseen_accuracy']:.2f}"
 
 
 def test_a_table_leaves_columns_out_until_it_fits():
-    names = ["algorithm", *summary.LESS_NEEDED, "final"]
+    names = ["algorithm", *results.LESS_NEEDED, "final"]
     rows = [names, ["fedavg", *["90.00 ± 1.00"] * 9, "1.00"]]
     for width in range(20, 200, 7):
-        kept, without = summary.fitted(rows, width)
+        kept, without = results.fitted(rows, width)
         assert {*kept[0], *without} == set(names)
         assert [len(row) for row in kept] == [len(kept[0])] * 2
-        widest = max(map(len, summary.markdown(kept).splitlines()))
+        widest = max(map(len, results.markdown(kept).splitlines()))
         assert widest <= max(width, 25)
-        assert [name for name in summary.LESS_NEEDED if name not in kept[0]] == list(
-            summary.LESS_NEEDED[: len(without)]
+        assert [name for name in results.LESS_NEEDED if name not in kept[0]] == list(
+            results.LESS_NEEDED[: len(without)]
         )
-    assert summary.fitted(rows, 500) == (rows, [])
+    assert results.fitted(rows, 500) == (rows, [])
 
 
 def test_rounds_that_are_not_the_same_in_all_are_not_counted_for_all():
     run = fedref.run(document(sweep={"rounds": [2, 3]}))
-    assert summary.heading(run).startswith("Test accuracy in %, over evaluated rounds, not the")
+    assert results.heading(run).startswith("Test accuracy in %, over evaluated rounds, not the")

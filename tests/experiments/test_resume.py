@@ -15,8 +15,8 @@ from running import algorithms, contents, document, main, process, refused, toml
 
 from fedref.boundary.files import write_whole
 from fedref.experiments import checkpoint, run_directory
-from fedref.experiments.outcome import load_run
-from fedref.experiments.unit import types_of, units
+from fedref.experiments.results import load_run
+from fedref.experiments.unit import units
 
 #: An algorithm whose server, one whose clients, and one whose detector has a state.
 TABLE = document(
@@ -267,14 +267,14 @@ def test_checkpoints_that_do_not_say_whose_they_are_are_gone_on_with(here, whole
 
     Record.__module__, Record.__qualname__ = "fedref.experiments.unit", "Record"
     interrupted(here, monkeypatch, 6)
-    made = run_directory.resumed(here / "a")
+    made = run_directory.read_experiment(here / "a")
     for unit in units(made):
-        path, types = here / "a" / "checkpoints" / unit.file, types_of(made, unit)
+        path = here / "a" / "checkpoints" / unit.file
         if not path.exists():
             continue
-        now = checkpoint.load_newest(path, types)[0]
+        now = checkpoint.load_newest(path)[0]
         write_whole(path, checkpoint.dumps(Record(*now[:-1])))
-        assert checkpoint.load_newest(path, types)[0].experiment == ""
+        assert checkpoint.load_newest(path)[0].experiment == ""
     assert len(load_run("a").records) >= 1
     assert main("resume", "a", "--quiet") == 0
     done = contents(here / "a")
@@ -284,7 +284,7 @@ def test_checkpoints_that_do_not_say_whose_they_are_are_gone_on_with(here, whole
 
 
 def test_two_at_once_are_refused_and_lose_nothing(here, whole, capsys):
-    with run_directory.locked(Path("whole")):
+    with run_directory.lock_run_directory(Path("whole")):
         for words in (["resume", "whole"], ["run", "t.toml", "--out", "whole"]):
             line = refused(capsys, *words)
             assert "whole: another process is running this experiment; wait for it" in line
@@ -326,7 +326,7 @@ def test_checkpoints_are_written_as_often_as_is_said(here, monkeypatch):
 
     monkeypatch.setattr(checkpoint, "save", save)
     assert main("run", path, "--out", "a", *ALWAYS) == 0
-    assert main("run", path, "--out", "b", "--quiet", "--checkpoint-every", "inf") == 0
+    assert main("run", path, "--out", "b", "--quiet", "--checkpoint-every", "1e9") == 0
     assert saved == [0, 1, 2, 3, 4, 5, 5]
     assert not list((here / "a" / "checkpoints").glob("*.old"))
     assert contents(here / "a") == contents(here / "b")

@@ -8,10 +8,10 @@ from running import CURV, TABLES, algorithms, contents, document, main, play, ro
 import fedref
 from fedref.algorithm import State
 from fedref.boundary.errors import ConfigError
-from fedref.experiments import config, results, run_directory, summary
-from fedref.experiments import setting as settings
+from fedref.experiments import config, results, run_directory
+from fedref.experiments import loading as settings
 from fedref.experiments import unit as units
-from fedref.experiments.experiment import DTYPES
+from fedref.experiments.config import DTYPES
 from fedref.experiments.names import make_algorithm
 from fedref.experiments.run import execute
 from fedref.experiments.unit import Record
@@ -75,7 +75,7 @@ class ByHand:
 
     def __init__(self, table: dict):
         self.experiment = config.from_table(table)
-        self.setting = settings.setting(self.experiment)
+        self.setting = settings.load_experiment(self.experiment)
         self.model, self.federation = self.setting.model, self.setting.federation
         sizes = self.federation.train.sizes
         self.plan = make_plan(self.experiment.plan, sizes, 0, 0)
@@ -150,7 +150,7 @@ def test_bytes_gradients_and_operations_are_totals(dtype):
                      algorithms=algorithms("fedavg", "per-fedavg", "fedcurv", "centralised"))  # fmt: skip
     run = play(table)
     made = config.from_table(table)
-    sizes = settings.setting(made).federation.train.sizes
+    sizes = settings.load_experiment(made).federation.train.sizes
     plans = [make_plan(made.plan, sizes, t, 0) for t in range(2)]
     size, rows_used = np.dtype(dtype).itemsize, [p.sizes.sum() for p in plans]
     messages = {"fedavg": (1, 1), "per-fedavg": (1, 1), "fedcurv": (3, 2), "centralised": (0, 0)}
@@ -226,7 +226,7 @@ def test_divergence_stops_one_algorithm_and_the_others_go_on(here, capsys):
     assert [r.status for r in run.records] == ["done", "diverged", "diverged", "diverged"]
     assert len(run.diverged) == 3
     labels = ["fedavg", "wild (diverged)", "apfl (diverged)", "prox (diverged)"]
-    assert [line.label for line in summary.summaries(run)] == labels
+    assert [line.label for line in results.summaries(run)] == labels
     assert "| wild (diverged) |" in (here / "a" / "summary.md").read_text()
     for r in run.records[1:]:
         assert len(r.rows) == r.round + 1 < 4
@@ -273,7 +273,7 @@ def test_a_loss_that_is_no_number_is_divergence_even_if_the_parameters_are():
 
 def test_parameters_that_a_client_keeps_are_watched():
     made = config.from_table(document(clients_per_round=2, algorithms=algorithms("apfl")))
-    setting = settings.setting(made)
+    setting = settings.load_experiment(made)
     plan = make_plan(made.plan, setting.federation.train.sizes, 0, 0)
     w = np.zeros(3)
     k = int(plan.clients[1])
@@ -305,14 +305,14 @@ def test_unseen_clients_are_tested_and_never_trained():
     tables = algorithms("fedmeta-sgd", "fedmeta-maml", "fedavg-meta")
     table = document(split=split, unseen=0.3, rounds=3, clients_per_round=16, algorithms=tables)
     made = config.from_table(table)
-    setting = settings.setting(made)
+    setting = settings.load_experiment(made)
     whole, tested = setting.unseen
     assert (whole.clients, setting.federation.clients, len(tested)) == (20, 16, 2)
     trained = set(setting.federation.train.rows) | set(setting.federation.test.rows)
     for k in tested:
         assert not trained & (set(whole.train.of(k)) | set(whole.test.of(k)))
     other = config.from_table({**table, "split": {**split, "seed": 0}})
-    assert settings.setting(other).unseen[1].tolist() != tested.tolist()
+    assert settings.load_experiment(other).unseen[1].tolist() != tested.tolist()
     run = execute(made)
     for found in run.records:
         assert all(0 <= row["unseen_accuracy"] <= 1 for row in found.rows)
@@ -328,7 +328,7 @@ def test_validation_clients_are_others_and_evaluated_alike():
     split = {"rule": "per-fedavg", "users": 20, "a": 4, "a-test": 2}
     table = document(split=split, unseen=0.3, rounds=1, algorithms=algorithms("fedmeta-maml"))
     made = config.from_table(table)
-    setting = settings.setting(made)
+    setting = settings.load_experiment(made)
     whole, tested = setting.unseen
     assert not set(setting.validation) & set(tested)
     both = np.concatenate([setting.validation, tested])
@@ -351,8 +351,8 @@ def test_each_client_s_own_classes_are_numbered_from_0():
     """A k-way head: as few outputs as any client holds classes, and only the labels change."""
     split = {"rule": "shards", "users": 10, "shards": 2}
     table = document(data={"name": "digits"}, split=split, model={"name": "logistic"})
-    every = settings.setting(config.from_table(table))
-    own = settings.setting(config.from_table({**table, "classes": "own"}))
+    every = settings.load_experiment(config.from_table(table))
+    own = settings.load_experiment(config.from_table({**table, "classes": "own"}))
     k = 0
     for i in range(10):
         rows = np.concatenate([own.federation.train.of(i), own.federation.test.of(i)])
@@ -363,15 +363,15 @@ def test_each_client_s_own_classes_are_numbered_from_0():
     assert (every.model.classes, own.model.classes) == (10, k)
     assert k < 10
     assert same(every.federation.train.rows, own.federation.train.rows)
-    assert own.whole is own.loader.federation(own.experiment)  # split.json says what was split
+    assert own.whole.source.y.max() == 9  # split.json says what was split
     assert own.whole.source.y.max() == 9
 
 
 def test_own_classes_need_rows_of_one_client():
-    federation = settings.setting(config.from_table(document())).federation
+    federation = settings.load_experiment(config.from_table(document())).federation
     twice = federation.subset(np.array([0, 1, 1]))
     with pytest.raises(ConfigError, match=r"classes is own, but row \d+ of digits is held by 2 "):
-        settings.own_classes(twice)
+        settings.number_classes_per_client(twice)
 
 
 def test_the_split_of_unseen_clients_is_that_of_its_seed_also_from_a_manifest(here):
@@ -387,7 +387,7 @@ def test_float32_stays_float32(here):
     run = fedref.run(document(dtype="float32", algorithms=tables), out="a")
     for unit in run.units:
         path = here / "a" / "checkpoints" / unit.file
-        state = run_directory.saved(here / "a", unit, run.experiment).state
+        state = run_directory.load_record(here / "a", unit).state
         arrays = [x for x in fedref.tree.leaves((state.server, *state.clients.values()))
                   if isinstance(x, np.ndarray) and x.dtype.kind == "f"]  # fmt: skip
         assert arrays, path

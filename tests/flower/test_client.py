@@ -7,7 +7,7 @@ import pytest
 from federating import experiment_of, far, missed
 
 from fedref.boundary.errors import DataError
-from fedref.experiments.setting import Loader, setting
+from fedref.experiments.loading import Loader, load_experiment
 from fedref.flower import client
 from fedref.flower.client import Store, answer_within, read_part, write_part
 from fedref.flower.protocol import NONE, Refused
@@ -80,7 +80,7 @@ def test_no_part_at_all(tmp_path):
 
 
 def test_a_part_holds_the_rows_of_its_clients_and_no_other(tmp_path):
-    whole = setting(experiment_of(algorithms={"fedavg": {}}), loader=Loader()).whole
+    whole = load_experiment(experiment_of(algorithms={"fedavg": {}}), Loader()).whole
     write_part(tmp_path / "part.npz", whole, [2, 5])
     with np.load(tmp_path / "part.npz") as file:
         rows = [row for k in (2, 5) for part in (whole.train, whole.test) for row in part.of(k)]

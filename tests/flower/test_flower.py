@@ -17,7 +17,7 @@ import pytest
 from federating import experiment_of, missed, near, same_parameters, same_tables
 
 from fedref.experiments import config
-from fedref.experiments.outcome import load_run
+from fedref.experiments.results import load_run
 from fedref.experiments.run import run
 from fedref.flower.project import write_app
 

@@ -17,7 +17,7 @@ from federating import (
 
 from fedref.boundary.errors import FedrefError
 from fedref.commands import main
-from fedref.experiments.outcome import load_run
+from fedref.experiments.results import load_run
 from fedref.experiments.run_directory import saved
 from fedref.experiments.unit import units
 from fedref.flower import client

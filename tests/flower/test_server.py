@@ -25,7 +25,7 @@ from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, DataError
 from fedref.commands import main
 from fedref.experiments import checkpoint
-from fedref.experiments.outcome import load_run
+from fedref.experiments.results import load_run
 from fedref.experiments.unit import Unit
 from fedref.flower.server import Missed, serve
 

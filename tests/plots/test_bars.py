@@ -6,7 +6,7 @@ from drawing import diverged, legend, made, stars
 
 from fedref import plots
 from fedref.boundary.errors import ConfigError
-from fedref.experiments import summary
+from fedref.experiments import results
 
 
 def test_bars_are_average_and_maximum_with_their_values(seen):
@@ -50,5 +50,5 @@ def test_a_real_run_has_its_stars_and_the_table_s_numbers(real, seen):
     assert renewed
     assert {x for x, _, _ in stars(seen(plots.curves, real, "accuracy").axes[0])} == renewed
     shown = [text.get_text() for text in seen(plots.bars, real).axes[0].texts]
-    averages = [summary.summaries(real)[i].average for i in (0, 1)]
+    averages = [results.summaries(real)[i].average for i in (0, 1)]
     assert [shown[0], shown[1]] == [f"{100 * m:.1f} ± {100 * s:.1f}" for m, s in averages]

@@ -20,7 +20,7 @@ from helpers import (
 from fedref import tree
 from fedref.algorithm import State
 from fedref.algorithms.fedavg import FedAvg
-from fedref.experiments.workers import ClientError, Processes, Workers
+from fedref.experiments.parallel import ClientError, Processes, Workers
 from fedref.rounds import loop as rounds
 from fedref.rounds.loop import run_round
 from fedref.sampling import Sampling, make_plan

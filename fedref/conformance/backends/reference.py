@@ -15,7 +15,7 @@ from fedref.algorithm import AnyAlgorithm, Cohort, State
 from fedref.algorithms import ALGORITHMS, fedmaml, fedmeta, fedprox, per_fedavg
 from fedref.algorithms.fedcurv import Local as CurvLocal
 from fedref.conformance import serialise
-from fedref.experiments.workers import Processes, Workers
+from fedref.experiments.parallel import Processes, Workers
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 from fedref.rounds import evaluation

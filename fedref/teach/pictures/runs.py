@@ -9,7 +9,8 @@ from matplotlib.patches import Rectangle
 from fedref.algorithm import State
 from fedref.algorithms import apfl, fedmeta, fedprox
 from fedref.experiments import config, unit
-from fedref.experiments.setting import Setting, setting
+from fedref.experiments.loading import load_experiment
+from fedref.experiments.unit import LoadedExperiment
 from fedref.models.numerics import Array, sigmoid
 from fedref.rounds.federation import Federation
 from fedref.rounds.local_data import gather
@@ -19,18 +20,18 @@ from fedref.teach.svg import Picture, colour, line_style, panel
 # ---- the digits ------------------------------------------------------------------------------------
 
 
-def digits(**changes: Any) -> Setting:
+def digits(**changes: Any) -> LoadedExperiment:
     """The shipped digits, 20 clients of two kinds, logistic regression: small and quick."""
     table = {
         "name": "picture", "data": {"name": "digits"}, "model": {"name": "logistic"}, "steps": 10,
         "algorithms": {"fedavg": {}}, "rounds": 1, **changes,
     }  # fmt: skip
-    return setting(config.from_table(table))
+    return load_experiment(config.from_table(table))
 
 
 def ended(algorithm: Any, **changes: Any) -> list[Any]:
     """The records of a run, round by round."""
-    return list(unit.rounds(digits(**changes), algorithm, seed=0))
+    return list(unit.iterate_rounds(digits(**changes), algorithm, seed=0))
 
 
 def gammas(mu: float, epochs: int = 20, clients: int = 10) -> Array:

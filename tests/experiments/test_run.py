@@ -13,7 +13,7 @@ import fedref
 from fedref import ConfigError
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
-from fedref.experiments import config, results, run_directory, setting, workers
+from fedref.experiments import config, loading, results, run_directory
 from fedref.reproduction import jobs
 from fedref.sampling import make_plan
 
@@ -51,13 +51,13 @@ def test_tables_take_a_small_part_of_the_time_and_are_whole_in_the_end(here, mon
         written.append(len(run.units))
         clock[0] += 5
 
-    def one(unit, *rest):
+    def ten_seconds(self, *rest):
         clock[0] += 10
-        return unit_of(unit, *rest)
+        return run_of_unit(self, *rest)
 
-    unit_of = RUN.run_unit
+    run_of_unit = RUN.UnitRun.run
     monkeypatch.setattr(RUN, "write_tables", slow)
-    monkeypatch.setattr(RUN, "run_unit", one)
+    monkeypatch.setattr(RUN.UnitRun, "run", ten_seconds)
     monkeypatch.setattr(RUN.time, "monotonic", lambda: clock[0])
     fedref.run(document(rounds=0, seeds=list(range(25))), out="a")
     assert written == [1, 11, 21, 25]  # each takes 5 s: 100 s of work lie in between
@@ -143,18 +143,18 @@ def test_what_clients_keep_stays_on_disk(here):
     write(here / "t.toml", document(rounds=4, algorithms=algorithms("apfl")))
     run = fedref.run(here / "t.toml", out=here / "a")
     assert run.records[0].state.clients == {}
-    assert run_directory.saved(here / "a", run.units[0], run.experiment).state.clients
+    assert run_directory.load_record(here / "a", run.units[0]).state.clients
 
 
 def test_a_sweep_loads_data_that_stay_the_same_once(monkeypatch):
     loaded = []
-    real = setting.split
+    real = loading.split
 
     def watched(*arguments, **more):
         loaded.append(arguments)
         return real(*arguments, **more)
 
-    monkeypatch.setattr(setting, "split", watched)
+    monkeypatch.setattr(loading, "split", watched)
     table = document(sweep={"split.users": [4, 6], "lr": [0.1, 0.2, 0.3]}, rounds=1)
     run = play(table)
     assert len(run.records) == 6
@@ -199,7 +199,7 @@ def test_a_client_that_raises_is_named_with_its_round(here, capsys):
 def test_clients_that_raise_can_be_dropped_and_are_counted(workers):
     table = document(on_failure="drop", rounds=5, algorithms=algorithms("fails"))
     made = config.from_table(table)
-    sizes = setting.setting(made).federation.train.sizes
+    sizes = loading.load_experiment(made).federation.train.sizes
     assert sizes.tolist() == [20, 20, 10, 10]
     cohorts = [make_plan(made.plan, sizes, t, 0).clients for t in range(5)]
     with ThreadPoolExecutor(workers) as pool:
@@ -211,8 +211,7 @@ def test_clients_that_raise_can_be_dropped_and_are_counted(workers):
 
 
 @pytest.mark.usefixtures("failing")
-def test_a_worker_that_dies_is_reported_with_clients_and_round(here, capsys, monkeypatch):
-    monkeypatch.setattr(workers.Processes, "starting", 0.0)  # no round is timed here
+def test_a_worker_that_dies_is_reported_with_clients_and_round(here, capsys):
     table = document(clients_per_round=4, algorithms=algorithms("dies"))
     path = write(here / "t.toml", table)
     line = refused(capsys, "run", path, "--out", "a", "--quiet", "--workers", "2")
@@ -226,7 +225,7 @@ def test_rounds_in_which_nobody_arrives_are_said(here, capsys):
     )
     assert main("run", path, "--out", "a") == 0
     assert "in 2 of 2 rounds no client's work arrived" in capsys.readouterr().err
-    assert [run_directory.idle_rounds(r) for r in fedref.load_run("a").records] == [2]
+    assert [results.idle_rounds(r) for r in fedref.load_run("a").records] == [2]
 
 
 def test_the_same_choice_on_the_command_line_keeps_what_the_file_says_of_it(here):

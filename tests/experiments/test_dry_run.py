@@ -8,8 +8,8 @@ from running import algorithms, document, main, refused, rows, write
 from fedref.algorithms import ALGORITHMS
 from fedref.commands.run import listing
 from fedref.datasets import RULES, SOURCES
-from fedref.experiments import config, names, rehearsal
-from fedref.experiments.setting import Loader
+from fedref.experiments import config, dry_run, names
+from fedref.experiments.loading import Loader
 from fedref.models import MODELS
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -20,7 +20,7 @@ def test_clients_steps_and_bytes_are_those_of_the_run(here):
     table = document(rounds=5, clients_per_round=4, algorithms=tables, seeds=[3, 4],
                      sweep={"batch-size": [4, 8]})  # fmt: skip
     made = config.from_table(table)
-    found = rehearsal.rehearse(made, Loader())
+    found = dry_run.estimate_costs(made, Loader())
     assert len(found) == 2 * 2 * 3
     assert main("run", write(here / "t.toml", table), "-q", "-o", "a") == 0
     for one in found:
@@ -45,15 +45,15 @@ def test_seconds_are_those_of_a_round_and_an_evaluation_as_often_as_they_come(mo
                 spent("training", 2.0)
             spent("evaluation", 0.5)
             row = {"bytes_down": 10**6, "bytes_up": 10**6}
-            yield rehearsal.Record("running", t, None, [row], [], [])
+            yield dry_run.Record("running", t, None, [row], [], [])
 
-    monkeypatch.setattr(rehearsal, "rounds", spending)
+    monkeypatch.setattr(dry_run, "iterate_rounds", spending)
     tables = algorithms("fedavg", "apfl")
     made = config.from_table(document(rounds=7, eval_every=3, seeds=[0, 1], algorithms=tables))
-    found = rehearsal.rehearse(made, Loader())
+    found = dry_run.estimate_costs(made, Loader())
     # the start and the rounds 3, 6 and 7; APFL watches the loss in all of them
     assert [one.seconds for one in found] == [14 + 4 * 0.5, 14 + 8 * 0.5] * 2
-    header, fedavg, apfl = rehearsal.table(found)
+    header, fedavg, apfl = dry_run.table_of_estimates(found)
     assert fedavg == ["fedavg", "3 of 4", fedavg[2], "28.00", "2 s", "0.5 s", "32 s"]
     assert apfl[-1] == "36 s"
     assert len(header) == len(apfl)
@@ -79,7 +79,7 @@ def test_a_dry_run_prints_the_experiment_and_what_it_takes_and_writes_nothing(he
 
 
 def test_a_run_without_rounds_can_be_rehearsed(here):
-    (one,) = rehearsal.rehearse(config.from_table(document(rounds=0)), Loader())
+    (one,) = dry_run.estimate_costs(config.from_table(document(rounds=0)), Loader())
     assert (one.training, one.megabytes) == (0.0, 0.0)
     assert one.seconds == one.evaluation > 0
 
@@ -91,7 +91,7 @@ def test_the_list_has_a_line_for_everything_that_can_be_chosen(capsys, monkeypat
     assert named == [*ALGORITHMS, *MODELS, *SOURCES, *RULES]
     assert max(map(len, shown.splitlines())) <= 120
     point = type("Point", (), {"value": "mine:Ditto"})
-    monkeypatch.setattr(names, "offered", lambda group: {f"my-{group}": point})
+    monkeypatch.setattr(names, "entry_points_of", lambda group: {f"my-{group}": point})
     for group in ("algorithms", "models", "data"):
         assert f"my-{group} " in listing()
     assert "from mine:Ditto" in listing()

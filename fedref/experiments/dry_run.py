@@ -1,16 +1,16 @@
-"""What a run would take, from one round of each algorithm that is really done and measured."""
+"""A dry run: what a run would take, from one round of each algorithm that is really done."""
 
 from typing import NamedTuple
 
 from fedref.experiments import config, names
-from fedref.experiments.experiment import Experiment
-from fedref.experiments.progress import duration, evaluations
-from fedref.experiments.setting import Loader, setting
-from fedref.experiments.unit import Record, Unit, plan_for, rounds, trained_by, units
-from fedref.experiments.workers import calmly
+from fedref.experiments.config import Experiment
+from fedref.experiments.loading import Loader, load_experiment
+from fedref.experiments.parallel import calmly
+from fedref.experiments.progress import duration
+from fedref.experiments.unit import Record, Unit, iterate_rounds, plan_for, trained_by, units
 
 
-class Rehearsed(NamedTuple):
+class Estimate(NamedTuple):
     """One unit: what a round of it does and takes, and what all of its rounds would take."""
 
     unit: Unit
@@ -23,35 +23,36 @@ class Rehearsed(NamedTuple):
     seconds: float  # all rounds
 
 
-def rehearse(experiment: Experiment, loader: Loader) -> list[Rehearsed]:
+def estimate_costs(experiment: Experiment, loader: Loader) -> list[Estimate]:
     """One round of every algorithm at every point of the sweep, with the first seed; nothing is
     written. Other seeds take as long."""
-    measured: dict[str, Rehearsed] = {}
-    found = []
+    measured: dict[str, Estimate] = {}
+    estimates = []
     for unit in units(experiment):
         key = repr((unit.label, unit.point))
         if key not in measured:
-            measured[key] = calmly(first_round, experiment, unit, loader)
-        found.append(measured[key]._replace(unit=unit))
-    return found
+            measured[key] = calmly(measure_first_round, experiment, unit, loader)
+        estimates.append(measured[key]._replace(unit=unit))
+    return estimates
 
 
-def first_round(experiment: Experiment, unit: Unit, loader: Loader) -> Rehearsed:
+def measure_first_round(experiment: Experiment, unit: Unit, loader: Loader) -> Estimate:
     """Measure the start and the first round of a unit."""
     made = config.at_point(experiment, unit.point)
-    there = setting(made, loader=loader)
+    loaded = load_experiment(made, loader)
     algorithm = names.make_algorithm(unit.label, made.algorithms[unit.label])
     spent = {"training": [0.0], "evaluation": [0.0]}
-    steps = rounds(
-        there, algorithm, unit.seed, spent=lambda what, seconds: spent[what].append(seconds)
+    rounds = iterate_rounds(
+        loaded, algorithm, unit.seed, spent=lambda what, seconds: spent[what].append(seconds)
     )
-    records: list[Record] = [record for record, _ in zip(steps, range(2 if made.rounds else 1))]
-    trained = trained_by(algorithm, there.federation, unit.seed)
+    records: list[Record] = [record for record, _ in zip(rounds, range(2 if made.rounds else 1))]
+    trained = trained_by(algorithm, loaded.federation, unit.seed)
     plan = plan_for(algorithm, made, trained.train.sizes, 0, unit.seed)
     last = records[-1].rows[-1]
-    times = evaluations(made.rounds, 1 if algorithm.watches_loss else made.eval_every)
+    every = 1 if algorithm.watches_loss else made.eval_every
+    evaluations = 1 + made.rounds // every + bool(made.rounds % every)  # start and end included
     training, evaluation = spent["training"][-1], spent["evaluation"][-1]
-    return Rehearsed(
+    return Estimate(
         unit=unit,
         clients=trained.clients,
         cohort=len(plan.clients),
@@ -59,15 +60,15 @@ def first_round(experiment: Experiment, unit: Unit, loader: Loader) -> Rehearsed
         megabytes=(last["bytes_down"] + last["bytes_up"]) * made.rounds / 1e6,
         training=training,
         evaluation=evaluation,
-        seconds=made.rounds * training + times * evaluation,
+        seconds=made.rounds * training + evaluations * evaluation,
     )
 
 
-def table(rehearsed: list[Rehearsed]) -> list[list[str]]:
-    """As text cells, header first: a line for each algorithm and point, all seeds together."""
+def table_of_estimates(estimates: list[Estimate]) -> list[list[str]]:
+    """Return text cells, header first: a line for each algorithm and point, all seeds together."""
     header = ["algorithm", "clients", "steps", "MB", "training", "evaluation", "in all"]
-    groups: dict[str, list[Rehearsed]] = {}
-    for one in rehearsed:
+    groups: dict[str, list[Estimate]] = {}
+    for one in estimates:
         point = ", ".join(f"{k}={v}" for k, v in one.unit.point.items())
         label = one.unit.label
         groups.setdefault(f"{label} ({point})" if point else label, []).append(one)

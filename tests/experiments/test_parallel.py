@@ -4,20 +4,21 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
 
 from fedref.algorithms.fedavg import FedAvg
-from fedref.experiments import workers
-from fedref.experiments.workers import Processes, Workers
-from fedref.rounds.local_data import LocalData
-from fedref.rounds.loop import run_round
+from fedref.experiments import parallel
+from fedref.experiments.parallel import Processes, SharedArray, Workers
+from fedref.rounds import LocalData, run_round
 from fedref.sampling import Sampling, make_plan
 from tests.helpers import MODELS, make_federation, same, start
 
@@ -46,6 +47,10 @@ def write_held(path: Path) -> None:
     path.write_text(str(held()))
 
 
+def handles_interrupts() -> bool:
+    return signal.getsignal(signal.SIGINT) is parallel.interrupt_once
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_ctrl_c_finds_a_worker_only_once_it_can_end_without_a_word(tmp_path):
     with Processes(1) as executor:
@@ -54,23 +59,23 @@ def test_ctrl_c_finds_a_worker_only_once_it_can_end_without_a_word(tmp_path):
             1, new, initializer=write_held, initargs=(tmp_path / "a",)
         )
         executor.submit(double, 4).result()
-        assert (tmp_path / "a").read_text() == "True"  # until `begin` has made it harmless
+        assert (tmp_path / "a").read_text() == "True"  # until `init_worker` has made it harmless
         assert not held()
     with Processes(1) as executor:
         assert executor.submit(held).result() is False
-        assert executor.submit(signal.getsignal, signal.SIGINT).result() == signal.SIG_DFL
+        assert executor.submit(handles_interrupts).result()
 
 
 def test_a_worker_does_its_sums_with_one_thread_and_without_warnings():
     def work():
-        return [m["num_threads"] for m in workers.blas().info()], np.float64(1e300) * 1e300
+        return [m["num_threads"] for m in parallel.blas().info()], np.float64(1e300) * 1e300
 
-    before = [m["num_threads"] for m in workers.blas().info()]
-    workers.calmly(work)  # this thread was the first to limit them
+    before = [m["num_threads"] for m in parallel.blas().info()]
+    parallel.calmly(work)  # this thread was the first to limit them
     with ThreadPoolExecutor(1) as pool:
-        threads, product = workers.Calm(pool).submit(work).result()
+        threads, product = parallel.submit(pool, work).result()
     assert set(threads) <= {1}
-    assert [m["num_threads"] for m in workers.blas().info()] == before
+    assert [m["num_threads"] for m in parallel.blas().info()] == before
     assert product == np.inf
 
 
@@ -80,9 +85,42 @@ def test_an_array_is_written_once_and_found_by_a_worker():
         shared = executor.share(X)
         assert executor.share(X) is shared
         assert executor.share(X.copy()) != shared
-        np.testing.assert_array_equal(executor.submit(shared.value).result(), X)
+        np.testing.assert_array_equal(executor.submit(parallel.fetch, shared).result(), X)
         assert Path(shared.path).exists()
     assert not Path(shared.path).exists()
+
+
+def test_what_is_packed_is_unpacked_as_it_was_with_large_arrays_mapped():
+    value = {
+        "large": np.arange(20_000.0).reshape(2, -1), "f": np.asfortranarray(np.eye(200)),
+        "small": np.arange(3), "none": np.zeros((0, 4)), "map": MappingProxyType({"a": 1}),
+    }  # fmt: skip
+    with Processes(1) as executor:
+        got = parallel.unpack(executor.pack(value))
+        executor.pack(value)
+        assert len(executor.shared) == 2  # once, however often
+        for key in ("large", "f", "small", "none"):
+            np.testing.assert_array_equal(got[key], value[key])
+        assert got["f"].flags.f_contiguous
+        assert got["map"] == {"a": 1}
+        assert not got["large"].flags.writeable
+        assert got["small"].flags.writeable
+        assert got["large"].ctypes.data % 64 == 0
+
+
+def test_what_a_killed_process_has_shared_is_removed_by_the_next_one(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    for pid in (gone.pid, os.getppid()):
+        (tmp_path / f"fedref-{pid}-x").mkdir()
+        (tmp_path / f"fedref-{pid}-x" / "0.npy").touch()
+    (tmp_path / "fedref-mine-x").mkdir()
+    with Processes(1):
+        left = {path.name for path in tmp_path.iterdir()}
+    assert left >= {f"fedref-{os.getppid()}-x", "fedref-mine-x"}
+    assert f"fedref-{gone.pid}-x" not in left
+    assert len(left) == 3
 
 
 def test_what_travels_to_a_worker_each_round_is_the_plan_not_the_data():
@@ -95,11 +133,11 @@ def test_what_travels_to_a_worker_each_round_is_the_plan_not_the_data():
 
     class Watched(Processes):
         def submit(self, work, /, *args, **kwargs):
-            travelled.extend(arg for arg in args if isinstance(arg, LocalData | workers.Shared))
+            travelled.extend(arg for arg in args if isinstance(arg, LocalData | SharedArray))
             return super().submit(work, *args, **kwargs)
 
     with Watched(2) as executor:
-        work = Workers(workers.Calm(executor), 2)
+        work = Workers(executor, 2)
         for _ in range(2):
             state, _ = run_round(
                 algorithm, model, start(algorithm, model), plan, federated, work=work
@@ -115,8 +153,8 @@ def test_what_travels_to_a_worker_each_round_is_the_plan_not_the_data():
 #: A parent that says who its workers are, and then does as it is told.
 PARENT = """
 import os, sys, time
-from tests.experiments.test_workers import double, report
-from fedref.experiments.workers import Processes
+from tests.experiments.test_parallel import double, report
+from fedref.experiments.parallel import Processes
 if __name__ == "__main__":
     executor = Processes(2)
     future = executor.submit(report, sys.argv[1])
@@ -136,7 +174,7 @@ def report(path: str) -> None:
 def test_workers_end_with_their_parent_and_say_nothing(how, tmp_path):
     script, pid_file = tmp_path / "parent.py", tmp_path / "pid"
     script.write_text(PARENT, "utf-8")
-    root = Path(workers.__file__).parents[2]
+    root = Path(parallel.__file__).parents[2]
     parent = subprocess.Popen(
         [sys.executable, script, pid_file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": str(root)}, start_new_session=True,

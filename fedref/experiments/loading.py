@@ -1,4 +1,4 @@
-"""From names to things: the data, split and model of an experiment, each made once a run."""
+"""Loading an experiment: its data, split and model from their names, each made once a run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
@@ -13,7 +13,9 @@ from fedref.datasets import from_manifest, load, split, split_clients
 from fedref.datasets.formats import arrays
 from fedref.datasets.sources import parse_name
 from fedref.experiments import config, names
-from fedref.experiments.experiment import Experiment, Table
+from fedref.experiments.config import Experiment
+from fedref.experiments.names import Table
+from fedref.experiments.unit import LoadedExperiment
 from fedref.models import FROM_DATA, MODELS
 from fedref.models.base import Model
 from fedref.models.numerics import Array
@@ -35,14 +37,14 @@ class Loader:
     federations: dict[str, Federation] = field(default_factory=dict)
 
     def source(self, data: Table) -> Source | Federation:
-        """The rows of [data]; a Federation where they come already divided over clients."""
+        """Return the rows of [data]; a Federation where they come already divided over clients."""
         key = key_of(data)
         if key not in self.sources:
             self.sources[key] = source_of(data, self.data_dir, self.verify)
         return self.sources[key]
 
     def federation(self, experiment: Experiment) -> Federation:
-        """The split data of an experiment."""
+        """Return the split data of an experiment."""
         key = key_of(experiment.data, experiment.split)
         if key not in self.federations:
             self.federations[key] = self._split(experiment.data, dict(experiment.split))
@@ -61,7 +63,7 @@ class Loader:
 
 
 def key_of(*tables: Table) -> str:
-    """Equal for tables of the same values; objects are told apart by their identity."""
+    """Return a key that is equal for tables of the same values; objects differ by identity."""
 
     def value(x: Any) -> Any:
         return repr(x) if isinstance(x, bool | int | float | str | None) else id(x)
@@ -70,15 +72,15 @@ def key_of(*tables: Table) -> str:
 
 
 def source_of(data: Table, data_dir: str | Path | None, verify: bool = True) -> Source | Federation:
-    """What [data] stands for: a named data set, a file, a function's result, or arrays."""
+    """Load what [data] names: a named data set, a file, a function's result, or arrays."""
     rest = dict(data)
     name = rest.pop("name")
-    if names.is_given(name):
+    if names.is_in_memory(name):
         return as_source(name, "data")
     function = names.data_function(name)
     if function is None:
         return load(name, data_dir, verify=verify, **rest)
-    where = names.written(name)
+    where = names.importable_name(name)
     try:
         found = function(**rest)
     except FedrefError:
@@ -89,7 +91,7 @@ def source_of(data: Table, data_dir: str | Path | None, verify: bool = True) -> 
 
 
 def as_source(found: Any, where: str) -> Source | Federation:
-    """(X, y) or (X, y, client), checked; a Source or a Federation as it is."""
+    """Make a Source of (X, y) or (X, y, client); a Source or a Federation is checked and kept."""
     if isinstance(found, Federation | Source):
         check_source(found.source if isinstance(found, Federation) else found)
         return found
@@ -106,7 +108,7 @@ def as_source(found: Any, where: str) -> Source | Federation:
 
 
 def check_source(source: Source) -> None:
-    """Refuse a Source that somebody made of something else than arrays of one length."""
+    """Refuse a Source whose parts are not arrays of one length."""
     n = len(source.X)
     for name, part, axes in (("X", source.X, 2), ("y", source.y, 1), ("client", source.client, 1)):
         if name == "client" and part is None:
@@ -119,12 +121,12 @@ def check_source(source: Source) -> None:
 
 
 def is_file(name: Any) -> bool:
-    """Whether data are a file or folder, not a named data set."""
+    """Return whether data are a file or folder, not a named data set."""
     return isinstance(name, str) and parse_name(name) is None and Path(name).exists()
 
 
-def absolute(name: Any) -> Any:
-    """A file's absolute path; any other name as it is."""
+def absolute_path(name: Any) -> Any:
+    """Return a file's absolute path; any other name unchanged."""
     return str(Path(name).resolve()) if is_file(name) else name
 
 
@@ -143,7 +145,7 @@ def check_inputs(model: Any, name: str, source: Source) -> None:
 
 
 def make_model(table: Table, source: Source) -> Model:
-    """The model of a [model] table, with its input and output sizes taken from the data."""
+    """Make the model of a [model] table, with its input and output sizes taken from the data."""
     table = names.model_table(table)
     name = table.pop("name")
     if names.is_object(name):
@@ -157,25 +159,27 @@ def make_model(table: Table, source: Source) -> Model:
         check_targets(own, type(own).__name__, source)
         return own
     cls = names.model_class(name)
-    check_inputs(cls, names.written(name), source)
+    check_inputs(cls, names.importable_name(name), source)
     data: dict[str, Callable[[], Any]] = {
         "features": lambda: source.X.shape[1],
         "length": lambda: source.X.shape[1],
-        "classes": lambda: class_count(source, names.written(name)),
+        "classes": lambda: class_count(source, names.importable_name(name)),
         "image": lambda: source.image,
         "vocabulary": lambda: source.vocabulary and len(source.vocabulary),
     }
     taken = {f.name: data[f.name]() for f in fields(cls) if f.name in FROM_DATA}
     if None in taken.values():
-        raise ConfigError(f"model {names.written(name)} needs images, and {source.name} has none")
-    made: Model = build(cls, table, f"model {names.written(name)}", **taken)
+        raise ConfigError(
+            f"model {names.importable_name(name)} needs images, and {source.name} has none"
+        )
+    made: Model = build(cls, table, f"model {names.importable_name(name)}", **taken)
     missing = [member for member in names.MODEL_MEMBERS if not hasattr(made, member)]
     if missing:
         raise ConfigError(
-            f"model {names.written(name)} has no {', '.join(missing)}, expected every member of "
+            f"model {names.importable_name(name)} has no {', '.join(missing)}, expected every member of "
             "fedref.models.Model"
         )
-    check_targets(made, names.written(name), source)
+    check_targets(made, names.importable_name(name), source)
     return made
 
 
@@ -186,7 +190,7 @@ def check_targets(model: Model, name: str, source: Source) -> None:
 
 
 def refuse_real(name: str, source: Source) -> None:
-    """Name the first y that is no label."""
+    """Refuse real targets, naming the first y that is no label."""
     if source.real:
         row = int((source.y % 1 != 0).argmax())
         raise ConfigError(
@@ -196,7 +200,7 @@ def refuse_real(name: str, source: Source) -> None:
 
 
 def class_count(source: Source, model: str) -> int:
-    """Classes 0..C−1 if the labels are such numbers, else as many as there are labels."""
+    """Count the classes: 0..C−1 if the labels are such numbers, else one for each label."""
     refuse_real(model, source)
     labels = source.labels
     if labels[-1] >= MOST_CLASSES:
@@ -207,8 +211,8 @@ def class_count(source: Source, model: str) -> int:
     return int(labels[-1]) + 1 if labels[0] >= 0 else len(labels)
 
 
-def relabelled(federation: Federation, model: Model, dtype: Any = np.float64) -> Federation:
-    """The federation with labels that the model knows: two labels −1, 1 become 0, 1 for a binary
+def map_labels(federation: Federation, model: Model, dtype: Any = np.float64) -> Federation:
+    """Return the federation with labels that the model knows: two labels −1, 1 become 0, 1 for a binary
     logistic model, and the other way round for an SVM; for a model of real targets, y in dtype."""
     source = federation.source
     y = known_labels(source.y, source.labels, model, source.name, dtype)
@@ -218,7 +222,7 @@ def relabelled(federation: Federation, model: Model, dtype: Any = np.float64) ->
 def known_labels(
     y: Array, labels: Array, model: Model, name: str, dtype: Any = np.float64
 ) -> Array:
-    """y as the model knows it; labels : all that occur in the data `name`, of which y may have few."""
+    """Map y to the model's labels; labels : every label of the data `name`, of which y may hold few."""
     if not model.labels:
         return y.astype(dtype, copy=False)
     known = np.array(model.labels)
@@ -232,8 +236,8 @@ def known_labels(
     return np.asarray(known[np.searchsorted(labels, y)])
 
 
-def own_classes(federation: Federation) -> Federation:
-    """The federation with each client's labels counted from 0 among those that it holds: with k of
+def number_classes_per_client(federation: Federation) -> Federation:
+    """Return the federation with each client's labels counted from 0 among those that it holds: with k of
     them at most, the model tells k classes apart [fedmeta §introduction], whichever they are."""
     source, y = federation.source, np.zeros_like(federation.source.y)
     seen = np.zeros(len(y), np.int64)
@@ -252,33 +256,16 @@ def own_classes(federation: Federation) -> Federation:
 # ---- all of it -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What a unit needs besides its algorithm: made once for each point of the sweep."""
-
-    experiment: Experiment
-    whole: Federation  # as it was split
-    federation: Federation  # whom we train and test on
-    model: Model
-    unseen: tuple[Federation, Array] | None  # everybody, and those that are tested unseen
-    validation: Array  # others of everybody that never train, to choose hyperparameters by
-    loader: Loader  # whose data they are
-
-
-def setting(
-    experiment: Experiment,
-    data_dir: str | Path | None = None,
-    loader: Loader | None = None,
-) -> Setting:
-    """Load, split and check: every mistake in data or options is met here, before any work.
+def load_experiment(experiment: Experiment, loader: Loader | None = None) -> LoadedExperiment:
+    """Load, split and check one point of the sweep: mistakes in data or options are met here.
 
     loader : of other points of the same run; what it has is not made again.
     """
-    loader = loader or Loader(data_dir)
+    loader = loader or Loader()
     whole = loader.federation(experiment)
-    federation = own_classes(whole) if experiment.classes == "own" else whole
+    federation = number_classes_per_client(whole) if experiment.classes == "own" else whole
     model = make_model(experiment.model, federation.source)
-    federation = relabelled(federation, model, experiment.dtype)
+    federation = map_labels(federation, model, experiment.dtype)
     federation.check()
     if not federation.test.rows.size:
         raise DataError(
@@ -302,27 +289,27 @@ def setting(
                 f"clients-per-round is {experiment.clients_per_round}, "
                 f"but there are only {federation.clients} clients to train on"
             )
-    return Setting(experiment, whole, federation, model, unseen, validation, loader)
+    return LoadedExperiment(experiment, whole, federation, model, unseen, validation)
 
 
-def settled(experiment: Experiment, loader: Loader) -> Experiment:
-    """Meet every mistake, at every point of the sweep, before there is a directory or any work.
+def resolve_experiment(experiment: Experiment, loader: Loader) -> Experiment:
+    """Validate every sweep point before a run directory is created.
 
-    Returns the experiment as config.toml will hold it: with the split's values that were found from
-    the data, unless a sweep changes them, and files by their absolute paths, so that a run can be
+    Returns the experiment as config.toml will hold it: with the split's values that come from the
+    data, unless a sweep changes them, and files by their absolute paths, so that a run can be
     resumed from another folder.
     """
     for point in config.sweep_points(experiment):
-        found = setting(config.at_point(experiment, point), loader=loader)
+        loaded = load_experiment(config.at_point(experiment, point), loader)
     data, table = dict(experiment.data), dict(experiment.split)
     manifest = table["rule"].endswith(".json")
     swept = any(key.startswith(("data.", "split.")) for key in experiment.sweep)
     if manifest and not is_file(data["name"]):
-        data = names.data_table({"name": found.whole.source.name})
+        data = names.data_table({"name": loaded.whole.source.name})
     elif not manifest and not swept and not isinstance(loader.source(data), Federation):
-        table |= found.whole.parameters
-    data["name"], table["rule"] = absolute(data["name"]), absolute(table["rule"])
+        table |= loaded.whole.parameters
+    data["name"], table["rule"] = absolute_path(data["name"]), absolute_path(table["rule"])
     made = replace(experiment, data=data, split=names.split_table(table))
     if not swept:  # the same split under its full name
-        loader.federations[key_of(made.data, made.split)] = found.whole
+        loader.federations[key_of(made.data, made.split)] = loaded.whole
     return made

@@ -1,0 +1,519 @@
+"""Work in other processes: a pool of this machine, a Dask cluster, and a round's clients over either.
+
+Sums come out the same in every process; the death of a worker costs its work alone; and a client
+that fails is found and named.
+
+Long because processes start, are interrupted and end in ways that only make sense side by side.
+"""
+
+import copyreg
+import ctypes
+import io
+import logging
+import os
+import pickle
+import shutil
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from multiprocessing import get_context, parent_process, resource_tracker
+from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
+from threading import Event, Lock, Thread
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from fedref.algorithm import AnyAlgorithm, ClientResult
+from fedref.boundary.errors import ConfigError, FedrefError
+from fedref.models.base import Model
+from fedref.models.numerics import Array
+from fedref.rounds import LocalData, run_clients
+from fedref.rounds.cost import Counts, total
+
+#: Bytes from which on an array is shared, not sent.
+LARGE = 1 << 16
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as in glibc's malloc.h
+
+
+# ---- the same sums in every process --------------------------------------------------------------
+
+
+@cache
+def blas() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+class OneThread:
+    """Context manager: limit BLAS to one thread while any thread of this process is inside."""
+
+    def __init__(self) -> None:
+        self.lock, self.inside = Lock(), 0
+
+    def __enter__(self) -> None:
+        with self.lock:
+            self.inside += 1
+            if self.inside == 1:
+                take_control()
+                self.limiter = blas().limit(limits=1)
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.inside -= 1
+            if not self.inside:
+                take_control()
+                self.limiter.restore_original_limits()
+
+
+def take_control() -> None:
+    """Let this thread set limits: threadpoolctl (from 3.8) else leaves that to the first that did."""
+    for library in blas().lib_controllers:
+        if hasattr(library, "clear_controlling_thread"):
+            library.clear_controlling_thread(force=True)
+
+
+ONE_THREAD = OneThread()
+
+
+@cache
+def tune_malloc() -> None:
+    """Let this process keep the memory that its arrays leave, up to 256 MiB, for the next ones.
+
+    glibc otherwise maps and unmaps each array of more than 128 KiB anew, and the system clears its
+    pages every time. Elsewhere nothing is changed.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # no glibc
+        return
+    mallopt(M_MMAP_THRESHOLD, 32 << 20)  # the largest that it takes
+    mallopt(M_TRIM_THRESHOLD, 256 << 20)
+
+
+def calmly(work: Callable[..., Any], *arguments: Any) -> Any:
+    """Do the work with one BLAS thread (small products gain nothing from two, and sums come out the
+    same everywhere) and without a warning of every overflow (divergence is reported once)."""
+    tune_malloc()
+    with ONE_THREAD, np.errstate(all="ignore"):
+        return work(*arguments)
+
+
+def submit(executor: Executor, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    """Hand work to an executor, to be done `calmly`; a pool that is broken breaks the future."""
+    try:
+        return executor.submit(calmly, work, *arguments)
+    except BrokenExecutor as error:  # a worker died before all had their work
+        broken: Future[Any] = Future()
+        broken.set_exception(error)
+        return broken
+
+
+def is_death(error: BaseException) -> bool:
+    """Return whether work ended because its worker died, not because it raised."""
+    dask = type(error).__name__ == "KilledWorker"
+    return dask or isinstance(error, BrokenExecutor | CancelledError)
+
+
+def reason_of(death: BaseException) -> str:
+    return str(death) or "no worker is left"
+
+
+# ---- processes of this machine -------------------------------------------------------------------
+
+
+class SharedArray(NamedTuple):
+    """An array in a file, which every process maps once and read-only."""
+
+    path: str
+
+
+@cache
+def map_array(path: str) -> Array:
+    return np.asarray(np.load(path, mmap_mode="r"))
+
+
+def fetch(array: Any) -> Array:
+    """Return an array that travelled as itself or as a `SharedArray`."""
+    found: Array = map_array(array.path) if isinstance(array, SharedArray) else array
+    return found
+
+
+#: Federations hold some, which Python does not pickle by itself.
+copyreg.pickle(MappingProxyType, lambda proxy: (read_only, (dict(proxy),)))
+
+
+def read_only(mapping: Any) -> Any:
+    return MappingProxyType(mapping)
+
+
+class SharingPickler(pickle.Pickler):
+    """Leaves large arrays out of a pickle, for workers to map them."""
+
+    def __init__(self, file: io.BytesIO, share: Callable[[Array], SharedArray]) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self.share = share
+
+    def persistent_id(self, value: Any) -> SharedArray | None:
+        large = type(value) is np.ndarray and value.nbytes >= LARGE and not value.dtype.hasobject
+        return self.share(value) if large else None
+
+
+class SharingUnpickler(pickle.Unpickler):
+    def persistent_load(self, shared: Any) -> Array:
+        return fetch(shared)
+
+
+def unpack(value: Any) -> Any:
+    """Return what `Processes.pack` was given; what travelled as itself is unchanged."""
+    return SharingUnpickler(io.BytesIO(value)).load() if isinstance(value, bytes) else value
+
+
+class Processes(Executor):
+    """N processes. A pool breaks as a whole when one of its workers dies; the next work that is
+    handed in then gets a new pool, so that one death costs one round and not the run.
+
+    They start when they are first needed, and end with the process that made them, however it ends.
+    """
+
+    def __init__(self, workers: int) -> None:
+        remove_abandoned_folders()
+        self.workers = workers
+        self.folder = TemporaryDirectory(prefix=f"fedref-{os.getpid()}-")
+        self.shared: dict[
+            int, tuple[Array, SharedArray]
+        ] = {}  # the array stays, and with it its id
+        self.pool = self.new_pool()
+
+    def new_pool(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(self.workers, get_context("spawn"), initializer=init_worker)
+
+    def share(self, array: Array) -> SharedArray:
+        """Write an array where all workers find it: once, however often it is asked for."""
+        if id(array) not in self.shared:
+            path = str(Path(self.folder.name, f"{len(self.shared)}.npy"))
+            np.save(path, array, allow_pickle=False)
+            self.shared[id(array)] = array, SharedArray(path)
+        return self.shared[id(array)][1]
+
+    def pack(self, value: Any) -> bytes:
+        """Pickle a value whose large arrays all workers map."""
+        file = io.BytesIO()
+        SharingPickler(file, self.share).dump(value)
+        return file.getvalue()
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        with interrupts_blocked():  # a worker may be started
+            try:
+                return self.pool.submit(run_interruptibly, work, *args, **kwargs)
+            except BrokenProcessPool:
+                self.pool.shutdown(wait=False)
+                self.pool = self.new_pool()
+                return self.pool.submit(run_interruptibly, work, *args, **kwargs)
+
+    def stop(self, patience: float = 10.0) -> None:
+        """Interrupt what the workers are at, as Ctrl-C does, and end them; later work starts others."""
+        workers = list((getattr(self.pool, "_processes", None) or {}).values())
+        self.pool.shutdown(wait=False, cancel_futures=True)
+        deadline = time.monotonic() + patience
+        while alive := [worker for worker in workers if worker.is_alive()]:
+            for worker in alive:
+                late = time.monotonic() > deadline or os.name != "posix"
+                with suppress(ProcessLookupError):
+                    worker.kill() if late else os.kill(worker.pid, signal.SIGINT)
+            alive[0].join(0.05)
+        self.pool = self.new_pool()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self.pool.shutdown(wait, cancel_futures=cancel_futures)
+        self.shared.clear()
+        self.folder.cleanup()
+
+
+def remove_abandoned_folders() -> None:
+    """Remove the shared arrays of processes that were killed."""
+    for folder in Path(gettempdir()).glob("fedref-*-*") if os.name == "posix" else ():
+        pid = folder.name.split("-")[1]
+        with suppress(OSError):
+            if pid.isdecimal() and not is_running(int(pid)):
+                shutil.rmtree(folder)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):  # somebody else's
+        pass
+    return True
+
+
+@contextmanager
+def interrupts_blocked() -> Iterator[None]:
+    """Block SIGINT: a worker that is started meanwhile meets Ctrl-C only once it has begun."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # it lets interrupts through where it starts itself
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def init_worker() -> None:
+    """Let a new worker ignore Ctrl-C between its works, and end when its parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    parent = parent_process()
+    if parent is not None:
+        Thread(target=exit_with, args=(parent,), daemon=True).start()
+
+
+def exit_with(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
+
+
+def run_interruptibly(work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Do the work, in a worker; Ctrl-C ends it, once. A worker that ended while it receives or sends
+    would leave half a message, for whose rest the other side waited for ever."""
+    signal.signal(signal.SIGINT, interrupt_once)
+    try:
+        return work(*args, **kwargs)
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def interrupt_once(number: int, frame: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+# ---- a Dask cluster ------------------------------------------------------------------------------
+
+CONNECT_SECONDS = 10.0
+#: Seconds that a cluster without any worker is waited for.
+PATIENCE = 30.0
+
+
+class Dask(Executor):
+    """`Client.get_executor()` of the cluster whose scheduler is at `address`. Dask does the work of a
+    worker that dies again, on another one; when none is left, what waits is cancelled."""
+
+    def __init__(self, address: str) -> None:
+        try:
+            from distributed import Client as AnyClient
+        except ImportError:
+            raise ConfigError(
+                "distributed is not installed, which the executor dask needs; "
+                "expected `pip install 'fedref[dask]'`"
+            ) from None
+        Client: Any = AnyClient
+        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # it is said here
+        try:
+            self.client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        except (OSError, ValueError, TypeError) as error:
+            reason = next(iter(str(error).strip().splitlines()), "")
+            raise FedrefError(
+                f"dask:{address}: no scheduler answers ({reason}); expected the address that "
+                "`dask scheduler` shows, as tcp://HOST:8786"
+            ) from error
+        self.workers = sum(self.client.nthreads().values())
+        versions = set(self.client.run(version).values())
+        if versions != {version()}:
+            self.client.close()
+            raise FedrefError(
+                f"dask:{address}: has {' and '.join(sorted(versions)) or 'no worker'}, "
+                f"expected `dask worker` to be running, with {version()}"
+            )
+        self.inner = self.client.get_executor(pure=False)
+        self.closed = Event()
+        Thread(target=self.give_up_without_workers, daemon=True).start()
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sending large graph")
+            future: Future[Any] = self.inner.submit(work, *args, **kwargs)
+        return future
+
+    def give_up_without_workers(self) -> None:
+        seen = time.monotonic()
+        while not self.closed.wait(min(1.0, PATIENCE / 4)):
+            with suppress(Exception):
+                if self.client.nthreads():
+                    seen = time.monotonic()
+            if time.monotonic() - seen > PATIENCE:
+                self.client.close(timeout=2)  # cancels what waits
+                return
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self.closed.set()
+        self.client.close(timeout=2)
+
+
+def dask_executor(text: str) -> Dask:
+    """Return the executor that `--executor dask:ADDRESS` asks for."""
+    kind, _, address = text.partition(":")
+    if kind != "dask" or not address:
+        raise ConfigError(
+            f"executor is {text!r}, expected dask:ADDRESS, as in dask:tcp://127.0.0.1:8786"
+        )
+    return Dask(address)
+
+
+def version() -> str:
+    """Return what the numbers depend on, here or on a worker."""
+    return f"fedref {metadata.version('fedref')} with NumPy {np.__version__}"
+
+
+# ---- a round's clients ---------------------------------------------------------------------------
+
+
+class ClientError(FedrefError):
+    """A client's work failed: says which client, in which round, and why."""
+
+
+class WorkerDied(ClientError):
+    """A worker died: says what it may have been at work on, and why."""
+
+
+Results = tuple[list[ClientResult | None], Counts]
+
+
+@dataclass(frozen=True)
+class Workers:
+    """`run_clients` for `run_round`: the cohort in `workers` parts, failures by client.
+
+    executor : what runs the parts (None: this process, all at once).
+    on_failure : "fail" raises ClientError, "drop" treats a client that fails as one that never
+    answered (when a worker dies: every client that it may have been at work on).
+    message : told of what happens on the way. The numbers depend on none of them, nor on the order
+    in which the parts end.
+    """
+
+    executor: Executor | None = None
+    workers: int = 1
+    on_failure: str = "fail"
+    stack: bool | None = None
+    message: Callable[[str], None] = lambda text: None
+
+    def __call__(
+        self,
+        algorithm: AnyAlgorithm,
+        model: Model,
+        sent: Any,
+        client_states: Sequence[Any],
+        data: LocalData,
+    ) -> Results:
+        K = len(client_states)
+        parts = np.array_split(np.arange(K), min(self.workers if self.executor else 1, K))
+        same = algorithm, model, sent
+        calls: list[tuple[Any, ...]] = [
+            (*same, [client_states[k] for k in part], *self.part_of(data, part), self.stack)
+            for part in parts
+        ]
+        futures = [submit(self.executor, run_part, *call) for call in calls if self.executor]
+        done: list[Results] = []
+        for i, call in enumerate(calls):
+            try:
+                done.append(futures[i].result() if futures else run_part(*call))
+            except Exception as error:
+                if is_death(error):  # it does not say whose work killed the worker
+                    if self.on_failure != "drop":
+                        lost = [part for part, future in zip(parts, futures) if failed(future)]
+                        raise worker_died(data, lost, error) from error
+                    done.append(([None] * len(parts[i]), Counts()))
+                    continue
+                again = *same, call[3], data.subset_rows(parts[i])
+                done.append(one_by_one(self.on_failure, *again))
+                self.message(
+                    f"round {data.round + 1}: {type(error).__name__}: {error}; "
+                    f"the {len(parts[i])} clients of this part were run again one by one"
+                )
+        return [r for results, _ in done for r in results], total(n for _, n in done)
+
+    def part_of(self, data: LocalData, part: Array) -> tuple[LocalData, Any, Any]:
+        """Return what travels: the plan alone if the workers map X and y, else with the rows in it."""
+        if self.executor is None:
+            return data, data.X, data.y
+        if isinstance(self.executor, Processes):
+            share = self.executor.share
+            return without_arrays(data.subset(part)), share(data.X), share(data.y)
+        own = data.subset_rows(part)
+        return without_arrays(own), own.X, own.y
+
+
+def without_arrays(data: LocalData) -> LocalData:
+    nothing: Any = None
+    return data._replace(X=nothing, y=nothing)
+
+
+def run_part(
+    algorithm: AnyAlgorithm,
+    model: Model,
+    sent: Any,
+    client_states: Sequence[Any],
+    data: LocalData,
+    X: Any,
+    y: Any,
+    stack: bool | None,
+) -> Results:
+    """`run_clients` where the part is worked on."""
+    whole = data._replace(X=fetch(X), y=fetch(y))
+    return run_clients(algorithm, model, sent, client_states, whole, stack)
+
+
+def failed(future: Future[Any]) -> bool:
+    """Return whether work ended without a result; waits for its end."""
+    try:
+        future.result()
+    except Exception:
+        return True
+    return False
+
+
+def worker_died(data: LocalData, lost: list[Array], error: Exception) -> WorkerDied:
+    clients = " or ".join(", ".join(str(data.clients[k]) for k in part) for part in lost)
+    return WorkerDied(
+        f"round {data.round + 1}: the worker with clients {clients} died ({reason_of(error)})"
+    )
+
+
+def one_by_one(
+    on_failure: str,
+    algorithm: AnyAlgorithm,
+    model: Model,
+    sent: Any,
+    client_states: Sequence[Any],
+    data: LocalData,
+) -> Results:
+    """After a part failed: run its clients alone, to find and name the one that fails."""
+    done: list[Results] = []
+    for k, client_state in enumerate(client_states):
+        try:
+            done.append(
+                run_clients(
+                    algorithm, model, sent, [client_state], data.subset_rows([k]), stack=False
+                )
+            )
+        except Exception as error:
+            if on_failure != "drop":
+                raise ClientError(
+                    f"client {data.clients[k]} failed in round {data.round + 1}: "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+            done.append(([None], Counts()))
+    return [r for results, _ in done for r in results], total(n for _, n in done)

@@ -1,0 +1,152 @@
+"""Processes that are stopped in bad moments, odd streams, another machine."""
+
+import json
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from running import algorithms, contents, document, main, process, refused, write
+
+from fedref import FedrefError
+from fedref.experiments import config, run_directory
+from fedref.experiments.unit import units
+
+pytestmark = pytest.mark.usefixtures("here")
+posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and links")
+
+
+@pytest.fixture
+def begun(here) -> Path:
+    """A finished run in the folder a, whose checkpoint can be replaced."""
+    table = document(rounds=2, algorithms=algorithms("fedavg"))
+    assert main("run", write(here / "t.toml", table), "--out", "a", "--quiet") == 0
+    return here / "a"
+
+
+def test_what_a_killed_write_has_left_is_cleared(begun):
+    before = contents(begun)
+    for folder in (begun, begun / "checkpoints"):
+        (folder / f".fedref-{'0' * 16}.new").write_bytes(b"half")
+    (begun / ".mine").write_bytes(b"kept")
+    assert main("resume", "a", "--quiet") == 0
+    assert contents(begun) == {**before, ".mine": b"kept"}
+
+
+# ---- stopped -------------------------------------------------------------------------------------
+
+
+@posix
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [(signal.SIGTERM, 143, "stopped by SIGTERM"), (signal.SIGINT, 130, "interrupted")],
+)
+def test_a_signal_stops_the_run_with_a_checkpoint_and_one_line(here, number, code, said):
+    path = write(here / "t.toml", document(rounds=3000, eval_every=100))
+    run = process("run", path, "--out", "a", "--json", "--checkpoint-every", "1000")
+    for _ in range(20):
+        run.stdout.readline()
+    run.send_signal(number)
+    out, err = run.communicate(timeout=60)
+    assert run.returncode == code
+    assert err == f"fedref: {said}; resume with: fedref resume a\n"
+    made = run_directory.read_experiment(here / "a")
+    record = run_directory.load_record(here / "a", units(made)[0])
+    assert record.status == "running"
+    assert record.round >= 19 + out.count("\n") - 1  # no round that was told is lost
+
+
+@posix
+def test_a_reader_that_goes_away_stops_the_run_and_is_said_by_the_exit_code(here):
+    path = write(here / "t.toml", document(rounds=3000, eval_every=100))
+    run = process("run", path, "--out", "a", "--json", "--checkpoint-every", "1000")
+    run.stdout.readline()
+    run.stdout.close()
+    assert run.stderr.read() == ""
+    run.stderr.close()
+    assert run.wait() == 141
+    made = run_directory.read_experiment(here / "a")
+    assert run_directory.load_record(here / "a", units(made)[0]).status == "running"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full")
+def test_a_full_standard_output_is_one_line_and_results_are_kept(here):
+    path = write(here / "t.toml", document())
+    with open("/dev/full", "w") as full:
+        run = process("run", path, "--out", "a", stdout=full)
+        _, err = run.communicate()
+    assert run.returncode == 2
+    where, problem = err.splitlines()
+    assert where == "fedref: results go to a/"
+    assert problem.startswith("fedref: error: standard output: No space left")
+    assert (here / "a" / "metrics.csv").exists()
+
+
+@posix
+def test_a_closed_standard_error_is_no_error(here):
+    path = write(here / "t.toml", document())
+    run = process(
+        "run",
+        path,
+        "--out",
+        "a",
+        stderr=None,
+        first="import os; os.close(2); import sys; sys.stderr = None",
+    )
+    out, _ = run.communicate()
+    assert run.returncode == 0
+    assert "| algorithm |" in out
+
+
+# ---- another machine, another encoding -----------------------------------------------------------
+
+
+def test_another_kernel_of_blas_is_said_in_one_line(begun, capsys):
+    path = begun / "environment.json"
+    found = json.loads(path.read_text())
+    assert set(found) == {"python", "numpy", "machine", "blas", "kernel"}
+    capsys.readouterr()
+    path.write_text(json.dumps({**found, "kernel": "Z80"}))
+    assert main("resume", "a", "--quiet") == 0
+    assert capsys.readouterr().err == (
+        f"fedref: a: begun with kernel Z80, now {found['kernel']}: the last digits may differ\n"
+    )
+    for odd in (b"", b"[]", b'{"kernel": {}}', b"[" * 100_000):
+        path.write_bytes(odd)
+        assert main("resume", "a", "--quiet") == 0
+        assert "environment.json is gone or damaged" in capsys.readouterr().err
+
+
+def test_ascii_streams_show_help_and_tables(here):
+    path = write(here / "t.toml", document(seeds=[0, 1]))
+    for words, said in (
+        (["run", "--help"], ""),
+        (["run", path, "-o", "a"], "fedref: results go to a/\n"),
+    ):
+        run = process(*words, encoding="ascii", env_more={"PYTHONIOENCODING": "ascii"})
+        out, err = run.communicate()
+        assert (run.returncode, err) == (0, said)
+        assert out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--name", "\udcff"], r"name is '\udcff', expected a string"),
+        (["--set", "algorithms=x", "--set", "lr=1"], "algorithms is 'x', expected a table"),
+        (["--set", "model.hidden=" + "[" * 30 + "]" * 30], "nested 20 deep"),
+        (["--set", "name=" + "{a=" * 30 + "1" + "}" * 30], "nested 20 deep"),
+    ],
+)
+def test_odd_words_are_one_line(capsys, words, message):
+    assert message in refused(capsys, "run", *words)
+
+
+def test_a_key_of_1500_parts_is_one_line(here, capsys):
+    (here / "t.toml").write_text("a." * 1500 + "a = 1")
+    assert "t.toml: " in refused(capsys, "run", "t.toml")
+    nested: dict = {}
+    for _ in range(5000):
+        nested = {"a": nested}
+    with pytest.raises(FedrefError, match="nested 20 deep"):
+        config.from_table({"algorithms": {"fedavg": {}}, "model": nested})
