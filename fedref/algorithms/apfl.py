@@ -16,8 +16,11 @@ the mean loss over the clients being [apfl eq.1–2].
     F        F          (d,)      importance of each parameter
     I_k      importances  (K, d)  what the clients measured of it
     ∇L       g_s       (d,)      the gradient of L_k in w_S
-    μ, λ, η  mu, lam, lr  numbers: penalty, forgetting, learning rate
-    t, z     t, z     numbers: the round, and that in which the decomposition starts
+    μ        mu       number, the penalty
+    λ        lam      number, forgetting
+    η        lr       number, the learning rate
+    t        t        number of the round
+    z        z        number of the round in which the decomposition starts
     U                   output units of all layers together, see `expand_units`
 
 Equations: [apfl eq.3] `compose` · [eq.4] the penalty in `objective` · [eq.5] `importance_update` ·

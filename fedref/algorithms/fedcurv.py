@@ -8,10 +8,14 @@ Objective of client s [fedcurv penalty]:
 
     symbol      name       shape
     θ           theta      (..., d)
-    θ̂_j, I_j    theta_j, I  (d,)  client j's last solution and its diagonal empirical Fisher
-    u, v        u, v       (d,)  u = Σ_j I_j,  v = Σ_j I_j θ̂_j: all that travels down beside θ
-    u_s, v_s    own_u, own_v  (d,)  client s's own I_s and I_s θ̂_s
-    D_j, n      D, n       sample j alone of all the client's data; their number
+    θ̂_j         theta_j    (d,)  client j's last solution
+    I_j         I          (d,)  its diagonal empirical Fisher
+    u           u          (d,)  Σ_j I_j: with v all that travels down beside θ
+    v           v          (d,)  Σ_j I_j θ̂_j
+    u_s         own_u      (d,)  client s's own I_s
+    v_s         own_v      (d,)  client s's own I_s θ̂_s
+    D_j         D          sample j alone of all the client's data
+    n           n          number of its samples
     λ           lam        number
 
 Equations: [fedcurv penalty] `penalty`, `penalty_gradient` · [fedcurv Fisher]

@@ -10,12 +10,15 @@ steps θ ← θ − α∇L_k(θ; D_tr) [fedmaml §4.2].
     θ            theta          (..., d)  the meta-state
     θ*_k         theta_star     (..., d)  after adaptation
     θ′           theta1         (d,)      candidate global model (1/K) Σ_k θ*_k [fedmaml §4.3]
-    D_tr, D_val  tr, val        Batch, disjoint
+    D_tr         tr             Batch, to adapt on
+    D_val        val            Batch, disjoint, for the meta-gradient
     θ_j          theta_j        (..., d)  θ after j steps
     g            g              (..., d)  the gradient, carried back through the steps
     g_k          gradients      (K, d)   what the clients sent: their g
     n_k          counts         (K,)     how often each was drawn, mostly 1
-    α, β, s      alpha, beta, inner_steps   numbers
+    α            alpha          number, the step of adaptation
+    β            beta           number, the server's step
+    s            inner_steps    number of steps of adaptation
 
 Equations: [fedmaml §3.2] `meta_gradient`, the server's `meta_update` · [fedmaml §4.2] `adapt` ·
 [fedmaml §4.3] θ′, `candidate`.

@@ -9,7 +9,8 @@ over θ and a vector α, θ_u = θ − α ⊙ ∇f(θ; S_u). S_u (support) and Q
     symbol  name         shape
     θ       theta        (..., d)
     α       alpha        number (MAML) or (..., d) (Meta-SGD)
-    S, Q    S, Q         Batch, disjoint
+    S       S            Batch, support
+    Q       Q            Batch, query: disjoint
     q       q            (..., d)  the gradient on Q, carried back through the inner steps
     θ_j     theta_j      (..., d)  θ after j inner steps
     g_j     g_j          (..., d)  its gradient on S
@@ -17,8 +18,10 @@ over θ and a vector α, θ_u = θ − α ⊙ ∇f(θ; S_u). S_u (support) and Q
     x       learner      Learner, θ and for Meta-SGD α
     g_u     uploads      what a client sends: ∂f(θ_u; Q)/∂θ, and ∂/∂α
     g       g            Learner, their weighted mean
-    m, v    m, v         Learner, Adam's first and second moment
-    c₁, c₂  c1, c2       numbers that undo the moments' start at 0
+    m       m            Learner, Adam's first moment
+    v       v            Learner, Adam's second moment
+    c₁      c1           number that undoes the first moment's start at 0
+    c₂      c2           number that undoes the second moment's
     β       beta         number, the server's step, and with epochs of episodes the client's
     t       t            number of Adam's steps so far
 

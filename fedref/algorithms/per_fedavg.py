@@ -8,12 +8,16 @@ which one gradient step fits each user. It replaces f(w) = (1/n) Σ_i f_i(w) [pe
 
     symbol     name        shape
     w          w           (..., d)
-    D, D′, D″  D, D1, D2   Batch: three independent mini-batches of one client [eq.4: g is their mean]
+    D          D           Batch: an independent mini-batch of a client [eq.4: g is its mean], inner step
+    D′         D1          Batch: another, for the gradient after the inner step
+    D″         D2          Batch: another, for the Hessian
     u          u           (..., d)  gradient after the inner step
     d          d           (..., d)  difference of gradients, for Hu
     ∇F         meta_gradient  (..., d)  exact, first order or Hessian free
-    α, β, δ    alpha, beta, delta   numbers: inner step, local step, half-width of the difference
-    ν          inner_steps   inner steps (the paper: 1, and names more as an extension)
+    α          alpha       number, the inner step
+    β          beta        number, the local step
+    δ          delta       number, half-width of the difference
+    ν          inner_steps   number of inner steps (the paper: 1, and names more as an extension)
 
 Equations: [per-fedavg eq.1] objective of FedAvg · [eq.2] `meta_objective` · [eq.3] `meta_gradient`
 with D = D′ = D″ · [eq.4] the batch mean, `Model.grad` · [eq.5] `local_step` · [eq.6] `meta_gradient` ·
@@ -69,7 +73,7 @@ def meta_gradient(model: Model, w: Array, D: Batch, D1: Batch, D2: Batch, *, alp
 def meta_gradient_fo(model: Model, w: Array, D: Batch, D1: Batch, *, alpha: float) -> Array:
     """First order: the Hessian term is dropped."""
     u = model.grad(w - alpha * model.grad(w, D), D1)  # [per-fedavg §3.3] g(w − αg(w; D); D′)
-    return u  # noqa: RET504 (the diff to its two neighbours is the lesson)
+    return u
 
 
 def meta_gradient_hf(

@@ -36,7 +36,10 @@ def add_parser(subparsers: Any) -> None:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "topic", nargs="*", metavar="TOPIC", help="a tag, an algorithm, a model or `mistakes`"
+        "topic",
+        nargs="*",
+        metavar="TOPIC",
+        help="a tag, an algorithm, a model, an exercise or `mistakes`",
     )
     parser.add_argument(
         "--html", type=Path, metavar="DIR", help="write all of it as a site that needs no network"
@@ -69,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(
             "nothing to explain: give a tag, an algorithm or a model, --list or --html"
         )
-    topic = " ".join(args.topic)
+    topic = pages.find_topic(" ".join(args.topic))
     print("\n".join(pages.TEXTS[topic]() if topic in pages.TEXTS else lines(pages.page_of(topic))))
     return 0
 

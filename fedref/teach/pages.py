@@ -8,6 +8,7 @@ import inspect
 import linecache
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -16,11 +17,12 @@ import numpy as np
 from fedref import checks, proofs
 from fedref.algorithm import Algorithm
 from fedref.algorithms import ALGORITHMS
-from fedref.boundary.errors import ConfigError, unknown
+from fedref.boundary.errors import ConfigError
 from fedref.models import MODELS
 from fedref.models.batch import Batch
 from fedref.models.numerics import Activation
 from fedref.teach import mistakes, source
+from fedref.teach.catalogue import EXERCISES
 from fedref.teach.example import Trace, compute_both, find_example
 from fedref.teach.formula import tokens
 from fedref.teach.source import Equation, Symbol
@@ -54,7 +56,7 @@ class Function(NamedTuple):
 
 
 class Page(NamedTuple):
-    """All that is said of one topic. text : a model's docstring."""
+    """All that is said of one topic. text : a model's docstring, or what is said of a tag."""
 
     title: str
     objective: str
@@ -72,32 +74,52 @@ def location(equation: Equation) -> str:
 def topics() -> dict[str, list[str]]:
     """Return every name that can be explained, by kind."""
     kinds: dict[str, Iterable[str]] = {
-        "equations": dict.fromkeys(equation.tag for equation in source.equations()),
+        "equations": dict.fromkeys([*(e.tag for e in source.equations()), *source.mentions()]),
         "algorithms": ALGORITHMS,
         "models": MODELS,
+        "exercises": EXERCISES,
         "pages": TEXTS,
     }
     return {kind: list(names) for kind, names in kinds.items()}
 
 
-def page_of(topic: str) -> Page:
-    """Return what is said of a tag, an algorithm or a model; ConfigError names what there is."""
-    wanted = topic.strip().strip("[]")
-    if wanted in MODELS:
-        title, _, text = (inspect.getdoc(MODELS[wanted]) or "").partition("\n\n")
-        return Page(title, "", [], list(model_functions(wanted)), "", text)
-    if wanted in ALGORITHMS:
-        return file_page(importlib.import_module(ALGORITHMS[wanted].__module__))
-    equations = [equation for equation in source.equations() if equation.tag == wanted]
-    if not equations:
-        known = [topic for names in topics().values() for topic in names]
-        raise ConfigError(unknown("topic", wanted, known))
-    return file_page(importlib.import_module(equations[0].module), equations)
+def find_topic(name: str) -> str:
+    """Return the topic that is meant, whatever its capitals; ConfigError names a few that are like it."""
+    known = {topic.casefold(): topic for names in topics().values() for topic in names}
+    wanted = " ".join(name.casefold().replace("[", " ").replace("]", " ").split())
+    if wanted in known:
+        return known[wanted]
+    near = get_close_matches(wanted, known, n=3, cutoff=0.6)
+    hint = f"; did you mean {' or '.join(repr(known[topic]) for topic in near)}?" if near else ""
+    raise ConfigError(f"unknown topic {name!r}: `fedref explain --list` names all{hint}")
 
 
-def file_page(module: ModuleType, equations: Iterable[Equation] | None = None) -> Page:
-    """Return the page of a paper's file: all of its equations, or some of them."""
-    groups: dict[str, list[Equation]] = {}
+def page_of(name: str) -> Page:
+    """Return what is said of a tag, an algorithm, a model or an exercise."""
+    topic = find_topic(name)
+    if topic in MODELS:
+        title, _, text = (inspect.getdoc(MODELS[topic]) or "").partition("\n\n")
+        return Page(title, "", [], list(model_functions(topic)), "", text)
+    if topic in ALGORITHMS:
+        return file_page(importlib.import_module(ALGORITHMS[topic].__module__))
+    if topic in EXERCISES:
+        right = EXERCISES[topic].right
+        home = importlib.import_module(right.__module__)
+        inside = [e for e in source.tagged(home) if e.function == right.__qualname__]
+        return file_page(home, inside, [right.__qualname__])
+    equations = [equation for equation in source.equations() if equation.tag == topic]
+    if equations:
+        return file_page(importlib.import_module(equations[0].module), equations)
+    mention = source.mentions()[topic]
+    page = file_page(mention.module, [], mention.functions)
+    return page._replace(text="\n".join(mention.text))
+
+
+def file_page(
+    module: ModuleType, equations: Iterable[Equation] | None = None, functions: Iterable[str] = ()
+) -> Page:
+    """Return the page of a paper's file: all of its equations, or some of them, and some functions."""
+    groups: dict[str, list[Equation]] = {name: [] for name in functions}
     for equation in source.tagged(module) if equations is None else equations:
         groups.setdefault(equation.function, []).append(equation)
     return Page(

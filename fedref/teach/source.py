@@ -11,6 +11,7 @@ import ast
 import importlib
 import inspect
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -77,12 +78,9 @@ def symbols(module: ModuleType) -> list[Symbol]:
     )
     rows = []
     for line in table[1].splitlines() if table else []:
-        left, _, rest = line.strip().partition("  ")
-        name, _, shape = rest.strip().partition("  ")
-        several = [part.strip() for part in left.split(",")]
-        names = [part.strip() for part in name.split(",")]
-        if len(names) == len(several):
-            rows += [Symbol(s, n, " ".join(shape.split())) for s, n in zip(several, names)]
+        symbol, name, shape = (*re.split(r"  +", line.strip(), maxsplit=2), "")[:3]
+        if shape:
+            rows.append(Symbol(symbol, name, " ".join(shape.split())))
     return rows
 
 
@@ -109,21 +107,61 @@ def ending(node: ast.stmt) -> int:
 
 
 def owner(tree: ast.Module, line: int) -> str:
-    """The function or method that holds a line, dotted."""
-    names = []
-    nodes: list[ast.stmt] = tree.body
-    while nodes:
-        inside = [
-            node
-            for node in nodes
-            if isinstance(node, ast.FunctionDef | ast.ClassDef)
-            and node.lineno <= line <= (node.end_lineno or 0)
-        ]
-        if not inside:
-            break
-        names.append(inside[0].name)
-        nodes = inside[0].body
-    return ".".join(names)
+    """Return the innermost function or method that holds a line, dotted."""
+    around = [name for name, node in definitions(tree) if node.lineno <= line <= node.end_lineno]
+    return around[-1] if around else ""
+
+
+class Mention(NamedTuple):
+    """A tag that stands beside no line: what the docstrings say of it, and the functions that they name."""
+
+    module: ModuleType
+    text: list[str]
+    functions: list[str]
+
+
+def tags_in(text: str, paper: str) -> list[str]:
+    """Return the tags that a text mentions, in full: [eq.1–2] in apfl.py is apfl eq.1 and apfl eq.2."""
+    tags = []
+    pattern = r"\[(?:([a-z][a-z-]+) )?((?:eq\.|alg\.|§)[^\]]+)\]"
+    for named, listed in re.findall(pattern, " ".join(text.split())):
+        for part in re.split(r", *", listed.partition(":")[0]):
+            numbers = re.fullmatch(r"eq\.(\d+)–(\d+)", part)
+            first, last = map(int, numbers.groups()) if numbers else (0, 0)
+            parts = [f"eq.{n}" for n in range(first, last + 1)] if numbers else [part]
+            tags += [f"{named or paper} {one}" for one in parts]
+    return tags
+
+
+def definitions(tree: Any, within: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted name, node) of every function and class in a tree."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield within + node.name, node
+        if isinstance(node, ast.ClassDef):
+            yield from definitions(node, f"{node.name}.")
+
+
+@cache
+def mentions() -> dict[str, Mention]:
+    """Return what is said of the tags that stand beside no line: by their tags."""
+    beside, found = {equation.tag for equation in equations()}, dict[str, Mention]()
+    for module in modules():
+        paper = module.__name__.rpartition(".")[2].replace("_", "-")
+        listed = section(module, "Equations").removeprefix("Equations:")
+        texts = [(" ".join(entry.split()), "") for entry in re.split(r" ·\s", listed)]
+        for text in (module.__doc__ or "").split("\n\n"):
+            if not re.match(r"Equations|Decisions| +symbol", text):
+                texts.append((" ".join(text.split()), ""))
+        for name, node in definitions(ast.parse(inspect.getsource(module))):
+            texts.append((ast.get_docstring(node) or "", name))
+        for text, function in texts:
+            for tag in set(tags_in(text, paper)) - beside:
+                mention = found.setdefault(tag, Mention(module, [], []))
+                names = [function] if function else re.findall(r"`([\w.]+)`", text)
+                mention.functions.extend(name for name in names if has(mention.module, name))
+                mention.text.extend([] if function else [text])
+    return found
 
 
 @cache
@@ -159,6 +197,14 @@ def find(module: ModuleType, name: str) -> Any:
     for part in name.split("."):
         found = getattr(found, part)
     return found
+
+
+def has(module: ModuleType, name: str) -> bool:
+    """Return whether a module has a function or class of that dotted name."""
+    try:
+        return callable(find(module, name))
+    except AttributeError:
+        return False
 
 
 def place_and_code(function: Any) -> tuple[str, str]:

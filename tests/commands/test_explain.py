@@ -8,9 +8,11 @@ import pytest
 from running import main, refused
 
 from fedref.algorithms import ALGORITHMS
+from fedref.conformance import vectors
 from fedref.conformance.mistakes import MISTAKES
 from fedref.models import MODELS
 from fedref.teach import mistakes, pages, source
+from fedref.teach.catalogue import EXERCISES
 
 
 @pytest.mark.parametrize("topic", [*ALGORITHMS, *MODELS])
@@ -31,6 +33,49 @@ def test_every_tag_is_explained_with_its_line(tag, capsys):
             assert re.search(rf"fedref/.*\.py:{equation.line}\b", out)
             assert equation.code.splitlines()[0].strip() in out
     assert "<function" not in out
+    assert "noqa" not in out
+
+
+INDEX = (source.ROOT / "README.md").read_text("utf-8").split("### Equation index")[1]
+PAPER = "(?:per-fedavg|fedmeta|fedmaml|fedprox|fedcurv|apfl)"
+NAMES = [
+    *re.findall(rf"^\| .*?\[({PAPER} [^\]]+)\]", INDEX.split("\n## ")[0], re.MULTILINE),
+    *{case.tag for case in vectors.read()},
+    *EXERCISES,
+]
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES)))
+def test_every_name_that_fedref_prints_is_a_topic_in_any_capitals(name):
+    page = pages.page_of(f"[{name.upper()}]")
+    assert page.functions or page.text
+
+
+def test_what_a_tag_without_a_line_of_its_own_shows(capsys):
+    for topic, said, code in (
+        ("Per-FedAvg EQ.3", "with D = D′ = D″", "def meta_gradient("),
+        ("apfl alg.1", "[alg.1] `APFL`", "class APFL("),
+        ("curvature", "[HVP]", "def hvp("),
+    ):
+        assert main("explain", topic) == 0
+        out = capsys.readouterr().out
+        assert said in out
+        assert code in out
+
+
+def test_suggestions_come_last_and_are_few(capsys):
+    said = refused(capsys, "explain", "per-fedavg", "eq.33")
+    assert said.rstrip().endswith("'per-fedavg eq.3' or 'per-fedavg eq.8' or 'per-fedavg eq.7'?")
+
+
+@pytest.mark.parametrize("module", source.modules()[1:], ids=lambda m: m.__name__)
+def test_a_symbol_has_a_row_of_its_own(module):
+    rows = source.symbols(module)
+    assert len({row.symbol for row in rows}) == len(rows)
+    for row in rows:
+        assert "," not in row.symbol.replace("S,j", "")
+        assert "," not in row.name
+        assert not row.shape.startswith("numbers")
 
 
 def test_eq_6_with_its_numbers(capsys):
