@@ -26,7 +26,7 @@ import numpy as np
 
 from fedref import tree
 from fedref.algorithm import ClientResult
-from fedref.boundary.errors import FedrefError
+from fedref.boundary.errors import FedrefError, printable
 from fedref.models.numerics import Array
 from fedref.rounds.cost import Counts
 
@@ -41,12 +41,6 @@ MOST_TEXT, MOST_ENTRIES, MOST_INT = 200, 1_000_000, 2**53
 MOST_ROWS, MOST_FEATURES, MOST_NUMBERS = 10**7, 2**31, 2**27
 MOST_CLASSES = 100_000
 RUN = re.compile(r"[0-9a-f]{16}")
-
-
-def printable(text: object) -> str:
-    """Return at most 200 characters in one line, control characters as Python writes them."""
-    characters = (c if c.isprintable() else repr(c)[1:-1] for c in str(text)[:MOST_TEXT])
-    return "".join(characters)[:MOST_TEXT]
 
 
 class Refused(FedrefError):

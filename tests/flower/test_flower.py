@@ -4,13 +4,13 @@ Slow, and skipped where flwr is not installed.
 """
 
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
 from contextlib import ExitStack, suppress
-from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,7 @@ pytestmark = pytest.mark.slow
 
 BIN = Path(sys.executable).parent
 PACKAGE = Path(config.__file__).parents[2]
+README = PACKAGE / "fedref" / "flower" / "README.md"
 
 
 def free_ports(count: int) -> list[int]:
@@ -37,20 +38,18 @@ def free_ports(count: int) -> list[int]:
 
 
 class Cloud:
-    """A SuperLink and its nodes. Every process is the head of a group, which ends with the test."""
+    """A SuperLink and its nodes, over TLS and with keys. Every process heads a group of its own,
+    which ends with the test."""
 
-    def __init__(self, folder: Path, secure: bool = False):
-        self.folder, self.secure = folder, secure
+    def __init__(self, folder: Path):
+        self.folder = folder
         self.port, *self.node_ports = free_ports(6)
         self.running: dict[str, subprocess.Popen] = {}
         (folder / "home").mkdir()
-        connection = f'[superlink.here]\naddress = "127.0.0.1:{self.port}"\n'
-        if secure:
-            make_certificate(folder)
-            connection += f'root-certificates = "{folder / "ca.crt"}"\n'
-        else:
-            connection += "insecure = true\n"
-        (folder / "home" / "config.toml").write_text(connection)
+        (folder / "home" / "config.toml").write_text(
+            f'[superlink.here]\naddress = "127.0.0.1:{self.port}"\n'
+            f'root-certificates = "{folder / "ca.crt"}"\n'
+        )
         self.environment = os.environ | {
             "FLWR_HOME": str(folder / "home"),
             "FLWR_TELEMETRY_ENABLED": "0",
@@ -61,6 +60,7 @@ class Cloud:
             "NO_PROXY": "127.0.0.1",
             "no_proxy": "127.0.0.1",
         }
+        self.shell(commands_with("openssl").replace("DNS:SERVER", "IP:127.0.0.1"))
 
     def start(self, name: str, *words: object) -> None:
         with open(self.folder / f"{name}.log", "ab") as log:
@@ -71,14 +71,9 @@ class Cloud:
             )  # fmt: skip
 
     def link(self) -> None:
-        words = ["--port", self.port, "--database", self.folder / "link.db"]
-        words += ["--disable-runtime-dependency-installation"]
-        if self.secure:
-            words += ["--ssl-ca-certfile", self.folder / "ca.crt", "--enable-supernode-auth"]
-            words += ["--ssl-certfile", self.folder / "link.crt"]
-            words += ["--ssl-keyfile", self.folder / "link.key"]
-        else:
-            words += ["--insecure"]
+        words = ["--port", self.port, "--database", "link.db", "--enable-supernode-auth"]
+        words += ["--disable-runtime-dependency-installation", "--ssl-ca-certfile", "ca.crt"]
+        words += ["--ssl-certfile", "link.crt", "--ssl-keyfile", "link.key"]
         self.start("link", "flower-superlink", *words)
         self.until(self.answers, 60, "the SuperLink does not answer")
 
@@ -92,19 +87,19 @@ class Cloud:
         part = i if part is None else part
         values = f'data="{self.folder}/app/nodes/{part}.npz" state="{self.folder}/state/{i}"'
         words = ["--superlink", f"127.0.0.1:{self.port}", "--port", self.node_ports[i]]
-        words += ["--node-config", values]
-        if not self.secure:
-            words += ["--insecure"]
-        else:
-            words += ["--root-certificates", self.folder / "ca.crt"]
-            if key:
-                words += ["--auth-supernode-private-key", self.folder / f"node-{i}"]
+        words += ["--node-config", values, "--root-certificates", "ca.crt"]
+        words += ["--auth-supernode-private-key", f"node-{i}"] * key
         self.start(f"node-{i}", "flower-supernode", *words)
 
+    def shell(self, commands: str) -> None:
+        subprocess.run(
+            ["bash", "-ec", commands], cwd=self.folder, env=self.environment, check=True,
+            capture_output=True, timeout=60,
+        )  # fmt: skip
+
     def register(self, i: int) -> None:
-        make_key(self.folder / f"node-{i}")
-        words = [BIN / "flwr", "supernode", "register", self.folder / f"node-{i}.pub", "here"]
-        subprocess.run(words, env=self.environment, check=True, capture_output=True, timeout=60)
+        """Make a key and register it, as README.md says."""
+        self.shell(commands_with("ssh-keygen").replace("node-0", f"node-{i}"))
 
     def run(self) -> None:
         """Submit the app; its log is in run.log."""
@@ -153,69 +148,15 @@ class Cloud:
 
 @pytest.fixture
 def cloud(tmp_path):
-    clouds = []
-
-    def make(secure=False):
-        clouds.append(Cloud(tmp_path, secure))
-        return clouds[-1]
-
-    yield make
-    for one in clouds:
-        one.close()
+    one = Cloud(tmp_path)
+    yield one
+    one.close()
 
 
-def make_certificate(folder: Path) -> None:
-    """ca.crt, and link.crt with link.key for 127.0.0.1."""
-    from datetime import UTC, datetime, timedelta
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    def named(text):
-        return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
-
-    now, ca, own = datetime.now(UTC), *(ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-
-    def builder(subject, key):
-        return (
-            x509.CertificateBuilder()
-            .subject_name(named(subject))
-            .issuer_name(named("ca"))
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(days=1))
-            .not_valid_after(now + timedelta(days=2))
-        )
-
-    root = builder("ca", ca).add_extension(x509.BasicConstraints(True, 0), True)
-    names = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
-    link = builder("link", own).add_extension(names, False)
-    pem = serialization.Encoding.PEM
-    (folder / "ca.crt").write_bytes(root.sign(ca, hashes.SHA256()).public_bytes(pem))
-    (folder / "link.crt").write_bytes(link.sign(ca, hashes.SHA256()).public_bytes(pem))
-    (folder / "link.key").write_bytes(
-        own.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-
-
-def make_key(path: Path) -> None:
-    """A node's key pair, as `ssh-keygen -t ecdsa -b 384` makes it: `path` and `path`.pub."""
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP384R1())
-    path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.OpenSSH,
-            serialization.NoEncryption(),
-        )
-    )
-    public = key.public_key().public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    )
-    path.with_suffix(".pub").write_bytes(public)
+def commands_with(word: str) -> str:
+    """The commands in README.md of which one has this word."""
+    blocks = re.findall(r"(?:^    .*\n)+", README.read_text("utf-8"), re.MULTILINE)
+    return next(block for block in blocks if word in block)
 
 
 def configured(folder: Path, **values: object) -> None:
@@ -241,13 +182,14 @@ def test_three_rounds_are_those_of_a_local_run(cloud, tmp_path):
     experiment = experiment_of(algorithms=ALGORITHMS)
     write_app(experiment, tmp_path / "app", nodes=3)
     configured(tmp_path, pinned=True, wait=60.0)
-    far = cloud(secure=True)
+    far = cloud
     far.link()
     for i in range(3):
         far.register(i)
         far.node(i)
     far.node(3, part=0, key=False)  # it would like to answer for the first node's clients
-    make_key(tmp_path / "node-4")  # nobody has registered this one
+    key, _ = commands_with("ssh-keygen").splitlines()
+    far.shell(key.replace("node-0", "node-4"))  # nobody has registered this one
     far.node(4, part=0)
     far.run()
     out = tmp_path / "app" / "run"
@@ -270,7 +212,7 @@ def test_a_link_and_a_node_are_killed(cloud, tmp_path):
     own = write_app(experiment, tmp_path / "app", nodes=3, limit=40.0)[2]
     configured(tmp_path, pinned=True, wait=60.0)
     out = tmp_path / "app" / "run"
-    far = cloud(secure=True)
+    far = cloud
     far.link()
     for i in range(3):
         far.register(i)
