@@ -122,7 +122,6 @@ def test_plot_refuses_before_any_work(monkeypatch, tmp_path):
 
 
 def test_plot_where_nothing_can_be_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(picture, "along", lambda *a, **k: None)  # most of the time
     (tmp_path / "file").write_text("")
     with pytest.raises(FedrefError, match="cannot write"):
         check("--only", "fedprox B", "--plot", str(tmp_path / "file" / "steps.png"))
