@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedref.boundary.errors import ConfigError
+from fedref.commands.options import Command, Option
 from fedref.experiments.run_directory import disk_errors
 
 EPILOG = """\
@@ -22,30 +23,6 @@ Everything comes from the source that runs: formulae stand beside their lines an
 them by the tests. A worked example has two parameters (a softmax model a few more), three samples and,
 where they meet, two clients.
 """
-
-
-def add_parser(subparsers: Any) -> None:
-    """Add `explain` to the commands."""
-    parser = subparsers.add_parser(
-        "explain",
-        help="show an equation beside its code and its numbers",
-        description="Show an equation, an algorithm or a model: formula, code, symbols, decisions, "
-        "and an example small enough to redo by hand.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "topic",
-        nargs="*",
-        metavar="TOPIC",
-        help="a tag, an algorithm, a model, an exercise or `mistakes`",
-    )
-    parser.add_argument(
-        "--html", type=Path, metavar="DIR", help="write all of it as a site that needs no network"
-    )
-    parser.add_argument("--list", action="store_true", help="say what can be explained")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -110,3 +87,16 @@ def function_lines(function: Any) -> list[str]:
             said = f"agrees to {off:.0e} of the largest entry" if off else "gives exactly these"
             out += [f"  the formula of [{equation.tag}] {said}"]
     return out + [f"  proved: {claim}" for claim in function.proofs]
+
+
+COMMAND = Command(
+    run,
+    "Show an equation, an algorithm or a model: formula, code, symbols, decisions, and an example "
+    "small enough to redo by hand.",
+    (
+        Option("topic TOPIC", "a tag, an algorithm, a model, an exercise or `mistakes`", many="*"),
+        Option("--html DIR", "write all of it as a site that needs no network", Path),
+        Option("--list", "say what can be explained"),
+    ),
+    epilog=EPILOG,
+)
