@@ -6,10 +6,11 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from shutil import get_terminal_size
-from typing import Any
+from typing import Any, TextIO, cast
 
+from fedref.boundary.errors import printable
 from fedref.boundary.values import as_kind, literal
 
 
@@ -17,7 +18,7 @@ def say(message: str) -> None:
     """Write one line to standard error, if there is one."""
     with suppress(OSError, ValueError):
         if sys.stderr is not None:
-            print(f"fedref: {message}", file=sys.stderr, flush=True)
+            print(f"fedref: {printable(message, sys.maxsize)}", file=sys.stderr, flush=True)
 
 
 def whole_number(text: str) -> int:
@@ -40,22 +41,39 @@ def terminal_width() -> int | None:
     return get_terminal_size().columns if is_terminal(sys.stdout) else None
 
 
+class PrintableStream:
+    """A stream on which control characters are escaped, whoever prints and wherever a name is from."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> None:
+        self.stream.write("\n".join(printable(line, sys.maxsize) for line in text.split("\n")))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
 @contextmanager
 def standard_streams() -> Iterator[None]:
-    """Escape what cannot be encoded. Output that cannot be written is an OSError here, rather than a
-    message of the interpreter when it exits."""
-    for stream in (sys.stdout, sys.stderr):
+    """Escape what cannot be encoded or would command the terminal. Output that cannot be written is an
+    OSError here, rather than a message of the interpreter when it exits."""
+    out = sys.stdout
+    for stream in (out, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    try:
+    if out is None:
         yield
+        return
+    try:
+        with redirect_stdout(cast(TextIO, PrintableStream(out))):
+            yield
     finally:
         try:
-            if sys.stdout is not None:
-                sys.stdout.flush()
+            out.flush()
         except OSError:
             with suppress(OSError, ValueError):  # drop the rest
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
             raise
 
 

@@ -1,6 +1,7 @@
 """What a federation looks like: the numbers of [apfl table 1], and a picture of who holds what."""
 
 import io
+import warnings
 from collections.abc import Mapping
 from itertools import cycle, pairwise
 from pathlib import Path
@@ -151,5 +152,6 @@ def picture(
     heat.set_xlabel(f"clients by main label, then by size{grouped}")
     figure.colorbar(image, ax=heat, label="samples of the label", pad=0.01)
     drawn = io.BytesIO()
-    figure.savefig(drawn, dpi=120 if M < 500 else 200, format=kind)
+    with warnings.catch_warnings(action="ignore"):  # a glyph that the font lacks is a box
+        figure.savefig(drawn, dpi=120 if M < 500 else 200, format=kind)
     write_or_raise(path, drawn.getvalue())

@@ -4,6 +4,7 @@ Algorithms are told apart without colour too: by line, marker and hatch.
 """
 
 import io
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill
@@ -78,7 +79,9 @@ def save(figure: Figure, path: Path) -> None:
         "png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}
     }  # fmt: skip
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, metadata=metadata[kind])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # it is a box
+        figure.savefig(buffer, format=kind, metadata=metadata[kind])
     try:
         write_whole(path, buffer.getvalue())
     except OSError as error:

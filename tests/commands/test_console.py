@@ -1,0 +1,48 @@
+"""Standard output and standard error: what is written to them, and when they cannot be written."""
+
+import os
+import signal
+import sys
+
+import numpy as np
+import pytest
+from running import document, main, npz, process, refused, write
+
+from fedref.commands import console
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+def test_no_name_from_outside_commands_the_terminal(here, capsys):
+    path = npz(here / "a.npz", y=np.array(["dog\x1b[2J", "貓\n\x9b1m"] * 10))
+    words = ["--data", path.name, "--split", "iid", "--set", "split.users=3"]
+    assert main("run", "fedavg", *words, "--rounds", 1, "--clients-per-round", 2, "-o", "a") == 0
+    assert main("data", "show", path.name, "--split", "iid", "--set", "split.users=3") == 0
+    out, err = capsys.readouterr()
+    assert "labels are 0 = dog\\x1b[2J, 1 = 貓\\n\\x9b1m" in err
+    assert "dog\\x1b[2J" in out
+    assert not {"\x1b", "\x9b"} & {*out, *err}
+    assert "\\x1b[31m" in refused(capsys, "run", "\x1b[31mfedavg")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full")
+def test_help_that_cannot_be_written_is_one_line():
+    with open("/dev/full", "w") as full:
+        run = process("--help", stdout=full, env_more={"PYTHONUNBUFFERED": ""})
+        _, err = run.communicate()
+    assert (run.returncode, err) == (
+        2, "fedref: error: standard output: No space left on device\n",
+    )  # fmt: skip
+
+
+def test_sigterm_is_raised_once_and_then_as_before():
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(console.Terminated, match="stopped by SIGTERM"), console.sigterm_raises():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_without_a_stream_a_command_works(here, monkeypatch, stream):
+    monkeypatch.setattr(sys, stream, None)
+    assert main("run", write(here / "t.toml", document(rounds=1)), "-o", "a") == 0
