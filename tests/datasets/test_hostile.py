@@ -223,20 +223,12 @@ def test_cut_files_are_refused(name: str, tmp_path: Path) -> None:
 # ---- files made to fill or to hang the process ----------------------------------------------------
 
 
-def mat_of(dimensions: bytes, cell: bytes = b"") -> bytes:
-    """A .mat file whose X is a cell array of these dimensions, with one cell or none."""
+def mat_of(dimensions: bytes) -> bytes:
+    """A .mat file whose X is a cell array of these dimensions without cells."""
     flags = struct.pack("<II", 6, 8) + struct.pack("<II", 1, 0)
     shape = struct.pack("<II", 5, len(dimensions)) + dimensions
-    body = flags + shape + struct.pack("<HH", 1, 1) + b"X\0\0\0" + cell
+    body = flags + shape + struct.pack("<HH", 1, 1) + b"X\0\0\0"
     return b"MATLAB 5.0".ljust(124) + b"\0\1IM" + struct.pack("<II", 14, len(body)) + body
-
-
-def nested_cells(depth: int) -> bytes:
-    """A cell that holds a cell, and so on."""
-    data = b""
-    for _ in range(depth):
-        data = mat_of(struct.pack("<II", 1, 1), data)[128:]
-    return mat_of(struct.pack("<II", 1, 1), data)
 
 
 def tar_head(name: str, kind: bytes, size: int) -> bytes:
@@ -286,7 +278,6 @@ def user_twice(users: int = 30_000) -> bytes:
 
 ATTACKS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "a dimension alone": ("a.mat", lambda: mat_of(struct.pack("<II", 1 << 28, 1)), "MATLAB file"),
-    "nested cells": ("a.mat", lambda: nested_cells(3_000), "MATLAB file"),
     "PAX header": (cifar.ARCHIVE, lambda: long_header(b"x"), "becomes too large"),
     "long name": (cifar.ARCHIVE, lambda: long_header(b"L"), "becomes too large"),
     "backwards": (cifar.ARCHIVE, backwards, "member 'a' claims -512 bytes"),

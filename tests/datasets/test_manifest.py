@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from dataset_files import images, npz_bytes, put
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fedref import ConfigError, DataError
 from fedref.commands import main
@@ -69,7 +67,7 @@ def test_every_changed_digit_is_detected(tmp_path: Path) -> None:
     _, path = written(tmp_path, users=3)
     text = path.read_text()
     digits = [match.start() for match in re.finditer(r"\d", text)]
-    for place in digits[:: len(digits) // 150]:
+    for place in digits[:: len(digits) // 60]:
         other = str((int(text[place]) + 1) % 10)
         path.write_text(text[:place] + other + text[place + 1 :])
         with pytest.raises(DataError, match=r"split\.json"):
@@ -86,7 +84,7 @@ def test_a_digit_too_small_to_change_the_number_is_detected(tmp_path: Path, key:
     start = text.index(f'"{key}": ')
     numbers = re.finditer(r"-?\d+\.\d+(e-?\d+)?", text[start : text.index("\n", start)])
     same = 0
-    for found in list(numbers):
+    for found in list(numbers)[::8]:
         end, old = start + found.end(), found[0]
         for digit in set("0123456789") - {old[-1]}:
             same += float(old[:-1] + digit) == float(old)
@@ -147,35 +145,13 @@ def test_a_sealed_but_wrong_manifest_is_refused(tmp_path: Path, message: str) ->
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b"\xff", b'{"format": "fedref-split/1"}'])
-def test_what_is_no_manifest_is_refused(tmp_path: Path, data: bytes) -> None:
-    with pytest.raises(DataError, match=r"m\.json: .*fedref-split/1"):
-        from_manifest(put(tmp_path, "m.json", data))
-
-
-def test_a_missing_manifest_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="No such file"):
-        from_manifest(tmp_path / "m.json")
-
-
-@settings(max_examples=60)
-@given(st.data())
-def test_random_damage_gives_a_data_error(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    folder = tmp_path_factory.getbasetemp() / "damage"
-    folder.mkdir(exist_ok=True)
-    _, path = written(folder, users=2)
-    good = bytearray(path.read_bytes())
-    place = data.draw(st.integers(0, len(good) - 1))
-    byte = data.draw(st.integers(0, 255).filter(lambda b: b != good[place]))
-    good[place] = byte
-    path.write_bytes(good)
-    try:
-        found = manifest_of(from_manifest(path))["sha256"]  # JSON's white space is no content
-    except DataError:
-        return
-    assert found in path.read_text()
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"{}", b"\xff", b'{"format": "fedref-split/1"}', None]
+)
+def test_what_is_no_manifest_is_refused(tmp_path: Path, data: bytes | None) -> None:
+    path = tmp_path / "nowhere.json" if data is None else put(tmp_path, "m.json", data)
+    with pytest.raises(DataError, match=r"\.json: .*fedref-split/1"):
+        from_manifest(path)
 
 
 def test_a_source_of_ones_own_is_found_beside_its_manifest(
@@ -210,14 +186,10 @@ def test_a_source_elsewhere_is_found_in_its_folder(
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "a" * 5000])
-def test_a_source_by_no_possible_name_is_refused(tmp_path: Path, name: str) -> None:
+def test_impossible_names_are_refused(tmp_path: Path, name: str) -> None:
     source = {"name": name, "sha256": "0", "rows": 1}
     with pytest.raises(DataError, match=r"not beside it|File name too long|null"):
         from_manifest(resealed(tmp_path, source=source))
-
-
-@pytest.mark.parametrize("name", ["a\0b", "a" * 5000])
-def test_a_manifest_by_no_possible_name_is_refused(name: str) -> None:
     with pytest.raises(DataError, match="expected a split manifest"):
         from_manifest(name)
     assert not manifest.is_manifest(Path(name))

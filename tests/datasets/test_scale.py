@@ -66,41 +66,37 @@ def test_a_hundred_thousand_clients_and_five_million_rows(rule: str) -> None:
     assert rounds[1] < 4 * rounds[0] + 0.01
 
 
-needs_proc = pytest.mark.skipif(
-    not Path("/proc/self/status").exists(), reason="peak memory needs Linux's /proc"
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
+@pytest.mark.parametrize(
+    "program",
+    [
+        "from fedref.datasets import load, manifest_of, split\n"
+        "manifest_of(split('fedprox-mnist', load('mnist', sys.argv[1])))\n",
+        pytest.param(
+            "from fedref.commands import main\n"
+            "words = ['run', 'apfl', '--data', 'mnist', '--split', 'fedprox-mnist', '--model']\n"
+            "words += ['logistic', '--rounds', '2', '--quiet', '--data-dir', sys.argv[1]]\n"
+            "assert main([*words, '--out', sys.argv[2]]) == 0\n",
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["split", "run"],
 )
-
-
-def peak_of(program: str, *words: object) -> int:
-    """Peak memory, in kB, of a Python process of its own."""
+def test_mnist_with_a_thousand_clients_takes_300_MB(
+    real: Path, tmp_path: Path, program: str
+) -> None:
+    """Pixels stay bytes in loading, splitting and describing, and in all of `fedref run`."""
     # not ru_maxrss, in which a child starts with its parent's peak
-    program += (
-        "\nimport re\n"
-        "print(re.search(r'VmHWM:\\s*(\\d+) kB', open('/proc/self/status').read())[1])\n"
+    peak = (
+        "import re\nprint(re.search(r'VmHWM:\\s*(\\d+) kB', open('/proc/self/status').read())[1])\n"
     )
-    command = [sys.executable, "-c", program, *map(str, words)]
+    command = [
+        sys.executable,
+        "-c",
+        f"import sys\n{program}{peak}",
+        str(real),
+        str(tmp_path / "run"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return int(done.stdout.split()[-1])
-
-
-@needs_proc
-def test_mnist_with_a_thousand_clients_is_split_in_little_memory(real: Path) -> None:
-    """Pixels stay bytes: loading, splitting and describing stay below 300 MB."""
-    program = (
-        "import sys\n"
-        "from fedref.datasets import load, manifest_of, split\n"
-        "manifest_of(split('fedprox-mnist', load('mnist', sys.argv[1])))\n"
-    )
-    assert peak_of(program, real) < 300_000
-
-
-@pytest.mark.slow
-@needs_proc
-def test_mnist_with_a_thousand_clients_is_trained_on_in_300_MB(real: Path, tmp_path: Path) -> None:
-    """The whole of `fedref run`: loading, splitting, two rounds, evaluation, records."""
-    program = "import sys\nfrom fedref.commands import main\nassert main(sys.argv[1:]) == 0\n"
-    words = ("run", "apfl", "--data", "mnist", "--split", "fedprox-mnist", "--model", "logistic")
-    how = ("--rounds", 2, "--quiet", "--data-dir", real, "--out", tmp_path / "run")
-    assert peak_of(program, *words, *how) < 300_000
-    assert (tmp_path / "run" / "config.toml").is_file()
+    assert int(done.stdout.split()[-1]) < 300_000

@@ -1,9 +1,7 @@
 """LEAF JSON: one file, a folder, train and test; text; export."""
 
-import copy
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -114,19 +112,20 @@ def test_tweets_are_the_fifth_column(tmp_path: Path, part: list[str]) -> None:
     assert source.y.tolist() == [1, 0]
 
 
-@pytest.mark.parametrize("y", [[0, 1], [0, 4], ["0", "4"], ["0", "1"]])
-def test_the_class_of_a_tweet_is_0_or_1(tmp_path: Path, y: list[Any]) -> None:
-    entry = {"x": [["1", "", "", "me", "sad"], ["2", "", "", "me", "happy"]], "y": y}
-    data = {"users": ["me"], "num_samples": [2], "user_data": {"me": entry}}
-    assert load(put_json(tmp_path, data)).y.tolist() == [0, 1]
+def tweets(*y: Any) -> dict[str, Any]:
+    entry = {"x": [["1", "", "", "me", "sad"]] * len(y), "y": y}
+    return {"users": ["me"], "num_samples": [len(y)], "user_data": {"me": entry}}
+
+
+@pytest.mark.parametrize("y", [(0, 1), (0, 4), ("0", "4"), ("0", "1")])
+def test_the_class_of_a_tweet_is_0_or_1(tmp_path: Path, y: tuple[Any, Any]) -> None:
+    assert load(put_json(tmp_path, tweets(*y))).y.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("odd", [2, "5", True, None, 1.0])
 def test_another_class_of_a_tweet_is_refused(tmp_path: Path, odd: Any) -> None:
-    entry = {"x": [["1", "", "", "me", "sad"]], "y": [odd]}
-    data = {"users": ["me"], "num_samples": [1], "user_data": {"me": entry}}
     with pytest.raises(DataError, match=r"y\[0\] is .*expected 0 or 1, a tweet's class"):
-        load(put_json(tmp_path, data))
+        load(put_json(tmp_path, tweets(odd)))
 
 
 def one_user(x: Any, key: str = "x") -> dict[str, Any]:
@@ -179,88 +178,69 @@ def test_numbers_are_no_codes(tmp_path: Path) -> None:
 # ---- broken -----------------------------------------------------------------------------------------
 
 
-def change(edit: Callable[[Any], object]) -> bytes:
-    data = copy.deepcopy(leaf_object())
-    edit(data)
+GOOD = json.dumps(leaf_object())
+KEEP = object()
+
+
+def change(*path: Any, to: Any = KEEP, add: Any = KEEP) -> bytes:
+    """The valid file with one value changed, one added to a list, or one left out."""
+    data: Any = json.loads(GOOD)
+    inside = data
+    for key in path[:-1]:
+        inside = inside[key]
+    if add is not KEEP:
+        inside[path[-1]].append(add)
+    elif to is not KEEP:
+        inside[path[-1]] = to
+    else:
+        inside.pop(path[-1])
     return json.dumps(data).encode()
 
 
-def x(data: Any) -> Any:
-    return data["user_data"]["u1"]["x"]
-
-
-def y(data: Any) -> Any:
-    return data["user_data"]["u1"]["y"]
-
-
-GOOD = json.dumps(leaf_object())
+U0, U1 = ("user_data", "u0"), ("user_data", "u1")
+TRUE = GOOD.replace('"num_samples": [2', '"num_samples": [true').encode()
 BROKEN: dict[str, tuple[bytes, str]] = {
     "no JSON": (b"users", "expected LEAF JSON"),
     "cut": (GOOD[:-9].encode(), "expected LEAF JSON"),
     "no text": (b"\xff\xfe\xfa", "expected LEAF JSON"),
     "deep": (b"[" * 100_000, "expected LEAF JSON"),
     "list": (b"[]", "holds a list"),
-    "no users": (change(lambda d: d.pop("users")), "users is missing"),
-    "no data": (change(lambda d: d.pop("user_data")), "user_data is missing"),
-    "no sizes": (change(lambda d: d.pop("num_samples")), "num_samples is missing"),
-    "missing user": (change(lambda d: d["user_data"].pop("u1")), "user_data has no 'u1'"),
-    "unlisted user": (
-        change(lambda d: (d["users"].pop(), d["num_samples"].pop())),
-        "users does not list 'u2'",
-    ),
-    "twice listed": (change(lambda d: d["users"].append("u0")), "'u0' is listed twice"),
+    "no users": (change("users"), "users is missing"),
+    "no data": (change("user_data"), "user_data is missing"),
+    "no sizes": (change("num_samples"), "num_samples is missing"),
+    "missing user": (change(*U1), "user_data has no 'u1'"),
+    "unlisted user": (change("users", 2), "users does not list 'u2'"),
+    "twice listed": (change("users", add="u0"), "'u0' is listed twice"),
     "twice in data": (GOOD.replace('"u1": {', '"u0": {').encode(), "'u0' occurs twice"),
-    "number as user": (change(lambda d: d["users"].append(3)), "user 3 is no text"),
-    "sizes": (change(lambda d: d["num_samples"].pop()), "2 num_samples for 3 users"),
-    "wrong size": (
-        change(lambda d: d["num_samples"].__setitem__(1, 9)),
-        "'u1': 3 rows; expected 9",
-    ),
-    "entry": (change(lambda d: d["user_data"].update(u1=[])), "x or y is missing"),
-    "no x": (change(lambda d: d["user_data"]["u1"].pop("x")), "x or y is missing"),
-    "more x": (change(lambda d: x(d).append([1, 2, 3, 4])), "4 rows in x and 3 in y"),
-    "ragged": (change(lambda d: x(d)[2].pop()), r"x\[2\] has 3 features; .* 4 numbers"),
-    "no rows": (change(lambda d: x(d).__setitem__(1, 5)), r"x\[1\] has 5"),
-    "no features": (change(lambda d: x(d).__setitem__(0, [])), r"x\[0\] has 0 features"),
-    "nested": (change(lambda d: x(d)[1].__setitem__(0, [1])), "'u1'.*expected lists of numbers"),
-    "other width": (
-        change(lambda d: d["user_data"]["u1"].update(x=[[1.0, 2.0]] * 3)),
-        "2 features of float64; expected 4",
-    ),
-    "text": (change(lambda d: x(d)[1].__setitem__(0, "7")), "x holds '7'"),
-    "null": (change(lambda d: x(d)[1].__setitem__(0, None)), "x holds None"),
-    "true": (change(lambda d: x(d).__setitem__(slice(None), [[True] * 4] * 3)), "x holds True"),
-    "huge": (change(lambda d: x(d)[0].__setitem__(0, 10**400)), "expected|too large"),
-    "NaN": (change(lambda d: x(d)[0].__setitem__(0, float("nan"))), "holds NaN"),
-    "infinity": (change(lambda d: x(d)[0].__setitem__(0, float("inf"))), "holds Infinity"),
+    "number as user": (change("users", add=3), "user 3 is no text"),
+    "sizes": (change("num_samples", 0), "2 num_samples for 3 users"),
+    "wrong size": (change("num_samples", 1, to=9), "'u1': 3 rows; expected 9"),
+    "entry": (change(*U1, to=[]), "x or y is missing"),
+    "no x": (change(*U1, "x"), "x or y is missing"),
+    "more x": (change(*U1, "x", add=[1, 2, 3, 4]), "4 rows in x and 3 in y"),
+    "ragged": (change(*U1, "x", 2, 0), r"x\[2\] has 3 features; .* 4 numbers"),
+    "no rows": (change(*U1, "x", 1, to=5), r"x\[1\] has 5"),
+    "no features": (change(*U1, "x", 0, to=[]), r"x\[0\] has 0 features"),
+    "nested": (change(*U1, "x", 1, 0, to=[1]), "'u1'.*expected lists of numbers"),
+    "other width": (change(*U1, "x", to=[[1.0, 2.0]] * 3), "2 features of float64; expected 4"),
+    "text": (change(*U1, "x", 1, 0, to="7"), "x holds '7'"),
+    "null": (change(*U1, "x", 1, 0, to=None), "x holds None"),
+    "true": (change(*U1, "x", to=[[True] * 4] * 3), "x holds True"),
+    "huge": (change(*U1, "x", 0, 0, to=10**400), "expected|too large"),
+    "NaN": (change(*U1, "x", 0, 0, to=float("nan")), "holds NaN"),
+    "infinity": (change(*U1, "x", 0, 0, to=float("inf")), "holds Infinity"),
     "1e999": (GOOD.replace("0.", "1e999, 0.", 1).encode(), "expected|X has inf"),
-    "true among numbers": (change(lambda d: x(d)[0].__setitem__(0, True)), "x holds True"),
-    "size true": (
-        change(
-            lambda d: (
-                d["num_samples"].__setitem__(0, True),
-                d["user_data"]["u0"].update(x=[[1.0] * 4], y=[1]),
-            )
-        ),
-        "num_samples holds True",
-    ),
-    "two texts": (
-        change(lambda d: d["user_data"]["u0"].update(x=[["1", "2"]] * 2)),
-        "x holds '1'; expected lists of numbers",
-    ),
+    "true among numbers": (change(*U1, "x", 0, 0, to=True), "x holds True"),
+    "size true": (TRUE, "num_samples holds True"),
+    "two texts": (change(*U0, "x", to=[["1", "2"]] * 2), "x holds '1'; expected lists of numbers"),
     "short tweet": (
-        change(lambda d: d["user_data"]["u0"].update(x=[["1", "", "", "me", "a"], ["2", "b"]])),
-        r"x\[1\] is None; expected text",
-    ),
-    "label text": (change(lambda d: y(d).__setitem__(0, "ab")), r"y\[0\] is 'ab'"),
-    "label null": (
-        change(lambda d: y(d).__setitem__(0, None)),
-        r"y\[0\] is None; expected one number",
-    ),
-    "label half": (change(lambda d: y(d).__setitem__(0, 0.5)), "y is 0.5 in row 0"),
-    "label lists": (change(lambda d: y(d).__setitem__(0, [1, 2])), "'u1'"),
+        change(*U0, "x", to=[["1", "", "", "me", "a"], ["2", "b"]]), r"x\[1\] is None; expected text"),
+    "label text": (change(*U1, "y", 0, to="ab"), r"y\[0\] is 'ab'"),
+    "label null": (change(*U1, "y", 0, to=None), r"y\[0\] is None; expected one number"),
+    "label half": (change(*U1, "y", 0, to=0.5), "y is 0.5 in row 0"),
+    "label lists": (change(*U1, "y", 0, to=[1, 2]), "'u1'"),
     "nobody": (b'{"users": [], "num_samples": [], "user_data": {}}', "no user has any rows"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BROKEN)
