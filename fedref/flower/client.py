@@ -232,7 +232,7 @@ def reason_for(error: Exception, where: str) -> str:
 
 
 def answer_within(seconds: float, work: Callable[[], Packet]) -> Packet:
-    """Return what `work` answers, or after so many seconds a protocol.refusal, so that work that hangs does
+    """Return what `work` answers, or after so many seconds a refusal, so that work that hangs does
     not block the node: Flower ends the process of a message when that is answered."""
     replies: list[Packet] = []
 

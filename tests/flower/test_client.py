@@ -92,7 +92,7 @@ def test_a_part_holds_the_rows_of_its_clients_and_no_other(tmp_path):
 
 
 def test_the_store_keeps_the_new_state_and_three_before(tmp_path):
-    store = Store(tmp_path, "0" * 16, 0, {})
+    store = Store(tmp_path, "0" * 16, 0)
     before = NONE
     for t in (0, 1, 2, 3, 7):
         store.write(5, before, t, np.array([float(t)]))

@@ -18,7 +18,7 @@ from federating import (
 from fedref.boundary.errors import FedrefError
 from fedref.commands import main
 from fedref.experiments.results import load_run
-from fedref.experiments.run_directory import saved
+from fedref.experiments.run_directory import load_record
 from fedref.experiments.unit import units
 from fedref.flower import client
 from fedref.flower.nodes import Nodes
@@ -85,6 +85,22 @@ def announced(clients, rows, **changes):
     return {"clients": clients, "n_train": n, "n_test": n, "features": 64, "labels": [0], **changes}
 
 
+class Announcing:
+    """A network of nodes that say what they hold, and no more. replies : node → announcement."""
+
+    def __init__(self, replies):
+        self.replies = replies
+
+    def nodes(self):
+        return set(self.replies)
+
+    def send(self, packets, limit):
+        return {str(node): node for node in packets}
+
+    def receive(self, messages):
+        return [(m, int(m), {"announced": self.replies[int(m)]}) for m in sorted(messages)]
+
+
 @pytest.mark.parametrize(
     ("said", "words"),
     [
@@ -95,25 +111,23 @@ def announced(clients, rows, **changes):
     ],
 )
 def test_what_nodes_announce_must_fit_together(said, words):
-    class Announcing:
-        def nodes(self):
-            return {1, 2}
-
-        def send(self, packets, limit):
-            return {str(node): node for node in packets}
-
-        def receive(self, messages):
-            replies = {"1": announced([0], 5), "2": said}
-            return [(m, int(m), {"announced": replies[m]}) for m in sorted(messages)]
-
+    wires = Announcing({1: announced([0], 5), 2: said})
     log = []
-    nodes = Nodes(Announcing(), options(), log.append)
+    nodes = Nodes(wires, options(), log.append)
     if words and "rows:" in words:  # each of the two nodes alone would be taken
         nodes.sizes = {3: (6 * 10**6, 0)}
     nodes.greet()
     assert (nodes.holder.get(1) == 2) == (words is None)
     if words:
         assert any(words.split(": ")[0] in text for text in log), log
+
+
+def test_a_model_that_nobody_could_hold_is_refused(tmp_path):
+    """Features and labels are the nodes' word; what a server makes of them is checked before it is."""
+    experiment = experiment_of(algorithms={"fedavg": {}}, model={"name": "logistic"})
+    said = announced(list(range(7)), 5, features=2000, labels=[0, 99_999])
+    with pytest.raises(FedrefError, match="parameters: 200100000 is more than 134217728"):
+        serve(Announcing({1: said}), experiment, tmp_path / "far", options())
 
 
 def test_a_pinned_node_is_waited_for_until_it_has_told_of_its_clients():
@@ -151,7 +165,7 @@ def test_a_late_node_is_a_dropped_straggler_and_is_back_in_the_next_round(name, 
 def kept(tmp_path, experiment):
     """Client → the round that its own state is of, as the server knows it."""
     (unit,) = units(experiment)
-    return dict(saved(tmp_path / "far", unit, experiment).state.clients)
+    return dict(load_record(tmp_path / "far", unit).state.clients)
 
 
 def test_a_dropped_client_s_state_is_that_of_its_last_counted_work(tmp_path):
