@@ -36,7 +36,7 @@ def test_every_tag_is_explained_with_its_line(tag, capsys):
     assert "noqa" not in out
 
 
-INDEX = (source.ROOT / "README.md").read_text("utf-8").split("### Equation index")[1]
+INDEX = (source.ROOT / "fedref" / "README.md").read_text("utf-8").split("# Equation index")[1]
 PAPER = "(?:per-fedavg|fedmeta|fedmaml|fedprox|fedcurv|apfl)"
 NAMES = [
     *re.findall(rf"^\| .*?\[({PAPER} [^\]]+)\]", INDEX.split("\n## ")[0], re.MULTILINE),
