@@ -15,6 +15,6 @@ PICTURES: Mapping[str, Mapping[str, Callable[[], Picture]]] = {
     "per_fedavg": {"hessian-correction": plane.correction, "hessian-free": plane.hessian_free},
     "fedprox": {"inexactness": runs.inexactness},
     "fedcurv": {"ellipses": plane.ellipses},
-    "apfl": {"importance-ellipse": plane.importance_ellipse, "masks": runs.masks_per_client},
+    "apfl": {"masks": runs.masks_per_client},
     "fedmeta": {"meta-sgd-alpha": runs.learnt_rates},
 }

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref import checks
-from fedref.algorithms import apfl, fedavg, fedcurv, fedprox, importance, per_fedavg
+from fedref.algorithms import fedavg, fedcurv, fedprox, importance, per_fedavg
 from fedref.models import BinaryLogistic
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array, sigmoid
@@ -173,32 +173,23 @@ def correction() -> Picture:
     return Picture(figure, alt, caption)
 
 
-def hf_errors(dtype: Any, deltas: Array) -> Array:
-    """The relative error of the Hessian-free meta-gradient, computed in dtype, for every δ."""
+def relative_errors(dtype: Any, deltas: Array) -> tuple[Array, float]:
+    """(the relative error of the Hessian-free meta-gradient in dtype, for every δ; of first order)."""
     case = Case(MODELS["MLP tanh"], stream(0, "picture"))
-    batches = (case.D, case.D1, case.D2)
-    exact = per_fedavg.meta_gradient(case.model, case.w, *batches, alpha=0.1)
+    D, D1, D2 = case.D, case.D1, case.D2
+    exact = per_fedavg.meta_gradient(case.model, case.w, D, D1, D2, alpha=0.1)
+    first = per_fedavg.meta_gradient_fo(case.model, case.w, D, D1, alpha=0.1)
     low = [
-        Batch(D.X.astype(dtype), D.y, None if D.s is None else D.s.astype(dtype)) for D in batches
+        Batch(D.X.astype(dtype), D.y, None if D.s is None else D.s.astype(dtype))
+        for D in (D, D1, D2)
     ]
     w = case.w.astype(dtype)
-    return np.array(
-        [
-            checks.relative_error(
-                per_fedavg.meta_gradient_hf(case.model, w, *low, alpha=0.1, delta=float(delta)),
-                exact,
-            )
-            for delta in deltas
-        ]
-    )
-
-
-def fo_error() -> float:
-    """That of the first order: the whole term is missing."""
-    case = Case(MODELS["MLP tanh"], stream(0, "picture"))
-    exact = per_fedavg.meta_gradient(case.model, case.w, case.D, case.D1, case.D2, alpha=0.1)
-    first = per_fedavg.meta_gradient_fo(case.model, case.w, case.D, case.D1, alpha=0.1)
-    return checks.relative_error(first, exact)
+    free = [
+        per_fedavg.meta_gradient_hf(case.model, w, *low, alpha=0.1, delta=float(delta))
+        for delta in deltas
+    ]
+    errors = np.array([checks.relative_error(g, exact) for g in free])
+    return errors, checks.relative_error(first, exact)
 
 
 DELTAS = np.logspace(-13, 0, 40)
@@ -212,23 +203,23 @@ def hessian_free() -> Picture:
     )  # fmt: skip
     best = []
     for k, dtype in enumerate((np.float64, np.float32)):
-        errors = hf_errors(dtype, DELTAS)
+        errors, first_order = relative_errors(dtype, DELTAS)
         axes.plot(DELTAS, errors, label=np.dtype(dtype).name, markevery=3, **line_style(k))
         best.append((DELTAS[np.argmin(errors)], errors.min()))
-    (at_six,) = hf_errors(np.float32, np.array([1e-6]))
-    axes.axhline(fo_error(), label="first order", **line_style(2, marker="none"))
+    (at_six,), _ = relative_errors(np.float32, np.array([1e-6]))
+    axes.axhline(first_order, label="first order", **line_style(2, marker="none"))
     axes.legend(loc="lower left")
     (at64, error64), (at32, error32) = best
     caption = (
         f"Two ways to be wrong: truncation grows as δ², rounding as ε/δ. float64 is best at δ = {at64:.0e} "
         f"(error {error64:.0e}), float32 at {at32:.0e} ({error32:.0e}); with δ = 10⁻⁶ float32 keeps an error "
-        f"of {at_six:.0e}, where first order has {fo_error():.0e}. A small MLP, three batches, α = 0.1."
+        f"of {at_six:.0e}, where first order has {first_order:.0e}. A small MLP, three batches, α = 0.1."
     )
     alt = f"Two curves with a least error each: {error64:.0e} in float64, {error32:.0e} in float32."
     return Picture(figure, alt, caption)
 
 
-# ---- FedCurv and APFL: which way is held ------------------------------------------------------------
+# ---- FedCurv: which way is held --------------------------------------------------------------------
 
 
 class Held(NamedTuple):
@@ -286,31 +277,4 @@ def ellipses() -> Picture:
         f"{PENALTIES[0]}, {PENALTIES[1]} and {PENALTIES[2]}."
     )
     alt = "Concentric circles about one point, narrow ellipses about two others."
-    return Picture(figure, alt, caption)
-
-
-def importance_ellipse() -> Picture:
-    """The same for APFL: the ellipse is about wᵗ too."""
-    reach = (-1.0, 1.0, -0.8, 0.8)
-    figure, axes = plane(reach)
-    found = held()
-    w_ref = np.zeros(2)
-    I = np.stack([importance.fisher(PLANE_MODEL, found.theta.mean(0), D) for D in found.data])
-    F = apfl.importance_update(np.zeros(2), I, np.full(2, 0.5), lam=1.0)
-    mu = float(F.mean())
-
-    def penalty(w: Array, F: Array, mu: float) -> Array:
-        a, D = np.zeros(1), found.data[0]
-        shared = apfl.objective(PLANE_MODEL, w, a, w_ref, D, F=F, w_ref=w_ref, mu=mu)
-        return shared - PLANE_MODEL.loss(apfl.compose(PLANE_MODEL, w, a, w_ref), D)
-
-    rings(axes, 0, reach, lambda w: penalty(w, F, 1.0), PENALTIES)
-    rings(axes, 2, reach, lambda w: penalty(w, np.ones(2), mu), PENALTIES, linestyles="--")
-    marked(axes, w_ref, "$w_S^t$", (5, 5))
-    caption = (
-        "APFL's penalty (solid) against one that treats all directions alike (dashed), with the same mean "
-        f"weight: it lets w_S go {np.sqrt(F.max() / F.min()):.1f} times as far where the clients' Fisher "
-        "information says that it matters least."
-    )
-    alt = "Ellipses and circles about one point."
     return Picture(figure, alt, caption)
