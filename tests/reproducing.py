@@ -3,8 +3,9 @@
 import argparse
 from typing import Any
 
-from fedref.commands import reproduce
 from fedref.reproduction import catalogue
+
+from fedref.commands import reproduce
 
 TINY = """\
 rounds = 2

@@ -14,7 +14,7 @@ from fedref import ConfigError
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
 from fedref.experiments import config, loading, results, run_directory
-from fedref.reproduction import jobs
+from reproduce import jobs
 from fedref.sampling import make_plan
 
 #: `fedref.experiments.run` the module: the package has a function of that name too.

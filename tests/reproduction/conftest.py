@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
+from fedref.reproduction import catalogue
 from reproducing import REPORT, TINY
 
 from fedref.datasets import download, sources
-from fedref.reproduction import catalogue
 
 
 @pytest.fixture(autouse=True)

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from fedref.reproduction import catalogue, coverage
 from reproducing import small
 
 from fedref import run
 from fedref.experiments.results import Run
-from fedref.reproduction import catalogue, coverage
 from fedref.rounds.evaluation import Scores
 
 FIGURE_1, FIGURE_2, FIGURE_3, TABLE_2, ABLATIONS = (

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
+from fedref.reproduction import catalogue, runtime
 from reproducing import command
 
 from fedref.boundary.errors import ConfigError, DataError
-from fedref.reproduction import catalogue, runtime
 
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:

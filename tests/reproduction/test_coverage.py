@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
+from fedref.reproduction import catalogue, claim, coverage, not_judged
 from reproducing import command
 
 from fedref.boundary.errors import DataError
-from fedref.reproduction import catalogue, claim, coverage, not_judged
 
 PAPERS = """\
 [[item]]

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fedref.reproduction import catalogue
 from reproducing import small
 
 from fedref import run
-from fedref.experiments.loading import load_experiment
-from fedref.reproduction import catalogue
+from fedref.experiments.setting import setting
 
 FIGURE_1 = catalogue.find("apfl-figure-1").module
 
@@ -18,7 +18,7 @@ def test_bytes_of_importance_that_is_sent_always_and_only_when_renewed() -> None
     algorithms = {"fedavg": {"lr": 0.1}, "apfl-paper": {"algorithm": "apfl", "z": 2}}
     found = run(small(algorithms, clients=4, seeds=[0, 1]), rounds=6)
     assert [row["renewed"] for row in found.records[1].rows] == [0, 1, 1, 1, 0, 0, 0]
-    data = load_experiment(found.experiment)
+    data = setting(found.experiment)
     always = FIGURE_1.ratio(found, "apfl-paper", "bytes_down", "bytes_up")
     kept = FIGURE_1.if_kept(found, "apfl-paper", data)
     assert always == pytest.approx(np.full(2, (6 + 4 + 6 + 3) / 12))
@@ -34,7 +34,7 @@ def test_bytes_if_kept_are_those_of_clients_that_keep_it() -> None:
         "kept": kept,
     }
     found = run(small(algorithms, users=6, seeds=[0, 1]), rounds=12)
-    replayed = FIGURE_1.if_kept(found, "apfl-paper", load_experiment(found.experiment))
+    replayed = FIGURE_1.if_kept(found, "apfl-paper", setting(found.experiment))
     assert FIGURE_1.ratio(found, "kept", "bytes_down", "bytes_up") == pytest.approx(replayed)
     assert (replayed < FIGURE_1.ratio(found, "apfl-paper", "bytes_down", "bytes_up")).all()
 

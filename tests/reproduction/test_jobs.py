@@ -5,10 +5,10 @@ import os
 from pathlib import Path
 
 import pytest
+from fedref.reproduction import catalogue, jobs, runtime
 from reproducing import change, command
 
 from fedref import FedrefError, load_run, reproduction
-from fedref.reproduction import catalogue, jobs, runtime
 
 
 def test_interrupted_and_resumed(tiny: Path) -> None:

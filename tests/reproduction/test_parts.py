@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from fedref.reproduction import parts
 from reproducing import small
 
 from fedref import run
 from fedref.boundary.errors import ConfigError
-from fedref.reproduction import parts
 
 
 def test_part_of_a_sweep() -> None:

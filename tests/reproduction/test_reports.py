@@ -5,12 +5,12 @@ import json
 from pathlib import Path
 
 import pytest
+from fedref.reproduction import catalogue, reports
 from reproducing import change, command
 
 from fedref import load_run, reproduction
 from fedref.boundary.errors import ConfigError, FedrefError
 from fedref.commands import main
-from fedref.reproduction import catalogue, reports
 
 
 def test_from_files_to_readme(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,9 +4,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from fedref.reproduction import runtime
 
 from fedref.boundary.errors import DataError
-from fedref.reproduction import runtime
 
 
 def test_runtime_adds_up_and_names_all_commits(

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from fedref.reproduction import catalogue
 
 from fedref import run
 from fedref.experiments.results import Run
-from fedref.reproduction import catalogue
 
 STRAGGLERS = catalogue.find("fedprox-stragglers").module
 

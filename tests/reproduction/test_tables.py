@@ -1,7 +1,6 @@
 """Numbers as text, tables and claims."""
 
 import numpy as np
-
 from fedref.reproduction import runtime, tables
 
 

@@ -1,7 +1,6 @@
 """FedMAML's report: whether adaptation helps is judged by loss."""
 
 import numpy as np
-
 from fedref.reproduction import catalogue
 
 MAML = catalogue.find("fedmaml-logistic").module
