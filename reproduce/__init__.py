@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fedref.boundary.errors import ConfigError, DataError
+from fedref.boundary.errors import DataError
 from reproduce import catalogue, jobs
 from reproduce.catalogue import default_out, find, names
 from reproduce.writing import check_readme, gather, write_report
@@ -54,8 +54,6 @@ def reproduce(
 ) -> list[Checked]:
     """Run what is left, report on each, gather. Quick runs begin anew, and are reported on in
     RUNS/NAME-quick/results; the checks of direction are theirs."""
-    if processes < 1:
-        raise ConfigError(f"jobs is {processes}, expected at least 1")
     chosen = [find(name) for name in wanted]
     runs, readme = out.parent / "runs", out.parent / "README.md"
     if not quick:

@@ -13,7 +13,8 @@ from fedref.boundary.files import write_whole
 from fedref.experiments import config
 from fedref.experiments.results import Run
 from fedref.experiments.run_directory import disk_errors
-from reproduce.catalogue import Job, Reproduction, root
+from reproduce import catalogue
+from reproduce.catalogue import Job, Reproduction
 from reproduce.claims import coverage
 from reproduce.jobs import duration, git_commit, results, runtime, runtime_in_words, short
 from reproduce.tables import markdown
@@ -102,7 +103,7 @@ def check_readme(path: Path) -> None:
 def gather(out: Path, readme: Path) -> None:
     """Write all tables that there are to one file, links and headings fitted to it."""
     title, _, introduction = INTRODUCTION.strip().partition("\n\n")
-    covered = coverage(root(), out)
+    covered = coverage(catalogue.root(), out)
     parts = [MARK, title, *([COVERED, covered] if covered else []), introduction]
     for path in sorted(out.glob("*/table.md")):
         text = path.read_text(encoding="utf-8").strip()

@@ -9,11 +9,11 @@ from multiprocessing import parent_process
 from pathlib import Path
 from textwrap import fill
 from threading import Thread
-from typing import Any
 
 from fedref.boundary.errors import ConfigError
-from fedref.boundary.values import seeds_of
-from fedref.commands.console import say, whole_number
+from fedref.boundary.values import Bounds, seeds_of
+from fedref.commands.console import say
+from fedref.commands.options import DATA_DIR, Command, Option
 
 INDENT = 22 * " "
 
@@ -31,46 +31,6 @@ time and leave DIR alone.
 
 exit code: 0 all went well; 1 a check of --quick failed; 2 wrong input, or data is missing
 """
-
-
-def add_parser(subparsers: Any) -> None:
-    """Add `reproduce` to the commands."""
-    parser = subparsers.add_parser(
-        "reproduce",
-        help="repeat the papers' experiments and compare the numbers",
-        description="Run the experiments behind a table or figure of a paper, and set its numbers beside "
-        "those measured here.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="what to reproduce, or all")
-    parser.add_argument("--list", action="store_true", help="list what can be reproduced")
-    parser.add_argument(
-        "--quick", action="store_true", help="a few rounds, one seed, and checks of direction only"
-    )
-    parser.add_argument(
-        "--seeds",
-        metavar="A:B | A,B,...",
-        help="these seeds (0:3 is 0, 1, 2), except for ablations (default: as in the experiment files)",
-    )
-    parser.add_argument(
-        "--data-dir", type=Path, metavar="DIR", help="where the data are (default: FEDREF_DATA)"
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="results (default: reproduce/results of the checkout, else of the current folder)",
-    )
-    parser.add_argument(
-        "--jobs",
-        type=whole_number,
-        default=2,
-        metavar="N",
-        help="experiments at a time, one process each (default 2)",
-    )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -130,3 +90,27 @@ def end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
+
+
+COMMAND = Command(
+    run,
+    "Run the experiments behind a table or figure of a paper, and set its numbers beside those "
+    "measured here.",
+    (
+        Option("names NAME", "what to reproduce, or all", many="*"),
+        Option("--list", "list what can be reproduced"),
+        Option("--quick", "a few rounds, one seed, and checks of direction only"),
+        Option(
+            "--seeds A:B|A,B,...",
+            "these seeds (0:3 is 0, 1, 2), except for ablations (default: as in the experiment files)",
+        ),
+        DATA_DIR,
+        Option(
+            "--out DIR",
+            "results (default: reproduce/results of the checkout, else of the current folder)",
+            Path,
+        ),
+        Option("--jobs N", "experiments at a time, one process each", int, 2, bounds=Bounds(1)),
+    ),
+    epilog=EPILOG,
+)
