@@ -21,7 +21,7 @@ Beside them: catalogue (what there is), jobs (how it is run), measures (what is 
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,9 +51,10 @@ def reproduce(
     data_dir: Path | None = None,
     processes: int = 2,
     message: jobs.Message = lambda text: None,
+    begin: Callable[[], None] | None = None,
 ) -> list[Checked]:
     """Run what is left, report on each, gather. Quick runs begin anew, and are reported on in
-    RUNS/NAME-quick/results; the checks of direction are theirs."""
+    RUNS/NAME-quick/results; the checks of direction are theirs. begin : what every process calls."""
     chosen = [find(name) for name in wanted]
     runs, readme = out.parent / "runs", out.parent / "README.md"
     if not quick:
@@ -68,7 +69,7 @@ def reproduce(
         elif not quick:
             catalogue.check_directory(job)
     checked = []
-    with jobs.running(list(every.values()), processes, data_dir) as futures:
+    with jobs.running(list(every.values()), processes, data_dir, begin) as futures:
         for one in chosen:
             jobs.wait_for(jobs_of[one.name], futures, message)
             folder = runs / f"{one.name}-quick" / "results" if quick else out / one.name

@@ -4,6 +4,7 @@ runtime.json {seconds, version, commit}: how long a run has taken so far, and wh
 import json
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -18,8 +19,6 @@ import fedref
 from fedref import plots
 from fedref.boundary.errors import DataError, FedrefError
 from fedref.boundary.files import write_whole
-from fedref.commands.console import say
-from fedref.commands.reproduce import begin_worker
 from fedref.experiments import config, run_directory
 from fedref.experiments.experiment import Experiment
 from fedref.experiments.progress import lines
@@ -38,16 +37,19 @@ Message = Callable[[str], None]
 
 @contextmanager
 def running(
-    jobs: Sequence[Job], processes: int, data_dir: Path | None
+    jobs: Sequence[Job],
+    processes: int,
+    data_dir: Path | None,
+    begin: Callable[[], None] | None = None,
 ) -> Iterator[dict[Path, "Future[None]"]]:
     """Run what is left of these jobs in that many processes: run directory → its future.
 
     Whoever leaves early ends those at work; what they have done is in their checkpoints. Processes
-    that no other job needs work for a job.
+    that no other job needs work for a job. begin : what every process calls first.
     """
     left = [job for job in jobs if not is_finished(job)]
     workers = processes // max(len(left), 1)
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), begin_worker)
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), begin)
     try:
         yield {job.directory: pool.submit(work, job, data_dir, workers) for job in left}
     except BaseException:
@@ -85,7 +87,10 @@ def work(job: Job, data_dir: Path | None, workers: int = 1) -> None:
         before, saved = saved, time.monotonic()
         add_runtime(job.directory, saved - before)
 
-    progress = lines(job.experiment, lambda text: say(f"{job.name}: {text}"))
+    def say(text: str) -> None:
+        print(f"fedref: {job.name}: {text}", file=sys.stderr, flush=True)
+
+    progress = lines(job.experiment, say)
 
     def told(unit: Unit, record: Record) -> None:
         progress.round(unit, record)

@@ -55,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
         data_dir=args.data_dir,
         processes=args.jobs,
         message=say,
+        begin=begin_worker,
     )
     for check in checked:
         print(f"{'holds' if check.holds else 'FAILS'}: {check.claim}: {check.measured}")

@@ -16,6 +16,7 @@ from fedref.algorithms.fedavg import FedAvg
 from fedref.experiments import config, loading, results, run_directory
 from reproduce import jobs
 from fedref.sampling import make_plan
+from reproduce import jobs
 
 #: `fedref.experiments.run` the module: the package has a function of that name too.
 RUN = importlib.import_module("fedref.experiments.run")

@@ -14,6 +14,7 @@ from reproducing import change, command
 import reproduce
 from fedref import FedrefError, load_run
 from fedref.boundary.errors import DataError
+from fedref.commands.reproduce import begin_worker
 from fedref.experiments.progress import Progress
 from fedref.experiments.unit import Record, Unit
 from reproduce import catalogue, jobs
@@ -60,7 +61,7 @@ def test_whoever_stops_ends_the_processes(tiny: Path, processes: None) -> None:
 
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        reproduce.reproduce(["tiny"], tiny, message=stop)
+        reproduce.reproduce(["tiny"], tiny, message=stop, begin=begin_worker)
     assert not multiprocessing.active_children()
     assert time.monotonic() - began < 60
     assert load_run(tiny.parent / "runs" / "tiny" / "one").experiment.rounds == 2
