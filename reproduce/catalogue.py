@@ -13,7 +13,7 @@ import fedref
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.datasets import SOURCES, sources
 from fedref.experiments import config
-from fedref.experiments.experiment import Experiment
+from fedref.experiments.config import Experiment
 
 PACKAGE = Path(fedref.__file__).resolve().parent
 

@@ -39,7 +39,7 @@ class Place(NamedTuple):
     absent: Sequence[str] = ()
     doubts: Sequence[str] = ()
     seldom: str = ""
-    data: Any = None  # the Setting, for quantities that need it
+    data: Any = None  # the LoadedExperiment, for quantities that need it
 
 
 class Claim(NamedTuple):

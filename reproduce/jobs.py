@@ -20,13 +20,13 @@ from fedref import plots
 from fedref.boundary.errors import DataError, FedrefError
 from fedref.boundary.files import write_whole
 from fedref.experiments import config, run_directory
-from fedref.experiments.experiment import Experiment
+from fedref.experiments.config import Experiment
+from fedref.experiments.parallel import Processes
 from fedref.experiments.progress import lines
 from fedref.experiments.results import Run
 from fedref.experiments.run import execute
 from fedref.experiments.run import run as run_experiment
 from fedref.experiments.unit import Record, Unit, units
-from fedref.experiments.workers import Processes
 from reproduce.catalogue import PACKAGE, Job
 
 #: Seconds between two times that the time of a run at work is saved.
@@ -103,8 +103,8 @@ def work(job: Job, data_dir: Path | None, workers: int = 1) -> None:
             "progress": progress._replace(round=told),
         }  # fmt: skip
         if (job.directory / "config.toml").exists():
-            with run_directory.locked(job.directory):
-                run = execute(run_directory.resumed(job.directory), job.directory, **how)
+            with run_directory.lock_run_directory(job.directory):
+                run = execute(run_directory.read_experiment(job.directory), job.directory, **how)
         else:
             with config.naming(str(job.file)):
                 run = run_experiment(job.experiment, out=job.directory, **how)
@@ -127,7 +127,7 @@ def is_finished(job: Job) -> bool:
 def records(directory: Path, made: Experiment) -> Iterator[tuple[Unit, Record]]:
     """Yield the units that have begun and their records, one in memory at a time."""
     for unit in units(made):
-        record = run_directory.saved(directory, unit, made)
+        record = run_directory.load_record(directory, unit)
         if record is not None:
             yield unit, record
 

@@ -10,8 +10,7 @@ from fedref.algorithms.fedavg import FedAvg
 from fedref.boundary.errors import ConfigError
 from fedref.experiments import names
 from fedref.experiments.results import Run
-from fedref.experiments.setting import Setting
-from fedref.experiments.unit import Record, Unit
+from fedref.experiments.unit import LoadedExperiment, Record, Unit
 from fedref.models.numerics import Array
 from fedref.rounds.evaluation import Scores, evaluate, sample_mean
 
@@ -66,7 +65,10 @@ QUANTITIES: Mapping[str, Callable[[Run, str], Array]] = {
 
 
 def unadapted(
-    run: Run, label: str, data: Setting, mean: Callable[[Array, Array], float] = sample_mean
+    run: Run,
+    label: str,
+    data: LoadedExperiment,
+    mean: Callable[[Array, Array], float] = sample_mean,
 ) -> Array:
     """Return the final accuracy of the parameters that the server sends, as they are, in %.
 
@@ -76,7 +78,7 @@ def unadapted(
     return np.array([100 * mean(s.accuracy, s.n_test) for s in scores])
 
 
-def unadapted_scores(run: Run, label: str, data: Setting) -> list[Scores]:
+def unadapted_scores(run: Run, label: str, data: LoadedExperiment) -> list[Scores]:
     """Return the final test scores of the parameters that the server sends, as they are: a seed each."""
     algorithm, untouched = names.make_algorithm(label, run.experiment.algorithms[label]), FedAvg()
     made = []

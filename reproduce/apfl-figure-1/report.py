@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from fedref import plots
-from fedref.experiments import setting as experiment
+from fedref.experiments.loading import Loader, load_experiment
 from fedref.experiments.results import Run
-from fedref.experiments.setting import Setting
+from fedref.experiments.unit import LoadedExperiment
 from fedref.sampling import cohort
 from reproduce.claims import Claim, Place, judge
 from reproduce.measures import average, bytes_sent, final, maximum, renamed, seldom, unadapted
@@ -73,7 +73,7 @@ FEDAVG, IID = ("fedavg",), ("centralised",)
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
     found = named(runs)
     above = [gain(runs, stem, label) for stem in found for label in ran(runs[stem], APFL)]
-    data = {stem: experiment.setting(runs[stem].experiment, data_dir) for stem in found}
+    data = {stem: load_experiment(runs[stem].experiment, Loader(data_dir)) for stem in found}
     levels = [level(runs, stem, label, data[stem]) for stem in found for label in ran(runs[stem])]
     for stem, name in found.items():
         told = {METHODS[m]: (value / 100, np.nan) for m, value in averages_in_paper(stem).items()}
@@ -108,7 +108,9 @@ def ran(run: Run, labels: Sequence[str] = tuple(METHODS)) -> list[str]:
     return [label for label in labels if label in there]
 
 
-def places(runs: Mapping[str, Run], data: Mapping[str, Setting] | None = None) -> list[Place]:
+def places(
+    runs: Mapping[str, Run], data: Mapping[str, LoadedExperiment] | None = None
+) -> list[Place]:
     """Return where the claims are judged: every data set that there is a run of."""
     return [
         Place(
@@ -171,7 +173,7 @@ def who_gains(run: Run, label: str) -> str:
     return text + (f", the others {signed(float(np.mean(gains[1])))}" if gains[1] else "")
 
 
-def level(runs: Mapping[str, Run], stem: str, label: str, data: Setting) -> Number:
+def level(runs: Mapping[str, Run], stem: str, label: str, data: LoadedExperiment) -> Number:
     """Return one bar of the figure."""
     run, notes = runs[stem], []
     _, y = run.curve(label)

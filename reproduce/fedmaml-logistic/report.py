@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fedref import plots
-from fedref.experiments import setting as experiment
+from fedref.experiments.loading import Loader, load_experiment
 from fedref.experiments.results import Run
-from fedref.experiments.setting import Setting
+from fedref.experiments.unit import LoadedExperiment
 from fedref.rounds.evaluation import sample_mean
 from reproduce.claims import Claim, Place, judge
 from reproduce.measures import at, average, bytes_sent, final, renamed, total, unadapted_scores
@@ -54,7 +54,7 @@ Lines = Mapping[tuple[str, str, int], Line]
 
 
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
-    data = {stem: experiment.setting(runs[stem].experiment, data_dir) for stem in NAMES}
+    data = {stem: load_experiment(runs[stem].experiment, Loader(data_dir)) for stem in NAMES}
     lines = {
         (stem, label, s): line(runs[stem], stem, label, s, data[stem])
         for stem in NAMES
@@ -106,7 +106,7 @@ def with_fedavg(run: Run, s: int) -> Run:
     return Run(run.experiment, [*own.units, *units], [*own.records, *records])
 
 
-def line(run: Run, stem: str, label: str, s: int, data: Setting) -> Line:
+def line(run: Run, stem: str, label: str, s: int, data: LoadedExperiment) -> Line:
     run = part(run, label, s)
     before = unadapted_scores(run, label, data)
     return Line(
@@ -121,7 +121,7 @@ def line(run: Run, stem: str, label: str, s: int, data: Setting) -> Line:
     )
 
 
-def majority(data: Setting) -> float:
+def majority(data: LoadedExperiment) -> float:
     """Return the accuracy of always saying the most frequent label, in %."""
     y = data.federation.source.y[data.federation.test.rows]
     return float(100 * np.bincount(y).max() / len(y))

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from fedref import plots
-from fedref.experiments import setting as experiment
+from fedref.experiments.loading import Loader, load_experiment
 from fedref.experiments.results import Run
-from fedref.experiments.setting import Setting
+from fedref.experiments.unit import LoadedExperiment
 from reproduce.catalogue import find
 from reproduce.claims import Claim, Place, judge
 from reproduce.measures import at, final, renamed, total, unadapted
@@ -29,7 +29,7 @@ TITLE = f"MNIST, τ = {TAU}, α = 0.01, evaluated after every round"
 
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
     run = runs["inner-steps"]
-    data = experiment.setting(run.experiment, data_dir)
+    data = load_experiment(run.experiment, Loader(data_dir))
     steps = run.experiment.sweep["inner-steps"]
     numbers = [line(run, m, nu, data) for m in run.experiment.algorithms for nu in steps]
     heads = ("method", "ν")
@@ -42,7 +42,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     }
 
 
-def line(run: Run, label: str, nu: int, data: Setting) -> Number:
+def line(run: Run, label: str, nu: int, data: LoadedExperiment) -> Number:
     """Return one method with ν inner steps."""
     own, one = at(run, inner_steps=nu), at(run, inner_steps=1)
     y, base = final(own, label), final(one, label)

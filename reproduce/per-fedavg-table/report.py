@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib import style
 from matplotlib.lines import Line2D
 
-from fedref.experiments import setting as experiment
+from fedref.experiments.loading import Loader, load_experiment
 from fedref.experiments.results import Run
-from fedref.experiments.setting import Setting
+from fedref.experiments.unit import LoadedExperiment
 from fedref.plots.curves import curve_handles, draw_curves, draw_reference
 from fedref.plots.series import all_series, metric_of
 from fedref.plots.style import COLOURS, MARKERS, STYLE, frame, save, sign
@@ -67,8 +67,9 @@ ABLATIONS = {
 
 
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
-    data = experiment.setting(runs["tau10-alpha0.001"].experiment, data_dir)
-    found = alternatives(runs, data, data_dir)
+    loader = Loader(data_dir)
+    data = load_experiment(runs["tau10-alpha0.001"].experiment, loader)
+    found = alternatives(runs, data, loader)
     numbers = []
     for stem, (name, told) in SETTINGS.items():
         for label, method in METHODS.items():
@@ -101,7 +102,9 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     }
 
 
-def line(run: Run, label: str, what: tuple[str, str], told: float | None, data: Setting) -> Number:
+def line(
+    run: Run, label: str, what: tuple[str, str], told: float | None, data: LoadedExperiment
+) -> Number:
     """Return one method in one setting, with what was measured besides."""
     t, y = run.curve(label)
     notes = []
@@ -124,11 +127,9 @@ def line(run: Run, label: str, what: tuple[str, str], told: float | None, data: 
 Found = Mapping[tuple[str, str], Mapping[tuple[str, str], np.ndarray]]
 
 
-def alternatives(runs: Mapping[str, Run], base: Setting, data_dir: Path | None) -> Found:
+def alternatives(runs: Mapping[str, Run], base: LoadedExperiment, loader: Loader) -> Found:
     """Return the final accuracy under every way of training and every way of measuring."""
-    data = {
-        name: experiment.setting(runs[name].experiment, data_dir, base.loader) for name in ABLATIONS
-    } | {"": base}
+    data = {name: load_experiment(runs[name].experiment, loader) for name in ABLATIONS} | {"": base}
     found: dict[tuple[str, str], dict[tuple[str, str], np.ndarray]] = {}
     for stem, (_, told) in SETTINGS.items():
         run = runs[stem]
@@ -144,7 +145,7 @@ def alternatives(runs: Mapping[str, Run], base: Setting, data_dir: Path | None) 
     return found
 
 
-def measured(run: Run, label: str, data: Setting) -> dict[str, np.ndarray]:
+def measured(run: Run, label: str, data: LoadedExperiment) -> dict[str, np.ndarray]:
     """Return the final accuracy, measured in each way of MEASURED: a seed each."""
     return {
         "after": final(run, label),

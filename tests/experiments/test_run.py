@@ -14,7 +14,6 @@ from fedref import ConfigError
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
 from fedref.experiments import config, loading, results, run_directory
-from reproduce import jobs
 from fedref.sampling import make_plan
 from reproduce import jobs
 

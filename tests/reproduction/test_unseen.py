@@ -8,10 +8,9 @@ import pytest
 
 from fedref import run
 from fedref.algorithms.fedavg import FedAvg
-from fedref.experiments.config import own_point
-from fedref.experiments.experiment import Experiment
+from fedref.experiments.config import Experiment, own_point
+from fedref.experiments.loading import load_experiment
 from fedref.experiments.results import Run
-from fedref.experiments.setting import setting
 from fedref.rounds.evaluation import evaluate_unseen
 from reproduce import catalogue
 from reproduce.claims import Claim, Place, judge
@@ -349,7 +348,7 @@ def test_a_k_way_head_may_lose_a_point(found: Run) -> None:
 def test_rows_left_to_test_on(found: Run) -> None:
     run = found._replace(experiment=replace(found.experiment, unseen=0.9, name="x"))
     table = UNSEEN.rows_table({"mnist-90": run}, ["mnist-90"], None)
-    data = setting(run.experiment)
+    data = load_experiment(run.experiment)
     everyone, tested = data.unseen
     n, others = (
         evaluate_unseen(
