@@ -14,7 +14,7 @@ from fedref.experiments import config
 from fedref.experiments.config import Experiment
 from fedref.experiments.loading import Loader, load_experiment, resolve_experiment
 from fedref.flower.client import write_part
-from fedref.flower.server import refuse
+from fedref.flower.server import check_experiment
 
 #: The app's pyproject.toml as Flower reads it. No dependencies: a run installs nothing.
 PROJECT = f"""\
@@ -73,7 +73,7 @@ def write_app(
     """
     if folder.exists() and any(folder.iterdir()):
         raise FedrefError(f"{folder} is not empty, expected a new folder")
-    refuse(experiment)
+    check_experiment(experiment)
     holders: list[range] = []
     if clients is None:
         loader = loader or Loader()

@@ -263,7 +263,7 @@ class RemoteEngine:
 # ---- a run ---------------------------------------------------------------------------------------
 
 
-def refuse(experiment: Experiment) -> None:
+def check_experiment(experiment: Experiment) -> None:
     """Raise ConfigError for what needs rows or states that the server does not have."""
     for label, table in experiment.algorithms.items():
         algorithm = names.make_algorithm(label, table)
@@ -300,7 +300,7 @@ def serve(
     federation.json holds what the nodes announced, missed.csv who was missed. A checkpoint is
     written after every round, since a round over a network takes long anyway.
     """
-    refuse(experiment)
+    check_experiment(experiment)
     nodes, path = Nodes(network, options, say), out / "federation.json"
     progress = progress or Progress(message=say)
     if (out / "config.toml").exists() and path.exists():

@@ -192,6 +192,7 @@ BAD_ANNOUNCEMENTS = [
     ({"image": [8, 8]}, "images of [8, 8], and 64 features"),
     ({"image": [8, 7, 1]}, "images of [8, 7, 1], and 64 features"),
     ({"vocabulary": ["a", NASTY]}, "misshapen fields: vocabulary"),
+    ({"vocabulary": ["a"] * (10**6 + 1)}, "misshapen fields: vocabulary"),
     ({"vocabulary": ["a", 7]}, "misshapen fields: vocabulary"),
     ({NASTY: 1}, r"misshapen fields: \x1b[2J"),
 ]  # fmt: skip

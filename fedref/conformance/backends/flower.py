@@ -13,7 +13,8 @@ from flwr.server.strategy import FedAvg, FedProx
 Values = Mapping[str, Any]
 
 
-def strategy(algorithm: str, hyper: Values) -> Any:
+def make_strategy(algorithm: str, hyper: Values) -> Any:
+    """Return Flower's strategy for an algorithm; it has no other than these two."""
     if algorithm == "fedavg":
         return FedAvg()
     if algorithm == "fedprox":
@@ -21,8 +22,8 @@ def strategy(algorithm: str, hyper: Values) -> Any:
     raise NotImplementedError(algorithm)
 
 
-def fitted(w: Any, examples: int) -> Any:
-    """What one client hands in."""
+def fit_result(w: Any, examples: int) -> Any:
+    """Return what one client hands in."""
     ok = flwr.Status(flwr.Code.OK, "")
     return flwr.FitRes(ok, flwr.ndarrays_to_parameters([w]), examples, {})
 
@@ -32,10 +33,10 @@ class Flower:
         self, algorithm: str, model: Values, hyper: Values,
         server: Values, uploads: Values, n: Any, counts: Any,
     ) -> Any:  # fmt: skip
-        chosen = strategy(algorithm, hyper)
+        chosen = make_strategy(algorithm, hyper)
         examples = counts * (n if hyper["weighting"] == "samples" else 1)
         results: list[Any] = [
-            (None, fitted(w, int(e))) for w, e in zip(uploads["w"], examples, strict=True)
+            (None, fit_result(w, int(e))) for w, e in zip(uploads["w"], examples, strict=True)
         ]
         merged, _ = chosen.aggregate_fit(1, results, [])
         (w,) = flwr.parameters_to_ndarrays(merged)
