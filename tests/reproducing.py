@@ -1,15 +1,10 @@
-"""A tiny reproduction, the command that runs it, and runs that reports are given."""
+"""A tiny reproduction, and the command that runs it."""
 
-from collections.abc import Sequence
+import argparse
 from typing import Any
 
-from fedref.commands import parse
-from fedref.commands.reproduce import import_reproduce
-from fedref.experiments.results import Run
-
-import_reproduce()
-
-from reproduce import catalogue  # noqa: E402
+from fedref.commands import reproduce
+from fedref.reproduction import catalogue
 
 TINY = """\
 rounds = 2
@@ -26,28 +21,15 @@ lr = 0.1
 [algorithms.fedprox]
 lr = 0.1
 """
-TEXT = """\
-# Tiny
-
-Nobody's, §0.
-
-## Part of {WHOLE:.1f}
-
-{nothing}
-
-{picture}
-
-{numbers}
-"""
 REPORT = """\
-from reproduce.tables import Number, number_table, write_numbers
-
-WHOLE = 1
+TITLE = "Tiny"
+PAPER = "Nobody's, §0."
 QUICK = {"seeds": [0], "one": {"rounds": 1}}
-CHECKS = {"one round was run": lambda runs: (runs["one"].experiment.rounds == 1, "measured")}
 
 
 def report(runs, out, data_dir):
+    from fedref.reproduction import Number, number_table, write_numbers
+
     (out / "one.png").write_bytes(b"")
     lines = [
         Number((stem, label), 100 * run.curve(label)[1][:, -1], 50.0, "so it is")
@@ -55,28 +37,32 @@ def report(runs, out, data_dir):
         for label in run.experiment.algorithms
     ]
     write_numbers(out / "numbers.csv", ("stem", "method"), lines)
-    numbers = number_table(("stem", "method"), lines)
-    return {"nothing": "", "picture": "![a picture](one.png)", "numbers": numbers}
+    return "## Part\\n\\n![a picture](one.png)\\n\\n" + number_table(("stem", "method"), lines)
+
+
+CHECKS = {"one round was run": lambda runs: (runs["one"].experiment.rounds == 1, "measured")}
 """
 
 
 def change(name: str, old: str, new: str) -> None:
-    """Change something in the tiny reproduction's file `name`."""
+    """Something in the tiny reproduction's file `name`."""
     path = catalogue.root() / "tiny" / name
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
 
 
 def command(*words: object) -> int:
-    """Run `fedref reproduce` as a user types it, but with its exceptions."""
-    args = parse(["reproduce", *map(str, words)])
+    """As a user types it."""
+    parser = argparse.ArgumentParser("fedref")
+    reproduce.add_parser(parser.add_subparsers())
+    args = parser.parse_args(["reproduce", *map(str, words)])
     return int(args.run(args))
 
 
 def small(
     algorithms: dict[str, Any], *, users: int = 4, clients: int = 2, **more: Any
 ) -> dict[str, Any]:
-    """Return an experiment of one local step on digits, for reports that read something else off it."""
+    """An experiment of one local step on digits, for reports that read something else off it."""
     return {
         "data": {"name": "digits"},
         "split": {"rule": "iid", "users": users},
@@ -85,19 +71,3 @@ def small(
         "algorithms": algorithms,
         **more,
     }
-
-
-def with_curves(of: Run, grain: int = 1, **columns: dict[str, Sequence[float]]) -> Run:
-    """Return the same with these values, of one seed, at rounds 0, grain, 2 grain ..."""
-    records = []
-    for unit, record in zip(of.units, of.records):
-        length = max(len(curves.get(unit.label, ())) for curves in columns.values())
-        rows = [
-            record.rows[0]
-            | {"round": grain * i}
-            | {c: curves[unit.label][i] for c, curves in columns.items() if unit.label in curves}
-            for i in range(length)
-        ]
-        records.append(record._replace(rows=rows or record.rows, round=grain * max(length - 1, 0)))
-    made = of.experiment.__class__(**{**vars(of.experiment), "eval_every": grain})
-    return of._replace(experiment=made, records=records)

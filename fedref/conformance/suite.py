@@ -163,23 +163,27 @@ def compare(outputs: Mapping[str, Any], case: Case, dtype: Any = np.float64) -> 
     return None
 
 
-def name_mistakes(outputs: Mapping[str, Any], case: Case, dtype: Any) -> tuple[str, ...]:
-    """Return the known mistakes that give just these outputs."""
+def name_mistakes(
+    outputs: Mapping[str, Any], mismatch: Mismatch, case: Case, dtype: Any
+) -> tuple[str, ...]:
+    """Return the known mistakes that give just these outputs, of those that are required.
+
+    Where what is required is right, it is the first output that is not.
+    """
     from fedref.conformance.mistakes import MISTAKES
 
+    def agrees(names: Iterable[str], expected: Mapping[str, Any]) -> bool:
+        known = {name: expected[name] for name in names if name in expected}
+        return compare(outputs, case._replace(outputs=known, required=tuple(known)), dtype) is None
+
+    wanted = (mismatch.output,) if agrees(case.required, case.outputs) else case.required
     found = []
     for name in case.catches:
-        wrong = call_safely(MISTAKES[name].backend, case)
-        if wrong is None or wrong.outputs is None:
-            continue
-        mistaken = {key: np.asarray(x) for key, x in wrong.outputs.items() if key in case.outputs}
-        told = {key: x for key, x in outputs.items() if key in mistaken}
-        required = tuple(key for key in case.required if key in mistaken)
-        if (
-            told
-            and compare(told, case._replace(outputs=mistaken, required=required), dtype) is None
-        ):
-            found.append(name)
+        reply = call_safely(MISTAKES[name].backend, case)
+        if reply is not None and reply.outputs is not None:
+            expected = {key: np.asarray(x) for key, x in reply.outputs.items()}
+            if any(key in expected for key in wanted) and agrees(wanted, expected):
+                found.append(name)
     return tuple(found)
 
 
@@ -189,12 +193,14 @@ def grade(reply: Answer | None, case: Case, dtype: Any = np.float64) -> Result:
         return Result(case.name, case.tag, NOT_OFFERED)
     if reply.outputs is None:
         return Result(case.name, case.tag, FAILED, reason=reply.error, remarks=reply.remarks)
-    gap = compare(reply.outputs, case, dtype)
-    if gap is None:
+    wrong = compare(reply.outputs, case, dtype)
+    if wrong is None:
         return Result(case.name, case.tag, PASSED, remarks=reply.remarks)
+    names = () if wrong.reason else name_mistakes(reply.outputs, wrong, case, dtype)
+    allowed = case.tolerance[np.dtype(dtype).name]
     return Result(
-        case.name, case.tag, FAILED, *gap[:2], case.tolerance[np.dtype(dtype).name], gap.reason,
-        () if gap.reason else name_mistakes(reply.outputs, case, dtype), reply.remarks,
+        case.name, case.tag, FAILED, wrong.output, wrong.error, allowed, wrong.reason, names,
+        reply.remarks,
     )  # fmt: skip
 
 

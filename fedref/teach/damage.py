@@ -7,25 +7,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref.algorithms import fedprox
-from fedref.conformance.backends.reference import LOOP
+from fedref.algorithms import ALGORITHMS, fedprox
+from fedref.conformance.edits import apply_edits
 from fedref.conformance.mistakes import MISTAKES
 from fedref.datasets.sources import load
 from fedref.experiments import config, unit
 from fedref.experiments.loading import load_experiment
 from fedref.experiments.metrics import METRICS
 from fedref.rounds.federation import Source
-from fedref.teach.mistakes import EDITS, B, made
 from fedref.teach.pictures.runs import digits
 
 ROUNDS = 15
+#: Rows of a mini-batch; a wrong line may know it too.
+B = 40
 Series = list[float]
 
 
 class Shown(NamedTuple):
     """What a picture of a mistake shows. values : from the algorithm, as it runs now."""
 
-    values: Callable[[Any], Series]
+    values: Callable[[], Series]
     x: str
     y: str
 
@@ -39,9 +40,9 @@ def trained(
         "algorithms": {"it": {"algorithm": label, **(hyper or {})}}, "rounds": ROUNDS, **settings,
     }  # fmt: skip
 
-    def values(backend: Any) -> Series:
+    def values() -> Series:
         found = load_experiment(config.from_table(table))
-        it = backend.algorithm_of(label, hyper or {})
+        it = ALGORITHMS[label](**(hyper or {}))
         with np.errstate(all="ignore"):
             record = list(unit.iterate_rounds(found, it, seed=0))[-1]
         scale = METRICS[column].scale
@@ -53,7 +54,7 @@ def trained(
 def objective_along(mu: float = 1.0, steps: int = 30) -> Shown:
     """h along one client's local steps."""
 
-    def values(backend: Any) -> Series:
+    def values() -> Series:
         found = digits()
         D = found.federation.batch(found.federation.train.of(0))
         w0 = w = np.zeros(found.model.d)
@@ -135,10 +136,7 @@ class Pair(NamedTuple):
 
 @cache
 def series(name: str) -> Pair:
-    """The same run as it is and with the mistake."""
-    shown, edit = RUNS[name], EDITS[name]
-    right = shown.values(LOOP)
-    if edit.instead is not None:
-        return Pair(right, shown.values(MISTAKES[name].backend))
-    with made(edit):
-        return Pair(right, shown.values(LOOP))
+    """Return the same run as it is and with the mistake."""
+    right = RUNS[name].values()
+    with apply_edits(*MISTAKES[name].edits, rows=B):
+        return Pair(right, RUNS[name].values())

@@ -53,7 +53,7 @@ def heading(sign: str, name: str) -> str:
 
 def entry(name: str, sign: str, made: Picture, file: str) -> str:
     """One mistake as a section."""
-    mistake, lines = MISTAKES[name], mistakes.lines(mistakes.EDITS[name])
+    mistake, lines = MISTAKES[name], mistakes.lines(name)
     pair = "".join(
         f"<div class={kind}><h3>{kind}</h3>{highlighted(chr(10).join(code), {})}</div>"
         for kind, code in (("wrong", lines.wrong), ("right", lines.right))

@@ -1,9 +1,6 @@
 """Each known mistake is rejected and named; so is any single-term mutation of an equation rejected."""
 
 import ast
-import copy
-import inspect
-import textwrap
 
 import numpy as np
 import pytest
@@ -21,9 +18,13 @@ from fedref.algorithms import (
 )
 from fedref.conformance import make, serialise, suite, vectors
 from fedref.conformance.backends.reference import LOOP
-from fedref.conformance.mistakes import MISTAKES
+from fedref.conformance.edits import Edit, apply_edits, edit_source, read_source
+from fedref.conformance.mistakes import MISTAKES, OtherPlan
 from fedref.conformance.suite import FAILED, PASSED
-from fedref.models import lstm
+from fedref.models import Logistic, lstm
+from fedref.rounds import evaluation
+from fedref.rounds.federation import Federation, Part, Source
+from fedref.sampling import Sampling, make_plan
 
 CASES = vectors.read()
 BY_NAME = {case.name: case for case in CASES}
@@ -50,6 +51,67 @@ def test_a_mistake_does_nothing_else(name):
     # what moves by less than 100 tolerances is not said to be caught, and may fail unnamed
     wrong = [result for result in offered if result.status == FAILED]
     assert all(result.error < 100 * result.tolerance for result in wrong)
+
+
+def test_an_edit_is_made_and_undone():
+    w, g = np.ones(2), np.full(2, 0.5)
+    edit = Edit(per_fedavg.local_step, "w - beta * meta_gradient", "w - B * meta_gradient")
+    with apply_edits(edit, rows=7):
+        assert per_fedavg.local_step(w, g, beta=1.0).tolist() == [-2.5, -2.5]
+    assert per_fedavg.local_step(w, g, beta=1.0).tolist() == [0.5, 0.5]
+    with pytest.raises(ValueError, match="local_step holds 'w \\+ beta' 0 times"):
+        edit_source(edit._replace(right="w + beta"))
+
+
+PLANS = [name for name, row in MISTAKES.items() if isinstance(row.given, OtherPlan)]
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_backend_is_given_the_plan_that_the_edit_draws(name):
+    sizes, roles = np.array([3, 9, 4, 6, 13, 22]), ("D", "D1", "D2")
+    sampling = Sampling(len(sizes), epochs=3, batch_size=4, stragglers=0.7)
+    right = make_plan(sampling, sizes, 2, 5, roles)
+    with apply_edits(*MISTAKES[name].edits):
+        wrong = make_plan(sampling, sizes, 2, 5, roles)
+    expected = MISTAKES[name].given.plan_of("per-fedavg", {"B": 4}, right._asdict())
+    assert wrong.steps.tolist() == expected["steps"].tolist()
+    moved = wrong.steps.tolist() != right.steps.tolist()
+    for role, rows in expected["rows"].items():
+        moved |= not np.array_equal(right.rows[role], wrong.rows[role])
+        for k, steps in enumerate(expected["steps"]):
+            got, want = (x[k, :steps] for x in (wrong.rows[role], rows))
+            assert got[got >= 0].tolist() == want[want >= 0].tolist()
+    assert moved
+
+
+@pytest.mark.parametrize("name", ["adapted to the test batch", "evaluation trains"])
+def test_the_backend_evaluates_as_the_edit_does(name):
+    """Clients with the same training rows are tested one after the other as its test batches are."""
+    rng = np.random.default_rng(0)
+    X, y, model = rng.normal(size=(20, 3)), rng.integers(0, 2, 20), Logistic(3, 2)
+    train = Part(np.tile(np.arange(8), 3), np.array([0, 8, 16, 24]))
+    test = Part(np.arange(8, 20), np.array([0, 4, 8, 12]))
+    w = rng.normal(size=model.d)
+
+    def losses():
+        return evaluation.evaluate(
+            fedavg.FedAvgUpdate(alpha=0.7), model, base.State(base.Server(w), {}),
+            Federation(Source(X, y), train, test), Sampling(2, epochs=1, batch_size=0),
+            round=0, seed=0, train=False,
+        ).test_loss  # fmt: skip
+
+    given = {
+        "D": {"X": X[:8], "y": y[:8]},
+        "tests": [{"X": X[i : i + 4], "y": y[i : i + 4]} for i in (8, 12, 16)],
+    }
+    call = ("fedavg-update", serialise.describe_model(model), {"alpha": 0.7})
+    right = losses()
+    with apply_edits(*MISTAKES[name].edits):
+        wrong = losses()
+    for backend, got in ((LOOP, right), (MISTAKES[name].backend, wrong)):
+        expected = backend.evaluate(*call, server={"w": w}, **given)["losses"]
+        np.testing.assert_allclose(got, expected, rtol=1e-12)
+    assert not np.allclose(right, wrong)
 
 
 class HandWritten:
@@ -134,42 +196,39 @@ def variants(node):
         yield f"{node.id} swapped", ast.Name(SWAPS[node.id], ast.Load())
 
 
-def expressions(tree):
+def places(tree):
     """Every (parent, field, index) of the body that holds an expression, or a statement that adds to
     or scales what is there; no annotation, no index."""
-    body = ast.Module(tree.body[0].body, [])
-    for parent in ast.walk(body):
+    for parent in ast.walk(ast.Module(tree.body[0].body, [])):
         for field, value in ast.iter_fields(parent):
-            if field in ("annotation", "slice"):
-                continue
-            for i, x in enumerate(value if isinstance(value, list) else [value]):
-                if isinstance(x, ast.expr | ast.AugAssign):
-                    yield parent, field, i if isinstance(value, list) else None
+            if field not in ("annotation", "slice"):
+                for i, x in enumerate(value if isinstance(value, list) else [value]):
+                    if isinstance(x, ast.expr | ast.AugAssign):
+                        yield parent, field, i if isinstance(value, list) else None
+
+
+def put(node, parent, field, i):
+    if i is None:
+        setattr(parent, field, node)
+    else:
+        getattr(parent, field)[i] = node
 
 
 def mutants(f):
     """(description, code) of every single-term mutation of a function."""
-    source = textwrap.dedent(inspect.getsource(f))
-    tree = ast.parse(source)
-    arguments = {a.arg for a in (*tree.body[0].args.args, *tree.body[0].args.kwonlyargs)}
-    names = arguments | {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
-    for at, _ in enumerate(expressions(tree)):
-        parent, field, i = list(expressions(tree))[at]
+    tree = ast.parse(read_source(f))
+    tree.body[0].decorator_list = []
+    names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+    names |= {a.arg for a in ast.walk(tree) if isinstance(a, ast.arg)}
+    for parent, field, i in list(places(tree)):
         node = getattr(parent, field) if i is None else getattr(parent, field)[i]
-        for k, (what, instead) in enumerate(variants(node)):
+        for what, instead in variants(node):
             if what.endswith("swapped") and instead.id not in names:
                 continue
-            changed = copy.deepcopy(tree)
-            p, field2, j = list(expressions(changed))[at]
-            old = getattr(p, field2) if j is None else getattr(p, field2)[j]
-            new = list(variants(old))[k][1]
-            if j is None:
-                setattr(p, field2, new)
-            else:
-                getattr(p, field2)[j] = new
-            changed.body[0].decorator_list = []
+            put(instead, parent, field, i)
             space = dict(f.__globals__)
-            exec(compile(ast.fix_missing_locations(changed), "mutant", "exec"), space)
+            exec(compile(ast.fix_missing_locations(tree), "mutant", "exec"), space)
+            put(node, parent, field, i)
             yield f"{what}: {ast.unparse(node)}", space[f.__name__].__code__
 
 
