@@ -206,16 +206,15 @@ def left_alone(parent: ast.AST, field: str, node: ast.AST) -> bool:
         return True
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return True
-    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-        return getattr(node.value.func, "id", "") in ("TypeVar",)
-    if isinstance(node, ast.Assign) and isinstance(
-        node.value, ast.Subscript
-    ):  # Array = NDArray[Any]
+    if not isinstance(node, ast.Assign):
+        return False
+    value = node.value
+    if isinstance(value, ast.Subscript):  # Array = NDArray[Any]
         return isinstance(parent, ast.Module)
-    return False
+    return isinstance(value, ast.Call) and getattr(value.func, "id", "") == "TypeVar"
 
 
-REFUSING = re.compile("_*(check|refuse|post_init)")
+REFUSING = re.compile("_*(check|refuse|validate|unvalidated|post_init)")
 
 
 def is_equation(nodes: Sequence[ast.AST]) -> bool:

@@ -10,18 +10,14 @@ that run the edited line are run, fastest first, until one fails. `--killers che
 of `fedref check` instead of the tests.
 
 Most edits change what is computed; the others what is refused, an option's default or a model's
-start (`edits.is_equation`). Both shares are printed.
-
-A mutant inside a function costs a fork of a process that has everything imported and collected: the
-function's code object is replaced. A mutant of what runs on import (a class attribute, a default, a
-function that a test module calls) imports everything anew. Which test runs which line is measured
-once, and kept in a temporary folder until the file of the test, a helper or fedref changes.
+start (`edits.is_equation`). Both shares are printed. Which test runs which line is measured once (with
+`coverage`), and kept in a temporary folder until the file of the test, a helper or fedref changes.
 
 Edits that change nothing, or nothing but speed, are listed with the reason in equivalent_mutants.txt.
 """
 
 import argparse
-import gc
+import hashlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -33,156 +29,272 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from inspect import CO_OPTIMIZED
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import CodeType, FunctionType
 from typing import Any
+
+import coverage
+import pytest
 
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 
 from edits import Mutant, mutants_of  # noqa: E402 (found through the path above)
-from killers import (  # noqa: E402
-    AFRESH,
-    KILLED,
-    ROOT,
-    SURVIVED,
-    Coverage,
-    Killers,
-    in_parallel,
-    sources,
-    with_killers,
-)
 
+ROOT = Path(__file__).resolve().parents[1]
+TARGETS = (
+    "models", "algorithms", "algorithm.py", "sampling.py", "rounds/loop.py", "rounds/local_data.py",
+    "rounds/stack.py", "rounds/evaluation.py", "rounds/cost.py",
+)  # fmt: skip
+#: The tests whose subject is the mathematics.
+NOT = ("test_house", "test_equation_index", "test_mutation", "test_extend")
+FOLDERS = ("tests/models", "tests/algorithms", "tests/rounds")
+FILES = ("proofs/test_proofs.py", "experiments/test_unit.py", "experiments/test_runs.py")
 EQUIVALENT = ROOT / "tests/equivalent_mutants.txt"
+CACHE = Path(tempfile.gettempdir()) / "fedref-mutation"
+SURVIVED, KILLED = 0, 1
+OUT = os.dup(1)  # the terminal, also in a child that has none
+
+
+def sources(only: Sequence[str] = ()) -> list[Path]:
+    """Return the files that are mutated, those of packages' names aside."""
+    paths = [ROOT / "fedref" / target for target in TARGETS]
+    files = [q for p in paths for q in ([p] if p.is_file() else sorted(p.glob("*.py")))]
+    chosen = tuple(only) or ("",)
+    return [
+        p for p in files
+        if p.name != "__init__.py" and str(p.relative_to(ROOT)).startswith(chosen)
+    ]  # fmt: skip
+
+
+def test_files(killers: str) -> list[str]:
+    """Return the files of the tests, from the project's folder."""
+    if killers == "check":
+        return ["check"]
+    folders = [ROOT / folder for folder in ("tests", *FOLDERS)]
+    files = [p for folder in folders for p in sorted(folder.glob("test_*.py")) if p.stem not in NOT]
+    return [str(p.relative_to(ROOT)) for p in files] + [f"tests/{name}" for name in FILES]
 
 
 def equivalents() -> dict[str, str]:
     """Mutant → reason. The file: a line `# reason`, then the mutants it holds for, one a line; one
     that ends with `→ *` stands for every edit of that place."""
-    reason, found = "", {}
+    reason, known = "", {}
     for line in EQUIVALENT.read_text("utf-8").splitlines():
         if line.startswith("#"):
             reason = line.lstrip("# ")
         elif line.strip():
-            found[line.strip()] = reason
-    return found
+            known[line.strip()] = reason
+    return known
 
 
 def listed(key: str, known: Iterable[str]) -> set[str]:
-    """The lines of the list that a mutant is one of."""
+    """Return the lines of the list that a mutant is one of."""
     return {
         line for line in known if line == key or (line[-1] == "*" and key.startswith(line[:-1]))
     }
 
 
-OUT = os.dup(1)  # the terminal, also in a child that has none
+# ---- processes ------------------------------------------------------------------------------------
 
 
-def say(mutant: Mutant, code: int) -> None:
-    """A survivor, as soon as it is known."""
-    if code == SURVIVED:
-        os.write(OUT, f"survived  {mutant}\n".encode())
+def fork(work: Callable[[], int]) -> int:
+    """Run `work` in a silent child, which ends with what it returns. Returns the child's id."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child:
+        return child
+    try:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nowhere, stream)
+        os._exit(work())
+    except BaseException:
+        if os.environ.get("MUTATION_LOG"):
+            with open(os.environ["MUTATION_LOG"], "a") as log:
+                traceback.print_exc(file=log)
+        os._exit(KILLED)
 
 
-# -- how a mutant is run
+def in_parallel(
+    jobs: int,
+    tasks: Iterable[tuple[Any, Callable[[], int]]],
+    ended: Callable[[Any, int], None] = lambda key, code: None,
+) -> dict[Any, int]:
+    """Return the exit code of each task by its key; a signal ends a task as KILLED."""
+    running: dict[int, Any] = {}
+    codes: dict[Any, int] = {}
+
+    def wait() -> None:
+        child, status = os.wait()
+        code = os.waitstatus_to_exitcode(status)
+        key = running.pop(child)
+        codes[key] = code if code >= 0 else KILLED
+        ended(key, codes[key])
+
+    for key, work in tasks:
+        if len(running) == jobs:
+            wait()
+        running[fork(work)] = key
+    while running:
+        wait()
+    return codes
 
 
-def run_until_one_fails(chosen: Mapping[str, float], items: Killers) -> int:
-    """KILLED as soon as one of the chosen fails, or takes ten times the computing time it should (a
-    machine may be busy), or hangs."""
-    by_name = dict(items)
-    for name, seconds in {"collection": 0.0, **chosen}.items():
-        if name in by_name:
-            signal.setitimer(signal.ITIMER_PROF, 10 * seconds + 10)
-            signal.alarm(600)
-            if not by_name[name]():
-                return KILLED
+# ---- killers: tests of pytest, or proofs -------------------------------------------------------------
+
+
+class Plugin:
+    """pytest runs some tests, fastest first, in ten times the computing time that they should take.
+
+    seconds : name → seconds (None: all tests). around : what is called before and after each.
+    """
+
+    def __init__(
+        self, seconds: Mapping[str, float] | None, around: Callable[[str], None] = lambda name: None
+    ) -> None:
+        self.seconds, self.around = seconds, around
+
+    def pytest_sessionstart(self) -> None:
+        from hypothesis import Phase, settings  # pytest wants to be the first that imports it
+
+        phases = (Phase.explicit, Phase.generate)  # a failure is enough: nobody reads the example
+        settings.register_profile(
+            "mutation", settings.get_profile("ci"), phases=phases, database=None
+        )
+        settings.load_profile("mutation")
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        if self.seconds is not None:
+            items[:] = [item for item in items if item.nodeid in self.seconds]
+            items.sort(key=lambda item: self.seconds[item.nodeid])
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: Any) -> Any:
+        self.around(item.nodeid)
+        limit_time((self.seconds or {}).get(item.nodeid, 600.0))
+        result = yield
+        self.around("")
+        return result
+
+
+def limit_time(seconds: float) -> None:
+    """End this process after ten times as long (a machine may be busy), or when it hangs."""
+    signal.setitimer(signal.ITIMER_PROF, 10 * seconds + 10)
+    signal.alarm(600)
+
+
+def run_killers(
+    files: Sequence[str],
+    seconds: Mapping[str, float] | None = None,
+    around: Callable[[str], None] = lambda name: None,
+) -> int:
+    """Run the tests of these files, or the proofs, until one fails."""
+    if files != ["check"]:
+        words = ["-x", "-p", "no:cacheprovider", *files]
+        code = pytest.main(words, plugins=[Plugin(seconds, around)])
+        return (
+            SURVIVED if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) else KILLED
+        )
+    from fedref.proofs import PROOFS
+
+    proofs = {f"{proof.tag} {proof.claim}": proof for proof in PROOFS}
+    for name in sorted(seconds or proofs, key=(seconds or dict.fromkeys(proofs, 0.0)).__getitem__):
+        around(name)
+        limit_time((seconds or {}).get(name, 60.0))
+        if proofs[name].run(0).verdict != "ok":
+            return KILLED
     return SURVIVED
 
 
-def changed(old: CodeType, new: CodeType) -> list[tuple[CodeType, CodeType]] | None:
-    """The outermost functions that differ, old and new; None if what runs on import differs."""
-    if old.co_flags & CO_OPTIMIZED:
-        return [(old, new)] if old != new else []
+class Coverage:
+    """killer → (seconds, file → lines); lines that run on import; file of a killer."""
 
-    def parts(code: CodeType) -> tuple[list[CodeType], list[Any]]:
-        inner = [c for c in code.co_consts if isinstance(c, CodeType)]
-        return inner, [repr(c) for c in code.co_consts if not isinstance(c, CodeType)]
+    def __init__(self, killers: str, jobs: int) -> None:
+        where = cache_files(killers)
+        missing = [name for name, path in where.items() if not path.exists()]
+        if missing:
+            print(f"measuring which lines {len(missing)} files run ...", flush=True)
+            CACHE.mkdir(exist_ok=True)
+            tasks = ((name, lambda name=name: measure(name, where[name])) for name in missing)
+            failed = [name for name, code in in_parallel(jobs, tasks).items() if code]
+            if failed:
+                sys.exit(f"{', '.join(failed)}: fails before anything is changed")
+        self.by: dict[str, tuple[float, dict[str, set[int]]]] = {}
+        self.on_import: dict[str, set[int]] = defaultdict(set)
+        self.file_of: dict[str, str] = {}
+        for name, path in where.items():
+            for killer, (seconds, files) in json.loads(path.read_text()).items():
+                lines = {file: set(numbers) for file, numbers in files.items()}
+                if killer:
+                    self.by[killer], self.file_of[killer] = (seconds, lines), name
+                else:
+                    for file, numbers in lines.items():
+                        self.on_import[file] |= numbers
 
-    (olds, constants), (news, others) = parts(old), parts(new)
-    same = (old.co_code, old.co_names, constants) == (new.co_code, new.co_names, others)
-    if not same or len(olds) != len(news):
-        return None
-    found: list[tuple[CodeType, CodeType]] = []
-    for pair in zip(olds, news):
-        inner = changed(*pair)
-        if inner is None:
-            return None
-        found += inner
-    return found
+    def of(self, mutant: Mutant) -> dict[str, float]:
+        """Return what runs the mutant, and in how many seconds.
 
-
-def nested(old: CodeType, new: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
-    """A function and those inside it: a decorator's have been made already, on import."""
-    yield old, new
-    inner = [[c for c in code.co_consts if isinstance(c, CodeType)] for code in (old, new)]
-    if len(inner[0]) == len(inner[1]):
-        for pair in zip(*inner):
-            yield from nested(*pair)
-
-
-def replace_code(functions: Mapping[CodeType, list[FunctionType]], mutant: Mutant) -> bool:
-    """Put the mutant's code in place of the function's; False if it must be imported anew."""
-    pairs = changed(mutant.original(), mutant.compiled())
-    if not pairs or any(old not in functions for old, _ in pairs):
-        return False
-    try:
-        for old, new in itertools.chain.from_iterable(itertools.starmap(nested, pairs)):
-            for function in functions.get(old, []):
-                function.__code__ = new
-    except ValueError:  # other free variables
-        return False
-    return True
+        What runs on import is run by whatever runs a line of the file; a default is read without.
+        """
+        lines = set(mutant.lines)
+        if mutant.in_function and not self.on_import[mutant.path] & lines:
+            hit = [n for n, (_, files) in self.by.items() if files.get(mutant.path, set()) & lines]
+        else:
+            hit = [
+                name for name, (_, files) in self.by.items()
+                if mutant.path in files or "test_algorithm.py" in name
+            ]  # fmt: skip
+        return {name: self.by[name][0] for name in hit}
 
 
-def run_in_place(
-    killers: str, jobs: int, mutants: Mapping[int, Mutant], coverage: Coverage
-) -> dict[int, int]:
-    """Exit codes of mutants that are run in forks of one process with everything collected."""
-    files = sorted({coverage.file_of[n] for m in mutants.values() for n in coverage.of(m)[0]})
-    handle, kept = tempfile.mkstemp()
-    os.close(handle)
+def cache_files(killers: str) -> dict[str, Path]:
+    """Test file → where its lines are kept: the name changes with the file, helpers and fedref."""
+    tests = (p for p in (ROOT / "tests").rglob("*.py") if not p.name.startswith("test_"))
+    shared = [*(ROOT / "fedref").rglob("*.py"), *(p for p in tests if p.name != "edits.py")]
+    common = hashlib.sha256(sys.version.encode())
+    for path in sorted(shared):
+        common.update(path.read_bytes())
+    digests = {}
+    for name in test_files(killers):
+        own = common.copy()
+        own.update(name.encode() + (b"" if name == "check" else (ROOT / name).read_bytes()))
+        digests[name] = CACHE / f"{own.hexdigest()[:24]}.json"
+    return digests
 
-    def work() -> int:
-        def run(items: Killers) -> None:
-            functions: dict[CodeType, list[FunctionType]] = defaultdict(list)
-            for function in gc.get_objects():
-                if isinstance(function, FunctionType):
-                    functions[function.__code__].append(function)
 
-            def one(mutant: Mutant) -> int:
-                if not replace_code(functions, mutant):
-                    return AFRESH
-                names = coverage.of(mutant)[0]
-                return run_until_one_fails({n: coverage.by[n][0] for n in names}, items)
+def measure(name: str, path: Path) -> int:
+    """Write which lines each test of a file runs: killer → (seconds, file → lines), "" on import."""
+    os.environ["COVERAGE_CORE"] = "ctrace"
+    watched = coverage.Coverage(data_file=None, include=[str(p) for p in sources()])
+    seconds: dict[str, float] = {"": 0.0}
+    running = ""
 
-            tasks = ((i, lambda m=m: one(m)) for i, m in mutants.items())
-            codes = in_parallel(jobs, tasks, lambda i, code: say(mutants[i], code))
-            Path(kept).write_text(json.dumps(codes))
-            os._exit(SURVIVED)
+    def around(killer: str) -> None:
+        nonlocal running
+        now = time.process_time()
+        seconds[running] = now - seconds[running]
+        running = killer
+        seconds[killer] = now
+        watched.switch_context(killer)
 
-        with_killers(killers, files, run)
-        return KILLED
+    watched.start()
+    code = run_killers([name], around=around)
+    around("")
+    watched.stop()
+    lines: dict[str, dict[str, list[int]]] = {killer: {} for killer in seconds}
+    data = watched.get_data()
+    for file in data.measured_files():
+        for line, killers in data.contexts_by_lineno(file).items():
+            for killer in killers:
+                lines[killer].setdefault(str(Path(file).relative_to(ROOT)), []).append(line)
+    if code == SURVIVED:
+        path.write_text(json.dumps({k: (seconds[k], files) for k, files in lines.items()}))
+    return code
 
-    try:
-        if files and in_parallel(1, [("", work)])[""] != SURVIVED:
-            sys.exit("the process that runs the mutants ended early")
-        found = json.loads(Path(kept).read_text() or "{}")
-    finally:
-        os.unlink(kept)
-    return {int(i): code for i, code in found.items()}
+
+# ---- mutants -----------------------------------------------------------------------------------------
 
 
 class Mutated(importlib.abc.MetaPathFinder):
@@ -198,54 +310,39 @@ class Mutated(importlib.abc.MetaPathFinder):
         mutant = self.mutant
 
         class Loader(importlib.machinery.SourceFileLoader):
-            def get_code(self, name: str) -> CodeType:
+            def get_code(self, name: str) -> Any:
                 return mutant.compiled()
 
         file = str(ROOT / mutant.path)
         return importlib.util.spec_from_file_location(name, file, loader=Loader(name, file))
 
 
-def run_afresh(
-    killers: str, jobs: int, mutants: Mapping[int, Mutant], coverage: Coverage
-) -> dict[int, int]:
-    """Exit codes of mutants for which everything is imported anew: first the nearest test files."""
-
-    def one(mutant: Mutant, near: bool) -> int:
-        names = coverage.of(mutant)[0]
-        files = list(dict.fromkeys(coverage.file_of[name] for name in names))
-        files = files[:2] if near else files[2:]
-        chosen = {n: coverage.by[n][0] for n in names if coverage.file_of[n] in files}
-        if not chosen:
-            return SURVIVED
-        sys.meta_path.insert(0, Mutated(mutant))
-        with_killers(killers, files, lambda items: os._exit(run_until_one_fails(chosen, items)))
-        return KILLED
-
-    codes: dict[int, int] = {}
-    for near in (True, False):
-        left = {i: m for i, m in mutants.items() if codes.get(i, SURVIVED) == SURVIVED}
-        tasks = ((i, lambda m=m, near=near: one(m, near)) for i, m in left.items())
-        codes |= in_parallel(jobs, tasks, lambda i, code, n=near: n or say(mutants[i], code))
-    return codes
+def run_mutant(mutant: Mutant, covered: Coverage) -> int:
+    """Import everything anew from the edited file, and run what runs it: first the nearest files."""
+    seconds = covered.of(mutant)
+    near = (f"test_{Path(mutant.path).stem}.py", "test_algorithm.py", "test_equations.py", "check")
+    fastest = sorted(seconds, key=seconds.__getitem__)
+    files = sorted(
+        dict.fromkeys(covered.file_of[name] for name in fastest),
+        key=lambda file: not file.endswith(near),
+    )
+    sys.meta_path.insert(0, Mutated(mutant))
+    parts = [part for part in (files[:2], files[2:]) if part]
+    return max((run_killers(part, seconds) for part in parts), default=SURVIVED)
 
 
 def survivors(killers: str, mutants: Sequence[Mutant], jobs: int = 1) -> list[Mutant]:
-    """Those that nothing kills; each is printed as soon as it is known."""
-    coverage = Coverage(killers)
-    for module in ("numpy", "scipy.special", "scipy.stats", "pytest", "matplotlib"):
+    """Return those that nothing kills; each is printed as soon as it is known."""
+    covered = Coverage(killers, jobs)
+    for module in ("numpy", "scipy.special", "scipy.stats", "matplotlib"):
         importlib.import_module(module)  # before the forks: none of them imports fedref
-    codes: dict[int, int] = {}
-    place, afresh = {}, {}
-    for i, mutant in enumerate(mutants):
-        names, anew = coverage.of(mutant)
-        if not names:  # nothing runs it
-            codes[i] = SURVIVED
-            say(mutant, SURVIVED)
-        else:
-            (afresh if anew else place)[i] = mutant
-    codes |= run_in_place(killers, jobs, place, coverage)
-    afresh |= {i: place[i] for i in place if codes[i] == AFRESH}
-    codes |= run_afresh(killers, jobs, afresh, coverage)
+
+    def say(i: int, code: int) -> None:
+        if code == SURVIVED:
+            os.write(OUT, f"survived  {mutants[i]}\n".encode())
+
+    tasks = ((i, lambda m=m: run_mutant(m, covered)) for i, m in enumerate(mutants))
+    codes = in_parallel(jobs, tasks, say)
     return [m for i, m in enumerate(mutants) if codes[i] == SURVIVED]
 
 
@@ -253,44 +350,41 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.mutation", description=__doc__.split("\n")[0]
     )
-    parser.add_argument(
-        "--sample", type=int, help="as many mutants, drawn at random (default: all)"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="which of them")
-    parser.add_argument(
-        "--only", action="append", default=[], metavar="PATH", help="file or folder"
-    )
-    parser.add_argument("--grep", default="", help="mutants whose text contains this")
-    parser.add_argument("--killers", choices=("tests", "check"), default="tests")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--fail-under", type=float, default=0.0, help="percent")
-    parser.add_argument("--list", action="store_true", help="print the mutants, run nothing")
-    given = parser.parse_args()
+    option = parser.add_argument
+    option("--sample", type=int, help="as many mutants, drawn at random (default: all)")
+    option("--seed", type=int, default=0, help="which of them")
+    option("--only", action="append", default=[], metavar="PATH", help="file or folder")
+    option("--grep", default="", help="mutants whose text contains this")
+    option("--killers", choices=("tests", "check"), default="tests")
+    option("--jobs", type=int, default=os.cpu_count() or 1)
+    option("--fail-under", type=float, default=0.0, help="percent")
+    option("--list", action="store_true", help="print the mutants, run nothing")
+    args = parser.parse_args()
 
     known = equivalents()
-    mutants = [m for path in sources(given.only) for m in mutants_of(path, ROOT)]
-    mutants = [m for m in mutants if not listed(m.key, known) and given.grep in m.key]
-    random.Random(given.seed).shuffle(mutants)
+    mutants = [m for path in sources(args.only) for m in mutants_of(path, ROOT)]
+    mutants = [m for m in mutants if not listed(m.key, known) and args.grep in m.key]
+    random.Random(args.seed).shuffle(mutants)
     changing = (m for m in mutants if m.changes())
-    mutants = sorted(itertools.islice(changing, given.sample), key=lambda m: (m.path, m.line))
-    if given.list:
+    mutants = sorted(itertools.islice(changing, args.sample), key=lambda m: (m.path, m.line))
+    if args.list:
         print(*mutants, sep="\n")
         return 0
     began = time.perf_counter()
-    alive = survivors(given.killers, mutants, given.jobs)
+    alive = survivors(args.killers, mutants, args.jobs)
     for path, count in sorted(Counter(m.path for m in alive).items()):
         print(f"{count:4}  {path}")
     killed = len(mutants) - len(alive)
     percent = 100 * killed / max(len(mutants), 1)
     print(
-        f"{killed} of {len(mutants)} mutants killed by the {given.killers}, {percent:.2f} %, "
+        f"{killed} of {len(mutants)} mutants killed by the {args.killers}, {percent:.2f} %, "
         f"{time.perf_counter() - began:.0f} s"
     )
     left, most = (sum(m.equation for m in some) for some in (alive, mutants))
     print(
         f"{most - left} of {most} that change what is computed, {100 - 100 * left / (most or 1):.2f} %"
     )
-    return int(percent < given.fail_under)
+    return int(percent < args.fail_under)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,15 @@
-"""A tiny reproduction, and the command that runs it."""
+"""A tiny reproduction, the command that runs it, and runs that reports are given."""
 
-import argparse
+from collections.abc import Sequence
 from typing import Any
 
-from fedref.commands import reproduce
-from fedref.reproduction import catalogue
+from fedref.commands import parse
+from fedref.commands.reproduce import import_reproduce
+from fedref.experiments.results import Run
+
+import_reproduce()
+
+from reproduce import catalogue  # noqa: E402
 
 TINY = """\
 rounds = 2
@@ -21,15 +26,28 @@ lr = 0.1
 [algorithms.fedprox]
 lr = 0.1
 """
+TEXT = """\
+# Tiny
+
+Nobody's, §0.
+
+## Part of {WHOLE:.1f}
+
+{nothing}
+
+{picture}
+
+{numbers}
+"""
 REPORT = """\
-TITLE = "Tiny"
-PAPER = "Nobody's, §0."
+from reproduce.tables import Number, number_table, write_numbers
+
+WHOLE = 1
 QUICK = {"seeds": [0], "one": {"rounds": 1}}
+CHECKS = {"one round was run": lambda runs: (runs["one"].experiment.rounds == 1, "measured")}
 
 
 def report(runs, out, data_dir):
-    from fedref.reproduction import Number, number_table, write_numbers
-
     (out / "one.png").write_bytes(b"")
     lines = [
         Number((stem, label), 100 * run.curve(label)[1][:, -1], 50.0, "so it is")
@@ -37,32 +55,28 @@ def report(runs, out, data_dir):
         for label in run.experiment.algorithms
     ]
     write_numbers(out / "numbers.csv", ("stem", "method"), lines)
-    return "## Part\\n\\n![a picture](one.png)\\n\\n" + number_table(("stem", "method"), lines)
-
-
-CHECKS = {"one round was run": lambda runs: (runs["one"].experiment.rounds == 1, "measured")}
+    numbers = number_table(("stem", "method"), lines)
+    return {"nothing": "", "picture": "![a picture](one.png)", "numbers": numbers}
 """
 
 
 def change(name: str, old: str, new: str) -> None:
-    """Something in the tiny reproduction's file `name`."""
+    """Change something in the tiny reproduction's file `name`."""
     path = catalogue.root() / "tiny" / name
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
 
 
 def command(*words: object) -> int:
-    """As a user types it."""
-    parser = argparse.ArgumentParser("fedref")
-    reproduce.add_parser(parser.add_subparsers())
-    args = parser.parse_args(["reproduce", *map(str, words)])
+    """Run `fedref reproduce` as a user types it, but with its exceptions."""
+    args = parse(["reproduce", *map(str, words)])
     return int(args.run(args))
 
 
 def small(
     algorithms: dict[str, Any], *, users: int = 4, clients: int = 2, **more: Any
 ) -> dict[str, Any]:
-    """An experiment of one local step on digits, for reports that read something else off it."""
+    """Return an experiment of one local step on digits, for reports that read something else off it."""
     return {
         "data": {"name": "digits"},
         "split": {"rule": "iid", "users": users},
@@ -71,3 +85,19 @@ def small(
         "algorithms": algorithms,
         **more,
     }
+
+
+def with_curves(of: Run, grain: int = 1, **columns: dict[str, Sequence[float]]) -> Run:
+    """Return the same with these values, of one seed, at rounds 0, grain, 2 grain ..."""
+    records = []
+    for unit, record in zip(of.units, of.records):
+        length = max(len(curves.get(unit.label, ())) for curves in columns.values())
+        rows = [
+            record.rows[0]
+            | {"round": grain * i}
+            | {c: curves[unit.label][i] for c, curves in columns.items() if unit.label in curves}
+            for i in range(length)
+        ]
+        records.append(record._replace(rows=rows or record.rows, round=grain * max(length - 1, 0)))
+    made = of.experiment.__class__(**{**vars(of.experiment), "eval_every": grain})
+    return of._replace(experiment=made, records=records)

@@ -20,7 +20,7 @@ ROOT = PACKAGE.parent
 FLOORS = [
     "spec", "boundary", "tree", "models", "sampling", "checks", "algorithm", "algorithms", "rounds",
     "datasets", "experiments", "plots", "proofs", "conformance", "flower", "teach",
-    "reproduction", "reproduce", "commands",
+    "reproduce", "commands",
 ]  # fmt: skip
 #: The core's finer borders: what each of its lower rooms may import beside itself.
 MAY_IMPORT = {

@@ -1,13 +1,13 @@
 """The mutation tool: what it edits, that it finds what no test notices, and the score of a sample."""
 
+import importlib.util
 import os
 import subprocess
 import sys
 
 import pytest
 from edits import mutants_of
-from killers import ROOT, sources
-from mutation import changed, equivalents, listed, replace_code
+from mutation import ROOT, Mutated, equivalents, listed, sources
 
 SOURCE = '''"""A module."""
 LEVEL: float = 0.5
@@ -90,19 +90,20 @@ def test_what_is_no_equation_is_told_apart(tmp_path):
     ]  # fmt: skip
 
 
-def test_a_mutant_leaves_the_tree_as_it_was_and_takes_the_place_of_its_function(mutants):
-    before, space = mutants[0].original(), {}
+def test_a_mutant_leaves_the_tree_as_it_was_and_is_imported_in_place_of_its_module(
+    mutants, tmp_path, monkeypatch
+):
+    before = mutants[0].original()
     (minus,) = (m for m in mutants if m.key.endswith("→ x = a + 2 * b"))
     (level,) = (m for m in mutants if m.key.endswith("→ LEVEL: float = 1.5"))
-    exec(minus.original(), space)
-    f = space["f"]
-    assert f(5) == 5
-    assert replace_code({f.__code__: [f]}, minus)
-    assert f(5) == 8
-    assert minus.original() == before
     assert (minus.in_function, level.in_function) == (True, False)
-    assert changed(level.original(), level.compiled()) is None
-    assert not replace_code({f.__code__: [f]}, level)
+    for mutant, expected in ((minus, (0.5, 8)), (level, (1.5, 5))):
+        spec = Mutated(mutant).find_spec("some")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        assert (module.LEVEL, module.f(5)) == expected
+        assert mutant.original() == before
+    assert Mutated(minus).find_spec("another") is None
 
 
 def test_every_equivalent_mutant_is_one_of_today():

@@ -2,20 +2,15 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from fedref import plots
 from fedref.experiments.results import Run
-from fedref.reproduction import Number, find, markdown, renamed, spread, write_numbers
+from reproduce.catalogue import find
+from reproduce.claims import Claim, judge
+from reproduce.measures import average, part_of, renamed
+from reproduce.tables import Number, markdown, spread, write_numbers
+from reproduce.writing import fill
 
-TITLE = "APFL: CIFAR-10"
-PAPER = (
-    "APFL, §4.2, Figures 1 (d), 2 (d) and 3 (a): CIFAR-10 in grey, 100 clients with 5 classes each, "
-    "CNN, 10 clients a round, E = 5, B = 10, η = 0.01, 100 rounds. Here: float32, one seed, evaluated "
-    "every 5 rounds, so that *average* is over the evaluated rounds."
-)
 QUICK = {  # a few rows and a small network: all of CIFAR-10 is a minute's evaluation
     "rounds": 2,
     "eval-every": 1,
@@ -28,67 +23,59 @@ QUICK = {  # a few rows and a small network: all of CIFAR-10 is a minute's evalu
     "split.a-test": 4,
 }
 
-FIGURE_1, FIGURE_2, FIGURE_3 = (find(f"apfl-figure-{i}").module for i in (1, 2, 3))
-METHODS = FIGURE_1.METHODS
+FIGURE_1, FIGURE_2, FIGURE_3 = (find(f"apfl-figure-{i}") for i in (1, 2, 3))
+METHODS, RIVALS = FIGURE_1.module.METHODS, FIGURE_3.module.RIVALS
 ROUNDS = 100
 
 
-def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
-    every = {stem: ended(run) for stem, run in runs.items()}
-    run = every["cifar10"]
-    plots.curves(renamed(run, METHODS), out / "curves.png", title=FIGURE_1.NAMES["cifar10"])
-    rounds, found = run.experiment.rounds, {"cifar10": run}
-    without = [METHODS[m] for m in METHODS if m not in FIGURE_1.ran(run)]
-    return "\n\n".join(
-        [
-            *([f"{rounds} of the paper's {ROUNDS} rounds were run."] if rounds != ROUNDS else []),
-            *([f"Not run to the end: {', '.join(without)}."] if without else []),
-            FIGURE_1.report(found, out, data_dir),
-            "![CIFAR-10, grey: training loss and test accuracy per round](curves.png)",
-            "Nothing was measured between two evaluations: the lines only join them, and a star there (the "
-            "importance is renewed in that round) stands on such a line.",
-            *FIGURE_2.tables(found),
-            epochs(every, out),
-        ]
-    )
+def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
+    ended = {stem: without_unfinished(run) for stem, run in runs.items()}
+    run = ended["cifar10"]
+    found = {"cifar10": run}
+    plots.curves(renamed(run, METHODS), out / "curves.png", title=FIGURE_1.module.NAMES["cifar10"])
+    rounds = run.experiment.rounds
+    absent = [METHODS[m] for m in METHODS if m not in FIGURE_1.module.ran(run)]
+    figure_1 = fill(FIGURE_1, FIGURE_1.module.report(found, out, data_dir))
+    figure_2 = fill(FIGURE_2, {"pictures": "", **FIGURE_2.module.parts(found)})
+    return {
+        "ran": f"{rounds} of the paper's {ROUNDS} rounds were run." * (rounds != ROUNDS),
+        "without": f"Not run to the end: {', '.join(absent)}." if absent else "",
+        "figure_1": figure_1.split("\n\n", 2)[2],
+        "figure_2": figure_2.split("\n\n", 2)[2],
+        **epochs(ended, out),
+    }
 
 
-def epochs(runs: Mapping[str, Run], out: Path) -> str:
-    """Figure 3 (a), for those E that were run."""
+def epochs(runs: Mapping[str, Run], out: Path) -> dict[str, str]:
+    """Return what there is of Figure 3 (a), for those E that were run."""
     by_E = sorted(runs.values(), key=lambda run: run.experiment.epochs or 0)
-    each = {f"E = {run.experiment.epochs}": FIGURE_1.Place("cifar10", run) for run in by_E}
+    each = {f"E = {run.experiment.epochs}": run for run in by_E}
     numbers = [
-        Number((E, METHODS[m]), FIGURE_1.averages(place.run, m))
-        for E, place in each.items()
-        for m in FIGURE_1.ran(place.run, FIGURE_3.METHODS)
+        Number((E, METHODS[m]), average(run, m))
+        for E, run in each.items()
+        for m in FIGURE_1.module.ran(run, FIGURE_3.module.METHODS)
     ]
     write_numbers(out / "epochs.csv", ("setting", "method"), numbers)
     rows = [["setting", "method", "average"], *([*n.what, spread(n.ours)] for n in numbers)]
-    needs = (*FIGURE_1.BOTH, "fedprox")
     verdicts = [
-        FIGURE_1.verdict(
-            FIGURE_1.Said(f"APFL has the highest accuracy at {E}", needs, highest), place
-        )
-        for E, place in each.items()
+        judge([highest_at(E)], FIGURE_1.module.places({"cifar10": run})) for E, run in each.items()
     ]
-    return "\n\n".join(
-        [
-            "Figure 3 (a) has E of 1, 5, 10 and 20 on CIFAR-10 for APFL, FedAvg and FedProx. Here: "
-            f"{' and '.join(each)}; more would be hours. Average test accuracy in %:",
-            markdown(rows, left=2),
-            "\n".join(verdicts),
-        ]
-    )
+    return {
+        "each": " and ".join(each),
+        "epochs": markdown(rows, left=2),
+        "claims": "\n".join(verdicts),
+    }
 
 
-def highest(place: Any) -> dict[str, Any]:
-    average = {m: FIGURE_1.averages(place.run, m) for m in FIGURE_1.ran(place.run)}
-    better = np.maximum(average["fedavg"], average["fedprox"])
-    unit = "points above the better of FedAvg and FedProx"
-    return place.own(lambda m: average[m] - better) | {"above": 0, "unit": unit}
+def highest_at(E: str) -> Claim:
+    return Claim(
+        f"APFL has the highest accuracy at {E}",
+        "average", FIGURE_1.module.LITERAL, RIVALS, above=0,
+        unit="points above the better of FedAvg and FedProx", beside=FIGURE_1.module.BESIDE,
+    )  # fmt: skip
 
 
-def ended(run: Run) -> Run:
-    """Without the methods that are still under way."""
-    kept = [(unit, r) for unit, r in zip(run.units, run.records) if r.status != "running"]
-    return Run(run.experiment, [unit for unit, _ in kept], [record for _, record in kept])
+def without_unfinished(run: Run) -> Run:
+    """Return the run without the methods that are still under way."""
+    done = {u.number for u, record in zip(run.units, run.records) if record.status != "running"}
+    return part_of(run, lambda unit: unit if unit.number in done else None)

@@ -3,9 +3,8 @@
 What it says is said of those data sets that it is given runs of: apfl-cifar10 uses it as well.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,29 +12,11 @@ from fedref import plots
 from fedref.experiments.loading import Loader, load_experiment
 from fedref.experiments.results import Run
 from fedref.experiments.unit import LoadedExperiment
-from fedref.reproduction import (
-    Number,
-    claim,
-    how_often,
-    listed,
-    not_judged,
-    number_table,
-    renamed,
-    signed,
-    spread,
-    totals,
-    unadapted,
-    write_numbers,
-)
 from fedref.sampling import cohort
+from reproduce.claims import Claim, Place, judge
+from reproduce.measures import average, bytes_sent, final, maximum, renamed, seldom, unadapted
+from reproduce.tables import Number, listed, number_table, signed, spread, write_numbers
 
-TITLE = "APFL: average and maximum accuracy of every method"
-PAPER = (
-    "APFL, §4.2.1 and Figure 1 (a), (b) and (c): 10 clients a round, E = 5, B = 10; Vehicle with a "
-    "linear SVM, η = 0.03 and 20 rounds; power-law MNIST with logistic regression, η = 0.03 and 150; "
-    "FEMNIST's rule with logistic regression, η = 0.003 and 200 – on MNIST's ten digits, which stand "
-    "in for the letters a to j: its level is not the paper's. (d), CIFAR-10, has a section of its own."
-)
 STEMS = ("vehicle", "mnist", "femnist")  # the ablations have a section of their own
 QUICK = {
     "seeds": [0],
@@ -77,30 +58,25 @@ METHODS = {
     "centralised": "IID, centralised",
 }
 APFL = tuple(INITS)
-ABLATED = ("fedmeta-one",)  # not what the paper compares with
-OTHERS = ("fedprox", "fedcurv", "fedmeta-maml")
+#: The literal init is judged, as it is the paper's; the continuous one is printed beside it.
+LITERAL, BESIDE = APFL[:1], APFL[1:]
+OTHERS = ("fedprox", "fedcurv", "fedmeta-maml")  # one episode a round is not what the paper has
 #: Columns beside the average: of samples, but for one.
 MORE = ("maximum", "final", "average, mean of clients", "average, without the first tenth")
 #: What the paper's words are taken to mean: points, points, times, times.
 NEAR, MUCH, HARDLY, LOAD = 2.5, 1, 1.1, 1.5
-THRESHOLDS = f"""\
-What the paper says of it, and what was measured. A claim holds if it does in every seed. APFL is judged
-with the literal init, which is the paper's; the continuous one stands beside it. The paper gives no
-numbers for its words: all of these are our choice. *Near* and *about equal* are within {NEAR} points,
-*far* is beyond: less than half of the smallest gain that the paper prints (5.41). *Much* is {MUCH} point,
-about two of Vehicle's 195 test rows. *Hardly any* is {HARDLY} times, *twice* 1.8 to 2.2 times, *a large
-load* {LOAD} times: counts, which are exact. *Most* is more than half."""
 BYTES = "times FedAvg's bytes"
 OF_CLIENTS = "% of the clients with test rows"
+FEDAVG, IID = ("fedavg",), ("centralised",)
 
 
-def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
+def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
     found = named(runs)
     above = [gain(runs, stem, label) for stem in found for label in ran(runs[stem], APFL)]
     data = {stem: load_experiment(runs[stem].experiment, Loader(data_dir)) for stem in found}
     levels = [level(runs, stem, label, data[stem]) for stem in found for label in ran(runs[stem])]
     for stem, name in found.items():
-        told = {METHODS[m]: (average / 100, np.nan) for m, average in averages_told(stem).items()}
+        told = {METHODS[m]: (value / 100, np.nan) for m, value in averages_in_paper(stem).items()}
         plots.bars(renamed(runs[stem], METHODS), out / f"{stem}.png", reference=told, title=name)
     heads = ("data", "method")
     both = [
@@ -110,64 +86,62 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
     ]
     maxima = [n._replace(what=(*n.what, "maximum"), ours=n.more[0], paper=None) for n in levels]
     write_numbers(out / "numbers.csv", (*heads, "quantity"), both + maxima)
-    return "\n\n".join(
-        [
-            "Points of average test accuracy above FedAvg, taken seed by seed. The *literal* init is the "
-            "paper's M_k = 1, W_k = W_S; the *continuous* one starts the client's own part where "
-            "the composite equals the global model.",
-            number_table(heads, above),
-            "Average and maximum test accuracy in %. FedMeta makes local epochs of episodes, E = 5, B = "
-            "10, as in the paper (§4.1.3): each mini-batch is 80 % support and 20 % query. *One "
-            "episode a round*, as FedMeta's own paper has it, is the ablation: all rows in one episode, "
-            "one small step a round. The paper prints no numbers for Figure 1; where its Table 2 has "
-            "APFL's average (λ = 1, E = 5), FedAvg's follows from it and the difference above.",
-            number_table(heads, levels, MORE),
-            *(
-                f"![{name}: average and maximum test accuracy of every method]({stem}.png)"
-                for stem, name in found.items()
-            ),
-            claims(runs, data),
-        ]
-    )
+    return {
+        "above": number_table(heads, above),
+        "levels": number_table(heads, levels, MORE),
+        "pictures": "\n\n".join(
+            f"![{name}: average and maximum test accuracy of every method]({stem}.png)"
+            for stem, name in found.items()
+        ),
+        "claims": judge(CLAIMS, places(runs, data)),
+    }
 
 
 def named(runs: Mapping[str, Run]) -> dict[str, str]:
-    """The data sets that there are runs of, ablations aside."""
+    """Return the data sets that there are runs of, ablations aside."""
     return {stem: name for stem, name in NAMES.items() if stem in runs}
 
 
 def ran(run: Run, labels: Sequence[str] = tuple(METHODS)) -> list[str]:
-    """Those of the methods that a run has: CIFAR-10's takes hours, and may be without some."""
+    """Return those of the methods that a run has: CIFAR-10's takes hours, and may be without some."""
     there = {unit.label for unit in run.units}
     return [label for label in labels if label in there]
 
 
-def averages_told(stem: str) -> dict[str, float]:
-    """The paper's averages in %, where it has any: label → average."""
+def places(
+    runs: Mapping[str, Run], data: Mapping[str, LoadedExperiment] | None = None
+) -> list[Place]:
+    """Return where the claims are judged: every data set that there is a run of."""
+    return [
+        Place(
+            stem, name, runs[stem], METHODS, seldom=seldom(runs[stem]), data=(data or {}).get(stem),
+            absent=[m for m in METHODS if m not in ran(runs[stem])],
+        )
+        for stem, name in named(runs).items()
+    ]  # fmt: skip
+
+
+def averages_in_paper(stem: str) -> dict[str, float]:
+    """Return the paper's averages in %, where it has any: label → average."""
     if stem not in AVERAGE:
         return {}
     return {"fedavg": AVERAGE[stem] - ABOVE[stem], **dict.fromkeys(APFL, AVERAGE[stem])}
 
 
-def averages(run: Run, label: str) -> np.ndarray:
-    """Average over all rounds, in %: (seeds,)."""
-    return 100 * run.curve(label)[1].mean(1)
-
-
 def gains(run: Run, label: str) -> np.ndarray:
-    """Points of average accuracy above FedAvg: (seeds,)."""
-    return averages(run, label) - averages(run, "fedavg")
+    """Return the points of average accuracy above FedAvg: (seeds,)."""
+    return average(run, label) - average(run, "fedavg")
 
 
 def gain(runs: Mapping[str, Run], stem: str, label: str) -> Number:
-    """APFL above FedAvg, and where that comes from."""
+    """Return APFL above FedAvg, and where that comes from."""
     what, run = (NAMES[stem], METHODS[label]), runs[stem]
     notes = [jump(run, label), who_gains(run, label)]
     return Number(what, gains(run, label), ABOVE[stem], "; ".join(filter(None, notes)))
 
 
 def jump(run: Run, label: str) -> str:
-    """What the start of the decomposition does to the accuracy, beside FedAvg in the same rounds."""
+    """Return what the start of the decomposition does to the accuracy, beside FedAvg then."""
     z = int(run.experiment.algorithms[label].get("z", 2))
     (t, y), (_, base) = run.curve(label), run.curve("fedavg")
     if not {z, z + 1} <= set(t.tolist()):
@@ -181,7 +155,7 @@ def jump(run: Run, label: str) -> str:
 
 
 def who_gains(run: Run, label: str) -> str:
-    """The gain in the last round of clients that have a model of their own, and of the others."""
+    """Return the gain in the last round of clients that have a model of their own, and of others."""
     base = {unit.seed: record for unit, record in run.units_of("fedavg")}
     gains: tuple[list[float], list[float]] = ([], [])
     shares = []
@@ -200,200 +174,33 @@ def who_gains(run: Run, label: str) -> str:
 
 
 def level(runs: Mapping[str, Run], stem: str, label: str, data: LoadedExperiment) -> Number:
-    """One bar of the figure."""
-    told = averages_told(stem)
-    run = runs[stem]
+    """Return one bar of the figure."""
+    run, notes = runs[stem], []
     _, y = run.curve(label)
-    plain = run.curve(label, "accuracy_mean")[1]
-    notes = []
     if label.startswith("fedmeta"):
         notes.append(f"final before adaptation {spread(unadapted(run, label, data))}")
         notes.append(f"at the start, after adaptation, {spread(100 * y[:, 0])}")
+    of_clients = 100 * run.curve(label, "accuracy_mean")[1].mean(1)
     late = 100 * y[:, y.shape[1] // 10 :].mean(1)
-    more = 100 * y.max(1), 100 * y[:, -1], 100 * plain.mean(1), late
-    what = NAMES[stem], METHODS[label]
-    return Number(what, averages(run, label), told.get(label), "; ".join(notes), more)
+    more = maximum(run, label), final(run, label), of_clients, late
+    told = averages_in_paper(stem).get(label)
+    return Number((NAMES[stem], METHODS[label]), average(run, label), told, "; ".join(notes), more)
 
 
-def compared(of: Callable[[str], np.ndarray], one: str, beside: Sequence[str]) -> dict[str, Any]:
-    """What is measured of one method that is judged, and of others beside it, as `claim` takes them."""
-    return {"values": {METHODS[one]: of(one)}, "beside": {METHODS[m]: of(m) for m in beside}}
+# ---- the paper's sentences -----------------------------------------------------------------------
 
 
-class Place(NamedTuple):
-    """Where a claim is judged: a data set and what was run on it."""
-
-    stem: str
-    run: Run
-    data: LoadedExperiment | None = None
-
-    @property
-    def name(self) -> str:
-        return NAMES[self.stem]
-
-    def own(self, of: Callable[[str], np.ndarray]) -> dict[str, Any]:
-        """Of the literal init, and of the continuous one beside it, as `claim` takes them."""
-        return compared(of, APFL[0], ran(self.run, APFL[1:]))
+def more_accurate(place: Place, label: str) -> np.ndarray:
+    return share(place.run, label, "accuracy", np.greater)
 
 
-class Said(NamedTuple):
-    """A sentence of the paper, the methods that it needs, what `claim` is to be given, and the data
-    sets that it is about; each_round: whether it can only be judged where every round is evaluated."""
-
-    text: str
-    needs: Sequence[str]
-    judge: Callable[[Place], dict[str, Any]]
-    stems: Sequence[str] = tuple(NAMES)
-    each_round: bool = False
-
-
-def judged(said: Sequence[Said], places: Sequence[Place]) -> str:
-    """Every sentence at every place that it is about."""
-    return "\n".join(
-        verdict(one, place) for one in said for place in places if place.stem in one.stems
-    )
-
-
-def verdict(said: Said, place: Place) -> str:
-    text = f"{said.text}, {place.name}"
-    absent = [METHODS[m] for m in said.needs if m not in ran(place.run)]
-    if absent:
-        return not_judged(text, f"not run to the end: {', '.join(absent)}")
-    found = said.judge(place)
-    if said.each_round and place.run.experiment.eval_every > 1:
-        measured = f"{listed(found['values'])} {found.get('unit', 'points')}"
-        return not_judged(text, f"evaluated {how_often([place.run])} only: {measured}")
-    return claim(text, **found)
-
-
-def claims(runs: Mapping[str, Run], data: Mapping[str, LoadedExperiment]) -> str:
-    """The paper's sentences on Figure 1, and what was measured."""
-    places = [Place(stem, runs[stem], data[stem]) for stem in named(runs)]
-    return f"{THRESHOLDS}\n\n{judged(SAID, places)}"
-
-
-def best(place: Place) -> dict[str, Any]:
-    mean = {m: averages(place.run, m) for m in ran(place.run)}
-    others = np.max([mean[m] for m in ("fedavg", *OTHERS)], 0)
-    order = sorted(mean, key=lambda m: -float(mean[m].mean()))
-    start = 100 * place.run.curve("fedmeta-maml")[1][:, 0].mean()
-    return place.own(lambda m: mean[m] - others) | {
-        "above": 0,
-        "unit": "points above the best other one",
-        "detail": ", ".join(f"{METHODS[m]} {mean[m].mean():.2f}" for m in order)
-        + f"; FedMeta has {start:.2f} at the start, after one step of adaptation from untrained "
-        "parameters",
-    }
-
-
-def little(place: Place) -> dict[str, Any]:
-    return {"values": {METHODS[m]: gains(place.run, m) for m in OTHERS}, "below": MUCH}
-
-
-def curv_equal(place: Place) -> dict[str, Any]:
-    values = {METHODS["fedcurv"]: gains(place.run, "fedcurv")}
-    return {"values": values, "above": -NEAR, "below": NEAR, "unit": "points above FedAvg"}
-
-
-def above_iid(place: Place, label: str) -> np.ndarray:
-    """Points of average accuracy above the centralised baseline: (seeds,)."""
-    return averages(place.run, label) - averages(place.run, "centralised")
-
-
-def fallen(place: Place) -> dict[str, Any]:
-    return {"values": {METHODS["fedavg"]: above_iid(place, "fedavg")}, "below": -NEAR}
-
-
-def near(place: Place) -> dict[str, Any]:
-    return place.own(lambda m: above_iid(place, m)) | {"above": -NEAR, "below": NEAR}
-
-
-def surpassing(place: Place) -> dict[str, Any]:
-    return place.own(lambda m: above_iid(place, m)) | {"above": NEAR}
-
-
-def extra(place: Place) -> dict[str, Any]:
-    assert place.data is not None
-    kept = {METHODS[m]: if_kept(place.run, m, place.data) for m in ran(place.run, APFL)}
-    detail = "if clients kept F and were sent it only when it was renewed since they took part, "
-    return place.own(lambda m: ratio(place.run, m, "bytes_down", "bytes_up")) | {
-        "below": HARDLY,
-        "unit": BYTES,
-        "detail": detail + listed(kept),
-    }
-
-
-def most_accurate(place: Place) -> dict[str, Any]:
-    more, less = (share(place.run, APFL[0], "accuracy", than) for than in (np.greater, np.less))
-    detail = f"{spread(less)} % are less accurate, and {spread(100 - more - less)} % the same"
-    found = place.own(lambda m: share(place.run, m, "accuracy", np.greater))
-    return found | {"above": 50, "unit": OF_CLIENTS, "detail": detail}
-
-
-def more_gain(place: Place) -> dict[str, Any]:
-    found = place.own(
-        lambda m: (
-            share(place.run, m, "accuracy", np.greater) - share(place.run, m, "accuracy", np.less)
-        )
-    )
-    return found | {"above": 0, "unit": f"{OF_CLIENTS}, those that gain less those that lose"}
-
-
-def most_by_loss(place: Place) -> dict[str, Any]:
-    found = place.own(lambda m: share(place.run, m, "test_loss", np.less))
-    return found | {"above": 50, "unit": OF_CLIENTS}
-
-
-def final(run: Run, label: str) -> np.ndarray:
-    """The last accuracy in %: (seeds,)."""
-    return 100 * run.curve(label)[1][:, -1]
-
-
-def generalises(place: Place) -> dict[str, Any]:
-    found = place.own(lambda m: final(place.run, m) - final(place.run, "fedavg"))
-    return found | {"above": 0, "unit": "points of final accuracy"}
-
-
-def shared_alone(place: Place) -> dict[str, Any]:
-    data = place.data
-    assert data is not None
-    base = final(place.run, "fedavg")
-    found = place.own(lambda m: np.array(unadapted(place.run, m, data)) - base)
-    return found | {"above": 0, "unit": "points of final accuracy above FedAvg's model"}
-
-
-def twice(place: Place) -> dict[str, Any]:
-    values = {METHODS["fedcurv"]: ratio(place.run, "fedcurv", "bytes_down", "bytes_up")}
-    return {"values": values, "above": 1.8, "below": 2.2, "unit": BYTES}
-
-
-def second_derivatives(place: Place) -> dict[str, Any]:
-    values = {METHODS["fedmeta-maml"]: ratio(place.run, "fedmeta-maml", "flops")}
-    return {"values": values, "above": LOAD, "unit": "times FedAvg's operations"}
-
-
-BOTH, IID = ("fedavg", APFL[0]), "IID training in one place"
-SAID = (
-    Said("APFL has the highest average of the federated methods", (*BOTH, *OTHERS), best),
-    Said("The other methods do not improve much on FedAvg", ("fedavg", *OTHERS), little),
-    Said("FedCurv is about equal to FedAvg", ("fedavg", "fedcurv"), curv_equal),
-    Said(f"FedAvg falls far below {IID}", ("fedavg", "centralised"), fallen, FALLEN),
-    Said(f"APFL comes very near to {IID}", (APFL[0], "centralised"), near, FALLEN),
-    Said(f"APFL comes far above {IID}", (APFL[0], "centralised"), surpassing, SURPASSED),
-    Said("APFL needs hardly any extra communication", BOTH, extra),
-    Said("Most clients are more accurate with APFL than with FedAvg", BOTH, most_accurate),
-    Said("More clients gain accuracy by APFL than lose it", BOTH, more_gain),
-    Said("Most clients have a lower test loss with APFL than with FedAvg", BOTH, most_by_loss),
-    Said("APFL is more accurate on test data at the end than FedAvg", BOTH, generalises),
-    Said("APFL's shared parameters alone are better than FedAvg's model", BOTH, shared_alone),
-    Said("FedCurv sends twice what FedAvg sends", ("fedavg", "fedcurv"), twice),
-    Said("FedMeta pays for its second derivatives", ("fedavg", "fedmeta-maml"), second_derivatives),
-)
+def less_accurate(place: Place, label: str) -> np.ndarray:
+    return share(place.run, label, "accuracy", np.less)
 
 
 def share(run: Run, label: str, score: str, than: np.ufunc) -> np.ndarray:
-    """Of the clients with test rows those whose last score is greater or less than FedAvg's, in %:
-    (seeds,)."""
+    """Return the share of clients, of those with test rows, whose last score is greater or less than
+    FedAvg's, in %: (seeds,)."""
     own, base = (
         {unit.seed: record.scores[-1] for unit, record in run.units_of(of)}
         for of in (label, "fedavg")
@@ -406,19 +213,19 @@ def share(run: Run, label: str, score: str, than: np.ufunc) -> np.ndarray:
     )
 
 
-def ratio(run: Run, label: str, *columns: str) -> np.ndarray:
-    """A total after the last round, in times FedAvg's: (seeds,)."""
-    return totals(run, label, *columns) / totals(run, "fedavg", *columns)
+def shared_alone(place: Place, label: str) -> np.ndarray:
+    """Return the final accuracy of what the server sends: of APFL the shared parameters alone."""
+    return unadapted(place.run, label, place.data)
 
 
-def if_kept(run: Run, label: str, data: LoadedExperiment) -> np.ndarray:
-    """Bytes in times FedAvg's, had every client kept the newest F that it was sent: (seeds,)."""
-    spent = ratio(run, label, "bytes_down", "bytes_up")
-    made, sizes = run.experiment, data.federation.train.sizes
+def if_kept(run: Run, label: str) -> np.ndarray:
+    """Return the bytes in times FedAvg's, had every client kept the newest F that it was sent."""
+    spent = bytes_sent(run, label) / bytes_sent(run, "fedavg")
+    made = run.experiment
     for i, (seed, record) in enumerate(zip(made.seeds, run.records_of(label))):
         newest, has, spared, drawn = 0, dict[int, int](), 0, 0
         for t in range(record.round):
-            for k in cohort(made.plan, sizes, t, seed)[0].tolist():
+            for k in cohort(made.plan, record.scores[-1].n_train, t, seed)[0].tolist():
                 drawn += 1
                 spared += 0 < newest == has.get(k, 0)
                 has[k] = newest
@@ -426,6 +233,97 @@ def if_kept(run: Run, label: str, data: LoadedExperiment) -> np.ndarray:
                 newest = t + 1
         spent[i] -= spared / (2 * drawn)  # FedAvg sends w down and up: 2 of F's size for each drawn
     return spent
+
+
+def ranking(place: Place) -> str:
+    """Return every method's average, and where FedMeta is before any training."""
+    mean = {m: float(average(place.run, m).mean()) for m in ran(place.run)}
+    order = sorted(mean, key=lambda m: -mean[m])
+    start = 100 * place.run.curve("fedmeta-maml")[1][:, 0].mean()
+    return (
+        ", ".join(f"{METHODS[m]} {mean[m]:.2f}" for m in order)
+        + f"; FedMeta has {start:.2f} at the start, after one step of adaptation from untrained "
+        "parameters"
+    )
+
+
+def bytes_if_kept(place: Place) -> str:
+    kept = {METHODS[m]: if_kept(place.run, m) for m in ran(place.run, APFL)}
+    return (
+        "if clients kept F and were sent it only when it was renewed since they took part, "
+        f"{listed(kept)}"
+    )
+
+
+def others_share(place: Place) -> str:
+    more, less = more_accurate(place, LITERAL[0]), less_accurate(place, LITERAL[0])
+    return f"{spread(less)} % are less accurate, and {spread(100 - more - less)} % the same"
+
+
+CLAIMS = (
+    Claim(
+        "APFL has the highest average of the federated methods",
+        "average", LITERAL, (*FEDAVG, *OTHERS), above=0,
+        unit="points above the best other one", beside=BESIDE, note=ranking,
+    ),
+    Claim(
+        "The other methods do not improve much on FedAvg", "average", OTHERS, FEDAVG, below=MUCH
+    ),
+    Claim(
+        "FedCurv is about equal to FedAvg",
+        "average", ("fedcurv",), FEDAVG, above=-NEAR, below=NEAR, unit="points above FedAvg",
+    ),
+    Claim(
+        "FedAvg falls far below IID training in one place",
+        "average", FEDAVG, IID, below=-NEAR, places=FALLEN,
+    ),
+    Claim(
+        "APFL comes very near to IID training in one place",
+        "average", LITERAL, IID, above=-NEAR, below=NEAR, beside=BESIDE, places=FALLEN,
+    ),
+    Claim(
+        "APFL comes far above IID training in one place",
+        "average", LITERAL, IID, above=NEAR, beside=BESIDE, places=SURPASSED,
+    ),
+    Claim(
+        "APFL needs hardly any extra communication",
+        "bytes", LITERAL, FEDAVG, times=True, below=HARDLY,
+        unit=BYTES, beside=BESIDE, note=bytes_if_kept,
+    ),
+    Claim(
+        "Most clients are more accurate with APFL than with FedAvg",
+        more_accurate, LITERAL, above=50,
+        unit=OF_CLIENTS, beside=BESIDE, note=others_share, needs=FEDAVG,
+    ),
+    Claim(
+        "More clients gain accuracy by APFL than lose it",
+        lambda place, m: more_accurate(place, m) - less_accurate(place, m), LITERAL, above=0,
+        unit=f"{OF_CLIENTS}, those that gain less those that lose", beside=BESIDE, needs=FEDAVG,
+    ),
+    Claim(
+        "Most clients have a lower test loss with APFL than with FedAvg",
+        lambda place, m: share(place.run, m, "test_loss", np.less), LITERAL, above=50,
+        unit=OF_CLIENTS, beside=BESIDE, needs=FEDAVG,
+    ),
+    Claim(
+        "APFL is more accurate on test data at the end than FedAvg",
+        "final", LITERAL, FEDAVG, above=0, unit="points of final accuracy", beside=BESIDE,
+    ),
+    Claim(
+        "APFL's shared parameters alone are better than FedAvg's model",
+        shared_alone, LITERAL, FEDAVG, above=0,
+        unit="points of final accuracy above FedAvg's model", beside=BESIDE,
+    ),
+    Claim(
+        "FedCurv sends twice what FedAvg sends",
+        "bytes", ("fedcurv",), FEDAVG, times=True, above=1.8, below=2.2, unit=BYTES,
+    ),
+    Claim(
+        "FedMeta pays for its second derivatives",
+        "operations", ("fedmeta-maml",), FEDAVG, times=True, above=LOAD,
+        unit="times FedAvg's operations",
+    ),
+)  # fmt: skip
 
 
 def apfl_above_fedavg(runs: Mapping[str, Run]) -> tuple[bool, str]:

@@ -9,11 +9,9 @@ import numpy as np
 from fedref.datasets import load, sources, split
 from fedref.datasets.describe import picture, statistics
 from fedref.experiments.results import Run
-from fedref.reproduction import Number, number_table, write_numbers
 from fedref.rounds.federation import Federation, Source
+from reproduce.tables import Number, number_table, write_numbers
 
-TITLE = "The federated data sets in numbers"
-PAPER = "APFL, §4.1.1 and Table 1. Ours: seeds 0, 1, 2 of the split (Vehicle's is not random)."
 DATA = (("mnist",), ("vehicle",), ("cifar10-gray", "cifar10"))
 
 SEEDS = (0, 1, 2)
@@ -34,7 +32,7 @@ RULES = {
 }
 
 
-def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
+def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
     grey = "cifar10-gray" if sources.locate("cifar10-gray", {}, data_dir) else "cifar10"
     names = {"Vehicle": "vehicle", "MNIST": "mnist", "FEMNIST": "mnist", "CIFAR-10": grey}
     loaded = {name: load(name, data_dir) for name in dict.fromkeys(names.values())}
@@ -60,16 +58,11 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
         pictures.append(f"![{data}: samples a client and labels a client, seed 0]({file})")
     heads = ("data", "quantity")
     write_numbers(out / "numbers.csv", heads, numbers)
-    return "\n\n".join(
-        [
-            "Samples are of training and test together; mean and std (divided by the number of "
-            "clients) are of samples a client. FEMNIST's letters are not at hand: its rule is "
-            "applied to MNIST's ten digits in place of the letters a to j.",
-            number_table(heads, numbers),
-            "\n".join(f"- {line}" for line in made),
-            *pictures,
-        ]
-    )
+    return {
+        "numbers": number_table(heads, numbers),
+        "made": "\n".join(f"- {line}" for line in made),
+        "pictures": "\n\n".join(pictures),
+    }
 
 
 def draws(rule: str, source: Source) -> str:

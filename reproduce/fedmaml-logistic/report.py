@@ -10,26 +10,11 @@ from fedref import plots
 from fedref.experiments.loading import Loader, load_experiment
 from fedref.experiments.results import Run
 from fedref.experiments.unit import LoadedExperiment
-from fedref.reproduction import (
-    Number,
-    at,
-    claim,
-    markdown,
-    renamed,
-    shown,
-    spread,
-    totals,
-    unadapted_scores,
-    write_numbers,
-)
 from fedref.rounds.evaluation import sample_mean
+from reproduce.claims import Claim, Place, judge
+from reproduce.measures import at, average, bytes_sent, final, renamed, total, unadapted_scores
+from reproduce.tables import Number, markdown, shown, spread, write_numbers
 
-TITLE = "FedMAML: the worked example"
-PAPER = (
-    "FedMAML, §4.2: binary logistic regression with the cross-entropy. The paper prints no number and "
-    "no data set: this is what its two server steps and its *few* gradient steps change on two "
-    "federations of natural clients, landmine detection (29 fields) and Vehicle (23 sensors)."
-)
 QUICK = {"seeds": [0], "rounds": 5, "sweep.inner-steps": [1, 5]}
 
 NAMES = {"landmine": "Landmine", "vehicle": "Vehicle"}
@@ -65,7 +50,10 @@ class Line(NamedTuple):
     sent: np.ndarray  # MB
 
 
-def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
+Lines = Mapping[tuple[str, str, int], Line]
+
+
+def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
     data = {stem: load_experiment(runs[stem].experiment, Loader(data_dir)) for stem in NAMES}
     lines = {
         (stem, label, s): line(runs[stem], stem, label, s, data[stem])
@@ -73,15 +61,12 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
         for label in METHODS
         for s in (steps(runs[stem]) if label != "fedavg" else [0])
     }
-    write_numbers(
-        out / "numbers.csv",
-        (*HEADS, "quantity"),
-        [
-            Number((*own.what, name), getattr(own, field))
-            for own in lines.values()
-            for field, (name, _) in COLUMNS.items()
-        ],
-    )
+    numbers = [
+        Number((*own.what, name), getattr(own, field))
+        for own in lines.values()
+        for field, (name, _) in COLUMNS.items()
+    ]
+    write_numbers(out / "numbers.csv", (*HEADS, "quantity"), numbers)
     pictures = []
     for stem, name in NAMES.items():
         for s in (steps(runs[stem])[0], steps(runs[stem])[-1]):
@@ -93,19 +78,17 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
     for own in lines.values():
         cells = (spread(getattr(own, field), digits) for field, (_, digits) in COLUMNS.items())
         rows.append([*own.what, *cells])
-    return "\n\n".join(
-        [
-            "Final test accuracy in %, and the final test loss. θ is the meta-state, tested after s "
-            "steps on 80 % of the client's training rows; θ′ is the mean of the adapted parameters "
-            "of the last cohort, tested as it is. *Average* is over all rounds; operations and what "
-            "is sent are those of the whole training. The sum is over the K = 10 clients of a round, "
-            f"as printed; FedMeta's server takes the mean. {majority(data)}",
-            markdown(rows, left=len(HEADS)),
-            sum_and_mean(runs),
-            *pictures,
-            claims(lines),
-        ]
-    )
+    return {
+        "majority": ", ".join(f"{majority(data[stem]):.2f} % on {NAMES[stem]}" for stem in NAMES),
+        "lines": markdown(rows, left=len(HEADS)),
+        "apart": f"{max(map(sum_from_mean, runs.values())):.1e}",
+        "sent": " and ".join(
+            f"{sent(run, 'sum-over-k')} MB in place of {sent(run, 'mean')} on {NAMES[stem]}"
+            for stem, run in runs.items()
+        ),
+        "pictures": "\n\n".join(pictures),
+        "claims": judge(CLAIMS, places_of(lines)),
+    }
 
 
 def steps(run: Run) -> list[int]:
@@ -117,7 +100,7 @@ def part(run: Run, label: str, s: int) -> Run:
 
 
 def with_fedavg(run: Run, s: int) -> Run:
-    """The methods at one number of steps, and FedAvg, which has none."""
+    """Return the methods at one number of steps, and FedAvg, which has none."""
     own = at(run, inner_steps=s)
     units, records = map(list, zip(*run.units_of("fedavg")))
     return Run(run.experiment, [*own.units, *units], [*own.records, *records])
@@ -125,101 +108,81 @@ def with_fedavg(run: Run, s: int) -> Run:
 
 def line(run: Run, stem: str, label: str, s: int, data: LoadedExperiment) -> Line:
     run = part(run, label, s)
-    _, y = run.curve(label)
-    _, loss = run.curve(label, "test_loss")
     before = unadapted_scores(run, label, data)
     return Line(
         (NAMES[stem], METHODS[label], str(s) if s else "–"),
-        accuracy=100 * y[:, -1],
-        average=100 * y.mean(1),
+        accuracy=final(run, label),
+        average=average(run, label),
         accuracy_before=np.array([100 * sample_mean(x.accuracy, x.n_test) for x in before]),
-        loss=loss[:, -1],
+        loss=final(run, label, "test_loss"),
         loss_before=np.array([sample_mean(x.test_loss, x.n_test) for x in before]),
-        flops=totals(run, label, "flops") / 1e6,
-        sent=megabytes(run, label),
+        flops=total(run, label, "flops") / 1e6,
+        sent=bytes_sent(run, label) / 1e6,
     )
 
 
-def megabytes(run: Run, label: str) -> np.ndarray:
-    """Sent in all: (seeds,)."""
-    return totals(run, label, "bytes_down", "bytes_up") / 1e6
+def majority(data: LoadedExperiment) -> float:
+    """Return the accuracy of always saying the most frequent label, in %."""
+    y = data.federation.source.y[data.federation.test.rows]
+    return float(100 * np.bincount(y).max() / len(y))
 
 
-def majority(data: Mapping[str, LoadedExperiment]) -> str:
-    """The accuracy of always saying the most frequent label."""
-    found = []
-    for stem, name in NAMES.items():
-        federation = data[stem].federation
-        y = federation.source.y[federation.test.rows]
-        found.append(f"{100 * np.bincount(y).max() / len(y):.2f} % on {name}")
-    return f"Always saying the label that is the most frequent is right for {', '.join(found)}."
+def sent(run: Run, label: str) -> str:
+    """Return the MB in all, at the fewest steps: a mean over seeds."""
+    return shown(float((bytes_sent(part(run, label, steps(run)[0]), label) / 1e6).mean()))
 
 
-def claims(lines: Mapping[tuple[str, str, int], Line]) -> str:
-    found = [
-        "What the paper says of it, and what was measured (it holds if it does in every seed). "
-        "Everything is judged by test loss, for which less is better; accuracies stand beside it:",
-        "",
-    ]
-    of_theta = {key: own for key, own in lines.items() if key[1] == "theta"}
-    found += [fits(x) for x in of_theta.values()]
-    for (stem, _, _), x in of_theta.items():
-        text = f"So the adapted θ fits the clients better than FedAvg's model, {place(x)}"
-        fedavg = lines[stem, "fedavg", 0]
-        less = {"final test loss, less FedAvg's": x.loss - fedavg.loss}
-        detail = f"accuracy {spread(x.accuracy - fedavg.accuracy)} points"
-        found.append(claim(text, less, below=0, unit="nats", digits=4, detail=detail))
-    return "\n".join(found)
-
-
-def place(own: Line) -> str:
-    return f"{own.what[0]}, s = {own.what[2]}"
-
-
-def fits(own: Line) -> str:
-    """Whether adaptation helps one s on one data set."""
-    values = {"test loss after, less before": own.loss - own.loss_before}
-    detail = f"accuracy {spread(own.accuracy - own.accuracy_before)} points"
-    text = f"A few gradient steps fit θ to each client, {place(own)}"
-    return claim(text, values, below=0, unit="nats", digits=4, detail=detail)
-
-
-def sum_and_mean(runs: Mapping[str, Run]) -> str:
-    """The sum with β/K beside the mean, in a sentence."""
-    apart = max(sum_is_mean(run) for run in runs.values())
-    sent = " and ".join(
-        f"{shown(each[0])} MB in place of {shown(each[1])} on {NAMES[stem]}"
-        for stem, run in runs.items()
-        for each in [[sent_by(run, label) for label in ("sum-over-k", "mean")]]
-    )
-    return (
-        "The sum with β/K and the mean with β are the same method, so that the table has one of "
-        f"them: their accuracies and losses differ by {apart:.1e} at most, in any round. The printed "
-        "sum therefore moves θ K times as far a round as the mean with the same β. FedMAML sends more "
-        f"for it, because adapted parameters travel up beside the gradients: {sent}."
-    )
-
-
-def sent_by(run: Run, label: str) -> float:
-    """MB in all, at the fewest steps: a mean over seeds."""
-    return float(megabytes(part(run, label, steps(run)[0]), label).mean())
-
-
-def sum_is_mean(run: Run) -> float:
-    """The largest difference between them, of all losses and accuracies."""
+def sum_from_mean(run: Run) -> float:
+    """Return the largest difference of the sum with β/K from the mean, of all losses and accuracies."""
     apart = [
-        np.abs(
-            part(run, "mean", s).curve("mean", metric)[1]
-            - part(run, "mean", s).curve("sum-over-k", metric)[1]
-        ).max()
-        for s in steps(run)
+        np.abs(at_s.curve("mean", metric)[1] - at_s.curve("sum-over-k", metric)[1]).max()
+        for at_s in (at(run, inner_steps=s) for s in steps(run))
         for metric in ("accuracy", "test_loss")
     ]
     return float(max(apart))
 
 
+# ---- the paper's sentences -----------------------------------------------------------------------
+
+
+def places_of(lines: Lines) -> list[Place]:
+    """Return where the claims are judged, θ beside FedAvg: each data set and number of steps."""
+    return [
+        Place(
+            stem, f"{NAMES[stem]}, s = {own.what[2]}",
+            {"theta": own, "fedavg": lines[stem, "fedavg", 0]}, METHODS,
+        )
+        for (stem, label, _), own in lines.items()
+        if label == "theta"
+    ]  # fmt: skip
+
+
+def gain_by_adaptation(place: Place) -> str:
+    own = place.run["theta"]
+    return f"accuracy {spread(own.accuracy - own.accuracy_before)} points"
+
+
+def gain_over_fedavg(place: Place) -> str:
+    own, base = place.run["theta"], place.run["fedavg"]
+    return f"accuracy {spread(own.accuracy - base.accuracy)} points"
+
+
+CLAIMS = (
+    Claim(
+        "A few gradient steps fit θ to each client",
+        lambda place, m: place.run[m].loss - place.run[m].loss_before, ("theta",), below=0,
+        unit="nats", digits=4, called="test loss after, less before", note=gain_by_adaptation,
+    ),
+    Claim(
+        "So the adapted θ fits the clients better than FedAvg's model",
+        lambda place, m: place.run[m].loss, ("theta",), ("fedavg",), below=0,
+        unit="nats", digits=4, called="final test loss, less FedAvg's", note=gain_over_fedavg,
+    ),
+)  # fmt: skip
+
+
 def sum_over_k_is_the_mean(runs: Mapping[str, Run]) -> tuple[bool, str]:
-    apart = max(sum_is_mean(run) for run in runs.values())
+    apart = max(map(sum_from_mean, runs.values()))
     return apart < 1e-9, f"{apart:.1e} apart at most"
 
 

@@ -1,6 +1,6 @@
 """FedMeta's experiment: accuracy on clients that never trained, and what it costs to get there."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,37 +10,21 @@ from fedref import plots
 from fedref.experiments.loading import Loader, load_experiment
 from fedref.experiments.results import Run
 from fedref.experiments.unit import Record
-from fedref.reproduction import (
-    Number,
+from fedref.sampling import cut
+from reproduce import measures
+from reproduce.claims import Claim, Place, judge
+from reproduce.measures import (
     at_best,
     best_point,
-    claim,
+    bytes_sent,
     how_often,
     late_changes,
-    listed,
-    markdown,
-    not_judged,
     renamed,
     second_half,
-    shown,
-    signed,
-    spread,
-    totals,
-    write_numbers,
+    total,
 )
-from fedref.sampling import cut
+from reproduce.tables import Number, Values, markdown, shown, signed, spread, write_numbers
 
-TITLE = "FedMeta: clients that never trained"
-PAPER = (
-    "FedMeta, Experiments: 80 % of the clients train, 10 % are for validation, 10 % are tested after "
-    "they have adapted to a part of their rows. The paper has LEAF's FEMNIST (62 classes, CNN), "
-    "Shakespeare (LSTM) and Sent140, and prints in its abstract that FedMeta is 3.23 to 14.84 points "
-    "above FedAvg. Neither FEMNIST nor Sent140 can be had here. Ours: power-law MNIST (1000 clients, "
-    "logistic regression), FEMNIST's rule on MNIST's ten digits, which stand in for its letters (200 "
-    "clients, a hidden layer of 64), and Shakespeare's larger roles (every hundredth window, an LSTM of "
-    "64 units in place of two layers of 256). For want of time, 100 rounds and three seeds; Shakespeare "
-    "has 30 rounds and one seed."
-)
 PARTS = ("20", "50", "90", "own")
 THIN = {"sweep.lr": [0.1], "sweep.beta": [0.1], "sweep.alpha": [0.1]}
 #: Two values each, far enough apart that the choice of the larger one is sure.
@@ -85,60 +69,35 @@ GAIN = (3.23, 14.84)
 LOSS = 1
 
 
-def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
+def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
     best = {stem: chosen(run) for stem, run in runs.items()}
-    stems = [s for s in sorted(best, key=place) if s.rpartition("-")[2] in PARTS[:3]]
+    stems = [s for s in sorted(best, key=order) if s.rpartition("-")[2] in PARTS[:3]]
     numbers = [line(stem, best[stem], runs[stem], m) for stem in stems for m in methods(runs[stem])]
-    write_numbers(
-        out / "numbers.csv",
-        (*HEADS, "quantity"),
-        [
-            Number((*number.what, what), values)
-            for number in numbers
-            for what, values in zip(COLUMNS, (number.ours, *number.more))
-        ],
-    )
+    quantities = [
+        Number((*number.what, what), values)
+        for number in numbers
+        for what, values in zip(COLUMNS, (number.ours, *number.more))
+    ]
+    write_numbers(out / "numbers.csv", (*HEADS, "quantity"), quantities)
     often = watched(best)
-    grains = "; ".join(f"{NAMES[data_of(stem)]}, {how_often([run])}" for stem, run in often.items())
-    return "\n\n".join(
-        [
-            "Final accuracy in % on the unseen clients, after one step of adaptation on their support "
-            "rows (FedAvg: as it is), weighted by samples. The clients that train take the same part of "
-            "their rows as support. *At the start* is before any training: the untrained parameters, "
-            "after that one step (FedAvg takes none). Of each method's own α, β (FedMeta) and η "
-            "(FedAvg), validation clients choose those with the largest final accuracy, mean over "
-            f"seeds, from these grids: {grids(runs)}. Test clients choose nothing. *Edge*: at an end of "
-            "the grid, beyond which there may be a better one; *only*: there is no other in it. "
-            f"{said_of_thin(runs)}",
-            table(numbers),
-            "What the accuracies rest on: the rows that are left to test on when the support is taken "
-            "from the rows of these clients, in every seed. *One row* is what one of the unseen clients' "
-            "rows is worth in points.",
-            rows_table(runs, stems, data_dir),
-            "FedMeta makes one episode a round, as its algorithm is printed: one step of the server. FedAvg "
-            "makes an epoch of local steps (E = 1, B = 10). *Epochs*, of episodes, is the ablation: as many "
-            "local steps as FedAvg.",
-            "What it costs to reach the final accuracy of FedAvg, and that of FedAvg(Meta), seed by seed, on "
-            "the unseen clients. *0* is the start: one step of adaptation from untrained parameters is "
-            f"enough. 20 % support, and the hyperparameters chosen above; evaluated: {grains}. Bytes are "
-            "those that travel, operations those of the gradients and Hessian-vector products that are "
-            "computed in training. The final accuracy is that of one round; *second half* is the mean "
-            "over the evaluations of the second half of the rounds.",
-            *(f"{why}." for stem in often for why in other_values(stem, runs)),
-            costs(often),
-            *pictures(often, out),
-            "Meta-SGD's α starts at one value for every parameter, as MAML has it, and moves by β g_α a "
-            "round. Where it hardly moves, Meta-SGD with MAML's α and β comes out as MAML does, in "
-            "places to the last digit shown (what each has is in the first table). The change of its "
-            "components from the start to the end of training:",
-            alpha_table(best, runs, stems),
-            "The k-way head: each client's own classes, counted from 0, in place of the n classes of the "
-            "data; 20 % support, chosen and tested as above. A model of fewer outputs travels; what its "
-            "outputs mean is another thing for each client, so that only adaptation can tell.",
-            heads_table(best),
-            claims(runs, best, stems),
-        ]
-    )
+    owns = [data_of(stem) for stem in best if stem.endswith("-own")]
+    moved = [final(best[f"{data}-20"], m).std() for data in owns for m in COMPARED]
+    rows = [[*HEADS, *COLUMNS, "chosen"]]
+    rows += [[*n.what, *map(spread, (n.ours, *n.more)), n.comment] for n in numbers]
+    return {
+        "grids": grids(runs),
+        "thin_grids": thin_grids(runs),
+        "accuracies": markdown(rows, left=len(HEADS), last=True),
+        "rows": rows_table(runs, stems, data_dir),
+        "grains": "; ".join(f"{NAMES[data_of(s)]}, {how_often([run])}" for s, run in often.items()),
+        "other_values": "\n\n".join(f"{why}." for s in often for why in other_values(s, runs)),
+        "costs": costs(often),
+        "pictures": "\n\n".join(pictures(often, out)),
+        "alpha": alpha_table(best, runs, stems),
+        "heads": heads_table(best),
+        "moved": shown(max(moved, default=None)),
+        "claims": "\n".join(claims(runs, best, stems)),
+    }
 
 
 def grids(runs: Mapping[str, Run]) -> str:
@@ -159,7 +118,7 @@ def thin(run: Run) -> str:
     return f"the grid has one {' and one '.join(one)}, and {steps}" if one else ""
 
 
-def said_of_thin(runs: Mapping[str, Run]) -> str:
+def thin_grids(runs: Mapping[str, Run]) -> str:
     found = {NAMES[data_of(stem)]: why for stem, run in runs.items() if (why := thin(run))}
     more = "its numbers say little of what FedMeta can do, and no claim is judged by them"
     return " ".join(f"{name}: {why} (*epochs*: more); {more}." for name, why in found.items())
@@ -179,8 +138,8 @@ def described(stem: str) -> str:
     return f"{', '.join(place_of(stem))} support"
 
 
-def place(stem: str) -> tuple[int, str]:
-    """The order of the sections: by data set, then by support."""
+def order(stem: str) -> tuple[int, str]:
+    """Return the order of the sections: by data set, then by support."""
     return list(NAMES).index(data_of(stem)), stem
 
 
@@ -198,15 +157,15 @@ def unseen(run: Run, label: str) -> np.ndarray:
 
 
 def final(run: Run, label: str) -> np.ndarray:
-    return unseen(run, label)[:, -1]
+    return measures.final(run, label, "unseen_accuracy")
 
 
 def line(stem: str, best: Run, run: Run, label: str) -> Number:
     """One method on one data set with one part of the rows as support: its COLUMNS, and its point."""
     point, grid = best_point(run, label, CHOICE), run.experiment.sweep
     chose = ", ".join(f"{SYMBOLS[k]} = {x:g}{edge(x, grid[k])}" for k, x in point.items())
-    validated = 100 * best.curve(label, "validation_accuracy")[1][:, -1]
-    each = 100 * best.curve(label, "unseen_accuracy_mean")[1][:, -1]
+    validated = measures.final(best, label, CHOICE)
+    each = measures.final(best, label, "unseen_accuracy_mean")
     above = final(best, label) - final(best, "fedavg")
     more = (above, unseen(best, label)[:, 0], each, validated)
     return Number((*place_of(stem), METHODS[label]), final(best, label), None, chose, more)
@@ -239,14 +198,6 @@ def rows_table(runs: Mapping[str, Run], stems: Sequence[str], data_dir: Path | N
         cells = [str(len(tested)), str(n), shown(100 / n), str(len(data.validation)), str(others)]
         rows.append([*place_of(stem), *cells])
     return markdown(rows, left=2)
-
-
-def table(numbers: Sequence[Number]) -> str:
-    rows = [[*HEADS, *COLUMNS, "chosen"]]
-    for number in numbers:
-        cells = [spread(values) for values in (number.ours, *number.more)]
-        rows.append([*number.what, *cells, number.comment])
-    return markdown(rows, left=len(HEADS), last=True)
 
 
 def alpha_table(best: Mapping[str, Run], runs: Mapping[str, Run], stems: Sequence[str]) -> str:
@@ -359,7 +310,7 @@ def closer(run: Run, label: str, row: Mapping[str, Any]) -> dict[str, float]:
 
 def per_round(best: Run, label: str) -> float:
     """Bytes a round, of the first seed."""
-    sent, rounds = totals(best, label, "bytes_down", "bytes_up"), totals(best, label, "round")
+    sent, rounds = bytes_sent(best, label), total(best, label, "round")
     return float(sent[0] / max(rounds[0], 1))
 
 
@@ -387,6 +338,16 @@ class Cost(NamedTuple):
     scale: float  # from what the columns have to FedAvg's cost as printed
     unit: str
 
+    def ratio(self, place: Place, label: str) -> np.ndarray:
+        """Return FedAvg's cost until its final accuracy, over FedMeta's: 0 where that never gets
+        there, NaN where it costs nothing."""
+        base, own = (cost(place.run, m, "fedavg", *self.columns) for m in ("fedavg", label))
+        return np.divide(base, own, out=np.full(len(own), np.nan), where=own > 0)
+
+    def of_fedavg(self, place: Place) -> str:
+        base = cost(place.run, "fedavg", "fedavg", *self.columns) * self.scale
+        return f"FedAvg: {spread(base)} {self.unit}, evaluated {how_often([place.run])}"
+
 
 COSTS = (
     Cost(("round",), "FedMeta converges faster than FedAvg", "rounds", 1, "rounds"),
@@ -395,23 +356,112 @@ COSTS = (
 )
 
 
-class Place(NamedTuple):
-    """Where claims are judged: described, the chosen runs, and why nothing there can decide them."""
+def show_ratio(values: Values, digits: int) -> str:
+    x = np.asarray(values)
+    return reached(np.where(x > 0, x, np.inf), 1, digits)
 
-    where: str
-    run: Run
-    doubts: Sequence[str]
+
+def of_unseen(place: Place, label: str) -> np.ndarray:
+    return final(place.run, label)
+
+
+def of_unrest(place: Place, label: str) -> np.ndarray:
+    return unrest(place.run, label).mean(1)
+
+
+def start_above_fedavg(place: Place) -> str:
+    start = unseen(place.run, "fedmeta-maml")[:, 0] - final(place.run, "fedavg")
+    return f"MAML's untrained start, adapted by one step: {signed(float(start.mean()))}"
+
+
+def unrest_of_fedavg(place: Place) -> str:
+    n, base = unrest(place.run, "fedavg").shape[1], of_unrest(place, "fedavg")
+    return (
+        f"mean absolute change of accuracy from round to round in the second half ({n} changes), less "
+        f"FedAvg's {spread(base)}"
+    )
+
+
+def start_of_k_way(place: Place) -> str:
+    start = spread(unseen(place.run, "fedmeta-maml")[:, 0])
+    return f"MAML's untrained start with a k-way head, adapted by one step: {start} %"
+
+
+#: Judged with every part of the rows as support. The abstract's largest gain is of one data set.
+ENDS = (
+    Claim(
+        f"FedMeta is at least {GAIN[0]} points above FedAvg (the paper: {GAIN[0]} to {GAIN[1]})",
+        of_unseen, FEDMETA, ("fedavg",), above=GAIN[0], beside=(ABLATION,), note=start_above_fedavg,
+    ),
+    *(
+        Claim(
+            f"FedMeta ends higher than {METHODS[goal]}",
+            of_unseen, FEDMETA, (goal,), above=0, beside=(ABLATION,),
+        )
+        for goal in ("fedavg", "fedavg-meta")
+    ),
+)  # fmt: skip
+#: Judged where the runs are evaluated while they train.
+WAYS = (
+    *(
+        Claim(
+            f"{of.begins}, until FedAvg's final accuracy",
+            of.ratio, FEDMETA, above=1, unit=f"(FedAvg's {of.what} over FedMeta's)",
+            beside=(ABLATION,), note=of.of_fedavg, show=show_ratio,
+        )
+        for of in COSTS
+    ),
+    Claim(
+        "FedMeta converges more stably than FedAvg",
+        of_unrest, FEDMETA, ("fedavg",), below=0,
+        beside=(ABLATION,), note=unrest_of_fedavg, each_round=True,
+    ),
+)  # fmt: skip
+#: Held to the same methods with an n-way head, and so judged whatever FedAvg does.
+ENOUGH = Claim(
+    f"A k-way head is enough (no more than {LOSS} point lower)",
+    lambda place, m: final(place.run, m) - final(place.data, m), COMPARED, above=-LOSS,
+    beside=(ABLATION,), note=start_of_k_way,
+)  # fmt: skip
+
+
+def claims(runs: Mapping[str, Run], best: Mapping[str, Run], stems: Sequence[str]) -> list[str]:
+    owns = [data_of(stem) for stem in best if stem.endswith("-own")]
+    return [
+        judge(ENDS, [place_at(stem, runs, best) for stem in stems]),
+        judge(WAYS, [place_at(stem, runs, best) for stem in watched(best)]),
+        *(judge([ENOUGH], [place_of_heads(runs[f"{data}-own"], best, data)]) for data in owns),
+    ]
 
 
 def place_at(stem: str, runs: Mapping[str, Run], best: Mapping[str, Run]) -> Place:
-    """One data set with one part of the rows as support."""
-    chose = runs.get(f"{data_of(stem)}-20", runs[stem])
-    doubts = [*other_values(stem, runs), thin(chose), started_there(best[stem])]
-    return Place(described(stem), best[stem], [*filter(None, doubts)])
+    """Return one data set with one part of the rows as support, and why nothing can be judged there."""
+    run, chose = best[stem], runs.get(f"{data_of(stem)}-20", runs[stem])
+    doubts = [*filter(None, [*other_values(stem, runs), thin(chose), started_there(run)])]
+    n, every, changes = (
+        unrest(run, "fedavg").shape[1],
+        how_often([run]),
+        "changes between evaluations",
+    )
+    few = run.experiment.eval_every > 1 or n < 2
+    return Place(
+        stem, described(stem), run, METHODS, absent=[m for m in METHODS if m not in methods(run)],
+        doubts=[*doubts, "measured: {}"] if doubts else [],
+        seldom=f"evaluated {every}, with {n} {changes} in the second half" if few else "",
+    )  # fmt: skip
+
+
+def place_of_heads(swept: Run, best: Mapping[str, Run], data: str) -> Place:
+    own = best[f"{data}-own"]
+    return Place(
+        data, NAMES[data], own, METHODS, absent=[m for m in METHODS if m not in methods(own)],
+        doubts=[thin(swept), "measured: {}"] if thin(swept) else [], data=best[f"{data}-20"],
+    )  # fmt: skip
 
 
 def started_there(run: Run) -> str:
-    """An untrained start that is as good as FedAvg's final accuracy, in any seed; "" if none is."""
+    """Return an untrained start that is as good as FedAvg's final accuracy, in any seed; "" if none
+    is."""
     end = final(run, "fedavg")
     for m in methods(run):
         start = unseen(run, m)[:, 0]
@@ -421,114 +471,6 @@ def started_there(run: Run) -> str:
                 f"FedAvg's end ({spread(end)} %) in {there.sum()} of {len(end)} seeds"
             )
     return ""
-
-
-def verdict(
-    text: str,
-    here: Place,
-    value: Callable[[str], np.ndarray],
-    *,
-    labels: Sequence[str] = FEDMETA,
-    unit: str = "points",
-    **rest: Any,
-) -> str:
-    """A claim of all `labels`, with the ablation beside it; where there are doubts, only measured."""
-    values = {METHODS[m]: value(m) for m in labels}
-    text = f"{text}, {here.where}"
-    if here.doubts:
-        known = not any(np.isnan(x).any() for x in values.values())
-        found = f"measured: {listed(values, show=rest.get('show', spread))} {unit}"
-        return not_judged(text, "; ".join([*here.doubts, *[found] * known]))
-    beside = {METHODS[m]: value(m) for m in methods(here.run) if m == ABLATION}
-    return claim(text, values, unit=unit, beside=beside, **rest)
-
-
-def claims(runs: Mapping[str, Run], best: Mapping[str, Run], stems: Sequence[str]) -> str:
-    often = [place_at(stem, runs, best) for stem in watched(best)]
-    places = [place_at(stem, runs, best) for stem in stems]
-    owns = [data_of(stem) for stem in best if stem.endswith("-own")]
-    moved = [final(best[f"{data}-20"], m).std() for data in owns for m in COMPARED]
-    lines = [
-        "What the paper says of it, and what was measured (it holds if it does in every seed). Where an "
-        "untrained start, adapted by one step, is at or above FedAvg's final accuracy in any seed, no "
-        "claim about training is judged; nor where the grid has a single η or β. The thresholds: "
-        f"{GAIN[0]} points is the paper's own least gain. Of *higher*, *faster*, *less* and *more "
-        "stable* it names no size, so that any difference will do, in the same direction in every seed. "
-        f"Of *enough* neither: a k-way head may lose {LOSS} point, which is to be held against "
-        f"{shown(max(moved, default=None))}, the largest standard deviation over seeds of these n-way "
-        "accuracies.",
-        "",
-        *(above_fedavg(here) for here in places),
-        *(higher(here, goal) for goal in ("fedavg", "fedavg-meta") for here in places),
-        *(cheaper(here, of) for of in COSTS for here in often),
-        *(stable(here) for here in often),
-        *(enough(runs[f"{data}-own"], best, data) for data in owns),
-    ]
-    return "\n".join(lines)
-
-
-def above_fedavg(here: Place) -> str:
-    """The abstract's least gain. Its largest is of one data set, and not judged."""
-    text = f"FedMeta is at least {GAIN[0]} points above FedAvg (the paper: {GAIN[0]} to {GAIN[1]})"
-    base = final(here.run, "fedavg")
-    start = float((unseen(here.run, "fedmeta-maml")[:, 0] - base).mean())
-    detail = f"MAML's untrained start, adapted by one step: {signed(start)}"
-    return verdict(text, here, lambda m: final(here.run, m) - base, above=GAIN[0], detail=detail)
-
-
-def higher(here: Place, goal: str) -> str:
-    text = f"FedMeta ends higher than {METHODS[goal]}"
-    return verdict(text, here, lambda m: final(here.run, m) - final(here.run, goal), above=0)
-
-
-def cheaper(here: Place, of: Cost) -> str:
-    """FedAvg's cost until its final accuracy, over FedMeta's: 0 where FedMeta never gets there."""
-    base = cost(here.run, "fedavg", "fedavg", *of.columns)
-
-    def ratio(m: str) -> np.ndarray:
-        own = cost(here.run, m, "fedavg", *of.columns)
-        return np.divide(base, own, out=np.full(len(own), np.nan), where=own > 0)
-
-    return verdict(
-        f"{of.begins}, until FedAvg's final accuracy",
-        here,
-        ratio,
-        above=1,
-        unit=f"(FedAvg's {of.what} over FedMeta's)",
-        show=lambda x, digits=2: reached(np.where(np.asarray(x) > 0, x, np.inf), 1, digits),
-        detail=f"FedAvg: {spread(base * of.scale)} {of.unit}, evaluated {how_often([here.run])}",
-    )
-
-
-def stable(here: Place) -> str:
-    """Mean |change| of accuracy from round to round in the second half, less FedAvg's."""
-    run, text = here.run, "FedMeta converges more stably than FedAvg"
-    n = unrest(run, "fedavg").shape[1]
-    if run.experiment.eval_every > 1 or n < 2:
-        why = (
-            f"evaluated {how_often([run])}, with {n} changes between evaluations in the second half"
-        )
-        return not_judged(f"{text}, {here.where}", why)
-    base = unrest(run, "fedavg").mean(1)
-    detail = (
-        f"mean absolute change of accuracy from round to round in the second half ({n} changes), less "
-        f"FedAvg's {spread(base)}"
-    )
-    return verdict(text, here, lambda m: unrest(run, m).mean(1) - base, below=0, detail=detail)
-
-
-def enough(swept: Run, best: Mapping[str, Run], data: str) -> str:
-    """Held to the same methods with an n-way head, and so judged whatever FedAvg does."""
-    every, own = best[f"{data}-20"], best[f"{data}-own"]
-    start = spread(unseen(own, "fedmeta-maml")[:, 0])
-    return verdict(
-        f"A k-way head is enough (no more than {LOSS} point lower)",
-        Place(NAMES[data], own, [*filter(None, [thin(swept)])]),
-        lambda m: final(own, m) - final(every, m),
-        labels=COMPARED,
-        above=-LOSS,
-        detail=f"MAML's untrained start with a k-way head, adapted by one step: {start} %",
-    )
 
 
 def unrest(run: Run, label: str) -> np.ndarray:

@@ -6,37 +6,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib import style
-from matplotlib.lines import Line2D
 
 from fedref import plots
-from fedref.experiments.loading import load_experiment
 from fedref.experiments.results import Run
 from fedref.plots.curves import curve_handles, draw_curves
 from fedref.plots.series import all_series, metric_of
-from fedref.plots.style import COLOURS, LINES, MARKERS, STYLE, frame, save, sign
-from fedref.reproduction import (
-    at,
-    claim,
-    each_seed,
-    how_often,
-    late_changes,
-    listed,
-    markdown,
-    not_judged,
-    renamed,
-    spread,
-    write_csv,
-)
+from fedref.plots.style import STYLE, frame, save
 from fedref.sampling import cohort
+from reproduce.claims import Claim, Place, judge
+from reproduce.measures import at, average, change, final, how_often, part_of, renamed, seldom
+from reproduce.pictures import Panel, draw_panels
+from reproduce.tables import each_seed, markdown, spread, write_csv
 
-TITLE = "FedProx: stragglers, the proximal term, and γ"
-PAPER = (
-    "FedProx, Experiment and 思考 (the closing section): what dropping stragglers does, what the "
-    "proximal term does, and the effect of γ, which the paper calls unknown. It prints neither "
-    "numbers nor hyperparameters: data, E = 20, B = 10, η = 0.01 and 30 devices, 10 a round, are those "
-    "of the paper it is about (Li et al. 2020); devices are drawn with p_k and averaged with equal "
-    "weights (alg.2). 100 rounds instead of 200, for time. The data are drawn once (seed 0)."
-)
 QUICK = {"rounds": 10, "eval-every": 5, "seeds": [0], "gamma": {"eval-every": 1}}
 
 SETS = {
@@ -52,219 +33,201 @@ METHODS = {
     "fedprox-adaptive": "FedProx, adaptive μ",
 }
 STRAGGLERS = (0.0, 0.5, 0.9)
-#: Column of metrics.csv → (name, scale, digits).
-QUANTITIES = {
-    "train_loss": ("training loss", 1, 3),
-    "accuracy": ("accuracy (%)", 100, 2),
-    "variance": ("variance", 1, 2),
-    "B": ("B", 1, 2),
-    "gamma": ("γ", 1, 3),
+#: Column of metrics.csv → (name, digits).
+COLUMNS = {
+    "train_loss": ("training loss", 3),
+    "accuracy": ("accuracy (%)", 2),
+    "variance": ("variance", 2),
+    "B": ("B", 2),
+    "gamma": ("γ", 3),
 }
 
 
-def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
+def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
     heads = ["data", "stragglers", "method"]
-    rows: list[list[str]] = [[*heads, *(name for name, _, _ in QUANTITIES.values())]]
+    rows: list[list[str]] = [[*heads, *(name for name, _ in COLUMNS.values())]]
     table: list[list[Any]] = []
+    places = places_of(runs)
+    for place in places:
+        for label, method in METHODS.items():
+            what = [place.run.name, place.setting, method]
+            found = {column: last(place.run.run, label, column) for column in COLUMNS}
+            rows.append([*what, *(spread(found[c], d) for c, (_, d) in COLUMNS.items())])
+            for column, values in found.items():
+                stats = [f(values) if values.size else None for f in (np.mean, np.std)]
+                table.append([*what, COLUMNS[column][0], *stats, each_seed(values)])
     for stem, name in SETS.items():
-        for share in STRAGGLERS:
-            for label, method in METHODS.items():
-                what = [name, f"{100 * share:.0f} %", method]
-                found = {q: finals(runs[stem], label, share, q) for q in QUANTITIES}
-                rows.append([*what, *(spread(found[q], d) for q, (_, _, d) in QUANTITIES.items())])
-                for q, values in found.items():
-                    stats = [f(values) if values.size else None for f in (np.mean, np.std)]
-                    table.append([*what, QUANTITIES[q][0], *stats, each_seed(values)])
         draw(runs[stem], name, out / f"{stem}.png")
-    answer, equal = gamma_answer(runs["gamma"])
-    draw_gamma(runs["gamma"], out / "gamma.png")
-    plots.curves(by_gamma(runs["gamma"]), out / "gamma-curves.png", "accuracy", against="flops")
+    gamma = runs["gamma"]
+    by_gamma = gamma_table(gamma)
+    draw_gamma(gamma, out / "gamma.png")
+    plots.curves(one_a_gamma(gamma), out / "gamma-curves.png", "accuracy", against="flops")
     write_csv(out / "numbers.csv", [*heads, "quantity", "mean", "sd", "each seed"], table)
-    write_csv(
-        out / "gamma.csv", equal[0], [[row[0], *map(each_seed, row[1:])] for row in equal[1:]]
-    )
-    return "\n\n".join(
-        [
-            "What the paper says of it, and what was measured in the last round. It holds if it does "
-            "in every seed, however small the difference: the paper gives no size. The paper says "
-            "that dropping stragglers and merely aggregating their unfinished models both hurt: each is "
-            "set beside the same method without stragglers. Of the proximal term the paper speaks on "
-            "heterogeneous data alone: on Synthetic-IID it is not judged.",
-            claims(runs),
-            "The same differences with more of them. *Change* is the mean absolute change of accuracy "
-            f"from one evaluation to the next ({how_often(runs[stem] for stem in SETS)}) in the second "
-            "half of the rounds.",
-            differences(runs),
-            "At the last round. *Variance* is that of the devices' gradients, E‖∇F_k − ∇f‖², and B "
-            "= √(E‖∇F_k‖² / ‖∇f‖²): the two measures of dissimilarity. γ is measured after every "
-            "local solve, on all of the device's data; the mean of the last tenth of the rounds.",
-            markdown(rows, left=3),
-            two_measures(runs),
-            *(
-                f"![{name}: loss, accuracy and dissimilarity without and with stragglers]({stem}.png)"
-                for stem, name in SETS.items()
-            ),
-            "## The effect of γ",
-            answer,
-            markdown([[show(cell) for cell in row] for row in equal], left=1),
-            "![Accuracy over γ: after equal computation, and after equal rounds](gamma.png)",
-            "![Accuracy over computation for every γ](gamma-curves.png)",
-        ]
-    )
+    cells = [[row[0], *map(each_seed, row[1:])] for row in by_gamma[1:]]
+    write_csv(out / "gamma.csv", by_gamma[0], cells)
+    adapted = [r.rows[-1]["mu"] for r in runs["synthetic-iid"].records_of("fedprox-adaptive")]
+    uneven = [place.run.run for place in places if place.key in UNEVEN]
+    return {
+        "claims": judge(CLAIMS, places),
+        "every": how_often(runs[stem] for stem in SETS),
+        "differences": differences(places),
+        "finals": markdown(rows, left=3),
+        "uneven_places": str(len(uneven)),
+        "variance_falls": str(sum(proximal_ratio(run, "variance") < 1 for run in uneven)),
+        "B_falls": str(sum(proximal_ratio(run, "B") < 1 for run in uneven)),
+        "mu_start": f"{runs['synthetic-iid'].experiment.algorithms['fedprox-adaptive']['mu']:g}",
+        "mu_end": span(adapted),
+        "who_straggles": who_straggles(runs["synthetic-1-1"]),
+        "pictures": "\n\n".join(
+            f"![{name}: loss, accuracy and dissimilarity without and with stragglers]({stem}.png)"
+            for stem, name in SETS.items()
+        ),
+        "ranked": " ".join(rankings(gamma)),
+        "by_gamma": markdown(
+            [[x if isinstance(x, str) else spread(x) for x in r] for r in by_gamma]
+        ),
+    }
 
 
-def finals(run: Run, label: str, share: float, column: str) -> np.ndarray:
-    """At the last evaluated round, for each seed; γ: mean of the last tenth of the rounds."""
-    _, scale, _ = QUANTITIES[column]
-    _, y = run.curve(label, column, stragglers=share)
+def last(run: Run, label: str, column: str) -> np.ndarray:
+    """Return the last value, in % for accuracies; γ: the mean of the last tenth of the rounds."""
+    y = run.curve(label, column)[1]
     if not y.size or np.isnan(y).all():
         return np.zeros(0)
-    last = max(1, y.shape[1] // 10) if column == "gamma" else 1
-    return scale * np.nanmean(y[:, -last:], axis=1)
+    if column == "gamma":
+        return np.nanmean(y[:, -max(1, y.shape[1] // 10) :], axis=1)
+    return final(run, label, column)
+
+
+def proximal_ratio(run: Run, column: str) -> float:
+    """Return the mean with μ = 1 over that with μ = 0."""
+    on, off = (last(run, label, column).mean() for label in ("fedprox-mu1", "fedprox-mu0"))
+    return float(on / off)
 
 
 # ---- the paper's claims ----------------------------------------------------------------------
 
 
-Measure = Callable[[Run, str, float], np.ndarray]
-
-
-def where(stem: str, share: float) -> str:
-    return f"{SETS[stem]}, {100 * share:.0f} % stragglers"
+Measure = Callable[[Run, str], np.ndarray]
 
 
 class Pair(NamedTuple):
     """One method less another at the same share of stragglers, or less itself without any."""
 
     one: str
-    other: str
-    without: bool  # the other has no stragglers
-    shares: tuple[float, ...]
+    other: str = ""
 
     @property
     def name(self) -> str:
         own = METHODS[self.one]
-        return (
-            f"{own}: with stragglers − without"
-            if self.without
-            else f"{own} − {METHODS[self.other]}"
+        if not self.other:
+            return f"{own}: with stragglers − without"
+        return f"{own} − {METHODS[self.other]}"
+
+
+#: What is compared: what stragglers do to two ways to treat them, these two, and the proximal term.
+PAIRS = {
+    "dropped": Pair("fedavg"),
+    "taken": Pair("fedprox-mu0"),
+    "taken or dropped": Pair("fedprox-mu0", "fedavg"),
+    "proximal term": Pair("fedprox-mu1", "fedprox-mu0"),
+}
+
+
+class Shared(NamedTuple):
+    """A run at one share of stragglers, and without any."""
+
+    name: str
+    run: Run
+    without: Run
+
+    def difference(self, pair: str, measure: Measure) -> np.ndarray:
+        """Return the difference of a pair: (seeds,)."""
+        one, other = PAIRS[pair]
+        base = measure(self.run, other) if other else measure(self.without, one)
+        return measure(self.run, one) - base
+
+
+def places_of(runs: Mapping[str, Run]) -> list[Place]:
+    """Return every data set with every share of stragglers."""
+    names = {key: pair.name for key, pair in PAIRS.items()}
+    return [
+        Place(
+            f"{stem} {share}", f"{name}, {100 * share:.0f} % stragglers",
+            Shared(name, at(runs[stem], stragglers=share), at(runs[stem], stragglers=0.0)),
+            names, setting=f"{100 * share:.0f} %", seldom=seldom(runs[stem], " of change"),
         )
-
-    def of(self, run: Run, share: float, measure: Measure) -> np.ndarray:
-        """The difference, a seed each."""
-        base = 0.0 if self.without else share
-        return measure(run, self.one, share) - measure(run, self.other, base)
+        for stem, name in SETS.items()
+        for share in STRAGGLERS
+    ]  # fmt: skip
 
 
-DROPPED = Pair("fedavg", "fedavg", True, STRAGGLERS[1:])
-TAKEN = Pair("fedprox-mu0", "fedprox-mu0", True, STRAGGLERS[1:])
-KEPT = Pair("fedprox-mu0", "fedavg", False, STRAGGLERS[1:])
-PROXIMAL = Pair("fedprox-mu1", "fedprox-mu0", False, STRAGGLERS)
+#: The places with stragglers, and those with heterogeneous data.
+STRAGGLING = [f"{stem} {share}" for stem in SETS for share in STRAGGLERS[1:]]
+UNEVEN = [f"{stem} {share}" for stem in list(SETS)[1:] for share in STRAGGLERS]
 
 
-def accuracy(run: Run, label: str, share: float) -> np.ndarray:
-    return finals(run, label, share, "accuracy")
+def in_accuracy(place: Place, pair: str) -> np.ndarray:
+    return place.run.difference(pair, final)
 
 
-def average(run: Run, label: str, share: float) -> np.ndarray:
-    return 100 * run.curve(label, "accuracy", stragglers=share)[1].mean(1)
+def in_change(place: Place, pair: str) -> np.ndarray:
+    return place.run.difference(pair, change)
 
 
-def variance(run: Run, label: str, share: float) -> np.ndarray:
-    return finals(run, label, share, "variance")
+#: The sign alone is judged: in every seed, whatever the size.
+CLAIMS = (
+    Claim("Dropping stragglers hurts", in_accuracy, ["dropped"], below=0, places=STRAGGLING),
+    Claim("Aggregating unfinished models hurts", in_accuracy, ["taken"], below=0, places=STRAGGLING),
+    Claim(
+        "Aggregating unfinished models is better than dropping them",
+        in_accuracy, ["taken or dropped"], above=0, places=STRAGGLING,
+    ),
+    Claim("The proximal term helps", in_accuracy, ["proximal term"], above=0, places=UNEVEN),
+    Claim(
+        "The proximal term makes convergence more stable",
+        in_change, ["proximal term"], below=0, places=UNEVEN, each_round=True,
+    ),
+)  # fmt: skip
 
 
-def unrest(run: Run, label: str, share: float) -> np.ndarray:
-    """Mean |change| of accuracy from one evaluation to the next, second half, in points: (seeds,)."""
-    _, y = run.curve(label, "accuracy", stragglers=share)
-    return np.abs(late_changes(100 * y)).mean(1)
-
-
-def claims(runs: Mapping[str, Run]) -> str:
-    """A line for each claim and place. The sign alone is judged: in every seed, whatever the size."""
-    uneven = [stem for stem in SETS if stem != "synthetic-iid"]
-    lines = []
-    for text, pair, measure, rises, stems in (
-        ("Dropping stragglers hurts", DROPPED, accuracy, False, SETS),
-        ("Aggregating unfinished models hurts", TAKEN, accuracy, False, SETS),
-        ("Aggregating unfinished models is better than dropping them", KEPT, accuracy, True, SETS),
-        ("The proximal term helps", PROXIMAL, accuracy, True, uneven),
-        ("The proximal term makes convergence more stable", PROXIMAL, unrest, False, uneven),
-    ):
-        limit: dict[str, Any] = {"above": 0} if rises else {"below": 0}
-        for stem in stems:
-            for share in pair.shares:
-                run, said = runs[stem], f"{text}, {where(stem, share)}"
-                found = {pair.name: pair.of(run, share, measure)}
-                if measure is unrest and run.experiment.eval_every > 1:
-                    change = f"{listed(found)} points of change"
-                    lines.append(not_judged(said, f"evaluated {how_often([run])} only: {change}"))
-                else:
-                    lines.append(claim(said, found, **limit))
-    return "\n".join(lines)
-
-
-def differences(runs: Mapping[str, Run]) -> str:
-    """Those, in accuracy, variance and unrest."""
-    measures = {
-        "accuracy (points)": accuracy,
+def differences(places: Sequence[Place]) -> str:
+    """Return a table of the differences in accuracy, average accuracy, variance and change."""
+    measures: dict[str, Measure] = {
+        "accuracy (points)": final,
         "average accuracy (points)": average,
-        "variance": variance,
-        "change (points)": unrest,
+        "variance": lambda run, label: last(run, label, "variance"),
+        "change (points)": change,
     }
     rows = [["difference", "data", "stragglers", *measures]]
-    for pair in (DROPPED, TAKEN, KEPT, PROXIMAL):
-        for stem, name in SETS.items():
-            for share in pair.shares:
-                cells = [spread(pair.of(runs[stem], share, m)) for m in measures.values()]
-                rows.append([pair.name, name, f"{100 * share:.0f} %", *cells])
+    for key, pair in PAIRS.items():
+        for place in places:
+            if key == "proximal term" or place.key in STRAGGLING:
+                cells = [spread(place.run.difference(key, m)) for m in measures.values()]
+                rows.append([pair.name, place.run.name, place.setting, *cells])
     return markdown(rows, left=3)
 
 
-def two_measures(runs: Mapping[str, Run]) -> str:
-    """What the proximal term does to either measure of dissimilarity, and where methods coincide."""
-    places = [(stem, share) for stem in SETS if stem != "synthetic-iid" for share in STRAGGLERS]
-    falls = {
-        column: sum(
-            finals(runs[stem], "fedprox-mu1", share, column).mean()
-            < finals(runs[stem], "fedprox-mu0", share, column).mean()
-            for stem, share in places
-        )
-        for column in ("variance", "B")
-    }
-    adapted = [r.rows[-1]["mu"] for r in runs["synthetic-iid"].records_of("fedprox-adaptive")]
-    text = (
-        f"The proximal term (μ = 1 against μ = 0) lowers the variance in {falls['variance']} of the "
-        f"{len(places)} heterogeneous places and B in {falls['B']}: B divides by ‖∇f‖, which "
-        "goes to 0 as training succeeds. Without stragglers FedAvg and FedProx with μ = 0 are the "
-        "same algorithm, and their lines lie on each other. "
-    )
-    start = runs["synthetic-iid"].experiment.algorithms["fedprox-adaptive"]["mu"]
-    text += (
-        f"On IID data the adaptive μ starts at {start:g}, as the paper has it (0 on the others), and "
-        f"ends {span(adapted)}. "
-    )
-    return text + who_straggles(runs["synthetic-1-1"])
-
-
 def span(values: Sequence[float]) -> str:
-    """Where these lie, a seed and a share of stragglers each."""
+    """Return where these lie, a seed and a share of stragglers each."""
     low, high = (f"{f(values):.1f}" for f in (min, max))
     return f"at {low} in every seed" if low == high else f"between {low} and {high}"
 
 
 def who_straggles(run: Run) -> str:
-    """What drawing stragglers among the *distinct* devices of a round does to their share."""
-    made, data = run.experiment, load_experiment(run.experiment)
-    seeds, rounds = made.seeds, range(made.rounds)
-    sizes = data.federation.train.sizes
-    plan = made.plan
-    K = np.array([len(cohort(plan, sizes, t, seed)[0]) for seed in seeds for t in rounds])
+    """Return what drawing stragglers among the *distinct* devices of a round does to their share."""
+    made, sizes = run.experiment, run.records[0].scores[-1].n_train
+    K = np.array(
+        [
+            len(cohort(made.plan, sizes, t, seed)[0])
+            for seed in made.seeds
+            for t in range(made.rounds)
+        ]
+    )
     most = max(STRAGGLERS)
     late = np.floor(most * K + 0.5)  # as in a plan
     return (
-        f"A device that is drawn twice with p_k does one local solve, so stragglers are drawn among the "
-        f"distinct devices: {K.mean():.1f} a round on Synthetic(1, 1); {100 * most:.0f} % then is "
+        f"{K.mean():.1f} a round on Synthetic(1, 1); {100 * most:.0f} % then is "
         f"{100 * late.sum() / K.sum():.0f} % of them, and in {int((late == K).sum())} of {len(K)} "
         "rounds every device is a straggler."
     )
@@ -274,7 +237,7 @@ def who_straggles(run: Run) -> str:
 
 
 def draw(run: Run, name: str, path: Path) -> None:
-    """A row for loss, accuracy and dissimilarity each; a column for each share of stragglers."""
+    """Draw a row for loss, accuracy and dissimilarity each; a column for each share of stragglers."""
     metrics = ("loss", "accuracy", "variance")
     with style.context(STYLE):
         parts = [renamed(at(run, stragglers=share), METHODS) for share in STRAGGLERS]
@@ -299,7 +262,7 @@ def draw(run: Run, name: str, path: Path) -> None:
 
 
 def share_limits(row: Sequence[Any]) -> None:
-    """The same y axis in a row, so that its panels can be compared."""
+    """Give a row the same y axis, so that its panels can be compared."""
     scale = "log" if any(axes.get_yscale() == "log" for axes in row) else "linear"
     low = min(axes.get_ylim()[0] for axes in row)
     high = max(axes.get_ylim()[1] for axes in row)
@@ -311,9 +274,12 @@ def share_limits(row: Sequence[Any]) -> None:
 # ---- γ ------------------------------------------------------------------------------------------
 
 
-def paths(run: Run) -> dict[float, list[tuple[np.ndarray, np.ndarray]]]:
-    """γ → for each seed (operations so far, accuracy in %) at the evaluated rounds."""
-    found: dict[float, list[tuple[np.ndarray, np.ndarray]]] = {}
+Path_ = tuple[np.ndarray, np.ndarray]  # operations so far, accuracy in %, at the evaluated rounds
+
+
+def paths_of(run: Run) -> dict[float, list[Path_]]:
+    """Return γ → a path for each seed."""
+    found: dict[float, list[Path_]] = {}
     for unit, record in zip(run.units, run.records):
         rows = [row for row in record.rows if "accuracy" in row]
         spent = np.array([row["flops"] for row in rows], float)
@@ -323,71 +289,76 @@ def paths(run: Run) -> dict[float, list[tuple[np.ndarray, np.ndarray]]]:
 
 
 def budgets(run: Run) -> list[float]:
-    """Operations that every γ and seed has spent in the end, a half and a quarter of them."""
-    most = min(spent[-1] for each in paths(run).values() for spent, _ in each)
+    """Return the operations that every γ and seed has spent in the end; before, a quarter and a half."""
+    most = min(spent[-1] for each in paths_of(run).values() for spent, _ in each)
     return [most / 4, most / 2, most]
 
 
-def after(each: Sequence[tuple[np.ndarray, np.ndarray]], budget: float) -> np.ndarray:
-    """Accuracy when that much has been spent, between evaluations by a straight line: (seeds,)."""
+def after(each: Sequence[Path_], budget: float) -> np.ndarray:
+    """Return the accuracy when that much has been spent, on a line between evaluations: (seeds,)."""
     return np.array([np.interp(budget, spent, accuracy) for spent, accuracy in each])
 
 
-def until(each: Sequence[tuple[np.ndarray, np.ndarray]], budget: float) -> np.ndarray:
-    """Mean accuracy from the start until that much has been spent: (seeds,)."""
+def until(each: Sequence[Path_], budget: float) -> np.ndarray:
+    """Return the mean accuracy from the start until that much has been spent: (seeds,)."""
     grid = np.linspace(0, budget, 200)
     return np.array([np.interp(grid, spent, accuracy).mean() for spent, accuracy in each])
 
 
-def by_gamma(run: Run) -> Run:
-    """A method for each γ, for the picture's legend."""
-    units = [
-        unit._replace(label=f"γ = {unit.point['until-gamma']:g}", point={}) for unit in run.units
-    ]
-    return Run(run.experiment, units, run.records)
+def at_the_end(each: Sequence[Path_]) -> np.ndarray:
+    return np.array([accuracy[-1] for _, accuracy in each])
 
 
-def gamma_answer(run: Run) -> tuple[str, list[list[Any]]]:
-    """The answer in words, and the table it is read from."""
-    found, (quarter, half, most) = paths(run), budgets(run)
-    T = run.experiment.rounds
-    table: list[list[Any]] = [
+def one_a_gamma(run: Run) -> Run:
+    """Return a method for each γ, for the picture's legend."""
+    return part_of(run, lambda u: u._replace(label=f"γ = {u.point['until-gamma']:g}", point={}))
+
+
+def gamma_table(run: Run) -> list[list[Any]]:
+    """Return the table that the answer is read from: γ, and a value a seed."""
+    T, (quarter, half, most) = run.experiment.rounds, budgets(run)
+    rows: list[list[Any]] = [
         [
             "γ", "γ measured", "10⁹ operations a round",
             *(f"accuracy (%) after {b / 1e9:.2f}·10⁹ operations" for b in (quarter, half, most)),
             f"mean accuracy (%) until {most / 1e9:.2f}·10⁹", f"accuracy (%) after {T} rounds",
         ]
     ]  # fmt: skip
-    at_equal, at_rounds, mean_equal = {}, {}, {}
-    for gamma, each in found.items():
+    for gamma, each in paths_of(run).items():
         measured = run.curve("fedprox", "gamma", **{"until-gamma": gamma})[1]
-        at_equal[gamma], mean_equal[gamma] = after(each, most), until(each, most)
-        at_rounds[gamma] = np.array([accuracy[-1] for _, accuracy in each])
-        table.append(
-            [
-                f"{gamma:g}", np.nanmean(measured, axis=1),
-                np.array([spent[-1] / T / 1e9 for spent, _ in each]),
-                *(after(each, b) for b in (quarter, half)), at_equal[gamma],
-                mean_equal[gamma], at_rounds[gamma],
-            ]
-        )  # fmt: skip
-    return (
-        "The local solve ends at the first epoch after which its measured inexactness is at most γ, "
-        "or after 20 epochs, without stragglers, for μ = 1, on Synthetic(1, 1). Asking costs two "
-        "gradients on all of the device's data after every epoch, so that two thirds of what is "
-        "computed is asking, whatever γ is: without it all numbers of operations are a third, and "
-        "the order stays the same. After one epoch the measured γ is already far below 0.9, and a "
-        "small γ is often not reached in 20: the means of what is measured, over all rounds, lie "
-        "closer together than what is asked for. "
-        + ranked(f"After equal computation ({most / 1e9:.2f}·10⁹ operations)", at_equal)
-        + ranked("On average until then", mean_equal)
-        + ranked(f"After equal rounds ({T}), whatever they cost,", at_rounds)
-        + "The pictures show all of it."
-    ), table
+        spent = np.array([spent[-1] / T / 1e9 for spent, _ in each])
+        accuracies = (after(each, budget) for budget in (quarter, half, most))
+        means = (
+            np.nanmean(measured, axis=1),
+            spent,
+            *accuracies,
+            until(each, most),
+            at_the_end(each),
+        )
+        rows.append([f"{gamma:g}", *means])
+    return rows
+
+
+def rankings(run: Run) -> list[str]:
+    """Return which γ is best: after equal computation, until then, and after equal rounds."""
+    found, most = paths_of(run), budgets(run)[-1]
+    return [
+        ranked(
+            f"After equal computation ({most / 1e9:.2f}·10⁹ operations)",
+            {gamma: after(each, most) for gamma, each in found.items()},
+        ),
+        ranked(
+            "On average until then", {gamma: until(each, most) for gamma, each in found.items()}
+        ),
+        ranked(
+            f"After equal rounds ({run.experiment.rounds}), whatever they cost,",
+            {gamma: at_the_end(each) for gamma, each in found.items()},
+        ),
+    ]
 
 
 def ranked(when: str, accuracy: Mapping[float, np.ndarray]) -> str:
-    """Best, worst, and whether the difference is more than the seeds' spread."""
+    """Return the best, the worst, and whether the difference is more than the seeds' spread."""
     best, worst = (f(accuracy, key=lambda g: accuracy[g].mean()) for f in (max, min))
     gap = accuracy[best] - accuracy[worst]
     text = (
@@ -395,49 +366,24 @@ def ranked(when: str, accuracy: Mapping[float, np.ndarray]) -> str:
         f"{spread(accuracy[worst])} %: "
     )
     if gap.size == 1:
-        return text + f"{gap.mean():.2f} points, one seed. "
+        return text + f"{gap.mean():.2f} points, one seed."
     sure = "in every seed the same sign" if (gap > 0).all() else "not of one sign in all seeds"
-    return text + f"{spread(gap)} points, {sure}. "
-
-
-def show(cell: Any) -> str:
-    return cell if isinstance(cell, str) else spread(cell)
+    return text + f"{spread(gap)} points, {sure}."
 
 
 def draw_gamma(run: Run, path: Path) -> None:
-    """Left: accuracy over γ when equally much was computed; right: after equally many rounds."""
-    found = paths(run)
-    gammas = list(found)
-    rounds = run.experiment.rounds
-    several = len(run.experiment.seeds) > 1
-    with style.context(STYLE):
-        lines: list[tuple[str, dict[float, np.ndarray]]] = [
-            (f"{budget / 1e9:.2g}·10⁹ operations", {g: after(e, budget) for g, e in found.items()})
-            for budget in budgets(run)
-        ]
-        lines.append(
-            (f"{rounds} rounds", {g: np.array([a[-1] for _, a in e]) for g, e in found.items()})
-        )
-        looks: list[dict[str, Any]] = [
-            {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": LINES[i]}
-            for i in range(len(lines))
-        ]
-        handles: list[Any] = [
-            Line2D([], [], **look, label=f"after {name}") for look, (name, _) in zip(looks, lines)
-        ]
-        if several:
-            text = f"bars: ±1 sd over {len(run.experiment.seeds)} seeds"
-            handles.append(sign(text, linestyle="none"))
-        figure, (axes,) = frame((1, 1), (5.0, 3.6), "", handles)
-        for look, (_, values) in zip(looks, lines):
-            sd = [values[g].std() for g in gammas] if several else None
-            axes.errorbar(gammas, [values[g].mean() for g in gammas], sd, capsize=3, **look)
-        axes.set_xscale("log")
-        axes.set_xticks(gammas, [f"{g:g}" for g in gammas])
-        axes.minorticks_off()
-        axes.set_xlabel("γ at which a local solve ends (left: more exact)")
-        axes.set_ylabel("test accuracy (%)")
-        save(figure, path)
+    """Draw accuracy over γ, when equally much was computed and after equally many rounds."""
+    found = paths_of(run)
+    lines = {
+        f"after {budget / 1e9:.2g}·10⁹ operations": {g: after(e, budget) for g, e in found.items()}
+        for budget in budgets(run)
+    }
+    lines[f"after {run.experiment.rounds} rounds"] = {g: at_the_end(e) for g, e in found.items()}
+    panel = Panel(
+        "", "γ at which a local solve ends (left: more exact)", lines, list(found), logarithmic=True
+    )
+    seeds = len(run.experiment.seeds)
+    draw_panels(path, [panel], "test accuracy (%)", size=(5.0, 3.6), bars=seeds)
 
 
 # ---- checks of direction ------------------------------------------------------------------------
@@ -446,13 +392,9 @@ def draw_gamma(run: Run, path: Path) -> None:
 def proximal_lowers_variance(runs: Mapping[str, Run]) -> tuple[bool, str]:
     """At the last round, as a ratio: its geometric mean over heterogeneous sets and stragglers."""
     ratios = {
-        f"{SETS[stem]}, {100 * share:.0f} %": float(
-            finals(runs[stem], "fedprox-mu1", share, "variance").mean()
-            / finals(runs[stem], "fedprox-mu0", share, "variance").mean()
-        )
-        for stem in SETS
-        if stem != "synthetic-iid"
-        for share in STRAGGLERS[1:]
+        f"{place.run.name}, {place.setting}": proximal_ratio(place.run.run, "variance")
+        for place in places_of(runs)
+        if place.key in UNEVEN and place.key in STRAGGLING
     }
     mean = float(np.exp(np.mean(np.log(list(ratios.values())))))
     each = ", ".join(f"{ratio:.2f} ({where})" for where, ratio in ratios.items())

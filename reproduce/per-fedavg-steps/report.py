@@ -9,102 +9,74 @@ from fedref import plots
 from fedref.experiments.loading import Loader, load_experiment
 from fedref.experiments.results import Run
 from fedref.experiments.unit import LoadedExperiment
-from fedref.reproduction import (
-    Number,
-    at,
-    claim,
-    find,
-    number_table,
-    renamed,
-    shown,
-    totals,
-    unadapted,
-    write_numbers,
-)
+from reproduce.catalogue import find
+from reproduce.claims import Claim, Place, judge
+from reproduce.measures import at, final, renamed, total, unadapted
+from reproduce.tables import Number, number_table, shown, write_numbers
 
-TITLE = "Per-FedAvg: the loss round by round, and several inner steps"
-PAPER = (
-    "Per-FedAvg, §5: *after about 300 rounds the loss visibly fluctuates*; and §3.1, which says that the "
-    "formulation extends to users who take several gradient steps, and has no experiment of it. MNIST, "
-    "MLP and users as in its table, τ = 10, α = 0.01, which are where it speaks of overfitting; 600 and "
-    "200 rounds, one seed."
-)
 QUICK = {
     "rounds": 8,
     "fluctuation": {"eval-every": 1},
     "inner-steps": {"rounds": 4, "eval-every": 2, "sweep.inner-steps": [1, 3]},
 }
 
-METHODS = find("per-fedavg-table").module.METHODS
-BOTH = find("per-fedavg-table").module.BOTH
-TAUS = (10,)  # local steps where the paper sees it
+METHODS, BOTH = (getattr(find("per-fedavg-table").module, name) for name in ("METHODS", "BOTH"))
+TAU = 10  # local steps where the paper sees it
 OFTEN = 20  # % of the rounds that must be rises
 FLUCTUATES = 300  # rounds after which the paper sees the loss fluctuate
+TITLE = f"MNIST, τ = {TAU}, α = 0.01, evaluated after every round"
 
 
-def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
+def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
     run = runs["inner-steps"]
     data = load_experiment(run.experiment, Loader(data_dir))
-    numbers = [line(run, m, nu, data) for m in run.experiment.algorithms for nu in steps(run)]
+    steps = run.experiment.sweep["inner-steps"]
+    numbers = [line(run, m, nu, data) for m in run.experiment.algorithms for nu in steps]
     heads = ("method", "ν")
     write_numbers(out / "numbers.csv", heads, numbers)
-    pictures = []
-    for tau in TAUS:
-        file = f"fluctuation-tau{tau}.png"
-        own = renamed(at(runs["fluctuation"], steps=tau), METHODS)
-        title = f"MNIST, τ = {tau}, α = 0.01, evaluated after every round"
-        plots.curves(own, out / file, title=title)
-        pictures.append(f"![{title}: training loss and test accuracy]({file})")
-    lines = [
-        f"What the paper says of it, and what was measured. It gives no size: that more than {OFTEN} % of "
-        "the rounds are rises is our choice of what can be seen in a curve.",
-        "",
-        *(fluctuation(at(runs["fluctuation"], steps=tau), tau) for tau in TAUS),
-    ]
-    return "\n\n".join(
-        [
-            "\n".join(lines),
-            *pictures,
-            "ν inner steps of size α before the meta-gradient, each on a batch of its own, and ν steps "
-            "before a user is tested. Final test accuracy in %, τ = 10; *before* is without any step; the "
-            "comment has what a round costs beside one inner step.",
-            number_table(heads, numbers, more=("before adaptation", "above ν = 1")),
-        ]
-    )
-
-
-def steps(run: Run) -> list[int]:
-    return list(run.experiment.sweep["inner-steps"])
+    fluctuation = at(runs["fluctuation"], steps=TAU)
+    plots.curves(renamed(fluctuation, METHODS), out / f"fluctuation-tau{TAU}.png", title=TITLE)
+    return {
+        "claims": judge([CLAIM], [Place("", f"τ = {TAU}, α = 0.01", fluctuation, METHODS)]),
+        "numbers": number_table(heads, numbers, more=("before adaptation", "above ν = 1")),
+    }
 
 
 def line(run: Run, label: str, nu: int, data: LoadedExperiment) -> Number:
-    """One method with ν inner steps."""
+    """Return one method with ν inner steps."""
     own, one = at(run, inner_steps=nu), at(run, inner_steps=1)
-    y, base = (100 * part.curve(label)[1][:, -1] for part in (own, one))
-    before = unadapted(own, label, data)
-    work = [totals(part, label, "flops")[0] for part in (own, one)]
-    loss = own.curve(label, "train_loss")[1][:, -1].mean()
-    comment = (
-        f"{shown(work[0] / work[1])} times the operations; final training loss {shown(loss, 3)}"
-    )
-    return Number((METHODS[label], str(nu)), y, None, comment, (before, y - base))
+    y, base = final(own, label), final(one, label)
+    times = total(own, label, "flops")[0] / total(one, label, "flops")[0]
+    loss = float(final(own, label, "train_loss").mean())
+    comment = f"{shown(times)} times the operations; final training loss {shown(loss, 3)}"
+    more = (unadapted(own, label, data), y - base)
+    return Number((METHODS[label], str(nu)), y, None, comment, more)
 
 
-def fluctuation(run: Run, steps: int) -> str:
-    """How often and how much the training loss rises, round by round, after the paper's round 300."""
-    t = run.curve(BOTH[0])[0]
-    late = t >= min(FLUCTUATES, t[-1] - 1)
-    shares, sizes = {}, []
+def late_losses(run: Run, label: str) -> np.ndarray:
+    """Return the training losses after the paper's round 300: (seeds, R)."""
+    t, loss = run.curve(label, "train_loss")
+    return loss[:, t >= min(FLUCTUATES, t[-1] - 1)]
+
+
+def rises(place: Place, label: str) -> np.ndarray:
+    """Return how many of those rounds raise the loss, in %: (seeds,)."""
+    return 100 * np.mean(np.diff(late_losses(place.run, label), axis=1) > 0, axis=1)
+
+
+def sizes(place: Place) -> str:
+    """Return how much the loss rises, round by round."""
+    found = []
     for label in BOTH:
-        loss = run.curve(label, "train_loss")[1][:, late]
-        moves = np.diff(loss, axis=1)
-        shares[METHODS[label]] = 100 * np.mean(moves > 0, axis=1)
-        sizes.append(
-            f"{METHODS[label]} by {max(float(moves.max()), 0.0):.4f} at most, while it goes from "
-            f"{loss[:, 0].mean():.3f} to {loss[:, -1].mean():.3f}"
+        loss = late_losses(place.run, label)
+        found.append(
+            f"{METHODS[label]} by {max(float(np.diff(loss, axis=1).max()), 0.0):.4f} at most, while it "
+            f"goes from {loss[:, 0].mean():.3f} to {loss[:, -1].mean():.3f}"
         )
-    text = f"The loss fluctuates after about {FLUCTUATES} rounds, τ = {steps}, α = 0.01"
-    detail = "it rises " + "; ".join(sizes)
-    return claim(
-        text, shares, above=OFTEN, unit="% of the rounds are rises", digits=0, detail=detail
-    )
+    return "it rises " + "; ".join(found)
+
+
+CLAIM = Claim(
+    f"The loss fluctuates after about {FLUCTUATES} rounds",
+    rises, BOTH, above=OFTEN, unit="% of the rounds are rises", digits=0, note=sizes,
+)  # fmt: skip

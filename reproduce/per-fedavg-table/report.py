@@ -14,30 +14,21 @@ from fedref.experiments.unit import LoadedExperiment
 from fedref.plots.curves import curve_handles, draw_curves, draw_reference
 from fedref.plots.series import all_series, metric_of
 from fedref.plots.style import COLOURS, MARKERS, STYLE, frame, save, sign
-from fedref.reproduction import (
+from fedref.rounds.evaluation import client_mean
+from reproduce.claims import Claim, Place, judge
+from reproduce.measures import at, average, final, maximum, renamed, unadapted
+from reproduce.tables import (
     Number,
-    Values,
-    at,
-    claim,
     each_seed,
     markdown,
     number_table,
-    renamed,
     shown,
     signed,
     spread,
-    totals,
-    unadapted,
     write_csv,
     write_numbers,
 )
-from fedref.rounds import evaluation
 
-TITLE = "Per-FedAvg on MNIST: FO and HF in four settings"
-PAPER = (
-    "Per-FedAvg, §5, the table of accuracies; the experiment is that of §3.2: an MLP of 80 and "
-    "60 ELU units, 50 users, a = 196, β = 0.001, K = 1000 rounds of 10 users, D = 40."
-)
 QUICK = {
     "rounds": 8,
     "eval-every": 4,
@@ -75,7 +66,7 @@ ABLATIONS = {
 }
 
 
-def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
+def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
     loader = Loader(data_dir)
     data = load_experiment(runs["tau10-alpha0.001"].experiment, loader)
     found = alternatives(runs, data, loader)
@@ -91,51 +82,43 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
     ablation_picture(found, out / "ablation.png")
     heads = ("setting", "method")
     write_numbers(out / "numbers.csv", heads, numbers)
-    write_csv(out / "ablation.csv", (*heads, "way", "mean", "each seed"), way_rows(found))
-    pictures = [
-        f"![MNIST, {name}: training loss and test accuracy after adaptation]({stem}.png)"
-        for stem, (name, _) in SETTINGS.items()
+    ways = [
+        [SETTINGS[stem][0], METHODS[label], name_of(way), x.mean(), each_seed(x)]
+        for (stem, label), values in found.items()
+        for way, x in values.items()
     ]
-    return "\n\n".join(
-        [
-            "Final test accuracy in %, after the user's one step of adaptation (FedAvg: none). "
-            "The paper has no numbers for the exact form and the two baselines. Pixels are "
-            "scaled to [0, 1]; the start is uniform, ±1/√fan_in. The paper says neither.",
-            number_table(heads, numbers, more=("average", "maximum")),
-            "![Final test accuracy, ours and the paper's](final.png)",
-            what_moves_them(found),
-            answers(runs),
-            "Training loss and test accuracy of each setting; both are after adaptation where a "
-            "method adapts.",
-            *pictures,
-        ]
-    )
-
-
-def finals(run: Run, label: str, metric: str = "accuracy") -> np.ndarray:
-    """At the last round, in % for accuracies: (seeds,)."""
-    scale = 100 if "accuracy" in metric else 1
-    return scale * run.curve(label, metric)[1][:, -1]
+    write_csv(out / "ablation.csv", (*heads, "way", "mean", "each seed"), ways)
+    return {
+        "numbers": number_table(heads, numbers, more=("average", "maximum")),
+        "ways": table_of_ways(found),
+        "distances": markdown(distances_to_paper(found)),
+        "nearest": nearest(found),
+        "claims": judge(CLAIMS, places_of(runs)),
+        "approximations": "\n".join(approximation(runs[stem], stem) for stem in SETTINGS),
+        "pictures": "\n\n".join(
+            f"![MNIST, {name}: training loss and test accuracy after adaptation]({stem}.png)"
+            for stem, (name, _) in SETTINGS.items()
+        ),
+    }
 
 
 def line(
     run: Run, label: str, what: tuple[str, str], told: float | None, data: LoadedExperiment
 ) -> Number:
-    """One method in one setting, with what was measured besides."""
+    """Return one method in one setting, with what was measured besides."""
     t, y = run.curve(label)
     notes = []
     if label != "fedavg":
-        before = unadapted(run, label, data)
-        notes.append(f"before adaptation {spread(before)}")
-    notes.append(f"mean of users {spread(finals(run, label, 'accuracy_mean'))}")
+        notes.append(f"before adaptation {spread(unadapted(run, label, data))}")
+    notes.append(f"mean of users {spread(final(run, label, 'accuracy_mean'))}")
     mean = 100 * y.mean(0)
     late = max(0, np.searchsorted(t, 0.9 * t[-1], "right") - 1)
     if (top := mean.argmax()) < len(t) - 1:
         notes.append(f"{mean[top] - mean[-1]:.2f} below its maximum (round {t[top]})")
     else:
         notes.append(f"still rising: {signed(float(mean[-1] - mean[late]))} since round {t[late]}")
-    average, maximum = 100 * y.mean(1), 100 * y.max(1)
-    return Number(what, finals(run, label), told, "; ".join(notes), (average, maximum))
+    more = average(run, label), maximum(run, label)
+    return Number(what, final(run, label), told, "; ".join(notes), more)
 
 
 # ---- what the paper may have done otherwise --------------------------------------------------
@@ -145,7 +128,7 @@ Found = Mapping[tuple[str, str], Mapping[tuple[str, str], np.ndarray]]
 
 
 def alternatives(runs: Mapping[str, Run], base: LoadedExperiment, loader: Loader) -> Found:
-    """Final accuracy under every way of training and every way of measuring."""
+    """Return the final accuracy under every way of training and every way of measuring."""
     data = {name: load_experiment(runs[name].experiment, loader) for name in ABLATIONS} | {"": base}
     found: dict[tuple[str, str], dict[tuple[str, str], np.ndarray]] = {}
     for stem, (_, told) in SETTINGS.items():
@@ -155,20 +138,20 @@ def alternatives(runs: Mapping[str, Run], base: LoadedExperiment, loader: Loader
             point = {"steps": run.experiment.steps, "alpha": alpha}
             trained = {"": run} | {name: at(runs[name], **point) for name in ABLATIONS}
             found[stem, label] = {
-                (name, how): np.array(values)
+                (name, how): values
                 for name, one in trained.items()
                 for how, values in measured(one, label, data[name]).items()
             }
     return found
 
 
-def measured(run: Run, label: str, data: LoadedExperiment) -> dict[str, Values]:
-    """Final accuracy, measured in each way of MEASURED: a seed each."""
+def measured(run: Run, label: str, data: LoadedExperiment) -> dict[str, np.ndarray]:
+    """Return the final accuracy, measured in each way of MEASURED: a seed each."""
     return {
-        "after": finals(run, label),
-        "after users": finals(run, label, "accuracy_mean"),
+        "after": final(run, label),
+        "after users": final(run, label, "accuracy_mean"),
         "before": unadapted(run, label, data),
-        "before users": unadapted(run, label, data, mean=evaluation.client_mean),
+        "before users": unadapted(run, label, data, mean=client_mean),
     }
 
 
@@ -178,40 +161,26 @@ def name_of(way: tuple[str, str]) -> str:
 
 
 def changed(values: Mapping[tuple[str, str], np.ndarray], way: tuple[str, str]) -> str:
-    """An accuracy of the first seed, and its distance from the same seed in the table."""
+    """Return an accuracy of the first seed, and its distance from the same seed in the table."""
     x, base = float(values[way][0]), float(values["", "after"][0])
     return f"{shown(x)} ({signed(x - base)})"
 
 
 def retrained(values: Mapping[tuple[str, str], np.ndarray]) -> str:
-    """The comment: the same two changes in every line, whether or not they come nearer."""
+    """Return the comment: the same two changes in every line, whether or not they come nearer."""
     parts = [f"{what} {changed(values, (name, 'after'))}" for name, what in ABLATIONS.items()]
     return "seed 0: " + ", ".join(parts)
 
 
-def what_moves_them(found: Found) -> str:
-    """All ways in all settings, and how near to the paper each comes."""
+def table_of_ways(found: Found) -> str:
+    """Return all ways in all settings, and how near to the paper each comes."""
     rows = [["setting", "method", "paper", "trained", *MEASURED.values()]]
     for (stem, label), values in found.items():
         what = [SETTINGS[stem][0], METHODS[label], shown(SETTINGS[stem][1][label])]
         for training in ("", *ABLATIONS):
             cells = [changed(values, (training, how)) for how in MEASURED]
             rows.append([*what, ABLATIONS.get(training, "as above"), *cells])
-    return "\n\n".join(
-        [
-            "What moves these numbers? How accuracy is measured: after or before the user's step "
-            "of adaptation, over samples or as the plain mean of users. How pixels are scaled: to "
-            "[0, 1] above, each to mean 0 and deviation 1 here. How parameters start: uniform "
-            "±1/√fan_in above, Glorot's ±√(6/(fan_in + fan_out)) and biases 0 here. All of seed 0 "
-            "alone; in parentheses the distance from the same seed above.",
-            markdown(rows, left=2),
-            "![Final test accuracy, trained and measured in other ways](ablation.png)",
-            "How far each way is from the paper's four numbers for each α, on average, and what "
-            "the larger α does to its accuracy, in points (seed 0):",
-            markdown(distances_to_paper(found)),
-            verdict(found),
-        ]
-    )
+    return markdown(rows, left=2)
 
 
 STEPS = [
@@ -220,13 +189,13 @@ STEPS = [
 
 
 def distance(found: Found, way: tuple[str, str], alpha: str = "", label: str = "") -> float:
-    """Mean distance from the paper's four numbers of one α, or of one method."""
+    """Return the mean distance from the paper's four numbers of one α, or of one method."""
     keys = [key for key in found if key[0].endswith(alpha) and label in ("", key[1])]
     return float(np.mean([abs(found[key][way][0] - SETTINGS[key[0]][1][key[1]]) for key in keys]))
 
 
 def distances_to_paper(found: Found) -> list[list[str]]:
-    """Rows of a table: mean distances for each α, and the change from one α to the other."""
+    """Return rows of a table: mean distances for each α, and the change from one α to the other."""
     heads = [f"{SETTINGS[a][0].split(',')[0]}, {METHODS[label]}" for a, _, label in STEPS]
     falls = [SETTINGS[b][1][label] - SETTINGS[a][1][label] for a, b, label in STEPS]
     rows = [
@@ -240,8 +209,8 @@ def distances_to_paper(found: Found) -> list[list[str]]:
     return rows
 
 
-def verdict(found: Found) -> str:
-    """Which one way comes nearest to each four numbers, and whether any falls as the paper does."""
+def nearest(found: Found) -> str:
+    """Say which one way comes nearest to each four numbers, and whether any falls as the paper does."""
     ways = list(found[next(iter(found))])
     parts = []
     for where, chosen in (
@@ -274,82 +243,99 @@ def verdict(found: Found) -> str:
 # ---- what the paper says in words ------------------------------------------------------------
 
 
-def answers(runs: Mapping[str, Run]) -> str:
-    """The paper's sentences, whether they hold here, and what was measured."""
-    value = {(stem, label): finals(runs[stem], label) for stem in SETTINGS for label in METHODS}
-    told = {(stem, m): x for stem, (_, row) in SETTINGS.items() for m, x in row.items()}
-    lines = [
-        "What the paper says of it, and what was measured (it holds if it does in every seed). *Almost "
-        "alike* is within 1 point: the paper says it of 0.63.",
-        "",
+BEST = "tau10-alpha0.001"
+FO, HF, EXACT = ("per-fedavg-fo",), ("per-fedavg-hf",), ("per-fedavg",)
+#: What differs between two settings → (the old one, the new one, the place as a claim has it).
+MOVES = {
+    "τ, α = 0.001": ("tau10-alpha0.001", "tau4-alpha0.001", "α = 0.001"),
+    "τ, α = 0.01": ("tau10-alpha0.01", "tau4-alpha0.01", ""),
+    "α, τ = 10": ("tau10-alpha0.001", "tau10-alpha0.01", "τ = 10"),
+    "α, τ = 4": ("tau4-alpha0.001", "tau4-alpha0.01", "τ = 4"),
+}
+
+
+def places_of(runs: Mapping[str, Run]) -> list[Place]:
+    """Return the best setting, all of them, and the moves from one to another."""
+    return [
+        Place("best", "", runs[BEST], METHODS),
+        *(Place("all", "", runs[stem], METHODS, name) for stem, (name, _) in SETTINGS.items()),
+        Place("runs", "", runs, METHODS),
+        *(Place(key, name, runs, METHODS) for key, (_, _, name) in MOVES.items()),
     ]
 
-    def step(old: str, new: str) -> dict[str, np.ndarray]:
-        return {METHODS[m]: value[new, m] - value[old, m] for m in BOTH}
 
-    def paper(old: str, new: str) -> str:
-        return "paper " + ", ".join(signed(told[new, m] - told[old, m]) for m in BOTH)
+def above_the_others(place: Place, label: str) -> np.ndarray:
+    """Return how far the best setting is above the best of the others, of both methods: (seeds,)."""
+    others = [final(place.run[stem], m) for stem in SETTINGS if stem != BEST for m in BOTH]
+    return final(place.run[BEST], label) - np.max(others, 0)
 
-    best = "tau10-alpha0.001"
-    fo, hf = (value[best, m] for m in BOTH)
-    printed = f"paper {signed(told[best, BOTH[0]] - told[best, BOTH[1]])}"
-    text = "At τ = 10, α = 0.001 FO and HF are almost alike (1 point)"
-    lines.append(claim(text, {"FO − HF": fo - hf}, above=-1, below=1, detail=printed))
-    top = np.max([value[stem, m] for stem in SETTINGS if stem != best for m in BOTH], 0)
-    lines.append(
-        claim(
-            "FO and HF are best at τ = 10, α = 0.001",
-            {METHODS[m]: value[best, m] - top for m in BOTH},
-            above=0,
-            unit="points above the best of the other settings",
+
+def move(place: Place, label: str) -> np.ndarray:
+    old, new, _ = MOVES[place.key]
+    return final(place.run[new], label) - final(place.run[old], label)
+
+
+def move_in_paper(place: Place) -> str:
+    old, new, _ = MOVES[place.key]
+    return "paper " + ", ".join(signed(SETTINGS[new][1][m] - SETTINGS[old][1][m]) for m in BOTH)
+
+
+CLAIMS = (
+    Claim(
+        "At τ = 10, α = 0.001 FO and HF are almost alike (1 point)",
+        "final", FO, HF, above=-1, below=1, called="FO − HF", places=["best"],
+        note=f"paper {signed(SETTINGS[BEST][1][FO[0]] - SETTINGS[BEST][1][HF[0]])}",
+    ),
+    Claim(
+        "FO and HF are best at τ = 10, α = 0.001",
+        above_the_others, BOTH, above=0, places=["runs"],
+        unit="points above the best of the other settings",
+    ),
+    Claim(
+        "A smaller τ lowers accuracy",
+        move, BOTH, below=0, places=["τ, α = 0.001"], note=move_in_paper,
+    ),
+    Claim(
+        "At α = 0.01 a smaller τ raises it (more steps overfit)",
+        move, BOTH, above=0, places=["τ, α = 0.01"], note=move_in_paper,
+    ),
+    Claim(
+        "A larger α lowers accuracy",
+        move, BOTH, below=0, places=["α, τ = 10", "α, τ = 4"], note=move_in_paper,
+    ),
+    *(
+        Claim(
+            f"FO is {what} in all settings",
+            "final", FO, (other,), above=0, places=["all"], together=True,
         )
+        for what, other in (
+            ("better than FedAvg", "fedavg"),
+            ("better than FedAvg with update", "fedavg-update"),
+            ("more accurate than HF", *HF),
+        )
+    ),
+    Claim(
+        "FO and HF compute less than the exact form",
+        "operations", BOTH, EXACT, times=True, sign=-1, above=1, places=["best"],
+        unit="times as many operations in the exact form, whose Hessian is only ever multiplied by "
+        "a vector, as in theirs",
+    ),
+)  # fmt: skip
+
+
+def approximation(run: Run, stem: str) -> str:
+    """Return how far from the exact form the two approximations are in the end."""
+    name, told = SETTINGS[stem]
+    fo, hf = (distances(run, m) for m in BOTH)
+    better = spread(final(run, BOTH[0]) - final(run, BOTH[1]))
+    return (
+        f"- {name}: ‖w − w_exact‖ / ‖w_exact‖ is {fo.mean():.1e} (FO) and {hf.mean():.1e} (HF); FO's "
+        f"accuracy less HF's is {better} points (paper {signed(told[BOTH[0]] - told[BOTH[1]])})."
     )
-    old, new = "tau10-alpha0.001", "tau4-alpha0.001"
-    text = "A smaller τ lowers accuracy, α = 0.001"
-    lines.append(claim(text, step(old, new), below=0, detail=paper(old, new)))
-    old, new = "tau10-alpha0.01", "tau4-alpha0.01"
-    text = "At α = 0.01 a smaller τ raises it (more steps overfit)"
-    lines.append(claim(text, step(old, new), above=0, detail=paper(old, new)))
-    for tau in ("tau10", "tau4"):
-        old, new = f"{tau}-alpha0.001", f"{tau}-alpha0.01"
-        text = f"A larger α lowers accuracy, {SETTINGS[old][0].split(',')[0]}"
-        lines.append(claim(text, step(old, new), below=0, detail=paper(old, new)))
-    for other in ("fedavg", "fedavg-update"):
-        text = f"FO is better than {METHODS[other]} in all settings"
-        gain = {
-            name: value[stem, "per-fedavg-fo"] - value[stem, other]
-            for stem, (name, _) in SETTINGS.items()
-        }
-        lines.append(claim(text, gain, above=0))
-    more = {
-        name: value[stem, BOTH[0]] - value[stem, BOTH[1]] for stem, (name, _) in SETTINGS.items()
-    }
-    lines.append(claim("FO is more accurate than HF in all settings", more, above=0))
-    exact = totals(runs[best], "per-fedavg", "flops")
-    work = {METHODS[m]: exact / totals(runs[best], m, "flops") for m in BOTH}
-    lines.append(
-        claim(
-            "FO and HF compute less than the exact form",
-            work,
-            above=1,
-            unit="times as many operations in the exact form, whose Hessian is only ever multiplied by "
-            "a vector, as in theirs",
-        )
-    )
-    lines += ["", "How far from the exact form are the two approximations in the end?", ""]
-    for stem, (name, row) in SETTINGS.items():
-        fo, hf = (distances(runs[stem], m) for m in BOTH)
-        better = spread(finals(runs[stem], BOTH[0]) - finals(runs[stem], BOTH[1]))
-        theirs = signed(row[BOTH[0]] - row[BOTH[1]])
-        lines.append(
-            f"- {name}: ‖w − w_exact‖ / ‖w_exact‖ is {fo.mean():.1e} (FO) and {hf.mean():.1e} (HF); "
-            f"FO's accuracy less HF's is {better} points (paper {theirs})."
-        )
-    return "\n".join(lines)
 
 
 def distances(run: Run, label: str) -> np.ndarray:
-    """‖w − w_exact‖ / ‖w_exact‖ after the last round, for each seed: (seeds,)."""
+    """Return ‖w − w_exact‖ / ‖w_exact‖ after the last round: (seeds,)."""
     w = {
         (unit.label, unit.seed): np.asarray(record.state.server.w, float)
         for unit, record in zip(run.units, run.records)
@@ -364,7 +350,7 @@ def distances(run: Run, label: str) -> np.ndarray:
 
 
 def draw(run: Run, name: str, told: Mapping[str, float], path: Path) -> None:
-    """Training loss and test accuracy per round, the paper's accuracies at the right edge."""
+    """Draw training loss and test accuracy per round, the paper's accuracies at the right edge."""
     drawn = all_series(renamed(run, METHODS))
     reference = {METHODS[label]: value / 100 for label, value in told.items()}
     with style.context(STYLE):
@@ -379,7 +365,7 @@ def draw(run: Run, name: str, told: Mapping[str, float], path: Path) -> None:
 
 
 def summary_picture(numbers: list[Number], path: Path) -> None:
-    """All final accuracies: ours with ±1 sd, the paper's as open signs."""
+    """Draw all final accuracies: ours with ±1 sd, the paper's as open signs."""
     settings = list(dict.fromkeys(number.what[0] for number in numbers))
     methods = list(METHODS.values())
     with style.context(STYLE):
@@ -409,16 +395,8 @@ def summary_picture(numbers: list[Number], path: Path) -> None:
         save(figure, path)
 
 
-def way_rows(found: Found) -> list[list[object]]:
-    return [
-        [SETTINGS[stem][0], METHODS[label], name_of(way), x.mean(), each_seed(x)]
-        for (stem, label), values in found.items()
-        for way, x in values.items()
-    ]
-
-
 def ablation_picture(found: Found, path: Path) -> None:
-    """A panel a method: the paper's accuracy as a bar, ours (seed 0) in each way as signs."""
+    """Draw a panel a method: the paper's accuracy as a bar, ours (seed 0) in each way as signs."""
     trainings = {"": "as in the table", **ABLATIONS}
     looks: dict[str, dict[str, Any]] = {
         training: {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": "none"}

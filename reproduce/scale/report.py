@@ -15,18 +15,12 @@ from fedref.algorithms.fedavg import FedAvg
 from fedref.experiments.results import Run
 from fedref.models import LinearSVM
 from fedref.models.numerics import Array
-from fedref.reproduction import markdown, shown, write_csv
 from fedref.rounds.evaluation import evaluate
 from fedref.rounds.federation import Federation, Part, Source
 from fedref.rounds.loop import run_round
 from fedref.sampling import Sampling, make_plan
+from reproduce.tables import markdown, shown, write_csv
 
-TITLE = "Scale: up to ten million clients"
-PAPER = (
-    "No paper: FedAvg on a linear SVM with made-up data, through the public functions, in one process "
-    "on one core. Times are CPU times, of rounds the median of five; memory is what NumPy and "
-    "Python hold at their peak beyond what was there before (tracemalloc)."
-)
 #: Of the aggregation: uploads and parameters. Of the others: what is varied, and its values.
 D, UPLOADS, STACKED = 100_000, (10, 100, 1_000, 10_000, 100_000), 1_000
 CLIENTS = (100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
@@ -44,7 +38,7 @@ MEASURED = (
 QUICK = {"most": 1_000}
 
 
-def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
+def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
     quick = any(part.endswith("-quick") for part in out.parts)
 
     def up_to(values: tuple[int, ...]) -> list[int]:
@@ -64,52 +58,24 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
         numbers += [("clients", N, *pair) for pair in zip(MEASURED, found) if pair[1] is not None]
     numbers += [(what, v, "seconds of a round", s) for what, of in slopes.items() for v, s in of]
     write_csv(out / "numbers.csv", ["varied", "value", "measured", "number"], numbers)
-    summed = [
-        [
-            f"{K:,}",
-            f"{K * D * 8 / 1e9:.3g}",
-            f"{s:.3g}",
-            f"{MB:.3g}",
-            f"{K * D * 8 / 1e6:,.0f}",
-            same,
-        ]
-        for K, s, MB, same in sums
-    ]
+    summed = [["uploads", "sent, GB", "seconds", "peak, MB", "a stack, MB", "same bits"]]
+    for K, seconds, MB, same in sums:
+        sent = K * D * 8
+        in_words = (f"{sent / 1e9:.3g}", f"{seconds:.3g}", f"{MB:.3g}", f"{sent / 1e6:,.0f}")
+        summed.append([f"{K:,}", *in_words, same])
     of_ten = [
-        [
-            f"{N:,}",
-            *(f"{x:,.3g}" for x in (1e3 * p, 1e3 * r, MB, F)),
-            "–" if e is None else f"{e:.3g}",
-        ]
-        for N, p, r, MB, F, e in many
+        ["N", "plan, ms", "round, ms", "peak of both, MB", "federation, MB", "evaluation of all, s"]
     ]
+    for N, plan, round, MB, held, evaluation in many:
+        cells = (f"{x:,.3g}" for x in (1e3 * plan, 1e3 * round, MB, held))
+        of_ten.append([f"{N:,}", *cells, "–" if evaluation is None else f"{evaluation:.3g}"])
     growing = {**slopes, "clients that do not take part": [(m[0], m[2]) for m in many]}
-    parts = [
-        f"**Aggregation of uploads of d = {D:,} (float64), one at a time (`tree.stream`):**",
-        table(["uploads", "sent, GB", "seconds", "peak, MB", "a stack, MB", "same bits"], summed),
-        "**A round with 10 of N clients (10 rows of 4 features each; from a million on 1 row):**",
-        table(
-            [
-                "N",
-                "plan, ms",
-                "round, ms",
-                "peak of both, MB",
-                "federation, MB",
-                "evaluation of all, s",
-            ],
-            of_ten,
-        ),
-        "**Slopes** of the round's time, log-log, over the three largest values (1: linear): "
-        + "; ".join(f"{what} {shown(slope(points))}" for what, points in growing.items())
-        + ".",
-        "![Seconds of a round against clients, rows and parameters](scale.png)",
-        breaks(sums, many),
-    ]
-    return "\n\n".join(parts)
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    return markdown([head, *rows])
+    return {
+        "sums": markdown(summed),
+        "rounds": markdown(of_ten),
+        "slopes": "; ".join(f"{what} {shown(slope(points))}" for what, points in growing.items()),
+        "breaks": breaks(sums, many),
+    }
 
 
 def median_time(call: Callable[[], object], times: int = 5) -> float:
@@ -236,12 +202,12 @@ def picture(many: list[Any], slopes: Mapping[str, list[tuple[int, float]]], path
 
 
 def breaks(sums: list[Any], many: list[Any]) -> str:
-    """Where it breaks first: measured where it was reached, else carried on linearly, and said."""
+    """Return where it breaks first: measured where it was reached, else carried on linearly, and said."""
     K, seconds, *_ = sums[-1]
     by_size = {m[0]: m for m in many}
     n, e = [(n, e) for n, *_, e in many if e is not None][-1]
     N = max(by_size)
-    rows = []
+    rows = [["clients", "what", "costs", "source"]]
     for clients in (100_000, 10_000_000):
         at = by_size.get(clients)
         _, plan, _, _, held, _ = at or (0, *(x * clients / N for x in by_size[N][1:5]), None)
@@ -259,4 +225,4 @@ def breaks(sums: list[Any], many: list[Any]) -> str:
         for what, (cost, known) in costs.items():
             how = {0: "computed", clients: "measured"}.get(known, f"from {known:,}")
             rows.append([f"{clients:,}", what, cost, how])
-    return "**Where it breaks first:**\n\n" + table(["clients", "what", "costs", "source"], rows)
+    return markdown(rows)

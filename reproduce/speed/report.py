@@ -19,19 +19,10 @@ from fedref.boundary.errors import FedrefError
 from fedref.experiments.results import Run
 from fedref.models.numerics import Array
 from fedref.plots.style import COLOURS, MARKERS, STYLE, frame, save
-from fedref.reproduction import markdown, write_csv
+from reproduce.speed.workloads import NAMES
+from reproduce.tables import markdown, write_csv
 
 HERE = Path(__file__).parent
-TITLE = "Speed: a round beside PyTorch and JAX"
-PAPER = (
-    "No paper: five rounds of the kinds that the papers run, on made-up data, through the public "
-    "`run_round`. Every implementation has a process of its own, the same plan, start and data; its "
-    "result is compared before its time is printed (to 1e-9, in float32 to 1e-2). They take turns in "
-    "rotating order, and a ratio is that of two times of the same turn: above 1, fedref is faster. On "
-    "one core every process has one thread, and times are CPU times; on two, torch and JAX have two "
-    "threads, fedref has two workers where it finds that they gain, and times are those of a clock on "
-    "the wall."
-)
 PEERS = {"torch": ("torch-eager", "torch-vmap"), "jax": ("jax-vmap", "jax-client")}
 TURNS, QUICK_TURNS = 15, 2
 #: Where float32 rounds differently in each, results may differ by more than in float64.
@@ -73,12 +64,7 @@ def pipe(stream: IO[str] | None) -> IO[str]:
     return stream
 
 
-def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
-    from_here = str(HERE)
-    if from_here not in sys.path:
-        sys.path.append(from_here)
-    from workloads import NAMES
-
+def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
     turns = QUICK_TURNS if any(part.endswith("-quick") for part in out.parts) else TURNS
     installed = [how for package, hows in PEERS.items() if find_spec(package) for how in hows]
     numbers: list[list[Any]] = []
@@ -92,7 +78,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> str:
                 numbers += rows(servers, name, dtype, cores, answers)
                 print(f"{name}, {dtype}, {SETTINGS[cores]}: measured", file=sys.stderr)
     write_csv(out / "numbers.csv", HEAD, numbers)
-    return shown(numbers, NAMES, turns, out)
+    return {"measured": shown(numbers, NAMES, turns, out)}
 
 
 def shown(numbers: Sequence[Sequence[Any]], names: Mapping[str, str], turns: int, out: Path) -> str:

@@ -14,8 +14,8 @@ from fedref import ConfigError
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
 from fedref.experiments import config, loading, results, run_directory
-from fedref.reproduction import jobs
 from fedref.sampling import make_plan
+from reproduce import jobs
 
 #: `fedref.experiments.run` the module: the package has a function of that name too.
 RUN = importlib.import_module("fedref.experiments.run")

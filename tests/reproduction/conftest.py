@@ -1,21 +1,46 @@
-"""Neither data nor downloads, a tiny reproduction, and where the real data are."""
+"""Neither data nor downloads nor processes, a tiny reproduction, and where the real data are."""
 
 import os
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from pathlib import Path
+from typing import Any
 
 import pytest
-from reproducing import REPORT, TINY
+from reproducing import REPORT, TEXT, TINY
 
 from fedref.datasets import download, sources
-from fedref.reproduction import catalogue
+from reproduce import catalogue, jobs
+
+
+class Here(Executor):
+    """An executor that does the work at once, in this process."""
+
+    def __init__(self, processes: int, *how: Any) -> None:
+        self.processes = processes
+
+    def submit(self, work: Callable[..., Any], /, *words: Any, **more: Any) -> "Future[Any]":
+        future: Future[Any] = Future()
+        try:
+            future.set_result(work(*words, **more))
+        except Exception as error:
+            future.set_exception(error)
+        return future
 
 
 @pytest.fixture(autouse=True)
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """Neither the user's data nor a download, but for the slow tests on real data."""
+    """Neither the user's data nor a download nor a process, but for the tests that ask for them."""
     if "real" not in request.fixturenames:
         monkeypatch.delenv("FEDREF_DATA", raising=False)
         monkeypatch.setattr(download, "cache", lambda: tmp_path / "cache")
+        if "processes" not in request.fixturenames:
+            monkeypatch.setattr(jobs, "ProcessPoolExecutor", Here)
+
+
+@pytest.fixture
+def processes() -> None:
+    """Jobs run in processes of their own."""
 
 
 @pytest.fixture
@@ -25,6 +50,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir(parents=True)
     (folder / "one.toml").write_text(TINY)
     (folder / "report.py").write_text(REPORT)
+    (folder / "report.md").write_text(TEXT)
     monkeypatch.setattr(catalogue, "root", lambda: folder.parent)
     return tmp_path / "made" / "results"
 

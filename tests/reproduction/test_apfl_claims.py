@@ -1,15 +1,19 @@
 """How APFL's sentences are judged: by whom, where, and on which rounds."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
-from reproducing import small
+from reproducing import small, with_curves
 
 from fedref import run
 from fedref.experiments.results import Run
-from fedref.reproduction import catalogue, coverage
 from fedref.rounds.evaluation import Scores
+from reproduce import catalogue
+from reproduce.claims import judge
 
 FIGURE_1, FIGURE_2, FIGURE_3, TABLE_2, ABLATIONS = (
     catalogue.find(f"apfl-{name}").module
@@ -25,26 +29,10 @@ def short() -> Run:
     return run(small(same), rounds=2)
 
 
-def with_curves(of: Run, grain: int = 1, **columns: dict[str, Sequence[float]]) -> Run:
-    """The same with these values, of one seed, at rounds 0, grain, 2 grain ..."""
-    records = []
-    for unit, record in zip(of.units, of.records):
-        length = max(len(curves.get(unit.label, ())) for curves in columns.values())
-        rows = [
-            record.rows[0]
-            | {"round": grain * i}
-            | {c: curves[unit.label][i] for c, curves in columns.items() if unit.label in curves}
-            for i in range(length)
-        ]
-        records.append(record._replace(rows=rows or record.rows, round=grain * max(length - 1, 0)))
-    made = of.experiment.__class__(**{**vars(of.experiment), "eval_every": grain})
-    return of._replace(experiment=made, records=records)
-
-
-def verdict(report, text: str, found: Run, stem: str = "mnist") -> str:  # type: ignore[no-untyped-def]
-    (said,) = (said for said in report.SAID if said.text.startswith(text))
-    line: str = FIGURE_1.verdict(said, FIGURE_1.Place(stem, found))
-    return line
+def verdict(report: ModuleType, text: str, found: Run) -> str:
+    """Judge the claim that begins so, on MNIST."""
+    (claim,) = (claim for claim in report.CLAIMS if claim.text.startswith(text))
+    return judge([claim], FIGURE_1.places({"mnist": found}))
 
 
 def with_scores(of: Run, label: str, accuracy: Sequence[float], loss: Sequence[float]) -> Run:
@@ -86,33 +74,49 @@ def test_the_literal_init_decides_and_the_other_is_beside_it(
         )
         assert line.startswith(f"- {said} (one seed: above 0)")
         assert f"beside it, APFL, continuous init {'30' if continuous == 1 else '−60'}.00" in line
-    found = {("mnist-rate", m, 0.1): np.array([0.0]) for m in ("fedavg", "fedprox")}
-    found |= {("mnist-rate", m, 0.1): np.array([literal - 0.7]) for m in FIGURE_1.APFL[:1]}
-    found[("mnist-rate", "apfl-continuous", 0.1)] = np.array([0.7 - literal])
-    lines = [line for line in FIGURE_3.claims(found).splitlines() if line.startswith("- ")]
-    assert len(lines) == 1
-    assert lines[0].startswith(f"- {said} (one seed: above 0): *APFL has the highest accuracy for")
 
 
-def test_table_2_has_a_verdict_for_a_data_set_and_e(short: Run) -> None:
+@pytest.mark.parametrize(("literal", "said"), [(0.9, "Holds"), (0.5, "Does not hold")])
+def test_so_it_does_at_every_value_of_a_sweep(
+    literal: float, said: str, short: Run, tmp_path: Path
+) -> None:
+    curves = {label: [0.7, 0.7] for label in LABELS}
+    curves |= {"apfl-paper": [literal] * 2, "apfl-continuous": [1.4 - literal] * 2}
+    run = with_curves(short, accuracy=curves)
+    units = [unit._replace(point={"lr": lr}) for lr in (0.1, 1.0) for unit in run.units]
+    made = replace(run.experiment, sweep={"lr": [0.1, 1.0]})
+    swept = Run(made, units, [*run.records, *run.records])
+    found = FIGURE_3.report({"mnist-rate": swept}, tmp_path, None)
+    gain, other = ("20.00", "−20.00") if said == "Holds" else ("−20.00", "20.00")
+    assert found["claims"] == (
+        f"- {said} (one seed: above 0): *APFL has the highest accuracy for every η, MNIST*; η = 0.1 "
+        f"{gain}, η = 1 {gain} points above the better of FedAvg and FedProx; beside it, continuous "
+        f"init, η = 0.1 {other}, continuous init, η = 1 {other}."
+    )
+    assert "Not run: FEMNIST's rule, digits over E, MNIST over E, FEMNIST's" in found["missing"]
+
+
+def test_table_2_has_a_verdict_for_a_data_set_and_e() -> None:
     """The literal init gains by λ, and by E; the continuous one does the contrary."""
-    found = {}
-    for E, gain in ((5, 0.2), (20, 1.5)):
-        for label, sign in (("apfl-paper", 1), ("apfl-continuous", -1)):
-            found |= {("mnist", label, E, lam): np.array([sign * lam * gain]) for lam in (0.0, 1.0)}
-    lines = TABLE_2.claims({"mnist": with_renewals(short)}, found).splitlines()
-    judged = [line.partition(": *")[0] + line.split("*")[1] for line in lines if ": *" in line]
-    assert judged == [
+    blocks = [
+        TABLE_2.Block(
+            "mnist",
+            E,
+            {
+                label: {lam: np.array([sign * lam * gain]) for lam in (0.0, 1.0)}
+                for label, sign in (("apfl-paper", 1), ("apfl-continuous", -1))
+            },
+        )
+        for E, gain in ((5, 0.2), (20, 1.5))
+    ]
+    lines = "\n".join(TABLE_2.claims(blocks)).splitlines()
+    assert [line.partition(": *")[0] + line.split("*")[1] for line in lines] == [
         "- Holds (one seed: above 0)A larger λ is better in general, MNIST, E = 5",
         "- Holds (one seed: above 0)A larger λ is better in general, MNIST, E = 20",
         "- Does not hold (one seed: below 1)APFL is robust to the choice of λ, MNIST",
         "- Holds (one seed: above 0)A larger λ helps more at a larger E, MNIST",
     ]
-
-
-def with_renewals(of: Run) -> Run:
-    records = [r._replace(rows=[row | {"renewed": 0} for row in r.rows]) for r in of.records]
-    return of._replace(records=records)
+    assert "E = 20 less E = 5 1.30 points; beside it, continuous init −1.30; paper" in lines[-1]
 
 
 def test_faster_is_fewer_rounds_to_the_others_final_loss(short: Run) -> None:
@@ -178,7 +182,7 @@ def test_rounds_of_fedavg_before_help_at_first_but_not_in_all(short: Run) -> Non
     found = ABLATIONS.later_start(runs)
     assert [float(n.more[1][0]) for n in found["the first rounds"]] == pytest.approx([10, 10])
     assert float(found["all rounds"][0].more[1][0]) == pytest.approx((10 * 10 - 20 * 20) / 31)
-    lines = ABLATIONS.starts_text(found)[-1].splitlines()
+    lines = "\n".join(ABLATIONS.claims_of_starts(found)).splitlines()
     assert lines[0].startswith("- Holds (one seed: above 0): *Rounds of FedAvg before")
     assert lines[1].startswith("- Does not hold (one seed: above 0): *Rounds of FedAvg before")
 
@@ -192,20 +196,8 @@ def test_robustness_to_mu_is_the_range_over_it_without_what_diverged() -> None:
     found = ABLATIONS.penalties({"ablation-vehicle-mu": mu, "ablation-vehicle-curv": lam})
     assert [n.what[2] for n in found] == [*["μ = 0.1", "μ = 1"] * 2, "λ = 0", "λ = 1", "λ = 1e+200"]
     assert found[-1].comment.startswith("diverged in 2 of 2 seeds")
-    text = ABLATIONS.strengths_text(found)[-1]
+    text = ABLATIONS.claim_of_strengths(found)
     y = [100 * lam.curve("fedcurv", lam=x)[1].mean(1) for x in (0.0, 1.0)]
     assert f"FedCurv {np.abs(y[1] - y[0]).mean():.2f} ± " in text
     y = [100 * mu.curve("apfl-paper", mu=x)[1].mean(1) for x in (0.1, 1.0)]
     assert f"*; APFL, literal init {np.abs(y[1] - y[0]).mean():.2f} ± " in text
-
-
-@pytest.mark.parametrize("name", ["apfl-figure-1", "apfl-figure-2"])
-def test_every_sentence_of_a_figure_has_a_row_of_its_own(name: str) -> None:
-    """And CIFAR-10's verdicts are in the same row, where the sentence is about CIFAR-10."""
-    rows = [item for item in coverage.items(catalogue.root()) if name in coverage.sections(item)]
-    claims = {item["claim"]: coverage.sections(item) for item in rows if "claim" in item}
-    texts = {said.text: said.stems for said in catalogue.find(name).module.SAID}
-    for text, stems in texts.items():
-        (sections,) = (found for claim, found in claims.items() if text.startswith(claim))
-        assert ("apfl-cifar10" in sections) == ("cifar10" in stems), text
-    assert len(claims) == len(texts)

@@ -1,12 +1,16 @@
 """What there is to reproduce, its jobs, and data that are missing."""
 
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from reproducing import command
 
 from fedref.boundary.errors import ConfigError, DataError
-from fedref.reproduction import catalogue, runtime
+from reproduce import catalogue, jobs
 
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
@@ -20,15 +24,15 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("name", catalogue.names())
 def test_every_reproduction_can_be_run(name: str, tmp_path: Path) -> None:
     found = catalogue.find(name)
-    assert found.said("TITLE", "")
-    assert found.said("PAPER", "").startswith(
+    assert found.text.startswith(f"# {found.title}\n\n{found.paper}\n\n")
+    assert found.paper.startswith(
         ("APFL, ", "FedMAML, ", "FedMeta, ", "FedProx, ", "Per-FedAvg, ", "No paper: ")
     )
-    assert callable(found.said("report", None))
+    assert callable(found.get("report", None))
     assert found.owner in catalogue.names()
     for quick in (False, True):
         for job in catalogue.jobs_of(found, tmp_path, quick):
-            assert job.rounds > 0
+            assert job.experiment.rounds > 0
     assert not list(found.folder.glob("__pycache__"))
 
 
@@ -61,17 +65,26 @@ def test_seeds_are_for_all_but_the_ablations(tmp_path: Path) -> None:
     assert {found[stem] for stem in found if stem.startswith("ablation-")} == {(0,)}
 
 
-def test_an_installed_package_brings_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_installed_package_brings_its_own(tiny: Path, tmp_path: Path) -> None:
+    """As a wheel lays it out: fedref/_reproduce, nothing beside it; and its processes find it."""
+    site, ignored = tmp_path / "site", shutil.ignore_patterns("__pycache__", "results", "runs")
+    shutil.copytree(catalogue.PACKAGE, site / "fedref", ignore=ignored)
+    shutil.copytree(Path(jobs.__file__).parent, site / "fedref" / "_reproduce", ignore=ignored)
+    shutil.copytree(catalogue.root() / "tiny", site / "fedref" / "_reproduce" / "tiny")
+    (site / "fedref" / "_data").symlink_to(catalogue.PACKAGE.parent / "data")
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "fedref", "reproduce", "tiny", "--quick"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "holds: one round was run: measured" in done.stdout
+    table = (tmp_path / "reproduce/runs/tiny-quick/results/table.md").read_text()
+    assert table.endswith(" | 0.1.0 | unknown |\n")
+
+
+def test_a_checkout_has_it_beside_the_package() -> None:
     assert catalogue.root() == catalogue.PACKAGE.parent / "reproduce"
     assert catalogue.default_out() == catalogue.root() / "results"
-    (tmp_path / "_reproduce").mkdir()
-    monkeypatch.setattr(catalogue, "PACKAGE", tmp_path)
-    monkeypatch.setattr(runtime, "PACKAGE", tmp_path)
-    assert catalogue.root() == tmp_path / "_reproduce"
-    assert catalogue.default_out() == Path("reproduce/results")
-    assert runtime.git_commit() == "unknown"
 
 
 def test_missing_data_is_one_line_before_any_work(tmp_path: Path) -> None:

@@ -7,17 +7,20 @@ from pathlib import Path
 import pytest
 from reproducing import change, command
 
-from fedref import load_run, reproduction
+import reproduce
+from fedref import load_run
 from fedref.boundary.errors import ConfigError, FedrefError
 from fedref.commands import main
-from fedref.reproduction import catalogue, reports
+from reproduce import catalogue, writing
 
 
 def test_from_files_to_readme(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command("tiny", "--out", tiny) == 0
-    assert "tiny/one: finished, " in capsys.readouterr().err
+    assert "fedref: tiny/one: finished, " in capsys.readouterr().err
     table = (tiny / "tiny" / "table.md").read_text()
-    assert table.startswith("# Tiny\n\nNobody's, §0.\n\n## Part\n")
+    assert table.startswith(
+        "# Tiny\n\nNobody's, §0.\n\n## Part of 1.0\n\n![a picture](one.png)\n\n| stem"
+    )
     header = "| stem | method | paper | ours | difference | comment |"
     assert header in table
     assert "| one | digits | 9412306fcce7 | per-fedavg, seed 0 | 0, 1 | " in table
@@ -27,9 +30,9 @@ def test_from_files_to_readme(tiny: Path, capsys: pytest.CaptureFixture[str]) ->
     ours = 100 * run.curve("fedavg")[1][:, -1]
     assert f"{ours.mean():.2f} ± {ours.std():.2f}" in table
     readme = (tiny.parent / "README.md").read_text()
-    assert readme.startswith(reports.MARK)
+    assert readme.startswith(writing.MARK)
     assert "\n## Tiny\n" in readme
-    assert "\n### Part\n" in readme
+    assert "\n### Part of 1.0\n" in readme
     assert "![a picture](<results/tiny/one.png>)" in readme
 
     # again: nothing is left to run, and the same comes out
@@ -67,7 +70,7 @@ def test_readme_of_somebody_else_is_left_alone(tiny: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--jobs", 0), "expected at least 1"),
+        (("--jobs", 0), "at least 1"),
         (("--seeds", "0-2"), "expected A:B"),
         (("--seeds", "2:2"), "expected different integers"),
     ],
@@ -88,7 +91,7 @@ def test_old_quick_runs_that_cannot_be_removed_are_not_reported_on(
         if not ignore_errors:
             raise OSError(errno.EROFS, "Read-only file system", str(folder))
 
-    monkeypatch.setattr(reproduction.shutil, "rmtree", read_only)
+    monkeypatch.setattr(reproduce.shutil, "rmtree", read_only)
     assert main(words) == 2
     out, err = capsys.readouterr()
     assert out == ""

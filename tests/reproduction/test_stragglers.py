@@ -8,7 +8,10 @@ import pytest
 
 from fedref import run
 from fedref.experiments.results import Run
-from fedref.reproduction import catalogue
+from reproduce import catalogue
+from reproduce.claims import Place, judge
+from reproduce.measures import at, change, final
+from reproduce.tables import spread
 
 STRAGGLERS = catalogue.find("fedprox-stragglers").module
 
@@ -31,15 +34,22 @@ def found() -> Run:
     return run(table, rounds=4)
 
 
+def places_of(found: Run) -> list[Place]:
+    """The same run as every data set."""
+    made: list[Place] = STRAGGLERS.places_of(dict.fromkeys(STRAGGLERS.SETS, found))
+    return made
+
+
 def test_unrest_is_the_mean_change_between_evaluations_of_the_second_half(found: Run) -> None:
     (record,) = found.records_of("fedprox-mu0", stragglers=0.5)
     *_, a, b, c = (row["accuracy"] for row in record.rows)  # of rounds 0 to 4
     expected = 100 * (abs(b - a) + abs(c - b)) / 2
-    assert STRAGGLERS.unrest(found, "fedprox-mu0", 0.5).tolist() == [pytest.approx(expected)]
+    part = next(place.run.run for place in places_of(found) if place.setting == "50 %")
+    assert change(part, "fedprox-mu0").tolist() == [pytest.approx(expected)]
 
 
 def test_each_claim_is_judged_in_every_place_that_it_speaks_of(found: Run) -> None:
-    text = STRAGGLERS.claims(dict.fromkeys(STRAGGLERS.SETS, found))
+    text = judge(STRAGGLERS.CLAIMS, places_of(found))
     judged = re.findall(r"^- (?:Holds|Does not hold)[^*]*\*([^,]+), (.*)\*;", text, re.MULTILINE)
     assert len(judged) == len(text.splitlines())
     places = {name: [where for claim, where in judged if claim == name] for name, _ in judged}
@@ -55,16 +65,17 @@ def test_each_claim_is_judged_in_every_place_that_it_speaks_of(found: Run) -> No
         ("Dropping", "fedavg"),
         ("models hurts", "fedprox-mu0"),
     ):  # less without any
-        fell = STRAGGLERS.accuracy(found, label, 0.9) - STRAGGLERS.accuracy(found, label, 0.0)
+        late, none = (at(found, stragglers=share) for share in (0.9, 0.0))
+        fell = final(late, label) - final(none, label)
         (line,) = [x for x in text.splitlines() if words in x and "(1, 1), 90 %" in x]
         holds = "Holds" if (fell < 0).all() else "Does not hold"
         assert line.startswith(f"- {holds} (one seed: below 0)")
-        assert f"− without {STRAGGLERS.spread(fell)} points" in line
+        assert f"− without {spread(fell)} points" in line
 
 
 def test_stability_is_judged_at_every_round_or_not_at_all(found: Run) -> None:
     seldom = Run(replace(found.experiment, eval_every=2), found.units, found.records)
-    text = STRAGGLERS.claims(dict.fromkeys(STRAGGLERS.SETS, seldom))
+    text = judge(STRAGGLERS.CLAIMS, places_of(seldom))
     lines = [line for line in text.splitlines() if "more stable" in line]
     assert len(lines) == 9
     assert all(line.startswith("- Not judged: ") for line in lines)

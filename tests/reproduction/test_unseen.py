@@ -11,8 +11,10 @@ from fedref.algorithms.fedavg import FedAvg
 from fedref.experiments.config import Experiment, own_point
 from fedref.experiments.loading import load_experiment
 from fedref.experiments.results import Run
-from fedref.reproduction import catalogue
 from fedref.rounds.evaluation import evaluate_unseen
+from reproduce import catalogue
+from reproduce.claims import Claim, Place, judge
+from reproduce.tables import shown
 
 UNSEEN = catalogue.find("fedmeta-unseen").module
 
@@ -100,19 +102,26 @@ def with_curves(found: Run, fedavg: list[float], *fedmeta: list[float]) -> Run:
     return Run(found.experiment, units, records)
 
 
-def place(run: Run) -> object:
-    return UNSEEN.place_at(STEM, {STEM: run}, {STEM: run})._replace(where="here")
+def place(run: Run) -> Place:
+    made: Place = UNSEEN.place_at(STEM, {STEM: run}, {STEM: run})
+    return made._replace(name="here")
+
+
+def line_of(text: str, here: Place) -> str:
+    """Judge the one claim that begins so."""
+    every: list[Claim] = [*UNSEEN.ENDS, *UNSEEN.WAYS]
+    (claim,) = (claim for claim in every if f"{claim.text}, ".startswith(text))
+    return judge([claim], [here])
 
 
 STEM = "mnist-20"
 
 
-ROUNDS = UNSEEN.COSTS[0]
 SLOW, FAST = [0.1, 0.2, 0.3, 0.6], [0.1, 0.6, 0.5, 0.5]
 
 
 def test_faster_is_fewer_rounds_to_fedavgs_final_accuracy(found: Run) -> None:
-    line = UNSEEN.cheaper(place(with_curves(found, SLOW, FAST, FAST, FAST)), ROUNDS)
+    line = line_of("FedMeta converges faster", place(with_curves(found, SLOW, FAST, FAST, FAST)))
     assert line.startswith("- Holds (one seed: above 1): *FedMeta converges faster than FedAvg")
     assert "FedMeta (MAML) 3.00, " in line
     assert "FedMeta (Meta-SGD) 3.00 (FedAvg's rounds over FedMeta's); FedAvg: 3.00 rounds" in line
@@ -128,19 +137,14 @@ def test_what_one_round_gives_stands_beside_the_second_half(found: Run) -> None:
 def test_what_never_gets_there_is_not_cheaper(found: Run) -> None:
     never = [0.1, 0.2, 0.2, 0.5]
     for of in UNSEEN.COSTS:
-        line = UNSEEN.cheaper(place(with_curves(found, SLOW, FAST, FAST, never)), of)
+        line = line_of(of.begins, place(with_curves(found, SLOW, FAST, FAST, never)))
         assert line.startswith("- Does not hold (one seed: above 1)")
         assert "FedMeta (Meta-SGD) never gets there (FedAvg's " in line
 
 
-def lines_of(here: object) -> list[str]:
+def lines_of(here: Place) -> list[str]:
     """Every claim about training."""
-    return [
-        UNSEEN.above_fedavg(here),
-        *(UNSEEN.higher(here, goal) for goal in ("fedavg", "fedavg-meta")),
-        *(UNSEEN.cheaper(here, of) for of in UNSEEN.COSTS),
-        UNSEEN.stable(here),
-    ]
+    return judge([*UNSEEN.ENDS, *UNSEEN.WAYS], [here]).splitlines()
 
 
 def test_nothing_about_training_is_judged_where_an_untrained_start_is_there(found: Run) -> None:
@@ -169,22 +173,26 @@ def test_one_seed_whose_start_is_there_is_enough_to_judge_nothing(found: Run) ->
 
 
 def test_the_least_gain_is_judged_and_the_range_is_said(found: Run) -> None:
-    line = UNSEEN.above_fedavg(place(with_curves(found, SLOW, *[[0.1, 0.6, 0.6, 0.64]] * 3)))
+    line = line_of(
+        "FedMeta is at least", place(with_curves(found, SLOW, *[[0.1, 0.6, 0.6, 0.64]] * 3))
+    )
     assert line.startswith(
         "- Holds (one seed: above 3.23): *FedMeta is at least 3.23 points above FedAvg (the paper: 3.23 "
         "to 14.84), here*; FedMeta (MAML) 4.00, "
     )
     assert line.endswith("MAML's untrained start, adapted by one step: −50.00.")
-    line = UNSEEN.above_fedavg(place(with_curves(found, SLOW, *[[0.1, 0.6, 0.6, 0.63]] * 3)))
+    line = line_of(
+        "FedMeta is at least", place(with_curves(found, SLOW, *[[0.1, 0.6, 0.6, 0.63]] * 3))
+    )
     assert line.startswith("- Does not hold (one seed: above 3.23)")
 
 
 def test_higher_names_its_baseline(found: Run) -> None:
     here = place(with_curves(found, SLOW, *[[0.1, 0.6, 0.6, 0.63]] * 3))
-    line = UNSEEN.higher(here, "fedavg")
+    line = line_of("FedMeta ends higher than FedAvg,", here)
     assert line.startswith("- Holds (one seed: above 0): *FedMeta ends higher than FedAvg, here*")
     assert "FedMeta (MAML) 3.00" in line
-    line = UNSEEN.higher(here, "fedavg-meta")
+    line = line_of("FedMeta ends higher than FedAvg(Meta),", here)
     assert "*FedMeta ends higher than FedAvg(Meta), here*; FedMeta (MAML) −7.00" in line
 
 
@@ -194,7 +202,9 @@ def test_the_ablation_stands_beside_a_claim(found: Run) -> None:
     units = [*run.units, run.units[k]._replace(label="fedmeta-epochs")]
     algorithms = {**found.experiment.algorithms, "fedmeta-epochs": {}}
     more = replace(found.experiment, algorithms=algorithms)
-    line = UNSEEN.higher(place(Run(more, units, [*run.records, run.records[k]])), "fedavg")
+    line = line_of(
+        "FedMeta ends higher than FedAvg,", place(Run(more, units, [*run.records, run.records[k]]))
+    )
     assert "; beside it, FedMeta (MAML, epochs) −10.00." in line
 
 
@@ -212,10 +222,10 @@ def twice(run: Run) -> Run:
 def test_more_stable_is_less_change_in_the_second_half(found: Run) -> None:
     run = with_curves(found, SLOW, FAST, FAST, FAST)
     assert UNSEEN.unrest(run, "fedavg").tolist() == [[pytest.approx(30.0)]]
-    line = UNSEEN.stable(place(run))
+    line = line_of("FedMeta converges more stably", place(run))
     assert line.startswith("- Not judged: *FedMeta converges more stably than FedAvg, here*")
     assert line.endswith("with 1 changes between evaluations in the second half.")
-    line = UNSEEN.stable(place(twice(run)))
+    line = line_of("FedMeta converges more stably", place(twice(run)))
     assert line.startswith(
         "- Does not hold (one seed: below 0)"
     )  # FAST: 50, 10, 0 against 10, 10, 30
@@ -226,7 +236,7 @@ def test_more_stable_is_less_change_in_the_second_half(found: Run) -> None:
 def test_stability_is_judged_at_every_round_only(found: Run) -> None:
     run = twice(with_curves(found, SLOW, FAST, FAST, FAST))
     run = run._replace(experiment=replace(run.experiment, eval_every=5))
-    line = UNSEEN.stable(place(run))
+    line = line_of("FedMeta converges more stably", place(run))
     assert line.startswith("- Not judged: ")
     assert "; evaluated every 5 rounds, " in line
 
@@ -241,7 +251,7 @@ def test_other_hyperparameters_than_those_chosen_are_said_and_judge_nothing(foun
         made = replace(found.experiment, sweep={}, algorithms=tables)
         return with_curves(found, SLOW, FAST, FAST, FAST)._replace(experiment=made)
 
-    def here(run: Run) -> tuple[list[str], object]:
+    def here(run: Run) -> tuple[list[str], Place]:
         runs = {"mnist-20": swept, "mnist-rounds": run}
         best = {"mnist-rounds": run}
         return UNSEEN.other_values("mnist-rounds", runs), UNSEEN.place_at(
@@ -250,10 +260,10 @@ def test_other_hyperparameters_than_those_chosen_are_said_and_judge_nothing(foun
 
     why, same = here(rounds())
     assert why == []
-    assert UNSEEN.higher(same, "fedavg").startswith("- Does not hold")
+    assert line_of("FedMeta ends higher than FedAvg,", same).startswith("- Does not hold")
     (why,), other = here(rounds(beta=0.2))
     assert why.endswith("clients choose: FedMeta (MAML) β = 0.2 in place of 0.1")
-    line = UNSEEN.higher(other, "fedavg")
+    line = line_of("FedMeta ends higher than FedAvg,", other)
     assert line.startswith("- Not judged: ")
     assert why in line
 
@@ -306,7 +316,7 @@ def test_nothing_is_judged_on_a_thin_grid(found: Run) -> None:
     runs = {"shakespeare-20": curves._replace(experiment=only)}
     runs["mnist-20"] = curves._replace(experiment=full)
     assert UNSEEN.thin(runs["mnist-20"]) == ""
-    said = UNSEEN.said_of_thin(runs)
+    said = UNSEEN.thin_grids(runs)
     assert said.startswith("Shakespeare: the grid has one η and one β, and FedMeta's server makes ")
     assert "MNIST" not in said
     lines = lines_of(UNSEEN.place_at("shakespeare-20", runs, runs))
@@ -327,11 +337,11 @@ def test_a_k_way_head_may_lose_a_point(found: Run) -> None:
     for end, verdict in ((0.692, "Holds"), (0.688, "Does not hold")):
         own = with_curves(found, [end - 0.1] * 4, *[[0.3, 0.5, 0.5, end]] * 3)
         best = {"mnist-20": every, "mnist-own": own}
-        line = UNSEEN.enough(own, best, "mnist")
+        line = judge([UNSEEN.ENOUGH], [UNSEEN.place_of_heads(own, best, "mnist")])
         assert line.startswith(
             f"- {verdict} (one seed: above −1): *A k-way head is enough (no more "
         )
-        assert f"; FedAvg(Meta) {UNSEEN.shown(100 * end - 70)}, FedMeta (MAML) " in line
+        assert f"; FedAvg(Meta) {shown(100 * end - 70)}, FedMeta (MAML) " in line
         assert line.endswith("with a k-way head, adapted by one step: 30.00 %.")
 
 

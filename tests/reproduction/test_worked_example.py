@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from fedref.reproduction import catalogue
+from reproduce import catalogue
+from reproduce.claims import judge
 
 MAML = catalogue.find("fedmaml-logistic").module
 
@@ -24,12 +25,18 @@ def line(s: int, gain: list[float], loss: list[float]) -> "MAML.Line":  # type: 
 
 
 def test_adaptation_is_judged_by_loss() -> None:
-    found = [
-        MAML.fits(line(s, [1.0, -1.0], loss)) for s, loss in ((1, [-0.1, 0.1]), (3, [-0.1, -0.2]))
-    ]
+    lines = {
+        ("vehicle", "theta", s): line(s, [1.0, -1.0], loss)
+        for s, loss in ((1, [-0.1, 0.1]), (3, [-0.1, -0.2]))
+    }
+    lines["vehicle", "fedavg", 0] = line(0, [0.0, 0.0], [0.0, 0.05])
+    found = judge(MAML.CLAIMS, MAML.places_of(lines)).splitlines()
     assert found[0].startswith("- Does not hold (every seed below 0): *A few gradient steps fit θ")
     assert (
-        "Data, s = 1*; test loss after, less before 0.0000 ± 0.1000 nats; accuracy 0.00" in found[0]
+        "Vehicle, s = 1*; test loss after, less before 0.0000 ± 0.1000 nats; accuracy 0.00"
+        in found[0]
     )
     assert found[1].startswith("- Holds (every seed below 0)")
     assert "s = 3*" in found[1]
+    assert found[2].startswith("- Does not hold (every seed below 0): *So the adapted θ fits")
+    assert "final test loss, less FedAvg's −0.0250 ± 0.0750 nats; accuracy 0.00" in found[2]

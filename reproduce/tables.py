@@ -1,4 +1,4 @@
-"""Tables, claims and numbers: what reports are written with."""
+"""Numbers as text: tables in Markdown, and CSV files."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -30,7 +30,7 @@ class Number(NamedTuple):
 
 
 def spread(values: Values, digits: int = 2) -> str:
-    """mean ± sd over seeds; the mean alone of one seed."""
+    """Return mean ± sd over seeds; the mean alone of one seed."""
     x = np.asarray(values, float)
     if not x.size or np.isnan(x).all():
         return "–"
@@ -39,7 +39,7 @@ def spread(values: Values, digits: int = 2) -> str:
 
 
 def shown(value: float | None, digits: int = 2, sign: str = "") -> str:
-    """With a minus sign that is one, and none before 0; sign="+": with its sign."""
+    """Return a number with a minus sign that is one, and none before 0; sign="+": with its sign."""
     if value is None:
         return "–"
     text = f"{round(value, digits) + 0.0:{sign}.{digits}f}"
@@ -47,11 +47,12 @@ def shown(value: float | None, digits: int = 2, sign: str = "") -> str:
 
 
 def signed(value: float | None, digits: int = 2) -> str:
+    """Return a number with its sign."""
     return shown(value, digits, "+")
 
 
 def number_table(heads: Sequence[str], numbers: Sequence[Number], more: Sequence[str] = ()) -> str:
-    """The Markdown table: what | paper | ours | difference | further columns | comment."""
+    """Return a Markdown table: what | paper | ours | difference | further columns | comment."""
     rows = [[*heads, "paper", "ours", "difference", *more, "comment"]]
     for number in numbers:
         d = number.digits
@@ -62,7 +63,7 @@ def number_table(heads: Sequence[str], numbers: Sequence[Number], more: Sequence
 
 
 def markdown(rows: Sequence[Sequence[str]], left: int = 1, last: bool = False) -> str:
-    """A Markdown table: the first `left` columns (and the last one) to the left, else right."""
+    """Return a Markdown table: the first `left` columns (and the last one) to the left, else right."""
     aligned = [i < left or (last and i == len(rows[0]) - 1) for i in range(len(rows[0]))]
     rule = ["---" if is_left else "--:" for is_left in aligned]
     lines = ["| " + " | ".join(row) + " |" for row in [rows[0], rule, *rows[1:]]]
@@ -70,13 +71,13 @@ def markdown(rows: Sequence[Sequence[str]], left: int = 1, last: bool = False) -
 
 
 def write_csv(path: Path, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Numbers as they are: the shortest text that reads back the same; nothing for NaN."""
+    """Write numbers as they are: the shortest text that reads back the same; nothing for NaN."""
     text = csv_text([heads, *([cell(value) for value in row] for row in rows)])
     write_whole(path, text.encode())
 
 
 def write_numbers(path: Path, heads: Sequence[str], numbers: Sequence[Number]) -> None:
-    """numbers.csv: paper, mean, sd, and the value of every seed."""
+    """Write numbers.csv: paper, mean, sd, and the value of every seed."""
     rows = [
         [
             *number.what,
@@ -92,52 +93,8 @@ def write_numbers(path: Path, heads: Sequence[str], numbers: Sequence[Number]) -
 
 
 def each_seed(values: Values) -> str:
-    """One cell of a CSV file."""
+    """Return one cell of a CSV file."""
     return " ".join(repr(float(x)) for x in values)
-
-
-#: What differs by no more than this is the same: the last digits of a mean depend on its order.
-ROUNDING = 1e-9
-
-
-def claim(
-    text: str,
-    values: Mapping[str, Values],
-    *,
-    above: float | None = None,
-    below: float | None = None,
-    unit: str = "points",
-    digits: int = 2,
-    detail: str = "",
-    beside: Mapping[str, Values] | None = None,
-    show: Callable[[Values, int], str] = spread,
-) -> str:
-    """A sentence of a paper and whether it holds here, as a Markdown item.
-
-    It holds if *every* seed of every one of `values` is above and below these thresholds, which are
-    printed: one rule for all reports. Nothing measured holds nowhere. What is not the paper's own
-    is printed `beside`, and not judged. show : how values are written, with so many digits.
-    """
-    each = [np.atleast_1d(np.asarray(x, float)) for x in values.values()]
-    every = np.concatenate([*each, np.zeros(0)])
-    low, high = (-np.inf if above is None else above), (np.inf if below is None else below)
-    holds = bool(every.size and (every > low + ROUNDING).all() and (every < high - ROUNDING).all())
-    limits = [("above", above), ("below", below)]
-    rule = " and ".join(
-        f"{word} {f'{x:g}'.replace('-', '−')}" for word, x in limits if x is not None
-    )
-    seeds = "one seed:" if each and max(x.size for x in each) == 1 else "every seed"
-    found = listed(values, digits, show)
-    more = f"beside it, {listed(beside, digits, show)}" if beside else ""
-    return (
-        f"- {'Holds' if holds else 'Does not hold'} ({seeds} {rule}): *{text}*; {found} {unit}"
-        f"{''.join('; ' + words for words in (more, detail) if words)}."
-    )
-
-
-def not_judged(text: str, why: str) -> str:
-    """A sentence of a paper that what was measured cannot decide, as a Markdown item."""
-    return f"- Not judged: *{text}*; {why}."
 
 
 def listed(
@@ -145,5 +102,5 @@ def listed(
     digits: int = 2,
     show: Callable[[Values, int], str] = spread,
 ) -> str:
-    """name mean ± sd, of each; show : another way to write them."""
+    """Return name mean ± sd, of each; show : another way to write them."""
     return ", ".join(f"{name} {show(x, digits)}" for name, x in values.items())

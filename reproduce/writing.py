@@ -1,9 +1,10 @@
-"""Reports: what one reproduction has found, and the README that gathers them all."""
+"""table.md of one reproduction, from its report.md and what its report.py has measured; and the README
+that gathers them all."""
 
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import fedref
@@ -12,11 +13,11 @@ from fedref.boundary.files import write_whole
 from fedref.experiments import config
 from fedref.experiments.results import Run
 from fedref.experiments.run_directory import disk_errors
-from fedref.reproduction import catalogue, coverage
-from fedref.reproduction.catalogue import Job, Reproduction
-from fedref.reproduction.jobs import results
-from fedref.reproduction.runtime import duration, git_commit, lasted, runtime, short
-from fedref.reproduction.tables import markdown
+from reproduce import catalogue
+from reproduce.catalogue import Job, Reproduction
+from reproduce.claims import coverage
+from reproduce.jobs import duration, git_commit, results, runtime, runtime_in_words, short
+from reproduce.tables import markdown
 
 MARK = "<!-- Made by `fedref reproduce`: whatever is changed by hand here is lost. -->"
 
@@ -24,21 +25,28 @@ MARK = "<!-- Made by `fedref reproduce`: whatever is changed by hand here is los
 def write_report(
     reproduction: Reproduction, jobs: Sequence[Job], out: Path, data_dir: Path | None
 ) -> dict[str, Run]:
-    """table.md, numbers.csv and pictures in the folder `out`; the runs."""
+    """Write table.md, numbers.csv and pictures to the folder `out`; return the runs."""
     began = time.monotonic()
     runs = {job.file.stem: results(job.directory) for job in jobs}
     with disk_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-        body = reproduction.module.report(runs, out, data_dir)
+        parts = reproduction.module.report(runs, out, data_dir)
         made = provenance(jobs, time.monotonic() - began)
-        head = f"# {reproduction.said('TITLE', reproduction.name)}"
-        text = [head, reproduction.said("PAPER", ""), body.strip(), made]
-        write_whole(out / "table.md", ("\n\n".join(text) + "\n").encode())
+        text = f"{fill(reproduction, parts)}\n\n{made}\n"
+        write_whole(out / "table.md", text.encode())
     return runs
 
 
+def fill(reproduction: Reproduction, parts: Mapping[str, str]) -> str:
+    """Return report.md with the parts, or report.py's own constants, in place of their {names};
+    paragraphs that come out empty are left out."""
+    names = {**vars(reproduction.module), **parts}
+    paragraphs = [text.format_map(names).strip("\n") for text in reproduction.text.split("\n\n")]
+    return "\n\n".join(filter(None, paragraphs))
+
+
 def provenance(jobs: Sequence[Job], seconds: float) -> str:
-    """Which data, seeds, runtime, version and commit made it."""
+    """Return which data, seeds, runtime, version and commit made it."""
     if not jobs:
         return (
             f"Made by fedref {fedref.__version__}, commit {short(git_commit())}, in "
@@ -56,7 +64,7 @@ def provenance(jobs: Sequence[Job], seconds: float) -> str:
                 source["sha256"][:12],
                 f"{manifest['rule']}, seed {manifest['seed']}",
                 ", ".join(map(str, made.seeds)),
-                lasted(job.directory),
+                runtime_in_words(job.directory),
                 str(took.get("version", "unknown")),
                 short(str(took.get("commit", "unknown"))),
             ]
@@ -84,7 +92,7 @@ and settings. What has one seed says so, and so does what our measurements canno
 
 
 def check_readme(path: Path) -> None:
-    """Never overwrite somebody's own README."""
+    """Refuse to overwrite somebody's own README."""
     if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(MARK):
         raise FedrefError(
             f"{path} was not made by fedref, and the tables are gathered there: give --out "
@@ -92,16 +100,11 @@ def check_readme(path: Path) -> None:
         )
 
 
-def covered(out: Path) -> str:
-    """Every table, figure and claim of the papers, and where it is; "" where no list of them is."""
-    table = coverage.table(catalogue.root(), out)
-    return f"{COVERED}\n\n{table}" if table else ""
-
-
 def gather(out: Path, readme: Path) -> None:
-    """All tables that there are in one file, links and headings fitted to it."""
+    """Write all tables that there are to one file, links and headings fitted to it."""
     title, _, introduction = INTRODUCTION.strip().partition("\n\n")
-    parts = [MARK, title, *filter(None, [covered(out)]), introduction]
+    covered = coverage(catalogue.root(), out)
+    parts = [MARK, title, *([COVERED, covered] if covered else []), introduction]
     for path in sorted(out.glob("*/table.md")):
         text = path.read_text(encoding="utf-8").strip()
         text = re.sub(r"^#", "##", text, flags=re.MULTILINE)

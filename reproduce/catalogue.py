@@ -1,4 +1,4 @@
-"""What there is to reproduce: folders with a report.py and experiment files, and their jobs."""
+"""What there is to reproduce: folders with a report and experiment files, and their jobs."""
 
 import re
 import sys
@@ -9,56 +9,67 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import fedref
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.datasets import SOURCES, sources
 from fedref.experiments import config
 from fedref.experiments.config import Experiment
-from fedref.experiments.unit import units
 
-PACKAGE = Path(__file__).resolve().parents[1]
+PACKAGE = Path(fedref.__file__).resolve().parent
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """One folder: its name, where it is, and its report.py as a module."""
+    """One folder: its name, where it is, its report.py as a module, and the text of its report.md."""
 
     name: str
     folder: Path
     module: ModuleType
+    text: str
 
-    def said(self, name: str, default: Any) -> Any:
+    def get(self, name: str, default: Any) -> Any:
+        """Return what the report.py calls `name`."""
         return getattr(self.module, name, default)
+
+    @property
+    def title(self) -> str:
+        return self.text.partition("\n")[0].removeprefix("# ")
+
+    @property
+    def paper(self) -> str:
+        """The second paragraph: which paper and section says it."""
+        return self.text.split("\n\n")[1]
 
     @property
     def owner(self) -> str:
         """Whose runs are reported on."""
-        return str(self.said("USES", self.name))
+        return str(self.get("USES", self.name))
 
     @property
     def files(self) -> list[Path]:
         """The experiment files."""
         files = sorted((self.folder.parent / self.owner).glob("*.toml"))
-        return [file for file in files if file.stem in self.said("STEMS", [f.stem for f in files])]
+        return [file for file in files if file.stem in self.get("STEMS", [f.stem for f in files])]
 
 
 def root() -> Path:
-    """The folder of all reproductions: in the package if installed, beside it in a checkout."""
-    inside = PACKAGE / "_reproduce"
-    return inside if inside.is_dir() else PACKAGE.parent / "reproduce"
+    """Return the folder of all reproductions: beside the package in a checkout, in it in a wheel."""
+    return Path(__file__).resolve().parent
 
 
 def default_out() -> Path:
-    """reproduce/results: of the checkout, or under the current folder in an ordinary install."""
-    base = Path("reproduce") if (PACKAGE / "_reproduce").is_dir() else root()
-    return base / "results"
+    """Return reproduce/results: of the checkout, or under the current folder if installed."""
+    installed = root().is_relative_to(PACKAGE)
+    return (Path("reproduce") if installed else root()) / "results"
 
 
 def names() -> list[str]:
+    """Return the names of all reproductions."""
     return sorted(path.parent.name for path in root().glob("*/report.py"))
 
 
 def find(name: str) -> Reproduction:
-    """The reproduction of that name."""
+    """Return the reproduction of that name."""
     if name not in names():
         raise ConfigError(unknown("reproduction", name, [*names(), "all"]))
     folder = root() / name
@@ -68,59 +79,50 @@ def find(name: str) -> Reproduction:
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
-    written, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # no __pycache__ beside it
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # no __pycache__ beside it
     try:
         spec.loader.exec_module(module)
     finally:
-        sys.dont_write_bytecode = written
-    return Reproduction(name, folder, module)
+        sys.dont_write_bytecode = before
+    return Reproduction(name, folder, module, (folder / "report.md").read_text("utf-8"))
 
 
 # ---- what has to be run ------------------------------------------------------------------------
 
 
 class Job(NamedTuple):
-    """One experiment file, with settings on top, and its run directory."""
+    """One experiment file, its run directory, and what is to be run there."""
 
     name: str  # NAME/STEM
     file: Path
     directory: Path
-    settings: Mapping[str, Any]
     experiment: Experiment
-
-    @property
-    def rounds(self) -> int:
-        """Rounds of all units together, each with its round 0."""
-        return (self.experiment.rounds + 1) * len(units(self.experiment))
-
-
-def run_directory(reproduction: Reproduction, stem: str, runs: Path, quick: bool) -> Path:
-    return runs / (reproduction.owner + "-quick" * quick) / stem
 
 
 def jobs_of(
     reproduction: Reproduction, runs: Path, quick: bool = False, seeds: Sequence[int] | None = None
 ) -> list[Job]:
-    """Its experiments, checked; those that are finished as well."""
+    """Return its experiments, checked; those that are finished as well."""
     owner = reproduction if reproduction.owner == reproduction.name else find(reproduction.owner)
     jobs = []
     for file in reproduction.files:
-        settings = quick_settings(owner.said("QUICK", {}), file.stem) if quick else {}
+        settings = quick_settings(owner.get("QUICK", {}), file.stem) if quick else {}
         if seeds is not None and not file.stem.startswith("ablation-"):
             settings["seeds"] = list(seeds)
-        directory = run_directory(reproduction, file.stem, runs, quick)
+        directory = runs / (owner.name + "-quick" * quick) / file.stem
         made = experiment_of(file, settings)
-        jobs.append(Job(f"{owner.name}/{file.stem}", file, directory, settings, made))
+        jobs.append(Job(f"{owner.name}/{file.stem}", file, directory, made))
     return jobs
 
 
 def quick_settings(quick: Mapping[str, Any], stem: str) -> dict[str, Any]:
+    """Return what QUICK sets for one experiment file."""
     common = {key: value for key, value in quick.items() if not isinstance(value, Mapping)}
     return {**common, **quick.get(stem, {})}
 
 
 def experiment_of(file: Path, settings: Mapping[str, Any]) -> Experiment:
-    """What `fedref run FILE --set ...` will run."""
+    """Return what `fedref run FILE --set ...` will run."""
     table = config.underscored(config.read(file))
     table.setdefault("name", file.stem)
     with config.naming(str(file)):
@@ -131,7 +133,7 @@ def experiment_of(file: Path, settings: Mapping[str, Any]) -> Experiment:
 
 
 def check_directory(job: Job) -> None:
-    """A directory that is gone on with must hold the same experiment."""
+    """Refuse to resume in a directory that holds another experiment."""
     path = job.directory / "config.toml"
     if not path.exists():
         return
@@ -150,16 +152,16 @@ def check_directory(job: Job) -> None:
 def missing_data(
     reproductions: Sequence[Reproduction], jobs: Sequence[Job], data_dir: Path | None
 ) -> str:
-    """One line that says what is not here and where to put it; "" if all is here."""
+    """Return one line that says which data are missing and where to put them; "" if none are."""
     wanted = [(str(job.experiment.data["name"]), job.experiment.data) for job in jobs]
     choices = [
         (choice,) if isinstance(choice, str) else choice
         for reproduction in reproductions
-        for choice in reproduction.said("DATA", ())
+        for choice in reproduction.get("DATA", ())
     ]
-    absent = {name: name for name, table in wanted if not here(name, table, data_dir)}
+    absent = {name: name for name, table in wanted if not is_available(name, table, data_dir)}
     for choice in choices:
-        if not any(here(name, {}, data_dir) for name in choice):
+        if not any(is_available(name, {}, data_dir) for name in choice):
             absent[choice[-1]] = " or ".join(choice)
     lines = [str(sources.missing(name, "not found")) for name in absent]
     for i, (name, shown) in enumerate(absent.items()):
@@ -169,7 +171,7 @@ def missing_data(
     return "; ".join(lines)
 
 
-def here(name: str, table: Mapping[str, Any], data_dir: Path | None) -> bool:
+def is_available(name: str, table: Mapping[str, Any], data_dir: Path | None) -> bool:
     """Whether a data set can be read without downloading it; a path is left to `fedref run`."""
     more = {key: value for key, value in table.items() if key != "name"}
     call = sources.parse_name(name, more)

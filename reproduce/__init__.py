@@ -1,0 +1,84 @@
+"""Reproductions of the papers' experiments, by the public path only: an experiment file and
+`fedref run`.
+
+A reproduction is a folder NAME with any number of experiment files STEM.toml and
+
+    report.md         the text: title, which paper and section says it, and {names} of parts
+    report.py         what is measured:
+        report(runs, out, data_dir) → {name of a part: Markdown}, of {STEM: Run}; pictures and CSV
+                          files go to the folder out
+        USES, STEMS       optional: another reproduction, whose runs this one reports on; which of them
+        QUICK             settings on top for --quick, as with `fedref run --set`; a table under a STEM
+                          is for that experiment alone
+        CHECKS            what must hold in a quick run: {claim: check(runs) → (holds, what was measured)}
+        DATA              data sets that the report itself reads; ("a", "b") is a or b
+
+Runs are in RUNS/NAME/STEM, with their runtime.json {seconds, version, commit}; what is reported is
+in OUT/NAME: table.md, numbers.csv and pictures; OUT/../README.md gathers the tables.
+
+Beside them: catalogue (what there is), jobs (how it is run), measures (what is read off runs), claims
+(the papers' sentences and how they are judged), tables and writing (how it is written down).
+"""
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from fedref.boundary.errors import DataError
+from reproduce import catalogue, jobs
+from reproduce.catalogue import default_out, find, names
+from reproduce.writing import check_readme, gather, write_report
+
+__all__ = ["Checked", "default_out", "find", "names", "reproduce"]
+
+
+class Checked(NamedTuple):
+    """A check of direction."""
+
+    name: str
+    claim: str
+    holds: bool
+    measured: str
+
+
+def reproduce(
+    wanted: Sequence[str],
+    out: Path,
+    *,
+    quick: bool = False,
+    seeds: Sequence[int] | None = None,
+    data_dir: Path | None = None,
+    processes: int = 2,
+    message: jobs.Message = lambda text: None,
+    begin: Callable[[], None] | None = None,
+) -> list[Checked]:
+    """Run what is left, report on each, gather. Quick runs begin anew, and are reported on in
+    RUNS/NAME-quick/results; the checks of direction are theirs. begin : what every process calls."""
+    chosen = [find(name) for name in wanted]
+    runs, readme = out.parent / "runs", out.parent / "README.md"
+    if not quick:
+        check_readme(readme)
+    jobs_of = {r.name: catalogue.jobs_of(r, runs, quick, seeds) for r in chosen}
+    every = {job.directory: job for own in jobs_of.values() for job in own}
+    if line := catalogue.missing_data(chosen, list(every.values()), data_dir):
+        raise DataError(line)
+    for job in every.values():
+        if quick and job.directory.exists():
+            shutil.rmtree(job.directory)  # what cannot be removed would pass for the new run
+        elif not quick:
+            catalogue.check_directory(job)
+    checked = []
+    with jobs.running(list(every.values()), processes, data_dir, begin) as futures:
+        for one in chosen:
+            jobs.wait_for(jobs_of[one.name], futures, message)
+            folder = runs / f"{one.name}-quick" / "results" if quick else out / one.name
+            found = write_report(one, jobs_of[one.name], folder, data_dir)
+            message(f"{one.name}: {folder / 'table.md'}")
+            if quick:
+                for text, check in one.get("CHECKS", {}).items():
+                    holds, measured = check(found)
+                    checked.append(Checked(one.name, text, bool(holds), measured))
+            else:
+                gather(out, readme)
+    return checked

@@ -1,0 +1,172 @@
+"""What reports read off runs: the quantities of claims, and parts of runs."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedref.algorithm import Server, State
+from fedref.algorithms.fedavg import FedAvg
+from fedref.boundary.errors import ConfigError
+from fedref.experiments import names
+from fedref.experiments.results import Run
+from fedref.experiments.unit import LoadedExperiment, Record, Unit
+from fedref.models.numerics import Array
+from fedref.rounds.evaluation import Scores, evaluate, sample_mean
+
+# ---- quantities: (seeds,) of one method ----------------------------------------------------------
+
+
+def final(run: Run, label: str, metric: str = "accuracy") -> Array:
+    """Return the last value, in % for accuracies."""
+    return (100 if "accuracy" in metric else 1) * run.curve(label, metric)[1][:, -1]
+
+
+def average(run: Run, label: str) -> Array:
+    """Return the test accuracy in %, mean over all evaluated rounds."""
+    return 100 * run.curve(label)[1].mean(1)
+
+
+def maximum(run: Run, label: str) -> Array:
+    """Return the largest test accuracy in %."""
+    return 100 * run.curve(label)[1].max(1)
+
+
+def change(run: Run, label: str) -> Array:
+    """Return the mean change of accuracy between evaluations in the second half, in points."""
+    return np.abs(late_changes(100 * run.curve(label)[1])).mean(1)
+
+
+def total(run: Run, label: str, *columns: str) -> Array:
+    """Return columns of metrics.csv after the last round, added up."""
+    rows = [record.rows[-1] for record in run.records_of(label)]
+    return np.array([sum(row[column] for column in columns) for row in rows], float)
+
+
+def bytes_sent(run: Run, label: str) -> Array:
+    """Return what travels in the whole training, down and up."""
+    return total(run, label, "bytes_down", "bytes_up")
+
+
+#: What a claim may speak of by name.
+QUANTITIES: Mapping[str, Callable[[Run, str], Array]] = {
+    "final": final,
+    "average": average,
+    "maximum": maximum,
+    "training loss": lambda run, label: final(run, label, "train_loss"),
+    "test loss": lambda run, label: final(run, label, "test_loss"),
+    "change": change,
+    "bytes": bytes_sent,
+    "operations": lambda run, label: total(run, label, "flops"),
+}
+
+
+# ---- the same without adaptation -----------------------------------------------------------------
+
+
+def unadapted(
+    run: Run,
+    label: str,
+    data: LoadedExperiment,
+    mean: Callable[[Array, Array], float] = sample_mean,
+) -> Array:
+    """Return the final accuracy of the parameters that the server sends, as they are, in %.
+
+    mean : over clients, of (accuracy, samples): `sample_mean` or `client_mean`.
+    """
+    scores = unadapted_scores(run, label, data)
+    return np.array([100 * mean(s.accuracy, s.n_test) for s in scores])
+
+
+def unadapted_scores(run: Run, label: str, data: LoadedExperiment) -> list[Scores]:
+    """Return the final test scores of the parameters that the server sends, as they are: a seed each."""
+    algorithm, untouched = names.make_algorithm(label, run.experiment.algorithms[label]), FedAvg()
+    made = []
+    for unit, record in run.units_of(label):
+        sent = algorithm.download(record.state.server)
+        state = State(Server(algorithm.personal(data.model, sent, None, None)), {})
+        scores = evaluate(
+            untouched, data.model, state, data.federation, run.experiment.plan,
+            round=record.round, seed=unit.seed, train=False,
+        )  # fmt: skip
+        made.append(scores)
+    return made
+
+
+# ---- parts of curves -----------------------------------------------------------------------------
+
+
+def second_half(y: Array) -> Array:
+    """Return the later half of the evaluations: (seeds, T) → (seeds, R)."""
+    return y[:, y.shape[1] // 2 :]
+
+
+def late_changes(y: Array) -> Array:
+    """Return the changes between evaluations in the second half: (seeds, T) → (seeds, R)."""
+    return np.diff(second_half(y), axis=1)
+
+
+def how_often(runs: Iterable[Run]) -> str:
+    """Return how often these are evaluated, in words."""
+    every = sorted({run.experiment.eval_every for run in runs})
+    return "every round" if every == [1] else f"every {' or '.join(map(str, every))} rounds"
+
+
+def seldom(run: Run, of: str = "") -> str:
+    """Return why nothing can be judged that needs every round; "" if each was evaluated."""
+    return f"evaluated {how_often([run])} only: {{}}{of}" if run.experiment.eval_every > 1 else ""
+
+
+# ---- parts of runs -------------------------------------------------------------------------------
+
+
+def part_of(run: Run, kept: Callable[[Unit], Unit | None]) -> Run:
+    """Return the run of those units for which `kept` returns one, changed as it says."""
+    found = [(kept(unit), record) for unit, record in zip(run.units, run.records)]
+    both = [(unit, record) for unit, record in found if unit is not None]
+    return Run(run.experiment, [unit for unit, _ in both], [record for _, record in both])
+
+
+def renamed(run: Run, names: Mapping[str, str]) -> Run:
+    """Return the same with other labels, for pictures; what `names` leaves out is left out."""
+    return part_of(run, lambda u: u._replace(label=names[u.label]) if u.label in names else None)
+
+
+def at(run: Run, **point: Any) -> Run:
+    """Return the part of a run at these values of its sweep (dashes as underscores)."""
+    wanted = {key.replace("_", "-"): value for key, value in point.items()}
+
+    def kept(unit: Unit) -> Unit | None:
+        own = {key.replace("_", "-"): value for key, value in unit.point.items()}
+        if any(own.get(key) != value for key, value in wanted.items()):
+            return None
+        return unit._replace(point={k: v for k, v in own.items() if k not in wanted})
+
+    found = part_of(run, kept)
+    if not found.units:
+        raise ConfigError(f"this run has nothing at {point}")
+    return found
+
+
+def best_point(run: Run, label: str, metric: str) -> Mapping[str, Any]:
+    """Return the point of the sweep with the largest final value, mean over seeds; what diverged is
+    last."""
+    found: dict[str, list[float]] = {}
+    points = {}
+    for unit, record in run.units_of(label):
+        value = record.rows[-1][metric] if record.status == "done" else -np.inf
+        found.setdefault(repr(unit.point), []).append(float(value))
+        points[repr(unit.point)] = unit.point
+    return points[max(found, key=lambda key: float(np.mean(found[key])))]
+
+
+def at_best(run: Run, labels: Sequence[str], metric: str) -> Run:
+    """Return each of these algorithms at its `best_point`, as a run without a sweep."""
+    best = {label: best_point(run, label, metric) for label in labels}
+    found: list[tuple[Unit, Record]] = [
+        (unit._replace(point={}), record)
+        for label, point in best.items()
+        for unit, record in run.units_of(label)
+        if unit.point == point
+    ]
+    return Run(run.experiment, [unit for unit, _ in found], [record for _, record in found])

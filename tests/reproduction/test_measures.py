@@ -1,0 +1,71 @@
+"""What is read off runs, and how numbers are written."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from reproducing import small
+
+from fedref import run
+from fedref.boundary.errors import ConfigError
+from reproduce import jobs, measures, tables
+
+
+def test_part_of_a_sweep() -> None:
+    table = small({"fedprox": {"lr": 0.1}}, sweep={"until-gamma": [0.5, 0.9], "mu": [0.0, 1.0]})
+    whole = run(table, rounds=1, epochs=1, steps=None)
+    part = measures.at(whole, until_gamma=0.9)
+    assert [unit.point for unit in part.units] == [{"mu": 0.0}, {"mu": 1.0}]
+    assert part.records == whole.records[2:]
+    with pytest.raises(ConfigError, match="nothing at"):
+        measures.at(whole, mu=7)
+
+
+def test_quantities() -> None:
+    table = small({"fedavg": {"lr": 0.1}, "fedcurv": {"lr": 0.1}}, seeds=[0, 1])
+    found = run(table, rounds=3)
+    records = found.records[1::2]  # fedcurv's, seed by seed
+    last = [record.rows[-1] for record in records]
+    curves = 100 * np.array([[row["accuracy"] for row in record.rows] for record in records])
+    expected = {
+        "final": curves[:, -1],
+        "average": curves.mean(1),
+        "maximum": curves.max(1),
+        "change": abs(curves[:, 3] - curves[:, 2]),
+        "training loss": [row["train_loss"] for row in last],
+        "test loss": [row["test_loss"] for row in last],
+        "bytes": [row["bytes_down"] + row["bytes_up"] for row in last],
+        "operations": [row["flops"] for row in last],
+    }
+    assert expected.keys() == measures.QUANTITIES.keys()
+    for name, values in expected.items():
+        assert measures.QUANTITIES[name](found, "fedcurv") == pytest.approx(np.array(values)), name
+    assert measures.total(found, "fedavg", "grads").tolist() == [6, 6]
+
+
+def test_how_often_runs_are_evaluated() -> None:
+    found = run(small({"fedavg": {"lr": 0.1}}), rounds=1)
+    rare = found._replace(experiment=replace(found.experiment, eval_every=5))
+    assert measures.how_often([found, found]) == "every round"
+    assert measures.how_often([rare, found]) == "every 1 or 5 rounds"
+    assert measures.seldom(found) == ""
+    assert measures.seldom(rare, " more") == "evaluated every 5 rounds only: {} more"
+
+
+def test_text_of_numbers() -> None:
+    assert tables.spread([1.0, 3.0]) == "2.00 ± 1.00"
+    assert tables.spread([1.0]) == "1.00"
+    assert tables.spread([]) == tables.spread([np.nan]) == "–"
+    assert [tables.signed(x) for x in (-1.5, 2, None)] == ["−1.50", "+2.00", "–"]
+    assert [jobs.duration(s) for s in (8.24, 183, 3900)] == ["8.2 s", "3 min 3 s", "1 h 05 min"]
+    number = tables.Number(("x",), [89.0, 91.0], 89.5, "why")
+    assert number.difference == 0.5
+    table = tables.number_table(("what",), [number, number._replace(paper=None)])
+    assert table.splitlines() == [
+        "| what | paper | ours | difference | comment |",
+        "| --- | --: | --: | --: | --- |",
+        "| x | 89.50 | 90.00 ± 1.00 | +0.50 | why |",
+        "| x | – | 90.00 ± 1.00 | – | why |",
+    ]
+    assert jobs.short("a" * 40 + " + changes, unknown") == "a" * 10 + " + changes, unknown"
+    assert tables.each_seed(np.array([0.1, 2, 1e-9])) == "0.1 2.0 1e-09"
