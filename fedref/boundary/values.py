@@ -56,12 +56,12 @@ KINDS: Mapping[Any, str] = {
 
 
 def dashed(name: str) -> str:
-    """A name as it is written in TOML and on the command line."""
+    """Return a name as it is written in TOML and on the command line."""
     return name.replace("_", "-")
 
 
 def plain(value: Any) -> Any:
-    """As TOML has it: NumPy's numbers and arrays, tuples and ranges, as numbers and lists."""
+    """Return a value as TOML has it: NumPy's numbers and arrays, tuples and ranges, as numbers and lists."""
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, np.generic | np.ndarray):
@@ -74,7 +74,7 @@ def plain(value: Any) -> Any:
 def checked(
     hint: Any, value: Any, where: str, bounds: Bounds = ANY, words: Collection[str] = ()
 ) -> Any:
-    """`value` as the annotated type, within its bounds and words; ConfigError names `where`."""
+    """Return `value` as the annotated type, within bounds and words; ConfigError names `where`."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         options = [h for h in typing.get_args(hint) if h is not type(None)]
         return None if value is None else checked(options[0], value, where, bounds, words)
@@ -107,7 +107,7 @@ def checked(
 
 
 def as_kind(kind: type, value: Any) -> Any:
-    """A bool, int, float or str without loss (1e3 is the whole number 1000), else None."""
+    """Return a bool, int, float or str without loss (1e3 is the whole number 1000), else None."""
     if isinstance(value, bool) or kind is bool:
         return value if isinstance(value, bool) and kind is bool else None
     if kind is str:
@@ -122,7 +122,7 @@ def as_kind(kind: type, value: Any) -> Any:
 
 
 def is_text(value: str) -> bool:
-    """Whether it can be written as UTF-8: bytes of a command line may be no text."""
+    """Return whether it can be written as UTF-8: bytes of a command line may be no text."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -167,7 +167,7 @@ MOST_SEEDS = 10_000
 
 
 def literal(text: str) -> Any:
-    """A value as TOML spells it, .5 and 1. as numbers, anything else as a string."""
+    """Return a value as TOML spells it, .5 and 1. as numbers, anything else as a string."""
     try:
         return tomllib.loads(f"x = {text}")["x"]
     except (ValueError, RecursionError):
@@ -175,7 +175,7 @@ def literal(text: str) -> Any:
 
 
 def seeds_of(text: str) -> list[int]:
-    """3 → 3;  3,7 → 3, 7;  0:5 → 0, 1, 2, 3, 4."""
+    """Return the seeds that are said: 3 → 3;  3,7 → 3, 7;  0:5 → 0, 1, 2, 3, 4."""
     spanned = ":" in text
     numbers = [as_kind(int, literal(part.strip())) for part in text.split(":" if spanned else ",")]
     if None in numbers or (spanned and len(numbers) != 2):
@@ -191,24 +191,24 @@ def seeds_of(text: str) -> list[int]:
 
 @cache
 def hints_of(cls: Any) -> dict[str, Any]:
-    """The annotated type of each field."""
+    """Return the annotated type of each field."""
     return typing.get_type_hints(cls)
 
 
 def declared(cls: type[Any], variable: str, name: str) -> Any:
-    """What `bounds` or `choices` of a class, or else of those it derives from, say of a field."""
+    """Return what `bounds` or `choices` of a class, or else of those it derives from, say of a field."""
     tables = (vars(c).get(variable, {}) for c in cls.__mro__)
     return next((table[name] for table in tables if name in table), ())
 
 
 def field_value(cls: Any, name: str, value: Any, where: str) -> Any:
-    """The value of one field of `cls`, checked."""
+    """Return the value of one field of `cls`, checked."""
     bounds = Bounds(*(declared(cls, "bounds", name) or getattr(cls, "usual_bounds", ())))
     return checked(hints_of(cls)[name], value, where, bounds, declared(cls, "choices", name))
 
 
 def check_fields(made: Any, where: str = "") -> None:
-    """For `__post_init__` of a frozen dataclass: every field checked, and of its exact type."""
+    """Check every field in `__post_init__` of a frozen dataclass; give it its exact type."""
     for f in fields(made):
         name = f"{where} {dashed(f.name)}".strip()
         value = field_value(type(made), f.name, getattr(made, f.name), name)
@@ -218,7 +218,7 @@ def check_fields(made: Any, where: str = "") -> None:
 def values_of(
     cls: Any, table: Mapping[str, Any], where: str, given: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """The values of a table (keys as Python spells them) for a dataclass; unknown keys are refused.
+    """Return the values of a table (keys as Python spells them) for a dataclass, unknown ones refused.
 
     given : the fields that do not come from the table.
     """
@@ -234,5 +234,5 @@ def values_of(
 
 
 def build(cls: type[Any], table: Mapping[str, Any], where: str, **given: Any) -> Any:
-    """A dataclass from a table, and from what the table does not say."""
+    """Return a dataclass from a table, and from what the table does not say."""
     return cls(**values_of(cls, table, where, given), **given)

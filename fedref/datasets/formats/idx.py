@@ -4,7 +4,7 @@ import math
 import re
 import struct
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -42,13 +42,6 @@ def read(path: Path) -> Array:
     return parse(read_bytes(path, EXPECTED), str(path))
 
 
-class Pair(NamedTuple):
-    """An image file and its label file."""
-
-    images: Path
-    labels: Path
-
-
 def check_pair(X: Array, y: Array, images: object, labels: object) -> Images:
     """Return images (n, H, W) and labels (n,), refused if they do not fit together."""
     if X.ndim != 3:
@@ -66,9 +59,9 @@ def label_file(images: Path) -> Path | None:
     return next((path for path in places if path.is_file()), None)
 
 
-def find_pairs(folder: Path) -> dict[str, dict[str, Pair]]:
-    """Return {set: {part: pair}} of a folder: the part is train or test (t10k is test)."""
-    sets: dict[str, dict[str, Pair]] = {}
+def find_pairs(folder: Path) -> dict[str, dict[str, tuple[Path, Path]]]:
+    """Return {set: {part: (images, labels)}} of a folder; the part is train or test (t10k is test)."""
+    sets: dict[str, dict[str, tuple[Path, Path]]] = {}
     for path in sorted(folder.iterdir()):
         match = NAME.fullmatch(path.name)
         if match is None or not path.is_file():
@@ -78,7 +71,7 @@ def find_pairs(folder: Path) -> dict[str, dict[str, Pair]]:
             what = "has no label file beside it"
             raise data_error(path, what, "a pair of image and label files")
         part = "train" if match["part"] == "train" else "test"
-        sets.setdefault(match["set"], {}).setdefault(part, Pair(path, labels))
+        sets.setdefault(match["set"], {}).setdefault(part, (path, labels))
     return sets
 
 
@@ -93,7 +86,7 @@ def read_folder(folder: Path, prefix: str | None = None) -> list[Images]:
         expected = f"{prefix or ''}train-images-idx3-ubyte[.gz]"
         raise data_error(folder, "no training images", expected)
     chosen = [pairs[part] for part in ("train", "test") if part in pairs]
-    return [check_pair(read(pair.images), read(pair.labels), *pair) for pair in chosen]
+    return [check_pair(read(images), read(labels), images, labels) for images, labels in chosen]
 
 
 def join(parts: list[Images], where: str, **more: Any) -> Source:

@@ -135,8 +135,8 @@ def test_the_time_for_a_header_grows_with_its_length_alone(tmp_path: Path) -> No
         assert read(tmp_path, f"{names},y\n{'1,' * columns}0\n").X.shape == (1, columns)
         return process_time() - start
 
-    assert seconds(40_000) < 20 * seconds(4_000) + 0.1  # was 90 times as long
-    names = ",".join(f"x{i}" for i in range(40_000))
+    assert seconds(20_000) < 20 * seconds(2_000) + 0.1  # was 90 times as long
+    names = ",".join(f"x{i}" for i in range(20_000))
     with pytest.raises(DataError, match="no column y, only x0, x1") as caught:
         read(tmp_path, f"{names}\n")
     assert len(str(caught.value)) < 1000
