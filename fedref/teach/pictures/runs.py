@@ -29,7 +29,7 @@ def digits(**changes: Any) -> LoadedExperiment:
     return load_experiment(config.from_table(table))
 
 
-def ended(algorithm: Any, **changes: Any) -> list[Any]:
+def run_records(algorithm: Any, **changes: Any) -> list[Any]:
     """The records of a run, round by round."""
     return list(unit.iterate_rounds(digits(**changes), algorithm, seed=0))
 
@@ -89,7 +89,7 @@ def masks(rounds: int = 60) -> Masks:
         "split": {"rule": "shards", "users": 10, "shards": 2},
     }  # fmt: skip
     it = apfl.APFL(lr=0.5, mu=0.1, init="continuous")
-    state: State = ended(it, **changes)[-1].state
+    state: State = run_records(it, **changes)[-1].state
     found: Federation = digits(**changes).federation
     clients = sorted(state.clients)
     y = found.source.y
@@ -134,7 +134,7 @@ META_ALPHA = 0.1
 @cache
 def alphas() -> Array:
     """Meta-SGD's α on the digits after every round: (rounds + 1, d)."""
-    records = ended(fedmeta.MetaSGD(alpha=META_ALPHA, beta=0.5), **META)
+    records = run_records(fedmeta.MetaSGD(alpha=META_ALPHA, beta=0.5), **META)
     return np.array([record.state.server.learner.alpha for record in records])
 
 
