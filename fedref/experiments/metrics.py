@@ -1,118 +1,103 @@
 """The metrics of a run: one table that results, summaries and pictures read."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 
 class Metric(NamedTuple):
     """One column of metrics.csv, or a sum of columns.
 
     title : the axis in a picture, with its unit; meaning : one line for a table of columns;
-    columns : what is summed; scale : from the unit of the file
-    to that of the title; total : whether it counts since round 0; always : whether every run has it.
+    scale : from the unit of the file to that of the title; total : whether it counts since round 0;
+    always : whether every run has it; columns : what is summed.
     """
 
     title: str
-    columns: tuple[str, ...]
+    meaning: str
     scale: float = 1.0
-    meaning: str = ""
     total: bool = False
     always: bool = True
-
-
-def _metric(title: str, meaning: str, columns: tuple[str, ...] = (), **more: Any) -> Metric:
-    return Metric(title, columns, meaning=meaning, **more)
+    columns: tuple[str, ...] = ()
 
 
 PERCENT = 100
 _MB = 1e-6
 
-#: In the order of metrics.csv: first the columns that every run has, then the others.
-_METRICS = {
-    "accuracy": _metric(
-        "test accuracy (%)", "share of all test rows that are right", scale=PERCENT
-    ),
-    "accuracy_mean": _metric(
-        "test accuracy, mean over clients (%)",
-        "share of a client's rows, mean over clients",
-        scale=PERCENT,
-    ),
-    "test_loss": _metric("test loss", "mean loss over all test rows, without L2"),
-    "test_loss_mean": _metric("test loss, mean over clients", "test loss, mean over clients"),
-    "train_loss": _metric("training loss", "mean loss over all training rows, without L2"),
-    "train_loss_mean": _metric(
-        "training loss, mean over clients", "training loss, mean over clients"
-    ),
-    "bytes_down": _metric(
-        "data sent down (MB)", "bytes from server to clients", scale=_MB, total=True
-    ),
-    "bytes_up": _metric("data sent up (MB)", "bytes from clients to server", scale=_MB, total=True),
-    "grads": _metric("gradients computed", "gradients, one a client and batch", total=True),
-    "hvps": _metric(
-        "Hessian-vector products computed", "Hessian-vector products, likewise", total=True
-    ),
-    "flops": _metric(
-        "computation (10⁹ operations)",
-        "floating-point operations of both",
-        scale=1e-9,
-        total=True,
-    ),
-    "stragglers": _metric("stragglers since the start", "clients that straggled", total=True),
-    "dropped": _metric("clients dropped since the start", "stragglers left out", total=True),
-    "failed": _metric("clients failed since the start", "clients that raised an error", total=True),
-    "unseen_accuracy": _metric(
-        "accuracy of unseen clients (%)",
-        "accuracy on clients that never train (`unseen`)",
-        scale=PERCENT,
-        always=False,
-    ),
-    "unseen_accuracy_mean": _metric(
-        "accuracy, mean over unseen clients (%)",
-        "the same, mean over unseen clients",
-        scale=PERCENT,
-        always=False,
-    ),
-    "validation_accuracy": _metric(
-        "accuracy of validation clients (%)",
-        "the same of clients held back to choose by",
-        scale=PERCENT,
-        always=False,
-    ),
-    "validation_accuracy_mean": _metric(
-        "accuracy, mean over validation clients (%)",
-        "the same, mean over validation clients",
-        scale=PERCENT,
-        always=False,
-    ),
-    "gamma": _metric(
-        "inexactness γ, mean over the cohort", "FedProx's γ, mean over the cohort", always=False
-    ),
-    "penalty": _metric(
-        "penalty, mean over the cohort", "proximal or EWC term, mean over the cohort", always=False
-    ),
-    "mu": _metric("proximal weight μ", "FedProx's μ, where it may adapt", always=False),
-    "B": _metric("dissimilarity B", "FedProx's B (`dissimilarity`)", always=False),
-    "variance": _metric(
-        "variance of the clients' gradients", "of the gradients (`dissimilarity`)", always=False
-    ),
-    "renewed": _metric(
-        "importance renewed", "1: APFL renews its importance after the round", always=False
-    ),
-}
 
-METRICS: Mapping[str, Metric] = {
-    name: metric._replace(columns=(name,)) for name, metric in _METRICS.items()
-}
+def _named(metrics: Mapping[str, Metric]) -> Mapping[str, Metric]:
+    """Return metrics that are a column of their own name."""
+    return {name: metric._replace(columns=(name,)) for name, metric in metrics.items()}
+
+
+def _total(title: str, meaning: str, scale: float = 1.0) -> Metric:
+    return Metric(title, meaning, scale, total=True)
+
+
+def _optional(title: str, meaning: str, scale: float = 1.0) -> Metric:
+    return Metric(title, meaning, scale, always=False)
+
+
+#: In the order of metrics.csv: first the columns that every run has, then the others.
+METRICS: Mapping[str, Metric] = _named(
+    {
+        "accuracy": Metric("test accuracy (%)", "share of all test rows that are right", PERCENT),
+        "accuracy_mean": Metric(
+            "test accuracy, mean over clients (%)",
+            "share of a client's rows, mean over clients",
+            PERCENT,
+        ),
+        "test_loss": Metric("test loss", "mean loss over all test rows, without L2"),
+        "test_loss_mean": Metric("test loss, mean over clients", "test loss, mean over clients"),
+        "train_loss": Metric("training loss", "mean loss over all training rows, without L2"),
+        "train_loss_mean": Metric(
+            "training loss, mean over clients", "training loss, mean over clients"
+        ),
+        "bytes_down": _total("data sent down (MB)", "bytes from server to clients", _MB),
+        "bytes_up": _total("data sent up (MB)", "bytes from clients to server", _MB),
+        "grads": _total("gradients computed", "gradients, one a client and batch"),
+        "hvps": _total("Hessian-vector products computed", "Hessian-vector products, likewise"),
+        "flops": _total("computation (10⁹ operations)", "floating-point operations of both", 1e-9),
+        "stragglers": _total("stragglers since the start", "clients that straggled"),
+        "dropped": _total("clients dropped since the start", "stragglers left out"),
+        "failed": _total("clients failed since the start", "clients that raised an error"),
+        "unseen_accuracy": _optional(
+            "accuracy of unseen clients (%)",
+            "accuracy on clients that never train (`unseen`)",
+            PERCENT,
+        ),
+        "unseen_accuracy_mean": _optional(
+            "accuracy, mean over unseen clients (%)", "the same, mean over unseen clients", PERCENT
+        ),
+        "validation_accuracy": _optional(
+            "accuracy of validation clients (%)",
+            "the same of clients held back to choose by",
+            PERCENT,
+        ),
+        "validation_accuracy_mean": _optional(
+            "accuracy, mean over validation clients (%)",
+            "the same, mean over validation clients",
+            PERCENT,
+        ),
+        "gamma": _optional(
+            "inexactness γ, mean over the cohort", "FedProx's γ, mean over the cohort"
+        ),
+        "penalty": _optional(
+            "penalty, mean over the cohort", "proximal or EWC term, mean over the cohort"
+        ),
+        "mu": _optional("proximal weight μ", "FedProx's μ, where it may adapt"),
+        "B": _optional("dissimilarity B", "FedProx's B (`dissimilarity`)"),
+        "variance": _optional(
+            "variance of the clients' gradients", "of the gradients (`dissimilarity`)"
+        ),
+        "renewed": _optional("importance renewed", "1: APFL renews its importance after the round"),
+    }
+)
 
 #: Names for sums of columns, and short names.
 ALIASES: Mapping[str, Metric] = {
     "loss": METRICS["train_loss"],
-    "bytes": _metric(
-        "data sent up and down (MB)",
-        "bytes in both directions",
-        columns=("bytes_down", "bytes_up"),
-        scale=_MB,
-        total=True,
+    "bytes": _total("data sent up and down (MB)", "bytes in both directions", _MB)._replace(
+        columns=("bytes_down", "bytes_up")
     ),
 }
 
@@ -123,16 +108,15 @@ COLUMNS = tuple(name for name, metric in METRICS.items() if metric.always)
 TOTALS = tuple(name for name, metric in METRICS.items() if metric.total)
 
 #: What is known of every client, as in clients.csv.
-_CLIENTS = {
-    "n_test": _metric("test rows of a client", "test rows"),
-    "accuracy": _metric("test accuracy of a client (%)", "share that is right", scale=PERCENT),
-    "test_loss": _metric("test loss of a client", "mean loss over them, without L2"),
-    "n_train": _metric("training rows of a client", "training rows"),
-    "train_loss": _metric("training loss of a client", "mean loss over them, without L2"),
-}
-CLIENTS: Mapping[str, Metric] = {
-    name: metric._replace(columns=(name,)) for name, metric in _CLIENTS.items()
-}
+CLIENTS: Mapping[str, Metric] = _named(
+    {
+        "n_test": Metric("test rows of a client", "test rows"),
+        "accuracy": Metric("test accuracy of a client (%)", "share that is right", PERCENT),
+        "test_loss": Metric("test loss of a client", "mean loss over them, without L2"),
+        "n_train": Metric("training rows of a client", "training rows"),
+        "train_loss": Metric("training loss of a client", "mean loss over them, without L2"),
+    }
+)
 
 
 # ---- what the columns mean -----------------------------------------------------------------------

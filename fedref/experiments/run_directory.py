@@ -198,7 +198,7 @@ def recover_record(
         record, warnings = checkpoint.recover(path)
     if record is not None:
         check_record(record, unit, path)
-        if record.experiment not in ("", experiment_stamp):
+        if record.experiment != experiment_stamp:
             raise DataError(
                 f"{path}: belongs to another config.toml; expected the one that the run began "
                 "with, or another --out"

@@ -77,7 +77,7 @@ class Record(NamedTuple):
     rounds: list[int]  # the evaluated rounds whose scores are kept
     scores: list[Scores]
     reason: str = ""
-    experiment: str = ""  # whose `stamp` it has; "" in what an older fedref wrote
+    experiment: str = ""  # whose `stamp` it has, in a file
 
     def __repr__(self) -> str:
         """Short: the state alone can have millions of numbers."""

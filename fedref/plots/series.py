@@ -115,7 +115,7 @@ def metric_of(name: str, drawn: Sequence[Series]) -> Metric:
     columns = {column for row in rows for column, value in row.items() if value == value}
     columns.discard("round")
     key = name.replace("-", "_")
-    metric = METRICS.get(key, Metric(key.replace("_", " "), (key,)))
+    metric = METRICS.get(key, Metric(key.replace("_", " "), "", columns=(key,)))
     if columns.issuperset(metric.columns):
         return metric
     known = columns | {alias for alias, m in METRICS.items() if columns.issuperset(m.columns)}

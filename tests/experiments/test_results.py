@@ -1,13 +1,23 @@
-"""Results as arrays and tables."""
+"""Results: as arrays and tables, as they are shown, as plans, and with the parameters that were kept."""
+
+import base64
+import importlib
+import re
+import sys
 
 import numpy as np
 import pytest
-from running import algorithms, document, rows
+from running import algorithms, contents, document, main, rows, write
 
 import fedref
-from fedref.experiments import results
+from fedref.experiments import config, names, results, unit
+from fedref.experiments.loading import load_experiment
 
+RUN = importlib.import_module("fedref.experiments.run")
 pytestmark = pytest.mark.usefixtures("here")
+
+
+# ---- arrays and tables ---------------------------------------------------------------------------
 
 
 def test_lists_in_a_sweep_are_text_in_the_tables(here):
@@ -66,3 +76,204 @@ def test_a_table_leaves_columns_out_until_it_fits():
 def test_rounds_that_are_not_the_same_in_all_are_not_counted_for_all():
     run = fedref.run(document(sweep={"rounds": [2, 3]}))
     assert results.heading(run).startswith("Test accuracy in %, over evaluated rounds, not the")
+
+
+# ---- shown ---------------------------------------------------------------------------------------
+
+
+def test_a_repr_is_a_line_or_so():
+    run = fedref.run(document(algorithms=algorithms("fedavg", "apfl")))
+    last = [100 * record.rows[-1]["accuracy"] for record in run.records]
+    ends = f"fedavg accuracy {last[0]:.2f} %, apfl accuracy {last[1]:.2f} %"
+    assert repr(run) == f"<Run tiny, 6 rounds: {ends}>"
+    assert repr(run.records) == "[<Record of round 3, done>, <Record of round 3, done>]"
+    run = fedref.run(document(rounds=1, eval_every=1, seeds=list(range(30))))
+    assert "fedavg (seed 7) accuracy " in repr(run)
+    assert repr(run).endswith(" and 22 more>")
+    assert len(repr(run)) < 400
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [("arrays", "data"), ("synthetic(0.5,0.5)", "synthetic"), (None, "digits")],
+)
+def test_a_run_is_called_after_its_data(data, name):
+    X, y = np.ones((200, 3)), np.arange(200) % 2
+    own = {"data": (X, y), "split": "iid"} if data == "arrays" else {"data": data} if data else {}
+    shown = repr(fedref.run(algorithm="fedavg", rounds=1, **own))
+    assert shown.startswith(f"<Run {name}, 1 round: fedavg accuracy ")
+
+
+def test_a_notebook_shows_the_table_and_the_picture(monkeypatch):
+    monkeypatch.undo()  # with pictures
+    tables = {"a<b": {"algorithm": "fedavg"}, "per-fedavg": {"beta": 0.001}}
+    shown = fedref.run(document(algorithms=tables))._repr_html_()
+    assert "<th>algorithm</th><th>average</th>" in shown
+    assert "<td>a&lt;b</td>" in shown
+    assert shown.count("<tr>") == 3
+    assert "over 4 evaluated rounds" in shown
+    assert "Note: step sizes differ" in shown
+    (data,) = re.findall(r'src="data:image/png;base64,([^"]+)"', shown)
+    assert base64.b64decode(data).startswith(b"\x89PNG")
+
+
+# ---- data frames ---------------------------------------------------------------------------------
+
+
+def test_pandas_has_the_same_columns_and_numbers(here):
+    pytest.importorskip("pandas")
+    run = fedref.run(document(algorithms=algorithms("fedavg", "fedprox")), out="a")
+    for name in ("metrics", "clients"):
+        frame, read = run.to_pandas(name), rows(here / "a" / f"{name}.csv")
+        assert list(frame.columns) == list(read[0])
+        assert len(frame) == len(read)
+        assert frame["accuracy"].tolist() == [float(row["accuracy"]) for row in read]
+    assert run.to_pandas().equals(run.to_pandas("metrics"))
+    with pytest.raises(fedref.ConfigError, match="unknown table 'metric': did you mean 'metrics'"):
+        run.to_pandas("metric")
+
+
+def test_without_pandas_what_to_do_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(fedref.ConfigError, match="needs pandas, expected `pip install pandas`"):
+        fedref.run(document(rounds=0)).to_pandas()
+
+
+# ---- plans ---------------------------------------------------------------------------------------
+
+
+def test_a_run_gives_the_plans_that_it_was_run_with(monkeypatch):
+    drawn = {}
+    real = unit.make_plan
+
+    def watched(sampled, sizes, round, seed, roles):
+        plan = real(sampled, sizes, round, seed, roles)
+        drawn[seed, tuple(roles), round, len(sizes)] = plan
+        return plan
+
+    monkeypatch.setattr(unit, "make_plan", watched)
+    tables = algorithms("fedavg", "per-fedavg", "centralised")
+    run = fedref.run(document(algorithms=tables, seeds=[4, 9], sweep={"batch-size": [3, 5]}))
+    used = dict(drawn)
+    drawn.clear()
+    assert len(used) == 2 * 3 * 3
+    for (seed, roles, t, clients), plan in used.items():
+        label = "centralised" if clients == 1 else "per-fedavg" if len(roles) > 1 else "fedavg"
+        got = run.plan(t, label, seed, **{"batch-size": 5})  # the one that was drawn last
+        np.testing.assert_equal(got, plan)
+    assert (
+        run.plan(0).rows["D"].shape == run.plan(0, "fedavg", 4, **{"batch-size": 3}).rows["D"].shape
+    )
+    assert run.plan(0).rows["D"].shape[-1] == 3
+    for wrong in (3, -1):
+        with pytest.raises(fedref.ConfigError, match=f"round is {wrong}, expected 0 to 2"):
+            run.plan(wrong)
+    with pytest.raises(fedref.ConfigError, match=r"seed is 5, expected one of \[4, 9\]"):
+        run.plan(0, seed=5)
+
+
+# ---- what clients keep, and parameters of chosen rounds ------------------------------------------
+
+
+def states(table: dict, label: str) -> list:
+    """The state after every round, straight from the loop."""
+    made = config.from_table(table)
+    found, algorithm = load_experiment(made), names.make_algorithm(label, made.algorithms[label])
+    return [record.state for record in unit.iterate_rounds(found, algorithm, seed=0)]
+
+
+def test_load_run_keeps_what_clients_keep(here):
+    table = document(rounds=4, algorithms={"apfl": {"z": 1}})
+    assert main("run", write(here / "t.toml", table), "-q", "-o", "a") == 0
+    run = fedref.load_run("a")
+    own = run.records[0].state.clients
+    expected = states(table, "apfl")[-1].clients
+    assert set(own) == set(expected) != set()
+    for k, state in own.items():
+        np.testing.assert_equal(state.a, expected[k].a)
+        np.testing.assert_equal(state.w_k, expected[k].w_k)
+    assert run.parameters("apfl").clients == own
+    assert fedref.load_run("a", client_states=False).records[0].state.clients == {}
+
+
+def test_parameters_of_chosen_rounds_are_kept(here):
+    table = document(rounds=7, keep_parameters=3, algorithms={"apfl": {"z": 1}, "fedavg": {}})
+    assert main("run", write(here / "t.toml", table), "-q", "-o", "a") == 0
+    run = fedref.load_run("a")
+    assert len(list((here / "a" / "parameters").iterdir())) == 2 * 4
+    for label in ("apfl", "fedavg"):
+        expected = states(table, label)
+        for t in (0, 3, 6, 7):
+            np.testing.assert_equal(run.parameters(label, t), expected[t])
+    assert not np.array_equal(
+        run.parameters("fedavg", 3).server.w, run.parameters("fedavg", 6).server.w
+    )
+    message = r"parameters of round 4 are not kept, expected those of the rounds \[0, 3, 6, 7\]"
+    with pytest.raises(fedref.ConfigError, match=message):
+        run.parameters("apfl", 4)
+    found = fedref.run(document(), out="b")
+    with pytest.raises(fedref.ConfigError, match="expected a run with keep_parameters"):
+        found.parameters("fedavg", 2)
+    with pytest.raises(fedref.ConfigError, match="keep-parameters needs a run directory"):
+        fedref.run(document(), keep_parameters=2)
+
+
+def test_what_is_kept_moves_no_number(here):
+    path = write(here / "t.toml", document(rounds=5))
+    assert main("run", path, "-q", "-o", "a") == 0
+    assert main("run", path, "-q", "-o", "b", "--keep-parameters", "2") == 0
+    a, b = contents(here / "a"), contents(here / "b")
+    assert {name for name in b if a.get(name) != b[name]} - {
+        f"parameters/0000-fedavg-seed0-round{t:06d}.ckpt" for t in (0, 2, 4, 5)
+    } == {"config.toml", "checkpoints/0000-fedavg-seed0.ckpt"}  # which names its config.toml
+
+
+@pytest.mark.parametrize("at", [1, 3, 6])
+def test_a_run_that_is_killed_keeps_the_same_in_the_end(here, monkeypatch, at):
+    path = write(here / "t.toml", document(rounds=5, keep_parameters=2))
+    assert main("run", path, "-q", "-o", "whole") == 0
+    real, calls = unit.plan_for, []
+
+    def stopped(*words, **more):
+        calls.append(1)
+        if len(calls) == at:
+            raise KeyboardInterrupt
+        return real(*words, **more)
+
+    monkeypatch.setattr(unit, "plan_for", stopped)
+    code = main("run", path, "-q", "-o", "a")
+    assert code == (130 if at < 6 else 0)
+    if at < 6:
+        assert main("resume", "a", "-q") == 0
+    assert contents(here / "a") == contents(here / "whole")
+
+
+def test_what_was_saved_and_not_kept_is_kept_by_resume(here, monkeypatch):
+    path = write(here / "t.toml", document(rounds=5, keep_parameters=2))
+    assert main("run", path, "-q", "-o", "whole") == 0
+    real = RUN.save_state
+
+    def stopped(directory, unit, experiment, record):
+        if record.round == 2:
+            raise KeyboardInterrupt
+        real(directory, unit, experiment, record)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RUN, "save_state", stopped)
+        assert main("run", path, "-q", "-o", "a") == 130
+    assert main("resume", "a", "-q") == 0
+    assert contents(here / "a") == contents(here / "whole")
+
+
+def test_a_damaged_or_other_file_of_parameters_is_one_error(here):
+    table = document(rounds=2, keep_parameters=1)
+    assert main("run", write(here / "t.toml", table), "-q", "-o", "a") == 0
+    (first, second, _) = sorted((here / "a" / "parameters").iterdir())
+    (here / "a" / "parameters" / "0000-fedavg-seed0-round00x.ckpt").touch()
+    first.write_bytes(b"what is this")
+    second.write_bytes((here / "a" / "checkpoints" / "0000-fedavg-seed0.ckpt").read_bytes())
+    run = fedref.load_run("a")
+    with pytest.raises(fedref.DataError, match="is no checkpoint"):
+        run.parameters("fedavg", 0)
+    with pytest.raises(fedref.DataError, match="is a Record, expected the state of a run"):
+        run.parameters("fedavg", 1)

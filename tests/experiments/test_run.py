@@ -14,6 +14,8 @@ from fedref import ConfigError
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
 from fedref.experiments import config, loading, results, run_directory
+from fedref.experiments.progress import Progress
+from fedref.rounds import loop as rounds_module
 from fedref.sampling import make_plan
 from reproduce import jobs
 
@@ -217,6 +219,21 @@ def test_a_worker_that_dies_is_reported_with_clients_and_round(here, capsys):
     line = refused(capsys, "run", path, "--out", "a", "--quiet", "--workers", "2")
     assert "round 1: the worker with clients 0, 1" in line
     assert " died (" in line
+
+
+def test_a_stack_that_fails_is_reported_by_the_run(monkeypatch):
+    """The clients are done again one by one, to the same numbers, and not in silence."""
+    expected = play(document(rounds=2))
+
+    def broken(*arguments):
+        raise ZeroDivisionError("in the stack only")
+
+    monkeypatch.setattr(rounds_module, "run_stacked", broken)
+    told = []
+    got = play(document(rounds=2), progress=Progress(message=told.append))
+    assert got.records[0].rows == expected.records[0].rows
+    assert len(told) == 2
+    assert told[0].startswith("round 1: ZeroDivisionError: in the stack only; the 3 clients ")
 
 
 def test_rounds_in_which_nobody_arrives_are_said(here, capsys):
