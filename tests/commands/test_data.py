@@ -1,6 +1,7 @@
 """`fedref data ...`, as a user types it."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from dataset_files import alone, leaf_object, put_json  # noqa: F401 (a fixture)
 from fedref import FedrefError
 from fedref.commands import parse
 from fedref.commands.data import COMMAND
-from fedref.datasets import SOURCES, from_manifest, load, manifest_of, split
+from fedref.datasets import SOURCES, describe, from_manifest, load, manifest_of, split
 
 
 def fedref(*words: object) -> int:
@@ -49,8 +50,10 @@ def test_show_uses_the_data_sets_own_split(
     assert "split by natural" in capsys.readouterr().out
 
 
-def test_many_clients_are_drawn_in_groups(tmp_path: Path) -> None:
-    fedref("show", "synthetic(1,1,users=2500,features=2)", "--out", tmp_path / "a.png")
+def test_many_clients_are_drawn_in_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(describe, "COLUMNS", 12)
+    fedref("show", "synthetic(1,1,users=25,features=2)", "--out", tmp_path / "a.svg")
+    assert "in groups of 3" in re.sub(r"<!--|-->", "", (tmp_path / "a.svg").read_text())
 
 
 def test_split_verify_show_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
