@@ -13,7 +13,7 @@ import tomli_w
 
 from fedref import commands
 from fedref.algorithms import ALGORITHMS
-from fedref.commands.run import experiment_of
+from fedref.commands.run import compose_experiment
 from fedref.experiments import config, results
 from fedref.experiments.config import Experiment
 from fedref.experiments.run import execute
@@ -85,7 +85,7 @@ def refused(capsys, *words) -> str:
 
 def made(*words) -> Experiment:
     """The experiment of `fedref run` with these words."""
-    return experiment_of(commands.parse(["run", *map(str, words)]))
+    return compose_experiment(commands.parse(["run", *map(str, words)]))
 
 
 def npz(path: Path, **arrays) -> Path:

@@ -65,13 +65,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--version", action="version", version=f"fedref {fedref.__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, help in COMMANDS.items():
-        module = import_module(f"fedref.commands.{name}") if name in words else None
-        if module and not hasattr(module, "COMMAND"):
-            module.add_parser(commands)  # its table of options is still to come
-            continue
         own = commands.add_parser(name, help=help)
-        if module:
-            module.COMMAND.fill(own)
+        if name in words:
+            import_module(f"fedref.commands.{name}").COMMAND.fill(own)
     if completing:  # answers the shell and ends the process
         from argcomplete import autocomplete
 

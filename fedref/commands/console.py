@@ -1,6 +1,5 @@
 """Standard output and standard error, and the signal that stops a command."""
 
-import argparse
 import os
 import signal
 import sys
@@ -11,7 +10,6 @@ from shutil import get_terminal_size
 from typing import Any, TextIO, cast
 
 from fedref.boundary.errors import printable
-from fedref.boundary.values import as_kind, literal
 
 
 def say(message: str) -> None:
@@ -19,14 +17,6 @@ def say(message: str) -> None:
     with suppress(OSError, ValueError):
         if sys.stderr is not None:
             print(f"fedref: {printable(message, sys.maxsize)}", file=sys.stderr, flush=True)
-
-
-def whole_number(text: str) -> int:
-    """An option's integer, by the rule of experiment files: 1e3 is 1000."""
-    found: int | None = as_kind(int, literal(text))
-    if found is None:
-        raise argparse.ArgumentTypeError(f"is {text!r}, expected a whole number")
-    return found
 
 
 def is_terminal(stream: Any) -> bool:

@@ -3,8 +3,8 @@
 import argparse
 
 from fedref.commands.console import say
+from fedref.commands.execution import HOW, open_pool, run_and_report, tell_how_to_resume
 from fedref.commands.options import DIRECTORY, Command
-from fedref.commands.progress import HOW, pool_of, resumable, run_and_report
 from fedref.experiments.loading import Loader
 from fedref.experiments.run_directory import (
     compare_environment,
@@ -16,11 +16,11 @@ from fedref.experiments.run_directory import (
 def run(arguments: argparse.Namespace) -> int:
     """Run what is left of the run in a directory."""
     made = read_experiment(arguments.directory)
-    with lock_run_directory(arguments.directory), pool_of(arguments) as pool:
+    with lock_run_directory(arguments.directory), open_pool(arguments) as pool:
         if differs := compare_environment(arguments.directory):
             say(f"{arguments.directory}: {differs}")
         loader = Loader(arguments.data_dir, not arguments.data_unverified)
-        with resumable(arguments.directory):
+        with tell_how_to_resume(arguments.directory):
             return run_and_report(made, arguments.directory, arguments, loader, pool)
 
 

@@ -10,8 +10,8 @@ from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.values import dashed, literal, seeds_of
 from fedref.commands.console import say
+from fedref.commands.execution import HOW, open_pool, run_and_report, tell_how_to_resume
 from fedref.commands.options import REPEATED, Command, Option
-from fedref.commands.progress import HOW, pool_of, resumable, run_and_report
 from fedref.datasets import RULES, SOURCES, manifest
 from fedref.datasets.describe import legend
 from fedref.datasets.sources import parse_name
@@ -55,16 +55,16 @@ exit code: 0 all went well; 2 wrong input; 3 an algorithm diverged (the others w
 # ---- the experiment that the words and flags describe --------------------------------------------
 
 
-def experiment_of(arguments: argparse.Namespace) -> Experiment:
-    """The built-in experiment or a file, with the command line's choices on top."""
+def compose_experiment(arguments: argparse.Namespace) -> Experiment:
+    """Return the built-in experiment or a file's, with the command line's choices on top."""
     words = [word for word in arguments.what if not word.endswith(".toml")]
     paths = [Path(word) for word in arguments.what if word.endswith(".toml")]
     if len(paths) > 1:
         raise ConfigError(f"{len(paths)} files are given, expected one at most")
-    settings, data = settings_of(arguments), data_of(arguments)
+    settings, data = read_settings(arguments), named_data(arguments)
     file = {"name": paths[0].stem, **config.read(paths[0])} if paths else {}
-    table = file or built_in(data)
-    with config.naming(file_of(arguments)):
+    table = file or built_in_experiment(data)
+    with config.naming(experiment_file(arguments)):
         for name, key, value in (
             ("data", "name", data),
             ("split", "rule", arguments.split),
@@ -78,17 +78,17 @@ def experiment_of(arguments: argparse.Namespace) -> Experiment:
         named = (model and "name" in model) or "model.name" in dict(settings)
         if not named and config.is_text(data := table["data"]["name"]):
             say(f"{data} holds text: the model is {table['model']['name']} (--model for another)")
-        table["algorithms"] = chosen(words, table["algorithms"])
+        table["algorithms"] = choose_algorithms(words, table["algorithms"])
         return config.from_table(config.with_settings(table, settings))
 
 
-def file_of(arguments: argparse.Namespace) -> str:
-    """The experiment file, or "" if none is given."""
+def experiment_file(arguments: argparse.Namespace) -> str:
+    """Return the experiment file, or "" if none is given."""
     return next((word for word in arguments.what if word.endswith(".toml")), "")
 
 
-def data_of(arguments: argparse.Namespace) -> str | None:
-    """The data that are named, or those of the manifest that is named; not two different ones."""
+def named_data(arguments: argparse.Namespace) -> str | None:
+    """Return the data that are named, or those of the manifest that is named; not two different ones."""
     data: str | None = arguments.data
     rule = arguments.split or ""
     if not rule.endswith(".json"):
@@ -102,8 +102,8 @@ def data_of(arguments: argparse.Namespace) -> str | None:
     return data
 
 
-def built_in(data: str | None) -> dict[str, Any]:
-    """The built-in experiment of these data, else that of the digits under the name of the data."""
+def built_in_experiment(data: str | None) -> dict[str, Any]:
+    """Return the built-in experiment of these data, else that of the digits under the name of the data."""
     if data is not None and (own := config.built_in(data)):
         return own
     table = config.built_in()
@@ -113,8 +113,8 @@ def built_in(data: str | None) -> dict[str, Any]:
     return table
 
 
-def settings_of(arguments: argparse.Namespace) -> list[tuple[str, Any]]:
-    """What the flags and --set say, in this order: (key, value)."""
+def read_settings(arguments: argparse.Namespace) -> list[tuple[str, Any]]:
+    """Return what the flags and --set say, in this order: (key, value)."""
     settings: list[tuple[str, Any]] = []
     if arguments.seed is not None:
         settings.append(("seed", literal(arguments.seed)))
@@ -132,8 +132,8 @@ def settings_of(arguments: argparse.Namespace) -> list[tuple[str, Any]]:
     return settings
 
 
-def chosen(words: list[str], tables: dict[str, Any]) -> dict[str, Any]:
-    """The [algorithms] tables to run: those named, with what the file says of them."""
+def choose_algorithms(words: list[str], tables: dict[str, Any]) -> dict[str, Any]:
+    """Return the [algorithms] tables to run: those named, with what the file says of them."""
     if not words:
         return tables
     if "all" in words:
@@ -163,16 +163,16 @@ def run(arguments: argparse.Namespace) -> int:
         print(listing())
         return 0
     loader = Loader(arguments.data_dir, not arguments.data_unverified)
-    made = experiment_of(arguments)
+    made = compose_experiment(arguments)
     if arguments.print_config:
         print(config.text(made), end="")
         return 0
-    with config.naming(file_of(arguments)):
+    with config.naming(experiment_file(arguments)):
         made = resolve_experiment(made, loader)
     if arguments.dry_run:
-        return rehearsed(made, arguments, loader)
+        return print_dry_run(made, arguments, loader)
     begun = create_run_directory(made, arguments.out)
-    with pool_of(arguments) as pool, begun as directory, resumable(directory):
+    with open_pool(arguments) as pool, begun as directory, tell_how_to_resume(directory):
         if not arguments.quiet and not arguments.json:
             say(f"results go to {directory}/")
             if words := legend(loader.federation(made).source):
@@ -180,7 +180,7 @@ def run(arguments: argparse.Namespace) -> int:
         return run_and_report(made, directory, arguments, loader, pool)
 
 
-def rehearsed(made: Experiment, arguments: argparse.Namespace, loader: Loader) -> int:
+def print_dry_run(made: Experiment, arguments: argparse.Namespace, loader: Loader) -> int:
     """Print the experiment and what it would take."""
     if arguments.out is not None:
         refuse_taken(arguments.out)

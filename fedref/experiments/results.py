@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref.algorithm import State
-from fedref.boundary.errors import ConfigError, DataError, unknown
+from fedref.boundary.errors import ConfigError, DataError, printable, unknown
 from fedref.boundary.files import write_whole
 from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
@@ -410,7 +410,9 @@ def summary_rows(run: Run) -> list[list[str]]:
 
 
 def markdown(rows: list[list[str]]) -> str:
-    """An aligned Markdown table."""
+    """Return an aligned Markdown table; what names would mean to Markdown or HTML is escaped."""
+    special = str.maketrans({"|": r"\|", "<": "&lt;"})
+    rows = [[printable(cell).translate(special) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
 
     def line(row: list[str]) -> str:

@@ -14,7 +14,7 @@ from running import TINY, algorithms, document, main, process, rows, write
 
 from fedref import commands
 from fedref.algorithm import State
-from fedref.commands import progress
+from fedref.commands import execution
 from fedref.experiments import config, results, unit
 from fedref.experiments.progress import TimeSpent
 
@@ -53,7 +53,7 @@ def test_json_has_no_numbers_that_json_has_not(capsys):
     one = unit.Unit(0, "fedavg", 0, {})
     row = {"round": 1, "B": float("inf"), "accuracy": float("nan"), "gamma": 0.5}
     state = State(None, {})
-    progress.json_line(one, unit.Record("diverged", 1, state, [row], [], [], "why"))
+    execution.print_json_line(one, unit.Record("diverged", 1, state, [row], [], [], "why"))
     assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {
         "algorithm": "fedavg", "seed": 0, "round": 1, "B": None, "accuracy": None, "gamma": 0.5,
         "status": "diverged", "reason": "why",
@@ -132,8 +132,8 @@ def test_a_message_is_told_once(here, capsys, words):
     experiment = config.from_table(document())
     arguments = commands.parse(["resume", "a", *words])
     with ExitStack() as stack:
-        spent = TimeSpent(progress.say)
-        told = progress.teller(experiment, here, arguments, spent, stack)
+        spent = TimeSpent(execution.say)
+        told = execution.choose_progress(experiment, here, arguments, spent, stack)
         told.message("a word")
     assert capsys.readouterr() == ("", "fedref: a word\n")
     assert (here / "log.txt").exists() == (words == ["-v"])

@@ -1,4 +1,4 @@
-"""How `run` and `resume` run an experiment: their options, what they tell, the table at the end."""
+"""What `run` and `resume` share: their options, workers, progress, and the table at the end."""
 
 import argparse
 import json
@@ -36,7 +36,6 @@ from fedref.experiments.unit import Record, Unit
 
 DIVERGED = 3
 
-
 HOW = {
     "how it is run (the numbers do not depend on it)": (
         DATA_DIR,
@@ -71,7 +70,7 @@ def run_and_report(
     loader: Loader,
     pool: "Pool",
 ) -> int:
-    """Run what is left, tell how it goes, and show the table and the picture."""
+    """Run what is left, report progress, and show the table and the picture. Return the exit code."""
     from fedref import plots  # matplotlib takes its time
 
     shown = not arguments.quiet and not arguments.json
@@ -84,12 +83,12 @@ def run_and_report(
             executor=pool.executor,
             workers=pool.workers,
             every=arguments.checkpoint_every,
-            progress=teller(made, directory, arguments, spent, stack),
+            progress=choose_progress(made, directory, arguments, spent, stack),
         )
     with disk_errors(directory):
         plots.curves(run, directory / "curves.png")
     if shown:
-        show(run, directory)
+        print_summary(run, directory)
         spent.advise()
     for unit, record in zip(run.units, run.records):
         if idle := idle_rounds(record):
@@ -100,30 +99,32 @@ def run_and_report(
     return DIVERGED if run.diverged else 0
 
 
-def show(run: Run, directory: Path) -> None:
-    """The table and what its numbers are; on a terminal the columns that it has room for."""
+def print_summary(run: Run, directory: Path) -> None:
+    """Print the table and what its numbers are; on a terminal the columns that it has room for."""
     width, rows, without = terminal_width(), summary_rows(run), list[str]()
     if width:
         rows, without = fitted(rows, width)
-    said = [heading(run), markdown(rows)]
+    parts = [heading(run), markdown(rows)]
     if without:
-        said.append(f"Left out, for want of room: {', '.join(without)}; see {directory}/summary.md")
+        parts.append(
+            f"Left out, for want of room: {', '.join(without)}; see {directory}/summary.md"
+        )
     if note := note_on_steps(run):
-        said.append(note)
-    said.append(f"{directory}/  metrics.csv  clients.csv  curves.png  config.toml  split.json")
-    print("\n" + "\n\n".join(text if text[0] == "|" else folded(text, width) for text in said))
+        parts.append(note)
+    parts.append(f"{directory}/  metrics.csv  clients.csv  curves.png  config.toml  split.json")
+    print("\n" + "\n\n".join(text if text[0] == "|" else fold(text, width) for text in parts))
 
 
-def folded(text: str, width: int | None) -> str:
-    """A paragraph in lines of a terminal's width, broken between words only."""
+def fold(text: str, width: int | None) -> str:
+    """Break a paragraph between words, into lines of a terminal's width."""
     if width is None:
         return text
     return fill(text, width, break_long_words=False, break_on_hyphens=False)
 
 
 @contextmanager
-def resumable(directory: Path) -> Iterator[None]:
-    """Whoever stops the run is told how it can be gone on with."""
+def tell_how_to_resume(directory: Path) -> Iterator[None]:
+    """Where the run is stopped, add the command that resumes it to the message."""
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -133,15 +134,15 @@ def resumable(directory: Path) -> Iterator[None]:
 
 
 class Pool(NamedTuple):
-    """What runs units or a round's clients, so many at a time; without one this process does."""
+    """An executor for units or a round's clients, and its workers; None: this process runs them."""
 
     executor: Executor | None = None
     workers: int = 1
 
 
 @contextmanager
-def pool_of(arguments: argparse.Namespace) -> Iterator[Pool]:
-    """What --workers or --executor ask for."""
+def open_pool(arguments: argparse.Namespace) -> Iterator[Pool]:
+    """Open the pool that --workers or --executor ask for."""
     if arguments.executor is not None:
         if arguments.workers != 1:
             raise ConfigError("--workers and --executor are given, expected one of them")
@@ -154,35 +155,35 @@ def pool_of(arguments: argparse.Namespace) -> Iterator[Pool]:
             yield Pool(processes, arguments.workers)
 
 
-def teller(
+def choose_progress(
     made: Experiment,
     directory: Path,
     arguments: argparse.Namespace,
     spent: TimeSpent,
     stack: ExitStack,
 ) -> Progress:
-    """JSON lines if asked for, a bar on a terminal, else lines; and with -v the log."""
-    told = Progress(message=say)
+    """Report by JSON lines if asked for, by a bar on a terminal, else by lines; with -v to the log, too."""
+    progress = Progress(message=say)
     if arguments.json:
-        told = Progress(json_line, say)
+        progress = Progress(print_json_line, say)
     elif not arguments.quiet:
         if is_terminal(sys.stderr):
             from tqdm import tqdm
 
-            told = stack.enter_context(bar(made, tqdm))
+            progress = stack.enter_context(bar(made, tqdm))
         else:
-            told = lines(made, say)
-        told = broadcast(told, Progress(spent=spent.add))
+            progress = lines(made, say)
+        progress = broadcast(progress, Progress(spent=spent.add))
     if arguments.verbose:
         with disk_errors(directory):
-            written = stack.enter_context(log(directory / "log.txt"))
-        written.message(f"fedref {fedref.__version__}: {shlex.join(sys.argv)}")
-        told = broadcast(told, written)
-    return told
+            logged = stack.enter_context(log(directory / "log.txt"))
+        logged.message(f"fedref {fedref.__version__}: {shlex.join(sys.argv)}")
+        progress = broadcast(progress, logged)
+    return progress
 
 
-def json_line(unit: Unit, record: Record) -> None:
-    """The newest row as one line; null where the number is not finite, as JSON has no other."""
+def print_json_line(unit: Unit, record: Record) -> None:
+    """Print the newest row as one line; null where the number is not finite, as JSON has no other."""
     row = {"algorithm": unit.label, **unit.columns, "seed": unit.seed, **record.rows[-1]}
     row |= {"status": record.status, **({"reason": record.reason} if record.reason else {})}
     finite = {k: None if isinstance(v, float) and not isfinite(v) else v for k, v in row.items()}
