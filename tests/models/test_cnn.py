@@ -1,12 +1,4 @@
-"""The CNN against a slow network of plain loops, at ties and kinks, and on its sizes.
-
-The slow network computes with numbers that carry their derivative along v, and is run at
-w + ih·e_k: one pass gives f (real part), ∂f/∂w_k (imaginary part of the value, over h) and
-(H v)_k (imaginary part of the derivative, over h), all three exact to rounding.
-"""
-
-import cmath
-from itertools import product
+"""The CNN at ties and kinks, and on its sizes."""
 
 import numpy as np
 import pytest
@@ -17,111 +9,6 @@ from fedref import checks
 from fedref.boundary.errors import ConfigError
 from fedref.models import CNN, MLP, cnn
 from fedref.models.batch import Batch
-
-H = 1e-30
-
-
-class Dual:
-    """a + bε with ε² = 0, a and b complex."""
-
-    def __init__(self, a, b=0):
-        self.a, self.b = a, b
-
-    def __add__(self, other):
-        other = other if isinstance(other, Dual) else Dual(other)
-        return Dual(self.a + other.a, self.b + other.b)
-
-    def __mul__(self, other):
-        other = other if isinstance(other, Dual) else Dual(other)
-        return Dual(self.a * other.a, self.a * other.b + self.b * other.a)
-
-    __radd__, __rmul__ = __add__, __mul__
-
-
-def exp(t):
-    return Dual(cmath.exp(t.a), cmath.exp(t.a) * t.b)
-
-
-def log(t):
-    return Dual(cmath.log(t.a), t.b / t.a)
-
-
-def tanh(t):
-    return Dual(cmath.tanh(t.a), (1 - cmath.tanh(t.a) ** 2) * t.b)
-
-
-ACTIVATIONS = {
-    "relu": lambda t: t if t.a.real > 0 else Dual(0),
-    "elu": lambda t: t if t.a.real > 0 else exp(t) + -1,
-    "tanh": tanh,
-}
-
-
-def slow_loss(model, w, X, y):
-    """Mean loss of samples X; w a list of numbers, cut up by hand."""
-    phi, k = ACTIVATIONS[model.activation], model.kernel
-    total = Dual(0)
-    for x, label in zip(X, y):
-        numbers = iter(w)
-        height, width, c = (*model.image, 1)[:3]
-        pixels = iter(x)
-        image = {at: next(pixels) for at in product(range(height), range(width), range(c))}
-        for C in model.channels:
-            K = {at: next(numbers) for at in product(range(k), range(k), range(c), range(C))}
-            bias = [next(numbers) for _ in range(C)]
-            height, width = height - k + 1, width - k + 1
-            conv = {}
-            for r, s, o in product(range(height), range(width), range(C)):
-                z = bias[o]
-                for i, j, e in product(range(k), range(k), range(c)):
-                    z = z + K[i, j, e, o] * image[r + i, s + j, e]
-                conv[r, s, o] = phi(z)
-            height, width, c = height // 2, width // 2, C
-            image = {}
-            for r, s, o in product(range(height), range(width), range(C)):
-                four = [conv[2 * r + i, 2 * s + j, o] for i, j in product(range(2), range(2))]
-                if model.pool == "max":
-                    image[r, s, o] = max(four, key=lambda t: t.a.real)
-                else:
-                    image[r, s, o] = 0.25 * (four[0] + four[1] + four[2] + four[3])
-        a = [image[at] for at in product(range(height), range(width), range(c))]
-        for f, out in [(phi, model.hidden), (lambda t: t, model.classes)]:
-            W = [[next(numbers) for _ in range(out)] for _ in a]
-            bias = [next(numbers) for _ in range(out)]
-            a = [f(sum((a[i] * W[i][o] for i in range(len(a))), bias[o])) for o in range(out)]
-        assert next(numbers, None) is None
-        total = total + log(sum((exp(t) for t in a), Dual(0))) + -1 * a[label]
-    return total * (1 / len(X))
-
-
-SLOW = [
-    CNN((4, 5), (2,), 2, 3, 2, "relu", "max"),
-    CNN((5, 4, 2), (2,), 2, 2, 3, "elu", "max"),  # the pool drops a row
-    CNN((5, 6, 2), (2,), 3, 2, 3, "tanh", "mean"),  # ... a row, and k = 3
-    CNN((4, 5), (3,), 2, 2, 2, "relu", "mean"),
-    CNN((7, 8), (2, 3), 2, 2, 3, "tanh", "max"),
-    CNN((8, 7), (2, 2), 2, 2, 2, "relu", "max"),
-    CNN((7, 7, 3), (1, 2), 2, 2, 2, "elu", "mean"),
-    CNN((3, 2, 2), (), 1, 2, 3, "elu", "max"),
-]
-
-
-@pytest.mark.parametrize("model", SLOW, ids=str)
-def test_against_the_slow_network(model):
-    rng = np.random.default_rng(0)
-    w, v = rng.uniform(-1, 1, (2, model.d))
-    D = Batch(rng.standard_normal((2, model.features)), rng.integers(0, model.classes, 2))
-    runs = []
-    for k in range(model.d):
-        step = [Dual(w[i] + 1j * H * (i == k), v[i]) for i in range(model.d)]
-        runs.append(slow_loss(model, step, D.X, D.y))
-    assert model.loss(w, D) == pytest.approx(runs[0].a.real, rel=1e-13, abs=0)
-    g, h = [run.a.imag / H for run in runs], [run.b.imag / H for run in runs]
-    assert all(part.any() for part in (*model.unpack(np.array(g)), *model.unpack(np.array(h))))
-    assert checks.relative_error(model.grad(w, D), g) <= 1e-12
-    assert checks.relative_error(model.hvp(w, v, D), h) <= 1e-12
-    assert model.grad(w, D) @ v == pytest.approx(runs[0].b.real, rel=1e-12)
-
 
 # The two linear maps and their transposes: ⟨Eᵀy, x⟩ = ⟨y, Ex⟩.
 
@@ -223,22 +110,6 @@ def test_seed_network():
     w = model.init(np.random.default_rng(0))
     for view, fan_in in zip(model.unpack(w)[::2], (25, 500, 1250, 800)):
         assert 0.98 / np.sqrt(fan_in) < np.abs(view).max() <= 1 / np.sqrt(fan_in)
-
-
-@pytest.mark.parametrize("model", SLOW, ids=str)
-def test_products_of_one_sample_counted_by_loops(model):
-    """One for every weight that meets a pixel; where the pool drops a row, nothing is computed."""
-    height, width, c = (*model.image, 1)[:3]
-    counts = []
-    for C in model.channels:
-        height, width = (height - model.kernel + 1) // 2, (width - model.kernel + 1) // 2
-        at = product(
-            range(2 * height), range(2 * width), range(model.kernel**2), range(c), range(C)
-        )
-        counts.append(sum(1 for _ in at))
-        c = C
-    counts += [height * width * c * model.hidden, model.hidden * model.classes]
-    assert model.products == tuple(counts)
 
 
 def test_pixels_are_row_major_height_width_channel():

@@ -1,30 +1,10 @@
-"""Logistic regression against scipy.special and hand numbers."""
+"""Logistic regression against hand numbers."""
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy import special
 
 from fedref.models import BinaryLogistic, Logistic
 from fedref.models.batch import Batch
-
-sizes = st.integers(1, 6)
-seeds = st.integers(0, 2**32 - 1)
-
-
-@given(sizes, sizes, st.booleans(), seeds)
-def test_binary_loss_by_its_definition(p, B, bias, seed):
-    rng = np.random.default_rng(seed)
-    X, y = rng.standard_normal((B, p)), rng.integers(0, 2, B)
-    theta, b = rng.standard_normal(p), rng.standard_normal() if bias else 0.0
-    f = [sum(X[j, i] * theta[i] for i in range(p)) + b for j in range(B)]
-    losses = [-special.log_expit(z) if label else -special.log_expit(-z) for z, label in zip(f, y)]
-    w = np.append(theta, b) if bias else theta
-    model = BinaryLogistic(p, l2=0.3, bias=bias)
-    np.testing.assert_allclose(model.sample_losses(w, Batch(X, y)), losses, rtol=1e-13)
-    expected = sum(losses) / B + 0.15 * (w @ w)
-    assert model.loss(w, Batch(X, y)) == pytest.approx(expected, rel=1e-13)
 
 
 def test_binary_by_hand():
@@ -56,21 +36,6 @@ def test_binary_predicts_1_above_0():
     X = np.array([[-1.0], [0.0], [1.0]])
     assert model.predict(np.array([1.0, 0.0]), X).tolist() == [0, 0, 1]
     assert model.predict(np.array([1.0, 1.5]), X).tolist() == [1, 1, 1]
-
-
-@given(sizes, st.integers(1, 5), sizes, seeds)
-def test_multinomial_loss_by_its_definition(p, C, B, seed):
-    rng = np.random.default_rng(seed)
-    X, y = rng.standard_normal((B, p)), rng.integers(0, C, B)
-    W, b = rng.standard_normal((p, C)), rng.standard_normal(C)
-    z = [[sum(X[j, i] * W[i, c] for i in range(p)) + b[c] for c in range(C)] for j in range(B)]
-    losses = -special.log_softmax(np.array(z), -1)[np.arange(B), y]
-    w = np.concatenate([W.ravel(), b])
-    model = Logistic(p, C, l2=0.3)
-    got = model.sample_losses(w, Batch(X, y))
-    np.testing.assert_allclose(got, losses, rtol=1e-13, atol=1e-14)
-    expected = losses.mean() + 0.15 * (w @ w)
-    assert model.loss(w, Batch(X, y)) == pytest.approx(expected, rel=1e-13)
 
 
 def test_multinomial_by_hand():

@@ -1,13 +1,10 @@
-"""The LSTM against a loop that does one number at a time, padding, parts, start, and what it refuses."""
+"""The LSTM: padding, parts, start, and what it refuses."""
 
 import math
 
 import numpy as np
 import pytest
 from helpers import EXACT, make_batch, same
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy import special
 
 from fedref import checks, tree
 from fedref.boundary.errors import ConfigError
@@ -24,86 +21,10 @@ SHAPES = {
 every_shape = pytest.mark.parametrize("model", SHAPES.values(), ids=SHAPES)
 
 
-def sigmoid(z: float) -> float:
-    return 1 / (1 + math.exp(-z)) if z > 0 else math.exp(z) / (1 + math.exp(z))
-
-
-def slow_scores(model: LSTM, w, codes):
-    """One sample, one number at a time; padding is left out before anything is done."""
-    numbers = iter(w.tolist())
-
-    def take(rows, columns):
-        return [[next(numbers) for _ in range(columns)] for _ in range(rows)]
-
-    E = take(model.vocabulary, model.embedding)
-    xs = [E[code] for code in codes if code < model.vocabulary]
-    n = model.embedding
-    for H in model.hidden:
-        W, (b,) = take(n + H, 4 * H), take(1, 4 * H)
-        h, c, hs = [0.0] * H, [0.0] * H, []
-        for x in xs:
-            inputs = [*x, *h]
-            z = [sum(a * row[j] for a, row in zip(inputs, W)) + b[j] for j in range(4 * H)]
-            new_c, new_h = [], []
-            for j in range(H):
-                i, f, o = (sigmoid(z[gate * H + j]) for gate in (0, 1, 3))
-                new_c.append(f * c[j] + i * math.tanh(z[2 * H + j]))
-                new_h.append(o * math.tanh(new_c[j]))
-            c, h = new_c, new_h
-            hs.append(h)
-        xs, n = hs, H
-    read = [0.0] * n
-    if xs:
-        mean = [sum(column) / len(xs) for column in zip(*xs)]
-        read = xs[-1] if model.output == "last" else mean
-    D, (b,) = take(n, model.classes), take(1, model.classes)
-    assert next(numbers, None) is None
-    return [sum(r * row[k] for r, row in zip(read, D)) + b[k] for k in range(model.classes)]
-
-
 def point(model, seed=0, n=5, weights=True):
     rng = np.random.default_rng(seed)
     w, v = rng.normal(size=(2, model.d))
     return tree.freeze(w), tree.freeze(v), make_batch(model, rng, n, weights=weights)
-
-
-@every_shape
-@given(seed=st.integers(0, 2**32 - 1))
-def test_loss_by_its_definition(model, seed):
-    w, _, D = point(model, seed)
-    z = np.array([slow_scores(model, w, x) for x in D.X])
-    losses = -special.log_softmax(z, -1)[np.arange(len(z)), D.y]
-    np.testing.assert_allclose(model.logits(w, D.X), z, rtol=1e-12, atol=1e-13)
-    np.testing.assert_allclose(model.sample_losses(w, D), losses, rtol=1e-12, atol=1e-13)
-    expected = np.average(losses, weights=D.s) + model.l2 / 2 * sum(w * w)
-    assert model.loss(w, D) == pytest.approx(expected, rel=1e-12)
-    np.testing.assert_array_equal(model.predict(w, D.X), model.logits(w, D.X).argmax(-1))
-
-
-@every_shape
-def test_gradient_and_hvp_by_complex_step_and_by_their_slopes(model):
-    w, _, D = point(model)
-    vs = 0.3 * np.random.default_rng(1).normal(size=(3, model.d))
-
-    def f(w):
-        return model.loss(w, D)
-
-    def g(w):
-        return model.grad(w, D)
-
-    gradient = checks.check_gradient(f, g, w, vs)
-    product = checks.check_hvp(f, g, lambda w, v: model.hvp(w, v, D), w, vs)
-    assert gradient.ok, gradient
-    assert product.ok, product
-    assert max(gradient.error, product.error) <= EXACT
-
-
-@every_shape
-def test_vjp_is_the_gradient_of_the_scores(model):
-    w, _, D = point(model)
-    r = np.random.default_rng(2).normal(size=(len(D.y), model.classes))
-    expected = checks.complex_step_gradient(lambda w: (r * model.logits(w, D.X)).sum((-1, -2)), w)
-    assert checks.relative_error(model.vjp(w, D.X, r), expected) <= EXACT
 
 
 # ---- padding --------------------------------------------------------------------------------------

@@ -1,34 +1,10 @@
-"""Linear SVM against hand numbers, sums written out, and at the kink."""
+"""Linear SVM against hand numbers, and at the kink."""
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fedref.models import LinearSVM
 from fedref.models.batch import Batch
-
-sizes = st.integers(1, 6)
-
-
-@given(sizes, sizes, st.booleans(), st.booleans(), st.integers(0, 2**32 - 1))
-def test_loss_gradient_and_hvp_written_out(p, B, squared, bias, seed):
-    rng = np.random.default_rng(seed)
-    X, y = rng.standard_normal((B, p)), rng.choice([-1, 1], B)
-    w, v = rng.standard_normal((2, p + bias))
-    loss, g, h = 0.15 * sum(w * w), 0.3 * w, 0.3 * v
-    for j in range(B):
-        x = [*X[j], 1.0] if bias else [*X[j]]  # the bias is a feature that is always 1
-        x = np.array(x)
-        m = 1 - y[j] * sum(x * w)
-        if m > 0:
-            loss = loss + (m**2 if squared else m) / B
-            g = g - (2 * m if squared else 1) * y[j] * x / B
-            h = h + (2 * x * sum(x * v) / B if squared else 0)
-    model, D = LinearSVM(p, 0.3, squared, bias), Batch(X, y)
-    assert model.loss(w, D) == pytest.approx(loss, rel=1e-13)
-    np.testing.assert_allclose(model.grad(w, D), g, rtol=0, atol=1e-13 * np.abs(g).max())
-    np.testing.assert_allclose(model.hvp(w, v, D), h, rtol=0, atol=1e-13 * np.abs(h).max())
 
 
 @pytest.mark.parametrize("squared", [False, True])

@@ -24,7 +24,14 @@ from fedref import tree
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg, FedAvgMeta, FedAvgUpdate, adapt
 from fedref.rounds import evaluation
-from fedref.rounds.evaluation import client_mean, evaluate, evaluate_unseen, sample_mean, score
+from fedref.rounds.evaluation import (
+    client_mean,
+    evaluate,
+    evaluate_clients,
+    evaluate_unseen,
+    sample_mean,
+    score,
+)
 from fedref.sampling import Sampling, adaptation_rows, episode, stream
 
 CONFIG = Sampling(3, epochs=1, batch_size=4)
@@ -351,6 +358,31 @@ def test_an_unseen_client_of_an_algorithm_that_does_not_adapt_is_given_no_batch(
         seed=0,
     )
     assert algorithm.seen == [None] * len(UNSEEN)
+
+
+def test_scores_of_some_clients_are_theirs_by_the_names_that_they_have_in_the_run():
+    model, federated, some = MODELS["logistic"], make_federation(MODELS["logistic"]), [3, 1]
+    for variant in ("apfl", "per-fedavg"):
+        algorithm = make_algorithm(variant, **({"z": 0} if variant == "apfl" else {}))
+        state = play(algorithm, model, federated, CONFIG, rounds=4)[0][-1]
+        every = evaluate(algorithm, model, state, federated, CONFIG, round=4, seed=0)
+        few = evaluate_clients(
+            algorithm, model, algorithm.download(state.server), state.clients,
+            federated.subset(np.array(some)), CONFIG, clients=some, round=4, seed=0,
+        )  # fmt: skip
+        assert same(tuple(few), tuple(column[some] for column in every))
+
+
+def test_a_trained_client_s_own_state_is_not_its_where_it_is_unseen():
+    model, federated = MODELS["logistic"], make_federation(MODELS["logistic"])
+    algorithm = make_algorithm("apfl", z=0)
+    states, _ = play(algorithm, model, federated, CONFIG, rounds=4)
+    assert set(states[-1].clients) & set(UNSEEN.tolist())
+    scores = [
+        evaluate_unseen(algorithm, model, state, federated, UNSEEN, support=0.5, seed=0)
+        for state in (states[-1], states[-1]._replace(clients={}))
+    ]
+    assert same(*map(tuple, scores))
 
 
 def test_unseen_clients_are_divided_alike_for_every_algorithm_and_round():

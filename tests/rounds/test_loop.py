@@ -4,7 +4,8 @@ Long because each test is short and they share one small federation.
 """
 
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -101,18 +102,27 @@ def test_run_stack_equals_run_client(kind):
         assert not np.array_equal(local, sent.w)  # n_k = 1 and n_k < B move too
 
 
-def test_one_client_is_the_plain_loop_over_its_batches():
-    """run_client against steps written out by hand, and short last batches hold real rows only."""
-    model = MODELS["logistic"]
-    federated = make_federation(model, (7,))
-    algorithm = FedAvg(lr=0.3)
-    plan = make_plan(Sampling(1, epochs=2, batch_size=4), federated.train.sizes, 0, 0)
-    state, _ = run_round(algorithm, model, start(algorithm, model), plan, federated)
-    w = start(algorithm, model).server.w
-    for rows in plan.rows["D"][0]:
-        rows = rows[rows >= 0]
-        w = w - 0.3 * model.grad(w, federated.batch(federated.train.of(0)[rows]))
-    np.testing.assert_allclose(state.server.w, w, rtol=1e-13)
+@pytest.mark.parametrize("epochs", [1, 2, 3])
+def test_a_client_may_stop_after_whole_epochs_only(epochs):
+    @dataclass(frozen=True)
+    class Stops(FedAvg):
+        """Carries how many steps it has done."""
+
+        stops_early: ClassVar[bool] = True
+
+        def start(self, model, sent, client_state):
+            return 0
+
+        def step(self, model, sent, local, *batches):
+            return local + 1
+
+        def stop(self, model, sent, local, data):
+            return local >= 3 * (epochs - 1) + 1
+
+    federated = make_federation(MODELS["mlp"], (12,))
+    plan = make_plan(Sampling(1, epochs=4, batch_size=4), federated.train.sizes, 0, 0)
+    data = gather(plan, federated, np.float64, np.array([0]))
+    assert run_client(Stops(), MODELS["mlp"], None, None, data, 0) == 3 * epochs
 
 
 class Backwards(Executor):
