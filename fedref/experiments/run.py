@@ -157,10 +157,11 @@ def send_unit(executor: Executor, run: UnitRun) -> Future[UnitDone]:
     """Hand a unit to a worker. On this machine it maps the data, and writes checkpoints; elsewhere
     it gets the data, and the unit comes back whole."""
     nothing: Any = None
-    bare = replace(run, loaded=nothing, progress=nothing)
+    bare = replace(run, loaded=nothing, progress=nothing, directory=None)
     if isinstance(executor, Processes):
+        bare.directory = run.directory and run.directory.absolute()
         return submit(executor, finish_unit, executor.pack(run.loaded), bare)
-    return submit(executor, finish_unit, run.loaded, replace(bare, directory=None))
+    return submit(executor, finish_unit, run.loaded, bare)
 
 
 def receive_unit(run: UnitRun, done: UnitDone, saved: bool) -> None:

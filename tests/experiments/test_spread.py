@@ -155,7 +155,7 @@ def test_a_unit_that_fails_stops_the_others_with_a_checkpoint(here):
 def test_units_over_workers_are_stopped_and_gone_on_with(here, capsys, how):
     """Stopped by Ctrl-C or SIGTERM, they lose no round; however stopped, they go on to the same."""
     table = {key: value for key, value in SWEEP.items() if key != "sweep"}
-    path = write(here / "t.toml", {**table, "rounds": 80, "eval-every": 20})
+    path = write(here / "t.toml", {**table, "rounds": 50, "eval-every": 25})
     assert main("run", path, "--out", "whole", "--quiet") == 0
     every = "1000" if how in (signal.SIGINT, signal.SIGTERM) else "0.02"
     run = process(
