@@ -1,6 +1,7 @@
-"""Pictures of numbers over what was varied: a panel each, with the paper's numbers beside ours."""
+"""Pictures of numbers over what was varied, and over settings that have names."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,3 +64,30 @@ def draw_panels(
 def look_of(i: int, colour: int = 0) -> dict[str, Any]:
     """Return how the i-th line looks; colour : how many colours it leaves out."""
     return {"color": COLOURS[i + colour], "marker": MARKERS[i], "linestyle": LINES[i]}
+
+
+@contextmanager
+def named_settings(
+    path: Path,
+    names: Sequence[str],
+    ylabel: str,
+    handles: Sequence[Any],
+    *,
+    size: tuple[float, float],
+    titles: Sequence[str] = ("",),
+) -> Iterator[list[Any]]:
+    """Give panels to draw on, in the caller's style: their x axis is the settings' names."""
+    figure, panels = frame((1, len(titles)), size, "", handles, share=len(titles) > 1)
+    yield panels
+    for axes, title in zip(panels, titles):
+        axes.set_xticks(range(len(names)), names)
+        axes.tick_params(axis="x", length=0)
+        axes.grid(visible=False, axis="x")
+        axes.set_title(title)
+    panels[0].set_ylabel(ylabel)
+    save(figure, path)
+
+
+def sign_of(i: int) -> dict[str, Any]:
+    """Return how the i-th sign looks, where no line joins them."""
+    return {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": "none"}

@@ -1,14 +1,10 @@
 """`fedref reproduce`: the papers' experiments, from data to tables and pictures."""
 
 import argparse
-import os
-import signal
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
-from multiprocessing import parent_process
 from pathlib import Path
 from textwrap import fill
-from threading import Thread
 
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.values import Bounds, seeds_of
@@ -80,17 +76,10 @@ def import_reproduce() -> None:
 
 def begin_worker() -> None:
     """Prepare a process that runs experiments: Ctrl-C is left to its parent, and it ends with that."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Thread(target=end_with_parent, daemon=True).start()
+    from fedref.experiments.parallel import init_worker
+
+    init_worker()
     import_reproduce()
-
-
-def end_with_parent() -> None:
-    """Wait until the process that started this one is gone, and end this one at once."""
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 COMMAND = Command(

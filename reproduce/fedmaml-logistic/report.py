@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,47 +24,33 @@ METHODS = {
     "fedavg": "FedAvg",
 }
 HEADS = ("data", "what is tested", "s")
-#: Field of Line → (what the table calls it, digits).
-COLUMNS = {
-    "accuracy": ("accuracy", 2),
-    "average": ("average accuracy", 2),
-    "accuracy_before": ("accuracy before adaptation", 2),
-    "loss": ("loss", 4),
-    "loss_before": ("loss before adaptation", 4),
-    "flops": ("10⁶ operations", 1),
-    "sent": ("MB sent", 2),
+#: What the table has of every method, at the end of the training, and with how many digits.
+DIGITS = {
+    "accuracy": 2,
+    "average accuracy": 2,  # over all rounds
+    "accuracy before adaptation": 2,
+    "loss": 4,
+    "loss before adaptation": 4,
+    "10⁶ operations": 1,
+    "MB sent": 2,
 }
-
-
-class Line(NamedTuple):
-    """One method at one number of steps: at the end, (seeds,) each; accuracies in %."""
-
-    what: tuple[str, str, str]
-    accuracy: np.ndarray
-    average: np.ndarray  # over all rounds
-    accuracy_before: np.ndarray
-    loss: np.ndarray
-    loss_before: np.ndarray
-    flops: np.ndarray  # 10⁶
-    sent: np.ndarray  # MB
-
-
-Lines = Mapping[tuple[str, str, int], Line]
+#: (data, method, s) → what is measured → (seeds,); accuracies in %.
+Lines = Mapping[tuple[str, str, int], Mapping[str, np.ndarray]]
 
 
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
     data = {stem: load_experiment(runs[stem].experiment, Loader(data_dir)) for stem in NAMES}
     lines = {
-        (stem, label, s): line(runs[stem], stem, label, s, data[stem])
+        (stem, label, s): line(part(runs[stem], label, s), label, data[stem])
         for stem in NAMES
         for label in METHODS
         for s in (steps(runs[stem]) if label != "fedavg" else [0])
     }
-    numbers = [
-        Number((*own.what, name), getattr(own, field))
-        for own in lines.values()
-        for field, (name, _) in COLUMNS.items()
-    ]
+    rows, numbers = [[*HEADS, *DIGITS]], []
+    for (stem, label, s), own in lines.items():
+        what = (NAMES[stem], METHODS[label], str(s) if s else "–")
+        rows.append([*what, *(spread(own[name], digits) for name, digits in DIGITS.items())])
+        numbers += [Number((*what, name), own[name]) for name in DIGITS]
     write_numbers(out / "numbers.csv", (*HEADS, "quantity"), numbers)
     pictures = []
     for stem, name in NAMES.items():
@@ -74,10 +59,6 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
             drawn = renamed(with_fedavg(runs[stem], s), METHODS)
             plots.curves(drawn, out / file, metric=["test_loss", "accuracy"], title=title)
             pictures.append(f"![{title}: test loss and accuracy per round]({file})")
-    rows = [[*HEADS, *(name for name, _ in COLUMNS.values())]]
-    for own in lines.values():
-        cells = (spread(getattr(own, field), digits) for field, (_, digits) in COLUMNS.items())
-        rows.append([*own.what, *cells])
     return {
         "majority": ", ".join(f"{majority(data[stem]):.2f} % on {NAMES[stem]}" for stem in NAMES),
         "lines": markdown(rows, left=len(HEADS)),
@@ -106,19 +87,20 @@ def with_fedavg(run: Run, s: int) -> Run:
     return Run(run.experiment, [*own.units, *units], [*own.records, *records])
 
 
-def line(run: Run, stem: str, label: str, s: int, data: LoadedExperiment) -> Line:
-    run = part(run, label, s)
+def line(run: Run, label: str, data: LoadedExperiment) -> dict[str, np.ndarray]:
+    """Return one method at one number of steps."""
     before = unadapted_scores(run, label, data)
-    return Line(
-        (NAMES[stem], METHODS[label], str(s) if s else "–"),
-        accuracy=final(run, label),
-        average=average(run, label),
-        accuracy_before=np.array([100 * sample_mean(x.accuracy, x.n_test) for x in before]),
-        loss=final(run, label, "test_loss"),
-        loss_before=np.array([sample_mean(x.test_loss, x.n_test) for x in before]),
-        flops=total(run, label, "flops") / 1e6,
-        sent=bytes_sent(run, label) / 1e6,
-    )
+    return {
+        "accuracy": final(run, label),
+        "average accuracy": average(run, label),
+        "accuracy before adaptation": np.array(
+            [100 * sample_mean(x.accuracy, x.n_test) for x in before]
+        ),
+        "loss": final(run, label, "test_loss"),
+        "loss before adaptation": np.array([sample_mean(x.test_loss, x.n_test) for x in before]),
+        "10⁶ operations": total(run, label, "flops") / 1e6,
+        "MB sent": bytes_sent(run, label) / 1e6,
+    }
 
 
 def majority(data: LoadedExperiment) -> float:
@@ -149,33 +131,33 @@ def places_of(lines: Lines) -> list[Place]:
     """Return where the claims are judged, θ beside FedAvg: each data set and number of steps."""
     return [
         Place(
-            stem, f"{NAMES[stem]}, s = {own.what[2]}",
+            stem, f"{NAMES[stem]}, s = {s}",
             {"theta": own, "fedavg": lines[stem, "fedavg", 0]}, METHODS,
         )
-        for (stem, label, _), own in lines.items()
+        for (stem, label, s), own in lines.items()
         if label == "theta"
     ]  # fmt: skip
 
 
 def gain_by_adaptation(place: Place) -> str:
     own = place.run["theta"]
-    return f"accuracy {spread(own.accuracy - own.accuracy_before)} points"
+    return f"accuracy {spread(own['accuracy'] - own['accuracy before adaptation'])} points"
 
 
 def gain_over_fedavg(place: Place) -> str:
-    own, base = place.run["theta"], place.run["fedavg"]
-    return f"accuracy {spread(own.accuracy - base.accuracy)} points"
+    own, base = (place.run[m]["accuracy"] for m in ("theta", "fedavg"))
+    return f"accuracy {spread(own - base)} points"
 
 
 CLAIMS = (
     Claim(
         "A few gradient steps fit θ to each client",
-        lambda place, m: place.run[m].loss - place.run[m].loss_before, ("theta",), below=0,
+        lambda place, m: place.run[m]["loss"] - place.run[m]["loss before adaptation"], ("theta",), below=0,
         unit="nats", digits=4, called="test loss after, less before", note=gain_by_adaptation,
     ),
     Claim(
         "So the adapted θ fits the clients better than FedAvg's model",
-        lambda place, m: place.run[m].loss, ("theta",), ("fedavg",), below=0,
+        lambda place, m: place.run[m]["loss"], ("theta",), ("fedavg",), below=0,
         unit="nats", digits=4, called="final test loss, less FedAvg's", note=gain_over_fedavg,
     ),
 )  # fmt: skip

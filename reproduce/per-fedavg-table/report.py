@@ -13,10 +13,11 @@ from fedref.experiments.results import Run
 from fedref.experiments.unit import LoadedExperiment
 from fedref.plots.curves import curve_handles, draw_curves, draw_reference
 from fedref.plots.series import all_series, metric_of
-from fedref.plots.style import COLOURS, MARKERS, STYLE, frame, save, sign
+from fedref.plots.style import STYLE, frame, save, sign
 from fedref.rounds.evaluation import client_mean
 from reproduce.claims import Claim, Place, judge
 from reproduce.measures import at, average, final, maximum, renamed, unadapted
+from reproduce.pictures import named_settings, sign_of
 from reproduce.tables import (
     Number,
     each_seed,
@@ -51,6 +52,7 @@ METHODS = {  # in the order of the experiment files, so that all pictures have t
     "per-fedavg-hf": "Per-FedAvg (HF)",
     "per-fedavg": "Per-FedAvg (exact)",
 }
+YLABEL = "final test accuracy (%)"
 BOTH = ("per-fedavg-fo", "per-fedavg-hf")  # the methods that the paper has numbers of
 #: How a final accuracy can be measured: what the table says first.
 MEASURED = {
@@ -78,8 +80,9 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
                 made = made._replace(comment=f"{retrained(found[stem, label])}; {made.comment}")
             numbers.append(made)
         draw(runs[stem], name, told, out / f"{stem}.png")
-    summary_picture(numbers, out / "final.png")
-    ablation_picture(found, out / "ablation.png")
+    with style.context(STYLE):
+        summary_picture(numbers, out / "final.png")
+        ablation_picture(found, out / "ablation.png")
     heads = ("setting", "method")
     write_numbers(out / "numbers.csv", heads, numbers)
     ways = [
@@ -366,76 +369,51 @@ def draw(run: Run, name: str, told: Mapping[str, float], path: Path) -> None:
 
 def summary_picture(numbers: list[Number], path: Path) -> None:
     """Draw all final accuracies: ours with ±1 sd, the paper's as open signs."""
-    settings = list(dict.fromkeys(number.what[0] for number in numbers))
-    methods = list(METHODS.values())
-    with style.context(STYLE):
-        handles: list[Any] = [
-            Line2D([], [], color=COLOURS[i], marker=MARKERS[i], linestyle="none",
-                         label=method)
-            for i, method in enumerate(methods)
-        ]  # fmt: skip
-        handles.append(sign("in the paper", linestyle="none", marker="o", markerfacecolor="white"))
-        if (seeds := max(len(number.ours) for number in numbers)) > 1:
-            handles.append(sign(f"bars: ±1 sd over {seeds} seeds", linestyle="none"))
-        figure, (axes,) = frame((1, 1), (6.6, 3.4), "", handles)
+    settings, methods = [name for name, _ in SETTINGS.values()], list(METHODS.values())
+    handles = [Line2D([], [], **sign_of(i), label=method) for i, method in enumerate(methods)]
+    handles.append(sign("in the paper", linestyle="none", marker="o", markerfacecolor="white"))
+    if (seeds := max(len(number.ours) for number in numbers)) > 1:
+        handles.append(sign(f"bars: ±1 sd over {seeds} seeds", linestyle="none"))
+    with named_settings(path, settings, YLABEL, handles, size=(6.6, 3.4)) as (axes,):
         for number in numbers:
             i = methods.index(number.what[1])
-            x = settings.index(number.what[0]) + 0.15 * (i - 2)
-            look: dict[str, Any] = {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": "none"}
+            x, look = settings.index(number.what[0]) + 0.15 * (i - 2), sign_of(i)
             mean, sd = float(np.mean(number.ours)), float(np.std(number.ours))
             error = sd if len(number.ours) > 1 else None
             axes.errorbar(x, mean, error, capsize=3, markersize=7, **look)
             if number.paper is not None:
                 axes.plot([x, x], [mean, number.paper], color="0.6", linewidth=0.8, zorder=1)
                 axes.plot(x, number.paper, markerfacecolor="white", markersize=7, **look)
-        axes.set_xticks(range(len(settings)), settings)
-        axes.tick_params(axis="x", length=0)
-        axes.grid(visible=False, axis="x")
-        axes.set_ylabel("final test accuracy (%)")
-        save(figure, path)
 
 
 def ablation_picture(found: Found, path: Path) -> None:
     """Draw a panel a method: the paper's accuracy as a bar, ours (seed 0) in each way as signs."""
     trainings = {"": "as in the table", **ABLATIONS}
-    looks: dict[str, dict[str, Any]] = {
-        training: {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": "none"}
-        for i, training in enumerate(trainings)
-    }
     fills: dict[str, dict[str, Any]] = {
         "after": {},
         "before": {"markerfacecolor": "white"},
         "before users": {"fillstyle": "left", "markerfacecoloralt": "white"},
     }
     bar: dict[str, Any] = {
-        "color": "black",
-        "marker": "_",
-        "linestyle": "none",
-        "markeredgewidth": 1.5,
-    }
-    with style.context(STYLE):
-        handles: list[Any] = [
-            Line2D([], [], **look, label=trainings[training]) for training, look in looks.items()
-        ]
-        handles += [
-            sign(MEASURED[how], linestyle="none", marker="h", **fill) for how, fill in fills.items()
-        ]
-        handles.append(Line2D([], [], **bar, markersize=14, label="in the paper"))
-        figure, panels = frame((1, 2), (4.2, 3.6), "", handles, share=True)
+        "color": "black", "marker": "_", "linestyle": "none", "markeredgewidth": 1.5,
+    }  # fmt: skip
+    handles = [
+        *(Line2D([], [], **sign_of(i), label=name) for i, name in enumerate(trainings.values())),
+        *(sign(MEASURED[how], linestyle="none", marker="h", **x) for how, x in fills.items()),
+        Line2D([], [], **bar, markersize=14, label="in the paper"),
+    ]
+    names, titles = (
+        [name.replace(", ", "\n") for name, _ in SETTINGS.values()],
+        [METHODS[m] for m in BOTH],
+    )
+    with named_settings(path, names, YLABEL, handles, size=(4.2, 3.6), titles=titles) as panels:
         for axes, label in zip(panels, BOTH):
             for x, stem in enumerate(SETTINGS):
                 axes.plot(x, SETTINGS[stem][1][label], **bar, markersize=40)
-                for i, (training, look) in enumerate(looks.items()):
+                for i, training in enumerate(trainings):
                     for how, fill in fills.items():
                         y = found[stem, label][training, how][0]
-                        axes.plot(x + 0.2 * (i - 1), y, **look, **fill)
-            names = [name.replace(", ", "\n") for name, _ in SETTINGS.values()]
-            axes.set_xticks(range(len(SETTINGS)), names)
-            axes.tick_params(axis="x", length=0)
-            axes.grid(visible=False, axis="x")
-            axes.set_title(METHODS[label])
-        panels[0].set_ylabel("final test accuracy (%)")
-        save(figure, path)
+                        axes.plot(x + 0.2 * (i - 1), y, **sign_of(i), **fill)
 
 
 # ---- checks of direction ------------------------------------------------------------------------

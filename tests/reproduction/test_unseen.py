@@ -1,10 +1,11 @@
-"""FedMeta's report: validation clients choose, and what it costs to come as far."""
+"""FedMeta's report: validation clients choose, what it costs to come as far, and what is judged where."""
 
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from reproducing import small
 
 from fedref import run
 from fedref.algorithms.fedavg import FedAvg
@@ -13,29 +14,25 @@ from fedref.experiments.loading import load_experiment
 from fedref.experiments.results import Run
 from fedref.rounds.evaluation import evaluate_unseen
 from reproduce import catalogue
-from reproduce.claims import Claim, Place, judge
-from reproduce.tables import shown
+from reproduce.claims import Place, judge
 
-UNSEEN = catalogue.find("fedmeta-unseen").module
+REPORT = catalogue.find("fedmeta-unseen")
+UNSEEN = REPORT.module
+EVERY = [*UNSEEN.ENDS, *UNSEEN.WAYS]
+STEM = "mnist-20"
+SLOW, FAST = [0.1, 0.2, 0.3, 0.6], [0.1, 0.6, 0.5, 0.5]
 
 
 @pytest.fixture(scope="module")
 def found() -> Run:
-    table = {
-        "data": {"name": "digits"},
-        "split": {"rule": "shards", "users": 20, "shards": 2},
-        "clients-per-round": 3,
-        "epochs": 1,
-        "unseen": 0.2,
-        "model": {"name": "logistic"},
-        "algorithms": {
-            "fedavg": {"lr": 0.1},
-            "fedavg-meta": {"lr": 0.1},
-            **{label: {} for label in UNSEEN.FEDMETA},
-        },
-        "sweep": {"alpha": [0.01, 1.0], "beta": [0.1, 0.2]},
+    algorithms = {
+        "fedavg": {"lr": 0.1},
+        "fedavg-meta": {"lr": 0.1},
+        **{m: {} for m in UNSEEN.FEDMETA},
     }
-    return run(table, rounds=3)
+    sweep = {"alpha": [0.01, 1.0], "beta": [0.1, 0.2]}
+    table = small(algorithms, users=20, clients=3, unseen=0.2, sweep=sweep)
+    return run({**table, "split": {"rule": "shards", "users": 20, "shards": 2}}, rounds=3)
 
 
 def with_scores(found: Run, validation: list[float], unseen: list[float]) -> Run:
@@ -51,6 +48,36 @@ def with_scores(found: Run, validation: list[float], unseen: list[float]) -> Run
     return Run(found.experiment, found.units, records)
 
 
+def with_curves(found: Run, *curves: list[float], late: bool = False) -> Run:
+    """Unseen clients' accuracy round by round: of FedAvg (with Meta 0.1 more) and three FedMeta methods,
+    the last one for all that are not given; late: once more, so that the second half is they."""
+    fedavg, *fedmeta = [curve * 2 if late else curve for curve in curves]
+    fedmeta += fedmeta[-1:] * (3 - len(fedmeta))
+    best = UNSEEN.chosen(found)
+    (record,) = best.records_of("fedmeta-maml")
+    unit = next(unit for unit in best.units if unit.label == "fedmeta-maml")
+    units, records = [], []
+    every = (fedavg, [y + 0.1 for y in fedavg], *fedmeta)
+    for label, curve in zip(("fedavg", "fedavg-meta", *UNSEEN.FEDMETA), every, strict=True):
+        rows = [
+            {**record.rows[t % 4], "round": t, "unseen_accuracy": y} for t, y in enumerate(curve)
+        ]
+        units.append(unit._replace(label=label))
+        records.append(record._replace(rows=rows))
+    return Run(found.experiment, units, records)
+
+
+def place(run: Run) -> Place:
+    made: Place = UNSEEN.place_at(STEM, {STEM: run}, {STEM: run})
+    return made._replace(name="here")
+
+
+def line_of(text: str, here: Place) -> str:
+    """Judge the one claim that begins so."""
+    (claim,) = (claim for claim in EVERY if f"{claim.text}, ".startswith(text))
+    return judge([claim], [here])
+
+
 def test_validation_clients_choose_and_test_clients_do_not(found: Run) -> None:
     changed = with_scores(found, [0.1, 0.2, 0.9, 0.3], [0.9, 0.8, 0.1, 0.7])
     point = UNSEEN.best_point(changed, "fedmeta-maml", UNSEEN.CHOICE)
@@ -59,18 +86,12 @@ def test_validation_clients_choose_and_test_clients_do_not(found: Run) -> None:
     assert UNSEEN.final(best, "fedmeta-maml").tolist() == [pytest.approx(10.0)]
     assert [unit.label for unit in best.units] == ["fedavg", "fedavg-meta", *UNSEEN.FEDMETA]
     assert all(unit.point == {} for unit in best.units)
-
-
-def test_what_has_diverged_is_not_chosen(found: Run) -> None:
-    changed = with_scores(found, [0.1, 0.2, 0.9, 0.3], [0.5] * 4)
     records = [
-        record._replace(status="diverged")
-        if unit.point.get("alpha") == 1.0 and unit.label == "fedmeta-maml"
-        else record
+        record._replace(status="diverged") if unit.point.get("alpha") == 1.0 else record
         for unit, record in zip(changed.units, changed.records)
     ]
-    run = Run(found.experiment, changed.units, records)
-    point = UNSEEN.best_point(run, "fedmeta-maml", UNSEEN.CHOICE)
+    diverged = Run(found.experiment, changed.units, records)
+    point = UNSEEN.best_point(diverged, "fedmeta-maml", UNSEEN.CHOICE)
     assert point == {"alpha": 0.01, "beta": 0.2}
 
 
@@ -88,153 +109,96 @@ def test_cost_is_that_of_the_first_evaluation_that_is_good_enough(found: Run) ->
     assert UNSEEN.reached(np.array([np.inf]), 1e-6, 2) == "never gets there"
 
 
-def with_curves(found: Run, fedavg: list[float], *fedmeta: list[float]) -> Run:
-    """Unseen clients' accuracy at rounds 0 to 3: of FedAvg (with Meta 0.1 more) and three FedMeta methods."""
-    best = UNSEEN.chosen(found)
-    (record,) = best.records_of("fedmeta-maml")
-    unit = next(unit for unit in best.units if unit.label == "fedmeta-maml")
-    units, records = [], []
-    labels = ("fedavg", "fedavg-meta", *UNSEEN.FEDMETA)
-    for label, curve in zip(labels, (fedavg, [y + 0.1 for y in fedavg], *fedmeta), strict=True):
-        rows = [{**row, "unseen_accuracy": y} for row, y in zip(record.rows, curve, strict=True)]
-        units.append(unit._replace(label=label))
-        records.append(record._replace(rows=rows))
-    return Run(found.experiment, units, records)
+NEVER = [0.1, 0.2, 0.2, 0.5]
 
 
-def place(run: Run) -> Place:
-    made: Place = UNSEEN.place_at(STEM, {STEM: run}, {STEM: run})
-    return made._replace(name="here")
-
-
-def line_of(text: str, here: Place) -> str:
-    """Judge the one claim that begins so."""
-    every: list[Claim] = [*UNSEEN.ENDS, *UNSEEN.WAYS]
-    (claim,) = (claim for claim in every if f"{claim.text}, ".startswith(text))
-    return judge([claim], [here])
-
-
-STEM = "mnist-20"
-
-
-SLOW, FAST = [0.1, 0.2, 0.3, 0.6], [0.1, 0.6, 0.5, 0.5]
-
-
-def test_faster_is_fewer_rounds_to_fedavgs_final_accuracy(found: Run) -> None:
-    line = line_of("FedMeta converges faster", place(with_curves(found, SLOW, FAST, FAST, FAST)))
-    assert line.startswith("- Holds (one seed: above 1): *FedMeta converges faster than FedAvg")
-    assert "FedMeta (MAML) 3.00, " in line
-    assert "FedMeta (Meta-SGD) 3.00 (FedAvg's rounds over FedMeta's); FedAvg: 3.00 rounds" in line
-    assert line.endswith(", evaluated every round.")
+@pytest.mark.parametrize(
+    ("text", "curves", "late", "said", "parts"),
+    [
+        (
+            "FedMeta converges faster", [SLOW, FAST], False, "Holds (one seed: above 1)",
+            [
+                "FedMeta (MAML) 3.00, ", "FedMeta (Meta-SGD) 3.00 (FedAvg's rounds over FedMeta's); "
+                "FedAvg: 3.00 rounds, evaluated every round.",
+            ],
+        ),
+        *(
+            (of.begins, [SLOW, FAST, FAST, NEVER], False, "Does not hold (one seed: above 1)",
+             ["FedMeta (Meta-SGD) never gets there (FedAvg's "])
+            for of in UNSEEN.COSTS
+        ),
+        (
+            "FedMeta is at least 3.23 points above FedAvg (the paper: 3.23 to 14.84), ",
+            [SLOW, [0.1, 0.6, 0.6, 0.64]], False, "Holds (one seed: above 3.23)",
+            ["*; FedMeta (MAML) 4.00, ", "MAML's untrained start, adapted by one step: −50.00."],
+        ),
+        ("FedMeta is at least", [SLOW, [0.1, 0.6, 0.6, 0.63]], False, "Does not hold (one seed", []),
+        (
+            "FedMeta ends higher than FedAvg,", [SLOW, [0.1, 0.6, 0.6, 0.63]], False,
+            "Holds (one seed: above 0)", ["FedMeta (MAML) 3.00"],
+        ),
+        (
+            "FedMeta ends higher than FedAvg(Meta),", [SLOW, [0.1, 0.6, 0.6, 0.63]], False,
+            "Does not hold", ["*; FedMeta (MAML) −7.00"],
+        ),
+        (
+            "FedMeta converges more stably", [SLOW, FAST], False, "Not judged",
+            ["with 1 changes between evaluations in the second half."],
+        ),
+        (  # FAST changes by 50, 10 and 0 points, SLOW by 10, 10 and 30
+            "FedMeta converges more stably", [SLOW, FAST], True, "Does not hold (one seed: below 0)",
+            ["FedMeta (MAML) 3.33", "(3 changes), less FedAvg's 16.67"],
+        ),
+    ],
+)  # fmt: skip
+def test_claims(
+    text: str, curves: list[list[float]], late: bool, said: str, parts: list[str], found: Run
+) -> None:
+    line = line_of(text, place(with_curves(found, *curves, late=late)))
+    assert line.startswith(f"- {said}")
+    assert all(part in line for part in [": *FedMeta ", ", here*; ", *parts])
 
 
 def test_what_one_round_gives_stands_beside_the_second_half(found: Run) -> None:
-    run = with_curves(found, SLOW, FAST, FAST, FAST)
+    run = with_curves(found, SLOW, FAST)
+    assert UNSEEN.unrest(run, "fedavg").tolist() == [[pytest.approx(30.0)]]
     row = next(line for line in UNSEEN.costs({STEM: run}).splitlines() if "FedAvg |" in line)
     assert row.startswith("| MNIST | 20 % | FedAvg | 60.00 | 45.00 | ")
 
 
-def test_what_never_gets_there_is_not_cheaper(found: Run) -> None:
-    never = [0.1, 0.2, 0.2, 0.5]
-    for of in UNSEEN.COSTS:
-        line = line_of(of.begins, place(with_curves(found, SLOW, FAST, FAST, never)))
-        assert line.startswith("- Does not hold (one seed: above 1)")
-        assert "FedMeta (Meta-SGD) never gets there (FedAvg's " in line
-
-
-def lines_of(here: Place) -> list[str]:
-    """Every claim about training."""
-    return judge([*UNSEEN.ENDS, *UNSEEN.WAYS], [here]).splitlines()
-
-
 def test_nothing_about_training_is_judged_where_an_untrained_start_is_there(found: Run) -> None:
-    run = twice(with_curves(found, SLOW, FAST, [0.6, 0.7, 0.7, 0.8], FAST))
-    lines = lines_of(place(run))
-    assert all(line.startswith("- Not judged: *FedMeta ") for line in lines)
+    run = with_curves(found, SLOW, FAST, [0.6, 0.7, 0.7, 0.8], FAST, late=True)
+    lines = judge(EVERY, [place(run)]).splitlines()
     why = (
         "; FedMeta (first order)'s untrained start, adapted by one step, is at 60.00 %, at or above "
         "FedAvg's end (60.00 %) in 1 of 1 seeds"
     )
-    assert all(why in line for line in lines)
+    assert all(line.startswith("- Not judged: *FedMeta ") and why in line for line in lines)
     assert lines[0].endswith("(first order) 20.00, FedMeta (Meta-SGD) −10.00 points.")
-    judged = lines_of(place(twice(with_curves(found, SLOW, FAST, FAST, FAST))))
-    assert not any("Not judged" in line for line in judged)
-
-
-def test_one_seed_whose_start_is_there_is_enough_to_judge_nothing(found: Run) -> None:
-    run = with_curves(found, SLOW, FAST, FAST, FAST)
-    there = with_curves(found, SLOW, FAST, FAST, [0.7] * 4)
-    both = Run(run.experiment, [*run.units, *there.units], [*run.records, *there.records])
+    fair = with_curves(found, SLOW, FAST, late=True)
+    assert "Not judged" not in judge(EVERY, [place(fair)])
+    assert UNSEEN.started_there(fair) == ""
+    there = with_curves(found, SLOW, FAST, FAST, [0.7] * 4, late=True)  # in one seed of two
+    both = Run(run.experiment, [*fair.units, *there.units], [*fair.records, *there.records])
     assert UNSEEN.started_there(both).endswith(
         "FedMeta (Meta-SGD)'s untrained start, adapted by one step, is at 40.00 ± 30.00 %, at or "
         "above FedAvg's end (60.00 ± 0.00 %) in 1 of 2 seeds"
     )
-    assert UNSEEN.started_there(run) == ""
-
-
-def test_the_least_gain_is_judged_and_the_range_is_said(found: Run) -> None:
-    line = line_of(
-        "FedMeta is at least", place(with_curves(found, SLOW, *[[0.1, 0.6, 0.6, 0.64]] * 3))
-    )
-    assert line.startswith(
-        "- Holds (one seed: above 3.23): *FedMeta is at least 3.23 points above FedAvg (the paper: 3.23 "
-        "to 14.84), here*; FedMeta (MAML) 4.00, "
-    )
-    assert line.endswith("MAML's untrained start, adapted by one step: −50.00.")
-    line = line_of(
-        "FedMeta is at least", place(with_curves(found, SLOW, *[[0.1, 0.6, 0.6, 0.63]] * 3))
-    )
-    assert line.startswith("- Does not hold (one seed: above 3.23)")
-
-
-def test_higher_names_its_baseline(found: Run) -> None:
-    here = place(with_curves(found, SLOW, *[[0.1, 0.6, 0.6, 0.63]] * 3))
-    line = line_of("FedMeta ends higher than FedAvg,", here)
-    assert line.startswith("- Holds (one seed: above 0): *FedMeta ends higher than FedAvg, here*")
-    assert "FedMeta (MAML) 3.00" in line
-    line = line_of("FedMeta ends higher than FedAvg(Meta),", here)
-    assert "*FedMeta ends higher than FedAvg(Meta), here*; FedMeta (MAML) −7.00" in line
 
 
 def test_the_ablation_stands_beside_a_claim(found: Run) -> None:
-    run = with_curves(found, SLOW, FAST, FAST, FAST)
+    run = with_curves(found, SLOW, FAST)
     (k,) = (i for i, unit in enumerate(run.units) if unit.label == "fedmeta-maml")
     units = [*run.units, run.units[k]._replace(label="fedmeta-epochs")]
     algorithms = {**found.experiment.algorithms, "fedmeta-epochs": {}}
     more = replace(found.experiment, algorithms=algorithms)
-    line = line_of(
-        "FedMeta ends higher than FedAvg,", place(Run(more, units, [*run.records, run.records[k]]))
-    )
+    here = place(Run(more, units, [*run.records, run.records[k]]))
+    line = line_of("FedMeta ends higher than FedAvg,", here)
     assert "; beside it, FedMeta (MAML, epochs) −10.00." in line
 
 
-def twice(run: Run) -> Run:
-    """The curves once more, so that the second half is they."""
-    records = [
-        record._replace(
-            rows=[*record.rows, *({**row, "round": row["round"] + 4} for row in record.rows)]
-        )
-        for record in run.records
-    ]
-    return Run(run.experiment, run.units, records)
-
-
-def test_more_stable_is_less_change_in_the_second_half(found: Run) -> None:
-    run = with_curves(found, SLOW, FAST, FAST, FAST)
-    assert UNSEEN.unrest(run, "fedavg").tolist() == [[pytest.approx(30.0)]]
-    line = line_of("FedMeta converges more stably", place(run))
-    assert line.startswith("- Not judged: *FedMeta converges more stably than FedAvg, here*")
-    assert line.endswith("with 1 changes between evaluations in the second half.")
-    line = line_of("FedMeta converges more stably", place(twice(run)))
-    assert line.startswith(
-        "- Does not hold (one seed: below 0)"
-    )  # FAST: 50, 10, 0 against 10, 10, 30
-    assert "FedMeta (MAML) 3.33" in line
-    assert "(3 changes), less FedAvg's 16.67" in line
-
-
 def test_stability_is_judged_at_every_round_only(found: Run) -> None:
-    run = twice(with_curves(found, SLOW, FAST, FAST, FAST))
+    run = with_curves(found, SLOW, FAST, late=True)
     run = run._replace(experiment=replace(run.experiment, eval_every=5))
     line = line_of("FedMeta converges more stably", place(run))
     assert line.startswith("- Not judged: ")
@@ -245,39 +209,30 @@ def test_other_hyperparameters_than_those_chosen_are_said_and_judge_nothing(foun
     swept = with_scores(found, [0.1, 0.2, 0.9, 0.3], [0.5] * 4)  # α = 1, β = 0.1
     points = {m: UNSEEN.best_point(swept, m, UNSEEN.CHOICE) for m in UNSEEN.methods(swept)}
 
-    def rounds(**other: float) -> Run:
+    def at(**other: float) -> tuple[list[str], Place]:
         tables = {m: {**found.experiment.algorithms[m], **point} for m, point in points.items()}
         tables["fedmeta-maml"] |= other
         made = replace(found.experiment, sweep={}, algorithms=tables)
-        return with_curves(found, SLOW, FAST, FAST, FAST)._replace(experiment=made)
+        run, stem = with_curves(found, SLOW, FAST)._replace(experiment=made), "mnist-rounds"
+        runs = {STEM: swept, stem: run}
+        return UNSEEN.other_values(stem, runs), UNSEEN.place_at(stem, runs, {stem: run})
 
-    def here(run: Run) -> tuple[list[str], Place]:
-        runs = {"mnist-20": swept, "mnist-rounds": run}
-        best = {"mnist-rounds": run}
-        return UNSEEN.other_values("mnist-rounds", runs), UNSEEN.place_at(
-            "mnist-rounds", runs, best
-        )
-
-    why, same = here(rounds())
+    why, same = at()
     assert why == []
     assert line_of("FedMeta ends higher than FedAvg,", same).startswith("- Does not hold")
-    (why,), other = here(rounds(beta=0.2))
+    (why,), other = at(beta=0.2)
     assert why.endswith("clients choose: FedMeta (MAML) β = 0.2 in place of 0.1")
     line = line_of("FedMeta ends higher than FedAvg,", other)
     assert line.startswith("- Not judged: ")
     assert why in line
 
 
-FOLDER = catalogue.find("fedmeta-unseen").folder
-WATCHED = ("mnist", "femnist")
-
-
 def made(stem: str, quick: bool = False) -> Experiment:
     settings = catalogue.quick_settings(UNSEEN.QUICK, stem) if quick else {}
-    return catalogue.experiment_of(FOLDER / f"{stem}.toml", settings)
+    return catalogue.experiment_of(REPORT.folder / f"{stem}.toml", settings)
 
 
-@pytest.mark.parametrize("data", WATCHED)
+@pytest.mark.parametrize("data", ["mnist", "femnist"])
 def test_every_round_is_evaluated_of_the_same_experiment(data: str) -> None:
     swept, rounds = made(f"{data}-20"), made(f"{data}-rounds")
     assert rounds.eval_every == 1
@@ -293,11 +248,7 @@ def test_every_round_is_evaluated_of_the_same_experiment(data: str) -> None:
         own = {k: v for k, v in table.items() if k in UNSEEN.SYMBOLS}
         assert own.keys() == own_point(swept, m, dict.fromkeys(UNSEEN.SYMBOLS)).keys()
         assert all(value in swept.sweep[key] for key, value in own.items())
-
-
-@pytest.mark.parametrize("data", WATCHED)
-def test_a_quick_run_takes_what_its_grid_gives(data: str) -> None:
-    """The largest value where there are two: the other one is as good as no training."""
+    # in a quick run the largest value where there are two: the other one is as good as no training
     sweep, rounds = made(f"{data}-20", quick=True).sweep, made(f"{data}-rounds", quick=True)
     for table in rounds.algorithms.values():
         assert all(table[key] == max(sweep[key]) for key in UNSEEN.SYMBOLS if key in table)
@@ -312,36 +263,30 @@ def test_a_choice_at_the_grids_end_is_marked() -> None:
 def test_nothing_is_judged_on_a_thin_grid(found: Run) -> None:
     only = replace(found.experiment, sweep={"lr": [1.0], "beta": [1.0], "alpha": [0.1, 1.0]})
     full = replace(found.experiment, sweep={k: [0.1, 1.0] for k in UNSEEN.SYMBOLS})
-    curves = twice(with_curves(found, SLOW, FAST, FAST, FAST))
+    curves = with_curves(found, SLOW, FAST, late=True)
     runs = {"shakespeare-20": curves._replace(experiment=only)}
-    runs["mnist-20"] = curves._replace(experiment=full)
-    assert UNSEEN.thin(runs["mnist-20"]) == ""
+    runs[STEM] = curves._replace(experiment=full)
+    runs["shakespeare-rounds"] = curves._replace(experiment=replace(full, sweep={}))
+    assert UNSEEN.thin(runs[STEM]) == ""
     said = UNSEEN.thin_grids(runs)
     assert said.startswith("Shakespeare: the grid has one η and one β, and FedMeta's server makes ")
     assert "MNIST" not in said
-    lines = lines_of(UNSEEN.place_at("shakespeare-20", runs, runs))
-    assert all(line.startswith("- Not judged: ") for line in lines)
-    assert lines[1].endswith("measured: " + ", ".join(GAINS) + " points.")
-    runs["shakespeare-rounds"] = curves._replace(experiment=replace(full, sweep={}))
-    (line, *_) = lines_of(UNSEEN.place_at("shakespeare-rounds", runs, runs))
-    assert "; the grid has one η and one β, " in line
-    judged = lines_of(UNSEEN.place_at("mnist-20", runs, runs))
-    assert not any("Not judged" in line for line in judged)
-
-
-GAINS = [f"{UNSEEN.METHODS[m]} −10.00" for m in UNSEEN.FEDMETA]
+    for stem in ("shakespeare-20", "shakespeare-rounds"):
+        lines = judge(EVERY, [UNSEEN.place_at(stem, runs, runs)]).splitlines()
+        assert all("- Not judged: " in x and "; the grid has one η and one β, " in x for x in lines)
+    gains = ", ".join(f"{UNSEEN.METHODS[m]} −10.00" for m in UNSEEN.FEDMETA)
+    assert lines[1].endswith(f"measured: {gains} points.")
+    assert "Not judged" not in judge(EVERY, [UNSEEN.place_at(STEM, runs, runs)])
 
 
 def test_a_k_way_head_may_lose_a_point(found: Run) -> None:
-    every = with_curves(found, SLOW, *[[0.5, 0.5, 0.5, 0.7]] * 3)
-    for end, verdict in ((0.692, "Holds"), (0.688, "Does not hold")):
-        own = with_curves(found, [end - 0.1] * 4, *[[0.3, 0.5, 0.5, end]] * 3)
-        best = {"mnist-20": every, "mnist-own": own}
+    every = with_curves(found, SLOW, [0.5, 0.5, 0.5, 0.7])
+    for end, said, less in ((0.692, "Holds", "−0.80"), (0.688, "Does not hold", "−1.20")):
+        own = with_curves(found, [end - 0.1] * 4, [0.3, 0.5, 0.5, end])
+        best = {STEM: every, "mnist-own": own}
         line = judge([UNSEEN.ENOUGH], [UNSEEN.place_of_heads(own, best, "mnist")])
-        assert line.startswith(
-            f"- {verdict} (one seed: above −1): *A k-way head is enough (no more "
-        )
-        assert f"; FedAvg(Meta) {shown(100 * end - 70)}, FedMeta (MAML) " in line
+        assert line.startswith(f"- {said} (one seed: above −1): *A k-way head is enough (no more ")
+        assert f"; FedAvg(Meta) {less}, FedMeta (MAML) " in line
         assert line.endswith("with a k-way head, adapted by one step: 30.00 %.")
 
 
@@ -364,8 +309,8 @@ def test_rows_left_to_test_on(found: Run) -> None:
 def test_the_second_half_is_drawn_closer_but_for_fedavg(found: Run) -> None:
     row = {"round": 2, "unseen_accuracy": 0.5}
     assert UNSEEN.closer(found, "fedmeta-maml", row) == {UNSEEN.ADAPTED: 50.0}  # of 3 rounds
-    assert UNSEEN.closer(found, "fedavg", row) == {}
-    assert UNSEEN.closer(found, "fedmeta-maml", {**row, "round": 1}) == {}
+    for label, other in (("fedavg", row), ("fedmeta-maml", {**row, "round": 1})):
+        assert UNSEEN.closer(found, label, other) == {}
     assert UNSEEN.closer(found, "fedmeta-maml", {"round": 2}) == {}
 
 

@@ -8,28 +8,23 @@ from reproduce.claims import judge
 MAML = catalogue.find("fedmaml-logistic").module
 
 
-def line(s: int, gain: list[float], loss: list[float]) -> "MAML.Line":  # type: ignore[name-defined]
-    """θ at s steps: what adaptation adds to accuracy and loss, a seed each."""
-    none = np.zeros(2)
-    before = np.array([80.0, 90.0])
-    return MAML.Line(
-        ("Data", "θ", str(s)),
-        before + gain,
-        none,
-        before,
-        0.5 + np.array(loss),
-        none + 0.5,
-        none,
-        none,
-    )
+def line(gain: list[float], loss: list[float]) -> dict[str, np.ndarray]:
+    """θ at some steps: what adaptation adds to accuracy and loss, a seed each."""
+    accuracy, before = np.array([80.0, 90.0]), 0.5 * np.ones(2)
+    return {
+        "accuracy": accuracy + gain,
+        "accuracy before adaptation": accuracy,
+        "loss": before + loss,
+        "loss before adaptation": before,
+    }
 
 
 def test_adaptation_is_judged_by_loss() -> None:
     lines = {
-        ("vehicle", "theta", s): line(s, [1.0, -1.0], loss)
+        ("vehicle", "theta", s): line([1.0, -1.0], loss)
         for s, loss in ((1, [-0.1, 0.1]), (3, [-0.1, -0.2]))
     }
-    lines["vehicle", "fedavg", 0] = line(0, [0.0, 0.0], [0.0, 0.05])
+    lines["vehicle", "fedavg", 0] = line([0.0, 0.0], [0.0, 0.05])
     found = judge(MAML.CLAIMS, MAML.places_of(lines)).splitlines()
     assert found[0].startswith("- Does not hold (every seed below 0): *A few gradient steps fit θ")
     assert (

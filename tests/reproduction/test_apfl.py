@@ -1,0 +1,300 @@
+"""APFL's reports: how its sentences are judged, on which rounds, and what its bytes are."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from reproducing import small, with_curves
+
+from fedref import run
+from fedref.experiments.results import Run
+from fedref.rounds.evaluation import Scores
+from reproduce import catalogue
+from reproduce.claims import judge
+from reproduce.measures import bytes_sent
+from reproduce.writing import fill
+
+FIGURE_1, FIGURE_2, FIGURE_3, TABLE_2, ABLATIONS = (
+    catalogue.find(f"apfl-{name}").module
+    for name in ("figure-1", "figure-2", "figure-3", "table-2", "ablations")
+)
+LABELS = ("fedavg", "fedprox", "fedcurv", "fedmeta-maml", *FIGURE_1.APFL, "centralised")
+
+
+@pytest.fixture(scope="module")
+def short() -> Run:
+    """Two rounds of FedAvg under every label."""
+    same = {label: {"algorithm": "fedavg", "lr": 0.1} for label in LABELS}
+    return run(small(same), rounds=2)
+
+
+def verdict(report: ModuleType, text: str, found: Run) -> str:
+    """Judge the claim that begins so, on MNIST."""
+    (claim,) = (claim for claim in report.CLAIMS if claim.text.startswith(text))
+    return judge([claim], FIGURE_1.places({"mnist": found}))
+
+
+def with_scores(of: Run, label: str, accuracy: Sequence[float], loss: Sequence[float]) -> Run:
+    """The same with these last scores of four clients, the last of which has no test rows."""
+    nan = np.zeros(4)
+    scores = Scores(np.array([5, 5, 5, 0]), np.array(accuracy), np.array(loss), nan, nan)
+    records = [
+        r._replace(scores=[scores]) if unit.label == label else r
+        for unit, r in zip(of.units, of.records)
+    ]
+    return of._replace(records=records)
+
+
+def test_most_clients_are_most_of_all_of_them(short: Run) -> None:
+    """One gains, none loses, two are the same: not most, but more than lose. By loss it is two."""
+    found = with_scores(short, "fedavg", [0.2, 0.4, 0.6, np.nan], [1, 1, 1, np.nan])
+    found = with_scores(found, "apfl-paper", [0.4, 0.4, 0.6, np.nan], [0.5, 0.5, 2, np.nan])
+    found = with_scores(found, "apfl-continuous", [0.4, 0.6, 0.8, np.nan], [2, 2, 2, np.nan])
+    line = verdict(FIGURE_1, "Most clients are more accurate", found)
+    assert line.startswith("- Does not hold (one seed: above 50)")
+    assert "APFL, literal init 33.33 % of the clients with test rows; beside it" in line
+    assert line.endswith("continuous init 100.00; 0.00 % are less accurate, and 66.67 % the same.")
+    assert verdict(FIGURE_1, "More clients gain", found).startswith("- Holds (one seed: above 0)")
+    line = verdict(FIGURE_1, "Most clients have a lower test loss", found)
+    assert line.startswith("- Holds (one seed: above 50)")
+    assert "literal init 66.67 %" in line
+
+
+HIGHEST = "APFL has the highest average"
+FLAT = {label: [0.7, 0.7] for label in LABELS}
+LOSS = {
+    "fedavg": [4, 3, 1, 2, 2], "fedprox": [4, 3, 3, 3, 1.5], "apfl-paper": [4, 2, 2, 2, 2],
+    "apfl-continuous": [4] * 5,
+}  # fmt: skip
+WILD = {label: [0.5, 0.6] * 4 for label in LABELS} | {"apfl-paper": [0.5] * 8}
+BETWEEN = {"fedavg": [0.5, 0.7] * 4, "fedmeta-maml": [0.5, 0.6] * 4, "apfl-paper": [0.5] * 8}
+#: After adaptation FedMeta is 50 points ahead before any training, and behind from then on.
+START = {"fedavg": [0.2] + [0.6] * 19, "fedmeta-maml": [0.7] + [0.5] * 10 + [0.9] * 9}
+STEADY = (
+    "APFL converges more smoothly than FedAvg",
+    "The accuracy of FedAvg and FedProx oscillates",
+    "FedMeta is less steady than APFL",
+)
+
+
+@pytest.mark.parametrize(
+    ("report", "text", "curves", "said", "part"),
+    [
+        # the literal init has to be above 0.7, and the continuous one is beside it
+        *(
+            (
+                FIGURE_1, HIGHEST,
+                FLAT | {"apfl-paper": [literal] * 2, "apfl-continuous": [continuous] * 2},
+                f"{said} (one seed: above 0)",
+                f"beside it, APFL, continuous init {'30' if continuous == 1 else '−60'}.00",
+            )
+            for literal, said in ((0.9, "Holds"), (0.5, "Does not hold"))
+            for continuous in (0.1, 1.0)
+        ),
+        # there in rounds 2, 1 (FedAvg itself) and 5; FedProx's final loss is never reached
+        (
+            FIGURE_2, "APFL reaches FedAvg's final", LOSS, "Holds (one seed: above 0)",
+            "literal init 1.00 rounds fewer; beside it, APFL, continuous init −3.00",
+        ),
+        (
+            FIGURE_2, "FedAvg and FedProx converge slowly", LOSS, "Does not hold (one seed: above 0)",
+            "FedAvg 1.00, FedProx −1.00 rounds fewer",
+        ),
+        *((FIGURE_2, text, WILD, "Holds (one seed", "10.00 points") for text in STEADY),
+        (FIGURE_2, "FedMeta is less steady than APFL", BETWEEN, "Holds", "10.00 points more change"),
+        (
+            FIGURE_2, "FedMeta is less steady than FedAvg", BETWEEN, "Does not hold",
+            "FedMeta (MAML) −10.00 points more change",
+        ),
+        (
+            FIGURE_2, "FedMeta is more accurate", START, "Does not hold (one seed: above 0)",
+            "−10.00 points of average accuracy above FedAvg in the rounds 1 to 10;",
+        ),
+        (FIGURE_2, "FedMeta is more accurate", START, "", "with that round −4.55."),  # (50 − 10·10)/11
+    ],
+)  # fmt: skip
+def test_claims(
+    report: ModuleType, text: str, curves: dict[str, list[float]], said: str, part: str, short: Run
+) -> None:
+    column = "train_loss" if curves is LOSS else "accuracy"
+    line = verdict(report, text, with_curves(short, **{column: curves}))
+    assert line.startswith(f"- {said}")
+    assert part in line
+
+
+@pytest.mark.parametrize("text", STEADY)
+def test_smoothness_is_judged_only_where_every_round_is_evaluated(text: str, short: Run) -> None:
+    line = verdict(FIGURE_2, text, with_curves(short, 5, accuracy=WILD))
+    assert line.startswith("- Not judged: ")
+    assert "; evaluated every 5 rounds only: " in line
+    assert "10.00 points" in line
+
+
+@pytest.mark.parametrize(("literal", "said"), [(0.9, "Holds"), (0.5, "Does not hold")])
+def test_so_it_does_at_every_value_of_a_sweep(
+    literal: float, said: str, short: Run, tmp_path: Path
+) -> None:
+    curves = {label: [0.7, 0.7] for label in LABELS}
+    curves |= {"apfl-paper": [literal] * 2, "apfl-continuous": [1.4 - literal] * 2}
+    run = with_curves(short, accuracy=curves)
+    units = [unit._replace(point={"lr": lr}) for lr in (0.1, 1.0) for unit in run.units]
+    made = replace(run.experiment, sweep={"lr": [0.1, 1.0]})
+    swept = Run(made, units, [*run.records, *run.records])
+    found = FIGURE_3.report({"mnist-rate": swept}, tmp_path, None)
+    gain, other = ("20.00", "−20.00") if said == "Holds" else ("−20.00", "20.00")
+    assert found["claims"] == (
+        f"- {said} (one seed: above 0): *APFL has the highest accuracy for every η, MNIST*; η = 0.1 "
+        f"{gain}, η = 1 {gain} points above the better of FedAvg and FedProx; beside it, continuous "
+        f"init, η = 0.1 {other}, continuous init, η = 1 {other}."
+    )
+    assert "Not run: FEMNIST's rule, digits over E, MNIST over E, FEMNIST's" in found["missing"]
+
+
+def test_table_2_has_a_verdict_for_a_data_set_and_e() -> None:
+    """The literal init gains by λ, and by E; the continuous one does the contrary."""
+    blocks = [
+        TABLE_2.Block(
+            "mnist",
+            E,
+            {
+                label: {lam: np.array([sign * lam * gain]) for lam in (0.0, 1.0)}
+                for label, sign in (("apfl-paper", 1), ("apfl-continuous", -1))
+            },
+        )
+        for E, gain in ((5, 0.2), (20, 1.5))
+    ]
+    lines = "\n".join(TABLE_2.claims(blocks)).splitlines()
+    assert [line.partition(": *")[0] + line.split("*")[1] for line in lines] == [
+        "- Holds (one seed: above 0)A larger λ is better in general, MNIST, E = 5",
+        "- Holds (one seed: above 0)A larger λ is better in general, MNIST, E = 20",
+        "- Does not hold (one seed: below 1)APFL is robust to the choice of λ, MNIST",
+        "- Holds (one seed: above 0)A larger λ helps more at a larger E, MNIST",
+    ]
+    assert "E = 20 less E = 5 1.30 points; beside it, continuous init −1.30; paper" in lines[-1]
+
+
+def test_rounds_of_fedavg_before_help_at_first_but_not_in_all(short: Run) -> None:
+    high, low = {m: [0.5] + [0.7] * 10 + [0.4] * 20 for m in FIGURE_1.APFL}, [0.5] + [0.6] * 30
+    runs = {
+        "mnist": with_curves(short, accuracy=high),
+        "ablation-mnist-z": with_curves(short, accuracy=dict.fromkeys(FIGURE_1.APFL, low)),
+    }
+    found = ABLATIONS.later_start(runs)
+    assert [float(n.more[1][0]) for n in found["the first rounds"]] == pytest.approx([10, 10])
+    assert float(found["all rounds"][0].more[1][0]) == pytest.approx((10 * 10 - 20 * 20) / 31)
+    lines = "\n".join(ABLATIONS.claims_of_starts(found)).splitlines()
+    assert lines[0].startswith("- Holds (one seed: above 0): *Rounds of FedAvg before")
+    assert lines[1].startswith("- Does not hold (one seed: above 0): *Rounds of FedAvg before")
+
+
+def test_robustness_to_mu_is_the_range_over_it_without_what_diverged() -> None:
+    apfl = {m: {"algorithm": "apfl", "init": m.removeprefix("apfl-")} for m in FIGURE_1.APFL}
+    mu = run(small(apfl, seeds=[0, 1], sweep={"mu": [0.1, 1.0]}), rounds=3)
+    sweep = {"lam": [0.0, 1.0, 1e200]}
+    with np.errstate(all="ignore"):
+        lam = run(small({"fedcurv": {"lr": 0.1}}, seeds=[0, 1], sweep=sweep), rounds=3)
+    found = ABLATIONS.penalties({"ablation-vehicle-mu": mu, "ablation-vehicle-curv": lam})
+    assert [n.what[2] for n in found] == [*["μ = 0.1", "μ = 1"] * 2, "λ = 0", "λ = 1", "λ = 1e+200"]
+    assert found[-1].comment.startswith("diverged in 2 of 2 seeds")
+    text = ABLATIONS.claim_of_strengths(found)
+    y = [100 * lam.curve("fedcurv", lam=x)[1].mean(1) for x in (0.0, 1.0)]
+    assert f"FedCurv {np.abs(y[1] - y[0]).mean():.2f} ± " in text
+    y = [100 * mu.curve("apfl-paper", mu=x)[1].mean(1) for x in (0.1, 1.0)]
+    assert f"*; APFL, literal init {np.abs(y[1] - y[0]).mean():.2f} ± " in text
+
+
+# ---- bytes, and what has not ended --------------------------------------------------------------
+
+
+def times_fedavg(found: Run, label: str) -> np.ndarray:
+    return bytes_sent(found, label) / bytes_sent(found, "fedavg")
+
+
+def test_bytes_of_importance_that_is_sent_always_and_only_when_renewed() -> None:
+    """Everybody takes part, F is new after rounds 2, 3 and 4 of 6: d down and up, and F beside it."""
+    algorithms = {"fedavg": {"lr": 0.1}, "apfl-paper": {"algorithm": "apfl", "z": 2}}
+    found = run(small(algorithms, clients=4, seeds=[0, 1]), rounds=6)
+    assert [row["renewed"] for row in found.records[1].rows] == [0, 1, 1, 1, 0, 0, 0]
+    always = times_fedavg(found, "apfl-paper")
+    kept = FIGURE_1.if_kept(found, "apfl-paper")
+    assert always == pytest.approx(np.full(2, (6 + 4 + 6 + 3) / 12))
+    assert kept == pytest.approx(np.full(2, (6 + 3 + 6 + 3) / 12))
+
+
+def test_bytes_if_kept_are_those_of_clients_that_keep_it() -> None:
+    """The report's replay against the algorithm that does so, two of six clients a round."""
+    kept = {"algorithm": "fedref.algorithms.apfl_cached:APFLCachedImportance", "z": 2}
+    algorithms = {
+        "fedavg": {"lr": 0.1},
+        "apfl-paper": {"algorithm": "apfl", "z": 2},
+        "kept": kept,
+    }
+    found = run(small(algorithms, users=6, seeds=[0, 1]), rounds=12)
+    replayed = FIGURE_1.if_kept(found, "apfl-paper")
+    assert times_fedavg(found, "kept") == pytest.approx(replayed)
+    assert (replayed < times_fedavg(found, "apfl-paper")).all()
+
+
+def test_what_has_not_ended_is_named_and_judges_no_claim(tmp_path: Path) -> None:
+    """FedMeta is under way and FedProx was not begun: nothing is said of them, but that."""
+    cifar10 = catalogue.find("apfl-cifar10")
+    algorithms = {
+        "fedavg": {"lr": 0.1},
+        "apfl-paper": {"algorithm": "apfl", "z": 2},
+        "centralised": {"lr": 0.1},
+        "fedmeta-maml": {},
+    }
+    found = run(small(algorithms), rounds=4)
+    records = [*found.records[:3], found.records[3]._replace(status="running")]
+    parts = cifar10.module.report({"cifar10": found._replace(records=records)}, tmp_path, None)
+    text = fill(cifar10, parts)
+    without = (
+        "FedProx, FedCurv, FedMeta (MAML), FedMeta, one episode a round, APFL, continuous init"
+    )
+    assert f"Not run to the end: {without}." in text
+    lines = {line.split("*")[1]: line for line in text.splitlines() if line.startswith("- ")}
+    assert {place.rpartition(", CIFAR-10, grey")[2] for place in lines} == {""}
+    judged = {place.split(", ")[0] for place, line in lines.items() if "(one seed" in line}
+    assert judged == {
+        "APFL comes far above IID training in one place",
+        "APFL needs hardly any extra communication",
+        "Most clients are more accurate with APFL than with FedAvg",
+        "More clients gain accuracy by APFL than lose it",
+        "Most clients have a lower test loss with APFL than with FedAvg",
+        "APFL is more accurate on test data at the end than FedAvg",
+        "APFL's shared parameters alone are better than FedAvg's model",
+        "APFL renews the importance once",
+        "APFL lowers the training loss further than FedAvg",
+        "APFL reaches FedAvg's final training loss in fewer rounds",
+        "APFL converges more smoothly than FedAvg",
+    }
+    others = [line for place, line in lines.items() if place.split(", ")[0] not in judged]
+    assert len(others) == 11
+    assert all(
+        line.startswith("- Not judged: ") and "not run to the end: " in line for line in others
+    )
+    rows = {line.split(" | ")[1] for line in text.splitlines() if line.startswith("| CIFAR-10")}
+    assert rows == {"FedAvg", "APFL, literal init", "IID, centralised"}
+
+
+def test_figure_3_on_cifar_is_judged_for_each_number_of_epochs_that_was_run(tmp_path: Path) -> None:
+    report = catalogue.find("apfl-cifar10").module
+    algorithms = {
+        "fedavg": {"lr": 0.1},
+        "fedprox": {"lr": 0.1},
+        "apfl-paper": {"algorithm": "apfl", "z": 2},
+    }
+    five, one = (run(small(algorithms, steps=None, epochs=E), rounds=3) for E in (5, 1))
+    text = "\n".join(report.epochs({"cifar10": five, "cifar10-1": one}, tmp_path).values())
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| E = ")]
+    assert [row[0] for row in rows] == ["| E = 1"] * 3 + ["| E = 5"] * 3
+    shown = [float(row[2].rstrip(" |")) for row in rows]
+    averages = [100 * found.curve(m)[1].mean() for found in (one, five) for m in algorithms]
+    assert shown == pytest.approx(averages, abs=0.005)
+    for E, found in zip(("E = 1", "E = 5"), (averages[:3], averages[3:])):
+        verdict = next(line for line in text.splitlines() if f"highest accuracy at {E}," in line)
+        assert verdict.startswith("- Holds") == (found[2] > max(found[:2]))
+        assert f"{found[2] - max(found[:2]):.2f}".replace("-", "−") in verdict
