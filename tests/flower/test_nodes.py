@@ -106,7 +106,7 @@ class Announcing:
     [
         (announced([7], 5), "announces client 7 of 0 to 6"),
         (announced([1], 5, features=65), "announces other features than there were before"),
-        (announced([1, 2], 3 * 10**6), "rows: 18000010 is more than 10000000"),
+        (announced([1], 2 * 10**6), "rows: 10000010 is more than 10000000"),
         (announced([1], 5, labels=[1]), None),
     ],
 )
@@ -119,7 +119,7 @@ def test_what_nodes_announce_must_fit_together(said, words):
     nodes.greet()
     assert (nodes.holder.get(1) == 2) == (words is None)
     if words:
-        assert any(words.split(": ")[0] in text for text in log), log
+        assert any(words in text for text in log), log
 
 
 def test_a_model_that_nobody_could_hold_is_refused(tmp_path):
