@@ -15,13 +15,14 @@ examples
   fedref explain --list
   fedref explain "per-fedavg eq.6"      the equation, its line, its symbols, and its numbers
   fedref explain apfl                   the whole algorithm
+  fedref explain "apfl alg.1"           any tag of README's index, in any capitals
   fedref explain cnn                    a model: layers, backward pass, R-operator
   fedref explain mistakes               twenty mistakes: the wrong line, the right one, what tells it
   fedref explain --html DIR             the same as pages, with formulae, and figures to try
 
-Everything comes from the source that runs: formulae stand beside their lines and are compared with
-them by the tests. A worked example has two parameters (a softmax model a few more), three samples and,
-where they meet, two clients.
+Everything comes from the source that runs. Formulae stand beside their lines; those of the algorithms
+and of the linear models are compared with them by the tests. A worked example has two parameters
+(a softmax model a few more), three samples and, where they meet, two clients.
 """
 
 

@@ -1,2 +1,7 @@
-"""What is taught with the code that runs: equations beside their lines, worked examples, a site of
-pages, and exercises: a file with one line missing, and what kind of mistake is in its place."""
+"""What is taught with the code that runs: pages of equations beside their lines, and exercises.
+
+`source` reads tags, formulae and symbols; `formula` computes and typesets them; `example` runs a function
+and notes its numbers; `pages` puts together what is said of a topic, and `site` writes it as HTML.
+An exercise (`catalogue`) becomes a file (`template`), whose answers (`run_solution`) tell the kind of a
+mistake (`classify_mistake`).
+"""

@@ -4,7 +4,7 @@ import pytest
 from running import main, refused
 
 from fedref.conformance import vectors
-from fedref.teach import template
+from fedref.teach import run_solution, template
 from fedref.teach.catalogue import EXERCISES
 
 GAP = "return ..."
@@ -49,6 +49,16 @@ def test_a_wrong_file_is_told_what_kind_of_mistake_it_is(started, capsys):
     assert lines[3].startswith("  public implementations have made it, too")
 
 
+@pytest.fixture
+def here(monkeypatch):
+    """Solutions run in this process: what a process of its own adds has tests of its own."""
+    monkeypatch.setattr(
+        run_solution, "run_solution",
+        lambda path, text, exercise, seconds: run_solution.answer_all(text, exercise, str(path)),
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("here")
 def test_a_line_that_does_not_run_is_told_so_on_one_line(started, capsys):
     text = started.read_text("utf-8")
     line = text[: text.index(GAP)].count("\n") + 1
@@ -71,6 +81,7 @@ def test_an_unfinished_file_says_so(started, capsys):
         ("return u[:2]", "what is returned has shape (2,), expected (6,)"),
     ],
 )
+@pytest.mark.usefixtures("here")
 def test_what_does_not_run_is_said(started, capsys, instead, said):
     code, lines = check(capsys, started, started.read_text("utf-8").replace(GAP, instead))
     assert code == 1
@@ -81,8 +92,8 @@ def test_what_does_not_run_is_said(started, capsys, instead, said):
 def test_an_endless_loop_and_a_death_are_one_line(started, capsys):
     text = started.read_text("utf-8")
     endless = text.replace(GAP, "while True: pass")
-    assert check(capsys, started, endless, "--timeout", "3") == (
-        1, ["meta-gradient: no answer after 3 s of computing: an endless loop? (--timeout)"],
+    assert check(capsys, started, endless, "--timeout", "1") == (
+        1, ["meta-gradient: no answer after 1 s of computing: an endless loop? (--timeout)"],
     )  # fmt: skip
     dead = text.replace(GAP, "import os; os._exit(0)")
     assert check(capsys, started, dead) == (1, ["meta-gradient: it ended the process"])
