@@ -138,7 +138,7 @@ class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
         return server  # type: ignore[return-value]
 
     def message(self, sent: Sent, client_state: ClientState | None) -> Any:
-        """What of `sent` has to travel to one client, which may have some of it: all of it."""
+        """Return the part of `sent` that this client does not have yet. Default: all of it."""
         return sent
 
     def start(self, model: Model, sent: Sent, client_state: ClientState | None) -> Local:
@@ -186,7 +186,7 @@ class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
         return sent.w  # type: ignore[attr-defined]
 
     def log(self, server: ServerState) -> dict[str, float]:
-        """What of the server's state is worth a column in metrics.csv."""
+        """Return extra columns for metrics.csv, from the server's state."""
         return {}
 
 

@@ -45,26 +45,26 @@ def client_mean(values: Array, n: Array) -> float:
     return float(values[has].mean()) if has.any() else float("nan")
 
 
-def _shared(
+def _one_model_for_all(
     model: Model, w: Array, federation: Federation, part: Part, dtype: Any
 ) -> tuple[Array, Array]:
     """One w for all clients: (loss (N,), accuracy (N,)), the rows in chunks.
 
     The logits are of one client's rows at a time: its scores then depend, to the bit, on no other's.
     """
-    losses, right = np.empty(len(part.rows)), np.empty(len(part.rows))
+    losses, correct = np.empty(len(part.rows)), np.empty(len(part.rows))
     for ends in chunks(part):
         at, stop = ends[0], ends[-1]
         D = federation.batch(part.rows[at:stop], dtype)
         z = [model.logits(w, D.X[a - at : b - at]) for a, b in pairwise(ends)]
-        losses[at:stop], right[at:stop] = scores_of(model, np.concatenate(z), D.y)
+        losses[at:stop], correct[at:stop] = scores_of(model, np.concatenate(z), D.y)
     client = np.repeat(np.arange(federation.clients), part.sizes)
 
     def mean(x: Array) -> Array:
         total = np.bincount(client, x, minlength=federation.clients)
         return total / np.where(part.sizes > 0, part.sizes, np.nan)
 
-    return mean(losses), mean(right)
+    return mean(losses), mean(correct)
 
 
 def chunks(part: Part) -> Iterator[list[int]]:
@@ -124,9 +124,9 @@ def evaluate_clients(
     train_loss, test_loss, accuracy = nothing, nothing, nothing
     if not algorithm.personalised:
         w = algorithm.personal(model, sent, None, None)
-        test_loss, accuracy = _shared(model, w, federation, federation.test, dtype)
+        test_loss, accuracy = _one_model_for_all(model, w, federation, federation.test, dtype)
         if train:
-            train_loss, _ = _shared(model, w, federation, federation.train, dtype)
+            train_loss, _ = _one_model_for_all(model, w, federation, federation.train, dtype)
         return Scores(
             federation.test.sizes, accuracy, test_loss, federation.train.sizes, train_loss
         )
@@ -194,34 +194,34 @@ def mean_scores(
             y.append(D.y)
             ends[-1] += len(D.y)
     labels, scores = np.concatenate(y), np.concatenate(z)
-    losses, right = model.loss_of(scores, labels), is_right(model, scores, labels)
+    losses, correct = model.loss_of(scores, labels), is_correct(model, scores, labels)
     loss, accuracy = np.full((2, len(ws)), np.nan)
     for k, (a, b) in enumerate(pairwise(ends)):
         if b > a:
-            loss[k], accuracy[k] = losses[a:b].mean(), right[a:b].mean()
+            loss[k], accuracy[k] = losses[a:b].mean(), correct[a:b].mean()
     return loss, accuracy
 
 
 def sample_scores(model: Model, w: Array, D: Batch) -> tuple[Array, Array]:
-    """(loss without L2, whether it is right) of every sample of D, each (B,)."""
+    """(loss without L2, whether it is correct) of every sample of D, each (B,)."""
     return scores_of(model, model.logits(w, D.X), D.y)
 
 
 def scores_of(model: Model, z: Array, y: Array) -> tuple[Array, Array]:
-    """(loss without L2, whether it is right) of logits z (B, ...) with labels y: each (B,)."""
-    return model.loss_of(z, y), is_right(model, z, y)
+    """(loss without L2, whether it is correct) of logits z (B, ...) with labels y: each (B,)."""
+    return model.loss_of(z, y), is_correct(model, z, y)
 
 
-def is_right(model: Model, z: Array, y: Array) -> Array:
-    """Whether the logits z speak for y: (B,); NaN for a model of real targets, which has no labels."""
+def is_correct(model: Model, z: Array, y: Array) -> Array:
+    """Return whether the label predicted from z is y: (B,); NaN where y holds real targets."""
     return model.label_of(z) == y if model.labels else np.full(y.shape, np.nan)
 
 
 def score(model: Model, w: Array, D: Batch) -> tuple[float, float]:
     """(mean loss without L2, accuracy) of w on D."""
     base.check_labels(model, D.y)
-    losses, right = sample_scores(model, w, D)
-    return float(losses.mean()), float(right.mean())
+    losses, correct = sample_scores(model, w, D)
+    return float(losses.mean()), float(correct.mean())
 
 
 def evaluate_unseen(
