@@ -434,3 +434,40 @@ def test_an_unseen_client_with_one_row_is_tested_without_adaptation():
     assert (got.n_train[0], got.n_test[0]) == (0, 1)
     assert np.isnan(got.train_loss[0])
     np.testing.assert_allclose(got.test_loss[0], loss, rtol=1e-14)
+
+
+# -- who keeps which state
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """APFL after rounds in which every client came to keep a state of its own."""
+    model = MODELS["logistic"]
+    algorithm, federated = make_algorithm("apfl", z=0), make_federation(model)
+    config = Sampling(len(SIZES), epochs=1, batch_size=4)
+    states, _ = play(algorithm, model, federated, config)
+    assert set(states[-1].clients) == set(range(len(SIZES)))
+    return algorithm, model, states[-1], federated
+
+
+def test_a_trained_clients_state_is_not_handed_to_an_unseen_client(trained):
+    algorithm, model, state, federated = trained
+    got, expected = (
+        evaluate_unseen(algorithm, model, s, federated, UNSEEN, support=0.5, seed=0)
+        for s in (state, state._replace(clients={}))
+    )
+    assert same(tuple(got), tuple(expected))
+
+
+def test_clients_of_a_subset_are_tested_with_their_own_state(trained):
+    """As when all are evaluated; in a subset they have other numbers."""
+    algorithm, model, state, federated = trained
+    config, key = Sampling(1, epochs=1, batch_size=4), {"round": 1, "seed": 0}
+    every = evaluate(algorithm, model, state, federated, config, **key)
+    chosen = [3, 0, 4]
+    got = evaluate_clients(
+        algorithm, model, algorithm.download(state.server), state.clients,
+        federated.subset(np.array(chosen)), config, clients=chosen, **key,
+    )  # fmt: skip
+    for x, y in zip(got, every):
+        np.testing.assert_allclose(x, y[chosen], rtol=1e-13)

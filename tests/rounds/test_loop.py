@@ -305,6 +305,9 @@ def test_dropping_stragglers_is_the_round_of_the_others(variant):
     kept, partial = run_round(keeps, model, begin, plan, federated)
     assert (log.stragglers, log.dropped) == (2, 2)
     assert (partial.stragglers, partial.dropped) == (2, 0)
+    # a dropped straggler was sent the model, and sends nothing back
+    assert log.floats_down == partial.floats_down > 0
+    assert log.floats_up * len(SIZES) == partial.floats_up * (len(SIZES) - 2)
     assert not same(dropped.server, kept.server)
 
     here = ~plan.straggler
@@ -415,3 +418,31 @@ def test_a_label_that_the_model_does_not_know_is_refused_before_the_first_step(s
     unfit = with_labels(fitting, fitting.train.of(0)[:1], 2)
     with pytest.raises(ValueError, match="labels run from 0 to 2"):
         play(make_algorithm("fedavg"), model, unfit, EVERYONE, rounds=1, stack=stack)
+
+
+# -- early stop
+
+
+class StopsAfter(FedAvg):
+    """A local step adds 1; a client stops when it has made `enough` steps."""
+
+    stops_early, enough = True, 0
+
+    def step(self, model, sent, local, *batches):
+        return local + 1
+
+    def stop(self, model, sent, local, data):
+        return local[0] - sent.w[0] >= self.enough - 0.5
+
+
+@pytest.mark.parametrize(("enough", "steps_done"), [(0, 3), (3, 3), (4, 6), (6, 6), (99, 12)])
+def test_a_client_may_stop_after_each_of_its_epochs(enough, steps_done, monkeypatch):
+    """n = 12 and B = 4: three steps an epoch, four epochs at most."""
+    monkeypatch.setattr(StopsAfter, "enough", enough)
+    model = MODELS["logistic"]
+    federated, algorithm = make_federation(model, (12,)), StopsAfter()
+    plan = make_plan(Sampling(1, epochs=4, batch_size=4), np.array([12]), 0, 0)
+    sent = algorithm.download(start(algorithm, model).server)
+    data = gather(plan, federated, np.float64, np.array([0]))
+    local = run_client(algorithm, model, sent, None, data, 0)
+    np.testing.assert_allclose(local - sent.w, steps_done)
