@@ -106,6 +106,21 @@ class FailsLate(FedAvg):
         return super().finish(model, sent, local, client_state, data)
 
 
+@dataclass(frozen=True)
+class SaysItIsAtWork(FedAvg):
+    def finish(self, model, sent, local, client_state, data):
+        Path("at-work").touch()
+        return super().finish(model, sent, local, client_state, data)
+
+
+@dataclass(frozen=True)
+class FailsBesideAnother(FedAvg):
+    def finish(self, model, sent, local, client_state, data):
+        while not Path("at-work").exists():
+            time.sleep(0.01)
+        raise ZeroDivisionError("beside")
+
+
 @pytest.fixture
 def failing(monkeypatch):
     for name, kind in {"at-once": FailsAtOnce, "late": FailsLate, "dies": Dies}.items():
@@ -135,12 +150,13 @@ def test_a_worker_that_dies_is_one_line_with_its_unit(here, capsys):
 
 
 def test_a_unit_that_fails_stops_the_others_with_a_checkpoint(here):
-    table = document(rounds=100000, eval_every=1000, algorithms=algorithms("fedavg"))
-    bad = {"bad": {"algorithm": "tests.experiments.test_spread:FailsLate"}}
-    table["algorithms"] = {**bad, **table["algorithms"]}
-    with Processes(2) as executor, pytest.raises(fedref.FedrefError, match="late"):
+    module = "tests.experiments.test_spread"
+    tables = {"bad": {"algorithm": f"{module}:FailsBesideAnother"}}
+    tables["good"] = {"algorithm": f"{module}:SaysItIsAtWork"}
+    table = document(rounds=100000, eval_every=1000, algorithms=tables)
+    with Processes(2) as executor, pytest.raises(fedref.FedrefError, match="beside"):
         fedref.run(table, out="a", executor=executor, workers=2)
-    assert (here / "a" / "checkpoints" / "0001-fedavg-seed0.ckpt").exists()
+    assert (here / "a" / "checkpoints" / "0001-good-seed0.ckpt").exists()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
