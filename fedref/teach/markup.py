@@ -78,13 +78,12 @@ def picture_block(name: str, picture: "Picture") -> str:
     )
 
 
-def table(head: Iterable[str], *bodies: Iterable[Iterable[str]], caption: str = "") -> str:
+def table(head: Iterable[str], *bodies: Iterable[Iterable[str]]) -> str:
     """A table of one or more bodies; cells are HTML already."""
     columns = "".join(f"<th scope=col>{cell}</th>" for cell in head)
-    said = f"<caption>{escape(caption)}</caption>" if caption else ""
     lines = "".join(f"<tbody>{''.join(map(table_row, rows))}</tbody>" for rows in bodies)
     return (
-        f'<div class=wide tabindex="0"><table>{said}<thead><tr>{columns}</tr></thead>'
+        f'<div class=wide tabindex="0"><table><thead><tr>{columns}</tr></thead>'
         f"{lines}</table></div>"
     )
 

@@ -110,16 +110,21 @@ def caught_by(name: str) -> str:
 
 
 def mistakes_text() -> Iterator[str]:
-    """The same for the terminal, without the runs."""
+    """Yield the lines of all of them for the terminal, without the runs."""
     yield from ("Twenty mistakes", "===============", "")
     yield "- the wrong line, + the right one, and the golden vector that tells it"
-    for name, sign in signs().items():
-        mistake, found = MISTAKES[name], lines(name)
-        yield from ("", f"{sign}. {name}" if sign != "+" else name)
-        yield from textwrap.wrap(
-            f"{mistake.line}.", 96, initial_indent="  ", subsequent_indent="  "
-        )
-        yield f"  {found.where}"
-        yield from (f"    - {line}" for line in found.wrong)
-        yield from (f"    + {line}" for line in found.right)
-        yield f"  caught by {caught_by(name)}"
+    for name in signs():
+        yield ""
+        yield from mistake_text(name)
+
+
+def mistake_text(name: str) -> Iterator[str]:
+    """Yield the lines of one of them."""
+    sign, differing = signs()[name], lines(name)
+    yield f"{sign}. {name}" if sign != "+" else name
+    said = f"{MISTAKES[name].line}."
+    yield from textwrap.wrap(said, 96, initial_indent="  ", subsequent_indent="  ")
+    yield f"  {differing.where}"
+    yield from (f"    - {line}" for line in differing.wrong)
+    yield from (f"    + {line}" for line in differing.right)
+    yield f"  caught by {caught_by(name)}"

@@ -9,6 +9,7 @@ import linecache
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from fedref import checks, proofs
 from fedref.algorithm import Algorithm
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError
+from fedref.conformance.mistakes import MISTAKES
 from fedref.models import MODELS
 from fedref.models.batch import Batch
 from fedref.models.numerics import Activation
@@ -37,7 +39,10 @@ METHODS = (
 GREEK = {"delta": "δ", "phi": "φ"}
 
 #: What is no equation, algorithm or model, as lines for the terminal.
-TEXTS: Mapping[str, Callable[[], Iterable[str]]] = {"mistakes": mistakes.mistakes_text}
+TEXTS: Mapping[str, Callable[[], Iterable[str]]] = {
+    "mistakes": mistakes.mistakes_text,
+    **{name: partial(mistakes.mistake_text, name) for name in MISTAKES},
+}
 
 
 class Function(NamedTuple):
@@ -78,7 +83,7 @@ def topics() -> dict[str, list[str]]:
         "algorithms": ALGORITHMS,
         "models": MODELS,
         "exercises": EXERCISES,
-        "pages": TEXTS,
+        "mistakes": TEXTS,
     }
     return {kind: list(names) for kind, names in kinds.items()}
 

@@ -63,6 +63,15 @@ def test_what_a_tag_without_a_line_of_its_own_shows(capsys):
         assert code in out
 
 
+def test_a_mistake_by_its_name(capsys):
+    """As `fedref conformance` prints it."""
+    assert main("explain", "hf: divided by δ") == 0
+    out = capsys.readouterr().out
+    assert "    - d = " in out
+    assert "caught by " in out
+    assert len(out.splitlines()) < 12
+
+
 def test_suggestions_come_last_and_are_few(capsys):
     said = refused(capsys, "explain", "per-fedavg", "eq.33")
     assert said.rstrip().endswith("'per-fedavg eq.3' or 'per-fedavg eq.8' or 'per-fedavg eq.7'?")
