@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -72,9 +73,11 @@ def test_an_installed_package_brings_its_own(tiny: Path, tmp_path: Path) -> None
     shutil.copytree(Path(jobs.__file__).parent, site / "fedref" / "_reproduce", ignore=ignored)
     shutil.copytree(catalogue.root() / "tiny", site / "fedref" / "_reproduce" / "tiny")
     (site / "fedref" / "_data").symlink_to(catalogue.PACKAGE.parent / "data")
+    libraries = sysconfig.get_path("purelib")  # with -S, without the .pth of an editable install
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "fedref", "reproduce", "tiny", "--quick"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True,
+        [sys.executable, "-S", "-P", "-m", "fedref", "reproduce", "tiny", "--quick"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": os.pathsep.join([str(site), libraries])},
+        capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "holds: one round was run: measured" in done.stdout
