@@ -124,7 +124,7 @@ def test_the_vectors_are_remade(situation):
 
 def test_remaking_gives_the_same_bytes():
     """On one machine, twice; a case of each call."""
-    for one in {case.call: case for case in cases.all_cases()}.values():
+    for one in {case.call: case for case in reversed(list(cases.all_cases()))}.values():
         assert vectors.content(make.with_tolerance(one)) == vectors.content(
             make.with_tolerance(one)
         )
