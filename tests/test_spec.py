@@ -19,7 +19,7 @@ FIELDS = {"lr": spec.ETA, "alpha": spec.ALPHA, "beta": spec.BETA}
 
 def toy():
     """The toy as a Federation: each client's test rows, then its training rows."""
-    _, train, tests = spec.toy()
+    _, train, tests = spec.make_toy()
     rows = [np.concatenate(pair) for pair in zip([D.X for D in tests], [D.X for D in train])]
     labels = [np.concatenate(pair) for pair in zip([D.y for D in tests], [D.y for D in train])]
     ends = np.cumsum([0, *map(len, labels)])
@@ -87,6 +87,16 @@ def test_it_is_read_in_a_sitting():
 def test_a_gradient_is_the_complex_step():
     x = np.array([[0.3, -1.2], [0.7, 2.0]])
     np.testing.assert_allclose(spec.gradient(lambda x: (x**3).sum(), x), 3 * x**2, rtol=1e-15)
+
+
+def test_a_round_of_stragglers_alone_changes_nothing():
+    f, (D, *_), _ = spec.make_toy()
+    client = spec.Client(0, D, [(D,)])
+    late = client._replace(straggler=True)
+    rounds = [client, late], [late], [client]
+    states = list(spec.fedavg(f, np.zeros(12), spec.drop_stragglers(rounds), 0.1))
+    expected = list(spec.fedavg(f, np.zeros(12), [[client], [client]], 0.1))
+    np.testing.assert_array_equal(states, expected)
 
 
 def test_a_score_that_is_large_does_not_overflow():

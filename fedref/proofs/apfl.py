@@ -21,7 +21,7 @@ from fedref.proofs.table import ONE, Compare, proof
 
 def units_of(model: Model) -> Array:
     """The specification's unit of each parameter."""
-    return spec.units(view.shape for view in model.unpack(np.zeros(model.d)))
+    return spec.unit_of_parameter(view.shape for view in model.unpack(np.zeros(model.d)))
 
 
 class Parts(NamedTuple):
@@ -130,7 +130,9 @@ def apfl_start(c: Case) -> Iterator[Report]:
 def renewals(losses: Sequence[float], delta_mu: float, delta_sigma: float) -> Array:
     """Whether F is renewed after each loss, by the specification; a window of 5."""
     ends = range(1, len(losses) + 1)
-    return np.array([spec.on_plateau(losses[:t], delta_mu, delta_sigma, 5) for t in ends], float)
+    return np.array(
+        [spec.completes_plateau(losses[:t], delta_mu, delta_sigma, 5) for t in ends], float
+    )
 
 
 def waves(c: Case) -> tuple[list[float], Array]:
@@ -197,7 +199,7 @@ def paper(
     z: int,
     init: str = "paper",
     importance: str = "gradient-square",
-    weights: Any = spec.by_samples,
+    weights: Any = spec.sample_weights,
     window: int = 2,
     drop: bool = True,
 ) -> Paper:
@@ -239,7 +241,7 @@ def apfl_rounds(c: Case) -> Iterator[Report]:
     yield from rounds_agree(c, apfl.APFL(z=5, **OPTIONS), Paper(watched), rounds=8)
     assert flags[:4] == [False, False, True, True], "a plateau is seen in round 2, z − 1 is 4"
     algorithm = apfl.APFL(z=1, weighting="uniform", drop=False, **OPTIONS)
-    yield from rounds_agree(c, algorithm, paper(1, weights=spec.uniform, drop=False), STEPS)
+    yield from rounds_agree(c, algorithm, paper(1, weights=spec.uniform_weights, drop=False), STEPS)
 
 
 @proof(

@@ -21,8 +21,8 @@ def apfl_eq2(c: Case) -> Iterator[Report]:
     D, *_ = c.real_rows
     for steps in (1, 3):
         got = fedavg.adapt(c.model, c.w, c.D, alpha=0.3, steps=steps)
-        yield equal(got, spec.adapt(c.f, c.w, D, 0.3, steps))
-    once = spec.adapt(c.f, c.w, D, 0.3)
+        yield equal(got, spec.adapt(c.f.grad, c.w, D, 0.3, steps))
+    once = spec.adapt(c.f.grad, c.w, D, 0.3)
     yield equal(fedavg.adapt(c.model, c.w, c.D, alpha=0.3), once)
     yield equal(fedavg.local_step(c.model, c.w, c.D, lr=0.3), once)
 
@@ -38,7 +38,9 @@ def apfl_centralised(c: Case) -> Iterator[Report]:
 # Rounds
 
 
-def paper(weights: Any = spec.by_samples, alpha: float = 0.0, steps: int = 0, **says: Any) -> Paper:
+def paper(
+    weights: Any = spec.sample_weights, alpha: float = 0.0, steps: int = 0, **says: Any
+) -> Paper:
     """FedAvg with η = 0.3, tested after steps of size α."""
 
     def rounds(world: World) -> Iterator[After]:
@@ -53,7 +55,7 @@ def fedavg_rounds(c: Case) -> Iterator[Report]:
     for sampling in (EPOCHS, STEPS):
         yield from rounds_agree(c, fedavg.FedAvg(lr=0.3), paper(), sampling)
     uniform = fedavg.FedAvg(lr=0.3, weighting="uniform", drop=False)
-    yield from rounds_agree(c, uniform, paper(spec.uniform, drop=False))
+    yield from rounds_agree(c, uniform, paper(spec.uniform_weights, drop=False))
 
 
 @proof("apfl eq.2", "4 rounds of FedAvg with update, FedAvg(Meta) = the specification", SMALL)

@@ -63,7 +63,7 @@ def blocks(c: Case) -> Iterator[Report]:
 # Rounds
 
 
-def paper(lam: float, weights: Any = spec.by_samples, drop: bool = True) -> Paper:
+def paper(lam: float, weights: Any = spec.sample_weights, drop: bool = True) -> Paper:
     """FedCurv with η = 0.2. A client keeps its I and I ⊙ θ̂ of the round t in which it took part."""
 
     def rounds(world: World) -> Iterator[After]:
@@ -87,7 +87,7 @@ def fedcurv_rounds(c: Case) -> Iterator[Report]:
         algorithm = fedcurv.FedCurv(lr=0.2, lam=0.7)
         yield from rounds_agree(c, algorithm, paper(0.7), sampling, rounds=5)
     algorithm = fedcurv.FedCurv(lr=0.2, lam=0.7, weighting="uniform", drop=False)
-    yield from rounds_agree(c, algorithm, paper(0.7, spec.uniform, drop=False), rounds=5)
+    yield from rounds_agree(c, algorithm, paper(0.7, spec.uniform_weights, drop=False), rounds=5)
 
 
 @proof("apfl §4.1.2", "4 rounds of FedCurv with λ = 0 = FedAvg, bit for bit", SMALL)

@@ -34,7 +34,7 @@ for _n in (1, 2, 5):
 def fedmaml_adapt(c: Case) -> Iterator[Report]:
     for steps in (1, 3):
         got = fedmaml.adapt(c.model, c.w, c.D, alpha=0.1, steps=steps)
-        yield equal(got, spec.adapt(c.f, c.w, c.real_rows[0], 0.1, steps))
+        yield equal(got, spec.adapt(c.f.grad, c.w, c.real_rows[0], 0.1, steps))
 
 
 @proof("fedmaml §4.2", "worked example: θ + α(y − σ(θᵀx))x", [BinaryLogistic(4)])

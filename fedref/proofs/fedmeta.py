@@ -47,7 +47,7 @@ def fedmeta_objective(c: Case) -> Iterator[Report]:
     for steps in (1, 2):
         got = fedmeta.maml_objective(c.model, c.w, c.D, c.D1, alpha=0.1, steps=steps)
         S, Q, _ = c.real_rows
-        yield equal(got, c.f(spec.adapt(c.f, c.w, S, 0.1, steps), Q))
+        yield equal(got, c.f(spec.adapt(c.f.grad, c.w, S, 0.1, steps), Q))
 
 
 @proof("fedmeta MAML", "FOMAML: first order = complex step of f(·; Q) at θ_u")
@@ -89,7 +89,7 @@ for _n in (1, 3):
 def paper(
     meta_gradient: Any,
     steps: int = 1,
-    weights: Any = spec.uniform,
+    weights: Any = spec.uniform_weights,
     adam: bool = False,
     roles: tuple[str, str] = ("S", "Q"),
 ) -> Paper:
@@ -147,7 +147,7 @@ def rounds_of_epochs(c: Case) -> Iterator[Report]:
 def server_rounds(c: Case) -> Iterator[Report]:
     for server in ("sgd", "adam"):
         algorithm = fedmeta.MAML(alpha=0.1, beta=0.2, server=server, weighting="samples")
-        expected = paper(spec.maml, weights=spec.by_samples, adam=server == "adam")
+        expected = paper(spec.maml, weights=spec.sample_weights, adam=server == "adam")
         yield from rounds_agree(c, algorithm, expected)
     algorithm = fedmeta.MetaSGD(alpha=0.1, beta=0.2, server="adam")
     yield from rounds_agree(c, algorithm, paper(spec.meta_sgd, adam=True))

@@ -48,15 +48,10 @@ def fedprox_gradient(c: Case) -> Iterator[Report]:
     )  # fmt: skip
 
 
-def prox_slope(f: spec.Risk, w: Array, w0: Array, D: spec.Batch, mu: float) -> Array:
-    """∇h_k(w; wᵗ) by complex step."""
-    return spec.gradient(lambda w: f(w, D) + mu / 2 * ((w - w0) ** 2).sum(-1), w)
-
-
 @proof("fedprox γ", "inexactness = ratio of norms of complex-step ∇h_k")
 def fedprox_gamma(c: Case) -> Iterator[Report]:
     w0 = c.vector()
-    now, start = (prox_slope(c.f, w, w0, c.real_rows[0], 0.7) for w in (c.w, w0))
+    now, start = (spec.prox_gradient(c.f, w, w0, c.real_rows[0], 0.7) for w in (c.w, w0))
     got = fedprox.inexactness(c.model, c.w, w0, c.D, mu=0.7)
     yield equal(got, math.hypot(*now) / math.hypot(*start))
     yield equal(fedprox.inexactness(c.model, w0, w0, c.D, mu=0.7), 1.0)
@@ -118,7 +113,7 @@ def fedprox_mu(c: Case) -> Iterator[Report]:
 def fedprox_stop(c: Case) -> Iterator[Report]:
     w0 = c.vector()
     sent = fedprox.ProxSent(w0, 0.7)
-    now, start = (prox_slope(c.f, w, w0, c.real_rows[0], 0.7) for w in (c.w, w0))
+    now, start = (spec.prox_gradient(c.f, w, w0, c.real_rows[0], 0.7) for w in (c.w, w0))
     gamma = math.hypot(*now) / math.hypot(*start)
     exactly = float(fedprox.inexactness(c.model, c.w, w0, c.D, mu=0.7))
     for until, stops in ((0.99 * gamma, False), (exactly, True), (1.01 * gamma, True)):
@@ -132,7 +127,7 @@ def fedprox_stop(c: Case) -> Iterator[Report]:
 
 def paper(
     mu: float,
-    weights: Any = spec.by_samples,
+    weights: Any = spec.sample_weights,
     lr: float = 0.3,
     adaptive: bool = False,
     gamma: float = 0.0,
@@ -166,7 +161,9 @@ def fedprox_rounds(c: Case) -> Iterator[Report]:
     algorithm = fedprox.FedProx(
         lr=0.3, mu=0.7, weighting="uniform", drop=True, measure_gamma=False
     )  # fmt: skip
-    yield from rounds_agree(c, algorithm, paper(0.7, spec.uniform, measure_gamma=False, drop=True))
+    yield from rounds_agree(
+        c, algorithm, paper(0.7, spec.uniform_weights, measure_gamma=False, drop=True)
+    )
 
 
 @proof("fedprox alg.2", "4 rounds of FedProx with μ = 0 = FedAvg, bit for bit", SMALL)

@@ -34,7 +34,7 @@ def scores(model: Any, phi: Any = None, pool: Any = None) -> Any:
 def risk(model: Any) -> spec.Risk:
     """Return f(w; D) of the specification, with the model's own gradient as the one by hand."""
 
-    def slope(w: Array, D: spec.Batch) -> Array:
+    def analytic_grad(w: Array, D: spec.Batch) -> Array:
         return model.grad(w, Batch(D.X, D.y))
 
     loss = spec.cross_entropy
@@ -42,7 +42,7 @@ def risk(model: Any) -> spec.Risk:
         loss = spec.logistic_loss
     if isinstance(model, LinearSVM):
         loss = partial(spec.hinge, power=2 if model.squared else 1)
-    return spec.Risk(scores(model), loss, slope, model.labels, model.l2)
+    return spec.Risk(scores(model), loss, analytic_grad, model.labels, model.l2)
 
 
 def real_rows(D: Batch) -> spec.Batch:

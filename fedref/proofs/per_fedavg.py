@@ -30,7 +30,7 @@ def per_fedavg_eq1(c: Case) -> Iterator[Report]:
 @proof("per-fedavg eq.2", "meta_objective = the specification's loss after its step")
 def per_fedavg_eq2(c: Case) -> Iterator[Report]:
     D, *_ = c.real_rows
-    expected = c.f(spec.adapt(c.f, c.w, D, 0.1), D)
+    expected = c.f(spec.adapt(c.f.grad, c.w, D, 0.1), D)
     yield equal(per_fedavg.meta_objective(c.model, c.w, c.D, alpha=0.1), expected)
 
 
@@ -59,7 +59,7 @@ def per_fedavg_eq5(c: Case) -> Iterator[Report]:
 @proof("per-fedavg eq.6", "meta_gradient(D, D′, D″) = the specification, by complex steps")
 def per_fedavg_eq6(c: Case) -> Iterator[Report]:
     got = per_fedavg.meta_gradient(c.model, c.w, c.D, c.D1, c.D2, alpha=0.1)
-    yield equal(got, spec.exact(c.f, c.w, *c.real_rows, 0.1))
+    yield equal(got, spec.meta_gradient(c.f, c.w, *c.real_rows, 0.1))
 
 
 @proof("per-fedavg eq.6", "ν = 3 inner steps = complex step of the chained objective")
@@ -80,7 +80,7 @@ def per_fedavg_steps(c: Case) -> Iterator[Report]:
 @proof("per-fedavg §3.3", "meta_gradient_fo = complex step of the loss after the step")
 def per_fedavg_fo(c: Case) -> Iterator[Report]:
     got = per_fedavg.meta_gradient_fo(c.model, c.w, c.D, c.D1, alpha=0.1)
-    yield equal(got, spec.first_order(c.f, c.w, *c.real_rows, 0.1))
+    yield equal(got, spec.meta_gradient_fo(c.f, c.w, *c.real_rows, 0.1))
 
 
 @proof("per-fedavg eq.7", "meta_gradient_hf = as printed; → eq.6 with slope 2 in δ", SMOOTH)
@@ -90,9 +90,9 @@ def per_fedavg_eq7(c: Case) -> Iterator[Report]:
             c.model, c.w, c.D, c.D1, c.D2, alpha=0.1, delta=delta
         )  # fmt: skip
 
-    exact = spec.exact(c.f, c.w, *c.real_rows, 0.1)
+    exact = spec.meta_gradient(c.f, c.w, *c.real_rows, 0.1)
     slope = order_in(lambda h: relative_error(hf(h), exact), np.logspace(-3, -2, 5))
-    printed = spec.hessian_free(c.f, c.w, *c.real_rows, 0.1, 0.1)
+    printed = spec.meta_gradient_hf(c.f, c.w, *c.real_rows, 0.1, 0.1)
     yield Report(relative_error(hf(0.1), printed), slope, 2)
 
 
@@ -120,20 +120,17 @@ def per_fedavg_eq8_slope(c: Case) -> Iterator[Report]:
 
     exact = complex_hvp(c.model, c.w, u, c.D2)
     slope = order_in(lambda h: relative_error(d(h), exact), np.logspace(-3, -2, 5))
-    yield Report(relative_error(d(0.1), difference(c.f, c.w, u, c.real_rows[2])), slope, 2)
+    yield Report(
+        relative_error(d(0.1), spec.difference(c.f, c.w, u, c.real_rows[2], 0.1)), slope, 2
+    )
 
 
 # Rounds
 
 
-def difference(f: spec.Risk, w: Array, u: Array, D2: spec.Batch) -> Array:
-    """[per-fedavg eq.8] by complex steps, δ = 0.1."""
-    return (f.grad(w + 0.1 * u, D2) - f.grad(w - 0.1 * u, D2)) / 0.2
-
-
 def paper(
-    meta_gradient: Callable[..., Array] = spec.exact,
-    weights: Any = spec.uniform,
+    meta_gradient: Callable[..., Array] = spec.meta_gradient,
+    weights: Any = spec.uniform_weights,
     drop: bool = True,
     roles: tuple[str, ...] = ("D", "D1", "D2"),
     steps: int = 1,
@@ -149,7 +146,7 @@ def paper(
 
 
 def of_two_batches(f: spec.Risk, w: Array, D: spec.Batch, D1: spec.Batch, alpha: float) -> Array:
-    return spec.first_order(f, w, D, D1, None, alpha)
+    return spec.meta_gradient_fo(f, w, D, D1, None, alpha)
 
 
 def of_several_steps(inner: tuple[str, ...], hvp: Any = spec.Risk.hvp) -> Callable[..., Array]:
@@ -159,7 +156,7 @@ def of_several_steps(inner: tuple[str, ...], hvp: Any = spec.Risk.hvp) -> Callab
         *batches, alpha = D, *rest
         n = len(inner)
         D2s = batches[1::n] if n > 1 else []
-        return spec.several_steps(f, w, batches[::n], D1, D2s, alpha, hvp)
+        return spec.meta_gradient_steps(f, w, batches[::n], D1, D2s, alpha, hvp)
 
     return gradient
 
@@ -172,7 +169,7 @@ def per_fedavg_rounds(c: Case) -> Iterator[Report]:
         algorithm = per_fedavg.PerFedAvg(alpha=0.1, beta=0.2)
         yield from rounds_agree(c, algorithm, paper(), sampling)
     algorithm = per_fedavg.PerFedAvg(alpha=0.1, beta=0.2, weighting="samples", drop=False)
-    yield from rounds_agree(c, algorithm, paper(weights=spec.by_samples, drop=False))
+    yield from rounds_agree(c, algorithm, paper(weights=spec.sample_weights, drop=False))
 
 
 @proof("per-fedavg §3.3", "4 rounds of Per-FedAvg (FO) = the specification", SMALL)
@@ -184,7 +181,7 @@ def per_fedavg_fo_rounds(c: Case) -> Iterator[Report]:
 @proof("per-fedavg eq.7", "4 rounds of Per-FedAvg (HF), δ = 0.1 = the specification", SMALL)
 def per_fedavg_hf_rounds(c: Case) -> Iterator[Report]:
     algorithm = per_fedavg.PerFedAvgHF(alpha=0.1, beta=0.2, delta=0.1)
-    yield from rounds_agree(c, algorithm, paper(partial(spec.hessian_free, delta=0.1)))
+    yield from rounds_agree(c, algorithm, paper(partial(spec.meta_gradient_hf, delta=0.1)))
 
 
 @proof(
@@ -195,7 +192,7 @@ def per_fedavg_hf_rounds(c: Case) -> Iterator[Report]:
 def per_fedavg_rounds_of_steps(c: Case) -> Iterator[Report]:
     both = ("D", "D1", "D2", "D of step 2", "D2 of step 2", "D of step 3", "D2 of step 3")
     exact, fo = of_several_steps(("D", "D2")), of_several_steps(("D",))
-    hf = of_several_steps(("D", "D2"), difference)
+    hf = of_several_steps(("D", "D2"), partial(spec.difference, delta=0.1))
     options: dict[str, Any] = {"alpha": 0.1, "beta": 0.2}
     for meta_gradient, cls, steps, roles in (
         (exact, per_fedavg.PerFedAvg, 2, both[:5]),

@@ -60,7 +60,7 @@ def adapted(
     world: "World", w: Array, alpha: Any, steps: int = 1
 ) -> Callable[[int | None, Any], Array]:
     """Return w after some steps on what a client adapts to, as `After.personal`."""
-    return lambda k, D: w if D is None else spec.adapt(world.f, w, D, alpha, steps)
+    return lambda k, D: w if D is None else spec.adapt(world.f.grad, w, D, alpha, steps)
 
 
 class Paper(NamedTuple):
@@ -129,7 +129,7 @@ class World:
     def rounds(self) -> Iterator[list[spec.Client]]:
         """For each round, the clients whose work is aggregated."""
         rounds = ([self.client(plan, i) for i in range(len(plan.clients))] for plan in self.plans)
-        return spec.on_time(rounds) if self.paper.drop else rounds
+        return spec.drop_stragglers(rounds) if self.paper.drop else rounds
 
     def client(self, plan: Plan, i: int) -> spec.Client:
         k, part = int(plan.clients[i]), self.trained.train
@@ -244,12 +244,16 @@ def scores_agree(
     got = evaluate_unseen(
         algorithm, world.model, state, world.federation, np.array(new), support=0.5, seed=world.seed
     )
+
+    def personalise(S: spec.Batch) -> Array:
+        return after.personal(None, S if world.paper.adapts_on else None)
+
     rows = []
     for k in new:
         D = world.batch(np.array([*world.train_rows(k), *world.test_rows(k)]))
-        S, Q = spec.cut_episode(spec.stream(world.seed, "unseen", k).permutation(len(D.y)), 0.5)
-        w = after.personal(None, D.rows(S) if world.paper.adapts_on else None)
-        (test_loss, accuracy), (train_loss, _) = (world.score(w, D.rows(i)) for i in (Q, S))
+        S, Q = spec.split_episode(spec.stream(world.seed, "unseen", k).permutation(len(D.y)), 0.5)
+        test_loss, accuracy = spec.evaluate_unseen(world.f, personalise, D, 0.5, world.seed, k)
+        train_loss, _ = world.score(personalise(D.rows(S)), D.rows(S))
         rows.append([len(Q), accuracy, test_loss, len(S), train_loss])
     yield equal(without_nan(got), without_nan(np.transpose(rows)))
 

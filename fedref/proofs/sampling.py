@@ -26,11 +26,11 @@ def expected_rows(
     what: Any = {"epochs": amount} if sampling.epochs else {"steps": amount}
     if roles == ("S", "Q"):
         order = spec.stream(seed, "S", t, k).permutation(n)
-        return [[rows] for rows in spec.cut_episode(order, sampling.support)]
+        return [[rows] for rows in spec.split_episode(order, sampling.support)]
     if roles == EPISODES:
         batches = spec.draw_batches(spec.stream(seed, "D", t, k), n, B, **what)
         return [
-            list(part) for part in zip(*(spec.cut_episode(D, sampling.support) for D in batches))
+            list(part) for part in zip(*(spec.split_episode(D, sampling.support) for D in batches))
         ]
     return [spec.draw_batches(spec.stream(seed, role, t, k), n, B, **what) for role in roles]
 
@@ -62,4 +62,4 @@ def adaptation(c: Case) -> Iterator[Report]:
         order = spec.stream(seed, "adapt", 3, k).permutation(n)
         got = {role: adaptation_rows(EPOCHS, role, n, k, 3, seed) for role in ("D", "S")}
         yield equal(got["D"], order[: EPOCHS.batch_size], bound=0)
-        yield equal(got["S"], spec.cut_episode(order, EPOCHS.support)[0], bound=0)
+        yield equal(got["S"], spec.split_episode(order, EPOCHS.support)[0], bound=0)
