@@ -135,7 +135,7 @@ one_by_one = partial(run_clients, stack=False)
 class Reference:
     """fedref's functions behind the backend's protocol. work : what runs a round's clients.
 
-    The wrong backends of `mistakes` override `model_of`, `algorithm_of` or `plan_of`, or one call.
+    The wrong backends of `mistakes` override `plan_of` or one call, or have a line of this replaced.
     """
 
     work: Any = one_by_one
