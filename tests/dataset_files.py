@@ -7,13 +7,14 @@ import os
 import struct
 import tarfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.io
 
+from fedref import DataError
 from fedref.datasets import download, load, sources
 from fedref.datasets.formats import cifar, emnist
 from fedref.rounds.federation import Federation, Source
@@ -166,9 +167,17 @@ def real() -> Path:
     return real_data()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def digits() -> Source:
     return load("digits")
+
+
+def assert_refused(path: Path, message: str, read: Callable[[Path], object] = load) -> None:
+    """Assert that reading it is an error of one line, which names the file."""
+    with pytest.raises(DataError, match=message) as caught:
+        read(path)
+    assert path.name in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def made(y: object, **more: object) -> Source:

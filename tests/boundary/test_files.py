@@ -96,3 +96,10 @@ def test_an_error_is_one_line_without_control_characters() -> None:
     error = files.data_error("a\x1b[2J", "two\nlines" + "x" * 300, "a\u202eb")
     assert str(error) == "a\\x1b[2J: two; expected a\\u202eb"
     assert len(str(files.data_error("a", "x" * 5000, "b"))) < 300
+
+
+def test_files_are_readable_by_others_as_the_umask_says(tmp_path):
+    old = os.umask(0o027)
+    files.write_whole(tmp_path / "a", b"1")
+    os.umask(old)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dataset_files import put, put_json
+from dataset_files import assert_refused, put, put_json
 
 from fedref import ConfigError, DataError
 from fedref.datasets import load, split, texts
@@ -66,26 +66,17 @@ def test_a_role_is_a_client_and_its_windows_follow_each_other(tmp_path: Path) ->
         ends = int(0.8 * windows)
         assert texts_of(source, k, TRAIN) == every[:ends]
         assert texts_of(source, k, TEST) == every[ends + 80 :]
-
-
-def test_no_test_window_holds_a_training_target_and_one_more_row_would(tmp_path: Path) -> None:
-    """Characters of the text by their place: training targets end where test windows begin."""
-    n = 500
-    source = shakespeare(tmp_path, HAMLET=n)
-    trained, tested = source.test_from, len(source.y) - source.test_from
-    last_target = trained - 1 + 80
-    first_window = n - 80 - tested
-    assert first_window == last_target + 1
-
-
-@pytest.mark.parametrize("step", [2, 7, 100])
-def test_every_step_th_window(tmp_path: Path, step: int) -> None:
-    whole = shakespeare(tmp_path, HAMLET=900, GHOST=700)
-    thin = load(f"shakespeare({step})", tmp_path)
-    assert thin.name == f"shakespeare({step})"
+    # no test window holds a training target, and one more row would
+    trained = int((source.client[: source.test_from] == 0).sum())
+    tested = int((source.client[source.test_from :] == 0).sum())
+    assert 500 - 80 - tested == trained - 1 + 80 + 1
+    thin = load("shakespeare(7)", tmp_path)
+    assert thin.name == "shakespeare(7)"
     for k in (0, 1):
         for part in (TRAIN, TEST):
-            assert texts_of(thin, k, part) == texts_of(whole, k, part)[::step]
+            assert texts_of(thin, k, part) == texts_of(source, k, part)[::7]
+    with pytest.raises(ConfigError, match=r"scaling=unit is for numbers.*holds codes"):
+        split("natural", source, scaling="unit")
 
 
 def test_roles_with_fewer_windows_are_left_out_by_min_rows(tmp_path: Path) -> None:
@@ -94,12 +85,8 @@ def test_roles_with_fewer_windows_are_left_out_by_min_rows(tmp_path: Path) -> No
     assert found.names == ("HAMLET", "KING")
     assert found.train.sizes.tolist() == [int(0.8 * 820), int(0.8 * 620)]
     assert found.batch(found.train.of(0)).X.dtype == np.uint8
-
-
-def test_a_role_too_short_to_test_only_trains(tmp_path: Path) -> None:
-    found = split("natural", shakespeare(tmp_path, GHOST=90, HAMLET=900))
-    assert found.train.sizes[0] == 8
-    assert found.test.sizes[0] == 0
+    short = split("natural", shakespeare(tmp_path, GHOST=90, HAMLET=900))  # only trains
+    assert (short.train.sizes[0], short.test.sizes[0]) == (8, 0)
 
 
 def test_leafs_json_is_read_as_well_cut_or_as_it_is_cut(tmp_path: Path) -> None:
@@ -118,22 +105,20 @@ def test_leafs_json_is_read_as_well_cut_or_as_it_is_cut(tmp_path: Path) -> None:
     assert (parts.test_from, len(parts.y)) == (640, 1280)
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"no", "expected roles.json"),
-        (b"[]", r"holds \[\]"),
-        (b"{}", "holds {}"),
-        (b'{"HAMLET": ["To be"]}', "role 'HAMLET': is no list of lists of text"),
-        (b'{"HAMLET": [[1]]}', "role 'HAMLET': is no list of lists of text"),
-        (b'{"HAMLET": [["To be"]]}', "no user has any rows"),
-        (b'{"HAMLET": [], "HAMLET": []}', "'HAMLET' occurs twice"),
-    ],
-)
+BROKEN = [
+    (b"no", "expected roles.json"),
+    (b"{}", "holds {}"),
+    (b'{"HAMLET": ["To be"]}', "role 'HAMLET': is no list of lists of text"),
+    (b'{"HAMLET": [[1]]}', "role 'HAMLET': is no list of lists of text"),
+    (b'{"HAMLET": [["To be"]]}', "no user has any rows"),
+    (b'{"HAMLET": [], "HAMLET": []}', "'HAMLET' occurs twice"),
+]
+
+
+@pytest.mark.parametrize(("data", "message"), BROKEN)
 def test_broken_roles_are_refused(tmp_path: Path, data: bytes, message: str) -> None:
-    put(new(tmp_path / "shakespeare"), "roles.json", data)
-    with pytest.raises(DataError, match=message):
-        load("shakespeare", tmp_path)
+    path = put(new(tmp_path / "shakespeare"), "roles.json", data)
+    assert_refused(path, message, lambda path: load("shakespeare", tmp_path))
 
 
 def test_the_statistics_of_the_plays(real: Path) -> None:
@@ -191,19 +176,12 @@ def test_one_file_is_cut_in_time_before_words_are_counted(tmp_path: Path) -> Non
     assert "rain" in source.vocabulary
     assert "sunshine" not in source.vocabulary
     assert source.X.shape == (7, 25)
-
-
-def test_as_many_words_as_asked_for(tmp_path: Path) -> None:
-    source = sent140(tmp_path, "sent140(vocabulary=2)", _=tweets(ann=ANN, bob=BOB))
-    assert source.vocabulary == ("happy", "again", "·")
-    assert load("sent140", tmp_path, vocabulary=2).sha256 == source.sha256
-
-
-def test_characters_of_tweets(tmp_path: Path) -> None:
-    source = sent140(tmp_path, "sent140(characters)", _=tweets(ann=ANN, bob=BOB))
-    assert source.vocabulary == text.CHARACTERS
-    assert source.X.shape == (7, 140)
-    assert text.decode(source.X[0]) == "so happy!"
+    few = load("sent140(vocabulary=2)", tmp_path)
+    assert few.vocabulary == ("happy", "again", "·")
+    assert load("sent140", tmp_path, vocabulary=2).sha256 == few.sha256
+    coded = load("sent140(characters)", tmp_path)
+    assert (coded.vocabulary, coded.X.shape) == (text.CHARACTERS, (7, 140))
+    assert text.decode(coded.X[0]) == "so happy!"
 
 
 def test_what_holds_no_tweets_is_refused(tmp_path: Path) -> None:
@@ -211,12 +189,3 @@ def test_what_holds_no_tweets_is_refused(tmp_path: Path) -> None:
     data = {"users": ["ann"], "num_samples": [1], "user_data": {"ann": entry}}
     with pytest.raises(DataError, match="'ann': x holds no tweets"):
         sent140(tmp_path, "sent140", _=data)
-
-
-# ---- codes are no numbers ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("scaling", ["unit", "standardise"])
-def test_codes_are_not_scaled(tmp_path: Path, scaling: str) -> None:
-    with pytest.raises(ConfigError, match=f"scaling={scaling} is for numbers.*holds codes"):
-        split("natural", shakespeare(tmp_path, HAMLET=500), scaling=scaling)

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dataset_files import cifar_members, cifar_records, put, tar_bytes
+from dataset_files import assert_refused, cifar_members, cifar_records, put, tar_bytes
 
-from fedref import DataError
 from fedref.datasets import load
 from fedref.datasets.formats import cifar
 
@@ -25,7 +24,9 @@ def data_dir(folder: Path, packed: bool) -> Path:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_grey_has_the_documented_weights(tmp_path: Path, packed: bool) -> None:
+def test_grey_has_the_documented_weights_and_colour_keeps_pixels_together(
+    tmp_path: Path, packed: bool
+) -> None:
     source = load("cifar10", data_dir(tmp_path, packed), verify=False)
     assert (source.X.shape, source.test_from, source.image) == ((12, 1024), 10, (32, 32, 1))
     for i in range(6):
@@ -36,26 +37,17 @@ def test_grey_has_the_documented_weights(tmp_path: Path, packed: bool) -> None:
         assert abs(source.X[2 * i : 2 * i + 2] - grey).max() <= 1
         assert (source.X[2 * i : 2 * i + 2] == grey).mean() > 0.99
         np.testing.assert_array_equal(source.y[2 * i : 2 * i + 2], y)
-
-
-def test_grey_of_grey_is_itself() -> None:
-    planes = np.repeat(np.arange(256, dtype=np.uint8)[:, None, None, None], 3, 1)
-    np.testing.assert_array_equal(cifar.grey(planes), planes[:, 0])
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_colour_keeps_pixels_together(tmp_path: Path, packed: bool) -> None:
-    source = load("cifar10(color)", data_dir(tmp_path, packed), verify=False)
+    if not packed:
+        assert load(tmp_path / "cifar10" / cifar.FOLDER).sha256 == source.sha256
+    source = load("cifar10(color)", tmp_path, verify=False)
     _, planes, _ = cifar_records(2, 0)
     assert (source.name, source.image) == ("cifar10(color)", (32, 32, 3))
     np.testing.assert_array_equal(source.X[0].reshape(32, 32, 3)[5, 7], planes[0, :, 5, 7])
 
 
-def test_the_folder_itself_can_be_given(tmp_path: Path) -> None:
-    data_dir(tmp_path, packed=False)
-    by_name = load("cifar10", tmp_path, verify=False)
-    by_path = load(tmp_path / "cifar10" / cifar.FOLDER)
-    assert by_path.sha256 == by_name.sha256
+def test_grey_of_grey_is_itself() -> None:
+    planes = np.repeat(np.arange(256, dtype=np.uint8)[:, None, None, None], 3, 1)
+    np.testing.assert_array_equal(cifar.grey(planes), planes[:, 0])
 
 
 GOOD = cifar_records(2)[0]
@@ -67,38 +59,17 @@ GOOD = cifar_records(2)[0]
         (b"", "0 bytes"),
         (GOOD[:-1], "6145 bytes"),
         (GOOD[: cifar.RECORD] + b"\x0a" + GOOD[cifar.RECORD + 1 :], "label 10 in record 1"),
-    ],
-)
-def test_broken_files_are_refused(tmp_path: Path, data: bytes, message: str) -> None:
-    folder = data_dir(tmp_path, packed=False) / "cifar10" / cifar.FOLDER
-    put(folder, "data_batch_3.bin", data)
-    with pytest.raises(DataError, match=f"data_batch_3.bin: {message}"):
-        load("cifar10", tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("members", "message"),
-    [
         ({"../data_batch_1.bin": GOOD}, "'../data_batch_1.bin' points outside"),
-        ({"/etc/data_batch_1.bin": GOOD}, "points outside"),
         ({"x/data_batch_1.bin": GOOD}, "has no member 'data_batch_2.bin'"),
-        ({"zeros": bytes(80 << 20)}, "becomes too large when unpacked"),
     ],
 )
-def test_hostile_archives_are_refused(
-    tmp_path: Path, members: dict[str, bytes], message: str
+def test_broken_files_and_archives_are_refused(
+    tmp_path: Path, data: bytes | dict[str, bytes], message: str
 ) -> None:
     (tmp_path / "cifar10").mkdir()
-    put(tmp_path / "cifar10", cifar.ARCHIVE, tar_bytes(members))
-    with pytest.raises(DataError, match=message) as caught:
-        load("cifar10", tmp_path)
-    assert cifar.ARCHIVE in str(caught.value)
-
-
-def test_a_cut_archive_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "cifar10").mkdir()
-    whole = tar_bytes(cifar_members())
-    for size in (0, 5, 100, len(whole) // 2, len(whole) - 20):
-        put(tmp_path / "cifar10", cifar.ARCHIVE, whole[:size])
-        with pytest.raises(DataError, match=cifar.ARCHIVE):
-            load("cifar10", tmp_path)
+    if isinstance(data, dict):
+        path = put(tmp_path / "cifar10", cifar.ARCHIVE, tar_bytes(data))
+    else:
+        folder = data_dir(tmp_path / "cifar10", packed=False) / "cifar10" / cifar.FOLDER
+        path = put(folder, "data_batch_1.bin", data)
+    assert_refused(path, message, lambda path: load("cifar10", path.parent))

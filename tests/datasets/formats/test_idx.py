@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dataset_files import idx_bytes, images, put, write_idx
+from dataset_files import assert_refused, idx_bytes, images, put, write_idx
 
 from fedref import DataError
 from fedref.datasets import load
@@ -37,55 +37,40 @@ X, Y = images(4)
 GOOD = idx_bytes(X)
 HEAD = struct.pack(">4B", 0, 0, 8, 3)
 BROKEN = {
-    "empty": (b"", "magic number missing"),
-    "short magic": (b"\0\0\x08", "magic number 000008"),
-    "wrong magic": (b"PK\x03\x04" + GOOD, "magic number 504b0304"),
-    "unknown type": (b"\0\0\x07\x03" + GOOD[4:], "magic number 00000703"),
-    "no dimensions": (b"\0\0\x08\x00" + GOOD[4:], "magic number 00000800"),
-    "cut dimensions": (GOOD[:9], "ends within its dimensions"),
-    "one byte short": (GOOD[:-1], "claim 36 bytes; expected 35 bytes"),
-    "one byte more": (GOOD + b"x", "claim 36 bytes; expected 37 bytes"),
-    "claims 64 GB": (HEAD + struct.pack(">3I", 4096, 4096, 4096), "claim 68719476736 bytes"),
-    "claims 2^96 B": (HEAD + b"\xff" * 12, "claim 79228162458924105385300197375 bytes"),
-    "cut gzip": (gzip.compress(GOOD)[:-12], "end-of-stream"),
-    "gzip head only": (gzip.compress(GOOD)[:10], "end-of-stream"),
-    "garbled gzip": (b"\x1f\x8b" + b"\x55" * 40, "expected an idx file"),
-    "gzip claims 64 GB": (
-        gzip.compress(HEAD + struct.pack(">3I", 4096, 4096, 4096)),
-        "claim 68719476736 bytes; expected 0 bytes",
-    ),
-    "gzip cut inside": (gzip.compress(GOOD[:-3]), "claim 36 bytes; expected 33 bytes"),
-    "100 dimensions": (b"\0\0\x08\x64" + b"\0\0\0\x01" * 100 + b"x", "expected an idx file"),
+    "magic number missing": b"",
+    "magic number 000008": b"\0\0\x08",
+    "magic number 504b0304": b"PK\x03\x04" + GOOD,
+    "magic number 00000703": b"\0\0\x07\x03" + GOOD[4:],
+    "magic number 00000800": b"\0\0\x08\x00" + GOOD[4:],
+    "ends within its dimensions": GOOD[:9],
+    "claim 36 bytes; expected 35 bytes": GOOD[:-1],
+    "claim 36 bytes; expected 37 bytes": GOOD + b"x",
+    "claim 79228162458924105385300197375 bytes": HEAD + b"\xff" * 12,
+    "end-of-stream": gzip.compress(GOOD)[:-12],
+    "expected an idx file": b"\x1f\x8b" + b"\x55" * 40,
+    "an idx file.*the dimensions": b"\0\0\x08\x64" + b"\0\0\0\x01" * 100 + b"x",
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
-def test_broken_files_are_refused_by_name(tmp_path: Path, name: str) -> None:
-    data, message = BROKEN[name]
-    path = put(tmp_path, "images", data)
-    with pytest.raises(DataError, match=message) as caught:
-        idx.read(path)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
+@pytest.mark.parametrize("message", BROKEN)
+def test_broken_files_are_refused_by_name(tmp_path: Path, message: str) -> None:
+    assert_refused(put(tmp_path, "images", BROKEN[message]), message, idx.read)
 
 
-def test_a_zip_bomb_is_refused(tmp_path: Path) -> None:
-    bomb = gzip.compress(HEAD + struct.pack(">3I", 1, 9 << 10, 9 << 10) + bytes(81 << 20), 9)
-    with pytest.raises(
-        DataError, match="becomes too large when unpacked; expected at most 67108864"
-    ):
-        idx.read(put(tmp_path, "bomb.gz", bomb))
+def test_what_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
+    assert_refused(tmp_path / "nowhere", "No such file", idx.read)
+    assert_refused(tmp_path, "is a folder", idx.read)
 
 
-FOLDERS: list[tuple[str, bytes | None, str]] = [
-    ("train-labels", idx_bytes(images(11)[1]), r"\(11,\); expected one for each of 12 images"),
-    ("train-labels", None, "no label file beside"),
-    ("t10k-images", idx_bytes(images(6, side=4)[0]), "differ in size"),
-    ("train-images", idx_bytes(Y), "1 dimensions; expected 3"),
-]
-
-
-@pytest.mark.parametrize(("name", "data", "message"), FOLDERS)
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("train-labels", idx_bytes(Y[:3]), r"\(3,\); expected one for each of 12 images"),
+        ("train-labels", None, "no label file beside"),
+        ("t10k-images", idx_bytes(images(6, side=4)[0]), "differ in size"),
+        ("train-images", idx_bytes(Y), "1 dimensions; expected 3"),
+    ],
+)
 def test_folders_that_do_not_fit_together(
     tmp_path: Path, name: str, data: bytes | None, message: str
 ) -> None:
@@ -102,12 +87,3 @@ def test_several_sets_in_a_folder_must_be_told_apart(tmp_path: Path) -> None:
     assert idx.load(tmp_path, "emnist-letters-").X.shape == (18, 9)
     with pytest.raises(DataError, match="no training images"):
         idx.load(tmp_path, "emnist-mnist-")
-
-
-def test_unreadable_files(tmp_path: Path) -> None:
-    for path, message in (
-        (tmp_path / "nowhere", "nowhere: No such file"),
-        (tmp_path, "is a folder"),
-    ):
-        with pytest.raises(DataError, match=message):
-            idx.read(path)

@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.io
-from dataset_files import mat_bytes, put
+from dataset_files import assert_refused, mat_bytes, put
 
-from fedref import DataError
 from fedref.datasets import load
 from fedref.datasets.formats import mat
 
@@ -46,22 +45,15 @@ BROKEN = {
     "cell 0: Y is 0.5": saved(X=cells(ONE), Y=cells(Y / 2)),
     "cell 1 has 3 features; expected 2": saved(X=cells(ONE, np.ones((3, 3))), Y=cells(Y, Y)),
     "cell 0 of X holds object": saved(X=cells(cells(ONE)), Y=cells(Y)),
+    "holds 75497496 bytes when unpacked, more than 67108864": saved(
+        X=cells(np.zeros((9 << 20, 1))), Y=cells(Y)
+    ),
 }
 
 
 @pytest.mark.parametrize("message", BROKEN)
 def test_broken_files_are_refused(tmp_path: Path, message: str) -> None:
-    with pytest.raises(DataError, match=message) as caught:
-        load(put(tmp_path, "data.mat", BROKEN[message]))
-    assert "data.mat" in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_zip_bomb_is_refused(tmp_path: Path) -> None:
-    bomb = saved(X=cells(np.zeros((9 << 20, 1))), Y=cells(Y))
-    assert len(bomb) < 1 << 20
-    with pytest.raises(DataError, match="holds 75497496 bytes when unpacked, more than 67108864"):
-        load(put(tmp_path, "data.mat", bomb))
+    assert_refused(put(tmp_path, "data.mat", BROKEN[message]), message)
 
 
 @pytest.mark.parametrize(
@@ -76,5 +68,4 @@ def test_a_reader_that_crashes_or_hangs_is_one_line(
 ) -> None:
     monkeypatch.setattr(mat, "READER", put(tmp_path, "reader.py", program.encode()))
     monkeypatch.setattr(mat, "SECONDS", 1)
-    with pytest.raises(DataError, match=message):
-        load(put(tmp_path, "data.mat", mat_bytes()))
+    assert_refused(put(tmp_path, "data.mat", mat_bytes()), message)

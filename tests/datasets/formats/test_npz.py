@@ -1,12 +1,11 @@
 """NumPy archives."""
 
 import io
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from dataset_files import images, npz_bytes, put, zip_bytes
+from dataset_files import assert_refused, images, npz_bytes, put, zip_bytes
 
 from fedref import DataError
 from fedref.datasets import load
@@ -28,21 +27,15 @@ def test_x_and_y(tmp_path: Path) -> None:
     assert source.test_from is None
     assert source.name == "data.npz"
     assert source.full_scale == 255
-
-
-def test_images_keep_their_shape(tmp_path: Path) -> None:
-    colour = np.zeros((8, 2, 3, 3))
     assert read(tmp_path, X=X, y=Y).image == (3, 3, 1)
-    source = read(tmp_path, X=colour, y=Y)
+    source = read(tmp_path, X=np.zeros((8, 2, 3, 3)), y=Y)
     assert (source.image, source.X.shape, source.full_scale) == ((2, 3, 3), (8, 18), None)
 
 
-@pytest.mark.parametrize("client", [[7, 7, 3, 3, 3, 5, 5, 5], list("bbaaaccc")])
+@pytest.mark.parametrize("client", [[3, 3, 1, 1, 1, 7, 7, 7], list("bbaaaccc")])
 def test_clients_by_number_or_text(tmp_path: Path, client: list[object]) -> None:
     source = read(tmp_path, X=FLAT, y=Y, client=np.array(client))
-    assert source.client.tolist() == [1 if c in (5,) else 2 if c == 7 else 0 for c in client] or (
-        source.client.tolist() == [1, 1, 0, 0, 0, 2, 2, 2]
-    )
+    assert source.client.tolist() == [1, 1, 0, 0, 0, 2, 2, 2]
     assert source.client_names == tuple(map(str, sorted(set(client))))
 
 
@@ -102,9 +95,7 @@ REFUSED: list[tuple[str, dict[str, object]]] = [
     ("no array 'y', only X", {"y": None}),
     ("no array 'test_labels'", PARTS | {"test_labels": None}),
     (r"y has shape \(7,\)", {"y": Y[:7]}),
-    (r"y has shape \(8, 2\)", {"y": np.zeros((8, 2))}),
     ("y is nan in row 0", {"y": np.full(8, np.nan)}),
-    ("y is inf in row 0", {"y": np.full(8, np.inf)}),
     ("y is 1e[+]300", {"y": np.full(8, 1e300)}),
     ("y holds complex128", {"y": Y * 1j}),
     ("expected UTF-8 text in y", {"y": np.array([b"\xff", b"a"] * 4)}),
@@ -135,14 +126,13 @@ def test_unusable_arrays_are_refused(
     tmp_path: Path, message: str, arrays: dict[str, np.ndarray]
 ) -> None:
     given = {"X": FLAT, "y": Y} | arrays
-    with pytest.raises(DataError, match=message) as caught:
-        read(tmp_path, **{name: array for name, array in given.items() if array is not None})
-    assert "data.npz" in str(caught.value)
+    held = {name: array for name, array in given.items() if array is not None}
+    assert_refused(put(tmp_path, "data.npz", npz_bytes(held)), message)
 
 
-def npy(array: np.ndarray, **options: object) -> bytes:
+def npy(array: np.ndarray) -> bytes:
     stream = io.BytesIO()
-    np.save(stream, array, **options)
+    np.save(stream, array, allow_pickle=True)
     return stream.getvalue()
 
 
@@ -153,45 +143,20 @@ def claim(shape: str, data: bytes = b"") -> bytes:
 
 
 HOSTILE = {
-    "objects": ({"X.npy": npy(np.array([{}]), allow_pickle=True)}, "pickled objects"),
-    "outside": ({"../X.npy": npy(X)}, "'../X.npy' points outside"),
-    "root": ({"/X.npy": npy(X)}, "points outside"),
-    "drive": ({"C:\\X.npy": npy(X)}, "points outside"),
-    "no npy": ({"X.txt": b"1"}, "unexpected member 'X.txt'"),
-    "claims much": ({"X.npy": claim("(9999999, 9999999)")}, "expected an .npz"),
-    "claims less": ({"X.npy": claim("(1,)", b"12")}, "goes on after its array of shape \\(1,\\)"),
-    "negative": ({"X.npy": claim("(-1, -1)", b"1")}, "expected an .npz"),
-    "no header": ({"X.npy": b"abc"}, "expected an .npz"),
-    "version 9": ({"X.npy": b"\x93NUMPY\x09\x00" + b" " * 60}, "expected an .npz|version"),
-    "evil header": ({"X.npy": claim("__import__('os')")}, "expected an .npz"),
-    "empty": ({}, "only nothing"),
+    "pickled objects": {"X.npy": npy(np.array([{}]))},
+    "'../X.npy' points outside": {"../X.npy": npy(X)},
+    r"'C:.*X.npy' points outside": {"C:\\X.npy": npy(X)},
+    "unexpected member 'X.txt'": {"X.txt": b"1"},
+    "expected an .npz": {"X.npy": claim("(9999999, 9999999)")},
+    r"goes on after its array of shape \(1,\)": {"X.npy": claim("(1,)", b"12")},
+    "only nothing": {},
+    "claims 68157440 bytes when unpacked": {"X.npy": bytes(65 << 20)},
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_archives_are_refused(tmp_path: Path, name: str) -> None:
-    members, message = HOSTILE[name]
-    with pytest.raises(DataError, match=message) as caught:
-        load(put(tmp_path, "data.npz", zip_bytes(members)))
-    assert "data.npz" in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_zip_bomb_is_refused(tmp_path: Path) -> None:
-    bomb = zip_bytes({"X.npy": bytes(65 << 20)})
-    assert len(bomb) < 1 << 20
-    with pytest.raises(DataError, match="claims 68157440 bytes when unpacked"):
-        load(put(tmp_path, "data.npz", bomb))
-
-
-def test_a_size_that_lies_is_refused(tmp_path: Path) -> None:
-    """The directory claims few bytes: no more than those are read."""
-    data = bytearray(zip_bytes({"X.npy": bytes(1 << 20)}))
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        start = archive.start_dir
-    data[start + 24 : start + 28] = (200).to_bytes(4, "little")
-    with pytest.raises(DataError):
-        load(put(tmp_path, "data.npz", bytes(data)))
+@pytest.mark.parametrize("message", HOSTILE)
+def test_hostile_archives_are_refused(tmp_path: Path, message: str) -> None:
+    assert_refused(put(tmp_path, "data.npz", zip_bytes(HOSTILE[message])), message)
 
 
 # ---- the published test part of one's own arrays --------------------------------------------------
@@ -205,12 +170,7 @@ def test_a_mask_puts_test_rows_last(tmp_path: Path, mask: np.ndarray) -> None:
     np.testing.assert_array_equal(source.X, FLAT[order])
     np.testing.assert_array_equal(source.y, Y[order])
     assert source.client.tolist() == order
-
-
-def test_test_from_is_a_row(tmp_path: Path) -> None:
-    source = read(tmp_path, X=FLAT, y=Y, test_from=np.array(6))
-    assert source.test_from == 6
-    np.testing.assert_array_equal(source.X, FLAT)
+    assert read(tmp_path, X=FLAT, y=Y, test_from=np.array(6)).test_from == 6
 
 
 # ---- a folder of arrays ---------------------------------------------------------------------------
@@ -233,24 +193,12 @@ def test_arrays_in_a_folder_are_those_of_an_npz(tmp_path: Path) -> None:
     assert load(folder(tmp_path / "two", X=X, y=Y)).client is None
 
 
-@pytest.mark.parametrize(
-    ("message", "arrays"),
-    [
-        ("no array 'y', only X", {"X": X}),
-        ("unknown array 'train'; expected no others than X, y, cl", {"X": X, "y": Y, "train": Y}),
-        (r"y has shape \(3,\)", {"X": X, "y": Y[:3]}),
-    ],
-)
-def test_other_folders_of_arrays_are_refused(tmp_path: Path, message: str, arrays) -> None:
-    with pytest.raises(DataError, match=f"mine: {message}"):
-        load(folder(tmp_path / "mine", **arrays))
-
-
-def test_a_broken_array_is_named(tmp_path: Path) -> None:
-    root = folder(tmp_path / "mine", X=X, y=Y)
-    (root / "y.npy").write_bytes((root / "y.npy").read_bytes()[:-3])
-    with pytest.raises(DataError, match=r"y.npy: .*expected a folder with X.npy and y.npy"):
-        load(root)
+def test_a_broken_or_unknown_array_of_a_folder_is_named(tmp_path: Path) -> None:
+    root = folder(tmp_path / "mine", X=X, y=Y, train=Y)
+    assert_refused(root, "mine: unknown array 'train'; expected no others than X, y, client")
+    path = put(root, "y.npy", (root / "y.npy").read_bytes()[:-3])
+    message = r"y.npy: .*expected a folder with X.npy and y.npy"
+    assert_refused(path, message, lambda path: load(path.parent))
 
 
 def test_the_one_file_of_a_folder_is_taken(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ lines = st.text(st.sampled_from("ab \n"), max_size=60)
 
 def test_the_alphabet_is_leafs() -> None:
     assert len(text.ALPHABET) == len(set(text.ALPHABET)) == 80
+    assert len(text.CHARACTERS) == text.PADDING == 81  # padding is no character
+    assert text.decode(np.array([text.OTHER, text.PADDING])) == "·"
 
 
 @given(known)
@@ -38,11 +40,6 @@ def test_encode_cuts_and_pads_at_the_end(texts: list[str], length: int) -> None:
         assert text.decode(row) == words[:length]
         assert (row[:n] < text.PADDING).all()
         assert (row[n:] == text.PADDING).all()
-
-
-def test_padding_is_no_character() -> None:
-    assert len(text.CHARACTERS) == text.PADDING == 81
-    assert text.decode(np.array([text.OTHER, text.PADDING])) == "·"
 
 
 @given(known | lines, st.integers(1, 10))

@@ -2,20 +2,15 @@
 
 import numpy as np
 import pytest
-from dataset_files import digits, made, rows_of
+from dataset_files import made, rows_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2_contingency
 
 from fedref import ConfigError
-from fedref.datasets import RULES, manifest_of, reshuffle, split
+from fedref.datasets import manifest_of, reshuffle, split
 from fedref.datasets.describe import histogram, statistics
-from fedref.rounds.federation import Part, Source
-
-__all__ = ["digits"]
-
-FEW = {"users": 20}
-SMALL = {rule: FEW if "users" in RULES[rule].parameters else {} for rule in RULES}
+from fedref.rounds.federation import Source
 
 
 def test_natural_clients_keep_names_and_published_test_rows() -> None:
@@ -27,12 +22,18 @@ def test_natural_clients_keep_names_and_published_test_rows() -> None:
     assert [found.train.of(k).tolist() for k in range(3)] == [[0, 1], [2], [3]]
     assert [found.test.of(k).tolist() for k in range(3)] == [[4], [5], []]
     assert split("natural", source, min_rows=2).names == ("ann", "bob")
+    alone = split("natural", made([0, 1, 0], client=np.array([0, 1, 1])))
+    assert alone.train.sizes.tolist() == [1, 1]  # a client of one row trains on it
+    assert alone.test.sizes.tolist() == [0, 1]
 
 
-def test_a_client_of_one_row_trains_on_it() -> None:
-    found = split("natural", made([0, 1, 0], client=np.array([0, 1, 1])))
-    assert found.train.sizes.tolist() == [1, 1]
-    assert found.test.sizes.tolist() == [0, 1]
+@pytest.mark.parametrize("rule", ["dirichlet", "shards", "per-fedavg", "power-law"])
+def test_rules_that_need_classes_refuse_real_targets(rule: str) -> None:
+    source = Source(np.zeros((300, 2)), np.arange(300) / 8, np.arange(300) // 10, "mine")
+    with pytest.raises(ConfigError, match=r"mine has real targets .* natural, iid or quantity"):
+        split(rule, source)
+    for fits in ({"rule": "natural"}, *({"rule": r, "users": 3} for r in ("iid", "quantity"))):
+        assert split(source=source, **fits).clients
 
 
 def test_natural_needs_clients(digits: Source) -> None:
@@ -78,21 +79,20 @@ def test_iid_clients_are_alike_in_size_and_labels(digits: Source) -> None:
     assert chi2_contingency(histogram(found)).pvalue > 0.001  # a fixed seed: no chance of failing
 
 
-@pytest.mark.parametrize("rule", [rule for rule in RULES if rule not in ("iid", "natural")])
-def test_iid_of_another_rule_keeps_sizes_and_rows(rule: str, digits: Source) -> None:
-    twin = split("iid", digits, 5, of=rule, **SMALL[rule])
-    assert twin.parameters["of"] == rule
-    train, test = Part(twin.train.rows, twin.train.offsets), twin.test
-    mixed = reshuffle((train, test), np.random.default_rng(0))
-    for before, after in zip((train, test), mixed):
+@pytest.mark.parametrize(
+    ("rule", "given", "scaling"),
+    [("fedprox-mnist", {"users": 30, "sigma": 1}, "standardise"), ("per-fedavg", {}, "unit")],
+)
+def test_iid_of_another_rule_keeps_its_sizes_rows_and_scaling(
+    rule: str, given: dict[str, int], scaling: str, digits: Source
+) -> None:
+    sharp = split(rule, digits, 5, **given)
+    twin = split("iid", digits, 5, of=rule, **given)
+    assert twin.parameters == sharp.parameters | {"of": rule}
+    assert twin.parameters["scaling"] == scaling
+    assert statistics(twin)["labels a client"] > 2 * statistics(sharp)["labels a client"]
+    mixed = reshuffle((sharp.train, sharp.test), np.random.default_rng(0))
+    for before, after in zip((sharp.train, sharp.test), mixed):
         np.testing.assert_array_equal(before.sizes, after.sizes)
         np.testing.assert_array_equal(np.sort(before.rows), np.sort(after.rows))
-    again = split("iid", digits, 5, **twin.parameters)
-    assert manifest_of(again) == manifest_of(twin)
-
-
-def test_iid_of_fedprox_has_its_sizes_and_its_scaling(digits: Source) -> None:
-    sharp = split("fedprox-mnist", digits, users=30, sigma=1)
-    twin = split("iid", digits, of="fedprox-mnist", users=30, sigma=1)
-    assert twin.parameters["scaling"] == sharp.parameters["scaling"] == "standardise"
-    assert statistics(twin)["labels a client"] > 2 * statistics(sharp)["labels a client"]
+    assert manifest_of(split("iid", digits, 5, **twin.parameters)) == manifest_of(twin)

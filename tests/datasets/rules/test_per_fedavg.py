@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from dataset_files import digits, made, real
+from dataset_files import made
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,8 +10,6 @@ from fedref import ConfigError
 from fedref.datasets import load, split
 from fedref.datasets.rules.per_fedavg import pairs
 from fedref.rounds.federation import Source
-
-__all__ = ["digits", "real"]
 
 
 def test_per_fedavg_on_mnist_has_the_papers_numbers(real: object) -> None:

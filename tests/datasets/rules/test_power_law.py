@@ -1,13 +1,11 @@
 """FedProx's generators and APFL's CIFAR-10, beside the numbers of the papers' tables."""
 
 import numpy as np
-from dataset_files import digits, made, real, rows_of
+from dataset_files import made, rows_of
 
 from fedref.datasets import load, split
 from fedref.datasets.describe import histogram, statistics
 from fedref.rounds.federation import Source
-
-__all__ = ["digits", "real"]
 
 
 def test_fedprox_mnist_is_the_published_loop(digits: Source) -> None:

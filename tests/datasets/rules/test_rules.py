@@ -2,36 +2,36 @@
 
 import numpy as np
 import pytest
-from dataset_files import digits, made, rows_of, with_clients
+from dataset_files import made, rows_of, with_clients
 
 from fedref import ConfigError
 from fedref.datasets import RULES, manifest_of, split
 from fedref.rounds.federation import Source
-
-__all__ = ["digits"]
 
 FEW = {"users": 20}  # so many clients fit the shipped digits with every rule
 SMALL = {rule: FEW if "users" in RULES[rule].parameters else {} for rule in RULES}
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_every_rule_is_determined_by_its_seed(rule: str, digits: Source) -> None:
+def test_every_rule_is_explained_and_determined_by_its_seed_and_recorded_parameters(
+    rule: str, digits: Source
+) -> None:
     source = with_clients(digits) if rule == "natural" else digits
-    one, same, other = (split(rule, source, seed, **SMALL[rule]) for seed in (1, 1, 2))
-    assert manifest_of(one) == manifest_of(same)
+    one, other = (split(rule, source, seed, **SMALL[rule]) for seed in (1, 2))
+    assert manifest_of(split(rule, source, 1, **one.parameters)) == manifest_of(one)
     assert manifest_of(one) != manifest_of(other)
     one.check()
     rows = rows_of(one)
     assert len(np.unique(rows)) == len(rows)  # nobody shares a row
     assert one.train.sizes.min() >= 1
     assert one.test.sizes.min() >= 1
+    assert RULES[rule].help.endswith(".")
+    assert all(parameter.help for parameter in RULES[rule].parameters.values())
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_recorded_parameters_give_the_same_split(rule: str, digits: Source) -> None:
-    source = with_clients(digits) if rule == "natural" else digits
-    one = split(rule, source, 3, **SMALL[rule])
-    assert manifest_of(split(rule, source, 3, **one.parameters)) == manifest_of(one)
+def test_text_from_a_command_line_means_the_same(digits: Source) -> None:
+    texts = split("dirichlet", digits, "7", users="20", alpha="0.3")  # type: ignore[arg-type]
+    assert manifest_of(texts) == manifest_of(split("dirichlet", digits, 7, users=20, alpha=0.3))
 
 
 # ---- parameters -----------------------------------------------------------------------------------
@@ -45,9 +45,6 @@ def test_recorded_parameters_give_the_same_split(rule: str, digits: Source) -> N
         ("dirichlet", {"users": 0}, "users is 0, expected a whole number, at least 1"),
         ("dirichlet", {"users": 2.5}, "a whole number"),
         ("dirichlet", {"users": True}, "a whole number"),
-        ("dirichlet", {"users": "ten"}, "a whole number"),
-        ("dirichlet", {"users": None}, "a whole number"),
-        ("dirichlet", {"alpha": float("nan")}, "a finite number"),
         ("dirichlet", {"alpha": "inf"}, "a finite number"),
         ("dirichlet", {"alpha": -1}, "at least 0.001"),
         ("dirichlet", {"train_fraction": 1.5}, "at most 1"),
@@ -69,18 +66,6 @@ def test_wrong_parameters_are_refused(
         split(rule, digits, **given)  # type: ignore[arg-type]
 
 
-def test_text_from_a_command_line_means_the_same(digits: Source) -> None:
-    texts = split("dirichlet", digits, "7", users="20", alpha="0.3")  # type: ignore[arg-type]
-    assert manifest_of(texts) == manifest_of(split("dirichlet", digits, 7, users=20, alpha=0.3))
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_every_parameter_is_explained(rule: str) -> None:
-    assert RULES[rule].help.endswith(".")
-    for name, parameter in RULES[rule].parameters.items():
-        assert parameter.help, name
-
-
 # ---- scaling ----------------------------------------------------------------------------------------
 
 
@@ -89,14 +74,11 @@ def test_pixels_are_scaled_to_one_by_their_documented_full_scale(digits: Source)
     assert found.parameters["scaling"] == "unit"
     assert found.batch(np.arange(1797)).X.max() == 1.0
     assert split("iid", digits, users=5, scaling="none").batch(np.arange(1797)).X.max() == 16.0
-
-
-def test_unit_needs_a_full_scale() -> None:
     with pytest.raises(ConfigError, match="largest possible feature value"):
         split("iid", made(np.arange(10) % 2), users=2, scaling="unit")
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float64])
 def test_standardise_is_mean_zero_deviation_one(dtype: type) -> None:
     X = np.random.default_rng(0).integers(0, 200, (5000, 3)).astype(dtype)
     X[:, 2] = 7  # a constant feature stays finite
