@@ -48,46 +48,27 @@ def test_a_packet_arrives_as_it_was_sent():
         assert found["sent"][name].dtype == array.dtype
 
 
-def npy(array):
+def pickled():
     stream = io.BytesIO()
-    np.save(stream, array, allow_pickle=True)
+    np.save(stream, np.array([{}], object), allow_pickle=True)
     return stream.getvalue()
 
 
-def claiming(shape):
-    """64 bytes that say that they are an array of this shape."""
+def claiming_more():
+    """64 bytes that say that they are an array of 80 GB."""
     stream = io.BytesIO()
-    head = {"descr": "<f8", "fortran_order": False, "shape": shape}
+    head = {"descr": "<f8", "fortran_order": False, "shape": (10**10,)}
     np.lib.format.write_array_header_1_0(stream, head)
     return stream.getvalue() + bytes(64)
 
 
-def archive():
-    stream = io.BytesIO()
-    np.savez(stream, w=np.zeros(8))
-    return stream.getvalue()
-
-
-ODD = {
-    "pickled": npy(np.array([{}], object)),
-    "short": npy(np.zeros(8))[:-1],
-    "claims more than it has": claiming((10**10,)),
-    "negative": claiming((-8,)),
-    "unclosed": npy(np.zeros(8)).replace(b"}", b" "),
-    "an archive": archive(),
-    "not one": b"hello",
-    "empty": b"",
-}
-
-
-@pytest.mark.parametrize("name", ODD)
-def test_bytes_that_are_no_array_are_refused(name):
-    array = flwr.Array("float64", (8,), "numpy.ndarray", ODD[name])
-    with pytest.raises(Refused, match="an array that cannot be read"):
-        packet_of(flwr.RecordDict({"sent": flwr.ArrayRecord({"w": array})}))
-
-
-def test_other_records_are_refused():
+def test_what_is_no_array_is_refused():
+    archive = io.BytesIO()
+    np.savez(archive, w=np.zeros(8))
+    for data in (pickled(), claiming_more(), archive.getvalue(), b"hello", b""):
+        array = flwr.Array("float64", (8,), "numpy.ndarray", data)
+        with pytest.raises(Refused, match="an array that cannot be read"):
+            packet_of(flwr.RecordDict({"sent": flwr.ArrayRecord({"w": array})}))
     with pytest.raises(Refused, match="holds a MetricRecord"):
         packet_of(flwr.RecordDict({"sent": flwr.MetricRecord({"w": 1.0})}))
 
@@ -134,26 +115,28 @@ class Grid:
         return replies
 
 
-def error(code):
-    return {"has_error": lambda: True, "error": SimpleNamespace(code=code, reason="\x1b" * 300)}
+CRASHED = {"reason": "its client app failed (Flower's error 8)"}
 
 
-ANSWERS = [
-    (error(ErrorCode.MESSAGE_UNAVAILABLE), "no answer in 90 s"),
-    (error(ErrorCode.REPLY_MESSAGE_UNAVAILABLE), "no answer in 90 s"),
-    (error(ErrorCode.NODE_UNAVAILABLE), "its node went offline"),
-    (error(ErrorCode.CLIENT_APP_CRASHED), {"reason": "its client app failed (Flower's error 8)"}),
-    (error(ErrorCode.LOAD_CLIENT_APP_EXCEPTION), {"reason": "its client app failed (Flower's error 1)"}),
-    (
-        {"has_error": lambda: False, "content": {"a": 7}},
-        {"reason": "holds a int, which nobody sends here"},
-    ),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("answer", "words"), ANSWERS)
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (ErrorCode.MESSAGE_UNAVAILABLE, "no answer in 90 s"),
+        (ErrorCode.REPLY_MESSAGE_UNAVAILABLE, "no answer in 90 s"),
+        (ErrorCode.NODE_UNAVAILABLE, "its node went offline"),
+        (ErrorCode.CLIENT_APP_CRASHED, CRASHED),
+        ({"a": 7}, {"reason": "holds a int, which nobody sends here"}),
+    ],
+)
 def test_what_flower_says_in_the_place_of_a_reply(answer, words):
     """Late is one wording, and a client app that crashed has failed: it is no straggler."""
+    failed = not isinstance(answer, dict)
+    reply = (
+        {"error": SimpleNamespace(code=answer, reason="\x1b" * 300)}
+        if failed
+        else {"content": answer}
+    )
+    answer = {"has_error": lambda: failed, **reply}
     network = OverGrid(Grid(answer))
     packet = {"hello": {"fedref": 1}}
     assert network.send({7: packet, 8: packet}, 90.0) == {"m1": 7}

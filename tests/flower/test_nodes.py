@@ -227,7 +227,8 @@ def test_a_node_that_comes_back_with_another_number_answers_for_its_clients(tmp_
     assert [t["states"] for t in asked] == [[0] * 3, [2] * 3]
 
 
-def test_a_full_disk_loses_the_client_s_round_and_no_state(tmp_path, monkeypatch):
+def test_a_full_disk_loses_the_client_s_round_and_no_state(tmp_path, monkeypatch, capsys):
+    """And the text of an error stays on the node: it may hold values."""
     experiment = experiment_of(algorithms={"apfl": {"z": 1}}, **EVERYBODY)
     written, full = client.write_or_raise, {"on": False}
 
@@ -248,6 +249,9 @@ def test_a_full_disk_loses_the_client_s_round_and_no_state(tmp_path, monkeypatch
     assert column(run, "failed") == [0, 0, 0, 7, 7]
     assert kept(tmp_path, experiment) == dict.fromkeys(range(7), 3)
     assert sum(column(run, "dropped")) == 0
+    reason = "its work raised FedrefError: see the node's own log"
+    assert {row["reason"] for row in missed(tmp_path / "far")} == {reason}
+    assert "no room" in capsys.readouterr().err
 
 
 def test_the_picture_and_the_results_of_a_run_with_missed_clients(tmp_path):

@@ -85,28 +85,26 @@ BAD_REPLIES = [
     ("another run", call(run="0" * 16), "answers for another run"),
     ("a long run", call(run=NASTY), "missing, unknown or misshapen fields: run"),
     ("a label of 64 bits", call(labels=[2**63]), "misshapen fields: labels"),
-    ("an endless number", call(round=10**400), "misshapen fields: round"),
     ("nothing", lambda r: r.clear(), "has no record call"),
     ("a refusal", lambda r: r.update(refused={"reason": NASTY}), r"refuses: \x1b[2J\n|<b>\ud800xx"),
     ("no text", lambda r: r.update(refused={"reason": 7}), "refuses: no reason given"),
 ]  # fmt: skip
 BAD_RESULTS = [
     ("NaN", first_upload(poison(np.nan)), "sends w with a value that is not finite"),
-    ("infinite", first_upload(poison(np.inf)), "sends w with a value that is not finite"),
     ("short", first_upload(lambda r: {"w": r["w"][:-1]}), "sends w of shape ("),
     ("another axis", first_upload(lambda r: {"w": r["w"][None]}), "sends w of shape (1, "),
     ("another name", first_upload(lambda r: {"v": r["w"]}), "sends v, expected w"),
     ("a nasty name", first_upload(lambda r: {NASTY: r["w"]}), r"sends \x1b[2J"),
     ("one more", first_upload(lambda r: {**r, "F": r["w"]}), "sends F, w, expected w"),
-    ("nothing", first_upload(lambda r: {}), "sends nothing, expected w"),
     ("float32", first_upload(lambda r: {"w": r["w"].astype(np.float32)}), "sends w as float32"),
-    ("text", first_upload(lambda r: {"w": r["w"].astype(str)}), "sends w as <U"),
     (
         "plain",
         first_upload(lambda r: {"w": r["w"].tolist()}),
         "holds plain values, expected arrays",
     ),
     ("a log", values("log", **{NASTY: 1.0}), r"logs \x1b[2J"),
+    ("a log that is NaN", values("log", gamma=float("nan")), "logs a gamma that is not a number"),
+    ("a log of text", values("log", gamma="1"), "logs gamma, "),
     ("less", values("work", grads=-1), "says that it did less than no work"),
     ("endless", values("work", grads=10**400), "misshapen fields: grads"),
     ("lost", values("lost", reason=NASTY), r"\x1b[2J\n|<b>"),
@@ -115,7 +113,6 @@ BAD_SCORES = [
     ("more rows", values("scores", n_test=10**6), "was evaluated on 1000000 test"),
     ("too good", values("scores", accuracy=1.5), "has an accuracy of 1.5"),
     ("NaN", values("scores", test_loss=float("nan")), "has a loss that is not finite"),
-    ("infinite", values("scores", train_loss=float("inf")), "has a loss that is not finite"),
     ("text", values("scores", accuracy="1"), "missing, unknown or misshapen fields: accuracy"),
     ("true", values("scores", n_test=True), "missing, unknown or misshapen fields: n_test"),
     ("endless", values("scores", n_test=10**5000), "misshapen fields: n_test"),
@@ -141,24 +138,14 @@ def test_a_server_refuses_a_reply_as_a_whole(change, words, exchanged):
 
 @ids(BAD_RESULTS)
 def test_a_server_refuses_a_result(change, words, exchanged):
-    _, _, reply = exchanged()
-    expected = ClientResult(np.zeros_like(reply[f"upload {FIRST}"]["w"]), None, {})
-    assert protocol.read_result(reply, FIRST, expected, 0)[0].upload.any()
+    _, _, reply = exchanged("fedprox")
+    log = dict(reply[f"log {FIRST}"])
+    expected = ClientResult(np.zeros_like(reply[f"upload {FIRST}"]["w"]), None, log)
+    result, _ = protocol.read_result(reply, FIRST, expected, 0)
+    assert result.upload.any()
+    assert result.log == log
     change(reply)
     assert words in refuses(protocol.read_result, reply, FIRST, expected, 0)
-
-
-def test_a_server_refuses_a_log_that_is_not_a_number(exchanged):
-    _, _, reply = exchanged("fedprox")
-    log = reply[f"log {FIRST}"]
-    expected = ClientResult(np.zeros_like(reply[f"upload {FIRST}"]["w"]), None, dict(log))
-    assert protocol.read_result(reply, FIRST, expected, 0)[0].log == log
-    for wrong, words in [
-        (float("nan"), "logs a gamma that is not a number"),
-        ("1", "logs gamma, "),
-    ]:
-        reply[f"log {FIRST}"] = {**log, "gamma": wrong}
-        assert words in refuses(protocol.read_result, reply, FIRST, expected, 0)
 
 
 @ids(BAD_SCORES)
@@ -172,7 +159,6 @@ def test_a_server_refuses_scores(change, words):
 
 BAD_ANNOUNCEMENTS = [
     ({"clients": [3, 3]}, "not different numbers"),
-    ({"clients": [4, 3]}, "not different numbers"),
     ({"clients": [-1, 3]}, "expected numbers from 0 on"),
     ({"n_train": [5]}, "lists of different lengths"),
     ({"n_train": [5, 0]}, "one without training rows"),
@@ -186,10 +172,8 @@ BAD_ANNOUNCEMENTS = [
     ({"labels": list(range(10**5)), "features": 10**4}, "features × labels: 10000 × 100000 is more"),
     ({"n_test": [1, 10**15]}, "rows: 1000000000000012 is more than 10000000"),
     ({"n_train": [10**6, 6], "features": 10**4}, "rows × features: 1000007 × 10000 is more"),
-    ({"features": 10**400}, "misshapen fields: features"),
     ({"features": 2.0}, "missing, unknown or misshapen fields: features"),
     ({"image": [8, 8, 1]}, None),
-    ({"image": [8, 8]}, "images of [8, 8], and 64 features"),
     ({"image": [8, 7, 1]}, "images of [8, 7, 1], and 64 features"),
     ({"vocabulary": ["a", NASTY]}, "misshapen fields: vocabulary"),
     ({"vocabulary": ["a"] * (10**6 + 1)}, "misshapen fields: vocabulary"),
@@ -221,11 +205,9 @@ BAD_REQUESTS = [
     ("call", "labels", [*range(10), 2**63], "misshapen fields: labels"),
     ("call", "labels", [*range(10), 2**52], "classes: "),
     ("call", "labels", [1, 0], "not different numbers"),
-    ("call", "labels", [], "leaves out labels"),
     ("call", NASTY, 1, r"misshapen fields: \x1b[2J"),
     ("sent", "w", np.zeros(3), "sends w of shape (3,)"),
     ("sent", "w", np.full(685, np.nan), "not finite"),
-    ("sent", "w", np.zeros(685, np.float32), "sends w as float32"),
     ("sent", "w", [0.0], "holds plain values"),
     ("sent", "v", np.zeros(3), "sends v of shape (3,)"),
     ("sent", "v", np.zeros(685), "sends what holds v, expected w"),

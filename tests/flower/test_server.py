@@ -31,19 +31,10 @@ from fedref.flower.server import Missed, serve
 
 FEDERATED = [name for name in ALGORITHMS if not ALGORITHMS[name].pooled]
 NODE, OWN = 101, HOLDERS[101]
+CACHED = "fedref.algorithms.apfl_cached:APFLCachedImportance"
 EVERYBODY = {"clients_per_round": 7, "rounds": 4}
 
 # ---- the same numbers ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", FEDERATED)
-def test_every_algorithm_to_the_bit(name, tmp_path):
-    experiment = experiment_of(algorithms={name: {}}, rounds=4, stragglers=0.4)
-    there, _, _ = far(tmp_path, experiment)
-    here = near(tmp_path, experiment)
-    assert same_tables(tmp_path / "far", tmp_path / "near")
-    assert same_parameters(there, here)
-    assert missed(tmp_path / "far") == []
 
 
 VARIANTS = {
@@ -70,13 +61,17 @@ VARIANTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", VARIANTS)
-def test_every_kind_of_plan_to_the_bit(name, tmp_path):
-    experiment = experiment_of(**VARIANTS[name])
+KINDS = {name: {"algorithms": {name: {}}, "rounds": 4, "stragglers": 0.4} for name in FEDERATED}
+
+
+@pytest.mark.parametrize("name", [*KINDS, *VARIANTS])
+def test_every_algorithm_and_kind_of_plan_to_the_bit(name, tmp_path):
+    experiment = experiment_of(**(KINDS | VARIANTS)[name])
     there, _, _ = far(tmp_path, experiment)
     here = near(tmp_path, experiment)
     assert same_tables(tmp_path / "far", tmp_path / "near")
     assert same_parameters(there, here)
+    assert missed(tmp_path / "far") == []
 
 
 # ---- refused -------------------------------------------------------------------------------------
@@ -183,14 +178,7 @@ def test_an_answer_counts_once_and_only_from_whom_it_was_asked(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (
-            {
-                "algorithms": {
-                    "kept": {"algorithm": "fedref.algorithms.apfl_cached:APFLCachedImportance"}
-                }
-            },
-            "kept sends by what each client keeps",
-        ),
+        ({"algorithms": {"kept": {"algorithm": CACHED}}}, "kept sends by what each client keeps"),
         ({"algorithms": {"centralised": {}}}, "centralised pools all clients' rows"),
         ({"classes": "own", "algorithms": {"fedavg": {}}}, "classes=own counts labels"),
         ({"dissimilarity": True, "algorithms": {"fedavg": {}}}, "dissimilarity needs"),
@@ -200,12 +188,6 @@ def test_an_answer_counts_once_and_only_from_whom_it_was_asked(tmp_path):
 def test_what_needs_the_rows_on_the_server_is_refused(settings, words, tmp_path):
     with pytest.raises(ConfigError, match=words):
         serve(None, experiment_of(**settings), tmp_path, options())
-
-
-def test_a_directory_of_another_experiment_is_refused(tmp_path):
-    far(tmp_path, experiment_of(algorithms={"fedavg": {}}, rounds=1))
-    with pytest.raises(DataError, match="holds the run of another experiment"):
-        far(tmp_path, experiment_of(algorithms={"fedavg": {"lr": 0.2}}, rounds=1))
 
 
 # ---- a server that is stopped --------------------------------------------------------------------
@@ -311,17 +293,15 @@ def test_other_rows_than_when_the_run_began_are_refused(tmp_path):
     assert {row["client"] for row in missed(tmp_path / "far")} == set(map(str, OWN))
 
 
-def test_a_damaged_description_is_one_line(tmp_path):
+def test_a_directory_that_is_not_of_this_run_is_refused(tmp_path):
     experiment = experiment_of(algorithms={"fedavg": {}}, rounds=1)
     _, wires, _ = far(tmp_path, experiment)
+    with pytest.raises(DataError, match="holds the run of another experiment"):
+        far(tmp_path, experiment_of(algorithms={"fedavg": {"lr": 0.2}}, rounds=1))
+    # rows that are not there: `fedref resume` would train on others
+    assert main(["resume", str(tmp_path / "far")]) == 2
     path = tmp_path / "far" / "federation.json"
     for text in ("{", json.dumps({"run": "x"})):
         path.write_text(text)
         with pytest.raises(DataError, match="expected it as the run left it"):
             serve(wires, experiment, tmp_path / "far", options())
-
-
-def test_a_local_resume_of_such_a_run_is_refused(tmp_path):
-    """Its rows are not there: `fedref resume` would train on others."""
-    far(tmp_path, experiment_of(algorithms={"apfl": {}}, rounds=1))
-    assert main(["resume", str(tmp_path / "far")]) == 2
