@@ -207,6 +207,8 @@ class Upload(NamedTuple):
 
 @dataclass(frozen=True)
 class APFL(Algorithm[ServerState, ServerState, Local, ClientState]):
+    """A shared w_S, held by its importance F, with m_k and w_k of each client's own."""
+
     lr: float = 0.05
     mu: float = 1.0
     lam: float = 1.0

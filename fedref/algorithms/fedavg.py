@@ -62,6 +62,8 @@ def adapt(model: Model, w: Array, D: Batch, *, alpha: float, steps: int = 1) -> 
 
 @dataclass(frozen=True)
 class FedAvg(Algorithm[Server, Server, Array, None]):
+    """Clients take E epochs, or τ steps, of SGD; the server averages."""
+
     lr: float = 0.05
 
     def step(self, model: Model, sent: Server, local: Array, *batches: Batch) -> Array:

@@ -102,6 +102,8 @@ class Upload(NamedTuple):
 
 @dataclass(frozen=True)
 class FedCurv(Algorithm[CurvServer, CurvServer, Local, ClientState]):
+    """SGD, drawn to the others' last solutions by their Fisher information."""
+
     lr: float = 0.05
     lam: float = 1.0
 

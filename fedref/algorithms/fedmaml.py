@@ -105,6 +105,8 @@ class Upload(NamedTuple):
 
 @dataclass(frozen=True)
 class FedMAML(Algorithm[MetaState, MetaState, Upload, None]):
+    """Clients adapt in several steps; the server sums their meta-gradients."""
+
     alpha: float = 0.1
     beta: float = 0.05
     inner_steps: int = 1

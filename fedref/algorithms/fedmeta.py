@@ -171,6 +171,8 @@ class MetaServer(NamedTuple):
 
 @dataclass(frozen=True)
 class MAML(Algorithm[MetaServer, Learner, Local, None]):
+    """FedMeta with MAML: a client sends the meta-gradient of an episode."""
+
     weighting: str = "uniform"
     alpha: float = 0.1
     beta: float = 0.05

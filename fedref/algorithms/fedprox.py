@@ -126,6 +126,8 @@ class ProxSent(NamedTuple):
 
 @dataclass(frozen=True)
 class FedProx(Algorithm[ProxServer, ProxSent, Array, None]):
+    """SGD on a client's loss plus a proximal term; partial work of stragglers counts."""
+
     drop: bool = False
     lr: float = 0.05
     mu: float = 1.0

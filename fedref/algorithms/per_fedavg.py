@@ -124,7 +124,7 @@ def local_step(w: Array, meta_gradient: Array, *, beta: float) -> Array:
 
 @dataclass(frozen=True)
 class PerFedAvg(Algorithm[Server, Server, Array, None]):
-    """[per-fedavg alg.1] with the exact Hessian-vector product."""
+    """Per-FedAvg [per-fedavg alg.1] with the exact Hessian-vector product."""
 
     weighting: str = "uniform"
     alpha: float = 0.1
@@ -169,7 +169,7 @@ class PerFedAvg(Algorithm[Server, Server, Array, None]):
 
 @dataclass(frozen=True)
 class PerFedAvgFO(PerFedAvg):
-    """[per-fedavg alg.1], first order."""
+    """Per-FedAvg, first order."""
 
     inner: ClassVar[tuple[str, ...]] = ("D",)
 
@@ -179,7 +179,7 @@ class PerFedAvgFO(PerFedAvg):
 
 @dataclass(frozen=True)
 class PerFedAvgHF(PerFedAvg):
-    """[per-fedavg alg.1], Hessian free."""
+    """Per-FedAvg, Hessian free."""
 
     delta: float = 1e-3
     bounds: ClassVar = {**PerFedAvg.bounds, "delta": (1e-12, 1.0)}  # /2δ
