@@ -138,7 +138,8 @@ def put_roles(folder: Path) -> Path:
     return folder
 
 
-def real_data() -> Path:
+@pytest.fixture
+def real() -> Path:
     """The folder of real data sets; the test is skipped where there is none."""
     root = Path(__file__).resolve().parents[1]
     folder = Path(os.environ.get("FEDREF_DATA") or root.parent / "shared" / "data")
@@ -160,11 +161,6 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
         monkeypatch.setattr(function, "__defaults__", (refuse,))
     if "real" not in request.fixturenames:
         monkeypatch.delenv("FEDREF_DATA", raising=False)
-
-
-@pytest.fixture
-def real() -> Path:
-    return real_data()
 
 
 @pytest.fixture(scope="session")

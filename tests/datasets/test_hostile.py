@@ -160,7 +160,6 @@ FORMATS = {
         "a.npz", lambda: npy(X), pack=lambda data: zip_bytes({"X.npy": data, "y.npy": npy(Y)})
     ),
     "npz": Format("a.npz", lambda: npz_bytes({"X": X, "y": Y, "client": Y})),
-    "npy": Format("X.npy", lambda: npy(X), read=lambda path: load(path.parent)),
     "csv": Format("a.csv", lambda: b"x,client,test,y\n1,a,0,cat\n-2.5,b,1,dog\n3,b,0,cat\n"),
     "leaf": Format("a.json", lambda: json.dumps(leaf_object()).encode(), edited),
     "leaf in gzip": Format("a.json.gz", lambda: gzip.compress(json.dumps(leaf_object()).encode())),
@@ -192,7 +191,6 @@ FORMATS = {
 def test_damaged_files_give_a_result_or_one_line(name: str, tmp_path: Path) -> None:
     case, rng = FORMATS[name], np.random.default_rng([0, sum(name.encode())])
     put(tmp_path, "train-labels-idx1-ubyte", idx_bytes(Y))  # beside images
-    put(tmp_path, "y.npy", npy(Y))  # beside X.npy
     path, valid = tmp_path / case.file, case.valid()
     path.write_bytes(case.pack(valid))
     assert survives(case.read, path)
