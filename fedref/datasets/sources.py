@@ -199,7 +199,7 @@ def prepare(name: str, chosen: dict[str, Any], fetch: download.Fetch = download.
 FOLDERS: tuple[tuple[Callable[[Path], object], Callable[..., Source]], ...] = (
     (idx.folder_holds_images, idx.load),
     (leaf.folder_holds_json, leaf.load),
-    (cifar.find, cifar.load_folder),
+    (cifar.find, cifar.load),
     (npz.folder_holds_arrays, npz.load_folder),
 )
 SUFFIXES: dict[str, Callable[..., Source]] = {

@@ -56,16 +56,12 @@ def find(folder: Path) -> Path | None:
     return archive if archive.is_file() else None
 
 
-def load_folder(folder: Path, **more: Any) -> Source:
-    """Return the Source of the files, wherever in the folder they are."""
-    path = find(folder)
-    if path is None:
-        raise data_error(folder, f"no {FILES[0]}", EXPECTED)
-    return load(path, **more)
-
-
 def load(path: Path, channels: str = "grey", **more: Any) -> Source:
-    """Return the Source of all 60 000 images, the published test part last."""
+    """Return the Source of all 60 000 images, the published test part last.
+
+    path : the archive, or a folder that holds it or the six files.
+    """
+    path = find(path) or path
     if path.is_dir():
         files = [read_bytes(path / name, EXPECTED) for name in FILES]
     else:

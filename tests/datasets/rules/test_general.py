@@ -39,6 +39,8 @@ def test_rules_that_need_classes_refuse_real_targets(rule: str) -> None:
 def test_natural_needs_clients(digits: Source) -> None:
     with pytest.raises(ConfigError, match="no natural clients"):
         split("natural", digits)
+    with pytest.raises(ConfigError, match="no client of made has 9 rows"):
+        split("natural", made([0, 1], client=np.zeros(2, int)), min_rows=9)
 
 
 def test_dirichlet_skew_falls_with_alpha(digits: Source) -> None:
