@@ -32,8 +32,7 @@ from dataset_files import (
 )
 
 from fedref import DataError, FedrefError
-from fedref.commands import main
-from fedref.datasets import from_manifest, load, manifest_of, shipped, split
+from fedref.datasets import from_manifest, load, manifest_of, split
 from fedref.datasets.formats import cifar, emnist
 from fedref.datasets.manifest import is_manifest, seal
 
@@ -366,25 +365,7 @@ def test_pipes_and_devices_are_refused(name: str, tmp_path: Path) -> None:
     assert not is_manifest(tmp_path / "split.json")
 
 
-# ---- known data, names and paths ------------------------------------------------------------------
-
-
-def test_a_known_data_set_with_another_label_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with np.load(shipped() / "digits" / "digits.npz") as arrays:
-        found = dict(arrays)
-    put(tmp_path, "digits.npz", npz_bytes(found))
-    assert load("digits", tmp_path).sha256 == load("digits").sha256  # packed again: the same data
-    found["y"][0] ^= 1
-    put(tmp_path, "digits.npz", npz_bytes(found))
-    with pytest.raises(DataError, match=r"not digits as published.*--data-unverified"):
-        load("digits", tmp_path)
-    assert load("digits", tmp_path, verify=False).y[0] == found["y"][0]
-    words = ["data", "prepare", "digits", "--data-dir", str(tmp_path)]
-    assert main(words) == 2
-    assert "--data-unverified" in capsys.readouterr().err
-    assert main([*words, "--data-unverified"]) == 0
+# ---- paths ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["digits", "a.npz"])
