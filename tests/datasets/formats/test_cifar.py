@@ -37,6 +37,7 @@ def test_grey_has_the_documented_weights_and_colour_keeps_pixels_together(
         assert abs(source.X[2 * i : 2 * i + 2] - grey).max() <= 1
         assert (source.X[2 * i : 2 * i + 2] == grey).mean() > 0.99
         np.testing.assert_array_equal(source.y[2 * i : 2 * i + 2], y)
+    assert load(tmp_path / "cifar10").sha256 == source.sha256
     if not packed:
         assert load(tmp_path / "cifar10" / cifar.FOLDER).sha256 == source.sha256
     source = load("cifar10(color)", tmp_path, verify=False)
