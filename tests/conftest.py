@@ -1,6 +1,7 @@
 """Hypothesis: no deadline (a cold BLAS is slow), and in CI the same examples on every run. A folder."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -18,3 +19,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(plots, "curves", lambda run, path: None)
     return tmp_path
+
+
+# Where SIGINT is ignored, as in a background job, the processes that tests start would ignore it too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
