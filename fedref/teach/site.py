@@ -32,6 +32,7 @@ from fedref.teach.pages import Function
 from fedref.teach.pictures import PICTURES
 from fedref.teach.proofs_page import proofs_page
 from fedref.teach.source import Equation
+from fedref.teach.spec_page import spec_page
 from fedref.teach.svg import draw, svg_text
 
 
@@ -220,10 +221,12 @@ PAGES: dict[str, Callable[[], Sheet]] = {
     "equations": equations_sheet,
     "mistakes": mistakes_page,
     "proofs": proofs_page,
+    "spec": spec_page,
 }
 #: Those that every page leads to, and what they are called there.
 LINKS: dict[str, str] = {
     "index": "fedref",
+    "spec": "The papers in one file",
     "equations": "Equations",
     "mistakes": "Twenty mistakes",
     "proofs": "How derivatives are proved",

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from browser import BROWSER, Browser
 
+from fedref import spec
 from fedref.algorithms import ALGORITHMS, per_fedavg
 from fedref.models import MODELS
 from fedref.teach import figure, site, source, svg
@@ -292,3 +293,11 @@ def test_in_print_nothing_is_folded_or_cut_off(browser, built):
         assert browser.run(cut) == 0
         ground = "getComputedStyle(document.documentElement).backgroundColor"
         assert browser.run(ground) == "rgb(255, 255, 255)"
+
+
+def test_the_specification_stands_there_with_a_way_to_each_paper_s_file():
+    page = site.PAGES["spec"]().body
+    assert page.count("<section>") == 11
+    for module in source.modules():
+        name = site.page_name(module.__name__)
+        assert (f'href="{name}.html"' in page) == hasattr(spec, name), name
