@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from fedref import proofs
 
 DESCRIPTION = """\
-Compare every model's loss with plain loops, its gradient and Hessian-vector product with complex
-steps, every equation of every algorithm with the complex step of its own objective or with a plain
-loop, and whole rounds of every algorithm with the paper's algorithm written out as plain loops.
+Compare every model's loss with the specification's (fedref/spec.py), its gradient and Hessian-vector
+product with complex steps, every equation with the complex step of its own objective or with the
+specification, and every algorithm's rounds with the specification's.
 """
 
 EPILOG = """\

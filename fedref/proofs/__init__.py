@@ -1,9 +1,9 @@
 """What `fedref check` runs: a table of proofs, one small case a claim, one file a paper.
 
-The chain of trust. A plain loop over Python numbers (`oracle`) is the loss; the complex step of the
+The chain of trust. The specification (`fedref.spec`) says what the loss is; the complex step of the
 loss is the gradient; the complex step of the gradient is the Hessian-vector product; and with these
-three every equation of every algorithm is compared with the complex step of its own objective, or
-with a plain loop that says the same in other words.
+three every equation is compared with the complex step of its own objective, or with the
+specification, and every algorithm's rounds with the specification's.
 
 A proof is a generator of reports, one for each thing compared; `@proof` enters it into `PROOFS`. It
 gets a `Case`: a small model, a point away from all kinks, and batches. To read one, start at

@@ -29,7 +29,7 @@ from fedref.proofs.rounds import (
 from fedref.proofs.table import ONE, proof
 
 
-@proof("fedprox alg.2", "objective = oracle loss + (μ/2)‖w − wᵗ‖² number by number")
+@proof("fedprox alg.2", "objective = the specification's loss + (μ/2)‖w − wᵗ‖²")
 def fedprox_objective(c: Case) -> Iterator[Report]:
     w0 = c.vector()
     expected = c.f(c.w, c.real_rows[0]) + 0.35 * sum((a - b) ** 2 for a, b in zip(c.w, w0))

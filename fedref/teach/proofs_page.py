@@ -45,10 +45,11 @@ def proofs_page() -> Sheet:
     body += f"<p>{prose(how)}</p>"
     body += (
         "<section><h2>The chain</h2><ol>"
-        "<li>A model's loss is compared with plain loops over the samples.</li>"
+        "<li>A model's loss is compared with the specification's.</li>"
         "<li>Its gradient is compared with the complex step of that loss.</li>"
         "<li>Its Hessian-vector product is compared with the complex step of that gradient.</li>"
-        "<li>An algorithm's step is compared with the complex step of the algorithm's own objective.</li>"
+        "<li>An algorithm's step is compared with the complex step of its own objective, and its "
+        "rounds with the specification's.</li>"
         "</ol></section>"
     )
     for name, call in (
