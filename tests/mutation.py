@@ -50,7 +50,7 @@ TARGETS = (
 #: The tests whose subject is the mathematics.
 NOT = ("test_house", "test_equation_index", "test_mutation", "test_extend")
 FOLDERS = ("tests/models", "tests/algorithms", "tests/rounds")
-FILES = ("proofs/test_proofs.py", "experiments/test_unit.py", "experiments/test_runs.py")
+FILES = ("proofs/test_proofs.py", "experiments/test_unit.py", "experiments/test_run.py")
 EQUIVALENT = ROOT / "tests/equivalent_mutants.txt"
 CACHE = Path(tempfile.gettempdir()) / "fedref-mutation"
 SURVIVED, KILLED = 0, 1
