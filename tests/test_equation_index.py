@@ -151,10 +151,14 @@ def test_code_lines_are_counted():
     assert code_lines(source) == 3
 
 
+#: At most 100 code lines, but where a file holds a part of its own: plateau and units, server's Adam.
+LIMITS = {"apfl": 145, "fedmeta": 120}
+
+
 @pytest.mark.parametrize("stem", FILES)
-def test_an_algorithm_has_at_most_150_code_lines(stem):
+def test_an_algorithm_has_at_most_100_code_lines(stem):
     count = code_lines(FILES[stem].read_text("utf-8"))
-    assert count <= 150, f"{stem} has {count} code lines"
+    assert count <= LIMITS.get(stem, 100), f"{stem} has {count} code lines"
 
 
 @pytest.mark.parametrize("stem", FILES)
