@@ -119,7 +119,7 @@ class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
 
     @property
     def watches_loss(self) -> bool:
-        """Whether `observe` needs the global training loss after every round."""
+        """Whether `observe_loss` needs the global training loss after every round."""
         return False
 
     @property
@@ -137,7 +137,7 @@ class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
         """What the server sends to each client of the cohort."""
         return server  # type: ignore[return-value]
 
-    def message(self, sent: Sent, client_state: ClientState | None) -> Any:
+    def download_for(self, sent: Sent, client_state: ClientState | None) -> Any:
         """Return the part of `sent` that this client does not have yet. Default: all of it."""
         return sent
 
@@ -164,7 +164,9 @@ class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
         """What one client sends and keeps; by default it sends its `local`."""
         return ClientResult(local)
 
-    def diagnose(self, model: Model, sent: Sent, local: Local, data: AllData) -> dict[str, float]:
+    def client_metrics(
+        self, model: Model, sent: Sent, local: Local, data: AllData
+    ) -> dict[str, float]:
         """Measurements that are logged, and neither sent nor counted as work."""
         return {}
 
@@ -175,17 +177,17 @@ class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
         w = weighted_mean(cohort.weights(self.weighting), uploads)
         return Server(w)  # type: ignore[return-value]
 
-    def observe(self, server: ServerState, loss: float) -> ServerState:
+    def observe_loss(self, server: ServerState, loss: float) -> ServerState:
         """The server's state after it has seen the global training loss of this round."""
         return server
 
-    def personal(
+    def personalised_params(
         self, model: Model, sent: Sent, client_state: ClientState | None, D: Batch | None
     ) -> Array:
         """The parameters (d,) that one client tests with; D is a batch to adapt to, or None."""
         return sent.w  # type: ignore[attr-defined]
 
-    def log(self, server: ServerState) -> dict[str, float]:
+    def server_metrics(self, server: ServerState) -> dict[str, float]:
         """Return extra columns for metrics.csv, from the server's state."""
         return {}
 

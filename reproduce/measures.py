@@ -84,7 +84,7 @@ def unadapted_scores(run: Run, label: str, data: LoadedExperiment) -> list[Score
     made = []
     for unit, record in run.units_of(label):
         sent = algorithm.download(record.state.server)
-        state = State(Server(algorithm.personal(data.model, sent, None, None)), {})
+        state = State(Server(algorithm.personalised_params(data.model, sent, None, None)), {})
         scores = evaluate(
             untouched, data.model, state, data.federation, run.experiment.plan,
             round=record.round, seed=unit.seed, train=False,

@@ -281,7 +281,7 @@ def play(
                 algorithm, model, states[-1], plan, federation, dtype=dtype, work=work
             )
         if algorithm.watches_loss:
-            state = state._replace(server=algorithm.observe(state.server, loss(t)))
+            state = state._replace(server=algorithm.observe_loss(state.server, loss(t)))
         for value in (state.server, *state.clients.values()):
             tree.freeze(value)
         states.append(state)

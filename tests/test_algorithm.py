@@ -186,11 +186,11 @@ def test_the_defaults_of_an_algorithm_are_fedavg_s():
     server = plain.initial(model, w)
     assert (server, plain.download(server)) == (Server(w), server)
     assert plain.start(model, server, None) is w
-    assert plain.personal(model, server, None, None) is w
+    assert plain.personalised_params(model, server, None, None) is w
     assert plain.stop(model, server, w, None) is False
     assert plain.finish(model, server, w, None, None) == ClientResult(w, None, {})
-    assert (plain.diagnose(model, server, w, None), plain.log(server)) == ({}, {})
-    assert plain.observe(server, 1.0) is server
+    assert (plain.client_metrics(model, server, w, None), plain.server_metrics(server)) == ({}, {})
+    assert plain.observe_loss(server, 1.0) is server
     with pytest.raises(NotImplementedError):
         plain.step(model, server, w)
 

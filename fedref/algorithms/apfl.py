@@ -266,7 +266,7 @@ class APFL(Algorithm[ServerState, ServerState, Local, ClientState]):
             importance = ESTIMATES[self.importance](model, sent.w, data())
         return ClientResult(Upload(local.w_s, importance), local.own)
 
-    def diagnose(
+    def client_metrics(
         self, model: Model, sent: ServerState, local: Local, data: AllData
     ) -> dict[str, float]:
         return {"penalty": float(self.mu / 2 * np.sum(sent.F * (local.w_s - sent.w) ** 2))}
@@ -280,14 +280,14 @@ class APFL(Algorithm[ServerState, ServerState, Local, ClientState]):
         near_start = abs(t - self.z) <= 1  # [apfl §4.1.3] |t − z| ≤ 1
         return server._replace(w=weighted_mean(p, uploads.w), F=F, t=t, renew=near_start)
 
-    def observe(self, server: ServerState, loss: float) -> ServerState:
+    def observe_loss(self, server: ServerState, loss: float) -> ServerState:
         detector, renew = server.detector.push(loss)
         return server._replace(detector=detector, renew=server.renew or renew)
 
-    def personal(
+    def personalised_params(
         self, model: Model, sent: ServerState, client_state: ClientState | None, D: Batch | None
     ) -> Array:
         return sent.w if client_state is None else compose(model, sent.w, *client_state)
 
-    def log(self, server: ServerState) -> dict[str, float]:
+    def server_metrics(self, server: ServerState) -> dict[str, float]:
         return {"renewed": float(server.renew)}

@@ -38,7 +38,7 @@ def own_of(client_state: Any) -> ClientState | None:
 
 @dataclass(frozen=True)
 class APFLCachedImportance(APFL):
-    def message(self, sent: ServerState, client_state: Any) -> ServerState:
+    def download_for(self, sent: ServerState, client_state: Any) -> ServerState:
         has = client_state is not None and client_state.fingerprint == fingerprint(sent.F)
         return sent._replace(F=0) if has else sent
 
@@ -52,7 +52,7 @@ class APFLCachedImportance(APFL):
         new = CachingClient(result.client_state, fingerprint(sent.F))
         return result._replace(client_state=None if new == (None, 0) else new)
 
-    def personal(
+    def personalised_params(
         self, model: Model, sent: ServerState, client_state: Any, D: Batch | None
     ) -> Array:
-        return super().personal(model, sent, own_of(client_state), D)
+        return super().personalised_params(model, sent, own_of(client_state), D)

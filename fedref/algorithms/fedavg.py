@@ -82,7 +82,9 @@ class FedAvgUpdate(FedAvg):
     personalised: ClassVar[bool] = True
     adapts_on: ClassVar[str | None] = "D"
 
-    def personal(self, model: Model, sent: Server, client_state: None, D: Batch | None) -> Array:
+    def personalised_params(
+        self, model: Model, sent: Server, client_state: None, D: Batch | None
+    ) -> Array:
         if D is None:
             return sent.w
         return adapt(model, sent.w, D, alpha=self.alpha, steps=self.inner_steps)

@@ -141,7 +141,9 @@ class FedMAML(Algorithm[MetaState, MetaState, Upload, None]):
         theta = meta_update(server.theta, uploads.g, counts, beta=self.beta)
         return MetaState(theta, candidate(uploads.theta_star, counts))
 
-    def personal(self, model: Model, sent: MetaState, client_state: None, D: Batch | None) -> Array:
+    def personalised_params(
+        self, model: Model, sent: MetaState, client_state: None, D: Batch | None
+    ) -> Array:
         if sent.theta1 is not None:
             return sent.theta1
         if D is None:

@@ -222,7 +222,9 @@ class MAML(Algorithm[MetaServer, Learner, Local, None]):
         # [fedmeta server] x − βg
         return MetaServer(*server_step(learner, g, moments, beta=self.beta))
 
-    def personal(self, model: Model, sent: Learner, client_state: None, D: Batch | None) -> Array:
+    def personalised_params(
+        self, model: Model, sent: Learner, client_state: None, D: Batch | None
+    ) -> Array:
         if D is None:
             return sent.theta
         alpha = self.alpha if sent.alpha is None else sent.alpha

@@ -156,7 +156,7 @@ class FedProx(Algorithm[ProxServer, ProxSent, Array, None]):
     def stop(self, model: Model, sent: ProxSent, local: Array, data: AllData) -> bool:
         return bool(inexactness(model, local, sent.w, data(), mu=sent.mu) <= self.until_gamma)
 
-    def diagnose(
+    def client_metrics(
         self, model: Model, sent: ProxSent, local: Array, data: AllData
     ) -> dict[str, float]:
         penalty = float(sent.mu / 2 * np.sum((local - sent.w) ** 2))
@@ -170,12 +170,12 @@ class FedProx(Algorithm[ProxServer, ProxSent, Array, None]):
     ) -> ProxServer:
         return server._replace(w=weighted_mean(cohort.weights(self.weighting), uploads))
 
-    def observe(self, server: ProxServer, loss: float) -> ProxServer:
+    def observe_loss(self, server: ProxServer, loss: float) -> ProxServer:
         if not self.adaptive_mu:
             return server
         before = loss if server.loss is None else server.loss
         mu, falls = adapt_mu(server.mu, server.falls, before, loss)
         return server._replace(mu=mu, falls=falls, loss=loss)
 
-    def log(self, server: ProxServer) -> dict[str, float]:
+    def server_metrics(self, server: ProxServer) -> dict[str, float]:
         return {"mu": server.mu}

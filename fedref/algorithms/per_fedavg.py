@@ -158,7 +158,9 @@ class PerFedAvg(Algorithm[Server, Server, Array, None]):
         gradient = self.gradient if self.inner_steps == 1 else self.gradient_steps
         return local_step(local, gradient(model, local, *batches), beta=self.beta)
 
-    def personal(self, model: Model, sent: Server, client_state: None, D: Batch | None) -> Array:
+    def personalised_params(
+        self, model: Model, sent: Server, client_state: None, D: Batch | None
+    ) -> Array:
         if D is None:
             return sent.w
         w = sent.w

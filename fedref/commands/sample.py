@@ -126,14 +126,14 @@ def before_and_after(loaded: LoadedExperiment, unit: Unit, record: Record, k: in
     federation, model = loaded.federation, loaded.model
     algorithm = names.make_algorithm(unit.label, loaded.experiment.algorithms[unit.label])
     sent = algorithm.download(record.state.server)
-    ws = [algorithm.personal(model, sent, None, None)]
+    ws = [algorithm.personalised_params(model, sent, None, None)]
     if algorithm.personalised:
         D, role = None, algorithm.adapts_on
         if role:
             rows, plan = federation.train.of(k), loaded.experiment.plan
             chosen = adaptation_rows(plan, role, len(rows), k, record.round, unit.seed)
             D = federation.batch(rows[chosen], np.dtype(loaded.experiment.dtype))
-        ws.append(algorithm.personal(model, sent, record.state.clients.get(k), D))
+        ws.append(algorithm.personalised_params(model, sent, record.state.clients.get(k), D))
     return ws
 
 

@@ -283,9 +283,9 @@ MISTAKES: dict[str, Mistake] = {
         13, "each test batch starts from the adapted model, not from what the last batch left",
         (Edit(
             evaluation.evaluate_clients,
-            "ws.append(algorithm.personal(model, sent, client_states.get(clients[k]), D))",
+            "ws.append(algorithm.personalised_params(model, sent, client_states.get(clients[k]), D))",
             "own = client_states.get(clients[k])\n"
-            "sent = sent._replace(w=algorithm.personal(model, sent, own, D))\n"
+            "sent = sent._replace(w=algorithm.personalised_params(model, sent, own, D))\n"
             "ws.append(sent.w)",
         ),),
         given=EvaluationTrains(),

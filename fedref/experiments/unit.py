@@ -174,7 +174,7 @@ def evaluate_if_due(
     if not due:
         return Evaluation(loss=row["train_loss"], problem=problem)
     if experiment.dissimilarity and not problem:
-        w = algorithm.personal(model, algorithm.download(state.server), None, None)
+        w = algorithm.personalised_params(model, algorithm.download(state.server), None, None)
         batches = [
             federation.batch(federation.train.of(k), dtype) for k in range(federation.clients)
         ]
@@ -240,7 +240,12 @@ def iterate_rounds(
         scores, row, _, problem = evaluate_if_due(loaded, algorithm, state, 0, seed, engine)
         spent("evaluation", perf_counter() - began)
         assert scores is not None
-        row = {"round": 0, **row, **dict.fromkeys(TOTALS, 0), **algorithm.log(state.server)}
+        row = {
+            "round": 0,
+            **row,
+            **dict.fromkeys(TOTALS, 0),
+            **algorithm.server_metrics(state.server),
+        }
         status = "diverged" if problem else "running" if experiment.rounds else "done"
         reason = f"round 0: {problem}" if problem else ""
         record = Record(status, 0, state, [row], [0], [scores], reason)
@@ -265,11 +270,11 @@ def iterate_rounds(
             return
         moved = state is not record.state  # else nobody's work arrived
         if algorithm.watches_loss and moved and not np.isnan(after.loss):  # NaN: nobody's is known
-            state = state._replace(server=algorithm.observe(state.server, after.loss))
+            state = state._replace(server=algorithm.observe_loss(state.server, after.loss))
         new = cost.columns(model, log, dtype)
         totals = {name: record.rows[-1][name] + new[name] for name in TOTALS}
         row = {
-            "round": t + 1, **after.row, **totals, **log.measured, **algorithm.log(state.server)
+            "round": t + 1, **after.row, **totals, **log.measured, **algorithm.server_metrics(state.server)
         }  # fmt: skip
         every = experiment.clients_every or 1
         last = t + 1 == experiment.rounds

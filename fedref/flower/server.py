@@ -271,7 +271,7 @@ def check_experiment(experiment: Experiment) -> None:
             raise ConfigError(
                 f"{label} pools all clients' rows, which stay with them here; leave it out"
             )
-        if type(algorithm).message is not Algorithm.message:
+        if type(algorithm).download_for is not Algorithm.download_for:
             raise ConfigError(
                 f"{label} sends by what each client keeps, which the server does not know here"
             )

@@ -179,13 +179,13 @@ def plateau_thresholds(c: Case) -> Iterator[Report]:
             yield equal([renew, detector.peak], expected, bound=0)
 
 
-@proof("apfl alg.1 lines 9–16", "APFL.observe = the specification's over 120 losses", ONE)
+@proof("apfl alg.1 lines 9–16", "APFL.observe_loss = the specification's over 120 losses", ONE)
 def apfl_observe(c: Case) -> Iterator[Report]:
     losses, expected = waves(c)
     algorithm = apfl.APFL(delta_mu=0.9, delta_sigma=0.13, window=5, z=1000)
     server, got = algorithm.initial(c.model, c.w), []
     for loss in losses:
-        server = algorithm.observe(server._replace(renew=False), loss)
+        server = algorithm.observe_loss(server._replace(renew=False), loss)
         got.append(float(server.renew))
     yield equal(got, expected, bound=0)
 

@@ -207,7 +207,7 @@ def kept_rounds(c: Case) -> Iterator[Report]:
         sent = pair[1].download(states[1].server)
         for k in clients.tolist():
             older += has.get(k, 0) != newest
-            message = pair[1].message(sent, states[1].clients.get(k))
+            message = pair[1].download_for(sent, states[1].clients.get(k))
             yield equal(message.F, sent.F if has.get(k, 0) != newest else 0, bound=0)
         has |= {one.k: newest for one in cohort}
         newest += states[0].server.renew

@@ -91,7 +91,7 @@ def fedprox_gamma_stationary(c: Case) -> Iterator[Report]:
         assert fedprox.inexactness(c.model, w0 + c.vs[0], w0, D, mu=0.7) == math.inf
 
 
-@proof("fedprox μ", "FedProx.observe = +0.1 on a rise, −0.1 after 5 falls, by hand", ONE)
+@proof("fedprox μ", "FedProx.observe_loss = +0.1 on a rise, −0.1 after 5 falls, by hand", ONE)
 def fedprox_mu(c: Case) -> Iterator[Report]:
     moves = "+" + 10 * "-" + "=" + 4 * "-" + "=" + 10 * "-" + "+"
     losses = 100.0 + np.cumsum([0, *({"+": 1, "-": -1, "=": 0}[move] for move in moves)])
@@ -103,13 +103,13 @@ def fedprox_mu(c: Case) -> Iterator[Report]:
         algorithm = fedprox.FedProx(mu=0.25, adaptive_mu=adaptive)
         server, got = algorithm.initial(c.model, c.w), []
         for loss in losses.tolist():
-            server = algorithm.observe(server, loss)
+            server = algorithm.observe_loss(server, loss)
             got.append(algorithm.download(server).mu)
         yield equal(got, expected)
         assert algorithm.watches_loss == adaptive  # a loss that nobody needs is not evaluated
 
 
-@proof("fedprox γ", "FedProx.stop, diagnose: the ratio of norms against `until_gamma`", ONE)
+@proof("fedprox γ", "FedProx.stop, client_metrics: the ratio of norms against `until_gamma`", ONE)
 def fedprox_stop(c: Case) -> Iterator[Report]:
     w0 = c.vector()
     sent = fedprox.ProxSent(w0, 0.7)
@@ -119,7 +119,7 @@ def fedprox_stop(c: Case) -> Iterator[Report]:
     for until, stops in ((0.99 * gamma, False), (exactly, True), (1.01 * gamma, True)):
         algorithm = fedprox.FedProx(until_gamma=until)
         assert algorithm.stop(c.model, sent, c.w, lambda: c.D) is stops
-        yield equal(algorithm.diagnose(c.model, sent, c.w, lambda: c.D)["gamma"], gamma)
+        yield equal(algorithm.client_metrics(c.model, sent, c.w, lambda: c.D)["gamma"], gamma)
 
 
 # Rounds

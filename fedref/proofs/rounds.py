@@ -1,7 +1,7 @@
 """Whole rounds: fedref's own, and those of the specification.
 
 `rounds_agree` takes an algorithm through `make_plan`, `run_round` (clients one by one, and stacked),
-`evaluate` and `observe`, and compares all that it has after every round with what the specification
+`evaluate` and `observe_loss`, and compares all that it has after every round with what the specification
 has. That takes only the Plan of fedref, which is data: who takes part, and which rows are in a batch.
 """
 
@@ -177,12 +177,12 @@ def rounds_agree(
             )  # fmt: skip
             yield from scores_agree(world, algorithm, states[i], after, t)
             sent = algorithm.download(states[i].server)
-            unadapted = algorithm.personal(c.model, sent, None, None)
+            unadapted = algorithm.personalised_params(c.model, sent, None, None)
             yield equal(unadapted, after.personal(None, None))
             if algorithm.watches_loss:
                 states[i] = observed(world, algorithm, states[i], t)
             yield from states_agree(states[i], after)
-            logged = {**log.measured, **algorithm.log(states[i].server)}
+            logged = {**log.measured, **algorithm.server_metrics(states[i].server)}
             assert logged.keys() == after.measured.keys(), f"logged: {', '.join(logged)}"
             for name, value in after.measured.items():
                 yield equal(logged[name], value)
@@ -201,7 +201,7 @@ def observed(world: World, algorithm: AnyAlgorithm, state: State, t: int) -> Sta
         algorithm, world.model, state, world.federation, world.sampling, round=t, seed=world.seed
     )
     loss = sample_mean(scores.train_loss, scores.n_train)
-    return state._replace(server=algorithm.observe(state.server, loss))
+    return state._replace(server=algorithm.observe_loss(state.server, loss))
 
 
 def states_agree(state: State, after: After) -> Iterator[Report]:

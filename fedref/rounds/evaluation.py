@@ -93,7 +93,7 @@ def evaluate(
     dtype: Any = np.float64,
     train: bool = True,
 ) -> Scores:
-    """Every client, with the parameters that `algorithm.personal` gives it.
+    """Every client, with the parameters that `algorithm.personalised_params` gives it.
 
     Adaptation uses a fresh batch of the client's *training* rows (from a stream of its own);
     test rows are only ever predicted.
@@ -123,7 +123,7 @@ def evaluate_clients(
     nothing = np.full(federation.clients, np.nan)
     train_loss, test_loss, accuracy = nothing, nothing, nothing
     if not algorithm.personalised:
-        w = algorithm.personal(model, sent, None, None)
+        w = algorithm.personalised_params(model, sent, None, None)
         test_loss, accuracy = _one_model_for_all(model, w, federation, federation.test, dtype)
         if train:
             train_loss, _ = _one_model_for_all(model, w, federation, federation.train, dtype)
@@ -148,7 +148,7 @@ def evaluate_clients(
                     D = Batch(own.X.take(chosen, 0), own.y.take(chosen))
                 else:
                     D = federation.batch(rows[chosen], dtype)
-            ws.append(algorithm.personal(model, sent, client_states.get(clients[k]), D))
+            ws.append(algorithm.personalised_params(model, sent, client_states.get(clients[k]), D))
         here = slice(block.start, block.stop)
         test_loss[here], accuracy[here] = mean_scores(model, ws, tests)
         if trains:
@@ -248,7 +248,7 @@ def evaluate_unseen(
         rows = np.concatenate([federation.train.of(k), federation.test.of(k)])
         S, Q = (rows[r] for r in episode(stream(seed, "unseen", int(k)), len(rows), support))
         D = federation.batch(S, dtype)
-        w = algorithm.personal(model, sent, None, D if algorithm.adapts_on else None)
+        w = algorithm.personalised_params(model, sent, None, D if algorithm.adapts_on else None)
         sizes[:, i] = len(Q), len(S)
         out[1][i], out[0][i] = score(model, w, federation.batch(Q, dtype))
         if len(S):

@@ -55,7 +55,7 @@ def run_round(
     sent = algorithm.download(state.server)
     travels = not algorithm.pooled  # the centralised learner has its data where it is
     keep = participants(algorithm, plan)
-    messages = [algorithm.message(sent, state.clients.get(int(k))) for k in plan.clients]
+    messages = [algorithm.download_for(sent, state.clients.get(int(k))) for k in plan.clients]
     log = RoundLog(
         floats_down=travels * sum(map(floats, messages)),
         stragglers=int(plan.straggler.sum()),
@@ -122,7 +122,7 @@ def run_clients(
     for k, (local, client_state) in enumerate(zip(ended, client_states)):
         everything = cache(partial(data.all_rows, k))
         result = algorithm.finish(counting, sent, local, client_state, everything)
-        log = {**algorithm.diagnose(model, sent, local, everything), **result.log}
+        log = {**algorithm.client_metrics(model, sent, local, everything), **result.log}
         results.append(result._replace(client_state=tree.own(result.client_state), log=log))
     return results, counter.counts
 

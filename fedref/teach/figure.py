@@ -166,7 +166,9 @@ def apfl_rounds(init: str, values: dict[str, float]) -> Course:
         own = [result.client_state for result in results]
         shared.append(server.w)
         sent = it.download(server)
-        models.append([it.personal(c, sent, state, None) for c, state in zip(CLIENTS, own)])
+        models.append(
+            [it.personalised_params(c, sent, state, None) for c, state in zip(CLIENTS, own)]
+        )
         masks.append([1.0 if state is None else float(sigmoid(state.a)[0]) for state in own])
     paths, mean = np.swapaxes(models, 0, 1), np.array(shared)
     now = [client.loss(mean) for client in CLIENTS]

@@ -52,7 +52,7 @@ def test_apfl_alg_1_lines_9_16_the_flag_asks_for_one_renewal_in_the_next_round()
     assert [log.floats_up // model.d for log in logs] == [3, 3, 3, 3, 6, 3]
     assert [bool(importance_of(s.server).any()) for s in states] == [False] * 5 + [True] * 2
     assert same(states[6].server.F, states[5].server.F)  # kept while it is not renewed
-    assert [algorithm.log(s.server)["renewed"] for s in states] == [0, 0, 0, 0, 1, 0, 0]
+    assert [algorithm.server_metrics(s.server)["renewed"] for s in states] == [0, 0, 0, 0, 1, 0, 0]
 
 
 # -- limits

@@ -36,10 +36,10 @@ def test_what_is_evaluated():
     D, (theta, theta1) = make_batch(model, rng, 4), rng.normal(size=(2, model.d))
     state = MetaState(theta, theta1)
     meta, mean = FedMAML(alpha=0.1, inner_steps=3), FedMAML(evaluate="theta1")
-    got = meta.personal(model, meta.download(state), None, D)
+    got = meta.personalised_params(model, meta.download(state), None, D)
     assert same(got, adapt(model, theta, D, alpha=0.1, steps=3))
-    assert same(meta.personal(model, meta.download(state), None, None), theta)
-    assert same(mean.personal(model, mean.download(state), None, D), theta1)
+    assert same(meta.personalised_params(model, meta.download(state), None, None), theta)
+    assert same(mean.personalised_params(model, mean.download(state), None, D), theta1)
 
 
 def test_what_is_evaluated_does_not_change_the_training():

@@ -57,7 +57,7 @@ def test_an_exception_is_told_below_its_row(capsys, monkeypatch):
     monkeypatch.setattr(fedprox, "adapt_mu", lambda *a: 1 / 0)
     assert check("--only", "fedprox B", "fedprox μ") == 1
     lines = capsys.readouterr().out.splitlines()
-    (at,) = [i for i, line in enumerate(lines) if "FedProx.observe" in line]
+    (at,) = [i for i, line in enumerate(lines) if "FedProx.observe_loss" in line]
     assert lines[at].split()[-2:] == ["nan", "FAIL"]
     assert lines[at + 1].strip() == "ZeroDivisionError: division by zero"
 

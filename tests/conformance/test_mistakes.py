@@ -239,7 +239,7 @@ EQUATIONS = {
     per_fedavg.meta_gradient_hf: "per-fedavg-hf",
     per_fedavg.meta_gradient_steps: "per-fedavg-steps",
     per_fedavg.local_step: "per-fedavg",
-    per_fedavg.PerFedAvg.personal: "evaluate-per-fedavg",
+    per_fedavg.PerFedAvg.personalised_params: "evaluate-per-fedavg",
     fedmeta.inner_steps: "fedmeta",
     fedmeta.maml_gradient: "fedmeta-maml",
     fedmeta.meta_sgd_gradient: "fedmeta-sgd",

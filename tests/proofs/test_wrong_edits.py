@@ -90,12 +90,12 @@ def inverted(right):
 
 WRONG = {
     "initial": result_off, "download": result_off, "start": result_off, "step": result_off,
-    "finish": upload_off, "combine": result_off, "personal": result_off,
-    "diagnose": log_off, "log": log_off, "observe": ignored, "stop": inverted,
+    "finish": upload_off, "combine": result_off, "personalised_params": result_off,
+    "client_metrics": log_off, "server_metrics": log_off, "observe_loss": ignored, "stop": inverted,
 }  # fmt: skip
-ALWAYS = {"initial", "download", "start", "step", "finish", "combine", "personal"}
+ALWAYS = {"initial", "download", "start", "step", "finish", "combine", "personalised_params"}
 #: Where these are proved, if not with the rounds.
-ELSEWHERE = {("fedprox", "observe"): "fedprox μ", ("fedprox", "stop"): "fedprox γ"}
+ELSEWHERE = {("fedprox", "observe_loss"): "fedprox μ", ("fedprox", "stop"): "fedprox γ"}
 
 
 def functions_of(cls):
@@ -187,7 +187,7 @@ EDITS = {
     ),
     "the loss is observed inverted": (
         "fedprox μ",
-        Edit(fedprox.FedProx.observe, "before, loss)", "-before, -loss)"),
+        Edit(fedprox.FedProx.observe_loss, "before, loss)", "-before, -loss)"),
     ),
     "clients stop when they must not": (
         "fedprox γ",
@@ -222,7 +222,9 @@ EDITS = {
     "losses are not observed": (
         "apfl alg.1 lines 9–16",
         Edit(
-            apfl.APFL.observe, "detector, renew = server", "return server\ndetector, renew = server"
+            apfl.APFL.observe_loss,
+            "detector, renew = server",
+            "return server\ndetector, renew = server",
         ),
     ),
     "the penalty is flipped before the start": (
@@ -231,7 +233,7 @@ EDITS = {
     ),
     "uphill at test time": (
         "per-fedavg alg.1",
-        Edit(per_fedavg.PerFedAvg.personal, "w - self.alpha", "w + self.alpha"),
+        Edit(per_fedavg.PerFedAvg.personalised_params, "w - self.alpha", "w + self.alpha"),
     ),
     "draws are not counted": (
         "apfl eq.1",

@@ -97,7 +97,7 @@ def test_measurements_are_the_mean_over_clients():
 
     @dataclass(frozen=True)
     class Measures(FedAvg):
-        def diagnose(self, model, sent, local, data) -> dict[str, float]:
+        def client_metrics(self, model, sent, local, data) -> dict[str, float]:
             X: Array = data().X
             model.grad(sent.w, data())
             return {"n": float(len(X))}

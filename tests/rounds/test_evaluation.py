@@ -118,7 +118,7 @@ def test_scores_after_training_against_a_loop_over_clients(variant, test):
         if role:
             chosen = adaptation_rows(CONFIG, role, n, k, 3, 0)
             D = federated.batch(federated.train.of(k)[chosen])
-        w = algorithm.personal(model, sent, state.clients.get(k), D)
+        w = algorithm.personalised_params(model, sent, state.clients.get(k), D)
         moved += not same(w, next(tree.leaves(sent)))
         loss, _ = score(model, w, federated.batch(federated.train.of(k)))
         np.testing.assert_allclose(got.train_loss[k], loss, rtol=1e-12)
@@ -217,9 +217,9 @@ class Records(FedAvgMeta):
     def __post_init__(self):
         """A list is no option of an algorithm; there is nothing to check."""
 
-    def personal(self, model, sent, client_state, D):
+    def personalised_params(self, model, sent, client_state, D):
         self.seen.append(D)
-        return super().personal(model, sent, client_state, D)
+        return super().personalised_params(model, sent, client_state, D)
 
 
 @dataclass(frozen=True)
@@ -268,9 +268,9 @@ def test_without_a_batch_the_model_that_was_sent_is_tested(variant):
     model, algorithm = MODELS["mlp"], make_algorithm(variant)
     sent = algorithm.download(start(algorithm, model).server)
     w = next(tree.leaves(sent))
-    assert algorithm.personal(model, sent, None, None) is w
+    assert algorithm.personalised_params(model, sent, None, None) is w
     D = make_batch(model, np.random.default_rng(0), 4)
-    assert not same(algorithm.personal(model, sent, None, D), w)
+    assert not same(algorithm.personalised_params(model, sent, None, D), w)
 
 
 @pytest.mark.parametrize("variant", ADAPTING)

@@ -259,7 +259,7 @@ class Reference:
             out |= self._weights(it, cohort, dtype)
         server = after.server
         if it.watches_loss and "loss" in plan:
-            server = it.observe(server, float(plan["loss"]))
+            server = it.observe_loss(server, float(plan["loss"]))
         out["server"] = serialise.dump_state(server, dtype)
         out["clients"] = {k: serialise.dump_state(own, dtype) for k, own in after.clients.items()}
         return out
@@ -271,7 +271,7 @@ class Reference:
         """What one client tests with, and its mean loss (without L2) on each test batch."""
         it, made = self.algorithm_of(algorithm, hyper), self.model_of(model)
         sent = it.download(serialise.load_server(it, made, server))
-        w = it.personal(
+        w = it.personalised_params(
             made, sent, serialise.load_client_state(it, client), serialise.build_batch(D)
         )
         return {"w": w, "losses": self._scores(made, w, tests)}
