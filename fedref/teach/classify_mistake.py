@@ -1,10 +1,9 @@
-"""The kind of mistake, read off the error.
+"""The kind of mistake, found from what a wrong line computes.
 
-A line is a sum of terms. What a term does to the result is measured by leaving it out of the right
-line, so an error that is a multiple of that is a wrong factor (−1: a sign; 0: a term that is missing;
-in proportion to the number of samples or clients: a mean for a sum). A mistake that vanishes in a
-situation made for it, such as equal batches or a symmetric matrix, is of the kind that this
-situation hides. How an error shrinks with α or δ tells the order of what is missing.
+A line is a sum of terms. What a term adds to the result is measured by leaving it out of the line. An
+answer that is the same sum with other factors has a wrong factor (−1: a wrong sign; 0: a missing term;
+in proportion to the number of samples or clients: a mean for a sum). If no factors explain it as the
+right line, they may explain it as one of the known wrong lines of the exercise (`Exercise.slips`).
 """
 
 import ast
@@ -16,13 +15,11 @@ import numpy as np
 
 from fedref.models.numerics import Array
 from fedref.teach import template
-from fedref.teach.catalogue import EXERCISES, KINDS, SYMBOLS, Exercise
-from fedref.teach.run_solution import Answers, N, Probe, answer_all, probes, right_answer
+from fedref.teach.catalogue import EXERCISES, KINDS, Exercise
+from fedref.teach.run_solution import PROBES, Answers, answer_all, right_answer
 
-#: Relative error of a right line, and of a fit; the former is rounding.
+#: The largest relative error of a right line, and of a fit; the former is rounding.
 EXACT, FITS = 1e-9, 1e-6
-#: By how much a measured slope may differ from a whole number.
-NEAR = 0.2
 
 
 class Verdict(NamedTuple):
@@ -34,7 +31,7 @@ class Verdict(NamedTuple):
 
 
 def terms(node: ast.expr) -> list[str]:
-    """The terms of an expression, products and quotients of sums multiplied out."""
+    """Return the terms of an expression, with products and quotients of sums multiplied out."""
     match node:
         case ast.BinOp(left, ast.Add(), right):
             return terms(left) + terms(right)
@@ -49,26 +46,24 @@ def terms(node: ast.expr) -> list[str]:
     return [ast.unparse(node)]
 
 
-@cache
-def right_values(name: str) -> Mapping[Probe, Array]:
-    """Return what fedref's own function answers to every probe."""
-    exercise = EXERCISES[name]
-    return {probe: right_answer(exercise, probe) for probe in probes(exercise)}
+def terms_of(line: str) -> list[str]:
+    return terms(ast.parse(line, mode="eval").body)
 
 
 @cache
-def effects(name: str) -> list[Mapping[Probe, Array]]:
-    """Return, for each term of the right line, what it adds to the answer to every probe."""
-    exercise, right = EXERCISES[name], right_values(name)
-    parts = terms(template.missing_line(exercise).value)
-    effects: list[Mapping[Probe, Array]] = []
+def measure(name: str, line: str) -> list[Answers]:
+    """Return what a line answers in the exercise of that name, and then without each of its terms."""
+    parts = terms_of(line)
+    lines = [line]
     for left_out in parts:
-        kept = [f"({term})" if term is not left_out else f"0 * ({term})" for term in parts]
-        text = template.code(exercise, " + ".join(kept))
-        without = answer_all(text, exercise, "term")
-        assert isinstance(without, Answers), without
-        effects.append({probe: right[probe] - np.asarray(without.values[probe]) for probe in right})
-    return effects
+        kept = (f"({term})" if term is not left_out else f"0 * ({term})" for term in parts)
+        lines.append(" + ".join(kept))
+    made = []
+    for text in lines:
+        answers = answer_all(template.code(EXERCISES[name], text), EXERCISES[name], "term")
+        assert not isinstance(answers, str), answers
+        made.append(answers)
+    return made
 
 
 def largest(x: Array) -> float:
@@ -79,97 +74,70 @@ def agree(got: Array | str, wanted: Array) -> bool:
     return not isinstance(got, str) and largest(got - wanted) <= EXACT * largest(wanted)
 
 
-def fit_factors(exercise: Exercise, got: Array | str, probe: Probe) -> Array | None:
-    """Return c with answer = Σ c_i · term_i, or None: the answer is no such sum."""
-    if isinstance(got, str):
-        return None
-    error = got - right_values(exercise.name)[probe]
-    columns = np.stack([effect[probe] for effect in effects(exercise.name)], 1)
-    used = np.any(columns != 0, 0)
-    c = np.ones(columns.shape[1])
-    c[used] += np.linalg.lstsq(columns[:, used], error)[0]
-    return c if largest(columns @ (c - 1) - error) <= FITS * largest(error) else None
+def fit_factors(answers: Answers, line: Answers, without: list[Answers]) -> dict[int, Array] | None:
+    """Return, by probe, the c with answer = Σ c_i · term_i; None if the answers are no such sums.
+
+    Where the line itself gives no numbers, as two shapes do not fit, the answer must give none either.
+    """
+    factors = {}
+    for probe in PROBES[:-1]:  # in the last one a line may run twice, and its factors be multiplied
+        got, whole = answers[probe], line[probe]
+        if isinstance(got, str) or isinstance(whole, str):
+            if type(got) is not type(whole):
+                return None
+            continue
+        error = got - whole
+        columns = np.stack([whole - np.asarray(less[probe]) for less in without], 1)
+        used = np.any(columns != 0, 0)
+        c = np.ones(columns.shape[1])
+        c[used] += np.linalg.lstsq(columns[:, used], error)[0]
+        rest = largest(columns @ (c - 1) - error)
+        if rest > FITS * largest(error) and rest > EXACT * largest(got):
+            return None
+        factors[probe] = c
+    return factors or None
 
 
-def wrong_factors(exercise: Exercise, answers: Answers, situation: str) -> tuple[str, ...]:
-    """Return the kinds of mistake that wrong factors before terms are, in one situation."""
-    factors = {
-        probe: fit_factors(exercise, got, probe)
-        for probe, got in answers.values.items()
-        if probe.situation == situation
-    }
-    if any(c is None for c in factors.values()):
-        return ()
+def kinds_of_factors(line: str, factors: Mapping[int, Array]) -> list[str]:
+    """Return the kinds of mistake that the factors before the terms of a line are."""
     c = np.array(list(factors.values()))
-    first, doubled = (list(factors).index(Probe(situation, n)) for n in (N, 2 * N))
     kinds = []
-    for i, term in enumerate(terms(template.missing_line(exercise).value)):
-        now, more = float(c[first, i]), float(c[doubled, i])
-        if np.all(np.abs(c[:, i]) < FITS):
+    for term, column in zip(terms_of(line), c.T):
+        now, more = column[:2]
+        if np.all(np.abs(column) < FITS):
             kinds.append("first order only" if "hvp" in term else "missing term")
             continue
-        if np.all(c[:, i] < 0):
+        if np.all(column < 0):
             kinds.append("sign")
         if abs(abs(now) - 1) > FITS or abs(abs(more) - 1) > FITS:
             ratio = abs(more / now) if now else 0.0
             scales = min(abs(ratio - 2), abs(ratio - 0.5)) < FITS
             kinds.append("mean for sum" if scales else "factor")
-    return tuple(dict.fromkeys(kinds))
-
-
-def error_order(exercise: Exercise, answers: Answers, knob: str) -> float | None:
-    """Return k where the error goes as the k-th power of a knob."""
-    errors = []
-    for probe in (Probe(), Probe(halved=knob)):
-        got = answers.values[probe]
-        if isinstance(got, str):
-            return None
-        errors.append(largest(got - right_values(exercise.name)[probe]))
-    return float(np.log2(errors[0] / errors[1])) if min(errors) > 0 else None
+    return kinds
 
 
 def kinds_of(exercise: Exercise, answers: Answers) -> tuple[str, ...]:
     """Return the kinds of mistake that explain all answers, or none."""
-    right = right_values(exercise.name)
-    for situation, kind in exercise.hides.items():
-        probes = [probe for probe in answers.values if probe.situation == situation]
-        if kind and all(agree(answers.values[probe], right[probe]) for probe in probes):
-            return (kind,)
-    if kinds := wrong_factors(exercise, answers, ""):
-        return kinds
-    for situation, kind in exercise.hides.items():  # two at once, or a factor that is no number
-        kinds = wrong_factors(exercise, answers, situation)
-        if kinds and (kind or kinds == ("factor",)):
-            return tuple(dict.fromkeys((*kinds, kind or "factor")))
-    for expression, kind in exercise.slips.items():
-        slip = answer_all(template.code(exercise, expression), exercise, "slip")
-        assert isinstance(slip, Answers), slip
-        pairs = zip(answers.values.values(), slip.values.values())
-        if all(agree(got, np.asarray(wrong)) for got, wrong in pairs):
-            return (kind,)
-    # a difference from one side only: its error falls as δ, where the right one's falls as δ²
-    k = error_order(exercise, answers, "delta") if "delta" in exercise.knobs else None
-    return ("first order only",) if k is not None and abs(k - 1) < NEAR else ()
+    right = ast.unparse(template.missing_line(exercise).value)
+    for line, kind in {right: "", **exercise.slips}.items():
+        whole, *without = measure(exercise.name, line)
+        factors = fit_factors(answers, whole, without)
+        if factors is not None:
+            kinds = [*kinds_of_factors(line, factors), kind]
+            return tuple(dict.fromkeys(filter(None, kinds)))
+    return ()
 
 
 def classify_mistake(exercise: Exercise, answers: Answers) -> Verdict:
-    """Return what a file's answers say of its line."""
-    right = right_values(exercise.name)
-    if all(agree(got, right[probe]) for probe, got in answers.values.items()):
+    """Return what the answers of a file say of its line."""
+    right = {probe: right_answer(exercise, probe) for probe in PROBES}
+    if all(agree(got, right[probe]) for probe, got in answers.items()):
         return Verdict(True)
     kinds = kinds_of(exercise, answers)
     evidence = [KINDS[kind] for kind in kinds]
-    evidence += [got for got in answers.values.values() if isinstance(got, str)][:1]
-    general = answers.values[Probe()]
-    if not isinstance(general, str):
-        error = largest(general - right[Probe()]) / largest(right[Probe()])
-        orders = {knob: error_order(exercise, answers, knob) for knob in exercise.knobs}
-        powers = [
-            f"{SYMBOLS[knob]} to the power {round(k)}"
-            for knob, k in orders.items()
-            if k is not None and round(k) and abs(k - round(k)) < NEAR
-        ]
-        goes = f"; it goes as {' and '.join(powers)}" if powers else ""
-        if error > EXACT:
-            evidence.append(f"the error is {error:.2g} of the largest entry{goes}")
+    evidence += [got for got in answers.values() if isinstance(got, str)][:1]
+    first, wanted = answers[PROBES[0]], right[PROBES[0]]
+    if not isinstance(first, str) and not agree(first, wanted):
+        error = largest(first - wanted) / largest(wanted)
+        evidence.append(f"the error is {error:.2g} of the largest entry")
     return Verdict(False, kinds, tuple(evidence))

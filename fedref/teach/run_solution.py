@@ -1,72 +1,30 @@
-"""What a student's file answers to every probe, from a process of its own with a time limit.
-
-The golden vectors are asked as well, with the student's function in the place of fedref's: a known
-mistake of public implementations is recognised by them.
-"""
+"""What a student's file answers to every probe, from a process of its own with a time limit."""
 
 import signal
 import traceback
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fedref.boundary.subprocess_runner import SubprocessRunner
-from fedref.conformance import suite, vectors
-from fedref.conformance.backends.reference import Reference
-from fedref.conformance.vectors import Case
 from fedref.models.numerics import Array
 from fedref.teach import catalogue, template
 from fedref.teach.catalogue import Arguments, Exercise
 from fedref.teach.example import equal
 
-#: Batch sizes, or numbers of clients, of a probe.
-N = 4
+#: How many samples, or clients, the calls have with which a solution is tried.
+PROBES = (4, 8, 12, 16)
 #: What starting the process and importing fedref may take, in seconds by the clock; and how many
 #: times the limit of computing time, on a machine that is busy, or in a file that sleeps.
 IMPORT, PATIENCE = 120.0, 20.0
 
-
-class Probe(NamedTuple):
-    """One call: in which situation, with how many samples or clients, and with which knob halved."""
-
-    situation: str = ""
-    n: int = N
-    halved: str = ""
-
-    def arguments(self, exercise: Exercise) -> Arguments:
-        knobs = {k: x / 2 if k == self.halved else x for k, x in exercise.knobs.items()}
-        return exercise.inputs(self.situation, self.n, knobs)
-
-
-class Answers(NamedTuple):
-    """Per probe: the numbers, in one row, or why there are none; and what the vectors say.
-
-    failed : how many golden vectors do not come out; mistakes : the known ones that they name.
-    """
-
-    values: Mapping[Probe, Array | str]
-    vectors: int = 0
-    failed: int = 0
-    mistakes: tuple[str, ...] = ()
+#: By probe: the numbers, in one row, or in one line why there are none.
+Answers = dict[int, Array | str]
 
 
 class OutOfTime(BaseException):
     """Raised in a file that computes for too long."""
-
-
-def probes(exercise: Exercise) -> list[Probe]:
-    """Return, in every situation: as it is, with each knob halved, and with twice the samples."""
-    return [
-        probe
-        for situation in ("", *exercise.hides)
-        for probe in (
-            Probe(situation),
-            *(Probe(situation, halved=name) for name in exercise.knobs),
-            Probe(situation, 2 * N),
-        )
-    ]
 
 
 def as_parts(value: Any) -> tuple[Any, ...]:
@@ -81,16 +39,16 @@ def call(function: Any, arguments: Arguments) -> Any:
     return function(*arguments[0], **arguments[1])
 
 
-def right_answer(exercise: Exercise, probe: Probe) -> Array:
+def right_answer(exercise: Exercise, probe: int) -> Array:
     """Return what fedref's own function answers, as one row of numbers."""
-    answer = call(exercise.callable, probe.arguments(exercise))
+    answer = call(exercise.callable, exercise.inputs(probe))
     return np.concatenate([np.ravel(part) for part in as_parts(answer)])
 
 
-def answer_probe(function: Any, exercise: Exercise, probe: Probe, name: str) -> Array | str:
+def answer_probe(function: Any, exercise: Exercise, probe: int, name: str) -> Array | str:
     """Return the numbers that a function gives, or in one line why not."""
-    wanted = shape_of(call(exercise.callable, probe.arguments(exercise)))
-    arguments = probe.arguments(exercise)
+    wanted = shape_of(call(exercise.callable, exercise.inputs(probe)))
+    arguments = exercise.inputs(probe)
     try:
         with np.errstate(all="ignore"):
             answer = call(function, arguments)
@@ -105,7 +63,7 @@ def answer_probe(function: Any, exercise: Exercise, probe: Probe, name: str) -> 
         return f"what is returned is {type(answer).__name__}, expected arrays"
     if not np.all(np.isfinite(row)):
         return "what is returned holds NaN or infinity"
-    if any(not equal(*pair) for pair in zip(arguments[0], probe.arguments(exercise)[0])):
+    if any(not equal(*pair) for pair in zip(arguments[0], exercise.inputs(probe)[0])):
         return "an argument is changed in place: other callers hold the same array"
     return row
 
@@ -121,38 +79,15 @@ def error_line(error: BaseException, name: str) -> str:
     return f"{at}{type(error).__name__}: {said}"[:200].rstrip(": ")
 
 
-def ask_vectors(
-    function: Any, exercise: Exercise, cases: Sequence[Case]
-) -> tuple[int, int, tuple[str, ...]]:
-    """Return (golden vectors, those that fail with this function in fedref's place, mistakes named)."""
-    right = exercise.owner.__dict__[exercise.function]
-    setattr(exercise.owner, exercise.function, function)
-    try:
-        replies = [suite.call_safely(Reference(), case) for case in cases]
-    finally:
-        setattr(exercise.owner, exercise.function, right)
-    results = [suite.grade(reply, case) for reply, case in zip(replies, cases)]
-    failed = [result for result in results if result.status == suite.FAILED]
-    return len(cases), len(failed), tuple(dict.fromkeys(m for r in failed for m in r.mistakes))
-
-
-def answer_all(
-    text: str, exercise: Exercise, name: str, cases: Sequence[Case] = ()
-) -> Answers | str:
-    """Return the answers of a file's text, in this process; why there are none if it can't be read.
-
-    cases : golden vectors; they are asked only where a probe has got numbers.
-    """
+def answer_all(text: str, exercise: Exercise, name: str) -> Answers | str:
+    """Return the answers of a file's text, in this process; or why it defines no function."""
     try:
         function = template.define_function(text, exercise, name)
     except KeyError:
         return f"{exercise.function} is not defined"
     except (Exception, SystemExit) as error:
         return error_line(error, name)
-    values = {probe: answer_probe(function, exercise, probe, name) for probe in probes(exercise)}
-    if not cases or all(isinstance(value, str) for value in values.values()):
-        return Answers(values)
-    return Answers(values, *ask_vectors(function, exercise, cases))
+    return {probe: answer_probe(function, exercise, probe, name) for probe in PROBES}
 
 
 def answer_in_time(text: str, exercise: str, name: str, seconds: float) -> Answers | str:
@@ -161,11 +96,10 @@ def answer_in_time(text: str, exercise: str, name: str, seconds: float) -> Answe
     def stop(*_: object) -> None:
         raise OutOfTime
 
-    cases = vectors.read()
     signal.signal(signal.SIGPROF, stop)
     signal.setitimer(signal.ITIMER_PROF, seconds, 1.0)
     try:
-        return answer_all(text, catalogue.find(exercise), name, cases)
+        return answer_all(text, catalogue.find(exercise), name)
     except OutOfTime:
         return f"no answer after {seconds:g} s of computing: an endless loop? (--timeout)"
     finally:
@@ -181,10 +115,10 @@ def run_solution(path: Path, text: str, exercise: Exercise, seconds: float) -> A
     with SubprocessRunner() as runner:
         try:
             runner.call(as_parts, (), timeout=IMPORT)  # imports this module
-            found: Answers | str = runner.call(
+            answers: Answers | str = runner.call(
                 answer_in_time, *arguments, timeout=PATIENCE * seconds
             )
-            return found
+            return answers
         except TimeoutError as error:
             return f"{error}: an endless loop? (--timeout)"
         except ChildProcessError:

@@ -1,4 +1,4 @@
-"""A student's file, made from the source that runs by taking one expression out of one line."""
+"""A student's file: the source that runs, without one expression; and what a teacher reads."""
 
 import ast
 import inspect
@@ -8,7 +8,7 @@ from typing import Any
 
 from fedref.boundary.errors import ConfigError
 from fedref.teach import source
-from fedref.teach.catalogue import Exercise, find
+from fedref.teach.catalogue import EXERCISES, KINDS, Exercise, find
 from fedref.teach.example import Trace, find_example, trace_call
 from fedref.teach.pages import computed_values, given_values, model_of
 from fedref.teach.source import Equation
@@ -17,6 +17,27 @@ from fedref.teach.source import Equation
 GAP = "..."
 #: The class that a method's exercise is written in: `class Yours(MLP)`.
 YOURS = "Yours"
+
+#: Text of a function → (what formulae write, what it is in the code).
+NOTATION = {
+    "model.grad": ("g(w; D)", "model.grad(w, D): the gradient of the mean loss over the batch D, at w"),
+    "model.hvp": ("H(w; D)v", "model.hvp(w, v, D): the Hessian of the mean loss, times the vector v"),
+    "∇f_k": ("∇f_k(w; D)", "the same as g(w; D), for client k"),
+    "∇F_k": ("∇F_k(w)", "the same as g(w; D), for client k"),
+    "∇h_k": ("h_k(w; wᵗ)", "F_k(w) + (μ/2)‖w − wᵗ‖²: the loss of client k, and a penalty"),
+    "F_old": ("F", "importance, (d,): F_old before this update, and what is returned after it"),
+    "p_k": ("p_k", "p[k]: the weight of client k; p is (K,), and its sum is 1"),
+    "Σ_k": ("Σ_k", "the sum over the clients k"),
+    "self.logits": ("z, Av", "self.logits(w, X), self.logits(v, X): the scores of the rows of X, (n,)"),
+    "self.vjp": ("Aᵀr", "self.vjp(w, X, r): the sum over the rows of r_j ∂z_j/∂w"),
+    "mean_weights": ("1/n", "base.mean_weights(D, dtype): what each row counts in a mean over D"),
+    "nx.sigmoid": ("σ(z)", "nx.sigmoid(z)"),
+    "np.matmul(a[l].mT": ("δ_l", "delta (n, out): ∂ℓ/∂z_l, for the layer that l has come to"),
+    "W[2 * l]": ("W_{l+1}, b_{l+1}", "W[2 * l] (in, out), W[2 * l + 1] (out,)"),
+    "phi.slope": ("φ′(z)", "phi.slope(a), from a = φ(z)"),
+    "inner_steps": ("θ_u", "θ after all inner steps θ ← θ − α ⊙ g(θ; S)"),
+    "⊙": ("⊙", "the product entry by entry"),
+}  # fmt: skip
 
 
 def is_method(exercise: Exercise) -> bool:
@@ -65,13 +86,21 @@ def imports(exercise: Exercise) -> str:
     return f"import numpy as np\n\nfrom {exercise.right.__module__} import {', '.join(needed)}"
 
 
-def code(exercise: Exercise, instead: str = GAP) -> str:
-    """Return the student's file without its docstring, `instead` in the gap."""
+def code(exercise: Exercise, instead: str = GAP, bare: bool = False) -> str:
+    """Return the student's file without its docstring, `instead` in the gap.
+
+    bare : without the function's docstring and comments, which have formulae.
+    """
     value, lines = missing_line(exercise).value, function_source(exercise).splitlines()
     head = lines[value.lineno - 1].encode()[: value.col_offset].decode()
     tail = lines[value.end_lineno - 1].encode()[value.end_col_offset :].decode()
     lines[value.lineno - 1 : value.end_lineno] = [f"{head}{instead}{tail}"]
     text = "\n".join(lines)
+    if bare:
+        tree: Any = ast.parse(text)
+        function = tree.body[0]
+        function.body = function.body[ast.get_docstring(function) is not None :]
+        text = ast.unparse(tree)
     if is_method(exercise):
         text = f"class {YOURS}({exercise.owner.__name__}):\n" + textwrap.indent(text, " " * 4)
     return f"{imports(exercise)}\n\n\n{text}\n"
@@ -96,15 +125,24 @@ def worked_example(exercise: Exercise) -> Trace:
     return trace
 
 
-def symbol_lines(exercise: Exercise) -> list[str]:
-    """Return the table of the algorithm's file, or what the model's docstring says."""
+def symbol_lines(exercise: Exercise, hard: bool) -> list[str]:
+    """Return what the signs mean: rows of the file's table and of `NOTATION`.
+
+    Of a model also its docstring; in a hard exercise only the loss, without derivatives.
+    """
+    text, lines, rows = function_source(exercise), [], []
     if is_method(exercise):
-        text = inspect.getdoc(exercise.owner) or ""
-        return text.partition("\n\n>>>")[0].splitlines()
-    names = set(re.findall(r"\w+", function_source(exercise)))
-    rows = [row for row in source.symbols(exercise.owner) if row.name in names]
-    width, room = (max((len(row[i]) for row in rows), default=0) for i in (0, 1))
-    return [f"{s:<{width}}  {name:<{room}}  {shape}" for s, name, shape in rows]
+        about = (inspect.getdoc(exercise.owner) or "").partition("\n\n>>>")[0]
+        lines = [*(about.partition("\n\n")[0] if hard else about).splitlines(), ""]
+    else:
+        nodes = list(ast.walk(ast.parse(text)))
+        names = {node.id for node in nodes if isinstance(node, ast.Name)}
+        names |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+        table = source.symbols(exercise.owner)
+        rows = [(s, f"{name}, {shape}") for s, name, shape in table if name in names]
+    rows += [row for key, row in NOTATION.items() if key in text]
+    width = max(len(symbol) for symbol, _ in rows)
+    return lines + [f"{symbol:<{width}}  {meaning}" for symbol, meaning in rows]
 
 
 def file_name(exercise: Exercise) -> str:
@@ -112,8 +150,8 @@ def file_name(exercise: Exercise) -> str:
     return exercise.name.replace("-", "_") + ".py"
 
 
-def student_file(exercise: Exercise) -> str:
-    """Return the whole file that a student starts from."""
+def student_file(exercise: Exercise, hard: bool = False) -> str:
+    """Return the whole file that a student starts from. hard : without formulae and comments."""
     equation, trace = equation_of(exercise), worked_example(exercise)
     lines = [
         f"Exercise {exercise.name}: {exercise.trains}.",
@@ -122,14 +160,34 @@ def student_file(exercise: Exercise) -> str:
         "",
     ]
     if equation:
-        lines += [f"[{equation.tag}]  {equation.formula}", ""]
-    lines += [f"    {line}".rstrip() for line in symbol_lines(exercise)]
+        lines += [f"[{equation.tag}]  {'' if hard else equation.formula}".rstrip(), ""]
+    lines += [f"    {line}".rstrip() for line in symbol_lines(exercise, hard)]
     model = model_of(trace)
     lines += ["", f"Worked example, {model!r}:" if model else "Worked example:"]
     lines += [f"    {name} = {value}" for name, value in given_values(trace)] + ["  gives"]
     lines += [f"    {name} = {value}" for name, value in computed_values(trace)]
     lines += ["", f"Then: fedref exercise check {file_name(exercise)}"]
-    return '"""' + "\n".join(lines) + '\n"""\n\n' + code(exercise)
+    text = code(exercise, bare=hard)
+    return '"""' + "\n".join(lines) + '\n"""\n\n' + text
+
+
+def teachers_page(with_solutions: bool = False) -> list[str]:
+    """Return what a teacher wants to know of each exercise, and what kinds of mistakes are told apart."""
+    lines = ["Minutes are an estimate for students who have read the file's docstring.", ""]
+    for name, exercise in EXERCISES.items():
+        equation = equation_of(exercise)
+        tag = f"[{equation.tag}] " if equation else ""
+        lines += [
+            name,
+            f"  trains    {exercise.trains}",
+            f"  before    {exercise.before}",
+            f"  minutes   {exercise.minutes}",
+            f"  from      {tag}{exercise.right.__module__}, {exercise.right.__qualname__}",
+            f"  mistakes  {', '.join(exercise.kinds)}",
+        ]
+        lines += [f"  solution  {solution(exercise)}"] * with_solutions + [""]
+    lines += ["Kinds of mistakes, and how they show"]
+    return lines + [f"  {kind}: {shows}" for kind, shows in KINDS.items()]
 
 
 def find_gap(text: str) -> int:
@@ -143,8 +201,8 @@ def find_gap(text: str) -> int:
 
 def exercise_of(text: str, where: object) -> Exercise:
     """Return the exercise that a file is of, by its first line."""
-    found = re.match(r'\s*"""Exercise ([\w-]+):', text)
-    if not found:
+    name = re.match(r'\s*"""Exercise ([\w-]+):', text)
+    if not name:
         wanted = "expected a file that `fedref exercise start` wrote"
         raise ConfigError(f"{where}: begins with no 'Exercise NAME:', {wanted}")
-    return find(found[1])
+    return find(name[1])
