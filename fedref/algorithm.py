@@ -19,11 +19,15 @@ from fedref.models.numerics import Array
 
 
 class Cohort(NamedTuple):
-    """Who was aggregated: clients (K,), counts (K,) how often each was drawn, n (K,) samples."""
+    """Those whose work is aggregated: K of N clients.
+
+    clients : (K,) their indices; counts : (K,) how often each was drawn; n : (K,) samples of each.
+    """
 
     clients: Array
     counts: Array
     n: Array
+    N: int
 
     def weights(self, weighting: str) -> Array:
         """p_k, summing to 1: by samples n_k/Σn_k, or uniform 1/K."""

@@ -26,7 +26,7 @@ def test_weighted_sum_adds_in_client_order():
 
 
 def test_cohort_weights():
-    cohort = Cohort(np.array([0, 3, 4]), np.array([1, 2, 1]), np.array([10, 5, 20]))
+    cohort = Cohort(np.array([0, 3, 4]), np.array([1, 2, 1]), np.array([10, 5, 20]), 6)
     np.testing.assert_array_equal(cohort.weights("samples"), [0.25, 0.25, 0.5])
     np.testing.assert_array_equal(cohort.weights("uniform"), [0.25, 0.5, 0.25])
     with pytest.raises(ConfigError, match="did you mean 'samples'"):

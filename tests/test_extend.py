@@ -5,6 +5,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ from running import ROOT, algorithms, contents, document, main, process, refused
 
 import fedref
 from fedref.experiments import names
-from fedref.models import Logistic
+from fedref.experiments.parallel import ClientError
+from fedref.models import BinaryLogistic, Logistic, Model
 from fedref.rounds.federation import Source
 
 SECTION = (
@@ -29,10 +31,19 @@ MINE, PROOF, PYTHON = (text for kind, text in BLOCKS if kind == "python")
 pytestmark = pytest.mark.usefixtures("here")
 
 
+#: A model that lacks what it must have.
+HALF = """
+@dataclass(frozen=True)
+class Half(Model):
+    features: int
+    init = loss = predict = None
+"""
+
+
 @pytest.fixture
 def mine(here, monkeypatch):
     """mine.py in the current folder, imported anew for each test."""
-    (here / "mine.py").write_text(MINE, encoding="utf-8")
+    (here / "mine.py").write_text(MINE + HALF, encoding="utf-8")
     monkeypatch.setattr(sys, "path", [*sys.path])
     yield here
     sys.modules.pop("mine", None)
@@ -82,6 +93,64 @@ def test_the_command_runs_is_resumed_and_gives_the_numbers_of_python(mine, capsy
     assert accuracy.tolist() != run.curve("fedavg", "accuracy_mean")[1].tolist()
 
 
+@dataclass(frozen=True)
+class Few(Model):
+    """Binary logistic regression of the functions that must be written; else it has BinaryLogistic's."""
+
+    features: int
+    classes: int
+    l2: float = 0.0
+
+    @property
+    def d(self):
+        return self.whole.d
+
+    @property
+    def whole(self):
+        return BinaryLogistic(self.features, self.l2)
+
+    def init(self, rng):
+        return self.whole.init(rng)
+
+    def loss(self, w, D):
+        return self.whole.loss(w, D)
+
+    def grad(self, w, D):
+        return self.whole.grad(w, D)
+
+    def predict(self, w, X):
+        return self.whole.predict(w, X)
+
+
+def test_a_model_of_few_functions_runs_with_every_algorithm():
+    """What the base class derives is what a complete model says of itself."""
+    how = {
+        "algorithm": [*names.ALGORITHMS, "fedref.algorithms.apfl_cached:APFLCachedImportance"],
+        "data": (X, Y, CLIENT), "rounds": 3, "clients_per_round": 2, "model.l2": 0.1,
+        "stragglers": 0.5, "epochs": 2, "dissimilarity": True,
+    }  # fmt: skip
+    few, whole = (fedref.run(**how, model=model) for model in (Few, BinaryLogistic))
+    for name, one, other in zip(how["algorithm"], few.records, whole.records, strict=True):
+        for row, expected in zip(one.rows, other.rows, strict=True):
+            assert row.keys() == expected.keys()
+            if "apfl" not in name:  # whose units it does not know
+                shares = {"flops": row["flops"]}  # it counts d numbers a sample, not layers
+                assert row == pytest.approx({**expected, **shares}, rel=1e-9)
+            assert all(np.isfinite(x) for x in row.values() if isinstance(x, float))
+
+
+def test_the_command_runs_the_shortest_model(mine):
+    words = ["--data", "mine:load", "--model", "mine:LeastSquares", "--rounds", "1", "--quiet"]
+    assert main("run", "fedavg", "per-fedavg", "apfl", *words, "--out", "few") == 0
+    before, after = fedref.load_run("few").curve("per-fedavg", "test_loss")[1].ravel()
+    assert after < before
+
+
+def test_what_a_model_of_few_functions_cannot_serve_is_said():
+    with pytest.raises(ClientError, match=r"Few has no logits\(w, X\), which this needs"):
+        fedref.run(**{**FEW, "algorithm": "apfl"}, importance="mas", data=(X, Y, CLIENT), model=Few)
+
+
 def test_workers_find_the_module(mine):
     few = [*COMMAND[:-1], "few", "--rounds", "1", "--quiet"]
     run = process(*few, "--workers", "2")
@@ -99,8 +168,15 @@ def test_workers_find_the_module(mine):
         (["mine:load"], "algorithm 'mine:load': is no algorithm, expected"),
         (["mine:Ditto", "--set", "lamm=1"], "unknown key 'lamm': did you mean 'lam'?"),
         (["mine:Ditto", "--set", "lam=-1"], "lam is -1, expected a finite number, at least 0"),
-        (["mine:Ditto", "--model", "mine:Ditto"], "model mine:Ditto has no d, features, labels"),
+        (
+            ["mine:Ditto", "--model", "mine:Ditto"],
+            "expected a dataclass derived from fedref.models.Model",
+        ),
         (["mine:Ditto", "--model", "mine:load"], "expected a dataclass"),
+        (
+            ["mine:Ditto", "--model", "mine:Half"],
+            "mine:Half has no d, grad, which every model must",
+        ),
         (["mine:Ditto", "--data", "mine:Two"], "mine:Two: missing a required argument: 'w'"),
         (["mine:Ditto", "--data", "mine:load", "--set", "data.clientz=3"], "'clientz'"),
         (

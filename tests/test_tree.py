@@ -96,7 +96,7 @@ def test_what_clients_sent_is_combined_from_a_stream_to_the_bit(name, dtype):
     data = gather(plan, federated, dtype, np.arange(5))
     results, _ = run_clients(algorithm, model, algorithm.download(server), [None] * 5, data)
     uploads = [result.upload for result in results]
-    cohort = Cohort(plan.clients, plan.counts, plan.sizes)
+    cohort = Cohort(plan.clients, plan.counts, plan.sizes, 5)
     whole = algorithm.combine(model, server, tree.stack(uploads), cohort)
     read = tree.stream(lambda: iter(uploads), 5)
     assert same(algorithm.combine(model, server, read, cohort), whole)

@@ -173,12 +173,6 @@ def make_model(table: Table, source: Source) -> Model:
             f"model {names.importable_name(name)} needs images, and {source.name} has none"
         )
     made: Model = build(cls, table, f"model {names.importable_name(name)}", **taken)
-    missing = [member for member in names.MODEL_MEMBERS if not hasattr(made, member)]
-    if missing:
-        raise ConfigError(
-            f"model {names.importable_name(name)} has no {', '.join(missing)}, expected every member of "
-            "fedref.models.Model"
-        )
     check_targets(made, names.importable_name(name), source)
     return made
 

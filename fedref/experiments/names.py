@@ -24,16 +24,13 @@ from fedref.boundary.values import build, checked, dashed, values_of
 from fedref.datasets.registry import SOURCES
 from fedref.datasets.rules import parameters_of
 from fedref.datasets.sources import parse_name
-from fedref.models import FROM_DATA, MODELS
+from fedref.models import FROM_DATA, MODELS, Model
 from fedref.rounds.federation import Federation, Source
 
 Table = Mapping[str, Any]
 
 _WORD = r"[^\W\d]\w*"
 MODULE_NAME = re.compile(rf"{_WORD}(\.{_WORD})*:{_WORD}(\.{_WORD})*")
-
-#: What every model has, of `fedref.models.base.Model`.
-MODEL_MEMBERS = ("d", "features", "labels", "init", "loss_of", "label_of", "loss", "grad", "hvp", "logits", "predict")  # fmt: skip # noqa: E501
 
 
 def entry_points_of(group: str) -> dict[str, Any]:
@@ -135,10 +132,13 @@ def algorithm_table(label: str, table: Table) -> dict[str, Any]:
 def model_class(name: Any) -> type[Any]:
     """Return the class of a model, given by its name or as the class."""
     found = resolve_name("model", "models", name, MODELS)
-    if not (inspect.isclass(found) and is_dataclass(found)):
+    what = f"model {importable_name(name)}"
+    if not (inspect.isclass(found) and is_dataclass(found) and issubclass(found, Model)):
         raise ConfigError(
-            f"model {importable_name(name)} is {found!r}, expected a dataclass, see README"
+            f"{what} is {found!r}, expected a dataclass derived from fedref.models.Model"
         )
+    if missing := sorted(found.__abstractmethods__):
+        raise ConfigError(f"{what} has no {', '.join(missing)}, which every model must have")
     return found
 
 
@@ -152,8 +152,7 @@ def model_table(table: Table) -> dict[str, Any]:
     table = dict(table)
     name = table.pop("name")
     if is_object(name):
-        missing = [member for member in MODEL_MEMBERS if not hasattr(name, member)]
-        if missing:
+        if not isinstance(name, Model):
             raise ConfigError(f"model name is {name!r}, expected a string")
         if table:
             raise ConfigError(f"the model is a {type(name).__name__}, whose values are its own")

@@ -1,4 +1,4 @@
-"""What a model is, and the two things that all share: the flat layout and the weighted mean.
+"""The base of every model: few functions are written, the others follow from them.
 
 A model is a frozen value with pure functions of the flat parameter vector `w` of shape (..., d).
 No state, no cached forward pass. For a batch D = (X (..., B, p), y (..., B), s (..., B) or None)
@@ -10,14 +10,16 @@ Leading axes of w and X broadcast: `w (K, d)` with `X (K, B, p)` are K clients a
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, cached_property
 from itertools import accumulate, pairwise
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from fedref.boundary.errors import ConfigError
 from fedref.models import numerics as nx
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
@@ -25,72 +27,119 @@ from fedref.models.numerics import Array
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
+#: The step of a complex step: its square is nothing in any precision, itself is not.
+TINY = 1e-20
 
-class Model(Protocol):
-    """The functions that algorithms rely on. `d` parameters, `features` inputs a sample.
+
+class Model(ABC):
+    """What a run asks of a model. `d`, `init`, `loss`, `grad` and `predict` must be written.
 
     inputs : what X holds, "numbers" or "codes" (whole numbers that stand for characters or words).
+    features : inputs a sample. l2 : weight of the L2 term that `loss` and `grad` have.
     """
 
+    inputs: ClassVar[str] = "numbers"
+    features: Any
+    l2: float = 0.0
+
     @property
-    def inputs(self) -> str: ...
-    @property
-    def d(self) -> int: ...
-    @property
-    def features(self) -> int: ...
+    @abstractmethod
+    def d(self) -> int:
+        """The number of parameters."""
+
+    @abstractmethod
+    def init(self, rng: np.random.Generator) -> Array:
+        """Return a start, float64 of shape (d,)."""
+
+    @abstractmethod
+    def loss(self, w: Array, D: Batch) -> Array:
+        """f(w; D): (...)."""
+
+    @abstractmethod
+    def grad(self, w: Array, D: Batch) -> Array:
+        """g(w; D) = ∇f: (..., d)."""
+
+    @abstractmethod
+    def predict(self, w: Array, X: Array) -> Array:
+        """Return the label, or the real target, of every sample: (..., B)."""
+
+    # ---- what follows, unless a model has it better ----------------------------------------------
+
     @property
     def labels(self) -> tuple[int, ...]:
         """The labels that y may hold, in ascending order; () if y holds real targets."""
-        ...
+        return tuple(range(getattr(self, "classes", 0)))
 
-    def init(self, rng: np.random.Generator) -> Array:
-        """A start, float64 of shape (d,)."""
-        ...
-
-    def loss_of(self, z: Array, y: Array) -> Array:
-        """ℓ(z, y) of every sample from its logits: (..., B)."""
-        ...
-
-    def label_of(self, z: Array) -> Array:
-        """The predicted label for logits z, or the predicted real target: (..., B)."""
-        ...
+    def hvp(self, w: Array, v: Array, D: Batch) -> Array:
+        """H(w; D)v = ∇²f·v by a complex step through `grad`, which must take complex w: (..., d)."""
+        return self.grad(w + 1j * TINY * v, D).imag / TINY
 
     def sample_losses(self, w: Array, D: Batch) -> Array:
         """ℓ_j(w) of every sample, without L2: (..., B). `D.s` plays no part."""
-        ...
+        losses = self.loss(w[..., None, :], Batch(D.X, D.y).per_sample())
+        return losses - (self.l2 / 2) * (w * w).sum(-1)[..., None] if self.l2 else losses
 
-    def loss(self, w: Array, D: Batch) -> Array:
-        """f(w; D): (...)."""
-        ...
+    def sample_scores(self, batches: Iterable[tuple[Array, Batch]]) -> tuple[Array, Array]:
+        """(ℓ_j without L2, whether its label is predicted) of every sample of pairs (w, D): (R,) both.
 
-    def grad(self, w: Array, D: Batch) -> Array:
-        """g(w; D) = ∇f: (..., d)."""
-        ...
+        Real targets are neither right nor wrong: NaN.
+        """
+        parts = [(self.sample_losses(w, D), self.predict(w, D.X), D.y) for w, D in batches]
+        losses, predictions, y = map(np.concatenate, zip(*parts))
+        return losses, self.compare(predictions, y)
 
-    def hvp(self, w: Array, v: Array, D: Batch) -> Array:
-        """H(w; D)v = ∇²f·v: (..., d)."""
-        ...
+    def compare(self, predictions: Array, y: Array) -> Array:
+        """Return whether each prediction is y; NaN where y holds real targets."""
+        return predictions == y if self.labels else np.full(y.shape, np.nan)
 
     def logits(self, w: Array, X: Array) -> Array:
         """z(w; x) of every sample: (..., B), or (..., B, classes); a margin for the SVM."""
-        ...
+        raise ConfigError(f"{type(self).__name__} has no logits(w, X), which this needs")
 
     def vjp(self, w: Array, X: Array, r: Array) -> Array:
         """Σ_j ∂(r_j · z_j)/∂w, r in the shape of the logits: (..., d)."""
-        ...
+        raise ConfigError(f"{type(self).__name__} has no vjp(w, X, r), which this needs")
 
-    def predict(self, w: Array, X: Array) -> Array:
-        """The label of every sample: (..., B)."""
-        ...
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of w's parts, for each layer its weight, then its bias. One layer of d units."""
+        return ((1, self.d),)
+
+    @cached_property
+    def layout(self) -> list[tuple[int, int, tuple[int, ...]]]:
+        """Where each array lies in the flat vector: its first entry, the one after its last, its shape."""
+        ends = pairwise(accumulate(map(prod, self.shapes), initial=0))
+        return [(first, end, shape) for (first, end), shape in zip(ends, self.shapes)]
 
     def unpack(self, w: Array) -> tuple[Array, ...]:
-        """Views of w: for each layer its weight, then its bias."""
-        ...
+        """Return views of w: for each layer its weight, then its bias."""
+        lead = w.shape[:-1]
+        if w.ndim < 1 or w.shape[-1] != self.d:
+            raise ValueError(f"w has shape {w.shape}, expected (..., {self.d})")
+        views = []
+        for first, end, shape in self.layout:
+            view = w[..., first:end]
+            views.append(view if len(shape) == 1 else view.reshape(lead + shape))
+        return tuple(views)
+
+    @property
+    def products(self) -> tuple[int, ...]:
+        """Multiplications of one sample's forward pass, layer by layer."""
+        return tuple(prod(shape) for shape in self.shapes if len(shape) > 1)
 
     @property
     def work(self) -> tuple[int, int]:
-        """Multiplications in the matrix products of (a gradient, an HVP), a sample."""
-        ...
+        """Multiplications in the matrix products of (a gradient, an HVP), a sample.
+
+        Each layer's product A W once forward and twice backward, Aᵀδ and δWᵀ, in an HVP also the
+        product rule of each; the first layer passes nothing back, and R{A} is 0 there.
+        """
+        first, *later = self.products
+        return 2 * first + 3 * sum(later), 3 * first + 8 * sum(later)
+
+    def validate(self, w: Array, D: Batch) -> None:
+        """Refuse a point or a batch that does not fit: fedref's models do so in every function."""
+        check(self, w, D)
 
 
 def check(model: Model, w: Array, D: Batch) -> None:
@@ -168,51 +217,20 @@ def mean_weights(D: Batch, dtype: Any) -> Array:
     return s / np.where(total == 0, 1, total)
 
 
-class FromLogits:
-    """What follows from the logits z(w; x), the shapes of w's parts, and a loss of the logits alone."""
-
-    inputs: ClassVar[str] = "numbers"
-    l2: float
-    shapes: Any
-    logits: Any
-    loss_of: Any
-    label_of: Any
-
-    @cached_property
-    def layout(self) -> list[tuple[int, int, tuple[int, ...]]]:
-        """Where each array lies in the flat vector: its first entry, the one after its last, its shape."""
-        ends = pairwise(accumulate(map(prod, self.shapes), initial=0))
-        return [(first, end, shape) for (first, end), shape in zip(ends, self.shapes)]
+class FromLogits(Model):
+    """A model of logits z(w; x): `shapes`, `init`, `logits`, `vjp`, `loss_of`, `label_of`, `grad`, `hvp`."""
 
     @cached_property
     def d(self) -> int:
         return sum(map(prod, self.shapes))
 
-    def unpack(self, w: Array) -> tuple[Array, ...]:
-        lead = w.shape[:-1]
-        if w.ndim < 1 or w.shape[-1] != self.d:
-            raise ValueError(f"w has shape {w.shape}, expected (..., {self.d})")
-        views = []
-        for first, end, shape in self.layout:
-            view = w[..., first:end]
-            views.append(view if len(shape) == 1 else view.reshape(lead + shape))
-        return tuple(views)
+    @abstractmethod
+    def loss_of(self, z: Array, y: Array) -> Array:
+        """ℓ(z, y) of every sample from its logits: (..., B)."""
 
-    def validate(self, w: Array, D: Batch) -> None:
-        """Refuse a point or a batch that does not fit; every `loss`, `grad` and `hvp` begins so."""
-        check(self, w, D)  # type: ignore[arg-type]
-
-    @property
-    def products(self) -> tuple[int, ...]:
-        """Multiplications of one sample's forward pass, layer by layer."""
-        return tuple(prod(shape) for shape in self.shapes if len(shape) > 1)
-
-    @property
-    def work(self) -> tuple[int, int]:
-        """Each layer's product A W once forward and twice backward, Aᵀδ and δWᵀ, in an HVP also the
-        product rule of each; the first layer passes nothing back, and R{A} is 0 there."""
-        first, *later = self.products
-        return 2 * first + 3 * sum(later), 3 * first + 8 * sum(later)
+    @abstractmethod
+    def label_of(self, z: Array) -> Array:
+        """Return the label, or the real target, that logits z predict: (..., B)."""
 
     def sample_losses(self, w: Array, D: Batch) -> Array:
         self.validate(w, D)
@@ -226,15 +244,16 @@ class FromLogits:
     def predict(self, w: Array, X: Array) -> Array:
         return self.label_of(self.logits(w, X))
 
+    def sample_scores(self, batches: Iterable[tuple[Array, Batch]]) -> tuple[Array, Array]:
+        parts = zip(*((self.logits(w, D.X), D.y) for w, D in batches))
+        z, y = map(np.concatenate, parts)
+        return self.loss_of(z, y), self.compare(self.label_of(z), y)
+
 
 class SoftmaxLogits(FromLogits):
     """ℓ = −log softmax(z)_y for logits z (..., B, classes) and y ∈ {0, ..., classes−1}."""
 
     classes: int
-
-    @property
-    def labels(self) -> tuple[int, ...]:
-        return tuple(range(self.classes))
 
     def loss_of(self, z: Array, y: Array) -> Array:
         return nx.cross_entropy(z, y)  # [loss] log(Σ_c exp(z_c)) − z_y
@@ -281,8 +300,6 @@ def initial(name: str, rng: np.random.Generator, shapes: Sequence[tuple[int, ...
 
 def unvalidated(model: Any) -> Any:
     """Return a copy of a model that takes arrays as they come: for those that were checked already."""
-    if not isinstance(model, FromLogits):
-        return model
     trusting = copy.copy(model)
     object.__setattr__(trusting, "validate", lambda w, D: None)
     return trusting

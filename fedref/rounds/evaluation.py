@@ -56,8 +56,8 @@ def _one_model_for_all(
     for ends in chunks(part):
         at, stop = ends[0], ends[-1]
         D = federation.batch(part.rows[at:stop], dtype)
-        z = [model.logits(w, D.X[a - at : b - at]) for a, b in pairwise(ends)]
-        losses[at:stop], correct[at:stop] = scores_of(model, np.concatenate(z), D.y)
+        each = [(w, Batch(D.X[a:b], D.y[a:b])) for a, b in pairwise(np.subtract(ends, at))]
+        losses[at:stop], correct[at:stop] = model.sample_scores(each)
     client = np.repeat(np.arange(federation.clients), part.sizes)
 
     def mean(x: Array) -> Array:
@@ -150,9 +150,10 @@ def evaluate_clients(
                     D = federation.batch(rows[chosen], dtype)
             ws.append(algorithm.personalised_params(model, sent, client_states.get(clients[k]), D))
         here = slice(block.start, block.stop)
-        test_loss[here], accuracy[here] = mean_scores(model, ws, tests)
+        test_loss[here], accuracy[here] = mean_scores(model, ws, tests, federation.test.sizes[here])
         if trains:
-            train_loss[here], _ = mean_scores(model, ws, trains)
+            sizes = federation.train.sizes[here]
+            train_loss[here], _ = mean_scores(model, ws, trains, sizes)
     return Scores(federation.test.sizes, accuracy, test_loss, federation.train.sizes, train_loss)
 
 
@@ -183,44 +184,21 @@ def client_batches(
 
 
 def mean_scores(
-    model: Model, ws: Sequence[Array], clients: Sequence[Iterable[Batch]]
+    model: Model, ws: Sequence[Array], clients: Sequence[Iterable[Batch]], sizes: Array
 ) -> tuple[Array, Array]:
     """(mean loss without L2, accuracy) of each client's w on its own batches: (K,), NaN if empty."""
-    z, y, ends = [], [], [0]
-    for w, Ds in zip(ws, clients):
-        ends.append(ends[-1])
-        for D in Ds:
-            z.append(model.logits(w, D.X))
-            y.append(D.y)
-            ends[-1] += len(D.y)
-    labels, scores = np.concatenate(y), np.concatenate(z)
-    losses, correct = model.loss_of(scores, labels), is_correct(model, scores, labels)
+    losses, correct = model.sample_scores((w, D) for w, Ds in zip(ws, clients) for D in Ds)
     loss, accuracy = np.full((2, len(ws)), np.nan)
-    for k, (a, b) in enumerate(pairwise(ends)):
+    for k, (a, b) in enumerate(pairwise(np.cumsum([0, *sizes]).tolist())):
         if b > a:
             loss[k], accuracy[k] = losses[a:b].mean(), correct[a:b].mean()
     return loss, accuracy
 
 
-def sample_scores(model: Model, w: Array, D: Batch) -> tuple[Array, Array]:
-    """(loss without L2, whether it is correct) of every sample of D, each (B,)."""
-    return scores_of(model, model.logits(w, D.X), D.y)
-
-
-def scores_of(model: Model, z: Array, y: Array) -> tuple[Array, Array]:
-    """(loss without L2, whether it is correct) of logits z (B, ...) with labels y: each (B,)."""
-    return model.loss_of(z, y), is_correct(model, z, y)
-
-
-def is_correct(model: Model, z: Array, y: Array) -> Array:
-    """Return whether the label predicted from z is y: (B,); NaN where y holds real targets."""
-    return model.label_of(z) == y if model.labels else np.full(y.shape, np.nan)
-
-
 def score(model: Model, w: Array, D: Batch) -> tuple[float, float]:
     """(mean loss without L2, accuracy) of w on D."""
     base.check_labels(model, D.y)
-    losses, correct = sample_scores(model, w, D)
+    losses, correct = model.sample_scores([(w, D)])
     return float(losses.mean()), float(correct.mean())
 
 

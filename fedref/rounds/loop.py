@@ -73,7 +73,7 @@ def run_round(
         return state, log
 
     keep = keep[[outcome is not None for outcome in outcomes]]
-    cohort = Cohort(plan.clients[keep], plan.counts[keep], plan.sizes[keep])
+    cohort = Cohort(plan.clients[keep], plan.counts[keep], plan.sizes[keep], federation.clients)
     uploads = tree.stack([result.upload for result in results])
     names = dict.fromkeys(name for result in results for name in result.log)
     measured = {name: float(np.mean([r.log[name] for r in results])) for name in names}

@@ -41,7 +41,7 @@ D2 = Batch(np.array([[1.0, -1.0], [2.0, 1.0], [0.0, 2.0]]), np.array([0, 1, 1]))
 #: Two clients: their weights, parameters, gradients and importances.
 P = np.array([0.25, 0.75])
 WS = np.array([[0.5, -0.25], [1.0, 0.0]])
-COHORT = algorithm.Cohort(np.arange(2), np.ones(2, int), np.array([1, 3]))
+COHORT = algorithm.Cohort(np.arange(2), np.ones(2, int), np.array([1, 3]), 2)
 I = np.array([[0.5, 1.0], [0.25, 0.0]])
 A, W_K, F, W_REF = (
     np.array([1.0]),

@@ -153,7 +153,7 @@ def apfl_rounds(init: str, values: dict[str, float]) -> Course:
         lr=values["beta"], mu=values["mu"], lam=values["lam"], z=1, init=init, weighting="uniform"
     )
     server, own = it.initial(CLIENTS[0], W0), [None, None]
-    cohort, D = Cohort(np.arange(2), np.ones(2, int), np.ones(2, int)), Batch(W0, W0)
+    cohort, D = Cohort(np.arange(2), np.ones(2, int), np.ones(2, int), 2), Batch(W0, W0)
     models, shared, masks = [[W0, W0]], [W0], [[1.0, 1.0]]
     for _ in SLIDERS["rounds"][1]:
         sent, results = it.download(server), []

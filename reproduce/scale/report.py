@@ -109,7 +109,7 @@ def aggregation(K: int) -> tuple[int, float, float, str]:
         return (base[k : k + D] + 1.0 for k in range(K))  # each is made when it arrives
 
     model, algorithm = LinearSVM(D - 1), FedAvg()
-    cohort = Cohort(np.arange(K), np.ones(K, np.int64), 1 + np.arange(K) % 7)
+    cohort = Cohort(np.arange(K), np.ones(K, np.int64), 1 + np.arange(K) % 7, K)
     server = Server(np.zeros(D))
 
     def combine(uploads: Any) -> Array:

@@ -18,7 +18,6 @@ from fedref.conformance import serialise
 from fedref.experiments.parallel import Processes, Workers
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
-from fedref.rounds import evaluation
 from fedref.rounds.federation import Federation, Part, Source
 from fedref.rounds.local_data import LocalData
 from fedref.rounds.loop import run_client, run_clients, run_round
@@ -202,12 +201,12 @@ class Reference:
 
     def aggregate(
         self, algorithm: str, model: Values, hyper: Values,
-        server: Values, uploads: Values, n: Array, counts: Array,
+        server: Values, uploads: Values, n: Array, counts: Array, N: int | None = None,
     ) -> dict[str, Any]:  # fmt: skip
-        """The server's next state from what K clients sent (leaves (K, ...)), n_k and draws."""
+        """The server's next state from what K of N clients sent (leaves (K, ...)), n_k and draws."""
         it, made = self.algorithm_of(algorithm, hyper), self.model_of(model)
         dtype = next(iter(uploads.values())).dtype
-        cohort = Cohort(np.arange(len(n)), counts, n)
+        cohort = Cohort(np.arange(len(n)), counts, n, len(n) if N is None else N)
         before = serialise.load_server(it, made, server)
         after = it.combine(made, before, serialise.load_upload(it, uploads), cohort)
         return {**self._weights(it, cohort, dtype), "server": serialise.dump_state(after, dtype)}
@@ -254,7 +253,9 @@ class Reference:
         out: dict[str, Any] = {}
         if sent:
             here = ~drawn.straggler if it.drop else np.ones(len(drawn.clients), bool)
-            cohort = Cohort(drawn.clients[here], drawn.counts[here], drawn.sizes[here])
+            cohort = Cohort(
+                drawn.clients[here], drawn.counts[here], drawn.sizes[here], federation.clients
+            )
             out["uploads"] = serialise.dump_upload(it, tree.stack(sent))
             out |= self._weights(it, cohort, dtype)
         server = after.server
@@ -278,7 +279,7 @@ class Reference:
 
     @staticmethod
     def _scores(model: Any, w: Array, tests: list[Values]) -> Array:
-        losses = [evaluation.sample_scores(model, w, Batch(T["X"], T["y"]))[0] for T in tests]
+        losses = [model.sample_losses(w, Batch(T["X"], T["y"])) for T in tests]
         return np.array([x.mean() for x in losses], w.dtype)
 
     def dissimilarity(self, model: Values, w: Array, clients: Values) -> dict[str, Any]:
