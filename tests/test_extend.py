@@ -241,7 +241,7 @@ def test_arrays_of_others_are_arrays_and_bytes_are_pixels(here):
         ((X, Y / 2, CLIENT), r"data: y is 0.5 in row \d+, and model logistic takes labels"),
         (
             [X, Y, CLIENT],
-            r"^data is a list, expected a name, a path, a tuple of arrays \(X, y\) or",
+            r"^data is a list, expected a name, a path, arrays \(X, y\) or",
         ),
         ((X, Y, CLIENT, Y), "^data is a tuple, expected a name"),
         (X, "^data is a ndarray, expected a name"),

@@ -56,11 +56,13 @@ def exists(path: Path) -> bool:
 def open_regular(path: Path, expected: str) -> IO[bytes]:
     """Open a regular file for reading: a pipe or a device would keep its reader waiting."""
     with as_data_error(path, expected):
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError("is a folder")
-        if not stat.S_ISREG(mode):
+        if not stat.S_ISREG(status.st_mode):
             raise OSError("is no regular file")
+        if not status.st_size:
+            raise OSError("is empty")
         return path.open("rb")
 
 
@@ -90,7 +92,10 @@ def read_bytes(path: Path, expected: str) -> bytes:
     """Read a whole file, gzip or plain."""
     with open_regular(path, expected) as stream, as_data_error(path, expected):
         limit = unpacked_limit(os.fstat(stream.fileno()).st_size)
-        return read_up_to(gunzip(stream), limit, path)
+        data = read_up_to(gunzip(stream), limit, path)
+        if not data:
+            raise ValueError("is empty")
+        return data
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

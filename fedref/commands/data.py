@@ -12,7 +12,7 @@ from fedref.commands.options import DATA_DIR, REPEATED, Command, Option
 from fedref.datasets import describe, manifest, manifest_of, rules, sources
 from fedref.datasets.formats import leaf
 from fedref.datasets.registry import generated
-from fedref.rounds.federation import Federation, Source
+from fedref.rounds.federation import Federation
 
 NAME = (
     "a data set (see `fedref data list`) such as mnist or 'synthetic(0.5,0.5)', a file or a folder"
@@ -22,17 +22,19 @@ OWN = """\
 your own data
   A file or a folder in the place of a data set's name, in one of these formats:
   .npz         arrays X (n, ...) and y (n,); client (n,) if rows belong to clients;
-               for a test part of your own test (n,), true for test rows, or
-               test_from, the first of them
-  folder       X.npy and y.npy, and client.npy, test.npy, test_from.npy likewise
-  .csv, .tsv   a header; column y (or label, class, target); client and test if you
-               have them; every other column is a feature and holds numbers
+               for a test part of your own test (n,), true for test rows, or train,
+               true for all others, or test_from, the first test row
+  folder       X.npy and y.npy, and client.npy, test.npy, ... likewise
+  .csv, .tsv   a header; column y (or label, class, target); client and test (or
+               train) if you have them; every other column is a feature and holds
+               numbers
   .json, .mat  LEAF's format; cell arrays X, Y with a cell a client
   folder       of idx files, of LEAF files, or with a single file of those above
   Labels are whole numbers or words; words become 0, 1, ... in their order, and
   which is which is printed and kept in the split's manifest. Other numbers are real
   targets, for models of your own. Other arrays than these are refused, not ignored.
-  From Python: fedref.run(data=(X, y, client)), or data=(X, y), split="iid"; a Source, a Federation.
+  From Python: fedref.run(data=(X, y, client)), or data=(X, y), split="iid"; a DataFrame
+  with columns as in a CSV; {"X": X, "y": y, "train": train}; a Source, a Federation.
 """
 
 
@@ -71,21 +73,13 @@ def settings(given: list[str]) -> dict[str, str]:
     return found
 
 
-def default_rule(name: str, source: Source) -> str:
-    """The rule that a data set is usually split by: its own clients, if it has some."""
-    call = sources.parse_name(name)
-    if call is not None:
-        return datasets.SOURCES[call[0]].split
-    return "iid" if source.client is None else "natural"
-
-
 def federation_of(args: argparse.Namespace) -> Federation:
     """The federation of `show`: a manifest's, or a split of a data set."""
     path = Path(args.name)
     if sources.parse_name(args.name) is None and manifest.is_manifest(path):
         return datasets.from_manifest(path, args.data_dir)
     source = datasets.load(args.name, args.data_dir, verify=not args.data_unverified)
-    rule = args.split or default_rule(args.name, source)
+    rule = args.split or sources.usual_split(args.name)
     return rules.divide(rule, source, args.seed, settings(args.set))
 
 
@@ -111,9 +105,11 @@ def where(name: str, data_dir: Path | None) -> str:
 
 def show(args: argparse.Namespace) -> None:
     federation = federation_of(args)
-    path = Path(args.out or f"{federation.source.name}.png")
-    describe.picture(federation, path)
-    print(f"{describe.text(federation)}\npicture: {path}")
+    if args.out is not None:
+        describe.picture(federation, args.out)
+    print(
+        describe.text(federation), *([] if args.out is None else [f"picture: {args.out}"]), sep="\n"
+    )
 
 
 def prepare(args: argparse.Namespace) -> None:
@@ -125,8 +121,8 @@ def prepare(args: argparse.Namespace) -> None:
     print(f"{source.name}: {n:,} rows of {p} features ({source.X.dtype}), ", end="")
     kind = "real targets" if source.real else "labels"
     print(f"{kind} {source.y.min()} to {source.y.max()}")
-    if words := describe.legend(source):
-        print(f"  labels are {words}")
+    for note in describe.notes(source):
+        print(f"  {note}")
     print(f"  sha256 {source.sha256}{' (as published)' if published else ''}")
     print(f"  at {args.name if place is None else place}")
 
@@ -230,13 +226,13 @@ COMMAND = Command(
         "list": command(list_sources, "List data sets, and where they are or how to get them."),
         "show": command(
             show,
-            "Print a split's statistics and write a picture of it.",
+            "Print a split's statistics; with --out, draw it.",
             Option("name NAME", f"{NAME}, or a split manifest"),
             Option("--split RULE", "split rule (default: the data set's own; see `split`)"),
             SPLIT_SEED,
             SET,
             UNVERIFIED,
-            Option("--out FILE", "picture to write (default NAME.png)"),
+            Option("--out FILE", "picture to write", Path),
         ),
         "prepare": command(
             prepare,

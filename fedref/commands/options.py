@@ -8,7 +8,7 @@ from textwrap import fill
 from typing import Any
 
 from fedref.boundary.errors import unknown
-from fedref.boundary.values import ANY, Bounds, checked, literal
+from fedref.boundary.values import ANY, Bounds, checked, dashed, literal
 from fedref.commands.console import say
 
 HELP_WIDTH = 100
@@ -31,8 +31,20 @@ class Parser(argparse.ArgumentParser):
         parsed, rest = super().parse_known_args(args, namespace)
         if rest and rest[0].startswith("--"):
             known = [option for option in self._option_string_actions if option.startswith("--")]
-            self.error(unknown("option", rest[0].partition("=")[0], known))
+            name = rest[0].partition("=")[0]
+            key = name.removeprefix("--").replace("-", "_")
+            if "--set" in known and key in parameter_names():
+                key = dashed(key)
+                self.error(f"unknown option {name!r}: did you mean --set split.{key}=VALUE?")
+            self.error(unknown("option", name, known))
         return parsed, rest
+
+
+def parameter_names() -> set[str]:
+    """Return the names of all parameters of split rules."""
+    from fedref.datasets.rules import RULES
+
+    return {name for rule in RULES.values() for name in rule.parameters}
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,17 @@ from fedref.commands.console import say
 from fedref.commands.execution import HOW, open_pool, run_and_report, tell_how_to_resume
 from fedref.commands.options import REPEATED, Command, Option
 from fedref.datasets import RULES, SOURCES, manifest
-from fedref.datasets.describe import legend
+from fedref.datasets.describe import notes
 from fedref.datasets.sources import parse_name
 from fedref.experiments import config, dry_run, names
 from fedref.experiments.config import TABLES, Experiment
-from fedref.experiments.loading import Loader, resolve_experiment
+from fedref.experiments.loading import Loader, make_model, resolve_experiment
 from fedref.experiments.metrics import columns_help
 from fedref.experiments.progress import duration
 from fedref.experiments.results import markdown
 from fedref.experiments.run_directory import create_run_directory, refuse_taken
 from fedref.models import MODELS
+from fedref.rounds.federation import Source
 
 #: What a file of own data ends in.
 OWN_DATA = ("npz", "npy", "csv", "tsv", "mat", "json")
@@ -175,9 +176,16 @@ def run(arguments: argparse.Namespace) -> int:
     with open_pool(arguments) as pool, begun as directory, tell_how_to_resume(directory):
         if not arguments.quiet and not arguments.json:
             say(f"results go to {directory}/")
-            if words := legend(loader.federation(made).source):
-                say(f"labels are {words}")
+            for note in notes_on_data(made, loader.federation(made).source):
+                say(note)
         return run_and_report(made, directory, arguments, loader, pool)
+
+
+def notes_on_data(made: Experiment, source: Source) -> list[str]:
+    """Return how the data were understood, and what becomes of their labels."""
+    if made.classes == "own":  # each client's labels count from 0
+        return list(source.notes)
+    return notes(source, None if made.sweep else make_model(made.model, source).labels)
 
 
 def print_dry_run(made: Experiment, arguments: argparse.Namespace, loader: Loader) -> int:

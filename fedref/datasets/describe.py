@@ -2,7 +2,7 @@
 
 import io
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import cycle, pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -16,6 +16,7 @@ from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation, Source
 
 LABEL = 40  # characters of a label that are shown
+MANY = 5  # labels that are listed
 
 
 def statistics(federation: Federation) -> dict[str, Any]:
@@ -63,10 +64,32 @@ def histogram(federation: Federation) -> Array:
     return counts.reshape(len(names), N)
 
 
-def legend(source: Source) -> str:
-    """Return what labels are called: 0 = cat, 1 = dog; "" where they are numbers."""
-    words = enumerate(source.label_names or ())
-    return ", ".join(f"{i} = {printable(word, LABEL)}" for i, word in words)
+def label_note(source: Source, known: Sequence[int] | None = None) -> str:
+    """Return what became of the labels; "" where they are 0, 1, ..., or real targets.
+
+    known : the labels of the model; by default of one that has as many classes as these labels need.
+    """
+    if source.real:
+        return ""
+    labels = source.labels.tolist()
+    if known is None:
+        known = range(labels[-1] + 1 if labels[0] >= 0 else len(labels))
+    codes = labels if set(labels) <= set(known) else sorted(known)
+    if source.label_names or codes != labels:
+        words = source.label_names or labels
+        pairs = (f"{code} = {printable(word, LABEL)}" for code, word in zip(codes, words))
+        return f"labels are encoded as {', '.join(pairs)}"
+    missing = sorted(set(known) - set(labels))
+    if not missing:
+        return ""
+    some = ", ".join(map(str, missing[:MANY])) + ", ..." * (len(missing) > MANY)
+    run = f"labels run from {labels[0]} to {labels[-1]}"
+    return f"{run}; a model of classes 0 to {max(known)} has no row of {some}"
+
+
+def notes(source: Source, known: Sequence[int] | None = None) -> list[str]:
+    """Return remarks on how the data were understood, one a line."""
+    return [note for note in (label_note(source, known), *source.notes) if note]
 
 
 def text(federation: Federation) -> str:
@@ -77,8 +100,7 @@ def text(federation: Federation) -> str:
     how = "".join(f" {key}={value}" for key, value in chosen.items())
     title = f"{printable(federation.source.name)}, split by {federation.rule}{how}, seed {federation.seed}"
     lines = [f"  {key:<16}{value:>12}" for key, value in shown.items()]
-    if words := legend(federation.source):
-        lines.append(f"  labels are {words}")
+    lines += [f"  {note}" for note in notes(federation.source)]
     return "\n".join([title, *lines])
 
 

@@ -7,13 +7,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from fedref.boundary.errors import ConfigError, DataError, unknown
 from fedref.boundary.files import data_error, exists
 from fedref.boundary.values import check_parameters
 from fedref.datasets import download
-from fedref.datasets.formats import cifar, delimited, idx, leaf, mat, npz
+from fedref.datasets.formats import arrays, cifar, idx, leaf, mat, npz, tables
 from fedref.datasets.registry import SOURCES, generated
-from fedref.rounds.federation import Source
+from fedref.rounds.federation import Federation, Source
 
 Folder = str | os.PathLike[str] | None
 
@@ -55,6 +57,12 @@ def shortest_name(name: str, chosen: Mapping[str, Any]) -> str:
         text = f"{value:g}" if isinstance(value, float) else str(value)
         arguments.append(f"{key}={text}" if skipped else text)
     return f"{name}({','.join(arguments)})" if arguments else name
+
+
+def usual_split(name: Any) -> str:
+    """Return the rule that a data set is usually split by; data of one's own keep their clients."""
+    base = name.partition("(")[0].strip() if isinstance(name, str) else ""
+    return SOURCES[base].split if base in SOURCES else "natural"
 
 
 # ---- where files may be --------------------------------------------------------------------------
@@ -206,8 +214,8 @@ SUFFIXES: dict[str, Callable[..., Source]] = {
     ".npz": npz.load,
     ".json": leaf.load,
     ".mat": mat.load,
-    ".csv": delimited.load,
-    ".tsv": delimited.load,
+    ".csv": tables.load,
+    ".tsv": tables.load,
 }
 EXPECTED = (
     "a file .npz, .csv, .tsv, .json or .mat, a folder that holds one of them, or a folder of X.npy "
@@ -238,3 +246,49 @@ def suffix(path: Path) -> str:
     """Return .npz of a.npz and of a.npz.gz."""
     name = path.name.removesuffix(".gz")
     return name[name.rfind(".") :].lower()
+
+
+# ---- data in memory ------------------------------------------------------------------------------
+
+IN_MEMORY = (
+    "arrays (X, y) or (X, y, client), a table of arrays with X and y and, if they are there, client "
+    "and test or train, a DataFrame with such columns, a Source or a Federation"
+)
+
+
+def is_in_memory(value: Any) -> bool:
+    """Return whether data are given as arrays, a DataFrame, a Source or a Federation, not by a name."""
+    if isinstance(value, tuple):  # of arrays, or of what says how it becomes one
+        return len(value) in (2, 3) and all(
+            isinstance(x, list) or hasattr(x, "__array__") for x in value
+        )
+    named = isinstance(value, Mapping) and "X" in value
+    return named or isinstance(value, Source | Federation) or tables.is_frame(value)
+
+
+def from_memory(value: Any, where: str) -> Source | Federation:
+    """Make a Source of arrays or a DataFrame; a Source or a Federation is checked and kept."""
+    if isinstance(value, Federation | Source):
+        check_source(value.source if isinstance(value, Federation) else value)
+        return value
+    if tables.is_frame(value):
+        return tables.from_frame(value, where, name=where)
+    if isinstance(value, tuple) and len(value) in (2, 3):
+        value = dict(zip(("X", "y", "client"), value))
+    if not isinstance(value, Mapping):
+        raise DataError(f"{where}: is a {type(value).__name__}, expected {IN_MEMORY}")
+    found = {str(name): tables.as_array(array, where) for name, array in value.items()}
+    return arrays.from_arrays(found, where, name=where)
+
+
+def check_source(source: Source) -> None:
+    """Refuse a Source whose parts are not arrays of one length."""
+    n = len(source.X)
+    for name, part, axes in (("X", source.X, 2), ("y", source.y, 1), ("client", source.client, 1)):
+        if name == "client" and part is None:
+            continue
+        if not isinstance(part, np.ndarray):
+            raise DataError(f"{source.name}: {name} is a {type(part).__name__}, expected an array")
+        if part.ndim != axes or len(part) != n:
+            expected = f"({n}, features)" if axes == 2 else f"({n},)"
+            raise DataError(f"{source.name}: {name} has shape {part.shape}, expected {expected}")

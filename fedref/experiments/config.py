@@ -23,7 +23,7 @@ from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.values import Bounds, build, check_fields, dashed, plain
 from fedref.datasets.formats import leaf
 from fedref.datasets.registry import SOURCES
-from fedref.datasets.sources import find, parse_name
+from fedref.datasets.sources import find, is_in_memory, parse_name, usual_split
 from fedref.experiments import names
 from fedref.experiments.names import Table
 from fedref.models import FROM_DATA
@@ -143,8 +143,8 @@ def usual(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """([split], [model]) for a data set, where the experiment says nothing else."""
     name = data.partition("(")[0].strip() if isinstance(data, str) else ""
     if name not in SOURCES:
-        return {"rule": "natural"}, {"name": "lstm" if is_text(data) else "logistic"}
-    split = {"rule": SOURCES[name].split, **USUAL_SPLIT.get(name, {})}
+        return {"rule": usual_split(data)}, {"name": "lstm" if is_text(data) else "logistic"}
+    split = {"rule": usual_split(data), **USUAL_SPLIT.get(name, {})}
     return split, {"name": USUAL_MODEL.get(name, "logistic")}
 
 
@@ -249,16 +249,14 @@ def table_of(value: Any, where: str) -> dict[str, Any]:
         return {"algorithm": type(value)} | {f.name: getattr(value, f.name) for f in fields(value)}
     if where.startswith("algorithms.") and isinstance(value, type):
         return {"algorithm": value}
-    as_name = where == "data" and (names.is_in_memory(value) or callable(value))
+    as_name = where == "data" and (is_in_memory(value) or callable(value))
     if as_name or (where == "model" and hasattr(value, "hvp")):
         return {"name": value}
     if not isinstance(value, Mapping):
         raise ConfigError(f"{where} is {value!r}, expected a table")
     arrays = [key for key, given in value.items() if key != "name" and getattr(given, "ndim", 0)]
     if where == "data" and arrays:
-        raise ConfigError(
-            f"data is a table with the arrays {', '.join(arrays)}; expected data=(X, y) or (X, y, client)"
-        )
+        raise ConfigError(f"data is a table with the arrays {', '.join(arrays)}, expected X and y")
     return underscored(value, where)
 
 
@@ -430,7 +428,9 @@ def resolved(experiment: Experiment) -> dict[str, Any]:
 
 def _toml(value: Any) -> Any:
     """As TOML has it; a class, a function or an object by its name."""
-    if isinstance(value, tuple) and not names.is_in_memory(value):
+    if is_in_memory(value):
+        return names.importable_name(value)
+    if isinstance(value, tuple):
         return list(value)
     kept = isinstance(value, bool | int | float | str | list | dict)
     return value if kept else names.importable_name(value)

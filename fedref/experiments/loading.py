@@ -10,8 +10,7 @@ import numpy as np
 from fedref.boundary.errors import ConfigError, DataError, FedrefError
 from fedref.boundary.values import build
 from fedref.datasets import from_manifest, load, split, split_clients
-from fedref.datasets.formats import arrays
-from fedref.datasets.sources import parse_name
+from fedref.datasets.sources import from_memory, is_in_memory, parse_name
 from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
 from fedref.experiments.names import Table
@@ -75,8 +74,8 @@ def source_of(data: Table, data_dir: str | Path | None, verify: bool = True) -> 
     """Load what [data] names: a named data set, a file, a function's result, or arrays."""
     rest = dict(data)
     name = rest.pop("name")
-    if names.is_in_memory(name):
-        return as_source(name, "data")
+    if is_in_memory(name):
+        return from_memory(name, "data")
     function = names.data_function(name)
     if function is None:
         return load(name, data_dir, verify=verify, **rest)
@@ -87,37 +86,7 @@ def source_of(data: Table, data_dir: str | Path | None, verify: bool = True) -> 
         raise
     except Exception as error:
         raise DataError(f"{where}: {type(error).__name__}: {error}") from error
-    return as_source(found, where)
-
-
-def as_source(found: Any, where: str) -> Source | Federation:
-    """Make a Source of (X, y) or (X, y, client); a Source or a Federation is checked and kept."""
-    if isinstance(found, Federation | Source):
-        check_source(found.source if isinstance(found, Federation) else found)
-        return found
-    if not isinstance(found, tuple) or len(found) not in (2, 3):
-        raise DataError(
-            f"{where}: is a {type(found).__name__}, expected a Source, a Federation, or a tuple of "
-            "arrays (X, y) or (X, y, client)"
-        )
-    X, y, *rest = map(np.asarray, found)
-    client, more = None, arrays.image_defaults(X)
-    if rest:
-        client, more["client_names"] = arrays.encode_clients(rest[0], len(X), where)
-    return arrays.make_source(X, y, where, client, name=where, **more)
-
-
-def check_source(source: Source) -> None:
-    """Refuse a Source whose parts are not arrays of one length."""
-    n = len(source.X)
-    for name, part, axes in (("X", source.X, 2), ("y", source.y, 1), ("client", source.client, 1)):
-        if name == "client" and part is None:
-            continue
-        if not isinstance(part, np.ndarray):
-            raise DataError(f"{source.name}: {name} is a {type(part).__name__}, expected an array")
-        if part.ndim != axes or len(part) != n:
-            expected = f"({n}, features)" if axes == 2 else f"({n},)"
-            raise DataError(f"{source.name}: {name} has shape {part.shape}, expected {expected}")
+    return from_memory(found, where)
 
 
 def is_file(name: Any) -> bool:

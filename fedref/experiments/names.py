@@ -23,7 +23,7 @@ from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.values import build, checked, dashed, values_of
 from fedref.datasets.registry import SOURCES
 from fedref.datasets.rules import parameters_of
-from fedref.datasets.sources import parse_name
+from fedref.datasets.sources import IN_MEMORY, is_in_memory, parse_name
 from fedref.models import FROM_DATA, MODELS, Model
 from fedref.rounds.federation import Federation, Source
 
@@ -80,8 +80,8 @@ def importable_name(thing: Any) -> str:
     """Return the name under which a class or function can be imported again."""
     if isinstance(thing, str):
         return thing
-    if isinstance(thing, Source | Federation | tuple):
-        return getattr(thing, "name", "arrays")
+    if is_in_memory(thing):
+        return thing.name if isinstance(thing, Source) else "arrays"
     cls = thing if inspect.isclass(thing) or inspect.isfunction(thing) else type(thing)
     own: dict[Any, str] = {c: name for known in (ALGORITHMS, MODELS) for name, c in known.items()}
     return own.get(cls, f"{cls.__module__}:{cls.__qualname__}")
@@ -166,18 +166,11 @@ def model_table(table: Table) -> dict[str, Any]:
 # ---- data and splits -----------------------------------------------------------------------------
 
 
-def is_in_memory(name: Any) -> bool:
-    """Return whether data are given as arrays, a Source or a Federation, not by a name."""
-    if isinstance(name, tuple):  # of arrays, or of what says how it becomes one
-        return len(name) in (2, 3) and all(
-            isinstance(x, list) or hasattr(x, "__array__") for x in name
-        )
-    return isinstance(name, Source | Federation)
-
-
 def default_run_name(data: Any) -> str:
     """Return the default name of an experiment on these data."""
     source = data.source if isinstance(data, Federation) else data
+    if is_in_memory(source) and not isinstance(source, Source):
+        return "data"
     name = source if isinstance(source, str) else getattr(source, "name", "") or "data"
     return name.partition(":")[2] or Path(name.partition("(")[0]).resolve().stem
 
@@ -187,10 +180,7 @@ def data_function(name: Any) -> Any:
     if callable(name):
         return name
     if isinstance(name, list | tuple) or hasattr(name, "__array__"):
-        raise ConfigError(
-            f"data is a {type(name).__name__}, expected a name, a path, a tuple of arrays (X, y) or "
-            "(X, y, client), a Source or a Federation"
-        )
+        raise ConfigError(f"data is a {type(name).__name__}, expected a name, a path, {IN_MEMORY}")
     text = checked(str, name, "data name")
     if parse_name(text) is not None or os.path.exists(text):
         return None

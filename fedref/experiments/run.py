@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from fedref.algorithm import AnyAlgorithm
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError
+from fedref.datasets.sources import is_in_memory
 from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
 from fedref.experiments.loading import Loader, load_experiment, resolve_experiment
@@ -331,7 +332,8 @@ def run(
 
     what : an experiment, a TOML file, a table as in one, or None for the built-in experiment on the
     digits. Wherever a table names an algorithm, a model or data, the class or the object itself may
-    stand instead; data may be (X, y) or (X, y, client), a Source or a Federation.
+    stand instead; data may be (X, y) or (X, y, client), {"X": X, "y": y, ...}, a DataFrame, a Source or
+    a Federation.
     settings : values on top, as with --set (`rounds=20`, `mu=0.1`). `algorithm` (one, or several in
     a list), `model` and `data` take a name, a class or an object; `split` takes a rule.
     verify : refuse a named data set that differs from the published one.
@@ -356,8 +358,10 @@ def run(
         raise ConfigError(f"{what}: is an algorithm; expected a TOML file, or algorithm={what!r}")
     else:
         table = config.read(Path(what)) if what is not None else config.built_in()
-    if what is None and "data" in settings and not isinstance(settings["data"], Mapping):
-        table["name"] = names.default_run_name(settings["data"])
+    if what is None and "data" in settings:
+        data = settings["data"]
+        named = isinstance(data, Mapping) and not is_in_memory(data)
+        table["name"] = names.default_run_name(data.get("name", "digits") if named else data)
     with config.naming(str(what) if isinstance(what, str | Path) else ""):
         table = merge_named_choices(table, settings)
         experiment = config.experiment_of(
@@ -391,5 +395,6 @@ def merge_named_choices(table: dict[str, Any], settings: dict[str, Any]) -> dict
     for head, key in (("data", "name"), ("split", "rule"), ("model", "name")):
         if head in settings:
             value = settings.pop(head)
-            table[head] = value if isinstance(value, Mapping) else {key: value}
+            whole = isinstance(value, Mapping) and not is_in_memory(value)
+            table[head] = value if whole else {key: value}
     return table

@@ -24,6 +24,7 @@ from fedref.boundary.errors import ConfigError, DataError, FedrefError
 from fedref.boundary.files import remove_partial_files, write_whole
 from fedref.datasets import manifest_of, write_manifest
 from fedref.datasets.manifest import read as read_manifest
+from fedref.datasets.sources import is_in_memory
 from fedref.experiments import checkpoint, config, names
 from fedref.experiments.config import Experiment
 from fedref.experiments.parallel import blas
@@ -101,7 +102,7 @@ def refuse_taken(directory: Path) -> None:
 
 def require_importable_names(experiment: Experiment) -> None:
     """Refuse what config.toml could not name, so that the run could not be resumed."""
-    if names.is_in_memory(experiment.data["name"]):
+    if is_in_memory(experiment.data["name"]):
         raise ConfigError(
             "data given as arrays have no name for config.toml, so the run could not be resumed; "
             "expected a file or a MODULE:FUNCTION that returns them, or no `out`"

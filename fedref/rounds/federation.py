@@ -25,7 +25,7 @@ class Source:
     can take, by the data set's documentation. sha256 : of the content (X, y, client).
     vocabulary : X holds codes, and this is what each of them stands for; the code that is its
     length is padding (None: X holds numbers). label_names : what label 0, 1, ... is called where the
-    labels are words (None: they are numbers).
+    labels are words (None: they are numbers). notes : remarks on how the data were understood.
     """
 
     X: Array
@@ -39,6 +39,7 @@ class Source:
     full_scale: float | None = None
     vocabulary: tuple[str, ...] | None = None
     label_names: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def real(self) -> bool:

@@ -20,7 +20,7 @@ def test_no_name_from_outside_commands_the_terminal(here, capsys):
     assert main("data", "show", path.name, "--split", "iid", "--set", "split.users=3") == 0
     assert main("plan", "export", "a", "-o", "p\x1b[2J") == 0
     out, err = capsys.readouterr()
-    assert "labels are 0 = dog\\x1b[2J, 1 = 貓\\n\\x9b1m" in err
+    assert "labels are encoded as 0 = dog\\x1b[2J, 1 = 貓\\n\\x9b1m" in err
     assert "dog\\x1b[2J" in out
     assert "p\\x1b[2J/" in out
     assert not {"\x1b", "\x9b"} & {*out, *err}

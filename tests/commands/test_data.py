@@ -41,13 +41,34 @@ def test_show_prints_table_1_and_draws(tmp_path: Path, capsys: pytest.CaptureFix
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_show_uses_the_data_sets_own_split(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_show_uses_the_data_sets_own_split_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fedref("show", "digits", "--out", tmp_path / "a.png")
+    monkeypatch.chdir(tmp_path)
+    fedref("show", "digits")
     assert "split by per-fedavg" in capsys.readouterr().out
-    fedref("show", put_json(tmp_path, leaf_object()), "--out", tmp_path / "a.svg")
-    assert "split by natural" in capsys.readouterr().out
+    fedref("show", put_json(tmp_path, leaf_object()))
+    out = capsys.readouterr().out
+    assert "split by natural" in out
+    assert "picture" not in out
+    assert [path.name for path in tmp_path.iterdir()] == ["data.json"]
+
+
+def test_show_refuses_what_run_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "mine" / "a.csv"
+    table.parent.mkdir()
+    table.write_text("subject,x,y\n" + "".join(f"{i % 3},{i},{1 + i % 2}\n" for i in range(12)))
+    message = (
+        r"mine has no natural clients: expected a column .* called client.*'subject' is a feat"
+    )
+    for words in (["data", "show"], ["run", "fedavg", "--data"]):
+        arguments = parse([*words, str(table.parent)])
+        with pytest.raises(FedrefError, match=message):
+            arguments.run(arguments)
+    fedref("show", table, "--split", "iid", "--set", "split.users=3")
+    out = capsys.readouterr().out
+    assert "labels run from 1 to 2; a model of classes 0 to 2 has no row of 0" in out
+    assert "column 'subject' is a feature; if it says whose row it is, call it client" in out
 
 
 def test_many_clients_are_drawn_in_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,8 @@ REFUSED = [
     ("rum", "invalid choice: 'rum'"),
     ("run fedavgg", "unknown algorithm 'fedavgg': did you mean 'fedavg'? known are"),
     ("run --roundz 3", "unknown option '--roundz': did you mean '--rounds'?"),
+    ("run --scaling unit", "unknown option '--scaling': did you mean --set split.scaling=VALUE?"),
+    ("data show digits --train-fraction=0.5", "did you mean --set split.train-fraction=VALUE?"),
     ("run --round 3", "unknown option '--round': did you mean '--rounds'?"),
     ("run --data digitz", "unknown data set 'digitz': did you mean 'digits'?"),
     ("run --split natrual", "unknown split rule 'natrual': did you mean 'natural'?"),
@@ -95,7 +97,8 @@ REFUSED = [
     ("run --checkpoint-every -1", "--checkpoint-every is -1, expected a finite number, at least 0"),
     ("run --checkpoint-every nan", "--checkpoint-every is nan, expected a finite number"),
     # what does not fit together
-    ("run --split natural", "digits has no natural clients; use another split rule"),
+    ("run --split natural", "digits has no natural clients: expected a column or an array called "
+     "client, which says whose row it is, or another split rule, such as iid"),
     ("run --model svm", "digits has the labels [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], LinearSVM"),
     ("run --clients-per-round 21", "clients-per-round is 21, but there are only 20 clients to tra"),
     ("run --set sweep.clients-per-round=[2,50]", "clients-per-round is 50"),

@@ -309,7 +309,7 @@ def test_labels_that_are_words_are_said_and_kept(here, capsys):
         "--rounds",
     ]
     assert main(*words, "1", "--clients-per-round", "2", "--out", "a") == 0
-    assert "fedref: labels are 0 = cat, 1 = dog\n" in capsys.readouterr().err
+    assert "fedref: labels are encoded as 0 = cat, 1 = dog\n" in capsys.readouterr().err
     assert json.loads((here / "a" / "split.json").read_text())["source"]["labels"] == ["cat", "dog"]
     np.savez(path, X=np.arange(40.0).reshape(20, 2), y=np.array(["pig", "cow"] * 10))
     assert "the data or the split has changed" in refused(capsys, "resume", "a")

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pytest
 
 from fedref.datasets import split
-from fedref.datasets.describe import groups, histogram, picture, statistics, text
+from fedref.datasets.describe import groups, histogram, notes, picture, statistics, text
 from fedref.rounds.federation import Federation, Part, Source
 
 #: Three clients with 3 + 1, 2 + 0 and 1 + 1 rows of training and test.
@@ -41,7 +42,7 @@ def test_labels_that_are_words_are_named(tmp_path):
     words = replace(
         FEDERATION, source=replace(FEDERATION.source, label_names=("ape", "cat", "dog"))
     )
-    assert text(words).endswith("labels are 0 = ape, 1 = cat, 2 = dog")
+    assert text(words).endswith("labels are encoded as 0 = ape, 1 = cat, 2 = dog")
     assert "labels are" not in text(FEDERATION)
     hostile = replace(words.source, label_names=("\x1b[2J", "b\n" + "b" * 99, "c"), name="\x1b[2J")
     assert text(replace(words, source=hostile)).endswith(
@@ -51,6 +52,29 @@ def test_labels_that_are_words_are_named(tmp_path):
     with plt.rc_context({"svg.fonttype": "none"}):
         picture(words, tmp_path / "a.svg")
     assert ">cat<" in (tmp_path / "a.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("y", "known", "note"),
+    [
+        ([0, 1, 2], None, []),
+        ([0, 1, 2], range(3), []),
+        ([1, 2, 3], None, ["labels run from 1 to 3; a model of classes 0 to 3 has no row of 0"]),
+        (
+            [0, 9],
+            None,
+            ["labels run from 0 to 9; a model of classes 0 to 9 has no row of 1, 2, 3, 4, 5, ..."],
+        ),
+        ([-1, 1], None, ["labels are encoded as 0 = -1, 1 = 1"]),
+        ([-1, 1], (-1, 1), []),
+        ([0, 1], (-1, 1), ["labels are encoded as -1 = 0, 1 = 1"]),
+        ([0.5, 1], None, []),
+    ],
+)
+def test_what_becomes_of_labels_is_said(y, known, note):
+    assert notes(Source(np.zeros((len(y), 1)), np.array(y)), known) == note
+    words = Source(np.zeros((2, 1)), np.array([0, 1]), label_names=("no", "yes"), notes=("odd",))
+    assert notes(words, (-1, 1)) == ["labels are encoded as -1 = no, 1 = yes", "odd"]
 
 
 def test_real_targets_are_shown_in_ten_groups(tmp_path):

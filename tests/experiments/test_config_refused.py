@@ -19,8 +19,8 @@ REFUSED = [
     (document(algorithms={"fedavg": 0.1}), r"^algorithms\.fedavg is 0\.1, expected a"),
     (document(sweep=[1]), r"^sweep is \[1\], expected a table"),
     (
-        document(data={"X": np.zeros((4, 2)), "y": np.zeros(4)}),
-        r"^data is a table with the arrays X, y; expected data=\(X, y\) or \(X, y, client\)$",
+        document(data={"features": np.zeros((4, 2)), "y": np.zeros(4)}),
+        r"^data is a table with the arrays features, y, expected X and y$",
     ),
     (
         document(algorithms=algorithms("fedavgg")),

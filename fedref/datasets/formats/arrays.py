@@ -1,6 +1,12 @@
-"""What every loader ends with: arrays checked once, and the Source made of them."""
+"""Arrays by their names, checked once, and the Source made of them: every reader ends here.
+
+X, y and, if they are there, client and the test rows: `test` (true for test rows), `train` (true for
+all others) or `test_from` (the first of them). Test rows are put last, in their order. Other arrays
+are refused: a mask that nobody reads would be a split that nobody makes. Rows count from 0.
+"""
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -8,6 +14,9 @@ import numpy as np
 from fedref.boundary.files import as_data_error, data_error
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Source
+
+TEST_ROWS = ("test", "train", "test_from")
+PLAIN = ("X", "y", "client", *TEST_ROWS)
 
 
 def fingerprint(X: Array, y: Array, client: Array | None) -> str:
@@ -60,10 +69,22 @@ def as_integers(values: Array, n: int, where: str, what: str = "y") -> Array:
     return values.astype(np.int64)
 
 
+def as_text(values: Array, where: str, what: str) -> Array:
+    """Return Python's strings (pandas gives them as objects) as NumPy's text, all else unchanged."""
+    if values.dtype.kind not in "OT":
+        return values
+    odd = next((i for i, cell in enumerate(values.flat) if not isinstance(cell, str)), None)
+    if odd is not None:
+        wrong = f"{what} is {str(values.flat[odd])[:40]} in row {odd}"
+        raise data_error(where, wrong, f"text in all rows of {what}, or numbers in all")
+    return values.astype(str)
+
+
 def as_targets(y: Array, n: int, where: str) -> tuple[Array, tuple[str, ...] | None]:
     """Return ((n,) labels as int64, their words if they are words), or ((n,) real targets, None)."""
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
+    y = as_text(y, where, "y")
     if y.dtype.kind in "US" and y.shape == (n,):
         with as_data_error(where, "UTF-8 text in y"):
             return encode_labels([w.decode() if isinstance(w, bytes) else w for w in y.tolist()])
@@ -89,6 +110,7 @@ def encode_clients(values: Array, n: int, where: str) -> tuple[Array, tuple[str,
     if values.shape != (n,):
         what = f"client has shape {values.shape}"
         raise data_error(where, what, f"one client for each of {n} rows")
+    values = as_text(values, where, "client")
     if values.dtype.kind not in "iuUS":
         raise data_error(where, f"client holds {values.dtype}", "whole numbers or text in client")
     names, index = np.unique(values, return_inverse=True)
@@ -105,8 +127,61 @@ def require_utf8(names: list[str]) -> tuple[str, ...]:
 
 
 def image_defaults(X: Array) -> dict[str, Any]:
-    """Return what bytes are taken for: pixels, whose full scale is 255."""
+    """Return the full scale of X if it holds bytes, which are pixels."""
     return {"full_scale": 255.0} if X.dtype == np.uint8 else {}
+
+
+def require_arrays(found: Mapping[str, Any], where: str, names: tuple[str, ...]) -> list[Array]:
+    """Return the arrays of these names, all of which must be there."""
+    missing = [name for name in names if name not in found]
+    if missing:
+        held = ", ".join(sorted(found)) or "nothing"
+        raise data_error(where, f"no array {missing[0]!r}, only {held}", ", ".join(names))
+    return [np.asarray(found[name]) for name in names]
+
+
+def reject_unknown_arrays(found: Mapping[str, Any], where: str, names: tuple[str, ...]) -> None:
+    """Refuse arrays of other names."""
+    odd = sorted(set(found) - set(names))
+    if odd:
+        expected = f"no others than {', '.join(names)}"
+        raise data_error(where, f"unknown array {odd[0]!r}", expected)
+
+
+def from_arrays(found: Mapping[str, Any], where: str, **more: Any) -> Source:
+    """Return the Source of arrays by their names, which are those of PLAIN."""
+    X, y = require_arrays(found, where, ("X", "y"))
+    reject_unknown_arrays(found, where, PLAIN)
+    n, client, test = len(X) if X.ndim else 0, None, None
+    if "client" in found:
+        client, names = encode_clients(np.asarray(found["client"]), n, where)
+        more = {"client_names": names} | more
+    given = {name: np.asarray(found[name]) for name in TEST_ROWS if name in found}
+    if len(given) > 1:
+        raise data_error(where, f"has {' and '.join(given)}", "one of them")
+    if "test_from" in given:
+        more = {"test_from": first_test_row(given["test_from"], n, where)} | more
+    elif given:
+        test = mask_of_test_rows(*given.popitem(), n, where)
+    return make_source(X, y, where, client, test, **image_defaults(X) | more)
+
+
+def first_test_row(test_from: Array, n: int, where: str) -> int:
+    """Return the number that test_from holds."""
+    first = int(as_integers(test_from.reshape(-1), 1, where, "test_from")[0])
+    if not 0 < first < n:
+        raise data_error(where, f"test_from is {first}", f"a row from 1 to {n - 1}")
+    return first
+
+
+def mask_of_test_rows(name: str, values: Array, n: int, where: str) -> Array:
+    """Return (n,) 1 for test rows and 0 for others, from `test` or from its opposite `train`."""
+    mask = as_integers(values, n, where, name)
+    if set(np.unique(mask).tolist()) != {0, 1}:
+        what = f"{name} is not true for some rows and false for others"
+        other = {"test": "training", "train": "test"}[name]
+        raise data_error(where, what, f"true or 1 for {name} rows, false or 0 for {other} rows")
+    return mask if name == "test" else 1 - mask
 
 
 def make_source(
@@ -119,18 +194,14 @@ def make_source(
 ) -> Source:
     """Return the Source of these arrays, checked: finite features, labels or real targets.
 
-    test : (n,) true or 1 for the rows of the published test part, which are put last.
+    client : (n,) numbers. test : (n,) 1 for the published test rows, which are put last.
     """
     flat, image = as_features(X, where)
     target, names = as_targets(np.asarray(y), len(flat), where)
     more = {"image": image, "label_names": names} | more
     if test is not None:
-        mask = as_integers(test, len(flat), where, "test")
-        if set(np.unique(mask).tolist()) != {0, 1}:
-            what = "test is not true for some rows and false for others"
-            raise data_error(where, what, "true or 1 for test rows, false or 0 for the others")
-        order = np.argsort(mask, kind="stable")
+        order = np.argsort(test, kind="stable")
         flat, target = flat[order], target[order]
         client = None if client is None else client[order]
-        more = {"test_from": int(len(flat) - mask.sum())} | more
+        more = {"test_from": int(len(flat) - test.sum())} | more
     return Source(flat, target, client, **more, sha256=fingerprint(flat, target, client))

@@ -15,8 +15,10 @@ from fedref.rounds.federation import Part, Source
 def natural(source: Source, rng: Generator, min_rows: int, train_fraction: float) -> Parts:
     """Keep the source's own clients; its published test part, if it has one, is their test part."""
     if source.client is None:
+        notes = "".join(f"; {note}" for note in source.notes)
         raise ConfigError(
-            f"{source.name} has no natural clients; use another split rule, such as iid"
+            f"{source.name} has no natural clients: expected a column or an array called client, "
+            f"which says whose row it is, or another split rule, such as iid{notes}"
         )
     whole = partition.group(source.client, int(source.client.max()) + 1)
     if source.test_from is None:

@@ -37,7 +37,9 @@ X, Y = images(4)
 GOOD = idx_bytes(X)
 HEAD = struct.pack(">4B", 0, 0, 8, 3)
 BROKEN = {
-    "magic number missing": b"",
+    "is empty; expected an idx file": b"",
+    "is empty; expected an idx": gzip.compress(b""),
+    "magic number 00": b"\0",
     "magic number 000008": b"\0\0\x08",
     "magic number 504b0304": b"PK\x03\x04" + GOOD,
     "magic number 00000703": b"\0\0\x07\x03" + GOOD[4:],

@@ -172,6 +172,7 @@ BROKEN: list[tuple[str, bytes]] = [
     ("num_samples is missing", change("num_samples")),
     ("user_data has no 'u1'", change(*U1)),
     ("users does not list 'u2'", change("users", 2)),
+    ("expected names in UTF-8", GOOD.replace('"u0"', '"\\ud800"').encode()),  # half a character
     ("'u0' is listed twice", change("users", add="u0")),
     ("'u0' occurs twice", GOOD.replace('"u1": {', '"u0": {').encode()),
     ("user 3 is no text", change("users", add=3)),
