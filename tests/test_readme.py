@@ -1,6 +1,6 @@
 """The pages, run as written: every command, every snippet, every link.
 
-A shell block runs in an empty folder with the README's own mine.py; commands inside a line run in one
+A shell block runs in an empty folder with the pages' own files; commands inside a line run in one
 folder, in the order in which they stand. `fedref` is the tree that is tested: a command line is given
 to `main`, a snippet to `exec`, as a process each would spend its time on imports. What takes long is
 run by -m slow, snippets with all of their rounds.
@@ -107,6 +107,11 @@ def play(text: str, expected: int = 0) -> str:
 # ---- commands ------------------------------------------------------------------------------------
 
 
+def test_a_file_has_one_content_on_all_pages():
+    heads = re.findall(r"^(?:# |cat > )(\w+\.py)\b", ALL, re.MULTILINE)
+    assert sorted(heads) == sorted({*FILES, "my_backend.py"})
+
+
 def test_commands_inside_lines_run_as_written(folder):
     assert len(to_run(slow=False)) >= 6
     for command in to_run(slow=False):
@@ -157,7 +162,7 @@ def test_shell_blocks_run_as_written(folder, text):
 def test_blocks_with_files_inside_run_where_their_packages_are():
     """tests/conformance/test_peers.py runs the one that there is."""
     (text,) = (text for text in SHELL if "END\n" in text)
-    assert "fedref conformance mine" in text
+    assert "fedref conformance my_backend" in text
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""`fedref conformance`: whether an implementation is right, and if not, what is wrong with it."""
+"""`fedref conformance`: test an implementation against the golden vectors, and name its mistakes."""
 
 import argparse
 
@@ -13,18 +13,24 @@ A backend is a module, or an object in one, with some of the functions
   meta_gradient                   (variant, model, hyper, ...)
   client, aggregate, evaluate     (algorithm, model, hyper, ...)
   round                           (algorithm, model, hyper, state, data, plan)
-that take and return NumPy arrays and dictionaries; `pydoc fedref.conformance` has the details.
+They take and return NumPy arrays and dictionaries. A function that is missing, is imported from
+elsewhere, or raises NotImplementedError is not offered, and its cases are not tested.
+data/vectors/README.md and `pydoc fedref.conformance` say what each takes and returns.
 
 examples
-  fedref conformance mine --only "per-fedavg eq.6"
-  fedref conformance mine:Backend --dtype float32 --json
+  fedref conformance my_backend                              all that it offers
+  fedref conformance my_backend --only "per-fedavg eq.6"     one equation
+  fedref conformance my_backend:Backend --dtype float32 --json
   fedref conformance torch
+
+`fedref explain NAME` explains a known mistake or an equation that the report names.
 
 exit code: 0 all that is offered passes; 1 something fails; 2 wrong input
 """
 
 
-def command(arguments: argparse.Namespace) -> int:
+def test_backend(arguments: argparse.Namespace) -> int:
+    """Print the report of a backend. Return 0 if all that it offers passes, else 1."""
     from fedref.conformance import report, suite, vectors  # `fedref --help` needs none
 
     name, dtype = arguments.backend, arguments.dtype
@@ -36,22 +42,22 @@ def command(arguments: argparse.Namespace) -> int:
         raise ConfigError(unknown("case or tag", arguments.only, {case.tag for case in every}))
     results = list(suite.run_in_process(name, cases, dtype, arguments.timeout))
     if arguments.json:
-        print(report.as_json(results, name, dtype))
+        print(report.report_json(results, name, dtype))
     else:
-        print(report.text(results, cases))
+        print(report.report_text(results, cases))
     return int(any(result.status == suite.FAILED for result in results))
 
 
 COMMAND = Command(
-    command,
-    "Run a backend against the golden vectors: what it offers, what of it is right, and which known "
-    "mistake the rest is.",
+    test_backend,
+    "Test a backend against the golden vectors. The report says what it offers, how much of that is "
+    "right, and which known mistakes it makes.",
     (
-        Option("backend MODULE[:BACKEND]", f"yours, or one of {', '.join(NAMES)}"),
-        Option("--only TEXT", "cases with this in tag, call, algorithm or name", default=""),
-        Option("--dtype X", "float64 or float32", default="float64"),
+        Option("backend MODULE[:BACKEND]", f"your backend, or one of {', '.join(NAMES)}"),
+        Option("--only TEXT", "only cases with this text in their tag, call, algorithm or name", default=""),
+        Option("--dtype X", "dtype of all arrays: float64 or float32", default="float64"),
         Option("--json", "print the report as JSON"),
-        Option("--timeout S", "seconds a case", float, 60.0, Bounds(0, open="both")),
+        Option("--timeout S", "seconds that one case may take", float, 60.0, Bounds(0, open="both")),
     ),
     epilog=EPILOG,
 )

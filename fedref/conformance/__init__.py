@@ -1,10 +1,11 @@
-"""Golden vectors for the papers' equations and rounds, and a suite that says which mistake it is.
+"""Golden vectors for the papers' equations and rounds, and a suite that names known mistakes.
 
     fedref conformance MODULE:BACKEND            pytest --pyargs fedref.conformance --backend ...
 
 **A backend** is any object (or module) with some of these functions. Arrays are NumPy arrays, all else
 is dictionaries, lists and numbers; results are arrays of the dtype that was given. What a backend lacks,
-or raises NotImplementedError for, is *not offered*.
+or raises NotImplementedError for, is *not offered*. A module offers the functions that it defines, not
+those that it imports, unless `__all__` lists them.
 
     loss(model, w, D) → f                    grad(model, w, D) → (d,)      hvp(model, w, v, D) → (d,)
     dissimilarity(model, w, clients) → {"B", "variance"}          clients: {k: {"X", "y"}}
@@ -21,16 +22,46 @@ D       {"X": (B, p), "y": (B,)[, "s": (B,) weights, 0 = padding]}; for an LSTM 
         numbers below `vocabulary`, and `vocabulary` for a step that is not taken
 hyper   every hyperparameter by fedref's name, and B, the batch size
 server  the server's state by the paper's names: {"w"}, {"theta", "alpha"}, {"w", "u", "v", "t"}, ...
-client  what the client kept from its last round, absent in its first
+client  the state that the client kept from its last round, absent in its first
 rows    role → (S, W) rows within the client's data, one line a local step, −1 = padding; roles are D,
         D1, D2 (D, D′, D″) or S, Q (support, query)
-state   first {"server": ...}; afterwards just what the backend returned in the round before
+state   first {"server": ...}; afterwards what the backend returned in the round before
 data    {"X": (n, p), "y": (n,), "offsets": (N + 1,)}: client k has rows offsets[k]:offsets[k+1]
 plan    a `fedref.sampling.Plan` as a dictionary, and "loss", the global training loss after the round,
         for what watches it (adaptive μ, APFL's detector)
 
-Every output that is not required is compared where it is given, in the order in which it arises: the
-first one that differs is what the report names.
+Outputs that are not required are compared if they are returned, all in the order in which they arise:
+the report names the first one that differs.
+
+The inputs of each variant of `meta_gradient`, and the required outputs:
+
+    per-fedavg, per-fedavg-hf     w, D, D1, D2                                     meta_gradient
+    per-fedavg-fo                 w, D, D1                                         meta_gradient
+    per-fedavg-steps              w, D (ν batches, leading axis), D1, D2 (ν)       meta_gradient
+    fedmeta-maml, fedmeta-fomaml  theta, S, Q                                      g_theta
+    fedmeta-sgd                   theta, alpha (d,), S, Q                          g_theta, g_alpha
+    fedmaml                       theta, tr, val                                   g
+
+**Conventions**, where a paper or a library may have others:
+
+    loss        Σ s ℓ / Σ s + (l2/2)‖w‖², biases included; so every gradient and Hessian has an L2 term.
+                Where D has no s, s = 1. Without a sample (all padding, an empty support set) the mean
+                is 0, and a step along the L2 term is still taken
+    labels      0, 1 for binary-logistic; −1, 1 for svm; 0 to C − 1 for all others
+    svm         ℓ = max(0, 1 − yz), or its square if `squared`; the derivative at margin 1 is 0
+    kinks       ReLU′(0) = 0, ELU″(0) = 0; a tie in max-pooling goes to the first in row-major order
+    cnn         "valid" correlations of stride 1 (kernels are not flipped), φ, then 2 × 2 pooling, which
+                drops an odd last row or column; φ also follows the hidden dense layer
+    lstm        a step that is not taken leaves h and c as they are; the dense layer reads the last h, or
+                the mean over the steps that are taken; a text without steps reads 0
+    client      local steps in the order of `rows`; padded rows weigh 0. FedMeta sends the sum of its
+                episodes' gradients
+    aggregate   p_k ∝ counts_k n_k (`weighting` "samples") or ∝ counts_k ("uniform"); FedMAML sums
+    round       clients with plan["straggler"] do not take part if hyper["drop"]; others do plan["steps"]
+                steps. If nobody takes part the state does not change
+    evaluate    if D is given, `inner_steps` steps (else 1) of size α (Meta-SGD: the server's) on it, with
+                the L2 term; APFL: the client's w_S ⊙ σ(a) + w_k. Then the mean loss on each test batch,
+                without the L2 term
 
 **Promised** until the version in index.json changes: the names, shapes and meaning above; the names in
 the vectors; `fedref.sampling` (`Plan`, `make_plan` and its streams of random numbers), `fedref.rounds`

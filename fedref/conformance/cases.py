@@ -1,11 +1,12 @@
-"""The situations that the vectors are made of: small, each chosen for what it catches.
+"""The situations that the golden vectors are made of: small, each chosen for what it catches.
 
-A situation is a `Case` without its outputs. All random numbers come from `sampling.stream`.
+A situation is a `Case` without outputs. All random numbers come from `sampling.stream`. A new family
+of cases is a generator like those below, and a line in `all_cases`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,72 +39,81 @@ HYPER: dict[str, Any] = {
     "lr": 0.2, "alpha": 0.3, "beta": 0.2, "delta": 1e-3, "mu": 0.7, "lam": 0.4, "inner_steps": 1,
 }  # fmt: skip
 
-TAGS = {
-    "fedavg": "apfl eq.1", "fedavg-update": "per-fedavg eq.1", "fedavg-meta": "fedmeta MAML",
-    "fedprox": "fedprox alg.2", "per-fedavg": "per-fedavg eq.6", "per-fedavg-fo": "per-fedavg §3.3",
-    "per-fedavg-hf": "per-fedavg eq.8", "per-fedavg-steps": "per-fedavg eq.6",
-    "fedmeta-maml": "fedmeta MAML", "fedmeta-fomaml": "fedmeta MAML",
-    "fedmeta-sgd": "fedmeta Meta-SGD", "fedmaml": "fedmaml §3.2", "fedcurv": "fedcurv penalty",
-    "apfl": "apfl eq.6", "centralised": "apfl §4.1.1",
-}  # fmt: skip
-ABOUT = {
-    "fedavg": "SGD from the server's model, averaged by n_k",
-    "fedavg-update": "FedAvg, tested after one step on a training batch",
-    "fedavg-meta": "FedAvg, fine-tuned on the support set before the test",
-    "fedprox": "SGD drawn to the server's model by (μ/2)‖w − wᵗ‖²",
-    "per-fedavg": "u − αH(w; D″)u with three different batches",
-    "per-fedavg-fo": "u alone: the Hessian term is dropped",
-    "per-fedavg-hf": "Hu by a central difference of half-width δ",
-    "per-fedavg-steps": "two inner steps, the factors chained right to left",
-    "fedmeta-maml": "the gradient through the inner step",
-    "fedmeta-fomaml": "first order: the gradient at θ_u",
-    "fedmeta-sgd": "gradients in θ and in the vector α",
-    "fedmaml": "a sum over clients, through all inner steps",
-    "fedcurv": "drawn to the other clients' solutions by their Fisher information",
-    "apfl": "w_S ⊙ σ(a) + w_k, held by elastic weight consolidation",
-    "centralised": "SGD on the pooled rows",
+
+class Subject(NamedTuple):
+    """What the cases of an algorithm are about: the paper's equation, and a line for people."""
+
+    tag: str
+    about: str
+
+
+SUBJECTS = {
+    "fedavg": Subject("apfl eq.1", "SGD from the server's model, averaged by n_k"),
+    "fedavg-update": Subject(
+        "per-fedavg eq.1", "FedAvg, tested after one step on a training batch"
+    ),
+    "fedavg-meta": Subject("fedmeta MAML", "FedAvg, fine-tuned on the support set before the test"),
+    "fedprox": Subject("fedprox alg.2", "SGD drawn to the server's model by (μ/2)‖w − wᵗ‖²"),
+    "per-fedavg": Subject("per-fedavg eq.6", "u − αH(w; D″)u with three different batches"),
+    "per-fedavg-fo": Subject("per-fedavg §3.3", "u alone: the Hessian term is dropped"),
+    "per-fedavg-hf": Subject("per-fedavg eq.8", "Hu by a central difference of half-width δ"),
+    "per-fedavg-steps": Subject(
+        "per-fedavg eq.6", "two inner steps, the factors chained right to left"
+    ),
+    "fedmeta-maml": Subject("fedmeta MAML", "the gradient through the inner step"),
+    "fedmeta-fomaml": Subject("fedmeta MAML", "first order: the gradient at θ_u"),
+    "fedmeta-sgd": Subject("fedmeta Meta-SGD", "gradients in θ and in the vector α"),
+    "fedmaml": Subject("fedmaml §3.2", "a sum over clients, through all inner steps"),
+    "fedcurv": Subject(
+        "fedcurv penalty", "drawn to the other clients' solutions by their Fisher information"
+    ),
+    "apfl": Subject("apfl eq.6", "w_S ⊙ σ(a) + w_k, held by elastic weight consolidation"),
+    "centralised": Subject("apfl §4.1.1", "SGD on the pooled rows"),
 }
 
-SIZES = np.array([1, 2, 5, 7, 9])
-B = 4
-
-
-def number(text: str) -> int:
-    return int.from_bytes(text.encode()) % (1 << 32)
+#: Clients' rows, the batch size, and a seed of which the tests say: a client takes part in rounds 0
+#: and 2 but not in 1, another in two rounds that follow each other, and so does the one with one row.
+SIZES, B, SEED = np.array([1, 2, 5, 7, 9]), 4, 3
 
 
 def rng_of(name: str) -> np.random.Generator:
-    return stream(0, "conformance", number(name))
+    """Return random numbers that the case's name alone decides."""
+    return stream(0, "conformance", int.from_bytes(name.encode()) % (1 << 32))
 
 
-def labels(model: Any, rng: np.random.Generator, n: int) -> Array:
-    """n labels in which all occur, as far as n allows."""
+def draw_labels(model: Any, rng: np.random.Generator, n: int) -> Array:
+    """Return n labels in which every label occurs, as far as n allows."""
     known = np.array(model.labels)
     return rng.permutation(np.resize(rng.permutation(known), n)).astype(np.int64)
 
 
-def batch(model: Any, rng: np.random.Generator, n: int, *lead: int) -> dict[str, Array]:
-    y = [labels(model, rng, n) for _ in range(int(np.prod(lead)))]
+def draw_batch(model: Any, rng: np.random.Generator, n: int, *lead: int) -> dict[str, Array]:
+    """Return n random samples, or an array of such batches of shape `lead`."""
+    y = [draw_labels(model, rng, n) for _ in range(int(np.prod(lead)))]
     shape = (*lead, n, model.features)
-    if model.inputs == "codes":  # one more than there are: padding
+    if model.inputs == "codes":  # the code `vocabulary` is padding
         X: Array = rng.integers(0, model.vocabulary, shape, endpoint=True)
     else:
         X = rng.normal(size=shape)
     return {"X": X, "y": np.reshape(y, (*lead, n))}
 
 
-def start(model: Any, rng: np.random.Generator) -> Array:
+def draw_start(model: Any, rng: np.random.Generator) -> Array:
+    """Return random parameters: a model's usual start may be zeros."""
     return 0.5 * rng.normal(size=model.d)
 
 
-def case(
-    name: str, tag: str, about: str, call: str, algorithm: str, model: Any,
-    hyper: Mapping[str, Any], inputs: Mapping[str, Any], required: Sequence[str],
+def make_case(
+    name: str, call: str, algorithm: str, model: Any, hyper: Mapping[str, Any],
+    inputs: Mapping[str, Any], required: Sequence[str], tag: str = "", about: str = "",
 ) -> Case:  # fmt: skip
-    given = {key: np.asarray(x) for key, x in serialise.flatten(inputs)}
+    """Return a case without outputs: its inputs flat, its hyperparameters complete."""
+    subject = SUBJECTS.get(algorithm, Subject("", ""))
+    spec, known = serialise.describe_model(model), complete_hyper(call, algorithm, hyper)
+    flat = {key: np.asarray(x) for key, x in serialise.flatten(inputs).items()}
     return Case(
-        name, tag, about, call, algorithm, serialise.describe_model(model), complete(call, algorithm, hyper),
-        given, {}, tuple(required),
+        name, tag or subject.tag, about or subject.about, call, algorithm, spec, known, flat, {},
+        tuple(required),
     )  # fmt: skip
 
 
@@ -111,8 +121,8 @@ def case(
 ONE_STEP = ("fedavg-update", "per-fedavg", "per-fedavg-fo", "per-fedavg-hf")
 
 
-def complete(call: str, algorithm: str, hyper: Mapping[str, Any]) -> dict[str, Any]:
-    """Every hyperparameter that the call needs, and B, so that no default need be known."""
+def complete_hyper(call: str, algorithm: str, hyper: Mapping[str, Any]) -> dict[str, Any]:
+    """Return every hyperparameter that the call needs, and B: a backend need know no default."""
     if call == "meta_gradient":
         names: tuple[str, ...] = (
             ("alpha", "beta") if algorithm.startswith("per-fedavg") else ("alpha", "inner_steps")
@@ -128,33 +138,31 @@ def complete(call: str, algorithm: str, hyper: Mapping[str, Any]) -> dict[str, A
 
 
 def derivative_cases() -> Iterator[Case]:
-    """f, g and Hv of every model, with weighted samples of which one is padding; and an empty batch."""
+    """Yield f, g and Hv of every model, on weighted samples of which one is padding; and B(w)."""
     about = {
-        "loss": "mean loss, weighted samples, one of them padding",
-        "grad": "its gradient",
-        "hvp": "Hessian times v",
+        "loss": ("f", "mean loss, weighted samples, one of them padding"),
+        "grad": ("g", "its gradient"),
+        "hvp": ("Hv", "Hessian times v"),
     }
     for name, model in {**FAMILIES, **VARIANTS}.items():
         rng = rng_of(name)
-        w, v, D = start(model, rng), start(model, rng), batch(model, rng, 6)
+        w, v, D = draw_start(model, rng), draw_start(model, rng), draw_batch(model, rng, 6)
         D["s"] = np.append(rng.uniform(0.5, 2, 5), 0.0)
-        for call, text in about.items():
+        for call, (output, text) in about.items():
             inputs = {"w": w, **({"v": v} if call == "hvp" else {}), "D": D}
-            required = {"loss": "f", "grad": "g", "hvp": "Hv"}[call]
-            yield case(
-                f"{call}-{name}", "per-fedavg eq.4", text, call, "", model, {}, inputs, [required]
+            yield make_case(
+                f"{call}-{name}", call, "", model, {}, inputs, [output], "per-fedavg eq.4", text
             )
     model, rng = FAMILIES["mlp"], rng_of("dissimilarity")
-    yield case(
-        "dissimilarity-mlp", "fedprox B", "B(w) and the variance, clients weighted by n_k",
-        "dissimilarity", "", model, {},
-        {"w": start(model, rng), "clients": {k: batch(model, rng, n) for k, n in enumerate(SIZES)}},
-        ["B", "variance"],
+    w, clients = draw_start(model, rng), {k: draw_batch(model, rng, n) for k, n in enumerate(SIZES)}
+    yield make_case(
+        "dissimilarity-mlp", "dissimilarity", "", model, {}, {"w": w, "clients": clients},
+        ["B", "variance"], "fedprox B", "B(w) and the variance, clients weighted by n_k",
     )  # fmt: skip
 
 
 def meta_gradient_cases() -> Iterator[Case]:
-    """The meta-gradient of every variant and family, batches of different sizes."""
+    """Yield the meta-gradient of every variant and family, on batches of different sizes."""
     roles: dict[str, tuple[str, ...]] = {
         "per-fedavg": ("w", "D", "D1", "D2"), "per-fedavg-fo": ("w", "D", "D1"),
         "per-fedavg-hf": ("w", "D", "D1", "D2"), "fedmeta-maml": ("theta", "S", "Q"),
@@ -162,84 +170,76 @@ def meta_gradient_cases() -> Iterator[Case]:
         "fedmaml": ("theta", "tr", "val"),
     }  # fmt: skip
 
-    def made(name: str, variant: str, model: Any, hyper: Any, inputs: Any, **more: Any) -> Case:
-        last = {"fedmeta-sgd": ["g_theta", "g_alpha"], "fedmaml": ["g"]}
-        meta = ["g_theta"] if "fedmeta" in variant else ["meta_gradient"]
-        tag, about = more.get("tag", TAGS[variant]), more.get("about", ABOUT[variant])
-        required = last.get(variant, meta)
-        return case(name, tag, about, "meta_gradient", variant, model, hyper, inputs, required)
+    outputs = {"fedmeta-sgd": ["g_theta", "g_alpha"], "fedmaml": ["g"]}
+    outputs |= {name: ["g_theta"] for name in ("fedmeta-maml", "fedmeta-fomaml")}
+
+    def meta_case(name: str, variant: str, model: Any, inputs: Any, **more: Any) -> Case:
+        hyper = HYPER | more.pop("hyper", {})
+        at = f"meta-{name}", "meta_gradient", variant, model, hyper, inputs
+        return make_case(*at, outputs.get(variant, ["meta_gradient"]), **more)
 
     for family, model in FAMILIES.items():
         for variant, (start_name, *batches) in roles.items():
             rng = rng_of(f"{variant} {family}")
-            inputs: dict[str, Any] = {start_name: start(model, rng)}
+            inputs: dict[str, Any] = {start_name: draw_start(model, rng)}
             if variant == "fedmeta-sgd":
                 inputs["alpha"] = rng.uniform(0.1, 0.5, model.d)
-            inputs |= {D: batch(model, rng, n) for D, n in zip(batches, (4, 5, 3))}
-            yield made(f"meta-{variant}-{family}", variant, model, HYPER, inputs)
+            inputs |= {D: draw_batch(model, rng, n) for D, n in zip(batches, (4, 5, 3))}
+            yield meta_case(f"{variant}-{family}", variant, model, inputs)
 
     model, rng = FAMILIES["mlp"], rng_of("more")
-    w, D = start(model, rng), batch(model, rng, 5)
-    yield made(
-        "meta-per-fedavg-one-batch", "per-fedavg", model, HYPER,
-        {"w": w, "D": D, "D1": D, "D2": D},
+    w, D = draw_start(model, rng), draw_batch(model, rng, 5)
+    yield meta_case(
+        "per-fedavg-one-batch", "per-fedavg", model, {"w": w, "D": D, "D1": D, "D2": D},
         tag="per-fedavg eq.3", about="D = D′ = D″: the gradient of f(w − α∇f(w))",
     )  # fmt: skip
-    yield made(
-        "meta-per-fedavg-steps", "per-fedavg-steps", model, HYPER,
-        {"w": w, "D": batch(model, rng, 4, 2), "D1": D, "D2": batch(model, rng, 3, 2)},
+    yield meta_case(
+        "per-fedavg-steps", "per-fedavg-steps", model,
+        {"w": w, "D": draw_batch(model, rng, 4, 2), "D1": D, "D2": draw_batch(model, rng, 3, 2)},
     )  # fmt: skip
-    S, Q = batch(model, rng, 4), batch(model, rng, 5)
+    S, Q = draw_batch(model, rng, 4), draw_batch(model, rng, 5)
     for variant in ("fedmeta-maml", "fedmeta-sgd", "fedmaml"):
         names = ("tr", "val") if variant == "fedmaml" else ("S", "Q")
         inputs = {"theta": w} | (
             {"alpha": rng.uniform(0.1, 0.5, model.d)} if variant == "fedmeta-sgd" else {}
         )
-        yield made(
-            f"meta-{variant}-two-steps", variant, model, HYPER | {"inner_steps": 2},
-            inputs | dict(zip(names, (S, Q))), about=ABOUT[variant] + ", two inner steps",
+        yield meta_case(
+            f"{variant}-two-steps", variant, model, inputs | dict(zip(names, (S, Q))),
+            hyper={"inner_steps": 2}, about=SUBJECTS[variant].about + ", two inner steps",
         )  # fmt: skip
 
 
-def trace(
-    name: str, algorithm: str, model: Any, *, rounds: int = 3, hyper: Any = None, about: str = "",
-    tag: str = "", seed: int = 0, sizes: Array = SIZES, losses: Sequence[float] = (),
+def make_trace(
+    name: str, algorithm: str, model: Any = FAMILIES["mlp"], *, rounds: int = 3, hyper: Any = None,
+    about: str = "", tag: str = "", losses: Sequence[float] = (),
     sampling: Mapping[str, Any] | None = None,
 ) -> Case:  # fmt: skip
-    """Several rounds of one algorithm, with the Plans that say what happens in each."""
-    rng = rng_of(f"trace {name}")
-    drawn = {"clients_per_round": 3, "batch_size": B} | dict(sampling or {})
-    if "steps" not in drawn:
-        drawn |= {"epochs": 2}
-    config = Sampling(**drawn)
+    """Return several rounds of one algorithm, with the Plans that say what happens in each."""
+    rng, sizes = rng_of(f"trace round-{name}"), SIZES
+    amount = {} if "steps" in (sampling or {}) else {"epochs": 2}
+    config = Sampling(**{"clients_per_round": 3, "batch_size": B, **amount, **(sampling or {})})
     given = HYPER | {"B": B} | dict(hyper or {})
     it = LOOP.algorithm_of(algorithm, given)
     if it.pooled:
         sizes, config = sizes[-1:], Sampling(1, epochs=1, batch_size=B)
     plans = []
     for t in range(rounds):
-        plan: dict[str, Any] = make_plan(config, sizes, t, seed, it.roles)._asdict()
+        plan: dict[str, Any] = make_plan(config, sizes, t, SEED, it.roles)._asdict()
         plans.append(plan | ({"loss": losses[t]} if losses else {}))
-    server = serialise.dump_state(
-        serialise.initial_server(it, model, start(model, rng)), np.float64
-    )
-    data = batch(model, rng, int(sizes.sum())) | {"offsets": np.append(0, np.cumsum(sizes))}
+    first = serialise.initial_server(it, model, draw_start(model, rng))
+    server = serialise.dump_state(first, np.float64)
+    data = draw_batch(model, rng, int(sizes.sum())) | {"offsets": np.append(0, np.cumsum(sizes))}
     main = ["theta", "alpha"] if algorithm == "fedmeta-sgd" else [next(iter(server))]
     required = [f"{t}.server.{key}" for t in range(rounds) for key in main]
-    return case(
-        name, tag or TAGS[algorithm], about or f"{rounds} rounds: {ABOUT[algorithm]}", "round",
-        algorithm, model, given, {"state": {"server": server}, "data": data, "plans": plans},
-        required,
+    return make_case(
+        f"round-{name}", "round", algorithm, model, given,
+        {"state": {"server": server}, "data": data, "plans": plans}, required, tag,
+        about or f"{rounds} rounds: {SUBJECTS[algorithm].about}",
     )  # fmt: skip
 
 
-#: Seed 3 (see the tests): a client takes part in rounds 0 and 2 but not in 1, another in two rounds
-#: that follow each other, and the client with one row takes part.
-SEED = 3
-
-
 def round_cases() -> Iterator[Case]:
-    """Every algorithm on a model of each family; then what goes wrong between rounds."""
+    """Yield every algorithm on a model of each family; then what goes wrong between rounds."""
     fall = [3.0 - 0.1 * t for t in range(7)]
     for algorithm in ALGORITHMS:
         if algorithm in ("fedavg-update", "fedavg-meta"):  # trained as FedAvg
@@ -248,70 +248,68 @@ def round_cases() -> Iterator[Case]:
         for family, model in FAMILIES.items():
             losses = [3.0, 2.0, 1.0] if algorithm == "apfl" else []
             hyper = {"apfl": {"z": 1, "mu": 1.5}, "fedcurv": {"lr": 0.1, "lam": 0.2}}
-            yield trace(
-                f"round-{algorithm}-{family}", algorithm, model, seed=SEED, sampling=steps,
+            yield make_trace(
+                f"{algorithm}-{family}", algorithm, model, sampling=steps,
                 losses=losses, hyper=hyper.get(algorithm),
             )  # fmt: skip
-    mlp, binary = FAMILIES["mlp"], FAMILIES["binary"]
-
-    def more(name: str, algorithm: str, about: str, model: Any = mlp, **kw: Any) -> Case:
-        return trace(f"round-{name}", algorithm, model, about=about, **({"seed": SEED} | kw))
-
-    half = {"stragglers": 0.5, "epochs": 4}
-    yield more(
-        "stragglers-dropped", "fedavg", "FedAvg drops stragglers", sampling=half, rounds=2,
+    binary, half = FAMILIES["binary"], {"stragglers": 0.5}
+    yield make_trace(
+        "stragglers-dropped", "fedavg", about="FedAvg drops stragglers", sampling=half, rounds=2,
         tag="fedprox alg.2",
     )  # fmt: skip
-    yield more(
-        "stragglers-kept", "fedprox", "FedProx aggregates partial work", sampling=half, rounds=2
+    yield make_trace(
+        "stragglers-kept",
+        "fedprox",
+        about="FedProx aggregates partial work",
+        sampling=half,
+        rounds=2,
     )
-    yield more(
-        "all-dropped", "fedavg", "every client is dropped: the model does not move",
+    yield make_trace(
+        "all-dropped", "fedavg", about="every client is dropped: the model does not move",
         sampling={"stragglers": 1.0}, rounds=1, tag="fedprox alg.2",
     )  # fmt: skip
-    yield more(
-        "drawn-twice", "fedprox", "drawn with probability n_k/n, a client twice; weights 1/K",
+    yield make_trace(
+        "drawn-twice", "fedprox", about="drawn with probability n_k/n, a client twice; weights 1/K",
         sampling={"sampling": "by-samples", "clients_per_round": 4},
         hyper={"weighting": "uniform"}, rounds=2,
     )  # fmt: skip
     for algorithm in ("fedmeta-maml", "fedmeta-sgd"):
-        yield more(
-            f"adam-{algorithm}", algorithm, "the server's Adam keeps its moments across rounds",
+        yield make_trace(
+            f"adam-{algorithm}", algorithm, about="the server's Adam keeps its moments across rounds",
             tag="fedmeta server", hyper={"server": "adam", "beta": 0.05},
         )  # fmt: skip
-        yield more(
-            f"{algorithm}-epochs-mlp", algorithm, "an episode of each mini-batch, their sum is sent",
+        yield make_trace(
+            f"{algorithm}-epochs-mlp", algorithm, about="an episode of each mini-batch, their sum is sent",
             hyper={"episodes": "epochs"}, rounds=2,
         )  # fmt: skip
-    yield more(
-        "adaptive-mu", "fedprox", "μ: −0.1 after five falls, then counted anew; +0.1 after a rise",
+    yield make_trace(
+        "adaptive-mu", "fedprox", about="μ: −0.1 after five falls, then counted anew; +0.1 after a rise",
         model=binary, tag="fedprox μ", rounds=9, losses=[*fall, 2.3, 2.6],
-        hyper={"adaptive_mu": True}, sampling={"clients_per_round": 2, "epochs": 1},
+        hyper={"adaptive_mu": True}, sampling={"clients_per_round": 2},
     )  # fmt: skip
-    yield more(
-        "apfl-plateau", "apfl", "a peak of the loss, then a plateau: importance is renewed",
+    yield make_trace(
+        "apfl-plateau", "apfl", about="a peak of the loss, then a plateau: importance is renewed",
         model=binary, tag="apfl §3.3", rounds=7, losses=[2.0, 3.0, 2.0, 0.5, 0.45, 0.52, 0.4],
         hyper={"z": 0, "init": "continuous", "window": 2, "delta_sigma": 0.2, "lam": 0.5},
-        sampling={"clients_per_round": 2, "epochs": 1},
+        sampling={"clients_per_round": 2},
     )  # fmt: skip
     for importance in ("fisher", "si", "mas"):
-        yield more(
-            f"apfl-{importance}", "apfl", f"importance by {importance}", rounds=2, tag="apfl eq.5",
+        yield make_trace(
+            f"apfl-{importance}", "apfl", about=f"importance by {importance}", rounds=2, tag="apfl eq.5",
             hyper={"z": 1, "importance": importance}, losses=[1.0, 1.0],
         )  # fmt: skip
 
 
 def client_and_server_cases() -> Iterator[Case]:
-    """The halves of a round alone, cut from the second or third round of the traces."""
+    """Yield the halves of a round alone, cut from the second or third round of the traces."""
     for whole in list(round_cases()):
         if not (whole.name.endswith("-mlp") or "adam" in whole.name or "twice" in whole.name):
             continue
-        t = 2 if len(whole.inputs) and "2.server" in "".join(whole.required) else 1
-        yield from cut_round(whole, t)
+        yield from cut_round(whole, 2 if "2.server" in "".join(whole.required) else 1)
 
 
 def cut_round(whole: Case, t: int) -> Iterator[Case]:
-    """Round t of a trace: the client with the most rows, and the aggregation."""
+    """Yield of round t of a trace: the client with the most rows, and the aggregation."""
     given = whole.arguments()
     state, model = given["state"], serialise.build_model(whole.model)
     for plan in given["plans"][:t]:
@@ -332,21 +330,18 @@ def cut_round(whole: Case, t: int) -> Iterator[Case]:
         required = [f"upload.{name}" for name in after["uploads"]]
         if k in after["clients"]:
             required += [f"client.{name}" for name in after["clients"][k]]
-        about = f"one client's round: {ABOUT[whole.algorithm]}"
-        yield case(f"client-{stem}", whole.tag, about, "client", *common, inputs, required)
+        at = f"client-{stem}", "client", *common, inputs, required
+        yield make_case(*at, whole.tag, f"one client's round: {SUBJECTS[whole.algorithm].about}")
     inputs = {"server": server, "uploads": after["uploads"], "n": plan["sizes"]}
     inputs |= {"counts": plan["counts"]}
-    about = f"the server's half of {whole.name}"
-    required = [f"server.{name}" for name in after["server"] if name in main_outputs(whole)]
-    yield case(f"aggregate-{stem}", whole.tag, about, "aggregate", *common, inputs, required)
-
-
-def main_outputs(whole: Case) -> set[str]:
-    return {name.split(".")[-1] for name in whole.required}
+    main = {name.split(".")[-1] for name in whole.required}
+    required = [f"server.{name}" for name in after["server"] if name in main]
+    at = f"aggregate-{stem}", "aggregate", *common, inputs, required
+    yield make_case(*at, whole.tag, f"the server's half of {whole.name}")
 
 
 def evaluation_cases() -> Iterator[Case]:
-    """What a client tests with: adapted once, on training rows."""
+    """Yield what a client is tested with: adapted once, to training rows."""
     for algorithm in ("fedavg", "fedavg-update", "fedavg-meta", "per-fedavg", "fedmeta-maml",
                       "fedmeta-sgd", "fedmaml", "apfl"):  # fmt: skip
         for family, model in FAMILIES.items():
@@ -355,23 +350,23 @@ def evaluation_cases() -> Iterator[Case]:
             rng = rng_of(f"evaluate {algorithm} {family}")
             hyper = HYPER | {"inner_steps": 2}
             it = LOOP.algorithm_of(algorithm, hyper)
-            w = serialise.initial_server(it, model, start(model, rng))
+            w = serialise.initial_server(it, model, draw_start(model, rng))
             inputs: dict[str, Any] = {"server": serialise.dump_state(w, np.float64)}
             if algorithm == "apfl":
                 shapes = serialise.describe_model(model)["shapes"]
                 units = sum(shape[-1] for shape in shapes if len(shape) > 1)
-                inputs["client"] = {"a": rng.normal(size=units), "w_k": start(model, rng)}
+                inputs["client"] = {"a": rng.normal(size=units), "w_k": draw_start(model, rng)}
             if it.adapts_on:
-                inputs["D"] = batch(model, rng, 5)
-            inputs["tests"] = [batch(model, rng, 4), batch(model, rng, 3)]
-            yield case(
-                f"evaluate-{algorithm}-{family}", TAGS[algorithm],
-                "adapted once to training rows, then tested on two batches", "evaluate", algorithm,
-                model, hyper, inputs, ["losses"],
+                inputs["D"] = draw_batch(model, rng, 5)
+            inputs["tests"] = [draw_batch(model, rng, 4), draw_batch(model, rng, 3)]
+            yield make_case(
+                f"evaluate-{algorithm}-{family}", "evaluate", algorithm, model, hyper, inputs,
+                ["losses"], about="adapted once to training rows, then tested on two batches",
             )  # fmt: skip
 
 
 def all_cases() -> Iterator[Case]:
+    """Yield every situation, in the index's order."""
     yield from derivative_cases()
     yield from meta_gradient_cases()
     yield from client_and_server_cases()

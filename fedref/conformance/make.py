@@ -1,20 +1,24 @@
 """Make the golden vectors: `python -m fedref.conformance.make [DIR]`; the same bytes every time.
 
-Every case is computed in float64 and, through the same code, in longdouble; where a gradient is asked
-for, the complex step of its objective is a second witness. With `--peers`, torch and JAX are two
-more (they share no code with fedref); without it, what the index says of them stays, as long as the
-case has not changed.
+Every case is computed in float64 and, through the same code, in longdouble. The complex step of the
+objective is a second witness of a gradient. With `--peers`, torch and JAX are two more, which share no
+code with fedref; without it, the index keeps their digits for cases that have not changed.
+
+README.md gets its tables, and the protocol of backends, from the cases, the mistakes and the docstring
+of `fedref.conformance`.
 """
 
 import argparse
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedref import conformance
 from fedref.algorithms import fedmaml, fedmeta, per_fedavg
 from fedref.checks import complex_step_gradient
 from fedref.conformance import serialise, suite, vectors
@@ -25,10 +29,10 @@ from fedref.conformance.mistakes import MISTAKES
 from fedref.conformance.vectors import Case
 from fedref.models.numerics import Array
 
-#: A backend may sum in another order, a few times over: 32 times what rounding moves the outputs by.
+#: A backend may sum in another order, several times: 32 times what rounding moves the outputs by.
 MARGIN = 32
 NUDGE = 2.0**-30
-#: A mistake counts as caught where it moves an output by more than so many tolerances.
+#: A case catches a mistake that moves an output by more than so many tolerances.
 CAUGHT = 100
 PEERS = ("torch", "jax")
 
@@ -40,7 +44,7 @@ def compute(case: Case, dtype: Any) -> dict[str, Array]:
 
 
 def sort_outputs(case: Case, outputs: dict[str, Array]) -> dict[str, Array]:
-    """Return a round's outputs with what was sent before what became of it."""
+    """Return a round's outputs with the uploads before the states that follow from them."""
     if case.call != "round":
         return outputs
     rank = {"p": 1, "uploads": 0, "clients": 2, "server": 3}
@@ -59,7 +63,7 @@ def max_difference(a: dict[str, Array], b: dict[str, Array]) -> float:
     )
 
 
-def perturbed(case: Case, rng: np.random.Generator) -> Case:
+def perturb_inputs(case: Case, rng: np.random.Generator) -> Case:
     """Return the case with every floating-point input moved by a relative 2⁻³⁰."""
 
     def move(x: Array) -> Array:
@@ -71,10 +75,10 @@ def perturbed(case: Case, rng: np.random.Generator) -> Case:
 def measure_condition(case: Case, exact: dict[str, Array]) -> float:
     """Return by how many units of rounding the outputs move, rounded up to a power of 2.
 
-    The largest of what inputs moved by 2⁻³⁰ do, and of what float64 and float32 themselves lose.
+    The largest effect of moving the inputs by 2⁻³⁰, and of computing in float64 and float32.
     """
     rng = rng_of(f"condition {case.name}")
-    moved = [compute(perturbed(case, rng), np.float64) for _ in range(3)]
+    moved = [compute(perturb_inputs(case, rng), np.float64) for _ in range(3)]
     factors = [max_difference(outputs, case.outputs) / NUDGE for outputs in moved]
     for dtype in (np.float64, np.float32):
         factors.append(max_difference(compute(case, dtype), exact) / float(np.finfo(dtype).eps))
@@ -86,51 +90,46 @@ def digits(error: float) -> int:
     return 16 if error < 1e-16 else int(np.floor(-np.log10(error)))
 
 
-def by_complex_step(case: Case) -> dict[str, Array] | None:
-    """Return the required gradient as the complex step of its objective, where it has one."""
+def complex_step_outputs(case: Case) -> dict[str, Array]:
+    """Return the required gradients as complex steps of their objective, where it is written out."""
     given, model, hyper = case.arguments(), serialise.build_model(case.model), case.hyper
     D: dict[str, Any] = {
         name: serialise.build_batch(x)
         for name, x in given.items()
         if isinstance(x, dict) and "X" in x
     }
-    if case.call == "grad":
-        return {"g": complex_step_gradient(partial(model.loss, D=D["D"]), given["w"])}
-    if case.call == "hvp":
-
-        def slope(w: Array) -> Array:
-            return (model.grad(w, D["D"]) * given["v"]).sum(-1)
-
-        return {"Hv": complex_step_gradient(slope, given["w"])}
-    if case.name == "meta-per-fedavg-one-batch":
-        F = partial(per_fedavg.meta_objective, model, D=D["D"], alpha=hyper["alpha"])
-        return {"meta_gradient": complex_step_gradient(F, given["w"])}
+    theta: Any = given.get("theta")
+    alpha: Any = given.get("alpha", hyper.get("alpha"))
     steps = hyper.get("inner_steps", 1)
-    if case.call != "meta_gradient":
-        return None
-    if case.algorithm == "fedmaml":
-        F = partial(
-            fedmaml.meta_objective, model, tr=D["tr"], val=D["val"], alpha=hyper["alpha"],
-            steps=steps,
-        )  # fmt: skip
-        return {"g": complex_step_gradient(F, given["theta"])}
-    if case.algorithm in ("fedmeta-maml", "fedmeta-sgd"):
-        alpha = given.get("alpha", hyper["alpha"])
 
-        def objective(theta: Array, alpha: Any) -> Array:
-            return fedmeta.maml_objective(
-                model, theta, D["S"], D["Q"], alpha=alpha, steps=steps
-            )  # fmt: skip
+    def maml(theta: Array, alpha: Any) -> Array:
+        return fedmeta.maml_objective(model, theta, D["S"], D["Q"], alpha=alpha, steps=steps)
 
-        out = {"g_theta": complex_step_gradient(partial(objective, alpha=alpha), given["theta"])}
+    def fedmaml_objective(theta: Array) -> Array:
+        return fedmaml.meta_objective(model, theta, **D, alpha=alpha, steps=steps)
+
+    def slope(w: Array) -> Array:
+        return (model.grad(w, D["D"]) * given["v"]).sum(-1)
+
+    objectives: dict[str, Any] = {}  # output → (its objective, the point)
+    if case.call == "grad":
+        objectives = {"g": (partial(model.loss, D=D["D"]), given["w"])}
+    elif case.call == "hvp":
+        objectives = {"Hv": (slope, given["w"])}
+    elif case.name == "meta-per-fedavg-one-batch":
+        F = partial(per_fedavg.meta_objective, model, D=D["D"], alpha=alpha)
+        objectives = {"meta_gradient": (F, given["w"])}
+    elif case.call == "meta_gradient" and case.algorithm == "fedmaml":
+        objectives = {"g": (fedmaml_objective, theta)}
+    elif case.call == "meta_gradient" and case.algorithm in ("fedmeta-maml", "fedmeta-sgd"):
+        objectives = {"g_theta": (partial(maml, alpha=alpha), theta)}
         if case.algorithm == "fedmeta-sgd":
-            out["g_alpha"] = complex_step_gradient(partial(objective, given["theta"]), alpha)
-        return out
-    return None
+            objectives["g_alpha"] = partial(maml, theta), alpha
+    return {name: complex_step_gradient(f, at) for name, (f, at) in objectives.items()}
 
 
 def with_tolerance(case: Case) -> Case:
-    """Return the case with its outputs, tolerance, witnesses, and what it catches."""
+    """Return the case with its outputs, tolerance, digits, and the mistakes that it catches."""
     case = case._replace(outputs=sort_outputs(case, compute(case, np.float64)))
     exact = compute(case, np.longdouble)
     kappa = measure_condition(case, exact)
@@ -138,50 +137,105 @@ def with_tolerance(case: Case) -> Case:
         name: float(f"{MARGIN * kappa * float(np.finfo(name).eps):.2g}") for name in vectors.DTYPES
     }
     agree = {"longdouble": digits(max_difference(case.outputs, exact))}
-    stepped = by_complex_step(case)
+    stepped = complex_step_outputs(case)
     if stepped:
         agree["complex step"] = digits(max_difference(stepped, case.outputs))
     case = case._replace(tolerance=tolerance, condition=kappa, digits=agree)
-    return case._replace(catches=tuple(name for name in MISTAKES if caught(case, name)))
+    return case._replace(catches=tuple(name for name in MISTAKES if catches_mistake(case, name)))
 
 
-def caught(case: Case, name: str) -> bool:
+def catches_mistake(case: Case, name: str) -> bool:
     """Return whether a known mistake moves a required output by more than 100 tolerances."""
-    reply = suite.call_safely(MISTAKES[name].backend, case)
-    if reply is None or reply.outputs is None:
-        return False
-    wide = case._replace(tolerance={"float64": CAUGHT * case.tolerance["float64"]})
-    told = {key: np.asarray(x) for key, x in reply.outputs.items()}
-    required = tuple(key for key in case.required if key in told)
-    return suite.compare(told, wide._replace(required=required)) is not None
+    outputs = suite.arrays_of(MISTAKES[name].backend, case)
+    required = tuple(key for key in case.required if key in outputs)
+    wide = {"float64": CAUGHT * case.tolerance["float64"]}
+    return suite.compare(outputs, case._replace(tolerance=wide, required=required)) is not None
 
 
 def with_peer_digits(case: Case, name: str) -> Case:
     """Return the case with the digits to which that backend agrees."""
-    reply = suite.call_safely(load_backend(name), case)
-    if reply is None or reply.outputs is None:
+    outputs = suite.arrays_of(load_backend(name), case)
+    known = {key: x for key, x in outputs.items() if key in case.outputs}
+    if not known:
         return case
-    told = {k: np.asarray(x) for k, x in reply.outputs.items() if k in case.outputs}
-    return case._replace(digits={**case.digits, name: digits(max_difference(told, case.outputs))})
+    return case._replace(digits={**case.digits, name: digits(max_difference(known, case.outputs))})
 
 
 def keep_peer_digits(cases: list[Case], where: Path) -> Iterator[Case]:
-    """Yield the cases with what the index already says of torch and JAX, where they are the same."""
+    """Yield the cases with the index's digits of torch and JAX, where the cases are the same."""
     known: dict[str, Any] = {}
     if (where / "index.json").exists():
         index = json.loads((where / "index.json").read_text("utf-8"))
-        known = {said["name"]: said for said in index["cases"]}
+        known = {entry["name"]: entry for entry in index["cases"]}
     for case in cases:
-        said = known.get(case.name)
-        same = said and said["sha256"] == vectors.entry(case, vectors.content(case))["sha256"]
-        agree = {k: n for k, n in said["digits"].items() if k in PEERS} if said and same else {}
+        old = known.get(case.name, {"digits": {}, "sha256": ""})
+        same = old["sha256"] == vectors.index_entry(case, vectors.case_bytes(case))["sha256"]
+        agree = {k: n for k, n in old["digits"].items() if k in PEERS and same}
         yield case._replace(digits={**case.digits, **agree})
 
 
+# ---- README.md -----------------------------------------------------------------------------------
+
+ENDINGS = ("binary", "logistic", "svm", "mlp", "cnn", "lstm", "hinge", "tanh", "relu", "mean")
+
+
+def cases_table(cases: Sequence[Case]) -> str:
+    """Return every case with its equation and the numbers of the mistakes that it catches.
+
+    Cases that differ in the model alone share a row.
+    """
+    groups: dict[str, list[Case]] = {}
+    for case in cases:
+        stem, _, ending = case.name.rpartition("-")
+        shared = ending in ENDINGS and case.call not in ("client", "aggregate")
+        name = re.sub(r"-(mlp|cnn|lstm)-\*$", "-*", f"{stem}-*") if shared else case.name
+        groups.setdefault(name, []).append(case)
+    lines = ["| case | n | equation | what | catches |", "|---|--:|---|---|---|"]
+    for name, (first, *others) in groups.items():
+        numbers = {MISTAKES[m].number for case in (first, *others) for m in case.catches} - {0}
+        numbers_text = ", ".join(map(str, sorted(numbers)))
+        count = 1 + len(others)
+        lines.append(f"| `{name}` | {count} | {first.tag} | {first.about} | {numbers_text} |")
+    return "\n".join(lines)
+
+
+def mistakes_table() -> str:
+    """Return the known mistakes with their numbers."""
+    lines = ["| | known mistake | what is right |", "|--:|---|---|"]
+    lines += [f"| {row.number or ''} | {name} | {row.line} |" for name, row in MISTAKES.items()]
+    return "\n".join(lines)
+
+
+def readme_parts(cases: Sequence[Case]) -> dict[str, str]:
+    """Return the parts of README.md that are made, by the names in its comments."""
+    protocol = (conformance.__doc__ or "").partition("**A backend**")
+    return {
+        "protocol": f"```text\n{''.join(protocol[1:]).strip()}\n```",
+        "cases": cases_table(cases),
+        "mistakes": mistakes_table(),
+    }
+
+
+def update_readme(text: str, cases: Sequence[Case]) -> str:
+    """Return the text of README.md with each part between its two comments made anew."""
+    for name, part in readme_parts(cases).items():
+        start, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
+        before, _, rest = text.partition(start)
+        text = before + start + part + end + rest.partition(end)[2]
+    return text
+
+
 def main() -> None:
+    """Make the vectors, or measure peers against them."""
     parser = argparse.ArgumentParser(description="Make the golden vectors.")
     parser.add_argument("to", nargs="?", type=Path, default=vectors.folder())
-    parser.add_argument("--peers", nargs="+", choices=PEERS, default=[], help="only ask these")
+    parser.add_argument(
+        "--peers",
+        nargs="+",
+        choices=PEERS,
+        default=[],
+        help="only measure to how many digits these agree",
+    )
     given = parser.parse_args()
     if given.peers:
         cases = vectors.read(given.to)
@@ -190,6 +244,9 @@ def main() -> None:
     else:
         cases = list(keep_peer_digits([with_tolerance(case) for case in all_cases()], given.to))
     vectors.write(cases, given.to)
+    readme = given.to / "README.md"
+    if readme.exists():
+        readme.write_text(update_readme(readme.read_text("utf-8"), cases), "utf-8")
     size = sum(path.stat().st_size for path in given.to.glob("*.*"))
     print(f"{len(cases)} cases, {size / 1e6:.2f} MB, in {given.to}")
 

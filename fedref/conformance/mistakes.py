@@ -1,8 +1,10 @@
-"""The known mistakes of public implementations: one table, for everything that speaks of them.
+"""The known mistakes of public implementations, in one table.
 
-A mistake is a line of fedref that would be wrong (`Edit`); as a backend, fedref runs with that line
-replaced. What the vectors hand to a backend (batches, test sets) no line of it draws: there a class
-says what the mistake makes of it. The suite names a mistake where a backend gives what it gives.
+The suite, the proofs' tests, the explanations and the exercises read it. A mistake is a wrong line in place of a right line of fedref (`Edit`); as a backend, fedref runs with
+that line replaced. The vectors hand batches and test sets to a backend, so that no line of it draws
+them: there a class says how the mistake changes them. The suite names a mistake if a backend returns
+what this backend returns. A new mistake is a row of the table; `python -m fedref.conformance.make`
+then measures which cases catch it.
 Long because it is one table: every wrong line stands beside the right one.
 """
 
@@ -27,26 +29,33 @@ from fedref.rounds import evaluation
 class Mistake(NamedTuple):
     """One row of the table.
 
-    number : in the list of twenty (0: one more); line : what was done, and what would be right.
-    edits : the wrong line, and where else it has to stand for a backend that makes the mistake.
+    number : in the list of twenty (0: one more); tag : an equation whose proof in `fedref check` fails;
+    line : what the code does, and what would be right.
+    edits : the wrong line, first, and where else it has to stand for a backend with the mistake.
     kind : wrong, a variant (another paper or library defines it so), or a convention.
-    given : the backend, where the vectors hand over what the wrong line would draw.
+    stand_in : the backend, where the vectors hand over what the wrong line would draw.
     """
 
     number: int
+    tag: str
     line: str
     edits: tuple[Edit, ...]
     kind: str = "wrong"
-    given: Any = None
+    stand_in: Any = None
 
     @property
     def backend(self) -> Any:
         """A backend that makes this mistake and nothing else."""
-        return self.given or EditedReference(self.edits)
+        return self.stand_in or EditedReference(self.edits)
+
+
+def row(number: int, tag: str, line: str, *edits: Edit, **more: Any) -> Mistake:
+    """Return a row of the table."""
+    return Mistake(number, tag, line, edits, **more)
 
 
 class EditedReference:
-    """fedref as a backend, wrong as long as a call lasts."""
+    """fedref as a backend, with the edits in force while a call lasts."""
 
     def __init__(self, edits: tuple[Edit, ...]) -> None:
         self.edits = edits
@@ -66,7 +75,7 @@ class EditedReference:
 
 @dataclass(frozen=True)
 class OtherPlan(Reference):
-    """fedref with the Plan changed: (hyper, plan) → what differs."""
+    """fedref with another Plan. change : (hyper, plan) → the fields that differ."""
 
     change: Callable[[Values, Values], Values] = lambda hyper, plan: {}
 
@@ -75,7 +84,7 @@ class OtherPlan(Reference):
 
 
 def keep_steps(plan: Values, kept: Callable[[Array], Array]) -> Values:
-    """The plan with only some of its steps: (K, S) bool, by how many rows (K, S) each has."""
+    """Return the plan with some of its steps: `kept` turns their numbers of rows (K, S) into flags."""
     rows = plan["rows"]
     if "D" not in rows:  # episodes: not batches of B
         return {}
@@ -88,15 +97,17 @@ def keep_steps(plan: Values, kept: Callable[[Array], Array]) -> Values:
 
 
 def skip_small_clients(hyper: Values, plan: Values) -> Values:
+    """Leave out the steps of clients with n ≤ B."""
     return keep_steps(plan, lambda count: (plan["sizes"] > hyper["B"])[:, None])
 
 
 def drop_last(hyper: Values, plan: Values) -> Values:
+    """Leave out batches of fewer than B rows."""
     return keep_steps(plan, lambda count: count == hyper["B"])
 
 
-def previous_clients_steps(hyper: Values, plan: Values) -> Values:
-    """A straggler's epochs are turned into steps by the size of the client before it."""
+def use_previous_clients_steps(hyper: Values, plan: Values) -> Values:
+    """Turn a straggler's epochs into steps by the size of the client before it."""
     if not plan["straggler"].any():
         return {}
     before = np.roll(plan["per_epoch"], 1)
@@ -105,16 +116,17 @@ def previous_clients_steps(hyper: Values, plan: Values) -> Values:
     return {"steps": np.minimum(steps, most)}
 
 
-def one_iterator(hyper: Values, plan: Values) -> Values:
+def use_one_iterator(hyper: Values, plan: Values) -> Values:
+    """Use the rows of D for D′ and D″."""
     rows = plan["rows"]
     return {"rows": dict.fromkeys(rows, rows["D"])} if "D1" in rows else {}
 
 
 @dataclass(frozen=True)
 class OneIterator(OtherPlan):
-    """D for D′ and D″, in whatever is called."""
+    """fedref with D in the place of D′ and D″, in every call."""
 
-    change: Callable[[Values, Values], Values] = one_iterator
+    change: Callable[[Values, Values], Values] = use_one_iterator
 
     def meta_gradient(self, variant: str, *args: Any, **inputs: Any) -> Any:
         if "D1" in inputs and inputs["D"]["y"].ndim == 1:
@@ -122,13 +134,15 @@ class OneIterator(OtherPlan):
         return Reference.meta_gradient(self, variant, *args, **inputs)
 
     def client(self, *args: Any, **inputs: Any) -> dict[str, Any]:
-        return Reference.client(self, *args, **{**inputs, **one_iterator({}, inputs)})
+        return Reference.client(self, *args, **{**inputs, **use_one_iterator({}, inputs)})
 
 
 # ---- other evaluations -------------------------------------------------------------------------
 
 
 class AdaptsOnTest(Reference):
+    """fedref, adapted to each test batch before it is tested there."""
+
     def evaluate(self, *args: Any, **given: Any) -> dict[str, Any]:
         if "D" not in given:
             raise NotImplementedError
@@ -138,7 +152,7 @@ class AdaptsOnTest(Reference):
 
 
 class EvaluationTrains(Reference):
-    """Each test batch adapts anew, from where the one before had moved the model to."""
+    """fedref, where each test batch adapts the model that the batch before has left."""
 
     def evaluate(self, *args: Any, **given: Any) -> dict[str, Any]:
         if "D" not in given:
@@ -154,256 +168,248 @@ class EvaluationTrains(Reference):
 # ---- the table ---------------------------------------------------------------------------------
 
 MISTAKES: dict[str, Mistake] = {
-    "penalty not squared": Mistake(
-        1, "the gradient of (μ/2)‖w − wᵗ‖ has constant length; FedProx squares the norm",
-        (Edit(
+    "penalty not squared": row(
+        1, "fedprox alg.2",
+        "the gradient of (μ/2)‖w − wᵗ‖ has constant length; FedProx squares the norm",
+        Edit(
             fedprox.prox_gradient,
             "mu * (w - w0)", "mu / 2 * (w - w0) / (np.linalg.norm(w - w0) or 1)",
-        ),),
-    ),
-    "the logged objective is the loss alone": Mistake(
-        2, "h is what the gradient belongs to: the loss plus (μ/2)‖w − wᵗ‖²",
-        (Edit(fedprox.objective, " + (mu / 2) * np.sum((w - w0) ** 2, -1)", ""),),
-    ),
-    "first order: the inner step's graph was cut": Mistake(
-        3, "this is FOMAML: in torch, the inner gradient needs create_graph=True",
-        (
-            Edit(fedmeta.maml_gradient, "q = q - model.hvp(theta_j, alpha * q, S)", "pass"),
-            Edit(fedmeta.meta_sgd_gradient, "q = q - model.hvp(theta_j, alpha * q, S)", "pass"),
-            Edit(fedmaml.meta_gradient, "g = g - alpha * model.hvp(theta_j, g, tr)", "pass"),
-            Edit(per_fedavg.meta_gradient, "model.hvp(w, u, D2)", "model.hvp(w, 0 * u, D2)"),
-            Edit(per_fedavg.meta_gradient_steps, "u = u - alpha * model.hvp(w_j, u, D2)", "pass"),
         ),
     ),
-    "the α-gradient is the θ-gradient": Mistake(
-        4, "Meta-SGD's α has a gradient of its own, −q ⊙ g(θ; S)",
-        (Edit(fedmeta.meta_sgd_gradient, "return q, g_alpha", "return q, q"),),
+    "the logged objective is the loss alone": row(
+        2, "fedprox alg.2", "h is what the gradient belongs to: the loss plus (μ/2)‖w − wᵗ‖²",
+        Edit(fedprox.objective, " + (mu / 2) * np.sum((w - w0) ** 2, -1)", ""),
     ),
-    "the server's Adam starts afresh every round": Mistake(
-        5, "with new moments each step is β times a sign: keep m, v and t across rounds",
-        (Edit(fedmeta.MAML.combine, "g, moments,", "g, moments and adam(learner),"),),
+    "first order: the inner step's graph was cut": row(
+        3, "fedmeta MAML", "this is FOMAML: in torch, the inner gradient needs create_graph=True",
+        Edit(fedmeta.maml_gradient, "q = q - model.hvp(theta_j, alpha * q, S)", "pass"),
+        Edit(fedmeta.meta_sgd_gradient, "q = q - model.hvp(theta_j, alpha * q, S)", "pass"),
+        Edit(fedmaml.meta_gradient, "g = g - alpha * model.hvp(theta_j, g, tr)", "pass"),
+        Edit(per_fedavg.meta_gradient, "model.hvp(w, u, D2)", "model.hvp(w, 0 * u, D2)"),
+        Edit(per_fedavg.meta_gradient_steps, "u = u - alpha * model.hvp(w_j, u, D2)", "pass"),
     ),
-    "FedMeta weighted by sample counts": Mistake(
-        6, "the server divides by the number of clients, whatever support and query count",
-        (Edit(
-            fedmeta.MAML.combine, "cohort.weights(self.weighting)", 'cohort.weights("samples")'
-        ),),
+    "the α-gradient is the θ-gradient": row(
+        4, "fedmeta Meta-SGD", "Meta-SGD's α has a gradient of its own, −q ⊙ g(θ; S)",
+        Edit(fedmeta.meta_sgd_gradient, "return q, g_alpha", "return q, q"),
+    ),
+    "the server's Adam starts afresh every round": row(
+        5, "fedmeta server",
+        "with new moments each step is β times a sign: keep m, v and t across rounds",
+        Edit(fedmeta.MAML.combine, "g, moments,", "g, moments and adam(learner),"),
+    ),
+    "FedMeta weighted by sample counts": row(
+        6, "fedmeta MAML",
+        "the server divides by the number of clients, whatever support and query count",
+        Edit(fedmeta.MAML.combine, "cohort.weights(self.weighting)", 'cohort.weights("samples")'),
         kind="variant",
     ),
-    "weights count batches": Mistake(
-        7, "p_k is n_k over the cohort's samples, not ⌈n_k/B⌉ (the length of a data loader)",
-        (Edit(Cohort.weights, "self.n if", "np.ceil(self.n / B) if"),),
+    "weights count batches": row(
+        7, "apfl eq.1",
+        "p_k is n_k over the cohort's samples, not ⌈n_k/B⌉ (the length of a data loader)",
+        Edit(Cohort.weights, "self.n if", "np.ceil(self.n / B) if"),
     ),
-    "FedProx averaged uniformly": Mistake(
-        8, "with weights n_k, as FedAvg has, μ = 0 is FedAvg",
-        (Edit(
-            fedprox.FedProx.combine, "cohort.weights(self.weighting)", 'cohort.weights("uniform")'
-        ),),
+    "FedProx averaged uniformly": row(
+        8, "fedprox alg.2", "with weights n_k, as FedAvg has, μ = 0 is FedAvg",
+        Edit(
+            fedprox.FedProx.combine,
+            "cohort.weights(self.weighting)", 'cohort.weights("uniform")',
+        ),
         kind="variant",
     ),
-    "a stale gradient is applied again": Mistake(
-        9, "g(w; D) of the inner step is added to u: nothing zeroed it",
-        (
+    "a stale gradient is applied again": row(
+        9, "per-fedavg eq.3", "g(w; D) of the inner step is added to u: nothing zeroed it",
+        *(
             Edit(
-                per_fedavg.meta_gradient,
+                function,
                 "u = model.grad(w - alpha * model.grad(w, D), D1)",
                 "g = model.grad(w, D)\nu = g + model.grad(w - alpha * g, D1)",
-            ),
-            Edit(
-                per_fedavg.meta_gradient_fo,
-                "u = model.grad(w - alpha * model.grad(w, D), D1)",
-                "g = model.grad(w, D)\nu = g + model.grad(w - alpha * g, D1)",
-            ),
+            )
+            for function in (per_fedavg.meta_gradient, per_fedavg.meta_gradient_fo)
         ),
     ),
-    "gradients add up from step to step": Mistake(
-        9, "nothing zeroes the gradient between two steps of SGD",
-        (
-            Edit(
-                fedavg.FedAvg.step,
-                "return local_step(model, local, D, lr=self.lr)",
-                "w, g = local\ng = g + model.grad(w, D)\nreturn w - self.lr * g, g",
-            ),
-            Edit(  # what a client carries is w and the sum; FedAvg inherits these two
-                Algorithm.start,
-                "return sent.w",
-                'fedavg = type(self).step.__qualname__ == "FedAvg.step"\n'
-                "return (sent.w, np.zeros_like(sent.w)) if fedavg else sent.w",
-            ),
-            Edit(
-                Algorithm.finish,
-                "return ClientResult(local)",
-                'fedavg = type(self).step.__qualname__ == "FedAvg.step"\n'
-                "return ClientResult(local[0] if fedavg else local)",
-            ),
+    "gradients add up from step to step": row(
+        9, "apfl eq.1", "nothing zeroes the gradient between two steps of SGD",
+        Edit(
+            fedavg.FedAvg.step,
+            "return local_step(model, local, D, lr=self.lr)",
+            "w, g = local\ng = g + model.grad(w, D)\nreturn w - self.lr * g, g",
+        ),
+        Edit(  # what a client carries is w and the sum; FedAvg inherits these two
+            Algorithm.start,
+            "return sent.w",
+            'fedavg = type(self).step.__qualname__ == "FedAvg.step"\n'
+            "return (sent.w, np.zeros_like(sent.w)) if fedavg else sent.w",
+        ),
+        Edit(
+            Algorithm.finish,
+            "return ClientResult(local)",
+            'fedavg = type(self).step.__qualname__ == "FedAvg.step"\n'
+            "return ClientResult(local[0] if fedavg else local)",
         ),
     ),
-    "clients with n ≤ B do not move but vote": Mistake(
-        10, "a client with fewer rows than a batch uses all of them",
-        (Edit(
+    "clients with n ≤ B do not move but vote": row(
+        10, "plan", "a client with fewer rows than a batch uses all of them",
+        Edit(
             sampling.client_batches,
             "n, config, amount) for role in roles",
             "n, config, amount * (n > config.batch_size)) for role in roles",
-        ),),
-        given=OtherPlan(change=skip_small_clients),
+        ),
+        stand_in=OtherPlan(change=skip_small_clients),
     ),
-    "the last, short batch is dropped": Mistake(
-        10, "drop_last: a client with n < B never moves, and others lose rows",
-        (Edit(
+    "the last, short batch is dropped": row(
+        10, "plan", "drop_last: a client with n < B never moves, and others lose rows",
+        Edit(
             sampling.minibatches,
             "return _padded(_permutations(rng, n, amount), per_epoch * width).reshape(-1, width)",
             "batches = _padded(_permutations(rng, n, amount), per_epoch * width)\n"
             "batches = batches.reshape(-1, width)\n"
             "return batches[(batches != PADDING).sum(1) == config.batch_size]",
-        ),),
-        kind="convention", given=OtherPlan(change=drop_last),
+        ),
+        kind="convention", stand_in=OtherPlan(change=drop_last),
     ),
-    "α is β": Mistake(
-        11, "the inner step α and the local step β are two hyperparameters",
-        (
-            Edit(per_fedavg.PerFedAvg.gradient, "alpha=self.alpha", "alpha=self.beta"),
-            Edit(
-                Reference.algorithm_of,
-                "hyper.items()",
-                '(hyper | ({"alpha": hyper["beta"]} if "per-fedavg" in name else {})).items()',
-            ),
-            Edit(
-                Reference.meta_gradient,
-                "hyper, **given",
-                'hyper | ({"alpha": hyper["beta"]} if "per-fedavg" in variant else {}), **given',
-            ),
+    "α is β": row(
+        11, "per-fedavg alg.1", "the inner step α and the local step β are two hyperparameters",
+        Edit(per_fedavg.PerFedAvg.gradient, "alpha=self.alpha", "alpha=self.beta"),
+        Edit(
+            Reference.algorithm_of,
+            "hyper.items()",
+            '(hyper | ({"alpha": hyper["beta"]} if "per-fedavg" in name else {})).items()',
+        ),
+        Edit(
+            Reference.meta_gradient,
+            "hyper, **given",
+            'hyper | ({"alpha": hyper["beta"]} if "per-fedavg" in variant else {}), **given',
         ),
     ),
-    "adapted to the test batch": Mistake(
-        12, "a client adapts to training rows; test rows are only predicted",
-        (Edit(evaluation.evaluate_clients, "get(clients[k]), D))", "get(clients[k]), *tests[i]))"),),
-        given=AdaptsOnTest(),
+    "adapted to the test batch": row(
+        12, "apfl eq.2", "a client adapts to training rows; test rows are only predicted",
+        Edit(evaluation.evaluate_clients, "get(clients[k]), D))", "get(clients[k]), *tests[i]))"),
+        stand_in=AdaptsOnTest(),
     ),
-    "evaluation trains": Mistake(
-        13, "each test batch starts from the adapted model, not from what the last batch left",
-        (Edit(
+    "evaluation trains": row(
+        13, "apfl eq.2",
+        "each test batch starts from the adapted model, not from what the last batch left",
+        Edit(
             evaluation.evaluate_clients,
             "ws.append(algorithm.personalised_params(model, sent, client_states.get(clients[k]), D))",
             "own = client_states.get(clients[k])\n"
             "sent = sent._replace(w=algorithm.personalised_params(model, sent, own, D))\n"
             "ws.append(sent.w)",
-        ),),
-        given=EvaluationTrains(),
+        ),
+        stand_in=EvaluationTrains(),
     ),
-    "mean of a squared gradient where squares are averaged": Mistake(
-        14, "the Fisher is the mean over samples of squares, not the square of the mean",
-        (Edit(
+    "mean of a squared gradient where squares are averaged": row(
+        14, "fedcurv penalty",
+        "the Fisher is the mean over samples of squares, not the square of the mean",
+        Edit(
             fedcurv.FedCurv.finish, "fisher(model, theta, data())", "model.grad(theta, data()) ** 2"
-        ),),
+        ),
     ),
-    "the Fisher of the last batch": Mistake(
-        14, "the Fisher is a mean over all of a client's rows, not over its last batch",
-        (Edit(
+    "the Fisher of the last batch": row(
+        14, "fedcurv penalty",
+        "the Fisher is a mean over all of a client's rows, not over its last batch",
+        Edit(
             fedcurv.FedCurv.finish,
             "I = fisher(model, theta, data())",
             "D = data()\n"
             "last = slice((len(D.y) - 1) // B * B, None)\n"
             "I = fisher(model, theta, Batch(D.X[last], D.y[last]))",
-        ),),
+        ),
     ),
-    "own term subtracted from a sum it is no part of": Mistake(
-        15, "a client that was not in the previous cohort has nothing to subtract",
-        (Edit(fedcurv.FedCurv.start, " and client_state.t == sent.t - 1", ""),),
+    "own term subtracted from a sum it is no part of": row(
+        15, "fedcurv penalty",
+        "a client that was not in the previous cohort has nothing to subtract",
+        Edit(fedcurv.FedCurv.start, " and client_state.t == sent.t - 1", ""),
     ),
-    "D, D′ and D″ are the same rows": Mistake(
-        16, "three independent batches, not three draws from one iterator that wraps",
-        (Edit(
+    "D, D′ and D″ are the same rows": row(
+        16, "plan", "three independent batches, not three draws from one iterator that wraps",
+        Edit(
             sampling.client_batches,
             "stream(seed, role, round, client)", 'stream(seed, "D", round, client)',
-        ),),
-        given=OneIterator(),
+        ),
+        stand_in=OneIterator(),
     ),
-    "straggler steps by another client's size": Mistake(
-        17, "a straggler's steps are its epochs times its own batches",
-        (Edit(
+    "straggler steps by another client's size": row(
+        17, "plan", "a straggler's steps are its epochs times its own batches",
+        Edit(
             sampling.make_plan,
             "return Plan(",
             "others = amount * np.roll(steps_of_epoch(config, roles, n), 1)\n"
             "steps = np.where(straggler, np.minimum(others, steps.max()), steps)\n"
             "return Plan(",
-        ),),
-        given=OtherPlan(change=previous_clients_steps),
+        ),
+        stand_in=OtherPlan(change=use_previous_clients_steps),
     ),
-    "the L2 term is not applied": Mistake(
-        18, "(l2/2)‖w‖² belongs to value, gradient and Hessian",
-        (
-            Edit(Logistic.grad, "return g + self.l2 * w if self.l2 else g", "return g"),
-            Edit(Reference.model_of, "build_model(model)", 'build_model({**model, "l2": 0.0})'),
+    "the L2 term is not applied": row(
+        18, "Logistic grad", "(l2/2)‖w‖² belongs to value, gradient and Hessian",
+        Edit(Logistic.grad, "return g + self.l2 * w if self.l2 else g", "return g"),
+        Edit(Reference.model_of, "build_model(model)", 'build_model({**model, "l2": 0.0})'),
+    ),
+    "the SVM's loss is summed": row(
+        18, "LinearSVM hinge loss", "a loss is the mean over the batch",
+        *(
+            Edit(
+                function, "base.mean_weights(D, m.dtype)", "(1 if D.s is None else D.s)"
+            )
+            for function in (LinearSVM.grad, LinearSVM.hvp)
+        ),
+        Edit(
+            FromLogits.loss,
+            "mean_weights(D, losses.dtype)",
+            "(mean_weights(D, losses.dtype) if self.labels != (-1, 1) else "
+            "1 if D.s is None else D.s)",
         ),
     ),
-    "the SVM's loss is summed": Mistake(
-        18, "a loss is the mean over the batch",
-        (
-            Edit(
-                LinearSVM.grad, "base.mean_weights(D, m.dtype)", "(1 if D.s is None else D.s)"
-            ),
-            Edit(LinearSVM.hvp, "base.mean_weights(D, m.dtype)", "(1 if D.s is None else D.s)"),
-            Edit(
-                FromLogits.loss,
-                "mean_weights(D, losses.dtype)",
-                "(mean_weights(D, losses.dtype) if self.labels != (-1, 1) else "
-                "1 if D.s is None else D.s)",
-            ),
+    "HF: the sign of d is flipped": row(
+        19, "per-fedavg eq.7", "the meta-gradient is u − αd",
+        Edit(per_fedavg.meta_gradient_hf, "return u - alpha * d", "return u + alpha * d"),
+    ),
+    "HF: divided by δ": row(
+        19, "per-fedavg eq.7", "a central difference divides by 2δ",
+        Edit(per_fedavg.meta_gradient_hf, "/ (2 * delta)", "/ delta"),
+    ),
+    "HF: δ = 10⁻⁶ in single precision": row(
+        19, "per-fedavg eq.7", "rounding alone: use δ = 10⁻³, or double precision",
+        Edit(
+            per_fedavg.PerFedAvgHF.gradient,
+            "return meta_gradient_hf(model, w, *batches, alpha=self.alpha, delta=self.delta)",
+            'low = [Batch(D.X.astype("float32"), D.y) for D in batches]\n'
+            'single = w.astype("float32")\n'
+            "g = meta_gradient_hf(model, single, *low, alpha=self.alpha, delta=1e-6)\n"
+            "return g.astype(w.dtype)",
+        ),
+        Edit(
+            reference._hf,
+            "g, u, plus, minus = r.gave",
+            "g, u, plus, minus = r.gave\n"
+            'low = [Batch(D.X.astype("float32"), D.y) for D in (D, D1, D2)]\n'
+            'single, alpha = w.astype("float32"), hyper["alpha"]\n'
+            "F = per_fedavg.meta_gradient_hf(r.model, single, *low, alpha=alpha, delta=1e-6)\n"
+            "F = F.astype(w.dtype)",
         ),
     ),
-    "HF: the sign of d is flipped": Mistake(
-        19, "the meta-gradient is u − αd",
-        (Edit(per_fedavg.meta_gradient_hf, "return u - alpha * d", "return u + alpha * d"),),
+    "adaptive μ: the count is not reset": row(
+        20, "fedprox μ", "after five falls μ decreases once, and the count starts anew",
+        Edit(fedprox.adapt_mu, "0.0), 0) if falls == 5", "0.0), falls) if falls >= 5"),
     ),
-    "HF: divided by δ": Mistake(
-        19, "a central difference divides by 2δ",
-        (Edit(per_fedavg.meta_gradient_hf, "/ (2 * delta)", "/ delta"),),
-    ),
-    "HF: δ = 10⁻⁶ in single precision": Mistake(
-        19, "rounding alone: use δ = 10⁻³, or double precision",
-        (
-            Edit(
-                per_fedavg.PerFedAvgHF.gradient,
-                "return meta_gradient_hf(model, w, *batches, alpha=self.alpha, delta=self.delta)",
-                'low = [Batch(D.X.astype("float32"), D.y) for D in batches]\n'
-                'single = w.astype("float32")\n'
-                "g = meta_gradient_hf(model, single, *low, alpha=self.alpha, delta=1e-6)\n"
-                "return g.astype(w.dtype)",
-            ),
-            Edit(
-                reference._hf,
-                "g, u, plus, minus = r.gave",
-                "g, u, plus, minus = r.gave\n"
-                'low = [Batch(D.X.astype("float32"), D.y) for D in (D, D1, D2)]\n'
-                'single, alpha = w.astype("float32"), hyper["alpha"]\n'
-                "F = per_fedavg.meta_gradient_hf(r.model, single, *low, alpha=alpha, delta=1e-6)\n"
-                "F = F.astype(w.dtype)",
-            ),
+    "the Hessian is taken on D, not on D″": row(
+        0, "per-fedavg eq.6",
+        "differentiating through the inner step gives H(w; D)u; eq.6 has H(w; D″)u",
+        Edit(per_fedavg.meta_gradient, "model.hvp(w, u, D2)", "model.hvp(w, u, D)"),
+        Edit(
+            per_fedavg.meta_gradient_hf,
+            "(model.grad(w + delta * u, D2) - model.grad(w - delta * u, D2))",
+            "(model.grad(w + delta * u, D) - model.grad(w - delta * u, D))",
         ),
-    ),
-    "adaptive μ: the count is not reset": Mistake(
-        20, "after five falls μ decreases once, and the count starts anew",
-        (Edit(fedprox.adapt_mu, "0.0), 0) if falls == 5", "0.0), falls) if falls >= 5"),),
-    ),
-    "the Hessian is taken on D, not on D″": Mistake(
-        0, "differentiating through the inner step gives H(w; D)u; eq.6 has H(w; D″)u",
-        (
-            Edit(per_fedavg.meta_gradient, "model.hvp(w, u, D2)", "model.hvp(w, u, D)"),
-            Edit(
-                per_fedavg.meta_gradient_hf,
-                "(model.grad(w + delta * u, D2) - model.grad(w - delta * u, D2))",
-                "(model.grad(w + delta * u, D) - model.grad(w - delta * u, D))",
-            ),
-            Edit(per_fedavg.meta_gradient_steps, "reversed(D2s)", "reversed(Ds)"),
-        ),
+        Edit(per_fedavg.meta_gradient_steps, "reversed(D2s)", "reversed(Ds)"),
         kind="variant",
     ),
-    "FedMAML averages": Mistake(
-        0, "the server's meta-update sums over clients, as printed",
-        (Edit(
+    "FedMAML averages": row(
+        0, "fedmaml §3.2", "the server's meta-update sums over clients, as printed",
+        Edit(
             fedmaml.meta_update,
             "weighted_sum(counts, gradients)", "weighted_sum(counts / counts.sum(), gradients)",
-        ),),
+        ),
         kind="variant",
     ),
 }  # fmt: skip

@@ -1,7 +1,6 @@
-"""What the suite found, for people (text) and for programs (JSON)."""
+"""The suite's report, for people (text) and for programs (JSON)."""
 
 import json
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +11,7 @@ from fedref.conformance.vectors import Case
 
 
 def summary(results: Sequence[Result]) -> str:
-    """The last line: how much is offered, and how much of that is right."""
+    """Return the last line: how much is offered, and how much of that is right."""
     counts = Counter(result.status for result in results)
     offered = len(results) - counts[NOT_OFFERED]
     share = 100 * offered / max(len(results), 1)
@@ -22,84 +21,46 @@ def summary(results: Sequence[Result]) -> str:
     return f"{text}; {counts[PASSED]} of these pass ({100 * counts[PASSED] / offered:.0f} %)"
 
 
-def what(result: Result) -> str:
-    """What is wrong, in one line."""
+def describe_failure(result: Result) -> str:
+    """Return in one line what is wrong."""
     if result.reason:
         return f"{result.output} {result.reason}".strip()
     return f"{result.output} off by {result.error:.2g} (allowed {result.tolerance:.2g})"
 
 
-def failed(result: Result) -> str:
-    lines = [f"FAILED  {result.case}  [{result.tag}]  {what(result)}"]
+def failure_text(result: Result) -> str:
+    """Return the lines about a case that failed, with the mistakes that explain it."""
+    lines = [f"FAILED  {result.case}  [{result.tag}]  {describe_failure(result)}"]
     lines += [f"        it is: {name}. {MISTAKES[name].line}" for name in result.mistakes]
     return "\n".join(lines)
 
 
-def not_offered(results: Sequence[Result], cases: Sequence[Case]) -> str:
-    """Which calls, and for how many cases."""
+def report_text(results: Sequence[Result], cases: Sequence[Case]) -> str:
+    """Return all failures, the calls that are not offered, and the summary."""
+    lines = [failure_text(result) for result in results if result.status == FAILED]
+    remarks = Counter(remark for result in results for remark in result.remarks)
+    lines += [f"remark: {remark} ({n} cases)" for remark, n in remarks.items()]
     calls = {case.name: case.call for case in cases}
     missing = Counter(calls[r.case] for r in results if r.status == NOT_OFFERED)
-    return ", ".join(f"{call} ({n})" for call, n in missing.items())
+    if missing:
+        lines.append(f"not offered: {', '.join(f'{call} ({n})' for call, n in missing.items())}")
+    names = Counter(name for result in results for name in result.mistakes)
+    if names:
+        listed = "; ".join(f"{name} ({n})" for name, n in names.most_common())
+        lines.append(f"known mistakes: {listed}")
+    return "\n".join([*lines, summary(results)])
 
 
-def diagnosis(results: Sequence[Result]) -> Counter[str]:
-    """The known mistakes that were recognised, the most frequent first."""
-    return Counter(name for result in results for name in result.mistakes)
-
-
-def text(results: Sequence[Result], cases: Sequence[Case]) -> str:
-    """All that failed, what is not offered, and the summary."""
-    parts = [failed(result) for result in results if result.status == FAILED]
-    remarks = Counter(remark for result in results for remark in result.remarks)
-    parts += [f"remark: {remark} ({n} cases)" for remark, n in remarks.items()]
-    missing = not_offered(results, cases)
-    parts += [f"not offered: {missing}"] * bool(missing)
-    found = [f"{name} ({n})" for name, n in diagnosis(results).most_common()]
-    parts += [f"known mistakes: {'; '.join(found)}"] * bool(found)
-    return "\n".join([*parts, summary(results)])
-
-
-def as_json(results: Sequence[Result], backend: str, dtype: str) -> str:
+def report_json(results: Sequence[Result], backend: str, dtype: str) -> str:
+    """Return the verdict on every case as JSON."""
     head: dict[str, Any] = {"backend": backend, "dtype": dtype, "summary": summary(results)}
     counts = Counter(result.status for result in results)
     head |= {"passed": counts[PASSED], "failed": counts[FAILED], "not_offered": counts[NOT_OFFERED]}
-    return json.dumps(
-        head | {"results": [r._asdict() for r in results]}, ensure_ascii=False, indent=1
-    )
+    head |= {"results": [result._asdict() for result in results]}
+    return json.dumps(head, ensure_ascii=False, indent=1)
 
 
-# ---- the README's table ------------------------------------------------------------------------
-
-
-def situation(case: Case) -> str:
-    """A case's name without its model, where there is one for each family."""
-    stem, _, last = case.name.rpartition("-")
-    return (
-        f"{stem}-*" if last in ENDINGS and case.call not in ("client", "aggregate") else case.name
-    )
-
-
-ENDINGS = ("binary", "logistic", "svm", "mlp", "cnn", "lstm", "hinge", "tanh", "relu", "mean")
-
-
-def table(cases: Sequence[Case]) -> str:
-    """Every case with what it is about and the numbers of the mistakes that it catches."""
-    groups: dict[str, list[Case]] = {}
-    for case in cases:
-        name = re.sub(r"-(mlp|cnn|lstm)-\*$", "-*", situation(case))
-        groups.setdefault(name, []).append(case)
-    lines = ["| case | n | equation | what | catches |", "|---|--:|---|---|---|"]
-    for name, group in groups.items():
-        numbers = {MISTAKES[m].number for case in group for m in case.catches} - {0}
-        caught = ", ".join(map(str, sorted(numbers)))
-        first = group[0]
-        lines.append(f"| `{name}` | {len(group)} | {first.tag} | {first.about} | {caught} |")
-    return "\n".join(lines)
-
-
-def mistakes() -> str:
-    """The known mistakes with their numbers."""
-    lines = ["| | known mistake | what is right |", "|--:|---|---|"]
-    for name, mistake in MISTAKES.items():
-        lines.append(f"| {mistake.number or ''} | {name} | {mistake.line} |")
-    return "\n".join(lines)
+def printed_names(cases: Sequence[Case]) -> dict[str, str]:
+    """Return every name that a report may print: name → "mistake", "tag", "case" or "call"."""
+    names = dict.fromkeys(MISTAKES, "mistake") | {case.tag: "tag" for case in cases}
+    return names | {case.call: "call" for case in cases} | {case.name: "case" for case in cases}

@@ -1,7 +1,7 @@
 """Between fedref's own values and what a backend sees: NumPy arrays, numbers and dictionaries."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -42,14 +42,13 @@ def build_batch(D: Mapping[str, Array] | None) -> Batch | None:
 # ---- nested dictionaries -----------------------------------------------------------------------
 
 
-def flatten(x: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield ("a.b.c", leaf) for nested dictionaries and lists, in order."""
-    items = enumerate(x) if isinstance(x, list) else x.items()
-    for key, value in items:
-        if isinstance(value, Mapping | list):
-            yield from flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+def flatten(x: Any, prefix: str = "") -> dict[str, Any]:
+    """Return {"a.b.c": leaf} of nested dictionaries and lists, in order."""
+    flat: dict[str, Any] = {}
+    for key, value in enumerate(x) if isinstance(x, list) else x.items():
+        name = f"{prefix}{key}"
+        flat |= flatten(value, f"{name}.") if isinstance(value, Mapping | list) else {name: value}
+    return flat
 
 
 #: Dictionaries whose keys are numbers: of rounds and test batches in order, of clients by index.
@@ -82,7 +81,7 @@ def _restore_numbers(x: Any, name: str = "") -> Any:
 #: Levels of a server's state that its names in the vectors leave out.
 UNNAMED = ("learner", "adam", "detector")
 ZERO = np.zeros(())
-#: The form of what a client sends, where it is more than one array; and of what it keeps.
+#: A template of what a client sends, where it is more than one array; and of what it keeps.
 UPLOADS: dict[type[AnyAlgorithm], Any] = {
     fedmeta.MAML: fedmeta.Learner(ZERO, ZERO),
     fedmaml.FedMAML: fedmaml.Upload(ZERO, ZERO),
@@ -96,11 +95,12 @@ CLIENT_STATES: dict[type[AnyAlgorithm], Any] = {
 
 
 def form_of(table: Mapping[type[AnyAlgorithm], Any], algorithm: AnyAlgorithm) -> Any:
+    """Return the row of the algorithm's class; a lone array without one."""
     return next((form for kind, form in table.items() if isinstance(algorithm, kind)), 0)
 
 
 def dtype_of(server: Mapping[str, Any]) -> Any:
-    """Return the dtype that is computed in: the first leaf's, as a text's X holds codes."""
+    """Return the dtype that is computed in: the first leaf's (a text's X holds codes)."""
     return np.asarray(next(iter(server.values()))).dtype
 
 
@@ -153,12 +153,12 @@ def _plain_name(path: str) -> str:
 
 
 def _leaf(x: Any) -> Any:
-    """A single number as Python's."""
+    """Return a single number as Python's."""
     return x if np.ndim(x) else np.asarray(x).item()
 
 
 def _with_window(state: Any, convert: Callable[[Any], Any]) -> Any:
-    """APFL's state with the losses in its detector's window converted; any other as it is."""
+    """Return APFL's state with its detector's window converted; other states unchanged."""
     if not isinstance(state, apfl.ServerState):
         return state
     detector = state.detector
@@ -166,7 +166,7 @@ def _with_window(state: Any, convert: Callable[[Any], Any]) -> Any:
 
 
 def _without_none(form: Any) -> Any:
-    """None may become a number: 0 in its place, so that it has a name."""
+    """Return the template with 0 for None, which may become a number and needs a name."""
     if isinstance(form, tuple):
         return type(form)(*(_without_none(part) for part in form))
     return 0 if form is None else form

@@ -1,13 +1,13 @@
-"""The suite: ask a backend, compare with the vectors, and say which known mistake it is.
+"""The suite: call a backend, compare its outputs with the vectors, and name known mistakes.
 
     results = run(backend, vectors.read())
 
 A backend that raises, prints, changes its inputs or returns something else than arrays is reported
-for that case, and the suite goes on. In a `BackendProcess`, it may hang or die as well.
+for that case, and the suite goes on. In a `BackendProcess` it may also hang or die.
 """
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from fedref.boundary.errors import ConfigError
 from fedref.boundary.subprocess_runner import SubprocessRunner
 from fedref.conformance import serialise
 from fedref.conformance.backends import load_backend
+from fedref.conformance.mistakes import MISTAKES
 from fedref.conformance.vectors import Case
 from fedref.models.numerics import Array
 
@@ -25,11 +26,15 @@ PASSED, FAILED, NOT_OFFERED = "passed", "failed", "not offered"
 
 
 class Answer(NamedTuple):
-    """What a backend made of a case: outputs by name, or why there are none."""
+    """A backend's answer to one case: outputs by name, or the reason why there are none.
+
+    offered : whether the backend has the call, for this case.
+    """
 
     outputs: Mapping[str, Any] | None = None
     error: str = ""
     remarks: tuple[str, ...] = ()
+    offered: bool = True
 
 
 class Result(NamedTuple):
@@ -46,12 +51,12 @@ class Result(NamedTuple):
     remarks: tuple[str, ...] = ()
 
 
-# ---- asking ------------------------------------------------------------------------------------
+# ---- calling a backend -------------------------------------------------------------------------
 
 
 def call_backend(backend: Any, case: Case, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return a backend's outputs, flat. Raises what the backend raises."""
-    f: Callable[..., Any] = getattr(backend, case.call)
+    f = getattr(backend, case.call)
     first = (case.algorithm, case.model, case.hyper) if case.algorithm else (case.model,)
     if case.call != "round":
         return name_outputs(f(*first, **given), case)
@@ -59,53 +64,63 @@ def call_backend(backend: Any, case: Case, given: Mapping[str, Any]) -> dict[str
     for t, plan in enumerate(given["plans"]):
         state = f(*first, state, given["data"], plan)
         if not isinstance(state, Mapping) or "server" not in state:
-            raise TypeError(f"round returned {a_type(state)}, expected a dictionary with 'server'")
-        out |= {f"{t}.{name}": x for name, x in serialise.flatten(state)}
+            raise TypeError(
+                f"round returned {type_name(state)}, expected a dictionary with 'server'"
+            )
+        out |= serialise.flatten(state, f"{t}.")
     return out
 
 
 def name_outputs(result: Any, case: Case) -> dict[str, Any]:
     """Return outputs by name; a lone array stands for the one output that is required."""
     if isinstance(result, Mapping):
-        return dict(serialise.flatten(result))
+        return serialise.flatten(result)
     if len(case.required) > 1:
-        raise TypeError(f"{a_type(result)}, expected a dictionary with {', '.join(case.required)}")
+        names = ", ".join(case.required)
+        raise TypeError(f"{type_name(result)}, expected a dictionary with {names}")
     return {case.required[0]: result}
 
 
-def a_type(x: Any) -> str:
+def type_name(x: Any) -> str:
     """Return the name of x's type with its article."""
     name = type(x).__name__
     return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
 
 
-def call_safely(backend: Any, case: Case, dtype: Any = np.float64) -> Answer | None:
-    """Return what a backend makes of a case, whatever it does; None if the call is not offered.
+def call_safely(backend: Any, case: Case, dtype: Any = np.float64) -> Answer:
+    """Return a backend's answer to a case, even if it raises, prints or changes its inputs.
 
-    Not offered: there is no such function, or it raises NotImplementedError.
+    A call is not offered if there is no such function, or if it raises NotImplementedError.
     """
     if not callable(getattr(backend, case.call, None)):
-        return None
-    given = case.arguments(dtype)
-    settings = repr((case.model, case.hyper))
+        imported = case.call in getattr(backend, "imported_names", ())
+        remark = f"{case.call} is imported, not defined: list it in __all__ to have it tested"
+        return Answer(remarks=(remark,) * imported, offered=False)
+    given, settings = case.arguments(dtype), repr((case.model, case.hyper))
     printed = io.StringIO()
     try:
         with redirect_stdout(printed), redirect_stderr(printed), np.errstate(all="ignore"):
             outputs = call_backend(backend, case, given)
     except NotImplementedError:
-        return None
+        return Answer(offered=False)
     except (Exception, SystemExit) as error:
-        said = (str(error).strip().splitlines() or [""])[0]
-        return Answer(error=f"raised {type(error).__name__}: {said}"[:300])
+        line = (str(error).strip().splitlines() or [""])[0]
+        return Answer(error=f"raised {type(error).__name__}: {line}"[:300])
     remarks = ("prints",) if printed.getvalue() else ()
     if settings != repr((case.model, case.hyper)) or not same_arrays(given, case.arguments(dtype)):
         return Answer(error="its inputs were changed: work on copies", remarks=remarks)
     return Answer(outputs, remarks=remarks)
 
 
+def arrays_of(backend: Any, case: Case) -> dict[str, Array]:
+    """Return a backend's outputs as arrays; none where it fails or does not offer the call."""
+    outputs = call_safely(backend, case).outputs or {}
+    return {name: np.asarray(x) for name, x in outputs.items()}
+
+
 def same_arrays(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     """Return whether nested dictionaries hold the same names and numbers."""
-    one, other = dict(serialise.flatten(a)), dict(serialise.flatten(b))
+    one, other = serialise.flatten(a), serialise.flatten(b)
     return one.keys() == other.keys() and all(
         np.array_equal(x, other[name], equal_nan=x.dtype.kind == "f") for name, x in one.items()
     )
@@ -123,23 +138,28 @@ def difference(got: Array, want: Array) -> float:
     return gap / (scale or 1.0)
 
 
-def type_error(x: Any, want: Array, dtype: Any) -> str:
-    """Return what is wrong with an output's type, shape or dtype, or ""."""
+def form_error(x: Any, want: Array, dtype: Any) -> str:
+    """Return what is wrong with an output's type, shape or values, or ""."""
     if isinstance(x, bool | int | float) and want.ndim == 0:
         return "" if np.isfinite(x) else f"is {x}"
     if not isinstance(x, np.ndarray | np.generic):
-        return f"is {a_type(x)}, expected a NumPy array"
+        return f"is {type_name(x)}, expected a NumPy array"
     if x.shape != want.shape:
         return f"has shape {x.shape}, expected {want.shape}"
-    if x.ndim and want.dtype.kind == "f" and x.dtype != dtype:
+    if x.dtype.kind not in "biuf":
         return f"is {x.dtype}, expected {np.dtype(dtype)}"
-    if not np.issubdtype(x.dtype, np.number) and x.dtype != bool:
-        return f"is {x.dtype}, expected numbers"
     return "" if np.all(np.isfinite(x)) else "holds NaN or infinity"
 
 
+def dtype_error(x: Any, want: Array, dtype: Any) -> str:
+    """Return what is wrong with the dtype of an array of numbers, or ""."""
+    if np.ndim(x) and want.dtype.kind == "f" and x.dtype != dtype:
+        return f"is {x.dtype}, expected {np.dtype(dtype)}"
+    return ""
+
+
 class Mismatch(NamedTuple):
-    """The first output that is not as it should be."""
+    """The first output that is wrong, by how much, or the reason where its form is wrong."""
 
     output: str
     error: float | None
@@ -147,70 +167,69 @@ class Mismatch(NamedTuple):
 
 
 def compare(outputs: Mapping[str, Any], case: Case, dtype: Any = np.float64) -> Mismatch | None:
-    """Return the first difference, in the order in which the outputs arise, or None."""
-    tolerance = case.tolerance[np.dtype(dtype).name]
+    """Return the first difference, in the order in which the outputs arise, or None.
+
+    A wrong dtype of an output that is not required comes last: its numbers may be right.
+    """
+    tolerance, last = case.tolerance[np.dtype(dtype).name], None
     for name, want in case.outputs.items():
         if name not in outputs:
             if name in case.required:
                 return Mismatch(name, None, "is missing")
             continue
-        wrong = type_error(outputs[name], want, dtype)
+        x = outputs[name]
+        wrong = form_error(x, want, dtype)
+        if not wrong and (wrong := dtype_error(x, want, dtype)) and name not in case.required:
+            last, wrong = last or Mismatch(name, None, wrong), ""
         if wrong:
             return Mismatch(name, None, wrong)
-        error = difference(outputs[name], want)
+        error = difference(x, want)
         if error > (tolerance if want.dtype.kind == "f" else 0):
             return Mismatch(name, error, "")
-    return None
+    return last
 
 
 def name_mistakes(
     outputs: Mapping[str, Any], mismatch: Mismatch, case: Case, dtype: Any
 ) -> tuple[str, ...]:
-    """Return the known mistakes that give just these outputs, of those that are required.
+    """Return the known mistakes whose required outputs are the ones that were returned.
 
-    Where what is required is right, it is the first output that is not.
+    Where the required outputs are right, the first output that is wrong decides.
     """
-    from fedref.conformance.mistakes import MISTAKES
 
     def agrees(names: Iterable[str], expected: Mapping[str, Any]) -> bool:
         known = {name: expected[name] for name in names if name in expected}
-        return compare(outputs, case._replace(outputs=known, required=tuple(known)), dtype) is None
+        narrow = case._replace(outputs=known, required=tuple(known))
+        return bool(known) and compare(outputs, narrow, dtype) is None
 
-    wanted = (mismatch.output,) if agrees(case.required, case.outputs) else case.required
-    found = []
-    for name in case.catches:
-        reply = call_safely(MISTAKES[name].backend, case)
-        if reply is not None and reply.outputs is not None:
-            expected = {key: np.asarray(x) for key, x in reply.outputs.items()}
-            if any(key in expected for key in wanted) and agrees(wanted, expected):
-                found.append(name)
-    return tuple(found)
+    names = (mismatch.output,) if agrees(case.required, case.outputs) else case.required
+    return tuple(
+        mistake for mistake in case.catches
+        if agrees(names, arrays_of(MISTAKES[mistake].backend, case))
+    )  # fmt: skip
 
 
-def grade(reply: Answer | None, case: Case, dtype: Any = np.float64) -> Result:
+def grade(answer: Answer, case: Case, dtype: Any = np.float64) -> Result:
     """Return the verdict on a backend's answer to one case."""
-    if reply is None:
-        return Result(case.name, case.tag, NOT_OFFERED)
-    if reply.outputs is None:
-        return Result(case.name, case.tag, FAILED, reason=reply.error, remarks=reply.remarks)
-    wrong = compare(reply.outputs, case, dtype)
+    result = Result(case.name, case.tag, FAILED, remarks=answer.remarks)
+    if not answer.offered:
+        return result._replace(status=NOT_OFFERED)
+    if answer.outputs is None:
+        return result._replace(reason=answer.error)
+    wrong = compare(answer.outputs, case, dtype)
     if wrong is None:
-        return Result(case.name, case.tag, PASSED, remarks=reply.remarks)
-    names = () if wrong.reason else name_mistakes(reply.outputs, wrong, case, dtype)
+        return result._replace(status=PASSED)
+    names = () if wrong.reason else name_mistakes(answer.outputs, wrong, case, dtype)
     allowed = case.tolerance[np.dtype(dtype).name]
-    return Result(
-        case.name, case.tag, FAILED, wrong.output, wrong.error, allowed, wrong.reason, names,
-        reply.remarks,
+    return result._replace(
+        output=wrong.output, error=wrong.error, tolerance=allowed, reason=wrong.reason,
+        mistakes=names,
     )  # fmt: skip
 
 
 def select_cases(cases: Iterable[Case], only: str = "") -> list[Case]:
     """Return those whose tag, call, algorithm or name holds the text."""
-    return [
-        case
-        for case in cases
-        if any(only in text for text in (case.tag, case.call, case.algorithm, case.name))
-    ]
+    return [c for c in cases if any(only in text for text in (c.tag, c.call, c.algorithm, c.name))]
 
 
 def run(backend: Any, cases: Iterable[Case], dtype: Any = np.float64) -> Iterator[Result]:
@@ -219,24 +238,25 @@ def run(backend: Any, cases: Iterable[Case], dtype: Any = np.float64) -> Iterato
         yield grade(call_safely(backend, case, dtype), case, dtype)
 
 
-# ---- in a process of its own -------------------------------------------------------------------
+# ---- in a child process ------------------------------------------------------------------------
 
-#: What importing a backend may take, in seconds: torch and JAX need a few.
+#: Seconds that importing a backend may take: torch and JAX need a few.
 IMPORT = 120.0
 import_backend = cache(load_backend)
 
 
 def check_import(name: str) -> None:
+    """Import the backend; a backend itself cannot travel between processes."""
     import_backend(name)
 
 
 def grade_backend(name: str, case: Case, dtype: str) -> Result:
-    """What the child is asked for."""
+    """Return the verdict on the backend of that name, in the child."""
     return grade(call_safely(import_backend(name), case, dtype), case, dtype)
 
 
 class BackendProcess(SubprocessRunner):
-    """A backend, by its name, in a process of its own: one that hangs or dies costs one case."""
+    """A backend in a child process: if it hangs or dies, that costs one case."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -262,7 +282,7 @@ class BackendProcess(SubprocessRunner):
 def run_in_process(
     name: str, cases: Iterable[Case], dtype: str = "float64", timeout: float = 60.0
 ) -> Iterator[Result]:
-    """Yield the verdicts on the backend of that name, as `run`, at most `timeout` seconds a case."""
+    """Yield the verdicts as `run` does, from a child process, at most `timeout` seconds a case."""
     with BackendProcess(name) as process:
         for case in cases:
             yield process.grade(case, dtype, timeout)

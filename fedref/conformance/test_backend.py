@@ -25,4 +25,4 @@ def test_case(case: Any, process: BackendProcess, request: Any) -> None:
     if result.status == NOT_OFFERED:
         pytest.skip("not offered")
     if result.status == FAILED:
-        pytest.fail(report.failed(result), pytrace=False)
+        pytest.fail(report.failure_text(result), pytrace=False)

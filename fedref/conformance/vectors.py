@@ -1,4 +1,4 @@
-"""The golden vectors on disk: one index, and one little-endian float64 .npz for each case."""
+"""The golden vectors on disk: one index, and one little-endian float64 .npz per case."""
 
 import io
 import json
@@ -20,15 +20,15 @@ DTYPES = ("float32", "float64")
 
 
 class Case(NamedTuple):
-    """One situation, what it is asked with, and what must come out.
+    """One situation: its inputs, and the outputs that are right.
 
     name : unique; tag : the paper's equation; about : one line for people.
     call : the backend's function; algorithm : its first argument ("" for a model's derivatives).
     inputs, outputs : flat, "server.w" → array; outputs in the order in which they arise.
-    required : the outputs that a backend must give; the others are compared where it gives them.
+    required : outputs that a backend must return; the others are compared where it returns them.
     tolerance : dtype → largest |difference| allowed, relative to the output's largest entry.
-    condition : how many units of rounding the outputs move by, measured.
-    digits : what the vectors were computed by as well → to how many decimal digits both agree.
+    condition : by how many units of rounding the outputs move, measured.
+    digits : another way to compute the outputs → to how many decimal digits it agrees.
     catches : names of the known mistakes that fail here.
     """
 
@@ -48,35 +48,37 @@ class Case(NamedTuple):
     catches: tuple[str, ...] = ()
 
     def arguments(self, dtype: Any = np.float64) -> dict[str, Any]:
-        """Fresh inputs, nested, in dtype."""
+        """Return fresh inputs, nested, in dtype."""
         return serialise.nest({name: cast(x, dtype) for name, x in self.inputs.items()})
 
 
 def cast(x: Array, dtype: Any) -> Array:
-    """A copy; floats in dtype, all else as it is."""
+    """Return a copy: floats in dtype, all else unchanged."""
     return x.astype(dtype) if x.dtype.kind == "f" else x.copy()
 
 
 def folder() -> Path:
-    """Where the vectors are: in the installed package, else in the checkout."""
+    """Return the folder of the vectors: in the installed package, else in the checkout."""
     package = Path(fedref.__file__).parent
     inside = package / "_data"
     return (inside if inside.exists() else package.parent / "data") / "vectors"
 
 
-def npz(arrays: Mapping[str, Array]) -> bytes:
-    """An uncompressed archive of .npy members with a fixed date: the same bytes every time."""
+def pack_npz(arrays: Mapping[str, Array]) -> bytes:
+    """Return an uncompressed archive of .npy members with a fixed date: always the same bytes."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         for name, x in arrays.items():
             member = io.BytesIO()
-            np.lib.format.write_array(member, little(x), version=(1, 0), allow_pickle=False)
+            np.lib.format.write_array(
+                member, as_little_endian(x), version=(1, 0), allow_pickle=False
+            )
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), member.getvalue())
     return stream.getvalue()
 
 
-def little(x: Array) -> Array:
-    """Little-endian and in C order: floats float64, whole numbers int64, flags bool."""
+def as_little_endian(x: Array) -> Array:
+    """Return x little-endian and in C order: floats float64, whole numbers int64, flags bool."""
     kinds = {"f": "<f8", "i": "<i8", "u": "<i8", "b": "|b1"}
     return np.asarray(x, kinds[np.asarray(x).dtype.kind], order="C")
 
@@ -87,9 +89,8 @@ ENTRY = (
 )  # fmt: skip
 
 
-def entry(case: Case, content: bytes) -> dict[str, Any]:
-    """What the index says of one case."""
-    said: dict[str, Any] = {name: getattr(case, name) for name in ENTRY}
+def index_entry(case: Case, content: bytes) -> dict[str, Any]:
+    """Return what the index says about one case."""
     reason = (
         f"32 × {case.condition:g} × the dtype's epsilon: by so many units of rounding the outputs "
         "move, measured"
@@ -99,24 +100,25 @@ def entry(case: Case, content: bytes) -> dict[str, Any]:
         for side in ("inputs", "outputs")
     }
     return {
-        **said, "reason": reason, **shapes,
+        **{name: getattr(case, name) for name in ENTRY}, "reason": reason, **shapes,
         "file": f"{case.name}.npz", "sha256": sha256(content).hexdigest(),
     }  # fmt: skip
 
 
-def content(case: Case) -> bytes:
+def case_bytes(case: Case) -> bytes:
+    """Return the bytes of a case's file."""
     arrays = {f"in.{k}": x for k, x in case.inputs.items()}
-    return npz(arrays | {f"out.{k}": x for k, x in case.outputs.items()})
+    return pack_npz(arrays | {f"out.{k}": x for k, x in case.outputs.items()})
 
 
 def write(cases: list[Case], to: Path) -> None:
-    """index.json and one .npz a case; files of cases that are no more are removed."""
+    """Write index.json and one .npz per case; remove the files of cases that are gone."""
     to.mkdir(parents=True, exist_ok=True)
     entries = []
     for case in cases:
-        data = content(case)
+        data = case_bytes(case)
         (to / f"{case.name}.npz").write_bytes(data)
-        entries.append(entry(case, data))
+        entries.append(index_entry(case, data))
     for path in to.glob("*.npz"):
         if path.stem not in {case.name for case in cases}:
             path.unlink()
@@ -126,7 +128,7 @@ def write(cases: list[Case], to: Path) -> None:
 
 
 def read(where: Path | None = None) -> list[Case]:
-    """All cases, in the index's order; every file's hash is checked."""
+    """Return all cases in the index's order; every file's hash is checked."""
     where = where or folder()
     try:
         index = json.loads((where / "index.json").read_text("utf-8"))
@@ -134,13 +136,13 @@ def read(where: Path | None = None) -> list[Case]:
         raise DataError(f"{where / 'index.json'}: {error}, expected the golden vectors") from None
     if index["version"] != VERSION:
         raise DataError(f"{where}: version {index['version']}, expected {VERSION}")
-    return [_case(where, said) for said in index["cases"]]
+    return [_read_case(where, entry) for entry in index["cases"]]
 
 
-def _case(where: Path, said: Mapping[str, Any]) -> Case:
-    path = where / said["file"]
+def _read_case(where: Path, entry: Mapping[str, Any]) -> Case:
+    path = where / entry["file"]
     data = path.read_bytes()
-    if sha256(data).hexdigest() != said["sha256"]:
+    if sha256(data).hexdigest() != entry["sha256"]:
         raise DataError(f"{path}: not the file that index.json names (SHA-256 differs)")
     with np.load(io.BytesIO(data), allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
@@ -148,6 +150,6 @@ def _case(where: Path, said: Mapping[str, Any]) -> Case:
         side: {name[len(p) :]: x for name, x in arrays.items() if name.startswith(p)}
         for side, p in (("inputs", "in."), ("outputs", "out."))
     }
-    own: dict[str, Any] = {name: said[name] for name in ENTRY}
+    own: dict[str, Any] = {name: entry[name] for name in ENTRY}
     own |= {name: tuple(own[name]) for name in ("required", "catches")}
     return Case(**own, **sides)

@@ -67,14 +67,14 @@ def catching(name: str) -> list[vectors.Case]:
 def caught(name: str) -> Catch:
     """The first vector in which this mistake, and no other, explains what came out; one of the paper
     whose file has the line, where there is one."""
-    from fedref.conformance.report import what
+    from fedref.conformance.report import describe_failure
 
     backend = MISTAKES[name].backend
     paper = MISTAKES[name].edits[0].function.__module__.rpartition(".")[2].replace("_", "-")
     for case in sorted(catching(name), key=lambda case: case.tag.split()[0] != paper):
         (result,) = suite.run(backend, [case])
         if result.mistakes == (name,):
-            return Catch(case.name, case.tag, what(result))
+            return Catch(case.name, case.tag, describe_failure(result))
     raise ValueError(f"no golden vector tells {name!r} from the others")
 
 

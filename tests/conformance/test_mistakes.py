@@ -63,7 +63,7 @@ def test_an_edit_is_made_and_undone():
         edit_source(edit._replace(right="w + beta"))
 
 
-PLANS = [name for name, row in MISTAKES.items() if isinstance(row.given, OtherPlan)]
+PLANS = [name for name, row in MISTAKES.items() if isinstance(row.stand_in, OtherPlan)]
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -73,7 +73,7 @@ def test_the_backend_is_given_the_plan_that_the_edit_draws(name):
     right = make_plan(sampling, sizes, 2, 5, roles)
     with apply_edits(*MISTAKES[name].edits):
         wrong = make_plan(sampling, sizes, 2, 5, roles)
-    expected = MISTAKES[name].given.plan_of("per-fedavg", {"B": 4}, right._asdict())
+    expected = MISTAKES[name].stand_in.plan_of("per-fedavg", {"B": 4}, right._asdict())
     assert wrong.steps.tolist() == expected["steps"].tolist()
     moved = wrong.steps.tolist() != right.steps.tolist()
     for role, rows in expected["rows"].items():
@@ -302,11 +302,8 @@ SAME = {
 def moved(cases):
     """Whether some case moves by more than 100 of its tolerances."""
     for case in cases:
-        reply = suite.call_safely(LOOP, case)
-        if reply is None or reply.outputs is None:
-            return True
         wide = case._replace(tolerance={"float64": make.CAUGHT * case.tolerance["float64"]})
-        if suite.compare({k: np.asarray(x) for k, x in reply.outputs.items()}, wide) is not None:
+        if suite.compare(suite.arrays_of(LOOP, case), wide) is not None:
             return True
     return False
 

@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from fedref.commands import main
-from fedref.conformance import report, suite, vectors
-from fedref.conformance.suite import FAILED, NOT_OFFERED
+from fedref.conformance import make, report, suite, vectors
+from fedref.conformance.backends import INSTALL, load_backend
+from fedref.conformance.mistakes import MISTAKES
+from fedref.conformance.suite import FAILED, NOT_OFFERED, PASSED
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -40,7 +42,7 @@ def test_code_from_the_papers_passes(name, dtype):
     """All algorithms and models. JAX compiles for minutes."""
     need(name)
     results = list(suite.run_in_process(name, CASES, dtype, timeout=300))
-    assert [report.failed(r) for r in results if r.status == FAILED] == []
+    assert [report.failure_text(r) for r in results if r.status == FAILED] == []
     assert [r.case for r in results if r.status == NOT_OFFERED] == []
 
 
@@ -49,7 +51,7 @@ def test_flowers_strategies_aggregate_the_uploads(dtype):
     need("flower")
     results = list(suite.run_in_process("flower", CASES, dtype))
     offered = [result for result in results if result.status != NOT_OFFERED]
-    assert [report.failed(r) for r in offered if r.status == FAILED] == []
+    assert [report.failure_text(r) for r in offered if r.status == FAILED] == []
     names = {"aggregate-fedavg", "aggregate-fedprox", "aggregate-drawn-twice"}
     assert names <= {result.case for result in offered}
 
@@ -59,7 +61,7 @@ def test_what_is_not_installed_is_said(name, capsys):
     if importlib.util.find_spec(MODULES[name]) is not None:
         pytest.skip("it is installed")
     assert main(["conformance", name]) == 2
-    assert "pip install 'fedref[peers]'" in capsys.readouterr().err
+    assert INSTALL[name] in capsys.readouterr().err
 
 
 def test_the_peers_import_nothing_of_fedrefs_equations():
@@ -70,43 +72,69 @@ def test_the_peers_import_nothing_of_fedrefs_equations():
 
 
 def example():
-    """(the shell block, what it answers) of the README's section."""
+    """Return the shell block of the README's section, and its answer."""
     section = README.split("### You write a faster backend")[1]
     block = section.split("```sh\n")[1].split("```")[0]
-    said = section.split("It answers\n")[1].split("\nWith `create_graph")[0]
-    return block, [line[4:] for line in said.strip("\n").splitlines()]
+    answer = section.split("It answers\n")[1].split("\nWith `create_graph")[0]
+    return block, [line[4:] for line in answer.strip("\n").splitlines()]
 
 
-def test_the_readmes_example_is_ten_lines():
-    assert len([line for line in example()[0].splitlines() if line.strip()]) == 10
+def test_the_readmes_example_is_short_and_installs_torch_for_the_cpu_alone():
+    block, _ = example()
+    assert len([line for line in block.splitlines() if line.strip()]) == 12
+    assert re.findall("^pip install.*", block, re.M) == [INSTALL["torch"]]
+    assert "whl/cpu" in INSTALL["torch"]
 
 
-def test_the_readmes_example_runs_as_written(tmp_path):
+def test_the_readmes_example_runs_as_written(tmp_path, monkeypatch, capsys):
+    """The block in a shell, without the install line; variants of its file in this process."""
     need("torch")
-    block, said = example()
+    block, answer = example()
     block = re.sub("^pip install .*\n", "", block)
-    block = block.replace("fedref conformance", f"{sys.executable} -m fedref conformance")
-
-    def answer(script):
-        return subprocess.run(
-            ["bash", "-c", script],
-            capture_output=True, text=True, timeout=300, cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
-
-    found = answer(block)
-    assert found.stdout.splitlines() == said, found.stderr
+    script = block.replace("fedref conformance", f"{sys.executable} -m fedref conformance")
+    found = subprocess.run(
+        ["bash", "-c", script],
+        capture_output=True, text=True, timeout=300, cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert found.stdout.splitlines() == answer, found.stderr
     assert found.returncode == 1
-    right = block.replace("loss(model, w, D), w)", "loss(model, w, D), w, create_graph=True)")
-    assert right != block
-    assert answer(right).returncode == 0
-    more = answer(right.replace("per-fedavg eq.3", "meta-per-fedavg-mlp"))
-    assert "the Hessian is taken on D, not on D″" in more.stdout
+
+    monkeypatch.syspath_prepend(tmp_path)
+    source = (tmp_path / "my_backend.py").read_text("utf-8")
+    right = source.replace("loss(model, w, D), w)", "loss(model, w, D), w, create_graph=True)")
+    assert right != source
+    for name, text in (("first_order", source), ("of_one_batch", right)):
+        (tmp_path / f"{name}.py").write_text(text, "utf-8")
+    results = {
+        name: list(suite.run(load_backend(name), CASES)) for name in ("first_order", "of_one_batch")
+    }
+    for name, mistake in (
+        ("first_order", "first order: the inner step's graph was cut"),
+        ("of_one_batch", "the Hessian is taken on D, not on D″"),
+    ):  # all that is imported, or another variant, is not offered
+        offered = [r for r in results[name] if r.status != NOT_OFFERED]
+        assert {r.case for r in offered} == {c.name for c in CASES if is_offered(c)}
+        assert all(mistake in r.mistakes for r in offered if r.status == FAILED)
+    assert [r.case for r in results["of_one_batch"] if r.status == PASSED] == [
+        "meta-per-fedavg-one-batch"
+    ]
 
 
-def test_the_tables_are_those_of_the_vectors():
+def is_offered(case):
+    return case.call == "meta_gradient" and case.algorithm == "per-fedavg"
+
+
+def test_the_readmes_are_made_from_the_cases_and_the_protocol():
     text = (vectors.folder() / "README.md").read_text("utf-8")
-    assert report.table(CASES) in text
-    assert report.mistakes() in text
+    assert make.update_readme(text, CASES) == text
+    assert make.update_readme(text.replace("ReLU′(0) = 0", "ReLU′(0) = 1"), CASES) == text
+    for words in (
+        "without the L2 term",
+        "an empty support set",
+        "first in row-major",
+        "−1 = padding",
+    ):
+        assert words in text
     assert f"{len(CASES)} small cases" in README
-    assert f"{len(report.MISTAKES)} known mistakes" in README
+    assert f"{len(MISTAKES)} known mistakes" in README

@@ -1,7 +1,8 @@
-"""The suite: fedref passes, what is wrong is told, and no backend brings it down."""
+"""The suite: fedref passes, every wrong answer is reported, and no backend brings the suite down."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -15,12 +16,15 @@ from fedref.commands import main
 from fedref.conformance import report, suite, vectors
 from fedref.conformance.backends import load_backend
 from fedref.conformance.backends.reference import LOOP, STACK, WORKERS
+from fedref.conformance.mistakes import MISTAKES
 from fedref.conformance.suite import FAILED, NOT_OFFERED, PASSED
 
 CASES = vectors.read()
 ROUNDS = [case for case in CASES if case.call == "round"]
-LOSS = [case for case in CASES if case.name == "loss-mlp"]
-GRAD = [case for case in CASES if case.name == "grad-mlp"]
+LOSS, GRAD, META = (
+    [case for case in CASES if case.name == name]
+    for name in ("loss-mlp", "grad-mlp", "meta-per-fedavg-hf-mlp")
+)
 
 
 def statuses(backend, cases=CASES, dtype=np.float64):
@@ -39,19 +43,55 @@ def test_fedref_passes_itself_with_two_workers():
     WORKERS.processes.executor.shutdown()
 
 
-def test_the_first_intermediate_that_differs_is_told():
-    class TooFar:
-        def meta_gradient(self, variant, model, hyper, **inputs):
-            out = LOOP.meta_gradient(variant, model, hyper, **inputs)
-            return out | {"u": out["u"] * (1 + 1e-9), "meta_gradient": out["meta_gradient"] + 1}
+class Changed:
+    """fedref with a call's outputs changed: (outputs, inputs) → outputs."""
 
-    case = next(case for case in CASES if case.name == "meta-per-fedavg-mlp")
-    (result,) = suite.run(TooFar(), [case])
-    assert result.status == FAILED
-    assert result.output == "u"
+    def __init__(self, call, change):
+        self.call, self.change = call, change
+
+    def __getattr__(self, name):
+        if name != self.__dict__["call"]:
+            raise AttributeError(name)
+        right = getattr(LOOP, name)
+        return lambda *args, **inputs: self.change(right(*args, **inputs), inputs)
+
+
+def scale(**factors):
+    return lambda out, inputs: out | {name: x * out[name] for name, x in factors.items()}
+
+
+def test_the_first_intermediate_that_differs_is_named():
+    changed = Changed("meta_gradient", scale(u=1 + 1e-9, meta_gradient=2))
+    (result,) = suite.run(changed, META)
+    assert (result.status, result.output) == (FAILED, "u")
     assert result.error == pytest.approx(1e-9, rel=1e-3)
-    assert report.what(result).startswith("u off by 1e-09 (allowed ")
-    assert report.what(result._replace(output="losses")).startswith("losses off by 1e-09 (")
+    said = report.describe_failure(result)
+    assert said.startswith("u off by 1e-09 (allowed ")
+    assert report.describe_failure(result._replace(output="losses")) == said.replace(
+        "u ", "losses ", 1
+    )
+
+
+def wide_u(out, inputs):
+    return out | {"u": out["u"].astype(float)}
+
+
+def flipped(out, inputs):
+    u, gradient = (out[name] for name in ("u", "meta_gradient"))
+    return wide_u(out, inputs) | {"meta_gradient": 2 * u - gradient}
+
+
+@pytest.mark.parametrize(
+    ("change", "output", "reason", "mistakes"),
+    [
+        (wide_u, "u", "is float64, expected float32", ()),
+        (flipped, "meta_gradient", "", ("HF: the sign of d is flipped",)),
+    ],
+)
+def test_a_wrong_dtype_of_an_optional_output_hides_nothing(change, output, reason, mistakes):
+    (result,) = suite.run(Changed("meta_gradient", change), META, np.float32)
+    assert result.status == FAILED
+    assert (result.output, result.reason, result.mistakes) == (output, reason, mistakes)
 
 
 def test_what_is_not_offered_is_not_passed():
@@ -67,35 +107,27 @@ def test_what_is_not_offered_is_not_passed():
         c.name for c in CASES if c.call == "loss" and c.model["family"] != "cnn"
     }
     assert {r.status for r in results} == {PASSED, NOT_OFFERED}
-    said = report.text(results, CASES)
+    said = report.report_text(results, CASES)
     assert f"offers {len(passed)} of {len(CASES)} cases (4 %); {len(passed)} of these pass" in said
     assert "loss (2)" in said
     assert "nothing was tested" in report.summary(list(suite.run(object(), CASES)))
 
 
-def grad_as(change):
-    class Changed:
-        def grad(self, model, w, D):
-            return change(LOOP.grad(model, w, D), w, D)
-
-    return Changed()
-
-
-def mutate(g, w, D):
-    w += 1
+def mutate(g, inputs):
+    inputs["w"] += 1
     return g
 
 
-def talk(g, w, D):
+def talk(g, inputs):
     print("hello")
     return g
 
 
-def leave(g, w, D):
+def leave(g, inputs):
     raise SystemExit(0)
 
 
-def crash(g, w, D):
+def crash(g, inputs):
     raise ValueError("wrong\nand more")
 
 
@@ -104,42 +136,38 @@ def crash(g, w, D):
     [
         (crash, "raised ValueError: wrong"),
         (leave, "raised SystemExit"),
-        (lambda g, w, D: g[:-1], "has shape (34,), expected (35,)"),
-        (lambda g, w, D: g.astype(np.float32), "is float32, expected float64"),
-        (lambda g, w, D: g * np.nan, "holds NaN or infinity"),
-        (lambda g, w, D: list(g), "is a list, expected a NumPy array"),
-        (lambda g, w, D: g.astype(complex), "is complex128, expected float64"),
-        (lambda g, w, D: g.astype(str), "expected float64"),
-        (lambda g, w, D: None, "is a NoneType"),
-        (lambda g, w, D: {"other": g}, "is missing"),
+        (lambda g, inputs: g[:-1], "has shape (34,), expected (35,)"),
+        (lambda g, inputs: g.astype(np.float32), "is float32, expected float64"),
+        (lambda g, inputs: g * np.nan, "holds NaN or infinity"),
+        (lambda g, inputs: list(g), "is a list, expected a NumPy array"),
+        (lambda g, inputs: g.astype(complex), "is complex128, expected float64"),
+        (lambda g, inputs: g.astype(str), "expected float64"),
+        (lambda g, inputs: None, "is a NoneType"),
+        (lambda g, inputs: {"other": g}, "is missing"),
         (mutate, "its inputs were changed"),
     ],
 )
 def test_a_bad_answer_is_reported(change, reason):
-    (result,) = suite.run(grad_as(change), GRAD)
+    (result,) = suite.run(Changed("grad", change), GRAD)
     assert result.status == FAILED
-    assert reason in report.what(result)
+    assert reason in report.describe_failure(result)
 
 
 def test_printing_is_a_remark(capsys):
-    (result,) = suite.run(grad_as(talk), GRAD)
+    (result,) = suite.run(Changed("grad", talk), GRAD)
     assert (result.status, result.remarks) == (PASSED, ("prints",))
     assert capsys.readouterr().out == ""
-    assert "remark: prints (1 cases)" in report.text([result], GRAD)
+    assert "remark: prints (1 cases)" in report.report_text([result], GRAD)
 
 
 def test_a_round_without_a_server_is_reported():
-    class Nothing:
-        def round(self, *arguments):
-            return {"w": np.zeros(3)}
-
-    (result,) = suite.run(Nothing(), ROUNDS[:1])
-    assert "expected a dictionary with 'server'" in report.what(result)
+    nothing = Changed("round", lambda out, inputs: {"w": np.zeros(3)})
+    (result,) = suite.run(nothing, ROUNDS[:1])
+    assert "expected a dictionary with 'server'" in report.describe_failure(result)
 
 
 WRONG = """
-import os, sys, time
-import numpy as np
+import os, time
 from fedref.conformance.backends.reference import LOOP
 
 
@@ -161,13 +189,45 @@ class Prints:
         os.write(1, b"raw")
         return LOOP.loss(*a, **k)
 """
+IMPORTING = """
+from functools import partial
+
+from helper import grad, hvp, loss
+
+aggregate = partial(print)
+
+def dissimilarity(model, w, clients):
+    raise NotImplementedError
+"""
+HELPER = """
+def grad(model, w, D): ...
+hvp = loss = grad
+"""
 
 
 @pytest.fixture
 def wrong(tmp_path, monkeypatch):
-    (tmp_path / "wrong_backends.py").write_text(WRONG)
+    for name, text in (("wrong_backends", WRONG), ("importing", IMPORTING), ("helper", HELPER)):
+        (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    for name in ("wrong_backends", "importing", "helper"):
+        sys.modules.pop(name, None)
+
+
+def test_a_module_offers_what_it_defines_and_not_what_it_imports(wrong):
+    def offered():
+        backend = load_backend("importing")
+        return {case.call for case in CASES if hasattr(backend, case.call)}
+
+    assert offered() == {"aggregate", "dissimilarity"}
+    (result,) = suite.run(load_backend("importing"), LOSS)
+    assert result.status == NOT_OFFERED
+    remark = "loss is imported, not defined: list it in __all__ to have it tested"
+    assert f"remark: {remark} (1 cases)" in report.report_text([result], LOSS)
+    sys.modules["importing"].__all__ = ["loss", "grad"]
+    assert offered() == {"loss", "grad"}
 
 
 @pytest.mark.parametrize(
@@ -199,6 +259,23 @@ def test_the_command(capsys):
     assert said.splitlines()[-1].startswith("offers ")
 
 
+def test_every_name_that_a_report_prints_is_known():
+    """`fedref explain` takes these as topics."""
+    names = report.printed_names(CASES)
+    cases = [case for case in CASES if case.call == "aggregate"]
+    wrong = MISTAKES["weights count batches"].backend
+    said = report.report_text(list(suite.run(wrong, cases)), cases)
+    failed = re.findall(r"^FAILED  (\S+)  \[(.*?)\]", said, re.M)
+    assert {names[case] for case, _ in failed} == {"case"}
+    assert {names[tag] for _, tag in failed} == {"tag"}
+    known = re.search(r"^known mistakes: (.*) \(\d+\)$", said, re.M)[1]
+    assert names[known] == "mistake"
+    said = report.report_text(list(suite.run(object(), cases)), cases)
+    calls = re.findall(r"(\w+) \(\d+\)", said.splitlines()[0])
+    assert {names[call] for call in calls} == {"call"}
+    assert set(MISTAKES) <= set(names)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -217,9 +294,9 @@ def test_wrong_input_is_one_line(arguments, said, capsys):
     assert "Traceback" not in error
 
 
-def test_a_module_is_a_backend_and_a_class_is_made():
+def test_a_module_is_a_backend_and_a_class_is_called():
     assert load_backend("fedref.conformance.backends.reference:Reference") == LOOP
-    assert load_backend("fedref.conformance.backends").NAMES
+    assert load_backend("fedref.conformance.backends").load_backend is load_backend
     with pytest.raises(ConfigError, match="cannot import"):
         load_backend("no_such_module")
 

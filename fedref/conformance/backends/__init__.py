@@ -1,8 +1,10 @@
-"""Backends that are run against the vectors; a short name stands for each on the command line."""
+"""Backends to run against the vectors; on the command line a short name stands for each."""
 
 import importlib
+import inspect
 import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from fedref.boundary.errors import ConfigError, unknown
@@ -14,6 +16,11 @@ NAMES = {
     "torch": "fedref.conformance.backends.torch:BACKEND",
     "jax": "fedref.conformance.backends.jax:BACKEND",
     "flower": "fedref.conformance.backends.flower:BACKEND",
+}
+INSTALL = {
+    "torch": "pip install torch --index-url https://download.pytorch.org/whl/cpu",
+    "jax": "pip install jax",
+    "flower": "pip install flwr",
 }
 
 
@@ -29,7 +36,7 @@ def load_backend(name: str) -> Any:
     try:
         backend: Any = importlib.import_module(module)
     except ImportError as error:
-        hint = "pip install 'fedref[peers]'" if name in NAMES else unknown("backend", name, NAMES)
+        hint = INSTALL[name] if name in INSTALL else unknown("backend", name, NAMES)
         raise ConfigError(f"cannot import {module}: {error}; {hint}") from None
     except Exception as error:
         raise ConfigError(f"importing {module} raised {type(error).__name__}: {error}") from error
@@ -37,4 +44,25 @@ def load_backend(name: str) -> Any:
         if not hasattr(backend, part):
             raise ConfigError(f"{module} has no {part!r}, expected MODULE:BACKEND")
         backend = getattr(backend, part)
+    if isinstance(backend, ModuleType):
+        return functions_of(backend)
     return backend() if isinstance(backend, type) else backend
+
+
+def functions_of(module: ModuleType) -> SimpleNamespace:
+    """Return what a module offers: the names of its `__all__`, else what it does not import.
+
+    A helper that is imported under a call's name is no claim that this call is right. Such names
+    are in `imported_names`, so that the suite can say why they are not tested.
+    """
+
+    def is_imported(value: Any) -> bool:
+        function = inspect.unwrap(value) if callable(value) else value
+        return inspect.isroutine(function) and function.__module__ != module.__name__
+
+    imported = {name for name, value in vars(module).items() if is_imported(value)}
+    imported -= set(getattr(module, "__all__", ()))
+    names = set(getattr(module, "__all__", vars(module))) - imported
+    return SimpleNamespace(
+        imported_names=imported, **{name: getattr(module, name) for name in names}
+    )
