@@ -6,7 +6,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
-from shutil import get_terminal_size
 from typing import Any, TextIO, cast
 
 from fedref.boundary.errors import printable
@@ -17,18 +16,6 @@ def say(message: str) -> None:
     with suppress(OSError, ValueError):
         if sys.stderr is not None:
             print(f"fedref: {printable(message, sys.maxsize)}", file=sys.stderr, flush=True)
-
-
-def is_terminal(stream: Any) -> bool:
-    """Return whether a standard stream is a terminal."""
-    with suppress(OSError, ValueError):
-        return stream is not None and stream.isatty()
-    return False
-
-
-def terminal_width() -> int | None:
-    """Return the columns of the terminal that standard output is, None if it is none."""
-    return get_terminal_size().columns if is_terminal(sys.stdout) else None
 
 
 class PrintableStream:

@@ -9,27 +9,18 @@ from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
 from math import isfinite
 from pathlib import Path
-from textwrap import fill
 from typing import NamedTuple
 
 import fedref
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.values import Bounds
-from fedref.commands.console import is_terminal, say, terminal_width
+from fedref.commands.console import say
 from fedref.commands.options import DATA_DIR, Option
 from fedref.experiments.config import Experiment
 from fedref.experiments.loading import Loader
 from fedref.experiments.parallel import Processes, dask_executor
-from fedref.experiments.progress import Progress, TimeSpent, bar, broadcast, lines, log
-from fedref.experiments.results import (
-    Run,
-    fitted,
-    heading,
-    idle_rounds,
-    markdown,
-    note_on_steps,
-    summary_rows,
-)
+from fedref.experiments.progress import Progress, broadcast, console_progress, log
+from fedref.experiments.results import Run, heading, idle_rounds, markdown, notes, summary_rows
 from fedref.experiments.run import execute
 from fedref.experiments.run_directory import disk_errors
 from fedref.experiments.unit import Record, Unit
@@ -74,7 +65,6 @@ def run_and_report(
     from fedref import plots  # matplotlib takes its time
 
     shown = not arguments.quiet and not arguments.json
-    spent = TimeSpent(say)
     with ExitStack() as stack:
         run = execute(
             made,
@@ -83,13 +73,12 @@ def run_and_report(
             executor=pool.executor,
             workers=pool.workers,
             every=arguments.checkpoint_every,
-            progress=choose_progress(made, directory, arguments, spent, stack),
+            progress=choose_progress(made, directory, arguments, stack),
         )
     with disk_errors(directory):
         plots.curves(run, directory / "curves.png")
     if shown:
         print_summary(run, directory)
-        spent.advise()
     for unit, record in zip(run.units, run.records):
         if idle := idle_rounds(record):
             message = f"in {idle} of {record.round} rounds no client's work arrived"
@@ -100,26 +89,10 @@ def run_and_report(
 
 
 def print_summary(run: Run, directory: Path) -> None:
-    """Print the table and what its numbers are; on a terminal the columns that it has room for."""
-    width, rows, without = terminal_width(), summary_rows(run), list[str]()
-    if width:
-        rows, without = fitted(rows, width)
-    parts = [heading(run), markdown(rows)]
-    if without:
-        parts.append(
-            f"Left out, for want of room: {', '.join(without)}; see {directory}/summary.md"
-        )
-    if note := note_on_steps(run):
-        parts.append(note)
-    parts.append(f"{directory}/  metrics.csv  clients.csv  curves.png  config.toml  split.json")
-    print("\n" + "\n\n".join(text if text[0] == "|" else fold(text, width) for text in parts))
-
-
-def fold(text: str, width: int | None) -> str:
-    """Break a paragraph between words, into lines of a terminal's width."""
-    if width is None:
-        return text
-    return fill(text, width, break_long_words=False, break_on_hyphens=False)
+    """Print the table, a line above it that says what its numbers are, and the notes below it."""
+    files = f"{directory}/  metrics.csv  clients.csv  curves.png  config.toml  split.json"
+    parts = [heading(run), markdown(summary_rows(run)), *notes(run), files]
+    print("\n" + "\n\n".join(parts))
 
 
 @contextmanager
@@ -159,21 +132,15 @@ def choose_progress(
     made: Experiment,
     directory: Path,
     arguments: argparse.Namespace,
-    spent: TimeSpent,
     stack: ExitStack,
 ) -> Progress:
-    """Report by JSON lines if asked for, by a bar on a terminal, else by lines; with -v to the log, too."""
-    progress = Progress(message=say)
+    """Report by JSON lines if asked for, else by a bar or by lines; with -v to the log, too."""
     if arguments.json:
         progress = Progress(print_json_line, say)
-    elif not arguments.quiet:
-        if is_terminal(sys.stderr):
-            from tqdm import tqdm
-
-            progress = stack.enter_context(bar(made, tqdm))
-        else:
-            progress = lines(made, say)
-        progress = broadcast(progress, Progress(spent=spent.add))
+    elif arguments.quiet:
+        progress = Progress(message=say)
+    else:
+        progress = stack.enter_context(console_progress(made, say))
     if arguments.verbose:
         with disk_errors(directory):
             logged = stack.enter_context(log(directory / "log.txt"))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
-from fedref.boundary.errors import ConfigError, unknown
+from fedref.boundary.errors import ConfigError
 from fedref.boundary.values import dashed, literal, seeds_of
 from fedref.commands.console import say
 from fedref.commands.execution import HOW, open_pool, run_and_report, tell_how_to_resume
@@ -66,21 +66,13 @@ def compose_experiment(arguments: argparse.Namespace) -> Experiment:
     file = {"name": paths[0].stem, **config.read(paths[0])} if paths else {}
     table = file or built_in_experiment(data)
     with config.naming(experiment_file(arguments)):
-        for name, key, value in (
-            ("data", "name", data),
-            ("split", "rule", arguments.split),
-            ("model", "name", arguments.model),
-        ):
-            own = table.get(name)
-            if value and not (isinstance(own, dict) and own.get(key) == value):
-                table[name] = {key: value}  # what the file says of another one does not fit
-        model = table.get("model")
-        table = config.completed(table)
-        named = (model and "name" in model) or "model.name" in dict(settings)
-        if not named and config.is_text(data := table["data"]["name"]):
-            say(f"{data} holds text: the model is {table['model']['name']} (--model for another)")
-        table["algorithms"] = choose_algorithms(words, table["algorithms"])
-        return config.from_table(config.with_settings(table, settings))
+        choices = {"data": data, "split": arguments.split, "model": arguments.model}
+        made = config.compose(table, words, choices, settings)
+        named = {"model", "model.name"} & dict(settings).keys() or "name" in table.get("model", {})
+        named = named or arguments.model
+        if not named and config.is_text(text := made.data["name"]):
+            say(f"{text} holds text: the model is {made.model['name']} (--model for another)")
+        return made
 
 
 def experiment_file(arguments: argparse.Namespace) -> str:
@@ -133,28 +125,6 @@ def read_settings(arguments: argparse.Namespace) -> list[tuple[str, Any]]:
     return settings
 
 
-def choose_algorithms(words: list[str], tables: dict[str, Any]) -> dict[str, Any]:
-    """Return the [algorithms] tables to run: those named, with what the file says of them."""
-    if not words:
-        return tables
-    if "all" in words:
-        words = [*(word for word in words if word != "all"), *ALGORITHMS]
-    found: dict[str, Any] = {}
-    for word in dict.fromkeys(words):
-        known = {*ALGORITHMS, *tables, "all"}
-        if word not in known and not names.MODULE_NAME.fullmatch(word):
-            known |= names.entry_points_of("algorithms").keys()
-            if word not in known:
-                raise ConfigError(unknown("algorithm", word, known))
-        label, table = config.named_algorithm(word, tables)
-        if label in found:
-            raise ConfigError(
-                f"{word} and another are both called {label}: give them labels in a file"
-            )
-        found[label] = table
-    return found
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Check everything, begin a run directory, and run."""
     if arguments.help_columns:
@@ -169,7 +139,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(config.text(made), end="")
         return 0
     with config.naming(experiment_file(arguments)):
-        made = resolve_experiment(made, loader)
+        quiet = arguments.quiet or arguments.json
+        made = resolve_experiment(made, loader, (lambda text: None) if quiet else say)
     if arguments.dry_run:
         return print_dry_run(made, arguments, loader)
     begun = create_run_directory(made, arguments.out)
@@ -199,8 +170,9 @@ def print_dry_run(made: Experiment, arguments: argparse.Namespace, loader: Loade
     seconds = duration(sum(one.seconds for one in found))
     print(
         "\nClients that take part in a round, the steps that they do in it, MB both ways in\n"
-        "all rounds; training is the first round and evaluation one evaluation, as\n"
-        f"measured. The run would take about {seconds} in one process. Nothing was written."
+        "all rounds; seconds of a round's training and of an evaluation, as medians of the\n"
+        f"first rounds. The run would take about {seconds} in one process. Nothing was\n"
+        "written."
     )
     return 0
 
@@ -294,7 +266,7 @@ COMMAND = Command(
         Option("--list", "list algorithms, models, data and split rules, and do no more"),
         Option(
             "--dry-run",
-            "check everything, do one round of each algorithm, and say what the run would take",
+            "check everything, time a few rounds of each algorithm, and print what the run would cost",
         ),
     ),
     {

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from importlib.resources import files
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import tomli_w
@@ -32,6 +33,8 @@ from fedref.sampling import Sampling
 # ---- the experiment ------------------------------------------------------------------------------
 
 DTYPES = ("float64", "float32")
+#: Clients that take part in a round where an experiment does not say how many.
+USUAL_COHORT = 5
 TABLES = ("data", "split", "model", "algorithms", "sweep")
 
 
@@ -45,7 +48,9 @@ class Experiment:
 
     name: str = _field("run", "what the run directory is called after the time")
     rounds: int = _field(100, "communication rounds T (or K)")
-    clients_per_round: int = _field(5, "clients that take part in a round")
+    clients_per_round: int | None = _field(
+        None, "clients that take part in a round (default 5, or all where there are fewer)"
+    )
     epochs: int | None = _field(
         None, "local epochs E; or set steps (FedMeta, FedMAML: one episode)"
     )
@@ -110,7 +115,10 @@ class Experiment:
     @property
     def plan(self) -> Sampling:
         """Return how its rounds are drawn."""
-        return Sampling(**{f.name: getattr(self, f.name) for f in fields(Sampling)})
+        drawn = {f.name: getattr(self, f.name) for f in fields(Sampling)}
+        if self.clients_per_round is None:
+            drawn["clients_per_round"] = USUAL_COHORT
+        return Sampling(**drawn)
 
 
 # ---- usual values --------------------------------------------------------------------------------
@@ -305,6 +313,71 @@ def spelled(key: str) -> str:
     return f"{head}.{dashed(name)}" if head.startswith("algorithms.") else dashed(key)
 
 
+#: What a bare name given for a table stands for in it.
+NAMED = (("data", "name"), ("split", "rule"), ("model", "name"))
+
+
+def compose(
+    table: Table,
+    algorithms: Sequence[Any] = (),
+    choices: Table = MappingProxyType({}),
+    settings: Iterable[tuple[str, Any]] = (),
+) -> Experiment:
+    """Return the experiment of a TOML table with other choices on top.
+
+    algorithms : names, classes or objects; none keeps the table's own. choices : data, split and
+    model, each a name, an object or a whole table. settings : keys and values, set at the end.
+    """
+    table = dict(table)
+    for head, key in NAMED:
+        value, own = choices.get(head), table.get(head)
+        same = isinstance(value, str) and isinstance(own, Mapping) and own.get(key) == value
+        if value is not None and not same:  # else what the table says of it still fits
+            whole = isinstance(value, Mapping) and not is_in_memory(value)
+            table[head] = value if whole else {key: value}
+    table = completed(table)
+    if algorithms:
+        table["algorithms"] = choose_algorithms(algorithms, table["algorithms"])
+    return experiment_of(with_settings(table, settings))
+
+
+def choose_algorithms(chosen: Sequence[Any], tables: Table) -> dict[str, Any]:
+    """Return the [algorithms] tables of the chosen ones, with what `tables` says of them.
+
+    chosen : labels of `tables`, names, classes or objects; "all" is each of fedref's own.
+    """
+    if "all" in (one for one in chosen if isinstance(one, str)):
+        chosen = [*(one for one in chosen if one != "all"), *ALGORITHMS]
+    made: dict[str, Any] = {}
+    for i, one in enumerate(chosen):
+        if any(one is other or (isinstance(one, str) and one == other) for other in chosen[:i]):
+            continue
+        label, table = named_algorithm(one, tables)
+        if label in made:
+            raise ConfigError(
+                f"two algorithms are called {label}, expected different labels, as in "
+                "[algorithms.LABEL] or algorithms={LABEL: ...}"
+            )
+        made[label] = plain(table_of(table, f"algorithms.{label}"))
+    return made
+
+
+def named_algorithm(chosen: Any, tables: Table) -> tuple[str, Any]:
+    """Return (label, table) of one algorithm, with what `tables` says of a label or a name."""
+    if isinstance(chosen, str) and chosen in tables:
+        return chosen, tables[chosen]
+    if isinstance(chosen, str) and not names.MODULE_NAME.fullmatch(chosen):
+        known = {*ALGORITHMS, *tables, "all"}
+        if chosen not in known and chosen not in (more := names.entry_points_of("algorithms")):
+            raise ConfigError(unknown("algorithm", chosen, {*known, *more}))
+    cls = names.algorithm_class(type(chosen) if isinstance(chosen, Algorithm) else chosen)
+    name = names.importable_name(cls)
+    if isinstance(chosen, str):
+        label = chosen.rpartition(":")[2].rpartition(".")[2]
+        return label, {} if label == chosen else {"algorithm": chosen}
+    return cls.__name__ if ":" in name else name, chosen
+
+
 def with_settings(table: Table, settings: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """The completed table, with some values changed, one after the other."""
     out, settings = dict(table), list(settings)
@@ -381,22 +454,6 @@ def in_tables(table: Table) -> dict[str, set[str]]:
     """The keys of [data], [split] and [model] as they now are."""
     made = (names.data_table, names.split_table, names.model_table)
     return {head: set(make(table[head])) for head, make in zip(("data", "split", "model"), made)}
-
-
-def named_algorithm(chosen: Any, tables: Table) -> tuple[str, Any]:
-    """(label, table) of one algorithm that is chosen by name, as a class or as an object.
-
-    tables : the [algorithms] of the experiment: what they say of a label or a name is kept.
-    """
-    if isinstance(chosen, str) and chosen in tables:
-        return chosen, tables[chosen]
-    cls = names.algorithm_class(type(chosen) if isinstance(chosen, Algorithm) else chosen)
-    name = names.importable_name(cls)
-    label = cls.__name__ if ":" in name else name
-    if isinstance(chosen, str):
-        label = chosen.rpartition(":")[2].rpartition(".")[2]
-        return label, {} if label == chosen else {"algorithm": chosen}
-    return label, chosen
 
 
 def hyperparameters(label: str, table: Table) -> set[str]:

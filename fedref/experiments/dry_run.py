@@ -1,22 +1,29 @@
-"""A dry run: what a run would take, from one round of each algorithm that is really done."""
+"""A dry run: what a run would cost, measured in a few rounds of each algorithm."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+from typing import Any, NamedTuple
 
 from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
 from fedref.experiments.loading import Loader, load_experiment
 from fedref.experiments.parallel import calmly
 from fedref.experiments.progress import duration
-from fedref.experiments.unit import Record, Unit, iterate_rounds, plan_for, trained_by, units
+from fedref.experiments.unit import LOCAL, Engine, Unit, iterate_rounds, plan_for, trained_by, units
+
+#: Rounds that are measured, unless they take longer than so many seconds together: the first is
+#: slower than the others.
+ROUNDS, SECONDS = 5, 10.0
 
 
 class Estimate(NamedTuple):
-    """One unit: what a round of it does and takes, and what all of its rounds would take."""
+    """One unit: what a round of it does and costs, and what all of its rounds would cost."""
 
     unit: Unit
     clients: int  # that train; the cohort of a round is `cohort`
     cohort: int
-    steps: int  # of the whole cohort in a round
+    steps: int  # of the whole cohort in the first round
     megabytes: float  # both ways, all rounds
     training: float  # seconds a round
     evaluation: float  # seconds each
@@ -24,44 +31,62 @@ class Estimate(NamedTuple):
 
 
 def estimate_costs(experiment: Experiment, loader: Loader) -> list[Estimate]:
-    """One round of every algorithm at every point of the sweep, with the first seed; nothing is
-    written. Other seeds take as long."""
+    """Estimate what every unit would cost, from a few rounds with the first seed. Nothing is written.
+
+    Other seeds cost as much, so they are not measured.
+    """
     measured: dict[str, Estimate] = {}
     estimates = []
     for unit in units(experiment):
         key = repr((unit.label, unit.point))
         if key not in measured:
-            measured[key] = calmly(measure_first_round, experiment, unit, loader)
+            measured[key] = calmly(measure_rounds, experiment, unit, loader)
         estimates.append(measured[key]._replace(unit=unit))
     return estimates
 
 
-def measure_first_round(experiment: Experiment, unit: Unit, loader: Loader) -> Estimate:
-    """Measure the start and the first round of a unit."""
+def measure_rounds(experiment: Experiment, unit: Unit, loader: Loader) -> Estimate:
+    """Run and time the start and the first rounds of a unit."""
     made = config.at_point(experiment, unit.point)
     loaded = load_experiment(made, loader)
     algorithm = names.make_algorithm(unit.label, made.algorithms[unit.label])
-    spent = {"training": [0.0], "evaluation": [0.0]}
-    rounds = iterate_rounds(
-        loaded, algorithm, unit.seed, spent=lambda what, seconds: spent[what].append(seconds)
-    )
-    records: list[Record] = [record for record, _ in zip(rounds, range(2 if made.rounds else 1))]
+    training, evaluation = list[float](), list[float]()
+    engine = Engine(timed(LOCAL.round, training), timed(LOCAL.evaluate, evaluation))
+    began = perf_counter()
+    for record in iterate_rounds(loaded, algorithm, unit.seed, engine=engine):
+        if record.round >= ROUNDS or (record.round and perf_counter() - began > SECONDS):
+            break
     trained = trained_by(algorithm, loaded.federation, unit.seed)
     plan = plan_for(algorithm, made, trained.train.sizes, 0, unit.seed)
-    last = records[-1].rows[-1]
+    last = record.rows[-1]
     every = 1 if algorithm.watches_loss else made.eval_every
     evaluations = 1 + made.rounds // every + bool(made.rounds % every)  # start and end included
-    training, evaluation = spent["training"][-1], spent["evaluation"][-1]
+    round_seconds = median(training) if training else 0.0
     return Estimate(
         unit=unit,
         clients=trained.clients,
         cohort=len(plan.clients),
         steps=int(plan.steps.sum()),
-        megabytes=(last["bytes_down"] + last["bytes_up"]) * made.rounds / 1e6,
-        training=training,
-        evaluation=evaluation,
-        seconds=made.rounds * training + evaluations * evaluation,
+        megabytes=(last["bytes_down"] + last["bytes_up"])
+        * made.rounds
+        / max(record.round, 1)
+        / 1e6,
+        training=round_seconds,
+        evaluation=median(evaluation),
+        seconds=made.rounds * round_seconds + evaluations * median(evaluation),
     )
+
+
+def timed(function: Callable[..., Any], seconds: list[float]) -> Callable[..., Any]:
+    """Return the function, adding the time of each call to `seconds`."""
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        began = perf_counter()
+        result = function(*arguments, **options)
+        seconds.append(perf_counter() - began)
+        return result
+
+    return call
 
 
 def table_of_estimates(estimates: list[Estimate]) -> list[list[str]]:

@@ -247,7 +247,7 @@ def load_experiment(experiment: Experiment, loader: Loader | None = None) -> Loa
     for label, table in experiment.algorithms.items():
         if names.make_algorithm(label, table).pooled:
             continue
-        if experiment.clients_per_round > federation.clients:
+        if (experiment.clients_per_round or 1) > federation.clients:
             raise ConfigError(
                 f"clients-per-round is {experiment.clients_per_round}, "
                 f"but there are only {federation.clients} clients to train on"
@@ -255,15 +255,27 @@ def load_experiment(experiment: Experiment, loader: Loader | None = None) -> Loa
     return LoadedExperiment(experiment, whole, federation, model, unseen, validation)
 
 
-def resolve_experiment(experiment: Experiment, loader: Loader) -> Experiment:
+def usual_cohort(loaded: LoadedExperiment, message: Callable[[str], None]) -> int:
+    """Return how many clients take part in a round where the experiment does not say it."""
+    clients = loaded.federation.clients
+    if loaded.experiment.clients_per_round is None and clients < config.USUAL_COHORT:
+        message(f"clients-per-round is {clients}: all clients that there are")
+    return min(clients, config.USUAL_COHORT)
+
+
+def resolve_experiment(
+    experiment: Experiment, loader: Loader, message: Callable[[str], None] = lambda text: None
+) -> Experiment:
     """Validate every sweep point before a run directory is created.
 
-    Returns the experiment as config.toml will hold it: with the split's values that come from the
-    data, unless a sweep changes them, and files by their absolute paths, so that a run can be
-    resumed from another folder.
+    Returns the experiment as config.toml will hold it: with the values that come from the data,
+    unless a sweep changes them, and files by their absolute paths, so that a run can be resumed
+    from another folder. message : told if fewer clients than usual take part in a round.
     """
+    cohorts = set[int]()
     for point in config.sweep_points(experiment):
         loaded = load_experiment(config.at_point(experiment, point), loader)
+        cohorts.add(usual_cohort(loaded, message))
     data, table = dict(experiment.data), dict(experiment.split)
     manifest = table["rule"].endswith(".json")
     swept = any(key.startswith(("data.", "split.")) for key in experiment.sweep)
@@ -273,6 +285,8 @@ def resolve_experiment(experiment: Experiment, loader: Loader) -> Experiment:
         table |= loaded.whole.parameters
     data["name"], table["rule"] = absolute_path(data["name"]), absolute_path(table["rule"])
     made = replace(experiment, data=data, split=names.split_table(table))
+    if len(cohorts) == 1 and "clients-per-round" not in made.sweep:
+        made = replace(made, clients_per_round=made.clients_per_round or cohorts.pop())
     if not swept:  # the same split under its full name
         loader.federations[key_of(made.data, made.split)] = loaded.whole
     return made

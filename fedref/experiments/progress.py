@@ -1,50 +1,47 @@
-"""What is told about a run as it goes: a bar, lines, a log, and where the time goes.
+"""Progress reports of a run: a bar, lines, a log.
 
-Units may be at work side by side, so nothing here takes them to come one after the other. Rounds that
-were done in another process are told when their unit has ended, without the state after them.
+Units may run side by side, so nothing here assumes that they come one after the other. The rounds of
+another process are reported when their unit has ended, without the state after them.
 """
 
 import builtins
-import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, suppress
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedref.boundary.errors import printable
 from fedref.experiments.config import Experiment
 from fedref.experiments.unit import Record, Unit, units
 
 
 class Progress(NamedTuple):
-    """What a run calls as it goes.
-
-    round : after every round of a unit; message : with a warning; spent : with a unit, "training" or
-    "evaluation", and the seconds that went into it.
-    """
+    """The functions that a run calls: `round` after every round of a unit, `message` with a warning."""
 
     round: Callable[[Unit, Record], None] = lambda unit, record: None
     message: Callable[[str], None] = lambda text: None
-    spent: Callable[[Unit, str, float], None] = lambda unit, what, seconds: None
 
 
 SILENT = Progress()
 Say = Callable[[str], None]
 
 
-def broadcast(*told: Progress) -> Progress:
-    """Call all of them, in this order."""
+def broadcast(first: Progress, second: Progress) -> Progress:
+    """Report to both, in this order."""
 
-    def call(name: str) -> Callable[..., None]:
-        def all_of_them(*what: Any) -> None:
-            for one in told:
-                getattr(one, name)(*what)
+    def report_round(unit: Unit, record: Record) -> None:
+        first.round(unit, record)
+        second.round(unit, record)
 
-        return all_of_them
+    def report_message(text: str) -> None:
+        first.message(text)
+        second.message(text)
 
-    return Progress(*(call(name) for name in Progress._fields))
+    return Progress(report_round, report_message)
 
 
 def duration(seconds: float) -> str:
@@ -69,11 +66,11 @@ def describe_newest(record: Record) -> str:
     return ", ".join(words)
 
 
-# ---- how far it is -------------------------------------------------------------------------------
+# ---- how many rounds are done --------------------------------------------------------------------
 
 
 class Count:
-    """How many rounds of a run are done (the start counts as one), and how long the others take."""
+    """Counts the rounds of a run that are done (the start counts as one), and times them."""
 
     def __init__(self, experiment: Experiment, now: Callable[[], float] = time.monotonic) -> None:
         self.now, self.began = now, now()
@@ -81,28 +78,28 @@ class Count:
             unit.number: unit.point.get("rounds", experiment.rounds) + 1
             for unit in units(experiment)
         }
-        self.of: dict[int, int] = {}  # unit → rounds done
-        self.before = 0  # those that were done before this process began
+        self.done_by_unit: dict[int, int] = {}
+        self.before = 0  # rounds that were done before this process began
 
     def add(self, unit: Unit, record: Record) -> None:
         ended, length = record.status != "running", self.lengths[unit.number]
-        if unit.number not in self.of:
+        if unit.number not in self.done_by_unit:
             self.before += length if ended else record.round
-        self.of[unit.number] = length if ended else record.round + 1
+        self.done_by_unit[unit.number] = length if ended else record.round + 1
 
     @property
     def done(self) -> int:
-        return sum(self.of.values())
+        return sum(self.done_by_unit.values())
 
     @property
     def total(self) -> int:
         return sum(self.lengths.values())
 
     @property
-    def left(self) -> float:
-        """Seconds, if the other rounds take as long as those that were done here."""
-        here = self.done - self.before
-        return (self.now() - self.began) / here * (self.total - self.done) if here else float("nan")
+    def seconds(self) -> float:
+        """Return the mean time of the rounds that were done since this process began."""
+        done = self.done - self.before
+        return (self.now() - self.began) / done if done else float("nan")
 
 
 LINE_SECONDS, LEAST_SECONDS = 30.0, 2.0
@@ -112,7 +109,7 @@ def lines(experiment: Experiment, say: Say, now: Callable[[], float] = time.mono
     """A line every 30 seconds and at every tenth of the run, but none within 2 seconds."""
     count, last, tenth = Count(experiment, now), now(), 0
 
-    def told(unit: Unit, record: Record) -> None:
+    def report_round(unit: Unit, record: Record) -> None:
         nonlocal last, tenth
         count.add(unit, record)
         if record.state is None:  # the unit has gone on
@@ -123,82 +120,66 @@ def lines(experiment: Experiment, say: Say, now: Callable[[], float] = time.mono
             return
         last, tenth = now(), reached
         rounds = count.lengths[unit.number] - 1
-        left = f", about {duration(count.left)} left" if isfinite(count.left) else ""
+        pace = ""
+        if isfinite(each := count.seconds):
+            left = duration(each * (count.total - count.done))
+            pace = f", {duration(each)} a round, about {left} left"
         say(
             f"{unit.name}: round {record.round} of {rounds}, {describe_newest(record)}; "
-            f"{count.done / count.total:.0%} of the run{left}"
+            f"{count.done / count.total:.0%} of the run{pace}"
         )
 
-    return Progress(told, say)
+    return Progress(report_round, say)
 
 
 @contextmanager
-def bar(experiment: Experiment, tqdm: Any) -> Iterator[Progress]:
-    """A bar of all rounds; tqdm : the class that draws it."""
+def bar(experiment: Experiment, tqdm: Any, say: Say) -> Iterator[Progress]:
+    """A bar of all rounds; tqdm : the class that draws it. Messages are written above it."""
     count = Count(experiment)
     with tqdm(total=count.total, unit="round", dynamic_ncols=True, leave=False) as drawn:
 
-        def told(unit: Unit, record: Record) -> None:
+        def report_round(unit: Unit, record: Record) -> None:
             count.add(unit, record)
-            drawn.initial = count.before  # what was done before says nothing of the speed
+            drawn.initial = count.before  # earlier rounds say nothing about the speed
             drawn.set_description_str(unit.name, refresh=False)
             drawn.set_postfix_str(describe_newest(record).rpartition(", ")[2], refresh=False)
             drawn.update(count.done - drawn.n)
 
-        yield Progress(told, lambda text: drawn.write(f"fedref: {text}", file=sys.stderr))
+        def report_message(text: str) -> None:
+            with drawn.external_write_mode(file=sys.stderr):
+                say(text)
+
+        yield Progress(report_round, report_message)
 
 
 def in_notebook() -> bool:
-    """Whether IPython runs this process and shows what is displayed."""
+    """Return whether IPython runs this process and shows what is displayed."""
     return hasattr(builtins, "__IPYTHON__")
 
 
+def on_terminal() -> bool:
+    """Return whether standard error is a terminal."""
+    with suppress(OSError, ValueError):  # it is closed
+        return sys.stderr is not None and sys.stderr.isatty()
+    return False
+
+
+def print_message(text: str) -> None:
+    print(f"fedref: {text}", file=sys.stderr, flush=True)
+
+
 @contextmanager
-def console_progress(experiment: Experiment) -> Iterator[Progress]:
-    """For Python: a bar on a terminal and in a notebook, else lines; all on standard error."""
-
-    def say(text: str) -> None:
-        print(f"fedref: {text}", file=sys.stderr, flush=True)
-
-    if in_notebook() or (sys.stderr is not None and sys.stderr.isatty()):
+def console_progress(experiment: Experiment, say: Say = print_message) -> Iterator[Progress]:
+    """Report by a bar on a terminal and in a notebook, else by lines; all on standard error."""
+    if in_notebook():
         from tqdm.auto import tqdm
-
-        shown: AbstractContextManager[Progress] = bar(experiment, tqdm)
+    elif on_terminal():
+        from tqdm import tqdm
     else:
-        shown = nullcontext(lines(experiment, say))
-    with shown as told:
-        spent = TimeSpent(told.message)
-        yield broadcast(told, Progress(spent=spent.add))
-    spent.advise()
-
-
-# ---- where the time goes -------------------------------------------------------------------------
-
-
-class TimeSpent:
-    """The seconds that training and evaluation take; said once, if evaluation outweighs training."""
-
-    #: Less than this is not worth a word, and that much is worth one while the run goes on.
-    LEAST, MUCH = 10.0, 60.0
-
-    def __init__(self, say: Say) -> None:
-        self.say, self.said = say, False
-        self.seconds = {"training": 0.0, "evaluation": 0.0}
-        self.rounds = 0
-
-    def add(self, unit: Unit, what: str, seconds: float) -> None:
-        self.seconds[what] += seconds
-        if what == "training":
-            self.rounds += 1
-            if sum(self.seconds.values()) >= self.MUCH:
-                self.advise()
-
-    def advise(self) -> None:
-        training, evaluation = self.seconds.values()
-        if not self.said and self.rounds and evaluation > max(training, self.LEAST):
-            self.said = True
-            each = (duration(seconds / self.rounds) for seconds in (training, evaluation))
-            self.say("training {}, evaluation {} a round: see --eval-every".format(*each))
+        yield lines(experiment, say)
+        return
+    with bar(experiment, tqdm, say) as progress:
+        yield progress
 
 
 # ---- a log ---------------------------------------------------------------------------------------
@@ -206,25 +187,23 @@ class TimeSpent:
 
 @contextmanager
 def log(path: Path) -> Iterator[Progress]:
-    """Everything that is told, with its time, at the end of a file."""
-    handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    pending: dict[int, list[str]] = {}
+    """Append every report to a file, with its time. A link in the file's place is not followed."""
 
-    def write(text: str) -> None:
-        handler.emit(logging.LogRecord("fedref", logging.INFO, "", 0, text, None, None))
+    def open_no_link(name: str, flags: int) -> int:
+        return os.open(name, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
-    def told(unit: Unit, record: Record) -> None:
-        spent = ", ".join(pending.pop(unit.number, ()))
-        end = f"; {record.status} {record.reason}".rstrip() if record.status != "running" else ""
-        write(
-            f"{unit.name}: round {record.round}, {describe_newest(record)}{'; ' * bool(spent)}{spent}{end}"
-        )
+    with open(path, "a", encoding="utf-8", opener=open_no_link) as file:
 
-    def add(unit: Unit, what: str, seconds: float) -> None:
-        pending.setdefault(unit.number, []).append(f"{what} {duration(seconds)}")
+        def write(text: str) -> None:
+            print(
+                time.strftime("%Y-%m-%d %H:%M:%S"),
+                printable(text, sys.maxsize),
+                file=file,
+                flush=True,
+            )
 
-    try:
-        yield Progress(told, write, add)
-    finally:
-        handler.close()
+        def report_round(unit: Unit, record: Record) -> None:
+            end = f"; {record.status} {record.reason}".rstrip() * (record.status != "running")
+            write(f"{unit.name}: round {record.round}, {describe_newest(record)}{end}")
+
+        yield Progress(report_round, write)

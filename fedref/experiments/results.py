@@ -1,5 +1,5 @@
-"""The results of a run: as arrays, as metrics.csv and clients.csv, as the table at its end, and as a
-notebook shows them.
+"""The results of a run: arrays, metrics.csv and clients.csv, the table at its end with the notes below
+it, and what a notebook shows.
 
 Long because one value is shown in four ways, each with its few rules.
 """
@@ -7,7 +7,8 @@ Long because one value is shown in four ways, each with its few rules.
 import base64
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from html import escape
 from itertools import pairwise
 from pathlib import Path
@@ -31,7 +32,7 @@ from fedref.experiments.run_directory import (
     read_experiment,
     saved_rounds,
 )
-from fedref.experiments.unit import Record, Row, Unit, plan_for, units
+from fedref.experiments.unit import LoadedExperiment, Record, Row, Unit, plan_for, units
 from fedref.models.numerics import Array
 from fedref.sampling import Plan
 
@@ -42,25 +43,19 @@ SHOWN = 8
 CURVES = "fedref.plots:curves"
 
 
-class Cost(NamedTuple):
-    """The totals of a run at one round."""
-
-    round: int
-    bytes: int  # down and up
-    flops: int
-
-
 class Run(NamedTuple):
     """The results of a run as arrays.
 
     metrics : column → (rows,); clients : column → (rows,); records : unit → Record; directory :
-    where they are written, if they are.
+    where they are written, if they are; data : facts that the notes below the table need, None for
+    a run that is loaded.
     """
 
     experiment: Experiment
     units: list[Unit]
     records: list[Record]
     directory: Path | None = None
+    data: "DataFacts | None" = None
 
     def __repr__(self) -> str:
         """A line: what was run, how far it is, and the newest accuracies."""
@@ -141,22 +136,6 @@ class Run(NamedTuple):
         """One algorithm at one point of the sweep: a record for each seed."""
         return [record for _, record in self.units_of(label, **point)]
 
-    def cost_to(self, label: str, accuracy: float, **point: Any) -> list[Cost | None]:
-        """What it took to reach a test accuracy (a fraction), for each seed; None if it never did."""
-        costs: list[Cost | None] = []
-        for record in self.records_of(label, **point):
-            reached = (row for row in record.rows if (row.get("accuracy") or 0) >= accuracy)
-            costs.append(
-                next(
-                    (
-                        Cost(r["round"], r["bytes_down"] + r["bytes_up"], r["flops"])
-                        for r in reached
-                    ),
-                    None,
-                )
-            )
-        return costs
-
     def curve(self, label: str, metric: str = "accuracy", **point: Any) -> tuple[Array, Array]:
         """(rounds (R,), values (seeds, R)) of one algorithm, evaluated rounds only."""
         known = {column for record in self.records for row in record.rows for column in row}
@@ -193,10 +172,9 @@ class Run(NamedTuple):
         """For a notebook: what `fedref run` prints, and curves.png."""
         header, *rows = summary_rows(self)
         lines = [html_row("th", header), *(html_row("td", row) for row in rows)]
-        note = note_on_steps(self)
+        below = "".join(f"<p>{escape(note)}</p>" for note in notes(self))
         return (
-            f"<p>{escape(heading(self))}</p><table>{''.join(lines)}</table>"
-            + f"<p>{escape(note)}</p>" * bool(note)
+            f"<p>{escape(heading(self))}</p><table>{''.join(lines)}</table>{below}"
             + html_curves(self)
         )
 
@@ -343,70 +321,97 @@ class Summary(NamedTuple):
     bytes_down: float
     bytes_up: float
     unseen: tuple[Spread, ...] = ()  # final, by samples and over clients
+    test_loss: Spread = (np.nan, np.nan)  # final
 
 
 def summaries(run: Run) -> list[Summary]:
     """Average over all evaluated rounds (round 0 included), best and final accuracy or loss."""
     score = score_of(run)
-    groups: dict[str, list[Record]] = {}
-    for unit, record in zip(run.units, run.records):
-        point = ", ".join(f"{k}={v}" for k, v in unit.point.items())
-        groups.setdefault(f"{unit.label} ({point})" if point else unit.label, []).append(record)
-
+    measured = run.experiment.unseen and score is ACCURACY
+    unseen = ("unseen_accuracy", "unseen_accuracy_mean") if measured else ()
     table = []
-    for label, records in groups.items():
+    for label, records in records_by_label(run).items():
         last = [record.rows[-1] for record in records]
         down, up = (
             float(np.mean([row[name] for row in last])) for name in ("bytes_down", "bytes_up")
         )
-        weighted, unweighted = (
-            over_seeds(records, name, score.best) for name in (score.metric, f"{score.metric}_mean")
+        table.append(
+            Summary(
+                label + " (diverged)" * any(record.status == "diverged" for record in records),
+                *over_seeds(records, score.metric, score.best),
+                *over_seeds(records, f"{score.metric}_mean", score.best),
+                down,
+                up,
+                tuple(over_seeds(records, name)[2] for name in unseen),
+                over_seeds(records, "test_loss")[2],
+            )
         )
-        label += " (diverged)" * any(record.status == "diverged" for record in records)
-        measured = run.experiment.unseen and score is ACCURACY
-        unseen = ("unseen_accuracy", "unseen_accuracy_mean") if measured else ()
-        finals = tuple(over_seeds(records, name)[2] for name in unseen)
-        table.append(Summary(label, *weighted, *unweighted, down, up, finals))
     return table
+
+
+def records_by_label(run: Run) -> dict[str, list[Record]]:
+    """Return the records of every algorithm and point of the sweep, one for each seed."""
+    groups: dict[str, list[Record]] = {}
+    for unit, record in zip(run.units, run.records):
+        point = ", ".join(f"{k}={v}" for k, v in unit.point.items())
+        groups.setdefault(f"{unit.label} ({point})" if point else unit.label, []).append(record)
+    return groups
 
 
 def over_seeds(
     records: list[Record], metric: str, best: str = "maximum"
 ) -> tuple[Spread, Spread, Spread]:
-    """(mean, standard deviation) over seeds of a column's average over rounds, best and end."""
+    """Return (mean, standard deviation) over seeds of a column's average over rounds, best and end."""
     extreme = np.max if best == "maximum" else np.min
-    series = [[row[metric] for row in r.rows if row.get(metric) is not None] for r in records]
-    found = np.array([(np.mean(s), extreme(s), s[-1]) for s in series])
-    average, maximum, final = zip(found.mean(0).tolist(), found.std(0).tolist())
+    series = [series_of(record, metric) for record in records]
+    values = np.array([(np.mean(s), extreme(s), s[-1]) for s in series])
+    average, maximum, final = zip(values.mean(0).tolist(), values.std(0).tolist())
     return average, maximum, final
 
 
-def summary_rows(run: Run) -> list[list[str]]:
-    """The table as text cells, header first. Accuracies in %, with ± over seeds if there are some;
-    the final accuracy on unseen clients where it was measured."""
-    several, score = len(run.experiment.seeds) > 1, score_of(run)
-    form = (lambda x: f"{100 * x:.2f}") if score is ACCURACY else (lambda x: f"{x:#.4g}")
+def series_of(record: Record, metric: str) -> list[float]:
+    """Return a column's values in the rounds where it was evaluated."""
+    return [row[metric] for row in record.rows if row.get(metric) is not None]
 
-    def number(value: Spread) -> str:
+
+def summary_rows(run: Run) -> list[list[str]]:
+    """Return the table as text cells, header first. Accuracies in %, with ± over several seeds.
+
+    The final accuracy on unseen clients has columns where it was measured, and the final test loss
+    where it is worse than a guess, which accuracies hide.
+    """
+    several, score = len(run.experiment.seeds) > 1, score_of(run)
+    form = (lambda x: f"{100 * x:.2f}") if score is ACCURACY else four_digits
+    lines = summaries(run)
+    with_loss = score is ACCURACY and any(
+        is_worse_than_guessing(run, s.test_loss[0]) for s in lines
+    )
+
+    def number(value: Spread, form: Callable[[float], str] = form) -> str:
         mean, std = map(form, value)
         return f"{mean} ± {std}" if several else mean
 
     header = [
         "algorithm", "average", score.best, "final",
         "average (clients)", f"{score.best} (clients)", "final (clients)",
-        *(["unseen", "unseen (clients)"] if run.experiment.unseen and score is ACCURACY else []),
-        "MB down", "MB up",
+        *(["unseen", "unseen (clients)"] if lines[0].unseen else []),
+        *(["test loss"] if with_loss else []), "MB down", "MB up",
     ]  # fmt: skip
     return [
         header,
         *(
             [
                 s.label, *map(number, s[1:7]), *map(number, s.unseen),
+                *([number(s.test_loss, four_digits)] if with_loss else []),
                 f"{s.bytes_down / 1e6:.2f}", f"{s.bytes_up / 1e6:.2f}",
             ]
-            for s in summaries(run)
+            for s in lines
         ),
     ]  # fmt: skip
+
+
+def four_digits(x: float) -> str:
+    return f"{x:#.4g}"
 
 
 def markdown(rows: list[list[str]]) -> str:
@@ -424,28 +429,6 @@ def markdown(rows: list[list[str]]) -> str:
     return "\n".join([line(rows[0]), f"|{'|'.join(rule)}|", *map(line, rows[1:])])
 
 
-#: What is left out first where a table is too wide; the last three stay longest.
-LESS_NEEDED = (
-    "maximum (clients)", "average (clients)", "MB down", "MB up", "unseen (clients)", "unseen",
-    "maximum", "average", "final (clients)",
-)  # fmt: skip
-
-
-def fitted(rows: list[list[str]], width: int) -> tuple[list[list[str]], list[str]]:
-    """(the table with columns left out until it is at most `width` wide, those columns)."""
-    names, without = rows[0], set[str]()
-
-    def chosen() -> list[list[str]]:
-        kept = [i for i, name in enumerate(names) if name not in without]
-        return [[row[i] for i in kept] for row in rows]
-
-    for name in LESS_NEEDED:
-        if len(markdown(chosen()).partition("\n")[0]) <= width:
-            break
-        without |= {name, name.replace("maximum", "minimum")}
-    return chosen(), [name for name in names if name in without]
-
-
 def heading(run: Run) -> str:
     """What the numbers of the table are, as one line above it."""
     score = score_of(run)
@@ -461,8 +444,56 @@ def heading(run: Run) -> str:
     return f"{score.title}, over {over}; (clients): mean over clients"
 
 
+# ---- notes below the table -----------------------------------------------------------------------
+
+
+class DataFacts(NamedTuple):
+    """What the notes have to know of the data and the model.
+
+    guess : the loss of a model that knows nothing, log(classes) for softmax; NaN if unknown.
+    scales : root mean square of the smallest and the largest feature; (1, 1) where standardising
+    does not help.
+    """
+
+    guess: float
+    scales: tuple[float, float]
+
+
+#: How many training rows the facts are taken from.
+ROWS = 500
+
+
+def facts_of(loaded: LoadedExperiment) -> DataFacts:
+    """Return the facts of the data, from some training rows of all clients."""
+    federation, model = loaded.federation, loaded.model
+    rows = federation.train.rows
+    batch = federation.batch(rows[:: max(1, len(rows) // ROWS)])
+    guess, scales = np.nan, (1.0, 1.0)
+    if model.labels:
+        with suppress(Exception):  # a model of the user's own may not take zeros
+            guess = float(model.loss(np.zeros(model.d), batch))
+    if (
+        federation.parameters.get("scaling") in ("none", "unit")
+        and not federation.source.vocabulary
+    ):
+        rms = np.sqrt(np.mean(np.square(batch.X), 0))
+        if rms.any():
+            # pixels share a unit: those that are nearly always black are no mistake
+            least = rms.max() if federation.source.image else rms[rms > 0].min()
+            scales = float(least), float(rms.max())
+    return DataFacts(guess, scales)
+
+
+def notes(run: Run) -> list[str]:
+    """Return one line for each thing that the table hides, with the option that helps."""
+    lines = (
+        note_on_steps(run), note_on_guessing(run), note_on_scales(run), note_on_falling_losses(run)
+    )  # fmt: skip
+    return [f"Note: {line}" for line in lines if line]
+
+
 def note_on_steps(run: Run) -> str:
-    """Where algorithms of one run differ in the size of their steps, and so may in the table."""
+    """Name the step sizes if they differ, and with them perhaps the results."""
     steps = {}
     for label, table in run.experiment.algorithms.items():
         name = "lr" if "lr" in table else "beta"
@@ -470,8 +501,67 @@ def note_on_steps(run: Run) -> str:
             steps[label] = f"{name} = {table[name]:g}"
     if len({text.partition(" = ")[2] for text in steps.values()}) < 2:
         return ""
-    said = ", ".join(f"{label} {text}" for label, text in steps.items())
-    return f"Note: step sizes differ ({said}), and with them perhaps the ranking."
+    sizes = ", ".join(f"{label} {text}" for label, text in steps.items())
+    return f"step sizes differ ({sizes}), and with them perhaps the ranking."
+
+
+def is_worse_than_guessing(run: Run, loss: float) -> bool:
+    """Return whether a test loss is clearly above that of a model that knows nothing."""
+    return run.data is not None and loss > 1.1 * run.data.guess
+
+
+def note_on_guessing(run: Run) -> str:
+    """Name the algorithms whose final test loss is worse than a guess."""
+    if score_of(run) is not ACCURACY:
+        return ""
+    worse = [s for s in summaries(run) if is_worse_than_guessing(run, s.test_loss[0])]
+    if not worse or run.data is None:
+        return ""
+    losses = ", ".join(f"{s.label} {s.test_loss[0]:.4g}" for s in worse)
+    return (
+        f"the final test loss is above that of guessing, {run.data.guess:.3g} ({losses}), whatever "
+        "the accuracy: smaller steps may help (--lr, --alpha, --beta)."
+    )
+
+
+#: Features whose sizes differ more than this, or that are larger than this, slow down training.
+RATIO, LARGE = 15.0, 10.0
+
+
+def note_on_scales(run: Run) -> str:
+    """Say so if features are far from 1 or from each other, and standardising them may help."""
+    if run.data is None:
+        return ""
+    least, largest = run.data.scales
+    if largest <= LARGE and largest <= RATIO * least:
+        return ""
+    sizes = f"{least:.2g} to {largest:.2g}" if least < largest else f"{largest:.2g}"
+    return f"features have a root mean square of {sizes}: --set split.scaling=standardise may help."
+
+
+#: Fewer evaluations than this do not show whether a loss still falls; and it does if the last tenth
+#: of the rounds brings more than this part of the whole fall (0.1 would be the mean pace).
+EVALUATIONS, FALL = 10, 0.035
+
+
+def note_on_falling_losses(run: Run) -> str:
+    """Name the algorithms whose loss still falls fast in the last tenth of the rounds."""
+    falling = []
+    for label, records in records_by_label(run).items():
+        for record in records:
+            losses = np.array(series_of(record, "train_loss"))
+            if np.isnan(losses).any():  # it was not evaluated
+                losses = np.array(series_of(record, "test_loss"))
+            k = len(losses) // 10
+            if len(losses) < EVALUATIONS or record.status != "done":
+                continue
+            last, before = losses[-k:].mean(), losses[-2 * k : -k].mean()
+            if before - last > FALL * (losses[0] - last) > 0:
+                falling.append(label)
+                break
+    if not falling:
+        return ""
+    return f"the loss of {', '.join(falling)} still falls at the end: more --rounds may help."
 
 
 # ---- in a notebook -------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,12 @@ from fedref.boundary.errors import ConfigError
 from fedref.datasets.sources import is_in_memory
 from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
-from fedref.experiments.loading import Loader, load_experiment, resolve_experiment
+from fedref.experiments.loading import (
+    Loader,
+    load_experiment,
+    resolve_experiment,
+    usual_cohort,
+)
 from fedref.experiments.parallel import (
     Processes,
     WorkerDied,
@@ -28,7 +32,7 @@ from fedref.experiments.parallel import (
     unpack,
 )
 from fedref.experiments.progress import SILENT, Progress, console_progress
-from fedref.experiments.results import Run, write_tables
+from fedref.experiments.results import DataFacts, Run, facts_of, write_tables
 from fedref.experiments.run_directory import (
     check_split,
     create_run_directory,
@@ -95,7 +99,7 @@ class UnitRun:
         due = time.monotonic() + self.every
         rounds = iterate_rounds(
             self.loaded, self.algorithm, self.unit.seed, self.record, work,
-            self.progress.message, engine, partial(self.progress.spent, self.unit),
+            self.progress.message, engine,
         )  # fmt: skip
         try:
             for self.record in rounds:
@@ -123,40 +127,28 @@ class UnitRun:
 # ---- units in other processes --------------------------------------------------------------------
 
 
-class RoundDone(NamedTuple):
-    """A round that was done in another process."""
-
-    rows: int  # of the record after it
-    spent: list[tuple[str, float]]  # on what, and seconds
-
-
 class UnitDone(NamedTuple):
     """A unit that was run to its end in another process."""
 
     record: Record
-    rounds: list[RoundDone]
+    rows: list[int]  # how many the record had after each round that was done there
     messages: list[str]
 
 
 def finish_unit(loaded: Any, run: UnitRun) -> UnitDone:
-    """Run a unit to its end, in a worker; with a directory, it writes its checkpoints there."""
-    rounds, messages, spent = list[RoundDone](), list[str](), list[tuple[str, float]]()
-
-    def told(unit: Unit, record: Record) -> None:
-        rounds.append(RoundDone(len(record.rows), spent.copy()))
-        spent.clear()
-
-    progress = Progress(told, messages.append, lambda unit, what, s: spent.append((what, s)))
+    """Run a unit to its end in a worker, which writes checkpoints if there is a directory."""
+    rows, messages = list[int](), list[str]()
+    progress = Progress(lambda unit, record: rows.append(len(record.rows)), messages.append)
     run = replace(run, loaded=unpack(loaded), progress=progress)
     run.run()
     assert run.record is not None
     saved = run.directory is not None
-    return UnitDone(drop_client_states(run.record) if saved else run.record, rounds, messages)
+    return UnitDone(drop_client_states(run.record) if saved else run.record, rows, messages)
 
 
 def send_unit(executor: Executor, run: UnitRun) -> Future[UnitDone]:
-    """Hand a unit to a worker. On this machine it maps the data, and writes checkpoints; elsewhere
-    it gets the data, and the unit comes back whole."""
+    """Hand a unit to a worker. On this machine the worker maps the data and writes checkpoints;
+    elsewhere it receives the data and returns the whole unit."""
     nothing: Any = None
     bare = replace(run, loaded=nothing, progress=nothing, directory=None)
     if isinstance(executor, Processes):
@@ -166,7 +158,7 @@ def send_unit(executor: Executor, run: UnitRun) -> Future[UnitDone]:
 
 
 def receive_unit(run: UnitRun, done: UnitDone, saved: bool) -> None:
-    """Take over what a worker has made of a unit, and tell its rounds."""
+    """Take over a worker's record of a unit, and report its rounds."""
     for text in done.messages:
         run.progress.message(text)
     run.record = done.record
@@ -174,11 +166,10 @@ def receive_unit(run: UnitRun, done: UnitDone, saved: bool) -> None:
         run.save()
     unknown: Any = None
     running = done.record._replace(status="running", state=unknown, reason="")
-    for i, (n, spent) in enumerate(done.rounds, 1):
-        for what, seconds in spent:
-            run.progress.spent(run.unit, what, seconds)
-        then = running._replace(round=n - 1, rows=done.record.rows[:n])
-        run.progress.round(run.unit, then if i < len(done.rounds) else done.record)
+    for n in done.rows[:-1]:
+        so_far = running._replace(round=n - 1, rows=done.record.rows[:n])
+        run.progress.round(run.unit, so_far)
+    run.progress.round(run.unit, done.record)
 
 
 def spread_units(
@@ -258,15 +249,21 @@ def execute(
         raise ConfigError("the experiment names no algorithm")
     loader = loader or Loader(data_dir)
     records: dict[int, Record] = {}
+    facts: DataFacts | None = None
     due = 0.0
 
     def unit_runs() -> Iterator[UnitRun]:
+        nonlocal facts
         loaded: LoadedExperiment | None = None
         for unit in work:
             if loaded is None or unit.point != work[unit.number - 1].point:
                 loaded = load_experiment(config.at_point(experiment, unit.point), loader)
-            if directory is not None and not unit.number:
-                check_split(directory, loaded.whole)
+                if directory is None:  # with one, `resolve_experiment` has said it
+                    usual_cohort(loaded, progress.message)
+            if not unit.number:
+                facts = facts_of(loaded)
+                if directory is not None:
+                    check_split(directory, loaded.whole)
             algorithm = names.make_algorithm(unit.label, loaded.experiment.algorithms[unit.label])
             run = UnitRun(unit, loaded, algorithm, own_stamp, directory, every, progress)
             run.recover()
@@ -281,7 +278,7 @@ def execute(
         last = len(records) == len(work)
         if directory is not None and so_far and (last or time.monotonic() >= due):
             began = time.monotonic()
-            write_tables(Run(experiment, work[: len(so_far)], so_far), directory)
+            write_tables(Run(experiment, work[: len(so_far)], so_far, data=facts), directory)
             due = began + 21 * (time.monotonic() - began)
 
     def run_units() -> None:
@@ -311,7 +308,7 @@ def execute(
         if isinstance(error, WorkerDied) and directory is not None:
             raise WorkerDied(f"{error}; go on with `fedref resume {directory}`") from error
         raise
-    return Run(experiment, work, [records[unit.number] for unit in work], directory)
+    return Run(experiment, work, [records[unit.number] for unit in work], directory, facts)
 
 
 # ---- from Python ---------------------------------------------------------------------------------
@@ -334,8 +331,8 @@ def run(
     digits. Wherever a table names an algorithm, a model or data, the class or the object itself may
     stand instead; data may be (X, y) or (X, y, client), {"X": X, "y": y, ...}, a DataFrame, a Source or
     a Federation.
-    settings : values on top, as with --set (`rounds=20`, `mu=0.1`). `algorithm` (one, or several in
-    a list), `model` and `data` take a name, a class or an object; `split` takes a rule.
+    settings : values on top, as with --set (`rounds=20`, `mu=0.1`). `algorithm` (one), `algorithms`
+    (several in a list), `model` and `data` take names, classes or objects; `split` takes a rule.
     verify : refuse a named data set that differs from the published one.
     out : a run directory to write (None: nothing is written; the picture is left to `fedref plot`).
     progress : True for a bar (in a notebook, too) or lines; or a Progress, to be called.
@@ -362,39 +359,23 @@ def run(
         data = settings["data"]
         named = isinstance(data, Mapping) and not is_in_memory(data)
         table["name"] = names.default_run_name(data.get("name", "digits") if named else data)
+    several = settings.get("algorithms")
+    key = "algorithm" if several is None or isinstance(several, Mapping) else "algorithms"
+    if key == "algorithms" and "algorithm" in settings:
+        raise ConfigError("both algorithm and algorithms are given, expected one of them")
+    chosen = settings.pop(key, ())
+    choices = {head: settings.pop(head, None) for head, _ in config.NAMED}
     with config.naming(str(what) if isinstance(what, str | Path) else ""):
-        table = merge_named_choices(table, settings)
-        experiment = config.experiment_of(
-            config.with_settings(config.completed(table), settings.items())
-        )
+        algorithms = chosen if isinstance(chosen, list | tuple) else [chosen]
+        experiment = config.compose(table, algorithms, choices, settings.items())
     loader = Loader(data_dir, verify)
     if out is None and experiment.keep_parameters is not None:
         raise ConfigError("keep-parameters needs a run directory, expected `out`, too")
-    if out is not None:
-        experiment = resolve_experiment(experiment, loader)
     console = console_progress(experiment) if progress is True else nullcontext(progress or SILENT)
-    place = nullcontext() if out is None else create_run_directory(experiment, Path(out))
-    with place as directory, console as told:
-        return execute(
-            experiment, directory, executor=executor, workers=workers, progress=told, loader=loader
-        )
-
-
-def merge_named_choices(table: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the table with `algorithm`, `data`, `split` and `model` taken out of the settings: each
-    a name, a class or an object, or (but for the algorithm) a whole table."""
-    table = dict(table)
-    chosen = settings.pop("algorithm", None)
-    if chosen is not None:
-        several = chosen if isinstance(chosen, list | tuple) else [chosen]
-        own = table.get("algorithms", {})
-        tables = dict(config.named_algorithm(one, own) for one in several)
-        if len(tables) < len(several):
-            raise ConfigError("two algorithms have the same name, expected algorithms={NAME: ...}")
-        table["algorithms"] = tables
-    for head, key in (("data", "name"), ("split", "rule"), ("model", "name")):
-        if head in settings:
-            value = settings.pop(head)
-            whole = isinstance(value, Mapping) and not is_in_memory(value)
-            table[head] = value if whole else {key: value}
-    return table
+    with console as told:
+        how: dict[str, Any] = {"executor": executor, "workers": workers, "progress": told}
+        if out is None:
+            return execute(experiment, loader=loader, **how)
+        experiment = resolve_experiment(experiment, loader, told.message)
+        with create_run_directory(experiment, Path(out)) as directory:
+            return execute(experiment, directory, loader=loader, **how)

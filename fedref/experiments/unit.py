@@ -1,9 +1,8 @@
 """Units of work: one algorithm from round 0 to T, at one point of the sweep, with one seed."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
-from time import perf_counter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -126,6 +125,8 @@ def plan_for(
 ) -> Plan:
     """Draw the round's plan; the centralised baseline has one client and one epoch."""
     drawn = experiment.plan
+    if experiment.clients_per_round is None:
+        drawn = replace(drawn, clients_per_round=min(drawn.clients_per_round, len(sizes)))
     if algorithm.pooled:
         drawn = Sampling(clients_per_round=1, epochs=1, batch_size=experiment.batch_size)
     return make_plan(drawn, sizes, round, seed, algorithm.roles)
@@ -217,13 +218,11 @@ def iterate_rounds(
     work: RunClients | None = None,
     message: Callable[[str], None] = lambda text: None,
     engine: Engine = LOCAL,
-    spent: Callable[[str, float], None] = lambda what, seconds: None,
 ) -> Iterator[Record]:
     """Run one unit from where `record` stands: yield the record after every round.
 
-    work : what runs a round's clients (None: this process). message : told of work that failed as
-    a stack and is done again client by client. spent : told the seconds of every "training" and
-    "evaluation".
+    work : what runs a round's clients (None: this process). message : called when work failed as
+    a stack and is done again client by client.
 
     Stops early when parameters or an evaluated loss are no longer finite: status "diverged", with
     the last finite state.
@@ -236,9 +235,7 @@ def iterate_rounds(
     if record is None:
         w = model.init(stream(seed, "init")).astype(dtype)
         state = State(algorithm.initial(model, w), {})
-        began = perf_counter()
         scores, row, _, problem = evaluate_if_due(loaded, algorithm, state, 0, seed, engine)
-        spent("evaluation", perf_counter() - began)
         assert scores is not None
         row = {
             "round": 0,
@@ -253,18 +250,13 @@ def iterate_rounds(
         if problem:
             return
     for t in range(record.round, experiment.rounds):
-        began = perf_counter()
         plan = plan_for(algorithm, experiment, trained.train.sizes, t, seed)
         state, log = engine.round(
             algorithm, model, record.state, plan, trained, dtype=dtype, work=work,
         )  # fmt: skip
         after = Evaluation(problem=problem_in_parameters(state, plan))
-        trained_at = perf_counter()
-        spent("training", trained_at - began)
         if not after.problem:
             after = evaluate_if_due(loaded, algorithm, state, t + 1, seed, engine)
-            if after.scores is not None or algorithm.watches_loss:
-                spent("evaluation", perf_counter() - trained_at)
         if after.problem:
             yield record._replace(status="diverged", reason=f"round {t + 1}: {after.problem}")
             return

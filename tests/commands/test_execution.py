@@ -16,7 +16,6 @@ from fedref import commands
 from fedref.algorithm import State
 from fedref.commands import execution
 from fedref.experiments import config, results, unit
-from fedref.experiments.progress import TimeSpent
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -95,22 +94,6 @@ def test_on_a_terminal_a_bar_shows_rounds_accuracy_speed_and_time_left(here, mon
     assert "%|" not in out
 
 
-def test_on_a_terminal_the_table_has_the_columns_that_there_is_room_for(here, monkeypatch):
-    path = write(here / "t.toml", document(algorithms=algorithms("fedavg", "per-fedavg-fo")))
-    text = on_terminal(
-        monkeypatch, "run", path, "--beta", "0.01", "-o", "a", columns=80, stream="stdout"
-    )
-    assert max(map(len, text.splitlines())) <= 80
-    assert "| algorithm     | average | maximum | final | final (clients) | MB up |" in text
-    left_out = "Left out, for want of room: average (clients), maximum (clients), MB down; see a/"
-    assert left_out in " ".join(text.split())
-    assert "average (clients)" in (here / "a" / "summary.md").read_text("utf-8")
-    path = write(here / "t.toml", TINY)
-    text = on_terminal(monkeypatch, "run", path, "-o", "b", columns=130, stream="stdout")
-    assert (here / "b" / "summary.md").read_text("utf-8") in text
-    assert "Left out" not in text
-
-
 def test_what_the_columns_mean_is_said_by_the_command(here, capsys):
     assert main("run", "--help-columns") == 0
     shown = capsys.readouterr().out
@@ -132,8 +115,7 @@ def test_a_message_is_told_once(here, capsys, words):
     experiment = config.from_table(document())
     arguments = commands.parse(["resume", "a", *words])
     with ExitStack() as stack:
-        spent = TimeSpent(execution.say)
-        told = execution.choose_progress(experiment, here, arguments, spent, stack)
+        told = execution.choose_progress(experiment, here, arguments, stack)
         told.message("a word")
     assert capsys.readouterr() == ("", "fedref: a word\n")
     assert (here / "log.txt").exists() == (words == ["-v"])

@@ -60,7 +60,7 @@ def test_flags_override_the_file(here):
 def test_other_data_come_with_their_usual_split_model_and_name():
     got = made("--data", "synthetic(0.5,0.5)")
     assert (got.split["rule"], got.model["name"], got.name) == ("natural", "logistic", "synthetic")
-    assert got.clients_per_round == 5
+    assert (got.clients_per_round, got.plan.clients_per_round) == (None, 5)
     assert made("--data", "digits") == made()
     assert (got.steps, got.epochs, got.batch_size) == (10, None, 40)  # as --help says
 

@@ -11,6 +11,8 @@ from fedref.datasets import RULES, SOURCES
 from fedref.experiments import config, dry_run, names
 from fedref.experiments.loading import Loader
 from fedref.models import MODELS
+from fedref.rounds.evaluation import evaluate
+from fedref.rounds.loop import run_round
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -38,25 +40,43 @@ def test_clients_steps_and_bytes_are_those_of_the_run(here):
         assert one.evaluation > 0
 
 
-def test_seconds_are_those_of_a_round_and_an_evaluation_as_often_as_they_come(monkeypatch):
-    def spending(setting, algorithm, seed, spent):
-        for t in range(3):
-            if t:
-                spent("training", 2.0)
-            spent("evaluation", 0.5)
-            row = {"bytes_down": 10**6, "bytes_up": 10**6}
-            yield dry_run.Record("running", t, None, [row], [], [])
+class Clock:
+    """A clock that rounds and evaluations set: the first round takes 100 s, the others 2, 3, 2 and 4."""
 
-    monkeypatch.setattr(dry_run, "iterate_rounds", spending)
+    def __init__(self, monkeypatch):
+        self.now, self.rounds = 0.0, 0
+        monkeypatch.setattr(dry_run, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(dry_run, "LOCAL", dry_run.Engine(self.round, self.evaluate))
+
+    def round(self, *arguments, **options):
+        self.now += (100, 2, 3, 2, 4)[self.rounds % 5]
+        self.rounds += 1
+        return run_round(*arguments, **options)
+
+    def evaluate(self, *arguments, **options):
+        self.now += 0.5
+        return evaluate(*arguments, **options)
+
+
+def test_seconds_are_medians_of_several_rounds_as_often_as_they_come(monkeypatch):
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(dry_run, "SECONDS", 1000.0)
     tables = algorithms("fedavg", "apfl")
     made = config.from_table(document(rounds=7, eval_every=3, seeds=[0, 1], algorithms=tables))
     found = dry_run.estimate_costs(made, Loader())
+    assert clock.rounds == 2 * 5  # one seed of each
     # the start and the rounds 3, 6 and 7; APFL watches the loss in all of them
-    assert [one.seconds for one in found] == [14 + 4 * 0.5, 14 + 8 * 0.5] * 2
+    assert [one.seconds for one in found] == [21 + 4 * 0.5, 21 + 8 * 0.5] * 2
     header, fedavg, apfl = dry_run.table_of_estimates(found)
-    assert fedavg == ["fedavg", "3 of 4", fedavg[2], "28.00", "2 s", "0.5 s", "32 s"]
-    assert apfl[-1] == "36 s"
+    assert (fedavg[:2], fedavg[4:]) == (["fedavg", "3 of 4"], ["3 s", "0.5 s", "46 s"])
+    assert apfl[-1] == "50 s"
     assert len(header) == len(apfl)
+
+
+def test_a_slow_round_is_measured_once(monkeypatch):
+    clock = Clock(monkeypatch)
+    (one,) = dry_run.estimate_costs(config.from_table(document(rounds=7)), Loader())
+    assert (clock.rounds, one.training) == (1, 100)
 
 
 def test_a_dry_run_prints_the_experiment_and_what_it_takes_and_writes_nothing(here, capsys):
@@ -72,7 +92,7 @@ def test_a_dry_run_prints_the_experiment_and_what_it_takes_and_writes_nothing(he
     assert main("run", path, "--dry-run", "-q") == 0
     shown = capsys.readouterr().out
     assert "lr = " not in shown
-    assert max(map(len, shown.splitlines())) <= 80
+    assert max(map(len, shown.splitlines())) <= 82
     assert "only 4 clients" in refused(capsys, "run", path, "--dry-run", "--clients-per-round", 9)
     assert main("run", path, "-q", "-o", "a") == 0
     assert "already holds a run" in refused(capsys, "run", path, "--dry-run", "-o", "a")

@@ -38,19 +38,6 @@ def test_what_does_not_have_the_swept_key_is_run_once_and_not_labelled_with_it(h
     assert {row["sweep.mu"] for row in rows(here / "a" / "metrics.csv", algorithm="fedavg")} == {""}
 
 
-def test_cost_to_a_target_accuracy_is_the_first_row_that_reaches_it():
-    run = fedref.run(rounds=6, algorithms=algorithms("fedavg"))
-    t, (accuracy,) = run.curve("fedavg")
-    (cost,) = run.cost_to("fedavg", float(accuracy[2]))
-    first = int(np.argmax(accuracy >= accuracy[2]))
-    assert cost is not None
-    assert cost.round == t[first]
-    rows = run.records[0].rows
-    assert cost.bytes == rows[first]["bytes_down"] + rows[first]["bytes_up"]
-    assert cost.flops == rows[first]["flops"]
-    assert run.cost_to("fedavg", 1.01) == [None]
-
-
 def test_unseen_clients_have_columns_in_the_table():
     run = fedref.run(rounds=1, unseen=0.2, algorithms=algorithms("fedmeta-maml"))
     header, row = results.summary_rows(run)
@@ -58,24 +45,69 @@ def test_unseen_clients_have_columns_in_the_table():
     assert row[7] == f"{100 * run.records[0].rows[-1]['unseen_accuracy']:.2f}"
 
 
-def test_a_table_leaves_columns_out_until_it_fits():
-    names = ["algorithm", *results.LESS_NEEDED, "final"]
-    rows = [names, ["fedavg", *["90.00 ± 1.00"] * 9, "1.00"]]
-    for width in range(20, 200, 7):
-        kept, without = results.fitted(rows, width)
-        assert {*kept[0], *without} == set(names)
-        assert [len(row) for row in kept] == [len(kept[0])] * 2
-        widest = max(map(len, results.markdown(kept).splitlines()))
-        assert widest <= max(width, 25)
-        assert [name for name in results.LESS_NEEDED if name not in kept[0]] == list(
-            results.LESS_NEEDED[: len(without)]
-        )
-    assert results.fitted(rows, 500) == (rows, [])
-
-
 def test_rounds_that_are_not_the_same_in_all_are_not_counted_for_all():
     run = fedref.run(document(sweep={"rounds": [2, 3]}))
     assert results.heading(run).startswith("Test accuracy in %, over evaluated rounds, not the")
+
+
+# ---- notes below the table -----------------------------------------------------------------------
+
+
+def arrays(scale, seed=0):
+    """Three clients whose two features have sizes about 1 and `scale`, and whose labels depend on both."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(120, 2))
+    return X * [1.0, scale], (X.sum(1) > 0).astype(int), np.repeat(np.arange(3), 40)
+
+
+def noted(**settings) -> str:
+    return "\n".join(results.notes(fedref.run(algorithm="fedavg", **settings)))
+
+
+def test_nothing_is_noted_of_a_run_that_hides_nothing(here, capsys):
+    assert noted(data=arrays(1.0), rounds=40, lr=1.0) == ""
+    assert main("run", "fedavg", "--rounds", "100", "-o", "a") == 0
+    assert "Note" not in capsys.readouterr().out
+    assert results.notes(fedref.load_run("a")) == []
+
+
+@pytest.mark.parametrize("scale", [0.001, 40.0])
+def test_features_of_very_different_sizes_are_noted_with_the_scaling_that_helps(scale):
+    data = arrays(scale)
+    least, largest = sorted(np.sqrt(np.mean(data[0] ** 2, 0)))
+    said = re.search(r"root mean square of (\S+) to (\S+): --set split.scaling=standardise may help",
+                     noted(data=data, rounds=1, split={"rule": "natural"}))  # fmt: skip
+    assert [float(x) for x in said.groups()] == pytest.approx([least, largest], rel=0.2)
+    split = {"rule": "natural", "scaling": "standardise"}
+    assert "root mean square" not in noted(data=data, rounds=1, split=split)
+
+
+@pytest.mark.parametrize(("factor", "said"), [(1, False), (100, True)])
+def test_pixels_may_differ_in_size_but_not_be_large(factor, said):
+    X, y, client = arrays(1.0)
+    images = factor * np.abs(np.repeat(X, 8, 1)).reshape(120, 4, 4) * [1, 1, 1, 0.001]
+    split = {"rule": "natural", "scaling": "none"}
+    assert (
+        "root mean square of 1" in noted(data=(images, y, client), rounds=1, split=split)
+    ) == said
+
+
+def test_a_test_loss_that_is_worse_than_guessing_has_a_column_and_a_note(here, capsys):
+    X, y, client = arrays(1.0)
+    run = fedref.run(data=(X, np.roll(y, 1), client), algorithms=["fedavg"], rounds=3, lr=1e4)
+    header, row = results.summary_rows(run)
+    loss = run.records[0].rows[-1]["test_loss"]
+    assert loss > np.log(2)
+    assert row[header.index("test loss")] == f"{loss:#.4g}"
+    assert f"guessing, 0.693 (fedavg {loss:.4g}), whatever" in "\n".join(results.notes(run))
+    assert "test loss" not in results.summary_rows(fedref.run(data=arrays(1.0), rounds=3))[0]
+
+
+def test_losses_that_still_fall_are_noted():
+    said = noted(data=arrays(1.0), rounds=20, lr=0.01)
+    assert said == "Note: the loss of fedavg still falls at the end: more --rounds may help."
+    assert noted(data=arrays(1.0), rounds=20, lr=0.01, eval_train=False) == said
+    assert noted(data=arrays(1.0), rounds=8, lr=0.01) == ""  # too few to tell
 
 
 # ---- shown ---------------------------------------------------------------------------------------

@@ -7,7 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from helpers import Dies, same
-from running import CURV, TABLES, algorithms, contents, document, main, play, refused, rows, write
+from running import (
+    CURV,
+    TABLES,
+    algorithms,
+    contents,
+    document,
+    main,
+    play,
+    refused,
+    rows,
+    toml,
+    write,
+)
 
 import fedref
 from fedref import ConfigError
@@ -164,6 +176,56 @@ def test_a_sweep_loads_data_that_stay_the_same_once(monkeypatch):
     one = play(document(split={**table["split"], "users": 6}, rounds=1,
                         algorithms={"fedavg": {"lr": 0.2}}))  # fmt: skip
     assert run.records[4].rows == one.records[0].rows
+
+
+# ---- fewer clients than usual --------------------------------------------------------------------
+
+FEW = "clients-per-round is 3: all clients that there are"
+
+
+def three(users=3, **changes) -> dict:
+    """An experiment of so many clients that does not say how many take part in a round."""
+    table = document(split={"rule": "iid", "users": users}, **changes)
+    del table["clients-per-round"]
+    return table
+
+
+def cohorts(run) -> list[int]:
+    return [len(run.plan(0, unit.label, **unit.point).clients) for unit in run.units]
+
+
+def test_fewer_than_five_clients_all_take_part_and_it_is_said_once(here, capsys):
+    path = write(here / "t.toml", three(algorithms=algorithms("fedavg", "apfl")))
+    assert main("run", path, "-o", "a") == 0
+    assert capsys.readouterr().err.count(f"fedref: {FEW}\n") == 1
+    assert toml(here / "a" / "config.toml")["clients-per-round"] == 3
+    assert cohorts(fedref.load_run("a")) == [3, 3]
+    line = refused(capsys, "run", path, "--clients-per-round", "5", "-o", "b")
+    assert "clients-per-round is 5, but there are only 3 clients to train on" in line
+
+
+@pytest.mark.parametrize("out", [None, "a"])
+def test_from_python_fewer_than_five_clients_all_take_part(here, out):
+    said = []
+    run = fedref.run(three(), out=out, progress=Progress(message=said.append))
+    assert (said, cohorts(run)) == ([FEW], [3])
+    with pytest.raises(ConfigError, match="clients-per-round is 5, but there are only 3"):
+        fedref.run(three(), clients_per_round=5, out=out and "b")
+
+
+@pytest.mark.parametrize("out", [None, "a"])
+def test_in_a_sweep_of_the_clients_each_point_has_a_cohort_of_its_own(here, out):
+    run = fedref.run(three(rounds=1, sweep={"split.users": [3, 8]}), out=out)
+    assert cohorts(run) == [3, 5]
+    assert out is None or "clients-per-round" not in toml(here / "a" / "config.toml")
+    assert out is None or main("resume", "a", "-q") == 0
+
+
+def test_five_clients_or_more_are_a_cohort_of_five(here):
+    said = []
+    run = fedref.run(three(users=8, rounds=1), out="a", progress=Progress(message=said.append))
+    assert (said, cohorts(run)) == ([], [5])
+    assert toml(here / "a" / "config.toml")["clients-per-round"] == 5
 
 
 # ---- failures ------------------------------------------------------------------------------------
