@@ -54,10 +54,12 @@ COMMAND = Command(
     "right, and which known mistakes it makes.",
     (
         Option("backend MODULE[:BACKEND]", f"your backend, or one of {', '.join(NAMES)}"),
-        Option("--only TEXT", "only cases with this text in their tag, call, algorithm or name", default=""),
+        Option(
+            "--only TEXT", "cases with this text in their tag, call, algorithm or name", default=""
+        ),
         Option("--dtype X", "dtype of all arrays: float64 or float32", default="float64"),
         Option("--json", "print the report as JSON"),
-        Option("--timeout S", "seconds that one case may take", float, 60.0, Bounds(0, open="both")),
+        Option("--timeout S", "seconds that a case may take", float, 60.0, Bounds(0, open="both")),
     ),
     epilog=EPILOG,
 )
