@@ -14,10 +14,12 @@ A reproduction is a folder NAME with any number of experiment files STEM.toml an
         DATA              data sets that the report itself reads; ("a", "b") is a or b
 
 Runs are in RUNS/NAME/STEM, with their runtime.json {seconds, version, commit}; what is reported is
-in OUT/NAME: table.md, numbers.csv and pictures; OUT/../README.md gathers the tables.
+in OUT/NAME: table.md, numbers.csv, claims.csv and pictures. OUT/../README.md has a line for everything
+that papers.toml lists, read off them.
 
 Beside them: catalogue (what there is), jobs (how it is run), measures (what is read off runs), claims
-(the papers' sentences and how they are judged), tables and writing (how it is written down).
+(the papers' sentences and the rule that judges them), tables, writing and readme (how it is written
+down).
 """
 
 import shutil
@@ -28,7 +30,8 @@ from typing import NamedTuple
 from fedref.boundary.errors import DataError
 from reproduce import catalogue, jobs
 from reproduce.catalogue import default_out, find, names
-from reproduce.writing import check_readme, gather, write_report
+from reproduce.readme import check_readme, write_readme
+from reproduce.writing import write_report
 
 __all__ = ["Checked", "default_out", "find", "names", "reproduce"]
 
@@ -80,5 +83,5 @@ def reproduce(
                     holds, measured = check(found)
                     checked.append(Checked(one.name, text, bool(holds), measured))
             else:
-                gather(out, readme)
+                write_readme(out, readme)
     return checked

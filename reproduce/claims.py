@@ -1,34 +1,53 @@
 """What the papers claim, as rows of data, and the one rule that judges them.
 
-A report has a tuple of `Claim`s and hands it to `judge` with the `Place`s where it has measured: a line
-each. `coverage` reads the verdicts off these lines for the table that README.md of the results begins
-with: papers.toml beside this file names every table, figure and claim of the papers, with the section
-that is about it. So no verdict there can differ from its section.
+A report has a tuple of `Claim`s and hands it to `judge` with the `Place`s where it has measured. What
+comes back are `Finding`s, one for every number: `report_claims` writes them to claims.csv and returns
+the lines for table.md. The verdict is not written down there: table.md and README.md of the results
+both read it off claims.csv by `verdict`, so that they cannot differ.
 """
 
-import re
-import tomllib
+import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref.boundary.errors import DataError
 from fedref.models.numerics import Array
 from reproduce.measures import QUANTITIES
-from reproduce.tables import Values, listed, markdown, spread
+from reproduce.tables import Values, each_seed, mean_and_deviation, shown, write_csv
 
-#: What differs by no more than this is the same: the last digits of a mean depend on its order.
+RULE = """\
+**One rule judges all of them.** A claim is about one quantity: the accuracy of the last round where the
+paper claims a final result, the average over rounds where it claims convergence or an average, a loss,
+bytes, operations. *Ours* is that quantity, or the difference of two methods in it, as mean ±
+standard deviation over seeds (divided by their number). It is set against a limit: 0, or the size that
+the paper names. Where the paper has a word alone, the size is our choice, and the row says so. The margin
+is the larger of two standard errors over seeds (2s/√n) and, for accuracies, four test rows (for
+shares of clients, four clients): if k rows change sides and all in one direction, 2√k of them may be
+chance, so that fewer than four show nothing.
+
+- *holds*: beyond the limit by more than the margin, in every seed and for every method of the claim;
+- *contradicted*: for one of these methods it is on the other side of the limit, by more than the margin;
+- *undecided*: anything else: the seeds disagree, the difference is too small, or there is one seed.
+
+Bytes and operations are counted: they have no margin, and one seed decides. Chance: where there is no
+effect at all, three seeds agree in their sign in 1 of 4 cases, and are beyond the margin, on either side,
+in 1 of 5 (t with two degrees of freedom). So some of the verdicts with three seeds are luck."""
+
+#: What differs by no more than this is the same: the last digits of a mean depend on their order.
 ROUNDING = 1e-9
+#: Standard errors over seeds, and test rows or clients, that a difference must exceed.
+ERRORS, ROWS = 2, 4
 
 
 class Place(NamedTuple):
     """Where claims are judged: a data set or a setting.
 
-    run : what is measured (a Run, for the shared quantities). methods : what they are called, those
-    that are `absent` as well. doubts : why nothing can be judged here; seldom : nor what needs every
-    round; {} in them stands for what was measured.
+    run : what is measured (a Run, for the shared quantities). methods : their names, those that are
+    `absent` as well. doubts : why nothing can be judged here; seldom : why nothing that needs every
+    round can. rows, clients : how many are tested on.
     """
 
     key: str
@@ -40,20 +59,24 @@ class Place(NamedTuple):
     doubts: Sequence[str] = ()
     seldom: str = ""
     data: Any = None  # the LoadedExperiment, for quantities that need it
+    rows: int = 0
+    clients: int = 0
 
 
 class Claim(NamedTuple):
-    """One sentence of a paper. It holds if in every seed the quantity of every method in `of`, less
-    that of the best in `to`, is above and below the thresholds.
+    """One sentence of a paper: a quantity of every method in `of`, less that of the best in `to`, is
+    above and below the limits.
 
     quantity : one of the shared ones by its name, or what measures it.
     sign : −1 where less is better: the difference is taken the other way round.
     times : a quotient in place of the difference.
+    of_what : what the quantity counts, "rows" or "clients" in %; "" if neither.
+    counted : it is exact: no margin, and one seed decides.
     beside : methods that are not the paper's own: printed, and not judged.
-    called : what the only number is called, if not as its method.
+    called : the name of the only number, if not its method's.
     places : the keys of those that it is about (none: all). together : all places of a key are one line.
     each_round : it can be judged only where every round was evaluated.
-    needs : methods that the quantity needs besides. show : how its values are written.
+    needs : methods that the quantity needs besides.
     """
 
     text: str
@@ -65,6 +88,8 @@ class Claim(NamedTuple):
     unit: str = "points"
     sign: int = 1
     times: bool = False
+    of_what: str = "rows"
+    counted: bool = False
     beside: Sequence[str] = ()
     note: str | Callable[[Place], str] = ""
     called: str = ""
@@ -73,54 +98,119 @@ class Claim(NamedTuple):
     each_round: bool = False
     needs: Sequence[str] = ()
     digits: int = 2
-    show: Callable[[Values, int], str] = spread
 
 
-def judge(claims: Iterable[Claim], places: Sequence[Place]) -> str:
-    """Return a line of Markdown for every claim and place that it is about."""
-    lines = []
+class Finding(NamedTuple):
+    """One number of a claim in one place: a line of claims.csv."""
+
+    claim: str
+    place: str
+    use: str  # judged, beside, or doubtful: measured, but nothing can be judged
+    name: str
+    unit: str
+    above: float | None
+    below: float | None
+    least: float | None  # what four rows or clients are; None if the number is exact
+    digits: int
+    seeds: int
+    mean: float
+    sd: float
+    each: str  # the value of every seed
+    note: str
+
+    @property
+    def margin(self) -> float:
+        """How far beyond the limits the mean must be."""
+        if self.least is None:
+            return ROUNDING
+        error = self.sd / np.sqrt(max(self.seeds - 1, 1))  # s/√n, where s divides by n − 1
+        return max(ERRORS * error, self.least, ROUNDING)
+
+    def judge(self) -> str:
+        """Return the verdict on this number alone."""
+        if np.isnan(self.mean) or (self.seeds < 2 and self.least is not None):
+            return UNDECIDED
+        low = -np.inf if self.above is None else self.above
+        high = np.inf if self.below is None else self.below
+        values = [float(x) for x in self.each.split()] or [self.mean]
+        if low + self.margin < self.mean < high - self.margin:
+            return HOLDS if all(low < x < high for x in values) else UNDECIDED
+        if self.mean < low - self.margin and max(values) < low:
+            return CONTRADICTED
+        if self.mean > high + self.margin and min(values) > high:
+            return CONTRADICTED
+        return UNDECIDED
+
+    def __str__(self) -> str:
+        if np.isnan(self.mean):
+            return f"{self.name} –"
+        return f"{self.name} {mean_and_deviation(self.mean, self.sd, self.seeds, self.digits)}"
+
+
+HOLDS, CONTRADICTED, UNDECIDED, NOT_JUDGED = "holds", "contradicted", "undecided", "not judged"
+VERDICTS = (HOLDS, CONTRADICTED, UNDECIDED, NOT_JUDGED)
+
+
+def verdict(findings: Sequence[Finding]) -> str:
+    """Return the verdict on one claim in one place."""
+    verdicts = {finding.judge() for finding in findings if finding.use == "judged"}
+    if not verdicts:
+        return NOT_JUDGED
+    return next(v for v in (CONTRADICTED, UNDECIDED, HOLDS) if v in verdicts)
+
+
+# ---- from runs to findings -----------------------------------------------------------------------
+
+
+def judge(claims: Iterable[Claim], places: Sequence[Place]) -> list[Finding]:
+    """Return what is measured of every claim in every place that it is about."""
+    found = []
     for claim in claims:
         about = [place for place in places if not claim.places or place.key in claim.places]
-        groups = [[place] for place in about]
-        if claim.together:
-            keys = dict.fromkeys(place.key for place in about)
-            groups = [[place for place in about if place.key == key] for key in keys]
-        lines += [judge_at(claim, group) for group in groups]
-    return "\n".join(lines)
+        keys = dict.fromkeys(place.key for place in about) if claim.together else ()
+        together = [[place for place in about if place.key == key] for key in keys]
+        for group in together or [[place] for place in about]:
+            found += measure_claim(claim, group)
+    return found
 
 
-def judge_at(claim: Claim, group: Sequence[Place]) -> str:
-    """Return the line of one claim in one place, or in all that are one line."""
+def measure_claim(claim: Claim, group: Sequence[Place]) -> list[Finding]:
+    """Return the findings of one claim in one place, or in all that are one line."""
     place = group[0]
-    text = f"{claim.text}, {place.name}" if place.name else claim.text
     needed = (*claim.of, *claim.to, *claim.needs)
-    if absent := [place.methods[m] for m in place.methods if m in needed and m in place.absent]:
-        return not_judged(text, f"not run to the end: {', '.join(absent)}")
-    doubts = [place.seldom] if claim.each_round and place.seldom else place.doubts
-    if doubts and not any("{}" in doubt for doubt in doubts):
-        return not_judged(text, "; ".join(doubts))
-    values = {
-        at.setting if claim.together else claim.called or at.methods[m]: measure(claim, at, m)
-        for m in claim.of
-        for at in group
-    }
-    if doubts:
-        known = not any(np.isnan(x).any() for x in values.values())
-        measured = f"{listed(values, claim.digits, claim.show)} {claim.unit}"
-        why = [doubt.replace("{}", measured) for doubt in doubts if known or "{}" not in doubt]
-        return not_judged(text, "; ".join(why))
-    beside = {
-        at.methods[m] + f", {at.setting}" * claim.together: measure(claim, at, m)
-        for m in claim.beside
-        if m not in place.absent
-        for at in group
-    }
+    absent = [place.methods[m] for m in place.methods if m in needed and m in place.absent]
+    if absent:
+        why = f"not run to the end: {', '.join(absent)}"
+        return [describe(claim, place, "doubtful", "", np.zeros(0), why)]
+    doubts = [*place.doubts, *([place.seldom] if claim.each_round and place.seldom else [])]
     note = claim.note(place) if callable(claim.note) else claim.note
-    return verdict_line(claim, text, values, beside, note)
+    note = "; ".join(doubts) if doubts else note
+    found = []
+    for use, methods in (("doubtful" if doubts else "judged", claim.of), ("beside", claim.beside)):
+        for method in (m for m in methods if m not in place.absent):
+            for at in group:
+                name = at.methods[method]
+                if use != "beside" and claim.called:
+                    name = claim.called
+                elif claim.together:
+                    name = at.setting if use != "beside" else f"{name}, {at.setting}"
+                found.append(describe(claim, at, use, name, measure(claim, at, method), note))
+    return found
+
+
+def describe(claim: Claim, place: Place, use: str, name: str, values: Array, note: str) -> Finding:
+    """Return one number as a line of claims.csv."""
+    units = {"rows": place.rows, "clients": place.clients}.get(claim.of_what, 0)
+    least = None if claim.counted else 100 * ROWS / units if units else 0.0
+    mean, sd = (float(values.mean()), float(values.std())) if values.size else (np.nan, np.nan)
+    return Finding(
+        claim.text, place.name, use, name, claim.unit, claim.above, claim.below, least,
+        claim.digits, values.size, mean, sd, each_seed(values), note,
+    )  # fmt: skip
 
 
 def measure(claim: Claim, place: Place, method: str) -> Array:
-    """Return what the thresholds are for, of one method: (seeds,)."""
+    """Return what the limits are for, of one method: (seeds,)."""
 
     def value(m: str) -> Array:
         if isinstance(claim.quantity, str):
@@ -135,103 +225,65 @@ def measure(claim: Claim, place: Place, method: str) -> Array:
     return value(method) / other if claim.sign > 0 else other / value(method)
 
 
-def verdict_line(
-    claim: Claim, text: str, values: Mapping[str, Array], beside: Mapping[str, Array], note: str
-) -> str:
-    """Return the verdict and the numbers that it is read off. Nothing measured holds nowhere."""
-    every = np.concatenate([*values.values(), np.zeros(0)])
-    low = -np.inf if claim.above is None else claim.above
-    high = np.inf if claim.below is None else claim.below
-    holds = bool(every.size and (every > low + ROUNDING).all() and (every < high - ROUNDING).all())
-    limits = [("above", claim.above), ("below", claim.below)]
-    rule = " and ".join(
-        f"{word} {f'{x:g}'.replace('-', '−')}" for word, x in limits if x is not None
-    )
-    seeds = "one seed:" if values and max(x.size for x in values.values()) == 1 else "every seed"
-    words = [f"beside it, {listed(beside, claim.digits, claim.show)}"] if beside else []
-    return (
-        f"- {'Holds' if holds else 'Does not hold'} ({seeds} {rule}): *{text}*; "
-        f"{listed(values, claim.digits, claim.show)} {claim.unit}"
-        f"{''.join('; ' + more for more in [*words, note] if more)}."
-    )
+# ---- claims.csv and the lines of table.md --------------------------------------------------------
 
 
-def not_judged(text: str, why: str) -> str:
-    """Return the line of a claim that what was measured cannot decide."""
-    return f"- Not judged: *{text}*; {why}."
+def report_claims(findings: Sequence[Finding], out: Path) -> str:
+    """Write claims.csv to the folder `out`; return the lines of Markdown."""
+    write_csv(out / "claims.csv", Finding._fields, findings)
+    return claim_lines(findings)
 
 
-# ---- what of the papers is reproduced: the table that README.md of the results begins with -------
-
-#: A line of a table.md that judges a claim or says why not: verdict, rule, and the claim's words.
-JUDGED = re.compile(
-    r"^- (Holds|Does not hold|Not judged)(?: \(([^)]*)\))?: \*(.+?)\*[;:.]", re.MULTILINE
-)
-
-KEYS = {"paper", "what", "section", "claim", "shows", "data", "because"}
-
-
-def items_of(root: Path) -> list[dict[str, Any]]:
-    """Return what papers.toml lists; nothing where there is none."""
-    path = root / "papers.toml"
+def read_claims(path: Path) -> list[Finding]:
+    """Return the findings in a claims.csv; none if there is no such file."""
     if not path.exists():
         return []
-    found: list[dict[str, Any]] = tomllib.loads(path.read_text("utf-8"))["item"]
-    for item in found:
-        ways = {"because", "claim", "shows"} & item.keys()
-        if set(item) - KEYS or not {"paper", "what"} <= set(item) or len(ways) != 1:
-            raise DataError(
-                f"{path}: {item} is not understood, expected paper, what, and either section with "
-                "claim or shows, or because"
-            )
-    return found
+    with path.open(encoding="utf-8", newline="") as file:
+        return [finding_of(row) for row in csv.DictReader(file)]
 
 
-def coverage(root: Path, out: Path) -> str:
-    """Return a table of everything in papers.toml, with the verdicts in OUT/SECTION/table.md."""
-    rows = [["paper", "table, figure or claim", "section", "verdict"]]
-    for item in items_of(root):
-        paths = [out / section / "table.md" for section in sections_of(item)]
-        texts = [path.read_text("utf-8") for path in paths if path.exists()]
-        links = ", ".join(link(text) for text in texts)
-        rows.append([item["paper"], item["what"], links or "–", verdict(item, "\n".join(texts))])
-    return markdown(rows, left=4) if len(rows) > 1 else ""
+def finding_of(row: Mapping[str, str]) -> Finding:
+    """Return the finding that a line of claims.csv holds."""
+    made: dict[str, Any] = dict(row)
+    made |= {key: float(row[key]) if row[key] else None for key in ("above", "below", "least")}
+    made |= {key: float(row[key]) if row[key] else np.nan for key in ("mean", "sd")}
+    return Finding(**made | {key: int(row[key]) for key in ("digits", "seeds")})
 
 
-def sections_of(item: dict[str, Any]) -> list[str]:
-    """Return the sections that are about an item: a claim may be judged in several."""
-    found = item.get("section", [])
-    return [found] if isinstance(found, str) else list(found)
+def group_by_place(findings: Iterable[Finding]) -> list[list[Finding]]:
+    """Return the findings of each claim in each place, in their order."""
+    return [list(own) for _, own in groupby(findings, key=lambda f: (f.claim, f.place))]
 
 
-def verdict(item: dict[str, Any], text: str) -> str:
-    """Return in words how often a claim holds, what is shown, or why there is nothing."""
-    if "because" in item:
-        return f"not here: {item['because']}"
-    if not text.strip() or item.get("data", "") not in text:
-        return f"not run here: `fedref reproduce {' '.join(sections_of(item))}`"
-    if "shows" in item:
-        return str(item["shows"])
-    found = [line for line in JUDGED.findall(text) if line[2].startswith(item["claim"])]
-    judged = [(said == "Holds", rule) for said, rule, _ in found if said != "Not judged"]
-    if not judged:
-        return "not judged" if found else "not judged in the results at hand"
-    held, places = sum(holds for holds, _ in judged), len(judged)
-    words = "holds" if held else "does not hold"
-    if 0 < held < places:
-        words += f" in {held} of {places} places"
-    elif places > 1:
-        words += f" ({places} places)"
-    once = sum(rule.startswith("one seed") for _, rule in judged)
-    if once:
-        words += "; one seed" if once == places else f"; {once} of them with one seed"
-    if len(found) > places:
-        words += f"; {len(found) - places} not judged"
-    return words
+def claim_lines(findings: Iterable[Finding]) -> str:
+    """Return a line of Markdown for every claim and place."""
+    return "\n".join(map(claim_line, group_by_place(findings)))
 
 
-def link(text: str) -> str:
-    """Return a link to a section's heading in that README, as GitHub makes its anchors."""
-    title = text.partition("\n")[0].removeprefix("# ").strip()
-    anchor = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
-    return f"[{title}](#{anchor})"
+def claim_line(findings: Sequence[Finding]) -> str:
+    """Return the verdict on one claim in one place, and the numbers that it is read off."""
+    first = findings[0]
+    text = f"{first.claim}, {first.place}" if first.place else first.claim
+    judged = [f for f in findings if f.use != "beside" and f.name]
+    beside = [f for f in findings if f.use == "beside"]
+    words = [f"{', '.join(map(str, judged))} {first.unit}"] if judged else []
+    words += [f"beside it, {', '.join(map(str, beside))}"] if beside else []
+    words += [first.note] if first.note else []
+    how = f" ({limits(findings)})" if first.use == "judged" else ""
+    return f"- {verdict(findings).capitalize()}{how}: *{text}*; {'; '.join(words)}."
+
+
+def limits(findings: Sequence[Finding]) -> str:
+    """Return the limits of a claim, the seeds, and the largest margin of its numbers."""
+    first, judged = findings[0], [f for f in findings if f.use == "judged"]
+    pairs = (("above", first.above), ("below", first.below))
+    rule = " and ".join(
+        f"{word} {f'{x:g}'.replace('-', '−')}" for word, x in pairs if x is not None
+    )
+    seeds = max(f.seeds for f in judged)
+    if first.least is None:
+        return f"{rule}; counted"
+    if seeds == 1:
+        return f"{rule}; one seed"
+    margin = shown(max(f.margin for f in judged), max(first.digits, 2))
+    return f"{rule}; {seeds} seeds, margin {margin}"

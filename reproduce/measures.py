@@ -106,15 +106,21 @@ def late_changes(y: Array) -> Array:
     return np.diff(second_half(y), axis=1)
 
 
+def tested(run: Run) -> dict[str, int]:
+    """Return how many rows and clients are tested on, as a `Place` has them."""
+    n = run.records[0].scores[-1].n_test
+    return {"rows": int(n.sum()), "clients": int((n > 0).sum())}
+
+
 def how_often(runs: Iterable[Run]) -> str:
     """Return how often these are evaluated, in words."""
     every = sorted({run.experiment.eval_every for run in runs})
     return "every round" if every == [1] else f"every {' or '.join(map(str, every))} rounds"
 
 
-def seldom(run: Run, of: str = "") -> str:
+def seldom(run: Run) -> str:
     """Return why nothing can be judged that needs every round; "" if each was evaluated."""
-    return f"evaluated {how_often([run])} only: {{}}{of}" if run.experiment.eval_every > 1 else ""
+    return f"evaluated {how_often([run])} only" if run.experiment.eval_every > 1 else ""
 
 
 # ---- parts of runs -------------------------------------------------------------------------------

@@ -34,8 +34,12 @@ def spread(values: Values, digits: int = 2) -> str:
     x = np.asarray(values, float)
     if not x.size or np.isnan(x).all():
         return "–"
-    mean = shown(float(x.mean()), digits)
-    return mean if x.size == 1 else f"{mean} ± {shown(float(x.std()), digits)}"
+    return mean_and_deviation(float(x.mean()), float(x.std()), x.size, digits)
+
+
+def mean_and_deviation(mean: float, sd: float, seeds: int, digits: int = 2) -> str:
+    """Return mean ± sd; the mean alone of one seed."""
+    return shown(mean, digits) + (f" ± {shown(sd, digits)}" if seeds > 1 else "")
 
 
 def shown(value: float | None, digits: int = 2, sign: str = "") -> str:

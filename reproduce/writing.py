@@ -1,25 +1,18 @@
-"""table.md of one reproduction, from its report.md and what its report.py has measured; and the README
-that gathers them all."""
+"""table.md of one reproduction, from its report.md and what its report.py has measured."""
 
 import json
-import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import fedref
-from fedref.boundary.errors import FedrefError
 from fedref.boundary.files import write_whole
 from fedref.experiments import config
 from fedref.experiments.results import Run
 from fedref.experiments.run_directory import disk_errors
-from reproduce import catalogue
 from reproduce.catalogue import Job, Reproduction
-from reproduce.claims import coverage
 from reproduce.jobs import duration, git_commit, results, runtime, runtime_in_words, short
 from reproduce.tables import markdown
-
-MARK = "<!-- Made by `fedref reproduce`: whatever is changed by hand here is lost. -->"
 
 
 def write_report(
@@ -70,44 +63,3 @@ def provenance(jobs: Sequence[Job], seconds: float) -> str:
             ]
         )
     return "What made these numbers:\n\n" + markdown(rows, left=4)
-
-
-# ---- the README that gathers the tables --------------------------------------------------------
-
-INTRODUCTION = """\
-# The papers' experiments, and what fedref measures
-
-Each section is made by `fedref reproduce NAME` (`fedref reproduce --list`) from the experiment files
-in `NAME/`, with the papers' hyperparameters; nothing is tuned towards a number. *Paper* is what the
-paper prints, *ours* the mean ± standard deviation over the seeds (divided by their number),
-*difference* is ours − paper. Accuracies are test accuracies weighted by samples; *average* is over
-all evaluated rounds, the start (round 0) included. A comment says what was measured; where it says
-nothing, we know nothing. A runtime is by the clock, in one process or two, whatever else ran beside it.
-"""
-
-COVERED = """\
-Every table, figure and claim of the five papers, the section below that is about it, and what came out.
-A claim *holds* where it does in every seed and beyond the threshold printed there; *places* are data sets
-and settings. What has one seed says so, and so does what our measurements cannot decide."""
-
-
-def check_readme(path: Path) -> None:
-    """Refuse to overwrite somebody's own README."""
-    if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(MARK):
-        raise FedrefError(
-            f"{path} was not made by fedref, and the tables are gathered there: give --out "
-            "FOLDER/results with a FOLDER of its own"
-        )
-
-
-def gather(out: Path, readme: Path) -> None:
-    """Write all tables that there are to one file, links and headings fitted to it."""
-    title, _, introduction = INTRODUCTION.strip().partition("\n\n")
-    covered = coverage(catalogue.root(), out)
-    parts = [MARK, title, *([COVERED, covered] if covered else []), introduction]
-    for path in sorted(out.glob("*/table.md")):
-        text = path.read_text(encoding="utf-8").strip()
-        text = re.sub(r"^#", "##", text, flags=re.MULTILINE)
-        link = rf"](<{out.name}/{path.parent.name}/\1>)"
-        parts.append(re.sub(r"\]\(<?([^()<>:/]+\.(?:png|svg|csv))>?\)", link, text))
-    write_whole(readme, ("\n\n".join(parts) + "\n").encode())

@@ -9,8 +9,8 @@ import numpy as np
 from fedref.experiments import names
 from fedref.experiments.results import Run
 from reproduce.catalogue import find
-from reproduce.claims import Claim, Place, judge
-from reproduce.measures import at, average
+from reproduce.claims import Claim, Finding, Place, claim_lines, judge, report_claims
+from reproduce.measures import at, average, tested
 from reproduce.tables import Number, listed, markdown, number_table, shown, spread, write_numbers
 
 USES = "apfl-figure-1"
@@ -60,6 +60,8 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
         for what, each in starts.items()
         for n in each
     ]
+    of_starts, of_strengths = claims_of_starts(starts, runs), claims_of_strengths(strengths, runs)
+    report_claims(of_starts + of_strengths, out)
     return {
         "rows": str(train + test),
         "tested": str(test),
@@ -68,9 +70,9 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
         "fisher_seeds": ", ".join(map(str, seeds)),
         "largest": ", ".join(largest),
         "starts": markdown(rows, left=3),
-        "start_claims": "\n".join(claims_of_starts(starts)),
+        "start_claims": claim_lines(of_starts),
         "strengths": number_table(("data", "method", "penalty"), strengths),
-        "strength_claim": claim_of_strengths(strengths),
+        "strength_claim": claim_lines(of_strengths),
     }
 
 
@@ -96,9 +98,12 @@ def later_start(runs: Mapping[str, Run]) -> dict[str, list[Number]]:
     return found
 
 
-def claims_of_starts(found: Mapping[str, Sequence[Number]]) -> list[str]:
-    """Judge whether a later start helps: a line for the first rounds and for all, on every data set."""
-    lines = []
+def claims_of_starts(
+    found: Mapping[str, Sequence[Number]], runs: Mapping[str, Run]
+) -> list[Finding]:
+    """Judge whether a later start helps, in the first rounds and in all, on every data set."""
+    rows = {name: tested(runs[stem])["rows"] for stem, name in named(runs).items()}
+    findings = []
     for what, numbers in found.items():
         more = {n.what: n.more[1] for n in numbers}
         claim = Claim(
@@ -106,9 +111,9 @@ def claims_of_starts(found: Mapping[str, Sequence[Number]]) -> list[str]:
             lambda place, m: place.run[place.name, METHODS[m]], FIGURE_1.LITERAL, above=0,
             unit="points, z = 2 less z = 0", beside=FIGURE_1.BESIDE,
         )  # fmt: skip
-        places = [Place(name, name, more, METHODS) for name in dict.fromkeys(n for n, _ in more)]
-        lines.append(judge([claim], places))
-    return lines
+        data = dict.fromkeys(n for n, _ in more)
+        findings += judge([claim], [Place(n, n, more, METHODS, rows=rows[n]) for n in data])
+    return findings
 
 
 # ---- μ: the strength of the penalty --------------------------------------------------------------
@@ -135,7 +140,7 @@ def penalties(runs: Mapping[str, Run]) -> list[Number]:
     return numbers
 
 
-def claim_of_strengths(numbers: Sequence[Number]) -> str:
+def claims_of_strengths(numbers: Sequence[Number], runs: Mapping[str, Run]) -> list[Finding]:
     """Judge whether APFL is robust to μ: by the range of its averages, where it did not diverge."""
     each: dict[str, list[Any]] = {}
     for n in numbers:
@@ -150,7 +155,10 @@ def claim_of_strengths(numbers: Sequence[Number]) -> str:
         lambda place, m: apart[METHODS[m]], FIGURE_1.LITERAL, below=NARROW,
         unit="points, the largest less the smallest average over μ", beside=FIGURE_1.BESIDE, note=note,
     )  # fmt: skip
-    return judge([claim], [Place("vehicle", NAMES["vehicle"], None, METHODS)]) if apart else ""
+    if not apart:
+        return []
+    vehicle = tested(runs["vehicle"])
+    return judge([claim], [Place("vehicle", NAMES["vehicle"], None, METHODS, **vehicle)])
 
 
 # ---- everything else -----------------------------------------------------------------------------

@@ -9,8 +9,8 @@ import numpy as np
 
 from fedref.experiments.results import Run
 from fedref.plots.style import IN_PAPER
-from reproduce.claims import Claim, Place, judge
-from reproduce.measures import at, average
+from reproduce.claims import Claim, Finding, Place, judge, report_claims
+from reproduce.measures import at, average, tested
 from reproduce.pictures import Panel, draw_panels, look_of
 from reproduce.tables import Number, number_table, signed, spread, write_numbers
 
@@ -49,6 +49,7 @@ class Block(NamedTuple):
     stem: str
     E: int
     found: Mapping[str, Mapping[float, np.ndarray]]
+    rows: int = 0
 
     @property
     def told(self) -> tuple[float, ...]:
@@ -81,7 +82,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     return {
         "averages": number_table(heads, numbers),
         "over_lambda": number_table(heads[:3], every, more=("deviation over λ",)),
-        "claims": "\n".join([*claims(blocks), *renewals(runs)]),
+        "claims": "\n".join([report_claims(findings(blocks), out), *renewals(runs)]),
     }
 
 
@@ -98,7 +99,7 @@ def blocks_of(runs: Mapping[str, Run]) -> list[Block]:
                 for m in INITS
                 if m in there
             }
-            blocks.append(Block(stem, int(E), found))
+            blocks.append(Block(stem, int(E), found, tested(runs[stem])["rows"]))
     return blocks
 
 
@@ -124,12 +125,12 @@ def over_lambda(block: Block, label: str) -> Number:
 # ---- the paper's sentences: the literal init decides, the other is beside it ---------------------
 
 
-def claims(blocks: list[Block]) -> list[str]:
+def findings(blocks: list[Block]) -> list[Finding]:
     """Judge the claims: of one E, of every E, and of the smallest beside the largest."""
     absent = [m for m in INITS if any(m not in block.found for block in blocks)]
     methods = {m: f"{init} init" for m, init in INITS.items()}
     places = [
-        Place(b.stem, f"{NAMES[b.stem]}, E = {b.E}", b, methods, f"E = {b.E}", absent)
+        Place(b.stem, f"{NAMES[b.stem]}, E = {b.E}", b, methods, f"E = {b.E}", absent, rows=b.rows)
         for b in blocks
     ]
     by_data = [place._replace(name=NAMES[place.key]) for place in places]
@@ -138,7 +139,7 @@ def claims(blocks: list[Block]) -> list[str]:
         for first, last in pairwise(by_data)
         if first.key == last.key
     ]
-    return [judge([BETTER], places), judge([ROBUST], by_data), *filter(None, [judge([MORE], both)])]
+    return judge([BETTER], places) + judge([ROBUST], by_data) + judge([MORE], both)
 
 
 def beside_the_seeds(place: Place) -> str:

@@ -12,7 +12,7 @@ from fedref.experiments.results import Run
 from fedref.experiments.unit import Record
 from fedref.sampling import cut
 from reproduce import measures
-from reproduce.claims import Claim, Place, judge
+from reproduce.claims import Claim, Finding, Place, judge, report_claims
 from reproduce.measures import (
     at_best,
     best_point,
@@ -23,7 +23,7 @@ from reproduce.measures import (
     second_half,
     total,
 )
-from reproduce.tables import Number, Values, markdown, shown, signed, spread, write_numbers
+from reproduce.tables import Number, markdown, shown, signed, spread, write_numbers
 
 PARTS = ("20", "50", "90", "own")
 THIN = {"sweep.lr": [0.1], "sweep.beta": [0.1], "sweep.alpha": [0.1]}
@@ -82,13 +82,14 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     often = watched(best)
     owns = [data_of(stem) for stem in best if stem.endswith("-own")]
     moved = [final(best[f"{data}-20"], m).std() for data in owns for m in COMPARED]
+    tested = rows_of_unseen(runs, stems, data_dir)
     rows = [[*HEADS, *COLUMNS, "chosen"]]
     rows += [[*n.what, *map(spread, (n.ours, *n.more)), n.comment] for n in numbers]
     return {
         "grids": grids(runs),
         "thin_grids": thin_grids(runs),
         "accuracies": markdown(rows, left=len(HEADS), last=True),
-        "rows": rows_table(runs, stems, data_dir),
+        "rows": rows_table(tested),
         "grains": "; ".join(f"{NAMES[data_of(s)]}, {how_often([run])}" for s, run in often.items()),
         "other_values": "\n\n".join(f"{why}." for s in often for why in other_values(s, runs)),
         "costs": costs(often),
@@ -96,7 +97,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
         "alpha": alpha_table(best, runs, stems),
         "heads": heads_table(best),
         "moved": shown(max(moved, default=None)),
-        "claims": "\n".join(claims(runs, best, stems)),
+        "claims": report_claims(findings(runs, best, stems, tested), out),
     }
 
 
@@ -183,20 +184,37 @@ def place_of(stem: str) -> tuple[str, str]:
     return NAMES[data_of(stem)], SUPPORT[stem.rpartition("-")[2]]
 
 
-def rows_table(runs: Mapping[str, Run], stems: Sequence[str], data_dir: Path | None) -> str:
-    """How many clients and rows are tested on."""
-    heads = ["unseen clients", "their test rows", "one row", "validation clients", "theirs"]
-    rows = [["data", "support", *heads]]
-    loader = Loader(data_dir)
+class Unseen(NamedTuple):
+    """How many clients and rows are tested on, and how many validate."""
+
+    clients: int
+    rows: int
+    validation_clients: int
+    validation_rows: int
+
+
+def rows_of_unseen(
+    runs: Mapping[str, Run], stems: Sequence[str], data_dir: Path | None
+) -> dict[str, Unseen]:
+    """Return how many rows are left when the support is taken from the rows of these clients."""
+    found, loader = {}, Loader(data_dir)
     for stem in stems:
         data = load_experiment(runs[stem].experiment, loader)
         assert data.unseen is not None
         everyone, tested = data.unseen
         sizes = everyone.train.sizes + everyone.test.sizes
         left = np.array([len(cut(np.arange(n), runs[stem].experiment.unseen)[1]) for n in sizes])
-        n, others = left[tested].sum(), left[data.validation].sum()
-        cells = [str(len(tested)), str(n), shown(100 / n), str(len(data.validation)), str(others)]
-        rows.append([*place_of(stem), *cells])
+        each = [(len(part), int(left[part].sum())) for part in (tested, data.validation)]
+        found[stem] = Unseen(*each[0], *each[1])
+    return found
+
+
+def rows_table(tested: Mapping[str, Unseen]) -> str:
+    heads = ["unseen clients", "their test rows", "one row", "validation clients", "theirs"]
+    rows = [["data", "support", *heads]]
+    for stem, n in tested.items():
+        cells = [n.clients, n.rows, shown(100 / n.rows), n.validation_clients, n.validation_rows]
+        rows.append([*place_of(stem), *map(str, cells)])
     return markdown(rows, left=2)
 
 
@@ -346,7 +364,10 @@ class Cost(NamedTuple):
 
     def of_fedavg(self, place: Place) -> str:
         base = cost(place.run, "fedavg", "fedavg", *self.columns) * self.scale
-        return f"FedAvg: {spread(base)} {self.unit}, evaluated {how_often([place.run])}"
+        return (
+            f"FedAvg: {spread(base)} {self.unit}, evaluated {how_often([place.run])}; a seed in which "
+            "FedMeta never gets there counts as 0"
+        )
 
 
 COSTS = (
@@ -354,11 +375,6 @@ COSTS = (
     Cost(("bytes_down", "bytes_up"), "FedMeta sends less than FedAvg", "bytes", 1e-6, "MB"),
     Cost(("flops",), "FedMeta computes less than FedAvg", "operations", 1e-9, "billion operations"),
 )
-
-
-def show_ratio(values: Values, digits: int) -> str:
-    x = np.asarray(values)
-    return reached(np.where(x > 0, x, np.inf), 1, digits)
 
 
 def of_unseen(place: Place, label: str) -> np.ndarray:
@@ -406,14 +422,14 @@ WAYS = (
     *(
         Claim(
             f"{of.begins}, until FedAvg's final accuracy",
-            of.ratio, FEDMETA, above=1, unit=f"(FedAvg's {of.what} over FedMeta's)",
-            beside=(ABLATION,), note=of.of_fedavg, show=show_ratio,
+            of.ratio, FEDMETA, above=1, of_what="", unit=f"(FedAvg's {of.what} over FedMeta's)",
+            beside=(ABLATION,), note=of.of_fedavg,
         )
         for of in COSTS
     ),
     Claim(
         "FedMeta converges more stably than FedAvg",
-        of_unrest, FEDMETA, ("fedavg",), below=0,
+        of_unrest, FEDMETA, ("fedavg",), below=0, of_what="",
         beside=(ABLATION,), note=unrest_of_fedavg, each_round=True,
     ),
 )  # fmt: skip
@@ -425,13 +441,24 @@ ENOUGH = Claim(
 )  # fmt: skip
 
 
-def claims(runs: Mapping[str, Run], best: Mapping[str, Run], stems: Sequence[str]) -> list[str]:
+def findings(
+    runs: Mapping[str, Run],
+    best: Mapping[str, Run],
+    stems: Sequence[str],
+    tested: Mapping[str, Unseen],
+) -> list[Finding]:
     owns = [data_of(stem) for stem in best if stem.endswith("-own")]
-    return [
-        judge(ENDS, [place_at(stem, runs, best) for stem in stems]),
-        judge(WAYS, [place_at(stem, runs, best) for stem in watched(best)]),
-        *(judge([ENOUGH], [place_of_heads(runs[f"{data}-own"], best, data)]) for data in owns),
-    ]
+
+    def at(stem: str) -> Place:
+        return place_at(stem, runs, best)._replace(rows=tested[f"{data_of(stem)}-20"].rows)
+
+    heads = [place_of_heads(runs[f"{data}-own"], best, data) for data in owns]
+    heads = [place._replace(rows=tested[f"{place.key}-20"].rows) for place in heads]
+    return (
+        judge(ENDS, [at(stem)._replace(rows=tested[stem].rows) for stem in stems])
+        + judge(WAYS, [at(stem) for stem in watched(best)])
+        + judge([ENOUGH], heads)
+    )
 
 
 def place_at(stem: str, runs: Mapping[str, Run], best: Mapping[str, Run]) -> Place:
@@ -446,7 +473,7 @@ def place_at(stem: str, runs: Mapping[str, Run], best: Mapping[str, Run]) -> Pla
     few = run.experiment.eval_every > 1 or n < 2
     return Place(
         stem, described(stem), run, METHODS, absent=[m for m in METHODS if m not in methods(run)],
-        doubts=[*doubts, "measured: {}"] if doubts else [],
+        doubts=doubts,
         seldom=f"evaluated {every}, with {n} {changes} in the second half" if few else "",
     )  # fmt: skip
 
@@ -455,7 +482,7 @@ def place_of_heads(swept: Run, best: Mapping[str, Run], data: str) -> Place:
     own = best[f"{data}-own"]
     return Place(
         data, NAMES[data], own, METHODS, absent=[m for m in METHODS if m not in methods(own)],
-        doubts=[thin(swept), "measured: {}"] if thin(swept) else [], data=best[f"{data}-20"],
+        doubts=[*filter(None, [thin(swept)])], data=best[f"{data}-20"],
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from fedref.experiments.loading import Loader, load_experiment
 from fedref.experiments.results import Run
 from fedref.experiments.unit import LoadedExperiment
 from reproduce.catalogue import find
-from reproduce.claims import Claim, Place, judge
+from reproduce.claims import Claim, Place, judge, report_claims
 from reproduce.measures import at, final, renamed, total, unadapted
 from reproduce.tables import Number, number_table, shown, write_numbers
 
@@ -37,7 +37,9 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     fluctuation = at(runs["fluctuation"], steps=TAU)
     plots.curves(renamed(fluctuation, METHODS), out / f"fluctuation-tau{TAU}.png", title=TITLE)
     return {
-        "claims": judge([CLAIM], [Place("", f"τ = {TAU}, α = 0.01", fluctuation, METHODS)]),
+        "claims": report_claims(
+            judge([CLAIM], [Place("", f"τ = {TAU}, α = 0.01", fluctuation, METHODS)]), out
+        ),
         "numbers": number_table(heads, numbers, more=("before adaptation", "above ν = 1")),
     }
 
@@ -78,5 +80,5 @@ def sizes(place: Place) -> str:
 
 CLAIM = Claim(
     f"The loss fluctuates after about {FLUCTUATES} rounds",
-    rises, BOTH, above=OFTEN, unit="% of the rounds are rises", digits=0, note=sizes,
+    rises, BOTH, above=OFTEN, of_what="", unit="% of the rounds are rises", digits=0, note=sizes,
 )  # fmt: skip

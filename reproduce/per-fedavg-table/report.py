@@ -15,8 +15,8 @@ from fedref.plots.curves import curve_handles, draw_curves, draw_reference
 from fedref.plots.series import all_series, metric_of
 from fedref.plots.style import STYLE, frame, save, sign
 from fedref.rounds.evaluation import client_mean
-from reproduce.claims import Claim, Place, judge
-from reproduce.measures import at, average, final, maximum, renamed, unadapted
+from reproduce.claims import Claim, Place, judge, report_claims
+from reproduce.measures import at, average, final, maximum, renamed, tested, unadapted
 from reproduce.pictures import named_settings, sign_of
 from reproduce.tables import (
     Number,
@@ -96,7 +96,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
         "ways": table_of_ways(found),
         "distances": markdown(distances_to_paper(found)),
         "nearest": nearest(found),
-        "claims": judge(CLAIMS, places_of(runs)),
+        "claims": report_claims(judge(CLAIMS, places_of(runs)), out),
         "approximations": "\n".join(approximation(runs[stem], stem) for stem in SETTINGS),
         "pictures": "\n\n".join(
             f"![MNIST, {name}: training loss and test accuracy after adaptation]({stem}.png)"
@@ -259,12 +259,13 @@ MOVES = {
 
 def places_of(runs: Mapping[str, Run]) -> list[Place]:
     """Return the best setting, all of them, and the moves from one to another."""
-    return [
+    places = [
         Place("best", "", runs[BEST], METHODS),
         *(Place("all", "", runs[stem], METHODS, name) for stem, (name, _) in SETTINGS.items()),
         Place("runs", "", runs, METHODS),
         *(Place(key, name, runs, METHODS) for key, (_, _, name) in MOVES.items()),
     ]
+    return [place._replace(**tested(runs[BEST])) for place in places]
 
 
 def above_the_others(place: Place, label: str) -> np.ndarray:
@@ -320,6 +321,7 @@ CLAIMS = (
     Claim(
         "FO and HF compute less than the exact form",
         "operations", BOTH, EXACT, times=True, sign=-1, above=1, places=["best"],
+        counted=True,
         unit="times as many operations in the exact form, whose Hessian is only ever multiplied by "
         "a vector, as in theirs",
     ),

@@ -1,0 +1,221 @@
+"""README.md beside the results: a table for each paper, made of papers.toml, and of the claims.csv and
+numbers.csv in the results."""
+
+import csv
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedref.boundary.errors import DataError, FedrefError
+from fedref.boundary.files import write_whole
+from reproduce import catalogue
+from reproduce.claims import (
+    NOT_JUDGED,
+    RULE,
+    VERDICTS,
+    Finding,
+    group_by_place,
+    read_claims,
+    verdict,
+)
+from reproduce.tables import markdown, mean_and_deviation
+
+MARK = "<!-- Made by `fedref reproduce`: whatever is changed by hand here is lost. -->"
+
+INTRODUCTION = """\
+# The papers' experiments, and what fedref measures
+
+A line for every number, figure and claim of the five papers, beside what `fedref reproduce NAME` measures
+with the experiment files in `NAME/` (`fedref reproduce --list`). The link in the last column leads to all
+numbers and pictures, to how they were measured, and to the data, seeds, runtime and commit behind them.
+
+*The paper* is the text that fedref was written from: for APFL the article itself; for the others a Chinese
+text that retells or repeats a paper. So the table of Per-FedAvg is of a repetition, not Fallah et al.'s, and
+what such a text does not say is not called the paper's. Accuracies are test accuracies weighted by samples;
+an average is over all evaluated rounds, the start included. Differences are taken seed by seed."""
+
+COUNTED = "Of {all} judgements – a claim in a place, which is a data set or a setting – {each}."
+
+ORIGINS = """\
+## Where the hyperparameters are from
+
+Not all of them are the papers'. Where the text says nothing, its source or a usual value stands in, and
+two things are fitted or chosen: the width of CIFAR-10's split, and FedMeta's rates, on validation clients."""
+
+MORE = """\
+## Beside the papers
+
+{links}"""
+
+KINDS = {"claim", "numbers", "shows", "because"}
+KEYS = {"what", "paper", "section", "among", "notes"} | KINDS
+HEADS = ("claim or number", "paper", "ours ±", "seeds, places", "verdict")
+#: So many values of a row are listed; of more, the smallest and the largest.
+LISTED = 5
+
+
+def check_readme(path: Path) -> None:
+    """Refuse to overwrite somebody's own README."""
+    if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(MARK):
+        raise FedrefError(
+            f"{path} was not made by fedref, and the results are gathered there: give --out "
+            "FOLDER/results with a FOLDER of its own"
+        )
+
+
+def write_readme(out: Path, readme: Path) -> None:
+    """Write what the results in the folder `out` amount to."""
+    write_whole(readme, make_readme(catalogue.root(), out).encode())
+
+
+def make_readme(root: Path, out: Path) -> str:
+    """Return the README: the rule, a table for each paper, where the hyperparameters are from, notes."""
+    table = read_papers(root / "papers.toml")
+    used: dict[str, None] = {}
+    papers = [paper_section(paper, table.get("notes", {}), out, used) for paper in table["paper"]]
+    notes = [f"[^{name}]: {table['notes'][name]['text']}" for name in used]
+    origins = [["experiment", "from the text", "from elsewhere", "ours"]]
+    origins += [list(origin.values()) for origin in table.get("origin", ())]
+    about = {section for paper in table["paper"] for row in paper["rows"] for section in of(row)}
+    others = sorted(path for path in out.glob("*/table.md") if path.parent.name not in about)
+    links = [f"- [{title_of(path)}]({out.name}/{path.parent.name}/table.md)" for path in others]
+    findings = [f for path in sorted(out.glob("*/claims.csv")) for f in read_claims(path)]
+    counts = Counter(verdict(group) for group in group_by_place(findings))
+    counted = COUNTED.format(all=counts.total(), each=count_verdicts(counts))
+    parts = [MARK, INTRODUCTION, *([RULE, counted] if counts else []), *papers]
+    parts += [ORIGINS, markdown(origins, left=4)] if len(origins) > 1 else []
+    parts += [MORE.format(links="\n".join(links))] if links else []
+    return "\n\n".join([*parts, *(["\n".join(notes)] if notes else [])]) + "\n"
+
+
+def read_papers(path: Path) -> dict[str, Any]:
+    """Return what papers.toml holds; no paper where there is none."""
+    if not path.exists():
+        return {"paper": []}
+    table = tomllib.loads(path.read_text("utf-8"))
+    for paper in table["paper"]:
+        for row in paper["rows"]:
+            names = {*row.get("notes", ())}
+            if {*row} - KEYS or len(KINDS & {*row}) != 1 or names - {*table.get("notes", ())}:
+                raise DataError(
+                    f"{path}: {row} is not understood, expected what, one of {', '.join(sorted(KINDS))}, "
+                    "and notes that are in [notes]"
+                )
+    return table
+
+
+def of(row: Mapping[str, Any]) -> list[str]:
+    """Return the sections that a row is about: a claim may be judged in several."""
+    found = row.get("section", [])
+    return [found] if isinstance(found, str) else list(found)
+
+
+def title_of(path: Path) -> str:
+    return path.read_text("utf-8").partition("\n")[0].removeprefix("# ").strip()
+
+
+def paper_section(
+    paper: Mapping[str, Any], notes: Mapping[str, Any], out: Path, used: dict[str, None]
+) -> str:
+    """Return a paper's table and picture; its footnotes are added to `used`."""
+    lines = [list(HEADS)]
+    for row in paper["rows"]:
+        cells, places = cells_of(row, out)
+        names = [*row.get("notes", ())]
+        names += [n for n, note in notes.items() if touches(note.get("places", ()), places)]
+        used |= dict.fromkeys(names)
+        lines.append([row["what"] + "".join(f"[^{name}]" for name in names), *cells])
+    parts = [f"## {paper['title']}", markdown(lines, left=len(HEADS))]
+    if (out / paper.get("picture", "")).is_file():
+        parts.append(f"![{paper['caption']}]({out.name}/{paper['picture']})")
+    return "\n\n".join(parts)
+
+
+def touches(data: Sequence[str], places: Sequence[str]) -> bool:
+    """Whether one of the places is on one of these data sets."""
+    return any(place.startswith(name) for name in data for place in places)
+
+
+def cells_of(row: Mapping[str, Any], out: Path) -> tuple[list[str], list[str]]:
+    """Return the cells of a row from *paper* on, and the places that its numbers are of."""
+    paper = row.get("paper", "–")
+    if "because" in row:
+        return [paper, "–", "–", f"not here: {row['because']}"], []
+    sections = [section for section in of(row) if (out / section / "table.md").exists()]
+    if not sections:
+        return [paper, "–", "–", f"not run here: `fedref reproduce {' '.join(of(row))}`"], []
+
+    def link(text: str) -> str:
+        rest = (f", [and]({out.name}/{section}/table.md)" for section in sections[1:])
+        return f"[{text}]({out.name}/{sections[0]}/table.md)" + "".join(rest)
+
+    if "numbers" in row:
+        cells, places = number_cells(row, out / sections[0] / "numbers.csv")
+        return [*cells, link("numbers")], places
+    if "shows" in row:
+        return [paper, row["shows"], "–", link("shown")], []
+    found = [f for section in sections for f in read_claims(out / section / "claims.csv")]
+    wanted = [row["claim"]] if isinstance(row["claim"], str) else row["claim"]
+    groups = [group for group in group_by_place(found) if group[0].claim in wanted]
+    counts = Counter(verdict(group) for group in groups)
+    said = count_verdicts(counts) if len(groups) > 1 else next(iter(counts), NOT_JUDGED)
+    return [paper, ours(groups), seeds_of(groups), link(said)], [g[0].place for g in groups]
+
+
+def count_verdicts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {counts[name]}" for name in VERDICTS if counts[name])
+
+
+def ours(groups: Sequence[Sequence[Finding]]) -> str:
+    """Return what was measured: each value, or the smallest and the largest of many."""
+    each = [[f for f in group if f.use != "beside" and f.name] for group in groups]
+    values = [finding for group in each for finding in group]
+    if len(values) > LISTED:
+        ends = [select(values, key=lambda f: f.mean) for select in (min, max)]
+        return " to ".join(str(f).removeprefix(f.name).strip() for f in ends)
+    found = [
+        ", ".join(str(f).removeprefix("" if len(group) > 1 else f.name).strip() for f in group)
+        for group in each
+    ]
+    shorter = [re.sub(r",? (digits|grey)$|'s rule, digits", "", g[0].place) for g in groups]
+    named = [
+        f"{place} {text}" if len(groups) > 1 else text
+        for place, text in zip(shorter, found)
+        if text
+    ]
+    return "; ".join(named) or "–"
+
+
+def seeds_of(groups: Sequence[Sequence[Finding]]) -> str:
+    """Return how many seeds there are, and in how many places."""
+    seeds = sorted({f.seeds for group in groups for f in group if f.seeds}, reverse=True)
+    return in_words(seeds, len(groups))
+
+
+def in_words(seeds: Sequence[int], places: int) -> str:
+    """Return 3 or 1 seeds, 4 places."""
+    text = f"{' or '.join(map(str, seeds)) or 'no'} {'seed' if [*seeds] == [1] else 'seeds'}"
+    return f"{text}, {places} places" if places != 1 else text
+
+
+def number_cells(row: Mapping[str, Any], path: Path) -> tuple[list[str], list[str]]:
+    """Return the paper's numbers, ours, and seeds and places, of the lines of numbers.csv that are meant."""
+    with path.open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    ((column, values),) = row.get("among", {"": [""]}).items()
+    paper, means, seeds = [], [], 0
+    for value in values:
+        wanted = row["numbers"] | ({column: value} if column else {})
+        line = next((x for x in lines if all(x[k] == v for k, v in wanted.items())), None)
+        if line is None:
+            raise DataError(f"{path}: has no line with {wanted}, which papers.toml asks for")
+        each = [float(x) for x in line["each seed"].split()]
+        seeds = max(seeds, len(each))
+        digits = 0 if value in ("clients", "samples") else 2
+        means.append(mean_and_deviation(float(line["mean"]), float(line["sd"]), len(each), digits))
+        paper.append(f"{float(line['paper']):g}" if float(line["paper"]) < 1e4 else line["paper"])
+    place = str(row["numbers"].get("data", ""))
+    return [", ".join(paper), ", ".join(means), in_words([seeds], 1)], [place]
