@@ -1,12 +1,12 @@
 """APFL's Figures 1 (d) and 2 (d): CIFAR-10 with the CNN, apart from the others as it takes hours."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from fedref import plots
 from fedref.experiments.results import Run
 from reproduce.catalogue import find
-from reproduce.claims import Claim, claim_lines, judge, read_claims, report_claims
+from reproduce.claims import Claim, Finding, claim_lines, judge, read_claims, report_claims
 from reproduce.measures import average, part_of, renamed
 from reproduce.tables import Number, markdown, spread, write_numbers
 from reproduce.writing import fill
@@ -37,15 +37,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     absent = [METHODS[m] for m in METHODS if m not in FIGURE_1.module.ran(run)]
     figure_1 = fill(FIGURE_1, FIGURE_1.module.report(found, out, data_dir))
     figure_2 = fill(FIGURE_2, {"pictures": "", **FIGURE_2.module.parts(found)})
-    by_E = sorted(ended.values(), key=lambda run: run.experiment.epochs or 0)
-    own = [
-        finding
-        for each in by_E
-        for finding in judge(
-            [highest_at(f"E = {each.experiment.epochs}")],
-            FIGURE_1.module.places({"cifar10": each}),
-        )
-    ]
+    own = findings_of_epochs(ended)
     others = [*read_claims(out / "claims.csv"), *FIGURE_2.module.findings(found)]
     report_claims([*others, *own], out)
     return {
@@ -54,13 +46,17 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
         "figure_1": figure_1.split("\n\n", 2)[2],
         "figure_2": figure_2.split("\n\n", 2)[2],
         "claims": claim_lines(own),
-        **epochs(by_E, out),
+        **epochs(ended, out),
     }
 
 
-def epochs(by_E: Sequence[Run], out: Path) -> dict[str, str]:
+def sort_by_epochs(runs: Mapping[str, Run]) -> list[Run]:
+    return sorted(runs.values(), key=lambda run: run.experiment.epochs or 0)
+
+
+def epochs(runs: Mapping[str, Run], out: Path) -> dict[str, str]:
     """Return what there is of Figure 3 (a), for those E that were run."""
-    each = {f"E = {run.experiment.epochs}": run for run in by_E}
+    each = {f"E = {run.experiment.epochs}": run for run in sort_by_epochs(runs)}
     numbers = [
         Number((E, METHODS[m]), average(run, m))
         for E, run in each.items()
@@ -69,6 +65,17 @@ def epochs(by_E: Sequence[Run], out: Path) -> dict[str, str]:
     write_numbers(out / "epochs.csv", ("setting", "method"), numbers)
     rows = [["setting", "method", "average"], *([*n.what, spread(n.ours)] for n in numbers)]
     return {"each": " and ".join(each), "epochs": markdown(rows, left=2)}
+
+
+def findings_of_epochs(runs: Mapping[str, Run]) -> list[Finding]:
+    """Return what is measured of Figure 3 (a), for those E that were run."""
+    return [
+        finding
+        for run in sort_by_epochs(runs)
+        for finding in judge(
+            [highest_at(f"E = {run.experiment.epochs}")], FIGURE_1.module.places({"cifar10": run})
+        )
+    ]
 
 
 def highest_at(E: str) -> Claim:

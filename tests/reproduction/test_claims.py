@@ -1,53 +1,85 @@
-"""The rule that judges claims, and the table of everything in the papers that reads its verdicts."""
+"""The rule that judges claims: its verdicts, its lines, and claims.csv."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from reproducing import command
+import reproducing  # noqa: F401  it imports the package reproduce
 
-from fedref.boundary.errors import DataError
-from reproduce import catalogue
-from reproduce.claims import Claim, Place, coverage, items_of, judge, not_judged, sections_of
+from reproduce.claims import (
+    Claim,
+    Place,
+    claim_lines,
+    group_by_place,
+    judge,
+    read_claims,
+    report_claims,
+    verdict,
+)
 
 METHODS = {"a": "A", "b": "B", "c": "C", "x": "X"}
 
 
-def at(values: dict[str, list[float]], name: str = "here", **more: Any) -> Place:
+def at(values: dict[str, list[float]], name: str = "there", **more: Any) -> Place:
     return Place("key", name, {m: np.array(x) for m, x in values.items()}, METHODS, **more)
 
 
-def claim(text: str = "It is larger", of: str = "ab", **more: Any) -> Claim:
+def claim(text: str = "It is larger", of: str = "a", **more: Any) -> Claim:
     return Claim(text, lambda place, m: place.run[m], tuple(of), **more)
 
 
-def verdict(values: dict[str, list[float]], of: str = "a", **more: Any) -> str:
-    return judge([claim(of=of, **more)], [at(values)])
+@pytest.mark.parametrize(
+    ("values", "more", "expected"),
+    [
+        ([3.0, 4.0, 5.0], {"above": 0}, "holds"),
+        ([-3.0, -4.0, -5.0], {"above": 0}, "contradicted"),
+        ([3.0, 4.0, -5.0], {"above": 0}, "undecided"),  # the seeds disagree
+        ([1.0, 4.0, 1.0], {"above": 0}, "undecided"),  # 2 ± 1.41: two standard errors are 2
+        ([1.2, 4.0, 1.2], {"above": 0}, "holds"),  # 2.13 ± 1.32: they are 1.87
+        ([4.0] * 20 + [-0.1], {"above": 0}, "undecided"),  # one seed of many is on the other side
+        ([4.0], {"above": 0}, "undecided"),  # one seed
+        ([4.0], {"above": 0, "counted": True}, "holds"),
+        ([4.0], {"below": 0, "counted": True}, "contradicted"),
+        ([0.0, 0.0], {"above": 0, "counted": True}, "undecided"),  # rounding is no difference
+        ([1e-10, 1e-10], {"above": 0}, "undecided"),
+        ([3.9] * 3, {"above": 0, "rows": 100}, "undecided"),  # four rows of 100
+        ([4.1] * 3, {"above": 0, "rows": 100}, "holds"),
+        ([3.9] * 3, {"above": 0, "rows": 100, "of_what": ""}, "holds"),
+        ([3.9] * 3, {"above": 0, "clients": 100, "of_what": "clients"}, "undecided"),
+        ([3.9] * 3, {"above": 0, "clients": 100}, "holds"),
+        ([0.5, -0.5, 0.0], {"above": -2, "below": 2}, "holds"),
+        ([2.5, 1.5, 2.0], {"above": -2, "below": 2}, "undecided"),
+        ([5.0, 4.5, 5.5], {"above": -2, "below": 2}, "contradicted"),
+        ([-5.0, -4.5, -5.5], {"above": -2, "below": 2}, "contradicted"),
+        ([np.nan, 4.0, 4.0], {"above": 0}, "undecided"),
+    ],
+)
+def test_the_rule(values: list[float], more: dict[str, Any], expected: str) -> None:
+    sizes = {key: more.pop(key) for key in ("rows", "clients") if key in more}
+    assert verdict(judge([claim(**more)], [at({"a": values}, **sizes)])) == expected
 
 
-def test_a_claim_holds_if_every_seed_of_every_method_does() -> None:
-    values = {"a": [0.5, 2.0], "b": [3.0, 3.0]}
-    assert verdict(values, "ab", above=0) == (
-        "- Holds (every seed above 0): *It is larger, here*; A 1.25 ± 0.75, B 3.00 ± 0.00 points."
-    )
-    assert verdict(values, "ab", above=0.5).startswith("- Does not hold (every seed above 0.5)")
-    assert verdict({"a": [1.0, np.nan]}, above=0).startswith("- Does not hold")
-    assert verdict({}, "", above=0).startswith("- Does not hold")
-    assert verdict({"a": [1e-10]}, above=0).startswith(
-        "- Does not hold (one seed: above 0)"
-    )  # rounding
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [(1, 1, "holds"), (1, -1, "contradicted"), (1, 0, "undecided"), (-1, 0, "contradicted")],
+)
+def test_every_method_of_a_claim_counts(a: float, b: float, expected: str) -> None:
+    found = judge([claim(of="ab", above=0)], [at({"a": [a] * 3, "b": [b] * 3})])
+    assert verdict(found) == expected
+    assert verdict([]) == "not judged"
 
 
 @pytest.mark.parametrize(
     ("more", "line"),
     [
-        ({"above": 0, "below": 3, "unit": "%", "digits": 0}, "every seed above 0 and below 3"),
+        ({"above": 0}, "- Undecided (above 0; 2 seeds, margin 2.00): *It is larger, there*; A 2.00 ±"),
+        ({"above": 0, "below": 3, "unit": "%", "digits": 0}, "(above 0 and below 3; 2 seeds, margin"),
         ({"above": 0, "unit": "%", "digits": 0}, "A 2 ± 1 %."),
+        ({"above": 0, "counted": True}, "- Holds (above 0; counted): *It"),
         ({"above": 0, "beside": "c", "note": "so"}, "points; beside it, C −2.00 ± 0.00; so."),
-        ({"above": 0, "note": lambda place: place.name}, "points; here."),
-        ({"below": 4, "show": lambda x, digits: f"about {x[0]:g}"}, "A about 1 points."),
-        ({"above": -1.5, "to": "b"}, "above −1.5): *It is larger, here*; A −1.00 ± 1.00 points."),
+        ({"above": 0, "note": lambda place: place.name}, "points; there."),
+        ({"above": -1.5, "to": "b"}, "margin 2.00): *It is larger, there*; A −1.00 ± 1.00 points."),
         ({"above": 0, "to": "cb"}, "A −1.00 ± 1.00 points."),  # the best of them
         ({"above": 0, "to": "cb", "sign": -1}, "A −4.00 ± 1.00 points."),  # where less is better
         ({"above": 0, "to": "b", "times": True}, "A 0.67 ± 0.33 points."),
@@ -55,8 +87,9 @@ def test_a_claim_holds_if_every_seed_of_every_method_does() -> None:
         ({"above": 0, "called": "the first"}, "the first 2.00 ± 1.00 points."),
     ],
 )  # fmt: skip
-def test_what_a_row_says(more: dict[str, Any], line: str) -> None:
-    assert line in verdict({"a": [1.0, 3.0], "b": [3.0, 3.0], "c": [-2.0, -2.0]}, **more)
+def test_a_line_says_verdict_limit_margin_and_numbers(more: dict[str, Any], line: str) -> None:
+    values = {"a": [1.0, 3.0], "b": [3.0, 3.0], "c": [-2.0, -2.0]}
+    assert line in claim_lines(judge([claim(**more)], [at(values)]))
 
 
 def test_a_line_a_place_or_one_for_all_of_a_key() -> None:
@@ -64,180 +97,44 @@ def test_a_line_a_place_or_one_for_all_of_a_key() -> None:
         at({"a": [x], "c": [-x]}, name, setting=f"E = {x:g}") for x, name in ((1, "p"), (2, "q"))
     ]
     places.append(at({"a": [5.0], "c": [0.0]}, "else")._replace(key="other"))
-    lines = judge([claim(of="a", above=1)], places).splitlines()
+    lines = claim_lines(judge([claim(above=1)], places)).splitlines()
     assert [line.split("*")[1] for line in lines] == [
         f"It is larger, {x}" for x in ("p", "q", "else")
     ]
-    both = [claim(of="a", above=1, places=["key"], together=True, beside="c")]
-    assert judge(both, places) == (
-        "- Does not hold (one seed: above 1): *It is larger, p*; E = 1 1.00, E = 2 2.00 points; beside "
+    both = [claim(above=1, places=["key"], together=True, beside="c")]
+    same = [place._replace(name="p") for place in places]
+    assert claim_lines(judge(both, same)) == (
+        "- Undecided (above 1; one seed): *It is larger, p*; E = 1 1.00, E = 2 2.00 points; beside "
         "it, C, E = 1 −1.00, C, E = 2 −2.00."
     )
 
 
 def test_what_cannot_be_judged_says_why() -> None:
     there = at({"a": [1.0], "b": [2.0]})
-    assert judge([claim(above=0, needs=["x"])], [there._replace(absent=["c", "x", "b"])]) == (
-        "- Not judged: *It is larger, here*; not run to the end: B, X."
-    )
-    doubtful = there._replace(doubts=["nobody knows", "measured: {}"])
-    line = "- Not judged: *It is larger, here*; nobody knows; measured: A 1.00, B 2.00 points."
-    assert judge([claim(above=0)], [doubtful]) == line
-    nan = doubtful._replace(run={"a": np.array([np.nan]), "b": np.array([1.0])})
-    assert judge([claim(above=0)], [nan]).endswith("*; nobody knows.")
-    rare = doubtful._replace(seldom="seldom: {} in all")
-    assert judge([claim(above=0, each_round=True)], [rare]).endswith(
-        "; seldom: A 1.00, B 2.00 points in all."
-    )
-    assert judge([claim(above=0)], [rare]) == line
+    absent = judge([claim(of="ab", above=0, needs="x")], [there._replace(absent=["c", "x", "b"])])
+    line = "- Not judged: *It is larger, there*; not run to the end: B, X."
+    assert claim_lines(absent) == line
+    doubtful = there._replace(doubts=["nobody knows"], seldom="evaluated seldom")
+    for each_round, why in ((False, "nobody knows"), (True, "nobody knows; evaluated seldom")):
+        found = judge([claim(of="ab", above=0, each_round=each_round)], [doubtful])
+        assert verdict(found) == "not judged"
+        assert claim_lines(found) == (
+            f"- Not judged: *It is larger, there*; A 1.00, B 2.00 points; {why}."
+        )
 
 
-# ---- the table of everything in the papers -------------------------------------------------------
-
-PAPERS = """\
-[[item]]
-paper = "One"
-what = "a thing"
-section = "tiny"
-claim = "It holds"
-
-[[item]]
-paper = "One"
-what = "another"
-section = "tiny"
-claim = "It does"
-
-[[item]]
-paper = "Two"
-what = "a figure"
-section = "tiny"
-shows = "a picture"
-
-[[item]]
-paper = "Two"
-what = "privacy"
-because = "nobody knows"
-
-[[item]]
-paper = "Two"
-what = "a table"
-section = "elsewhere"
-shows = "numbers"
-"""
-
-
-def says(text: str, *values: float, note: str = "") -> str:
-    return judge([claim(text, "a", above=0, note=note)], [at({"a": list(values)})])
-
-
-def results(tmp_path: Path, *lines: str) -> Path:
-    out = tmp_path / "results"
-    (out / "tiny").mkdir(parents=True)
-    (out / "tiny" / "table.md").write_text("\n".join(["# Tiny: α = 1, a (b)", "", *lines]))
-    (tmp_path / "papers.toml").write_text(PAPERS)
-    return out
-
-
-@pytest.mark.parametrize(
-    ("lines", "verdicts"),
-    [
-        (
-            [
-                says("It holds", 1.0, 2.0), says("It holds, too", 1.0, -2.0),
-                says("It does not", -1.0, note="*It holds* is another"),
-            ],
-            ["holds in 1 of 2 places", "does not hold; one seed"],
-        ),
-        ([says("It holds", 1.0, 2.0)] * 2, ["holds (2 places)"]),
-        ([says("It holds", -1.0, -1.0)] * 2, ["does not hold (2 places)"]),
-        ([says("It holds", 1.0)] * 2, ["holds (2 places); one seed"]),
-        (
-            [
-                says("It holds", 1.0, 2.0), says("It holds", -1.0),
-                not_judged("It holds, elsewhere", "nobody was there"), not_judged("It does", "nor here"),
-            ],
-            ["holds in 1 of 2 places; 1 of them with one seed; 1 not judged", "not judged"],
-        ),
-        (["- Holds: *Something else*; 1 point."], ["not judged in the results at hand"]),
-        (
-            [says("It holds", 1.0)],
-            [
-                "holds; one seed", "not judged in the results at hand", "a picture",
-                "not here: nobody knows", "not run here: `fedref reproduce elsewhere`",
-            ],
-        ),
-    ],
-)  # fmt: skip
-def test_verdicts_are_those_that_the_sections_give(
-    lines: list[str], verdicts: list[str], tmp_path: Path
-) -> None:
-    rows = coverage(tmp_path, results(tmp_path, *lines)).splitlines()[2:]
-    found = [row.split(" | ")[-1].removesuffix(" |") for row in rows]
-    assert found[: len(verdicts)] == verdicts
-
-
-def test_a_claim_that_several_sections_judge(tmp_path: Path) -> None:
-    out = results(tmp_path, says("It holds", 1.0, 2.0))
-    (out / "more").mkdir()
-    (out / "more" / "table.md").write_text(f"# More\n\n{says('It holds', -1.0, 2.0)}")
-    papers = tmp_path / "papers.toml"
-    papers.write_text(PAPERS.replace('"tiny"', '["tiny", "more", "missing"]'))
-    row = coverage(tmp_path, out).splitlines()[2]
-    assert row.endswith(
-        "[Tiny: α = 1, a (b)](#tiny-α--1-a-b), [More](#more) | holds in 1 of 2 places |"
-    )
-
-
-def test_the_readme_begins_with_it(tiny: Path) -> None:
-    (catalogue.root() / "papers.toml").write_text(PAPERS)
-    assert command("tiny", "--out", tiny) == 0
-    readme = (tiny.parent / "README.md").read_text()
-    assert readme.index("| Two | a figure | [Tiny](#tiny) | a picture |") < readme.index("## Tiny")
-
-
-def test_an_item_that_says_two_things_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "papers.toml").write_text(PAPERS + 'because = "and not here"\n')
-    with pytest.raises(DataError, match=r"papers.toml: .* is not understood, expected paper, what"):
-        items_of(tmp_path)
-
-
-def claims_in(name: str) -> list[Claim]:
-    """Every claim that stands as a row in a report.py, at its top or in a tuple there."""
-    found = []
-    for value in vars(catalogue.find(name).module).values():
-        rows = value if type(value) is tuple else [value]
-        found += [row for row in rows if isinstance(row, Claim)]
-    return found
-
-
-def test_every_claim_of_a_report_has_one_row_in_papers_toml() -> None:
-    """And every claim there is one of its section's; where CIFAR-10 is meant, it is its section, too."""
-    items = [item for item in items_of(catalogue.root()) if "claim" in item]
-    made_elsewhere = ("apfl-ablations", "apfl-cifar10")  # their rows need the runs
-    for name in catalogue.names():
-        own = [item for item in items if name in sections_of(item)]
-        claims = claims_in(name)
-        if name in made_elsewhere:
-            continue
-        for one in claims:
-            (item,) = (item for item in own if f"{one.text}, ".startswith(item["claim"]))
-            if name in ("apfl-figure-1", "apfl-figure-2"):
-                cifar10 = not one.places or "cifar10" in one.places
-                assert ("apfl-cifar10" in sections_of(item)) == cifar10, one.text
-        for item in own:
-            assert any(f"{one.text}, ".startswith(item["claim"]) for one in claims), item
-
-
-def test_every_reproduction_of_a_paper_is_listed() -> None:
-    items = items_of(catalogue.root())
-    assert {item["paper"] for item in items} == {
-        "Per-FedAvg",
-        "FedMeta",
-        "FedProx",
-        "FedMAML",
-        "APFL",
-    }
-    listed = {section for item in items for section in sections_of(item)}
-    assert listed <= set(catalogue.names())
-    ours = {name for name in catalogue.names() if catalogue.find(name).paper.startswith("No paper")}
-    assert set(catalogue.names()) - ours <= listed
+def test_a_file_of_claims_is_read_back_as_it_was(tmp_path: Path) -> None:
+    rows = [
+        claim(of="ab", above=0.0, beside="c", note='"so", it is'),
+        claim("It costs", above=1.0, counted=True),
+        claim("It is seen", below=1.0, each_round=True),
+    ]
+    values = {"a": [0.1, 0.3], "b": [np.nan, 0.2], "c": [1.0, 2.0]}
+    found = judge(rows, [at(values, rows=195, seldom="seldom")])
+    found += judge([claim("It ran", needs="x")], [at(values, absent=["x"])])
+    lines = report_claims(found, tmp_path)
+    back = read_claims(tmp_path / "claims.csv")
+    assert repr(back) == repr(found)  # NaN is not equal to itself
+    assert claim_lines(back) == lines
+    assert len(group_by_place(back)) == len(lines.splitlines()) == 4
+    assert read_claims(tmp_path / "nothing.csv") == []

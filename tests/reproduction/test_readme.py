@@ -1,0 +1,194 @@
+"""README.md of the results: its tables are read off papers.toml and the results, and nothing else."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from reproducing import command
+
+from fedref.boundary.errors import DataError
+from reproduce import catalogue, readme
+from reproduce.claims import (
+    Claim,
+    Place,
+    claim_lines,
+    group_by_place,
+    judge,
+    read_claims,
+    report_claims,
+)
+
+PAPERS = """\
+[notes.small]
+text = "It is small."
+places = ["there"]
+
+[notes.odd]
+text = "It is odd."
+
+[[origin]]
+experiment = "tiny"
+text = "a"
+others = "b"
+ours = "c"
+
+[[paper]]
+name = "One"
+title = "One (somebody)"
+picture = "tiny/one.png"
+caption = "A picture"
+rows = [
+  { what = "a claim", section = "tiny", claim = "It holds", paper = "+1" },
+  { what = "another", section = ["tiny", "more"], claim = ["It does", "It works"], notes = ["odd"] },
+  { what = "numbers", section = "tiny", numbers.stem = "one", among.method = ["fedavg", "fedprox"] },
+  { what = "a figure", section = "tiny", shows = "a picture" },
+  { what = "privacy", because = "nobody knows" },
+  { what = "a table", section = "elsewhere", shows = "numbers" },
+]
+"""
+NUMBERS = """\
+stem,method,paper,mean,sd,difference,each seed
+one,fedavg,50,49.0,1.0,-1.0,48.0 50.0
+one,fedprox,12345,51.0,0.0,1.0,51.0
+"""
+METHODS = {"a": "A", "b": "B"}
+
+
+def findings(text: str, *places: tuple[str, list[float]], **more: Any) -> list[Any]:
+    claim = Claim(text, lambda place, m: place.run, ("a",), above=0, **more)
+    return judge([claim], [Place("", name, np.array(x), METHODS) for name, x in places])
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """The results of two reproductions."""
+    (tmp_path / "papers.toml").write_text(PAPERS)
+    for name in ("tiny", "more", "speedy"):
+        (tmp_path / "results" / name).mkdir(parents=True)
+        (tmp_path / "results" / name / "table.md").write_text(f"# {name.capitalize()}: α = 1\n")
+    (tmp_path / "results/tiny/one.png").write_bytes(b"")
+    (tmp_path / "results/tiny/numbers.csv").write_text(NUMBERS)
+    yes, no = ("there", [1.0, 2.0]), ("afar", [-1.0, 1.0])
+    report_claims(
+        findings("It holds", yes) + findings("It holds, too", no) + findings("It does", no),
+        tmp_path / "results/tiny",
+    )
+    report_claims(findings("It works", yes, counted=True), tmp_path / "results/more")
+    return tmp_path / "results"
+
+
+def test_a_line_for_everything_that_papers_toml_lists(out: Path) -> None:
+    text = readme.make_readme(out.parent, out)
+    assert text.startswith(readme.MARK)
+    link = "](results/tiny/table.md)"
+    lines = [
+        f"| a claim[^small] | +1 | 1.50 ± 0.50 | 2 seeds | [holds{link} |",
+        "| another[^odd][^small] | – | afar 0.00 ± 1.00; there 1.50 ± 0.50 | 2 seeds, 2 places | "
+        f"[holds 1, undecided 1{link}, [and](results/more/table.md) |",
+        f"| numbers | 50, 12345 | 49.00 ± 1.00, 51.00 | 2 seeds | [numbers{link} |",
+        f"| a figure | – | a picture | – | [shown{link} |",
+        "| privacy | – | – | – | not here: nobody knows |",
+        "| a table | – | – | – | not run here: `fedref reproduce elsewhere` |",
+    ]
+    assert "\n".join(lines) in text
+    assert "\n![A picture](results/tiny/one.png)\n" in text
+    assert "| tiny | a | b | c |" in text
+    assert "- [Speedy: α = 1](results/speedy/table.md)\n" in text
+    assert "[More" not in text.partition("## Beside")[2]
+    assert text.endswith("\n[^small]: It is small.\n[^odd]: It is odd.\n")
+    assert "Of 4 judgements" in text
+    assert "holds 2, undecided 2" in text
+
+
+def test_of_many_values_the_ends_are_shown(out: Path) -> None:
+    places = [(f"place {i}", [float(i), i + 1.0]) for i in range(-3, 4)]
+    report_claims(findings("It holds", *places), out / "tiny")
+    row = next(line for line in readme.make_readme(out.parent, out).splitlines() if "| +1" in line)
+    assert "| −2.50 ± 0.50 to 3.50 ± 0.50 | 2 seeds, 7 places | [holds 3, contradicted" in row
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('shows = "a picture"', 'shows = "a", because = "b"', "is not understood, expected what, one"),
+        ('because = "nobody knows"', 'becuase = "x"', "papers.toml: .* is not understood"),
+        ('notes = ["odd"]', 'notes = ["even"]', "and notes that are in"),
+        ('"fedprox"]', '"fedsgd"]', "numbers.csv: has no line with .*fedsgd"),
+    ],
+)  # fmt: skip
+def test_a_line_that_is_not_understood(old: str, new: str, message: str, out: Path) -> None:
+    papers = out.parent / "papers.toml"
+    papers.write_text(papers.read_text().replace(old, new))
+    with pytest.raises(DataError, match=message):
+        readme.make_readme(out.parent, out)
+
+
+def test_it_is_written_after_every_reproduction(tiny: Path) -> None:
+    (catalogue.root() / "papers.toml").write_text(PAPERS)
+    assert command("tiny", "--out", tiny) == 0
+    text = (tiny.parent / "README.md").read_text()
+    assert "| numbers | 50, 50 | " in text
+    assert "| a claim | +1 | – | no seeds, 0 places | [not judged]" in text
+
+
+# ---- what is committed ---------------------------------------------------------------------------
+
+
+def test_the_committed_readme_is_what_the_committed_results_give() -> None:
+    root = catalogue.root()
+    assert (root / "README.md").read_text("utf-8") == readme.make_readme(root, root / "results")
+
+
+@pytest.mark.parametrize("name", catalogue.names())
+def test_the_committed_tables_have_the_verdicts_of_the_committed_claims(name: str) -> None:
+    folder = catalogue.root() / "results" / name
+    table = (folder / "table.md").read_text("utf-8").splitlines()
+    lines = claim_lines(read_claims(folder / "claims.csv")).splitlines()
+    assert set(lines) <= set(table)
+    verdicts = ("- Holds", "- Contradicted", "- Undecided", "- Not judged")
+    assert len(lines) == sum(line.startswith(verdicts) for line in table)
+
+
+def claims_in(name: str) -> list[Claim]:
+    """Return every claim that stands as a row in a report.py, at its top or in a tuple there."""
+    found = []
+    for value in vars(catalogue.find(name).module).values():
+        rows = value if type(value) is tuple else [value]
+        found += [row for row in rows if isinstance(row, Claim)]
+    return found
+
+
+def test_every_claim_has_one_row_in_papers_toml() -> None:
+    """And every claim there is one of its section's, in the report and in the committed results."""
+    root = catalogue.root()
+    rows = [
+        row for paper in readme.read_papers(root / "papers.toml")["paper"] for row in paper["rows"]
+    ]
+    listed = {
+        (section, text)
+        for row in rows
+        if "claim" in row
+        for section in readme.of(row)
+        for text in ([row["claim"]] if isinstance(row["claim"], str) else row["claim"])
+    }
+    measured = {
+        (name, group[0].claim)
+        for name in catalogue.names()
+        for group in group_by_place(read_claims(root / "results" / name / "claims.csv"))
+    }
+    assert listed == measured
+    for name in set(catalogue.names()) - {"apfl-ablations", "apfl-cifar10"}:  # theirs need the runs
+        texts = {claim.text for claim in claims_in(name)}
+        assert texts == {text for section, text in listed if section == name}, name
+
+
+def test_every_reproduction_of_a_paper_is_listed() -> None:
+    papers = readme.read_papers(catalogue.root() / "papers.toml")["paper"]
+    assert [paper["name"] for paper in papers] == [
+        "Per-FedAvg", "FedMeta", "FedProx", "FedMAML", "APFL",
+    ]  # fmt: skip
+    listed = {section for paper in papers for row in paper["rows"] for section in readme.of(row)}
+    assert listed <= set(catalogue.names())
+    ours = {name for name in catalogue.names() if catalogue.find(name).paper.startswith("No paper")}
+    assert set(catalogue.names()) - ours <= listed
