@@ -1,4 +1,4 @@
-"""What an algorithm is: a few small functions, and the weighted mean that most servers take.
+"""The base of every algorithm: a few small functions, and the weighted mean that most servers take.
 
 The loop over clients, steps and rounds is written once, in `rounds`; an algorithm only says what
 differs.
@@ -30,7 +30,7 @@ class Cohort(NamedTuple):
     N: int
 
     def weights(self, weighting: str) -> Array:
-        """p_k, summing to 1: by samples n_k/Σn_k, or uniform 1/K."""
+        """p_k, which sum to 1: n_k/Σn_k for "samples", 1/K for "uniform"."""
         if weighting not in WEIGHTINGS:
             raise ConfigError(unknown("weighting", weighting, WEIGHTINGS))
         share = self.counts * (self.n if weighting == "samples" else 1)
@@ -46,7 +46,7 @@ def weighted_mean(p: Array, w: Array | tree.Rows) -> Array:
 
 
 def weighted_sum(c: Array, w: Array | tree.Rows) -> Array:
-    """Σ_k c_k w_k, added in client order, in the dtype of w; one w_k is looked at at a time."""
+    """Σ_k c_k w_k, added in client order, in the dtype of w, one w_k at a time."""
     terms = (c_k * w_k for c_k, w_k in zip(c.astype(w.dtype), w))
     total = next(terms)
     for term in terms:
@@ -55,7 +55,7 @@ def weighted_sum(c: Array, w: Array | tree.Rows) -> Array:
 
 
 class ClientResult(NamedTuple):
-    """What a client ends a round with: what it sends, what it keeps, and what is logged."""
+    """A client's result of a round: what it sends, what it keeps, and what is logged."""
 
     upload: Any
     client_state: Any = None
@@ -69,13 +69,13 @@ class Server(NamedTuple):
 
 
 class State(NamedTuple):
-    """All that a run carries from round to round."""
+    """The state that a run carries from round to round."""
 
     server: Any
     clients: Mapping[int, Any]  # client → client state
 
 
-#: All training data of one client, gathered when it is called for.
+#: Returns all training data of one client, gathered when it is called.
 AllData = Callable[[], Batch]
 
 
@@ -87,14 +87,14 @@ ClientState = TypeVar("ClientState")
 
 @dataclass(frozen=True)
 class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
-    """What differs between algorithms: a few pure functions, with FedAvg's server as default.
+    """An algorithm: a few pure functions, with FedAvg's server as default.
 
     Four values are handed from function to function, each an array or a (named) tuple of them:
 
-        server        ServerState: what the server keeps
-        sent          Sent: what travels down, all that a client sees of it
-        local         Local: what a client carries from step to step
-        client_state  ClientState: what a client keeps between rounds (None before its first)
+        server        ServerState: the server keeps it
+        sent          Sent: it travels down, and is all that a client sees of the server
+        local         Local: a client carries it from step to step
+        client_state  ClientState: a client keeps it between rounds (None before its first)
 
     `step` must work on any leading axes, so that one function serves a client and a stack of them.
 
@@ -128,17 +128,17 @@ class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
 
     @property
     def stops_early(self) -> bool:
-        """Whether `stop` must be asked after each local epoch: then clients run one by one."""
+        """Whether `stop` is asked after each local epoch; clients then run one by one."""
         return False
 
     # The defaults are FedAvg's: a Server goes down, the parameters w come back and are averaged.
 
     def initial(self, model: Model, w: Array) -> ServerState:
-        """The server's state before round 0, from the initial parameters w (d,)."""
+        """Return the server's state before round 0, from the initial parameters w (d,)."""
         return Server(w)  # type: ignore[return-value]
 
     def download(self, server: ServerState) -> Sent:
-        """What the server sends to each client of the cohort."""
+        """Return what the server sends to every client of the cohort."""
         return server  # type: ignore[return-value]
 
     def download_for(self, sent: Sent, client_state: ClientState | None) -> Any:
@@ -146,15 +146,15 @@ class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
         return sent
 
     def start(self, model: Model, sent: Sent, client_state: ClientState | None) -> Local:
-        """What one client starts its local steps from."""
+        """Return the `local` from which one client starts its steps."""
         return sent.w  # type: ignore[attr-defined]
 
     def step(self, model: Model, sent: Sent, local: Local, *batches: Batch) -> Local:
-        """One local step, on one batch of each role."""
+        """Take one local step, on one batch of each role."""
         raise NotImplementedError
 
     def stop(self, model: Model, sent: Sent, local: Local, data: AllData) -> bool:
-        """Whether one client may stop now, after a local epoch."""
+        """Return whether one client may stop now, after a local epoch."""
         return False
 
     def finish(
@@ -165,30 +165,30 @@ class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
         client_state: ClientState | None,
         data: AllData,
     ) -> ClientResult:
-        """What one client sends and keeps; by default it sends its `local`."""
+        """Return what one client sends and keeps. Default: it sends its `local` and keeps nothing."""
         return ClientResult(local)
 
     def client_metrics(
         self, model: Model, sent: Sent, local: Local, data: AllData
     ) -> dict[str, float]:
-        """Measurements that are logged, and neither sent nor counted as work."""
+        """Return measurements that are logged; they are neither sent nor counted as work."""
         return {}
 
     def combine(
         self, model: Model, server: ServerState, uploads: Any, cohort: Cohort
     ) -> ServerState:
-        """The server's next state; uploads is the tree of what was sent, leaves (K, ...)."""
+        """Return the server's next state from the uploads, a tree of leaves (K, ...)."""
         w = weighted_mean(cohort.weights(self.weighting), uploads)
         return Server(w)  # type: ignore[return-value]
 
     def observe_loss(self, server: ServerState, loss: float) -> ServerState:
-        """The server's state after it has seen the global training loss of this round."""
+        """Return the server's state after it has seen the global training loss of this round."""
         return server
 
     def personalised_params(
         self, model: Model, sent: Sent, client_state: ClientState | None, D: Batch | None
     ) -> Array:
-        """The parameters (d,) that one client tests with; D is a batch to adapt to, or None."""
+        """Return the parameters (d,) that one client tests with, adapted to the batch D if there is one."""
         return sent.w  # type: ignore[attr-defined]
 
     def server_metrics(self, server: ServerState) -> dict[str, float]:
@@ -196,5 +196,5 @@ class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
         return {}
 
 
-#: An algorithm of unknown states, as the loop of rounds sees it.
+#: An algorithm with states of any type, as the loop of rounds sees it.
 AnyAlgorithm = Algorithm[Any, Any, Any, Any]

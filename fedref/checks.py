@@ -45,7 +45,7 @@ ROUNDINGS = 64  # units in the last place that the terms of a sum may leave wher
 
 
 def relative_error(got: Any, expected: Any) -> float:
-    """max|got − expected| / max|expected| (the absolute error where expected is all zero)."""
+    """max|got − expected| / max|expected|; the absolute error where expected is all zero."""
     got, expected = np.asarray(got), np.asarray(expected)
     if got.shape != expected.shape:
         raise ValueError(f"shapes differ: got {got.shape}, expected {expected.shape}")
@@ -85,7 +85,7 @@ def complex_step_derivative(f: Callable[[Array], Any], w: Array, v: Array) -> Ar
 
 
 def complex_step_gradient(f: Callable[[Array], Any], w: Array) -> Array:
-    """∇f(w) of f : (..., d) → (...), one complex step a coordinate of the last axis: (..., d)."""
+    """∇f(w) of f : (..., d) → (...), by one complex step a coordinate: (..., d)."""
     w = np.asarray(w)
     columns = [complex_step_derivative(f, w, e) for e in np.eye(w.shape[-1], dtype=w.real.dtype)]
     return np.stack(columns, -1)
@@ -119,7 +119,7 @@ def taylor_slope(
     v: Array,
     hv: Callable[[Array, Array], Any] | Array | None = None,
 ) -> float:
-    """The slope of log remainder against log step: 2 if g is the gradient of f, 3 with a right hv.
+    """Return the slope of log remainder against log step: 2 if g is the gradient of f, 3 with a right hv.
 
     f : (d,) → number; g : its gradient, a function or the vector at w; v : a direction (d,);
     hv : H(w)v, a function of (w, v) or the vector. A wrong g gives 1 (with hv: a wrong hv gives 2).
@@ -143,7 +143,7 @@ def taylor_slope(
 
 
 class Report(NamedTuple):
-    """What a check found: the relative error, and the Taylor slope where one was measured.
+    """The result of a check: the relative error, and the Taylor slope where one was measured.
 
     order : the slope that is expected, 2 for a gradient and 3 for a Hessian-vector product.
     A slope of inf (nothing is left to rounding: see `taylor_slope`) is as right as `order`.
@@ -174,12 +174,12 @@ class Report(NamedTuple):
 
 
 def _directions(w: Array) -> Array:
-    """A few fixed random ones: (5, d)."""
+    """Return a few fixed random directions: (5, d)."""
     return np.random.default_rng(0).normal(size=(5, *w.shape)).astype(np.result_type(w, np.float32))
 
 
 def _median_slope(slope: Callable[[Array], float], v: Array) -> float:
-    """Over the directions: along a single one the leading term may happen to be almost nothing."""
+    """Return the median over the directions: along one of them the leading term may almost vanish."""
     return float(np.median([slope(one) for one in np.atleast_2d(v)]))
 
 
@@ -192,9 +192,9 @@ def check_gradient(
     bound: float = BOUND,
     atol: float | None = None,
 ) -> Report:
-    """Is `grad` the gradient of `f` : (d,) → number at w? By complex step, and by Taylor slope 2.
+    """Check that `grad` is the gradient of `f` : (d,) → number at w, by complex step and Taylor slope 2.
 
-    v : one direction (d,) of the Taylor test, or some (n, d) of which the median slope is taken (a
+    v : one direction (d,) of the Taylor test, or some (n, d), whose median slope is taken (a
     few random ones where not given). Keep w and w ± v/10 away from kinks. atol : an absolute error
     that passes (where not given, what rounding leaves where terms cancel, see `error_of`). Where the
     slope is right and the error is not, f does not take complex numbers:
@@ -224,7 +224,7 @@ def check_hvp(
     bound: float = BOUND,
     atol: float | None = None,
 ) -> Report:
-    """Is hvp(w, v) = ∇²f(w)·v? By complex step of `grad` (so check that first), and by slope 3.
+    """Check that hvp(w, v) = ∇²f(w)·v, by complex step of `grad` (check that first) and by slope 3.
 
     v, bound, atol : as in `check_gradient`.
 
@@ -248,7 +248,7 @@ def check_hvp(
 
 
 def stack_equals_loop(f: Callable[..., Any], *stacked: Any, bound: float = BOUND) -> Report:
-    """Does f of stacks (leading axis K of every array) equal f of each of the K, one by one?
+    """Check that f of stacks (leading axis K of every array) is f of each of the K, one by one.
 
     Arguments and result are arrays, or (named) tuples of them such as a `Batch`; what all K share
     goes into f itself. Choose K coprime to the other axes: a mix-up then cannot fit by chance.

@@ -1,4 +1,4 @@
-"""Randomness is data: (seed, round, client) → Plan. The only module that touches randomness in a run.
+"""Randomness is data: (seed, round, client) → Plan. No other module of a run draws random numbers.
 
 A Plan says who takes part in a round, how much each does, and which rows form each mini-batch.
 Given a Plan a round is deterministic, so another program can replay it. Every stream of random
@@ -24,12 +24,12 @@ from fedref.boundary.values import Bounds, check_fields
 from fedref.models.numerics import Array
 
 PADDING = -1
-#: The roles of an episode a mini-batch.
+#: The roles of episodes, one for each mini-batch.
 EPISODES = "S of D", "Q of D"
 
 
 def stream(seed: int, name: str, *key: int) -> np.random.Generator:
-    """The random numbers of one purpose; independent of all others."""
+    """Return the random numbers of one purpose, independent of all others."""
     purpose = int.from_bytes(sha256(name.encode()).digest()[:4])
     return np.random.default_rng([seed, purpose, *key])
 
@@ -63,7 +63,7 @@ class Sampling:
 
     @property
     def amount(self) -> int:
-        """What a client that does not straggle does: E epochs, or τ steps."""
+        """The work of a client that does not straggle: E epochs, or τ steps."""
         return self.epochs or self.steps or 0
 
 
@@ -88,31 +88,31 @@ class Plan(NamedTuple):
 
 
 def _uniform(rng: np.random.Generator, sizes: Array, k: int) -> Array:
-    """K different clients, each as likely as the others."""
+    """Draw K different clients, each as likely as the others."""
     return rng.choice(len(sizes), k, replace=False)
 
 
 def _by_samples(rng: np.random.Generator, sizes: Array, k: int) -> Array:
-    """K draws with replacement, client k with probability p_k = n_k/n [fedprox alg.2]."""
+    """Draw K clients with replacement, client k with probability p_k = n_k/n [fedprox alg.2]."""
     return rng.choice(len(sizes), k, p=sizes / sizes.sum())
 
 
-#: One for each choice of `Sampling.sampling`.
+#: How each choice of `Sampling.sampling` draws.
 COHORTS = {"uniform": _uniform, "by-samples": _by_samples}
 
 
 def _permutations(rng: np.random.Generator, n: int, times: int) -> Array:
-    """(times, n): row i does not depend on how many follow."""
+    """Return permutations (times, n); row i does not depend on how many follow."""
     return rng.permuted(np.tile(np.arange(n, dtype=np.int32), (times, 1)), axis=1)
 
 
-def _padded(a: Array, width: int) -> Array:
-    """(rows, n) → (rows, width) with −1 on the right."""
+def _pad_rows(a: Array, width: int) -> Array:
+    """Pad (rows, n) to (rows, width) with −1 on the right."""
     return np.pad(a, ((0, 0), (0, width - a.shape[1])), constant_values=PADDING)
 
 
 def minibatches(rng: np.random.Generator, n: int, config: Sampling, amount: int) -> Array:
-    """One client's mini-batches: (steps, min(B, n)) rows.
+    """Draw one client's mini-batches: (steps, min(B, n)) rows.
 
     Epochs: each a fresh permutation cut into ⌈n/B⌉ batches, the last one short (padded).
     Steps: each min(B, n) different rows, independent of the other steps.
@@ -124,11 +124,11 @@ def minibatches(rng: np.random.Generator, n: int, config: Sampling, amount: int)
             return np.stack(draws).astype(np.int32)
         return _permutations(rng, n, amount)[:, :width]
     per_epoch = -(-n // width)
-    return _padded(_permutations(rng, n, amount), per_epoch * width).reshape(-1, width)
+    return _pad_rows(_permutations(rng, n, amount), per_epoch * width).reshape(-1, width)
 
 
 def episode(rng: np.random.Generator, n: int, support: float) -> tuple[Array, Array]:
-    """Disjoint support and query rows of one client.
+    """Draw disjoint support and query rows of one client.
 
     Both have at least one row where n ≥ 2. With n = 1 the support is empty (adaptation then does
     nothing) and the row is the query: nothing is ever evaluated on what it was adapted to.
@@ -137,22 +137,22 @@ def episode(rng: np.random.Generator, n: int, support: float) -> tuple[Array, Ar
 
 
 def cut(rows: Array, support: float) -> tuple[Array, Array]:
-    """The two parts of rows that are in random order already."""
+    """Cut rows that are in random order already into two parts."""
     n = len(rows)
     first = min(max(round(support * n), 1), n - 1)
     return rows[:first], rows[first:]
 
 
 def episodes(batches: Array, support: float) -> tuple[Array, Array]:
-    """Every mini-batch of `batches` (steps, W) cut in two: S (steps, W_S) and Q (steps, W_Q)."""
+    """Cut every mini-batch of `batches` (steps, W) in two: S (steps, W_S) and Q (steps, W_Q)."""
     parts = [cut(rows[rows != PADDING], support) for rows in batches]
     widths = [max(len(part[i]) for part in parts) for i in (0, 1)]
-    S, Q = (np.concatenate([_padded(p[i][None], widths[i]) for p in parts]) for i in (0, 1))
+    S, Q = (np.concatenate([_pad_rows(p[i][None], widths[i]) for p in parts]) for i in (0, 1))
     return S, Q
 
 
 def cohort(config: Sampling, sizes: Array, round: int, seed: int) -> tuple[Array, Array]:
-    """Who takes part: (clients ascending, how often each was drawn)."""
+    """Draw who takes part: (clients ascending, how often each was drawn)."""
     k = config.clients_per_round
     if k > len(sizes):
         raise ConfigError(f"clients-per-round is {k}, but there are only {len(sizes)} clients")
@@ -164,7 +164,9 @@ def cohort(config: Sampling, sizes: Array, round: int, seed: int) -> tuple[Array
 def make_plan(
     config: Sampling, sizes: Array, round: int, seed: int, roles: Iterable[str] = ("D",)
 ) -> Plan:
-    """Draw round `round`. sizes : (N,) n_k; roles : what one step takes, e.g. ("D", "D1", "D2").
+    """Draw the Plan of round `round`.
+
+    sizes : (N,) n_k; roles : the batches that one step takes, e.g. ("D", "D1", "D2").
 
     >>> plan = make_plan(Sampling(2, epochs=1, batch_size=2), np.array([3, 1, 2]), 0, seed=1)
     >>> plan.clients.shape, plan.rows["D"].shape
@@ -191,7 +193,7 @@ def make_plan(
     steps = np.array([len(batches[roles[0]]) for batches in drawn])
     return Plan(
         round, clients, counts, n, amount, straggler, steps, steps_of_epoch(config, roles, n),
-        {role: _stacked([batches[role] for batches in drawn]) for role in roles},
+        {role: _stack_rows([batches[role] for batches in drawn]) for role in roles},
     )  # fmt: skip
 
 
@@ -204,7 +206,7 @@ def client_batches(
     round: int,
     seed: int,
 ) -> dict[str, Array]:
-    """One client's mini-batches in a round: role → (steps, W) rows of its n, as in a Plan."""
+    """Draw one client's mini-batches in a round: role → (steps, W) rows of its n, as in a Plan."""
     if "S" in roles:
         S, Q = episode(stream(seed, "S", round, client), n, config.support)
         return {"S": S[None], "Q": Q[None]}
@@ -217,13 +219,13 @@ def client_batches(
 
 
 def steps_of_epoch(config: Sampling, roles: tuple[str, ...], n: Array) -> Array:
-    """How many steps an epoch of clients with n (K,) rows takes: (K,)."""
+    """Return how many steps an epoch of clients with n (K,) rows takes: (K,)."""
     width = np.minimum(config.batch_size or n, n)
     return -(-n // width) if config.epochs and "S" not in roles else np.ones_like(n)
 
 
-def _stacked(clients: list[Array]) -> Array:
-    """K ragged (steps, width) arrays → (K, S, W), padded with −1."""
+def _stack_rows(clients: list[Array]) -> Array:
+    """Stack K ragged (steps, width) arrays into (K, S, W), padded with −1."""
     S, W = (max(rows.shape[axis] for rows in clients) for axis in (0, 1))
     out = np.full((len(clients), S, W), PADDING, np.int32)
     for k, rows in enumerate(clients):
@@ -234,7 +236,7 @@ def _stacked(clients: list[Array]) -> Array:
 def adaptation_rows(
     config: Sampling, role: str, n: int, client: int, round: int, seed: int
 ) -> Array:
-    """Fresh *training* rows that a client adapts to before it is tested: a batch D or a support S."""
+    """Draw *training* rows for a client to adapt to before it is tested: a batch D or a support S."""
     rng = stream(seed, "adapt", round, client)
     if role == "S":
         return episode(rng, n, config.support)[0]

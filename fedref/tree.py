@@ -1,4 +1,4 @@
-"""Nested tuples of arrays: what algorithms keep, send and hand from step to step.
+"""Trees, which are nested tuples of arrays: algorithms keep, send and pass them on.
 
 A tree is an array, a number, None, or a (named) tuple of trees.
 """
@@ -14,7 +14,7 @@ Tree = Any
 
 
 def map(f: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
-    """f on every leaf (and on the leaves at the same place of the others); None stays None."""
+    """Apply f to every leaf (and to the leaves at the same place of the others); None stays None."""
     if tree is None:
         return None
     if isinstance(tree, tuple):
@@ -24,7 +24,7 @@ def map(f: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
 
 
 def leaves(tree: Tree) -> Iterator[Any]:
-    """Every leaf that is not None, in order."""
+    """Yield every leaf that is not None, in order."""
     if isinstance(tree, tuple):
         for part in tree:
             yield from leaves(part)
@@ -75,20 +75,20 @@ def unflatten(template: Tree, flat: Mapping[str, Any]) -> Tree:
     return tree
 
 
-def own(tree: Tree) -> Tree:
-    """The same with copies of what are views, which keep all of what they are views of."""
+def copy_views(tree: Tree) -> Tree:
+    """Return the tree with views replaced by copies: a view keeps the whole array in memory."""
     return map(lambda x: x if getattr(x, "base", None) is None else x.copy(), tree)
 
 
 def stack(trees: Sequence[Tree]) -> Tree:
-    """K trees of one shape → one tree whose leaves have a leading axis K."""
+    """Stack K trees of one shape into one tree whose leaves have a leading axis K."""
     return map(lambda *xs: np.stack(xs), *trees)
 
 
 class Rows:
-    """K arrays (d,), one in memory at a time: what a sum over clients needs of a stack (K, d).
+    """K arrays (d,), one in memory at a time: a stack (K, d) for sums over clients.
 
-    read : gives them, in order, as often as it is called.
+    read : yields them, in order, as often as it is called.
     """
 
     def __init__(self, read: Callable[[], Iterable[Any]], K: int) -> None:
@@ -109,8 +109,10 @@ class Rows:
 
 
 def stream(read: Callable[[], Iterable[Tree]], K: int) -> Tree:
-    """`stack` of K trees that are read when they are needed, anew for each sum: `combine` takes it
-    for what clients sent, to the same bits, in memory that does not grow with K."""
+    """Stack K trees that are read when they are needed, anew for each sum.
+
+    `combine` takes it for the uploads, to the same bits, in memory that does not grow with K.
+    """
     place = count()
 
     def leaf(_: Any) -> Rows:
@@ -121,12 +123,12 @@ def stream(read: Callable[[], Iterable[Tree]], K: int) -> Tree:
 
 
 def finite(tree: Tree) -> bool:
-    """Whether every number in it is finite."""
+    """Return whether every number in the tree is finite."""
     return all(bool(np.all(np.isfinite(x))) for x in leaves(tree) if not isinstance(x, str))
 
 
 def freeze(tree: Tree) -> Tree:
-    """The same tree with its arrays made read-only: an algorithm that writes into them fails."""
+    """Make the tree's arrays read-only, so that an algorithm that writes into them fails; return it."""
     for x in leaves(tree):
         if isinstance(x, np.ndarray):
             x.setflags(write=False)

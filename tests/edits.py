@@ -214,7 +214,7 @@ def left_alone(parent: ast.AST, field: str, node: ast.AST) -> bool:
     return isinstance(value, ast.Call) and getattr(value.func, "id", "") == "TypeVar"
 
 
-REFUSING = re.compile("_*(check|refuse|validate|unvalidated|post_init)")
+REFUSING = re.compile("_*(check|refuse|validate|without_validation|post_init)")
 
 
 def is_equation(nodes: Sequence[ast.AST]) -> bool:

@@ -43,7 +43,7 @@ Decisions
   a round in which every client was dropped is not counted in t, nor is its loss put into the window.
   the column `renewed` is 1 in the row of the round after which importance is asked for.
   cost. From its first renewal on F travels down with w_S in every round (2d down, d up), and up in the
-    rounds that renew it (2d): clients do not keep it. The paper speaks of hardly any extra cost;
+    rounds that renew it (2d): clients do not keep it. The paper claims hardly any extra cost;
     `apfl_cached.APFLCachedImportance`: clients keep F, and are sent it only where it was renewed.
 
 >>> import numpy as np
@@ -73,7 +73,7 @@ from fedref.models.numerics import Array, sigmoid
 
 
 def expand_units(model: Model, m: Array) -> Array:
-    """One value per unit (..., U) → one per parameter (..., d).
+    """Expand one value per unit (..., U) to one per parameter (..., d).
 
     A layer's weight (..., out) and its bias (out,) belong to the same `out` units; units are counted
     through all layers in the order of `model.unpack`.
@@ -165,7 +165,7 @@ class PlateauDetector(NamedTuple):
     peak: bool = False
 
     def push(self, loss: float) -> tuple["PlateauDetector", bool]:
-        """The detector after one more loss, and whether importance is to be renewed now."""
+        """Return the detector after one more loss, and whether importance is to be renewed now."""
         window = (*self.window, loss)[-self.length :]
         after = self._replace(window=window)
         if len(window) < self.length:
@@ -179,8 +179,10 @@ class PlateauDetector(NamedTuple):
 
 
 class ServerState(NamedTuple):
-    """The server's state; it travels without the detector. F is the integer 0, which costs no byte,
-    until it is first renewed."""
+    """The server's state, which travels without the detector.
+
+    F is the integer 0, which costs no byte, until it is first renewed.
+    """
 
     w: Array  # w_S (d,)
     F: Any  # (d,)

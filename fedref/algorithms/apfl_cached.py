@@ -1,6 +1,6 @@
 """APFL whose clients cache the importance F: it goes down only to a client that has an older one.
 
-The numbers are those of `APFL`, to the bit; only the bytes differ. The paper speaks of hardly any extra
+The numbers are those of `APFL`, to the bit; only the bytes differ. The paper claims hardly any extra
 communication, as F is renewed once beyond the preset rounds; alg.1 hands F to every client in every round.
 A run asks for it by `algorithm = "fedref.algorithms.apfl_cached:APFLCachedImportance"`.
 """
@@ -19,7 +19,7 @@ from fedref.models.numerics import Array
 
 
 class CachingClient(NamedTuple):
-    """What a client keeps: its own parameters, and the fingerprint of the F that it has (0: none)."""
+    """A client's own parameters, and the fingerprint of the F that it has (0: none)."""
 
     own: ClientState | None
     fingerprint: int

@@ -54,7 +54,7 @@ def local_step(model: Model, w: Array, D: Batch, *, lr: float) -> Array:
 
 
 def adapt(model: Model, w: Array, D: Batch, *, alpha: float, steps: int = 1) -> Array:
-    """The same at test time: `steps` gradient steps of size α on one batch of training rows."""
+    """Adapt w at test time: `steps` gradient steps of size α on one batch of training rows."""
     for _ in range(steps):
         w = local_step(model, w, D, lr=alpha)
     return w

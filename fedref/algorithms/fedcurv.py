@@ -73,7 +73,7 @@ def penalty_gradient(
 
 
 class CurvServer(NamedTuple):
-    """Server state, and what travels down."""
+    """The server's state. All of it travels down."""
 
     w: Array
     u: Array
@@ -82,7 +82,7 @@ class CurvServer(NamedTuple):
 
 
 class ClientState(NamedTuple):
-    """What a client keeps of its last participation, in round t."""
+    """The client's I and I ⊙ θ̂ of its last participation, in round t."""
 
     I: Array
     v: Array

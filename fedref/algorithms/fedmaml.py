@@ -26,7 +26,7 @@ Equations: [fedmaml §3.2] `meta_gradient`, the server's `meta_update` · [fedma
 Decisions
   two server steps are stated: averaging to θ′, and the meta-update of θ. We keep θ as the state and
     θ′ beside it; `evaluate` says which is tested: "theta" (adapted, as meta-learning is) or
-    "theta1" (as it is: it already is an average of adapted models).
+    "theta1" (not adapted: it already is an average of adapted models).
   the meta-update *sums* over clients, as printed (FedMeta takes the mean): β is per client.
   the gradient runs through all s steps; the paper only says ∇_θ.
   cost. With `evaluate = "theta1"` θ and θ′ both travel down (2d): θ to be trained from, θ′ to be used.

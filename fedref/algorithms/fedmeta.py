@@ -1,4 +1,4 @@
-"""FedMeta: what travels is a learner, not a model; with MAML, its first order, and Meta-SGD.
+"""FedMeta: a learner travels, not a model; with MAML, its first order, and Meta-SGD.
 
 Chen, Luo, Dong, Li, He, *Federated meta-learning with fast convergence and efficient
 communication*, arXiv:1802.07876, 2018. MAML: Finn et al. 2017; Meta-SGD: Li et al. 2017.
@@ -133,7 +133,7 @@ class Adam(NamedTuple):
 
 
 def adam(x: Any) -> Adam:
-    """Before the first step."""
+    """Return Adam's state before the first step."""
     zeros = tree.map(np.zeros_like, x)
     return Adam(zeros, zeros, 0)
 
@@ -154,13 +154,13 @@ def server_step(learner: Any, g: Any, adam: Adam | None, *, beta: float) -> tupl
 
 
 class Learner(NamedTuple):
-    """What travels down; the gradients that travel up have the same shape."""
+    """The message that travels down; the gradients that travel up have the same shape."""
 
     theta: Array  # (d,)
     alpha: Any = None  # (d,) for Meta-SGD
 
 
-#: Where a client stands, and what it will send: the meta-gradients of its local steps, added up.
+#: The client's present learner, and the sum of its meta-gradients, which it will send.
 Local = tuple[Learner, Learner]
 
 
@@ -207,7 +207,7 @@ class MAML(Algorithm[MetaServer, Learner, Local, None]):
         return tree.map(lambda x, g: x - self.beta * g, local[0], g), tree.map(np.add, local[1], g)
 
     def gradient(self, model: Model, learner: Learner, S: Batch, Q: Batch) -> Learner:
-        """The meta-gradient of one episode."""
+        """Return the meta-gradient of one episode."""
         how: Any = {"steps": self.inner_steps, "second_order": self.second_order}
         return Learner(maml_gradient(model, learner.theta, S, Q, alpha=self.alpha, **how))
 

@@ -1,4 +1,4 @@
-"""How important each parameter is for what a client has learnt: diagonal estimates, all (d,) ≥ 0.
+"""Estimates of how important each parameter is to a client: diagonals, all (d,) ≥ 0.
 
 Elastic weight consolidation penalises a change of parameter j by its importance. Each estimate
 takes (model, w, D): w (d,), D all of a client's data, and is a mean over *samples* s_j-weighted,
@@ -17,7 +17,7 @@ CHUNK = 1 << 22  # numbers in one block of per-sample gradients
 
 
 def _blocks(model: Model, D: Batch) -> Iterator[tuple[Batch, Array]]:
-    """The samples as batches of one, in blocks that fit the memory, with c_j = s_j/Σs."""
+    """Yield the samples as batches of one, in blocks that fit the memory, with c_j = s_j/Σs."""
     s = np.ones(len(D.y)) if D.s is None else D.s
     c = s / (s.sum() or 1.0)
     rows = max(CHUNK // model.d, 1)
@@ -52,7 +52,7 @@ def synaptic_intelligence(path: Array, moved: Array, damping: float = 0.1) -> Ar
     return np.maximum(path, 0) / (moved**2 + damping)
 
 
-#: Those that need only the data; SI needs the path.
+#: The estimates that need only the data; SI needs the path.
 ESTIMATES: dict[str, Callable[[Model, Array, Batch], Array]] = {
     "gradient-square": gradient_square,
     "fisher": fisher,

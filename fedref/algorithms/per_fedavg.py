@@ -132,7 +132,7 @@ class PerFedAvg(Algorithm[Server, Server, Array, None]):
     inner_steps: int = 1
     personalised: ClassVar[bool] = True
     adapts_on: ClassVar[str | None] = "D"
-    #: What an inner step takes.
+    #: The batches of an inner step.
     inner: ClassVar[tuple[str, ...]] = ("D", "D2")
 
     bounds: ClassVar[Mapping[str, tuple[float, float]]] = {"inner_steps": (1, np.inf)}
@@ -149,7 +149,7 @@ class PerFedAvg(Algorithm[Server, Server, Array, None]):
         return meta_gradient(model, w, *batches, alpha=self.alpha)
 
     def gradient_steps(self, model: Any, w: Array, D: Batch, D1: Batch, *rest: Batch) -> Array:
-        """The same of ν inner steps, on the batches that `roles` names."""
+        """Return the meta-gradient after ν inner steps, on the batches that `roles` names."""
         n, batches = len(self.inner), (D, *rest)
         D2s = batches[1::n] if n > 1 else ()
         return meta_gradient_steps(model, w, batches[::n], D1, D2s, alpha=self.alpha)

@@ -1,1 +1,1 @@
-"""What crosses the border to the outside: errors, values that users give, files."""
+"""The border to the outside: errors, values that users give, files."""

@@ -1,11 +1,11 @@
-"""What fedref raises when the input is wrong: what, where, and what would be right."""
+"""The errors of wrong input: each says what is wrong, where, and what would be right."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 class FedrefError(ValueError):
-    """Wrong input, met at the border. The command line prints it and exits with 2."""
+    """Wrong input, found at the border. The command line prints it and exits with 2."""
 
 
 class DataError(FedrefError):
@@ -17,7 +17,7 @@ class ConfigError(FedrefError):
 
 
 def printable(text: object, limit: int = 200) -> str:
-    r"""Return text from outside as it may be printed or written: no control characters, no end.
+    r"""Return text from outside, safe to print or write: without control characters, cut to a limit.
 
     Names and messages of others may hold line breaks, and escape sequences that a terminal obeys.
 

@@ -20,7 +20,7 @@ Content = bytes | Iterable[bytes] | Callable[[IO[bytes]], object]
 
 
 def data_error(path: Path | str, what: object, expected: str) -> DataError:
-    """Return the one line that every reader raises: file, what is wrong, what was expected."""
+    """Return the error that every reader raises, in one line: file, what is wrong, what was expected."""
     lines = str(what).strip().splitlines()
     wrong = lines[0] if lines else type(what).__name__
     return DataError(
@@ -30,7 +30,7 @@ def data_error(path: Path | str, what: object, expected: str) -> DataError:
 
 @contextmanager
 def as_data_error(path: Path | str, expected: str) -> Iterator[None]:
-    """Turn whatever another library's reader raises on a broken file into a DataError.
+    """Turn any error of another library's reader into a DataError.
 
     Any Exception: json, zipfile, tarfile, gzip and NumPy raise a dozen different ones between them
     on corrupted input, none of them documented as complete.
@@ -45,7 +45,7 @@ def as_data_error(path: Path | str, expected: str) -> Iterator[None]:
 
 
 def exists(path: Path) -> bool:
-    """Return whether there is such a file or folder; a DataError if that cannot even be asked."""
+    """Return whether there is such a file or folder; a DataError if that cannot be found out."""
     with as_data_error(path, "the path of a file or folder"):  # a name too long, a locked folder
         return path.exists()
 
@@ -122,8 +122,8 @@ def first_repeated(names: Iterable[str]) -> str | None:
 def write_whole(path: Path, content: Content, before: Path | None = None) -> None:
     """Write a file beside, fsync, rename: `path` holds the old bytes or all of the new ones.
 
-    content : the bytes, pieces of them, or a function that writes to a stream. before : where the
-    present file is kept. Raises OSError; `write_or_raise` turns it into a DataError.
+    content : the bytes, pieces of them, or a function that writes to a stream. before : the path
+    under which the present file is kept. Raises OSError; `write_or_raise` turns it into a DataError.
     """
     # nobody can lay a link where this will be written: the name is random, and "x" refuses links
     beside = path.with_name(f".fedref-{secrets.token_hex(8)}.new")
@@ -145,7 +145,7 @@ def write_whole(path: Path, content: Content, before: Path | None = None) -> Non
 
 
 def remove_partial_files(folder: Path) -> None:
-    """Remove what writes that were killed have left in a folder; nobody may be writing there."""
+    """Remove the partial files of killed writes from a folder; nobody may be writing there."""
     for beside in folder.rglob(".fedref-*.new"):
         with suppress(OSError):
             beside.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Run functions in another process, with a time limit: what hangs or dies there costs one answer."""
+"""Run functions in another process, with a time limit: a hang or crash there costs one answer."""
 
 import os
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import Any, Self
 
 
 class SubprocessRunner:
-    """Calls functions in one child process: started when first needed, again after it was lost.
+    """One child process that runs functions: started when first needed, and again after it died.
 
     Functions, arguments and results travel by pickle. What a function keeps at module level lasts
     from call to call, as long as the child lives. What the child prints goes to standard error.

@@ -28,7 +28,7 @@ LARGEST = 2**63
 
 
 class Bounds(NamedTuple):
-    """The least and the greatest number; open : "", "high" or "both", which end is excluded."""
+    """The least and the greatest number; open : the excluded ends, "", "high" or "both"."""
 
     low: float = -inf
     high: float = inf
@@ -55,13 +55,13 @@ KINDS: Mapping[Any, str] = {
 }
 
 
-def dashed(name: str) -> str:
-    """Return a name as it is written in TOML and on the command line."""
+def with_dashes(name: str) -> str:
+    """Return a name as TOML and the command line spell it."""
     return name.replace("_", "-")
 
 
 def plain(value: Any) -> Any:
-    """Return a value as TOML has it: NumPy's numbers and arrays, tuples and ranges, as numbers and lists."""
+    """Return a value in TOML's types: NumPy's numbers and arrays, tuples and ranges become plain ones."""
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, np.generic | np.ndarray):
@@ -71,20 +71,20 @@ def plain(value: Any) -> Any:
     return value
 
 
-def checked(
+def check_value(
     hint: Any, value: Any, where: str, bounds: Bounds = ANY, words: Collection[str] = ()
 ) -> Any:
     """Return `value` as the annotated type, within bounds and words; ConfigError names `where`."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         options = [h for h in typing.get_args(hint) if h is not type(None)]
-        return None if value is None else checked(options[0], value, where, bounds, words)
+        return None if value is None else check_value(options[0], value, where, bounds, words)
     if isinstance(value, np.generic):
         value = value.item()
     if typing.get_origin(hint) is tuple:
         inner = typing.get_args(hint)[0]
         if not isinstance(value, list | tuple):
             raise ConfigError(f"{where} is {value!r}, expected a list")
-        return tuple(checked(inner, item, where, bounds, words) for item in value)
+        return tuple(check_value(inner, item, where, bounds, words) for item in value)
     if typing.get_origin(hint) is Mapping:
         if not isinstance(value, Mapping):
             raise ConfigError(f"{where} is {value!r}, expected a table")
@@ -122,7 +122,7 @@ def as_kind(kind: type, value: Any) -> Any:
 
 
 def is_text(value: str) -> bool:
-    """Return whether it can be written as UTF-8: bytes of a command line may be no text."""
+    """Return whether a string can be written as UTF-8: bytes of a command line may be no text."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -157,7 +157,7 @@ def check_parameters(
         if isinstance(value, str) and kind is not str:
             value = literal(value)
         hint = kind | None if default is None else kind
-        values[name] = checked(hint, value, f"{owner}: {name}", Bounds(low, high), choices)
+        values[name] = check_value(hint, value, f"{owner}: {name}", Bounds(low, high), choices)
     return values
 
 
@@ -175,7 +175,7 @@ def literal(text: str) -> Any:
 
 
 def seeds_of(text: str) -> list[int]:
-    """Return the seeds that are said: 3 → 3;  3,7 → 3, 7;  0:5 → 0, 1, 2, 3, 4."""
+    """Return the seeds of a text: 3 → 3;  3,7 → 3, 7;  0:5 → 0, 1, 2, 3, 4."""
     spanned = ":" in text
     numbers = [as_kind(int, literal(part.strip())) for part in text.split(":" if spanned else ",")]
     if None in numbers or (spanned and len(numbers) != 2):
@@ -195,22 +195,24 @@ def hints_of(cls: Any) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 
 
-def declared(cls: type[Any], variable: str, name: str) -> Any:
-    """Return what `bounds` or `choices` of a class, or else of those it derives from, say of a field."""
+def declaration_of(cls: type[Any], variable: str, name: str) -> Any:
+    """Return a field's entry in `bounds` or `choices` of a class, or else of its base classes."""
     tables = (vars(c).get(variable, {}) for c in cls.__mro__)
     return next((table[name] for table in tables if name in table), ())
 
 
 def field_value(cls: Any, name: str, value: Any, where: str) -> Any:
     """Return the value of one field of `cls`, checked."""
-    bounds = Bounds(*(declared(cls, "bounds", name) or getattr(cls, "usual_bounds", ())))
-    return checked(hints_of(cls)[name], value, where, bounds, declared(cls, "choices", name))
+    bounds = Bounds(*(declaration_of(cls, "bounds", name) or getattr(cls, "usual_bounds", ())))
+    return check_value(
+        hints_of(cls)[name], value, where, bounds, declaration_of(cls, "choices", name)
+    )
 
 
 def check_fields(made: Any, where: str = "") -> None:
     """Check every field in `__post_init__` of a frozen dataclass; give it its exact type."""
     for f in fields(made):
-        name = f"{where} {dashed(f.name)}".strip()
+        name = f"{where} {with_dashes(f.name)}".strip()
         value = field_value(type(made), f.name, getattr(made, f.name), name)
         object.__setattr__(made, f.name, value)
 
@@ -218,7 +220,7 @@ def check_fields(made: Any, where: str = "") -> None:
 def values_of(
     cls: Any, table: Mapping[str, Any], where: str, given: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Return the values of a table (keys as Python spells them) for a dataclass, unknown ones refused.
+    """Return the values of a table (keys as Python spells them) for a dataclass; refuse unknown keys.
 
     given : the fields that do not come from the table.
     """
@@ -226,13 +228,13 @@ def values_of(
     for key in table:
         if key not in known:
             kind = f"key of {where}" if where else "key"
-            raise ConfigError(unknown(kind, dashed(key), map(dashed, known)))
+            raise ConfigError(unknown(kind, with_dashes(key), map(with_dashes, known)))
     return {
-        key: field_value(cls, key, value, f"{where} {dashed(key)}".strip())
+        key: field_value(cls, key, value, f"{where} {with_dashes(key)}".strip())
         for key, value in table.items()
     }
 
 
 def build(cls: type[Any], table: Mapping[str, Any], where: str, **given: Any) -> Any:
-    """Return a dataclass from a table, and from what the table does not say."""
+    """Make a dataclass from a table, and from the values given beside it."""
     return cls(**values_of(cls, table, where, given), **given)

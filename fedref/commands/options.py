@@ -8,7 +8,7 @@ from textwrap import fill
 from typing import Any
 
 from fedref.boundary.errors import unknown
-from fedref.boundary.values import ANY, Bounds, checked, dashed, literal
+from fedref.boundary.values import ANY, Bounds, check_value, literal, with_dashes
 from fedref.commands.console import say
 
 HELP_WIDTH = 100
@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
             name = rest[0].partition("=")[0]
             key = name.removeprefix("--").replace("-", "_")
             if "--set" in known and key in parameter_names():
-                key = dashed(key)
+                key = with_dashes(key)
                 self.error(f"unknown option {name!r}: did you mean --set split.{key}=VALUE?")
             self.error(unknown("option", name, known))
         return parsed, rest
@@ -95,7 +95,7 @@ class Option:
         if issubclass(self.kind, Path):
             return self.kind(text)
         value = text if self.kind is str else literal(text)
-        return checked(self.kind, value, name, self.bounds, self.words)
+        return check_value(self.kind, value, name, self.bounds, self.words)
 
     def _complete(self, prefix: str, **_: Any) -> list[str]:
         from argcomplete.completers import FilesCompleter

@@ -12,7 +12,7 @@ import numpy as np
 from fedref.algorithm import AnyAlgorithm
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.files import write_or_raise
-from fedref.boundary.values import dashed
+from fedref.boundary.values import with_dashes
 from fedref.commands.options import DATA_DIR, DIRECTORY, Command, Option
 from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
@@ -110,7 +110,7 @@ def entry(
         "folder": folder,
         "label": unit.label,
         "algorithm": names.importable_name(table["algorithm"]),
-        "hyperparameters": {dashed(k): v for k, v in table.items() if k != "algorithm"},
+        "hyperparameters": {with_dashes(k): v for k, v in table.items() if k != "algorithm"},
         "seed": unit.seed,
         "sweep": dict(unit.point),
         "roles": list(algorithm.roles),
@@ -121,7 +121,7 @@ def entry(
 
 def arrays(plan: Plan, trained: Federation) -> dict[str, Array]:
     """A plan by names; rows are those of the source, −1 is padding."""
-    own = [trained.train.of(k) for k in plan.clients.tolist()]
+    own = [trained.train.rows_of(k) for k in plan.clients.tolist()]
     rows = {
         f"rows.{role}": np.stack(
             [np.where(r == PADDING, PADDING, held[r]) for held, r in zip(own, batches)]

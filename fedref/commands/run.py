@@ -8,7 +8,7 @@ from typing import Any
 
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
 from fedref.boundary.errors import ConfigError
-from fedref.boundary.values import dashed, literal, seeds_of
+from fedref.boundary.values import literal, seeds_of, with_dashes
 from fedref.commands.console import say
 from fedref.commands.execution import HOW, open_pool, run_and_report, tell_how_to_resume
 from fedref.commands.options import REPEATED, Command, Option
@@ -216,7 +216,7 @@ def offered(group: str) -> dict[str, str]:
 
 EXPERIMENT_OPTIONS = [
     Option(
-        f"--{dashed(name)} X",
+        f"--{with_dashes(name)} X",
         f.metadata["help"] + ("" if f.default is None else f" (default {str(f.default).lower()})"),
     )
     for name, f in EXPERIMENT_FLAGS.items()
@@ -272,7 +272,7 @@ COMMAND = Command(
     {
         "the experiment (the same defaults with and without a file)": EXPERIMENT_OPTIONS,
         "hyperparameters, for every chosen algorithm that has them": [
-            Option(f"--{dashed(name)} X", meaning) for name, meaning in HYPERPARAMETERS.items()
+            Option(f"--{with_dashes(name)} X", meaning) for name, meaning in HYPERPARAMETERS.items()
         ],
         **HOW,
     },

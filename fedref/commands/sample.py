@@ -130,7 +130,7 @@ def before_and_after(loaded: LoadedExperiment, unit: Unit, record: Record, k: in
     if algorithm.personalised:
         D, role = None, algorithm.adapts_on
         if role:
-            rows, plan = federation.train.of(k), loaded.experiment.plan
+            rows, plan = federation.train.rows_of(k), loaded.experiment.plan
             chosen = adaptation_rows(plan, role, len(rows), k, record.round, unit.seed)
             D = federation.batch(rows[chosen], np.dtype(loaded.experiment.dtype))
         ws.append(algorithm.personalised_params(model, sent, record.state.clients.get(k), D))
@@ -158,8 +158,8 @@ def client_of(federation: Federation, name: str | None) -> int:
 
 def window(federation: Federation, k: int) -> Array:
     """The first window of client k's test rows, else its last one for training."""
-    rows = federation.test.of(k)
-    row = rows[0] if len(rows) else federation.train.of(k)[-1]
+    rows = federation.test.rows_of(k)
+    row = rows[0] if len(rows) else federation.train.rows_of(k)[-1]
     return np.asarray(federation.source.X[row])
 
 

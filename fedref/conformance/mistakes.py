@@ -260,8 +260,8 @@ MISTAKES: dict[str, Mistake] = {
         10, "plan", "drop_last: a client with n < B never moves, and others lose rows",
         Edit(
             sampling.minibatches,
-            "return _padded(_permutations(rng, n, amount), per_epoch * width).reshape(-1, width)",
-            "batches = _padded(_permutations(rng, n, amount), per_epoch * width)\n"
+            "return _pad_rows(_permutations(rng, n, amount), per_epoch * width).reshape(-1, width)",
+            "batches = _pad_rows(_permutations(rng, n, amount), per_epoch * width)\n"
             "batches = batches.reshape(-1, width)\n"
             "return batches[(batches != PADDING).sum(1) == config.batch_size]",
         ),

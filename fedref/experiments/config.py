@@ -21,7 +21,7 @@ import tomli_w
 from fedref.algorithm import Algorithm
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
 from fedref.boundary.errors import ConfigError, unknown
-from fedref.boundary.values import Bounds, build, check_fields, dashed, plain
+from fedref.boundary.values import Bounds, build, check_fields, plain, with_dashes
 from fedref.datasets.formats import leaf
 from fedref.datasets.registry import SOURCES
 from fedref.datasets.sources import find, is_in_memory, parse_name, usual_split
@@ -247,7 +247,7 @@ def underscored(table: Table, where: str = "the experiment") -> dict[str, Any]:
     if len(out) < len(table):
         keys = [str(key).replace("-", "_") for key in table]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ConfigError(f"{where} sets {dashed(twice)} twice, with a dash and an underscore")
+        raise ConfigError(f"{where} sets {with_dashes(twice)} twice, with a dash and an underscore")
     return out
 
 
@@ -310,7 +310,7 @@ def flat(sweep: Table, above: str = "") -> dict[str, Any]:
 def spelled(key: str) -> str:
     """A key with dashes; the label in algorithms.LABEL.KEY stays as it is."""
     head, _, name = key.rpartition(".")
-    return f"{head}.{dashed(name)}" if head.startswith("algorithms.") else dashed(key)
+    return f"{head}.{with_dashes(name)}" if head.startswith("algorithms.") else with_dashes(key)
 
 
 #: What a bare name given for a table stands for in it.
@@ -441,12 +441,16 @@ def with_hyperparameter(table: Table, name: str, value: Any) -> dict[str, Any]:
             algorithms[label] = {**algorithms[label], name: value}
     if not any(name in known for known in taken.values()):
         own = {f.name for f in fields(Experiment)}.union(HYPERPARAMETERS, *taken.values())
-        message = unknown("key", dashed(name), map(dashed, own))
+        message = unknown("key", with_dashes(name), map(with_dashes, own))
         if name in HYPERPARAMETERS:
-            message = f"they take {', '.join(sorted(map(dashed, set().union(*taken.values()))))}"
+            message = (
+                f"they take {', '.join(sorted(map(with_dashes, set().union(*taken.values()))))}"
+            )
         if homes := [head for head, known in in_tables(table).items() if name in known]:
-            message = f"did you mean {' or '.join(f'{head}.{dashed(name)}' for head in homes)}?"
-        raise ConfigError(f"no algorithm of this run takes {dashed(name)}; {message}")
+            message = (
+                f"did you mean {' or '.join(f'{head}.{with_dashes(name)}' for head in homes)}?"
+            )
+        raise ConfigError(f"no algorithm of this run takes {with_dashes(name)}; {message}")
     return {**table, "algorithms": algorithms}
 
 
@@ -468,7 +472,7 @@ def resolved(experiment: Experiment) -> dict[str, Any]:
     """Every value of an experiment, as a TOML document."""
 
     def written(table: Table) -> dict[str, Any]:
-        return {dashed(k): _toml(v) for k, v in table.items() if v is not None}
+        return {with_dashes(k): _toml(v) for k, v in table.items() if v is not None}
 
     own = {f.name: getattr(experiment, f.name) for f in fields(Experiment) if f.name not in TABLES}
     named = {name: written(getattr(experiment, name)) for name in ("data", "split", "model")}

@@ -205,7 +205,7 @@ def number_classes_per_client(federation: Federation) -> Federation:
     source, y = federation.source, np.zeros_like(federation.source.y)
     seen = np.zeros(len(y), np.int64)
     for k in range(federation.clients):
-        rows = np.concatenate([federation.train.of(k), federation.test.of(k)])
+        rows = np.concatenate([federation.train.rows_of(k), federation.test.rows_of(k)])
         y[rows] = np.unique(source.y[rows], return_inverse=True)[1]
         seen[rows] += 1
     if (seen > 1).any():

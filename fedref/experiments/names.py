@@ -20,7 +20,7 @@ from typing import Any
 from fedref.algorithm import Algorithm, AnyAlgorithm
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, unknown
-from fedref.boundary.values import build, checked, dashed, values_of
+from fedref.boundary.values import build, check_value, values_of, with_dashes
 from fedref.datasets.registry import SOURCES
 from fedref.datasets.rules import parameters_of
 from fedref.datasets.sources import IN_MEMORY, is_in_memory, parse_name
@@ -181,7 +181,7 @@ def data_function(name: Any) -> Any:
         return name
     if isinstance(name, list | tuple) or hasattr(name, "__array__"):
         raise ConfigError(f"data is a {type(name).__name__}, expected a name, a path, {IN_MEMORY}")
-    text = checked(str, name, "data name")
+    text = check_value(str, name, "data name")
     if parse_name(text) is not None or os.path.exists(text):
         return None
     if MODULE_NAME.fullmatch(text) or text in entry_points_of("data"):
@@ -210,12 +210,12 @@ def data_table(table: Table) -> dict[str, Any]:
 
 def split_table(table: Table) -> dict[str, Any]:
     """Return [split] with every parameter of its rule (None: to be found from the data)."""
-    rule = checked(str, table["rule"], "split rule")
+    rule = check_value(str, table["rule"], "split rule")
     given = {k: v for k, v in table.items() if k not in ("rule", "seed")}
     if rule.endswith(".json"):  # a manifest
         if len(table) > 1:
-            more = ", ".join(dashed(k) for k in table if k != "rule")
+            more = ", ".join(with_dashes(k) for k in table if k != "rule")
             raise ConfigError(f"split {rule} is a manifest and takes no parameter, got {more}")
         return {"rule": rule}
-    seed = checked(int, table.get("seed", 0), "split seed")
+    seed = check_value(int, table.get("seed", 0), "split seed")
     return {"rule": rule, "seed": seed, **parameters_of(rule, given)}

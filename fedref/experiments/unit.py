@@ -177,7 +177,7 @@ def evaluate_if_due(
     if experiment.dissimilarity and not problem:
         w = algorithm.personalised_params(model, algorithm.download(state.server), None, None)
         batches = [
-            federation.batch(federation.train.of(k), dtype) for k in range(federation.clients)
+            federation.batch(federation.train.rows_of(k), dtype) for k in range(federation.clients)
         ]
         row["B"], row["variance"] = dissimilarity(model, w, batches)
     if loaded.unseen:

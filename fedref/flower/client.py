@@ -84,7 +84,7 @@ class Site(NamedTuple):
 
 def write_part(path: Path, federation: Federation, clients: Iterable[int]) -> None:
     """Write the rows of these clients, and of nobody else."""
-    parts = [(part.of(k), k, test) for k in clients for part, test in
+    parts = [(part.rows_of(k), k, test) for k in clients for part, test in
              ((federation.train, False), (federation.test, True))]  # fmt: skip
     rows = np.concatenate([rows for rows, _, _ in parts])
     source = federation.source

@@ -32,7 +32,7 @@ TINY = 1e-20
 
 
 class Model(ABC):
-    """What a run asks of a model. `d`, `init`, `loss`, `grad` and `predict` must be written.
+    """A model as a run needs it. `d`, `init`, `loss`, `grad` and `predict` must be written.
 
     inputs : what X holds, "numbers" or "codes" (whole numbers that stand for characters or words).
     features : inputs a sample. l2 : weight of the L2 term that `loss` and `grad` have.
@@ -71,7 +71,7 @@ class Model(ABC):
         return tuple(range(getattr(self, "classes", 0)))
 
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
-        """H(w; D)v = ∇²f·v by a complex step through `grad`, which must take complex w: (..., d)."""
+        """H(w; D)v = ∇²f·v, by a complex step through `grad`: (..., d). `grad` must take complex w."""
         return self.grad(w + 1j * TINY * v, D).imag / TINY
 
     def sample_losses(self, w: Array, D: Batch) -> Array:
@@ -80,9 +80,9 @@ class Model(ABC):
         return losses - (self.l2 / 2) * (w * w).sum(-1)[..., None] if self.l2 else losses
 
     def sample_scores(self, batches: Iterable[tuple[Array, Batch]]) -> tuple[Array, Array]:
-        """(ℓ_j without L2, whether its label is predicted) of every sample of pairs (w, D): (R,) both.
+        """Return ℓ_j without L2, and whether the prediction is right, of every sample: (R,) both.
 
-        Real targets are neither right nor wrong: NaN.
+        batches : pairs (w, D). Real targets are neither right nor wrong: NaN.
         """
         parts = [(self.sample_losses(w, D), self.predict(w, D.X), D.y) for w, D in batches]
         losses, predictions, y = map(np.concatenate, zip(*parts))
@@ -102,12 +102,12 @@ class Model(ABC):
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of w's parts, for each layer its weight, then its bias. One layer of d units."""
+        """The shapes of w's parts: for each layer its weight, then its bias. Default: d units."""
         return ((1, self.d),)
 
     @cached_property
     def layout(self) -> list[tuple[int, int, tuple[int, ...]]]:
-        """Where each array lies in the flat vector: its first entry, the one after its last, its shape."""
+        """(first entry, entry after the last, shape) of each part of the flat vector."""
         ends = pairwise(accumulate(map(prod, self.shapes), initial=0))
         return [(first, end, shape) for (first, end), shape in zip(ends, self.shapes)]
 
@@ -168,7 +168,7 @@ def check_batch(model: Model, D: Batch) -> None:
 
 
 def check_codes(model: Any, X: Array) -> None:
-    """Refuse what is no code of a model that takes codes."""
+    """Refuse values that are no codes of a model that takes codes."""
     padding = model.vocabulary
     if X.dtype.kind not in "iu":
         raise ValueError(f"X holds {X.dtype}, expected codes: whole numbers from 0 to {padding}")
@@ -205,9 +205,10 @@ def reciprocal(n: int, dtype: Any) -> Array:
 
 
 def mean_weights(D: Batch, dtype: Any) -> Array:
-    """c_j = s_j / Σ_j s_j, so that Σ_j c_j ℓ_j is the mean loss: (..., B), or () where s is None.
+    """c_j = s_j / Σ_j s_j, so that Σ_j c_j ℓ_j is the mean loss: (..., B).
 
-    All-zero weights give c = 0: an empty batch has loss 0 and gradient 0 (up to the L2 term).
+    Where s is None it is 1/B, of shape (). All-zero weights give c = 0: an empty batch has loss 0 and
+    gradient 0 (up to the L2 term).
     """
     real = np.zeros(0, dtype).real.dtype
     if D.s is None:
@@ -218,7 +219,10 @@ def mean_weights(D: Batch, dtype: Any) -> Array:
 
 
 class FromLogits(Model):
-    """A model of logits z(w; x): `shapes`, `init`, `logits`, `vjp`, `loss_of`, `label_of`, `grad`, `hvp`."""
+    """A model whose loss is a function of logits z(w; x).
+
+    `shapes`, `init`, `logits`, `loss_of`, `label_of` and `grad` must be written.
+    """
 
     @cached_property
     def d(self) -> int:
@@ -285,12 +289,12 @@ def he(rng: np.random.Generator, shape: tuple[int, ...], n: int, m: int) -> Arra
 
 #: name → weight and bias of one layer from (rng, weight shape, n = fan_in, m = fan_out).
 INITIALISATIONS: dict[str, Start] = {"fan-in": fan_in, "glorot": glorot, "he": he}
-#: What the words of a layered network may be: field → choices.
+#: The words that the fields of a layered network may hold: field → choices.
 WORDS = {"activation": tuple(nx.ACTIVATIONS), "initialisation": tuple(INITIALISATIONS)}
 
 
 def initial(name: str, rng: np.random.Generator, shapes: Sequence[tuple[int, ...]]) -> Array:
-    """A start for weights (in, out) or kernels (k, k, in, out), each with its bias: (d,).
+    """Return a start for weights (in, out) or kernels (k, k, in, out), each with its bias: (d,).
 
     A kernel reaches k² places, so that fan_in = k² · in and fan_out = k² · out.
     """
@@ -298,15 +302,15 @@ def initial(name: str, rng: np.random.Generator, shapes: Sequence[tuple[int, ...
     return np.concatenate([INITIALISATIONS[name](rng, *layer) for layer in layers])
 
 
-def unvalidated(model: Any) -> Any:
-    """Return a copy of a model that takes arrays as they come: for those that were checked already."""
+def without_validation(model: Any) -> Any:
+    """Return a copy of the model that does not validate: for arrays that were checked before."""
     trusting = copy.copy(model)
     object.__setattr__(trusting, "validate", lambda w, D: None)
     return trusting
 
 
 def linear_operator(model: Model, w: Array, D: Batch) -> "LinearOperator":
-    """The Hessian ∇²f(w; D) as a (d, d) operator, for `scipy.sparse.linalg.eigsh`, `cg`, ..."""
+    """Return the Hessian ∇²f(w; D) as a (d, d) operator for `scipy.sparse.linalg`: `eigsh`, `cg`, ..."""
     from scipy.sparse.linalg import LinearOperator  # half of the time that fedref takes to import
 
     if w.ndim != 1:

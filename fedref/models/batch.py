@@ -23,7 +23,7 @@ class Batch(NamedTuple):
     s: Array | None = None
 
     def per_sample(self) -> "Batch":
-        """The same samples as B batches of one: `model.grad(w, D.per_sample())` is (..., B, d).
+        """Return the samples as B batches of one: `model.grad(w, D.per_sample())` is (..., B, d).
 
         A `w` with leading axes of its own needs one for the samples: `w[..., None, :]`.
         A sample of weight 0 has loss 0 and gradient 0 (up to the L2 term).

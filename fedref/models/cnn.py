@@ -20,14 +20,14 @@ CHUNK = 64  # samples scored at once: the unfolded windows of a whole test set w
 
 
 class Grid(NamedTuple):
-    """What a convolutional layer, with its pool, makes of an image."""
+    """The sizes of an image before and after a convolutional layer with its pool."""
 
     before: tuple[int, int, int]  # H, W, c
     after: tuple[int, int, int]  # h = ⌊(H−k+1)/2⌋, w likewise, C
 
 
 class Trace(NamedTuple):
-    """What one forward pass leaves for the backward pass, a list entry a layer."""
+    """The values that a forward pass keeps for the backward pass: a list entry a layer."""
 
     A: list[Array]  # (..., rows, in) the input, unfolded
     masks: list[Array | None]  # (..., 4, n, C) where the maxima are, n = B·h·w
@@ -125,7 +125,7 @@ class CNN(base.SoftmaxLogits):
 
     @property
     def products(self) -> tuple[int, ...]:
-        """Multiplications of one sample's forward pass: a kernel's weights count once a window."""
+        """Multiplications of one sample's forward pass: a kernel's weights count in every window."""
         windows = [4 * grid.after[0] * grid.after[1] for grid in self.grids] + [1, 1]
         return tuple(n * prod(shape) for n, shape in zip(windows, self.shapes[::2]))
 
@@ -138,7 +138,7 @@ class CNN(base.SoftmaxLogits):
         return base.initial(self.initialisation, rng, self.shapes[::2])
 
     def layers(self, w: Array) -> list[tuple[Array, Array]]:
-        """Views of w: W_l (..., in, out) and b_l (..., out) of every layer, kernels as matrices."""
+        """Return views W_l (..., in, out) and b_l (..., out) of every layer, kernels as matrices."""
         views = self.unpack(w)
         lead = w.shape[:-1]
         return [
@@ -288,7 +288,7 @@ def windows_last(z: Array) -> Array:
 
 
 def windows(a: Array, grid: Grid, k: int) -> Array:
-    """Every k×k window as one row: (..., B·H·W, c) → (..., 4·n, k·k·c), n = B·h·w.
+    """Unfold every k×k window into a row: (..., B·H·W, c) → (..., 4·n, k·k·c), n = B·h·w.
 
     A convolution is then one matrix product: windows(a) @ kernel (k·k·c, C). Rows are ordered
     (p, q, B, h, w) with p, q the place in the pool's 2×2 window, so that pooling is a sum over the
@@ -307,7 +307,7 @@ def windows(a: Array, grid: Grid, k: int) -> Array:
 
 
 def add_windows(dA: Array, grid: Grid, k: int) -> Array:
-    """The transpose of `windows`: every row is added back to where it came from.
+    """Add every row back to the pixels it came from: the transpose of `windows`.
 
     First along H, then along W: 2k slices to add instead of k².
     """

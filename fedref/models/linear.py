@@ -1,4 +1,4 @@
-"""One logit that is linear in x: what binary logistic regression and the linear SVM share."""
+"""One logit that is linear in x: the part that binary logistic regression and the SVM share."""
 
 import numpy as np
 
@@ -25,7 +25,7 @@ class LinearLogit(base.FromLogits):
         return z + b[0] if b else z
 
     def vjp(self, w: Array, X: Array, r: Array) -> Array:
-        """Σ_j r_j · (x_j, 1): the transpose of `scores`, (..., B) → (..., d)."""
+        """Σ_j r_j · (x_j, 1): the transpose of `logits`, (..., B) → (..., d)."""
         out = np.empty((*r.shape[:-1], self.d), r.dtype)
         theta, *b = self.unpack(out)
         np.matmul(X.mT, r[..., None], out=theta)

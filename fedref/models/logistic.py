@@ -90,7 +90,7 @@ class Logistic(base.SoftmaxLogits):
         return z
 
     def vjp(self, w: Array, X: Array, r: Array) -> Array:
-        """(Xᵀr, Σ_j r_j): the transpose of `scores`, (..., B, C) → (..., d)."""
+        """(Xᵀr, Σ_j r_j): the transpose of `logits`, (..., B, C) → (..., d)."""
         out = np.empty((*r.shape[:-2], self.d), r.dtype)
         W, b = self.unpack(out)
         np.matmul(X.mT, r, out=W)

@@ -18,11 +18,11 @@ from fedref.models import numerics as nx
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 
-CACHE_BYTES = 1 << 26  # what a forward pass may keep: what needs more is done in chunks
+CACHE_BYTES = 1 << 26  # a forward pass keeps no more: larger batches are done in chunks
 
 
 class Steps(NamedTuple):
-    """What one layer's forward pass over T steps leaves for the backward pass."""
+    """The values that one layer's forward pass over T steps keeps for the backward pass."""
 
     x: Array  # (..., T, B, n) the layer's input
     a: Array  # (..., T, B, 4H) the gates i, f, g, o
@@ -32,7 +32,7 @@ class Steps(NamedTuple):
 
 
 class Adjoint(NamedTuple):
-    """What one layer's backward pass leaves for its R-operator."""
+    """The values that one layer's backward pass keeps for its R-operator."""
 
     delta: Array  # (..., T, B, 4H) ∂ℓ/∂z
     dh: Array  # (..., T, B, H) ∂ℓ/∂h_t
@@ -40,7 +40,7 @@ class Adjoint(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """What one forward pass leaves."""
+    """The values that a forward pass keeps."""
 
     codes: Array  # (..., T, B), padding as code 0
     skip: Array | None  # (..., T, B, 1) where padding is; None: nowhere
@@ -130,22 +130,26 @@ class LSTM(base.SoftmaxLogits):
 
     @property
     def products(self) -> tuple[int, ...]:
-        """Multiplications of one sample's forward pass, an LSTM's weights once a step; the first
-        layer looks up."""
+        """Multiplications of one sample's forward pass: an LSTM's weights count in every step.
+
+        The first layer looks up.
+        """
         layers = (self.length * (n + H) * 4 * H for n, H in self.sizes)
         return 0, *layers, self.hidden[-1] * self.classes
 
     @property
     def work(self) -> tuple[int, int]:
-        """As for any network, except that step 0 has no predecessor to send δW_hᵀ to. An HVP does the
-        whole gradient, and the two terms of the product rule for each of its products."""
+        """Multiplications of (a gradient, an HVP): step 0 has no predecessor to send δW_hᵀ to.
+
+        An HVP does the whole gradient, and the two terms of the product rule for each of its products.
+        """
         grad, _ = super().work
         grad -= sum(4 * H * H for _, H in self.sizes)
         return grad, 3 * grad
 
     @property
     def rows(self) -> int:
-        """Samples that are done at once."""
+        """The number of samples that are done at once."""
         return max(1, CACHE_BYTES // (8 * self.length * sum(13 * H + n for n, H in self.sizes)))
 
     def init(self, rng: np.random.Generator) -> Array:
@@ -233,7 +237,7 @@ class LSTM(base.SoftmaxLogits):
         dE, *dW, dD, db = self.unpack(g)
         np.matmul(trace.r.mT, delta, out=dD)
         np.sum(delta, -2, out=db)
-        dh = self.unread(delta @ D.mT, trace.skip)
+        dh = self.transpose_read(delta @ D.mT, trace.skip)
         adjoints: list[Adjoint] = []
         for l in reversed(range(len(trace.layers))):
             n, steps = self.sizes[l][0], trace.layers[l]
@@ -265,7 +269,7 @@ class LSTM(base.SoftmaxLogits):
         np.matmul(trace.r.mT, Rdelta, out=RdD)  # R{rᵀδ} = rᵀ R{δ} + R{r}ᵀ δ
         RdD += R.r.mT @ delta
         np.sum(Rdelta, -2, out=Rdb)
-        Rdh = self.unread(Rdelta @ D.mT + delta @ V_D.mT, trace.skip)
+        Rdh = self.transpose_read(Rdelta @ D.mT + delta @ V_D.mT, trace.skip)
         for l in reversed(range(len(trace.layers))):
             n, steps, Rsteps, own = self.sizes[l][0], trace.layers[l], R.layers[l], adjoints[l]
             Rd_l = flatten_time(R_backward(steps, Rsteps, own, W[2 * l], V[2 * l], Rdh, trace.skip))
@@ -284,11 +288,11 @@ class LSTM(base.SoftmaxLogits):
         return h
 
     def read(self, h: Array, skip: Array | None) -> Array:
-        """What the dense layer reads of h (..., T, B, H): (..., B, H)."""
+        """Return r, the part of h (..., T, B, H) that the dense layer reads: (..., B, H)."""
         return h[..., -1, :, :] if self.output == "last" else (h * self.share(h, skip)).sum(-3)
 
-    def unread(self, dr: Array, skip: Array | None) -> Array:
-        """The transpose of `read`: ∂ℓ/∂h_t (..., T, B, H) of ∂ℓ/∂r (..., B, H)."""
+    def transpose_read(self, dr: Array, skip: Array | None) -> Array:
+        """Return ∂ℓ/∂h_t (..., T, B, H) of ∂ℓ/∂r (..., B, H): the transpose of `read`."""
         dr = dr[..., None, :, :]
         if self.output == "mean":
             return dr * self.share(dr, skip)
@@ -310,7 +314,7 @@ class LSTM(base.SoftmaxLogits):
 
 
 def forward(x: Array, W: Array, b: Array, skip: Array | None) -> Steps:
-    """All steps of one layer from x (..., T, B, n), W (..., n + H, 4H) and b (..., 4H)."""
+    """Take all steps of one layer, from x (..., T, B, n), W (..., n + H, 4H) and b (..., 4H)."""
     T, B, n = x.shape[-3:]
     H = b.shape[-1] // 4
     W_h = W[..., n:, :]
@@ -338,7 +342,7 @@ def forward(x: Array, W: Array, b: Array, skip: Array | None) -> Steps:
 
 
 def backward(steps: Steps, W: Array, dh: Array, skip: Array | None) -> Adjoint:
-    """The adjoints of all steps, last first; dh (..., T, B, H) is ∂ℓ/∂h_t from above."""
+    """Return the adjoints of all steps; dh (..., T, B, H) is ∂ℓ/∂h_t from above."""
     _, a, c, s, _ = steps
     H = s.shape[-1]
     W_h = W[..., -H:, :]
@@ -428,7 +432,7 @@ def R_backward(
 
 
 def step(a: Array, t: int) -> Array:
-    """Step t: (..., T, B, m) → (..., B, m), a view."""
+    """Return step t: (..., T, B, m) → (..., B, m), a view."""
     return a[..., t, :, :]
 
 
@@ -461,7 +465,7 @@ def gate_scales(H: int, dtype: np.dtype[np.generic]) -> tuple[Array, Array]:
 
 
 def copy_where_padding(t: int, skip: Array | None, *states: Array) -> None:
-    """Where step t is padding, the state (..., T+1, B, H) after it is the one before it."""
+    """Keep each state (..., T+1, B, H) unchanged over step t where that step is padding."""
     if skip is not None:
         for state in states:
             np.copyto(step(state, t + 1), step(state, t), where=step(skip, t))
@@ -475,7 +479,7 @@ def look_up(E: Array, codes: Array) -> Array:
 
 
 def scatter_add(dx: Array, codes: Array, out: Array) -> None:
-    """The transpose of `look_up`: Σ of dx (..., T, B, e) over each code into out (..., V, e)."""
+    """Add dx (..., T, B, e) up over each code into out (..., V, e): the transpose of `look_up`."""
     *lead, V, e = out.shape
     first = V * np.arange(prod(lead)).reshape(*lead, 1, 1)
     place = np.broadcast_to(first + codes, dx.shape[:-1]).ravel()
@@ -488,7 +492,7 @@ def scatter_add(dx: Array, codes: Array, out: Array) -> None:
 
 
 def columns(D: Batch, w: Array) -> tuple[Array, Array]:
-    """Labels and weights c of the mean, each (..., B, 1)."""
+    """Return the labels and the weights c of the mean, each (..., B, 1)."""
     c = np.broadcast_to(base.mean_weights(D, w.dtype), D.y.shape)
     return D.y[..., None], c[..., None]
 

@@ -1,4 +1,4 @@
-"""What a round costs: bytes that travel, gradients, Hessian-vector products, and their FLOPs."""
+"""The cost of a round: bytes that travel, gradients, Hessian-vector products, and their FLOPs."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -12,8 +12,8 @@ from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 
 
-def floats(message: tree.Tree) -> int:
-    """How many floating-point numbers travel in a message; counters and flags are free."""
+def count_floats(message: tree.Tree) -> int:
+    """Return how many floating-point numbers travel in a message; counters and flags are free."""
     leaves = tree.leaves(message)
     return sum(np.size(x) for x in leaves if np.issubdtype(np.asarray(x).dtype, np.inexact))
 
@@ -28,18 +28,18 @@ class Counts(NamedTuple):
 
 
 def total(counts: Iterable[Counts]) -> Counts:
-    """Their sum, field by field."""
+    """Return the sum of counts, field by field."""
     return Counts(*(sum(column) for column in zip(Counts(), *counts)))
 
 
 class Counter:
-    """A model that counts what is asked of it: one evaluation for each of the leading axes.
+    """A model that counts its evaluations: one for each entry of the leading axes.
 
-    What it is given has been checked before, and is not checked again.
+    It does not validate its arguments: `run_clients` has done so.
     """
 
     def __init__(self, model: Model) -> None:
-        self.model = base.unvalidated(model)
+        self.model = base.without_validation(model)
         self.grads = self.hvps = self.grad_samples = self.hvp_samples = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -57,7 +57,7 @@ class Counter:
         return g
 
     def vjp(self, w: Array, X: Array, r: Array) -> Array:
-        """Counted as a gradient: it is one, of r · z."""
+        """Count one gradient, that of r · z."""
         g = self.model.vjp(w, X, r)
         n = g.size // g.shape[-1]
         self.grads += n
@@ -73,7 +73,7 @@ class Counter:
 
 
 def _samples(n: int, D: Batch) -> int:
-    """The samples in n evaluations on D; padding is free."""
+    """Return the number of samples in n evaluations on D; padding is free."""
     B = D.y.shape[-1]
     if D.s is None:
         return n * B
@@ -81,7 +81,7 @@ def _samples(n: int, D: Batch) -> int:
 
 
 class RoundLog(NamedTuple):
-    """What one round cost and what was measured in it."""
+    """The cost of one round, and the measurements in it."""
 
     floats_down: int = 0
     floats_up: int = 0
@@ -93,13 +93,13 @@ class RoundLog(NamedTuple):
 
 
 def flops(model: Model, counts: Counts) -> int:
-    """Floating-point operations of these derivatives, in matrix products: 2 a multiplication."""
+    """Return the floating-point operations of the matrix products: 2 a multiplication."""
     grad, hvp = model.work
     return 2 * (grad * counts.grad_samples + hvp * counts.hvp_samples)
 
 
 def columns(model: Model, log: RoundLog, dtype: Any) -> dict[str, int]:
-    """A round's cost as metrics.csv has it, where each is a total since round 0."""
+    """Return a round's cost by column of metrics.csv, which holds totals since round 0."""
     size = np.dtype(dtype).itemsize
     return {
         "bytes_down": log.floats_down * size,

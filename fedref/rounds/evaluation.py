@@ -1,4 +1,4 @@
-"""How good every client's model is, after personalisation and on its own test data."""
+"""Evaluation: every client's model, personalised, on its own test data."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -15,8 +15,7 @@ from fedref.rounds.federation import Federation, Part
 from fedref.sampling import Sampling, adaptation_rows, episode, stream
 
 CHUNK = 256  # rows that one model is evaluated on at once: they stay in the cache
-#: The features of as many clients as fit are made floating point at once, and no more than LIMIT of
-#: one client's.
+#: Bytes of features that are made floating point at once: of several clients, and of one client.
 BLOCK_BYTES, LIMIT = 1 << 20, 1 << 26
 
 
@@ -40,15 +39,15 @@ def sample_mean(values: Array, n: Array) -> float:
 
 
 def client_mean(values: Array, n: Array) -> float:
-    """The mean over the clients that have data."""
+    """Return the mean over the clients that have data."""
     has = n > 0
     return float(values[has].mean()) if has.any() else float("nan")
 
 
-def _one_model_for_all(
+def score_one_model(
     model: Model, w: Array, federation: Federation, part: Part, dtype: Any
 ) -> tuple[Array, Array]:
-    """One w for all clients: (loss (N,), accuracy (N,)), the rows in chunks.
+    """Return (loss (N,), accuracy (N,)) of one w for all clients, from chunks of their rows.
 
     The logits are of one client's rows at a time: its scores then depend, to the bit, on no other's.
     """
@@ -68,8 +67,10 @@ def _one_model_for_all(
 
 
 def chunks(part: Part) -> Iterator[list[int]]:
-    """Where to cut the rows: at each client's end, and within one every CHUNK rows. Each list is of
-    cuts that have CHUNK rows between them, or few more than that."""
+    """Yield lists of cuts between the rows: at each client's end, and within it every CHUNK rows.
+
+    From the first cut of a list to its last there are CHUNK rows, or few more.
+    """
     ends = [0]
     for a, b in pairwise(part.offsets.tolist()):
         for end in (*range(a + CHUNK, b, CHUNK), b) if b > a else ():
@@ -93,7 +94,7 @@ def evaluate(
     dtype: Any = np.float64,
     train: bool = True,
 ) -> Scores:
-    """Every client, with the parameters that `algorithm.personalised_params` gives it.
+    """Evaluate every client with the parameters that `algorithm.personalised_params` gives it.
 
     Adaptation uses a fresh batch of the client's *training* rows (from a stream of its own);
     test rows are only ever predicted.
@@ -119,14 +120,14 @@ def evaluate_clients(
     dtype: Any = np.float64,
     train: bool = True,
 ) -> Scores:
-    """`evaluate` of a federation of some clients; clients : what each of them is called in a run."""
+    """Evaluate a federation of some clients; clients : the index of each in the run."""
     nothing = np.full(federation.clients, np.nan)
     train_loss, test_loss, accuracy = nothing, nothing, nothing
     if not algorithm.personalised:
         w = algorithm.personalised_params(model, sent, None, None)
-        test_loss, accuracy = _one_model_for_all(model, w, federation, federation.test, dtype)
+        test_loss, accuracy = score_one_model(model, w, federation, federation.test, dtype)
         if train:
-            train_loss, _ = _one_model_for_all(model, w, federation, federation.train, dtype)
+            train_loss, _ = score_one_model(model, w, federation, federation.train, dtype)
         return Scores(
             federation.test.sizes, accuracy, test_loss, federation.train.sizes, train_loss
         )
@@ -139,7 +140,7 @@ def evaluate_clients(
         for i, k in enumerate(block):
             D = None
             if algorithm.adapts_on:
-                rows = federation.train.of(k)
+                rows = federation.train.rows_of(k)
                 chosen = adaptation_rows(
                     sampling, algorithm.adapts_on, len(rows), clients[k], round, seed
                 )
@@ -158,7 +159,7 @@ def evaluate_clients(
 
 
 def blocks(federation: Federation, dtype: Any) -> Iterator[range]:
-    """Clients one after the other that have BLOCK_BYTES of features together, or one with more."""
+    """Yield ranges of clients that have BLOCK_BYTES of features together, or one client with more."""
     row = federation.source.X[:1].size * np.dtype(dtype).itemsize
     ends = np.cumsum(federation.train.sizes + federation.test.sizes) * row
     start = 0
@@ -172,8 +173,10 @@ def blocks(federation: Federation, dtype: Any) -> Iterator[range]:
 def client_batches(
     federation: Federation, part: Part, block: range, dtype: Any
 ) -> list[Iterable[Batch]]:
-    """For each client of a block its rows: a list of one batch, or made piece by piece (once) where
-    there are more than LIMIT."""
+    """Return the rows of each client of a block: a list of one batch.
+
+    Of one client with more than LIMIT bytes the batches are made piece by piece, once.
+    """
     offsets = part.offsets[block.start : block.stop + 1]
     rows = part.rows[offsets[0] : offsets[-1]]
     most = max(LIMIT // max(federation.source.X[:1].size * np.dtype(dtype).itemsize, 1), 1)
@@ -213,17 +216,17 @@ def evaluate_unseen(
     seed: int,
     dtype: Any = np.float64,
 ) -> Scores:
-    """Clients that never trained [fedmeta §experiments]: adapt on a fraction, test on the rest.
+    """Evaluate clients that never trained [fedmeta §experiments]: adapt on a part, test on the rest.
 
     Of all rows of each of `clients`, the fraction `support` is adapted to and the others (disjoint)
-    are tested on; n_train and train_loss speak of the support. The division depends on the seed
+    are tested on; n_train and train_loss are those of the support. The division depends on the seed
     alone, so every round and every algorithm is tested on the same rows.
     """
     sent = algorithm.download(state.server)
     out = [np.full(len(clients), np.nan) for _ in range(3)]
     sizes = np.zeros((2, len(clients)), np.int64)
     for i, k in enumerate(clients):
-        rows = np.concatenate([federation.train.of(k), federation.test.of(k)])
+        rows = np.concatenate([federation.train.rows_of(k), federation.test.rows_of(k)])
         S, Q = (rows[r] for r in episode(stream(seed, "unseen", int(k)), len(rows), support))
         D = federation.batch(S, dtype)
         w = algorithm.personalised_params(model, sent, None, D if algorithm.adapts_on else None)

@@ -15,7 +15,7 @@ from fedref.models.numerics import Array
 
 @dataclass(frozen=True)
 class Source:
-    """Labelled rows as they came from disk, before any split.
+    """Labelled rows as they are on disk, before any split.
 
     X : (n, p) in the file's own dtype (uint8 pixels stay uint8), y : (n,) int64 labels, or float64
     real targets for models whose `labels` are (),
@@ -23,9 +23,9 @@ class Source:
     test_from : rows from here on are the published test part (None: no such part).
     image : (H, W, C) if a row is an image, row-major. full_scale : the largest value that a feature
     can take, by the data set's documentation. sha256 : of the content (X, y, client).
-    vocabulary : X holds codes, and this is what each of them stands for; the code that is its
-    length is padding (None: X holds numbers). label_names : what label 0, 1, ... is called where the
-    labels are words (None: they are numbers). notes : remarks on how the data were understood.
+    vocabulary : X holds codes, and these are their meanings; the code that is its
+    length is padding (None: X holds numbers). label_names : the names of the labels 0, 1, ... where they
+    are words (None: they are numbers). notes : remarks on how the data were understood.
     """
 
     X: Array
@@ -48,7 +48,7 @@ class Source:
 
     @property
     def inputs(self) -> str:
-        """What X holds: "numbers" or "codes", as models say it."""
+        """The kind of X: "numbers" or "codes", as in a model's `inputs`."""
         return "numbers" if self.vocabulary is None else "codes"
 
     @property
@@ -59,13 +59,13 @@ class Source:
 
 @dataclass(frozen=True)
 class Part:
-    """Which rows belong to whom: client k holds rows[offsets[k]:offsets[k+1]] of the source."""
+    """The rows of each client: client k holds rows[offsets[k]:offsets[k+1]] of the source."""
 
     rows: Array  # (R,) int64
     offsets: Array  # (N + 1,) int64
 
-    def of(self, k: int) -> Array:
-        """Client k's rows."""
+    def rows_of(self, k: int) -> Array:
+        """Return client k's rows."""
         return self.rows[self.offsets[k] : self.offsets[k + 1]]
 
     @property
@@ -79,7 +79,7 @@ class Part:
         return np.repeat(np.arange(len(self.offsets) - 1), self.sizes)
 
     def subset(self, clients: Array) -> "Part":
-        """Only these clients (M,), renumbered in the order given."""
+        """Return these clients (M,) alone, renumbered in the order given."""
         sizes = self.sizes[clients]
         offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         start = np.repeat(self.offsets[clients] - offsets[:-1], sizes)
@@ -87,7 +87,7 @@ class Part:
 
 
 def affine(X: Array, shift: Array | None, scale: Array | None, dtype: Any) -> Array:
-    """(X − shift) / scale in dtype, None changing nothing. X itself is never written to."""
+    """Return (X − shift) / scale in dtype; None changes nothing. X itself is never written to."""
     X = X.astype(dtype, copy=shift is not None or scale is not None)
     if shift is not None:
         X -= shift.astype(dtype, copy=False)
@@ -120,11 +120,11 @@ class Federation:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What each client is called: its own name where clients are natural, else its number."""
+        """The name of each client: its own where clients are natural, else its number."""
         return self.client_names or tuple(map(str, range(self.clients)))
 
     def subset(self, clients: Array) -> "Federation":
-        """Only these clients (M,), renumbered in the order given, with their names."""
+        """Return these clients (M,) alone, renumbered in the order given, with their names."""
         names = self.names
         return replace(
             self,
@@ -135,12 +135,12 @@ class Federation:
 
     @cached_property
     def shift_and_scale(self) -> tuple[Array | None, Array | None]:
-        """(shift, scale), None where they change nothing: looked at once, not in every batch."""
+        """(shift, scale), each None where it changes nothing: found out once, not in every batch."""
         shift, scale = np.asarray(self.shift), np.asarray(self.scale)
         return shift if np.any(shift != 0) else None, scale if np.any(scale != 1) else None
 
     def batch(self, rows: Array, dtype: Any = np.float64) -> Batch:
-        """Rows of the source, any shape (...), as a Batch with X (..., p) in dtype; codes stay codes."""
+        """Return rows of the source, any shape (...), as a Batch: X (..., p) in dtype; codes stay codes."""
         # gathered in the source's dtype first: for pixels that moves an eighth of the bytes
         X = self.source.X.take(rows, 0)
         if self.source.vocabulary is None:
@@ -148,7 +148,7 @@ class Federation:
         return Batch(X, self.source.y.take(rows))
 
     def check(self) -> None:
-        """Refuse a federation that cannot be trained on, naming client and row."""
+        """Refuse a federation that cannot be trained on; name client and row."""
         n = len(self.source.y)
         if len(self.source.X) != n:
             raise DataError(
@@ -172,7 +172,7 @@ class Federation:
 
 
 def _check_part(name: str, part: Part, n: int, source: str) -> None:
-    """Offsets that climb from 0 to the number of rows; rows within the source."""
+    """Refuse offsets that do not climb from 0 to the number of rows, and rows beyond the source."""
     ends = part.offsets[:1].tolist() + part.offsets[-1:].tolist()
     if len(part.offsets) < 2 or ends != [0, len(part.rows)] or (part.sizes < 0).any():
         raise DataError(
@@ -187,7 +187,7 @@ def _check_part(name: str, part: Part, n: int, source: str) -> None:
 
 
 def _check_leak(federation: Federation) -> None:
-    """No row may serve for training, by any client, and for testing."""
+    """Refuse a row that serves for training, by any client, and for testing."""
     trained = np.zeros(len(federation.source.y), bool)
     trained[federation.train.rows] = True
     leaks = np.flatnonzero(trained[federation.test.rows])
@@ -201,7 +201,7 @@ def _check_leak(federation: Federation) -> None:
 
 
 def _check_finite(federation: Federation) -> None:
-    """Features and labels must be numbers."""
+    """Refuse features and labels that are not finite numbers."""
     X, y = federation.source.X, federation.source.y
     if y.dtype.kind not in "iuf":
         raise DataError(f"{federation.source.name}: labels are {y.dtype}, expected whole numbers")
@@ -229,7 +229,7 @@ def _check_finite(federation: Federation) -> None:
 
 
 def _check_codes(federation: Federation, padding: int) -> None:
-    """Codes must be codes of the vocabulary, and are not scaled."""
+    """Refuse codes that are not of the vocabulary, or are scaled."""
     X = federation.source.X
     if X.dtype.kind not in "iu" or (X.size and not 0 <= X.min() <= X.max() <= padding):
         span = f" from {X.min()} to {X.max()}" if X.size else ""

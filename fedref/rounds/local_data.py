@@ -15,7 +15,7 @@ GATHER_BYTES = 1 << 23
 
 
 class LocalData(NamedTuple):
-    """The training data of a few clients, and their part of the Plan: all that a worker needs.
+    """The training data of a few clients, and their part of the Plan: a worker needs no more.
 
     The k-th of them, client clients[k], holds rows held[offsets[k]:offsets[k+1]] of
     (X − shift)/scale, or of X itself where it holds codes. rows : role → (K, S, W), −1 = padding.
@@ -48,7 +48,7 @@ class LocalData(NamedTuple):
         return Batch(self.features(index), self.y.take(index))
 
     def features(self, index: Array) -> Array:
-        """Return these rows of X as the model takes them: numbers scaled, codes as they are."""
+        """Return these rows of X in the form that the model takes: numbers scaled, codes unchanged."""
         X = self.X.take(index, 0)
         return X if self.codes else affine(X, self.shift, self.scale, self.dtype)
 
@@ -57,7 +57,7 @@ class LocalData(NamedTuple):
         return self.held.take(np.maximum(rows, 0) + offset)
 
     def subset(self, ks: Sequence[int] | Array) -> "LocalData":
-        """Return the same for some of the clients, of the same X and y."""
+        """Return the data of some of the clients, as views of the same X and y."""
         parts = [self.held[self.offsets[k] : self.offsets[k + 1]] for k in ks]
         return self._replace(
             clients=self.clients[ks],
@@ -69,13 +69,13 @@ class LocalData(NamedTuple):
         )
 
     def subset_rows(self, ks: Sequence[int] | Array) -> "LocalData":
-        """Return the same for some of the clients, with X and y of their rows alone."""
+        """Return the data of some of the clients, with X and y of their rows alone."""
         some = self.subset(ks)
         X, y = self.X.take(some.held, 0), self.y.take(some.held)
         return some._replace(X=X, y=y, held=np.arange(len(some.held)))
 
-    def materialised(self) -> "LocalData":
-        """Return the same, with the features made floating point at once where they are few."""
+    def materialise(self) -> "LocalData":
+        """Return the data with their features already floating point, if these are few."""
         size = len(self.held) * self.X[:1].size * np.dtype(self.dtype).itemsize
         if self.codes or size > GATHER_BYTES:
             return self
@@ -85,7 +85,7 @@ class LocalData(NamedTuple):
 
 def gather(plan: Plan, federation: Federation, dtype: Any, keep: Array) -> LocalData:
     """Return the data of the clients `keep` (indices into the plan's cohort): a view of the source."""
-    rows = [federation.train.of(k) for k in plan.clients[keep]]
+    rows = [federation.train.rows_of(k) for k in plan.clients[keep]]
     return LocalData(
         plan.clients[keep],
         plan.round,

@@ -1,4 +1,4 @@
-"""One round: send, work, combine. The loop over clients and steps is written here, and only here."""
+"""One round: send, work, combine. Only here is the loop over clients and steps."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ from fedref.models import base
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
-from fedref.rounds.cost import Counter, Counts, RoundLog, floats
+from fedref.rounds.cost import Counter, Counts, RoundLog, count_floats
 from fedref.rounds.federation import Federation
 from fedref.rounds.local_data import LocalData, gather
 from fedref.rounds.stack import STACK_UP_TO, run_stacked
@@ -26,7 +26,7 @@ RunClients = Callable[..., tuple[list[ClientResult | None], Counts]]
 def run_client(
     algorithm: AnyAlgorithm, model: Model, sent: Any, client_state: Any, data: LocalData, k: int
 ) -> Any:
-    """The specification: the k-th client's local steps, one after the other. Returns its `local`."""
+    """Take the k-th client's local steps one after the other, and return its `local`: the definition."""
     local = algorithm.start(model, sent, client_state)
     everything = cache(partial(data.all_rows, k))
     for t in range(int(data.steps[k])):
@@ -47,9 +47,9 @@ def run_round(
     dtype: Any = np.float64,
     work: RunClients | None = None,
 ) -> tuple[State, RoundLog]:
-    """One round: send, work, combine. Nothing that is passed in is changed.
+    """Run one round: send, work, combine. Nothing that is passed in is changed.
 
-    work : what runs the clients, `run_clients` or something that spreads it over processes.
+    work : runs the clients; `run_clients`, or a function that spreads it over processes.
     A client without a result is left out, as a dropped straggler is.
     """
     sent = algorithm.download(state.server)
@@ -57,7 +57,7 @@ def run_round(
     keep = participants(algorithm, plan)
     messages = [algorithm.download_for(sent, state.clients.get(int(k))) for k in plan.clients]
     log = RoundLog(
-        floats_down=travels * sum(map(floats, messages)),
+        floats_down=travels * sum(map(count_floats, messages)),
         stragglers=int(plan.straggler.sum()),
         dropped=len(plan.clients) - len(keep),
     )
@@ -77,7 +77,7 @@ def run_round(
     uploads = tree.stack([result.upload for result in results])
     names = dict.fromkeys(name for result in results for name in result.log)
     measured = {name: float(np.mean([r.log[name] for r in results])) for name in names}
-    log = log._replace(floats_up=travels * floats(uploads), measured=measured)
+    log = log._replace(floats_up=travels * count_floats(uploads), measured=measured)
 
     new = {
         int(k): result.client_state
@@ -89,8 +89,7 @@ def run_round(
 
 
 def participants(algorithm: AnyAlgorithm, plan: Plan) -> Array:
-    """Return indices of the cohort's clients that run: all, minus stragglers if the algorithm drops
-    them."""
+    """Return indices of the cohort's clients that run: not stragglers, if the algorithm drops them."""
     return np.flatnonzero(~plan.straggler) if algorithm.drop else np.arange(len(plan.clients))
 
 
@@ -102,14 +101,14 @@ def run_clients(
     data: LocalData,
     stack: bool | None = None,
 ) -> tuple[list[ClientResult | None], Counts]:
-    """Some clients' work in one round, and what it cost: a pure function of its arguments.
+    """Run some clients of one round; return results and cost. A pure function of its arguments.
 
     stack : many clients at once (None: where the model is small); the numbers are the same.
     """
-    # once for all rows, so that no step need look again
+    # once for all rows: no step checks again
     base.check_batch(model, Batch(data.X, data.y))
     base.check_labels(model, data.y.take(data.held))
-    counter, data = Counter(model), data.materialised()
+    counter, data = Counter(model), data.materialise()
     counting: Any = counter
     if (model.d <= STACK_UP_TO if stack is None else stack) and not algorithm.stops_early:
         ended = run_stacked(algorithm, counting, sent, client_states, data)
@@ -123,12 +122,12 @@ def run_clients(
         everything = cache(partial(data.all_rows, k))
         result = algorithm.finish(counting, sent, local, client_state, everything)
         log = {**algorithm.client_metrics(model, sent, local, everything), **result.log}
-        results.append(result._replace(client_state=tree.own(result.client_state), log=log))
+        results.append(result._replace(client_state=tree.copy_views(result.client_state), log=log))
     return results, counter.counts
 
 
 def pool(federation: Federation, rng: np.random.Generator) -> Federation:
-    """One client with every training row, shuffled: the IID version [apfl §4.1.1]."""
+    """Pool the federation into one client with every training row, shuffled [apfl §4.1.1]."""
     rows = rng.permutation(federation.train.rows)
     part = replace(federation.train, rows=rows, offsets=np.array([0, len(rows)]))
     return replace(federation, train=part)

@@ -26,8 +26,7 @@ def run_stacked(
     client_states: Sequence[Any],
     data: LocalData,
 ) -> list[Any]:
-    """Run all clients at once along a leading axis. Equal to `run_client` bit for bit
-    (tests/rounds/test_loop.py).
+    """Run all clients at once along a leading axis: equal to `run_client`, bit for bit.
 
     Clients are sorted by their number of steps, so that those still at work are always a prefix.
     """

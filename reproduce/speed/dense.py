@@ -29,7 +29,7 @@ def dense(name: str, dtype: str) -> Dense:
     y = np.zeros((K, most), np.int64)
     for k in range(K):
         X[k, : plan.sizes[k]], y[k, : plan.sizes[k]], _ = federation.batch(
-            federation.train.of(k), np.dtype(dtype)
+            federation.train.rows_of(k), np.dtype(dtype)
         )
     samples = algorithm.weighting == "samples"
     share = plan.sizes / plan.sizes.sum() if samples else np.full(K, 1 / K)

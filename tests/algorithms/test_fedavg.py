@@ -29,7 +29,7 @@ def test_one_full_batch_step_of_one_client_is_gradient_descent_to_the_bit(kind):
     plan = make_plan(Sampling(1, steps=1, batch_size=0), federated.train.sizes, 0, 0)
     begin = start(algorithm, model)
     state, _ = run_round(algorithm, model, begin, plan, federated)
-    D = federated.batch(federated.train.of(0)[plan.rows["D"][0, 0]])
+    D = federated.batch(federated.train.rows_of(0)[plan.rows["D"][0, 0]])
     assert same(state.server.w, begin.server.w - 0.2 * model.grad(begin.server.w, D))
 
 

@@ -26,7 +26,7 @@ from fedref.algorithms.fedprox import (
     objective,
     prox_gradient,
 )
-from fedref.rounds.cost import floats
+from fedref.rounds.cost import count_floats
 from fedref.sampling import Sampling
 
 EVERYONE = Sampling(len(SIZES), epochs=3, batch_size=4)
@@ -148,4 +148,6 @@ def test_gamma_is_measured_unless_it_is_not_wanted(measures, names):
 
 def test_mu_travels_down_as_one_float():
     model, algorithm = MODELS["mlp"], FedProx()
-    assert floats(algorithm.download(algorithm.initial(model, np.zeros(model.d)))) == model.d + 1
+    assert (
+        count_floats(algorithm.download(algorithm.initial(model, np.zeros(model.d)))) == model.d + 1
+    )

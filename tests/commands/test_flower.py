@@ -52,8 +52,8 @@ def test_the_folder_holds_the_app_the_parts_and_the_commands(file, tmp_path, cap
         assert site.clients.tolist() == list(clients)
         for at, k in enumerate(clients):
             for name in ("train", "test"):
-                own = site.federation.batch(getattr(site.federation, name).of(at))
-                right = whole.batch(getattr(whole, name).of(k))
+                own = site.federation.batch(getattr(site.federation, name).rows_of(at))
+                right = whole.batch(getattr(whole, name).rows_of(k))
                 np.testing.assert_array_equal(own.X, right.X)
                 np.testing.assert_array_equal(own.y, right.y)
     assert len(stamp(experiment)) == 64

@@ -16,7 +16,7 @@ from running import (
 
 import fedref
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
-from fedref.boundary.values import dashed
+from fedref.boundary.values import with_dashes
 from fedref.commands import run as cli
 from fedref.experiments import config
 from fedref.models import MODELS as KNOWN_MODELS
@@ -199,7 +199,7 @@ FLAGS = {"rounds", "clients-per-round", "epochs", "unseen"}  # SMALL has them; u
 
 
 def test_every_option_is_tried():
-    flags = {dashed(name) for name in (*HYPERPARAMETERS, *cli.EXPERIMENT_FLAGS)}
+    flags = {with_dashes(name) for name in (*HYPERPARAMETERS, *cli.EXPERIMENT_FLAGS)}
     assert set(OPTIONS) | FLAGS == flags | {"seed", "seeds"}
 
 

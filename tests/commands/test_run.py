@@ -25,7 +25,7 @@ import fedref
 from fedref import sampling
 from fedref.algorithm import Algorithm
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
-from fedref.boundary.values import dashed
+from fedref.boundary.values import with_dashes
 from fedref.commands import run as cli
 from fedref.experiments import config, loading, run_directory, unit
 from fedref.experiments.config import TABLES, Experiment
@@ -60,11 +60,11 @@ def test_config_holds_every_value_and_reproduces_the_run_byte_for_byte(here):
         if key not in ("rule", "seed")
     }
     unset = {"steps", "sweep", "clients-every", "keep-parameters"}
-    known = {dashed(f.name) for f in fields(Experiment)} - unset
+    known = {with_dashes(f.name) for f in fields(Experiment)} - unset
     assert set(table) == known
     assert (table["seeds"], table["name"], table["epochs"]) == ([3, 1], "my own", 2)
     for label in ("fedprox", "apfl"):
-        own = {dashed(f.name) for f in fields(ALGORITHMS[label])}
+        own = {with_dashes(f.name) for f in fields(ALGORITHMS[label])}
         assert set(table["algorithms"][label]) == own | {"algorithm"}
         assert table["algorithms"][label]["mu"] == 0.5
     assert main("run", "a/config.toml", "--quiet", "--out", "b") == 0
@@ -164,7 +164,7 @@ def test_help_says_every_option_and_command(capsys):
     own = {f.name for f in fields(Experiment)} - set(TABLES)
     for name in own | set(HYPERPARAMETERS) | {"seed", "data", "split", "model", "set", "out",
         "data_dir", "workers", "checkpoint_every", "quiet", "json"}:  # fmt: skip
-        assert f"--{dashed(name)} " in shown.replace("\n", " "), name
+        assert f"--{with_dashes(name)} " in shown.replace("\n", " "), name
     for name in (*ALGORITHMS, *KNOWN_MODELS):
         assert name in shown
     assert all(f.metadata["help"] for f in fields(Experiment) if f.name in own)

@@ -281,7 +281,7 @@ EQUATIONS = {
     lstm.LSTM.backward: "lstm",
     lstm.LSTM.R_backward: "lstm",
     lstm.LSTM.read: "lstm",
-    lstm.LSTM.unread: "lstm",
+    lstm.LSTM.transpose_read: "lstm",
     lstm.LSTM.share: "lstm",
     lstm.forward: "lstm",
     lstm.backward: "lstm",

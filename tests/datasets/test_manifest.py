@@ -51,7 +51,7 @@ def test_any_json_reader_can_replay_it(tmp_path: Path) -> None:
     X = np.load(Path(manifest.__file__).parents[2] / "data" / "digits" / "digits.npz")["X"]
     for k, client in enumerate(found["clients"]):
         mine = (X[client["train"]] - np.array(found["shift"])) / np.array(found["scale"])
-        np.testing.assert_array_equal(mine, federation.batch(federation.train.of(k)).X)
+        np.testing.assert_array_equal(mine, federation.batch(federation.train.rows_of(k)).X)
 
 
 def test_every_changed_digit_is_detected(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ sizes = st.lists(st.integers(0, 8), min_size=1, max_size=6)
 
 
 def as_lists(part: Part) -> list[list[int]]:
-    return [part.of(k).tolist() for k in range(len(part.offsets) - 1)]
+    return [part.rows_of(k).tolist() for k in range(len(part.offsets) - 1)]
 
 
 def whole(n: list[int]) -> Part:
@@ -54,7 +54,7 @@ def test_cut_gives_every_row_to_one_side(n: list[int], fraction: float, seed: in
     part = whole(n)
     train, test = partition.split_rows(part, fraction, np.random.default_rng(seed))
     for k, rows in enumerate(as_lists(part)):
-        a, b = train.of(k).tolist(), test.of(k).tolist()
+        a, b = train.rows_of(k).tolist(), test.rows_of(k).tolist()
         assert sorted(a + b) == rows
         assert a == sorted(a)
         assert b == sorted(b)

@@ -84,7 +84,7 @@ def test_roles_with_fewer_windows_are_left_out_by_min_rows(tmp_path: Path) -> No
     found = split("natural", source, min_rows=400)
     assert found.names == ("HAMLET", "KING")
     assert found.train.sizes.tolist() == [int(0.8 * 820), int(0.8 * 620)]
-    assert found.batch(found.train.of(0)).X.dtype == np.uint8
+    assert found.batch(found.train.rows_of(0)).X.dtype == np.uint8
     short = split("natural", shakespeare(tmp_path, GHOST=90, HAMLET=900))  # only trains
     assert (short.train.sizes[0], short.test.sizes[0]) == (8, 0)
 

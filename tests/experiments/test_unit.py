@@ -82,13 +82,13 @@ class ByHand:
         self.w0 = self.model.init(stream(0, "init"))
 
     def data(self, k: int):
-        return self.federation.batch(self.federation.train.of(k))
+        return self.federation.batch(self.federation.train.rows_of(k))
 
     def solve(self, gradient) -> list[tuple[int, np.ndarray]]:
         """(client, its parameters) after its steps w ← w − 0.05 gradient(w, D)."""
         solved = []
         for i, k in enumerate(self.plan.clients.tolist()):
-            w, own = self.w0, self.federation.train.of(k)
+            w, own = self.w0, self.federation.train.rows_of(k)
             for t in range(self.plan.steps[i]):
                 picked = self.plan.rows["D"][i, t]
                 w = w - 0.05 * gradient(w, self.federation.batch(own[picked[picked >= 0]]))
@@ -131,7 +131,7 @@ def test_accuracy_loss_and_clients_of_the_first_model():
                    weights=hand.plan.sizes)  # fmt: skip
     scores = play(table).records[0].scores[1]
     for k in range(4):
-        D = hand.federation.batch(hand.federation.test.of(k))
+        D = hand.federation.batch(hand.federation.test.rows_of(k))
         assert scores.accuracy[k] == np.mean(hand.model.predict(w, D.X) == D.y)
         assert scores.test_loss[k] == pytest.approx(hand.model.loss(w, D), rel=1e-12)
         assert scores.train_loss[k] == pytest.approx(hand.model.loss(w, hand.data(k)), rel=1e-12)
@@ -310,7 +310,7 @@ def test_unseen_clients_are_tested_and_never_trained():
     assert (whole.clients, setting.federation.clients, len(tested)) == (20, 16, 2)
     trained = set(setting.federation.train.rows) | set(setting.federation.test.rows)
     for k in tested:
-        assert not trained & (set(whole.train.of(k)) | set(whole.test.of(k)))
+        assert not trained & (set(whole.train.rows_of(k)) | set(whole.test.rows_of(k)))
     other = config.from_table({**table, "split": {**split, "seed": 0}})
     assert settings.load_experiment(other).unseen[1].tolist() != tested.tolist()
     run = execute(made)
@@ -332,7 +332,7 @@ def test_validation_clients_are_others_and_evaluated_alike():
     whole, tested = setting.unseen
     assert not set(setting.validation) & set(tested)
     both = np.concatenate([setting.validation, tested])
-    rows = np.concatenate([part.of(k) for part in (whole.train, whole.test) for k in both])
+    rows = np.concatenate([part.rows_of(k) for part in (whole.train, whole.test) for k in both])
     assert not set(rows) & set(setting.federation.train.rows)
     run = execute(made)
     (record,) = run.records
@@ -355,7 +355,7 @@ def test_each_client_s_own_classes_are_numbered_from_0():
     own = settings.load_experiment(config.from_table({**table, "classes": "own"}))
     k = 0
     for i in range(10):
-        rows = np.concatenate([own.federation.train.of(i), own.federation.test.of(i)])
+        rows = np.concatenate([own.federation.train.rows_of(i), own.federation.test.rows_of(i)])
         before, after = every.federation.source.y[rows], own.federation.source.y[rows]
         held = sorted(set(before.tolist()))
         assert after.tolist() == [held.index(label) for label in before.tolist()]

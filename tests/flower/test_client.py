@@ -30,9 +30,9 @@ def test_rows_of_one_s_own_file(tmp_path):
     site = read(tmp_path, shift=np.array(1.0), scale=np.array([1.0, 2.0]))
     assert site.clients.tolist() == [2, 4]
     own = site.federation
-    assert own.train.of(1).tolist() == [0, 3, 5]  # in the order in which they stand
-    assert own.test.of(0).tolist() == [4]
-    np.testing.assert_array_equal(own.batch(own.train.of(0)).X, [[1.0, 1.0]])
+    assert own.train.rows_of(1).tolist() == [0, 3, 5]  # in the order in which they stand
+    assert own.test.rows_of(0).tolist() == [4]
+    np.testing.assert_array_equal(own.batch(own.train.rows_of(0)).X, [[1.0, 1.0]])
     assert site.announced[:5] == ([2, 4], [1, 3], [1, 1], 2, [0, 1, 2])
     digests = {read(tmp_path, scale=np.array(scale)).sha256 for scale in (1.0, 2.0, 1.0)}
     assert len(digests) == 2
@@ -77,7 +77,9 @@ def test_a_part_holds_the_rows_of_its_clients_and_no_other(tmp_path):
     whole = load_experiment(experiment_of(algorithms={"fedavg": {}}), Loader()).whole
     write_part(tmp_path / "part.npz", whole, [2, 5])
     with np.load(tmp_path / "part.npz") as file:
-        rows = [row for k in (2, 5) for part in (whole.train, whole.test) for row in part.of(k)]
+        rows = [
+            row for k in (2, 5) for part in (whole.train, whole.test) for row in part.rows_of(k)
+        ]
         np.testing.assert_array_equal(file["X"], whole.source.X[rows])
         assert set(file["client"].tolist()) == {2, 5}
 

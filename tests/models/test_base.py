@@ -176,7 +176,7 @@ def test_unvalidated_is_the_same_model_without_its_checks():
     model = Logistic(2, 3)
     w, fits = np.ones(model.d), Batch(np.eye(2), np.array([0, 2]))
     unfit = fits._replace(y=np.array([0, 3]))
-    trusting = base.unvalidated(model)
+    trusting = base.without_validation(model)
     for name, more in (("grad", (w,)), ("hvp", (w, w))):
         validated, bare = getattr(model, name), getattr(trusting, name)
         assert np.isfinite(bare(*more, unfit)).all()

@@ -18,7 +18,7 @@ from helpers import (
 from fedref import Batch
 from fedref.algorithms.fedavg import FedAvg
 from fedref.models.numerics import Array
-from fedref.rounds.cost import Counter, Counts, RoundLog, columns, floats, flops, total
+from fedref.rounds.cost import Counter, Counts, RoundLog, columns, count_floats, flops, total
 from fedref.rounds.loop import pool
 from fedref.sampling import Sampling
 
@@ -115,7 +115,7 @@ def test_a_new_log_is_empty():
 
 def test_floats_and_totals():
     message = (np.ones((2, 3)), 1.5, np.float32(2), 3, True, np.arange(4), [np.zeros(2, complex)])
-    assert floats(message) == 6 + 1 + 1 + 2  # whole numbers and flags are free
+    assert count_floats(message) == 6 + 1 + 1 + 2  # whole numbers and flags are free
     assert total([Counts(1, 2, 3, 4), Counts(10, 20, 30, 40)]) == (11, 22, 33, 44)
     assert total([]) == Counts()
 

@@ -117,13 +117,13 @@ def test_scores_after_training_against_a_loop_over_clients(variant, test):
         D = None
         if role:
             chosen = adaptation_rows(CONFIG, role, n, k, 3, 0)
-            D = federated.batch(federated.train.of(k)[chosen])
+            D = federated.batch(federated.train.rows_of(k)[chosen])
         w = algorithm.personalised_params(model, sent, state.clients.get(k), D)
         moved += not same(w, next(tree.leaves(sent)))
-        loss, _ = score(model, w, federated.batch(federated.train.of(k)))
+        loss, _ = score(model, w, federated.batch(federated.train.rows_of(k)))
         np.testing.assert_allclose(got.train_loss[k], loss, rtol=1e-12)
         if test[k]:
-            expected = score(model, w, federated.batch(federated.test.of(k)))
+            expected = score(model, w, federated.batch(federated.test.rows_of(k)))
             np.testing.assert_allclose((got.test_loss[k], got.accuracy[k]), expected, rtol=1e-12)
         else:
             assert np.isnan([got.test_loss[k], got.accuracy[k]]).all()
@@ -154,7 +154,7 @@ def test_scores_of_one_model_against_a_loop_over_clients():
             (federated.train, got.train_loss, None),
         ):
             losses, right = [], []
-            for row in part.of(k):
+            for row in part.rows_of(k):
                 D = federated.batch(np.array([row]))
                 losses.append(model.loss(state.server.w, D))
                 right.append(model.predict(state.server.w, D.X)[0] == D.y[0])
@@ -252,12 +252,12 @@ def test_adaptation_is_on_fresh_training_rows_of_the_client_itself(cls):
         for k in range(len(SIZES)):
             D = algorithm.seen[t * len(SIZES) + k]
             rows = seen[t, k] = rows_of(federated, D)
-            assert set(rows) <= set(federated.train.of(k))
+            assert set(rows) <= set(federated.train.rows_of(k))
             role = algorithm.adapts_on
             chosen = adaptation_rows(config, role, SIZES[k], k, t, 0)
-            np.testing.assert_array_equal(rows, federated.train.of(k)[chosen])
+            np.testing.assert_array_equal(rows, federated.train.rows_of(k)[chosen])
             w = adapt(model, state.server.w, D, alpha=0.2, steps=2)
-            loss, accuracy = score(model, w, federated.batch(federated.test.of(k)))
+            loss, accuracy = score(model, w, federated.batch(federated.test.rows_of(k)))
             assert (scores.test_loss[k], scores.accuracy[k]) == (loss, accuracy)
     assert len({tuple(seen[t, 2]) for t in range(3)}) == 3  # fresh: another batch every round
     assert len(seen[0, 1]) == (0 if cls is Records else 1)  # n = 1: nothing to adapt to, or all
@@ -329,10 +329,10 @@ def test_unseen_clients_adapt_on_support_and_are_tested_on_the_rest(support):
     state = start(algorithm, model)
     got = evaluate_unseen(algorithm, model, state, federated, UNSEEN, support=support, seed=0)
     for i, k in enumerate(UNSEEN):
-        everything = set(federated.train.of(k)) | set(federated.test.of(k))
+        everything = set(federated.train.rows_of(k)) | set(federated.test.rows_of(k))
         S = rows_of(federated, algorithm.seen[i])
         assert set(S) < everything
-        own = np.concatenate([federated.train.of(k), federated.test.of(k)])
+        own = np.concatenate([federated.train.rows_of(k), federated.test.rows_of(k)])
         drawn, _ = episode(stream(0, "unseen", int(k)), len(own), support)
         np.testing.assert_array_equal(S, own[drawn])
         Q = np.array(sorted(everything - set(S)))
@@ -412,7 +412,7 @@ def test_query_labels_of_unseen_clients_do_not_reach_their_models(variant):
     evaluate_unseen(recorder, model, start(recorder, model), federated, UNSEEN, **arguments)
     S = np.concatenate([rows_of(federated, D) for D in recorder.seen])
     rows = np.concatenate(
-        [np.concatenate([federated.train.of(k), federated.test.of(k)]) for k in UNSEEN]
+        [np.concatenate([federated.train.rows_of(k), federated.test.rows_of(k)]) for k in UNSEEN]
     )
     Q = np.setdiff1d(rows, S)
     poisoned = relabelled(federated, Q, (federated.source.y[Q] + 1) % 3)
@@ -430,7 +430,7 @@ def test_an_unseen_client_with_one_row_is_tested_without_adaptation():
     algorithm = FedAvgMeta(alpha=0.5)
     state = start(algorithm, model)
     got = evaluate_unseen(algorithm, model, state, federated, np.array([1]), support=0.5, seed=0)
-    loss, _ = score(model, state.server.w, federated.batch(federated.train.of(1)))
+    loss, _ = score(model, state.server.w, federated.batch(federated.train.rows_of(1)))
     assert (got.n_train[0], got.n_test[0]) == (0, 1)
     assert np.isnan(got.train_loss[0])
     np.testing.assert_allclose(got.test_loss[0], loss, rtol=1e-14)

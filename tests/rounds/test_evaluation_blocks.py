@@ -50,7 +50,7 @@ def test_a_large_client_comes_piece_by_piece(federated, most, monkeypatch):
             federated, federated.train, range(k, k + 1), np.float64
         )
         pieces = list(pieces)
-        whole = federated.batch(federated.train.of(k))
+        whole = federated.batch(federated.train.rows_of(k))
         np.testing.assert_array_equal(np.concatenate([D.X for D in pieces]), whole.X)
         np.testing.assert_array_equal(np.concatenate([D.y for D in pieces]), whole.y)
         assert [len(D.y) for D in pieces] == [min(most, n - i) for i in range(0, n, most)]
@@ -60,7 +60,7 @@ def test_a_block_has_each_client_s_rows_in_order(federated):
     found = evaluation.client_batches(federated, federated.train, range(1, 4), np.float64)
     for k, Ds in zip(range(1, 4), found):
         (D,) = Ds
-        assert same(tuple(D), tuple(federated.batch(federated.train.of(k))))
+        assert same(tuple(D), tuple(federated.batch(federated.train.rows_of(k))))
 
 
 @pytest.mark.parametrize("variant", ["fedavg", "per-fedavg", "apfl", "fedmeta-sgd"])

@@ -100,7 +100,7 @@ def poisoned(model, clients=(BAD,)):
     federated = make_federation(model)
     X = federated.source.X.copy()
     for k in clients:
-        X[federated.train.of(k)] = 1e7
+        X[federated.train.rows_of(k)] = 1e7
     return replace(federated, source=replace(federated.source, X=tree.freeze(X)))
 
 
@@ -155,7 +155,7 @@ def test_a_client_s_own_state_stays_its_own_whoever_is_missing(away, why):
     for times, state in ((1, once), (2, twice)):
         assert sorted(state.clients) == here
         for k in here:
-            features = federated.batch(federated.train.of(k)).X
+            features = federated.batch(federated.train.rows_of(k)).X
             assert state.clients[k] == (pytest.approx(features.sum(), rel=1e-12), times)
             assert type(next(iter(state.clients))) is int
 
@@ -176,7 +176,7 @@ def test_who_is_left_is_weighed_by_its_own_count_and_size(bad, weighting):
             continue
         w = begin.server.w
         for rows in plan.rows["D"][k, : plan.steps[k]]:
-            D = federated.batch(federated.train.of(k)[rows[rows >= 0]])
+            D = federated.batch(federated.train.rows_of(k)[rows[rows >= 0]])
             w = w - 0.2 * model.grad(w, D)
         share = counts[k] * (SIZES[k] if weighting == "samples" else 1)
         total, weight = total + share * w, weight + share

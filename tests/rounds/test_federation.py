@@ -100,8 +100,8 @@ def test_a_subset_is_renumbered_in_the_order_given() -> None:
     )
     found = whole.subset(np.array([3, 0, 2]))
     assert found.names == ("dee", "ann", "cy")
-    assert [found.train.of(k).tolist() for k in range(3)] == [[5, 3, 4], [0, 2], []]
-    assert [found.test.of(k).tolist() for k in range(3)] == [[], [6], [7, 8]]
+    assert [found.train.rows_of(k).tolist() for k in range(3)] == [[5, 3, 4], [0, 2], []]
+    assert [found.test.rows_of(k).tolist() for k in range(3)] == [[], [6], [7, 8]]
     assert whole.subset(np.array([], int)).clients == 0
 
 

@@ -415,7 +415,7 @@ def test_a_label_that_the_model_does_not_know_is_refused_before_the_first_step(s
     """Where only 1 is told from the others, a 2 would count as a 0."""
     model = MODELS["binary-logistic"]
     fitting = make_federation(model)
-    unfit = with_labels(fitting, fitting.train.of(0)[:1], 2)
+    unfit = with_labels(fitting, fitting.train.rows_of(0)[:1], 2)
     with pytest.raises(ValueError, match="labels run from 0 to 2"):
         play(make_algorithm("fedavg"), model, unfit, EVERYONE, rounds=1, stack=stack)
 

@@ -290,7 +290,7 @@ def write_part(stream: IO[bytes], federation: Federation, part: Part, raw: bool)
     head = {"users": list(names), "num_samples": part.sizes.tolist()}
     stream.write(json.dumps(head)[:-1].encode() + b', "user_data": {')
     for k, name in enumerate(names):
-        rows = part.of(k)
+        rows = part.rows_of(k)
         X = federation.source.X[rows] if raw else federation.batch(rows).X
         entry = json.dumps({"x": X.tolist(), "y": federation.source.y[rows].tolist()})
         stream.write(f"{', ' if k else ''}\n{json.dumps(name)}: {entry}".encode())

@@ -40,7 +40,7 @@ def gammas(mu: float, epochs: int = 20, clients: int = 10) -> Array:
     it = fedprox.FedProx(lr=0.05, mu=mu)
     sampling = Sampling(clients, epochs=epochs, batch_size=20)
     plan = make_plan(sampling, found.federation.train.sizes, 0, seed=0)
-    data = gather(plan, found.federation, np.float64, np.arange(clients)).materialised()
+    data = gather(plan, found.federation, np.float64, np.arange(clients)).materialise()
     sent = it.download(it.initial(found.model, np.zeros(found.model.d)))
     out = []
     for k in range(clients):
@@ -93,7 +93,7 @@ def masks(rounds: int = 60) -> Masks:
     found: Federation = digits(**changes).federation
     clients = sorted(state.clients)
     y = found.source.y
-    has = [[bool(np.any(y[found.train.of(k)] == c)) for c in range(10)] for k in clients]
+    has = [[bool(np.any(y[found.train.rows_of(k)] == c)) for c in range(10)] for k in clients]
     return Masks(sigmoid(np.array([state.clients[k].a for k in clients])), np.array(has))
 
 

@@ -228,6 +228,6 @@ def test_an_exported_split_comes_back(tmp_path: Path, raw: bool) -> None:
     assert back.names == found.names
     for a, b in ((found.train, back.train), (found.test, back.test)):
         for k in range(found.clients):
-            expected = found.source.X[a.of(k)] if raw else found.batch(a.of(k)).X
-            np.testing.assert_array_equal(back.batch(b.of(k)).X, expected)
-            np.testing.assert_array_equal(back.batch(b.of(k)).y, found.batch(a.of(k)).y)
+            expected = found.source.X[a.rows_of(k)] if raw else found.batch(a.rows_of(k)).X
+            np.testing.assert_array_equal(back.batch(b.rows_of(k)).X, expected)
+            np.testing.assert_array_equal(back.batch(b.rows_of(k)).y, found.batch(a.rows_of(k)).y)

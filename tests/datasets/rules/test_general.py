@@ -19,8 +19,8 @@ def test_natural_clients_keep_names_and_published_test_rows() -> None:
     source = made(np.arange(7) % 2, client=client, client_names=names, test_from=4)
     found = split("natural", source)
     assert found.names == ("ann", "bob", "cy")  # dee has no training row
-    assert [found.train.of(k).tolist() for k in range(3)] == [[0, 1], [2], [3]]
-    assert [found.test.of(k).tolist() for k in range(3)] == [[4], [5], []]
+    assert [found.train.rows_of(k).tolist() for k in range(3)] == [[0, 1], [2], [3]]
+    assert [found.test.rows_of(k).tolist() for k in range(3)] == [[4], [5], []]
     assert split("natural", source, min_rows=2).names == ("ann", "bob")
     alone = split("natural", made([0, 1, 0], client=np.array([0, 1, 1])))
     assert alone.train.sizes.tolist() == [1, 1]  # a client of one row trains on it

@@ -36,7 +36,7 @@ def test_per_fedavg_holds_a_half_a_and_two_a(users: int, a: int, classes: int) -
     h = classes // 2
     for part, amount in ((found.train, a), (found.test, 2)):
         for u in range(users):
-            counts = np.bincount(source.y[part.of(u)], minlength=classes)
+            counts = np.bincount(source.y[part.rows_of(u)], minlength=classes)
             if u < users // 2:
                 assert counts.tolist() == [amount] * h + [0] * h
             else:

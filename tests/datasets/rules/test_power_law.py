@@ -25,7 +25,7 @@ def test_fedprox_mnist_is_the_published_loop(digits: Source) -> None:
                 del pool[c][:n]
     found = split("fedprox-mnist", digits, 4, users=users)
     for u in range(users):
-        mine = np.concatenate([found.train.of(u), found.test.of(u)])
+        mine = np.concatenate([found.train.rows_of(u), found.test.rows_of(u)])
         assert sorted(mine) == sorted(held[u])
     n = found.train.sizes + found.test.sizes
     np.testing.assert_array_equal(found.train.sizes, np.floor(0.9 * n + 1e-9))
