@@ -130,37 +130,6 @@ def is_text(value: str) -> bool:
     return True
 
 
-# ---- parameters of data sets and split rules -----------------------------------------------------
-
-
-class Parameter(NamedTuple):
-    """One parameter. A default of None means that the value is found from the data."""
-
-    type: type
-    default: Any
-    help: str
-    low: float = -inf
-    high: float = inf
-    choices: tuple[str, ...] = ()
-
-
-def check_parameters(
-    owner: str, known: Mapping[str, Parameter], given: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return every parameter with its value: the given one (text too), checked, or the default."""
-    for name in given:
-        if name not in known:
-            raise ConfigError(unknown(f"parameter of {owner}", name, known))
-    values = {}
-    for name, (kind, default, _, low, high, choices) in known.items():
-        value = given.get(name, default)
-        if isinstance(value, str) and kind is not str:
-            value = literal(value)
-        hint = kind | None if default is None else kind
-        values[name] = check_value(hint, value, f"{owner}: {name}", Bounds(low, high), choices)
-    return values
-
-
 # ---- words of a command line ---------------------------------------------------------------------
 
 MOST_SEEDS = 10_000
@@ -215,6 +184,15 @@ def check_fields(made: Any, where: str = "") -> None:
         name = f"{where} {with_dashes(f.name)}".strip()
         value = field_value(type(made), f.name, getattr(made, f.name), name)
         object.__setattr__(made, f.name, value)
+
+
+def field_from_text(cls: Any, name: str, text: str) -> Any:
+    """Return a text as the field `name` of `cls` would be spelt in TOML; a string needs no quotes."""
+    is_text = name in hints_of(cls) and str in (
+        hints_of(cls)[name],
+        *typing.get_args(hints_of(cls)[name]),
+    )
+    return text if is_text else literal(text)
 
 
 def values_of(

@@ -2,12 +2,14 @@
 
 import argparse
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from fedref import datasets
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.files import exists
-from fedref.boundary.values import Parameter
+from fedref.boundary.values import Bounds, declaration_of, literal
 from fedref.commands.options import DATA_DIR, REPEATED, Command, Option
 from fedref.datasets import describe, manifest, manifest_of, rules, sources
 from fedref.datasets.formats import leaf
@@ -49,19 +51,16 @@ def rules_help() -> str:
     lines += ["", "their parameters (--set split.KEY=VALUE)"]
     for name, rule in rules.RULES.items():
         lines += ["", f"  {name}"]
-        lines += [f"    {key} = {shown(p)}" for key, p in rule.parameters.items()]
+        for f in fields(rule):
+            default = "(by the data)" if f.default is None else f.default
+            meaning = declaration_of(rule, "meanings", f.name).split(";")[0]
+            lines.append(f"    {f.name} = {default}: {meaning}")
     return "\n".join(lines)
 
 
-def shown(parameter: Parameter) -> str:
-    """Its default and its meaning, in one line."""
-    default = "(by the data)" if parameter.default is None else parameter.default
-    return f"{default}: {parameter.help.split(';')[0]}"
-
-
-def settings(given: list[str]) -> dict[str, str]:
-    """["split.users=100", ...] → {"users": "100", ...}."""
-    found: dict[str, str] = {}
+def settings(given: list[str]) -> dict[str, Any]:
+    """Return {"users": 100, ...} of ["split.users=100", ...]."""
+    found: dict[str, Any] = {}
     for text in given:
         key, equals, value = text.partition("=")
         name = key.strip().removeprefix("split.").replace("-", "_")
@@ -69,7 +68,7 @@ def settings(given: list[str]) -> dict[str, str]:
             raise ConfigError(f"--set {text}: expected split.KEY=VALUE, every key once")
         if not key.strip().startswith("split."):
             raise ConfigError(f"--set {text}: expected split.{text}, as for `fedref run`")
-        found[name] = value.strip()
+        found[name] = literal(value.strip())
     return found
 
 
@@ -144,7 +143,7 @@ def draw_rules(args: argparse.Namespace) -> dict[str, str]:
     source = datasets.load(args.data, args.data_dir, verify=not args.data_unverified)
     drawn, refused = dict[str, Federation](), dict[str, str]()
     for name, rule in rules.RULES.items():
-        users = {"users": args.users} if "users" in rule.parameters else {}
+        users = {"users": args.users} if hasattr(rule, "users") else {}
         try:
             drawn[name] = rules.divide(name, source, args.seed, users)
         except ConfigError as error:
@@ -202,7 +201,7 @@ UNVERIFIED = Option(
     "--data-unverified",
     "take a data set whose content is not the published one (its hash is known)",
 )
-SPLIT_SEED = Option("--seed S", "seed of the split", default="0")
+SPLIT_SEED = Option("--seed S", "seed of the split", int, 0, Bounds(0))
 SET = Option(
     "--set KEY=VALUE",
     "a parameter of the split rule, e.g. split.users=10, as for `fedref run`; may be given several "

@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -44,7 +44,7 @@ def parameter_names() -> set[str]:
     """Return the names of all parameters of split rules."""
     from fedref.datasets.rules import RULES
 
-    return {name for rule in RULES.values() for name in rule.parameters}
+    return {f.name for rule in RULES.values() for f in fields(rule)}
 
 
 @dataclass(frozen=True)

@@ -6,21 +6,26 @@ data: only a download is compared by the hash of its packed file.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from fedref.boundary.values import Parameter
 from fedref.datasets import synthetic, texts
 from fedref.datasets.download import Remote
 from fedref.datasets.formats import cifar, emnist, idx, leaf, mat, npz
 from fedref.rounds.federation import Source
 
 
+@dataclass(frozen=True)
+class NoParameters:
+    """The parameters of a data set that has none."""
+
+
 class Known(NamedTuple):
     """A named data set.
 
     find(folder, **parameters) → path or None; read(path, name=..., **parameters) → Source.
+    parameters : a dataclass, whose fields stand in the name in this order: emnist(letters,a-j).
     """
 
     find: Callable[..., Path | None]
@@ -29,7 +34,7 @@ class Known(NamedTuple):
     help: str
     split: str
     remotes: tuple[Remote, ...] = ()
-    parameters: Mapping[str, Parameter] = MappingProxyType({})
+    parameters: type[Any] = NoParameters
     sha256: str = ""
 
 
@@ -66,18 +71,6 @@ def mnist_like(remotes: tuple[Remote, ...], help: str, split: str, sha256: str =
         sha256=sha256,
     )
 
-
-SYNTHETIC_IID = {
-    "users": Parameter(int, 30, "number of clients", 1),
-    "features": Parameter(int, 60, "features", 1),
-    "classes": Parameter(int, 10, "classes", 2),
-    "seed": Parameter(int, 0, "seed of the generator", 0),
-}
-SYNTHETIC = {
-    "alpha": Parameter(float, 0.5, "how much local models differ", 0.0, 1e6),
-    "beta": Parameter(float, 0.5, "how much local inputs differ", 0.0, 1e6),
-    **SYNTHETIC_IID,
-}
 
 SOURCES: dict[str, Known] = {
     "digits": Known(
@@ -131,12 +124,7 @@ SOURCES: dict[str, Known] = {
             {"gzip.zip": "md5:58c8d27c78d21e728a6bc7b3cc06412e"},
             "https://biometrics.nist.gov/cs_links/EMNIST/",
         ),
-        {
-            "part": Parameter(
-                str, "letters", "which of the six sets", choices=tuple(emnist.ALPHABETS)
-            ),
-            "classes": Parameter(str, None, "characters to keep, such as a-j; all unless given"),
-        },
+        emnist.EMNIST,
     ),
     "cifar10": Known(
         lambda folder, channels: cifar.find(folder),
@@ -151,7 +139,7 @@ SOURCES: dict[str, Known] = {
             },
             "https://www.cs.toronto.edu/~kriz/",
         ),
-        {"channels": Parameter(str, "grey", "grey or color", choices=tuple(cifar.CHANNELS))},
+        cifar.CIFAR10,
     ),
     "cifar10-gray": Known(
         first_of("cifar10-gray.npz"),
@@ -180,9 +168,7 @@ SOURCES: dict[str, Known] = {
         "roles.json.gz, or LEAF JSON (train and test folders, or all_data)",
         "Shakespeare's roles: 80 characters and the next, one client a role; shakespeare(step=20)",
         "natural",
-        parameters={
-            "step": Parameter(int, 1, "windows begin at every step-th character; LEAF has 1", 1),
-        },
+        parameters=texts.Shakespeare,
     ),
     "sent140": Known(
         texts.find_sent140,
@@ -190,17 +176,7 @@ SOURCES: dict[str, Known] = {
         "LEAF JSON (train and test folders, or all_data)",
         "Sentiment140, tweets of 2 classes, one client a user; sent140(characters)",
         "natural",
-        parameters={
-            "tokens": Parameter(
-                str, "words", "words or characters", choices=("words", "characters")
-            ),
-            "vocabulary": Parameter(
-                int, 10_000, "words known: the most frequent in the training part", 1
-            ),
-            "length": Parameter(
-                int, None, "words or characters kept; 25 words, 140 characters", 1, 10_000
-            ),
-        },
+        parameters=texts.Sent140,
     ),
     "synthetic": Known(
         generated,
@@ -208,7 +184,7 @@ SOURCES: dict[str, Known] = {
         "",
         "FedProx's Synthetic(α,β): synthetic(0.5,0.5), synthetic(1,1,users=100,seed=3)",
         "natural",
-        parameters=SYNTHETIC,
+        parameters=synthetic.Synthetic,
     ),
     "synthetic-iid": Known(
         generated,
@@ -216,6 +192,6 @@ SOURCES: dict[str, Known] = {
         "",
         "its IID variant: one model for all clients",
         "natural",
-        parameters=SYNTHETIC_IID,
+        parameters=synthetic.SyntheticIID,
     ),
 }

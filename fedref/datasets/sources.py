@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from fedref.boundary.errors import ConfigError, DataError, unknown
 from fedref.boundary.files import data_error, exists
-from fedref.boundary.values import check_parameters
+from fedref.boundary.values import build, field_from_text
 from fedref.datasets import download
 from fedref.datasets.formats import arrays, cifar, idx, leaf, mat, npz, tables
 from fedref.datasets.registry import SOURCES, generated
@@ -32,7 +33,7 @@ def parse_name(
     if match is None or match["name"] not in SOURCES:
         return None
     name, known = match["name"], SOURCES[match["name"]].parameters
-    given, places = dict(more), list(known)
+    given, places = dict(more), [f.name for f in fields(known)]
     arguments = [word.strip() for word in (match["arguments"] or "").split(",") if word.strip()]
     for i, argument in enumerate(arguments):
         key, equals, value = (word.strip() for word in argument.partition("="))
@@ -42,8 +43,8 @@ def parse_name(
             key, value = places[i], key
         if key in given:
             raise ConfigError(f"{name}: {key} is given twice")
-        given[key] = value
-    return name, check_parameters(name, known, given)
+        given[key] = field_from_text(known, key, value)
+    return name, vars(build(known, given, name))
 
 
 def shortest_name(name: str, chosen: Mapping[str, Any]) -> str:
@@ -51,7 +52,7 @@ def shortest_name(name: str, chosen: Mapping[str, Any]) -> str:
     known = SOURCES[name].parameters
     arguments, skipped = [], False
     for key, value in chosen.items():
-        if value == known[key].default and not (name == "synthetic" and key in ("alpha", "beta")):
+        if value == getattr(known, key) and not (name == "synthetic" and key in ("alpha", "beta")):
             skipped = True
             continue
         text = f"{value:g}" if isinstance(value, float) else str(value)

@@ -8,13 +8,50 @@ IID variant: one W, b ~ N(0, 1) for all clients and x ~ N(0, diag(j^−1.2)).
 variances; for 0.5 not).
 """
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fedref.datasets.formats import arrays
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Source
+
+BOUNDS = {
+    "alpha": (0, 1e6),
+    "beta": (0, 1e6),
+    "users": (1,),
+    "features": (1,),
+    "classes": (2,),
+    "seed": (0,),
+}
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Parameters of Synthetic(α, β): how much local models, and local inputs, differ; sizes; seed."""
+
+    alpha: float = 0.5
+    beta: float = 0.5
+    users: int = 30
+    features: int = 60
+    classes: int = 10
+    seed: int = 0
+
+    bounds: ClassVar[Mapping[str, Any]] = BOUNDS
+
+
+@dataclass(frozen=True)
+class SyntheticIID:
+    """Parameters of its IID variant, where nothing differs."""
+
+    users: int = 30
+    features: int = 60
+    classes: int = 10
+    seed: int = 0
+
+    bounds: ClassVar[Mapping[str, Any]] = BOUNDS
 
 
 def sizes(users: int, rng: np.random.Generator) -> Array:

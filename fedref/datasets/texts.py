@@ -18,8 +18,10 @@ files have 660 of its roles left, says its README; they are read as well.)
 """
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -48,6 +50,15 @@ def in_time(users: list[User], gap: int) -> list[tuple[str, list[User]]]:
 
 
 # ---- Shakespeare ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shakespeare:
+    """Parameters: windows begin at every step-th character; LEAF has 1."""
+
+    step: int = 1
+
+    bounds: ClassVar[Mapping[str, Any]] = {"step": (1,)}
 
 
 def find_shakespeare(folder: Path, step: int) -> Path | None:
@@ -94,6 +105,22 @@ def is_role(speeches: Any) -> bool:
 
 
 # ---- Sent140 ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sent140:
+    """Parameters: words or characters, how many words are known, how much of a tweet is kept.
+
+    The words known are the most frequent of the training part. A length of None is 25 words, or 140
+    characters.
+    """
+
+    tokens: str = "words"
+    vocabulary: int = 10_000
+    length: int | None = None
+
+    bounds: ClassVar[Mapping[str, Any]] = {"vocabulary": (1,), "length": (1, 10_000)}
+    choices: ClassVar[Mapping[str, Any]] = {"tokens": ("words", "characters")}
 
 
 def find_sent140(folder: Path, **parameters: Any) -> Path | None:

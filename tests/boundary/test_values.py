@@ -3,8 +3,9 @@
 import pytest
 
 from fedref import ConfigError
-from fedref.boundary.values import Parameter, check_parameters, seeds_of
+from fedref.boundary.values import seeds_of
 from fedref.commands import parse
+from fedref.datasets.sources import parse_name
 
 
 @pytest.mark.parametrize(
@@ -48,11 +49,10 @@ def test_every_whole_number_may_be_1e3(words):
 
 
 def test_so_may_the_parameters_of_data_and_splits():
-    known = {"users": Parameter(int, 1, "", 1)}
-    for text in ("1e3", "1_000", 1e3):
-        assert check_parameters("iid", known, {"users": text}) == {"users": 1000}
+    for text in ("1e3", "1_000", "1000.0"):
+        assert parse_name(f"synthetic(users={text})")[1]["users"] == 1000
     for text in ("1e-3", "ten", "1e30"):
         with pytest.raises(
-            ConfigError, match=r"iid: users is .*, expected a whole number, at least"
+            ConfigError, match=r"synthetic users is .*, expected a whole number, at least"
         ):
-            check_parameters("iid", known, {"users": text})
+            parse_name(f"synthetic(users={text})")

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -175,4 +176,4 @@ def test_split_help_explains_rules_and_parameters(capsys: pytest.CaptureFixture[
     out = capsys.readouterr().out
     for name, rule in RULES.items():
         assert name in out
-        assert all(f"{key} = " in out for key in rule.parameters)
+        assert all(f"{f.name} = " in out for f in fields(rule))

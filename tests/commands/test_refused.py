@@ -67,7 +67,7 @@ REFUSED = [
     ("run --data digitz", "unknown data set 'digitz': did you mean 'digits'?"),
     ("run --split natrual", "unknown split rule 'natrual': did you mean 'natural'?"),
     ("run --model mpl", "unknown model 'mpl': did you mean 'mlp'?"),
-    ("run --set data.part=x", "unknown parameter of digits 'part': there is none"),
+    ("run --set data.part=x", "unknown key of digits 'part': there is none"),
     ("run --set muh=1", "unknown key 'muh': did you mean 'mu'?"),
     ("run --set modell.l2=1", "unknown table 'modell': did you mean 'model'?"),
     ("run --set sweep.lrr=[3]", "unknown key 'lrr': did you mean 'lr'?"),

@@ -80,7 +80,7 @@ def test_the_seed_is_part_of_the_name() -> None:
         ("synthetic(1,alpha=2)", "alpha is given twice"),
         ("synthetic(x)", "alpha is 'x'"),
         ("synthetic(-1)", "at least 0"),
-        ("synthetic(gamma=1)", "unknown parameter of synthetic 'gamma'"),
+        ("synthetic(gamma=1)", "unknown key of synthetic 'gamma'"),
         ("synthetic-iid(users=0)", "at least 1"),
     ],
 )

@@ -46,10 +46,10 @@ REFUSED = [
     (document(algorithms=algorithms(fedavg={"lr": float("inf")})), "lr is inf, expected"),
     (document(model={"name": "mlp", "l2": float("nan")}), "l2 is nan, expected a finite"),
     (document(data={"name": 3}), r"^data name is 3, expected a string"),
-    (document(data={"name": "digits", "part": "x"}), "unknown parameter of digits 'part'"),
+    (document(data={"name": "digits", "part": "x"}), "unknown key of digits 'part'"),
     (
         document(data={"name": "synthetic", "users": "few"}),
-        r"synthetic: users is 'few', expected a whole number, at least 1",
+        r"synthetic users is 'few', expected a whole number, at least 1",
     ),
     (
         document(split={"rule": "per-fedvag"}),
@@ -57,7 +57,7 @@ REFUSED = [
     ),
     (
         document(split={"rule": "iid", "user": 3}),
-        r"^unknown parameter of iid 'user': did you mean 'users'\?",
+        r"^unknown key of iid 'user': did you mean 'users'\?",
     ),
     (document(split={"rule": "iid", "users": 0}), "users is 0, expected a whole numb"),
     (document(split={"rule": "iid", "seed": 0.5}), "split seed is 0.5, expected a whole"),

@@ -1,7 +1,9 @@
 """The binary version of CIFAR-10: records of one label byte and 32×32 red, green, blue planes."""
 
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -45,6 +47,15 @@ def colour(planes: Array) -> Array:
 
 
 CHANNELS = {"grey": grey, "color": colour}
+
+
+@dataclass(frozen=True)
+class CIFAR10:
+    """Parameters: channels to keep."""
+
+    channels: str = "grey"
+
+    choices: ClassVar[Mapping[str, Collection[str]]] = {"channels": tuple(CHANNELS)}
 
 
 def find(folder: Path) -> Path | None:

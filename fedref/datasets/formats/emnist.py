@@ -1,8 +1,10 @@
 """EMNIST: six sets of characters as idx files, transposed, in one zip archive or in a folder."""
 
 import io
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,6 +26,16 @@ ALPHABETS = {
     "digits": DIGITS,
     "mnist": DIGITS,
 }
+
+
+@dataclass(frozen=True)
+class EMNIST:
+    """Parameters: which of the six sets, and the characters to keep, such as a-j (None: all)."""
+
+    part: str = "letters"
+    classes: str | None = None
+
+    choices: ClassVar[Mapping[str, Collection[str]]] = {"part": tuple(ALPHABETS)}
 
 
 def file_names(part: str) -> list[str]:

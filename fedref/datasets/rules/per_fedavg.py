@@ -1,13 +1,14 @@
 """Per-FedAvg's split [per-fedavg §3.2], for any data with an even number of classes."""
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from fedref.boundary.errors import ConfigError
 from fedref.datasets import partition
-from fedref.datasets.rules.common import Generator, Parts, by_class, classes_of, rows_of
+from fedref.datasets.rules.base import Generator, Parts, Rule, by_class, classes_of, rows_of
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Part, Source
 
@@ -70,39 +71,52 @@ def class_pools(source: Source, train_fraction: float, rng: Generator) -> Parts:
     return train, test
 
 
-def fill_per_fedavg(source: Source, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return users, a and a_test as the data allow, unless given; all three checked."""
-    C = len(classes_of(source))
-    if C < 2 or C % 2:
-        raise ConfigError(f"per-fedavg needs an even number of classes, {source.name} has {C}")
-    # how many rows a class has in either part does not depend on the random numbers
-    train, test = class_pools(source, chosen["train_fraction"], np.random.default_rng(0))
-    users = default_users(train, test) if chosen["users"] is None else chosen["users"]
-    if users % 2:
-        raise ConfigError(f"per-fedavg needs an even number of users, got {users}")
-    most, most_test = largest_even(train, users), largest_even(test, users)
-    a = min(196, most) if chosen["a"] is None else chosen["a"]
-    a_test = most_test if chosen["a_test"] is None else chosen["a_test"]
-    for name, value, fits in (("a", a, most), ("a_test", a_test, most_test)):
-        if value % 2 or not 2 <= value <= fits:
-            raise ConfigError(
-                f"per-fedavg: {name}={value} for {users} users of {source.name}, expected "
-                + (f"an even number from 2 to {fits}" if fits >= 2 else "fewer users")
-            )
-    return {"users": users, "a": a, "a_test": a_test}
-
-
-def per_fedavg(
-    source: Source, rng: Generator, users: int, a: int, a_test: int, train_fraction: float
-) -> Parts:
+@dataclass(frozen=True)
+class PerFedAvg(Rule):
     """Half of the users hold a rows of each lower class, half a/2 of one and 2a of one upper class.
 
     [per-fedavg §3.2], for any data with an even number of classes. The test part is split the same
     way; without a published one, the rows of each class are first divided by train_fraction.
     """
-    rng_train, rng_test, rng_cut = rng.spawn(3)
-    train, test = class_pools(source, train_fraction, rng_cut)
-    return (
-        deal_pairs(partition.shuffled(train, rng_train), users, a),
-        deal_pairs(partition.shuffled(test, rng_test), users, a_test),
-    )
+
+    users: int | None = None
+    a: int | None = None
+    a_test: int | None = None
+    train_fraction: float = 0.8
+
+    bounds: ClassVar[Mapping[str, Any]] = {"users": (2,)}
+    meanings: ClassVar[Mapping[str, str]] = {
+        "users": "number of clients, even; 50, or fewer if the data has too few rows",
+        "train_fraction": "fraction of each class for training, if the source has no published test "
+        "part",
+    }
+
+    def fill(self, source: Source) -> Self:
+        """Return the rule with users, a and a_test as the data allow, unless given; all three checked."""
+        C = len(classes_of(source))
+        if C < 2 or C % 2:
+            raise ConfigError(f"per-fedavg needs an even number of classes, {source.name} has {C}")
+        # how many rows a class has in either part does not depend on the random numbers
+        train, test = class_pools(source, self.train_fraction, np.random.default_rng(0))
+        users = default_users(train, test) if self.users is None else self.users
+        if users % 2:
+            raise ConfigError(f"per-fedavg needs an even number of users, got {users}")
+        most, most_test = largest_even(train, users), largest_even(test, users)
+        a = min(196, most) if self.a is None else self.a
+        a_test = most_test if self.a_test is None else self.a_test
+        for name, value, fits in (("a", a, most), ("a_test", a_test, most_test)):
+            if value % 2 or not 2 <= value <= fits:
+                raise ConfigError(
+                    f"per-fedavg: {name}={value} for {users} users of {source.name}, expected "
+                    + (f"an even number from 2 to {fits}" if fits >= 2 else "fewer users")
+                )
+        return replace(self, users=users, a=a, a_test=a_test)
+
+    def split(self, source: Source, rng: Generator) -> Parts:
+        users, a, a_test = (value for value in (self.users, self.a, self.a_test) if value)
+        rng_train, rng_test, rng_cut = rng.spawn(3)
+        train, test = class_pools(source, self.train_fraction, rng_cut)
+        return (
+            deal_pairs(partition.shuffled(train, rng_train), users, a),
+            deal_pairs(partition.shuffled(test, rng_test), users, a_test),
+        )

@@ -1,12 +1,14 @@
 """Power-law and lognormal clients: FedProx's generators, and CIFAR-10 as APFL splits it."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from fedref.boundary.errors import ConfigError
 from fedref.datasets import partition
-from fedref.datasets.rules.common import Generator, Parts, by_class, rows_of
+from fedref.datasets.rules.base import Generator, Parts, Rule, by_class, rows_of
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Part, Source
 
@@ -48,54 +50,61 @@ def hand_out(pools: Part, held: Holdings, base: int, extra: Array) -> Part:
     return partition.deal(pools, label, user, count, int(held.user[-1]) + 1)
 
 
-def powerlaw(
-    source: Source,
-    rng: Generator,
-    users: int,
-    classes: int,
-    base: int,
-    sigma: float,
-    pool: str,
-    train_fraction: float,
-) -> Parts:
+@dataclass(frozen=True)
+class PowerLaw(Rule):
     """Client u holds classes (u, u+1, ...) mod C: `base` rows of each, then a lognormal share.
 
     Shares of lognormal(0, σ) are drawn per (class, ⌊u/C⌋, slot) and scaled to what the class has
     left; all are taken in the source's order while they last [fedprox; apfl table 1].
     """
-    pools = by_class(source, rows_of(source, pool))
-    C = len(pools.sizes)
-    held = neighbours(source, C, users, classes)
-    left = remaining(source, pools, held, base)
-    rng_share, rng_cut = rng.spawn(2)
-    drawn = rng_share.lognormal(0.0, sigma, (C, -(-users // C), classes))
-    share = drawn[held.label, held.user // C, held.slot]
-    total = np.bincount(held.label, share, C)[held.label]
-    extra = np.floor(left[held.label] * share / total).astype(np.int64)
-    return partition.split_rows(hand_out(pools, held, base, extra), train_fraction, rng_cut)
+
+    users: int = 100
+    classes: int = 2
+    base: int = 5
+    sigma: float = 2.0
+    pool: str = "all"
+    train_fraction: float = 0.9
+
+    def split(self, source: Source, rng: Generator) -> Parts:
+        pools = by_class(source, rows_of(source, self.pool))
+        C = len(pools.sizes)
+        held = neighbours(source, C, self.users, self.classes)
+        left = remaining(source, pools, held, self.base)
+        rng_share, rng_cut = rng.spawn(2)
+        drawn = rng_share.lognormal(0.0, self.sigma, (C, -(-self.users // C), self.classes))
+        share = drawn[held.label, held.user // C, held.slot]
+        total = np.bincount(held.label, share, C)[held.label]
+        extra = np.floor(left[held.label] * share / total).astype(np.int64)
+        return partition.split_rows(
+            hand_out(pools, held, self.base, extra), self.train_fraction, rng_cut
+        )
 
 
-def lognormal_sizes(
-    source: Source,
-    rng: Generator,
-    users: int,
-    classes: int,
-    mu: float,
-    sigma: float,
-    pool: str,
-    train_fraction: float,
-) -> Parts:
+@dataclass(frozen=True)
+class LognormalSizes(Rule):
     """n_u = lognormal(μ, σ) + 5, divided over the classes (u, u+1, ...) mod C, at least 2 of each.
 
     Decision: no row is given twice. (The published generator starts every client at the same first
     row, so that a test row of one may be a training row of another.) Every client first gets 2 rows
     of each of its classes, then the rest of its rows while they last.
     """
-    pools = by_class(source, rows_of(source, pool))
-    held = neighbours(source, len(pools.sizes), users, classes)
-    remaining(source, pools, held, 2)
-    rng_size, rng_order, rng_cut = rng.spawn(3)
-    size = rng_size.lognormal(mu, sigma, users) + 5
-    extra = np.clip(size // classes - 2, 0, len(source.y)).astype(np.int64)[held.user]
-    dealt = hand_out(partition.shuffled(pools, rng_order), held, 2, extra)
-    return partition.split_rows(dealt, train_fraction, rng_cut)
+
+    users: int = 200
+    classes: int = 3
+    mu: float = 4.0
+    sigma: float = 1.0
+    pool: str = "all"
+    train_fraction: float = 0.9
+
+    bounds: ClassVar[Mapping[str, Any]] = {"sigma": (0, 10)}
+    meanings: ClassVar[Mapping[str, str]] = {"sigma": "standard deviation of log n"}
+
+    def split(self, source: Source, rng: Generator) -> Parts:
+        pools = by_class(source, rows_of(source, self.pool))
+        held = neighbours(source, len(pools.sizes), self.users, self.classes)
+        remaining(source, pools, held, 2)
+        rng_size, rng_order, rng_cut = rng.spawn(3)
+        size = rng_size.lognormal(self.mu, self.sigma, self.users) + 5
+        extra = np.clip(size // self.classes - 2, 0, len(source.y)).astype(np.int64)[held.user]
+        dealt = hand_out(partition.shuffled(pools, rng_order), held, 2, extra)
+        return partition.split_rows(dealt, self.train_fraction, rng_cut)
