@@ -7,12 +7,13 @@ const line = (path, kind) =>
   `<polyline class="${kind}" points="${path.map((w) => pixel(w).join(",")).join(" ")}"/>`;
 const circle = (w, r) => `<circle cx="${pixel(w)[0]}" cy="${pixel(w)[1]}" r="${r}"/>`;
 const mark = (w, kind) => `<g class="${kind}">${circle(w, 5)}</g>`;
-const LEGEND = { start: "start", least: "minimum of the mean loss", meta: "minimum of the meta-objective" };
+const LEGEND = { start: "start", least: "minimum of the mean loss", meta: "minimum of the meta-objective",
+  mean: "average after one round" };
+const TEXT = "Average of the clients after one round ({0}, {1}). Their losses there: {2} and {3}; after one gradient step of size α each: {4} and {5}.";
 
-function drawing({ start, least, rings }, variant, course, t) {
+function drawing({ start, least, rings }, course, t) {
   const paths = course.paths.map((path) => path.slice(0, t + 1));
   return rings.map((levels, k) => levels.map((ring) => line(ring, `ring client${k}`)).join("")).join("")
-    + (variant.way ? line(course.mean.slice(0, t + 1), "path shared") : "")
     + paths.map((path, k) => line(path, `path client${k}`)
       + `<g class="dot client${k}">${path.slice(1).map((w) => circle(w, 2.5)).join("")}</g>`).join("")
     + mark(start, "start") + mark(course.mean[t], "mean") + mark(least, "least")
@@ -37,12 +38,12 @@ function build(figure) {
   function show() {
     const row = variant.sliders.slice(0, -1).reduce((sum, [, values], i) => sum * values.length + places[i], 0);
     const course = variant.courses[row], t = places.at(-1) + 1;
-    svg.innerHTML = drawing(data, variant, course, t);
-    caption.firstChild.innerHTML = Object.entries({ ...LEGEND, mean: variant.mean })
+    svg.innerHTML = drawing(data, course, t);
+    caption.firstChild.innerHTML = Object.entries(LEGEND)
       .filter(([key]) => key !== "meta" || course.meta)
       .map(([key, text]) => `<li><svg class="key ${key}" viewBox="0 0 14 14" aria-hidden="true"><circle cx="7" cy="7" r="5"/></svg>${text}</li>`).join("");
     const shown = course.numbers[t].map((x) => Math.abs(x) < 99 ? x.toFixed(3) : "∞");
-    caption.lastChild.textContent = variant.text.replace(/\{(\d)\}/g, (_, i) => shown[i]);
+    caption.lastChild.textContent = TEXT.replace(/\{(\d)\}/g, (_, i) => shown[i]);
   }
   controls.addEventListener("input", ({ target }) => {
     if (target.dataset.slider === undefined) return choose(Number(target.value));

@@ -10,74 +10,49 @@ from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
 
+import contourpy  # part of every Matplotlib
 import numpy as np
 
-from fedref import tree
-from fedref.algorithm import Cohort
-from fedref.algorithms import apfl, fedprox, per_fedavg
+from fedref.algorithms import fedprox, per_fedavg
 from fedref.models.batch import Batch
-from fedref.models.numerics import Array, sigmoid
+from fedref.models.numerics import Array
 
 KAPPA = 0.3
 W0 = np.array([0.2, 1.6])
+#: Half the width of the plane that is shown.
+REACH = 2.2
 
 
-#: What a slider is called, and its places. The last one of an algorithm, τ or rounds, counts along
-#: the paths that the others lead to.
-SLIDERS: dict[str, tuple[str, list[float]]] = {
-    "alpha": ("α, inner step", [0, 0.1, 0.2, 0.3, 0.5]),
-    "beta": ("β (η), local step", [0.05, 0.15, 0.25, 0.4]),
-    "mu": ("μ, penalty", [0, 0.25, 0.5, 1, 2, 4]),
-    "delta": ("δ, half-width", [0.01, 0.3, 0.7, 1.5]),
-    "lam": ("λ, forgetting", [0.5, 1]),
-    "steps": ("τ, local steps", [2, 6]),
-    "tau": ("τ, local steps", list(range(1, 16))),
-    "rounds": ("rounds", list(range(1, 13))),
+#: What a slider is called, its places, and its first place. The last one of an algorithm, τ, counts
+#: along the paths that the others lead to.
+SLIDERS: dict[str, tuple[str, list[float], float]] = {
+    "alpha": ("α, inner step", [0, 0.1, 0.2, 0.3, 0.5], 0.1),
+    "beta": ("β (η), local step", [0.05, 0.15, 0.25, 0.4], 0.15),
+    "mu": ("μ, penalty", [0, 0.25, 0.5, 1, 2, 4], 0.5),
+    "delta": ("δ, half-width", [0.01, 0.3, 0.7, 1.5], 0.3),
+    "tau": ("τ, local steps", list(range(1, 16)), 6),
 }
-START = {
-    "alpha": 0.1, "beta": 0.15, "mu": 0.5, "delta": 0.3, "lam": 1, "steps": 6, "tau": 6, "rounds": 8,
-}  # fmt: skip
-
-
-class Variant(NamedTuple):
-    """An algorithm in the figure. sliders : their names, in order."""
-
-    label: str
-    sliders: tuple[str, ...]
-
-
 PER_FEDAVG = ("alpha", "beta", "tau")
-APFL = ("beta", "mu", "lam", "steps", "rounds")
-VARIANTS = {
-    "exact": Variant("Per-FedAvg, exact", PER_FEDAVG),
-    "fo": Variant("Per-FedAvg, first order", PER_FEDAVG),
-    "hf": Variant("Per-FedAvg, Hessian free", ("alpha", "beta", "delta", "tau")),
-    "fedprox": Variant("FedProx (μ = 0: FedAvg)", ("beta", "mu", "tau")),
-    "paper": Variant("APFL, W_k = W_S at the start, as printed", APFL),
-    "continuous": Variant("APFL, started without a jump", APFL),
+#: An algorithm in the figure: what it is called, and its sliders in order.
+VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "exact": ("Per-FedAvg, exact", PER_FEDAVG),
+    "fo": ("Per-FedAvg, first order", PER_FEDAVG),
+    "hf": ("Per-FedAvg, Hessian free", ("alpha", "beta", "delta", "tau")),
+    "fedprox": ("FedProx (μ = 0: FedAvg)", ("beta", "mu", "tau")),
 }
 #: The files whose page has the figure, and the algorithms that it offers there.
 FIGURES = {
-    "per_fedavg": ("exact", "fo", "hf", "fedprox"),
+    "fedavg": ("fedprox",),
     "fedprox": ("fedprox",),
-    "apfl": ("paper", "continuous"),
+    "per_fedavg": ("exact", "fo", "hf", "fedprox"),
 }
-#: What stands below the figure; the numbers are those of `Course.numbers`.
-ONE_ROUND = (
-    "Average of the clients after one round ({0}, {1}). Their losses there: {2} and {3}; after one "
-    "gradient step of size α each: {4} and {5}."
-)
-ROUNDS = (
-    "The clients' losses with w_S alone: {0} and {1}; with their own models w_S ⊙ m_k + w_k: {2} and {3}. "
-    "The masks m_k: {4} and {5}."
-)
 
 
 class Course(NamedTuple):
     """What the last slider counts along: arrays whose first axis is its places, and the start before.
 
-    paths : of the two clients, (2, T + 1, 2); mean : the average of the clients, or the shared w_S,
-    (T + 1, 2); numbers : what the text below the figure says, (T + 1, 6).
+    paths : of the two clients, (2, T + 1, 2); mean : the average of the clients, (T + 1, 2);
+    numbers : the average again, and both losses there before and after a step of size α, (T + 1, 6).
     """
 
     paths: Array
@@ -87,7 +62,7 @@ class Course(NamedTuple):
 
 @dataclass(frozen=True)
 class Bowl:
-    """One client's loss; it takes a batch as every model does, and looks at none."""
+    """One client's loss; it takes a batch as every model does, and does not use it."""
 
     A: tuple[tuple[float, float], tuple[float, float]]
     c: tuple[float, float]
@@ -106,10 +81,6 @@ class Bowl:
         square, along = (np.sum(x * y, -1, keepdims=True) for y in (x, v))
         return v @ np.array(self.A) + KAPPA * (square * v + 2 * along * x)
 
-    def unpack(self, w: Array) -> tuple[Array, ...]:
-        """One layer of two inputs and one output unit: APFL has one m for it."""
-        return (w[..., None],)
-
 
 #: A Bowl has of `Model` what the algorithms ask for.
 CLIENTS: tuple[Any, Any] = (
@@ -118,18 +89,19 @@ CLIENTS: tuple[Any, Any] = (
 )
 
 
-def one_round(variant: str, values: dict[str, float]) -> Course:
+def run_variant(variant: str, values: dict[str, float]) -> Course:
     """Return the clients' local steps from W0, and the average after each number of them."""
-    alpha = values.get("alpha", START["alpha"])
+    alpha = values.get("alpha", SLIDERS["alpha"][2])
     paths = np.empty((2, len(SLIDERS["tau"][1]) + 1, 2))
-    for path, client in zip(paths, CLIENTS):
-        path[0] = W0
-        for t in range(1, len(path)):
-            path[t] = local_step(variant, client, path[t - 1], values)
-    mean = paths.mean(0)
-    now = [client.loss(mean) for client in CLIENTS]
-    after = [client.loss(mean - alpha * client.grad(mean)) for client in CLIENTS]
-    return Course(paths, mean, np.stack([*mean.T, *now, *after], 1))
+    with np.errstate(all="ignore"):  # a step that is too long diverges
+        for path, client in zip(paths, CLIENTS):
+            path[0] = W0
+            for t in range(1, len(path)):
+                path[t] = local_step(variant, client, path[t - 1], values)
+        mean = paths.mean(0)
+        before = [client.loss(mean) for client in CLIENTS]
+        after = [client.loss(mean - alpha * client.grad(mean)) for client in CLIENTS]
+    return Course(paths, mean, np.stack([*mean.T, *before, *after], 1))
 
 
 def local_step(variant: str, client: Any, w: Array, values: dict[str, float]) -> Array:
@@ -147,41 +119,6 @@ def local_step(variant: str, client: Any, w: Array, values: dict[str, float]) ->
     return per_fedavg.local_step(w, g, beta=values["beta"])
 
 
-def apfl_rounds(init: str, values: dict[str, float]) -> Course:
-    """Return APFL's rounds: what each client tests with, the way of w_S, and the masks."""
-    it = apfl.APFL(
-        lr=values["beta"], mu=values["mu"], lam=values["lam"], z=1, init=init, weighting="uniform"
-    )
-    server, own = it.initial(CLIENTS[0], W0), [None, None]
-    cohort, D = Cohort(np.arange(2), np.ones(2, int), np.ones(2, int), 2), Batch(W0, W0)
-    models, shared, masks = [[W0, W0]], [W0], [[1.0, 1.0]]
-    for _ in SLIDERS["rounds"][1]:
-        sent, results = it.download(server), []
-        for client, state in zip(CLIENTS, own):
-            local = it.start(client, sent, state)
-            for _ in range(int(values["steps"])):
-                local = it.step(client, sent, local, D)
-            results.append(it.finish(client, sent, local, state, lambda: D))
-        server = it.combine(CLIENTS[0], server, tree.stack([r.upload for r in results]), cohort)
-        own = [result.client_state for result in results]
-        shared.append(server.w)
-        sent = it.download(server)
-        models.append(
-            [it.personalised_params(c, sent, state, None) for c, state in zip(CLIENTS, own)]
-        )
-        masks.append([1.0 if state is None else float(sigmoid(state.a)[0]) for state in own])
-    paths, mean = np.swapaxes(models, 0, 1), np.array(shared)
-    now = [client.loss(mean) for client in CLIENTS]
-    with_own = [client.loss(path) for client, path in zip(CLIENTS, paths)]
-    return Course(paths, mean, np.stack([*now, *with_own, *np.transpose(masks)], 1))
-
-
-def run_variant(variant: str, values: dict[str, float]) -> Course:
-    """Return what the figure shows of an algorithm with these values of its sliders."""
-    with np.errstate(all="ignore"):  # a step that is too long diverges
-        return (apfl_rounds if variant in FIGURES["apfl"] else one_round)(variant, values)
-
-
 @cache
 def minimum(alpha: float = 0.0) -> Array:
     """Return where the mean of the meta-objectives is smallest; with α = 0 that of the losses."""
@@ -192,24 +129,19 @@ def minimum(alpha: float = 0.0) -> Array:
     return w
 
 
-def ring(client: Any, level: float) -> Array:
-    """Return the points (73, 2) about a client's minimum at which its loss is `level`."""
-    angles = np.linspace(0, 2 * np.pi, 73)
-    rays = np.stack([np.cos(angles), np.sin(angles)], 1)
-    low, high = np.zeros((73, 1)), np.full((73, 1), 8.0)
-    for _ in range(40):  # along each ray the loss rises
-        middle = (low + high) / 2
-        below = (client.loss(client.c + middle * rays) < level)[:, None]
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return np.array(client.c + low * rays)
+def loss_rings(client: Any) -> list[Array]:
+    """Return the contours (points, 2) of a client's loss at some levels."""
+    x, y = np.meshgrid(*2 * [np.linspace(-2 * REACH, 2 * REACH, 121)])
+    contours: Any = contourpy.contour_generator(x, y, client.loss(np.stack([x, y], -1)))
+    return [line for level in (0.1, 0.4, 1, 2) for line in contours.lines(level)]
 
 
 def figure_data(name: str) -> dict[str, Any]:
     """Return all that the figure on the page of a file needs, as plain JSON."""
     return {
         "start": W0.tolist(),
-        "least": plain(minimum()),
-        "rings": [[plain(ring(c, level)) for level in (0.1, 0.4, 1, 2)] for c in CLIENTS],
+        "least": as_json(minimum()),
+        "rings": [[as_json(ring) for ring in loss_rings(client)] for client in CLIENTS],
         "variants": [variant_data(variant) for variant in FIGURES[name]],
     }
 
@@ -217,24 +149,21 @@ def figure_data(name: str) -> dict[str, Any]:
 @cache
 def variant_data(variant: str) -> dict[str, Any]:
     """Return an algorithm's sliders, and its courses in the order of all places of all but the last."""
-    label, sliders = VARIANTS[variant]
+    label, names = VARIANTS[variant]
     courses = []
-    for places in product(*(SLIDERS[name][1] for name in sliders[:-1])):
-        values = dict(zip(sliders, places))
-        course = {key: plain(x) for key, x in run_variant(variant, values)._asdict().items()}
-        if variant in ("exact", "fo", "hf"):
-            course["meta"] = plain(minimum(values["alpha"]))
+    for places in product(*(SLIDERS[name][1] for name in names[:-1])):
+        values = dict(zip(names, places))
+        course = {key: as_json(x) for key, x in run_variant(variant, values)._asdict().items()}
+        if "alpha" in values:
+            course["meta"] = as_json(minimum(values["alpha"]))
         courses.append(course)
-    return {
-        "label": label,
-        "text": ROUNDS if sliders is APFL else ONE_ROUND,
-        "mean": "shared w_S; dashed: its way" if sliders is APFL else "average after one round",
-        "way": sliders is APFL,
-        "sliders": [(*SLIDERS[name], SLIDERS[name][1].index(START[name])) for name in sliders],
-        "courses": courses,
-    }
+    sliders = [
+        (title, values, values.index(first))
+        for title, values, first in (SLIDERS[name] for name in names)
+    ]
+    return {"label": label, "sliders": sliders, "courses": courses}
 
 
-def plain(values: Array) -> Any:
-    """Three decimals are as fine as the picture; what has diverged is far outside of it."""
+def as_json(values: Array) -> Any:
+    """Round to three decimals, as fine as the picture is; what has diverged is far outside of it."""
     return np.round(np.nan_to_num(np.clip(values, -99, 99), nan=99.0), 3).tolist()

@@ -1,15 +1,17 @@
-"""Pieces of a page: prose, highlighted code, pictures, and the shell around them."""
+"""Pieces of a page: prose, highlighted code, pictures, tables, and the shell around them."""
 
 import html
+import inspect
 import io
 import keyword
 import re
 import tokenize
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from fedref.teach.svg import Picture
+    from fedref.teach.pictures import Picture
 
 escape = html.escape
 
@@ -28,13 +30,13 @@ SHELL = """<!doctype html>
 
 
 #: A single letter, what is on it, and its subscript: θ*_k, w_S,j, Σ_{j ≠ s}.
-SUBSCRIPT = re.compile(r"(?<!\w)([^\W\d_][\u0302*′ᵗ]*)_(\{[^{}]*\}|\w(?:,\w)?)(?!\w)")
+SUBSCRIPT = re.compile(r"(?<![^\WΣ∇])([^\W\d_][\u0302*′ᵗ]*)_(\{[^{}]*\}|\w(?:,\w)?)(?!\w)")
 #: A picture wider than that many pixels scrolls on a phone; others shrink.
 SCROLLS = 540
 
 
 class Sheet(NamedTuple):
-    """What a page's function returns: its title, what stands in <main>, and the pictures in it.
+    """A page: its title, what stands in <main>, and the pictures in it.
 
     pictures : name → Picture; each becomes NAME.svg beside the page, see `picture_block`.
     """
@@ -45,7 +47,7 @@ class Sheet(NamedTuple):
 
 
 def shell(sheet: Sheet, here: str, links: Mapping[str, str]) -> str:
-    """A whole page. here : its own name; links : name → text of those that every page leads to."""
+    """Return a whole page. here : its own name; links : name → text of those that every page leads to."""
     nav = "".join(
         f'<a href="{name}.html"{" aria-current=page" * (name == here)}>{escape(text)}</a>'
         for name, text in links.items()
@@ -54,32 +56,44 @@ def shell(sheet: Sheet, here: str, links: Mapping[str, str]) -> str:
 
 
 def prose(text: str) -> str:
-    """A docstring's paragraph: `code` and *emphasis* marked, θ_k with its subscript."""
+    """Return a docstring's paragraph as HTML: `code`, *emphasis*, **bold**, θ_k with its subscript."""
     parts = re.split(r"`([^`]+)`", text)
     for i, part in enumerate(parts):
         part = escape(part)
         if i % 2:
             part = f"<code>{part}</code>"
         else:
+            part = re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", part)
             part = re.sub(r"(?<![\w*])\*([^*]+)\*(?![\w*])", r"<em>\1</em>", part)
             part = SUBSCRIPT.sub(lambda x: f"{x[1]}<sub>{x[2].strip('{}')}</sub>", part)
         parts[i] = part
     return "".join(parts)
 
 
+def docstring(text: str) -> str:
+    """Return a docstring as HTML: paragraphs as prose, and what is indented or a doctest as it stands."""
+    blocks = re.split(r"\n\s*\n", inspect.cleandoc(text))
+    return "".join(
+        highlighted(block, {}, plain=True)
+        if re.search(r"^(  |>>>)", block, re.MULTILINE) or "  " in block
+        else f"<p>{prose(block)}</p>"
+        for block in blocks
+    )
+
+
 def picture_block(name: str, picture: "Picture") -> str:
-    """A picture with its words."""
+    """Return a picture with its words."""
     width, height = (round(96 * inches) for inches in picture.figure.get_size_inches())
     image = f'<img src="{name}.svg" width="{width}" height="{height}" alt="{escape(picture.alt)}">'
     if width > SCROLLS:
         image = f'<div class=wide tabindex="0">{image}</div>'
     return (
-        f"<figure class=picture>{image}<figcaption>{escape(picture.caption)}</figcaption></figure>"
+        f"<figure class=picture>{image}<figcaption>{prose(picture.caption)}</figcaption></figure>"
     )
 
 
 def table(head: Iterable[str], *bodies: Iterable[Iterable[str]]) -> str:
-    """A table of one or more bodies; cells are HTML already."""
+    """Return a table of one or more bodies; cells are HTML already."""
     columns = "".join(f"<th scope=col>{cell}</th>" for cell in head)
     lines = "".join(f"<tbody>{''.join(map(table_row, rows))}</tbody>" for rows in bodies)
     return (
@@ -93,45 +107,40 @@ def table_row(cells: Iterable[str], attributes: str = "") -> str:
 
 
 def tokens(code: str) -> Iterator[tokenize.TokenInfo]:
-    """Python's tokens; a piece of code may end in the middle of a statement."""
+    """Yield Python's tokens; a piece of code may end in the middle of a statement."""
     try:
         yield from tokenize.generate_tokens(io.StringIO(code + "\n").readline)
     except (tokenize.TokenError, IndentationError):
         return
 
 
-def highlighted(code: str, names: Mapping[str, str], marked: Iterable[int] = ()) -> str:
-    """Python as HTML, a line at a time; a name that is a symbol of the paper carries it."""
-    lines = code.splitlines()
-    pieces: list[list[str]] = [[] for _ in lines]
-    column = [0] * len(lines)
+def highlighted(
+    code: str, names: Mapping[str, str], marked: Iterable[int] = (), plain: bool = False
+) -> str:
+    """Return Python as HTML, a line at a time; a name that is a symbol of the paper carries it.
 
-    def put(row: int, text: str, before: int, wrapped: str) -> None:
-        pieces[row].append(escape(lines[row][column[row] : before]) + wrapped)
-        column[row] = before + len(text)
-
-    for token in tokens(code):
-        row, at = token.start[0] - 1, token.start[1]
-        if row >= len(lines):
+    plain : it is text, without keywords.
+    """
+    starts = [0, *accumulate(len(line) + 1 for line in code.splitlines())]
+    html, done = "", 0
+    for kind, token, (row, column), *_ in () if plain else tokens(code):
+        if kind == tokenize.COMMENT:
+            tag = "span class=comment"
+        elif kind == tokenize.STRING:
+            tag = "span class=string"
+        elif keyword.iskeyword(token):
+            tag = "b"
+        elif kind == tokenize.NAME and token in names:
+            tag = f'span class=name data-symbol="{escape(names[token])}"'
+        else:
             continue
-        if token.start[0] != token.end[0]:  # a docstring: line by line
-            for r in range(row, min(token.end[0], len(lines))):
-                begin = at if r == row else 0
-                text = lines[r][begin : token.end[1]] if r == token.end[0] - 1 else lines[r][begin:]
-                put(r, text, begin, f"<span class=string>{escape(text)}</span>")
-            continue
-        text = escape(token.string)
-        if token.type == tokenize.COMMENT:
-            put(row, token.string, at, f"<span class=comment>{text}</span>")
-        elif token.type == tokenize.STRING:
-            put(row, token.string, at, f"<span class=string>{text}</span>")
-        elif token.type == tokenize.NAME and keyword.iskeyword(token.string):
-            put(row, token.string, at, f"<b>{text}</b>")
-        elif token.type == tokenize.NAME and token.string in names:
-            symbol = escape(names[token.string])
-            put(row, token.string, at, f'<span class=name data-symbol="{symbol}">{text}</span>')
-    out = []
-    for row, line in enumerate(lines):
-        text = "".join(pieces[row]) + escape(line[column[row] :])
-        out.append(f'<span class="line{" marked" * (row in set(marked))}">{text}</span>')
-    return f'<pre class="code" tabindex="0"><code>{"".join(out)}</code></pre>'
+        begin = starts[row - 1] + column
+        html += escape(code[done:begin])  # and a docstring line by line:
+        parts = (f"<{tag}>{escape(line)}</{tag.split()[0]}>" for line in token.split("\n"))
+        html += "\n".join(parts)
+        done = begin + len(token)
+    lines = "".join(
+        f'<span class="line{" marked" * (row in set(marked))}">{line}</span>'
+        for row, line in enumerate((html + escape(code[done:])).split("\n"))
+    )
+    return f'<pre class="code" tabindex="0"><code>{lines}</code></pre>'

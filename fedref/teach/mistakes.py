@@ -1,17 +1,18 @@
-"""The known mistakes for the pages and the terminal: the lines that differ, and what catches them."""
+"""The known mistakes: the lines that differ, what catches them, and what some do to a short run."""
 
 import importlib
 import inspect
 import re
 import textwrap
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from fedref.conformance import suite, vectors
-from fedref.conformance.edits import edit_source, read_source
-from fedref.conformance.mistakes import MISTAKES, Mistake
+from fedref.conformance.edits import apply_edits, edit_source, read_source
+from fedref.conformance.mistakes import MISTAKES
 from fedref.teach.source import place
 
 
@@ -23,8 +24,8 @@ class Lines(NamedTuple):
     where: str
 
 
-def lines(name: str) -> Lines:
-    """The lines that differ, both from the left margin."""
+def differing_lines(name: str) -> Lines:
+    """Return the lines that differ, both from the left margin."""
     edit = MISTAKES[name].edits[0]
     right, wrong = read_source(edit.function).splitlines(), edit_source(edit).splitlines()
     _, first = inspect.getsourcelines(inspect.unwrap(edit.function))
@@ -43,88 +44,143 @@ def lines(name: str) -> Lines:
     return Lines(both[: len(right)], both[len(right) :], place(module, first + start))
 
 
-# ---- what catches it ---------------------------------------------------------------------------------
-
-
-class Catch(NamedTuple):
-    """A golden vector that fails, and what the suite says of it."""
-
-    case: str
-    tag: str
-    said: str
+# ---- what catches a mistake ------------------------------------------------------------------------
 
 
 @cache
-def cases() -> tuple[vectors.Case, ...]:
-    return tuple(vectors.read())
+def catching_cases(name: str) -> list[vectors.Case]:
+    """Return the golden vectors that a mistake moves by more than 100 of their tolerances."""
+    return [case for case in vectors.read() if name in case.catches]
 
 
-def catching(name: str) -> list[vectors.Case]:
-    """The golden vectors that a mistake moves by more than 100 of their tolerances."""
-    return [case for case in cases() if name in case.catches]
+def catch(name: str) -> tuple[str, str]:
+    """Return the name of a golden vector that tells a mistake from all others, and what is said of it.
 
-
-def caught(name: str) -> Catch:
-    """The first vector in which this mistake, and no other, explains what came out; one of the paper
-    whose file has the line, where there is one."""
+    If there is one of the paper whose file has the line, it is that.
+    """
     from fedref.conformance.report import describe_failure
 
     backend = MISTAKES[name].backend
     paper = MISTAKES[name].edits[0].function.__module__.rpartition(".")[2].replace("_", "-")
-    for case in sorted(catching(name), key=lambda case: case.tag.split()[0] != paper):
+    for case in sorted(catching_cases(name), key=lambda case: case.tag.split()[0] != paper):
         (result,) = suite.run(backend, [case])
         if result.mistakes == (name,):
-            return Catch(case.name, case.tag, describe_failure(result))
+            others = len(catching_cases(name)) - 1
+            more = f"; and by {others} more vector{'s' * (others > 1)}" if others else ""
+            return case.name, f"[{case.tag}]: {describe_failure(result)}{more}"
     raise ValueError(f"no golden vector tells {name!r} from the others")
 
 
-def numbered() -> list[tuple[str, Mistake]]:
-    """All of them, in the order of the list; those without a number last."""
-    return sorted(MISTAKES.items(), key=lambda item: item[1].number or len(MISTAKES))
+# ---- as text ---------------------------------------------------------------------------------------
 
 
-def signs() -> dict[str, str]:
-    """Name → what it is called on the page: 1, 9a, 9b, +."""
-    share = Counter(mistake.number for _, mistake in numbered())
-    seen: Counter[int] = Counter()
-    out = {}
-    for name, mistake in numbered():
-        letter = chr(ord("a") + seen[mistake.number]) if share[mistake.number] > 1 else ""
-        seen[mistake.number] += 1
-        out[name] = f"{mistake.number}{letter}" if mistake.number else "+"
-    return out
+def ordered_names() -> list[str]:
+    """Return the names in the order of the list of twenty; those without a number last."""
+    return sorted(MISTAKES, key=lambda name: MISTAKES[name].number or len(MISTAKES))
 
 
-def sentence(text: str) -> str:
-    """With a capital letter, but for a symbol, and a full stop."""
+def heading(name: str) -> str:
+    """Return the name with its number, if it has one."""
+    number = MISTAKES[name].number
+    return f"{number}. {name}" if number else name
+
+
+def as_sentence(text: str) -> str:
+    """Return the text with a capital letter, unless it begins with a symbol, and a full stop."""
     first = text.split()[0]
     word = first == "a" or (len(first) > 1 and first.isalpha())
     return f"{text[0].upper() if word else text[0]}{text[1:]}."
-
-
-def caught_by(name: str) -> str:
-    """Which golden vector tells it, as text."""
-    first, others = caught(name), len(catching(name)) - 1
-    more = f"; and by {others} more vector{'s' * (others > 1)}" if others else ""
-    return f"{first.case} [{first.tag}]: {first.said}{more}"
 
 
 def mistakes_text() -> Iterator[str]:
     """Yield the lines of all of them for the terminal, without the runs."""
     yield from ("Twenty mistakes", "===============", "")
     yield "- the wrong line, + the right one, and the golden vector that tells it"
-    for name in signs():
+    for name in ordered_names():
         yield ""
         yield from mistake_text(name)
 
 
 def mistake_text(name: str) -> Iterator[str]:
     """Yield the lines of one of them."""
-    sign, differing = signs()[name], lines(name)
-    yield f"{sign}. {name}" if sign != "+" else name
-    said = f"{MISTAKES[name].line}."
+    lines = differing_lines(name)
+    yield heading(name)
+    said = as_sentence(MISTAKES[name].line)
     yield from textwrap.wrap(said, 96, initial_indent="  ", subsequent_indent="  ")
-    yield f"  {differing.where}"
-    yield from (f"    - {line}" for line in differing.wrong)
-    yield from (f"    + {line}" for line in differing.right)
-    yield f"  caught by {caught_by(name)}"
+    yield f"  {lines.where}"
+    yield from (f"    - {line}" for line in lines.wrong)
+    yield from (f"    + {line}" for line in lines.right)
+    yield f"  caught by {' '.join(catch(name))}"
+
+
+# ---- what some do to a short run on the digits -----------------------------------------------------
+
+#: Rows of a mini-batch; a wrong line may know it too.
+B = 40
+
+
+class Run(NamedTuple):
+    """A run that shows a mistake: the algorithm, a column of metrics.csv, and what is set."""
+
+    algorithm: str
+    column: str
+    hyper: Mapping[str, Any]
+    settings: Mapping[str, Any]
+
+
+UNEQUAL: dict[str, Any] = {"split": {"rule": "power-law", "users": 50}, "clients_per_round": 10}
+ADAM = {"alpha": 0.5, "beta": 0.05, "server": "adam"}
+
+RUNS: dict[str, Run] = {
+    "penalty not squared": Run("fedprox", "train_loss", {"mu": 5.0}, {"steps": 20}),
+    "first order: the inner step's graph was cut": Run(
+        "fedmeta-maml", "test_loss", {"alpha": 2.0, "beta": 0.5}, {}
+    ),
+    "the server's Adam starts afresh every round": Run(
+        "fedmeta-maml", "test_loss", ADAM, {"rounds": 40}
+    ),
+    "weights count batches": Run("fedavg", "train_loss", {}, UNEQUAL),
+    "gradients add up from step to step": Run("fedavg", "train_loss", {"lr": 0.2}, {"steps": 20}),
+    "adapted to the test batch": Run(
+        "per-fedavg", "accuracy", {"alpha": 2.0, "beta": 0.1}, {"eval_train": False}
+    ),
+    "own term subtracted from a sum it is no part of": Run("fedcurv", "test_loss", {}, {}),
+    "D, D′ and D″ are the same rows": Run(
+        "per-fedavg", "test_loss", {"alpha": 0.5, "beta": 0.1}, {"batch_size": 4}
+    ),
+    "HF: divided by δ": Run("per-fedavg-hf", "test_loss", {"alpha": 4.0, "beta": 0.2}, {}),
+    "FedMAML averages": Run("fedmaml", "test_loss", {"alpha": 0.5, "beta": 0.1}, {}),
+}
+
+
+def run_column(run: Run) -> list[float]:
+    """Return the run's column round by round, as the algorithm runs now."""
+    from fedref.algorithms import ALGORITHMS
+    from fedref.teach.pictures import run_on_digits  # matplotlib takes its time
+
+    settings = {"rounds": 15, "batch_size": B, **run.settings}
+    with np.errstate(all="ignore"):
+        record = run_on_digits(ALGORITHMS[run.algorithm](**run.hyper), **settings)[-1]
+    return [float(row.get(run.column, np.nan)) for row in record.rows]
+
+
+@cache
+def run_both(name: str) -> tuple[list[float], list[float]]:
+    """Return the same run's column without the mistake and with it."""
+    right = run_column(RUNS[name])
+    with apply_edits(*MISTAKES[name].edits, rows=B):
+        return right, run_column(RUNS[name])
+
+
+def harmless_mistakes() -> list[str]:
+    """Return the mistakes whose final loss is not worse than the correct run's."""
+    runs = {name: run_both(name) for name, run in RUNS.items() if "loss" in run.column}
+    return [name for name, (a, b) in runs.items() if len(a) == len(b) and b[-1] <= a[-1]]
+
+
+def outcome(name: str) -> tuple[str, str, str]:
+    """Return what is measured after which round, and its value without the mistake and with it."""
+    right, wrong = run_both(name)
+    what = RUNS[name].column.replace("_", " ").replace("train", "training")
+    ends = f"{wrong[-1]:.3g}" if len(wrong) == len(right) else f"diverges in round {len(wrong)}"
+    return f"{what} after round {len(right) - 1}", f"{right[-1]:.3g}", ends

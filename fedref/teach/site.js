@@ -1,5 +1,11 @@
-// Pointing at a symbol, or moving to it with the Tab key, marks it in formula, code and table.
+// The list of topics shows those that hold what is typed.
 "use strict";
+const find = document.getElementById("find");
+if (find) find.addEventListener("input", () => {
+  for (const one of document.querySelectorAll("#topics li"))
+    one.hidden = !one.textContent.toLowerCase().includes(find.value.trim().toLowerCase());
+});
+// Pointing at a symbol, or moving to it with the Tab key, marks it in formula, code and table.
 {
   const symbols = document.querySelectorAll("[data-symbol]");
   const mark = (event) => {

@@ -1,7 +1,6 @@
-"""The same pages as a static site: formulae as MathML beside the code, no network, no framework.
+"""The static site of `fedref explain --html`: formulae as MathML beside the code, no network, no framework.
 
-A page is a function that returns a `Sheet`. To add one, put it into `PAGES`, and into `LINKS` if every
-page shall lead to it.
+A page is a function that returns a `Sheet`. To add one, put it into `PAGES`; every page leads to it.
 """
 
 import inspect
@@ -13,12 +12,23 @@ from pathlib import Path
 from types import ModuleType
 
 from fedref.algorithms import ALGORITHMS
+from fedref.conformance.mistakes import MISTAKES
 from fedref.models import MODELS
 from fedref.teach import figure, pages, source
+from fedref.teach.catalogue import EXERCISES
 from fedref.teach.example import Trace
 from fedref.teach.formula import mathml, parse
+from fedref.teach.guide_pages import (
+    backends_page,
+    mistake_anchor,
+    mistakes_page,
+    proofs_page,
+    spec_page,
+    teachers_page,
+)
 from fedref.teach.markup import (
     Sheet,
+    docstring,
     escape,
     highlighted,
     picture_block,
@@ -27,24 +37,20 @@ from fedref.teach.markup import (
     table,
     table_row,
 )
-from fedref.teach.mistakes_page import mistakes_page
 from fedref.teach.pages import Function
-from fedref.teach.pictures import PICTURES
-from fedref.teach.proofs_page import proofs_page
+from fedref.teach.pictures import PICTURES, draw, svg_text
 from fedref.teach.source import Equation
-from fedref.teach.spec_page import spec_page
-from fedref.teach.svg import draw, svg_text
 
 
 def formula_block(equation: Equation) -> str:
-    """A tag, and its formula if there is one."""
+    """Return a tag, and its formula if there is one."""
     tag = f'<span class="tag">[{escape(equation.tag)}]</span>'
     shown = mathml(parse(equation.formula), block=True) if equation.formula else ""
     return f"<div class=formula>{tag}{shown}</div>"
 
 
 def function_block(function: Function) -> str:
-    """A function: its equations, its code, its proofs, and its worked example."""
+    """Return a function: its equations, its code, its proofs, and its worked example."""
     return (
         f'<section id="{anchor(function.name)}"><h2>{escape(function.name)}</h2>'
         f"<p class=where>{escape(function.place)}</p>"
@@ -55,12 +61,12 @@ def function_block(function: Function) -> str:
 
 
 def anchor(function: str) -> str:
-    """A function's place on its page."""
+    """Return a function's place on its page."""
     return function.replace(".", "-").replace(", ", "-").replace(" ", "-")
 
 
 def marked_lines(function: Function) -> list[int]:
-    """The lines of a function's code that begin an equation's statement."""
+    """Return the lines of a function's code that begin an equation's statement."""
     lines = [line.strip() for line in function.code.splitlines()]
     heads = [equation.code.splitlines()[0].strip() for equation in function.equations]
     first = (next((i for i, x in enumerate(lines) if x.startswith(head)), None) for head in heads)
@@ -68,18 +74,18 @@ def marked_lines(function: Function) -> list[int]:
 
 
 def fold(summary: str, inside: str) -> str:
-    """What opens on demand."""
+    """Return a part of a page that opens on demand."""
     return f"<details><summary>{summary}</summary>{inside}</details>"
 
 
 def proofs_block(claims: Iterable[str]) -> str:
-    """What `fedref check` proves."""
+    """Return the claims that `fedref check` proves."""
     rows = "".join(f"<li>{escape(claim)}</li>" for claim in claims)
     return fold("What <code>fedref check</code> proves", f"<ul>{rows}</ul>") if rows else ""
 
 
 def example_block(trace: Trace | None) -> str:
-    """The worked example as a table."""
+    """Return the worked example as a table."""
     if trace is None:
         return ""
 
@@ -96,7 +102,7 @@ def example_block(trace: Trace | None) -> str:
 
 
 def symbol_table(module: ModuleType) -> str:
-    """Symbol → name → shape; each row can be pointed at and reached by the Tab key."""
+    """Return symbol → name → shape; each row can be pointed at and reached by the Tab key."""
     head = table_row(f"<b>{title}</b>" for title in ("symbol", "name", "shape"))
     rows = "".join(
         table_row(
@@ -109,12 +115,12 @@ def symbol_table(module: ModuleType) -> str:
 
 
 def algorithms_of(module: ModuleType) -> dict[str, type]:
-    """The algorithms of a file, by the names that `fedref run` knows."""
+    """Return the algorithms of a file, by the names that `fedref run` knows."""
     return {name: cls for name, cls in ALGORITHMS.items() if cls.__module__ == module.__name__}
 
 
 def file_sheet(module: ModuleType) -> Sheet:
-    """The page of one paper's file: equations, algorithms, pictures, decisions."""
+    """Return the page of one paper's file: equations, algorithms, pictures, decisions."""
     name, page = page_name(module.__name__), pages.file_page(module)
     body = f"<h1>{escape(page.title)}</h1>"
     body += "".join(f"<p class=citation>{prose(text)}</p>" for text in source.citation(module))
@@ -140,19 +146,19 @@ def file_sheet(module: ModuleType) -> Sheet:
 
 
 def figure_block(name: str) -> str:
-    """The figure with sliders: every number in it is in the page."""
-    lines = "the models they test with, round by round" if name == "apfl" else "their local steps"
+    """Return the figure with sliders: every number in it is in the page."""
     data = json.dumps(figure.figure_data(name), ensure_ascii=False, separators=(",", ":"))
     return (
-        "<section><h2>Try it</h2><p>Two clients with two parameters: the rings are their losses, the lines "
-        f"{lines}. Python computed it for every place of the sliders.</p><figure class=try>"
+        "<section><h2>Try it</h2><p>Two clients with two parameters: the rings are the contours of their "
+        "losses, the lines their local steps in one round. fedref's own functions computed every "
+        "position.</p><figure class=try>"
         f'<script type="application/json">{data}</script></figure>'
         '<script src="figure.js" defer></script></section>'
     )
 
 
 def list_entries(section: str) -> list[str]:
-    """The entries of a docstring's section: what is indented further belongs to the one before."""
+    """Return the entries of a docstring's section; a line indented further belongs to the one before."""
     lines = section.splitlines()[1:]
     least = min(len(line) - len(line.lstrip()) for line in lines)
     entries: list[str] = []
@@ -165,45 +171,63 @@ def list_entries(section: str) -> list[str]:
 
 
 def model_sheet(name: str) -> Sheet:
-    """A model: its docstring as it is laid out, its functions."""
+    """Return a model's page: its docstring and its functions."""
     title, page = MODELS[name].__name__, pages.page_of(name)
-    body = f"<h1>{escape(title)}</h1><p>{escape(page.title)}</p>"
-    body += f'<pre class=text tabindex="0">{escape(page.text)}</pre>'
+    body = f"<h1>{escape(title)}</h1><p>{prose(page.title)}</p>"
+    body += docstring(page.text)
     return Sheet(title, body + "".join(map(function_block, page.functions)))
 
 
+def topic_links() -> dict[str, str]:
+    """Return every topic of `fedref explain`, in alphabetical order, and where it stands in the site."""
+    links = {name: f"model-{name}.html" for name in MODELS}
+    links |= {name: f"{page_name(cls.__module__)}.html#{name}" for name, cls in ALGORITHMS.items()}
+    links |= dict.fromkeys(EXERCISES, "teachers.html")
+    links |= {name: f"mistakes.html#{mistake_anchor(name)}" for name in MISTAKES}
+    for tag, mention in source.mentions().items():
+        links[tag] = f"{page_name(mention.module.__name__)}.html"
+    for equation in reversed(source.equations()):
+        links[equation.tag] = f"{page_name(equation.module)}.html#{anchor(equation.function)}"
+    return {name: links[name] for name in sorted(links, key=str.casefold)}
+
+
 def index_sheet() -> Sheet:
-    """The first page: algorithms and models."""
-    algorithms = shared = ""
+    """Return the first page: where to start, the algorithms and models, and a list of all topics."""
+    algorithms = ""
     for module in source.modules():
         page = f"{page_name(module.__name__)}.html"
-        link = f'<li><a href="{page}">{escape(source.title(module))}</a>'
         names = ", ".join(
             f'<a href="{page}#{label}"><code>{label}</code></a>' for label in algorithms_of(module)
         )
-        if names:
-            algorithms += f"{link}<br>{names}</li>"
-        else:
-            shared += f"{link}</li>"
+        title = escape(source.title(module))
+        algorithms += f'<li><a href="{page}">{title}</a><br>{names or "used by all"}</li>'
     models = "".join(
         f'<li><a href="model-{name}.html">{escape(cls.__name__)}</a></li>'
         for name, cls in MODELS.items()
     )
-    body = (
-        "<h1>From an equation to its line, its numbers and its picture</h1>"
-        "<p>Every formula, line, number and picture here is taken from the code that runs. Point at a "
-        "symbol, or move to it with the Tab key, to see it in formula, code and table.</p>"
-        f"<h2>Algorithms</h2><ul class=topics>{algorithms}</ul>"
-        f"<h2>What they share</h2><ul class=topics>{shared}</ul><h2>Models</h2><ul>{models}</ul>"
-        "<h2>Exercises</h2><p><code>fedref exercise list</code>: eight functions with one expression "
-        "missing. What is wrong with an answer is told, the answer never; <code>--teacher</code> adds what "
-        "each trains, how long it takes, and where the solutions are.</p>"
+    starts = "".join(
+        f'<li><a href="{name}.html">{LINKS[name]}</a>: {said}</li>' for name, said in START
     )
-    return Sheet("Explained", body)
+    topics = "".join(
+        f'<li><a href="{link}">{escape(name)}</a></li>' for name, link in topic_links().items()
+    )
+    body = (
+        "<h1>fedref: personalised federated learning, equation by equation</h1>"
+        "<p>Five papers on personalised and heterogeneous federated learning, in NumPy. Every formula, "
+        "line of code, number and picture on these pages is taken from the code that runs.</p>"
+        f"<h2>Where to start</h2><ol class=topics>{starts}</ol>"
+        f"<h2>Algorithms</h2><p>Point at a symbol, or move to it with the Tab key: it is marked in "
+        f"formula, code and table.</p><ul class=topics>{algorithms}</ul>"
+        f"<h2>Models</h2><ul>{models}</ul><h2>All topics</h2><p>Equations, algorithms, models, exercises "
+        "and mistakes. <code>fedref explain TOPIC</code> shows the same in a terminal.</p>"
+        "<label>Find a topic <input type=search id=find></label>"
+        f"<nav class=contents aria-label=Topics><ul id=topics>{topics}</ul></nav>"
+    )
+    return Sheet("Where to start", body)
 
 
 def equations_sheet() -> Sheet:
-    """The index of equations."""
+    """Return the index of equations."""
     rows = (
         (
             f'<a href="{page_name(e.module)}.html#{anchor(e.function)}">[{escape(e.tag)}]</a>',
@@ -215,38 +239,52 @@ def equations_sheet() -> Sheet:
     return Sheet("Equations", "<h1>Equations</h1>" + table(("tag", "formula", "line"), rows))
 
 
-#: Pages that are neither an algorithm's nor a model's: name → function.
+#: Pages that are neither an algorithm's nor a model's, in the order of the links: name → function.
 PAGES: dict[str, Callable[[], Sheet]] = {
     "index": index_sheet,
-    "equations": equations_sheet,
-    "mistakes": mistakes_page,
-    "proofs": proofs_page,
     "spec": spec_page,
+    "equations": equations_sheet,
+    "proofs": proofs_page,
+    "mistakes": mistakes_page,
+    "teachers": teachers_page,
+    "backends": backends_page,
 }
-#: Those that every page leads to, and what they are called there.
+#: What they are called in the links of every page.
 LINKS: dict[str, str] = {
     "index": "fedref",
     "spec": "The papers in one file",
     "equations": "Equations",
-    "mistakes": "Twenty mistakes",
     "proofs": "How derivatives are proved",
+    "mistakes": "Twenty mistakes",
+    "teachers": "For teachers",
+    "backends": "For backend authors",
 }
+#: Where to start, and why.
+START: list[tuple[str, str]] = [
+    ("spec", "begin here. Each algorithm as its paper prints it, beside the code that runs, with the "
+     "proofs that both are equal."),
+    ("equations", "you have an equation of a paper, and look for its line of code."),
+    ("proofs", "you want to know why the derivatives are right, or to prove your own."),
+    ("mistakes", "you have an implementation, and want to know what is often wrong."),
+    ("teachers", "a course of four sessions, with exercises that are corrected by a command."),
+    ("backends", "test a faster implementation against golden vectors."),
+]  # fmt: skip
 
 
 def page_name(module: str) -> str:
-    """The site's page of a paper's file."""
+    """Return the name of the page of a paper's file."""
     return module.rpartition(".")[2]
 
 
 def all_pages() -> Mapping[str, Callable[[], Sheet]]:
-    """All pages of the site, by name."""
+    """Return all pages of the site, by name."""
     algorithms = {page_name(m.__name__): partial(file_sheet, m) for m in source.modules()}
     models = {f"model-{name}": partial(model_sheet, name) for name in MODELS}
     return {**PAGES, **algorithms, **models}
 
 
 def site_files(sheets: Mapping[str, Callable[[], Sheet]]) -> Iterator[tuple[str, str]]:
-    """(file name, text) of all that a site of these pages is made of."""
+    """Yield (file name, text) of all that a site of these pages is made of."""
     for name, make in sheets.items():
         sheet = make()
         yield f"{name}.html", shell(sheet, name, LINKS)
@@ -257,7 +295,7 @@ def site_files(sheets: Mapping[str, Callable[[], Sheet]]) -> Iterator[tuple[str,
 
 
 def build_site(folder: Path) -> list[Path]:
-    """Write the site; return its files."""
+    """Write the site, and return its files."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, text in site_files(all_pages()):

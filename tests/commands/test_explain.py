@@ -179,7 +179,7 @@ def test_the_mistakes_with_their_lines_and_what_catches_them(capsys):
     assert main("explain", "mistakes") == 0
     out = capsys.readouterr().out
     for name in MISTAKES:
-        assert f"caught by {mistakes.caught(name).case} " in out
+        assert f"caught by {mistakes.catch(name)[0]} " in out
     assert "    - return u + alpha * d\n    + return u - alpha * d\n" in out
 
 

@@ -5,12 +5,12 @@ import re
 import pytest
 
 from fedref.conformance.mistakes import MISTAKES
-from fedref.teach import mistake_runs, mistakes, source
+from fedref.teach import mistakes, source
 
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_the_lines_are_those_of_the_source(name):
-    found = mistakes.lines(name)
+    found = mistakes.differing_lines(name)
     assert found.right
     assert found.wrong
     assert found.right != found.wrong
@@ -22,17 +22,17 @@ def test_the_lines_are_those_of_the_source(name):
 
 def test_a_run_has_the_mistake_and_the_next_one_has_not():
     name = "FedMAML averages"
-    curves = mistake_runs.run_both(name)
-    assert curves.right[0] == curves.wrong[0]
-    assert curves.wrong[-1] > 1.2 * curves.right[-1]
-    assert mistake_runs.run_column(mistake_runs.RUNS[name]) == curves.right
+    right, wrong = mistakes.run_both(name)
+    assert right[0] == wrong[0]
+    assert wrong[-1] > 1.2 * right[-1]
+    assert mistakes.run_column(mistakes.RUNS[name]) == right
 
 
 def test_the_page_counts_the_runs_that_look_healthy(built):
     text = (built / "mistakes.html").read_text("utf-8")
-    said = re.findall(r"After \d+ rounds the (.*?) is ([\d.]+), with the mistake ([\d.]+)\.<", text)
-    losses = [(float(right), float(wrong)) for what, right, wrong in said if "loss" in what]
+    cells = re.findall(r"<td>([\w ]+) after round \d+</td><td>([\d.]+)</td><td>([\d.]+)</td>", text)
+    losses = [(float(right), float(wrong)) for what, right, wrong in cells if "loss" in what]
     healthy = sum(wrong <= right for right, wrong in losses)
-    assert len(said) == len(mistake_runs.RUNS)
+    assert len(cells) == len(mistakes.RUNS)
     assert 0 < healthy < len(losses) / 2
-    assert f"{healthy} of the {len(losses)} runs" in text
+    assert f"{healthy} of the {len(losses)} losses" in text

@@ -2,6 +2,8 @@
 
 import re
 from html.parser import HTMLParser
+from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from browser import BROWSER, Browser
 from fedref import spec
 from fedref.algorithms import ALGORITHMS, per_fedavg
 from fedref.models import MODELS
-from fedref.teach import figure, site, source, svg
+from fedref.teach import figure, guide_pages, pages, site, source
 from fedref.teach.markup import Sheet, prose
 
 VOID = ("meta", "link", "br", "input", "img")
@@ -118,9 +120,9 @@ def test_prose_marks_code_emphasis_and_subscripts():
 
 
 def test_a_page_is_a_function(monkeypatch):
-    monkeypatch.setitem(site.PAGES, "teacher", lambda: Sheet("For teachers", "<h1>Hello</h1>"))
-    monkeypatch.setitem(site.LINKS, "teacher", "For teachers")
-    assert site.all_pages()["teacher"]().title == "For teachers"
+    monkeypatch.setitem(site.PAGES, "teacher", lambda: Sheet("Hello", "<h1>Hello</h1>"))
+    monkeypatch.setitem(site.LINKS, "teacher", "Hello")
+    assert site.all_pages()["teacher"]().title == "Hello"
     made = dict(site.site_files({name: site.PAGES[name] for name in ("index", "teacher")}))
     assert "<h1>Hello</h1>" in made["teacher.html"]
     assert 'href="teacher.html"' in made["index.html"]
@@ -138,7 +140,16 @@ def contrast(a, b):
     return (light + 0.05) / (dark + 0.05)
 
 
-@pytest.mark.parametrize("palette", svg.palettes(), ids=["light", "dark"])
+#: Name → colour, of the light page and of the dark one.
+PALETTES = [
+    dict(re.findall(r"--([\w-]+):\s*(#[0-9a-f]{6})", block))
+    for block in re.findall(
+        r":root\s*\{(.*?)\}", (files("fedref.teach") / "style.css").read_text("utf-8"), re.DOTALL
+    )
+]
+
+
+@pytest.mark.parametrize("palette", PALETTES, ids=["light", "dark"])
 def test_contrast_is_aa(palette):
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
     for ground in ("paper", "soft", "mark"):
@@ -151,7 +162,7 @@ def test_contrast_is_aa(palette):
 
 # ---- in a browser --------------------------------------------------------------------------------
 
-DESK, PHONE = 1280, 360
+DESK, PHONE = 1200, 390
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +209,7 @@ def test_every_page_in_a_browser(browser, built, width, dark):
         assert browser.run("document.documentElement.scrollWidth") <= width, path.name
         for script in (WIDE, TINY, EMPTY, UNREACHED):
             assert browser.run(script) == [], path.name
-        paper = svg.palettes()[dark]["paper"]
+        paper = PALETTES[dark]["paper"]
         rgb = ", ".join(str(int(paper[i : i + 2], 16)) for i in (1, 3, 5))
         ground = "getComputedStyle(document.documentElement).backgroundColor"
         assert browser.run(ground) == f"rgb({rgb})"
@@ -212,8 +223,8 @@ def test_the_figure_shows_python_s_numbers_for_every_algorithm_and_slider(browse
     for k, variant in enumerate(figure.FIGURES[page]):
         if k:
             browser.run(SLIDE.format("select", k))
-        sliders = figure.VARIANTS[variant].sliders
-        values = {name: figure.START[name] for name in sliders}
+        sliders = figure.VARIANTS[variant][1]
+        values = {name: figure.SLIDERS[name][2] for name in sliders}
         assert_shown(browser, variant, values)
         for i, name in enumerate(sliders):
             last = len(figure.SLIDERS[name][1]) - 1
@@ -232,10 +243,10 @@ def assert_shown(browser, variant, values):
     course = figure.run_variant(variant, values)
     t = list(values.values())[-1]
     said = browser.run("document.querySelector('figure.try figcaption p').textContent")
-    numbers = [f"{x:.3f}" if abs(x) < 99 else "∞" for x in figure.plain(course.numbers[t])]
+    numbers = [f"{x:.3f}" if abs(x) < 99 else "∞" for x in figure.as_json(course.numbers[t])]
     assert re.findall(r"-?\d+\.\d{3}|∞", said) == numbers
     place = "['cx', 'cy'].map((x) => document.querySelector('.mean circle')[x].baseVal.value)"
-    x, y = figure.plain(course.mean[t])
+    x, y = figure.as_json(course.mean[t])
     wanted = [(x / 2.2 + 1) * 240, (1 - y / 2.2) * 240]
     np.testing.assert_allclose(browser.run(place), wanted, rtol=1e-6)
     assert browser.run("document.querySelectorAll('figure.try .dot circle').length") == 2 * t
@@ -295,9 +306,49 @@ def test_in_print_nothing_is_folded_or_cut_off(browser, built):
         assert browser.run(ground) == "rgb(255, 255, 255)"
 
 
-def test_the_specification_stands_there_with_a_way_to_each_paper_s_file():
+def test_the_specification_stands_beside_each_paper_s_code_with_the_proofs_between():
     page = site.PAGES["spec"]().body
-    assert page.count("<section>") == 11
+    assert page.count("<section") == 11
     for module in source.modules():
         name = site.page_name(module.__name__)
         assert (f'href="{name}.html"' in page) == hasattr(spec, name), name
+    section = page.partition('id="spec-per_fedavg"')[2].partition("</section>")[0]
+    ours, claims, by_hand = (
+        section.index(text) for text in ("f.hvp(w, u, D2)", "proved equal: ", "model.hvp(w, u, D2)")
+    )
+    assert ours < claims < by_hand
+
+
+def test_the_first_page_leads_to_every_topic(built, read):
+    links = site.topic_links()
+    assert set(links) == {name for names in pages.topics().values() for name in names} - {
+        "mistakes"
+    }
+    assert list(links) == sorted(links, key=str.casefold)
+    assert set(links.values()) <= set(read["index.html"].links)
+    assert [name for name, _ in site.START] == [name for name in site.PAGES if name != "index"]
+
+
+def test_the_backend_of_the_page_is_that_of_the_readme():
+    assert guide_pages.BACKEND in (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+
+
+@pytest.mark.slow
+def test_the_list_of_topics_can_be_searched(browser, built):
+    browser.look(DESK)
+    browser.go(built / "index.html")
+    browser.run(
+        """{const find = document.getElementById("find"); find.value = "EQ.6";
+        find.dispatchEvent(new Event("input"));}"""
+    )
+    shown = "[...document.querySelectorAll('#topics li')].filter((e) => !e.hidden).map((e) => e.innerText)"
+    assert browser.run(shown) == ["apfl eq.6", "per-fedavg eq.6"]
+
+
+@pytest.mark.slow
+def test_code_does_not_scroll_sideways_on_a_phone(browser, built):
+    browser.look(PHONE)
+    for path in sorted(built.glob("*.html")):
+        browser.go(path)
+        wide = "[...document.querySelectorAll('pre')].filter((e) => e.scrollWidth > e.clientWidth + 1).length"
+        assert browser.run(wide) == 0, path.name
