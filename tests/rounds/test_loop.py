@@ -4,8 +4,7 @@ Long because each test is short and they share one small federation.
 """
 
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from helpers import (
     refusing,
     same,
     start,
-    with_labels,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -100,29 +98,6 @@ def test_run_stack_equals_run_client(kind):
     for k, local in enumerate(ended):
         assert same(local, run_client(algorithm, model, sent, None, data, k))
         assert not np.array_equal(local, sent.w)  # n_k = 1 and n_k < B move too
-
-
-@pytest.mark.parametrize("epochs", [1, 2, 3])
-def test_a_client_may_stop_after_whole_epochs_only(epochs):
-    @dataclass(frozen=True)
-    class Stops(FedAvg):
-        """Carries how many steps it has done."""
-
-        stops_early: ClassVar[bool] = True
-
-        def start(self, model, sent, client_state):
-            return 0
-
-        def step(self, model, sent, local, *batches):
-            return local + 1
-
-        def stop(self, model, sent, local, data):
-            return local >= 3 * (epochs - 1) + 1
-
-    federated = make_federation(MODELS["mlp"], (12,))
-    plan = make_plan(Sampling(1, epochs=4, batch_size=4), federated.train.sizes, 0, 0)
-    data = gather(plan, federated, np.float64, np.array([0]))
-    assert run_client(Stops(), MODELS["mlp"], None, None, data, 0) == 3 * epochs
 
 
 class Backwards(Executor):
@@ -363,18 +338,21 @@ def test_pool_shuffles_every_training_row_into_one_client():
 
 @pytest.mark.parametrize("stack", [True, False])
 @pytest.mark.parametrize(
-    ("kind", "spoilt", "says"),
+    ("kind", "part", "spoil", "message"),
     [
-        ("lstm", lambda X: np.where(X.max() == X, 7, X), "codes run from"),
-        ("mlp", lambda X: X[:, :-1], r"expected \(..., B, 3\)"),
+        # a code out of range would look up what is another client's
+        ("lstm", "X", lambda X: np.where(X.max() == X, 7, X), "codes run from"),
+        ("mlp", "X", lambda X: X[:, :-1], r"expected \(..., B, 3\)"),
+        # where only 1 is told from the others, a 2 would count as a 0
+        ("binary-logistic", "y", lambda y: y + 1, "labels run from 1 to 2"),
     ],
 )
-def test_data_that_do_not_fit_are_refused_before_the_first_step(kind, spoilt, says, stack):
-    """A code out of range would look up what is another client's."""
+def test_data_that_do_not_fit_are_refused_before_the_first_step(kind, part, spoil, message, stack):
     model = MODELS[kind]
     fitting = make_federation(model)
-    unfit = replace(fitting, source=replace(fitting.source, X=spoilt(fitting.source.X)))
-    with pytest.raises(ValueError, match=says):
+    values = {part: spoil(getattr(fitting.source, part))}
+    unfit = replace(fitting, source=replace(fitting.source, **values))
+    with pytest.raises(ValueError, match=message):
         play(make_algorithm("fedavg"), model, unfit, EVERYONE, rounds=1, stack=stack)
 
 
@@ -408,16 +386,6 @@ def test_the_support_of_a_client_with_one_row_is_a_batch_of_no_rows():
     ((active, (S,)),) = steps(data, np.array([0]))
     assert (active, S.X.shape, S.y.shape) == (1, (1, 0, 3), (1, 0))
     assert data.batch("S", 0, 0).X.shape == (0, 3)
-
-
-@pytest.mark.parametrize("stack", [True, False])
-def test_a_label_that_the_model_does_not_know_is_refused_before_the_first_step(stack):
-    """Where only 1 is told from the others, a 2 would count as a 0."""
-    model = MODELS["binary-logistic"]
-    fitting = make_federation(model)
-    unfit = with_labels(fitting, fitting.train.rows_of(0)[:1], 2)
-    with pytest.raises(ValueError, match="labels run from 0 to 2"):
-        play(make_algorithm("fedavg"), model, unfit, EVERYONE, rounds=1, stack=stack)
 
 
 # -- early stop
