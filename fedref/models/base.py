@@ -164,12 +164,11 @@ def check_batch(model: Model, D: Batch) -> None:
     if s is not None and s.size and not s.min() >= 0:  # nor NaN
         raise ValueError(f"s has the weight {s.min()}, expected weights ≥ 0")
     if model.inputs == "codes":
-        check_codes(model, X)
+        check_codes(X, model.vocabulary)  # type: ignore[attr-defined]
 
 
-def check_codes(model: Any, X: Array) -> None:
-    """Refuse values that are no codes of a model that takes codes."""
-    padding = model.vocabulary
+def check_codes(X: Array, padding: int) -> None:
+    """Refuse values that are no codes; the code `padding` is their number."""
     if X.dtype.kind not in "iu":
         raise ValueError(f"X holds {X.dtype}, expected codes: whole numbers from 0 to {padding}")
     if X.size and not 0 <= X.min() <= X.max() <= padding:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf, prod
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -166,8 +166,7 @@ class LSTM(base.SoftmaxLogits):
     # ---- what is done at once ------------------------------------------------------------------
 
     def logits(self, w: Array, X: Array) -> Array:
-        base.check_codes(self, X)
-
+        base.check_codes(X, self.vocabulary)
         return in_chunks(lambda w, X: self.forward(w, X).z, [w], [X], self.rows, add=False)
 
     def vjp(self, w: Array, X: Array, r: Array) -> Array:
@@ -509,23 +508,20 @@ def in_chunks(
     add : the chunks of a batch are summed, (..., d); else they are laid side by side, (..., B, m).
     """
     B = rows[0].shape[-2]
-    sides = [(x, 1) for x in vectors] + [(x, 2) for x in rows]
-    lead = np.broadcast_shapes(*(x.shape[: x.ndim - core] for x, core in sides))
-    if prod(lead) * min(B, most) > most:  # halve the first leading axis, or drop it where it is 1
-
-        def part(of: Any) -> Array:
-            some = [
-                x[of] if x.ndim - core == len(lead) and (len(x) > 1 or of == 0) else x
-                for x, core in sides
-            ]
-            return in_chunks(f, some[: len(vectors)], some[len(vectors) :], most, add)
-
+    lead = np.broadcast_shapes(*(x.shape[:-1] for x in vectors), *(x.shape[:-2] for x in rows))
+    if (
+        prod(lead) * min(B, most) > most
+    ):  # parts of the first leading axis, or, if it is 1, without it
+        vectors = [np.broadcast_to(x, (*lead, *x.shape[-1:])) for x in vectors]
+        rows = [np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in rows]
         if lead[0] == 1:
-            return part(0)[None]
-        half = lead[0] // 2
-        return np.concatenate([part(slice(half)), part(slice(half, None))])
+            return in_chunks(f, [x[0] for x in vectors], [x[0] for x in rows], most, add)[None]
+        size = max(1, most // (min(B, most) * prod(lead[1:])))
+        parts = [slice(i, i + size) for i in range(0, lead[0], size)]
+        done = [
+            in_chunks(f, [x[s] for x in vectors], [x[s] for x in rows], most, add) for s in parts
+        ]
+        return np.concatenate(done)
     starts = range(0, max(B, 1), most)
     chunks = [f(*vectors, *(x[..., i : i + most, :] for x in rows)) for i in starts]
-    if add:
-        return sum(chunks[1:], start=chunks[0])
-    return np.concatenate(chunks, -2)
+    return sum(chunks[1:], start=chunks[0]) if add else np.concatenate(chunks, -2)

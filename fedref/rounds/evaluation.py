@@ -121,19 +121,13 @@ def evaluate_clients(
     train: bool = True,
 ) -> Scores:
     """Evaluate a federation of some clients; clients : the index of each in the run."""
-    nothing = np.full(federation.clients, np.nan)
-    train_loss, test_loss, accuracy = nothing, nothing, nothing
+    train_loss, test_loss, accuracy = np.full((3, federation.clients), np.nan)
     if not algorithm.personalised:
         w = algorithm.personalised_params(model, sent, None, None)
         test_loss, accuracy = score_one_model(model, w, federation, federation.test, dtype)
         if train:
             train_loss, _ = score_one_model(model, w, federation, federation.train, dtype)
-        return Scores(
-            federation.test.sizes, accuracy, test_loss, federation.train.sizes, train_loss
-        )
-
-    train_loss, test_loss, accuracy = nothing.copy(), nothing.copy(), nothing.copy()
-    for block in blocks(federation, dtype):
+    for block in blocks(federation, dtype) if algorithm.personalised else ():
         tests = client_batches(federation, federation.test, block, dtype)
         trains = client_batches(federation, federation.train, block, dtype) if train else None
         ws = []
@@ -160,14 +154,18 @@ def evaluate_clients(
 
 def blocks(federation: Federation, dtype: Any) -> Iterator[range]:
     """Yield ranges of clients that have BLOCK_BYTES of features together, or one client with more."""
-    row = federation.source.X[:1].size * np.dtype(dtype).itemsize
-    ends = np.cumsum(federation.train.sizes + federation.test.sizes) * row
+    ends = np.cumsum(federation.train.sizes + federation.test.sizes) * row_bytes(federation, dtype)
     start = 0
     while start < len(ends):
         before = ends[start - 1] if start else 0
         stop = max(start + 1, int(np.searchsorted(ends, before + BLOCK_BYTES, "right")))
         yield range(start, stop)
         start = stop
+
+
+def row_bytes(federation: Federation, dtype: Any) -> int:
+    """Return the size of one row of features in dtype."""
+    return federation.source.X[:1].size * np.dtype(dtype).itemsize
 
 
 def client_batches(
@@ -179,7 +177,7 @@ def client_batches(
     """
     offsets = part.offsets[block.start : block.stop + 1]
     rows = part.rows[offsets[0] : offsets[-1]]
-    most = max(LIMIT // max(federation.source.X[:1].size * np.dtype(dtype).itemsize, 1), 1)
+    most = max(LIMIT // max(row_bytes(federation, dtype), 1), 1)
     if len(rows) > most:  # one large client
         return [(federation.batch(rows[i : i + most], dtype) for i in range(0, len(rows), most))]
     D = federation.batch(rows, dtype)

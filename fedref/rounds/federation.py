@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedref.boundary.errors import DataError
+from fedref.models.base import check_codes
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 
@@ -230,12 +231,9 @@ def _check_finite(federation: Federation) -> None:
 
 def _check_codes(federation: Federation, padding: int) -> None:
     """Refuse codes that are not of the vocabulary, or are scaled."""
-    X = federation.source.X
-    if X.dtype.kind not in "iu" or (X.size and not 0 <= X.min() <= X.max() <= padding):
-        span = f" from {X.min()} to {X.max()}" if X.size else ""
-        raise DataError(
-            f"{federation.source.name}: X holds {X.dtype}{span}, expected codes: whole numbers "
-            f"from 0 to {padding - 1}, or {padding} for padding"
-        )
+    try:
+        check_codes(federation.source.X, padding)
+    except ValueError as error:
+        raise DataError(f"{federation.source.name}: {error}") from error
     if federation.shift_and_scale != (None, None):
         raise DataError(f"{federation.source.name}: codes are not scaled, expected scaling=none")

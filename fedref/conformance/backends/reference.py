@@ -20,7 +20,7 @@ from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation, Part, Source
 from fedref.rounds.local_data import LocalData
-from fedref.rounds.loop import run_client, run_clients, run_round
+from fedref.rounds.loop import participants, run_client, run_clients, run_round
 from fedref.sampling import Plan
 
 Values = Mapping[str, Any]
@@ -252,7 +252,7 @@ class Reference:
         after, _ = run_round(it, made, before, drawn, federation, dtype=dtype, work=work)
         out: dict[str, Any] = {}
         if sent:
-            here = ~drawn.straggler if it.drop else np.ones(len(drawn.clients), bool)
+            here = participants(it, drawn)
             cohort = Cohort(
                 drawn.clients[here], drawn.counts[here], drawn.sizes[here], federation.clients
             )
