@@ -24,16 +24,18 @@ def lines(text: str) -> list[str]:
     return text.splitlines(keepends=True)
 
 
-def picture(figure: Any) -> dict[str, Any]:
-    """A figure as an output, the same bytes on every run of one Matplotlib."""
+def picture(figure: Any, alt: str) -> dict[str, Any]:
+    """Return a figure as an output, the same bytes on every run of one Matplotlib; alt : it in words."""
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=DPI, metadata={"Software": None})
-    data = {"image/png": base64.b64encode(file.getvalue()).decode(), "text/plain": ["<Figure>"]}
-    return {"output_type": "display_data", "metadata": {}, "data": data}
+    data = {"image/png": base64.b64encode(file.getvalue()).decode(), "text/plain": [alt]}
+    return {"output_type": "display_data", "metadata": {"image/png": {"alt": alt}}, "data": data}
 
 
-def run_cell(source: str, scope: dict[str, Any], number: int) -> list[dict[str, Any]]:
-    """The outputs of one cell, which may change `scope`. Raises what the cell raises."""
+def run_cell(
+    source: str, scope: dict[str, Any], number: int, alt: str = "<Figure>"
+) -> list[dict[str, Any]]:
+    """Run one cell, which may change `scope`, and return its outputs. Raises what the cell raises."""
     tree = ast.parse(source, f"cell {number}")
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     printed, value = io.StringIO(), None
@@ -49,19 +51,20 @@ def run_cell(source: str, scope: dict[str, Any], number: int) -> list[dict[str, 
         result = {"metadata": {}, "data": {"text/plain": lines(repr(value))}}
         outputs.append({"output_type": "execute_result", "execution_count": number, **result})
     for figure in map(plt.figure, plt.get_fignums()):
-        outputs.append(picture(figure))
+        outputs.append(picture(figure, alt))
     plt.close("all")
     return outputs
 
 
 def run(notebook: dict[str, Any]) -> dict[str, Any]:
-    """The notebook with the outputs of this run."""
+    """Return the notebook with the outputs of this run; a cell's metadata may say its picture in words."""
     scope: dict[str, Any] = {"__name__": "__main__"}
     cells, number = [], 0
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             number += 1
-            outputs = run_cell("".join(cell["source"]), scope, number)
+            alt = cell["metadata"].get("alt", "<Figure>")
+            outputs = run_cell("".join(cell["source"]), scope, number, alt)
             cell = {**cell, "execution_count": number, "outputs": outputs}
         cells.append(cell)
     return {**notebook, "cells": cells}

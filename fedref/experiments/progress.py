@@ -8,6 +8,7 @@ import builtins
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from math import isfinite
@@ -172,7 +173,11 @@ def print_message(text: str) -> None:
 def console_progress(experiment: Experiment, say: Say = print_message) -> Iterator[Progress]:
     """Report by a bar on a terminal and in a notebook, else by lines; all on standard error."""
     if in_notebook():
-        from tqdm.auto import tqdm
+        from tqdm import TqdmWarning
+
+        with warnings.catch_warnings():  # without ipywidgets the bar is the one of a terminal
+            warnings.simplefilter("ignore", TqdmWarning)
+            from tqdm.auto import tqdm
     elif on_terminal():
         from tqdm import tqdm
     else:

@@ -1,12 +1,14 @@
 """What is told about a run as it goes."""
 
+import builtins
 import os
 import re
 import signal
 import sys
+import warnings
 from functools import partial
 from io import StringIO
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from running import algorithms, document, main, process, refused, write
@@ -188,3 +190,21 @@ def test_ctrl_c_says_how_to_resume_with_words_that_a_shell_takes(here):
     _, err = run.communicate()
     assert err.splitlines()[-1].endswith("resume with: fedref resume 'my run'")
     assert run.returncode == 130
+
+
+def test_a_notebook_without_widgets_gets_a_bar_and_no_warning(monkeypatch):
+    """There tqdm warns that ipywidgets are missing."""
+    for name in [name for name in sys.modules if name.startswith("tqdm.auto")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr("tqdm.auto", raising=False)
+    monkeypatch.delattr("tqdm.autonotebook", raising=False)
+    monkeypatch.setitem(sys.modules, "ipykernel.zmqshell", ModuleType("ipykernel.zmqshell"))
+    shell = SimpleNamespace(get_ipython=lambda: None)
+    monkeypatch.setitem(sys.modules, "IPython", shell)
+    monkeypatch.setattr("tqdm.notebook.IProgress", None)
+    monkeypatch.setattr(builtins, "__IPYTHON__", True, raising=False)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        with progress.console_progress(two()[0]) as report:
+            assert report is not None
+    assert seen == []
