@@ -15,7 +15,7 @@ import pytest
 import scipy.io
 
 from fedref import DataError
-from fedref.datasets import download, load, sources
+from fedref.datasets import download, load
 from fedref.datasets.formats import cifar, emnist
 from fedref.rounds.federation import Federation, Source
 
@@ -152,13 +152,11 @@ def real() -> Path:
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Never the user's own data folder or cache, nor the network."""
 
-    def refuse(url: str, stream: object) -> None:
+    def refuse(url: str, path: str, _: object) -> None:
         raise ConnectionError("no network in tests")
 
     monkeypatch.setattr(download, "cache", lambda: tmp_path / "cache")
     monkeypatch.setattr(download, "over_http", refuse)
-    for function in (download.fetch_file, download.fetch_files, sources.prepare):
-        monkeypatch.setattr(function, "__defaults__", (refuse,))
     if "real" not in request.fixturenames:
         monkeypatch.delenv("FEDREF_DATA", raising=False)
 

@@ -4,7 +4,7 @@ import gzip
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, cast
@@ -104,6 +104,14 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) < len(pairs):
         raise ValueError(f"{first_repeated(name for name, _ in pairs)!r:.40} occurs twice")
     return made
+
+
+def require_members(names: list[str], found: Collection[str]) -> list[str]:
+    """Return the names of members that an archive must hold; a ValueError if one is not there."""
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise ValueError(f"has no member {missing[0]!r}")
+    return names
 
 
 def first_repeated(names: Iterable[str]) -> str | None:

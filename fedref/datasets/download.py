@@ -1,17 +1,10 @@
-"""Fetching published files: to a file beside, hash checked, fsync, renamed. Never a half file."""
+"""Downloads of published files by pooch: to a file beside, hash checked, renamed. Never half a file."""
 
-import errno
-import hashlib
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from fedref.boundary.files import data_error, write_or_raise
-
-Fetch = Callable[[str, IO[bytes]], None]
-DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}  # not the server's fault
+from fedref.boundary.files import data_error
 
 
 class Remote(NamedTuple):
@@ -29,48 +22,30 @@ def cache() -> Path:
     return Path(pooch.os_cache("fedref"))
 
 
-def over_http(url: str, stream: IO[bytes]) -> None:
-    """Download with pooch; a server that does not answer for 10 s is given up."""
+def over_http(url: str, path: str, _: Any) -> None:
+    """Download to a file; a server that does not answer for 10 s is given up."""
     import pooch
 
-    pooch.HTTPDownloader(progressbar=False, timeout=10)(url, stream, None)
+    pooch.HTTPDownloader(progressbar=False, timeout=10)(url, path, None)
 
 
-class NoAnswer(Exception):
-    """A server could not be reached, or gave something else than it should."""
+def fetch_file(remote: Remote, folder: Path) -> None:
+    """Download a file to `folder`, unless it is there with the right hash."""
+    import pooch
 
-
-def fetch_file(remote: Remote, folder: Path, fetch: Fetch = over_http) -> Path:
-    """Return the file in `folder`, downloaded unless it is there."""
-    path = folder / remote.name
-    if path.is_file():
-        return path
+    pooch.get_logger().setLevel("WARNING")
     failures = []
     for url in remote.urls:
         try:
-            write_or_raise(path, partial(fetch_checked, remote, url, fetch))
-            return path
-        except NoAnswer as error:
-            failures.append(f"{urlsplit(url).netloc}: {error}")
-    raise data_error(path, f"download failed ({'; '.join(failures)})", "a network")
-
-
-def fetch_checked(remote: Remote, url: str, fetch: Fetch, stream: IO[bytes]) -> None:
-    """Download into the stream; a wrong hash is an error before the file gets its name."""
-    try:
-        fetch(url, stream)
-    except Exception as error:  # requests, urllib3, ssl and socket have errors of their own each
-        if isinstance(error, OSError) and error.errno in DISK:
-            raise
-        raise NoAnswer(type(error).__name__) from error
-    stream.flush()
-    kind, _, wanted = remote.hash.partition(":")
-    stream.seek(0)
-    found = hashlib.file_digest(stream, kind).hexdigest()  # type: ignore[arg-type]
-    if found != wanted:
-        raise NoAnswer(f"{kind} is {found}, published is {wanted}")
-
-
-def fetch_files(remotes: tuple[Remote, ...], folder: Path, fetch: Fetch = over_http) -> list[Path]:
-    """Return all files, downloaded unless they are there."""
-    return [fetch_file(remote, folder, fetch) for remote in remotes]
+            pooch.retrieve(url, remote.hash, remote.name, folder, downloader=over_http)
+        except (
+            Exception
+        ) as error:  # requests, urllib3, ssl and socket have errors of their own each
+            wrong = (
+                f"its hash is not the published {remote.hash}" if type(error) is ValueError else ""
+            )
+            wrong = wrong or getattr(error, "strerror", None) or type(error).__name__
+            failures.append(f"{urlsplit(url).netloc}: {wrong}")
+        else:
+            return
+    raise data_error(folder / remote.name, f"download failed ({'; '.join(failures)})", "a network")

@@ -190,11 +190,12 @@ def missing(name: str, what: str) -> DataError:
     )
 
 
-def prepare(name: str, chosen: dict[str, Any], fetch: download.Fetch = download.over_http) -> Path:
+def prepare(name: str, chosen: dict[str, Any]) -> Path:
     """Download a named data set into the user's cache; return the path to read it from."""
     folder = download.cache() / name
     try:
-        download.fetch_files(SOURCES[name].remotes, folder, fetch)
+        for remote in SOURCES[name].remotes:
+            download.fetch_file(remote, folder)
     except DataError as error:
         raise missing(name, str(error)) from error
     path = SOURCES[name].find(folder, **chosen)

@@ -67,35 +67,10 @@ def test_every_changed_digit_is_detected(tmp_path: Path) -> None:
     from_manifest(path)
 
 
-@pytest.mark.parametrize("key", ["shift", "scale"])
-def test_a_digit_too_small_to_change_the_number_is_detected(tmp_path: Path, key: str) -> None:
-    """The 17th digit often leaves the double, and so the seal, as it was."""
-    _, path = written(tmp_path, users=3, scaling="standardise")
-    text = path.read_text()
-    start = text.index(f'"{key}": ')
-    numbers = re.finditer(r"-?\d+\.\d+(e-?\d+)?", text[start : text.index("\n", start)])
-    same = 0
-    for found in list(numbers)[::8]:
-        end, old = start + found.end(), found[0]
-        for digit in set("0123456789") - {old[-1]}:
-            same += float(old[:-1] + digit) == float(old)
-            path.write_text(text[: end - 1] + digit + text[end:])
-            with pytest.raises(DataError, match=r"split\.json"):
-                from_manifest(path)
-    assert same > 0
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("{", '{"seed": 7,', "'seed' occurs twice"),
-        ('"seed": 5', '"seed": -0', "-0 is not spelt 0"),
-    ],
-)
-def test_another_spelling_is_detected(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_a_key_that_occurs_twice_is_refused(tmp_path: Path) -> None:
     _, path = written(tmp_path, users=3)
-    path.write_text(path.read_text().replace(old, new, 1))
-    assert_refused(path, message, from_manifest)
+    path.write_text(path.read_text().replace("{", '{"seed": 7,', 1))
+    assert_refused(path, "'seed' occurs twice", from_manifest)
 
 
 def resealed(folder: Path, **changes: Any) -> Path:

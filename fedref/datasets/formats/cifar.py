@@ -1,14 +1,16 @@
 """The binary version of CIFAR-10: records of one label byte and 32×32 red, green, blue planes."""
 
+import io
+import tarfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 import numpy as np
 
-from fedref.boundary.files import data_error, read_bytes
-from fedref.datasets.formats import archives, arrays
+from fedref.boundary.files import as_data_error, data_error, read_bytes, require_members
+from fedref.datasets.formats import arrays
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Source
 
@@ -16,6 +18,7 @@ FILES = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
 ARCHIVE = "cifar-10-binary.tar.gz"
 FOLDER = "cifar-10-batches-bin"
 SIDE, CLASSES = 32, 10
+MEMBERS = 1000  # of an archive, each of which takes a thousand bytes
 RECORD = 1 + 3 * SIDE * SIDE
 EXPECTED = f"the binary version of CIFAR-10: records of {RECORD} bytes, labels 0 to {CLASSES - 1}"
 GREY = np.array([0.299, 0.587, 0.114])  # ITU-R BT.601
@@ -67,6 +70,24 @@ def find(folder: Path) -> Path | None:
     return archive if archive.is_file() else None
 
 
+def read_archive(path: Path) -> list[bytes]:
+    """Return the six files of the archive, in whichever folder of it they are."""
+    data, found = read_bytes(path, EXPECTED), {}
+    with (
+        as_data_error(path, EXPECTED),
+        tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive,
+    ):
+        for number, member in enumerate(iter(archive.next, None)):
+            if number == MEMBERS:
+                raise ValueError(f"has more than {MEMBERS} members")
+            if not 0 <= member.size <= len(data):  # a sparse member is as large as it claims
+                raise ValueError(f"member {member.name!r} claims {member.size} bytes")
+            name = PurePosixPath(member.name).name
+            if name in FILES and member.isreg() and (content := archive.extractfile(member)):
+                found[name] = content.read()
+        return [found[name] for name in require_members(FILES, found)]
+
+
 def load(path: Path, channels: str = "grey", **more: Any) -> Source:
     """Return the Source of all 60 000 images, the published test part last.
 
@@ -76,7 +97,7 @@ def load(path: Path, channels: str = "grey", **more: Any) -> Source:
     if path.is_dir():
         files = [read_bytes(path / name, EXPECTED) for name in FILES]
     else:
-        files = archives.from_tar(path, FILES, EXPECTED)
+        files = read_archive(path)
     pieces = []
     for name, data in zip(FILES, files):
         planes, y = parse(data, f"{path}: {name}")

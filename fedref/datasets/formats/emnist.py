@@ -1,16 +1,24 @@
 """EMNIST: six sets of characters as idx files, transposed, in one zip archive or in a folder."""
 
-import io
+import zipfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 import numpy as np
 
 from fedref.boundary.errors import ConfigError
-from fedref.boundary.files import as_data_error, data_error, gunzip, read_up_to, unpacked_limit
-from fedref.datasets.formats import archives, idx
+from fedref.boundary.files import (
+    as_data_error,
+    data_error,
+    gunzip,
+    open_regular,
+    read_up_to,
+    require_members,
+    unpacked_limit,
+)
+from fedref.datasets.formats import idx, npz
 from fedref.rounds.federation import Source
 
 EXPECTED = "EMNIST's gzip.zip"
@@ -81,12 +89,18 @@ def load(path: Path, part: str, classes: str | None, **more: Any) -> Source:
 
 def read_archive(path: Path, names: list[str]) -> list[idx.Images]:
     """Return the training pair and the test pair of an archive of gzip'd idx files."""
-    each, limit = [], unpacked_limit(path.stat().st_size)
-    for name, packed in zip(names, archives.from_zip(path, names, EXPECTED)):
-        where = f"{path}: {name}"
-        with as_data_error(where, idx.EXPECTED):
-            data = read_up_to(gunzip(io.BytesIO(packed)), limit, where)
-        each.append(idx.parse(data, where))
+    found = {}
+    with (
+        open_regular(path, EXPECTED) as stream,
+        as_data_error(path, EXPECTED),
+        zipfile.ZipFile(stream) as archive,
+    ):
+        for member, unpacked in npz.open_members(archive, path):
+            if (name := PurePosixPath(member).name) in names:
+                where = f"{path}: {name}"
+                data = read_up_to(gunzip(unpacked), unpacked_limit(path.stat().st_size), where)
+                found[name] = idx.parse(data, where)
+        each = [found[name] for name in require_members(names, found)]
     return [idx.check_pair(*each[i : i + 2], *names[i : i + 2]) for i in (0, 2)]
 
 

@@ -4,14 +4,16 @@ The arrays are those of `arrays.py`; an archive may instead hold train_images, t
 test_images and test_labels.
 """
 
+import io
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from fedref.boundary.files import as_data_error, data_error, open_regular
-from fedref.datasets.formats import archives, arrays
+from fedref.boundary.files import as_data_error, data_error, open_regular, unpacked_limit
+from fedref.datasets.formats import arrays
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Source
 
@@ -35,11 +37,26 @@ def read_array(stream: IO[bytes], where: str, expected: str) -> Array:
     return array
 
 
+def open_members(archive: zipfile.ZipFile, where: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    """Yield (name, stream) of each member of a zip archive, whose sizes stay within the limit.
+
+    Nothing is ever unpacked to disk.
+    """
+    assert archive.fp is not None
+    limit = unpacked_limit(archive.fp.seek(0, io.SEEK_END))
+    claimed = sum(member.file_size for member in archive.infolist())
+    if claimed > limit:
+        raise data_error(where, f"claims {claimed} bytes when unpacked", f"at most {limit}")
+    for member in archive.infolist():
+        with archive.open(member) as unpacked:  # gives no more bytes than the member claims
+            yield member.filename, unpacked
+
+
 def read_archive(stream: IO[bytes], where: Path, expected: str = EXPECTED) -> dict[str, Array]:
     """Return all arrays of an archive by name, from a stream that can seek: `np.load` with a limit."""
     found = {}
     with as_data_error(where, expected), zipfile.ZipFile(stream) as archive:
-        for member, unpacked in archives.open_members(archive, where):
+        for member, unpacked in open_members(archive, where):
             name = member.removesuffix(".npy")
             if name in found or name == member:
                 raise data_error(where, f"unexpected member {member!r}", expected)
