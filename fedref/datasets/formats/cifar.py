@@ -94,10 +94,10 @@ def load(path: Path, channels: str = "grey", **more: Any) -> Source:
     path : the archive, or a folder that holds it or the six files.
     """
     path = find(path) or path
-    if path.is_dir():
-        files = [read_bytes(path / name, EXPECTED) for name in FILES]
-    else:
-        files = read_archive(path)
+    in_folder = path.is_dir()
+    files = (
+        [read_bytes(path / name, EXPECTED) for name in FILES] if in_folder else read_archive(path)
+    )
     pieces = []
     for name, data in zip(FILES, files):
         planes, y = parse(data, f"{path}: {name}")
