@@ -19,8 +19,6 @@ from functools import cache
 from math import inf, isfinite
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from fedref.boundary.errors import ConfigError, unknown
 
 #: Integers of TOML have 64 bits.
@@ -64,7 +62,7 @@ def plain(value: Any) -> Any:
     """Return a value in TOML's types: NumPy's numbers and arrays, tuples and ranges become plain ones."""
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, np.generic | np.ndarray):
+    if hasattr(value, "tolist"):  # `fedref --help` has no time to import NumPy
         return value.tolist()
     if isinstance(value, list | tuple | range):
         return [plain(item) for item in value]
@@ -78,7 +76,7 @@ def check_value(
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         options = [h for h in typing.get_args(hint) if h is not type(None)]
         return None if value is None else check_value(options[0], value, where, bounds, words)
-    if isinstance(value, np.generic):
+    if getattr(value, "ndim", None) == 0:  # a number of NumPy's
         value = value.item()
     if typing.get_origin(hint) is tuple:
         inner = typing.get_args(hint)[0]
