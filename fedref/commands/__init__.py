@@ -1,5 +1,5 @@
 """The command line, one file a command: `fedref run | resume | plot | plan | sample | check |
-explain | exercise | conformance | data | flower | reproduce`.
+explain | exercise | conformance | data | flower | reproduce | cite`.
 """
 
 import argparse
@@ -30,6 +30,7 @@ COMMANDS = {
     "data": "list, show, download, split and verify data",
     "flower": "run an experiment over Flower: clients keep their rows",
     "reproduce": "repeat the papers' experiments and compare the numbers",
+    "cite": "print the papers behind algorithms or a run as BibTeX",
 }
 
 
@@ -53,6 +54,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 2
 
 
+class Version(argparse.Action):
+    """Print the versions that numbers depend on; NumPy is imported only for that."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from fedref.experiments.run_directory import environment
+
+        print(
+            "fedref {}, Python {python}, NumPy {numpy}, BLAS {blas} ({kernel})".format(
+                fedref.__version__, **environment()
+            )
+        )
+        parser.exit()
+
+
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """What a command line says; `run` in it is the function that does it."""
     completing = "_ARGCOMPLETE" in os.environ
@@ -62,7 +77,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         description="The reference implementation of personalised and heterogeneous federated "
         "learning:\nFedAvg, FedProx, Per-FedAvg, FedMeta, FedMAML, FedCurv, APFL.",
     )
-    parser.add_argument("--version", action="version", version=f"fedref {fedref.__version__}")
+    parser.add_argument("--version", action=Version, nargs=0, help="fedref, NumPy and its BLAS")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, help in COMMANDS.items():
         own = commands.add_parser(name, help=help)
