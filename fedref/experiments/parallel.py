@@ -188,7 +188,9 @@ class Processes(Executor):
     def __init__(self, workers: int) -> None:
         remove_abandoned_folders()
         self.workers = workers
-        self.folder = TemporaryDirectory(prefix=f"fedref-{os.getpid()}-")
+        # Windows cannot remove files that are mapped
+        prefix = f"fedref-{os.getpid()}-"
+        self.folder = TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
         self.shared: dict[
             int, tuple[Array, SharedArray]
         ] = {}  # the array stays, and with it its id

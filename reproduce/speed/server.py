@@ -42,7 +42,8 @@ def main(how: str, dtype: str, cores: int) -> None:
         seconds, result = timed(play, cores)
         if path:
             np.save(path[0], np.zeros(0) if result is None else np.asarray(result, np.float64))
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        unit = 1 << (20 if sys.platform == "darwin" else 10)  # bytes there, KiB elsewhere
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
         print(seconds, first, peak, flush=True)
 
 
