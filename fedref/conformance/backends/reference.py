@@ -27,7 +27,7 @@ Values = Mapping[str, Any]
 
 
 class Recorder:
-    """A model that remembers, of each derivative that it was asked for, where and what it was."""
+    """A model that records each derivative: at which point, and its value. Below it is `r`."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -54,7 +54,7 @@ def _parts(D: Batch) -> list[Batch]:
     return [Batch(X, y) for X, y in zip(D.X, D.y)]
 
 
-def _exact(r: Recorder, hyper: Values, w: Array, D: Batch, D1: Batch, D2: Batch) -> dict[str, Any]:
+def _exact(r: Any, hyper: Values, w: Array, D: Batch, D1: Batch, D2: Batch) -> dict[str, Any]:
     F = per_fedavg.meta_gradient(r, w, D, D1, D2, alpha=hyper["alpha"])
     return {
         "g": r.gave[0], "w_adapted": r.at[1], "u": r.gave[1], "Hu": r.gave[2], "meta_gradient": F,
@@ -62,12 +62,12 @@ def _exact(r: Recorder, hyper: Values, w: Array, D: Batch, D1: Batch, D2: Batch)
     }  # fmt: skip
 
 
-def _fo(r: Recorder, hyper: Values, w: Array, D: Batch, D1: Batch) -> dict[str, Any]:
+def _fo(r: Any, hyper: Values, w: Array, D: Batch, D1: Batch) -> dict[str, Any]:
     F = per_fedavg.meta_gradient_fo(r, w, D, D1, alpha=hyper["alpha"])
     return {"g": r.gave[0], "w_adapted": r.at[1], "meta_gradient": F}
 
 
-def _hf(r: Recorder, hyper: Values, w: Array, D: Batch, D1: Batch, D2: Batch) -> dict[str, Any]:
+def _hf(r: Any, hyper: Values, w: Array, D: Batch, D1: Batch, D2: Batch) -> dict[str, Any]:
     delta = hyper["delta"]
     F = per_fedavg.meta_gradient_hf(r, w, D, D1, D2, alpha=hyper["alpha"], delta=delta)
     g, u, plus, minus = r.gave
@@ -76,14 +76,14 @@ def _hf(r: Recorder, hyper: Values, w: Array, D: Batch, D1: Batch, D2: Batch) ->
     }  # fmt: skip
 
 
-def _steps(r: Recorder, hyper: Values, w: Array, D: Batch, D1: Batch, D2: Batch) -> dict[str, Any]:
+def _steps(r: Any, hyper: Values, w: Array, D: Batch, D1: Batch, D2: Batch) -> dict[str, Any]:
     Ds, D2s = _parts(D), _parts(D2)
     F = per_fedavg.meta_gradient_steps(r, w, Ds, D1, D2s, alpha=hyper["alpha"])
     nu = len(Ds)
     return {"w_adapted": r.at[nu], "u": r.gave[nu], "meta_gradient": F}
 
 
-def _maml(second_order: bool, r: Recorder, hyper: Values, theta: Array, S: Batch, Q: Batch) -> Any:
+def _maml(second_order: bool, r: Any, hyper: Values, theta: Array, S: Batch, Q: Batch) -> Any:
     s = hyper["inner_steps"]
     g = fedmeta.maml_gradient(
         r, theta, S, Q, alpha=hyper["alpha"], steps=s, second_order=second_order
@@ -91,7 +91,7 @@ def _maml(second_order: bool, r: Recorder, hyper: Values, theta: Array, S: Batch
     return {"g": r.gave[0], "theta_u": r.at[s], "q": r.gave[s], "g_theta": g}
 
 
-def _sgd(r: Recorder, hyper: Values, theta: Array, alpha: Array, S: Batch, Q: Batch) -> Any:
+def _sgd(r: Any, hyper: Values, theta: Array, alpha: Array, S: Batch, Q: Batch) -> Any:
     s = hyper["inner_steps"]
     g_theta, g_alpha = fedmeta.meta_sgd_gradient(r, theta, alpha, S, Q, steps=s)
     return {
@@ -99,7 +99,7 @@ def _sgd(r: Recorder, hyper: Values, theta: Array, alpha: Array, S: Batch, Q: Ba
     }  # fmt: skip
 
 
-def _fedmaml(r: Recorder, hyper: Values, theta: Array, tr: Batch, val: Batch) -> dict[str, Any]:
+def _fedmaml(r: Any, hyper: Values, theta: Array, tr: Batch, val: Batch) -> dict[str, Any]:
     s = hyper["inner_steps"]
     g, theta_star = fedmaml.meta_gradient(r, theta, tr, val, alpha=hyper["alpha"], steps=s)
     return {"theta_star": theta_star, "q": r.gave[s], "g": g}
