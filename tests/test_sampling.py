@@ -265,13 +265,6 @@ def test_clients_of_equal_size_draw_different_rows(config):
     assert len({str(batches(episodes, "S", k)) for k in range(6)}) == 6
 
 
-def test_a_step_of_a_large_client_repeats_no_row():
-    """n > 64·B: with replacement one batch of 6 in 13 would hold a row twice."""
-    config = Sampling(1, steps=300, batch_size=6)
-    rows = minibatches(np.random.default_rng(0), 400, config, 300)
-    assert all(len(set(batch.tolist())) == 6 for batch in rows)
-
-
 @pytest.mark.parametrize("B", [2, 5])
 def test_how_rows_are_drawn_changes_above_64_batches(B):
     """Which rows a seed draws is part of what a run can be replayed by: up to n = 64·B a prefix of a
@@ -421,3 +414,16 @@ def test_defaults_and_what_is_just_allowed():
 def test_a_cohort_larger_than_the_federation_is_refused():
     with pytest.raises(ConfigError, match="clients-per-round is 7, but there are only 6 clients"):
         make_plan(Sampling(7, epochs=1), SIZES, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "numbers"),
+    [
+        ("cohort", (5,), [745, 716, 485, 257]),
+        ("D", (2, 7), [166, 0, 328, 803]),
+        ("init", (), [770, 927, 929, 723]),
+    ],
+)
+def test_a_stream_is_keyed_by_seed_purpose_round_and_client(name, key, numbers):
+    """A change of these numbers would make every published run another one."""
+    assert stream(3, name, *key).integers(0, 1000, 4).tolist() == numbers

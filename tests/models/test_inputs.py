@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from model_problems import (
-    FIXED,
     KINDS,
     error,
     every_kind,
     every_model,
     make,
 )
-from scipy.sparse.linalg import cg, eigsh
+from scipy.sparse.linalg import eigsh
 
 from fedref import checks
 from fedref.models import (
@@ -173,15 +172,6 @@ def test_linear_operator_with_eigsh(model):
         return
     top = eigsh(A, k=2, which="LA", return_eigenvectors=False, v0=np.ones(model.d))
     np.testing.assert_allclose(np.sort(top), expected[-2:], rtol=1e-10)
-
-
-@pytest.mark.parametrize("name", ["binary", "logistic", "hinge", "squared hinge"])
-def test_linear_operator_with_cg(name):
-    model = FIXED[name]
-    _, w, v, D = make(model)
-    x, failed = cg(linear_operator(model, w, D), v, rtol=1e-12)
-    assert not failed
-    assert error(x, np.linalg.solve(model.hvp(w, np.eye(model.d), D), v)) <= 1e-10
 
 
 # What is refused
