@@ -1,9 +1,10 @@
 """Weights, the server's average, and options that are refused."""
 
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 
 import numpy as np
 import pytest
+from federating import experiment_of, far, near, same_parameters
 from helpers import MODELS
 
 from fedref import ConfigError
@@ -16,6 +17,7 @@ from fedref.algorithm import (
     weighted_sum,
 )
 from fedref.algorithms import ALGORITHMS
+from fedref.algorithms.fedavg import FedAvg
 
 
 def test_weighted_sum_adds_in_client_order():
@@ -31,6 +33,22 @@ def test_cohort_weights():
     np.testing.assert_array_equal(cohort.weights("uniform"), [0.25, 0.5, 0.25])
     with pytest.raises(ConfigError, match="did you mean 'samples'"):
         cohort.weights("sample")
+
+
+@dataclass(frozen=True)
+class CountsClients(FedAvg):
+    """Keeps N where w would be."""
+
+    def combine(self, model, server, uploads, cohort):
+        return Server(np.full_like(server.w, cohort.N))
+
+
+def test_a_server_knows_how_many_clients_there_are_here_and_over_a_network(tmp_path):
+    named = {"algorithm": f"{__name__}:CountsClients"}
+    experiment = experiment_of(rounds=1, algorithms={"counts": named})
+    run = near(tmp_path, experiment)
+    assert set(run.records[0].state.server.w) == {7}
+    assert same_parameters(run, far(tmp_path, experiment)[0])
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
