@@ -1,9 +1,8 @@
 """The small edits of a Python file, one at a time; see mutation.py."""
 
 import ast
-import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple
@@ -49,7 +48,6 @@ class Mutant(NamedTuple):
     """One edit of one file: `key` names it, whatever line it is in.
 
     lines : where the edited node is; in_function : or whether it runs on import.
-    equation : whether it is part of what is computed, not of what is refused or usual.
     put : puts the new node in its place in the tree (True), or the old one back.
     """
 
@@ -58,7 +56,6 @@ class Mutant(NamedTuple):
     key: str
     lines: range
     in_function: bool
-    equation: bool
     tree: ast.Module
     put: Callable[[bool], None]
 
@@ -214,36 +211,6 @@ def left_alone(parent: ast.AST, field: str, node: ast.AST) -> bool:
     return isinstance(value, ast.Call) and getattr(value.func, "id", "") == "TypeVar"
 
 
-REFUSING = re.compile("_*(check|refuse|validate|without_validation|post_init)")
-
-
-def is_equation(nodes: Sequence[ast.AST]) -> bool:
-    """Whether a node (the last; before it, those that hold it) is part of what is computed.
-
-    Not so: a model's `init`; an option's default, limits and choices; a `raise`, an `if` that does
-    nothing else, functions that are named for checking, and calls of them.
-    """
-    for parent, node in zip([None, *nodes], nodes):
-        if isinstance(node, ast.FunctionDef) and (node.name == "init" or REFUSING.match(node.name)):
-            return False
-        if isinstance(node, ast.Raise) or (
-            isinstance(node, ast.If)
-            and all(isinstance(s, ast.Raise) for s in node.body)
-            and not node.orelse
-        ):
-            return False
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            called = ast.unparse(node.value.func).split(".")[-1]
-            if REFUSING.match(called):
-                return False
-        options = isinstance(parent, ast.ClassDef) and parent.decorator_list  # a dataclass
-        if options and isinstance(node, ast.AnnAssign):
-            own = "ClassVar" not in ast.unparse(node.annotation)
-            if own or ast.unparse(node.target) in ("bounds", "choices"):
-                return False
-    return True
-
-
 def mutants_of(path: Path, root: Path) -> list[Mutant]:
     """Every mutant of a file, in the order of its lines."""
     source, name = path.read_text("utf-8"), str(path.relative_to(root))
@@ -295,8 +262,8 @@ def mutants_of(path: Path, root: Path) -> list[Mutant]:
             key = f"{name} {'.'.join(names) or 'module'}: {before} → {after}"
             seen[key] += 1
             key += f" #{seen[key]}" if seen[key] > 1 else ""
-            inside, computes = function is not None, is_equation([*around, node])
-            mutants.append(Mutant(name, node.lineno, key, lines, inside, computes, tree, put))
+            inside = function is not None
+            mutants.append(Mutant(name, node.lineno, key, lines, inside, tree, put))
 
         if isinstance(node, FUNCTIONS):
             for part in ("defaults", "kw_defaults"):

@@ -1,42 +1,46 @@
 """Mutation testing: every small edit of the mathematics that no test notices.
 
     python -m tests.mutation --sample 300 --seed 0
-    python -m tests.mutation --only fedref/rounds/loop.py --killers check
+    python -m tests.mutation --only fedref/rounds/loop.py --tests tests/proofs/test_proofs.py
 
 prints the share of the edits (mutants) that are killed, and those that survive with file and line.
 A mutant changes one place: an operator, a sign, a constant, a comparison, a dropped term or factor,
-swapped arguments, a negated condition, a removed statement, a constant returned. Only the tests
-that run the edited line are run, fastest first, until one fails. `--killers check` asks the proofs
-of `fedref check` instead of the tests.
+swapped arguments, a negated condition, a removed statement, a constant returned.
 
-Most edits change what is computed; the others what is refused, an option's default or a model's
-start (`edits.is_equation`). Both shares are printed. Which test runs which line is measured once (with
-`coverage`), and kept in a temporary folder until the file of the test, a helper or fedref changes.
+The tests are imported and collected once, and run once to see which lines each of them runs. Then
+every mutant gets a fork of that process: its functions get the edited code, and the tests that run
+an edited line are run, the nearest and fastest first, until one fails. What runs on import (a
+default, a constant, a decorator) is imported and collected anew in the fork.
 
 Edits that change nothing, or nothing but speed, are listed with the reason in equivalent_mutants.txt.
 """
 
 import argparse
-import hashlib
+import gc
 import importlib.abc
-import importlib.machinery
 import importlib.util
 import itertools
 import json
 import os
 import random
+import re
 import signal
 import sys
 import tempfile
 import time
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 import coverage
+import numpy  # noqa: F401 (imported before the forks, which import fedref anew)
 import pytest
+import scipy.special
+import scipy.stats  # noqa: F401
 
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 
@@ -47,17 +51,19 @@ TARGETS = (
     "models", "algorithms", "algorithm.py", "sampling.py", "rounds/loop.py", "rounds/local_data.py",
     "rounds/stack.py", "rounds/evaluation.py", "rounds/cost.py",
 )  # fmt: skip
-#: The tests whose subject is the mathematics.
-NOT = ("test_house", "test_equation_index", "test_mutation", "test_extend")
-FOLDERS = ("tests/models", "tests/algorithms", "tests/rounds")
-FILES = ("proofs/test_proofs.py", "experiments/test_unit.py", "experiments/test_run.py")
+#: The tests whose subject is the mathematics; of tests/ itself all but those that are not.
+TESTS = ("tests", "tests/models", "tests/algorithms", "tests/rounds")
+MORE_TESTS = ("proofs/test_proofs.py", "experiments/test_unit.py", "experiments/test_run.py")
+NOT = (
+    "test_english", "test_equation_index", "test_extend", "test_house", "test_mutation",
+    "test_peers", "test_readme", "test_tour",
+)  # fmt: skip
+NEAR = ("test_algorithm.py", "test_equations.py", "test_proofs.py")
 EQUIVALENT = ROOT / "tests/equivalent_mutants.txt"
-CACHE = Path(tempfile.gettempdir()) / "fedref-mutation"
-SURVIVED, KILLED = 0, 1
-OUT = os.dup(1)  # the terminal, also in a child that has none
+SURVIVED, KILLED, BROKEN = range(3)
 
 
-def sources(only: Sequence[str] = ()) -> list[Path]:
+def find_sources(only: Sequence[str] = ()) -> list[Path]:
     """Return the files that are mutated, those of packages' names aside."""
     paths = [ROOT / "fedref" / target for target in TARGETS]
     files = [q for p in paths for q in ([p] if p.is_file() else sorted(p.glob("*.py")))]
@@ -68,18 +74,16 @@ def sources(only: Sequence[str] = ()) -> list[Path]:
     ]  # fmt: skip
 
 
-def test_files(killers: str) -> list[str]:
+def find_tests() -> list[str]:
     """Return the files of the tests, from the project's folder."""
-    if killers == "check":
-        return ["check"]
-    folders = [ROOT / folder for folder in ("tests", *FOLDERS)]
-    files = [p for folder in folders for p in sorted(folder.glob("test_*.py")) if p.stem not in NOT]
-    return [str(p.relative_to(ROOT)) for p in files] + [f"tests/{name}" for name in FILES]
+    files = [p for folder in TESTS for p in sorted((ROOT / folder).glob("test_*.py"))]
+    names = [str(p.relative_to(ROOT)) for p in files if p.stem not in NOT]
+    return names + [f"tests/{name}" for name in MORE_TESTS]
 
 
-def equivalents() -> dict[str, str]:
-    """Mutant → reason. The file: a line `# reason`, then the mutants it holds for, one a line; one
-    that ends with `→ *` stands for every edit of that place."""
+def read_equivalents() -> dict[str, str]:
+    """Return mutant → reason. The file: a line `# reason`, then the mutants it holds for, one a
+    line, in which … stands for any text."""
     reason, known = "", {}
     for line in EQUIVALENT.read_text("utf-8").splitlines():
         if line.startswith("#"):
@@ -89,212 +93,198 @@ def equivalents() -> dict[str, str]:
     return known
 
 
-def listed(key: str, known: Iterable[str]) -> set[str]:
+def match_equivalents(key: str, known: Iterable[str]) -> set[str]:
     """Return the lines of the list that a mutant is one of."""
-    return {
-        line for line in known if line == key or (line[-1] == "*" and key.startswith(line[:-1]))
-    }
+    return {line for line in known if line == key or ("…" in line and compile_line(line)(key))}
 
 
-# ---- processes ------------------------------------------------------------------------------------
+def compile_line(line: str, cache: dict[str, Any] = {}) -> Callable[[str], Any]:  # noqa: B006
+    """Return what matches a line of the list."""
+    if line not in cache:
+        cache[line] = re.compile(re.escape(line).replace("…", ".*")).fullmatch
+    return cache[line]
+
+
+# ---- processes -----------------------------------------------------------------------------------
 
 
 def fork(work: Callable[[], int]) -> int:
-    """Run `work` in a silent child, which ends with what it returns. Returns the child's id."""
+    """Run `work` in a silent child, which ends with what it returns; return the child's id."""
     sys.stdout.flush()
     child = os.fork()
     if child:
         return child
     try:
-        nowhere = os.open(os.devnull, os.O_RDWR)
+        nowhere, terminal = os.open(os.devnull, os.O_RDWR), os.dup(2)
         for stream in (0, 1, 2):
             os.dup2(nowhere, stream)
         os._exit(work())
     except BaseException:
-        if os.environ.get("MUTATION_LOG"):
-            with open(os.environ["MUTATION_LOG"], "a") as log:
-                traceback.print_exc(file=log)
-        os._exit(KILLED)
+        traceback.print_exc(file=os.fdopen(terminal, "w"))
+        os._exit(BROKEN)
 
 
-def in_parallel(
+def run_forks(
     jobs: int,
-    tasks: Iterable[tuple[Any, Callable[[], int]]],
-    ended: Callable[[Any, int], None] = lambda key, code: None,
-) -> dict[Any, int]:
-    """Return the exit code of each task by its key; a signal ends a task as KILLED."""
-    running: dict[int, Any] = {}
-    codes: dict[Any, int] = {}
+    tasks: Iterable[Callable[[], int]],
+    report: Callable[[int, int], None] = lambda i, code: None,
+) -> list[int]:
+    """Return the exit code of each task; a task that a signal ends is KILLED."""
+    running: dict[int, int] = {}
+    codes: dict[int, int] = {}
 
     def wait() -> None:
         child, status = os.wait()
-        code = os.waitstatus_to_exitcode(status)
-        key = running.pop(child)
-        codes[key] = code if code >= 0 else KILLED
-        ended(key, codes[key])
+        i, code = running.pop(child), os.waitstatus_to_exitcode(status)
+        codes[i] = code if code >= 0 else KILLED
+        if codes[i] == BROKEN:
+            sys.exit("the tool itself failed, see above")
+        report(i, codes[i])
 
-    for key, work in tasks:
+    for i, work in enumerate(tasks):
         if len(running) == jobs:
             wait()
-        running[fork(work)] = key
+        running[fork(work)] = i
     while running:
         wait()
-    return codes
+    return [codes[i] for i in range(len(codes))]
 
 
-# ---- killers: tests of pytest, or proofs -------------------------------------------------------------
+# ---- a session of pytest -------------------------------------------------------------------------
 
 
-class Plugin:
-    """pytest runs some tests, fastest first, in ten times the computing time that they should take.
+class Session:
+    """A session of pytest that collects, and then does `work(items, run)` instead of running all.
 
-    seconds : name → seconds (None: all tests). around : what is called before and after each.
+    run(items, seconds) runs tests until one fails, each in ten times the computing time it should
+    take: a machine may be busy, and a mutant may never end.
     """
 
-    def __init__(
-        self, seconds: Mapping[str, float] | None, around: Callable[[str], None] = lambda name: None
-    ) -> None:
-        self.seconds, self.around = seconds, around
+    def __init__(self, work: Callable[..., None]) -> None:
+        self.work = work
 
     def pytest_sessionstart(self) -> None:
         from hypothesis import Phase, settings  # pytest wants to be the first that imports it
 
         phases = (Phase.explicit, Phase.generate)  # a failure is enough: nobody reads the example
-        settings.register_profile(
-            "mutation", settings.get_profile("ci"), phases=phases, database=None
-        )
+        parent = settings.get_profile("ci")
+        settings.register_profile("mutation", parent, phases=phases, database=None)
         settings.load_profile("mutation")
 
-    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        if self.seconds is not None:
-            items[:] = [item for item in items if item.nodeid in self.seconds]
-            items.sort(key=lambda item: self.seconds[item.nodeid])
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        def run(items: Sequence[Any], seconds: Mapping[str, float]) -> int:
+            for item, following in itertools.zip_longest(items, items[1:]):
+                limit = 10 * seconds.get(item.nodeid, 60.0) + 5
+                signal.setitimer(signal.ITIMER_PROF, limit)
+                signal.alarm(int(20 * limit))
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                if session.testsfailed:
+                    return KILLED
+            return SURVIVED
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: Any) -> Any:
-        self.around(item.nodeid)
-        limit_time((self.seconds or {}).get(item.nodeid, 600.0))
-        result = yield
-        self.around("")
-        return result
+        if session.testsfailed:
+            return False
+        self.work(session.items, run)
+        return True
+
+    def start(self, files: Iterable[str]) -> int:
+        """Collect the tests of these files and do the work."""
+        words = ["-q", "-s", "--no-header", "--no-summary", "-p", "no:cacheprovider", *files]
+        return int(pytest.main(words, plugins=[self]))
 
 
-def limit_time(seconds: float) -> None:
-    """End this process after ten times as long (a machine may be busy), or when it hangs."""
-    signal.setitimer(signal.ITIMER_PROF, 10 * seconds + 10)
-    signal.alarm(600)
+# ---- which lines a test runs ---------------------------------------------------------------------
 
-
-def run_killers(
-    files: Sequence[str],
-    seconds: Mapping[str, float] | None = None,
-    around: Callable[[str], None] = lambda name: None,
-) -> int:
-    """Run the tests of these files, or the proofs, until one fails."""
-    if files != ["check"]:
-        words = ["-x", "-p", "no:cacheprovider", *files]
-        code = pytest.main(words, plugins=[Plugin(seconds, around)])
-        return (
-            SURVIVED if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) else KILLED
-        )
-    from fedref.proofs import PROOFS
-
-    proofs = {f"{proof.tag} {proof.claim}": proof for proof in PROOFS}
-    for name in sorted(seconds or proofs, key=(seconds or dict.fromkeys(proofs, 0.0)).__getitem__):
-        around(name)
-        limit_time((seconds or {}).get(name, 60.0))
-        if proofs[name].run(0).verdict != "ok":
-            return KILLED
-    return SURVIVED
+Lines = dict[str, set[int]]
 
 
 class Coverage:
-    """killer → (seconds, file → lines); lines that run on import; file of a killer."""
+    """Which lines run on import, and test → (seconds, lines that it runs)."""
 
-    def __init__(self, killers: str, jobs: int) -> None:
-        where = cache_files(killers)
-        missing = [name for name, path in where.items() if not path.exists()]
-        if missing:
-            print(f"measuring which lines {len(missing)} files run ...", flush=True)
-            CACHE.mkdir(exist_ok=True)
-            tasks = ((name, lambda name=name: measure(name, where[name])) for name in missing)
-            failed = [name for name, code in in_parallel(jobs, tasks).items() if code]
-            if failed:
-                sys.exit(f"{', '.join(failed)}: fails before anything is changed")
-        self.by: dict[str, tuple[float, dict[str, set[int]]]] = {}
-        self.on_import: dict[str, set[int]] = defaultdict(set)
-        self.file_of: dict[str, str] = {}
-        for name, path in where.items():
-            for killer, (seconds, files) in json.loads(path.read_text()).items():
-                lines = {file: set(numbers) for file, numbers in files.items()}
-                if killer:
-                    self.by[killer], self.file_of[killer] = (seconds, lines), name
-                else:
-                    for file, numbers in lines.items():
-                        self.on_import[file] |= numbers
+    def __init__(self) -> None:
+        os.environ["COVERAGE_CORE"] = "ctrace"
+        self.watched = coverage.Coverage(
+            data_file=None, include=[str(path) for path in find_sources()]
+        )
+        self.watched.start()
+        self.on_import: Lines = {}
+        self.seconds: dict[str, float] = {}
+        self.lines: dict[str, Lines] = {}
 
-    def of(self, mutant: Mutant) -> dict[str, float]:
-        """Return what runs the mutant, and in how many seconds.
+    def measure(self, items: Sequence[Any], run: Callable[..., int], jobs: int) -> None:
+        """Run all tests once, a file in one process."""
+        by_file: dict[str, list[Any]] = defaultdict(list)
+        for item in items:
+            by_file[item.nodeid.partition("::")[0]].append(item)
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [Path(folder) / str(i) for i in range(len(by_file))]
+            codes = run_forks(
+                jobs,
+                (
+                    lambda f=f, p=p: self.measure_file(f, run, p)
+                    for f, p in zip(by_file.values(), paths)
+                ),
+            )
+            for name, path, code in zip(by_file, paths, codes):
+                if code != SURVIVED:
+                    sys.exit(f"{name}: fails before anything is changed")
+                for test, (seconds, lines) in json.loads(path.read_text()).items():
+                    self.seconds[test] = seconds
+                    self.lines[test] = {file: set(numbers) for file, numbers in lines.items()}
+        self.watched.stop()
+        self.on_import = self.read_lines()[""]
 
-        What runs on import is run by whatever runs a line of the file; a default is read without.
+    def measure_file(self, items: Sequence[Any], run: Callable[..., int], path: Path) -> int:
+        """Write test → (seconds, file → lines); in a process of its own."""
+        seconds = {}
+        for item in items:
+            self.watched.switch_context(item.nodeid)
+            began = time.process_time()
+            if run([item], {}) != SURVIVED:
+                return KILLED
+            seconds[item.nodeid] = time.process_time() - began
+        self.watched.stop()
+        lines = self.read_lines()
+        found = {
+            test: (time, {file: sorted(numbers) for file, numbers in lines[test].items()})
+            for test, time in seconds.items()
+        }
+        path.write_text(json.dumps(found))
+        return SURVIVED
+
+    def read_lines(self) -> dict[str, Lines]:
+        """Return test → file → lines; what ran on import is a test without a name."""
+        lines: dict[str, Lines] = defaultdict(lambda: defaultdict(set))
+        data = self.watched.get_data()
+        for file in data.measured_files():
+            name = str(Path(file).relative_to(ROOT))
+            for line, tests in data.contexts_by_lineno(file).items():
+                for test in tests:
+                    lines[test][name].add(line)
+        return lines
+
+    def runs_on_import(self, mutant: Mutant) -> bool:
+        """Whether the edited lines run on import, or a default or constant is read without a line."""
+        lines = self.on_import.get(mutant.path, set())
+        return not mutant.in_function or bool(lines & set(mutant.lines))
+
+    def tests_of(self, mutant: Mutant) -> list[str]:
+        """Return the tests that run the mutant, nearest and fastest first.
+
+        What runs on import is run by whatever runs a line of the file.
         """
-        lines = set(mutant.lines)
-        if mutant.in_function and not self.on_import[mutant.path] & lines:
-            hit = [n for n, (_, files) in self.by.items() if files.get(mutant.path, set()) & lines]
-        else:
+        edited, file = set(mutant.lines), mutant.path
+        if self.runs_on_import(mutant):
             hit = [
-                name for name, (_, files) in self.by.items()
-                if mutant.path in files or "test_algorithm.py" in name
-            ]  # fmt: skip
-        return {name: self.by[name][0] for name in hit}
+                t for t, lines in self.lines.items() if file in lines or "test_algorithm.py" in t
+            ]
+        else:
+            hit = [t for t, lines in self.lines.items() if lines.get(file, set()) & edited]
+        near = (f"test_{Path(file).stem}.py", *NEAR)
+        return sorted(hit, key=lambda t: (not t.partition("::")[0].endswith(near), self.seconds[t]))
 
 
-def cache_files(killers: str) -> dict[str, Path]:
-    """Test file → where its lines are kept: the name changes with the file, helpers and fedref."""
-    tests = (p for p in (ROOT / "tests").rglob("*.py") if not p.name.startswith("test_"))
-    shared = [*(ROOT / "fedref").rglob("*.py"), *(p for p in tests if p.name != "edits.py")]
-    common = hashlib.sha256(sys.version.encode())
-    for path in sorted(shared):
-        common.update(path.read_bytes())
-    digests = {}
-    for name in test_files(killers):
-        own = common.copy()
-        own.update(name.encode() + (b"" if name == "check" else (ROOT / name).read_bytes()))
-        digests[name] = CACHE / f"{own.hexdigest()[:24]}.json"
-    return digests
-
-
-def measure(name: str, path: Path) -> int:
-    """Write which lines each test of a file runs: killer → (seconds, file → lines), "" on import."""
-    os.environ["COVERAGE_CORE"] = "ctrace"
-    watched = coverage.Coverage(data_file=None, include=[str(p) for p in sources()])
-    seconds: dict[str, float] = {"": 0.0}
-    running = ""
-
-    def around(killer: str) -> None:
-        nonlocal running
-        now = time.process_time()
-        seconds[running] = now - seconds[running]
-        running = killer
-        seconds[killer] = now
-        watched.switch_context(killer)
-
-    watched.start()
-    code = run_killers([name], around=around)
-    around("")
-    watched.stop()
-    lines: dict[str, dict[str, list[int]]] = {killer: {} for killer in seconds}
-    data = watched.get_data()
-    for file in data.measured_files():
-        for line, killers in data.contexts_by_lineno(file).items():
-            for killer in killers:
-                lines[killer].setdefault(str(Path(file).relative_to(ROOT)), []).append(line)
-    if code == SURVIVED:
-        path.write_text(json.dumps({k: (seconds[k], files) for k, files in lines.items()}))
-    return code
-
-
-# ---- mutants -----------------------------------------------------------------------------------------
+# ---- mutants -------------------------------------------------------------------------------------
 
 
 class Mutated(importlib.abc.MetaPathFinder):
@@ -309,7 +299,7 @@ class Mutated(importlib.abc.MetaPathFinder):
             return None
         mutant = self.mutant
 
-        class Loader(importlib.machinery.SourceFileLoader):
+        class Loader(SourceFileLoader):
             def get_code(self, name: str) -> Any:
                 return mutant.compiled()
 
@@ -317,33 +307,79 @@ class Mutated(importlib.abc.MetaPathFinder):
         return importlib.util.spec_from_file_location(name, file, loader=Loader(name, file))
 
 
-def run_mutant(mutant: Mutant, covered: Coverage) -> int:
-    """Import everything anew from the edited file, and run what runs it: first the nearest files."""
-    seconds = covered.of(mutant)
-    near = (f"test_{Path(mutant.path).stem}.py", "test_algorithm.py", "test_equations.py", "check")
-    fastest = sorted(seconds, key=seconds.__getitem__)
-    files = sorted(
-        dict.fromkeys(covered.file_of[name] for name in fastest),
-        key=lambda file: not file.endswith(near),
-    )
-    sys.meta_path.insert(0, Mutated(mutant))
-    parts = [part for part in (files[:2], files[2:]) if part]
-    return max((run_killers(part, seconds) for part in parts), default=SURVIVED)
+def find_codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield a code object and all that are nested in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from find_codes(constant)
 
 
-def survivors(killers: str, mutants: Sequence[Mutant], jobs: int = 1) -> list[Mutant]:
+def replace_code(mutant: Mutant) -> bool:
+    """Give the functions of this process the mutant's code; whether all could get it."""
+    compiled = mutant.compiled()
+    assert compiled is not None
+    codes: dict[tuple[str, int], list[CodeType]] = defaultdict(list)
+    for code in find_codes(compiled):
+        codes[code.co_qualname, code.co_firstlineno].append(code)
+    file = str(ROOT / mutant.path)
+    for function in [f for f in gc.get_objects() if isinstance(f, FunctionType)]:
+        old = function.__code__
+        if old.co_filename == file:
+            new = codes[old.co_qualname, old.co_firstlineno]
+            if len(new) != 1 or new[0].co_freevars != old.co_freevars:
+                return False
+            function.__code__ = new[0]
+    return True
+
+
+def run_mutant(mutant: Mutant, covered: Coverage, items: Mapping[str, Any], run: Any) -> int:
+    """Run the tests of a mutant until one fails; in a process of its own."""
+    tests = covered.tests_of(mutant)
+    sys.meta_path.insert(0, Mutated(mutant))  # for what imports the module only now
+    if not covered.runs_on_import(mutant) and replace_code(mutant):
+        return run([items[test] for test in tests], covered.seconds)
+    for name in [*sys.modules]:
+        file = str(getattr(sys.modules[name], "__file__", None) or "")
+        if name != __name__ and name != "edits" and file.startswith(f"{ROOT}/"):
+            del sys.modules[name]
+    outcome = [SURVIVED]
+
+    def work(anew: Sequence[Any], run: Callable[..., int]) -> None:
+        place = {item.nodeid: item for item in anew}
+        outcome[0] = run([place[test] for test in tests if test in place], covered.seconds)
+
+    files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
+    for some in (files[:2], files[2:]):
+        code = Session(work).start(some) if some else 0
+        if outcome[0] == KILLED or code not in (
+            pytest.ExitCode.OK,
+            pytest.ExitCode.NO_TESTS_COLLECTED,
+        ):
+            return KILLED
+    return SURVIVED
+
+
+def find_survivors(mutants: Sequence[Mutant], tests: Sequence[str], jobs: int) -> list[Mutant]:
     """Return those that nothing kills; each is printed as soon as it is known."""
-    covered = Coverage(killers, jobs)
-    for module in ("numpy", "scipy.special", "scipy.stats", "matplotlib"):
-        importlib.import_module(module)  # before the forks: none of them imports fedref
+    alive: list[Mutant] = []
 
-    def say(i: int, code: int) -> None:
+    def report(i: int, code: int) -> None:
         if code == SURVIVED:
-            os.write(OUT, f"survived  {mutants[i]}\n".encode())
+            alive.append(mutants[i])
+            print(f"survived  {mutants[i]}", flush=True)
 
-    tasks = ((i, lambda m=m: run_mutant(m, covered)) for i, m in enumerate(mutants))
-    codes = in_parallel(jobs, tasks, say)
-    return [m for i, m in enumerate(mutants) if codes[i] == SURVIVED]
+    def work(items: Sequence[Any], run: Callable[..., int]) -> None:
+        began = time.perf_counter()
+        covered.measure(items, run, jobs)
+        print(f"{len(items)} tests measured in {time.perf_counter() - began:.0f} s", flush=True)
+        places = {item.nodeid: item for item in items}
+        run_forks(jobs, (lambda m=m: run_mutant(m, covered, places, run) for m in mutants), report)
+
+    covered = Coverage()
+    if code := Session(work).start(tests):
+        sys.exit(f"the tests cannot be collected: pytest ends with {code}")
+    return alive
 
 
 def main() -> int:
@@ -355,15 +391,15 @@ def main() -> int:
     option("--seed", type=int, default=0, help="which of them")
     option("--only", action="append", default=[], metavar="PATH", help="file or folder")
     option("--grep", default="", help="mutants whose text contains this")
-    option("--killers", choices=("tests", "check"), default="tests")
+    option("--tests", action="append", metavar="PATH", help="tests that may kill (default: all)")
     option("--jobs", type=int, default=os.cpu_count() or 1)
     option("--fail-under", type=float, default=0.0, help="percent")
     option("--list", action="store_true", help="print the mutants, run nothing")
     args = parser.parse_args()
 
-    known = equivalents()
-    mutants = [m for path in sources(args.only) for m in mutants_of(path, ROOT)]
-    mutants = [m for m in mutants if not listed(m.key, known) and args.grep in m.key]
+    known = read_equivalents()
+    mutants = [m for path in find_sources(args.only) for m in mutants_of(path, ROOT)]
+    mutants = [m for m in mutants if not match_equivalents(m.key, known) and args.grep in m.key]
     random.Random(args.seed).shuffle(mutants)
     changing = (m for m in mutants if m.changes())
     mutants = sorted(itertools.islice(changing, args.sample), key=lambda m: (m.path, m.line))
@@ -371,19 +407,13 @@ def main() -> int:
         print(*mutants, sep="\n")
         return 0
     began = time.perf_counter()
-    alive = survivors(args.killers, mutants, args.jobs)
+    alive = find_survivors(mutants, args.tests or find_tests(), args.jobs)
     for path, count in sorted(Counter(m.path for m in alive).items()):
         print(f"{count:4}  {path}")
     killed = len(mutants) - len(alive)
     percent = 100 * killed / max(len(mutants), 1)
-    print(
-        f"{killed} of {len(mutants)} mutants killed by the {args.killers}, {percent:.2f} %, "
-        f"{time.perf_counter() - began:.0f} s"
-    )
-    left, most = (sum(m.equation for m in some) for some in (alive, mutants))
-    print(
-        f"{most - left} of {most} that change what is computed, {100 - 100 * left / (most or 1):.2f} %"
-    )
+    seconds = time.perf_counter() - began
+    print(f"{killed} of {len(mutants)} mutants killed, {percent:.2f} %, {seconds:.0f} s")
     return int(percent < args.fail_under)
 
 
@@ -392,4 +422,6 @@ if __name__ == "__main__":
         os.environ[name] = "1"  # a fork must not find threads
     os.environ.setdefault("MPLBACKEND", "Agg")
     os.chdir(ROOT)
-    sys.exit(main())
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = folder  # forks leave their folders behind
+        sys.exit(main())

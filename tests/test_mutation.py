@@ -7,7 +7,14 @@ import sys
 
 import pytest
 from edits import mutants_of
-from mutation import ROOT, Mutated, equivalents, listed, sources
+from mutation import (
+    ROOT,
+    Mutated,
+    find_sources,
+    match_equivalents,
+    read_equivalents,
+    replace_code,
+)
 
 SOURCE = '''"""A module."""
 LEVEL: float = 0.5
@@ -54,42 +61,6 @@ def test_every_kind_of_edit(mutants):
     assert not any("not that?" in edit or "A module" in edit for edit in edits)
 
 
-KINDS = """
-@dataclass(frozen=True)
-class Some:
-    lr: float = 0.5
-    bounds: ClassVar = {"lr": (7, 8)}
-    adapts: ClassVar[bool] = True
-
-    def init(self, rng):
-        return rng + 3
-
-    def check_more(self, x):
-        return x + 4
-
-    def step(self, w):
-        self.check_more(w - 4)
-        if w < 5:
-            raise ValueError(6)
-        if w < 15:
-            w = w + 16
-        return w - 9
-
-class Plain(NamedTuple):
-    t: int = 10
-"""
-
-
-def test_what_is_no_equation_is_told_apart(tmp_path):
-    path = tmp_path / "some.py"
-    path.write_text(KINDS)
-    computed = {m.line for m in mutants_of(path, tmp_path) if m.equation and m.changes()}
-    lines = KINDS.splitlines()
-    assert [lines[i - 1].strip() for i in sorted(computed)] == [
-        "adapts: ClassVar[bool] = True", "if w < 15:", "w = w + 16", "return w - 9", "t: int = 10",
-    ]  # fmt: skip
-
-
 def test_a_mutant_leaves_the_tree_as_it_was_and_is_imported_in_place_of_its_module(
     mutants, tmp_path, monkeypatch
 ):
@@ -106,33 +77,45 @@ def test_a_mutant_leaves_the_tree_as_it_was_and_is_imported_in_place_of_its_modu
     assert Mutated(minus).find_spec("another") is None
 
 
+def test_functions_of_a_process_get_a_mutant_s_code(mutants, tmp_path, monkeypatch):
+    monkeypatch.setattr("mutation.ROOT", tmp_path)
+    (minus,) = (m for m in mutants if m.key.endswith("→ x = a + 2 * b"))
+    some = {}
+    exec(compile(SOURCE, str(tmp_path / "some.py"), "exec"), some)
+    assert (some["f"](5), replace_code(minus), some["f"](5)) == (5, True, 8)
+
+
 def test_every_equivalent_mutant_is_one_of_today():
-    known = equivalents()
-    keys = {m.key for path in sources() for m in mutants_of(path, ROOT)}
-    found = set().union(*(listed(key, known) for key in keys))
+    known = read_equivalents()
+    keys = {m.key for path in find_sources() for m in mutants_of(path, ROOT)}
+    found = set().union(*(match_equivalents(key, known) for key in keys))
     assert known.keys() - found == set(), "no such mutant: the code has changed"
     assert all(known.values()), "without a reason"
+
+
+def run_tool(*words):
+    command = [sys.executable, "-m", "tests.mutation", *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
 @pytest.mark.slow
 def test_a_sample_of_mutants_is_killed():
     """An edit that changes nothing and is not listed counts as a survivor."""
-    run = subprocess.run(
-        [sys.executable, "-m", "tests.mutation", "--sample", "300", "--fail-under", "99"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
+    run = run_tool("--sample", "300", "--fail-under", "99")
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "of 300 mutants killed by the tests" in run.stdout
+    assert "of 300 mutants killed" in run.stdout
 
 
 @pytest.mark.slow
-def test_a_mutant_that_no_test_notices_survives():
-    """With the proofs as killers, a refusal of wrong options is nothing that they look at."""
-    words = ["--only", "fedref/sampling.py", "--grep", "clients-per-round", "--killers", "check"]
-    run = subprocess.run(
-        [sys.executable, "-m", "tests.mutation", *words], cwd=ROOT, capture_output=True, text=True
-    )
-    assert "survived  fedref/sampling.py:" in run.stdout
+@pytest.mark.parametrize(
+    ("path", "edit"),
+    [
+        ("fedref/sampling.py", "clients-per-round"),  # in the code of a function
+        ("fedref/algorithms/apfl.py", "APFL: lr:"),  # run on import
+    ],
+)
+def test_a_mutant_that_no_test_notices_survives(path, edit):
+    """Tests of cost look at no refusal of wrong options, and at no default."""
+    run = run_tool("--only", path, "--grep", edit, "--tests", "tests/rounds/test_cost.py")
+    assert f"survived  {path}:" in run.stdout, run.stdout + run.stderr
