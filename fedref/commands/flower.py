@@ -46,7 +46,7 @@ def run_check(arguments: argparse.Namespace) -> int:
     """Read a part as a node does."""
     from fedref.flower.client import read_part
 
-    said = read_part(arguments.part).announced
+    said = read_part(arguments.part).announcement
     print(f"features {said.features}, labels {', '.join(map(str, said.labels))}")
     for k, n_train, n_test in zip(said.clients, said.n_train, said.n_test):
         print(f"client {k}: {n_train} training rows, {n_test} test rows")

@@ -21,8 +21,8 @@ from fedref.experiments.config import Experiment
 from fedref.experiments.progress import Progress
 from fedref.experiments.unit import Record, Unit
 from fedref.flower.client import answer_within, handle_request, read_part
-from fedref.flower.nodes import OFFLINE, Options, Reply, late
-from fedref.flower.protocol import Packet, Refused, refusal
+from fedref.flower.nodes import OFFLINE, Options, Reply, no_answer_in
+from fedref.flower.protocol import Packet, ProtocolError, write_reason
 from fedref.flower.server import serve
 
 #: Flower's errors that mean that there is no answer yet; all others are of the client app.
@@ -41,7 +41,7 @@ def content_of(packet: Packet) -> RecordDict:
 
 
 def packet_of(content: RecordDict) -> Packet:
-    """Return a packet as it was sent; Refused where there is anything but arrays and plain values."""
+    """Return a packet as it was sent; ProtocolError where there is anything but arrays and plain values."""
     packet: dict[str, dict[str, Any]] = {}
     for name, record in content.items():
         if isinstance(record, ArrayRecord):
@@ -49,7 +49,7 @@ def packet_of(content: RecordDict) -> Packet:
         elif isinstance(record, ConfigRecord):
             packet[name] = dict(record)
         else:
-            raise Refused(f"holds a {type(record).__name__}, which nobody sends here")
+            raise ProtocolError(f"holds a {type(record).__name__}, which nobody sends here")
     return packet
 
 
@@ -58,9 +58,9 @@ def array_of(array: Array) -> np.ndarray[Any, Any]:
     try:
         value: Any = array.numpy()
     except Exception as error:  # whatever NumPy's reader raises of bytes that somebody made up
-        raise Refused(f"holds an array that cannot be read ({error})") from error
+        raise ProtocolError(f"holds an array that cannot be read ({error})") from error
     if not isinstance(value, np.ndarray):
-        raise Refused("holds an array that cannot be read (it is an archive)")
+        raise ProtocolError("holds an array that cannot be read (it is an archive)")
     return value
 
 
@@ -94,14 +94,16 @@ class OverGrid:
         if not message.has_error():
             try:
                 return Reply(asked, message.metadata.src_node_id, packet_of(message.content))
-            except Refused as error:
-                return Reply(asked, message.metadata.src_node_id, refusal(error))
+            except ProtocolError as error:
+                return Reply(asked, message.metadata.src_node_id, {"refused": write_reason(error)})
         code = message.error.code
         if code in NO_ANSWER:
-            return Reply(asked, node, late(limit))
+            return Reply(asked, node, no_answer_in(limit))
         if code == ErrorCode.NODE_UNAVAILABLE:
             return Reply(asked, node, OFFLINE)
-        return Reply(asked, node, refusal(f"its client app failed (Flower's error {code})"))
+        return Reply(
+            asked, node, {"refused": write_reason(f"its client app failed (Flower's error {code})")}
+        )
 
 
 def experiment_in(folder: Path) -> Experiment:

@@ -1,4 +1,4 @@
-"""A node: the rows that it holds, what its clients keep between rounds, and what it answers.
+"""A node: the rows that it holds, what its clients keep between rounds, and its answers.
 
 Its part is a .npz of plain arrays, which anybody can write with NumPy:
 
@@ -39,7 +39,17 @@ from fedref.experiments.loading import known_labels, make_model
 from fedref.experiments.parallel import calmly
 from fedref.experiments.unit import stamp, units
 from fedref.flower import protocol
-from fedref.flower.protocol import NONE, Announced, Call, Packet, Record, Refused, pack, record
+from fedref.flower.protocol import (
+    NONE,
+    Announcement,
+    Call,
+    ClientScores,
+    EvaluateRequest,
+    Packet,
+    ProtocolError,
+    TrainRequest,
+    Work,
+)
 from fedref.models.base import Model
 from fedref.models.numerics import Array
 from fedref.rounds.evaluation import evaluate_clients
@@ -62,10 +72,10 @@ class Site(NamedTuple):
     sha256: str  # of the file: tells whether the rows are those of before; it stays on the node
 
     @property
-    def announced(self) -> Announced:
-        """What the server is told of them."""
+    def announcement(self) -> Announcement:
+        """Their description for the server."""
         source = self.federation.source
-        return Announced(
+        return Announcement(
             self.clients.tolist(),
             self.federation.train.sizes.tolist(),
             self.federation.test.sizes.tolist(),
@@ -75,10 +85,8 @@ class Site(NamedTuple):
             list(source.vocabulary or ()),
         )
 
-    def of(self, k: int) -> Federation:
+    def rows_of(self, k: int) -> Federation:
         """Return the rows of client k alone."""
-        if k not in self.clients:
-            raise Refused("is not a client of this node")
         return self.federation.subset(np.searchsorted(self.clients, [k]))
 
 
@@ -112,20 +120,21 @@ def read_part(path: Path) -> Site:
     if wrong:
         raise data_error(path, f"missing or unknown: {', '.join(sorted(wrong))}", EXPECTED)
     X, y, client, test = (arrays[name] for name in NEEDED)
-    n = len(X)
-    if X.ndim != 2 or not n or any(a.shape != (n,) for a in (y, client, test)):
-        shapes = ", ".join(f"{name} {arrays[name].shape}" for name in NEEDED)
-        raise data_error(path, shapes, "X (n, p), and y, client and test (n,)")
-    if X.dtype.kind not in "iuf" or y.dtype.kind not in "iu" or client.dtype.kind not in "iu":
-        raise data_error(path, f"X {X.dtype}, y {y.dtype}, client {client.dtype}", "numbers")
-    if test.dtype.kind != "b" or client.min() < 0:
-        raise data_error(
-            path, f"test {test.dtype}, client from {client.min()}", "bool, and from 0 on"
-        )
+    n, p = (*X.shape, 0, 0)[:2]
     shift, scale = arrays.get("shift", np.array(0.0)), arrays.get("scale", np.array(1.0))
-    for name, value in (("shift", shift), ("scale", scale)):
-        if value.shape not in ((), X.shape[1:]) or value.dtype.kind not in "iuf":
-            raise data_error(path, f"{name} {value.shape}", f"a number, or {X.shape[1]} of them")
+    for name, array, kinds, shapes in (
+        ("X", X, "iuf", [(n, p)]),
+        ("y", y, "iu", [(n,)]),
+        ("client", client, "iu", [(n,)]),
+        ("test", test, "b", [(n,)]),
+        ("shift", shift, "iuf", [(), (p,)]),
+        ("scale", scale, "iuf", [(), (p,)]),
+    ):
+        if array.shape not in shapes or array.dtype.kind not in kinds or not n:
+            words = "numbers X (n, p), shift and scale (p,), integers y and client (n,), bools test (n,)"
+            raise data_error(path, f"{name} {array.shape} {array.dtype}", words)
+    if client.min() < 0:
+        raise data_error(path, f"client from {client.min()}", "numbers from 0 on")
     more: Any = {name: tuple(arrays[name].tolist()) for name in OPTIONAL[2:] if name in arrays}
     source = Source(X, y.astype(np.int64), name=path.name, **more)
     numbers, index = np.unique(client, return_inverse=True)
@@ -157,7 +166,7 @@ class Store:
 
     def __init__(self, folder: Path, run: str, unit: int) -> None:
         if not protocol.RUN.fullmatch(run):
-            raise Refused(f"asks for run {run!r}, expected 16 hexadecimal digits")
+            raise ProtocolError(f"asks for run {run!r}, expected 16 hexadecimal digits")
         self.run, self.folder = folder / run, folder / run / str(unit)
 
     def check_part(self, sha256: str) -> None:
@@ -166,7 +175,7 @@ class Store:
         if not path.exists():
             write_or_raise(path, sha256.encode())
         elif path.read_bytes() != sha256.encode():
-            raise Refused("its rows have changed since the run began")
+            raise ProtocolError("its rows have changed since the run began")
 
     def path(self, client: int, round: int) -> Path:
         return self.folder / str(client) / f"{round}.ckpt"
@@ -179,7 +188,7 @@ class Store:
         try:
             return checkpoint.loads(path.read_bytes(), path.name)
         except (OSError, ValueError) as error:
-            raise Refused(f"its own state after round {round + 1} cannot be read") from error
+            raise ProtocolError(f"its own state after round {round + 1} cannot be read") from error
 
     def write(self, client: int, before: int, round: int, state: Any) -> None:
         """Keep the state of this round; `before` is the round that it was made from."""
@@ -195,10 +204,10 @@ class Store:
         return sorted(int(name) for name in names if name.isdigit())
 
 
-# ---- what it answers -----------------------------------------------------------------------------
+# ---- its answers ---------------------------------------------------------------------------------
 
 
-class Request(NamedTuple):
+class Job(NamedTuple):
     """A request that this node's experiment allows, with all that its work needs."""
 
     call: Call
@@ -214,25 +223,26 @@ class Request(NamedTuple):
 def handle_request(request: Packet, site: Site, experiment: Experiment, folder: Path) -> Packet:
     """Return the reply to any request; what is wrong with it is said in the reply."""
     try:
-        if set(request) == {"hello"}:
-            return {"announced": record(site.announced)}
-        reply: Packet = calmly(do_work, request, site, experiment, folder)
+        if "hello" in request:
+            return {"announcement": protocol.write(site.announcement)}
+        reply: Packet = calmly(run_request, request, site, experiment, folder)
         return reply
     except Exception as error:
-        return protocol.refusal(reason_for(error, "a request"))
+        return {"refused": reason_for(error, "a request")}
 
 
-def reason_for(error: Exception, where: str) -> str:
+def reason_for(error: Exception, where: str) -> protocol.Record:
     """Return what the server is told of an error: of any but a refusal the kind alone. Its text may
     hold values of rows; it stands in the node's own log."""
-    if isinstance(error, Refused):
-        return str(error)
+    if isinstance(error, ProtocolError):
+        return protocol.write_reason(error)
     print(f"fedref: {where}: {error!r}", file=sys.stderr, flush=True)
-    return f"its work raised {type(error).__name__}: see the node's own log"
+    kind = type(error).__name__
+    return protocol.write_reason(f"its work raised {kind}: see the node's own log")
 
 
 def answer_within(seconds: float, work: Callable[[], Packet]) -> Packet:
-    """Return what `work` answers, or after so many seconds a refusal, so that work that hangs does
+    """Return the answer of `work`, or after so many seconds a refusal, so that work that hangs does
     not block the node: Flower ends the process of a message when that is answered."""
     replies: list[Packet] = []
 
@@ -240,91 +250,85 @@ def answer_within(seconds: float, work: Callable[[], Packet]) -> Packet:
         try:
             replies.append(work())
         except Exception as error:
-            replies.append(protocol.refusal(reason_for(error, "a request")))
+            replies.append({"refused": reason_for(error, "a request")})
 
     thread = Thread(target=answer, daemon=True)
     thread.start()
     thread.join(seconds)
-    return replies[0] if replies else protocol.refusal(f"its work took longer than {seconds:g} s")
+    late = {"refused": protocol.write_reason(f"its work took longer than {seconds:g} s")}
+    return replies[0] if replies else late
 
 
-def do_work(request: Packet, site: Site, experiment: Experiment, folder: Path) -> Packet:
+def run_request(request: Packet, site: Site, experiment: Experiment, folder: Path) -> Packet:
     """Return the reply to a call: evaluation first, on what the training then begins with."""
-    work = parse_request(request, site, experiment, folder)
-    reply: dict[str, Record] = {"call": record(work.call)}
-    if "evaluate" in request:
-        clients, states, train = protocol.read_record(protocol.Evaluating, request, "evaluate")
-        for k, before in zip(clients, states):
-            reply |= guarded(work, k, evaluate_client, before, train)
-    if "train" in request:
-        clients, amounts, states, widths = protocol.read_record(protocol.Training, request, "train")
-        for k, amount, before in zip(clients, amounts, states):
-            reply |= guarded(work, k, train_client, amount, before, widths)
+    job = read_job(request, site, experiment, folder)
+    reply: dict[str, protocol.Record] = {}
+    for word, work in (("evaluate", evaluate_client), ("train", train_client)):
+        for k in site.clients.tolist():
+            if f"{word} {k}" in request:
+                try:
+                    reply |= work(job, k, request)
+                except Exception as error:
+                    where = f"client {k}, round {job.call.round}"
+                    reply[f"lost {k}"] = reason_for(error, where)
     return reply
 
 
-def guarded(work: Request, k: int, function: Callable[..., Packet], *arguments: Any) -> Packet:
-    """Return what was asked of client k, or why it cannot be had."""
-    try:
-        return function(work, k, *arguments)
-    except Exception as error:
-        return {f"lost {k}": {"reason": reason_for(error, f"client {k}, round {work.call.round}")}}
-
-
-def parse_request(request: Packet, site: Site, experiment: Experiment, folder: Path) -> Request:
-    """Return a request for work on this experiment; Refused otherwise."""
-    if unknown := set(request) - {"call", "sent", "evaluate", "train"}:
-        raise Refused(f"asks {min(unknown)!r}, which no node knows")
-    call: Call = protocol.read_record(Call, request, "call")
+def read_job(request: Packet, site: Site, experiment: Experiment, folder: Path) -> Job:
+    """Return the work that a request asks for, if this experiment has it."""
+    call: Call = protocol.read(Call(), request, "call")
     if call.stamp != stamp(experiment):
-        raise Refused("asks for another experiment than this node has")
+        raise ProtocolError("asks for another experiment than this node has")
     known = units(experiment)
     if not 0 <= call.unit < len(known):
-        raise Refused(f"asks for unit {call.unit} of {len(known)}")
+        raise ProtocolError(f"asks for unit {call.unit} of {len(known)}")
     unit = known[call.unit]
     now = config.at_point(experiment, unit.point)
     if not 0 <= call.round <= now.rounds:
-        raise Refused(f"asks for round {call.round} of {now.rounds}")
+        raise ProtocolError(f"asks for round {call.round} of {now.rounds}")
     source = site.federation.source
     protocol.check_totals(len(source.y), source.X.shape[1], call.labels)
+    if call.labels != sorted({*call.labels} | {*source.labels.tolist()}):
+        raise ProtocolError("leaves out labels that this node has, or does not sort them")
     labels = np.array(call.labels, np.int64)
-    if not np.isin(source.labels, labels).all():
-        raise Refused("leaves out labels that this node has")
     model = make_model(now.model, replace(source, y=labels))
     protocol.check_size("parameters", model.d)
     y = known_labels(source.y, labels, model, source.name)
     federation = replace(site.federation, source=replace(source, y=y))
     algorithm = names.make_algorithm(unit.label, now.algorithms[unit.label])
     w = np.zeros(model.d, now.dtype)
-    sent = protocol.unpack(
-        algorithm.download(algorithm.initial(model, w)), request, "sent", vector=w
-    )
+    example = algorithm.download(algorithm.initial(model, w))
+    sent = protocol.read(example, request, "sent", vector=w)
     store = Store(folder, call.run, call.unit)
     store.check_part(site.sha256)
     own = site._replace(federation=federation)
-    return Request(call, now, unit.seed, algorithm, model, sent, own, store)
+    return Job(call, now, unit.seed, algorithm, model, sent, own, store)
 
 
-def train_client(work: Request, k: int, amount: int, before: int, widths: list[int]) -> Packet:
+def train_client(job: Job, k: int, request: Packet) -> Packet:
     """Return client k's part of a round."""
-    experiment, call = work.experiment, work.call
-    if not 1 <= amount <= experiment.plan.amount:
-        raise Refused(f"is asked for {amount} epochs or steps of {experiment.plan.amount}")
-    own = work.site.of(k)
-    data = local_data(work.algorithm, experiment, own, k, amount, call.round, work.seed, widths)
-    state = work.store.read(k, before)
-    (result,), counts = run_clients(work.algorithm, work.model, work.sent, [state], data)
+    experiment, round = job.experiment, job.call.round
+    asked: TrainRequest = protocol.read(TrainRequest(), request, f"train {k}")
+    if not 1 <= asked.amount <= experiment.plan.amount:
+        words = f"{asked.amount} epochs or steps of {experiment.plan.amount}"
+        raise ProtocolError(f"is asked for {words}")
+    own = job.site.rows_of(k)
+    data = local_data(
+        job.algorithm, experiment, own, k, asked.amount, round, job.seed, asked.widths
+    )
+    state = job.store.read(k, asked.state)
+    (result,), counts = run_clients(job.algorithm, job.model, job.sent, [state], data)
     assert result is not None
     if not tree.finite(result.client_state):
-        raise Refused("has parameters of its own that are not finite")
-    if result.client_state is not None:
-        work.store.write(k, before, call.round, result.client_state)
-    reply = {
-        f"upload {k}": pack(result.upload),
-        f"work {k}": record(protocol.Worked(*counts, result.client_state is not None)),
+        raise ProtocolError("has parameters of its own that are not finite")
+    keeps = result.client_state is not None
+    if keeps:
+        job.store.write(k, asked.state, round, result.client_state)
+    work = Work(counts, keeps, [float(value) for value in result.log.values()])
+    return {
+        f"upload {k}": protocol.write_arrays(result.upload),
+        f"work {k}": protocol.write(work),
     }
-    log = {name: float(value) for name, value in result.log.items()}
-    return {**reply, f"log {k}": log} if log else reply
 
 
 def local_data(
@@ -338,7 +342,7 @@ def local_data(
     n = own.train.sizes
     batches = client_batches(experiment.plan, algorithm.roles, k, int(n[0]), amount, round, seed)
     if widths is not None and len(widths) != len(batches):
-        raise Refused(f"is asked for {len(widths)} kinds of batches, expected {len(batches)}")
+        raise ProtocolError(f"is asked for {len(widths)} kinds of batches, expected {len(batches)}")
     widths = widths or [rows.shape[1] for rows in batches.values()]
     one = np.ones(1, np.int64)
     plan = Plan(
@@ -363,26 +367,29 @@ def pad_rows(rows: Array, width: int, features: int) -> Array:
     """Return (S, W) rows padded to a width of the cohort's batches."""
     steps, own = rows.shape
     if width < own:
-        raise Refused(f"is asked for batches of {width} rows, and its own have {own}")
+        raise ProtocolError(f"is asked for batches of {width} rows, and its own have {own}")
     protocol.check_size("steps × rows of a batch", steps, width)
     protocol.check_size("rows of a batch × features", width, features)
     return np.pad(rows, ((0, 0), (0, width - own)), constant_values=PADDING)
 
 
-def evaluate_client(work: Request, k: int, before: int, train: bool) -> Packet:
+def evaluate_client(job: Job, k: int, request: Packet) -> Packet:
     """Return client k's scores, by the model that it tests with."""
-    own, state = work.site.of(k), work.store.read(k, before)
+    asked: EvaluateRequest = protocol.read(EvaluateRequest(), request, f"evaluate {k}")
+    own, state = job.site.rows_of(k), job.store.read(k, asked.state)
     scores = evaluate_clients(
-        work.algorithm,
-        work.model,
-        work.sent,
-        {} if before == NONE else {k: state},
+        job.algorithm,
+        job.model,
+        job.sent,
+        {} if asked.state == NONE else {k: state},
         own,
-        work.experiment.plan,
+        job.experiment.plan,
         clients=[k],
-        round=work.call.round,
-        seed=work.seed,
-        dtype=np.dtype(work.experiment.dtype),
-        train=train,
+        round=job.call.round,
+        seed=job.seed,
+        dtype=np.dtype(job.experiment.dtype),
+        train=asked.train,
     )
-    return {f"scores {k}": record(protocol.ClientScores(*(column[0].item() for column in scores)))}
+    n_test, *test, n_train, train_loss = (column[0].item() for column in scores)
+    train = [train_loss] if asked.train and n_train else []
+    return {f"scores {k}": protocol.write(ClientScores(test if n_test else [], train))}

@@ -3,29 +3,30 @@
 A packet is records by name, a record is values by name: all of them arrays, or all of them plain
 (numbers, text, lists of them). Nothing is pickled. The server asks
 
-    {"hello": {"fedref": 1}}                                      which clients do you hold?
-    {"call": Call, "sent": arrays, "evaluate": Evaluating, "train": Training}     one or both
+    "hello"                                   which clients do you hold?
+    "call" (Call), "sent" (arrays), and for each client, e.g. client 7,
+    "evaluate 7" (EvaluateRequest), "train 7" (TrainRequest)    one or both
 
-and a node answers for each of its clients, e.g. client 7, with
+and a node answers
 
-    "upload 7" (arrays), "log 7", "work 7"    its part of the round
-    "scores 7"                                how good its model is
-    "lost 7"                                  why there is nothing of the kind
+    "announcement" (Announcement)             to hello
+    "upload 7" (arrays), "work 7" (Work)      the client's part of the round
+    "scores 7" (ClientScores)                 how good its model is
+    "lost 7", "refused" (Reason)              why there is nothing of the kind, of client 7 or at all
 
-Trees of arrays travel under the names of their fields ("w", "importance"); a bare array is "w".
-Both sides take the other for hostile: names, types, shapes, finite numbers, lengths and products of
-sizes are checked here, before anything is computed or allocated. Each refusal is one `Refused`.
+Both sides take the other for hostile. `read` compares a record with an example of what it must be:
+names, types, shapes, finite numbers, lengths. Products of sizes are checked before anything is
+computed or allocated. What nobody asked for is not read.
 """
 
+import math
 import re
 from collections.abc import Collection, Mapping
-from math import prod
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedref import tree
-from fedref.algorithm import ClientResult
 from fedref.boundary.errors import FedrefError, printable
 from fedref.models.numerics import Array
 from fedref.rounds.cost import Counts
@@ -33,7 +34,7 @@ from fedref.rounds.cost import Counts
 Record = Mapping[str, Any]
 Packet = Mapping[str, Record]
 
-#: In a list of states: the client has none yet.
+#: The round of a state that a client does not have yet.
 NONE = -1
 #: Characters of a text, entries of a list, and what is beyond every whole number.
 MOST_TEXT, MOST_ENTRIES, MOST_INT = 200, 1_000_000, 2**53
@@ -41,202 +42,165 @@ MOST_TEXT, MOST_ENTRIES, MOST_INT = 200, 1_000_000, 2**53
 MOST_ROWS, MOST_FEATURES, MOST_NUMBERS = 10**7, 2**31, 2**27
 MOST_CLASSES = 100_000
 RUN = re.compile(r"[0-9a-f]{16}")
+#: Examples of lists.
+INTS, FLOATS, TEXTS = [0], [0.0], [""]
 
 
-class Refused(FedrefError):
-    """A message that breaks the protocol. The reason may quote it: so it is made printable here."""
+class ProtocolError(FedrefError):
+    """A message that breaks the protocol. The reason may quote it, and is made printable here."""
 
     def __init__(self, reason: object) -> None:
         super().__init__(printable(reason))
 
 
-# ---- plain records -------------------------------------------------------------------------------
+# ---- plain records: the defaults are the examples that `read` compares with ----------------------
 
 
 class Call(NamedTuple):
-    """The run, the unit and the round (so many are done) that a request is for; echoed by the reply.
+    """The run, the unit and the round (so many are done) that a request is for.
 
     labels : those that occur anywhere in the federation, ascending, from which models are made.
     """
 
-    run: str
-    stamp: str
-    unit: int
-    round: int
-    labels: list[int]
+    run: str = ""
+    stamp: str = ""
+    unit: int = 0
+    round: int = 0
+    labels: list[int] = INTS
 
 
-class Training(NamedTuple):
-    """Who is to train: their epochs or steps, the round that their own state is of (−1: none), and
-    the width W of the cohort's batches for each of the algorithm's roles."""
+class TrainRequest(NamedTuple):
+    """A client's epochs or steps, the round of its own state (−1: none), and the width W of the
+    cohort's batches for each of the algorithm's roles."""
 
-    clients: list[int]
-    amounts: list[int]
-    states: list[int]
-    widths: list[int]
-
-
-class Evaluating(NamedTuple):
-    """Who is to be evaluated; train : also on the training rows."""
-
-    clients: list[int]
-    states: list[int]
-    train: bool
+    amount: int = 0
+    state: int = NONE
+    widths: list[int] = INTS
 
 
-class Announced(NamedTuple):
-    """What a node tells of its rows: nothing but sizes and kinds."""
+class EvaluateRequest(NamedTuple):
+    """The round of the client's own state; train : also evaluate on the training rows."""
 
-    clients: list[int]  # ascending
-    n_train: list[int]
-    n_test: list[int]
-    features: int
-    labels: list[int]
-    image: list[int]  # empty: none
-    vocabulary: list[str]  # empty: X holds numbers
+    state: int = NONE
+    train: bool = False
 
 
-class Worked(NamedTuple):
-    """Derivatives that a client computed, and whether it now keeps a state of its own."""
+class Announcement(NamedTuple):
+    """A node's description of its rows: nothing but sizes and kinds."""
 
-    grads: int
-    hvps: int
-    grad_samples: int
-    hvp_samples: int
-    keeps: bool
+    clients: list[int] = INTS  # ascending
+    n_train: list[int] = INTS
+    n_test: list[int] = INTS
+    features: int = 0
+    labels: list[int] = INTS
+    image: list[int] = INTS  # empty: none
+    vocabulary: list[str] = TEXTS  # empty: X holds numbers
+
+
+class Work(NamedTuple):
+    """Derivatives that a client computed, the values of its log, and whether it keeps a state."""
+
+    counts: Counts = Counts()
+    keeps: bool = False
+    log: list[float] = FLOATS
 
 
 class ClientScores(NamedTuple):
-    """One client's row of `Scores`."""
+    """A client's accuracy and test loss, and its training loss; empty without such rows."""
 
-    n_test: int
-    accuracy: float
-    test_loss: float
-    n_train: int
-    train_loss: float
+    test: list[float] = FLOATS
+    train: list[float] = FLOATS
 
 
-#: Fields that have an entry for each of `clients`.
-PER_CLIENT = ("n_train", "n_test", "amounts", "states")
+class Reason(NamedTuple):
+    """Why there is no answer."""
+
+    reason: str = ""
 
 
-def record(values: NamedTuple) -> dict[str, Any]:
+def write(values: NamedTuple) -> dict[str, Any]:
     """Return one of the tuples above as a record; an empty list is left out."""
-    return {name: value for name, value in values._asdict().items() if value != []}
+    return {name: value for name, value in tree.flatten(values).items() if value != []}
 
 
-def has_type(value: Any, kind: Any) -> bool:
-    """Whether a field has its type, and no more text, entries or digits than any needs."""
-    if get_args(kind):
-        (entry,) = get_args(kind)
-        few = isinstance(value, list) and len(value) <= MOST_ENTRIES
-        return few and all(has_type(x, entry) for x in value)
-    if type(value) is not kind:
-        return False
-    return len(value) <= MOST_TEXT if kind is str else kind is not int or abs(value) < MOST_INT
-
-
-def read_record(kind: Any, packet: Packet, name: str) -> Any:
-    """Return the record `name` as a tuple of that kind, with its fields and no other."""
-    if name not in packet:
-        raise Refused(f"has no record {name}")
-    types, fields = kind.__annotations__, dict(packet[name])
-    for field, expected in types.items():
-        if get_args(expected):
-            fields.setdefault(field, [])
-    wrong = [field for field in types if not has_type(fields.get(field), types[field])]
-    if wrong or fields.keys() != types.keys():
-        wrong += sorted(fields.keys() - types.keys())
-        raise Refused(f"{name} has missing, unknown or misshapen fields: {', '.join(wrong)}")
-    values = kind(**fields)
-    for field in ("clients", "labels"):
-        if fields.get(field, []) != sorted(set(fields.get(field, []))):
-            raise Refused(f"{name} has {field} that are not different numbers, ascending")
-    if "clients" in types:
-        if min(values.clients, default=0) < 0:
-            raise Refused(f"{name} has client {values.clients[0]}, expected numbers from 0 on")
-        if {len(fields[f]) for f in PER_CLIENT if f in types} != {len(values.clients)}:
-            raise Refused(f"{name} has lists of different lengths, expected an entry a client")
-    return values
-
-
-def check_size(what: str, *sizes: int, most: int = MOST_NUMBERS) -> None:
-    """Refuse sizes whose product nobody should allocate or go through."""
-    if prod(sizes) > most:
-        raise Refused(f"{what}: {' × '.join(map(str, sizes))} is more than {most}")
-
-
-def refusal(reason: object) -> Packet:
-    """Return the reply that refuses a whole request."""
-    return {"refused": {"reason": printable(reason)}}
-
-
-def reason_in(record: Any) -> str:
-    """Return the reason in a record that somebody sent."""
-    reason = record.get("reason") if isinstance(record, Mapping) else None
-    return reason if isinstance(reason, str) else "no reason given"
-
-
-# ---- trees of arrays -----------------------------------------------------------------------------
-
-
-def pack(value: tree.Tree) -> Record:
+def write_arrays(value: tree.Tree) -> Record:
     """Return a tree as a record of arrays."""
     return {name: np.asarray(leaf) for name, leaf in tree.flatten(value).items()}
 
 
-def unpack(
-    template: tree.Tree, packet: Packet, name: str, vector: Array | None = None
-) -> tree.Tree:
-    """Return the record `name` as a tree with the template's names, shapes and types, all finite.
+def write_reason(reason: object) -> Record:
+    """Return a short and printable reason as a record."""
+    return write(Reason(printable(reason)))
 
-    vector : what a number or None of the template may have become, as APFL's importance does.
+
+def read(example: tree.Tree, packet: Packet, name: str, vector: Array | None = None) -> Any:
+    """Return the record `name` as a tree like the example: its names, types and shapes, all finite.
+
+    A list may have any length. vector : what a number or None of the example may have become, as
+    APFL's importance does.
     """
-    record, expected = packet.get(name, {}), tree.flatten(template)
-    missing = expected.keys() - record.keys()
-    if missing or (vector is None and record.keys() != expected.keys()):
-        sends = ", ".join(sorted(record)[:9]) or "nothing"
-        raise Refused(f"sends {sends}, expected {', '.join(expected)}")
-    leaves = {}
-    for key, leaf in record.items():
-        if not isinstance(leaf, np.ndarray):
-            raise Refused(f"{name} holds plain values, expected arrays")
-        form: Any = np.asarray(expected.get(key, vector))
-        if vector is not None and not form.ndim and leaf.ndim:
-            form = vector
-        if leaf.shape != form.shape:
-            raise Refused(f"sends {key} of shape {leaf.shape}, expected {form.shape}")
-        if leaf.dtype != form.dtype:
-            raise Refused(f"sends {key} as {leaf.dtype}, expected {form.dtype}")
-        if not np.isfinite(leaf).all():
-            raise Refused(f"sends {key} with a value that is not finite")
-        plain = isinstance(expected.get(key), bool | int | float)
-        leaves[key] = leaf if leaf.ndim else leaf.item() if plain else leaf[()]
+    record, expected = packet.get(name, {}), tree.flatten(example)
+    leaves = {key: [] for key, like in expected.items() if isinstance(like, list)} | {**record}
+    strange = leaves.keys() - expected.keys() if vector is None else ()
+    if strange or expected.keys() - leaves.keys():
+        holds = ", ".join(sorted(record)[:9]) or "nothing"
+        raise ProtocolError(f"sends {name} with {holds}, expected {', '.join(expected)}")
+    for key, value in leaves.items():
+        like: Any = expected.get(key, vector)
+        if (
+            vector is not None
+            and isinstance(value, np.ndarray)
+            and value.ndim
+            and not np.ndim(like)
+        ):
+            like = vector
+        if isinstance(value, np.ndarray) and not value.ndim:
+            leaves[key] = value = (
+                value.item() if isinstance(like, bool | int | float) else value[()]
+            )
+        if not is_like(value, like):
+            words = f"{describe(value)}, expected {describe(like)}"
+            raise ProtocolError(f"sends {key} of {name} as {words}")
     try:
-        return tree.unflatten(template, leaves)
-    except ValueError as error:  # a name for which the template has no place
-        raise Refused(f"sends what {error}") from None
+        return tree.unflatten(example, leaves)
+    except ValueError as error:  # a name for which the example has no place
+        raise ProtocolError(f"sends {name} that {error}") from None
 
 
-# ---- what a node announces -----------------------------------------------------------------------
+def is_like(value: Any, like: Any) -> bool:
+    """Whether a value has the type and shape of another, is finite, and no longer than any need be."""
+    if isinstance(like, np.ndarray | np.generic):
+        same = isinstance(value, np.ndarray | np.generic) and value.dtype == like.dtype
+        return same and value.shape == like.shape and bool(np.isfinite(value).all())
+    if type(value) is not type(like):
+        return False
+    if isinstance(value, list):
+        return len(value) <= MOST_ENTRIES and all(is_like(entry, like[0]) for entry in value)
+    if isinstance(value, str):
+        return len(value) <= MOST_TEXT
+    return math.isfinite(value) if isinstance(value, float) else abs(value) < MOST_INT
 
 
-def read_announced(reply: Packet) -> Announced:
-    """Return what a node tells of its rows, if it can be so."""
-    if "refused" in reply:
-        raise Refused(reason_in(reply["refused"]))
-    if set(reply) != {"announced"}:
-        raise Refused(f"answers {', '.join(sorted(reply)[:9])}, expected announced")
-    said: Announced = read_record(Announced, reply, "announced")
-    sizes = [*said.n_train, *said.n_test]
-    if not said.clients or min(said.n_train) < 1 or min(sizes) < 0:
-        raise Refused("announces no client, or one without training rows")
-    if said.features < 1 or not said.labels:
-        raise Refused("announces rows without features or labels")
-    if said.image and (len(said.image) != 3 or prod(said.image) != said.features):
-        raise Refused(f"announces images of {said.image[:9]}, and {said.features} features")
-    check_totals(sum(sizes), said.features, said.labels)
-    return said
+def describe(value: Any) -> str:
+    """Return a value's type and shape as they stand in a reason."""
+    if isinstance(value, np.ndarray | np.generic):
+        finite = value.dtype.kind not in "fc" or np.isfinite(value).all()
+        return f"{value.dtype} {value.shape}{'' if finite else ' with a value that is not finite'}"
+    return type(value).__name__
+
+
+def reason_in(packet: Packet, name: str) -> str:
+    """Return the reason of a record that says why there is no answer."""
+    return read(Reason(), packet, name).reason
+
+
+# ---- sizes ---------------------------------------------------------------------------------------
+
+
+def check_size(what: str, *sizes: int, most: int = MOST_NUMBERS) -> None:
+    """Refuse sizes whose product nobody should allocate or go through."""
+    if math.prod(sizes) > most:
+        raise ProtocolError(f"{what}: {' × '.join(map(str, sizes))} is more than {most}")
 
 
 def check_totals(rows: int, features: int, labels: Collection[int]) -> None:
@@ -247,69 +211,24 @@ def check_totals(rows: int, features: int, labels: Collection[int]) -> None:
     check_size("features × labels", features, len(labels))
 
 
-# ---- what a node answers -------------------------------------------------------------------------
-
-
-def check_reply(reply: Packet, request: Packet) -> None:
-    """Refuse a reply to another request (an old round's, for one), or with records of anybody who
-    was not asked: a node that answers for another's client gets nothing in."""
+def read_announcement(reply: Packet) -> Announcement:
+    """Return what a node announces of its rows, if it is possible."""
     if "refused" in reply:
-        raise Refused(f"its node refuses: {reason_in(reply['refused'])}")
-    said, call = (read_record(Call, packet, "call") for packet in (reply, request))
-    if said.round != call.round:
-        raise Refused(f"answers for round {said.round}, expected {call.round}")
-    if said != call:
-        raise Refused("answers for another run or unit")
-    known = {"call"}
-    for phase, words in (
-        ("train", ("upload", "log", "work", "lost")),
-        ("evaluate", ("scores", "lost")),
+        raise ProtocolError(reason_in(reply, "refused"))
+    said: Announcement = read(Announcement(), reply, "announcement")
+    for right, expected in (
+        (said.clients, "clients"),
+        (said.clients == sorted({*said.clients}), "clients that are different, ascending"),
+        (min(said.clients, default=0) >= 0, "clients from 0 on"),
+        (len(said.clients) == len(said.n_train) == len(said.n_test), "an entry a client"),
+        (min(said.n_train, default=0) > 0, "training rows of every client"),
+        (min(said.n_test, default=0) >= 0, "test rows, or 0"),
+        (said.features > 0 and said.labels, "features and labels"),
+        (said.labels == sorted({*said.labels}), "labels that are different, ascending"),
+        (not said.image or len(said.image) == 3, "three sizes of an image"),
+        (not said.image or math.prod(said.image) == said.features, "as many features as pixels"),
     ):
-        clients = request.get(phase, {}).get("clients", [])
-        known |= {f"{word} {k}" for word in words for k in clients}
-    if unknown := set(reply) - known:
-        raise Refused(f"its node answers {min(unknown)!r}, which it was not asked for")
-
-
-def read_result(
-    reply: Packet, k: int, expected: ClientResult, round: int
-) -> tuple[ClientResult, Counts]:
-    """Return one client's part of a round, if it looks like the expected one and is finite.
-
-    Its state stays where it is: the server keeps the round that it is of.
-    """
-    if f"lost {k}" in reply:
-        raise Refused(reason_in(reply[f"lost {k}"]))
-    upload = unpack(expected.upload, reply, f"upload {k}")
-    log = reply.get(f"log {k}", {})
-    if log.keys() != expected.log.keys() or not all(type(x) is float for x in log.values()):
-        names = ", ".join(sorted(log)[:9]) or "nothing"
-        raise Refused(f"logs {names}, expected {', '.join(expected.log)}")
-    if wrong := [name for name, value in log.items() if np.isnan(value)]:
-        raise Refused(f"logs a {wrong[0]} that is not a number")
-    *counts, keeps = read_record(Worked, reply, f"work {k}")
-    if min(counts) < 0:
-        raise Refused("says that it did less than no work")
-    ordered = {name: log[name] for name in expected.log}
-    return ClientResult(upload, round if keeps else None, ordered), Counts(*counts)
-
-
-def read_scores(reply: Packet, k: int, n_train: int, n_test: int, train: bool) -> ClientScores:
-    """Return one client's evaluation, if its numbers can be right.
-
-    n_train, n_test : as announced. train : whether the training loss was asked for.
-    """
-    if f"lost {k}" in reply:
-        raise Refused(reason_in(reply[f"lost {k}"]))
-    scores: ClientScores = read_record(ClientScores, reply, f"scores {k}")
-    if (scores.n_train, scores.n_test) != (n_train, n_test):
-        raise Refused(
-            f"was evaluated on {scores.n_test} test and {scores.n_train} training rows, expected "
-            f"{n_test} and {n_train}"
-        )
-    if n_test and not 0 <= scores.accuracy <= 1:
-        raise Refused(f"has an accuracy of {scores.accuracy}, expected 0 to 1")
-    losses = [scores.test_loss] * bool(n_test) + [scores.train_loss] * train
-    if not np.isfinite(losses).all():
-        raise Refused("has a loss that is not finite")
-    return scores
+        if not right:
+            raise ProtocolError(f"announces its rows wrongly, expected {expected}")
+    check_totals(sum(said.n_train) + sum(said.n_test), said.features, said.labels)
+    return said

@@ -9,7 +9,7 @@ import io
 import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 
 from fedref.algorithm import Algorithm, AnyAlgorithm, ClientResult, State
 from fedref.boundary.errors import ConfigError, DataError
-from fedref.boundary.files import write_whole
+from fedref.boundary.files import as_data_error, write_whole
 from fedref.datasets.partition import offsets
 from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
@@ -34,8 +34,18 @@ from fedref.experiments.run_directory import (
 from fedref.experiments.unit import Engine, LoadedExperiment, Unit, plan_for, stamp
 from fedref.flower import protocol
 from fedref.flower.client import local_data
-from fedref.flower.nodes import Network, Nodes, Options
-from fedref.flower.protocol import NONE, Announced, ClientScores, Packet, Refused, pack, record
+from fedref.flower.nodes import Network, NoAnswer, Nodes, Options
+from fedref.flower.protocol import (
+    NONE,
+    Announcement,
+    Call,
+    ClientScores,
+    EvaluateRequest,
+    Packet,
+    ProtocolError,
+    TrainRequest,
+    Work,
+)
 from fedref.models.base import Model
 from fedref.rounds.cost import Counts, RoundLog, total
 from fedref.rounds.evaluation import Scores
@@ -45,7 +55,7 @@ from fedref.rounds.loop import participants, run_clients, run_round
 from fedref.sampling import Plan
 
 
-def stand_in(known: Announced, name: str) -> Federation:
+def stand_in(known: Announcement, name: str) -> Federation:
     """Return a federation of the same sizes, labels and shapes, whose rows all hold zeros: enough
     to make models and plans. X takes no memory."""
     sizes = np.array([known.n_train, known.n_test])
@@ -65,69 +75,51 @@ def stand_in(known: Announced, name: str) -> Federation:
 
 # ---- the engine of a unit ------------------------------------------------------------------------
 
-MISSED = ("algorithm", "seed", "unit", "round", "phase", "client", "reason")
+COLUMNS = ("algorithm", "seed", "unit", "round", "phase", "client", "reason")
 
 
-class Missed:
-    """missed.csv: which client's answer is not in the numbers of which round, and why.
+class MissedClients:
+    """missed.csv: the clients that do not count in a round, with the phase and the reason.
 
     A round that is done again, after a stop, writes its rows again.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.rows = path, [list(MISSED)]
+        self.path, self.rows = path, [list(COLUMNS)]
         if path.exists():
             self.rows = list(csv.reader(io.StringIO(path.read_text("utf-8"))))
 
-    def set(self, unit: Unit, round: int, phase: str, reasons: Mapping[int, str]) -> None:
+    def replace(self, unit: Unit, round: int, phase: str, reasons: Mapping[int, str]) -> None:
         """Write the reasons of a round in place of those that are there."""
-        where = [unit.label, str(unit.seed), str(unit.number), str(round), phase]
-        rows = [row for row in self.rows if row[: len(where)] != where]
-        rows += [[*where, str(k), why] for k, why in sorted(reasons.items())]
+        key = [unit.label, str(unit.seed), str(unit.number), str(round), phase]
+        rows = [row for row in self.rows if row[: len(key)] != key]
+        rows += [[*key, str(k), why] for k, why in sorted(reasons.items())]
         if rows != self.rows or not self.path.exists():
             self.rows, text = rows, io.StringIO()
             csv.writer(text, lineterminator="\n").writerows(rows)
             write_whole(self.path, text.getvalue().encode())
 
 
-@dataclass
-class Answers:
-    """What came of an exchange, client by client: what is good of it, or as text why there is none.
-
-    absent : those whose node did not answer at all.
-    """
-
-    trained: dict[int, tuple[ClientResult, Counts] | str] = field(default_factory=dict)
-    scored: dict[int, ClientScores | str] = field(default_factory=dict)
-    absent: set[int] = field(default_factory=set)
-
-
-def reasons(answers: Mapping[int, object]) -> dict[int, str]:
-    """Return why there is no answer, of those clients that have none."""
-    return {k: why for k, why in answers.items() if isinstance(why, str)}
-
-
-def or_reason(read: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what is read, or as text why it is refused."""
-    try:
-        return read(*arguments)
-    except Refused as error:
-        return str(error)
+#: Client → its part of a round, or as text why there is none.
+Results = dict[int, tuple[ClientResult, Counts] | str]
 
 
 @dataclass
 class RemoteEngine:
-    """The engine of one unit. `round` and `evaluate` are called as those of a local run are."""
+    """The engine of one unit. `round` and `evaluate` are called as those of a local run are.
+
+    ahead : the results of the round to come, if they came with the evaluation before it.
+    """
 
     unit: Unit
     setting: LoadedExperiment
     nodes: Nodes
-    missed: Missed
+    missed: MissedClients
     run: str
     stamp: str
     labels: list[int]
-    ahead: tuple[int, Answers] | None = None  # a round's answers that came with the evaluation
-    begun: bool = False
+    ahead: Results | None = None
+    evaluated: bool = False
 
     def evaluate(
         self, algorithm: AnyAlgorithm, model: Model, state: State, federation: Federation,
@@ -138,54 +130,52 @@ class RemoteEngine:
         The next round begins with the very parameters that are evaluated, unless the algorithm
         looks at the loss first: then its work is asked for in the same message.
         """
-        self.begun, plan, N = True, None, federation.clients
+        self.evaluated, plan, N = True, None, federation.clients
         if round < self.setting.experiment.rounds and not algorithm.watches_loss:
             plan = plan_for(algorithm, self.setting.experiment, federation.train.sizes, round, seed)
         sent = algorithm.download(state.server)
-        answers = self.exchange(algorithm, model, sent, state, round, plan, range(N), train)
-        self.ahead = (round, answers) if plan is not None else None
-        missing = reasons(answers.scored)
+        scores, results = self.exchange(algorithm, model, sent, state, round, plan, train)
+        self.ahead = None if plan is None else results
         columns = np.full((5, N), np.nan)
         columns[[0, 3]] = 0
-        for k in answers.scored.keys() - missing:
-            columns[:, k] = answers.scored[k]
-        self.note(round, "evaluation", missing)
+        for k, one in scores.items():
+            if isinstance(one, ClientScores):
+                n_train, n_test = self.nodes.sizes[k]
+                test, train_loss = one.test or [np.nan] * 2, one.train or [np.nan]
+                columns[:, k] = n_test, *test, n_train, *train_loss
+        missing = self.note_missing(round, "evaluation", scores)
         if missing:
-            there = f"{N - len(missing)} of {N} clients were evaluated"
-            self.nodes.say(f"{self.unit.name}, round {round}: {there}")
-        n_test, accuracy, test_loss, n_train, train_loss = columns
-        counts = [n.astype(np.int64) for n in (n_test, n_train)]
-        return Scores(counts[0], accuracy, test_loss, counts[1], train_loss)
+            words = f"{N - missing} of {N} clients were evaluated"
+            self.nodes.say(f"{self.unit.name}, round {round}: {words}")
+        counts = columns[[0, 3]].astype(np.int64)
+        return Scores(counts[0], columns[1], columns[2], counts[1], columns[4])
 
     def round(
         self, algorithm: AnyAlgorithm, model: Model, state: State, plan: Plan,
         federation: Federation, *, dtype: Any, work: Any = None,
     ) -> tuple[State, RoundLog]:  # fmt: skip
-        """`run_round`, its clients' work done by their nodes. Who does not answer is a straggler
-        that is dropped; whose answer is refused has failed."""
-        if not self.begun and plan.round:
+        """`run_round`, its clients' work done by their nodes. A client that does not answer is a
+        dropped straggler; one whose answer is refused has failed."""
+        if not self.evaluated and plan.round:
             self.nodes.say(f"{self.unit.name} goes on after round {plan.round}")
-        self.begun, answers = True, Answers()
+        self.evaluated, (results, self.ahead) = True, (self.ahead, None)
 
-        def at_nodes(
+        def run_at_nodes(
             algorithm: AnyAlgorithm, model: Model, sent: Any, states: Sequence[Any], data: LocalData
         ) -> tuple[list[ClientResult | None], Counts]:
-            nonlocal answers
-            ahead, self.ahead = self.ahead, None
-            if ahead is not None and ahead[0] == plan.round:
-                answers = ahead[1]
-            else:
-                answers = self.exchange(algorithm, model, sent, state, plan.round, plan)
-            failed = None, Counts()
-            done = [answers.trained[k] for k in data.clients.tolist()]
-            pairs = [failed if isinstance(one, str) else one for one in done]
+            nonlocal results
+            if results is None:
+                _, results = self.exchange(algorithm, model, sent, state, plan.round, plan, None)
+            done = [results[k] for k in data.clients.tolist()]
+            pairs = [(None, Counts()) if isinstance(one, str) else one for one in done]
             return [result for result, _ in pairs], total(counts for _, counts in pairs)
 
         state, log = run_round(
-            algorithm, model, state, plan, federation, dtype=dtype, work=at_nodes
+            algorithm, model, state, plan, federation, dtype=dtype, work=run_at_nodes
         )
-        self.note(plan.round + 1, "training", reasons(answers.trained))
-        absent = len(answers.absent & answers.trained.keys())
+        results = results or {}
+        self.note_missing(plan.round + 1, "training", results)
+        absent = sum(isinstance(one, NoAnswer) for one in results.values())
         return state, log._replace(
             failed=log.failed - absent,
             dropped=log.dropped + absent,
@@ -194,56 +184,61 @@ class RemoteEngine:
 
     def exchange(
         self, algorithm: AnyAlgorithm, model: Model, sent: Any, state: State, round: int,
-        plan: Plan | None, everyone: Sequence[int] = (), with_train: bool = False,
-    ) -> Answers:  # fmt: skip
-        """Send one message to every node that has something to do, and read the replies.
+        plan: Plan | None, with_train: bool | None,
+    ) -> tuple[dict[int, ClientScores | str], Results]:  # fmt: skip
+        """Send one message to every node that has something to do; return what its clients answer.
 
-        plan : of the clients that are to train. everyone : all clients, if they are evaluated.
+        plan : of the clients that are to train. with_train : all are evaluated, on the training
+        rows too or not; None: nobody is.
         """
-        call = protocol.Call(self.run, self.stamp, self.unit.number, round, self.labels)
-        amounts: dict[int, int] = {}
+        nodes, parameters = self.nodes, protocol.write_arrays(sent)
+        call = protocol.write(Call(self.run, self.stamp, self.unit.number, round, self.labels))
+        asked: dict[str, dict[int, Any]] = {"evaluate": {}, "train": {}}
+        if with_train is not None:
+            for k in range(nodes.options.clients):
+                asked["evaluate"][k] = EvaluateRequest(state.clients.get(k, NONE), with_train)
         if plan is not None:
             keep = participants(algorithm, plan)
-            amounts = dict(zip(plan.clients[keep].tolist(), plan.amount[keep].tolist()))
-        online, nodes, parameters = self.nodes.greet(), self.nodes, pack(sent)
+            widths = [rows.shape[2] for rows in plan.rows.values()]
+            for k, amount in zip(plan.clients[keep].tolist(), plan.amount[keep].tolist()):
+                asked["train"][k] = TrainRequest(amount, state.clients.get(k, NONE), widths)
+        online = nodes.greet()
         holder = dict(nodes.holder)  # of now: while we wait, another node may take a client over
-        packets: dict[int, Packet] = {}
-        for node in {holder[k] for k in {*everyone, *amounts} & holder.keys()} & online:
-            own = nodes.clients_of(node)
-            packet = {"call": record(call), "sent": parameters}
-            if everyone:
-                states = [state.clients.get(k, NONE) for k in own]
-                packet["evaluate"] = record(protocol.Evaluating(own, states, with_train))
-            training = [k for k in own if k in amounts]
-            if training and plan is not None:
-                states = [state.clients.get(k, NONE) for k in training]
-                steps = [amounts[k] for k in training]
-                widths = [rows.shape[2] for rows in plan.rows.values()]
-                packet["train"] = record(protocol.Training(training, steps, states, widths))
-            packets[node] = packet
-        replies, answers = nodes.ask(packets), Answers()
-        wrong = {
-            node: or_reason(protocol.check_reply, reply, packets[node])
-            for node, reply in replies.items()
-            if not isinstance(reply, str)
-        }
+        packets: dict[int, dict[str, protocol.Record]] = {}
+        for word, requests in asked.items():
+            for k, request in requests.items():
+                if (node := holder.get(k)) in online:
+                    packet = packets.setdefault(node, {"call": call, "sent": parameters})
+                    packet[f"{word} {k}"] = protocol.write(request)
+        replies = nodes.ask(packets)
 
-        def answer_of(k: int, read: Callable[..., Any], *arguments: Any) -> Any:
-            reply = replies.get(holder.get(k, NONE), "its node is not online")
+        def answer_of(k: int, read: Callable[[int, Packet], Any]) -> Any:
+            reply = replies.get(holder.get(k, NONE), NoAnswer("its node is not online"))
             if isinstance(reply, str):
-                answers.absent.add(k)
-                return reply
-            return wrong[holder[k]] or or_reason(read, reply, k, *arguments)
+                return NoAnswer(reply)
+            try:
+                if "refused" in reply:
+                    reason = protocol.reason_in(reply, "refused")
+                    raise ProtocolError(f"its node refuses: {reason}")
+                if f"lost {k}" in reply:
+                    raise ProtocolError(protocol.reason_in(reply, f"lost {k}"))
+                return read(k, reply)
+            except ProtocolError as error:
+                return str(error)
 
-        expected = self.expected_result(algorithm, model, sent) if amounts else None
-        for k in amounts:
-            answers.trained[k] = answer_of(k, protocol.read_result, expected, round)
-        for k in everyone:
-            answers.scored[k] = answer_of(k, protocol.read_scores, *nodes.sizes[k], with_train)
-        return answers
+        def scores_of(k: int, reply: Packet) -> ClientScores:
+            return read_scores(k, reply, nodes.sizes[k][1] > 0, bool(with_train))
+
+        expected: Any = self.expected_result(algorithm, model, sent) if asked["train"] else None
+
+        def result_of(k: int, reply: Packet) -> tuple[ClientResult, Counts]:
+            return read_result(k, reply, expected, round)
+
+        scores = {k: answer_of(k, scores_of) for k in asked["evaluate"]}
+        return scores, {k: answer_of(k, result_of) for k in asked["train"]}
 
     def expected_result(self, algorithm: AnyAlgorithm, model: Model, sent: Any) -> ClientResult:
-        """Return what every client's result looks like: that of a stand-in with one row of zeros."""
+        """Return an example of every client's result: that of a client with one row of zeros."""
         source, experiment = self.setting.federation.source, self.setting.experiment
         one = Part(np.zeros(1, np.int64), np.array([0, 1]))
         row = Federation(replace(source, X=source.X[:1], y=source.y[:1]), one, one)
@@ -253,11 +248,40 @@ class RemoteEngine:
         assert result is not None
         return result
 
-    def note(self, round: int, phase: str, reasons: Mapping[int, str]) -> None:
-        """Write who was missed into missed.csv and the log."""
-        self.missed.set(self.unit, round, phase, reasons)
+    def note_missing(self, round: int, phase: str, answers: Mapping[int, object]) -> int:
+        """Write the clients without an answer into missed.csv and the log; return how many."""
+        reasons = {k: why for k, why in answers.items() if isinstance(why, str)}
+        self.missed.replace(self.unit, round, phase, reasons)
         for k, why in sorted(reasons.items()):
             self.nodes.say(f"{self.unit.name}, round {round}, {phase}: client {k} missed: {why}")
+        return len(reasons)
+
+
+def read_scores(k: int, reply: Packet, has_test: bool, with_train: bool) -> ClientScores:
+    """Return client k's scores, if they are of the rows that it has."""
+    scores: ClientScores = protocol.read(ClientScores(), reply, f"scores {k}")
+    if (len(scores.test), len(scores.train)) != (2 * has_test, with_train):
+        raise ProtocolError(f"has {len(scores.test)} test and {len(scores.train)} training scores")
+    if has_test and not 0 <= scores.test[0] <= 1:
+        raise ProtocolError(f"has an accuracy of {scores.test[0]}, expected 0 to 1")
+    return scores
+
+
+def read_result(
+    k: int, reply: Packet, expected: ClientResult, round: int
+) -> tuple[ClientResult, Counts]:
+    """Return client k's part of a round, if it is like the expected one.
+
+    Its state stays where it is: the server keeps the round that it is of.
+    """
+    upload = protocol.read(expected.upload, reply, f"upload {k}")
+    work: Work = protocol.read(Work(), reply, f"work {k}")
+    if len(work.log) != len(expected.log):
+        raise ProtocolError(f"logs {len(work.log)} values, expected {', '.join(expected.log)}")
+    if min(work.counts) < 0:
+        raise ProtocolError("says that it did less than no work")
+    log = dict(zip(expected.log, work.log))
+    return ClientResult(upload, round if work.keeps else None, log), work.counts
 
 
 # ---- a run ---------------------------------------------------------------------------------------
@@ -267,24 +291,26 @@ def check_experiment(experiment: Experiment) -> None:
     """Raise ConfigError for what needs rows or states that the server does not have."""
     for label, table in experiment.algorithms.items():
         algorithm = names.make_algorithm(label, table)
-        if algorithm.pooled:
-            raise ConfigError(
-                f"{label} pools all clients' rows, which stay with them here; leave it out"
-            )
-        if type(algorithm).download_for is not Algorithm.download_for:
-            raise ConfigError(
-                f"{label} sends by what each client keeps, which the server does not know here"
-            )
-    for key in ("dissimilarity", "unseen"):
-        if getattr(experiment, key):
-            raise ConfigError(f"{key} needs clients' rows on the server, which are not there")
-    if experiment.classes != "all":
-        raise ConfigError(
-            f"classes={experiment.classes} counts labels that the server does not know"
-        )
+        sends_alike = type(algorithm).download_for is Algorithm.download_for
+        for refused, words in (
+            (algorithm.pooled, "pools all clients' rows, which stay with them here"),
+            (not sends_alike, "sends by what each client keeps, which the server does not know"),
+        ):
+            if refused:
+                raise ConfigError(f"{label} {words}; leave it out")
     swept = [key for key in experiment.sweep if key.partition(".")[0] in ("data", "split")]
-    if swept:
-        raise ConfigError(f"sweep.{swept[0]} changes the rows of the clients, who have one split")
+    needs = "needs clients' rows on the server, which are not there"
+    for refused, words in (
+        (experiment.dissimilarity, f"dissimilarity {needs}"),
+        (experiment.unseen > 0, f"unseen {needs}"),
+        (experiment.classes != "all", f"classes={experiment.classes} {needs}"),
+        (
+            bool(swept),
+            f"sweep.{''.join(swept[:1])} changes the rows of the clients, who have one split",
+        ),
+    ):
+        if refused:
+            raise ConfigError(words)
 
 
 def serve(
@@ -307,27 +333,24 @@ def serve(
         with lock_run_directory(out):
             if stamp(read_experiment(out)) != stamp(experiment):
                 raise DataError(f"{out} holds the run of another experiment, expected another out")
-            run, known, holder = load_federation(path)
-            nodes.restore(known, holder)
-            nodes.gather(enough=True)
-            return run_to_end(experiment, out, nodes, run, known, progress)
-    nodes.gather(enough=False)
-    run, known = secrets.token_hex(8), nodes.known()
+            run, data, holder = load_federation(path)
+            nodes.restore(data, holder)
+            nodes.wait_for_all(enough=True)
+            return run_to_end(experiment, out, nodes, run, data, progress)
+    nodes.wait_for_all(enough=False)
+    run, known = secrets.token_hex(8), nodes.known
+    assert known is not None
     with create_run_directory(experiment, out):
         kept = {"run": run, "known": known._asdict(), "holder": sorted(nodes.holder.items())}
         write_whole(path, (json.dumps(kept, indent=1) + "\n").encode())
         return run_to_end(experiment, out, nodes, run, known, progress)
 
 
-def load_federation(path: Path) -> tuple[str, Announced, dict[int, int]]:
+def load_federation(path: Path) -> tuple[str, Announcement, dict[int, int]]:
     """Return (run, what is known of the data, client → node) of a run that goes on."""
-    try:
+    with as_data_error(path, "the file as the run left it"):
         kept = json.loads(path.read_bytes())
-        return kept["run"], Announced(**kept["known"]), dict(map(tuple, kept["holder"]))
-    except (OSError, ValueError, TypeError, LookupError) as error:
-        raise DataError(
-            f"{path}: cannot be read ({error}); expected it as the run left it"
-        ) from error
+        return kept["run"], Announcement(**kept["known"]), dict(map(tuple, kept["holder"]))
 
 
 def run_to_end(
@@ -335,7 +358,7 @@ def run_to_end(
     out: Path,
     nodes: Nodes,
     run: str,
-    known: Announced,
+    known: Announcement,
     progress: Progress,
 ) -> Run:
     """Run all units, their rounds and evaluations asked of the nodes."""
@@ -344,7 +367,7 @@ def run_to_end(
     for point in config.sweep_points(experiment):
         now = config.at_point(experiment, point)
         loader.federations[key_of(now.data, now.split)] = federation
-    missed = Missed(out / "missed.csv")
+    missed = MissedClients(out / "missed.csv")
 
     def engine(unit: Unit, setting: LoadedExperiment) -> Engine:
         if not setting.model.labels:

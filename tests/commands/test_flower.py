@@ -63,7 +63,7 @@ def test_check_says_what_a_server_would_be_told(file, tmp_path, capsys):
     main(["flower", "write", str(file), str(tmp_path / "there"), "--nodes", "7"])
     capsys.readouterr()
     assert main(["flower", "check", str(tmp_path / "there" / "nodes" / "6.npz")]) == 0
-    said = read_part(tmp_path / "there" / "nodes" / "6.npz").announced
+    said = read_part(tmp_path / "there" / "nodes" / "6.npz").announcement
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("features 64, labels ")
     assert lines[1] == f"client 6: {said.n_train[0]} training rows, {said.n_test[0]} test rows"

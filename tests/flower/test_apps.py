@@ -17,7 +17,7 @@ from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 from fedref.flower.apps import OverGrid, client_app, content_of, options_of, packet_of  # noqa: E402
 from fedref.flower.nodes import Options  # noqa: E402
 from fedref.flower.project import write_app  # noqa: E402
-from fedref.flower.protocol import Call, Evaluating, Refused, pack, record  # noqa: E402
+from fedref.flower.protocol import Call, ProtocolError, TrainRequest, write, write_arrays  # noqa: E402
 
 
 def carried(packet):
@@ -33,14 +33,14 @@ def carried(packet):
 def test_a_packet_arrives_as_it_was_sent():
     w = np.random.default_rng(0).normal(size=(2, 3))
     packet = {
-        "call": record(Call("0" * 16, "ab", 3, 7, [-1, 1])),
-        "evaluate": record(Evaluating([1, 2], [-1, 4], True)),
+        "call": write(Call("0" * 16, "ab", 3, 7, [-1, 1])),
+        "train 7": write(TrainRequest(4, -1, [3, 4])),
         "log 7": {"gamma": float("inf"), "penalty": 0.1},
-        "sent": pack((w, w.astype(np.float32).T, 1.5, 3, True)),
+        "sent": write_arrays((w, w.astype(np.float32).T, 1.5, 3, True)),
     }
     found = carried(packet)
     assert found.keys() == packet.keys()
-    for name in ("call", "evaluate", "log 7"):
+    for name in ("call", "train 7", "log 7"):
         assert found[name] == packet[name]
         assert [type(x) for x in found[name].values()] == [type(x) for x in packet[name].values()]
     for name, array in packet["sent"].items():
@@ -67,9 +67,9 @@ def test_what_is_no_array_is_refused():
     np.savez(archive, w=np.zeros(8))
     for data in (pickled(), claiming_more(), archive.getvalue(), b"hello", b""):
         array = flwr.Array("float64", (8,), "numpy.ndarray", data)
-        with pytest.raises(Refused, match="an array that cannot be read"):
+        with pytest.raises(ProtocolError, match="an array that cannot be read"):
             packet_of(flwr.RecordDict({"sent": flwr.ArrayRecord({"w": array})}))
-    with pytest.raises(Refused, match="holds a MetricRecord"):
+    with pytest.raises(ProtocolError, match="holds a MetricRecord"):
         packet_of(flwr.RecordDict({"sent": flwr.MetricRecord({"w": 1.0})}))
 
 
@@ -156,7 +156,7 @@ def test_a_client_app_answers_whatever_happens(tmp_path, capsys, monkeypatch):
     app = client_app(tmp_path / "there" / "app")
     hello = {"hello": {"fedref": 1}}
     where = {"data": f"{tmp_path}/there/nodes/1.npz", "state": f"{tmp_path}/state"}
-    assert asked_of(app, hello, **where)["announced"]["clients"] == [2, 3, 4]
+    assert asked_of(app, hello, **where)["announcement"]["clients"] == [2, 3, 4]
     for values in ({}, where | {"data": "nowhere.npz"}):
         (reason,) = asked_of(app, hello, **values)["refused"].values()
         assert re.fullmatch(r"its work raised \w+Error: see the node's own log", reason)

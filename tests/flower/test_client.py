@@ -9,7 +9,7 @@ from federating import experiment_of
 from fedref.boundary.errors import DataError
 from fedref.experiments.loading import Loader, load_experiment
 from fedref.flower.client import Store, answer_within, read_part, write_part
-from fedref.flower.protocol import NONE, Refused
+from fedref.flower.protocol import NONE, ProtocolError
 
 GOOD = {
     "X": np.arange(12.0).reshape(6, 2),
@@ -33,7 +33,7 @@ def test_rows_of_one_s_own_file(tmp_path):
     assert own.train.rows_of(1).tolist() == [0, 3, 5]  # in the order in which they stand
     assert own.test.rows_of(0).tolist() == [4]
     np.testing.assert_array_equal(own.batch(own.train.rows_of(0)).X, [[1.0, 1.0]])
-    assert site.announced[:5] == ([2, 4], [1, 3], [1, 1], 2, [0, 1, 2])
+    assert site.announcement[:5] == ([2, 4], [1, 3], [1, 1], 2, [0, 1, 2])
     digests = {read(tmp_path, scale=np.array(scale)).sha256 for scale in (1.0, 2.0, 1.0)}
     assert len(digests) == 2
 
@@ -43,7 +43,7 @@ def test_images_and_codes_stay_what_they_are(tmp_path):
     assert site.federation.source.image == (1, 2, 1)
     assert site.federation.source.X.dtype == np.uint8
     site = read(tmp_path, X=np.ones((6, 2), np.uint8), vocabulary=np.array(["a", "ß"]))
-    assert site.announced.vocabulary == ["a", "ß"]
+    assert site.announcement.vocabulary == ["a", "ß"]
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def test_images_and_codes_stay_what_they_are(tmp_path):
         ({"name": np.array("me")}, "missing or unknown: name"),
         ({"y": GOOD["y"][:5]}, r"y \(5,\)"),
         ({"X": GOOD["X"][:, 0]}, r"X \(6,\)"),
-        ({"y": GOOD["y"] / 2}, "y float64"),
+        ({"y": GOOD["y"] / 2}, r"y \(6,\) float64"),
         ({"client": GOOD["client"] - 3}, "client from -1"),
-        ({"test": GOOD["test"].astype(int)}, "test int64"),
+        ({"test": GOOD["test"].astype(int)}, r"test \(6,\) int64"),
         ({"test": np.ones(6, bool)}, "client 2 has no training row"),
         ({"X": GOOD["X"] * np.nan}, "nan in feature 0"),
         ({"scale": np.zeros(2)}, "a scale of 0"),
@@ -97,12 +97,12 @@ def test_the_store_keeps_the_new_state_and_three_before(tmp_path):
     assert store.read(5, 3) == 3.0
     store.write(5, 3, 4, np.array([4.0]))  # the server has gone back to round 3
     assert store.rounds(5) == [1, 2, 3, 4]
-    with pytest.raises(Refused, match="after round 8 cannot be read"):
+    with pytest.raises(ProtocolError, match="after round 8 cannot be read"):
         store.read(5, 7)
     assert store.read(5, NONE) is None
     path = store.path(5, 4)
     path.write_bytes(path.read_bytes()[:-5])  # half written
-    with pytest.raises(Refused, match="after round 5 cannot be read"):
+    with pytest.raises(ProtocolError, match="after round 5 cannot be read"):
         store.read(5, 4)
 
 

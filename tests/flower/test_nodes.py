@@ -22,7 +22,7 @@ from fedref.experiments.run_directory import load_record
 from fedref.experiments.unit import units
 from fedref.flower import client
 from fedref.flower.nodes import Nodes
-from fedref.flower.protocol import NONE, Announced
+from fedref.flower.protocol import NONE, Announcement
 from fedref.flower.server import serve
 
 OWN = HOLDERS[101]
@@ -75,7 +75,7 @@ def test_a_node_that_did_not_tell_of_its_clients_is_asked_again(tmp_path):
     said = []
     wires = Losing(tmp_path / "nodes", experiment_of(algorithms={"fedavg": {}}))
     nodes = Nodes(wires, options(wait=1.0), said.append)
-    nodes.gather(enough=False)
+    nodes.wait_for_all(enough=False)
     assert nodes.holder == {k: n for n, own in HOLDERS.items() for k in own}
     assert any("101 is left out for now: it does not say which clients" in text for text in said)
 
@@ -98,7 +98,7 @@ class Announcing:
         return {str(node): node for node in packets}
 
     def receive(self, messages):
-        return [(m, int(m), {"announced": self.replies[int(m)]}) for m in sorted(messages)]
+        return [(m, int(m), {"announcement": self.replies[int(m)]}) for m in sorted(messages)]
 
 
 @pytest.mark.parametrize(
@@ -106,16 +106,15 @@ class Announcing:
     [
         (announced([7], 5), "announces client 7 of 0 to 6"),
         (announced([1], 5, features=65), "announces other features than there were before"),
-        (announced([1], 2 * 10**6), "rows: 10000010 is more than 10000000"),
+        (announced([1], 25 * 10**5), "rows: 11000000 is more than 10000000"),
         (announced([1], 5, labels=[1]), None),
     ],
 )
 def test_what_nodes_announce_must_fit_together(said, words):
-    wires = Announcing({1: announced([0], 5), 2: said})
+    rows = 3 * 10**6 if words and "rows:" in words else 5  # each of the two alone would be taken
+    wires = Announcing({1: announced([0], rows), 2: said})
     log = []
     nodes = Nodes(wires, options(), log.append)
-    if words and "rows:" in words:  # each of the two nodes alone would be taken
-        nodes.sizes = {3: (6 * 10**6, 0)}
     nodes.greet()
     assert (nodes.holder.get(1) == 2) == (words is None)
     if words:
@@ -132,10 +131,10 @@ def test_a_model_that_nobody_could_hold_is_refused(tmp_path):
 
 def test_a_pinned_node_is_waited_for_until_it_has_told_of_its_clients():
     nodes = Nodes(None, options(clients=2, pinned=True), lambda text: None)
-    nodes.restore(Announced([0, 1], [5, 6], [1, 1], 2, [0, 1], [], []), {0: 7, 1: 8})
+    nodes.restore(Announcement([0, 1], [5, 6], [1, 1], 2, [0, 1], [], []), {0: 7, 1: 8})
     assert nodes.missing({7, 8}) == [0, 1]
-    nodes.waiting[7] = Announced([0], [5], [1], 2, [0], [], [])
-    nodes.join(7, nodes.waiting[7], {7, 8})
+    nodes.waiting[7] = Announcement([0], [5], [1], 2, [0], [], [])
+    nodes.join(7, {7, 8})
     assert nodes.missing({7, 8}) == [1]
     assert nodes.missing({8}) == [0, 1]
 
@@ -168,12 +167,18 @@ def kept(tmp_path, experiment):
     return dict(load_record(tmp_path / "far", unit).state.clients)
 
 
+def states_asked_of(wires, node):
+    """The round of each client's state, in every request to train."""
+    asked = [[p[f"train {k}"]["state"] for k in OWN if f"train {k}" in p]
+             for to, p in wires.sent if to == node]  # fmt: skip
+    return [states for states in asked if states]
+
+
 def test_a_dropped_client_s_state_is_that_of_its_last_counted_work(tmp_path):
     """A client whose answer was late is not in the server's sums: nor is its work in its state."""
     experiment = experiment_of(algorithms={"apfl": {"z": 1}}, **EVERYBODY)
     run, wires, _ = far(tmp_path, experiment, away_in({2}), limit=0.05)
-    asked = [p["train"] for node, p in wires.sent if node == 101 and "train" in p]
-    assert [t["states"] for t in asked] == [[NONE] * 3, [NONE] * 3, [1] * 3, [1] * 3]
+    assert states_asked_of(wires, 101) == [[NONE] * 3, [NONE] * 3, [1] * 3, [1] * 3]
     assert kept(tmp_path, experiment) == dict.fromkeys(range(7), 3)
     assert column(run, "dropped") == [0, 0, 0, 3, 3]
 
@@ -223,8 +228,7 @@ def test_a_node_that_comes_back_with_another_number_answers_for_its_clients(tmp_
 
     run, wires, _ = far(tmp_path, experiment, change, limit=60.0)
     assert column(run, "dropped") == [0, 0, 3, 3, 3]
-    asked = [p["train"] for node, p in wires.sent if node == 888 and "train" in p]
-    assert [t["states"] for t in asked] == [[0] * 3, [2] * 3]
+    assert states_asked_of(wires, 888) == [[0] * 3, [2] * 3]
 
 
 def test_a_full_disk_loses_the_client_s_round_and_no_state(tmp_path, monkeypatch, capsys):

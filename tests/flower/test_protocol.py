@@ -6,7 +6,8 @@ from federating import HOLDERS, experiment_of, far
 
 from fedref.algorithm import ClientResult
 from fedref.flower import protocol
-from fedref.flower.protocol import Refused
+from fedref.flower.protocol import ProtocolError
+from fedref.flower.server import read_result, read_scores
 
 NODE, OWN = 101, HOLDERS[101]
 FIRST = OWN[0]
@@ -22,7 +23,7 @@ def exchanged(tmp_path_factory):
             folder = tmp_path_factory.mktemp(name)
             experiment = experiment_of(algorithms={name: {}}, clients_per_round=7, rounds=1)
             _, wires, _ = far(folder, experiment)
-            request = next(p for node, p in wires.sent if node == NODE and "train" in p)
+            request = next(p for node, p in wires.sent if node == NODE and f"train {FIRST}" in p)
             made[name] = wires, request, reply_to(wires, request)
         wires, *packets = made[name]
         return wires, *({key: dict(record) for key, record in p.items()} for p in packets)
@@ -38,7 +39,7 @@ def reply_to(wires, packet):
 
 def refuses(function, *arguments):
     """The reason, which is what any reason must be."""
-    with pytest.raises(Refused) as error:
+    with pytest.raises(ProtocolError) as error:
         function(*arguments)
     reason = str(error.value)
     assert reason.isprintable()
@@ -50,148 +51,131 @@ NASTY = "\x1b[2J\n|<b>\ud800" + "x" * 200_000
 
 
 def test_any_reason_is_short_and_printable():
-    assert str(Refused("a\x1b[31m\nb\u202e")) == r"a\x1b[31m\nb\u202e"
-    assert len(str(Refused(NASTY))) == len(protocol.refusal(NASTY)["refused"]["reason"]) == 200
-    assert str(Refused("Größe")) == "Größe"
+    assert str(ProtocolError("a\x1b[31m\nb\u202e")) == r"a\x1b[31m\nb\u202e"
+    assert len(str(ProtocolError(NASTY))) == len(protocol.write_reason(NASTY)["reason"]) == 200
+    assert str(ProtocolError("Größe")) == "Größe"
 
 
 # ---- what a server refuses of a reply ------------------------------------------------------------
 
 
-def first_upload(edit):
+def change_upload(edit):
     return lambda reply: reply.update({f"upload {FIRST}": edit(reply[f"upload {FIRST}"])})
 
 
-def poison(value):
+def put(value):
     return lambda upload: {"w": np.where(np.arange(len(upload["w"])) == 3, value, upload["w"])}
 
 
-def values(name, **changes):
-    """Other values in a record of the first client."""
+def change(name, **fields):
+    """Other values in a record of the first client; None: without the field."""
     name = f"{name} {FIRST}"
-    return lambda reply: reply.update({name: {**reply.get(name, {}), **changes}})
+
+    def changed(reply):
+        record = {**reply.get(name, {}), **fields}
+        reply[name] = {key: value for key, value in record.items() if value is not None}
+
+    return changed
 
 
-def call(**changes):
-    return lambda reply: reply["call"].update(changes)
-
-
-BAD_REPLIES = [
-    ("another's upload", lambda r: r.update({"upload 0": r[f"upload {FIRST}"]}), "answers 'upload 0'"),
-    ("another's scores", lambda r: r.update({"scores 0": r[f"scores {FIRST}"]}), "answers 'scores 0'"),
-    ("another spelling", lambda r: r.update({f"upload 0{FIRST}": {}}), "which it was not asked for"),
-    ("a nasty name", lambda r: r.update({NASTY: {}}), r"answers '\x1b[2J"),
-    ("an old round", call(round=0), "answers for round 0, expected 1"),
-    ("another run", call(run="0" * 16), "answers for another run"),
-    ("a long run", call(run=NASTY), "missing, unknown or misshapen fields: run"),
-    ("a label of 64 bits", call(labels=[2**63]), "misshapen fields: labels"),
-    ("nothing", lambda r: r.clear(), "has no record call"),
-    ("a refusal", lambda r: r.update(refused={"reason": NASTY}), r"refuses: \x1b[2J\n|<b>\ud800xx"),
-    ("no text", lambda r: r.update(refused={"reason": 7}), "refuses: no reason given"),
-]  # fmt: skip
 BAD_RESULTS = [
-    ("NaN", first_upload(poison(np.nan)), "sends w with a value that is not finite"),
-    ("short", first_upload(lambda r: {"w": r["w"][:-1]}), "sends w of shape ("),
-    ("another axis", first_upload(lambda r: {"w": r["w"][None]}), "sends w of shape (1, "),
-    ("another name", first_upload(lambda r: {"v": r["w"]}), "sends v, expected w"),
-    ("a nasty name", first_upload(lambda r: {NASTY: r["w"]}), r"sends \x1b[2J"),
-    ("one more", first_upload(lambda r: {**r, "F": r["w"]}), "sends F, w, expected w"),
-    ("float32", first_upload(lambda r: {"w": r["w"].astype(np.float32)}), "sends w as float32"),
-    (
-        "plain",
-        first_upload(lambda r: {"w": r["w"].tolist()}),
-        "holds plain values, expected arrays",
-    ),
-    ("a log", values("log", **{NASTY: 1.0}), r"logs \x1b[2J"),
-    ("a log that is NaN", values("log", gamma=float("nan")), "logs a gamma that is not a number"),
-    ("a log of text", values("log", gamma="1"), "logs gamma, "),
-    ("less", values("work", grads=-1), "says that it did less than no work"),
-    ("endless", values("work", grads=10**400), "misshapen fields: grads"),
-    ("lost", values("lost", reason=NASTY), r"\x1b[2J\n|<b>"),
-]
+    ("NaN", change_upload(put(np.nan)), "as float64 (685,) with a value that is not finite"),
+    ("short", change_upload(lambda r: {"w": r["w"][:-1]}), "as float64 (684,), expected float64 (685,)"),
+    ("another axis", change_upload(lambda r: {"w": r["w"][None]}), "as float64 (1, 685), expected"),
+    ("another name", change_upload(lambda r: {"v": r["w"]}), f"sends upload {FIRST} with v, expected w"),
+    ("a nasty name", change_upload(lambda r: {NASTY: r["w"]}), r"with \x1b[2J"),
+    ("one more", change_upload(lambda r: {**r, "F": r["w"]}), "with F, w, expected w"),
+    ("nothing", change_upload(lambda r: {}), "with nothing, expected w"),
+    ("float32", change_upload(lambda r: {"w": r["w"].astype(np.float32)}), "as float32 (685,)"),
+    ("objects", change_upload(lambda r: {"w": r["w"].astype(object)}), "as object (685,)"),
+    ("text", change_upload(lambda r: {"w": r["w"].astype(str)}), "as <U32 (685,)"),
+    ("plain", change_upload(lambda r: {"w": r["w"].tolist()}), "as list, expected float64 (685,)"),
+    ("a log too many", change("work", log=[1.0] * 9), "logs 9 values, expected "),
+    ("a log that is NaN", change("work", log=[float("nan")] * 2), "sends log of work 1 as list"),
+    ("a log of text", change("work", log=["1", "2"]), "sends log of work 1 as list"),
+    ("less", change("work", **{"counts.grads": -1}), "says that it did less than no work"),
+    ("endless", change("work", **{"counts.grads": 10**400}), "sends counts.grads of work 1 as int"),
+    ("no count", change("work", **{"counts.grads": None}), "expected counts.grads, counts.hvps"),
+    ("a number for a flag", change("work", keeps=1), "keeps of work 1 as int, expected bool"),
+]  # fmt: skip
 BAD_SCORES = [
-    ("more rows", values("scores", n_test=10**6), "was evaluated on 1000000 test"),
-    ("too good", values("scores", accuracy=1.5), "has an accuracy of 1.5"),
-    ("NaN", values("scores", test_loss=float("nan")), "has a loss that is not finite"),
-    ("text", values("scores", accuracy="1"), "missing, unknown or misshapen fields: accuracy"),
-    ("true", values("scores", n_test=True), "missing, unknown or misshapen fields: n_test"),
-    ("endless", values("scores", n_test=10**5000), "misshapen fields: n_test"),
-    ("lost", values("lost"), "no reason given"),
+    ("no test rows", change("scores", test=[]), "has 0 test and 1 training scores"),
+    ("training rows", change("scores", train=[1.0] * 2), "has 2 test and 2 training scores"),
+    ("too good", change("scores", test=[1.5, 1.0]), "has an accuracy of 1.5, expected 0 to 1"),
+    ("NaN", change("scores", train=[float("nan")]), "sends train of scores 1 as list"),
+    ("text", change("scores", test=["1", "1"]), "sends test of scores 1 as list"),
+    ("true", change("scores", test=[True, False]), "sends test of scores 1 as list"),
+    ("one number", change("scores", test=0.5), "test of scores 1 as float, expected list"),
+    ("a nasty name", change("scores", **{NASTY: 1.0}), r"sends scores 1 with \x1b[2J"),
 ]
 
 
 def ids(table):
-    return pytest.mark.parametrize(("change", "words"), [row[1:] for row in table],
+    return pytest.mark.parametrize(("edit", "words"), [row[1:] for row in table],
                                    ids=[row[0] for row in table])  # fmt: skip
 
 
-@ids(BAD_REPLIES)
-def test_a_server_refuses_a_reply_as_a_whole(change, words, exchanged):
-    _, request, reply = exchanged()
-    request["evaluate"], reply["scores 1"] = {"clients": OWN}, {}
-    reply["call"] = {**reply["call"], "round": 1}
-    request["call"] = dict(reply["call"])
-    protocol.check_reply(reply, request)
-    change(reply)
-    assert words in refuses(protocol.check_reply, reply, request)
-
-
 @ids(BAD_RESULTS)
-def test_a_server_refuses_a_result(change, words, exchanged):
+def test_a_server_refuses_a_result(edit, words, exchanged):
     _, _, reply = exchanged("fedprox")
-    log = dict(reply[f"log {FIRST}"])
+    log = dict.fromkeys("ab", 0.0)
+    reply[f"work {FIRST}"]["log"] = [1.0, 2.0]
     expected = ClientResult(np.zeros_like(reply[f"upload {FIRST}"]["w"]), None, log)
-    result, _ = protocol.read_result(reply, FIRST, expected, 0)
+    result, _ = read_result(FIRST, reply, expected, 0)
     assert result.upload.any()
-    assert result.log == log
-    change(reply)
-    assert words in refuses(protocol.read_result, reply, FIRST, expected, 0)
+    assert result.log == {"a": 1.0, "b": 2.0}
+    edit(reply)
+    assert words in refuses(read_result, FIRST, reply, expected, 0)
 
 
 @ids(BAD_SCORES)
-def test_a_server_refuses_scores(change, words):
-    scores = protocol.ClientScores(5, 0.5, 1.0, 6, 2.0)
-    reply = {f"scores {FIRST}": protocol.record(scores)}
-    assert protocol.read_scores(reply, FIRST, 6, 5, True) == scores
-    change(reply)
-    assert words in refuses(protocol.read_scores, reply, FIRST, 6, 5, True)
+def test_a_server_refuses_scores(edit, words):
+    scores = protocol.ClientScores([0.5, 1.0], [2.0])
+    reply = {f"scores {FIRST}": protocol.write(scores)}
+    assert read_scores(FIRST, reply, True, True) == scores
+    edit(reply)
+    assert words in refuses(read_scores, FIRST, reply, True, True)
 
 
+ROWS = "announces its rows wrongly, expected "
 BAD_ANNOUNCEMENTS = [
-    ({"clients": [3, 3]}, "not different numbers"),
-    ({"clients": [-1, 3]}, "expected numbers from 0 on"),
-    ({"n_train": [5]}, "lists of different lengths"),
-    ({"n_train": [5, 0]}, "one without training rows"),
-    ({"n_test": [5, -1]}, "one without training rows"),
-    ({"clients": [], "n_train": [], "n_test": []}, "announces no client"),
-    ({"labels": []}, "without features or labels"),
-    ({"labels": [1, 0]}, "not different numbers"),
-    ({"labels": [0, 2**63]}, "misshapen fields: labels"),
+    ({"clients": [3, 3]}, ROWS + "clients that are different, ascending"),
+    ({"clients": [-1, 3]}, ROWS + "clients from 0 on"),
+    ({"n_train": [5]}, ROWS + "an entry a client"),
+    ({"n_train": [5, 0]}, ROWS + "training rows of every client"),
+    ({"n_test": [5, -1]}, ROWS + "test rows, or 0"),
+    ({"clients": [], "n_train": [], "n_test": []}, ROWS + "clients"),
+    ({"labels": []}, ROWS + "features and labels"),
+    ({"labels": [1, 0]}, ROWS + "labels that are different, ascending"),
+    ({"labels": [0, 2**63]}, "sends labels of announcement as list"),
     ({"labels": [0, 10**6]}, "classes: 1000000 is more than 100000"),
     ({"labels": [-(10**6), 0]}, "classes: 1000000 is more than 100000"),
     ({"labels": list(range(10**5)), "features": 10**4}, "features × labels: 10000 × 100000 is more"),
     ({"n_test": [1, 10**15]}, "rows: 1000000000000012 is more than 10000000"),
     ({"n_train": [10**6, 6], "features": 10**4}, "rows × features: 1000007 × 10000 is more"),
-    ({"features": 2.0}, "missing, unknown or misshapen fields: features"),
+    ({"features": 2.0}, "features of announcement as float, expected int"),
     ({"image": [8, 8, 1]}, None),
-    ({"image": [8, 7, 1]}, "images of [8, 7, 1], and 64 features"),
-    ({"vocabulary": ["a", NASTY]}, "misshapen fields: vocabulary"),
-    ({"vocabulary": ["a"] * (10**6 + 1)}, "misshapen fields: vocabulary"),
-    ({"vocabulary": ["a", 7]}, "misshapen fields: vocabulary"),
-    ({NASTY: 1}, r"misshapen fields: \x1b[2J"),
+    ({"image": [8, 8]}, ROWS + "three sizes of an image"),
+    ({"image": [8, 7, 1]}, ROWS + "as many features as pixels"),
+    ({"vocabulary": ["a", NASTY]}, "sends vocabulary of announcement as list"),
+    ({"vocabulary": ["a"] * (10**6 + 1)}, "sends vocabulary of announcement as list"),
+    ({"vocabulary": ["a", 7]}, "sends vocabulary of announcement as list"),
+    ({NASTY: 1}, r"sends announcement with \x1b[2J"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("changes", "words"), BAD_ANNOUNCEMENTS)
 def test_a_server_refuses_an_announcement_that_cannot_be_so(changes, words):
-    good = protocol.Announced([3, 4], [5, 6], [1, 0], 64, [0, 1], [], [])
-    reply = {"announced": protocol.record(good)}
-    assert protocol.read_announced(reply) == good
-    reply["announced"].update(changes)
+    good = protocol.Announcement([3, 4], [5, 6], [1, 0], 64, [0, 1], [], [])
+    reply = {"announcement": protocol.write(good)}
+    assert protocol.read_announcement(reply) == good
+    reply["announcement"].update(changes)
     if words:
-        assert words in refuses(protocol.read_announced, reply)
-    assert "answers" in refuses(protocol.read_announced, {**reply, NASTY: {}})
-    assert refuses(protocol.read_announced, {"refused": {"reason": NASTY}}).startswith(r"\x1b[2J")
+        assert words in refuses(protocol.read_announcement, reply)
+    refused = {"refused": protocol.write_reason(NASTY)}
+    assert refuses(protocol.read_announcement, refused).startswith(r"\x1b[2J")
+    for reason in ({"reason": NASTY}, {"reason": 7}, {}):
+        assert refuses(protocol.read_announcement, {"refused": reason}).startswith("sends re")
 
 
 # ---- what a node refuses of a request ------------------------------------------------------------
@@ -199,22 +183,22 @@ def test_a_server_refuses_an_announcement_that_cannot_be_so(changes, words):
 BAD_REQUESTS = [
     ("call", "stamp", "0" * 64, "another experiment"),
     ("call", "round", 7, "round 7 of 1"),
+    ("call", "round", -1, "round -1 of 1"),
     ("call", "unit", 1, "unit 1 of 1"),
     ("call", "run", "../../../etc", "run '../../../etc'"),
+    ("call", "run", NASTY, "run of call as str"),
     ("call", "labels", [0, 1], "leaves out labels"),
-    ("call", "labels", [*range(10), 2**63], "misshapen fields: labels"),
+    ("call", "labels", [*range(10), 2**63], "labels of call as list"),
     ("call", "labels", [*range(10), 2**52], "classes: "),
-    ("call", "labels", [1, 0], "not different numbers"),
-    ("call", NASTY, 1, r"misshapen fields: \x1b[2J"),
-    ("sent", "w", np.zeros(3), "sends w of shape (3,)"),
+    ("call", "labels", [1, 0, *range(2, 10)], "does not sort them"),
+    ("call", NASTY, 1, r"with \x1b[2J"),
+    ("sent", "w", np.zeros(3), "sends w of sent as float64 (3,), expected float64 (685,)"),
     ("sent", "w", np.full(685, np.nan), "not finite"),
-    ("sent", "w", [0.0], "holds plain values"),
-    ("sent", "v", np.zeros(3), "sends v of shape (3,)"),
-    ("sent", "v", np.zeros(685), "sends what holds v, expected w"),
-    ("train", "amounts", [3], "lists of different lengths"),
-    ("train", "clients", [1, 1, 1], "not different numbers"),
-    ("train", "states", [10**400] * 3, "misshapen fields: states"),
-    (NASTY, "w", 1, r"asks '\x1b[2J"),
+    ("sent", "w", [0.0], "sends w of sent as list"),
+    ("sent", "t", np.array(2**60), "sends t of sent as int"),
+    ("sent", "F", np.zeros(3), "sends F of sent as float64 (3,), expected float64 (685,)"),
+    ("sent", "v", np.zeros(3), "sends v of sent as float64 (3,)"),
+    ("sent", "v", np.zeros(685), "sends sent that holds v, expected w"),
 ]
 
 
@@ -232,22 +216,29 @@ def test_a_node_refuses_what_the_experiment_does_not_say(record, field, value, w
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [
-        ("amounts", [4, 3, 3], "is asked for 4 epochs or steps of 3"),
-        ("clients", [0, 4, 5], "is not a client of this node"),
-        ("states", [5, -1, -1], "its own state after round 6 cannot be read"),
+        ("amount", 4, "is asked for 4 epochs or steps of 3"),
+        ("state", 5, "its own state after round 6 cannot be read"),
+        ("state", 10**400, f"sends state of train {FIRST} as int"),
         ("widths", [3], "is asked for batches of 3 rows"),
         ("widths", [40, 40], "is asked for 2 kinds of batches, expected 1"),
         ("widths", [2**22], "rows of a batch × features: 4194304 × 64 is more than"),
         ("widths", [2**50], "steps × rows of a batch: 3 × "),
+        (NASTY, 1, rf"sends train {FIRST} with \x1b[2J"),
     ],
 )
 def test_a_node_does_no_more_for_a_client_than_the_experiment_says(field, value, words, exchanged):
     wires, request, _ = exchanged("apfl")
-    request["train"] = {**request["train"], field: value}
+    request[f"train {FIRST}"] = {**request[f"train {FIRST}"], field: value}
     reply = reply_to(wires, request)
-    assert words in reply[f"lost {value[0] if field == 'clients' else FIRST}"]["reason"]
-    if field != "widths":
-        assert f"upload {OWN[1]}" in reply
+    assert words in reply[f"lost {FIRST}"]["reason"]
+    assert reply[f"lost {FIRST}"]["reason"].isprintable()
+    assert f"upload {OWN[1]}" in reply
+
+
+def test_a_node_does_nothing_that_it_does_not_know(exchanged):
+    wires, request, reply = exchanged("apfl")
+    more = {"train 0": request[f"train {FIRST}"], NASTY: {"w": 1}, f"train 0{FIRST}": {}}
+    assert reply_to(wires, request | more).keys() == reply.keys()
 
 
 def test_a_node_whose_rows_have_changed_says_so(exchanged):
@@ -264,9 +255,9 @@ def test_a_tree_is_the_same_after_its_way():
     from fedref.algorithms.apfl import ServerState, Upload
 
     value = (Upload(np.arange(3.0), None), ServerState(np.zeros(2), 0, 4, True, None), (1.5,))
-    packet = {"sent": protocol.pack(value)}
+    packet = {"sent": protocol.write_arrays(value)}
     assert set(packet["sent"]) == {"0.w", "1.w", "1.F", "1.t", "1.renew", "2.0"}
-    again = protocol.unpack(value, packet, "sent")
+    again = protocol.read(value, packet, "sent")
     assert type(again[0]) is Upload
     assert again[0].importance is None
     assert [type(x) for x in again[1][1:4]] == [int, int, bool]
@@ -277,9 +268,9 @@ def test_a_tree_is_the_same_after_its_way():
         ServerState(np.zeros(2), np.ones(3), 1, True, None),
         (0.0,),
     )
-    packet = {"sent": protocol.pack(grown)}
-    assert protocol.unpack(fresh, packet, "sent", np.zeros(3))[1].F.tolist() == [1.0] * 3
-    assert "sends" in refuses(protocol.unpack, fresh, packet, "sent")
-    assert "shape (3,), expected (4,)" in refuses(
-        protocol.unpack, fresh, packet, "sent", np.zeros(4)
+    packet = {"sent": protocol.write_arrays(grown)}
+    assert protocol.read(fresh, packet, "sent", np.zeros(3))[1].F.tolist() == [1.0] * 3
+    assert "sends" in refuses(protocol.read, fresh, packet, "sent")
+    assert "float64 (3,), expected float64 (4,)" in refuses(
+        protocol.read, fresh, packet, "sent", np.zeros(4)
     )

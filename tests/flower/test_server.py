@@ -26,7 +26,7 @@ from fedref.boundary.errors import ConfigError, DataError
 from fedref.commands import main
 from fedref.experiments.results import load_run
 from fedref.experiments.unit import Unit
-from fedref.flower.server import Missed, serve
+from fedref.flower.server import MissedClients, serve
 
 FEDERATED = [name for name in ALGORITHMS if not ALGORITHMS[name].pooled]
 NODE, OWN = 101, HOLDERS[101]
@@ -97,28 +97,43 @@ def test_who_is_refused_is_not_averaged(tmp_path):
     experiment = experiment_of(algorithms={"fedavg": {}}, clients_per_round=7, rounds=1)
     bad, _, said = far(tmp_path, experiment, only_in(0, poison), out="bad")
     (row,) = missed(tmp_path / "bad")
-    reason = "sends w with a value that is not finite"
+    reason = (
+        f"sends w of upload {OWN[0]} as float64 (685,) with a value that is not finite, "
+        "expected float64 (685,)"
+    )
     assert (row["round"], row["phase"], row["client"]) == ("1", "training", str(OWN[0]))
     assert row["reason"] == reason
     assert any(text.endswith(f"client {OWN[0]} missed: {reason}") for text in said)
     assert (column(bad, "failed"), column(bad, "dropped")) == ([0, 1], [0, 0])
-    without = far(tmp_path, experiment, only_in(0, lambda r: r.pop(f"upload {OWN[0]}")), out="gone")
+    lost = {f"lost {OWN[0]}": {"reason": "none\x1b"}}  # nor does it count in the evaluation
+    without = far(tmp_path, experiment, only_in(0, lambda r: r.update(lost)), out="gone")
+    assert [row["reason"] for row in missed(tmp_path / "gone")] == [r"none\x1b"] * 2
     good, _, _ = far(tmp_path, experiment, out="good")
     assert same_parameters(bad, without[0])
     assert not same_parameters(bad, good)
 
 
-def test_a_bad_reply_is_refused_as_a_whole(tmp_path):
+def test_a_node_answers_for_its_own_clients_alone(tmp_path):
+    """What it says of another's is not read; a refusal is of all its clients, in both phases."""
     experiment = experiment_of(algorithms={"fedavg": {}}, clients_per_round=7)
-    change = only_in(1, lambda reply: reply.update({"upload 0": reply[f"upload {OWN[0]}"]}))
-    run, _, said = far(tmp_path, experiment, change)
-    rows = missed(tmp_path / "far")
+
+    def change(reply):
+        forged = {"upload 0": reply[f"upload {OWN[0]}"], "work 0": reply[f"work {OWN[0]}"]}
+        reply.update(forged | {"scores 0": reply[f"scores {OWN[0]}"], "lost 2": {"reason": "x"}})
+
+    far(tmp_path, experiment, only_in(1, change))
+    near(tmp_path, experiment)
+    assert same_tables(tmp_path / "far", tmp_path / "near")
+    assert missed(tmp_path / "far") == []
+
+    change = only_in(1, lambda reply: reply.update({"refused": {"reason": "no\x1b"}}))
+    run, _, said = far(tmp_path, experiment, change, out="refused")
+    assert all(text.isprintable() for text in said)
+    rows = missed(tmp_path / "refused")
     assert {(row["client"], row["phase"]) for row in rows} == {
         (str(k), phase) for k in OWN for phase in ("training", "evaluation")
     }
-    assert {row["reason"] for row in rows} == {
-        "its node answers 'upload 0', which it was not asked for"
-    }
+    assert {row["reason"] for row in rows} == {r"its node refuses: no\x1b"}
     assert column(run, "failed") == [0, 0, 3, 3]
     (second,) = (s for t, s in zip(run.records[0].rounds, run.records[0].scores) if t == 1)
     assert [k for k in range(7) if second.n_test[k] == 0] == OWN
@@ -129,7 +144,7 @@ def test_a_bad_reply_is_refused_as_a_whole(tmp_path):
 def test_bad_scores_are_left_out_and_end_no_run(tmp_path):
     def nan(reply):
         if f"scores {OWN[0]}" in reply:  # APFL trains in a message of its own
-            reply[f"scores {OWN[0]}"] = {**reply[f"scores {OWN[0]}"], "train_loss": np.nan}
+            reply[f"scores {OWN[0]}"] = {**reply[f"scores {OWN[0]}"], "train": [np.nan]}
 
     run, _, _ = far(tmp_path, experiment_of(algorithms={"apfl": {}}), only_in(2, nan))
     (row,) = missed(tmp_path / "far")
@@ -145,7 +160,8 @@ def test_an_endless_name_is_no_obstacle_to_going_on(tmp_path):
 
     def change(wires, node, packet, reply):
         if node == NODE and packet["call"]["round"] == 1:
-            reply[name] = {}
+            reply |= {f"upload {k}": {name: np.zeros(1)} for k in OWN}
+            reply |= {f"scores {k}": {name: 1} for k in OWN}
         return stop(wires, node, packet, reply)
 
     wires = Wires(tmp_path / "nodes", experiment, change=change)
@@ -179,7 +195,7 @@ def test_an_answer_counts_once_and_only_from_whom_it_was_asked(tmp_path):
     [
         ({"algorithms": {"kept": {"algorithm": CACHED}}}, "kept sends by what each client keeps"),
         ({"algorithms": {"centralised": {}}}, "centralised pools all clients' rows"),
-        ({"classes": "own", "algorithms": {"fedavg": {}}}, "classes=own counts labels"),
+        ({"classes": "own", "algorithms": {"fedavg": {}}}, "classes=own needs clients' rows"),
         ({"dissimilarity": True, "algorithms": {"fedavg": {}}}, "dissimilarity needs"),
         ({"sweep": {"split.alpha": [0.1, 1.0]}, "algorithms": {"fedavg": {}}}, "split.alpha"),
     ],
@@ -260,10 +276,10 @@ def test_what_was_missed_before_a_stop_is_still_known_and_stands_once(tmp_path):
 
 def test_missed_rows_of_a_round_that_is_done_again_are_replaced(tmp_path):
     unit, path = Unit(0, "fedavg", 0, {}), tmp_path / "missed.csv"
-    rows = Missed(path)
-    rows.set(unit, 1, "training", {3: "late", 2: "gone"})
-    rows.set(unit, 2, "training", {1: "late"})
-    Missed(path).set(unit, 1, "training", {})
+    rows = MissedClients(path)
+    rows.replace(unit, 1, "training", {3: "late", 2: "gone"})
+    rows.replace(unit, 2, "training", {1: "late"})
+    MissedClients(path).replace(unit, 1, "training", {})
     assert [(r["round"], r["client"]) for r in missed(tmp_path)] == [("2", "1")]
 
 
@@ -300,5 +316,5 @@ def test_a_directory_that_is_not_of_this_run_is_refused(tmp_path):
     path = tmp_path / "far" / "federation.json"
     for text in ("{", json.dumps({"run": "x"})):
         path.write_text(text)
-        with pytest.raises(DataError, match="expected it as the run left it"):
+        with pytest.raises(DataError, match="expected the file as the run left it"):
             serve(wires, experiment, tmp_path / "far", options())
