@@ -13,6 +13,7 @@ an edited line are run, the nearest and fastest first, until one fails. What run
 default, a constant, a decorator) is imported and collected anew in the fork.
 
 Edits that change nothing, or nothing but speed, are listed with the reason in equivalent_mutants.txt.
+Long because measuring, mutating and running share one session of pytest.
 """
 
 import argparse
@@ -23,7 +24,6 @@ import itertools
 import json
 import os
 import random
-import re
 import signal
 import sys
 import tempfile
@@ -39,7 +39,6 @@ from typing import Any
 import coverage
 import numpy  # noqa: F401 (imported before the forks, which import fedref anew)
 import pytest
-import scipy.special
 import scipy.stats  # noqa: F401
 
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
@@ -83,7 +82,7 @@ def find_tests() -> list[str]:
 
 def read_equivalents() -> dict[str, str]:
     """Return mutant → reason. The file: a line `# reason`, then the mutants it holds for, one a
-    line, in which … stands for any text."""
+    line, in which … may stand for any text."""
     reason, known = "", {}
     for line in EQUIVALENT.read_text("utf-8").splitlines():
         if line.startswith("#"):
@@ -95,14 +94,11 @@ def read_equivalents() -> dict[str, str]:
 
 def match_equivalents(key: str, known: Iterable[str]) -> set[str]:
     """Return the lines of the list that a mutant is one of."""
-    return {line for line in known if line == key or ("…" in line and compile_line(line)(key))}
-
-
-def compile_line(line: str, cache: dict[str, Any] = {}) -> Callable[[str], Any]:  # noqa: B006
-    """Return what matches a line of the list."""
-    if line not in cache:
-        cache[line] = re.compile(re.escape(line).replace("…", ".*")).fullmatch
-    return cache[line]
+    cut = {line: line.split("…") for line in known}
+    return {
+        line for line, parts in cut.items()
+        if line == key or (len(parts) == 2 and key.startswith(parts[0]) and key.endswith(parts[1]))
+    }  # fmt: skip
 
 
 # ---- processes -----------------------------------------------------------------------------------
