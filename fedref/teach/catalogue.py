@@ -7,6 +7,7 @@ text is in the source alone. The inputs are made anew for every probe, from one 
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ class Exercise:
     kinds: tuple[str, ...]
     inputs: Callable[[int], Arguments]
     slips: Mapping[str, str] = field(default_factory=dict)
-    example: Arguments | None = None  # where `teach.example` has none
+    example: partial[Any] | None = None  # where `teach.example` has none
 
     @property
     def callable(self) -> Any:
@@ -166,7 +167,7 @@ EXERCISES = {
             "the chain rule through a layer of an MLP", "matrix calculus", 20,
             ("sign", "factor", "transpose"), backward_inputs,
             {"delta @ W[2 * l]": "transpose"},
-            ((SMALL, SMALL_W, SMALL_A, np.array([[0.25, -0.25]])), {}),
+            partial(MLP.backward, SMALL, SMALL_W, SMALL_A, np.array([[0.25, -0.25]])),
         ),
         Exercise(
             "curvature", BinaryLogistic, "hvp", "r",

@@ -8,7 +8,8 @@ import ast
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
+from functools import partial
 from itertools import pairwise
 from types import FrameType
 from typing import Any, NamedTuple
@@ -16,15 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref import algorithm
-from fedref.algorithms import (
-    apfl,
-    fedavg,
-    fedcurv,
-    fedmaml,
-    fedmeta,
-    fedprox,
-    per_fedavg,
-)
+from fedref.algorithms import apfl, fedavg, fedcurv, fedmaml, fedmeta, fedprox, per_fedavg
 from fedref.models import BinaryLogistic, LinearSVM, Logistic
 from fedref.models import numerics as nx
 from fedref.models.base import SoftmaxLogits
@@ -43,12 +36,8 @@ P = np.array([0.25, 0.75])
 WS = np.array([[0.5, -0.25], [1.0, 0.0]])
 COHORT = algorithm.Cohort(np.arange(2), np.ones(2, int), np.array([1, 3]), 2)
 I = np.array([[0.5, 1.0], [0.25, 0.0]])
-A, W_K, F, W_REF = (
-    np.array([1.0]),
-    np.array([0.25, 0.5]),
-    np.array([2.0, 0.5]),
-    np.array([0.25, 0.0]),
-)
+A, W_K = np.array([1.0]), np.array([0.25, 0.5])
+F, W_REF = np.array([2.0, 0.5]), np.array([0.25, 0.0])
 #: A direction for the Hessian; the same samples with the labels −1 and 1.
 V = np.array([1.0, 0.5])
 SIGNED = Batch(D.X, 2 * D.y - 1)
@@ -57,108 +46,72 @@ SOFTMAX, SOFTMAX_W = Logistic(1, 3), np.array([0.5, 0, -0.5, 0, 0.25, 0])
 SOFTMAX_V, SOFTMAX_D = np.array([1, 0, 0.5, 0, -1, 0]), Batch(D.X[:, :1], np.array([0, 2, 1]))
 SVMS = [LinearSVM(2, squared=squared, bias=False) for squared in (True, False)]
 
-Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+MAML_SERVER = fedmeta.MetaServer(fedmeta.Learner(W), None)
+ADAM = fedmeta.Adam(np.array([1.0, 0.5]), W * W, 1)
+CURV_SERVER, CURV_LOCAL = fedcurv.CurvServer(W, W, W, 0), fedcurv.Local(W, W, W)
+APFL_LOCAL = apfl.Local(W, apfl.ClientState(A, W_K), None)
+STARTING = apfl.ServerState(W, 0, 0, True, None)
+DECOMPOSED = apfl.ServerState(W, F, 2, False, None)
 
-#: The functions that have a worked example, and what they are called with: once for each branch.
-CALLS: list[Call] = [
-    (algorithm.weighted_mean, (P, WS), {}),
-    (fedavg.local_step, (MODEL, W, D), {"lr": 0.5}),
-    (
-        fedavg.Centralised.step,
-        (fedavg.Centralised(lr=0.5), MODEL, algorithm.Server(W), W, D),
-        {},
-    ),
-    (fedprox.objective, (MODEL, W, W_REF, D), {"mu": 0.5}),
-    (fedprox.prox_gradient, (MODEL, W, W_REF, D), {"mu": 0.5}),
-    (fedprox.inexactness, (MODEL, W, W_REF, D), {"mu": 0.5}),
-    (fedprox.dissimilarity, (MODEL, W, (D, D1)), {}),
-    (fedprox.adapt_mu, (0.5, 4, 0.75, 0.875), {}),
-    (fedprox.adapt_mu, (0.5, 4, 0.75, 0.625), {}),
-    (per_fedavg.meta_objective, (MODEL, W, D), {"alpha": 0.5}),
-    (per_fedavg.meta_gradient, (MODEL, W, D, D1, D2), {"alpha": 0.5}),
-    (per_fedavg.meta_gradient_fo, (MODEL, W, D, D1), {"alpha": 0.5}),
-    (per_fedavg.meta_gradient_hf, (MODEL, W, D, D1, D2), {"alpha": 0.5, "delta": 0.01}),
-    (per_fedavg.local_step, (W, np.array([0.5, -1.0])), {"beta": 0.5}),
-    (fedmeta.maml_gradient, (MODEL, W, D, D1), {"alpha": 0.5}),
-    (fedmeta.meta_sgd_gradient, (MODEL, W, np.array([0.5, 0.25]), D, D1), {}),
-    (
+#: The calls that are worked examples: of a function with branches, one for each.
+CALLS: list[partial[Any]] = [
+    partial(algorithm.weighted_mean, P, WS),
+    partial(fedavg.local_step, MODEL, W, D, lr=0.5),
+    partial(fedavg.Centralised.step, fedavg.Centralised(lr=0.5), MODEL, algorithm.Server(W), W, D),
+    partial(fedprox.objective, MODEL, W, W_REF, D, mu=0.5),
+    partial(fedprox.prox_gradient, MODEL, W, W_REF, D, mu=0.5),
+    partial(fedprox.inexactness, MODEL, W, W_REF, D, mu=0.5),
+    partial(fedprox.dissimilarity, MODEL, W, (D, D1)),
+    partial(fedprox.adapt_mu, 0.5, 4, 0.75, 0.875),
+    partial(fedprox.adapt_mu, 0.5, 4, 0.75, 0.625),
+    partial(per_fedavg.meta_objective, MODEL, W, D, alpha=0.5),
+    partial(per_fedavg.meta_gradient, MODEL, W, D, D1, D2, alpha=0.5),
+    partial(per_fedavg.meta_gradient_fo, MODEL, W, D, D1, alpha=0.5),
+    partial(per_fedavg.meta_gradient_hf, MODEL, W, D, D1, D2, alpha=0.5, delta=0.01),
+    partial(per_fedavg.local_step, W, np.array([0.5, -1.0]), beta=0.5),
+    partial(fedmeta.maml_gradient, MODEL, W, D, D1, alpha=0.5),
+    partial(fedmeta.meta_sgd_gradient, MODEL, W, np.array([0.5, 0.25]), D, D1),
+    partial(
         fedmeta.MAML.combine,
-        (
-            fedmeta.MAML(beta=0.5),
-            MODEL,
-            fedmeta.MetaServer(fedmeta.Learner(W), None),
-            fedmeta.Learner(WS),
-            COHORT,
-        ),
-        {},
+        fedmeta.MAML(beta=0.5),
+        MODEL,
+        MAML_SERVER,
+        fedmeta.Learner(WS),
+        COHORT,
     ),
-    (fedmaml.adapt, (MODEL, W, D), {"alpha": 0.5, "steps": 1}),
-    (fedmaml.meta_gradient, (MODEL, W, D, D1), {"alpha": 0.5, "steps": 1}),
-    (fedmaml.meta_update, (W, WS, np.array([2.0, 1.0])), {"beta": 0.5}),
-    (fedmaml.candidate, (WS, np.array([2.0, 1.0])), {}),
-    (
-        fedcurv.FedCurv.finish,
-        (
-            fedcurv.FedCurv(),
-            MODEL,
-            fedcurv.CurvServer(W, W, W, 0),
-            fedcurv.Local(W, W, W),
-            None,
-            lambda: D,
-        ),
-        {},
+    partial(fedmaml.adapt, MODEL, W, D, alpha=0.5, steps=1),
+    partial(fedmaml.meta_gradient, MODEL, W, D, D1, alpha=0.5, steps=1),
+    partial(fedmaml.meta_update, W, WS, np.array([2.0, 1.0]), beta=0.5),
+    partial(fedmaml.candidate, WS, np.array([2.0, 1.0])),
+    partial(
+        fedcurv.FedCurv.finish, fedcurv.FedCurv(), MODEL, CURV_SERVER, CURV_LOCAL, None, lambda: D
     ),
-    (fedcurv.penalty, (np.array([0.25, -0.5]), list(zip(I, WS))), {"lam": 0.5}),
-    (
-        fedcurv.penalty_gradient,
-        (W_K, I.sum(0), (I * WS).sum(0), I[1], I[1] * WS[1]),
-        {"lam": 0.5},
-    ),
-    (apfl.compose, (MODEL, W, A, W_K), {}),
-    (apfl.objective, (MODEL, W, A, W_K, D), {"F": F, "w_ref": W_REF, "mu": 0.5}),
-    (apfl.penalty_gradient, (W,), {"F": F, "w_ref": W_REF, "mu": 0.5}),
-    (
-        apfl.APFL.combine,
-        (
-            apfl.APFL(z=2),
-            MODEL,
-            apfl.ServerState(W, 0, 0, True, None),
-            apfl.Upload(WS, None),
-            COHORT,
-        ),
-        {},
-    ),
-    (apfl.importance_update, (F, I, P), {"lam": 0.5}),
-    (
-        apfl.APFL.start,
-        (apfl.APFL(z=2, init="continuous"), MODEL, apfl.ServerState(W, F, 2, False, None), None),
-        {},
-    ),
-    (
+    partial(fedcurv.penalty, np.array([0.25, -0.5]), list(zip(I, WS)), lam=0.5),
+    partial(fedcurv.penalty_gradient, W_K, I.sum(0), (I * WS).sum(0), I[1], I[1] * WS[1], lam=0.5),
+    partial(apfl.compose, MODEL, W, A, W_K),
+    partial(apfl.objective, MODEL, W, A, W_K, D, F=F, w_ref=W_REF, mu=0.5),
+    partial(apfl.penalty_gradient, W, F=F, w_ref=W_REF, mu=0.5),
+    partial(apfl.APFL.combine, apfl.APFL(z=2), MODEL, STARTING, apfl.Upload(WS, None), COHORT),
+    partial(apfl.importance_update, F, I, P, lam=0.5),
+    partial(apfl.APFL.start, apfl.APFL(z=2, init="continuous"), MODEL, DECOMPOSED, None),
+    partial(
         apfl.APFL.step,
-        (
-            apfl.APFL(mu=0.5, lr=0.5),
-            MODEL,
-            apfl.ServerState(W_REF, F, 2, False, None),
-            apfl.Local(W, apfl.ClientState(A, W_K), None),
-            D,
-        ),
-        {},
+        apfl.APFL(mu=0.5, lr=0.5),
+        MODEL,
+        DECOMPOSED._replace(w=W_REF),
+        APFL_LOCAL,
+        D,
     ),
-    (
-        fedmeta.server_step,
-        (W, np.array([0.5, -1.0]), fedmeta.Adam(np.array([1.0, 0.5]), W * W, 1)),
-        {"beta": 0.5},
-    ),
-    (BinaryLogistic.loss_of, (MODEL, MODEL.logits(W, D.X), D.y), {}),
-    (BinaryLogistic.grad, (MODEL, W, D), {}),
-    (BinaryLogistic.hvp, (MODEL, W, V, D), {}),
-    (SoftmaxLogits.loss_of, (SOFTMAX, SOFTMAX.logits(SOFTMAX_W, SOFTMAX_D.X), SOFTMAX_D.y), {}),
-    (Logistic.grad, (SOFTMAX, SOFTMAX_W, SOFTMAX_D), {}),
-    (Logistic.hvp, (SOFTMAX, SOFTMAX_W, SOFTMAX_V, SOFTMAX_D), {}),
-    *((LinearSVM.loss_of, (svm, svm.logits(W, D.X), SIGNED.y), {}) for svm in SVMS),
-    *((LinearSVM.grad, (svm, W, SIGNED), {}) for svm in SVMS),
-    *((LinearSVM.hvp, (svm, W, V, SIGNED), {}) for svm in SVMS),
+    partial(fedmeta.server_step, W, np.array([0.5, -1.0]), ADAM, beta=0.5),
+    partial(BinaryLogistic.loss_of, MODEL, MODEL.logits(W, D.X), D.y),
+    partial(BinaryLogistic.grad, MODEL, W, D),
+    partial(BinaryLogistic.hvp, MODEL, W, V, D),
+    partial(SoftmaxLogits.loss_of, SOFTMAX, SOFTMAX.logits(SOFTMAX_W, SOFTMAX_D.X), SOFTMAX_D.y),
+    partial(Logistic.grad, SOFTMAX, SOFTMAX_W, SOFTMAX_D),
+    partial(Logistic.hvp, SOFTMAX, SOFTMAX_W, SOFTMAX_V, SOFTMAX_D),
+    *(partial(LinearSVM.loss_of, svm, svm.logits(W, D.X), SIGNED.y) for svm in SVMS),
+    *(partial(LinearSVM.grad, svm, W, SIGNED) for svm in SVMS),
+    *(partial(LinearSVM.hvp, svm, W, V, SIGNED) for svm in SVMS),
 ]
 
 
@@ -183,9 +136,9 @@ class Trace(NamedTuple):
     steps: list[Step]
 
 
-def trace_call(function: Callable[..., Any], *arguments: Any, **options: Any) -> Trace:
+def trace_call(call: partial[Any]) -> Trace:
     """Call a function and note its own local variables around every line."""
-    function = inspect.unwrap(function)
+    function = inspect.unwrap(call.func)
     notes: list[tuple[int, dict[str, Any]]] = []
 
     def note_line(frame: FrameType, event: str, argument: Any) -> Any:
@@ -199,7 +152,7 @@ def trace_call(function: Callable[..., Any], *arguments: Any, **options: Any) ->
     outside = sys.gettrace()
     sys.settrace(enter)
     try:
-        result = function(*arguments, **options)
+        result = function(*call.args, **call.keywords)
     finally:
         sys.settrace(outside)
     steps = [Step(line, before, after) for (line, before), (_, after) in pairwise(notes)]
@@ -227,27 +180,22 @@ def equal(one: Any, other: Any) -> bool:
     return one is other or bool(one == other)
 
 
-def calls_of(function: Any) -> Iterator[Call]:
-    """The example's calls of a function, by module and name."""
-    for call in CALLS:
-        if (call[0].__module__, call[0].__qualname__) == function:
-            yield call
-
-
 def find_example(module: str, function: str, equation: Equation | None = None) -> Trace | None:
     """Return the worked example of a function: the one that runs the equation's line, if there is one.
 
     A tag of the hinge loss is tried with that variant of the SVM.
     """
     trace = None
-    for call, arguments, options in calls_of((module, function)):
+    for call in CALLS:
+        if (call.func.__module__, call.func.__qualname__) != (module, function):
+            continue
         if (
             equation
             and "hinge" in equation.tag
-            and arguments[0].squared != ("squared" in equation.tag)
+            and call.args[0].squared != ("squared" in equation.tag)
         ):
             continue
-        trace = trace_call(call, *arguments, **options)
+        trace = trace_call(call)
         if equation is None or any(step.line == equation.line for step in trace.steps):
             break
     return trace

@@ -1,13 +1,12 @@
 """Formulae that are both shown and computed: one text, read once, as MathML and as numbers.
 
-    formula := sum [('≤' | '≥') sum]                                          w − ηg(w; D)
-    sum     := ['−'] product (('+' | '−') product)*
-    product := chain (('⊙' | '·') chain)*          φ″ ⊙ δWᵀ: what is side by side binds tighter
-    chain   := power (['/'] power)*                2λu, αH(w; D)v
-    power   := atom ('²' | 'ᵀ' | 'ᵗ')*
-    atom    := number | symbol | symbol '(' sum (('; ' | ', ') sum)* ')' | '(' sum ')'
-             | '‖' sum '‖' | '|' sum '|'
-             | 'Σ_k' product                       Σ takes the product behind it
+A formula such as `u − αH(w; D″)u` becomes an expression of Python, which `ast` reads. Factors side by
+side are joined by `**`, as that binds tighter than `*` and from the right, as H(w; D)v does:
+
+    u − αH(w; D″)u    a0 - a1 ** a2(a3, a4) ** a5         each a is a leaf: a number or a symbol
+    φ″ ⊙ δWᵀ          a0 * a1 ** a2[transpose]            · is @, ² and ᵗ are [square] and [t]
+    (μ/2)‖w‖²         group(a0 / a1) ** norm(a2)[square]
+    Σ_k p_k I_k       a0 ** a1 ** a2                      Σ takes what is behind it
 
 A symbol is one letter with what is on it: w, θ̂, D″, wᵗ, c₁, p_k, w_S, R{z}, or one of `WORDS`. What
 it means comes from outside: numbers, arrays, and functions. A function may return a linear map, such
@@ -16,11 +15,11 @@ Side by side, xᵀy of vectors is their dot product, and anything else goes entr
 over the first axis of every symbol that ends in _k.
 """
 
+import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import reduce
-from operator import add, ge, le, mul, neg, truediv
+from operator import add, ge, le, mul, sub, truediv
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
@@ -29,8 +28,6 @@ import numpy as np
 WORDS = ("log", "exp", "tanh", "max", "sqrt", "diag")
 #: Letters that stand for functions wherever an opening bracket follows.
 FUNCTIONS = ("g", "f", "F", "H", "L", "h", "σ", "φ", "z", *WORDS)
-BARS = ("‖", "|")
-RAISED = {"²": "square", "ᵀ": "transpose", "ᵗ": "power"}
 POWERS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "−0123456789")
 LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 BELOW = r"_(?:\{[^{}]*\}|[a-z]+|\w)(?:,\w)?"
@@ -40,107 +37,69 @@ TOKEN = re.compile(
     rf"[\u0302]?[₀-₉]*[′″*]*ᵗ?(?:{BELOW})?[′″*]*)"
     r"|(?P<sign>.))"
 )
+#: A sign of a formula → Python's.
+SIGNS = {
+    "+": "+", "−": "-", "⊙": "*", "·": "@", "/": "/", "≤": "<=", "≥": ">=", ";": ",", ",": ",",
+    ")": ")", "²": "[square]", "ᵀ": "[transpose]", "ᵗ": "[t]",
+}  # fmt: skip
+BARS = {"‖": "norm", "|": "bar"}
+#: Python's operators → what is shown, and what is computed.
+OPERATORS: Mapping[type, tuple[str, Callable[..., Any]]] = {
+    ast.Add: ("+", add), ast.Sub: ("−", sub), ast.Mult: ("⊙", mul), ast.MatMult: ("·", mul),
+    ast.Div: ("/", truediv), ast.LtE: ("≤", le), ast.GtE: ("≥", ge),
+}  # fmt: skip
 
 
 class Formula(NamedTuple):
-    """A node: what it is, its text if it is a leaf, and its parts."""
+    """An expression, and what its names a0, a1, ... stand for."""
 
-    kind: str  # number symbol call sum minus product times over square power transpose norm total
-    # relation group
-    text: str = ""
-    parts: tuple["Formula", ...] = ()
+    tree: ast.expr
+    leaves: list[str]
+
+    def leaf(self, node: ast.expr) -> str:
+        """Return the text of a leaf, or nothing."""
+        return self.leaves[int(node.id[1:])] if isinstance(node, ast.Name) else ""
 
 
-# ---- reading -------------------------------------------------------------------------------------
+# ---- reading ---------------------------------------------------------------------------------------
 
 
 def tokens(text: str) -> Iterator[tuple[str, str]]:
-    """Yield (kind, text) of each, then an end."""
+    """Yield (kind, text) of each number, symbol and sign."""
     for match in TOKEN.finditer(text.strip()):
         kind = match.lastgroup or "sign"
         yield kind, match[kind]
-    yield "end", ""
 
 
-class Parser:
-    """Recursive descent over the tokens of one formula."""
-
-    def __init__(self, text: str) -> None:
-        self.text, self.left = text, list(tokens(text))
-        self.bar = ""  # that closes the norm around
-
-    def take(self, *signs: str) -> str:
-        """Take the next sign if it is one of these."""
-        kind, text = self.left[0]
-        return self.left.pop(0)[1] if kind == "sign" and text in signs else ""
-
-    def sums(self, closing: str) -> tuple[Formula, ...]:
-        """Read one sum or several, and the sign that closes them."""
-        outside, self.bar = self.bar, closing
-        sums = [self.sum()]
-        while self.take(";", ","):
-            sums.append(self.sum())
-        self.bar = outside
-        if not self.take(closing):
-            found = self.left[0][1] or "the end"
-            raise ValueError(f"formula {self.text!r}: found {found!r}, expected {closing!r}")
-        return tuple(sums)
-
-    def formula(self) -> Formula:
-        formula = self.sum()
-        if sign := self.take("≤", "≥"):
-            formula = Formula("relation", sign, (formula, self.sum()))
-        if self.left[0][0] != "end":
-            raise ValueError(f"formula {self.text!r}: {self.left[0][1]!r} is left over")
-        return formula
-
-    def sum(self) -> Formula:
-        parts, sign = [], self.take("−") or "+"
-        while sign:
-            part = self.product()
-            parts.append(Formula("minus", "", (part,)) if sign == "−" else part)
-            sign = self.take("+", "−")
-        return parts[0] if len(parts) == 1 else Formula("sum", "", tuple(parts))
-
-    def product(self) -> Formula:
-        factors, signs = [self.chain()], ""
-        while sign := self.take("⊙", "·"):
-            signs += sign
-            factors.append(self.chain())
-        return Formula("product", signs, tuple(factors)) if signs else factors[0]
-
-    def chain(self) -> Formula:
-        factors = [self.power()]
-        while True:
-            kind, text = self.left[0]
-            if self.take("/"):
-                factors[-1] = Formula("over", "", (factors[-1], self.power()))
-            elif kind in ("number", "symbol") or (text in ("(", *BARS) and text != self.bar):
-                factors.append(self.power())
-            else:
-                return factors[0] if len(factors) == 1 else Formula("times", "", tuple(factors))
-
-    def power(self) -> Formula:
-        atom = self.atom()
-        while sign := self.take(*RAISED):
-            atom = Formula(RAISED[sign], "t" * (sign == "ᵗ"), (atom,))
-        return atom
-
-    def atom(self) -> Formula:
-        kind, text = self.left.pop(0)
-        if kind == "number":
-            return Formula("number", text)
-        if text.startswith("Σ"):
-            return Formula("total", text[2:], (self.product(),))
-        if kind == "symbol" and is_function(text) and self.take("("):
-            return Formula("call", text, self.sums(")"))
-        if kind == "symbol":
-            return Formula("symbol", text)
-        if text == "(":
-            return Formula("group", "", self.sums(")"))
-        if text in BARS and kind != "end":
-            return Formula("norm", text, self.sums(text))
-        raise ValueError(f"formula {self.text!r}: {text or 'the end'!r} begins no term")
+def parse(text: str) -> Formula:
+    """Read a formula. Raises ValueError."""
+    python, leaves, brackets = "", list[str](), list[str]()
+    ended = function = False  # whether a factor has ended; whether it is a function
+    for kind, token in tokens(text):
+        closes = token in BARS and brackets[-1:] == [token]
+        if (kind != "sign" or token == "(" or token in BARS) and ended and not closes:
+            python += "" if token == "(" and function else "**"
+        if kind != "sign":
+            python += f"a{len(leaves)}"
+            leaves.append(token)
+        elif token == "(":
+            python += "(" if ended and function else "group("
+        elif token in BARS:
+            python += ")" if closes else f"{BARS[token]}("
+        elif token in SIGNS:
+            python += SIGNS[token]
+        else:
+            raise ValueError(f"formula {text!r}: {token!r} has no meaning")
+        if closes or token == ")":
+            brackets = brackets[:-1]
+        elif token in BARS or token == "(":
+            brackets.append(token)
+        ended = kind != "sign" or closes or token in (")", "²", "ᵀ", "ᵗ")
+        function = kind == "symbol" and is_function(token)
+    try:
+        return Formula(ast.parse(python, mode="eval").body, leaves)
+    except SyntaxError:
+        raise ValueError(f"formula {text!r} is not complete") from None
 
 
 def is_function(symbol: str) -> bool:
@@ -148,12 +107,7 @@ def is_function(symbol: str) -> bool:
     return re.sub(r"_.*|[∇′″ᵗ]", "", symbol) in FUNCTIONS
 
 
-def parse(text: str) -> Formula:
-    """Return the tree of a formula; ValueError says what was found and what was expected."""
-    return Parser(text).formula()
-
-
-# ---- computing -----------------------------------------------------------------------------------
+# ---- computing -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -166,25 +120,11 @@ class Linear:
     def __add__(self, other: "Linear") -> "Linear":
         return Linear(lambda v: self.apply(v) + other.apply(v))
 
-    def __neg__(self) -> "Linear":
-        return Linear(lambda v: -self.apply(v))
+    def __sub__(self, other: "Linear") -> "Linear":
+        return Linear(lambda v: self.apply(v) - other.apply(v))
 
 
 IDENTITY = Linear(lambda v: v)
-#: What a node makes of its parts' values.
-OPERATIONS: Mapping[str, Callable[..., Any]] = {
-    "sum": lambda *values: reduce(add, values),
-    "product": lambda *values: reduce(mul, values),
-    "minus": neg,
-    "over": truediv,
-    "square": lambda x: x * x,
-    "transpose": lambda x: Linear(x.transposed) if isinstance(x, Linear) and x.transposed else x,
-    "‖": lambda x: np.sqrt(np.sum(x * x)),
-    "|": abs,
-    "≤": le,
-    "≥": ge,
-    "group": lambda x: x,
-}
 
 
 def exponent(text: str) -> str:
@@ -194,35 +134,49 @@ def exponent(text: str) -> str:
 
 def evaluate(formula: Formula, env: Mapping[str, Any]) -> Any:
     """Return its value, with each symbol's number, array or function from `env`."""
-    kind, text, parts = formula
-    if kind == "number":
-        power = exponent(text).replace("−", "-")
-        return float(f"1e{power}" if power else text)
-    if kind == "symbol":
-        return IDENTITY if text == "I" and text not in env else env[text]
-    if kind == "total":
-        running = {name: values for name, values in env.items() if name.endswith(f"_{text}")}
-        each = [{**env, **dict(zip(running, row))} for row in zip(*running.values())]
-        return sum(evaluate(parts[0], one) for one in each)
-    values = [evaluate(part, env) for part in parts]
-    if kind == "call":
-        return env[text](*values)
-    if kind == "power":
-        return values[0] ** env[text]
-    if kind == "times":
-        return multiply(parts, values)
-    return OPERATIONS[kind if kind in OPERATIONS else text](*values)
+
+    def value(node: ast.expr) -> Any:
+        return evaluate(formula._replace(tree=node), env)
+
+    node = formula.tree
+    match node:
+        case ast.Name():
+            text = formula.leaf(node)
+            if text[0].isdigit():
+                power = exponent(text).replace("−", "-")
+                return float(f"1e{power}" if power else text)
+            return IDENTITY if text == "I" and text not in env else env[text]
+        case ast.BinOp(left, ast.Pow(), right) if formula.leaf(left).startswith("Σ"):
+            index = formula.leaf(left)[1:]
+            running = {name: values for name, values in env.items() if name.endswith(index)}
+            each = (dict(zip(running, row)) for row in zip(*running.values()))
+            return sum(evaluate(formula._replace(tree=right), {**env, **one}) for one in each)
+        case ast.BinOp(left, ast.Pow(), right):
+            return multiply(value(left), value(right), is_transposed(left))
+        case ast.BinOp(left, operator, right) | ast.Compare(left, [operator], [right]):
+            return OPERATORS[type(operator)][1](value(left), value(right))
+        case ast.UnaryOp(ast.USub(), inner):
+            return -value(inner)
+        case ast.Subscript(inner, ast.Name(power)):
+            x = value(inner)
+            if power == "transpose":
+                return Linear(x.transposed) if isinstance(x, Linear) and x.transposed else x
+            return x * x if power == "square" else x ** env["t"]
+        case ast.Call(ast.Name(name), arguments):
+            if name == "norm":
+                return np.sqrt(np.sum(value(arguments[0]) ** 2))
+            if name in ("group", "bar"):
+                return abs(value(arguments[0])) if name == "bar" else value(arguments[0])
+            return value(node.func)(*map(value, arguments))
+    raise ValueError(f"formula: {ast.unparse(node)} has no value")
 
 
-def multiply(parts: tuple[Formula, ...], values: list[Any]) -> Any:
-    """Multiply from the right: a linear map takes all that is behind it."""
-    result = values[-1]
-    for part, value in zip(parts[-2::-1], values[-2::-1]):
-        result = multiply_two(value, result, part.kind == "transpose")
-    return result
+def is_transposed(node: ast.expr) -> bool:
+    return isinstance(node, ast.Subscript) and ast.unparse(node.slice) == "transpose"
 
 
-def multiply_two(first: Any, then: Any, dot: bool) -> Any:
+def multiply(first: Any, then: Any, dot: bool) -> Any:
+    """Multiply two factors that stand side by side: a linear map takes all that is behind it."""
     if isinstance(then, Linear):
         before = first.apply if isinstance(first, Linear) else lambda v: first * v
         return Linear(lambda v: before(then.apply(v)))
@@ -231,7 +185,7 @@ def multiply_two(first: Any, then: Any, dot: bool) -> Any:
     return np.sum(first * then) if dot else first * then
 
 
-# ---- MathML --------------------------------------------------------------------------------------
+# ---- MathML ----------------------------------------------------------------------------------------
 
 
 def mathml(formula: Formula, block: bool = False) -> str:
@@ -275,49 +229,58 @@ def letter(text: str) -> str:
     return drawn + f'<mo lspace="0" rspace="0">{primes}</mo>' * bool(primes)
 
 
+def without_brackets(node: ast.expr, only_fractions: bool = False) -> ast.expr:
+    """Return what stands in the brackets of a group: a fraction's parts, and a fraction, need none."""
+    match node:
+        case ast.Call(ast.Name("group"), [ast.BinOp(_, ast.Div(), _) as fraction]):
+            return fraction
+        case ast.Call(ast.Name("group"), [inner]) if not only_fractions:
+            return inner
+    return node
+
+
 def element(formula: Formula) -> str:
-    """Return one node as presentation MathML."""
-    kind, text, parts = formula
-    inner = [element(part) for part in parts]
-    match kind:
-        case "number" if power := exponent(text):
-            return f"<msup><mn>10</mn><mn>{power}</mn></msup>"
-        case "number":
-            return f"<mn>{text}</mn>"
-        case "symbol":
+    """Return an expression as presentation MathML."""
+
+    def draw(node: ast.expr) -> str:
+        return element(formula._replace(tree=node))
+
+    node = formula.tree
+    match node:
+        case ast.Name():
+            text = formula.leaf(node)
+            if text[0].isdigit():
+                power = exponent(text)
+                return f"<msup><mn>10</mn><mn>{power}</mn></msup>" if power else f"<mn>{text}</mn>"
             return symbol_element(text)
-        case "call" if text == "sqrt":
-            # on one line: without a font for mathematics the root does not grow as high as a fraction
-            over = parts[0].kind == "over"
-            return f"<msqrt>{'<mo>/</mo>'.join(map(element, parts[0].parts)) if over else inner[0]}</msqrt>"
-        case "call":
-            joined = f"<mo>{',' if text in WORDS else ';'}</mo>".join(inner)
-            return (
-                f"{symbol_element(text)}<mo>&#x2061;</mo><mrow><mo>(</mo>{joined}<mo>)</mo></mrow>"
-            )
-        case "sum":
-            signed = ("" if p.kind == "minus" else "<mo>+</mo>" for p in parts[1:])
-            return inner[0] + "".join(sign + one for sign, one in zip(signed, inner[1:]))
-        case "minus":
-            return f"<mo>−</mo>{inner[0]}"
-        case "product":
-            return inner[0] + "".join(f"<mo>{sign}</mo>{x}" for sign, x in zip(text, inner[1:]))
-        case "times":  # a fraction needs no brackets
-            fractions = (p.kind == "group" and p.parts[0].kind == "over" for p in parts)
-            bare = (p.parts[0] if fraction else p for p, fraction in zip(parts, fractions))
-            return "<mo>&#x2062;</mo>".join(map(element, bare))
-        case "over":
-            above, below = (element(p.parts[0] if p.kind == "group" else p) for p in parts)
+        case ast.BinOp(left, ast.Pow(), right) if formula.leaf(left).startswith("Σ"):
+            index = formula.leaf(left)[2:]
+            return f"<munder><mo>∑</mo><mi>{index}</mi></munder>{draw(right)}"
+        case ast.BinOp(left, ast.Pow(), right):
+            left, right = (without_brackets(part, only_fractions=True) for part in (left, right))
+            return f"{draw(left)}<mo>&#x2062;</mo>{draw(right)}"
+        case ast.BinOp(left, ast.Div(), right):
+            above, below = (draw(without_brackets(part)) for part in (left, right))
             return f"<mfrac><mrow>{above}</mrow><mrow>{below}</mrow></mfrac>"
-        case "square" | "transpose" | "power":
-            raised = {"square": "<mn>2</mn>", "transpose": "<mi>T</mi>"}.get(
-                kind, f"<mi>{text}</mi>"
-            )
-            return f"<msup><mrow>{inner[0]}</mrow>{raised}</msup>"
-        case "norm":
-            return f"<mrow><mo>{text}</mo>{inner[0]}<mo>{text}</mo></mrow>"
-        case "group":
-            return f"<mrow><mo>(</mo>{inner[0]}<mo>)</mo></mrow>"
-        case "total":
-            return f"<munder><mo>∑</mo><mi>{text}</mi></munder>{inner[0]}"
-    return f"{inner[0]}<mo>{escape(text)}</mo>{inner[1]}"  # relation
+        case ast.BinOp(left, operator, right) | ast.Compare(left, [operator], [right]):
+            return f"{draw(left)}<mo>{escape(OPERATORS[type(operator)][0])}</mo>{draw(right)}"
+        case ast.UnaryOp(ast.USub(), inner):
+            return f"<mo>−</mo>{draw(inner)}"
+        case ast.Subscript(inner, ast.Name(power)):
+            raised = {"square": "<mn>2</mn>", "transpose": "<mi>T</mi>", "t": "<mi>t</mi>"}[power]
+            return f"<msup><mrow>{draw(inner)}</mrow>{raised}</msup>"
+        case ast.Call(ast.Name(name), arguments):
+            if name in ("norm", "bar", "group"):
+                left, right = {"norm": "‖‖", "bar": "||", "group": "()"}[name]
+                return f"<mrow><mo>{left}</mo>{draw(arguments[0])}<mo>{right}</mo></mrow>"
+            text = formula.leaf(node.func)
+            match text, arguments:
+                # on one line: without a font for mathematics the root does not grow as high as a fraction
+                case "sqrt", [ast.BinOp(above, ast.Div(), below)]:
+                    return f"<msqrt>{draw(above)}<mo>/</mo>{draw(below)}</msqrt>"
+                case "sqrt", [inner]:
+                    return f"<msqrt>{draw(inner)}</msqrt>"
+            inner = f"<mo>{',' if text in WORDS else ';'}</mo>".join(map(draw, arguments))
+            bracketed = f"<mrow><mo>(</mo>{inner}<mo>)</mo></mrow>"
+            return f"{symbol_element(text)}<mo>&#x2061;</mo>{bracketed}"
+    raise ValueError(f"formula: {ast.unparse(node)} cannot be drawn")

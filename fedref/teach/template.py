@@ -118,8 +118,7 @@ def define_function(text: str, exercise: Exercise, name: str = "solution") -> An
 def worked_example(exercise: Exercise) -> Trace:
     """Return the worked example of the function, line by line."""
     if exercise.example:
-        arguments, options = exercise.example
-        return trace_call(exercise.right, *arguments, **options)
+        return trace_call(exercise.example)
     trace = find_example(exercise.right.__module__, exercise.right.__qualname__)
     assert trace
     return trace
