@@ -271,16 +271,16 @@ def element(formula: Formula) -> str:
             return f"<msup><mrow>{draw(inner)}</mrow>{raised}</msup>"
         case ast.Call(ast.Name(name), arguments):
             if name in ("norm", "bar", "group"):
-                left, right = {"norm": "‖‖", "bar": "||", "group": "()"}[name]
-                return f"<mrow><mo>{left}</mo>{draw(arguments[0])}<mo>{right}</mo></mrow>"
+                opens, closes = {"norm": ("‖", "‖"), "bar": ("|", "|"), "group": ("(", ")")}[name]
+                return f"<mrow><mo>{opens}</mo>{draw(arguments[0])}<mo>{closes}</mo></mrow>"
             text = formula.leaf(node.func)
             match text, arguments:
                 # on one line: without a font for mathematics the root does not grow as high as a fraction
                 case "sqrt", [ast.BinOp(above, ast.Div(), below)]:
                     return f"<msqrt>{draw(above)}<mo>/</mo>{draw(below)}</msqrt>"
-                case "sqrt", [inner]:
-                    return f"<msqrt>{draw(inner)}</msqrt>"
-            inner = f"<mo>{',' if text in WORDS else ';'}</mo>".join(map(draw, arguments))
-            bracketed = f"<mrow><mo>(</mo>{inner}<mo>)</mo></mrow>"
+                case "sqrt", [square]:
+                    return f"<msqrt>{draw(square)}</msqrt>"
+            joined = f"<mo>{',' if text in WORDS else ';'}</mo>".join(map(draw, arguments))
+            bracketed = f"<mrow><mo>(</mo>{joined}<mo>)</mo></mrow>"
             return f"{symbol_element(text)}<mo>&#x2061;</mo>{bracketed}"
     raise ValueError(f"formula: {ast.unparse(node)} cannot be drawn")
