@@ -1,5 +1,4 @@
-"""Pictures of runs (curves, bars, histograms over clients) and of split rules; PNG, SVG or PDF by the
-file's name.
+"""Pictures of runs and of split rules, as PNG, SVG or PDF by the file's name.
 
 Every function but `split_rules` takes one `Run`, or several by name: {name: run}. An algorithm that
 several of them have is labelled with the run's name as well. `reference` maps a label of the picture

@@ -31,7 +31,7 @@ def bars(
     reference: Mapping[str, tuple[float, float]] | None = None,
     title: str = "",
 ) -> None:
-    """Average over all evaluated rounds (0 included) and maximum test accuracy, as [apfl fig.1].
+    """Draw average (over all evaluated rounds, 0 included) and maximum test accuracy [apfl fig.1].
 
     metric : accuracy (weighted by samples) or accuracy_mean (mean over clients).
     reference : label → (average, maximum) in the paper, NaN where it has none.
@@ -65,7 +65,7 @@ def bars(
 def draw_bars(
     axes: Axes, i: int, drawn: Sequence[Series], pairs: Sequence[tuple[float, float]], told: Array
 ) -> None:
-    """The i-th bar of every series, its error bar, the paper's tick, and the value beside it."""
+    """Draw the i-th bar of every series, its error bar, the paper's tick, and the value beside it."""
     y = np.arange(len(drawn)) + 0.4 * i - 0.2
     mean, sd = 100 * np.array(pairs).T
     sd = np.where([series.seeds > 1 for series in drawn], sd, np.nan)

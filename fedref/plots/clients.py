@@ -26,7 +26,7 @@ def clients(
     reference: Mapping[str, float] | None = None,
     title: str = "",
 ) -> None:
-    """How a metric is spread over the clients at the last evaluated round: a panel an algorithm.
+    """Draw how a metric is spread over the clients at the last evaluated round: a panel an algorithm.
 
     metric : accuracy, test_loss, or train_loss (loss). All seeds together.
     reference : label → value of the paper: a solid line.
@@ -63,7 +63,7 @@ def last_round(drawn: Sequence[Series]) -> str:
 
 
 def client_values(series: Series, metric: Metric) -> Array:
-    """The last scores of every client and seed that has such data."""
+    """Return the last scores of every client and seed that has such data."""
     (column,) = metric.columns
     scores = [record.scores[-1] for record in series.run.records if record.scores]
     x = np.concatenate([getattr(s, column) for s in scores] or [np.zeros(0)])
@@ -71,7 +71,7 @@ def client_values(series: Series, metric: Metric) -> Array:
 
 
 def bin_edges(x: Array, metric: Metric) -> Array:
-    """For per cent, bins around 0, 5, ..., 100: 100 is a bar of its own; else 20 equal ones."""
+    """Return 20 equal bins; for per cent, bins around 0, 5, ..., 100: 100 is a bar of its own."""
     if not x.size:
         raise ConfigError(
             f"there are no values of {metric.columns[0]} here: no client has such data"

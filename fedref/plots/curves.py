@@ -28,7 +28,7 @@ from fedref.plots.series import (
     renewals,
     values,
 )
-from fedref.plots.style import CROSS, IN_PAPER, STYLE, frame, sign, wrapped
+from fedref.plots.style import CROSS, IN_PAPER, STYLE, frame, sign, wrap_label
 
 
 def curves(
@@ -40,7 +40,7 @@ def curves(
     reference: Mapping[str, float] | None = None,
     title: str = "",
 ) -> None:
-    """One line an algorithm, mean over seeds, with a band of ±1 standard deviation.
+    """Draw one line an algorithm, mean over seeds, with a band of ±1 standard deviation.
 
     metric : a column, or several: a panel for each; by default loss and accuracy (test loss of
         real targets), as [apfl fig.2].
@@ -98,7 +98,7 @@ def draw_curves(
 
 
 def draw_curve(axes: Axes, series: Series, line: Curve, offset: float) -> None:
-    """The mean, its band, the stars and the cross; `offset` in [0, 1) keeps markers apart."""
+    """Draw the mean, its band, the stars and the cross; `offset` in [0, 1) keeps markers apart."""
     colour, dashes, marker = series.look
     step = max(1, len(line.t) // 8)
     axes.plot(
@@ -173,17 +173,17 @@ def reach_y(axes: Axes, y: float) -> None:
 def curve_handles(
     drawn: Sequence[Series], metric: Metric, reference: Mapping[str, float]
 ) -> list[Artist]:
-    """The legend: a line for each series, then what the other signs mean, on a curve of this metric."""
+    """Return the legend: a line for each series, then what the other signs mean."""
     handles: list[Artist] = []
     for series in drawn:
         colour, dashes, marker = series.look
         look = {"color": colour, "linestyle": dashes, "marker": marker}
-        handles.append(Line2D([], [], **look, label=wrapped(series.label)))
+        handles.append(Line2D([], [], **look, label=wrap_label(series.label)))
     shares = {share == 1 for series in drawn for _, share in renewals(series)}
     if True in shares:
         between = any(renewed_unseen(series, metric) for series in drawn)
         where = ", also between evaluations" * between
-        handles.append(sign(wrapped(f"importance renewed{where}"), **star("black", 1)))
+        handles.append(sign(wrap_label(f"importance renewed{where}"), **star("black", 1)))
     if False in shares:
         handles.append(sign("renewed in some seeds", **star("black", 0)))
     if any(series.run.diverged for series in drawn):

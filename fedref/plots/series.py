@@ -1,4 +1,4 @@
-"""What is drawn: metrics with their units, and the series of one or several runs."""
+"""Metrics with their units, and the series of one or several runs that are drawn."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,14 +13,14 @@ from fedref.experiments.metrics import Metric as Metric
 from fedref.experiments.results import Run
 from fedref.experiments.unit import Record, Unit
 from fedref.models.numerics import Array
-from fedref.plots.style import COLOURS, LINES, MARKERS, wrapped
+from fedref.plots.style import COLOURS, LINES, MARKERS, wrap_label
 
 Runs = Run | Mapping[str, Run]
 
 
 #: What diverges is drawn up to here: its square still is a number, and the axis can be labelled.
 LARGEST = 1e30
-#: Columns with a unit, and names for sums of columns. Any other column is drawn as it is.
+#: Columns with a unit, and names for sums of columns. Any other column is drawn unchanged.
 METRICS: Mapping[str, Metric] = {**metrics.METRICS, **metrics.ALIASES}
 
 
@@ -47,7 +47,7 @@ class Series(NamedTuple):
     def name(self) -> str:
         """The label in lines that are not too long; it tells where a run has diverged."""
         label = f"{self.label} (diverged)" if self.run.diverged else self.label
-        return wrapped(label)
+        return wrap_label(label)
 
 
 class Curve(NamedTuple):
@@ -90,9 +90,11 @@ def all_series(runs: Runs, reference: Iterable[str] = ()) -> list[Series]:
 
 
 def looks(algorithms: Sequence[str], variants: Sequence[str]) -> list[Look]:
-    """One for each series, different without colour too. Where all algorithms have the same
-    variants, the marker tells the algorithm, the line the variant, and the colour whichever there
-    are more of."""
+    """Return a look for each series, different without colour too.
+
+    Where all algorithms have the same variants, the marker tells the algorithm, the line the variant,
+    and the colour whichever there are more of.
+    """
     each, ways = list(dict.fromkeys(algorithms)), list(dict.fromkeys(variants))
     grid = len(algorithms) == len(each) * len(ways)
     grid = grid and 1 < len(each) <= len(MARKERS) and 1 < len(ways) <= len(LINES)
@@ -110,7 +112,7 @@ def looks(algorithms: Sequence[str], variants: Sequence[str]) -> list[Look]:
 
 
 def metric_of(name: str, drawn: Sequence[Series]) -> Metric:
-    """The metric of that name, or a ConfigError with the nearest one that these runs have."""
+    """Return the metric of that name; ConfigError says the nearest one that these runs have."""
     rows = (row for series in drawn for record in series.run.records for row in record.rows)
     columns = {column for row in rows for column, value in row.items() if value == value}
     columns.discard("round")
@@ -138,7 +140,7 @@ def values(series: Series, metric: Metric) -> tuple[Array, Array]:
 
 
 def curve(series: Series, metric: Metric, against: Metric | None) -> Curve:
-    """The metric over rounds, or over the mean of another metric in the same rounds."""
+    """Return the metric over rounds, or over the mean of another metric in the same rounds."""
     t, y = values(series, metric)
     x = t
     if against is not None:
@@ -160,7 +162,7 @@ def renewals(series: Series) -> list[tuple[int, float]]:
 
 
 def over_seeds(drawn: Iterable[Series]) -> str:
-    """What is said of a band or an error bar; nothing where there is one seed."""
+    """Return the label of a band or an error bar; nothing where there is one seed."""
     counts = {series.seeds for series in drawn}
     number = f"{counts.pop()} " if len(counts) == 1 else ""
     return "" if number == "1 " else f"±1 sd over {number}seeds"

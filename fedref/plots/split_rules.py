@@ -19,8 +19,7 @@ MOST_NAMES = 12  # of labels, beside a panel
 
 
 def split_rules(federations: Mapping[str, Federation], path: str | Path, title: str = "") -> None:
-    """For each name its clients (across) × labels (up), coloured by the samples that are held; white
-    where there are none."""
+    """Draw for each name its clients (across) × labels (up), coloured by the number of samples."""
     counts = {name: histogram(federation) for name, federation in federations.items()}
     norm = LogNorm(1, max(2, *(int(held.max()) for held in counts.values())))
     rows = -(-len(counts) // COLUMNS)

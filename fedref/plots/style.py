@@ -109,7 +109,7 @@ def frame(
     return figure, list(panels.flat)
 
 
-def wrapped(label: str) -> str:
+def wrap_label(label: str) -> str:
     return fill(label, 34, subsequent_indent="  ", break_long_words=False)
 
 

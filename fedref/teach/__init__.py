@@ -1,4 +1,4 @@
-"""What is taught with the code that runs: pages of equations beside their lines, and exercises.
+"""Lessons made from the code that runs: pages of equations beside their lines, and exercises.
 
 `source` reads tags, formulae and symbols; `formula` computes and typesets them; `example` runs a function
 and notes its numbers; `pages` puts together what is said of a topic, and `site` writes it as HTML, with

@@ -64,7 +64,7 @@ class Exercise:
         return getattr(self.owner, self.function)
 
     @property
-    def right(self) -> Any:
+    def source_function(self) -> Any:
         """The same function without decorators."""
         return inspect.unwrap(self.callable)
 

@@ -129,7 +129,7 @@ class Step(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """What a call returned, and the lines of the function that ran, in order."""
+    """The result of a call, and the lines of the function that ran, in order."""
 
     function: Any
     result: Any

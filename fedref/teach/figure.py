@@ -1,5 +1,6 @@
-"""The figure with sliders: fedref's own functions run for every place of the sliders, and the page's
-script only looks their numbers up.
+"""The figure with sliders: its numbers, for every position of the sliders.
+
+fedref's own functions compute them here; the script of the page only looks them up.
 
 Two clients, two parameters: f(w) = ½ xᵀAx + (κ/4)‖x‖⁴ with x = w − c. The quartic term makes the
 Hessian change from place to place, so that exact, first order and Hessian free differ.
@@ -49,7 +50,7 @@ FIGURES = {
 
 
 class Course(NamedTuple):
-    """What the last slider counts along: arrays whose first axis is its places, and the start before.
+    """The arrays that the last slider counts along; the first place is the start.
 
     paths : of the two clients, (2, T + 1, 2); mean : the average of the clients, (T + 1, 2);
     numbers : the average again, and both losses there before and after a step of size α, (T + 1, 6).

@@ -195,12 +195,12 @@ def mathml(formula: Formula, block: bool = False) -> str:
 
 
 def symbol_element(text: str) -> str:
-    """θ̂_j′ as a letter with its subscript and superscript."""
+    """Return θ̂_j′ as a letter with its subscript and superscript."""
     return f'<mrow data-symbol="{escape(text)}">{letter(text)}</mrow>'
 
 
 def letter(text: str) -> str:
-    """The same without the mark of its name."""
+    """Return the same without the mark of its name."""
     inner = re.match(r"R\{(.*?)\}", text)
     name, _, below = (text[inner.end() :] if inner else text).partition("_")
     above = "".join(c for c in name + below if c in "ᵗ*").replace("ᵗ", "t")
@@ -276,8 +276,8 @@ def element(formula: Formula) -> str:
             text = formula.leaf(node.func)
             match text, arguments:
                 # on one line: without a font for mathematics the root does not grow as high as a fraction
-                case "sqrt", [ast.BinOp(above, ast.Div(), below)]:
-                    return f"<msqrt>{draw(above)}<mo>/</mo>{draw(below)}</msqrt>"
+                case "sqrt", [ast.BinOp(over, ast.Div(), under)]:
+                    return f"<msqrt>{draw(over)}<mo>/</mo>{draw(under)}</msqrt>"
                 case "sqrt", [square]:
                     return f"<msqrt>{draw(square)}</msqrt>"
             joined = f"<mo>{',' if text in WORDS else ';'}</mo>".join(map(draw, arguments))

@@ -13,7 +13,7 @@ from fedref.proofs.case import Case
 from fedref.proofs.models import MODELS
 from fedref.teach import mistakes, source
 from fedref.teach.catalogue import EXERCISES, KINDS
-from fedref.teach.markup import Sheet, docstring, escape, highlighted, picture_block, prose, table
+from fedref.teach.markup import Sheet, docstring, escape, highlight, picture_block, prose, table
 from fedref.teach.pictures import Picture, draw, make_panel
 
 # ---- the specification beside the code -------------------------------------------------------------
@@ -31,7 +31,7 @@ def spec_page() -> Sheet:
     files = {module.__name__.rpartition(".")[2]: module for module in source.modules()}
     for title, code in zip(sections[::2], sections[1::2]):
         paper = re.findall(r"[\w-]+", title)[0].lower().replace("-", "_")
-        ours = f"<h3>specification</h3>{highlighted(code.strip(), {})}"
+        ours = f"<h3>specification</h3>{highlight(code.strip(), {})}"
         if paper in files:
             ours = f"<div>{ours}</div><div>{code_by_hand(paper, files[paper])}</div>"
             ours = f"<div class=beside>{ours}</div>"
@@ -44,7 +44,7 @@ def code_by_hand(paper: str, module: ModuleType) -> str:
     module_of_proofs = f"fedref.proofs.{paper}"
     claims = [p.claim for p in proofs.PROOFS if p.compare.__module__ == module_of_proofs]
     items = "".join(f"<li>{escape(claim)}</li>" for claim in dict.fromkeys(claims))
-    names = dict.fromkeys(equation.function for equation in source.tagged(module))
+    names = dict.fromkeys(equation.function for equation in source.equations_in(module))
     functions = [source.find(module, name) for name in names]
     if paper == "fedavg":  # the loop is written once, for all algorithms
         functions.append(rounds.run_client)
@@ -52,7 +52,7 @@ def code_by_hand(paper: str, module: ModuleType) -> str:
     html += f'<h3>by hand: <a href="{paper}.html">{paper}.py</a></h3>'
     for function in functions:
         place, code = source.place_and_code(function)
-        html += f"<p class=where>{escape(place)}</p>{highlighted(code, {})}"
+        html += f"<p class=where>{escape(place)}</p>{highlight(code, {})}"
     return html
 
 
@@ -100,7 +100,7 @@ def proofs_page() -> Sheet:
     )
     calls: tuple[Any, ...] = checks.complex_step_derivative, checks.taylor_remainders
     for call, (name, made) in zip(calls, pictures.items()):
-        code = highlighted(inspect.getsource(call), {})
+        code = highlight(inspect.getsource(call), {})
         body += f"<section><h2>{call.__name__}</h2>{code}{picture_block(name, made)}</section>"
     body += f"<section><h2>Prove your own</h2>{docstring(example)}</section>"
     claims: dict[str, dict[str, None]] = {}
@@ -125,7 +125,7 @@ def mistake_block(name: str) -> str:
     """Return one mistake as a section."""
     lines, (case, said) = mistakes.differing_lines(name), mistakes.catch(name)
     pair = "".join(
-        f"<div class={kind}><h3>{kind}</h3>{highlighted(chr(10).join(code), {})}</div>"
+        f"<div class={kind}><h3>{kind}</h3>{highlight(chr(10).join(code), {})}</div>"
         for kind, code in (("wrong", lines.wrong), ("right", lines.right))
     )
     return (
@@ -187,7 +187,7 @@ def backends_page() -> Sheet:
         "output is the first to differ, and names the mistake if it knows it.</p>"
         "<section><h2>From Python</h2><ol><li>Write <code>mine.py</code> with one function or more of the "
         "list below. This one has a mistake:"
-        f"{highlighted(BACKEND, {})}</li>"
+        f"{highlight(BACKEND, {})}</li>"
         "<li>Run <code>fedref conformance mine --only &quot;per-fedavg eq.3&quot;</code>. It answers that "
         "the inner step's graph was cut: <code>create_graph=True</code> is missing in the line that "
         "computes <code>g</code>.</li>"

@@ -74,7 +74,7 @@ def docstring(text: str) -> str:
     """Return a docstring as HTML: paragraphs as prose, and what is indented or a doctest as it stands."""
     blocks = re.split(r"\n\s*\n", inspect.cleandoc(text))
     return "".join(
-        highlighted(block, {}, plain=True)
+        highlight(block, {}, plain=True)
         if re.search(r"^(  |>>>)", block, re.MULTILINE) or "  " in block
         else f"<p>{prose(block)}</p>"
         for block in blocks
@@ -114,7 +114,7 @@ def tokens(code: str) -> Iterator[tokenize.TokenInfo]:
         return
 
 
-def highlighted(
+def highlight(
     code: str, names: Mapping[str, str], marked: Iterable[int] = (), plain: bool = False
 ) -> str:
     """Return Python as HTML, a line at a time; a name that is a symbol of the paper carries it.

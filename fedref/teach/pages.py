@@ -1,4 +1,4 @@
-"""What there is to explain, and what is said of each: an equation, an algorithm, or a model.
+"""The topics that can be explained, and the page of each: an equation, an algorithm, or a model.
 
 A `Page` is data: the terminal and the site lay it out.
 """
@@ -72,7 +72,7 @@ class Page(NamedTuple):
 
 
 def location(equation: Equation) -> str:
-    """fedref/algorithms/per_fedavg.py:63"""
+    """Return where an equation stands, such as fedref/algorithms/per_fedavg.py:63."""
     return source.place(importlib.import_module(equation.module), equation.line)
 
 
@@ -108,10 +108,10 @@ def page_of(name: str) -> Page:
     if topic in ALGORITHMS:
         return file_page(importlib.import_module(ALGORITHMS[topic].__module__))
     if topic in EXERCISES:
-        right = EXERCISES[topic].right
-        home = importlib.import_module(right.__module__)
-        inside = [e for e in source.tagged(home) if e.function == right.__qualname__]
-        return file_page(home, inside, [right.__qualname__])
+        function = EXERCISES[topic].source_function
+        home = importlib.import_module(function.__module__)
+        inside = [e for e in source.equations_in(home) if e.function == function.__qualname__]
+        return file_page(home, inside, [function.__qualname__])
     equations = [equation for equation in source.equations() if equation.tag == topic]
     if equations:
         return file_page(importlib.import_module(equations[0].module), equations)
@@ -125,7 +125,7 @@ def file_page(
 ) -> Page:
     """Return the page of a paper's file: all of its equations, or some of them, and some functions."""
     groups: dict[str, list[Equation]] = {name: [] for name in functions}
-    for equation in source.tagged(module) if equations is None else equations:
+    for equation in source.equations_in(module) if equations is None else equations:
         groups.setdefault(equation.function, []).append(equation)
     return Page(
         source.title(module),
@@ -163,7 +163,7 @@ def model_functions(model: str) -> Iterator[Function]:
         if function is None or (name not in METHODS and home is not inspect.getmodule(cls)):
             continue
         function = inspect.unwrap(function)
-        equations = [e for e in source.tagged(home) if e.function == function.__qualname__]
+        equations = [e for e in source.equations_in(home) if e.function == function.__qualname__]
         place, code = source.place_and_code(function)
         yield Function(
             name,
@@ -201,7 +201,7 @@ def symbols_in(code: str, equations: Iterable[Equation]) -> dict[str, str]:
 
 
 def format_value(value: Any) -> str:
-    """A value with four digits; a batch by its rows, a tuple part by part."""
+    """Return a value as text with four digits; a batch by its rows, a tuple part by part."""
     if isinstance(value, Batch):
         pairs = zip(np.asarray(value.X), np.asarray(value.y).tolist())
         return ", ".join(f"{format_value(x)} → {y}" for x, y in pairs)

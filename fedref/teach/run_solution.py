@@ -1,4 +1,4 @@
-"""What a student's file answers to every probe, from a process of its own with a time limit."""
+"""Answers of a student's file to every probe, from a process of its own with a time limit."""
 
 import signal
 import traceback

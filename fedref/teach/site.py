@@ -1,4 +1,4 @@
-"""The static site of `fedref explain --html`: formulae as MathML beside the code, no network, no framework.
+"""The static site of `fedref explain --html`: no network, no framework, formulae as MathML.
 
 A page is a function that returns a `Sheet`. To add one, put it into `PAGES`; every page leads to it.
 """
@@ -30,7 +30,7 @@ from fedref.teach.markup import (
     Sheet,
     docstring,
     escape,
-    highlighted,
+    highlight,
     picture_block,
     prose,
     shell,
@@ -55,7 +55,7 @@ def function_block(function: Function) -> str:
         f'<section id="{anchor(function.name)}"><h2>{escape(function.name)}</h2>'
         f"<p class=where>{escape(function.place)}</p>"
         f"{''.join(map(formula_block, function.equations))}"
-        f"{highlighted(function.code, function.symbols, marked_lines(function))}"
+        f"{highlight(function.code, function.symbols, marked_lines(function))}"
         f"{proofs_block(function.proofs)}{example_block(function.trace)}</section>"
     )
 
@@ -135,7 +135,7 @@ def file_sheet(module: ModuleType) -> Sheet:
         body += figure_block(name)
     classes = "".join(
         f'<details id="{label}"><summary><code>{label}</code>: {escape(cls.__name__)}</summary>'
-        f"{highlighted(inspect.getsource(cls), {})}</details>"
+        f"{highlight(inspect.getsource(cls), {})}</details>"
         for label, cls in algorithms_of(module).items()
     )
     body += f"<section><h2>As fedref runs it</h2>{classes}</section>" * bool(classes)

@@ -1,4 +1,4 @@
-"""What the source itself says of an equation: its line, its formula, its symbols, its decisions.
+"""Equations as the source has them: lines, formulae, symbols, decisions.
 
 A formula stands once, in the comment behind its tag, on the line that computes it or above it:
 
@@ -45,18 +45,18 @@ class Equation(NamedTuple):
 
 
 def modules() -> list[ModuleType]:
-    """The papers' files, in the order of the command line, and what they share."""
+    """Return the papers' files in the order of the command line, after the file that they share."""
     names = dict.fromkeys(cls.__module__ for cls in ALGORITHMS.values())
     return [algorithm, *(importlib.import_module(name) for name in names)]
 
 
 def title(module: ModuleType) -> str:
-    """The first line of its docstring, as a heading."""
+    """Return the first line of a file's docstring, as a heading."""
     return (module.__doc__ or "").split("\n", 1)[0].rstrip(".")
 
 
 def citation(module: ModuleType) -> list[str]:
-    """The paragraphs between the title and the objective: the paper."""
+    """Return the paragraphs between the title and the objective: the paper."""
     before = (
         (module.__doc__ or "").partition("\nObjective")[0] if section(module, "Objective") else ""
     )
@@ -64,7 +64,7 @@ def citation(module: ModuleType) -> list[str]:
 
 
 def section(module: ModuleType, name: str) -> str:
-    """What its docstring says under a heading such as Objective or Decisions, up to a blank line."""
+    """Return what a docstring says under a heading such as Objective, up to a blank line."""
     found = re.search(
         rf"^{name}\b(.*?)(?=^\s*$|\Z)", module.__doc__ or "", re.DOTALL | re.MULTILINE
     )
@@ -72,7 +72,7 @@ def section(module: ModuleType, name: str) -> str:
 
 
 def symbols(module: ModuleType) -> list[Symbol]:
-    """The docstring's table symbol → name → shape, a row for each symbol."""
+    """Return the docstring's table symbol → name → shape, a row for each symbol."""
     table = re.search(
         r"^ {4}symbol +name +shape\n((?: {4}.+\n)+)", module.__doc__ or "", re.MULTILINE
     )
@@ -84,20 +84,20 @@ def symbols(module: ModuleType) -> list[Symbol]:
     return rows
 
 
-def statement(tree: ast.AST, line: int) -> ast.stmt | None:
-    """The innermost statement on a line, or the next one below it."""
+def statement_at(tree: ast.AST, line: int) -> ast.stmt | None:
+    """Return the innermost statement on a line, or the next one below it."""
     found = [
         node
         for node in ast.walk(tree)
         if isinstance(node, ast.stmt)
         and not isinstance(node, ast.FunctionDef | ast.ClassDef)
-        and ending(node) >= line
+        and last_line(node) >= line
     ]
     return min(found, key=lambda node: (max(node.lineno - line, 0), -node.lineno), default=None)
 
 
-def ending(node: ast.stmt) -> int:
-    """The last line of a statement; of one that holds others, that of its head."""
+def last_line(node: ast.stmt) -> int:
+    """Return the last line of a statement; if it holds others, the last line of its head."""
     part: ast.AST = node
     if isinstance(node, ast.If | ast.While):
         part = node.test
@@ -106,7 +106,7 @@ def ending(node: ast.stmt) -> int:
     return getattr(part, "end_lineno", 0)
 
 
-def owner(tree: ast.Module, line: int) -> str:
+def function_at(tree: ast.Module, line: int) -> str:
     """Return the innermost function or method that holds a line, dotted."""
     around = [name for name, node in definitions(tree) if node.lineno <= line <= node.end_lineno]
     return around[-1] if around else ""
@@ -159,52 +159,46 @@ def mentions() -> dict[str, Mention]:
             for tag in set(tags_in(text, paper)) - beside:
                 mention = found.setdefault(tag, Mention(module, [], []))
                 names = [function] if function else re.findall(r"`([\w.]+)`", text)
-                mention.functions.extend(name for name in names if has(mention.module, name))
+                mention.functions.extend(
+                    name for name in names if callable(find(mention.module, name))
+                )
                 mention.text.extend([] if function else [text])
     return found
 
 
 @cache
 def equations() -> tuple[Equation, ...]:
-    """Every tagged line of the algorithms, in the order of the files."""
-    return tuple(one for module in modules() for one in tagged(module))
+    """Return every tagged line of the algorithms, in the order of the files."""
+    return tuple(one for module in modules() for one in equations_in(module))
 
 
 @cache
-def tagged(module: ModuleType) -> tuple[Equation, ...]:
-    """Every tagged line of a file."""
+def equations_in(module: ModuleType) -> tuple[Equation, ...]:
+    """Return every tagged line of a file."""
     found = []
     source = inspect.getsource(module)
     lines, tree = source.splitlines(), ast.parse(source)
     for number, text in enumerate(lines, 1):
         match = TAGGED.search(text)
-        node = statement(tree, number) if match else None
+        node = statement_at(tree, number) if match else None
         if match and node:
             code = "\n".join(lines[node.lineno - 1 : node.end_lineno])
             code = re.sub(r"\s*# \[.*", "", inspect.cleandoc(" \n" + code)).strip("\n")
             found.append(
                 Equation(
                     match["tag"], match["formula"] or "", module.__name__,
-                    owner(tree, node.lineno), node.lineno, code,
+                    function_at(tree, node.lineno), node.lineno, code,
                 )
             )  # fmt: skip
     return tuple(found)
 
 
 def find(module: ModuleType, name: str) -> Any:
-    """Return a function or class of a module by its dotted name."""
-    found: Any = module
+    """Return a function or class of a module by its dotted name; None if there is none."""
+    value: Any = module
     for part in name.split("."):
-        found = getattr(found, part)
-    return found
-
-
-def has(module: ModuleType, name: str) -> bool:
-    """Return whether a module has a function or class of that dotted name."""
-    try:
-        return callable(find(module, name))
-    except AttributeError:
-        return False
+        value = getattr(value, part, None)
+    return value
 
 
 def place_and_code(function: Any) -> tuple[str, str]:
@@ -216,5 +210,5 @@ def place_and_code(function: Any) -> tuple[str, str]:
 
 
 def place(module: ModuleType, line: int) -> str:
-    """A line of a module, from the repository's root."""
+    """Return a line of a module as FILE:LINE, from the repository's root."""
     return f"{Path(inspect.getfile(module)).relative_to(ROOT).as_posix()}:{line}"

@@ -46,7 +46,7 @@ def is_method(exercise: Exercise) -> bool:
 
 def function_source(exercise: Exercise) -> str:
     """Return the function as it stands in its file, from the left margin."""
-    return textwrap.dedent(inspect.getsource(exercise.right))
+    return textwrap.dedent(inspect.getsource(exercise.source_function))
 
 
 def missing_line(exercise: Exercise) -> Any:
@@ -70,9 +70,9 @@ def solution(exercise: Exercise) -> str:
 
 def equation_of(exercise: Exercise) -> Equation | None:
     """Return the tagged equation of the line, if it has one."""
-    right = exercise.right
-    line = inspect.getsourcelines(right)[1] + missing_line(exercise).lineno - 1
-    where = right.__module__, right.__qualname__, line
+    function = exercise.source_function
+    line = inspect.getsourcelines(function)[1] + missing_line(exercise).lineno - 1
+    where = function.__module__, function.__qualname__, line
     equations = source.equations()
     return next((e for e in equations if (e.module, e.function, e.line) == where), None)
 
@@ -82,8 +82,8 @@ def imports(exercise: Exercise) -> str:
     tree = ast.parse(function_source(exercise))
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - {"np"}
     used |= {exercise.owner.__name__} if is_method(exercise) else set()
-    needed = sorted(used & exercise.right.__globals__.keys())
-    return f"import numpy as np\n\nfrom {exercise.right.__module__} import {', '.join(needed)}"
+    needed = sorted(used & exercise.source_function.__globals__.keys())
+    return f"import numpy as np\n\nfrom {exercise.source_function.__module__} import {', '.join(needed)}"
 
 
 def code(exercise: Exercise, instead: str = GAP, bare: bool = False) -> str:
@@ -119,7 +119,7 @@ def worked_example(exercise: Exercise) -> Trace:
     """Return the worked example of the function, line by line."""
     if exercise.example:
         return trace_call(exercise.example)
-    trace = find_example(exercise.right.__module__, exercise.right.__qualname__)
+    trace = find_example(exercise.source_function.__module__, exercise.source_function.__qualname__)
     assert trace
     return trace
 
@@ -145,7 +145,7 @@ def symbol_lines(exercise: Exercise, hard: bool) -> list[str]:
 
 
 def file_name(exercise: Exercise) -> str:
-    """meta_gradient.py"""
+    """Return the name of the student's file, such as meta_gradient.py."""
     return exercise.name.replace("-", "_") + ".py"
 
 
@@ -181,7 +181,7 @@ def teachers_page(with_solutions: bool = False) -> list[str]:
             f"  trains    {exercise.trains}",
             f"  before    {exercise.before}",
             f"  minutes   {exercise.minutes}",
-            f"  from      {tag}{exercise.right.__module__}, {exercise.right.__qualname__}",
+            f"  from      {tag}{exercise.source_function.__module__}, {exercise.source_function.__qualname__}",
             f"  mistakes  {', '.join(exercise.kinds)}",
         ]
         lines += [f"  solution  {solution(exercise)}"] * with_solutions + [""]
