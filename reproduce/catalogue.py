@@ -163,7 +163,7 @@ def missing_data(
     for choice in choices:
         if not any(is_available(name, {}, data_dir) for name in choice):
             absent[choice[-1]] = " or ".join(choice)
-    lines = [str(sources.missing(name, "not found")) for name in absent]
+    lines = [str(sources.missing_error(name, "not found")) for name in absent]
     for i, (name, shown) in enumerate(absent.items()):
         lines[i] = lines[i].replace(name, shown, 1)
         if SOURCES[name].remotes:

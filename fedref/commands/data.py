@@ -13,7 +13,7 @@ from fedref.boundary.values import Bounds, declaration_of, literal
 from fedref.commands.options import DATA_DIR, REPEATED, Command, Option
 from fedref.datasets import describe, manifest, manifest_of, rules, sources
 from fedref.datasets.formats import leaf
-from fedref.datasets.registry import generated
+from fedref.datasets.registry import find_nothing
 from fedref.rounds.federation import Federation
 
 NAME = (
@@ -41,12 +41,12 @@ your own data
 
 
 def rule_lines() -> list[str]:
-    """Every rule in one line."""
+    """Return every rule in one line."""
     return [f"  {name:<18}{rule.help}" for name, rule in rules.RULES.items()]
 
 
 def rules_help() -> str:
-    """Every rule in one line, then with its parameters and their defaults."""
+    """Return every rule in one line, then with its parameters and their defaults."""
     lines = ["split rules (`fedref data rules --out FILE` draws them)", *rule_lines()]
     lines += ["", "their parameters (--set split.KEY=VALUE)"]
     for name, rule in rules.RULES.items():
@@ -58,7 +58,7 @@ def rules_help() -> str:
     return "\n".join(lines)
 
 
-def settings(given: list[str]) -> dict[str, Any]:
+def parse_settings(given: list[str]) -> dict[str, Any]:
     """Return {"users": 100, ...} of ["split.users=100", ...]."""
     found: dict[str, Any] = {}
     for text in given:
@@ -73,27 +73,27 @@ def settings(given: list[str]) -> dict[str, Any]:
 
 
 def federation_of(args: argparse.Namespace) -> Federation:
-    """The federation of `show`: a manifest's, or a split of a data set."""
+    """Return the federation of `show`: a manifest's, or a split of a data set."""
     path = Path(args.name)
     if sources.parse_name(args.name) is None and manifest.is_manifest(path):
         return datasets.from_manifest(path, args.data_dir)
     source = datasets.load(args.name, args.data_dir, verify=not args.data_unverified)
     rule = args.split or sources.usual_split(args.name)
-    return rules.divide(rule, source, args.seed, settings(args.set))
+    return rules.divide(rule, source, args.seed, parse_settings(args.set))
 
 
 def list_sources(args: argparse.Namespace) -> None:
     lines = [
-        f"{name:<15}{known.help}\n{'':<15}  {where(name, args.data_dir)}; usual split: {known.split}"
+        f"{name:<15}{known.help}\n{'':<15}  {how_to_get(name, args.data_dir)}; usual split: {known.split}"
         for name, known in datasets.SOURCES.items()
     ]
     print("\n".join(lines))
 
 
-def where(name: str, data_dir: Path | None) -> str:
-    """Where a data set is, or how it is got."""
+def how_to_get(name: str, data_dir: Path | None) -> str:
+    """Return where a data set is, or how to get it."""
     known = datasets.SOURCES[name]
-    if known.find is generated:
+    if known.find is find_nothing:
         return "generated"
     path = sources.locate(name, sources.parse_name(name)[1], data_dir)  # type: ignore[index]
     if path is not None:
@@ -107,7 +107,9 @@ def show(args: argparse.Namespace) -> None:
     if args.out is not None:
         describe.picture(federation, args.out)
     print(
-        describe.text(federation), *([] if args.out is None else [f"picture: {args.out}"]), sep="\n"
+        describe.statistics_text(federation),
+        *([] if args.out is None else [f"picture: {args.out}"]),
+        sep="\n",
     )
 
 
@@ -155,16 +157,16 @@ def draw_rules(args: argparse.Namespace) -> dict[str, str]:
 
 
 def split(args: argparse.Namespace) -> None:
-    refuse_out(args.out, args.overwrite)
+    check_out(args.out, args.overwrite)
     source = datasets.load(args.data, args.data_dir, verify=not args.data_unverified)
-    federation = rules.divide(args.rule, source, args.seed, settings(args.set))
+    federation = rules.divide(args.rule, source, args.seed, parse_settings(args.set))
     described = manifest_of(federation)
     manifest.write(described, args.out)
-    print(describe.text(federation))
+    print(describe.statistics_text(federation))
     print(f"manifest: {args.out}  sha256 {described['sha256']}")
 
 
-def refuse_out(out: str, overwrite: bool) -> None:
+def check_out(out: str, overwrite: bool) -> None:
     """Refuse a manifest that --split would not take, or that would replace another file unasked."""
     if not out.endswith(".json"):
         raise ConfigError(f"--out {out}: expected FILE.json, which --split takes for a manifest")
@@ -176,13 +178,13 @@ def verify(args: argparse.Namespace) -> None:
     federation = datasets.from_manifest(args.manifest, args.data_dir)
     found = federation.source
     print(f"{args.manifest}: intact; {found.name} has the SHA-256 it was split from")
-    print(f"  {replayed(federation)}")
+    print(f"  {compare_with_rule(federation)}")
 
 
-def replayed(federation: Federation) -> str:
-    """Whether the rule and seed give these rows here: another NumPy may draw other numbers."""
+def compare_with_rule(federation: Federation) -> str:
+    """Say whether rule and seed give these rows here: another NumPy may draw other numbers."""
     if federation.rule not in rules.RULES:
-        return f"rule {federation.rule!r} is not one of fedref's: the manifest's rows are used as they are"
+        return f"rule {federation.rule!r} is not one of fedref's: the manifest's rows are used unchanged"
     again = rules.divide(federation.rule, federation.source, federation.seed, federation.parameters)
     same = manifest_of(again)["clients"] == manifest_of(federation)["clients"]
     end = "gives the same rows" if same else "gives other rows here; the manifest's are used"

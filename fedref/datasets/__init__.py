@@ -12,7 +12,7 @@ from fedref.datasets.partition import split_clients
 from fedref.datasets.registry import SOURCES
 from fedref.datasets.rules import RULES, split
 from fedref.datasets.rules.general import reshuffle
-from fedref.datasets.sources import load, shipped
+from fedref.datasets.sources import load, shipped_folder
 from fedref.rounds.federation import Federation, Part, Source
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
     "load",
     "manifest_of",
     "reshuffle",
-    "shipped",
+    "shipped_folder",
     "split",
     "split_clients",
     "write_manifest",

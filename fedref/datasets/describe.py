@@ -1,4 +1,4 @@
-"""What a federation looks like: the numbers of [apfl table 1], and a picture of who holds what."""
+"""A federation in numbers, those of [apfl table 1], and as a picture of who holds what."""
 
 import io
 import warnings
@@ -92,7 +92,7 @@ def notes(source: Source, known: Sequence[int] | None = None) -> list[str]:
     return [note for note in (label_note(source, known), *source.notes) if note]
 
 
-def text(federation: Federation) -> str:
+def statistics_text(federation: Federation) -> str:
     """Return the statistics, one a line."""
     numbers = statistics(federation)
     shown = {k: f"{v:,.1f}" if isinstance(v, float) else f"{v:,}" for k, v in numbers.items()}

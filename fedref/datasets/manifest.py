@@ -1,4 +1,4 @@
-"""A split as a file: which rows of which source belong to whom, sealed by a SHA-256.
+"""A split as a file: the source, the rows of each client, and a SHA-256 that seals them.
 
     {"format": "fedref-split/1", "rule", "parameters", "seed",
      "source": {"name", "sha256", "rows"},     and "labels", what 0, 1, ... are called, if words
@@ -64,7 +64,7 @@ def rows_by_client(part: Part) -> list[list[int]]:
 
 
 def manifest_of(federation: Federation) -> dict[str, Any]:
-    """Return the split as JSON-able values: source, rule, parameters, seed, rows, SHA-256."""
+    """Return the split as values for JSON: source, rule, parameters, seed, rows, SHA-256."""
     train, test = rows_by_client(federation.train), rows_by_client(federation.test)
     source = federation.source
     manifest: dict[str, Any] = {
@@ -101,7 +101,7 @@ def write(manifest: dict[str, Any], path: Path | str) -> None:
 
 
 def read(path: Path | str) -> dict[str, Any]:
-    """Return a manifest whose seal holds and whose parts are what they should be."""
+    """Read a manifest; a DataError if its seal is broken or a part has another type."""
     path = Path(path)
     data = read_bytes(path, EXPECTED)
     with as_data_error(path, EXPECTED):
@@ -192,7 +192,7 @@ def from_manifest(
         raise data_error(path, what, f"{sha256}, as when it was split")
     words = list(source.label_names) if source.label_names else None
     if manifest["source"].get("labels") != words:
-        what = f"the labels of {name} are called otherwise"
+        what = f"the labels of {name} have other names"
         raise data_error(path, what, "the words they were split with")
     p = source.X.shape[1]
     federation = Federation(

@@ -29,7 +29,7 @@ def group(owner: Array, clients: int, rows: Array | None = None) -> Part:
     return Part(order if rows is None else rows[order], offsets(sizes))
 
 
-def shuffled(part: Part, rng: np.random.Generator) -> Part:
+def shuffle_clients(part: Part, rng: np.random.Generator) -> Part:
     """Return the same clients with their rows in random order."""
     # client + U[0, 1) sorts by client first: one sort shuffles all clients at once
     order = np.argsort(part.owners + rng.random(len(part.rows)), kind="stable")
@@ -62,7 +62,7 @@ def split_rows(part: Part, fraction: float, rng: np.random.Generator) -> tuple[P
     """Divide each client's rows at random into (train, test); the order of rows is kept in both."""
     rank = np.empty(len(part.rows), np.int64)
     places = Part(np.arange(len(part.rows)), part.offsets)
-    rank[shuffled(places, rng).rows] = positions(part)
+    rank[shuffle_clients(places, rng).rows] = positions(part)
     train = rank < np.repeat(train_sizes(part.sizes, fraction), part.sizes)
     return keep_rows(part, train), keep_rows(part, ~train)
 

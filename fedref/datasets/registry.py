@@ -21,7 +21,7 @@ class NoParameters:
     """The parameters of a data set that has none."""
 
 
-class Known(NamedTuple):
+class NamedData(NamedTuple):
     """A named data set.
 
     find(folder, **parameters) → path or None; read(path, name=..., **parameters) → Source.
@@ -47,21 +47,21 @@ def first_of(*names: str) -> Callable[..., Path | None]:
     return find
 
 
-def generated(folder: Path, **parameters: Any) -> Path | None:
-    """Return the folder: nothing needs to be found."""
+def find_nothing(folder: Path, **parameters: Any) -> Path | None:
+    """Return the folder: generated data need no file."""
     return folder
 
 
-def published(hashes: Mapping[str, str], *places: str) -> tuple[Remote, ...]:
-    """Return the files {name: hash} of a data set that is published at each of some addresses."""
+def remote_files(hashes: Mapping[str, str], *places: str) -> tuple[Remote, ...]:
+    """Return the files {name: hash} of a data set, each published at some places."""
     return tuple(
         Remote(name, tuple(place + name for place in places), hash) for name, hash in hashes.items()
     )
 
 
-def mnist_like(remotes: tuple[Remote, ...], help: str, split: str, sha256: str = "") -> Known:
+def mnist_like(remotes: tuple[Remote, ...], help: str, split: str, sha256: str = "") -> NamedData:
     """Return a data set of MNIST's four files."""
-    return Known(
+    return NamedData(
         lambda folder: folder if idx.folder_holds_images(folder, "") else None,
         lambda path, **more: idx.load(path, "", **more),
         "the four idx files, e.g. train-images-idx3-ubyte.gz",
@@ -72,8 +72,8 @@ def mnist_like(remotes: tuple[Remote, ...], help: str, split: str, sha256: str =
     )
 
 
-SOURCES: dict[str, Known] = {
-    "digits": Known(
+SOURCES: dict[str, NamedData] = {
+    "digits": NamedData(
         first_of("digits.npz"),
         lambda path, **more: npz.load(path, image=(8, 8, 1), full_scale=16.0, **more),
         "digits.npz",
@@ -82,7 +82,7 @@ SOURCES: dict[str, Known] = {
         sha256="9412306fcce78e42a62b53b9d042f3208a5a9def042d75be348d43b1647f21f4",
     ),
     "mnist": mnist_like(
-        published(
+        remote_files(
             {
                 "train-images-idx3-ubyte.gz": "sha256:"
                 "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
@@ -101,7 +101,7 @@ SOURCES: dict[str, Known] = {
         "aab2d3960bf1c60aa37e95536dc194732c103bb56ee19bda838082b237d282f2",
     ),
     "fashion-mnist": mnist_like(
-        published(
+        remote_files(
             {
                 "train-images-idx3-ubyte.gz": "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
                 "train-labels-idx1-ubyte.gz": "md5:25c81989df183df01b3e8a0aad5dffbe",
@@ -114,25 +114,25 @@ SOURCES: dict[str, Known] = {
         "Fashion-MNIST, 70 000 images of 28×28",
         "per-fedavg",
     ),
-    "emnist": Known(
+    "emnist": NamedData(
         emnist.find,
         emnist.load,
         "gzip.zip, or emnist-letters-train-images-idx3-ubyte.gz and its three companions",
         "EMNIST: emnist(letters), emnist(letters,a-j), emnist(byclass,a-j), ...",
         "fedprox-femnist",
-        published(
+        remote_files(
             {"gzip.zip": "md5:58c8d27c78d21e728a6bc7b3cc06412e"},
             "https://biometrics.nist.gov/cs_links/EMNIST/",
         ),
         emnist.EMNIST,
     ),
-    "cifar10": Known(
+    "cifar10": NamedData(
         lambda folder, channels: cifar.find(folder),
         cifar.load,
         f"{cifar.ARCHIVE}, or the folder {cifar.FOLDER} of its six .bin files",
         "CIFAR-10, 60 000 images of 32×32, to grey; cifar10(color) keeps three channels",
         "cifar10-powerlaw",
-        published(
+        remote_files(
             {
                 cifar.ARCHIVE: "sha256:"
                 "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
@@ -141,28 +141,28 @@ SOURCES: dict[str, Known] = {
         ),
         cifar.CIFAR10,
     ),
-    "cifar10-gray": Known(
+    "cifar10-gray": NamedData(
         first_of("cifar10-gray.npz"),
         npz.load,
         "cifar10-gray.npz (train_images, train_labels, test_images, test_labels)",
         "CIFAR-10 in grey, from a plain npz",
         "cifar10-powerlaw",
     ),
-    "vehicle": Known(
+    "vehicle": NamedData(
         first_of("vehicle.json", "train"),
         lambda path, **more: leaf.load(path if path.suffix else path.parent, **more),
         "vehicle.json (LEAF JSON), or folders train and test of LEAF JSON",
         "Vehicle sensors, 100 features, 2 classes, one client a sensor",
         "natural",
     ),
-    "landmine": Known(
+    "landmine": NamedData(
         first_of("landmine.mat"),
         mat.load,
         "landmine.mat (cell arrays X, Y)",
         "Landmine detection, 29 tasks, 9 features, 2 classes",
         "natural",
     ),
-    "shakespeare": Known(
+    "shakespeare": NamedData(
         texts.find_shakespeare,
         texts.read_shakespeare,
         "roles.json.gz, or LEAF JSON (train and test folders, or all_data)",
@@ -170,7 +170,7 @@ SOURCES: dict[str, Known] = {
         "natural",
         parameters=texts.Shakespeare,
     ),
-    "sent140": Known(
+    "sent140": NamedData(
         texts.find_sent140,
         texts.read_sent140,
         "LEAF JSON (train and test folders, or all_data)",
@@ -178,16 +178,16 @@ SOURCES: dict[str, Known] = {
         "natural",
         parameters=texts.Sent140,
     ),
-    "synthetic": Known(
-        generated,
+    "synthetic": NamedData(
+        find_nothing,
         lambda path, **chosen: synthetic.load(**chosen),
         "",
         "FedProx's Synthetic(α,β): synthetic(0.5,0.5), synthetic(1,1,users=100,seed=3)",
         "natural",
         parameters=synthetic.Synthetic,
     ),
-    "synthetic-iid": Known(
-        generated,
+    "synthetic-iid": NamedData(
+        find_nothing,
         lambda path, **chosen: synthetic.load(alpha=0.0, beta=0.0, iid=True, **chosen),
         "",
         "its IID variant: one model for all clients",

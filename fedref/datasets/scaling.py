@@ -62,6 +62,6 @@ SCALINGS: dict[str, Callable[[Source], Affine]] = {
 }
 
 
-def default(source: Source) -> str:
-    """Return what is usual: pixels to [0, 1], anything else as it is."""
+def default_scaling(source: Source) -> str:
+    """Return the usual scaling: pixels to [0, 1], any other features unchanged."""
     return "none" if source.full_scale is None else "unit"

@@ -15,7 +15,7 @@ from fedref.boundary.files import data_error, exists
 from fedref.boundary.values import build, field_from_text
 from fedref.datasets import download
 from fedref.datasets.formats import arrays, cifar, idx, leaf, mat, npz, tables
-from fedref.datasets.registry import SOURCES, generated
+from fedref.datasets.registry import SOURCES, find_nothing
 from fedref.rounds.federation import Federation, Source
 
 Folder = str | os.PathLike[str] | None
@@ -48,7 +48,7 @@ def parse_name(
 
 
 def shortest_name(name: str, chosen: Mapping[str, Any]) -> str:
-    """Return the shortest name that means the same: "synthetic(0.5,0.5,seed=3)"."""
+    """Return the shortest name with the same meaning: "synthetic(0.5,0.5,seed=3)"."""
     known = SOURCES[name].parameters
     arguments, skipped = [], False
     for key, value in chosen.items():
@@ -69,8 +69,8 @@ def usual_split(name: Any) -> str:
 # ---- where files may be --------------------------------------------------------------------------
 
 
-def shipped() -> Path:
-    """Return the data that fedref brings along: in the package if installed, else beside it."""
+def shipped_folder() -> Path:
+    """Return the folder of the shipped data: in the package if installed, else beside it."""
     package = Path(__file__).resolve().parents[1]
     inside = package / "_data"
     return inside if inside.is_dir() else package.parent / "data"
@@ -83,13 +83,13 @@ def user_folder(data_dir: Folder) -> Path | None:
 
 
 def require_folder(root: Path | None) -> None:
-    """Refuse a folder of data sets that is none."""
+    """Raise a DataError if the folder of data sets does not exist."""
     if root is not None and not os.path.isdir(root):
         expected = "the folder that holds data sets (FEDREF_DATA)"
         raise data_error(root, "no such folder", expected)
 
 
-def places(name: str, data_dir: Folder) -> list[Path]:
+def candidate_folders(name: str, data_dir: Folder) -> list[Path]:
     """Return the folders that may hold a named data set, best first."""
     root = user_folder(data_dir)
     if data_dir is not None:  # FEDREF_DATA may be wrong as long as nothing is needed from it
@@ -101,16 +101,16 @@ def places(name: str, data_dir: Folder) -> list[Path]:
         own = os.path.basename(os.path.realpath(root))
         if own == name or own not in SOURCES:
             folders.append(root)
-    folders += [download.cache() / name, shipped() / name]
+    folders += [download.cache() / name, shipped_folder() / name]
     return [folder for folder in folders if os.path.isdir(folder)]
 
 
 def locate(name: str, chosen: Mapping[str, Any], data_dir: Folder) -> Path | None:
-    """Return where a named data set's files are, if anywhere."""
+    """Return the place of a named data set's files, or None."""
     find = SOURCES[name].find
-    if find is generated:
+    if find is find_nothing:
         return Path()
-    found = (find(folder, **chosen) for folder in places(name, data_dir))
+    found = (find(folder, **chosen) for folder in candidate_folders(name, data_dir))
     return next((path for path in found if path is not None), None)
 
 
@@ -137,8 +137,8 @@ def load(
     """Load a named data set ("digits", "synthetic(0.5,0.5)", see SOURCES), or a file or folder.
 
     Parameters may stand in the name or as keywords: load("emnist", part="letters", classes="a-j").
-    data_dir (else FEDREF_DATA) holds data sets as DIR/<name>/... or is one itself. What is nowhere
-    to be found is downloaded to the user's cache, if it is published with a known hash. With
+    data_dir (else FEDREF_DATA) holds data sets as DIR/<name>/... or is one itself. A
+    data set that is not found is downloaded to the user's cache, if it is published with a known hash. With
     verify, a data set that is known to differ from the published one is a DataError.
     """
     try:
@@ -167,10 +167,10 @@ def load_named(
     if path is None:
         require_folder(user_folder(data_dir))  # a mistyped folder may hold it: no download
         if not known.remotes:
-            raise missing(name, "not found")
+            raise missing_error(name, "not found")
         if not fetch:
             asked = f"`fedref data prepare {name}` downloads it"
-            raise missing(name, f"not found, and nothing is downloaded unasked; {asked}")
+            raise missing_error(name, f"not found, and nothing is downloaded unasked; {asked}")
         path = prepare(name, chosen)
     source: Source = known.read(path, name=shortest_name(name, chosen), **chosen)
     if verify and known.sha256 not in ("", source.sha256):
@@ -182,8 +182,8 @@ def load_named(
     return source
 
 
-def missing(name: str, what: str) -> DataError:
-    """Return the error that says what to put where."""
+def missing_error(name: str, what: str) -> DataError:
+    """Return the error that says which files to put where."""
     return DataError(
         f"{name}: {what}; put {SOURCES[name].files} in the folder DIR/{name} and give DIR by "
         "--data-dir or FEDREF_DATA"
@@ -197,10 +197,10 @@ def prepare(name: str, chosen: dict[str, Any]) -> Path:
         for remote in SOURCES[name].remotes:
             download.fetch_file(remote, folder)
     except DataError as error:
-        raise missing(name, str(error)) from error
+        raise missing_error(name, str(error)) from error
     path = SOURCES[name].find(folder, **chosen)
     if path is None:
-        raise missing(name, f"not among what was downloaded to {folder}")
+        raise missing_error(name, f"not among what was downloaded to {folder}")
     return path
 
 

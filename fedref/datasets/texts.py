@@ -37,7 +37,7 @@ TRAIN = 0.8
 WORDS = 25  # of a tweet, as LEAF has it
 
 
-def in_time(users: list[User], gap: int) -> list[tuple[str, list[User]]]:
+def split_in_time(users: list[User], gap: int) -> list[tuple[str, list[User]]]:
     """Return the first 80 % of each user's rows for training, those from `gap` rows later for testing.
 
     LEAF leaves out 79 windows of 80 characters, so that the first test window begins with the last
@@ -69,9 +69,9 @@ def find_shakespeare(folder: Path, step: int) -> Path | None:
 
 def read_shakespeare(path: Path, step: int, **more: Any) -> Source:
     """Return windows of 80 characters and the next one, one client a role."""
-    parts = leaf.read_parts(path) if path.is_dir() else [("", roles(path))]
+    parts = leaf.read_parts(path) if path.is_dir() else [("", read_roles(path))]
     if len(parts) == 1:
-        parts = in_time(parts[0][1], text.LENGTH)
+        parts = split_in_time(parts[0][1], text.LENGTH)
     thinned = [
         (part, [user._replace(X=user.X[::step], y=user.y[::step]) for user in users])
         for part, users in parts
@@ -79,7 +79,7 @@ def read_shakespeare(path: Path, step: int, **more: Any) -> Source:
     return leaf.join(thinned, path, **more)
 
 
-def roles(path: Path) -> list[User]:
+def read_roles(path: Path) -> list[User]:
     """Return the roles of roles.json with a window or more. X is a view: it takes no memory."""
     data = read_bytes(path, EXPECTED)
     with as_data_error(path, EXPECTED):
@@ -142,20 +142,20 @@ def read_sent140(
         expected = "rows [id, date, query, user, tweet] in x"
         raise data_error(odd.where, "x holds no tweets", expected)
     if len(parts) == 1:
-        parts = in_time(everyone, 0)
+        parts = split_in_time(everyone, 0)
     if tokens == "characters":
         known, width = text.CHARACTERS, length or text.TWEET
     else:
         trained = (tweet for user in parts[0][1] for tweet in user.X[:, 0])
         known, width = text.vocabulary_of(trained, vocabulary), length or WORDS
 
-    def encoded(user: User) -> User:
+    def encode_user(user: User) -> User:
         tweets = user.X[:, 0].tolist()
         if tokens == "characters":
             return user._replace(X=text.encode(tweets, width))
         return user._replace(X=text.encode_words(tweets, known, width))
 
-    coded = [(part, [encoded(user) for user in users if len(user.y)]) for part, users in parts]
+    coded = [(part, [encode_user(user) for user in users if len(user.y)]) for part, users in parts]
     return leaf.join(coded, path, vocabulary=known, **more)
 
 

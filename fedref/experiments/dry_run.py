@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
 from fedref.experiments.loading import Loader, load_experiment
+from fedref.experiments.metrics import bytes_as_text
 from fedref.experiments.parallel import calmly
 from fedref.experiments.progress import duration
 from fedref.experiments.unit import LOCAL, Engine, Unit, iterate_rounds, plan_for, trained_by, units
@@ -91,20 +92,22 @@ def timed(function: Callable[..., Any], seconds: list[float]) -> Callable[..., A
 
 def table_of_estimates(estimates: list[Estimate]) -> list[list[str]]:
     """Return text cells, header first: a line for each algorithm and point, all seeds together."""
-    header = ["algorithm", "clients", "steps", "MB", "training", "evaluation", "in all"]
     groups: dict[str, list[Estimate]] = {}
     for one in estimates:
         point = ", ".join(f"{k}={v}" for k, v in one.unit.point.items())
         label = one.unit.label
         groups.setdefault(f"{label} ({point})" if point else label, []).append(one)
+    sent = [1e6 * sum(one.megabytes for one in same) for same in groups.values()]
+    unit, texts = bytes_as_text(sent)
+    header = ["algorithm", "clients", "steps", unit, "training", "evaluation", "in all"]
     return [
         header,
         *(
             [
                 name, f"{same[0].cohort} of {same[0].clients}", str(same[0].steps),
-                f"{sum(one.megabytes for one in same):.2f}", duration(same[0].training),
+                text, duration(same[0].training),
                 duration(same[0].evaluation), duration(sum(one.seconds for one in same)),
             ]
-            for name, same in groups.items()
+            for text, (name, same) in zip(texts, groups.items())
         ),
     ]  # fmt: skip

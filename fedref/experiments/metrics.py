@@ -119,6 +119,12 @@ CLIENTS: Mapping[str, Metric] = _named(
 )
 
 
+def bytes_as_text(sizes: list[float]) -> tuple[str, list[str]]:
+    """Return ("MB", texts), or ("kB", texts) where MB would show 0.00 for some bytes."""
+    unit, size = ("kB", 1e3) if any(0 < b < 5e3 for b in sizes) else ("MB", 1e6)
+    return unit, [f"{b / size:.2f}" for b in sizes]
+
+
 # ---- what the columns mean -----------------------------------------------------------------------
 
 #: Of the table that a run prints.
@@ -128,7 +134,7 @@ _TABLE = {
     "final": "its value after the last round",
     "... (clients)": "the same, mean over clients",
     "unseen": "accuracy on clients that never train, last round",
-    "MB down, MB up": "10⁶ bytes to clients and from them, in all rounds",
+    "MB down, MB up": "10⁶ bytes to clients and from them, in all rounds; kB: 10³",
 }
 
 #: Of metrics.csv and clients.csv: where a row stands.

@@ -22,7 +22,7 @@ from fedref.boundary.errors import ConfigError, DataError, printable, unknown
 from fedref.boundary.files import write_whole
 from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
-from fedref.experiments.metrics import CLIENTS, COLUMNS
+from fedref.experiments.metrics import CLIENTS, COLUMNS, bytes_as_text
 from fedref.experiments.progress import describe_newest
 from fedref.experiments.run_directory import (
     disk_errors,
@@ -391,11 +391,12 @@ def summary_rows(run: Run) -> list[list[str]]:
         mean, std = map(form, value)
         return f"{mean} ± {std}" if several else mean
 
+    unit, sent = bytes_as_text([size for s in lines for size in (s.bytes_down, s.bytes_up)])
     header = [
         "algorithm", "average", score.best, "final",
         "average (clients)", f"{score.best} (clients)", "final (clients)",
         *(["unseen", "unseen (clients)"] if lines[0].unseen else []),
-        *(["test loss"] if with_loss else []), "MB down", "MB up",
+        *(["test loss"] if with_loss else []), f"{unit} down", f"{unit} up",
     ]  # fmt: skip
     return [
         header,
@@ -403,9 +404,9 @@ def summary_rows(run: Run) -> list[list[str]]:
             [
                 s.label, *map(number, s[1:7]), *map(number, s.unseen),
                 *([number(s.test_loss, four_digits)] if with_loss else []),
-                f"{s.bytes_down / 1e6:.2f}", f"{s.bytes_up / 1e6:.2f}",
+                *sent[2 * i : 2 * i + 2],
             ]
-            for s in lines
+            for i, s in enumerate(lines)
         ),
     ]  # fmt: skip
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedref.datasets import split
-from fedref.datasets.describe import groups, histogram, notes, picture, statistics, text
+from fedref.datasets.describe import groups, histogram, notes, picture, statistics, statistics_text
 from fedref.rounds.federation import Federation, Part, Source
 
 #: Three clients with 3 + 1, 2 + 0 and 1 + 1 rows of training and test.
@@ -42,13 +42,13 @@ def test_labels_that_are_words_are_named(tmp_path):
     words = replace(
         FEDERATION, source=replace(FEDERATION.source, label_names=("ape", "cat", "dog"))
     )
-    assert text(words).endswith("labels are encoded as 0 = ape, 1 = cat, 2 = dog")
-    assert "labels are" not in text(FEDERATION)
+    assert statistics_text(words).endswith("labels are encoded as 0 = ape, 1 = cat, 2 = dog")
+    assert "labels are" not in statistics_text(FEDERATION)
     hostile = replace(words.source, label_names=("\x1b[2J", "b\n" + "b" * 99, "c"), name="\x1b[2J")
-    assert text(replace(words, source=hostile)).endswith(
+    assert statistics_text(replace(words, source=hostile)).endswith(
         f"0 = \\x1b[2J, 1 = b\\n{'b' * 36}…, 2 = c"
     )
-    assert "\x1b" not in text(replace(words, source=hostile))
+    assert "\x1b" not in statistics_text(replace(words, source=hostile))
     with plt.rc_context({"svg.fonttype": "none"}):
         picture(words, tmp_path / "a.svg")
     assert ">cat<" in (tmp_path / "a.svg").read_text()

@@ -164,7 +164,7 @@ def test_words_for_labels_are_kept_and_must_be_the_same(tmp_path: Path) -> None:
     assert manifest_of(from_manifest(path)) == found
     for y in (["pig", "cow"] * 3, [1, 0] * 3):  # the same numbers
         np.savez(tmp_path / "a.npz", X=X, y=np.array(y))
-        assert_refused(path, r"m.json: the labels of a.npz are called otherwise", from_manifest)
+        assert_refused(path, r"m.json: the labels of a.npz have other names", from_manifest)
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "a" * 5000])

@@ -37,13 +37,13 @@ def test_group_keeps_the_order_within_each_client(owner: list[int]) -> None:
 @given(sizes, st.integers(0, 9))
 def test_shuffled_moves_rows_within_clients_only(n: list[int], seed: int) -> None:
     part = whole(n)
-    mixed = partition.shuffled(part, np.random.default_rng(seed))
+    mixed = partition.shuffle_clients(part, np.random.default_rng(seed))
     assert [sorted(rows) for rows in as_lists(mixed)] == as_lists(part)
 
 
 def test_every_order_of_a_client_is_as_likely() -> None:
     part = whole([3] * 6000)
-    rows = partition.shuffled(part, np.random.default_rng(0)).rows.reshape(-1, 3)
+    rows = partition.shuffle_clients(part, np.random.default_rng(0)).rows.reshape(-1, 3)
     _, counts = np.unique(rows.argsort(1), axis=0, return_counts=True)
     assert len(counts) == 6
     assert abs(counts - 1000).max() < 120  # four standard deviations

@@ -17,7 +17,7 @@ from dataset_files import (
 )
 
 from fedref import ConfigError, DataError
-from fedref.datasets import SOURCES, load, shipped, sources
+from fedref.datasets import SOURCES, load, shipped_folder, sources
 from fedref.datasets.formats import emnist
 
 
@@ -34,13 +34,13 @@ def test_the_shipped_digits_are_the_published_ones() -> None:
 def test_shipped_data_is_in_the_package_or_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (shipped() / "digits" / "digits.npz").is_file()
+    assert (shipped_folder() / "digits" / "digits.npz").is_file()
     package = tmp_path / "site-packages" / "fedref"
     (package / "datasets").mkdir(parents=True)
     monkeypatch.setattr(sources, "__file__", str(package / "datasets" / "sources.py"))
-    assert shipped() == tmp_path / "site-packages" / "data"
+    assert shipped_folder() == tmp_path / "site-packages" / "data"
     (package / "_data").mkdir()
-    assert shipped() == package / "_data"
+    assert shipped_folder() == package / "_data"
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,9 @@ def test_broken_roles_are_refused(tmp_path: Path, data: bytes, message: str) -> 
 
 
 def test_the_statistics_of_the_plays(real: Path) -> None:
-    sizes = np.array([len(user.y) for user in texts.roles(real / "shakespeare" / "roles.json.gz")])
+    sizes = np.array(
+        [len(user.y) for user in texts.read_roles(real / "shakespeare" / "roles.json.gz")]
+    )
     table = texts.__doc__ or ""
     for number in (len(sizes), sizes.sum()):
         assert f"{number:,}".replace(",", " ") in table

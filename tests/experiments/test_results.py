@@ -12,6 +12,7 @@ from running import algorithms, contents, document, main, rows, write
 import fedref
 from fedref.experiments import config, names, results, unit
 from fedref.experiments.loading import load_experiment
+from fedref.experiments.metrics import bytes_as_text
 
 RUN = importlib.import_module("fedref.experiments.run")
 pytestmark = pytest.mark.usefixtures("here")
@@ -43,6 +44,22 @@ def test_unseen_clients_have_columns_in_the_table():
     header, row = results.summary_rows(run)
     assert header[7:9] == ["unseen", "unseen (clients)"]
     assert row[7] == f"{100 * run.records[0].rows[-1]['unseen_accuracy']:.2f}"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "texts"),
+    [
+        ([4e3, 0.0, 2e6], ("kB", ["4.00", "0.00", "2000.00"])),
+        ([6e3, 0.0], ("MB", ["0.01", "0.00"])),
+    ],
+)
+def test_few_bytes_are_kilobytes(sizes, texts):
+    assert bytes_as_text(sizes) == texts
+
+
+def test_a_table_of_few_bytes_says_so():
+    header, row, *_ = results.summary_rows(fedref.run(data=arrays(1.0), rounds=1))
+    assert (header[-2:], row[-2:]) == (["kB down", "kB up"], ["0.14", "0.14"])
 
 
 def test_rounds_that_are_not_the_same_in_all_are_not_counted_for_all():

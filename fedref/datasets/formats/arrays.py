@@ -29,7 +29,7 @@ def fingerprint(X: Array, y: Array, client: Array | None) -> str:
     return digest.hexdigest()
 
 
-def native(array: Array) -> Array:
+def to_native_order(array: Array) -> Array:
     """Return the array C-contiguous, in this machine's byte order."""
     return np.ascontiguousarray(array, array.dtype.newbyteorder("="))
 
@@ -41,7 +41,7 @@ def as_features(X: Array, where: str) -> tuple[Array, tuple[int, int, int] | Non
     if not 2 <= X.ndim <= 4 or 0 in X.shape:
         expected = "X of shape (n, p), (n, H, W) or (n, H, W, C) with n of 1 or more"
         raise data_error(where, f"X has shape {X.shape}", expected)
-    X = native(X.view(np.uint8) if X.dtype.kind == "b" else X)
+    X = to_native_order(X.view(np.uint8) if X.dtype.kind == "b" else X)
     # the extremes tell whether any value is not finite, without a mask of X's size
     if X.dtype.kind == "f" and not (np.isfinite(X.min()) and np.isfinite(X.max())):
         place = np.argwhere(~np.isfinite(X))[0]
@@ -89,7 +89,7 @@ def as_targets(y: Array, n: int, where: str) -> tuple[Array, tuple[str, ...] | N
         with as_data_error(where, "UTF-8 text in y"):
             return encode_labels([w.decode() if isinstance(w, bytes) else w for w in y.tolist()])
     if y.dtype.kind == "f" and y.shape == (n,) and np.isfinite(y).all() and (y % 1 != 0).any():
-        return native(y.astype(np.float64)), None
+        return to_native_order(y.astype(np.float64)), None
     return as_integers(y, n, where), None
 
 
@@ -132,7 +132,7 @@ def image_defaults(X: Array) -> dict[str, Any]:
 
 
 def require_arrays(found: Mapping[str, Any], where: str, names: tuple[str, ...]) -> list[Array]:
-    """Return the arrays of these names, all of which must be there."""
+    """Return the arrays of these names; a DataError if one is not there."""
     missing = [name for name in names if name not in found]
     if missing:
         held = ", ".join(sorted(found)) or "nothing"

@@ -18,7 +18,7 @@ FILES = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
 ARCHIVE = "cifar-10-binary.tar.gz"
 FOLDER = "cifar-10-batches-bin"
 SIDE, CLASSES = 32, 10
-MEMBERS = 1000  # of an archive, each of which takes a thousand bytes
+MEMBERS = 1000  # of an archive; each takes a thousand bytes
 RECORD = 1 + 3 * SIDE * SIDE
 EXPECTED = f"the binary version of CIFAR-10: records of {RECORD} bytes, labels 0 to {CLASSES - 1}"
 GREY = np.array([0.299, 0.587, 0.114])  # ITU-R BT.601
@@ -35,7 +35,7 @@ def parse(data: bytes, where: str) -> tuple[Array, Array]:
     return records[:, 1:].reshape(-1, 3, SIDE, SIDE), records[:, 0]
 
 
-def grey(planes: Array, block: int = 2000) -> Array:
+def to_grey(planes: Array, block: int = 2000) -> Array:
     """Return 0.299 R + 0.587 G + 0.114 B, rounded: (n, 3, H, W) → (n, H, W) uint8, block by block."""
     out = np.empty(planes[:, 0].shape, np.uint8)
     for i in range(0, len(planes), block):
@@ -44,12 +44,12 @@ def grey(planes: Array, block: int = 2000) -> Array:
     return out
 
 
-def colour(planes: Array) -> Array:
+def to_colour(planes: Array) -> Array:
     """Return pixels of planes: (n, 3, H, W) → (n, H, W, 3)."""
     return planes.transpose(0, 2, 3, 1)
 
 
-CHANNELS = {"grey": grey, "color": colour}
+CHANNELS = {"grey": to_grey, "color": to_colour}
 
 
 @dataclass(frozen=True)

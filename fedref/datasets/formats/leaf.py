@@ -115,11 +115,11 @@ def read_user(name: str, entry: Any, where: str, encode: Encode) -> User:
         raise data_error(where, "x or y is missing or no list", "lists x and y")
     if len(x) != len(y):
         raise data_error(where, f"{len(x)} rows in x and {len(y)} in y", "as many of both")
-    encoded = tweet_labels(y, where) if x and is_tweet(x[0]) else labels(y, where)
-    return User(name, features(x, where, encode), encoded, where)
+    encoded = parse_tweet_labels(y, where) if x and is_tweet(x[0]) else parse_labels(y, where)
+    return User(name, parse_features(x, where, encode), encoded, where)
 
 
-def features(x: list[Any], where: str, encode: Encode) -> Array:
+def parse_features(x: list[Any], where: str, encode: Encode) -> Array:
     """Return x as (n, p): numbers as they are, text as codes."""
     if not x:
         return np.empty((0, 0), np.uint8)
@@ -162,7 +162,7 @@ def require_texts(x: list[Any], where: str) -> list[str]:
     return x
 
 
-def tweet_labels(y: list[Any], where: str) -> Array:
+def parse_tweet_labels(y: list[Any], where: str) -> Array:
     """Return Sent140's y as 0 and 1; its files may have 4 for 1, and "0" for 0."""
     known = {0: 0, 1: 1, 4: 1, "0": 0, "1": 1, "4": 1}
     odd = next((i for i, v in enumerate(y) if type(v) not in (int, str) or v not in known), None)
@@ -171,7 +171,7 @@ def tweet_labels(y: list[Any], where: str) -> Array:
     return np.array([known[value] for value in y], np.int64)
 
 
-def labels(y: list[Any], where: str) -> Array:
+def parse_labels(y: list[Any], where: str) -> Array:
     """Return y as (n,): numbers, or single characters as their codes."""
     if not y:
         return np.empty(0, np.int64)
@@ -190,7 +190,7 @@ def labels(y: list[Any], where: str) -> Array:
     return arrays.as_integers(np.array(flat), len(y), where)
 
 
-def files(path: Path) -> list[tuple[str, list[Path]]]:
+def list_files(path: Path) -> list[tuple[str, list[Path]]]:
     """Return ("", files) of a file or a folder, or ("train", files), ("test", files) of its folders."""
     if not path.is_dir():
         return [("", [path])]
@@ -207,7 +207,7 @@ def files(path: Path) -> list[tuple[str, list[Path]]]:
 def read_parts(path: Path, encode: Encode = encode_characters) -> list[tuple[str, list[User]]]:
     """Return ("", users) of a file or a folder, or ("train", users), ("test", users)."""
     parts = []
-    for part, paths in files(path):
+    for part, paths in list_files(path):
         users = [user for file in paths for user in read(file, encode)]
         seen: dict[str, str] = {}
         for user in users:
@@ -275,7 +275,7 @@ def holds_text(path: Path) -> bool:
     with suppress(DataError, OSError):
         is_json = re.search(r"\.json(\.gz)?$", path.name, re.I)
         if folder_holds_json(path) if path.is_dir() else is_json:
-            for file in files(path)[0][1]:
+            for file in list_files(path)[0][1]:
                 if found := ROWS.search(read_bytes(file, EXPECTED)):
                     return (found[1] or found[2]) == b'"'
     return False

@@ -31,10 +31,10 @@ def codes(text: str) -> Array:
 
 def encode(texts: Sequence[str], length: int) -> Array:
     """Return (n, length) codes; a longer text loses its end, a shorter one is padded at its end."""
-    return padded([codes(text[:length]) for text in texts], length, PADDING)
+    return pad_rows([codes(text[:length]) for text in texts], length, PADDING)
 
 
-def padded(rows: Sequence[Array], length: int, padding: int) -> Array:
+def pad_rows(rows: Sequence[Array], length: int, padding: int) -> Array:
     """Return (n, length) of n rows of codes of `length` or fewer, in the smallest type that holds them."""
     out = np.full((len(rows), length), padding, np.min_scalar_type(padding))
     for to, row in zip(out, rows):
@@ -87,4 +87,4 @@ def encode_words(texts: Sequence[str], vocabulary: Sequence[str], length: int) -
     code = {word: i for i, word in enumerate(vocabulary)}
     other = len(vocabulary) - 1
     rows = [np.array([code.get(w, other) for w in words(text)[:length]], int) for text in texts]
-    return padded(rows, length, len(vocabulary))
+    return pad_rows(rows, length, len(vocabulary))

@@ -93,7 +93,7 @@ def divide(rule: str, source: Source, seed: int, parameters: Mapping[str, Any]) 
     """Do what `split` does by parameters that come from a file, and so may have any names."""
     of, made = make_rule(rule, parameters)
     seed = check_value(int, seed, "split seed", Bounds(0))
-    made = replace(made.fill(source), scaling=made.scaling or scaling.default(source))
+    made = replace(made.fill(source), scaling=made.scaling or scaling.default_scaling(source))
     assert made.scaling is not None
     # a stream of its own: the same seed elsewhere draws other numbers
     rng = np.random.default_rng([seed, int.from_bytes(b"split")])

@@ -1,4 +1,4 @@
-"""What a split rule is, and the rows that all of them divide."""
+"""The base class of split rules, and the rows that they divide."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -99,7 +99,7 @@ class Dirichlet(Rule):
         rows = rows_of(source, self.pool)
         require_rows(self.users, self.min_rows, rows, source)
         rng_order, rng_share, rng_even, rng_cut = rng.spawn(4)
-        pools = partition.shuffled(by_class(source, rows), rng_order)
+        pools = partition.shuffle_clients(by_class(source, rows), rng_order)
         count = np.concatenate(
             [
                 apportion(n, rng_share.dirichlet(np.full(self.users, self.alpha)))
@@ -118,7 +118,7 @@ def even_out(part: Part, least: int, rng: Generator) -> Part:
     wanting = np.maximum(least - part.sizes, 0)
     if not wanting.any():
         return part
-    mixed = partition.shuffled(part, rng)
+    mixed = partition.shuffle_clients(part, rng)
     spare = np.flatnonzero(partition.positions(mixed) >= least)
     owner = mixed.owners
     owner[rng.permutation(spare)[: wanting.sum()]] = np.repeat(np.arange(len(wanting)), wanting)

@@ -117,6 +117,6 @@ class PerFedAvg(Rule):
         rng_train, rng_test, rng_cut = rng.spawn(3)
         train, test = class_pools(source, self.train_fraction, rng_cut)
         return (
-            deal_pairs(partition.shuffled(train, rng_train), users, a),
-            deal_pairs(partition.shuffled(test, rng_test), users, a_test),
+            deal_pairs(partition.shuffle_clients(train, rng_train), users, a),
+            deal_pairs(partition.shuffle_clients(test, rng_test), users, a_test),
         )

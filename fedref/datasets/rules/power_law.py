@@ -29,7 +29,7 @@ def neighbours(source: Source, C: int, users: int, classes: int) -> Holdings:
     return Holdings(user, slot, (user + slot) % C)
 
 
-def remaining(source: Source, pools: Part, held: Holdings, base: int) -> Array:
+def rows_left(source: Source, pools: Part, held: Holdings, base: int) -> Array:
     """Return the rows left of each class when every holding has `base`; refused if there are not so many."""
     left = pools.sizes - base * np.bincount(held.label, minlength=len(pools.sizes))
     short = np.flatnonzero(left < 0)
@@ -69,7 +69,7 @@ class PowerLaw(Rule):
         pools = by_class(source, rows_of(source, self.pool))
         C = len(pools.sizes)
         held = neighbours(source, C, self.users, self.classes)
-        left = remaining(source, pools, held, self.base)
+        left = rows_left(source, pools, held, self.base)
         rng_share, rng_cut = rng.spawn(2)
         drawn = rng_share.lognormal(0.0, self.sigma, (C, -(-self.users // C), self.classes))
         share = drawn[held.label, held.user // C, held.slot]
@@ -102,9 +102,9 @@ class LognormalSizes(Rule):
     def split(self, source: Source, rng: Generator) -> Parts:
         pools = by_class(source, rows_of(source, self.pool))
         held = neighbours(source, len(pools.sizes), self.users, self.classes)
-        remaining(source, pools, held, 2)
+        rows_left(source, pools, held, 2)
         rng_size, rng_order, rng_cut = rng.spawn(3)
         size = rng_size.lognormal(self.mu, self.sigma, self.users) + 5
         extra = np.clip(size // self.classes - 2, 0, len(source.y)).astype(np.int64)[held.user]
-        dealt = hand_out(partition.shuffled(pools, rng_order), held, 2, extra)
+        dealt = hand_out(partition.shuffle_clients(pools, rng_order), held, 2, extra)
         return partition.split_rows(dealt, self.train_fraction, rng_cut)

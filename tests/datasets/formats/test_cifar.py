@@ -48,7 +48,7 @@ def test_grey_has_the_documented_weights_and_colour_keeps_pixels_together(
 
 def test_grey_of_grey_is_itself() -> None:
     planes = np.repeat(np.arange(256, dtype=np.uint8)[:, None, None, None], 3, 1)
-    np.testing.assert_array_equal(cifar.grey(planes), planes[:, 0])
+    np.testing.assert_array_equal(cifar.to_grey(planes), planes[:, 0])
 
 
 GOOD = cifar_records(2)[0]
