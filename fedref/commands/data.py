@@ -106,11 +106,9 @@ def show(args: argparse.Namespace) -> None:
     federation = federation_of(args)
     if args.out is not None:
         describe.picture(federation, args.out)
-    print(
-        describe.statistics_text(federation),
-        *([] if args.out is None else [f"picture: {args.out}"]),
-        sep="\n",
-    )
+    print(describe.statistics_text(federation))
+    if args.out is not None:
+        print(f"picture: {args.out}")
 
 
 def prepare(args: argparse.Namespace) -> None:
