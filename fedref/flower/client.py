@@ -156,7 +156,7 @@ def read_part(path: Path) -> Site:
 class Store:
     """The states of one unit of a run, each written whole or not at all.
 
-    The server says of which round a client's last *counted* work was; that state is taken, so an
+    The server names the round of a client's last *counted* work, and that state is taken. So an
     answer that came late or was refused leaves no trace, and a server that goes on from its last
     checkpoint finds the states of that time. Four are kept: the new one, the one that the work began
     with, and two before it. The work of a round comes with the evaluation after the round before,
@@ -199,7 +199,7 @@ class Store:
             self.path(client, t).unlink(missing_ok=True)
 
     def rounds(self, client: int) -> list[int]:
-        """Return the rounds of which there is a state, ascending."""
+        """Return the rounds that have a state, ascending."""
         names = (path.stem for path in (self.folder / str(client)).glob("*.ckpt"))
         return sorted(int(name) for name in names if name.isdigit())
 
@@ -232,8 +232,10 @@ def handle_request(request: Packet, site: Site, experiment: Experiment, folder: 
 
 
 def reason_for(error: Exception, where: str) -> protocol.Record:
-    """Return what the server is told of an error: of any but a refusal the kind alone. Its text may
-    hold values of rows; it stands in the node's own log."""
+    """Return the reason that the server gets: of any error but a refusal the kind alone.
+
+    Its text may hold values of rows; it stands in the node's own log.
+    """
     if isinstance(error, ProtocolError):
         return protocol.write_reason(error)
     print(f"fedref: {where}: {error!r}", file=sys.stderr, flush=True)
@@ -242,8 +244,11 @@ def reason_for(error: Exception, where: str) -> protocol.Record:
 
 
 def answer_within(seconds: float, work: Callable[[], Packet]) -> Packet:
-    """Return the answer of `work`, or after so many seconds a refusal, so that work that hangs does
-    not block the node: Flower ends the process of a message when that is answered."""
+    """Return the answer of `work`, or after so many seconds a refusal.
+
+    So work that hangs does not block the node: Flower ends the process of a message when that is
+    answered.
+    """
     replies: list[Packet] = []
 
     def answer() -> None:

@@ -46,8 +46,8 @@ class Options:
     clients : N, the clients are 0 to N − 1. limit : seconds for a round's work or an evaluation.
     wait : seconds for all clients to be there at the start. pinned : a client stays with the node
     that announced it first, also when that is offline. Else another node may take over a client
-    whose node is offline, as a node does that was restarted without a key and so comes with a new
-    number. pause : seconds between two looks at what has come.
+    whose node is offline: a node that is restarted without a key has a new number. pause :
+    seconds between two looks at what has come.
     """
 
     bounds: ClassVar = {"clients": (1,), "limit": (1e-3,), "wait": (0,), "pause": (0,)}
@@ -72,8 +72,7 @@ class NoAnswer(str):
 
 @dataclass
 class Nodes:
-    """The nodes of a run: which clients they hold, and one answer to each message, from whom it was
-    sent to, within a time.
+    """The nodes of a run: the clients that they hold, and one answer to each message in time.
 
     known : all that was announced, or what the run that goes on began with. holder : client → the
     node that answers for it. present : clients announced since the start. waiting : node → what it
@@ -105,8 +104,7 @@ class Nodes:
         return sorted(k for k, holder in self.holder.items() if holder == node)
 
     def greet(self) -> set[int]:
-        """Ask every new node for its clients, take the nodes that have answered; return the nodes
-        that are online."""
+        """Ask every new node for its clients, take those that have answered; return who is online."""
         online = set(self.network.nodes())
         self.greeted &= online  # one that comes back is asked again
         if new := online - self.greeted:
@@ -140,8 +138,10 @@ class Nodes:
         self.waiting[node] = read_announcement(answer)
 
     def join(self, node: int, online: Collection[int]) -> None:
-        """Take the clients that a node has announced, unless one is another node's, or has other
-        rows than were announced before."""
+        """Take the clients that a node has announced.
+
+        Refuse them if one is another node's, or has other rows than were announced before.
+        """
         said, before = self.waiting[node], self.known
         rows: Any = dict.fromkeys(("clients", "n_train", "n_test", "labels"))  # all but features
         if said.clients[-1] >= self.options.clients:
@@ -172,8 +172,10 @@ class Nodes:
         self.say(f"node {node}: clients {shorten(self.clients_of(node))}")
 
     def missing(self, online: Collection[int]) -> list[int]:
-        """Return the clients without a node that is online and has announced them. The node of a
-        pinned client may be said to be online before it has found the server again."""
+        """Return the clients without a node that is online and has announced them.
+
+        The node of a pinned client may be said to be online before it has found the server again.
+        """
         there = {k for k in self.present if self.holder[k] in online}
         return [k for k in range(self.options.clients) if k not in there]
 

@@ -1,4 +1,4 @@
-"""What travels between the server and a node, and all that either side refuses of it.
+"""The messages between the server and a node, and all that either side refuses of them.
 
 A packet is records by name, a record is values by name: all of them arrays, or all of them plain
 (numbers, text, lists of them). Nothing is pickled. The server asks
@@ -70,8 +70,11 @@ class Call(NamedTuple):
 
 
 class TrainRequest(NamedTuple):
-    """A client's epochs or steps, the round of its own state (−1: none), and the width W of the
-    cohort's batches for each of the algorithm's roles."""
+    """A request for a client's part of a round: so many epochs or steps.
+
+    state : the round of its own state (−1: none). widths : the width W of the cohort's batches, for
+    each of the algorithm's roles.
+    """
 
     amount: int = 0
     state: int = NONE

@@ -56,8 +56,10 @@ from fedref.sampling import Plan
 
 
 def stand_in(known: Announcement, name: str) -> Federation:
-    """Return a federation of the same sizes, labels and shapes, whose rows all hold zeros: enough
-    to make models and plans. X takes no memory."""
+    """Return a federation of the same sizes, labels and shapes, whose rows all hold zeros.
+
+    It is enough to make models and plans. X takes no memory.
+    """
     sizes = np.array([known.n_train, known.n_test])
     cut, rows = int(sizes[0].sum()), int(sizes.sum())
     source = Source(
@@ -154,8 +156,10 @@ class RemoteEngine:
         self, algorithm: AnyAlgorithm, model: Model, state: State, plan: Plan,
         federation: Federation, *, dtype: Any, work: Any = None,
     ) -> tuple[State, RoundLog]:  # fmt: skip
-        """`run_round`, its clients' work done by their nodes. A client that does not answer is a
-        dropped straggler; one whose answer is refused has failed."""
+        """Run a round as `run_round` does, its clients' work done by their nodes.
+
+        A client that does not answer is a dropped straggler; one whose answer is refused has failed.
+        """
         if not self.evaluated and plan.round:
             self.nodes.say(f"{self.unit.name} goes on after round {plan.round}")
         self.evaluated, (results, self.ahead) = True, (self.ahead, None)
