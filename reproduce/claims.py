@@ -1,12 +1,13 @@
-"""What the papers claim, as rows of data, and the one rule that judges them.
+"""The papers' claims, rows of data in papers.toml, and the one rule that judges them.
 
-A report has a tuple of `Claim`s and hands it to `judge` with the `Place`s where it has measured. What
-comes back are `Finding`s, one for every number: `report_claims` writes them to claims.csv and returns
+A report hands its `claims_of` to `judge` with the `Place`s where it has measured. What comes back are
+`Finding`s, one for every number: `report_claims` writes them to claims.csv and returns
 the lines for table.md. The verdict is not written down there: table.md and README.md of the results
 both read it off claims.csv by `verdict`, so that they cannot differ.
 """
 
 import csv
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedref.boundary.errors import DataError
 from fedref.models.numerics import Array
 from reproduce.measures import QUANTITIES
 from reproduce.tables import Values, each_seed, mean_and_deviation, shown, write_csv
@@ -36,6 +38,9 @@ Bytes and operations are counted: they have no margin, and one seed decides. Cha
 effect at all, three seeds agree in their sign in 1 of 4 cases, and are beyond the margin, on either side,
 in 1 of 5 (t with two degrees of freedom). So some of the verdicts with three seeds are luck."""
 
+#: What a line of papers.toml may be, and what else it may have.
+KINDS = {"quantity", "numbers", "shows", "because"}
+KEYS = {"what", "paper", "section", "among", "notes"} | KINDS
 #: What differs by no more than this is the same: the last digits of a mean depend on their order.
 ROUNDING = 1e-9
 #: Standard errors over seeds, and test rows or clients, that a difference must exceed.
@@ -55,6 +60,7 @@ class Place(NamedTuple):
     run: Any
     methods: Mapping[str, str]
     setting: str = ""  # its name where all places of a key are one line
+    kinds: Sequence[str] = ()  # what claims may call it besides its key
     absent: Sequence[str] = ()
     doubts: Sequence[str] = ()
     seldom: str = ""
@@ -64,23 +70,26 @@ class Place(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """One sentence of a paper: a quantity of every method in `of`, less that of the best in `to`, is
-    above and below the limits.
+    """A line of papers.toml that makes a claim: a difference of two methods is beyond a limit.
 
-    quantity : one of the shared ones by its name, or what measures it.
+    The quantity of every method in `of`, less that of the best in `to`, is above and below the limits.
+
+    quantity : one of the shared ones, or what the report measures it with, (place, method) → (seeds,).
     sign : −1 where less is better: the difference is taken the other way round.
     times : a quotient in place of the difference.
-    of_what : what the quantity counts, "rows" or "clients" in %; "" if neither.
-    counted : it is exact: no margin, and one seed decides.
+    margin : follows from the seeds alone, or also from the "rows" or "clients" that are tested on;
+    "none" : the numbers are exact, and one seed decides.
     beside : methods that are not the paper's own: printed, and not judged.
-    called : the name of the only number, if not its method's.
-    places : the keys of those that it is about (none: all). together : all places of a key are one line.
+    note : what the report says besides, place → text. called : the name of the only number, if not its
+    method's.
+    places : the keys or kinds of those that it is about (none: all). together : all places of a key are
+    one line.
     each_round : it can be judged only where every round was evaluated.
     needs : methods that the quantity needs besides.
     """
 
     text: str
-    quantity: str | Callable[[Place, str], Values]
+    quantity: Callable[[Place, str], Values]
     of: Sequence[str]
     to: Sequence[str] = ()
     above: float | None = None
@@ -88,10 +97,9 @@ class Claim(NamedTuple):
     unit: str = "points"
     sign: int = 1
     times: bool = False
-    of_what: str = "rows"
-    counted: bool = False
+    margin: str = "rows"
     beside: Sequence[str] = ()
-    note: str | Callable[[Place], str] = ""
+    note: Callable[[Place], str] | None = None
     called: str = ""
     places: Sequence[str] = ()
     together: bool = False
@@ -159,6 +167,55 @@ def verdict(findings: Sequence[Finding]) -> str:
     return next(v for v in (CONTRADICTED, UNDECIDED, HOLDS) if v in verdicts)
 
 
+# ---- papers.toml -----------------------------------------------------------------------------------
+
+#: The fields of a claim in papers.toml, where the text is called `what`.
+FIELDS = {*Claim._fields} - {"text"}
+
+
+def read_papers(path: Path) -> dict[str, Any]:
+    """Return what papers.toml holds; no paper where there is none."""
+    if not path.exists():
+        return {"paper": []}
+    table = tomllib.loads(path.read_text("utf-8"))
+    for row in (row for paper in table["paper"] for row in paper["rows"]):
+        names = {*row.get("notes", ())} - {*table.get("notes", ())}
+        if {*row} - KEYS - FIELDS or len(KINDS & {*row}) != 1 or names:
+            raise DataError(
+                f"{path}: {row} is not understood, expected what, one of {', '.join(sorted(KINDS))}, the "
+                "fields of a claim, and notes that are in [notes]"
+            )
+    return table
+
+
+def sections_of(row: Mapping[str, Any]) -> list[str]:
+    """Return the reproductions that a row is about: a claim may be judged in several."""
+    found = row.get("section", [])
+    return [found] if isinstance(found, str) else list(found)
+
+
+def claims_of(section: str, report: Mapping[str, Any]) -> list[Claim]:
+    """Return the claims that papers.toml has of a reproduction.
+
+    report : names in its report.py, among them those of its quantities and notes.
+    """
+    rows = [
+        row
+        for paper in read_papers(Path(__file__).parent / "papers.toml")["paper"]
+        for row in paper["rows"]
+        if "quantity" in row and section in sections_of(row)
+    ]
+    claims = []
+    for row in rows:
+        fields = {key: value for key, value in row.items() if key in FIELDS}
+        name = fields["quantity"]
+        fields["quantity"] = QUANTITIES[name] if name in QUANTITIES else report[name]
+        if "note" in fields:
+            fields["note"] = report[fields["note"]]
+        claims.append(Claim(row["what"], **fields))
+    return claims
+
+
 # ---- from runs to findings -----------------------------------------------------------------------
 
 
@@ -166,7 +223,11 @@ def judge(claims: Iterable[Claim], places: Sequence[Place]) -> list[Finding]:
     """Return what is measured of every claim in every place that it is about."""
     found = []
     for claim in claims:
-        about = [place for place in places if not claim.places or place.key in claim.places]
+        about = [
+            place
+            for place in places
+            if not claim.places or {place.key, *place.kinds} & {*claim.places}
+        ]
         keys = dict.fromkeys(place.key for place in about) if claim.together else ()
         together = [[place for place in about if place.key == key] for key in keys]
         for group in together or [[place] for place in about]:
@@ -183,8 +244,7 @@ def measure_claim(claim: Claim, group: Sequence[Place]) -> list[Finding]:
         why = f"not run to the end: {', '.join(absent)}"
         return [describe(claim, place, "doubtful", "", np.zeros(0), why)]
     doubts = [*place.doubts, *([place.seldom] if claim.each_round and place.seldom else [])]
-    note = claim.note(place) if callable(claim.note) else claim.note
-    note = "; ".join(doubts) if doubts else note
+    note = "; ".join(doubts) if doubts or not claim.note else claim.note(place)
     found = []
     for use, methods in (("doubtful" if doubts else "judged", claim.of), ("beside", claim.beside)):
         for method in (m for m in methods if m not in place.absent):
@@ -200,8 +260,8 @@ def measure_claim(claim: Claim, group: Sequence[Place]) -> list[Finding]:
 
 def describe(claim: Claim, place: Place, use: str, name: str, values: Array, note: str) -> Finding:
     """Return one number as a line of claims.csv."""
-    units = {"rows": place.rows, "clients": place.clients}.get(claim.of_what, 0)
-    least = None if claim.counted else 100 * ROWS / units if units else 0.0
+    units = {"rows": place.rows, "clients": place.clients}.get(claim.margin, 0)
+    least = None if claim.margin == "none" else 100 * ROWS / units if units else 0.0
     mean, sd = (float(values.mean()), float(values.std())) if values.size else (np.nan, np.nan)
     return Finding(
         claim.text, place.name, use, name, claim.unit, claim.above, claim.below, least,
@@ -213,8 +273,6 @@ def measure(claim: Claim, place: Place, method: str) -> Array:
     """Return what the limits are for, of one method: (seeds,)."""
 
     def value(m: str) -> Array:
-        if isinstance(claim.quantity, str):
-            return QUANTITIES[claim.quantity](place.run, m)
         return np.atleast_1d(np.asarray(claim.quantity(place, m), float))
 
     if not claim.to:

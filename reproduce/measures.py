@@ -48,16 +48,14 @@ def bytes_sent(run: Run, label: str) -> Array:
     return total(run, label, "bytes_down", "bytes_up")
 
 
-#: What a claim may speak of by name.
-QUANTITIES: Mapping[str, Callable[[Run, str], Array]] = {
-    "final": final,
-    "average": average,
-    "maximum": maximum,
-    "training loss": lambda run, label: final(run, label, "train_loss"),
-    "test loss": lambda run, label: final(run, label, "test_loss"),
-    "change": change,
-    "bytes": bytes_sent,
-    "operations": lambda run, label: total(run, label, "flops"),
+#: The quantities of claims that are measured alike wherever there is a run: (place, method) → (seeds,).
+QUANTITIES: Mapping[str, Callable[[Any, str], Array]] = {
+    "final": lambda place, label: final(place.run, label),
+    "average": lambda place, label: average(place.run, label),
+    "training loss": lambda place, label: final(place.run, label, "train_loss"),
+    "change": lambda place, label: change(place.run, label),
+    "bytes": lambda place, label: bytes_sent(place.run, label),
+    "operations": lambda place, label: total(place.run, label, "flops"),
 }
 
 

@@ -3,7 +3,6 @@ numbers.csv in the results."""
 
 import csv
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,8 @@ from reproduce.claims import (
     Finding,
     group_by_place,
     read_claims,
+    read_papers,
+    sections_of,
     verdict,
 )
 from reproduce.tables import markdown, mean_and_deviation
@@ -50,8 +51,6 @@ MORE = """\
 
 {links}"""
 
-KINDS = {"claim", "numbers", "shows", "because"}
-KEYS = {"what", "paper", "section", "among", "notes"} | KINDS
 HEADS = ("claim or number", "paper", "ours ±", "seeds, places", "verdict")
 #: So many values of a row are listed; of more, the smallest and the largest.
 LISTED = 5
@@ -79,7 +78,9 @@ def make_readme(root: Path, out: Path) -> str:
     notes = [f"[^{name}]: {table['notes'][name]['text']}" for name in used]
     origins = [["experiment", "from the text", "from elsewhere", "ours"]]
     origins += [list(origin.values()) for origin in table.get("origin", ())]
-    about = {section for paper in table["paper"] for row in paper["rows"] for section in of(row)}
+    about = {
+        section for paper in table["paper"] for row in paper["rows"] for section in sections_of(row)
+    }
     others = sorted(path for path in out.glob("*/table.md") if path.parent.name not in about)
     links = [f"- [{title_of(path)}]({out.name}/{path.parent.name}/table.md)" for path in others]
     findings = [f for path in sorted(out.glob("*/claims.csv")) for f in read_claims(path)]
@@ -89,28 +90,6 @@ def make_readme(root: Path, out: Path) -> str:
     parts += [ORIGINS, markdown(origins, left=4)] if len(origins) > 1 else []
     parts += [MORE.format(links="\n".join(links))] if links else []
     return "\n\n".join([*parts, *(["\n".join(notes)] if notes else [])]) + "\n"
-
-
-def read_papers(path: Path) -> dict[str, Any]:
-    """Return what papers.toml holds; no paper where there is none."""
-    if not path.exists():
-        return {"paper": []}
-    table = tomllib.loads(path.read_text("utf-8"))
-    for paper in table["paper"]:
-        for row in paper["rows"]:
-            names = {*row.get("notes", ())}
-            if {*row} - KEYS or len(KINDS & {*row}) != 1 or names - {*table.get("notes", ())}:
-                raise DataError(
-                    f"{path}: {row} is not understood, expected what, one of {', '.join(sorted(KINDS))}, "
-                    "and notes that are in [notes]"
-                )
-    return table
-
-
-def of(row: Mapping[str, Any]) -> list[str]:
-    """Return the sections that a row is about: a claim may be judged in several."""
-    found = row.get("section", [])
-    return [found] if isinstance(found, str) else list(found)
 
 
 def title_of(path: Path) -> str:
@@ -144,9 +123,14 @@ def cells_of(row: Mapping[str, Any], out: Path) -> tuple[list[str], list[str]]:
     paper = row.get("paper", "–")
     if "because" in row:
         return [paper, "–", "–", f"not here: {row['because']}"], []
-    sections = [section for section in of(row) if (out / section / "table.md").exists()]
+    sections = [section for section in sections_of(row) if (out / section / "table.md").exists()]
     if not sections:
-        return [paper, "–", "–", f"not run here: `fedref reproduce {' '.join(of(row))}`"], []
+        return [
+            paper,
+            "–",
+            "–",
+            f"not run here: `fedref reproduce {' '.join(sections_of(row))}`",
+        ], []
 
     def link(text: str) -> str:
         rest = (f", [and]({out.name}/{section}/table.md)" for section in sections[1:])
@@ -158,8 +142,7 @@ def cells_of(row: Mapping[str, Any], out: Path) -> tuple[list[str], list[str]]:
     if "shows" in row:
         return [paper, row["shows"], "–", link("shown")], []
     found = [f for section in sections for f in read_claims(out / section / "claims.csv")]
-    wanted = [row["claim"]] if isinstance(row["claim"], str) else row["claim"]
-    groups = [group for group in group_by_place(found) if group[0].claim in wanted]
+    groups = [group for group in group_by_place(found) if group[0].claim == row["what"]]
     counts = Counter(verdict(group) for group in groups)
     said = count_verdicts(counts) if len(groups) > 1 else next(iter(counts), NOT_JUDGED)
     return [paper, ours(groups), seeds_of(groups), link(said)], [g[0].place for g in groups]

@@ -11,7 +11,7 @@ from fedref.experiments.results import Run
 import_reproduce()
 
 from reproduce import catalogue  # noqa: E402
-from reproduce.claims import Claim, Finding, Place, claim_lines, judge  # noqa: E402
+from reproduce.claims import Claim, Finding, Place, claim_lines, claims_of, judge  # noqa: E402
 
 TINY = """\
 rounds = 2
@@ -103,6 +103,11 @@ def with_curves(of: Run, grain: int = 1, **columns: dict[str, Sequence[float]]) 
         records.append(record._replace(rows=rows or record.rows, round=grain * max(length - 1, 0)))
     made = of.experiment.__class__(**{**vars(of.experiment), "eval_every": grain})
     return of._replace(experiment=made, records=records)
+
+
+def claims_in(name: str) -> list[Claim]:
+    """Return the claims of a reproduction."""
+    return claims_of(name, vars(catalogue.find(name).module))
 
 
 def judge_lines(claims: Sequence[Claim], places: Sequence[Place]) -> str:

@@ -9,9 +9,9 @@ import numpy as np
 from fedref.experiments import names
 from fedref.experiments.results import Run
 from reproduce.catalogue import find
-from reproduce.claims import Claim, Finding, Place, claim_lines, judge, report_claims
+from reproduce.claims import Place, claim_lines, claims_of, judge, report_claims
 from reproduce.measures import at, average, tested
-from reproduce.tables import Number, listed, markdown, number_table, shown, spread, write_numbers
+from reproduce.tables import Number, Values, markdown, number_table, shown, spread, write_numbers
 
 USES = "apfl-figure-1"
 
@@ -35,8 +35,6 @@ IMPORTANCE = {
     "ablation-mnist-fisher": "the empirical Fisher",
     "ablation-mnist-fisher-mu": "the empirical Fisher and μ = ½",
 }
-#: The paper's own widest range of average accuracy over a hyperparameter, λ in Table 2, is 0.86 points.
-NARROW = find("apfl-table-2").module.NARROW
 
 
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
@@ -60,7 +58,9 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
         for what, each in starts.items()
         for n in each
     ]
-    of_starts, of_strengths = claims_of_starts(starts, runs), claims_of_strengths(strengths, runs)
+    claims = claims_of("apfl-ablations", globals())
+    of_starts = judge(claims, places_of_starts(starts, runs))
+    of_strengths = judge(claims, place_of_strengths(strengths, runs))
     report_claims(of_starts + of_strengths, out)
     return {
         "rows": str(train + test),
@@ -98,22 +98,19 @@ def later_start(runs: Mapping[str, Run]) -> dict[str, list[Number]]:
     return found
 
 
-def claims_of_starts(
-    found: Mapping[str, Sequence[Number]], runs: Mapping[str, Run]
-) -> list[Finding]:
-    """Judge whether a later start helps, in the first rounds and in all, on every data set."""
+def places_of_starts(found: Mapping[str, Sequence[Number]], runs: Mapping[str, Run]) -> list[Place]:
+    """Return every data set, for the first rounds and for all."""
     rows = {name: tested(runs[stem])["rows"] for stem, name in named(runs).items()}
-    findings = []
+    places = []
     for what, numbers in found.items():
         more = {n.what: n.more[1] for n in numbers}
-        claim = Claim(
-            f"Rounds of FedAvg before the decomposition help in {what}",
-            lambda place, m: place.run[place.name, METHODS[m]], FIGURE_1.LITERAL, above=0,
-            unit="points, z = 2 less z = 0", beside=FIGURE_1.BESIDE,
-        )  # fmt: skip
         data = dict.fromkeys(n for n, _ in more)
-        findings += judge([claim], [Place(n, n, more, METHODS, rows=rows[n]) for n in data])
-    return findings
+        places += [Place(what, n, more, METHODS, rows=rows[n]) for n in data]
+    return places
+
+
+def gain_of_start(place: Place, label: str) -> Values:
+    return place.run[place.name, METHODS[label]]
 
 
 # ---- μ: the strength of the penalty --------------------------------------------------------------
@@ -140,25 +137,25 @@ def penalties(runs: Mapping[str, Run]) -> list[Number]:
     return numbers
 
 
-def claims_of_strengths(numbers: Sequence[Number], runs: Mapping[str, Run]) -> list[Finding]:
-    """Judge whether APFL is robust to μ: by the range of its averages, where it did not diverge."""
+def place_of_strengths(numbers: Sequence[Number], runs: Mapping[str, Run]) -> list[Place]:
+    """Return Vehicle, and the range of the averages of each method over μ, where it did not diverge."""
     each: dict[str, list[Any]] = {}
     for n in numbers:
         each.setdefault(n.what[1], []).append(n.ours)
     apart = {m: np.ptp([y for y in ys if not np.isnan(y).any()], 0) for m, ys in each.items()}
-    note = f"{NARROW} point is the paper's own widest range over λ in Table 2, 0.86, rounded up"
+    place = Place("strengths", NAMES["vehicle"], apart, METHODS, **tested(runs["vehicle"]))
+    return [place] if apart else []
+
+
+def range_over_mu(place: Place, label: str) -> Values:
+    return place.run[METHODS[label]]
+
+
+def range_of_fedcurv(place: Place) -> str:
     curv = METHODS["fedcurv"]
-    if curv in apart:
-        note += f"; {listed({curv: apart[curv]})} over its λ where it did not diverge"
-    claim = Claim(
-        "APFL is robust to μ",
-        lambda place, m: apart[METHODS[m]], FIGURE_1.LITERAL, below=NARROW,
-        unit="points, the largest less the smallest average over μ", beside=FIGURE_1.BESIDE, note=note,
-    )  # fmt: skip
-    if not apart:
-        return []
-    vehicle = tested(runs["vehicle"])
-    return judge([claim], [Place("vehicle", NAMES["vehicle"], None, METHODS, **vehicle)])
+    if curv not in place.run:
+        return ""
+    return f"{curv} {spread(place.run[curv])} over its λ where it did not diverge"
 
 
 # ---- everything else -----------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from pathlib import Path
 from fedref import plots
 from fedref.experiments.results import Run
 from reproduce.catalogue import find
-from reproduce.claims import Claim, Finding, claim_lines, judge, read_claims, report_claims
+from reproduce.claims import Place, claim_lines, claims_of, judge, read_claims, report_claims
 from reproduce.measures import average, part_of, renamed
 from reproduce.tables import Number, markdown, spread, write_numbers
 from reproduce.writing import fill
@@ -26,6 +26,9 @@ QUICK = {  # a few rows and a small network: all of CIFAR-10 is a minute's evalu
 FIGURE_1, FIGURE_2, FIGURE_3 = (find(f"apfl-figure-{i}") for i in (1, 2, 3))
 METHODS, RIVALS = FIGURE_1.module.METHODS, FIGURE_3.module.RIVALS
 ROUNDS = 100
+#: Its own claims: those of Figures 1 and 2 are judged with these figures' quantities.
+FIGURES = {**vars(FIGURE_1.module), **vars(FIGURE_2.module)}
+CLAIMS = [claim for claim in claims_of("apfl-cifar10", FIGURES) if "epochs" in claim.places]
 
 
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
@@ -37,7 +40,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     absent = [METHODS[m] for m in METHODS if m not in FIGURE_1.module.ran(run)]
     figure_1 = fill(FIGURE_1, FIGURE_1.module.report(found, out, data_dir))
     figure_2 = fill(FIGURE_2, {"pictures": "", **FIGURE_2.module.parts(found)})
-    own = findings_of_epochs(ended)
+    own = judge(CLAIMS, places_of_epochs(ended))
     others = [*read_claims(out / "claims.csv"), *FIGURE_2.module.findings(found)]
     report_claims([*others, *own], out)
     return {
@@ -67,23 +70,13 @@ def epochs(runs: Mapping[str, Run], out: Path) -> dict[str, str]:
     return {"each": " and ".join(each), "epochs": markdown(rows, left=2)}
 
 
-def findings_of_epochs(runs: Mapping[str, Run]) -> list[Finding]:
-    """Return what is measured of Figure 3 (a), for those E that were run."""
+def places_of_epochs(runs: Mapping[str, Run]) -> list[Place]:
+    """Return those E of Figure 3 (a) that were run."""
     return [
-        finding
+        place._replace(key="epochs", name=f"{place.name}, E = {run.experiment.epochs}")
         for run in sort_by_epochs(runs)
-        for finding in judge(
-            [highest_at(f"E = {run.experiment.epochs}")], FIGURE_1.module.places({"cifar10": run})
-        )
+        for place in FIGURE_1.module.places({"cifar10": run})
     ]
-
-
-def highest_at(E: str) -> Claim:
-    return Claim(
-        f"APFL has the highest accuracy at {E}",
-        "average", FIGURE_1.module.LITERAL, RIVALS, above=0,
-        unit="points above the better of FedAvg and FedProx", beside=FIGURE_1.module.BESIDE,
-    )  # fmt: skip
 
 
 def without_unfinished(run: Run) -> Run:

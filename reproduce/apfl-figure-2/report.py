@@ -8,7 +8,7 @@ import numpy as np
 from fedref import plots
 from fedref.experiments.results import Run
 from reproduce.catalogue import find
-from reproduce.claims import Claim, Finding, Place, claim_lines, judge, report_claims
+from reproduce.claims import Finding, Place, claim_lines, claims_of, judge, report_claims
 from reproduce.measures import change, final, how_often, late_changes, renamed
 from reproduce.tables import Number, number_table, spread, write_numbers
 
@@ -16,7 +16,6 @@ USES = "apfl-figure-1"
 
 FIGURE_1 = find(USES).module
 STEMS, METHODS, APFL = FIGURE_1.STEMS, FIGURE_1.METHODS, FIGURE_1.APFL
-LITERAL, BESIDE, FEDAVG = FIGURE_1.LITERAL, FIGURE_1.BESIDE, FIGURE_1.FEDAVG
 named, ran = FIGURE_1.named, FIGURE_1.ran
 START = 20  # rounds that are also shown apart
 #: The last one of the first rounds, where the paper speaks of those.
@@ -54,7 +53,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
 
 
 def findings(runs: Mapping[str, Run]) -> list[Finding]:
-    return judge(CLAIMS, FIGURE_1.places(runs))
+    return judge(claims_of("apfl-figure-2", globals()), FIGURE_1.places(runs))
 
 
 def measured(runs: Mapping[str, Run]) -> tuple[list[Number], list[Number], list[Number]]:
@@ -131,7 +130,20 @@ def final_loss(run: Run, name: str, label: str) -> Number:
     return Number((name, METHODS[label]), final(run, label, "train_loss"), None, when, digits=4)
 
 
-# ---- the paper's sentences -----------------------------------------------------------------------
+# ---- quantities of claims ------------------------------------------------------------------------
+
+
+def times_triggered(place: Place, label: str) -> np.ndarray:
+    return np.array([float(len(t)) for t in triggered(place.run, label)])
+
+
+def rounds_to_fedavg(place: Place, label: str) -> np.ndarray:
+    return reached(place.run, label)
+
+
+def rounds_behind_apfl(place: Place, label: str) -> np.ndarray:
+    """Return how much later a method is at its own final training loss than APFL is: (seeds,)."""
+    return reached(place.run, label, label) - reached(place.run, APFL[0], label)
 
 
 def early(place: Place, label: str, first: int = 1) -> np.ndarray:
@@ -143,73 +155,5 @@ def early(place: Place, label: str, first: int = 1) -> np.ndarray:
 def with_the_start(place: Place) -> str:
     return (
         "FedMeta adapts before it is tested, untrained in round 0: with that round "
-        f"{spread(early(place, META[0], 0))}"
+        f"{spread(early(place, 'fedmeta-maml', 0))}"
     )
-
-
-PROX = ("fedprox",)
-META, ABLATED = ("fedmeta-maml",), ("fedmeta-one",)
-RIVALS = ("fedavg", "fedprox")
-ALWAYS_A_PEAK = (
-    "this says little: before the first renewal by itself every full window counts as a peak, because no "
-    "earlier one is there to compare it with, so that one renewal follows wherever the loss is below the "
-    "thresholds"
-)
-LESS = "points less change from one evaluation to the next"
-MORE = "points more change from one evaluation to the next"
-CLAIMS = (
-    Claim(
-        "APFL renews the importance once, besides the preset rounds",
-        lambda place, m: [float(len(t)) for t in triggered(place.run, m)], LITERAL,
-        above=RENEWALS - 1, below=RENEWALS + 1, of_what="", unit="renewals", beside=BESIDE,
-        note=ALWAYS_A_PEAK,
-    ),
-    Claim(
-        "APFL lowers the training loss further than FedAvg",
-        "training loss", LITERAL, FEDAVG, sign=-1, above=0, of_what="",
-        unit="lower at the end", digits=4, beside=BESIDE,
-    ),
-    Claim(
-        "APFL reaches FedAvg's final training loss in fewer rounds",
-        lambda place, m: reached(place.run, m), LITERAL, FEDAVG, sign=-1, above=0,
-        of_what="",
-        unit="rounds fewer", beside=BESIDE,
-    ),
-    Claim(
-        "FedAvg and FedProx converge slowly beside APFL",
-        lambda place, m: reached(place.run, m, m) - reached(place.run, LITERAL[0], m), RIVALS,
-        above=0, of_what="", unit="rounds fewer for APFL to reach that method's final training loss",
-        needs=LITERAL,
-    ),
-    Claim(
-        "FedProx is steadier than FedAvg",
-        "change", PROX, FEDAVG, sign=-1, above=0, of_what="", unit=LESS, each_round=True,
-    ),
-    Claim(
-        "FedProx is not faster than FedAvg to FedAvg's final training loss",
-        lambda place, m: reached(place.run, m), PROX, FEDAVG, above=0, of_what="",
-        unit="rounds more than FedAvg",
-    ),
-    Claim(
-        "APFL converges more smoothly than FedAvg",
-        "change", LITERAL, FEDAVG, sign=-1, above=0, of_what="", unit=LESS, beside=BESIDE, each_round=True,
-    ),
-    Claim(
-        "The accuracy of FedAvg and FedProx oscillates more than APFL's",
-        "change", RIVALS, LITERAL, above=0, of_what="", unit=f"{MORE} than APFL's", each_round=True,
-    ),
-    Claim(
-        "FedMeta is less steady than APFL in the later rounds",
-        "change", META, LITERAL, above=0, of_what="", unit=MORE, beside=ABLATED, each_round=True,
-    ),
-    Claim(
-        "FedMeta is less steady than FedAvg in the later rounds",
-        "change", META, FEDAVG, above=0, of_what="", unit=MORE, beside=ABLATED, each_round=True,
-    ),
-    Claim(
-        "FedMeta is more accurate than FedAvg in the first rounds",
-        early, META, above=0,
-        unit=f"points of average accuracy above FedAvg in the rounds 1 to {EARLY}",
-        beside=ABLATED, note=with_the_start, needs=FEDAVG,
-    ),
-)  # fmt: skip

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedref.experiments.results import Run
 from reproduce.catalogue import find
-from reproduce.claims import Claim, Place, judge, report_claims
+from reproduce.claims import Place, claims_of, judge, report_claims
 from reproduce.measures import at, average, tested
 from reproduce.pictures import Panel, draw_panels
 from reproduce.tables import Number, markdown, spread, write_numbers
@@ -31,15 +31,6 @@ PANELS = {
     "femnist-rate": ("femnist", "lr", "η"),
     "mnist-rate": ("mnist", "lr", "η"),
 }
-CLAIMS = tuple(
-    Claim(
-        f"APFL has the highest accuracy for every {symbol}",
-        "average", FIGURE_1.LITERAL, RIVALS, above=0, together=True,
-        unit="points above the better of FedAvg and FedProx", beside=FIGURE_1.BESIDE,
-        places=[file],
-    )
-    for file, (_, _, symbol) in PANELS.items()
-)  # fmt: skip
 
 
 def more_epochs(few: int, many: int) -> Callable[[Place, str], np.ndarray]:
@@ -53,17 +44,7 @@ def more_epochs(few: int, many: int) -> Callable[[Place, str], np.ndarray]:
     return change
 
 
-#: What the notes on FedProx say of FedAvg: with as many rounds, which is as many bytes.
-OF_EPOCHS = (
-    Claim(
-        "More local epochs save communication: FedAvg is more accurate with E = 5 than with E = 1",
-        more_epochs(0, 1), ("fedavg",), above=0, unit="points of average accuracy",
-    ),
-    Claim(
-        "Too many local epochs lead away from the optimum: FedAvg is less accurate with E = 20 than with 5",
-        more_epochs(1, -1), ("fedavg",), below=0, unit="points of average accuracy",
-    ),
-)  # fmt: skip
+gain_from_1_to_5, gain_from_5_to_20 = more_epochs(0, 1), more_epochs(1, -1)
 
 
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
@@ -71,13 +52,13 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     places = [
         Place(
             file, NAMES[data], at(runs[file], **{key: x}), FIGURE_1.INITS, f"{symbol} = {x:g}",
-            **tested(runs[file]),
+            kinds=[symbol], **tested(runs[file]),
         )
         for file, (data, key, symbol) in files.items()
         for x in sorted(runs[file].experiment.sweep[key])
     ]  # fmt: skip
     swept = [
-        Place(file, NAMES[data], runs[file], METHODS, **tested(runs[file]))
+        Place("swept", NAMES[data], runs[file], METHODS, **tested(runs[file]))
         for file, (data, key, _) in files.items()
         if key == "epochs"
     ]
@@ -112,7 +93,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     return {
         "missing": f" Not run: {', '.join(rest)}." if rest else "",
         "averages": markdown(rows, left=2),
-        "claims": report_claims(judge(CLAIMS, places) + judge(OF_EPOCHS, swept), out),
+        "claims": report_claims(judge(claims_of("apfl-figure-3", globals()), places + swept), out),
     }
 
 

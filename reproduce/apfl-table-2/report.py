@@ -9,7 +9,7 @@ import numpy as np
 
 from fedref.experiments.results import Run
 from fedref.plots.style import IN_PAPER
-from reproduce.claims import Claim, Finding, Place, judge, report_claims
+from reproduce.claims import Finding, Place, claims_of, judge, report_claims
 from reproduce.measures import at, average, tested
 from reproduce.pictures import Panel, draw_panels, look_of
 from reproduce.tables import Number, number_table, signed, spread, write_numbers
@@ -38,8 +38,6 @@ TOLD_OVER = {
     ("mnist", 5): (84.81, 0.19),
     ("mnist", 20): (85.20, 0.35),
 }
-#: Points: the paper's own widest range over λ is 0.86 (MNIST, E = 20).
-NARROW = 1
 INITS = {"apfl-paper": "literal", "apfl-continuous": "continuous"}
 
 
@@ -139,7 +137,22 @@ def findings(blocks: list[Block]) -> list[Finding]:
         for first, last in pairwise(by_data)
         if first.key == last.key
     ]
-    return judge([BETTER], places) + judge([ROBUST], by_data) + judge([MORE], both)
+    kinds = {"each": places, "data": by_data, "both": both}
+    every = [place._replace(kinds=[kind]) for kind, own in kinds.items() for place in own]
+    return judge(claims_of("apfl-table-2", globals()), every)
+
+
+def change_over_lambda(place: Place, label: str) -> np.ndarray:
+    return place.run.change(label)
+
+
+def range_over_lambda(place: Place, label: str) -> np.ndarray:
+    return np.ptp(place.run.over(label), 0)
+
+
+def change_over_epochs(place: Place, label: str) -> np.ndarray:
+    few, many = place.run
+    return many.change(label) - few.change(label)
 
 
 def beside_the_seeds(place: Place) -> str:
@@ -153,23 +166,6 @@ def beside_the_seeds(place: Place) -> str:
 def paper_of_both(place: Place) -> str:
     few, many = place.run
     return f"paper {signed(many.told_change - few.told_change)}"
-
-
-BETTER = Claim(
-    "A larger λ is better in general",
-    lambda place, m: place.run.change(m), ("apfl-paper",), above=0,
-    called="λ = 1 less λ = 0", beside=("apfl-continuous",), note=beside_the_seeds,
-)  # fmt: skip
-ROBUST = Claim(
-    "APFL is robust to the choice of λ",
-    lambda place, m: np.ptp(place.run.over(m), 0), ("apfl-paper",), below=NARROW, together=True,
-    unit="points, the largest less the smallest average over λ", beside=("apfl-continuous",),
-)  # fmt: skip
-MORE = Claim(
-    "A larger λ helps more at a larger E",
-    lambda place, m: place.run[1].change(m) - place.run[0].change(m), ("apfl-paper",), above=0,
-    called="E = 20 less E = 5", beside=("apfl-continuous",), note=paper_of_both,
-)  # fmt: skip
 
 
 def renewals(runs: Mapping[str, Run]) -> list[str]:

@@ -1,6 +1,6 @@
 """FedMAML's worked example, binary logistic regression: what its choices change."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,7 @@ from fedref.experiments.loading import Loader, load_experiment
 from fedref.experiments.results import Run
 from fedref.experiments.unit import LoadedExperiment
 from fedref.rounds.evaluation import sample_mean
-from reproduce.claims import Claim, Place, judge, report_claims
+from reproduce.claims import Place, claims_of, judge, report_claims
 from reproduce.measures import (
     at,
     average,
@@ -32,7 +32,6 @@ METHODS = {
     "mean": "θ, mean in place of the sum",
     "fedavg": "FedAvg",
 }
-THETA, FEDAVG = ("theta",), ("fedavg",)
 HEADS = ("data", "what is tested", "s")
 #: What the table has of every method, at the end of the training, and with how many digits.
 DIGITS = {
@@ -78,7 +77,9 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
             for stem, run in runs.items()
         ),
         "pictures": "\n\n".join(pictures),
-        "claims": report_claims(judge(CLAIMS, places_of(lines, runs)), out),
+        "claims": report_claims(
+            judge(claims_of("fedmaml-logistic", globals()), places_of(lines, runs)), out
+        ),
     }
 
 
@@ -149,36 +150,22 @@ def places_of(lines: Lines, runs: Mapping[str, Run]) -> list[Place]:
     ]  # fmt: skip
 
 
-def by_adaptation(quantity: str) -> Callable[[Place, str], np.ndarray]:
-    """Return what measures a quantity after adaptation less the same before."""
-    return lambda place, m: place.run[m][quantity] - place.run[m][f"{quantity} before adaptation"]
+def accuracy_gained(place: Place, label: str) -> np.ndarray:
+    own = place.run[label]
+    return own["accuracy"] - own["accuracy before adaptation"]
 
 
-def at_the_end(quantity: str) -> Callable[[Place, str], np.ndarray]:
-    return lambda place, m: place.run[m][quantity]
+def loss_gained(place: Place, label: str) -> np.ndarray:
+    own = place.run[label]
+    return own["loss"] - own["loss before adaptation"]
 
 
-#: By accuracy, as everything else is judged, and by the loss that the method lowers.
-CLAIMS = (
-    Claim(
-        "A few gradient steps fit θ to each client, by accuracy",
-        by_adaptation("accuracy"), THETA, above=0, called="test accuracy after, less before",
-    ),
-    Claim(
-        "A few gradient steps fit θ to each client, by loss",
-        by_adaptation("loss"), THETA, below=0, of_what="",
-        unit="nats", digits=4, called="test loss after, less before",
-    ),
-    Claim(
-        "The adapted θ fits the clients better than FedAvg's model, by accuracy",
-        at_the_end("accuracy"), THETA, FEDAVG, above=0, called="final test accuracy, less FedAvg's",
-    ),
-    Claim(
-        "The adapted θ fits the clients better than FedAvg's model, by loss",
-        at_the_end("loss"), THETA, FEDAVG, below=0, of_what="",
-        unit="nats", digits=4, called="final test loss, less FedAvg's",
-    ),
-)  # fmt: skip
+def final_accuracy(place: Place, label: str) -> np.ndarray:
+    return place.run[label]["accuracy"]
+
+
+def final_loss(place: Place, label: str) -> np.ndarray:
+    return place.run[label]["loss"]
 
 
 def sum_over_k_is_the_mean(runs: Mapping[str, Run]) -> tuple[bool, str]:

@@ -1,6 +1,7 @@
 """FedMeta's experiment: accuracy on clients that never trained, and what it costs to get there."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from fedref.experiments.results import Run
 from fedref.experiments.unit import Record
 from fedref.sampling import cut
 from reproduce import measures
-from reproduce.claims import Claim, Finding, Place, judge, report_claims
+from reproduce.claims import Finding, Place, claims_of, judge, report_claims
 from reproduce.measures import (
     at_best,
     best_point,
@@ -54,8 +55,6 @@ METHODS = {
 }
 FEDMETA = ("fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd")
 ABLATION = "fedmeta-epochs"
-#: The methods whose k-way head is held to their n-way one: those that adapt.
-COMPARED = ("fedavg-meta", *FEDMETA)
 SUPPORT = {"20": "20 %", "50": "50 %", "90": "90 %", "rounds": "20 %"}
 SYMBOLS = {"lr": "η", "alpha": "α", "beta": "β"}
 HEADS = ("data", "support", "method")
@@ -63,10 +62,6 @@ HEADS = ("data", "support", "method")
 COLUMNS = ("accuracy", "above FedAvg", "at the start", "mean of clients", "on validation clients")
 #: What chooses: the point with the largest final value, mean over seeds.
 CHOICE = "validation_accuracy"
-#: Least and largest gain over FedAvg in points [fedmeta §abstract].
-GAIN = (3.23, 14.84)
-#: What a k-way head may lose and still be enough, in points.
-LOSS = 1
 
 
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
@@ -81,7 +76,12 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     write_numbers(out / "numbers.csv", (*HEADS, "quantity"), quantities)
     often = watched(best)
     owns = [data_of(stem) for stem in best if stem.endswith("-own")]
-    moved = [final(best[f"{data}-20"], m).std() for data in owns for m in COMPARED]
+    moved = [
+        final(best[f"{data}-20"], m).std()
+        for data in owns
+        for m in methods(best[f"{data}-own"])
+        if m != ABLATION
+    ]
     tested = rows_of_unseen(runs, stems, data_dir)
     rows = [[*HEADS, *COLUMNS, "chosen"]]
     rows += [[*n.what, *map(spread, (n.ours, *n.more)), n.comment] for n in numbers]
@@ -347,42 +347,43 @@ def heads_table(best: Mapping[str, Run]) -> str:
 # ---- claims --------------------------------------------------------------------------------------
 
 
-class Cost(NamedTuple):
-    """A cost that FedMeta is to have less of."""
+def ratio(place: Place, label: str, columns: Sequence[str]) -> np.ndarray:
+    """Return FedAvg's cost until its final accuracy, over FedMeta's: (seeds,).
 
-    columns: tuple[str, ...]  # of metrics.csv, which add up to it
-    begins: str  # the claim's words
-    what: str
-    scale: float  # from what the columns have to FedAvg's cost as printed
-    unit: str
-
-    def ratio(self, place: Place, label: str) -> np.ndarray:
-        """Return FedAvg's cost until its final accuracy, over FedMeta's: 0 where that never gets
-        there, NaN where it costs nothing."""
-        base, own = (cost(place.run, m, "fedavg", *self.columns) for m in ("fedavg", label))
-        return np.divide(base, own, out=np.full(len(own), np.nan), where=own > 0)
-
-    def of_fedavg(self, place: Place) -> str:
-        base = cost(place.run, "fedavg", "fedavg", *self.columns) * self.scale
-        return (
-            f"FedAvg: {spread(base)} {self.unit}, evaluated {how_often([place.run])}; a seed in which "
-            "FedMeta never gets there counts as 0"
-        )
+    It is 0 where FedMeta never gets there, and NaN where getting there costs nothing.
+    """
+    base, own = (cost(place.run, m, "fedavg", *columns) for m in ("fedavg", label))
+    return np.divide(base, own, out=np.full(len(own), np.nan), where=own > 0)
 
 
-COSTS = (
-    Cost(("round",), "FedMeta converges faster than FedAvg", "rounds", 1, "rounds"),
-    Cost(("bytes_down", "bytes_up"), "FedMeta sends less than FedAvg", "bytes", 1e-6, "MB"),
-    Cost(("flops",), "FedMeta computes less than FedAvg", "operations", 1e-9, "billion operations"),
-)
+#: FedAvg's cost over FedMeta's, of columns of metrics.csv.
+fewer_rounds = partial(ratio, columns=["round"])
+fewer_bytes = partial(ratio, columns=["bytes_down", "bytes_up"])
+fewer_operations = partial(ratio, columns=["flops"])
 
 
-def of_unseen(place: Place, label: str) -> np.ndarray:
+def cost_of_fedavg(place: Place) -> str:
+    rounds, sent, work = (
+        cost(place.run, "fedavg", "fedavg", *columns)
+        for columns in (["round"], ["bytes_down", "bytes_up"], ["flops"])
+    )
+    return (
+        f"FedAvg needs {spread(rounds)} rounds, {spread(sent / 1e6)} MB and {spread(work / 1e9)} billion "
+        f"operations, evaluated {how_often([place.run])}; a seed in which FedMeta never gets there counts "
+        "as 0"
+    )
+
+
+def final_unseen(place: Place, label: str) -> np.ndarray:
     return final(place.run, label)
 
 
-def of_unrest(place: Place, label: str) -> np.ndarray:
+def late_change(place: Place, label: str) -> np.ndarray:
     return unrest(place.run, label).mean(1)
+
+
+def gain_of_k_way(place: Place, label: str) -> np.ndarray:
+    return final(place.run, label) - final(place.data, label)
 
 
 def start_above_fedavg(place: Place) -> str:
@@ -390,8 +391,8 @@ def start_above_fedavg(place: Place) -> str:
     return f"MAML's untrained start, adapted by one step: {signed(float(start.mean()))}"
 
 
-def unrest_of_fedavg(place: Place) -> str:
-    n, base = unrest(place.run, "fedavg").shape[1], of_unrest(place, "fedavg")
+def change_of_fedavg(place: Place) -> str:
+    n, base = unrest(place.run, "fedavg").shape[1], late_change(place, "fedavg")
     return (
         f"mean absolute change of accuracy from round to round in the second half ({n} changes), less "
         f"FedAvg's {spread(base)}"
@@ -401,44 +402,6 @@ def unrest_of_fedavg(place: Place) -> str:
 def start_of_k_way(place: Place) -> str:
     start = spread(unseen(place.run, "fedmeta-maml")[:, 0])
     return f"MAML's untrained start with a k-way head, adapted by one step: {start} %"
-
-
-#: Judged with every part of the rows as support. The abstract's largest gain is of one data set.
-ENDS = (
-    Claim(
-        f"FedMeta is at least {GAIN[0]} points above FedAvg (the paper: {GAIN[0]} to {GAIN[1]})",
-        of_unseen, FEDMETA, ("fedavg",), above=GAIN[0], beside=(ABLATION,), note=start_above_fedavg,
-    ),
-    *(
-        Claim(
-            f"FedMeta ends higher than {METHODS[goal]}",
-            of_unseen, FEDMETA, (goal,), above=0, beside=(ABLATION,),
-        )
-        for goal in ("fedavg", "fedavg-meta")
-    ),
-)  # fmt: skip
-#: Judged where the runs are evaluated while they train.
-WAYS = (
-    *(
-        Claim(
-            f"{of.begins}, until FedAvg's final accuracy",
-            of.ratio, FEDMETA, above=1, of_what="", unit=f"(FedAvg's {of.what} over FedMeta's)",
-            beside=(ABLATION,), note=of.of_fedavg,
-        )
-        for of in COSTS
-    ),
-    Claim(
-        "FedMeta converges more stably than FedAvg",
-        of_unrest, FEDMETA, ("fedavg",), below=0, of_what="",
-        beside=(ABLATION,), note=unrest_of_fedavg, each_round=True,
-    ),
-)  # fmt: skip
-#: Held to the same methods with an n-way head, and so judged whatever FedAvg does.
-ENOUGH = Claim(
-    f"A k-way head is enough (no more than {LOSS} point lower)",
-    lambda place, m: final(place.run, m) - final(place.data, m), COMPARED, above=-LOSS,
-    beside=(ABLATION,), note=start_of_k_way,
-)  # fmt: skip
 
 
 def findings(
@@ -453,12 +416,13 @@ def findings(
         return place_at(stem, runs, best)._replace(rows=tested[f"{data_of(stem)}-20"].rows)
 
     heads = [place_of_heads(runs[f"{data}-own"], best, data) for data in owns]
-    heads = [place._replace(rows=tested[f"{place.key}-20"].rows) for place in heads]
-    return (
-        judge(ENDS, [at(stem)._replace(rows=tested[stem].rows) for stem in stems])
-        + judge(WAYS, [at(stem) for stem in watched(best)])
-        + judge([ENOUGH], heads)
-    )
+    places = {
+        "every support": [at(stem)._replace(rows=tested[stem].rows) for stem in stems],
+        "evaluated": [at(stem) for stem in watched(best)],
+        "heads": [place._replace(rows=tested[f"{place.key}-20"].rows) for place in heads],
+    }
+    every = [place._replace(kinds=[kind]) for kind, own in places.items() for place in own]
+    return judge(claims_of("fedmeta-unseen", globals()), every)
 
 
 def place_at(stem: str, runs: Mapping[str, Run], best: Mapping[str, Run]) -> Place:
@@ -473,7 +437,7 @@ def place_at(stem: str, runs: Mapping[str, Run], best: Mapping[str, Run]) -> Pla
     few = run.experiment.eval_every > 1 or n < 2
     return Place(
         stem, described(stem), run, METHODS, absent=[m for m in METHODS if m not in methods(run)],
-        doubts=doubts,
+        doubts=doubts, kinds=["every support", "evaluated"],
         seldom=f"evaluated {every}, with {n} {changes} in the second half" if few else "",
     )  # fmt: skip
 
@@ -482,7 +446,7 @@ def place_of_heads(swept: Run, best: Mapping[str, Run], data: str) -> Place:
     own = best[f"{data}-own"]
     return Place(
         data, NAMES[data], own, METHODS, absent=[m for m in METHODS if m not in methods(own)],
-        doubts=[*filter(None, [thin(swept)])], data=best[f"{data}-20"],
+        doubts=[*filter(None, [thin(swept)])], kinds=["heads"], data=best[f"{data}-20"],
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from fedref.experiments.loading import Loader, load_experiment
 from fedref.experiments.results import Run
 from fedref.experiments.unit import LoadedExperiment
 from reproduce.catalogue import find
-from reproduce.claims import Claim, Place, judge, report_claims
+from reproduce.claims import Place, claims_of, judge, report_claims
 from reproduce.measures import at, final, renamed, total, unadapted
 from reproduce.tables import Number, number_table, shown, write_numbers
 
@@ -22,7 +22,6 @@ QUICK = {
 
 METHODS, BOTH = (getattr(find("per-fedavg-table").module, name) for name in ("METHODS", "BOTH"))
 TAU = 10  # local steps where the paper sees it
-OFTEN = 20  # % of the rounds that must be rises
 FLUCTUATES = 300  # rounds after which the paper sees the loss fluctuate
 TITLE = f"MNIST, τ = {TAU}, α = 0.01, evaluated after every round"
 
@@ -36,10 +35,9 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     write_numbers(out / "numbers.csv", heads, numbers)
     fluctuation = at(runs["fluctuation"], steps=TAU)
     plots.curves(renamed(fluctuation, METHODS), out / f"fluctuation-tau{TAU}.png", title=TITLE)
+    place = Place("", f"τ = {TAU}, α = 0.01", fluctuation, METHODS)
     return {
-        "claims": report_claims(
-            judge([CLAIM], [Place("", f"τ = {TAU}, α = 0.01", fluctuation, METHODS)]), out
-        ),
+        "claims": report_claims(judge(claims_of("per-fedavg-steps", globals()), [place]), out),
         "numbers": number_table(heads, numbers, more=("before adaptation", "above ν = 1")),
     }
 
@@ -76,9 +74,3 @@ def sizes(place: Place) -> str:
             f"goes from {loss[:, 0].mean():.3f} to {loss[:, -1].mean():.3f}"
         )
     return "it rises " + "; ".join(found)
-
-
-CLAIM = Claim(
-    f"The loss fluctuates after about {FLUCTUATES} rounds",
-    rises, BOTH, above=OFTEN, of_what="", unit="% of the rounds are rises", digits=0, note=sizes,
-)  # fmt: skip

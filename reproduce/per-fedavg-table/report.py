@@ -15,7 +15,7 @@ from fedref.plots.curves import curve_handles, draw_curves, draw_reference
 from fedref.plots.series import all_series, metric_of
 from fedref.plots.style import STYLE, frame, save, sign
 from fedref.rounds.evaluation import client_mean
-from reproduce.claims import Claim, Place, judge, report_claims
+from reproduce.claims import Place, claims_of, judge, report_claims
 from reproduce.measures import at, average, final, maximum, renamed, tested, unadapted
 from reproduce.pictures import named_settings, sign_of
 from reproduce.tables import (
@@ -96,7 +96,9 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
         "ways": table_of_ways(found),
         "distances": markdown(distances_to_paper(found)),
         "nearest": nearest(found),
-        "claims": report_claims(judge(CLAIMS, places_of(runs)), out),
+        "claims": report_claims(
+            judge(claims_of("per-fedavg-table", globals()), places_of(runs)), out
+        ),
         "approximations": "\n".join(approximation(runs[stem], stem) for stem in SETTINGS),
         "pictures": "\n\n".join(
             f"![MNIST, {name}: training loss and test accuracy after adaptation]({stem}.png)"
@@ -247,7 +249,6 @@ def nearest(found: Found) -> str:
 
 
 BEST = "tau10-alpha0.001"
-FO, HF, EXACT = ("per-fedavg-fo",), ("per-fedavg-hf",), ("per-fedavg",)
 #: What differs between two settings → (the old one, the new one, the place as a claim has it).
 MOVES = {
     "τ, α = 0.001": ("tau10-alpha0.001", "tau4-alpha0.001", "α = 0.001"),
@@ -282,50 +283,6 @@ def move(place: Place, label: str) -> np.ndarray:
 def move_in_paper(place: Place) -> str:
     old, new, _ = MOVES[place.key]
     return "paper " + ", ".join(signed(SETTINGS[new][1][m] - SETTINGS[old][1][m]) for m in BOTH)
-
-
-CLAIMS = (
-    Claim(
-        "At τ = 10, α = 0.001 FO and HF are almost alike (1 point)",
-        "final", FO, HF, above=-1, below=1, called="FO − HF", places=["best"],
-        note=f"paper {signed(SETTINGS[BEST][1][FO[0]] - SETTINGS[BEST][1][HF[0]])}",
-    ),
-    Claim(
-        "FO and HF are best at τ = 10, α = 0.001",
-        above_the_others, BOTH, above=0, places=["runs"],
-        unit="points above the best of the other settings",
-    ),
-    Claim(
-        "A smaller τ lowers accuracy",
-        move, BOTH, below=0, places=["τ, α = 0.001"], note=move_in_paper,
-    ),
-    Claim(
-        "At α = 0.01 a smaller τ raises it (more steps overfit)",
-        move, BOTH, above=0, places=["τ, α = 0.01"], note=move_in_paper,
-    ),
-    Claim(
-        "A larger α lowers accuracy",
-        move, BOTH, below=0, places=["α, τ = 10", "α, τ = 4"], note=move_in_paper,
-    ),
-    *(
-        Claim(
-            f"FO is {what} in all settings",
-            "final", FO, (other,), above=0, places=["all"], together=True,
-        )
-        for what, other in (
-            ("better than FedAvg", "fedavg"),
-            ("better than FedAvg with update", "fedavg-update"),
-            ("more accurate than HF", *HF),
-        )
-    ),
-    Claim(
-        "FO and HF compute less than the exact form",
-        "operations", BOTH, EXACT, times=True, sign=-1, above=1, places=["best"],
-        counted=True,
-        unit="times as many operations in the exact form, whose Hessian is only ever multiplied by "
-        "a vector, as in theirs",
-    ),
-)  # fmt: skip
 
 
 def approximation(run: Run, stem: str) -> str:

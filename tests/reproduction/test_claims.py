@@ -39,14 +39,14 @@ def claim(text: str = "It is larger", of: str = "a", **more: Any) -> Claim:
         ([1.2, 4.0, 1.2], {"above": 0}, "holds"),  # 2.13 ± 1.32: they are 1.87
         ([4.0] * 20 + [-0.1], {"above": 0}, "undecided"),  # one seed of many is on the other side
         ([4.0], {"above": 0}, "undecided"),  # one seed
-        ([4.0], {"above": 0, "counted": True}, "holds"),
-        ([4.0], {"below": 0, "counted": True}, "contradicted"),
-        ([0.0, 0.0], {"above": 0, "counted": True}, "undecided"),  # rounding is no difference
+        ([4.0], {"above": 0, "margin": "none"}, "holds"),
+        ([4.0], {"below": 0, "margin": "none"}, "contradicted"),
+        ([0.0, 0.0], {"above": 0, "margin": "none"}, "undecided"),  # rounding is no difference
         ([1e-10, 1e-10], {"above": 0}, "undecided"),
         ([3.9] * 3, {"above": 0, "rows": 100}, "undecided"),  # four rows of 100
         ([4.1] * 3, {"above": 0, "rows": 100}, "holds"),
-        ([3.9] * 3, {"above": 0, "rows": 100, "of_what": ""}, "holds"),
-        ([3.9] * 3, {"above": 0, "clients": 100, "of_what": "clients"}, "undecided"),
+        ([3.9] * 3, {"above": 0, "rows": 100, "margin": "seeds"}, "holds"),
+        ([3.9] * 3, {"above": 0, "clients": 100, "margin": "clients"}, "undecided"),
         ([3.9] * 3, {"above": 0, "clients": 100}, "holds"),
         ([0.5, -0.5, 0.0], {"above": -2, "below": 2}, "holds"),
         ([2.5, 1.5, 2.0], {"above": -2, "below": 2}, "undecided"),
@@ -76,8 +76,8 @@ def test_every_method_of_a_claim_counts(a: float, b: float, expected: str) -> No
         ({"above": 0}, "- Undecided (above 0; 2 seeds, margin 2.00): *It is larger, there*; A 2.00 ±"),
         ({"above": 0, "below": 3, "unit": "%", "digits": 0}, "(above 0 and below 3; 2 seeds, margin"),
         ({"above": 0, "unit": "%", "digits": 0}, "A 2 ± 1 %."),
-        ({"above": 0, "counted": True}, "- Holds (above 0; counted): *It"),
-        ({"above": 0, "beside": "c", "note": "so"}, "points; beside it, C −2.00 ± 0.00; so."),
+        ({"above": 0, "margin": "none"}, "- Holds (above 0; counted): *It"),
+        ({"above": 0, "beside": "c", "note": lambda place: "so"}, "points; beside it, C −2.00 ± 0.00; so."),
         ({"above": 0, "note": lambda place: place.name}, "points; there."),
         ({"above": -1.5, "to": "b"}, "margin 2.00): *It is larger, there*; A −1.00 ± 1.00 points."),
         ({"above": 0, "to": "cb"}, "A −1.00 ± 1.00 points."),  # the best of them
@@ -125,8 +125,8 @@ def test_what_cannot_be_judged_says_why() -> None:
 
 def test_a_file_of_claims_is_read_back_as_it_was(tmp_path: Path) -> None:
     rows = [
-        claim(of="ab", above=0.0, beside="c", note='"so", it is'),
-        claim("It costs", above=1.0, counted=True),
+        claim(of="ab", above=0.0, beside="c", note=lambda place: '"so", it is'),
+        claim("It costs", above=1.0, margin="none"),
         claim("It is seen", below=1.0, each_round=True),
     ]
     values = {"a": [0.1, 0.3], "b": [np.nan, 0.2], "c": [1.0, 2.0]}

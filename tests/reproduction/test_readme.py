@@ -13,10 +13,13 @@ from reproduce.claims import (
     Claim,
     Place,
     claim_lines,
+    claims_of,
     group_by_place,
     judge,
     read_claims,
+    read_papers,
     report_claims,
+    sections_of,
 )
 
 PAPERS = """\
@@ -39,8 +42,8 @@ title = "One (somebody)"
 picture = "tiny/one.png"
 caption = "A picture"
 rows = [
-  { what = "a claim", section = "tiny", claim = "It holds", paper = "+1" },
-  { what = "another", section = ["tiny", "more"], claim = ["It does", "It works"], notes = ["odd"] },
+  { what = "It holds", section = "tiny", quantity = "final", above = 0, paper = "+1" },
+  { what = "It works", section = ["tiny", "more"], quantity = "average", notes = ["odd"] },
   { what = "numbers", section = "tiny", numbers.stem = "one", among.method = ["fedavg", "fedprox"] },
   { what = "a figure", section = "tiny", shows = "a picture" },
   { what = "privacy", because = "nobody knows" },
@@ -71,10 +74,10 @@ def out(tmp_path: Path) -> Path:
     (tmp_path / "results/tiny/numbers.csv").write_text(NUMBERS)
     yes, no = ("there", [1.0, 2.0]), ("afar", [-1.0, 1.0])
     report_claims(
-        findings("It holds", yes) + findings("It holds, too", no) + findings("It does", no),
+        findings("It holds", yes) + findings("It holds, too", no) + findings("It works", no),
         tmp_path / "results/tiny",
     )
-    report_claims(findings("It works", yes, counted=True), tmp_path / "results/more")
+    report_claims(findings("It works", yes, margin="none"), tmp_path / "results/more")
     return tmp_path / "results"
 
 
@@ -83,8 +86,8 @@ def test_a_line_for_everything_that_papers_toml_lists(out: Path) -> None:
     assert text.startswith(readme.MARK)
     link = "](results/tiny/table.md)"
     lines = [
-        f"| a claim[^small] | +1 | 1.50 ± 0.50 | 2 seeds | [holds{link} |",
-        "| another[^odd][^small] | – | afar 0.00 ± 1.00; there 1.50 ± 0.50 | 2 seeds, 2 places | "
+        f"| It holds[^small] | +1 | 1.50 ± 0.50 | 2 seeds | [holds{link} |",
+        "| It works[^odd][^small] | – | afar 0.00 ± 1.00; there 1.50 ± 0.50 | 2 seeds, 2 places | "
         f"[holds 1, undecided 1{link}, [and](results/more/table.md) |",
         f"| numbers | 50, 12345 | 49.00 ± 1.00, 51.00 | 2 seeds | [numbers{link} |",
         f"| a figure | – | a picture | – | [shown{link} |",
@@ -129,7 +132,7 @@ def test_it_is_written_after_every_reproduction(tiny: Path) -> None:
     assert command("tiny", "--out", tiny) == 0
     text = (tiny.parent / "README.md").read_text()
     assert "| numbers | 50, 50 | " in text
-    assert "| a claim | +1 | – | no seeds, 0 places | [not judged]" in text
+    assert "| It holds | +1 | – | no seeds, 0 places | [not judged]" in text
 
 
 # ---- what is committed ---------------------------------------------------------------------------
@@ -150,45 +153,28 @@ def test_the_committed_tables_have_the_verdicts_of_the_committed_claims(name: st
     assert len(lines) == sum(line.startswith(verdicts) for line in table)
 
 
-def claims_in(name: str) -> list[Claim]:
-    """Return every claim that stands as a row in a report.py, at its top or in a tuple there."""
-    found = []
-    for value in vars(catalogue.find(name).module).values():
-        rows = value if type(value) is tuple else [value]
-        found += [row for row in rows if isinstance(row, Claim)]
-    return found
-
-
-def test_every_claim_has_one_row_in_papers_toml() -> None:
-    """And every claim there is one of its section's, in the report and in the committed results."""
+@pytest.mark.parametrize("name", catalogue.names())
+def test_every_claim_is_measured_and_every_measured_one_is_listed(name: str) -> None:
+    """Its quantity and note are there: in its report, or for CIFAR-10 in those of the two figures."""
     root = catalogue.root()
-    rows = [
-        row for paper in readme.read_papers(root / "papers.toml")["paper"] for row in paper["rows"]
-    ]
-    listed = {
-        (section, text)
-        for row in rows
-        if "claim" in row
-        for section in readme.of(row)
-        for text in ([row["claim"]] if isinstance(row["claim"], str) else row["claim"])
+    module = vars(catalogue.find(name).module)
+    claims = claims_of(name, module.get("FIGURES", module))
+    committed = read_claims(root / "results" / name / "claims.csv")
+    assert {claim.text for claim in claims} == {
+        group[0].claim for group in group_by_place(committed)
     }
-    measured = {
-        (name, group[0].claim)
-        for name in catalogue.names()
-        for group in group_by_place(read_claims(root / "results" / name / "claims.csv"))
-    }
-    assert listed == measured
-    for name in set(catalogue.names()) - {"apfl-ablations", "apfl-cifar10"}:  # theirs need the runs
-        texts = {claim.text for claim in claims_in(name)}
-        assert texts == {text for section, text in listed if section == name}, name
+    limits = {f.claim: (f.above, f.below, f.unit, f.digits) for f in committed}
+    assert limits == {c.text: (c.above, c.below, c.unit, c.digits) for c in claims}
+    exact = {f.claim: f.least is None for f in committed}
+    assert exact == {c.text: c.margin == "none" for c in claims}
 
 
 def test_every_reproduction_of_a_paper_is_listed() -> None:
-    papers = readme.read_papers(catalogue.root() / "papers.toml")["paper"]
+    papers = read_papers(catalogue.root() / "papers.toml")["paper"]
     assert [paper["name"] for paper in papers] == [
         "Per-FedAvg", "FedMeta", "FedProx", "FedMAML", "APFL",
     ]  # fmt: skip
-    listed = {section for paper in papers for row in paper["rows"] for section in readme.of(row)}
+    listed = {section for paper in papers for row in paper["rows"] for section in sections_of(row)}
     assert listed <= set(catalogue.names())
     ours = {name for name in catalogue.names() if catalogue.find(name).paper.startswith("No paper")}
     assert set(catalogue.names()) - ours <= listed

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from reproducing import judge_lines, small
+from reproducing import claims_in, judge_lines, small
 
 from fedref import run
 from reproduce import catalogue
 
 MAML = catalogue.find("fedmaml-logistic").module
-BETTER = "The adapted θ fits the clients better than FedAvg's model, by "
+BETTER = "the adapted θ eases heterogeneity: "
 
 
 def line(gain: list[float], loss: list[float]) -> dict[str, np.ndarray]:
@@ -30,21 +30,23 @@ def lines() -> list[str]:
     }
     found["vehicle", "fedavg", 0] = line([3.0, 3.0], [0.0, 0.05])
     short = run(small({"fedavg": {"lr": 0.1}}), rounds=1)
-    return judge_lines(MAML.CLAIMS, MAML.places_of(found, {"vehicle": short})).splitlines()
+    return judge_lines(
+        claims_in("fedmaml-logistic"), MAML.places_of(found, {"vehicle": short})
+    ).splitlines()
 
 
 @pytest.mark.parametrize(
     ("start", "measured"),
     [
         (
-            "- Undecided (above 0; 2 seeds, margin 2.00): *A few gradient steps fit θ to each client, by "
-            "accuracy, Vehicle, s = 1*",
+            "- Undecided (above 0; 2 seeds, margin 2.00): *a few gradient steps fit θ to each client's "
+            "data: accuracy, Vehicle, s = 1*",
             "test accuracy after, less before 0.00 ± 1.00 points",
         ),
-        ("- Holds (above 0; 2 seeds, margin 0.00): *A few gradient steps", "s = 3*; test accuracy"),
-        ("- Undecided (below 0; 2 seeds, margin 0.2000): *A few", "before 0.0000 ± 0.1000 nats."),
-        (f"- Contradicted (above 0; 2 seeds, margin 0.00): *{BETTER}accuracy, Vehicle, s = 3", "−1.00"),
-        (f"- Undecided (below 0; 2 seeds, margin 0.1500): *{BETTER}loss, Vehicle, s = 1*", "−0.0250 ±"),
+        ("- Holds (above 0; 2 seeds, margin 0.00): *a few gradient steps", "s = 3*; test accuracy"),
+        ("- Undecided (below 0; 2 seeds, margin 0.2000): *a few", "before 0.0000 ± 0.1000 nats."),
+        (f"- Contradicted (above 0; 2 seeds, margin 0.00): *{BETTER}accuracy above", "s = 3*; final test"),
+        (f"- Undecided (below 0; 2 seeds, margin 0.1500): *{BETTER}test loss in nats", "−0.0250 ± 0.0750"),
     ],
 )  # fmt: skip
 def test_it_is_judged_by_accuracy_and_by_loss(start: str, measured: str, lines: list[str]) -> None:
