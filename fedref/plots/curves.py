@@ -50,7 +50,7 @@ def curves(
         marker on the right edge.
 
     A star: F is renewed after this round, hollow where only some seeds do so; between two evaluated
-    rounds it stands on the line that joins them, and the legend says so. A cross: the last round
+    rounds it stands on the line that joins them. A cross: the last round
     before the algorithm diverged.
     """
     reference = reference or {}
@@ -62,7 +62,7 @@ def curves(
     drawn = [series for series in drawn if any(values(series, m)[0].size for m in metrics)]
     size = (3.7, 3.5) if len(metrics) > 1 else (5.2, 3.7)
     with context(STYLE):
-        handles = curve_handles(drawn, metrics[0], reference)
+        handles = curve_handles(drawn, reference)
         figure, panels = frame((1, len(metrics)), size, title, handles)
         for axes, shown in zip(panels, metrics):
             draw_curves(axes, drawn, shown, over)
@@ -170,9 +170,7 @@ def reach_y(axes: Axes, y: float) -> None:
         axes.set_ylim(min(low, y - room), max(high, y + room))
 
 
-def curve_handles(
-    drawn: Sequence[Series], metric: Metric, reference: Mapping[str, float]
-) -> list[Artist]:
+def curve_handles(drawn: Sequence[Series], reference: Mapping[str, float]) -> list[Artist]:
     """Return the legend: a line for each series, then what the other signs mean."""
     handles: list[Artist] = []
     for series in drawn:
@@ -181,9 +179,7 @@ def curve_handles(
         handles.append(Line2D([], [], **look, label=wrap_label(series.label)))
     shares = {share == 1 for series in drawn for _, share in renewals(series)}
     if True in shares:
-        between = any(renewed_unseen(series, metric) for series in drawn)
-        where = ", also between evaluations" * between
-        handles.append(sign(wrap_label(f"importance renewed{where}"), **star("black", 1)))
+        handles.append(sign("importance renewed", **star("black", 1)))
     if False in shares:
         handles.append(sign("renewed in some seeds", **star("black", 0)))
     if any(series.run.diverged for series in drawn):
@@ -195,9 +191,3 @@ def curve_handles(
             sign("in the paper", linestyle=IN_PAPER, marker="o", markerfacecolor="white")
         )
     return handles
-
-
-def renewed_unseen(series: Series, metric: Metric) -> bool:
-    """Whether F is renewed after a round in which the metric was not evaluated."""
-    t = values(series, metric)[0]
-    return any(t[0] <= at <= t[-1] and at not in t for at, _ in renewals(series) if t.size)

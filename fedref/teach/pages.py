@@ -6,7 +6,6 @@ A `Page` is data: the terminal and the site lay it out.
 import importlib
 import inspect
 import linecache
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import partial
@@ -26,7 +25,6 @@ from fedref.models.numerics import Activation
 from fedref.teach import mistakes, source
 from fedref.teach.catalogue import EXERCISES
 from fedref.teach.example import Trace, compute_both, find_example
-from fedref.teach.formula import tokens
 from fedref.teach.source import Equation, Symbol
 
 DIGITS = 4
@@ -35,8 +33,10 @@ DIGITS = 4
 METHODS = (
     "logits", "loss_of", "forward", "vjp", "backward", "grad", "R_forward", "R_backward", "hvp",
 )  # fmt: skip
-#: Python names of what the networks' formulae write as a Greek letter.
-GREEK = {"delta": "δ", "phi": "φ"}
+#: Names of the code that are symbols everywhere, beside those of a file's table.
+SYMBOLS = {
+    **{name: name for name in "wDuvFI"}, "grad": "g", "hvp": "H", "loss": "f", "delta": "δ", "phi": "φ",
+}  # fmt: skip
 
 #: What is no equation, algorithm or model, as lines for the terminal.
 TEXTS: Mapping[str, Callable[[], Iterable[str]]] = {
@@ -137,18 +137,20 @@ def file_page(
     )
 
 
-def describe_function(module: ModuleType, name: str, equations: list[Equation]) -> Function:
-    """Return what is said of a function of an algorithm's file."""
-    symbols = {row.name: row.symbol for row in source.symbols(module)}
-    symbols = {**{name: name for name in "wDuvFI"}, **symbols, "grad": "g", "hvp": "H", "loss": "f"}
+def describe_function(
+    module: ModuleType, name: str, equations: list[Equation], function: Any = None
+) -> Function:
+    """Return what is said of a function: one of a paper's file, by its name, or one that is given."""
+    equation = equations[0] if equations and function is None else None
+    function = function or source.find(module, name)
     claims = [proof.claim for e in equations for proof in proofs.PROOFS if proof.tag == e.tag]
     return Function(
         name,
-        *source.place_and_code(source.find(module, name)),
+        *source.place_and_code(function),
         equations,
         list(dict.fromkeys(claims)),
-        find_example(module.__name__, name, equations[0] if equations else None),
-        symbols,
+        find_example(function.__module__, function.__qualname__, equation),
+        SYMBOLS | {row.name: row.symbol for row in source.symbols(module)},
     )
 
 
@@ -158,43 +160,15 @@ def model_functions(model: str) -> Iterator[Function]:
     module = vars(inspect.getmodule(cls))
     named = {name: getattr(cls, name, None) for name in METHODS}
     named |= {f"{name}, one layer": module.get(name) for name in METHODS}
+    tags = [(proof.tag.split(), proof.claim) for proof in proofs.PROOFS]
     for name, function in named.items():
-        home = inspect.getmodule(function)
+        home: Any = inspect.getmodule(function)
         if function is None or (name not in METHODS and home is not inspect.getmodule(cls)):
             continue
         function = inspect.unwrap(function)
         equations = [e for e in source.equations_in(home) if e.function == function.__qualname__]
-        place, code = source.place_and_code(function)
-        yield Function(
-            name,
-            place,
-            code,
-            equations,
-            model_proofs(cls.__name__, name),
-            find_example(function.__module__, function.__qualname__),
-            symbols_in(code, equations),
-        )
-
-
-def model_proofs(cls: str, method: str) -> list[str]:
-    """Return what `fedref check` proves of a method, for every variant of the model."""
-    tags = [(proof.tag.split(), proof.claim) for proof in proofs.PROOFS]
-    return list(dict.fromkeys(c for tag, c in tags if (tag[0], tag[-1]) == (cls, method)))
-
-
-def symbols_in(code: str, equations: Iterable[Equation]) -> dict[str, str]:
-    """Return the code's names that are symbols of its formulae: `delta` is δ, `Rz` is R{z}, `o_t` is o."""
-    formulae = [tokens(equation.formula) for equation in equations]
-    known = {text for formula in formulae for kind, text in formula if kind == "symbol"}
-    symbols = {}
-    for name in set(re.findall(r"[^\W\d]\w*", code)):
-        bare = name.removesuffix("_t")
-        below = bare.removeprefix("R")
-        symbol = GREEK.get(below, below)
-        symbol = f"R{{{symbol}}}" if bare != below else symbol
-        if symbol in known:
-            symbols[name] = symbol
-    return symbols
+        claims = dict.fromkeys(c for tag, c in tags if (tag[0], tag[-1]) == (cls.__name__, name))
+        yield describe_function(home, name, equations, function)._replace(proofs=list(claims))
 
 
 # ---- numbers -------------------------------------------------------------------------------------

@@ -176,12 +176,13 @@ def teachers_page(with_solutions: bool = False) -> list[str]:
     for name, exercise in EXERCISES.items():
         equation = equation_of(exercise)
         tag = f"[{equation.tag}] " if equation else ""
+        function = exercise.source_function
         lines += [
             name,
             f"  trains    {exercise.trains}",
             f"  before    {exercise.before}",
             f"  minutes   {exercise.minutes}",
-            f"  from      {tag}{exercise.source_function.__module__}, {exercise.source_function.__qualname__}",
+            f"  from      {tag}{function.__module__}, {function.__qualname__}",
             f"  mistakes  {', '.join(exercise.kinds)}",
         ]
         lines += [f"  solution  {solution(exercise)}"] * with_solutions + [""]

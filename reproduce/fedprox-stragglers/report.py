@@ -265,7 +265,7 @@ def draw(run: Run, name: str, path: Path) -> None:
     with style.context(STYLE):
         parts = [renamed(at(run, stragglers=share), METHODS) for share in STRAGGLERS]
         named = [all_series(part) for part in parts]
-        handles = curve_handles(named[0], metric_of("accuracy", named[0]), {})
+        handles = curve_handles(named[0], {})
         figure, panels = frame((len(metrics), len(STRAGGLERS)), (2.6, 2.1), name, handles)
         for i, metric in enumerate(metrics):
             row = panels[i * len(STRAGGLERS) : (i + 1) * len(STRAGGLERS)]

@@ -316,7 +316,7 @@ def draw(run: Run, name: str, told: Mapping[str, float], path: Path) -> None:
     drawn = all_series(renamed(run, METHODS))
     reference = {METHODS[label]: value / 100 for label, value in told.items()}
     with style.context(STYLE):
-        handles = curve_handles(drawn, metric_of("accuracy", drawn), reference)
+        handles = curve_handles(drawn, reference)
         figure, panels = frame((1, 2), (3.7, 3.5), f"MNIST, {name}", handles)
         for axes, metric in zip(panels, ("loss", "accuracy")):
             draw_curves(axes, drawn, metric_of(metric, drawn), None)
