@@ -87,20 +87,6 @@ class Plan(NamedTuple):
     rows: Mapping[str, Array]
 
 
-def _uniform(rng: np.random.Generator, sizes: Array, k: int) -> Array:
-    """Draw K different clients, each as likely as the others."""
-    return rng.choice(len(sizes), k, replace=False)
-
-
-def _by_samples(rng: np.random.Generator, sizes: Array, k: int) -> Array:
-    """Draw K clients with replacement, client k with probability p_k = n_k/n [fedprox alg.2]."""
-    return rng.choice(len(sizes), k, p=sizes / sizes.sum())
-
-
-#: How each choice of `Sampling.sampling` draws.
-COHORTS = {"uniform": _uniform, "by-samples": _by_samples}
-
-
 def _permutations(rng: np.random.Generator, n: int, times: int) -> Array:
     """Return permutations (times, n); row i does not depend on how many follow."""
     return rng.permuted(np.tile(np.arange(n, dtype=np.int32), (times, 1)), axis=1)
@@ -156,7 +142,11 @@ def cohort(config: Sampling, sizes: Array, round: int, seed: int) -> tuple[Array
     k = config.clients_per_round
     if k > len(sizes):
         raise ConfigError(f"clients-per-round is {k}, but there are only {len(sizes)} clients")
-    drawn = COHORTS[config.sampling](stream(seed, "cohort", round), sizes, k)
+    rng = stream(seed, "cohort", round)
+    if config.sampling == "uniform":
+        drawn = rng.choice(len(sizes), k, replace=False)
+    else:  # with replacement, client k with probability p_k = n_k/n [fedprox alg.2]
+        drawn = rng.choice(len(sizes), k, p=sizes / sizes.sum())
     clients, counts = np.unique(drawn, return_counts=True)
     return clients, counts
 

@@ -98,16 +98,6 @@ def sum_over_units(model: Model, x: Array) -> Array:
     return np.concatenate(sums, -1)
 
 
-def unit_of_parameter(model: Model) -> Array:
-    """Return for each of the d parameters its output unit, counted through all layers: (d,).
-
-    >>> from fedref.models.mlp import MLP
-    >>> unit_of_parameter(MLP(2, (3,), 2)).tolist()      # W₁ (2, 3), b₁ (3,), W₂ (3, 2), b₂ (2,)
-    [0, 1, 2, 0, 1, 2, 0, 1, 2, 3, 4, 3, 4, 3, 4, 3, 4]
-    """
-    return expand_units(model, np.arange(len(sum_over_units(model, np.zeros(model.d)))))
-
-
 def compose(model: Model, w_s: Array, a: Array, w_k: Array) -> Array:
     """w = w_S ⊙ m_k + w_k with m_k = σ(a), one value per output unit: (..., d)."""
     return w_s * expand_units(model, sigmoid(a)) + w_k  # [apfl eq.3] w_S ⊙ m_k + w_k

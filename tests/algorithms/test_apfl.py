@@ -21,7 +21,6 @@ from fedref.algorithms.apfl import (
     PlateauDetector,
     expand_units,
     sum_over_units,
-    unit_of_parameter,
 )
 from fedref.algorithms.fedavg import FedAvg
 from fedref.models import CNN, BinaryLogistic, LinearSVM, Logistic
@@ -138,6 +137,11 @@ def test_the_window_is_judged_only_when_full_and_a_push_changes_no_detector():
 
 
 # -- output units
+
+
+def unit_of_parameter(model):
+    """The output unit of each of the d parameters, counted through all layers: (d,)."""
+    return expand_units(model, np.arange(len(sum_over_units(model, np.zeros(model.d)))))
 
 
 def test_units_by_hand():

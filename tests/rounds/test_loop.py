@@ -188,19 +188,6 @@ def test_no_input_is_written_to(variant):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_order_in_which_a_cohort_is_drawn_does_not_matter(variant, monkeypatch):
-    """Clients are summed in ascending order, however they were drawn."""
-    from fedref import sampling
-
-    model = MODELS["logistic"]
-    algorithm, federated = make_algorithm(variant), make_federation(model)
-    expected = play(algorithm, model, federated, CONFIG)
-    draw = sampling.COHORTS["uniform"]
-    monkeypatch.setitem(sampling.COHORTS, "uniform", lambda *args: draw(*args)[::-1])
-    assert same(play(algorithm, model, federated, CONFIG), expected)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
 def test_float32_stays_float32(variant):
     model = MODELS["mlp"]
     algorithm, federated = make_algorithm(variant), make_federation(model)
