@@ -36,8 +36,8 @@ from numpy.linalg import norm
 
 
 def gradient(f, x):
-    """Return ∇f(x) by complex steps, ∂f/∂x_j = Im f(x + ih e_j) / h. Nothing is subtracted, so h can
-    be 1e-30 and the result is exact to rounding; f must take complex x, and is real where x is."""
+    """Return ∇f(x) by complex steps, ∂f/∂x_j = Im f(x + ih e_j) / h.
+    Nothing is subtracted, so h can be 1e-30, exact to rounding; f takes complex x."""
     g = np.zeros(x.shape)
     for j in np.ndindex(x.shape):
         step = np.zeros(x.shape, complex)
@@ -283,10 +283,10 @@ def prox_gradient(f, w, w_t, D, mu):
 
 
 def fedprox(f, w, rounds, eta, mu, gamma=0.0, train_loss=None, weights=sample_weights):
-    """Each client descends h_k from wᵗ; the server averages. (As printed: clients drawn by n_k, with
-    `uniform_weights`. With FedAvg's weights μ = 0 is FedAvg.) gamma : a client stops after the local
-    epoch that made it γ-inexact. train_loss : of w over all clients; with it, μ adapts.
-    Yields w, μ, and of each client γ and the penalty."""
+    """Each client descends h_k from wᵗ; the server averages.
+    As printed: clients drawn by n_k, with `uniform_weights`. With FedAvg's weights μ = 0 is FedAvg.
+    gamma : a client stops after the local epoch that made it γ-inexact. train_loss : of w over all
+    clients; with it, μ adapts. Yields w, μ, and of each client γ and the penalty."""
     falls, before = 0, nan  # the first loss is neither above nor below nan
     for clients in rounds:
         w_t, ws, gammas = w, [], []
@@ -359,8 +359,8 @@ def per_fedavg(f, w, rounds, alpha, beta, estimate=meta_gradient, weights=unifor
 
 
 def meta_gradient_steps(f, w, Ds, D1, D2s, alpha, hvp=Risk.hvp):
-    """ν inner steps w_{j+1} = w_j − α∇f(w_j; D_j), then the factors I − α∇²f(w_j; D_j″), the last j
-    first. A local step has the batches ([D_0, ...], D′, [D_0″, ...]). FO: no D2s; HF: hvp=difference."""
+    """ν inner steps w_{j+1} = w_j − α∇f(w_j; D_j), then the factors I − α∇²f(w_j; D_j″).
+    The last j first. A step's batches: ([D_0, ...], D′, [D_0″, ...]). FO: no D2s; HF: hvp=difference."""
     ws = [w]
     for D in Ds:
         ws.append(ws[-1] - alpha * f.grad(ws[-1], D))
@@ -433,8 +433,8 @@ def fisher(f, w, D):
 
 
 def fedcurv(f, w, rounds, eta, lam, weights=sample_weights):
-    """A penalty keeps client s near the ends θ̂_j of the others in the round before. Yields w and
-    {s: (I_s, θ̂_s)}, of which only Σ I and Σ I ⊙ θ̂ travel: the penalty's gradient needs no more."""
+    """A penalty keeps client s near the ends θ̂_j of the others in the round before.
+    Yields w and {s: (I_s, θ̂_s)}; only Σ I and Σ I ⊙ θ̂ travel: the penalty's gradient needs no more."""
 
     def penalty(others, theta):  # λ Σ_{j≠s} (θ − θ̂_j)ᵀ diag(I_j) (θ − θ̂_j)  [fedcurv penalty]
         return lam * sum((I * (theta - theta_j) ** 2).sum() for I, theta_j in others)
@@ -473,8 +473,8 @@ def apfl(
     f, w_s, rounds, unit, eta, mu, lam, z, train_loss, delta_mu=1.0, delta_sigma=0.5, window=5,
     importance="gradient-square", continuous=False, weights=sample_weights,
 ):  # fmt: skip
-    """[apfl alg.1] Before round z the clients train w_S alone; from then on w_S, w_k and the a of
-    m_k = σ(a). (That z is the first such round is §4.1.3; alg.1 prints t − z > 0, a round later.)
+    """[apfl alg.1] Before round z the clients train w_S alone; then w_S, w_k and the a of m_k = σ(a).
+    (That z is the first such round is §4.1.3; alg.1 prints t − z > 0, a round later.)
 
     train_loss : of w_S and own = {k: (a, w_k)} over all clients; after its peak and then a plateau
     F is renewed. continuous : start from w_k = (1 − σ(1)) w_S, so that the composite is w_S; printed

@@ -26,7 +26,6 @@ PAGES = [
 TODO = (
     "fedref/commands/", "fedref/conformance/",
     "fedref/experiments/", "fedref/proofs/",
-    "fedref/spec.py",
     "reproduce/",
 )  # fmt: skip
 
