@@ -34,7 +34,7 @@ class Parts(NamedTuple):
 
 
 def apfl_parts(c: Case) -> Parts:
-    a = c.rng.normal(size=apfl.sum_over_units(c.model, c.w).shape[-1])
+    a = c.rng.normal(size=apfl.sum_over_units(c.model, c.w).shape)
     more = {"F": c.vector() ** 2, "w_ref": c.vector(), "mu": 0.7}
     return Parts(c.vector(), a, c.vector(), more)
 
