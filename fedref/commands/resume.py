@@ -6,11 +6,8 @@ from fedref.commands.console import say
 from fedref.commands.execution import HOW, open_pool, run_and_report, tell_how_to_resume
 from fedref.commands.options import DIRECTORY, Command
 from fedref.experiments.loading import Loader
-from fedref.experiments.run_directory import (
-    compare_environment,
-    lock_run_directory,
-    read_experiment,
-)
+from fedref.experiments.resume import compare_environment
+from fedref.experiments.run_directory import lock_run_directory, read_experiment
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,15 +1,14 @@
-"""Experiments are run, from the first round to the last, in a run directory or in memory alone."""
+"""Running all units of an experiment, in this process or spread over workers; `fedref.run`."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedref.algorithm import AnyAlgorithm
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError
 from fedref.datasets.sources import is_in_memory
@@ -33,96 +32,9 @@ from fedref.experiments.parallel import (
 )
 from fedref.experiments.progress import SILENT, Progress, console_progress
 from fedref.experiments.results import DataFacts, Run, facts_of, write_tables
-from fedref.experiments.run_directory import (
-    check_split,
-    create_run_directory,
-    drop_client_states,
-    drop_old_checkpoint,
-    recover_record,
-    save_record,
-    save_state,
-)
-from fedref.experiments.unit import (
-    LOCAL,
-    Engine,
-    LoadedExperiment,
-    Record,
-    Unit,
-    iterate_rounds,
-    stamp,
-    units,
-)
-from fedref.rounds.loop import RunClients
-
-# ---- one unit ------------------------------------------------------------------------------------
-
-
-@dataclass
-class UnitRun:
-    """One unit on its way to its end: its record in memory, its checkpoints, its progress reports.
-
-    stamp : of its experiment. every : seconds between checkpoints (more where one takes long; 0:
-    after every round).
-    """
-
-    unit: Unit
-    loaded: LoadedExperiment
-    algorithm: AnyAlgorithm
-    stamp: str
-    directory: Path | None
-    every: float
-    progress: Progress
-    record: Record | None = None
-
-    @property
-    def ended(self) -> bool:
-        return self.record is not None and self.record.status != "running"
-
-    def recover(self) -> None:
-        """Go on from the checkpoint, if there is one."""
-        if self.directory is None:
-            return
-        record, warnings = recover_record(self.directory, self.unit, self.stamp)
-        for warning in warnings:
-            self.progress.message(warning)
-        if record is None:
-            return
-        self.record = record
-        if self.ended:
-            drop_old_checkpoint(self.directory, self.unit)  # as at the end of any other run
-            self.progress.round(self.unit, record)
-        else:
-            save_state(self.directory, self.unit, self.loaded.experiment, record)
-
-    def run(self, work: RunClients | None = None, engine: Engine = LOCAL) -> None:
-        """Run the rounds that are left."""
-        due = time.monotonic() + self.every
-        rounds = iterate_rounds(
-            self.loaded, self.algorithm, self.unit.seed, self.record, work,
-            self.progress.message, engine,
-        )  # fmt: skip
-        try:
-            for self.record in rounds:
-                if self.directory is not None:
-                    save_state(self.directory, self.unit, self.loaded.experiment, self.record)
-                began = time.monotonic()
-                if self.ended or began >= due:
-                    self.save()
-                    now = time.monotonic()
-                    due = now + max(self.every, 20 * (now - began) if self.every else 0)
-                self.progress.round(self.unit, self.record)
-        except (
-            KeyboardInterrupt,
-            BrokenPipeError,
-        ):  # stopped: what has been done is not done again
-            if not self.ended:
-                self.save()
-            raise
-
-    def save(self) -> None:
-        if self.directory is not None and self.record is not None:
-            save_record(self.directory, self.unit, self.record, self.stamp)
-
+from fedref.experiments.resume import UnitRun, check_split
+from fedref.experiments.run_directory import create_run_directory, drop_client_states
+from fedref.experiments.unit import LOCAL, Engine, LoadedExperiment, Record, Unit, stamp, units
 
 # ---- units in other processes --------------------------------------------------------------------
 
@@ -266,7 +178,7 @@ def execute(
                     check_split(directory, loaded.whole)
             algorithm = names.make_algorithm(unit.label, loaded.experiment.algorithms[unit.label])
             run = UnitRun(unit, loaded, algorithm, own_stamp, directory, every, progress)
-            run.recover()
+            run.resume()
             yield run
 
     def ended(run: UnitRun) -> None:

@@ -1,4 +1,4 @@
-"""A run directory: what is in it, who may write there, and how it is read again.
+"""A run directory: what is in it, who may write there, and how its files are read.
 
 config.toml (every value: it reproduces the run), environment.json (what else the last digits depend
 on), split.json (the exact split), metrics.csv (a row per algorithm and round), clients.csv (a row
@@ -20,16 +20,14 @@ from typing import Any
 import numpy as np
 
 from fedref.algorithm import State
-from fedref.boundary.errors import ConfigError, DataError, FedrefError
+from fedref.boundary import checkpoint
+from fedref.boundary.errors import ConfigError, FedrefError
 from fedref.boundary.files import remove_partial_files, write_whole
-from fedref.datasets import manifest_of, write_manifest
-from fedref.datasets.manifest import read as read_manifest
 from fedref.datasets.sources import is_in_memory
-from fedref.experiments import checkpoint, config, names
+from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
 from fedref.experiments.parallel import blas
 from fedref.experiments.unit import Record, Unit
-from fedref.rounds.federation import Federation
 
 
 @contextmanager
@@ -150,31 +148,6 @@ def environment() -> dict[str, str]:
     }
 
 
-def compare_environment(directory: Path) -> str:
-    """Say in what this process differs from the one that began the run; "" if in nothing."""
-    try:
-        then = json.loads((directory / "environment.json").read_bytes())
-        then = {key: str(then[key]) for key in environment()}
-    except (OSError, ValueError, TypeError, LookupError, RecursionError):
-        return "environment.json is gone or damaged: whether the last digits will match is unknown"
-    differs = [f"{k} {then[k]}, now {now}" for k, now in environment().items() if then[k] != now]
-    return f"begun with {'; '.join(differs)}: the last digits may differ" if differs else ""
-
-
-def check_split(directory: Path, federation: Federation) -> None:
-    """Write split.json, or make sure that a resumed run has the split it began with."""
-    path = directory / "split.json"
-    manifest = manifest_of(federation)
-    if not path.exists():
-        with disk_errors(directory):
-            write_manifest(manifest, path)
-    elif read_manifest(path)["sha256"] != manifest["sha256"]:
-        raise DataError(
-            f"{path}: the data or the split has changed since this run began; "
-            "expected the same, or another --out"
-        )
-
-
 def read_experiment(directory: Path) -> Experiment:
     """Return the experiment of a run directory, as its config.toml has it."""
     path = directory / "config.toml"
@@ -183,28 +156,11 @@ def read_experiment(directory: Path) -> Experiment:
     return config.from_table(config.read(path), str(path))
 
 
-# ---- how far a unit has come ---------------------------------------------------------------------
+# ---- what a unit has saved -----------------------------------------------------------------------
 
 
 def checkpoint_path(directory: Path, unit: Unit) -> Path:
     return directory / "checkpoints" / unit.file
-
-
-def recover_record(
-    directory: Path, unit: Unit, experiment_stamp: str
-) -> tuple[Record | None, list[str]]:
-    """Return (how far a unit has come, warnings), to go on from."""
-    path = checkpoint_path(directory, unit)
-    with disk_errors(directory):
-        record, warnings = checkpoint.recover(path)
-    if record is not None:
-        check_record(record, unit, path)
-        if record.experiment != experiment_stamp:
-            raise DataError(
-                f"{path}: belongs to another config.toml; expected the one that the run began "
-                "with, or another --out"
-            )
-    return record, warnings
 
 
 def load_record(directory: Path, unit: Unit) -> Record | None:
@@ -212,27 +168,7 @@ def load_record(directory: Path, unit: Unit) -> Record | None:
     path = checkpoint_path(directory, unit)
     with disk_errors(directory):
         record: Record | None = checkpoint.load_newest(path)[0]
-    return None if record is None else check_record(record, unit, path)
-
-
-def check_record(record: Any, unit: Unit, path: Path) -> Record:
-    if type(record) is not Record:
-        raise DataError(f"{path}: is no Record; expected a checkpoint of {unit.name}")
     return record
-
-
-def save_record(directory: Path, unit: Unit, record: Record, experiment_stamp: str) -> None:
-    """Write a unit's checkpoint; at its end the one before the last goes."""
-    path = checkpoint_path(directory, unit)
-    with disk_errors(directory):
-        checkpoint.save(path, record._replace(experiment=experiment_stamp))
-    if record.status != "running":
-        drop_old_checkpoint(directory, unit)
-
-
-def drop_old_checkpoint(directory: Path, unit: Unit) -> None:
-    with disk_errors(directory):
-        checkpoint.old(checkpoint_path(directory, unit)).unlink(missing_ok=True)
 
 
 def drop_client_states(record: Record) -> Record:
@@ -273,7 +209,5 @@ def load_state(directory: Path, unit: Unit, round: int) -> State:
     """Return the state of a unit after a round that is kept."""
     path = state_path(directory, unit, round)
     with disk_errors(directory):
-        state = checkpoint.loads(path.read_bytes(), str(path))
-    if type(state) is not State:
-        raise DataError(f"{path}: is a {type(state).__name__}, expected the state of a run")
+        state: State = checkpoint.loads(path.read_bytes(), str(path))
     return state

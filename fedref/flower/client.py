@@ -30,10 +30,11 @@ import numpy as np
 
 from fedref import tree
 from fedref.algorithm import AnyAlgorithm
+from fedref.boundary import checkpoint
 from fedref.boundary.errors import FedrefError
 from fedref.boundary.files import as_data_error, data_error, write_or_raise
 from fedref.datasets.partition import group
-from fedref.experiments import checkpoint, config, names
+from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
 from fedref.experiments.loading import known_labels, make_model
 from fedref.experiments.parallel import calmly

@@ -1,7 +1,6 @@
 """Results: as arrays and tables, as they are shown, as plans, and with the parameters that were kept."""
 
 import base64
-import importlib
 import re
 import sys
 
@@ -10,11 +9,10 @@ import pytest
 from running import algorithms, contents, document, main, rows, write
 
 import fedref
-from fedref.experiments import config, names, results, unit
+from fedref.experiments import config, names, results, resume, unit
 from fedref.experiments.loading import load_experiment
 from fedref.experiments.metrics import bytes_as_text
 
-RUN = importlib.import_module("fedref.experiments.run")
 pytestmark = pytest.mark.usefixtures("here")
 
 
@@ -300,7 +298,7 @@ def test_a_run_that_is_killed_keeps_the_same_in_the_end(here, monkeypatch, at):
 def test_what_was_saved_and_not_kept_is_kept_by_resume(here, monkeypatch):
     path = write(here / "t.toml", document(rounds=5, keep_parameters=2))
     assert main("run", path, "-q", "-o", "whole") == 0
-    real = RUN.save_state
+    real = resume.save_state
 
     def stopped(directory, unit, experiment, record):
         if record.round == 2:
@@ -308,21 +306,19 @@ def test_what_was_saved_and_not_kept_is_kept_by_resume(here, monkeypatch):
         real(directory, unit, experiment, record)
 
     with monkeypatch.context() as patched:
-        patched.setattr(RUN, "save_state", stopped)
+        patched.setattr(resume, "save_state", stopped)
         assert main("run", path, "-q", "-o", "a") == 130
     assert main("resume", "a", "-q") == 0
     assert contents(here / "a") == contents(here / "whole")
 
 
-def test_a_damaged_or_other_file_of_parameters_is_one_error(here):
+def test_a_damaged_file_of_parameters_is_one_error(here):
     table = document(rounds=2, keep_parameters=1)
     assert main("run", write(here / "t.toml", table), "-q", "-o", "a") == 0
-    (first, second, _) = sorted((here / "a" / "parameters").iterdir())
+    first = min((here / "a" / "parameters").iterdir())
     (here / "a" / "parameters" / "0000-fedavg-seed0-round00x.ckpt").touch()
     first.write_bytes(b"what is this")
-    second.write_bytes((here / "a" / "checkpoints" / "0000-fedavg-seed0.ckpt").read_bytes())
     run = fedref.load_run("a")
     with pytest.raises(fedref.DataError, match="is no checkpoint"):
         run.parameters("fedavg", 0)
-    with pytest.raises(fedref.DataError, match="is a Record, expected the state of a run"):
-        run.parameters("fedavg", 1)
+    assert run.parameters("fedavg", 1).server.w.shape == run.parameters("fedavg").server.w.shape

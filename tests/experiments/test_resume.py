@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from running import algorithms, contents, document, main, process, refused, toml, write
 
-from fedref.experiments import checkpoint, run_directory
+from fedref.boundary import checkpoint
+from fedref.experiments import run_directory
 
 #: An algorithm whose server, one whose clients, and one whose detector has a state.
 TABLE = document(
@@ -154,7 +155,7 @@ def test_a_damaged_checkpoint_is_the_one_before_with_a_message(here, whole, monk
 
 def test_two_damaged_checkpoints_are_a_new_start_with_a_message(here, whole, monkeypatch, capsys):
     newest = interrupted(here, monkeypatch, 7)
-    for path in (newest, checkpoint.old(newest)):
+    for path in (newest, checkpoint.previous_path(newest)):
         path.write_bytes(path.read_bytes()[:-100])
     capsys.readouterr()
     assert main("resume", "a", *ALWAYS) == 0
@@ -212,7 +213,7 @@ def test_without_checkpoints_it_says_what_can_be_done(here, whole, capsys):
 
 def test_killed_between_the_last_checkpoint_and_the_removal_of_the_one_before(here, whole):
     for path in list((here / "whole" / "checkpoints").iterdir()):
-        checkpoint.old(path).write_bytes(path.read_bytes())
+        checkpoint.previous_path(path).write_bytes(path.read_bytes())
     assert main("resume", "whole", "--quiet") == 0
     assert contents(here / "whole") == whole
 

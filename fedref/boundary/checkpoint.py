@@ -94,17 +94,17 @@ def loads(data: bytes, where: str = "checkpoint") -> Any:
 
 def save(path: Path, value: Any) -> None:
     """Write the checkpoint at `path`; the one that was there becomes `path`.old."""
-    write_whole(path, dumps(value), before=old(path))
+    write_whole(path, dumps(value), before=previous_path(path))
 
 
-def old(path: Path) -> Path:
+def previous_path(path: Path) -> Path:
     return path.with_name(path.name + ".old")
 
 
 def load_newest(path: Path) -> tuple[Any, list[str]]:
     """Return (value, warnings) of the newest whole checkpoint; value None if there is none."""
     warnings: list[str] = []
-    for candidate in (path, old(path)):
+    for candidate in (path, previous_path(path)):
         try:
             return loads(candidate.read_bytes(), str(candidate)), warnings
         except FileNotFoundError:
@@ -118,7 +118,7 @@ def recover(path: Path) -> tuple[Any, list[str]]:
     """Load the newest intact checkpoint and discard a damaged one, so that it never becomes `.old`."""
     value, warnings = load_newest(path)
     if warnings and value is not None:
-        os.replace(old(path), path)
+        os.replace(previous_path(path), path)
         warnings.append(f"{path}: going on from the checkpoint before, which is whole")
     elif warnings:
         warnings.append(f"{path}: no whole checkpoint is left, starting anew")

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedref import DataError
-from fedref.boundary import files
-from fedref.experiments import checkpoint
+from fedref.boundary import checkpoint, files
 
 
 class Pair(NamedTuple):
@@ -149,7 +148,7 @@ def test_the_one_before_is_kept_and_read_where_the_newest_is_gone_or_damaged(tmp
     path = tmp_path / "x.ckpt"
     assert checkpoint.load_newest(path) == (None, [])
     checkpoint.save(path, 1)
-    assert not checkpoint.old(path).exists()
+    assert not checkpoint.previous_path(path).exists()
     checkpoint.save(path, 2)
     assert checkpoint.load_newest(path) == (2, [])
     whole = path.read_bytes()
@@ -172,7 +171,7 @@ def test_after_recovery_a_damaged_file_never_becomes_the_one_before(tmp_path):
     assert (value, len(warnings)) == (1, 2)
     assert "going on from the checkpoint before" in warnings[1]
     checkpoint.save(path, 3)
-    assert checkpoint.loads(checkpoint.old(path).read_bytes()) == 1
+    assert checkpoint.loads(checkpoint.previous_path(path).read_bytes()) == 1
     path.write_bytes(b"damaged again")
     assert checkpoint.recover(path)[0] == 1
 
@@ -180,7 +179,7 @@ def test_after_recovery_a_damaged_file_never_becomes_the_one_before(tmp_path):
 def test_nothing_whole_is_said_and_is_a_fresh_start(tmp_path):
     path = tmp_path / "x.ckpt"
     path.write_bytes(b"")
-    checkpoint.old(path).write_bytes(b"y")
+    checkpoint.previous_path(path).write_bytes(b"y")
     value, warnings = checkpoint.recover(path)
     assert value is None
     assert "starting anew" in warnings[-1]

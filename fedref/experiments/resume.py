@@ -1,0 +1,133 @@
+"""Resuming a run: its units go on from their checkpoints, on the same split, to the same bytes."""
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedref.algorithm import AnyAlgorithm
+from fedref.boundary import checkpoint
+from fedref.boundary.errors import DataError
+from fedref.datasets import manifest_of, write_manifest
+from fedref.datasets.manifest import read as read_manifest
+from fedref.experiments.progress import Progress
+from fedref.experiments.run_directory import (
+    checkpoint_path,
+    disk_errors,
+    environment,
+    save_state,
+)
+from fedref.experiments.unit import LOCAL, Engine, LoadedExperiment, Record, Unit, iterate_rounds
+from fedref.rounds.federation import Federation
+from fedref.rounds.loop import RunClients
+
+
+@dataclass
+class UnitRun:
+    """One unit from its checkpoint to its end: its record, its checkpoints, its progress reports.
+
+    stamp : of its experiment. every : seconds between checkpoints (more where one takes long; 0:
+    after every round).
+    """
+
+    unit: Unit
+    loaded: LoadedExperiment
+    algorithm: AnyAlgorithm
+    stamp: str
+    directory: Path | None
+    every: float
+    progress: Progress
+    record: Record | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.record is not None and self.record.status != "running"
+
+    def resume(self) -> None:
+        """Go on from the newest whole checkpoint, if there is one."""
+        if self.directory is None:
+            return
+        path = checkpoint_path(self.directory, self.unit)
+        with disk_errors(self.directory):
+            record, warnings = checkpoint.recover(path)
+        for warning in warnings:
+            self.progress.message(warning)
+        if record is None:
+            return
+        if record.experiment != self.stamp:
+            raise DataError(
+                f"{path}: belongs to another config.toml; expected the one that the run began "
+                "with, or another --out"
+            )
+        self.record = record
+        if self.ended:
+            self.remove_previous()  # as at the end of any other run
+            self.progress.round(self.unit, record)
+        else:
+            save_state(self.directory, self.unit, self.loaded.experiment, record)
+
+    def run(self, work: RunClients | None = None, engine: Engine = LOCAL) -> None:
+        """Run the rounds that are left."""
+        due = time.monotonic() + self.every
+        rounds = iterate_rounds(
+            self.loaded, self.algorithm, self.unit.seed, self.record, work,
+            self.progress.message, engine,
+        )  # fmt: skip
+        try:
+            for self.record in rounds:
+                if self.directory is not None:
+                    save_state(self.directory, self.unit, self.loaded.experiment, self.record)
+                began = time.monotonic()
+                if self.ended or began >= due:
+                    self.save()
+                    now = time.monotonic()
+                    due = now + max(self.every, 20 * (now - began) if self.every else 0)
+                self.progress.round(self.unit, self.record)
+        except (KeyboardInterrupt, BrokenPipeError):  # nothing that is done is done again
+            if not self.ended:
+                self.save()
+            raise
+
+    def save(self) -> None:
+        """Write a checkpoint, if there is a directory; at the end, the one before it goes."""
+        if self.directory is None or self.record is None:
+            return
+        path = checkpoint_path(self.directory, self.unit)
+        with disk_errors(self.directory):
+            checkpoint.save(path, self.record._replace(experiment=self.stamp))
+        if self.ended:
+            self.remove_previous()
+
+    def remove_previous(self) -> None:
+        assert self.directory is not None
+        with disk_errors(self.directory):
+            path = checkpoint_path(self.directory, self.unit)
+            checkpoint.previous_path(path).unlink(missing_ok=True)
+
+
+# ---- what must be as it was when the run began ---------------------------------------------------
+
+
+def check_split(directory: Path, federation: Federation) -> None:
+    """Write split.json, or make sure that a resumed run has the split it began with."""
+    path = directory / "split.json"
+    manifest = manifest_of(federation)
+    if not path.exists():
+        with disk_errors(directory):
+            write_manifest(manifest, path)
+    elif read_manifest(path)["sha256"] != manifest["sha256"]:
+        raise DataError(
+            f"{path}: the data or the split has changed since this run began; "
+            "expected the same, or another --out"
+        )
+
+
+def compare_environment(directory: Path) -> str:
+    """Say in what this process differs from the one that began the run; "" if in nothing."""
+    try:
+        then = json.loads((directory / "environment.json").read_bytes())
+        then = {key: str(then[key]) for key in environment()}
+    except (OSError, ValueError, TypeError, LookupError, RecursionError):
+        return "environment.json is gone or damaged: whether the last digits will match is unknown"
+    differs = [f"{k} {then[k]}, now {now}" for k, now in environment().items() if then[k] != now]
+    return f"begun with {'; '.join(differs)}: the last digits may differ" if differs else ""
