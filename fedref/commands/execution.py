@@ -119,7 +119,7 @@ def open_pool(arguments: argparse.Namespace) -> Iterator[Pool]:
     if arguments.executor is not None:
         if arguments.workers != 1:
             raise ConfigError("--workers and --executor are given, expected one of them")
-        with dask_executor(arguments.executor) as cluster:
+        with dask_executor(arguments.executor, say) as cluster:
             yield Pool(cluster, cluster.workers)
     elif arguments.workers == 1:
         yield Pool()

@@ -9,7 +9,7 @@ from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
 from fedref.experiments.loading import Loader, load_experiment
 from fedref.experiments.metrics import bytes_as_text
-from fedref.experiments.parallel import calmly
+from fedref.experiments.parallel import run_single_threaded
 from fedref.experiments.progress import duration
 from fedref.experiments.unit import LOCAL, Engine, Unit, iterate_rounds, plan_for, trained_by, units
 
@@ -41,7 +41,7 @@ def estimate_costs(experiment: Experiment, loader: Loader) -> list[Estimate]:
     for unit in units(experiment):
         key = repr((unit.label, unit.point))
         if key not in measured:
-            measured[key] = calmly(measure_rounds, experiment, unit, loader)
+            measured[key] = run_single_threaded(measure_rounds, experiment, unit, loader)
         estimates.append(measured[key]._replace(unit=unit))
     return estimates
 

@@ -8,10 +8,8 @@ Long because processes start, are interrupted and end in ways that only make sen
 
 import copyreg
 import ctypes
-import io
 import logging
 import os
-import pickle
 import shutil
 import signal
 import time
@@ -20,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import metadata
 from multiprocessing import get_context, parent_process, resource_tracker
@@ -28,7 +26,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from threading import Event, Lock, Thread
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -39,9 +37,7 @@ from fedref.models.base import Model
 from fedref.models.numerics import Array
 from fedref.rounds import LocalData, run_clients
 from fedref.rounds.cost import Counts, total
-
-#: Bytes from which on an array is shared, not sent.
-LARGE = 1 << 16
+from fedref.rounds.federation import Federation
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as in glibc's malloc.h
 
@@ -100,7 +96,7 @@ def tune_malloc() -> None:
     mallopt(M_TRIM_THRESHOLD, 256 << 20)
 
 
-def calmly(work: Callable[..., Any], *arguments: Any) -> Any:
+def run_single_threaded(work: Callable[..., Any], *arguments: Any) -> Any:
     """Do the work with one BLAS thread (small products gain nothing from two, and sums come out the
     same everywhere) and without a warning of every overflow (divergence is reported once)."""
     tune_malloc()
@@ -109,9 +105,9 @@ def calmly(work: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def submit(executor: Executor, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
-    """Hand work to an executor, to be done `calmly`; a pool that is broken breaks the future."""
+    """Hand work to an executor, to be `run_single_threaded`; a pool that is broken breaks the future."""
     try:
-        return executor.submit(calmly, work, *arguments)
+        return executor.submit(run_single_threaded, work, *arguments)
     except BrokenExecutor as error:  # a worker died before all had their work
         broken: Future[Any] = Future()
         broken.set_exception(error)
@@ -131,10 +127,14 @@ def reason_of(death: BaseException) -> str:
 # ---- processes of this machine -------------------------------------------------------------------
 
 
-class SharedArray(NamedTuple):
-    """An array in a file, which every process maps once and read-only."""
+class SharedArray:
+    """A ticket for an array in a file: what arrives in a worker is the array, mapped and read-only."""
 
-    path: str
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return map_array, (self.path,)
 
 
 @cache
@@ -142,40 +142,12 @@ def map_array(path: str) -> Array:
     return np.asarray(np.load(path, mmap_mode="r"))
 
 
-def fetch(array: Any) -> Array:
-    """Return an array that travelled as itself or as a `SharedArray`."""
-    found: Array = map_array(array.path) if isinstance(array, SharedArray) else array
-    return found
-
-
-#: Federations hold some, which Python does not pickle by itself.
-copyreg.pickle(MappingProxyType, lambda proxy: (read_only, (dict(proxy),)))
-
-
 def read_only(mapping: Any) -> Any:
     return MappingProxyType(mapping)
 
 
-class SharingPickler(pickle.Pickler):
-    """Leaves large arrays out of a pickle, for workers to map them."""
-
-    def __init__(self, file: io.BytesIO, share: Callable[[Array], SharedArray]) -> None:
-        super().__init__(file, pickle.HIGHEST_PROTOCOL)
-        self.share = share
-
-    def persistent_id(self, value: Any) -> SharedArray | None:
-        large = type(value) is np.ndarray and value.nbytes >= LARGE and not value.dtype.hasobject
-        return self.share(value) if large else None
-
-
-class SharingUnpickler(pickle.Unpickler):
-    def persistent_load(self, shared: Any) -> Array:
-        return fetch(shared)
-
-
-def unpack(value: Any) -> Any:
-    """Return what `Processes.pack` was given; what travelled as itself is unchanged."""
-    return SharingUnpickler(io.BytesIO(value)).load() if isinstance(value, bytes) else value
+#: Federations hold some, which Python does not pickle by itself.
+copyreg.pickle(MappingProxyType, lambda proxy: (read_only, (dict(proxy),)))
 
 
 class Processes(Executor):
@@ -191,27 +163,26 @@ class Processes(Executor):
         # Windows cannot remove files that are mapped
         prefix = f"fedref-{os.getpid()}-"
         self.folder = TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
-        self.shared: dict[
-            int, tuple[Array, SharedArray]
-        ] = {}  # the array stays, and with it its id
+        # id → array and ticket: the array stays, and with it its id
+        self.shared: dict[int, tuple[Array, SharedArray]] = {}
         self.pool = self.new_pool()
 
     def new_pool(self) -> ProcessPoolExecutor:
         return ProcessPoolExecutor(self.workers, get_context("spawn"), initializer=init_worker)
 
-    def share(self, array: Array) -> SharedArray:
-        """Write an array where all workers find it: once, however often it is asked for."""
+    def share(self, array: Array) -> Any:
+        """Write an array where all workers find it, once; return what travels in its place."""
         if id(array) not in self.shared:
             path = str(Path(self.folder.name, f"{len(self.shared)}.npy"))
             np.save(path, array, allow_pickle=False)
             self.shared[id(array)] = array, SharedArray(path)
         return self.shared[id(array)][1]
 
-    def pack(self, value: Any) -> bytes:
-        """Pickle a value whose large arrays all workers map."""
-        file = io.BytesIO()
-        SharingPickler(file, self.share).dump(value)
-        return file.getvalue()
+    def share_rows(self, federation: Federation) -> Federation:
+        """Return the federation as it travels: without its rows, which the workers map."""
+        source = federation.source
+        shared = replace(source, X=self.share(source.X), y=self.share(source.y))
+        return replace(federation, source=shared)
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         with interrupts_blocked():  # a worker may be started
@@ -312,10 +283,14 @@ PATIENCE = 30.0
 
 
 class Dask(Executor):
-    """`Client.get_executor()` of the cluster whose scheduler is at `address`. Dask does the work of a
-    worker that dies again, on another one; when none is left, what waits is cancelled."""
+    """`Client.get_executor()` of the cluster whose scheduler is at `address`.
 
-    def __init__(self, address: str) -> None:
+    Dask repeats the work of a worker that dies on another one. When none is left, `message` is told,
+    and after a while what waits is cancelled.
+    """
+
+    def __init__(self, address: str, message: Callable[[str], None] = lambda text: None) -> None:
+        self.address, self.message = address, message
         try:
             from distributed import Client as AnyClient
         except ImportError:
@@ -352,12 +327,21 @@ class Dask(Executor):
         return future
 
     def give_up_without_workers(self) -> None:
-        seen = time.monotonic()
+        """Say so as soon as no worker is left, and cancel what waits if none comes in time."""
+        seen, waiting = time.monotonic(), False
         while not self.closed.wait(min(1.0, PATIENCE / 4)):
-            with suppress(Exception):
-                if self.client.nthreads():
-                    seen = time.monotonic()
-            if time.monotonic() - seen > PATIENCE:
+            try:
+                alone = not self.client.nthreads()
+            except Exception:  # the scheduler is gone
+                alone = True
+            if alone and not waiting:
+                self.message(
+                    f"dask:{self.address}: no worker is left; waiting {PATIENCE:g} s for another one"
+                )
+            waiting = alone
+            if not alone:
+                seen = time.monotonic()
+            elif time.monotonic() - seen > PATIENCE:
                 self.client.close(timeout=2)  # cancels what waits
                 return
 
@@ -366,14 +350,14 @@ class Dask(Executor):
         self.client.close(timeout=2)
 
 
-def dask_executor(text: str) -> Dask:
+def dask_executor(text: str, message: Callable[[str], None] = lambda text: None) -> Dask:
     """Return the executor that `--executor dask:ADDRESS` asks for."""
     kind, _, address = text.partition(":")
     if kind != "dask" or not address:
         raise ConfigError(
             f"executor is {text!r}, expected dask:ADDRESS, as in dask:tcp://127.0.0.1:8786"
         )
-    return Dask(address)
+    return Dask(address, message)
 
 
 def version() -> str:
@@ -424,14 +408,14 @@ class Workers:
         parts = np.array_split(np.arange(K), min(self.workers if self.executor else 1, K))
         same = algorithm, model, sent
         calls: list[tuple[Any, ...]] = [
-            (*same, [client_states[k] for k in part], *self.part_of(data, part), self.stack)
+            (*same, [client_states[k] for k in part], self.part_of(data, part), self.stack)
             for part in parts
         ]
-        futures = [submit(self.executor, run_part, *call) for call in calls if self.executor]
+        futures = [submit(self.executor, run_clients, *call) for call in calls if self.executor]
         done: list[Results] = []
         for i, call in enumerate(calls):
             try:
-                done.append(futures[i].result() if futures else run_part(*call))
+                done.append(futures[i].result() if futures else run_clients(*call))
             except Exception as error:
                 if is_death(error):  # it does not say whose work killed the worker
                     if self.on_failure != "drop":
@@ -447,35 +431,14 @@ class Workers:
                 )
         return [r for results, _ in done for r in results], total(n for _, n in done)
 
-    def part_of(self, data: LocalData, part: Array) -> tuple[LocalData, Any, Any]:
+    def part_of(self, data: LocalData, part: Array) -> LocalData:
         """Return what travels: the plan alone if the workers map X and y, else with the rows in it."""
         if self.executor is None:
-            return data, data.X, data.y
+            return data
         if isinstance(self.executor, Processes):
             share = self.executor.share
-            return without_arrays(data.subset(part)), share(data.X), share(data.y)
-        own = data.subset_rows(part)
-        return without_arrays(own), own.X, own.y
-
-
-def without_arrays(data: LocalData) -> LocalData:
-    nothing: Any = None
-    return data._replace(X=nothing, y=nothing)
-
-
-def run_part(
-    algorithm: AnyAlgorithm,
-    model: Model,
-    sent: Any,
-    client_states: Sequence[Any],
-    data: LocalData,
-    X: Any,
-    y: Any,
-    stack: bool | None,
-) -> Results:
-    """`run_clients` where the part is worked on."""
-    whole = data._replace(X=fetch(X), y=fetch(y))
-    return run_clients(algorithm, model, sent, client_states, whole, stack)
+            return data.subset(part)._replace(X=share(data.X), y=share(data.y))
+        return data.subset_rows(part)
 
 
 def failed(future: Future[Any]) -> bool:

@@ -24,11 +24,10 @@ from fedref.experiments.parallel import (
     Processes,
     WorkerDied,
     Workers,
-    calmly,
     is_death,
     reason_of,
+    run_single_threaded,
     submit,
-    unpack,
 )
 from fedref.experiments.progress import SILENT, Progress, console_progress
 from fedref.experiments.results import DataFacts, Run, facts_of, write_tables
@@ -47,11 +46,11 @@ class UnitDone(NamedTuple):
     messages: list[str]
 
 
-def finish_unit(loaded: Any, run: UnitRun) -> UnitDone:
+def finish_unit(loaded: LoadedExperiment, run: UnitRun) -> UnitDone:
     """Run a unit to its end in a worker, which writes checkpoints if there is a directory."""
     rows, messages = list[int](), list[str]()
     progress = Progress(lambda unit, record: rows.append(len(record.rows)), messages.append)
-    run = replace(run, loaded=unpack(loaded), progress=progress)
+    run = replace(run, loaded=loaded, progress=progress)
     run.run()
     assert run.record is not None
     saved = run.directory is not None
@@ -65,8 +64,17 @@ def send_unit(executor: Executor, run: UnitRun) -> Future[UnitDone]:
     bare = replace(run, loaded=nothing, progress=nothing, directory=None)
     if isinstance(executor, Processes):
         bare.directory = run.directory and run.directory.absolute()
-        return submit(executor, finish_unit, executor.pack(run.loaded), bare)
+        return submit(executor, finish_unit, share_rows(executor, run.loaded), bare)
     return submit(executor, finish_unit, run.loaded, bare)
+
+
+def share_rows(executor: Processes, loaded: LoadedExperiment) -> LoadedExperiment:
+    """Return what travels to a worker of this machine, which maps the rows."""
+    nothing: Any = None
+    federation, unseen = executor.share_rows(loaded.federation), loaded.unseen
+    if unseen is not None:
+        unseen = executor.share_rows(unseen[0]), unseen[1]
+    return replace(loaded, whole=nothing, federation=federation, unseen=unseen)
 
 
 def receive_unit(run: UnitRun, done: UnitDone, saved: bool) -> None:
@@ -213,7 +221,7 @@ def execute(
     # states of chosen rounds do not come back from elsewhere
     apart = experiment.keep_parameters is None or isinstance(executor, Processes)
     try:
-        calmly(run_units)
+        run_single_threaded(run_units)
     except BaseException as error:
         if isinstance(executor, Processes):
             executor.stop()

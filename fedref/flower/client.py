@@ -37,7 +37,7 @@ from fedref.datasets.partition import group
 from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
 from fedref.experiments.loading import known_labels, make_model
-from fedref.experiments.parallel import calmly
+from fedref.experiments.parallel import run_single_threaded
 from fedref.experiments.unit import stamp, units
 from fedref.flower import protocol
 from fedref.flower.protocol import (
@@ -226,7 +226,7 @@ def handle_request(request: Packet, site: Site, experiment: Experiment, folder: 
     try:
         if "hello" in request:
             return {"announcement": protocol.write(site.announcement)}
-        reply: Packet = calmly(run_request, request, site, experiment, folder)
+        reply: Packet = run_single_threaded(run_request, request, site, experiment, folder)
         return reply
     except Exception as error:
         return {"refused": reason_for(error, "a request")}

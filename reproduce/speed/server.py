@@ -49,8 +49,8 @@ def main(how: str, dtype: str, cores: int) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] in ("fedref", "floor"):
-        from fedref.experiments.parallel import calmly
+        from fedref.experiments.parallel import run_single_threaded
 
-        calmly(main, *sys.argv[1:3], int(sys.argv[3]))
+        run_single_threaded(main, *sys.argv[1:3], int(sys.argv[3]))
     else:
         main(*sys.argv[1:3], int(sys.argv[3]))

@@ -124,12 +124,14 @@ def test_a_worker_killed_in_mid_run_is_made_good_for(two, here):
 
 
 @pytest.mark.slow
-def test_work_that_kills_every_worker_is_one_line(two, here, capsys, monkeypatch):
+def test_work_that_kills_every_worker_waits_for_another_and_says_how_to_resume(two, here, capsys, monkeypatch):
     monkeypatch.setattr(parallel, "PATIENCE", 2.0)
     table = {"algorithm": "tests.helpers:Dies"}
     path = write(here / "t.toml", document(clients_per_round=4, algorithms={"dies": table}))
     how = ("--quiet", "--executor", f"dask:{two.address}")
-    line = refused(capsys, "run", path, "--out", "a", *how)
+    assert main("run", path, "--out", "a", *how) == 2
+    waits, line = capsys.readouterr().err.splitlines()
+    assert waits == f"fedref: dask:{two.address}: no worker is left; waiting 2 s for another one"
     assert "round 1: the worker with clients 0, 1" in line
     assert "died (no worker is left); go on with `fedref resume a`" in line
     assert "has no worker, expected" in refused(capsys, "run", path, "--out", "b", *how)
@@ -137,7 +139,7 @@ def test_work_that_kills_every_worker_is_one_line(two, here, capsys, monkeypatch
 
 
 @pytest.mark.slow
-def test_a_scheduler_that_goes_is_one_line(two, here):
+def test_a_scheduler_that_goes_is_said_with_how_to_resume(two, here):
     slow = {"algorithm": "tests.experiments.test_dask:Slow"}
     table = document(rounds=50, algorithms={"one": slow, "two": slow})
     path = write(here / "t.toml", table)
@@ -151,8 +153,10 @@ def test_a_scheduler_that_goes_is_one_line(two, here):
     two.processes[0].send_signal(signal.SIGKILL)
     _, errors = run.communicate(timeout=120)
     assert run.returncode == 2
-    assert errors.startswith("fedref: error: the worker with one (seed 0) or two (seed 0) died (")
-    assert errors.count("\n") == 1
+    waits, line = errors.splitlines()
+    assert waits == f"fedref: dask:{two.address}: no worker is left; waiting 3 s for another one"
+    assert line.startswith("fedref: error: the worker with one (seed 0) or two (seed 0) died (")
+    assert line.endswith("go on with `fedref resume b`")
 
 
 @pytest.mark.slow

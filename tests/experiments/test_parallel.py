@@ -1,13 +1,14 @@
 """One dead worker costs its round, not the run; and workers work as the process itself does."""
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from types import MappingProxyType
@@ -71,7 +72,7 @@ def test_a_worker_does_its_sums_with_one_thread_and_without_warnings():
         return [m["num_threads"] for m in parallel.blas().info()], np.float64(1e300) * 1e300
 
     before = [m["num_threads"] for m in parallel.blas().info()]
-    parallel.calmly(work)  # this thread was the first to limit them
+    parallel.run_single_threaded(work)  # this thread was the first to limit them
     with ThreadPoolExecutor(1) as pool:
         threads, product = parallel.submit(pool, work).result()
     assert set(threads) <= {1}
@@ -79,33 +80,37 @@ def test_a_worker_does_its_sums_with_one_thread_and_without_warnings():
     assert product == np.inf
 
 
-def test_an_array_is_written_once_and_found_by_a_worker():
-    X = np.arange(6.0).reshape(2, 3)
+def describe(X) -> tuple:
+    return X.tolist(), X.flags.writeable, X.flags.f_contiguous, X.ctypes.data % 64
+
+
+@pytest.mark.parametrize("X", [np.arange(6.0).reshape(2, 3), np.asfortranarray(np.eye(3))])
+def test_an_array_is_written_once_and_mapped_by_a_worker(X):
     with Processes(1) as executor:
         shared = executor.share(X)
         assert executor.share(X) is shared
-        assert executor.share(X.copy()) != shared
-        np.testing.assert_array_equal(executor.submit(parallel.fetch, shared).result(), X)
+        assert executor.share(X.copy()) is not shared
+        expected = X.tolist(), False, X.flags.f_contiguous, 0
+        assert executor.submit(describe, shared).result() == expected
         assert Path(shared.path).exists()
     assert not Path(shared.path).exists()
 
 
-def test_what_is_packed_is_unpacked_as_it_was_with_large_arrays_mapped():
-    value = {
-        "large": np.arange(20_000.0).reshape(2, -1), "f": np.asfortranarray(np.eye(200)),
-        "small": np.arange(3), "none": np.zeros((0, 4)), "map": MappingProxyType({"a": 1}),
-    }  # fmt: skip
+def test_what_travels_to_a_worker_with_a_unit_are_no_rows():
+    federated = make_federation(MODELS["logistic"], (50, 60))
+    federated = replace(federated, parameters=MappingProxyType({"a": 1}))
     with Processes(1) as executor:
-        got = parallel.unpack(executor.pack(value))
-        executor.pack(value)
-        assert len(executor.shared) == 2  # once, however often
-        for key in ("large", "f", "small", "none"):
-            np.testing.assert_array_equal(got[key], value[key])
-        assert got["f"].flags.f_contiguous
-        assert got["map"] == {"a": 1}
-        assert not got["large"].flags.writeable
-        assert got["small"].flags.writeable
-        assert got["large"].ctypes.data % 64 == 0
+        sent = executor.share_rows(federated)
+        assert len(pickle.dumps(sent)) < federated.source.X.nbytes
+        arrived = executor.submit(identity, sent).result()
+    assert arrived.parameters == {"a": 1}
+    for name in ("X", "y"):
+        expected = getattr(federated.source, name)
+        np.testing.assert_array_equal(getattr(arrived.source, name), expected)
+
+
+def identity(value):
+    return value
 
 
 def test_what_a_killed_process_has_shared_is_removed_by_the_next_one(monkeypatch, tmp_path):
@@ -133,7 +138,7 @@ def test_what_travels_to_a_worker_each_round_is_the_plan_not_the_data():
 
     class Watched(Processes):
         def submit(self, work, /, *args, **kwargs):
-            travelled.extend(arg for arg in args if isinstance(arg, LocalData | SharedArray))
+            travelled.extend(arg for arg in args if isinstance(arg, LocalData))
             return super().submit(work, *args, **kwargs)
 
     with Watched(2) as executor:
@@ -146,8 +151,7 @@ def test_what_travels_to_a_worker_each_round_is_the_plan_not_the_data():
         assert len(executor.shared) == 2
     plans = [data for data in travelled if isinstance(data, LocalData)]
     assert len(plans) == 4
-    assert all(data.X is None and data.y is None for data in plans)
-    assert len(travelled) == 3 * len(plans)
+    assert all(type(x) is SharedArray for data in plans for x in (data.X, data.y))
 
 
 #: A parent that says who its workers are, and then does as it is told.
