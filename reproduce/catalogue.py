@@ -123,10 +123,10 @@ def quick_settings(quick: Mapping[str, Any], stem: str) -> dict[str, Any]:
 
 def experiment_of(file: Path, settings: Mapping[str, Any]) -> Experiment:
     """Return what `fedref run FILE --set ...` will run."""
-    table = config.underscored(config.read(file))
+    table = config.with_underscores(config.read(file))
     table.setdefault("name", file.stem)
     with config.naming(str(file)):
-        table = config.completed(table)
+        table = config.complete(table)
         for key, value in settings.items():
             table = config.with_setting(table, key, value)
         return config.from_table(table)
@@ -137,8 +137,8 @@ def check_directory(job: Job) -> None:
     path = job.directory / "config.toml"
     if not path.exists():
         return
-    found = config.resolved(config.from_table(config.read(path), str(path)))
-    wanted = config.resolved(job.experiment)
+    found = config.as_document(config.from_table(config.read(path), str(path)))
+    wanted = config.as_document(job.experiment)
     # config.toml also has the values of the split that were found from the data
     split = {key: value for key, value in found["split"].items() if key in wanted["split"]}
     found = {**found, "split": split}

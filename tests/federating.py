@@ -25,7 +25,7 @@ def experiment_of(**settings):
         "data": {"name": "digits"}, "split": {"rule": "dirichlet", "users": 7},
         "model": {"name": "mlp", "hidden": [9]},
     }  # fmt: skip
-    made = config.experiment_of(config.completed({**table, **settings}))
+    made = config.experiment_of(config.complete({**table, **settings}))
     return resolve_experiment(made, Loader())
 
 

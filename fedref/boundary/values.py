@@ -19,7 +19,7 @@ from functools import cache
 from math import inf, isfinite
 from typing import Any, NamedTuple
 
-from fedref.boundary.errors import ConfigError, unknown
+from fedref.boundary.errors import ConfigError, printable, unknown
 
 #: Integers of TOML have 64 bits.
 LARGEST = 2**63
@@ -69,6 +69,14 @@ def plain(value: Any) -> Any:
     return value
 
 
+def quote(value: Any) -> str:
+    """Return a value as messages name it; an integer of thousands of digits has no text in Python."""
+    try:
+        return printable(repr(value))
+    except ValueError:
+        return "a number of thousands of digits"
+
+
 def check_value(
     hint: Any, value: Any, where: str, bounds: Bounds = ANY, words: Collection[str] = ()
 ) -> Any:
@@ -81,11 +89,11 @@ def check_value(
     if typing.get_origin(hint) is tuple:
         inner = typing.get_args(hint)[0]
         if not isinstance(value, list | tuple):
-            raise ConfigError(f"{where} is {value!r}, expected a list")
+            raise ConfigError(f"{where} is {quote(value)}, expected a list")
         return tuple(check_value(inner, item, where, bounds, words) for item in value)
     if typing.get_origin(hint) is Mapping:
         if not isinstance(value, Mapping):
-            raise ConfigError(f"{where} is {value!r}, expected a table")
+            raise ConfigError(f"{where} is {quote(value)}, expected a table")
         return dict(value)
     if hint not in KINDS:  # a type of the user's own
         return value
@@ -100,7 +108,7 @@ def check_value(
         expected = f"one of {', '.join(words)}" if words else f"{KINDS[hint]}{bounds}"
         if hint is int and isinstance(value, int | float) and abs(value) >= LARGEST:
             expected += ", below 2^63"
-        raise ConfigError(f"{where} is {value!r}, expected {expected}")
+        raise ConfigError(f"{where} is {quote(value)}, expected {expected}")
     return found
 
 

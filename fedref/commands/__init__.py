@@ -1,6 +1,4 @@
-"""The command line, one file a command: `fedref run | resume | plot | plan | sample | check |
-explain | exercise | conformance | data | flower | reproduce | cite`.
-"""
+"""The command line: one file for each command."""
 
 import argparse
 import os
@@ -69,7 +67,7 @@ class Version(argparse.Action):
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """What a command line says; `run` in it is the function that does it."""
+    """Parse a command line; `run` in the result is the function that does the work."""
     completing = "_ARGCOMPLETE" in os.environ
     words = os.environ.get("COMP_LINE", "").split() if completing else argv
     parser = Parser(

@@ -19,7 +19,7 @@ def say(message: str) -> None:
 
 
 class PrintableStream:
-    """A stream on which control characters are escaped, whoever prints and wherever a name is from."""
+    """A stream that escapes control characters: names may come from anywhere."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
@@ -33,8 +33,11 @@ class PrintableStream:
 
 @contextmanager
 def standard_streams() -> Iterator[None]:
-    """Escape what cannot be encoded or would command the terminal. Output that cannot be written is an
-    OSError here, rather than a message of the interpreter when it exits."""
+    """Escape what cannot be encoded or would command the terminal.
+
+    Output that cannot be written is an OSError here, rather than a message of the interpreter when
+    it exits.
+    """
     out = sys.stdout
     for stream in (out, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -54,7 +57,7 @@ def standard_streams() -> Iterator[None]:
             raise
 
 
-class Terminated(KeyboardInterrupt):
+class Sigterm(KeyboardInterrupt):
     """SIGTERM: the command stops as it does at Ctrl-C."""
 
     code = 128 + signal.SIGTERM
@@ -62,11 +65,11 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def sigterm_raises() -> Iterator[None]:
-    """Let SIGTERM raise Terminated, once: a second one ends the process at once."""
+    """Let SIGTERM raise Sigterm, once: a second one ends the process at once."""
 
     def stop(number: int, frame: Any) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        raise Terminated("stopped by SIGTERM")
+        raise Sigterm("stopped by SIGTERM")
 
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,4 +1,4 @@
-"""What `run` and `resume` share: their options, workers, progress, and the table at the end."""
+"""The common part of `run` and `resume`: options, workers, progress, and the table at the end."""
 
 import argparse
 import json
@@ -83,9 +83,9 @@ def run_and_report(
         if idle := idle_rounds(record):
             message = f"in {idle} of {record.round} rounds no client's work arrived"
             say(f"{unit.name}: {message}: the model did not move")
-    for unit, reason in run.diverged:
+    for unit, reason in run.diverged_units:
         say(f"{unit.name} diverged: {reason}")
-    return DIVERGED if run.diverged else 0
+    return DIVERGED if run.diverged_units else 0
 
 
 def print_summary(run: Run, directory: Path) -> None:
@@ -97,7 +97,7 @@ def print_summary(run: Run, directory: Path) -> None:
 
 @contextmanager
 def tell_how_to_resume(directory: Path) -> Iterator[None]:
-    """Where the run is stopped, add the command that resumes it to the message."""
+    """Add the command that resumes the run to the message of a stop."""
     try:
         yield
     except KeyboardInterrupt as stop:

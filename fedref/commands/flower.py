@@ -27,7 +27,7 @@ def run_write(arguments: argparse.Namespace) -> int:
     path = arguments.experiment
     table = {"name": path.stem, **config.read(path)}
     with config.naming(str(path)):
-        experiment = config.from_table(config.completed(table))
+        experiment = config.from_table(config.complete(table))
         holders = write_app(
             experiment,
             arguments.folder,

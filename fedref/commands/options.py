@@ -91,7 +91,7 @@ class Option:
             added.completer = self._complete
 
     def parse(self, text: str, name: str) -> Any:
-        """The value that a word of the command line stands for."""
+        """Return the value that a word of the command line stands for."""
         if issubclass(self.kind, Path):
             return self.kind(text)
         value = text if self.kind is str else literal(text)
@@ -123,7 +123,7 @@ class _Store(argparse.Action):
 
 @dataclass(frozen=True)
 class Command:
-    """What a command does, and the table of its options; or the commands below it.
+    """A command: the function that does it and the table of its options, or the commands below it.
 
     run : takes what was parsed; its exit code is None where all went well.
     """

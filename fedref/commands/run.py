@@ -181,15 +181,14 @@ def print_dry_run(made: Experiment, arguments: argparse.Namespace, loader: Loade
 
 
 def listing() -> str:
-    """List algorithms, models, data and split rules, a line each; also what installed packages offer,
-    but no data and rules of the user's own."""
+    """List algorithms, models, data and split rules, a line each; installed packages may add some."""
     algorithms = {name: first_line(cls) for name, cls in ALGORITHMS.items()}
     models = {name: first_line(sys.modules[cls.__module__]) for name, cls in MODELS.items()}
     data = {name: source.help for name, source in SOURCES.items()}
     parts = {
-        "algorithms": algorithms | offered("algorithms"),
-        "models (--model)": models | offered("models"),
-        "data (--data), or a file of your own": data | offered("data"),
+        "algorithms": algorithms | entry_points_by_name("algorithms"),
+        "models (--model)": models | entry_points_by_name("models"),
+        "data (--data), or a file of your own": data | entry_points_by_name("data"),
         "split rules (--split)": {name: rule.help for name, rule in RULES.items()},
     }
     lines = []
@@ -207,7 +206,7 @@ def first_line(thing: Any) -> str:
     return text.partition("\n")[0]
 
 
-def offered(group: str) -> dict[str, str]:
+def entry_points_by_name(group: str) -> dict[str, str]:
     """Return what installed packages offer, and where it comes from."""
     return {name: f"from {point.value}" for name, point in names.entry_points_of(group).items()}
 

@@ -1,7 +1,7 @@
-"""An experiment, everything that the numbers of a run depend on, and the way there and back: TOML,
-with settings on top of it → Experiment → config.toml.
+"""An experiment: everything that the numbers of a run depend on, read from TOML and written to it.
 
-A table has its keys as Python spells them from `completed` on, and every value from `from_table` on.
+TOML, with settings on top → Experiment → config.toml. A table has its keys as Python spells them from
+`complete` on, and every value from `from_table` on.
 
 Long because every value of an experiment passes through, from a file, a flag or Python.
 """
@@ -21,7 +21,7 @@ import tomli_w
 from fedref.algorithm import Algorithm
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
 from fedref.boundary.errors import ConfigError, unknown
-from fedref.boundary.values import Bounds, build, check_fields, plain, with_dashes
+from fedref.boundary.values import Bounds, build, check_fields, plain, quote, with_dashes
 from fedref.datasets.formats import leaf
 from fedref.datasets.registry import SOURCES
 from fedref.datasets.sources import find, is_in_memory, parse_name, usual_split
@@ -126,9 +126,6 @@ class Experiment:
 #: Two ways to say one thing: only one of each may be used.
 EITHER = (("seed", "seeds"), ("epochs", "steps"))
 
-#: Tables within tables within tables: more is a mistake.
-DEEPEST = 20
-
 #: Local steps where an experiment sets neither steps nor epochs.
 USUAL_STEPS = 10
 
@@ -167,15 +164,17 @@ def is_text(data: Any) -> bool:
 
 @contextmanager
 def naming(where: str) -> Iterator[None]:
-    """Mistakes say in which file they are, if it is one."""
+    """Add the name of the file to a mistake, if there is a file."""
     try:
         yield
+    except RecursionError:
+        raise ConfigError(f"{where or 'a value'}: tables or lists are nested too deep") from None
     except ConfigError as error:
         raise (ConfigError(f"{where}: {error}") if where else error) from None
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A TOML file as a table, or a ConfigError that names the file."""
+    """Read a TOML file; a ConfigError names it."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -184,41 +183,24 @@ def read(path: Path) -> dict[str, Any]:
         ) from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: is not TOML ({error})") from None
-    with naming(str(path)):
-        refuse_deep(table)
     return table
 
 
-def refuse_deep(table: Table) -> None:
-    """ConfigError where tables or lists are nested deeper than any experiment needs."""
-    level: list[Any] = [table]
-    for _ in range(DEEPEST):
-        level = [
-            item
-            for thing in level
-            for item in (thing.values() if isinstance(thing, Mapping) else thing)
-            if isinstance(item, Mapping | list)
-        ]
-    if level:
-        raise ConfigError(f"tables are nested {DEEPEST} deep and more, expected two levels")
-
-
 def built_in(data: str = "digits") -> dict[str, Any]:
-    """What `fedref run` runs on a named data set when it is told nothing else; {} where that is
-    nothing in particular."""
+    """Return the table that `fedref run` runs on a named data set by default; {} if it has none."""
     file = files("fedref.experiments") / f"{data}.toml"
     known = data in SOURCES and file.is_file()
     return tomllib.loads(file.read_text(encoding="utf-8")) if known else {}
 
 
 def from_table(table: Table, where: str = "") -> Experiment:
-    """An Experiment with every value that does not come from the data; mistakes name `where`."""
+    """Make an Experiment with every value that does not come from the data; mistakes name `where`."""
     with naming(where):
-        return experiment_of(completed(table))
+        return experiment_of(complete(table))
 
 
 def experiment_of(table: Table) -> Experiment:
-    """An Experiment from a completed table."""
+    """Make an Experiment from a completed table."""
     for one, other in EITHER:
         if table.get(one) is not None and table.get(other) is not None:
             raise ConfigError(f"both {one} and {other} are set, expected one of them")
@@ -241,8 +223,8 @@ def experiment_of(table: Table) -> Experiment:
 # ---- put together: usual values, file, settings --------------------------------------------------
 
 
-def underscored(table: Table, where: str = "the experiment") -> dict[str, Any]:
-    """A TOML table with keys as Python spells them."""
+def with_underscores(table: Table, where: str = "the experiment") -> dict[str, Any]:
+    """Return a TOML table with keys as Python spells them."""
     out = {str(key).replace("-", "_"): value for key, value in table.items()}
     if len(out) < len(table):
         keys = [str(key).replace("-", "_") for key in table]
@@ -252,7 +234,7 @@ def underscored(table: Table, where: str = "the experiment") -> dict[str, Any]:
 
 
 def table_of(value: Any, where: str) -> dict[str, Any]:
-    """A TOML table with keys as Python spells them; a class or an object becomes its table."""
+    """Return a TOML table with keys as Python spells them; a class or an object becomes its table."""
     if isinstance(value, Algorithm):
         return {"algorithm": type(value)} | {f.name: getattr(value, f.name) for f in fields(value)}
     if where.startswith("algorithms.") and isinstance(value, type):
@@ -261,18 +243,19 @@ def table_of(value: Any, where: str) -> dict[str, Any]:
     if as_name or (where == "model" and hasattr(value, "hvp")):
         return {"name": value}
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{where} is {value!r}, expected a table")
+        raise ConfigError(f"{where} is {quote(value)}, expected a table")
     arrays = [key for key, given in value.items() if key != "name" and getattr(given, "ndim", 0)]
     if where == "data" and arrays:
         raise ConfigError(f"data is a table with the arrays {', '.join(arrays)}, expected X and y")
-    return underscored(value, where)
+    return with_underscores(value, where)
 
 
-def completed(table: Table) -> dict[str, Any]:
-    """A TOML document with keys as Python spells them, with every table, and with split and model
-    filled in from what is usual for its data."""
-    refuse_deep(table)
-    given = underscored(table)
+def complete(table: Table) -> dict[str, Any]:
+    """Return a TOML document with keys as Python spells them and with every table.
+
+    Split and model are the usual ones for the data, where the document names none.
+    """
+    given = with_underscores(table)
     out = {key: plain(value) for key, value in given.items() if key not in TABLES}
     tables = {name: table_of(given.get(name, {}), name) for name in TABLES}
     for name in ("data", "split", "model"):
@@ -299,16 +282,16 @@ def completed(table: Table) -> dict[str, Any]:
 
 
 def flat(sweep: Table, above: str = "") -> dict[str, Any]:
-    """[sweep] with model.hidden as one dotted key, whether or not TOML read it as nested tables."""
+    """Return [sweep] with model.hidden as one dotted key, also where TOML read it as nested tables."""
     out: dict[str, Any] = {}
     for key, value in sweep.items():
         nested = isinstance(value, Mapping)
-        out |= flat(value, f"{above}{key}.") if nested else {spelled(f"{above}{key}"): value}
+        out |= flat(value, f"{above}{key}.") if nested else {spell_key(f"{above}{key}"): value}
     return out
 
 
-def spelled(key: str) -> str:
-    """A key with dashes; the label in algorithms.LABEL.KEY stays as it is."""
+def spell_key(key: str) -> str:
+    """Return a key with dashes; the label in algorithms.LABEL.KEY is unchanged."""
     head, _, name = key.rpartition(".")
     return f"{head}.{with_dashes(name)}" if head.startswith("algorithms.") else with_dashes(key)
 
@@ -335,7 +318,7 @@ def compose(
         if value is not None and not same:  # else what the table says of it still fits
             whole = isinstance(value, Mapping) and not is_in_memory(value)
             table[head] = value if whole else {key: value}
-    table = completed(table)
+    table = complete(table)
     if algorithms:
         table["algorithms"] = choose_algorithms(algorithms, table["algorithms"])
     return experiment_of(with_settings(table, settings))
@@ -379,7 +362,7 @@ def named_algorithm(chosen: Any, tables: Table) -> tuple[str, Any]:
 
 
 def with_settings(table: Table, settings: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """The completed table, with some values changed, one after the other."""
+    """Return the completed table with some values changed, one after the other."""
     out, settings = dict(table), list(settings)
     named = {key for key, value in settings if value is not None}
     for one, other in EITHER:
@@ -391,10 +374,12 @@ def with_settings(table: Table, settings: Iterable[tuple[str, Any]]) -> dict[str
 
 
 def with_setting(table: Table, key: str, value: Any) -> dict[str, Any]:
-    """The completed table with one value changed. A dotted key goes into a table; a plain key is
-    one of the experiment's own, or a hyperparameter of every algorithm that has it."""
+    """Return the completed table with one value changed.
+
+    A dotted key goes into a table; a plain key is one of the experiment's own, or a hyperparameter
+    of every algorithm that has it.
+    """
     value = plain(value)
-    refuse_deep({key: value})
     head, _, rest = key.partition(".")
     head = head.replace("-", "_")
     if rest:
@@ -404,7 +389,7 @@ def with_setting(table: Table, key: str, value: Any) -> dict[str, Any]:
         return {**table, head: change(table[head], head, rest, value)}
     if head in TABLES:
         table_of(value, head)  # refuses what is none
-        return completed({**table, head: value})
+        return complete({**table, head: value})
     if head not in {f.name for f in fields(Experiment)} | {"seed"}:
         return with_hyperparameter(table, head, value)
     out = dict(table)
@@ -415,9 +400,9 @@ def with_setting(table: Table, key: str, value: Any) -> dict[str, Any]:
 
 
 def in_table(table: Table, head: str, key: str, value: Any) -> dict[str, Any]:
-    """[data], [split], [model] or [sweep] with one value changed."""
+    """Return [data], [split], [model] or [sweep] with one value changed."""
     if head == "sweep":
-        return {**flat(table), spelled(key): value}
+        return {**flat(table), spell_key(key): value}
     key = key.replace("-", "_")
     if key in ("name", "rule") and table.get(key) != value:
         return {key: value}  # the other values are those of another data set, rule or model
@@ -425,7 +410,7 @@ def in_table(table: Table, head: str, key: str, value: Any) -> dict[str, Any]:
 
 
 def in_algorithms(table: Table, head: str, key: str, value: Any) -> dict[str, Any]:
-    """[algorithms] with one value changed, by LABEL.KEY."""
+    """Return [algorithms] with one value changed, by LABEL.KEY."""
     label, _, name = key.rpartition(".")
     if label not in table:
         raise ConfigError(unknown("algorithm of this run", label or name, table))
@@ -433,7 +418,7 @@ def in_algorithms(table: Table, head: str, key: str, value: Any) -> dict[str, An
 
 
 def with_hyperparameter(table: Table, name: str, value: Any) -> dict[str, Any]:
-    """The same value in every algorithm that has this hyperparameter; one at least must have it."""
+    """Set a hyperparameter in every algorithm that has it; one at least must have it."""
     algorithms = dict(table["algorithms"])
     taken = {label: hyperparameters(label, own) for label, own in algorithms.items()}
     for label, known in taken.items():
@@ -455,40 +440,40 @@ def with_hyperparameter(table: Table, name: str, value: Any) -> dict[str, Any]:
 
 
 def in_tables(table: Table) -> dict[str, set[str]]:
-    """The keys of [data], [split] and [model] as they now are."""
+    """Return the keys of [data], [split] and [model] with all their parameters."""
     made = (names.data_table, names.split_table, names.model_table)
     return {head: set(make(table[head])) for head, make in zip(("data", "split", "model"), made)}
 
 
 def hyperparameters(label: str, table: Table) -> set[str]:
-    """The names of an algorithm's hyperparameters."""
+    """Return the names of an algorithm's hyperparameters."""
     return {f.name for f in fields(names.algorithm_class(table.get("algorithm", label)))}
 
 
 # ---- written back --------------------------------------------------------------------------------
 
 
-def resolved(experiment: Experiment) -> dict[str, Any]:
-    """Every value of an experiment, as a TOML document."""
+def as_document(experiment: Experiment) -> dict[str, Any]:
+    """Return every value of an experiment as a TOML document."""
 
-    def written(table: Table) -> dict[str, Any]:
+    def as_toml(table: Table) -> dict[str, Any]:
         return {with_dashes(k): _toml(v) for k, v in table.items() if v is not None}
 
     own = {f.name: getattr(experiment, f.name) for f in fields(Experiment) if f.name not in TABLES}
-    named = {name: written(getattr(experiment, name)) for name in ("data", "split", "model")}
+    named = {name: as_toml(getattr(experiment, name)) for name in ("data", "split", "model")}
     if names.is_object(model := experiment.model["name"]):
         values = {f.name: getattr(model, f.name) for f in fields(model)}
-        named["model"] |= written({k: v for k, v in values.items() if k not in FROM_DATA})
+        named["model"] |= as_toml({k: v for k, v in values.items() if k not in FROM_DATA})
     return {
-        **written(own),
+        **as_toml(own),
         **named,
-        "algorithms": {label: written(table) for label, table in experiment.algorithms.items()},
+        "algorithms": {label: as_toml(table) for label, table in experiment.algorithms.items()},
         **({"sweep": flat(experiment.sweep)} if experiment.sweep else {}),
     }
 
 
 def _toml(value: Any) -> Any:
-    """As TOML has it; a class, a function or an object by its name."""
+    """Return a value that TOML has; a class, a function or an object becomes its name."""
     if is_in_memory(value):
         return names.importable_name(value)
     if isinstance(value, tuple):
@@ -498,15 +483,15 @@ def _toml(value: Any) -> Any:
 
 
 def text(experiment: Experiment) -> str:
-    """config.toml: reading it back gives the same experiment."""
-    return tomli_w.dumps(resolved(experiment))
+    """Return config.toml as text: reading it back gives the same experiment."""
+    return tomli_w.dumps(as_document(experiment))
 
 
 # ---- sweeps --------------------------------------------------------------------------------------
 
 
 def sweep_points(experiment: Experiment) -> list[dict[str, Any]]:
-    """Every combination of the values in [sweep], in order; one empty one where there is none."""
+    """Return every combination of the values in [sweep], in order; one empty one without a sweep."""
     sweep = experiment.sweep
     for key, values in sweep.items():
         if key in ("seed", "seeds", "name") or key.startswith("sweep"):
@@ -514,13 +499,13 @@ def sweep_points(experiment: Experiment) -> list[dict[str, Any]]:
                 f"sweep {key}: a sweep is over other values (seeds have their own key)"
             )
         if not isinstance(values, list | tuple) or not values:
-            raise ConfigError(f"sweep {key} is {values!r}, expected a list of values")
+            raise ConfigError(f"sweep {key} is {quote(values)}, expected a list of values")
     combinations = itertools.product(*sweep.values())
     return [dict(zip(sweep, combination)) for combination in combinations]
 
 
 def own_point(experiment: Experiment, label: str, point: Table) -> dict[str, Any]:
-    """The part of a point of the sweep that an algorithm depends on."""
+    """Return the part of a point of the sweep that an algorithm depends on."""
     own = {f.name for f in fields(Experiment)}
     known = hyperparameters(label, experiment.algorithms[label])
 
@@ -535,17 +520,17 @@ def own_point(experiment: Experiment, label: str, point: Table) -> dict[str, Any
 
 
 def as_table(experiment: Experiment) -> dict[str, Any]:
-    """An experiment as a completed table, to be changed by `with_settings`."""
+    """Return an experiment as a completed table, to be changed by `with_settings`."""
     own = {f.name: getattr(experiment, f.name) for f in fields(Experiment)}
     return {key: value for key, value in own.items() if value is not None}
 
 
-def changed(experiment: Experiment, settings: Iterable[tuple[str, Any]]) -> Experiment:
-    """The experiment with some values changed."""
+def change(experiment: Experiment, settings: Iterable[tuple[str, Any]]) -> Experiment:
+    """Return the experiment with some values changed."""
     return experiment_of(with_settings(as_table(experiment), settings))
 
 
 def at_point(experiment: Experiment, point: Table) -> Experiment:
-    """The experiment at one point of its sweep."""
-    with naming(f"sweep {point}" if point else ""):
-        return changed(replace(experiment, sweep={}), point.items())
+    """Return the experiment at one point of its sweep."""
+    with naming(f"sweep {quote(point)}" if point else ""):
+        return change(replace(experiment, sweep={}), point.items())

@@ -52,7 +52,7 @@ def measure_rounds(experiment: Experiment, unit: Unit, loader: Loader) -> Estima
     loaded = load_experiment(made, loader)
     algorithm = names.make_algorithm(unit.label, made.algorithms[unit.label])
     training, evaluation = list[float](), list[float]()
-    engine = Engine(timed(LOCAL.round, training), timed(LOCAL.evaluate, evaluation))
+    engine = Engine(time_calls(LOCAL.round, training), time_calls(LOCAL.evaluate, evaluation))
     began = perf_counter()
     for record in iterate_rounds(loaded, algorithm, unit.seed, engine=engine):
         if record.round >= ROUNDS or (record.round and perf_counter() - began > SECONDS):
@@ -78,7 +78,7 @@ def measure_rounds(experiment: Experiment, unit: Unit, loader: Loader) -> Estima
     )
 
 
-def timed(function: Callable[..., Any], seconds: list[float]) -> Callable[..., Any]:
+def time_calls(function: Callable[..., Any], seconds: list[float]) -> Callable[..., Any]:
     """Return the function, adding the time of each call to `seconds`."""
 
     def call(*arguments: Any, **options: Any) -> Any:

@@ -175,8 +175,11 @@ def class_count(source: Source, model: str) -> int:
 
 
 def map_labels(federation: Federation, model: Model, dtype: Any = np.float64) -> Federation:
-    """Return the federation with labels that the model knows: two labels −1, 1 become 0, 1 for a binary
-    logistic model, and the other way round for an SVM; for a model of real targets, y in dtype."""
+    """Return the federation with labels that the model knows.
+
+    Two labels −1, 1 become 0, 1 for a binary logistic model, and the other way round for an SVM; for
+    a model of real targets, y has the dtype.
+    """
     source = federation.source
     y = known_labels(source.y, source.labels, model, source.name, dtype)
     return federation if y is source.y else replace(federation, source=replace(source, y=y))
@@ -185,7 +188,7 @@ def map_labels(federation: Federation, model: Model, dtype: Any = np.float64) ->
 def known_labels(
     y: Array, labels: Array, model: Model, name: str, dtype: Any = np.float64
 ) -> Array:
-    """Map y to the model's labels; labels : every label of the data `name`, of which y may hold few."""
+    """Map y to the model's labels; labels : every label of the data `name`; y may hold a few of them."""
     if not model.labels:
         return y.astype(dtype, copy=False)
     known = np.array(model.labels)
@@ -200,8 +203,10 @@ def known_labels(
 
 
 def number_classes_per_client(federation: Federation) -> Federation:
-    """Return the federation with each client's labels counted from 0 among those that it holds: with k of
-    them at most, the model tells k classes apart [fedmeta §introduction], whichever they are."""
+    """Return the federation with each client's labels counted from 0 among those that it holds.
+
+    With k of them at most, the model tells k classes apart [fedmeta §introduction], whichever they are.
+    """
     source, y = federation.source, np.zeros_like(federation.source.y)
     seen = np.zeros(len(y), np.int64)
     for k in range(federation.clients):

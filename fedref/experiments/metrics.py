@@ -24,7 +24,7 @@ PERCENT = 100
 _MB = 1e-6
 
 
-def _named(metrics: Mapping[str, Metric]) -> Mapping[str, Metric]:
+def _with_columns(metrics: Mapping[str, Metric]) -> Mapping[str, Metric]:
     """Return metrics that are a column of their own name."""
     return {name: metric._replace(columns=(name,)) for name, metric in metrics.items()}
 
@@ -38,7 +38,7 @@ def _optional(title: str, meaning: str, scale: float = 1.0) -> Metric:
 
 
 #: In the order of metrics.csv: first the columns that every run has, then the others.
-METRICS: Mapping[str, Metric] = _named(
+METRICS: Mapping[str, Metric] = _with_columns(
     {
         "accuracy": Metric("test accuracy (%)", "share of all test rows that are right", PERCENT),
         "accuracy_mean": Metric(
@@ -108,7 +108,7 @@ COLUMNS = tuple(name for name, metric in METRICS.items() if metric.always)
 TOTALS = tuple(name for name, metric in METRICS.items() if metric.total)
 
 #: What is known of every client, as in clients.csv.
-CLIENTS: Mapping[str, Metric] = _named(
+CLIENTS: Mapping[str, Metric] = _with_columns(
     {
         "n_test": Metric("test rows of a client", "test rows"),
         "accuracy": Metric("test accuracy of a client (%)", "share that is right", PERCENT),
@@ -152,7 +152,7 @@ dropped and failed clients are totals since round 0."""
 
 
 def columns_help() -> str:
-    """What the columns of the printed table and of both files mean: Markdown, 80 columns wide."""
+    """Explain the columns of the printed table and of both files in Markdown, 80 columns wide."""
     tables = {
         "the printed table": _TABLE,
         "metrics.csv": {**_PLACE, **{name: m.meaning for name, m in METRICS.items()}},
@@ -160,11 +160,11 @@ def columns_help() -> str:
             **_PLACE, "client": "its number", **{name: m.meaning for name, m in CLIENTS.items()}
         },
     }  # fmt: skip
-    return "\n\n".join([*(_listed(*table) for table in tables.items()), _NOTE])
+    return "\n\n".join([*(_markdown_table(*table) for table in tables.items()), _NOTE])
 
 
-def _listed(title: str, meanings: Mapping[str, str]) -> str:
-    """A Markdown table of names and what they mean."""
+def _markdown_table(title: str, meanings: Mapping[str, str]) -> str:
+    """Return a Markdown table of names and their meanings."""
     rows = [(title, "what it is"), *((f"`{name}`", said) for name, said in meanings.items())]
     name, said = (max(len(row[i]) for row in rows) for i in (0, 1))
     lines = [f"| {row[0]:<{name}} | {row[1]:<{said}} |" for row in rows]

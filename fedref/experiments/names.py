@@ -1,4 +1,4 @@
-"""What an experiment names: algorithms, models and data sets, fedref's own or anybody's.
+"""Names in an experiment, and what they stand for: algorithms, models and data sets.
 
 A name is, in this order, one of fedref's own, MODULE:NAME (imported; the current folder comes
 first), or one that an installed package offers as an entry point of the group `fedref.algorithms`,
@@ -116,8 +116,10 @@ def make_algorithm(label: str, table: Table) -> AnyAlgorithm:
 
 
 def algorithm_table(label: str, table: Table) -> dict[str, Any]:
-    """Return [algorithms.LABEL] with every hyperparameter; `algorithm` is needed in it only where the
-    label is a name of the user's own."""
+    """Return [algorithms.LABEL] with every hyperparameter.
+
+    `algorithm` is needed in the table only where the label is a name of the user's own.
+    """
     check_file_name(label, "the label of an algorithm")
     made = make_algorithm(label, table)
     return {

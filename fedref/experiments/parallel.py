@@ -97,8 +97,11 @@ def tune_malloc() -> None:
 
 
 def run_single_threaded(work: Callable[..., Any], *arguments: Any) -> Any:
-    """Do the work with one BLAS thread (small products gain nothing from two, and sums come out the
-    same everywhere) and without a warning of every overflow (divergence is reported once)."""
+    """Do the work with one BLAS thread and without a warning of every overflow.
+
+    Small products gain nothing from two threads, and sums come out the same everywhere. Divergence
+    is reported once, by the run.
+    """
     tune_malloc()
     with ONE_THREAD, np.errstate(all="ignore"):
         return work(*arguments)
@@ -151,10 +154,11 @@ copyreg.pickle(MappingProxyType, lambda proxy: (read_only, (dict(proxy),)))
 
 
 class Processes(Executor):
-    """N processes. A pool breaks as a whole when one of its workers dies; the next work that is
-    handed in then gets a new pool, so that one death costs one round and not the run.
+    """N worker processes of this machine.
 
-    They start when they are first needed, and end with the process that made them, however it ends.
+    A pool breaks as a whole when one of its workers dies; the next work that is handed in then gets
+    a new pool, so that one death costs one round and not the run. Processes start when they are
+    first needed, and end with the process that made them, however it ends.
     """
 
     def __init__(self, workers: int) -> None:
@@ -261,8 +265,11 @@ def exit_with(parent: Any) -> None:
 
 
 def run_interruptibly(work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """Do the work, in a worker; Ctrl-C ends it, once. A worker that ended while it receives or sends
-    would leave half a message, for whose rest the other side waited for ever."""
+    """Do the work in a worker and let Ctrl-C end it, once.
+
+    A worker that ends while it receives or sends would leave half a message, and the other side
+    would wait for the rest for ever.
+    """
     signal.signal(signal.SIGINT, interrupt_once)
     try:
         return work(*args, **kwargs)
@@ -369,11 +376,11 @@ def version() -> str:
 
 
 class ClientError(FedrefError):
-    """A client's work failed: says which client, in which round, and why."""
+    """A client's work failed: names the client, the round and the reason."""
 
 
-class WorkerDied(ClientError):
-    """A worker died: says what it may have been at work on, and why."""
+class WorkerDeath(ClientError):
+    """A worker died: names what it may have been at work on, and the reason."""
 
 
 Results = tuple[list[ClientResult | None], Counts]
@@ -419,7 +426,7 @@ class Workers:
             except Exception as error:
                 if is_death(error):  # it does not say whose work killed the worker
                     if self.on_failure != "drop":
-                        lost = [part for part, future in zip(parts, futures) if failed(future)]
+                        lost = [part for part, future in zip(parts, futures) if has_failed(future)]
                         raise worker_died(data, lost, error) from error
                     done.append(([None] * len(parts[i]), Counts()))
                     continue
@@ -441,7 +448,7 @@ class Workers:
         return data.subset_rows(part)
 
 
-def failed(future: Future[Any]) -> bool:
+def has_failed(future: Future[Any]) -> bool:
     """Return whether work ended without a result; waits for its end."""
     try:
         future.result()
@@ -450,9 +457,9 @@ def failed(future: Future[Any]) -> bool:
     return False
 
 
-def worker_died(data: LocalData, lost: list[Array], error: Exception) -> WorkerDied:
+def worker_died(data: LocalData, lost: list[Array], error: Exception) -> WorkerDeath:
     clients = " or ".join(", ".join(str(data.clients[k]) for k in part) for part in lost)
-    return WorkerDied(
+    return WorkerDeath(
         f"round {data.round + 1}: the worker with clients {clients} died ({reason_of(error)})"
     )
 
@@ -465,7 +472,7 @@ def one_by_one(
     client_states: Sequence[Any],
     data: LocalData,
 ) -> Results:
-    """After a part failed: run its clients alone, to find and name the one that fails."""
+    """Run the clients of a part that failed one by one, to find and name the one that fails."""
     done: list[Results] = []
     for k, client_state in enumerate(client_states):
         try:

@@ -89,7 +89,7 @@ class Count:
         self.done_by_unit[unit.number] = length if ended else record.round + 1
 
     @property
-    def done(self) -> int:
+    def rounds_done(self) -> int:
         return sum(self.done_by_unit.values())
 
     @property
@@ -99,7 +99,7 @@ class Count:
     @property
     def seconds(self) -> float:
         """Return the mean time of the rounds that were done since this process began."""
-        done = self.done - self.before
+        done = self.rounds_done - self.before
         return (self.now() - self.began) / done if done else float("nan")
 
 
@@ -107,7 +107,7 @@ LINE_SECONDS, LEAST_SECONDS = 30.0, 2.0
 
 
 def lines(experiment: Experiment, say: Say, now: Callable[[], float] = time.monotonic) -> Progress:
-    """A line every 30 seconds and at every tenth of the run, but none within 2 seconds."""
+    """Report by a line every 30 seconds and at every tenth of the run, but at most one in 2 seconds."""
     count, last, tenth = Count(experiment, now), now(), 0
 
     def report_round(unit: Unit, record: Record) -> None:
@@ -115,19 +115,19 @@ def lines(experiment: Experiment, say: Say, now: Callable[[], float] = time.mono
         count.add(unit, record)
         if record.state is None:  # the unit has gone on
             return
-        waited, reached = now() - last, 10 * count.done // count.total
+        waited, reached = now() - last, 10 * count.rounds_done // count.total
         due = waited >= LINE_SECONDS or (reached > tenth and waited >= LEAST_SECONDS)
-        if not due or count.done == count.total:
+        if not due or count.rounds_done == count.total:
             return
         last, tenth = now(), reached
         rounds = count.lengths[unit.number] - 1
         pace = ""
         if isfinite(each := count.seconds):
-            left = duration(each * (count.total - count.done))
+            left = duration(each * (count.total - count.rounds_done))
             pace = f", {duration(each)} a round, about {left} left"
         say(
             f"{unit.name}: round {record.round} of {rounds}, {describe_newest(record)}; "
-            f"{count.done / count.total:.0%} of the run{pace}"
+            f"{count.rounds_done / count.total:.0%} of the run{pace}"
         )
 
     return Progress(report_round, say)
@@ -135,7 +135,7 @@ def lines(experiment: Experiment, say: Say, now: Callable[[], float] = time.mono
 
 @contextmanager
 def bar(experiment: Experiment, tqdm: Any, say: Say) -> Iterator[Progress]:
-    """A bar of all rounds; tqdm : the class that draws it. Messages are written above it."""
+    """Draw a bar of all rounds, with messages above it; tqdm : the class that draws it."""
     count = Count(experiment)
     with tqdm(total=count.total, unit="round", dynamic_ncols=True, leave=False) as drawn:
 
@@ -144,7 +144,7 @@ def bar(experiment: Experiment, tqdm: Any, say: Say) -> Iterator[Progress]:
             drawn.initial = count.before  # earlier rounds say nothing about the speed
             drawn.set_description_str(unit.name, refresh=False)
             drawn.set_postfix_str(describe_newest(record).rpartition(", ")[2], refresh=False)
-            drawn.update(count.done - drawn.n)
+            drawn.update(count.rounds_done - drawn.n)
 
         def report_message(text: str) -> None:
             with drawn.external_write_mode(file=sys.stderr):

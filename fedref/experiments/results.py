@@ -1,5 +1,4 @@
-"""The results of a run: arrays, metrics.csv and clients.csv, the table at its end with the notes below
-it, and what a notebook shows.
+"""The results of a run: arrays, metrics.csv, clients.csv, the table with its notes, a notebook's view.
 
 Long because one value is shown in four ways, each with its few rules.
 """
@@ -58,7 +57,7 @@ class Run(NamedTuple):
     data: "DataFacts | None" = None
 
     def __repr__(self) -> str:
-        """A line: what was run, how far it is, and the newest accuracies."""
+        """Return a line: what was run, how far it is, and the newest accuracies."""
         made, several = self.experiment, len({(u.seed, *u.point.items()) for u in self.units}) > 1
         ends = [
             f"{unit.name if several else unit.label} {describe_newest(record).rpartition(', ')[2]}"
@@ -73,7 +72,7 @@ class Run(NamedTuple):
     def metrics(self) -> dict[str, Array]:
         """metrics.csv as columns; NaN where a cell is empty."""
         columns, rows = metrics_table(self)
-        return {name: filled([row.get(name) for row in rows]) for name in columns}
+        return {name: column_array([row.get(name) for row in rows]) for name in columns}
 
     @property
     def clients(self) -> dict[str, Array]:
@@ -81,12 +80,12 @@ class Run(NamedTuple):
         columns = clients_columns(self)
         parts = list(client_blocks(self))
         return {
-            name: np.concatenate([filled(part[name]) for part in parts] or [np.zeros(0)])
+            name: np.concatenate([column_array(part[name]) for part in parts] or [np.zeros(0)])
             for name in columns
         }
 
     def to_pandas(self, table: str = "metrics") -> Any:
-        """metrics.csv, or clients.csv (table="clients"), as a pandas DataFrame."""
+        """Return metrics.csv, or clients.csv (table="clients"), as a pandas DataFrame."""
         try:
             from pandas import DataFrame
         except ImportError:
@@ -101,8 +100,11 @@ class Run(NamedTuple):
     def plan(
         self, round: int, label: str | None = None, seed: int | None = None, **point: Any
     ) -> Plan:
-        """Who took part in a round, on which of their training rows: round t leads from the state
-        after t rounds to that after t + 1. label, seed : the first ones, unless given."""
+        """Return who took part in a round, on which of their training rows.
+
+        Round t leads from the state after t rounds to that after t + 1. label, seed : the first
+        ones, unless given.
+        """
         unit, record = self.unit_of(label, seed, **point)
         made = config.at_point(self.experiment, unit.point)
         if not 0 <= round < made.rounds:
@@ -113,7 +115,7 @@ class Run(NamedTuple):
         return plan_for(algorithm, made, sizes, round, unit.seed)
 
     def units_of(self, label: str | None, **point: Any) -> list[tuple[Unit, Record]]:
-        """One algorithm (None: all) at one point of the sweep: one for each seed."""
+        """Return the units of an algorithm (None: all) at one point of the sweep, one for each seed."""
         found = [
             (unit, record)
             for unit, record in zip(self.units, self.records)
@@ -124,7 +126,7 @@ class Run(NamedTuple):
         return found
 
     def unit_of(self, label: str | None, seed: int | None, **point: Any) -> tuple[Unit, Record]:
-        """One algorithm (None: the first) with one seed (None: its first)."""
+        """Return the unit of an algorithm (None: the first) with one seed (None: its first)."""
         found = self.units_of(label, **point)
         for unit, record in found:
             if seed in (None, unit.seed):
@@ -133,11 +135,11 @@ class Run(NamedTuple):
         raise ConfigError(f"seed is {seed}, expected one of {seeds}")
 
     def records_of(self, label: str, **point: Any) -> list[Record]:
-        """One algorithm at one point of the sweep: a record for each seed."""
+        """Return the records of an algorithm at one point of the sweep, one for each seed."""
         return [record for _, record in self.units_of(label, **point)]
 
     def curve(self, label: str, metric: str = "accuracy", **point: Any) -> tuple[Array, Array]:
-        """(rounds (R,), values (seeds, R)) of one algorithm, evaluated rounds only."""
+        """Return (rounds (R,), values (seeds, R)) of one algorithm, evaluated rounds only."""
         known = {column for record in self.records for row in record.rows for column in row}
         if metric not in known:  # one that this algorithm leaves empty is no mistake
             raise ConfigError(unknown("metric", metric, known))
@@ -149,13 +151,13 @@ class Run(NamedTuple):
         return np.array(common), np.array([[s[t] for t in common] for s in series])
 
     @property
-    def diverged(self) -> list[tuple[Unit, str]]:
+    def diverged_units(self) -> list[tuple[Unit, str]]:
         return [(u, r.reason) for u, r in zip(self.units, self.records) if r.status == "diverged"]
 
     def parameters(
         self, label: str, round: int | None = None, seed: int | None = None, **point: Any
     ) -> State:
-        """The state after a round: `server`, and `clients`, client → what it keeps for itself.
+        """Return the state after a round: `server`, and `clients`, client → what it keeps for itself.
 
         round : one that `keep_parameters` has kept (None: where the run stands).
         """
@@ -169,7 +171,7 @@ class Run(NamedTuple):
         return load_state(self.directory, unit, round)
 
     def _repr_html_(self) -> str:
-        """For a notebook: what `fedref run` prints, and curves.png."""
+        """Return what `fedref run` prints, and curves.png, for a notebook."""
         header, *rows = summary_rows(self)
         lines = [html_row("th", header), *(html_row("td", row) for row in rows)]
         below = "".join(f"<p>{escape(note)}</p>" for note in notes(self))
@@ -208,14 +210,14 @@ def idle_rounds(record: Record) -> int:
 
 
 def cell(value: Any) -> str:
-    """The shortest text that reads back as the same number; nothing for NaN."""
+    """Return the shortest text that reads back as the same number; nothing for NaN."""
     if isinstance(value, np.generic):
         value = value.item()
     return "" if value is None or value != value else str(value)
 
 
-def filled(values: Any) -> Array:
-    """An array of a column's cells; an empty one is NaN, or "" among strings."""
+def column_array(values: Any) -> Array:
+    """Return a column's cells as an array; an empty one is NaN, or "" among strings."""
     if isinstance(values, np.ndarray):
         return values
     text = any(isinstance(value, str) for value in values)
@@ -223,12 +225,12 @@ def filled(values: Any) -> Array:
 
 
 def swept(run: Run) -> list[str]:
-    """The columns that say where in the sweep a row stands."""
+    """Return the columns that say where in the sweep a row stands."""
     return list(dict.fromkeys(column for unit in run.units for column in unit.columns))
 
 
 def metrics_table(run: Run) -> tuple[list[str], list[Row]]:
-    """The columns and rows of metrics.csv."""
+    """Return the columns and rows of metrics.csv."""
     rows = [
         {"algorithm": unit.label, **unit.columns, "seed": unit.seed, **row}
         for unit, record in zip(run.units, run.records)
@@ -244,7 +246,7 @@ def clients_columns(run: Run) -> list[str]:
 
 
 def client_blocks(run: Run) -> Iterator[dict[str, Any]]:
-    """clients.csv, a block of N rows at a time: column → (N,)."""
+    """Yield clients.csv, a block of N rows at a time: column → (N,)."""
     for unit, record in zip(run.units, run.records):
         for t, scores in zip(record.rounds, record.scores):
             N = len(scores.accuracy)
@@ -260,7 +262,7 @@ def metrics_csv(run: Run) -> str:
 
 
 def clients_csv(run: Run) -> Iterator[str]:
-    """In parts: with a thousand clients and many rounds it is hundreds of megabytes."""
+    """Yield clients.csv in parts: with a thousand clients and many rounds it has hundreds of megabytes."""
     columns = clients_columns(run)
     yield csv_text([columns])
     for block in client_blocks(run):
@@ -289,7 +291,7 @@ Spread = tuple[float, float]
 
 
 class Score(NamedTuple):
-    """What the table is of: a column, what it is called, and which of its values is the best."""
+    """The column that the table summarises, its title, and the name of its best value."""
 
     metric: str
     title: str
@@ -301,15 +303,17 @@ LOSS = Score("test_loss", "Test loss", "minimum")
 
 
 def score_of(run: Run) -> Score:
-    """The accuracy, or the test loss where no model has labels."""
+    """Return the accuracy, or the test loss where no model has labels."""
     rows = (row for record in run.records for row in record.rows)
     accuracies = (row.get("accuracy") for row in rows)
     return ACCURACY if any(a is not None and a == a for a in accuracies) else LOSS
 
 
 class Summary(NamedTuple):
-    """One line of the table: each a (mean, standard deviation) over seeds. Of a loss, what is
-    called maximum is the minimum."""
+    """One line of the table: values as (mean, standard deviation) over seeds.
+
+    Of a loss, what is called maximum is the minimum.
+    """
 
     label: str
     average: Spread
@@ -431,7 +435,7 @@ def markdown(rows: list[list[str]]) -> str:
 
 
 def heading(run: Run) -> str:
-    """What the numbers of the table are, as one line above it."""
+    """Say in one line what the numbers of the table are."""
     score = score_of(run)
     evaluated = {
         tuple(row["round"] for row in record.rows if row.get(score.metric) is not None)
@@ -449,7 +453,7 @@ def heading(run: Run) -> str:
 
 
 class DataFacts(NamedTuple):
-    """What the notes have to know of the data and the model.
+    """Facts about the data and the model that the notes need.
 
     guess : the loss of a model that knows nothing, log(classes) for softmax; NaN if unknown.
     scales : root mean square of the smallest and the largest feature; (1, 1) where standardising

@@ -1,4 +1,4 @@
-"""Resuming a run: its units go on from their checkpoints, on the same split, to the same bytes."""
+"""Where a run is resumed: units go on from their checkpoints, on the same split, to the same bytes."""
 
 import json
 import time
@@ -40,7 +40,7 @@ class UnitRun:
     record: Record | None = None
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         return self.record is not None and self.record.status != "running"
 
     def resume(self) -> None:
@@ -60,7 +60,7 @@ class UnitRun:
                 "with, or another --out"
             )
         self.record = record
-        if self.ended:
+        if self.has_ended:
             self.remove_previous()  # as at the end of any other run
             self.progress.round(self.unit, record)
         else:
@@ -78,13 +78,13 @@ class UnitRun:
                 if self.directory is not None:
                     save_state(self.directory, self.unit, self.loaded.experiment, self.record)
                 began = time.monotonic()
-                if self.ended or began >= due:
+                if self.has_ended or began >= due:
                     self.save()
                     now = time.monotonic()
                     due = now + max(self.every, 20 * (now - began) if self.every else 0)
                 self.progress.round(self.unit, self.record)
         except (KeyboardInterrupt, BrokenPipeError):  # nothing that is done is done again
-            if not self.ended:
+            if not self.has_ended:
                 self.save()
             raise
 
@@ -95,7 +95,7 @@ class UnitRun:
         path = checkpoint_path(self.directory, self.unit)
         with disk_errors(self.directory):
             checkpoint.save(path, self.record._replace(experiment=self.stamp))
-        if self.ended:
+        if self.has_ended:
             self.remove_previous()
 
     def remove_previous(self) -> None:

@@ -22,7 +22,7 @@ from fedref.experiments.loading import (
 )
 from fedref.experiments.parallel import (
     Processes,
-    WorkerDied,
+    WorkerDeath,
     Workers,
     is_death,
     reason_of,
@@ -58,8 +58,11 @@ def finish_unit(loaded: LoadedExperiment, run: UnitRun) -> UnitDone:
 
 
 def send_unit(executor: Executor, run: UnitRun) -> Future[UnitDone]:
-    """Hand a unit to a worker. On this machine the worker maps the data and writes checkpoints;
-    elsewhere it receives the data and returns the whole unit."""
+    """Hand a unit to a worker.
+
+    On this machine the worker maps the data and writes checkpoints; elsewhere it receives the data
+    and returns the whole unit.
+    """
     nothing: Any = None
     bare = replace(run, loaded=nothing, progress=nothing, directory=None)
     if isinstance(executor, Processes):
@@ -93,7 +96,7 @@ def receive_unit(run: UnitRun, done: UnitDone, saved: bool) -> None:
 
 
 def spread_units(
-    runs: Iterator[UnitRun], executor: Executor, workers: int, ended: Callable[[UnitRun], None]
+    runs: Iterator[UnitRun], executor: Executor, workers: int, finish: Callable[[UnitRun], None]
 ) -> None:
     """Run every unit to its end in a worker, `workers` at a time.
 
@@ -105,8 +108,8 @@ def spread_units(
     try:
         while True:
             while failed is None and len(at_work) < workers and (run := next(runs, None)):
-                if run.ended:
-                    ended(run)
+                if run.has_ended:
+                    finish(run)
                 else:
                     at_work[send_unit(executor, run)] = run
             before = [f for f, run in at_work.items() if not failed or run.unit.number < failed[0]]
@@ -123,7 +126,7 @@ def spread_units(
                         failed = run.unit.number, error
                     continue
                 receive_unit(run, done, saved=isinstance(executor, Processes))
-                ended(run)
+                finish(run)
         if failed is not None:
             raise failed[1]
     finally:
@@ -131,17 +134,17 @@ def spread_units(
             future.cancel()
 
 
-def unit_died(lost: list[UnitRun], error: Exception) -> WorkerDied:
+def unit_died(lost: list[UnitRun], error: Exception) -> WorkerDeath:
     """Name the units that the dead worker may have been at work on."""
     names = " or ".join(run.unit.name for run in sorted(lost, key=lambda run: run.unit.number))
-    return WorkerDied(f"the worker with {names} died ({reason_of(error)})")
+    return WorkerDeath(f"the worker with {names} died ({reason_of(error)})")
 
 
 # ---- all units -----------------------------------------------------------------------------------
 
 
 def local_engine(unit: Unit, loaded: LoadedExperiment) -> Engine:
-    """This process does the rounds of every unit."""
+    """Return this process as the engine of every unit."""
     return LOCAL
 
 
@@ -189,7 +192,7 @@ def execute(
             run.resume()
             yield run
 
-    def ended(run: UnitRun) -> None:
+    def finish(run: UnitRun) -> None:
         nonlocal due
         assert run.record is not None
         record = run.record if directory is None else drop_client_states(run.record)
@@ -204,13 +207,13 @@ def execute(
     def run_units() -> None:
         runs = unit_runs()
         for run in runs:
-            if run.ended:
-                ended(run)
+            if run.has_ended:
+                finish(run)
             elif executor is not None and 1 < workers <= len(work) - run.unit.number and apart:
-                spread_units(chain([run], runs), executor, workers, ended)
+                spread_units(chain([run], runs), executor, workers, finish)
             else:
                 run.run(split_cohort(run), engine(run.unit, run.loaded))
-                ended(run)
+                finish(run)
 
     def split_cohort(run: UnitRun) -> Workers | None:
         on_failure = run.loaded.experiment.on_failure
@@ -225,8 +228,8 @@ def execute(
     except BaseException as error:
         if isinstance(executor, Processes):
             executor.stop()
-        if isinstance(error, WorkerDied) and directory is not None:
-            raise WorkerDied(f"{error}; go on with `fedref resume {directory}`") from error
+        if isinstance(error, WorkerDeath) and directory is not None:
+            raise WorkerDeath(f"{error}; go on with `fedref resume {directory}`") from error
         raise
     return Run(experiment, work, [records[unit.number] for unit in work], directory, facts)
 

@@ -32,7 +32,7 @@ from fedref.experiments.unit import Record, Unit
 
 @contextmanager
 def lock_run_directory(directory: Path) -> Iterator[None]:
-    """One process at a time in a run directory; the lock goes with the process, however it ends."""
+    """Keep other processes out of a run directory; the lock goes with the process, however it ends."""
     if not (directory / "checkpoints").is_dir():
         raise FedrefError(
             f"{directory}: there is no folder checkpoints, so there is nothing to go on with; "
@@ -62,7 +62,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @contextmanager
 def disk_errors(directory: Path) -> Iterator[None]:
-    """A full or read-only disk becomes one line; what was saved before stays whole."""
+    """Turn a full or read-only disk into one line; what was saved before stays whole."""
     try:
         yield
     except OSError as error:
@@ -76,7 +76,7 @@ def disk_errors(directory: Path) -> Iterator[None]:
 
 @contextmanager
 def create_run_directory(experiment: Experiment, out: Path | None) -> Iterator[Path]:
-    """A new run directory with its config.toml, locked; one that already holds a run is refused."""
+    """Make and lock a run directory with its config.toml; refuse one that already holds a run."""
     require_importable_names(experiment)
     with disk_errors(out or Path("runs")):
         directory = new_directory(experiment.name) if out is None else out

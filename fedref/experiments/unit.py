@@ -142,7 +142,7 @@ class Evaluation(NamedTuple):
 
 
 class Engine(NamedTuple):
-    """What does the work of a run: functions with the arguments and results of these two."""
+    """The two functions that do the work of a run: a round and an evaluation."""
 
     round: Callable[..., tuple[State, cost.RoundLog]] = run_round
     evaluate: Callable[..., Scores] = evaluate

@@ -85,7 +85,7 @@ def draw_curves(
     if logarithmic(metric, y):
         axes.set_yscale("log")
     for i, (series, line) in enumerate(lines):
-        if costly and not line.x.any() and not series.run.diverged:
+        if costly and not line.x.any() and not series.run.diverged_units:
             colour, dashes, _ = series.look
             axes.axhline(line.mean[-1], color=colour, linestyle=dashes, linewidth=1)
         else:
@@ -115,7 +115,7 @@ def draw_curve(axes: Axes, series: Series, line: Curve, offset: float) -> None:
         if line.t[0] <= t <= line.t[-1]:  # on the line as it is drawn
             x, y = np.interp(t, line.t, line.x), back(np.interp(t, line.t, to(line.mean)))
             axes.plot(x, y, zorder=5, **star(colour, share))
-    if series.run.diverged:
+    if series.run.diverged_units:
         axes.plot(line.x[-1], line.mean[-1], color=colour, zorder=6, clip_on=False, **CROSS)
 
 
@@ -182,7 +182,7 @@ def curve_handles(drawn: Sequence[Series], reference: Mapping[str, float]) -> li
         handles.append(sign("importance renewed", **star("black", 1)))
     if False in shares:
         handles.append(sign("renewed in some seeds", **star("black", 0)))
-    if any(series.run.diverged for series in drawn):
+    if any(series.run.diverged_units for series in drawn):
         handles.append(sign("diverged", **CROSS))
     if band := over_seeds(drawn):
         handles.append(Patch(color="black", alpha=0.14, linewidth=0, label=band))

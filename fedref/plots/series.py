@@ -46,7 +46,7 @@ class Series(NamedTuple):
     @property
     def name(self) -> str:
         """The label in lines that are not too long; it tells where a run has diverged."""
-        label = f"{self.label} (diverged)" if self.run.diverged else self.label
+        label = f"{self.label} (diverged)" if self.run.diverged_units else self.label
         return wrap_label(label)
 
 

@@ -147,7 +147,7 @@ def test_no_value_makes_anything_but_an_experiment_or_one_line(value, key):
 
 
 def changed(*settings, **table) -> Experiment:
-    return config.from_table(config.with_settings(config.completed({**TINY, **table}), settings))
+    return config.from_table(config.with_settings(config.complete({**TINY, **table}), settings))
 
 
 def test_a_plain_key_is_the_experiments_own_or_a_hyperparameter_of_all_that_have_it():
@@ -389,7 +389,7 @@ def test_values_of_numpy_and_ranges_are_taken_and_written():
         sweep={"lr": np.array([0.1, 0.2]), "model.hidden": [(3,), np.array([4])]},
     )
     made = config.from_table(
-        config.with_settings(config.completed(table), [("lr", np.float64(0.5))])
+        config.with_settings(config.complete(table), [("lr", np.float64(0.5))])
     )
     assert (made.rounds, made.seeds, made.unseen) == (4, (0, 1), 0.5)
     assert (made.split["users"], made.model["hidden"]) == (4, (3, 2))

@@ -124,7 +124,9 @@ def test_a_worker_killed_in_mid_run_is_made_good_for(two, here):
 
 
 @pytest.mark.slow
-def test_work_that_kills_every_worker_waits_for_another_and_says_how_to_resume(two, here, capsys, monkeypatch):
+def test_work_that_kills_every_worker_waits_for_another_and_says_how_to_resume(
+    two, here, capsys, monkeypatch
+):
     monkeypatch.setattr(parallel, "PATIENCE", 2.0)
     table = {"algorithm": "tests.helpers:Dies"}
     path = write(here / "t.toml", document(clients_per_round=4, algorithms={"dies": table}))
@@ -153,9 +155,9 @@ def test_a_scheduler_that_goes_is_said_with_how_to_resume(two, here):
     two.processes[0].send_signal(signal.SIGKILL)
     _, errors = run.communicate(timeout=120)
     assert run.returncode == 2
-    waits, line = errors.splitlines()
-    assert waits == f"fedref: dask:{two.address}: no worker is left; waiting 3 s for another one"
+    line = errors.splitlines()[-1]  # it may be said before that no worker is left
     assert line.startswith("fedref: error: the worker with one (seed 0) or two (seed 0) died (")
+    assert errors.count("\n") <= 2
     assert line.endswith("go on with `fedref resume b`")
 
 

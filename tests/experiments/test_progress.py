@@ -93,7 +93,7 @@ def test_a_diverged_unit_is_all_done():
     count = progress.Count(two(9)[0])
     for unit in two(9)[1]:
         count.add(unit, record(3, "diverged"))
-    assert (count.done, count.total) == (20, 20)
+    assert (count.rounds_done, count.total) == (20, 20)
 
 
 def test_durations_are_said_in_at_most_two_units():

@@ -129,17 +129,34 @@ def test_ascii_streams_show_help_and_tables(here):
         assert out
 
 
+#: TOML has hexadecimal numbers, whose length Python does not limit.
+HUGE = "0x" + "f" * 5000
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--name", "\udcff"], r"name is '\udcff', expected a string"),
         (["--set", "algorithms=x", "--set", "lr=1"], "algorithms is 'x', expected a table"),
-        (["--set", "model.hidden=" + "[" * 30 + "]" * 30], "nested 20 deep"),
-        (["--set", "name=" + "{a=" * 30 + "1" + "}" * 30], "nested 20 deep"),
+        (["--set", "model.hidden=" + "[" * 30 + "]" * 30], "model mlp hidden is [[["),
+        (["--set", "name=" + "{a=" * 30 + "1" + "}" * 30], "name is {'a': {'a'"),
+        (["--rounds", "1" * 5000], "rounds is '11"),
+        (["--rounds", HUGE], "rounds is a number of thousands of digits, expected a whole number"),
+        (["--set", f"sweep.lr=[{HUGE}]"], "lr is a number of thousands of digits, expected a fini"),
+        (["--seed", HUGE], "seeds is a number of thousands of digits"),
     ],
 )
-def test_odd_words_are_one_line(capsys, words, message):
-    assert message in refused(capsys, "run", *words)
+def test_odd_words_are_one_short_line(capsys, words, message):
+    line = refused(capsys, "run", *words)
+    assert message in line
+    assert len(line) < 400
+
+
+@pytest.mark.parametrize("number", ["1" * 5000, HUGE])
+def test_a_file_with_a_number_of_thousands_of_digits_is_one_line(here, capsys, number):
+    (here / "t.toml").write_text(f"rounds = {number}\n[algorithms.fedavg]\n")
+    assert "t.toml: " in (line := refused(capsys, "run", "t.toml"))
+    assert "digits" in line
 
 
 def test_a_key_of_1500_parts_is_one_line(here, capsys):
@@ -148,5 +165,5 @@ def test_a_key_of_1500_parts_is_one_line(here, capsys):
     nested: dict = {}
     for _ in range(5000):
         nested = {"a": nested}
-    with pytest.raises(FedrefError, match="nested 20 deep"):
+    with pytest.raises(FedrefError, match="nested too deep"):
         config.from_table({"algorithms": {"fedavg": {}}, "model": nested})

@@ -224,7 +224,7 @@ def test_divergence_stops_one_algorithm_and_the_others_go_on(here, capsys):
         assert line.endswith("not finite")
     run = fedref.load_run("a")
     assert [r.status for r in run.records] == ["done", "diverged", "diverged", "diverged"]
-    assert len(run.diverged) == 3
+    assert len(run.diverged_units) == 3
     labels = ["fedavg", "wild (diverged)", "apfl (diverged)", "prox (diverged)"]
     assert [line.label for line in results.summaries(run)] == labels
     assert "| wild (diverged) |" in (here / "a" / "summary.md").read_text()

@@ -115,7 +115,7 @@ def test_a_diverged_algorithm_is_a_result(tiny: Path) -> None:
     change("one.toml", *DIVERGES)
     assert command("tiny", "--seeds", 1, "--out", tiny) == 0
     run = load_run(tiny.parent / "runs" / "tiny" / "one")
-    assert run.diverged
+    assert run.diverged_units
     assert run.experiment.seeds == (1,)  # as of `fedref run --seeds 1`: seed 1, not one seed
     assert jobs.is_finished(job_of(tiny)._replace(experiment=run.experiment))
 
