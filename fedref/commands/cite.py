@@ -1,4 +1,4 @@
-"""`fedref cite`: the papers behind algorithms or a run as BibTeX, from the docstrings.
+"""`fedref cite`: the papers behind algorithms or a run as BibTeX, from the docstrings."""
 
 import argparse
 import re
