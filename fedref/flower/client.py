@@ -24,7 +24,7 @@ from functools import partial
 from hashlib import file_digest
 from pathlib import Path
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -226,8 +226,7 @@ def handle_request(request: Packet, site: Site, experiment: Experiment, folder: 
     try:
         if "hello" in request:
             return {"announcement": protocol.write(site.announcement)}
-        reply: Packet = run_single_threaded(run_request, request, site, experiment, folder)
-        return reply
+        return cast(Packet, run_single_threaded(run_request, request, site, experiment, folder))
     except Exception as error:
         return {"refused": reason_for(error, "a request")}
 
