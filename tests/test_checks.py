@@ -159,6 +159,8 @@ def test_stack_equals_loop():
     assert checks.stack_equals_loop(lambda w: w - w.mean(0), w).verdict == "FAIL"
     with pytest.raises(ValueError, match="one length K"):
         checks.stack_equals_loop(np.add, w, w[:4])
+    with pytest.raises(ValueError, match="one length K"):
+        checks.stack_equals_loop(np.exp, 1.0)
 
 
 # -- near a stationary point the terms of a derivative cancel

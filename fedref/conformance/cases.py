@@ -27,7 +27,7 @@ FAMILIES: dict[str, Any] = {
     "cnn": CNN((6, 6), (2,), 3, 3, 3, l2=0.1),
     "lstm": LSTM(4, 3, 3, 1, (2,), l2=0.1),
 }
-#: Further losses, activations and pools, of which only the derivatives are asked for.
+#: Further losses, activations and pools, for their derivatives alone.
 VARIANTS: dict[str, Any] = {
     "hinge": LinearSVM(3, l2=0.1),
     "mlp-tanh": MLP(3, (4,), 3, "tanh"),
@@ -41,7 +41,7 @@ HYPER: dict[str, Any] = {
 
 
 class Subject(NamedTuple):
-    """What the cases of an algorithm are about: the paper's equation, and a line for people."""
+    """The subject of an algorithm's cases: the paper's equation, and a line for people."""
 
     tag: str
     about: str
@@ -71,8 +71,8 @@ SUBJECTS = {
     "centralised": Subject("apfl §4.1.1", "SGD on the pooled rows"),
 }
 
-#: Clients' rows, the batch size, and a seed of which the tests say: a client takes part in rounds 0
-#: and 2 but not in 1, another in two rounds that follow each other, and so does the one with one row.
+#: Clients' rows, the batch size, and a seed (see the tests) with which a client takes part in rounds 0
+#: and 2 but not in 1, another in two rounds that follow each other, and the one with one row as well.
 SIZES, B, SEED = np.array([1, 2, 5, 7, 9]), 4, 3
 
 
@@ -138,7 +138,7 @@ def complete_hyper(call: str, algorithm: str, hyper: Mapping[str, Any]) -> dict[
 
 
 def derivative_cases() -> Iterator[Case]:
-    """Yield f, g and Hv of every model, on weighted samples of which one is padding; and B(w)."""
+    """Yield f, g and Hv of every model, on weighted samples and one of padding; and B(w)."""
     about = {
         "loss": ("f", "mean loss, weighted samples, one of them padding"),
         "grad": ("g", "its gradient"),

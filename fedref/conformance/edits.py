@@ -1,4 +1,4 @@
-"""Replace a line of a running function by a wrong one, for as long as it is wanted."""
+"""Edits: a line of a running function is replaced by a wrong one, for a while."""
 
 import inspect
 import re
@@ -9,14 +9,14 @@ from functools import cache
 from types import CodeType
 from typing import Any, NamedTuple
 
-#: Rows of a mini-batch in the golden vectors, which a wrong line may know as B.
+#: Rows of a mini-batch in the golden vectors; a wrong line may use them as B.
 B = 4
 
 
 class Edit(NamedTuple):
-    """One place in a function: the text that is right, and what stands there instead.
+    """One place in a function: the right text, and the wrong text that replaces it.
 
-    Further lines of `wrong` are indented as the line that `right` is in.
+    Further lines of `wrong` get the indentation of the line with `right`.
     """
 
     function: Any
@@ -25,7 +25,7 @@ class Edit(NamedTuple):
 
 
 def read_source(function: Any) -> str:
-    """Return a function as it stands in its file, without decorators' wrappers, from the margin."""
+    """Return a function's source without its indentation, under any wrappers."""
     return textwrap.dedent(inspect.getsource(inspect.unwrap(function)))
 
 
@@ -55,7 +55,7 @@ def compile_edit(edit: Edit, rows: int) -> CodeType:
 
 @contextmanager
 def apply_edits(*edits: Edit, rows: int = B) -> Iterator[None]:
-    """Within, the functions are wrong, in all of this process. rows : B in the wrong lines."""
+    """Put the wrong lines into force, in all of this process. rows : B in the wrong lines."""
     codes = [(inspect.unwrap(edit.function), compile_edit(edit, rows)) for edit in edits]
     right = [f.__code__ for f, _ in codes]
     for f, code in codes:

@@ -1,13 +1,13 @@
-"""What `fedref check` runs: a table of proofs, one small case a claim, one file a paper.
+"""The proofs that `fedref check` runs: a table, one small case a claim, one file a paper.
 
 The chain of trust. The specification (`fedref.spec`) says what the loss is; the complex step of the
 loss is the gradient; the complex step of the gradient is the Hessian-vector product; and with these
 three every equation is compared with the complex step of its own objective, or with the
 specification, and every algorithm's rounds with the specification's.
 
-A proof is a generator of reports, one for each thing compared; `@proof` enters it into `PROOFS`. It
-gets a `Case`: a small model, a point away from all kinks, and batches. To read one, start at
-`per_fedavg.per_fedavg_eq3`.
+A proof is a generator of reports, one a comparison; `@proof` enters it into `PROOFS`, once for each tag.
+It gets a `Case`: a small model, a point away from all kinks, and batches. What a whole round against the
+specification proves has no row of its own. To read one, start at `per_fedavg.per_fedavg_eq3`.
 """
 
 # The order of the imports is the order of the table.

@@ -1,4 +1,4 @@
-"""How things are compared."""
+"""Comparisons: errors, complex steps of a model, orders of convergence."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,20 +18,20 @@ def equal(got: Any, expected: Any, bound: float = BOUND) -> Report:
 
 
 def complex_grad(model: Model, w: Array, D: Batch) -> Array:
-    """∇f(w; D) by complex step of the model's loss."""
+    """Return ∇f(w; D) by complex steps of the model's loss."""
     return spec.gradient(lambda w: model.loss(w, D), w)
 
 
 def complex_hvp(model: Model, w: Array, v: Array, D: Batch) -> Array:
-    """H(w; D)v by complex step of the model's gradient."""
+    """Return H(w; D)v by a complex step of the model's gradient."""
     return complex_step_hvp(lambda w: model.grad(w, D), w, v)
 
 
-def with_block(at: Sequence[Any], block: int, x: Any) -> list[Any]:
-    """`at` with x in one place: to look at a function of several arguments as one of that one."""
+def replace_block(at: Sequence[Any], block: int, x: Any) -> list[Any]:
+    """Return `at` with x in one place: a function of several arguments becomes one of that block."""
     return [*at[:block], x, *at[block + 1 :]]
 
 
-def order_in(error: Callable[[float], float], steps: Array) -> float:
-    """p where the error goes as step^p."""
+def measure_order(error: Callable[[float], float], steps: Array) -> float:
+    """Return p where the error goes as step^p."""
     return float(np.polyfit(np.log(steps), np.log([error(h) for h in steps]), 1)[0])

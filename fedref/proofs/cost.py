@@ -1,4 +1,4 @@
-"""What a round costs: multiplications of a model, derivatives of a step, and numbers that travel."""
+"""Costs: multiplications of a model, derivatives of a step, and numbers that travel in a round."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -18,7 +18,7 @@ from fedref.proofs import oracle
 from fedref.proofs.case import Case
 from fedref.proofs.compare import complex_grad, equal
 from fedref.proofs.models import MODELS
-from fedref.proofs.rounds import EPOCHS, Paper, World, observed
+from fedref.proofs.rounds import EPOCHS, Paper, TinyWorld, run_rounds
 from fedref.proofs.table import ONE, proof
 from fedref.rounds.cost import columns
 from fedref.rounds.loop import run_clients, run_round
@@ -28,13 +28,13 @@ TEXT = [model for model in MODELS.values() if isinstance(model, LSTM)]
 # Models
 
 
-def multiplications(c: Case) -> list[int]:
-    """Of the specification for one sample without padding, layer by layer."""
+def count_multiplications(c: Case) -> list[int]:
+    """Count the specification's for one sample without padding, layer by layer."""
     views = c.model.unpack(c.w)
     ends = np.cumsum([view.size for view in views])
     tally = [0] * sum(view.ndim > 1 for view in views)
 
-    class Counted(np.ndarray[Any, Any]):
+    class CountingArray(np.ndarray[Any, Any]):
         """Parameters that count the multiplications of each matrix product with a part of them."""
 
         def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **rest: Any) -> Any:
@@ -47,7 +47,7 @@ def multiplications(c: Case) -> list[int]:
             return out
 
     plain = oracle.scores(c.model, lambda z: z, lambda z: z[0])
-    plain(c.w.view(Counted), 0 * c.features())
+    plain(c.w.view(CountingArray), 0 * c.draw_features())
     return tally
 
 
@@ -57,7 +57,7 @@ def multiplications(c: Case) -> list[int]:
     [*MODELS.values()],
 )
 def products(c: Case) -> Iterator[Report]:
-    counted = multiplications(c)
+    counted = count_multiplications(c)
     yield equal(c.model.products, counted, bound=0)
     grad = hvp = 0
     for l, n in enumerate(counted):
@@ -77,7 +77,7 @@ def products(c: Case) -> Iterator[Report]:
     [*(m for n, m in MODELS.items() if "oblong" not in n), CNN((2, 3), (), 1, 4, 3)],
 )
 def blocks(c: Case) -> Iterator[Report]:
-    X = np.concatenate([c.features() for _ in range(130)])
+    X = np.concatenate([c.draw_features() for _ in range(130)])
     yield equal(c.model.logits(c.w, X), c.f.scores(c.w, X))
     yield equal(c.model.logits(c.w, X[:0]).shape, (0, *c.model.logits(c.w, X).shape[1:]), bound=0)
 
@@ -122,8 +122,11 @@ def text_in_parts(c: Case) -> Iterator[Report]:
 
 
 class Bill(NamedTuple):
-    """What a client is sent and sends, in parameter vectors, and the batches of which one step takes
-    a gradient and an HVP; more : (gradients, samples) of all its rows; scalars : that are sent."""
+    """The cost of one client's round, by hand.
+
+    down, up : parameter vectors that travel, and scalars sent down; grads, hvps : the batches of one
+    step on which it takes a gradient, or an HVP; more : the gradients that it takes of all its rows.
+    """
 
     down: int
     up: int
@@ -153,7 +156,7 @@ BILLS: list[tuple[AnyAlgorithm, Bill]] = [
 
 
 def paper_of(algorithm: AnyAlgorithm) -> Paper:
-    """What a World asks of it, without loops."""
+    """Return the algorithm's settings for a `TinyWorld`, without rounds."""
     return Paper(lambda world: iter(()), algorithm.drop, algorithm.roles, None, algorithm.pooled)
 
 
@@ -161,7 +164,7 @@ def paper_of(algorithm: AnyAlgorithm) -> Paper:
 def costs(c: Case) -> Iterator[Report]:
     for algorithm, bill in BILLS:
         roles = tuple(algorithm.roles)
-        world = World(c, paper_of(algorithm), EPOCHS, 3)
+        world = TinyWorld(c, paper_of(algorithm), EPOCHS, 3)
         [cohort, *_], plan = list(world.rounds()), world.plans[0]
         rows = dict.fromkeys(roles, 0)
         for one in cohort:
@@ -192,47 +195,35 @@ def costs(c: Case) -> Iterator[Report]:
 
 @proof(
     "cost",
-    "8 rounds of APFLCachedImportance = APFL to the bit; F goes to those that have an older one",
+    "8 rounds of APFLCachedImportance = APFL to the bit; F goes to clients with an older one",
     ONE,
 )
-def kept_rounds(c: Case) -> Iterator[Report]:
+def cached_rounds(c: Case) -> Iterator[Report]:
     """F is renewed before the start too: a window of 2 finds a plateau after three losses."""
     options: dict[str, Any] = {"z": 6, "window": 2, "delta_mu": 9.0, "delta_sigma": 9.0}
-    pair = apfl.APFL(**options), apfl_cached.APFLCachedImportance(**options)
-    world = World(c, paper_of(pair[0]), EPOCHS, 8)
-    states = [State(algorithm.initial(c.model, c.w), {}) for algorithm in pair]
-    has, newest = dict[int, int](), 0  # which F each client has, and there is; 0: none
-    for t, cohort in enumerate(world.rounds()):
-        clients, older = world.plans[t].clients, 0
-        sent = pair[1].download(states[1].server)
-        for k in clients.tolist():
-            older += has.get(k, 0) != newest
-            message = pair[1].download_for(sent, states[1].clients.get(k))
-            yield equal(message.F, sent.F if has.get(k, 0) != newest else 0, bound=0)
-        has |= {one.k: newest for one in cohort}
-        newest += states[0].server.renew
-        for i, algorithm in enumerate(pair):
-            states[i], log = run_round(
-                algorithm, c.model, states[i], world.plans[t], world.trained
-            )  # fmt: skip
-            states[i] = observed(world, algorithm, states[i], t)
-        yield equal(log.floats_down, c.model.d * (len(clients) + older), bound=0)
-        (server, own), (same, keeps) = states
-        yield equal(sorted(keeps), sorted(k for k in has if has[k] or k in own), bound=0)
-        personal = {k: keeps[k].own for k in sorted(own)}
-        for got, expected in zip(
-            tree.leaves((same, *personal.values())),
-            tree.leaves((server, *(own[k] for k in personal))),
-            strict=True,
-        ):
-            yield equal(got, expected, bound=0)
+    one, other = apfl.APFL(**options), apfl_cached.APFLCachedImportance(**options)
+    world = TinyWorld(c, paper_of(one), EPOCHS, 8)
+    has, F = dict[int, Any](), 0  # each client's F, and the one that is sent
+    runs = run_rounds(world, one), run_rounds(world, other)
+    rounds = zip(world.plans, world.rounds(), *runs, strict=True)
+    for plan, cohort, (ours, _), (cached, log) in rounds:
+        new = sum(not np.array_equal(has.get(k, 0), F) for k in plan.clients.tolist())
+        yield equal(log.floats_down, c.model.d * (len(plan.clients) + new), bound=0)
+        has |= {client.k: F for client in cohort}
+        F = ours.server.F
+        personal = {k: kept.own for k, kept in cached.clients.items() if kept.own is not None}
+        yield equal(sorted(personal), sorted(ours.clients), bound=0)
+        pairs = [(cached.server, ours.server), *((personal[k], ours.clients[k]) for k in personal)]
+        for pair in pairs:
+            for got, expected in zip(*map(tree.leaves, pair), strict=True):
+                yield equal(got, expected, bound=0)
 
 
 # In float32
 
 
-def narrowed(got: Array, exact: Array) -> Report:
-    """Whether it is float32, and as near as that can be expected to be."""
+def float32_agrees(got: Array, exact: Array) -> Report:
+    """Compare whether a result is float32, and equal to 1e-4."""
     return equal(got.dtype == np.float32 and relative_error(got, exact) <= 1e-4, True)
 
 
@@ -243,11 +234,11 @@ def narrowed(got: Array, exact: Array) -> Report:
 )
 def precision(c: Case) -> Iterator[Report]:
     for algorithm, _ in BILLS:
-        world = World(c, paper_of(algorithm), EPOCHS, 3)
+        world = TinyWorld(c, paper_of(algorithm), EPOCHS, 3)
         for stack in (False, True):
             narrow, wide = (two_rounds(c, world, algorithm, d, stack) for d in (np.float32, float))
             for x, exact in zip(narrow, wide, strict=True):
-                yield narrowed(x, exact)
+                yield float32_agrees(x, exact)
 
 
 @proof(
@@ -264,13 +255,13 @@ def model_precision(c: Case) -> Iterator[Report]:
         (m.grad(w32, narrow), m.grad(c.w, c.D)),
         (m.hvp(w32, v32, narrow), m.hvp(c.w, v, c.D)),
     ):
-        yield narrowed(got, exact)
+        yield float32_agrees(got, exact)
 
 
 def two_rounds(
-    c: Case, world: World, algorithm: AnyAlgorithm, dtype: Any, stack: bool
+    c: Case, world: TinyWorld, algorithm: AnyAlgorithm, dtype: Any, stack: bool
 ) -> list[Any]:
-    """What the server and the clients have after them, all arrays of numbers."""
+    """Return all arrays of numbers that the server and the clients then have."""
     state = State(algorithm.initial(c.model, c.w.astype(dtype)), {})
     for plan in world.plans[:2]:
         state, _ = run_round(

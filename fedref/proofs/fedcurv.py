@@ -14,19 +14,19 @@ from fedref.proofs.rounds import (
     EPOCHS,
     SMALL,
     STEPS,
-    After,
+    ExpectedRound,
     Paper,
-    World,
+    TinyWorld,
+    compare_models,
+    compare_rounds,
     one_model,
-    rounds_agree,
-    states,
 )
 from fedref.proofs.table import ONE, proof
 
 
 @proof("fedcurv penalty", "penalty_gradient from u, v = complex step of penalty, j ≠ s", ONE)
 def fedcurv_penalty(c: Case) -> Iterator[Report]:
-    I, thetas = c.vectors(3) ** 2, c.vectors(3)
+    I, thetas = c.draw_vectors(3) ** 2, c.draw_vectors(3)
     u, v, me = I.sum(0), (I * thetas).sum(0), 1
     others = [(I[j], thetas[j]) for j in range(3) if j != me]
     yield check_gradient(
@@ -36,13 +36,17 @@ def fedcurv_penalty(c: Case) -> Iterator[Report]:
     )  # fmt: skip
     terms = (I_j @ (c.w - theta_j) ** 2 for I_j, theta_j in others)
     yield equal(fedcurv.penalty(c.w, others, lam=0.7), 0.7 * sum(terms))
-    yield stack_equals_loop(lambda w: fedcurv.penalty(w, others, lam=0.7), c.vectors(7))
+    yield stack_equals_loop(lambda w: fedcurv.penalty(w, others, lam=0.7), c.draw_vectors(7))
 
 
-@proof("fedcurv Fisher", "fisher = the mean over samples of squared complex-step gradients")
-def fedcurv_fisher(c: Case) -> Iterator[Report]:
+@proof(
+    ("fedcurv Fisher", "apfl eq.5"),
+    "fisher, mas = the means over samples of squared, and of absolute, complex-step gradients",
+)
+def estimates(c: Case) -> Iterator[Report]:
     for D, rows in zip((c.D, c.D1), c.real_rows):
         yield equal(importance.fisher(c.model, c.w, D), spec.fisher(c.f, c.w, rows))
+        yield equal(importance.mas(c.model, c.w, D), spec.mas(c.f, c.w, rows))
 
 
 @proof(
@@ -64,15 +68,15 @@ def blocks(c: Case) -> Iterator[Report]:
 
 
 def paper(lam: float, weights: Any = spec.sample_weights, drop: bool = True) -> Paper:
-    """FedCurv with η = 0.2. A client keeps its I and I ⊙ θ̂ of the round t in which it took part."""
+    """Return FedCurv with η = 0.2. A client keeps I, I ⊙ θ̂ and t of its last round."""
 
-    def rounds(world: World) -> Iterator[After]:
+    def rounds(world: TinyWorld) -> Iterator[ExpectedRound]:
         kept = dict[int, list[Any]]()
         states = spec.fedcurv(world.f, world.w, world.rounds(), 0.2, lam, weights)
         for t, (w, ends) in enumerate(states):
             kept |= {s: [I, I * theta, t] for s, (I, theta) in ends.items()}
             u, v = (sum(kept[s][i] for s in ends) for i in (0, 1))
-            yield After({"w": w, "u": u, "v": v, "t": t + 1}, one_model(w), dict(kept))
+            yield ExpectedRound({"w": w, "u": u, "v": v, "t": t + 1}, one_model(w), dict(kept))
 
     return Paper(rounds, drop)
 
@@ -85,14 +89,12 @@ def paper(lam: float, weights: Any = spec.sample_weights, drop: bool = True) -> 
 def fedcurv_rounds(c: Case) -> Iterator[Report]:
     for sampling in (EPOCHS, STEPS):
         algorithm = fedcurv.FedCurv(lr=0.2, lam=0.7)
-        yield from rounds_agree(c, algorithm, paper(0.7), sampling, rounds=5)
+        yield from compare_rounds(c, algorithm, paper(0.7), sampling, rounds=5)
     algorithm = fedcurv.FedCurv(lr=0.2, lam=0.7, weighting="uniform", drop=False)
-    yield from rounds_agree(c, algorithm, paper(0.7, spec.uniform_weights, drop=False), rounds=5)
+    yield from compare_rounds(c, algorithm, paper(0.7, spec.uniform_weights, drop=False), rounds=5)
 
 
 @proof("apfl §4.1.2", "4 rounds of FedCurv with λ = 0 = FedAvg, bit for bit", SMALL)
 def baselines_rounds(c: Case) -> Iterator[Report]:
     one, other = fedcurv.FedCurv(lr=0.3, lam=0.0), fedavg.FedAvg(lr=0.3)
-    world = World(c, paper(0.0), EPOCHS, 4)
-    for got, expected in zip(states(world, one), states(world, other), strict=True):
-        yield equal(got.server.w, expected.server.w, bound=0)
+    yield from compare_models(c, paper(0.0), one, other)

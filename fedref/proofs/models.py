@@ -19,7 +19,7 @@ from fedref.checks import (
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic, linear_operator
 from fedref.proofs import oracle
 from fedref.proofs.case import Case
-from fedref.proofs.compare import complex_hvp, equal, order_in
+from fedref.proofs.compare import complex_hvp, equal, measure_order
 from fedref.proofs.table import FAMILIES, ONE, proof
 
 
@@ -42,7 +42,7 @@ def model_hvp(c: Case) -> Iterator[Report]:
 
 def model_stack(c: Case) -> Iterator[Report]:
     K = 7  # clients; no other axis has this length
-    w, v, D = c.vectors(K), c.vectors(K), tree.stack([c.batch(2) for _ in range(K)])
+    w, v, D = c.draw_vectors(K), c.draw_vectors(K), tree.stack([c.draw_batch(2) for _ in range(K)])
     yield stack_equals_loop(c.model.loss, w, D)
     yield stack_equals_loop(c.model.grad, w, D)
     yield stack_equals_loop(c.model.hvp, w, v, D)
@@ -109,7 +109,7 @@ def cnn_ties(c: Case) -> Iterator[Report]:
     yield equal(TIES.loss(w, D), f(w, rows))
     yield equal(TIES.grad(w, D), f.grad(w, rows))
     exact = TIES.hvp(w, c.w, D)
-    slope = order_in(
+    slope = measure_order(
         lambda h: relative_error((f.grad(w + h * c.w, rows) - f.grad(w - h * c.w, rows)) / (2 * h), exact),
         np.logspace(-3, -2, 5),
     )  # fmt: skip

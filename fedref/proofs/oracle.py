@@ -1,4 +1,4 @@
-"""A model as the specification has it, and on which side of its kinks a sample is."""
+"""A model in the specification, and on which side of its kinks a sample is."""
 
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ POOL = {"max": spec.first_max, "mean": partial(np.mean, axis=0)}
 
 
 def scores(model: Any, phi: Any = None, pool: Any = None) -> Any:
-    """Return z(w, X) of the specification; phi and pool, where given, take the model's place."""
+    """Return z(w, X) of the specification, with this phi and pool instead of the model's."""
     phi = phi or PHI.get(getattr(model, "activation", ""))
     if isinstance(model, LSTM):
         sizes = model.vocabulary, model.embedding, model.hidden, model.classes
@@ -32,7 +32,7 @@ def scores(model: Any, phi: Any = None, pool: Any = None) -> Any:
 
 
 def risk(model: Any) -> spec.Risk:
-    """Return f(w; D) of the specification, with the model's own gradient as the one by hand."""
+    """Return f(w; D) of the specification; its gradient by hand is the model's."""
 
     def analytic_grad(w: Array, D: spec.Batch) -> Array:
         return model.grad(w, Batch(D.X, D.y))
@@ -46,10 +46,7 @@ def risk(model: Any) -> spec.Risk:
 
 
 def real_rows(D: Batch) -> spec.Batch:
-    """Return D without padding: a row of weight 2 stands there twice as often as one of weight 1.
-
-    Weights are multiples of ½.
-    """
+    """Return D without padding, a row of weight s repeated 2s times: weights are multiples of ½."""
     times = 1 if D.s is None else (2 * D.s).astype(int)
     return spec.Batch(np.repeat(D.X, times, 0), np.repeat(D.y, times))
 
@@ -59,11 +56,11 @@ def sides(model: Any, w: Array, D: Batch) -> list[Any]:
     seen = list[Any]()
 
     def watch(f: Any, side: Any) -> Any:
-        def watched(z: Array) -> Array:
+        def note_side(z: Array) -> Array:
             seen.append(side(z).tolist())
             return f(z)
 
-        return watched
+        return note_side
 
     phi, pool = getattr(model, "activation", ""), getattr(model, "pool", "")
     kinked = phi in ("elu", "relu"), pool == "max"

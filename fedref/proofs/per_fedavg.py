@@ -12,9 +12,18 @@ from fedref.algorithms import per_fedavg
 from fedref.checks import Report, check_gradient, relative_error
 from fedref.models.numerics import Array
 from fedref.proofs.case import Case
-from fedref.proofs.compare import complex_hvp, equal, order_in
-from fedref.proofs.rounds import EPOCHS, SMALL, STEPS, After, Paper, World, adapted, rounds_agree
-from fedref.proofs.table import FAMILIES, ONE, SMOOTH, proof
+from fedref.proofs.compare import equal, measure_order
+from fedref.proofs.rounds import (
+    EPOCHS,
+    SMALL,
+    STEPS,
+    ExpectedRound,
+    Paper,
+    TinyWorld,
+    adapted_model,
+    compare_rounds,
+)
+from fedref.proofs.table import ONE, SMOOTH, proof
 
 
 @proof("per-fedavg eq.1", "mean of grad = complex step of the mean loss over users")
@@ -50,7 +59,7 @@ def per_fedavg_eq4(c: Case) -> Iterator[Report]:
     yield equal(c.model.grad(c.w, c.D), spec.average(c.s / c.s.sum(), gs))
 
 
-@proof("per-fedavg eq.5", "local_step = w − β∇F number by number")
+@proof("per-fedavg eq.5", "local_step = w − β∇F number by number", ONE)
 def per_fedavg_eq5(c: Case) -> Iterator[Report]:
     got = per_fedavg.local_step(c.w, c.vs[0], beta=0.2)
     yield equal(got, [w_j - 0.2 * v_j for w_j, v_j in zip(c.w.tolist(), c.vs[0].tolist())])
@@ -66,7 +75,7 @@ def per_fedavg_eq6(c: Case) -> Iterator[Report]:
 def per_fedavg_steps(c: Case) -> Iterator[Report]:
     Ds = [c.D, c.D1, c.D2]
 
-    def chained(w: Array) -> Array:
+    def chained_loss(w: Array) -> Array:
         for D in Ds:
             w = w - 0.1 * c.model.grad(w, D)
         return np.asarray(c.model.loss(w, c.D1))
@@ -74,55 +83,21 @@ def per_fedavg_steps(c: Case) -> Iterator[Report]:
     def gradient(w: Array) -> Array:
         return per_fedavg.meta_gradient_steps(c.model, w, Ds, c.D1, Ds, alpha=0.1)
 
-    yield check_gradient(chained, gradient, c.w, c.vs)
+    yield check_gradient(chained_loss, gradient, c.w, c.vs)
 
 
-@proof("per-fedavg §3.3", "meta_gradient_fo = complex step of the loss after the step")
-def per_fedavg_fo(c: Case) -> Iterator[Report]:
-    got = per_fedavg.meta_gradient_fo(c.model, c.w, c.D, c.D1, alpha=0.1)
-    yield equal(got, spec.meta_gradient_fo(c.f, c.w, *c.real_rows, 0.1))
-
-
-@proof("per-fedavg eq.7", "meta_gradient_hf = as printed; → eq.6 with slope 2 in δ", SMOOTH)
-def per_fedavg_eq7(c: Case) -> Iterator[Report]:
-    def hf(delta: float) -> Array:
-        return per_fedavg.meta_gradient_hf(
-            c.model, c.w, c.D, c.D1, c.D2, alpha=0.1, delta=delta
-        )  # fmt: skip
-
+@proof(
+    ("per-fedavg eq.7", "per-fedavg eq.8"),
+    "meta_gradient_hf = as printed, δ = 0.1 and the default; → eq.6 with slope 2 in δ",
+    SMOOTH,
+)
+def per_fedavg_hf(c: Case) -> Iterator[Report]:
+    hf = partial(per_fedavg.meta_gradient_hf, c.model, c.w, c.D, c.D1, c.D2, alpha=0.1)
+    printed = partial(spec.meta_gradient_hf, c.f, c.w, *c.real_rows, 0.1)
     exact = spec.meta_gradient(c.f, c.w, *c.real_rows, 0.1)
-    slope = order_in(lambda h: relative_error(hf(h), exact), np.logspace(-3, -2, 5))
-    printed = spec.meta_gradient_hf(c.f, c.w, *c.real_rows, 0.1, 0.1)
-    yield Report(relative_error(hf(0.1), printed), slope, 2)
-
-
-@proof("per-fedavg eq.7", "meta_gradient_hf: δ = 10⁻³ where nothing is said", ONE)
-def per_fedavg_usual_delta(c: Case) -> Iterator[Report]:
-    at = c.model, c.w, c.D, c.D1, c.D2
-    got = per_fedavg.meta_gradient_hf(*at, alpha=0.1)
-    yield equal(got, per_fedavg.meta_gradient_hf(*at, alpha=0.1, delta=1e-3), bound=0)
-
-
-@proof("per-fedavg eq.8", "d = Hu exactly where f is quadratic", FAMILIES[-1:])
-def per_fedavg_eq8(c: Case) -> Iterator[Report]:
-    u = per_fedavg.meta_gradient_fo(c.model, c.w, c.D, c.D1, alpha=1.0)
-    wrong = c.D2._replace(y=-c.model.predict(c.w, c.D2.X))  # all margins above 1: one quadratic
-    hf = per_fedavg.meta_gradient_hf(c.model, c.w, c.D, c.D1, wrong, alpha=1.0, delta=0.01)
-    yield equal(u - hf, complex_hvp(c.model, c.w, u, wrong))
-
-
-@proof("per-fedavg eq.8", "d = difference of complex steps; → Hu with slope 2 in δ", SMOOTH)
-def per_fedavg_eq8_slope(c: Case) -> Iterator[Report]:
-    batches, u = (c.D, c.D1, c.D2), per_fedavg.meta_gradient_fo(c.model, c.w, c.D, c.D1, alpha=1.0)
-
-    def d(delta: float) -> Array:
-        return u - per_fedavg.meta_gradient_hf(c.model, c.w, *batches, alpha=1.0, delta=delta)
-
-    exact = complex_hvp(c.model, c.w, u, c.D2)
-    slope = order_in(lambda h: relative_error(d(h), exact), np.logspace(-3, -2, 5))
-    yield Report(
-        relative_error(d(0.1), spec.difference(c.f, c.w, u, c.real_rows[2], 0.1)), slope, 2
-    )
+    slope = measure_order(lambda h: relative_error(hf(delta=h), exact), np.logspace(-3, -2, 5))
+    yield Report(relative_error(hf(delta=0.1), printed(0.1)), slope, 2)
+    yield equal(hf(), printed())
 
 
 # Rounds
@@ -135,22 +110,22 @@ def paper(
     roles: tuple[str, ...] = ("D", "D1", "D2"),
     steps: int = 1,
 ) -> Paper:
-    """Per-FedAvg with α = 0.1, β = 0.2, tested after `steps` of size α."""
+    """Return Per-FedAvg with α = 0.1, β = 0.2, tested after `steps` of size α."""
 
-    def rounds(world: World) -> Iterator[After]:
+    def rounds(world: TinyWorld) -> Iterator[ExpectedRound]:
         at = world.f, world.w, world.rounds(), 0.1, 0.2, meta_gradient, weights
         for w in spec.per_fedavg(*at):
-            yield After({"w": w}, adapted(world, w, 0.1, steps))
+            yield ExpectedRound({"w": w}, adapted_model(world, w, 0.1, steps))
 
     return Paper(rounds, drop, roles, adapts_on="D")
 
 
-def of_two_batches(f: spec.Risk, w: Array, D: spec.Batch, D1: spec.Batch, alpha: float) -> Array:
+def first_order(f: spec.Risk, w: Array, D: spec.Batch, D1: spec.Batch, alpha: float) -> Array:
     return spec.meta_gradient_fo(f, w, D, D1, None, alpha)
 
 
-def of_several_steps(inner: tuple[str, ...], hvp: Any = spec.Risk.hvp) -> Callable[..., Array]:
-    """The meta-gradient after ν inner steps, of the batches in the order of `PerFedAvg.roles`."""
+def gradient_of_steps(inner: tuple[str, ...], hvp: Any = spec.Risk.hvp) -> Callable[..., Array]:
+    """Return the meta-gradient after ν inner steps, of batches in the order of `PerFedAvg.roles`."""
 
     def gradient(f: spec.Risk, w: Array, D: Any, D1: Any, *rest: Any) -> Array:
         *batches, alpha = D, *rest
@@ -162,26 +137,28 @@ def of_several_steps(inner: tuple[str, ...], hvp: Any = spec.Risk.hvp) -> Callab
 
 
 @proof(
-    "per-fedavg alg.1", "4 rounds of Per-FedAvg, three batches a step = the specification", SMALL
+    "per-fedavg alg.1",
+    "4 rounds of Per-FedAvg, three batches a step = the specification",
+    SMALL,
 )
 def per_fedavg_rounds(c: Case) -> Iterator[Report]:
     for sampling in (EPOCHS, STEPS):
         algorithm = per_fedavg.PerFedAvg(alpha=0.1, beta=0.2)
-        yield from rounds_agree(c, algorithm, paper(), sampling)
+        yield from compare_rounds(c, algorithm, paper(), sampling)
     algorithm = per_fedavg.PerFedAvg(alpha=0.1, beta=0.2, weighting="samples", drop=False)
-    yield from rounds_agree(c, algorithm, paper(weights=spec.sample_weights, drop=False))
+    yield from compare_rounds(c, algorithm, paper(weights=spec.sample_weights, drop=False))
 
 
 @proof("per-fedavg §3.3", "4 rounds of Per-FedAvg (FO) = the specification", SMALL)
 def per_fedavg_fo_rounds(c: Case) -> Iterator[Report]:
     algorithm = per_fedavg.PerFedAvgFO(alpha=0.1, beta=0.2)
-    yield from rounds_agree(c, algorithm, paper(of_two_batches, roles=("D", "D1")))
+    yield from compare_rounds(c, algorithm, paper(first_order, roles=("D", "D1")))
 
 
 @proof("per-fedavg eq.7", "4 rounds of Per-FedAvg (HF), δ = 0.1 = the specification", SMALL)
 def per_fedavg_hf_rounds(c: Case) -> Iterator[Report]:
     algorithm = per_fedavg.PerFedAvgHF(alpha=0.1, beta=0.2, delta=0.1)
-    yield from rounds_agree(c, algorithm, paper(partial(spec.meta_gradient_hf, delta=0.1)))
+    yield from compare_rounds(c, algorithm, paper(partial(spec.meta_gradient_hf, delta=0.1)))
 
 
 @proof(
@@ -191,8 +168,8 @@ def per_fedavg_hf_rounds(c: Case) -> Iterator[Report]:
 )
 def per_fedavg_rounds_of_steps(c: Case) -> Iterator[Report]:
     both = ("D", "D1", "D2", "D of step 2", "D2 of step 2", "D of step 3", "D2 of step 3")
-    exact, fo = of_several_steps(("D", "D2")), of_several_steps(("D",))
-    hf = of_several_steps(("D", "D2"), partial(spec.difference, delta=0.1))
+    exact, fo = gradient_of_steps(("D", "D2")), gradient_of_steps(("D",))
+    hf = gradient_of_steps(("D", "D2"), partial(spec.difference, delta=0.1))
     options: dict[str, Any] = {"alpha": 0.1, "beta": 0.2}
     for meta_gradient, cls, steps, roles in (
         (exact, per_fedavg.PerFedAvg, 2, both[:5]),
@@ -201,4 +178,4 @@ def per_fedavg_rounds_of_steps(c: Case) -> Iterator[Report]:
         (hf, partial(per_fedavg.PerFedAvgHF, delta=0.1), 2, both[:5]),
     ):
         expected = paper(meta_gradient, roles=roles, steps=steps)
-        yield from rounds_agree(c, cls(inner_steps=steps, **options), expected, rounds=3)
+        yield from compare_rounds(c, cls(inner_steps=steps, **options), expected, rounds=3)

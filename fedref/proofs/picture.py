@@ -12,7 +12,7 @@ from fedref.proofs.models import MODELS
 
 EPS = float(np.finfo(float).eps)
 
-#: Told apart without colour, too: by line and marker.
+#: They differ without colour, too: by line and marker.
 LOOKS: tuple[dict[str, Any], ...] = (
     {"color": "#0072B2", "linestyle": (0, (5, 2)), "marker": "o"},
     {"color": "#D55E00", "linestyle": (0, (6, 2, 1, 2)), "marker": "s"},
@@ -21,9 +21,9 @@ LOOKS: tuple[dict[str, Any], ...] = (
 
 
 def derivative_errors(case: Case, h: Array) -> dict[str, Array]:
-    """method → the error of the derivative along some directions, relative to the largest of them.
+    """Return method → the error of the derivative, relative to the largest of some directions.
 
-    The worst of several directions: along a single one rounding is sometimes lucky.
+    It is the worst of several directions: along a single one rounding is sometimes lucky.
     """
     m, D, w = case.model, case.D, case.w
 
@@ -50,12 +50,12 @@ class Remainder(NamedTuple):
 
 
 def taylor_remainders(case: Case, t: Array) -> dict[str, Remainder]:
-    """What is taken for the derivatives → what Taylor's formula leaves over at every step t."""
+    """Return which derivatives are used → the remainder of Taylor's formula at every step t."""
     m, D, w, v = case.model, case.D, case.w, case.vs[0]
     g, hv = m.grad(w, D), m.hvp(w, v, D)
     off = 1 - 0.1 * np.sign((g @ v) * (v @ hv))  # so that both parts of the remainder add up
 
-    def left(*derivatives: Array) -> Remainder:
+    def remainder(*derivatives: Array) -> Remainder:
         first, *second = derivatives
 
         def f(w: Array) -> Any:
@@ -64,7 +64,7 @@ def taylor_remainders(case: Case, t: Array) -> dict[str, Remainder]:
         r = checks.taylor_remainders(f, first, w, v, t, *second)
         return Remainder(np.maximum(r, EPS / 8), checks.taylor_slope(f, first, w, v, *second))
 
-    return {"wrong": left(off * g), "gradient": left(g), "hvp": left(g, hv)}
+    return {"wrong": remainder(off * g), "gradient": remainder(g), "hvp": remainder(g, hv)}
 
 
 def draw(path: Path, seed: int) -> None:
@@ -75,7 +75,7 @@ def draw(path: Path, seed: int) -> None:
     from fedref import plots
 
     case = Case(MODELS["MLP tanh"], sampling.stream(seed, "check picture"))
-    case.vs = case.vectors(12)
+    case.vs = case.draw_vectors(12)
     with style.context(plots.STYLE):
         figure = Figure((12, 5.4), layout="constrained")
         left, right = figure.subplots(1, 2)

@@ -1,4 +1,4 @@
-"""Who takes part in a round, with which rows: each from a stream of random numbers of its own."""
+"""Plans: who takes part in a round, with which rows, each from its own stream of random numbers."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The table: what a proof is, how one enters the table, and how all of them are run."""
+"""The table of proofs: how a proof enters it, and how all are run."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ Compare = Callable[[Case], Iterator[Report]]
 
 
 class Row(NamedTuple):
-    """One line of the table: the largest error and the worst slope of all that was compared."""
+    """One line of the table: the largest error and the worst slope of all comparisons."""
 
     tag: str
     claim: str
@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 
 class Proof(NamedTuple):
-    """tag : the equation; claim : what is compared with what; exact : whether slope inf is right."""
+    """A claim about an equation, its tag. exact : whether a slope of inf is right."""
 
     tag: str
     claim: str
@@ -40,11 +40,11 @@ class Proof(NamedTuple):
     exact: bool
 
     def run(self, seed: int) -> Row:
-        """All that is compared, on every model; an exception is a failure too."""
+        """Return the worst of all comparisons on every model; an exception fails too."""
         reports = []
         try:
             for i, model in enumerate(self.models):
-                reports += self.on(model, seed, i)
+                reports += self.compare_on(model, seed, i)
         except Exception as exception:
             note = f"{type(exception).__name__}: {exception}"
             return Row(self.tag, self.claim, math.nan, BOUND, None, None, "FAIL", note)
@@ -54,9 +54,12 @@ class Proof(NamedTuple):
         error, bound = float(np.max([r.error for r in reports])), max(r.bound for r in reports)
         return Row(self.tag, self.claim, error, bound, slope, order, "ok" if ok else "FAIL")
 
-    def on(self, model: Model, seed: int, i: int) -> list[Report]:
-        """One case. An error counts wherever it is; a slope is a statement about almost all points
-        (inner steps may land beside a kink), so that a wrong one is looked at in three places."""
+    def compare_on(self, model: Model, seed: int, i: int) -> list[Report]:
+        """Return the comparisons of one case.
+
+        An error counts at any point. A slope is a statement about almost all points, as inner steps may
+        land beside a kink: a wrong slope is measured again at up to two other points.
+        """
         for place in range(3):
             case = Case(model, stream(seed, f"check {self.tag} {self.claim}", i, place))
             reports = list(self.compare(case))
@@ -78,19 +81,23 @@ PROOFS: list[Proof] = []
 
 
 def proof(
-    tag: str, claim: str, models: Sequence[Model] = FAMILIES, exact: bool = False
+    tag: str | tuple[str, ...],
+    claim: str,
+    models: Sequence[Model] = FAMILIES,
+    exact: bool = False,
 ) -> Callable[[Compare], Compare]:
-    """Put what is decorated into the table."""
+    """Enter the decorated function into the table: one row for each tag."""
 
     def register(compare: Compare) -> Compare:
-        PROOFS.append(Proof(tag, claim, compare, models, exact))
+        tags = (tag,) if isinstance(tag, str) else tag
+        PROOFS.extend(Proof(tag, claim, compare, models, exact) for tag in tags)
         return compare
 
     return register
 
 
 def select(only: Sequence[str]) -> list[Proof]:
-    """The proofs whose tag is one of `only`; a name that is no whole tag may be a part of some."""
+    """Return the proofs by tag; a name that is no tag selects every tag that contains it."""
     chosen = set[str]()
     tags = list(dict.fromkeys(p.tag for p in PROOFS))
     for name in only:
@@ -112,9 +119,9 @@ def run(
     seed: int = 0,
     progress: Callable[[list[Proof]], Iterable[Proof]] = iter,
 ) -> list[Row]:
-    """The table. Each proof has its own random numbers: `only` changes no row.
+    """Return the table. Each proof has its own random numbers: `only` changes no row.
 
-    progress : what the proofs are taken from, such as `tqdm`.
+    progress : wraps the proofs while they run, such as `tqdm`.
 
     >>> [row.verdict for row in run(["per-fedavg eq.3"])]
     ['ok']

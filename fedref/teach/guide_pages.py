@@ -79,7 +79,7 @@ PROOF_PICTURES: Mapping[str, tuple[Callable[..., None], str, str]] = {
 def proof_picture(draw_half: Callable[..., None], alt: str, caption: str) -> Picture:
     """Draw one half of the picture of `fedref check --plot`."""
     case = Case(MODELS["MLP tanh"], sampling.stream(0, "check picture"))
-    case.vs = case.vectors(12)
+    case.vs = case.draw_vectors(12)
     figure, axes = make_panel(5.6, 4.6)
     draw_half(axes, case)
     return Picture(figure, alt, caption)
@@ -185,11 +185,11 @@ def backends_page() -> Sheet:
         "and want to know whether it is right. fedref ships golden vectors: small cases with all inputs, "
         "all intermediate values and whole rounds. The suite runs your functions on them, says which "
         "output is the first to differ, and names the mistake if it knows it.</p>"
-        "<section><h2>From Python</h2><ol><li>Write <code>mine.py</code> with one function or more of the "
-        "list below. This one has a mistake:"
+        "<section><h2>From Python</h2><ol><li>Write <code>my_backend.py</code> with one function or more of "
+        "the list below. This one has a mistake:"
         f"{highlight(BACKEND, {})}</li>"
-        "<li>Run <code>fedref conformance mine --only &quot;per-fedavg eq.3&quot;</code>. It answers that "
-        "the inner step's graph was cut: <code>create_graph=True</code> is missing in the line that "
+        "<li>Run <code>fedref conformance my_backend --only &quot;per-fedavg eq.3&quot;</code>. It answers "
+        "that the inner step's graph was cut: <code>create_graph=True</code> is missing in the line that "
         "computes <code>g</code>.</li>"
         "<li>Add functions; what is missing, or raises NotImplementedError, counts as not offered. "
         "<code>--dtype float32</code> compares in single precision, <code>--json</code> is for a "

@@ -134,7 +134,7 @@ def test_the_picture_says_what_it_should():
     from fedref import sampling
 
     case = proofs.Case(proofs.MODELS["MLP tanh"], sampling.stream(0, "check picture"))
-    case.vs = case.vectors(12)
+    case.vs = case.draw_vectors(12)
     errors = picture.derivative_errors(case, np.logspace(-20, 0, 81))
     assert errors["complex"][:41].max() < 1e-14 < errors["central"].min() < errors["forward"].min()
     slopes = {k: r.slope for k, r in picture.taylor_remainders(case, np.ones(1)).items()}

@@ -5,10 +5,19 @@ import pytest
 
 from fedref import proofs, sampling, tree
 from fedref.algorithm import Cohort
-from fedref.algorithms import ALGORITHMS, apfl, fedcurv, fedmeta, fedprox, importance, per_fedavg
+from fedref.algorithms import (
+    ALGORITHMS,
+    apfl,
+    fedcurv,
+    fedmaml,
+    fedmeta,
+    fedprox,
+    importance,
+    per_fedavg,
+)
 from fedref.conformance.edits import Edit, apply_edits
 from fedref.conformance.mistakes import MISTAKES
-from fedref.models import LinearSVM
+from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic, cnn
 from fedref.proofs import rounds
 
 #: Algorithm → a tag under which its rounds are proved.
@@ -120,6 +129,43 @@ def test_an_algorithm_tested_without_adaptation_is_caught(name, monkeypatch):
     assert fails(PROVED[name])
 
 
+# Wrong functions: (where, name, factor of the result, tag)
+
+SCALED = [
+    (Logistic, "loss", 1 + 1e-9, "Logistic loss"),
+    (Logistic, "grad", 1 + 1e-9, "Logistic grad"),
+    (BinaryLogistic, "hvp", 1 + 1e-9, "BinaryLogistic hvp"),
+    (LinearSVM, "hvp", 0.5, "LinearSVM squared hvp"),
+    (MLP, "hvp", 1 + 1e-9, "MLP tanh hvp"),
+    (CNN, "grad", 1 + 1e-9, "CNN deep grad"),
+    (CNN, "hvp", 0.0, "CNN relu max hvp"),
+    (fedprox, "prox_gradient", 1 + 1e-9, "fedprox alg.2"),
+    (fedprox, "inexactness", 0.5, "fedprox γ"),
+    (per_fedavg, "meta_gradient", 1 + 1e-9, "per-fedavg eq.3"),
+    (per_fedavg, "meta_gradient", 1 + 1e-9, "per-fedavg eq.6"),
+    (per_fedavg, "meta_gradient", 1 + 1e-9, "per-fedavg alg.1"),
+    (per_fedavg, "meta_gradient_hf", 1 + 1e-9, "per-fedavg eq.8"),
+    (per_fedavg, "local_step", 1 + 1e-9, "per-fedavg eq.5"),
+    (fedmeta, "maml_gradient", 1 + 1e-9, "fedmeta server"),
+    (apfl, "compose", 1 + 1e-9, "apfl eq.3"),
+    (apfl, "objective", 1 + 1e-9, "apfl eq.4"),
+    (apfl, "penalty_gradient", 0.0, "apfl eq.6"),
+    (apfl, "penalty_gradient", 0.0, "apfl alg.1"),
+    (apfl, "importance_update", 1 + 1e-9, "apfl eq.5"),
+]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "factor", "tag"),
+    SCALED,
+    ids=[f"{owner.__name__}.{name}: {tag}" for owner, name, _, tag in SCALED],
+)
+def test_a_scaled_function_is_caught(owner, name, factor, tag, monkeypatch):
+    right = getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *a, **k: right(*a, **k) * factor)
+    assert fails(tag)
+
+
 # Wrong lines
 
 #: Wrong lines that are no known mistakes, and edits that once went unnoticed.
@@ -140,6 +186,39 @@ EDITS = {
             "parts = [Batch(D.X[i::4], D.y[i::4]) for i in range(4)]\n"
             "return np.mean([model.grad(w, part) ** 2 for part in parts], 0)",
         ),
+    ),
+    "MAS of squares": ("apfl eq.5", Edit(importance.mas, "np.abs(", "np.square(")),
+    "the last of ties": (
+        "CNN ties",
+        Edit(
+            CNN.argmax_mask,
+            "nx.argmax_mask(windows_first(z))",
+            "nx.argmax_mask(windows_first(z)[..., ::-1, :, :])[..., ::-1, :, :]",
+        ),
+    ),
+    "height for width": (
+        "CNN tanh mean grad",
+        Edit(cnn.windows, "(h, w, _) = grid", "(w, h, _) = grid"),
+    ),
+    "the last inner step alone": (
+        "fedmaml §3.2",
+        Edit(fedmaml.meta_gradient, "in reversed(path):", "in path[-1:]:"),
+    ),
+    "the peak is never cleared": (
+        "apfl alg.1 line 14",
+        Edit(apfl.PlateauDetector.push, "std_old=std, peak=False", "std_old=std"),
+    ),
+    "a mean at δ_μ is below it": (
+        "apfl alg.1 line 10",
+        Edit(apfl.PlateauDetector.push, "mean < self.delta_mu", "mean <= self.delta_mu"),
+    ),
+    "a deviation at δ_σ is below it": (
+        "apfl alg.1 line 10",
+        Edit(apfl.PlateauDetector.push, "std < self.delta_sigma", "std <= self.delta_sigma"),
+    ),
+    "a mean at the old one is a peak": (
+        "apfl alg.1 line 14",
+        Edit(apfl.PlateauDetector.push, "mean > self.mean_old", "mean >= self.mean_old"),
     ),
     "own term never subtracted": (
         "fedcurv penalty",
@@ -188,7 +267,7 @@ EDITS = {
         Edit(fedmeta.MetaSGD.gradient, "alpha, S, Q", "alpha, Q, S"),
     ),
     "losses are not observed": (
-        "apfl alg.1 lines 9–16",
+        "apfl alg.1",
         Edit(
             apfl.APFL.observe_loss,
             "detector, renew = server",

@@ -17,13 +17,13 @@ Values = Mapping[str, Any]
 
 
 def pieces(model: Values, w: Any) -> list[Any]:
-    """w cut into the model's weights and biases."""
+    """Return w cut into the model's weights and biases."""
     ends = np.cumsum([int(np.prod(shape)) for shape in model["shapes"]])
     return [x.reshape(s) for x, s in zip(jnp.split(w, ends[:-1]), model["shapes"])]
 
 
-def read(model: Values, E: Any, cells: list[Any], X: Any) -> Any:
-    """What the dense layer reads of texts (B, T): (B, H). A step of padding changes no state."""
+def read_texts(model: Values, E: Any, cells: list[Any], X: Any) -> Any:
+    """Return the dense layer's input from texts (B, T): (B, H). Padding changes no state."""
     real = (model["vocabulary"] != X).T[..., None]  # (T, B, 1)
     zero = [jnp.zeros((len(X), len(b) // 4), E.dtype) for b in cells[1::2]]
 
@@ -48,7 +48,7 @@ ACTIVATIONS = {"elu": jax.nn.elu, "relu": jax.nn.relu, "tanh": jnp.tanh}
 
 
 def logits(model: Values, w: Any, X: Any) -> Any:
-    """(B, C), or (B,) of the linear models with one score."""
+    """Return the logits: (B, C), or (B,) of the linear models with one score."""
     layers = pieces(model, w)
     if model["family"] in ("binary-logistic", "svm"):
         theta, *b = layers
@@ -69,7 +69,7 @@ def logits(model: Values, w: Any, X: Any) -> Any:
         X = a.reshape(len(X), -1)
     elif model["family"] == "lstm":
         E, *cells, W, b = layers
-        layers, X = [W, b], read(model, E, cells, X)
+        layers, X = [W, b], read_texts(model, E, cells, X)
     elif model["family"] not in ("logistic", "mlp"):
         raise NotImplementedError(model["family"])
     *hidden, W_last, b_last = layers
@@ -79,7 +79,7 @@ def logits(model: Values, w: Any, X: Any) -> Any:
 
 
 def sample_losses(model: Values, z: Any, y: Any) -> Any:
-    """ℓ of every sample: (B,)."""
+    """Return ℓ of every sample: (B,)."""
     if model["family"] == "binary-logistic":
         return jax.nn.softplus(jnp.where(y == 1, -z, z))
     if model["family"] == "svm":
@@ -103,7 +103,7 @@ class Jax(Papers):
     def derivative(self, f: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return jax.grad(f)
 
-    def each(self, f: Callable[[Any, Any], Any], X: Any, y: Any) -> Any:
+    def map_samples(self, f: Callable[[Any, Any], Any], X: Any, y: Any) -> Any:
         return jax.vmap(f)(X[:, None], y[:, None])
 
     def logits(self, model: Values, w: Any, X: Any) -> Any:
@@ -112,8 +112,8 @@ class Jax(Papers):
     def sample_losses(self, model: Values, z: Any, y: Any) -> Any:
         return sample_losses(model, z, y)
 
-    def ready(self, key: Any, f: Callable[..., Any]) -> Callable[..., Any]:
-        """Compiled once for each key and the shapes that it meets."""
+    def speed_up(self, key: Any, f: Callable[..., Any]) -> Callable[..., Any]:
+        """Compile f once for each key and the shapes that it meets."""
         return self.compiled.setdefault(key, jax.jit(f))
 
 

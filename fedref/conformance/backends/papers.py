@@ -1,7 +1,7 @@
 """The algorithms written from the papers, for any library with arrays and automatic derivatives.
 
-Nothing of fedref is used: objectives are written down and the library differentiates them, so that it
-is an independent opinion on every equation. A library gives `derivative`, `logits`, `sample_losses` and a
+It uses nothing of fedref: the objectives are written down and the library differentiates them. So it is
+an independent opinion on every equation. A library provides `derivative`, `logits`, `sample_losses` and a
 few array functions (torch.py, jax.py). A batch D is {"X", "y", "s"}, s weighting the samples.
 Long because it is a second implementation of everything, to be read or copied in one piece.
 """
@@ -19,7 +19,7 @@ class Papers:
 
     xp: Any
 
-    # what a library gives
+    # the library's part
 
     def array(self, x: Any) -> Any:
         raise NotImplementedError
@@ -28,11 +28,11 @@ class Papers:
         raise NotImplementedError
 
     def derivative(self, f: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """The gradient of a scalar function; it can be differentiated again."""
+        """Return the gradient of a scalar function; it can be differentiated again."""
         raise NotImplementedError
 
-    def each(self, f: Callable[[Any, Any], Any], X: Any, y: Any) -> Any:
-        """f on every sample (a batch of one), stacked."""
+    def map_samples(self, f: Callable[[Any, Any], Any], X: Any, y: Any) -> Any:
+        """Return f of every sample (a batch of one), stacked."""
         raise NotImplementedError
 
     def logits(self, model: Values, w: Any, X: Any) -> Any:
@@ -41,14 +41,14 @@ class Papers:
     def sample_losses(self, model: Values, z: Any, y: Any) -> Any:
         raise NotImplementedError
 
-    def ready(self, key: Any, f: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of arrays made fast, where the library can; the same key, the same function."""
+    def speed_up(self, key: Any, f: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a faster function of arrays, where the library can; one key stands for one function."""
         return f
 
     def call(self, f: Callable[..., Any], settings: Any, *arrays: Any) -> Any:
-        """f(*settings, *arrays), ready for these settings."""
+        """Return f(*settings, *arrays), sped up for these settings."""
         key = (f.__name__, repr(settings))
-        return self.ready(key, lambda *arrays: f(*settings, *arrays))(*arrays)
+        return self.speed_up(key, lambda *arrays: f(*settings, *arrays))(*arrays)
 
     # a model's derivatives
 
@@ -161,7 +161,7 @@ class Papers:
         given = {k: self.batch(x) if isinstance(x, dict) else self.array(x)
                  for k, x in inputs.items()}  # fmt: skip
         f = self.variants()[variant]
-        out = self.ready(
+        out = self.speed_up(
             (variant, repr(model), repr(hyper)), lambda given: f(model, hyper, **given)
         )(given)
         return {name: self.numpy(x) for name, x in out.items()}
@@ -236,17 +236,17 @@ class Papers:
     def steps(self) -> dict[str, Callable[..., Any]]:
         nothing = self.sgd_on(lambda h, server, local, w: 0.0)
 
-        def proximal(h: Values, server: Values, local: Values, w: Any) -> Any:
+        def proximal_penalty(h: Values, server: Values, local: Values, w: Any) -> Any:
             return server["mu"] / 2 * ((w - server["w"]) ** 2).sum()  # [fedprox alg.2]
 
-        def curved(h: Values, server: Values, local: Values, w: Any) -> Any:
+        def curvature_penalty(h: Values, server: Values, local: Values, w: Any) -> Any:
             u, v = server["u"] - local["own_u"], server["v"] - local["own_v"]
             return h["lam"] * (u * w * w - 2 * v * w).sum()  # Σ_j (w − θ̂_j)ᵀ I_j (w − θ̂_j) + const.
 
         return {
             **dict.fromkeys(("fedavg", "fedavg-update", "fedavg-meta", "centralised"), nothing),
-            "fedprox": self.sgd_on(proximal),
-            "fedcurv": self.sgd_on(curved),
+            "fedprox": self.sgd_on(proximal_penalty),
+            "fedcurv": self.sgd_on(curvature_penalty),
             "apfl": self.apfl_step,
             **{v: self.meta_step(v) for v in ("per-fedavg", "per-fedavg-fo", "per-fedavg-hf")},
             **{v: self.episodes(v) for v in ("fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd")},
@@ -284,10 +284,10 @@ class Papers:
         self, algorithm: str, model: Values, h: Values, server: Values, own: Values,
         data: Values, rows: Values,
     ) -> dict[str, Any]:  # fmt: skip
-        """One client's round, in the library's arrays."""
+        """Return one client's round, in the library's arrays."""
         local = self.begin(algorithm, h, model, server, own)
         main = next(iter(local))
-        step = self.ready(
+        step = self.speed_up(
             (algorithm, repr(model), repr(h)),
             lambda server, local, *Ds: self.steps()[algorithm](model, h, server, local, *Ds),
         )
@@ -319,7 +319,7 @@ class Papers:
         return out | {"upload": sent}
 
     def rows(self, data: Values, index: Any) -> dict[str, Any]:
-        """A mini-batch: rows of −1 are padding, of weight 0."""
+        """Return a mini-batch: rows of −1 are padding, of weight 0."""
         real = index >= 0
         at = np.where(real, index, 0)
         return self.batch({"X": data["X"][at], "y": data["y"][at], "s": real})
@@ -334,8 +334,8 @@ class Papers:
         return {"gamma": size(w) / size(server["w"]), "h": h(w)}  # [fedprox γ]
 
     def fisher(self, model: Values, w: Any, D: Values) -> Any:
-        """The mean over samples of squared gradients."""
-        one = self.each(lambda X, y: self.g(model, w, {"X": X, "y": y}) ** 2, D["X"], D["y"])
+        """Return the mean over samples of squared gradients."""
+        one = self.map_samples(lambda X, y: self.g(model, w, {"X": X, "y": y}) ** 2, D["X"], D["y"])
         return one.mean(0)
 
     def importance(self, model: Values, h: Values, server: Values, local: Values, D: Values) -> Any:
@@ -351,7 +351,7 @@ class Papers:
         return {
             "gradient-square": lambda: self.g(model, w, D) ** 2,  # [apfl eq.5]
             "fisher": lambda: self.fisher(model, w, D),
-            "mas": lambda: self.each(sensitivity, D["X"], D["y"]).mean(0),
+            "mas": lambda: self.map_samples(sensitivity, D["X"], D["y"]).mean(0),
             "si": path_integral,
         }[h["importance"]]()
 
@@ -359,28 +359,28 @@ class Papers:
         self, algorithm: str, model: Values, hyper: Values,
         server: Values, data: Values, rows: Values, client: Values | None = None,
     ) -> Any:  # fmt: skip
-        return self.out(
+        return self.to_numpy(
             self.work(
                 algorithm, model, hyper, self.state(server), self.state(client or {}), data, rows
             )
         )
 
-    def out(self, x: Any) -> Any:
+    def to_numpy(self, x: Any) -> Any:
         """NumPy arrays of the library's, in nested dictionaries."""
         if isinstance(x, Mapping):
-            return {key: self.out(value) for key, value in x.items()}
+            return {key: self.to_numpy(value) for key, value in x.items()}
         return x if isinstance(x, bool | int | float | np.ndarray) else self.numpy(x)
 
     # the server
 
     def mean(self, p: Any, x: Any) -> Any:
         """Σ_k p_k x_k."""
-        return self.ready("mean", lambda p, x: (p[:, None] * x).sum(0))(p, x)
+        return self.speed_up("mean", lambda p, x: (p[:, None] * x).sum(0))(p, x)
 
     def combine(
         self, algorithm: str, h: Values, server: Values, sent: Values, n: Any, counts: Any
     ) -> Any:
-        """The server's next state, and the weights."""
+        """Return the server's next state, and the weights."""
         first = next(iter(sent.values()))
         share = counts * (n if h["weighting"] == "samples" else 1)
         p = self.array((share / share.sum()).astype(self.numpy(first).dtype))
@@ -424,7 +424,7 @@ class Papers:
         server: Values, uploads: Values, n: Any, counts: Any,
     ) -> Any:  # fmt: skip
         sent = {name: self.array(x) for name, x in uploads.items()}
-        return self.out(self.combine(algorithm, hyper, self.state(server), sent, n, counts))
+        return self.to_numpy(self.combine(algorithm, hyper, self.state(server), sent, n, counts))
 
     # a round
 
@@ -458,7 +458,7 @@ class Papers:
             out |= self.combine(algorithm, hyper, server, sent, sizes, counts)
         if "loss" in plan:
             out["server"] = observe(algorithm, hyper, out["server"], float(plan["loss"]))
-        return self.out({**out, "clients": clients})
+        return self.to_numpy({**out, "clients": clients})
 
     # evaluation
 
@@ -473,7 +473,7 @@ class Papers:
             w = self.compose(model, w, **self.state(client))
         if D is not None:
             alpha = given.get("alpha", hyper["alpha"])
-            adapt = self.ready(
+            adapt = self.speed_up(
                 ("adapt", repr(model), steps),
                 lambda w, D, alpha: self.inner(model, w, D, alpha, steps),
             )

@@ -37,20 +37,20 @@ class Recorder:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["model"], name)
 
-    def _noted(self, w: Array, result: Array) -> Array:
+    def _note(self, w: Array, result: Array) -> Array:
         self.at.append(w)
         self.gave.append(result)
         return result
 
     def grad(self, w: Array, D: Batch) -> Array:
-        return self._noted(w, self.model.grad(w, D))
+        return self._note(w, self.model.grad(w, D))
 
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
-        return self._noted(w, self.model.hvp(w, v, D))
+        return self._note(w, self.model.hvp(w, v, D))
 
 
 def _parts(D: Batch) -> list[Batch]:
-    """A stack of ν batches, one by one."""
+    """Return a stack of ν batches one by one."""
     return [Batch(X, y) for X, y in zip(D.X, D.y)]
 
 
@@ -119,7 +119,7 @@ VARIANTS: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def parameters(local: Any) -> Array:
-    """The parameters among what a client carries from step to step."""
+    """Return the parameters among what a client carries from step to step."""
     if type(local) is tuple:  # FedMeta's: where it stands, and the sum of its gradients
         return local[0].theta
     if isinstance(local, CurvLocal):
@@ -169,7 +169,7 @@ class Reference:
         self, algorithm: str, model: Values, hyper: Values,
         server: Values, data: Values, rows: Values, client: Values | None = None,
     ) -> dict[str, Any]:  # fmt: skip
-        """One client's round: its parameters after every step, what it sends, what it keeps."""
+        """Return one client's round: its parameters after every step, its upload, its state."""
         it, made = self.algorithm_of(algorithm, hyper), self.model_of(model)
         sent = it.download(serialise.load_server(it, made, server))
         own = serialise.load_client_state(it, client)
@@ -181,14 +181,14 @@ class Reference:
             np.array([S]), np.array([S]), None, None, dtype, codes,
         )  # fmt: skip
 
-        def after(t: int) -> Any:
+        def local_after(t: int) -> Any:
             return run_client(it, made, sent, own, local_data._replace(steps=np.array([t])), 0)
 
         out: dict[str, Any] = {}
         if "S" not in rows:
-            out["path"] = np.stack([parameters(after(t)) for t in range(S + 1)])
+            out["path"] = np.stack([parameters(local_after(t)) for t in range(S + 1)])
         everything = partial(local_data.all_rows, 0)
-        local = after(S)
+        local = local_after(S)
         if isinstance(it, fedprox.FedProx):
             args = (made, local, sent.w, everything())
             out["gamma"] = fedprox.inexactness(*args, mu=sent.mu)
@@ -203,7 +203,7 @@ class Reference:
         self, algorithm: str, model: Values, hyper: Values,
         server: Values, uploads: Values, n: Array, counts: Array, N: int | None = None,
     ) -> dict[str, Any]:  # fmt: skip
-        """The server's next state from what K of N clients sent (leaves (K, ...)), n_k and draws."""
+        """Return the server\'s next state from K of N clients\' uploads (leaves (K, ...)), n_k and draws."""
         it, made = self.algorithm_of(algorithm, hyper), self.model_of(model)
         dtype = next(iter(uploads.values())).dtype
         cohort = Cohort(np.arange(len(n)), counts, n, len(n) if N is None else N)
@@ -213,7 +213,7 @@ class Reference:
 
     @staticmethod
     def _weights(it: AnyAlgorithm, cohort: Cohort, dtype: Any) -> dict[str, Array]:
-        """p_k, but for FedMAML, whose server sums."""
+        """Return p_k, but for FedMAML, whose server sums."""
         if isinstance(it, fedmaml.FedMAML):
             return {}
         return {"p": cohort.weights(it.weighting).astype(dtype)}
@@ -227,7 +227,7 @@ class Reference:
         data: Values,
         plan: Values,
     ) -> dict[str, Any]:
-        """One round: the next state {"server", "clients"}, and what was sent on the way."""
+        """Run one round. Return the next state {"server", "clients"}, and the uploads."""
         it, made = self.algorithm_of(algorithm, hyper), self.model_of(model)
         plan = self.plan_of(algorithm, hyper, plan)
         drawn = Plan(**{name: plan[name] for name in Plan._fields})
@@ -269,7 +269,7 @@ class Reference:
         self, algorithm: str, model: Values, hyper: Values,
         server: Values, tests: list[Values], client: Values | None = None, D: Values | None = None,
     ) -> dict[str, Any]:  # fmt: skip
-        """What one client tests with, and its mean loss (without L2) on each test batch."""
+        """Return one client's tested model, and its mean loss (without L2) on each test batch."""
         it, made = self.algorithm_of(algorithm, hyper), self.model_of(model)
         sent = it.download(serialise.load_server(it, made, server))
         w = it.personalised_params(
@@ -283,7 +283,7 @@ class Reference:
         return np.array([x.mean() for x in losses], w.dtype)
 
     def dissimilarity(self, model: Values, w: Array, clients: Values) -> dict[str, Any]:
-        """FedProx's B(w) and the variance of the clients' gradients."""
+        """Return FedProx's B(w) and the variance of the clients' gradients."""
         batches = [Batch(D["X"], D["y"]) for D in clients.values()]
         return fedprox.dissimilarity(self.model_of(model), w, batches)._asdict()
 

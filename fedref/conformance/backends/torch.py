@@ -13,13 +13,13 @@ Values = Mapping[str, Any]
 
 
 def pieces(model: Values, w: Any) -> list[Any]:
-    """w cut into the model's weights and biases."""
+    """Return w cut into the model's weights and biases."""
     sizes = [int(np.prod(shape)) for shape in model["shapes"]]
     return [x.reshape(shape) for x, shape in zip(torch.split(w, sizes), model["shapes"])]
 
 
-def read(model: Values, E: Any, cells: list[Any], text: Any) -> Any:
-    """What the dense layer reads of one text (T,), by torch's own LSTM, padding cut out: (H,)."""
+def read_text(model: Values, E: Any, cells: list[Any], text: Any) -> Any:
+    """Return the dense layer's input from one text (T,), by torch's LSTM, without padding: (H,)."""
     x = E[text[text < model["vocabulary"]]]
     for W, b in zip(cells[::2], cells[1::2]):
         H = len(b) // 4
@@ -36,7 +36,7 @@ ACTIVATIONS = {"elu": F.elu, "relu": F.relu, "tanh": torch.tanh}
 
 
 def logits(model: Values, w: Any, X: Any) -> Any:
-    """(B, C), or (B,) of the linear models with one score."""
+    """Return the logits: (B, C), or (B,) of the linear models with one score."""
     layers = pieces(model, w)
     if model["family"] in ("binary-logistic", "svm"):
         theta, *b = layers
@@ -52,7 +52,7 @@ def logits(model: Values, w: Any, X: Any) -> Any:
         X = a.permute(0, 2, 3, 1).reshape(len(X), -1)
     elif model["family"] == "lstm":
         E, *cells, W, b = layers
-        layers, X = [W, b], torch.stack([read(model, E, cells, text) for text in X])
+        layers, X = [W, b], torch.stack([read_text(model, E, cells, text) for text in X])
     elif model["family"] not in ("logistic", "mlp"):
         raise NotImplementedError(model["family"])
     *hidden, W_last, b_last = layers
@@ -62,7 +62,7 @@ def logits(model: Values, w: Any, X: Any) -> Any:
 
 
 def sample_losses(model: Values, z: Any, y: Any) -> Any:
-    """ℓ of every sample: (B,)."""
+    """Return ℓ of every sample: (B,)."""
     if model["family"] == "binary-logistic":
         return F.binary_cross_entropy_with_logits(z, y.to(z.dtype), reduction="none")
     if model["family"] == "svm":
@@ -91,7 +91,7 @@ class Torch(Papers):
 
         return g
 
-    def each(self, f: Callable[[Any, Any], Any], X: Any, y: Any) -> Any:
+    def map_samples(self, f: Callable[[Any, Any], Any], X: Any, y: Any) -> Any:
         return torch.stack([f(X[j : j + 1], y[j : j + 1]).detach() for j in range(len(y))])
 
     def logits(self, model: Values, w: Any, X: Any) -> Any:
@@ -100,20 +100,20 @@ class Torch(Papers):
     def sample_losses(self, model: Values, z: Any, y: Any) -> Any:
         return sample_losses(model, z, y)
 
-    def ready(self, key: Any, f: Callable[..., Any]) -> Callable[..., Any]:
-        """Without the graph of what came before."""
+    def speed_up(self, key: Any, f: Callable[..., Any]) -> Callable[..., Any]:
+        """Detach the results: the next call needs no graph of this one."""
 
-        def detached(*arrays: Any) -> Any:
+        def call_and_detach(*arrays: Any) -> Any:
             out = f(*arrays)
             if isinstance(out, dict):
                 return {name: x.detach() for name, x in out.items()}
             return out.detach()
 
-        return detached
+        return call_and_detach
 
 
 def loss(model: Values, w: Any, D: Values) -> Any:
-    """A case's loss as a torch function of the flat w: for backends that bring their own algorithm."""
+    """Return a case's loss at the flat w, for backends that bring their own algorithm."""
     return BACKEND.f(model, w, BACKEND.batch(D))
 
 
