@@ -85,7 +85,7 @@ def function_lines(function: Any) -> list[str]:
         out += [f"    {name} = {value}" for name, value in pages.computed_values(function.trace)]
         for equation in function.equations:
             off = pages.agreement(equation)
-            said = f"agrees to {off:.0e} of the largest entry" if off else "gives exactly these"
+            said = f"agrees to {off:.0e} of the largest entry" if off else "is equal to the bit"
             out += [f"  the formula of [{equation.tag}] {said}"]
     return out + [f"  proved: {claim}" for claim in function.proofs]
 

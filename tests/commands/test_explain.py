@@ -34,6 +34,7 @@ def test_every_tag_is_explained_with_its_line(tag, capsys):
             assert equation.code.splitlines()[0].strip() in out
     assert "<function" not in out
     assert "noqa" not in out
+    assert "0e+00" not in out
 
 
 INDEX = (source.ROOT / "fedref" / "README.md").read_text("utf-8").split("# Equation index")[1]
@@ -98,6 +99,7 @@ def test_eq_6_with_its_numbers(capsys):
     inner = w - 0.5 * X[0].T @ (sigma(X[0] @ w) - y[0]) / 3
     u = X[1].T @ (sigma(X[1] @ inner) - y[1]) / 3
     assert f"u = {pages.format_value(u)}" in out
+    assert "the formula of [per-fedavg eq.6] is equal to the bit\n" in out
     assert "w = (0.5, -0.25)" in out
 
 
