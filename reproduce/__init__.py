@@ -1,5 +1,6 @@
-"""Reproductions of the papers' experiments, by the public path only: an experiment file and
-`fedref run`.
+"""Reproductions of the papers' experiments.
+
+They take the public path only: an experiment file and `fedref run`.
 
 A reproduction is a folder NAME with any number of experiment files STEM.toml and
 
@@ -33,10 +34,10 @@ from reproduce.catalogue import default_out, find, names
 from reproduce.readme import check_readme, write_readme
 from reproduce.writing import write_report
 
-__all__ = ["Checked", "default_out", "find", "names", "reproduce"]
+__all__ = ["Check", "default_out", "find", "names", "reproduce"]
 
 
-class Checked(NamedTuple):
+class Check(NamedTuple):
     """A check of direction."""
 
     name: str
@@ -55,9 +56,12 @@ def reproduce(
     processes: int = 2,
     message: jobs.Message = lambda text: None,
     begin: Callable[[], None] | None = None,
-) -> list[Checked]:
-    """Run what is left, report on each, gather. Quick runs begin anew, and are reported on in
-    RUNS/NAME-quick/results; the checks of direction are theirs. begin : what every process calls."""
+) -> list[Check]:
+    """Run what is left, report on each, and write the README; return the checks of quick runs.
+
+    Quick runs begin anew, and are reported on in RUNS/NAME-quick/results. begin : what every process
+    calls first.
+    """
     chosen = [find(name) for name in wanted]
     runs, readme = out.parent / "runs", out.parent / "README.md"
     if not quick:
@@ -81,7 +85,7 @@ def reproduce(
             if quick:
                 for text, check in one.get("CHECKS", {}).items():
                     holds, measured = check(found)
-                    checked.append(Checked(one.name, text, bool(holds), measured))
+                    checked.append(Check(one.name, text, bool(holds), measured))
             else:
                 write_readme(out, readme)
     return checked

@@ -1,4 +1,4 @@
-"""What there is to reproduce: folders with a report and experiment files, and their jobs."""
+"""The catalogue of reproductions: folders with a report and experiment files, and their jobs."""
 
 import re
 import sys
@@ -42,7 +42,7 @@ class Reproduction:
 
     @property
     def owner(self) -> str:
-        """Whose runs are reported on."""
+        """The reproduction that has the runs."""
         return str(self.get("USES", self.name))
 
     @property

@@ -18,7 +18,7 @@ import numpy as np
 from fedref.boundary.errors import DataError
 from fedref.models.numerics import Array
 from reproduce.measures import QUANTITIES
-from reproduce.tables import Values, each_seed, mean_and_deviation, shown, write_csv
+from reproduce.tables import Values, each_seed, mean_and_deviation, show_number, write_csv
 
 RULE = """\
 **One rule judges all of them.** A claim is about one quantity: the accuracy of the last round where the
@@ -343,5 +343,5 @@ def limits(findings: Sequence[Finding]) -> str:
         return f"{rule}; counted"
     if seeds == 1:
         return f"{rule}; one seed"
-    margin = shown(max(f.margin for f in judged), max(first.digits, 2))
+    margin = show_number(max(f.margin for f in judged), max(first.digits, 2))
     return f"{rule}; {seeds} seeds, margin {margin}"

@@ -1,5 +1,7 @@
-"""The running of jobs: one process each, several at once, each one resumed where it was left; and
-runtime.json {seconds, version, commit}: how long a run has taken so far, and what made it."""
+"""Running jobs: one process each, several at once, each one resumed where it was left.
+
+runtime.json {seconds, version, commit} says how long a run has taken so far, and what made it.
+"""
 
 import json
 import re
@@ -44,7 +46,7 @@ def running(
 ) -> Iterator[dict[Path, "Future[None]"]]:
     """Run what is left of these jobs in that many processes: run directory → its future.
 
-    Whoever leaves early ends those at work; what they have done is in their checkpoints. Processes
+    Leaving early ends those at work; what they have done is in their checkpoints. Processes
     that no other job needs work for a job. begin : what every process calls first.
     """
     left = [job for job in jobs if not is_finished(job)]
@@ -92,7 +94,7 @@ def work(job: Job, data_dir: Path | None, workers: int = 1) -> None:
 
     progress = lines(job.experiment, say)
 
-    def told(unit: Unit, record: Record) -> None:
+    def report_round(unit: Unit, record: Record) -> None:
         progress.round(unit, record)
         if time.monotonic() - saved > SAVE_EVERY:
             save_time()
@@ -100,7 +102,7 @@ def work(job: Job, data_dir: Path | None, workers: int = 1) -> None:
     with Processes(workers) if workers > 1 else nullcontext() as pool:
         how: dict[str, Any] = {
             "data_dir": data_dir, "executor": pool, "workers": workers,
-            "progress": progress._replace(round=told),
+            "progress": progress._replace(round=report_round),
         }  # fmt: skip
         if (job.directory / "config.toml").exists():
             with run_directory.lock_run_directory(job.directory):
@@ -133,8 +135,11 @@ def records(directory: Path, made: Experiment) -> Iterator[tuple[Unit, Record]]:
 
 
 def results(directory: Path) -> Run:
-    """Return a run as `load_run` does, but light: what clients keep for themselves is left out (who
-    keeps something stays known), and so are the scores of single clients, but for the last ones."""
+    """Return a run as `load_run` does, without what takes most memory.
+
+    What clients keep for themselves is left out, but not who keeps something; of the scores of single
+    clients the last ones are there.
+    """
     made = config.from_table(config.read(directory / "config.toml"), f"{directory}/config.toml")
     found, light = [], []
     for unit, record in records(directory, made):

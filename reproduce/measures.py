@@ -1,4 +1,4 @@
-"""What reports read off runs: the quantities of claims, and parts of runs."""
+"""Measures that reports read off runs: the quantities of claims, and parts of runs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -62,7 +62,7 @@ QUANTITIES: Mapping[str, Callable[[Any, str], Array]] = {
 # ---- the same without adaptation -----------------------------------------------------------------
 
 
-def unadapted(
+def unadapted_accuracy(
     run: Run,
     label: str,
     data: LoadedExperiment,
@@ -104,7 +104,7 @@ def late_changes(y: Array) -> Array:
     return np.diff(second_half(y), axis=1)
 
 
-def tested(run: Run) -> dict[str, int]:
+def count_tested(run: Run) -> dict[str, int]:
     """Return how many rows and clients are tested on, as a `Place` has them."""
     n = run.records[0].scores[-1].n_test
     return {"rows": int(n.sum()), "clients": int((n > 0).sum())}
@@ -131,30 +131,32 @@ def part_of(run: Run, kept: Callable[[Unit], Unit | None]) -> Run:
     return Run(run.experiment, [unit for unit, _ in both], [record for _, record in both])
 
 
-def renamed(run: Run, names: Mapping[str, str]) -> Run:
+def rename_methods(run: Run, names: Mapping[str, str]) -> Run:
     """Return the same with other labels, for pictures; what `names` leaves out is left out."""
     return part_of(run, lambda u: u._replace(label=names[u.label]) if u.label in names else None)
 
 
-def at(run: Run, **point: Any) -> Run:
+def at_point(run: Run, **point: Any) -> Run:
     """Return the part of a run at these values of its sweep (dashes as underscores)."""
     wanted = {key.replace("_", "-"): value for key, value in point.items()}
 
-    def kept(unit: Unit) -> Unit | None:
+    def keep_unit(unit: Unit) -> Unit | None:
         own = {key.replace("_", "-"): value for key, value in unit.point.items()}
         if any(own.get(key) != value for key, value in wanted.items()):
             return None
         return unit._replace(point={k: v for k, v in own.items() if k not in wanted})
 
-    found = part_of(run, kept)
+    found = part_of(run, keep_unit)
     if not found.units:
         raise ConfigError(f"this run has nothing at {point}")
     return found
 
 
 def best_point(run: Run, label: str, metric: str) -> Mapping[str, Any]:
-    """Return the point of the sweep with the largest final value, mean over seeds; what diverged is
-    last."""
+    """Return the point of the sweep with the largest final value, mean over seeds.
+
+    What diverged comes last.
+    """
     found: dict[str, list[float]] = {}
     points = {}
     for unit, record in run.units_of(label):

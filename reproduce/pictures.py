@@ -33,8 +33,11 @@ def draw_panels(
     looks: Mapping[str, Mapping[str, Any]] | None = None,
     bars: int = 0,
 ) -> None:
-    """Draw the means; bars : over how many seeds ±1 sd is drawn (none for one). looks : of lines that
-    do not look as their place in the legend gives."""
+    """Draw the means of each panel's lines.
+
+    bars : over how many seeds ±1 sd is drawn (none for one). looks : of lines that do not look as their
+    place in the legend gives.
+    """
     names = dict.fromkeys(name for panel in panels for name in panel.lines)
     look: dict[str, Any] = {name: look_of(i) for i, name in enumerate(names)}
     look |= looks or {}

@@ -1,5 +1,7 @@
-"""README.md beside the results: a table for each paper, made of papers.toml, and of the claims.csv and
-numbers.csv in the results."""
+"""README.md beside the results: a table for each paper.
+
+It is made of papers.toml, and of the claims.csv and numbers.csv in the results.
+"""
 
 import csv
 import re

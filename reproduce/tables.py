@@ -39,10 +39,10 @@ def spread(values: Values, digits: int = 2) -> str:
 
 def mean_and_deviation(mean: float, sd: float, seeds: int, digits: int = 2) -> str:
     """Return mean ± sd; the mean alone of one seed."""
-    return shown(mean, digits) + (f" ± {shown(sd, digits)}" if seeds > 1 else "")
+    return show_number(mean, digits) + (f" ± {show_number(sd, digits)}" if seeds > 1 else "")
 
 
-def shown(value: float | None, digits: int = 2, sign: str = "") -> str:
+def show_number(value: float | None, digits: int = 2, sign: str = "") -> str:
     """Return a number with a minus sign that is one, and none before 0; sign="+": with its sign."""
     if value is None:
         return "–"
@@ -50,9 +50,9 @@ def shown(value: float | None, digits: int = 2, sign: str = "") -> str:
     return text.replace("-", "−")
 
 
-def signed(value: float | None, digits: int = 2) -> str:
+def show_signed(value: float | None, digits: int = 2) -> str:
     """Return a number with its sign."""
-    return shown(value, digits, "+")
+    return show_number(value, digits, "+")
 
 
 def number_table(heads: Sequence[str], numbers: Sequence[Number], more: Sequence[str] = ()) -> str:
@@ -61,7 +61,11 @@ def number_table(heads: Sequence[str], numbers: Sequence[Number], more: Sequence
     for number in numbers:
         d = number.digits
         extra = [spread(values, d) for values in number.more]
-        cells = [shown(number.paper, d), spread(number.ours, d), signed(number.difference, d)]
+        cells = [
+            show_number(number.paper, d),
+            spread(number.ours, d),
+            show_signed(number.difference, d),
+        ]
         rows.append([*number.what, *cells, *extra, number.comment])
     return markdown(rows, left=len(heads), last=True)
 
@@ -101,7 +105,7 @@ def each_seed(values: Values) -> str:
     return " ".join(repr(float(x)) for x in values)
 
 
-def listed(
+def list_values(
     values: Mapping[str, Values],
     digits: int = 2,
     show: Callable[[Values, int], str] = spread,

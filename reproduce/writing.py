@@ -31,8 +31,10 @@ def write_report(
 
 
 def fill(reproduction: Reproduction, parts: Mapping[str, str]) -> str:
-    """Return report.md with the parts, or report.py's own constants, in place of their {names};
-    paragraphs that come out empty are left out."""
+    """Return report.md with the parts, or report.py's own constants, in place of their {names}.
+
+    Paragraphs that come out empty are left out.
+    """
     names = {**vars(reproduction.module), **parts}
     paragraphs = [text.format_map(names).strip("\n") for text in reproduction.text.split("\n\n")]
     return "\n\n".join(filter(None, paragraphs))

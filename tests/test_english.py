@@ -26,7 +26,6 @@ PAGES = [
 TODO = (
     "fedref/commands/check.py", "fedref/commands/data.py", "fedref/commands/plan.py",
     "fedref/commands/plot.py", "fedref/commands/sample.py",
-    "reproduce/",
 )  # fmt: skip
 
 #: Participles, prepositions, pronouns, adverbs: as a whole name none says what a function does or

@@ -1,4 +1,4 @@
-"""What moves APFL's numbers: one thing changed at a time, and the claims that are about such a change."""
+"""APFL's numbers with one thing changed at a time, and the claims about such a change."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,14 +10,22 @@ from fedref.experiments import names
 from fedref.experiments.results import Run
 from reproduce.catalogue import find
 from reproduce.claims import Place, claim_lines, claims_of, judge, report_claims
-from reproduce.measures import at, average, tested
-from reproduce.tables import Number, Values, markdown, number_table, shown, spread, write_numbers
+from reproduce.measures import at_point, average, count_tested
+from reproduce.tables import (
+    Number,
+    Values,
+    markdown,
+    number_table,
+    show_number,
+    spread,
+    write_numbers,
+)
 
 USES = "apfl-figure-1"
 
 FIGURE_1, FIGURE_2 = find(USES).module, find("apfl-figure-2").module
 NAMES, METHODS, APFL, ABOVE = FIGURE_1.NAMES, FIGURE_1.METHODS, FIGURE_1.APFL, FIGURE_1.ABOVE
-gains, named, EARLY = FIGURE_1.gains, FIGURE_1.named, FIGURE_2.EARLY
+gains, name_data_sets, EARLY = FIGURE_1.gains, FIGURE_1.name_data_sets, FIGURE_2.EARLY
 COMPARED = ("fedavg", "fedcurv", *APFL)
 #: Experiment files that change one thing: (file, data, what they change, which key is swept).
 ABLATIONS = (
@@ -80,10 +88,12 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
 
 
 def later_start(runs: Mapping[str, Run]) -> dict[str, list[Number]]:
-    """Return the average accuracy in %, of the first rounds and of all: what it is with z = 0, and how
-    many points z = 2 is above that, for every data set and init."""
+    """Return average accuracies in % with z = 0, and how far z = 2 is above them.
+
+    Of the first rounds and of all, for every data set and init.
+    """
     found: dict[str, list[Number]] = {"the first rounds": [], "all rounds": []}
-    for stem, name in named(runs).items():
+    for stem, name in name_data_sets(runs).items():
         if (other := runs.get(f"ablation-{stem}-z")) is None:
             continue
         for label in APFL:
@@ -100,7 +110,7 @@ def later_start(runs: Mapping[str, Run]) -> dict[str, list[Number]]:
 
 def places_of_starts(found: Mapping[str, Sequence[Number]], runs: Mapping[str, Run]) -> list[Place]:
     """Return every data set, for the first rounds and for all."""
-    rows = {name: tested(runs[stem])["rows"] for stem, name in named(runs).items()}
+    rows = {name: count_tested(runs[stem])["rows"] for stem, name in name_data_sets(runs).items()}
     places = []
     for what, numbers in found.items():
         more = {n.what: n.more[1] for n in numbers}
@@ -125,7 +135,7 @@ def penalties(runs: Mapping[str, Run]) -> list[Number]:
     ):
         for label in labels if file in runs else ():
             for value in runs[file].experiment.sweep[key]:
-                run, note = at(runs[file], **{key: value}), ""
+                run, note = at_point(runs[file], **{key: value}), ""
                 y = average(run, label)
                 ended = [r.round for r in run.records_of(label) if r.status == "diverged"]
                 if ended:
@@ -143,7 +153,7 @@ def place_of_strengths(numbers: Sequence[Number], runs: Mapping[str, Run]) -> li
     for n in numbers:
         each.setdefault(n.what[1], []).append(n.ours)
     apart = {m: np.ptp([y for y in ys if not np.isnan(y).any()], 0) for m, ys in each.items()}
-    place = Place("strengths", NAMES["vehicle"], apart, METHODS, **tested(runs["vehicle"]))
+    place = Place("strengths", NAMES["vehicle"], apart, METHODS, **count_tested(runs["vehicle"]))
     return [place] if apart else []
 
 
@@ -165,12 +175,12 @@ def what_moves_them(runs: Mapping[str, Run]) -> str:
     """Return a table of average accuracies, and APFL's gain, if one thing is done otherwise."""
     rows = [["data", "seeds", "changed", *(METHODS[m] for m in COMPARED)]]
     rows[0] += [f"{METHODS[m]}, above FedAvg" for m in APFL]
-    for stem, name in named(runs).items():
+    for stem, name in name_data_sets(runs).items():
         base, changed = runs[stem], alternatives(runs, stem)
         if not changed:
             continue
-        paper = [shown(FIGURE_1.averages_in_paper(stem).get(m)) for m in COMPARED]
-        rows.append([name, "–", "(in the paper)", *paper, *[shown(ABOVE[stem])] * 2])
+        paper = [show_number(FIGURE_1.averages_in_paper(stem).get(m)) for m in COMPARED]
+        rows.append([name, "–", "(in the paper)", *paper, *[show_number(ABOVE[stem])] * 2])
         lines = [("nothing: as in Figure 1", base, base.experiment.seeds)]
         if len(base.experiment.seeds) > 1:  # what a run of one seed is to be set beside
             lines.append(("nothing: as in Figure 1", base, base.experiment.seeds[:1]))
@@ -189,7 +199,7 @@ def alternatives(runs: Mapping[str, Run], stem: str) -> dict[str, Run]:
         if data == stem and file in runs:
             values = runs[file].experiment.sweep[key] if key else [None]
             for value in values:
-                found[what.format(value)] = at(runs[file], **{key: value} if key else {})
+                found[what.format(value)] = at_point(runs[file], **{key: value} if key else {})
     return found
 
 

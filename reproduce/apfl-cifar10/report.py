@@ -7,7 +7,7 @@ from fedref import plots
 from fedref.experiments.results import Run
 from reproduce.catalogue import find
 from reproduce.claims import Place, claim_lines, claims_of, judge, read_claims, report_claims
-from reproduce.measures import average, part_of, renamed
+from reproduce.measures import average, part_of, rename_methods
 from reproduce.tables import Number, markdown, spread, write_numbers
 from reproduce.writing import fill
 
@@ -35,9 +35,11 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     ended = {stem: without_unfinished(run) for stem, run in runs.items()}
     run = ended["cifar10"]
     found = {"cifar10": run}
-    plots.curves(renamed(run, METHODS), out / "curves.png", title=FIGURE_1.module.NAMES["cifar10"])
+    plots.curves(
+        rename_methods(run, METHODS), out / "curves.png", title=FIGURE_1.module.NAMES["cifar10"]
+    )
     rounds = run.experiment.rounds
-    absent = [METHODS[m] for m in METHODS if m not in FIGURE_1.module.ran(run)]
+    absent = [METHODS[m] for m in METHODS if m not in FIGURE_1.module.methods_of(run)]
     figure_1 = fill(FIGURE_1, FIGURE_1.module.report(found, out, data_dir))
     figure_2 = fill(FIGURE_2, {"pictures": "", **FIGURE_2.module.parts(found)})
     own = judge(CLAIMS, places_of_epochs(ended))
@@ -63,7 +65,7 @@ def epochs(runs: Mapping[str, Run], out: Path) -> dict[str, str]:
     numbers = [
         Number((E, METHODS[m]), average(run, m))
         for E, run in each.items()
-        for m in FIGURE_1.module.ran(run, FIGURE_3.module.METHODS)
+        for m in FIGURE_1.module.methods_of(run, FIGURE_3.module.METHODS)
     ]
     write_numbers(out / "epochs.csv", ("setting", "method"), numbers)
     rows = [["setting", "method", "average"], *([*n.what, spread(n.ours)] for n in numbers)]

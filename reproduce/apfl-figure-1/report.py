@@ -17,14 +17,14 @@ from reproduce.claims import Place, claims_of, judge, report_claims
 from reproduce.measures import (
     average,
     bytes_sent,
+    count_tested,
     final,
     maximum,
-    renamed,
+    rename_methods,
     seldom,
-    tested,
-    unadapted,
+    unadapted_accuracy,
 )
-from reproduce.tables import Number, listed, number_table, signed, spread, write_numbers
+from reproduce.tables import Number, list_values, number_table, show_signed, spread, write_numbers
 
 STEMS = ("vehicle", "mnist", "femnist")  # the ablations have a section of their own
 QUICK = {
@@ -69,13 +69,17 @@ MORE = ("maximum", "final", "average, mean of clients", "average, without the fi
 
 
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
-    found = named(runs)
-    above = [gain(runs, stem, label) for stem in found for label in ran(runs[stem], APFL)]
+    found = name_data_sets(runs)
+    above = [gain(runs, stem, label) for stem in found for label in methods_of(runs[stem], APFL)]
     data = {stem: load_experiment(runs[stem].experiment, Loader(data_dir)) for stem in found}
-    levels = [level(runs, stem, label, data[stem]) for stem in found for label in ran(runs[stem])]
+    levels = [
+        level(runs, stem, label, data[stem]) for stem in found for label in methods_of(runs[stem])
+    ]
     for stem, name in found.items():
         told = {METHODS[m]: (value / 100, np.nan) for m, value in averages_in_paper(stem).items()}
-        plots.bars(renamed(runs[stem], METHODS), out / f"{stem}.png", reference=told, title=name)
+        plots.bars(
+            rename_methods(runs[stem], METHODS), out / f"{stem}.png", reference=told, title=name
+        )
     heads = ("data", "method")
     both = [
         number._replace(what=(*number.what, what))
@@ -97,12 +101,12 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     }
 
 
-def named(runs: Mapping[str, Run]) -> dict[str, str]:
+def name_data_sets(runs: Mapping[str, Run]) -> dict[str, str]:
     """Return the data sets that there are runs of, ablations aside."""
     return {stem: name for stem, name in NAMES.items() if stem in runs}
 
 
-def ran(run: Run, labels: Sequence[str] = tuple(METHODS)) -> list[str]:
+def methods_of(run: Run, labels: Sequence[str] = tuple(METHODS)) -> list[str]:
     """Return those of the methods that a run has: CIFAR-10's takes hours, and may be without some."""
     there = {unit.label for unit in run.units}
     return [label for label in labels if label in there]
@@ -115,9 +119,9 @@ def places(
     return [
         Place(
             stem, name, runs[stem], METHODS, seldom=seldom(runs[stem]), data=(data or {}).get(stem),
-            absent=[m for m in METHODS if m not in ran(runs[stem])], **tested(runs[stem]),
+            absent=[m for m in METHODS if m not in methods_of(runs[stem])], **count_tested(runs[stem]),
         )
-        for stem, name in named(runs).items()
+        for stem, name in name_data_sets(runs).items()
     ]  # fmt: skip
 
 
@@ -150,7 +154,7 @@ def jump(run: Run, label: str) -> str:
     own, other = (100 * (x[:, after] - x[:, before]) for x in (y, base))
     return (
         f"round {z + 1}, the first with the decomposition, changes accuracy by "
-        f"{signed(float(own.mean()))} (FedAvg {signed(float(other.mean()))})"
+        f"{show_signed(float(own.mean()))} (FedAvg {show_signed(float(other.mean()))})"
     )
 
 
@@ -169,8 +173,8 @@ def who_gains(run: Run, label: str) -> str:
                 difference = np.nan_to_num(ours.accuracy - theirs.accuracy)
                 found.append(float(100 * np.average(difference, weights=n)))
     text = f"last round: {np.mean(shares):.0f} % of clients have a model of their own and gain "
-    text += f"{signed(float(np.mean(gains[0])))} over FedAvg" if gains[0] else "–"
-    return text + (f", the others {signed(float(np.mean(gains[1])))}" if gains[1] else "")
+    text += f"{show_signed(float(np.mean(gains[0])))} over FedAvg" if gains[0] else "–"
+    return text + (f", the others {show_signed(float(np.mean(gains[1])))}" if gains[1] else "")
 
 
 def level(runs: Mapping[str, Run], stem: str, label: str, data: LoadedExperiment) -> Number:
@@ -178,7 +182,7 @@ def level(runs: Mapping[str, Run], stem: str, label: str, data: LoadedExperiment
     run, notes = runs[stem], []
     _, y = run.curve(label)
     if label.startswith("fedmeta"):
-        notes.append(f"final before adaptation {spread(unadapted(run, label, data))}")
+        notes.append(f"final before adaptation {spread(unadapted_accuracy(run, label, data))}")
         notes.append(f"at the start, after adaptation, {spread(100 * y[:, 0])}")
     of_clients = 100 * run.curve(label, "accuracy_mean")[1].mean(1)
     late = 100 * y[:, y.shape[1] // 10 :].mean(1)
@@ -207,8 +211,10 @@ def lower_loss(place: Place, label: str) -> np.ndarray:
 
 
 def share(run: Run, label: str, score: str, than: np.ufunc) -> np.ndarray:
-    """Return the share of clients, of those with test rows, whose last score is greater or less than
-    FedAvg's, in %: (seeds,)."""
+    """Return the share of clients whose last score is greater or less than FedAvg's, in %: (seeds,).
+
+    Of those clients that have test rows.
+    """
     own, base = (
         {unit.seed: record.scores[-1] for unit, record in run.units_of(of)}
         for of in (label, "fedavg")
@@ -223,7 +229,7 @@ def share(run: Run, label: str, score: str, than: np.ufunc) -> np.ndarray:
 
 def shared_alone(place: Place, label: str) -> np.ndarray:
     """Return the final accuracy of what the server sends: of APFL the shared parameters alone."""
-    return unadapted(place.run, label, place.data)
+    return unadapted_accuracy(place.run, label, place.data)
 
 
 def if_kept(run: Run, label: str) -> np.ndarray:
@@ -245,7 +251,7 @@ def if_kept(run: Run, label: str) -> np.ndarray:
 
 def ranking(place: Place) -> str:
     """Return every method's average, and where FedMeta is before any training."""
-    mean = {m: float(average(place.run, m).mean()) for m in ran(place.run)}
+    mean = {m: float(average(place.run, m).mean()) for m in methods_of(place.run)}
     order = sorted(mean, key=lambda m: -mean[m])
     start = 100 * place.run.curve("fedmeta-maml")[1][:, 0].mean()
     return (
@@ -256,10 +262,10 @@ def ranking(place: Place) -> str:
 
 
 def bytes_if_kept(place: Place) -> str:
-    kept = {METHODS[m]: if_kept(place.run, m) for m in ran(place.run, APFL)}
+    kept = {METHODS[m]: if_kept(place.run, m) for m in methods_of(place.run, APFL)}
     return (
         "if clients kept F and were sent it only when it was renewed since they took part, "
-        f"{listed(kept)}"
+        f"{list_values(kept)}"
     )
 
 
@@ -271,7 +277,7 @@ def others_share(place: Place) -> str:
 def apfl_above_fedavg(runs: Mapping[str, Run]) -> tuple[bool, str]:
     found = {m: float(gains(runs["mnist"], m).mean()) for m in APFL}
     return min(found.values()) > 0, ", ".join(
-        f"{METHODS[m]} {signed(x)} points" for m, x in found.items()
+        f"{METHODS[m]} {show_signed(x)} points" for m, x in found.items()
     )
 
 

@@ -9,16 +9,16 @@ from fedref import plots
 from fedref.experiments.results import Run
 from reproduce.catalogue import find
 from reproduce.claims import Finding, Place, claim_lines, claims_of, judge, report_claims
-from reproduce.measures import change, final, how_often, late_changes, renamed
+from reproduce.measures import change, final, how_often, late_changes, rename_methods
 from reproduce.tables import Number, number_table, spread, write_numbers
 
 USES = "apfl-figure-1"
 
 FIGURE_1 = find(USES).module
 STEMS, METHODS, APFL = FIGURE_1.STEMS, FIGURE_1.METHODS, FIGURE_1.APFL
-named, ran = FIGURE_1.named, FIGURE_1.ran
+name_data_sets, methods_of = FIGURE_1.name_data_sets, FIGURE_1.methods_of
 START = 20  # rounds that are also shown apart
-#: The last one of the first rounds, where the paper speaks of those.
+#: The last one of the first rounds, as the paper calls them.
 EARLY = 10
 #: Importance updates beyond the first three, which are preset, as [apfl §4.2.1] prints it.
 RENEWALS = 1
@@ -27,10 +27,10 @@ HEADS = ("data", "method")
 
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
     pictures = {}
-    for stem, name in named(runs).items():
-        drawn = {f"{stem}.png": (name, renamed(runs[stem], METHODS))}
+    for stem, name in name_data_sets(runs).items():
+        drawn = {f"{stem}.png": (name, rename_methods(runs[stem], METHODS))}
         if runs[stem].experiment.rounds > 2 * START:
-            start = until(drawn[f"{stem}.png"][1], START)
+            start = cut_rounds(drawn[f"{stem}.png"][1], START)
             drawn[f"{stem}-start.png"] = (f"{name}, the first {START} rounds", start)
         for file, (title, run) in drawn.items():
             plots.curves(run, out / file, title=title)
@@ -40,7 +40,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     )  # fmt: skip
     numbers = [
         number._replace(what=(*number.what, quantity))
-        for quantity, found in zip(quantities, measured(runs))
+        for quantity, found in zip(quantities, measure_all(runs))
         for number in found
     ]
     write_numbers(out / "numbers.csv", (*HEADS, "quantity"), numbers)
@@ -56,19 +56,19 @@ def findings(runs: Mapping[str, Run]) -> list[Finding]:
     return judge(claims_of("apfl-figure-2", globals()), FIGURE_1.places(runs))
 
 
-def measured(runs: Mapping[str, Run]) -> tuple[list[Number], list[Number], list[Number]]:
+def measure_all(runs: Mapping[str, Run]) -> tuple[list[Number], list[Number], list[Number]]:
     """Return renewals, changes of accuracy and final losses, for every data set and method."""
-    found = [(name, runs[stem]) for stem, name in named(runs).items()]
+    found = [(name, runs[stem]) for stem, name in name_data_sets(runs).items()]
     return (
-        [renewals(run, name, label) for name, run in found for label in ran(run, APFL)],
-        [unrest(run, name, label) for name, run in found for label in ran(run)],
-        [final_loss(run, name, label) for name, run in found for label in ran(run)],
+        [renewals(run, name, label) for name, run in found for label in methods_of(run, APFL)],
+        [unrest(run, name, label) for name, run in found for label in methods_of(run)],
+        [final_loss(run, name, label) for name, run in found for label in methods_of(run)],
     )
 
 
 def parts(runs: Mapping[str, Run]) -> dict[str, str]:
     """Return the tables and claims of report.md; apfl-cifar10 has them, too."""
-    renewals, changes, losses = (number_table(HEADS, numbers) for numbers in measured(runs))
+    renewals, changes, losses = (number_table(HEADS, numbers) for numbers in measure_all(runs))
     return {
         "renewals": renewals,
         "changes": changes,
@@ -81,7 +81,7 @@ def parts(runs: Mapping[str, Run]) -> dict[str, str]:
 # ---- what is read off the curves -----------------------------------------------------------------
 
 
-def until(run: Run, last: int) -> Run:
+def cut_rounds(run: Run, last: int) -> Run:
     """Return the rounds up to `last`."""
     records = [
         record._replace(rows=[row for row in record.rows if row["round"] <= last])
@@ -90,9 +90,8 @@ def until(run: Run, last: int) -> Run:
     return Run(run.experiment, run.units, records)
 
 
-def triggered(run: Run, label: str) -> list[np.ndarray]:
-    """Return after which rounds the importance is renewed, besides those around the start: a seed
-    each."""
+def find_renewals(run: Run, label: str) -> list[np.ndarray]:
+    """Return after which rounds the importance is renewed, besides those around the start."""
     z = int(run.experiment.algorithms[label].get("z", 2))
     flags = [
         np.array([row.get("renewed", np.nan) for row in record.rows[:-1]]) == 1
@@ -102,7 +101,7 @@ def triggered(run: Run, label: str) -> list[np.ndarray]:
 
 
 def renewals(run: Run, name: str, label: str) -> Number:
-    when, seeds = triggered(run, label), sorted({unit.seed for unit in run.units})
+    when, seeds = find_renewals(run, label), sorted({unit.seed for unit in run.units})
     words = [f"after round {', '.join(map(str, t))}" if len(t) else "never" for t in when]
     places = "; ".join(f"{word} (seed {seed})" for seed, word in zip(seeds, words))
     return Number((name, METHODS[label]), [float(len(t)) for t in when], RENEWALS, places)
@@ -113,9 +112,11 @@ def unrest(run: Run, name: str, label: str) -> Number:
     return Number((name, METHODS[label]), change(run, label), None, f"largest fall {fall:.2f}")
 
 
-def reached(run: Run, label: str, than: str = "fedavg") -> np.ndarray:
-    """Return the first round with a training loss as low as the last one of `than`; the round after
-    the last one where there is none: (seeds,)."""
+def first_round_at(run: Run, label: str, than: str = "fedavg") -> np.ndarray:
+    """Return the first round with a training loss as low as the last one of `than`: (seeds,).
+
+    Where there is none, it is the round after the last one.
+    """
     t, loss = run.curve(label, "train_loss")
     low = loss <= final(run, than, "train_loss")[:, None]
     return np.where(low.any(1), t[low.argmax(1)], t[-1] + 1).astype(float)
@@ -125,7 +126,7 @@ def final_loss(run: Run, name: str, label: str) -> Number:
     seeds, ends = sorted({unit.seed for unit in run.units}), run.experiment.rounds
     when = "; ".join(
         f"seed {seed}: {'not reached' if at > ends else f'round {at:.0f}'}"
-        for seed, at in zip(seeds, reached(run, label))
+        for seed, at in zip(seeds, first_round_at(run, label))
     )
     return Number((name, METHODS[label]), final(run, label, "train_loss"), None, when, digits=4)
 
@@ -134,16 +135,16 @@ def final_loss(run: Run, name: str, label: str) -> Number:
 
 
 def times_triggered(place: Place, label: str) -> np.ndarray:
-    return np.array([float(len(t)) for t in triggered(place.run, label)])
+    return np.array([float(len(t)) for t in find_renewals(place.run, label)])
 
 
 def rounds_to_fedavg(place: Place, label: str) -> np.ndarray:
-    return reached(place.run, label)
+    return first_round_at(place.run, label)
 
 
 def rounds_behind_apfl(place: Place, label: str) -> np.ndarray:
     """Return how much later a method is at its own final training loss than APFL is: (seeds,)."""
-    return reached(place.run, label, label) - reached(place.run, APFL[0], label)
+    return first_round_at(place.run, label, label) - first_round_at(place.run, APFL[0], label)
 
 
 def early(place: Place, label: str, first: int = 1) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 from fedref.experiments.results import Run
 from reproduce.catalogue import find
 from reproduce.claims import Place, claims_of, judge, report_claims
-from reproduce.measures import at, average, tested
+from reproduce.measures import at_point, average, count_tested
 from reproduce.pictures import Panel, draw_panels
 from reproduce.tables import Number, markdown, spread, write_numbers
 
@@ -38,7 +38,7 @@ def more_epochs(few: int, many: int) -> Callable[[Place, str], np.ndarray]:
 
     def change(place: Place, label: str) -> np.ndarray:
         values = sorted(place.run.experiment.sweep["epochs"])
-        one, other = (average(at(place.run, epochs=values[i]), label) for i in (few, many))
+        one, other = (average(at_point(place.run, epochs=values[i]), label) for i in (few, many))
         return other - one
 
     return change
@@ -51,14 +51,14 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     files = {file: panel for file, panel in PANELS.items() if file in runs}
     places = [
         Place(
-            file, NAMES[data], at(runs[file], **{key: x}), FIGURE_1.INITS, f"{symbol} = {x:g}",
-            kinds=[symbol], **tested(runs[file]),
+            file, NAMES[data], at_point(runs[file], **{key: x}), FIGURE_1.INITS, f"{symbol} = {x:g}",
+            kinds=[symbol], **count_tested(runs[file]),
         )
         for file, (data, key, symbol) in files.items()
         for x in sorted(runs[file].experiment.sweep[key])
     ]  # fmt: skip
     swept = [
-        Place("swept", NAMES[data], runs[file], METHODS, **tested(runs[file]))
+        Place("swept", NAMES[data], runs[file], METHODS, **count_tested(runs[file]))
         for file, (data, key, _) in files.items()
         if key == "epochs"
     ]
@@ -100,11 +100,11 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
 def averages(run: Run, key: str) -> dict[str, dict[float, np.ndarray]]:
     """Return method → value of E or η → average accuracy in %: (seeds,)."""
     values = run.experiment.sweep[key]
-    return {m: {float(x): average(at(run, **{key: x}), m) for x in values} for m in METHODS}
+    return {m: {float(x): average(at_point(run, **{key: x}), m) for x in values} for m in METHODS}
 
 
 def apfl_above_fedavg(runs: Mapping[str, Run]) -> tuple[bool, str]:
-    run = at(runs["mnist-epochs"], epochs=5)
+    run = at_point(runs["mnist-epochs"], epochs=5)
     gain = {m: float((average(run, m) - average(run, "fedavg")).mean()) for m in FIGURE_1.APFL}
     return min(gain.values()) > 0, ", ".join(
         f"{METHODS[m]} {x:+.2f} points" for m, x in gain.items()

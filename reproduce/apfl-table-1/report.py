@@ -77,7 +77,7 @@ def title(data: str, federation: Federation) -> str:
 
 
 def comment(data: str, quantity: str, found: list[dict[str, Any]]) -> str:
-    """What the numbers are of, and how they spread from client to client."""
+    """Say what a number is of, and how it spreads from client to client."""
     if data == "Vehicle" and quantity == "samples":
         share = 100 * found[0]["samples"] / TOLD["Vehicle"][1]
         return f"the subset at hand holds {share:.1f} % of the paper's samples"

@@ -10,9 +10,9 @@ import numpy as np
 from fedref.experiments.results import Run
 from fedref.plots.style import IN_PAPER
 from reproduce.claims import Finding, Place, claims_of, judge, report_claims
-from reproduce.measures import at, average, tested
+from reproduce.measures import at_point, average, count_tested
 from reproduce.pictures import Panel, draw_panels, look_of
-from reproduce.tables import Number, number_table, signed, spread, write_numbers
+from reproduce.tables import Number, number_table, show_signed, spread, write_numbers
 
 QUICK = {
     "seeds": [0],
@@ -50,18 +50,18 @@ class Block(NamedTuple):
     rows: int = 0
 
     @property
-    def told(self) -> tuple[float, ...]:
+    def paper_averages(self) -> tuple[float, ...]:
         return TOLD[self.stem, self.E]
 
     @property
     def told_change(self) -> float:
         """λ = 1 less λ = 0 in the paper."""
-        return self.told[-1] - self.told[0]
+        return self.paper_averages[-1] - self.paper_averages[0]
 
     def change(self, label: str) -> np.ndarray:
         return self.found[label][1.0] - self.found[label][0.0]
 
-    def over(self, label: str) -> np.ndarray:
+    def averages_over_lambda(self, label: str) -> np.ndarray:
         """Accuracies over λ: (λ, seeds)."""
         return np.array([self.found[label][lam] for lam in sorted(self.found[label])])
 
@@ -91,20 +91,20 @@ def blocks_of(runs: Mapping[str, Run]) -> list[Block]:
         for E in sorted(sweep["epochs"]):
             found = {
                 m: {
-                    float(x): average(at(runs[stem], epochs=E, lam=x), m)
+                    float(x): average(at_point(runs[stem], epochs=E, lam=x), m)
                     for x in sorted(sweep["lam"])
                 }
                 for m in INITS
                 if m in there
             }
-            blocks.append(Block(stem, int(E), found, tested(runs[stem])["rows"]))
+            blocks.append(Block(stem, int(E), found, count_tested(runs[stem])["rows"]))
     return blocks
 
 
 def line(block: Block, label: str, lam: float) -> Number:
-    told, comment = block.told[LAMBDAS.index(lam)], ""
+    told, comment = block.paper_averages[LAMBDAS.index(lam)], ""
     if lam and (zero := block.found[label].get(0.0)) is not None:
-        paper = signed(told - block.told[0])
+        paper = show_signed(told - block.paper_averages[0])
         comment = f"{spread(block.found[label][lam] - zero)} from λ = 0 (paper {paper})"
     what = (NAMES[block.stem], INITS[label], str(block.E), f"{lam:g}")
     return Number(what, block.found[label][lam], told, comment)
@@ -112,7 +112,7 @@ def line(block: Block, label: str, lam: float) -> Number:
 
 def over_lambda(block: Block, label: str) -> Number:
     """Return the mean over λ, and its deviation."""
-    values, (mean, deviation) = block.over(label), TOLD_OVER[block.stem, block.E]
+    values, (mean, deviation) = block.averages_over_lambda(label), TOLD_OVER[block.stem, block.E]
     what, comment = (
         (NAMES[block.stem], INITS[label], str(block.E)),
         f"deviation in the paper {deviation}",
@@ -147,7 +147,7 @@ def change_over_lambda(place: Place, label: str) -> np.ndarray:
 
 
 def range_over_lambda(place: Place, label: str) -> np.ndarray:
-    return np.ptp(place.run.over(label), 0)
+    return np.ptp(place.run.averages_over_lambda(label), 0)
 
 
 def change_over_epochs(place: Place, label: str) -> np.ndarray:
@@ -156,16 +156,16 @@ def change_over_epochs(place: Place, label: str) -> np.ndarray:
 
 
 def beside_the_seeds(place: Place) -> str:
-    over = place.run.over("apfl-paper")
+    over = place.run.averages_over_lambda("apfl-paper")
     return (
-        f"paper {signed(place.run.told_change)}; the means of all λ lie within "
+        f"paper {show_signed(place.run.told_change)}; the means of all λ lie within "
         f"{np.ptp(over.mean(1)):.2f} points, the seeds of λ = 0 within {np.ptp(over[0]):.2f}"
     )
 
 
 def paper_of_both(place: Place) -> str:
     few, many = place.run
-    return f"paper {signed(many.told_change - few.told_change)}"
+    return f"paper {show_signed(many.told_change - few.told_change)}"
 
 
 def renewals(runs: Mapping[str, Run]) -> list[str]:
@@ -198,7 +198,7 @@ def draw(blocks: list[Block], path: Path) -> None:
             for m, apart in zip(INITS, (-0.015, 0.015))  # so that both bars are seen
             if m in block.found
         }
-        lines["in the paper"] = dict(zip(LAMBDAS, map(np.array, block.told)))
+        lines["in the paper"] = dict(zip(LAMBDAS, map(np.array, block.paper_averages)))
         title = f"{NAMES[block.stem]}, E = {block.E}"
         panels.append(Panel(title, "forgetting coefficient λ", lines, LAMBDAS, margin=0.15))
     seeds = max(len(y) for block in blocks for each in block.found.values() for y in each.values())

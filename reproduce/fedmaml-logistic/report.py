@@ -12,16 +12,16 @@ from fedref.experiments.unit import LoadedExperiment
 from fedref.rounds.evaluation import sample_mean
 from reproduce.claims import Place, claims_of, judge, report_claims
 from reproduce.measures import (
-    at,
+    at_point,
     average,
     bytes_sent,
+    count_tested,
     final,
-    renamed,
-    tested,
+    rename_methods,
     total,
     unadapted_scores,
 )
-from reproduce.tables import Number, markdown, shown, spread, write_numbers
+from reproduce.tables import Number, markdown, show_number, spread, write_numbers
 
 QUICK = {"seeds": [0], "rounds": 5, "sweep.inner-steps": [1, 5]}
 
@@ -65,7 +65,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     for stem, name in NAMES.items():
         for s in (steps(runs[stem])[0], steps(runs[stem])[-1]):
             file, title = f"{stem}-s{s}.png", f"{name}, s = {s}"
-            drawn = renamed(with_fedavg(runs[stem], s), METHODS)
+            drawn = rename_methods(with_fedavg(runs[stem], s), METHODS)
             plots.curves(drawn, out / file, metric=["test_loss", "accuracy"], title=title)
             pictures.append(f"![{title}: test loss and accuracy per round]({file})")
     return {
@@ -73,7 +73,8 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
         "lines": markdown(rows, left=len(HEADS)),
         "apart": f"{max(map(sum_from_mean, runs.values())):.1e}",
         "sent": " and ".join(
-            f"{sent(run, 'sum-over-k')} MB in place of {sent(run, 'mean')} on {NAMES[stem]}"
+            f"{megabytes_sent(run, 'sum-over-k')} MB in place of {megabytes_sent(run, 'mean')} on "
+            f"{NAMES[stem]}"
             for stem, run in runs.items()
         ),
         "pictures": "\n\n".join(pictures),
@@ -88,12 +89,12 @@ def steps(run: Run) -> list[int]:
 
 
 def part(run: Run, label: str, s: int) -> Run:
-    return run if label == "fedavg" else at(run, inner_steps=s)
+    return run if label == "fedavg" else at_point(run, inner_steps=s)
 
 
 def with_fedavg(run: Run, s: int) -> Run:
     """Return the methods at one number of steps, and FedAvg, which has none."""
-    own = at(run, inner_steps=s)
+    own = at_point(run, inner_steps=s)
     units, records = map(list, zip(*run.units_of("fedavg")))
     return Run(run.experiment, [*own.units, *units], [*own.records, *records])
 
@@ -120,16 +121,16 @@ def majority(data: LoadedExperiment) -> float:
     return float(100 * np.bincount(y).max() / len(y))
 
 
-def sent(run: Run, label: str) -> str:
+def megabytes_sent(run: Run, label: str) -> str:
     """Return the MB in all, at the fewest steps: a mean over seeds."""
-    return shown(float((bytes_sent(part(run, label, steps(run)[0]), label) / 1e6).mean()))
+    return show_number(float((bytes_sent(part(run, label, steps(run)[0]), label) / 1e6).mean()))
 
 
 def sum_from_mean(run: Run) -> float:
     """Return the largest difference of the sum with β/K from the mean, of all losses and accuracies."""
     apart = [
         np.abs(at_s.curve("mean", metric)[1] - at_s.curve("sum-over-k", metric)[1]).max()
-        for at_s in (at(run, inner_steps=s) for s in steps(run))
+        for at_s in (at_point(run, inner_steps=s) for s in steps(run))
         for metric in ("accuracy", "test_loss")
     ]
     return float(max(apart))
@@ -143,7 +144,7 @@ def places_of(lines: Lines, runs: Mapping[str, Run]) -> list[Place]:
     return [
         Place(
             stem, f"{NAMES[stem]}, s = {s}",
-            {"theta": own, "fedavg": lines[stem, "fedavg", 0]}, METHODS, **tested(runs[stem]),
+            {"theta": own, "fedavg": lines[stem, "fedavg", 0]}, METHODS, **count_tested(runs[stem]),
         )
         for (stem, label, s), own in lines.items()
         if label == "theta"

@@ -20,11 +20,11 @@ from reproduce.measures import (
     bytes_sent,
     how_often,
     late_changes,
-    renamed,
+    rename_methods,
     second_half,
     total,
 )
-from reproduce.tables import Number, markdown, shown, signed, spread, write_numbers
+from reproduce.tables import Number, markdown, show_number, show_signed, spread, write_numbers
 
 PARTS = ("20", "50", "90", "own")
 THIN = {"sweep.lr": [0.1], "sweep.beta": [0.1], "sweep.alpha": [0.1]}
@@ -65,7 +65,7 @@ CHOICE = "validation_accuracy"
 
 
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
-    best = {stem: chosen(run) for stem, run in runs.items()}
+    best = {stem: at_best_points(run) for stem, run in runs.items()}
     stems = [s for s in sorted(best, key=order) if s.rpartition("-")[2] in PARTS[:3]]
     numbers = [line(stem, best[stem], runs[stem], m) for stem in stems for m in methods(runs[stem])]
     quantities = [
@@ -74,7 +74,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
         for what, values in zip(COLUMNS, (number.ours, *number.more))
     ]
     write_numbers(out / "numbers.csv", (*HEADS, "quantity"), quantities)
-    often = watched(best)
+    often = watched_runs(best)
     owns = [data_of(stem) for stem in best if stem.endswith("-own")]
     moved = [
         final(best[f"{data}-20"], m).std()
@@ -96,13 +96,13 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
         "pictures": "\n\n".join(pictures(often, out)),
         "alpha": alpha_table(best, runs, stems),
         "heads": heads_table(best),
-        "moved": shown(max(moved, default=None)),
+        "moved": show_number(max(moved, default=None)),
         "claims": report_claims(findings(runs, best, stems, tested), out),
     }
 
 
 def grids(runs: Mapping[str, Run]) -> str:
-    """The grid of each data set."""
+    """Return the grid of each data set, in words."""
     swept = {data_of(s): run.experiment.sweep for s, run in runs.items() if run.experiment.sweep}
     return "; ".join(
         f"{NAMES[data]}: "
@@ -112,7 +112,7 @@ def grids(runs: Mapping[str, Run]) -> str:
 
 
 def thin(run: Run) -> str:
-    """Where little was tried: a grid of one η or β, beside how many steps FedMeta's server makes."""
+    """Say that a grid has a single η or β, and how few steps FedMeta's server makes; "" if it has more."""
     sweep = run.experiment.sweep
     one = [SYMBOLS[k] for k in ("lr", "beta") if k in sweep and len(sweep[k]) == 1]
     steps = f"FedMeta's server makes no more than {run.experiment.rounds} steps"
@@ -126,7 +126,7 @@ def thin_grids(runs: Mapping[str, Run]) -> str:
 
 
 def methods(run: Run) -> list[str]:
-    """Those that were run, in the order of the tables."""
+    """Return the methods that were run, in the order of the tables."""
     return [m for m in METHODS if m in run.experiment.algorithms]
 
 
@@ -134,8 +134,8 @@ def data_of(stem: str) -> str:
     return stem.rpartition("-")[0]
 
 
-def described(stem: str) -> str:
-    """On which data, and with how much of a client's rows as support."""
+def describe_place(stem: str) -> str:
+    """Return the name of the data and the share of a client's rows that is support."""
     return f"{', '.join(place_of(stem))} support"
 
 
@@ -147,13 +147,13 @@ def order(stem: str) -> tuple[int, str]:
 # ---- what validation clients choose --------------------------------------------------------------
 
 
-def chosen(run: Run) -> Run:
-    """The run at each method's best point of the grid, as a run without a sweep."""
+def at_best_points(run: Run) -> Run:
+    """Return the run at each method's best point of the grid, as a run without a sweep."""
     return at_best(run, methods(run), CHOICE)
 
 
-def unseen(run: Run, label: str) -> np.ndarray:
-    """Accuracy on the unseen clients in %, at every evaluation: (seeds, R)."""
+def unseen_accuracy(run: Run, label: str) -> np.ndarray:
+    """Return the accuracy on the unseen clients in %, at every evaluation: (seeds, R)."""
     return 100 * run.curve(label, "unseen_accuracy")[1]
 
 
@@ -162,30 +162,30 @@ def final(run: Run, label: str) -> np.ndarray:
 
 
 def line(stem: str, best: Run, run: Run, label: str) -> Number:
-    """One method on one data set with one part of the rows as support: its COLUMNS, and its point."""
+    """Return a line of the table: one method on one data set with one share as support."""
     point, grid = best_point(run, label, CHOICE), run.experiment.sweep
     chose = ", ".join(f"{SYMBOLS[k]} = {x:g}{edge(x, grid[k])}" for k, x in point.items())
     validated = measures.final(best, label, CHOICE)
     each = measures.final(best, label, "unseen_accuracy_mean")
     above = final(best, label) - final(best, "fedavg")
-    more = (above, unseen(best, label)[:, 0], each, validated)
+    more = (above, unseen_accuracy(best, label)[:, 0], each, validated)
     return Number((*place_of(stem), METHODS[label]), final(best, label), None, chose, more)
 
 
 def edge(value: float, grid: Sequence[float]) -> str:
-    """Whether a value is at an end of the grid that it was chosen from."""
+    """Say whether a value is at an end of the grid that it was chosen from."""
     if len(grid) == 1:
         return " (only)"
     return " (edge)" if value in (min(grid), max(grid)) else ""
 
 
 def place_of(stem: str) -> tuple[str, str]:
-    """The table's cells for data and support."""
+    """Return the table's cells for data and support."""
     return NAMES[data_of(stem)], SUPPORT[stem.rpartition("-")[2]]
 
 
-class Unseen(NamedTuple):
-    """How many clients and rows are tested on, and how many validate."""
+class TestedRows(NamedTuple):
+    """The clients and rows that are tested on, and those that validate."""
 
     clients: int
     rows: int
@@ -195,7 +195,7 @@ class Unseen(NamedTuple):
 
 def rows_of_unseen(
     runs: Mapping[str, Run], stems: Sequence[str], data_dir: Path | None
-) -> dict[str, Unseen]:
+) -> dict[str, TestedRows]:
     """Return how many rows are left when the support is taken from the rows of these clients."""
     found, loader = {}, Loader(data_dir)
     for stem in stems:
@@ -205,21 +205,27 @@ def rows_of_unseen(
         sizes = everyone.train.sizes + everyone.test.sizes
         left = np.array([len(cut(np.arange(n), runs[stem].experiment.unseen)[1]) for n in sizes])
         each = [(len(part), int(left[part].sum())) for part in (tested, data.validation)]
-        found[stem] = Unseen(*each[0], *each[1])
+        found[stem] = TestedRows(*each[0], *each[1])
     return found
 
 
-def rows_table(tested: Mapping[str, Unseen]) -> str:
+def rows_table(tested: Mapping[str, TestedRows]) -> str:
     heads = ["unseen clients", "their test rows", "one row", "validation clients", "theirs"]
     rows = [["data", "support", *heads]]
     for stem, n in tested.items():
-        cells = [n.clients, n.rows, shown(100 / n.rows), n.validation_clients, n.validation_rows]
+        cells = [
+            n.clients,
+            n.rows,
+            show_number(100 / n.rows),
+            n.validation_clients,
+            n.validation_rows,
+        ]
         rows.append([*place_of(stem), *map(str, cells)])
     return markdown(rows, left=2)
 
 
 def alpha_table(best: Mapping[str, Run], runs: Mapping[str, Run], stems: Sequence[str]) -> str:
-    """How far Meta-SGD's α went, and what that is worth."""
+    """Return a table of how far Meta-SGD's α moved, and what that is worth."""
     heads = ["data", "support", "α at the start", "mean of absolute changes", "largest"]
     rows = [[*heads, "accuracy, less MAML's"]]
     for stem in stems:
@@ -232,7 +238,7 @@ def alpha_table(best: Mapping[str, Run], runs: Mapping[str, Run], stems: Sequenc
 
 
 def alpha_moved(record: Record, start: float) -> tuple[float, float]:
-    """Mean and largest absolute change of a component of α."""
+    """Return the mean and the largest absolute change of a component of α."""
     change = np.abs(np.asarray(record.state.server.learner.alpha, float) - start)
     return float(change.mean()), float(change.max())
 
@@ -240,15 +246,15 @@ def alpha_moved(record: Record, start: float) -> tuple[float, float]:
 # ---- what it costs -------------------------------------------------------------------------------
 
 
-def watched(best: Mapping[str, Run]) -> dict[str, Run]:
-    """The runs of 20 % support that are evaluated while they train: one for each data set."""
+def watched_runs(best: Mapping[str, Run]) -> dict[str, Run]:
+    """Return a run for each data set with 20 % support, evaluated while it trains."""
     wanted = [[f"{data}-rounds", f"{data}-20"] for data in NAMES]
     found = [next((stem for stem in stems if stem in best), None) for stems in wanted]
     return {stem: best[stem] for stem in found if stem}
 
 
 def other_values(stem: str, runs: Mapping[str, Run]) -> list[str]:
-    """A line that says where a run without a grid has other hyperparameters than those chosen."""
+    """Say where a run without a grid has other hyperparameters than those chosen."""
     chose, made = runs.get(f"{data_of(stem)}-20"), runs[stem].experiment
     if made.sweep or chose is None:
         return []
@@ -263,7 +269,7 @@ def other_values(stem: str, runs: Mapping[str, Run]) -> list[str]:
 
 
 def cost(best: Run, label: str, goal: str, *columns: str) -> np.ndarray:
-    """A total when the final accuracy of `goal` is reached, a seed each; ∞ if it never is."""
+    """Return a total when the final accuracy of `goal` is reached; ∞ if it never is: (seeds,)."""
     found = []
     for record, least in zip(best.records_of(label), final(best, goal)):
         there = (row for row in record.rows if 100 * row.get("unseen_accuracy", -1) >= least)
@@ -272,8 +278,8 @@ def cost(best: Run, label: str, goal: str, *columns: str) -> np.ndarray:
     return np.array(found)
 
 
-def reached(values: np.ndarray, scale: float, digits: int) -> str:
-    """Mean ± deviation of those seeds that came there, and how many did if not all."""
+def show_cost(values: np.ndarray, scale: float, digits: int) -> str:
+    """Return mean ± deviation of those seeds that came there, and how many did if not all."""
     there = values[np.isfinite(values)]
     some = f" ({len(there)} of {len(values)} seeds)" if len(there) < len(values) else ""
     return spread(there * scale, digits) + some if len(there) else "never gets there"
@@ -286,12 +292,12 @@ def costs(often: Mapping[str, Run]) -> str:
     rows = [[*HEADS, "final", "second half", *named]]
     for stem, run in often.items():
         for label in methods(run):
-            late = second_half(unseen(run, label)).mean(1)
+            late = second_half(unseen_accuracy(run, label)).mean(1)
             what = [*place_of(stem), METHODS[label], spread(final(run, label)), spread(late)]
             for goal in goals:
                 sent = cost(run, label, goal, "bytes_down", "bytes_up")
                 work = cost(run, label, goal, "flops")
-                what += [reached(sent, 1e-6, 2), reached(work, 1e-9, 3)]
+                what += [show_cost(sent, 1e-6, 2), show_cost(work, 1e-9, 3)]
             rows.append(what)
     return markdown(rows, left=3)
 
@@ -301,16 +307,16 @@ ADAPTED = "those that adapt, second half (%)"
 
 
 def pictures(often: Mapping[str, Run], out: Path) -> list[str]:
-    """Accuracy over bytes and operations, of everything and closer."""
+    """Draw accuracy over bytes and operations, of everything and closer."""
     found = []
     for stem, run in often.items():
         records = [
             record._replace(rows=[{**row, **closer(run, unit.label, row)} for row in record.rows])
             for unit, record in zip(run.units, run.records)
         ]
-        drawn = renamed(Run(run.experiment, run.units, records), METHODS)
+        drawn = rename_methods(Run(run.experiment, run.units, records), METHODS)
         for against, what in (("bytes", "data sent"), ("flops", "computation")):
-            file, title = f"{data_of(stem)}-20-{against}.png", described(stem)
+            file, title = f"{data_of(stem)}-20-{against}.png", describe_place(stem)
             both = ["unseen_accuracy", ADAPTED]
             plots.curves(drawn, out / file, both, against=against, title=title)
             found.append(f"![{title}: accuracy of unseen clients over {what}]({file})")
@@ -318,7 +324,7 @@ def pictures(often: Mapping[str, Run], out: Path) -> list[str]:
 
 
 def closer(run: Run, label: str, row: Mapping[str, Any]) -> dict[str, float]:
-    """A further column: the second half, of all methods but FedAvg."""
+    """Return a further column: the second half, of all methods but FedAvg."""
     late = label != "fedavg" and 2 * row["round"] >= run.experiment.rounds
     return {ADAPTED: 100 * row["unseen_accuracy"]} if late and "unseen_accuracy" in row else {}
 
@@ -339,7 +345,7 @@ def heads_table(best: Mapping[str, Run]) -> str:
         for label in methods(own):
             x, y = final(every, label), final(own, label)
             ratio = per_round(own, label) / per_round(every, label)
-            cells = [spread(x), spread(y), spread(y - x), shown(ratio)]
+            cells = [spread(x), spread(y), spread(y - x), show_number(ratio)]
             rows.append([NAMES[data], METHODS[label], *cells])
     return markdown(rows, left=2)
 
@@ -387,8 +393,8 @@ def gain_of_k_way(place: Place, label: str) -> np.ndarray:
 
 
 def start_above_fedavg(place: Place) -> str:
-    start = unseen(place.run, "fedmeta-maml")[:, 0] - final(place.run, "fedavg")
-    return f"MAML's untrained start, adapted by one step: {signed(float(start.mean()))}"
+    start = unseen_accuracy(place.run, "fedmeta-maml")[:, 0] - final(place.run, "fedavg")
+    return f"MAML's untrained start, adapted by one step: {show_signed(float(start.mean()))}"
 
 
 def change_of_fedavg(place: Place) -> str:
@@ -400,7 +406,7 @@ def change_of_fedavg(place: Place) -> str:
 
 
 def start_of_k_way(place: Place) -> str:
-    start = spread(unseen(place.run, "fedmeta-maml")[:, 0])
+    start = spread(unseen_accuracy(place.run, "fedmeta-maml")[:, 0])
     return f"MAML's untrained start with a k-way head, adapted by one step: {start} %"
 
 
@@ -408,17 +414,17 @@ def findings(
     runs: Mapping[str, Run],
     best: Mapping[str, Run],
     stems: Sequence[str],
-    tested: Mapping[str, Unseen],
+    tested: Mapping[str, TestedRows],
 ) -> list[Finding]:
     owns = [data_of(stem) for stem in best if stem.endswith("-own")]
 
-    def at(stem: str) -> Place:
+    def place_of_stem(stem: str) -> Place:
         return place_at(stem, runs, best)._replace(rows=tested[f"{data_of(stem)}-20"].rows)
 
     heads = [place_of_heads(runs[f"{data}-own"], best, data) for data in owns]
     places = {
-        "every support": [at(stem)._replace(rows=tested[stem].rows) for stem in stems],
-        "evaluated": [at(stem) for stem in watched(best)],
+        "every support": [place_of_stem(stem)._replace(rows=tested[stem].rows) for stem in stems],
+        "evaluated": [place_of_stem(stem) for stem in watched_runs(best)],
         "heads": [place._replace(rows=tested[f"{place.key}-20"].rows) for place in heads],
     }
     every = [place._replace(kinds=[kind]) for kind, own in places.items() for place in own]
@@ -436,7 +442,7 @@ def place_at(stem: str, runs: Mapping[str, Run], best: Mapping[str, Run]) -> Pla
     )
     few = run.experiment.eval_every > 1 or n < 2
     return Place(
-        stem, described(stem), run, METHODS, absent=[m for m in METHODS if m not in methods(run)],
+        stem, describe_place(stem), run, METHODS, absent=[m for m in METHODS if m not in methods(run)],
         doubts=doubts, kinds=["every support", "evaluated"],
         seldom=f"evaluated {every}, with {n} {changes} in the second half" if few else "",
     )  # fmt: skip
@@ -451,11 +457,10 @@ def place_of_heads(swept: Run, best: Mapping[str, Run], data: str) -> Place:
 
 
 def started_there(run: Run) -> str:
-    """Return an untrained start that is as good as FedAvg's final accuracy, in any seed; "" if none
-    is."""
+    """Say which untrained start is as good as FedAvg's end, in any seed; "" if none is."""
     end = final(run, "fedavg")
     for m in methods(run):
-        start = unseen(run, m)[:, 0]
+        start = unseen_accuracy(run, m)[:, 0]
         if m.startswith("fedmeta") and (there := start >= end).any():
             return (
                 f"{METHODS[m]}'s untrained start, adapted by one step, is at {spread(start)} %, at or above "
@@ -465,12 +470,12 @@ def started_there(run: Run) -> str:
 
 
 def unrest(run: Run, label: str) -> np.ndarray:
-    """|Change| of accuracy from one evaluation to the next, second half, in points: (seeds, R)."""
-    return np.abs(late_changes(unseen(run, label)))
+    """Return |change| of accuracy between evaluations in the second half, in points: (seeds, R)."""
+    return np.abs(late_changes(unseen_accuracy(run, label)))
 
 
 def adaptation_helps(runs: Mapping[str, Run]) -> tuple[bool, str]:
-    best = chosen(runs["mnist-20"])
+    best = at_best_points(runs["mnist-20"])
     gain = float((final(best, "fedmeta-maml") - final(best, "fedavg")).mean())
     return gain > 0, f"{gain:+.2f} points"
 

@@ -15,15 +15,15 @@ from fedref.plots.style import STYLE, frame, save
 from fedref.sampling import cohort
 from reproduce.claims import Place, claims_of, judge, report_claims
 from reproduce.measures import (
-    at,
+    at_point,
     average,
     change,
+    count_tested,
     final,
     how_often,
     part_of,
-    renamed,
+    rename_methods,
     seldom,
-    tested,
 )
 from reproduce.pictures import Panel, draw_panels
 from reproduce.tables import each_seed, markdown, spread, write_csv
@@ -145,7 +145,7 @@ PAIRS = {
 }
 
 
-class Shared(NamedTuple):
+class Comparison(NamedTuple):
     """A run at one share of stragglers, and without any."""
 
     name: str
@@ -171,9 +171,9 @@ def places_of(runs: Mapping[str, Run]) -> list[Place]:
     return [
         Place(
             f"{stem} {share}", f"{name}, {100 * share:.0f} % stragglers",
-            Shared(name, at(runs[stem], stragglers=share), at(runs[stem], stragglers=0.0)),
+            Comparison(name, at_point(runs[stem], stragglers=share), at_point(runs[stem], stragglers=0.0)),
             names, setting=f"{100 * share:.0f} %", kinds=kinds_of(stem, share),
-            seldom=seldom(runs[stem]), **tested(runs[stem]),
+            seldom=seldom(runs[stem]), **count_tested(runs[stem]),
         )
         for stem, name in SETS.items()
         for share in STRAGGLERS
@@ -263,7 +263,7 @@ def draw(run: Run, name: str, path: Path) -> None:
     """Draw a row for loss, accuracy and dissimilarity each; a column for each share of stragglers."""
     metrics = ("loss", "accuracy", "variance")
     with style.context(STYLE):
-        parts = [renamed(at(run, stragglers=share), METHODS) for share in STRAGGLERS]
+        parts = [rename_methods(at_point(run, stragglers=share), METHODS) for share in STRAGGLERS]
         named = [all_series(part) for part in parts]
         handles = curve_handles(named[0], {})
         figure, panels = frame((len(metrics), len(STRAGGLERS)), (2.6, 2.1), name, handles)
@@ -317,12 +317,12 @@ def budgets(run: Run) -> list[float]:
     return [most / 4, most / 2, most]
 
 
-def after(each: Sequence[Path_], budget: float) -> np.ndarray:
+def accuracy_after(each: Sequence[Path_], budget: float) -> np.ndarray:
     """Return the accuracy when that much has been spent, on a line between evaluations: (seeds,)."""
     return np.array([np.interp(budget, spent, accuracy) for spent, accuracy in each])
 
 
-def until(each: Sequence[Path_], budget: float) -> np.ndarray:
+def mean_until(each: Sequence[Path_], budget: float) -> np.ndarray:
     """Return the mean accuracy from the start until that much has been spent: (seeds,)."""
     grid = np.linspace(0, budget, 200)
     return np.array([np.interp(grid, spent, accuracy).mean() for spent, accuracy in each])
@@ -350,12 +350,12 @@ def gamma_table(run: Run) -> list[list[Any]]:
     for gamma, each in paths_of(run).items():
         measured = run.curve("fedprox", "gamma", **{"until-gamma": gamma})[1]
         spent = np.array([spent[-1] / T / 1e9 for spent, _ in each])
-        accuracies = (after(each, budget) for budget in (quarter, half, most))
+        accuracies = (accuracy_after(each, budget) for budget in (quarter, half, most))
         means = (
             np.nanmean(measured, axis=1),
             spent,
             *accuracies,
-            until(each, most),
+            mean_until(each, most),
             at_the_end(each),
         )
         rows.append([f"{gamma:g}", *means])
@@ -366,21 +366,22 @@ def rankings(run: Run) -> list[str]:
     """Return which γ is best: after equal computation, until then, and after equal rounds."""
     found, most = paths_of(run), budgets(run)[-1]
     return [
-        ranked(
+        rank_gammas(
             f"After equal computation ({most / 1e9:.2f}·10⁹ operations)",
-            {gamma: after(each, most) for gamma, each in found.items()},
+            {gamma: accuracy_after(each, most) for gamma, each in found.items()},
         ),
-        ranked(
-            "On average until then", {gamma: until(each, most) for gamma, each in found.items()}
+        rank_gammas(
+            "On average until then",
+            {gamma: mean_until(each, most) for gamma, each in found.items()},
         ),
-        ranked(
+        rank_gammas(
             f"After equal rounds ({run.experiment.rounds}), whatever they cost,",
             {gamma: at_the_end(each) for gamma, each in found.items()},
         ),
     ]
 
 
-def ranked(when: str, accuracy: Mapping[float, np.ndarray]) -> str:
+def rank_gammas(when: str, accuracy: Mapping[float, np.ndarray]) -> str:
     """Return the best, the worst, and whether the difference is more than the seeds' spread."""
     best, worst = (f(accuracy, key=lambda g: accuracy[g].mean()) for f in (max, min))
     gap = accuracy[best] - accuracy[worst]
@@ -398,7 +399,9 @@ def draw_gamma(run: Run, path: Path) -> None:
     """Draw accuracy over γ, when equally much was computed and after equally many rounds."""
     found = paths_of(run)
     lines = {
-        f"after {budget / 1e9:.2g}·10⁹ operations": {g: after(e, budget) for g, e in found.items()}
+        f"after {budget / 1e9:.2g}·10⁹ operations": {
+            g: accuracy_after(e, budget) for g, e in found.items()
+        }
         for budget in budgets(run)
     }
     lines[f"after {run.experiment.rounds} rounds"] = {g: at_the_end(e) for g, e in found.items()}
@@ -413,7 +416,7 @@ def draw_gamma(run: Run, path: Path) -> None:
 
 
 def proximal_lowers_variance(runs: Mapping[str, Run]) -> tuple[bool, str]:
-    """At the last round, as a ratio: its geometric mean over heterogeneous sets and stragglers."""
+    """Check the ratio in the last round: its geometric mean over heterogeneous sets and stragglers."""
     ratios = {
         f"{place.run.name}, {place.setting}": proximal_ratio(place.run.run, "variance")
         for place in places_of(runs)

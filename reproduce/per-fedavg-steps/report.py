@@ -11,8 +11,8 @@ from fedref.experiments.results import Run
 from fedref.experiments.unit import LoadedExperiment
 from reproduce.catalogue import find
 from reproduce.claims import Place, claims_of, judge, report_claims
-from reproduce.measures import at, final, renamed, total, unadapted
-from reproduce.tables import Number, number_table, shown, write_numbers
+from reproduce.measures import at_point, final, rename_methods, total, unadapted_accuracy
+from reproduce.tables import Number, number_table, show_number, write_numbers
 
 QUICK = {
     "rounds": 8,
@@ -33,8 +33,10 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     numbers = [line(run, m, nu, data) for m in run.experiment.algorithms for nu in steps]
     heads = ("method", "ν")
     write_numbers(out / "numbers.csv", heads, numbers)
-    fluctuation = at(runs["fluctuation"], steps=TAU)
-    plots.curves(renamed(fluctuation, METHODS), out / f"fluctuation-tau{TAU}.png", title=TITLE)
+    fluctuation = at_point(runs["fluctuation"], steps=TAU)
+    plots.curves(
+        rename_methods(fluctuation, METHODS), out / f"fluctuation-tau{TAU}.png", title=TITLE
+    )
     place = Place("", f"τ = {TAU}, α = 0.01", fluctuation, METHODS)
     return {
         "claims": report_claims(judge(claims_of("per-fedavg-steps", globals()), [place]), out),
@@ -44,12 +46,14 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
 
 def line(run: Run, label: str, nu: int, data: LoadedExperiment) -> Number:
     """Return one method with ν inner steps."""
-    own, one = at(run, inner_steps=nu), at(run, inner_steps=1)
+    own, one = at_point(run, inner_steps=nu), at_point(run, inner_steps=1)
     y, base = final(own, label), final(one, label)
     times = total(own, label, "flops")[0] / total(one, label, "flops")[0]
     loss = float(final(own, label, "train_loss").mean())
-    comment = f"{shown(times)} times the operations; final training loss {shown(loss, 3)}"
-    more = (unadapted(own, label, data), y - base)
+    comment = (
+        f"{show_number(times)} times the operations; final training loss {show_number(loss, 3)}"
+    )
+    more = (unadapted_accuracy(own, label, data), y - base)
     return Number((METHODS[label], str(nu)), y, None, comment, more)
 
 

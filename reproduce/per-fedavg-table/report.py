@@ -16,15 +16,23 @@ from fedref.plots.series import all_series, metric_of
 from fedref.plots.style import STYLE, frame, save, sign
 from fedref.rounds.evaluation import client_mean
 from reproduce.claims import Place, claims_of, judge, report_claims
-from reproduce.measures import at, average, final, maximum, renamed, tested, unadapted
+from reproduce.measures import (
+    at_point,
+    average,
+    count_tested,
+    final,
+    maximum,
+    rename_methods,
+    unadapted_accuracy,
+)
 from reproduce.pictures import named_settings, sign_of
 from reproduce.tables import (
     Number,
     each_seed,
     markdown,
     number_table,
-    shown,
-    signed,
+    show_number,
+    show_signed,
     spread,
     write_csv,
     write_numbers,
@@ -77,7 +85,9 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
         for label, method in METHODS.items():
             made = line(runs[stem], label, (name, method), told.get(label), data)
             if label in told:
-                made = made._replace(comment=f"{retrained(found[stem, label])}; {made.comment}")
+                made = made._replace(
+                    comment=f"{retrained_comment(found[stem, label])}; {made.comment}"
+                )
             numbers.append(made)
         draw(runs[stem], name, told, out / f"{stem}.png")
     with style.context(STYLE):
@@ -114,14 +124,16 @@ def line(
     t, y = run.curve(label)
     notes = []
     if label != "fedavg":
-        notes.append(f"before adaptation {spread(unadapted(run, label, data))}")
+        notes.append(f"before adaptation {spread(unadapted_accuracy(run, label, data))}")
     notes.append(f"mean of users {spread(final(run, label, 'accuracy_mean'))}")
     mean = 100 * y.mean(0)
     late = max(0, np.searchsorted(t, 0.9 * t[-1], "right") - 1)
     if (top := mean.argmax()) < len(t) - 1:
         notes.append(f"{mean[top] - mean[-1]:.2f} below its maximum (round {t[top]})")
     else:
-        notes.append(f"still rising: {signed(float(mean[-1] - mean[late]))} since round {t[late]}")
+        notes.append(
+            f"still rising: {show_signed(float(mean[-1] - mean[late]))} since round {t[late]}"
+        )
     more = average(run, label), maximum(run, label)
     return Number(what, final(run, label), told, "; ".join(notes), more)
 
@@ -141,22 +153,22 @@ def alternatives(runs: Mapping[str, Run], base: LoadedExperiment, loader: Loader
         for label in told:
             alpha = run.experiment.algorithms[label]["alpha"]
             point = {"steps": run.experiment.steps, "alpha": alpha}
-            trained = {"": run} | {name: at(runs[name], **point) for name in ABLATIONS}
+            trained = {"": run} | {name: at_point(runs[name], **point) for name in ABLATIONS}
             found[stem, label] = {
                 (name, how): values
                 for name, one in trained.items()
-                for how, values in measured(one, label, data[name]).items()
+                for how, values in measure_ways(one, label, data[name]).items()
             }
     return found
 
 
-def measured(run: Run, label: str, data: LoadedExperiment) -> dict[str, np.ndarray]:
+def measure_ways(run: Run, label: str, data: LoadedExperiment) -> dict[str, np.ndarray]:
     """Return the final accuracy, measured in each way of MEASURED: a seed each."""
     return {
         "after": final(run, label),
         "after users": final(run, label, "accuracy_mean"),
-        "before": unadapted(run, label, data),
-        "before users": unadapted(run, label, data, mean=client_mean),
+        "before": unadapted_accuracy(run, label, data),
+        "before users": unadapted_accuracy(run, label, data, mean=client_mean),
     }
 
 
@@ -165,15 +177,15 @@ def name_of(way: tuple[str, str]) -> str:
     return ", ".join(filter(None, [ABLATIONS.get(training, ""), MEASURED[measure]]))
 
 
-def changed(values: Mapping[tuple[str, str], np.ndarray], way: tuple[str, str]) -> str:
+def show_change(values: Mapping[tuple[str, str], np.ndarray], way: tuple[str, str]) -> str:
     """Return an accuracy of the first seed, and its distance from the same seed in the table."""
     x, base = float(values[way][0]), float(values["", "after"][0])
-    return f"{shown(x)} ({signed(x - base)})"
+    return f"{show_number(x)} ({show_signed(x - base)})"
 
 
-def retrained(values: Mapping[tuple[str, str], np.ndarray]) -> str:
+def retrained_comment(values: Mapping[tuple[str, str], np.ndarray]) -> str:
     """Return the comment: the same two changes in every line, whether or not they come nearer."""
-    parts = [f"{what} {changed(values, (name, 'after'))}" for name, what in ABLATIONS.items()]
+    parts = [f"{what} {show_change(values, (name, 'after'))}" for name, what in ABLATIONS.items()]
     return "seed 0: " + ", ".join(parts)
 
 
@@ -181,9 +193,9 @@ def table_of_ways(found: Found) -> str:
     """Return all ways in all settings, and how near to the paper each comes."""
     rows = [["setting", "method", "paper", "trained", *MEASURED.values()]]
     for (stem, label), values in found.items():
-        what = [SETTINGS[stem][0], METHODS[label], shown(SETTINGS[stem][1][label])]
+        what = [SETTINGS[stem][0], METHODS[label], show_number(SETTINGS[stem][1][label])]
         for training in ("", *ABLATIONS):
-            cells = [changed(values, (training, how)) for how in MEASURED]
+            cells = [show_change(values, (training, how)) for how in MEASURED]
             rows.append([*what, ABLATIONS.get(training, "as above"), *cells])
     return markdown(rows, left=2)
 
@@ -205,12 +217,12 @@ def distances_to_paper(found: Found) -> list[list[str]]:
     falls = [SETTINGS[b][1][label] - SETTINGS[a][1][label] for a, b, label in STEPS]
     rows = [
         ["", "distance, α = 0.001", "distance, α = 0.01", *heads],
-        ["paper", "–", "–", *map(signed, falls)],
+        ["paper", "–", "–", *map(show_signed, falls)],
     ]
     for way in found[next(iter(found))]:
-        near = [shown(distance(found, way, alpha)) for alpha in ("alpha0.001", "alpha0.01")]
+        near = [show_number(distance(found, way, alpha)) for alpha in ("alpha0.001", "alpha0.01")]
         moves = [float(found[b, m][way][0] - found[a, m][way][0]) for a, b, m in STEPS]
-        rows.append([name_of(way), *near, *map(signed, moves)])
+        rows.append([name_of(way), *near, *map(show_signed, moves)])
     return rows
 
 
@@ -266,7 +278,7 @@ def places_of(runs: Mapping[str, Run]) -> list[Place]:
         Place("runs", "", runs, METHODS),
         *(Place(key, name, runs, METHODS) for key, (_, _, name) in MOVES.items()),
     ]
-    return [place._replace(**tested(runs[BEST])) for place in places]
+    return [place._replace(**count_tested(runs[BEST])) for place in places]
 
 
 def above_the_others(place: Place, label: str) -> np.ndarray:
@@ -282,7 +294,9 @@ def move(place: Place, label: str) -> np.ndarray:
 
 def move_in_paper(place: Place) -> str:
     old, new, _ = MOVES[place.key]
-    return "paper " + ", ".join(signed(SETTINGS[new][1][m] - SETTINGS[old][1][m]) for m in BOTH)
+    return "paper " + ", ".join(
+        show_signed(SETTINGS[new][1][m] - SETTINGS[old][1][m]) for m in BOTH
+    )
 
 
 def approximation(run: Run, stem: str) -> str:
@@ -292,7 +306,7 @@ def approximation(run: Run, stem: str) -> str:
     better = spread(final(run, BOTH[0]) - final(run, BOTH[1]))
     return (
         f"- {name}: ‖w − w_exact‖ / ‖w_exact‖ is {fo.mean():.1e} (FO) and {hf.mean():.1e} (HF); FO's "
-        f"accuracy less HF's is {better} points (paper {signed(told[BOTH[0]] - told[BOTH[1]])})."
+        f"accuracy less HF's is {better} points (paper {show_signed(told[BOTH[0]] - told[BOTH[1]])})."
     )
 
 
@@ -313,7 +327,7 @@ def distances(run: Run, label: str) -> np.ndarray:
 
 def draw(run: Run, name: str, told: Mapping[str, float], path: Path) -> None:
     """Draw training loss and test accuracy per round, the paper's accuracies at the right edge."""
-    drawn = all_series(renamed(run, METHODS))
+    drawn = all_series(rename_methods(run, METHODS))
     reference = {METHODS[label]: value / 100 for label, value in told.items()}
     with style.context(STYLE):
         handles = curve_handles(drawn, reference)

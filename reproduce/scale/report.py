@@ -1,4 +1,4 @@
-"""What a round costs when clients are many: memory, bytes, seconds, and where it breaks first."""
+"""The cost of a round when clients are many: memory, bytes, seconds, and where it breaks first."""
 
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ from fedref.rounds.evaluation import evaluate
 from fedref.rounds.federation import Federation, Part, Source
 from fedref.rounds.loop import run_round
 from fedref.sampling import Sampling, make_plan
-from reproduce.tables import markdown, shown, write_csv
+from reproduce.tables import markdown, show_number, write_csv
 
 #: Of the aggregation: uploads and parameters. Of the others: what is varied, and its values.
 D, UPLOADS, STACKED = 100_000, (10, 100, 1_000, 10_000, 100_000), 1_000
@@ -73,13 +73,15 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     return {
         "sums": markdown(summed),
         "rounds": markdown(of_ten),
-        "slopes": "; ".join(f"{what} {shown(slope(points))}" for what, points in growing.items()),
+        "slopes": "; ".join(
+            f"{what} {show_number(slope(points))}" for what, points in growing.items()
+        ),
         "breaks": breaks(sums, many),
     }
 
 
 def median_time(call: Callable[[], object], times: int = 5) -> float:
-    """Seconds; the first call is not counted."""
+    """Return the median seconds of a call; the first one is not counted."""
     call()
     found = []
     for _ in range(times):
@@ -90,7 +92,7 @@ def median_time(call: Callable[[], object], times: int = 5) -> float:
 
 
 def peak(call: Callable[[], object]) -> float:
-    """Megabytes."""
+    """Return the megabytes that a call takes at its peak."""
     tracemalloc.start()
     call()
     found = tracemalloc.get_traced_memory()[1]
@@ -139,7 +141,9 @@ def federation(N: int, rows: int, p: int, kept: int | None = None) -> Federation
     return Federation(Source(X, y), train, test)
 
 
-def played(made: Federation, K: int) -> tuple[Callable[[], Any], Callable[[], Any], State, Any]:
+def prepare_round(
+    made: Federation, K: int
+) -> tuple[Callable[[], Any], Callable[[], Any], State, Any]:
     """(makes the plan, does the round, the state before it, the sampling) with K clients."""
     model, algorithm = LinearSVM(made.source.X.shape[1]), FedAvg(lr=0.01)
     state = State(algorithm.initial(model, np.zeros(model.d)), {})
@@ -155,7 +159,7 @@ def played(made: Federation, K: int) -> tuple[Callable[[], Any], Callable[[], An
 def population(N: int, evaluated: bool) -> tuple[int, float, float, float, float, float | None]:
     """(N, seconds of a plan, of a round, peak MB of both, MB of the federation, of an evaluation)."""
     made = federation(N, 10 if N < 1_000_000 else 1, 4, kept=1_000_000)
-    plan, play, state, drawn = played(made, 10)
+    plan, play, state, drawn = prepare_round(made, 10)
     times = median_time(plan), median_time(play)
     MB = peak(lambda: (plan(), play()))
     parts = made.train, made.test
@@ -170,17 +174,17 @@ def population(N: int, evaluated: bool) -> tuple[int, float, float, float, float
 
 
 def round_of(what: str, value: int) -> float:
-    """Seconds of a round in which one quantity has this value."""
+    """Return the seconds of a round in which one quantity has this value."""
     sizes = {"clients that take part": 10, "rows a client": 100, "parameters d": 100} | {
         what: value
     }
     K, rows, d = sizes.values()
-    _, play, _, _ = played(federation(K, rows, d - 1), K)
+    _, play, _, _ = prepare_round(federation(K, rows, d - 1), K)
     return median_time(play)
 
 
 def slope(points: list[tuple[int, float]]) -> float:
-    """Of a line through the logarithms of the larger values."""
+    """Return the slope of a line through the logarithms of the three largest values."""
     x, y = np.log(np.array(points[-3:], float)).T
     return float(np.polyfit(x, y, 1)[0])
 
@@ -189,7 +193,7 @@ def slope(points: list[tuple[int, float]]) -> float:
 
 
 def picture(many: list[Any], slopes: Mapping[str, list[tuple[int, float]]], path: Path) -> None:
-    """Seconds of a round against what is varied, both logarithmic."""
+    """Draw the seconds of a round against what is varied, both logarithmic."""
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
     lines = {**slopes, "clients that do not take part": [(m[0], m[2]) for m in many]}

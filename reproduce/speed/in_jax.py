@@ -1,5 +1,8 @@
-"""A round in JAX, compiled whole: scan over steps; `jax-vmap` all clients at once, `jax-client` one
-after the other, and with the CNN (whose scan XLA runs slowly on a CPU) a step after the other."""
+"""A round in JAX, compiled whole, with a scan over steps.
+
+`jax-vmap` runs all clients at once, `jax-client` one after the other, and with the CNN (whose scan XLA
+runs slowly on a CPU) a step after the other.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -46,11 +49,11 @@ def prepare(how: str, dtype: str, cores: int, name: str) -> Callable[[], Any]:
         def episode(theta: Any, alpha: Any, D: Any, Q: Any) -> Any:
             return loss(theta - alpha * grad(theta, *D), *Q)
 
-        def one(X: Any, y: Any, rows: Any, weights: Any, n: Any, w: Any) -> Any:
+        def run_client(X: Any, y: Any, rows: Any, weights: Any, n: Any, w: Any) -> Any:
             D, Q = ((X[rows[r][0]], y[rows[r][0]], weights[r][0]) for r in ("S", "Q"))
             return jnp.concatenate(jax.grad(episode, (0, 1))(w, jnp.full_like(w, a.alpha), D, Q))
     else:
-        one = client
+        run_client = client
 
     def combine(ends: Any) -> Any:
         mean = share @ ends
@@ -61,7 +64,7 @@ def prepare(how: str, dtype: str, cores: int, name: str) -> Callable[[], Any]:
 
     if how == "jax-vmap":
         whole = jax.jit(
-            lambda X, y, w: combine(jax.vmap(one, (0, 0, 0, 0, 0, None))(X, y, R, S, n, w))
+            lambda X, y, w: combine(jax.vmap(run_client, (0, 0, 0, 0, 0, None))(X, y, R, S, n, w))
         )
         return lambda: whole(X, y, w0).block_until_ready()
     K = range(len(d.share))
@@ -79,7 +82,7 @@ def prepare(how: str, dtype: str, cores: int, name: str) -> Callable[[], Any]:
             return combine(jnp.stack(ends)).block_until_ready()
 
         return play
-    alone = jax.jit(one)
+    alone = jax.jit(run_client)
     return lambda: combine(jnp.stack([alone(*part, w0) for part in parts])).block_until_ready()
 
 

@@ -73,21 +73,21 @@ def prepare(how: str, dtype: str, cores: int, name: str) -> Callable[[], Any]:
 
     all_clients = torch.arange(K)[:, None]
 
-    def together() -> Any:
-        def at(r: str, t: int) -> Any:
+    def run_together() -> Any:
+        def batches_at(r: str, t: int) -> Any:
             return X[all_clients, R[r][:, t]], y[all_clients, R[r][:, t]], S[r][:, t]
 
         if "S" in R:
             theta, alpha = (x.expand(K, -1) for x in start.chunk(2))
-            both = vmap(grad(episode, (0, 1)))(theta, alpha, at("S", 0), at("Q", 0))
+            both = vmap(grad(episode, (0, 1)))(theta, alpha, batches_at("S", 0), batches_at("Q", 0))
             return combine(torch.cat(both, 1))
         w = w0.expand(K, -1)
         steps = torch.from_numpy(d.steps)
         for t in range(int(d.steps.max())):
-            w = vmap(step)(w, [at(r, t) for r in R], (steps > t).to(w.dtype))
+            w = vmap(step)(w, [batches_at(r, t) for r in R], (steps > t).to(w.dtype))
         return combine(w)
 
-    return eager if how == "torch-eager" else together
+    return eager if how == "torch-eager" else run_together
 
 
 def loss_of(model: Any) -> Callable[..., Any]:

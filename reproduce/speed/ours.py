@@ -37,7 +37,7 @@ def prepare(how: str, dtype: str, cores: int, name: str) -> Callable[[], Any]:
 
 
 def products(model: Any, plan: Any, dtype: Any) -> Callable[[], Any]:
-    """The matrix products of a round with warm operands: all that a BLAS would have to do.
+    """Prepare the matrix products of a round with warm operands: all that a BLAS has to do.
 
     For each layer A W forward, Aᵀδ, and δWᵀ but for the first; in an HVP each with its product rule.
     """

@@ -74,15 +74,17 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
             servers = [Server(how, dtype, cores, stack) for how in (*ours, *installed)]
             for name in NAMES:
                 agree(servers, name, dtype, Path(folder))
-                answers = measured(servers, name, turns)
+                answers = take_turns(servers, name, turns)
                 numbers += rows(servers, name, dtype, cores, answers)
                 print(f"{name}, {dtype}, {SETTINGS[cores]}: measured", file=sys.stderr)
     write_csv(out / "numbers.csv", HEAD, numbers)
-    return {"measured": shown(numbers, NAMES, turns, out)}
+    return {"measured": write_up(numbers, NAMES, turns, out)}
 
 
-def shown(numbers: Sequence[Sequence[Any]], names: Mapping[str, str], turns: int, out: Path) -> str:
-    """The tables and the picture of what was measured: rows as in `HEAD`."""
+def write_up(
+    numbers: Sequence[Sequence[Any]], names: Mapping[str, str], turns: int, out: Path
+) -> str:
+    """Return the tables and the picture of what was measured: rows as in `HEAD`."""
     picture(numbers, out / "speed.png")
     found = {row[3] for row in numbers}
     lacking = [package for package, hows in PEERS.items() if not found & set(hows)]
@@ -124,8 +126,8 @@ def agree(servers: list[Server], name: str, dtype: str, folder: Path) -> None:
             raise FedrefError(f"{name} ({dtype}): {how} differs from fedref by {error:.1e}")
 
 
-def measured(servers: list[Server], name: str, turns: int) -> Array:
-    """(turns, servers, 3)"""
+def take_turns(servers: list[Server], name: str, turns: int) -> Array:
+    """Return the answers of every server in every turn: (turns, servers, 3)."""
     answers = np.zeros((turns, len(servers), 3))
     for turn in range(turns):
         for i in range(len(servers)):
@@ -150,7 +152,7 @@ def rows(
 
 
 def table(numbers: Sequence[Sequence[Any]]) -> str:
-    """Time of each divided by fedref's: median, and quartiles."""
+    """Return a table of the time of each divided by fedref's: median, and quartiles."""
     names = list(dict.fromkeys(row[3] for row in numbers))[1:]
     lines = [["", "dtype", "fedref (ms)", *names]]
     for name, dtype in dict.fromkeys((row[0], row[1]) for row in numbers):
@@ -161,7 +163,7 @@ def table(numbers: Sequence[Sequence[Any]]) -> str:
 
 
 def start_and_memory(numbers: Sequence[Sequence[Any]]) -> str:
-    """Seconds of the first round with its compilation, and the most megabytes up to this workload."""
+    """Return a table of the first round's seconds with compilation, and the most megabytes so far."""
     some = [row for row in numbers if row[1:3] == ["float32", 1] and row[3] != "floor"]
     names = list(dict.fromkeys(row[3] for row in some))
     lines = [["", *names]]
@@ -172,7 +174,7 @@ def start_and_memory(numbers: Sequence[Sequence[Any]]) -> str:
 
 
 def picture(numbers: Sequence[Sequence[Any]], path: Path) -> None:
-    """A panel for each number type and number of cores: a sign a peer, fedref at 1."""
+    """Draw a panel for each number type and number of cores: a sign a peer, fedref at 1."""
     workloads = list(dict.fromkeys(row[0] for row in numbers))
     hows = [how for how in dict.fromkeys(row[3] for row in numbers) if how != "fedref"]
     looks: dict[str, dict[str, Any]] = {

@@ -21,14 +21,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 
 @cache
-def prepared(how: str, dtype: str, cores: int, name: str) -> tuple[Callable[[], Any], float]:
+def prepare_once(how: str, dtype: str, cores: int, name: str) -> tuple[Callable[[], Any], float]:
     """(one round, the seconds of the first)."""
     module = import_module("ours" if how in ("fedref", "floor") else f"in_{how.split('-')[0]}")
     play = module.prepare(how, dtype, cores, name)
-    return play, timed(play, cores)[0]
+    return play, time_call(play, cores)[0]
 
 
-def timed(play: Callable[[], Any], cores: int) -> tuple[float, Any]:
+def time_call(play: Callable[[], Any], cores: int) -> tuple[float, Any]:
     clock = time.process_time if cores == 1 else time.perf_counter
     began = clock()
     result = play()
@@ -38,8 +38,8 @@ def timed(play: Callable[[], Any], cores: int) -> tuple[float, Any]:
 def main(how: str, dtype: str, cores: int) -> None:
     for line in sys.stdin:
         name, *path = line.split()
-        play, first = prepared(how, dtype, cores, name)
-        seconds, result = timed(play, cores)
+        play, first = prepare_once(how, dtype, cores, name)
+        seconds, result = time_call(play, cores)
         if path:
             np.save(path[0], np.zeros(0) if result is None else np.asarray(result, np.float64))
         unit = 1 << (20 if sys.platform == "darwin" else 10)  # bytes there, KiB elsewhere

@@ -15,11 +15,11 @@ from reproduce.claims import Place
 def test_part_of_a_sweep() -> None:
     table = small({"fedprox": {"lr": 0.1}}, sweep={"until-gamma": [0.5, 0.9], "mu": [0.0, 1.0]})
     whole = run(table, rounds=1, epochs=1, steps=None)
-    part = measures.at(whole, until_gamma=0.9)
+    part = measures.at_point(whole, until_gamma=0.9)
     assert [unit.point for unit in part.units] == [{"mu": 0.0}, {"mu": 1.0}]
     assert part.records == whole.records[2:]
     with pytest.raises(ConfigError, match="nothing at"):
-        measures.at(whole, mu=7)
+        measures.at_point(whole, mu=7)
 
 
 def test_quantities() -> None:
@@ -56,7 +56,7 @@ def test_text_of_numbers() -> None:
     assert tables.spread([1.0, 3.0]) == "2.00 ± 1.00"
     assert tables.spread([1.0]) == "1.00"
     assert tables.spread([]) == tables.spread([np.nan]) == "–"
-    assert [tables.signed(x) for x in (-1.5, 2, None)] == ["−1.50", "+2.00", "–"]
+    assert [tables.show_signed(x) for x in (-1.5, 2, None)] == ["−1.50", "+2.00", "–"]
     assert [jobs.duration(s) for s in (8.24, 183, 3900)] == ["8.2 s", "3 min 3 s", "1 h 05 min"]
     number = tables.Number(("x",), [89.0, 91.0], 89.5, "why")
     assert number.difference == 0.5

@@ -11,7 +11,7 @@ from fedref import run
 from fedref.experiments.results import Run
 from reproduce import catalogue
 from reproduce.claims import Place
-from reproduce.measures import at, average, change
+from reproduce.measures import at_point, average, change
 from reproduce.tables import spread
 
 STRAGGLERS = catalogue.find("fedprox-stragglers").module
@@ -72,7 +72,7 @@ def test_each_claim_is_judged_in_every_place_that_it_speaks_of(found: Run) -> No
         ("dropping stragglers hurts", "fedavg"),
         ("unfinished models hurts", "fedprox-mu0"),
     ):  # less without any
-        late, none = (at(found, stragglers=share) for share in (0.9, 0.0))
+        late, none = (at_point(found, stragglers=share) for share in (0.9, 0.0))
         fell = average(late, label) - average(none, label)
         (line,) = [x for x in text.splitlines() if words in x and "(1, 1), 90 %" in x]
         assert line.startswith(f"- {'Holds' if fell < -2.5 else 'Contradicted'} (below −2.5)")

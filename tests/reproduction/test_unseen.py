@@ -51,11 +51,11 @@ def with_scores(found: Run, validation: list[float], unseen: list[float]) -> Run
 
 
 def with_curves(found: Run, *curves: list[float], late: bool = False) -> Run:
-    """Unseen clients' accuracy round by round: of FedAvg (with Meta 0.1 more) and three FedMeta methods,
+    """TestedRows clients' accuracy round by round: of FedAvg (with Meta 0.1 more) and three FedMeta methods,
     the last one for all that are not given; late: once more, so that the second half is they."""
     fedavg, *fedmeta = [curve * 2 if late else curve for curve in curves]
     fedmeta += fedmeta[-1:] * (3 - len(fedmeta))
-    best = UNSEEN.chosen(found)
+    best = UNSEEN.at_best_points(found)
     (record,) = best.records_of("fedmeta-maml")
     unit = next(unit for unit in best.units if unit.label == "fedmeta-maml")
     units, records = [], []
@@ -84,7 +84,7 @@ def test_validation_clients_choose_and_test_clients_do_not(found: Run) -> None:
     changed = with_scores(found, [0.1, 0.2, 0.9, 0.3], [0.9, 0.8, 0.1, 0.7])
     point = UNSEEN.best_point(changed, "fedmeta-maml", UNSEEN.CHOICE)
     assert point == {"alpha": 1.0, "beta": 0.1}
-    best = UNSEEN.chosen(changed)
+    best = UNSEEN.at_best_points(changed)
     assert UNSEEN.final(best, "fedmeta-maml").tolist() == [pytest.approx(10.0)]
     assert [unit.label for unit in best.units] == ["fedavg", "fedavg-meta", *UNSEEN.FEDMETA]
     assert all(unit.point == {} for unit in best.units)
@@ -98,7 +98,7 @@ def test_validation_clients_choose_and_test_clients_do_not(found: Run) -> None:
 
 
 def test_cost_is_that_of_the_first_evaluation_that_is_good_enough(found: Run) -> None:
-    best = UNSEEN.chosen(found)
+    best = UNSEEN.at_best_points(found)
     (goal,) = UNSEEN.final(best, "fedavg-meta")
     (record,) = best.records_of("fedmeta-maml")
     reached = [row for row in record.rows if 100 * row["unseen_accuracy"] >= goal]
@@ -107,8 +107,8 @@ def test_cost_is_that_of_the_first_evaluation_that_is_good_enough(found: Run) ->
     assert cost.tolist() == [expected]
     (own,) = UNSEEN.cost(best, "fedavg-meta", "fedavg-meta", "flops")
     assert own <= best.records_of("fedavg-meta")[0].rows[-1]["flops"]
-    assert UNSEEN.reached(np.array([np.inf, 2e6]), 1e-6, 2) == "2.00 (1 of 2 seeds)"
-    assert UNSEEN.reached(np.array([np.inf]), 1e-6, 2) == "never gets there"
+    assert UNSEEN.show_cost(np.array([np.inf, 2e6]), 1e-6, 2) == "2.00 (1 of 2 seeds)"
+    assert UNSEEN.show_cost(np.array([np.inf]), 1e-6, 2) == "never gets there"
 
 
 NEVER = [0.1, 0.2, 0.2, 0.5]
@@ -318,7 +318,7 @@ def test_the_second_half_is_drawn_closer_but_for_fedavg(found: Run) -> None:
 
 
 def test_how_far_alpha_moved(found: Run) -> None:
-    (record,) = UNSEEN.chosen(found).records_of("fedmeta-maml")
+    (record,) = UNSEEN.at_best_points(found).records_of("fedmeta-maml")
     server = record.state.server
     learner = server.learner._replace(alpha=np.array([0.1, 0.3, 0.1, 0.0]))
     state = record.state._replace(server=server._replace(learner=learner))
