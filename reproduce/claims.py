@@ -132,7 +132,7 @@ class Finding(NamedTuple):
         if self.least is None:
             return ROUNDING
         error = self.sd / np.sqrt(max(self.seeds - 1, 1))  # s/√n, where s divides by n − 1
-        return max(ERRORS * error, self.least, ROUNDING)
+        return max(ERRORS * float(np.nan_to_num(error)), self.least, ROUNDING)
 
     def judge(self) -> str:
         """Return the verdict on this number alone."""
