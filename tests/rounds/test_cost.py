@@ -26,6 +26,18 @@ EVERYONE = Sampling(len(SIZES), epochs=2, batch_size=4)
 SAMPLES, PER_EPOCH, K = sum(SIZES), 2 + 1 + 3 + 1 + 2, len(SIZES)  # ⌈n_k/4⌉ of (7, 1, 12, 3, 5)
 
 
+def test_a_gradient_of_scores_is_counted_and_not_changed():
+    """Two clients at once, five rows each: two gradients of ten samples in all."""
+    model, rng = MODELS["mlp"], np.random.default_rng(0)
+    D = make_batch(model, rng, n=5)
+    w = rng.normal(size=(2, 1, model.d))
+    r = np.stack([model.logits(w[0, 0], D.X)] * 2)[:, None]
+    counter = Counter(model)
+    g = counter.vjp(w, D.X, r)
+    assert counter.counts == Counts(grads=2, grad_samples=10)
+    np.testing.assert_array_equal(g, model.vjp(w, D.X, r))
+
+
 @pytest.mark.parametrize(
     ("importance", "grads", "samples"),
     [
