@@ -24,11 +24,12 @@ specification, and every algorithm's rounds with the specification's.
 EPILOG = """\
 columns
   tag      the equation, as beside its line in fedref/algorithms/, or a model's function
-  compared what with what; an error is max|got − expected| / max|expected|, the largest of all cases
-  error    to pass, at most 1e-12 (0 for "bit for bit"); about 1e-16 is rounding
-  slope    of the Taylor remainder on log-log axes (with HF: of the error against δ); to pass, within
-           0.1 of 2, with a Hessian-vector product of 3; inf where nothing but rounding is left,
-           which passes only where the function is a quadratic
+  compared the claim: which two values are compared
+  error    max|got − expected| / max|expected|, the largest of all cases; a row passes with at most
+           1e-12 (0 for "bit for bit"); about 1e-16 is rounding
+  slope    of the Taylor remainder on log-log axes (with HF: of the error against δ); a row passes within
+           0.1 of 2, or of 3 for a Hessian-vector product; inf means that nothing but rounding is left,
+           and passes only if the function is a quadratic
 
 The complex step Im f(w + ih v)/h subtracts nothing, so h = 1e-30 gives the derivative to rounding.
 
@@ -56,9 +57,9 @@ def run(args: argparse.Namespace) -> int:
     from fedref import proofs  # `fedref --help` needs none
 
     start = time.perf_counter()
-    rows = proofs.run(args.only, args.seed, progress)
+    rows = proofs.run(args.only, args.seed, with_progress_bar)
     seconds = time.perf_counter() - start
-    print(document(rows, args.seed, seconds) if args.json else table(rows, seconds))
+    print(format_json(rows, args.seed, seconds) if args.json else format_table(rows, seconds))
     if args.plot:
         from fedref.proofs import picture
 
@@ -67,8 +68,8 @@ def run(args: argparse.Namespace) -> int:
     return int(any(row.verdict != "ok" for row in rows))
 
 
-def progress(chosen: "list[proofs.Proof]") -> "Iterable[proofs.Proof]":
-    """The proofs, with a bar on standard error where that is a terminal."""
+def with_progress_bar(chosen: "list[proofs.Proof]") -> "Iterable[proofs.Proof]":
+    """Wrap the proofs in a progress bar if standard error is a terminal."""
     from tqdm import tqdm
 
     bar: Iterable[Any] = tqdm(
@@ -77,8 +78,8 @@ def progress(chosen: "list[proofs.Proof]") -> "Iterable[proofs.Proof]":
     return bar
 
 
-def document(rows: "list[proofs.Row]", seed: int, seconds: float) -> str:
-    """Strict JSON: it has neither inf nor nan."""
+def format_json(rows: "list[proofs.Row]", seed: int, seconds: float) -> str:
+    """Return the rows as strict JSON, which has neither inf nor nan."""
 
     def plain(x: Any) -> Any:
         if isinstance(x, float) and not math.isfinite(x):
@@ -91,7 +92,8 @@ def document(rows: "list[proofs.Row]", seed: int, seconds: float) -> str:
     return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def table(rows: "list[proofs.Row]", seconds: float) -> str:
+def format_table(rows: "list[proofs.Row]", seconds: float) -> str:
+    """Return the rows as an aligned table, an exception below its row."""
     cells = [("tag", "compared", "error", "slope", "verdict")]
     for row in rows:
         slope = "" if row.slope is None else f"{row.slope:.2f}"
@@ -112,10 +114,10 @@ COMMAND = Command(
     (
         Option(
             "--only TAG",
-            "only these: a whole tag, or a part of some (upper and lower case are the same)",
+            "only these: a tag, or a part of several (in upper or lower case)",
             many="+",
         ),
-        Option("--seed N", "of the random cases", int, 0, bounds=Bounds(0)),
+        Option("--seed N", "seed of the random cases", int, 0, bounds=Bounds(0)),
         Option("--json", "one JSON document instead of the table"),
         Option("--plot FILE", "also draw error against step size: FILE.png, .svg or .pdf", Path),
     ),

@@ -23,7 +23,7 @@ from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation
 from fedref.sampling import PADDING, Plan, stream
 
-#: What is written, for the help.
+#: The written files, for the help.
 FORMAT = """\
 OUT/index.json names the units of the run (`folder`, `algorithm`, `hyperparameters`, `seed`, `sweep`,
 `data`, `rounds`) and the dtype that all is computed in. Of a unit, FOLDER/start.npz holds
@@ -45,7 +45,7 @@ which rows: client k trains on train_rows[train_offsets[k]:train_offsets[k+1]]; 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write them, and say where."""
+    """Write the plans, and print their folders."""
     made = read_experiment(arguments.directory)
     out = arguments.out or arguments.directory / "plans"
     T = max(unit.point.get("rounds", made.rounds) for unit in units(made))
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def rounds_of(text: str | None, T: int) -> range:
-    """0:5 → 0 to 4, within the T rounds of the run."""
+    """Read "0:5" as the rounds 0 to 4, within the T rounds of the run."""
     if text is None:
         return range(T)
     first, colon, last = text.partition(":")
@@ -72,7 +72,7 @@ def rounds_of(text: str | None, T: int) -> range:
 
 
 def export(experiment: Experiment, out: Path, rounds: range, loader: Loader) -> list[str]:
-    """Write the plans of these rounds for every unit; returns the folders."""
+    """Write the plans of these rounds for every unit. Return the folders."""
     listed, data = [], dict[str, str]()
     for unit in units(experiment):
         loaded = load_experiment(config.at_point(experiment, unit.point), loader)
@@ -81,22 +81,22 @@ def export(experiment: Experiment, out: Path, rounds: range, loader: Loader) -> 
         folder = unit.file.removesuffix(".ckpt")
         trained = trained_by(algorithm, loaded.federation, unit.seed)
         start = loaded.model.init(stream(unit.seed, "init")).astype(made.dtype)
-        save(out / folder / "start.npz", {"w": start})
+        save_npz(out / folder / "start.npz", {"w": start})
         own = range(rounds.start, min(rounds.stop, made.rounds))
         for t in own:
             plan = plan_for(algorithm, made, trained.train.sizes, t, unit.seed)
-            save(out / folder / f"{t:06d}.npz", arrays(plan, trained))
+            save_npz(out / folder / f"{t:06d}.npz", plan_arrays(plan, trained))
         key = key_of(made.data, made.split, {"labels": str(loaded.model.labels)})
         if key not in data:
             data[key] = f"data-{len(data)}.npz"
-            save(out / data[key], source(loaded.federation))
-        listed.append(entry(unit, loaded, algorithm, folder, data[key], own))
+            save_npz(out / data[key], data_arrays(loaded.federation))
+        listed.append(index_entry(unit, loaded, algorithm, folder, data[key], own))
     index = {"version": 1, "name": experiment.name, "dtype": experiment.dtype, "units": listed}
     write_or_raise(out / "index.json", (json.dumps(index, indent=1) + "\n").encode())
     return [one["folder"] for one in listed]
 
 
-def entry(
+def index_entry(
     unit: Unit,
     loaded: LoadedExperiment,
     algorithm: AnyAlgorithm,
@@ -104,7 +104,7 @@ def entry(
     data: str,
     rounds: range,
 ) -> dict[str, Any]:
-    """What index.json says of a unit."""
+    """Return a unit's entry in index.json."""
     table = loaded.experiment.algorithms[unit.label]
     return {
         "folder": folder,
@@ -119,8 +119,8 @@ def entry(
     }
 
 
-def arrays(plan: Plan, trained: Federation) -> dict[str, Array]:
-    """A plan by names; rows are those of the source, −1 is padding."""
+def plan_arrays(plan: Plan, trained: Federation) -> dict[str, Array]:
+    """Return a plan's arrays by name; rows are those of the source, −1 is padding."""
     own = [trained.train.rows_of(k) for k in plan.clients.tolist()]
     rows = {
         f"rows.{role}": np.stack(
@@ -132,19 +132,19 @@ def arrays(plan: Plan, trained: Federation) -> dict[str, Array]:
     return {**rest, **rows}
 
 
-def source(federation: Federation) -> dict[str, Array]:
-    """The rows, and who holds which."""
+def data_arrays(federation: Federation) -> dict[str, Array]:
+    """Return the rows of the data, and who holds which."""
     shift, scale = federation.shift_and_scale
-    found = {"X": federation.source.X, "y": federation.source.y, "shift": shift, "scale": scale}
+    arrays = {"X": federation.source.X, "y": federation.source.y, "shift": shift, "scale": scale}
     for name, part in (("train", federation.train), ("test", federation.test)):
-        found |= {f"{name}_rows": part.rows, f"{name}_offsets": part.offsets}
-    return {name: x for name, x in found.items() if x is not None}
+        arrays |= {f"{name}_rows": part.rows, f"{name}_offsets": part.offsets}
+    return {name: x for name, x in arrays.items() if x is not None}
 
 
-def save(path: Path, found: Mapping[str, Array]) -> None:
-    """An .npz, whole or not at all."""
+def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write an .npz, whole or not at all."""
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **dict[str, Any](found))
+    np.savez_compressed(buffer, **dict[str, Any](arrays))
     write_or_raise(path, buffer.getvalue())
 
 

@@ -91,7 +91,7 @@ def test_a_bar_on_a_terminal(capsys, monkeypatch, terminal):
 
 
 def test_json_has_no_nan():
-    (proof,) = json.loads(check_command.document([ROW], 0, 0.0))["proofs"]
+    (proof,) = json.loads(check_command.format_json([ROW], 0, 0.0))["proofs"]
     assert (proof["error"], proof["slope"], proof["note"]) == (None, "inf", "why")
 
 
