@@ -369,7 +369,8 @@ def over_seeds(
     extreme = np.max if best == "maximum" else np.min
     series = [series_of(record, metric) for record in records]
     values = np.array([(np.mean(s), extreme(s), s[-1]) for s in series])
-    average, maximum, final = zip(values.mean(0).tolist(), values.std(0).tolist())
+    with np.errstate(invalid="ignore"):  # a test loss may be infinite
+        average, maximum, final = zip(values.mean(0).tolist(), values.std(0).tolist())
     return average, maximum, final
 
 

@@ -118,6 +118,15 @@ def test_a_test_loss_that_is_worse_than_guessing_has_a_column_and_a_note(here, c
     assert "test loss" not in results.summary_rows(fedref.run(data=arrays(1.0), rounds=3))[0]
 
 
+def test_an_infinite_test_loss_is_worse_than_guessing_and_no_warning():
+    run = fedref.run(data=arrays(1.0), algorithm="fedavg", rounds=1, seeds=[0, 1])
+    for record in run.records:
+        record.rows[-1]["test_loss"] = np.inf
+    header, row = results.summary_rows(run)
+    assert row[header.index("test loss")] == "inf ± nan"
+    assert "(fedavg inf)" in "\n".join(results.notes(run))
+
+
 def test_losses_that_still_fall_are_noted():
     said = noted(data=arrays(1.0), rounds=20, lr=0.01)
     assert said == "Note: the loss of fedavg still falls at the end: more --rounds may help."
