@@ -161,7 +161,7 @@ def test_the_centralised_step_has_the_proofs_of_its_own(capsys):
     assert main("explain", "centralised") == 0
     out = capsys.readouterr().out
     before, own = out.split("\nCentralised.step ")
-    claim = "proved: Centralised step on pooled rows = step along Σ p_k ∇f_k"
+    claim = "proved: 4 rounds of Centralised = FedAvg of one client with all rows"
     assert claim in own
     assert claim not in before
 
