@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def load_all(directories: list[Path]) -> dict[str, Run]:
-    """The runs by the names of their directories, or by their paths where two names are the same."""
+    """Load the runs, named by their directories, or by paths where two names are the same."""
     directories = list(dict.fromkeys(directories))
     names = Counter(directory.resolve().name for directory in directories)
     runs: dict[str, Run] = {}

@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class Sample(NamedTuple):
-    """What one unit's model writes after the prompt; no `after` where nothing is adapted."""
+    """The text that one unit's model writes after the prompt; no `after` where nothing is adapted."""
 
     unit: str
     round: int
@@ -73,7 +73,7 @@ def continue_text(
     rng: np.random.Generator,
     temperature: float = 1.0,
 ) -> Array:
-    """The n codes that the model writes after `codes`, one after the other: (n,).
+    """Return the n codes that the model writes after `codes`, one after the other: (n,).
 
     Each is drawn with p = softmax(z / temperature), z the scores of the `model.features` codes
     before it; at temperature 0 it is the likeliest one.
@@ -96,7 +96,7 @@ def sample_texts(
     seed: int = 0,
     data_dir: Path | None = None,
 ) -> Iterator[Sample]:
-    """What the model of every unit of a run directory writes, as the unit stands.
+    """Return the text of every unit's model in a run directory, as the unit stands.
 
     client : a client's name (None: the one with most test rows); prompt : what to go on from (None:
     the window before the client's test rows).
@@ -122,7 +122,7 @@ def sample_texts(
 
 
 def before_and_after(loaded: LoadedExperiment, unit: Unit, record: Record, k: int) -> list[Array]:
-    """The parameters that client k is sent and, if the algorithm personalises, its own."""
+    """Return the parameters that client k is sent and, if the algorithm personalises, its own."""
     federation, model = loaded.federation, loaded.model
     algorithm = names.make_algorithm(unit.label, loaded.experiment.algorithms[unit.label])
     sent = algorithm.download(record.state.server)
@@ -138,7 +138,7 @@ def before_and_after(loaded: LoadedExperiment, unit: Unit, record: Record, k: in
 
 
 def characters(federation: Federation) -> tuple[str, ...]:
-    """The vocabulary, if the data are windows of characters with the next one as label."""
+    """Return the vocabulary, if the data are windows of characters with the next one as label."""
     source = federation.source
     if source.vocabulary != text.CHARACTERS or len(source.labels) <= 2:
         raise ConfigError(
@@ -148,7 +148,7 @@ def characters(federation: Federation) -> tuple[str, ...]:
 
 
 def client_of(federation: Federation, name: str | None) -> int:
-    """The number of a client, by its name."""
+    """Return the number of a client, by its name."""
     if name is None:
         return int(federation.test.sizes.argmax())
     if name not in federation.names:
@@ -157,7 +157,7 @@ def client_of(federation: Federation, name: str | None) -> int:
 
 
 def window(federation: Federation, k: int) -> Array:
-    """The first window of client k's test rows, else its last one for training."""
+    """Return the first window of client k's test rows, else its last one for training."""
     rows = federation.test.rows_of(k)
     row = rows[0] if len(rows) else federation.train.rows_of(k)[-1]
     return np.asarray(federation.source.X[row])
