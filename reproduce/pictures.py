@@ -71,23 +71,15 @@ def look_of(i: int, colour: int = 0) -> dict[str, Any]:
 
 @contextmanager
 def named_settings(
-    path: Path,
-    names: Sequence[str],
-    ylabel: str,
-    handles: Sequence[Any],
-    *,
-    size: tuple[float, float],
-    titles: Sequence[str] = ("",),
-) -> Iterator[list[Any]]:
-    """Give panels to draw on, in the caller's style: their x axis is the settings' names."""
-    figure, panels = frame((1, len(titles)), size, "", handles, share=len(titles) > 1)
-    yield panels
-    for axes, title in zip(panels, titles):
-        axes.set_xticks(range(len(names)), names)
-        axes.tick_params(axis="x", length=0)
-        axes.grid(visible=False, axis="x")
-        axes.set_title(title)
-    panels[0].set_ylabel(ylabel)
+    path: Path, names: Sequence[str], ylabel: str, handles: Sequence[Any], size: tuple[float, float]
+) -> Iterator[Any]:
+    """Give a panel to draw on, in the caller's style: its x axis is the settings' names."""
+    figure, (axes,) = frame((1, 1), size, "", handles)
+    yield axes
+    axes.set_xticks(range(len(names)), names)
+    axes.tick_params(axis="x", length=0)
+    axes.grid(visible=False, axis="x")
+    axes.set_ylabel(ylabel)
     save(figure, path)
 
 

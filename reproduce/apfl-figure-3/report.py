@@ -101,14 +101,3 @@ def averages(run: Run, key: str) -> dict[str, dict[float, np.ndarray]]:
     """Return method → value of E or η → average accuracy in %: (seeds,)."""
     values = run.experiment.sweep[key]
     return {m: {float(x): average(at_point(run, **{key: x}), m) for x in values} for m in METHODS}
-
-
-def apfl_above_fedavg(runs: Mapping[str, Run]) -> tuple[bool, str]:
-    run = at_point(runs["mnist-epochs"], epochs=5)
-    gain = {m: float((average(run, m) - average(run, "fedavg")).mean()) for m in FIGURE_1.APFL}
-    return min(gain.values()) > 0, ", ".join(
-        f"{METHODS[m]} {x:+.2f} points" for m, x in gain.items()
-    )
-
-
-CHECKS = {"APFL's average accuracy on MNIST is above FedAvg's at E = 5": apfl_above_fedavg}

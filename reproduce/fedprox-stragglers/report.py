@@ -12,7 +12,6 @@ from fedref.experiments.results import Run
 from fedref.plots.curves import curve_handles, draw_curves
 from fedref.plots.series import all_series, metric_of
 from fedref.plots.style import STYLE, frame, save
-from fedref.sampling import cohort
 from reproduce.claims import Place, claims_of, judge, report_claims
 from reproduce.measures import (
     at_point,
@@ -88,12 +87,10 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
         "B_falls": str(sum(proximal_ratio(run, "B") < 1 for run in uneven)),
         "mu_start": f"{runs['synthetic-iid'].experiment.algorithms['fedprox-adaptive']['mu']:g}",
         "mu_end": span(adapted),
-        "who_straggles": who_straggles(runs["synthetic-1-1"]),
         "pictures": "\n\n".join(
             f"![{name}: loss, accuracy and dissimilarity without and with stragglers]({stem}.png)"
             for stem, name in SETS.items()
         ),
-        "ranked": " ".join(rankings(gamma)),
         "by_gamma": markdown(
             [[x if isinstance(x, str) else spread(x) for x in r] for r in by_gamma]
         ),
@@ -237,25 +234,6 @@ def span(values: Sequence[float]) -> str:
     return f"at {low} in every seed" if low == high else f"between {low} and {high}"
 
 
-def who_straggles(run: Run) -> str:
-    """Return what drawing stragglers among the *distinct* devices of a round does to their share."""
-    made, sizes = run.experiment, run.records[0].scores[-1].n_train
-    K = np.array(
-        [
-            len(cohort(made.plan, sizes, t, seed)[0])
-            for seed in made.seeds
-            for t in range(made.rounds)
-        ]
-    )
-    most = max(STRAGGLERS)
-    late = np.floor(most * K + 0.5)  # as in a plan
-    return (
-        f"{K.mean():.1f} a round on Synthetic(1, 1); {100 * most:.0f} % then is "
-        f"{100 * late.sum() / K.sum():.0f} % of them, and in {int((late == K).sum())} of {len(K)} "
-        "rounds every device is a straggler."
-    )
-
-
 # ---- pictures of the curves ---------------------------------------------------------------------
 
 
@@ -360,39 +338,6 @@ def gamma_table(run: Run) -> list[list[Any]]:
         )
         rows.append([f"{gamma:g}", *means])
     return rows
-
-
-def rankings(run: Run) -> list[str]:
-    """Return which γ is best: after equal computation, until then, and after equal rounds."""
-    found, most = paths_of(run), budgets(run)[-1]
-    return [
-        rank_gammas(
-            f"After equal computation ({most / 1e9:.2f}·10⁹ operations)",
-            {gamma: accuracy_after(each, most) for gamma, each in found.items()},
-        ),
-        rank_gammas(
-            "On average until then",
-            {gamma: mean_until(each, most) for gamma, each in found.items()},
-        ),
-        rank_gammas(
-            f"After equal rounds ({run.experiment.rounds}), whatever they cost,",
-            {gamma: at_the_end(each) for gamma, each in found.items()},
-        ),
-    ]
-
-
-def rank_gammas(when: str, accuracy: Mapping[float, np.ndarray]) -> str:
-    """Return the best, the worst, and whether the difference is more than the seeds' spread."""
-    best, worst = (f(accuracy, key=lambda g: accuracy[g].mean()) for f in (max, min))
-    gap = accuracy[best] - accuracy[worst]
-    text = (
-        f"{when} γ = {best:g} is best with {spread(accuracy[best])} % and γ = {worst:g} last with "
-        f"{spread(accuracy[worst])} %: "
-    )
-    if gap.size == 1:
-        return text + f"{gap.mean():.2f} points, one seed."
-    sure = "in every seed the same sign" if (gap > 0).all() else "not of one sign in all seeds"
-    return text + f"{spread(gap)} points, {sure}."
 
 
 def draw_gamma(run: Run, path: Path) -> None:

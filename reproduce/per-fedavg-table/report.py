@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib import style
@@ -92,7 +91,6 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
         draw(runs[stem], name, told, out / f"{stem}.png")
     with style.context(STYLE):
         summary_picture(numbers, out / "final.png")
-        ablation_picture(found, out / "ablation.png")
     heads = ("setting", "method")
     write_numbers(out / "numbers.csv", heads, numbers)
     ways = [
@@ -105,7 +103,6 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
         "numbers": number_table(heads, numbers, more=("average", "maximum")),
         "ways": table_of_ways(found),
         "distances": markdown(distances_to_paper(found)),
-        "nearest": nearest(found),
         "claims": report_claims(
             judge(claims_of("per-fedavg-table", globals()), places_of(runs)), out
         ),
@@ -226,37 +223,6 @@ def distances_to_paper(found: Found) -> list[list[str]]:
     return rows
 
 
-def nearest(found: Found) -> str:
-    """Say which one way comes nearest to each four numbers, and whether any falls as the paper does."""
-    ways = list(found[next(iter(found))])
-    parts = []
-    for where, chosen in (
-        ("At α = 0.001", {"alpha": "alpha0.001"}),
-        ("At α = 0.01", {"alpha": "alpha0.01"}),
-        ("In FO's four settings", {"label": "per-fedavg-fo"}),
-        ("In HF's four settings", {"label": "per-fedavg-hf"}),
-    ):
-        far = {way: distance(found, way, **chosen) for way in ways}
-        best = min(ways, key=lambda way: far[way])
-        parts.append(
-            f"{where} the nearest of these {len(ways)} ways is *{name_of(best)}*, {far[best]:.2f} points "
-            f"from the paper on average (as above: {far['', 'after']:.2f})."
-        )
-    after = min(
-        float(found[b, m][way][0] - found[a, m][way][0])
-        for a, b, m in STEPS
-        for way in ways
-        if way[1].startswith("after")
-    )
-    if after > -0.5:
-        parts.append(
-            "A fall of accuracy from α = 0.001 to 0.01 is seen before the users' step alone, and there "
-            "in HF above all: the model that learns to be adapted is worse unadapted. After the step, "
-            "which is what the method is for, a larger α never costs half a point in any of these ways."
-        )
-    return " ".join(parts)
-
-
 # ---- what the paper says in words ------------------------------------------------------------
 
 
@@ -347,7 +313,7 @@ def summary_picture(numbers: list[Number], path: Path) -> None:
     handles.append(sign("in the paper", linestyle="none", marker="o", markerfacecolor="white"))
     if (seeds := max(len(number.ours) for number in numbers)) > 1:
         handles.append(sign(f"bars: ±1 sd over {seeds} seeds", linestyle="none"))
-    with named_settings(path, settings, YLABEL, handles, size=(6.6, 3.4)) as (axes,):
+    with named_settings(path, settings, YLABEL, handles, size=(6.6, 3.4)) as axes:
         for number in numbers:
             i = methods.index(number.what[1])
             x, look = settings.index(number.what[0]) + 0.15 * (i - 2), sign_of(i)
@@ -357,36 +323,6 @@ def summary_picture(numbers: list[Number], path: Path) -> None:
             if number.paper is not None:
                 axes.plot([x, x], [mean, number.paper], color="0.6", linewidth=0.8, zorder=1)
                 axes.plot(x, number.paper, markerfacecolor="white", markersize=7, **look)
-
-
-def ablation_picture(found: Found, path: Path) -> None:
-    """Draw a panel a method: the paper's accuracy as a bar, ours (seed 0) in each way as signs."""
-    trainings = {"": "as in the table", **ABLATIONS}
-    fills: dict[str, dict[str, Any]] = {
-        "after": {},
-        "before": {"markerfacecolor": "white"},
-        "before users": {"fillstyle": "left", "markerfacecoloralt": "white"},
-    }
-    bar: dict[str, Any] = {
-        "color": "black", "marker": "_", "linestyle": "none", "markeredgewidth": 1.5,
-    }  # fmt: skip
-    handles = [
-        *(Line2D([], [], **sign_of(i), label=name) for i, name in enumerate(trainings.values())),
-        *(sign(MEASURED[how], linestyle="none", marker="h", **x) for how, x in fills.items()),
-        Line2D([], [], **bar, markersize=14, label="in the paper"),
-    ]
-    names, titles = (
-        [name.replace(", ", "\n") for name, _ in SETTINGS.values()],
-        [METHODS[m] for m in BOTH],
-    )
-    with named_settings(path, names, YLABEL, handles, size=(4.2, 3.6), titles=titles) as panels:
-        for axes, label in zip(panels, BOTH):
-            for x, stem in enumerate(SETTINGS):
-                axes.plot(x, SETTINGS[stem][1][label], **bar, markersize=40)
-                for i, training in enumerate(trainings):
-                    for how, fill in fills.items():
-                        y = found[stem, label][training, how][0]
-                        axes.plot(x + 0.2 * (i - 1), y, **sign_of(i), **fill)
 
 
 # ---- checks of direction ------------------------------------------------------------------------
