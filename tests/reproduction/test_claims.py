@@ -18,7 +18,7 @@ from reproduce.claims import (
     verdict,
 )
 
-METHODS = {"a": "A", "b": "B", "c": "C", "x": "X"}
+METHODS = {"a": "A", "b": "B", "c": "C", "n": "N", "x": "X"}
 
 
 def at(values: dict[str, list[float]], name: str = "there", **more: Any) -> Place:
@@ -38,6 +38,8 @@ def claim(text: str = "It is larger", of: str = "a", **more: Any) -> Claim:
         ([1.0, 4.0, 1.0], {"above": 0}, "undecided"),  # 2 ± 1.41: two standard errors are 2
         ([1.2, 4.0, 1.2], {"above": 0}, "holds"),  # 2.13 ± 1.32: they are 1.87
         ([4.0] * 20 + [-0.1], {"above": 0}, "undecided"),  # one seed of many is on the other side
+        ([-4.0] * 20 + [0.1], {"above": 0}, "undecided"),
+        ([4.0] * 20 + [-0.1], {"below": 0}, "undecided"),
         ([4.0], {"above": 0}, "undecided"),  # one seed
         ([4.0], {"above": 0, "margin": "none"}, "holds"),
         ([4.0], {"below": 0, "margin": "none"}, "contradicted"),
@@ -76,6 +78,7 @@ def test_every_method_of_a_claim_counts(a: float, b: float, expected: str) -> No
         ({"above": 0}, "- Undecided (above 0; 2 seeds, margin 2.00): *It is larger, there*; A 2.00 ±"),
         ({"above": 0, "below": 3, "unit": "%", "digits": 0}, "(above 0 and below 3; 2 seeds, margin"),
         ({"above": 0, "unit": "%", "digits": 0}, "A 2 ± 1 %."),
+        ({"above": 0, "of": "n"}, "- Undecided (above 0; 2 seeds, margin 0.00): *It is larger, there*; N –"),
         ({"above": 0, "margin": "none"}, "- Holds (above 0; counted): *It"),
         ({"above": 0, "beside": "c", "note": lambda place: "so"}, "points; beside it, C −2.00 ± 0.00; so."),
         ({"above": 0, "note": lambda place: place.name}, "points; there."),
@@ -88,7 +91,7 @@ def test_every_method_of_a_claim_counts(a: float, b: float, expected: str) -> No
     ],
 )  # fmt: skip
 def test_a_line_says_verdict_limit_margin_and_numbers(more: dict[str, Any], line: str) -> None:
-    values = {"a": [1.0, 3.0], "b": [3.0, 3.0], "c": [-2.0, -2.0]}
+    values = {"a": [1.0, 3.0], "b": [3.0, 3.0], "c": [-2.0, -2.0], "n": [np.nan] * 2}
     assert line in claim_lines(judge([claim(**more)], [at(values)]))
 
 
