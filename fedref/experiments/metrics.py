@@ -134,7 +134,8 @@ _TABLE = {
     "final": "its value after the last round",
     "... (clients)": "the same, mean over clients",
     "unseen": "accuracy on clients that never train, last round",
-    "MB down, MB up": "10⁶ bytes to clients and from them, in all rounds; kB: 10³",
+    "test loss": "of the last round, if worse than guessing",
+    "MB down, MB up": "10⁶ bytes to and from clients, all rounds; kB: 10³",
 }
 
 #: Of metrics.csv and clients.csv: where a row stands.
