@@ -104,7 +104,7 @@ def late_changes(y: Array) -> Array:
     return np.diff(second_half(y), axis=1)
 
 
-def count_tested(run: Run) -> dict[str, int]:
+def count_tested(run: Run) -> dict[str, Any]:
     """Return how many rows and clients are tested on, as a `Place` has them."""
     n = run.records[0].scores[-1].n_test
     return {"rows": int(n.sum()), "clients": int((n > 0).sum())}

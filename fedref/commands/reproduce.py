@@ -21,9 +21,9 @@ examples
   fedref reproduce all --quick                       minutes instead of hours: directions only
 
 To resume an interrupted reproduction, give the same command again. Results are in DIR/NAME/
-(table.md, numbers.csv, pictures) and gathered in README.md beside DIR. The runs are in runs/NAME/
-beside DIR: ordinary run directories, for `fedref plot` and the rest. Quick runs start afresh every
-time and leave DIR alone.
+(table.md, numbers.csv, claims.csv, pictures); README.md beside DIR sums them up. The runs are in
+runs/NAME/ beside DIR: ordinary run directories, for `fedref plot` and the rest. Quick runs start
+afresh every time and leave DIR alone.
 
 exit code: 0 all went well; 1 a check of --quick failed; 2 wrong input, or data is missing
 """
