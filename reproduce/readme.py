@@ -40,7 +40,9 @@ text that retells or repeats a paper. So the table of Per-FedAvg is of a repetit
 what such a text does not say is not called the paper's. Accuracies are test accuracies weighted by samples;
 an average is over all evaluated rounds, the start included. Differences are taken seed by seed."""
 
-COUNTED = "Of {all} judgements – a claim in a place, which is a data set or a setting – {each}."
+COUNTED = """\
+There are {all} judgements, one for each claim in each place, which is a data set or a setting:
+{each}."""
 
 ORIGINS = """\
 ## Where the hyperparameters are from

@@ -100,7 +100,7 @@ def test_a_line_for_everything_that_papers_toml_lists(out: Path) -> None:
     assert "- [Speedy: α = 1](results/speedy/table.md)\n" in text
     assert "[More" not in text.partition("## Beside")[2]
     assert text.endswith("\n[^small]: It is small.\n[^odd]: It is odd.\n")
-    assert "Of 4 judgements" in text
+    assert "There are 4 judgements, " in text
     assert "holds 2, undecided 2" in text
 
 
