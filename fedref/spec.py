@@ -548,7 +548,138 @@ IMPORTANCE = {
     "si": lambda f, w, D, path, way: np.maximum(path, 0) / (way**2 + 0.1),  # Zenke et al. 2017
 }
 
-# ---- 11. Tests of a model, and a toy federation --------------------------------------------------
+# ==== Part two: beyond the five papers ============================================================
+# ---- 11. SCAFFOLD (Karimireddy et al. 2020) ------------------------------------------------------
+
+
+def scaffold(f, x, rounds, eta, N, eta_g=1.0, option="II", weights=uniform_weights):
+    """[scaffold alg.1] c and c_i correct each client's drift. N : all clients, also those that never
+    take part. Yields x, c and {i: c_i}; c stays the mean of all N, where a c_i that is not there is 0."""
+    c, own = np.zeros_like(x), {}
+    for clients in rounds:
+        dy, dc = [], []
+        for client in clients:
+            y, c_i, K = x, own.get(client.k, 0 * x), len(client.steps)
+            for (D,) in client.steps:
+                y = y - eta * (f.grad(y, D) - c_i + c)
+            new = f.grad(x, client.data) if option == "I" else c_i - c + (x - y) / (K * eta)
+            dy.append(y - x)
+            dc.append(new - c_i)
+            own[client.k] = new
+        x = x + eta_g * average(weights(clients), dy)
+        c = c + sum(dc) / N  # |S|/N times the mean
+        yield x, c, dict(own)
+
+
+# ---- 12. The APFL of Deng, Kamani, Mahdavi 2020 --------------------------------------------------
+
+
+def apfl_deng(f, w, rounds, eta, alpha, adaptive=True, weights=uniform_weights):
+    """[apfl-deng alg.1] Yields w and own = {i: (v, α)}; a client tests with v̄ = αv + (1 − α)w."""
+    own = {}
+    for clients in rounds:
+        ws = []
+        for client in clients:
+            w_i, (v, a) = w, own.get(client.k, (w, np.array(alpha)))
+            for (D,) in client.steps:  # all gradients are at the point before the step
+                g_v, g_a = gradients(lambda v, a: f(a * v + (1 - a) * w_i, D), (v, a))
+                w_i, v = w_i - eta * f.grad(w_i, D), v - eta * g_v
+                a = np.clip(a - eta * g_a, 0, 1) if adaptive else a
+            ws.append(w_i)
+            own[client.k] = v, a
+        w = average(weights(clients), ws)
+        yield w, dict(own)
+
+
+# ---- 13. FedDyn (Acar et al. 2021) ---------------------------------------------------------------
+
+
+def feddyn(f, theta, rounds, eta, alpha, N, weights=uniform_weights):
+    """[feddyn alg.1] Yields θ, h and {k: h_k}; h stays the mean of all N clients' h_k."""
+
+    def objective(h_k, theta_t, D, theta):  # [feddyn objective]
+        return f(theta, D) - h_k @ theta + alpha / 2 * ((theta - theta_t) ** 2).sum()
+
+    h, own = np.zeros_like(theta), {}
+    for clients in rounds:
+        theta_t, ends = theta, []
+        for client in clients:
+            theta, h_k = theta_t, own.get(client.k, 0 * theta_t)
+            for (D,) in client.steps:
+                theta = theta - eta * gradient(partial(objective, h_k, theta_t, D), theta)
+            ends.append(theta)
+            own[client.k] = h_k - alpha * (theta - theta_t)  # ∇L_k(θ) where θ is the minimum
+        h = h - alpha / N * sum(end - theta_t for end in ends)
+        theta = average(weights(clients), ends) - h / alpha
+        yield theta, h, dict(own)
+
+
+# ---- 14. FedOpt (Reddi et al. 2021), FedAvgM (Hsu et al. 2019), FedNova (Wang et al. 2020) -------
+
+SECOND_MOMENT = {
+    "fedadagrad": lambda v, delta, beta2: v + delta**2,
+    "fedyogi": lambda v, delta, beta2: v - (1 - beta2) * delta**2 * np.sign(v - delta**2),
+    "fedadam": lambda v, delta, beta2: beta2 * v + (1 - beta2) * delta**2,
+}
+
+
+def fedopt(f, w, rounds, eta, second_moment, eta_s=0.1, beta1=0.9, beta2=0.99, tau=1e-3):
+    """[fedopt alg.2] FedAvg's change of w is the server's gradient. There is no bias correction.
+    Yields w, m, v."""
+    m, v = np.zeros_like(w), np.full_like(w, tau**2)
+    for clients in rounds:
+        delta = next(fedavg(f, w, [clients], eta)) - w
+        m, v = beta1 * m + (1 - beta1) * delta, SECOND_MOMENT[second_moment](v, delta, beta2)
+        w = w + eta_s * m / (sqrt(v) + tau)
+        yield w, m, v
+
+
+def fedavgm(f, w, rounds, eta, beta=0.9):
+    """FedAvg with momentum on the server [fedopt fedavgm]. Yields w and v."""
+    v = np.zeros_like(w)
+    for clients in rounds:
+        delta = next(fedavg(f, w, [clients], eta)) - w
+        v = beta * v + delta
+        w = w + v
+        yield w, v
+
+
+def fednova(f, w, rounds, eta, weights=sample_weights):
+    """[fednova alg.1] Each client's change of w counts per step: d_k is its mean gradient. Yields w."""
+    for clients in rounds:
+        p, taus = weights(clients), [len(client.steps) for client in clients]
+        ends = [next(fedavg(f, w, [[client]], eta)) for client in clients]
+        d = [(w - w_k) / (eta * tau) for w_k, tau in zip(ends, taus)]
+        w = w - average(p, taus) * eta * average(p, d)
+        yield w
+
+
+# ---- 15. pFedMe (Dinh et al. 2020) ---------------------------------------------------------------
+
+
+def moreau_point(f, w, D, lam, alpha, steps):
+    """Return θ̃ ≈ argmin_θ f(θ; D) + (λ/2)‖θ − w‖² [pfedme envelope], by gradient steps from w."""
+    theta = w
+    for _ in range(steps):
+        theta = theta - alpha * prox_gradient(f, theta, w, D, lam)
+    return theta
+
+
+def pfedme(f, w, rounds, eta, lam, alpha, steps=5, beta=1.0, weights=uniform_weights):
+    """[pfedme alg.1] Each client descends its Moreau envelope, whose gradient is λ(w − θ̃).
+    Yields w; a client tests θ̃, of a fresh D."""
+    for clients in rounds:
+        ws = []
+        for client in clients:
+            w_i = w
+            for (D,) in client.steps:
+                w_i = w_i - eta * lam * (w_i - moreau_point(f, w_i, D, lam, alpha, steps))
+            ws.append(w_i)
+        w = (1 - beta) * w + beta * average(weights(clients), ws)
+        yield w
+
+
+# ==== Tests of a model, and a toy federation ======================================================
 
 
 def evaluate(f, w, D):
@@ -562,7 +693,7 @@ def evaluate_unseen(f, personalise, D, support, seed, k):
     return evaluate(f, personalise(D.rows(S)), D.rows(Q))
 
 
-N, ROUNDS, B, SUPPORT, SEED, ETA, ALPHA, BETA = 8, 6, 4, 0.8, 1, 0.3, 0.2, 0.3
+N, ROUNDS, B, SUPPORT, SEED, ETA, ALPHA, BETA, LAM = 8, 6, 4, 0.8, 1, 0.3, 0.2, 0.3, 2.0
 
 
 def make_toy():
@@ -608,38 +739,56 @@ def run_toy():
     def personal(w_s, own):
         return [compose(unit, w_s, *own[k]) if k in own else w_s for k in range(N)]
 
+    def mixed(w, own):
+        return [a * v + (1 - a) * w for v, a in (own.get(k, (w, 0)) for k in range(N))]
+
     def train_loss(w_s, own):
         return np.average([f(w_k, D) for w_k, D in zip(personal(w_s, own), train)], weights=n)
 
     def last(states):
         return list(states)[-1]
 
+    def step(alpha, steps=1):
+        return lambda w, D: adapt(f.grad, w, D, alpha, steps)
+
     averaged = last(fedavg(f, w, D, ETA))
     theta, alpha = last(fedmeta(f, np.stack([w, 0 * w + ALPHA]), SQ, BETA, meta_sgd))[0]
     w_s, _, own, *_ = last(apfl(f, w, D, unit, ETA, 1.0, 1.0, 2, train_loss))
-    runs = {  # name: (w, the size of the step that a client takes before it is tested, on what)
-        "fedavg": (averaged, 0, "D"),
-        "fedavg-update": (averaged, ALPHA, "D"),
-        "fedavg-meta": (averaged, ALPHA, "S"),
-        "fedprox": (last(fedprox(f, w, toy_rounds(train, ["D"]), ETA, mu=1.0))[0], 0, "D"),
-        "per-fedavg": (last(per_fedavg(f, w, DDD, ALPHA, BETA)), ALPHA, "D"),
-        "per-fedavg-fo": (last(per_fedavg(f, w, DDD, ALPHA, BETA, meta_gradient_fo)), ALPHA, "D"),
-        "per-fedavg-hf": (last(per_fedavg(f, w, DDD, ALPHA, BETA, meta_gradient_hf)), ALPHA, "D"),
-        "fedmeta-maml": (last(fedmeta(f, w, SQ, BETA, partial(maml, alpha=ALPHA)))[0], ALPHA, "S"),
-        "fedmeta-fomaml": (last(fedmeta(f, w, SQ, BETA, partial(fomaml, alpha=ALPHA)))[0], ALPHA, "S"),
-        "fedmeta-sgd": (theta, alpha, "S"),
-        "fedmaml": (last(fedmaml(f, w, SQ, ALPHA, BETA))[0], ALPHA, "S"),
-        "fedcurv": (last(fedcurv(f, w, D, ETA, lam=1.0))[0], 0, "D"),
-        "apfl": (personal(w_s, own), 0, "D"),
-        "centralised": (last(fedavg(f, w, toy_rounds([pool], ["D"], 1, 1), ETA)), 0, "D"),
+    runs = {  # name: (w, or one of each client; what a client does to it before it is tested; on what)
+        "fedavg": (averaged, step(0), "D"),
+        "fedavg-update": (averaged, step(ALPHA), "D"),
+        "fedavg-meta": (averaged, step(ALPHA), "S"),
+        "fedprox": (last(fedprox(f, w, toy_rounds(train, ["D"]), ETA, mu=1.0))[0], step(0), "D"),
+        "per-fedavg": (last(per_fedavg(f, w, DDD, ALPHA, BETA)), step(ALPHA), "D"),
+        "per-fedavg-fo": (last(per_fedavg(f, w, DDD, ALPHA, BETA, meta_gradient_fo)), step(ALPHA), "D"),
+        "per-fedavg-hf": (last(per_fedavg(f, w, DDD, ALPHA, BETA, meta_gradient_hf)), step(ALPHA), "D"),
+        "fedmeta-maml": (last(fedmeta(f, w, SQ, BETA, partial(maml, alpha=ALPHA)))[0], step(ALPHA), "S"),
+        "fedmeta-fomaml": (last(fedmeta(f, w, SQ, BETA, partial(fomaml, alpha=ALPHA)))[0], step(ALPHA), "S"),
+        "fedmeta-sgd": (theta, step(alpha), "S"),
+        "fedmaml": (last(fedmaml(f, w, SQ, ALPHA, BETA))[0], step(ALPHA), "S"),
+        "fedcurv": (last(fedcurv(f, w, D, ETA, lam=1.0))[0], step(0), "D"),
+        "apfl": (personal(w_s, own), step(0), "D"),
+        "centralised": (last(fedavg(f, w, toy_rounds([pool], ["D"], 1, 1), ETA)), step(0), "D"),
+        "scaffold": (last(scaffold(f, w, D, ETA, N))[0], step(0), "D"),
+        "apfl-deng": (mixed(*last(apfl_deng(f, w, D, ETA, ALPHA))), step(0), "D"),
+        "feddyn": (last(feddyn(f, w, D, ETA, ALPHA, N))[0], step(0), "D"),
+        "fedadagrad": (last(fedopt(f, w, D, ETA, "fedadagrad", beta1=0.0))[0], step(0), "D"),
+        "fedyogi": (last(fedopt(f, w, D, ETA, "fedyogi"))[0], step(0), "D"),
+        "fedadam": (last(fedopt(f, w, D, ETA, "fedadam"))[0], step(0), "D"),
+        "fedavgm": (last(fedavgm(f, w, D, ETA))[0], step(0), "D"),
+        "fednova": (last(fednova(f, w, toy_rounds(train, ["D"]), ETA)), step(0), "D"),
+        "pfedme": (
+            last(pfedme(f, w, D, ETA, LAM, ALPHA, beta=BETA)),
+            lambda w, D: moreau_point(f, w, D, LAM, ALPHA, 5), "D",
+        ),
     }  # fmt: skip
     table = {}
-    for name, (w, alpha, role) in runs.items():
+    for name, (w, personalise, role) in runs.items():
         tested = []
         for k, w_k in enumerate(w if isinstance(w, list) else N * [w]):
             order = stream(SEED, "adapt", ROUNDS, k).permutation(n[k])
             rows = order[:B] if role == "D" else split_episode(order, SUPPORT)[0]
-            tested.append(evaluate(f, adapt(f.grad, w_k, train[k].rows(rows), alpha), tests[k]))
+            tested.append(evaluate(f, personalise(w_k, train[k].rows(rows)), tests[k]))
         table[name] = tuple(np.mean(tested, axis=0))  # of each client the same number of test rows
     return table
 

@@ -15,6 +15,7 @@ PATH = Path(spec.__file__)
 TABLE = spec.run_toy()
 #: What `spec.run_toy` states, as fields of the algorithms.
 FIELDS = {"lr": spec.ETA, "alpha": spec.ALPHA, "beta": spec.BETA}
+PFEDME = {"lam": spec.LAM}
 
 
 def toy():

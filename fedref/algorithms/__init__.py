@@ -2,12 +2,18 @@
 
 from fedref.algorithm import AnyAlgorithm
 from fedref.algorithms.apfl import APFL
+from fedref.algorithms.apfl_deng import APFLDeng
 from fedref.algorithms.fedavg import Centralised, FedAvg, FedAvgMeta, FedAvgUpdate
 from fedref.algorithms.fedcurv import FedCurv
+from fedref.algorithms.feddyn import FedDyn
 from fedref.algorithms.fedmaml import FedMAML
 from fedref.algorithms.fedmeta import FOMAML, MAML, MetaSGD
+from fedref.algorithms.fednova import FedNova
+from fedref.algorithms.fedopt import FedAdagrad, FedAdam, FedAvgM, FedYogi
 from fedref.algorithms.fedprox import FedProx
 from fedref.algorithms.per_fedavg import PerFedAvg, PerFedAvgFO, PerFedAvgHF
+from fedref.algorithms.pfedme import PFedMe
+from fedref.algorithms.scaffold import Scaffold
 
 ALGORITHMS: dict[str, type[AnyAlgorithm]] = {
     "fedavg": FedAvg,
@@ -24,6 +30,15 @@ ALGORITHMS: dict[str, type[AnyAlgorithm]] = {
     "fedcurv": FedCurv,
     "apfl": APFL,
     "centralised": Centralised,
+    "scaffold": Scaffold,
+    "apfl-deng": APFLDeng,
+    "feddyn": FedDyn,
+    "fedadagrad": FedAdagrad,
+    "fedyogi": FedYogi,
+    "fedadam": FedAdam,
+    "fedavgm": FedAvgM,
+    "fednova": FedNova,
+    "pfedme": PFedMe,
 }
 
 #: What each hyperparameter means; one name means the same in every algorithm.
@@ -31,8 +46,9 @@ HYPERPARAMETERS: dict[str, str] = {
     "weighting": "how the server weights clients: samples (n_k) or uniform (FedMAML: a sum, always)",
     "drop": "drop stragglers (true) or take their partial work (false)",
     "lr": "η, the local learning rate",
-    "alpha": "α, the inner or personal step size (Meta-SGD: its start)",
-    "beta": "β, the local (Per-FedAvg) or the server's (FedMeta, FedMAML) step size",
+    "alpha": "α, the inner or personal step size (Meta-SGD: its start); weight of FedDyn's regulariser, "
+    "or of a client's own model in Deng's APFL (its start)",
+    "beta": "β, the local (Per-FedAvg) or the server's (FedMeta, FedMAML, pFedMe) step size",
     "delta": "δ, half-width of Per-FedAvg HF's difference",
     "inner_steps": "inner (adaptation) steps: of meta-learning, FedAvg with update, FedAvg(Meta)",
     "server": "the server's optimiser in FedMeta: sgd or adam",
@@ -42,13 +58,20 @@ HYPERPARAMETERS: dict[str, str] = {
     "adaptive_mu": "adapt FedProx's μ to the training loss",
     "until_gamma": "end FedProx's local solve at this inexactness γ (0: never)",
     "measure_gamma": "measure γ after every local solve of FedProx",
-    "lam": "λ, weight of FedCurv's penalty, or how much old importance counts in APFL (0 to 1)",
+    "lam": "λ, weight of FedCurv's or pFedMe's penalty, or how much old importance counts in APFL (0 to 1)",
     "z": "the round, from 0, in which APFL's decomposition starts",
     "init": "start of APFL's own parameters: paper (w_k = w_S, jumps) or continuous",
     "importance": "APFL's importance: gradient-square (as printed), fisher, si or mas",
     "delta_mu": "δ_μ, APFL's threshold of the loss window's mean",
     "delta_sigma": "δ_σ, APFL's threshold of its standard deviation",
     "window": "rounds in APFL's loss window",
+    "server_lr": "η, the server's step size in SCAFFOLD, FedAdagrad, FedYogi and FedAdam",
+    "control": "SCAFFOLD's c_i: difference (its option II) or gradient (option I)",
+    "adaptive_alpha": "adapt α of Deng's APFL in every local step",
+    "beta1": "β₁ of FedAdagrad, FedYogi and FedAdam",
+    "beta2": "β₂ of FedYogi and FedAdam",
+    "tau": "τ of FedAdagrad, FedYogi and FedAdam: larger is less adaptive",
+    "momentum": "β, FedAvgM's momentum",
 }
 
 __all__ = ["ALGORITHMS", "HYPERPARAMETERS"]

@@ -13,7 +13,8 @@ specification proves has no row of its own. To read one, start at `per_fedavg.pe
 # The order of the imports is the order of the table.
 from fedref.proofs.models import MODELS  # isort: skip
 from fedref.proofs import sampling, fedavg, fedprox, per_fedavg  # isort: skip
-from fedref.proofs import fedmeta, fedmaml, fedcurv, apfl, cost  # isort: skip
+from fedref.proofs import fedmeta, fedmaml, fedcurv, apfl  # isort: skip
+from fedref.proofs import scaffold, apfl_deng, feddyn, fedopt, fednova, pfedme, cost  # isort: skip
 from fedref.proofs.case import Case
 from fedref.proofs.table import ONE, PROOFS, Proof, Row, run, select
 

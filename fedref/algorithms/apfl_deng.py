@@ -1,0 +1,99 @@
+"""APFL of Deng et al.: each client's model is a mixture of its own and of the global one.
+
+Deng, Kamani, Mahdavi, *Adaptive personalized federated learning*, 2020. It shares its acronym with
+the APFL of Ni, Shen, Zhang 2022 in `apfl`, and nothing else.
+
+Objective of client i: f_i(v̄), v̄ = α_i v + (1 − α_i) w, in its own v and α_i, beside FedAvg's in w.
+
+    symbol  name   shape
+    w       w      (..., d)  FedAvg's model, which travels
+    v       v      (..., d)  the client's own, which stays
+    v̄       v_bar  (..., d)  what the client is tested with
+    α_i     a      (...)  the weight of its own model, in [0, 1]; starts at `alpha`
+    η       lr     number
+
+Equations, all of [apfl-deng alg.1] but the last: `mix` · `gradients` (in v, with the factor α, and
+in α [apfl-deng α]) · `APFLDeng.step`.
+
+Decisions
+  order. All three gradients are of one batch, at the point before the step, as printed. Others take
+    v's after w's, or store v̄ back into v.
+  the factor α. The gradient of f_i(v̄) in v is α∇f_i(v̄). Others leave the factor out.
+  α_i is adapted in every local step and clipped to [0, 1]; the authors' code does so once a round.
+    `adaptive_alpha = false` keeps it.
+  start. v is the first model that a client receives; a client that never took part is tested with w.
+  weighting. The paper averages w uniformly. Stragglers are dropped as FedAvg does.
+
+>>> import numpy as np
+>>> mix(np.array([1.0, 3.0]), np.array([0.0, 1.0]), np.array(0.5))
+array([0.5, 2. ])
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from fedref.algorithm import Algorithm, AllData, ClientResult, Server
+from fedref.models.base import Model
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
+
+
+def mix(v: Array, w: Array, a: Array) -> Array:
+    """v̄ = αv + (1 − α)w: (..., d), a (...)."""
+    a = a[..., None]
+    return a * v + (1 - a) * w  # [apfl-deng alg.1]
+
+
+def gradients(model: Model, v: Array, w: Array, a: Array, D: Batch) -> tuple[Array, Array]:
+    """The gradients of f_i(v̄; D) in v, (..., d), and in α, (...)."""
+    g = model.grad(mix(v, w, a), D)
+    # [apfl-deng alg.1] α∇f(v̄), [apfl-deng α] ⟨v − w, ∇f(v̄)⟩
+    return a[..., None] * g, np.sum((v - w) * g, -1)
+
+
+class Own(NamedTuple):
+    v: Array  # (d,)
+    a: Array  # ()
+
+
+class Local(NamedTuple):
+    w: Array
+    v: Array
+    a: Array
+
+
+@dataclass(frozen=True)
+class APFLDeng(Algorithm[Server, Server, Local, Own]):
+    """SGD on the global model and, at once, on the client's own through the mixture."""
+
+    weighting: str = "uniform"
+    lr: float = 0.05
+    alpha: float = 0.5
+    adaptive_alpha: bool = True
+    personalised: ClassVar[bool] = True
+    bounds: ClassVar[Mapping[str, tuple[float, float]]] = {"alpha": (0.0, 1.0)}
+
+    def start(self, model: Model, sent: Server, client_state: Own | None) -> Local:
+        return Local(sent.w, *(client_state or Own(sent.w, np.asarray(self.alpha, sent.w.dtype))))
+
+    def step(self, model: Model, sent: Server, local: Local, *batches: Batch) -> Local:
+        w, v, a = local
+        (D,) = batches
+        g_v, g_a = gradients(model, v, w, a, D)
+        if self.adaptive_alpha:
+            a = np.clip(a - self.lr * g_a, 0, 1)  # [apfl-deng α] α − η⟨v − w, ∇f(v̄)⟩
+        w = w - self.lr * model.grad(w, D)  # [apfl-deng alg.1] w − ηg(w; D)
+        return Local(w, v - self.lr * g_v, a)  # [apfl-deng alg.1] v − ηα∇f(v̄; D)
+
+    def finish(
+        self, model: Model, sent: Server, local: Local, client_state: Own | None, data: AllData
+    ) -> ClientResult:
+        return ClientResult(upload=local.w, client_state=Own(local.v, local.a))
+
+    def personalised_params(
+        self, model: Model, sent: Server, client_state: Own | None, D: Batch | None
+    ) -> Array:
+        return sent.w if client_state is None else mix(client_state.v, sent.w, client_state.a)

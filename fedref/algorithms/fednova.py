@@ -1,0 +1,81 @@
+"""FedNova: normalised averaging, so that clients that take more steps do not pull harder.
+
+Wang, Liu, Liang, Joshi, Poor, *Tackling the objective inconsistency problem in heterogeneous
+federated optimization*, NeurIPS 2020.
+
+Objective: f(w) = Σ_k p_k f_k(w). Where clients take τ_k steps each, FedAvg descends
+Σ_k p_k τ_k f_k in its stead; FedNova averages the change of each client per step.
+
+    symbol  name  shape
+    w       w     (..., d)
+    τ_k     tau   (...)  local steps
+    d_k     d_k   (..., d)  (wᵗ − w_k)/(ητ_k), the mean gradient along the client's way
+    η       lr    number
+
+Equations, all of [fednova alg.1]: `normalised_change` · `FedNova.combine`.
+
+Decisions
+  solver. Plain SGD, for which the paper's vector a_k is τ_k ones; momentum and proximal steps have
+    others.
+  τ_eff = Σ_k p_k τ_k, the paper's default: with equal τ_k FedNova is FedAvg.
+  weighting. By samples. Stragglers' partial work is aggregated (`drop = false`): it is what
+    normalising is for.
+  cost. A client sends one number beside d_k.
+
+>>> import numpy as np
+>>> normalised_change(np.array([1.0, 2.0]), np.array([0.5, 2.0]), tau=5, lr=0.1)
+array([1., 0.])
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fedref.algorithm import Algorithm, AllData, ClientResult, Cohort, Server, weighted_mean
+from fedref.algorithms.fedavg import local_step
+from fedref.models.base import Model
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
+
+
+def normalised_change(w: Array, w_k: Array, *, tau: int, lr: float) -> Array:
+    """d_k = (wᵗ − w_k)/(ητ_k): (d,)."""
+    return (w - w_k) / (lr * tau)  # [fednova alg.1] (w − w_k)/(ητ)
+
+
+class Local(NamedTuple):
+    w: Array
+    tau: Array
+
+
+class Upload(NamedTuple):
+    d: Array
+    tau: Array
+
+
+@dataclass(frozen=True)
+class FedNova(Algorithm[Server, Server, Local, None]):
+    """FedAvg's clients, averaged per step."""
+
+    drop: bool = False
+    lr: float = 0.05
+
+    def start(self, model: Model, sent: Server, client_state: None) -> Local:
+        return Local(sent.w, np.array(0))
+
+    def step(self, model: Model, sent: Server, local: Local, *batches: Batch) -> Local:
+        (D,) = batches
+        return Local(local_step(model, local.w, D, lr=self.lr), local.tau + 1)
+
+    def finish(
+        self, model: Model, sent: Server, local: Local, client_state: None, data: AllData
+    ) -> ClientResult:
+        d_k = normalised_change(sent.w, local.w, tau=int(local.tau), lr=self.lr)
+        return ClientResult(Upload(d_k, local.tau))
+
+    def combine(self, model: Model, server: Server, uploads: Upload, cohort: Cohort) -> Server:
+        p = cohort.weights(self.weighting)
+        tau_eff = float(p @ uploads.tau)  # [fednova alg.1] Σ_k p_k τ_k
+        # [fednova alg.1] w − τ_eff η Σ_k p_k d_k
+        return Server(server.w - tau_eff * self.lr * weighted_mean(p, uploads.d))

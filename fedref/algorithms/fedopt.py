@@ -1,0 +1,138 @@
+"""FedOpt: the server takes FedAvg's change of the model for a gradient, and steps by an optimiser.
+
+Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan, *Adaptive federated optimization*,
+ICLR 2021: FedAdagrad, FedYogi, FedAdam. Hsu, Qi, Brown, *Measuring the effects of non-identical data
+distribution for federated visual classification*, 2019: FedAvgM.
+
+Objective: FedAvg's. Clients do what FedAvg's do; the server sees Δ = Σ_k p_k (w_k − w).
+
+    symbol  name          shape
+    w       w             (d,)
+    Δ       delta         (d,)
+    m, v    m, v          (d,)  the moments
+    η_l, η  lr, server_lr  numbers
+    β₁, β₂  beta1, beta2  numbers
+    τ       tau           number, how adaptive: larger is less
+    β       momentum      number, FedAvgM's
+
+Equations: [fedopt alg.2] `adagrad`, `yogi`, `adam` (v), `FedOpt.combine` (m and the step) ·
+[fedopt fedavgm] `FedAvgM.combine`.
+
+Decisions
+  no bias correction. [fedopt alg.2] has none: m and v start at 0 and τ² and are not divided by
+    1 − βᵗ. FedMeta's Adam (`server = "adam"`) is Kingma and Ba's and has it; ε stands beside the
+    root in both.
+  β₁. Adagrad has 0 as in the paper's experiments, the others 0.9; β₂ = 0.99, τ = 0.001.
+  weighting. By samples, as in both papers' experiments; [fedopt alg.2] prints 1/|S|.
+  FedAvgM. v ← βv + Δ, without 1 − β and with a server's step of 1: β = 0 is FedAvg.
+
+>>> import numpy as np
+>>> yogi(np.array([1.0, 0.0]), np.array([0.0, 1.0]), 0.99).round(4)     # v after Δ = (0, 1)
+array([1.  , 0.01])
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from fedref.algorithm import Algorithm, Cohort, Server, ServerState, weighted_mean
+from fedref.algorithms.fedavg import local_step
+from fedref.models.base import Model
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
+
+
+def adagrad(v: Array, delta: Array, beta2: float) -> Array:
+    return v + delta**2  # [fedopt alg.2] v + Δ²
+
+
+def yogi(v: Array, delta: Array, beta2: float) -> Array:
+    return v - (1 - beta2) * delta**2 * np.sign(v - delta**2)  # [fedopt alg.2]
+
+
+def adam(v: Array, delta: Array, beta2: float) -> Array:
+    return beta2 * v + (1 - beta2) * delta**2  # [fedopt alg.2] β₂v + (1 − β₂)Δ²
+
+
+@dataclass(frozen=True)
+class AveragedClients(Algorithm[ServerState, Server, Array, None]):
+    """FedAvg's clients, for a server that keeps more than w."""
+
+    lr: float = 0.05
+
+    def download(self, server: Any) -> Server:
+        return Server(server.w)
+
+    def step(self, model: Model, sent: Server, local: Array, *batches: Batch) -> Array:
+        (D,) = batches
+        return local_step(model, local, D, lr=self.lr)
+
+
+class FedOptServer(NamedTuple):
+    w: Array  # (d,)
+    m: Array  # (d,)
+    v: Array  # (d,)
+
+
+@dataclass(frozen=True)
+class FedAdam(AveragedClients[FedOptServer]):
+    """FedAvg's clients, and a server with Adam's moments, without bias correction."""
+
+    server_lr: float = 0.1
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 1e-3
+    bounds: ClassVar[Mapping[str, tuple[float, float]]] = {"beta1": (0, 1), "beta2": (0, 1)}
+    second_moment = staticmethod(adam)
+
+    def initial(self, model: Model, w: Array) -> FedOptServer:
+        return FedOptServer(w, np.zeros_like(w), np.full_like(w, self.tau**2))
+
+    def combine(
+        self, model: Model, server: FedOptServer, uploads: Array, cohort: Cohort
+    ) -> FedOptServer:
+        delta = weighted_mean(cohort.weights(self.weighting), uploads) - server.w
+        m = self.beta1 * server.m + (1 - self.beta1) * delta  # [fedopt alg.2] β₁m + (1 − β₁)Δ
+        v = self.second_moment(server.v, delta, self.beta2)
+        # [fedopt alg.2] w + ηm/(√v + τ)
+        return FedOptServer(server.w + self.server_lr * m / (np.sqrt(v) + self.tau), m, v)
+
+
+@dataclass(frozen=True)
+class FedYogi(FedAdam):
+    """FedAdam with Yogi's v, which changes by no more than (1 − β₂)Δ²."""
+
+    second_moment = staticmethod(yogi)
+
+
+@dataclass(frozen=True)
+class FedAdagrad(FedAdam):
+    """FedAdam with Adagrad's v, which only grows."""
+
+    beta1: float = 0.0
+    second_moment = staticmethod(adagrad)
+
+
+class MomentumServer(NamedTuple):
+    w: Array  # (d,)
+    v: Array  # (d,)
+
+
+@dataclass(frozen=True)
+class FedAvgM(AveragedClients[MomentumServer]):
+    """FedAvg with momentum on the server."""
+
+    momentum: float = 0.9
+    bounds: ClassVar[Mapping[str, tuple[float, float]]] = {"momentum": (0, 1)}
+
+    def initial(self, model: Model, w: Array) -> MomentumServer:
+        return MomentumServer(w, np.zeros_like(w))
+
+    def combine(
+        self, model: Model, server: MomentumServer, uploads: Array, cohort: Cohort
+    ) -> MomentumServer:
+        delta = weighted_mean(cohort.weights(self.weighting), uploads) - server.w
+        v = self.momentum * server.v + delta  # [fedopt fedavgm] βv + Δ
+        return MomentumServer(server.w + v, v)
