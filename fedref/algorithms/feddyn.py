@@ -28,8 +28,8 @@ Decisions
     decay. Copies that drop the decay lose the term αθ.
 
 >>> import numpy as np
->>> renewed(np.zeros(2), np.array([0.5, 2.0]), np.array([1.0, 2.0]), alpha=0.1)
-array([ 0.05, -0.  ])
+>>> renewed(np.zeros(2), np.array([0.5, 2.0]), np.array([1.0, 3.0]), alpha=0.1)
+array([0.05, 0.1 ])
 """
 
 from dataclasses import dataclass

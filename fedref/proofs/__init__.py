@@ -20,6 +20,6 @@ from fedref.proofs.table import ONE, PROOFS, Proof, Row, run, select
 
 __all__ = [
     "MODELS", "ONE", "PROOFS", "Case", "Proof", "Row",
-    "apfl", "cost", "fedavg", "fedcurv", "fedmaml", "fedmeta", "fedprox", "per_fedavg", "run",
-    "sampling", "select",
+    "apfl", "apfl_deng", "cost", "fedavg", "fedcurv", "feddyn", "fedmaml", "fedmeta", "fednova",
+    "fedopt", "fedprox", "per_fedavg", "pfedme", "run", "sampling", "scaffold", "select",
 ]  # fmt: skip
