@@ -2,10 +2,10 @@
 
 Read it from top to bottom; it needs NumPy and nothing else. First come a gradient, the losses of six
 models, and who takes part in a round. Every algorithm is a generator: it takes the initial parameters
-and the rounds, and yields its state after each round. `python -m fedref.spec` runs all of them on a
-toy. `fedref check` proves that everything else in fedref computes the same numbers to 1e-12, in rounds
-in which clients straggle, are drawn twice, or miss a round. Where a paper is silent or contradicts
-itself, fedref/algorithms says what was decided, and why. (Long because it is five papers.)
+and the rounds, and yields its state after each round. Part two has six more algorithms. `python -m
+fedref.spec` runs all on a toy. `fedref check` proves that everything else in fedref computes the same
+numbers to 1e-12, in rounds in which clients straggle, are drawn twice, or miss a round. Where a paper
+is silent, fedref/algorithms says what was decided, and why. (Long because it is five papers and more.)
 A tag such as [apfl eq.5] is that equation of that paper:
 
     per-fedavg  Fallah, Mokhtari, Ozdaglar 2020     fedmeta  Chen, Luo, Dong, Li, He 2018
@@ -679,6 +679,29 @@ def pfedme(f, w, rounds, eta, lam, alpha, steps=5, beta=1.0, weights=uniform_wei
         yield w
 
 
+def last(states):
+    return list(states)[-1]
+
+
+def beyond(f, w, D, everyone):
+    """Run part two on the toy, as `run_toy` does part one. everyone : the rounds with stragglers."""
+    mixture, own = last(apfl_deng(f, w, D, ETA, ALPHA))
+    mixtures = [a * v + (1 - a) * mixture for v, a in (own.get(k, (mixture, 0)) for k in range(N))]
+    moreau = last(pfedme(f, w, D, ETA, LAM, ALPHA, beta=BETA))
+    models = {
+        "scaffold": last(scaffold(f, w, D, ETA, N))[0],
+        "apfl-deng": mixtures,
+        "feddyn": last(feddyn(f, w, D, ETA, ALPHA, N))[0],
+        "fedadagrad": last(fedopt(f, w, D, ETA, "fedadagrad", beta1=0.0))[0],
+        "fedyogi": last(fedopt(f, w, D, ETA, "fedyogi"))[0],
+        "fedadam": last(fedopt(f, w, D, ETA, "fedadam"))[0],
+        "fedavgm": last(fedavgm(f, w, D, ETA))[0],
+        "fednova": last(fednova(f, w, everyone, ETA)),
+    }
+    rows = {name: (model, lambda w, D: w, "D") for name, model in models.items()}
+    return rows | {"pfedme": (moreau, lambda w, D: moreau_point(f, w, D, LAM, ALPHA, 5), "D")}
+
+
 # ==== Tests of a model, and a toy federation ======================================================
 
 
@@ -739,17 +762,11 @@ def run_toy():
     def personal(w_s, own):
         return [compose(unit, w_s, *own[k]) if k in own else w_s for k in range(N)]
 
-    def mixed(w, own):
-        return [a * v + (1 - a) * w for v, a in (own.get(k, (w, 0)) for k in range(N))]
-
     def train_loss(w_s, own):
         return np.average([f(w_k, D) for w_k, D in zip(personal(w_s, own), train)], weights=n)
 
-    def last(states):
-        return list(states)[-1]
-
-    def step(alpha, steps=1):
-        return lambda w, D: adapt(f.grad, w, D, alpha, steps)
+    def step(alpha):
+        return lambda w, D: adapt(f.grad, w, D, alpha)
 
     averaged = last(fedavg(f, w, D, ETA))
     theta, alpha = last(fedmeta(f, np.stack([w, 0 * w + ALPHA]), SQ, BETA, meta_sgd))[0]
@@ -769,18 +786,7 @@ def run_toy():
         "fedcurv": (last(fedcurv(f, w, D, ETA, lam=1.0))[0], step(0), "D"),
         "apfl": (personal(w_s, own), step(0), "D"),
         "centralised": (last(fedavg(f, w, toy_rounds([pool], ["D"], 1, 1), ETA)), step(0), "D"),
-        "scaffold": (last(scaffold(f, w, D, ETA, N))[0], step(0), "D"),
-        "apfl-deng": (mixed(*last(apfl_deng(f, w, D, ETA, ALPHA))), step(0), "D"),
-        "feddyn": (last(feddyn(f, w, D, ETA, ALPHA, N))[0], step(0), "D"),
-        "fedadagrad": (last(fedopt(f, w, D, ETA, "fedadagrad", beta1=0.0))[0], step(0), "D"),
-        "fedyogi": (last(fedopt(f, w, D, ETA, "fedyogi"))[0], step(0), "D"),
-        "fedadam": (last(fedopt(f, w, D, ETA, "fedadam"))[0], step(0), "D"),
-        "fedavgm": (last(fedavgm(f, w, D, ETA))[0], step(0), "D"),
-        "fednova": (last(fednova(f, w, toy_rounds(train, ["D"]), ETA)), step(0), "D"),
-        "pfedme": (
-            last(pfedme(f, w, D, ETA, LAM, ALPHA, beta=BETA)),
-            lambda w, D: moreau_point(f, w, D, LAM, ALPHA, 5), "D",
-        ),
+        **beyond(f, w, D, toy_rounds(train, ["D"])),
     }  # fmt: skip
     table = {}
     for name, (w, personalise, role) in runs.items():
