@@ -756,8 +756,8 @@ def run_toy():
     w, unit, n = np.zeros(12), unit_of_parameter([(3, 3), (3,)]), [len(D.y) for D in train]
     roles = ["D"], ["D", "D1", "D2"], ["S", "Q"]
     D, DDD, SQ = (list(drop_stragglers(toy_rounds(train, names))) for names in roles)
-    pool = Batch(*(np.concatenate(part) for part in zip(*train)))
-    pool = pool.rows(stream(SEED, "pool").permutation(sum(n)))
+    order = stream(SEED, "pool").permutation(sum(n))
+    pool = Batch(*(np.concatenate(part)[order] for part in zip(*train)))
 
     def personal(w_s, own):
         return [compose(unit, w_s, *own[k]) if k in own else w_s for k in range(N)]
@@ -765,27 +765,25 @@ def run_toy():
     def train_loss(w_s, own):
         return np.average([f(w_k, D) for w_k, D in zip(personal(w_s, own), train)], weights=n)
 
-    def step(alpha):
-        return lambda w, D: adapt(f.grad, w, D, alpha)
-
+    keep, update = (partial(adapt, f.grad, alpha=alpha) for alpha in (0, ALPHA))
     averaged = last(fedavg(f, w, D, ETA))
     theta, alpha = last(fedmeta(f, np.stack([w, 0 * w + ALPHA]), SQ, BETA, meta_sgd))[0]
     w_s, _, own, *_ = last(apfl(f, w, D, unit, ETA, 1.0, 1.0, 2, train_loss))
     runs = {  # name: (w, or one of each client; what a client does to it before it is tested; on what)
-        "fedavg": (averaged, step(0), "D"),
-        "fedavg-update": (averaged, step(ALPHA), "D"),
-        "fedavg-meta": (averaged, step(ALPHA), "S"),
-        "fedprox": (last(fedprox(f, w, toy_rounds(train, ["D"]), ETA, mu=1.0))[0], step(0), "D"),
-        "per-fedavg": (last(per_fedavg(f, w, DDD, ALPHA, BETA)), step(ALPHA), "D"),
-        "per-fedavg-fo": (last(per_fedavg(f, w, DDD, ALPHA, BETA, meta_gradient_fo)), step(ALPHA), "D"),
-        "per-fedavg-hf": (last(per_fedavg(f, w, DDD, ALPHA, BETA, meta_gradient_hf)), step(ALPHA), "D"),
-        "fedmeta-maml": (last(fedmeta(f, w, SQ, BETA, partial(maml, alpha=ALPHA)))[0], step(ALPHA), "S"),
-        "fedmeta-fomaml": (last(fedmeta(f, w, SQ, BETA, partial(fomaml, alpha=ALPHA)))[0], step(ALPHA), "S"),
-        "fedmeta-sgd": (theta, step(alpha), "S"),
-        "fedmaml": (last(fedmaml(f, w, SQ, ALPHA, BETA))[0], step(ALPHA), "S"),
-        "fedcurv": (last(fedcurv(f, w, D, ETA, lam=1.0))[0], step(0), "D"),
-        "apfl": (personal(w_s, own), step(0), "D"),
-        "centralised": (last(fedavg(f, w, toy_rounds([pool], ["D"], 1, 1), ETA)), step(0), "D"),
+        "fedavg": (averaged, keep, "D"),
+        "fedavg-update": (averaged, update, "D"),
+        "fedavg-meta": (averaged, update, "S"),
+        "fedprox": (last(fedprox(f, w, toy_rounds(train, ["D"]), ETA, mu=1.0))[0], keep, "D"),
+        "per-fedavg": (last(per_fedavg(f, w, DDD, ALPHA, BETA)), update, "D"),
+        "per-fedavg-fo": (last(per_fedavg(f, w, DDD, ALPHA, BETA, meta_gradient_fo)), update, "D"),
+        "per-fedavg-hf": (last(per_fedavg(f, w, DDD, ALPHA, BETA, meta_gradient_hf)), update, "D"),
+        "fedmeta-maml": (last(fedmeta(f, w, SQ, BETA, partial(maml, alpha=ALPHA)))[0], update, "S"),
+        "fedmeta-fomaml": (last(fedmeta(f, w, SQ, BETA, partial(fomaml, alpha=ALPHA)))[0], update, "S"),
+        "fedmeta-sgd": (theta, partial(adapt, f.grad, alpha=alpha), "S"),
+        "fedmaml": (last(fedmaml(f, w, SQ, ALPHA, BETA))[0], update, "S"),
+        "fedcurv": (last(fedcurv(f, w, D, ETA, lam=1.0))[0], keep, "D"),
+        "apfl": (personal(w_s, own), keep, "D"),
+        "centralised": (last(fedavg(f, w, toy_rounds([pool], ["D"], 1, 1), ETA)), keep, "D"),
         **beyond(f, w, D, toy_rounds(train, ["D"])),
     }  # fmt: skip
     table = {}

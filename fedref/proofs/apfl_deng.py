@@ -1,6 +1,8 @@
 """The APFL of Deng, Kamani, Mahdavi."""
 
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -8,6 +10,7 @@ from fedref import spec
 from fedref.algorithm import Server
 from fedref.algorithms import apfl_deng
 from fedref.checks import Report
+from fedref.models.numerics import Array
 from fedref.proofs.case import Case
 from fedref.proofs.compare import equal
 from fedref.proofs.rounds import SMALL, STEPS, After, Paper, World, rounds_agree
@@ -43,13 +46,18 @@ def apfl_deng_step(c: Case) -> Iterator[Report]:
 # Rounds
 
 
+def model_of(w: Array, own: Any, k: int | None, D: object) -> Array:
+    """Return v̄ of client k; w for one that has not taken part."""
+    v, a = own.get(k, (w, 0.0))
+    return np.asarray(a * v + (1 - a) * w)
+
+
 def paper(adaptive: bool = True) -> Paper:
     """The paper's with η = 0.3, α = 0.4."""
 
     def rounds(world: World) -> Iterator[After]:
         for w, own in spec.apfl_deng(world.f, world.w, world.rounds(), 0.3, 0.4, adaptive):
-            models = {k: a * v + (1 - a) * w for k, (v, a) in own.items()}
-            yield After({"w": w}, lambda k, D, w=w, models=models: models.get(k, w), own)
+            yield After({"w": w}, partial(model_of, w, own), own)
 
     return Paper(rounds)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 from fedref import spec
 from fedref.algorithms import pfedme
@@ -35,7 +36,7 @@ def pfedme_personalise(c: Case) -> Iterator[Report]:
 def rounds(world: World) -> Iterator[After]:
     for w in spec.pfedme(world.f, world.w, world.rounds(), 0.1, 2.0, 0.2, steps=3, beta=0.8):
 
-        def personal(k: object, D: spec.Batch | None, w: object = w) -> object:
+        def personal(k: int | None, D: spec.Batch | None, w: Any = w) -> Any:
             return w if D is None else spec.moreau_point(world.f, w, D, 2.0, 0.2, 3)
 
         yield After({"w": w}, personal)
