@@ -20,7 +20,7 @@ from fedref.conformance.mistakes import MISTAKES
 from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic, cnn
 from fedref.proofs import rounds
 
-#: Algorithm → a tag under which its rounds are proved.
+#: Algorithm of a file that has several → a tag under which its rounds are proved.
 PROVED = {
     "fedavg": "apfl eq.1",
     "fedavg-update": "apfl eq.2",
@@ -44,9 +44,17 @@ def some_proof_fails(chosen):
     return any(proof.run(0).verdict == "FAIL" for proof in chosen)
 
 
-def fails(tag):
-    """Whether a proof of that tag fails: rounds first."""
-    return some_proof_fails(sorted(proofs.select([tag]), key=lambda p: "rounds" not in p.claim))
+def fails(chosen):
+    """Whether a proof fails: rounds first."""
+    return some_proof_fails(sorted(chosen, key=lambda p: "rounds" not in p.claim))
+
+
+def proofs_of(name):
+    """Those of the tag above, else of the file in fedref/proofs that is named as the algorithm's."""
+    if name in PROVED:
+        return proofs.select([PROVED[name]])
+    stem = ALGORITHMS[name].__module__.split(".")[-1]
+    return [p for p in proofs.PROOFS if p.compare.__module__ == f"fedref.proofs.{stem}"]
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -59,7 +67,7 @@ def test_rounds_of_every_algorithm_are_proved_one_by_one_and_stacked(name, monke
 
     rounds_run = rounds.run_round
     monkeypatch.setattr(rounds, "run_round", watched)
-    for proof in proofs.select([PROVED[name]]):
+    for proof in proofs_of(name):
         if "rounds" in proof.claim and "bit for bit" not in proof.claim:
             assert proof.run(0).verdict == "ok"
     assert {(ALGORITHMS[name], False), (ALGORITHMS[name], True)} <= ran
@@ -120,13 +128,14 @@ def functions_of(cls):
 def test_a_wrong_function_of_a_class_is_caught(name, function, monkeypatch):
     cls = ALGORITHMS[name]
     monkeypatch.setattr(cls, function, WRONG[function](getattr(cls, function)))
-    assert fails(ELSEWHERE.get((name, function), PROVED[name]))
+    elsewhere = ELSEWHERE.get((name, function))
+    assert fails(proofs.select([elsewhere]) if elsewhere else proofs_of(name))
 
 
 @pytest.mark.parametrize("name", [n for n, cls in ALGORITHMS.items() if cls.personalised])
 def test_an_algorithm_tested_without_adaptation_is_caught(name, monkeypatch):
     monkeypatch.setattr(ALGORITHMS[name], "personalised", False)
-    assert fails(PROVED[name])
+    assert fails(proofs_of(name))
 
 
 # Wrong functions: (where, name, factor of the result, tag)
