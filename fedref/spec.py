@@ -683,7 +683,7 @@ def last(states):
     return list(states)[-1]
 
 
-def beyond(f, w, D, everyone):
+def run_part_two(f, w, D, everyone):
     """Run part two on the toy, as `run_toy` does part one. everyone : the rounds with stragglers."""
     mixture, own = last(apfl_deng(f, w, D, ETA, ALPHA))
     mixtures = [a * v + (1 - a) * mixture for v, a in (own.get(k, (mixture, 0)) for k in range(N))]
@@ -784,7 +784,7 @@ def run_toy():
         "fedcurv": (last(fedcurv(f, w, D, ETA, lam=1.0))[0], keep, "D"),
         "apfl": (personal(w_s, own), keep, "D"),
         "centralised": (last(fedavg(f, w, toy_rounds([pool], ["D"], 1, 1), ETA)), keep, "D"),
-        **beyond(f, w, D, toy_rounds(train, ["D"])),
+        **run_part_two(f, w, D, toy_rounds(train, ["D"])),
     }  # fmt: skip
     table = {}
     for name, (w, personalise, role) in runs.items():

@@ -54,7 +54,7 @@ def gradients(model: Model, v: Array, w: Array, a: Array, D: Batch) -> tuple[Arr
     return a[..., None] * g, np.sum((v - w) * g, -1)
 
 
-class Own(NamedTuple):
+class ClientState(NamedTuple):
     v: Array  # (d,)
     a: Array  # ()
 
@@ -66,7 +66,7 @@ class Local(NamedTuple):
 
 
 @dataclass(frozen=True)
-class APFLDeng(Algorithm[Server, Server, Local, Own]):
+class APFLDeng(Algorithm[Server, Server, Local, ClientState]):
     """SGD on the global model and, at once, on the client's own through the mixture."""
 
     weighting: str = "uniform"
@@ -76,8 +76,10 @@ class APFLDeng(Algorithm[Server, Server, Local, Own]):
     personalised: ClassVar[bool] = True
     bounds: ClassVar[Mapping[str, tuple[float, float]]] = {"alpha": (0.0, 1.0)}
 
-    def start(self, model: Model, sent: Server, client_state: Own | None) -> Local:
-        return Local(sent.w, *(client_state or Own(sent.w, np.asarray(self.alpha, sent.w.dtype))))
+    def start(self, model: Model, sent: Server, client_state: ClientState | None) -> Local:
+        return Local(
+            sent.w, *(client_state or ClientState(sent.w, np.asarray(self.alpha, sent.w.dtype)))
+        )
 
     def step(self, model: Model, sent: Server, local: Local, *batches: Batch) -> Local:
         w, v, a = local
@@ -89,11 +91,16 @@ class APFLDeng(Algorithm[Server, Server, Local, Own]):
         return Local(w, v - self.lr * g_v, a)  # [apfl-deng alg.1] v − ηα∇f(v̄; D)
 
     def finish(
-        self, model: Model, sent: Server, local: Local, client_state: Own | None, data: AllData
+        self,
+        model: Model,
+        sent: Server,
+        local: Local,
+        client_state: ClientState | None,
+        data: AllData,
     ) -> ClientResult:
-        return ClientResult(upload=local.w, client_state=Own(local.v, local.a))
+        return ClientResult(upload=local.w, client_state=ClientState(local.v, local.a))
 
     def personalised_params(
-        self, model: Model, sent: Server, client_state: Own | None, D: Batch | None
+        self, model: Model, sent: Server, client_state: ClientState | None, D: Batch | None
     ) -> Array:
         return sent.w if client_state is None else mix(client_state.v, sent.w, client_state.a)

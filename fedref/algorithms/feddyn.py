@@ -15,7 +15,7 @@ h_k = ∇L_k(θ_k) at the client's own minimum of the round in which it last too
     η       lr        number
     N       Cohort.N  number of all clients
 
-Equations: [feddyn objective] `objective`, `gradient` · [feddyn alg.1] `renewed`, `FedDyn.combine`.
+Equations: [feddyn objective] `objective`, `gradient` · [feddyn alg.1] `renewed_gradient`, `FedDyn.combine`.
 
 Decisions
   solver. The paper minimises the local objective; a client takes E epochs (or τ steps) of SGD on it,
@@ -28,7 +28,7 @@ Decisions
     decay. Copies that drop the decay lose the term αθ.
 
 >>> import numpy as np
->>> renewed(np.zeros(2), np.array([0.5, 2.0]), np.array([1.0, 3.0]), alpha=0.1)
+>>> renewed_gradient(np.zeros(2), np.array([0.5, 2.0]), np.array([1.0, 3.0]), alpha=0.1)
 array([0.05, 0.1 ])
 """
 
@@ -62,7 +62,7 @@ def gradient(model: Model, w: Array, w0: Array, h_k: Array, D: Batch, *, alpha: 
     return model.grad(w, D) - h_k + alpha * (w - w0)  # [feddyn objective] g(w; D) − h_k + α(w − wᵗ)
 
 
-def renewed(h_k: Array, w: Array, w0: Array, *, alpha: float) -> Array:
+def renewed_gradient(h_k: Array, w: Array, w0: Array, *, alpha: float) -> Array:
     """h_k − α(θ_k − θᵗ): ∇L_k(θ_k) where θ_k minimises the objective."""
     return h_k - alpha * (w - w0)  # [feddyn alg.1] h_k − α(w − wᵗ)
 
@@ -102,7 +102,7 @@ class FedDyn(Algorithm[DynServer, Server, Local, Array]):
     def finish(
         self, model: Model, sent: Server, local: Local, client_state: Array | None, data: AllData
     ) -> ClientResult:
-        h_k = renewed(local.h_k, local.w, sent.w, alpha=self.alpha)
+        h_k = renewed_gradient(local.h_k, local.w, sent.w, alpha=self.alpha)
         return ClientResult(upload=local.w, client_state=h_k)
 
     def combine(self, model: Model, server: DynServer, uploads: Array, cohort: Cohort) -> DynServer:

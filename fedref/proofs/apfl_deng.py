@@ -13,7 +13,7 @@ from fedref.checks import Report
 from fedref.models.numerics import Array
 from fedref.proofs.case import Case
 from fedref.proofs.compare import equal
-from fedref.proofs.rounds import SMALL, STEPS, After, Paper, World, rounds_agree
+from fedref.proofs.rounds import SMALL, STEPS, ExpectedRound, Paper, TinyWorld, compare_rounds
 from fedref.proofs.table import proof
 
 
@@ -55,9 +55,9 @@ def model_of(w: Array, own: Any, k: int | None, D: object) -> Array:
 def paper(adaptive: bool = True) -> Paper:
     """The paper's with η = 0.3, α = 0.4."""
 
-    def rounds(world: World) -> Iterator[After]:
+    def rounds(world: TinyWorld) -> Iterator[ExpectedRound]:
         for w, own in spec.apfl_deng(world.f, world.w, world.rounds(), 0.3, 0.4, adaptive):
-            yield After({"w": w}, partial(model_of, w, own), own)
+            yield ExpectedRound({"w": w}, partial(model_of, w, own), own)
 
     return Paper(rounds)
 
@@ -66,5 +66,5 @@ def paper(adaptive: bool = True) -> Paper:
 def apfl_deng_rounds(c: Case) -> Iterator[Report]:
     for adaptive in (True, False):
         algorithm = apfl_deng.APFLDeng(lr=0.3, alpha=0.4, adaptive_alpha=adaptive)
-        yield from rounds_agree(c, algorithm, paper(adaptive))
-        yield from rounds_agree(c, algorithm, paper(adaptive), STEPS)
+        yield from compare_rounds(c, algorithm, paper(adaptive))
+        yield from compare_rounds(c, algorithm, paper(adaptive), STEPS)

@@ -10,7 +10,15 @@ from fedref.algorithms import fednova
 from fedref.checks import Report
 from fedref.proofs.case import Case
 from fedref.proofs.compare import equal
-from fedref.proofs.rounds import SMALL, STEPS, After, Paper, World, one_model, rounds_agree
+from fedref.proofs.rounds import (
+    SMALL,
+    STEPS,
+    ExpectedRound,
+    Paper,
+    TinyWorld,
+    compare_rounds,
+    one_model,
+)
 from fedref.proofs.table import ONE, proof
 
 
@@ -25,7 +33,7 @@ def fednova_change(c: Case) -> Iterator[Report]:
 
 @proof("fednova alg.1", "with equal τ_k, w = Σ_k p_k w_k: FedAvg", ONE)
 def fednova_equal(c: Case) -> Iterator[Report]:
-    ends, tau = c.vectors(3), np.array([4, 4, 4])
+    ends, tau = c.draw_vectors(3), np.array([4, 4, 4])
     d = np.stack([fednova.normalised_change(c.w, end, tau=4, lr=0.05) for end in ends])
     cohort = Cohort(np.arange(3), np.ones(3, int), np.array([1, 2, 5]), N=3)
     got = fednova.FedNova().combine(c.model, Server(c.w), fednova.Upload(d, tau), cohort)
@@ -35,12 +43,12 @@ def fednova_equal(c: Case) -> Iterator[Report]:
 # Rounds
 
 
-def rounds(world: World) -> Iterator[After]:
+def rounds(world: TinyWorld) -> Iterator[ExpectedRound]:
     for w in spec.fednova(world.f, world.w, world.rounds(), 0.3):
-        yield After({"w": w}, one_model(w))
+        yield ExpectedRound({"w": w}, one_model(w))
 
 
 @proof("fednova alg.1", "4 rounds, clients of 1 to 8 steps = the specification", SMALL)
 def fednova_rounds(c: Case) -> Iterator[Report]:
-    yield from rounds_agree(c, fednova.FedNova(lr=0.3), Paper(rounds, drop=False))
-    yield from rounds_agree(c, fednova.FedNova(lr=0.3), Paper(rounds, drop=False), STEPS)
+    yield from compare_rounds(c, fednova.FedNova(lr=0.3), Paper(rounds, drop=False))
+    yield from compare_rounds(c, fednova.FedNova(lr=0.3), Paper(rounds, drop=False), STEPS)

@@ -11,7 +11,7 @@ from fedref.algorithms import fedopt
 from fedref.checks import Report
 from fedref.proofs.case import Case
 from fedref.proofs.compare import equal
-from fedref.proofs.rounds import SMALL, After, Paper, World, one_model, rounds_agree
+from fedref.proofs.rounds import SMALL, ExpectedRound, Paper, TinyWorld, compare_rounds, one_model
 from fedref.proofs.table import ONE, proof
 
 SERVERS = {
@@ -26,7 +26,7 @@ def server_steps(c: Case, algorithm: AnyAlgorithm) -> Iterator[tuple[Any, Any]]:
     server, deltas = algorithm.initial(c.model, c.w), list[Any]()
     cohort = Cohort(np.arange(2), np.ones(2, int), np.array([1, 3]), N=2)
     for _ in range(4):
-        uploads = c.vectors(2)
+        uploads = c.draw_vectors(2)
         deltas.append(uploads[0] / 4 + uploads[1] * 3 / 4 - server.w)
         server = algorithm.combine(c.model, server, uploads, cohort)
         yield server, deltas
@@ -72,18 +72,20 @@ def fedavgm_momentum(c: Case) -> Iterator[Report]:
 def fedopt_rounds(c: Case) -> Iterator[Report]:
     for name, algorithm in SERVERS.items():
 
-        def rounds(world: World, name: str = name, algorithm: Any = algorithm) -> Iterator[After]:
+        def rounds(
+            world: TinyWorld, name: str = name, algorithm: Any = algorithm
+        ) -> Iterator[ExpectedRound]:
             run = spec.fedopt(world.f, world.w, world.rounds(), 0.3, name, beta1=algorithm.beta1)
             for w, m, v in run:
-                yield After({"w": w, "m": m, "v": v}, one_model(w))
+                yield ExpectedRound({"w": w, "m": m, "v": v}, one_model(w))
 
-        yield from rounds_agree(c, algorithm, Paper(rounds))
+        yield from compare_rounds(c, algorithm, Paper(rounds))
 
 
 @proof("fedopt fedavgm", "4 rounds of FedAvgM = the specification", SMALL)
 def fedavgm_rounds(c: Case) -> Iterator[Report]:
-    def rounds(world: World) -> Iterator[After]:
+    def rounds(world: TinyWorld) -> Iterator[ExpectedRound]:
         for w, v in spec.fedavgm(world.f, world.w, world.rounds(), 0.3, 0.8):
-            yield After({"w": w, "v": v}, one_model(w))
+            yield ExpectedRound({"w": w, "v": v}, one_model(w))
 
-    yield from rounds_agree(c, fedopt.FedAvgM(lr=0.3, momentum=0.8), Paper(rounds))
+    yield from compare_rounds(c, fedopt.FedAvgM(lr=0.3, momentum=0.8), Paper(rounds))

@@ -9,7 +9,7 @@ from fedref.algorithms import pfedme
 from fedref.checks import Report, check_gradient
 from fedref.proofs.case import Case
 from fedref.proofs.compare import equal
-from fedref.proofs.rounds import SMALL, After, Paper, World, rounds_agree
+from fedref.proofs.rounds import SMALL, ExpectedRound, Paper, TinyWorld, compare_rounds
 from fedref.proofs.table import SMOOTH, proof
 
 
@@ -33,16 +33,16 @@ def pfedme_personalise(c: Case) -> Iterator[Report]:
 # Rounds
 
 
-def rounds(world: World) -> Iterator[After]:
+def rounds(world: TinyWorld) -> Iterator[ExpectedRound]:
     for w in spec.pfedme(world.f, world.w, world.rounds(), 0.1, 2.0, 0.2, steps=3, beta=0.8):
 
         def personal(k: int | None, D: spec.Batch | None, w: Any = w) -> Any:
             return w if D is None else spec.moreau_point(world.f, w, D, 2.0, 0.2, 3)
 
-        yield After({"w": w}, personal)
+        yield ExpectedRound({"w": w}, personal)
 
 
 @proof("pfedme alg.1", "4 rounds = the specification", SMALL)
 def pfedme_rounds(c: Case) -> Iterator[Report]:
     algorithm = pfedme.PFedMe(lr=0.1, lam=2.0, alpha=0.2, inner_steps=3, beta=0.8)
-    yield from rounds_agree(c, algorithm, Paper(rounds, adapts_on="D"))
+    yield from compare_rounds(c, algorithm, Paper(rounds, adapts_on="D"))

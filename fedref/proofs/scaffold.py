@@ -14,19 +14,19 @@ from fedref.proofs.rounds import (
     SMALL,
     STEPS,
     TRAIN,
-    After,
+    ExpectedRound,
     Paper,
-    World,
+    TinyWorld,
+    compare_rounds,
     one_model,
-    rounds_agree,
-    states,
+    run_rounds,
 )
 from fedref.proofs.table import ONE, proof
 
 
 @proof("scaffold alg.1", "c_i⁺ of option II = the mean of ∇f_i along K corrected steps")
 def scaffold_difference(c: Case) -> Iterator[Report]:
-    (c_i, c_s), y, gradients = c.vectors(2), c.w, []
+    (c_i, c_s), y, gradients = c.draw_vectors(2), c.w, []
     for D, real in zip((c.D, c.D1, c.D2), c.real_rows):
         gradients.append(c.f.grad(y, real))
         y = y - 0.3 * scaffold.corrected_gradient(c.model, y, c_i, c_s, D)
@@ -35,7 +35,7 @@ def scaffold_difference(c: Case) -> Iterator[Report]:
 
 @proof("scaffold alg.1", "the server adds η_g mean Δy and (|S|/N) mean Δc", ONE)
 def scaffold_server(c: Case) -> Iterator[Report]:
-    dy, dc = c.vectors(3), c.vectors(3)
+    dy, dc = c.draw_vectors(3), c.draw_vectors(3)
     cohort = Cohort(np.arange(3), np.ones(3, int), np.array([1, 2, 5]), N=8)
     server = scaffold.ScaffoldServer(c.w, c.vs[0])
     algorithm = scaffold.Scaffold(server_lr=0.7)
@@ -50,10 +50,12 @@ def scaffold_server(c: Case) -> Iterator[Report]:
 def paper(option: str = "II") -> Paper:
     """SCAFFOLD with η_l = 0.3, η_g = 0.9."""
 
-    def rounds(world: World) -> Iterator[After]:
+    def rounds(world: TinyWorld) -> Iterator[ExpectedRound]:
         run = spec.scaffold(world.f, world.w, world.rounds(), 0.3, len(TRAIN), 0.9, option)
         for x, c, own in run:
-            yield After({"w": x, "c": c}, one_model(x), {k: [c_i] for k, c_i in own.items()})
+            yield ExpectedRound(
+                {"w": x, "c": c}, one_model(x), {k: [c_i] for k, c_i in own.items()}
+            )
 
     return Paper(rounds)
 
@@ -62,11 +64,11 @@ def paper(option: str = "II") -> Paper:
 def scaffold_rounds(c: Case) -> Iterator[Report]:
     for control, option in (("difference", "II"), ("gradient", "I")):
         algorithm = scaffold.Scaffold(lr=0.3, server_lr=0.9, control=control)
-        yield from rounds_agree(c, algorithm, paper(option))
-        yield from rounds_agree(c, algorithm, paper(option), STEPS)
+        yield from compare_rounds(c, algorithm, paper(option))
+        yield from compare_rounds(c, algorithm, paper(option), STEPS)
 
 
 @proof("scaffold alg.1", "after every round c = the mean of all N c_i, whoever took part", SMALL)
 def scaffold_mean(c: Case) -> Iterator[Report]:
-    for state in states(World(c, paper(), STEPS, 4), scaffold.Scaffold(lr=0.3)):
+    for state, _ in run_rounds(TinyWorld(c, paper(), STEPS, 4), scaffold.Scaffold(lr=0.3)):
         yield equal(state.server.c, sum(state.clients.values()) / len(TRAIN))
