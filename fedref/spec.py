@@ -553,8 +553,8 @@ IMPORTANCE = {
 
 
 def scaffold(f, x, rounds, eta, N, eta_g=1.0, option="II", weights=uniform_weights):
-    """[scaffold alg.1] c and c_i correct each client's drift. N : all clients, also those that never
-    take part. Yields x, c and {i: c_i}; c stays the mean of all N, where a c_i that is not there is 0."""
+    """[scaffold alg.1] c and c_i correct each client's drift; there are N clients in all.
+    Yields x, c and {i: c_i}; c stays the mean of all N, where a c_i that is not there is 0."""
     c, own = np.zeros_like(x), {}
     for clients in rounds:
         dy, dc = [], []

@@ -53,7 +53,7 @@ def model_of(w: Array, own: Any, k: int | None, D: object) -> Array:
 
 
 def paper(adaptive: bool = True) -> Paper:
-    """The paper's with η = 0.3, α = 0.4."""
+    """Return the paper's rounds with η = 0.3, α = 0.4."""
 
     def rounds(world: TinyWorld) -> Iterator[ExpectedRound]:
         for w, own in spec.apfl_deng(world.f, world.w, world.rounds(), 0.3, 0.4, adaptive):

@@ -58,7 +58,11 @@ def feddyn_rounds(c: Case) -> Iterator[Report]:
     yield from compare_rounds(c, feddyn.FedDyn(lr=0.3, alpha=0.4), Paper(rounds), STEPS)
 
 
-@proof("feddyn alg.1", "after every round h = the mean of all N h_k, whoever took part", SMALL)
+@proof(
+    "feddyn alg.1",
+    "after every round h = the mean of all N h_k, whichever clients took part",
+    SMALL,
+)
 def feddyn_mean(c: Case) -> Iterator[Report]:
     for state, _ in run_rounds(
         TinyWorld(c, Paper(rounds), STEPS, 4), feddyn.FedDyn(lr=0.3, alpha=0.4)

@@ -68,7 +68,11 @@ def scaffold_rounds(c: Case) -> Iterator[Report]:
         yield from compare_rounds(c, algorithm, paper(option), STEPS)
 
 
-@proof("scaffold alg.1", "after every round c = the mean of all N c_i, whoever took part", SMALL)
+@proof(
+    "scaffold alg.1",
+    "after every round c = the mean of all N c_i, whichever clients took part",
+    SMALL,
+)
 def scaffold_mean(c: Case) -> Iterator[Report]:
     for state, _ in run_rounds(TinyWorld(c, paper(), STEPS, 4), scaffold.Scaffold(lr=0.3)):
         yield equal(state.server.c, sum(state.clients.values()) / len(TRAIN))
