@@ -571,7 +571,7 @@ def scaffold(f, x, rounds, eta, N, eta_g=1.0, option="II", weights=uniform_weigh
         yield x, c, dict(own)
 
 
-# ---- 12. The APFL of Deng, Kamani, Mahdavi 2020 --------------------------------------------------
+# ---- 12. apfl-deng: the APFL of Deng, Kamani, Mahdavi 2020 ---------------------------------------
 
 
 def apfl_deng(f, w, rounds, eta, alpha, adaptive=True, weights=uniform_weights):
@@ -614,7 +614,7 @@ def feddyn(f, theta, rounds, eta, alpha, N, weights=uniform_weights):
         yield theta, h, dict(own)
 
 
-# ---- 14. FedOpt (Reddi et al. 2021), FedAvgM (Hsu et al. 2019), FedNova (Wang et al. 2020) -------
+# ---- 14. FedOpt (Reddi et al. 2021) and FedAvgM (Hsu et al. 2019) --------------------------------
 
 SECOND_MOMENT = {
     "fedadagrad": lambda v, delta, beta2: v + delta**2,
@@ -644,6 +644,9 @@ def fedavgm(f, w, rounds, eta, beta=0.9):
         yield w, v
 
 
+# ---- 15. FedNova (Wang et al. 2020) --------------------------------------------------------------
+
+
 def fednova(f, w, rounds, eta, weights=sample_weights):
     """[fednova alg.1] Each client's change of w counts per step: d_k is its mean gradient. Yields w."""
     for clients in rounds:
@@ -654,7 +657,7 @@ def fednova(f, w, rounds, eta, weights=sample_weights):
         yield w
 
 
-# ---- 15. pFedMe (Dinh et al. 2020) ---------------------------------------------------------------
+# ---- 16. pFedMe (Dinh et al. 2020) ---------------------------------------------------------------
 
 
 def moreau_point(f, w, D, lam, alpha, steps):
@@ -702,7 +705,7 @@ def run_part_two(f, w, D, everyone):
     return rows | {"pfedme": (moreau, lambda w, D: moreau_point(f, w, D, LAM, ALPHA, 5), "D")}
 
 
-# ==== Tests of a model, and a toy federation ======================================================
+# ---- 17. Tests of a model, and a toy federation --------------------------------------------------
 
 
 def evaluate(f, w, D):

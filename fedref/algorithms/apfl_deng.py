@@ -50,8 +50,8 @@ def mix(v: Array, w: Array, a: Array) -> Array:
 def gradients(model: Model, v: Array, w: Array, a: Array, D: Batch) -> tuple[Array, Array]:
     """The gradients of f_i(v̄; D) in v, (..., d), and in α, (...)."""
     g = model.grad(mix(v, w, a), D)
-    # [apfl-deng alg.1] α∇f(v̄), [apfl-deng α] ⟨v − w, ∇f(v̄)⟩
-    return a[..., None] * g, np.sum((v - w) * g, -1)
+    g_a = np.sum((v - w) * g, -1)  # [apfl-deng α]
+    return a[..., None] * g, g_a  # [apfl-deng alg.1]
 
 
 class ClientState(NamedTuple):
@@ -86,9 +86,9 @@ class APFLDeng(Algorithm[Server, Server, Local, ClientState]):
         (D,) = batches
         g_v, g_a = gradients(model, v, w, a, D)
         if self.adaptive_alpha:
-            a = np.clip(a - self.lr * g_a, 0, 1)  # [apfl-deng α] α − η⟨v − w, ∇f(v̄)⟩
+            a = np.clip(a - self.lr * g_a, 0, 1)  # [apfl-deng α]
         w = w - self.lr * model.grad(w, D)  # [apfl-deng alg.1] w − ηg(w; D)
-        return Local(w, v - self.lr * g_v, a)  # [apfl-deng alg.1] v − ηα∇f(v̄; D)
+        return Local(w, v - self.lr * g_v, a)  # [apfl-deng alg.1]
 
     def finish(
         self,

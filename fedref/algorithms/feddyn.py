@@ -59,12 +59,12 @@ def objective(model: Model, w: Array, w0: Array, h_k: Array, D: Batch, *, alpha:
 
 def gradient(model: Model, w: Array, w0: Array, h_k: Array, D: Batch, *, alpha: float) -> Array:
     """∇L_k(θ; D) − h_k + α(θ − θᵗ): (..., d)."""
-    return model.grad(w, D) - h_k + alpha * (w - w0)  # [feddyn objective] g(w; D) − h_k + α(w − wᵗ)
+    return model.grad(w, D) - h_k + alpha * (w - w0)  # [feddyn objective] g(θ; D) − h_k + α(θ − θᵗ)
 
 
 def renewed_gradient(h_k: Array, w: Array, w0: Array, *, alpha: float) -> Array:
     """h_k − α(θ_k − θᵗ): ∇L_k(θ_k) where θ_k minimises the objective."""
-    return h_k - alpha * (w - w0)  # [feddyn alg.1] h_k − α(w − wᵗ)
+    return h_k - alpha * (w - w0)  # [feddyn alg.1] h_k − α(θ − θᵗ)
 
 
 class DynServer(NamedTuple):
@@ -108,6 +108,6 @@ class FedDyn(Algorithm[DynServer, Server, Local, Array]):
     def combine(self, model: Model, server: DynServer, uploads: Array, cohort: Cohort) -> DynServer:
         K = len(cohort.clients)
         way = weighted_sum(np.ones(K), uploads) - K * server.w  # Σ_k (θ_k − θᵗ)
-        h = server.h - self.alpha / cohort.N * way  # [feddyn alg.1] h − (α/N) Σ_k(w_k − wᵗ)
-        # [feddyn alg.1] Σ_k p_k w_k − h/α
+        h = server.h - self.alpha / cohort.N * way  # [feddyn alg.1]
+        # [feddyn alg.1]
         return DynServer(weighted_mean(cohort.weights(self.weighting), uploads) - h / self.alpha, h)

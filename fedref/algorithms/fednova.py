@@ -7,10 +7,12 @@ Objective: f(w) = Σ_k p_k f_k(w). Where clients take τ_k steps each, FedAvg de
 Σ_k p_k τ_k f_k in its stead; FedNova averages the change of each client per step.
 
     symbol  name  shape
-    w       w     (..., d)
-    τ_k     tau   (...)  local steps
-    d_k     d_k   (..., d)  (wᵗ − w_k)/(ητ_k), the mean gradient along the client's way
-    η       lr    number
+    w       w        (..., d)
+    w_k     w_k      (..., d)  a client's model after its steps
+    τ_eff   tau_eff  number, Σ_k p_k τ_k
+    τ_k     tau      (...)  local steps
+    d_k     d        (..., d)  (wᵗ − w_k)/(ητ_k), the mean gradient along the client's way
+    η       lr       number
 
 Equations, all of [fednova alg.1]: `normalised_change` · `FedNova.combine`.
 
@@ -41,7 +43,7 @@ from fedref.models.numerics import Array
 
 def normalised_change(w: Array, w_k: Array, *, tau: int, lr: float) -> Array:
     """d_k = (wᵗ − w_k)/(ητ_k): (d,)."""
-    return (w - w_k) / (lr * tau)  # [fednova alg.1] (w − w_k)/(ητ)
+    return (w - w_k) / (lr * tau)  # [fednova alg.1] (w − w_k)/(ητ_k)
 
 
 class Local(NamedTuple):
@@ -77,5 +79,5 @@ class FedNova(Algorithm[Server, Server, Local, None]):
     def combine(self, model: Model, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         p = cohort.weights(self.weighting)
         tau_eff = float(p @ uploads.tau)  # [fednova alg.1] Σ_k p_k τ_k
-        # [fednova alg.1] w − τ_eff η Σ_k p_k d_k
+        # [fednova alg.1] w − τ_eff ηΣ_k p_k d_k
         return Server(server.w - tau_eff * self.lr * weighted_mean(p, uploads.d))

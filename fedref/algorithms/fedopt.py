@@ -9,9 +9,12 @@ Objective: FedAvg's. Clients do what FedAvg's do; the server sees Δ = Σ_k p_k 
     symbol  name          shape
     w       w             (d,)
     Δ       delta         (d,)
-    m, v    m, v          (d,)  the moments
-    η_l, η  lr, server_lr  numbers
-    β₁, β₂  beta1, beta2  numbers
+    m       m             (d,)  the first moment
+    v       v             (d,)  the second moment; FedAvgM's velocity
+    η_l     lr            number
+    η       server_lr     number
+    β₁      beta1         number
+    β₂      beta2         number
     τ       tau           number, how adaptive: larger is less
     β       momentum      number, FedAvgM's
 
@@ -96,7 +99,7 @@ class FedAdam(AveragedClients[FedOptServer]):
         delta = weighted_mean(cohort.weights(self.weighting), uploads) - server.w
         m = self.beta1 * server.m + (1 - self.beta1) * delta  # [fedopt alg.2] β₁m + (1 − β₁)Δ
         v = self.second_moment(server.v, delta, self.beta2)
-        # [fedopt alg.2] w + ηm/(√v + τ)
+        # [fedopt alg.2] w + ηm/(sqrt(v) + τ)
         return FedOptServer(server.w + self.server_lr * m / (np.sqrt(v) + self.tau), m, v)
 
 

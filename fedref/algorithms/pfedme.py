@@ -7,11 +7,10 @@ envelope of f_i; its gradient is ∇F_i(w) = λ(w − θ̂_i(w)), θ̂_i(w) the 
 
     symbol  name         shape
     w       w            (..., d)
-    θ̃_i(w)  theta        (..., d)  about θ̂_i(w)
+    θ       theta        (..., d)  θ̃_i(w), about θ̂_i(w)
     λ       lam          number
     η       lr           number
-    –       alpha        number, step size of the solver for θ̃
-    –       inner_steps  its steps
+    α       alpha        number, step size of the solver for θ̃, of `inner_steps` steps
     β       beta         number, how far the server goes
 
 Equations: [pfedme envelope] `objective` · [pfedme alg.1] `personalise` (θ̃), `envelope_gradient`,
@@ -49,7 +48,8 @@ def objective(model: Model, theta: Array, w: Array, D: Batch, *, lam: float) -> 
 def personalise(model: Model, w: Array, D: Batch, *, lam: float, alpha: float, steps: int) -> Array:
     """θ̃(w) by gradient steps of size α on the objective, from w: (..., d)."""
     theta = w
-    for _ in range(steps):  # [pfedme alg.1] θ − α(∇f(θ; D) + λ(θ − w))
+    for _ in range(steps):
+        # [pfedme alg.1] θ − α(g(θ; D) + λ(θ − w))
         theta = theta - alpha * fedprox.prox_gradient(model, theta, w, D, mu=lam)
     return theta
 

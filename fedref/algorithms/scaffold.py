@@ -63,7 +63,7 @@ def corrected_gradient(model: Model, y: Array, c_i: Array, c: Array, D: Batch) -
 
 def difference(c_i: Array, c: Array, x: Array, y: Array, *, K: int, lr: float) -> Array:
     """c_i⁺ of option II, c_i − c + (x − y)/(Kη_l): the mean of the gradients along the way."""
-    return c_i - c + (x - y) / (K * lr)  # [scaffold alg.1] c_i − c + (x − y)/(Kη)
+    return c_i - c + (x - y) / (K * lr)  # [scaffold alg.1] c_i − c + (x − y)/(Kη_l)
 
 
 class ScaffoldServer(NamedTuple):
@@ -111,7 +111,7 @@ class Scaffold(Algorithm[ScaffoldServer, ScaffoldServer, Local, Array]):
     ) -> ClientResult:  # fmt: skip
         x, (y, c_i, K) = sent.w, local
         if self.control == "gradient":
-            new = model.grad(x, data())  # [scaffold alg.1] g(x)
+            new = model.grad(x, data())  # [scaffold alg.1]
         else:
             new = difference(c_i, sent.c, x, y, K=int(K), lr=self.lr)
         return ClientResult(Upload(y - x, new - c_i), new)
@@ -120,7 +120,7 @@ class Scaffold(Algorithm[ScaffoldServer, ScaffoldServer, Local, Array]):
         self, model: Model, server: ScaffoldServer, uploads: Upload, cohort: Cohort
     ) -> ScaffoldServer:
         p, once = cohort.weights(self.weighting), np.ones(len(cohort.clients))
-        # [scaffold alg.1] x + η Σ_k p_k Δy_k
+        # [scaffold alg.1]
         w = server.w + self.server_lr * weighted_mean(p, uploads.dy)
-        # [scaffold alg.1] c + (Σ_k Δc_k)/N
+        # [scaffold alg.1]
         return ScaffoldServer(w, server.c + weighted_sum(once, uploads.dc) / cohort.N)

@@ -3,6 +3,7 @@
 import argparse
 import sys
 import textwrap
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def function_lines(function: Any) -> list[str]:
         out += [f"    {name} = {value}" for name, value in pages.given_values(function.trace)]
         out += ["  gives"]
         out += [f"    {name} = {value}" for name, value in pages.computed_values(function.trace)]
-        for equation in function.equations:
+        for equation in filter(attrgetter("formula"), function.equations):
             off = pages.agreement(equation)
             said = f"agrees to {off:.0e} of the largest entry" if off else "is equal to the bit"
             out += [f"  the formula of [{equation.tag}] {said}"]

@@ -7,6 +7,7 @@ after each line, so a table of intermediates has the names of the code and canno
 import ast
 import importlib
 import inspect
+import operator
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -16,14 +17,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref import algorithm
+from fedref import algorithm, tree
 from fedref.algorithms import apfl, fedavg, fedcurv, fedmaml, fedmeta, fedprox, per_fedavg
 from fedref.models import BinaryLogistic, LinearSVM, Logistic
 from fedref.models import numerics as nx
 from fedref.models.base import SoftmaxLogits
 from fedref.models.batch import Batch
 from fedref.teach.formula import Linear, evaluate, parse
-from fedref.teach.source import Equation, modules, symbols
+from fedref.teach.source import Equation, equations_in, modules, symbols
 
 #: p(y = 1 | x) = σ(θᵀx) with two parameters.
 MODEL = BinaryLogistic(2, bias=False)
@@ -198,7 +199,54 @@ def find_example(module: str, function: str, equation: Equation | None = None) -
         trace = trace_call(call)
         if equation is None or any(step.line == equation.line for step in trace.steps):
             break
+    own = [e for e in equations_in(importlib.import_module(module)) if e.function == function]
+    if trace is None and any(e.formula for e in own):
+        call = default_call(module, function)
+        return trace_call(call) if call else None
     return trace
+
+
+#: What a parameter of this name is in the example of a function that `CALLS` does not list.
+VALUES: dict[str, Any] = {
+    "model": MODEL, "w": W, "w0": W_REF, "x": W_REF, "y": W, "theta": WS[1], "w_k": W_K, "v": V, "a": A[0],
+    "c": I[0], "c_i": I[1], "h_k": W_K, "delta": W, "D": D, "alpha": 0.5, "lam": 0.5, "lr": 0.5,
+    "beta2": 0.75, "K": 2, "tau": 2, "steps": 1,
+}  # fmt: skip
+
+
+def default_call(module: str, name: str) -> partial[Any] | None:
+    """Return the example of a function that `CALLS` does not list: its parameters by their names."""
+    function = operator.attrgetter(name)(importlib.import_module(module))
+    values = VALUES
+    if "." in name:
+        kind = getattr(importlib.import_module(module), name.split(".")[0])
+        if not issubclass(kind, algorithm.Algorithm):
+            return None
+        values = play_two_rounds(kind(lr=0.5))
+    wanted = inspect.signature(function).parameters
+    if not {n for n, p in wanted.items() if p.kind != p.VAR_POSITIONAL} <= values.keys():
+        return None
+    named = {n: values[n] for n, p in wanted.items() if p.kind == p.KEYWORD_ONLY}
+    rest = [values["D"] for p in wanted.values() if p.kind == p.VAR_POSITIONAL]
+    given = [values[n] for n, p in wanted.items() if p.kind == p.POSITIONAL_OR_KEYWORD]
+    return partial(function, *given, *rest, **named)
+
+
+def play_two_rounds(it: algorithm.AnyAlgorithm) -> dict[str, Any]:
+    """Return what the functions of an algorithm are given in the second round of two clients."""
+    server, states = it.initial(MODEL, W), [None, None]
+    for _ in range(2):
+        before, sent = server, it.download(server)
+        locals_ = [it.step(MODEL, sent, it.start(MODEL, sent, own), D) for own in states]
+        results = [it.finish(MODEL, sent, x, own, lambda: D) for x, own in zip(locals_, states)]
+        uploads = tree.stack([result.upload for result in results])
+        values = {"client_state": states[0]}
+        server = it.combine(MODEL, server, uploads, COHORT)
+        states = [result.client_state for result in results]
+    return values | {
+        "self": it, "model": MODEL, "server": before, "sent": sent, "local": locals_[0], "D": D,
+        "data": lambda: D, "uploads": uploads, "cohort": COHORT,
+    }  # fmt: skip
 
 
 def first_part(value: Any) -> Any:
@@ -213,6 +261,8 @@ def symbol_values(equation: Equation, values: Mapping[str, Any]) -> dict[str, An
     if isinstance(values.get("self"), BinaryLogistic | Logistic | LinearSVM):
         return linear_values(values["self"], values)
     options = dict(vars(values["self"])) if "self" in values else {}
+    for state in ("uploads", "server"):
+        options |= getattr(values.get(state), "_asdict", dict)()
     for state in ("sent", "adam"):
         options |= values[state]._asdict() if state in values else {}
     options |= {"w_ref": options["w"]} if "sent" in values and "w" in options else {}
@@ -229,7 +279,9 @@ def symbol_values(equation: Equation, values: Mapping[str, Any]) -> dict[str, An
     (module,) = (module for module in modules() if module.__name__ == equation.module)
     env |= {name: value for name, value in values.items() if len(name) == 1 and name not in env}
     env |= {f"{name}_k": values[name] for name in ("p", "w") if name in values}
-    if model is not None and "a" in values:  # APFL's m_k: one a unit, spread over its parameters
+    if (
+        equation.module == apfl.__name__ and "a" in values
+    ):  # APFL's m_k: one a unit, spread over its parameters
         env["m_k"] = apfl.expand_units(model, nx.sigmoid(values["a"]))
     if "others" in values:  # FedCurv's pairs (I_j, θ̂_j)
         env["I_j"], env["θ̂_j"] = zip(*values["others"])

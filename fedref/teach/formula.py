@@ -34,7 +34,7 @@ BELOW = r"_(?:\{[^{}]*\}|[a-z]+|\w)(?:,\w)?"
 TOKEN = re.compile(
     r"\s*(?:(?P<number>10⁻?[⁰¹²³⁴⁵⁶⁷⁸⁹]+|\d+(?:\.\d+)?)"
     rf"|(?P<symbol>Σ_\w|(?:R\{{[^{{}}]+\}}|{'|'.join(WORDS)}|[∇∂]?[^\W\d_Σᵀᵗ²])"
-    rf"[\u0302]?[₀-₉]*[′″*]*ᵗ?(?:{BELOW})?[′″*]*)"
+    rf"[\u0302\u0304]?[₀-₉]*[′″*]*ᵗ?(?:{BELOW})?[′″*]*)"
     r"|(?P<sign>.))"
 )
 #: A sign of a formula → Python's.
@@ -215,8 +215,9 @@ def letter(text: str) -> str:
         drawn = f"<mrow><mi>R</mi><mo>{{</mo>{letter(inner[1])}<mo>}}</mo></mrow>"
     elif name[0] in "∇∂":
         drawn = f'<mrow><mo rspace="0">{name[0]}</mo><mi>{name[1:]}</mi></mrow>'
-    elif "\u0302" in name:
-        drawn = f'<mover accent="true"><mi>{name[0]}</mi><mo>^</mo></mover>'
+    elif name[1:] in ("\u0302", "\u0304"):  # a hat, a bar
+        accent = "^" if name[1:] == "\u0302" else "¯"
+        drawn = f'<mover accent="true"><mi>{name[0]}</mi><mo>{accent}</mo></mover>'
     sub = f"<mi>{below}</mi>".replace(",", "</mi><mo>,</mo><mi>")
     sub = f"<mrow>{sub}</mrow>" if "," in below else sub
     sup = "<mo>*</mo>" if above == "*" else f"<mi>{above}</mi>"

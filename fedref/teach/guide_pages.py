@@ -31,7 +31,7 @@ def spec_page() -> Sheet:
     files = {module.__name__.rpartition(".")[2]: module for module in source.modules()}
     for title, code in zip(sections[::2], sections[1::2]):
         paper = re.findall(r"[\w-]+", title)[0].lower().replace("-", "_")
-        ours = f"<h3>specification</h3>{highlight(code.strip(), {})}"
+        ours = f"<h3>specification</h3>{highlight(code.partition('# ====')[0].strip(), {})}"
         if paper in files:
             ours = f"<div>{ours}</div><div>{code_by_hand(paper, files[paper])}</div>"
             ours = f"<div class=beside>{ours}</div>"
