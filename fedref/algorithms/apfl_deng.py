@@ -77,9 +77,8 @@ class APFLDeng(Algorithm[Server, Server, Local, ClientState]):
     bounds: ClassVar[Mapping[str, tuple[float, float]]] = {"alpha": (0.0, 1.0)}
 
     def start(self, model: Model, sent: Server, client_state: ClientState | None) -> Local:
-        return Local(
-            sent.w, *(client_state or ClientState(sent.w, np.asarray(self.alpha, sent.w.dtype)))
-        )
+        v, a = client_state or (sent.w, self.alpha)
+        return Local(sent.w, v, np.asarray(a, sent.w.dtype))
 
     def step(self, model: Model, sent: Server, local: Local, *batches: Batch) -> Local:
         w, v, a = local
@@ -103,4 +102,6 @@ class APFLDeng(Algorithm[Server, Server, Local, ClientState]):
     def personalised_params(
         self, model: Model, sent: Server, client_state: ClientState | None, D: Batch | None
     ) -> Array:
-        return sent.w if client_state is None else mix(client_state.v, sent.w, client_state.a)
+        if client_state is None:
+            return sent.w
+        return mix(client_state.v, sent.w, np.asarray(client_state.a, sent.w.dtype))

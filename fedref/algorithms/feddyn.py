@@ -72,13 +72,17 @@ class DynServer(NamedTuple):
     h: Array  # (d,)
 
 
+class ClientState(NamedTuple):
+    h_k: Array  # (d,)
+
+
 class Local(NamedTuple):
     w: Array
     h_k: Array
 
 
 @dataclass(frozen=True)
-class FedDyn(Algorithm[DynServer, Server, Local, Array]):
+class FedDyn(Algorithm[DynServer, Server, Local, ClientState]):
     """SGD on the dynamically regularised loss; only θ travels."""
 
     weighting: str = "uniform"
@@ -91,8 +95,8 @@ class FedDyn(Algorithm[DynServer, Server, Local, Array]):
     def download(self, server: DynServer) -> Server:
         return Server(server.w)
 
-    def start(self, model: Model, sent: Server, client_state: Array | None) -> Local:
-        return Local(sent.w, np.zeros_like(sent.w) if client_state is None else client_state)
+    def start(self, model: Model, sent: Server, client_state: ClientState | None) -> Local:
+        return Local(sent.w, np.zeros_like(sent.w) if client_state is None else client_state.h_k)
 
     def step(self, model: Model, sent: Server, local: Local, *batches: Batch) -> Local:
         w, h_k = local
@@ -100,10 +104,15 @@ class FedDyn(Algorithm[DynServer, Server, Local, Array]):
         return Local(w - self.lr * gradient(model, w, sent.w, h_k, D, alpha=self.alpha), h_k)
 
     def finish(
-        self, model: Model, sent: Server, local: Local, client_state: Array | None, data: AllData
+        self,
+        model: Model,
+        sent: Server,
+        local: Local,
+        client_state: ClientState | None,
+        data: AllData,
     ) -> ClientResult:
         h_k = renewed_gradient(local.h_k, local.w, sent.w, alpha=self.alpha)
-        return ClientResult(upload=local.w, client_state=h_k)
+        return ClientResult(upload=local.w, client_state=ClientState(h_k))
 
     def combine(self, model: Model, server: DynServer, uploads: Array, cohort: Cohort) -> DynServer:
         K = len(cohort.clients)

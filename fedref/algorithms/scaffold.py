@@ -71,6 +71,10 @@ class ScaffoldServer(NamedTuple):
     c: Array  # (d,)
 
 
+class ClientState(NamedTuple):
+    c_i: Array  # (d,)
+
+
 class Local(NamedTuple):
     y: Array
     c_i: Array
@@ -83,7 +87,7 @@ class Upload(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Scaffold(Algorithm[ScaffoldServer, ScaffoldServer, Local, Array]):
+class Scaffold(Algorithm[ScaffoldServer, ScaffoldServer, Local, ClientState]):
     """Corrected steps of SGD; what travels, both ways, is twice FedAvg's."""
 
     weighting: str = "uniform"
@@ -97,8 +101,8 @@ class Scaffold(Algorithm[ScaffoldServer, ScaffoldServer, Local, Array]):
     def initial(self, model: Model, w: Array) -> ScaffoldServer:
         return ScaffoldServer(w, np.zeros_like(w))
 
-    def start(self, model: Model, sent: ScaffoldServer, client_state: Array | None) -> Local:
-        c_i = np.zeros_like(sent.w) if client_state is None else client_state
+    def start(self, model: Model, sent: ScaffoldServer, client_state: ClientState | None) -> Local:
+        c_i = np.zeros_like(sent.w) if client_state is None else client_state.c_i
         return Local(sent.w, c_i, np.array(0))
 
     def step(self, model: Model, sent: ScaffoldServer, local: Local, *batches: Batch) -> Local:
@@ -107,14 +111,15 @@ class Scaffold(Algorithm[ScaffoldServer, ScaffoldServer, Local, Array]):
         return Local(y - self.lr * corrected_gradient(model, y, c_i, sent.c, D), c_i, K + 1)
 
     def finish(
-        self, model: Model, sent: ScaffoldServer, local: Local, client_state: Array | None, data: AllData
+        self, model: Model, sent: ScaffoldServer, local: Local,
+        client_state: ClientState | None, data: AllData,
     ) -> ClientResult:  # fmt: skip
         x, (y, c_i, K) = sent.w, local
         if self.control == "gradient":
             new = model.grad(x, data())  # [scaffold alg.1]
         else:
             new = difference(c_i, sent.c, x, y, K=int(K), lr=self.lr)
-        return ClientResult(Upload(y - x, new - c_i), new)
+        return ClientResult(Upload(y - x, new - c_i), ClientState(new))
 
     def combine(
         self, model: Model, server: ScaffoldServer, uploads: Upload, cohort: Cohort

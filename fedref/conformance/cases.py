@@ -69,6 +69,27 @@ SUBJECTS = {
     ),
     "apfl": Subject("apfl eq.6", "w_S ⊙ σ(a) + w_k, held by elastic weight consolidation"),
     "centralised": Subject("apfl §4.1.1", "SGD on the pooled rows"),
+    "scaffold": Subject("scaffold alg.1", "SGD corrected by the control variates c − c_i"),
+    "apfl-deng": Subject("apfl-deng alg.1", "SGD on w, and on v and α through αv + (1 − α)w"),
+    "feddyn": Subject("feddyn alg.1", "SGD with a regulariser that follows the client"),
+    "fedadagrad": Subject("fedopt alg.2", "an adaptive server, v + Δ²"),
+    "fedyogi": Subject("fedopt alg.2", "an adaptive server, v − (1 − β₂)Δ² sign(v − Δ²)"),
+    "fedadam": Subject("fedopt alg.2", "an adaptive server, β₂v + (1 − β₂)Δ², no bias correction"),
+    "fedavgm": Subject("fedopt fedavgm", "a server with momentum"),
+    "fednova": Subject("fednova alg.1", "changes averaged per step"),
+    "pfedme": Subject("pfedme alg.1", "steps along λ(w − θ̃)"),
+}
+#: Those beyond the five papers: one family of models is enough for them.
+BEYOND = (
+    "scaffold", "apfl-deng", "feddyn", "fedadagrad", "fedyogi", "fedadam", "fedavgm", "fednova",
+    "pfedme",
+)  # fmt: skip
+#: Settings of rounds that differ from `HYPER`.
+ROUND_HYPER: dict[str, dict[str, Any]] = {
+    "apfl": {"z": 1, "mu": 1.5},
+    "fedcurv": {"lr": 0.1, "lam": 0.2},
+    "pfedme": {"lam": 2.0, "beta": 0.8, "inner_steps": 3},
+    "scaffold": {"server_lr": 0.9},
 }
 
 #: Clients' rows, the batch size, and a seed (see the tests) with which a client takes part in rounds 0
@@ -230,6 +251,7 @@ def make_trace(
     server = serialise.dump_state(first, np.float64)
     data = draw_batch(model, rng, int(sizes.sum())) | {"offsets": np.append(0, np.cumsum(sizes))}
     main = ["theta", "alpha"] if algorithm == "fedmeta-sgd" else [next(iter(server))]
+    main += [name for name in ("c", "h", "m", "v") if name in server and algorithm != "fedcurv"]
     required = [f"{t}.server.{key}" for t in range(rounds) for key in main]
     return make_case(
         f"round-{name}", "round", algorithm, model, given,
@@ -246,11 +268,12 @@ def round_cases() -> Iterator[Case]:
             continue
         steps = {"steps": 2} if algorithm.startswith("per-fedavg") else None
         for family, model in FAMILIES.items():
+            if family != "mlp" and algorithm in BEYOND:
+                continue
             losses = [3.0, 2.0, 1.0] if algorithm == "apfl" else []
-            hyper = {"apfl": {"z": 1, "mu": 1.5}, "fedcurv": {"lr": 0.1, "lam": 0.2}}
             yield make_trace(
                 f"{algorithm}-{family}", algorithm, model, sampling=steps,
-                losses=losses, hyper=hyper.get(algorithm),
+                losses=losses, hyper=ROUND_HYPER.get(algorithm),
             )  # fmt: skip
     binary, half = FAMILIES["binary"], {"stragglers": 0.5}
     yield make_trace(
@@ -334,6 +357,11 @@ def cut_round(whole: Case, t: int) -> Iterator[Case]:
         yield make_case(*at, whole.tag, f"one client's round: {SUBJECTS[whole.algorithm].about}")
     inputs = {"server": server, "uploads": after["uploads"], "n": plan["sizes"]}
     inputs |= {"counts": plan["counts"]}
+    if whole.algorithm in (
+        "scaffold",
+        "feddyn",
+    ):  # their servers divide by the number of all clients
+        inputs["N"] = len(data["offsets"]) - 1
     main = {name.split(".")[-1] for name in whole.required}
     required = [f"server.{name}" for name in after["server"] if name in main]
     at = f"aggregate-{stem}", "aggregate", *common, inputs, required
@@ -343,12 +371,15 @@ def cut_round(whole: Case, t: int) -> Iterator[Case]:
 def evaluation_cases() -> Iterator[Case]:
     """Yield what a client is tested with: adapted once, to training rows."""
     for algorithm in ("fedavg", "fedavg-update", "fedavg-meta", "per-fedavg", "fedmeta-maml",
-                      "fedmeta-sgd", "fedmaml", "apfl"):  # fmt: skip
+                      "fedmeta-sgd", "fedmaml", "apfl", "apfl-deng", "pfedme"):  # fmt: skip
         for family, model in FAMILIES.items():
             if family != "mlp" and algorithm not in ("fedavg-update", "fedavg-meta"):
                 continue
             rng = rng_of(f"evaluate {algorithm} {family}")
-            hyper = HYPER | {"inner_steps": 2}
+            hyper = HYPER | {
+                "inner_steps": 2,
+                "lam": 2.0 if algorithm == "pfedme" else HYPER["lam"],
+            }
             it = LOOP.algorithm_of(algorithm, hyper)
             w = serialise.initial_server(it, model, draw_start(model, rng))
             inputs: dict[str, Any] = {"server": serialise.dump_state(w, np.float64)}
@@ -356,6 +387,8 @@ def evaluation_cases() -> Iterator[Case]:
                 shapes = serialise.describe_model(model)["shapes"]
                 units = sum(shape[-1] for shape in shapes if len(shape) > 1)
                 inputs["client"] = {"a": rng.normal(size=units), "w_k": draw_start(model, rng)}
+            if algorithm == "apfl-deng":
+                inputs["client"] = {"v": draw_start(model, rng), "a": np.array(0.3)}
             if it.adapts_on:
                 inputs["D"] = draw_batch(model, rng, 5)
             inputs["tests"] = [draw_batch(model, rng, 4), draw_batch(model, rng, 3)]

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from fedref import tree
-from fedref.algorithm import AnyAlgorithm
+from fedref.algorithm import AnyAlgorithm, ClientResult
 from fedref.algorithms import apfl, fedcurv, fedmaml, fedmeta
-from fedref.models import MODELS
+from fedref.models import MODELS, BinaryLogistic
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
@@ -95,8 +95,19 @@ CLIENT_STATES: dict[type[AnyAlgorithm], Any] = {
 
 
 def form_of(table: Mapping[type[AnyAlgorithm], Any], algorithm: AnyAlgorithm) -> Any:
-    """Return the row of the algorithm's class; a lone array without one."""
-    return next((form for kind, form in table.items() if isinstance(algorithm, kind)), 0)
+    """Return the row of the algorithm's class, else the form of what its client ends with."""
+    rows = (form for kind, form in table.items() if isinstance(algorithm, kind))
+    return next(rows, None) or getattr(
+        form_of_result(algorithm), "upload" if table is UPLOADS else "client_state"
+    )
+
+
+def form_of_result(it: AnyAlgorithm) -> ClientResult:
+    """Return what a client ends a round of one step with, on a tiny model."""
+    model, D = BinaryLogistic(1), Batch(np.ones((2, 1)), np.array([0, 1]))
+    sent = it.download(it.initial(model, np.zeros(model.d)))
+    local = it.step(model, sent, it.start(model, sent, None), *(D for _ in it.roles))
+    return it.finish(model, sent, local, None, lambda: D)
 
 
 def dtype_of(server: Mapping[str, Any]) -> Any:

@@ -67,4 +67,6 @@ def feddyn_mean(c: Case) -> Iterator[Report]:
     for state, _ in run_rounds(
         TinyWorld(c, Paper(rounds), STEPS, 4), feddyn.FedDyn(lr=0.3, alpha=0.4)
     ):
-        yield equal(state.server.h, np.sum([*state.clients.values()], axis=0) / len(TRAIN))
+        yield equal(
+            state.server.h, np.sum([own.h_k for own in state.clients.values()], axis=0) / len(TRAIN)
+        )

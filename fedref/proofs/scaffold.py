@@ -75,4 +75,4 @@ def scaffold_rounds(c: Case) -> Iterator[Report]:
 )
 def scaffold_mean(c: Case) -> Iterator[Report]:
     for state, _ in run_rounds(TinyWorld(c, paper(), STEPS, 4), scaffold.Scaffold(lr=0.3)):
-        yield equal(state.server.c, sum(state.clients.values()) / len(TRAIN))
+        yield equal(state.server.c, sum(own.c_i for own in state.clients.values()) / len(TRAIN))

@@ -201,8 +201,8 @@ def find_example(module: str, function: str, equation: Equation | None = None) -
             break
     own = [e for e in equations_in(importlib.import_module(module)) if e.function == function]
     if trace is None and any(e.formula for e in own):
-        call = default_call(module, function)
-        return trace_call(call) if call else None
+        by_names = default_call(module, function)
+        return trace_call(by_names) if by_names else None
     return trace
 
 
@@ -279,10 +279,10 @@ def symbol_values(equation: Equation, values: Mapping[str, Any]) -> dict[str, An
     (module,) = (module for module in modules() if module.__name__ == equation.module)
     env |= {name: value for name, value in values.items() if len(name) == 1 and name not in env}
     env |= {f"{name}_k": values[name] for name in ("p", "w") if name in values}
-    if (
-        equation.module == apfl.__name__ and "a" in values
-    ):  # APFL's m_k: one a unit, spread over its parameters
-        env["m_k"] = apfl.expand_units(model, nx.sigmoid(values["a"]))
+    if model is not None and equation.module == apfl.__name__ and "a" in values:
+        env["m_k"] = apfl.expand_units(
+            model, nx.sigmoid(values["a"])
+        )  # one a unit, on its parameters
     if "others" in values:  # FedCurv's pairs (I_j, θ̂_j)
         env["I_j"], env["θ̂_j"] = zip(*values["others"])
     if "data" in values:

@@ -221,6 +221,34 @@ class Papers:
         moved["w_s"] = w_s - h["lr"] * total
         return {**moved, "omega": local["omega"] + g * h["lr"] * total}
 
+    def mixed_step(self, model: Values, h: Values, server: Values, local: Values, D: Values) -> Any:
+        """w, v and α of Deng's APFL, all three from where they were [apfl-deng alg.1]."""
+        w, v, a = local["w"], local["v"], local["a"]
+
+        def F(v: Any, a: Any) -> Any:
+            return self.f(model, a * v + (1 - a) * w, D)
+
+        out = {"w": w - h["lr"] * self.g(model, w, D), "a": a}
+        out["v"] = v - h["lr"] * self.derivative(lambda v: F(v, a))(v)
+        if h["adaptive_alpha"]:
+            moved = a - h["lr"] * self.derivative(lambda a: F(v, a))(a)
+            out["a"] = self.xp.clip(moved, 0.0, 1.0)
+        return out
+
+    def near(self, model: Values, h: Values, w: Any, D: Values) -> Any:
+        """θ̃, about argmin_θ f(θ; D) + (λ/2)‖θ − w‖², by gradient steps from w [pfedme alg.1]."""
+        theta = w
+        for _ in range(h["inner_steps"]):
+            distance = self.derivative(lambda x: h["lam"] / 2 * ((x - w) ** 2).sum())
+            theta = theta - h["alpha"] * (self.g(model, theta, D) + distance(theta))
+        return theta
+
+    def moreau_step(
+        self, model: Values, h: Values, server: Values, local: Values, D: Values
+    ) -> Any:
+        w = local["w"]
+        return {"w": w - h["lr"] * h["lam"] * (w - self.near(model, h, w, D))}
+
     def compose(self, model: Values, w_s: Any, a: Any = None, w_k: Any = None) -> Any:
         """w_S ⊙ σ(a) + w_k, a value of a for each output unit [apfl eq.3]."""
         if a is None:
@@ -243,8 +271,20 @@ class Papers:
             u, v = server["u"] - local["own_u"], server["v"] - local["own_v"]
             return h["lam"] * (u * w * w - 2 * v * w).sum()  # Σ_j (w − θ̂_j)ᵀ I_j (w − θ̂_j) + const.
 
+        def control(h: Values, server: Values, local: Values, w: Any) -> Any:
+            return ((server["c"] - local["c_i"]) * w).sum()  # [scaffold alg.1]
+
+        def dynamic(h: Values, server: Values, local: Values, w: Any) -> Any:
+            square = ((w - server["w"]) ** 2).sum()
+            return h["alpha"] / 2 * square - (local["h_k"] * w).sum()  # [feddyn objective]
+
         return {
             **dict.fromkeys(("fedavg", "fedavg-update", "fedavg-meta", "centralised"), nothing),
+            **dict.fromkeys((*SERVERS, "fednova"), nothing),
+            "scaffold": self.sgd_on(control),
+            "feddyn": self.sgd_on(dynamic),
+            "apfl-deng": self.mixed_step,
+            "pfedme": self.moreau_step,
             "fedprox": self.sgd_on(proximal_penalty),
             "fedcurv": self.sgd_on(curvature_penalty),
             "apfl": self.apfl_step,
@@ -272,6 +312,17 @@ class Papers:
         if algorithm.startswith("fedmeta"):
             learner = {name: server[name] for name in ("theta", "alpha") if name in server}
             return learner | {f"g_{name}": zero for name in learner}
+        if algorithm == "scaffold":
+            return {"w": w, "c_i": own.get("c_i", zero)}
+        if algorithm == "feddyn":
+            return {"w": w, "h_k": own.get("h_k", zero)}
+        if algorithm == "apfl-deng":
+            start = self.array(np.asarray(h["alpha"], self.numpy(w).dtype))
+            return {
+                "w": w,
+                "v": own.get("v", w),
+                "a": self.array(np.asarray(own["a"], self.numpy(w).dtype)) if own else start,
+            }
         if algorithm != "apfl":
             return {"w": w}
         if not own and server["t"] >= h["z"]:  # [apfl alg.1 line 21]
@@ -310,6 +361,22 @@ class Papers:
                 out["upload"]["importance"] = self.call(self.importance, (model, h), *arrays)
             own = {name: local[name] for name in ("a", "w_k") if name in local}
             return out | ({"client": own} if own else {})
+        S, w = len(next(iter(rows.values()))), server.get("w")
+        if algorithm == "scaffold":
+            c_i, way = local["c_i"], local["w"] - w
+            if h["control"] == "gradient":
+                new = self.call(self.g, (model,), w, everything)
+            else:
+                new = c_i - server["c"] - way / (S * h["lr"])
+            return out | {"upload": {"dy": way, "dc": new - c_i}, "client": {"c_i": new}}
+        if algorithm == "feddyn":
+            new = local["h_k"] - h["alpha"] * (local["w"] - w)
+            return out | {"upload": {"w": local["w"]}, "client": {"h_k": new}}
+        if algorithm == "apfl-deng":
+            own = {name: local[name] for name in ("v", "a")}
+            return out | {"upload": {"w": local["w"]}, "client": own}
+        if algorithm == "fednova":
+            return out | {"upload": {"d": (w - local["w"]) / (h["lr"] * S), "tau": np.array(S)}}
         if algorithm == "fedprox":
             arrays = local["w"], {"w": server["w"], "mu": server["mu"]}, everything
             out |= self.call(self.prox_diagnosis, (model,), *arrays)
@@ -378,7 +445,7 @@ class Papers:
         return self.speed_up("mean", lambda p, x: (p[:, None] * x).sum(0))(p, x)
 
     def combine(
-        self, algorithm: str, h: Values, server: Values, sent: Values, n: Any, counts: Any
+        self, algorithm: str, h: Values, server: Values, sent: Values, n: Any, counts: Any, N: int
     ) -> Any:
         """Return the server's next state, and the weights."""
         first = next(iter(sent.values()))
@@ -395,7 +462,20 @@ class Papers:
                 g["alpha"] = self.mean(p, sent["g_alpha"])
             return {"p": p, "server": self.descend(h, server, g)}
         after = dict(server)
-        if algorithm == "fedcurv":
+        if algorithm in SERVERS:
+            return {"p": p, "server": self.adaptive(algorithm, h, server, self.mean(p, sent["w"]))}
+        if algorithm == "scaffold":
+            after["w"] = server["w"] + h["server_lr"] * self.mean(p, sent["dy"])
+            after["c"] = server["c"] + sent["dc"].sum(0) / N
+        elif algorithm == "feddyn":
+            after["h"] = server["h"] - h["alpha"] / N * (sent["w"] - server["w"]).sum(0)
+            after["w"] = self.mean(p, sent["w"]) - after["h"] / h["alpha"]
+        elif algorithm == "fednova":
+            tau = (self.numpy(p) * self.numpy(sent["tau"])).sum().item()  # τ_eff
+            after["w"] = server["w"] - tau * h["lr"] * self.mean(p, sent["d"])
+        elif algorithm == "pfedme":
+            after["w"] = (1 - h["beta"]) * server["w"] + h["beta"] * self.mean(p, sent["w"])
+        elif algorithm == "fedcurv":
             u, v = sent["I"].sum(0), (sent["I"] * sent["theta"]).sum(0)
             after = {"w": self.mean(p, sent["theta"]), "u": u, "v": v, "t": server["t"] + 1}
         elif algorithm == "apfl":
@@ -406,6 +486,21 @@ class Papers:
         else:
             after["w"] = self.mean(p, sent["w"])
         return {"p": p, "server": after}
+
+    def adaptive(self, algorithm: str, h: Values, server: Values, mean: Any) -> dict[str, Any]:
+        """FedOpt's servers, without bias correction, and FedAvgM's [fedopt alg.2]."""
+        w, v, delta = server["w"], server["v"], mean - server["w"]
+        if algorithm == "fedavgm":
+            v = h["momentum"] * v + delta
+            return {"w": w + v, "v": v}
+        square, b = delta * delta, h["beta2"]
+        m = h["beta1"] * server["m"] + (1 - h["beta1"]) * delta
+        v = {
+            "fedadagrad": v + square,
+            "fedyogi": v - (1 - b) * square * self.xp.sign(v - square),
+            "fedadam": b * v + (1 - b) * square,
+        }[algorithm]
+        return {"w": w + h["server_lr"] * m / (self.xp.sqrt(v) + h["tau"]), "m": m, "v": v}
 
     def descend(self, h: Values, server: Values, g: Values) -> dict[str, Any]:
         """SGD, or Adam whose moments stay [fedmeta server]."""
@@ -421,10 +516,11 @@ class Papers:
 
     def aggregate(
         self, algorithm: str, model: Values, hyper: Values,
-        server: Values, uploads: Values, n: Any, counts: Any,
+        server: Values, uploads: Values, n: Any, counts: Any, N: int = 0,
     ) -> Any:  # fmt: skip
         sent = {name: self.array(x) for name, x in uploads.items()}
-        return self.to_numpy(self.combine(algorithm, hyper, self.state(server), sent, n, counts))
+        before = self.state(server)
+        return self.to_numpy(self.combine(algorithm, hyper, before, sent, n, counts, int(N)))
 
     # a round
 
@@ -452,10 +548,13 @@ class Papers:
                 clients[k] = done["client"]
         out: dict[str, Any] = {"server": server}
         if uploads:
-            sent = {name: self.xp.stack([u[name] for u in uploads]) for name in uploads[0]}
+            sent = {
+                name: self.xp.stack([self.array(u[name]) for u in uploads]) for name in uploads[0]
+            }
             sizes, counts = plan["sizes"][here], plan["counts"][here]
             out = {"uploads": sent}
-            out |= self.combine(algorithm, hyper, server, sent, sizes, counts)
+            N = len(data["offsets"]) - 1
+            out |= self.combine(algorithm, hyper, server, sent, sizes, counts, N)
         if "loss" in plan:
             out["server"] = observe(algorithm, hyper, out["server"], float(plan["loss"]))
         return self.to_numpy({**out, "clients": clients})
@@ -469,9 +568,14 @@ class Papers:
         given = self.state(server)
         w = model_of(given)
         steps = hyper.get("inner_steps", 1)
-        if client:
+        if client and algorithm == "apfl":
             w = self.compose(model, w, **self.state(client))
-        if D is not None:
+        if client and algorithm == "apfl-deng":
+            own = self.state(client)
+            w = own["a"] * own["v"] + (1 - own["a"]) * w
+        if D is not None and algorithm == "pfedme":
+            w = self.near(model, hyper, w, self.batch(D))
+        elif D is not None:
             alpha = given.get("alpha", hyper["alpha"])
             adapt = self.speed_up(
                 ("adapt", repr(model), steps),
@@ -491,6 +595,10 @@ class Papers:
             "B": float(np.sqrt(p @ (g**2).sum(1) / (f @ f))),
             "variance": float(p @ ((g - f) ** 2).sum(1)),
         }
+
+
+#: FedAvg's clients, with a server that keeps more than w.
+SERVERS = ("fedadagrad", "fedyogi", "fedadam", "fedavgm")
 
 
 def model_of(server: Values) -> Any:

@@ -13,7 +13,6 @@ import numpy as np
 from fedref import tree
 from fedref.algorithm import AnyAlgorithm, Cohort, State
 from fedref.algorithms import ALGORITHMS, fedmaml, fedmeta, fedprox, per_fedavg
-from fedref.algorithms.fedcurv import Local as CurvLocal
 from fedref.conformance import serialise
 from fedref.experiments.parallel import Processes, Workers
 from fedref.models.batch import Batch
@@ -122,9 +121,8 @@ def parameters(local: Any) -> Array:
     """Return the parameters among what a client carries from step to step."""
     if type(local) is tuple:  # FedMeta's: where it stands, and the sum of its gradients
         return local[0].theta
-    if isinstance(local, CurvLocal):
-        return local.theta
-    return local if isinstance(local, np.ndarray) else local.w_s
+    w: Array = next(iter(tree.leaves(local)))
+    return w
 
 
 one_by_one = partial(run_clients, stack=False)
