@@ -103,6 +103,7 @@ AVERAGE = {"weighting": "samples", "drop": True}
 UNIFORM = {"weighting": "uniform", "drop": True}
 META = {**UNIFORM, "alpha": 0.1, "beta": 0.05, "inner_steps": 1}
 PER_FEDAVG = {**UNIFORM, "alpha": 0.1, "beta": 0.05, "inner_steps": 1}
+FEDOPT = {**AVERAGE, "lr": 0.05, "server_lr": 0.1, "beta1": 0.9, "beta2": 0.99, "tau": 1e-3}
 #: Whoever changes one of these changes what a run without options does.
 DEFAULTS = {
     "fedavg": {**AVERAGE, "lr": 0.05},
@@ -125,6 +126,15 @@ DEFAULTS = {
         "importance": "gradient-square", "delta_mu": 1.0, "delta_sigma": 0.5, "window": 5,
     },
     "centralised": {**AVERAGE, "lr": 0.05},
+    "scaffold": {**UNIFORM, "lr": 0.05, "server_lr": 1.0, "control": "difference"},
+    "apfl-deng": {**UNIFORM, "lr": 0.05, "alpha": 0.5, "adaptive_alpha": True},
+    "feddyn": {**UNIFORM, "lr": 0.05, "alpha": 0.1},
+    "fedadagrad": {**FEDOPT, "beta1": 0.0},
+    "fedyogi": FEDOPT,
+    "fedadam": FEDOPT,
+    "fedavgm": {**AVERAGE, "lr": 0.05, "momentum": 0.9},
+    "fednova": {**AVERAGE, "drop": False, "lr": 0.05},
+    "pfedme": {**UNIFORM, "lr": 0.05, "lam": 15.0, "alpha": 0.05, "inner_steps": 5, "beta": 1.0},
 }  # fmt: skip
 #: One step's batches where they are not D alone.
 ROLES = {

@@ -78,6 +78,8 @@ class FedNova(Algorithm[Server, Server, Local, None]):
 
     def combine(self, model: Model, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         p = cohort.weights(self.weighting)
-        tau_eff = float(p @ uploads.tau)  # [fednova alg.1] Σ_k p_k τ_k
+        tau_eff = float(
+            sum(p_k * tau for p_k, tau in zip(p, uploads.tau))
+        )  # [fednova alg.1] Σ_k p_k τ_k
         # [fednova alg.1] w − τ_eff ηΣ_k p_k d_k
         return Server(server.w - tau_eff * self.lr * weighted_mean(p, uploads.d))

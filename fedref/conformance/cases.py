@@ -1,7 +1,7 @@
 """The situations that the golden vectors are made of: small, each chosen for what it catches.
 
 A situation is a `Case` without outputs. All random numbers come from `sampling.stream`. A new family
-of cases is a generator like those below, and a line in `all_cases`.
+of cases is a generator like those below, and a line in `all_cases`. Long because it is one list.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -31,7 +31,7 @@ def fit_result(w: Any, examples: int) -> Any:
 class Flower:
     def aggregate(
         self, algorithm: str, model: Values, hyper: Values,
-        server: Values, uploads: Values, n: Any, counts: Any,
+        server: Values, uploads: Values, n: Any, counts: Any, N: int = 0,
     ) -> Any:  # fmt: skip
         chosen = make_strategy(algorithm, hyper)
         examples = counts * (n if hyper["weighting"] == "samples" else 1)
