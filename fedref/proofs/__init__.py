@@ -10,16 +10,17 @@ It gets a `Case`: a small model, a point away from all kinks, and batches. What 
 specification proves has no row of its own. To read one, start at `per_fedavg.per_fedavg_eq3`.
 """
 
-# The order of the imports is the order of the table.
+from importlib import import_module
+
+from fedref.algorithms import ALGORITHMS
+
+# The order of the imports is the order of the table: models, plans, the algorithms' files, cost.
 from fedref.proofs.models import MODELS  # isort: skip
-from fedref.proofs import sampling, fedavg, fedprox, per_fedavg  # isort: skip
-from fedref.proofs import fedmeta, fedmaml, fedcurv, apfl  # isort: skip
-from fedref.proofs import scaffold, apfl_deng, feddyn, fedopt, fednova, pfedme, cost  # isort: skip
 from fedref.proofs.case import Case
 from fedref.proofs.table import ONE, PROOFS, Proof, Row, run, select
 
-__all__ = [
-    "MODELS", "ONE", "PROOFS", "Case", "Proof", "Row",
-    "apfl", "apfl_deng", "cost", "fedavg", "fedcurv", "feddyn", "fedmaml", "fedmeta", "fednova",
-    "fedopt", "fedprox", "per_fedavg", "pfedme", "run", "sampling", "scaffold", "select",
-]  # fmt: skip
+_files = dict.fromkeys(cls.__module__.rpartition(".")[2] for cls in ALGORITHMS.values())
+for _name in ("sampling", *_files, "cost"):
+    import_module(f"fedref.proofs.{_name}")
+
+__all__ = ["MODELS", "ONE", "PROOFS", "Case", "Proof", "Row", "run", "select"]
