@@ -2,8 +2,8 @@
 
 The complex step: f(w + ihv) = f(w) + ih f′(w)v + O(h²), so Im f(w + ihv)/h is the directional
 derivative. Nothing is subtracted, so h can be 1e-30 and there is no truncation error: the result
-is right to rounding. It asks of f only that it also takes complex numbers and is analytic (no
-`abs`, no comparison of complex values, no `.real` of a parameter in the value).
+is exact up to rounding. f must only accept complex numbers and be analytic: no `abs`, no comparison
+of complex values, and no `.real` of a parameter in the value.
 
 Check your own gradient:
 
@@ -17,7 +17,7 @@ Check your own gradient:
 >>> check_gradient(f, lambda w: np.exp(w) * w, w).verdict
 'FAIL'
 
-and your own Hessian-vector product, and that your function treats a stack as a loop would:
+Check your own Hessian-vector product, and that a function of stacked arrays equals a loop over them:
 
 >>> def my_hvp(w, v): return np.exp(w) * (w + 2) * v
 >>> check_hvp(f, my_gradient, my_hvp, w).verdict
@@ -25,8 +25,8 @@ and your own Hessian-vector product, and that your function treats a stack as a 
 >>> stack_equals_loop(my_gradient, np.ones((5, 3))).verdict
 'ok'
 
-The pieces, for a check of your own making, are below: `complex_step_gradient`, `complex_step_hvp`,
-`taylor_slope`, `relative_error`.
+To write a check of your own, use `complex_step_gradient`, `complex_step_hvp`, `taylor_slope` and
+`relative_error`.
 """
 
 from collections.abc import Callable
@@ -39,9 +39,9 @@ from fedref import tree
 from fedref.models.numerics import Array
 
 H = 1e-30  # the complex step: any h whose square is lost in rounding will do
-BOUND = 1e-12  # what we assert of a complex step; what is measured is some 1e-16
-SLOPE_WITHIN = 0.1  # and of a Taylor slope
-ROUNDINGS = 64  # units in the last place that the terms of a sum may leave where they cancel
+BOUND = 1e-12  # the error allowed to a complex step; the measured error is about 1e-16
+SLOPE_TOLERANCE = 0.1  # the error allowed to a Taylor slope
+CANCELLATION_ULPS = 64  # rounding, in units in the last place, allowed where terms cancel
 
 
 def relative_error(got: Any, expected: Any) -> float:
@@ -53,7 +53,7 @@ def relative_error(got: Any, expected: Any) -> float:
     return float(np.max(np.abs(got - expected), initial=0.0) / (scale if scale > 0 else 1.0))
 
 
-def error_of(
+def error_with_cancellation(
     got: Any,
     derivative: Callable[[Array], Any],
     w: Array,
@@ -61,12 +61,12 @@ def error_of(
     bound: float,
     atol: float | None,
 ) -> float:
-    """max|got − expected| / max|expected| with expected = derivative(w), fair where terms cancel.
+    """max|got − expected| / max|expected| with expected = derivative(w), allowing for cancellation.
 
-    Near a stationary point a derivative is a sum of terms that cancel, and the rounding error of
-    both sides goes by the terms, not by their sum. How large the terms are is seen a step away: the
-    largest entry of derivative(w ± v/10). An error of 64 ε times that is rounding, whatever the sum
-    is, and so is one of `atol` if that is given: it is reported as `bound` at most.
+    Near a stationary point a derivative is a sum of terms that cancel. The rounding error of both
+    sides is then proportional to the terms, not to their sum. We estimate the terms' size a step
+    away, as the largest entry of derivative(w ± v/10). An absolute error of at most `atol` (default:
+    64 ε times that size) counts as rounding, and is scaled such that `atol` itself gives `bound`.
     """
     got, expected = np.asarray(got), np.asarray(derivative(w))
     error = relative_error(got, expected)
@@ -74,7 +74,7 @@ def error_of(
         return error
     if atol is None:
         near = [np.max(np.abs(derivative(w + t * one))) for one in v[:2] for t in (0.1, -0.1)]
-        atol = ROUNDINGS * float(np.finfo(expected.dtype).eps) * float(np.max(near))
+        atol = CANCELLATION_ULPS * float(np.finfo(expected.dtype).eps) * float(np.max(near))
     largest = float(np.max(np.abs(got - expected)))
     return largest / (atol / bound) if largest <= atol else error
 
@@ -119,25 +119,25 @@ def taylor_slope(
     v: Array,
     hv: Callable[[Array, Array], Any] | Array | None = None,
 ) -> float:
-    """Return the slope of log remainder against log step: 2 if g is the gradient of f, 3 with a right hv.
+    """Return the slope of log remainder against log step: 2 if g is right, 3 if hv is too.
 
     f : (d,) → number; g : its gradient, a function or the vector at w; v : a direction (d,);
     hv : H(w)v, a function of (w, v) or the vector. A wrong g gives 1 (with hv: a wrong hv gives 2).
-    Where the remainder is zero to rounding (f linear, or quadratic with hv), the slope is inf.
-    The slope is fitted over the steps at which the remainder stands well clear of rounding.
+    If the remainder is zero up to rounding (f linear, or quadratic with hv), the slope is inf.
+    The fit uses only steps whose remainder is well above rounding.
     """
     w, v = np.asarray(w), np.asarray(v)
     steps = np.logspace(-6, -1, 21)
     g = np.asarray(g(w) if callable(g) else g)
     hv = np.asarray(hv(w, v) if callable(hv) else 0 * v if hv is None else hv)
     remainders = taylor_remainders(f, g, w, v, steps, hv)
-    # Rounding goes by the largest term of the remainder, which is not f(w) where that is 0.
+    # Rounding is proportional to the remainder's largest term, which need not be f(w).
     terms = abs(f(w)), steps * abs(np.sum(g * v)), steps**2 / 2 * abs(np.sum(hv * v))
     eps = float(np.finfo(np.result_type(w, np.float32)).eps)
     clear = np.isfinite(remainders) & (remainders > 1e3 * eps * sum(terms))
     if clear.sum() < 3:
         return float("inf")
-    # The smallest clear steps: there the leading term of the remainder rules.
+    # The smallest clear steps: there the remainder's leading term dominates.
     t, r = np.log(steps[clear][:8]), np.log(remainders[clear][:8])
     return float(np.polyfit(t, r, 1)[0])
 
@@ -146,7 +146,7 @@ class Report(NamedTuple):
     """The result of a check: the relative error, and the Taylor slope where one was measured.
 
     order : the slope that is expected, 2 for a gradient and 3 for a Hessian-vector product.
-    A slope of inf (nothing is left to rounding: see `taylor_slope`) is as right as `order`.
+    A slope of inf passes too: the remainder is zero up to rounding, see `taylor_slope`.
     """
 
     error: float
@@ -162,7 +162,7 @@ class Report(NamedTuple):
     def slope_ok(self) -> bool:
         if self.slope is None or self.order is None or self.slope == float("inf"):
             return True
-        return abs(self.slope - self.order) <= SLOPE_WITHIN
+        return abs(self.slope - self.order) <= SLOPE_TOLERANCE
 
     @property
     def ok(self) -> bool:
@@ -179,7 +179,7 @@ def _directions(w: Array) -> Array:
 
 
 def _median_slope(slope: Callable[[Array], float], v: Array) -> float:
-    """Return the median over the directions: along one of them the leading term may almost vanish."""
+    """Return the median over directions: along a single one, the leading term may almost vanish."""
     return float(np.median([slope(one) for one in np.atleast_2d(v)]))
 
 
@@ -194,10 +194,10 @@ def check_gradient(
 ) -> Report:
     """Check that `grad` is the gradient of `f` : (d,) → number at w, by complex step and Taylor slope 2.
 
-    v : one direction (d,) of the Taylor test, or some (n, d), whose median slope is taken (a
-    few random ones where not given). Keep w and w ± v/10 away from kinks. atol : an absolute error
-    that passes (where not given, what rounding leaves where terms cancel, see `error_of`). Where the
-    slope is right and the error is not, f does not take complex numbers:
+    v : one direction (d,) of the Taylor test, or several (n, d), whose median slope is taken
+    (default: five random ones). Keep w and w ± v/10 away from kinks. atol : an absolute error
+    that passes (default: what rounding leaves where terms cancel, see `error_with_cancellation`). If the
+    slope is right and the error is not, f probably fails on complex numbers:
 
     >>> f, g = lambda w: np.sum(np.abs(w) ** 2), lambda w: 2 * w      # abs drops the complex step
     >>> report = check_gradient(f, g, np.array([0.3, -1.2]))
@@ -209,7 +209,7 @@ def check_gradient(
     w = np.asarray(w)
     v = _directions(w) if v is None else np.asarray(v)
     expected = partial(complex_step_gradient, f)
-    error = error_of(grad(w), expected, w, np.atleast_2d(v), bound, atol)
+    error = error_with_cancellation(grad(w), expected, w, np.atleast_2d(v), bound, atol)
     slope = _median_slope(lambda v: taylor_slope(f, grad, w, v), v)
     return Report(error, slope, 2, bound)
 
@@ -239,21 +239,23 @@ def check_hvp(
     v = _directions(w) if v is None else np.asarray(v)
     vs = np.atleast_2d(v)
     errors = [
-        error_of(hvp(w, one), partial(complex_step_hvp, grad, v=one), w, vs, bound, atol)
+        error_with_cancellation(
+            hvp(w, one), partial(complex_step_hvp, grad, v=one), w, vs, bound, atol
+        )
         for one in vs
     ]
-    error = np.max(errors)  # np: nan counts
+    error = np.max(errors)  # np.max, unlike max, keeps nan
     slope = _median_slope(lambda v: taylor_slope(f, grad, w, v, hvp), v)
     return Report(float(error), slope, 3, bound)
 
 
 def stack_equals_loop(f: Callable[..., Any], *stacked: Any, bound: float = BOUND) -> Report:
-    """Check that f of stacks (leading axis K of every array) is f of each of the K, one by one.
+    """Check that f of stacked arrays (leading axis K) equals a loop that calls f on each of the K.
 
-    Arguments and result are arrays, or (named) tuples of them such as a `Batch`; what all K share
-    goes into f itself. Choose K coprime to the other axes: a mix-up then cannot fit by chance.
+    Arguments and result are arrays, or (named) tuples of them such as a `Batch`. Bind what all K
+    share into f itself. Choose K coprime to the other axes, so that no mix-up can fit by chance.
 
-    >>> centred = lambda x: x - x.mean()                # forgets that the K are strangers
+    >>> centred = lambda x: x - x.mean()                # wrong: averages over all K
     >>> stack_equals_loop(centred, np.eye(3)[:, :2]).verdict
     'FAIL'
     >>> stack_equals_loop(lambda x: x - x.mean(-1, keepdims=True), np.eye(3)[:, :2]).verdict

@@ -20,7 +20,7 @@ from typing import Any
 import fedref
 from fedref import plots
 from fedref.boundary.errors import DataError, FedrefError
-from fedref.boundary.files import write_whole
+from fedref.boundary.files import write_atomically
 from fedref.experiments import config, run_directory
 from fedref.experiments.config import Experiment
 from fedref.experiments.parallel import Processes
@@ -164,7 +164,7 @@ def add_runtime(directory: Path, seconds: float) -> None:
         "version": fedref.__version__,
         "commit": ", ".join(dict.fromkeys(commits)),
     }
-    write_whole(directory / "runtime.json", (json.dumps(found) + "\n").encode())
+    write_atomically(directory / "runtime.json", (json.dumps(found) + "\n").encode())
 
 
 def runtime(directory: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedref.boundary.errors import DataError, FedrefError
-from fedref.boundary.files import write_whole
+from fedref.boundary.files import write_atomically
 from reproduce import catalogue
 from reproduce.claims import (
     NOT_JUDGED,
@@ -71,7 +71,7 @@ def check_readme(path: Path) -> None:
 
 def write_readme(out: Path, readme: Path) -> None:
     """Write what the results in the folder `out` amount to."""
-    write_whole(readme, make_readme(catalogue.root(), out).encode())
+    write_atomically(readme, make_readme(catalogue.root(), out).encode())
 
 
 def make_readme(root: Path, out: Path) -> str:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from fedref.boundary.files import write_whole
+from fedref.boundary.files import write_atomically
 from fedref.experiments.results import cell, csv_text
 from fedref.models.numerics import Array
 
@@ -81,7 +81,7 @@ def markdown(rows: Sequence[Sequence[str]], left: int = 1, last: bool = False) -
 def write_csv(path: Path, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Write numbers as they are: the shortest text that reads back the same; nothing for NaN."""
     text = csv_text([heads, *([cell(value) for value in row] for row in rows)])
-    write_whole(path, text.encode())
+    write_atomically(path, text.encode())
 
 
 def write_numbers(path: Path, heads: Sequence[str], numbers: Sequence[Number]) -> None:

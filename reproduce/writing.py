@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import fedref
-from fedref.boundary.files import write_whole
+from fedref.boundary.files import write_atomically
 from fedref.experiments import config
 from fedref.experiments.results import Run
 from fedref.experiments.run_directory import disk_errors
@@ -26,7 +26,7 @@ def write_report(
         parts = reproduction.module.report(runs, out, data_dir)
         made = provenance(jobs, time.monotonic() - began)
         text = f"{fill(reproduction, parts)}\n\n{made}\n"
-        write_whole(out / "table.md", text.encode())
+        write_atomically(out / "table.md", text.encode())
     return runs
 
 

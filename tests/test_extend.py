@@ -165,7 +165,7 @@ def test_workers_find_the_module(mine):
     [
         (["mine:Dito"], "mine:Dito: cannot be imported (AttributeError: module 'mine' has no attr"),
         (["nowhere:Ditto"], "nowhere:Ditto: cannot be imported (ModuleNotFoundError: No module"),
-        (["mine:load"], "algorithm 'mine:load': is no algorithm, expected"),
+        (["mine:load"], "algorithm 'mine:load': is not an algorithm, expected"),
         (["mine:Ditto", "--set", "lamm=1"], "unknown key 'lamm': did you mean 'lam'?"),
         (["mine:Ditto", "--set", "lam=-1"], "lam is -1, expected a finite number, at least 0"),
         (

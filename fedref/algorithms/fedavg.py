@@ -1,4 +1,4 @@
-"""FedAvg: federated averaging, its two baselines that adapt at test time, and the centralised one.
+"""FedAvg: federated averaging, two variants that adapt at test time, and the centralised baseline.
 
 McMahan, Moore, Ramage, Hampson, Agüera y Arcas, *Communication-efficient learning of deep networks
 from decentralized data*, AISTATS 2017; the baseline of every other paper here, e.g. [apfl §4.1.2].
@@ -18,16 +18,16 @@ Centralised, the IID baseline [apfl §4.1.1]: the same f, but one learner sees a
 
 Decisions
   weighting. [per-fedavg alg.1] averages uniformly, [apfl] by n_k, [fedprox alg.2] draws by n_k and
-    averages uniformly. Others hide the choice; we name it: `weighting`, and `sampling` of the run.
+    averages uniformly. Other codes hide the choice; here it is the run's options `weighting` and `sampling`.
   with update. Per-FedAvg's baseline: the global model plus *one* gradient step at test time, on a
     fresh batch of training rows; others adapt on the test batch.
   FedAvg(Meta). [fedmeta] fine-tunes FedAvg's model on the support set before it is tested.
   a client with n_k < B takes one batch of n_k rows; it is neither skipped nor padded with repeats.
   centralised. A round is one epoch over the pooled training rows, as the paper says, whatever the
-    epochs of the other algorithms. The pooling draws one permutation; each epoch its own order.
+    epochs of the other algorithms. Pooling draws one permutation; each epoch draws its own order.
     "Sequentially over all clients of an IID re-division" and "over the re-shuffled rows" differ only
-    in where short batches fall; we do the latter. Evaluation is the federation's: per client, on its
-    own test rows. Nothing travels.
+    in where short batches fall; we do the latter. It is evaluated as all others are: per client, on
+    the client's own test rows. Nothing is sent.
 
 >>> import numpy as np
 >>> from fedref import Batch
@@ -92,7 +92,7 @@ class FedAvgUpdate(FedAvg):
 
 @dataclass(frozen=True)
 class FedAvgMeta(FedAvgUpdate):
-    """FedAvg(Meta): the same, but fine-tuned on the support set of an episode."""
+    """FedAvg(Meta): FedAvg with update, fine-tuned on the support set of an episode."""
 
     adapts_on: ClassVar[str | None] = "S"
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedref.boundary.errors import DataError
-from fedref.boundary.files import write_whole
+from fedref.boundary.files import write_atomically
 
 MAGIC = b"fedref-checkpoint 1 "
 
@@ -81,7 +81,7 @@ def loads(data: bytes, where: str = "checkpoint") -> Any:
     """Read what `dumps` has written; DataError if a bit has changed."""
     head, _, body = data.partition(b"\n")
     if not head.startswith(MAGIC):
-        raise DataError(f"{where}: is no checkpoint of version 1 (begins with {head[:24]!r})")
+        raise DataError(f"{where}: is not a checkpoint of version 1 (begins with {head[:24]!r})")
     if sha256(body).hexdigest().encode() != head.removeprefix(MAGIC):
         raise DataError(f"{where}: is damaged (its SHA-256 is not the one it was written with)")
     try:
@@ -94,7 +94,7 @@ def loads(data: bytes, where: str = "checkpoint") -> Any:
 
 def save(path: Path, value: Any) -> None:
     """Write the checkpoint at `path`; the one that was there becomes `path`.old."""
-    write_whole(path, dumps(value), before=previous_path(path))
+    write_atomically(path, dumps(value), backup=previous_path(path))
 
 
 def previous_path(path: Path) -> Path:

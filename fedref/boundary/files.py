@@ -1,4 +1,4 @@
-"""Reading and writing at the border: bounded, and with one clear error for whatever is wrong."""
+"""Read files of limited size and write files atomically; every failure is a DataError."""
 
 import gzip
 import os
@@ -11,16 +11,16 @@ from typing import IO, Any, cast
 
 from fedref.boundary.errors import DataError, FedrefError, printable
 
-#: A file may become 64 MB, or 250 times its size: LEAF's Shakespeare, a gzip'd text that is cut into
-#: windows of 80 characters, becomes 220-fold.
-UNPACKED, RATIO = 64 << 20, 250
-PIECE = 1 << 20
+#: A file may unpack to 64 MB, or to 250 times its size if that is more. LEAF's Shakespeare, gzipped
+#: windows of 80 characters that overlap, unpacks to 220 times its size.
+MAX_UNPACKED, MAX_RATIO = 64 << 20, 250
+CHUNK_BYTES = 1 << 20
 
 Content = bytes | Iterable[bytes] | Callable[[IO[bytes]], object]
 
 
 def data_error(path: Path | str, what: object, expected: str) -> DataError:
-    """Return the error that every reader raises, in one line: file, what is wrong, what was expected."""
+    """Return the one-line error that every reader raises: file, fault, what was expected."""
     lines = str(what).strip().splitlines()
     wrong = lines[0] if lines else type(what).__name__
     return DataError(
@@ -32,8 +32,8 @@ def data_error(path: Path | str, what: object, expected: str) -> DataError:
 def as_data_error(path: Path | str, expected: str) -> Iterator[None]:
     """Turn any error of another library's reader into a DataError.
 
-    Any Exception: json, zipfile, tarfile, gzip and NumPy raise a dozen different ones between them
-    on corrupted input, none of them documented as complete.
+    It catches every Exception: on corrupted input json, zipfile, tarfile, gzip and NumPy raise a
+    dozen different ones, and none of them documents a complete list.
     """
     try:
         yield
@@ -45,8 +45,10 @@ def as_data_error(path: Path | str, expected: str) -> Iterator[None]:
 
 
 def exists(path: Path) -> bool:
-    """Return whether there is such a file or folder; a DataError if that cannot be found out."""
-    with as_data_error(path, "the path of a file or folder"):  # a name too long, a locked folder
+    """Return whether a file or folder exists; a DataError if the system cannot tell."""
+    with as_data_error(
+        path, "the path of a file or folder"
+    ):  # a name too long, a locked folder
         return path.exists()
 
 
@@ -54,25 +56,25 @@ def exists(path: Path) -> bool:
 
 
 def open_regular(path: Path, expected: str) -> IO[bytes]:
-    """Open a regular file for reading: a pipe or a device would keep its reader waiting."""
+    """Open a regular file for reading. Refuse a pipe or a device: reading it might never end."""
     with as_data_error(path, expected):
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError("is a folder")
         if not stat.S_ISREG(status.st_mode):
-            raise OSError("is no regular file")
+            raise OSError("is not a regular file")
         if not status.st_size:
             raise OSError("is empty")
         return path.open("rb")
 
 
 def unpacked_limit(size: int) -> int:
-    """Return how many bytes a file of `size` bytes may become, so that it cannot fill the memory."""
-    return max(UNPACKED, RATIO * size)
+    """Return how many bytes a file of `size` bytes may unpack to, so that it cannot fill the memory."""
+    return max(MAX_UNPACKED, MAX_RATIO * size)
 
 
 def gunzip(stream: IO[bytes]) -> IO[bytes]:
-    """Return the unpacked stream if this one is gzip (seen by its magic number), else itself."""
+    """Return the unpacked stream if this one begins as gzip does, else the stream itself."""
     packed = stream.read(2) == b"\x1f\x8b"
     stream.seek(0)
     return cast(IO[bytes], gzip.GzipFile(fileobj=stream)) if packed else stream
@@ -81,11 +83,11 @@ def gunzip(stream: IO[bytes]) -> IO[bytes]:
 def read_up_to(stream: IO[bytes], limit: int, where: Path | str) -> bytes:
     """Read a stream to its end; a DataError as soon as it holds more than `limit` bytes."""
     data = bytearray()
-    while piece := stream.read(PIECE):  # memory grows with what really arrives
+    while piece := stream.read(CHUNK_BYTES):  # memory grows with what really arrives
         data += piece
         if len(data) > limit:
             raise data_error(where, "becomes too large when unpacked", f"at most {limit} bytes")
-    return cast(bytes, data)  # a copy of it would take the memory twice
+    return cast(bytes, data)  # bytes(data) would need the memory twice
 
 
 def read_bytes(path: Path, expected: str) -> bytes:
@@ -99,16 +101,16 @@ def read_bytes(path: Path, expected: str) -> bytes:
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object, refused if it names a key twice (json itself would keep the last)."""
-    made = dict(pairs)
-    if len(made) < len(pairs):
+    """Return a JSON object; a ValueError if a key occurs twice (json itself would keep the last)."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
         raise ValueError(f"{first_repeated(name for name, _ in pairs)!r:.40} occurs twice")
-    return made
+    return values
 
 
-def require_members(names: list[str], found: Collection[str]) -> list[str]:
-    """Return the names of members that an archive must hold; a ValueError if one is not there."""
-    missing = [name for name in names if name not in found]
+def require_members(names: list[str], members: Collection[str]) -> list[str]:
+    """Return the names if an archive has members of all of them, else raise a ValueError."""
+    missing = [name for name in names if name not in members]
     if missing:
         raise ValueError(f"has no member {missing[0]!r}")
     return names
@@ -127,16 +129,18 @@ def first_repeated(names: Iterable[str]) -> str | None:
 # ---- writing -------------------------------------------------------------------------------------
 
 
-def write_whole(path: Path, content: Content, before: Path | None = None) -> None:
-    """Write a file beside, fsync, rename: `path` holds the old bytes or all of the new ones.
+def write_atomically(path: Path, content: Content, backup: Path | None = None) -> None:
+    """Write a file so that `path` holds either the old bytes or all of the new ones.
 
-    content : the bytes, pieces of them, or a function that writes to a stream. before : the path
-    under which the present file is kept. Raises OSError; `write_or_raise` turns it into a DataError.
+    It writes a temporary file in the same folder, syncs it to the disk, and renames it.
+
+    content : the bytes, pieces of them, or a function that writes to a stream. backup : where to
+    move the present file. Raises OSError; `write_or_raise` turns it into a DataError.
     """
-    # nobody can lay a link where this will be written: the name is random, and "x" refuses links
-    beside = path.with_name(f".fedref-{secrets.token_hex(8)}.new")
+    # nobody can place a link at this path in advance: the name is random, and "x" refuses links
+    temporary = path.with_name(f".fedref-{secrets.token_hex(8)}.new")
     try:
-        with open(beside, "x+b") as stream:
+        with open(temporary, "x+b") as stream:
             if callable(content):
                 content(stream)
             else:
@@ -144,29 +148,29 @@ def write_whole(path: Path, content: Content, before: Path | None = None) -> Non
                     stream.write(piece)
             stream.flush()
             os.fsync(stream.fileno())
-        if before is not None and path.exists():
-            os.replace(path, before)
-        os.replace(beside, path)
+        if backup is not None and path.exists():
+            os.replace(path, backup)
+        os.replace(temporary, path)
     finally:
         with suppress(OSError):
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
 def remove_partial_files(folder: Path) -> None:
-    """Remove the partial files of killed writes from a folder; nobody may be writing there."""
-    for beside in folder.rglob(".fedref-*.new"):
+    """Remove the partial files that killed writes left in a folder; nobody may be writing there."""
+    for partial in folder.rglob(".fedref-*.new"):
         with suppress(OSError):
-            beside.unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
 
 
 def write_or_raise(path: Path, content: Content) -> None:
-    """Write a file that the user named: its folder is made, an error is a DataError."""
+    """Write a file that the user named. Create its folder; turn an error into a DataError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         what = error.strerror or error
         raise data_error(path.parent, what, "a folder that can be written") from error
     try:
-        write_whole(path, content)
+        write_atomically(path, content)
     except OSError as error:
         raise data_error(path, error.strerror or error, "a file that can be written") from error

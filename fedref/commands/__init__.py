@@ -11,29 +11,29 @@ from fedref.boundary.errors import FedrefError
 from fedref.commands.console import say, sigterm_raises, standard_streams
 from fedref.commands.options import Parser
 
-#: What a shell says of a process that SIGINT or SIGPIPE ended.
-INTERRUPTED, NO_READER = 130, 141
+#: The exit codes that a shell reports for a process ended by SIGINT or SIGPIPE.
+INTERRUPTED, BROKEN_PIPE = 130, 141
 
-#: A command's module is imported only where the command is asked for.
+#: A command's module is imported only when that command is used.
 COMMANDS = {
     "run": "train and compare algorithms",
-    "resume": "go on with an interrupted run",
+    "resume": "continue an interrupted run",
     "plot": "draw curves, bars and histograms of runs",
     "plan": "write the plans of a run for programs in other languages",
-    "sample": "print text that the models of a run write",
+    "sample": "print text that a run's models generate",
     "check": "prove every derivative and equation, numerically",
     "explain": "show an equation beside its code and its numbers",
-    "exercise": "write a missing line of an algorithm, and learn what kind of mistake was made",
+    "exercise": "write a missing line of an algorithm, and learn what kind of mistake you made",
     "conformance": "test your own implementation against golden vectors",
     "data": "list, show, download, split and verify data",
-    "flower": "run an experiment over Flower: clients keep their rows",
+    "flower": "run an experiment over Flower: rows stay with the clients",
     "reproduce": "repeat the papers' experiments and compare the numbers",
     "cite": "print the papers behind algorithms or a run as BibTeX",
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; wrong input is one line on standard error and exit code 2."""
+    """Run one command. Wrong input gives one line on standard error and exit code 2."""
     try:
         with standard_streams(), sigterm_raises():
             arguments = parse(sys.argv[1:] if argv is None else argv)
@@ -46,14 +46,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         say("; ".join([str(word) for word in stop.args] or ["interrupted"]))
         return getattr(stop, "code", INTERRUPTED)
     except BrokenPipeError:  # the reader of our output has gone
-        return NO_READER
+        return BROKEN_PIPE
     except OSError as error:
         say(f"error: {error.filename or 'standard output'}: {error.strerror or error}")
     return 2
 
 
 class Version(argparse.Action):
-    """Print the versions that numbers depend on; NumPy is imported only for that."""
+    """Print the versions that numbers depend on; import NumPy only here."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from fedref.experiments.run_directory import environment
@@ -78,9 +78,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--version", action=Version, nargs=0, help="fedref, NumPy and its BLAS")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, help in COMMANDS.items():
-        own = commands.add_parser(name, help=help)
+        subparser = commands.add_parser(name, help=help)
         if name in words:
-            import_module(f"fedref.commands.{name}").COMMAND.fill(own)
+            import_module(f"fedref.commands.{name}").COMMAND.fill(subparser)
     if completing:  # answers the shell and ends the process
         from argcomplete import autocomplete
 

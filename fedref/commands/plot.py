@@ -20,14 +20,14 @@ examples
   fedref plot DIR --per-client                      how accuracy is spread over the clients
   fedref plot DIR OTHER --metric gamma              two runs in one picture
 
-In curves, a star marks a round after which APFL's importance is renewed, a cross the last round
-before an algorithm diverged, a band ±1 standard deviation over seeds.
+In curves, a star marks a round after which APFL's importance is recomputed, a cross marks the last
+round before an algorithm diverged, and a band spans ±1 standard deviation over seeds.
 """
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Draw one picture and say where it is."""
-    from fedref import plots  # matplotlib takes its time
+    """Draw one picture and print its path."""
+    from fedref import plots  # matplotlib is slow to import
 
     kind = "clients" if arguments.per_client else arguments.kind
     if arguments.per_client and arguments.kind not in ("curves", "clients"):
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"--against is for curves, and the kind is {kind}")
     out = arguments.out or arguments.directories[0] / f"{kind}.png"
     plots.format_of(out)
-    runs = load_all(arguments.directories)
+    runs = load_runs(arguments.directories)
     metrics = arguments.metric.split(",") if arguments.metric else []
     if kind == "curves":
         plots.curves(runs, out, metrics or None, against=arguments.against, title=arguments.title)
@@ -52,8 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def load_all(directories: list[Path]) -> dict[str, Run]:
-    """Load the runs, named by their directories, or by paths where two names are the same."""
+def load_runs(directories: list[Path]) -> dict[str, Run]:
+    """Load the runs, keyed by directory name, or by path where two names are the same."""
     directories = list(dict.fromkeys(directories))
     names = Counter(directory.resolve().name for directory in directories)
     runs: dict[str, Run] = {}
@@ -61,32 +61,32 @@ def load_all(directories: list[Path]) -> dict[str, Run]:
         name = directory.resolve().name
         config = directory / "config.toml"
         if not config.is_file():
-            raise FedrefError(f"{directory}: is no run directory, expected {config}")
+            raise FedrefError(f"{directory}: is not a run directory, expected {config}")
         loaded = load_run(directory, client_states=False)
         runs[name if names[name] == 1 else str(directory)] = loaded
         if missing := len(units(loaded.experiment)) - len(loaded.units):
             say(
-                f"{directory}: {missing} of {len(units(loaded.experiment))} checkpoints are not there "
-                "yet, or cannot be read: not drawn"
+                f"{directory}: {missing} of {len(units(loaded.experiment))} checkpoints are missing "
+                "or cannot be read; they are not drawn"
             )
     return runs
 
 
 COMMAND = Command(
     run,
-    "Draw what run directories hold, finished or not: PNG, SVG or PDF.",
+    "Draw the runs in run directories, finished or not, as PNG, SVG or PDF.",
     (
         Option("directories DIR", "run directories", Path, many="+"),
         Option(
             "--metric NAME[,NAME...]",
             "curves: accuracy, loss (training), gamma, bytes (up + down), or any column of "
-            "metrics.csv, several: a panel for each (default loss,accuracy); bars: accuracy, "
+            "metrics.csv; one panel each (default loss,accuracy); bars: accuracy, "
             "accuracy_mean; clients: accuracy, loss, test_loss (default accuracy)",
         ),
         Option("--against NAME", "x axis of curves: round, bytes, flops ...", default="round"),
         Option("--kind NAME", ", ".join(KINDS), default="curves", words=KINDS),
         Option("--per-client", "the same as --kind clients"),
-        Option("--title TEXT", "above the picture", default=""),
+        Option("--title TEXT", "title above the picture", default=""),
         Option("--out FILE", "FILE.png, .svg or .pdf (default DIR/KIND.png)", Path),
     ),
     epilog=EPILOG,

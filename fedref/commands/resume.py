@@ -1,4 +1,4 @@
-"""`fedref resume`: go on with an interrupted run."""
+"""`fedref resume`: continue an interrupted run."""
 
 import argparse
 

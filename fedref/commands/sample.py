@@ -1,4 +1,4 @@
-"""`fedref sample`: text that a run's models write, before and after adaptation to a client."""
+"""`fedref sample`: text that a run's models generate, before and after adaptation to a client."""
 
 import argparse
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ LARGEST = 1_000_000
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what every algorithm of the run writes."""
+    """Print the text that each algorithm's model generates."""
     samples = sample_texts(
         arguments.directory,
         arguments.characters,
@@ -42,11 +42,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-# ---- text that a trained model writes ------------------------------------------------------------
+# ---- text that a trained model generates ---------------------------------------------------------
 
 
 class Sample(NamedTuple):
-    """The text that one unit's model writes after the prompt; no `after` where nothing is adapted."""
+    """The text that one unit's model generates; `after` is None if the algorithm does not adapt."""
 
     unit: str
     round: int
@@ -56,7 +56,7 @@ class Sample(NamedTuple):
     after: str | None = None
 
     def __str__(self) -> str:
-        """Return a paragraph."""
+        """Return the sample as a paragraph to print."""
         lines = [f"{self.unit} after {self.round} rounds, {self.client}"]
         lines += [f"  prompt: {self.prompt}", f"  before: {self.before}"]
         if self.after is not None:
@@ -73,10 +73,10 @@ def continue_text(
     rng: np.random.Generator,
     temperature: float = 1.0,
 ) -> Array:
-    """Return the n codes that the model writes after `codes`, one after the other: (n,).
+    """Return the n codes that the model generates after `codes`, one by one: (n,).
 
-    Each is drawn with p = softmax(z / temperature), z the scores of the `model.features` codes
-    before it; at temperature 0 it is the likeliest one.
+    Each is drawn with p = softmax(z / temperature), where z are the logits for the `model.features`
+    codes before it. At temperature 0 it is the most likely one.
     """
     row = np.concatenate([np.full(model.features, padding), codes]).astype(np.int64)
     for _ in range(n):
@@ -96,10 +96,10 @@ def sample_texts(
     seed: int = 0,
     data_dir: Path | None = None,
 ) -> Iterator[Sample]:
-    """Return the text of every unit's model in a run directory, as the unit stands.
+    """Yield the text that each unit's model generates, from the unit's latest checkpoint.
 
-    client : a client's name (None: the one with most test rows); prompt : what to go on from (None:
-    the window before the client's test rows).
+    client : a client's name (None: the one with most test rows). prompt : the text to continue
+    (None: the client's first test window).
     """
     experiment, loader = read_experiment(directory), Loader(data_dir)
     for unit in units(experiment):
@@ -108,21 +108,23 @@ def sample_texts(
             continue
         loaded = load_experiment(config.at_point(experiment, unit.point), loader)
         federation, model = loaded.federation, loaded.model
-        vocabulary = characters(federation)
-        k = client_of(federation, client)
-        start = window(federation, k) if prompt is None else text.codes(prompt)
-        said = [
+        vocabulary = require_vocabulary(federation)
+        k = find_client(federation, client)
+        start = default_prompt(federation, k) if prompt is None else text.codes(prompt)
+        generated = [
             continue_text(
                 model, w, start, n, len(vocabulary), stream(seed, "write", unit.seed), temperature
             )
-            for w in before_and_after(loaded, unit, record, k)
+            for w in params_before_and_after(loaded, unit, record, k)
         ]
-        written = [text.decode(codes, vocabulary) for codes in (start, *said)]
-        yield Sample(unit.name, record.round, federation.names[k], *written)
+        texts = [text.decode(codes, vocabulary) for codes in (start, *generated)]
+        yield Sample(unit.name, record.round, federation.names[k], *texts)
 
 
-def before_and_after(loaded: LoadedExperiment, unit: Unit, record: Record, k: int) -> list[Array]:
-    """Return the parameters that client k is sent and, if the algorithm personalises, its own."""
+def params_before_and_after(
+    loaded: LoadedExperiment, unit: Unit, record: Record, k: int
+) -> list[Array]:
+    """Return the parameters that client k is sent and, if the algorithm adapts them, the adapted ones."""
     federation, model = loaded.federation, loaded.model
     algorithm = names.make_algorithm(unit.label, loaded.experiment.algorithms[unit.label])
     sent = algorithm.download(record.state.server)
@@ -137,18 +139,18 @@ def before_and_after(loaded: LoadedExperiment, unit: Unit, record: Record, k: in
     return ws
 
 
-def characters(federation: Federation) -> tuple[str, ...]:
-    """Return the vocabulary, if the data are windows of characters with the next one as label."""
+def require_vocabulary(federation: Federation) -> tuple[str, ...]:
+    """Return the vocabulary; a ConfigError unless each row is a text whose label is its next character."""
     source = federation.source
     if source.vocabulary != text.CHARACTERS or len(source.labels) <= 2:
         raise ConfigError(
-            f"{source.name} has no next characters to write, expected data such as shakespeare"
+            f"{source.name} has no next characters to predict, expected data such as shakespeare"
         )
     return source.vocabulary
 
 
-def client_of(federation: Federation, name: str | None) -> int:
-    """Return the number of a client, by its name."""
+def find_client(federation: Federation, name: str | None) -> int:
+    """Return a client's number by its name; by default, that of the client with most test rows."""
     if name is None:
         return int(federation.test.sizes.argmax())
     if name not in federation.names:
@@ -156,8 +158,8 @@ def client_of(federation: Federation, name: str | None) -> int:
     return federation.names.index(name)
 
 
-def window(federation: Federation, k: int) -> Array:
-    """Return the first window of client k's test rows, else its last one for training."""
+def default_prompt(federation: Federation, k: int) -> Array:
+    """Return client k's first test window or, if it has none, its last training window."""
     rows = federation.test.rows_of(k)
     row = rows[0] if len(rows) else federation.train.rows_of(k)[-1]
     return np.asarray(federation.source.X[row])
@@ -165,21 +167,27 @@ def window(federation: Federation, k: int) -> Array:
 
 COMMAND = Command(
     run,
-    "Print text that the models of a run on characters write, before and after they are adapted to "
-    "one client (a role of Shakespeare's).",
+    "Print text that the models of a run on characters generate, before and after they are adapted "
+    "to one client (a role of Shakespeare's).",
     (
         DIRECTORY,
-        Option("--characters N", "how many", int, 200, bounds=Bounds(1, LARGEST)),
+        Option(
+            "--characters N",
+            "number of characters to generate",
+            int,
+            200,
+            bounds=Bounds(1, LARGEST),
+        ),
         Option("--client NAME", "e.g. hamlet__HAMLET (default: the one with most test rows)"),
-        Option("--prompt TEXT", "go on from this (default: the client's first test window)"),
+        Option("--prompt TEXT", "text to continue (default: the client's first test window)"),
         Option(
             "--temperature X",
-            "0: always the likeliest character, 1: as the model has it",
+            "0: always the most likely character, 1: the model's own probabilities",
             float,
             0.5,
             bounds=Bounds(0, LARGEST),
         ),
-        Option("--seed S", "of the draws", int, 0, bounds=Bounds(0, LARGEST)),
+        Option("--seed S", "seed of the random draws", int, 0, bounds=Bounds(0, LARGEST)),
         DATA_DIR,
     ),
 )

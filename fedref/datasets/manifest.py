@@ -150,7 +150,7 @@ def read_names(manifest: dict[str, Any], path: Path | str) -> tuple[str, ...] | 
     with as_data_error(path, "a name for every client"):
         names = tuple(client["name"] for client in manifest["clients"])
         if not all(isinstance(name, str) for name in names):
-            raise ValueError("a name is no text")
+            raise ValueError("a name is not text")
         require_utf8(list(names))
     return None if names == tuple(map(str, range(len(names)))) else names
 

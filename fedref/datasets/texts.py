@@ -90,7 +90,7 @@ def read_roles(path: Path) -> list[User]:
     for name, speeches in speeches_of.items():
         where = f"{path}: role {name!r}"
         if not is_role(speeches):
-            raise data_error(where, "is no list of lists of text", EXPECTED)
+            raise data_error(where, "is not a list of lists of text", EXPECTED)
         words = " ".join(line for speech in speeches for line in speech).split()
         users.append(User(name, *text.windows(" ".join(words)), where))
     return [user for user in users if len(user.y)]

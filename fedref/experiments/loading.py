@@ -153,7 +153,7 @@ def check_targets(model: Model, name: str, source: Source) -> None:
 
 
 def refuse_real(name: str, source: Source) -> None:
-    """Refuse real targets, naming the first y that is no label."""
+    """Refuse real targets, naming the first y that is not a label."""
     if source.real:
         row = int((source.y % 1 != 0).argmax())
         raise ConfigError(

@@ -101,7 +101,7 @@ def algorithm_class(name: Any) -> type[AnyAlgorithm]:
     found = resolve_name("algorithm", "algorithms", name, ALGORITHMS)
     if not (inspect.isclass(found) and issubclass(found, Algorithm) and is_dataclass(found)):
         raise ConfigError(
-            f"algorithm {name!r}: is no algorithm, expected the name of one, or a dataclass that "
+            f"algorithm {name!r}: is not an algorithm, expected the name of one, or a dataclass that "
             "derives from fedref.algorithm.Algorithm"
         )
     return found

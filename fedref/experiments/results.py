@@ -18,7 +18,7 @@ import numpy as np
 
 from fedref.algorithm import State
 from fedref.boundary.errors import ConfigError, DataError, printable, unknown
-from fedref.boundary.files import write_whole
+from fedref.boundary.files import write_atomically
 from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
 from fedref.experiments.metrics import CLIENTS, COLUMNS, bytes_as_text
@@ -279,10 +279,10 @@ def csv_text(rows: Iterable[Sequence[str]]) -> str:
 def write_tables(run: Run, directory: Path) -> None:
     """Write metrics.csv, clients.csv and summary.md, each whole or not at all."""
     with disk_errors(directory):
-        write_whole(directory / "metrics.csv", metrics_csv(run).encode())
-        write_whole(directory / "clients.csv", map(str.encode, clients_csv(run)))
+        write_atomically(directory / "metrics.csv", metrics_csv(run).encode())
+        write_atomically(directory / "clients.csv", map(str.encode, clients_csv(run)))
         summary = markdown(summary_rows(run)) + "\n"
-        write_whole(directory / "summary.md", summary.encode())
+        write_atomically(directory / "summary.md", summary.encode())
 
 
 # ---- the table at the end ------------------------------------------------------------------------

@@ -22,7 +22,7 @@ import numpy as np
 from fedref.algorithm import State
 from fedref.boundary import checkpoint
 from fedref.boundary.errors import ConfigError, FedrefError
-from fedref.boundary.files import remove_partial_files, write_whole
+from fedref.boundary.files import remove_partial_files, write_atomically
 from fedref.datasets.sources import is_in_memory
 from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
@@ -85,8 +85,8 @@ def create_run_directory(experiment: Experiment, out: Path | None) -> Iterator[P
         refuse_taken(directory)
         with disk_errors(directory):
             text = json.dumps(environment(), indent=1) + "\n"
-            write_whole(directory / "environment.json", text.encode())
-            write_whole(directory / "config.toml", config.text(experiment).encode())
+            write_atomically(directory / "environment.json", text.encode())
+            write_atomically(directory / "config.toml", config.text(experiment).encode())
         yield directory
 
 
@@ -152,7 +152,7 @@ def read_experiment(directory: Path) -> Experiment:
     """Return the experiment of a run directory, as its config.toml has it."""
     path = directory / "config.toml"
     if not path.is_file():
-        raise FedrefError(f"{directory}: is no run directory, expected {path}")
+        raise FedrefError(f"{directory}: is not a run directory, expected {path}")
     return config.from_table(config.read(path), str(path))
 
 
@@ -193,7 +193,7 @@ def save_state(directory: Path, unit: Unit, experiment: Experiment, record: Reco
         path = state_path(directory, unit, record.round)
         with disk_errors(directory):
             path.parent.mkdir(exist_ok=True)
-            write_whole(path, checkpoint.dumps(record.state))
+            write_atomically(path, checkpoint.dumps(record.state))
 
 
 def saved_rounds(directory: Path, unit: Unit) -> list[int]:

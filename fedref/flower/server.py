@@ -18,7 +18,7 @@ import numpy as np
 
 from fedref.algorithm import Algorithm, AnyAlgorithm, ClientResult, State
 from fedref.boundary.errors import ConfigError, DataError
-from fedref.boundary.files import as_data_error, write_whole
+from fedref.boundary.files import as_data_error, write_atomically
 from fedref.datasets.partition import offsets
 from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
@@ -99,7 +99,7 @@ class MissedClients:
         if rows != self.rows or not self.path.exists():
             self.rows, text = rows, io.StringIO()
             csv.writer(text, lineterminator="\n").writerows(rows)
-            write_whole(self.path, text.getvalue().encode())
+            write_atomically(self.path, text.getvalue().encode())
 
 
 #: Client → its part of a round, or as text why there is none.
@@ -346,7 +346,7 @@ def serve(
     assert known is not None
     with create_run_directory(experiment, out):
         kept = {"run": run, "known": known._asdict(), "holder": sorted(nodes.holder.items())}
-        write_whole(path, (json.dumps(kept, indent=1) + "\n").encode())
+        write_atomically(path, (json.dumps(kept, indent=1) + "\n").encode())
         return run_to_end(experiment, out, nodes, run, known, progress)
 
 

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from fedref.boundary.errors import ConfigError, FedrefError
-from fedref.boundary.files import write_whole
+from fedref.boundary.files import write_atomically
 
 FORMATS = ("png", "svg", "pdf")
 
@@ -83,7 +83,7 @@ def save(figure: Figure, path: Path) -> None:
         warnings.filterwarnings("ignore", "Glyph .* missing from font")  # it is a box
         figure.savefig(buffer, format=kind, metadata=metadata[kind])
     try:
-        write_whole(path, buffer.getvalue())
+        write_atomically(path, buffer.getvalue())
     except OSError as error:
         raise FedrefError(f"{path}: cannot write ({error.strerror or error})") from None
 

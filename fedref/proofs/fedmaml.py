@@ -20,7 +20,7 @@ from fedref.proofs.table import Compare, proof
 
 
 def fedmaml_gradient(steps: int) -> Compare:
-    """Return the proof of the gradient through so many inner steps."""
+    """Return the proof of the gradient through `steps` inner steps."""
 
     def compare(c: Case) -> Iterator[Report]:
         yield check_gradient(
@@ -49,13 +49,14 @@ def fedmaml_adapt(c: Case) -> Iterator[Report]:
 
 
 def paper(steps: int, evaluate: str = "theta") -> Paper:
-    """Return FedMAML with α = 0.1, β = 0.2."""
+    """Return the expected rounds of FedMAML with α = 0.1, β = 0.2."""
 
     def rounds(world: TinyWorld) -> Iterator[ExpectedRound]:
         states = spec.fedmaml(world.f, world.w, world.rounds(), 0.1, 0.2, steps)
         for theta, theta1 in states:
-            tested = one_model(theta1), adapted_model(world, theta, 0.1, steps)
-            yield ExpectedRound({"theta": theta, "theta1": theta1}, tested[evaluate == "theta"])
+            adapted = adapted_model(world, theta, 0.1, steps)
+            evaluated = adapted if evaluate == "theta" else one_model(theta1)
+            yield ExpectedRound({"theta": theta, "theta1": theta1}, evaluated)
 
     return Paper(rounds, roles=("S", "Q"), adapts_on="S")
 

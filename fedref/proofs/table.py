@@ -97,7 +97,7 @@ def proof(
 
 
 def select(only: Sequence[str]) -> list[Proof]:
-    """Return the proofs by tag; a name that is no tag selects every tag that contains it."""
+    """Return the proofs by tag; a name that is not a tag selects every tag that contains it."""
     chosen = set[str]()
     tags = list(dict.fromkeys(p.tag for p in PROOFS))
     for name in only:

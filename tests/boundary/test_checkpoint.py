@@ -132,7 +132,7 @@ def test_whole_files_of_another_making_are_refused(tmp_path):
 
 def test_another_version_is_refused():
     data = checkpoint.dumps(1).replace(b"checkpoint 1", b"checkpoint 2", 1)
-    with pytest.raises(DataError, match="no checkpoint of version 1"):
+    with pytest.raises(DataError, match="not a checkpoint of version 1"):
         checkpoint.loads(data)
 
 

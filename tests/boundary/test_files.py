@@ -14,14 +14,14 @@ from fedref.boundary import files
 
 def test_bytes_pieces_and_a_writer_give_the_same_file(tmp_path: Path) -> None:
     for content in (b"abc", iter([b"a", b"bc"]), lambda stream: stream.write(b"abc")):
-        files.write_whole(tmp_path / "file", content)
+        files.write_atomically(tmp_path / "file", content)
         assert (tmp_path / "file").read_bytes() == b"abc"
         (tmp_path / "file").unlink()
 
 
 def test_the_file_before_is_kept_where_wanted(tmp_path: Path) -> None:
     for content in (b"1", b"2"):
-        files.write_whole(tmp_path / "file", content, before=tmp_path / "old")
+        files.write_atomically(tmp_path / "file", content, backup=tmp_path / "old")
     assert (tmp_path / "file").read_bytes() == b"2"
     assert (tmp_path / "old").read_bytes() == b"1"
 
@@ -29,7 +29,7 @@ def test_the_file_before_is_kept_where_wanted(tmp_path: Path) -> None:
 def test_a_link_is_replaced_and_what_it_points_to_stays(tmp_path: Path) -> None:
     (tmp_path / "outside").write_bytes(b"kept")
     (tmp_path / "file").symlink_to(tmp_path / "outside")
-    files.write_whole(tmp_path / "file", b"new")
+    files.write_atomically(tmp_path / "file", b"new")
     assert (tmp_path / "outside").read_bytes() == b"kept"
     assert (tmp_path / "file").read_bytes() == b"new"
     assert not (tmp_path / "file").is_symlink()
@@ -41,7 +41,7 @@ def test_a_link_under_the_name_beside_is_refused(
     monkeypatch.setattr(files.secrets, "token_hex", lambda n: "guessed")
     (tmp_path / ".fedref-guessed.new").symlink_to(tmp_path / "outside")
     with pytest.raises(FileExistsError):
-        files.write_whole(tmp_path / "file", b"new")
+        files.write_atomically(tmp_path / "file", b"new")
     assert not (tmp_path / "outside").exists()
 
 
@@ -56,7 +56,7 @@ def test_an_error_leaves_the_old_file_and_nothing_beside(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        files.write_whole(path, b"new")
+        files.write_atomically(path, b"new")
     with pytest.raises(DataError, match="No space left on device; expected a file that can be"):
         files.write_or_raise(path, b"new")
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
@@ -100,6 +100,6 @@ def test_an_error_is_one_line_without_control_characters() -> None:
 
 def test_files_are_readable_by_others_as_the_umask_says(tmp_path):
     old = os.umask(0o027)
-    files.write_whole(tmp_path / "a", b"1")
+    files.write_atomically(tmp_path / "a", b"1")
     os.umask(old)
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640

@@ -74,6 +74,6 @@ def test_an_algorithm_without_papers_has_those_of_its_base(here, capsys, monkeyp
     assert papers_of(APFLCachedImportance) == papers_of(ALGORITHMS["apfl"])
     assert "did you mean 'fedavg'?" in refused(capsys, "cite", "fedavgg")
     (here / "empty").mkdir()
-    assert "empty: is no run directory" in refused(capsys, "cite", "empty")
+    assert "empty: is not a run directory" in refused(capsys, "cite", "empty")
     monkeypatch.setattr("sys.flags", type("", (), {"optimize": 2}))
     assert "python -OO drops" in refused(capsys, "cite")

@@ -103,7 +103,7 @@ def test_some_rounds_and_what_is_refused(here, capsys):
     for wrong in ("3", "2:2", "0:4", "-1:2", "a:b"):
         line = refused(capsys, "plan", "export", "a", "-o", "q", f"--rounds={wrong}")
         assert "expected A:B with 0 ≤ A < B ≤ 3" in line
-    assert "is no run directory" in refused(capsys, "plan", "export", "p")
+    assert "is not a run directory" in refused(capsys, "plan", "export", "p")
 
 
 def test_help_says_what_is_written(capsys, here):

@@ -75,7 +75,7 @@ def test_what_is_missing_is_told(directory, tmp_path, capsys):
     copy = shutil.copytree(directory, tmp_path / "copy")
     next((copy / "checkpoints").glob("*apfl*")).unlink()
     assert plot(copy) == 0
-    assert "1 of 2 checkpoints are not there yet" in capsys.readouterr().err
+    assert "1 of 2 checkpoints are missing" in capsys.readouterr().err
 
 
 def test_several_runs_in_one_picture(directory, tmp_path):

@@ -328,6 +328,6 @@ def test_a_damaged_file_of_parameters_is_one_error(here):
     (here / "a" / "parameters" / "0000-fedavg-seed0-round00x.ckpt").touch()
     first.write_bytes(b"what is this")
     run = fedref.load_run("a")
-    with pytest.raises(fedref.DataError, match="is no checkpoint"):
+    with pytest.raises(fedref.DataError, match="is not a checkpoint"):
         run.parameters("fedavg", 0)
     assert run.parameters("fedavg", 1).server.w.shape == run.parameters("fedavg").server.w.shape

@@ -132,7 +132,7 @@ def test_workers_are_only_taken_with_an_executor():
 
 
 def test_load_run_says_what_is_missing(here):
-    with pytest.raises(fedref.FedrefError, match=r"is no run directory, expected .*config.toml"):
+    with pytest.raises(fedref.FedrefError, match=r"is not a run directory, expected .*config.toml"):
         fedref.load_run(here)
     assert main("run", write(here / "t.toml", document()), "--out", "a", "--quiet") == 0
     for path in (here / "a" / "checkpoints").iterdir():

@@ -79,7 +79,7 @@ def read(path: Path, encode: Encode = encode_characters) -> list[User]:
     names, entries, counts = tree["users"], tree["user_data"], tree["num_samples"]
     odd = [name for name in names if not isinstance(name, str)]
     if odd:
-        raise data_error(path, f"user {odd[0]!r} is no text", EXPECTED)
+        raise data_error(path, f"user {odd[0]!r} is not text", EXPECTED)
     if (twice := first_repeated(names)) is not None:
         raise data_error(path, f"user {twice!r} is listed twice", "every user once")
     with as_data_error(path, "names in UTF-8"):
@@ -108,7 +108,7 @@ def read_user(name: str, entry: Any, where: str, encode: Encode) -> User:
         raw = entry["raw"]
         texts = raw if isinstance(raw, list) else [raw]
         if not all(isinstance(one, str) for one in texts):
-            raise data_error(where, "raw is no text", "a string or a list of strings")
+            raise data_error(where, "raw is not text", "a string or a list of strings")
         return User(name, *text.windows("\n".join(texts)), where)
     x, y = (entry.get(key) if isinstance(entry, dict) else None for key in ("x", "y"))
     if not isinstance(x, list) or not isinstance(y, list):

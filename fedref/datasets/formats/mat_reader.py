@@ -27,7 +27,7 @@ def main(limit: int) -> None:
     cells = {}
     for name in ("X", "Y"):
         if getattr(found[name], "dtype", None) != np.dtype(object):
-            raise ValueError(f"{name} is no cell array")
+            raise ValueError(f"{name} is not a cell array")
         for k, cell in enumerate(found[name].ravel("F")):
             kind = getattr(cell, "dtype", type(cell).__name__)
             if getattr(kind, "kind", "") not in ("b", "u", "i", "f"):

@@ -64,7 +64,7 @@ def name_columns(header: list[str], where: Path | str) -> Columns:
     if "" in names and any(names):
         what = f"column {names.index('') + 1} has no name"
         raise data_error(
-            where, what, "a name for every column; a row's number is no feature: leave it out"
+            where, what, "a name for every column; a row's number is not a feature: leave it out"
         )
     if twice := first_repeated(names):
         raise data_error(where, f"two columns are called {twice}", "names that differ")
@@ -88,7 +88,7 @@ def name_columns(header: list[str], where: Path | str) -> Columns:
 
 
 def not_a_number(where: Path | str, row: str, name: str, cell: object) -> Exception:
-    """Return the error for a cell of a feature that is no finite number."""
+    """Return the error for a cell of a feature that is not a finite number."""
     expected = "a finite number (1.5) in every column but y, client, test and train"
     if CLIENTS.fullmatch(name):
         expected += f"; if {name} says whose row it is, call it client"

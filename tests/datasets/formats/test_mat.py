@@ -36,7 +36,7 @@ ONE, Y = np.ones((3, 2)), np.ones((3, 1))
 BROKEN = {
     "expected a MATLAB file": b"no MATLAB file at all" * 20,
     "X or Y is missing": saved(X=cells(ONE)),
-    "X is no cell array": saved(X=ONE, Y=Y),
+    "X is not a cell array": saved(X=ONE, Y=Y),
     "X has 2 cells, Y has 1": saved(X=cells(ONE, ONE), Y=cells(Y)),
     r"cell 0: Y has shape \(2,\)": saved(X=cells(ONE), Y=cells(np.ones((2, 1)))),
     "cell 0: X has nan in row 0": saved(X=cells(ONE * np.nan), Y=cells(Y)),
