@@ -155,8 +155,8 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     def refuse(url: str, path: str, _: object) -> None:
         raise ConnectionError("no network in tests")
 
-    monkeypatch.setattr(download, "cache", lambda: tmp_path / "cache")
-    monkeypatch.setattr(download, "over_http", refuse)
+    monkeypatch.setattr(download, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(download, "download_by_http", refuse)
     if "real" not in request.fixturenames:
         monkeypatch.delenv("FEDREF_DATA", raising=False)
 

@@ -1,4 +1,4 @@
-"""FedMeta: a learner travels, not a model; with MAML, its first order, and Meta-SGD.
+"""FedMeta: clients meta-learn by MAML, first-order MAML (FOMAML) or Meta-SGD.
 
 Chen, Luo, Dong, Li, He, *Federated meta-learning with fast convergence and efficient
 communication*, arXiv:1802.07876, 2018. MAML: Finn, Abbeel, Levine, *Model-agnostic meta-learning for
@@ -22,8 +22,8 @@ over θ and a vector α, θ_u = θ − α ⊙ ∇f(θ; S_u). S_u (support) and Q
     g       g            Learner, their weighted mean
     m       m            Learner, Adam's first moment
     v       v            Learner, Adam's second moment
-    c₁      c1           number that undoes the first moment's start at 0
-    c₂      c2           number that undoes the second moment's
+    c₁      c1           number, bias correction of the first moment
+    c₂      c2           number, bias correction of the second moment
     β       beta         number, the server's step, and with epochs of episodes the client's
     t       t            number of Adam's steps so far
 
@@ -34,20 +34,20 @@ Equations: [fedmeta MAML] `maml_objective`, `maml_gradient`, `MAML`, `FOMAML` ·
 Decisions
   second order. The paper's client step says "the gradient with respect to θ_u", which taken
     literally is first order; its server step and MAML itself mean the gradient with respect to θ.
-    We give both: MAML and FOMAML. Published code often says the former and does the latter.
-  Meta-SGD's α-gradient is −q ⊙ g(θ; S), not the θ-gradient once more, and no softplus on α.
-  several steps: reversed through the whole chain, one HVP a step, memory O(steps·d).
-  server. θ ← θ − (β/m) Σ_u g_u: plain SGD. Adam keeps its moments across rounds (rebuilt every
-    round it would be sign descent).
-  episodes. One a round as printed (`episodes = "one"`, of all the client's rows), or local epochs of
-    them (`"epochs"`; [apfl §4.1.3] compares so, E = 5, B = 10): each mini-batch is cut into support
-    and query, each step goes θ ← θ − βg, the client sends the sum of its g. The server's SGD step
-    then makes θ the mean of the clients' θ.
-  stragglers that are not dropped do part of the epochs; one episode is all or nothing: they do it.
+    We give both: MAML and FOMAML. Published code often names MAML and computes FOMAML.
+  Meta-SGD's α-gradient is −q ⊙ g(θ; S), not the θ-gradient again. There is no softplus on α.
+  several steps. Backpropagated through the whole chain: one HVP per step, memory O(steps·d).
+  server. θ ← θ − (β/m) Σ_u g_u: plain SGD. Adam keeps its moments across rounds (with
+    new moments in every round it would be sign descent).
+  episodes. Either one a round from all of the client's rows, as printed (`episodes = "one"`), or
+    local epochs of episodes (`"epochs"`, as in the comparison of [apfl §4.1.3], E = 5, B = 10). Then
+    each mini-batch is split into support and query, each step is θ ← θ − βg, and the client sends
+    the sum of its g. The server's SGD step then makes θ the mean of the clients' θ.
+  stragglers that are not dropped do part of the epochs; a single episode they do in full.
   weights. Uniform 1/m as printed; `weighting = "samples"` is by n_u, never by batches.
   an episode is drawn afresh each round from the client's training rows, `support` of them to S.
-    A client with one row has an empty S: it does not adapt (but to an L2 term, if the model has one),
-    and its row is the query.
+    A client with one row has an empty S and its row is the query: only an L2 term, if the model has
+    one, then moves θ in the inner steps.
 
 >>> import numpy as np
 >>> from fedref import Batch
@@ -127,7 +127,7 @@ def meta_sgd_gradient(
 
 
 class Adam(NamedTuple):
-    """Kingma and Ba 2015. The moments (trees like the learner) live as long as the run."""
+    """Kingma and Ba 2015. The moments (trees like the learner) are kept for the whole run."""
 
     m: Any
     v: Any
@@ -156,13 +156,13 @@ def server_step(learner: Any, g: Any, adam: Adam | None, *, beta: float) -> tupl
 
 
 class Learner(NamedTuple):
-    """The message that travels down; the gradients that travel up have the same shape."""
+    """The server's message to clients; the gradients that they send back have the same structure."""
 
     theta: Array  # (d,)
     alpha: Any = None  # (d,) for Meta-SGD
 
 
-#: The client's present learner, and the sum of its meta-gradients, which it will send.
+#: The client's current learner, and the sum of its meta-gradients, which it sends at the end.
 Local = tuple[Learner, Learner]
 
 
@@ -210,8 +210,8 @@ class MAML(Algorithm[MetaServer, Learner, Local, None]):
 
     def gradient(self, model: Model, learner: Learner, S: Batch, Q: Batch) -> Learner:
         """Return the meta-gradient of one episode."""
-        how: Any = {"steps": self.inner_steps, "second_order": self.second_order}
-        return Learner(maml_gradient(model, learner.theta, S, Q, alpha=self.alpha, **how))
+        options: Any = {"steps": self.inner_steps, "second_order": self.second_order}
+        return Learner(maml_gradient(model, learner.theta, S, Q, alpha=self.alpha, **options))
 
     def finish(self, model: Model, sent: Learner, local: Local, *_: Any) -> ClientResult:
         return ClientResult(local[1])

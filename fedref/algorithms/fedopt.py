@@ -1,10 +1,10 @@
-"""FedOpt: the server takes FedAvg's change of the model for a gradient, and steps by an optimiser.
+"""FedOpt: the server uses FedAvg's change of the model as the gradient of an adaptive optimiser.
 
 Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan, *Adaptive federated optimization*,
 ICLR 2021: FedAdagrad, FedYogi, FedAdam. Hsu, Qi, Brown, *Measuring the effects of non-identical data
 distribution for federated visual classification*, 2019: FedAvgM.
 
-Objective: FedAvg's. Clients do what FedAvg's do; the server sees Δ = Σ_k p_k (w_k − w).
+Objective: FedAvg's. Clients train as in FedAvg; the server computes Δ = Σ_k p_k (w_k − w).
 
     symbol  name          shape
     w       w             (d,)
@@ -15,7 +15,7 @@ Objective: FedAvg's. Clients do what FedAvg's do; the server sees Δ = Σ_k p_k 
     η       server_lr     number
     β₁      beta1         number
     β₂      beta2         number
-    τ       tau           number, how adaptive: larger is less
+    τ       tau           number; the larger, the less adaptive the steps
     β       momentum      number, FedAvgM's
 
 Equations: [fedopt alg.2] `adagrad`, `yogi`, `adam` (v), `FedOpt.combine` (m and the step) ·
@@ -23,11 +23,11 @@ Equations: [fedopt alg.2] `adagrad`, `yogi`, `adam` (v), `FedOpt.combine` (m and
 
 Decisions
   no bias correction. [fedopt alg.2] has none: m and v start at 0 and τ² and are not divided by
-    1 − βᵗ. FedMeta's Adam (`server = "adam"`) is Kingma and Ba's and has it; ε stands beside the
-    root in both.
-  β₁. Adagrad has 0 as in the paper's experiments, the others 0.9; β₂ = 0.99, τ = 0.001.
+    1 − βᵗ. FedMeta's Adam (`server = "adam"`) is Kingma and Ba's and has it. Both add
+    ε after taking the root.
+  β₁. 0 for Adagrad, as in the paper's experiments, else 0.9; β₂ = 0.99, τ = 0.001.
   weighting. By samples, as in both papers' experiments; [fedopt alg.2] prints 1/|S|.
-  FedAvgM. v ← βv + Δ, without 1 − β and with a server's step of 1: β = 0 is FedAvg.
+  FedAvgM. v ← βv + Δ, without a factor 1 − β, and with server step 1. β = 0 is FedAvg.
 
 >>> import numpy as np
 >>> yogi(np.array([1.0, 0.0]), np.array([0.0, 1.0]), 0.99).round(4)     # v after Δ = (0, 1)
@@ -61,7 +61,7 @@ def adam(v: Array, delta: Array, beta2: float) -> Array:
 
 @dataclass(frozen=True)
 class AveragedClients(Algorithm[ServerState, Server, Array, None]):
-    """FedAvg's clients, for a server that keeps more than w."""
+    """FedAvg's clients, for servers whose state holds more than w."""
 
     lr: float = 0.05
 
@@ -81,7 +81,7 @@ class FedOptServer(NamedTuple):
 
 @dataclass(frozen=True)
 class FedAdam(AveragedClients[FedOptServer]):
-    """FedAvg's clients, and a server with Adam's moments, without bias correction."""
+    """FedAvg's clients, and a server that steps by Adam without bias correction."""
 
     server_lr: float = 0.1
     beta1: float = 0.9

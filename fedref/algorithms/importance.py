@@ -1,8 +1,8 @@
 """Estimates of how important each parameter is to a client: diagonals, all (d,) ≥ 0.
 
 Elastic weight consolidation penalises a change of parameter j by its importance. Each estimate
-takes (model, w, D): w (d,), D all of a client's data, and is a mean over *samples* s_j-weighted,
-so that it depends on neither batch size nor order.
+takes (model, w, D), with w (d,) and D all of a client's data. It is a mean over *samples*, weighted
+by their weights s_j, so that it depends on neither batch size nor order.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,17 +13,17 @@ from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 
-CHUNK = 1 << 22  # numbers in one block of per-sample gradients
+BLOCK_NUMBERS = 1 << 22  # numbers in one block of per-sample gradients
 
 
 def _blocks(model: Model, D: Batch) -> Iterator[tuple[Batch, Array]]:
-    """Yield the samples as batches of one, in blocks that fit the memory, with c_j = s_j/Σs."""
+    """Yield the samples as stacked batches of one, in blocks that fit the memory, with c_j = s_j/Σs."""
     s = np.ones(len(D.y)) if D.s is None else D.s
     c = s / (s.sum() or 1.0)
-    rows = max(CHUNK // model.d, 1)
-    for at in range(0, len(D.y), rows):
-        cut = slice(at, at + rows)
-        yield Batch(D.X[cut], D.y[cut]).per_sample(), c[cut]
+    rows = max(BLOCK_NUMBERS // model.d, 1)
+    for start in range(0, len(D.y), rows):
+        block = slice(start, start + rows)
+        yield Batch(D.X[block], D.y[block]).per_sample(), c[block]
 
 
 def gradient_square(model: Model, w: Array, D: Batch) -> Array:
@@ -48,11 +48,11 @@ def mas(model: Model, w: Array, D: Batch) -> Array:
 
 
 def synaptic_intelligence(path: Array, moved: Array, damping: float = 0.1) -> Array:
-    """max(ω, 0) / (Δ² + ξ): ω = −Σ g ⊙ Δw along the path, Δ the whole way (Zenke et al. 2017)."""
+    """max(ω, 0) / (Δ² + ξ): ω = −Σ g ⊙ Δw along the path, Δ the sum of the Δw (Zenke et al. 2017)."""
     return np.maximum(path, 0) / (moved**2 + damping)
 
 
-#: The estimates that need only the data; SI needs the path.
+#: The estimates that need only the data; synaptic intelligence also needs the path.
 ESTIMATES: dict[str, Callable[[Model, Array, Batch], Array]] = {
     "gradient-square": gradient_square,
     "fisher": fisher,

@@ -1,27 +1,27 @@
-"""pFedMe: personal models near the global one, and a global one that descends Moreau envelopes.
+"""pFedMe: personal models near the global one, which descends the clients' Moreau envelopes.
 
 Dinh, Tran, Nguyen, *Personalized federated learning with Moreau envelopes*, NeurIPS 2020.
 
 Objective: F(w) = (1/N) Σ_i F_i(w), F_i(w) = min_θ f_i(θ) + (λ/2)‖θ − w‖² [pfedme envelope], the Moreau
-envelope of f_i; its gradient is ∇F_i(w) = λ(w − θ̂_i(w)), θ̂_i(w) the minimum's place.
+envelope of f_i; its gradient is ∇F_i(w) = λ(w − θ̂_i(w)), θ̂_i(w) the minimiser.
 
     symbol  name         shape
     w       w            (..., d)
-    θ       theta        (..., d)  θ̃_i(w), about θ̂_i(w)
+    θ       theta        (..., d)  θ̃_i(w), an approximation of θ̂_i(w)
     λ       lam          number
     η       lr           number
     α       alpha        number, step size of the solver for θ̃, of `inner_steps` steps
-    β       beta         number, how far the server goes
+    β       beta         number, the server's step towards the clients' mean
 
 Equations: [pfedme envelope] `objective` · [pfedme alg.1] `personalise` (θ̃), `envelope_gradient`,
 `PFedMe.combine`.
 
 Decisions
   R. A local round of the paper is a local step here: one batch D, θ̃ solved on it, one step of w.
-  θ̃ is found by gradient descent on D, from w; the paper's own steps are 3 to 7 as well. λ(w − θ̃)
+  θ̃ is found by gradient descent on D, from w; the paper too takes 3 to 7 steps. λ(w − θ̃)
     is ∇F_i(w; D) to the accuracy of θ̃. Choose alpha < 2/(λ + L): larger ones diverge.
   personal model. θ̃_i(w) of the model w that the client receives, on fresh training rows; nothing is
-    kept. Others store θ̃ in place of w before w's step, or adapt on test rows.
+    kept. Other codes store θ̃ in place of w before w's step, or adapt on test rows.
   weighting. The paper averages uniformly. Stragglers are dropped as FedAvg does.
 
 >>> import numpy as np
@@ -41,7 +41,7 @@ from fedref.models.numerics import Array
 
 
 def objective(model: Model, theta: Array, w: Array, D: Batch, *, lam: float) -> Array:
-    """f_i(θ; D) + (λ/2)‖θ − w‖², FedProx's with λ for μ: (...)."""
+    """f_i(θ; D) + (λ/2)‖θ − w‖², FedProx's objective with μ = λ: (...)."""
     return fedprox.objective(model, theta, w, D, mu=lam)  # [pfedme envelope]
 
 
@@ -61,7 +61,7 @@ def envelope_gradient(w: Array, theta: Array, *, lam: float) -> Array:
 
 @dataclass(frozen=True)
 class PFedMe(Algorithm[Server, Server, Array, None]):
-    """Steps along the envelope's gradient; tested with θ̃."""
+    """Clients step along the envelope's gradient and are tested with their θ̃."""
 
     weighting: str = "uniform"
     lr: float = 0.05
@@ -73,14 +73,14 @@ class PFedMe(Algorithm[Server, Server, Array, None]):
     adapts_on: ClassVar[str | None] = "D"
     bounds: ClassVar[Mapping[str, tuple[float, float]]] = {"inner_steps": (1, float("inf"))}
 
-    def near(self, model: Model, w: Array, D: Batch) -> Array:
-        """θ̃(w), with the settings of this run."""
+    def solve_personal(self, model: Model, w: Array, D: Batch) -> Array:
+        """Return θ̃(w) for this algorithm's λ, α and number of steps."""
         steps = self.inner_steps
         return personalise(model, w, D, lam=self.lam, alpha=self.alpha, steps=steps)
 
     def step(self, model: Model, sent: Server, local: Array, *batches: Batch) -> Array:
         (D,) = batches
-        theta = self.near(model, local, D)
+        theta = self.solve_personal(model, local, D)
         return local - self.lr * envelope_gradient(local, theta, lam=self.lam)
 
     def combine(self, model: Model, server: Server, uploads: Array, cohort: Cohort) -> Server:
@@ -90,4 +90,4 @@ class PFedMe(Algorithm[Server, Server, Array, None]):
     def personalised_params(
         self, model: Model, sent: Server, client_state: None, D: Batch | None
     ) -> Array:
-        return sent.w if D is None else self.near(model, sent.w, D)
+        return sent.w if D is None else self.solve_personal(model, sent.w, D)

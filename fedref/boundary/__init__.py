@@ -1,1 +1,1 @@
-"""The border to the outside: errors, values that users give, files."""
+"""The boundary to users and the disk: errors, checks of users' values, files, checkpoints."""

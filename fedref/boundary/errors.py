@@ -1,25 +1,25 @@
-"""The errors of wrong input: each says what is wrong, where, and what would be right."""
+"""Errors for wrong input: each says what is wrong, where, and what would be right."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 class FedrefError(ValueError):
-    """Wrong input, found at the border. The command line prints it and exits with 2."""
+    """Wrong input from the user. The command line prints the message and exits with code 2."""
 
 
 class DataError(FedrefError):
-    """A file or an array that cannot be used as data: names the file and what was expected."""
+    """A file or an array cannot be used. The message names it and says what was expected."""
 
 
 class ConfigError(FedrefError):
-    """A name, option or value of an experiment that cannot be run."""
+    """A name, an option or a value that an experiment cannot be run with."""
 
 
 def printable(text: object, limit: int = 200) -> str:
-    r"""Return text from outside, safe to print or write: without control characters, cut to a limit.
+    r"""Return text from outside without control characters and cut to a limit, safe to print or write.
 
-    Names and messages of others may hold line breaks, and escape sequences that a terminal obeys.
+    Names in users' files may hold line breaks, or escape sequences that a terminal would execute.
 
     >>> printable("a\x1b[2J\nb")
     'a\\x1b[2J\\nb'
@@ -30,7 +30,7 @@ def printable(text: object, limit: int = 200) -> str:
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> str:
-    """Return the message for an unknown name: the nearest known one, then all of them."""
+    """Return the error message for an unknown name: the closest known name, then all of them."""
     names = sorted(known)
     if not names:
         return f"unknown {kind} {str(name)!r}: there is none"

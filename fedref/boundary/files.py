@@ -46,9 +46,7 @@ def as_data_error(path: Path | str, expected: str) -> Iterator[None]:
 
 def exists(path: Path) -> bool:
     """Return whether a file or folder exists; a DataError if the system cannot tell."""
-    with as_data_error(
-        path, "the path of a file or folder"
-    ):  # a name too long, a locked folder
+    with as_data_error(path, "the path of a file or folder"):  # a name too long, a locked folder
         return path.exists()
 
 

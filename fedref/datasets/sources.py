@@ -101,7 +101,7 @@ def candidate_folders(name: str, data_dir: Folder) -> list[Path]:
         own = os.path.basename(os.path.realpath(root))
         if own == name or own not in SOURCES:
             folders.append(root)
-    folders += [download.cache() / name, shipped_folder() / name]
+    folders += [download.cache_folder() / name, shipped_folder() / name]
     return [folder for folder in folders if os.path.isdir(folder)]
 
 
@@ -192,7 +192,7 @@ def missing_error(name: str, what: str) -> DataError:
 
 def prepare(name: str, chosen: dict[str, Any]) -> Path:
     """Download a named data set into the user's cache; return the path to read it from."""
-    folder = download.cache() / name
+    folder = download.cache_folder() / name
     try:
         for remote in SOURCES[name].remotes:
             download.fetch_file(remote, folder)

@@ -58,7 +58,7 @@ def blocks(c: Case) -> Iterator[Report]:
     for estimate in (importance.fisher, importance.mas):
         whole = estimate(c.model, c.w, c.D2)
         for rows in (1, 2, 3):
-            with patch.object(importance, "CHUNK", rows * c.model.d):
+            with patch.object(importance, "BLOCK_NUMBERS", rows * c.model.d):
                 yield equal(estimate(c.model, c.w, c.D2), whole)
         none = c.D1._replace(s=np.zeros(3))
         yield equal(estimate(c.model, c.w, none), np.zeros(c.model.d), bound=0)

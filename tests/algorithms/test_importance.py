@@ -34,7 +34,7 @@ def test_neither_order_nor_blocks_nor_weight_0_matter(name, kind, monkeypatch):
     )
     assert relative_error(ESTIMATES[name](model, w, padded), expected) <= EXACT
 
-    monkeypatch.setattr(importance, "CHUNK", 3 * model.d)  # blocks of 3, 3 and 1 samples
+    monkeypatch.setattr(importance, "BLOCK_NUMBERS", 3 * model.d)  # blocks of 3, 3 and 1 samples
     assert relative_error(ESTIMATES[name](model, w, D), expected) <= EXACT
 
 

@@ -31,7 +31,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
             if isinstance(found, BaseException):
                 raise found
 
-        monkeypatch.setattr(download, "over_http", fetch)
+        monkeypatch.setattr(download, "download_by_http", fetch)
 
     return serve
 
@@ -134,13 +134,13 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         thread.join()
 
 
-OVER_HTTP = download.over_http  # before the tests' guard replaces it
+OVER_HTTP = download.download_by_http  # before the tests' guard replaces it
 
 
 def test_http_gives_the_file_or_leaves_nothing(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(download, "over_http", OVER_HTTP)
+    monkeypatch.setattr(download, "download_by_http", OVER_HTTP)
     for place in ("missing", "half"):
         remote = Remote("a", (f"{address}/{place}",), f"sha256:{SHA}")
         with pytest.raises(DataError, match="download failed"):

@@ -57,7 +57,7 @@ def test_a_run_on_arrays_is_not_called_the_digits() -> None:
     ("value", "message"),
     [
         ({"X": X}, "data: no array 'y', only X"),
-        ({"X": X, "y": WORDS, "mask": TEST}, "unknown array 'mask'; expected no others than X, y"),
+        ({"X": X, "y": WORDS, "mask": TEST}, "unknown array 'mask'; expected only X, y"),
         ({"X": X, "y": WORDS, "test": TEST, "train": TEST}, "has test and train"),
         ((X, np.array(["cat", None] * 6, object)), "y is None in row 1; expected text in all rows"),
         ((X, WORDS, np.array([1, "a"] * 6, object)), "client is 1 in row 0; expected text in all"),

@@ -194,7 +194,7 @@ def test_classes_must_be_characters_of_the_set(tmp_path: Path, classes: str) -> 
     ],
 )
 def test_published_labels_of_characters(part: str, classes: str, labels: range) -> None:
-    assert emnist.chosen_labels(emnist.ALPHABETS[part], classes) == list(labels)
+    assert emnist.find_labels(emnist.ALPHABETS[part], classes) == list(labels)
 
 
 def test_emnist_labels_beyond_the_set_are_refused(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     """Neither the user's data nor a download nor a process, but for the tests that ask for them."""
     if "real" not in request.fixturenames:
         monkeypatch.delenv("FEDREF_DATA", raising=False)
-        monkeypatch.setattr(download, "cache", lambda: tmp_path / "cache")
+        monkeypatch.setattr(download, "cache_folder", lambda: tmp_path / "cache")
         if "processes" not in request.fixturenames:
             monkeypatch.setattr(jobs, "ProcessPoolExecutor", Here)
 

@@ -1,8 +1,9 @@
-"""Arrays by their names, checked once, and the Source made of them: every reader ends here.
+"""Check named arrays and make a Source of them, for all readers.
 
-X, y and, if they are there, client and the test rows: `test` (true for test rows), `train` (true for
-all others) or `test_from` (the first of them). Test rows are put last, in their order. Other arrays
-are refused: a mask that nobody reads would be a split that nobody makes. Rows count from 0.
+The arrays are X, y, optionally `client`, and optionally one that marks the test rows: `test` (true
+for test rows), `train` (false for test rows) or `test_from` (the first test row, counted from 0).
+Test rows are moved to the end, in their order. Arrays of other names are refused: if a mask were
+ignored because of its name, training would use the test rows.
 """
 
 import hashlib
@@ -16,16 +17,16 @@ from fedref.models.numerics import Array
 from fedref.rounds.federation import Source
 
 TEST_ROWS = ("test", "train", "test_from")
-PLAIN = ("X", "y", "client", *TEST_ROWS)
+ARRAY_NAMES = ("X", "y", "client", *TEST_ROWS)
 
 
 def fingerprint(X: Array, y: Array, client: Array | None) -> str:
     """Return the SHA-256 of the content: dtype, shape and little-endian bytes of X, y and client."""
     digest = hashlib.sha256()
     for array in (X, y) if client is None else (X, y, client):
-        plain = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-        digest.update(f"{plain.dtype.str}{plain.shape}".encode())
-        digest.update(plain.view(np.uint8).reshape(-1).data if plain.size else b"")
+        ordered = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        digest.update(f"{ordered.dtype.str}{ordered.shape}".encode())
+        digest.update(ordered.view(np.uint8).reshape(-1).data if ordered.size else b"")
     return digest.hexdigest()
 
 
@@ -35,14 +36,14 @@ def to_native_order(array: Array) -> Array:
 
 
 def as_features(X: Array, where: str) -> tuple[Array, tuple[int, int, int] | None]:
-    """Return X as (n, p), and the image shape that its axes told, if any."""
+    """Return X as (n, p), and the image shape if X has three or four axes."""
     if X.dtype.kind not in "buif":
         raise data_error(where, f"X holds {X.dtype}", "numbers in X")
     if not 2 <= X.ndim <= 4 or 0 in X.shape:
         expected = "X of shape (n, p), (n, H, W) or (n, H, W, C) with n of 1 or more"
         raise data_error(where, f"X has shape {X.shape}", expected)
     X = to_native_order(X.view(np.uint8) if X.dtype.kind == "b" else X)
-    # the extremes tell whether any value is not finite, without a mask of X's size
+    # min and max are nan or inf if any value is, and need no mask of X's size
     if X.dtype.kind == "f" and not (np.isfinite(X.min()) and np.isfinite(X.max())):
         place = np.argwhere(~np.isfinite(X))[0]
         what = f"X has {X[tuple(place)]} in row {place[0]}"
@@ -52,7 +53,7 @@ def as_features(X: Array, where: str) -> tuple[Array, tuple[int, int, int] | Non
 
 
 def as_integers(values: Array, n: int, where: str, what: str = "y") -> Array:
-    """Return (n,) whole numbers as int64; (n, 1) and floats like 3.0 are taken as meant."""
+    """Return whole numbers as (n,) int64; accept shape (n, 1), and floats such as 3.0."""
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.shape != (n,):
@@ -70,7 +71,7 @@ def as_integers(values: Array, n: int, where: str, what: str = "y") -> Array:
 
 
 def as_text(values: Array, where: str, what: str) -> Array:
-    """Return Python's strings (pandas gives them as objects) as NumPy's text, all else unchanged."""
+    """Return an object array of Python strings (as pandas gives) as NumPy text, others unchanged."""
     if values.dtype.kind not in "OT":
         return values
     odd = next((i for i, cell in enumerate(values.flat) if not isinstance(cell, str)), None)
@@ -94,13 +95,13 @@ def as_targets(y: Array, n: int, where: str) -> tuple[Array, tuple[str, ...] | N
 
 
 def encode_labels(words: list[str]) -> tuple[Array, tuple[str, ...]]:
-    """Return (each word's place among all of them, the words in their order).
+    """Return (each word's index in the names, the names: the distinct words, sorted).
 
-    Words that are all numbers stand in the order of the numbers.
+    If all words are whole numbers, they are sorted as numbers.
     """
-    different = set(words)
-    by_number = int if all(word.isdecimal() for word in different) else None
-    names = require_utf8(sorted(different, key=by_number))
+    distinct = set(words)
+    by_number = int if all(word.isdecimal() for word in distinct) else None
+    names = require_utf8(sorted(distinct, key=by_number))
     place = {word: i for i, word in enumerate(names)}
     return np.array([place[word] for word in words], np.int64), names
 
@@ -120,54 +121,54 @@ def encode_clients(values: Array, n: int, where: str) -> tuple[Array, tuple[str,
 
 
 def require_utf8(names: list[str]) -> tuple[str, ...]:
-    """Return names as given; a ValueError if one holds half a character, which no file can hold."""
+    """Return the names unchanged; a ValueError if one cannot be encoded (a lone surrogate)."""
     for name in names:
         name.encode()
     return tuple(names)
 
 
 def image_defaults(X: Array) -> dict[str, Any]:
-    """Return the full scale of X if it holds bytes, which are pixels."""
+    """Return the full scale of X if X holds bytes, which are taken for pixels."""
     return {"full_scale": 255.0} if X.dtype == np.uint8 else {}
 
 
-def require_arrays(found: Mapping[str, Any], where: str, names: tuple[str, ...]) -> list[Array]:
-    """Return the arrays of these names; a DataError if one is not there."""
-    missing = [name for name in names if name not in found]
+def require_arrays(arrays: Mapping[str, Any], where: str, names: tuple[str, ...]) -> list[Array]:
+    """Return the arrays of these names; a DataError if one is missing."""
+    missing = [name for name in names if name not in arrays]
     if missing:
-        held = ", ".join(sorted(found)) or "nothing"
-        raise data_error(where, f"no array {missing[0]!r}, only {held}", ", ".join(names))
-    return [np.asarray(found[name]) for name in names]
+        held = f"only {', '.join(sorted(arrays))}" if arrays else "and no other array"
+        raise data_error(where, f"no array {missing[0]!r}, {held}", ", ".join(names))
+    return [np.asarray(arrays[name]) for name in names]
 
 
-def reject_unknown_arrays(found: Mapping[str, Any], where: str, names: tuple[str, ...]) -> None:
-    """Refuse arrays of other names."""
-    odd = sorted(set(found) - set(names))
-    if odd:
-        expected = f"no others than {', '.join(names)}"
-        raise data_error(where, f"unknown array {odd[0]!r}", expected)
+def reject_unknown_arrays(arrays: Mapping[str, Any], where: str, names: tuple[str, ...]) -> None:
+    """Raise a DataError if an array has another name than these."""
+    unknown = sorted(set(arrays) - set(names))
+    if unknown:
+        expected = f"only {', '.join(names)}"
+        raise data_error(where, f"unknown array {unknown[0]!r}", expected)
 
 
-def from_arrays(found: Mapping[str, Any], where: str, **more: Any) -> Source:
-    """Return the Source of arrays by their names, which are those of PLAIN."""
-    X, y = require_arrays(found, where, ("X", "y"))
-    reject_unknown_arrays(found, where, PLAIN)
+def from_arrays(arrays: Mapping[str, Any], where: str, **more: Any) -> Source:
+    """Return the Source of named arrays; the names are those of ARRAY_NAMES."""
+    X, y = require_arrays(arrays, where, ("X", "y"))
+    reject_unknown_arrays(arrays, where, ARRAY_NAMES)
     n, client, test = len(X) if X.ndim else 0, None, None
-    if "client" in found:
-        client, names = encode_clients(np.asarray(found["client"]), n, where)
+    if "client" in arrays:
+        client, names = encode_clients(np.asarray(arrays["client"]), n, where)
         more = {"client_names": names} | more
-    given = {name: np.asarray(found[name]) for name in TEST_ROWS if name in found}
-    if len(given) > 1:
-        raise data_error(where, f"has {' and '.join(given)}", "one of them")
-    if "test_from" in given:
-        more = {"test_from": first_test_row(given["test_from"], n, where)} | more
-    elif given:
-        test = mask_of_test_rows(*given.popitem(), n, where)
+    marks = {name: np.asarray(arrays[name]) for name in TEST_ROWS if name in arrays}
+    if len(marks) > 1:
+        raise data_error(where, f"has {' and '.join(marks)}", "one of them")
+    if "test_from" in marks:
+        more = {"test_from": first_test_row(marks["test_from"], n, where)} | more
+    elif marks:
+        test = mask_of_test_rows(*marks.popitem(), n, where)
     return make_source(X, y, where, client, test, **image_defaults(X) | more)
 
 
 def first_test_row(test_from: Array, n: int, where: str) -> int:
-    """Return the number that test_from holds."""
+    """Return the row number in the array test_from; a DataError if it is out of range."""
     first = int(as_integers(test_from.reshape(-1), 1, where, "test_from")[0])
     if not 0 < first < n:
         raise data_error(where, f"test_from is {first}", f"a row from 1 to {n - 1}")
@@ -175,7 +176,7 @@ def first_test_row(test_from: Array, n: int, where: str) -> int:
 
 
 def mask_of_test_rows(name: str, values: Array, n: int, where: str) -> Array:
-    """Return (n,) 1 for test rows and 0 for others, from `test` or from its opposite `train`."""
+    """Return (n,) 1 for test rows and 0 for others, from the array `test` or its opposite `train`."""
     mask = as_integers(values, n, where, name)
     if set(np.unique(mask).tolist()) != {0, 1}:
         what = f"{name} is not true for some rows and false for others"
@@ -192,9 +193,9 @@ def make_source(
     test: Array | None = None,
     **more: Any,
 ) -> Source:
-    """Return the Source of these arrays, checked: finite features, labels or real targets.
+    """Check the features and the labels or real targets, and return their Source.
 
-    client : (n,) numbers. test : (n,) 1 for the published test rows, which are put last.
+    client : (n,) indices. test : (n,) 1 for the published test rows, which are moved to the end.
     """
     flat, image = as_features(X, where)
     target, names = as_targets(np.asarray(y), len(flat), where)

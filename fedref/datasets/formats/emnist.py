@@ -1,4 +1,4 @@
-"""EMNIST: six sets of characters as idx files, transposed, in one zip archive or in a folder."""
+"""EMNIST: six sets of character images, as transposed idx files in a zip archive or a folder."""
 
 import zipfile
 from collections.abc import Collection, Mapping
@@ -25,7 +25,7 @@ EXPECTED = "EMNIST's gzip.zip"
 DIGITS = "0123456789"
 UPPER, LOWER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
 MERGED = DIGITS + UPPER + "abdefghnqrt"
-# characters by published label; letters count from 1 (upper and lower case are one class)
+# place = published label; the labels of `letters` begin at 1 (upper and lower case are one class)
 ALPHABETS = {
     "letters": "·" + LOWER,
     "balanced": MERGED,
@@ -38,7 +38,7 @@ ALPHABETS = {
 
 @dataclass(frozen=True)
 class EMNIST:
-    """Parameters: which of the six sets, and the characters to keep, such as a-j (None: all)."""
+    """Parameters: the name of one of the six sets, and the characters to keep, e.g. a-j (None: all)."""
 
     part: str = "letters"
     classes: str | None = None
@@ -74,22 +74,22 @@ def load(path: Path, part: str, classes: str | None, **more: Any) -> Source:
     else:
         pairs = read_archive(path, file_names(part))
     alphabet = ALPHABETS[part]
-    kept = chosen_labels(alphabet, classes)
-    new = np.full(256, -1)
-    new[kept] = np.arange(len(kept))
+    labels = find_labels(alphabet, classes)
+    new_label = np.full(256, -1)
+    new_label[labels] = np.arange(len(labels))
     upright = []
     for X, y in pairs:
         if y.dtype != np.uint8 or y.max(initial=0) >= len(alphabet):
             expected = f"labels below {len(alphabet)} in {part}"
             raise data_error(path, f"label {y.max(initial=0)}", expected)
-        rows = new[y] >= 0
-        upright.append((X[rows].swapaxes(1, 2), new[y[rows]]))
+        rows = new_label[y] >= 0
+        upright.append((X[rows].swapaxes(1, 2), new_label[y[rows]]))
     return idx.join(upright, str(path), **more)
 
 
 def read_archive(path: Path, names: list[str]) -> list[idx.Images]:
     """Return the training pair and the test pair of an archive of gzip'd idx files."""
-    found = {}
+    images = {}
     with (
         open_regular(path, EXPECTED) as stream,
         as_data_error(path, EXPECTED),
@@ -99,13 +99,13 @@ def read_archive(path: Path, names: list[str]) -> list[idx.Images]:
             if (name := PurePosixPath(member).name) in names:
                 where = f"{path}: {name}"
                 data = read_up_to(gunzip(unpacked), unpacked_limit(path.stat().st_size), where)
-                found[name] = idx.parse(data, where)
-        each = [found[name] for name in require_members(names, found)]
-    return [idx.check_pair(*each[i : i + 2], *names[i : i + 2]) for i in (0, 2)]
+                images[name] = idx.parse(data, where)
+        ordered = [images[name] for name in require_members(names, images)]
+    return [idx.check_pair(*ordered[i : i + 2], *names[i : i + 2]) for i in (0, 2)]
 
 
-def chosen_labels(alphabet: str, classes: str | None) -> list[int]:
-    """Return the published labels of "a-j" or "acx"; all (without the empty place 0 of letters) if None."""
+def find_labels(alphabet: str, classes: str | None) -> list[int]:
+    """Return the published labels of characters such as "a-j" or "acx"; by default, all labels."""
     if classes is None:
         return [i for i, c in enumerate(alphabet) if c != "·"]
     ends = classes.split("-")

@@ -112,7 +112,7 @@ REFUSED: list[tuple[str, dict[str, object]]] = [
     ("test_labels holds datetime64", PARTS | {"test_labels": np.zeros(3, "M8[s]")}),
     (r"train_labels has shape \(5,\); .* for each of 4", PARTS | {"train_labels": Y[:5]}),
     ("expected images alike", PARTS | {"test_images": X[5:, :2]}),
-    ("unknown array 'mask'; expected no others than X, y, client, test, train", {"mask": MASK}),
+    ("unknown array 'mask'; expected only X, y, client, test, train", {"mask": MASK}),
     ("has test and train; expected one of them", {"test": MASK, "train": ~MASK}),
     ("train is not true for some rows", {"train": np.ones(8)}),
     ("has test and test_from", {"test": MASK, "test_from": np.array(3)}),
@@ -151,7 +151,7 @@ HOSTILE = {
     "unexpected member 'X.txt'": {"X.txt": b"1"},
     "expected an .npz": {"X.npy": claim("(9999999, 9999999)")},
     r"goes on after its array of shape \(1,\)": {"X.npy": claim("(1,)", b"12")},
-    "only nothing": {},
+    "and no other array": {},
 }
 
 
@@ -198,7 +198,7 @@ def test_arrays_in_a_folder_are_those_of_an_npz(tmp_path: Path) -> None:
 
 def test_a_broken_or_unknown_array_of_a_folder_is_named(tmp_path: Path) -> None:
     root = folder(tmp_path / "mine", X=X, y=Y, weight=Y)
-    assert_refused(root, "mine: unknown array 'weight'; expected no others than X, y, client")
+    assert_refused(root, "mine: unknown array 'weight'; expected only X, y, client")
     path = put(root, "y.npy", (root / "y.npy").read_bytes()[:-3])
     message = r"y.npy: .*expected a folder with X.npy and y.npy"
     assert_refused(path, message, lambda path: load(path.parent))
