@@ -12,6 +12,7 @@ A reproduction is a folder NAME with any number of experiment files STEM.toml an
         QUICK             settings on top for --quick, as with `fedref run --set`; a table under a STEM
                           is for that experiment alone
         CHECKS            what must hold in a quick run: {claim: check(runs) → (holds, what was measured)}
+        CHECKOUTS         {}, filled with what --checkout NAME=DIR gives
         DATA              data sets that the report itself reads; ("a", "b") is a or b
 
 Runs are in RUNS/NAME/STEM, with their runtime.json {seconds, version, commit}; what is reported is
@@ -24,7 +25,7 @@ down).
 """
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,13 +57,16 @@ def reproduce(
     processes: int = 2,
     message: jobs.Message = lambda text: None,
     begin: Callable[[], None] | None = None,
+    checkouts: Mapping[str, Path] | None = None,
 ) -> list[Check]:
     """Run what is left, report on each, and write the README; return the checks of quick runs.
 
     Quick runs begin anew, and are reported on in RUNS/NAME-quick/results. begin : what every process
-    calls first.
+    calls first; checkouts : what reports with CHECKOUTS read other projects from.
     """
     chosen = [find(name) for name in wanted]
+    for one in chosen:
+        one.get("CHECKOUTS", {}).update(checkouts or {})
     runs, readme = out.parent / "runs", out.parent / "README.md"
     if not quick:
         check_readme(readme)

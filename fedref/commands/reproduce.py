@@ -9,7 +9,7 @@ from textwrap import fill
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.values import Bounds, seeds_of
 from fedref.commands.console import say
-from fedref.commands.options import DATA_DIR, Command, Option
+from fedref.commands.options import DATA_DIR, REPEATED, Command, Option
 
 INDENT = 22 * " "
 
@@ -19,6 +19,7 @@ examples
   fedref reproduce fedprox-stragglers                needs no data
   fedref reproduce per-fedavg-table --data-dir ~/data --seeds 0:5 --out more-seeds/results
   fedref reproduce all --quick                       minutes instead of hours: directions only
+  fedref reproduce peers --checkout plato=DIR        other projects' code; see peers/table.md
 
 To resume an interrupted reproduction, give the same command again. Results are in DIR/NAME/
 (table.md, numbers.csv, claims.csv, pictures); README.md beside DIR sums them up. The runs are in
@@ -52,10 +53,20 @@ def run(args: argparse.Namespace) -> int:
         processes=args.jobs,
         message=say,
         begin=begin_worker,
+        checkouts=read_checkouts(args.checkout),
     )
     for check in checked:
         print(f"{'holds' if check.holds else 'FAILS'}: {check.claim}: {check.measured}")
     return 0 if all(check.holds for check in checked) else 1
+
+
+def read_checkouts(given: list[str]) -> dict[str, Path]:
+    """Return what --checkout NAME=DIR says."""
+    pairs = [text.partition("=") for text in given]
+    for name, _, folder in pairs:
+        if not Path(folder).is_dir() or not folder:
+            raise ConfigError(f"--checkout {name}={folder}: expected NAME=DIR with a folder DIR")
+    return {name: Path(folder) for name, _, folder in pairs}
 
 
 def import_reproduce() -> None:
@@ -99,6 +110,11 @@ COMMAND = Command(
             "--out DIR",
             "results (default: reproduce/results of the checkout, else of the current folder)",
             Path,
+        ),
+        Option(
+            "--checkout NAME=DIR",
+            "for `peers`: the folder of a project that pip does not install (may be repeated)",
+            many=REPEATED,
         ),
         Option("--jobs N", "experiments at a time, one process each", int, 2, bounds=Bounds(1)),
     ),

@@ -1,0 +1,97 @@
+"""The situations that all projects are put in: golden vectors without L2 term, and papers' formulas."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from formulas import PAPERS
+
+from fedref.conformance import serialise, vectors
+from fedref.conformance.backends.reference import LOOP
+from fedref.conformance.suite import call_backend
+from fedref.conformance.vectors import Case
+from fedref.models import Logistic
+from fedref.sampling import stream
+
+#: A key in adapters/projects.toml → the golden vector that it is made of.
+VECTORS = {
+    "FedAvg": "client-fedavg", "FedAvg, a batch of one row": "client-fedavg",
+    "FedProx": "client-fedprox", "FedProx, sparse gradients": "client-fedprox",
+    "Per-FedAvg (FO)": "client-per-fedavg-fo", "Per-FedAvg (FO), α ≠ β": "client-per-fedavg-fo",
+    "Per-FedAvg (HF)": "client-per-fedavg-hf", "MAML": "meta-fedmeta-maml-mlp",
+    "MAML, two steps": "meta-fedmeta-maml-two-steps", "FOMAML": "meta-fedmeta-fomaml-mlp",
+    "Meta-SGD": "meta-fedmeta-sgd-mlp", "mean of clients": "aggregate-fedavg",
+    "server's Adam": "aggregate-adam-fedmeta-maml",
+}  # fmt: skip
+#: Or → the name by which a backend knows the algorithm.
+NAMES = {
+    "APFL (Deng et al.)": "apfl-deng", "APFL (Deng et al.), α adaptive": "apfl-deng",
+    "SCAFFOLD": "scaffold", "FedDyn": "feddyn",
+}  # fmt: skip
+#: 2 clients of 8 rows, 2 batches of 4 each.
+ROWS = np.arange(8).reshape(2, 4)
+
+
+class Backend(NamedTuple):
+    """A backend with one function for whatever is called."""
+
+    f: Any
+
+    def __getattr__(self, _: str) -> Any:
+        return self.f
+
+
+@cache
+def all_vectors() -> dict[str, Case]:
+    return {case.name: case for case in vectors.read()}
+
+
+def make_case(key: str) -> Case:
+    """Return the case of that key; outputs : its required ones, by fedref or the paper's formula."""
+    case = paper_case(key) if key in NAMES else without_l2(key)
+    backend = Backend(PAPERS[case.algorithm]) if case.algorithm in PAPERS else LOOP
+    return case._replace(outputs=outputs_of(backend, case))
+
+
+def outputs_of(backend: Any, case: Case) -> dict[str, Any]:
+    """Return the required outputs of a backend that raises no error."""
+    found = call_backend(backend, case, case.arguments())
+    return {name: np.asarray(found[name]) for name in case.required}
+
+
+def without_l2(key: str) -> Case:
+    """Return a golden vector's situation without L2 term; full batches unless the key says "one row"."""
+    case = all_vectors()[VECTORS[key]]
+    inputs = dict(case.inputs)
+    if "one row" not in key and "rows.D" in inputs:
+        full = (inputs["rows.D"] >= 0).all(1)
+        inputs |= {name: x[full] for name, x in inputs.items() if name.startswith("rows")}
+    hyper = dict(case.hyper)
+    if key == "Per-FedAvg (FO)":
+        hyper["beta"] = hyper["alpha"]  # some projects have one rate
+    if key == "FedProx, sparse gradients":
+        hyper["sparse"] = True
+    return case._replace(model={**case.model, "l2": 0.0}, inputs=inputs, hyper=hyper)
+
+
+def paper_case(key: str) -> Case:
+    """Return a situation of an algorithm that fedref has not, on logistic regression."""
+    name, model, rng = NAMES[key], Logistic(3, 3), stream(0, "peers")
+    w = 0.5 * rng.normal(size=model.d)
+    data = {"X": rng.normal(size=(16, 3)), "y": np.arange(16) % 3}
+    hyper: dict[str, Any] = {"lr": 0.2, "alpha": 0.3, "adaptive": "adaptive" in key}
+    inputs: dict[str, Any]
+    if name == "apfl-deng":
+        call, required = "client", ("upload.w", "client.v")
+        inputs = {"server": {"w": w}, "client": {"v": w + 0.3 * rng.normal(size=w.size), "a": 0.4}}
+        inputs |= {"data": data, "rows": {"D": np.arange(8).reshape(2, 4)}}
+    else:
+        call, required = "round", tuple(f"{t}.server.w" for t in range(3))
+        plan = {"rows": {"D": np.stack([ROWS, ROWS])}}
+        data["offsets"] = np.array([0, 8, 16])
+        inputs = {"state": {"server": {"w": w}}, "data": data, "plans": [plan] * 3}
+    flat = {name: np.asarray(x) for name, x in serialise.flatten(inputs).items()}
+    spec = serialise.describe_model(model)
+    tolerance: Mapping[str, float] = {"float64": 1e-13}
+    return Case(key, key, "", call, name, spec, hyper, flat, {}, required, tolerance)

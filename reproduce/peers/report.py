@@ -1,0 +1,204 @@
+"""Other projects' own functions against the golden vectors and papers' formulas: a table of verdicts."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from fedref.boundary.errors import ConfigError, unknown
+from fedref.boundary.files import write_whole
+from fedref.experiments.results import Run
+from reproduce.tables import markdown, write_csv
+
+HERE = Path(__file__).parent
+ROWS = HERE / "adapters" / "projects.toml"
+#: Project → its checkout; `fedref reproduce peers --checkout NAME=DIR` fills it.
+CHECKOUTS: dict[str, Path] = {}
+#: Seconds that a project may take. An output equals another if they are this close.
+TIMEOUT, CLOSE = 120, 1e-12
+HEAD = (
+    "project", "run", "verdict", "off by", "from the equal", "named", "version", "date", "licence", "what",
+)  # fmt: skip
+NOT_RUN = "not run"
+Row = dict[str, str]
+
+
+def read_projects() -> list[dict[str, Any]]:
+    """Return the projects and their rows."""
+    projects: list[dict[str, Any]] = tomllib.loads(ROWS.read_text("utf-8"))["project"]
+    for project in projects:
+        plain = [{"run": run} for run in project.get("passes", ())]
+        project["rows"] = plain + project.get("rows", [])
+    return projects
+
+
+def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
+    projects = read_projects()
+    names = [project["name"] for project in projects if "checkout" in project]
+    for name in CHECKOUTS:
+        if name not in names:
+            raise ConfigError(unknown("checkout", name, names))
+    before = read_table(out / "table.csv")
+    rows = []
+    for project in projects:
+        for row in measure_project(project):
+            known = before.get((row["project"], row["run"]), row)
+            rows.append(known if row["verdict"] == NOT_RUN else row)
+    write_csv(out / "table.csv", HEAD, [[row[key] for key in HEAD] for row in rows])
+    notes = upstream_notes(projects, rows)
+    write_whole(out / "notes.md", notes.encode())
+    LAST[:] = rows
+    counts = Counter(row["verdict"] for row in rows)
+    return {
+        "counts": ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()),
+        "table": markdown([list(COLUMNS), *map(cells, rows)], left=len(COLUMNS)),
+        "again": "\n".join(commands(project) for project in projects),
+    }
+
+
+#: The rows of the last report, for the check of a quick run.
+LAST: list[Row] = []
+
+
+def check_verdicts() -> tuple[bool, str]:
+    """Return whether every row that was measured came out as projects.toml says, and those that did not."""
+    other = [f"{row['project']} {row['run']}" for row in LAST if row["verdict"] == "differs"]
+    ran = sum(row["verdict"] != NOT_RUN for row in LAST)
+    return not other, f"{ran} of {len(LAST)} rows ran; others: {', '.join(other) or 'none'}"
+
+
+CHECKS = {"what ran came out as projects.toml says": lambda runs: check_verdicts()}
+
+
+def read_table(path: Path) -> dict[tuple[str, str], Row]:
+    """Return what was measured before: what cannot be run now keeps it, with its date."""
+    if not path.exists():
+        return {}
+    with path.open(encoding="utf-8", newline="") as file:
+        return {(row["project"], row["run"]): row for row in csv.DictReader(file)}
+
+
+# ---- measuring ---------------------------------------------------------------------------------
+
+
+def measure_project(project: dict[str, Any]) -> list[Row]:
+    """Return a row for each thing that is run of the project."""
+    found, where = find_project(project)
+    checkout = CHECKOUTS.get(project["name"], "")
+    measured: Any = run_adapter(project, str(checkout)) if found else where
+    day = datetime.now(UTC).date().isoformat()
+    rows = []
+    for i, row in enumerate(project["rows"]):
+        one = {"status": NOT_RUN, "why": measured} if isinstance(measured, str) else measured[i]
+        verdict, what = judge(row, one)
+        ran = verdict != NOT_RUN
+        numbers = (repr(one[key]) if ran and key in one else "" for key in ("digits", "equals"))
+        names, licence = "; ".join(one.get("names", ())), project["licence"]
+        about = (where * ran, day * ran, licence, what)
+        values = (project["of"], row["run"], verdict, *numbers, names, *about)
+        rows.append(dict(zip(HEAD, values)))
+    return rows
+
+
+def find_project(project: dict[str, Any]) -> tuple[bool, str]:
+    """Return whether it is there, and its version or commit, or why it is not."""
+    name = project["name"]
+    if "checkout" in project:
+        if name not in CHECKOUTS:
+            return False, f"needs --checkout {name}=DIR"
+        folder = CHECKOUTS[name].resolve()
+        asked = ["git", "-C", str(folder), "rev-parse", "--short=10", "HEAD"]
+        try:
+            done = subprocess.run(asked, capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            return True, "commit unknown"
+        return True, done.stdout.strip()
+    try:
+        return True, version(project["install"].partition("==")[0])
+    except PackageNotFoundError:
+        return False, "not installed"
+
+
+def run_adapter(project: dict[str, Any], checkout: str) -> Any:
+    """Return what the project's process has measured, or why it measured nothing."""
+    folder = str(Path(checkout).resolve()) if checkout else ""
+    task = json.dumps({"within": project.get("within", ""), "rows": project["rows"]})
+    paths = os.pathsep.join(filter(None, sys.path))
+    try:
+        done = subprocess.run(
+            [sys.executable, str(HERE / "measure.py"), project["name"], folder],
+            input=task, capture_output=True, text=True, timeout=TIMEOUT,
+            env={**os.environ, "PYTHONPATH": paths},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return f"took more than {TIMEOUT} s"
+    if done.returncode:
+        return (done.stderr.strip().splitlines() or ["the process died"])[-1][:200]
+    return json.loads(done.stdout)
+
+
+def judge(row: dict[str, Any], one: dict[str, Any]) -> tuple[str, str]:
+    """Return the verdict on what was measured, and the sentence about it."""
+    if one["status"] in (NOT_RUN, "passed"):
+        return one["status"], one["why"]
+    if "digits" not in one:
+        return "differs", one["why"]
+    distance = one["equals"] if "equals" in row else one["digits"]
+    if "kind" not in row or distance > row.get("close", CLOSE):
+        return "differs", "otherwise than was found before: not looked at yet"
+    equals = f"; equals {row['equals']} to {one['equals']:.0e}" if "equals" in row else ""
+    return row["kind"], f"`{row['where']}`: {row['says']}{equals}"
+
+
+# ---- what is written ---------------------------------------------------------------------------
+
+COLUMNS = (
+    "project", "algorithm", "verdict", "off by", "named by the suite", "version or commit", "date", "licence",
+    "what differs",
+)  # fmt: skip
+
+
+def cells(row: Row) -> list[str]:
+    """Return a row of the page's table."""
+    off = f"{float(row['off by']):.0e}" if row["off by"] else "–"
+    names = row["named"] or ("–" if row["verdict"] in ("passed", NOT_RUN) else "no")
+    return [
+        row["project"], row["run"], row["verdict"], off, names, row["version"] or "–", row["date"] or "–",
+        row["licence"], row["what"],
+    ]  # fmt: skip
+
+
+def commands(project: dict[str, Any]) -> str:
+    """Return the two commands that run a project's rows again."""
+    name = project["name"]
+    if "install" in project:
+        torch = "" if name in ("fedjax", "flwr") else "torch==2.13.0 "
+        first, more = f"pip install {torch}{project['install']}", ""
+    else:
+        first, more = f"git -C DIR checkout {project['checkout']}", f" --checkout {name}=DIR"
+    needs = f" (needs {project['needs']})" if "needs" in project else ""
+    return (
+        f"- {project['of']}{needs}: `{first}`, `fedref reproduce peers{more} --out again/results`"
+    )
+
+
+def upstream_notes(projects: list[dict[str, Any]], rows: list[Row]) -> str:
+    """Return a note for each row that is wrong."""
+    notes = {(p["of"], row["run"]): row.get("note", "") for p in projects for row in p["rows"]}
+    parts = [
+        "# Notes to the projects\n\nOne for each row of [the table](table.md) that is *wrong*."
+    ]
+    for row in rows:
+        if row["verdict"] == "wrong":
+            title = f"## {row['project']}: {row['run']}"
+            at = f"Seen at {row['version']} on {row['date']}, off by {float(row['off by']):.0e}."
+            parts.append(f"{title}\n\n{at} {notes[row['project'], row['run']].strip()}")
+    return "\n\n".join(parts) + "\n"

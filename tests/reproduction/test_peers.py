@@ -1,0 +1,173 @@
+"""Other projects: adapters' shape, the formulas, and the report's rows from a project made up here."""
+
+import ast
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from reproducing import command
+
+from fedref.boundary.errors import ConfigError
+from fedref.conformance.backends.reference import LOOP
+from fedref.conformance.suite import difference
+from reproduce import catalogue
+
+FOLDER = catalogue.root() / "peers"
+ADAPTERS = sorted((FOLDER / "adapters").glob("*.py"))
+#: What an adapter would need to fetch or build a project.
+FETCHING = {"subprocess", "urllib", "http", "socket", "requests", "pip", "git", "shutil", "tarfile"}
+FAKE = """
+[[project]]
+name = "fake"
+of = "nobody/fake"
+licence = "MIT"
+checkout = "0123456"
+passes = ["FedAvg", "FedAvg, a batch of one row", "server's Adam", "MAML"]
+[[project.rows]]
+run = "FedProx"
+kind = "wrong"
+equals = "FedAvg"
+where = "fake.py:1"
+says = "there is no penalty"
+note = "Add it."
+"""
+ADAPTER = """
+from fedref.conformance.backends.reference import LOOP
+
+def client(algorithm, model, hyper, server, rows, **inputs):
+    if len(rows["D"]) > 4:
+        raise ValueError("too long")
+    server = {name: 0.0 * x if name == "mu" else x for name, x in server.items()}
+    return LOOP.client(algorithm, model, hyper, server=server, rows=rows, **inputs)
+
+def aggregate(algorithm, model, hyper, server, **inputs):
+    return {"server": {"theta": server["theta"]}}
+"""
+
+
+@pytest.fixture
+def peers() -> ModuleType:
+    return catalogue.find("peers").module
+
+
+@pytest.fixture
+def modules(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The modules that a project's process imports by bare names: (cases, formulas)."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import cases  # type: ignore[import-not-found]
+    import formulas  # type: ignore[import-not-found]
+
+    return cases, formulas
+
+
+@pytest.mark.parametrize("path", ADAPTERS, ids=lambda path: path.stem)
+def test_adapters_are_short_and_fetch_nothing(path: Path) -> None:
+    text = path.read_text("utf-8")
+    assert len(text.splitlines()) <= 60
+    for node in ast.walk(ast.parse(text)):
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        assert not {name.partition(".")[0] for name in names} & FETCHING
+        assert not (isinstance(node, ast.Attribute) and node.attr in ("system", "popen", "hub"))
+
+
+def test_every_row_can_be_measured(peers: ModuleType, modules: Any) -> None:
+    cases, formulas = modules
+    projects = peers.read_projects()
+    assert {p["name"] for p in projects} == {path.stem for path in ADAPTERS}
+    for project in projects:
+        assert ("install" in project) != ("checkout" in project)
+        for row in project["rows"]:
+            case = cases.make_case(row["run"])
+            assert case.model["l2"] == 0
+            assert row.get("kind", "wrong") in ("variant", "convention", "wrong")
+            assert ("note" in row) == (row.get("kind") == "wrong")
+            if "equals" in row:  # is something else than the paper's
+                other = cases.outputs_of(cases.Backend(formulas.EQUALS[row["equals"]]), case)
+                gaps = [difference(other[name], x) for name, x in case.outputs.items()]
+                assert max(gaps) > 1e-3
+
+
+def test_formulas_agree_with_fedref_where_it_has_the_algorithm(modules: Any) -> None:
+    cases, formulas = modules
+    case = cases.make_case("APFL (Deng et al.)")
+    given = case.arguments()
+    del given["client"]
+    sgd = LOOP.client("fedavg", case.model, {"lr": case.hyper["lr"], "B": 4}, **given)
+    np.testing.assert_allclose(case.outputs["upload.w"], sgd["upload"]["w"], rtol=1e-13)
+
+    for key, mu in (("SCAFFOLD", 0.0), ("FedDyn", case.hyper["alpha"])):
+        case = cases.make_case(key)
+        given = case.arguments()
+        w, rows = given["state"]["server"]["w"], given["plans"][0]["rows"]["D"]
+        server, hyper, sent = {"w": w, "mu": mu, "falls": 0}, {"lr": 0.2, "mu": mu, "B": 4}, []
+        for k in range(2):
+            inputs = {"data": formulas.client_data(given["data"], k), "rows": {"D": rows[k]}}
+            out = LOOP.client("fedprox", case.model, hyper, server=server, **inputs)
+            sent.append(out["upload"]["w"])
+        mean = np.mean(sent, 0)  # in round 0 h is α(w − mean)
+        first = mean if key == "SCAFFOLD" else mean + (mean - w)
+        np.testing.assert_allclose(case.outputs["0.server.w"], first, rtol=1e-12)
+
+
+def test_rows_of_a_project(
+    peers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "adapters").mkdir()
+    (tmp_path / "adapters" / "fake.py").write_text(ADAPTER)
+    (tmp_path / "projects.toml").write_text(FAKE)
+    monkeypatch.setattr(peers, "ROWS", tmp_path / "projects.toml")
+    peers.CHECKOUTS["fake"] = tmp_path
+    out = tmp_path / "out"
+    out.mkdir()
+    parts = peers.report({}, out, None)
+    rows = {row["run"]: row for row in peers.LAST}
+    assert {run: row["verdict"] for run, row in rows.items()} == {
+        "FedAvg": "passed", "FedAvg, a batch of one row": "not run", "server's Adam": "differs",
+        "MAML": "not run", "FedProx": "wrong",
+    }  # fmt: skip
+    assert rows["FedAvg, a batch of one row"]["what"] == "raised ValueError: too long"
+    assert rows["MAML"]["what"] == "the adapter does not offer it"
+    assert rows["FedProx"]["what"].startswith("`fake.py:1`: there is no penalty; equals FedAvg to ")
+    assert float(rows["FedProx"]["off by"]) > 1e-3
+    assert "| nobody/fake | FedProx | wrong | " in parts["table"]
+    assert (
+        "`git -C DIR checkout 0123456`, `fedref reproduce peers --checkout fake=DIR"
+        in parts["again"]
+    )
+    assert (out / "notes.md").read_text("utf-8").endswith("Add it.\n")
+    holds, measured = peers.CHECKS["what ran came out as projects.toml says"]({})
+    assert (holds, measured) == (False, "3 of 5 rows ran; others: nobody/fake server's Adam")
+
+    # without the checkout what was measured stays, and no row is an error
+    kept = (out / "table.csv").read_text("utf-8")
+    peers.CHECKOUTS.clear()
+    peers.report({}, out, None)
+    assert [row["verdict"] for row in peers.LAST] == [row["verdict"] for row in rows.values()]
+    assert peers.LAST[0] == rows["FedAvg"]
+    assert kept.splitlines()[1] == (out / "table.csv").read_text("utf-8").splitlines()[1]
+
+
+def test_nothing_is_installed(
+    peers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find_nothing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(peers, "version", find_nothing)
+    parts = peers.report({}, tmp_path, None)
+    assert {row["verdict"] for row in peers.LAST} == {"not run"}
+    assert {row["what"].partition(" --")[0] for row in peers.LAST} == {"not installed", "needs"}
+    assert parts["counts"] == f"{len(peers.LAST)} not run"
+    assert peers.check_verdicts()[0]
+
+
+def test_checkouts_are_checked(tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    with pytest.raises(ConfigError, match=r"--checkout plato=/nowhere: expected NAME=DIR"):
+        command("peers", "--checkout", "plato=/nowhere", "--out", out)
+    with pytest.raises(ConfigError, match=r"unknown checkout 'plat'.*plato"):
+        command("peers", "--checkout", f"plat={tmp_path}", "--out", out)
