@@ -1,4 +1,4 @@
-"""Tools of the adapters for PyTorch: a network with fedref's parameters, batches, stand-ins.
+"""Tools of the adapters for PyTorch: a network with fedref's parameters, batches, stand-ins."""
 
 import importlib.abc
 import importlib.machinery

@@ -27,7 +27,7 @@ TIMEOUT, CLOSE = 120, 1e-12
 HEAD = (
     "project", "run", "verdict", "off by", "from the equal", "named", "version", "date", "licence", "what",
 )  # fmt: skip
-NOT_RUN = "not run"
+NOT_RUN, DIED = "not run", "the process died: "
 Row = dict[str, str]
 
 
@@ -47,15 +47,13 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
         if name not in names:
             raise ConfigError(unknown("checkout", name, names))
     before = read_table(out / "table.csv")
-    rows = []
-    for project in projects:
-        for row in measure_project(project):
-            known = before.get((row["project"], row["run"]), row)
-            rows.append(known if row["verdict"] == NOT_RUN else row)
+    LAST[:] = [row for project in projects for row in measure_project(project)]
+    rows = [
+        before.get((row["project"], row["run"]), row) if is_absent(row) else row for row in LAST
+    ]
     write_csv(out / "table.csv", HEAD, [[row[key] for key in HEAD] for row in rows])
     notes = upstream_notes(projects, rows)
     write_whole(out / "notes.md", notes.encode())
-    LAST[:] = rows
     counts = Counter(row["verdict"] for row in rows)
     return {
         "counts": ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()),
@@ -64,18 +62,24 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     }
 
 
-#: The rows of the last report, for the check of a quick run.
+#: The rows that the last report measured, for the check of a quick run.
 LAST: list[Row] = []
 
 
 def check_verdicts() -> tuple[bool, str]:
-    """Return whether every row that was measured came out as projects.toml says, and those that did not."""
-    other = [f"{row['project']} {row['run']}" for row in LAST if row["verdict"] == "differs"]
-    ran = sum(row["verdict"] != NOT_RUN for row in LAST)
+    """Return whether all that ran came out as projects.toml says, and what did not."""
+    bad = [row for row in LAST if row["verdict"] == "differs" or row["what"].startswith(DIED)]
+    other = [f"{row['project']} {row['run']}" for row in bad]
+    ran = sum(not is_absent(row) for row in LAST)
     return not other, f"{ran} of {len(LAST)} rows ran; others: {', '.join(other) or 'none'}"
 
 
 CHECKS = {"what ran came out as projects.toml says": lambda runs: check_verdicts()}
+
+
+def is_absent(row: Row) -> bool:
+    """Return whether a row was not run."""
+    return row["verdict"] == NOT_RUN
 
 
 def read_table(path: Path) -> dict[tuple[str, str], Row]:
@@ -83,7 +87,8 @@ def read_table(path: Path) -> dict[tuple[str, str], Row]:
     if not path.exists():
         return {}
     with path.open(encoding="utf-8", newline="") as file:
-        return {(row["project"], row["run"]): row for row in csv.DictReader(file)}
+        rows = [row for row in csv.DictReader(file) if not is_absent(row)]
+    return {(row["project"], row["run"]): row for row in rows}
 
 
 # ---- measuring ---------------------------------------------------------------------------------
@@ -141,7 +146,7 @@ def run_adapter(project: dict[str, Any], checkout: str) -> Any:
     except subprocess.TimeoutExpired:
         return f"took more than {TIMEOUT} s"
     if done.returncode:
-        return (done.stderr.strip().splitlines() or ["the process died"])[-1][:200]
+        return DIED + (done.stderr.strip().splitlines() or ["no message"])[-1][:200]
     return json.loads(done.stdout)
 
 

@@ -142,13 +142,24 @@ def test_rows_of_a_project(
     holds, measured = peers.CHECKS["what ran came out as projects.toml says"]({})
     assert (holds, measured) == (False, "3 of 5 rows ran; others: nobody/fake server's Adam")
 
+    # an adapter that is broken is told from a project that is absent
+    (tmp_path / "adapters" / "fake.py").write_text("import json.nothing")
+    (tmp_path / "other").mkdir()
+    peers.report({}, tmp_path / "other", None)
+    assert {row["what"].partition(":")[0] for row in peers.LAST} == {"ModuleNotFoundError"}
+    assert peers.check_verdicts()[0]
+    (tmp_path / "adapters" / "fake.py").write_text("=")
+    peers.report({}, tmp_path / "other", None)
+    assert not peers.check_verdicts()[0]
+
     # without the checkout what was measured stays, and no row is an error
-    kept = (out / "table.csv").read_text("utf-8")
+    kept = (out / "table.csv").read_text("utf-8").splitlines()
     peers.CHECKOUTS.clear()
     peers.report({}, out, None)
-    assert [row["verdict"] for row in peers.LAST] == [row["verdict"] for row in rows.values()]
-    assert peers.LAST[0] == rows["FedAvg"]
-    assert kept.splitlines()[1] == (out / "table.csv").read_text("utf-8").splitlines()[1]
+    assert {row["verdict"] for row in peers.LAST} == {"not run"}
+    again = (out / "table.csv").read_text("utf-8").splitlines()
+    stays = [old == new for old, new in zip(kept, again, strict=True)]
+    assert stays == ["not run" not in line for line in kept]
 
 
 def test_nothing_is_installed(
