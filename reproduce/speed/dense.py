@@ -5,21 +5,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from workloads import workload
 
+from fedref.models import LinearSVM
 from fedref.models.numerics import Array
 
 
 class Dense(NamedTuple):
-    """X (K, N, p), y (K, N), w (d,), p_k (K,), steps (K,); role → rows and weights (K, S, W)."""
+    """X (K, N, p), y (K, N), w a list of arrays, p_k (K,), steps (K,); role → rows (K, S, W), and
+    weights (K, S, W) of which each batch's sum to 1, or None where no batch is shorter."""
 
     algorithm: Any
     model: Any
     X: Array
     y: Array
-    w: Array
+    w: list[Array]
     share: Array
     steps: Array
     rows: dict[str, Array]
-    weights: dict[str, Array]
+    weights: dict[str, Array | None]
 
 
 def dense(name: str, dtype: str) -> Dense:
@@ -34,6 +36,17 @@ def dense(name: str, dtype: str) -> Dense:
     samples = algorithm.weighting == "samples"
     share = plan.sizes / plan.sizes.sum() if samples else np.full(K, 1 / K)
     rows = {role: np.maximum(r, 0) for role, r in plan.rows.items()}
-    weights = {role: (r >= 0).astype(dtype) for role, r in plan.rows.items()}
-    w = model.init(np.random.default_rng(0)).astype(dtype)
+    weights = {role: shares(r, dtype) for role, r in plan.rows.items()}
+    w = [x.copy() for x in model.unpack(model.init(np.random.default_rng(0)).astype(dtype))]
+    # the dtype of the run: labels of an SVM are numbers, others are codes
+    y = y.astype(dtype) if isinstance(model, LinearSVM) else y
     return Dense(algorithm, model, X, y, w, share.astype(dtype), plan.steps, rows, weights)
+
+
+def shares(rows: Array, dtype: str) -> Array | None:
+    """1/B for the B rows of a batch, 0 for padding; None where batches of steps are full."""
+    real = rows >= 0
+    count = real.sum(-1, keepdims=True)
+    if ((count == rows.shape[-1]) | (count == 0)).all():
+        return None
+    return (real / np.maximum(count, 1)).astype(dtype)

@@ -1,19 +1,19 @@
-"""A round in JAX, compiled whole, with a scan over steps.
-
-`jax-vmap` runs all clients at once, `jax-client` one after the other, and with the CNN (whose scan XLA
-runs slowly on a CPU) a step after the other.
-"""
+"""A round in JAX as its users write it: parameters are a pytree, the rows of all steps are gathered
+before a `lax.scan` over them. `jax-vmap`: all clients at once; `jax-scan`: one after the other;
+`jax-step`: a compiled step in a loop of Python's (XLA runs a CNN's scan slowly on a CPU)."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from dense import dense
 from jax import lax
 
 from fedref.models import CNN, LinearSVM
+
+Tree = Any
 
 
 def prepare(how: str, dtype: str, cores: int, name: str) -> Callable[[], Any]:
@@ -21,90 +21,103 @@ def prepare(how: str, dtype: str, cores: int, name: str) -> Callable[[], Any]:
     d = dense(name, dtype)
     a, loss = d.algorithm, loss_of(d.model)
     grad = jax.grad(loss)
-    X, y, w0, share = map(jnp.asarray, (d.X, d.y, d.w, d.share))
-    R = {role: jnp.asarray(rows) for role, rows in d.rows.items()}
-    S = {role: jnp.asarray(s) for role, s in d.weights.items()}
-    n = jnp.asarray(d.steps)
+    roles, ragged = list(d.rows), bool((d.steps < d.steps.max()).any())
+    X, y, share = map(jnp.asarray, (d.X, d.y, d.share))
+    w0 = [jnp.asarray(x) for x in d.w]
+    rows = [jnp.asarray(d.rows[r]) for r in roles]
+    # (K, S, W) weights that sum to 1, for a role that has a batch with fewer rows than the others
+    weights = [None if d.weights[r] is None else jnp.asarray(d.weights[r]) for r in roles]
 
-    def batches(X: Any, y: Any, rows: Any, weights: Any) -> list[Any]:
-        return [(X[rows[r]], y[rows[r]], weights[r]) for r in d.rows]
+    def plus(w: Tree, scale: Any, g: Tree) -> Tree:
+        return jax.tree.map(lambda w, g: w + scale * g, w, g)
 
-    def move(w: Any, Ds: list[Any]) -> Any:
-        if len(Ds) == 1:
-            return w - a.lr * grad(w, *Ds[0])
-        D, D1, D2 = Ds
-        u = grad(w - a.alpha * grad(w, *D), *D1)
-        return w - a.beta * (u - a.alpha * jax.jvp(lambda w: grad(w, *D2), (w,), (u,))[1])
+    def move(w: Tree, batches: Any) -> Tree:
+        if len(batches) == 1:
+            return plus(w, -a.lr, grad(w, *batches[0]))
+        D, D1, D2 = batches
+        u = grad(plus(w, -a.alpha, grad(w, *D)), *D1)
+        hvp = jax.jvp(lambda w: grad(w, *D2), (w,), (u,))[1]
+        return plus(w, -a.beta, plus(u, -a.alpha, hvp))
 
-    def client(X: Any, y: Any, rows: Any, weights: Any, n: Any, w: Any) -> Any:
-        def step(w: Any, at: Any) -> Any:
-            t, rows, weights = at
-            return jnp.where(t < n, move(w, batches(X, y, rows, weights)), w), None
+    def gather(X: Any, y: Any, rows: Any, weights: Any) -> Any:
+        return [(X[r], y[r], p) for r, p in zip(rows, weights)]
 
-        length = next(iter(rows.values())).shape[0]
-        return lax.scan(step, w, (jnp.arange(length), rows, weights))[0]
+    def client(w: Tree, X: Any, y: Any, rows: Any, weights: Any, n: Any) -> Tree:
+        def step(w: Tree, at: Any) -> Any:
+            t, batches = at
+            new = move(w, batches)
+            if ragged:
+                new = jax.tree.map(lambda new, w: jnp.where(t < n, new, w), new, w)
+            return new, None
 
-    if "S" in d.rows:
+        steps = jnp.arange(rows[0].shape[0])
+        return lax.scan(step, w, (steps, gather(X, y, rows, weights)))[0]
 
-        def episode(theta: Any, alpha: Any, D: Any, Q: Any) -> Any:
-            return loss(theta - alpha * grad(theta, *D), *Q)
+    def episode(w: Tree, X: Any, y: Any, rows: Any, weights: Any, n: Any) -> Tree:
+        def meta(theta: Tree, alpha: Tree) -> Any:
+            (S, Q), g = batches, grad(theta, *batches[0])
+            return loss(jax.tree.map(lambda x, a, g: x - a * g, theta, alpha, g), *Q)
 
-        def run_client(X: Any, y: Any, rows: Any, weights: Any, n: Any, w: Any) -> Any:
-            D, Q = ((X[rows[r][0]], y[rows[r][0]], weights[r][0]) for r in ("S", "Q"))
-            return jnp.concatenate(jax.grad(episode, (0, 1))(w, jnp.full_like(w, a.alpha), D, Q))
-    else:
-        run_client = client
+        batches = [(X[r[0]], y[r[0]], None if p is None else p[0]) for r, p in zip(rows, weights)]
+        return jax.grad(meta, (0, 1))(w, jax.tree.map(lambda x: jnp.full_like(x, a.alpha), w))
 
-    def combine(ends: Any) -> Any:
-        mean = share @ ends
-        if "S" not in d.rows:
+    one = episode if "S" in roles else client
+
+    def combine(w: Tree, ends: Tree) -> Tree:
+        mean = jax.tree.map(lambda x: jnp.tensordot(share, x, 1), ends)
+        if "S" not in roles:
             return mean
-        start = jnp.concatenate([w0, jnp.full_like(w0, a.alpha)])
-        return start - a.beta * mean
+        start = w, jax.tree.map(lambda x: jnp.full_like(x, a.alpha), w)
+        return plus(start, -a.beta, mean)
 
     if how == "jax-vmap":
-        whole = jax.jit(
-            lambda X, y, w: combine(jax.vmap(run_client, (0, 0, 0, 0, 0, None))(X, y, R, S, n, w))
-        )
-        return lambda: whole(X, y, w0).block_until_ready()
-    K = range(len(d.share))
-    parts = [(X[k], y[k], {r: R[r][k] for r in R}, {r: S[r][k] for r in S}, n[k]) for k in K]
-    if isinstance(d.model, CNN):
-        stepped = jax.jit(lambda X, y, rows, s, w: move(w, batches(X, y, rows, s)))
 
-        def play() -> Any:
-            ends = []
-            for k, (Xk, yk, rows, s, _) in enumerate(parts):
-                w = w0
-                for t in range(int(d.steps[k])):
-                    w = stepped(Xk, yk, {r: rows[r][t] for r in R}, {r: s[r][t] for r in S}, w)
-                ends.append(w)
-            return combine(jnp.stack(ends)).block_until_ready()
+        @jax.jit
+        def whole(w: Tree, X: Any, y: Any, rows: Any, weights: Any, n: Any) -> Tree:
+            return combine(w, jax.vmap(partial(one, w))(X, y, rows, weights, n))
 
-        return play
-    alone = jax.jit(run_client)
-    return lambda: combine(jnp.stack([alone(*part, w0) for part in parts])).block_until_ready()
+        given = X, y, rows, weights, jnp.asarray(d.steps)
+        return lambda: jax.block_until_ready(whole(w0, *given))
+
+    finish = jax.jit(lambda w, ends: combine(w, jax.tree.map(lambda *x: jnp.stack(x), *ends)))
+    K, alone, ragged = range(len(share)), jax.jit(one), False  # each client has its own steps
+    parts = [
+        (X[k], y[k], [r[k, :n] for r in rows], [None if p is None else p[k, :n] for p in weights], n)
+        for k, n in zip(K, d.steps.tolist())
+    ]  # fmt: skip
+    if how == "jax-scan":
+        return lambda: jax.block_until_ready(finish(w0, [alone(w0, *part) for part in parts]))
+    stepped = jax.jit(lambda w, X, y, rows, p: move(w, gather(X, y, rows, p)))
+    steps = [
+        [([r[t] for r in rows], [None if x is None else x[t] for x in p]) for t in range(n)]
+        for _, _, rows, p, n in parts
+    ]
+
+    def play() -> Any:
+        ends = []
+        for (X, y, *_), of in zip(parts, steps):
+            w = w0
+            for rows, p in of:
+                w = stepped(w, X, y, rows, p)
+            ends.append(w)
+        return jax.block_until_ready(finish(w0, ends))
+
+    return play
 
 
 def loss_of(model: Any) -> Callable[..., Any]:
-    """f(w, X, y, s) with fedref's layout."""
-    shapes = model.shapes
+    """f(w, X, y, p): w a list of weights and biases; p of the rows, which sum to 1, or None."""
 
-    def unpack(w: Any) -> list[Any]:
-        ends = np.cumsum([int(np.prod(s)) for s in shapes])
-        return [w[e - int(np.prod(s)) : e].reshape(s) for e, s in zip(ends, shapes)]
-
-    def logits(w: Any, X: Any) -> Any:
-        views = unpack(w)
-        layers = list(zip(views[::2], views[1::2]))
+    def scores(w: Tree, X: Any) -> Any:
+        layers = list(zip(w[::2], w[1::2]))
         if isinstance(model, CNN):
             X = X.reshape(-1, *model.pixels)
             for W, b in layers[:-2]:
-                z = lax.conv_general_dilated(
+                X = lax.conv_general_dilated(
                     X, W, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
                 )
-                z = lax.reduce_window(z, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
-                X = jax.nn.relu(z + b)
+                n, h, w_, c = X.shape
+                X = jax.nn.relu(X.reshape(n, h // 2, 2, w_ // 2, 2, c).max((2, 4)) + b)
             X = X.reshape(X.shape[0], -1)
             (W, b), (V, c) = layers[-2:]
             return jax.nn.relu(X @ W + b) @ V + c
@@ -113,12 +126,13 @@ def loss_of(model: Any) -> Callable[..., Any]:
         W, b = layers[-1]
         return X @ W + b
 
-    def loss(w: Any, X: Any, y: Any, s: Any) -> Any:
-        z = logits(w, X)
+    def loss(w: Tree, X: Any, y: Any, p: Any) -> Any:
+        z = scores(w, X)
         if isinstance(model, LinearSVM):
             each = jnp.maximum(0, 1 - y * z[:, 0])
         else:
             each = -jnp.take_along_axis(jax.nn.log_softmax(z), y[:, None], 1)[:, 0]
-        return (s * each).sum() / s.sum() + model.l2 / 2 * (w @ w)
+        mean = each.mean() if p is None else p @ each
+        return mean + model.l2 / 2 * sum((x**2).sum() for x in w) if model.l2 else mean
 
     return loss

@@ -1,4 +1,5 @@
-"""A round in PyTorch: `torch-eager` a client after the other, `torch-vmap` all of them at once."""
+"""A round in PyTorch, parameters a list of tensors: `torch-eager` a client after the other, `torch-vmap`
+all of them at once by `torch.func`, `torch-compile` one by one, with its step compiled."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,93 +11,119 @@ from torch.nn import functional as F
 
 from fedref.models import CNN, LinearSVM
 
+Tree = list[Any]
+
 
 def prepare(how: str, dtype: str, cores: int, name: str) -> Callable[[], Any]:
     torch.set_num_threads(cores)
     d = dense(name, dtype)
     a, loss = d.algorithm, loss_of(d.model)
-    X, y, w0, share = map(torch.from_numpy, (d.X, d.y, d.w, d.share))
+    X, y, share, *w0 = map(torch.from_numpy, (d.X, d.y, d.share, *d.w))
     R = {role: torch.from_numpy(rows.astype("int64")) for role, rows in d.rows.items()}
-    S = {role: torch.from_numpy(s) for role, s in d.weights.items()}
-    K, start = len(d.share), torch.cat([w0, torch.full_like(w0, getattr(a, "alpha", 0.0))])
-    full = {role: s.bool().all(-1) for role, s in S.items()}
+    # (K, S, W) weights that sum to 1, for a role that has a batch with fewer rows than the others
+    P = {role: None if p is None else torch.from_numpy(p) for role, p in d.weights.items()}
+    K, episodes = len(d.share), "S" in d.rows
 
-    def combine(ends: Any) -> Any:
-        mean = share @ ends
-        return start - a.beta * mean if "S" in R else mean
+    def combine(ends: list[Tree]) -> Tree:
+        """Σ_k p_k of each parameter; for Meta-SGD a step along it, in θ and in α."""
+        mean = [torch.tensordot(share, torch.stack(x), 1) for x in zip(*ends)]
+        return meta_step(mean) if episodes else mean
 
-    def slope(w: Any, D: Any, keep: bool = False) -> Any:
-        w = w if w.requires_grad else w.detach().requires_grad_()
-        return torch.autograd.grad(loss(w, *D), w, create_graph=keep)[0]
+    def meta_step(mean: Tree) -> Tree:
+        start = [*w0, *(torch.full_like(x, a.alpha) for x in w0)]
+        return torch._foreach_add(start, mean, alpha=-a.beta)
 
-    def eager_step(w: Any, Ds: list[Any]) -> Any:
+    # a client after the other
+
+    def slope(w: Tree, D: Any, keep: bool = False) -> Tree:
+        w = [x if x.requires_grad else x.detach().requires_grad_() for x in w]
+        return list(torch.autograd.grad(loss(w, *D), w, create_graph=keep))
+
+    def step(w: Tree, Ds: list[Any]) -> Tree:
         if len(Ds) == 1:
-            return w - a.lr * slope(w, Ds[0])
-        u = slope(w - a.alpha * slope(w, Ds[0]), Ds[1])
-        v = w.detach().requires_grad_()
-        hvp = torch.autograd.grad(slope(v, Ds[2], keep=True) @ u, v)[0]
-        return w - a.beta * (u - a.alpha * hvp)
-
-    def eager() -> Any:
-        ends = []
-        for k in range(K):
-            if "S" in R:
-                D, Q = ((X[k][R[r][k, 0][S[r][k, 0] > 0]], y[k][R[r][k, 0][S[r][k, 0] > 0]], None)
-                        for r in ("S", "Q"))  # fmt: skip
-                theta, alpha = (x.clone().requires_grad_() for x in start.chunk(2))
-                f = loss(theta - alpha * slope(theta, D, keep=True), *Q)
-                ends.append(torch.cat(torch.autograd.grad(f, (theta, alpha))))
-                continue
-            w = w0
-            for t in range(int(d.steps[k])):
-                w = eager_step(w, [batch(k, r, t) for r in R])
-            ends.append(w)
-        return combine(torch.stack(ends))
+            return torch._foreach_add(w, slope(w, Ds[0]), alpha=-a.lr)
+        D, D1, D2 = Ds
+        u = slope(torch._foreach_add(w, slope(w, D), alpha=-a.alpha), D1)
+        v = [x.detach().requires_grad_() for x in w]
+        hvp = torch.autograd.grad(slope(v, D2, keep=True), v, u)
+        g = torch._foreach_add(u, list(hvp), alpha=-a.alpha)
+        return torch._foreach_add(w, g, alpha=-a.beta)
 
     def batch(k: int, role: str, t: int) -> Any:
-        rows = R[role][k, t]
-        if not full[role][k, t]:
-            rows = rows[S[role][k, t] > 0]
+        rows, p = R[role][k, t], P[role]
+        if p is not None:
+            rows = rows[p[k, t] > 0]
         return X[k][rows], y[k][rows], None
 
-    g = grad(loss)
+    def episode(S: Any, Q: Any) -> Tree:
+        theta = [x.clone().requires_grad_() for x in w0]
+        alpha = [torch.full_like(x, a.alpha).requires_grad_() for x in w0]
+        g = torch.autograd.grad(loss(theta, *S), theta, create_graph=True)
+        adapted = [x - rate * slope for x, rate, slope in zip(theta, alpha, g)]
+        return list(torch.autograd.grad(loss(adapted, *Q), [*theta, *alpha]))
 
-    def step(w: Any, Ds: Any, on: Any) -> Any:
+    def one_by_one() -> Tree:
+        if episodes:
+            return combine([episode(batch(k, "S", 0), batch(k, "Q", 0)) for k in range(K)])
+        ends = []
+        for k in range(K):
+            w = w0
+            for t in range(int(d.steps[k])):
+                w = take_step(w, [batch(k, role, t) for role in R])
+            ends.append(w)
+        return combine(ends)
+
+    # all at once
+
+    g, everyone = grad(loss), torch.arange(K)[:, None]
+
+    def at(role: str, t: int) -> Any:
+        p = P[role]
+        rows = R[role][:, t]
+        return X[everyone, rows], y[everyone, rows], None if p is None else p[:, t]
+
+    def move(w: Tree, Ds: Any, on: Any) -> Tree:
         if len(Ds) == 1:
-            return w - on * a.lr * g(w, *Ds[0])
+            return [x - on * a.lr * s for x, s in zip(w, g(w, *Ds[0]))]
         D, D1, D2 = Ds
-        u = g(w - a.alpha * g(w, *D), *D1)
-        return w - on * a.beta * (u - a.alpha * jvp(lambda w: g(w, *D2), (w,), (u,))[1])
+        u = g([x - a.alpha * s for x, s in zip(w, g(w, *D))], *D1)
+        hvp = jvp(lambda w: g(w, *D2), (w,), (u,))[1]
+        return [x - on * a.beta * (s - a.alpha * h) for x, s, h in zip(w, u, hvp)]
 
-    def episode(theta: Any, alpha: Any, D: Any, Q: Any) -> Any:
-        return loss(theta - alpha * g(theta, *D), *Q)
+    def meta(theta: Tree, alpha: Tree, S: Any, Q: Any) -> Any:
+        return loss([x - b * s for x, b, s in zip(theta, alpha, g(theta, *S))], *Q)
 
-    all_clients = torch.arange(K)[:, None]
+    def axes(role: str) -> Any:
+        return 0, 0, None if P[role] is None else 0
 
-    def run_together() -> Any:
-        def batches_at(r: str, t: int) -> Any:
-            return X[all_clients, R[r][:, t]], y[all_clients, R[r][:, t]], S[r][:, t]
-
-        if "S" in R:
-            theta, alpha = (x.expand(K, -1) for x in start.chunk(2))
-            both = vmap(grad(episode, (0, 1)))(theta, alpha, batches_at("S", 0), batches_at("Q", 0))
-            return combine(torch.cat(both, 1))
-        w = w0.expand(K, -1)
+    def together() -> Tree:
+        w = [x.expand(K, *x.shape) for x in w0]
+        if episodes:
+            alpha = [torch.full_like(x, a.alpha) for x in w]
+            both = vmap(grad(meta, (0, 1)), (0, 0, axes("S"), axes("Q")))
+            ends = both(w, alpha, at("S", 0), at("Q", 0))
+            return meta_step([torch.tensordot(share, x, 1) for x in (*ends[0], *ends[1])])
         steps = torch.from_numpy(d.steps)
+        moved = vmap(move, (0, [axes(role) for role in R], 0))
         for t in range(int(d.steps.max())):
-            w = vmap(step)(w, [batches_at(r, t) for r in R], (steps > t).to(w.dtype))
-        return combine(w)
+            w = moved(w, [at(role, t) for role in R], (steps > t).to(share.dtype))
+        return [torch.tensordot(share, x, 1) for x in w]
 
-    return eager if how == "torch-eager" else run_together
+    take_step, whole = step, torch.ones((), dtype=share.dtype)
+    if how == "torch-compile":  # the compiler takes gradients by torch.func only
+        compiled = torch.compile(move)
+
+        def take_step(w: Tree, Ds: list[Any]) -> Tree:
+            return compiled(w, Ds, whole)
+
+    return together if how == "torch-vmap" else one_by_one
 
 
 def loss_of(model: Any) -> Callable[..., Any]:
-    """f(w, X, y, s) with fedref's layout; s None: equal weights."""
-    sizes = [torch.Size(shape).numel() for shape in model.shapes]
+    """f(w, X, y, p): w a list of weights and biases; p of the rows, which sum to 1, or None."""
 
-    def logits(w: Any, X: Any) -> Any:
-        views = [v.view(shape) for v, shape in zip(w.split(sizes), model.shapes)]
-        layers = list(zip(views[::2], views[1::2]))
+    def scores(w: Tree, X: Any) -> Any:
+        layers = list(zip(w[::2], w[1::2]))
         if isinstance(model, CNN):
             H, W, c = model.pixels
             X = X.view(-1, H, W, c).permute(0, 3, 1, 2)
@@ -104,19 +131,21 @@ def loss_of(model: Any) -> Callable[..., Any]:
                 X = F.relu(F.max_pool2d(F.conv2d(X, kernel.permute(3, 2, 0, 1), b), 2))
             X = X.permute(0, 2, 3, 1).flatten(1)
             (W1, b1), (W2, b2) = layers[-2:]
-            return F.relu(X @ W1 + b1) @ W2 + b2
+            return F.linear(F.relu(F.linear(X, W1.T, b1)), W2.T, b2)
         for W, b in layers[:-1]:
-            X = F.elu(X @ W + b)
+            X = F.elu(F.linear(X, W.T, b))
         W, b = layers[-1]
-        return X @ W + b
+        return F.linear(X, W.T, b)
 
-    def loss(w: Any, X: Any, y: Any, s: Any) -> Any:
-        z = logits(w, X)
+    def loss(w: Tree, X: Any, y: Any, p: Any) -> Any:
+        z = scores(w, X)
         if isinstance(model, LinearSVM):
-            each = torch.clamp(1 - y * z[:, 0], min=0)
+            each = F.relu(1 - y * z[:, 0])
+            mean = each.mean() if p is None else p @ each
+        elif p is None:
+            mean = F.cross_entropy(z, y)
         else:
-            each = F.cross_entropy(z, y, reduction="none")
-        mean = each.mean() if s is None else (s * each).sum() / torch.clamp(s.sum(), min=1)
-        return mean + model.l2 / 2 * (w @ w) if model.l2 else mean
+            mean = p @ F.cross_entropy(z, y, reduction="none")
+        return mean + model.l2 / 2 * sum((x**2).sum() for x in w) if model.l2 else mean
 
     return loss
