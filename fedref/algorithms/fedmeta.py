@@ -68,6 +68,7 @@ import numpy as np
 
 from fedref import tree
 from fedref.algorithm import Algorithm, ClientResult, Cohort, weighted_mean
+from fedref.models import numerics as nx
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
@@ -117,7 +118,7 @@ def meta_sgd_gradient(
     """(∂/∂θ, ∂/∂α) of f(θ_u; Q) with θʲ⁺¹ = θʲ − α ⊙ g(θʲ; S)."""
     (*thetas, theta_u), gs = inner_steps(model, theta, S, alpha=alpha, steps=steps)
     q = model.grad(theta_u, Q)
-    g_alpha = np.zeros_like(q)
+    g_alpha = nx.zeros(q.shape, q.dtype)
     # ∂θ_{j+1}/∂α = −diag(g_j), ∂θ_{j+1}/∂θ_j = I − diag(α) H; q goes through their transposes, and
     # the second one's is I − H diag(α): first α, then H
     for theta_j, g_j in zip(reversed(thetas), reversed(gs)):
@@ -202,10 +203,12 @@ class MAML(Algorithm[MetaServer, Learner, Local, None]):
         return server.learner
 
     def start(self, model: Model, sent: Learner, client_state: None) -> Local:
-        return sent, tree.map(np.zeros_like, sent)
+        return sent, tree.map(lambda x: nx.zeros(x.shape, x.dtype), sent)
 
     def step(self, model: Model, sent: Learner, local: Local, *batches: Batch) -> Local:
         g = self.gradient(model, local[0], *batches)
+        if self.episodes == "one":  # no step follows
+            return local[0], g
         return tree.map(lambda x, g: x - self.beta * g, local[0], g), tree.map(np.add, local[1], g)
 
     def gradient(self, model: Model, learner: Learner, S: Batch, Q: Batch) -> Learner:

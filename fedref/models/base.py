@@ -106,21 +106,18 @@ class Model(ABC):
         return ((1, self.d),)
 
     @cached_property
-    def layout(self) -> list[tuple[int, int, tuple[int, ...]]]:
-        """(first entry, entry after the last, shape) of each part of the flat vector."""
+    def layout(self) -> list[tuple[tuple[Any, slice], tuple[int, ...]]]:
+        """(index, shape) of each part of the flat vector."""
         ends = pairwise(accumulate(map(prod, self.shapes), initial=0))
-        return [(first, end, shape) for (first, end), shape in zip(ends, self.shapes)]
+        return [((..., slice(*end)), shape) for end, shape in zip(ends, self.shapes)]
 
     def unpack(self, w: Array) -> tuple[Array, ...]:
         """Return views of w: for each layer its weight, then its bias."""
         lead = w.shape[:-1]
         if w.ndim < 1 or w.shape[-1] != self.d:
             raise ValueError(f"w has shape {w.shape}, expected (..., {self.d})")
-        views = []
-        for first, end, shape in self.layout:
-            view = w[..., first:end]
-            views.append(view if len(shape) == 1 else view.reshape(lead + shape))
-        return tuple(views)
+        views = [(w[part], shape) for part, shape in self.layout]
+        return tuple([x if len(shape) == 1 else x.reshape(lead + shape) for x, shape in views])
 
     @property
     def products(self) -> tuple[int, ...]:

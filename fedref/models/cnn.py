@@ -115,7 +115,7 @@ class CNN(base.SoftmaxLogits):
             H, W, c = h, w, out
         return grids
 
-    @property
+    @cached_property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         k, grids = self.kernel, self.grids
         H, W, c = grids[-1].after if grids else self.pixels

@@ -27,8 +27,7 @@ class LinearLogit(base.FromLogits):
     def vjp(self, w: Array, X: Array, r: Array) -> Array:
         """Σ_j r_j · (x_j, 1): the transpose of `logits`, (..., B) → (..., d)."""
         out = np.empty((*r.shape[:-1], self.d), r.dtype)
-        theta, *b = self.unpack(out)
-        np.matmul(X.mT, r[..., None], out=theta)
-        if b:
-            b[0][...] = r.sum(-1, keepdims=True)
+        np.matmul(X.mT, r[..., None], out=out[..., : self.features, None])
+        if self.bias:
+            np.add.reduce(r, -1, out=out[..., -1])
         return out

@@ -1,6 +1,5 @@
-"""A round in JAX as its users write it: parameters are a pytree, the rows of all steps are gathered
-before a `lax.scan` over them. `jax-vmap`: all clients at once; `jax-scan`: one after the other;
-`jax-step`: a compiled step in a loop of Python's (XLA runs a CNN's scan slowly on a CPU)."""
+"""A round in JAX as its users write it: one compiled function, parameters are a pytree, and a batch is
+gathered in its step. `jax-vmap` runs all clients at once, `jax-map` one after the other."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,20 +15,26 @@ from fedref.models import CNN, LinearSVM
 Tree = Any
 
 
-def prepare(how: str, dtype: str, cores: int, name: str) -> Callable[[], Any]:
+def prepare(how: str, dtype: str, name: str) -> Callable[[], Any]:
     jax.config.update("jax_enable_x64", dtype == "float64")
     d = dense(name, dtype)
     a, loss = d.algorithm, loss_of(d.model)
     grad = jax.grad(loss)
     roles, ragged = list(d.rows), bool((d.steps < d.steps.max()).any())
-    X, y, share = map(jnp.asarray, (d.X, d.y, d.share))
+    X, y, share, n = map(jnp.asarray, (d.X, d.y, d.share, d.steps))
     w0 = [jnp.asarray(x) for x in d.w]
-    rows = [jnp.asarray(d.rows[r]) for r in roles]
+    rows = [jnp.asarray(d.rows[role]) for role in roles]
     # (K, S, W) weights that sum to 1, for a role that has a batch with fewer rows than the others
     weights = [None if d.weights[r] is None else jnp.asarray(d.weights[r]) for r in roles]
 
     def plus(w: Tree, scale: Any, g: Tree) -> Tree:
         return jax.tree.map(lambda w, g: w + scale * g, w, g)
+
+    def gather(X: Any, y: Any, rows: Any, weights: Any, t: Any) -> Any:
+        """[(X, y, weights) of step t for each role]; weights may be None."""
+        at = partial(lax.dynamic_index_in_dim, index=t, axis=0, keepdims=False)
+        batches = zip(*(jax.tree.map(at, x) for x in (rows, weights)))
+        return [(X[r], y[r], p) for r, p in batches]
 
     def move(w: Tree, batches: Any) -> Tree:
         if len(batches) == 1:
@@ -39,29 +44,31 @@ def prepare(how: str, dtype: str, cores: int, name: str) -> Callable[[], Any]:
         hvp = jax.jvp(lambda w: grad(w, *D2), (w,), (u,))[1]
         return plus(w, -a.beta, plus(u, -a.alpha, hvp))
 
-    def gather(X: Any, y: Any, rows: Any, weights: Any) -> Any:
-        return [(X[r], y[r], p) for r, p in zip(rows, weights)]
+    def scan(w: Tree, *data: Any) -> Tree:
+        """Take as many steps as the client with the most; those after its own change nothing."""
+        *data, n = data
 
-    def client(w: Tree, X: Any, y: Any, rows: Any, weights: Any, n: Any) -> Tree:
-        def step(w: Tree, at: Any) -> Any:
-            t, batches = at
-            new = move(w, batches)
+        def step(w: Tree, t: Any) -> Any:
+            new = move(w, gather(*data, t))
             if ragged:
                 new = jax.tree.map(lambda new, w: jnp.where(t < n, new, w), new, w)
             return new, None
 
-        steps = jnp.arange(rows[0].shape[0])
-        return lax.scan(step, w, (steps, gather(X, y, rows, weights)))[0]
+        return lax.scan(step, w, jnp.arange(rows[0].shape[1]))[0]
 
-    def episode(w: Tree, X: Any, y: Any, rows: Any, weights: Any, n: Any) -> Tree:
+    def loop(w: Tree, *data: Any) -> Tree:
+        """Take a client's own number of steps."""
+        *data, n = data
+        return lax.fori_loop(0, n, lambda t, w: move(w, gather(*data, t)), w)
+
+    def episode(w: Tree, *data: Any) -> Tree:
+        S, Q = gather(*data[:-1], 0)
+
         def meta(theta: Tree, alpha: Tree) -> Any:
-            (S, Q), g = batches, grad(theta, *batches[0])
+            g = grad(theta, *S)
             return loss(jax.tree.map(lambda x, a, g: x - a * g, theta, alpha, g), *Q)
 
-        batches = [(X[r[0]], y[r[0]], None if p is None else p[0]) for r, p in zip(rows, weights)]
         return jax.grad(meta, (0, 1))(w, jax.tree.map(lambda x: jnp.full_like(x, a.alpha), w))
-
-    one = episode if "S" in roles else client
 
     def combine(w: Tree, ends: Tree) -> Tree:
         mean = jax.tree.map(lambda x: jnp.tensordot(share, x, 1), ends)
@@ -71,38 +78,12 @@ def prepare(how: str, dtype: str, cores: int, name: str) -> Callable[[], Any]:
         return plus(start, -a.beta, mean)
 
     if how == "jax-vmap":
-
-        @jax.jit
-        def whole(w: Tree, X: Any, y: Any, rows: Any, weights: Any, n: Any) -> Tree:
-            return combine(w, jax.vmap(partial(one, w))(X, y, rows, weights, n))
-
-        given = X, y, rows, weights, jnp.asarray(d.steps)
-        return lambda: jax.block_until_ready(whole(w0, *given))
-
-    finish = jax.jit(lambda w, ends: combine(w, jax.tree.map(lambda *x: jnp.stack(x), *ends)))
-    K, alone, ragged = range(len(share)), jax.jit(one), False  # each client has its own steps
-    parts = [
-        (X[k], y[k], [r[k, :n] for r in rows], [None if p is None else p[k, :n] for p in weights], n)
-        for k, n in zip(K, d.steps.tolist())
-    ]  # fmt: skip
-    if how == "jax-scan":
-        return lambda: jax.block_until_ready(finish(w0, [alone(w0, *part) for part in parts]))
-    stepped = jax.jit(lambda w, X, y, rows, p: move(w, gather(X, y, rows, p)))
-    steps = [
-        [([r[t] for r in rows], [None if x is None else x[t] for x in p]) for t in range(n)]
-        for _, _, rows, p, n in parts
-    ]
-
-    def play() -> Any:
-        ends = []
-        for (X, y, *_), of in zip(parts, steps):
-            w = w0
-            for rows, p in of:
-                w = stepped(w, X, y, rows, p)
-            ends.append(w)
-        return jax.block_until_ready(finish(w0, ends))
-
-    return play
+        one = episode if "S" in roles else scan
+        whole = jax.jit(lambda w, *data: combine(w, jax.vmap(partial(one, w))(*data)))
+    else:
+        one = episode if "S" in roles else loop
+        whole = jax.jit(lambda w, *data: combine(w, lax.map(lambda of: one(w, *of), data)))
+    return lambda: jax.block_until_ready(whole(w0, X, y, rows, weights, n))
 
 
 def loss_of(model: Any) -> Callable[..., Any]:
@@ -113,11 +94,9 @@ def loss_of(model: Any) -> Callable[..., Any]:
         if isinstance(model, CNN):
             X = X.reshape(-1, *model.pixels)
             for W, b in layers[:-2]:
-                X = lax.conv_general_dilated(
-                    X, W, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
-                )
-                n, h, w_, c = X.shape
-                X = jax.nn.relu(X.reshape(n, h // 2, 2, w_ // 2, 2, c).max((2, 4)) + b)
+                X = convolve(X, W)
+                X = jnp.maximum(X[:, ::2], X[:, 1::2])
+                X = jax.nn.relu(jnp.maximum(X[:, :, ::2], X[:, :, 1::2]) + b)
             X = X.reshape(X.shape[0], -1)
             (W, b), (V, c) = layers[-2:]
             return jax.nn.relu(X @ W + b) @ V + c
@@ -127,12 +106,23 @@ def loss_of(model: Any) -> Callable[..., Any]:
         return X @ W + b
 
     def loss(w: Tree, X: Any, y: Any, p: Any) -> Any:
-        z = scores(w, X)
         if isinstance(model, LinearSVM):
-            each = jnp.maximum(0, 1 - y * z[:, 0])
+            theta, b = w
+            each = jnp.maximum(0, 1 - y * (X @ theta[:, 0] + b[0]))
         else:
+            z = scores(w, X)
             each = -jnp.take_along_axis(jax.nn.log_softmax(z), y[:, None], 1)[:, 0]
         mean = each.mean() if p is None else p @ each
         return mean + model.l2 / 2 * sum((x**2).sum() for x in w) if model.l2 else mean
 
     return loss
+
+
+def convolve(X: Any, W: Any) -> Any:
+    """Return what `lax.conv_general_dilated` does, by a matrix product: on a CPU it is faster so."""
+    k, _, c, out = W.shape
+    n, h, w, _ = X.shape
+    h, w = h - k + 1, w - k + 1
+    windows = [X[:, i : i + h, j : j + w] for i in range(k) for j in range(k)]
+    A = jnp.concatenate(windows, -1).reshape(-1, k * k * c)
+    return (A @ W.reshape(-1, out)).reshape(n, h, w, out)

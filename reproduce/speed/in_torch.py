@@ -1,5 +1,5 @@
 """A round in PyTorch, parameters a list of tensors: `torch-eager` a client after the other, `torch-vmap`
-all of them at once by `torch.func`, `torch-compile` one by one, with its step compiled."""
+all of them at once by `torch.func`; `torch-compile` compiles the step of the one or the other."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,8 +14,9 @@ from fedref.models import CNN, LinearSVM
 Tree = list[Any]
 
 
-def prepare(how: str, dtype: str, cores: int, name: str) -> Callable[[], Any]:
-    torch.set_num_threads(cores)
+def prepare(how: str, dtype: str, name: str) -> Callable[[], Any]:
+    torch.set_num_threads(1)
+    torch.compiler.reset()  # what it compiled for another workload
     d = dense(name, dtype)
     a, loss = d.algorithm, loss_of(d.model)
     X, y, share, *w0 = map(torch.from_numpy, (d.X, d.y, d.share, *d.w))
@@ -64,7 +65,7 @@ def prepare(how: str, dtype: str, cores: int, name: str) -> Callable[[], Any]:
 
     def one_by_one() -> Tree:
         if episodes:
-            return combine([episode(batch(k, "S", 0), batch(k, "Q", 0)) for k in range(K)])
+            return combine([take_episode(batch(k, "S", 0), batch(k, "Q", 0)) for k in range(K)])
         ends = []
         for k in range(K):
             w = w0
@@ -104,19 +105,30 @@ def prepare(how: str, dtype: str, cores: int, name: str) -> Callable[[], Any]:
             ends = both(w, alpha, at("S", 0), at("Q", 0))
             return meta_step([torch.tensordot(share, x, 1) for x in (*ends[0], *ends[1])])
         steps = torch.from_numpy(d.steps)
-        moved = vmap(move, (0, [axes(role) for role in R], 0))
         for t in range(int(d.steps.max())):
             w = moved(w, [at(role, t) for role in R], (steps > t).to(share.dtype))
         return [torch.tensordot(share, x, 1) for x in w]
 
-    take_step, whole = step, torch.ones((), dtype=share.dtype)
-    if how == "torch-compile":  # the compiler takes gradients by torch.func only
-        compiled = torch.compile(move)
+    moved = vmap(move, (0, [axes(role) for role in R], 0))
+    take_step, take_episode = step, episode
+    if how != "torch-compile":
+        return together if how == "torch-vmap" else one_by_one
+    if len(R) == 1 and not isinstance(d.model, CNN):  # it cannot compile a jvp inside a vmap
+        moved = torch.compile(moved, dynamic=False)
+        return together
+    # the compiler takes gradients by torch.func only
+    compiled, both = torch.compile(move), torch.compile(grad(meta, (0, 1)))
+    whole = torch.ones((), dtype=share.dtype)
 
-        def take_step(w: Tree, Ds: list[Any]) -> Tree:
-            return compiled(w, Ds, whole)
+    def compiled_step(w: Tree, Ds: list[Any]) -> Tree:
+        return compiled(w, Ds, whole)
 
-    return together if how == "torch-vmap" else one_by_one
+    def compiled_episode(S: Any, Q: Any) -> Tree:
+        g_theta, g_alpha = both(w0, [torch.full_like(x, a.alpha) for x in w0], S, Q)
+        return [*g_theta, *g_alpha]
+
+    take_step, take_episode = compiled_step, compiled_episode
+    return one_by_one
 
 
 def loss_of(model: Any) -> Callable[..., Any]:

@@ -8,7 +8,6 @@ from workloads import workload
 
 from fedref import tree
 from fedref.algorithm import State
-from fedref.experiments.parallel import Processes, Workers
 from fedref.models.numerics import Array
 from fedref.rounds.loop import run_round
 from fedref.rounds.stack import STACK_UP_TO
@@ -17,22 +16,17 @@ from fedref.rounds.stack import STACK_UP_TO
 DERIVATIVES = {"D": (1, 0), "D1": (1, 0), "D2": (0, 1), "S": (1, 1), "Q": (1, 0)}
 
 
-def prepare(how: str, dtype: str, cores: int, name: str) -> Callable[[], Any]:
+def prepare(how: str, dtype: str, name: str) -> Callable[[], Any]:
     algorithm, model, federation, plan = workload(name)
     w = model.init(np.random.default_rng(0)).astype(dtype)
     state = State(algorithm.initial(model, w), {})
     if how == "floor":
         return products(model, plan, np.dtype(dtype))
 
-    work = Workers(Processes(cores), cores) if cores > 1 else None
+    def play() -> list[Array]:
+        new, _ = run_round(algorithm, model, state, plan, federation, dtype=np.dtype(dtype))
+        return list(tree.leaves(new.server))
 
-    def play() -> Array:
-        how: dict[str, Any] = {"work": work} if work else {}
-        new, _ = run_round(algorithm, model, state, plan, federation, dtype=np.dtype(dtype), **how)
-        return np.concatenate([np.ravel(x) for x in tree.leaves(new.server)])
-
-    if work:  # the processes start, and map the data
-        play()
     return play
 
 

@@ -1,12 +1,15 @@
-"""How long a round takes beside PyTorch and JAX: one core and two, one plan and one start for all."""
+"""How long a round takes beside PyTorch and JAX, on one core: one plan and one start for all."""
 
 import os
+import platform
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from importlib.metadata import version
 from importlib.util import find_spec
-from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
@@ -14,6 +17,7 @@ from typing import IO, Any
 import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.style import context
+from threadpoolctl import threadpool_info
 
 from fedref.boundary.errors import FedrefError
 from fedref.experiments.results import Run
@@ -23,27 +27,26 @@ from reproduce.speed.workloads import NAMES
 from reproduce.tables import markdown, write_csv
 
 HERE = Path(__file__).parent
-PEERS = {"torch": ("torch-eager", "torch-vmap"), "jax": ("jax-vmap", "jax-client")}
-TURNS, QUICK_TURNS = 15, 2
+PEERS = {"torch": ("torch-eager", "torch-vmap", "torch-compile"), "jax": ("jax-vmap", "jax-map")}
+TURNS, QUICK_TURNS = 11, 2
+#: A peer's ways that take so many times as long as its fastest one are not asked again.
+HOPELESS = 3
 #: Where float32 rounds differently in each, results may differ by more than in float64.
-AGREE = {"float64": 1e-9, "float32": 1e-2}
-SETTINGS = {1: "One core", 2: "Two cores"}
+AGREE = {"float32": 1e-2, "float64": 1e-9}
 
 
 class Server:
-    """An implementation in its process."""
+    """An implementation in its process, with one thread on one core."""
 
-    def __init__(self, how: str, dtype: str, cores: int, stack: ExitStack) -> None:
+    def __init__(self, how: str, dtype: str, stack: ExitStack) -> None:
         names = "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"
-        threads = dict.fromkeys(names, str(cores))
-        several = str(cores > 1).lower()
-        threads["XLA_FLAGS"] = (
-            f"--xla_cpu_multi_thread_eigen={several} intra_op_parallelism_threads={cores}"
-        )
+        threads = dict.fromkeys((*names, "TORCHINDUCTOR_COMPILE_THREADS"), "1")
+        threads["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+        core = max(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
         self.how = how
         self.process = stack.enter_context(
             subprocess.Popen(
-                [sys.executable, HERE / "server.py", how, dtype, str(cores)],
+                [sys.executable, HERE / "server.py", how, dtype, str(core)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                 env={**os.environ, **threads, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
@@ -65,20 +68,34 @@ def pipe(stream: IO[str] | None) -> IO[str]:
 
 
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
-    turns = QUICK_TURNS if any(part.endswith("-quick") for part in out.parts) else TURNS
+    quick = any(part.endswith("-quick") for part in out.parts)
+    turns = QUICK_TURNS if quick else TURNS
     installed = [how for package, hows in PEERS.items() if find_spec(package) for how in hows]
+    if "torch-compile" in installed and (quick or not shutil.which("c++")):
+        installed.remove("torch-compile")
     numbers: list[list[Any]] = []
-    for cores, dtype in product(SETTINGS, AGREE):
+    for dtype in AGREE:
         with ExitStack() as stack, TemporaryDirectory() as folder:
-            ours = ("fedref", "floor") if cores == 1 else ("fedref",)
-            servers = [Server(how, dtype, cores, stack) for how in (*ours, *installed)]
+            servers = [Server(how, dtype, stack) for how in ("fedref", "floor", *installed)]
             for name in NAMES:
-                agree(servers, name, dtype, Path(folder))
-                answers = take_turns(servers, name, turns)
-                numbers += rows(servers, name, dtype, cores, answers)
-                print(f"{name}, {dtype}, {SETTINGS[cores]}: measured", file=sys.stderr)
+                first = agree(servers, name, dtype, Path(folder))
+                numbers += rows(servers, name, dtype, take_turns(servers, name, turns, first))
+                print(f"{name}, {dtype}: measured", file=sys.stderr)
     write_csv(out / "numbers.csv", HEAD, numbers)
-    return {"measured": write_up(numbers, NAMES, turns, out)}
+    return {"measured": write_up(numbers, NAMES, turns, out), "machine": describe_machine()}
+
+
+def describe_machine() -> str:
+    """Return the processor, and what NumPy, its BLAS and the peers made of it."""
+    try:
+        processor = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    except OSError:
+        processor = None
+    name = processor[1] if processor else platform.processor()
+    simd = np.show_config(mode="dicts")["SIMD Extensions"]["found"]
+    blas = {info["architecture"] for info in threadpool_info() if "architecture" in info}
+    packages = ", ".join(f"{p} {version(p)}" for p in ("numpy", *PEERS) if find_spec(p))
+    return f"{name}; instruction sets up to {simd[-1]}, OpenBLAS for {', '.join(blas)}; {packages}"
 
 
 def write_up(
@@ -86,18 +103,15 @@ def write_up(
 ) -> str:
     """Return the tables and the picture of what was measured: rows as in `HEAD`."""
     picture(numbers, out / "speed.png")
-    found = {row[3] for row in numbers}
+    found = {row[2] for row in numbers}
     lacking = [package for package, hows in PEERS.items() if not found & set(hows)]
-    parts = ["\n".join(f"- {name}: {what}." for name, what in names.items())]
-    for cores, setting in SETTINGS.items():
-        of = [row for row in numbers if row[2] == cores]
-        parts.append(
-            f"{setting}, time divided by fedref's, median (and quartiles) of {turns} turns:\n\n{table(of)}"
-        )
-    parts += [
-        "`floor`: the round's matrix products alone.",
+    parts = [
+        "\n".join(f"- {name}: {what}." for name, what in names.items()),
+        f"Time divided by fedref's, the fastest way of each peer:\n\n{headline(numbers)}",
+        f"Every way, median (and quartiles) of {turns} turns; `floor` is the round's matrix "
+        f"products alone:\n\n{table(numbers)}",
         "First round with its compilation, and the process's peak memory so far, earlier workloads "
-        f"included (one core, float32):\n\n{start_and_memory(numbers)}",
+        f"included (float32):\n\n{start_and_memory(numbers)}",
         "![Time of a round divided by fedref's](speed.png)",
     ]
     if lacking:
@@ -106,44 +120,50 @@ def write_up(
 
 
 HEAD = [
-    "workload", "dtype", "cores", "implementation", "milliseconds", "ratio", "ratio, lower quartile",
+    "workload", "dtype", "implementation", "milliseconds", "ratio", "ratio, lower quartile",
     "ratio, upper quartile", "first round (s)", "peak memory (MB)",
 ]  # fmt: skip
 
 
-def agree(servers: list[Server], name: str, dtype: str, folder: Path) -> None:
-    """Refuse to time what does not compute the same."""
-    results = {}
+def agree(servers: list[Server], name: str, dtype: str, folder: Path) -> list[list[float]]:
+    """Return the answer of every server; refuse to time what does not compute the same."""
+    results, answers = {}, []
     for server in servers:
         path = folder / f"{name}-{server.how}.npy"
-        server.ask(name, path)
-        results[server.how] = np.load(path, allow_pickle=True)
+        answers.append(server.ask(name, path))
+        results[server.how] = np.load(path)
     expected = results.pop("fedref")
     results.pop("floor", None)
     for how, found in results.items():
         error = float(np.abs(found - expected).max() / np.abs(expected).max())
         if not error <= AGREE[dtype]:
             raise FedrefError(f"{name} ({dtype}): {how} differs from fedref by {error:.1e}")
-
-
-def take_turns(servers: list[Server], name: str, turns: int) -> Array:
-    """Return the answers of every server in every turn: (turns, servers, 3)."""
-    answers = np.zeros((turns, len(servers), 3))
-    for turn in range(turns):
-        for i in range(len(servers)):
-            at = (turn + i) % len(servers)
-            answers[turn, at] = servers[at].ask(name)
     return answers
 
 
-def rows(
-    servers: list[Server], name: str, dtype: str, cores: int, answers: Array
-) -> list[list[Any]]:
+def take_turns(
+    servers: list[Server], name: str, turns: int, first: Sequence[Sequence[float]]
+) -> Array:
+    """Return the answers of every server in every turn, (turns, servers, 3).
+
+    first : answers by which hopeless ways are left out; they stay as their answers.
+    """
+    package = [server.how.split("-")[0] for server in servers]
+    best = {p: min(a[0] for a, q in zip(first, package) if q == p) for p in package}
+    some = [i for i, p in enumerate(package) if first[i][0] <= HOPELESS * best[p]]
+    answers = np.tile(np.asarray(first), (turns, 1, 1))
+    for turn in range(turns):
+        for i in some[turn % len(some) :] + some[: turn % len(some)]:
+            answers[turn, i] = servers[i].ask(name)
+    return answers
+
+
+def rows(servers: list[Server], name: str, dtype: str, answers: Array) -> list[list[Any]]:
     seconds = answers[..., 0]
     ratios = seconds / seconds[:, :1]
     return [
         [
-            name, dtype, cores, server.how, round(1e3 * float(np.median(seconds[:, i])), 2),
+            name, dtype, server.how, round(1e3 * float(np.median(seconds[:, i])), 2),
             *(round(float(q), 3) for q in np.quantile(ratios[:, i], [0.5, 0.25, 0.75])),
             round(float(answers[-1, i, 1]), 3), round(float(answers[-1, i, 2])),
         ]
@@ -151,32 +171,51 @@ def rows(
     ]  # fmt: skip
 
 
+def headline(numbers: Sequence[Sequence[Any]]) -> str:
+    """Return a table of PyTorch eager and the fastest way of each peer, by its name."""
+    lines = [["", "dtype", "fedref (ms)", "torch-eager", *(f"best {peer}" for peer in PEERS)]]
+    for (name, dtype), found in by_workload(numbers).items():
+        cells = [f"{found['torch-eager'][4]:.2f}" if "torch-eager" in found else "–"]
+        for hows in PEERS.values():
+            how = min(set(hows) & set(found), key=lambda how: found[how][4], default="")
+            cells.append(f"{found[how][4]:.2f} ({how})" if how else "–")
+        lines.append([name, dtype, f"{found['fedref'][3]:.1f}", *cells])
+    return markdown(lines)
+
+
+def by_workload(numbers: Sequence[Sequence[Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+    """(workload, dtype) → implementation → its row."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in numbers:
+        found.setdefault((row[0], row[1]), {})[row[2]] = row
+    return found
+
+
 def table(numbers: Sequence[Sequence[Any]]) -> str:
     """Return a table of the time of each divided by fedref's: median, and quartiles."""
-    names = list(dict.fromkeys(row[3] for row in numbers))[1:]
-    lines = [["", "dtype", "fedref (ms)", *names]]
-    for name, dtype in dict.fromkeys((row[0], row[1]) for row in numbers):
-        found = {row[3]: row for row in numbers if [*row[:2]] == [name, dtype]}
-        ratios = [f"{r[5]:.2f} ({r[6]:.2f}–{r[7]:.2f})" for r in (found[how] for how in names)]
-        lines.append([name, dtype, f"{found['fedref'][4]:.1f}", *ratios])
+    names = list(dict.fromkeys(row[2] for row in numbers))[1:]
+    lines = [["", "dtype", *names]]
+    for (name, dtype), found in by_workload(numbers).items():
+        ratios = [f"{r[4]:.2f} ({r[5]:.2f}–{r[6]:.2f})" for r in (found[how] for how in names)]
+        lines.append([name, dtype, *ratios])
     return markdown(lines)
 
 
 def start_and_memory(numbers: Sequence[Sequence[Any]]) -> str:
     """Return a table of the first round's seconds with compilation, and the most megabytes so far."""
-    some = [row for row in numbers if row[1:3] == ["float32", 1] and row[3] != "floor"]
-    names = list(dict.fromkeys(row[3] for row in some))
+    names = [how for how in dict.fromkeys(row[2] for row in numbers) if how != "floor"]
     lines = [["", *names]]
-    for name in dict.fromkeys(row[0] for row in some):
-        found = {row[3]: row for row in some if row[0] == name}
-        lines.append([name, *(f"{found[how][8]:.2f} s, {found[how][9]:.0f} MB" for how in names)])
+    for (name, dtype), found in by_workload(numbers).items():
+        if dtype == "float32":
+            cells = (f"{found[how][7]:.2f} s, {found[how][8]:.0f} MB" for how in names)
+            lines.append([name, *cells])
     return markdown(lines)
 
 
 def picture(numbers: Sequence[Sequence[Any]], path: Path) -> None:
-    """Draw a panel for each number type and number of cores: a sign a peer, fedref at 1."""
+    """Draw a panel for each number type: a sign a peer, fedref at 1."""
     workloads = list(dict.fromkeys(row[0] for row in numbers))
-    hows = [how for how in dict.fromkeys(row[3] for row in numbers) if how != "fedref"]
+    hows = [how for how in dict.fromkeys(row[2] for row in numbers) if how != "fedref"]
     looks: dict[str, dict[str, Any]] = {
         how: {"marker": m, "color": c} for how, m, c in zip(hows, MARKERS, COLOURS[1:])
     }
@@ -184,17 +223,15 @@ def picture(numbers: Sequence[Sequence[Any]], path: Path) -> None:
         handles = [
             Line2D([], [], linestyle="none", label=how, **look) for how, look in looks.items()
         ]
-        figure, panels = frame((2, 2), (4, 2.4), "", handles, share=True)
-        for axes, (cores, dtype) in zip(panels, product(SETTINGS, AGREE)):
+        figure, panels = frame((1, 2), (4, 2.6), "", handles, share=True)
+        for axes, dtype in zip(panels, AGREE):
             for how, look in looks.items():
-                of = [row for row in numbers if [*row[1:4]] == [dtype, cores, how]]
+                of = [row for row in numbers if [*row[1:3]] == [dtype, how]]
                 y = [workloads.index(row[0]) for row in of]
-                axes.plot([row[5] for row in of], y, linestyle="none", **look)
+                axes.plot([row[4] for row in of], y, linestyle="none", **look)
             axes.axvline(1, color="black", linewidth=1)
-            axes.set(xscale="log", title=f"{SETTINGS[cores]}, {dtype}")
+            axes.set(xscale="log", title=dtype, xlabel="time of a round, fedref = 1")
             axes.xaxis.set_major_formatter("{x:g}")
             axes.set_yticks(range(len(workloads)), workloads)
         panels[0].invert_yaxis()
-        for axes in panels[2:]:
-            axes.set_xlabel("time of a round, fedref = 1")
         save(figure, path)
