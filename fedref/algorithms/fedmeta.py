@@ -118,7 +118,7 @@ def meta_sgd_gradient(
     """(∂/∂θ, ∂/∂α) of f(θ_u; Q) with θʲ⁺¹ = θʲ − α ⊙ g(θʲ; S)."""
     (*thetas, theta_u), gs = inner_steps(model, theta, S, alpha=alpha, steps=steps)
     q = model.grad(theta_u, Q)
-    g_alpha = nx.zeros(q.shape, q.dtype)
+    g_alpha = nx.constant(0, q.shape, q.dtype)
     # ∂θ_{j+1}/∂α = −diag(g_j), ∂θ_{j+1}/∂θ_j = I − diag(α) H; q goes through their transposes, and
     # the second one's is I − H diag(α): first α, then H
     for theta_j, g_j in zip(reversed(thetas), reversed(gs)):
@@ -203,7 +203,7 @@ class MAML(Algorithm[MetaServer, Learner, Local, None]):
         return server.learner
 
     def start(self, model: Model, sent: Learner, client_state: None) -> Local:
-        return sent, tree.map(lambda x: nx.zeros(x.shape, x.dtype), sent)
+        return sent, tree.map(lambda x: nx.constant(0, x.shape, x.dtype), sent)
 
     def step(self, model: Model, sent: Learner, local: Local, *batches: Batch) -> Local:
         g = self.gradient(model, local[0], *batches)

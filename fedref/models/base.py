@@ -12,7 +12,7 @@ Leading axes of w and X broadcast: `w (K, d)` with `X (K, B, p)` are K clients a
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import accumulate, pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -192,14 +192,6 @@ def check_labels(model: Model, y: Array) -> None:
         )
 
 
-@cache
-def reciprocal(n: int, dtype: Any) -> Array:
-    """Return 1/n as an array of shape (), the same for every batch of n samples."""
-    share = np.asarray(1 / max(n, 1), dtype)
-    share.setflags(write=False)
-    return share
-
-
 def mean_weights(D: Batch, dtype: Any) -> Array:
     """c_j = s_j / Σ_j s_j, so that Σ_j c_j ℓ_j is the mean loss: (..., B).
 
@@ -208,7 +200,7 @@ def mean_weights(D: Batch, dtype: Any) -> Array:
     """
     real = np.zeros(0, dtype).real.dtype
     if D.s is None:
-        return reciprocal(D.y.shape[-1], real)
+        return nx.constant(1 / max(D.y.shape[-1], 1), (), real)
     s = D.s.astype(real, copy=False)
     total = s.sum(-1, keepdims=True)
     return s / np.where(total == 0, 1, total)
