@@ -223,9 +223,8 @@ class MAML(Algorithm[MetaServer, Learner, Local, None]):
         self, model: Model, server: MetaServer, uploads: Learner, cohort: Cohort
     ) -> MetaServer:
         g = tree.map(partial(weighted_mean, cohort.weights(self.weighting)), uploads)
-        learner, moments = server
         # [fedmeta server] x − βg
-        return MetaServer(*server_step(learner, g, moments, beta=self.beta))
+        return MetaServer(*server_step(server.learner, g, server.adam, beta=self.beta))
 
     def personalised_params(
         self, model: Model, sent: Learner, client_state: None, D: Batch | None
@@ -252,5 +251,4 @@ class MetaSGD(MAML):
         return Learner(w, np.full_like(w, self.alpha))
 
     def gradient(self, model: Model, learner: Learner, S: Batch, Q: Batch) -> Learner:
-        theta, alpha = learner
-        return Learner(*meta_sgd_gradient(model, theta, alpha, S, Q, steps=self.inner_steps))
+        return Learner(*meta_sgd_gradient(model, *learner, S, Q, steps=self.inner_steps))

@@ -10,8 +10,10 @@ from fedref.models.numerics import Array
 
 
 class Dense(NamedTuple):
-    """X (K, N, p), y (K, N), w a list of arrays, p_k (K,), steps (K,); role → rows (K, S, W), and
-    weights (K, S, W) of which each batch's sum to 1, or None where no batch is shorter."""
+    """X (K, N, p), y (K, N), w a list of arrays, p_k (K,), steps (K,); role → rows (K, S, W).
+
+    weights (K, S, W) sum to 1 over each batch; None where no batch is shorter than the others.
+    """
 
     algorithm: Any
     model: Any

@@ -1,5 +1,7 @@
-"""A round in JAX as its users write it: one compiled function, parameters are a pytree, and a batch is
-gathered in its step. `jax-vmap` runs all clients at once, `jax-map` one after the other."""
+"""A round in JAX as its users write it: one compiled function, and parameters are a pytree.
+
+A batch is gathered in its step. `jax-vmap` runs all clients at once, `jax-map` one after the other.
+"""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,5 +1,8 @@
-"""A round in PyTorch, parameters a list of tensors: `torch-eager` a client after the other, `torch-vmap`
-all of them at once by `torch.func`; `torch-compile` compiles the step of the one or the other."""
+"""A round in PyTorch, parameters a list of tensors.
+
+`torch-eager` runs a client after the other, `torch-vmap` all of them at once by `torch.func`;
+`torch-compile` compiles the step of the one or the other.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -78,7 +81,7 @@ def prepare(how: str, dtype: str, name: str) -> Callable[[], Any]:
 
     g, everyone = grad(loss), torch.arange(K)[:, None]
 
-    def at(role: str, t: int) -> Any:
+    def gather(role: str, t: int) -> Any:
         p = P[role]
         rows = R[role][:, t]
         return X[everyone, rows], y[everyone, rows], None if p is None else p[:, t]
@@ -97,25 +100,25 @@ def prepare(how: str, dtype: str, name: str) -> Callable[[], Any]:
     def axes(role: str) -> Any:
         return 0, 0, None if P[role] is None else 0
 
-    def together() -> Tree:
+    def run_together() -> Tree:
         w = [x.expand(K, *x.shape) for x in w0]
         if episodes:
             alpha = [torch.full_like(x, a.alpha) for x in w]
             both = vmap(grad(meta, (0, 1)), (0, 0, axes("S"), axes("Q")))
-            ends = both(w, alpha, at("S", 0), at("Q", 0))
+            ends = both(w, alpha, gather("S", 0), gather("Q", 0))
             return meta_step([torch.tensordot(share, x, 1) for x in (*ends[0], *ends[1])])
         steps = torch.from_numpy(d.steps)
         for t in range(int(d.steps.max())):
-            w = moved(w, [at(role, t) for role in R], (steps > t).to(share.dtype))
+            w = moved(w, [gather(role, t) for role in R], (steps > t).to(share.dtype))
         return [torch.tensordot(share, x, 1) for x in w]
 
     moved = vmap(move, (0, [axes(role) for role in R], 0))
     take_step, take_episode = step, episode
     if how != "torch-compile":
-        return together if how == "torch-vmap" else one_by_one
+        return run_together if how == "torch-vmap" else one_by_one
     if len(R) == 1 and not isinstance(d.model, CNN):  # it cannot compile a jvp inside a vmap
         moved = torch.compile(moved, dynamic=False)
-        return together
+        return run_together
     # the compiler takes gradients by torch.func only
     compiled, both = torch.compile(move), torch.compile(grad(meta, (0, 1)))
     whole = torch.ones((), dtype=share.dtype)
