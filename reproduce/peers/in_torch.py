@@ -94,6 +94,6 @@ class StandIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         pass
 
 
-def do_without(*packages):
-    """Let imports of these packages succeed where they are not installed."""
-    sys.meta_path.append(StandIn(packages))
+def do_without(*packages, always=False):
+    """Let imports of these packages succeed where they are not installed, or take no others at all."""
+    sys.meta_path.insert(0 if always else len(sys.meta_path), StandIn(packages))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedref.boundary.errors import ConfigError, unknown
-from fedref.boundary.files import write_whole
+from fedref.boundary.files import write_atomically
 from fedref.experiments.results import Run
 from reproduce.tables import markdown, write_csv
 
@@ -53,7 +53,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     ]
     write_csv(out / "table.csv", HEAD, [[row[key] for key in HEAD] for row in rows])
     notes = upstream_notes(projects, rows)
-    write_whole(out / "notes.md", notes.encode())
+    write_atomically(out / "notes.md", notes.encode())
     counts = Counter(row["verdict"] for row in rows)
     return {
         "counts": ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()),

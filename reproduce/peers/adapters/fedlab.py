@@ -1,12 +1,15 @@
 """FedLab: trainers and servers of fedlab/contrib/algorithm, and `Aggregators.fedavg_aggregate`."""
 
 import torch
-from fedlab.contrib.algorithm.basic_client import SGDSerialClientTrainer
-from fedlab.contrib.algorithm.feddyn import FedDynSerialClientTrainer, FedDynServerHandler
-from fedlab.contrib.algorithm.fedprox import FedProxSerialClientTrainer
-from fedlab.contrib.algorithm.scaffold import ScaffoldSerialClientTrainer, ScaffoldServerHandler
-from fedlab.utils.aggregator import Aggregators
-from in_torch import Net, batches, client_batches, space
+from in_torch import Net, batches, client_batches, do_without, space
+
+do_without("torchvision", always=True)  # for data sets alone, and it asks for a build of its own
+
+from fedlab.contrib.algorithm.basic_client import SGDSerialClientTrainer  # noqa: E402
+from fedlab.contrib.algorithm.feddyn import FedDynSerialClientTrainer, FedDynServerHandler  # noqa: E402
+from fedlab.contrib.algorithm.fedprox import FedProxSerialClientTrainer  # noqa: E402
+from fedlab.contrib.algorithm.scaffold import ScaffoldSerialClientTrainer, ScaffoldServerHandler  # noqa: E402
+from fedlab.utils.aggregator import Aggregators  # noqa: E402
 
 
 def client(algorithm, model, hyper, server, data, rows):
