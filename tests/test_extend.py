@@ -40,10 +40,28 @@ class Half(Model):
 """
 
 
+#: Models whose mistakes are met before the first round.
+MISTAKEN = """
+
+@dataclass(frozen=True)
+class Summed(Poisson):
+    def loss(self, w, D):
+        return np.sum(super().loss(w, D))
+
+
+@dataclass(frozen=True)
+class Wide(Poisson):
+    width: int = field(kw_only=True)
+"""
+
+
 @pytest.fixture
 def mine(here, monkeypatch):
     """mine.py in the current folder, imported anew for each test."""
-    (here / "mine.py").write_text(MINE + HALF, encoding="utf-8")
+    (here / "mine.py").write_text(
+        MINE.replace("import dataclass", "import dataclass, field", 1) + HALF + MISTAKEN,
+        encoding="utf-8",
+    )
     monkeypatch.setattr(sys, "path", [*sys.path])
     yield here
     sys.modules.pop("mine", None)
@@ -306,3 +324,16 @@ def test_a_file_names_them_too(mine):
     assert main("run", write(mine / "t.toml", table), "--out", "a", "--quiet") == 0
     assert main("run", "a/config.toml", "--out", "b", "--quiet") == 0
     assert contents(mine / "a") == contents(mine / "b")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Summed", "Summed.loss returns shape () for two clients at once, expected (2,)"),
+        ("Wide", "model mine:Wide needs width: give it in [model], or as --set model.width=VALUE"),
+    ],
+)
+def test_a_model_s_mistakes_are_met_before_the_first_round(mine, capsys, name, message):
+    assert main("run", "fedavg", "--model", f"mine:{name}", "--rounds", "1", "--out", "a") == 2
+    assert message in capsys.readouterr().err
+    assert not (mine / "a").exists()

@@ -1,7 +1,7 @@
 """Loading an experiment: its data, split and model from their names, each made once a run."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from fedref.experiments.names import Table
 from fedref.experiments.unit import LoadedExperiment
 from fedref.models import FROM_DATA, MODELS
 from fedref.models.base import Model
+from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation, Source
 
@@ -141,9 +142,38 @@ def make_model(table: Table, source: Source) -> Model:
         raise ConfigError(
             f"model {names.importable_name(name)} needs images, and {source.name} has none"
         )
+    given = {*table, *taken}
+    lacking = [
+        f.name
+        for f in fields(cls)
+        if f.init and f.default is f.default_factory is MISSING and f.name not in given
+    ]
+    if lacking:
+        raise ConfigError(
+            f"model {names.importable_name(name)} needs {lacking[0]}: give it in [model], or as "
+            f"--set model.{lacking[0]}=VALUE"
+        )
     made: Model = build(cls, table, f"model {names.importable_name(name)}", **taken)
     check_targets(made, names.importable_name(name), source)
     return made
+
+
+def check_shapes(model: Model, federation: Federation) -> None:
+    """Raise ConfigError for a model of the user's own that does not take two clients at once."""
+    if type(model).__module__.startswith("fedref."):
+        return
+    X, y, _ = federation.batch(federation.train.rows[:2], np.dtype(np.float64))
+    w, D = (
+        np.stack(2 * [model.init(np.random.default_rng(0))]),
+        Batch(*(np.stack([x, x]) for x in (X, y))),
+    )
+    for name, shape in (("loss", (2,)), ("grad", w.shape)):
+        got = np.shape(getattr(model, name)(w, D))
+        if got != shape:
+            raise ConfigError(
+                f"{type(model).__name__}.{name} returns shape {got} for two clients at once, expected "
+                f"{shape}: w is (..., d), X is (..., B, p), and sums go over the last axes"
+            )
 
 
 def check_targets(model: Model, name: str, source: Source) -> None:
@@ -235,6 +265,7 @@ def load_experiment(experiment: Experiment, loader: Loader | None = None) -> Loa
     model = make_model(experiment.model, federation.source)
     federation = map_labels(federation, model, experiment.dtype)
     federation.check()
+    check_shapes(model, federation)
     if not federation.test.rows.size:
         raise DataError(
             f"{whole.source.name}: no client has a test row, so nothing could be evaluated; expected "

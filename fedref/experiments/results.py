@@ -64,9 +64,13 @@ class Run(NamedTuple):
             for unit, record in list(zip(self.units, self.records))[:SHOWN]
         ]
         more = f" and {len(self.units) - SHOWN} more" if len(self.units) > SHOWN else ""
-        done = sum(record.round for record in self.records)
+        done = max(record.round for record in self.records)
         rounds = "1 round" if done == 1 else f"{done} rounds"
         return f"<Run {made.name}, {rounds}: {', '.join(ends)}{more}>"
+
+    def __str__(self) -> str:
+        """Return what `fedref run` prints: the table, and notes on what it hides."""
+        return "\n\n".join([heading(self), markdown(summary_rows(self)), *notes(self)])
 
     @property
     def metrics(self) -> dict[str, Array]:

@@ -6,6 +6,7 @@ A `Page` is data: the terminal and the site lay it out.
 import importlib
 import inspect
 import linecache
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import partial
@@ -92,6 +93,7 @@ def find_topic(name: str) -> str:
     """Return the topic that is meant, whatever its capitals; ConfigError names a few that are like it."""
     known = {topic.casefold(): topic for names in topics().values() for topic in names}
     wanted = " ".join(name.casefold().replace("[", " ").replace("]", " ").split())
+    wanted = re.sub(r"\b(eq|alg)\. ", r"\1.", wanted)
     if wanted in known:
         return known[wanted]
     near = get_close_matches(wanted, known, n=3, cutoff=0.6)

@@ -188,3 +188,8 @@ def test_the_mistakes_with_their_lines_and_what_catches_them(capsys):
 def test_where_nothing_can_be_written_is_one_line(capsys, tmp_path):
     (tmp_path / "file").write_text("x")
     assert "file" in refused(capsys, "explain", "--html", tmp_path / "file" / "site")
+
+
+def test_a_space_behind_eq_does_no_harm(capsys):
+    assert main("explain", "Per-FedAvg", "eq.", "3") == 0
+    assert "[per-fedavg eq.3]" in capsys.readouterr().out
