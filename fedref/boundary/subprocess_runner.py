@@ -1,4 +1,4 @@
-"""Run functions in another process, with a time limit: a hang or crash there costs one answer."""
+"""Run functions in another process, with a time limit: a hang or crash fails only that call."""
 
 import os
 from collections.abc import Callable
@@ -9,10 +9,10 @@ from typing import Any, Self
 
 
 class SubprocessRunner:
-    """One child process that runs functions: started when first needed, and again after it died.
+    """One child process that runs functions; it starts at the first call and again if it has died.
 
-    Functions, arguments and results travel by pickle. What a function keeps at module level lasts
-    from call to call, as long as the child lives. What the child prints goes to standard error.
+    Functions, arguments and results are pickled. Module-level state persists between calls as long
+    as the child lives. Whatever the child prints goes to standard error.
 
     >>> with SubprocessRunner() as runner:
     ...     runner.call(max, 2, 3, timeout=60)
@@ -26,7 +26,7 @@ class SubprocessRunner:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let the child go, which ends its own workers too."""
+        """Close the connection: the child then ends itself and its own workers."""
         if self.process is not None:
             self.connection.close()
             self.process.join(5)
@@ -48,7 +48,7 @@ class SubprocessRunner:
             self.kill()
             raise ChildProcessError("the process died") from None
         except BaseException:
-            self.kill()  # an answer that nobody waits for must not be taken for the next one
+            self.kill()  # a late answer must not be taken for that of the next call
             raise
         if not succeeded:
             raise result
@@ -56,10 +56,10 @@ class SubprocessRunner:
 
     def _start(self) -> None:
         context = get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs,))
+        self.connection, child_end = context.Pipe()
+        self.process = context.Process(target=_serve, args=(child_end,))
         self.process.start()
-        theirs.close()
+        child_end.close()
 
     def kill(self) -> None:
         """End the child at once."""
@@ -71,8 +71,8 @@ class SubprocessRunner:
 
 
 def _serve(connection: Connection) -> None:
-    """Answer calls until nobody asks any more."""
-    os.dup2(2, 1)  # what is printed past Python's own streams must not spoil a report
+    """Answer calls until the connection is closed."""
+    os.dup2(2, 1)  # C code that prints must not spoil the parent's output
     with suppress(EOFError, KeyboardInterrupt):
         while True:
             function, arguments = connection.recv()

@@ -28,13 +28,13 @@ columns
   error    max|got − expected| / max|expected|, the largest of all cases; a row passes with at most
            1e-12 (0 for "bit for bit"); about 1e-16 is rounding
   slope    of the Taylor remainder on log-log axes (with HF: of the error against δ); a row passes within
-           0.1 of 2, or of 3 for a Hessian-vector product; inf means that nothing but rounding is left,
+           0.1 of 2, or of 3 for a Hessian-vector product; inf means that the remainder is all rounding,
            and passes only if the function is a quadratic
 
 The complex step Im f(w + ih v)/h subtracts nothing, so h = 1e-30 gives the derivative to rounding.
 
 examples
-  fedref check                                 everything, in some seconds
+  fedref check                                 everything, in a few seconds
   fedref check --only "per-fedavg eq.6"        one equation
   fedref check --only per-fedavg "MLP tanh"    all tags that contain either
   fedref check --only apfl --json              {seed, ok, seconds, proofs: [{tag, claim, error, bound,
@@ -51,10 +51,10 @@ To check a gradient of your own: `python -c "import fedref.checks; help(fedref.c
 def run(args: argparse.Namespace) -> int:
     """Run the proofs. Return 0 if all hold, else 1."""
     if args.plot:
-        from fedref import plots  # matplotlib takes its time
+        from fedref import plots  # matplotlib is slow to import
 
         plots.format_of(args.plot)
-    from fedref import proofs  # `fedref --help` needs none
+    from fedref import proofs  # `fedref --help` does not need them
 
     start = time.perf_counter()
     rows = proofs.run(args.only, args.seed, with_progress_bar)
@@ -81,19 +81,19 @@ def with_progress_bar(chosen: "list[proofs.Proof]") -> "Iterable[proofs.Proof]":
 def format_json(rows: "list[proofs.Row]", seed: int, seconds: float) -> str:
     """Return the rows as strict JSON, which has neither inf nor nan."""
 
-    def plain(x: Any) -> Any:
+    def as_json(x: Any) -> Any:
         if isinstance(x, float) and not math.isfinite(x):
             return None if math.isnan(x) else "inf"
         return x
 
-    listed = [{name: plain(x) for name, x in row._asdict().items()} for row in rows]
+    listed = [{name: as_json(x) for name, x in row._asdict().items()} for row in rows]
     ok = all(row.verdict == "ok" for row in rows)
-    whole = {"seed": seed, "ok": ok, "seconds": round(seconds, 3), "proofs": listed}
-    return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False)
+    report = {"seed": seed, "ok": ok, "seconds": round(seconds, 3), "proofs": listed}
+    return json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def format_table(rows: "list[proofs.Row]", seconds: float) -> str:
-    """Return the rows as an aligned table, an exception below its row."""
+    """Return the rows as an aligned table, with a row's note or exception below it."""
     cells = [("tag", "compared", "error", "slope", "verdict")]
     for row in rows:
         slope = "" if row.slope is None else f"{row.slope:.2f}"
@@ -114,7 +114,7 @@ COMMAND = Command(
     (
         Option(
             "--only TAG",
-            "only these: a tag, or a part of several (in upper or lower case)",
+            "run only the proofs of these tags; part of a tag selects all that contain it (any case)",
             many="+",
         ),
         Option("--seed N", "seed of the random cases", int, 0, bounds=Bounds(0)),

@@ -105,7 +105,7 @@ def how_to_get(name: str, data_dir: Path | None) -> str:
 def show(args: argparse.Namespace) -> None:
     federation = federation_of(args)
     if args.out is not None:
-        describe.picture(federation, args.out)
+        describe.draw_picture(federation, args.out)
     print(describe.statistics_text(federation))
     if args.out is not None:
         print(f"picture: {args.out}")

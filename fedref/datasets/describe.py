@@ -1,4 +1,4 @@
-"""A federation in numbers, those of [apfl table 1], and as a picture of who holds what."""
+"""Statistics of a federation, as in [apfl table 1], and a picture of its clients' labels."""
 
 import io
 import warnings
@@ -15,12 +15,12 @@ from fedref.boundary.files import write_or_raise
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation, Source
 
-LABEL = 40  # characters of a label that are shown
-MANY = 5  # labels that are listed
+LABEL_WIDTH = 40  # a longer label is cut
+MAX_LISTED = 5  # of more missing labels, only these are listed
 
 
 def statistics(federation: Federation) -> dict[str, Any]:
-    """Return clients, samples, mean and standard deviation of samples a client, and some more."""
+    """Return the numbers of clients, samples and labels, and how samples spread over clients."""
     n = federation.train.sizes + federation.test.sizes
     source = federation.source
     held = (histogram(federation) > 0).sum(0)
@@ -40,10 +40,10 @@ def statistics(federation: Federation) -> dict[str, Any]:
     }
 
 
-def groups(source: Source) -> tuple[list[str], Array]:
-    """Return (names of the labels, each row's label as its number).
+def label_groups(source: Source) -> tuple[list[str], Array]:
+    """Return (names of the labels, each row's label as an index into the names).
 
-    Real targets stand in ten groups of as many rows each, named by their ends.
+    Real targets are divided into ten groups of equally many rows, named by their limits.
     """
     if source.real:
         ends = np.unique(np.quantile(source.y, np.linspace(0, 1, 11)))
@@ -51,13 +51,13 @@ def groups(source: Source) -> tuple[list[str], Array]:
         names = [f"{a:.3g} to {b:.3g}" for a, b in pairwise(ends)] or [f"{ends[0]:.3g}"]
         return names, np.searchsorted(inside, source.y, "right")
     labels, words = source.labels, source.label_names
-    names = [printable(words[k] if words else k, LABEL) for k in labels.tolist()]
+    names = [printable(words[k] if words else k, LABEL_WIDTH) for k in labels.tolist()]
     return names, np.searchsorted(labels, source.y)
 
 
 def histogram(federation: Federation) -> Array:
-    """Return (labels, N) samples of each label that each client holds, training and test together."""
-    (names, label), N = groups(federation.source), federation.clients
+    """Return (labels, N) counts of each client's samples by label, training and test together."""
+    (names, label), N = label_groups(federation.source), federation.clients
     counts = np.zeros(len(names) * N, np.int64)
     for part in (federation.train, federation.test):
         counts += np.bincount(label[part.rows] * N + part.owners, minlength=len(counts))
@@ -65,9 +65,9 @@ def histogram(federation: Federation) -> Array:
 
 
 def label_note(source: Source, known: Sequence[int] | None = None) -> str:
-    """Return what became of the labels; "" where they are 0, 1, ..., or real targets.
+    """Return a note on how labels are encoded; "" if they are 0, 1, ... or real targets.
 
-    known : the labels of the model; by default of one that has as many classes as these labels need.
+    known : the labels of the model; by default 0, 1, ... to the largest label.
     """
     if source.real:
         return ""
@@ -77,41 +77,42 @@ def label_note(source: Source, known: Sequence[int] | None = None) -> str:
     codes = labels if set(labels) <= set(known) else sorted(known)
     if source.label_names or codes != labels:
         words = source.label_names or labels
-        pairs = (f"{code} = {printable(word, LABEL)}" for code, word in zip(codes, words))
+        pairs = (f"{code} = {printable(word, LABEL_WIDTH)}" for code, word in zip(codes, words))
         return f"labels are encoded as {', '.join(pairs)}"
     missing = sorted(set(known) - set(labels))
     if not missing:
         return ""
-    some = ", ".join(map(str, missing[:MANY])) + ", ..." * (len(missing) > MANY)
+    some = ", ".join(map(str, missing[:MAX_LISTED])) + ", ..." * (len(missing) > MAX_LISTED)
     run = f"labels run from {labels[0]} to {labels[-1]}"
-    return f"{run}; a model of classes 0 to {max(known)} has no row of {some}"
+    return f"{run}, a model's classes from 0 to {max(known)}; no row has label {some}"
 
 
 def notes(source: Source, known: Sequence[int] | None = None) -> list[str]:
-    """Return remarks on how the data were understood, one a line."""
+    """Return remarks on how the data were interpreted, one a line."""
     return [note for note in (label_note(source, known), *source.notes) if note]
 
 
 def statistics_text(federation: Federation) -> str:
     """Return the statistics, one a line."""
     numbers = statistics(federation)
-    shown = {k: f"{v:,.1f}" if isinstance(v, float) else f"{v:,}" for k, v in numbers.items()}
-    chosen = {k: v for k, v in federation.parameters.items() if v is not None}
-    how = "".join(f" {key}={value}" for key, value in chosen.items())
-    title = f"{printable(federation.source.name)}, split by {federation.rule}{how}, seed {federation.seed}"
-    lines = [f"  {key:<16}{value:>12}" for key, value in shown.items()]
+    formatted = {k: f"{v:,.1f}" if isinstance(v, float) else f"{v:,}" for k, v in numbers.items()}
+    given = {k: v for k, v in federation.parameters.items() if v is not None}
+    options = "".join(f" {key}={value}" for key, value in given.items())
+    split = f"split by {federation.rule}{options}, seed {federation.seed}"
+    title = f"{printable(federation.source.name)}, {split}"
+    lines = [f"  {key:<16}{value:>12}" for key, value in formatted.items()]
     lines += [f"  {note}" for note in notes(federation.source)]
     return "\n".join([title, *lines])
 
 
-COLUMNS = 1200  # more clients than that are drawn in groups
+COLUMNS = 1200  # more clients than this are drawn in groups
 
 
 def arrange_clients(federation: Federation) -> tuple[Array, Array, Array, int]:
-    """Return training sizes (M,), all sizes (M,) and label counts (labels, M) as they are drawn.
+    """Return training sizes (M,), all sizes (M,) and label counts (labels, M), in drawing order.
 
-    Clients stand by their main label, then by size; beyond COLUMNS, M groups of g neighbours are
-    shown by their mean.
+    Clients are sorted by main label, then by size. More than COLUMNS clients are drawn as M groups
+    of g neighbours, each by its mean.
     """
     counts = histogram(federation)
     order = np.lexsort((-counts.sum(0), counts.argmax(0)))
@@ -122,7 +123,7 @@ def arrange_clients(federation: Federation) -> tuple[Array, Array, Array, int]:
     return mean[0], mean[1:].sum(0), mean[1:], g
 
 
-def picture(
+def draw_picture(
     federation: Federation,
     path: Path,
     title: str | None = None,
@@ -130,7 +131,7 @@ def picture(
 ) -> None:
     """Draw samples a client (above) and its label histogram (below).
 
-    means : numbers of samples a client to be marked by a line, by what they are called.
+    means : samples a client, each marked by a line, with the lines' names as keys.
     """
     # imported here: drawing is rare, and matplotlib takes longer than everything else to import
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -138,12 +139,14 @@ def picture(
     from matplotlib.figure import Figure
 
     train, both, counts, g = arrange_clients(federation)
-    (labels, _), M = groups(federation.source), len(train)
+    (labels, _), M = label_groups(federation.source), len(train)
     figure = Figure(figsize=(9, 5.5), layout="constrained")
     known = FigureCanvasAgg(figure).get_supported_filetypes()
     kind = path.suffix.lstrip(".").lower()
     if kind not in known:
-        raise ConfigError(f"{path}: a picture ends with one of .{', .'.join(sorted(known))}")
+        raise ConfigError(
+            f"{path}: the name of a picture must end with one of .{', .'.join(sorted(known))}"
+        )
     sizes, heat = figure.subplots(2, 1, sharex=True, height_ratios=[1, 1.5])
     edges = np.arange(M + 1) - 0.5
     sizes.stairs(both, edges, fill=True, color="#9ecae1", label="test")
@@ -174,6 +177,6 @@ def picture(
     heat.set_xlabel(f"clients by main label, then by size{grouped}")
     figure.colorbar(image, ax=heat, label="samples of the label", pad=0.01)
     drawn = io.BytesIO()
-    with warnings.catch_warnings(action="ignore"):  # a glyph that the font lacks is a box
+    with warnings.catch_warnings(action="ignore"):  # a glyph that the font lacks is drawn as a box
         figure.savefig(drawn, dpi=120 if M < 500 else 200, format=kind)
     write_or_raise(path, drawn.getvalue())

@@ -1,4 +1,4 @@
-"""How rows are handed to clients: the few moves that every split rule is made of."""
+"""Assign rows to clients: the few operations that every split rule is built from."""
 
 import numpy as np
 
@@ -12,33 +12,33 @@ def offsets(sizes: Array) -> Array:
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
 
-def spans(start: Array, count: Array) -> Array:
+def concatenate_ranges(start: Array, count: Array) -> Array:
     """Return start[i], ..., start[i] + count[i] − 1 for every i, one after the other.
 
-    >>> spans(np.array([10, 40]), np.array([3, 2]))
+    >>> concatenate_ranges(np.array([10, 40]), np.array([3, 2]))
     array([10, 11, 12, 40, 41])
     """
     ends = offsets(count)
     return np.asarray(np.arange(ends[-1]) + np.repeat(start - ends[:-1], count))
 
 
-def group(owner: Array, clients: int, rows: Array | None = None) -> Part:
-    """Return rows (0, 1, ... if not given) by their owner, in the order given within each client."""
+def group_by_client(owner: Array, clients: int, rows: Array | None = None) -> Part:
+    """Group rows (default: 0, 1, ...) by their owner; each client's rows keep their order."""
     order = np.argsort(owner, kind="stable")
     sizes = np.bincount(owner, minlength=clients)
     return Part(order if rows is None else rows[order], offsets(sizes))
 
 
 def shuffle_clients(part: Part, rng: np.random.Generator) -> Part:
-    """Return the same clients with their rows in random order."""
+    """Return the same clients, each with its rows in random order."""
     # client + U[0, 1) sorts by client first: one sort shuffles all clients at once
     order = np.argsort(part.owners + rng.random(len(part.rows)), kind="stable")
     return Part(part.rows[order], part.offsets)
 
 
-def positions(part: Part) -> Array:
-    """Return 0, 1, ..., n_k − 1 for each client: (R,)."""
-    return spans(np.zeros(len(part.offsets) - 1, np.int64), part.sizes)
+def row_positions(part: Part) -> Array:
+    """Return every row's position within its client, 0, 1, ..., n_k − 1: (R,)."""
+    return concatenate_ranges(np.zeros(len(part.offsets) - 1, np.int64), part.sizes)
 
 
 def keep_rows(part: Part, keep: Array) -> Part:
@@ -48,7 +48,7 @@ def keep_rows(part: Part, keep: Array) -> Part:
 
 
 def train_sizes(sizes: Array, fraction: float) -> Array:
-    """Return ⌊fraction·n⌋, but at least one row on either side if n ≥ 2; a single row is for training.
+    """Return ⌊fraction·n⌋, but leave a row on either side if n ≥ 2; a single row is for training.
 
     >>> train_sizes(np.array([0, 1, 2, 5, 10]), 0.9)
     array([0, 1, 1, 4, 9])
@@ -62,7 +62,7 @@ def split_rows(part: Part, fraction: float, rng: np.random.Generator) -> tuple[P
     """Divide each client's rows at random into (train, test); the order of rows is kept in both."""
     rank = np.empty(len(part.rows), np.int64)
     places = Part(np.arange(len(part.rows)), part.offsets)
-    rank[shuffle_clients(places, rng).rows] = positions(part)
+    rank[shuffle_clients(places, rng).rows] = row_positions(part)
     train = rank < np.repeat(train_sizes(part.sizes, fraction), part.sizes)
     return keep_rows(part, train), keep_rows(part, ~train)
 
@@ -70,8 +70,8 @@ def split_rows(part: Part, fraction: float, rng: np.random.Generator) -> tuple[P
 def deal(pools: Part, pool: Array, client: Array, count: Array, clients: int) -> Part:
     """Hand out the pools' rows in order: holding i takes the next count[i] rows of pool[i].
 
-    pools : one "client" a pool. Holdings (pool, client, count: (H,)) are served in the order given;
-    one that asks for more than its pool still holds gets what is left.
+    pools : a Part with pools in place of clients. pool, client, count : (H,), one entry a holding.
+    Holdings are served in this order; one that asks for more than is left in its pool gets the rest.
     """
     order = np.argsort(pool, kind="stable")
     ends = np.cumsum(count[order])
@@ -82,13 +82,15 @@ def deal(pools: Part, pool: Array, client: Array, count: Array, clients: int) ->
     stop = np.minimum(stop, pools.sizes[pool[order]])
     got, begin = np.empty_like(count), np.empty_like(count)
     got[order], begin[order] = stop - start, start + pools.offsets[pool[order]]
-    return group(np.repeat(client, got), clients, pools.rows[spans(begin, got)])
+    return group_by_client(
+        np.repeat(client, got), clients, pools.rows[concatenate_ranges(begin, got)]
+    )
 
 
 def apportion(n: int, shares: Array) -> Array:
-    """Divide n rows in proportion to the shares, none lost: differences of rounded cumulations."""
+    """Divide n rows in proportion to the shares: differences of the rounded cumulative sums."""
     total = np.cumsum(shares)
-    # a Dirichlet with a tiny α can underflow to zeros altogether: then the first takes all
+    # with a tiny α all Dirichlet shares can underflow to 0: then the first client takes all rows
     ends = np.round(n * (total / total[-1] if total[-1] > 0 else np.ones_like(total)))
     return np.diff(ends, prepend=0).astype(np.int64)
 

@@ -33,7 +33,7 @@ from fedref.algorithm import AnyAlgorithm
 from fedref.boundary import checkpoint
 from fedref.boundary.errors import FedrefError
 from fedref.boundary.files import as_data_error, data_error, write_or_raise
-from fedref.datasets.partition import group
+from fedref.datasets.partition import group_by_client
 from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
 from fedref.experiments.loading import known_labels, make_model
@@ -140,7 +140,7 @@ def read_part(path: Path) -> Site:
     source = Source(X, y.astype(np.int64), name=path.name, **more)
     numbers, index = np.unique(client, return_inverse=True)
     rows = np.arange(n)
-    train, tests = (group(index[at], len(numbers), rows[at]) for at in (~test, test))
+    train, tests = (group_by_client(index[at], len(numbers), rows[at]) for at in (~test, test))
     federation = Federation(source, train, tests, rule="flower", shift=shift, scale=scale)
     for k in np.flatnonzero(train.sizes == 0):
         raise data_error(path, f"client {numbers[k]} has no training row", "at least one")

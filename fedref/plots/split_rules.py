@@ -8,7 +8,7 @@ from matplotlib import rc_context as settings
 from matplotlib.colors import LogNorm
 from matplotlib.style import context
 
-from fedref.datasets.describe import groups, histogram
+from fedref.datasets.describe import histogram, label_groups
 from fedref.plots import style
 from fedref.plots.style import STYLE
 from fedref.rounds.federation import Federation
@@ -32,7 +32,7 @@ def split_rules(federations: Mapping[str, Federation], path: str | Path, title: 
             )  # fmt: skip
             axes.set_title(name, loc="left")
             axes.set_xticks([])
-            names, step = groups(federations[name].source)[0], -(-len(held) // MOST_NAMES)
+            names, step = label_groups(federations[name].source)[0], -(-len(held) // MOST_NAMES)
             axes.set_yticks(range(0, len(held), step), names[::step], fontsize=6)
         for axes in panels[len(counts) :]:
             axes.remove()

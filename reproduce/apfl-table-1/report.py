@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedref.datasets import load, sources, split
-from fedref.datasets.describe import picture, statistics
+from fedref.datasets.describe import draw_picture, statistics
 from fedref.experiments.results import Run
 from fedref.rounds.federation import Federation, Source
 from reproduce.tables import Number, number_table, write_numbers
@@ -54,7 +54,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
         made.append(f"{data}: {source.name}, SHA-256 {source.sha256[:12]}, split {RULES[data]}.")
         file = f"{data.lower()}.png"
         means = {"mean, ours": found[0]["mean"], "mean, paper": told[2]}
-        picture(federations[0], out / file, title(data, federations[0]), means)
+        draw_picture(federations[0], out / file, title(data, federations[0]), means)
         pictures.append(f"![{data}: samples a client and labels a client, seed 0]({file})")
     heads = ("data", "quantity")
     write_numbers(out / "numbers.csv", heads, numbers)

@@ -68,7 +68,7 @@ def test_show_refuses_what_run_refuses(tmp_path: Path, capsys: pytest.CaptureFix
             arguments.run(arguments)
     fedref("show", table, "--split", "iid", "--set", "split.users=3")
     out = capsys.readouterr().out
-    assert "labels run from 1 to 2; a model of classes 0 to 2 has no row of 0" in out
+    assert "labels run from 1 to 2, a model's classes from 0 to 2; no row has label 0" in out
     assert "column 'subject' is a feature; if it says whose row it is, call it client" in out
 
 

@@ -174,7 +174,7 @@ REFUSED = [
     ("data show digits --set users=8", "expected split.users=8, as for `fedref run`"),
     ("data show digits --set split.a-test=2 --set split.a_test=4", "every key once"),
     ("data show digits --seed x", "seed is 'x'"),
-    ("data show digits --out picture.xyz", "a picture ends with"),
+    ("data show digits --out picture.xyz", "the name of a picture must end with"),
     ("data rules --out a.jpg", "expected .png, .svg or .pdf"),
     ("data rules --data real.csv --out b.png", "no rule can divide real.csv: "),
     ("data split shards --data digits --out real.csv/m.json", "can be written"),

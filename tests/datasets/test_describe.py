@@ -59,11 +59,17 @@ def test_labels_that_are_words_are_named(tmp_path):
     [
         ([0, 1, 2], None, []),
         ([0, 1, 2], range(3), []),
-        ([1, 2, 3], None, ["labels run from 1 to 3; a model of classes 0 to 3 has no row of 0"]),
+        (
+            [1, 2, 3],
+            None,
+            ["labels run from 1 to 3, a model's classes from 0 to 3; no row has label 0"],
+        ),
         (
             [0, 9],
             None,
-            ["labels run from 0 to 9; a model of classes 0 to 9 has no row of 1, 2, 3, 4, 5, ..."],
+            [
+                "labels run from 0 to 9, a model's classes from 0 to 9; no row has label 1, 2, 3, 4, 5, ..."
+            ],
         ),
         ([-1, 1], None, ["labels are encoded as 0 = -1, 1 = 1"]),
         ([-1, 1], (-1, 1), []),

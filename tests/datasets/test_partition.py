@@ -25,12 +25,12 @@ def whole(n: list[int]) -> Part:
 def test_spans_are_the_ranges_one_after_the_other(ranges: list[tuple[int, int]]) -> None:
     start, count = (np.array([r[i] for r in ranges], np.int64) for i in (0, 1))
     expected = [i for a, n in ranges for i in range(a, a + n)]
-    assert partition.spans(start, count).tolist() == expected
+    assert partition.concatenate_ranges(start, count).tolist() == expected
 
 
 @given(st.lists(st.integers(0, 4)))
 def test_group_keeps_the_order_within_each_client(owner: list[int]) -> None:
-    grouped = partition.group(np.array(owner, np.int64), 5)
+    grouped = partition.group_by_client(np.array(owner, np.int64), 5)
     assert as_lists(grouped) == [[i for i, o in enumerate(owner) if o == k] for k in range(5)]
 
 

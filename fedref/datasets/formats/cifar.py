@@ -18,7 +18,7 @@ FILES = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
 ARCHIVE = "cifar-10-binary.tar.gz"
 FOLDER = "cifar-10-batches-bin"
 SIDE, CLASSES = 32, 10
-MEMBERS = 1000  # of an archive; each takes a thousand bytes
+MAX_MEMBERS = 1000  # of an archive, against one that would fill the memory with names
 RECORD = 1 + 3 * SIDE * SIDE
 EXPECTED = f"the binary version of CIFAR-10: records of {RECORD} bytes, labels 0 to {CLASSES - 1}"
 GREY = np.array([0.299, 0.587, 0.114])  # ITU-R BT.601
@@ -45,7 +45,7 @@ def to_grey(planes: Array, block: int = 2000) -> Array:
 
 
 def to_colour(planes: Array) -> Array:
-    """Return pixels of planes: (n, 3, H, W) → (n, H, W, 3)."""
+    """Return the planes as pixels: (n, 3, H, W) → (n, H, W, 3)."""
     return planes.transpose(0, 2, 3, 1)
 
 
@@ -71,16 +71,16 @@ def find(folder: Path) -> Path | None:
 
 
 def read_archive(path: Path) -> list[bytes]:
-    """Return the six files of the archive, in whichever folder of it they are."""
+    """Return the six files of the archive; they may be in any folder of it."""
     data, found = read_bytes(path, EXPECTED), {}
     with (
         as_data_error(path, EXPECTED),
         tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive,
     ):
         for number, member in enumerate(iter(archive.next, None)):
-            if number == MEMBERS:
-                raise ValueError(f"has more than {MEMBERS} members")
-            if not 0 <= member.size <= len(data):  # a sparse member is as large as it claims
+            if number == MAX_MEMBERS:
+                raise ValueError(f"has more than {MAX_MEMBERS} members")
+            if not 0 <= member.size <= len(data):  # a sparse member may claim any size
                 raise ValueError(f"member {member.name!r} claims {member.size} bytes")
             name = PurePosixPath(member.name).name
             if name in FILES and member.isreg() and (content := archive.extractfile(member)):

@@ -1,4 +1,4 @@
-"""The idx files of MNIST and its family: magic number, dimensions, then the raw values."""
+"""The idx format of MNIST and similar sets: magic number, dimensions, then the raw values."""
 
 import math
 import re
@@ -43,7 +43,7 @@ def read(path: Path) -> Array:
 
 
 def check_pair(X: Array, y: Array, images: object, labels: object) -> Images:
-    """Return images (n, H, W) and labels (n,), refused if they do not fit together."""
+    """Return images (n, H, W) and labels (n,); a DataError if they do not fit together."""
     if X.ndim != 3:
         raise data_error(str(images), f"{X.ndim} dimensions", "3: images, height, width")
     if y.ndim != 1 or len(y) != len(X):
@@ -80,7 +80,7 @@ def read_folder(folder: Path, prefix: str | None = None) -> list[Images]:
     sets = find_pairs(folder)
     if prefix is None and len(sets) > 1:
         what = f"holds several sets: {', '.join(sorted(sets))}"
-        raise data_error(folder, what, "one, or a named one")
+        raise data_error(folder, what, "a single set, or the name of one")
     pairs = sets.get(prefix, {}) if prefix is not None else next(iter(sets.values()), {})
     if "train" not in pairs:
         expected = f"{prefix or ''}train-images-idx3-ubyte[.gz]"
@@ -94,7 +94,7 @@ def join(parts: list[Images], where: str, **more: Any) -> Source:
     X, y = zip(*parts)
     if len({(images.shape[1:], images.dtype) for images in X}) > 1:
         what = "training and test images differ in size or type"
-        raise data_error(where, what, "images alike")
+        raise data_error(where, what, "images of one size and type")
     test = {"test_from": len(X[0])} if len(X) > 1 else {}
     more = test | arrays.image_defaults(X[0]) | more
     return arrays.make_source(np.concatenate(X), np.concatenate(y), where, **more)

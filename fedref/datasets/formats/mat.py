@@ -1,8 +1,8 @@
 """MATLAB files (version 5 to 7): cell arrays X and Y, one cell a task, which becomes a client.
 
-SciPy reads them, in a process of its own (`mat_reader.py`): on one in a hundred files with a changed
-byte it crashes, or allocates what a dimension claims. The process is a program, not a function of
-multiprocessing, which would import the user's script a second time.
+SciPy reads them in a separate process (`mat_reader.py`), because one in a hundred files with a changed
+byte crashes SciPy, or makes it allocate whatever size a dimension claims. The process runs a program
+of its own: multiprocessing would import the user's script a second time.
 """
 
 import io
@@ -21,32 +21,32 @@ from fedref.rounds.federation import Source
 
 EXPECTED = "a MATLAB file (version 5 to 7) with cell arrays X (n, p) and Y (n, 1), one cell a task"
 READER = Path(__file__).with_name("mat_reader.py")
-SECONDS = 60
-ENVIRONMENT = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # each thread would take its memory
+TIMEOUT = 60  # seconds
+ENVIRONMENT = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # further threads would only take memory
 
 
 def read(path: Path) -> tuple[list[Array], list[Array]]:
-    """Return the cells of X and of Y, as the file holds them."""
+    """Return the cells of X and of Y, unchecked."""
     data = read_bytes(path, EXPECTED)
-    # -P: what lies beside the program, or in the current folder, is not imported
+    # -P: import nothing from the program's folder or the current one
     command = [sys.executable, "-P", str(READER), str(unpacked_limit(len(data)))]
     try:
-        done = subprocess.run(
-            command, input=data, env=ENVIRONMENT, capture_output=True, timeout=SECONDS
+        process = subprocess.run(
+            command, input=data, env=ENVIRONMENT, capture_output=True, timeout=TIMEOUT
         )
     except subprocess.TimeoutExpired as error:
-        raise data_error(path, f"takes more than {SECONDS} s to read", EXPECTED) from error
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        crash = f"SciPy's reader crashed ({done.returncode})"
-        raise data_error(path, said[-1] if said else crash, EXPECTED)
-    cells = npz.read_archive(io.BytesIO(done.stdout), path, EXPECTED)
+        raise data_error(path, f"takes more than {TIMEOUT} s to read", EXPECTED) from error
+    if process.returncode:
+        messages = process.stderr.decode(errors="replace").strip().splitlines()
+        crash = f"SciPy's reader crashed ({process.returncode})"
+        raise data_error(path, messages[-1] if messages else crash, EXPECTED)
+    cells = npz.read_archive(io.BytesIO(process.stdout), path, EXPECTED)
     X, Y = ([array for key, array in cells.items() if key[0] == name] for name in "XY")
     return X, Y
 
 
 def as_task(X: Array, y: Array, where: str) -> tuple[Array, Array]:
-    """Return one cell's rows, checked."""
+    """Check one cell of X and of Y; return its features and labels."""
     flat, _ = arrays.as_features(X, where)
     return flat, arrays.as_integers(y.ravel() if 1 in y.shape else y, len(flat), where, "Y")
 

@@ -29,16 +29,16 @@ PUBLISHED = ("train_images", "train_labels", "test_images", "test_labels")
 
 
 def read_array(stream: IO[bytes], where: str, expected: str) -> Array:
-    """Return the array of one .npy file or member, which ends with it."""
+    """Return the array of one .npy file or member; a DataError if more bytes follow it."""
     with as_data_error(where, expected):
         array: Array = np.lib.format.read_array(stream, allow_pickle=False)
-        if stream.read(1):  # what follows is read, too, so that zipfile compares the checksum
+        if stream.read(1):  # reading to the end makes zipfile compare the checksum
             raise ValueError(f"goes on after its array of shape {array.shape}")
     return array
 
 
 def open_members(archive: zipfile.ZipFile, where: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """Yield (name, stream) of each member of a zip archive, whose sizes stay within the limit.
+    """Yield (name, stream) of each member of a zip archive; a DataError if they are too large.
 
     Nothing is ever unpacked to disk.
     """
@@ -53,7 +53,7 @@ def open_members(archive: zipfile.ZipFile, where: Path) -> Iterator[tuple[str, I
 
 
 def read_archive(stream: IO[bytes], where: Path, expected: str = EXPECTED) -> dict[str, Array]:
-    """Return all arrays of an archive by name, from a stream that can seek: `np.load` with a limit."""
+    """Return all arrays of an archive by name: `np.load` with a limit on the unpacked size."""
     found = {}
     with as_data_error(where, expected), zipfile.ZipFile(stream) as archive:
         for member, unpacked in open_members(archive, where):
@@ -65,15 +65,15 @@ def read_archive(stream: IO[bytes], where: Path, expected: str = EXPECTED) -> di
 
 
 def load(path: Path, **more: Any) -> Source:
-    """Return a Source from either layout of arrays in an archive."""
+    """Return a Source from an archive in either layout (see the module's docstring)."""
     with open_regular(path, EXPECTED) as stream:
-        found = read_archive(stream, path)
-    from_found = from_published if PUBLISHED[0] in found else arrays.from_arrays
-    return from_found(found, str(path), **more)
+        contents = read_archive(stream, path)
+    make = from_published if PUBLISHED[0] in contents else arrays.from_arrays
+    return make(contents, str(path), **more)
 
 
 def folder_holds_arrays(folder: Path) -> bool:
-    """Return whether X.npy or y.npy lies there."""
+    """Return whether the folder holds X.npy or y.npy."""
     return any((folder / f"{name}.npy").exists() for name in ("X", "y"))
 
 
@@ -87,12 +87,12 @@ def load_folder(folder: Path, **more: Any) -> Source:
 
 
 def from_published(found: dict[str, Array], where: str, **more: Any) -> Source:
-    """Return the Source of a training and a test part."""
+    """Return the Source of train_images, train_labels, test_images and test_labels."""
     X, y, test_X, test_y = arrays.require_arrays(found, where, PUBLISHED)
     arrays.reject_unknown_arrays(found, where, PUBLISHED)
     if X.shape[1:] != test_X.shape[1:] or X.dtype != test_X.dtype or 0 in (X.ndim, test_X.ndim):
         what = f"training images {X.shape}, test images {test_X.shape}"
-        raise data_error(where, what, "images alike")
+        raise data_error(where, what, "images of one size and type")
     parts = ((X, y, "train_labels"), (test_X, test_y, "test_labels"))
     labels = np.concatenate([arrays.as_integers(y, len(X), where, n) for X, y, n in parts])
     more = {"test_from": len(X)} | arrays.image_defaults(X) | more

@@ -10,7 +10,7 @@ from fedref.models.numerics import Array
 
 # LEAF's alphabet for Shakespeare, in its order
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
-UNKNOWN = "·"  # what any other character, or a word out of vocabulary, is shown as
+UNKNOWN = "·"  # stands for any other character, or a word outside the vocabulary
 OTHER = len(ALPHABET)  # the code of any other character
 CHARACTERS = (*ALPHABET, UNKNOWN)  # by code
 PADDING = len(CHARACTERS)
@@ -24,28 +24,28 @@ BREAK, SPACE = _CODES[ord("\n")], _CODES[ord(" ")]
 
 def codes(text: str) -> Array:
     """Return one code for each character: (len(text),) uint8."""
-    # surrogatepass: JSON may hold half of a surrogate pair, which is a character like any other
+    # surrogatepass: JSON may hold half of a surrogate pair; it gets the code OTHER
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
     return np.asarray(_CODES[points])
 
 
 def encode(texts: Sequence[str], length: int) -> Array:
-    """Return (n, length) codes; a longer text loses its end, a shorter one is padded at its end."""
+    """Return (n, length) codes; longer texts are cut, shorter ones padded, at their ends."""
     return pad_rows([codes(text[:length]) for text in texts], length, PADDING)
 
 
 def pad_rows(rows: Sequence[Array], length: int, padding: int) -> Array:
-    """Return (n, length) of n rows of codes of `length` or fewer, in the smallest type that holds them."""
+    """Pad rows of at most `length` codes at their ends: (n, length), in the smallest fitting dtype."""
     out = np.full((len(rows), length), padding, np.min_scalar_type(padding))
-    for to, row in zip(out, rows):
-        to[: len(row)] = row
+    for padded, row in zip(out, rows):
+        padded[: len(row)] = row
     return out
 
 
 def windows(text: str, length: int = LENGTH) -> tuple[Array, Array]:
-    """Return each character but the first `length`, and those before it: X (n, length), a view.
+    """Return all windows of a text, X (n, length) as a view, and the character after each, y (n,).
 
-    As LEAF cuts a role's text: line breaks are spaces, and several spaces are one.
+    The text is prepared as LEAF does: line breaks become spaces, and several spaces become one.
 
     >>> X, y = windows("to  be\\nor not", 4)
     >>> [decode(row) for row in X[:3]], decode(y[:3])
@@ -58,16 +58,16 @@ def windows(text: str, length: int = LENGTH) -> tuple[Array, Array]:
     return view, flat[length:].astype(np.int64)
 
 
-def decode(row: Array, vocabulary: Sequence[str] = CHARACTERS, between: str = "") -> str:
-    """Return what some codes stand for; padding is left out."""
-    return between.join(vocabulary[c] for c in row if c < len(vocabulary))
+def decode(row: Array, vocabulary: Sequence[str] = CHARACTERS, separator: str = "") -> str:
+    """Return the text that codes stand for; leave out padding."""
+    return separator.join(vocabulary[c] for c in row if c < len(vocabulary))
 
 
 # ---- words ----------------------------------------------------------------------------------------
 
 
 def words(text: str) -> list[str]:
-    """Return LEAF's words and stops, in lower case.
+    """Split a text into words and punctuation marks in lower case, as LEAF does.
 
     >>> words("Don't panic, it's Monday!")
     ["don't", 'panic', ',', "it's", 'monday', '!']
@@ -75,11 +75,11 @@ def words(text: str) -> list[str]:
     return re.findall(r"[\w']+|[.,!?;]", text.lower())
 
 
-def vocabulary_of(texts: Iterable[str], most: int) -> tuple[str, ...]:
-    """Return the `most` most frequent words, ties in alphabetical order; last, the one for all others."""
+def vocabulary_of(texts: Iterable[str], limit: int) -> tuple[str, ...]:
+    """Return the `limit` most frequent words (ties alphabetical), then UNKNOWN for all others."""
     count = Counter(word for text in texts for word in words(text))
     ranked = sorted(count, key=lambda word: (-count[word], word))
-    return (*ranked[:most], UNKNOWN)
+    return (*ranked[:limit], UNKNOWN)
 
 
 def encode_words(texts: Sequence[str], vocabulary: Sequence[str], length: int) -> Array:

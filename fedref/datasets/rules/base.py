@@ -99,7 +99,7 @@ def classes_of(source: Source) -> Array:
 def by_class(source: Source, rows: Array) -> Part:
     """Return the rows as one "client" a class, ascending labels, in the source's order."""
     classes = classes_of(source)
-    return partition.group(np.searchsorted(classes, source.y[rows]), len(classes), rows)
+    return partition.group_by_client(np.searchsorted(classes, source.y[rows]), len(classes), rows)
 
 
 def require_rows(users: int, each: int, rows: Array, source: Source) -> None:

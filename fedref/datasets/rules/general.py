@@ -30,7 +30,7 @@ class Natural(Rule):
                 f"{source.name} has no natural clients: expected a column or an array called client, "
                 f"which says whose row it is, or another split rule, such as iid{notes}"
             )
-        whole = partition.group(source.client, int(source.client.max()) + 1)
+        whole = partition.group_by_client(source.client, int(source.client.max()) + 1)
         if source.test_from is None:
             train, test = partition.split_rows(whole, self.train_fraction, rng)
         else:
@@ -119,10 +119,10 @@ def even_out(part: Part, least: int, rng: Generator) -> Part:
     if not wanting.any():
         return part
     mixed = partition.shuffle_clients(part, rng)
-    spare = np.flatnonzero(partition.positions(mixed) >= least)
+    spare = np.flatnonzero(partition.row_positions(mixed) >= least)
     owner = mixed.owners
     owner[rng.permutation(spare)[: wanting.sum()]] = np.repeat(np.arange(len(wanting)), wanting)
-    return partition.group(owner, len(wanting), mixed.rows)
+    return partition.group_by_client(owner, len(wanting), mixed.rows)
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Shards(Rule):
         ends = np.arange(pieces + 1) * len(rows) // pieces
         owner = np.empty(pieces, np.int64)
         owner[rng_deal.permutation(pieces)] = np.arange(pieces) // self.shards
-        dealt = partition.group(np.repeat(owner, np.diff(ends)), self.users, ordered)
+        dealt = partition.group_by_client(np.repeat(owner, np.diff(ends)), self.users, ordered)
         return partition.split_rows(dealt, self.train_fraction, rng_cut)
 
 

@@ -67,5 +67,5 @@ def test_a_reader_that_crashes_or_hangs_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, message: str
 ) -> None:
     monkeypatch.setattr(mat, "READER", put(tmp_path, "reader.py", program.encode()))
-    monkeypatch.setattr(mat, "SECONDS", 1)
+    monkeypatch.setattr(mat, "TIMEOUT", 1)
     assert_refused(put(tmp_path, "data.mat", mat_bytes()), message)

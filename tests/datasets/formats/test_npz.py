@@ -111,7 +111,7 @@ REFUSED: list[tuple[str, dict[str, object]]] = [
     ("expected UTF-8", {"client": np.full(8, 0xD800, "<u4").view("<U1")}),  # half a character
     ("test_labels holds datetime64", PARTS | {"test_labels": np.zeros(3, "M8[s]")}),
     (r"train_labels has shape \(5,\); .* for each of 4", PARTS | {"train_labels": Y[:5]}),
-    ("expected images alike", PARTS | {"test_images": X[5:, :2]}),
+    ("expected images of one size and type", PARTS | {"test_images": X[5:, :2]}),
     ("unknown array 'mask'; expected only X, y, client, test, train", {"mask": MASK}),
     ("has test and train; expected one of them", {"test": MASK, "train": ~MASK}),
     ("train is not true for some rows", {"train": np.ones(8)}),
