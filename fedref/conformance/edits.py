@@ -1,4 +1,4 @@
-"""Edits: a line of a running function is replaced by a wrong one, for a while."""
+"""Edits: a line of a running function is replaced by a wrong one, for a while; mistakes made of them."""
 
 import inspect
 import re
@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from functools import cache
 from types import CodeType
 from typing import Any, NamedTuple
+
+from fedref.conformance.backends.reference import LOOP
 
 #: Rows of a mini-batch in the golden vectors; a wrong line may use them as B.
 B = 4
@@ -29,9 +31,9 @@ def read_source(function: Any) -> str:
     return textwrap.dedent(inspect.getsource(inspect.unwrap(function)))
 
 
-def edit_source(edit: Edit) -> str:
-    """Return the function's source with the mistake in it."""
-    text = read_source(edit.function)
+def edit_source(edit: Edit, text: str = "") -> str:
+    """Return the function's source, or a text that other edits have made of it, with the mistake."""
+    text = text or read_source(edit.function)
     if text.count(edit.right) != 1:
         raise ValueError(
             f"{edit.function.__qualname__} holds {edit.right!r} {text.count(edit.right)} times"
@@ -42,11 +44,22 @@ def edit_source(edit: Edit) -> str:
     return text.replace(edit.right, edit.wrong.replace("\n", f"\n{indent}"))
 
 
+class Swap(NamedTuple):
+    """A name in a module, a class or a dictionary, and the wrong value that replaces the right one."""
+
+    place: Any
+    name: str
+    wrong: Any
+
+
 @cache
-def compile_edit(edit: Edit, rows: int) -> CodeType:
+def compile_edits(edits: tuple[Edit, ...], rows: int) -> CodeType:
     """Return the wrong function's code, compiled among the names of the right one."""
-    f = inspect.unwrap(edit.function)
-    text = edit_source(edit._replace(wrong=re.sub(r"\bB\b", str(rows), edit.wrong)))
+    f = inspect.unwrap(edits[0].function)
+    text = read_source(f)
+    for edit in edits:
+        wrong = re.sub(r"\bB\b", str(rows), edit.wrong)
+        text = edit_source(edit._replace(wrong=wrong), text)
     names = dict(f.__globals__)
     exec(compile(text[text.index("def ") :], f"{f.__qualname__}, wrong", "exec"), names)
     code: CodeType = names[f.__name__].__code__
@@ -54,14 +67,86 @@ def compile_edit(edit: Edit, rows: int) -> CodeType:
 
 
 @contextmanager
-def apply_edits(*edits: Edit, rows: int = B) -> Iterator[None]:
+def apply_edits(*edits: Edit | Swap, rows: int = B) -> Iterator[None]:
     """Put the wrong lines into force, in all of this process. rows : B in the wrong lines."""
-    codes = [(inspect.unwrap(edit.function), compile_edit(edit, rows)) for edit in edits]
-    right = [f.__code__ for f, _ in codes]
+    by_function: dict[Any, tuple[Edit, ...]] = {}
+    for edit in edits:
+        if isinstance(edit, Edit):
+            f = inspect.unwrap(edit.function)
+            by_function[f] = (*by_function.get(f, ()), edit)
+    codes = [(f, compile_edits(own, rows)) for f, own in by_function.items()]
+    swaps = [edit for edit in edits if isinstance(edit, Swap)]
+    right, values = [f.__code__ for f, _ in codes], [get_value(*swap[:2]) for swap in swaps]
     for f, code in codes:
         f.__code__ = code
+    for swap in swaps:
+        set_value(*swap)
     try:
         yield
     finally:
         for (f, _), code in zip(codes, right):
             f.__code__ = code
+        for swap, value in zip(swaps, values):
+            set_value(swap.place, swap.name, value)
+
+
+def get_value(place: Any, name: str) -> Any:
+    """Return what a dictionary, a module or a class holds under a name."""
+    return place[name] if isinstance(place, dict) else vars(place)[name]
+
+
+def set_value(place: Any, name: str, value: Any) -> None:
+    """Put a value under a name."""
+    if isinstance(place, dict):
+        place[name] = value
+    else:
+        setattr(place, name, value)
+
+
+# ---- mistakes ----------------------------------------------------------------------------------
+
+
+class Mistake(NamedTuple):
+    """One row of the table.
+
+    number : in the list of twenty (0: one more); tag : an equation whose proof in `fedref check` fails;
+    line : what the code does, and what would be right.
+    edits : the wrong line, first, and where else it has to stand for a backend with the mistake.
+    kind : wrong, a variant (another paper or library defines it so), or a convention.
+    stand_in : the backend, where the vectors hand over what the wrong line would draw.
+    effect : what comes of it in a run, in one line.
+    """
+
+    number: int
+    tag: str
+    line: str
+    edits: tuple[Any, ...]
+    kind: str = "wrong"
+    stand_in: Any = None
+    effect: str = ""
+
+    @property
+    def backend(self) -> Any:
+        """A backend that makes this mistake and nothing else."""
+        return self.stand_in or EditedReference(self.edits)
+
+
+def row(number: int, tag: str, line: str, *edits: Edit | Swap, **more: Any) -> Mistake:
+    """Return a row of the table."""
+    return Mistake(number, tag, line, edits, **more)
+
+
+class EditedReference:
+    """fedref as a backend, with the edits in force while a call lasts."""
+
+    def __init__(self, edits: tuple[Edit | Swap, ...]) -> None:
+        self.edits = edits
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(LOOP, name)
+
+        def edited_call(*args: Any, **inputs: Any) -> Any:
+            with apply_edits(*self.edits):
+                return call(*args, **inputs)
+
+        return edited_call

@@ -9,8 +9,10 @@ of `fedref.conformance`.
 """
 
 import argparse
+import inspect
 import json
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -25,7 +27,9 @@ from fedref.conformance import serialise, suite, vectors
 from fedref.conformance.backends import load_backend
 from fedref.conformance.backends.reference import LOOP
 from fedref.conformance.cases import all_cases, rng_of
+from fedref.conformance.edits import Mistake, Swap
 from fedref.conformance.mistakes import MISTAKES
+from fedref.conformance.stand_ins import OtherPlan
 from fedref.conformance.vectors import Case
 from fedref.models.numerics import Array
 
@@ -141,7 +145,38 @@ def with_tolerance(case: Case) -> Case:
     if stepped:
         agree["complex step"] = digits(max_difference(stepped, case.outputs))
     case = case._replace(tolerance=tolerance, condition=kappa, digits=agree)
-    return case._replace(catches=tuple(name for name in MISTAKES if catches_mistake(case, name)))
+    codes = executed_codes(case)
+    caught = (name for name in MISTAKES if may_matter(MISTAKES[name], case, codes))
+    return case._replace(catches=tuple(name for name in caught if catches_mistake(case, name)))
+
+
+def executed_codes(case: Case) -> set[Any]:
+    """Return the code of every Python function that fedref runs for a case."""
+    codes: set[Any] = set()
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        if event == "call":
+            codes.add(frame.f_code)
+
+    sys.setprofile(note)
+    try:
+        compute(case, np.float64)
+    finally:
+        sys.setprofile(None)
+    return codes
+
+
+def may_matter(mistake: Mistake, case: Case, codes: set[Any]) -> bool:
+    """Return whether a mistake can show in a case at all: most cannot, and need not be tried."""
+    backend = mistake.backend
+    if type(backend) is OtherPlan:
+        return case.call in ("client", "round")
+    if mistake.stand_in is not None:
+        return True
+    return any(
+        isinstance(edit, Swap) or inspect.unwrap(edit.function).__code__ in codes
+        for edit in mistake.edits
+    )
 
 
 def catches_mistake(case: Case, name: str) -> bool:

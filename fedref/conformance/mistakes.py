@@ -8,166 +8,29 @@ mistake is a row of the table; `python -m fedref.conformance.make` measures whic
 Long because it is one table: every wrong line stands beside the right one.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import numpy as np
-
 from fedref import sampling
 from fedref.algorithm import Algorithm, Cohort
 from fedref.algorithms import fedavg, fedcurv, fedmaml, fedmeta, fedprox, per_fedavg
 from fedref.conformance.backends import reference
-from fedref.conformance.backends.reference import LOOP, Reference, Values
-from fedref.conformance.edits import Edit, apply_edits
+from fedref.conformance.backends.reference import Reference
+from fedref.conformance.edits import Edit, Mistake, row
+from fedref.conformance.further import FURTHER
+from fedref.conformance.stand_ins import (
+    AdaptsOnTest,
+    EvaluationTrains,
+    OneIterator,
+    OtherPlan,
+    drop_last,
+    skip_small_clients,
+    use_previous_clients_steps,
+)
 from fedref.models import LinearSVM, Logistic
 from fedref.models.base import FromLogits
-from fedref.models.numerics import Array
 from fedref.rounds import evaluation
-
-
-class Mistake(NamedTuple):
-    """One row of the table.
-
-    number : in the list of twenty (0: one more); tag : an equation whose proof in `fedref check` fails;
-    line : what the code does, and what would be right.
-    edits : the wrong line, first, and where else it has to stand for a backend with the mistake.
-    kind : wrong, a variant (another paper or library defines it so), or a convention.
-    stand_in : the backend, where the vectors hand over what the wrong line would draw.
-    """
-
-    number: int
-    tag: str
-    line: str
-    edits: tuple[Edit, ...]
-    kind: str = "wrong"
-    stand_in: Any = None
-
-    @property
-    def backend(self) -> Any:
-        """A backend that makes this mistake and nothing else."""
-        return self.stand_in or EditedReference(self.edits)
-
-
-def row(number: int, tag: str, line: str, *edits: Edit, **more: Any) -> Mistake:
-    """Return a row of the table."""
-    return Mistake(number, tag, line, edits, **more)
-
-
-class EditedReference:
-    """fedref as a backend, with the edits in force while a call lasts."""
-
-    def __init__(self, edits: tuple[Edit, ...]) -> None:
-        self.edits = edits
-
-    def __getattr__(self, name: str) -> Any:
-        call = getattr(LOOP, name)
-
-        def edited_call(*args: Any, **inputs: Any) -> Any:
-            with apply_edits(*self.edits):
-                return call(*args, **inputs)
-
-        return edited_call
-
-
-# ---- other plans -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class OtherPlan(Reference):
-    """fedref with another Plan. change : (hyper, plan) → the fields that differ."""
-
-    change: Callable[[Values, Values], Values] = lambda hyper, plan: {}
-
-    def plan_of(self, algorithm: str, hyper: Values, plan: Values) -> Values:
-        return {**plan, **self.change(hyper, plan)}
-
-
-def keep_steps(plan: Values, kept: Callable[[Array], Array]) -> Values:
-    """Return the plan with some of its steps: `kept` turns their numbers of rows (K, S) into flags."""
-    rows = plan["rows"]
-    if "D" not in rows:  # episodes: not batches of B
-        return {}
-    count = (rows["D"] >= 0).sum(-1)
-    real = np.arange(count.shape[1]) < plan["steps"][:, None]
-    chosen = real & kept(count)
-    order = np.argsort(~chosen, axis=1, kind="stable")
-    taken = {role: np.take_along_axis(r, order[..., None], 1) for role, r in rows.items()}
-    return {"steps": chosen.sum(1), "rows": taken}
-
-
-def skip_small_clients(hyper: Values, plan: Values) -> Values:
-    """Leave out the steps of clients with n ≤ B."""
-    return keep_steps(plan, lambda count: (plan["sizes"] > hyper["B"])[:, None])
-
-
-def drop_last(hyper: Values, plan: Values) -> Values:
-    """Leave out batches of fewer than B rows."""
-    return keep_steps(plan, lambda count: count == hyper["B"])
-
-
-def use_previous_clients_steps(hyper: Values, plan: Values) -> Values:
-    """Turn a straggler's epochs into steps by the size of the client before it."""
-    if not plan["straggler"].any():
-        return {}
-    before = np.roll(plan["per_epoch"], 1)
-    most = next(iter(plan["rows"].values())).shape[1]
-    steps = np.where(plan["straggler"], plan["amount"] * before, plan["steps"])
-    return {"steps": np.minimum(steps, most)}
-
-
-def use_one_iterator(hyper: Values, plan: Values) -> Values:
-    """Use the rows of D for D′ and D″."""
-    rows = plan["rows"]
-    return {"rows": dict.fromkeys(rows, rows["D"])} if "D1" in rows else {}
-
-
-@dataclass(frozen=True)
-class OneIterator(OtherPlan):
-    """fedref with D in the place of D′ and D″, in every call."""
-
-    change: Callable[[Values, Values], Values] = use_one_iterator
-
-    def meta_gradient(self, variant: str, *args: Any, **inputs: Any) -> Any:
-        if "D1" in inputs and inputs["D"]["y"].ndim == 1:
-            inputs |= {name: inputs["D"] for name in ("D1", "D2") if name in inputs}
-        return Reference.meta_gradient(self, variant, *args, **inputs)
-
-    def client(self, *args: Any, **inputs: Any) -> dict[str, Any]:
-        return Reference.client(self, *args, **{**inputs, **use_one_iterator({}, inputs)})
-
-
-# ---- other evaluations -------------------------------------------------------------------------
-
-
-class AdaptsOnTest(Reference):
-    """fedref, adapted to each test batch before it is tested there."""
-
-    def evaluate(self, *args: Any, **given: Any) -> dict[str, Any]:
-        if "D" not in given:
-            raise NotImplementedError
-        tests = given["tests"]
-        each = [Reference.evaluate(self, *args, **given | {"tests": [T], "D": T}) for T in tests]
-        return {"losses": np.concatenate([out["losses"] for out in each])}
-
-
-class EvaluationTrains(Reference):
-    """fedref, where each test batch adapts the model that the batch before has left."""
-
-    def evaluate(self, *args: Any, **given: Any) -> dict[str, Any]:
-        if "D" not in given:
-            raise NotImplementedError
-        losses, server = [], given["server"]
-        for T in given["tests"]:
-            out = Reference.evaluate(self, *args, **given | {"tests": [T], "server": server})
-            losses.append(out["losses"])
-            server = {**server, next(iter(server)): out["w"]}
-        return {"losses": np.concatenate(losses)}
-
 
 # ---- the table ---------------------------------------------------------------------------------
 
-MISTAKES: dict[str, Mistake] = {
+PUBLISHED: dict[str, Mistake] = {
     "penalty not squared": row(
         1, "fedprox alg.2",
         "the gradient of (μ/2)‖w − wᵗ‖ has constant length; FedProx squares the norm",
@@ -413,3 +276,6 @@ MISTAKES: dict[str, Mistake] = {
         kind="variant",
     ),
 }  # fmt: skip
+
+#: All that the suite names: those of published code, and more that people write.
+MISTAKES: dict[str, Mistake] = PUBLISHED | FURTHER

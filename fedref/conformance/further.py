@@ -1,0 +1,1008 @@
+"""Further mistakes: what people write when they implement these papers, beside what is published.
+
+Each is a line of fedref and the wrong line in its place, or a wrong backend of `stand_ins`.
+Long because it is one table.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fedref.algorithm import Algorithm, Cohort
+from fedref.algorithms import apfl, fedavg, fedcurv, fedmaml, fedmeta, fedprox, importance, per_fedavg
+from fedref.conformance import stand_ins
+from fedref.conformance.backends import reference
+from fedref.conformance.backends.reference import Reference
+from fedref.conformance.edits import Edit, Mistake, Swap
+from fedref.conformance.stand_ins import OtherModel, OtherPlan
+from fedref.models import base, lstm, svm
+from fedref.models import numerics as nx
+from fedref.rounds import loop
+
+WRONG, VARIANT, CONVENTION = "wrong", "variant", "convention"
+
+
+def slip(
+    tag: str, line: str, effect: str, *edits: Any, kind: str = WRONG, stand_in: Any = None
+) -> Mistake:
+    """Return a row: the equation, what is right, what comes of it, and the wrong lines."""
+    return Mistake(0, tag, line, edits, kind, stand_in, effect)
+
+
+def of_plan(change: Any) -> OtherPlan:
+    """Return fedref with another plan."""
+    return OtherPlan(change=change)
+
+
+def of_model(change: Any) -> OtherModel:
+    """Return fedref with another model."""
+    return OtherModel(change=change)
+
+
+RELU, ELU = nx.ACTIVATIONS["relu"], nx.ACTIVATIONS["elu"]
+#: A ReLU whose output keeps, as a zero's sign, whether z was below 0.
+SIGNED_RELU = RELU._replace(
+    value=lambda z: np.where(z.real < 0, -0.0, np.abs(z) if z.dtype.kind == "f" else z).astype(
+        z.dtype
+    ),
+    slope=lambda a: (~np.signbit(a.real)).astype(a.dtype),
+)
+META = "q = q - model.hvp(theta_j, alpha * q, S)"
+MAML = "g = g - alpha * model.hvp(theta_j, g, tr)"
+ADAPTED = "model.grad(w - alpha * model.grad(w, D), D1)"
+PER_FEDAVG = (per_fedavg.meta_gradient, per_fedavg.meta_gradient_fo, per_fedavg.meta_gradient_hf)
+HF = "d = (model.grad(w + delta * u, D2) - model.grad(w - delta * u, D2)) / (2 * delta)"
+ADAM = "learner = tree.map(\n        lambda x, m, v: x - beta * (m / c1) / (np.sqrt(v / c2) + 1e-8), learner, m, v\n    )"
+ADAM_STEP = "x - beta * (m / c1) / (np.sqrt(v / c2) + 1e-8)"
+
+
+def adapted(wrong: str) -> list[Edit]:
+    """Return the edits of Per-FedAvg's gradient at the adapted point."""
+    return [Edit(f, ADAPTED, wrong) for f in PER_FEDAVG]
+
+
+MODELS = {
+    "the loss is summed over the batch": slip(
+        "apfl eq.1", "a loss is the mean over the batch", "steps grow with the batch size",
+        Edit(
+            base.mean_weights,
+            "real = np.zeros(0, dtype).real.dtype",
+            "real = np.zeros(0, dtype).real.dtype\n"
+            "if D.y.size and D.y.min() >= 0:\n"
+            "    return np.ones((), real) if D.s is None else D.s.astype(real, copy=False)",
+        ),
+    ),
+    "padding counts in the mean": slip(
+        "apfl eq.1", "the mean is over Σ s, not over the rows of the array",
+        "short batches make short steps",
+        Edit(base.mean_weights, "total = s.sum(-1, keepdims=True)",
+             "total = np.full_like(s[..., :1], s.shape[-1])"),
+    ),
+    "the L2 term leaves out the biases": slip(
+        "Logistic grad", "(l2/2)‖w‖² is over all parameters, biases included",
+        "biases are not held back", kind=CONVENTION, stand_in=of_model(stand_ins.spare_the_biases),
+    ),
+    "the L2 term counts twice": slip(
+        "Logistic grad", "the gradient of (l2/2)‖w‖² is l2·w; l2‖w‖², or loss and optimiser, give 2·l2·w",
+        "twice the weight decay", stand_in=of_model(stand_ins.scale_penalty(2, 2, 2)),
+    ),
+    "the L2 term has half its weight": slip(
+        "Logistic grad", "the gradient of (l2/2)‖w‖² is l2·w", "half the weight decay",
+        stand_in=of_model(stand_ins.scale_penalty(0.5, 0.5, 0.5)),
+    ),
+    "the L2 term has the wrong sign": slip(
+        "Logistic grad", "the loss is ℓ + (l2/2)‖w‖²", "parameters grow",
+        stand_in=of_model(stand_ins.scale_penalty(-1, -1, -1)),
+    ),
+    "the value lacks the L2 term": slip(
+        "Logistic grad", "f has (l2/2)‖w‖² as its gradient has l2·w",
+        "the logged loss is not what is minimised",
+        stand_in=of_model(stand_ins.scale_penalty(0, 1, 1)),
+    ),
+    "the value's L2 term lacks its half": slip(
+        "Logistic grad", "the gradient l2·w belongs to (l2/2)‖w‖²",
+        "the logged loss is not what is minimised",
+        stand_in=of_model(stand_ins.scale_penalty(2, 1, 1)),
+    ),
+    "the Hessian lacks the L2 term": slip(
+        "Logistic HVP", "weight decay in the optimiser is not differentiated: H has l2·I",
+        "the second-order term is off by α·l2", stand_in=of_model(stand_ins.scale_penalty(1, 1, 0)),
+    ),
+    "ReLU′(0) is 1": slip(
+        "MLP grad", "ReLU′(0) = 0, as in torch and JAX",
+        "with zero biases and a blank background gradients are far off",
+        Swap(nx.ACTIVATIONS, "relu", SIGNED_RELU), kind=CONVENTION,
+    ),
+    "ReLU′(0) is 1/2": slip(
+        "MLP grad", "ReLU′(0) = 0, as in torch and JAX",
+        "with zero biases and a blank background gradients are far off",
+        Swap(nx.ACTIVATIONS, "relu", RELU._replace(
+            value=lambda z: np.where(z.real < 0, -0.0, np.abs(z)).astype(z.dtype),
+            slope=lambda a: np.where(a.real > 0, 1.0, np.where(np.signbit(a.real), 0, 0.5)).astype(
+                a.dtype
+            ),
+        )), kind=CONVENTION,
+    ),
+    "ELU″(0) is 1": slip(
+        "MLP HVP", "ELU″(0) = 0", "Hessians are off where a unit reads 0",
+        Swap(nx.ACTIVATIONS, "elu", ELU._replace(curvature=lambda a: (a + 1) * (a.real <= 0))),
+        kind=CONVENTION,
+    ),
+    "ELU′ below 0 is 1 − a": slip(
+        "MLP grad", "ELU′(z) = e^z = 1 + a for z < 0", "gradients of unlit units are off",
+        Swap(nx.ACTIVATIONS, "elu", ELU._replace(slope=lambda a: 1 - np.minimum(a, 0))),
+    ),
+    "tanh′ is 1 − a": slip(
+        "MLP grad", "tanh′ = 1 − a²", "gradients of hidden layers are off",
+        Swap(nx.ACTIVATIONS, "tanh", nx.ACTIVATIONS["tanh"]._replace(slope=lambda a: 1 - a)),
+    ),
+    "ties of max-pooling are shared": slip(
+        "CNN grad", "a tie goes to the first in row-major order, as in torch",
+        "with a blank background kernels learn from every pixel of a window",
+        Edit(nx.argmax_mask, "return first",
+             "tied = z.real == z.real.max(-3, keepdims=True)\nreturn tied / tied.sum(-3, keepdims=True)"),
+        kind=CONVENTION,
+    ),
+    "ties of max-pooling go to the last": slip(
+        "CNN grad", "a tie goes to the first in row-major order, as in torch",
+        "with a blank background kernels learn from another pixel",
+        Edit(nx.argmax_mask, "return first",
+             "tied = (z.real == z.real.max(-3, keepdims=True))[..., ::-1, :, :]\n"
+             "return (tied & (tied.cumsum(-3) == 1))[..., ::-1, :, :]"),
+        kind=CONVENTION,
+    ),
+    "kernels are flipped": slip(
+        "CNN grad", "a convolution of deep learning is a correlation: kernels are not turned",
+        "another model for the same w",
+        stand_in=of_model(stand_ins.reorder_parameters(
+            lambda m: stand_ins.order_of(m, stand_ins.flip_kernel))), kind=CONVENTION,
+    ),
+    "kernels are transposed": slip(
+        "CNN grad", "a kernel's first axis runs down the image's rows", "another model for the same w",
+        stand_in=of_model(stand_ins.reorder_parameters(
+            lambda m: stand_ins.order_of(m, stand_ins.transpose_kernel))), kind=CONVENTION,
+    ),
+    "kernels are read as (out, in, k, k)": slip(
+        "CNN grad", "kernels are laid out (k, k, in, out)", "another model for the same w",
+        stand_in=of_model(stand_ins.reorder_parameters(
+            lambda m: stand_ins.order_of(m, stand_ins.read_kernel_channels_first))), kind=CONVENTION,
+    ),
+    "dense weights are read as (out, in)": slip(
+        "Logistic grad", "dense weights are laid out (in, out)", "another model for the same w",
+        stand_in=of_model(stand_ins.reorder_parameters(
+            lambda m: stand_ins.order_of(m, stand_ins.read_transposed))), kind=CONVENTION,
+    ),
+    "the image is flattened channels first": slip(
+        "CNN grad", "the first dense layer reads (h, w, C) in row-major order",
+        "another model for the same w",
+        stand_in=of_model(stand_ins.reorder_parameters(
+            lambda m: stand_ins.order_of(m, stand_ins.flatten_channels_first))), kind=CONVENTION,
+    ),
+    "images are read channels first": slip(
+        "CNN grad", "a row of X is an image (H, W, channels)", "images are scrambled",
+        stand_in=of_model(stand_ins.reorder_pixels(stand_ins.channels_first)), kind=CONVENTION,
+    ),
+    "images are read columns first": slip(
+        "CNN grad", "a row of X is an image (H, W, channels)", "images are transposed",
+        stand_in=of_model(stand_ins.reorder_pixels(stand_ins.columns_first)), kind=CONVENTION,
+    ),
+    **{
+        f"the LSTM's gates are in the order {', '.join(order)}": slip(
+            "LSTM grad", "gates are laid out i, f, g, o, as in torch", "another model for the same w",
+            stand_in=of_model(stand_ins.gates(order)), kind=CONVENTION,
+        )
+        for order in ("igfo", "ifog", "iofg", "figo", "fiog", "ofig", "gifo", "fgio")
+    },
+    "the LSTM takes padded steps": slip(
+        "LSTM grad", "a step that is padding leaves h and c as they are", "the text's end is forgotten",
+        Edit(lstm.LSTM.forward, "skip = padding[..., None] if padding.any() else None", "skip = None"),
+    ),
+    "the LSTM's mean counts padded steps": slip(
+        "LSTM grad", "the mean is over the steps that are taken", "short texts give small outputs",
+        Edit(lstm.LSTM.share, "else ~skip", "else np.ones_like(skip)"),
+    ),
+    "the squared hinge is the hinge": slip(
+        "LinearSVM grad", "with `squared`, ℓ = max(0, 1 − yz)²", "another loss",
+        Edit(Reference.model_of, "build_model(model)",
+             'build_model({**model, "squared": False} if "squared" in model else model)'),
+    ),
+    "the hinge is squared": slip(
+        "LinearSVM grad", "without `squared`, ℓ = max(0, 1 − yz)", "another loss",
+        Edit(Reference.model_of, "build_model(model)",
+             'build_model({**model, "squared": True} if "squared" in model else model)'),
+    ),
+    "the squared hinge lacks its factor 2": slip(
+        "LinearSVM grad", "∂ max(0, m)²/∂z = −2ym", "half the gradient",
+        Edit(svm.LinearSVM.grad, "2 * m if", "m if"), Edit(svm.LinearSVM.hvp, "2 * self", "self"),
+        Edit(svm.LinearSVM.loss_of, "return m * m if", "return m * m / 2 if"),
+    ),
+    "at margin 1 the hinge has a slope": slip(
+        "LinearSVM grad", "the derivative at margin 1 is 0", "samples on the margin push",
+        Edit(svm.LinearSVM.margins, "return np.maximum(m, 0), y", "return np.where(m.real >= 0, m + 1e-300, 0).astype(m.dtype), y"),
+        kind=CONVENTION,
+    ),
+}  # fmt: skip
+
+CLIENTS = {
+    "the local step climbs": slip(
+        "apfl eq.2", "w ← w − ηg", "the loss rises",
+        Edit(fedavg.local_step, "w - lr", "w + lr"),
+        Edit(fedavg.Centralised.step, "local - self.lr", "local + self.lr"),
+        Edit(fedprox.FedProx.step, "local - self.lr", "local + self.lr"),
+        Edit(per_fedavg.local_step, "w - beta", "w + beta"),
+    ),
+    "the penalty's sign is turned": slip(
+        "fedprox alg.2", "h adds (μ/2)‖w − wᵗ‖², whose gradient is +μ(w − wᵗ)",
+        "clients are pushed away from the server's model",
+        Edit(fedprox.prox_gradient, "+ mu * (w - w0)", "- mu * (w - w0)"),
+    ),
+    "μ/2 in the place of μ": slip(
+        "fedprox alg.2", "the gradient of (μ/2)‖w − wᵗ‖² is μ(w − wᵗ)", "half the pull",
+        Edit(fedprox.prox_gradient, "mu * (w - w0)", "mu / 2 * (w - w0)"),
+    ),
+    "2μ in the place of μ": slip(
+        "fedprox alg.2", "the penalty is (μ/2)‖w − wᵗ‖², not μ‖w − wᵗ‖²", "twice the pull",
+        Edit(fedprox.prox_gradient, "mu * (w - w0)", "2 * mu * (w - w0)"),
+    ),
+    "penalty not squared, with the whole μ": slip(
+        "fedprox alg.2", "the gradient of μ‖w − wᵗ‖ has constant length; FedProx squares the norm",
+        "the pull does not depend on the distance",
+        Edit(fedprox.prox_gradient, "mu * (w - w0)",
+             "mu * (w - w0) / (np.linalg.norm(w - w0) or 1)"),
+    ),
+    "the penalty's gradient is zero": slip(
+        "fedprox alg.2",
+        "the anchor wᵗ is a constant copy: not the parameters themselves, nor a tensor with their graph",
+        "FedProx is FedAvg", Edit(fedprox.prox_gradient, " + mu * (w - w0)", ""),
+    ),
+    "the penalty's anchor is the last step's w": slip(
+        "fedprox alg.2", "wᵗ stays the server's model during all of the client's steps",
+        "the pull is a momentum of the wrong sign",
+        Edit(fedprox.FedProx.step, "return local - self.lr * prox_gradient(model, local, sent.w, D, mu=sent.mu)",
+             "w, before = local\n"
+             "return w - self.lr * prox_gradient(model, w, before, D, mu=sent.mu), w"),
+        Edit(Algorithm.start, "return sent.w",
+             'return (sent.w, sent.w) if type(self).__name__ == "FedProx" else sent.w'),
+        Edit(Algorithm.finish, "return ClientResult(local)",
+             "return ClientResult(local[0] if type(local) is tuple else local)"),
+        Edit(reference.parameters, "return local[0].theta",
+             "return local[0] if isinstance(local[0], np.ndarray) else local[0].theta"),
+        Edit(fedprox.FedProx.client_metrics, 'penalty = float(',
+             'local = local[0] if type(local) is tuple else local\npenalty = float('),
+        Edit(Reference.client, "args = (made, local, sent.w, everything())",
+             "args = (made, local[0], sent.w, everything())"),
+    ),
+    "the penalty's anchor is round 0's model": slip(
+        "fedprox alg.2", "wᵗ is the server's model of this round", "training is held where it began",
+        stand_in=stand_ins.RemembersFirstServer(),
+    ),
+    "the penalty is taken from 0": slip(
+        "fedprox alg.2", "μ(w − wᵗ), not μw", "FedProx is weight decay",
+        Edit(fedprox.prox_gradient, "mu * (w - w0)", "mu * w"),
+    ),
+    "the proximal step follows the gradient step": slip(
+        "fedprox alg.2", "both terms of the gradient are taken at the same w",
+        "a pull at another point: of the order of ημ",
+        Edit(fedprox.FedProx.step, "return local - self.lr * prox_gradient(model, local, sent.w, D, mu=sent.mu)",
+             "w = local - self.lr * model.grad(local, D)\n"
+             "return w - self.lr * sent.mu * (w - sent.w)"), kind=VARIANT,
+    ),
+    "the penalty lacks the learning rate": slip(
+        "fedprox alg.2", "the step is η(g + μ(w − wᵗ))", "the pull is 1/η times too strong",
+        Edit(fedprox.prox_gradient, "mu * (w - w0)", "mu / 0.2 * (w - w0)"),
+    ),
+    "the penalty is averaged over the parameters": slip(
+        "fedprox alg.2", "‖·‖² is a sum over all parameters, not a mean", "μ is d times too weak",
+        Edit(fedprox.prox_gradient, "mu * (w - w0)", "mu * (w - w0) / w.shape[-1]"),
+    ),
+    "the logged penalty lacks its half": slip(
+        "fedprox alg.2", "h = F + (μ/2)‖w − wᵗ‖²", "the logged objective is not what is minimised",
+        Edit(fedprox.objective, "(mu / 2)", "mu"),
+    ),
+    "the logged penalty lacks the square": slip(
+        "fedprox alg.2", "h = F + (μ/2)‖w − wᵗ‖²", "the logged objective is not what is minimised",
+        Edit(fedprox.objective, "np.sum((w - w0) ** 2, -1)", "np.linalg.norm(w - w0, axis=-1)"),
+    ),
+    "γ without its root": slip(
+        "fedprox γ", "γ is a ratio of norms, not of their squares", "γ is squared",
+        Edit(fedprox.inexactness, "ratio = np.sqrt(now / np.where(start == 0, 1, start))",
+             "ratio = now / np.where(start == 0, 1, start)"),
+    ),
+    "B without its root": slip(
+        "fedprox B", "B is the root of the ratio", "B is squared",
+        Edit(fedprox.dissimilarity, "np.sqrt(mean_square / square)", "mean_square / square"),
+    ),
+    "B weights all clients alike": slip(
+        "fedprox B", "E_k weights clients by n_k/n", "small clients count as large ones",
+        Edit(fedprox.dissimilarity, "n / n.sum()", "np.ones(len(n)) / len(n)"), kind=VARIANT,
+    ),
+    "adaptive μ: may fall below 0": slip(
+        "fedprox μ", "μ is at least 0", "a penalty that pushes away",
+        Edit(fedprox.adapt_mu, "max(mu - 0.1, 0.0)", "mu - 0.1"),
+    ),
+    "adaptive μ: falls at every fall of the loss": slip(
+        "fedprox μ", "μ falls after five falls of the loss in a row", "μ vanishes",
+        Edit(fedprox.adapt_mu, "if falls == 5", "if falls >= 1"),
+    ),
+    "adaptive μ: four falls are enough": slip(
+        "fedprox μ", "μ falls after five falls of the loss in a row", "μ falls too early",
+        Edit(fedprox.adapt_mu, "if falls == 5", "if falls == 4"),
+    ),
+    "adaptive μ: six falls are needed": slip(
+        "fedprox μ", "μ falls after five falls of the loss in a row", "μ falls too late",
+        Edit(fedprox.adapt_mu, "if falls == 5", "if falls == 6"),
+    ),
+    "adaptive μ: rise and fall are exchanged": slip(
+        "fedprox μ", "μ rises when the loss rises", "μ grows while training goes well",
+        Edit(fedprox.adapt_mu, "if loss > before:", "loss, before = before, loss\nif loss > before:"),
+    ),
+    "adaptive μ: a rise does not end the count": slip(
+        "fedprox μ", "the five falls are consecutive", "μ falls too early",
+        Edit(fedprox.adapt_mu, "return mu + 0.1, 0", "return mu + 0.1, falls"),
+    ),
+    "adaptive μ: stays where the loss rises": slip(
+        "fedprox μ", "μ rises by 0.1 when the loss rises", "μ only falls",
+        Edit(fedprox.adapt_mu, "return mu + 0.1, 0", "return mu, 0"),
+    ),
+    "α and β are exchanged": slip(
+        "per-fedavg alg.1", "α is the inner step, β the outer", "both steps have the other's size",
+        Edit(Reference.algorithm_of, "return kind(**{key: value for key, value in hyper.items() if key in known})",
+             'if "per-fedavg" in name:\n'
+             '    hyper = {**hyper, "alpha": hyper["beta"], "beta": hyper["alpha"]}\n'
+             "return kind(**{key: value for key, value in hyper.items() if key in known})"),
+    ),
+    "β is α": slip(
+        "per-fedavg alg.1", "the inner step α and the local step β are two hyperparameters",
+        "local steps of the inner step's size",
+        Edit(per_fedavg.PerFedAvg.step, "beta=self.beta", "beta=self.alpha"),
+    ),
+    "the inner step climbs": slip(
+        "per-fedavg eq.6", "the adapted point is w − αg", "adaptation goes uphill",
+        *adapted("model.grad(w + alpha * model.grad(w, D), D1)"),
+        Edit(per_fedavg.meta_gradient_steps, "ws[-1] - alpha", "ws[-1] + alpha"),
+        Edit(fedmeta.inner_steps, "thetas[-1] - alpha", "thetas[-1] + alpha"),
+        Edit(fedmaml.adapt, "theta - alpha", "theta + alpha"),
+    ),
+    "no inner step is taken": slip(
+        "per-fedavg eq.6", "u is the gradient at w − αg(w; D)", "the method is FedAvg with a Hessian",
+        *adapted("model.grad(w - 0 * model.grad(w, D), D1)"),
+        Edit(per_fedavg.meta_gradient_steps, "ws[-1] - alpha", "ws[-1] - 0"),
+        Edit(fedmeta.inner_steps, "thetas[-1] - alpha", "thetas[-1] - 0"),
+        Edit(fedmaml.adapt, "theta - alpha", "theta - 0"),
+    ),
+    "the second-order term is added": slip(
+        "per-fedavg eq.6", "(I − αH)u: the term is subtracted", "the step leads away from adaptable models",
+        Edit(per_fedavg.meta_gradient, "u - alpha", "u + alpha"),
+        Edit(per_fedavg.meta_gradient_steps, "u - alpha", "u + alpha"),
+        Edit(fedmeta.maml_gradient, "q - model.hvp", "q + model.hvp"),
+        Edit(fedmeta.meta_sgd_gradient, "q - model.hvp", "q + model.hvp"),
+        Edit(fedmaml.meta_gradient, "g - alpha", "g + alpha"),
+    ),
+    "the second-order term lacks α": slip(
+        "per-fedavg eq.6", "(I − αH)u", "the second-order term is 1/α times too large",
+        Edit(per_fedavg.meta_gradient, "alpha * model.hvp", "model.hvp"),
+        Edit(per_fedavg.meta_gradient_hf, "alpha * d", "d"),
+        Edit(per_fedavg.meta_gradient_steps, "alpha * model.hvp", "model.hvp"),
+        Edit(fedmeta.maml_gradient, "alpha * q", "q"),
+        Edit(fedmeta.meta_sgd_gradient, "alpha * q", "q"),
+        Edit(fedmaml.meta_gradient, "alpha * model.hvp", "model.hvp"),
+    ),
+    "only the second-order term is left": slip(
+        "per-fedavg eq.6", "(I − αH)u has the identity, too", "the step is nearly 0",
+        Edit(per_fedavg.meta_gradient, "u - alpha", "-alpha"),
+        Edit(fedmeta.maml_gradient, "q - model.hvp", "-model.hvp"),
+        Edit(fedmaml.meta_gradient, "g - alpha", "-alpha"),
+    ),
+    "the second-order term has twice its weight": slip(
+        "per-fedavg eq.6", "(I − αH)u", "the step overshoots",
+        Edit(per_fedavg.meta_gradient, "u - alpha", "u - 2 * alpha"),
+        Edit(fedmeta.maml_gradient, "q - model.hvp", "q - 2 * model.hvp"),
+        Edit(fedmaml.meta_gradient, "g - alpha", "g - 2 * alpha"),
+    ),
+    "the Hessian is taken at the adapted point": slip(
+        "per-fedavg eq.6", "H is at w, from which the inner step starts", "a wrong second-order term",
+        Edit(per_fedavg.meta_gradient, "model.hvp(w, u, D2)",
+             "model.hvp(w - alpha * model.grad(w, D), u, D2)"),
+        Edit(per_fedavg.meta_gradient_hf, HF,
+             "w_a = w - alpha * model.grad(w, D)\n" + HF.replace("w + ", "w_a + ").replace("w - ", "w_a - ")),
+        Edit(fedmeta.maml_gradient, "model.hvp(theta_j", "model.hvp(theta_u"),
+        Edit(fedmeta.meta_sgd_gradient, "model.hvp(theta_j", "model.hvp(theta_u"),
+        Edit(fedmaml.meta_gradient, "model.hvp(theta_j", "model.hvp(theta_star"),
+    ),
+    "all Hessians are taken at the start": slip(
+        "fedmeta MAML", "each inner step has the Hessian of its own point", "wrong beyond one step",
+        Edit(per_fedavg.meta_gradient_steps, "model.hvp(w_j", "model.hvp(w"),
+        Edit(fedmeta.maml_gradient, "model.hvp(theta_j", "model.hvp(theta"),
+        Edit(fedmeta.meta_sgd_gradient, "model.hvp(theta_j", "model.hvp(theta"),
+        Edit(fedmaml.meta_gradient, "model.hvp(theta_j", "model.hvp(theta"),
+    ),
+    "the Hessians are multiplied in the other order": slip(
+        "per-fedavg eq.6", "the factors are applied from the last step to the first",
+        "wrong beyond one step",
+        Edit(per_fedavg.meta_gradient_steps, "zip(reversed(ws), reversed(D2s))", "zip(ws, D2s)"),
+        Edit(fedmeta.maml_gradient, "reversed(thetas)", "thetas"),
+        Edit(fedmeta.meta_sgd_gradient, "zip(reversed(thetas), reversed(gs))", "zip(thetas, gs)"),
+        Edit(fedmaml.meta_gradient, "reversed(path)", "path"),
+    ),
+    "second order in the last inner step only": slip(
+        "fedmeta MAML", "every inner step has its factor I − αH", "wrong beyond one step",
+        Edit(per_fedavg.meta_gradient_steps, "zip(reversed(ws), reversed(D2s))", "zip(ws[-1:], D2s[-1:])"),
+        Edit(fedmeta.maml_gradient, "reversed(thetas)", "thetas[-1:]"),
+        Edit(fedmeta.meta_sgd_gradient, META,
+             "q = q - model.hvp(theta_j, alpha * q, S) if theta_j is thetas[-1] else q"),
+        Edit(fedmaml.meta_gradient, "reversed(path)", "path[-1:]"),
+    ),
+    "second order in the first inner step only": slip(
+        "fedmeta MAML", "every inner step has its factor I − αH", "wrong beyond one step",
+        Edit(per_fedavg.meta_gradient_steps, "zip(reversed(ws), reversed(D2s))", "zip(ws[:1], D2s[:1])"),
+        Edit(fedmeta.maml_gradient, "reversed(thetas)", "thetas[:1]"),
+        Edit(fedmeta.meta_sgd_gradient, META,
+             "q = q - model.hvp(theta_j, alpha * q, S) if theta_j is thetas[0] else q"),
+        Edit(fedmaml.meta_gradient, "reversed(path)", "path[:1]"),
+    ),
+    "one inner step whatever is asked": slip(
+        "fedmeta MAML", "`inner_steps` steps are taken", "less adaptation",
+        Edit(Reference.meta_gradient, "hyper, **given",
+             'hyper | ({"inner_steps": 1} if "inner_steps" in hyper else {}), **given'),
+        Edit(Reference.algorithm_of, "hyper.items()",
+             '(hyper | ({"inner_steps": 1} if "inner_steps" in hyper else {})).items()'),
+    ),
+    "one inner step too many": slip(
+        "fedmeta MAML", "`inner_steps` steps are taken", "more adaptation",
+        Edit(fedmeta.inner_steps, "range(steps)", "range(steps + 1)"),
+        Edit(reference._maml, 's = hyper["inner_steps"]', 's = hyper["inner_steps"]\nif second_order is None:\n    pass'),
+        Edit(fedmaml.adapt, "range(steps)", "range(steps + (steps > 1 or False))"),
+        Edit(fedavg.adapt, "range(steps)", "range(steps + 1)"),
+    ),
+    "the support is used as the query": slip(
+        "fedmeta MAML", "the outer gradient is on the query set (D′, D_val)", "no held-out rows: overfitting",
+        Edit(fedmeta.maml_gradient, "model.grad(theta_u, Q)", "model.grad(theta_u, S)"),
+        Edit(fedmeta.meta_sgd_gradient, "model.grad(theta_u, Q)", "model.grad(theta_u, S)"),
+        Edit(fedmaml.meta_gradient, "model.grad(theta_star, val)", "model.grad(theta_star, tr)"),
+        *adapted("model.grad(w - alpha * model.grad(w, D), D)"),
+    ),
+    "the query is used as the support": slip(
+        "fedmeta MAML", "the inner step is on the support set (D, D_tr)", "adapted to what is scored",
+        Edit(fedmeta.maml_gradient, "(*thetas, theta_u), _", "S = Q\n(*thetas, theta_u), _"),
+        Edit(fedmeta.meta_sgd_gradient, "(*thetas, theta_u), gs", "S = Q\n(*thetas, theta_u), gs"),
+        Edit(fedmaml.meta_gradient, "path = [theta]", "tr = val\npath = [theta]"),
+        *adapted("model.grad(w - alpha * model.grad(w, D1), D1)"),
+    ),
+    "support and query are exchanged": slip(
+        "fedmeta MAML", "the inner step is on the support set, the outer on the query",
+        "adapted to many rows, scored on few",
+        Edit(fedmeta.maml_gradient, "(*thetas, theta_u), _", "S, Q = Q, S\n(*thetas, theta_u), _"),
+        Edit(fedmeta.meta_sgd_gradient, "(*thetas, theta_u), gs", "S, Q = Q, S\n(*thetas, theta_u), gs"),
+        Edit(fedmaml.meta_gradient, "path = [theta]", "tr, val = val, tr\npath = [theta]"),
+        *adapted("model.grad(w - alpha * model.grad(w, D1), D)"),
+    ),
+    "the Hessian is taken on D′, not on D″": slip(
+        "per-fedavg eq.6", "eq.6 has H(w; D″)u, D″ independent of D′", "a biased second-order term",
+        Edit(per_fedavg.meta_gradient, "model.hvp(w, u, D2)", "model.hvp(w, u, D1)"),
+        Edit(per_fedavg.meta_gradient_hf, HF, HF.replace("D2", "D1")), kind=VARIANT,
+    ),
+    "the Hessian is taken on the query": slip(
+        "fedmeta MAML", "the inner step is on the support, so its Hessian is, too",
+        "a wrong second-order term",
+        Edit(fedmeta.maml_gradient, META, META.replace("S)", "Q)")),
+        Edit(fedmeta.meta_sgd_gradient, META, META.replace("S)", "Q)")),
+        Edit(fedmaml.meta_gradient, MAML, MAML.replace("tr)", "val)")),
+    ),
+    "the Hessian is applied to g, not to u": slip(
+        "per-fedavg eq.6", "H multiplies the gradient at the adapted point", "a wrong second-order term",
+        Edit(per_fedavg.meta_gradient, "model.hvp(w, u, D2)", "model.hvp(w, model.grad(w, D), D2)"),
+    ),
+    "the outer step starts from the adapted w": slip(
+        "per-fedavg eq.5", "w ← w − βF from w, not from w − αg", "an inner step is taken as well",
+        *(Edit(f, "u = " + ADAPTED, "g = model.grad(w, D)\nu = model.grad(w - alpha * g, D1)") for f in ()),
+        Edit(per_fedavg.PerFedAvg.step, "return local_step(local,",
+             "return local_step(local - self.alpha * model.grad(local, batches[0]),"),
+    ),
+    "HF: a forward difference": slip(
+        "per-fedavg eq.8", "the difference is central", "an error of the order of δ, not of δ²",
+        Edit(per_fedavg.meta_gradient_hf, HF, "d = (model.grad(w + delta * u, D2) - model.grad(w, D2)) / delta"),
+        Edit(reference._hf, "g, u, plus, minus = r.gave", "g, u, plus, minus = r.gave[:4]"),
+    ),
+    "HF: a forward difference, divided by 2δ": slip(
+        "per-fedavg eq.8", "the difference is central", "half the Hessian",
+        Edit(per_fedavg.meta_gradient_hf, HF, "d = (model.grad(w + delta * u, D2) - model.grad(w, D2)) / (2 * delta)"),
+    ),
+    "HF: along the unit vector": slip(
+        "per-fedavg eq.8", "the points are w ± δu", "the second-order term is scaled by 1/‖u‖",
+        Edit(per_fedavg.meta_gradient_hf, HF,
+             "v = u / np.linalg.norm(u, axis=-1, keepdims=True)\n" + HF.replace("delta * u", "delta * v")),
+    ),
+    "HF: δ divided by ‖u‖": slip(
+        "per-fedavg eq.8", "the points are w ± δu", "another accuracy of the difference",
+        Edit(per_fedavg.meta_gradient_hf, HF,
+             "delta = delta / np.linalg.norm(u, axis=-1, keepdims=True)\n" + HF), kind=VARIANT,
+    ),
+    "Reptile in the place of first-order MAML": slip(
+        "fedmeta MAML", "first-order MAML sends the gradient on the query at θ_u", "the query is never seen",
+        Edit(fedmeta.maml_gradient, "q = model.grad(theta_u, Q)", "q = theta - theta_u + 0 * model.grad(theta_u, Q)"),
+        Edit(fedmeta.maml_gradient, META, "pass"),
+    ),
+    "Reptile, divided by α": slip(
+        "fedmeta MAML", "first-order MAML sends the gradient on the query at θ_u", "the query is never seen",
+        Edit(fedmeta.maml_gradient, "q = model.grad(theta_u, Q)",
+             "q = (theta - theta_u) / alpha + 0 * model.grad(theta_u, Q)"),
+        Edit(fedmeta.maml_gradient, META, "pass"),
+    ),
+    "the α-gradient has the wrong sign": slip(
+        "fedmeta Meta-SGD", "∂/∂α is −q ⊙ g(θ; S)", "step sizes move the wrong way",
+        Edit(fedmeta.meta_sgd_gradient, "g_alpha - q * g_j", "g_alpha + q * g_j"),
+    ),
+    "the α-gradient is zero": slip(
+        "fedmeta Meta-SGD", "∂/∂α is −q ⊙ g(θ; S)", "step sizes are not learned: this is MAML",
+        Edit(fedmeta.meta_sgd_gradient, "g_alpha - q * g_j", "g_alpha"),
+    ),
+    "the α-gradient lacks q": slip(
+        "fedmeta Meta-SGD", "∂/∂α is −q ⊙ g(θ; S)", "step sizes only grow where the slope is negative",
+        Edit(fedmeta.meta_sgd_gradient, "g_alpha - q * g_j", "g_alpha - g_j"),
+    ),
+    "the α-gradient is one number": slip(
+        "fedmeta Meta-SGD", "α is a vector: one step size for each parameter", "one learned step size",
+        Edit(fedmeta.meta_sgd_gradient, "return q, g_alpha",
+             "return q, np.broadcast_to(g_alpha.sum(-1, keepdims=True), q.shape).copy()"), kind=VARIANT,
+    ),
+    "the α-gradient uses θ's gradient after the inner step": slip(
+        "fedmeta Meta-SGD", "q is the gradient at θ_u, before it goes through the inner step",
+        "a wrong gradient in α",
+        Edit(fedmeta.meta_sgd_gradient, "g_alpha = g_alpha - q * g_j", "q_before = q"),
+        Edit(fedmeta.meta_sgd_gradient, META, META + "\ng_alpha = g_alpha - q * g_j"),
+    ),
+    "α is applied after the Hessian": slip(
+        "fedmeta Meta-SGD", "the transpose of I − diag(α)H is I − H diag(α): first α, then H",
+        "a wrong second-order term",
+        Edit(fedmeta.meta_sgd_gradient, META, "q = q - alpha * model.hvp(theta_j, q, S)"),
+    ),
+    "Meta-SGD: first order in θ": slip(
+        "fedmeta Meta-SGD", "θ's gradient goes through the inner step", "the second-order term is lost",
+        Edit(fedmeta.meta_sgd_gradient, META, "pass"), kind=VARIANT,
+    ),
+    "an episode's gradients are averaged, not summed": slip(
+        "fedmeta MAML", "a client sends the sum of its episodes' gradients", "steps shrink with the episodes",
+        Edit(fedmeta.MAML.step, "return tree.map(lambda x, g: x - self.beta * g, local[0], g), tree.map(np.add, local[1], g)",
+             "object.__setattr__(self, 'n', getattr(self, 'n', 0) + 1)\n"
+             "return tree.map(lambda x, g: x - self.beta * g, local[0], g), tree.map(np.add, local[1], g)"),
+        Edit(fedmeta.MAML.start, "return sent,", "object.__setattr__(self, 'n', 0)\nreturn sent,"),
+        Edit(fedmeta.MAML.finish, "ClientResult(local[1])",
+             "ClientResult(tree.map(lambda g: g / max(self.n, 1), local[1]))"), kind=VARIANT,
+    ),
+    "only the last episode's gradient is sent": slip(
+        "fedmeta MAML", "a client sends the sum of its episodes' gradients", "all but one are lost",
+        Edit(fedmeta.MAML.step, "tree.map(np.add, local[1], g)", "g"),
+    ),
+    "θ does not move between episodes": slip(
+        "fedmeta MAML", "the client's learner moves from episode to episode", "a large batch instead",
+        Edit(fedmeta.MAML.step, "x - self.beta * g", "x - 0 * g"), kind=VARIANT,
+    ),
+    "θ* is sent unadapted": slip(
+        "fedmaml §4.3", "θ′ is the mean of the adapted models", "θ′ is θ",
+        Edit(fedmaml.meta_gradient, "return g, theta_star", "return g, theta"),
+    ),
+    "Fisher divided by n − 1": slip(
+        "fedcurv Fisher", "the Fisher is a mean over n samples", "small clients weigh more",
+        Edit(fedcurv.FedCurv.finish, "fisher(model, theta, data())",
+             "fisher(model, theta, data()) * (len(data().y) / max(len(data().y) - 1, 1))"),
+    ),
+    "Fisher summed over samples": slip(
+        "fedcurv Fisher", "the Fisher is a mean over n samples", "the penalty grows with the data",
+        Edit(fedcurv.FedCurv.finish, "fisher(model, theta, data())",
+             "fisher(model, theta, data()) * len(data().y)"),
+    ),
+    "Fisher at the model that was received": slip(
+        "fedcurv Fisher", "importance is measured at the client's own solution θ̂",
+        "the penalty has the curvature of another point",
+        Edit(fedcurv.FedCurv.finish, "fisher(model, theta, data())", "fisher(model, sent.w, data())"),
+    ),
+    "Fisher of the first batch": slip(
+        "fedcurv Fisher", "the Fisher is a mean over all of a client's rows", "a noisy penalty",
+        Edit(fedcurv.FedCurv.finish, "I = fisher(model, theta, data())",
+             "D = data()\nI = fisher(model, theta, Batch(D.X[:B], D.y[:B]))"),
+    ),
+    "Fisher without the square": slip(
+        "fedcurv Fisher", "the Fisher is a mean of squares", "importance may be negative",
+        Edit(fedcurv.FedCurv.finish, "fisher(model, theta, data())", "model.grad(theta, data())"),
+    ),
+    "Fisher as squares of batch gradients": slip(
+        "fedcurv Fisher", "squares of each sample's gradient are averaged, not of each batch's",
+        "too small: gradients of a batch cancel",
+        Edit(fedcurv.FedCurv.finish, "I = fisher(model, theta, data())",
+             "D = data()\ncuts = [slice(i, i + B) for i in range(0, len(D.y), B)]\n"
+             "I = sum(model.grad(theta, Batch(D.X[c], D.y[c])) ** 2 for c in cuts) / len(cuts)"),
+    ),
+    "the own term is kept": slip(
+        "fedcurv penalty", "the sum is over the other clients j ≠ s", "a client is drawn to itself",
+        Edit(fedcurv.FedCurv.start, "return Local(sent.w, client_state.I, client_state.v)",
+             "return Local(sent.w, np.zeros_like(sent.w), np.zeros_like(sent.w))"), kind=VARIANT,
+    ),
+    "FedCurv's penalty lacks its factor 2": slip(
+        "fedcurv penalty", "the gradient of λΣ(θ − θ̂)²I has a factor 2", "half the pull",
+        Edit(fedcurv.penalty_gradient, "2 * lam", "lam"),
+    ),
+    "FedCurv's penalty has the wrong sign": slip(
+        "fedcurv penalty", "2λ((u − u_s) ⊙ θ − (v − v_s)) is added", "clients are pushed apart",
+        Edit(fedcurv.penalty_gradient, "2 * lam", "-2 * lam"),
+    ),
+    "FedCurv's penalty is taken from the server's model": slip(
+        "fedcurv penalty", "each client is drawn to the others' solutions, not to the mean",
+        "elastic weight consolidation at the mean",
+        Edit(fedcurv.FedCurv.step, "pull = penalty_gradient(theta, sent.u, sent.v, own_u, own_v, lam=self.lam)",
+             "pull = 2 * self.lam * (sent.u - own_u) * (theta - sent.w)"), kind=VARIANT,
+    ),
+    "FedCurv's penalty is missing": slip(
+        "fedcurv penalty", "the penalty's gradient is added in every step", "FedCurv is FedAvg",
+        Edit(fedcurv.FedCurv.step, "model.grad(theta, D) + pull", "model.grad(theta, D) + 0 * pull"),
+    ),
+    "FedCurv sends θ̂, not I ⊙ θ̂": slip(
+        "fedcurv penalty", "v is the sum of I_j ⊙ θ̂_j", "drawn to a wrong point",
+        Edit(fedcurv.FedCurv.combine, "weighted_sum(ones, I * theta)", "weighted_sum(ones, theta)"),
+    ),
+    "APFL's penalty has the wrong sign": slip(
+        "apfl eq.6", "μF ⊙ (w_S − wᵗ_S) is added", "what is important is forgotten first",
+        Edit(apfl.penalty_gradient, "mu * F", "-mu * F"),
+    ),
+    "APFL's penalty with μ/2": slip(
+        "apfl eq.6", "the gradient of (μ/2)F(w_S − wᵗ_S)² has μ", "half the pull",
+        Edit(apfl.penalty_gradient, "mu * F", "mu / 2 * F"),
+    ),
+    "APFL's penalty with 2μ": slip(
+        "apfl eq.6", "the gradient of (μ/2)F(w_S − wᵗ_S)² has μ", "twice the pull",
+        Edit(apfl.penalty_gradient, "mu * F", "2 * mu * F"),
+    ),
+    "APFL's penalty ignores the importance": slip(
+        "apfl eq.6", "μF ⊙ (w_S − wᵗ_S)", "all parameters are held alike",
+        Edit(apfl.penalty_gradient, "mu * F", "mu * (0 * F + 1)"),
+    ),
+    "APFL's penalty is missing": slip(
+        "apfl eq.6", "μF ⊙ (w_S − wᵗ_S) is added in every step", "nothing is consolidated",
+        Edit(apfl.penalty_gradient, "mu * F", "0 * F"),
+    ),
+    "APFL's importance at the wrong w": slip(
+        "apfl eq.5", "the importance is the gradient's square at the model that was received",
+        "importance of another point",
+        Edit(apfl.APFL.finish, "(model, sent.w, data())", "(model, local.w_s, data())"),
+    ),
+    "APFL's importance without the square": slip(
+        "apfl eq.5", "I is the square of the gradient", "importance may be negative",
+        Edit(importance.gradient_square, " ** 2", ""),
+    ),
+    "APFL's importance does not decay": slip(
+        "apfl eq.5", "F ← λF + Σ p_k I_k", "importance piles up",
+        Edit(apfl.importance_update, "lam * F_old", "F_old"),
+    ),
+    "APFL's importance forgets the old": slip(
+        "apfl eq.5", "F ← λF + Σ p_k I_k", "only the last renewal counts",
+        Edit(apfl.importance_update, "lam * F_old", "0 * F_old"),
+    ),
+    "APFL's importance as a moving average": slip(
+        "apfl eq.5", "F ← λF + Σ p_k I_k, without the factor 1 − λ", "importance is scaled",
+        Edit(apfl.importance_update, "weighted_sum(p, importances)", "(1 - lam) * weighted_sum(p, importances)"),
+        kind=VARIANT,
+    ),
+    "APFL's mask is not squashed": slip(
+        "apfl eq.3", "m_k = σ(a)", "a mask of any size",
+        Edit(apfl.compose, "sigmoid(a)", "a"),
+    ),
+    "APFL's mask counts once more in w_k": slip(
+        "apfl eq.3", "∂L/∂w_k = G: w_k is not masked", "own parameters learn slowly",
+        Edit(apfl.gradients, "sum_over_units(model, G * w_s), G",
+             "sum_over_units(model, G * w_s), G * expand_units(model, m)"),
+    ),
+    "APFL's w_S learns without the mask": slip(
+        "apfl eq.3", "∂L/∂w_S = G ⊙ m", "shared parameters learn too fast",
+        Edit(apfl.gradients, "return G * expand_units(model, m),", "return G,"),
+    ),
+    "APFL's mask learns without σ′": slip(
+        "apfl eq.3", "∂L/∂a = σ′(a) Σ G ⊙ w_S", "the mask learns too fast",
+        Edit(apfl.gradients, "m * (1 - m) * sum_over", "sum_over"),
+    ),
+    "APFL starts a round too late": slip(
+        "apfl alg.1 line 21", "the decomposition starts at t = z", "one round later",
+        Edit(apfl.APFL.start, "sent.t >= self.z", "sent.t > self.z"),
+    ),
+    "APFL starts a round too early": slip(
+        "apfl alg.1 line 21", "the decomposition starts at t = z", "one round earlier",
+        Edit(apfl.APFL.start, "sent.t >= self.z", "sent.t + 1 >= self.z"),
+    ),
+    "APFL's own parameters start at 0": slip(
+        "apfl alg.1 line 22", "w_k starts at w_S (or so that w does not jump)", "another start",
+        Edit(apfl.APFL.start, "sent.w * share)", "sent.w * 0)"), kind=VARIANT,
+    ),
+    "the window's deviation with n − 1": slip(
+        "apfl §3.3", "the deviation of the window is that of its n losses", "plateaus are seen later",
+        Edit(apfl.PlateauDetector.push, "np.std(window)", "np.std(window, ddof=1)"), kind=CONVENTION,
+    ),
+}  # fmt: skip
+
+SERVERS = {
+    "the server sums the models": slip(
+        "apfl eq.1", "p_k sum to 1", "parameters grow with the cohort",
+        Edit(Cohort.weights, "share / share.sum()", "share / share.sum() * len(share)"),
+    ),
+    "FedAvg averaged uniformly": slip(
+        "apfl eq.1", "p_k is n_k over the cohort's samples", "small clients count as large ones",
+        Edit(Algorithm.combine, "cohort.weights(self.weighting)",
+             'cohort.weights("uniform" if type(self).__name__ in ("FedAvg", "Centralised") else self.weighting)'),
+        kind=VARIANT,
+    ),
+    "Per-FedAvg weighted by sample counts": slip(
+        "per-fedavg alg.1", "the server divides by the number of clients", "large clients count more",
+        Edit(Algorithm.combine, "cohort.weights(self.weighting)",
+             'cohort.weights("samples" if type(self).__name__.startswith("PerFedAvg") else self.weighting)'),
+        kind=VARIANT,
+    ),
+    "a client that was drawn twice counts once": slip(
+        "fedprox alg.2", "with draws by p_k a client counts as often as it was drawn",
+        "large clients count too little",
+        Edit(Cohort.weights, "self.counts * (", "np.ones_like(self.counts) * ("),
+    ),
+    "weights go with the squares of n": slip(
+        "fedprox alg.2", "clients drawn by n_k are averaged evenly, others by n_k: not both",
+        "large clients dominate", Edit(Cohort.weights, "(self.n if", "(self.n**2 if"),
+    ),
+    "weights over all clients": slip(
+        "apfl eq.1", "p_k is over the cohort's samples, not over those of all clients",
+        "the model shrinks when not everybody takes part",
+        Edit(loop.run_round, "uploads = tree.stack(",
+             "total = federation.train.offsets[-1]\n"
+             "shrink = (cohort.n * cohort.counts).sum() / total\n"
+             'Partial = type("Partial", (Cohort,), {"weights": lambda self, how: Cohort.weights(self, how)\n'
+             '    * (shrink if how == "samples" else cohort.counts.sum() / cohort.N)})\n'
+             "cohort = Partial(*cohort)\nuploads = tree.stack("),
+    ),
+    "a dropped straggler counts in the mean": slip(
+        "fedprox alg.2", "weights are over those that take part", "the model shrinks with every straggler",
+        Edit(loop.run_round, "uploads = tree.stack(",
+             "every = Cohort(plan.clients, plan.counts, plan.sizes, federation.clients)\n"
+             'Partial = type("Partial", (Cohort,), {"weights": lambda self, how:\n'
+             "    Cohort.weights(every, how)[keep]})\n"
+             "cohort = Partial(*cohort)\nuploads = tree.stack("),
+    ),
+    "the clients' mean is added to the server's model": slip(
+        "apfl eq.1", "clients send models; only differences are added", "parameters double every round",
+        Edit(Algorithm.combine, "return Server(w)", "return Server(server.w + w)"),
+    ),
+    "the server's model takes part in the mean": slip(
+        "apfl eq.1", "the mean is over the clients' models", "steps shrink",
+        Edit(Algorithm.combine, "return Server(w)",
+             "return Server((len(uploads) * w + server.w) / (len(uploads) + 1))"),
+    ),
+    "FedMeta sums the gradients": slip(
+        "fedmeta MAML", "the server divides by the number of clients", "steps grow with the cohort",
+        Edit(fedmeta.MAML.combine, "uploads)", "uploads)\ng = tree.map(lambda x: len(cohort.n) * x, g)"),
+    ),
+    "the server climbs": slip(
+        "fedmeta server", "x ← x − βg", "the loss rises",
+        Edit(fedmeta.server_step, "x - beta * g,", "x + beta * g,"),
+        Edit(fedmeta.server_step, ADAM_STEP, ADAM_STEP.replace("x - beta", "x + beta")),
+        Edit(fedmaml.meta_update, "theta - beta", "theta + beta"),
+    ),
+    "the server steps by α": slip(
+        "fedmeta server", "the server's step is β", "steps of the inner size",
+        Edit(fedmeta.MAML.combine, "beta=self.beta", "beta=self.alpha"),
+        Edit(fedmaml.FedMAML.combine, "beta=self.beta", "beta=self.alpha"),
+    ),
+    "the server's step lacks β": slip(
+        "fedmeta server", "x ← x − βg", "steps are 1/β times too long",
+        Edit(fedmeta.server_step, "x - beta * g,", "x - g,"),
+        Edit(fedmaml.meta_update, "theta - beta *", "theta -"),
+    ),
+    "α is not updated": slip(
+        "fedmeta Meta-SGD", "the server moves θ and α", "step sizes are not learned",
+        Edit(fedmeta.server_step, "return tree.map(lambda x, g: x - beta * g, learner, g), None",
+             "moved = tree.map(lambda x, g: x - beta * g, learner, g)\n"
+             "return moved._replace(alpha=learner.alpha), None"),
+    ),
+    "Adam is off by one": slip(
+        "Adam c₁", "the first step has t = 1", "the first steps are too short",
+        Edit(fedmeta.server_step, "t = adam.t + 1", "t = adam.t + 2"),
+        Edit(fedmeta.server_step, "Adam(m, v, t)", "Adam(m, v, adam.t + 1)"),
+    ),
+    "Adam's count of steps stands still": slip(
+        "Adam c₁", "t counts all steps of the run", "corrected as in the first step, always",
+        Edit(fedmeta.server_step, "t = adam.t + 1", "t = 1"),
+    ),
+    "Adam's ε inside the root": slip(
+        "Adam step", "ε is added to the root, not under it", "small gradients move less",
+        Edit(fedmeta.server_step, "(np.sqrt(v / c2) + 1e-8)", "np.sqrt(v / c2 + 1e-8)"), kind=VARIANT,
+    ),
+    "Adam's ε before the correction": slip(
+        "Adam step", "ε is added to sqrt(v / c₂), not to sqrt(v)", "the first steps are off by ε",
+        Edit(fedmeta.server_step, "(np.sqrt(v / c2) + 1e-8)", "((np.sqrt(v) + 1e-8) / np.sqrt(c2))"),
+        kind=VARIANT,
+    ),
+    "Adam's ε is 10⁻⁷": slip(
+        "Adam step", "ε is 10⁻⁸, not Keras's 10⁻⁷", "steps are off by ε",
+        Edit(fedmeta.server_step, "1e-8", "1e-7"), kind=VARIANT,
+    ),
+    "Adam without ε": slip(
+        "Adam step", "ε is 10⁻⁸", "steps are off by ε; 0/0 where nothing moved",
+        Edit(fedmeta.server_step, " + 1e-8", ""),
+    ),
+    "Adam without bias correction": slip(
+        "Adam c₁", "m and v are divided by 1 − βᵗ", "the first steps are wrong in size",
+        Edit(fedmeta.server_step, "c1, c2 = 1 - 0.9**t, 1 - 0.999**t", "c1, c2 = 1.0, 1.0"), kind=VARIANT,
+    ),
+    "Adam's bias correction in float32": slip(
+        "Adam c₁", "1 − βᵗ in the dtype of the run", "7 digits, whatever the dtype",
+        Edit(fedmeta.server_step, "c1, c2 = 1 - 0.9**t, 1 - 0.999**t",
+             "one, t32 = np.float32(1), np.float32(t)\n"
+             "c1 = float(one - np.float32(0.9) ** t32)\nc2 = float(one - np.float32(0.999) ** t32)"),
+    ),
+    "Adam's β₁ and β₂ are exchanged": slip(
+        "Adam m", "β₁ = 0.9 is m's, β₂ = 0.999 is v's", "a slow m and a fast v",
+        Edit(fedmeta.server_step, "0.9 * m + 0.1 * g", "0.999 * m + 0.001 * g"),
+        Edit(fedmeta.server_step, "0.999 * v + 0.001 * g * g", "0.9 * v + 0.1 * g * g"),
+        Edit(fedmeta.server_step, "1 - 0.9**t, 1 - 0.999**t", "1 - 0.999**t, 1 - 0.9**t"),
+    ),
+    "Adam's β₂ is 0.99": slip(
+        "Adam v", "β₂ is 0.999", "v forgets sooner",
+        Edit(fedmeta.server_step, "0.999 * v + 0.001 * g * g", "0.99 * v + 0.01 * g * g"),
+        Edit(fedmeta.server_step, "1 - 0.999**t", "1 - 0.99**t"), kind=VARIANT,
+    ),
+    "AMSGrad or SGD: no root of v": slip(
+        "Adam step", "m is divided by the root of v", "steps of another size",
+        Edit(fedmeta.server_step, "np.sqrt(v / c2)", "(v / c2)"),
+    ),
+    "θ′ weights all clients alike": slip(
+        "fedmaml §4.3", "a client that was drawn twice counts twice in θ′", "another candidate",
+        Edit(fedmaml.candidate, "counts / counts.sum()", "np.ones(len(counts)) / len(counts)"),
+    ),
+    "FedMAML weighted by sample counts": slip(
+        "fedmaml §3.2", "the server's meta-update sums over clients, as printed", "large clients dominate",
+        Edit(fedmaml.FedMAML.combine, "counts = cohort.counts", 'counts = cohort.weights("samples")'),
+        kind=VARIANT,
+    ),
+    "FedCurv averages u and v": slip(
+        "fedcurv penalty", "u and v are sums over clients", "the penalty is 1/K times too weak",
+        Edit(fedcurv.FedCurv.combine, "ones = np.ones(len(theta))", "ones = np.ones(len(theta)) / len(theta)"),
+    ),
+    "FedCurv weights u and v by p_k": slip(
+        "fedcurv penalty", "u and v are sums over clients", "small clients' solutions are forgotten",
+        Edit(fedcurv.FedCurv.combine, "ones = np.ones(len(theta))", "ones = cohort.weights(self.weighting)"),
+    ),
+    "FedCurv's u and v pile up": slip(
+        "fedcurv penalty", "u and v are those of the last round", "old solutions hold for ever",
+        Edit(fedcurv.FedCurv.combine, "weighted_sum(ones, I),", "server.u + weighted_sum(ones, I),"),
+        Edit(fedcurv.FedCurv.combine, "weighted_sum(ones, I * theta)", "server.v + weighted_sum(ones, I * theta)"),
+    ),
+    "APFL's importance is averaged uniformly": slip(
+        "apfl eq.5", "Σ p_k I_k with p_k = n_k/n", "small clients count as large ones",
+        Edit(apfl.APFL.combine, "importance_update(F, uploads.importance, p,",
+             'importance_update(F, uploads.importance, cohort.weights("uniform"),'),
+    ),
+}  # fmt: skip
+
+PLANS = {
+    "batches of one row are skipped": slip(
+        "plan", "a batch of one row is a batch", "clients lose rows, and those with one row do not move",
+        stand_in=of_plan(stand_ins.skip_single_rows), kind=CONVENTION,
+    ),
+    "clients with n ≤ 2B do not move but vote": slip(
+        "plan", "a client with few rows uses all of them", "small clients hold the model back",
+        stand_in=of_plan(stand_ins.skip_up_to_two_batches),
+    ),
+    "padding reads the last row": slip(
+        "plan", "−1 is padding, not Python's last index", "the last row counts too often",
+        stand_in=of_plan(stand_ins.change_rows(lambda x, n: np.where(x < 0, n - 1, x))),
+    ),
+    "padding reads the first row": slip(
+        "plan", "−1 is padding, not a row", "the first row counts too often",
+        stand_in=of_plan(stand_ins.change_rows(lambda x, n: np.where(x < 0, 0, x))),
+    ),
+    "the same permutation in every epoch": slip(
+        "plan", "every epoch has a permutation of its own", "batches repeat",
+        stand_in=of_plan(stand_ins.repeat_the_first_epoch),
+    ),
+    "one epoch whatever is asked": slip(
+        "plan", "all of the plan's epochs are done", "less work",
+        stand_in=of_plan(stand_ins.take_one_epoch),
+    ),
+    "the last step is left out": slip(
+        "plan", "all of the plan's steps are done", "less work",
+        stand_in=of_plan(stand_ins.leave_out_a_step),
+    ),
+    "padded steps are taken": slip(
+        "plan", "a client does plan[\"steps\"] steps: a step without rows moves along the L2 term",
+        "small clients shrink", stand_in=of_plan(stand_ins.take_padded_steps),
+    ),
+    "a straggler does all steps": slip(
+        "plan", "a straggler does plan[\"steps\"] steps", "no partial work",
+        stand_in=of_plan(stand_ins.cycle_all_steps),
+    ),
+    "steps on all of the client's rows": slip(
+        "plan", "a step is on a mini-batch", "gradient descent, not SGD",
+        stand_in=of_plan(stand_ins.use_whole_data),
+    ),
+    "the plan's batches are taken in another order": slip(
+        "plan", "local steps are in the plan's order", "another path",
+        stand_in=of_plan(lambda hyper, plan: {
+            "rows": {
+                r: np.where(
+                    (np.arange(x.shape[1]) < plan["steps"][:, None])[..., None],
+                    np.take_along_axis(
+                        x, np.abs(plan["steps"][:, None] - 1 - np.arange(x.shape[1]))[..., None], 1
+                    ) if x.shape[1] else x, x)
+                for r, x in plan["rows"].items()}}),
+    ),
+    "D and D′ are exchanged": slip(
+        "plan", "the inner step is on D, the outer on D′", "other rows",
+        stand_in=of_plan(stand_ins.swap_roles(D="D1", D1="D")),
+    ),
+    "stragglers are dropped": slip(
+        "fedprox alg.2", "FedProx aggregates the partial work of stragglers", "their data are lost",
+        Edit(loop.participants, "if algorithm.drop else", "if True else"), kind=VARIANT,
+    ),
+    "stragglers are kept": slip(
+        "fedprox alg.2", "FedAvg drops stragglers", "partial work counts",
+        Edit(loop.participants, "if algorithm.drop else", "if False else"), kind=VARIANT,
+    ),
+    "a client starts where the one before has ended": slip(
+        "apfl eq.1", "every client starts from the server's model: copy it", "clients train one after the other",
+        stand_in=Reference(stand_ins.run_leaking(stand_ins.leak_model)),
+    ),
+    "a client's state leaks to the next": slip(
+        "fedcurv penalty", "what a client keeps is its own", "one client's state in another's",
+        stand_in=Reference(stand_ins.run_leaking(stand_ins.leak_state)),
+    ),
+    "a client's state is lost": slip(
+        "apfl alg.1", "a client keeps its state between rounds", "every round is its first",
+        stand_in=stand_ins.LosesState(),
+    ),
+    "a client's state is never renewed": slip(
+        "apfl alg.1", "a client keeps its state of its last round", "the state of its first round",
+        stand_in=stand_ins.FreezesState(),
+    ),
+}  # fmt: skip
+
+EVALUATIONS = {
+    "tested without adaptation": slip(
+        "apfl eq.2", "a client adapts before it is tested", "the server's model is tested",
+        Edit(Reference.evaluate, "return {", "w = it.personalised_params(made, sent, None, None)\nreturn {"),
+    ),
+    "adapted in one step": slip(
+        "apfl eq.2", "`inner_steps` steps are taken", "less adaptation",
+        Edit(Reference.evaluate, "it, made = self.algorithm_of(algorithm, hyper), ",
+             'it, made = self.algorithm_of(algorithm, {**hyper, "inner_steps": 1}), '),
+    ),
+    "adapted in one step too many": slip(
+        "apfl eq.2", "`inner_steps` steps are taken", "more adaptation",
+        Edit(Reference.evaluate, "it, made = self.algorithm_of(algorithm, hyper), ",
+             'it, made = self.algorithm_of(algorithm, hyper | {"inner_steps": hyper["inner_steps"] + 1}'
+             ' if "inner_steps" in hyper else hyper), '),
+    ),
+    "adapted by β": slip(
+        "apfl eq.2", "adaptation has the inner step size α", "steps of another size",
+        Edit(Reference.evaluate, "it, made = self.algorithm_of(algorithm, hyper), ",
+             'it, made = self.algorithm_of(algorithm, hyper | {"alpha": hyper.get("beta", 0)}), '),
+    ),
+    "adapted by the learning rate": slip(
+        "apfl eq.2", "adaptation has the inner step size α", "steps of another size",
+        Edit(Reference.evaluate, "it, made = self.algorithm_of(algorithm, hyper), ",
+             'it, made = self.algorithm_of(algorithm, hyper | {"alpha": hyper["lr"]}'
+             ' if "lr" in hyper else hyper), '),
+    ),
+    "adaptation climbs": slip(
+        "apfl eq.2", "w − αg", "adaptation goes uphill",
+        Edit(fedavg.adapt, "lr=alpha", "lr=-alpha"),
+        Edit(per_fedavg.PerFedAvg.personalised_params, "w - self.alpha", "w + self.alpha"),
+        Edit(fedmeta.MAML.personalised_params, "alpha=alpha", "alpha=-alpha"),
+        Edit(fedmaml.FedMAML.personalised_params, "alpha=self.alpha", "alpha=-self.alpha"),
+    ),
+    "Meta-SGD adapts by the first α": slip(
+        "fedmeta Meta-SGD", "adaptation has the learned α of the server", "what was learned is not used",
+        Edit(fedmeta.MAML.personalised_params, "if sent.alpha is None else sent.alpha", "if True else sent.alpha"),
+    ),
+    "test losses are summed": slip(
+        "apfl eq.2", "a test loss is the mean over the batch", "grows with the batch",
+        stand_in=stand_ins.SumsTestLosses(),
+    ),
+    "the test loss has the L2 term": slip(
+        "apfl eq.2", "a test loss is without the L2 term", "too large by (l2/2)‖w‖²",
+        stand_in=stand_ins.TestsWithPenalty(), kind=CONVENTION,
+    ),
+}  # fmt: skip
+
+FURTHER: dict[str, Mistake] = MODELS | CLIENTS | SERVERS | PLANS | EVALUATIONS

@@ -1,0 +1,411 @@
+"""Wrong backends whose mistake is in no line of fedref: other plans, models, states and evaluations."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedref.algorithms import fedprox
+from fedref.conformance.backends.reference import Reference, Values
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
+from fedref.rounds.loop import run_clients
+
+# ---- other plans -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OtherPlan(Reference):
+    """fedref with another Plan. change : (hyper, plan) → the fields that differ."""
+
+    change: Callable[[Values, Values], Values] = lambda hyper, plan: {}
+
+    def plan_of(self, algorithm: str, hyper: Values, plan: Values) -> Values:
+        return {**plan, **self.change(hyper, plan)}
+
+    def client(self, algorithm: str, model: Values, hyper: Values, **given: Any) -> dict[str, Any]:
+        rows, n = given["rows"], len(given["data"]["y"])
+        steps = len(next(iter(rows.values())))
+        one = {"rows": {role: x[None] for role, x in rows.items()}, "sizes": np.array([n])}
+        one |= {"steps": np.array([steps]), "straggler": np.array([False])}
+        one |= {"per_epoch": np.array([-(-n // hyper["B"]) if "D" in rows else 1])}
+        one = self.plan_of(algorithm, hyper, one)
+        rows = {role: x[0, : int(one["steps"][0])] for role, x in one["rows"].items()}
+        return Reference.client(self, algorithm, model, hyper, **given | {"rows": rows})
+
+
+def keep_steps(plan: Values, kept: Callable[[Array], Array]) -> Values:
+    """Return the plan with some of its steps: `kept` turns their numbers of rows (K, S) into flags."""
+    rows = plan["rows"]
+    if "D" not in rows:  # episodes: not batches of B
+        return {}
+    count = (rows["D"] >= 0).sum(-1)
+    real = np.arange(count.shape[1]) < plan["steps"][:, None]
+    chosen = real & kept(count)
+    order = np.argsort(~chosen, axis=1, kind="stable")
+    taken = {role: np.take_along_axis(r, order[..., None], 1) for role, r in rows.items()}
+    return {"steps": chosen.sum(1), "rows": taken}
+
+
+def skip_small_clients(hyper: Values, plan: Values) -> Values:
+    """Leave out the steps of clients with n ≤ B."""
+    return keep_steps(plan, lambda count: (plan["sizes"] > hyper["B"])[:, None])
+
+
+def drop_last(hyper: Values, plan: Values) -> Values:
+    """Leave out batches of fewer than B rows."""
+    return keep_steps(plan, lambda count: count == hyper["B"])
+
+
+def use_previous_clients_steps(hyper: Values, plan: Values) -> Values:
+    """Turn a straggler's epochs into steps by the size of the client before it."""
+    if not plan["straggler"].any():
+        return {}
+    before = np.roll(plan["per_epoch"], 1)
+    most = next(iter(plan["rows"].values())).shape[1]
+    steps = np.where(plan["straggler"], plan["amount"] * before, plan["steps"])
+    return {"steps": np.minimum(steps, most)}
+
+
+def use_one_iterator(hyper: Values, plan: Values) -> Values:
+    """Use the rows of D for D′ and D″."""
+    rows = plan["rows"]
+    return {"rows": dict.fromkeys(rows, rows["D"])} if "D1" in rows else {}
+
+
+@dataclass(frozen=True)
+class OneIterator(OtherPlan):
+    """fedref with D in the place of D′ and D″, in every call."""
+
+    change: Callable[[Values, Values], Values] = use_one_iterator
+
+    def meta_gradient(self, variant: str, *args: Any, **inputs: Any) -> Any:
+        if "D1" in inputs and inputs["D"]["y"].ndim == 1:
+            inputs |= {name: inputs["D"] for name in ("D1", "D2") if name in inputs}
+        return Reference.meta_gradient(self, variant, *args, **inputs)
+
+
+def change_rows(change: Callable[[Array, Array], Array]) -> Any:
+    """Return a plan's change: `change` turns the rows (K, S, W) of each role, and n (K, 1, 1), into others."""
+
+    def of_plan(hyper: Values, plan: Values) -> Values:
+        n = plan["sizes"][:, None, None]
+        return {"rows": {role: change(x, n) for role, x in plan["rows"].items()}}
+
+    return of_plan
+
+
+def repeat_the_first_epoch(hyper: Values, plan: Values) -> Values:
+    """Use the first epoch's permutation in every epoch."""
+    rows, per = plan["rows"], plan["per_epoch"]
+    if "S" in rows:
+        return {}
+    steps = np.arange(next(iter(rows.values())).shape[1]) % per[:, None]
+    return {"rows": {r: np.take_along_axis(x, steps[..., None], 1) for r, x in rows.items()}}
+
+
+def cycle_all_steps(hyper: Values, plan: Values) -> Values:
+    """Let every straggler do as many steps as the longest of all, its own batches again."""
+    if not plan["straggler"].any():
+        return {}
+    most = next(iter(plan["rows"].values())).shape[1]
+    full = np.where(plan["straggler"], most, plan["steps"])
+    steps = np.arange(most) % np.maximum(plan["steps"], 1)[:, None]
+    rows = {r: np.take_along_axis(x, steps[..., None], 1) for r, x in plan["rows"].items()}
+    return {"steps": full, "rows": rows}
+
+
+def take_padded_steps(hyper: Values, plan: Values) -> Values:
+    """Take as many steps as the plan has lines, for everybody."""
+    most = next(iter(plan["rows"].values())).shape[1]
+    return {"steps": np.full_like(plan["steps"], most)}
+
+
+def take_one_epoch(hyper: Values, plan: Values) -> Values:
+    """Stop after the first epoch."""
+    return {"steps": np.minimum(plan["steps"], plan["per_epoch"])} if "D" in plan["rows"] else {}
+
+
+def leave_out_a_step(hyper: Values, plan: Values) -> Values:
+    """Leave out everybody's last step."""
+    return {"steps": np.maximum(plan["steps"] - 1, 0)}
+
+
+def skip_single_rows(hyper: Values, plan: Values) -> Values:
+    """Leave out batches of one row, which batch normalisation cannot take."""
+    return keep_steps(plan, lambda count: count != 1)
+
+
+def skip_up_to_two_batches(hyper: Values, plan: Values) -> Values:
+    """Leave out the steps of clients with n ≤ 2B."""
+    return keep_steps(plan, lambda count: (plan["sizes"] > 2 * hyper["B"])[:, None])
+
+
+def swap_roles(**instead: str) -> Any:
+    """Return a plan's change: role → the role whose rows it gets."""
+
+    def of_plan(hyper: Values, plan: Values) -> Values:
+        rows = plan["rows"]
+        return {"rows": {r: rows.get(instead.get(r, r), x) for r, x in rows.items()}}
+
+    return of_plan
+
+
+def use_whole_data(hyper: Values, plan: Values) -> Values:
+    """Take every step on all rows of the client."""
+    if "D" not in plan["rows"]:
+        return {}
+    most = np.arange(int(plan["sizes"].max()))
+    row = np.where(most < plan["sizes"][:, None], most, -1)[:, None]
+    S = plan["rows"]["D"].shape[1]
+    return {"rows": {role: np.repeat(row, S, 1) for role in plan["rows"]}}
+
+
+# ---- other models ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OtherModel(Reference):
+    """fedref with a model some of whose methods are others. change : model → methods by name."""
+
+    change: Callable[[Any], dict[str, Any]] = lambda model: {}
+
+    def model_of(self, model: Values) -> Any:
+        right = Reference.model_of(self, model)
+        wrong = object.__new__(type("Wrong", (type(right),), self.change(right)))
+        wrong.__dict__.update(vars(right))
+        return wrong
+
+
+def spare_the_biases(model: Any) -> dict[str, Any]:
+    """Return methods whose L2 term leaves out the biases."""
+    kind = type(model)
+    parts = [np.full(np.prod(shape), len(shape) == 1) for shape in model.shapes]
+    bias = np.concatenate(parts).astype(float)
+    return {
+        "loss": lambda self, w, D: kind.loss(self, w, D) - self.l2 / 2 * (bias * w * w).sum(-1),
+        "grad": lambda self, w, D: kind.grad(self, w, D) - (self.l2 * bias * w).astype(w.dtype),
+        "hvp": lambda self, w, v, D: (
+            kind.hvp(self, w, v, D) - (self.l2 * bias * v).astype(v.dtype)
+        ),
+    }
+
+
+def scale_penalty(value: float, slope: float, curvature: float) -> Any:
+    """Return a model's change: the L2 term's weight in the value, the gradient and the Hessian."""
+
+    def change(model: Any) -> dict[str, Any]:
+        kind, l2 = type(model), model.l2
+        return {
+            "loss": lambda self, w, D: (
+                kind.loss(self, w, D) + (value - 1) * l2 / 2 * (w * w).sum(-1)
+            ),
+            "grad": lambda self, w, D: kind.grad(self, w, D) + (slope - 1) * l2 * w,
+            "hvp": lambda self, w, v, D: kind.hvp(self, w, v, D) + (curvature - 1) * l2 * v,
+        }
+
+    return change
+
+
+def reorder_parameters(place: Callable[[Any], Array]) -> Any:
+    """Return a model's change: it reads w[place(model)], for networks of layers."""
+
+    def change(model: Any) -> dict[str, Any]:
+        kind, at = type(model), place(model)
+        back = np.argsort(at)
+        methods = {
+            "logits": lambda self, w, X: kind.logits(self, w[..., at], X),
+            "vjp": lambda self, w, X, r: kind.vjp(self, w[..., at], X, r)[..., back],
+            "grad": lambda self, w, D: kind.grad(self, w[..., at], D)[..., back],
+            "hvp": lambda self, w, v, D: kind.hvp(self, w[..., at], v[..., at], D)[..., back],
+        }
+        if len(model.shapes) <= 2:  # one layer: its gradient is made of logits and vjp
+            return {name: methods[name] for name in ("logits", "vjp")}
+        return methods
+
+    return change
+
+
+def order_of(model: Any, change: Callable[[Array, Any, int], Array]) -> Array:
+    """Return the places of w that are read, from `change` of each part's places, (its shape)."""
+    views = model.unpack(np.arange(model.d))
+    return np.concatenate([change(x, model, i).ravel() for i, x in enumerate(views)])
+
+
+def gates(order: str) -> Any:
+    """Return a model's change: the LSTM's gates in this order, e.g. "igfo"."""
+
+    def part(x: Array, model: Any, i: int) -> Array:
+        if type(model).__name__ != "LSTM" or i == 0 or i >= len(model.shapes) - 2:
+            return x
+        cut = np.split(x, 4, -1)
+        return np.concatenate([cut[order.index(gate)] for gate in "ifgo"], -1)
+
+    return reorder_parameters(lambda model: order_of(model, part))
+
+
+def flip_kernel(x: Array, model: Any, i: int) -> Array:
+    """Return a kernel's places turned by 180°: a convolution in the mathematicians' sense."""
+    return x[::-1, ::-1] if x.ndim == 4 else x
+
+
+def transpose_kernel(x: Array, model: Any, i: int) -> Array:
+    """Return a kernel's places with rows and columns exchanged."""
+    return x.swapaxes(0, 1) if x.ndim == 4 else x
+
+
+def read_kernel_channels_first(x: Array, model: Any, i: int) -> Array:
+    """Return the places of a kernel that is laid out (out, in, k, k)."""
+    return x.reshape(np.transpose(x, (3, 2, 0, 1)).shape).transpose(2, 3, 1, 0) if x.ndim == 4 else x
+
+
+def read_transposed(x: Array, model: Any, i: int) -> Array:
+    """Return the places of a dense weight that is laid out (out, in)."""
+    return x.reshape(x.shape[::-1]).T if x.ndim == 2 else x
+
+
+def flatten_channels_first(x: Array, model: Any, i: int) -> Array:
+    """Return the places of the first dense weight behind an image that is flattened (C, h, w)."""
+    if type(model).__name__ != "CNN" or i != 2 * len(model.channels):
+        return x
+    h, w, C = model.grids[-1].after
+    return x.reshape(C, h, w, -1).transpose(1, 2, 0, 3)
+
+
+def reorder_pixels(place: Callable[[Any], Array]) -> Any:
+    """Return a model's change: images are read in another order."""
+
+    def change(model: Any) -> dict[str, Any]:
+        kind = type(model)
+        if kind.__name__ != "CNN":
+            return {}
+        at = place(model).ravel()
+        return {"forward": lambda self, w, X: kind.forward(self, w, X[..., at])}
+
+    return change
+
+
+def channels_first(model: Any) -> Array:
+    """Return the places of (H, W, c) in an image that is laid out (c, H, W)."""
+    H, W, c = model.pixels
+    return np.arange(H * W * c).reshape(c, H, W).transpose(1, 2, 0)
+
+
+def columns_first(model: Any) -> Array:
+    """Return the places of (H, W, c) in an image that is laid out (W, H, c)."""
+    H, W, c = model.pixels
+    return np.arange(H * W * c).reshape(W, H, c).transpose(1, 0, 2)
+
+
+# ---- other states ------------------------------------------------------------------------------
+
+
+class LosesState(Reference):
+    """fedref, where no client keeps anything from round to round."""
+
+    def round(self, algorithm: str, model: Values, hyper: Values, state: Values, *more: Any,
+              **given: Any) -> dict[str, Any]:  # fmt: skip
+        state = {**state, "clients": {}}
+        return Reference.round(self, algorithm, model, hyper, state, *more, **given)
+
+
+class FreezesState(Reference):
+    """fedref, where a client's state is never renewed after its first round."""
+
+    def round(self, algorithm: str, model: Values, hyper: Values, state: Values, *more: Any,
+              **given: Any) -> dict[str, Any]:  # fmt: skip
+        out = Reference.round(self, algorithm, model, hyper, state, *more, **given)
+        return {**out, "clients": {**out["clients"], **state.get("clients", {})}}
+
+
+class RemembersFirstServer(Reference):
+    """fedref, where FedProx's anchor is the server's model of round 0."""
+
+    def round(self, algorithm: str, model: Values, hyper: Values, state: Values, *more: Any,
+              **given: Any) -> dict[str, Any]:  # fmt: skip
+        if algorithm != "fedprox":
+            return Reference.round(self, algorithm, model, hyper, state, *more, **given)
+        anchor = state.get("anchor", state["server"]["w"])
+
+        class Anchored(fedprox.FedProx):
+            def step(self, model: Any, sent: Any, local: Any, *batches: Any) -> Any:
+                return fedprox.FedProx.step(self, model, sent._replace(w=anchor), local, *batches)
+
+        class Backend(Reference):
+            def algorithm_of(self, name: str, hyper: Values) -> Any:
+                return Anchored(**vars(Reference.algorithm_of(self, name, hyper)))
+
+        out = Backend().round(algorithm, model, hyper, state, *more, **given)
+        return {**out, "anchor": anchor}
+
+
+def run_leaking(change: Callable[[Any, Any, Any], tuple[Any, Any]]) -> Any:
+    """Return a round's work, where (sent, a client's state) depend on the result of the one before."""
+
+    def work(it: Any, model: Any, sent: Any, states: Any, data: Any) -> Any:
+        results: list[Any] = []
+        for k, own in enumerate(states):
+            if results:
+                sent, own = change(sent, own, results[-1])
+            done, counts = run_clients(it, model, sent, [own], data.subset([k]), stack=False)
+            results += done
+        return results, counts
+
+    return work
+
+
+def leak_model(sent: Any, own: Any, before: Any) -> tuple[Any, Any]:
+    """Start from where the client before has ended."""
+    x = before.upload
+    return (sent._replace(w=x) if isinstance(x, np.ndarray) else sent), own
+
+
+def leak_state(sent: Any, own: Any, before: Any) -> tuple[Any, Any]:
+    """Give a client the state of the client before."""
+    return sent, before.client_state
+
+
+# ---- other evaluations -------------------------------------------------------------------------
+
+
+class AdaptsOnTest(Reference):
+    """fedref, adapted to each test batch before it is tested there."""
+
+    def evaluate(self, *args: Any, **given: Any) -> dict[str, Any]:
+        if "D" not in given:
+            raise NotImplementedError
+        tests = given["tests"]
+        each = [Reference.evaluate(self, *args, **given | {"tests": [T], "D": T}) for T in tests]
+        return {"losses": np.concatenate([out["losses"] for out in each])}
+
+
+class EvaluationTrains(Reference):
+    """fedref, where each test batch adapts the model that the batch before has left."""
+
+    def evaluate(self, *args: Any, **given: Any) -> dict[str, Any]:
+        if "D" not in given:
+            raise NotImplementedError
+        losses, server = [], given["server"]
+        for T in given["tests"]:
+            out = Reference.evaluate(self, *args, **given | {"tests": [T], "server": server})
+            losses.append(out["losses"])
+            server = {**server, next(iter(server)): out["w"]}
+        return {"losses": np.concatenate(losses)}
+
+
+class SumsTestLosses(Reference):
+    """fedref, where the losses of a test batch are summed."""
+
+    @staticmethod
+    def _scores(model: Any, w: Array, tests: list[Values]) -> Array:
+        losses = [model.sample_losses(w, Batch(T["X"], T["y"])) for T in tests]
+        return np.array([x.sum() for x in losses], w.dtype)
+
+
+class TestsWithPenalty(Reference):
+    """fedref, where a test loss has the L2 term."""
+
+    @staticmethod
+    def _scores(model: Any, w: Array, tests: list[Values]) -> Array:
+        return np.array([model.loss(w, Batch(T["X"], T["y"])) for T in tests], w.dtype)
