@@ -1,8 +1,10 @@
 """`fedref conformance`: test an implementation against the golden vectors, and name its mistakes."""
 
 import argparse
+from pathlib import Path
 
 from fedref.boundary.errors import ConfigError, unknown
+from fedref.boundary.files import write_or_raise
 from fedref.boundary.values import Bounds
 from fedref.commands.options import Command, Option
 from fedref.conformance.backends import NAMES
@@ -23,6 +25,10 @@ examples
   fedref conformance my_backend:Backend --dtype float32 --json
   fedref conformance torch
 
+The backend and its judge share a process: code that wants to can read the answers, or change the judge.
+A green report says that an honest program is right where it was tested, and no more: run it yourself,
+from the source that you mean to use, before you rely on it.
+
 `fedref explain NAME` explains a known mistake or an equation that the report names.
 
 exit code: 0 all that is offered passes; 1 something fails; 2 wrong input
@@ -41,6 +47,10 @@ def test_backend(arguments: argparse.Namespace) -> int:
     if not cases:
         raise ConfigError(unknown("case or tag", arguments.only, {case.tag for case in every}))
     results = list(suite.run_in_process(name, cases, dtype, arguments.timeout))
+    results = report.settle_names(results, cases)
+    if arguments.badge:
+        badge = report.draw_badge(report.cite_results(results, name, dtype))
+        write_or_raise(Path(arguments.badge), badge)
     if arguments.json:
         print(report.report_json(results, name, dtype))
     else:
@@ -58,7 +68,8 @@ COMMAND = Command(
             "--only TEXT", "cases with this text in their tag, call, algorithm or name", default=""
         ),
         Option("--dtype X", "dtype of all arrays: float64 or float32", default="float64"),
-        Option("--json", "print the report as JSON"),
+        Option("--json", "print the report as JSON; its last line can be cited"),
+        Option("--badge FILE", "draw the outcome as a badge (SVG)", default=""),
         Option("--timeout S", "seconds that a case may take", float, 60.0, Bounds(0, open="both")),
     ),
     epilog=EPILOG,

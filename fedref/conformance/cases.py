@@ -4,7 +4,7 @@ A situation is a `Case` without outputs. All random numbers come from `sampling.
 of cases is a generator like those below, and a line in `all_cases`. Long because it is one list.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ FAMILIES: dict[str, Any] = {
     "logistic": Logistic(3, 4, l2=0.1),
     "svm": LinearSVM(3, l2=0.1, squared=True),
     "mlp": MLP(3, (4, 2), 3, l2=0.1),
-    "cnn": CNN((6, 6), (2,), 3, 3, 3, l2=0.1),
+    "cnn": CNN((6, 5), (2,), 3, 3, 3, l2=0.1),
     "lstm": LSTM(4, 3, 3, 1, (2,), l2=0.1),
 }
 #: Further losses, activations and pools, for their derivatives alone.
@@ -34,6 +34,13 @@ VARIANTS: dict[str, Any] = {
     "mlp-relu": MLP(3, (4,), 3, "relu"),
     "cnn-mean": CNN((8, 7, 2), (2, 2), 2, 3, 3, "elu", "mean"),
     "lstm-mean": LSTM(3, 2, 4, 2, (3, 2), "mean"),
+}
+#: Models that read exact zeros: before ReLU and ELU, and in every window of a max-pool.
+KINKS: dict[str, Any] = {
+    "kink-relu": MLP(3, (4,), 3, "relu"),
+    "kink-elu": MLP(3, (4,), 3, "elu"),
+    "kink-cnn-relu": CNN((6, 6), (2,), 3, 3, 3, "relu"),
+    "kink-cnn-tanh": CNN((6, 6), (2,), 3, 3, 3, "tanh"),
 }
 HYPER: dict[str, Any] = {
     "lr": 0.2, "alpha": 0.3, "beta": 0.2, "delta": 1e-3, "mu": 0.7, "lam": 0.4, "inner_steps": 1,
@@ -93,8 +100,11 @@ ROUND_HYPER: dict[str, dict[str, Any]] = {
 }
 
 #: Clients' rows, the batch size, and a seed (see the tests) with which a client takes part in rounds 0
-#: and 2 but not in 1, another in two rounds that follow each other, and the one with one row as well.
-SIZES, B, SEED = np.array([1, 2, 5, 7, 9]), 4, 3
+#: and 2 but not in 1, and another in two rounds that follow each other. All batches are full: that the
+#: equations are right. LOADER has what loaders stumble over: one row, n < B, a short last batch, one of
+#: one row, n ≤ 2B.
+SIZES, B, SEED = np.array([4, 8, 4, 8, 12]), 4, 3
+LOADER = np.array([1, 3, 7, 8, 9])
 
 
 def rng_of(name: str) -> np.random.Generator:
@@ -138,10 +148,6 @@ def make_case(
     )  # fmt: skip
 
 
-#: Version 1 of the vectors knows these with one inner step alone, and does not say so.
-ONE_STEP = ("fedavg-update", "per-fedavg", "per-fedavg-fo", "per-fedavg-hf")
-
-
 def complete_hyper(call: str, algorithm: str, hyper: Mapping[str, Any]) -> dict[str, Any]:
     """Return every hyperparameter that the call needs, and B: a backend need know no default."""
     if call == "meta_gradient":
@@ -153,8 +159,6 @@ def complete_hyper(call: str, algorithm: str, hyper: Mapping[str, Any]) -> dict[
     if not algorithm:
         return {}
     known = asdict(LOOP.algorithm_of(algorithm, hyper))
-    if algorithm in ONE_STEP:
-        del known["inner_steps"]
     return known | {name: hyper[name] for name in ("B",) if name in hyper}
 
 
@@ -174,6 +178,18 @@ def derivative_cases() -> Iterator[Case]:
             yield make_case(
                 f"{call}-{name}", call, "", model, {}, inputs, [output], "per-fedavg eq.4", text
             )
+    for name, model in KINKS.items():
+        rng = rng_of(name)
+        w, v, D = draw_start(model, rng), draw_start(model, rng), draw_batch(model, rng, 4)
+        for i, part in enumerate(model.unpack(w)):
+            part[..., : 1 if i == 0 else part.size if part.ndim == 1 else 0] = 0
+        D["X"][:, ::3] = 0  # a blank background
+        for call, output in (("grad", "g"), ("hvp", "Hv")):
+            inputs = {"w": w, **({"v": v} if call == "hvp" else {}), "D": D}
+            yield make_case(
+                f"{call}-{name}", call, "", model, {}, inputs, [output], "per-fedavg eq.4",
+                "biases of 0, a unit or kernel of zeros, a blank background: kinks and ties",
+            )  # fmt: skip
     model, rng = FAMILIES["mlp"], rng_of("dissimilarity")
     w, clients = draw_start(model, rng), {k: draw_batch(model, rng, n) for k, n in enumerate(SIZES)}
     yield make_case(
@@ -233,16 +249,16 @@ def meta_gradient_cases() -> Iterator[Case]:
 def make_trace(
     name: str, algorithm: str, model: Any = FAMILIES["mlp"], *, rounds: int = 3, hyper: Any = None,
     about: str = "", tag: str = "", losses: Sequence[float] = (),
-    sampling: Mapping[str, Any] | None = None,
+    sampling: Mapping[str, Any] | None = None, sizes: Array = SIZES, batch: int = B,
 ) -> Case:  # fmt: skip
     """Return several rounds of one algorithm, with the Plans that say what happens in each."""
-    rng, sizes = rng_of(f"trace round-{name}"), SIZES
+    rng = rng_of(f"trace round-{name}")
     amount = {} if "steps" in (sampling or {}) else {"epochs": 2}
-    config = Sampling(**{"clients_per_round": 3, "batch_size": B, **amount, **(sampling or {})})
-    given = HYPER | {"B": B} | dict(hyper or {})
+    config = Sampling(**{"clients_per_round": 3, "batch_size": batch, **amount, **(sampling or {})})
+    given = HYPER | {"B": batch} | dict(hyper or {})
     it = LOOP.algorithm_of(algorithm, given)
     if it.pooled:
-        sizes, config = sizes[-1:], Sampling(1, epochs=1, batch_size=B)
+        sizes, config = sizes[-1:], Sampling(1, epochs=1, batch_size=batch)
     plans = []
     for t in range(rounds):
         plan: dict[str, Any] = make_plan(config, sizes, t, SEED, it.roles)._asdict()
@@ -262,7 +278,6 @@ def make_trace(
 
 def round_cases() -> Iterator[Case]:
     """Yield every algorithm on a model of each family; then what goes wrong between rounds."""
-    fall = [3.0 - 0.1 * t for t in range(7)]
     for algorithm in ALGORITHMS:
         if algorithm in ("fedavg-update", "fedavg-meta"):  # trained as FedAvg
             continue
@@ -270,10 +285,14 @@ def round_cases() -> Iterator[Case]:
         for family, model in FAMILIES.items():
             if family != "mlp" and algorithm in BEYOND:
                 continue
-            losses = [3.0, 2.0, 1.0] if algorithm == "apfl" else []
+            rounds = 3 if family == "mlp" else 1
+            losses = [3.0, 2.0, 1.0][:rounds] if algorithm == "apfl" else []
+            hyper = ROUND_HYPER.get(algorithm, {})
+            if algorithm == "apfl" and rounds == 1:  # the decomposition from the start
+                hyper = hyper | {"z": 0}
             yield make_trace(
                 f"{algorithm}-{family}", algorithm, model, sampling=steps,
-                losses=losses, hyper=ROUND_HYPER.get(algorithm),
+                losses=losses, hyper=hyper, rounds=rounds,
             )  # fmt: skip
     binary, half = FAMILIES["binary"], {"stragglers": 0.5}
     yield make_trace(
@@ -305,16 +324,32 @@ def round_cases() -> Iterator[Case]:
             f"{algorithm}-epochs-mlp", algorithm, about="an episode of each mini-batch, their sum is sent",
             hyper={"episodes": "epochs"}, rounds=2,
         )  # fmt: skip
+    alone = {"clients_per_round": 1, "steps": 1}
     yield make_trace(
-        "adaptive-mu", "fedprox", about="μ: −0.1 after five falls, then counted anew; +0.1 after a rise",
-        model=binary, tag="fedprox μ", rounds=9, losses=[*fall, 2.3, 2.6],
-        hyper={"adaptive_mu": True}, sampling={"clients_per_round": 2},
+        "adaptive-mu", "fedprox", about="μ: +0.1 after a rise, −0.1 after five falls, then counted anew",
+        model=binary, tag="fedprox μ", rounds=10, hyper={"adaptive_mu": True}, sampling=alone,
+        losses=[3.0, 2.9, 2.8, 3.1, 2.7, 2.6, 2.5, 2.4, 2.3, 2.2],
+    )  # fmt: skip
+    yield make_trace(
+        "adaptive-mu-floor", "fedprox", about="μ: five falls from 0.05, to the floor 0",
+        model=binary, tag="fedprox μ", rounds=7, hyper={"adaptive_mu": True, "mu": 0.05},
+        losses=[3.0 - 0.1 * t for t in range(7)], sampling=alone,
+    )  # fmt: skip
+    for algorithm in ("fedavg", "fedprox", "per-fedavg"):
+        yield make_trace(
+            f"loader-{algorithm}", algorithm, rounds=2, sizes=LOADER,
+            about="the loader: one row, n < B, a short last batch, one of one row",
+            sampling={"clients_per_round": 5},
+        )  # fmt: skip
+    yield make_trace(
+        "fedmaml-drawn-twice", "fedmaml", about="a client drawn twice counts twice", rounds=1,
+        sampling={"sampling": "by-samples", "clients_per_round": 4},
     )  # fmt: skip
     yield make_trace(
         "apfl-plateau", "apfl", about="a peak of the loss, then a plateau: importance is renewed",
         model=binary, tag="apfl §3.3", rounds=7, losses=[2.0, 3.0, 2.0, 0.5, 0.45, 0.52, 0.4],
         hyper={"z": 0, "init": "continuous", "window": 2, "delta_sigma": 0.2, "lam": 0.5},
-        sampling={"clients_per_round": 2},
+        sampling={"clients_per_round": 1},
     )  # fmt: skip
     for importance in ("fisher", "si", "mas"):
         yield make_trace(
@@ -328,7 +363,33 @@ def client_and_server_cases() -> Iterator[Case]:
     for whole in list(round_cases()):
         if not (whole.name.endswith("-mlp") or "adam" in whole.name or "twice" in whole.name):
             continue
-        yield from cut_round(whole, 2 if "2.server" in "".join(whole.required) else 1)
+        t = max(int(name.split(".")[0]) for name in whole.required)
+        yield from cut_round(whole, t)
+    yield from loader_cases()
+
+
+def loader_cases() -> Iterator[Case]:
+    """Yield a client of FedAvg for each thing that loaders stumble over, and the server after them."""
+    whole = next(case for case in round_cases() if case.name == "round-loader-fedavg")
+    given, model = whole.arguments(), serialise.build_model(whole.model)
+    about = (
+        "one row",
+        "n < B",
+        "n < 2B, a short last batch",
+        "full batches",
+        "a last batch of one row",
+    )
+    plan, data = given["plans"][0], given["data"]
+    for i, (n, text) in enumerate(zip(LOADER.tolist(), about)):
+        own, S = slice(*data["offsets"][i : i + 2]), int(plan["steps"][i])
+        inputs = {"server": given["state"]["server"]}
+        inputs["data"] = {"X": data["X"][own], "y": data["y"][own]}
+        inputs["rows"] = {role: rows[i, :S] for role, rows in plan["rows"].items()}
+        yield make_case(
+            f"client-loader-{n}", "client", "fedavg", model, whole.hyper, inputs, ["upload.w"], "plan",
+            f"the loader, {n} rows: {text}",
+        )  # fmt: skip
+    yield from cut_round(whole._replace(name="round-loader"), 1)
 
 
 def cut_round(whole: Case, t: int) -> Iterator[Case]:
@@ -383,6 +444,8 @@ def evaluation_cases() -> Iterator[Case]:
             it = LOOP.algorithm_of(algorithm, hyper)
             w = serialise.initial_server(it, model, draw_start(model, rng))
             inputs: dict[str, Any] = {"server": serialise.dump_state(w, np.float64)}
+            if algorithm == "fedmeta-sgd":  # learned by now
+                inputs["server"]["alpha"] = rng.uniform(0.1, 0.5, model.d)
             if algorithm == "apfl":
                 shapes = serialise.describe_model(model)["shapes"]
                 units = sum(shape[-1] for shape in shapes if len(shape) > 1)
@@ -398,10 +461,36 @@ def evaluation_cases() -> Iterator[Case]:
             )  # fmt: skip
 
 
+def with_twin(cases: Iterable[Case]) -> Iterator[Case]:
+    """Yield each case that has an L2 term after its twin, which has none: most code has no L2 term."""
+    for case in cases:
+        if case.model["l2"] and case.call != "aggregate":
+            about = f"{case.about}; without an L2 term"
+            plain = {**case.model, "l2": 0.0}
+            twin = case._replace(name=f"{case.name}-no-l2", model=plain, about=about)
+            rounds = 2 if case.name.endswith("-mlp") else 1  # what comes later needs no twin
+            yield cut_rounds(twin, rounds) if case.call == "round" else twin
+        yield case
+
+
+def cut_rounds(case: Case, rounds: int) -> Case:
+    """Return a trace's first rounds."""
+
+    def early(name: str) -> bool:
+        return int(name.split(".")[0]) < rounds
+
+    inputs = {
+        name: x
+        for name, x in case.inputs.items()
+        if not name.startswith("plans.") or early(name.removeprefix("plans."))
+    }
+    return case._replace(inputs=inputs, required=tuple(filter(early, case.required)))
+
+
 def all_cases() -> Iterator[Case]:
     """Yield every situation, in the index's order."""
     yield from derivative_cases()
-    yield from meta_gradient_cases()
-    yield from client_and_server_cases()
-    yield from round_cases()
+    yield from with_twin(meta_gradient_cases())
+    yield from with_twin(client_and_server_cases())
+    yield from with_twin(round_cases())
     yield from evaluation_cases()

@@ -38,10 +38,12 @@ PUBLISHED: dict[str, Mistake] = {
             fedprox.prox_gradient,
             "mu * (w - w0)", "mu / 2 * (w - w0) / (np.linalg.norm(w - w0) or 1)",
         ),
+        effect="the pull does not depend on the distance",
     ),
     "the logged objective is the loss alone": row(
         2, "fedprox alg.2", "h is what the gradient belongs to: the loss plus (μ/2)‖w − wᵗ‖²",
         Edit(fedprox.objective, " + (mu / 2) * np.sum((w - w0) ** 2, -1)", ""),
+        effect="the logged objective is not what is minimised",
     ),
     "first order: the inner step's graph was cut": row(
         3, "fedmeta MAML", "this is FOMAML: in torch, the inner gradient needs create_graph=True",
@@ -50,26 +52,31 @@ PUBLISHED: dict[str, Mistake] = {
         Edit(fedmaml.meta_gradient, "g = g - alpha * model.hvp(theta_j, g, tr)", "pass"),
         Edit(per_fedavg.meta_gradient, "model.hvp(w, u, D2)", "model.hvp(w, 0 * u, D2)"),
         Edit(per_fedavg.meta_gradient_steps, "u = u - alpha * model.hvp(w_j, u, D2)", "pass"),
+        effect="MAML is first-order MAML",
     ),
     "the α-gradient is the θ-gradient": row(
         4, "fedmeta Meta-SGD", "Meta-SGD's α has a gradient of its own, −q ⊙ g(θ; S)",
         Edit(fedmeta.meta_sgd_gradient, "return q, g_alpha", "return q, q"),
+        effect="step sizes learn nothing of their own",
     ),
     "the server's Adam starts afresh every round": row(
         5, "fedmeta server",
         "with new moments each step is β times a sign: keep m, v and t across rounds",
         Edit(fedmeta.MAML.combine, "g, moments,", "g, moments and adam(learner),"),
+        effect="every step is β times a sign",
     ),
     "FedMeta weighted by sample counts": row(
         6, "fedmeta MAML",
         "the server divides by the number of clients, whatever support and query count",
         Edit(fedmeta.MAML.combine, "cohort.weights(self.weighting)", 'cohort.weights("samples")'),
         kind="variant",
+        effect="large clients count more",
     ),
     "weights count batches": row(
         7, "apfl eq.1",
         "p_k is n_k over the cohort's samples, not ⌈n_k/B⌉ (the length of a data loader)",
         Edit(Cohort.weights, "self.n if", "np.ceil(self.n / B) if"),
+        effect="small clients count too much",
     ),
     "FedProx averaged uniformly": row(
         8, "fedprox alg.2", "with weights n_k, as FedAvg has, μ = 0 is FedAvg",
@@ -78,6 +85,7 @@ PUBLISHED: dict[str, Mistake] = {
             "cohort.weights(self.weighting)", 'cohort.weights("uniform")',
         ),
         kind="variant",
+        effect="small clients count as large ones; μ = 0 is not FedAvg",
     ),
     "a stale gradient is applied again": row(
         9, "per-fedavg eq.3", "g(w; D) of the inner step is added to u: nothing zeroed it",
@@ -89,6 +97,7 @@ PUBLISHED: dict[str, Mistake] = {
             )
             for function in (per_fedavg.meta_gradient, per_fedavg.meta_gradient_fo)
         ),
+        effect="the inner gradient counts twice",
     ),
     "gradients add up from step to step": row(
         9, "apfl eq.1", "nothing zeroes the gradient between two steps of SGD",
@@ -109,6 +118,12 @@ PUBLISHED: dict[str, Mistake] = {
             'fedavg = type(self).step.__qualname__ == "FedAvg.step"\n'
             "return ClientResult(local[0] if fedavg else local)",
         ),
+        Edit(
+            reference.parameters,
+            "return local[0].theta",
+            "return local[0] if isinstance(local[0], np.ndarray) else local[0].theta",
+        ),
+        effect="steps grow until training diverges",
     ),
     "clients with n ≤ B do not move but vote": row(
         10, "plan", "a client with fewer rows than a batch uses all of them",
@@ -118,6 +133,7 @@ PUBLISHED: dict[str, Mistake] = {
             "n, config, amount * (n > config.batch_size)) for role in roles",
         ),
         stand_in=OtherPlan(change=skip_small_clients),
+        effect="small clients hold the model back",
     ),
     "the last, short batch is dropped": row(
         10, "plan", "drop_last: a client with n < B never moves, and others lose rows",
@@ -129,6 +145,7 @@ PUBLISHED: dict[str, Mistake] = {
             "return batches[(batches != PADDING).sum(1) == config.batch_size]",
         ),
         kind="convention", stand_in=OtherPlan(change=drop_last),
+        effect="small clients do not move, others lose rows",
     ),
     "α is β": row(
         11, "per-fedavg alg.1", "the inner step α and the local step β are two hyperparameters",
@@ -143,11 +160,13 @@ PUBLISHED: dict[str, Mistake] = {
             "hyper, **given",
             'hyper | ({"alpha": hyper["beta"]} if "per-fedavg" in variant else {}), **given',
         ),
+        effect="the inner step has the outer one's size",
     ),
     "adapted to the test batch": row(
         12, "apfl eq.2", "a client adapts to training rows; test rows are only predicted",
         Edit(evaluation.evaluate_clients, "get(clients[k]), D))", "get(clients[k]), *tests[i]))"),
         stand_in=AdaptsOnTest(),
+        effect="test rows are trained on: accuracy is too good",
     ),
     "evaluation trains": row(
         13, "apfl eq.2",
@@ -160,6 +179,7 @@ PUBLISHED: dict[str, Mistake] = {
             "ws.append(sent.w)",
         ),
         stand_in=EvaluationTrains(),
+        effect="test rows are trained on: accuracy is too good",
     ),
     "mean of a squared gradient where squares are averaged": row(
         14, "fedcurv penalty",
@@ -167,6 +187,7 @@ PUBLISHED: dict[str, Mistake] = {
         Edit(
             fedcurv.FedCurv.finish, "fisher(model, theta, data())", "model.grad(theta, data()) ** 2"
         ),
+        effect="the Fisher is far too small near a solution",
     ),
     "the Fisher of the last batch": row(
         14, "fedcurv penalty",
@@ -178,11 +199,13 @@ PUBLISHED: dict[str, Mistake] = {
             "last = slice((len(D.y) - 1) // B * B, None)\n"
             "I = fisher(model, theta, Batch(D.X[last], D.y[last]))",
         ),
+        effect="a noisy penalty",
     ),
     "own term subtracted from a sum it is no part of": row(
         15, "fedcurv penalty",
         "a client that was not in the previous cohort has nothing to subtract",
         Edit(fedcurv.FedCurv.start, " and client_state.t == sent.t - 1", ""),
+        effect="a client is pushed away from its old solution",
     ),
     "D, D′ and D″ are the same rows": row(
         16, "plan", "three independent batches, not three draws from one iterator that wraps",
@@ -191,6 +214,7 @@ PUBLISHED: dict[str, Mistake] = {
             "stream(seed, role, round, client)", 'stream(seed, "D", round, client)',
         ),
         stand_in=OneIterator(),
+        effect="a biased meta-gradient",
     ),
     "straggler steps by another client's size": row(
         17, "plan", "a straggler's steps are its epochs times its own batches",
@@ -202,11 +226,13 @@ PUBLISHED: dict[str, Mistake] = {
             "return Plan(",
         ),
         stand_in=OtherPlan(change=use_previous_clients_steps),
+        effect="partial work of the wrong length",
     ),
     "the L2 term is not applied": row(
         18, "Logistic grad", "(l2/2)‖w‖² belongs to value, gradient and Hessian",
         Edit(Logistic.grad, "return g + self.l2 * w if self.l2 else g", "return g"),
         Edit(Reference.model_of, "build_model(model)", 'build_model({**model, "l2": 0.0})'),
+        effect="no weight decay",
     ),
     "the SVM's loss is summed": row(
         18, "LinearSVM hinge loss", "a loss is the mean over the batch",
@@ -222,14 +248,17 @@ PUBLISHED: dict[str, Mistake] = {
             "(mean_weights(D, losses.dtype) if self.labels != (-1, 1) else "
             "1 if D.s is None else D.s)",
         ),
+        effect="steps grow with the batch size",
     ),
     "HF: the sign of d is flipped": row(
         19, "per-fedavg eq.7", "the meta-gradient is u − αd",
         Edit(per_fedavg.meta_gradient_hf, "return u - alpha * d", "return u + alpha * d"),
+        effect="the step leads away from adaptable models",
     ),
     "HF: divided by δ": row(
         19, "per-fedavg eq.7", "a central difference divides by 2δ",
         Edit(per_fedavg.meta_gradient_hf, "/ (2 * delta)", "/ delta"),
+        effect="twice the second-order term",
     ),
     "HF: δ = 10⁻⁶ in single precision": row(
         19, "per-fedavg eq.7", "rounding alone: use δ = 10⁻³, or double precision",
@@ -250,10 +279,12 @@ PUBLISHED: dict[str, Mistake] = {
             "F = per_fedavg.meta_gradient_hf(r.model, single, *low, alpha=alpha, delta=1e-6)\n"
             "F = F.astype(w.dtype)",
         ),
+        effect="the second-order term is noise",
     ),
     "adaptive μ: the count is not reset": row(
         20, "fedprox μ", "after five falls μ decreases once, and the count starts anew",
         Edit(fedprox.adapt_mu, "0.0), 0) if falls == 5", "0.0), falls) if falls >= 5"),
+        effect="μ vanishes",
     ),
     "the Hessian is taken on D, not on D″": row(
         0, "per-fedavg eq.6",
@@ -266,6 +297,7 @@ PUBLISHED: dict[str, Mistake] = {
         ),
         Edit(per_fedavg.meta_gradient_steps, "reversed(D2s)", "reversed(Ds)"),
         kind="variant",
+        effect="a biased second-order term",
     ),
     "FedMAML averages": row(
         0, "fedmaml §3.2", "the server's meta-update sums over clients, as printed",
@@ -274,6 +306,7 @@ PUBLISHED: dict[str, Mistake] = {
             "weighted_sum(counts, gradients)", "weighted_sum(counts / counts.sum(), gradients)",
         ),
         kind="variant",
+        effect="steps are 1/K times as long",
     ),
 }  # fmt: skip
 

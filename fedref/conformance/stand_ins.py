@@ -24,15 +24,17 @@ class OtherPlan(Reference):
     def plan_of(self, algorithm: str, hyper: Values, plan: Values) -> Values:
         return {**plan, **self.change(hyper, plan)}
 
-    def client(self, algorithm: str, model: Values, hyper: Values, **given: Any) -> dict[str, Any]:
-        rows, n = given["rows"], len(given["data"]["y"])
-        steps = len(next(iter(rows.values())))
-        one = {"rows": {role: x[None] for role, x in rows.items()}, "sizes": np.array([n])}
-        one |= {"steps": np.array([steps]), "straggler": np.array([False])}
+    def client(
+        self, algorithm: str, model: Values, hyper: Values, server: Values, data: Values,
+        rows: Values, client: Values | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        n, steps = len(data["y"]), len(next(iter(rows.values())))
+        one: dict[str, Any] = {"rows": {role: x[None] for role, x in rows.items()}}
+        one |= {"sizes": np.array([n]), "steps": np.array([steps]), "straggler": np.array([False])}
         one |= {"per_epoch": np.array([-(-n // hyper["B"]) if "D" in rows else 1])}
-        one = self.plan_of(algorithm, hyper, one)
-        rows = {role: x[0, : int(one["steps"][0])] for role, x in one["rows"].items()}
-        return Reference.client(self, algorithm, model, hyper, **given | {"rows": rows})
+        other = self.plan_of(algorithm, hyper, one)
+        rows = {role: x[0, : int(other["steps"][0])] for role, x in other["rows"].items()}
+        return Reference.client(self, algorithm, model, hyper, server, data, rows, client)
 
 
 def keep_steps(plan: Values, kept: Callable[[Array], Array]) -> Values:
@@ -87,7 +89,7 @@ class OneIterator(OtherPlan):
 
 
 def change_rows(change: Callable[[Array, Array], Array]) -> Any:
-    """Return a plan's change: `change` turns the rows (K, S, W) of each role, and n (K, 1, 1), into others."""
+    """Return a plan's change: `change` makes other rows (K, S, W) of each role's and n (K, 1, 1)."""
 
     def of_plan(hyper: Values, plan: Values) -> Values:
         n = plan["sizes"][:, None, None]
@@ -173,7 +175,7 @@ class OtherModel(Reference):
 
     def model_of(self, model: Values) -> Any:
         right = Reference.model_of(self, model)
-        wrong = object.__new__(type("Wrong", (type(right),), self.change(right)))
+        wrong: Any = object.__new__(type("Wrong", (type(right),), self.change(right)))
         wrong.__dict__.update(vars(right))
         return wrong
 
@@ -186,9 +188,7 @@ def spare_the_biases(model: Any) -> dict[str, Any]:
     return {
         "loss": lambda self, w, D: kind.loss(self, w, D) - self.l2 / 2 * (bias * w * w).sum(-1),
         "grad": lambda self, w, D: kind.grad(self, w, D) - (self.l2 * bias * w).astype(w.dtype),
-        "hvp": lambda self, w, v, D: (
-            kind.hvp(self, w, v, D) - (self.l2 * bias * v).astype(v.dtype)
-        ),
+        "hvp": lambda self, w, v, D: kind.hvp(self, w, v, D) - (self.l2 * bias * v).astype(v.dtype),
     }
 
 
@@ -257,7 +257,9 @@ def transpose_kernel(x: Array, model: Any, i: int) -> Array:
 
 def read_kernel_channels_first(x: Array, model: Any, i: int) -> Array:
     """Return the places of a kernel that is laid out (out, in, k, k)."""
-    return x.reshape(np.transpose(x, (3, 2, 0, 1)).shape).transpose(2, 3, 1, 0) if x.ndim == 4 else x
+    return (
+        x.reshape(np.transpose(x, (3, 2, 0, 1)).shape).transpose(2, 3, 1, 0) if x.ndim == 4 else x
+    )
 
 
 def read_transposed(x: Array, model: Any, i: int) -> Array:

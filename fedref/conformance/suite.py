@@ -10,6 +10,7 @@ import io
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
+from itertools import combinations, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from fedref.boundary.errors import ConfigError
 from fedref.boundary.subprocess_runner import SubprocessRunner
 from fedref.conformance import serialise
 from fedref.conformance.backends import load_backend
+from fedref.conformance.edits import EditedReference, apply_edits
 from fedref.conformance.mistakes import MISTAKES
 from fedref.conformance.vectors import Case
 from fedref.models.numerics import Array
@@ -38,7 +40,10 @@ class Answer(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The verdict on one case. output : the first that differs; error : by how much, relative."""
+    """The verdict on one case. output : the first that differs; error : by how much, relative.
+
+    mistakes : those that explain it, each alone, or (`pair`) two of them together.
+    """
 
     case: str
     tag: str
@@ -49,6 +54,7 @@ class Result(NamedTuple):
     reason: str = ""
     mistakes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    pair: bool = False
 
 
 # ---- calling a backend -------------------------------------------------------------------------
@@ -191,9 +197,10 @@ def compare(outputs: Mapping[str, Any], case: Case, dtype: Any = np.float64) -> 
 
 def name_mistakes(
     outputs: Mapping[str, Any], mismatch: Mismatch, case: Case, dtype: Any
-) -> tuple[str, ...]:
-    """Return the known mistakes whose required outputs are the ones that were returned.
+) -> tuple[tuple[str, ...], bool]:
+    """Return the known mistakes whose required outputs were returned, and whether they are a pair.
 
+    A pair is two mistakes at once; it is looked for where no single one fits.
     Where the required outputs are right, the first output that is wrong decides.
     """
 
@@ -203,10 +210,59 @@ def name_mistakes(
         return bool(known) and compare(outputs, narrow, dtype) is None
 
     names = (mismatch.output,) if agrees(case.required, case.outputs) else case.required
-    return tuple(
+    found = tuple(
         mistake for mistake in case.catches
         if agrees(names, arrays_of(MISTAKES[mistake].backend, case))
     )  # fmt: skip
+    if found:
+        return found, False
+    for pair in mistake_pairs(case):
+        if agrees(names, arrays_of(combine_mistakes(*pair), case)):
+            return pair, True
+    return (), False
+
+
+#: Pairs of mistakes that are tried at most: a round takes some milliseconds.
+PAIRS = 400
+
+
+def mistake_pairs(case: Case) -> Iterator[tuple[str, str]]:
+    """Yield pairs of mistakes that the case catches and that lines alone make, the wrong ones first."""
+    order = {"wrong": 0, "variant": 1, "convention": 2}
+    single = [name for name in case.catches if MISTAKES[name].stand_in is None]
+    single.sort(key=lambda name: order[MISTAKES[name].kind])
+    return islice(combinations(single, 2), PAIRS)
+
+
+def combine_mistakes(one: str, other: str) -> Any:
+    """Return a backend that makes two mistakes at once; none where they change the same words."""
+    edits = MISTAKES[one].edits + MISTAKES[other].edits
+    try:
+        with apply_edits(*edits):
+            return EditedReference(edits)
+    except (ValueError, SyntaxError):
+        return None
+
+
+#: What is said of numbers that were float32 on their way.
+SINGLE = "float32 somewhere"
+
+
+def name_precision(
+    outputs: Mapping[str, Any], mismatch: Mismatch, case: Case, dtype: Any
+) -> tuple[str, ...]:
+    """Return that something is float32, if the numbers are right to that and are float32's own.
+
+    A derivative depends on nothing but the model, so that there the error alone tells.
+    """
+    if np.dtype(dtype) != np.float64 or mismatch.reason:
+        return ()
+    if compare(outputs, case._replace(tolerance={"float64": case.tolerance["float32"]})):
+        return ()
+    x = np.asarray(outputs[mismatch.output])
+    own = bool(np.array_equal(x, x.astype(np.float32).astype(np.float64)))
+    noise = case.call in ("loss", "grad", "hvp") and (mismatch.error or 0) > 1e-9
+    return (SINGLE,) if own or noise else ()
 
 
 def grade(answer: Answer, case: Case, dtype: Any = np.float64) -> Result:
@@ -219,17 +275,22 @@ def grade(answer: Answer, case: Case, dtype: Any = np.float64) -> Result:
     wrong = compare(answer.outputs, case, dtype)
     if wrong is None:
         return result._replace(status=PASSED)
-    names = () if wrong.reason else name_mistakes(answer.outputs, wrong, case, dtype)
+    names, pair = name_mistakes(answer.outputs, wrong, case, dtype)
+    names = names or name_precision(answer.outputs, wrong, case, dtype)
     allowed = case.tolerance[np.dtype(dtype).name]
     return result._replace(
         output=wrong.output, error=wrong.error, tolerance=allowed, reason=wrong.reason,
-        mistakes=names,
+        mistakes=names, pair=pair,
     )  # fmt: skip
 
 
 def select_cases(cases: Iterable[Case], only: str = "") -> list[Case]:
-    """Return those whose tag, call, algorithm or name holds the text."""
-    return [c for c in cases if any(only in text for text in (c.tag, c.call, c.algorithm, c.name))]
+    """Return those of whose tags, call, algorithm or name one holds the text."""
+    return [
+        c
+        for c in cases
+        if any(only in text for text in (*c.tags, c.tag, c.call, c.algorithm, c.name))
+    ]
 
 
 def run(backend: Any, cases: Iterable[Case], dtype: Any = np.float64) -> Iterator[Result]:

@@ -3,7 +3,7 @@
 import io
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,14 +15,15 @@ from fedref.boundary.errors import DataError
 from fedref.conformance import serialise
 from fedref.models.numerics import Array
 
-VERSION = 1
+VERSION = 2
 DTYPES = ("float32", "float64")
 
 
 class Case(NamedTuple):
     """One situation: its inputs, and the outputs that are right.
 
-    name : unique; tag : the paper's equation; about : one line for people.
+    name : unique; tag : the paper's equation; tags : all equations that the case touches, that one first;
+    about : one line for people.
     call : the backend's function; algorithm : its first argument ("" for a model's derivatives).
     inputs, outputs : flat, "server.w" → array; outputs in the order in which they arise.
     required : outputs that a backend must return; the others are compared where it returns them.
@@ -46,6 +47,7 @@ class Case(NamedTuple):
     condition: float = 1.0
     digits: Mapping[str, int] = {}
     catches: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
 
     def arguments(self, dtype: Any = np.float64) -> dict[str, Any]:
         """Return fresh inputs, nested, in dtype."""
@@ -69,12 +71,16 @@ def pack_npz(arrays: Mapping[str, Array]) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         for name, x in arrays.items():
-            member = io.BytesIO()
-            np.lib.format.write_array(
-                member, as_little_endian(x), version=(1, 0), allow_pickle=False
-            )
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), member.getvalue())
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), pack_npy(as_little_endian(x)))
     return stream.getvalue()
+
+
+def pack_npy(x: Array) -> bytes:
+    """Return a .npy of version 1.0, its header half as long as NumPy's: most arrays here are small."""
+    shape = "".join(f"{n}," for n in x.shape)
+    head = f"{{'descr': '{x.dtype.str}','fortran_order':False,'shape':({shape})}}"
+    head = head.ljust(-(-(len(head) + 11) // 16) * 16 - 11) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode() + x.tobytes()
 
 
 def as_little_endian(x: Array) -> Array:
@@ -83,24 +89,24 @@ def as_little_endian(x: Array) -> Array:
     return np.asarray(x, kinds[np.asarray(x).dtype.kind], order="C")
 
 
+#: How every tolerance follows from the case's condition.
+REASON = (
+    "32 × condition × the dtype's epsilon: by so many units of rounding the outputs move, measured"
+)
 ENTRY = (
-    "name", "tag", "about", "call", "algorithm", "model", "hyper",
+    "name", "tag", "tags", "about", "call", "algorithm", "model", "hyper",
     "required", "tolerance", "condition", "digits", "catches",
 )  # fmt: skip
 
 
-def index_entry(case: Case, content: bytes) -> dict[str, Any]:
-    """Return what the index says about one case."""
-    reason = (
-        f"32 × {case.condition:g} × the dtype's epsilon: by so many units of rounding the outputs "
-        "move, measured"
-    )
-    shapes = {
-        side: {name: list(np.shape(x)) for name, x in getattr(case, side).items()}
-        for side in ("inputs", "outputs")
-    }
+def index_entry(
+    case: Case, content: bytes, numbers: Mapping[str, int] | None = None
+) -> dict[str, Any]:
+    """Return what the index says about one case. numbers : a mistake's place in the index's list."""
     return {
-        **{name: getattr(case, name) for name in ENTRY}, "reason": reason, **shapes,
+        **{name: getattr(case, name) for name in ENTRY},
+        "catches": [(numbers or {}).get(name, name) for name in case.catches],
+        "outputs": list(case.outputs),
         "file": f"{case.name}.npz", "sha256": sha256(content).hexdigest(),
     }  # fmt: skip
 
@@ -111,35 +117,52 @@ def case_bytes(case: Case) -> bytes:
     return pack_npz(arrays | {f"out.{k}": x for k, x in case.outputs.items()})
 
 
-def write(cases: list[Case], to: Path) -> None:
-    """Write index.json and one .npz per case; remove the files of cases that are gone."""
+def write(
+    cases: list[Case], to: Path, mistakes: Sequence[Mapping[str, str]] = (), commit: str = ""
+) -> None:
+    """Write index.json and one .npz per case; remove the files of cases that are gone.
+
+    mistakes : what the index says of each; all that a case catches are among them.
+    """
     to.mkdir(parents=True, exist_ok=True)
-    entries = []
+    entries, numbers = [], {mistake["name"]: i for i, mistake in enumerate(mistakes)}
     for case in cases:
         data = case_bytes(case)
         (to / f"{case.name}.npz").write_bytes(data)
-        entries.append(index_entry(case, data))
+        entries.append(index_entry(case, data, numbers))
     for path in to.glob("*.npz"):
         if path.stem not in {case.name for case in cases}:
             path.unlink()
-    lines = ",\n".join(json.dumps(e, ensure_ascii=False) for e in entries)
-    head = f'"version": {VERSION}, "schema": "index.schema.json"'
-    (to / "index.json").write_text(f'{{{head}, "cases": [\n{lines}\n]}}\n', "utf-8")
+    head = f'"version": {VERSION}, "schema": "index.schema.json", "commit": "{commit}"'
+    head += f', "tolerance": "{REASON}"'
+    parts = [
+        ",\n".join(json.dumps(e, ensure_ascii=False, separators=(",", ":")) for e in many)
+        for many in (mistakes, entries)
+    ]
+    text = f'{{{head}, "mistakes": [\n{parts[0]}\n], "cases": [\n{parts[1]}\n]}}\n'
+    (to / "index.json").write_text(text, "utf-8")
+
+
+def read_index(where: Path) -> dict[str, Any]:
+    """Return the index, which must be of this version."""
+    try:
+        index: dict[str, Any] = json.loads((where / "index.json").read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{where / 'index.json'}: {error}, expected the golden vectors") from None
+    if index["version"] != VERSION:
+        raise DataError(f"{where}: version {index['version']}, expected {VERSION}")
+    return index
 
 
 def read(where: Path | None = None) -> list[Case]:
     """Return all cases in the index's order; every file's hash is checked."""
     where = where or folder()
-    try:
-        index = json.loads((where / "index.json").read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{where / 'index.json'}: {error}, expected the golden vectors") from None
-    if index["version"] != VERSION:
-        raise DataError(f"{where}: version {index['version']}, expected {VERSION}")
-    return [_read_case(where, entry) for entry in index["cases"]]
+    index = read_index(where)
+    names = [mistake["name"] for mistake in index["mistakes"]]
+    return [_read_case(where, entry, names) for entry in index["cases"]]
 
 
-def _read_case(where: Path, entry: Mapping[str, Any]) -> Case:
+def _read_case(where: Path, entry: Mapping[str, Any], names: Sequence[str]) -> Case:
     path = where / entry["file"]
     data = path.read_bytes()
     if sha256(data).hexdigest() != entry["sha256"]:
@@ -151,5 +174,19 @@ def _read_case(where: Path, entry: Mapping[str, Any]) -> Case:
         for side, p in (("inputs", "in."), ("outputs", "out."))
     }
     own: dict[str, Any] = {name: entry[name] for name in ENTRY}
-    own |= {name: tuple(own[name]) for name in ("required", "catches")}
+    own |= {name: tuple(own[name]) for name in ("required", "tags")}
+    own["catches"] = tuple(names[i] if isinstance(i, int) else i for i in entry["catches"])
     return Case(**own, **sides)
+
+
+def pack_release(where: Path, licence: Path) -> bytes:
+    """Return the vectors as one archive, the same bytes every time: for projects without fedref."""
+    files = sorted(path for path in where.rglob("*") if path.is_file())
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for path in (*files, licence):
+            name = path.relative_to(where).as_posix() if path != licence else "LICENSE"
+            info = zipfile.ZipInfo(f"fedref-vectors-{VERSION}/{name}")
+            info.compress_type = zipfile.ZIP_STORED  # compressed bytes depend on zlib's version
+            archive.writestr(info, path.read_bytes())
+    return stream.getvalue()

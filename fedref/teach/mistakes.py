@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref.conformance import suite, vectors
-from fedref.conformance.edits import apply_edits, edit_source, read_source
-from fedref.conformance.mistakes import MISTAKES
+from fedref.conformance.edits import Edit, apply_edits, edit_source, read_source
+from fedref.conformance.mistakes import MISTAKES, PUBLISHED
 from fedref.teach.source import place
 
 
@@ -61,7 +61,7 @@ def catch(name: str) -> tuple[str, str]:
     from fedref.conformance.report import describe_failure
 
     backend = MISTAKES[name].backend
-    paper = MISTAKES[name].edits[0].function.__module__.rpartition(".")[2].replace("_", "-")
+    paper = MISTAKES[name].tag.split()[0]
     for case in sorted(catching_cases(name), key=lambda case: case.tag.split()[0] != paper):
         (result,) = suite.run(backend, [case])
         if result.mistakes == (name,):
@@ -76,7 +76,7 @@ def catch(name: str) -> tuple[str, str]:
 
 def ordered_names() -> list[str]:
     """Return the names in the order of the list of twenty; those without a number last."""
-    return sorted(MISTAKES, key=lambda name: MISTAKES[name].number or len(MISTAKES))
+    return sorted(PUBLISHED, key=lambda name: PUBLISHED[name].number or len(PUBLISHED))
 
 
 def heading(name: str) -> str:
@@ -103,13 +103,15 @@ def mistakes_text() -> Iterator[str]:
 
 def mistake_text(name: str) -> Iterator[str]:
     """Yield the lines of one of them."""
-    lines = differing_lines(name)
     yield heading(name)
     said = as_sentence(MISTAKES[name].line)
     yield from textwrap.wrap(said, 96, initial_indent="  ", subsequent_indent="  ")
-    yield f"  {lines.where}"
-    yield from (f"    - {line}" for line in lines.wrong)
-    yield from (f"    + {line}" for line in lines.right)
+    yield f"  {MISTAKES[name].kind}: {MISTAKES[name].effect}"
+    if any(isinstance(edit, Edit) for edit in MISTAKES[name].edits[:1]):
+        lines = differing_lines(name)
+        yield f"  {lines.where}"
+        yield from (f"    - {line}" for line in lines.wrong)
+        yield from (f"    + {line}" for line in lines.right)
     yield f"  caught by {' '.join(catch(name))}"
 
 

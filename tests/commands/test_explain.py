@@ -9,7 +9,7 @@ from running import main, refused
 
 from fedref.algorithms import ALGORITHMS
 from fedref.conformance import vectors
-from fedref.conformance.mistakes import MISTAKES
+from fedref.conformance.mistakes import PUBLISHED
 from fedref.models import MODELS
 from fedref.teach import mistakes, pages, source
 from fedref.teach.catalogue import EXERCISES
@@ -180,7 +180,7 @@ def test_wrong_topics_are_one_line(capsys):
 def test_the_mistakes_with_their_lines_and_what_catches_them(capsys):
     assert main("explain", "mistakes") == 0
     out = capsys.readouterr().out
-    for name in MISTAKES:
+    for name in PUBLISHED:
         assert f"caught by {mistakes.catch(name)[0]} " in out
     assert "    - return u + alpha * d\n    + return u - alpha * d\n" in out
 

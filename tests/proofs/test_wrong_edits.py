@@ -16,7 +16,7 @@ from fedref.algorithms import (
     per_fedavg,
 )
 from fedref.conformance.edits import Edit, apply_edits
-from fedref.conformance.mistakes import MISTAKES
+from fedref.conformance.mistakes import PUBLISHED
 from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic, cnn
 from fedref.proofs import rounds
 
@@ -327,10 +327,10 @@ EDITS = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize("name", PUBLISHED)
 def test_a_known_mistake_is_caught(name):
-    with apply_edits(*MISTAKES[name].edits):
-        assert some_proof_fails(proofs.select([MISTAKES[name].tag]))
+    with apply_edits(*PUBLISHED[name].edits):
+        assert some_proof_fails(proofs.select([PUBLISHED[name].tag]))
 
 
 @pytest.mark.parametrize("name", EDITS)
