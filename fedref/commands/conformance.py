@@ -50,7 +50,7 @@ def test_backend(arguments: argparse.Namespace) -> int:
     results = report.settle_names(results, cases)
     if arguments.badge:
         badge = report.draw_badge(report.cite_results(results, name, dtype))
-        write_or_raise(Path(arguments.badge), badge)
+        write_or_raise(Path(arguments.badge), badge.encode())
     if arguments.json:
         print(report.report_json(results, name, dtype))
     else:

@@ -67,7 +67,6 @@ MAML = "g = g - alpha * model.hvp(theta_j, g, tr)"
 ADAPTED = "model.grad(w - alpha * model.grad(w, D), D1)"
 PER_FEDAVG = (per_fedavg.meta_gradient, per_fedavg.meta_gradient_fo, per_fedavg.meta_gradient_hf)
 HF = "d = (model.grad(w + delta * u, D2) - model.grad(w - delta * u, D2)) / (2 * delta)"
-ADAM = "learner = tree.map(\n        lambda x, m, v: x - beta * (m / c1) / (np.sqrt(v / c2) + 1e-8), learner, m, v\n    )"
 ADAM_STEP = "x - beta * (m / c1) / (np.sqrt(v / c2) + 1e-8)"
 
 
@@ -1137,7 +1136,8 @@ SERVERS = {
         Edit(
             Algorithm.combine,
             "cohort.weights(self.weighting)",
-            'cohort.weights("uniform" if type(self).__name__ in ("FedAvg", "Centralised") else self.weighting)',
+            'cohort.weights("uniform" if type(self).__name__ in ("FedAvg", "Centralised") '
+            "else self.weighting)",
         ),
         kind=VARIANT,
     ),

@@ -231,16 +231,19 @@ def keep_peer_digits(cases: list[Case], where: Path) -> Iterator[Case]:
 
 # ---- README.md -----------------------------------------------------------------------------------
 
+TWIN = "-no-l2"
 ENDINGS = ("binary", "logistic", "svm", "mlp", "cnn", "lstm", "hinge", "tanh", "relu", "mean")
 
 
 def cases_table(cases: Sequence[Case]) -> str:
     """Return every case with its equation and the numbers of the mistakes that it catches.
 
-    Cases that differ in the model alone share a row.
+    Cases that differ in the model alone share a row; twins without an L2 term are left out.
     """
     groups: dict[str, list[Case]] = {}
     for case in cases:
+        if case.name.endswith(TWIN):
+            continue
         stem, _, ending = case.name.rpartition("-")
         shared = ending in ENDINGS and case.call not in ("client", "aggregate")
         name = re.sub(r"-(mlp|cnn|lstm)-\*$", "-*", f"{stem}-*") if shared else case.name
@@ -256,8 +259,14 @@ def cases_table(cases: Sequence[Case]) -> str:
 
 def mistakes_table() -> str:
     """Return the known mistakes with their numbers."""
-    lines = ["| | known mistake | what is right |", "|--:|---|---|"]
-    lines += [f"| {row.number or ''} | {name} | {row.line} |" for name, row in MISTAKES.items()]
+    lines = [
+        "| | known mistake | kind | what is right | what comes of it |",
+        "|--:|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row.number or ''} | {name} | {row.kind} | {row.line} | {row.effect} |"
+        for name, row in MISTAKES.items()
+    ]
     return "\n".join(lines)
 
 

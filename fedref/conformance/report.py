@@ -95,7 +95,7 @@ class Citation(NamedTuple):
     """What a report says in one line: which vectors judged which backend, with what outcome, when."""
 
     vectors: int
-    index: str
+    index_sha256: str
     backend: str
     backend_version: str
     dtype: str

@@ -1,7 +1,6 @@
 """Each known mistake is rejected and named; so is any single-term mutation of an equation rejected."""
 
 import ast
-from itertools import islice
 
 import numpy as np
 import pytest
@@ -34,22 +33,21 @@ BY_NAME = {case.name: case for case in CASES}
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_rejected_and_named(name):
-    """In the first case of each call that catches it; somewhere it is the only explanation."""
-    every = [case for case in CASES if name in case.catches]
-    first = {case.call: case for case in reversed(every)}
-    results = list(suite.run(MISTAKES[name].backend, first.values()))
-    assert results
-    assert all(result.status == FAILED for result in results)
-    assert all(name in result.mistakes and not result.pair for result in results)
-    rest = (result for result in suite.run(MISTAKES[name].backend, every))
-    assert any(r.mistakes == (name,) for r in (*results, *islice(rest, 40)))
+    """Every case that catches it names it; one of them names nothing else. The cheap ones come first."""
+    every = sorted((case for case in CASES if name in case.catches), key=lambda c: len(c.catches))
+    for result in suite.run(MISTAKES[name].backend, every):
+        assert result.status == FAILED
+        assert name in result.mistakes
+        if result.mistakes == (name,):
+            return
+    raise AssertionError(f"{name}: no case tells it from the others")
 
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_no_mistake_is_called_by_anothers_name(name):
-    """Of each call one case that it moves, and one that it does not: there it passes, or is not named."""
-    free = {c.call: c for c in CASES if name not in c.catches and "-mlp" in c.name}
-    for result in suite.run(MISTAKES[name].backend, free.values()):
+    """Where a case does not catch it, it passes, or is not named."""
+    free = [c for c in CASES if name not in c.catches and "-mlp" in c.name]
+    for result in suite.run(MISTAKES[name].backend, free[:: len(free) // 3]):
         # what moves by less than 100 tolerances is not said to be caught, and may fail unnamed
         if result.status == FAILED and result.error is not None:
             assert result.error < 100 * result.tolerance

@@ -108,7 +108,7 @@ def test_what_is_not_offered_is_not_passed():
     }
     assert {r.status for r in results} == {PASSED, NOT_OFFERED}
     said = report.report_text(results, CASES)
-    assert f"offers {len(passed)} of {len(CASES)} cases (4 %); {len(passed)} of these pass" in said
+    assert f"offers {len(passed)} of {len(CASES)} cases (2 %); {len(passed)} of these pass" in said
     assert "loss (2)" in said
     assert "nothing was tested" in report.summary(list(suite.run(object(), CASES)))
 
@@ -251,6 +251,38 @@ def test_json_stays_json(capfd):
 
 
 @pytest.mark.usefixtures("wrong")
+def test_the_last_line_of_the_json_can_be_cited_and_drawn(capsys, tmp_path):
+    badge = tmp_path / "badges" / "b.svg"
+    command = ["conformance", "fedref", "--json", "--only", "loss-mlp", "--badge", str(badge)]
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    cited = json.loads(said)["cite"]
+    assert json.loads(said.splitlines()[-1].partition(":")[2].removesuffix("}")) == cited
+    assert cited["vectors"] == vectors.VERSION
+    assert (cited["backend"], cited["passed"], cited["failed"]) == ("fedref", 3, 0)
+    assert len(cited["index_sha256"]) == 16
+    assert "3/3 pass" in badge.read_text("utf-8")
+
+
+def test_float32_is_named_where_the_numbers_are_its_own():
+    def narrow(g, inputs):
+        return g.astype(np.float32).astype(np.float64)
+
+    (result,) = suite.run(Changed("grad", narrow), GRAD)
+    assert result.mistakes == (suite.SINGLE,)
+    assert "7 digits" in report.failure_text(result)
+
+
+def test_of_two_names_the_one_is_said_that_no_other_case_contradicts():
+    cases = [case for case in CASES if case.name.startswith("loss-")]
+    backend = MISTAKES["the value lacks the L2 term"].backend
+    cases += [case for case in CASES if case.name.startswith("grad-")]
+    results = report.settle_names(list(suite.run(backend, cases)), cases)
+    named = {result.mistakes for result in results if result.status == FAILED}
+    assert named == {("the value lacks the L2 term",)}
+
+
+@pytest.mark.usefixtures("wrong")
 def test_the_command(capsys):
     command = ["conformance", "wrong_backends:Dies", "--only", "mlp-tanh"]
     assert main([*command, "--dtype", "float32"]) == 1
@@ -315,5 +347,5 @@ def test_pytest_runs_it(tmp_path):
         capture_output=True, text=True, timeout=300, cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": here},
     )  # fmt: skip
-    assert "1 failed, 1 passed, 1 skipped" in found.stdout, found.stdout + found.stderr
+    assert "1 failed, 1 passed, 2 skipped" in found.stdout, found.stdout + found.stderr
     assert "FAILED  grad-mlp-tanh  [per-fedavg eq.4]  the process died" in found.stdout
