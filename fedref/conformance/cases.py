@@ -268,6 +268,7 @@ def make_trace(
     data = draw_batch(model, rng, int(sizes.sum())) | {"offsets": np.append(0, np.cumsum(sizes))}
     main = ["theta", "alpha"] if algorithm == "fedmeta-sgd" else [next(iter(server))]
     main += [name for name in ("c", "h", "m", "v") if name in server and algorithm != "fedcurv"]
+    main += ["mu"] if given.get("adaptive_mu") else []
     required = [f"{t}.server.{key}" for t in range(rounds) for key in main]
     return make_case(
         f"round-{name}", "round", algorithm, model, given,

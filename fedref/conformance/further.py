@@ -1818,12 +1818,6 @@ LATER = {
         "steps 1/(1 − β₁) times too long",
         Edit(fedopt.FedAdam.combine, "(1 - self.beta1) * delta", "delta"),
     ),
-    "FedYogi's sign is turned": slip(
-        "fedopt alg.2",
-        "v − (1 − β₂)Δ² sign(v − Δ²)",
-        "v runs away",
-        Edit(fedopt.yogi, "v - (1", "v + (1"),
-    ),
     "FedAdagrad decays v": slip(
         "fedopt alg.2",
         "v ← v + Δ²",
@@ -1849,13 +1843,6 @@ LATER = {
         "w − τ_eff η Σ p_k d_k",
         "steps are τ_eff times too short",
         Edit(fednova.FedNova.combine, "tau_eff * self.lr", "self.lr"),
-    ),
-    "FedNova's τ_eff weights all clients alike": slip(
-        "fednova alg.1",
-        "τ_eff = Σ p_k τ_k",
-        "steps of another length",
-        Edit(fednova.FedNova.combine, "p @ uploads.tau", "uploads.tau.mean()"),
-        kind=VARIANT,
     ),
     "FedNova does not normalise": slip(
         "fednova alg.1",
@@ -1890,12 +1877,6 @@ LATER = {
         "∇F = λ(w − θ̃)",
         "w leaves the personal models",
         Edit(pfedme.envelope_gradient, "lam * (w - theta)", "lam * (theta - w)"),
-    ),
-    "pFedMe's inner penalty is missing": slip(
-        "pfedme alg.1",
-        "θ ← θ − α(g + λ(θ − w))",
-        "θ̃ is plain fine-tuning",
-        Edit(pfedme.personalise, "mu=lam", "mu=0 * lam"),
     ),
     "pFedMe without β": slip(
         "pfedme alg.1",
