@@ -387,7 +387,7 @@ def loader_cases() -> Iterator[Case]:
         inputs["data"] = {"X": data["X"][own], "y": data["y"][own]}
         inputs["rows"] = {role: rows[i, :S] for role, rows in plan["rows"].items()}
         yield make_case(
-            f"client-loader-{n}", "client", "fedavg", model, whole.hyper, inputs, ["upload.w"], "plan",
+            f"client-loader-{n}", "client", "fedavg", model, whole.hyper, inputs, ["upload.w"], "apfl eq.1",
             f"the loader, {n} rows: {text}",
         )  # fmt: skip
     yield from cut_round(whole._replace(name="round-loader"), 1)

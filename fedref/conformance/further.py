@@ -70,7 +70,7 @@ HF = "d = (model.grad(w + delta * u, D2) - model.grad(w - delta * u, D2)) / (2 *
 ADAM_STEP = "x - beta * (m / c1) / (np.sqrt(v / c2) + 1e-8)"
 
 
-def adapted(wrong: str) -> list[Edit]:
+def edit_adapted_gradient(wrong: str) -> list[Edit]:
     """Return the edits of Per-FedAvg's gradient at the adapted point."""
     return [Edit(f, ADAPTED, wrong) for f in PER_FEDAVG]
 
@@ -540,7 +540,7 @@ CLIENTS = {
         "per-fedavg eq.6",
         "the adapted point is w − αg",
         "adaptation goes uphill",
-        *adapted("model.grad(w + alpha * model.grad(w, D), D1)"),
+        *edit_adapted_gradient("model.grad(w + alpha * model.grad(w, D), D1)"),
         Edit(per_fedavg.meta_gradient_steps, "ws[-1] - alpha", "ws[-1] + alpha"),
         Edit(fedmeta.inner_steps, "thetas[-1] - alpha", "thetas[-1] + alpha"),
         Edit(fedmaml.adapt, "theta - alpha", "theta + alpha"),
@@ -549,7 +549,7 @@ CLIENTS = {
         "per-fedavg eq.6",
         "u is the gradient at w − αg(w; D)",
         "the method is FedAvg with a Hessian",
-        *adapted("model.grad(w - 0 * model.grad(w, D), D1)"),
+        *edit_adapted_gradient("model.grad(w - 0 * model.grad(w, D), D1)"),
         Edit(per_fedavg.meta_gradient_steps, "ws[-1] - alpha", "ws[-1] - 0"),
         Edit(fedmeta.inner_steps, "thetas[-1] - alpha", "thetas[-1] - 0"),
         Edit(fedmaml.adapt, "theta - alpha", "theta - 0"),
@@ -698,7 +698,7 @@ CLIENTS = {
         Edit(fedmeta.maml_gradient, "model.grad(theta_u, Q)", "model.grad(theta_u, S)"),
         Edit(fedmeta.meta_sgd_gradient, "model.grad(theta_u, Q)", "model.grad(theta_u, S)"),
         Edit(fedmaml.meta_gradient, "model.grad(theta_star, val)", "model.grad(theta_star, tr)"),
-        *adapted("model.grad(w - alpha * model.grad(w, D), D)"),
+        *edit_adapted_gradient("model.grad(w - alpha * model.grad(w, D), D)"),
     ),
     "the query is used as the support": slip(
         "fedmeta MAML",
@@ -707,7 +707,7 @@ CLIENTS = {
         Edit(fedmeta.maml_gradient, "(*thetas, theta_u), _", "S = Q\n(*thetas, theta_u), _"),
         Edit(fedmeta.meta_sgd_gradient, "(*thetas, theta_u), gs", "S = Q\n(*thetas, theta_u), gs"),
         Edit(fedmaml.meta_gradient, "path = [theta]", "tr = val\npath = [theta]"),
-        *adapted("model.grad(w - alpha * model.grad(w, D1), D1)"),
+        *edit_adapted_gradient("model.grad(w - alpha * model.grad(w, D1), D1)"),
     ),
     "support and query are exchanged": slip(
         "fedmeta MAML",
@@ -720,7 +720,7 @@ CLIENTS = {
             "S, Q = Q, S\n(*thetas, theta_u), gs",
         ),
         Edit(fedmaml.meta_gradient, "path = [theta]", "tr, val = val, tr\npath = [theta]"),
-        *adapted("model.grad(w - alpha * model.grad(w, D1), D)"),
+        *edit_adapted_gradient("model.grad(w - alpha * model.grad(w, D1), D)"),
     ),
     "the Hessian is taken on D′, not on D″": slip(
         "per-fedavg eq.6",

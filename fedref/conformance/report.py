@@ -64,7 +64,7 @@ def settle_names(results: Sequence[Result], cases: Sequence[Case]) -> list[Resul
         if result.status != NOT_OFFERED:
             against.update(catches[result.case] - set(result.mistakes))
 
-    def settled(result: Result) -> Result:
+    def settle(result: Result) -> Result:
         if len(result.mistakes) < 2 or result.pair:
             return result
         most = max(alone[name] for name in result.mistakes)
@@ -72,7 +72,7 @@ def settle_names(results: Sequence[Result], cases: Sequence[Case]) -> list[Resul
         least = min(against[name] for name in names)
         return result._replace(mistakes=tuple(name for name in names if against[name] == least))
 
-    return [settled(result) for result in results]
+    return [settle(result) for result in results]
 
 
 def report_text(results: Sequence[Result], cases: Sequence[Case]) -> str:
@@ -92,7 +92,7 @@ def report_text(results: Sequence[Result], cases: Sequence[Case]) -> str:
 
 
 class Citation(NamedTuple):
-    """What a report says in one line: which vectors judged which backend, with what outcome, when."""
+    """A report in one line: the vectors, the backend that they judged, the outcome and the date."""
 
     vectors: int
     index_sha256: str

@@ -1,4 +1,7 @@
-"""Wrong backends whose mistake is in no line of fedref: other plans, models, states and evaluations."""
+"""Wrong backends whose mistake is in no line of fedref: other plans, models, states and evaluations.
+
+Long because it is a list of such backends, each a few lines.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -330,13 +333,13 @@ class RemembersFirstServer(Reference):
             return Reference.round(self, algorithm, model, hyper, state, *more, **given)
         anchor = state.get("anchor", state["server"]["w"])
 
-        class Anchored(fedprox.FedProx):
+        class AnchoredProx(fedprox.FedProx):
             def step(self, model: Any, sent: Any, local: Any, *batches: Any) -> Any:
                 return fedprox.FedProx.step(self, model, sent._replace(w=anchor), local, *batches)
 
         class Backend(Reference):
             def algorithm_of(self, name: str, hyper: Values) -> Any:
-                return Anchored(**vars(Reference.algorithm_of(self, name, hyper)))
+                return AnchoredProx(**vars(Reference.algorithm_of(self, name, hyper)))
 
         out = Backend().round(algorithm, model, hyper, state, *more, **given)
         return {**out, "anchor": anchor}

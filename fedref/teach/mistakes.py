@@ -62,7 +62,8 @@ def catch(name: str) -> tuple[str, str]:
 
     backend = MISTAKES[name].backend
     paper = MISTAKES[name].tag.split()[0]
-    for case in sorted(catching_cases(name), key=lambda case: case.tag.split()[0] != paper):
+    cheap_first = sorted(catching_cases(name), key=lambda case: len(case.catches))
+    for case in sorted(cheap_first, key=lambda case: case.tag.split()[0] != paper):
         (result,) = suite.run(backend, [case])
         if result.mistakes == (name,):
             others = len(catching_cases(name)) - 1
