@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 from fedref.datasets import split
-from fedref.datasets.describe import groups, histogram, notes, picture, statistics, statistics_text
+from fedref.datasets.describe import (
+    draw_picture,
+    histogram,
+    label_groups,
+    notes,
+    statistics,
+    statistics_text,
+)
 from fedref.rounds.federation import Federation, Part, Source
 
 #: Three clients with 3 + 1, 2 + 0 and 1 + 1 rows of training and test.
@@ -32,7 +39,7 @@ def test_a_picture_names_the_means_it_is_given(tmp_path):
     path = tmp_path / "a.svg"
     for means in ({}, {"mean, ours": 2.67, "mean, paper": 3.5, "mean, of others": 3.0}):
         with plt.rc_context({"svg.fonttype": "none"}):
-            picture(FEDERATION, path, "eight", means)
+            draw_picture(FEDERATION, path, "eight", means)
         text = path.read_text()
         assert text.count(">mean, ") == len(means)
         assert ">eight<" in text
@@ -50,7 +57,7 @@ def test_labels_that_are_words_are_named(tmp_path):
     )
     assert "\x1b" not in statistics_text(replace(words, source=hostile))
     with plt.rc_context({"svg.fonttype": "none"}):
-        picture(words, tmp_path / "a.svg")
+        draw_picture(words, tmp_path / "a.svg")
     assert ">cat<" in (tmp_path / "a.svg").read_text()
 
 
@@ -86,11 +93,11 @@ def test_what_becomes_of_labels_is_said(y, known, note):
 def test_real_targets_are_shown_in_ten_groups(tmp_path):
     y = np.random.default_rng(0).permutation(np.arange(100) / 8)
     federation = split("iid", Source(np.zeros((100, 2)), y), users=4)
-    names, group = groups(federation.source)
+    names, group = label_groups(federation.source)
     assert len(names) == 10
     assert np.bincount(group).tolist() == [10] * 10
     assert [y[group == i].max() < y[group == i + 1].min() for i in range(9)] == [True] * 9
     assert histogram(federation).sum() == 100
     assert "labels" not in statistics(federation)
-    picture(federation, tmp_path / "a.png")
-    assert groups(Source(np.zeros((3, 1)), np.full(3, 0.5)))[0] == ["0.5"]
+    draw_picture(federation, tmp_path / "a.png")
+    assert label_groups(Source(np.zeros((3, 1)), np.full(3, 0.5)))[0] == ["0.5"]
