@@ -62,7 +62,7 @@ PUBLISHED: dict[str, Mistake] = {
     "the server's Adam starts afresh every round": row(
         5, "fedmeta server",
         "with new moments each step is β times a sign: keep m, v and t across rounds",
-        Edit(fedmeta.MAML.combine, "g, moments,", "g, moments and adam(learner),"),
+        Edit(fedmeta.MAML.combine, "server.adam,", "server.adam and adam(server.learner),"),
         effect="every step is β times a sign",
     ),
     "FedMeta weighted by sample counts": row(
