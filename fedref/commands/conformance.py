@@ -63,7 +63,10 @@ COMMAND = Command(
     "Test a backend against the golden vectors. The report says what it offers, how much of that is "
     "right, and which known mistakes it makes.",
     (
-        Option("backend MODULE[:BACKEND]", f"your backend, or one of {', '.join(NAMES)}"),
+        Option(
+            "backend MODULE[:BACKEND]",
+            f"your backend (a module or FILE.py), or one of {', '.join(NAMES)}",
+        ),
         Option(
             "--only TEXT", "cases with this text in their tag, call, algorithm or name", default=""
         ),

@@ -5,13 +5,14 @@
 **A backend** is any object (or module) with some of these functions. Arrays are NumPy arrays, all else
 is dictionaries, lists and numbers; results are arrays of the dtype that was given. What a backend lacks,
 or raises NotImplementedError for, is *not offered*. A module offers the functions that it defines, not
-those that it imports, unless `__all__` lists them.
+those that it imports, unless `__all__` lists them. Name the parameters as below:
+inputs are passed by keyword.
 
     loss(model, w, D) → f                    grad(model, w, D) → (d,)      hvp(model, w, v, D) → (d,)
     dissimilarity(model, w, clients) → {"B", "variance"}          clients: {k: {"X", "y"}}
     meta_gradient(variant, model, hyper, **inputs) → the gradient, or a dictionary with intermediates
     client(algorithm, model, hyper, server, data, rows[, client]) → {"upload", "client", "path", ...}
-    aggregate(algorithm, model, hyper, server, uploads, n, counts) → {"server", "p"}
+    aggregate(algorithm, model, hyper, server, uploads, n, counts[, N]) → {"server", "p"}
     round(algorithm, model, hyper, state, data, plan) → {"server", "clients"[, "uploads", "p"]}
     evaluate(algorithm, model, hyper, server, tests[, client, D]) → {"losses"[, "w"]}
 
@@ -20,13 +21,16 @@ model   {"family", "d", "shapes", "l2", ...}: w (d,) is cut into `shapes` in ord
         LSTMs: the embedding's rows, then for each layer W (in + H, 4H) and b, gates i, f, g, o
 D       {"X": (B, p), "y": (B,)[, "s": (B,) weights, 0 = padding]}; for an LSTM X holds codes, whole
         numbers below `vocabulary`, and `vocabulary` for a step that is not taken
-hyper   every hyperparameter by fedref's name, and B, the batch size
+hyper   every hyperparameter by fedref's name (`fedref run --help`: lr is η), and B, the batch size
 server  the server's state by the paper's names: {"w"}, {"theta", "alpha"}, {"w", "u", "v", "t"}, ...
 client  the state that the client kept from its last round, absent in its first
+upload  {"w"} of FedAvg and of most others; else as the case's required outputs in index.json name it,
+        and so are server and client. path: (S + 1, d), the parameters before each step and at the end
 rows    role → (S, W) rows within the client's data, one line a local step, −1 = padding; roles are D,
         D1, D2 (D, D′, D″) or S, Q (support, query)
 state   first {"server": ...}; afterwards what the backend returned in the round before
-data    {"X": (n, p), "y": (n,), "offsets": (N + 1,)}: client k has rows offsets[k]:offsets[k+1]
+data    of a client: {"X": (n, p), "y": (n,)}. Of a round: all clients' rows, and "offsets" (N + 1,):
+        client k has rows offsets[k]:offsets[k+1]
 plan    a `fedref.sampling.Plan` as a dictionary, and "loss", the global training loss after the round,
         for what watches it (adaptive μ, APFL's detector)
 

@@ -285,8 +285,9 @@ def grade(answer: Answer, case: Case, dtype: Any = np.float64) -> Result:
 
 
 def select_cases(cases: Iterable[Case], only: str = "") -> list[Case]:
-    """Return those of whose tags, call, algorithm or name one holds the text."""
-    return [
+    """Return the case of that name, else those of whose tags, call, algorithm or name one holds it."""
+    cases = list(cases)
+    return [c for c in cases if c.name == only] or [
         c
         for c in cases
         if any(only in text for text in (*c.tags, c.tag, c.call, c.algorithm, c.name))

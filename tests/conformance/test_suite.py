@@ -333,6 +333,18 @@ def test_a_module_is_a_backend_and_a_class_is_called():
         load_backend("no_such_module")
 
 
+def test_a_file_is_a_backend(tmp_path, monkeypatch):
+    (tmp_path / "of_a_file.py").write_text("def loss(model, w, D):\n    return 1.0\n")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert load_backend(str(tmp_path / "of_a_file.py")).loss({}, [], {}) == 1
+    assert load_backend(f"{tmp_path / 'of_a_file.py'}:loss")({}, [], {}) == 1
+
+
+def test_a_case_s_whole_name_selects_it_alone():
+    assert [case.name for case in suite.select_cases(CASES, "client-fedavg")] == ["client-fedavg"]
+    assert len(suite.select_cases(CASES, "client-fedav")) > 1
+
+
 @pytest.mark.usefixtures("wrong")
 def test_pytest_runs_it(tmp_path):
     """As people have it in their own CI; installed, the plugin needs no -p."""

@@ -25,14 +25,16 @@ INSTALL = {
 
 
 def load_backend(name: str) -> Any:
-    """Return the backend of that name: MODULE:OBJECT, MODULE (its functions), or a short name.
+    """Return the backend of that name: MODULE:OBJECT, MODULE or FILE.py (its functions), or a short name.
 
     The module may lie in the current folder; a class is called without arguments.
     """
     module, _, attribute = NAMES.get(name, name).partition(":")
-    folder = str(Path.cwd())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+    folder = Path.cwd()
+    if module.endswith(".py"):
+        folder, module = Path(module).resolve().parent, Path(module).stem
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
     try:
         backend: Any = importlib.import_module(module)
     except ImportError as error:
