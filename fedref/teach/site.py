@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from fedref.algorithms import ALGORITHMS
-from fedref.conformance.mistakes import PUBLISHED
+from fedref.conformance.mistakes import MISTAKES, PUBLISHED
 from fedref.models import MODELS
 from fedref.teach import figure, pages, source
 from fedref.teach.catalogue import EXERCISES
@@ -183,6 +183,7 @@ def topic_links() -> dict[str, str]:
     links = {name: f"model-{name}.html" for name in MODELS}
     links |= {name: f"{page_name(cls.__module__)}.html#{name}" for name, cls in ALGORITHMS.items()}
     links |= dict.fromkeys(EXERCISES, "teachers.html")
+    links |= dict.fromkeys(MISTAKES, "mistakes.html")
     links |= {name: f"mistakes.html#{mistake_anchor(name)}" for name in PUBLISHED}
     for tag, mention in source.mentions().items():
         links[tag] = f"{page_name(mention.module.__name__)}.html"
