@@ -269,11 +269,11 @@ EDITS = {
     ),
     "Meta-SGD goes uphill": (
         "fedmeta Meta-SGD",
-        Edit(fedmeta.MetaSGD.gradient, "theta, alpha, S", "theta, -alpha, S"),
+        Edit(fedmeta.MetaSGD.gradient, "*learner, S", "learner.theta, -learner.alpha, S"),
     ),
     "the support is the query": (
         "fedmeta Meta-SGD",
-        Edit(fedmeta.MetaSGD.gradient, "alpha, S, Q", "alpha, Q, S"),
+        Edit(fedmeta.MetaSGD.gradient, "learner, S, Q", "learner, Q, S"),
     ),
     "losses are not observed": (
         "apfl alg.1",
