@@ -16,7 +16,7 @@ from fedref.sampling import stream
 
 #: A key in adapters/projects.toml → the golden vector that it is made of.
 VECTORS = {
-    "FedAvg": "client-fedavg", "FedAvg, a batch of one row": "client-fedavg",
+    "FedAvg": "client-fedavg", "FedAvg, a batch of one row": "client-loader-9",
     "FedProx": "client-fedprox", "FedProx, sparse gradients": "client-fedprox",
     "Per-FedAvg (FO)": "client-per-fedavg-fo", "Per-FedAvg (FO), α ≠ β": "client-per-fedavg-fo",
     "Per-FedAvg (HF)": "client-per-fedavg-hf", "MAML": "meta-fedmeta-maml-mlp",

@@ -38,7 +38,7 @@ ADAPTER = """
 from fedref.conformance.backends.reference import LOOP
 
 def client(algorithm, model, hyper, server, rows, **inputs):
-    if len(rows["D"]) > 4:
+    if (rows["D"] < 0).any():
         raise ValueError("too long")
     server = {name: 0.0 * x if name == "mu" else x for name, x in server.items()}
     return LOOP.client(algorithm, model, hyper, server=server, rows=rows, **inputs)
