@@ -48,9 +48,14 @@ def differing_lines(name: str) -> Lines:
 
 
 @cache
+def all_vectors() -> list[vectors.Case]:
+    """Read the golden vectors, once."""
+    return vectors.read()
+
+
 def catching_cases(name: str) -> list[vectors.Case]:
     """Return the golden vectors that a mistake moves by more than 100 of their tolerances."""
-    return [case for case in vectors.read() if name in case.catches]
+    return [case for case in all_vectors() if name in case.catches]
 
 
 def catch(name: str) -> tuple[str, str]:
