@@ -44,7 +44,12 @@ def read_texts(model: Values, E: Any, cells: list[Any], X: Any) -> Any:
     return (h * real).sum(0) / jnp.maximum(real.sum(0), 1)
 
 
-ACTIVATIONS = {"elu": jax.nn.elu, "relu": jax.nn.relu, "tanh": jnp.tanh}
+def elu(z: Any) -> Any:
+    """ELU whose second derivative at 0 is 0, as the conventions have it; that of jax.nn.elu is 1."""
+    return jnp.where(z >= 0, z, jnp.expm1(jnp.minimum(z, 0)))
+
+
+ACTIVATIONS = {"elu": elu, "relu": jax.nn.relu, "tanh": jnp.tanh}
 
 
 def logits(model: Values, w: Any, X: Any) -> Any:
@@ -65,7 +70,12 @@ def logits(model: Values, w: Any, X: Any) -> Any:
             )
             n, H, W, C = a.shape
             windows = a[:, : H // 2 * 2, : W // 2 * 2].reshape(n, H // 2, 2, W // 2, 2, C)
-            a = windows.max((2, 4)) if model["pool"] == "max" else windows.mean((2, 4))
+            windows = windows.transpose(0, 1, 3, 5, 2, 4).reshape(n, H // 2, W // 2, C, 4)
+            if model["pool"] == "max":  # the first of equals: `max` would share the gradient
+                first = windows.argmax(-1, keepdims=True)
+                a = jnp.take_along_axis(windows, first, -1)[..., 0]
+            else:
+                a = windows.mean(-1)
         X = a.reshape(len(X), -1)
     elif model["family"] == "lstm":
         E, *cells, W, b = layers
