@@ -7,6 +7,7 @@ import numpy as np
 from fedref import spec
 from fedref.algorithms import feddyn
 from fedref.checks import Report, check_gradient
+from fedref.models.batch import Batch
 from fedref.proofs.case import Case
 from fedref.proofs.compare import equal
 from fedref.proofs.rounds import (
@@ -31,6 +32,10 @@ def feddyn_gradient(c: Case) -> Iterator[Report]:
         lambda w: feddyn.gradient(c.model, w, w0, h_k, c.D, alpha=0.7),
         c.w, c.vs,
     )  # fmt: skip
+    two = np.stack([c.w, c.w + c.vs[0]])  # leading axes
+    D = Batch(*(np.stack([x, x]) for x in c.D))
+    each = [feddyn.objective(c.model, w, w0, h_k, c.D, alpha=0.7) for w in two]
+    yield equal(feddyn.objective(c.model, two, w0, h_k, D, alpha=0.7), each)
 
 
 @proof("feddyn alg.1", "where θ_k minimises the local objective, h_k⁺ = ∇L_k(θ_k)", ONE)

@@ -385,7 +385,8 @@ def final_unseen(place: Place, label: str) -> np.ndarray:
 
 
 def late_change(place: Place, label: str) -> np.ndarray:
-    return unrest(place.run, label).mean(1)
+    changes = unrest(place.run, label)
+    return changes.mean(1) if changes.shape[1] else np.zeros(len(changes))
 
 
 def gain_of_k_way(place: Place, label: str) -> np.ndarray:

@@ -23,6 +23,22 @@ class Parts(base.FromLogits):
         self.shapes = shapes
 
 
+class Few(base.Model):
+    """The functions that must be written, BinaryLogistic's; the rest is derived."""
+
+    whole = BinaryLogistic(3, l2=0.3)
+    features, classes, l2, d = 3, 2, 0.3, whole.d
+    init, loss, grad, predict = whole.init, whole.loss, whole.grad, whole.predict
+
+
+def test_what_a_model_of_few_functions_derives_is_what_a_whole_model_has():
+    rng, few, whole = np.random.default_rng(1), Few(), Few.whole
+    w, v = rng.normal(size=(2, 4, few.d))
+    D = Batch(rng.normal(size=(4, 5, 3)), rng.integers(0, 2, (4, 5)))
+    np.testing.assert_allclose(few.hvp(w, v, D), whole.hvp(w, v, D), rtol=1e-12)
+    np.testing.assert_allclose(few.sample_losses(w, D), whole.sample_losses(w, D), rtol=1e-12)
+
+
 @pytest.mark.parametrize("lead", [(), (2,), (2, 5), (1,), (0,)])
 def test_unpack_gives_views_row_major_and_in_order_under_leading_axes(lead):
     w = np.zeros((*lead, 26))[..., ::2]  # a view itself

@@ -251,3 +251,15 @@ def test_what_is_no_code_is_refused(X, message):
     if X.shape[-1] == 6:
         with pytest.raises(ValueError, match=message):
             model.logits(w, X)
+
+
+@pytest.mark.parametrize("lead", [(3, 2), (2, 3), (1, 4)])
+def test_chunks_of_several_leading_axes_are_the_whole(lead):
+    rng = np.random.default_rng(2)
+    v, rows = rng.normal(size=(*lead, 2)), rng.normal(size=(*lead, 4, 2))
+
+    def f(v, rows):
+        return rows * v[..., None, :]
+
+    got = lstm.in_chunks(f, [v], [rows], 2, add=False)
+    np.testing.assert_array_equal(got, f(v, rows))
