@@ -33,7 +33,7 @@ def feddyn_gradient(c: Case) -> Iterator[Report]:
         c.w, c.vs,
     )  # fmt: skip
     two = np.stack([c.w, c.w + c.vs[0]])  # leading axes
-    D = Batch(*(np.stack([x, x]) for x in c.D))
+    D = Batch(*(np.stack([x, x]) for x in (c.D.X, c.D.y, c.s)))
     each = [feddyn.objective(c.model, w, w0, h_k, c.D, alpha=0.7) for w in two]
     yield equal(feddyn.objective(c.model, two, w0, h_k, D, alpha=0.7), each)
 
