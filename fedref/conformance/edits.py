@@ -131,9 +131,11 @@ class Mistake(NamedTuple):
         return self.stand_in or EditedReference(self.edits)
 
 
-def row(number: int, tag: str, line: str, *edits: Edit | Swap, **more: Any) -> Mistake:
-    """Return a row of the table."""
-    return Mistake(number, tag, line, edits, **more)
+def row(
+    tag: str, line: str, effect: str, *edits: Edit | Swap, number: int = 0, **more: Any
+) -> Mistake:
+    """Return a row of the table: the equation, what is right, what comes of it, the wrong lines."""
+    return Mistake(number, tag, line, edits, effect=effect, **more)
 
 
 class EditedReference:

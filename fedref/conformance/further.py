@@ -4,7 +4,6 @@ Each is a line of fedref and the wrong line in its place, or a wrong backend of 
 Long because it is one table.
 """
 
-from typing import Any
 
 import numpy as np
 
@@ -28,30 +27,13 @@ from fedref.algorithms import (
 from fedref.conformance import stand_ins
 from fedref.conformance.backends import reference
 from fedref.conformance.backends.reference import Reference
-from fedref.conformance.edits import Edit, Mistake, Swap
+from fedref.conformance.edits import Edit, Mistake, Swap, row
 from fedref.conformance.stand_ins import OtherModel, OtherPlan
 from fedref.models import base, lstm, svm
 from fedref.models import numerics as nx
 from fedref.rounds import loop
 
 WRONG, VARIANT, CONVENTION = "wrong", "variant", "convention"
-
-
-def slip(
-    tag: str, line: str, effect: str, *edits: Any, kind: str = WRONG, stand_in: Any = None
-) -> Mistake:
-    """Return a row: the equation, what is right, what comes of it, and the wrong lines."""
-    return Mistake(0, tag, line, edits, kind, stand_in, effect)
-
-
-def of_plan(change: Any) -> OtherPlan:
-    """Return fedref with another plan."""
-    return OtherPlan(change=change)
-
-
-def of_model(change: Any) -> OtherModel:
-    """Return fedref with another model."""
-    return OtherModel(change=change)
 
 
 RELU, ELU = nx.ACTIVATIONS["relu"], nx.ACTIVATIONS["elu"]
@@ -76,85 +58,68 @@ def edit_adapted_gradient(wrong: str) -> list[Edit]:
 
 
 MODELS = {
-    "the loss is summed over the batch": slip(
-        "apfl eq.1",
-        "a loss is the mean over the batch",
-        "steps grow with the batch size",
+    "the loss is summed over the batch": row(
+        "apfl eq.1", "a loss is the mean over the batch", "steps grow with the batch size",
         Edit(
-            base.mean_weights,
-            "real = np.zeros(0, dtype).real.dtype",
+            base.mean_weights, "real = np.zeros(0, dtype).real.dtype",
             "real = np.zeros(0, dtype).real.dtype\n"
             "if D.y.size and D.y.min() >= 0:\n"
             "    return np.ones((), real) if D.s is None else D.s.astype(real, copy=False)",
         ),
     ),
-    "padding counts in the mean": slip(
-        "apfl eq.1",
-        "the mean is over Σ s, not over the rows of the array",
+    "padding counts in the mean": row(
+        "apfl eq.1", "the mean is over Σ s, not over the rows of the array",
         "short batches make short steps",
         Edit(
-            base.mean_weights,
-            "total = s.sum(-1, keepdims=True)",
+            base.mean_weights, "total = s.sum(-1, keepdims=True)",
             "total = np.full_like(s[..., :1], s.shape[-1])",
         ),
     ),
-    "the L2 term leaves out the biases": slip(
-        "Logistic grad",
-        "(l2/2)‖w‖² is over all parameters, biases included",
+    "the L2 term leaves out the biases": row(
+        "Logistic grad", "(l2/2)‖w‖² is over all parameters, biases included",
         "biases are not held back",
-        kind=CONVENTION,
-        stand_in=of_model(stand_ins.spare_the_biases),
+        kind=CONVENTION, stand_in=OtherModel(change=stand_ins.spare_the_biases),
     ),
-    "the L2 term counts twice": slip(
+    "the L2 term counts twice": row(
         "Logistic grad",
         "the gradient of (l2/2)‖w‖² is l2·w; l2‖w‖², or loss and optimiser, give 2·l2·w",
         "twice the weight decay",
-        stand_in=of_model(stand_ins.scale_penalty(2, 2, 2)),
+        stand_in=OtherModel(change=stand_ins.scale_penalty(2, 2, 2)),
     ),
-    "the L2 term has half its weight": slip(
-        "Logistic grad",
-        "the gradient of (l2/2)‖w‖² is l2·w",
-        "half the weight decay",
-        stand_in=of_model(stand_ins.scale_penalty(0.5, 0.5, 0.5)),
+    "the L2 term has half its weight": row(
+        "Logistic grad", "the gradient of (l2/2)‖w‖² is l2·w", "half the weight decay",
+        stand_in=OtherModel(change=stand_ins.scale_penalty(0.5, 0.5, 0.5)),
     ),
-    "the L2 term has the wrong sign": slip(
-        "Logistic grad",
-        "the loss is ℓ + (l2/2)‖w‖²",
-        "parameters grow",
-        stand_in=of_model(stand_ins.scale_penalty(-1, -1, -1)),
+    "the L2 term has the wrong sign": row(
+        "Logistic grad", "the loss is ℓ + (l2/2)‖w‖²", "parameters grow",
+        stand_in=OtherModel(change=stand_ins.scale_penalty(-1, -1, -1)),
     ),
-    "the value lacks the L2 term": slip(
-        "Logistic grad",
-        "f has (l2/2)‖w‖² as its gradient has l2·w",
+    "the value lacks the L2 term": row(
+        "Logistic grad", "f has (l2/2)‖w‖² as its gradient has l2·w",
         "the logged loss is not what is minimised",
-        stand_in=of_model(stand_ins.scale_penalty(0, 1, 1)),
+        stand_in=OtherModel(change=stand_ins.scale_penalty(0, 1, 1)),
     ),
-    "the value's L2 term lacks its half": slip(
-        "Logistic grad",
-        "the gradient l2·w belongs to (l2/2)‖w‖²",
+    "the value's L2 term lacks its half": row(
+        "Logistic grad", "the gradient l2·w belongs to (l2/2)‖w‖²",
         "the logged loss is not what is minimised",
-        stand_in=of_model(stand_ins.scale_penalty(2, 1, 1)),
+        stand_in=OtherModel(change=stand_ins.scale_penalty(2, 1, 1)),
     ),
-    "the Hessian lacks the L2 term": slip(
-        "Logistic HVP",
-        "weight decay in the optimiser is not differentiated: H has l2·I",
+    "the Hessian lacks the L2 term": row(
+        "Logistic HVP", "weight decay in the optimiser is not differentiated: H has l2·I",
         "the second-order term is off by α·l2",
-        stand_in=of_model(stand_ins.scale_penalty(1, 1, 0)),
+        stand_in=OtherModel(change=stand_ins.scale_penalty(1, 1, 0)),
     ),
-    "ReLU′(0) is 1": slip(
-        "MLP grad",
-        "ReLU′(0) = 0, as in torch and JAX",
+    "ReLU′(0) is 1": row(
+        "MLP grad", "ReLU′(0) = 0, as in torch and JAX",
         "with zero biases and a blank background gradients are far off",
         Swap(nx.ACTIVATIONS, "relu", SIGNED_RELU),
         kind=CONVENTION,
     ),
-    "ReLU′(0) is 1/2": slip(
-        "MLP grad",
-        "ReLU′(0) = 0, as in torch and JAX",
+    "ReLU′(0) is 1/2": row(
+        "MLP grad", "ReLU′(0) = 0, as in torch and JAX",
         "with zero biases and a blank background gradients are far off",
         Swap(
-            nx.ACTIVATIONS,
-            "relu",
+            nx.ACTIVATIONS, "relu",
             RELU._replace(
                 value=lambda z: np.where(z.real < 0, -0.0, np.abs(z)).astype(z.dtype),
                 slope=lambda a: np.where(
@@ -164,212 +129,154 @@ MODELS = {
         ),
         kind=CONVENTION,
     ),
-    "ELU″(0) is 1": slip(
-        "MLP HVP",
-        "ELU″(0) = 0",
-        "Hessians are off where a unit reads 0",
+    "ELU″(0) is 1": row(
+        "MLP HVP", "ELU″(0) = 0", "Hessians are off where a unit reads 0",
         Swap(nx.ACTIVATIONS, "elu", ELU._replace(curvature=lambda a: (a + 1) * (a.real <= 0))),
         kind=CONVENTION,
     ),
-    "ELU′ below 0 is 1 − a": slip(
-        "MLP grad",
-        "ELU′(z) = e^z = 1 + a for z < 0",
-        "gradients of unlit units are off",
+    "ELU′ below 0 is 1 − a": row(
+        "MLP grad", "ELU′(z) = e^z = 1 + a for z < 0", "gradients of unlit units are off",
         Swap(nx.ACTIVATIONS, "elu", ELU._replace(slope=lambda a: 1 - np.minimum(a, 0))),
     ),
-    "tanh′ is 1 − a": slip(
-        "MLP grad",
-        "tanh′ = 1 − a²",
-        "gradients of hidden layers are off",
+    "tanh′ is 1 − a": row(
+        "MLP grad", "tanh′ = 1 − a²", "gradients of hidden layers are off",
         Swap(nx.ACTIVATIONS, "tanh", nx.ACTIVATIONS["tanh"]._replace(slope=lambda a: 1 - a)),
     ),
-    "ties of max-pooling are shared": slip(
-        "CNN grad",
-        "a tie goes to the first in row-major order, as in torch",
+    "ties of max-pooling are shared": row(
+        "CNN grad", "a tie goes to the first in row-major order, as in torch",
         "with a blank background kernels learn from every pixel of a window",
         Edit(
-            nx.argmax_mask,
-            "return first",
+            nx.argmax_mask, "return first",
             "tied = z.real == z.real.max(-3, keepdims=True)\nreturn tied / tied.sum(-3, keepdims=True)",
         ),
         kind=CONVENTION,
     ),
-    "ties of max-pooling go to the last": slip(
-        "CNN grad",
-        "a tie goes to the first in row-major order, as in torch",
+    "ties of max-pooling go to the last": row(
+        "CNN grad", "a tie goes to the first in row-major order, as in torch",
         "with a blank background kernels learn from another pixel",
         Edit(
-            nx.argmax_mask,
-            "return first",
+            nx.argmax_mask, "return first",
             "tied = (z.real == z.real.max(-3, keepdims=True))[..., ::-1, :, :]\n"
             "return (tied & (tied.cumsum(-3) == 1))[..., ::-1, :, :]",
         ),
         kind=CONVENTION,
     ),
-    "kernels are flipped": slip(
-        "CNN grad",
-        "a convolution of deep learning is a correlation: kernels are not turned",
+    "kernels are flipped": row(
+        "CNN grad", "a convolution of deep learning is a correlation: kernels are not turned",
         "another model for the same w",
-        stand_in=of_model(
-            stand_ins.reorder_parameters(lambda m: stand_ins.order_of(m, stand_ins.flip_kernel))
-        ),
+        stand_in=OtherModel(change=stand_ins.reorder_parameters(stand_ins.flip_kernel)),
         kind=CONVENTION,
     ),
-    "kernels are transposed": slip(
-        "CNN grad",
-        "a kernel's first axis runs down the image's rows",
+    "kernels are transposed": row(
+        "CNN grad", "a kernel's first axis runs down the image's rows",
         "another model for the same w",
-        stand_in=of_model(
-            stand_ins.reorder_parameters(
-                lambda m: stand_ins.order_of(m, stand_ins.transpose_kernel)
-            )
-        ),
+        stand_in=OtherModel(change=stand_ins.reorder_parameters(stand_ins.transpose_kernel)),
         kind=CONVENTION,
     ),
-    "kernels are read as (out, in, k, k)": slip(
-        "CNN grad",
-        "kernels are laid out (k, k, in, out)",
+    "kernels are read as (out, in, k, k)": row(
+        "CNN grad", "kernels are laid out (k, k, in, out)", "another model for the same w",
+        stand_in=OtherModel(change=stand_ins.reorder_parameters(stand_ins.read_kernel_channels_first)),
+        kind=CONVENTION,
+    ),
+    "dense weights are read as (out, in)": row(
+        "Logistic grad", "dense weights are laid out (in, out)", "another model for the same w",
+        stand_in=OtherModel(change=stand_ins.reorder_parameters(stand_ins.read_transposed)),
+        kind=CONVENTION,
+    ),
+    "the image is flattened channels first": row(
+        "CNN grad", "the first dense layer reads (h, w, C) in row-major order",
         "another model for the same w",
-        stand_in=of_model(
-            stand_ins.reorder_parameters(
-                lambda m: stand_ins.order_of(m, stand_ins.read_kernel_channels_first)
-            )
-        ),
+        stand_in=OtherModel(change=stand_ins.reorder_parameters(stand_ins.flatten_channels_first)),
         kind=CONVENTION,
     ),
-    "dense weights are read as (out, in)": slip(
-        "Logistic grad",
-        "dense weights are laid out (in, out)",
-        "another model for the same w",
-        stand_in=of_model(
-            stand_ins.reorder_parameters(lambda m: stand_ins.order_of(m, stand_ins.read_transposed))
-        ),
-        kind=CONVENTION,
+    "images are read channels first": row(
+        "CNN grad", "a row of X is an image (H, W, channels)", "images are scrambled",
+        stand_in=OtherModel(change=stand_ins.reorder_pixels(stand_ins.channels_first)), kind=CONVENTION,
     ),
-    "the image is flattened channels first": slip(
-        "CNN grad",
-        "the first dense layer reads (h, w, C) in row-major order",
-        "another model for the same w",
-        stand_in=of_model(
-            stand_ins.reorder_parameters(
-                lambda m: stand_ins.order_of(m, stand_ins.flatten_channels_first)
-            )
-        ),
-        kind=CONVENTION,
-    ),
-    "images are read channels first": slip(
-        "CNN grad",
-        "a row of X is an image (H, W, channels)",
-        "images are scrambled",
-        stand_in=of_model(stand_ins.reorder_pixels(stand_ins.channels_first)),
-        kind=CONVENTION,
-    ),
-    "images are read columns first": slip(
-        "CNN grad",
-        "a row of X is an image (H, W, channels)",
-        "images are transposed",
-        stand_in=of_model(stand_ins.reorder_pixels(stand_ins.columns_first)),
-        kind=CONVENTION,
+    "images are read columns first": row(
+        "CNN grad", "a row of X is an image (H, W, channels)", "images are transposed",
+        stand_in=OtherModel(change=stand_ins.reorder_pixels(stand_ins.columns_first)), kind=CONVENTION,
     ),
     **{
-        f"the LSTM's gates are in the order {', '.join(order)}": slip(
+        f"the LSTM's gates are in the order {', '.join(order)}": row(
             "LSTM grad",
             "gates are laid out i, f, g, o, as in torch",
             "another model for the same w",
-            stand_in=of_model(stand_ins.gates(order)),
+            stand_in=OtherModel(change=stand_ins.gates(order)),
             kind=CONVENTION,
         )
         for order in ("igfo", "ifog", "iofg", "figo", "fiog", "ofig", "gifo", "fgio")
     },
-    "the LSTM takes padded steps": slip(
-        "LSTM grad",
-        "a step that is padding leaves h and c as they are",
+    "the LSTM takes padded steps": row(
+        "LSTM grad", "a step that is padding leaves h and c as they are",
         "the text's end is forgotten",
         Edit(
-            lstm.LSTM.forward, "skip = padding[..., None] if padding.any() else None", "skip = None"
+            lstm.LSTM.forward, "skip = padding[..., None] if padding.any() else None",
+            "skip = None",
         ),
     ),
-    "the LSTM's mean counts padded steps": slip(
-        "LSTM grad",
-        "the mean is over the steps that are taken",
-        "short texts give small outputs",
+    "the LSTM's mean counts padded steps": row(
+        "LSTM grad", "the mean is over the steps that are taken", "short texts give small outputs",
         Edit(lstm.LSTM.share, "else ~skip", "else np.ones_like(skip)"),
     ),
-    "the squared hinge is the hinge": slip(
-        "LinearSVM grad",
-        "with `squared`, ℓ = max(0, 1 − yz)²",
-        "another loss",
+    "the squared hinge is the hinge": row(
+        "LinearSVM grad", "with `squared`, ℓ = max(0, 1 − yz)²", "another loss",
         Edit(
-            Reference.model_of,
-            "build_model(model)",
+            Reference.model_of, "build_model(model)",
             'build_model({**model, "squared": False} if "squared" in model else model)',
         ),
     ),
-    "the hinge is squared": slip(
-        "LinearSVM grad",
-        "without `squared`, ℓ = max(0, 1 − yz)",
-        "another loss",
+    "the hinge is squared": row(
+        "LinearSVM grad", "without `squared`, ℓ = max(0, 1 − yz)", "another loss",
         Edit(
-            Reference.model_of,
-            "build_model(model)",
+            Reference.model_of, "build_model(model)",
             'build_model({**model, "squared": True} if "squared" in model else model)',
         ),
     ),
-    "the squared hinge lacks its factor 2": slip(
-        "LinearSVM grad",
-        "∂ max(0, m)²/∂z = −2ym",
-        "half the gradient",
+    "the squared hinge lacks its factor 2": row(
+        "LinearSVM grad", "∂ max(0, m)²/∂z = −2ym", "half the gradient",
         Edit(svm.LinearSVM.grad, "2 * m if", "m if"),
         Edit(svm.LinearSVM.hvp, "2 * self", "self"),
         Edit(svm.LinearSVM.loss_of, "return m * m if", "return m * m / 2 if"),
     ),
-}
+}  # fmt: skip
 
 CLIENTS = {
-    "the local step climbs": slip(
-        "apfl eq.2",
-        "w ← w − ηg",
-        "the loss rises",
+    "the local step climbs": row(
+        "apfl eq.2", "w ← w − ηg", "the loss rises",
         Edit(fedavg.local_step, "w - lr", "w + lr"),
         Edit(fedavg.Centralised.step, "local - self.lr", "local + self.lr"),
         Edit(fedprox.FedProx.step, "local - self.lr", "local + self.lr"),
         Edit(per_fedavg.local_step, "w - beta", "w + beta"),
     ),
-    "the penalty's sign is turned": slip(
-        "fedprox alg.2",
-        "h adds (μ/2)‖w − wᵗ‖², whose gradient is +μ(w − wᵗ)",
+    "the penalty's sign is turned": row(
+        "fedprox alg.2", "h adds (μ/2)‖w − wᵗ‖², whose gradient is +μ(w − wᵗ)",
         "clients are pushed away from the server's model",
         Edit(fedprox.prox_gradient, "+ mu * (w - w0)", "- mu * (w - w0)"),
     ),
-    "μ/2 in the place of μ": slip(
-        "fedprox alg.2",
-        "the gradient of (μ/2)‖w − wᵗ‖² is μ(w − wᵗ)",
-        "half the pull",
+    "μ/2 in the place of μ": row(
+        "fedprox alg.2", "the gradient of (μ/2)‖w − wᵗ‖² is μ(w − wᵗ)", "half the pull",
         Edit(fedprox.prox_gradient, "mu * (w - w0)", "mu / 2 * (w - w0)"),
     ),
-    "2μ in the place of μ": slip(
-        "fedprox alg.2",
-        "the penalty is (μ/2)‖w − wᵗ‖², not μ‖w − wᵗ‖²",
-        "twice the pull",
+    "2μ in the place of μ": row(
+        "fedprox alg.2", "the penalty is (μ/2)‖w − wᵗ‖², not μ‖w − wᵗ‖²", "twice the pull",
         Edit(fedprox.prox_gradient, "mu * (w - w0)", "2 * mu * (w - w0)"),
     ),
-    "penalty not squared, with the whole μ": slip(
-        "fedprox alg.2",
-        "the gradient of μ‖w − wᵗ‖ has constant length; FedProx squares the norm",
+    "penalty not squared, with the whole μ": row(
+        "fedprox alg.2", "the gradient of μ‖w − wᵗ‖ has constant length; FedProx squares the norm",
         "the pull does not depend on the distance",
         Edit(
-            fedprox.prox_gradient, "mu * (w - w0)", "mu * (w - w0) / (np.linalg.norm(w - w0) or 1)"
+            fedprox.prox_gradient, "mu * (w - w0)", "mu * (w - w0) / (np.linalg.norm(w - w0) or 1)",
         ),
     ),
-    "the penalty's gradient is zero": slip(
+    "the penalty's gradient is zero": row(
         "fedprox alg.2",
         "the anchor wᵗ is a constant copy: not the parameters themselves, nor a tensor with their graph",
         "FedProx is FedAvg",
         Edit(fedprox.prox_gradient, " + mu * (w - w0)", ""),
     ),
-    "the penalty's anchor is the last step's w": slip(
-        "fedprox alg.2",
-        "wᵗ stays the server's model during all of the client's steps",
+    "the penalty's anchor is the last step's w": row(
+        "fedprox alg.2", "wᵗ stays the server's model during all of the client's steps",
         "the pull is a momentum of the wrong sign",
         Edit(
             fedprox.FedProx.step,
@@ -378,46 +285,37 @@ CLIENTS = {
             "return w - self.lr * prox_gradient(model, w, before, D, mu=sent.mu), w",
         ),
         Edit(
-            Algorithm.start,
-            "return sent.w",
+            Algorithm.start, "return sent.w",
             'return (sent.w, sent.w) if type(self).__name__ == "FedProx" else sent.w',
         ),
         Edit(
-            Algorithm.finish,
-            "return ClientResult(local)",
+            Algorithm.finish, "return ClientResult(local)",
             "return ClientResult(local[0] if type(local) is tuple else local)",
         ),
         Edit(
-            reference.parameters,
-            "return local[0].theta",
+            reference.parameters, "return local[0].theta",
             "return local[0] if isinstance(local[0], np.ndarray) else local[0].theta",
         ),
         Edit(
-            fedprox.FedProx.client_metrics,
-            "penalty = float(",
+            fedprox.FedProx.client_metrics, "penalty = float(",
             "local = local[0] if type(local) is tuple else local\npenalty = float(",
         ),
         Edit(
-            Reference.client,
-            "args = (made, local, sent.w, everything())",
+            Reference.client, "args = (made, local, sent.w, everything())",
             "args = (made, local[0], sent.w, everything())",
         ),
     ),
-    "the penalty's anchor is round 0's model": slip(
-        "fedprox alg.2",
-        "wᵗ is the server's model of this round",
+    "the penalty's anchor is round 0's model": row(
+        "fedprox alg.2", "wᵗ is the server's model of this round",
         "training is held where it began",
         stand_in=stand_ins.RemembersFirstServer(),
     ),
-    "the penalty is taken from 0": slip(
-        "fedprox alg.2",
-        "μ(w − wᵗ), not μw",
-        "FedProx is weight decay",
+    "the penalty is taken from 0": row(
+        "fedprox alg.2", "μ(w − wᵗ), not μw", "FedProx is weight decay",
         Edit(fedprox.prox_gradient, "mu * (w - w0)", "mu * w"),
     ),
-    "the proximal step follows the gradient step": slip(
-        "fedprox alg.2",
-        "both terms of the gradient are taken at the same w",
+    "the proximal step follows the gradient step": row(
+        "fedprox alg.2", "both terms of the gradient are taken at the same w",
         "a pull at another point: of the order of ημ",
         Edit(
             fedprox.FedProx.step,
@@ -427,101 +325,70 @@ CLIENTS = {
         ),
         kind=VARIANT,
     ),
-    "the penalty lacks the learning rate": slip(
-        "fedprox alg.2",
-        "the step is η(g + μ(w − wᵗ))",
-        "the pull is 1/η times too strong",
+    "the penalty lacks the learning rate": row(
+        "fedprox alg.2", "the step is η(g + μ(w − wᵗ))", "the pull is 1/η times too strong",
         Edit(fedprox.prox_gradient, "mu * (w - w0)", "mu / 0.2 * (w - w0)"),
     ),
-    "the penalty is averaged over the parameters": slip(
-        "fedprox alg.2",
-        "‖·‖² is a sum over all parameters, not a mean",
-        "μ is d times too weak",
+    "the penalty is averaged over the parameters": row(
+        "fedprox alg.2", "‖·‖² is a sum over all parameters, not a mean", "μ is d times too weak",
         Edit(fedprox.prox_gradient, "mu * (w - w0)", "mu * (w - w0) / w.shape[-1]"),
     ),
-    "the logged penalty lacks its half": slip(
-        "fedprox alg.2",
-        "h = F + (μ/2)‖w − wᵗ‖²",
-        "the logged objective is not what is minimised",
+    "the logged penalty lacks its half": row(
+        "fedprox alg.2", "h = F + (μ/2)‖w − wᵗ‖²", "the logged objective is not what is minimised",
         Edit(fedprox.objective, "(mu / 2)", "mu"),
     ),
-    "the logged penalty lacks the square": slip(
-        "fedprox alg.2",
-        "h = F + (μ/2)‖w − wᵗ‖²",
-        "the logged objective is not what is minimised",
+    "the logged penalty lacks the square": row(
+        "fedprox alg.2", "h = F + (μ/2)‖w − wᵗ‖²", "the logged objective is not what is minimised",
         Edit(fedprox.objective, "np.sum((w - w0) ** 2, -1)", "np.linalg.norm(w - w0, axis=-1)"),
     ),
-    "γ without its root": slip(
-        "fedprox γ",
-        "γ is a ratio of norms, not of their squares",
-        "γ is squared",
+    "γ without its root": row(
+        "fedprox γ", "γ is a ratio of norms, not of their squares", "γ is squared",
         Edit(
-            fedprox.inexactness,
-            "ratio = np.sqrt(now / np.where(start == 0, 1, start))",
+            fedprox.inexactness, "ratio = np.sqrt(now / np.where(start == 0, 1, start))",
             "ratio = now / np.where(start == 0, 1, start)",
         ),
     ),
-    "B without its root": slip(
-        "fedprox B",
-        "B is the root of the ratio",
-        "B is squared",
+    "B without its root": row(
+        "fedprox B", "B is the root of the ratio", "B is squared",
         Edit(fedprox.dissimilarity, "np.sqrt(mean_square / square)", "mean_square / square"),
     ),
-    "B weights all clients alike": slip(
-        "fedprox B",
-        "E_k weights clients by n_k/n",
-        "small clients count as large ones",
+    "B weights all clients alike": row(
+        "fedprox B", "E_k weights clients by n_k/n", "small clients count as large ones",
         Edit(fedprox.dissimilarity, "n / n.sum()", "np.ones(len(n)) / len(n)"),
         kind=VARIANT,
     ),
-    "adaptive μ: may fall below 0": slip(
-        "fedprox μ",
-        "μ is at least 0",
-        "a penalty that pushes away",
+    "adaptive μ: may fall below 0": row(
+        "fedprox μ", "μ is at least 0", "a penalty that pushes away",
         Edit(fedprox.adapt_mu, "max(mu - 0.1, 0.0)", "mu - 0.1"),
     ),
-    "adaptive μ: falls at every fall of the loss": slip(
-        "fedprox μ",
-        "μ falls after five falls of the loss in a row",
-        "μ vanishes",
+    "adaptive μ: falls at every fall of the loss": row(
+        "fedprox μ", "μ falls after five falls of the loss in a row", "μ vanishes",
         Edit(fedprox.adapt_mu, "if falls == 5", "if falls >= 1"),
     ),
-    "adaptive μ: four falls are enough": slip(
-        "fedprox μ",
-        "μ falls after five falls of the loss in a row",
-        "μ falls too early",
+    "adaptive μ: four falls are enough": row(
+        "fedprox μ", "μ falls after five falls of the loss in a row", "μ falls too early",
         Edit(fedprox.adapt_mu, "if falls == 5", "if falls == 4"),
     ),
-    "adaptive μ: six falls are needed": slip(
-        "fedprox μ",
-        "μ falls after five falls of the loss in a row",
-        "μ falls too late",
+    "adaptive μ: six falls are needed": row(
+        "fedprox μ", "μ falls after five falls of the loss in a row", "μ falls too late",
         Edit(fedprox.adapt_mu, "if falls == 5", "if falls == 6"),
     ),
-    "adaptive μ: rise and fall are exchanged": slip(
-        "fedprox μ",
-        "μ rises when the loss rises",
-        "μ grows while training goes well",
+    "adaptive μ: rise and fall are exchanged": row(
+        "fedprox μ", "μ rises when the loss rises", "μ grows while training goes well",
         Edit(
-            fedprox.adapt_mu, "if loss > before:", "loss, before = before, loss\nif loss > before:"
+            fedprox.adapt_mu, "if loss > before:", "loss, before = before, loss\nif loss > before:",
         ),
     ),
-    "adaptive μ: a rise does not end the count": slip(
-        "fedprox μ",
-        "the five falls are consecutive",
-        "μ falls too early",
+    "adaptive μ: a rise does not end the count": row(
+        "fedprox μ", "the five falls are consecutive", "μ falls too early",
         Edit(fedprox.adapt_mu, "return mu + 0.1, 0", "return mu + 0.1, falls"),
     ),
-    "adaptive μ: stays where the loss rises": slip(
-        "fedprox μ",
-        "μ rises by 0.1 when the loss rises",
-        "μ only falls",
+    "adaptive μ: stays where the loss rises": row(
+        "fedprox μ", "μ rises by 0.1 when the loss rises", "μ only falls",
         Edit(fedprox.adapt_mu, "return mu + 0.1, 0", "return mu, 0"),
     ),
-    "α and β are exchanged": slip(
-        "per-fedavg alg.1",
-        "α is the inner step, β the outer",
-        "both steps have the other's size",
+    "α and β are exchanged": row(
+        "per-fedavg alg.1", "α is the inner step, β the outer", "both steps have the other's size",
         Edit(
             Reference.algorithm_of,
             "return kind(**{key: value for key, value in hyper.items() if key in known})",
@@ -530,33 +397,28 @@ CLIENTS = {
             "return kind(**{key: value for key, value in hyper.items() if key in known})",
         ),
     ),
-    "β is α": slip(
-        "per-fedavg alg.1",
-        "the inner step α and the local step β are two hyperparameters",
+    "β is α": row(
+        "per-fedavg alg.1", "the inner step α and the local step β are two hyperparameters",
         "local steps of the inner step's size",
         Edit(per_fedavg.PerFedAvg.step, "beta=self.beta", "beta=self.alpha"),
     ),
-    "the inner step climbs": slip(
-        "per-fedavg eq.6",
-        "the adapted point is w − αg",
-        "adaptation goes uphill",
+    "the inner step climbs": row(
+        "per-fedavg eq.6", "the adapted point is w − αg", "adaptation goes uphill",
         *edit_adapted_gradient("model.grad(w + alpha * model.grad(w, D), D1)"),
         Edit(per_fedavg.meta_gradient_steps, "ws[-1] - alpha", "ws[-1] + alpha"),
         Edit(fedmeta.inner_steps, "thetas[-1] - alpha", "thetas[-1] + alpha"),
         Edit(fedmaml.adapt, "theta - alpha", "theta + alpha"),
     ),
-    "no inner step is taken": slip(
-        "per-fedavg eq.6",
-        "u is the gradient at w − αg(w; D)",
+    "no inner step is taken": row(
+        "per-fedavg eq.6", "u is the gradient at w − αg(w; D)",
         "the method is FedAvg with a Hessian",
         *edit_adapted_gradient("model.grad(w - 0 * model.grad(w, D), D1)"),
         Edit(per_fedavg.meta_gradient_steps, "ws[-1] - alpha", "ws[-1] - 0"),
         Edit(fedmeta.inner_steps, "thetas[-1] - alpha", "thetas[-1] - 0"),
         Edit(fedmaml.adapt, "theta - alpha", "theta - 0"),
     ),
-    "the second-order term is added": slip(
-        "per-fedavg eq.6",
-        "(I − αH)u: the term is subtracted",
+    "the second-order term is added": row(
+        "per-fedavg eq.6", "(I − αH)u: the term is subtracted",
         "the step leads away from adaptable models",
         Edit(per_fedavg.meta_gradient, "u - alpha", "u + alpha"),
         Edit(per_fedavg.meta_gradient_steps, "u - alpha", "u + alpha"),
@@ -564,10 +426,8 @@ CLIENTS = {
         Edit(fedmeta.meta_sgd_gradient, "q - model.hvp", "q + model.hvp"),
         Edit(fedmaml.meta_gradient, "g - alpha", "g + alpha"),
     ),
-    "the second-order term lacks α": slip(
-        "per-fedavg eq.6",
-        "(I − αH)u",
-        "the second-order term is 1/α times too large",
+    "the second-order term lacks α": row(
+        "per-fedavg eq.6", "(I − αH)u", "the second-order term is 1/α times too large",
         Edit(per_fedavg.meta_gradient, "alpha * model.hvp", "model.hvp"),
         Edit(per_fedavg.meta_gradient_hf, "alpha * d", "d"),
         Edit(per_fedavg.meta_gradient_steps, "alpha * model.hvp", "model.hvp"),
@@ -575,34 +435,27 @@ CLIENTS = {
         Edit(fedmeta.meta_sgd_gradient, "alpha * q", "q"),
         Edit(fedmaml.meta_gradient, "alpha * model.hvp", "model.hvp"),
     ),
-    "only the second-order term is left": slip(
-        "per-fedavg eq.6",
-        "(I − αH)u has the identity, too",
-        "the step is nearly 0",
+    "only the second-order term is left": row(
+        "per-fedavg eq.6", "(I − αH)u has the identity, too", "the step is nearly 0",
         Edit(per_fedavg.meta_gradient, "u - alpha", "-alpha"),
         Edit(fedmeta.maml_gradient, "q - model.hvp", "-model.hvp"),
         Edit(fedmaml.meta_gradient, "g - alpha", "-alpha"),
     ),
-    "the second-order term has twice its weight": slip(
-        "per-fedavg eq.6",
-        "(I − αH)u",
-        "the step overshoots",
+    "the second-order term has twice its weight": row(
+        "per-fedavg eq.6", "(I − αH)u", "the step overshoots",
         Edit(per_fedavg.meta_gradient, "u - alpha", "u - 2 * alpha"),
         Edit(fedmeta.maml_gradient, "q - model.hvp", "q - 2 * model.hvp"),
         Edit(fedmaml.meta_gradient, "g - alpha", "g - 2 * alpha"),
     ),
-    "the Hessian is taken at the adapted point": slip(
-        "per-fedavg eq.6",
-        "H is at w, from which the inner step starts",
+    "the Hessian is taken at the adapted point": row(
+        "per-fedavg eq.6", "H is at w, from which the inner step starts",
         "a wrong second-order term",
         Edit(
-            per_fedavg.meta_gradient,
-            "model.hvp(w, u, D2)",
+            per_fedavg.meta_gradient, "model.hvp(w, u, D2)",
             "model.hvp(w - alpha * model.grad(w, D), u, D2)",
         ),
         Edit(
-            per_fedavg.meta_gradient_hf,
-            HF,
+            per_fedavg.meta_gradient_hf, HF,
             "w_a = w - alpha * model.grad(w, D)\n"
             + HF.replace("w + ", "w_a + ").replace("w - ", "w_a - "),
         ),
@@ -611,259 +464,200 @@ CLIENTS = {
         Edit(fedmeta.meta_sgd_gradient, "model.hvp(theta_j", "model.hvp(theta_u"),
         Edit(fedmaml.meta_gradient, "model.hvp(theta_j", "model.hvp(theta_star"),
     ),
-    "all Hessians are taken at the start": slip(
-        "fedmeta MAML",
-        "each inner step has the Hessian of its own point",
-        "wrong beyond one step",
+    "all Hessians are taken at the start": row(
+        "fedmeta MAML", "each inner step has the Hessian of its own point", "wrong beyond one step",
         Edit(per_fedavg.meta_gradient_steps, "model.hvp(w_j", "model.hvp(w"),
         Edit(fedmeta.maml_gradient, "model.hvp(theta_j", "model.hvp(theta"),
         Edit(fedmeta.meta_sgd_gradient, "model.hvp(theta_j", "model.hvp(theta"),
         Edit(fedmaml.meta_gradient, "model.hvp(theta_j", "model.hvp(theta"),
     ),
-    "the Hessians are multiplied in the other order": slip(
-        "per-fedavg eq.6",
-        "the factors are applied from the last step to the first",
+    "the Hessians are multiplied in the other order": row(
+        "per-fedavg eq.6", "the factors are applied from the last step to the first",
         "wrong beyond one step",
         Edit(per_fedavg.meta_gradient_steps, "zip(reversed(ws), reversed(D2s))", "zip(ws, D2s)"),
         Edit(fedmeta.maml_gradient, "reversed(thetas)", "thetas"),
         Edit(fedmeta.meta_sgd_gradient, "zip(reversed(thetas), reversed(gs))", "zip(thetas, gs)"),
         Edit(fedmaml.meta_gradient, "reversed(path)", "path"),
     ),
-    "second order in the last inner step only": slip(
-        "fedmeta MAML",
-        "every inner step has its factor I − αH",
-        "wrong beyond one step",
+    "second order in the last inner step only": row(
+        "fedmeta MAML", "every inner step has its factor I − αH", "wrong beyond one step",
         Edit(
-            per_fedavg.meta_gradient_steps,
-            "zip(reversed(ws), reversed(D2s))",
+            per_fedavg.meta_gradient_steps, "zip(reversed(ws), reversed(D2s))",
             "zip(ws[-1:], D2s[-1:])",
         ),
         Edit(fedmeta.maml_gradient, "reversed(thetas)", "thetas[-1:]"),
         Edit(
-            fedmeta.meta_sgd_gradient,
-            META,
+            fedmeta.meta_sgd_gradient, META,
             "q = q - model.hvp(theta_j, alpha * q, S) if theta_j is thetas[-1] else q",
         ),
         Edit(fedmaml.meta_gradient, "reversed(path)", "path[-1:]"),
     ),
-    "second order in the first inner step only": slip(
-        "fedmeta MAML",
-        "every inner step has its factor I − αH",
-        "wrong beyond one step",
+    "second order in the first inner step only": row(
+        "fedmeta MAML", "every inner step has its factor I − αH", "wrong beyond one step",
         Edit(
-            per_fedavg.meta_gradient_steps,
-            "zip(reversed(ws), reversed(D2s))",
+            per_fedavg.meta_gradient_steps, "zip(reversed(ws), reversed(D2s))",
             "zip(ws[:1], D2s[:1])",
         ),
         Edit(fedmeta.maml_gradient, "reversed(thetas)", "thetas[:1]"),
         Edit(
-            fedmeta.meta_sgd_gradient,
-            META,
+            fedmeta.meta_sgd_gradient, META,
             "q = q - model.hvp(theta_j, alpha * q, S) if theta_j is thetas[0] else q",
         ),
         Edit(fedmaml.meta_gradient, "reversed(path)", "path[:1]"),
     ),
-    "one inner step whatever is asked": slip(
-        "fedmeta MAML",
-        "`inner_steps` steps are taken",
-        "less adaptation",
+    "one inner step whatever is asked": row(
+        "fedmeta MAML", "`inner_steps` steps are taken", "less adaptation",
         Edit(
-            Reference.meta_gradient,
-            "hyper, **given",
+            Reference.meta_gradient, "hyper, **given",
             'hyper | ({"inner_steps": 1} if "inner_steps" in hyper else {}), **given',
         ),
         Edit(
-            Reference.algorithm_of,
-            "hyper.items()",
+            Reference.algorithm_of, "hyper.items()",
             '(hyper | ({"inner_steps": 1} if "inner_steps" in hyper else {})).items()',
         ),
     ),
-    "one inner step too many": slip(
-        "fedmeta MAML",
-        "`inner_steps` steps are taken",
-        "more adaptation",
+    "one inner step too many": row(
+        "fedmeta MAML", "`inner_steps` steps are taken", "more adaptation",
         Edit(fedmeta.inner_steps, "range(steps)", "range(steps + 1)"),
-        Edit(
-            reference._maml,
-            's = hyper["inner_steps"]',
-            's = hyper["inner_steps"]\nif second_order is None:\n    pass',
-        ),
-        Edit(fedmaml.adapt, "range(steps)", "range(steps + (steps > 1 or False))"),
+        Edit(fedmaml.adapt, "range(steps)", "range(steps + (steps > 1))"),
         Edit(fedavg.adapt, "range(steps)", "range(steps + 1)"),
     ),
-    "the support is used as the query": slip(
-        "fedmeta MAML",
-        "the outer gradient is on the query set (D′, D_val)",
+    "the support is used as the query": row(
+        "fedmeta MAML", "the outer gradient is on the query set (D′, D_val)",
         "no held-out rows: overfitting",
         Edit(fedmeta.maml_gradient, "model.grad(theta_u, Q)", "model.grad(theta_u, S)"),
         Edit(fedmeta.meta_sgd_gradient, "model.grad(theta_u, Q)", "model.grad(theta_u, S)"),
         Edit(fedmaml.meta_gradient, "model.grad(theta_star, val)", "model.grad(theta_star, tr)"),
         *edit_adapted_gradient("model.grad(w - alpha * model.grad(w, D), D)"),
     ),
-    "the query is used as the support": slip(
-        "fedmeta MAML",
-        "the inner step is on the support set (D, D_tr)",
+    "the query is used as the support": row(
+        "fedmeta MAML", "the inner step is on the support set (D, D_tr)",
         "adapted to what is scored",
         Edit(fedmeta.maml_gradient, "(*thetas, theta_u), _", "S = Q\n(*thetas, theta_u), _"),
         Edit(fedmeta.meta_sgd_gradient, "(*thetas, theta_u), gs", "S = Q\n(*thetas, theta_u), gs"),
         Edit(fedmaml.meta_gradient, "path = [theta]", "tr = val\npath = [theta]"),
         *edit_adapted_gradient("model.grad(w - alpha * model.grad(w, D1), D1)"),
     ),
-    "support and query are exchanged": slip(
-        "fedmeta MAML",
-        "the inner step is on the support set, the outer on the query",
+    "support and query are exchanged": row(
+        "fedmeta MAML", "the inner step is on the support set, the outer on the query",
         "adapted to many rows, scored on few",
         Edit(fedmeta.maml_gradient, "(*thetas, theta_u), _", "S, Q = Q, S\n(*thetas, theta_u), _"),
         Edit(
-            fedmeta.meta_sgd_gradient,
-            "(*thetas, theta_u), gs",
+            fedmeta.meta_sgd_gradient, "(*thetas, theta_u), gs",
             "S, Q = Q, S\n(*thetas, theta_u), gs",
         ),
         Edit(fedmaml.meta_gradient, "path = [theta]", "tr, val = val, tr\npath = [theta]"),
         *edit_adapted_gradient("model.grad(w - alpha * model.grad(w, D1), D)"),
     ),
-    "the Hessian is taken on D′, not on D″": slip(
-        "per-fedavg eq.6",
-        "eq.6 has H(w; D″)u, D″ independent of D′",
-        "a biased second-order term",
+    "the Hessian is taken on D′, not on D″": row(
+        "per-fedavg eq.6", "eq.6 has H(w; D″)u, D″ independent of D′", "a biased second-order term",
         Edit(per_fedavg.meta_gradient, "model.hvp(w, u, D2)", "model.hvp(w, u, D1)"),
         Edit(per_fedavg.meta_gradient_hf, HF, HF.replace("D2", "D1")),
         kind=VARIANT,
     ),
-    "the Hessian is taken on the query": slip(
-        "fedmeta MAML",
-        "the inner step is on the support, so its Hessian is, too",
+    "the Hessian is taken on the query": row(
+        "fedmeta MAML", "the inner step is on the support, so its Hessian is, too",
         "a wrong second-order term",
         Edit(fedmeta.maml_gradient, META, META.replace("S)", "Q)")),
         Edit(fedmeta.meta_sgd_gradient, META, META.replace("S)", "Q)")),
         Edit(fedmaml.meta_gradient, MAML, MAML.replace("tr)", "val)")),
     ),
-    "the Hessian is applied to g, not to u": slip(
-        "per-fedavg eq.6",
-        "H multiplies the gradient at the adapted point",
+    "the Hessian is applied to g, not to u": row(
+        "per-fedavg eq.6", "H multiplies the gradient at the adapted point",
         "a wrong second-order term",
         Edit(per_fedavg.meta_gradient, "model.hvp(w, u, D2)", "model.hvp(w, model.grad(w, D), D2)"),
     ),
-    "the outer step starts from the adapted w": slip(
-        "per-fedavg eq.5",
-        "w ← w − βF from w, not from w − αg",
-        "an inner step is taken as well",
+    "the outer step starts from the adapted w": row(
+        "per-fedavg eq.5", "w ← w − βF from w, not from w − αg", "an inner step is taken as well",
         Edit(
-            per_fedavg.PerFedAvg.step,
-            "return local_step(local,",
+            per_fedavg.PerFedAvg.step, "return local_step(local,",
             "return local_step(local - self.alpha * model.grad(local, batches[0]),",
         ),
     ),
-    "HF: a forward difference": slip(
-        "per-fedavg eq.8",
-        "the difference is central",
-        "an error of the order of δ, not of δ²",
+    "HF: a forward difference": row(
+        "per-fedavg eq.8", "the difference is central", "an error of the order of δ, not of δ²",
         Edit(
-            per_fedavg.meta_gradient_hf,
-            HF,
+            per_fedavg.meta_gradient_hf, HF,
             "d = (model.grad(w + delta * u, D2) - model.grad(w, D2)) / delta",
         ),
         Edit(reference._hf, "g, u, plus, minus = r.gave", "g, u, plus, minus = r.gave[:4]"),
     ),
-    "HF: a forward difference, divided by 2δ": slip(
-        "per-fedavg eq.8",
-        "the difference is central",
-        "half the Hessian",
+    "HF: a forward difference, divided by 2δ": row(
+        "per-fedavg eq.8", "the difference is central", "half the Hessian",
         Edit(
-            per_fedavg.meta_gradient_hf,
-            HF,
+            per_fedavg.meta_gradient_hf, HF,
             "d = (model.grad(w + delta * u, D2) - model.grad(w, D2)) / (2 * delta)",
         ),
     ),
-    "HF: along the unit vector": slip(
-        "per-fedavg eq.8",
-        "the points are w ± δu",
-        "the second-order term is scaled by 1/‖u‖",
+    "HF: along the unit vector": row(
+        "per-fedavg eq.8", "the points are w ± δu", "the second-order term is scaled by 1/‖u‖",
         Edit(
-            per_fedavg.meta_gradient_hf,
-            HF,
+            per_fedavg.meta_gradient_hf, HF,
             "v = u / np.linalg.norm(u, axis=-1, keepdims=True)\n"
             + HF.replace("delta * u", "delta * v"),
         ),
     ),
-    "HF: δ divided by ‖u‖": slip(
-        "per-fedavg eq.8",
-        "the points are w ± δu",
-        "another accuracy of the difference",
+    "HF: δ divided by ‖u‖": row(
+        "per-fedavg eq.8", "the points are w ± δu", "another accuracy of the difference",
         Edit(
-            per_fedavg.meta_gradient_hf,
-            HF,
+            per_fedavg.meta_gradient_hf, HF,
             "delta = delta / np.linalg.norm(u, axis=-1, keepdims=True)\n" + HF,
         ),
         kind=VARIANT,
     ),
-    "Reptile in the place of first-order MAML": slip(
-        "fedmeta MAML",
-        "first-order MAML sends the gradient on the query at θ_u",
+    "Reptile in the place of first-order MAML": row(
+        "fedmeta MAML", "first-order MAML sends the gradient on the query at θ_u",
         "the query is never seen",
         Edit(
-            fedmeta.maml_gradient,
-            "q = model.grad(theta_u, Q)",
+            fedmeta.maml_gradient, "q = model.grad(theta_u, Q)",
             "q = theta - theta_u + 0 * model.grad(theta_u, Q)",
         ),
         Edit(fedmeta.maml_gradient, META, "pass"),
     ),
-    "Reptile, divided by α": slip(
-        "fedmeta MAML",
-        "first-order MAML sends the gradient on the query at θ_u",
+    "Reptile, divided by α": row(
+        "fedmeta MAML", "first-order MAML sends the gradient on the query at θ_u",
         "the query is never seen",
         Edit(
-            fedmeta.maml_gradient,
-            "q = model.grad(theta_u, Q)",
+            fedmeta.maml_gradient, "q = model.grad(theta_u, Q)",
             "q = (theta - theta_u) / alpha + 0 * model.grad(theta_u, Q)",
         ),
         Edit(fedmeta.maml_gradient, META, "pass"),
     ),
-    "the α-gradient has the wrong sign": slip(
-        "fedmeta Meta-SGD",
-        "∂/∂α is −q ⊙ g(θ; S)",
-        "step sizes move the wrong way",
+    "the α-gradient has the wrong sign": row(
+        "fedmeta Meta-SGD", "∂/∂α is −q ⊙ g(θ; S)", "step sizes move the wrong way",
         Edit(fedmeta.meta_sgd_gradient, "g_alpha - q * g_j", "g_alpha + q * g_j"),
     ),
-    "the α-gradient is zero": slip(
-        "fedmeta Meta-SGD",
-        "∂/∂α is −q ⊙ g(θ; S)",
-        "step sizes are not learned: this is MAML",
+    "the α-gradient is zero": row(
+        "fedmeta Meta-SGD", "∂/∂α is −q ⊙ g(θ; S)", "step sizes are not learned: this is MAML",
         Edit(fedmeta.meta_sgd_gradient, "g_alpha - q * g_j", "g_alpha"),
     ),
-    "the α-gradient lacks q": slip(
-        "fedmeta Meta-SGD",
-        "∂/∂α is −q ⊙ g(θ; S)",
+    "the α-gradient lacks q": row(
+        "fedmeta Meta-SGD", "∂/∂α is −q ⊙ g(θ; S)",
         "step sizes only grow where the slope is negative",
         Edit(fedmeta.meta_sgd_gradient, "g_alpha - q * g_j", "g_alpha - g_j"),
     ),
-    "the α-gradient is one number": slip(
-        "fedmeta Meta-SGD",
-        "α is a vector: one step size for each parameter",
+    "the α-gradient is one number": row(
+        "fedmeta Meta-SGD", "α is a vector: one step size for each parameter",
         "one learned step size",
         Edit(
-            fedmeta.meta_sgd_gradient,
-            "return q, g_alpha",
+            fedmeta.meta_sgd_gradient, "return q, g_alpha",
             "return q, np.broadcast_to(g_alpha.sum(-1, keepdims=True), q.shape).copy()",
         ),
         kind=VARIANT,
     ),
-    "the α-gradient uses θ's gradient after the inner step": slip(
-        "fedmeta Meta-SGD",
-        "q is the gradient at θ_u, before it goes through the inner step",
+    "the α-gradient uses θ's gradient after the inner step": row(
+        "fedmeta Meta-SGD", "q is the gradient at θ_u, before it goes through the inner step",
         "a wrong gradient in α",
         Edit(fedmeta.meta_sgd_gradient, "g_alpha = g_alpha - q * g_j", "q_before = q"),
         Edit(fedmeta.meta_sgd_gradient, META, META + "\ng_alpha = g_alpha - q * g_j"),
     ),
-    "α is applied after the Hessian": slip(
-        "fedmeta Meta-SGD",
-        "the transpose of I − diag(α)H is I − H diag(α): first α, then H",
+    "α is applied after the Hessian": row(
+        "fedmeta Meta-SGD", "the transpose of I − diag(α)H is I − H diag(α): first α, then H",
         "a wrong second-order term",
         Edit(fedmeta.meta_sgd_gradient, META, "q = q - alpha * model.hvp(theta_j, q, S)"),
     ),
-    "an episode's gradients are averaged, not summed": slip(
-        "fedmeta MAML",
-        "a client sends the sum of its episodes' gradients",
+    "an episode's gradients are averaged, not summed": row(
+        "fedmeta MAML", "a client sends the sum of its episodes' gradients",
         "steps shrink with the episodes",
         Edit(
             fedmeta.MAML.step,
@@ -873,112 +667,84 @@ CLIENTS = {
         ),
         Edit(fedmeta.MAML.start, "return sent,", "object.__setattr__(self, 'n', 0)\nreturn sent,"),
         Edit(
-            fedmeta.MAML.finish,
-            "ClientResult(local[1])",
+            fedmeta.MAML.finish, "ClientResult(local[1])",
             "ClientResult(tree.map(lambda g: g / max(self.n, 1), local[1]))",
         ),
         kind=VARIANT,
     ),
-    "only the last episode's gradient is sent": slip(
-        "fedmeta MAML",
-        "a client sends the sum of its episodes' gradients",
-        "all but one are lost",
+    "only the last episode's gradient is sent": row(
+        "fedmeta MAML", "a client sends the sum of its episodes' gradients", "all but one are lost",
         Edit(fedmeta.MAML.step, "tree.map(np.add, local[1], g)", "g"),
     ),
-    "θ does not move between episodes": slip(
-        "fedmeta MAML",
-        "the client's learner moves from episode to episode",
+    "θ does not move between episodes": row(
+        "fedmeta MAML", "the client's learner moves from episode to episode",
         "a large batch instead",
         Edit(fedmeta.MAML.step, "x - self.beta * g", "x - 0 * g"),
         kind=VARIANT,
     ),
-    "θ* is sent unadapted": slip(
-        "fedmaml §4.3",
-        "θ′ is the mean of the adapted models",
-        "θ′ is θ",
+    "θ* is sent unadapted": row(
+        "fedmaml §4.3", "θ′ is the mean of the adapted models", "θ′ is θ",
         Edit(fedmaml.meta_gradient, "return g, theta_star", "return g, theta"),
     ),
-    "Fisher divided by n − 1": slip(
-        "fedcurv Fisher",
-        "the Fisher is a mean over n samples",
-        "small clients weigh more",
+    "Fisher divided by n − 1": row(
+        "fedcurv Fisher", "the Fisher is a mean over n samples", "small clients weigh more",
         Edit(
-            fedcurv.FedCurv.finish,
-            "fisher(model, theta, data())",
+            fedcurv.FedCurv.finish, "fisher(model, theta, data())",
             "fisher(model, theta, data()) * (len(data().y) / max(len(data().y) - 1, 1))",
         ),
     ),
-    "Fisher summed over samples": slip(
-        "fedcurv Fisher",
-        "the Fisher is a mean over n samples",
-        "the penalty grows with the data",
+    "Fisher summed over samples": row(
+        "fedcurv Fisher", "the Fisher is a mean over n samples", "the penalty grows with the data",
         Edit(
-            fedcurv.FedCurv.finish,
-            "fisher(model, theta, data())",
+            fedcurv.FedCurv.finish, "fisher(model, theta, data())",
             "fisher(model, theta, data()) * len(data().y)",
         ),
     ),
-    "Fisher at the model that was received": slip(
-        "fedcurv Fisher",
-        "importance is measured at the client's own solution θ̂",
+    "Fisher at the model that was received": row(
+        "fedcurv Fisher", "importance is measured at the client's own solution θ̂",
         "the penalty has the curvature of another point",
         Edit(
-            fedcurv.FedCurv.finish, "fisher(model, theta, data())", "fisher(model, sent.w, data())"
+            fedcurv.FedCurv.finish, "fisher(model, theta, data())", "fisher(model, sent.w, data())",
         ),
     ),
-    "Fisher of the first batch": slip(
-        "fedcurv Fisher",
-        "the Fisher is a mean over all of a client's rows",
-        "a noisy penalty",
+    "Fisher of the first batch": row(
+        "fedcurv Fisher", "the Fisher is a mean over all of a client's rows", "a noisy penalty",
         Edit(
-            fedcurv.FedCurv.finish,
-            "I = fisher(model, theta, data())",
+            fedcurv.FedCurv.finish, "I = fisher(model, theta, data())",
             "D = data()\nI = fisher(model, theta, Batch(D.X[:B], D.y[:B]))",
         ),
     ),
-    "Fisher without the square": slip(
-        "fedcurv Fisher",
-        "the Fisher is a mean of squares",
-        "importance may be negative",
+    "Fisher without the square": row(
+        "fedcurv Fisher", "the Fisher is a mean of squares", "importance may be negative",
         Edit(fedcurv.FedCurv.finish, "fisher(model, theta, data())", "model.grad(theta, data())"),
     ),
-    "Fisher as squares of batch gradients": slip(
-        "fedcurv Fisher",
-        "squares of each sample's gradient are averaged, not of each batch's",
+    "Fisher as squares of batch gradients": row(
+        "fedcurv Fisher", "squares of each sample's gradient are averaged, not of each batch's",
         "too small: gradients of a batch cancel",
         Edit(
-            fedcurv.FedCurv.finish,
-            "I = fisher(model, theta, data())",
+            fedcurv.FedCurv.finish, "I = fisher(model, theta, data())",
             "D = data()\ncuts = [slice(i, i + B) for i in range(0, len(D.y), B)]\n"
             "I = sum(model.grad(theta, Batch(D.X[c], D.y[c])) ** 2 for c in cuts) / len(cuts)",
         ),
     ),
-    "the own term is kept": slip(
-        "fedcurv penalty",
-        "the sum is over the other clients j ≠ s",
-        "a client is drawn to itself",
+    "the own term is kept": row(
+        "fedcurv penalty", "the sum is over the other clients j ≠ s", "a client is drawn to itself",
         Edit(
-            fedcurv.FedCurv.start,
-            "return Local(sent.w, client_state.I, client_state.v)",
+            fedcurv.FedCurv.start, "return Local(sent.w, client_state.I, client_state.v)",
             "return Local(sent.w, np.zeros_like(sent.w), np.zeros_like(sent.w))",
         ),
         kind=VARIANT,
     ),
-    "FedCurv's penalty lacks its factor 2": slip(
-        "fedcurv penalty",
-        "the gradient of λΣ(θ − θ̂)²I has a factor 2",
-        "half the pull",
+    "FedCurv's penalty lacks its factor 2": row(
+        "fedcurv penalty", "the gradient of λΣ(θ − θ̂)²I has a factor 2", "half the pull",
         Edit(fedcurv.penalty_gradient, "2 * lam", "lam"),
     ),
-    "FedCurv's penalty has the wrong sign": slip(
-        "fedcurv penalty",
-        "2λ((u − u_s) ⊙ θ − (v − v_s)) is added",
-        "clients are pushed apart",
+    "FedCurv's penalty has the wrong sign": row(
+        "fedcurv penalty", "2λ((u − u_s) ⊙ θ − (v − v_s)) is added", "clients are pushed apart",
         Edit(fedcurv.penalty_gradient, "2 * lam", "-2 * lam"),
     ),
-    "FedCurv's penalty is taken from the server's model": slip(
-        "fedcurv penalty",
-        "each client is drawn to the others' solutions, not to the mean",
+    "FedCurv's penalty is taken from the server's model": row(
+        "fedcurv penalty", "each client is drawn to the others' solutions, not to the mean",
         "elastic weight consolidation at the mean",
         Edit(
             fedcurv.FedCurv.step,
@@ -987,190 +753,139 @@ CLIENTS = {
         ),
         kind=VARIANT,
     ),
-    "FedCurv's penalty is missing": slip(
-        "fedcurv penalty",
-        "the penalty's gradient is added in every step",
-        "FedCurv is FedAvg",
+    "FedCurv's penalty is missing": row(
+        "fedcurv penalty", "the penalty's gradient is added in every step", "FedCurv is FedAvg",
         Edit(
-            fedcurv.FedCurv.step, "model.grad(theta, D) + pull", "model.grad(theta, D) + 0 * pull"
+            fedcurv.FedCurv.step, "model.grad(theta, D) + pull", "model.grad(theta, D) + 0 * pull",
         ),
     ),
-    "FedCurv sends θ̂, not I ⊙ θ̂": slip(
-        "fedcurv penalty",
-        "v is the sum of I_j ⊙ θ̂_j",
-        "drawn to a wrong point",
+    "FedCurv sends θ̂, not I ⊙ θ̂": row(
+        "fedcurv penalty", "v is the sum of I_j ⊙ θ̂_j", "drawn to a wrong point",
         Edit(fedcurv.FedCurv.combine, "weighted_sum(ones, I * theta)", "weighted_sum(ones, theta)"),
     ),
-    "APFL's penalty has the wrong sign": slip(
-        "apfl eq.6",
-        "μF ⊙ (w_S − wᵗ_S) is added",
-        "what is important is forgotten first",
+    "APFL's penalty has the wrong sign": row(
+        "apfl eq.6", "μF ⊙ (w_S − wᵗ_S) is added", "what is important is forgotten first",
         Edit(apfl.penalty_gradient, "mu * F", "-mu * F"),
     ),
-    "APFL's penalty with μ/2": slip(
-        "apfl eq.6",
-        "the gradient of (μ/2)F(w_S − wᵗ_S)² has μ",
-        "half the pull",
+    "APFL's penalty with μ/2": row(
+        "apfl eq.6", "the gradient of (μ/2)F(w_S − wᵗ_S)² has μ", "half the pull",
         Edit(apfl.penalty_gradient, "mu * F", "mu / 2 * F"),
     ),
-    "APFL's penalty with 2μ": slip(
-        "apfl eq.6",
-        "the gradient of (μ/2)F(w_S − wᵗ_S)² has μ",
-        "twice the pull",
+    "APFL's penalty with 2μ": row(
+        "apfl eq.6", "the gradient of (μ/2)F(w_S − wᵗ_S)² has μ", "twice the pull",
         Edit(apfl.penalty_gradient, "mu * F", "2 * mu * F"),
     ),
-    "APFL's penalty ignores the importance": slip(
-        "apfl eq.6",
-        "μF ⊙ (w_S − wᵗ_S)",
-        "all parameters are held alike",
+    "APFL's penalty ignores the importance": row(
+        "apfl eq.6", "μF ⊙ (w_S − wᵗ_S)", "all parameters are held alike",
         Edit(apfl.penalty_gradient, "mu * F", "mu * (0 * F + 1)"),
     ),
-    "APFL's penalty is missing": slip(
-        "apfl eq.6",
-        "μF ⊙ (w_S − wᵗ_S) is added in every step",
-        "nothing is consolidated",
+    "APFL's penalty is missing": row(
+        "apfl eq.6", "μF ⊙ (w_S − wᵗ_S) is added in every step", "nothing is consolidated",
         Edit(apfl.penalty_gradient, "mu * F", "0 * F"),
     ),
-    "APFL's importance at the wrong w": slip(
-        "apfl eq.5",
-        "the importance is the gradient's square at the model that was received",
+    "APFL's importance at the wrong w": row(
+        "apfl eq.5", "the importance is the gradient's square at the model that was received",
         "importance of another point",
         Edit(apfl.APFL.finish, "(model, sent.w, data())", "(model, local.w_s, data())"),
     ),
-    "APFL's importance without the square": slip(
-        "apfl eq.5",
-        "I is the square of the gradient",
-        "importance may be negative",
+    "APFL's importance without the square": row(
+        "apfl eq.5", "I is the square of the gradient", "importance may be negative",
         Edit(importance.gradient_square, " ** 2", ""),
     ),
-    "APFL's importance does not decay": slip(
-        "apfl eq.5",
-        "F ← λF + Σ p_k I_k",
-        "importance piles up",
+    "APFL's importance does not decay": row(
+        "apfl eq.5", "F ← λF + Σ p_k I_k", "importance piles up",
         Edit(apfl.importance_update, "lam * F_old", "F_old"),
     ),
-    "APFL's importance forgets the old": slip(
-        "apfl eq.5",
-        "F ← λF + Σ p_k I_k",
-        "only the last renewal counts",
+    "APFL's importance forgets the old": row(
+        "apfl eq.5", "F ← λF + Σ p_k I_k", "only the last renewal counts",
         Edit(apfl.importance_update, "lam * F_old", "0 * F_old"),
     ),
-    "APFL's importance as a moving average": slip(
-        "apfl eq.5",
-        "F ← λF + Σ p_k I_k, without the factor 1 − λ",
-        "importance is scaled",
+    "APFL's importance as a moving average": row(
+        "apfl eq.5", "F ← λF + Σ p_k I_k, without the factor 1 − λ", "importance is scaled",
         Edit(
-            apfl.importance_update,
-            "weighted_sum(p, importances)",
+            apfl.importance_update, "weighted_sum(p, importances)",
             "(1 - lam) * weighted_sum(p, importances)",
         ),
         kind=VARIANT,
     ),
-    "APFL's mask is not squashed": slip(
-        "apfl eq.3",
-        "m_k = σ(a)",
-        "a mask of any size",
+    "APFL's mask is not squashed": row(
+        "apfl eq.3", "m_k = σ(a)", "a mask of any size",
         Edit(apfl.compose, "sigmoid(a)", "a"),
     ),
-    "APFL's mask counts once more in w_k": slip(
-        "apfl eq.3",
-        "∂L/∂w_k = G: w_k is not masked",
-        "own parameters learn slowly",
+    "APFL's mask counts once more in w_k": row(
+        "apfl eq.3", "∂L/∂w_k = G: w_k is not masked", "own parameters learn slowly",
         Edit(
-            apfl.gradients,
-            "sum_over_units(model, G * w_s), G",
+            apfl.gradients, "sum_over_units(model, G * w_s), G",
             "sum_over_units(model, G * w_s), G * expand_units(model, m)",
         ),
     ),
-    "APFL's w_S learns without the mask": slip(
-        "apfl eq.3",
-        "∂L/∂w_S = G ⊙ m",
-        "shared parameters learn too fast",
+    "APFL's w_S learns without the mask": row(
+        "apfl eq.3", "∂L/∂w_S = G ⊙ m", "shared parameters learn too fast",
         Edit(apfl.gradients, "return G * expand_units(model, m),", "return G,"),
     ),
-    "APFL's mask learns without σ′": slip(
-        "apfl eq.3",
-        "∂L/∂a = σ′(a) Σ G ⊙ w_S",
-        "the mask learns too fast",
+    "APFL's mask learns without σ′": row(
+        "apfl eq.3", "∂L/∂a = σ′(a) Σ G ⊙ w_S", "the mask learns too fast",
         Edit(apfl.gradients, "m * (1 - m) * sum_over", "sum_over"),
     ),
-    "APFL starts a round too late": slip(
-        "apfl alg.1 line 21",
-        "the decomposition starts at t = z",
-        "one round later",
+    "APFL starts a round too late": row(
+        "apfl alg.1 line 21", "the decomposition starts at t = z", "one round later",
         Edit(apfl.APFL.start, "sent.t >= self.z", "sent.t > self.z"),
     ),
-    "APFL starts a round too early": slip(
-        "apfl alg.1 line 21",
-        "the decomposition starts at t = z",
-        "one round earlier",
+    "APFL starts a round too early": row(
+        "apfl alg.1 line 21", "the decomposition starts at t = z", "one round earlier",
         Edit(apfl.APFL.start, "sent.t >= self.z", "sent.t + 1 >= self.z"),
     ),
-    "APFL's own parameters start at 0": slip(
-        "apfl alg.1 line 22",
-        "w_k starts at w_S (or so that w does not jump)",
-        "another start",
+    "APFL's own parameters start at 0": row(
+        "apfl alg.1 line 22", "w_k starts at w_S (or so that w does not jump)", "another start",
         Edit(apfl.APFL.start, "sent.w * share)", "sent.w * 0)"),
         kind=VARIANT,
     ),
-    "the window's deviation with n − 1": slip(
-        "apfl §3.3",
-        "the deviation of the window is that of its n losses",
+    "the window's deviation with n − 1": row(
+        "apfl §3.3", "the deviation of the window is that of its n losses",
         "plateaus are seen later",
         Edit(apfl.PlateauDetector.push, "np.std(window)", "np.std(window, ddof=1)"),
         kind=CONVENTION,
     ),
-}
+}  # fmt: skip
 
 SERVERS = {
-    "the server sums the models": slip(
-        "apfl eq.1",
-        "p_k sum to 1",
-        "parameters grow with the cohort",
+    "the server sums the models": row(
+        "apfl eq.1", "p_k sum to 1", "parameters grow with the cohort",
         Edit(Cohort.weights, "share / share.sum()", "share / share.sum() * len(share)"),
     ),
-    "FedAvg averaged uniformly": slip(
-        "apfl eq.1",
-        "p_k is n_k over the cohort's samples",
-        "small clients count as large ones",
+    "FedAvg averaged uniformly": row(
+        "apfl eq.1", "p_k is n_k over the cohort's samples", "small clients count as large ones",
         Edit(
-            Algorithm.combine,
-            "cohort.weights(self.weighting)",
+            Algorithm.combine, "cohort.weights(self.weighting)",
             'cohort.weights("uniform" if type(self).__name__ in ("FedAvg", "Centralised") '
             "else self.weighting)",
         ),
         kind=VARIANT,
     ),
-    "Per-FedAvg weighted by sample counts": slip(
-        "per-fedavg alg.1",
-        "the server divides by the number of clients",
+    "Per-FedAvg weighted by sample counts": row(
+        "per-fedavg alg.1", "the server divides by the number of clients",
         "large clients count more",
         Edit(
-            Algorithm.combine,
-            "cohort.weights(self.weighting)",
+            Algorithm.combine, "cohort.weights(self.weighting)",
             'cohort.weights("samples" if type(self).__name__.startswith("PerFedAvg") else self.weighting)',
         ),
         kind=VARIANT,
     ),
-    "a client that was drawn twice counts once": slip(
-        "fedprox alg.2",
-        "with draws by p_k a client counts as often as it was drawn",
+    "a client that was drawn twice counts once": row(
+        "fedprox alg.2", "with draws by p_k a client counts as often as it was drawn",
         "large clients count too little",
         Edit(Cohort.weights, "self.counts * (", "np.ones_like(self.counts) * ("),
     ),
-    "weights go with the squares of n": slip(
-        "fedprox alg.2",
-        "clients drawn by n_k are averaged evenly, others by n_k: not both",
+    "weights go with the squares of n": row(
+        "fedprox alg.2", "clients drawn by n_k are averaged evenly, others by n_k: not both",
         "large clients dominate",
         Edit(Cohort.weights, "(self.n if", "(self.n**2 if"),
     ),
-    "weights over all clients": slip(
-        "apfl eq.1",
-        "p_k is over the cohort's samples, not over those of all clients",
+    "weights over all clients": row(
+        "apfl eq.1", "p_k is over the cohort's samples, not over those of all clients",
         "the model shrinks when not everybody takes part",
         Edit(
-            loop.run_round,
-            "uploads = tree.stack(",
+            loop.run_round, "uploads = tree.stack(",
             "total = federation.train.offsets[-1]\n"
             "shrink = (cohort.n * cohort.counts).sum() / total\n"
             'Partial = type("Partial", (Cohort,), {"weights": lambda self, how: Cohort.weights(self, how)\n'
@@ -1178,592 +893,416 @@ SERVERS = {
             "cohort = Partial(*cohort)\nuploads = tree.stack(",
         ),
     ),
-    "a dropped straggler counts in the mean": slip(
-        "fedprox alg.2",
-        "weights are over those that take part",
+    "a dropped straggler counts in the mean": row(
+        "fedprox alg.2", "weights are over those that take part",
         "the model shrinks with every straggler",
         Edit(
-            loop.run_round,
-            "uploads = tree.stack(",
+            loop.run_round, "uploads = tree.stack(",
             "every = Cohort(plan.clients, plan.counts, plan.sizes, federation.clients)\n"
             'Partial = type("Partial", (Cohort,), {"weights": lambda self, how:\n'
             "    Cohort.weights(every, how)[keep]})\n"
             "cohort = Partial(*cohort)\nuploads = tree.stack(",
         ),
     ),
-    "the clients' mean is added to the server's model": slip(
-        "apfl eq.1",
-        "clients send models; only differences are added",
+    "the clients' mean is added to the server's model": row(
+        "apfl eq.1", "clients send models; only differences are added",
         "parameters double every round",
         Edit(Algorithm.combine, "return Server(w)", "return Server(server.w + w)"),
     ),
-    "the server's model takes part in the mean": slip(
-        "apfl eq.1",
-        "the mean is over the clients' models",
-        "steps shrink",
+    "the server's model takes part in the mean": row(
+        "apfl eq.1", "the mean is over the clients' models", "steps shrink",
         Edit(
-            Algorithm.combine,
-            "return Server(w)",
+            Algorithm.combine, "return Server(w)",
             "return Server((len(uploads) * w + server.w) / (len(uploads) + 1))",
         ),
     ),
-    "the server climbs": slip(
-        "fedmeta server",
-        "x ← x − βg",
-        "the loss rises",
+    "the server climbs": row(
+        "fedmeta server", "x ← x − βg", "the loss rises",
         Edit(fedmeta.server_step, "x - beta * g,", "x + beta * g,"),
         Edit(fedmeta.server_step, ADAM_STEP, ADAM_STEP.replace("x - beta", "x + beta")),
         Edit(fedmaml.meta_update, "theta - beta", "theta + beta"),
     ),
-    "the server steps by α": slip(
-        "fedmeta server",
-        "the server's step is β",
-        "steps of the inner size",
+    "the server steps by α": row(
+        "fedmeta server", "the server's step is β", "steps of the inner size",
         Edit(fedmeta.MAML.combine, "beta=self.beta", "beta=self.alpha"),
         Edit(fedmaml.FedMAML.combine, "beta=self.beta", "beta=self.alpha"),
     ),
-    "the server's step lacks β": slip(
-        "fedmeta server",
-        "x ← x − βg",
-        "steps are 1/β times too long",
+    "the server's step lacks β": row(
+        "fedmeta server", "x ← x − βg", "steps are 1/β times too long",
         Edit(fedmeta.server_step, "x - beta * g,", "x - g,"),
         Edit(fedmaml.meta_update, "theta - beta *", "theta -"),
     ),
-    "α is not updated": slip(
-        "fedmeta Meta-SGD",
-        "the server moves θ and α",
-        "step sizes are not learned",
+    "α is not updated": row(
+        "fedmeta Meta-SGD", "the server moves θ and α", "step sizes are not learned",
         Edit(
-            fedmeta.server_step,
-            "return tree.map(lambda x, g: x - beta * g, learner, g), None",
+            fedmeta.server_step, "return tree.map(lambda x, g: x - beta * g, learner, g), None",
             "moved = tree.map(lambda x, g: x - beta * g, learner, g)\n"
             "return moved._replace(alpha=learner.alpha), None",
         ),
     ),
-    "Adam is off by one": slip(
-        "Adam c₁",
-        "the first step has t = 1",
-        "the first steps are too short",
+    "Adam is off by one": row(
+        "Adam c₁", "the first step has t = 1", "the first steps are too short",
         Edit(fedmeta.server_step, "t = adam.t + 1", "t = adam.t + 2"),
         Edit(fedmeta.server_step, "Adam(m, v, t)", "Adam(m, v, adam.t + 1)"),
     ),
-    "Adam's count of steps stands still": slip(
-        "Adam c₁",
-        "t counts all steps of the run",
-        "corrected as in the first step, always",
+    "Adam's count of steps stands still": row(
+        "Adam c₁", "t counts all steps of the run", "corrected as in the first step, always",
         Edit(fedmeta.server_step, "t = adam.t + 1", "t = 1"),
     ),
-    "Adam's ε inside the root": slip(
-        "Adam step",
-        "ε is added to the root, not under it",
-        "small gradients move less",
+    "Adam's ε inside the root": row(
+        "Adam step", "ε is added to the root, not under it", "small gradients move less",
         Edit(fedmeta.server_step, "(np.sqrt(v / c2) + 1e-8)", "np.sqrt(v / c2 + 1e-8)"),
         kind=VARIANT,
     ),
-    "Adam's ε before the correction": slip(
-        "Adam step",
-        "ε is added to sqrt(v / c₂), not to sqrt(v)",
-        "the first steps are off by ε",
+    "Adam's ε before the correction": row(
+        "Adam step", "ε is added to sqrt(v / c₂), not to sqrt(v)", "the first steps are off by ε",
         Edit(
-            fedmeta.server_step, "(np.sqrt(v / c2) + 1e-8)", "((np.sqrt(v) + 1e-8) / np.sqrt(c2))"
+            fedmeta.server_step, "(np.sqrt(v / c2) + 1e-8)", "((np.sqrt(v) + 1e-8) / np.sqrt(c2))",
         ),
         kind=VARIANT,
     ),
-    "Adam's ε is 10⁻⁷": slip(
-        "Adam step",
-        "ε is 10⁻⁸, not Keras's 10⁻⁷",
-        "steps are off by ε",
+    "Adam's ε is 10⁻⁷": row(
+        "Adam step", "ε is 10⁻⁸, not Keras's 10⁻⁷", "steps are off by ε",
         Edit(fedmeta.server_step, "1e-8", "1e-7"),
         kind=VARIANT,
     ),
-    "Adam without ε": slip(
-        "Adam step",
-        "ε is 10⁻⁸",
-        "steps are off by ε; 0/0 where nothing moved",
+    "Adam without ε": row(
+        "Adam step", "ε is 10⁻⁸", "steps are off by ε; 0/0 where nothing moved",
         Edit(fedmeta.server_step, " + 1e-8", ""),
     ),
-    "Adam without bias correction": slip(
-        "Adam c₁",
-        "m and v are divided by 1 − βᵗ",
-        "the first steps are wrong in size",
+    "Adam without bias correction": row(
+        "Adam c₁", "m and v are divided by 1 − βᵗ", "the first steps are wrong in size",
         Edit(fedmeta.server_step, "c1, c2 = 1 - 0.9**t, 1 - 0.999**t", "c1, c2 = 1.0, 1.0"),
         kind=VARIANT,
     ),
-    "Adam's bias correction in float32": slip(
-        "Adam c₁",
-        "1 − βᵗ in the dtype of the run",
-        "7 digits, whatever the dtype",
+    "Adam's bias correction in float32": row(
+        "Adam c₁", "1 − βᵗ in the dtype of the run", "7 digits, whatever the dtype",
         Edit(
-            fedmeta.server_step,
-            "c1, c2 = 1 - 0.9**t, 1 - 0.999**t",
+            fedmeta.server_step, "c1, c2 = 1 - 0.9**t, 1 - 0.999**t",
             "one, t32 = np.float32(1), np.float32(t)\n"
             "c1 = float(one - np.float32(0.9) ** t32)\nc2 = float(one - np.float32(0.999) ** t32)",
         ),
     ),
-    "Adam's β₁ and β₂ are exchanged": slip(
-        "Adam m",
-        "β₁ = 0.9 is m's, β₂ = 0.999 is v's",
-        "a slow m and a fast v",
+    "Adam's β₁ and β₂ are exchanged": row(
+        "Adam m", "β₁ = 0.9 is m's, β₂ = 0.999 is v's", "a slow m and a fast v",
         Edit(fedmeta.server_step, "0.9 * m + 0.1 * g", "0.999 * m + 0.001 * g"),
         Edit(fedmeta.server_step, "0.999 * v + 0.001 * g * g", "0.9 * v + 0.1 * g * g"),
         Edit(fedmeta.server_step, "1 - 0.9**t, 1 - 0.999**t", "1 - 0.999**t, 1 - 0.9**t"),
     ),
-    "Adam's β₂ is 0.99": slip(
-        "Adam v",
-        "β₂ is 0.999",
-        "v forgets sooner",
+    "Adam's β₂ is 0.99": row(
+        "Adam v", "β₂ is 0.999", "v forgets sooner",
         Edit(fedmeta.server_step, "0.999 * v + 0.001 * g * g", "0.99 * v + 0.01 * g * g"),
         Edit(fedmeta.server_step, "1 - 0.999**t", "1 - 0.99**t"),
         kind=VARIANT,
     ),
-    "AMSGrad or SGD: no root of v": slip(
-        "Adam step",
-        "m is divided by the root of v",
-        "steps of another size",
+    "AMSGrad or SGD: no root of v": row(
+        "Adam step", "m is divided by the root of v", "steps of another size",
         Edit(fedmeta.server_step, "np.sqrt(v / c2)", "(v / c2)"),
     ),
-    "θ′ weights all clients alike": slip(
-        "fedmaml §4.3",
-        "a client that was drawn twice counts twice in θ′",
-        "another candidate",
+    "θ′ weights all clients alike": row(
+        "fedmaml §4.3", "a client that was drawn twice counts twice in θ′", "another candidate",
         Edit(fedmaml.candidate, "counts / counts.sum()", "np.ones(len(counts)) / len(counts)"),
     ),
-    "FedMAML weighted by sample counts": slip(
-        "fedmaml §3.2",
-        "the server's meta-update sums over clients, as printed",
+    "FedMAML weighted by sample counts": row(
+        "fedmaml §3.2", "the server's meta-update sums over clients, as printed",
         "large clients dominate",
         Edit(
-            fedmaml.FedMAML.combine, "counts = cohort.counts", 'counts = cohort.weights("samples")'
+            fedmaml.FedMAML.combine, "counts = cohort.counts", 'counts = cohort.weights("samples")',
         ),
         kind=VARIANT,
     ),
-    "FedCurv averages u and v": slip(
-        "fedcurv penalty",
-        "u and v are sums over clients",
-        "the penalty is 1/K times too weak",
+    "FedCurv averages u and v": row(
+        "fedcurv penalty", "u and v are sums over clients", "the penalty is 1/K times too weak",
         Edit(
-            fedcurv.FedCurv.combine,
-            "ones = np.ones(len(theta))",
+            fedcurv.FedCurv.combine, "ones = np.ones(len(theta))",
             "ones = np.ones(len(theta)) / len(theta)",
         ),
     ),
-    "FedCurv weights u and v by p_k": slip(
-        "fedcurv penalty",
-        "u and v are sums over clients",
+    "FedCurv weights u and v by p_k": row(
+        "fedcurv penalty", "u and v are sums over clients",
         "small clients' solutions are forgotten",
         Edit(
-            fedcurv.FedCurv.combine,
-            "ones = np.ones(len(theta))",
+            fedcurv.FedCurv.combine, "ones = np.ones(len(theta))",
             "ones = cohort.weights(self.weighting)",
         ),
     ),
-    "FedCurv's u and v pile up": slip(
-        "fedcurv penalty",
-        "u and v are those of the last round",
-        "old solutions hold for ever",
+    "FedCurv's u and v pile up": row(
+        "fedcurv penalty", "u and v are those of the last round", "old solutions hold for ever",
         Edit(
-            fedcurv.FedCurv.combine, "weighted_sum(ones, I),", "server.u + weighted_sum(ones, I),"
+            fedcurv.FedCurv.combine, "weighted_sum(ones, I),", "server.u + weighted_sum(ones, I),",
         ),
         Edit(
-            fedcurv.FedCurv.combine,
-            "weighted_sum(ones, I * theta)",
+            fedcurv.FedCurv.combine, "weighted_sum(ones, I * theta)",
             "server.v + weighted_sum(ones, I * theta)",
         ),
     ),
-    "APFL's importance is averaged uniformly": slip(
-        "apfl eq.5",
-        "Σ p_k I_k with p_k = n_k/n",
-        "small clients count as large ones",
+    "APFL's importance is averaged uniformly": row(
+        "apfl eq.5", "Σ p_k I_k with p_k = n_k/n", "small clients count as large ones",
         Edit(
-            apfl.APFL.combine,
-            "importance_update(F, uploads.importance, p,",
+            apfl.APFL.combine, "importance_update(F, uploads.importance, p,",
             'importance_update(F, uploads.importance, cohort.weights("uniform"),',
         ),
     ),
-}
+}  # fmt: skip
 
 PLANS = {
-    "batches of one row are skipped": slip(
-        "plan",
-        "a batch of one row is a batch",
+    "batches of one row are skipped": row(
+        "plan", "a batch of one row is a batch",
         "clients lose rows, and those with one row do not move",
-        stand_in=of_plan(stand_ins.skip_single_rows),
-        kind=CONVENTION,
+        stand_in=OtherPlan(change=stand_ins.skip_single_rows), kind=CONVENTION,
     ),
-    "clients with n ≤ 2B do not move but vote": slip(
-        "plan",
-        "a client with few rows uses all of them",
-        "small clients hold the model back",
-        stand_in=of_plan(stand_ins.skip_up_to_two_batches),
+    "clients with n ≤ 2B do not move but vote": row(
+        "plan", "a client with few rows uses all of them", "small clients hold the model back",
+        stand_in=OtherPlan(change=stand_ins.skip_up_to_two_batches),
     ),
-    "padding reads the last row": slip(
-        "plan",
-        "−1 is padding, not Python's last index",
-        "the last row counts too often",
-        stand_in=of_plan(stand_ins.change_rows(lambda x, n: np.where(x < 0, n - 1, x))),
+    "padding reads the last row": row(
+        "plan", "−1 is padding, not Python's last index", "the last row counts too often",
+        stand_in=OtherPlan(change=stand_ins.change_rows(lambda x, n: np.where(x < 0, n - 1, x))),
     ),
-    "padding reads the first row": slip(
-        "plan",
-        "−1 is padding, not a row",
-        "the first row counts too often",
-        stand_in=of_plan(stand_ins.change_rows(lambda x, n: np.where(x < 0, 0, x))),
+    "padding reads the first row": row(
+        "plan", "−1 is padding, not a row", "the first row counts too often",
+        stand_in=OtherPlan(change=stand_ins.change_rows(lambda x, n: np.where(x < 0, 0, x))),
     ),
-    "the same permutation in every epoch": slip(
-        "plan",
-        "every epoch has a permutation of its own",
-        "batches repeat",
-        stand_in=of_plan(stand_ins.repeat_the_first_epoch),
+    "the same permutation in every epoch": row(
+        "plan", "every epoch has a permutation of its own", "batches repeat",
+        stand_in=OtherPlan(change=stand_ins.repeat_the_first_epoch),
     ),
-    "one epoch whatever is asked": slip(
-        "plan",
-        "all of the plan's epochs are done",
-        "less work",
-        stand_in=of_plan(stand_ins.take_one_epoch),
+    "one epoch whatever is asked": row(
+        "plan", "all of the plan's epochs are done", "less work",
+        stand_in=OtherPlan(change=stand_ins.take_one_epoch),
     ),
-    "the last step is left out": slip(
-        "plan",
-        "all of the plan's steps are done",
-        "less work",
-        stand_in=of_plan(stand_ins.leave_out_a_step),
+    "the last step is left out": row(
+        "plan", "all of the plan's steps are done", "less work",
+        stand_in=OtherPlan(change=stand_ins.leave_out_a_step),
     ),
-    "padded steps are taken": slip(
-        "plan",
-        'a client does plan["steps"] steps: a step without rows moves along the L2 term',
+    "padded steps are taken": row(
+        "plan", 'a client does plan["steps"] steps: a step without rows moves along the L2 term',
         "small clients shrink",
-        stand_in=of_plan(stand_ins.take_padded_steps),
+        stand_in=OtherPlan(change=stand_ins.take_padded_steps),
     ),
-    "a straggler does all steps": slip(
-        "plan",
-        'a straggler does plan["steps"] steps',
-        "no partial work",
-        stand_in=of_plan(stand_ins.cycle_all_steps),
+    "a straggler does all steps": row(
+        "plan", 'a straggler does plan["steps"] steps', "no partial work",
+        stand_in=OtherPlan(change=stand_ins.cycle_all_steps),
     ),
-    "steps on all of the client's rows": slip(
-        "plan",
-        "a step is on a mini-batch",
-        "gradient descent, not SGD",
-        stand_in=of_plan(stand_ins.use_whole_data),
+    "steps on all of the client's rows": row(
+        "plan", "a step is on a mini-batch", "gradient descent, not SGD",
+        stand_in=OtherPlan(change=stand_ins.use_whole_data),
     ),
-    "the plan's batches are taken in another order": slip(
-        "plan",
-        "local steps are in the plan's order",
-        "another path",
-        stand_in=of_plan(
-            lambda hyper, plan: {
-                "rows": {
-                    r: np.where(
-                        (np.arange(x.shape[1]) < plan["steps"][:, None])[..., None],
-                        np.take_along_axis(
-                            x,
-                            np.abs(plan["steps"][:, None] - 1 - np.arange(x.shape[1]))[..., None],
-                            1,
-                        )
-                        if x.shape[1]
-                        else x,
-                        x,
-                    )
-                    for r, x in plan["rows"].items()
-                }
-            }
-        ),
+    "the plan's batches are taken in another order": row(
+        "plan", "local steps are in the plan's order", "another path",
+        stand_in=OtherPlan(change=stand_ins.reverse_steps),
     ),
-    "stragglers are dropped": slip(
-        "fedprox alg.2",
-        "FedProx aggregates the partial work of stragglers",
-        "their data are lost",
+    "stragglers are dropped": row(
+        "fedprox alg.2", "FedProx aggregates the partial work of stragglers", "their data are lost",
         Edit(loop.participants, "if algorithm.drop else", "if True else"),
         kind=VARIANT,
     ),
-    "stragglers are kept": slip(
-        "fedprox alg.2",
-        "FedAvg drops stragglers",
-        "partial work counts",
+    "stragglers are kept": row(
+        "fedprox alg.2", "FedAvg drops stragglers", "partial work counts",
         Edit(loop.participants, "if algorithm.drop else", "if False else"),
         kind=VARIANT,
     ),
-    "a client starts where the one before has ended": slip(
-        "apfl eq.1",
-        "every client starts from the server's model: copy it",
+    "a client starts where the one before has ended": row(
+        "apfl eq.1", "every client starts from the server's model: copy it",
         "clients train one after the other",
         stand_in=Reference(stand_ins.run_leaking(stand_ins.leak_model)),
     ),
-    "a client's state leaks to the next": slip(
-        "fedcurv penalty",
-        "what a client keeps is its own",
-        "one client's state in another's",
+    "a client's state leaks to the next": row(
+        "fedcurv penalty", "what a client keeps is its own", "one client's state in another's",
         stand_in=Reference(stand_ins.run_leaking(stand_ins.leak_state)),
     ),
-    "a client's state is lost": slip(
-        "apfl alg.1",
-        "a client keeps its state between rounds",
-        "every round is its first",
+    "a client's state is lost": row(
+        "apfl alg.1", "a client keeps its state between rounds", "every round is its first",
         stand_in=stand_ins.LosesState(),
     ),
-    "a client's state is never renewed": slip(
-        "apfl alg.1",
-        "a client keeps its state of its last round",
-        "the state of its first round",
+    "a client's state is never renewed": row(
+        "apfl alg.1", "a client keeps its state of its last round", "the state of its first round",
         stand_in=stand_ins.FreezesState(),
     ),
-}
+}  # fmt: skip
 
 EVALUATIONS = {
-    "tested without adaptation": slip(
-        "apfl eq.2",
-        "a client adapts before it is tested",
-        "the server's model is tested",
+    "tested without adaptation": row(
+        "apfl eq.2", "a client adapts before it is tested", "the server's model is tested",
         Edit(
-            Reference.evaluate,
-            "return {",
+            Reference.evaluate, "return {",
             "w = it.personalised_params(made, sent, None, None)\nreturn {",
         ),
     ),
-    "adapted by β": slip(
-        "apfl eq.2",
-        "adaptation has the inner step size α",
-        "steps of another size",
+    "adapted by β": row(
+        "apfl eq.2", "adaptation has the inner step size α", "steps of another size",
         Edit(
-            Reference.evaluate,
-            "it, made = self.algorithm_of(algorithm, hyper), ",
+            Reference.evaluate, "it, made = self.algorithm_of(algorithm, hyper), ",
             'it, made = self.algorithm_of(algorithm, hyper | {"alpha": hyper.get("beta", 0)}), ',
         ),
     ),
-    "adapted by the learning rate": slip(
-        "apfl eq.2",
-        "adaptation has the inner step size α",
-        "steps of another size",
+    "adapted by the learning rate": row(
+        "apfl eq.2", "adaptation has the inner step size α", "steps of another size",
         Edit(
-            Reference.evaluate,
-            "it, made = self.algorithm_of(algorithm, hyper), ",
+            Reference.evaluate, "it, made = self.algorithm_of(algorithm, hyper), ",
             'it, made = self.algorithm_of(algorithm, hyper | {"alpha": hyper["lr"]}'
             ' if "lr" in hyper else hyper), ',
         ),
     ),
-    "adaptation climbs": slip(
-        "apfl eq.2",
-        "w − αg",
-        "adaptation goes uphill",
+    "adaptation climbs": row(
+        "apfl eq.2", "w − αg", "adaptation goes uphill",
         Edit(fedavg.adapt, "lr=alpha", "lr=-alpha"),
         Edit(per_fedavg.PerFedAvg.personalised_params, "w - self.alpha", "w + self.alpha"),
         Edit(fedmeta.MAML.personalised_params, "alpha=alpha", "alpha=-alpha"),
         Edit(fedmaml.FedMAML.personalised_params, "alpha=self.alpha", "alpha=-self.alpha"),
     ),
-    "Meta-SGD adapts by the first α": slip(
-        "fedmeta Meta-SGD",
-        "adaptation has the learned α of the server",
+    "Meta-SGD adapts by the first α": row(
+        "fedmeta Meta-SGD", "adaptation has the learned α of the server",
         "what was learned is not used",
         Edit(
-            fedmeta.MAML.personalised_params,
-            "if sent.alpha is None else sent.alpha",
+            fedmeta.MAML.personalised_params, "if sent.alpha is None else sent.alpha",
             "if True else sent.alpha",
         ),
     ),
-    "test losses are summed": slip(
-        "apfl eq.2",
-        "a test loss is the mean over the batch",
-        "grows with the batch",
+    "test losses are summed": row(
+        "apfl eq.2", "a test loss is the mean over the batch", "grows with the batch",
         stand_in=stand_ins.SumsTestLosses(),
     ),
-    "the test loss has the L2 term": slip(
-        "apfl eq.2",
-        "a test loss is without the L2 term",
-        "too large by (l2/2)‖w‖²",
-        stand_in=stand_ins.TestsWithPenalty(),
-        kind=CONVENTION,
+    "the test loss has the L2 term": row(
+        "apfl eq.2", "a test loss is without the L2 term", "too large by (l2/2)‖w‖²",
+        stand_in=stand_ins.TestsWithPenalty(), kind=CONVENTION,
     ),
-}
+}  # fmt: skip
 
 LATER = {
-    "SCAFFOLD's c_i is never kept": slip(
-        "scaffold alg.1",
-        "a client keeps c_i⁺ as its c_i",
+    "SCAFFOLD's c_i is never kept": row(
+        "scaffold alg.1", "a client keeps c_i⁺ as its c_i",
         "c_i = 0 in every round: half of the correction",
         Edit(scaffold.Scaffold.start, "client_state.c_i", "0 * client_state.c_i"),
     ),
-    "SCAFFOLD's c_i⁺ is sent in the place of Δc_i": slip(
-        "scaffold alg.1",
-        "a client sends Δc_i = c_i⁺ − c_i",
-        "c drifts",
+    "SCAFFOLD's c_i⁺ is sent in the place of Δc_i": row(
+        "scaffold alg.1", "a client sends Δc_i = c_i⁺ − c_i", "c drifts",
         Edit(scaffold.Scaffold.finish, "Upload(y - x, new - c_i)", "Upload(y - x, new)"),
     ),
-    "SCAFFOLD's c without |S|/N": slip(
-        "scaffold alg.1",
-        "c ← c + (1/N) Σ Δc_i over the cohort",
-        "c moves N/|S| times too far",
+    "SCAFFOLD's c without |S|/N": row(
+        "scaffold alg.1", "c ← c + (1/N) Σ Δc_i over the cohort", "c moves N/|S| times too far",
         Edit(scaffold.Scaffold.combine, "/ cohort.N", "/ len(cohort.clients)"),
     ),
-    "SCAFFOLD's c is summed": slip(
-        "scaffold alg.1",
-        "c ← c + (1/N) Σ Δc_i over the cohort",
-        "c moves N times too far",
+    "SCAFFOLD's c is summed": row(
+        "scaffold alg.1", "c ← c + (1/N) Σ Δc_i over the cohort", "c moves N times too far",
         Edit(scaffold.Scaffold.combine, "/ cohort.N", ""),
     ),
-    "SCAFFOLD's K counts epochs": slip(
-        "scaffold alg.1",
-        "K is the number of local steps",
+    "SCAFFOLD's K counts epochs": row(
+        "scaffold alg.1", "K is the number of local steps",
         "c_i is too large by the batches of an epoch",
         Edit(
-            scaffold.Scaffold.finish,
-            "K=int(K)",
+            scaffold.Scaffold.finish, "K=int(K)",
             "K=max(int(K) // max(-(-len(data().y) // B), 1), 1)",
         ),
     ),
-    "SCAFFOLD's correction has the wrong sign": slip(
-        "scaffold alg.1",
-        "g − c_i + c",
-        "client drift doubles",
+    "SCAFFOLD's correction has the wrong sign": row(
+        "scaffold alg.1", "g − c_i + c", "client drift doubles",
         Edit(scaffold.corrected_gradient, "- c_i + c", "+ c_i - c"),
     ),
-    "SCAFFOLD's correction is missing": slip(
-        "scaffold alg.1",
-        "g − c_i + c",
-        "SCAFFOLD is FedAvg",
+    "SCAFFOLD's correction is missing": row(
+        "scaffold alg.1", "g − c_i + c", "SCAFFOLD is FedAvg",
         Edit(scaffold.corrected_gradient, "- c_i + c", "+ 0 * c"),
     ),
-    "SCAFFOLD's c_i⁺ without c": slip(
-        "scaffold alg.1",
-        "c_i⁺ = c_i − c + (x − y)/(Kη)",
-        "c_i holds c as well",
+    "SCAFFOLD's c_i⁺ without c": row(
+        "scaffold alg.1", "c_i⁺ = c_i − c + (x − y)/(Kη)", "c_i holds c as well",
         Edit(scaffold.difference, "c_i - c + (x - y)", "c_i + (x - y)"),
     ),
-    "SCAFFOLD's c_i⁺ has y − x": slip(
-        "scaffold alg.1",
-        "c_i⁺ = c_i − c + (x − y)/(Kη)",
-        "c_i has the wrong sign",
+    "SCAFFOLD's c_i⁺ has y − x": row(
+        "scaffold alg.1", "c_i⁺ = c_i − c + (x − y)/(Kη)", "c_i has the wrong sign",
         Edit(scaffold.difference, "(x - y)", "(y - x)"),
     ),
-    "SCAFFOLD's c_i⁺ without η": slip(
-        "scaffold alg.1",
-        "c_i⁺ = c_i − c + (x − y)/(Kη)",
-        "c_i is a change of w, not a gradient",
+    "SCAFFOLD's c_i⁺ without η": row(
+        "scaffold alg.1", "c_i⁺ = c_i − c + (x − y)/(Kη)", "c_i is a change of w, not a gradient",
         Edit(scaffold.difference, "(K * lr)", "K"),
     ),
-    "SCAFFOLD without the server's step size": slip(
-        "scaffold alg.1",
-        "x ← x + η_g mean Δy",
-        "steps of another size",
+    "SCAFFOLD without the server's step size": row(
+        "scaffold alg.1", "x ← x + η_g mean Δy", "steps of another size",
         Edit(scaffold.Scaffold.combine, "self.server_lr * ", ""),
     ),
-    "SCAFFOLD weighted by sample counts": slip(
-        "scaffold alg.1",
-        "the server divides by |S|",
-        "large clients count more",
+    "SCAFFOLD weighted by sample counts": row(
+        "scaffold alg.1", "the server divides by |S|", "large clients count more",
         Edit(
-            scaffold.Scaffold.combine, "cohort.weights(self.weighting)", 'cohort.weights("samples")'
+            scaffold.Scaffold.combine, "cohort.weights(self.weighting)",
+            'cohort.weights("samples")',
         ),
         kind=VARIANT,
     ),
-    "FedDyn's αθ is missing": slip(
-        "feddyn objective",
-        "∇L − h_k + α(θ − θᵗ): α(θ − θᵗ) has αθ",
+    "FedDyn's αθ is missing": row(
+        "feddyn objective", "∇L − h_k + α(θ − θᵗ): α(θ − θᵗ) has αθ",
         "only a constant pull is left",
         Edit(feddyn.gradient, "alpha * (w - w0)", "alpha * (0 * w - w0)"),
     ),
-    "FedDyn's αθᵗ is missing": slip(
-        "feddyn objective",
-        "∇L − h_k + α(θ − θᵗ)",
-        "clients are pulled to 0",
+    "FedDyn's αθᵗ is missing": row(
+        "feddyn objective", "∇L − h_k + α(θ − θᵗ)", "clients are pulled to 0",
         Edit(feddyn.gradient, "alpha * (w - w0)", "alpha * w"),
     ),
-    "FedDyn's quadratic term is missing": slip(
-        "feddyn objective",
-        "∇L − h_k + α(θ − θᵗ)",
-        "clients drift",
+    "FedDyn's quadratic term is missing": row(
+        "feddyn objective", "∇L − h_k + α(θ − θᵗ)", "clients drift",
         Edit(feddyn.gradient, " + alpha * (w - w0)", ""),
     ),
-    "FedDyn's linear term has the wrong sign": slip(
-        "feddyn objective",
-        "∇L − h_k + α(θ − θᵗ)",
-        "the regulariser leads away",
+    "FedDyn's linear term has the wrong sign": row(
+        "feddyn objective", "∇L − h_k + α(θ − θᵗ)", "the regulariser leads away",
         Edit(feddyn.gradient, "- h_k", "+ h_k"),
     ),
-    "FedDyn's h_k has the wrong sign": slip(
-        "feddyn alg.1",
-        "h_k ← h_k − α(θ_k − θᵗ)",
-        "the regulariser leads away",
+    "FedDyn's h_k has the wrong sign": row(
+        "feddyn alg.1", "h_k ← h_k − α(θ_k − θᵗ)", "the regulariser leads away",
         Edit(feddyn.renewed_gradient, "h_k - alpha", "h_k + alpha"),
     ),
-    "FedDyn's h_k forgets the old": slip(
-        "feddyn alg.1",
-        "h_k ← h_k − α(θ_k − θᵗ)",
-        "the regulariser does not follow",
+    "FedDyn's h_k forgets the old": row(
+        "feddyn alg.1", "h_k ← h_k − α(θ_k − θᵗ)", "the regulariser does not follow",
         Edit(feddyn.renewed_gradient, "h_k - alpha", "-alpha"),
     ),
-    "FedDyn's h is divided by |S|": slip(
-        "feddyn alg.1",
-        "h ← h − (α/N) Σ (θ_k − θᵗ), N all clients",
-        "h moves N/|S| times too far",
+    "FedDyn's h is divided by |S|": row(
+        "feddyn alg.1", "h ← h − (α/N) Σ (θ_k − θᵗ), N all clients", "h moves N/|S| times too far",
         Edit(feddyn.FedDyn.combine, "self.alpha / cohort.N * way", "self.alpha / K * way"),
     ),
-    "FedDyn's server ignores h": slip(
-        "feddyn alg.1",
-        "θ = mean θ_k − h/α",
-        "the server only averages",
+    "FedDyn's server ignores h": row(
+        "feddyn alg.1", "θ = mean θ_k − h/α", "the server only averages",
         Edit(feddyn.FedDyn.combine, " - h / self.alpha", ""),
     ),
-    "FedDyn's server adds h/α": slip(
-        "feddyn alg.1",
-        "θ = mean θ_k − h/α",
-        "the server leads away",
+    "FedDyn's server adds h/α": row(
+        "feddyn alg.1", "θ = mean θ_k − h/α", "the server leads away",
         Edit(feddyn.FedDyn.combine, " - h / self.alpha", " + h / self.alpha"),
     ),
-    "Deng's APFL without the factor α": slip(
-        "apfl-deng alg.1",
-        "v's gradient is α g(v̄)",
-        "v learns 1/α times too fast",
+    "Deng's APFL without the factor α": row(
+        "apfl-deng alg.1", "v's gradient is α g(v̄)", "v learns 1/α times too fast",
         Edit(apfl_deng.gradients, "return a[..., None] * g, g_a", "return g, g_a"),
         kind=VARIANT,
     ),
-    "Deng's APFL stores the mixture in v": slip(
-        "apfl-deng alg.1",
-        "v is kept, v̄ = αv + (1 − α)w is only used",
-        "v forgets",
+    "Deng's APFL stores the mixture in v": row(
+        "apfl-deng alg.1", "v is kept, v̄ = αv + (1 − α)w is only used", "v forgets",
         Edit(
-            apfl_deng.APFLDeng.finish,
-            "ClientState(local.v, local.a)",
+            apfl_deng.APFLDeng.finish, "ClientState(local.v, local.a)",
             "ClientState(mix(local.v, local.w, local.a), local.a)",
         ),
         kind=VARIANT,
     ),
-    "Deng's APFL applies each global gradient twice": slip(
-        "apfl-deng alg.1",
-        "w ← w − ηg(w; D), once a step",
-        "w learns twice as fast",
+    "Deng's APFL applies each global gradient twice": row(
+        "apfl-deng alg.1", "w ← w − ηg(w; D), once a step", "w learns twice as fast",
         Edit(
-            apfl_deng.APFLDeng.step,
-            "w = w - self.lr * model.grad(w, D)",
+            apfl_deng.APFLDeng.step, "w = w - self.lr * model.grad(w, D)",
             "w = w - 2 * self.lr * model.grad(w, D)",
         ),
     ),
-    "Deng's APFL: v's gradient at v": slip(
-        "apfl-deng alg.1",
-        "v's gradient is taken at v̄",
-        "v ignores the global model",
+    "Deng's APFL: v's gradient at v": row(
+        "apfl-deng alg.1", "v's gradient is taken at v̄", "v ignores the global model",
         Edit(apfl_deng.gradients, "g = model.grad(mix(v, w, a), D)", "g = model.grad(v, D)"),
     ),
-    "Deng's APFL: α has the wrong sign": slip(
-        "apfl-deng α",
-        "α ← α − η⟨v − w, g⟩",
-        "α moves the wrong way",
+    "Deng's APFL: α has the wrong sign": row(
+        "apfl-deng α", "α ← α − η⟨v − w, g⟩", "α moves the wrong way",
         Edit(apfl_deng.gradients, "(v - w) * g", "(w - v) * g"),
     ),
-    "Deng's APFL: α is not adapted": slip(
-        "apfl-deng α",
-        "α ← α − η⟨v − w, g⟩",
-        "α stays",
+    "Deng's APFL: α is not adapted": row(
+        "apfl-deng α", "α ← α − η⟨v − w, g⟩", "α stays",
         Edit(apfl_deng.APFLDeng.step, "a - self.lr * g_a", "a - 0 * g_a"),
         kind=VARIANT,
     ),
-    "Deng's APFL: α weighs w": slip(
-        "apfl-deng alg.1",
-        "v̄ = αv + (1 − α)w",
-        "the roles of α and 1 − α are exchanged",
+    "Deng's APFL: α weighs w": row(
+        "apfl-deng alg.1", "v̄ = αv + (1 − α)w", "the roles of α and 1 − α are exchanged",
         Edit(apfl_deng.mix, "a * v + (1 - a) * w", "(1 - a) * v + a * w"),
     ),
-    "FedOpt with bias correction": slip(
-        "fedopt alg.2",
-        "FedAdam has no bias correction",
-        "larger first steps",
+    "FedOpt with bias correction": row(
+        "fedopt alg.2", "FedAdam has no bias correction", "larger first steps",
         Edit(
             fedopt.FedAdam.combine,
             "return FedOptServer(server.w + self.server_lr * m / (np.sqrt(v) + self.tau), m, v)",
@@ -1772,118 +1311,84 @@ LATER = {
             "return FedOptServer(server.w + self.server_lr * m / c1 / (np.sqrt(v / c2) + self.tau), m, v)",
         ),
     ),
-    "FedOpt's τ inside the root": slip(
-        "fedopt alg.2",
-        "the step is m/(sqrt(v) + τ)",
-        "small changes move less",
+    "FedOpt's τ inside the root": row(
+        "fedopt alg.2", "the step is m/(sqrt(v) + τ)", "small changes move less",
         Edit(fedopt.FedAdam.combine, "(np.sqrt(v) + self.tau)", "np.sqrt(v + self.tau)"),
     ),
-    "FedOpt's τ² inside the root": slip(
-        "fedopt alg.2",
-        "the step is m/(sqrt(v) + τ)",
-        "small changes move less",
+    "FedOpt's τ² inside the root": row(
+        "fedopt alg.2", "the step is m/(sqrt(v) + τ)", "small changes move less",
         Edit(fedopt.FedAdam.combine, "(np.sqrt(v) + self.tau)", "np.sqrt(v + self.tau**2)"),
     ),
-    "FedOpt's Δ has the wrong sign": slip(
-        "fedopt alg.2",
-        "Δ = mean w_k − wᵗ is added",
-        "the server leads away",
+    "FedOpt's Δ has the wrong sign": row(
+        "fedopt alg.2", "Δ = mean w_k − wᵗ is added", "the server leads away",
         Edit(fedopt.FedAdam.combine, "uploads) - server.w", "uploads) * -1 + server.w"),
         Edit(fedopt.FedAvgM.combine, "uploads) - server.w", "uploads) * -1 + server.w"),
     ),
-    "FedOpt's v starts at 0": slip(
-        "fedopt alg.2",
-        "v₋₁ ≥ τ²",
-        "larger first steps",
+    "FedOpt's v starts at 0": row(
+        "fedopt alg.2", "v₋₁ ≥ τ²", "larger first steps",
         Edit(
-            fedopt.FedAdam.combine,
-            "delta = weighted_mean",
+            fedopt.FedAdam.combine, "delta = weighted_mean",
             "server = server._replace(v=server.v * bool(server.m.any()))\ndelta = weighted_mean",
         ),
         kind=VARIANT,
     ),
-    "FedOpt: m is Δ": slip(
-        "fedopt alg.2",
-        "m ← β₁m + (1 − β₁)Δ",
-        "no momentum",
+    "FedOpt: m is Δ": row(
+        "fedopt alg.2", "m ← β₁m + (1 − β₁)Δ", "no momentum",
         Edit(
-            fedopt.FedAdam.combine,
-            "m = self.beta1 * server.m + (1 - self.beta1) * delta",
+            fedopt.FedAdam.combine, "m = self.beta1 * server.m + (1 - self.beta1) * delta",
             "m = delta",
         ),
     ),
-    "FedOpt: m without 1 − β₁": slip(
-        "fedopt alg.2",
-        "m ← β₁m + (1 − β₁)Δ",
-        "steps 1/(1 − β₁) times too long",
+    "FedOpt: m without 1 − β₁": row(
+        "fedopt alg.2", "m ← β₁m + (1 − β₁)Δ", "steps 1/(1 − β₁) times too long",
         Edit(fedopt.FedAdam.combine, "(1 - self.beta1) * delta", "delta"),
     ),
-    "FedAdagrad decays v": slip(
-        "fedopt alg.2",
-        "v ← v + Δ²",
-        "FedAdagrad is FedAdam",
+    "FedAdagrad decays v": row(
+        "fedopt alg.2", "v ← v + Δ²", "FedAdagrad is FedAdam",
         Edit(fedopt.adagrad, "v + delta**2", "beta2 * v + (1 - beta2) * delta**2"),
     ),
-    "FedAvgM damps Δ": slip(
-        "fedopt fedavgm",
-        "v ← βv + Δ",
-        "steps 1/(1 − β) times too short",
+    "FedAvgM damps Δ": row(
+        "fedopt fedavgm", "v ← βv + Δ", "steps 1/(1 − β) times too short",
         Edit(fedopt.FedAvgM.combine, "server.v + delta", "server.v + (1 - self.momentum) * delta"),
         kind=VARIANT,
     ),
-    "FedAvgM's momentum is Nesterov's": slip(
-        "fedopt fedavgm",
-        "w ← w + v",
-        "another momentum",
+    "FedAvgM's momentum is Nesterov's": row(
+        "fedopt fedavgm", "w ← w + v", "another momentum",
         Edit(fedopt.FedAvgM.combine, "server.w + v", "server.w + self.momentum * v + delta"),
         kind=VARIANT,
     ),
-    "FedNova's τ_eff is left out": slip(
-        "fednova alg.1",
-        "w − τ_eff η Σ p_k d_k",
-        "steps are τ_eff times too short",
+    "FedNova's τ_eff is left out": row(
+        "fednova alg.1", "w − τ_eff η Σ p_k d_k", "steps are τ_eff times too short",
         Edit(fednova.FedNova.combine, "tau_eff * self.lr", "self.lr"),
     ),
-    "FedNova does not normalise": slip(
-        "fednova alg.1",
-        "d_k = (wᵗ − w_k)/(ητ_k)",
-        "clients with many steps dominate",
+    "FedNova does not normalise": row(
+        "fednova alg.1", "d_k = (wᵗ − w_k)/(ητ_k)", "clients with many steps dominate",
         Edit(fednova.normalised_change, "(lr * tau)", "lr"),
     ),
-    "pFedMe's w is not restored": slip(
-        "pfedme alg.1",
-        "w ← w − ηλ(w − θ̃): θ̃ is not kept as w",
-        "w is the personal model",
+    "pFedMe's w is not restored": row(
+        "pfedme alg.1", "w ← w − ηλ(w − θ̃): θ̃ is not kept as w", "w is the personal model",
         Edit(
             pfedme.PFedMe.step,
             "return local - self.lr * envelope_gradient(local, theta, lam=self.lam)",
             "return theta",
         ),
     ),
-    "pFedMe's θ̃ starts its step in w's place": slip(
-        "pfedme alg.1",
-        "w ← w − ηλ(w − θ̃)",
-        "w is moved from θ̃",
+    "pFedMe's θ̃ starts its step in w's place": row(
+        "pfedme alg.1", "w ← w − ηλ(w − θ̃)", "w is moved from θ̃",
         Edit(pfedme.PFedMe.step, "return local -", "return theta -"),
     ),
-    "pFedMe's envelope without λ": slip(
-        "pfedme alg.1",
-        "∇F = λ(w − θ̃)",
-        "steps 1/λ times too long",
+    "pFedMe's envelope without λ": row(
+        "pfedme alg.1", "∇F = λ(w − θ̃)", "steps 1/λ times too long",
         Edit(pfedme.envelope_gradient, "lam * (w - theta)", "w - theta"),
     ),
-    "pFedMe's envelope has the wrong sign": slip(
-        "pfedme alg.1",
-        "∇F = λ(w − θ̃)",
-        "w leaves the personal models",
+    "pFedMe's envelope has the wrong sign": row(
+        "pfedme alg.1", "∇F = λ(w − θ̃)", "w leaves the personal models",
         Edit(pfedme.envelope_gradient, "lam * (w - theta)", "lam * (theta - w)"),
     ),
-    "pFedMe without β": slip(
-        "pfedme alg.1",
-        "w ← (1 − β)w + β mean w_k",
-        "β is 1",
+    "pFedMe without β": row(
+        "pfedme alg.1", "w ← (1 − β)w + β mean w_k", "β is 1",
         Edit(pfedme.PFedMe.combine, "(1 - self.beta) * server.w + self.beta * mean", "mean"),
     ),
-}
+}  # fmt: skip
 
 FURTHER: dict[str, Mistake] = MODELS | CLIENTS | SERVERS | PLANS | EVALUATIONS | LATER

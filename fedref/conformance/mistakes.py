@@ -32,63 +32,72 @@ from fedref.rounds import evaluation
 
 PUBLISHED: dict[str, Mistake] = {
     "penalty not squared": row(
-        1, "fedprox alg.2",
+        "fedprox alg.2",
         "the gradient of (μ/2)‖w − wᵗ‖ has constant length; FedProx squares the norm",
+        "the pull does not depend on the distance",
         Edit(
             fedprox.prox_gradient,
             "mu * (w - w0)", "mu / 2 * (w - w0) / (np.linalg.norm(w - w0) or 1)",
         ),
-        effect="the pull does not depend on the distance",
+        number=1,
     ),
     "the logged objective is the loss alone": row(
-        2, "fedprox alg.2", "h is what the gradient belongs to: the loss plus (μ/2)‖w − wᵗ‖²",
+        "fedprox alg.2", "h is what the gradient belongs to: the loss plus (μ/2)‖w − wᵗ‖²",
+        "the logged objective is not what is minimised",
         Edit(fedprox.objective, " + (mu / 2) * np.sum((w - w0) ** 2, -1)", ""),
-        effect="the logged objective is not what is minimised",
+        number=2,
     ),
     "first order: the inner step's graph was cut": row(
-        3, "fedmeta MAML", "this is FOMAML: in torch, the inner gradient needs create_graph=True",
+        "fedmeta MAML", "this is FOMAML: in torch, the inner gradient needs create_graph=True",
+        "MAML is first-order MAML",
         Edit(fedmeta.maml_gradient, "q = q - model.hvp(theta_j, alpha * q, S)", "pass"),
         Edit(fedmeta.meta_sgd_gradient, "q = q - model.hvp(theta_j, alpha * q, S)", "pass"),
         Edit(fedmaml.meta_gradient, "g = g - alpha * model.hvp(theta_j, g, tr)", "pass"),
         Edit(per_fedavg.meta_gradient, "model.hvp(w, u, D2)", "model.hvp(w, 0 * u, D2)"),
         Edit(per_fedavg.meta_gradient_steps, "u = u - alpha * model.hvp(w_j, u, D2)", "pass"),
-        effect="MAML is first-order MAML",
+        number=3,
     ),
     "the α-gradient is the θ-gradient": row(
-        4, "fedmeta Meta-SGD", "Meta-SGD's α has a gradient of its own, −q ⊙ g(θ; S)",
+        "fedmeta Meta-SGD", "Meta-SGD's α has a gradient of its own, −q ⊙ g(θ; S)",
+        "step sizes learn nothing of their own",
         Edit(fedmeta.meta_sgd_gradient, "return q, g_alpha", "return q, q"),
-        effect="step sizes learn nothing of their own",
+        number=4,
     ),
     "the server's Adam starts afresh every round": row(
-        5, "fedmeta server",
+        "fedmeta server",
         "with new moments each step is β times a sign: keep m, v and t across rounds",
+        "every step is β times a sign",
         Edit(fedmeta.MAML.combine, "server.adam,", "server.adam and adam(server.learner),"),
-        effect="every step is β times a sign",
+        number=5,
     ),
     "FedMeta weighted by sample counts": row(
-        6, "fedmeta MAML",
+        "fedmeta MAML",
         "the server divides by the number of clients, whatever support and query count",
+        "large clients count more",
         Edit(fedmeta.MAML.combine, "cohort.weights(self.weighting)", 'cohort.weights("samples")'),
         kind="variant",
-        effect="large clients count more",
+        number=6,
     ),
     "weights count batches": row(
-        7, "apfl eq.1",
+        "apfl eq.1",
         "p_k is n_k over the cohort's samples, not ⌈n_k/B⌉ (the length of a data loader)",
+        "small clients count too much",
         Edit(Cohort.weights, "self.n if", "np.ceil(self.n / B) if"),
-        effect="small clients count too much",
+        number=7,
     ),
     "FedProx averaged uniformly": row(
-        8, "fedprox alg.2", "with weights n_k, as FedAvg has, μ = 0 is FedAvg",
+        "fedprox alg.2", "with weights n_k, as FedAvg has, μ = 0 is FedAvg",
+        "small clients count as large ones; μ = 0 is not FedAvg",
         Edit(
             fedprox.FedProx.combine,
             "cohort.weights(self.weighting)", 'cohort.weights("uniform")',
         ),
         kind="variant",
-        effect="small clients count as large ones; μ = 0 is not FedAvg",
+        number=8,
     ),
     "a stale gradient is applied again": row(
-        9, "per-fedavg eq.3", "g(w; D) of the inner step is added to u: nothing zeroed it",
+        "per-fedavg eq.3", "g(w; D) of the inner step is added to u: nothing zeroed it",
+        "the inner gradient counts twice",
         *(
             Edit(
                 function,
@@ -97,10 +106,11 @@ PUBLISHED: dict[str, Mistake] = {
             )
             for function in (per_fedavg.meta_gradient, per_fedavg.meta_gradient_fo)
         ),
-        effect="the inner gradient counts twice",
+        number=9,
     ),
     "gradients add up from step to step": row(
-        9, "apfl eq.1", "nothing zeroes the gradient between two steps of SGD",
+        "apfl eq.1", "nothing zeroes the gradient between two steps of SGD",
+        "steps grow until training diverges",
         Edit(
             fedavg.FedAvg.step,
             "return local_step(model, local, D, lr=self.lr)",
@@ -123,20 +133,22 @@ PUBLISHED: dict[str, Mistake] = {
             "return local[0].theta",
             "return local[0] if isinstance(local[0], np.ndarray) else local[0].theta",
         ),
-        effect="steps grow until training diverges",
+        number=9,
     ),
     "clients with n ≤ B do not move but vote": row(
-        10, "plan", "a client with fewer rows than a batch uses all of them",
+        "plan", "a client with fewer rows than a batch uses all of them",
+        "small clients hold the model back",
         Edit(
             sampling.client_batches,
             "n, config, amount) for role in roles",
             "n, config, amount * (n > config.batch_size)) for role in roles",
         ),
         stand_in=OtherPlan(change=skip_small_clients),
-        effect="small clients hold the model back",
+        number=10,
     ),
     "the last, short batch is dropped": row(
-        10, "plan", "drop_last: a client with n < B never moves, and others lose rows",
+        "plan", "drop_last: a client with n < B never moves, and others lose rows",
+        "small clients do not move, others lose rows",
         Edit(
             sampling.minibatches,
             "return _pad_rows(_permutations(rng, n, amount), per_epoch * width).reshape(-1, width)",
@@ -145,10 +157,11 @@ PUBLISHED: dict[str, Mistake] = {
             "return batches[(batches != PADDING).sum(1) == config.batch_size]",
         ),
         kind="convention", stand_in=OtherPlan(change=drop_last),
-        effect="small clients do not move, others lose rows",
+        number=10,
     ),
     "α is β": row(
-        11, "per-fedavg alg.1", "the inner step α and the local step β are two hyperparameters",
+        "per-fedavg alg.1", "the inner step α and the local step β are two hyperparameters",
+        "the inner step has the outer one's size",
         Edit(per_fedavg.PerFedAvg.gradient, "alpha=self.alpha", "alpha=self.beta"),
         Edit(
             Reference.algorithm_of,
@@ -160,17 +173,19 @@ PUBLISHED: dict[str, Mistake] = {
             "hyper, **given",
             'hyper | ({"alpha": hyper["beta"]} if "per-fedavg" in variant else {}), **given',
         ),
-        effect="the inner step has the outer one's size",
+        number=11,
     ),
     "adapted to the test batch": row(
-        12, "apfl eq.2", "a client adapts to training rows; test rows are only predicted",
+        "apfl eq.2", "a client adapts to training rows; test rows are only predicted",
+        "test rows are trained on: accuracy is too good",
         Edit(evaluation.evaluate_clients, "get(clients[k]), D))", "get(clients[k]), *tests[i]))"),
         stand_in=AdaptsOnTest(),
-        effect="test rows are trained on: accuracy is too good",
+        number=12,
     ),
     "evaluation trains": row(
-        13, "apfl eq.2",
+        "apfl eq.2",
         "each test batch starts from the adapted model, not from what the last batch left",
+        "test rows are trained on: accuracy is too good",
         Edit(
             evaluation.evaluate_clients,
             "ws.append(algorithm.personalised_params(model, sent, client_states.get(clients[k]), D))",
@@ -179,19 +194,21 @@ PUBLISHED: dict[str, Mistake] = {
             "ws.append(sent.w)",
         ),
         stand_in=EvaluationTrains(),
-        effect="test rows are trained on: accuracy is too good",
+        number=13,
     ),
     "mean of a squared gradient where squares are averaged": row(
-        14, "fedcurv penalty",
+        "fedcurv penalty",
         "the Fisher is the mean over samples of squares, not the square of the mean",
+        "the Fisher is far too small near a solution",
         Edit(
             fedcurv.FedCurv.finish, "fisher(model, theta, data())", "model.grad(theta, data()) ** 2"
         ),
-        effect="the Fisher is far too small near a solution",
+        number=14,
     ),
     "the Fisher of the last batch": row(
-        14, "fedcurv penalty",
+        "fedcurv penalty",
         "the Fisher is a mean over all of a client's rows, not over its last batch",
+        "a noisy penalty",
         Edit(
             fedcurv.FedCurv.finish,
             "I = fisher(model, theta, data())",
@@ -199,25 +216,27 @@ PUBLISHED: dict[str, Mistake] = {
             "last = slice((len(D.y) - 1) // B * B, None)\n"
             "I = fisher(model, theta, Batch(D.X[last], D.y[last]))",
         ),
-        effect="a noisy penalty",
+        number=14,
     ),
     "own term subtracted from a sum it is no part of": row(
-        15, "fedcurv penalty",
-        "a client that was not in the previous cohort has nothing to subtract",
+        "fedcurv penalty", "a client that was not in the previous cohort has nothing to subtract",
+        "a client is pushed away from its old solution",
         Edit(fedcurv.FedCurv.start, " and client_state.t == sent.t - 1", ""),
-        effect="a client is pushed away from its old solution",
+        number=15,
     ),
     "D, D′ and D″ are the same rows": row(
-        16, "plan", "three independent batches, not three draws from one iterator that wraps",
+        "plan", "three independent batches, not three draws from one iterator that wraps",
+        "a biased meta-gradient",
         Edit(
             sampling.client_batches,
             "stream(seed, role, round, client)", 'stream(seed, "D", round, client)',
         ),
         stand_in=OneIterator(),
-        effect="a biased meta-gradient",
+        number=16,
     ),
     "straggler steps by another client's size": row(
-        17, "plan", "a straggler's steps are its epochs times its own batches",
+        "plan", "a straggler's steps are its epochs times its own batches",
+        "partial work of the wrong length",
         Edit(
             sampling.make_plan,
             "return Plan(",
@@ -226,16 +245,17 @@ PUBLISHED: dict[str, Mistake] = {
             "return Plan(",
         ),
         stand_in=OtherPlan(change=use_previous_clients_steps),
-        effect="partial work of the wrong length",
+        number=17,
     ),
     "the L2 term is not applied": row(
-        18, "Logistic grad", "(l2/2)‖w‖² belongs to value, gradient and Hessian",
+        "Logistic grad", "(l2/2)‖w‖² belongs to value, gradient and Hessian", "no weight decay",
         Edit(Logistic.grad, "return g + self.l2 * w if self.l2 else g", "return g"),
         Edit(Reference.model_of, "build_model(model)", 'build_model({**model, "l2": 0.0})'),
-        effect="no weight decay",
+        number=18,
     ),
     "the SVM's loss is summed": row(
-        18, "LinearSVM hinge loss", "a loss is the mean over the batch",
+        "LinearSVM hinge loss", "a loss is the mean over the batch",
+        "steps grow with the batch size",
         *(
             Edit(
                 function, "base.mean_weights(D, m.dtype)", "(1 if D.s is None else D.s)"
@@ -248,20 +268,22 @@ PUBLISHED: dict[str, Mistake] = {
             "(mean_weights(D, losses.dtype) if self.labels != (-1, 1) else "
             "1 if D.s is None else D.s)",
         ),
-        effect="steps grow with the batch size",
+        number=18,
     ),
     "HF: the sign of d is flipped": row(
-        19, "per-fedavg eq.7", "the meta-gradient is u − αd",
+        "per-fedavg eq.7", "the meta-gradient is u − αd",
+        "the step leads away from adaptable models",
         Edit(per_fedavg.meta_gradient_hf, "return u - alpha * d", "return u + alpha * d"),
-        effect="the step leads away from adaptable models",
+        number=19,
     ),
     "HF: divided by δ": row(
-        19, "per-fedavg eq.7", "a central difference divides by 2δ",
+        "per-fedavg eq.7", "a central difference divides by 2δ", "twice the second-order term",
         Edit(per_fedavg.meta_gradient_hf, "/ (2 * delta)", "/ delta"),
-        effect="twice the second-order term",
+        number=19,
     ),
     "HF: δ = 10⁻⁶ in single precision": row(
-        19, "per-fedavg eq.7", "rounding alone: use δ = 10⁻³, or double precision",
+        "per-fedavg eq.7", "rounding alone: use δ = 10⁻³, or double precision",
+        "the second-order term is noise",
         Edit(
             per_fedavg.PerFedAvgHF.gradient,
             "return meta_gradient_hf(model, w, *batches, alpha=self.alpha, delta=self.delta)",
@@ -279,16 +301,17 @@ PUBLISHED: dict[str, Mistake] = {
             "F = per_fedavg.meta_gradient_hf(r.model, single, *low, alpha=alpha, delta=1e-6)\n"
             "F = F.astype(w.dtype)",
         ),
-        effect="the second-order term is noise",
+        number=19,
     ),
     "adaptive μ: the count is not reset": row(
-        20, "fedprox μ", "after five falls μ decreases once, and the count starts anew",
+        "fedprox μ", "after five falls μ decreases once, and the count starts anew", "μ vanishes",
         Edit(fedprox.adapt_mu, "0.0), 0) if falls == 5", "0.0), falls) if falls >= 5"),
-        effect="μ vanishes",
+        number=20,
     ),
     "the Hessian is taken on D, not on D″": row(
-        0, "per-fedavg eq.6",
+        "per-fedavg eq.6",
         "differentiating through the inner step gives H(w; D)u; eq.6 has H(w; D″)u",
+        "a biased second-order term",
         Edit(per_fedavg.meta_gradient, "model.hvp(w, u, D2)", "model.hvp(w, u, D)"),
         Edit(
             per_fedavg.meta_gradient_hf,
@@ -297,16 +320,17 @@ PUBLISHED: dict[str, Mistake] = {
         ),
         Edit(per_fedavg.meta_gradient_steps, "reversed(D2s)", "reversed(Ds)"),
         kind="variant",
-        effect="a biased second-order term",
+        number=0,
     ),
     "FedMAML averages": row(
-        0, "fedmaml §3.2", "the server's meta-update sums over clients, as printed",
+        "fedmaml §3.2", "the server's meta-update sums over clients, as printed",
+        "steps are 1/K times as long",
         Edit(
             fedmaml.meta_update,
             "weighted_sum(counts, gradients)", "weighted_sum(counts / counts.sum(), gradients)",
         ),
         kind="variant",
-        effect="steps are 1/K times as long",
+        number=0,
     ),
 }  # fmt: skip
 

@@ -147,14 +147,13 @@ def skip_up_to_two_batches(hyper: Values, plan: Values) -> Values:
     return keep_steps(plan, lambda count: (plan["sizes"] > 2 * hyper["B"])[:, None])
 
 
-def swap_roles(**instead: str) -> Any:
-    """Return a plan's change: role → the role whose rows it gets."""
-
-    def of_plan(hyper: Values, plan: Values) -> Values:
-        rows = plan["rows"]
-        return {"rows": {r: rows.get(instead.get(r, r), x) for r, x in rows.items()}}
-
-    return of_plan
+def reverse_steps(hyper: Values, plan: Values) -> Values:
+    """Take everybody's steps in the reverse order."""
+    most = next(iter(plan["rows"].values())).shape[1]
+    step, taken = np.arange(most), plan["steps"][:, None]
+    steps = np.where(step < taken, taken - 1 - step, step)
+    rows = {r: np.take_along_axis(x, steps[..., None], 1) for r, x in plan["rows"].items()}
+    return {"rows": rows}
 
 
 def use_whole_data(hyper: Values, plan: Values) -> Values:
@@ -211,11 +210,14 @@ def scale_penalty(value: float, slope: float, curvature: float) -> Any:
     return change
 
 
-def reorder_parameters(place: Callable[[Any], Array]) -> Any:
-    """Return a model's change: it reads w[place(model)], for networks of layers."""
+def reorder_parameters(part: Callable[[Array, Any, int], Array]) -> Any:
+    """Return a model's change: it reads w in another order, for networks of layers.
+
+    part : (the places in w of the i-th array, the model, i) → the places that are read instead.
+    """
 
     def change(model: Any) -> dict[str, Any]:
-        kind, at = type(model), place(model)
+        kind, at = type(model), order_of(model, part)
         back = np.argsort(at)
         methods = {
             "logits": lambda self, w, X: kind.logits(self, w[..., at], X),
@@ -231,7 +233,7 @@ def reorder_parameters(place: Callable[[Any], Array]) -> Any:
 
 
 def order_of(model: Any, change: Callable[[Array, Any, int], Array]) -> Array:
-    """Return the places of w that are read, from `change` of each part's places, (its shape)."""
+    """Return the places of w that are read: `change` of each array's places."""
     views = model.unpack(np.arange(model.d))
     return np.concatenate([change(x, model, i).ravel() for i, x in enumerate(views)])
 
@@ -245,7 +247,7 @@ def gates(order: str) -> Any:
         cut = np.split(x, 4, -1)
         return np.concatenate([cut[order.index(gate)] for gate in "ifgo"], -1)
 
-    return reorder_parameters(lambda model: order_of(model, part))
+    return reorder_parameters(part)
 
 
 def flip_kernel(x: Array, model: Any, i: int) -> Array:
