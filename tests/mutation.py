@@ -337,7 +337,8 @@ def run_mutant(mutant: Mutant, covered: Coverage, items: Mapping[str, Any], run:
         return run([items[test] for test in tests], covered.seconds)
     for name in [*sys.modules]:
         file = str(getattr(sys.modules[name], "__file__", None) or "")
-        if name != __name__ and name != "edits" and file.startswith(f"{ROOT}/"):
+        ours = file.startswith(f"{ROOT}/") and not file.startswith(f"{sys.prefix}/")  # .venv is not
+        if name != __name__ and name != "edits" and ours:
             del sys.modules[name]
     outcome = [SURVIVED]
 

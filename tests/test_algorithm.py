@@ -167,6 +167,11 @@ def test_defaults_and_roles(name):
         ("per-fedavg-hf", "delta", (1e-12, 1.0), (0.9e-12, 1.01)),
         ("fedmaml", "inner_steps", (1,), (0,)),
         ("fedmeta-maml", "inner_steps", (0,), (-1,)),
+        ("apfl-deng", "alpha", (0.0, 1.0), (-1e-9, 1.0 + 1e-9)),
+        ("fedadam", "beta1", (0.0, 1.0), (-1e-9, 1.0 + 1e-9)),
+        ("fedyogi", "beta2", (0.0, 1.0), (-1e-9, 1.0 + 1e-9)),
+        ("fedavgm", "momentum", (0.0, 1.0), (-1e-9, 1.0 + 1e-9)),
+        ("pfedme", "inner_steps", (1,), (0,)),
         ("fedavg", "lr", (0.0, 1e300), (-1e-300, float("inf"), float("nan"))),
     ],
 )

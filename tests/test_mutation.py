@@ -112,6 +112,7 @@ def test_a_sample_of_mutants_is_killed():
     ("path", "edit"),
     [
         ("fedref/sampling.py", "clients-per-round"),  # in the code of a function
+        ("fedref/algorithms/apfl.py", "APFL: lr:"),  # run on import
     ],
 )
 def test_a_mutant_that_no_test_notices_survives(path, edit):

@@ -29,7 +29,6 @@ Decisions
 array([0.5, 2. ])
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -74,7 +73,7 @@ class APFLDeng(Algorithm[Server, Server, Local, ClientState]):
     alpha: float = 0.5
     adaptive_alpha: bool = True
     personalised: ClassVar[bool] = True
-    bounds: ClassVar[Mapping[str, tuple[float, float]]] = {"alpha": (0.0, 1.0)}
+    bounds: ClassVar = {"alpha": (0.0, 1.0)}
 
     def start(self, model: Model, sent: Server, client_state: ClientState | None) -> Local:
         v, a = client_state or (sent.w, self.alpha)

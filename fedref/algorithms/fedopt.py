@@ -34,7 +34,6 @@ Decisions
 array([1.  , 0.01])
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -87,7 +86,7 @@ class FedAdam(AveragedClients[FedOptServer]):
     beta1: float = 0.9
     beta2: float = 0.99
     tau: float = 1e-3
-    bounds: ClassVar[Mapping[str, tuple[float, float]]] = {"beta1": (0, 1), "beta2": (0, 1)}
+    bounds: ClassVar = {"beta1": (0, 1), "beta2": (0, 1)}
     second_moment = staticmethod(adam)
 
     def initial(self, model: Model, w: Array) -> FedOptServer:
@@ -128,7 +127,7 @@ class FedAvgM(AveragedClients[MomentumServer]):
     """FedAvg with momentum on the server."""
 
     momentum: float = 0.9
-    bounds: ClassVar[Mapping[str, tuple[float, float]]] = {"momentum": (0, 1)}
+    bounds: ClassVar = {"momentum": (0, 1)}
 
     def initial(self, model: Model, w: Array) -> MomentumServer:
         return MomentumServer(w, np.zeros_like(w))

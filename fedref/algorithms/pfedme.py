@@ -29,9 +29,10 @@ Decisions
 array([1., 0.])
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
+
+import numpy as np
 
 from fedref.algorithm import Algorithm, Cohort, Server, weighted_mean
 from fedref.algorithms import fedprox
@@ -71,7 +72,7 @@ class PFedMe(Algorithm[Server, Server, Array, None]):
     beta: float = 1.0
     personalised: ClassVar[bool] = True
     adapts_on: ClassVar[str | None] = "D"
-    bounds: ClassVar[Mapping[str, tuple[float, float]]] = {"inner_steps": (1, float("inf"))}
+    bounds: ClassVar = {"inner_steps": (1, np.inf)}
 
     def solve_personal(self, model: Model, w: Array, D: Batch) -> Array:
         """Return θ̃(w) for this algorithm's λ, α and number of steps."""

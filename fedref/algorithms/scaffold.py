@@ -36,14 +36,12 @@ Decisions
 array([1., 0.])
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from fedref.algorithm import (
-    WEIGHTINGS,
     Algorithm,
     AllData,
     ClientResult,
@@ -94,9 +92,7 @@ class Scaffold(Algorithm[ScaffoldServer, ScaffoldServer, Local, ClientState]):
     lr: float = 0.05
     server_lr: float = 1.0
     control: str = "difference"
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "weighting": WEIGHTINGS, "control": ("difference", "gradient"),
-    }  # fmt: skip
+    choices: ClassVar = {"control": ("difference", "gradient")}
 
     def initial(self, model: Model, w: Array) -> ScaffoldServer:
         return ScaffoldServer(w, np.zeros_like(w))

@@ -4,7 +4,6 @@ Each is a line of fedref and the wrong line in its place, or a wrong backend of 
 Long because it is one table.
 """
 
-
 import numpy as np
 
 from fedref.algorithm import Algorithm, Cohort
