@@ -22,7 +22,7 @@ Decisions
   τ_eff = Σ_k p_k τ_k, the paper's default: with equal τ_k FedNova is FedAvg.
   weighting. By samples. Stragglers' partial work is aggregated (`drop = false`): it is what
     normalising is for.
-  cost. A client sends one number beside d_k.
+  cost. A client sends τ_k beside d_k: a counter, which is free in the bytes that are counted.
 
 >>> import numpy as np
 >>> normalised_change(np.array([1.0, 2.0]), np.array([0.5, 2.0]), tau=5, lr=0.1)

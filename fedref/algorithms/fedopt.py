@@ -18,7 +18,7 @@ Objective: FedAvg's. Clients train as in FedAvg; the server computes Δ = Σ_k p
     τ       tau           number; the larger, the less adaptive the steps
     β       momentum      number, FedAvgM's
 
-Equations: [fedopt alg.2] `adagrad`, `yogi`, `adam` (v), `FedOpt.combine` (m and the step) ·
+Equations: [fedopt alg.2] `adagrad`, `yogi`, `adam` (v), `FedAdam.combine` (m and the step) ·
 [fedopt fedavgm] `FedAvgM.combine`.
 
 Decisions
@@ -26,6 +26,7 @@ Decisions
     1 − βᵗ. FedMeta's Adam (`server = "adam"`) is Kingma and Ba's and has it. Both add
     ε after taking the root.
   β₁. 0 for Adagrad, as in the paper's experiments, else 0.9; β₂ = 0.99, τ = 0.001.
+    FedAdagrad has no β₂: the field is inherited, and not used.
   weighting. By samples, as in both papers' experiments; [fedopt alg.2] prints 1/|S|.
   FedAvgM. v ← βv + Δ, without a factor 1 − β, and with server step 1. β = 0 is FedAvg.
 

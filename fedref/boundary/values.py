@@ -194,11 +194,11 @@ def check_fields(made: Any, where: str = "") -> None:
 
 def field_from_text(cls: Any, name: str, text: str) -> Any:
     """Return a text as the field `name` of `cls` would be spelt in TOML; a string needs no quotes."""
-    is_text = name in hints_of(cls) and str in (
+    takes_text = name in hints_of(cls) and str in (
         hints_of(cls)[name],
         *typing.get_args(hints_of(cls)[name]),
     )
-    return text if is_text else literal(text)
+    return text if takes_text else literal(text)
 
 
 def values_of(

@@ -20,7 +20,7 @@ from fedref.experiments.config import Experiment
 from fedref.experiments.loading import Loader
 from fedref.experiments.parallel import Processes, dask_executor
 from fedref.experiments.progress import Progress, broadcast, console_progress, log
-from fedref.experiments.results import Run, heading, idle_rounds, markdown, notes, summary_rows
+from fedref.experiments.results import Run, idle_rounds
 from fedref.experiments.run import execute
 from fedref.experiments.run_directory import disk_errors
 from fedref.experiments.unit import Record, Unit
@@ -91,8 +91,7 @@ def run_and_report(
 def print_summary(run: Run, directory: Path) -> None:
     """Print the table, a line above it that says what its numbers are, and the notes below it."""
     files = f"{directory}/  metrics.csv  clients.csv  curves.png  config.toml  split.json"
-    parts = [heading(run), markdown(summary_rows(run)), *notes(run), files]
-    print("\n" + "\n\n".join(parts))
+    print(f"\n{run}\n\n{files}")
 
 
 @contextmanager

@@ -18,7 +18,7 @@ examples
   fedref explain apfl                   the whole algorithm
   fedref explain "apfl alg.1"           any tag of README's index, in any capitals
   fedref explain cnn                    a model: layers, backward pass, R-operator
-  fedref explain mistakes               twenty mistakes: the wrong line, the right one, what tells it
+  fedref explain mistakes               known mistakes: the wrong line, the right one, what tells it
   fedref explain --html DIR             the same as pages, with formulae, and figures to try
 
 Everything comes from the source that runs. Formulae stand beside their lines; those of the algorithms

@@ -4,7 +4,7 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
-from fedref.boundary.errors import ConfigError, FedrefError
+from fedref.boundary.errors import ConfigError
 from fedref.commands.console import say
 from fedref.commands.options import Command, Option
 from fedref.experiments.results import Run, load_run
@@ -59,15 +59,13 @@ def load_runs(directories: list[Path]) -> dict[str, Run]:
     runs: dict[str, Run] = {}
     for directory in directories:
         name = directory.resolve().name
-        config = directory / "config.toml"
-        if not config.is_file():
-            raise FedrefError(f"{directory}: is not a run directory, expected {config}")
         loaded = load_run(directory, client_states=False)
         runs[name if names[name] == 1 else str(directory)] = loaded
-        if missing := len(units(loaded.experiment)) - len(loaded.units):
+        wanted = len(units(loaded.experiment))
+        if missing := wanted - len(loaded.units):
             say(
-                f"{directory}: {missing} of {len(units(loaded.experiment))} checkpoints are missing "
-                "or cannot be read; they are not drawn"
+                f"{directory}: {missing} of {wanted} checkpoints are missing or cannot be read; they "
+                "are not drawn"
             )
     return runs
 

@@ -145,7 +145,7 @@ def run(arguments: argparse.Namespace) -> int:
         return print_dry_run(made, arguments, loader)
     begun = create_run_directory(made, arguments.out)
     with open_pool(arguments) as pool, begun as directory, tell_how_to_resume(directory):
-        if not arguments.quiet and not arguments.json:
+        if not quiet:
             say(f"results go to {directory}/")
             for note in notes_on_data(made, loader.federation(made).source):
                 say(note)

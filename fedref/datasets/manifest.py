@@ -32,6 +32,7 @@ from fedref.boundary.files import (
 )
 from fedref.datasets import sources
 from fedref.datasets.formats.arrays import fingerprint, require_utf8
+from fedref.datasets.partition import offsets
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation, Part, Source
 
@@ -142,7 +143,7 @@ def read_part(manifest: dict[str, Any], name: str, path: Path | str) -> Part:
             raise ValueError(f"row {odd[0]!r}")
         sizes = [len(rows) for rows in lists]
         rows = np.fromiter(chain.from_iterable(lists), np.int64, sum(sizes))
-        return Part(rows, np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]))
+        return Part(rows, offsets(np.array(sizes)))
 
 
 def read_names(manifest: dict[str, Any], path: Path | str) -> tuple[str, ...] | None:

@@ -43,7 +43,7 @@ def row_positions(part: Part) -> Array:
 
 def keep_rows(part: Part, keep: Array) -> Part:
     """Return the rows of every client for which keep (R,) is true."""
-    kept = np.concatenate([[0], np.cumsum(keep)])
+    kept = offsets(keep)
     return Part(part.rows[keep], kept[part.offsets])
 
 

@@ -436,7 +436,7 @@ class Workers:
                     f"round {data.round + 1}: {type(error).__name__}: {error}; "
                     f"the {len(parts[i])} clients of this part were run again one by one"
                 )
-        return [r for results, _ in done for r in results], total(n for _, n in done)
+        return join_parts(done)
 
     def part_of(self, data: LocalData, part: Array) -> LocalData:
         """Return what travels: the plan alone if the workers map X and y, else with the rows in it."""
@@ -464,6 +464,11 @@ def worker_died(data: LocalData, lost: list[Array], error: Exception) -> WorkerD
     )
 
 
+def join_parts(parts: Sequence[Results]) -> Results:
+    """Return the results of all parts, in order, and what they cost together."""
+    return [result for results, _ in parts for result in results], total(n for _, n in parts)
+
+
 def one_by_one(
     on_failure: str,
     algorithm: AnyAlgorithm,
@@ -488,4 +493,4 @@ def one_by_one(
                     f"{type(error).__name__}: {error}"
                 ) from error
             done.append(([None], Counts()))
-    return [r for results, _ in done for r in results], total(n for _, n in done)
+    return join_parts(done)

@@ -168,8 +168,6 @@ def execute(
     twentieth of the time.
     """
     work = units(experiment)
-    if not work:
-        raise ConfigError("the experiment names no algorithm")
     loader = loader or Loader(data_dir)
     records: dict[int, Record] = {}
     facts: DataFacts | None = None

@@ -280,5 +280,3 @@ def iterate_rounds(
             [*record.scores, *kept],
         )
         yield record
-    if record.status == "running":
-        yield record._replace(status="done")

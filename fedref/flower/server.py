@@ -24,7 +24,7 @@ from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
 from fedref.experiments.loading import Loader, key_of
 from fedref.experiments.progress import Progress
-from fedref.experiments.results import Run
+from fedref.experiments.results import Run, csv_text
 from fedref.experiments.run import execute
 from fedref.experiments.run_directory import (
     create_run_directory,
@@ -97,9 +97,8 @@ class MissedClients:
         rows = [row for row in self.rows if row[: len(key)] != key]
         rows += [[*key, str(k), why] for k, why in sorted(reasons.items())]
         if rows != self.rows or not self.path.exists():
-            self.rows, text = rows, io.StringIO()
-            csv.writer(text, lineterminator="\n").writerows(rows)
-            write_atomically(self.path, text.getvalue().encode())
+            self.rows = rows
+            write_atomically(self.path, csv_text(rows).encode())
 
 
 #: Client → its part of a round, or as text why there is none.
@@ -368,9 +367,8 @@ def run_to_end(
     """Run all units, their rounds and evaluations asked of the nodes."""
     federation = stand_in(known, str(experiment.data["name"]))
     loader = Loader()
-    for point in config.sweep_points(experiment):
-        now = config.at_point(experiment, point)
-        loader.federations[key_of(now.data, now.split)] = federation
+    first = config.at_point(experiment, config.sweep_points(experiment)[0])
+    loader.federations[key_of(first.data, first.split)] = federation  # no sweep is over data
     missed = MissedClients(out / "missed.csv")
 
     def engine(unit: Unit, setting: LoadedExperiment) -> Engine:

@@ -135,7 +135,7 @@ class Model(ABC):
         return 2 * first + 3 * sum(later), 3 * first + 8 * sum(later)
 
     def validate(self, w: Array, D: Batch) -> None:
-        """Refuse a point or a batch that does not fit: fedref's models do so in every function."""
+        """Refuse a point or a batch that does not fit: fedref's models do so in `loss`, `grad`, `hvp`."""
         check(self, w, D)
 
 

@@ -8,7 +8,21 @@ import numpy as np
 
 from fedref import tree
 from fedref.algorithm import AnyAlgorithm, State
-from fedref.algorithms import apfl, apfl_cached, fedavg, fedcurv, fedmaml, fedmeta, fedprox
+from fedref.algorithms import (
+    apfl,
+    apfl_cached,
+    apfl_deng,
+    fedavg,
+    fedcurv,
+    feddyn,
+    fedmaml,
+    fedmeta,
+    fednova,
+    fedopt,
+    fedprox,
+    pfedme,
+    scaffold,
+)  # fmt: skip
 from fedref.algorithms import per_fedavg as per
 from fedref.checks import Report, relative_error
 from fedref.models import CNN, LSTM, lstm
@@ -152,6 +166,16 @@ BILLS: list[tuple[AnyAlgorithm, Bill]] = [
     (apfl.APFL(z=0), Bill(1, 2, more="all samples")),
     (apfl.APFL(z=0, importance="fisher"), Bill(1, 2, more="each sample")),
     (fedavg.Centralised(), Bill(0, 0)),
+    (scaffold.Scaffold(), Bill(2, 2)),
+    (scaffold.Scaffold(control="gradient"), Bill(2, 2, more="all samples")),
+    (apfl_deng.APFLDeng(), Bill(1, 1, ("D", "D"))),
+    (feddyn.FedDyn(), Bill(1, 1)),
+    (fedopt.FedAdagrad(), Bill(1, 1)),
+    (fedopt.FedYogi(), Bill(1, 1)),
+    (fedopt.FedAdam(), Bill(1, 1)),
+    (fedopt.FedAvgM(), Bill(1, 1)),
+    (fednova.FedNova(), Bill(1, 1)),  # and τ_k, a counter: free
+    (pfedme.PFedMe(inner_steps=3), Bill(1, 1, ("D", "D", "D"))),
 ]  # fmt: skip
 
 

@@ -35,7 +35,6 @@ SHIFT, SCALE = 0.5, 2.0  # of the features
 #: Drawn with replacement, two epochs, some do less; and all different, in steps.
 EPOCHS = Sampling(4, epochs=2, batch_size=2, sampling="by-samples", stragglers=0.4)
 STEPS = Sampling(3, steps=3, batch_size=3, stragglers=0.4)
-ALL_ROWS = Sampling(4, epochs=3, batch_size=0, sampling="by-samples", stragglers=0.4)
 
 #: (client, or None for a new one; the batch that it adapts to, or None) → the parameters it tests with.
 Personal = Callable[[int | None, spec.Batch | None], Array]

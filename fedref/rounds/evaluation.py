@@ -57,7 +57,7 @@ def score_one_model(
         D = federation.batch(part.rows[at:stop], dtype)
         each = [(w, Batch(D.X[a:b], D.y[a:b])) for a, b in pairwise(np.subtract(ends, at))]
         losses[at:stop], correct[at:stop] = model.sample_scores(each)
-    client = np.repeat(np.arange(federation.clients), part.sizes)
+    client = part.owners
 
     def mean(x: Array) -> Array:
         total = np.bincount(client, x, minlength=federation.clients)
@@ -221,7 +221,7 @@ def evaluate_unseen(
     alone, so every round and every algorithm is tested on the same rows.
     """
     sent = algorithm.download(state.server)
-    out = [np.full(len(clients), np.nan) for _ in range(3)]
+    accuracy, test_loss, train_loss = np.full((3, len(clients)), np.nan)
     sizes = np.zeros((2, len(clients)), np.int64)
     for i, k in enumerate(clients):
         rows = np.concatenate([federation.train.rows_of(k), federation.test.rows_of(k)])
@@ -229,7 +229,7 @@ def evaluate_unseen(
         D = federation.batch(S, dtype)
         w = algorithm.personalised_params(model, sent, None, D if algorithm.adapts_on else None)
         sizes[:, i] = len(Q), len(S)
-        out[1][i], out[0][i] = score(model, w, federation.batch(Q, dtype))
+        test_loss[i], accuracy[i] = score(model, w, federation.batch(Q, dtype))
         if len(S):
-            out[2][i], _ = score(model, w, D)
-    return Scores(sizes[0], out[0], out[1], sizes[1], out[2])
+            train_loss[i], _ = score(model, w, D)
+    return Scores(sizes[0], accuracy, test_loss, sizes[1], train_loss)

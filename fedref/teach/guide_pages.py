@@ -13,7 +13,16 @@ from fedref.proofs.case import Case
 from fedref.proofs.models import MODELS
 from fedref.teach import mistakes, source
 from fedref.teach.catalogue import EXERCISES, KINDS
-from fedref.teach.markup import Sheet, docstring, escape, highlight, picture_block, prose, table
+from fedref.teach.markup import (
+    Sheet,
+    docstring,
+    escape,
+    fold,
+    highlight,
+    picture_block,
+    prose,
+    table,
+)
 from fedref.teach.pictures import Picture, draw, make_panel
 
 # ---- the specification beside the code -------------------------------------------------------------
@@ -48,7 +57,7 @@ def code_by_hand(paper: str, module: ModuleType) -> str:
     functions = [source.find(module, name) for name in names]
     if paper == "fedavg":  # the loop is written once, for all algorithms
         functions.append(rounds.run_client)
-    html = f"<details><summary>proved equal: {len(set(claims))} claims</summary><ul>{items}</ul></details>"
+    html = fold(f"proved equal: {len(set(claims))} claims", f"<ul>{items}</ul>")
     html += f'<h3>by hand: <a href="{paper}.html">{paper}.py</a></h3>'
     for function in functions:
         place, code = source.place_and_code(function)
@@ -150,7 +159,7 @@ def mistakes_page() -> Sheet:
     )
     entries = "".join(f"<li>{links[name]}</li>" for name in names)
     body = (
-        "<h1>Twenty mistakes</h1><p>All of them were found in public implementations. On this page each "
+        "<h1>Known mistakes</h1><p>All of them were found in public implementations. On this page each "
         "wrong line is one of fedref's own, changed. The conformance suite runs fedref with the wrong "
         "line, and names the mistake by what it computes.</p>"
         f'<nav class=contents aria-label="Mistakes"><ol>{entries}</ol></nav>'
@@ -159,7 +168,7 @@ def mistakes_page() -> Sheet:
         "worse with the mistake. A golden vector, which <code>fedref conformance</code> compares, finds "
         f"each of them.</p>{runs}</section>"
     )
-    return Sheet("Twenty mistakes", body + "".join(map(mistake_block, names)))
+    return Sheet("Known mistakes", body + "".join(map(mistake_block, names)))
 
 
 # ---- guides ----------------------------------------------------------------------------------------

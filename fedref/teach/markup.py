@@ -144,3 +144,8 @@ def highlight(
         for row, line in enumerate((html + escape(code[done:])).split("\n"))
     )
     return f'<pre class="code" tabindex="0"><code>{lines}</code></pre>'
+
+
+def fold(summary: str, inside: str) -> str:
+    """Return a part of a page that opens on demand."""
+    return f"<details><summary>{summary}</summary>{inside}</details>"

@@ -100,7 +100,7 @@ def as_sentence(text: str) -> str:
 
 def mistakes_text() -> Iterator[str]:
     """Yield the lines of all of them for the terminal, without the runs."""
-    yield from ("Twenty mistakes", "===============", "")
+    yield from ("Known mistakes", "==============", "")
     yield "- the wrong line, + the right one, and the golden vector that tells it"
     for name in ordered_names():
         yield ""

@@ -84,7 +84,7 @@ def line_style(k: int, **more: Any) -> dict[str, Any]:
 
 
 def halo() -> dict[str, Any]:
-    """Text that stands out from the lines behind it."""
+    """Return what makes a text stand out from the lines behind it."""
     return {"path_effects": [withStroke(linewidth=3, foreground=PAPER)]}
 
 
@@ -235,10 +235,7 @@ def draw_ellipses() -> Picture:
         (w0, "$w^t$", (-4, 22)),
     ):
         axes.plot(*w, "x", color=INK, markersize=5)
-        halo = [withStroke(linewidth=3, foreground=PAPER)]
-        axes.annotate(
-            text, w, place, textcoords="offset points", fontsize=9, zorder=6, path_effects=halo
-        )
+        axes.annotate(text, w, place, textcoords="offset points", fontsize=9, zorder=6, **halo())
     long = np.sqrt(fisher.max(1) / fisher.min(1))
     caption = (
         "What holds a client back. FedProx (dashed) holds it near wᵗ, in all directions alike. FedCurv "

@@ -30,6 +30,7 @@ from fedref.teach.markup import (
     Sheet,
     docstring,
     escape,
+    fold,
     highlight,
     picture_block,
     prose,
@@ -71,11 +72,6 @@ def marked_lines(function: Function) -> list[int]:
     heads = [equation.code.splitlines()[0].strip() for equation in function.equations]
     first = (next((i for i, x in enumerate(lines) if x.startswith(head)), None) for head in heads)
     return [i for i in first if i is not None]
-
-
-def fold(summary: str, inside: str) -> str:
-    """Return a part of a page that opens on demand."""
-    return f"<details><summary>{summary}</summary>{inside}</details>"
 
 
 def proofs_block(claims: Iterable[str]) -> str:
@@ -214,8 +210,9 @@ def index_sheet() -> Sheet:
     )
     body = (
         "<h1>fedref: personalised federated learning, equation by equation</h1>"
-        "<p>Five papers on personalised and heterogeneous federated learning, in NumPy. Every formula, "
-        "line of code, number and picture on these pages is taken from the code that runs.</p>"
+        "<p>Five papers on personalised and heterogeneous federated learning, and six algorithms beyond "
+        "them, in NumPy. Every formula, line of code, number and picture on these pages is taken from the "
+        "code that runs.</p>"
         f"<h2>Where to start</h2><ol class=topics>{starts}</ol>"
         f"<h2>Algorithms</h2><p>Point at a symbol, or move to it with the Tab key: it is marked in "
         f"formula, code and table.</p><ul class=topics>{algorithms}</ul>"
@@ -256,7 +253,7 @@ LINKS: dict[str, str] = {
     "spec": "The papers in one file",
     "equations": "Equations",
     "proofs": "How derivatives are proved",
-    "mistakes": "Twenty mistakes",
+    "mistakes": "Known mistakes",
     "teachers": "For teachers",
     "backends": "For backend authors",
 }

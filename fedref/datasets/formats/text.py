@@ -19,7 +19,6 @@ TWEET = 140
 
 _CODES = np.full(0x110000, OTHER, np.uint8)  # by code point
 _CODES[[ord(c) for c in ALPHABET]] = np.arange(OTHER)
-BREAK, SPACE = _CODES[ord("\n")], _CODES[ord(" ")]
 
 
 def codes(text: str) -> Array:

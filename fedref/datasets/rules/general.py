@@ -46,9 +46,8 @@ class Natural(Rule):
     def kept_clients(self, source: Source) -> Array:
         """Return the numbers of the clients with min_rows rows, at least one of them for training."""
         assert source.client is not None
-        trained = np.bincount(source.client[: source.test_from])
         sizes = np.bincount(source.client)
-        trained = np.pad(trained, (0, len(sizes) - len(trained)))
+        trained = np.bincount(source.client[: source.test_from], minlength=len(sizes))
         return np.flatnonzero((sizes >= self.min_rows) & (trained > 0))
 
     def client_names(self, source: Source) -> tuple[str, ...]:
