@@ -419,13 +419,13 @@ def findings(
 ) -> list[Finding]:
     owns = [data_of(stem) for stem in best if stem.endswith("-own")]
 
-    def place_of_stem(stem: str) -> Place:
-        return place_at(stem, runs, best)._replace(rows=tested[f"{data_of(stem)}-20"].rows)
+    def place_of_stem(stem: str, tested_on: str) -> Place:
+        return place_at(stem, runs, best)._replace(rows=tested[tested_on].rows)
 
     heads = [place_of_heads(runs[f"{data}-own"], best, data) for data in owns]
     places = {
-        "every support": [place_of_stem(stem)._replace(rows=tested[stem].rows) for stem in stems],
-        "evaluated": [place_of_stem(stem) for stem in watched_runs(best)],
+        "every support": [place_of_stem(stem, stem) for stem in stems],
+        "evaluated": [place_of_stem(stem, f"{data_of(stem)}-20") for stem in watched_runs(best)],
         "heads": [place._replace(rows=tested[f"{place.key}-20"].rows) for place in heads],
     }
     every = [place._replace(kinds=[kind]) for kind, own in places.items() for place in own]
@@ -444,8 +444,7 @@ def place_at(stem: str, runs: Mapping[str, Run], best: Mapping[str, Run]) -> Pla
     few = run.experiment.eval_every > 1 or n < 2
     return Place(
         stem, describe_place(stem), run, METHODS, absent=[m for m in METHODS if m not in methods(run)],
-        doubts=doubts, kinds=["every support", "evaluated"],
-        seldom=f"evaluated {every}, with {n} {changes} in the second half" if few else "",
+        doubts=doubts, seldom=f"evaluated {every}, with {n} {changes} in the second half" if few else "",
     )  # fmt: skip
 
 
@@ -453,7 +452,7 @@ def place_of_heads(swept: Run, best: Mapping[str, Run], data: str) -> Place:
     own = best[f"{data}-own"]
     return Place(
         data, NAMES[data], own, METHODS, absent=[m for m in METHODS if m not in methods(own)],
-        doubts=[*filter(None, [thin(swept)])], kinds=["heads"], data=best[f"{data}-20"],
+        doubts=[*filter(None, [thin(swept)])], data=best[f"{data}-20"],
     )  # fmt: skip
 
 

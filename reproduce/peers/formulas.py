@@ -1,4 +1,4 @@
-"""Equations that fedref has no algorithm for, and what projects compute instead of a paper's.
+"""What projects compute instead of a paper's equation: backends, most of them fedref with an edit.
 
 Each function takes what a backend's call takes, and returns what it returns.
 """
@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from fedref.algorithms import apfl_deng, feddyn
 from fedref.conformance import serialise
 from fedref.conformance.backends.reference import LOOP
+from fedref.conformance.edits import Edit, EditedReference
+from fedref.conformance.mistakes import MISTAKES
 from fedref.models.batch import Batch
 
 Values = Mapping[str, Any]
@@ -20,79 +23,6 @@ def gradient_of(model: Values, data: Values) -> Any:
     """Return g(w, rows): the gradient of the mean loss on these rows, −1 = none."""
     grad = serialise.build_model(model).grad
     return lambda w, rows: grad(w, Batch(data["X"][rows[rows >= 0]], data["y"][rows[rows >= 0]]))
-
-
-def client_data(data: Values, k: int) -> dict[str, Any]:
-    """Return the rows of client k."""
-    own = slice(*data["offsets"][k : k + 2])
-    return {"X": data["X"][own], "y": data["y"][own]}
-
-
-# ---- the papers' -------------------------------------------------------------------------------
-
-
-def apfl(
-    _: str, model: Values, hyper: Values, *, server: Values, data: Values, rows: Values,
-    client: Values, twice: bool = False, moved: bool = False, factor: bool = True,
-) -> dict[str, Any]:  # fmt: skip
-    """Return a client's round of APFL (Deng et al., algorithm 1); α moves if hyper says `adaptive`.
-
-    moved : v's gradient is taken at the mix with the w after its step; twice : w then makes the
-    same step again; factor : v's gradient, of f(αv + (1 − α)w), has its factor α.
-    """
-    g, lr, w, v, a = gradient_of(model, data), hyper["lr"], server["w"], client["v"], client["a"]
-    for D in rows["D"]:
-        step = lr * g(w, D)
-        start = w - step if moved else w
-        at_mix = g(a * v + (1 - a) * start, D)
-        slope = (v - start) @ at_mix
-        w, v = w - (1 + twice) * step, v - lr * (a if factor else 1) * at_mix
-        if hyper["adaptive"]:
-            a = np.clip(a - lr * slope, 0, 1)
-    return {"upload": {"w": w}, "client": {"v": v, "a": np.asarray(a)}}
-
-
-def scaffold(
-    _: str, model: Values, hyper: Values, state: Values, data: Values, plan: Values,
-    kept: bool = True,
-) -> dict[str, Any]:  # fmt: skip
-    """Return a round of SCAFFOLD (Karimireddy et al., algorithm 1, option II); kept : the c_i."""
-    x, lr = state["server"]["w"], hyper["lr"]
-    c = state.get("c", np.zeros_like(x))
-    mine = state.get("c_i", np.zeros((2, x.size))) if kept else np.zeros((2, x.size))
-    y, after = [], []
-    for k in range(2):
-        g, w = gradient_of(model, client_data(data, k)), x
-        for D in plan["rows"]["D"][k]:
-            w = w - lr * (g(w, D) - mine[k] + c)
-        y.append(w)
-        after.append(mine[k] - c + (x - w) / (len(plan["rows"]["D"][k]) * lr))
-    c = c + np.mean(after - mine, 0)
-    return {"server": {"w": np.mean(y, 0)}, "c": c, "c_i": np.array(after)}
-
-
-def feddyn(
-    _: str, model: Values, hyper: Values, state: Values, data: Values, plan: Values,
-    pull: float = 1, dual: float = 1, drift: float = 1,
-) -> dict[str, Any]:  # fmt: skip
-    """Return a round of FedDyn (Acar et al., algorithm 1), its minimisation by SGD.
-
-    pull, dual : times αw − αθ, −∇L_k; drift : times the θ of its m clients that h takes off.
-    """
-    x, lr, a = state["server"]["w"], hyper["lr"], hyper["alpha"]
-    h, dL = state.get("h", np.zeros_like(x)), state.get("dL", np.zeros((2, x.size)))
-    found = []
-    for k in range(2):
-        g, w = gradient_of(model, client_data(data, k)), x
-        for D in plan["rows"]["D"][k]:
-            w = w - lr * (g(w, D) - dual * dL[k] + a * (pull * w - min(1, dual + pull) * x))
-        found.append(w)
-    h = h - a / 2 * (np.sum(found, 0) - drift * 2 * x)
-    return {
-        "server": {"w": np.mean(found, 0) - h / a},
-        "h": h,
-        "dL": dL - a * (np.array(found) - x),
-    }
 
 
 # ---- what projects compute ---------------------------------------------------------------------
@@ -149,43 +79,60 @@ def same_rates(name: str, model: Values, hyper: Values, **inputs: Any) -> Any:
     return LOOP.client(name, model, {**hyper, "beta": hyper["alpha"]}, **inputs)
 
 
-def fresh_adam(name: str, model: Values, hyper: Values, server: Values, **inputs: Any) -> Any:
-    """Return the server's step by an Adam without moments."""
-    fresh = {key: np.zeros_like(x) for key, x in server.items() if key != "theta"}
-    return LOOP.aggregate(name, model, hyper, server={**server, **fresh}, **inputs)
-
-
-def first_order_sgd(_: str, model: Values, hyper: Values, **inputs: Any) -> dict[str, Any]:
-    """Return first-order Meta-SGD's gradient of θ for both, θ and α."""
-    g, lr = gradient_of(model, inputs["S"]), inputs["alpha"]
-    theta = inputs["theta"] - lr * g(inputs["theta"], np.arange(len(inputs["S"]["y"])))
-    q = gradient_of(model, inputs["Q"])(theta, np.arange(len(inputs["Q"]["y"])))
-    return {"g_theta": q, "g_alpha": q}
-
-
 def loop(name: str, call: str = "client") -> Any:
     """Return fedref's own call of another algorithm on the same inputs."""
     return lambda _, *more, **inputs: getattr(LOOP, call)(name, *more, **inputs)
 
 
-#: What a difference may equal, by the name that projects.toml and the page give it.
-EQUALS: dict[str, Any] = {
-    "FedAvg": partial(fedprox_after, sign=0),
-    "first-order MAML": loop("fedmeta-fomaml", "meta_gradient"),
-    "FedProx with +μ instead of −μ, after the step": partial(fedprox_after, sign=-1),
-    "FedProx with the penalty's step after SGD's": partial(fedprox_after, sign=1),
-    "FedProx with the last step's direction for an anchor": fedprox_overwritten,
-    "the same without steps on one row": without_rows(lambda count: count == 1),
-    "the same with β = α": same_rates,
-    "Adam that starts afresh every round": fresh_adam,
-    "θ's first-order gradient in both": first_order_sgd,
-    "APFL with v's gradient not multiplied by α": partial(apfl, factor=False),
-    "APFL with two steps of w a batch": partial(apfl, twice=True, moved=True),
-    "v trained alone, and mixed after the round": apfl_stored,
-    "SCAFFOLD with c_i = 0": partial(scaffold, kept=False),
-    "FedDyn without αw in the client's gradient": partial(feddyn, pull=0),
-    "FedDyn whose clients are FedAvg's, and whose h takes off θ once": partial(
-        feddyn, pull=0, dual=0, drift=0.5
+class OneFunction:
+    """A backend with one function for whatever is called."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def __getattr__(self, name: str) -> Any:
+        return self.function
+
+
+def with_mistakes(*names: str) -> EditedReference:
+    """Return fedref with known mistakes."""
+    return EditedReference(tuple(edit for name in names for edit in MISTAKES[name].edits))
+
+
+#: APFL that takes w's step twice a batch, and v's gradient after the first of the two.
+TWO_STEPS = EditedReference((
+    Edit(
+        apfl_deng.APFLDeng.step,
+        "g_v, g_a = gradients(model, v, w, a, D)",
+        "first = self.lr * model.grad(w, D)\ng_v, g_a = gradients(model, v, w - first, a, D)",
     ),
+    Edit(apfl_deng.APFLDeng.step, "w = w - self.lr * model.grad(w, D)", "w = w - 2 * first"),
+))  # fmt: skip
+#: FedDyn whose clients take FedAvg's steps, and whose h takes off θ once, not once a client.
+PLAIN_CLIENTS = EditedReference((
+    Edit(feddyn.gradient, " - h_k + alpha * (w - w0)", ""),
+    Edit(feddyn.FedDyn.combine, "- K * server.w", "- server.w"),
+))  # fmt: skip
+
+#: What a difference may equal, by the name that projects.toml and the page give it → a backend.
+EQUALS: dict[str, Any] = {
+    "FedAvg": OneFunction(partial(fedprox_after, sign=0)),
+    "first-order MAML": OneFunction(loop("fedmeta-fomaml", "meta_gradient")),
+    "FedProx with +μ instead of −μ, after the step": OneFunction(partial(fedprox_after, sign=-1)),
+    "FedProx with the penalty's step after SGD's": OneFunction(partial(fedprox_after, sign=1)),
+    "FedProx with the last step's direction for an anchor": OneFunction(fedprox_overwritten),
+    "the same without steps on one row": OneFunction(without_rows(lambda count: count == 1)),
+    "the same with β = α": OneFunction(same_rates),
+    "Adam that starts afresh every round": with_mistakes(
+        "the server's Adam starts afresh every round"
+    ),
+    "θ's first-order gradient in both": with_mistakes(
+        "first order: the inner step's graph was cut", "the α-gradient is the θ-gradient"
+    ),
+    "APFL with v's gradient not multiplied by α": with_mistakes("Deng's APFL without the factor α"),
+    "APFL with two steps of w a batch": TWO_STEPS,
+    "v trained alone, and mixed after the round": OneFunction(apfl_stored),
+    "SCAFFOLD with c_i = 0": with_mistakes("SCAFFOLD's c_i is never kept"),
+    "FedDyn without αw in the client's gradient": with_mistakes("FedDyn's αθ is missing"),
+    "FedDyn whose clients are FedAvg's, and whose h takes off θ once": PLAIN_CLIENTS,
 }
-PAPERS = {"apfl-deng": apfl, "scaffold": scaffold, "feddyn": feddyn}

@@ -41,7 +41,7 @@ def measure_row(backend: Any, row: dict[str, Any]) -> dict[str, Any]:
         return found
     found["digits"] = largest_difference(answer.outputs, case.outputs)
     if row.get("equals"):
-        other = cases.outputs_of(cases.Backend(EQUALS[row["equals"]]), case)
+        other = cases.outputs_of(EQUALS[row["equals"]], case)
         found["equals"] = largest_difference(answer.outputs, other)
     return found
 

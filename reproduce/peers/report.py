@@ -1,4 +1,4 @@
-"""Other projects' own functions against the golden vectors and papers' formulas: a table of verdicts."""
+"""Other projects' own functions against fedref in the golden vectors' situations: a table of verdicts."""
 
 import csv
 import json

@@ -92,7 +92,8 @@ def describe_machine() -> str:
     except OSError:
         processor = None
     name = processor[1] if processor else platform.processor()
-    simd = np.show_config(mode="dicts")["SIMD Extensions"]["found"]
+    extensions = np.show_config(mode="dicts")["SIMD Extensions"]
+    simd = extensions.get("found") or extensions["baseline"]
     blas = {info["architecture"] for info in threadpool_info() if "architecture" in info}
     packages = ", ".join(f"{p} {version(p)}" for p in ("numpy", *PEERS) if find_spec(p))
     return f"{name}; instruction sets up to {simd[-1]}, OpenBLAS for {', '.join(blas)}; {packages}"
