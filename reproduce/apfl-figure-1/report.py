@@ -38,6 +38,8 @@ QUICK = {
     "ablation-mnist-fisher-mu": {"rounds": 2},
     "ablation-mnist-z": {"rounds": 4},
     "ablation-femnist-z": {"rounds": 4},
+    "ablation-mnist-importance": {"rounds": 4},
+    "ablation-femnist-importance": {"rounds": 4},
     "ablation-vehicle-mu": {"sweep.mu": [0.1, 1.0]},
     "ablation-vehicle-curv": {"sweep.lam": [0.1, 1.0]},
     "ablation-vehicle-size": {"rounds": 4, "sweep.split.train-fraction": [0.2]},

@@ -15,9 +15,15 @@ from reproduce.measures import at_point, final, rename_methods, total, unadapted
 from reproduce.tables import Number, number_table, show_number, write_numbers
 
 QUICK = {
+    "seeds": [0],
     "rounds": 8,
     "fluctuation": {"eval-every": 1},
-    "inner-steps": {"rounds": 4, "eval-every": 2, "sweep.inner-steps": [1, 3]},
+    "inner-steps": {
+        "rounds": 4,
+        "eval-every": 2,
+        "sweep.inner-steps": [1, 3],
+        "sweep.split.seed": [0],
+    },
 }
 
 METHODS, BOTH = (getattr(find("per-fedavg-table").module, name) for name in ("METHODS", "BOTH"))

@@ -71,7 +71,7 @@ def with_curves(found: Run, *curves: list[float], late: bool = False) -> Run:
 
 def place(run: Run) -> Place:
     made: Place = UNSEEN.place_at(STEM, {STEM: run}, {STEM: run})
-    return made._replace(name="here")
+    return made._replace(name="here", kinds=["every support", "evaluated", "heads"])
 
 
 def line_of(text: str, here: Place) -> str:
