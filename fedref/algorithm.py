@@ -1,4 +1,4 @@
-"""The base of every algorithm: a few small functions, and the weighted mean that most servers take.
+"""The base of every algorithm: a few small functions, and the weighted mean that most servers use.
 
 The loop over clients, steps and rounds is written once, in `rounds`; an algorithm only says what
 differs.
@@ -19,9 +19,9 @@ from fedref.models.numerics import Array
 
 
 class Cohort(NamedTuple):
-    """Those whose work is aggregated: K of N clients.
+    """The clients whose work is aggregated: K of N.
 
-    clients : (K,) their indices; counts : (K,) how often each was drawn; n : (K,) samples of each.
+    clients : (K,) their indices; counts : (K,) how often each was drawn; n : (K,) its samples.
     """
 
     clients: Array
@@ -41,7 +41,7 @@ WEIGHTINGS = ("samples", "uniform")
 
 
 def weighted_mean(p: Array, w: Array | tree.Rows) -> Array:
-    """Σ_k p_k w_k, p_k summing to 1, added in client order: p (K,), w (K, d) → (d,)."""
+    """Σ_k p_k w_k with Σ_k p_k = 1, added in client order: p (K,), w (K, d) → (d,)."""
     return weighted_sum(p, w)  # [apfl eq.1] Σ_k p_k w_k
 
 
@@ -107,13 +107,14 @@ class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
 
     #: The batches that one step takes; see `sampling`.
     roles: ClassVar[tuple[str, ...]] = ("D",)
-    #: Whether clients test with a model of their own, and on what batch they make it (or none).
+    #: Whether each client is tested with a model of its own, and which batch it adapts to for that:
+    #: "D", "S" or none.
     personalised: ClassVar[bool] = False
     adapts_on: ClassVar[str | None] = None
     #: Whether training pools all clients' rows: the centralised baseline.
     pooled: ClassVar[bool] = False
 
-    #: The words that a field may hold, and its least and greatest number where not 0 and ∞.
+    #: The words that a field may hold; the least and the greatest number (else `usual_bounds`).
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"weighting": WEIGHTINGS}
     bounds: ClassVar[Mapping[str, tuple[float, float]]] = {}
     usual_bounds: ClassVar[tuple[float, float]] = (0.0, np.inf)

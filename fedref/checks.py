@@ -2,8 +2,8 @@
 
 The complex step: f(w + ihv) = f(w) + ih f′(w)v + O(h²), so Im f(w + ihv)/h is the directional
 derivative. Nothing is subtracted, so h can be 1e-30 and there is no truncation error: the result
-is exact up to rounding. f must only accept complex numbers and be analytic: no `abs`, no comparison
-of complex values, and no `.real` of a parameter in the value.
+is exact up to rounding. f has to accept complex numbers and to be analytic: it takes no `abs`,
+compares no complex values, and its value depends on no parameter's `.real`.
 
 Check your own gradient:
 
@@ -80,7 +80,7 @@ def error_with_cancellation(
 
 
 def complex_step_derivative(f: Callable[[Array], Any], w: Array, v: Array) -> Array:
-    """d/dε f(w + εv) at ε = 0: the shape of f(w)."""
+    """d/dε f(w + εv) at ε = 0, in the shape of f(w)."""
     return np.imag(f(w + 1j * H * v)) / H
 
 

@@ -2,14 +2,14 @@
 
 A Plan says who takes part in a round, how much each does, and which rows form each mini-batch.
 Given a Plan a round is deterministic, so another program can replay it. Every stream of random
-numbers has its own key, so nothing that one client, role or round does moves another's:
+numbers has its own key, so the numbers of one client, role or round never depend on another's:
 
     init (seed) · cohort (seed, round) · stragglers (seed, round) · <role> (seed, round, client)
 
 Roles are the batches that one local step takes. D, D1, D2 (D, D′, D″ of the papers) are drawn
-independently of each other; S and Q (support and query) are disjoint, and all of a client's rows:
-one episode. "S of D" and "Q of D" are the two parts of every mini-batch D: as many episodes as
-mini-batches, the mini-batches that an algorithm with the role D has.
+independently of each other. S and Q (support and query) divide all of a client's rows: one episode a
+round. "S of D" and "Q of D" divide each mini-batch: one episode a mini-batch, from the same
+mini-batches that an algorithm with the role D gets.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,14 +29,17 @@ EPISODES = "S of D", "Q of D"
 
 
 def stream(seed: int, name: str, *key: int) -> np.random.Generator:
-    """Return the random numbers of one purpose, independent of all others."""
+    """Return a generator for one purpose (and key), independent of all others."""
     purpose = int.from_bytes(sha256(name.encode()).digest()[:4])
     return np.random.default_rng([seed, purpose, *key])
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How rounds are drawn. Exactly one of epochs and steps is set; batch_size 0 = all local rows."""
+    """How rounds are drawn. Exactly one of epochs and steps is set; batch_size 0 = all local rows.
+
+    stragglers : their share of the cohort. support : the share of an episode's rows that go to S.
+    """
 
     clients_per_round: int = 10
     epochs: int | None = None
@@ -68,7 +71,7 @@ class Sampling:
 
 
 class Plan(NamedTuple):
-    """One round. K clients, S steps at most, mini-batches of W rows at most.
+    """All that is random in one round: K clients, at most S steps, mini-batches of at most W rows.
 
     clients : (K,) their indices, ascending; counts : (K,) how often each was drawn;
     sizes : (K,) n_k; amount : (K,) epochs (or steps) that each does; straggler : (K,) bool;
@@ -116,8 +119,8 @@ def minibatches(rng: np.random.Generator, n: int, config: Sampling, amount: int)
 def episode(rng: np.random.Generator, n: int, support: float) -> tuple[Array, Array]:
     """Draw disjoint support and query rows of one client.
 
-    Both have at least one row where n ≥ 2. With n = 1 the support is empty (adaptation then does
-    nothing) and the row is the query: nothing is ever evaluated on what it was adapted to.
+    Both have at least one row where n ≥ 2. With n = 1 the support is empty (adaptation then follows
+    the L2 term alone) and the row is the query: no model is tested on rows that it adapted to.
     """
     return cut(rng.permutation(n).astype(np.int32), support)
 
@@ -166,9 +169,9 @@ def make_plan(
     clients, counts = cohort(config, sizes, round, seed)
     n = sizes[clients]
 
-    # round(p·K) stragglers do U{1..E} epochs; who and how many: from a stream of their own. K is the
-    # number of *distinct* clients: one that was drawn twice does its work once. With draws by samples
-    # K varies, and so does the share: with p < 1 a round of few clients may consist of stragglers.
+    # round(p·K) clients straggle and do U{1..E} epochs; a stream of its own draws both. K counts
+    # *distinct* clients: one that was drawn twice does its work once. With draws by samples K varies
+    # from round to round, so that even with p < 1 all clients of a small round may be stragglers.
     rng = stream(seed, "stragglers", round)
     straggler = np.zeros(len(clients), bool)
     count = int(np.floor(config.stragglers * len(clients) + 0.5))

@@ -1,4 +1,4 @@
-"""Trees, which are nested tuples of arrays: algorithms keep, send and pass them on.
+"""Trees, nested tuples of arrays: the states and messages of the algorithms.
 
 A tree is an array, a number, None, or a (named) tuple of trees.
 """
@@ -86,9 +86,9 @@ def stack(trees: Sequence[Tree]) -> Tree:
 
 
 class Rows:
-    """K arrays (d,), one in memory at a time: a stack (K, d) for sums over clients.
+    """A stack (K, d) for sums over clients, with one row in memory at a time.
 
-    read : yields them, in order, as often as it is called.
+    read : yields the rows (d,) in order, anew at each call.
     """
 
     def __init__(self, read: Callable[[], Iterable[Any]], K: int) -> None:
@@ -109,9 +109,10 @@ class Rows:
 
 
 def stream(read: Callable[[], Iterable[Tree]], K: int) -> Tree:
-    """Stack K trees that are read when they are needed, anew for each sum.
+    """Stack K trees without holding them: `read` yields them anew for each sum.
 
-    `combine` takes it for the uploads, to the same bits, in memory that does not grow with K.
+    `combine` takes such a stack as its uploads. The result is the same to the bit, and memory does
+    not grow with K.
     """
     place = count()
 

@@ -5,8 +5,8 @@ parameter decomposition and continual learning*, Sci Sin Inform 52 (2022) 2306�
 the mixture of a local and a global model of the same name (Deng, Kamani, Mahdavi 2020).
 
 Objective of client k [apfl eq.6]: min over w_S, m_k, w_k of
-    L_k(w_S ⊙ m_k + w_k) + (μ/2) Σ_j F_j (w_S,j − wᵗ_S,j)²,
-the mean loss over the clients being [apfl eq.1–2].
+    L_k(w_S ⊙ m_k + w_k) + (μ/2) Σ_j F_j (w_S,j − wᵗ_S,j)²;
+the loss of all clients is the weighted mean of [apfl eq.1–2].
 
     symbol   name       shape
     w_S      w_s        (..., d)  shared; travels down and up
@@ -14,7 +14,7 @@ the mean loss over the clients being [apfl eq.1–2].
     w_k      w_k        (..., d)  the client's own
     wᵗ_S     w_ref      (d,)      w_S as it was sent
     F        F          (d,)      importance of each parameter
-    I_k      importances  (K, d)  what the clients measured of it
+    I_k      importances  (K, d)  the clients' estimates of it
     ∇L       g_s       (d,)      the gradient of L_k in w_S
     μ        mu       number, the penalty
     λ        lam      number, forgetting
@@ -29,22 +29,23 @@ Equations: [apfl eq.3] `compose` · [eq.4] the penalty in `objective` · [eq.5] 
 
 Decisions
   start. From round z on (t counted from 0): "z, the round in which it starts" [§4.1.3]; alg.1 prints
-    t − z > 0, a round later. M_k = 1, W_k = W_S as printed makes the composite jump:
+    t − z > 0, a round later. Starting with M_k = 1, W_k = W_S as printed makes the composite jump to
     σ(1)w_S + w_S. `init = "paper"` does so (a = 1); `init = "continuous"` has w_k = (1 − σ(1))w_S: no jump.
-  [eq.4] has no ½, [eq.6] has μ/2: ours is eq.6.
+  [eq.4] has no ½, [eq.6] has μ/2: we take that of eq.6.
   [eq.5] squares each client's *full* local gradient of the loss at the w_S that it received; the
-    experiments say "empirical Fisher": `importance = "fisher"`. "si" and "mas" are the drop-ins
-    the paper names. A gradient is asked for in the round after the flag was raised, and the flag
-    is lowered then (alg.1 never lowers it).
+    experiments say "empirical Fisher": `importance = "fisher"`. "si" and "mas" are the alternatives
+    that the paper names. When renewal is decided, the clients of the next round send their
+    importance, and only they (alg.1 never resets the flag).
   window: its length is not printed; 5 rounds, judged only when full. Global loss = training loss.
   F is renewed unconditionally in the rounds z−1, z, z+1: "the two rounds before and after the start"
     [§4.1.3]. "The preset first 3 rounds" (§4.2.1) would be t = 0, 1, 2, with z = 2 a round earlier.
-  bias entries are scaled by their unit's m. A client that was never selected tests with w_S.
-  a round in which every client was dropped is not counted in t, nor is its loss put into the window.
-  the column `renewed` is 1 in the row of the round after which importance is asked for.
-  cost. From its first renewal on F travels down with w_S in every round (2d down, d up), and up in the
-    rounds that renew it (2d): clients do not keep it. The paper claims hardly any extra cost;
-    `apfl_cached.APFLCachedImportance`: clients keep F, and are sent it only where it was renewed.
+  bias entries are scaled by their unit's m. A client that was never selected is tested with w_S.
+  a round in which every client was dropped does not count in t, and its loss is not in the window.
+  the column `renewed` is 1 in the row of the round before the one whose clients send importance.
+  cost. Clients do not keep F: from its first renewal on it travels down with w_S in every round (2d
+    down). In rounds that renew it, importance travels up as well (2d up, else d). The paper claims
+    hardly any extra cost. With `apfl_cached.APFLCachedImportance` clients keep F, and receive it only
+    after it was renewed.
 
 >>> import numpy as np
 >>> from fedref.models import BinaryLogistic
@@ -134,9 +135,9 @@ def importance_update(F_old: Array, importances: Array, p: Array, *, lam: float)
 class PlateauDetector(NamedTuple):
     """When to consolidate: a peak of the loss, then a plateau [apfl §3.3, alg.1 lines 9–16].
 
-    A window over the global loss. A *peak* is seen when its mean exceeds mean_old + std_old; once
-    a peak was seen and mean < δ_μ and std < δ_σ, importance is renewed, and mean_old, std_old are
-    those of the window. A window that is not full yet decides nothing.
+    The window holds the last `length` global losses; until it is full, nothing is decided. A *peak*
+    is a window whose mean exceeds mean_old + std_old. After a peak, importance is renewed once
+    mean < δ_μ and std < δ_σ, and these become mean_old and std_old.
 
     >>> detector, renewals = PlateauDetector(delta_mu=1.0, delta_sigma=0.1, length=2), []
     >>> for loss in (3.0, 3.0, 0.5, 0.5, 0.5, 0.5):
@@ -199,7 +200,7 @@ class Upload(NamedTuple):
 
 @dataclass(frozen=True)
 class APFL(Algorithm[ServerState, ServerState, Local, ClientState]):
-    """A shared w_S, held by its importance F, with m_k and w_k of each client's own."""
+    """A shared w_S, held in place by its importance F, and an m_k and a w_k for each client."""
 
     lr: float = 0.05
     mu: float = 1.0

@@ -1,8 +1,9 @@
-"""APFL whose clients cache the importance F: it goes down only to a client that has an older one.
+"""APFL whose clients cache the importance F: the server sends it only to clients whose F is old.
 
 The numbers are those of `APFL`, to the bit; only the bytes differ. The paper claims hardly any extra
-communication, as F is renewed once beyond the preset rounds; alg.1 hands F to every client in every round.
-A run asks for it by `algorithm = "fedref.algorithms.apfl_cached:APFLCachedImportance"`.
+communication, because F is renewed only once after the preset rounds; yet alg.1 sends F to every client
+in every round. A run uses it with
+`algorithm = "fedref.algorithms.apfl_cached:APFLCachedImportance"`.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from fedref.models.numerics import Array
 
 
 class CachingClient(NamedTuple):
-    """A client's own parameters, and the fingerprint of the F that it has (0: none)."""
+    """A client's state in APFL, and the fingerprint of the F that it has (0: none)."""
 
     own: ClientState | None
     fingerprint: int
@@ -33,11 +34,14 @@ def fingerprint(F: Any) -> int:
 
 
 def own_of(client_state: Any) -> ClientState | None:
+    """Return the client's state in APFL."""
     return None if client_state is None else client_state.own
 
 
 @dataclass(frozen=True)
 class APFLCachedImportance(APFL):
+    """APFL that sends F only to clients that do not have it."""
+
     def download_for(self, sent: ServerState, client_state: Any) -> ServerState:
         has = client_state is not None and client_state.fingerprint == fingerprint(sent.F)
         return sent._replace(F=0) if has else sent

@@ -3,7 +3,8 @@
 Deng, Kamani, Mahdavi, *Adaptive personalized federated learning*, 2020. It shares its acronym with
 the APFL of Ni, Shen, Zhang 2022 in `apfl`, and nothing else.
 
-Objective of client i: f_i(v̄), v̄ = α_i v + (1 − α_i) w, in its own v and α_i, beside FedAvg's in w.
+Objective of client i: min over its own v and α_i of f_i(v̄), v̄ = α_i v + (1 − α_i) w. The global w has
+FedAvg's objective.
 
     symbol  name   shape
     w       w      (..., d)  FedAvg's model, which travels
@@ -12,13 +13,13 @@ Objective of client i: f_i(v̄), v̄ = α_i v + (1 − α_i) w, in its own v and
     α_i     a      (...)  the weight of its own model, in [0, 1]; starts at `alpha`
     η       lr     number
 
-Equations, all of [apfl-deng alg.1] but the last: `mix` · `gradients` (in v, with the factor α, and
-in α [apfl-deng α]) · `APFLDeng.step`.
+Equations: [apfl-deng alg.1] `mix`, `gradients` (in v), `APFLDeng.step` · [apfl-deng α] `gradients`
+(in α).
 
 Decisions
-  order. All three gradients are of one batch, at the point before the step, as printed. Others take
-    v's after w's, or store v̄ back into v.
-  the factor α. The gradient of f_i(v̄) in v is α∇f_i(v̄). Others leave the factor out.
+  order. All three gradients are of one batch, at the point before the step, as printed. Other
+    implementations take v's gradient after w's step, or store v̄ back into v.
+  the factor α. The gradient of f_i(v̄) in v is α∇f_i(v̄). Other implementations omit the factor.
   α_i is adapted in every local step and clipped to [0, 1]; the authors' code does so once a round.
     `adaptive_alpha = false` keeps it.
   start. v is the first model that a client receives; a client that never took part is tested with w.
@@ -66,7 +67,7 @@ class Local(NamedTuple):
 
 @dataclass(frozen=True)
 class APFLDeng(Algorithm[Server, Server, Local, ClientState]):
-    """SGD on the global model and, at once, on the client's own through the mixture."""
+    """SGD on the global model and, in the same step, on the client's own through the mixture."""
 
     weighting: str = "uniform"
     lr: float = 0.05

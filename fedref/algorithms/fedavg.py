@@ -18,16 +18,17 @@ Centralised, the IID baseline [apfl §4.1.1]: the same f, but one learner sees a
 
 Decisions
   weighting. [per-fedavg alg.1] averages uniformly, [apfl] by n_k, [fedprox alg.2] draws by n_k and
-    averages uniformly. Other codes hide the choice; here it is the run's options `weighting` and `sampling`.
+    averages uniformly. Many implementations hide this choice; here it is the options `weighting` and
+    `sampling` of a run.
   with update. Per-FedAvg's baseline: the global model plus *one* gradient step at test time, on a
-    fresh batch of training rows; others adapt on the test batch.
+    fresh batch of training rows; other implementations adapt on the test batch.
   FedAvg(Meta). [fedmeta] fine-tunes FedAvg's model on the support set before it is tested.
   a client with n_k < B takes one batch of n_k rows; it is neither skipped nor padded with repeats.
   centralised. A round is one epoch over the pooled training rows, as the paper says, whatever the
     epochs of the other algorithms. Pooling draws one permutation; each epoch draws its own order.
-    "Sequentially over all clients of an IID re-division" and "over the re-shuffled rows" differ only
-    in where short batches fall; we do the latter. It is evaluated as all others are: per client, on
-    the client's own test rows. Nothing is sent.
+    The paper goes "sequentially over all clients of an IID re-division", we go over the re-shuffled
+    rows: they differ only in which batches are short. The model is tested as every other is: per
+    client, on the client's own test rows. Nothing is sent.
 
 >>> import numpy as np
 >>> from fedref import Batch

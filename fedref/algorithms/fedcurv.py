@@ -14,7 +14,7 @@ Objective of client s [fedcurv penalty]:
     v           v          (d,)  Σ_j I_j θ̂_j
     u_s         own_u      (d,)  client s's own I_s
     v_s         own_v      (d,)  client s's own I_s θ̂_s
-    D_j         D          sample j alone of all the client's data
+    D_j         D          sample j of the client's data, alone
     n           n          number of its samples
     λ           lam        number
 
@@ -23,12 +23,13 @@ Equations: [fedcurv penalty] `penalty`, `penalty_gradient` · [fedcurv Fisher]
 
 Decisions
   own term. The sum runs over j ≠ s, so a client subtracts its own I_s, I_sθ̂_s, but only if it was
-    in the previous cohort: subtracted from a sum it is no part of, it is negative curvature.
+    in the previous cohort. Otherwise the sum does not hold them, and to subtract them would add
+    negative curvature.
   Fisher. I_j is the mean over *samples* of squared per-sample gradients at θ̂_j, on all of client
-    j's data: it depends on neither batch size nor order. Others square a batch mean, or use one
-    batch. If the model has an L2 term, its gradient is part of each sample's.
+    j's data: it depends on neither batch size nor order. Other implementations square the mean of a
+    batch, or use one batch. If the model has an L2 term, its gradient is part of each sample's.
   cost. Down w, u, v (3d), up θ̂_s and I_s (2d): the server makes I_sθ̂_s itself.
-  APFL's μ plays the part of λ here ("equivalently set to 1").
+  λ. The APFL paper, where FedCurv is a baseline, sets it to its own μ ("equivalently set to 1").
 
 >>> import numpy as np
 >>> from fedref import Batch
@@ -82,7 +83,7 @@ class CurvServer(NamedTuple):
 
 
 class ClientState(NamedTuple):
-    """The client's I and I ⊙ θ̂ of its last participation, in round t."""
+    """The client's I, and v = I ⊙ θ̂, of round t, the last in which it took part."""
 
     I: Array
     v: Array
@@ -102,7 +103,7 @@ class Upload(NamedTuple):
 
 @dataclass(frozen=True)
 class FedCurv(Algorithm[CurvServer, CurvServer, Local, ClientState]):
-    """SGD, drawn to the others' last solutions by their Fisher information."""
+    """SGD with a penalty that pulls towards the others' last solutions, by Fisher information."""
 
     lr: float = 0.05
     lam: float = 1.0

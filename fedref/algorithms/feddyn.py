@@ -19,13 +19,13 @@ Equations: [feddyn objective] `objective`, `gradient` · [feddyn alg.1] `renewed
 
 Decisions
   solver. The paper minimises the local objective; a client takes E epochs (or τ steps) of SGD on it,
-    as the authors' code does. Where it is exact, h_k is ∇L_k(θ_k) after the round.
-  signs. h_k is the gradient itself, ∇L_k as printed; some write its negative.
+    as the authors' code does. Where that finds the minimum, h_k is ∇L_k(θ_k) after the round.
+  signs. h_k is the gradient itself, ∇L_k, as printed; some implementations keep its negative.
   α/N. The server divides by all N clients, not by those of the round: h stays the mean of all h_k.
     A client that was drawn twice worked once, and counts once in h.
   weighting. The paper averages θ_k uniformly. Stragglers are dropped as FedAvg does.
-  α is the penalty's; the authors' code hides −α⟨θᵗ, θ⟩ + α/2‖θ‖² partly in the optimiser's weight
-    decay. Copies that drop the decay lose the term αθ.
+  α is the weight of the penalty α/2‖θ − θᵗ‖². The authors' code computes its part α/2‖θ‖² by the
+    optimiser's weight decay: copies of it that drop the decay lose the term αθ of the gradient.
 
 >>> import numpy as np
 >>> renewed_gradient(np.zeros(2), np.array([0.5, 2.0]), np.array([1.0, 3.0]), alpha=0.1)

@@ -14,7 +14,7 @@ steps θ ← θ − α∇L_k(θ; D_tr) [fedmaml §4.2].
     D_val        val            Batch, disjoint, for the meta-gradient
     θ_j          theta_j        (..., d)  θ after j steps
     g            g              (..., d)  the gradient, carried back through the steps
-    g_k          gradients      (K, d)   what the clients sent: their g
+    g_k          gradients      (K, d)   the g that each client sent
     n_k          counts         (K,)     how often each was drawn, mostly 1
     α            alpha          number, the step of adaptation
     β            beta           number, the server's step

@@ -17,7 +17,7 @@ over θ and a vector α, θ_u = θ − α ⊙ ∇f(θ; S_u). S_u (support) and Q
     θ_j     theta_j      (..., d)  θ after j inner steps
     g_j     g_j          (..., d)  its gradient on S
     g_α     g_alpha      (..., d)  ∂/∂α
-    x       learner      Learner, θ and for Meta-SGD α
+    x       learner      Learner: θ, and for Meta-SGD α
     g_u     uploads      what a client sends: ∂f(θ_u; Q)/∂θ, and ∂/∂α
     g       g            Learner, their weighted mean
     m       m            Learner, Adam's first moment
@@ -43,7 +43,7 @@ Decisions
     local epochs of episodes (`"epochs"`, as in the comparison of [apfl §4.1.3], E = 5, B = 10). Then
     each mini-batch is split into support and query, each step is θ ← θ − βg, and the client sends
     the sum of its g. The server's SGD step then makes θ the mean of the clients' θ.
-  stragglers that are not dropped do part of the epochs; a single episode they do in full.
+  stragglers that are not dropped do part of the epochs, but all of a single episode.
   weights. Uniform 1/m as printed; `weighting = "samples"` is by n_u, never by batches.
   an episode is drawn afresh each round from the client's training rows, `support` of them to S.
     A client with one row has an empty S and its row is the query: only an L2 term, if the model has
@@ -119,8 +119,8 @@ def meta_sgd_gradient(
     (*thetas, theta_u), gs = inner_steps(model, theta, S, alpha=alpha, steps=steps)
     q = model.grad(theta_u, Q)
     g_alpha = nx.constant(0, q.shape, q.dtype)
-    # ∂θ_{j+1}/∂α = −diag(g_j), ∂θ_{j+1}/∂θ_j = I − diag(α) H; q goes through their transposes, and
-    # the second one's is I − H diag(α): first α, then H
+    # ∂θ_{j+1}/∂α = −diag(g_j) and ∂θ_{j+1}/∂θ_j = I − diag(α) H. Their transposes multiply q: the
+    # transpose of the second is I − H diag(α), so α multiplies first, then H.
     for theta_j, g_j in zip(reversed(thetas), reversed(gs)):
         g_alpha = g_alpha - q * g_j  # [fedmeta Meta-SGD] g_α − q ⊙ g_j
         q = q - model.hvp(theta_j, alpha * q, S)  # [fedmeta Meta-SGD] (I − H(θ_j; S) diag(α)) q
@@ -142,7 +142,7 @@ def adam(x: Any) -> Adam:
 
 
 def server_step(learner: Any, g: Any, adam: Adam | None, *, beta: float) -> tuple[Any, Adam | None]:
-    """x ← x − βg (SGD, adam None), or Adam with β₁ = 0.9, β₂ = 0.999, ε = 10⁻⁸; x, g trees."""
+    """x ← x − βg (SGD, if adam is None), or Adam with β₁ = 0.9, β₂ = 0.999, ε = 10⁻⁸; x, g : trees."""
     if adam is None:
         return tree.map(lambda x, g: x - beta * g, learner, g), None
     t = adam.t + 1

@@ -3,26 +3,26 @@
 Wang, Liu, Liang, Joshi, Poor, *Tackling the objective inconsistency problem in heterogeneous
 federated optimization*, NeurIPS 2020.
 
-Objective: f(w) = Σ_k p_k f_k(w). Where clients take τ_k steps each, FedAvg descends
-Σ_k p_k τ_k f_k in its stead; FedNova averages the change of each client per step.
+Objective: f(w) = Σ_k p_k f_k(w). If client k takes τ_k steps, FedAvg descends Σ_k p_k τ_k f_k
+instead. FedNova divides each client's change by its number of steps before averaging.
 
     symbol  name  shape
     w       w        (..., d)
     w_k     w_k      (..., d)  a client's model after its steps
     τ_eff   tau_eff  number, Σ_k p_k τ_k
     τ_k     tau      (...)  local steps
-    d_k     d        (..., d)  (wᵗ − w_k)/(ητ_k), the mean gradient along the client's way
+    d_k     d        (..., d)  (wᵗ − w_k)/(ητ_k), the mean gradient along the client's path
     η       lr       number
 
 Equations, all of [fednova alg.1]: `normalised_change` · `FedNova.combine`.
 
 Decisions
-  solver. Plain SGD, for which the paper's vector a_k is τ_k ones; momentum and proximal steps have
-    others.
+  solver. Plain SGD, for which the paper's vector a_k is τ_k ones; with momentum or proximal steps it
+    is another.
   τ_eff = Σ_k p_k τ_k, the paper's default: with equal τ_k FedNova is FedAvg.
-  weighting. By samples. Stragglers' partial work is aggregated (`drop = false`): it is what
-    normalising is for.
-  cost. A client sends τ_k beside d_k: a counter, which is free in the bytes that are counted.
+  weighting. By samples. Stragglers' partial work is aggregated (`drop = false`): normalising makes up
+    for unequal numbers of steps.
+  cost. A client sends τ_k beside d_k. It is a counter: its bytes are not counted.
 
 >>> import numpy as np
 >>> normalised_change(np.array([1.0, 2.0]), np.array([0.5, 2.0]), tau=5, lr=0.1)
@@ -78,8 +78,7 @@ class FedNova(Algorithm[Server, Server, Local, None]):
 
     def combine(self, model: Model, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         p = cohort.weights(self.weighting)
-        tau_eff = float(
-            sum(p_k * tau for p_k, tau in zip(p, uploads.tau))
-        )  # [fednova alg.1] Σ_k p_k τ_k
+        # [fednova alg.1] Σ_k p_k τ_k
+        tau_eff = float(sum(p_k * tau for p_k, tau in zip(p, uploads.tau)))
         # [fednova alg.1] w − τ_eff ηΣ_k p_k d_k
         return Server(server.w - tau_eff * self.lr * weighted_mean(p, uploads.d))

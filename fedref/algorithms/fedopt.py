@@ -23,8 +23,8 @@ Equations: [fedopt alg.2] `adagrad`, `yogi`, `adam` (v), `FedAdam.combine` (m an
 
 Decisions
   no bias correction. [fedopt alg.2] has none: m and v start at 0 and τ² and are not divided by
-    1 − βᵗ. FedMeta's Adam (`server = "adam"`) is Kingma and Ba's and has it. Both add
-    ε after taking the root.
+    1 − βᵗ. FedMeta's Adam (`server = "adam"`) is Kingma and Ba's and has it. Both add their small
+    constant (τ, ε) after taking the root.
   β₁. 0 for Adagrad, as in the paper's experiments, else 0.9; β₂ = 0.99, τ = 0.001.
     FedAdagrad has no β₂: the field is inherited, and not used.
   weighting. By samples, as in both papers' experiments; [fedopt alg.2] prints 1/|S|.
@@ -105,7 +105,7 @@ class FedAdam(AveragedClients[FedOptServer]):
 
 @dataclass(frozen=True)
 class FedYogi(FedAdam):
-    """FedAdam with Yogi's v, which changes by no more than (1 − β₂)Δ²."""
+    """FedAdam with Yogi's v, which moves towards Δ² by (1 − β₂)Δ²."""
 
     second_moment = staticmethod(yogi)
 

@@ -22,17 +22,17 @@ Equations: [fedprox alg.2] `objective`, `prox_gradient`, `FedProx` · [fedprox �
 Decisions
   weighting. [fedprox alg.2] draws clients with probability p_k and averages uniformly (run with
     `sampling = "by-samples"`, `weighting = "uniform"`). The default is FedAvg's weighting, so that
-    μ = 0 is FedAvg bit for bit; others average FedProx uniformly and FedAvg by n_k.
+    μ = 0 is FedAvg bit for bit; other implementations average FedProx uniformly and FedAvg by n_k.
   stragglers. ⌊pK⌉ of the cohort do U{1..E} epochs from a random stream of their own; FedProx
     aggregates their work (`drop = false`), FedAvg drops them.
-    A client that was drawn twice works once, and straggles as one (see `sampling.make_plan`).
+    A client that was drawn twice works once, and counts as one among the stragglers.
   cost. μ travels down as one float beside w: clients need it where it adapts.
-  γ is measured after every local solve (`measure_gamma`), and can end it (`until_gamma`, asked
-    after each local epoch, or each step of a run in steps; the run's epochs or steps are the cap).
-    Others only assume it.
+  γ is measured after every local solve (`measure_gamma`; other implementations assume it). It can
+    also end the solve: with `until_gamma` it is measured after each local epoch (or each step of a
+    run in steps). The run's epochs or steps stay the upper limit.
   adaptive μ. +0.1 when the global training loss rises; −0.1 (not below 0) after 5 consecutive
-    falls, after which the count starts anew; an unchanged loss ends a series of falls. The first
-    loss that counts is that after the first round: the step from the start to it changes nothing.
+    falls, after which the count starts anew; an unchanged loss ends a series of falls. Losses are
+    compared from the first round on: the loss before training is not one of them.
   E_k weights clients by p_k = n_k/n, as f = Σ p_k F_k does.
 
 >>> import numpy as np
@@ -126,7 +126,7 @@ class ProxSent(NamedTuple):
 
 @dataclass(frozen=True)
 class FedProx(Algorithm[ProxServer, ProxSent, Array, None]):
-    """SGD on a client's loss plus a proximal term; partial work of stragglers counts."""
+    """SGD on a client's loss plus a proximal term; the partial work of stragglers counts."""
 
     drop: bool = False
     lr: float = 0.05

@@ -1,8 +1,8 @@
 """Estimates of how important each parameter is to a client: diagonals, all (d,) ≥ 0.
 
-Elastic weight consolidation penalises a change of parameter j by its importance. Each estimate
-takes (model, w, D), with w (d,) and D all of a client's data. It is a mean over *samples*, weighted
-by their weights s_j, so that it depends on neither batch size nor order.
+Elastic weight consolidation penalises a change of parameter j by its importance. Each estimate but
+synaptic intelligence takes (model, w, D), with w (d,) and D all of a client's data. It averages over
+*samples*, by their weights s_j, so that it depends on neither batch size nor order.
 """
 
 from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ def mas(model: Model, w: Array, D: Batch) -> Array:
 
 
 def synaptic_intelligence(path: Array, moved: Array, damping: float = 0.1) -> Array:
-    """max(ω, 0) / (Δ² + ξ): ω = −Σ g ⊙ Δw along the path, Δ the sum of the Δw (Zenke et al. 2017)."""
+    """max(ω, 0) / (Δ² + ξ), ω = −Σ g ⊙ Δw along the path, Δ = Σ Δw, ξ = damping (Zenke et al. 2017)."""
     return np.maximum(path, 0) / (moved**2 + damping)
 
 

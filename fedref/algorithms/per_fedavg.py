@@ -8,27 +8,28 @@ which one gradient step fits each user. It replaces f(w) = (1/n) Σ_i f_i(w) [pe
 
     symbol     name        shape
     w          w           (..., d)
-    D          D           Batch: an independent mini-batch of a client [eq.4: g is its mean], inner step
-    D′         D1          Batch: another, for the gradient after the inner step
-    D″         D2          Batch: another, for the Hessian
+    D          D           Batch: a mini-batch of a client, for the inner step; g(w; D) is its mean [eq.4]
+    D′         D1          Batch: an independent one, for the gradient after the inner step
+    D″         D2          Batch: an independent one, for the Hessian
     u          u           (..., d)  gradient after the inner step
     d          d           (..., d)  difference of gradients, for Hu
     ∇F         meta_gradient  (..., d)  exact, first order or Hessian free
     α          alpha       number, the inner step
     β          beta        number, the local step
     δ          delta       number, half-width of the difference
-    ν          inner_steps   number of inner steps (the paper: 1, and names more as an extension)
+    ν          inner_steps   number of inner steps (the paper takes 1, and names more as an extension)
 
 Equations: [per-fedavg eq.1] objective of FedAvg · [eq.2] `meta_objective` · [eq.3] `meta_gradient`
 with D = D′ = D″ · [eq.4] the batch mean, `Model.grad` · [eq.5] `local_step` · [eq.6] `meta_gradient` ·
 [eq.7] and [eq.8] `meta_gradient_hf` · [alg.1] `PerFedAvg`.
 
 Decisions
-  [eq.2] prints ∇f_i(x) for ∇f_i(w): a misprint. [eq.7] prints α·d_i(w) after D′: the same as ours.
+  [eq.2] prints ∇f_i(x) for ∇f_i(w): a misprint. [eq.7] prints α·d_i(w) where we write αd.
   the paper calls FO "more accurate"; HF approximates eq.6 with error O(δ²), FO drops a term.
-  batches. D, D′, D″ are drawn independently (others cut them from one wrapping iterator, so that
-    small clients get the same rows); a client with n_k < B uses all its rows in each of the three.
-  α and β are separate (some set α ≡ β); β = 0 means that nothing moves.
+  batches. D, D′, D″ are drawn independently (other implementations cut them from one iterator that
+    wraps around, so that small clients get the same rows). A client with n_k < B uses all its rows in
+    each of the three.
+  α and β are separate (some implementations set α ≡ β).
   δ. The error of d is O(δ²) by truncation and O(ε/δ) by rounding, ε the precision: 10⁻³ serves
     float64 and float32; far smaller ones only float64 (in float32 10⁻⁶ is a known mistake).
   test. One step of size α on a fresh batch of *training* rows, then the client's own test rows.
@@ -54,6 +55,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedref.algorithm import Algorithm, Server
+from fedref.algorithms.fedavg import adapt
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
@@ -163,10 +165,7 @@ class PerFedAvg(Algorithm[Server, Server, Array, None]):
     ) -> Array:
         if D is None:
             return sent.w
-        w = sent.w
-        for _ in range(self.inner_steps):
-            w = w - self.alpha * model.grad(w, D)
-        return w
+        return adapt(model, sent.w, D, alpha=self.alpha, steps=self.inner_steps)
 
 
 @dataclass(frozen=True)
@@ -184,7 +183,7 @@ class PerFedAvgHF(PerFedAvg):
     """Per-FedAvg, Hessian free."""
 
     delta: float = 1e-3
-    bounds: ClassVar = {**PerFedAvg.bounds, "delta": (1e-12, 1.0)}  # /2δ
+    bounds: ClassVar = {**PerFedAvg.bounds, "delta": (1e-12, 1.0)}  # eq.8 divides by 2δ
 
     def gradient(self, model: Model, w: Array, *batches: Batch) -> Array:
         return meta_gradient_hf(model, w, *batches, alpha=self.alpha, delta=self.delta)

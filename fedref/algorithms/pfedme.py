@@ -19,9 +19,10 @@ Equations: [pfedme envelope] `objective` · [pfedme alg.1] `personalise` (θ̃),
 Decisions
   R. A local round of the paper is a local step here: one batch D, θ̃ solved on it, one step of w.
   θ̃ is found by gradient descent on D, from w; the paper too takes 3 to 7 steps. λ(w − θ̃)
-    is ∇F_i(w; D) to the accuracy of θ̃. Choose alpha < 2/(λ + L): larger ones diverge.
+    is ∇F_i(w; D) to the accuracy of θ̃. Choose alpha < 2/(λ + L), where L bounds the Hessian of f_i:
+    with a larger one the steps diverge.
   personal model. θ̃_i(w) of the model w that the client receives, on fresh training rows; nothing is
-    kept. Other codes store θ̃ in place of w before w's step, or adapt on test rows.
+    kept. Other implementations store θ̃ in place of w before w's step, or adapt on test rows.
   weighting. The paper averages uniformly. Stragglers are dropped as FedAvg does.
 
 >>> import numpy as np

@@ -3,8 +3,8 @@
 Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, *SCAFFOLD: stochastic controlled averaging for
 federated learning*, ICML 2020.
 
-Objective: f(x) = (1/N) Σ_i f_i(x). A client corrects every gradient by c − c_i, the server's
-estimate of ∇f(x) less its own of ∇f_i(x), so that its steps go where all clients' mean goes.
+Objective: f(x) = (1/N) Σ_i f_i(x). A client adds c − c_i to every gradient: the server's estimate of
+∇f(x) less its own estimate of ∇f_i(x). Its steps then follow the mean of all clients' gradients.
 
     symbol  name       shape
     x       w          (d,)  the server's model
@@ -22,13 +22,13 @@ options II and I) · `Scaffold.combine`.
 Decisions
   c_i⁺. Option II, c_i − c + (x − y_i)/(Kη_l), is the default as in the paper's experiments;
     `control = "gradient"` is option I, ∇f_i(x) on all of the client's data.
-  K is the number of steps that the client took, not of epochs: clients of other sizes take others.
+  K is the number of steps that this client took, not of epochs: it differs with the client's size.
   c. The paper adds |S|/N times the mean of Δc_i, which is Σ_{i∈S} Δc_i / N: the mean of all c_i
     stays c, whichever clients take part. A client that was drawn twice worked once, and counts once there.
   weighting. The paper averages uniformly. Stragglers are dropped as FedAvg does; with
     `drop = false` a straggler's K is that of its partial work.
-  A client that is not drawn keeps its c_i. Others lose it (c_i = 0 in every round is FedAvg with a
-    delay), send c_i⁺ in place of Δc_i, or leave out |S|/N.
+  A client that is not drawn keeps its c_i. Other implementations lose it (c_i = 0 in every round is
+    FedAvg with a delay), send c_i⁺ in place of Δc_i, or leave out |S|/N.
 
 >>> import numpy as np
 >>> x, y, c = np.array([1.0, 2.0]), np.array([0.5, 2.0]), np.zeros(2)
@@ -60,7 +60,7 @@ def corrected_gradient(model: Model, y: Array, c_i: Array, c: Array, D: Batch) -
 
 
 def difference(c_i: Array, c: Array, x: Array, y: Array, *, K: int, lr: float) -> Array:
-    """c_i⁺ of option II, c_i − c + (x − y)/(Kη_l): the mean of the gradients along the way."""
+    """c_i⁺ of option II, c_i − c + (x − y)/(Kη_l): the mean of the gradients along the path."""
     return c_i - c + (x - y) / (K * lr)  # [scaffold alg.1] c_i − c + (x − y)/(Kη_l)
 
 
@@ -86,7 +86,7 @@ class Upload(NamedTuple):
 
 @dataclass(frozen=True)
 class Scaffold(Algorithm[ScaffoldServer, ScaffoldServer, Local, ClientState]):
-    """Corrected steps of SGD; what travels, both ways, is twice FedAvg's."""
+    """SGD with corrected gradients; twice as much travels as in FedAvg, both down and up."""
 
     weighting: str = "uniform"
     lr: float = 0.05

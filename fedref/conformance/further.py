@@ -243,7 +243,9 @@ MODELS = {
 CLIENTS = {
     "the local step climbs": row(
         "apfl eq.2", "w ← w − ηg", "the loss rises",
-        Edit(fedavg.local_step, "w - lr", "w + lr"),
+        Edit(fedavg.FedAvg.step, "lr=self.lr", "lr=-self.lr"),
+        Edit(fednova.FedNova.step, "lr=self.lr", "lr=-self.lr"),
+        Edit(fedopt.AveragedClients.step, "lr=self.lr", "lr=-self.lr"),
         Edit(fedavg.Centralised.step, "local - self.lr", "local + self.lr"),
         Edit(fedprox.FedProx.step, "local - self.lr", "local + self.lr"),
         Edit(per_fedavg.local_step, "w - beta", "w + beta"),
@@ -1146,7 +1148,6 @@ EVALUATIONS = {
     "adaptation climbs": row(
         "apfl eq.2", "w − αg", "adaptation goes uphill",
         Edit(fedavg.adapt, "lr=alpha", "lr=-alpha"),
-        Edit(per_fedavg.PerFedAvg.personalised_params, "w - self.alpha", "w + self.alpha"),
         Edit(fedmeta.MAML.personalised_params, "alpha=alpha", "alpha=-alpha"),
         Edit(fedmaml.FedMAML.personalised_params, "alpha=self.alpha", "alpha=-self.alpha"),
     ),

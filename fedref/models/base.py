@@ -1,4 +1,4 @@
-"""The base of every model: few functions are written, the others follow from them.
+"""The base of every model: a model writes a few functions, the others follow from them.
 
 A model is a frozen value with pure functions of the flat parameter vector `w` of shape (..., d).
 No state, no cached forward pass. For a batch D = (X (..., B, p), y (..., B), s (..., B) or None)
@@ -27,15 +27,15 @@ from fedref.models.numerics import Array
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
-#: The step of a complex step: its square is nothing in any precision, itself is not.
+#: The step of a complex step: its square is lost in rounding in any precision, the step is not.
 TINY = 1e-20
 
 
 class Model(ABC):
-    """A model as a run needs it. `d`, `init`, `loss`, `grad` and `predict` must be written.
+    """A model as a run needs it. A subclass writes `d`, `init`, `loss`, `grad` and `predict`.
 
     inputs : what X holds, "numbers" or "codes" (whole numbers that stand for characters or words).
-    features : inputs a sample. l2 : weight of the L2 term that `loss` and `grad` have.
+    features : how many a sample has. l2 : the weight of the L2 term in `loss` and `grad`.
     """
 
     inputs: ClassVar[str] = "numbers"
@@ -49,7 +49,7 @@ class Model(ABC):
 
     @abstractmethod
     def init(self, rng: np.random.Generator) -> Array:
-        """Return a start, float64 of shape (d,)."""
+        """Return initial parameters, float64 of shape (d,)."""
 
     @abstractmethod
     def loss(self, w: Array, D: Batch) -> Array:
@@ -63,7 +63,7 @@ class Model(ABC):
     def predict(self, w: Array, X: Array) -> Array:
         """Return the label, or the real target, of every sample: (..., B)."""
 
-    # ---- what follows, unless a model has it better ----------------------------------------------
+    # ---- what follows from these; a model may write its own ---------------------------------------
 
     @property
     def labels(self) -> tuple[int, ...]:
@@ -75,7 +75,7 @@ class Model(ABC):
         return self.grad(w + 1j * TINY * v, D).imag / TINY
 
     def sample_losses(self, w: Array, D: Batch) -> Array:
-        """ℓ_j(w) of every sample, without L2: (..., B). `D.s` plays no part."""
+        """ℓ_j(w) of every sample, without L2: (..., B). `D.s` is ignored."""
         losses = self.loss(w[..., None, :], Batch(D.X, D.y).per_sample())
         return losses - (self.l2 / 2) * (w * w).sum(-1)[..., None] if self.l2 else losses
 
@@ -97,12 +97,12 @@ class Model(ABC):
         raise ConfigError(f"{type(self).__name__} has no logits(w, X), which this needs")
 
     def vjp(self, w: Array, X: Array, r: Array) -> Array:
-        """Σ_j ∂(r_j · z_j)/∂w, r in the shape of the logits: (..., d)."""
+        """Σ_j ∂(r_j · z_j)/∂w, the vector-Jacobian product; r has the logits' shape: (..., d)."""
         raise ConfigError(f"{type(self).__name__} has no vjp(w, X, r), which this needs")
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of w's parts: for each layer its weight, then its bias. Default: d units."""
+        """The shapes of w's parts: for each layer its weight, then its bias. Default: one weight."""
         return ((1, self.d),)
 
     @cached_property
@@ -126,10 +126,10 @@ class Model(ABC):
 
     @property
     def work(self) -> tuple[int, int]:
-        """Multiplications in the matrix products of (a gradient, an HVP), a sample.
+        """Multiplications in the matrix products of (a gradient, an HVP), for one sample.
 
-        Each layer's product A W once forward and twice backward, Aᵀδ and δWᵀ, in an HVP also the
-        product rule of each; the first layer passes nothing back, and R{A} is 0 there.
+        A gradient needs each layer's products A W, Aᵀδ and δWᵀ. An HVP needs A W and δWᵀ, and for each
+        of the three both terms of the product rule. The first layer has no δWᵀ, and R{A} = 0 there.
         """
         first, *later = self.products
         return 2 * first + 3 * sum(later), 3 * first + 8 * sum(later)
@@ -165,7 +165,7 @@ def check_batch(model: Model, D: Batch) -> None:
 
 
 def check_codes(X: Array, padding: int) -> None:
-    """Refuse values that are no codes; the code `padding` is their number."""
+    """Refuse values that are not the codes 0 to padding − 1, or `padding`, which stands for no code."""
     if X.dtype.kind not in "iu":
         raise ValueError(f"X holds {X.dtype}, expected codes: whole numbers from 0 to {padding}")
     if X.size and not 0 <= X.min() <= X.max() <= padding:

@@ -27,7 +27,7 @@ class Grid(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """The values that a forward pass keeps for the backward pass: a list entry a layer."""
+    """The values that a forward pass keeps for the backward pass: one list entry per layer."""
 
     A: list[Array]  # (..., rows, in) the input, unfolded
     masks: list[Array | None]  # (..., 4, n, C) where the maxima are, n = B·h·w
@@ -49,7 +49,7 @@ class CNN(base.SoftmaxLogits):
     L2: (l2/2)‖w‖² over everything. initialisation : "fan-in" (default), "glorot" or "he", see
     `base.INITIALISATIONS`.
 
-    One formula for all layers. E, P and Q are linear maps, and the identity where not named:
+    One formula for all layers. E, P and Q are linear maps, the identity in layers not named here:
 
         A_l = E a_{l−1}     convolution: the k×k windows, one a row;  first dense layer: flatten
         u_l = P(A_l W_l) + b_l      P: the first maximum of each window, for "max"
@@ -57,10 +57,10 @@ class CNN(base.SoftmaxLogits):
 
     Backward, δ_l = ∂ℓ/∂u_l:
         δ_L = p − 1_y,  δ_l = φ′(u_l) ⊙ QᵀEᵀ((Pᵀδ_{l+1})W_{l+1}ᵀ),  ∂W_l = A_lᵀ Pᵀδ_l,  ∂b_l = Σ δ_l.
-    R-operator, R{·} = d/dε at w + εv: the product rule, with the maxima staying where they are. In
-    the formulae beside the lines A = E Q φ(u) is what layer W, b reads; Y is 1_y, of n rows.
+    R-operator, R{·} = d/dε at w + εv: the product rule; the maxima stay where they are. In the
+    formulae beside the lines A = E Q φ(u) is the input of a layer W, b; Y has n rows 1_y (one-hot).
 
-    The fully connected layer of 800 has φ as the convolutions do; the paper says nothing of it.
+    The first dense layer (800 units) has φ, as the convolutions do; the paper does not mention it.
 
     The maximum is taken before bias and φ, which gives the same value as after them (both are
     monotone) with a quarter of the work. At ties it is the first in row-major order. At the kinks
@@ -90,7 +90,7 @@ class CNN(base.SoftmaxLogits):
             raise ConfigError(f"CNN image {self.image}: expected (H, W) or (H, W, c), all ≥ 1")
         least = 1
         for _ in self.channels:
-            least = 2 * least + self.kernel - 1  # what one layer must see to leave `least`
+            least = 2 * least + self.kernel - 1  # the input of a layer whose output is `least`
         if min(self.image[:2]) < least:
             raise ConfigError(
                 f"CNN image {self.image} is too small for {len(self.channels)} layers of "
@@ -125,7 +125,7 @@ class CNN(base.SoftmaxLogits):
 
     @property
     def products(self) -> tuple[int, ...]:
-        """Multiplications of one sample's forward pass: a kernel's weights count in every window."""
+        """Multiplications of one sample's forward pass: a kernel's weights are used in every window."""
         windows = [4 * grid.after[0] * grid.after[1] for grid in self.grids] + [1, 1]
         return tuple(n * prod(shape) for n, shape in zip(windows, self.shapes[::2]))
 
@@ -162,7 +162,7 @@ class CNN(base.SoftmaxLogits):
         return dA.reshape(*dA.shape[:-2], dA.shape[-2] * dA.shape[-1] // fan_out, fan_out)
 
     def argmax_mask(self, l: int, z: Array) -> Array | None:
-        """Return where the maxima of P are: (..., 4, n, C) of bool."""
+        """Return where the maxima of P are: (..., 4, n, C) of bool; None where P is the identity."""
         return (
             nx.argmax_mask(windows_first(z))
             if l < len(self.channels) and self.pool == "max"
@@ -278,7 +278,7 @@ class CNN(base.SoftmaxLogits):
 
 
 def windows_first(z: Array) -> Array:
-    """(..., 4·n, C) → (..., 4, n, C): apart by their place in the pool's window."""
+    """(..., 4·n, C) → (..., 4, n, C): split by the place in the pool's 2×2 window."""
     return z.reshape(*z.shape[:-2], 4, z.shape[-2] // 4, z.shape[-1])
 
 
@@ -299,7 +299,7 @@ def windows(a: Array, grid: Grid, k: int) -> Array:
     B = pixels // (H * W)
     view = sliding_window_view(a.reshape(*lead, B, H, W, c), (k, k), (-3, -2))
     view = view[..., : 2 * h, : 2 * w, :, :, :].reshape(*lead, B, h, 2, w, 2, c, k, k)
-    if c == 1:  # transposed in memory, which costs the product nothing: runs of w, not of k
+    if c == 1:  # stored transposed, which costs the product nothing: copies runs of w, not of k
         taps_first: Array = np.einsum("...bhpwqcij->...ijcpqbhw", view)
         return taps_first.reshape(*lead, k * k * c, 4 * B * h * w).mT
     rows_first: Array = np.einsum("...bhpwqcij->...pqbhwijc", view)

@@ -65,7 +65,8 @@ class Logistic(base.SoftmaxLogits):
 
     Layout: W (features, classes), then b (classes,). L2: (l2/2)‖w‖² over everything.
     With p = softmax(z): ∂ℓ/∂z = p − 1_y,  ∂²ℓ/∂z² = diag(p) − ppᵀ.
-    In the formulae beside the lines A has the n rows (x_j, 1), Y the rows 1_y; A_j v = R{z_j}, and l2 = 0.
+    In the formulae beside the lines A has the n rows (x_j, 1) and Y the rows 1_y (one-hot). A_j v is
+    R{z_j}, the derivative of z_j along v, and l2 = 0.
 
     >>> model = Logistic(features=2, classes=3)
     >>> model.d, [view.shape for view in model.unpack(np.zeros(model.d))]

@@ -51,11 +51,12 @@ class Trace(NamedTuple):
 
 @dataclass(frozen=True)
 class LSTM(base.SoftmaxLogits):
-    """Embedding, one LSTM layer a width in `hidden`, dense layer,  ℓ = −log softmax(z)_y.
+    """Embedding, an LSTM layer for each width in `hidden`, dense layer,  ℓ = −log softmax(z)_y.
 
     X : (..., B, length) whole numbers, 0 to vocabulary − 1; the code `vocabulary` is padding.
-    embedding : e; output : what the dense layer reads of the last LSTM layer, h after the "last"
-    step or its "mean" over all steps (padding left out; a row of padding alone reads 0).
+    embedding : e, the numbers for each code. output : the input of the dense layer, from the last
+    LSTM layer: h after the "last" step, or its "mean" over all steps without padding (0 for a row
+    that is all padding).
 
         x_t = E[code_t];  for each layer, x_t being what the layer below gives at step t:
         (z_i, z_f, z_g, z_o) = [x_t, h_{t−1}] W + b      i, f, o = σ(z),  g = tanh(z_g)
@@ -79,10 +80,10 @@ class LSTM(base.SoftmaxLogits):
         ∂W = Σ_t [x_t, h_{t−1}]ᵀ δ_t,  ∂b = Σ_t δ_t,  ∂ℓ/∂x_t = δ_t W_xᵀ,  ∂E[v] = Σ ∂ℓ/∂x where code = v.
     R-operator (Pearlmutter 1994), R{·} = d/dε at w + εv, beside each line: the product rule.
 
-    Memory. For a gradient a step of a sample keeps 13 H + n numbers a layer (a, c, s, h, x; δ, dh,
-    e): with H = 256, length 80 and float64 2.1 MB a sample; an HVP keeps twice as many. `CACHE_BYTES`
-    bounds what is kept at once, to 64 MiB (an HVP: 128 MiB): more rows are done in chunks of
-    the batch, and more leading axes one part after the other.
+    Memory. A gradient keeps 13 H + n numbers for each step, sample and layer (a, c, s, h, x; δ, dh,
+    e): with H = 256, length 80 and float64, 2.1 MB a sample. An HVP keeps twice as many. `CACHE_BYTES`
+    bounds what is kept at once to 64 MiB (an HVP: 128 MiB): larger batches are computed in chunks,
+    larger stacks one part after the other.
 
     Speed. Nearly all of a gradient's time goes into three products, two of them once a step. On one
     core (B = 10, length 80, H = 256) it takes as long as torch.nn.LSTM's in float64; in float32, for
@@ -130,9 +131,9 @@ class LSTM(base.SoftmaxLogits):
 
     @property
     def products(self) -> tuple[int, ...]:
-        """Multiplications of one sample's forward pass: an LSTM's weights count in every step.
+        """Multiplications of one sample's forward pass: an LSTM's weights are used in every step.
 
-        The first layer looks up.
+        The embedding is a look-up: 0.
         """
         layers = (self.length * (n + H) * 4 * H for n, H in self.sizes)
         return 0, *layers, self.hidden[-1] * self.classes
@@ -149,7 +150,7 @@ class LSTM(base.SoftmaxLogits):
 
     @property
     def rows(self) -> int:
-        """The number of samples that are done at once."""
+        """The number of samples that are computed at once."""
         return max(1, CACHE_BYTES // (8 * self.length * sum(13 * H + n for n, H in self.sizes)))
 
     def init(self, rng: np.random.Generator) -> Array:
@@ -163,7 +164,7 @@ class LSTM(base.SoftmaxLogits):
             parts += [b for _, b in gates]
         return np.concatenate([*parts, start(rng, dense, *dense)])
 
-    # ---- what is done at once ------------------------------------------------------------------
+    # ---- derivatives, in chunks that `CACHE_BYTES` allows -----------------------------------------
 
     def logits(self, w: Array, X: Array) -> Array:
         base.check_codes(X, self.vocabulary)
@@ -207,7 +208,7 @@ class LSTM(base.SoftmaxLogits):
         E, *W, D, b = self.unpack(w)
         padding = X.mT == self.vocabulary
         skip = padding[..., None] if padding.any() else None
-        codes = np.where(padding, 0, X.mT)  # padding looks up anything: its step is not taken
+        codes = np.where(padding, 0, X.mT)  # padding may look up any code: its step is not taken
         layers: list[Steps] = []
         x = look_up(E, codes)  # (..., T, B, e)
         for W_l, b_l in zip(W[::2], W[1::2]):
@@ -308,8 +309,8 @@ class LSTM(base.SoftmaxLogits):
 
 # ---- one layer through time -----------------------------------------------------------------------
 #
-# t runs from 0; `step(a, t)` is a view, so that what is written to it is written to a. In the formulae
-# W_x and W_h are W's rows for x and h; what has no time is of step t.
+# t runs from 0. `step(a, t)` is a view: writing to it writes to a. In the formulae W_x and W_h are
+# W's rows for x and for h; a letter without a time index belongs to step t.
 
 
 def forward(x: Array, W: Array, b: Array, skip: Array | None) -> Steps:
@@ -341,7 +342,10 @@ def forward(x: Array, W: Array, b: Array, skip: Array | None) -> Steps:
 
 
 def backward(steps: Steps, W: Array, dh: Array, skip: Array | None) -> Adjoint:
-    """Return the adjoints of all steps; dh (..., T, B, H) is ∂ℓ/∂h_t from above."""
+    """Return the adjoints of all steps. dh (..., T, B, H) : ∂ℓ/∂h_t from the layer above.
+
+    dh is changed in place: afterwards it holds ∂ℓ/∂h_t from above and from the next step.
+    """
     _, a, c, s, _ = steps
     H = s.shape[-1]
     W_h = W[..., -H:, :]
@@ -394,7 +398,7 @@ def R_forward(steps: Steps, Rx: Array, W: Array, V: Array, v_b: Array, skip: Arr
 def R_backward(
     steps: Steps, R: Steps, own: Adjoint, W: Array, V: Array, Rdh: Array, skip: Array | None
 ) -> Array:
-    """R{δ} of all steps (..., T, B, 4H); Rdh (..., T, B, H) is R{∂ℓ/∂h_t} from above."""
+    """R{δ} of all steps: (..., T, B, 4H). Rdh (..., T, B, H) : R{∂ℓ/∂h_t}, as dh in `backward`."""
     _, a, c, s, _ = steps
     _, Ra, Rc, Rs, _ = R
     H = s.shape[-1]
@@ -478,7 +482,7 @@ def look_up(E: Array, codes: Array) -> Array:
 
 
 def scatter_add(dx: Array, codes: Array, out: Array) -> None:
-    """Add dx (..., T, B, e) up over each code into out (..., V, e): the transpose of `look_up`."""
+    """Write the sum of dx (..., T, B, e) over each code to out (..., V, e): `look_up` transposed."""
     *lead, V, e = out.shape
     first = V * np.arange(prod(lead)).reshape(*lead, 1, 1)
     place = np.broadcast_to(first + codes, dx.shape[:-1]).ravel()
@@ -491,7 +495,7 @@ def scatter_add(dx: Array, codes: Array, out: Array) -> None:
 
 
 def columns(D: Batch, w: Array) -> tuple[Array, Array]:
-    """Return the labels and the weights c of the mean, each (..., B, 1)."""
+    """Return the labels and the weights c of the mean as columns, each (..., B, 1)."""
     c = np.broadcast_to(base.mean_weights(D, w.dtype), D.y.shape)
     return D.y[..., None], c[..., None]
 
@@ -509,9 +513,7 @@ def in_chunks(
     """
     B = rows[0].shape[-2]
     lead = np.broadcast_shapes(*(x.shape[:-1] for x in vectors), *(x.shape[:-2] for x in rows))
-    if (
-        prod(lead) * min(B, most) > most
-    ):  # parts of the first leading axis, or, if it is 1, without it
+    if prod(lead) * min(B, most) > most:  # cut the first leading axis; drop it if its length is 1
         vectors = [np.broadcast_to(x, (*lead, *x.shape[-1:])) for x in vectors]
         rows = [np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in rows]
         if lead[0] == 1:

@@ -18,7 +18,7 @@ from fedref.models.numerics import Array
 class MLP(base.SoftmaxLogits):
     """a₀ = x,  z_l = a_{l−1} W_l + b_l,  a_l = φ(z_l),  ℓ = −log softmax(z_L)_y  (no φ on z_L).
 
-    hidden : widths of the layers between; activation φ : "elu" (α = 1), "relu" or "tanh".
+    hidden : widths of the hidden layers; activation φ : "elu" (α = 1), "relu" or "tanh".
     Layout: W₁ (in, out), b₁ (out,), W₂, b₂, ... . L2: (l2/2)‖w‖² over everything.
     initialisation : "fan-in" (default), "glorot" or "he", see `base.INITIALISATIONS`.
     At the kinks: ELU″(0) = 0, ReLU′(0) = 0.
@@ -26,7 +26,8 @@ class MLP(base.SoftmaxLogits):
     Backward, δ_l = ∂ℓ/∂z_l:
         δ_L = p − 1_y,  δ_l = φ′(z_l) ⊙ (δ_{l+1} W_{l+1}ᵀ),  ∂W_l = a_{l−1}ᵀ δ_l,  ∂b_l = Σ δ_l.
     R-operator (Pearlmutter 1994), R{·} = d/dε at w + εv: the product rule, beside each line.
-    There a = φ(z) is what layer W, b reads, of n rows, and δ its ∂ℓ/∂(aW + b); Y is 1_y.
+    In those formulae a, of n rows, is the input of a layer W, b, and δ is ∂ℓ/∂(aW + b); Y has the
+    rows 1_y (one-hot).
 
     >>> model = MLP(784, (80, 60), 10)
     >>> model.d

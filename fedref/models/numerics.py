@@ -18,17 +18,17 @@ Array = NDArray[Any]
 
 @cache
 def constant(x: float, shape: tuple[int, ...], dtype: Any) -> Array:
-    """Return a read-only array of x everywhere: the same one each time, of one number in memory."""
+    """Return a read-only array filled with x: one number in memory, the same array at each call."""
     return np.broadcast_to(np.asarray(x, dtype), shape)
 
 
 def exp_neg_abs(z: Array) -> Array:
-    """e^(−|z|), which cannot overflow; |z| by the sign of the real part."""
+    """e^(−|z|), which cannot overflow. The real part's sign tells whether |z| is z or −z."""
     return np.exp(np.where(z.real >= 0, -z, z))
 
 
 def sigmoid(z: Array) -> Array:
-    """σ(z) = 1/(1+e^(−z)), accurate relative to its own size for z of either sign."""
+    """σ(z) = 1/(1+e^(−z)), with a small relative error for z of either sign."""
     e = exp_neg_abs(z)
     return np.where(z.real >= 0, 1, e) / (1 + e)
 
@@ -75,7 +75,7 @@ def cross_entropy_slope(z: Array, y: Array, c: Array) -> Array:
 
 
 def cross_entropy_curvature(z: Array, Rz: Array, c: Array) -> Array:
-    """R{(p − 1_y) c} = (diag(p) − ppᵀ) R{z} c: (..., B, C)."""
+    """R{(p − 1_y) c} = (diag(p) − ppᵀ) R{z} c, with R{·} = d/dε at w + εv: (..., B, C)."""
     p = softmax(z)
     r = p * (Rz - (p * Rz).sum(-1, keepdims=True))
     return r * c[..., None]
@@ -89,8 +89,8 @@ class Activation(NamedTuple):
     curvature: Callable[[Array], Array]
 
 
-#: With maxima and minima, which run many times as fast as a choice by a mask; of complex numbers
-#: they go by the real part, and NaN stays NaN.
+#: They use maxima and minima, which are many times as fast as masks. For complex numbers these
+#: compare the real parts, and NaN stays NaN.
 #: At the kinks the choice is: ELU″(0) = 0 (ELU′ is 1 from both sides), ReLU′(0) = 0.
 ACTIVATIONS: dict[str, Activation] = {
     "elu": Activation(
@@ -114,8 +114,8 @@ ACTIVATIONS: dict[str, Activation] = {
 def argmax_mask(z: Array) -> Array:
     """Return where along axis −3 the first largest element is: (..., m, n, C) → bool, same shape.
 
-    "Largest" by the real part. Exactly one of the m is True, so that the maximum is a masked sum,
-    Σ_m argmax_mask(z)·z, and its transpose a masked copy.
+    "Largest" by the real part. Exactly one of the m is True. The maximum is therefore a masked sum,
+    Σ_m argmax_mask(z)·z, and its transpose is a masked copy.
     """
     first: Array = z.real == z.real.max(-3, keepdims=True)
     seen = first[..., 0, :, :].copy()

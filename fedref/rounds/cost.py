@@ -19,7 +19,10 @@ def count_floats(message: tree.Tree) -> int:
 
 
 class Counts(NamedTuple):
-    """Gradients and Hessian-vector products, one a client and batch, and the samples in them."""
+    """How many gradients and Hessian-vector products were computed, and on how many samples.
+
+    One of each counts for each client and batch.
+    """
 
     grads: int = 0
     hvps: int = 0
@@ -57,7 +60,7 @@ class Counter:
         return g
 
     def vjp(self, w: Array, X: Array, r: Array) -> Array:
-        """Count one gradient, that of r · z."""
+        """Count a vector-Jacobian product as one gradient: that of r · z."""
         g = self.model.vjp(w, X, r)
         n = g.size // g.shape[-1]
         self.grads += n
@@ -73,7 +76,7 @@ class Counter:
 
 
 def _samples(n: int, D: Batch) -> int:
-    """Return the number of samples in n evaluations on D; padding is free."""
+    """Return the number of samples in n evaluations on D, without padding."""
     B = D.y.shape[-1]
     if D.s is None:
         return n * B
@@ -93,7 +96,7 @@ class RoundLog(NamedTuple):
 
 
 def flops(model: Model, counts: Counts) -> int:
-    """Return the floating-point operations of the matrix products: 2 a multiplication."""
+    """Return the floating-point operations of the matrix products: 2 for each multiplication."""
     grad, hvp = model.work
     return 2 * (grad * counts.grad_samples + hvp * counts.hvp_samples)
 

@@ -15,7 +15,8 @@ from fedref.rounds.federation import Federation, Part
 from fedref.sampling import Sampling, adaptation_rows, episode, stream
 
 CHUNK = 256  # rows that one model is evaluated on at once: they stay in the cache
-#: Bytes of features that are made floating point at once: of several clients, and of one client.
+#: Bytes of features that are converted to floating point at once: for a block of clients, and for
+#: one large client.
 BLOCK_BYTES, LIMIT = 1 << 20, 1 << 26
 
 
@@ -49,7 +50,8 @@ def score_one_model(
 ) -> tuple[Array, Array]:
     """Return (loss (N,), accuracy (N,)) of one w for all clients, from chunks of their rows.
 
-    The logits are of one client's rows at a time: its scores then depend, to the bit, on no other's.
+    Logits are computed from one client's rows at a time, so that the other clients do not change a
+    client's scores, not even in the last bit.
     """
     losses, correct = np.empty(len(part.rows)), np.empty(len(part.rows))
     for ends in chunks(part):
@@ -69,7 +71,7 @@ def score_one_model(
 def chunks(part: Part) -> Iterator[list[int]]:
     """Yield lists of cuts between the rows: at each client's end, and within it every CHUNK rows.
 
-    From the first cut of a list to its last there are CHUNK rows, or few more.
+    Each list spans CHUNK rows or more, but fewer than 2 CHUNK; the last list may span fewer.
     """
     ends = [0]
     for a, b in pairwise(part.offsets.tolist()):
@@ -120,7 +122,7 @@ def evaluate_clients(
     dtype: Any = np.float64,
     train: bool = True,
 ) -> Scores:
-    """Evaluate a federation of some clients; clients : the index of each in the run."""
+    """Evaluate a federation that holds some clients of a run; clients : the index of each there."""
     train_loss, test_loss, accuracy = np.full((3, federation.clients), np.nan)
     if not algorithm.personalised:
         w = algorithm.personalised_params(model, sent, None, None)
@@ -138,7 +140,7 @@ def evaluate_clients(
                 chosen = adaptation_rows(
                     sampling, algorithm.adapts_on, len(rows), clients[k], round, seed
                 )
-                if trains and isinstance(trains[i], list):  # they are there already
+                if trains and isinstance(trains[i], list):  # the rows are gathered already
                     (own,) = trains[i]
                     D = Batch(own.X.take(chosen, 0), own.y.take(chosen))
                 else:
@@ -171,9 +173,9 @@ def row_bytes(federation: Federation, dtype: Any) -> int:
 def client_batches(
     federation: Federation, part: Part, block: range, dtype: Any
 ) -> list[Iterable[Batch]]:
-    """Return the rows of each client of a block: a list of one batch.
+    """Return the batches of each client of a block: a list of one batch.
 
-    Of one client with more than LIMIT bytes the batches are made piece by piece, once.
+    One client with more than LIMIT bytes has a generator, which makes batches piece by piece, once.
     """
     offsets = part.offsets[block.start : block.stop + 1]
     rows = part.rows[offsets[0] : offsets[-1]]

@@ -24,9 +24,9 @@ class Source:
     test_from : rows from here on are the published test part (None: no such part).
     image : (H, W, C) if a row is an image, row-major. full_scale : the largest value that a feature
     can take, by the data set's documentation. sha256 : of the content (X, y, client).
-    vocabulary : X holds codes, and these are their meanings; the code that is its
-    length is padding (None: X holds numbers). label_names : the names of the labels 0, 1, ... where they
-    are words (None: they are numbers). notes : remarks on how the data were understood.
+    vocabulary : the meaning of each code in X; the code len(vocabulary) is padding (None: X holds
+    numbers). label_names : the names of the labels 0, 1, ... if they are words (None: they are
+    numbers). notes : remarks on how the file was understood.
     """
 
     X: Array
@@ -136,7 +136,7 @@ class Federation:
 
     @cached_property
     def shift_and_scale(self) -> tuple[Array | None, Array | None]:
-        """(shift, scale), each None where it changes nothing: found out once, not in every batch."""
+        """(shift, scale), each None if it changes nothing; decided once, not in every batch."""
         shift, scale = np.asarray(self.shift), np.asarray(self.scale)
         return shift if np.any(shift != 0) else None, scale if np.any(scale != 1) else None
 
@@ -188,7 +188,7 @@ def _check_part(name: str, part: Part, n: int, source: str) -> None:
 
 
 def _check_leak(federation: Federation) -> None:
-    """Refuse a row that serves for training, by any client, and for testing."""
+    """Refuse a row that is both a training row, of any client, and a test row."""
     trained = np.zeros(len(federation.source.y), bool)
     trained[federation.train.rows] = True
     leaks = np.flatnonzero(trained[federation.test.rows])

@@ -17,8 +17,8 @@ GATHER_BYTES = 1 << 23
 class LocalData(NamedTuple):
     """The training data of a few clients, and their part of the Plan: a worker needs no more.
 
-    The k-th of them, client clients[k], holds rows held[offsets[k]:offsets[k+1]] of
-    (X − shift)/scale, or of X itself where it holds codes. rows : role → (K, S, W), −1 = padding.
+    The k-th of them is client clients[k]. Its data are the rows held[offsets[k]:offsets[k+1]] of
+    (X − shift)/scale, or of X itself if it holds codes. rows : role → (K, S, W), −1 = padding.
     """
 
     clients: Array

@@ -26,7 +26,7 @@ RunClients = Callable[..., tuple[list[ClientResult | None], Counts]]
 def run_client(
     algorithm: AnyAlgorithm, model: Model, sent: Any, client_state: Any, data: LocalData, k: int
 ) -> Any:
-    """Take the k-th client's local steps one after the other, and return its `local`: the definition."""
+    """Take the k-th client's local steps one by one and return its `local`: this defines a round."""
     local = algorithm.start(model, sent, client_state)
     everything = cache(partial(data.all_rows, k))
     for t in range(int(data.steps[k])):
@@ -53,7 +53,7 @@ def run_round(
     A client without a result is left out, as a dropped straggler is.
     """
     sent = algorithm.download(state.server)
-    travels = not algorithm.pooled  # the centralised learner has its data where it is
+    travels = not algorithm.pooled  # nothing travels to or from the centralised learner
     keep = participants(algorithm, plan)
     messages = [algorithm.download_for(sent, state.clients.get(int(k))) for k in plan.clients]
     log = RoundLog(
@@ -103,7 +103,7 @@ def run_clients(
 ) -> tuple[list[ClientResult | None], Counts]:
     """Run some clients of one round; return results and cost. A pure function of its arguments.
 
-    stack : many clients at once (None: where the model is small); the numbers are the same.
+    stack : whether to run many clients at once (None: if the model is small). The numbers are equal.
     """
     # once for all rows: no step checks again
     base.check_batch(model, Batch(data.X, data.y))

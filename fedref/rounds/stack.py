@@ -13,7 +13,7 @@ from fedref.models.numerics import Array
 from fedref.rounds.local_data import LocalData
 from fedref.sampling import PADDING
 
-#: From this many parameters on, clients are run one by one: a stack would leave the cache.
+#: Clients of models with more parameters are run one by one: a stack would not fit the cache.
 STACK_UP_TO = 100_000
 #: The batches of as many steps as fit are gathered at once: they are used before they leave the cache.
 BLOCK_BYTES = 1 << 19
@@ -67,7 +67,7 @@ def steps(data: LocalData, order: Array) -> Iterator[tuple[int, list[Batch]]]:
     """
     S = data.steps[order]
     active = np.count_nonzero(np.arange(S.max())[:, None] < S, axis=1)
-    late = np.arange(len(order)) >= active[:, None]  # (S, K) whose work is done
+    late = np.arange(len(order)) >= active[:, None]  # (S, K) the client has no step left
     plans = []
     for rows in data.rows.values():
         rows = rows[order, : len(active)].transpose(1, 0, 2)  # (S, K, W): a step's clients together

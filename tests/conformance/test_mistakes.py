@@ -259,7 +259,6 @@ EQUATIONS = {
     per_fedavg.meta_gradient_hf: "per-fedavg-hf",
     per_fedavg.meta_gradient_steps: "per-fedavg-steps",
     per_fedavg.local_step: "per-fedavg",
-    per_fedavg.PerFedAvg.personalised_params: "evaluate-per-fedavg",
     fedmeta.inner_steps: "fedmeta",
     fedmeta.maml_gradient: "fedmeta-maml",
     fedmeta.meta_sgd_gradient: "fedmeta-sgd",
@@ -278,7 +277,6 @@ EQUATIONS = {
     fedcurv.FedCurv.step: "fedcurv",
     fedcurv.FedCurv.finish: "fedcurv",
     fedcurv.FedCurv.combine: "fedcurv",
-    fedcurv.FedCurv.start: "fedcurv",
     apfl.compose: "apfl",
     apfl.gradients: "apfl",
     apfl.penalty_gradient: "apfl",
@@ -343,7 +341,7 @@ def test_a_single_term_mutation_moves_a_case(f, monkeypatch):
         finally:
             f.__code__ = original
     assert survivors == []
-    assert tried or f is fedcurv.FedCurv.start
+    assert tried
 
 
 @pytest.mark.parametrize("family", ["logistic", "mlp", "cnn", "lstm-mean"])

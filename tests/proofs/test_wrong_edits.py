@@ -289,7 +289,7 @@ EDITS = {
     ),
     "uphill at test time": (
         "per-fedavg alg.1",
-        Edit(per_fedavg.PerFedAvg.personalised_params, "w - self.alpha", "w + self.alpha"),
+        Edit(per_fedavg.PerFedAvg.personalised_params, "alpha=self", "alpha=-self"),
     ),
     "draws are not counted": (
         "apfl eq.1",
