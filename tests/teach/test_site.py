@@ -109,7 +109,7 @@ def test_every_decision_is_an_entry_of_its_own(built):
     decisions = text.partition("<h2>Decisions</h2>")[2]
     assert decisions.count("<li>") == 5
     assert "<li>with update. Per-FedAvg" in decisions
-    assert "on a fresh batch of training rows; others" in decisions
+    assert "on a fresh batch of training rows; other" in decisions
 
 
 def test_prose_marks_code_emphasis_and_subscripts():
