@@ -116,7 +116,7 @@ class Algorithm(Generic[ServerState, Sent, Local, ClientState]):
 
     #: The words that a field may hold; the least and the greatest number (else `usual_bounds`).
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"weighting": WEIGHTINGS}
-    bounds: ClassVar[Mapping[str, tuple[float, float]]] = {}
+    bounds: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     usual_bounds: ClassVar[tuple[float, float]] = (0.0, np.inf)
 
     def __post_init__(self) -> None:

@@ -202,15 +202,25 @@ def test_the_words_that_an_option_takes(name, option, words):
         ALGORITHMS[name](**{option: "xyz"})
 
 
-def test_a_range_is_said_in_words():
-    with pytest.raises(
-        ConfigError, match=r"^lam is 2.0, expected a finite number, at least 0 and at most 1$"
-    ):
-        ALGORITHMS["apfl"](lam=2.0)
-    with pytest.raises(
-        ConfigError, match=r"^inner-steps is 0, expected a whole number, at least 1$"
-    ):
-        ALGORITHMS["fedmaml"](inner_steps=0)
+@pytest.mark.parametrize(
+    ("name", "option", "value", "message"),
+    [
+        ("apfl", "lam", 2.0, "lam is 2.0, expected a finite number, at least 0 and at most 1"),
+        ("fedmaml", "inner_steps", 0, "inner-steps is 0, expected a whole number, at least 1"),
+        # what the equations divide by
+        ("feddyn", "alpha", 0, "alpha is 0, expected a finite number, above 0"),
+        ("fednova", "lr", 0.0, "lr is 0.0, expected a finite number, above 0"),
+        ("scaffold", "lr", 0.0, "lr is 0.0, expected a finite number, above 0"),
+        *(
+            (name, "tau", 0.0, "tau is 0.0, expected a finite number, above 0")
+            for name in ("fedadagrad", "fedyogi", "fedadam")
+        ),
+    ],
+)
+def test_a_range_is_said_in_words(name, option, value, message):
+    with pytest.raises(ConfigError) as error:
+        ALGORITHMS[name](**{option: value})
+    assert str(error.value) == message
 
 
 def test_the_defaults_of_an_algorithm_are_fedavg_s():

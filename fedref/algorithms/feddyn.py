@@ -33,7 +33,7 @@ array([0.05, 0.1 ])
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -46,6 +46,7 @@ from fedref.algorithm import (
     weighted_mean,
     weighted_sum,
 )
+from fedref.boundary.values import POSITIVE
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
@@ -88,6 +89,7 @@ class FedDyn(Algorithm[DynServer, Server, Local, ClientState]):
     weighting: str = "uniform"
     lr: float = 0.05
     alpha: float = 0.1
+    bounds: ClassVar = {"alpha": POSITIVE}
 
     def initial(self, model: Model, w: Array) -> DynServer:
         return DynServer(w, np.zeros_like(w))

@@ -30,12 +30,13 @@ array([1., 0.])
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from fedref.algorithm import Algorithm, AllData, ClientResult, Cohort, Server, weighted_mean
 from fedref.algorithms.fedavg import local_step
+from fedref.boundary.values import POSITIVE
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
@@ -62,6 +63,7 @@ class FedNova(Algorithm[Server, Server, Local, None]):
 
     drop: bool = False
     lr: float = 0.05
+    bounds: ClassVar = {"lr": POSITIVE}
 
     def start(self, model: Model, sent: Server, client_state: None) -> Local:
         return Local(sent.w, np.array(0))

@@ -42,6 +42,7 @@ import numpy as np
 
 from fedref.algorithm import Algorithm, Cohort, Server, ServerState, weighted_mean
 from fedref.algorithms.fedavg import local_step
+from fedref.boundary.values import POSITIVE
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
@@ -87,7 +88,7 @@ class FedAdam(AveragedClients[FedOptServer]):
     beta1: float = 0.9
     beta2: float = 0.99
     tau: float = 1e-3
-    bounds: ClassVar = {"beta1": (0, 1), "beta2": (0, 1)}
+    bounds: ClassVar = {"beta1": (0, 1), "beta2": (0, 1), "tau": POSITIVE}
     second_moment = staticmethod(adam)
 
     def initial(self, model: Model, w: Array) -> FedOptServer:

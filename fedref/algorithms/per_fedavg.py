@@ -137,7 +137,7 @@ class PerFedAvg(Algorithm[Server, Server, Array, None]):
     #: The batches of an inner step.
     inner: ClassVar[tuple[str, ...]] = ("D", "D2")
 
-    bounds: ClassVar[Mapping[str, tuple[float, float]]] = {"inner_steps": (1, np.inf)}
+    bounds: ClassVar[Mapping[str, tuple[Any, ...]]] = {"inner_steps": (1, np.inf)}
 
     @property
     def roles(self) -> tuple[str, ...]:  # type: ignore[override]

@@ -49,6 +49,7 @@ from fedref.algorithm import (
     weighted_mean,
     weighted_sum,
 )
+from fedref.boundary.values import POSITIVE
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
@@ -93,6 +94,7 @@ class Scaffold(Algorithm[ScaffoldServer, ScaffoldServer, Local, ClientState]):
     server_lr: float = 1.0
     control: str = "difference"
     choices: ClassVar = {"control": ("difference", "gradient")}
+    bounds: ClassVar = {"lr": POSITIVE}
 
     def initial(self, model: Model, w: Array) -> ScaffoldServer:
         return ScaffoldServer(w, np.zeros_like(w))

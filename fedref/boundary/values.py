@@ -44,6 +44,8 @@ class Bounds(NamedTuple):
 
 
 ANY = Bounds()
+#: For a number that something is divided by.
+POSITIVE = Bounds(0.0, open="both")
 
 KINDS: Mapping[Any, str] = {
     bool: "true or false",

@@ -59,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
 def lines(page: Any) -> list[str]:
     """Lay a page out for the terminal."""
     out = [page.title, "=" * len(page.title)]
+    out += [line for text in page.citation for line in ("", text)]
     out += ["", page.objective] * bool(page.objective) + ["", page.text] * bool(page.text)
     if page.symbols:
         width = max(len(row.symbol) for row in page.symbols)

@@ -72,7 +72,10 @@ class Model(ABC):
 
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
         """H(w; D)v = ∇²f·v, by a complex step through `grad`: (..., d). `grad` must take complex w."""
-        return self.grad(w + 1j * TINY * v, D).imag / TINY
+        g = self.grad(w + 1j * TINY * v, D)
+        if not np.iscomplexobj(g):
+            refuse_lost_step(self, w, v, D)
+        return g.imag / TINY
 
     def sample_losses(self, w: Array, D: Batch) -> Array:
         """ℓ_j(w) of every sample, without L2: (..., B). `D.s` is ignored."""
@@ -189,6 +192,21 @@ def check_labels(model: Model, y: Array) -> None:
         expected = f"integers from {low} to {high}" if dense else f"one of {model.labels}"
         raise ValueError(
             f"labels run from {y.min()} to {y.max()}, expected {expected} ({type(model).__name__})"
+        )
+
+
+def refuse_lost_step(model: Model, w: Array, v: Array, D: Batch) -> None:
+    """Refuse a gradient that is real at a complex w, unless its derivative is indeed 0.
+
+    From w − hv to w + hv, a gradient with a derivative changes in proportion to h. A piecewise constant
+    one does not change, or jumps.
+    """
+    ends = ((model.grad(w + h * v, D), model.grad(w - h * v, D)) for h in (1e-3, 1e-4))
+    far, near = (plus - minus for plus, minus in ends)
+    if np.linalg.norm(far - 10 * near) < 0.1 * np.linalg.norm(far):
+        raise ConfigError(
+            f"{type(model).__name__}.grad loses the imaginary part of w, as np.abs does, so that no "
+            "hvp can be derived from it: use functions that keep it, or write hvp(w, v, D)"
         )
 
 

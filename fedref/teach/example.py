@@ -116,6 +116,12 @@ CALLS: list[partial[Any]] = [
 ]
 
 
+#: The examples of tags that have no line of their own, where the function's example does not fit.
+CALLS_OF_TAGS: dict[str, partial[Any]] = {
+    "per-fedavg eq.3": partial(per_fedavg.meta_gradient, MODEL, W, D, D, D, alpha=0.5),
+}
+
+
 class Step(NamedTuple):
     """One line that ran, and copies of the local variables before and after it."""
 
@@ -233,12 +239,16 @@ def default_call(module: str, name: str) -> partial[Any] | None:
 
 
 def play_two_rounds(it: algorithm.AnyAlgorithm) -> dict[str, Any]:
-    """Return what the functions of an algorithm are given in the second round of two clients."""
+    """Return the arguments that an algorithm's functions get in the second round of two clients."""
     server, states = it.initial(MODEL, W), [None, None]
     for _ in range(2):
         before, sent = server, it.download(server)
-        locals_ = [it.step(MODEL, sent, it.start(MODEL, sent, own), D) for own in states]
-        results = [it.finish(MODEL, sent, x, own, lambda: D) for x, own in zip(locals_, states)]
+        starts = [it.start(MODEL, sent, own) for own in states]
+        locals_ = [it.step(MODEL, sent, x, rows) for x, rows in zip(starts, (D, D1))]
+        results = [
+            it.finish(MODEL, sent, x, own, partial(Batch, *rows))
+            for x, own, rows in zip(locals_, states, (D, D1))
+        ]
         uploads = tree.stack([result.upload for result in results])
         values = {"client_state": states[0]}
         server = it.combine(MODEL, server, uploads, COHORT)

@@ -25,7 +25,7 @@ from fedref.models.batch import Batch
 from fedref.models.numerics import Activation
 from fedref.teach import mistakes, source
 from fedref.teach.catalogue import EXERCISES
-from fedref.teach.example import Trace, compute_both, find_example
+from fedref.teach.example import CALLS_OF_TAGS, Trace, compute_both, find_example, trace_call
 from fedref.teach.source import Equation, Symbol
 
 DIGITS = 4
@@ -62,9 +62,13 @@ class Function(NamedTuple):
 
 
 class Page(NamedTuple):
-    """All that is said of one topic. text : a model's docstring, or what is said of a tag."""
+    """All that is said of one topic.
+
+    citation : the paper, one paragraph each; text : a model's docstring, or what is said of a tag.
+    """
 
     title: str
+    citation: list[str]
     objective: str
     symbols: list[Symbol]
     functions: list[Function]
@@ -106,7 +110,7 @@ def page_of(name: str) -> Page:
     topic = find_topic(name)
     if topic in MODELS:
         title, _, text = (inspect.getdoc(MODELS[topic]) or "").partition("\n\n")
-        return Page(title, "", [], list(model_functions(topic)), "", text)
+        return Page(title, [], "", [], list(model_functions(topic)), "", text)
     if topic in ALGORITHMS:
         return file_page(importlib.import_module(ALGORITHMS[topic].__module__))
     if topic in EXERCISES:
@@ -119,6 +123,9 @@ def page_of(name: str) -> Page:
         return file_page(importlib.import_module(equations[0].module), equations)
     mention = source.mentions()[topic]
     page = file_page(mention.module, [], mention.functions)
+    if topic in CALLS_OF_TAGS:
+        trace = trace_call(CALLS_OF_TAGS[topic])
+        page = page._replace(functions=[f._replace(trace=trace) for f in page.functions])
     return page._replace(text="\n".join(mention.text))
 
 
@@ -131,6 +138,7 @@ def file_page(
         groups.setdefault(equation.function, []).append(equation)
     return Page(
         source.title(module),
+        source.citation(module),
         source.section(module, "Objective"),
         source.symbols(module),
         [describe_function(module, name, group) for name, group in groups.items()],

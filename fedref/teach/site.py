@@ -119,7 +119,7 @@ def file_sheet(module: ModuleType) -> Sheet:
     """Return the page of one paper's file: equations, algorithms, pictures, decisions."""
     name, page = page_name(module.__name__), pages.file_page(module)
     body = f"<h1>{escape(page.title)}</h1>"
-    body += "".join(f"<p class=citation>{prose(text)}</p>" for text in source.citation(module))
+    body += "".join(f"<p class=citation>{prose(text)}</p>" for text in page.citation)
     if page.objective:
         body += f"<p class=objective>{prose(page.objective)}</p>"
     body += symbol_table(module) + "".join(map(function_block, page.functions))

@@ -55,6 +55,7 @@ def test_every_name_that_fedref_prints_is_a_topic_in_any_capitals(name):
 def test_what_a_tag_without_a_line_of_its_own_shows(capsys):
     for topic, said, code in (
         ("Per-FedAvg EQ.3", "with D = D′ = D″", "def meta_gradient("),
+        ("Per-FedAvg EQ.3", "NeurIPS 2020.", "D2 = (1, 2) → 1, (-1, 1) → 0, (2, 0) → 1"),
         ("apfl alg.1", "[alg.1] `APFL`", "class APFL("),
         ("curvature", "[HVP]", "def hvp("),
     ):

@@ -39,6 +39,17 @@ def test_what_a_model_of_few_functions_derives_is_what_a_whole_model_has():
     np.testing.assert_allclose(few.sample_losses(w, D), whole.sample_losses(w, D), rtol=1e-12)
 
 
+def test_a_gradient_that_loses_the_complex_step_is_refused_and_a_constant_one_is_not():
+    rng = np.random.default_rng(1)
+    w, v, D = *rng.normal(size=(2, 4)), Batch(rng.normal(size=(50, 3)), rng.choice([-1, 1], 50))
+    hinge = LinearSVM(3)  # piecewise constant, and so real at a complex w
+    np.testing.assert_array_equal(base.Model.hvp(hinge, w, 9 * v, D), np.zeros(4))
+    lossy = Few()
+    object.__setattr__(lossy, "grad", lambda w, D: np.sign(w.real) * np.abs(w))
+    with pytest.raises(ConfigError, match=r"^Few\.grad loses the imaginary part of w, as np\.abs"):
+        lossy.hvp(w, v, D)
+
+
 @pytest.mark.parametrize("lead", [(), (2,), (2, 5), (1,), (0,)])
 def test_unpack_gives_views_row_major_and_in_order_under_leading_axes(lead):
     w = np.zeros((*lead, 26))[..., ::2]  # a view itself

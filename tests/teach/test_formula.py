@@ -7,9 +7,10 @@ from functools import partial
 import numpy as np
 import pytest
 
+from fedref.algorithms import fedopt
 from fedref.models import MODELS
 from fedref.teach import pages, source
-from fedref.teach.example import compute_both, trace_call
+from fedref.teach.example import compute_both, play_two_rounds, trace_call
 from fedref.teach.formula import evaluate, mathml, parse
 
 WITH_FORMULA = [equation for equation in source.equations() if equation.formula]
@@ -110,6 +111,11 @@ def test_a_root_of_a_quotient_stands_on_one_line():
     assert "<mfrac>" not in shown
     assert re.sub("<[^>]*>", "", shown) == "u/(v+w)"
     assert "<mfrac>" in mathml(parse("u / (v + w)"))
+
+
+def test_the_clients_of_an_example_send_different_models():
+    uploads = play_two_rounds(fedopt.FedAdam(lr=0.5))["uploads"]
+    assert not np.array_equal(*uploads)
 
 
 @pytest.mark.parametrize(
