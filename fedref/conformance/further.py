@@ -240,6 +240,30 @@ MODELS = {
     ),
 }  # fmt: skip
 
+#: FedProx's client keeps a second vector beside w, at first the server's model.
+KEPT_BESIDE_W = (
+    Edit(
+        Algorithm.start, "return sent.w",
+        'return (sent.w, sent.w) if type(self).__name__ == "FedProx" else sent.w',
+    ),
+    Edit(
+        Algorithm.finish, "return ClientResult(local)",
+        "return ClientResult(local[0] if type(local) is tuple else local)",
+    ),
+    Edit(
+        reference.parameters, "return local[0].theta",
+        "return local[0] if isinstance(local[0], np.ndarray) else local[0].theta",
+    ),
+    Edit(
+        fedprox.FedProx.client_metrics, "penalty = float(",
+        "local = local[0] if type(local) is tuple else local\npenalty = float(",
+    ),
+    Edit(
+        Reference.client, "args = (made, local, sent.w, everything())",
+        "args = (made, local[0], sent.w, everything())",
+    ),
+)  # fmt: skip
+
 CLIENTS = {
     "the local step climbs": row(
         "apfl eq.2", "w ← w − ηg", "the loss rises",
@@ -285,26 +309,19 @@ CLIENTS = {
             "w, before = local\n"
             "return w - self.lr * prox_gradient(model, w, before, D, mu=sent.mu), w",
         ),
+        *KEPT_BESIDE_W,
+    ),
+    "the penalty's anchor is overwritten by the step's direction": row(
+        "fedprox alg.2", "wᵗ stays the server's model during all of the client's steps",
+        "from the second step on a pull to a gradient, not to a model",
         Edit(
-            Algorithm.start, "return sent.w",
-            'return (sent.w, sent.w) if type(self).__name__ == "FedProx" else sent.w',
+            fedprox.FedProx.step,
+            "return local - self.lr * prox_gradient(model, local, sent.w, D, mu=sent.mu)",
+            "w, before = local\n"
+            "step = sent.mu * (w - before) + model.grad(w, D)\n"
+            "return w - self.lr * step, step",
         ),
-        Edit(
-            Algorithm.finish, "return ClientResult(local)",
-            "return ClientResult(local[0] if type(local) is tuple else local)",
-        ),
-        Edit(
-            reference.parameters, "return local[0].theta",
-            "return local[0] if isinstance(local[0], np.ndarray) else local[0].theta",
-        ),
-        Edit(
-            fedprox.FedProx.client_metrics, "penalty = float(",
-            "local = local[0] if type(local) is tuple else local\npenalty = float(",
-        ),
-        Edit(
-            Reference.client, "args = (made, local, sent.w, everything())",
-            "args = (made, local[0], sent.w, everything())",
-        ),
+        *KEPT_BESIDE_W,
     ),
     "the penalty's anchor is round 0's model": row(
         "fedprox alg.2", "wᵗ is the server's model of this round",
@@ -322,7 +339,8 @@ CLIENTS = {
             fedprox.FedProx.step,
             "return local - self.lr * prox_gradient(model, local, sent.w, D, mu=sent.mu)",
             "w = local - self.lr * model.grad(local, D)\n"
-            "return w - self.lr * sent.mu * (w - sent.w)",
+            "pull = prox_gradient(model, w, sent.w, D, mu=sent.mu) - model.grad(w, D)\n"
+            "return w - self.lr * pull",
         ),
         kind=VARIANT,
     ),
@@ -1240,6 +1258,10 @@ LATER = {
         "feddyn objective", "∇L − h_k + α(θ − θᵗ)", "clients drift",
         Edit(feddyn.gradient, " + alpha * (w - w0)", ""),
     ),
+    "FedDyn's clients take FedAvg's steps": row(
+        "feddyn objective", "∇L − h_k + α(θ − θᵗ)", "h_k and α do not reach the clients",
+        Edit(feddyn.gradient, " - h_k + alpha * (w - w0)", ""),
+    ),
     "FedDyn's linear term has the wrong sign": row(
         "feddyn objective", "∇L − h_k + α(θ − θᵗ)", "the regulariser leads away",
         Edit(feddyn.gradient, "- h_k", "+ h_k"),
@@ -1255,6 +1277,11 @@ LATER = {
     "FedDyn's h is divided by |S|": row(
         "feddyn alg.1", "h ← h − (α/N) Σ (θ_k − θᵗ), N all clients", "h moves N/|S| times too far",
         Edit(feddyn.FedDyn.combine, "self.alpha / cohort.N * way", "self.alpha / K * way"),
+    ),
+    "FedDyn's server takes θ off once": row(
+        "feddyn alg.1", "h ← h − (α/N) Σ (θ_k − θᵗ): θᵗ goes off each θ_k",
+        "h grows by |S| − 1 times θᵗ",
+        Edit(feddyn.FedDyn.combine, "- K * server.w", "- server.w"),
     ),
     "FedDyn's server ignores h": row(
         "feddyn alg.1", "θ = mean θ_k − h/α", "the server only averages",
@@ -1283,6 +1310,29 @@ LATER = {
             apfl_deng.APFLDeng.step, "w = w - self.lr * model.grad(w, D)",
             "w = w - 2 * self.lr * model.grad(w, D)",
         ),
+    ),
+    "Deng's APFL: v's gradient after w's step": row(
+        "apfl-deng alg.1", "all three gradients are taken before the step", "a mix with another w",
+        Edit(
+            apfl_deng.APFLDeng.step, "gradients(model, v, w, a, D)",
+            "gradients(model, v, w - self.lr * model.grad(w, D), a, D)",
+        ),
+        kind=VARIANT,
+    ),
+    "Deng's APFL in the form of FedRep's code": row(
+        "apfl-deng alg.1", "v's gradient is α g(v̄), and v̄ is not stored",
+        "v is trained alone and mixed once a round",
+        Edit(
+            apfl_deng.APFLDeng.step, "g_v, g_a = gradients(model, v, w, a, D)",
+            "g_w, g_v = model.grad(w, D), model.grad(v, D)\n"
+            "apart = (v - self.lr * g_v) - (w - self.lr * g_w)\n"
+            "g_a = np.sum(apart * mix(g_v, g_w, a), -1) + 0.02 * a",
+        ),
+        Edit(
+            apfl_deng.APFLDeng.finish, "ClientState(local.v, local.a)",
+            "ClientState(mix(local.v, local.w, local.a), local.a)",
+        ),
+        kind=VARIANT,
     ),
     "Deng's APFL: v's gradient at v": row(
         "apfl-deng alg.1", "v's gradient is taken at v̄", "v ignores the global model",

@@ -149,10 +149,8 @@ def with_tolerance(case: Case) -> Case:
     if stepped:
         agree["complex step"] = digits(max_difference(stepped, case.outputs))
     case = case._replace(tolerance=tolerance, condition=kappa, digits=agree)
-    codes = executed_codes(case)
-    case = case._replace(tags=find_tags(case, codes))
-    caught = (name for name in MISTAKES if may_matter(MISTAKES[name], case, codes))
-    return case._replace(catches=tuple(name for name in caught if catches_mistake(case, name)))
+    case = case._replace(tags=find_tags(case, executed_codes(case)))
+    return case._replace(catches=find_catches(case))
 
 
 #: An equation beside a line of code: "# [apfl eq.1] ...".
@@ -197,6 +195,13 @@ def may_matter(mistake: Mistake, case: Case, codes: set[Any]) -> bool:
         isinstance(edit, Swap) or inspect.unwrap(edit.function).__code__ in codes
         for edit in mistake.edits
     )
+
+
+def find_catches(case: Case) -> tuple[str, ...]:
+    """Return the names of the known mistakes that the case catches."""
+    codes = executed_codes(case)
+    caught = (name for name in MISTAKES if may_matter(MISTAKES[name], case, codes))
+    return tuple(name for name in caught if catches_mistake(case, name))
 
 
 def catches_mistake(case: Case, name: str) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedref.conformance import serialise, vectors
+from fedref.conformance import make, serialise, vectors
 from fedref.conformance.backends.reference import LOOP
 from fedref.conformance.suite import call_backend
 from fedref.conformance.vectors import Case
@@ -40,7 +40,8 @@ def all_vectors() -> dict[str, Case]:
 def make_case(key: str) -> Case:
     """Return the case of that key; outputs : its required ones, by fedref."""
     case = two_client_case(key) if key in NAMES else without_l2(key)
-    return case._replace(outputs=outputs_of(LOOP, case))
+    case = case._replace(outputs=outputs_of(LOOP, case))
+    return case._replace(catches=make.find_catches(case))
 
 
 def outputs_of(backend: Any, case: Case) -> dict[str, Any]:

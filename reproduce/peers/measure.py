@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import cases
-from formulas import EQUALS
 
 from fedref.conformance import suite
+from fedref.conformance.mistakes import MISTAKES
 
 sys.dont_write_bytecode = True  # a checkout stays as it is
 
@@ -26,7 +26,10 @@ def load_adapter(name: str, checkout: str, within: str) -> Any:
 
 
 def measure_row(backend: Any, row: dict[str, Any]) -> dict[str, Any]:
-    """Return {status, digits, equals: how far from what it should equal, names: of mistakes, why}."""
+    """Return {status, names of mistakes, why, digits, equals}.
+
+    digits, equals : the largest difference from fedref, and from fedref with the row's mistakes.
+    """
     case = cases.make_case(row["run"])
     answer = suite.call_safely(backend, case)
     if answer.outputs is None:
@@ -41,9 +44,14 @@ def measure_row(backend: Any, row: dict[str, Any]) -> dict[str, Any]:
         return found
     found["digits"] = largest_difference(answer.outputs, case.outputs)
     if row.get("equals"):
-        other = cases.outputs_of(EQUALS[row["equals"]], case)
+        other = cases.outputs_of(with_mistakes(*row["equals"]), case)
         found["equals"] = largest_difference(answer.outputs, other)
     return found
+
+
+def with_mistakes(*names: str) -> Any:
+    """Return fedref with one or two known mistakes, as a backend."""
+    return MISTAKES[names[0]].backend if len(names) == 1 else suite.combine_mistakes(*names)
 
 
 def largest_difference(got: Any, want: dict[str, Any]) -> float:

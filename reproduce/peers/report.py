@@ -159,7 +159,8 @@ def judge(row: dict[str, Any], one: dict[str, Any]) -> tuple[str, str]:
     distance = one["equals"] if "equals" in row else one["digits"]
     if "kind" not in row or distance > row.get("close", CLOSE):
         return "differs", "otherwise than was found before: not looked at yet"
-    equals = f"; equals {row['equals']} to {one['equals']:.0e}" if "equals" in row else ""
+    names = " and ".join(f"“{name}”" for name in row.get("equals", ()))
+    equals = f"; fedref with {names} gives the same to {one['equals']:.0e}" if names else ""
     return row["kind"], f"`{row['where']}`: {row['says']}{equals}"
 
 

@@ -10,7 +10,7 @@ import pytest
 from reproducing import command
 
 from fedref.boundary.errors import ConfigError
-from fedref.conformance.suite import difference
+from fedref.conformance.suite import call_safely, grade
 from reproduce import catalogue
 
 FOLDER = catalogue.root() / "peers"
@@ -27,7 +27,7 @@ passes = ["FedAvg", "FedAvg, a batch of one row", "server's Adam", "MAML"]
 [[project.rows]]
 run = "FedProx"
 kind = "wrong"
-equals = "FedAvg"
+equals = ["the penalty's gradient is zero"]
 where = "fake.py:1"
 says = "there is no penalty"
 note = "Add it."
@@ -53,12 +53,12 @@ def peers() -> ModuleType:
 
 @pytest.fixture
 def modules(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The modules that a project's process imports by bare names: (cases, formulas)."""
+    """The modules that a project's process imports by bare names: (cases, measure)."""
     monkeypatch.syspath_prepend(str(FOLDER))
     import cases  # type: ignore[import-not-found]
-    import formulas  # type: ignore[import-not-found]
+    import measure  # type: ignore[import-not-found]
 
-    return cases, formulas
+    return cases, measure
 
 
 @pytest.mark.parametrize("path", ADAPTERS, ids=lambda path: path.stem)
@@ -73,7 +73,7 @@ def test_adapters_are_short_and_fetch_nothing(path: Path) -> None:
 
 
 def test_every_row_can_be_measured(peers: ModuleType, modules: Any) -> None:
-    cases, formulas = modules
+    cases, measure = modules
     projects = peers.read_projects()
     assert {p["name"] for p in projects} == {path.stem for path in ADAPTERS}
     for project in projects:
@@ -84,9 +84,10 @@ def test_every_row_can_be_measured(peers: ModuleType, modules: Any) -> None:
             assert row.get("kind", "wrong") in ("variant", "convention", "wrong")
             assert ("note" in row) == (row.get("kind") == "wrong")
             if "equals" in row:  # is something else than the paper's
-                other = cases.outputs_of(formulas.EQUALS[row["equals"]], case)
-                gaps = [difference(other[name], x) for name, x in case.outputs.items()]
-                assert max(gaps) > 1e-3
+                backend = measure.with_mistakes(*row["equals"])
+                result = grade(call_safely(backend, case), case)
+                assert result.error > 1e-3
+                assert set(row["equals"]) <= set(result.mistakes)
 
 
 def test_rows_of_a_project(
@@ -107,7 +108,9 @@ def test_rows_of_a_project(
     }  # fmt: skip
     assert rows["FedAvg, a batch of one row"]["what"] == "raised ValueError: too long"
     assert rows["MAML"]["what"] == "the adapter does not offer it"
-    assert rows["FedProx"]["what"].startswith("`fake.py:1`: there is no penalty; equals FedAvg to ")
+    assert rows["FedProx"]["what"].startswith(
+        "`fake.py:1`: there is no penalty; fedref with “the penalty's gradient is zero” gives the same to "
+    )
     assert float(rows["FedProx"]["off by"]) > 1e-3
     assert "| nobody/fake | FedProx | wrong | " in parts["table"]
     assert (

@@ -3,7 +3,6 @@
 import os
 
 import numpy as np
-from formulas import gradient_of
 
 os.environ |= {
     "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -14,6 +13,9 @@ os.environ |= {
 import tensorflow.compat.v1 as tf
 from flearn.optimizer.pgd import PerturbedGradientDescent
 
+from fedref import Batch
+from fedref.conformance.serialise import build_model
+
 tf.disable_v2_behavior()
 tf.disable_resource_variables()
 
@@ -22,7 +24,7 @@ def client(algorithm, model, hyper, server, data, rows):
     """Return w after SGD with fedref's gradients; hyper may ask for IndexedSlices."""
     if algorithm != "fedprox":
         raise NotImplementedError
-    w, g = server["w"], gradient_of(model, data)
+    w, grad = server["w"], build_model(model).grad
     with tf.Graph().as_default(), tf.Session() as session:
         variable = tf.Variable(w[:, None], dtype=tf.float64)
         given = tf.placeholder(tf.float64, (w.size, 1))
@@ -34,5 +36,6 @@ def client(algorithm, model, hyper, server, data, rows):
         optimiser.get_slot(variable, "vstar").load(w[:, None], session)
         for D in rows["D"]:
             w = session.run(variable)[:, 0]
-            session.run(step, {given: g(w, D)[:, None]})
+            batch = Batch(data["X"][D], data["y"][D])
+            session.run(step, {given: grad(w, batch)[:, None]})
         return {"upload": {"w": np.asarray(session.run(variable)[:, 0])}}
