@@ -55,8 +55,10 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     notes = upstream_notes(projects, rows)
     write_atomically(out / "notes.md", notes.encode())
     counts = Counter(row["verdict"] for row in rows)
+    others = [row for row in rows if row["verdict"] not in ("passed", NOT_RUN)]
     return {
         "counts": ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()),
+        "named": f"{sum(bool(row['named']) for row in others)} of {len(others)}",
         "table": markdown([list(COLUMNS), *map(cells, rows)], left=len(COLUMNS)),
         "again": "\n".join(commands(project) for project in projects),
     }
