@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "ConfigError", "DataError", "FedrefError", "load_run", "run"]
 __version__ = "0.1.0"
 
-#: What is imported once it is asked for, so that `import fedref` and `fedref --help` take no time.
+#: Names that are imported at their first use, so that `import fedref` and `fedref --help` are quick.
 LATER = {"Batch": "models.batch", "load_run": "experiments.results", "run": "experiments.run"}
 MODULES = ("algorithm", "algorithms", "checks", "datasets", "experiments", "models", "rounds",
            "sampling", "tree")  # fmt: skip

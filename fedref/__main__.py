@@ -1,4 +1,4 @@
-"""`python -m fedref` is `fedref`."""
+"""The command line, for `python -m fedref`."""
 
 import sys
 

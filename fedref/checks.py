@@ -174,12 +174,12 @@ class Report(NamedTuple):
 
 
 def _directions(w: Array) -> Array:
-    """Return a few fixed random directions: (5, d)."""
+    """Return five random directions, always the same: (5, d)."""
     return np.random.default_rng(0).normal(size=(5, *w.shape)).astype(np.result_type(w, np.float32))
 
 
 def _median_slope(slope: Callable[[Array], float], v: Array) -> float:
-    """Return the median over directions: along a single one, the leading term may almost vanish."""
+    """Return the median slope over directions: along a single one the leading term may vanish."""
     return float(np.median([slope(one) for one in np.atleast_2d(v)]))
 
 

@@ -1,8 +1,8 @@
-"""Checkpoints: any tree of arrays and numbers in one file that is whole or is refused.
+"""Checkpoints: any tree of arrays and numbers in one file, which is refused unless it is intact.
 
 Format: one line `fedref-checkpoint 1 <sha256 of the rest>`, then a .npz (never pickled) with the
-arrays and, under `tree`, the structure as JSON. A file is written beside its place, synced and
-renamed; the one before stays as `NAME.old`. What the hash has sealed is not checked again.
+arrays and, under `tree`, the structure as JSON. A file is written under a temporary name, synced and
+renamed; the previous one stays as `NAME.old`. Content whose hash matches is not checked again.
 """
 
 import io
@@ -23,7 +23,7 @@ MAGIC = b"fedref-checkpoint 1 "
 
 
 def _encode(value: Any, arrays: dict[str, Any]) -> Any:
-    """JSON for the structure; arrays are put aside under a number."""
+    """Return the structure as values for JSON; put the arrays into `arrays` under numbered names."""
     if isinstance(value, np.ndarray):
         arrays[f"a{len(arrays)}"] = value
         return {"array": f"a{len(arrays) - 1}"}
@@ -59,16 +59,16 @@ def _decode(node: Any, arrays: Mapping[str, Any]) -> Any:
 
 
 def _named_tuple(name: str) -> type[Any]:
-    """Return the NamedTuple MODULE:NAME of a module that is imported already: none is for its sake."""
+    """Return the NamedTuple MODULE:NAME. Its module must be imported already: no file imports one."""
     module, _, attribute = name.partition(":")
     kind = getattr(sys.modules.get(module), attribute, None)
     if not (isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")):
-        raise LookupError(f"it names the type {name!r}, which none here has")
+        raise LookupError(f"it names the type {name!r}, which is not known here")
     return kind
 
 
 def dumps(value: Any) -> bytes:
-    """Write a value as bytes: the same value always gives the same ones."""
+    """Return a value as bytes; the same value always gives the same bytes."""
     arrays: dict[str, Any] = {}
     structure = json.dumps(_encode(value, arrays))
     buffer = io.BytesIO()
@@ -88,7 +88,7 @@ def loads(data: bytes, where: str = "checkpoint") -> Any:
         with np.load(io.BytesIO(body), allow_pickle=False) as archive:
             arrays = dict(archive)
         return _decode(json.loads(arrays["tree"].tobytes()), arrays)
-    except Exception as error:  # whole, but of another making
+    except Exception as error:  # intact, but not made by `dumps` as it is now
         raise DataError(f"{where}: cannot be decoded ({error})") from error
 
 
@@ -102,7 +102,7 @@ def previous_path(path: Path) -> Path:
 
 
 def load_newest(path: Path) -> tuple[Any, list[str]]:
-    """Return (value, warnings) of the newest whole checkpoint; value None if there is none."""
+    """Return (value, warnings) of the newest intact checkpoint; value None if there is none."""
     warnings: list[str] = []
     for candidate in (path, previous_path(path)):
         try:
@@ -110,7 +110,7 @@ def load_newest(path: Path) -> tuple[Any, list[str]]:
         except FileNotFoundError:
             continue
         except DataError as error:
-            warnings.append(f"{error}: it is left aside")
+            warnings.append(f"{error}: it is ignored")
     return None, warnings
 
 
@@ -119,7 +119,7 @@ def recover(path: Path) -> tuple[Any, list[str]]:
     value, warnings = load_newest(path)
     if warnings and value is not None:
         os.replace(previous_path(path), path)
-        warnings.append(f"{path}: going on from the checkpoint before, which is whole")
+        warnings.append(f"{path}: going on from the previous checkpoint, which is intact")
     elif warnings:
-        warnings.append(f"{path}: no whole checkpoint is left, starting anew")
+        warnings.append(f"{path}: no intact checkpoint is left, starting anew")
     return value, warnings

@@ -17,7 +17,7 @@ class ConfigError(FedrefError):
 
 
 def printable(text: object, limit: int = 200) -> str:
-    r"""Return text from outside without control characters and cut to a limit, safe to print or write.
+    r"""Return text with its control characters escaped, cut to a limit: safe to print or write.
 
     Names in users' files may hold line breaks, or escape sequences that a terminal would execute.
 

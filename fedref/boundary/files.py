@@ -20,7 +20,7 @@ Content = bytes | Iterable[bytes] | Callable[[IO[bytes]], object]
 
 
 def data_error(path: Path | str, what: object, expected: str) -> DataError:
-    """Return the one-line error that every reader raises: file, fault, what was expected."""
+    """Return the one-line error that every reader raises: the file, its fault, what was expected."""
     lines = str(what).strip().splitlines()
     wrong = lines[0] if lines else type(what).__name__
     return DataError(
@@ -72,7 +72,7 @@ def unpacked_limit(size: int) -> int:
 
 
 def gunzip(stream: IO[bytes]) -> IO[bytes]:
-    """Return the unpacked stream if this one begins as gzip does, else the stream itself."""
+    """Return the unpacked stream if this one begins like a gzip file, else the stream itself."""
     packed = stream.read(2) == b"\x1f\x8b"
     stream.seek(0)
     return cast(IO[bytes], gzip.GzipFile(fileobj=stream)) if packed else stream
@@ -99,7 +99,7 @@ def read_bytes(path: Path, expected: str) -> bytes:
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object; a ValueError if a key occurs twice (json itself would keep the last)."""
+    """Make a JSON object of its pairs; a ValueError if a key occurs twice (json keeps the last)."""
     values = dict(pairs)
     if len(values) < len(pairs):
         raise ValueError(f"{first_repeated(name for name, _ in pairs)!r:.40} occurs twice")
@@ -107,7 +107,7 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def require_members(names: list[str], members: Collection[str]) -> list[str]:
-    """Return the names if an archive has members of all of them, else raise a ValueError."""
+    """Return the names if an archive has a member of each name, else raise a ValueError."""
     missing = [name for name in names if name not in members]
     if missing:
         raise ValueError(f"has no member {missing[0]!r}")
@@ -115,7 +115,7 @@ def require_members(names: list[str], members: Collection[str]) -> list[str]:
 
 
 def first_repeated(names: Iterable[str]) -> str | None:
-    """Return the first name that occurs a second time, if any does."""
+    """Return the first name that repeats an earlier one, or None."""
     seen = set[str]()
     for name in names:
         if name in seen:
@@ -130,7 +130,7 @@ def first_repeated(names: Iterable[str]) -> str | None:
 def write_atomically(path: Path, content: Content, backup: Path | None = None) -> None:
     """Write a file so that `path` holds either the old bytes or all of the new ones.
 
-    It writes a temporary file in the same folder, syncs it to the disk, and renames it.
+    The bytes go to a temporary file in the same folder, which is synced to the disk and renamed.
 
     content : the bytes, pieces of them, or a function that writes to a stream. backup : where to
     move the present file. Raises OSError; `write_or_raise` turns it into a DataError.
@@ -155,14 +155,14 @@ def write_atomically(path: Path, content: Content, backup: Path | None = None) -
 
 
 def remove_partial_files(folder: Path) -> None:
-    """Remove the partial files that killed writes left in a folder; nobody may be writing there."""
+    """Remove the partial files that killed processes left; no other process may write there now."""
     for partial in folder.rglob(".fedref-*.new"):
         with suppress(OSError):
             partial.unlink(missing_ok=True)
 
 
 def write_or_raise(path: Path, content: Content) -> None:
-    """Write a file that the user named. Create its folder; turn an error into a DataError."""
+    """Write a file at a path that the user chose. Create its folder; raise a DataError if it fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -48,7 +48,7 @@ class SubprocessRunner:
             self.kill()
             raise ChildProcessError("the process died") from None
         except BaseException:
-            self.kill()  # a late answer must not be taken for that of the next call
+            self.kill()  # a late answer must not be mistaken for the next call's
             raise
         if not succeeded:
             raise result

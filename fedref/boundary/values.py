@@ -1,6 +1,6 @@
-"""Values that come from outside (TOML, the command line, Python): the one validator for all of them.
+"""The validator of all values that come from outside: from TOML, the command line or Python.
 
-A dataclass says what its fields may hold by their types, and by two class variables:
+A dataclass declares what its fields may hold by their types and by two class variables:
 
     bounds   field → (low, high), or Bounds where an end is excluded
     choices  field → the words that it may hold
@@ -26,7 +26,7 @@ LARGEST = 2**63
 
 
 class Bounds(NamedTuple):
-    """The least and the greatest number; open : the excluded ends, "", "high" or "both"."""
+    """The least and the greatest number; open : the ends that are excluded, "", "high" or "both"."""
 
     low: float = -inf
     high: float = inf
@@ -61,7 +61,7 @@ def with_dashes(name: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value in TOML's types: NumPy's numbers and arrays, tuples and ranges become plain ones."""
+    """Return a value in TOML's types: NumPy's numbers, arrays, tuples and ranges are converted."""
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if hasattr(value, "tolist"):  # `fedref --help` has no time to import NumPy
@@ -72,7 +72,7 @@ def plain(value: Any) -> Any:
 
 
 def quote(value: Any) -> str:
-    """Return a value as messages name it; an integer of thousands of digits has no text in Python."""
+    """Return a value as text for messages; Python refuses to write integers of thousands of digits."""
     try:
         return printable(repr(value))
     except ValueError:
@@ -82,7 +82,10 @@ def quote(value: Any) -> str:
 def check_value(
     hint: Any, value: Any, where: str, bounds: Bounds = ANY, words: Collection[str] = ()
 ) -> Any:
-    """Return `value` as the annotated type, within bounds and words; ConfigError names `where`."""
+    """Return `value` as the type `hint`, if it is within bounds or one of `words`.
+
+    Raises a ConfigError that names `where` the value stands.
+    """
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         options = [h for h in typing.get_args(hint) if h is not type(None)]
         return None if value is None else check_value(options[0], value, where, bounds, words)
@@ -115,7 +118,7 @@ def check_value(
 
 
 def as_kind(kind: type, value: Any) -> Any:
-    """Return a bool, int, float or str without loss (1e3 is the whole number 1000), else None."""
+    """Convert to bool, int, float or str without loss (1e3 is the whole number 1000), else None."""
     if isinstance(value, bool) or kind is bool:
         return value if isinstance(value, bool) and kind is bool else None
     if kind is str:
@@ -130,7 +133,7 @@ def as_kind(kind: type, value: Any) -> Any:
 
 
 def is_text(value: str) -> bool:
-    """Return whether a string can be written as UTF-8: bytes of a command line may be no text."""
+    """Return whether a string can be written as UTF-8: words of a command line may hold raw bytes."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -144,7 +147,7 @@ MOST_SEEDS = 10_000
 
 
 def literal(text: str) -> Any:
-    """Return a value as TOML spells it, .5 and 1. as numbers, anything else as a string."""
+    """Read a text as a TOML value, with .5 and 1. as numbers; anything else stays a string."""
     try:
         return tomllib.loads(f"x = {text}")["x"]
     except (ValueError, RecursionError):
@@ -152,7 +155,7 @@ def literal(text: str) -> Any:
 
 
 def seeds_of(text: str) -> list[int]:
-    """Return the seeds of a text: 3 → 3;  3,7 → 3, 7;  0:5 → 0, 1, 2, 3, 4."""
+    """Read a text as seeds: 3 → 3;  3,7 → 3, 7;  0:5 → 0, 1, 2, 3, 4."""
     spanned = ":" in text
     numbers = [as_kind(int, literal(part.strip())) for part in text.split(":" if spanned else ",")]
     if None in numbers or (spanned and len(numbers) != 2):
@@ -173,7 +176,7 @@ def hints_of(cls: Any) -> dict[str, Any]:
 
 
 def declaration_of(cls: type[Any], variable: str, name: str) -> Any:
-    """Return a field's entry in `bounds` or `choices` of a class, or else of its base classes."""
+    """Return a field's entry in a class variable such as `bounds`, of the class or of its bases."""
     tables = (vars(c).get(variable, {}) for c in cls.__mro__)
     return next((table[name] for table in tables if name in table), ())
 
@@ -187,7 +190,7 @@ def field_value(cls: Any, name: str, value: Any, where: str) -> Any:
 
 
 def check_fields(made: Any, where: str = "") -> None:
-    """Check every field in `__post_init__` of a frozen dataclass; give it its exact type."""
+    """Check every field of a frozen dataclass, in its `__post_init__`, and convert it to its type."""
     for f in fields(made):
         name = f"{where} {with_dashes(f.name)}".strip()
         value = field_value(type(made), f.name, getattr(made, f.name), name)
@@ -195,7 +198,7 @@ def check_fields(made: Any, where: str = "") -> None:
 
 
 def field_from_text(cls: Any, name: str, text: str) -> Any:
-    """Return a text as the field `name` of `cls` would be spelt in TOML; a string needs no quotes."""
+    """Read a text as a value for the field `name` of `cls`: as TOML, but strings need no quotes."""
     takes_text = name in hints_of(cls) and str in (
         hints_of(cls)[name],
         *typing.get_args(hints_of(cls)[name]),
@@ -206,9 +209,9 @@ def field_from_text(cls: Any, name: str, text: str) -> Any:
 def values_of(
     cls: Any, table: Mapping[str, Any], where: str, given: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Return the values of a table (keys as Python spells them) for a dataclass; refuse unknown keys.
+    """Check a table (keys as Python spells them) against a dataclass; return its values.
 
-    given : the fields that do not come from the table.
+    given : fields that may not stand in the table, as their values come from elsewhere.
     """
     known = [f.name for f in fields(cls) if f.init and f.name not in given]
     for key in table:
@@ -222,5 +225,5 @@ def values_of(
 
 
 def build(cls: type[Any], table: Mapping[str, Any], where: str, **given: Any) -> Any:
-    """Make a dataclass from a table, and from the values given beside it."""
+    """Make a dataclass from a table and from values that do not stand in it (`given`)."""
     return cls(**values_of(cls, table, where, given), **given)

@@ -105,7 +105,9 @@ def how_to_get(name: str, data_dir: Path | None) -> str:
 def show(args: argparse.Namespace) -> None:
     federation = federation_of(args)
     if args.out is not None:
-        describe.draw_picture(federation, args.out)
+        from fedref import plots  # matplotlib is slow to import
+
+        plots.holdings(federation, args.out)
     print(describe.statistics_text(federation))
     if args.out is not None:
         print(f"picture: {args.out}")
@@ -137,7 +139,7 @@ def show_rules(args: argparse.Namespace) -> None:
 
 def draw_rules(args: argparse.Namespace) -> dict[str, str]:
     """Draw the rules, and return why some are not drawn."""
-    from fedref import plots  # matplotlib takes its time
+    from fedref import plots  # matplotlib is slow to import
 
     plots.format_of(args.out)
     source = datasets.load(args.data, args.data_dir, verify=not args.data_unverified)
@@ -231,7 +233,7 @@ COMMAND = Command(
             SPLIT_SEED,
             SET,
             UNVERIFIED,
-            Option("--out FILE", "picture to write", Path),
+            Option("--out FILE", "picture to write, .png, .svg or .pdf", Path),
         ),
         "prepare": command(
             prepare,

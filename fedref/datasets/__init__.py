@@ -1,4 +1,4 @@
-"""Real federated data: sources, splits, and manifests that anyone can replay.
+"""Data sets, their splits over clients, and manifests from which anyone can replay a split.
 
 source = load("mnist", data_dir="...")
 federation = split("fedprox-mnist", source, seed=1)

@@ -1,4 +1,4 @@
-"""Download published files with pooch. A file appears only when whole and with the right hash."""
+"""Download published files with pooch. A file appears only when it is complete and its hash right."""
 
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,13 +1,13 @@
 """A split as a file: the source, the rows of each client, and a SHA-256 that seals them.
 
     {"format": "fedref-split/1", "rule", "parameters", "seed",
-     "source": {"name", "sha256", "rows"},     and "labels", what 0, 1, ... are called, if words
+     "source": {"name", "sha256", "rows"},     and "labels": the words for 0, 1, ..., if it has any
      "shift": number or [p numbers], "scale": ...,        features are (x − shift) / scale
      "clients": [{"name", "train": [row, ...], "test": [row, ...]}, ...],
      "sha256": of the JSON text of all the rest: keys sorted, no white space, ASCII, numbers as
                Python's json writes them}
 
-Any program that reads JSON can replay it; the rows count from 0 in the source's own order.
+Any program that reads JSON can replay it. Rows count from 0 in the order of the source.
 """
 
 import hashlib
@@ -52,7 +52,7 @@ KINDS: dict[str, tuple[type, ...]] = {
 
 
 def seal(manifest: dict[str, Any]) -> str:
-    """Return the SHA-256 of everything but the seal itself, in one canonical spelling."""
+    """Return the SHA-256 of a manifest without its entry "sha256", in one canonical spelling."""
     rest = {key: value for key, value in manifest.items() if key != "sha256"}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -65,7 +65,7 @@ def rows_by_client(part: Part) -> list[list[int]]:
 
 
 def manifest_of(federation: Federation) -> dict[str, Any]:
-    """Return the split as values for JSON: source, rule, parameters, seed, rows, SHA-256."""
+    """Return a federation's split as a manifest: values for JSON, as in the module's docstring."""
     train, test = rows_by_client(federation.train), rows_by_client(federation.test)
     source = federation.source
     manifest: dict[str, Any] = {
@@ -90,7 +90,7 @@ def manifest_of(federation: Federation) -> dict[str, Any]:
 
 
 def write(manifest: dict[str, Any], path: Path | str) -> None:
-    """Write the manifest as JSON, one client a line; all of it or nothing."""
+    """Write the manifest as JSON, one client a line; on a failure, leave no file."""
     head = {key: value for key, value in manifest.items() if key != "clients"}
     text = "{" + "".join(f'\n "{key}": {json.dumps(value)},' for key, value in head.items())
     text += '\n "clients": [\n  '
@@ -102,7 +102,7 @@ def write(manifest: dict[str, Any], path: Path | str) -> None:
 
 
 def read(path: Path | str) -> dict[str, Any]:
-    """Read a manifest; a DataError if its seal is broken or a part has another type."""
+    """Read a manifest; a DataError if its SHA-256 does not match or a value has a wrong type."""
     path = Path(path)
     data = read_bytes(path, EXPECTED)
     with as_data_error(path, EXPECTED):
@@ -126,7 +126,7 @@ def read(path: Path | str) -> dict[str, Any]:
 
 
 def is_manifest(path: Path) -> bool:
-    """Return whether a file looks like a manifest, by its beginning."""
+    """Return whether the beginning of a file looks like that of a manifest."""
     try:
         with open_regular(path, EXPECTED) as stream:
             return FORMAT.encode() in stream.read(1024)
@@ -169,10 +169,10 @@ def read_affine(manifest: dict[str, Any], name: str, p: int, path: Path | str) -
 
 
 def load_source(path: Path, name: str, data_dir: str | os.PathLike[str] | None) -> Source:
-    """Return the data that a manifest names; nothing is downloaded, as others may have written it."""
+    """Load the data that a manifest names. Download nothing: somebody else may have written it."""
     if sources.parse_name(name):
         return sources.load(name, data_dir, download=False, verify=False)
-    beside = path.parent / name  # where a file was split, it often lies beside the manifest
+    beside = path.parent / name  # the manifest of a split file often lies beside that file
     place = beside if name and exists(beside) else sources.find(name, data_dir)
     if place is None:
         expected = f"{name!r} beside the manifest, or its folder as --data-dir"

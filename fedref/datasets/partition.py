@@ -1,4 +1,4 @@
-"""Assign rows to clients: the few operations that every split rule is built from."""
+"""The operations that assign rows to clients; every split rule is built from them."""
 
 import numpy as np
 
@@ -48,7 +48,7 @@ def keep_rows(part: Part, keep: Array) -> Part:
 
 
 def train_sizes(sizes: Array, fraction: float) -> Array:
-    """Return ⌊fraction·n⌋, but leave a row on either side if n ≥ 2; a single row is for training.
+    """Return ⌊fraction·n⌋, but at least 1 and at most n − 1 if n ≥ 2; a single row is for training.
 
     >>> train_sizes(np.array([0, 1, 2, 5, 10]), 0.9)
     array([0, 1, 1, 4, 9])
@@ -68,15 +68,15 @@ def split_rows(part: Part, fraction: float, rng: np.random.Generator) -> tuple[P
 
 
 def deal(pools: Part, pool: Array, client: Array, count: Array, clients: int) -> Part:
-    """Hand out the pools' rows in order: holding i takes the next count[i] rows of pool[i].
+    """Hand out the pools' rows: holding i gives client[i] the next count[i] rows of pool[i].
 
     pools : a Part with pools in place of clients. pool, client, count : (H,), one entry a holding.
-    Holdings are served in this order; one that asks for more than is left in its pool gets the rest.
+    Holdings are served in this order; one that asks for more than its pool has left gets the rest.
     """
     order = np.argsort(pool, kind="stable")
     ends = np.cumsum(count[order])
     first = np.searchsorted(pool[order], np.arange(len(pools.offsets) - 1))
-    before = np.concatenate([[0], ends])[first]  # what all holdings of earlier pools ask for
+    before = np.concatenate([[0], ends])[first]  # rows that the holdings of earlier pools ask for
     stop = ends - before[pool[order]]
     start = np.minimum(stop - count[order], pools.sizes[pool[order]])
     stop = np.minimum(stop, pools.sizes[pool[order]])

@@ -1,8 +1,8 @@
-"""The named data sets. Each is registered here and nowhere else: a row of SOURCES.
+"""The named data sets. Each is registered here and nowhere else, as a row of SOURCES.
 
-A row says how the files are found and read, what they are, by which rule they are usually split,
-where they are published, and the SHA-256 of the content. A file that was packed again is the same
-data: only a download is compared by the hash of its packed file.
+A row says how the files are found and read, what they hold, which rule usually splits them, where
+they are published, and the SHA-256 of their content. The hash of a packed file is compared only
+when it is downloaded: the same data packed again have another one.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,9 @@ class NamedData(NamedTuple):
     """A named data set.
 
     find(folder, **parameters) → path or None; read(path, name=..., **parameters) → Source.
-    parameters : a dataclass, whose fields stand in the name in this order: emnist(letters,a-j).
+    files : which files it needs, in words. help : a line for users. split : the usual split rule.
+    remotes : the files that can be downloaded. parameters : a dataclass, whose fields may stand in
+    the name in this order, as in emnist(letters,a-j). sha256 : of the content ("": not compared).
     """
 
     find: Callable[..., Path | None]
@@ -39,7 +41,7 @@ class NamedData(NamedTuple):
 
 
 def first_of(*names: str) -> Callable[..., Path | None]:
-    """Return a search for the first of these files."""
+    """Return a `find` that takes the first of these files that exists."""
 
     def find(folder: Path, **parameters: Any) -> Path | None:
         return next((folder / name for name in names if (folder / name).exists()), None)
@@ -48,12 +50,12 @@ def first_of(*names: str) -> Callable[..., Path | None]:
 
 
 def find_nothing(folder: Path, **parameters: Any) -> Path | None:
-    """Return the folder: generated data need no file."""
+    """Return the folder itself, as generated data need no file."""
     return folder
 
 
 def remote_files(hashes: Mapping[str, str], *places: str) -> tuple[Remote, ...]:
-    """Return the files {name: hash} of a data set, each published at some places."""
+    """Return the files {name: hash} of a data set; every place publishes all of them."""
     return tuple(
         Remote(name, tuple(place + name for place in places), hash) for name, hash in hashes.items()
     )
@@ -145,7 +147,7 @@ SOURCES: dict[str, NamedData] = {
         first_of("cifar10-gray.npz"),
         npz.load,
         "cifar10-gray.npz (train_images, train_labels, test_images, test_labels)",
-        "CIFAR-10 in grey, from a plain npz",
+        "CIFAR-10 in grey, from one .npz file",
         "cifar10-powerlaw",
     ),
     "vehicle": NamedData(

@@ -1,4 +1,4 @@
-"""Features are (x − shift) / scale: three ways to choose the two."""
+"""Three ways to choose shift and scale, with which features become (x − shift) / scale."""
 
 from collections.abc import Callable
 
@@ -30,7 +30,7 @@ def moments(X: Array, block: int = 4096) -> tuple[Array, Array]:
 
 
 def refuse_codes(source: Source, scaling: str) -> None:
-    """Refuse codes: a character's code is no quantity."""
+    """Refuse to scale codes: the code of a character or a word is not a quantity."""
     if source.vocabulary is not None:
         raise ConfigError(
             f"scaling={scaling} is for numbers, and {source.name} holds codes; use scaling=none"
@@ -38,7 +38,7 @@ def refuse_codes(source: Source, scaling: str) -> None:
 
 
 def unit(source: Source) -> Affine:
-    """Return shift and scale of x / full scale, in [0, 1]."""
+    """Return the shift and scale of x / full scale, which lies in [0, 1]."""
     refuse_codes(source, "unit")
     if source.full_scale is None:
         raise ConfigError(
@@ -49,7 +49,7 @@ def unit(source: Source) -> Affine:
 
 
 def standardise(source: Source) -> Affine:
-    """Return those of (x − mean) / (std + 0.001) over all rows, as FedProx's generator does."""
+    """Return the shift and scale of (x − mean) / (std + 0.001) over all rows, as FedProx has it."""
     refuse_codes(source, "standardise")
     mean, std = moments(source.X)
     return mean, std + 0.001

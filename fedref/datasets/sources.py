@@ -1,4 +1,4 @@
-"""Where data comes from: a named data set is found, or downloaded; a file or folder is recognised."""
+"""Loading of data: named data sets are found or downloaded, files and folders are recognised."""
 
 import os
 import re
@@ -61,7 +61,7 @@ def shortest_name(name: str, chosen: Mapping[str, Any]) -> str:
 
 
 def usual_split(name: Any) -> str:
-    """Return the rule that a data set is usually split by; data of one's own keep their clients."""
+    """Return the rule that usually splits a data set; data of the user's own keep their clients."""
     base = name.partition("(")[0].strip() if isinstance(name, str) else ""
     return SOURCES[base].split if base in SOURCES else "natural"
 
@@ -97,7 +97,7 @@ def candidate_folders(name: str, data_dir: Folder) -> list[Path]:
     folders = []
     if root is not None:
         folders = [root / name]
-        # DIR/mnist itself may be given for mnist, but never be taken for fashion-mnist
+        # data_dir may be DIR/mnist itself, which then must not be taken for fashion-mnist
         own = os.path.basename(os.path.realpath(root))
         if own == name or own not in SOURCES:
             folders.append(root)
@@ -106,7 +106,7 @@ def candidate_folders(name: str, data_dir: Folder) -> list[Path]:
 
 
 def locate(name: str, chosen: Mapping[str, Any], data_dir: Folder) -> Path | None:
-    """Return the place of a named data set's files, or None."""
+    """Return the path to a named data set's files, or None if they are nowhere."""
     find = SOURCES[name].find
     if find is find_nothing:
         return Path()
@@ -115,7 +115,7 @@ def locate(name: str, chosen: Mapping[str, Any], data_dir: Folder) -> Path | Non
 
 
 def find(name_or_path: str | os.PathLike[str], data_dir: Folder = None) -> Path | None:
-    """Return a file or folder by its path, from here or from the user's folder of data sets."""
+    """Return the path of a file or folder, in the current folder or in that of data sets, or None."""
     if not os.fspath(name_or_path):
         return None  # Path("") would be the whole folder
     roots = (Path(), user_folder(data_dir))
@@ -137,9 +137,9 @@ def load(
     """Load a named data set ("digits", "synthetic(0.5,0.5)", see SOURCES), or a file or folder.
 
     Parameters may stand in the name or as keywords: load("emnist", part="letters", classes="a-j").
-    data_dir (else FEDREF_DATA) holds data sets as DIR/<name>/... or is one itself. A
-    data set that is not found is downloaded to the user's cache, if it is published with a known hash. With
-    verify, a data set that is known to differ from the published one is a DataError.
+    data_dir (else FEDREF_DATA) holds data sets as DIR/<name>/... or is the folder of one itself. A
+    data set that is not found is downloaded to the user's cache, if it has a public address.
+    verify : raise a DataError if the content differs from the published one, where its hash is known.
     """
     try:
         if isinstance(name_or_path, str) and (call := parse_name(name_or_path, parameters)):
@@ -152,7 +152,7 @@ def load(
             message = unknown("data set", name_or_path, SOURCES)
             raise DataError(f"{message}; nor is it a file or folder")
         return load_path(path)
-    except OSError as error:  # a folder that cannot be listed, a file that goes away
+    except OSError as error:  # a folder that cannot be listed, a file that has just been removed
         what = error.strerror or error
         where = str(error.filename or name_or_path)
         raise data_error(where, what, "a file or folder to read") from error
@@ -161,7 +161,7 @@ def load(
 def load_named(
     name: str, chosen: dict[str, Any], data_dir: Folder, fetch: bool, verify: bool
 ) -> Source:
-    """Load a named data set, downloaded if it is nowhere and published somewhere."""
+    """Load a named data set. Download it if it is not found and has a public address."""
     known = SOURCES[name]
     path = locate(name, chosen, data_dir)
     if path is None:
@@ -226,7 +226,7 @@ EXPECTED = (
 
 
 def load_path(path: Path) -> Source:
-    """Load any file or folder in a known format; it is named by its own name."""
+    """Load any file or folder in a known format; the source has the name of the file or folder."""
     name = os.path.basename(os.path.realpath(path))
     if path.is_dir():
         for holds, load_folder in FOLDERS:
@@ -245,7 +245,7 @@ def load_path(path: Path) -> Source:
 
 
 def suffix(path: Path) -> str:
-    """Return .npz of a.npz and of a.npz.gz."""
+    """Return the suffix in lower case, without .gz: that of a.npz and of a.npz.gz is .npz."""
     name = path.name.removesuffix(".gz")
     return name[name.rfind(".") :].lower()
 
@@ -260,7 +260,7 @@ IN_MEMORY = (
 
 def is_in_memory(value: Any) -> bool:
     """Return whether data are given as arrays, a DataFrame, a Source or a Federation, not by a name."""
-    if isinstance(value, tuple):  # of arrays, or of what says how it becomes one
+    if isinstance(value, tuple):  # of lists, arrays, or objects that NumPy can convert to arrays
         return len(value) in (2, 3) and all(
             isinstance(x, list) or hasattr(x, "__array__") for x in value
         )
@@ -269,7 +269,7 @@ def is_in_memory(value: Any) -> bool:
 
 
 def from_memory(value: Any, where: str) -> Source | Federation:
-    """Make a Source of arrays or a DataFrame; a Source or a Federation is checked and kept."""
+    """Make a Source of arrays or a DataFrame; check a Source or a Federation and return it."""
     if isinstance(value, Federation | Source):
         check_source(value.source if isinstance(value, Federation) else value)
         return value

@@ -1,11 +1,11 @@
-"""Synthetic(α, β) of FedProx: every client has a linear model and an input distribution of its own.
+"""Synthetic(α, β) of FedProx: every client has its own linear model and its own distribution of x.
 
 u_k ~ N(0, α),  W_k, b_k ~ N(u_k, 1),  B_k ~ N(0, β),  v_k ~ N(B_k, 1),
 x ~ N(v_k, diag(j^−1.2)),  y = argmax(W_k x + b_k),  n_k = 50 + ⌊lognormal(4, 2)⌋.
 IID variant: one W, b ~ N(0, 1) for all clients and x ~ N(0, diag(j^−1.2)).
 
-*Decision.* α and β are standard deviations, as in the published generator (for 0 and 1 the same as
-variances; for 0.5 not).
+*Decision.* α and β are standard deviations, as in the published generator, not variances. (For 0 and
+1 both are the same.)
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ BOUNDS = {
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Parameters of Synthetic(α, β): how much local models, and local inputs, differ; sizes; seed."""
+    """Parameters: alpha, how much clients' models differ; beta, how much their inputs do; sizes."""
 
     alpha: float = 0.5
     beta: float = 0.5
@@ -44,7 +44,7 @@ class Synthetic:
 
 @dataclass(frozen=True)
 class SyntheticIID:
-    """Parameters of its IID variant, where nothing differs."""
+    """Parameters of the IID variant, where all clients have the same distribution."""
 
     users: int = 30
     features: int = 60
@@ -55,7 +55,7 @@ class SyntheticIID:
 
 
 def sizes(users: int, rng: np.random.Generator) -> Array:
-    """Return n_k = 50 + ⌊lognormal(4, 2)⌋."""
+    """Draw the clients' sizes n_k = 50 + ⌊lognormal(4, 2)⌋: (users,)."""
     return 50 + rng.lognormal(4.0, 2.0, users).astype(np.int64)
 
 
@@ -70,7 +70,7 @@ def generate(
     seed: int = 0,
     n: Array | None = None,
 ) -> tuple[Array, Array, Array]:
-    """Return X (n, features) float64, y (n,), client (n,); `n` gives the sizes instead of the lognormal."""
+    """Return X (rows, features) float64, y (rows,), client (rows,); n : sizes (None: lognormal)."""
     rng_n, rng_model, rng_mean, rng_x = np.random.default_rng(seed).spawn(4)
     n = sizes(users, rng_n) if n is None else n
     client = np.repeat(np.arange(users), n)

@@ -1,20 +1,20 @@
 """The named data sets that are text: Shakespeare's roles, and Sent140's tweets.
 
-Both come in two parts, as their files have them or, where they have none, in time: the first 80 %
-of a client's rows, in the order of the file, are for training and the rest for testing. The split
-rule `natural` keeps the parts; its min_rows leaves out clients with fewer rows.
+Both have a training and a test part. If the files do not have them, the first 80 % of a client's
+rows, in the order of the file, are for training and the rest for testing. The split rule `natural`
+keeps the parts; its min_rows leaves out clients with fewer rows.
 
-Shakespeare: the statistics (step=1, every role with a window), beside LEAF's.
+Shakespeare's statistics, with step=1 and every role that has a window, beside LEAF's:
 
                           here                LEAF
     roles                 1 155               1 129
     windows               4 221 808           4 226 158
     windows a role        3 655 ± 6 018       3 743 ± 6 212
 
-Another edition: LEAF finds the roles in the plain text of Project Gutenberg by regular expressions,
-`roles.json` has them from a marked-up one, where a messenger or a servant is a role of each play.
-Of the 1 349 roles there, 194 say no more than 80 characters and have no window. (LEAF's published
-files have 660 of its roles left, says its README; they are read as well.)
+They differ because the editions differ. LEAF finds the roles by regular expressions in the plain text
+of Project Gutenberg. `roles.json` comes from a marked-up edition, where a messenger or a servant is a
+role of each play. 194 of its 1 349 roles say no more than 80 characters and have no window. (LEAF's
+files can be read as well; according to its README they keep 660 roles.)
 """
 
 import json
@@ -34,14 +34,14 @@ from fedref.rounds.federation import Source
 ROLES = ("roles.json.gz", "roles.json")
 EXPECTED = 'roles.json: an object {"play__ROLE": [[line, ...] of each speech, ...]}'
 TRAIN = 0.8
-WORDS = 25  # of a tweet, as LEAF has it
+WORDS = 25  # how many words of a tweet are kept, as in LEAF
 
 
 def split_in_time(users: list[User], gap: int) -> list[tuple[str, list[User]]]:
-    """Return the first 80 % of each user's rows for training, those from `gap` rows later for testing.
+    """Split each user's rows: the first 80 % for training, and after `gap` rows the rest for testing.
 
-    LEAF leaves out 79 windows of 80 characters, so that the first test window begins with the last
-    training target; a gap of 80 leaves them nothing in common.
+    With windows of 80 characters LEAF has a gap of 79: its first test window begins with the last
+    training target. A gap of 80 leaves training and test part no character in common.
     """
     ends = [max(1, int(TRAIN * len(user.y))) for user in users]
     train = [user._replace(X=user.X[:n], y=user.y[:n]) for user, n in zip(users, ends)]
@@ -54,7 +54,7 @@ def split_in_time(users: list[User], gap: int) -> list[tuple[str, list[User]]]:
 
 @dataclass(frozen=True)
 class Shakespeare:
-    """Parameters: windows begin at every step-th character; LEAF has 1."""
+    """Parameters: windows begin at every step-th character (in LEAF at every one)."""
 
     step: int = 1
 
@@ -62,7 +62,7 @@ class Shakespeare:
 
 
 def find_shakespeare(folder: Path, step: int) -> Path | None:
-    """Return roles.json, or a folder of LEAF JSON."""
+    """Return the path of roles.json, or the folder if it holds LEAF JSON, or None."""
     found = next((folder / name for name in ROLES if (folder / name).exists()), None)
     return found or (folder if leaf.folder_holds_json(folder) else None)
 
@@ -80,7 +80,7 @@ def read_shakespeare(path: Path, step: int, **more: Any) -> Source:
 
 
 def read_roles(path: Path) -> list[User]:
-    """Return the roles of roles.json with a window or more. X is a view: it takes no memory."""
+    """Return the roles of roles.json that have a window. X is a view, which takes no memory."""
     data = read_bytes(path, EXPECTED)
     with as_data_error(path, EXPECTED):
         speeches_of = json.loads(data, object_pairs_hook=unique_keys)
@@ -97,7 +97,7 @@ def read_roles(path: Path) -> list[User]:
 
 
 def is_role(speeches: Any) -> bool:
-    """Return whether speeches are lists of lines."""
+    """Return whether a value is a list of speeches, and every speech a list of lines."""
     return isinstance(speeches, list) and all(
         isinstance(speech, list) and all(isinstance(line, str) for line in speech)
         for speech in speeches
@@ -109,10 +109,10 @@ def is_role(speeches: Any) -> bool:
 
 @dataclass(frozen=True)
 class Sent140:
-    """Parameters: words or characters, how many words are known, how much of a tweet is kept.
+    """Parameters: whether codes stand for words or characters, and the sizes below.
 
-    The words known are the most frequent of the training part. A length of None is 25 words, or 140
-    characters.
+    vocabulary : how many words have a code: the most frequent ones of the training part.
+    length : how many words or characters of a tweet are kept (None: 25 words, or 140 characters).
     """
 
     tokens: str = "words"
@@ -133,7 +133,7 @@ def read_sent140(
 ) -> Source:
     """Return tweets as codes of words or characters, and their class: 0 negative, 1 positive.
 
-    The vocabulary is that of the training part; a word out of it has the last code but padding.
+    Words outside the vocabulary share one code, its last.
     """
     parts = leaf.read_parts(path, as_text)
     everyone = [user for _, users in parts for user in users]
@@ -160,5 +160,5 @@ def read_sent140(
 
 
 def as_text(tweets: list[str]) -> Array:
-    """Return (n, 1) of the texts themselves."""
+    """Return the texts themselves as an array (n, 1), for codes that are made later."""
     return np.array(tweets, object)[:, None]

@@ -1,15 +1,15 @@
-"""Experiments: from a file to results. From the ground up:
+"""Experiments: from a TOML file to results. A module imports only those above it:
 
-names          what a name stands for: algorithms, models, data, fedref's own or anybody's
-config         the Experiment, and TOML with settings on top of it
+names          finds the algorithm, model or data that a name stands for
+config         the Experiment, and how it is read from TOML with settings on top
 metrics        the columns of the tables, and what they mean
-parallel       other processes: a pool, a Dask cluster, a round's clients over either
+parallel       work in other processes: a pool, a Dask cluster, the clients of a round over either
 unit           one algorithm at one point of the sweep with one seed: its rounds and its record
-loading        data, split and model of an experiment; where every mistake is met before any work
+loading        the data, split and model of an experiment; finds all mistakes before any work
 progress       progress reports: a bar, lines, a log
-run_directory  what is in it, and who may write there
-resume         a unit goes on from its checkpoint; what must be as it was
+run_directory  the files of a run directory, and its lock
+resume         continues a unit from its checkpoint, if data and split are unchanged
 results        the Run: arrays, tables, what a notebook shows
-dry_run        what a run would cost
-run            all units to their end, here or spread over workers; `fedref.run`
+dry_run        estimates what a run would cost
+run            runs all units, in this process or spread over workers; `fedref.run`
 """

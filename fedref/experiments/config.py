@@ -1,9 +1,9 @@
 """An experiment: everything that the numbers of a run depend on, read from TOML and written to it.
 
-TOML, with settings on top → Experiment → config.toml. A table has its keys as Python spells them from
-`complete` on, and every value from `from_table` on.
+TOML, with settings on top → Experiment → config.toml. `complete` makes a table with keys as Python
+spells them and with every sub-table; `experiment_of` makes it an Experiment with every value.
 
-Long because every value of an experiment passes through, from a file, a flag or Python.
+Long because the values of an experiment come from a file, from flags and from Python.
 """
 
 import itertools
@@ -33,7 +33,7 @@ from fedref.sampling import Sampling
 # ---- the experiment ------------------------------------------------------------------------------
 
 DTYPES = ("float64", "float32")
-#: Clients that take part in a round where an experiment does not say how many.
+#: How many clients take part in a round if an experiment does not say it.
 USUAL_COHORT = 5
 TABLES = ("data", "split", "model", "algorithms", "sweep")
 
@@ -46,16 +46,16 @@ def _field(default: Any, help: str) -> Any:
 class Experiment:
     """Everything that a run depends on. The tables are as in TOML, with underscores for dashes."""
 
-    name: str = _field("run", "what the run directory is called after the time")
+    name: str = _field("run", "the name of the run directory, after the time")
     rounds: int = _field(100, "communication rounds T (or K)")
     clients_per_round: int | None = _field(
-        None, "clients that take part in a round (default 5, or all where there are fewer)"
+        None, "clients that take part in a round (default 5, or all if there are fewer)"
     )
     epochs: int | None = _field(
         None, "local epochs E; or set steps (FedMeta, FedMAML: one episode)"
     )
     steps: int | None = _field(
-        None, "local steps τ, 10 where no epochs are set (centralised: always one epoch)"
+        None, "local steps τ, 10 if no epochs are set (centralised: always one epoch)"
     )
     batch_size: int = _field(40, "rows of a mini-batch; 0: all local rows")
     sampling: str = _field("uniform", "how the cohort is drawn: uniform, or by-samples")
@@ -63,27 +63,32 @@ class Experiment:
     support: float = _field(
         0.8, "fraction of a client's rows in the support set (FedMeta, FedMAML)"
     )
-    seeds: tuple[int, ...] = _field((0,), "seeds of start, cohorts and batches: a run for each")
+    seeds: tuple[int, ...] = _field((0,), "seeds of start, cohorts and batches: one run each")
     eval_every: int = _field(1, "rounds between evaluations (first and last are always evaluated)")
     clients_every: int | None = _field(
-        None, "rounds between evaluations whose clients are kept (default: all; first and last are)"
+        None,
+        "rounds between evaluations that clients.csv holds, beside the first and the last "
+        "(default: it holds all)",
     )
     keep_parameters: int | None = _field(
         None,
-        "rounds between states that are kept in parameters/ (default: none; first and last are)",
+        "rounds between states that parameters/ holds, beside the first and the last (default: it "
+        "holds none)",
     )
     eval_train: bool = _field(True, "also evaluate the training loss of every client")
     unseen: float = _field(
         0.0,
-        "if > 0: train on 80 % of the clients, test 10 % unseen ones with this support fraction, and "
-        "10 % for validation likewise",
+        "if > 0: train on 80 % of the clients only; 10 % are tested unseen and 10 % for validation, "
+        "adapting to this fraction of their rows",
     )
     classes: str = _field(
-        "all", "what is told apart: all classes, or own: each client's own, counted from 0 (k-way)"
+        "all", "the classes of the model: all, or own: each client's own, counted from 0 (k-way)"
     )
-    dissimilarity: bool = _field(False, "log B and the gradients' variance when evaluating")
+    dissimilarity: bool = _field(
+        False, "log FedProx's B and the gradients' variance at evaluations"
+    )
     dtype: str = _field("float64", "float64 or float32")
-    on_failure: str = _field("fail", "a client that raises: fail, or drop it and count it")
+    on_failure: str = _field("fail", "if a client raises an error: fail, or drop it and count it")
     data: Table = field(default_factory=dict)  # name and its parameters
     split: Table = field(default_factory=dict)  # rule, seed and the rule's parameters
     model: Table = field(default_factory=dict)  # name and its parameters
@@ -114,7 +119,7 @@ class Experiment:
 
     @property
     def plan(self) -> Sampling:
-        """Return how its rounds are drawn."""
+        """How the rounds are drawn."""
         drawn = {f.name: getattr(self, f.name) for f in fields(Sampling)}
         if self.clients_per_round is None:
             drawn["clients_per_round"] = USUAL_COHORT
@@ -123,13 +128,13 @@ class Experiment:
 
 # ---- usual values --------------------------------------------------------------------------------
 
-#: Two ways to say one thing: only one of each may be used.
-EITHER = (("seed", "seeds"), ("epochs", "steps"))
+#: Pairs of keys that exclude each other.
+EXCLUSIVE = (("seed", "seeds"), ("epochs", "steps"))
 
-#: Local steps where an experiment sets neither steps nor epochs.
+#: Local steps if an experiment sets neither steps nor epochs.
 USUAL_STEPS = 10
 
-#: The model for each source where the experiment names none; logistic regression for all others.
+#: The model of a named data set if the experiment names none; logistic regression for all others.
 USUAL_MODEL = {
     "digits": "mlp",
     "cifar10": "cnn",
@@ -140,12 +145,12 @@ USUAL_MODEL = {
     "sent140": "lstm",
 }
 
-#: What else is usual for the split rule of a source.
+#: Parameters of the usual split rule of a data set, if the experiment does not set them.
 USUAL_SPLIT = {"digits": {"users": 20, "train_fraction": 0.7}}
 
 
 def usual(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """([split], [model]) for a data set, where the experiment says nothing else."""
+    """Return the usual ([split], [model]) of a data set, for what the experiment leaves open."""
     name = data.partition("(")[0].strip() if isinstance(data, str) else ""
     if name not in SOURCES:
         return {"rule": usual_split(data)}, {"name": "lstm" if is_text(data) else "logistic"}
@@ -154,7 +159,7 @@ def usual(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def is_text(data: Any) -> bool:
-    """Whether data are a file or folder that holds text."""
+    """Return whether data are a file or folder that holds text."""
     path = find(data) if isinstance(data, str) and parse_name(data) is None else None
     return path is not None and leaf.holds_text(path)
 
@@ -164,7 +169,7 @@ def is_text(data: Any) -> bool:
 
 @contextmanager
 def naming(where: str) -> Iterator[None]:
-    """Add the name of the file to a mistake, if there is a file."""
+    """Prefix the message of an error with `where`, the name of a file, if it is not empty."""
     try:
         yield
     except RecursionError:
@@ -187,21 +192,21 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def built_in(data: str = "digits") -> dict[str, Any]:
-    """Return the table that `fedref run` runs on a named data set by default; {} if it has none."""
+    """Return the table that `fedref run` takes for a named data set by default; {} if it has none."""
     file = files("fedref.experiments") / f"{data}.toml"
     known = data in SOURCES and file.is_file()
     return tomllib.loads(file.read_text(encoding="utf-8")) if known else {}
 
 
 def from_table(table: Table, where: str = "") -> Experiment:
-    """Make an Experiment with every value that does not come from the data; mistakes name `where`."""
+    """Make an Experiment of a TOML table; errors name `where` it was read."""
     with naming(where):
         return experiment_of(complete(table))
 
 
 def experiment_of(table: Table) -> Experiment:
-    """Make an Experiment from a completed table."""
-    for one, other in EITHER:
+    """Make an Experiment, with every value that does not depend on the data, of a completed table."""
+    for one, other in EXCLUSIVE:
         if table.get(one) is not None and table.get(other) is not None:
             raise ConfigError(f"both {one} and {other} are set, expected one of them")
     if "seed" in table:
@@ -234,7 +239,7 @@ def with_underscores(table: Table, where: str = "the experiment") -> dict[str, A
 
 
 def table_of(value: Any, where: str) -> dict[str, Any]:
-    """Return a TOML table with keys as Python spells them; a class or an object becomes its table."""
+    """Return a sub-table with keys as Python spells them; make one of a class or an object."""
     if isinstance(value, Algorithm):
         return {"algorithm": type(value)} | {f.name: getattr(value, f.name) for f in fields(value)}
     if where.startswith("algorithms.") and isinstance(value, type):
@@ -251,9 +256,9 @@ def table_of(value: Any, where: str) -> dict[str, Any]:
 
 
 def complete(table: Table) -> dict[str, Any]:
-    """Return a TOML document with keys as Python spells them and with every table.
+    """Return an experiment's table with keys as Python spells them and with every sub-table.
 
-    Split and model are the usual ones for the data, where the document names none.
+    Split and model are the usual ones for the data if the table names none.
     """
     given = with_underscores(table)
     out = {key: plain(value) for key, value in given.items() if key not in TABLES}
@@ -263,8 +268,8 @@ def complete(table: Table) -> dict[str, Any]:
     data = {"name": "digits", **tables["data"]}
     split, model = usual(data["name"])
     if tables["split"].get("rule", split["rule"]) != split["rule"]:
-        split = {}  # what is usual is so for another rule
-    # labels are names of the user's own: they stay as they are
+        split = {}  # the usual parameters are those of another rule
+    # the user has chosen the labels: their dashes and underscores stay
     algorithms = {
         label: plain(table_of(own, f"algorithms.{label}"))
         for label, own in given.get("algorithms", {}).items()
@@ -282,7 +287,7 @@ def complete(table: Table) -> dict[str, Any]:
 
 
 def flat(sweep: Table, above: str = "") -> dict[str, Any]:
-    """Return [sweep] with model.hidden as one dotted key, also where TOML read it as nested tables."""
+    """Return [sweep] with dotted keys such as model.hidden, which TOML reads as nested tables."""
     out: dict[str, Any] = {}
     for key, value in sweep.items():
         nested = isinstance(value, Mapping)
@@ -291,13 +296,13 @@ def flat(sweep: Table, above: str = "") -> dict[str, Any]:
 
 
 def spell_key(key: str) -> str:
-    """Return a key with dashes; the label in algorithms.LABEL.KEY is unchanged."""
+    """Spell a key with dashes, but not the label in algorithms.LABEL.KEY."""
     head, _, name = key.rpartition(".")
     return f"{head}.{with_dashes(name)}" if head.startswith("algorithms.") else with_dashes(key)
 
 
-#: What a bare name given for a table stands for in it.
-NAMED = (("data", "name"), ("split", "rule"), ("model", "name"))
+#: The key that a sub-table has for its name: data="mnist" is data={"name": "mnist"}.
+NAME_KEYS = (("data", "name"), ("split", "rule"), ("model", "name"))
 
 
 def compose(
@@ -306,16 +311,17 @@ def compose(
     choices: Table = MappingProxyType({}),
     settings: Iterable[tuple[str, Any]] = (),
 ) -> Experiment:
-    """Return the experiment of a TOML table with other choices on top.
+    """Make the experiment of a TOML table with other choices on top.
 
-    algorithms : names, classes or objects; none keeps the table's own. choices : data, split and
-    model, each a name, an object or a whole table. settings : keys and values, set at the end.
+    algorithms : names, classes or objects that replace the table's, if there are any. choices :
+    data, split and model, each a name, an object or a whole table. settings : keys and values that
+    are set last.
     """
     table = dict(table)
-    for head, key in NAMED:
+    for head, key in NAME_KEYS:
         value, own = choices.get(head), table.get(head)
         same = isinstance(value, str) and isinstance(own, Mapping) and own.get(key) == value
-        if value is not None and not same:  # else what the table says of it still fits
+        if value is not None and not same:  # if it is the same, keep the table's parameters for it
             whole = isinstance(value, Mapping) and not is_in_memory(value)
             table[head] = value if whole else {key: value}
     table = complete(table)
@@ -325,9 +331,9 @@ def compose(
 
 
 def choose_algorithms(chosen: Sequence[Any], tables: Table) -> dict[str, Any]:
-    """Return the [algorithms] tables of the chosen ones, with what `tables` says of them.
+    """Return the [algorithms] tables of the chosen algorithms, with their settings in `tables`.
 
-    chosen : labels of `tables`, names, classes or objects; "all" is each of fedref's own.
+    chosen : labels of `tables`, names, classes or objects; "all" means each of fedref's own.
     """
     if "all" in (one for one in chosen if isinstance(one, str)):
         chosen = [*(one for one in chosen if one != "all"), *ALGORITHMS]
@@ -346,7 +352,7 @@ def choose_algorithms(chosen: Sequence[Any], tables: Table) -> dict[str, Any]:
 
 
 def named_algorithm(chosen: Any, tables: Table) -> tuple[str, Any]:
-    """Return (label, table) of one algorithm, with what `tables` says of a label or a name."""
+    """Return (label, table) of one chosen algorithm, with its settings if it is a label of `tables`."""
     if isinstance(chosen, str) and chosen in tables:
         return chosen, tables[chosen]
     if isinstance(chosen, str) and not names.MODULE_NAME.fullmatch(chosen):
@@ -365,7 +371,7 @@ def with_settings(table: Table, settings: Iterable[tuple[str, Any]]) -> dict[str
     """Return the completed table with some values changed, one after the other."""
     out, settings = dict(table), list(settings)
     named = {key for key, value in settings if value is not None}
-    for one, other in EITHER:
+    for one, other in EXCLUSIVE:
         if {one, other} <= named:
             raise ConfigError(f"both {one} and {other} are given, expected one of them")
     for key, value in settings:
@@ -376,8 +382,8 @@ def with_settings(table: Table, settings: Iterable[tuple[str, Any]]) -> dict[str
 def with_setting(table: Table, key: str, value: Any) -> dict[str, Any]:
     """Return the completed table with one value changed.
 
-    A dotted key goes into a table; a plain key is one of the experiment's own, or a hyperparameter
-    of every algorithm that has it.
+    A dotted key goes into a sub-table. A plain key is one of the experiment's own; else it is a
+    hyperparameter, and is set in every algorithm that has it.
     """
     value = plain(value)
     head, _, rest = key.partition(".")
@@ -388,12 +394,12 @@ def with_setting(table: Table, key: str, value: Any) -> dict[str, Any]:
         change = in_algorithms if head == "algorithms" else in_table
         return {**table, head: change(table[head], head, rest, value)}
     if head in TABLES:
-        table_of(value, head)  # refuses what is none
+        table_of(value, head)  # raises if the value cannot be such a table
         return complete({**table, head: value})
     if head not in {f.name for f in fields(Experiment)} | {"seed"}:
         return with_hyperparameter(table, head, value)
     out = dict(table)
-    for pair in EITHER:
+    for pair in EXCLUSIVE:
         if head in pair and value is not None:
             out = {k: v for k, v in out.items() if k not in pair}
     return {**out, head: value}
@@ -405,7 +411,7 @@ def in_table(table: Table, head: str, key: str, value: Any) -> dict[str, Any]:
         return {**flat(table), spell_key(key): value}
     key = key.replace("-", "_")
     if key in ("name", "rule") and table.get(key) != value:
-        return {key: value}  # the other values are those of another data set, rule or model
+        return {key: value}  # the other values belong to another data set, rule or model
     return {**table, key: value}
 
 
@@ -418,7 +424,7 @@ def in_algorithms(table: Table, head: str, key: str, value: Any) -> dict[str, An
 
 
 def with_hyperparameter(table: Table, name: str, value: Any) -> dict[str, Any]:
-    """Set a hyperparameter in every algorithm that has it; one at least must have it."""
+    """Set a hyperparameter in every algorithm that has it; a ConfigError if none has it."""
     algorithms = dict(table["algorithms"])
     taken = {label: hyperparameters(label, own) for label, own in algorithms.items()}
     for label, known in taken.items():
@@ -440,7 +446,7 @@ def with_hyperparameter(table: Table, name: str, value: Any) -> dict[str, Any]:
 
 
 def in_tables(table: Table) -> dict[str, set[str]]:
-    """Return the keys of [data], [split] and [model] with all their parameters."""
+    """Return the keys that [data], [split] and [model] may have: {table: keys}."""
     made = (names.data_table, names.split_table, names.model_table)
     return {head: set(make(table[head])) for head, make in zip(("data", "split", "model"), made)}
 
@@ -450,7 +456,7 @@ def hyperparameters(label: str, table: Table) -> set[str]:
     return {f.name for f in fields(names.algorithm_class(table.get("algorithm", label)))}
 
 
-# ---- written back --------------------------------------------------------------------------------
+# ---- writing -------------------------------------------------------------------------------------
 
 
 def as_document(experiment: Experiment) -> dict[str, Any]:
@@ -473,7 +479,7 @@ def as_document(experiment: Experiment) -> dict[str, Any]:
 
 
 def _toml(value: Any) -> Any:
-    """Return a value that TOML has; a class, a function or an object becomes its name."""
+    """Convert a value to TOML's types; a class, a function or an object becomes its name."""
     if is_in_memory(value):
         return names.importable_name(value)
     if isinstance(value, tuple):
@@ -484,19 +490,22 @@ def _toml(value: Any) -> Any:
 
 def text(experiment: Experiment) -> str:
     """Return config.toml as text: reading it back gives the same experiment."""
-    return tomli_w.dumps(as_document(experiment))
+    try:
+        return tomli_w.dumps(as_document(experiment))
+    except ValueError:  # Python refuses to write such a number
+        raise ConfigError("a value has thousands of digits, expected a number below 2^63") from None
 
 
 # ---- sweeps --------------------------------------------------------------------------------------
 
 
 def sweep_points(experiment: Experiment) -> list[dict[str, Any]]:
-    """Return every combination of the values in [sweep], in order; one empty one without a sweep."""
+    """Return every combination of the values in [sweep], in order; [{}] without a sweep."""
     sweep = experiment.sweep
     for key, values in sweep.items():
         if key in ("seed", "seeds", "name") or key.startswith("sweep"):
             raise ConfigError(
-                f"sweep {key}: a sweep is over other values (seeds have their own key)"
+                f"sweep {key}: cannot be swept (the key seeds takes several seeds without a sweep)"
             )
         if not isinstance(values, list | tuple) or not values:
             raise ConfigError(f"sweep {key} is {quote(values)}, expected a list of values")
@@ -505,7 +514,7 @@ def sweep_points(experiment: Experiment) -> list[dict[str, Any]]:
 
 
 def own_point(experiment: Experiment, label: str, point: Table) -> dict[str, Any]:
-    """Return the part of a point of the sweep that an algorithm depends on."""
+    """Return the keys and values of a sweep point that an algorithm depends on."""
     own = {f.name for f in fields(Experiment)}
     known = hyperparameters(label, experiment.algorithms[label])
 
@@ -520,7 +529,7 @@ def own_point(experiment: Experiment, label: str, point: Table) -> dict[str, Any
 
 
 def as_table(experiment: Experiment) -> dict[str, Any]:
-    """Return an experiment as a completed table, to be changed by `with_settings`."""
+    """Return an experiment as a completed table, which `with_settings` can change."""
     own = {f.name: getattr(experiment, f.name) for f in fields(Experiment)}
     return {key: value for key, value in own.items() if value is not None}
 

@@ -13,26 +13,25 @@ from fedref.experiments.parallel import run_single_threaded
 from fedref.experiments.progress import duration
 from fedref.experiments.unit import LOCAL, Engine, Unit, iterate_rounds, plan_for, trained_by, units
 
-#: Rounds that are measured, unless they take longer than so many seconds together: the first is
-#: slower than the others.
+#: How many rounds are measured at most (the first is slower than the others), in how many seconds.
 ROUNDS, SECONDS = 5, 10.0
 
 
 class Estimate(NamedTuple):
-    """One unit: what a round of it does and costs, and what all of its rounds would cost."""
+    """The estimated costs of one unit."""
 
     unit: Unit
-    clients: int  # that train; the cohort of a round is `cohort`
-    cohort: int
-    steps: int  # of the whole cohort in the first round
-    megabytes: float  # both ways, all rounds
-    training: float  # seconds a round
-    evaluation: float  # seconds each
-    seconds: float  # all rounds
+    clients: int  # who may take part
+    cohort: int  # who takes part in the first round
+    steps: int  # of the cohort in the first round
+    bytes: float  # both ways, in all rounds
+    training: float  # seconds of a round
+    evaluation: float  # seconds of an evaluation
+    seconds: float  # of all rounds and evaluations
 
 
 def estimate_costs(experiment: Experiment, loader: Loader) -> list[Estimate]:
-    """Estimate what every unit would cost, from a few rounds with the first seed. Nothing is written.
+    """Estimate the costs of every unit from a few rounds with the first seed; write nothing.
 
     Other seeds cost as much, so they are not measured.
     """
@@ -68,10 +67,7 @@ def measure_rounds(experiment: Experiment, unit: Unit, loader: Loader) -> Estima
         clients=trained.clients,
         cohort=len(plan.clients),
         steps=int(plan.steps.sum()),
-        megabytes=(last["bytes_down"] + last["bytes_up"])
-        * made.rounds
-        / max(record.round, 1)
-        / 1e6,
+        bytes=(last["bytes_down"] + last["bytes_up"]) * made.rounds / max(record.round, 1),
         training=round_seconds,
         evaluation=median(evaluation),
         seconds=made.rounds * round_seconds + evaluations * median(evaluation),
@@ -79,7 +75,7 @@ def measure_rounds(experiment: Experiment, unit: Unit, loader: Loader) -> Estima
 
 
 def time_calls(function: Callable[..., Any], seconds: list[float]) -> Callable[..., Any]:
-    """Return the function, adding the time of each call to `seconds`."""
+    """Wrap a function so that it appends the time of each call to `seconds`."""
 
     def call(*arguments: Any, **options: Any) -> Any:
         began = perf_counter()
@@ -91,14 +87,11 @@ def time_calls(function: Callable[..., Any], seconds: list[float]) -> Callable[.
 
 
 def table_of_estimates(estimates: list[Estimate]) -> list[list[str]]:
-    """Return text cells, header first: a line for each algorithm and point, all seeds together."""
+    """Return text cells, header first: a line for each algorithm and point, for all its seeds."""
     groups: dict[str, list[Estimate]] = {}
     for one in estimates:
-        point = ", ".join(f"{k}={v}" for k, v in one.unit.point.items())
-        label = one.unit.label
-        groups.setdefault(f"{label} ({point})" if point else label, []).append(one)
-    sent = [1e6 * sum(one.megabytes for one in same) for same in groups.values()]
-    unit, texts = bytes_as_text(sent)
+        groups.setdefault(one.unit.title, []).append(one)
+    unit, texts = bytes_as_text([sum(one.bytes for one in same) for same in groups.values()])
     header = ["algorithm", "clients", "steps", unit, "training", "evaluation", "in all"]
     return [
         header,

@@ -1,6 +1,6 @@
-"""The results of a run: arrays, metrics.csv, clients.csv, the table with its notes, a notebook's view.
+"""The results of a run: as arrays, as CSV files, as a table with notes, and in a notebook.
 
-Long because one value is shown in four ways, each with its few rules.
+Long because it writes the same results in these four forms.
 """
 
 import base64
@@ -38,16 +38,15 @@ from fedref.sampling import Plan
 #: How many units the repr of a run names.
 SHOWN = 8
 
-#: What draws the curves: named, not imported, as pictures are made of results.
+#: The function that draws the curves. It is imported by its name, as `plots` imports this module.
 CURVES = "fedref.plots:curves"
 
 
 class Run(NamedTuple):
-    """The results of a run as arrays.
+    """The results of a run.
 
-    metrics : column → (rows,); clients : column → (rows,); records : unit → Record; directory :
-    where they are written, if they are; data : facts that the notes below the table need, None for
-    a run that is loaded.
+    records : one for each unit, in the same order. directory : the run directory, if there is one.
+    data : facts that the notes below the table need; None if the run was loaded from a directory.
     """
 
     experiment: Experiment
@@ -57,7 +56,7 @@ class Run(NamedTuple):
     data: "DataFacts | None" = None
 
     def __repr__(self) -> str:
-        """Return a line: what was run, how far it is, and the newest accuracies."""
+        """Return one line: the experiment, the rounds that are done, and the newest accuracies."""
         made, several = self.experiment, len({(u.seed, *u.point.items()) for u in self.units}) > 1
         ends = [
             f"{unit.name if several else unit.label} {describe_newest(record).rpartition(', ')[2]}"
@@ -69,18 +68,18 @@ class Run(NamedTuple):
         return f"<Run {made.name}, {rounds}: {', '.join(ends)}{more}>"
 
     def __str__(self) -> str:
-        """Return what `fedref run` prints: the table, and notes on what it hides."""
+        """Return the text that `fedref run` prints: the table, and notes on what it does not show."""
         return "\n\n".join([heading(self), markdown(summary_rows(self)), *notes(self)])
 
     @property
     def metrics(self) -> dict[str, Array]:
-        """metrics.csv as columns; NaN where a cell is empty."""
+        """The columns of metrics.csv by name, each (rows,); NaN where a cell is empty."""
         columns, rows = metrics_table(self)
         return {name: column_array([row.get(name) for row in rows]) for name in columns}
 
     @property
     def clients(self) -> dict[str, Array]:
-        """clients.csv as columns."""
+        """The columns of clients.csv by name, each (rows,)."""
         columns = clients_columns(self)
         parts = list(client_blocks(self))
         return {
@@ -104,10 +103,10 @@ class Run(NamedTuple):
     def plan(
         self, round: int, label: str | None = None, seed: int | None = None, **point: Any
     ) -> Plan:
-        """Return who took part in a round, on which of their training rows.
+        """Return the plan of a round: which clients took part, on which of their training rows.
 
-        Round t leads from the state after t rounds to that after t + 1. label, seed : the first
-        ones, unless given.
+        Round t leads from the state after t rounds to that after t + 1. label, seed : by default the
+        first ones.
         """
         unit, record = self.unit_of(label, seed, **point)
         made = config.at_point(self.experiment, unit.point)
@@ -119,18 +118,22 @@ class Run(NamedTuple):
         return plan_for(algorithm, made, sizes, round, unit.seed)
 
     def units_of(self, label: str | None, **point: Any) -> list[tuple[Unit, Record]]:
-        """Return the units of an algorithm (None: all) at one point of the sweep, one for each seed."""
+        """Return the units of an algorithm (None: all) that have these values of the sweep."""
         found = [
             (unit, record)
             for unit, record in zip(self.units, self.records)
             if label in (None, unit.label) and all(unit.point.get(k) == v for k, v in point.items())
         ]
         if not found:
-            raise ConfigError(f"this run has no algorithm {label!r}")
+            if label is not None and label not in (labels := {unit.label for unit in self.units}):
+                raise ConfigError(unknown("algorithm of this run", label, labels))
+            variants = dict.fromkeys(u.variant for u in self.units if label in (None, u.label))
+            wanted = ", ".join(f"{key}={value}" for key, value in point.items())
+            raise ConfigError(f"no unit has {wanted}, expected one of {'; '.join(variants)}")
         return found
 
     def unit_of(self, label: str | None, seed: int | None, **point: Any) -> tuple[Unit, Record]:
-        """Return the unit of an algorithm (None: the first) with one seed (None: its first)."""
+        """Return the unit of an algorithm (None: the first) with a seed (None: its first)."""
         found = self.units_of(label, **point)
         for unit, record in found:
             if seed in (None, unit.seed):
@@ -143,9 +146,9 @@ class Run(NamedTuple):
         return [record for _, record in self.units_of(label, **point)]
 
     def curve(self, label: str, metric: str = "accuracy", **point: Any) -> tuple[Array, Array]:
-        """Return (rounds (R,), values (seeds, R)) of one algorithm, evaluated rounds only."""
+        """Return (rounds (R,), values (seeds, R)) of an algorithm; only rounds that were evaluated."""
         known = {column for record in self.records for row in record.rows for column in row}
-        if metric not in known:  # one that this algorithm leaves empty is no mistake
+        if metric not in known:  # a column that only this algorithm leaves empty is no mistake
             raise ConfigError(unknown("metric", metric, known))
         series = [
             {row["round"]: row[metric] for row in record.rows if row.get(metric) is not None}
@@ -161,9 +164,9 @@ class Run(NamedTuple):
     def parameters(
         self, label: str, round: int | None = None, seed: int | None = None, **point: Any
     ) -> State:
-        """Return the state after a round: `server`, and `clients`, client → what it keeps for itself.
+        """Return the state after a round: `server`, and `clients`: client → its own state.
 
-        round : one that `keep_parameters` has kept (None: where the run stands).
+        round : one that `keep_parameters` has kept (None: the newest).
         """
         unit, record = self.unit_of(label, seed, **point)
         if round is None:
@@ -175,7 +178,7 @@ class Run(NamedTuple):
         return load_state(self.directory, unit, round)
 
     def _repr_html_(self) -> str:
-        """Return what `fedref run` prints, and curves.png, for a notebook."""
+        """Return the table, its notes and the curves as HTML, for a notebook."""
         header, *rows = summary_rows(self)
         lines = [html_row("th", header), *(html_row("td", row) for row in rows)]
         below = "".join(f"<p>{escape(note)}</p>" for note in notes(self))
@@ -186,10 +189,10 @@ class Run(NamedTuple):
 
 
 def load_run(directory: str | Path, *, client_states: bool = True) -> Run:
-    """Return the results of a run directory, from its checkpoints, as they stand.
+    """Return the results in a run directory's checkpoints, even of a run that is not finished.
 
-    client_states : with what the clients keep for themselves (APFL's w_k and a), which for a thousand
-    clients is most of a checkpoint: `load_run(DIR).parameters("apfl").clients[3].w_k`.
+    client_states : also load the clients' own states (APFL's w_k and a), which for a thousand clients
+    are most of a checkpoint: `load_run(DIR).parameters("apfl").clients[3].w_k`.
     """
     directory = Path(directory)
     experiment = read_experiment(directory)
@@ -228,8 +231,8 @@ def column_array(values: Any) -> Array:
     return np.array([("" if text else np.nan) if v is None else v for v in values])
 
 
-def swept(run: Run) -> list[str]:
-    """Return the columns that say where in the sweep a row stands."""
+def sweep_columns(run: Run) -> list[str]:
+    """Return the names of the columns that hold the values of the sweep."""
     return list(dict.fromkeys(column for unit in run.units for column in unit.columns))
 
 
@@ -240,21 +243,21 @@ def metrics_table(run: Run) -> tuple[list[str], list[Row]]:
         for unit, record in zip(run.units, run.records)
         for row in record.rows
     ]
-    first = ["algorithm", *swept(run), "seed", "round", *COLUMNS]
+    first = ["algorithm", *sweep_columns(run), "seed", "round", *COLUMNS]
     more = sorted({name for row in rows for name in row} - set(first))
     return [*first, *more], rows
 
 
 def clients_columns(run: Run) -> list[str]:
-    return ["algorithm", *swept(run), "seed", "round", "client", *CLIENTS]
+    return ["algorithm", *sweep_columns(run), "seed", "round", "client", *CLIENTS]
 
 
 def client_blocks(run: Run) -> Iterator[dict[str, Any]]:
-    """Yield clients.csv, a block of N rows at a time: column → (N,)."""
+    """Yield the rows of clients.csv in blocks of the N clients: column → (N,)."""
     for unit, record in zip(run.units, run.records):
         for t, scores in zip(record.rounds, record.scores):
             N = len(scores.accuracy)
-            point = dict.fromkeys(swept(run)) | unit.columns
+            point = dict.fromkeys(sweep_columns(run)) | unit.columns
             named = {"algorithm": unit.label, **point, "seed": unit.seed, "round": t}
             block: dict[str, Any] = {name: [value] * N for name, value in named.items()}
             yield {**block, "client": np.arange(N), **scores._asdict()}
@@ -266,7 +269,7 @@ def metrics_csv(run: Run) -> str:
 
 
 def clients_csv(run: Run) -> Iterator[str]:
-    """Yield clients.csv in parts: with a thousand clients and many rounds it has hundreds of megabytes."""
+    """Yield clients.csv in parts: a thousand clients and many rounds make hundreds of megabytes."""
     columns = clients_columns(run)
     yield csv_text([columns])
     for block in client_blocks(run):
@@ -281,7 +284,7 @@ def csv_text(rows: Iterable[Sequence[str]]) -> str:
 
 
 def write_tables(run: Run, directory: Path) -> None:
-    """Write metrics.csv, clients.csv and summary.md, each whole or not at all."""
+    """Write metrics.csv, clients.csv and summary.md, each atomically."""
     with disk_errors(directory):
         write_atomically(directory / "metrics.csv", metrics_csv(run).encode())
         write_atomically(directory / "clients.csv", map(str.encode, clients_csv(run)))
@@ -316,7 +319,7 @@ def score_of(run: Run) -> Score:
 class Summary(NamedTuple):
     """One line of the table: values as (mean, standard deviation) over seeds.
 
-    Of a loss, what is called maximum is the minimum.
+    "plain" values are means over clients. For a loss, the fields called maximum hold the minimum.
     """
 
     label: str
@@ -333,7 +336,7 @@ class Summary(NamedTuple):
 
 
 def summaries(run: Run) -> list[Summary]:
-    """Average over all evaluated rounds (round 0 included), best and final accuracy or loss."""
+    """Return the lines of the table; averages are over all evaluated rounds, round 0 included."""
     score = score_of(run)
     measured = run.experiment.unseen and score is ACCURACY
     unseen = ("unseen_accuracy", "unseen_accuracy_mean") if measured else ()
@@ -361,15 +364,14 @@ def records_by_label(run: Run) -> dict[str, list[Record]]:
     """Return the records of every algorithm and point of the sweep, one for each seed."""
     groups: dict[str, list[Record]] = {}
     for unit, record in zip(run.units, run.records):
-        point = ", ".join(f"{k}={v}" for k, v in unit.point.items())
-        groups.setdefault(f"{unit.label} ({point})" if point else unit.label, []).append(record)
+        groups.setdefault(unit.title, []).append(record)
     return groups
 
 
 def over_seeds(
     records: list[Record], metric: str, best: str = "maximum"
 ) -> tuple[Spread, Spread, Spread]:
-    """Return (mean, standard deviation) over seeds of a column's average over rounds, best and end."""
+    """Return a column's average over rounds, its best and its last value, as spreads over seeds."""
     extreme = np.max if best == "maximum" else np.min
     series = [series_of(record, metric) for record in records]
     values = np.array([(np.mean(s), extreme(s), s[-1]) for s in series])
@@ -384,10 +386,10 @@ def series_of(record: Record, metric: str) -> list[float]:
 
 
 def summary_rows(run: Run) -> list[list[str]]:
-    """Return the table as text cells, header first. Accuracies in %, with ± over several seeds.
+    """Return the table as text cells, header first: accuracies in %, with ± if there are more seeds.
 
-    The final accuracy on unseen clients has columns where it was measured, and the final test loss
-    where it is worse than a guess, which accuracies hide.
+    The final accuracy on unseen clients has columns if it was measured. The final test loss has one
+    if it is worse than guessing, which accuracies do not show.
     """
     several, score = len(run.experiment.seeds) > 1, score_of(run)
     form = (lambda x: f"{100 * x:.2f}") if score is ACCURACY else four_digits
@@ -425,7 +427,7 @@ def four_digits(x: float) -> str:
 
 
 def markdown(rows: list[list[str]]) -> str:
-    """Return an aligned Markdown table; what names would mean to Markdown or HTML is escaped."""
+    """Return an aligned Markdown table; characters with a meaning in Markdown or HTML are escaped."""
     special = str.maketrans({"|": r"\|", "<": "&lt;"})
     rows = [[printable(cell).translate(special) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
@@ -440,7 +442,7 @@ def markdown(rows: list[list[str]]) -> str:
 
 
 def heading(run: Run) -> str:
-    """Say in one line what the numbers of the table are."""
+    """Return the line above the table, which says what its numbers are."""
     score = score_of(run)
     evaluated = {
         tuple(row["round"] for row in record.rows if row.get(score.metric) is not None)
@@ -460,9 +462,9 @@ def heading(run: Run) -> str:
 class DataFacts(NamedTuple):
     """Facts about the data and the model that the notes need.
 
-    guess : the loss of a model that knows nothing, log(classes) for softmax; NaN if unknown.
-    scales : root mean square of the smallest and the largest feature; (1, 1) where standardising
-    does not help.
+    guess : the loss of a model with all parameters 0, log(classes) for softmax; NaN if unknown.
+    scales : root mean square of the smallest and of the largest feature; (1, 1) if the features are
+    standardised already, or cannot be.
     """
 
     guess: float
@@ -474,7 +476,7 @@ ROWS = 500
 
 
 def facts_of(loaded: LoadedExperiment) -> DataFacts:
-    """Return the facts of the data, from some training rows of all clients."""
+    """Measure the facts on some training rows of all clients."""
     federation, model = loaded.federation, loaded.model
     rows = federation.train.rows
     batch = federation.batch(rows[:: max(1, len(rows) // ROWS)])
@@ -488,14 +490,14 @@ def facts_of(loaded: LoadedExperiment) -> DataFacts:
     ):
         rms = np.sqrt(np.mean(np.square(batch.X), 0))
         if rms.any():
-            # pixels share a unit: those that are nearly always black are no mistake
+            # pixels share a unit, and small ones are only nearly always black
             least = rms.max() if federation.source.image else rms[rms > 0].min()
             scales = float(least), float(rms.max())
     return DataFacts(guess, scales)
 
 
 def notes(run: Run) -> list[str]:
-    """Return one line for each thing that the table hides, with the option that helps."""
+    """Return the notes below the table: a line for each problem, with the option that may help."""
     lines = (
         note_on_steps(run), note_on_guessing(run), note_on_scales(run), note_on_falling_losses(run)
     )  # fmt: skip
@@ -503,7 +505,7 @@ def notes(run: Run) -> list[str]:
 
 
 def note_on_steps(run: Run) -> str:
-    """Name the step sizes if they differ, and with them perhaps the results."""
+    """Name the step sizes if they differ between algorithms."""
     steps = {}
     for label, table in run.experiment.algorithms.items():
         name = "lr" if "lr" in table else "beta"
@@ -516,12 +518,12 @@ def note_on_steps(run: Run) -> str:
 
 
 def is_worse_than_guessing(run: Run, loss: float) -> bool:
-    """Return whether a test loss is clearly above that of a model that knows nothing."""
+    """Return whether a test loss is clearly above that of guessing."""
     return run.data is not None and loss > 1.1 * run.data.guess
 
 
 def note_on_guessing(run: Run) -> str:
-    """Name the algorithms whose final test loss is worse than a guess."""
+    """Name the algorithms whose final test loss is worse than guessing."""
     if score_of(run) is not ACCURACY:
         return ""
     worse = [s for s in summaries(run) if is_worse_than_guessing(run, s.test_loss[0])]
@@ -534,12 +536,12 @@ def note_on_guessing(run: Run) -> str:
     )
 
 
-#: Features whose sizes differ more than this, or that are larger than this, slow down training.
+#: Training is slow if features differ in size by more than this factor, or are larger than this.
 RATIO, LARGE = 15.0, 10.0
 
 
 def note_on_scales(run: Run) -> str:
-    """Say so if features are far from 1 or from each other, and standardising them may help."""
+    """Recommend to standardise features that are far from 1 or from each other."""
     if run.data is None:
         return ""
     least, largest = run.data.scales
@@ -549,9 +551,9 @@ def note_on_scales(run: Run) -> str:
     return f"features have a root mean square of {sizes}: --set split.scaling=standardise may help."
 
 
-#: Fewer evaluations than this do not show whether a loss still falls; and it does if the last tenth
-#: of the rounds brings more than this part of the whole fall (0.1 would be the mean pace).
-EVALUATIONS, FALL = 10, 0.035
+#: A loss still falls if the last tenth of the rounds brings more than this part of its whole fall
+#: (0.1 would be the mean pace). Fewer evaluations than this do not show it.
+FALL, EVALUATIONS = 0.035, 10
 
 
 def note_on_falling_losses(run: Run) -> str:

@@ -285,7 +285,7 @@ def run(
     if key == "algorithms" and "algorithm" in settings:
         raise ConfigError("both algorithm and algorithms are given, expected one of them")
     chosen = settings.pop(key, ())
-    choices = {head: settings.pop(head, None) for head, _ in config.NAMED}
+    choices = {head: settings.pop(head, None) for head, _ in config.NAME_KEYS}
     with config.naming(str(what) if isinstance(what, str | Path) else ""):
         algorithms = chosen if isinstance(chosen, list | tuple) else [chosen]
         experiment = config.compose(table, algorithms, choices, settings.items())

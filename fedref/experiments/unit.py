@@ -32,10 +32,10 @@ class LoadedExperiment:
 
     experiment: Experiment
     whole: Federation  # as it was split
-    federation: Federation  # whom we train and test on
+    federation: Federation  # the clients that train and are tested
     model: Model
-    unseen: tuple[Federation, Array] | None  # everybody, and those that are tested unseen
-    validation: Array  # others of everybody that never train, to choose hyperparameters by
+    unseen: tuple[Federation, Array] | None  # all clients, and which are tested but never train
+    validation: Array  # which of all clients are kept back to choose hyperparameters by
 
 
 class Unit(NamedTuple):
@@ -47,8 +47,18 @@ class Unit(NamedTuple):
     point: Mapping[str, Any]
 
     @property
+    def variant(self) -> str:
+        """The point of the sweep as text: "lr=0.1, rounds=5"."""
+        return ", ".join(f"{key}={value}" for key, value in self.point.items())
+
+    @property
+    def title(self) -> str:
+        """The name in tables, the same for all seeds: "fedavg (lr=0.1)"."""
+        return f"{self.label} ({self.variant})" if self.point else self.label
+
+    @property
     def columns(self) -> dict[str, Any]:
-        """Where in the sweep it stands, as columns of its own in the tables; a list is its text."""
+        """The point of the sweep as columns of the tables; a list becomes text."""
         plain = (bool, int, float, str)
         return {
             f"sweep.{key}": value if isinstance(value, plain) else str(value)
@@ -57,7 +67,7 @@ class Unit(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return its name in messages."""
+        """The name in messages: "fedavg (seed 0, lr 0.1)"."""
         point = "".join(f", {key} {value}" for key, value in self.point.items())
         return f"{self.label} (seed {self.seed}{point})"
 
@@ -67,7 +77,7 @@ class Unit(NamedTuple):
 
 
 class Record(NamedTuple):
-    """How far a unit has come: everything that is needed to go on, and all its results."""
+    """The progress of a unit: everything that is needed to go on, and all its results."""
 
     status: str  # running, done or diverged
     round: int  # rounds done
@@ -76,15 +86,15 @@ class Record(NamedTuple):
     rounds: list[int]  # the evaluated rounds whose scores are kept
     scores: list[Scores]
     reason: str = ""
-    experiment: str = ""  # whose `stamp` it has, in a file
+    experiment: str = ""  # in a file, the `stamp` of its experiment
 
     def __repr__(self) -> str:
-        """Short: the state alone can have millions of numbers."""
+        """Return a short text: the state alone can have millions of numbers."""
         return f"<Record of round {self.round}, {self.status}>"
 
 
 def stamp(experiment: Experiment) -> str:
-    """Return the SHA-256 of all values, which tells an experiment from any other."""
+    """Return the SHA-256 of all values of an experiment, which identifies it."""
     return sha256(config.text(experiment).encode()).hexdigest()
 
 
@@ -96,7 +106,8 @@ def units(experiment: Experiment) -> list[Unit]:
         for seed in experiment.seeds
         for label in experiment.algorithms
     ]
-    once = {repr(triple): triple for triple in triples}  # what lacks the swept key is run once
+    # an algorithm that does not depend on the swept key is run once
+    once = {repr(triple): triple for triple in triples}
     return [Unit(i, *triple) for i, triple in enumerate(once.values())]
 
 
@@ -116,7 +127,7 @@ def row_of_scores(scores: Scores) -> Row:
 
 
 def trained_by(algorithm: AnyAlgorithm, federation: Federation, seed: int) -> Federation:
-    """Return whom the rounds train: everybody, or for the centralised baseline a pool of all rows."""
+    """Return the clients that the rounds train: for the centralised baseline, one with all rows."""
     return pool(federation, stream(seed, "pool")) if algorithm.pooled else federation
 
 
@@ -133,12 +144,12 @@ def plan_for(
 
 
 class Evaluation(NamedTuple):
-    """The scores after a round, and the row and the problem that come of them."""
+    """The scores after a round, and the row of metrics.csv and the problem that follow from them."""
 
     scores: Scores | None = None  # None: this round is not evaluated
     row: Mapping[str, Any] = MappingProxyType({})
-    loss: float = float("nan")  # the training loss, where the algorithm asks for it
-    problem: str = ""
+    loss: float = float("nan")  # the training loss, if the algorithm asks for it
+    problem: str = ""  # why training has diverged
 
 
 class Engine(NamedTuple):
@@ -148,7 +159,7 @@ class Engine(NamedTuple):
     evaluate: Callable[..., Scores] = evaluate
 
 
-#: This process, with its workers.
+#: The engine of a local run: this process, with its workers.
 LOCAL = Engine()
 
 
@@ -160,7 +171,7 @@ def evaluate_if_due(
     seed: int,
     engine: Engine,
 ) -> Evaluation:
-    """Evaluate after t rounds, if that is due or the algorithm asks for the training loss."""
+    """Evaluate after t rounds if it is due, or if the algorithm asks for the training loss."""
     experiment, federation, model = loaded.experiment, loaded.federation, loaded.model
     dtype = np.dtype(experiment.dtype)
     due = t % experiment.eval_every == 0 or t == experiment.rounds
@@ -193,7 +204,7 @@ def evaluate_if_due(
 
 
 def problem_in_losses(scores: Scores, train: bool) -> str:
-    """Name the first client whose loss is not finite; "" if all are."""
+    """Name the first client with a loss that is not finite; "" if all losses are finite."""
     bad = ~np.isfinite(scores.test_loss) & (scores.n_test > 0)
     if train:
         bad |= ~np.isfinite(scores.train_loss) & (scores.n_train > 0)
@@ -201,7 +212,7 @@ def problem_in_losses(scores: Scores, train: bool) -> str:
 
 
 def problem_in_parameters(state: State, plan: Plan) -> str:
-    """Say who has parameters that are not finite after a round; "" if nobody has."""
+    """Say whose parameters are not finite after a round; "" if all are finite."""
     if not tree.finite(state.server):
         return "the server's parameters are not finite"
     for k in plan.clients.tolist():
@@ -219,13 +230,13 @@ def iterate_rounds(
     message: Callable[[str], None] = lambda text: None,
     engine: Engine = LOCAL,
 ) -> Iterator[Record]:
-    """Run one unit from where `record` stands: yield the record after every round.
+    """Run the rounds of a unit that `record` does not have yet; yield the record after each.
 
-    work : what runs a round's clients (None: this process). message : called when work failed as
-    a stack and is done again client by client.
+    work : the function that runs a round's clients (None: in this process). message : is called
+    when a stack of clients has failed and they are run again one by one.
 
-    Stops early when parameters or an evaluated loss are no longer finite: status "diverged", with
-    the last finite state.
+    Stops early if parameters or an evaluated loss are no longer finite. The status is then
+    "diverged", and the state the last finite one.
     """
     experiment, federation, model = loaded.experiment, loaded.federation, loaded.model
     dtype = np.dtype(experiment.dtype)
@@ -260,8 +271,8 @@ def iterate_rounds(
         if after.problem:
             yield record._replace(status="diverged", reason=f"round {t + 1}: {after.problem}")
             return
-        moved = state is not record.state  # else nobody's work arrived
-        if algorithm.watches_loss and moved and not np.isnan(after.loss):  # NaN: nobody's is known
+        moved = state is not record.state  # else no client's work arrived
+        if algorithm.watches_loss and moved and not np.isnan(after.loss):  # NaN: no loss is known
             state = state._replace(server=algorithm.observe_loss(state.server, after.loss))
         new = cost.columns(model, log, dtype)
         totals = {name: record.rows[-1][name] + new[name] for name in TOTALS}

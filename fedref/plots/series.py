@@ -68,8 +68,7 @@ def all_series(runs: Runs, reference: Iterable[str] = ()) -> list[Series]:
     groups: dict[tuple[str, str, str], list[tuple[Unit, Record]]] = {}
     for name, run in experiments.items():
         for unit, record in zip(run.units, run.records):
-            point = ", ".join(f"{key}={value}" for key, value in unit.point.items())
-            groups.setdefault((unit.label, point, name), []).append((unit, record))
+            groups.setdefault((unit.label, unit.variant, name), []).append((unit, record))
     algorithms = list(dict.fromkeys(algorithm for algorithm, _, _ in groups))
     keys = sorted(groups, key=lambda key: algorithms.index(key[0]))
     times = Counter((algorithm, point) for algorithm, point, _ in keys)

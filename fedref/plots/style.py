@@ -1,6 +1,6 @@
-"""How pictures look: colours, lines, markers, the frame, and the file.
+"""The look of pictures: colours, lines, markers, the frame; and how they are written to a file.
 
-Algorithms are told apart without colour too: by line, marker and hatch.
+Algorithms also differ in line, marker and hatch, for readers who cannot tell their colours apart.
 """
 
 import io
@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from fedref.boundary.errors import ConfigError, FedrefError
-from fedref.boundary.files import write_atomically
+from fedref.boundary.errors import ConfigError
+from fedref.boundary.files import write_or_raise
 
 FORMATS = ("png", "svg", "pdf")
 
@@ -65,7 +65,7 @@ STYLE: list[Any] = [
 
 
 def format_of(path: Path) -> str:
-    """png, svg or pdf."""
+    """Return "png", "svg" or "pdf" by the file's name; a ConfigError for any other."""
     kind = path.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
         raise ConfigError(f"{path} ends in {path.suffix!r}, expected .png, .svg or .pdf")
@@ -73,19 +73,17 @@ def format_of(path: Path) -> str:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write the picture, whole or not at all, without a date."""
+    """Write the picture, without a date: the same figure always gives the same bytes."""
     kind = format_of(path)
     metadata: dict[str, dict[str, Any]] = {
         "png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}
     }  # fmt: skip
     buffer = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # it is a box
+        # a box is drawn in its place
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
         figure.savefig(buffer, format=kind, metadata=metadata[kind])
-    try:
-        write_atomically(path, buffer.getvalue())
-    except OSError as error:
-        raise FedrefError(f"{path}: cannot write ({error.strerror or error})") from None
+    write_or_raise(path, buffer.getvalue())
 
 
 def frame(
@@ -95,7 +93,11 @@ def frame(
     handles: Sequence[Artist] = (),
     share: bool = False,
 ) -> tuple[Figure, list[Axes]]:
-    """Panels of that many inches in rows and columns; right of them the legend, never over data."""
+    """Return a figure and its panels, shape (rows, columns), with the legend to the right of them.
+
+    panel : the (width, height) of a panel in inches. handles : the legend. share : all panels have
+    the same axes.
+    """
     rows, columns = shape
     lines = [line for handle in handles for line in str(handle.get_label()).split("\n")]
     legend = 0.075 * max(map(len, lines)) + 0.7 if lines else 0

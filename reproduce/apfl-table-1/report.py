@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from fedref.datasets import load, sources, split
-from fedref.datasets.describe import draw_picture, statistics
+from fedref.datasets.describe import statistics
 from fedref.experiments.results import Run
+from fedref.plots import holdings
 from fedref.rounds.federation import Federation, Source
 from reproduce.tables import Number, number_table, write_numbers
 
@@ -54,7 +55,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
         made.append(f"{data}: {source.name}, SHA-256 {source.sha256[:12]}, split {RULES[data]}.")
         file = f"{data.lower()}.png"
         means = {"mean, ours": found[0]["mean"], "mean, paper": told[2]}
-        draw_picture(federations[0], out / file, title(data, federations[0]), means)
+        holdings(federations[0], out / file, title(data, federations[0]), means)
         pictures.append(f"![{data}: samples a client and labels a client, seed 0]({file})")
     heads = ("data", "quantity")
     write_numbers(out / "numbers.csv", heads, numbers)

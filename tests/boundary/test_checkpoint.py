@@ -121,8 +121,8 @@ def test_whole_files_of_another_making_are_refused(tmp_path):
         (npz({"array": "a0"}), "cannot be decoded"),  # an array that is not there
         (npz({"what": 1}), "cannot be decoded"),
         (npz([1]), "cannot be decoded"),
-        (npz(evil), "which none here has"),
-        (npz({"tuple": "not.imported:Thing", "items": []}), "which none here has"),
+        (npz(evil), "which is not known here"),
+        (npz({"tuple": "not.imported:Thing", "items": []}), "which is not known here"),
         (npz({"tuple": f"{__name__}:Pair", "items": []}), "cannot be decoded"),
         (npz({"array": "a0"}, a0=np.array([print], dtype=object)), "cannot be decoded"),  # pickled
     ]:
@@ -169,7 +169,7 @@ def test_after_recovery_a_damaged_file_never_becomes_the_one_before(tmp_path):
     path.write_bytes(b"damaged")
     value, warnings = checkpoint.recover(path)
     assert (value, len(warnings)) == (1, 2)
-    assert "going on from the checkpoint before" in warnings[1]
+    assert "going on from the previous checkpoint" in warnings[1]
     checkpoint.save(path, 3)
     assert checkpoint.loads(checkpoint.previous_path(path).read_bytes()) == 1
     path.write_bytes(b"damaged again")

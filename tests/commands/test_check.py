@@ -124,7 +124,7 @@ def test_plot_where_nothing_can_be_written(tmp_path, monkeypatch):
     for part in ("draw_errors", "draw_remainders"):
         monkeypatch.setattr(picture, part, lambda *a: None)
     (tmp_path / "file").write_text("")
-    with pytest.raises(FedrefError, match="cannot write"):
+    with pytest.raises(FedrefError, match="expected a folder that can be written"):
         check("--plot", str(tmp_path / "file" / "steps.png"))
 
 

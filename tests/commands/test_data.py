@@ -1,7 +1,6 @@
 """`fedref data ...`, as a user types it."""
 
 import json
-import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from dataset_files import alone, leaf_object, put_json  # noqa: F401 (a fixture)
 from fedref import FedrefError
 from fedref.commands import parse
 from fedref.commands.data import COMMAND
-from fedref.datasets import SOURCES, describe, from_manifest, load, manifest_of, split
+from fedref.datasets import SOURCES, from_manifest, load, manifest_of, split
 
 
 def fedref(*words: object) -> int:
@@ -70,12 +69,6 @@ def test_show_refuses_what_run_refuses(tmp_path: Path, capsys: pytest.CaptureFix
     out = capsys.readouterr().out
     assert "labels run from 1 to 2, a model's classes from 0 to 2; no row has label 0" in out
     assert "column 'subject' is a feature; if it says whose row it is, call it client" in out
-
-
-def test_many_clients_are_drawn_in_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(describe, "COLUMNS", 12)
-    fedref("show", "synthetic(1,1,users=25,features=2)", "--out", tmp_path / "a.svg")
-    assert "in groups of 3" in re.sub(r"<!--|-->", "", (tmp_path / "a.svg").read_text())
 
 
 def test_split_verify_show_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -146,7 +146,7 @@ REFUSED = [
     ("plot run --kind bars --against bytes", "--against is for curves"),
     ("plot run --kind bars --per-client", "expected one of them"),
     ("plot run --per-client --metric gamma", "known are accuracy, loss, test_loss, train_loss"),
-    ("plot run --out no/such/folder/x.png", "cannot write"),
+    ("plot run --out run/config.toml/x.png", "expected a folder that can be written"),
     ("plot run .", ".: is not a run directory"),
     ("plot nowhere", "nowhere: is not a run directory"),
     # plans and texts
@@ -174,7 +174,7 @@ REFUSED = [
     ("data show digits --set users=8", "expected split.users=8, as for `fedref run`"),
     ("data show digits --set split.a-test=2 --set split.a_test=4", "every key once"),
     ("data show digits --seed x", "seed is 'x'"),
-    ("data show digits --out picture.xyz", "the name of a picture must end with"),
+    ("data show digits --out picture.xyz", "ends in '.xyz', expected .png, .svg or .pdf"),
     ("data rules --out a.jpg", "expected .png, .svg or .pdf"),
     ("data rules --data real.csv --out b.png", "no rule can divide real.csv: "),
     ("data split shards --data digits --out real.csv/m.json", "can be written"),

@@ -272,9 +272,9 @@ def test_a_sweep_can_be_over_steps_where_the_file_says_epochs_and_over_tables():
     [
         ({"lr": 0.1}, r"sweep lr is 0\.1, expected a list of values"),
         ({"lr": []}, r"sweep lr is \[\], expected a list of values"),
-        ({"seeds": [[1]]}, r"sweep seeds: a sweep is over other values"),
-        ({"seed": [1]}, r"sweep seed: a sweep is over other values"),
-        ({"name": ["a"]}, r"sweep name: a sweep is over other values"),
+        ({"seeds": [[1]]}, r"sweep seeds: cannot be swept \(the key seeds takes several"),
+        ({"seed": [1]}, r"sweep seed: cannot be swept"),
+        ({"name": ["a"]}, r"sweep name: cannot be swept"),
         ({"lrr": [1]}, r"did you mean 'lr'"),
         ({"model.hiden": [1]}, r"unknown key of model logistic 'hiden'"),
         ({"lr": ["fast"]}, r"sweep \{'lr': 'fast'\}: algorithms.fedavg lr is 'fast', expected"),

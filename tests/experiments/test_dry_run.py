@@ -33,7 +33,7 @@ def test_clients_steps_and_bytes_are_those_of_the_run(here):
         if one.unit.label != "apfl":  # which has two gradients a step later on
             assert one.steps == int(row["grads"])
             sent = int(last["bytes_down"]) + int(last["bytes_up"])
-            assert one.megabytes == pytest.approx(sent / 1e6, rel=1e-12)
+            assert one.bytes == pytest.approx(sent, rel=1e-12)
         pooled = one.unit.label == "centralised"
         assert (one.cohort, one.clients) == ((1, 1) if pooled else (4, 4))
         assert one.training > 0
@@ -100,7 +100,7 @@ def test_a_dry_run_prints_the_experiment_and_what_it_takes_and_writes_nothing(he
 
 def test_a_run_without_rounds_can_be_rehearsed(here):
     (one,) = dry_run.estimate_costs(config.from_table(document(rounds=0)), Loader())
-    assert (one.training, one.megabytes) == (0.0, 0.0)
+    assert (one.training, one.bytes) == (0.0, 0.0)
     assert one.seconds == one.evaluation > 0
 
 

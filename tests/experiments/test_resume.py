@@ -148,7 +148,7 @@ def test_a_damaged_checkpoint_is_the_one_before_with_a_message(here, whole, monk
     out, err = capsys.readouterr()
     assert out == ""
     assert f"fedref: {newest}: is damaged" in err
-    assert "going on from the checkpoint before, which is whole" in err
+    assert "going on from the previous checkpoint, which is intact" in err
     assert err.count("\n") == 2
     assert contents(here / "a") == whole
 
@@ -161,7 +161,7 @@ def test_two_damaged_checkpoints_are_a_new_start_with_a_message(here, whole, mon
     assert main("resume", "a", *ALWAYS) == 0
     err = capsys.readouterr().err
     assert err.count("is damaged") == 2
-    assert "no whole checkpoint is left, starting anew" in err
+    assert "no intact checkpoint is left, starting anew" in err
     assert contents(here / "a") == whole
 
 

@@ -5,7 +5,7 @@ import pytest
 from drawing import made
 
 from fedref import plots
-from fedref.boundary.errors import ConfigError, FedrefError
+from fedref.boundary.errors import ConfigError, DataError
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,9 @@ def test_unknown_extension(name, tmp_path):
         plots.curves(made(), tmp_path / name)
 
 
-def test_a_folder_that_is_not_there(tmp_path):
-    with pytest.raises(FedrefError, match="cannot write"):
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "no").write_text("no folder")
+    with pytest.raises(DataError, match="expected a folder that can be written"):
         plots.curves(made(), tmp_path / "no" / "x.png")
 
 

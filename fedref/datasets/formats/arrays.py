@@ -1,9 +1,9 @@
-"""Check named arrays and make a Source of them, for all readers.
+"""Checks of named arrays, and the Source that is made of them; all readers end here.
 
 The arrays are X, y, optionally `client`, and optionally one that marks the test rows: `test` (true
 for test rows), `train` (false for test rows) or `test_from` (the first test row, counted from 0).
-Test rows are moved to the end, in their order. Arrays of other names are refused: if a mask were
-ignored because of its name, training would use the test rows.
+Test rows are moved to the end and keep their order. Arrays of other names are refused: if a mask
+were ignored because of its name, training would use the test rows.
 """
 
 import hashlib
@@ -36,14 +36,14 @@ def to_native_order(array: Array) -> Array:
 
 
 def as_features(X: Array, where: str) -> tuple[Array, tuple[int, int, int] | None]:
-    """Return X as (n, p), and the image shape if X has three or four axes."""
+    """Return X as (n, p), and the image shape (H, W, C) if X has three or four axes, else None."""
     if X.dtype.kind not in "buif":
         raise data_error(where, f"X holds {X.dtype}", "numbers in X")
     if not 2 <= X.ndim <= 4 or 0 in X.shape:
         expected = "X of shape (n, p), (n, H, W) or (n, H, W, C) with n of 1 or more"
         raise data_error(where, f"X has shape {X.shape}", expected)
     X = to_native_order(X.view(np.uint8) if X.dtype.kind == "b" else X)
-    # min and max are nan or inf if any value is, and need no mask of X's size
+    # min and max are nan or inf if any value is; unlike isfinite(X) they need no array of X's size
     if X.dtype.kind == "f" and not (np.isfinite(X.min()) and np.isfinite(X.max())):
         place = np.argwhere(~np.isfinite(X))[0]
         what = f"X has {X[tuple(place)]} in row {place[0]}"
@@ -71,7 +71,7 @@ def as_integers(values: Array, n: int, where: str, what: str = "y") -> Array:
 
 
 def as_text(values: Array, where: str, what: str) -> Array:
-    """Return an object array of Python strings (as pandas gives) as NumPy text, others unchanged."""
+    """Convert an array of Python strings (dtype object, as in pandas) to NumPy text; keep others."""
     if values.dtype.kind not in "OT":
         return values
     odd = next((i for i, cell in enumerate(values.flat) if not isinstance(cell, str)), None)
@@ -82,7 +82,7 @@ def as_text(values: Array, where: str, what: str) -> Array:
 
 
 def as_targets(y: Array, n: int, where: str) -> tuple[Array, tuple[str, ...] | None]:
-    """Return ((n,) labels as int64, their words if they are words), or ((n,) real targets, None)."""
+    """Return (labels (n,) as int64, their words if y holds words), or (real targets (n,), None)."""
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     y = as_text(y, where, "y")
@@ -95,7 +95,7 @@ def as_targets(y: Array, n: int, where: str) -> tuple[Array, tuple[str, ...] | N
 
 
 def encode_labels(words: list[str]) -> tuple[Array, tuple[str, ...]]:
-    """Return (each word's index in the names, the names: the distinct words, sorted).
+    """Return (for each word its index among the names, the names: the distinct words, sorted).
 
     If all words are whole numbers, they are sorted as numbers.
     """
@@ -107,7 +107,7 @@ def encode_labels(words: list[str]) -> tuple[Array, tuple[str, ...]]:
 
 
 def encode_clients(values: Array, n: int, where: str) -> tuple[Array, tuple[str, ...]]:
-    """Return (index (n,), names) of one client per row, named by numbers or text."""
+    """Return (each row's client as an index (n,), the clients' names); they may be numbers or text."""
     if values.shape != (n,):
         what = f"client has shape {values.shape}"
         raise data_error(where, what, f"one client for each of {n} rows")
@@ -128,7 +128,7 @@ def require_utf8(names: list[str]) -> tuple[str, ...]:
 
 
 def image_defaults(X: Array) -> dict[str, Any]:
-    """Return the full scale of X if X holds bytes, which are taken for pixels."""
+    """Return {"full_scale": 255} if X holds bytes, which are taken for pixels, else nothing."""
     return {"full_scale": 255.0} if X.dtype == np.uint8 else {}
 
 
@@ -150,7 +150,7 @@ def reject_unknown_arrays(arrays: Mapping[str, Any], where: str, names: tuple[st
 
 
 def from_arrays(arrays: Mapping[str, Any], where: str, **more: Any) -> Source:
-    """Return the Source of named arrays; the names are those of ARRAY_NAMES."""
+    """Make a Source of named arrays; the names must be among ARRAY_NAMES."""
     X, y = require_arrays(arrays, where, ("X", "y"))
     reject_unknown_arrays(arrays, where, ARRAY_NAMES)
     n, client, test = len(X) if X.ndim else 0, None, None
@@ -193,9 +193,10 @@ def make_source(
     test: Array | None = None,
     **more: Any,
 ) -> Source:
-    """Check the features and the labels or real targets, and return their Source.
+    """Check features and targets, and make a Source of them.
 
     client : (n,) indices. test : (n,) 1 for the published test rows, which are moved to the end.
+    more : further fields of the Source.
     """
     flat, image = as_features(X, where)
     target, names = as_targets(np.asarray(y), len(flat), where)

@@ -18,7 +18,7 @@ FILES = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
 ARCHIVE = "cifar-10-binary.tar.gz"
 FOLDER = "cifar-10-batches-bin"
 SIDE, CLASSES = 32, 10
-MAX_MEMBERS = 1000  # of an archive, against one that would fill the memory with names
+MAX_MEMBERS = 1000  # in an archive: more could fill the memory with their names
 RECORD = 1 + 3 * SIDE * SIDE
 EXPECTED = f"the binary version of CIFAR-10: records of {RECORD} bytes, labels 0 to {CLASSES - 1}"
 GREY = np.array([0.299, 0.587, 0.114])  # ITU-R BT.601
@@ -62,7 +62,7 @@ class CIFAR10:
 
 
 def find(folder: Path) -> Path | None:
-    """Return the folder with the six files, or the archive of them."""
+    """Return the folder that holds the six files, the path of the archive of them, or None."""
     for place in (folder, folder / FOLDER):
         if (place / FILES[0]).is_file():
             return place
@@ -71,7 +71,7 @@ def find(folder: Path) -> Path | None:
 
 
 def read_archive(path: Path) -> list[bytes]:
-    """Return the six files of the archive; they may be in any folder of it."""
+    """Return the contents of the six files, from any folder of the archive."""
     data, found = read_bytes(path, EXPECTED), {}
     with (
         as_data_error(path, EXPECTED),

@@ -38,7 +38,7 @@ ALPHABETS = {
 
 @dataclass(frozen=True)
 class EMNIST:
-    """Parameters: the name of one of the six sets, and the characters to keep, e.g. a-j (None: all)."""
+    """Parameters: one of the six sets, and the characters to keep, such as a-j (None: all)."""
 
     part: str = "letters"
     classes: str | None = None
@@ -56,7 +56,7 @@ def file_names(part: str) -> list[str]:
 
 
 def find(folder: Path, part: str, classes: str | None) -> Path | None:
-    """Return the folder with the files of a part, or the archive of all parts."""
+    """Return the folder that holds the files of a part, the archive of all parts, or None."""
     for place in (folder, folder / "gzip"):
         if place.is_dir() and idx.folder_holds_images(place, f"emnist-{part}-"):
             return place
@@ -65,7 +65,7 @@ def find(folder: Path, part: str, classes: str | None) -> Path | None:
 
 
 def load(path: Path, part: str, classes: str | None, **more: Any) -> Source:
-    """Return the Source of images, upright (the files hold them transposed).
+    """Return a Source of upright images (the files hold them transposed).
 
     classes : the characters to keep, labelled 0, 1, ... in this order.
     """

@@ -1,4 +1,4 @@
-"""The idx format of MNIST and similar sets: magic number, dimensions, then the raw values."""
+"""The idx format of MNIST and similar data sets: magic number, dimensions, then the raw values."""
 
 import math
 import re
@@ -53,14 +53,14 @@ def check_pair(X: Array, y: Array, images: object, labels: object) -> Images:
 
 
 def label_file(images: Path) -> Path | None:
-    """Return the label file beside an image file: same name, labels and idx1 instead."""
+    """Return the label file of an image file: its name has labels and idx1 for images and idx3."""
     stem = images.name.removesuffix(".gz").replace("images", "labels").replace("idx3", "idx1")
     places = (images.with_name(stem), images.with_name(stem + ".gz"))
     return next((path for path in places if path.is_file()), None)
 
 
 def find_pairs(folder: Path) -> dict[str, dict[str, tuple[Path, Path]]]:
-    """Return {set: {part: (images, labels)}} of a folder; the part is train or test (t10k is test)."""
+    """Return {set: {"train" or "test": (images, labels)}} of a folder; t10k in a name means test."""
     sets: dict[str, dict[str, tuple[Path, Path]]] = {}
     for path in sorted(folder.iterdir()):
         match = NAME.fullmatch(path.name)
@@ -76,7 +76,7 @@ def find_pairs(folder: Path) -> dict[str, dict[str, tuple[Path, Path]]]:
 
 
 def read_folder(folder: Path, prefix: str | None = None) -> list[Images]:
-    """Return the training pair and, if there is one, the test pair of a folder."""
+    """Return the training pair of a folder and, if it has one, the test pair; prefix : the set."""
     sets = find_pairs(folder)
     if prefix is None and len(sets) > 1:
         what = f"holds several sets: {', '.join(sorted(sets))}"
@@ -90,7 +90,7 @@ def read_folder(folder: Path, prefix: str | None = None) -> list[Images]:
 
 
 def join(parts: list[Images], where: str, **more: Any) -> Source:
-    """Return one Source of the training part and, if there is one, the test part."""
+    """Join the training part and the test part, if there is one, in one Source."""
     X, y = zip(*parts)
     if len({(images.shape[1:], images.dtype) for images in X}) > 1:
         what = "training and test images differ in size or type"
@@ -106,7 +106,7 @@ def load(folder: Path, prefix: str | None = None, **more: Any) -> Source:
 
 
 def folder_holds_images(folder: Path, prefix: str | None = None) -> bool:
-    """Return whether the folder holds a training set (of that prefix), without reading it."""
+    """Return whether a file name in the folder is that of training images (of the set `prefix`)."""
     return any(
         (match := NAME.fullmatch(path.name)) is not None
         and match["part"] == "train"

@@ -2,8 +2,8 @@
 
 x holds rows of numbers (FEMNIST, Synthetic, Vehicle), strings (Shakespeare: 80 characters, y the
 next one) or rows of text columns (Sent140: id, date, query, user, tweet[, part]; y 0 or 1). Instead
-of x and y an entry may hold "raw", a role's whole text, from which the windows are cut here. Text
-becomes codes of characters (`texts.py` makes codes of words from Sent140's).
+of x and y an entry may hold "raw", the whole text of a role, which is cut into windows here. Text
+becomes codes of characters; `texts.py` can also turn tweets into codes of words.
 """
 
 import json
@@ -31,20 +31,21 @@ from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation, Part, Source
 
 EXPECTED = "LEAF JSON: an object with users, num_samples and user_data"
-NUMBERS = {int, float}  # true and false are neither, though NumPy would take them for 1 and 0
+NUMBERS = {int, float}  # and not bool, which NumPy would take for 1 and 0
 TWEET_AT = 4  # LEAF: id, date, query, user, tweet[, "training" | "test"]
 
 
-Encode = Callable[[list[str]], Array]  # Sent140's tweets as rows
+#: A function that turns n tweets into rows (n, p).
+Encode = Callable[[list[str]], Array]
 
 
 def encode_characters(tweets: list[str]) -> Array:
-    """Return (n, 140) codes."""
+    """Return tweets as codes of their characters: (n, 140)."""
     return text.encode(tweets, text.TWEET)
 
 
 class User(NamedTuple):
-    """One user's rows: X (n, p), y (n,)."""
+    """One user's rows: X (n, p), y (n,); where : file and user, for messages."""
 
     name: str
     X: Array
@@ -56,12 +57,12 @@ class User(NamedTuple):
 
 
 def refuse_constant(name: str) -> float:
-    """Refuse NaN and Infinity, which are no JSON."""
+    """Refuse NaN and Infinity, which Python's json would accept."""
     raise ValueError(f"holds {name}")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the file's object, with its three keys in their types."""
+    """Read a file; a DataError unless it is an object with LEAF's three keys."""
     data = read_bytes(path, EXPECTED)
     with as_data_error(path, EXPECTED):
         tree = json.loads(data, object_pairs_hook=unique_keys, parse_constant=refuse_constant)
@@ -120,7 +121,7 @@ def read_user(name: str, entry: Any, where: str, encode: Encode) -> User:
 
 
 def parse_features(x: list[Any], where: str, encode: Encode) -> Array:
-    """Return x as (n, p): numbers as they are, text as codes."""
+    """Return x as an array (n, p), its text as codes."""
     if not x:
         return np.empty((0, 0), np.uint8)
     if isinstance(x[0], str):
@@ -136,7 +137,7 @@ def parse_features(x: list[Any], where: str, encode: Encode) -> Array:
         got = f"{widths[odd]} features" if widths[odd] >= 0 else reprlib.repr(x[odd])
         expected = f"a list of {p} numbers in each row, as in x[0]"
         raise data_error(where, f"x[{odd}] has {got}", expected)
-    # asked before NumPy is: it would give every row the room of the longest text among them
+    # checked first, because NumPy would give every cell as much memory as the longest text needs
     for row in x:
         if not NUMBERS.issuperset(map(type, row)):
             value = next(v for v in row if type(v) not in NUMBERS)
@@ -154,7 +155,7 @@ def is_tweet(row: Any) -> bool:
 
 
 def require_texts(x: list[Any], where: str) -> list[str]:
-    """Return x if it is texts."""
+    """Return x if all its entries are text, else raise a DataError."""
     odd = next((i for i, row in enumerate(x) if not isinstance(row, str)), None)
     if odd is not None:
         what = f"x[{odd}] is {reprlib.repr(x[odd])}"
@@ -163,7 +164,7 @@ def require_texts(x: list[Any], where: str) -> list[str]:
 
 
 def parse_tweet_labels(y: list[Any], where: str) -> Array:
-    """Return Sent140's y as 0 and 1; its files may have 4 for 1, and "0" for 0."""
+    """Return Sent140's y as 0 and 1; its files may hold 4 for 1, and text such as "0" for 0."""
     known = {0: 0, 1: 1, 4: 1, "0": 0, "1": 1, "4": 1}
     odd = next((i for i, v in enumerate(y) if type(v) not in (int, str) or v not in known), None)
     if odd is not None:
@@ -172,7 +173,7 @@ def parse_tweet_labels(y: list[Any], where: str) -> Array:
 
 
 def parse_labels(y: list[Any], where: str) -> Array:
-    """Return y as (n,): numbers, or single characters as their codes."""
+    """Return y as an array (n,), its characters as codes."""
     if not y:
         return np.empty(0, np.int64)
     if isinstance(y[0], str):
@@ -191,7 +192,7 @@ def parse_labels(y: list[Any], where: str) -> Array:
 
 
 def list_files(path: Path) -> list[tuple[str, list[Path]]]:
-    """Return ("", files) of a file or a folder, or ("train", files), ("test", files) of its folders."""
+    """Return [("", files)], or if there are folders of these names [("train", ...), ("test", ...)]."""
     if not path.is_dir():
         return [("", [path])]
     both = [(part, sorted((path / part).glob("*.json"))) for part in ("train", "test")]
@@ -205,7 +206,7 @@ def list_files(path: Path) -> list[tuple[str, list[Path]]]:
 
 
 def read_parts(path: Path, encode: Encode = encode_characters) -> list[tuple[str, list[User]]]:
-    """Return ("", users) of a file or a folder, or ("train", users), ("test", users)."""
+    """Return [("", users)], or [("train", users), ("test", users)] if the path has both folders."""
     parts = []
     for part, paths in list_files(path):
         users = [user for file in paths for user in read(file, encode)]
@@ -224,7 +225,7 @@ def load(path: Path, **more: Any) -> Source:
 
 
 def join(parts: list[tuple[str, list[User]]], path: Path, **more: Any) -> Source:
-    """Return the Source of what was read; where the first part is "train", the others are for testing."""
+    """Join the users of all parts in one Source; if the first is "train", the second is for testing."""
     everyone = [user for _, users in parts for user in users]
     filled = [user for user in everyone if len(user.y)]
     if not filled:
@@ -255,12 +256,12 @@ def join(parts: list[tuple[str, list[User]]], path: Path, **more: Any) -> Source
 
 
 def is_text(user: User) -> bool:
-    """Return whether X holds codes."""
+    """Return whether a user's X holds codes of text."""
     return user.X.dtype.kind == "u"  # JSON's numbers are signed
 
 
 def folder_holds_json(folder: Path) -> bool:
-    """Return whether the folder holds LEAF files, without reading them."""
+    """Return whether the folder holds .json files, or a folder train of them."""
     return any(folder.glob("*.json")) or any((folder / "train").glob("*.json"))
 
 
@@ -268,9 +269,9 @@ ROWS = re.compile(rb'"raw"\s*:\s*\[?\s*(")|"x"\s*:\s*\[[\s\[]*([^\s\[\]])')
 
 
 def holds_text(path: Path) -> bool:
-    """Return whether a file or folder is LEAF's JSON with text in x, as far as its first row says.
+    """Return whether a file or folder is LEAF's JSON and the first entry in x is text.
 
-    What cannot be read, or is another format, does not.
+    False for other formats and for files that cannot be read.
     """
     with suppress(DataError, OSError):
         is_json = re.search(r"\.json(\.gz)?$", path.name, re.I)
@@ -285,7 +286,7 @@ def holds_text(path: Path) -> bool:
 
 
 def write_part(stream: IO[bytes], federation: Federation, part: Part, raw: bool) -> None:
-    """Write one LEAF file, client by client, so that it never stands in memory as a whole."""
+    """Write one LEAF file client by client, so that it is never in memory as a whole."""
     names = federation.names
     head = {"users": list(names), "num_samples": part.sizes.tolist()}
     stream.write(json.dumps(head)[:-1].encode() + b', "user_data": {')
@@ -298,7 +299,7 @@ def write_part(stream: IO[bytes], federation: Federation, part: Part, raw: bool)
 
 
 def export(federation: Federation, folder: Path, raw: bool = False) -> Iterable[Path]:
-    """Write train/train.json and test/test.json: features as in batches, or `raw` as in the source."""
+    """Write train/train.json and test/test.json, features scaled or (`raw`) as in the source."""
     paths = []
     for name, part in (("train", federation.train), ("test", federation.test)):
         path = folder / name / f"{name}.json"

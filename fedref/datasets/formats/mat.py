@@ -1,8 +1,8 @@
 """MATLAB files (version 5 to 7): cell arrays X and Y, one cell a task, which becomes a client.
 
-SciPy reads them in a separate process (`mat_reader.py`), because one in a hundred files with a changed
-byte crashes SciPy, or makes it allocate whatever size a dimension claims. The process runs a program
-of its own: multiprocessing would import the user's script a second time.
+SciPy reads them in a separate process (`mat_reader.py`): of a hundred files with a changed byte, one
+crashes SciPy or makes it allocate whatever size a dimension claims. The process is started as a
+program, because multiprocessing would import the user's script a second time.
 """
 
 import io

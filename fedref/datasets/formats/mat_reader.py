@@ -1,7 +1,7 @@
-"""A program of its own: a MATLAB file on standard input becomes an .npz on standard output.
+"""A program that reads a MATLAB file from standard input and writes an .npz to standard output.
 
-python mat_reader.py BYTES: its memory is limited to what BYTES of arrays need. What is wrong with the
-file is said in one line on standard error; a crash of SciPy's reader ends this process alone.
+python mat_reader.py BYTES: refuse more than BYTES of arrays, and limit the memory accordingly. An
+error is one line on standard error; a crash of SciPy's reader ends this process alone.
 """
 
 import io
@@ -11,7 +11,7 @@ from contextlib import suppress
 import numpy as np
 from scipy.io import loadmat
 
-PROGRAM = 1 << 30  # bytes that Python, NumPy and SciPy take with all their libraries
+PROGRAM = 1 << 30  # bytes of address space for Python, NumPy, SciPy and their libraries
 
 
 def main(limit: int) -> None:

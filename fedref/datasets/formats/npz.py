@@ -1,4 +1,4 @@
-"""Arrays as NumPy saves them, in an .npz archive or as .npy files in a folder.
+"""Arrays saved by NumPy, in an .npz archive or as .npy files in a folder.
 
 The arrays are those of `arrays.py`; an archive may instead hold train_images, train_labels,
 test_images and test_labels.
@@ -48,7 +48,7 @@ def open_members(archive: zipfile.ZipFile, where: Path) -> Iterator[tuple[str, I
     if claimed > limit:
         raise data_error(where, f"claims {claimed} bytes when unpacked", f"at most {limit}")
     for member in archive.infolist():
-        with archive.open(member) as unpacked:  # gives no more bytes than the member claims
+        with archive.open(member) as unpacked:  # yields no more bytes than the member claims
             yield member.filename, unpacked
 
 

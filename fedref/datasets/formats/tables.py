@@ -1,8 +1,8 @@
-"""Tables, whose columns are told apart by their names: .csv and .tsv text, and pandas' DataFrames.
+"""Tables whose columns have meanings by their names: .csv and .tsv files, and pandas' DataFrames.
 
-y (or label, class, target) is what is predicted, client says whose row it is, test (1 or true) which
-rows are the published test part, or train which are not. All others are features and hold numbers.
-Rows count from 0 below the header, as everywhere; lines are an editor's, which count from 1.
+y (or label, class, target) is to be predicted, client says whose row it is. test is 1 or true for rows
+of the published test part; train, its opposite, may stand instead. All other columns are features and
+hold numbers. Messages count rows from 0 below the header, and lines from 1 as editors do.
 """
 
 import csv
@@ -28,7 +28,7 @@ EXPECTED = (
 TARGETS = ("y", "label", "class", "target")
 MASKS = ("test", "train")
 MASK = {"0": 0, "1": 1, "false": 0, "true": 1}
-#: Names of columns that are likely to say whose row it is.
+#: Names of columns that probably say whose row it is.
 CLIENTS = re.compile(
     r"(client|subject|user|device|patient|site|hospital|clinic|person|participant|sensor|shop|store|"
     r"station|writer|speaker|author|account|customer|node)s?[ _.-]*(id|no|nr|number|name|index)?",
@@ -37,7 +37,7 @@ CLIENTS = re.compile(
 
 
 class Columns(NamedTuple):
-    """Where in a row each thing stands."""
+    """The columns of a table by their meaning, as positions in a row."""
 
     names: list[str]
     features: list[int]
@@ -47,18 +47,18 @@ class Columns(NamedTuple):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Remarks on features that may be meant as clients."""
+        """Remarks on features that are probably meant to name the clients."""
         likely = [self.names[i] for i in self.features if self.client is None]
         return tuple(client_hint(name) for name in likely if CLIENTS.fullmatch(name))
 
 
 def client_hint(name: str) -> str:
-    """Return the remark on a column that may be meant as the clients."""
+    """Return the remark on a feature that probably names the clients."""
     return f"the column {name!r} is a feature; if it says whose row it is, call it client"
 
 
 def name_columns(header: list[str], where: Path | str) -> Columns:
-    """Return what the names of the header say."""
+    """Find the meaning of each column by its name in the header."""
     names = [name.strip() for name in header]
     held = ", ".join(names) or "nothing"
     if "" in names and any(names):
@@ -88,7 +88,7 @@ def name_columns(header: list[str], where: Path | str) -> Columns:
 
 
 def not_a_number(where: Path | str, row: str, name: str, cell: object) -> Exception:
-    """Return the error for a cell of a feature that is not a finite number."""
+    """Return the error for a feature whose cell is not a finite number."""
     expected = "a finite number (1.5) in every column but y, client, test and train"
     if CLIENTS.fullmatch(name):
         expected += f"; if {name} says whose row it is, call it client"
@@ -101,7 +101,7 @@ def not_a_number(where: Path | str, row: str, name: str, cell: object) -> Except
 
 
 def load(path: Path, **more: Any) -> Source:
-    """Return a Source from a table as text; whatever is wrong in it is said with its line and row."""
+    """Return a Source from a .csv or .tsv file. Errors name the line and the row."""
     data = read_bytes(path, EXPECTED)
     with as_data_error(path, EXPECTED):
         rows = iterate_rows(data.decode("utf-8-sig"), path)
@@ -127,7 +127,7 @@ def iterate_rows(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
 def read_rows(
     rows: Iterator[tuple[int, list[str]]], columns: Columns, path: Path, more: dict[str, Any]
 ) -> Source:
-    """Return the Source of the rows, each checked in its place."""
+    """Check the rows and make a Source of them."""
     X, lines, words = array("d"), array("q"), dict[str, str]()
     others = {name: list[str]() for name in ("y", "client", "mask")}
     for line, row in rows:
@@ -165,7 +165,7 @@ def read_rows(
 
 
 def place_of(lines: Sequence[int], row: int = -1) -> str:
-    """Return where a row (the last one unless given) stands in the file."""
+    """Return "line L (row R)" for a row; by default for the last one read."""
     return f"line {lines[row]} (row {row % len(lines)})"
 
 
@@ -191,7 +191,7 @@ def as_mask(cells: list[str], lines: Sequence[int], name: str, path: Path) -> Ar
 def numbers_or_words(
     cells: list[str], lines: Sequence[int], name: str, path: Path
 ) -> tuple[Array, tuple[str, ...] | None]:
-    """Return the cells of y as numbers if all are, else each word's place among all, and the words."""
+    """Return y as (numbers, None), or as (each word's index among the words, the words)."""
     known = {cell: as_number(cell) for cell in set(cells)}
     if all(value is None for value in known.values()):
         return arrays.encode_labels(cells)
@@ -207,12 +207,12 @@ def numbers_or_words(
 
 
 def is_frame(value: Any) -> bool:
-    """Return whether a value is a pandas DataFrame, which is never imported here."""
+    """Return whether a value is a DataFrame, without importing pandas."""
     return hasattr(value, "columns") and hasattr(value, "iloc")
 
 
 def from_frame(frame: Any, where: str, **more: Any) -> Source:
-    """Return the Source of a DataFrame, whose columns mean what those of a CSV mean."""
+    """Return the Source of a DataFrame; its columns have the same meanings as those of a CSV."""
     columns = name_columns([str(name) for name in frame.columns], where)
     found = {"X": frame_features(frame, columns.features, where), "y": frame.iloc[:, columns.y]}
     for i in (columns.client, columns.mask):
@@ -235,7 +235,7 @@ def frame_features(frame: Any, features: Iterable[int], where: str) -> Array:
 
 
 def as_array(value: Any, where: str) -> Array:
-    """Return X, y or client from Python as an array; the columns of a DataFrame may differ in type."""
+    """Return X, y or client as an array; a DataFrame may have columns of several types."""
     if not is_frame(value):
         return np.asarray(value)
     return frame_features(value, range(value.shape[1]), where)

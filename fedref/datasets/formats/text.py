@@ -1,4 +1,4 @@
-"""Text as rows of codes: windows of 80 characters and the next one, or a text's words."""
+"""Text as rows of codes: windows of 80 characters with the next one as label, or words."""
 
 import re
 from collections import Counter
@@ -22,7 +22,7 @@ _CODES[[ord(c) for c in ALPHABET]] = np.arange(OTHER)
 
 
 def codes(text: str) -> Array:
-    """Return one code for each character: (len(text),) uint8."""
+    """Return the code of each character: (len(text),) uint8."""
     # surrogatepass: JSON may hold half of a surrogate pair; it gets the code OTHER
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
     return np.asarray(_CODES[points])
@@ -42,7 +42,7 @@ def pad_rows(rows: Sequence[Array], length: int, padding: int) -> Array:
 
 
 def windows(text: str, length: int = LENGTH) -> tuple[Array, Array]:
-    """Return all windows of a text, X (n, length) as a view, and the character after each, y (n,).
+    """Return all windows of a text, X (n, length), a view, and the character after each, y (n,).
 
     The text is prepared as LEAF does: line breaks become spaces, and several spaces become one.
 

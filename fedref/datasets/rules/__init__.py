@@ -1,4 +1,4 @@
-"""Split rules: who gets which rows. RULES names them all.
+"""Split rules: which client gets which rows. RULES names them all.
 
 A rule is a dataclass whose fields are its parameters. The same seed, source and parameters give the
 same split.
@@ -30,7 +30,7 @@ from fedref.rounds.federation import Federation, Source
 
 @dataclass(frozen=True)
 class FedProxMNIST(PowerLaw):
-    """power-law as FedProx has it for MNIST: standardised features, 1000 clients."""
+    """The power-law split as FedProx uses it for MNIST: standardised features, 1000 clients."""
 
     scaling: str | None = "standardise"
     users: int = 1000
@@ -38,7 +38,7 @@ class FedProxMNIST(PowerLaw):
 
 @dataclass(frozen=True)
 class CIFAR10PowerLaw(PowerLaw):
-    """power-law for APFL's CIFAR-10: 5 classes a client, training part; sigma fitted to its Table 1."""
+    """The power-law split for APFL's CIFAR-10: 5 classes a client; sigma fitted to APFL's Table 1."""
 
     classes: int = 5
     sigma: float = 1.25
@@ -68,7 +68,7 @@ def lookup(rule: Any) -> type[Rule]:
 
 
 def make_rule(rule: str, given: Mapping[str, Any]) -> tuple[str | None, Rule]:
-    """Return (of, rule) with the given parameters checked; iid(of=...) is (the other's name, the other)."""
+    """Return (None, the rule with checked parameters); for iid(of=...), (of, the rule named by `of`)."""
     of = given.get("of") if rule == "iid" else None
     if of == "iid":
         raise ConfigError("iid: of is 'iid', expected another rule to reshuffle")
@@ -79,23 +79,23 @@ def make_rule(rule: str, given: Mapping[str, Any]) -> tuple[str | None, Rule]:
 
 
 def parameters_of(rule: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all parameters of a rule, given ones checked; those of iid(of=...) are the other rule's."""
+    """Return all parameters of a rule, checked; iid(of=...) has those of the rule named by `of`."""
     of, made = make_rule(rule, given)
     return ({} if of is None else {"of": of}) | vars(made)
 
 
 def split(rule: str, source: Source, seed: int = 0, **parameters: Any) -> Federation:
-    """Divide a source over clients by a named rule (see RULES): the same seed, the same split."""
+    """Divide a source over clients by a named rule (see RULES). The same seed gives the same split."""
     return divide(rule, source, seed, parameters)
 
 
 def divide(rule: str, source: Source, seed: int, parameters: Mapping[str, Any]) -> Federation:
-    """Do what `split` does by parameters that come from a file, and so may have any names."""
+    """Do the same as `split`; as `parameters` is a mapping, a file may use any names in it."""
     of, made = make_rule(rule, parameters)
     seed = check_value(int, seed, "split seed", Bounds(0))
     made = replace(made.fill(source), scaling=made.scaling or scaling.default_scaling(source))
     assert made.scaling is not None
-    # a stream of its own: the same seed elsewhere draws other numbers
+    # "split" makes this stream different from others that are drawn with the same seed
     rng = np.random.default_rng([seed, int.from_bytes(b"split")])
     if of is None:
         train, test = made.split(source, rng)

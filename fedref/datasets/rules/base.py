@@ -1,4 +1,4 @@
-"""The base class of split rules, and the rows that they divide."""
+"""The base class of split rules, and functions that choose and group the rows to divide."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ Generator = np.random.Generator
 
 @dataclass(frozen=True)
 class Rule:
-    """A split rule: its fields are its parameters; None means that the data decide.
+    """A split rule. Its fields are its parameters; None means that the value depends on the data.
 
-    Its first docstring line explains it to users; `meanings` explains its fields. bounds, choices :
-    what fields may be, see `fedref.boundary.values`.
+    help : the first line of the docstring, for users. meanings : explains the fields to users.
+    bounds, choices : the values that fields may have, see `fedref.boundary.values`.
     """
 
     scaling: str | None = None
@@ -46,7 +46,7 @@ class Rule:
     }
     meanings: ClassVar[Mapping[str, str]] = {
         "scaling": "features as none | unit (x / full scale) | standardise ((x − mean)/(std + "
-        "0.001)); unit for pixels and none for other features unless given",
+        "0.001)); default: unit for pixels, none for other features",
         "users": "number of clients",
         "pool": "rows to split: all, or the published training part",
         "train_fraction": "fraction of each client's rows for training; a client with two rows or "
@@ -57,18 +57,18 @@ class Rule:
         "of": "shuffle the rows of a split by this rule, whose parameters may be given too, keeping "
         "every client's size",
         "classes": "classes per client",
-        "base": "rows of each of its classes that a client has at least",
+        "base": "least number of rows of each class that a client holds",
         "sigma": "width of the lognormal shares",
         "mu": "mean of log n",
-        "a": "training rows per class, even; 196 or the most that fits",
-        "a_test": "test rows per class, even; the most that fits",
+        "a": "training rows per class, even; default: 196, or the most that fits",
+        "a_test": "test rows per class, even; default: the most that fits",
     }
 
     def __init_subclass__(cls) -> None:
         cls.help = (cls.__doc__ or "").partition("\n")[0]
 
     def fill(self, source: Source) -> Self:
-        """Return the rule with the values that depend on the data."""
+        """Return the rule with all values set that depend on the data."""
         return self
 
     def split(self, source: Source, rng: Generator) -> Parts:
@@ -87,7 +87,7 @@ def rows_of(source: Source, pool: str) -> Array:
 
 
 def classes_of(source: Source) -> Array:
-    """Return the labels that occur, ascending; refused where y holds real targets."""
+    """Return the labels that occur, ascending. Refuse data with real targets."""
     if source.real:
         raise ConfigError(
             f"{source.name} has real targets and so no classes; expected a rule that needs none: "
@@ -97,13 +97,13 @@ def classes_of(source: Source) -> Array:
 
 
 def by_class(source: Source, rows: Array) -> Part:
-    """Return the rows as one "client" a class, ascending labels, in the source's order."""
+    """Group the rows by class, as if each class were a client: ascending labels, source order."""
     classes = classes_of(source)
     return partition.group_by_client(np.searchsorted(classes, source.y[rows]), len(classes), rows)
 
 
 def require_rows(users: int, each: int, rows: Array, source: Source) -> None:
-    """Refuse more users than the rows can serve."""
+    """Refuse more users than there are rows for, if every user needs `each` rows."""
     if users * each > len(rows):
         raise ConfigError(
             f"users={users} with at least {each} rows each need {users * each} rows, "

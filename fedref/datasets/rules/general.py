@@ -44,7 +44,7 @@ class Natural(Rule):
         return train.subset(kept), test.subset(kept)
 
     def kept_clients(self, source: Source) -> Array:
-        """Return the numbers of the clients with min_rows rows, at least one of them for training."""
+        """Return the clients that have at least min_rows rows, one or more of them for training."""
         assert source.client is not None
         sizes = np.bincount(source.client)
         trained = np.bincount(source.client[: source.test_from], minlength=len(sizes))
@@ -75,7 +75,10 @@ class IID(Rule):
 
 
 def reshuffle(split: Parts, rng: Generator) -> Parts:
-    """Return the IID twin of a split: same clients, same sizes, training rows among training rows."""
+    """Return the IID twin of a split: clients of the same sizes, but with random rows.
+
+    Training rows stay training rows, and test rows stay test rows.
+    """
     streams = rng.spawn(2)
     train, test = (Part(r.permutation(p.rows), p.offsets) for r, p in zip(streams, split))
     return train, test
@@ -85,7 +88,7 @@ def reshuffle(split: Parts, rng: Generator) -> Parts:
 class Dirichlet(Rule):
     """Label skew: each class is divided over the clients by a Dirichlet(α) draw (Hsu et al. 2019).
 
-    A client with fewer than min_rows is given random rows of clients that have more than that.
+    A client with fewer than min_rows rows gets random rows from clients that have more than that.
     """
 
     alpha: float = 0.5
@@ -113,7 +116,7 @@ class Dirichlet(Rule):
 
 
 def even_out(part: Part, least: int, rng: Generator) -> Part:
-    """Give clients with fewer than `least` rows some at random from those that hold more."""
+    """Move random rows to clients with fewer than `least` rows, from clients that hold more."""
     wanting = np.maximum(least - part.sizes, 0)
     if not wanting.any():
         return part
@@ -126,7 +129,7 @@ def even_out(part: Part, least: int, rng: Generator) -> Part:
 
 @dataclass(frozen=True)
 class Shards(Rule):
-    """Rows sorted by label, cut into users × shards equal pieces, dealt at random (McMahan 2017)."""
+    """Sort rows by label, cut them into users × shards pieces, deal them at random (McMahan 2017)."""
 
     shards: int = 2
     users: int = 100
@@ -148,7 +151,7 @@ class Shards(Rule):
 
 @dataclass(frozen=True)
 class Quantity(Rule):
-    """Quantity skew: clients differ only in size, by Dirichlet(α); rows at random (Li et al. 2022)."""
+    """Quantity skew: random rows, but sizes that follow a Dirichlet(α) draw (Li et al. 2022)."""
 
     alpha: float = 0.5
     min_rows: int = 2

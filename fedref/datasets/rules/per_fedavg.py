@@ -14,10 +14,11 @@ from fedref.rounds.federation import Part, Source
 
 
 def pairs(C: int, users: int) -> tuple[Array, Array]:
-    """Return the class pairs of the second half of the users: (i mod h, h + ⌊i/h⌋ mod h), h = C/2.
+    """Return the two classes of each user i of the second half: (lower (U/2,), upper (U/2,)).
 
-    That goes through all h² pairs. Where there are not enough users for all, it goes along the
-    diagonals instead, (i mod h, h + (i + ⌊i/h⌋) mod h), so that no upper class is left out.
+    With h = C/2 they are (i mod h, h + ⌊i/h⌋ mod h), which runs through all h² pairs. If the number
+    of users is not a multiple of h², they are (i mod h, h + (i + ⌊i/h⌋) mod h) instead: these run
+    along the diagonals, so that no upper class is left out.
     """
     half, i = C // 2, np.arange(users // 2)
     step = i // half if len(i) % half**2 == 0 else i + i // half
@@ -25,7 +26,7 @@ def pairs(C: int, users: int) -> tuple[Array, Array]:
 
 
 def demand(C: int, users: int) -> Array:
-    """Return the rows of each class for a = 1: the lower half of the classes serves both halves of users."""
+    """Return how many rows of each class all users together hold if a = 1: (C,)."""
     low, high = pairs(C, users)
     wanted = np.zeros(C)
     wanted[: C // 2] += users // 2
@@ -40,7 +41,7 @@ def largest_even(pools: Part, users: int) -> int:
 
 
 def deal_pairs(pools: Part, users: int, a: int) -> Part:
-    """Deal to the first half of the users a of each lower class; to the others a/2 of one, 2a of another."""
+    """Deal rows to users: the first half gets a of each lower class, the others a/2 and 2a of a pair."""
     C = len(pools.sizes)
     lower = np.arange(users // 2 * (C // 2))
     low, high = pairs(C, users)
@@ -52,7 +53,7 @@ def deal_pairs(pools: Part, users: int, a: int) -> Part:
 
 
 def default_users(train: Part, test: Part) -> int:
-    """Return 50 as in the paper, or the largest multiple of the number of classes below that fits."""
+    """Return 50 users as in the paper, or the largest multiple of C below 50 for which rows suffice."""
     C = len(train.sizes)
     fits = (
         n
@@ -75,8 +76,8 @@ def class_pools(source: Source, train_fraction: float, rng: Generator) -> Parts:
 class PerFedAvg(Rule):
     """Half of the users hold a rows of each lower class, half a/2 of one and 2a of one upper class.
 
-    [per-fedavg §3.2], for any data with an even number of classes. The test part is split the same
-    way; without a published one, the rows of each class are first divided by train_fraction.
+    [per-fedavg §3.2], for any data with an even number of classes. The test part is split in the same
+    way. If none is published, the rows of each class are first divided by train_fraction.
     """
 
     users: int | None = None
@@ -92,11 +93,11 @@ class PerFedAvg(Rule):
     }
 
     def fill(self, source: Source) -> Self:
-        """Return the rule with users, a and a_test as the data allow, unless given; all three checked."""
+        """Return the rule with users, a and a_test checked, or set as the data allow if not given."""
         C = len(classes_of(source))
         if C < 2 or C % 2:
             raise ConfigError(f"per-fedavg needs an even number of classes, {source.name} has {C}")
-        # how many rows a class has in either part does not depend on the random numbers
+        # only sizes matter here, and they do not depend on the random numbers
         train, test = class_pools(source, self.train_fraction, np.random.default_rng(0))
         users = default_users(train, test) if self.users is None else self.users
         if users % 2:

@@ -14,7 +14,10 @@ from fedref.rounds.federation import Part, Source
 
 
 class Holdings(NamedTuple):
-    """Client user[i] holds class label[i] as its slot[i]-th: all (H,), in the order of serving."""
+    """A row (user, slot, label) for each class that a client holds: it is the client's slot-th class.
+
+    All are (H,), in the order in which rows are dealt.
+    """
 
     user: Array
     slot: Array
@@ -22,7 +25,7 @@ class Holdings(NamedTuple):
 
 
 def neighbours(source: Source, C: int, users: int, classes: int) -> Holdings:
-    """Return who holds what where client u holds the classes (u, u+1, ..., u+classes−1) mod C."""
+    """Return the holdings if client u holds the classes (u, u+1, ..., u+classes−1) mod C."""
     if classes > C:
         raise ConfigError(f"classes={classes} a client, but {source.name} has only {C}")
     user, slot = np.divmod(np.arange(users * classes), classes)
@@ -30,7 +33,7 @@ def neighbours(source: Source, C: int, users: int, classes: int) -> Holdings:
 
 
 def rows_left(source: Source, pools: Part, held: Holdings, base: int) -> Array:
-    """Return the rows left of each class when every holding has `base`; refused if there are not so many."""
+    """Return how many rows of each class are left after `base` for every holding; refuse too few."""
     left = pools.sizes - base * np.bincount(held.label, minlength=len(pools.sizes))
     short = np.flatnonzero(left < 0)
     if short.size:
@@ -44,7 +47,7 @@ def rows_left(source: Source, pools: Part, held: Holdings, base: int) -> Array:
 
 
 def hand_out(pools: Part, held: Holdings, base: int, extra: Array) -> Part:
-    """Deal first `base` rows to every holding, then the extras, in order while they last."""
+    """Deal `base` rows to every holding, then the extra rows, in order, as long as there are any."""
     count = np.concatenate([np.full_like(extra, base), extra])
     label, user = np.tile(held.label, 2), np.tile(held.user, 2)
     return partition.deal(pools, label, user, count, int(held.user[-1]) + 1)
@@ -54,8 +57,8 @@ def hand_out(pools: Part, held: Holdings, base: int, extra: Array) -> Part:
 class PowerLaw(Rule):
     """Client u holds classes (u, u+1, ...) mod C: `base` rows of each, then a lognormal share.
 
-    Shares of lognormal(0, σ) are drawn per (class, ⌊u/C⌋, slot) and scaled to what the class has
-    left; all are taken in the source's order while they last [fedprox; apfl table 1].
+    Shares of lognormal(0, σ) are drawn per (class, ⌊u/C⌋, slot) and scaled to the rows that the class
+    has left. Rows are dealt in the order of the source while they last [fedprox; apfl table 1].
     """
 
     users: int = 100
@@ -84,9 +87,9 @@ class PowerLaw(Rule):
 class LognormalSizes(Rule):
     """n_u = lognormal(μ, σ) + 5, divided over the classes (u, u+1, ...) mod C, at least 2 of each.
 
-    Decision: no row is given twice. (The published generator starts every client at the same first
-    row, so that a test row of one may be a training row of another.) Every client first gets 2 rows
-    of each of its classes, then the rest of its rows while they last.
+    Decision: no two clients hold the same row. (The published generator starts every client at the
+    same first row, so that a test row of one may be a training row of another.) Every client first
+    gets 2 rows of each of its classes, then the rest of its rows while they last.
     """
 
     users: int = 200
