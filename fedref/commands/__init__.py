@@ -1,4 +1,4 @@
-"""The command line: one file for each command."""
+"""The command line: a module for each command, and `main`, which calls them."""
 
 import argparse
 import os
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class Version(argparse.Action):
-    """Print the versions that numbers depend on; import NumPy only here."""
+    """Print the versions that numbers depend on. It imports NumPy only when it is called."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from fedref.experiments.run_directory import environment
@@ -67,7 +67,7 @@ class Version(argparse.Action):
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line; `run` in the result is the function that does the work."""
+    """Parse a command line; in the result, `run` is the command's function."""
     completing = "_ARGCOMPLETE" in os.environ
     words = os.environ.get("COMP_LINE", "").split() if completing else argv
     parser = Parser(

@@ -27,7 +27,7 @@ columns
   compared the claim: which two values are compared
   error    max|got − expected| / max|expected|, the largest of all cases; a row passes with at most
            1e-12 (0 for "bit for bit"); about 1e-16 is rounding
-  slope    of the Taylor remainder on log-log axes (with HF: of the error against δ); a row passes within
+  slope    of the Taylor remainder on log-log axes (for HF: of the error against δ); a row passes within
            0.1 of 2, or of 3 for a Hessian-vector product; inf means that the remainder is all rounding,
            and passes only if the function is a quadratic
 

@@ -14,8 +14,8 @@ from fedref.commands.options import Command, Option
 from fedref.experiments import names
 from fedref.experiments.run_directory import read_experiment
 
-#: A citation: "Authors, *Title*, VENUE YEAR", authors being surnames. The venue may be missing, or be
-#: "arXiv:ID, YEAR" or "JOURNAL VOLUME (YEAR) PAGES".
+#: A citation: "Authors, *Title*, VENUE YEAR", where authors are surnames. The venue may be missing;
+#: instead of "VENUE YEAR" there may be "arXiv:ID, YEAR" or "JOURNAL VOLUME (YEAR) PAGES".
 CITATION = re.compile(
     r"(?P<authors>(?:[^\W\d_][^.,:;*]*, )+)\*(?P<title>[^*]+)\*, "
     r"(?:arXiv:(?P<eprint>[\d.]+), |(?P<journal>[^.,:;]+) (?P<volume>\d+) \(|(?P<booktitle>[^.,:;]+?) )?"
@@ -30,7 +30,7 @@ FEDREF = f"""\
 
 
 def read_papers(docstring: str) -> dict[str, str]:
-    """Return key → BibTeX entry of each paper that a docstring cites by authors, title and year."""
+    """Return {key: BibTeX entry} for each paper that a docstring cites by authors, title and year."""
     found = {}
     for cited in CITATION.finditer(" ".join(docstring.split())):
         paper = {name: text for name, text in cited.groupdict().items() if text}
@@ -55,7 +55,7 @@ def read_papers(docstring: str) -> dict[str, str]:
 
 
 def papers_of(algorithm: type[AnyAlgorithm]) -> dict[str, str]:
-    """Return the papers that its file cites, else those of the algorithm that it derives from."""
+    """Return the papers that an algorithm's module cites, else those of its base classes' modules."""
     files = (sys.modules[cls.__module__].__doc__ or "" for cls in algorithm.__mro__)
     return next(filter(None, map(read_papers, files)), {})
 

@@ -15,8 +15,8 @@ A backend is a module, or an object in one, with some of the functions
   meta_gradient                   (variant, model, hyper, ...)
   client, aggregate, evaluate     (algorithm, model, hyper, ...)
   round                           (algorithm, model, hyper, state, data, plan)
-They take and return NumPy arrays and dictionaries. A function that is missing, is imported from
-elsewhere, or raises NotImplementedError is not offered, and its cases are not tested.
+They take and return NumPy arrays and dictionaries. The cases of a function are not tested if the
+backend does not offer it: it is missing, imported from elsewhere, or raises NotImplementedError.
 data/vectors/README.md and `pydoc fedref.conformance` say what each takes and returns.
 
 examples
@@ -25,9 +25,9 @@ examples
   fedref conformance my_backend:Backend --dtype float32 --json
   fedref conformance torch
 
-The backend and its judge share a process: code that wants to can read the answers, or change the judge.
-A green report says that an honest program is right where it was tested, and no more: run it yourself,
-from the source that you mean to use, before you rely on it.
+The backend runs in the same process as the tests, so it could read the answers or change the tests.
+A report is evidence only for an honest backend, and only for what was tested. Before you rely on one,
+run it yourself on the source that you mean to use.
 
 `fedref explain NAME` explains a known mistake or an equation that the report names.
 

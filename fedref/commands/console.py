@@ -33,10 +33,10 @@ class PrintableStream:
 
 @contextmanager
 def standard_streams() -> Iterator[None]:
-    """Escape what cannot be encoded or would command the terminal.
+    """Escape characters that cannot be encoded or that control the terminal.
 
-    Output that cannot be written is an OSError here, rather than a message of the interpreter when
-    it exits.
+    Output that cannot be written raises an OSError here; otherwise the interpreter would print a
+    message when it exits.
     """
     out = sys.stdout
     for stream in (out, sys.stderr):
@@ -58,14 +58,14 @@ def standard_streams() -> Iterator[None]:
 
 
 class Sigterm(KeyboardInterrupt):
-    """SIGTERM: the command stops as it does at Ctrl-C."""
+    """SIGTERM as an exception, so that the command stops as at Ctrl-C."""
 
     code = 128 + signal.SIGTERM
 
 
 @contextmanager
 def sigterm_raises() -> Iterator[None]:
-    """Let SIGTERM raise Sigterm, once: a second one ends the process at once."""
+    """Let the first SIGTERM raise Sigterm; a second one ends the process at once."""
 
     def stop(number: int, frame: Any) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

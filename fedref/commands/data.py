@@ -1,4 +1,4 @@
-"""`fedref data`: list, show, prepare, rules, split, verify, export-leaf."""
+"""`fedref data`: lists, shows, downloads, splits and verifies data."""
 
 import argparse
 from collections.abc import Callable
@@ -32,8 +32,8 @@ your own data
                numbers
   .json, .mat  LEAF's format; cell arrays X, Y with a cell a client
   folder       of idx files, of LEAF files, or with a single file of those above
-  Labels are whole numbers or words; words become 0, 1, ... in their order, and
-  which is which is printed and kept in the split's manifest. Other numbers are real
+  Labels are whole numbers or words. Words become 0, 1, ... in sorted order; the
+  table of both is printed and kept in the split's manifest. Other numbers are real
   targets, for models of your own. Other arrays than these are refused, not ignored.
   From Python: fedref.run(data=(X, y, client)), or data=(X, y), split="iid"; a DataFrame
   with columns as in a CSV; {"X": X, "y": y, "train": train}; a Source, a Federation.
@@ -41,18 +41,18 @@ your own data
 
 
 def rule_lines() -> list[str]:
-    """Return every rule in one line."""
+    """Return a line for each rule."""
     return [f"  {name:<18}{rule.help}" for name, rule in rules.RULES.items()]
 
 
 def rules_help() -> str:
-    """Return every rule in one line, then with its parameters and their defaults."""
+    """Return a line for each rule, then the parameters of each with their defaults."""
     lines = ["split rules (`fedref data rules --out FILE` draws them)", *rule_lines()]
     lines += ["", "their parameters (--set split.KEY=VALUE)"]
     for name, rule in rules.RULES.items():
         lines += ["", f"  {name}"]
         for f in fields(rule):
-            default = "(by the data)" if f.default is None else f.default
+            default = "(depends on the data)" if f.default is None else f.default
             meaning = declaration_of(rule, "meanings", f.name).split(";")[0]
             lines.append(f"    {f.name} = {default}: {meaning}")
     return "\n".join(lines)
@@ -73,7 +73,7 @@ def parse_settings(given: list[str]) -> dict[str, Any]:
 
 
 def federation_of(args: argparse.Namespace) -> Federation:
-    """Return the federation of `show`: a manifest's, or a split of a data set."""
+    """Return the federation to show: that of a manifest, or a split of a data set."""
     path = Path(args.name)
     if sources.parse_name(args.name) is None and manifest.is_manifest(path):
         return datasets.from_manifest(path, args.data_dir)
@@ -129,7 +129,7 @@ def prepare(args: argparse.Namespace) -> None:
 
 
 def show_rules(args: argparse.Namespace) -> None:
-    """List the rules. With --out, draw those that can divide the data over so many clients."""
+    """Print the rules. With --out, draw those that can divide the data over --users clients."""
     lines = rule_lines()
     if args.out is not None:
         lines += [f"left out: {name} ({why})" for name, why in draw_rules(args).items()]
@@ -138,7 +138,7 @@ def show_rules(args: argparse.Namespace) -> None:
 
 
 def draw_rules(args: argparse.Namespace) -> dict[str, str]:
-    """Draw the rules, and return why some are not drawn."""
+    """Draw the rules; return those that are not drawn, with the reasons."""
     from fedref import plots  # matplotlib is slow to import
 
     plots.format_of(args.out)
@@ -167,11 +167,11 @@ def split(args: argparse.Namespace) -> None:
 
 
 def check_out(out: str, overwrite: bool) -> None:
-    """Refuse a manifest that --split would not take, or that would replace another file unasked."""
+    """Refuse a name that --split would not take for a manifest, or a file that exists already."""
     if not out.endswith(".json"):
         raise ConfigError(f"--out {out}: expected FILE.json, which --split takes for a manifest")
     if exists(Path(out)) and not overwrite:
-        raise ConfigError(f"--out {out}: is there already; expected another name, or --overwrite")
+        raise ConfigError(f"--out {out}: exists already; expected another name, or --overwrite")
 
 
 def verify(args: argparse.Namespace) -> None:
@@ -182,7 +182,7 @@ def verify(args: argparse.Namespace) -> None:
 
 
 def compare_with_rule(federation: Federation) -> str:
-    """Say whether rule and seed give these rows here: another NumPy may draw other numbers."""
+    """Say whether rule and seed give the manifest's rows; another NumPy may draw other numbers."""
     if federation.rule not in rules.RULES:
         return f"rule {federation.rule!r} is not one of fedref's: the manifest's rows are used unchanged"
     again = rules.divide(federation.rule, federation.source, federation.seed, federation.parameters)
@@ -201,7 +201,7 @@ def export_leaf(args: argparse.Namespace) -> None:
 
 UNVERIFIED = Option(
     "--data-unverified",
-    "take a data set whose content is not the published one (its hash is known)",
+    "take a data set although its content differs from the published one",
 )
 SPLIT_SEED = Option("--seed S", "seed of the split", int, 0, Bounds(0))
 SET = Option(
@@ -259,7 +259,7 @@ COMMAND = Command(
             SET,
             UNVERIFIED,
             Option("--out FILE.json", "manifest to write", required=True),
-            Option("--overwrite", "even if there is such a file"),
+            Option("--overwrite", "replace the file if it exists"),
             epilog=rules_help(),
         ),
         "verify": command(verify, "Check a manifest and the data it was made from.", MANIFEST),

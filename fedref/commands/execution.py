@@ -37,8 +37,8 @@ HOW = {
         Option("--workers N", "processes", int, 1, bounds=Bounds(1)),
         Option(
             "--executor dask:ADDRESS",
-            "the workers of a Dask cluster, by its scheduler; units that have ended there are not "
-            "done again by `fedref resume`, others are",
+            "use the workers of a Dask cluster; ADDRESS is its scheduler's. `fedref resume` repeats "
+            "units that had not ended there",
         ),
         Option(
             "--checkpoint-every S",
@@ -61,10 +61,9 @@ def run_and_report(
     loader: Loader,
     pool: "Pool",
 ) -> int:
-    """Run what is left, report progress, and show the table and the picture. Return the exit code."""
-    from fedref import plots  # matplotlib takes its time
+    """Run the units, report progress, draw the curves and print the table. Return the exit code."""
+    from fedref import plots  # matplotlib is slow to import
 
-    shown = not arguments.quiet and not arguments.json
     with ExitStack() as stack:
         run = execute(
             made,
@@ -77,8 +76,9 @@ def run_and_report(
         )
     with disk_errors(directory):
         plots.curves(run, directory / "curves.png")
-    if shown:
-        print_summary(run, directory)
+    if not arguments.quiet and not arguments.json:
+        files = f"{directory}/  metrics.csv  clients.csv  curves.png  config.toml  split.json"
+        print(f"\n{run}\n\n{files}")
     for unit, record in zip(run.units, run.records):
         if idle := idle_rounds(record):
             message = f"in {idle} of {record.round} rounds no client's work arrived"
@@ -88,15 +88,9 @@ def run_and_report(
     return DIVERGED if run.diverged_units else 0
 
 
-def print_summary(run: Run, directory: Path) -> None:
-    """Print the table, a line above it that says what its numbers are, and the notes below it."""
-    files = f"{directory}/  metrics.csv  clients.csv  curves.png  config.toml  split.json"
-    print(f"\n{run}\n\n{files}")
-
-
 @contextmanager
 def tell_how_to_resume(directory: Path) -> Iterator[None]:
-    """Add the command that resumes the run to the message of a stop."""
+    """If the run is interrupted, add the command that resumes it to the message."""
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -106,7 +100,7 @@ def tell_how_to_resume(directory: Path) -> Iterator[None]:
 
 
 class Pool(NamedTuple):
-    """An executor for units or a round's clients, and its workers; None: this process runs them."""
+    """An executor and the number of its workers; None: this process does all the work."""
 
     executor: Executor | None = None
     workers: int = 1
@@ -114,7 +108,7 @@ class Pool(NamedTuple):
 
 @contextmanager
 def open_pool(arguments: argparse.Namespace) -> Iterator[Pool]:
-    """Open the pool that --workers or --executor ask for."""
+    """Open the pool for --workers or --executor."""
     if arguments.executor is not None:
         if arguments.workers != 1:
             raise ConfigError("--workers and --executor are given, expected one of them")
@@ -133,7 +127,7 @@ def choose_progress(
     arguments: argparse.Namespace,
     stack: ExitStack,
 ) -> Progress:
-    """Report by JSON lines if asked for, else by a bar or by lines; with -v to the log, too."""
+    """Return the reports for the flags: JSON lines, none, or a bar or lines; with -v a log, too."""
     if arguments.json:
         progress = Progress(print_json_line, say)
     elif arguments.quiet:
@@ -149,7 +143,7 @@ def choose_progress(
 
 
 def print_json_line(unit: Unit, record: Record) -> None:
-    """Print the newest row as one line; null where the number is not finite, as JSON has no other."""
+    """Print the newest row as a line of JSON, where numbers that are not finite become null."""
     row = {"algorithm": unit.label, **unit.columns, "seed": unit.seed, **record.rows[-1]}
     row |= {"status": record.status, **({"reason": record.reason} if record.reason else {})}
     finite = {k: None if isinstance(v, float) and not isfinite(v) else v for k, v in row.items()}

@@ -1,4 +1,4 @@
-"""`fedref exercise list | start NAME DIR | check FILE`: one line is missing; write it."""
+"""`fedref exercise list | start NAME DIR | check FILE`: functions with a missing line to write."""
 
 import argparse
 from pathlib import Path
@@ -12,14 +12,14 @@ from fedref.experiments.run_directory import disk_errors
 
 EPILOG = """\
 examples
-  fedref exercise list                     what there is, the easiest first
-  fedref exercise start meta-gradient .    write meta_gradient.py: one expression is missing
+  fedref exercise list                     all exercises, the easiest first
+  fedref exercise start meta-gradient .    make meta_gradient.py, in which an expression is missing
   fedref exercise start backward . --hard  the same without the formula
   fedref exercise check meta_gradient.py   is it right? If not, what kind of mistake is it?
-  fedref exercise list --teacher           what each trains, and which mistakes are told apart
+  fedref exercise list --teacher           what each one trains, and which mistakes `check` knows
 
-The files are made from the source that runs. `check` never says what is right.
-exit code of check: 0 it is right; 1 it is not, or it is not finished; 2 wrong input
+The files are made from fedref's own source. `check` never tells the solution.
+exit code of check: 0 it is right; 1 it is wrong or not finished; 2 wrong input
 """
 
 WANTED = "a file that `fedref exercise start` wrote"
@@ -40,7 +40,7 @@ def list_exercises(args: argparse.Namespace) -> int:
 
 
 def start(args: argparse.Namespace) -> int:
-    """Write the student's file, unless a file of that name exists."""
+    """Write the student's file; refuse to replace one that exists."""
     from fedref.teach import template
     from fedref.teach.catalogue import find
 
@@ -70,7 +70,7 @@ def check(args: argparse.Namespace) -> int:
 
 
 def verdict(path: Path, text: str, exercise: Any, timeout: float) -> tuple[list[str], bool]:
-    """Return the lines that are said of a file, and whether it is right."""
+    """Return the lines of the verdict on a file, and whether it is right."""
     from fedref.teach import template
     from fedref.teach.classify_mistake import classify_mistake
     from fedref.teach.run_solution import PROBES, run_solution
@@ -98,9 +98,9 @@ def verdict(path: Path, text: str, exercise: Any, timeout: float) -> tuple[list[
 
 LIST = Command(
     list_exercises,
-    "List what there is.",
+    "List the exercises.",
     (
-        Option("--teacher", "with what a teacher wants to know"),
+        Option("--teacher", "also print each one's purpose and its known mistakes"),
         Option("--solution", "the same with the missing lines"),
     ),
 )
@@ -108,14 +108,14 @@ START = Command(
     start,
     "Write the file of an exercise.",
     (
-        Option("name NAME", "as `fedref exercise list` says it"),
-        Option("folder DIR", "where the file is written", Path),
+        Option("name NAME", "a name of `fedref exercise list`"),
+        Option("folder DIR", "the folder for the file", Path),
         Option("--hard", "without the formula: derive it"),
     ),
 )
 CHECK = Command(
     check,
-    "Judge a file.",
+    "Check a solution.",
     (
         Option("file FILE", "your solution", Path),
         Option(

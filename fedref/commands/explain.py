@@ -16,14 +16,14 @@ examples
   fedref explain --list
   fedref explain "per-fedavg eq.6"      the equation, its line, its symbols, and its numbers
   fedref explain apfl                   the whole algorithm
-  fedref explain "apfl alg.1"           any tag of README's index, in any capitals
+  fedref explain "apfl alg.1"           any tag of the equation index, in upper or lower case
   fedref explain cnn                    a model: layers, backward pass, R-operator
-  fedref explain mistakes               known mistakes: the wrong line, the right one, what tells it
+  fedref explain mistakes               known mistakes: the wrong line, the right one, the symptom
   fedref explain --html DIR             the same as pages, with formulae, and figures to try
 
-Everything comes from the source that runs. Formulae stand beside their lines; those of the algorithms
-and of the linear models are compared with them by the tests. A worked example has two parameters
-(a softmax model a few more), three samples and, where they meet, two clients.
+Everything comes from the source that runs. Formulae stand beside their lines of code; the tests compare
+those of the algorithms and of the linear models with the code. A worked example has two parameters (a
+softmax model a few more), three samples and, if the server takes part, two clients.
 """
 
 
@@ -31,9 +31,9 @@ def run(args: argparse.Namespace) -> int:
     """Print one page, or the list of all."""
     if sys.flags.optimize > 1:
         raise ConfigError(
-            "what is explained are docstrings, which python -OO drops: run it without -OO"
+            "the explanations are docstrings, which python -OO drops: run it without -OO"
         )
-    from fedref.teach import pages  # the proofs bring SciPy along, which takes its time
+    from fedref.teach import pages  # it imports the proofs, and they SciPy, which is slow to import
 
     if args.list:
         for kind, names in pages.topics().items():
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
                 print(f"  {name}")
         return 0
     if args.html:
-        from fedref.teach import site  # and its pictures matplotlib
+        from fedref.teach import site  # it imports matplotlib for its pictures
 
         with disk_errors(args.html):
             print(site.build_site(args.html)[0])
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def lines(page: Any) -> list[str]:
-    """Lay a page out for the terminal."""
+    """Return a page as lines for the terminal."""
     out = [page.title, "=" * len(page.title)]
     out += [line for text in page.citation for line in ("", text)]
     out += ["", page.objective] * bool(page.objective) + ["", page.text] * bool(page.text)
@@ -72,7 +72,7 @@ def lines(page: Any) -> list[str]:
 
 
 def function_lines(function: Any) -> list[str]:
-    """Lay a function out: its equations, its code, its worked example, its proofs."""
+    """Return a function as lines: its equations, its code, its worked example, its proofs."""
     from fedref.teach import pages
 
     out = ["", f"{function.name}  {function.place}"]
@@ -98,8 +98,8 @@ COMMAND = Command(
     "small enough to redo by hand.",
     (
         Option("topic TOPIC", "a tag, an algorithm, a model, an exercise or `mistakes`", many="*"),
-        Option("--html DIR", "write all of it as a site that needs no network", Path),
-        Option("--list", "say what can be explained"),
+        Option("--html DIR", "write all topics as a site that needs no network", Path),
+        Option("--list", "list all topics"),
     ),
     epilog=EPILOG,
 )

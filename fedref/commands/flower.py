@@ -13,17 +13,17 @@ EPILOG = """\
 example
   fedref flower write experiment.toml there --nodes 3     then follow there/README.md
 
-A node's part is a .npz with the arrays X (n, p), y (n,), client (n,) and test (n,); who holds rows of
-its own writes it with NumPy: `fedref flower check FILE` says what a server would be told of it.
+A node's part is a .npz with the arrays X (n, p), y (n,), client (n,) and test (n,). The owner of real
+rows writes it with NumPy; `fedref flower check FILE` prints what the node would tell a server.
 """
 
 
 def run_write(arguments: argparse.Namespace) -> int:
-    """Write the folder and say where to read on."""
+    """Write the folder, and print which clients each node holds."""
     from fedref.flower.project import write_app  # `fedref --help` needs none
 
     if arguments.nodes and arguments.clients:
-        raise ConfigError("--nodes cuts the data, --clients cuts none; expected one of the two")
+        raise ConfigError("--nodes and --clients are given, expected one of them")
     path = arguments.experiment
     table = {"name": path.stem, **config.read(path)}
     with config.naming(str(path)):
@@ -43,7 +43,7 @@ def run_write(arguments: argparse.Namespace) -> int:
 
 
 def run_check(arguments: argparse.Namespace) -> int:
-    """Read a part as a node does."""
+    """Print what a node with this part would announce."""
     from fedref.flower.client import read_part
 
     said = read_part(arguments.part).announcement
@@ -59,16 +59,16 @@ WRITE = Command(
     (
         Option("experiment FILE.toml", "as for `fedref run`", Path),
         Option("folder DIR", "a new folder", Path),
-        Option("--nodes N", "cut the data for N nodes (default 3)", int, bounds=Bounds(1)),
+        Option("--nodes N", "divide the data over N nodes (default 3)", int, bounds=Bounds(1)),
         Option(
             "--clients N",
-            "cut no data: the nodes' owners make the parts of clients 0 to N−1",
+            "divide no data: the nodes' owners make the parts, of clients 0 to N−1 together",
             int,
             bounds=Bounds(1),
         ),
         Option(
             "--limit S",
-            "seconds that a round's work may take; who is later is a dropped straggler",
+            "seconds that a round's work may take; later clients are dropped as stragglers",
             float,
             600.0,
             bounds=Bounds(0),
@@ -77,7 +77,9 @@ WRITE = Command(
     ),
 )
 CHECK = Command(
-    run_check, "Say what a node would tell of its part.", (Option("part FILE.npz", "", Path),)
+    run_check,
+    "Print what a node would tell a server of its part.",
+    (Option("part FILE.npz", "the node's part", Path),),
 )
 COMMAND = Command(
     None,

@@ -1,4 +1,4 @@
-"""The options of a command as a table, and the parser that is made from it."""
+"""Tables of a command's options, and the parser that is made of them."""
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ REPEATED = "append"
 
 
 class Parser(argparse.ArgumentParser):
-    """Options in full only, and errors in the same form as all others."""
+    """A parser that takes no abbreviated options, and whose errors look like fedref's others."""
 
     def __init__(self, **how: Any) -> None:
         usual = {"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter}
@@ -27,7 +27,7 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuse an unknown option here, where the known ones are known."""
+        """Parse; refuse an unknown option with the closest one that this command has."""
         parsed, rest = super().parse_known_args(args, namespace)
         if rest and rest[0].startswith("--"):
             known = [option for option in self._option_string_actions if option.startswith("--")]
@@ -49,12 +49,13 @@ def parameter_names() -> set[str]:
 
 @dataclass(frozen=True)
 class Option:
-    """One row of a command's table: an option, or an argument that has no dashes.
+    """One row of a command's table: an option, or an argument without dashes.
 
-    form : as the help shows it: "--seed N", "-o --out DIR", "directory DIR"; a switch: "--json"
-    kind : of its value; numbers are read and checked as in experiment files (1e3 is 1000)
-    many : "+" or "*", several values; `REPEATED`, the option may be given several times
-    names : what the shell completes it to, beside folders and files that end in `suffixes`
+    form : its form in the help: "--seed N", "-o --out DIR", "directory DIR"; a switch: "--json".
+    kind : the type of its value; numbers are read and checked as in TOML files (1e3 is 1000).
+    bounds, words : the values that it may have. many : "+" or "*": several values; `REPEATED`: the
+    option may be given several times. names : words that the shell can complete, beside folders and
+    files that end in `suffixes`.
     """
 
     form: str
@@ -69,7 +70,7 @@ class Option:
     suffixes: Sequence[str] = ()
 
     def add_to(self, parser: Any) -> None:
-        """Add it to a parser, or to a group of one."""
+        """Add the option to a parser or to a group of a parser."""
         parts = self.form.split()
         flags = [part for part in parts if part.startswith("-")] or parts[:1]
         metavar = " ".join(parts[len(flags) :])
@@ -91,7 +92,7 @@ class Option:
             added.completer = self._complete
 
     def parse(self, text: str, name: str) -> Any:
-        """Return the value that a word of the command line stands for."""
+        """Return the value of a word on the command line."""
         if issubclass(self.kind, Path):
             return self.kind(text)
         value = text if self.kind is str else literal(text)
@@ -105,7 +106,7 @@ class Option:
 
 
 class _Store(argparse.Action):
-    """Check a value and keep it; what may stand several times becomes a list."""
+    """Check a value and store it; an option with several values becomes a list."""
 
     def __init__(self, *, option: Option, **how: Any) -> None:
         super().__init__(**how)
@@ -123,9 +124,9 @@ class _Store(argparse.Action):
 
 @dataclass(frozen=True)
 class Command:
-    """A command: the function that does it and the table of its options, or the commands below it.
+    """A command: its function and the table of its options, or its own subcommands.
 
-    run : takes what was parsed; its exit code is None where all went well.
+    run : takes the parsed arguments and returns the exit code; None means 0.
     """
 
     run: Callable[[argparse.Namespace], int | None] | None
@@ -136,7 +137,7 @@ class Command:
     commands: Mapping[str, "Command"] = field(default_factory=dict)
 
     def fill(self, parser: argparse.ArgumentParser) -> None:
-        """Make the parser that of this command."""
+        """Add this command's description, options and subcommands to a parser."""
         parser.description = fill(self.description, HELP_WIDTH)
         parser.epilog = self.epilog or None
         parser.set_defaults(run=self.run)
@@ -154,5 +155,7 @@ class Command:
                 command.fill(below.add_parser(name, help=short.replace("%", "%%")))
 
 
-DATA_DIR = Option("--data-dir DIR", "where data is, as DIR/NAME/... (else FEDREF_DATA)", Path)
+DATA_DIR = Option(
+    "--data-dir DIR", "the folder of data sets, as DIR/NAME/... (default: FEDREF_DATA)", Path
+)
 DIRECTORY = Option("directory DIR", "the run directory", Path)

@@ -1,4 +1,4 @@
-"""`fedref plan`: who takes part in the rounds of a run and on which rows, for other programs."""
+"""`fedref plan`: writes the plans of a run, its data and its starts as files for other programs."""
 
 import argparse
 import io
@@ -23,24 +23,28 @@ from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation
 from fedref.sampling import PADDING, Plan, stream
 
-#: The written files, for the help.
+#: The format of the files, for the help.
 FORMAT = """\
-OUT/index.json names the units of the run (`folder`, `algorithm`, `hyperparameters`, `seed`, `sweep`,
-`data`, `rounds`) and the dtype that all is computed in. Of a unit, FOLDER/start.npz holds
+OUT/index.json lists the units of the run (`folder`, `label`, `algorithm`, `hyperparameters`, `seed`,
+`sweep`, `roles`, `data`, `rounds`) and the dtype of all computations. FOLDER/start.npz of a unit holds
 
     w (d,)                  the parameters before round 0
 
-and FOLDER/NNNNNN.npz a round: K clients, S steps at most, mini-batches of W rows at most:
+and FOLDER/NNNNNN.npz holds a round with K clients, at most S steps and mini-batches of at most W rows:
 
-    clients (K,)            who takes part, ascending; counts (K,) how often each was drawn
+    clients (K,)            the clients that take part, ascending
+    counts (K,)             how often each was drawn
     sizes (K,)              n_k, their training rows
-    amount (K,)             epochs (or steps) that each does; straggler (K,) whether it is one
-    steps (K,)              mini-batch steps that each does; per_epoch (K,) of one epoch
-    rows.ROLE (K, S, W)     rows of the data; −1 pads a shorter batch and absent steps. Roles are
+    amount (K,)             epochs (or steps) that each does
+    straggler (K,)          whether it is a straggler
+    steps (K,)              mini-batch steps that each does
+    per_epoch (K,)          mini-batch steps of one epoch
+    rows.ROLE (K, S, W)     rows of the data; −1 pads shorter batches and missing steps. Roles are
                             D, D1, D2 (the papers' D, D′, D″), S and Q (support and query)
 
-DATA holds X (n, p) and y (n,), features being (X − shift) / scale where these are there, and who holds
-which rows: client k trains on train_rows[train_offsets[k]:train_offsets[k+1]]; test_... likewise.
+`data` names a file that holds X (n, p) and y (n,); features are (X − shift) / scale if it has these
+two. Client k trains on the rows train_rows[train_offsets[k]:train_offsets[k+1]] and is tested on those
+of test_rows and test_offsets.
 """
 
 
@@ -68,7 +72,7 @@ def rounds_of(text: str | None, T: int) -> range:
     return range(int(first), int(last))
 
 
-# ---- what is written -----------------------------------------------------------------------------
+# ---- the files -----------------------------------------------------------------------------------
 
 
 def export(experiment: Experiment, out: Path, rounds: range, loader: Loader) -> list[str]:
@@ -86,7 +90,9 @@ def export(experiment: Experiment, out: Path, rounds: range, loader: Loader) -> 
         for t in own:
             plan = plan_for(algorithm, made, trained.train.sizes, t, unit.seed)
             save_npz(out / folder / f"{t:06d}.npz", plan_arrays(plan, trained))
-        key = key_of(made.data, made.split, {"labels": str(loaded.model.labels)})
+        y = loaded.federation.source.y  # by the model they may have other values or another dtype
+        others = {"y": f"{y.dtype} {loaded.model.labels}", "unseen": bool(made.unseen)}
+        key = key_of(made.data, made.split, {**others, "classes": made.classes})
         if key not in data:
             data[key] = f"data-{len(data)}.npz"
             save_npz(out / data[key], data_arrays(loaded.federation))
@@ -120,7 +126,7 @@ def index_entry(
 
 
 def plan_arrays(plan: Plan, trained: Federation) -> dict[str, Array]:
-    """Return a plan's arrays by name; rows are those of the source, −1 is padding."""
+    """Return a plan's arrays by name; its rows become rows of the source, −1 is padding."""
     own = [trained.train.rows_of(k) for k in plan.clients.tolist()]
     rows = {
         f"rows.{role}": np.stack(
@@ -133,7 +139,7 @@ def plan_arrays(plan: Plan, trained: Federation) -> dict[str, Array]:
 
 
 def data_arrays(federation: Federation) -> dict[str, Array]:
-    """Return the rows of the data, and who holds which."""
+    """Return the arrays of a data file: the rows, and which client holds which."""
     shift, scale = federation.shift_and_scale
     arrays = {"X": federation.source.X, "y": federation.source.y, "shift": shift, "scale": scale}
     for name, part in (("train", federation.train), ("test", federation.test)):
@@ -142,7 +148,7 @@ def data_arrays(federation: Federation) -> dict[str, Array]:
 
 
 def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Write an .npz, whole or not at all."""
+    """Write an .npz atomically."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **dict[str, Any](arrays))
     write_or_raise(path, buffer.getvalue())
@@ -153,14 +159,14 @@ EXPORT = Command(
     "Write the plans of a run, its data and its starts as npz.",
     (
         DIRECTORY,
-        Option("-o --out OUT", "where to (default DIR/plans)", Path),
-        Option("--rounds A:B", "rounds A to B−1, from 0 (default: all of the run)"),
+        Option("-o --out OUT", "the folder to write (default DIR/plans)", Path),
+        Option("--rounds A:B", "rounds A to B−1, counted from 0 (default: all rounds)"),
         DATA_DIR,
     ),
-    epilog="what is written\n\n" + FORMAT,
+    epilog="the files\n\n" + FORMAT,
 )
 COMMAND = Command(
     None,
-    "Plans say who takes part in a round, how long, and on which rows.",
+    "Plans say which clients take part in a round, how much each does, and on which rows.",
     commands={"export": EXPORT},
 )

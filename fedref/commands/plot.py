@@ -1,4 +1,4 @@
-"""`fedref plot`: pictures of run directories."""
+"""`fedref plot`: draws pictures of run directories."""
 
 import argparse
 from collections import Counter
@@ -63,10 +63,8 @@ def load_runs(directories: list[Path]) -> dict[str, Run]:
         runs[name if names[name] == 1 else str(directory)] = loaded
         wanted = len(units(loaded.experiment))
         if missing := wanted - len(loaded.units):
-            say(
-                f"{directory}: {missing} of {wanted} checkpoints are missing or cannot be read; they "
-                "are not drawn"
-            )
+            message = f"{missing} of {wanted} checkpoints are missing or cannot be read"
+            say(f"{directory}: {message}; their units are not drawn")
     return runs
 
 

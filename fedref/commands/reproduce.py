@@ -23,17 +23,17 @@ examples
 
 To resume an interrupted reproduction, give the same command again. Results are in DIR/NAME/
 (table.md, numbers.csv, claims.csv, pictures); README.md beside DIR sums them up. The runs are in
-runs/NAME/ beside DIR: ordinary run directories, for `fedref plot` and the rest. Quick runs start
-afresh every time and leave DIR alone.
+runs/NAME/ beside DIR: ordinary run directories, also for `fedref plot`. Runs with --quick always start
+anew and write nothing to DIR.
 
-exit code: 0 all went well; 1 a check of --quick failed; 2 wrong input, or data is missing
+exit code: 0 all went well; 1 a check of --quick failed; 2 wrong input, or data are missing
 """
 
 
 def run(args: argparse.Namespace) -> int:
-    """List, or reproduce and say what came out."""
+    """List the experiments, or reproduce some and print their checks."""
     import_reproduce()
-    import reproduce  # it brings matplotlib along, which takes its time
+    import reproduce  # it imports matplotlib, which is slow to import
 
     known = reproduce.names()
     if args.list:
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read_checkouts(given: list[str]) -> dict[str, Path]:
-    """Return what --checkout NAME=DIR says."""
+    """Return {NAME: DIR} of all --checkout NAME=DIR."""
     pairs = [text.partition("=") for text in given]
     for name, _, folder in pairs:
         if not Path(folder).is_dir() or not folder:
@@ -70,7 +70,7 @@ def read_checkouts(given: list[str]) -> dict[str, Path]:
 
 
 def import_reproduce() -> None:
-    """Import the package `reproduce`, which is beside fedref in a checkout and in it in a wheel."""
+    """Import the package `reproduce`: in a checkout it is beside fedref, in a wheel inside it."""
     if "reproduce" in sys.modules:
         return
     package = Path(__file__).resolve().parents[1]
@@ -86,7 +86,7 @@ def import_reproduce() -> None:
 
 
 def begin_worker() -> None:
-    """Prepare a process that runs experiments: Ctrl-C is left to its parent, and it ends with that."""
+    """Prepare a process that runs experiments: its parent handles Ctrl-C, and ends it."""
     from fedref.experiments.parallel import init_worker
 
     init_worker()

@@ -1,4 +1,4 @@
-"""`fedref resume`: continue an interrupted run."""
+"""`fedref resume`: continues an interrupted run."""
 
 import argparse
 
@@ -11,7 +11,7 @@ from fedref.experiments.run_directory import lock_run_directory, read_experiment
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run what is left of the run in a directory."""
+    """Run the rounds that a run directory does not have yet."""
     made = read_experiment(arguments.directory)
     with lock_run_directory(arguments.directory), open_pool(arguments) as pool:
         if differs := compare_environment(arguments.directory):
@@ -23,9 +23,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 COMMAND = Command(
     run,
-    "Go on from the last checkpoints of a run directory. The files end up byte-identical to those of "
-    "a run that was never interrupted. Give --data-dir again if the run was given one: it is not "
-    "remembered.",
+    "Go on from the last checkpoints of a run directory. The files become byte-identical to those of "
+    "a run that was never interrupted. If the run had a --data-dir, give it again: it is not saved.",
     (DIRECTORY,),
     HOW,
 )

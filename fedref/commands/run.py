@@ -1,4 +1,4 @@
-"""`fedref run`: train and compare algorithms."""
+"""`fedref run`: trains and compares algorithms."""
 
 import argparse
 import sys
@@ -25,10 +25,10 @@ from fedref.experiments.run_directory import create_run_directory, refuse_taken
 from fedref.models import MODELS
 from fedref.rounds.federation import Source
 
-#: What a file of own data ends in.
+#: The suffixes of users' data files.
 OWN_DATA = ("npz", "npy", "csv", "tsv", "mat", "json")
 
-#: The experiment's own values that have a flag of their name.
+#: The fields of an experiment that have a flag of the same name.
 EXPERIMENT_FLAGS = {f.name: f for f in fields(Experiment) if f.name not in ("seeds", *TABLES)}
 
 EPILOG = """\
@@ -53,7 +53,7 @@ exit code: 0 all went well; 2 wrong input; 3 an algorithm diverged (the others w
 """
 
 
-# ---- the experiment that the words and flags describe --------------------------------------------
+# ---- the experiment of a command line ------------------------------------------------------------
 
 
 def compose_experiment(arguments: argparse.Namespace) -> Experiment:
@@ -81,7 +81,7 @@ def experiment_file(arguments: argparse.Namespace) -> str:
 
 
 def named_data(arguments: argparse.Namespace) -> str | None:
-    """Return the data that are named, or those of the manifest that is named; not two different ones."""
+    """Return the data set of --data, else that of the manifest of --split; refuse two different ones."""
     data: str | None = arguments.data
     rule = arguments.split or ""
     if not rule.endswith(".json"):
@@ -89,14 +89,14 @@ def named_data(arguments: argparse.Namespace) -> str | None:
     own = str(manifest.read(rule)["source"]["name"])
     if data is None:
         return own
-    # a manifest has a file by its base name
+    # a manifest names a file by its base name only
     if own != Path(data).resolve().name and (parse_name(data) or data) != parse_name(own):
         raise ConfigError(f"--data {data}, but {rule} is a split of {own}")
     return data
 
 
 def built_in_experiment(data: str | None) -> dict[str, Any]:
-    """Return the built-in experiment of these data, else that of the digits under the name of the data."""
+    """Return the built-in experiment of a data set, else that of the digits with these data."""
     if data is not None and (own := config.built_in(data)):
         return own
     table = config.built_in()
@@ -107,7 +107,7 @@ def built_in_experiment(data: str | None) -> dict[str, Any]:
 
 
 def read_settings(arguments: argparse.Namespace) -> list[tuple[str, Any]]:
-    """Return what the flags and --set say, in this order: (key, value)."""
+    """Return the (key, value) of all flags, then of all --set."""
     settings: list[tuple[str, Any]] = []
     if arguments.seed is not None:
         settings.append(("seed", literal(arguments.seed)))
@@ -126,7 +126,7 @@ def read_settings(arguments: argparse.Namespace) -> list[tuple[str, Any]]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check everything, begin a run directory, and run."""
+    """Check the experiment, make a run directory, and run."""
     if arguments.help_columns:
         print(columns_help())
         return 0
@@ -153,14 +153,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def notes_on_data(made: Experiment, source: Source) -> list[str]:
-    """Return how the data were understood, and what becomes of their labels."""
+    """Return remarks on how the data were understood and how labels are encoded."""
     if made.classes == "own":  # each client's labels count from 0
         return list(source.notes)
     return notes(source, None if made.sweep else make_model(made.model, source).labels)
 
 
 def print_dry_run(made: Experiment, arguments: argparse.Namespace, loader: Loader) -> int:
-    """Print the experiment and what it would take."""
+    """Print the experiment and its estimated costs."""
     if arguments.out is not None:
         refuse_taken(arguments.out)
     if not arguments.quiet:
@@ -169,19 +169,19 @@ def print_dry_run(made: Experiment, arguments: argparse.Namespace, loader: Loade
     print(markdown(dry_run.table_of_estimates(found)))
     seconds = duration(sum(one.seconds for one in found))
     print(
-        "\nClients that take part in a round, the steps that they do in it, MB both ways in\n"
-        "all rounds; seconds of a round's training and of an evaluation, as medians of the\n"
-        f"first rounds. The run would take about {seconds} in one process. Nothing was\n"
-        "written."
+        "\nColumns: clients that take part in a round, their steps together, MB both ways in\n"
+        "all rounds, and the times of a round's training, of an evaluation (medians of the\n"
+        f"first rounds) and of everything. The run would take about {seconds} in one\n"
+        "process. Nothing was written."
     )
     return 0
 
 
-# ---- what there is to choose from ----------------------------------------------------------------
+# ---- lists to choose from ------------------------------------------------------------------------
 
 
 def listing() -> str:
-    """List algorithms, models, data and split rules, a line each; installed packages may add some."""
+    """List algorithms, models, data and split rules, a line each, also those of other packages."""
     algorithms = {name: first_line(cls) for name, cls in ALGORITHMS.items()}
     models = {name: first_line(sys.modules[cls.__module__]) for name, cls in MODELS.items()}
     data = {name: source.help for name, source in SOURCES.items()}
@@ -199,15 +199,15 @@ def listing() -> str:
 
 
 def first_line(thing: Any) -> str:
-    """Return the first line of a docstring; of a class that has none, its module's."""
+    """Return the first line of a docstring; for a class without one, that of its module."""
     text = thing.__doc__ or ""
-    if text.startswith(f"{thing.__name__}("):  # a dataclass makes itself one
+    if text.startswith(f"{thing.__name__}("):  # made by @dataclass
         text = sys.modules[thing.__module__].__doc__ or ""
     return text.partition("\n")[0]
 
 
 def entry_points_by_name(group: str) -> dict[str, str]:
-    """Return what installed packages offer, and where it comes from."""
+    """Return {name: "from MODULE:NAME"} for the entry points of installed packages."""
     return {name: f"from {point.value}" for name, point in names.entry_points_of(group).items()}
 
 
@@ -260,7 +260,7 @@ COMMAND = Command(
         ),
         Option(
             "--help-columns",
-            "say what the columns of the table and of the files mean, and do no more",
+            "explain the columns of the table and of the files, and do no more",
         ),
         Option("--list", "list algorithms, models, data and split rules, and do no more"),
         Option(

@@ -1,4 +1,4 @@
-"""`fedref sample`: text that a run's models generate, before and after adaptation to a client."""
+"""`fedref sample`: prints text that a run's models generate, before and after adaptation."""
 
 import argparse
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class Sample(NamedTuple):
-    """The text that one unit's model generates; `after` is None if the algorithm does not adapt."""
+    """The text that a unit's model generates; after : None if the algorithm does not adapt models."""
 
     unit: str
     round: int
@@ -124,7 +124,7 @@ def sample_texts(
 def params_before_and_after(
     loaded: LoadedExperiment, unit: Unit, record: Record, k: int
 ) -> list[Array]:
-    """Return the parameters that client k is sent and, if the algorithm adapts them, the adapted ones."""
+    """Return the parameters that client k receives and, if the algorithm adapts them, the adapted."""
     federation, model = loaded.federation, loaded.model
     algorithm = names.make_algorithm(unit.label, loaded.experiment.algorithms[unit.label])
     sent = algorithm.download(record.state.server)
@@ -140,7 +140,7 @@ def params_before_and_after(
 
 
 def require_vocabulary(federation: Federation) -> tuple[str, ...]:
-    """Return the vocabulary; a ConfigError unless each row is a text whose label is its next character."""
+    """Return the vocabulary; a ConfigError unless labels are the next characters of the rows' text."""
     source = federation.source
     if source.vocabulary != text.CHARACTERS or len(source.labels) <= 2:
         raise ConfigError(

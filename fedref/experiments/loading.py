@@ -1,4 +1,4 @@
-"""Loading an experiment: its data, split and model from their names, each made once a run."""
+"""Loading an experiment: its data, split and model by their names. A run loads each of them once."""
 
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -29,15 +29,15 @@ MOST_CLASSES = 100_000
 
 @dataclass
 class Loader:
-    """The data of a run: each source is read once, and each split made once."""
+    """The data of a run; it reads each source once and makes each split once."""
 
     data_dir: str | Path | None = None
-    verify: bool = True  # refuse a data set that differs from the published one
+    verify: bool = True  # refuse a named data set that differs from the published one
     sources: dict[str, Source | Federation] = field(default_factory=dict)
     federations: dict[str, Federation] = field(default_factory=dict)
 
     def source(self, data: Table) -> Source | Federation:
-        """Return the rows of [data]; a Federation where they come already divided over clients."""
+        """Return the rows of [data], or a Federation if they are divided over clients already."""
         key = key_of(data)
         if key not in self.sources:
             self.sources[key] = source_of(data, self.data_dir, self.verify)
@@ -52,7 +52,7 @@ class Loader:
 
     def _split(self, data: Table, table: dict[str, Any]) -> Federation:
         rule = table.pop("rule")
-        if rule.endswith(".json"):  # it names its data; where they are a file, its folder is known
+        if rule.endswith(".json"):  # a manifest, which names its data; they may be beside a file
             name = data["name"]
             return from_manifest(rule, Path(name).parent if is_file(name) else self.data_dir)
         source = self.source(data)
@@ -72,7 +72,7 @@ def key_of(*tables: Table) -> str:
 
 
 def source_of(data: Table, data_dir: str | Path | None, verify: bool = True) -> Source | Federation:
-    """Load what [data] names: a named data set, a file, a function's result, or arrays."""
+    """Load the rows of [data]: of a named data set, a file, a function's result, or arrays."""
     rest = dict(data)
     name = rest.pop("name")
     if is_in_memory(name):
@@ -104,7 +104,7 @@ def absolute_path(name: Any) -> Any:
 
 
 def check_inputs(model: Any, name: str, source: Source) -> None:
-    """Refuse a model for numbers where the data hold codes, and the other way round."""
+    """Refuse a model for numbers if the data hold codes, and a model for codes if they do not."""
     takes = getattr(model, "inputs", "numbers")
     if takes != source.inputs:
         fits = ", ".join(name for name, other in MODELS.items() if other.inputs == source.inputs)
@@ -159,7 +159,7 @@ def make_model(table: Table, source: Source) -> Model:
 
 
 def check_shapes(model: Model, federation: Federation) -> None:
-    """Raise ConfigError for a model of the user's own that does not take two clients at once."""
+    """Raise ConfigError if a model of the user's own cannot compute for two clients at once."""
     if type(model).__module__.startswith("fedref."):
         return
     X, y, _ = federation.batch(federation.train.rows[:2], np.dtype(np.float64))
@@ -177,13 +177,13 @@ def check_shapes(model: Model, federation: Federation) -> None:
 
 
 def check_targets(model: Model, name: str, source: Source) -> None:
-    """Refuse a model of labels where y holds real targets."""
+    """Refuse a model of labels if y holds real targets."""
     if model.labels:
         refuse_real(name, source)
 
 
 def refuse_real(name: str, source: Source) -> None:
-    """Refuse real targets, naming the first y that is not a label."""
+    """Refuse real targets; the message names the first y that is not a label."""
     if source.real:
         row = int((source.y % 1 != 0).argmax())
         raise ConfigError(
@@ -193,7 +193,7 @@ def refuse_real(name: str, source: Source) -> None:
 
 
 def class_count(source: Source, model: str) -> int:
-    """Count the classes: 0..C−1 if the labels are such numbers, else one for each label."""
+    """Count the classes: the largest label + 1, or the labels if one of them is negative."""
     refuse_real(model, source)
     labels = source.labels
     if labels[-1] >= MOST_CLASSES:
@@ -205,10 +205,10 @@ def class_count(source: Source, model: str) -> int:
 
 
 def map_labels(federation: Federation, model: Model, dtype: Any = np.float64) -> Federation:
-    """Return the federation with labels that the model knows.
+    """Return the federation with its labels replaced by those of the model.
 
-    Two labels −1, 1 become 0, 1 for a binary logistic model, and the other way round for an SVM; for
-    a model of real targets, y has the dtype.
+    Labels −1, 1 become 0, 1 for a binary logistic model, and 0, 1 become −1, 1 for an SVM. For a
+    model of real targets, y is converted to the dtype.
     """
     source = federation.source
     y = known_labels(source.y, source.labels, model, source.name, dtype)
@@ -218,7 +218,10 @@ def map_labels(federation: Federation, model: Model, dtype: Any = np.float64) ->
 def known_labels(
     y: Array, labels: Array, model: Model, name: str, dtype: Any = np.float64
 ) -> Array:
-    """Map y to the model's labels; labels : every label of the data `name`; y may hold a few of them."""
+    """Map y to the model's labels.
+
+    labels : all labels of the data set `name`, ascending; y may hold only some of them.
+    """
     if not model.labels:
         return y.astype(dtype, copy=False)
     known = np.array(model.labels)
@@ -233,9 +236,9 @@ def known_labels(
 
 
 def number_classes_per_client(federation: Federation) -> Federation:
-    """Return the federation with each client's labels counted from 0 among those that it holds.
+    """Return the federation with each client's labels renumbered 0, 1, ... among those that it holds.
 
-    With k of them at most, the model tells k classes apart [fedmeta §introduction], whichever they are.
+    If no client holds more than k labels, the model has k classes [fedmeta §introduction].
     """
     source, y = federation.source, np.zeros_like(federation.source.y)
     seen = np.zeros(len(y), np.int64)
@@ -255,9 +258,9 @@ def number_classes_per_client(federation: Federation) -> Federation:
 
 
 def load_experiment(experiment: Experiment, loader: Loader | None = None) -> LoadedExperiment:
-    """Load, split and check one point of the sweep: mistakes in data or options are met here.
+    """Load, split and check the data of one point of the sweep; raise an error for any mistake.
 
-    loader : of other points of the same run; what it has is not made again.
+    loader : shared with other points of the same run, as it keeps sources and splits.
     """
     loader = loader or Loader()
     whole = loader.federation(experiment)
@@ -292,10 +295,10 @@ def load_experiment(experiment: Experiment, loader: Loader | None = None) -> Loa
 
 
 def usual_cohort(loaded: LoadedExperiment, message: Callable[[str], None]) -> int:
-    """Return how many clients take part in a round where the experiment does not say it."""
+    """Return how many clients take part in a round if the experiment does not say it."""
     clients = loaded.federation.clients
     if loaded.experiment.clients_per_round is None and clients < config.USUAL_COHORT:
-        message(f"clients-per-round is {clients}: all clients that there are")
+        message(f"clients-per-round is {clients}: there are no more clients")
     return min(clients, config.USUAL_COHORT)
 
 
@@ -304,9 +307,9 @@ def resolve_experiment(
 ) -> Experiment:
     """Validate every sweep point before a run directory is created.
 
-    Returns the experiment as config.toml will hold it: with the values that come from the data,
-    unless a sweep changes them, and files by their absolute paths, so that a run can be resumed
-    from another folder. message : told if fewer clients than usual take part in a round.
+    Returns the experiment as config.toml will hold it. Values that depend on the data are set,
+    unless they differ over the sweep. Paths are absolute, so that a run can be resumed from another
+    folder. message : is called if fewer clients than usual take part in a round.
     """
     cohorts = set[int]()
     for point in config.sweep_points(experiment):
@@ -323,6 +326,6 @@ def resolve_experiment(
     made = replace(experiment, data=data, split=names.split_table(table))
     if len(cohorts) == 1 and "clients-per-round" not in made.sweep:
         made = replace(made, clients_per_round=made.clients_per_round or cohorts.pop())
-    if not swept:  # the same split under its full name
+    if not swept:  # the split need not be made again for the completed table
         loader.federations[key_of(made.data, made.split)] = loaded.whole
     return made

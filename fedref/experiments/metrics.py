@@ -1,4 +1,4 @@
-"""The metrics of a run: one table that results, summaries and pictures read."""
+"""The metrics of a run, in one table for results, summaries and pictures."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -7,9 +7,9 @@ from typing import NamedTuple
 class Metric(NamedTuple):
     """One column of metrics.csv, or a sum of columns.
 
-    title : the axis in a picture, with its unit; meaning : one line for a table of columns;
-    scale : from the unit of the file to that of the title; total : whether it counts since round 0;
-    always : whether every run has it; columns : what is summed.
+    title : the label of an axis, with its unit. meaning : a line for the list of columns. scale :
+    the factor from the unit of the file to that of the title. total : whether values are totals since
+    round 0. always : whether every run has the column. columns : the columns that are summed.
     """
 
     title: str
@@ -25,7 +25,7 @@ _MB = 1e-6
 
 
 def _with_columns(metrics: Mapping[str, Metric]) -> Mapping[str, Metric]:
-    """Return metrics that are a column of their own name."""
+    """Return the metrics with `columns` set: each is the column of its own name."""
     return {name: metric._replace(columns=(name,)) for name, metric in metrics.items()}
 
 
@@ -40,10 +40,10 @@ def _optional(title: str, meaning: str, scale: float = 1.0) -> Metric:
 #: In the order of metrics.csv: first the columns that every run has, then the others.
 METRICS: Mapping[str, Metric] = _with_columns(
     {
-        "accuracy": Metric("test accuracy (%)", "share of all test rows that are right", PERCENT),
+        "accuracy": Metric("test accuracy (%)", "share of all test rows predicted right", PERCENT),
         "accuracy_mean": Metric(
             "test accuracy, mean over clients (%)",
-            "share of a client's rows, mean over clients",
+            "the same share for a client, mean over clients",
             PERCENT,
         ),
         "test_loss": Metric("test loss", "mean loss over all test rows, without L2"),
@@ -54,7 +54,7 @@ METRICS: Mapping[str, Metric] = _with_columns(
         ),
         "bytes_down": _total("data sent down (MB)", "bytes from server to clients", _MB),
         "bytes_up": _total("data sent up (MB)", "bytes from clients to server", _MB),
-        "grads": _total("gradients computed", "gradients, one a client and batch"),
+        "grads": _total("gradients computed", "gradients, each on one batch of one client"),
         "hvps": _total("Hessian-vector products computed", "Hessian-vector products, likewise"),
         "flops": _total("computation (10⁹ operations)", "floating-point operations of both", 1e-9),
         "stragglers": _total("stragglers since the start", "clients that straggled"),
@@ -70,7 +70,7 @@ METRICS: Mapping[str, Metric] = _with_columns(
         ),
         "validation_accuracy": _optional(
             "accuracy of validation clients (%)",
-            "the same of clients held back to choose by",
+            "the same for clients kept back for validation",
             PERCENT,
         ),
         "validation_accuracy_mean": _optional(
@@ -101,20 +101,20 @@ ALIASES: Mapping[str, Metric] = {
     ),
 }
 
-#: The columns of metrics.csv that every run has, after those that name the row.
+#: The columns of metrics.csv that every run has, after those that identify the row.
 COLUMNS = tuple(name for name, metric in METRICS.items() if metric.always)
 
-#: What a row of a record counts: totals since round 0.
+#: The columns that are totals since round 0.
 TOTALS = tuple(name for name, metric in METRICS.items() if metric.total)
 
-#: What is known of every client, as in clients.csv.
+#: The columns of clients.csv, after those that identify the row.
 CLIENTS: Mapping[str, Metric] = _with_columns(
     {
         "n_test": Metric("test rows of a client", "test rows"),
-        "accuracy": Metric("test accuracy of a client (%)", "share that is right", PERCENT),
-        "test_loss": Metric("test loss of a client", "mean loss over them, without L2"),
+        "accuracy": Metric("test accuracy of a client (%)", "share predicted right", PERCENT),
+        "test_loss": Metric("test loss of a client", "mean loss over test rows, without L2"),
         "n_train": Metric("training rows of a client", "training rows"),
-        "train_loss": Metric("training loss of a client", "mean loss over them, without L2"),
+        "train_loss": Metric("training loss of a client", "mean loss over training rows"),
     }
 )
 
@@ -127,7 +127,7 @@ def bytes_as_text(sizes: list[float]) -> tuple[str, list[str]]:
 
 # ---- what the columns mean -----------------------------------------------------------------------
 
-#: Of the table that a run prints.
+#: The meanings of the columns of the table that a run prints.
 _TABLE = {
     "average": "test accuracy in %, mean over evaluated rounds",
     "maximum": "its largest value",
@@ -138,7 +138,7 @@ _TABLE = {
     "MB down, MB up": "10⁶ bytes to and from clients, all rounds; kB: 10³",
 }
 
-#: Of metrics.csv and clients.csv: where a row stands.
+#: The meanings of the columns of metrics.csv and clients.csv that identify a row.
 _PLACE = {
     "algorithm": "its label in the experiment file",
     "sweep.KEY": "the value of a swept KEY, one column each",
@@ -147,13 +147,13 @@ _PLACE = {
 }
 
 _NOTE = """\
-Where nothing else is said, every row counts the same. What was not evaluated in
-a round is empty there. Bytes, gradients, products, operations, and stragglers,
-dropped and failed clients are totals since round 0."""
+Unless a meaning says otherwise, means are over all rows alike. A cell is empty
+if it was not evaluated in that round. Bytes, gradients, products, operations,
+and stragglers, dropped and failed clients are totals since round 0."""
 
 
 def columns_help() -> str:
-    """Explain the columns of the printed table and of both files in Markdown, 80 columns wide."""
+    """Explain the columns of the printed table and of both files, as Markdown 80 characters wide."""
     tables = {
         "the printed table": _TABLE,
         "metrics.csv": {**_PLACE, **{name: m.meaning for name, m in METRICS.items()}},

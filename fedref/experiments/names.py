@@ -1,9 +1,9 @@
-"""Names in an experiment, and what they stand for: algorithms, models and data sets.
+"""The algorithms, models and data sets that names in an experiment stand for.
 
-A name is, in this order, one of fedref's own, MODULE:NAME (imported; the current folder comes
-first), or one that an installed package offers as an entry point of the group `fedref.algorithms`,
-`fedref.models` or `fedref.data`. From Python, the class, the function or the object itself may
-stand in the place of its name.
+A name is one of fedref's own, or MODULE:NAME (imported, from the current folder first), or the name
+of an entry point of an installed package, in the group `fedref.algorithms`, `fedref.models` or
+`fedref.data`. From Python, the class, the function or the object itself may take the place of its
+name.
 """
 
 import importlib
@@ -48,7 +48,7 @@ def import_name(name: str) -> Any:
         found: Any = importlib.import_module(module)
         for word in attribute.split("."):
             found = getattr(found, word)
-    except Exception as error:  # whatever the module does when it is run
+    except Exception as error:  # the module may raise anything when it runs
         raise ConfigError(
             f"{name}: cannot be imported ({type(error).__name__}: {error}); expected MODULE:NAME, "
             "with MODULE.py in the current folder or installed"
@@ -88,7 +88,7 @@ def importable_name(thing: Any) -> str:
 
 
 def check_file_name(name: str, what: str) -> None:
-    """Refuse what cannot be part of a file's name."""
+    """Raise a ConfigError if a name cannot be part of a file's name."""
     if not name or name.startswith(".") or re.search(r"[/\\\x00-\x1f]", name):
         raise ConfigError(f"{what} is {name!r}, expected a word that can be part of a file's name")
 
@@ -116,9 +116,9 @@ def make_algorithm(label: str, table: Table) -> AnyAlgorithm:
 
 
 def algorithm_table(label: str, table: Table) -> dict[str, Any]:
-    """Return [algorithms.LABEL] with every hyperparameter.
+    """Return the table [algorithms.LABEL] with every hyperparameter.
 
-    `algorithm` is needed in the table only where the label is a name of the user's own.
+    It needs the key `algorithm` only if the label is not an algorithm's name.
     """
     check_file_name(label, "the label of an algorithm")
     made = make_algorithm(label, table)
@@ -150,7 +150,7 @@ def is_object(name: Any) -> bool:
 
 
 def model_table(table: Table) -> dict[str, Any]:
-    """Return [model] with every value that does not come from the data."""
+    """Return the table [model] with every value that does not depend on the data."""
     table = dict(table)
     name = table.pop("name")
     if is_object(name):
@@ -178,7 +178,7 @@ def default_run_name(data: Any) -> str:
 
 
 def data_function(name: Any) -> Any:
-    """Return the function that a data set's name stands for; None for fedref's own and for files."""
+    """Return the user's function that a name of data stands for; None for data sets and files."""
     if callable(name):
         return name
     if isinstance(name, list | tuple) or hasattr(name, "__array__"):
@@ -195,7 +195,7 @@ def data_function(name: Any) -> Any:
 
 
 def data_table(table: Table) -> dict[str, Any]:
-    """Return [data] with every parameter of its source."""
+    """Return the table [data] with every parameter of its source."""
     if is_in_memory(table["name"]):
         return dict(table)
     rest = {k: v for k, v in table.items() if k != "name"}
@@ -211,7 +211,7 @@ def data_table(table: Table) -> dict[str, Any]:
 
 
 def split_table(table: Table) -> dict[str, Any]:
-    """Return [split] with every parameter of its rule (None: to be found from the data)."""
+    """Return the table [split] with every parameter of its rule (None: depends on the data)."""
     rule = check_value(str, table["rule"], "split rule")
     given = {k: v for k, v in table.items() if k not in ("rule", "seed")}
     if rule.endswith(".json"):  # a manifest

@@ -1,9 +1,9 @@
-"""Work in other processes: a pool of this machine, a Dask cluster, and a round's clients over either.
+"""Work in other processes: a pool on this machine, a Dask cluster, and a round's clients over either.
 
-Sums come out the same in every process; the death of a worker costs its work alone; and a client
-that fails is found and named.
+Every process computes the same sums. If a worker dies, only its work is lost. A client that fails is
+found and named.
 
-Long because processes start, are interrupted and end in ways that only make sense side by side.
+Long because the ways in which processes start, are interrupted and end depend on each other.
 """
 
 import copyreg
@@ -51,7 +51,7 @@ def blas() -> ThreadpoolController:
 
 
 class OneThread:
-    """Context manager: limit BLAS to one thread while any thread of this process is inside."""
+    """A context manager that limits BLAS to one thread while any thread of this process is inside."""
 
     def __init__(self) -> None:
         self.lock, self.inside = Lock(), 0
@@ -72,7 +72,7 @@ class OneThread:
 
 
 def take_control() -> None:
-    """Let this thread set limits: threadpoolctl (from 3.8) else leaves that to the first that did."""
+    """Let this thread set limits: from 3.8 on, threadpoolctl lets only the first thread that did."""
     for library in blas().lib_controllers:
         if hasattr(library, "clear_controlling_thread"):
             library.clear_controlling_thread(force=True)
@@ -83,24 +83,24 @@ ONE_THREAD = OneThread()
 
 @cache
 def tune_malloc() -> None:
-    """Let this process keep the memory that its arrays leave, up to 256 MiB, for the next ones.
+    """Let this process keep up to 256 MiB of freed memory for its next arrays; only with glibc.
 
     glibc otherwise maps and unmaps each array of more than 128 KiB anew, and the system clears its
-    pages every time. Elsewhere nothing is changed.
+    pages every time.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # no glibc
         return
-    mallopt(M_MMAP_THRESHOLD, 32 << 20)  # the largest that it takes
+    mallopt(M_MMAP_THRESHOLD, 32 << 20)  # the largest value that glibc accepts
     mallopt(M_TRIM_THRESHOLD, 256 << 20)
 
 
 def run_single_threaded(work: Callable[..., Any], *arguments: Any) -> Any:
-    """Do the work with one BLAS thread and without a warning of every overflow.
+    """Do the work with one BLAS thread and without warnings of overflows.
 
-    Small products gain nothing from two threads, and sums come out the same everywhere. Divergence
-    is reported once, by the run.
+    With one thread, sums are the same on every machine; small products gain nothing from more. The
+    run itself reports divergence, once.
     """
     tune_malloc()
     with ONE_THREAD, np.errstate(all="ignore"):
@@ -108,10 +108,10 @@ def run_single_threaded(work: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def submit(executor: Executor, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
-    """Hand work to an executor, to be `run_single_threaded`; a pool that is broken breaks the future."""
+    """Submit work to an executor, single-threaded; if its pool is broken, the future holds the error."""
     try:
         return executor.submit(run_single_threaded, work, *arguments)
-    except BrokenExecutor as error:  # a worker died before all had their work
+    except BrokenExecutor as error:  # a worker died before all work was submitted
         broken: Future[Any] = Future()
         broken.set_exception(error)
         return broken
@@ -131,7 +131,7 @@ def reason_of(death: BaseException) -> str:
 
 
 class SharedArray:
-    """A ticket for an array in a file: what arrives in a worker is the array, mapped and read-only."""
+    """A reference to an array in a file; unpickled in a worker, it is the array, mapped read-only."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -149,16 +149,16 @@ def read_only(mapping: Any) -> Any:
     return MappingProxyType(mapping)
 
 
-#: Federations hold some, which Python does not pickle by itself.
+#: Federations hold mapping proxies, which Python does not pickle by itself.
 copyreg.pickle(MappingProxyType, lambda proxy: (read_only, (dict(proxy),)))
 
 
 class Processes(Executor):
-    """N worker processes of this machine.
+    """Worker processes on this machine.
 
-    A pool breaks as a whole when one of its workers dies; the next work that is handed in then gets
-    a new pool, so that one death costs one round and not the run. Processes start when they are
-    first needed, and end with the process that made them, however it ends.
+    A pool breaks as a whole when one of its workers dies. The next `submit` then makes a new pool, so
+    that one death costs a round and not the run. Processes start when they are first needed, and end
+    with the process that made them, however it ends.
     """
 
     def __init__(self, workers: int) -> None:
@@ -167,7 +167,7 @@ class Processes(Executor):
         # Windows cannot remove files that are mapped
         prefix = f"fedref-{os.getpid()}-"
         self.folder = TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
-        # id → array and ticket: the array stays, and with it its id
+        # id → (array, reference): keeping the array makes sure that no other one gets its id
         self.shared: dict[int, tuple[Array, SharedArray]] = {}
         self.pool = self.new_pool()
 
@@ -175,7 +175,7 @@ class Processes(Executor):
         return ProcessPoolExecutor(self.workers, get_context("spawn"), initializer=init_worker)
 
     def share(self, array: Array) -> Any:
-        """Write an array where all workers find it, once; return what travels in its place."""
+        """Write an array to a file, once; return the reference that is sent to workers instead."""
         if id(array) not in self.shared:
             path = str(Path(self.folder.name, f"{len(self.shared)}.npy"))
             np.save(path, array, allow_pickle=False)
@@ -183,13 +183,13 @@ class Processes(Executor):
         return self.shared[id(array)][1]
 
     def share_rows(self, federation: Federation) -> Federation:
-        """Return the federation as it travels: without its rows, which the workers map."""
+        """Return the federation as it is sent to workers, with references to its rows."""
         source = federation.source
         shared = replace(source, X=self.share(source.X), y=self.share(source.y))
         return replace(federation, source=shared)
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        with interrupts_blocked():  # a worker may be started
+        with interrupts_blocked():  # this may start a worker
             try:
                 return self.pool.submit(run_interruptibly, work, *args, **kwargs)
             except BrokenProcessPool:
@@ -198,7 +198,7 @@ class Processes(Executor):
                 return self.pool.submit(run_interruptibly, work, *args, **kwargs)
 
     def stop(self, patience: float = 10.0) -> None:
-        """Interrupt what the workers are at, as Ctrl-C does, and end them; later work starts others."""
+        """Interrupt the workers' work, as Ctrl-C does, and end them; later work starts new ones."""
         workers = list((getattr(self.pool, "_processes", None) or {}).values())
         self.pool.shutdown(wait=False, cancel_futures=True)
         deadline = time.monotonic() + patience
@@ -217,7 +217,7 @@ class Processes(Executor):
 
 
 def remove_abandoned_folders() -> None:
-    """Remove the shared arrays of processes that were killed."""
+    """Remove the folders of shared arrays that killed processes have left."""
     for folder in Path(gettempdir()).glob("fedref-*-*") if os.name == "posix" else ():
         pid = folder.name.split("-")[1]
         with suppress(OSError):
@@ -230,18 +230,18 @@ def is_running(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except (PermissionError, OverflowError):  # somebody else's
+    except (PermissionError, OverflowError):  # another user's process
         pass
     return True
 
 
 @contextmanager
 def interrupts_blocked() -> Iterator[None]:
-    """Block SIGINT: a worker that is started meanwhile meets Ctrl-C only once it has begun."""
+    """Block SIGINT, so that Ctrl-C cannot reach a worker before `init_worker` has run in it."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    resource_tracker.ensure_running()  # it lets interrupts through where it starts itself
+    resource_tracker.ensure_running()  # it would unblock interrupts if it started later
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -250,7 +250,7 @@ def interrupts_blocked() -> Iterator[None]:
 
 
 def init_worker() -> None:
-    """Let a new worker ignore Ctrl-C between its works, and end when its parent is gone."""
+    """Let a new worker ignore Ctrl-C while it has no work, and end when its parent has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -265,9 +265,9 @@ def exit_with(parent: Any) -> None:
 
 
 def run_interruptibly(work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """Do the work in a worker and let Ctrl-C end it, once.
+    """Do the work in a worker; the first Ctrl-C interrupts it, others are ignored.
 
-    A worker that ends while it receives or sends would leave half a message, and the other side
+    A worker that ended while it receives or sends would leave half a message, and the other side
     would wait for the rest for ever.
     """
     signal.signal(signal.SIGINT, interrupt_once)
@@ -285,15 +285,15 @@ def interrupt_once(number: int, frame: Any) -> None:
 # ---- a Dask cluster ------------------------------------------------------------------------------
 
 CONNECT_SECONDS = 10.0
-#: Seconds that a cluster without any worker is waited for.
+#: Seconds to wait for a worker if the cluster has none.
 PATIENCE = 30.0
 
 
 class Dask(Executor):
-    """`Client.get_executor()` of the cluster whose scheduler is at `address`.
+    """The executor of a Dask cluster whose scheduler is at `address`.
 
-    Dask repeats the work of a worker that dies on another one. When none is left, `message` is told,
-    and after a while what waits is cancelled.
+    If a worker dies, Dask repeats its work on another one. If no worker is left, `message` is called,
+    and after a while the work that waits is cancelled.
     """
 
     def __init__(self, address: str, message: Callable[[str], None] = lambda text: None) -> None:
@@ -306,7 +306,9 @@ class Dask(Executor):
                 "expected `pip install 'fedref[dask]'`"
             ) from None
         Client: Any = AnyClient
-        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # it is said here
+        logging.getLogger("distributed.client").setLevel(
+            logging.CRITICAL
+        )  # errors are raised below
         try:
             self.client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:
@@ -334,7 +336,7 @@ class Dask(Executor):
         return future
 
     def give_up_without_workers(self) -> None:
-        """Say so as soon as no worker is left, and cancel what waits if none comes in time."""
+        """Report when no worker is left, and cancel the waiting work if none comes in time."""
         seen, waiting = time.monotonic(), False
         while not self.closed.wait(min(1.0, PATIENCE / 4)):
             try:
@@ -358,7 +360,7 @@ class Dask(Executor):
 
 
 def dask_executor(text: str, message: Callable[[str], None] = lambda text: None) -> Dask:
-    """Return the executor that `--executor dask:ADDRESS` asks for."""
+    """Return the executor for a text dask:ADDRESS."""
     kind, _, address = text.partition(":")
     if kind != "dask" or not address:
         raise ConfigError(
@@ -368,7 +370,7 @@ def dask_executor(text: str, message: Callable[[str], None] = lambda text: None)
 
 
 def version() -> str:
-    """Return what the numbers depend on, here or on a worker."""
+    """Return the versions that must be the same on this machine and on all workers."""
     return f"fedref {metadata.version('fedref')} with NumPy {np.__version__}"
 
 
@@ -380,7 +382,7 @@ class ClientError(FedrefError):
 
 
 class WorkerDeath(ClientError):
-    """A worker died: names what it may have been at work on, and the reason."""
+    """A worker died: names the clients or units that it may have worked on, and the reason."""
 
 
 Results = tuple[list[ClientResult | None], Counts]
@@ -388,13 +390,14 @@ Results = tuple[list[ClientResult | None], Counts]
 
 @dataclass(frozen=True)
 class Workers:
-    """`run_clients` for `run_round`: the cohort in `workers` parts, failures by client.
+    """A `run_clients` for `run_round` that divides the cohort into `workers` parts.
 
-    executor : what runs the parts (None: this process, all at once).
-    on_failure : "fail" raises ClientError, "drop" treats a client that fails as one that never
-    answered (when a worker dies: every client that it may have been at work on).
-    message : told of what happens on the way. The numbers depend on none of them, nor on the order
-    in which the parts end.
+    executor : runs the parts (None: this process runs the whole cohort).
+    on_failure : "fail" raises ClientError. "drop" treats a client that fails as one that never
+    answered; if a worker dies, so are all clients that it may have worked on.
+    stack : whether clients are stacked, as in `run_clients`. message : is called if a part fails.
+
+    The numbers depend neither on the executor nor on the order in which parts end.
     """
 
     executor: Executor | None = None
@@ -424,7 +427,7 @@ class Workers:
             try:
                 done.append(futures[i].result() if futures else run_clients(*call))
             except Exception as error:
-                if is_death(error):  # it does not say whose work killed the worker
+                if is_death(error):  # the error does not say whose work killed the worker
                     if self.on_failure != "drop":
                         lost = [part for part, future in zip(parts, futures) if has_failed(future)]
                         raise worker_died(data, lost, error) from error
@@ -439,7 +442,7 @@ class Workers:
         return join_parts(done)
 
     def part_of(self, data: LocalData, part: Array) -> LocalData:
-        """Return what travels: the plan alone if the workers map X and y, else with the rows in it."""
+        """Return the data of a part as it is sent: with references to X and y, or with its rows."""
         if self.executor is None:
             return data
         if isinstance(self.executor, Processes):
@@ -449,7 +452,7 @@ class Workers:
 
 
 def has_failed(future: Future[Any]) -> bool:
-    """Return whether work ended without a result; waits for its end."""
+    """Wait for the end of work; return whether it raised an error."""
     try:
         future.result()
     except Exception:
@@ -465,7 +468,7 @@ def worker_died(data: LocalData, lost: list[Array], error: Exception) -> WorkerD
 
 
 def join_parts(parts: Sequence[Results]) -> Results:
-    """Return the results of all parts, in order, and what they cost together."""
+    """Return the results of all parts, in order, and their total counts."""
     return [result for results, _ in parts for result in results], total(n for _, n in parts)
 
 

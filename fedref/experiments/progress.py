@@ -1,7 +1,7 @@
 """Progress reports of a run: a bar, lines, a log.
 
-Units may run side by side, so nothing here assumes that they come one after the other. The rounds of
-another process are reported when their unit has ended, without the state after them.
+Units may run side by side, so reports of several units may alternate. If a unit runs in another
+process, its rounds are reported when it has ended, and only the last one with a state.
 """
 
 import builtins
@@ -21,7 +21,7 @@ from fedref.experiments.unit import Record, Unit, units
 
 
 class Progress(NamedTuple):
-    """The functions that a run calls: `round` after every round of a unit, `message` with a warning."""
+    """The functions that a run calls: `round` after each round of a unit, `message` with warnings."""
 
     round: Callable[[Unit, Record], None] = lambda unit, record: None
     message: Callable[[str], None] = lambda text: None
@@ -46,7 +46,7 @@ def broadcast(first: Progress, second: Progress) -> Progress:
 
 
 def duration(seconds: float) -> str:
-    """Return a time in one or two units: 0.3 s, 42 s, 3 min 20 s, 2 h 05 min."""
+    """Return a time as text: 0.3 s, 42 s, 3 min 20 s, 2 h 05 min."""
     if seconds < 9.95:
         return f"{seconds:.2g} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -56,7 +56,7 @@ def duration(seconds: float) -> str:
 
 
 def describe_newest(record: Record) -> str:
-    """Return the newest evaluated losses and accuracies of a record, as words."""
+    """Return the newest loss and accuracy of a record as text."""
     row = next((r for r in reversed(record.rows) if r.get("accuracy") is not None), {})
     found = {name: x for name, x in row.items() if isfinite(x)}  # real targets have no accuracy
     words = [f"training loss {found['train_loss']:.4g}"] if "train_loss" in found else []
@@ -71,7 +71,7 @@ def describe_newest(record: Record) -> str:
 
 
 class Count:
-    """Counts the rounds of a run that are done (the start counts as one), and times them."""
+    """A count of the rounds that are done, and their mean time; a unit's start counts as a round."""
 
     def __init__(self, experiment: Experiment, now: Callable[[], float] = time.monotonic) -> None:
         self.now, self.began = now, now()
@@ -98,7 +98,7 @@ class Count:
 
     @property
     def seconds(self) -> float:
-        """Return the mean time of the rounds that were done since this process began."""
+        """The mean time of the rounds that this process has done; NaN if there is none."""
         done = self.rounds_done - self.before
         return (self.now() - self.began) / done if done else float("nan")
 
@@ -113,7 +113,7 @@ def lines(experiment: Experiment, say: Say, now: Callable[[], float] = time.mono
     def report_round(unit: Unit, record: Record) -> None:
         nonlocal last, tenth
         count.add(unit, record)
-        if record.state is None:  # the unit has gone on
+        if record.state is None:  # the unit is already further than this round
             return
         waited, reached = now() - last, 10 * count.rounds_done // count.total
         due = waited >= LINE_SECONDS or (reached > tenth and waited >= LEAST_SECONDS)
@@ -135,7 +135,7 @@ def lines(experiment: Experiment, say: Say, now: Callable[[], float] = time.mono
 
 @contextmanager
 def bar(experiment: Experiment, tqdm: Any, say: Say) -> Iterator[Progress]:
-    """Draw a bar of all rounds, with messages above it; tqdm : the class that draws it."""
+    """Draw a bar of all rounds, with messages above it; tqdm : the class of the bar."""
     count = Count(experiment)
     with tqdm(total=count.total, unit="round", dynamic_ncols=True, leave=False) as drawn:
 
@@ -154,7 +154,7 @@ def bar(experiment: Experiment, tqdm: Any, say: Say) -> Iterator[Progress]:
 
 
 def in_notebook() -> bool:
-    """Return whether IPython runs this process and shows what is displayed."""
+    """Return whether this process runs in IPython, as that of a notebook does."""
     return hasattr(builtins, "__IPYTHON__")
 
 
@@ -175,7 +175,7 @@ def console_progress(experiment: Experiment, say: Say = print_message) -> Iterat
     if in_notebook():
         from tqdm import TqdmWarning
 
-        with warnings.catch_warnings():  # without ipywidgets the bar is the one of a terminal
+        with warnings.catch_warnings():  # without ipywidgets tqdm draws a bar of characters
             warnings.simplefilter("ignore", TqdmWarning)
             from tqdm.auto import tqdm
     elif on_terminal():
@@ -192,7 +192,7 @@ def console_progress(experiment: Experiment, say: Say = print_message) -> Iterat
 
 @contextmanager
 def log(path: Path) -> Iterator[Progress]:
-    """Append every report to a file, with its time. A link in the file's place is not followed."""
+    """Append every report to a file, with its time; refuse a path that is a link."""
 
     def open_no_link(name: str, flags: int) -> int:
         return os.open(name, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)

@@ -1,4 +1,4 @@
-"""Where a run is resumed: units go on from their checkpoints, on the same split, to the same bytes."""
+"""Resuming a run: its units go on from their checkpoints, on the same split, to the same bytes."""
 
 import json
 import time
@@ -24,10 +24,10 @@ from fedref.rounds.loop import RunClients
 
 @dataclass
 class UnitRun:
-    """One unit from its checkpoint to its end: its record, its checkpoints, its progress reports.
+    """One unit as it is run: its record, its checkpoints, its progress reports.
 
-    stamp : of its experiment. every : seconds between checkpoints (more where one takes long; 0:
-    after every round).
+    stamp : that of the experiment. every : seconds between checkpoints (0: one after every round);
+    they become more if checkpoints take long.
     """
 
     unit: Unit
@@ -44,7 +44,7 @@ class UnitRun:
         return self.record is not None and self.record.status != "running"
 
     def resume(self) -> None:
-        """Go on from the newest whole checkpoint, if there is one."""
+        """Load the record of the newest intact checkpoint, if there is one."""
         if self.directory is None:
             return
         path = checkpoint_path(self.directory, self.unit)
@@ -61,7 +61,7 @@ class UnitRun:
             )
         self.record = record
         if self.has_ended:
-            self.remove_previous()  # as at the end of any other run
+            self.remove_previous()  # as at the end of `save`
             self.progress.round(self.unit, record)
         else:
             save_state(self.directory, self.unit, self.loaded.experiment, record)
@@ -83,13 +83,13 @@ class UnitRun:
                     now = time.monotonic()
                     due = now + max(self.every, 20 * (now - began) if self.every else 0)
                 self.progress.round(self.unit, self.record)
-        except (KeyboardInterrupt, BrokenPipeError):  # nothing that is done is done again
+        except (KeyboardInterrupt, BrokenPipeError):  # a resumed run need not repeat any round
             if not self.has_ended:
                 self.save()
             raise
 
     def save(self) -> None:
-        """Write a checkpoint, if there is a directory; at the end, the one before it goes."""
+        """Write a checkpoint, if there is a directory; at the end, remove the previous one."""
         if self.directory is None or self.record is None:
             return
         path = checkpoint_path(self.directory, self.unit)
@@ -105,11 +105,11 @@ class UnitRun:
             checkpoint.previous_path(path).unlink(missing_ok=True)
 
 
-# ---- what must be as it was when the run began ---------------------------------------------------
+# ---- what must be the same as when the run began -------------------------------------------------
 
 
 def check_split(directory: Path, federation: Federation) -> None:
-    """Write split.json, or make sure that a resumed run has the split it began with."""
+    """Write split.json; if it exists, raise a DataError unless the split is the same."""
     path = directory / "split.json"
     manifest = manifest_of(federation)
     if not path.exists():
@@ -123,7 +123,7 @@ def check_split(directory: Path, federation: Federation) -> None:
 
 
 def compare_environment(directory: Path) -> str:
-    """Say in what this process differs from the one that began the run; "" if in nothing."""
+    """Return how this process differs from the one that began the run, as text; "" if it does not."""
     try:
         then = json.loads((directory / "environment.json").read_bytes())
         then = {key: str(then[key]) for key in environment()}

@@ -1,4 +1,4 @@
-"""Running all units of an experiment, in this process or spread over workers; `fedref.run`."""
+"""Running all units of an experiment, in this process or in workers; `fedref.run`."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -39,15 +39,15 @@ from fedref.experiments.unit import LOCAL, Engine, LoadedExperiment, Record, Uni
 
 
 class UnitDone(NamedTuple):
-    """A unit that was run to its end in another process."""
+    """The result of a unit that was run to its end in another process."""
 
     record: Record
-    rows: list[int]  # how many the record had after each round that was done there
+    rows: list[int]  # how many rows the record had after each round
     messages: list[str]
 
 
 def finish_unit(loaded: LoadedExperiment, run: UnitRun) -> UnitDone:
-    """Run a unit to its end in a worker, which writes checkpoints if there is a directory."""
+    """Run a unit to its end, in a worker; write checkpoints if there is a directory."""
     rows, messages = list[int](), list[str]()
     progress = Progress(lambda unit, record: rows.append(len(record.rows)), messages.append)
     run = replace(run, loaded=loaded, progress=progress)
@@ -58,10 +58,10 @@ def finish_unit(loaded: LoadedExperiment, run: UnitRun) -> UnitDone:
 
 
 def send_unit(executor: Executor, run: UnitRun) -> Future[UnitDone]:
-    """Hand a unit to a worker.
+    """Submit a unit to an executor.
 
-    On this machine the worker maps the data and writes checkpoints; elsewhere it receives the data
-    and returns the whole unit.
+    On this machine the worker maps the data and writes checkpoints. Elsewhere it receives the data
+    and returns the whole record.
     """
     nothing: Any = None
     bare = replace(run, loaded=nothing, progress=nothing, directory=None)
@@ -72,7 +72,7 @@ def send_unit(executor: Executor, run: UnitRun) -> Future[UnitDone]:
 
 
 def share_rows(executor: Processes, loaded: LoadedExperiment) -> LoadedExperiment:
-    """Return what travels to a worker of this machine, which maps the rows."""
+    """Return the experiment as it is sent to a worker on this machine, with references to rows."""
     nothing: Any = None
     federation, unseen = executor.share_rows(loaded.federation), loaded.unseen
     if unseen is not None:
@@ -81,7 +81,7 @@ def share_rows(executor: Processes, loaded: LoadedExperiment) -> LoadedExperimen
 
 
 def receive_unit(run: UnitRun, done: UnitDone, saved: bool) -> None:
-    """Take over a worker's record of a unit, and report its rounds."""
+    """Take a unit's record from a worker, save it unless the worker has, and report its rounds."""
     for text in done.messages:
         run.progress.message(text)
     run.record = done.record
@@ -98,10 +98,10 @@ def receive_unit(run: UnitRun, done: UnitDone, saved: bool) -> None:
 def spread_units(
     runs: Iterator[UnitRun], executor: Executor, workers: int, finish: Callable[[UnitRun], None]
 ) -> None:
-    """Run every unit to its end in a worker, `workers` at a time.
+    """Run every unit to its end in a worker, `workers` units at a time.
 
-    A unit that fails ends the run as in one process: those before it are finished, those after it
-    are not, and its error is raised.
+    If a unit fails, the run ends as in one process: units before it are finished, units after it are
+    not, and its error is raised.
     """
     at_work: dict[Future[UnitDone], UnitRun] = {}
     failed: tuple[int, Exception] | None = None
@@ -143,11 +143,6 @@ def unit_died(lost: list[UnitRun], error: Exception) -> WorkerDeath:
 # ---- all units -----------------------------------------------------------------------------------
 
 
-def local_engine(unit: Unit, loaded: LoadedExperiment) -> Engine:
-    """Return this process as the engine of every unit."""
-    return LOCAL
-
-
 def execute(
     experiment: Experiment,
     directory: Path | None = None,
@@ -158,14 +153,15 @@ def execute(
     every: float = 10.0,
     progress: Progress = SILENT,
     loader: Loader | None = None,
-    engine: Callable[[Unit, LoadedExperiment], Engine] = local_engine,
+    engine: Callable[[Unit, LoadedExperiment], Engine] = lambda unit, loaded: LOCAL,
 ) -> Run:
-    """Run every unit, going on from the checkpoints that are there.
+    """Run every unit; go on from its checkpoint, if there is one.
 
-    loader : of what `resolve_experiment` has loaded. engine : what does the rounds of a unit.
-    executor : for the units, where there are as many as `workers`, else for parts of a cohort.
-    every : seconds between checkpoints. The tables are written after a unit, but not more than a
-    twentieth of the time.
+    executor : runs whole units as long as there are `workers` of them or more, else the parts of a
+    cohort. every : seconds between checkpoints. loader : holds what `resolve_experiment` has loaded.
+    engine : returns the engine of a unit.
+
+    The tables are written after a unit, if that takes no more than a twentieth of the time.
     """
     work = units(experiment)
     loader = loader or Loader(data_dir)
@@ -179,7 +175,7 @@ def execute(
         for unit in work:
             if loaded is None or unit.point != work[unit.number - 1].point:
                 loaded = load_experiment(config.at_point(experiment, unit.point), loader)
-                if directory is None:  # with one, `resolve_experiment` has said it
+                if directory is None:  # else `resolve_experiment` has given the message
                     usual_cohort(loaded, progress.message)
             if not unit.number:
                 facts = facts_of(loaded)
@@ -214,12 +210,11 @@ def execute(
                 finish(run)
 
     def split_cohort(run: UnitRun) -> Workers | None:
-        on_failure = run.loaded.experiment.on_failure
-        told = run.progress.message
-        return Workers(executor, workers, on_failure, message=told) if executor else None
+        on_failure, message = run.loaded.experiment.on_failure, run.progress.message
+        return Workers(executor, workers, on_failure, message=message) if executor else None
 
     own_stamp = stamp(experiment)
-    # states of chosen rounds do not come back from elsewhere
+    # workers on other machines cannot write the states that `keep_parameters` asks for
     apart = experiment.keep_parameters is None or isinstance(executor, Processes)
     try:
         run_single_threaded(run_units)
@@ -246,20 +241,22 @@ def run(
     progress: Progress | bool = SILENT,
     **settings: Any,
 ) -> Run:
-    """`fedref run` from Python: the same numbers, as arrays.
+    """Run an experiment as `fedref run` does: the same numbers, as arrays.
 
-    what : an experiment, a TOML file, a table as in one, or None for the built-in experiment on the
-    digits. Wherever a table names an algorithm, a model or data, the class or the object itself may
-    stand instead; data may be (X, y) or (X, y, client), {"X": X, "y": y, ...}, a DataFrame, a Source or
-    a Federation.
-    settings : values on top, as with --set (`rounds=20`, `mu=0.1`). `algorithm` (one), `algorithms`
-    (several in a list), `model` and `data` take names, classes or objects; `split` takes a rule.
+    what : an experiment, a TOML file, a table like that of a file, or None for the built-in
+    experiment on the digits. Wherever a table names an algorithm, a model or data, the class or the
+    object itself may stand instead. Data may be (X, y) or (X, y, client), {"X": X, "y": y, ...}, a
+    DataFrame, a Source or a Federation.
+    settings : values that override it, as with --set (`rounds=20`, `mu=0.1`). `algorithm` (one),
+    `algorithms` (several in a list), `model` and `data` take names, classes or objects; `split` takes
+    a rule.
     verify : refuse a named data set that differs from the published one.
-    out : a run directory to write (None: nothing is written; the picture is left to `fedref plot`).
-    progress : True for a bar (in a notebook, too) or lines; or a Progress, to be called.
-    executor : any `concurrent.futures.Executor`, for `workers` units at a time, or for as many parts
-    of every cohort where there are fewer units; without one, `workers` > 1 is refused. A unit comes
-    back whole: what `fedref resume` goes on with are the units that had ended.
+    out : a run directory to write, without a picture, for which there is `fedref plot` (None: write
+    nothing).
+    progress : True for a bar (also in a notebook) or lines, or a Progress with functions to call.
+    executor : any `concurrent.futures.Executor`. It runs `workers` units at a time, or if there are
+    fewer units, as many parts of every cohort. Unless it is fedref's own, units that have not ended
+    leave nothing for `fedref resume`. workers > 1 needs an executor.
 
     >>> result = run(algorithm="fedavg", lr=0.1, rounds=2)
     >>> t, accuracy = result.curve("fedavg", "accuracy")
@@ -293,10 +290,10 @@ def run(
     if out is None and experiment.keep_parameters is not None:
         raise ConfigError("keep-parameters needs a run directory, expected `out`, too")
     console = console_progress(experiment) if progress is True else nullcontext(progress or SILENT)
-    with console as told:
-        how: dict[str, Any] = {"executor": executor, "workers": workers, "progress": told}
+    with console as report:
+        how: dict[str, Any] = {"executor": executor, "workers": workers, "progress": report}
         if out is None:
             return execute(experiment, loader=loader, **how)
-        experiment = resolve_experiment(experiment, loader, told.message)
+        experiment = resolve_experiment(experiment, loader, report.message)
         with create_run_directory(experiment, Path(out)) as directory:
             return execute(experiment, directory, loader=loader, **how)

@@ -1,9 +1,9 @@
-"""A run directory: what is in it, who may write there, and how its files are read.
+"""A run directory: its files, its lock, and how it is read.
 
 config.toml (every value: it reproduces the run), environment.json (what else the last digits depend
 on), split.json (the exact split), metrics.csv (a row per algorithm and round), clients.csv (a row
-per algorithm, evaluated round and client), summary.md, curves.png, checkpoints/, and if it is asked
-for parameters/ (states of chosen rounds) and log.txt. The tables are made from the checkpoints, so an
+per algorithm, evaluated round and client), summary.md, curves.png, checkpoints/, and on request
+parameters/ (states of chosen rounds) and log.txt. The tables are made from the checkpoints, so an
 interrupted run goes on to byte-identical files.
 """
 
@@ -32,7 +32,7 @@ from fedref.experiments.unit import Record, Unit
 
 @contextmanager
 def lock_run_directory(directory: Path) -> Iterator[None]:
-    """Keep other processes out of a run directory; the lock goes with the process, however it ends."""
+    """Lock a run directory against other processes. The lock ends with the process in any case."""
     if not (directory / "checkpoints").is_dir():
         raise FedrefError(
             f"{directory}: there is no folder checkpoints, so there is nothing to go on with; "
@@ -40,7 +40,7 @@ def lock_run_directory(directory: Path) -> Iterator[None]:
         )
     try:
         import fcntl
-    except ImportError:  # not on this system: then nothing guards it
+    except ImportError:  # this system has no such locks
         yield
         return
     with disk_errors(directory):
@@ -56,13 +56,13 @@ def lock_run_directory(directory: Path) -> Iterator[None]:
         yield
 
 
-#: Write errors that go away when there is room again.
+#: Errors of writing that mean that the disk is full.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
 def disk_errors(directory: Path) -> Iterator[None]:
-    """Turn a full or read-only disk into one line; what was saved before stays whole."""
+    """Turn an OSError, such as that of a full disk, into an error that says how to go on."""
     try:
         yield
     except OSError as error:
@@ -76,7 +76,7 @@ def disk_errors(directory: Path) -> Iterator[None]:
 
 @contextmanager
 def create_run_directory(experiment: Experiment, out: Path | None) -> Iterator[Path]:
-    """Make and lock a run directory with its config.toml; refuse one that already holds a run."""
+    """Make and lock a run directory with a config.toml; refuse one that already holds a run."""
     require_importable_names(experiment)
     with disk_errors(out or Path("runs")):
         directory = new_directory(experiment.name) if out is None else out
@@ -99,7 +99,7 @@ def refuse_taken(directory: Path) -> None:
 
 
 def require_importable_names(experiment: Experiment) -> None:
-    """Refuse what config.toml could not name, so that the run could not be resumed."""
+    """Refuse objects that config.toml cannot name, because the run could not be resumed."""
     if is_in_memory(experiment.data["name"]):
         raise ConfigError(
             "data given as arrays have no name for config.toml, so the run could not be resumed; "
@@ -119,7 +119,7 @@ def require_importable_names(experiment: Experiment) -> None:
 
 
 def new_directory(name: str) -> Path:
-    """Make runs/TIME-NAME, or with a number behind it if another process was faster."""
+    """Make the folder runs/TIME-NAME; append a number if it exists."""
     base = Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{name}"
     for i in range(1, 1000):
         path = base if i == 1 else base.with_name(f"{base.name}-{i}")
@@ -135,7 +135,7 @@ def new_directory(name: str) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """Return what the last digits of a run depend on besides config.toml."""
+    """Return everything besides config.toml that the last digits of a run depend on."""
     built: Any = np.show_config(mode="dicts")
     library = built["Build Dependencies"]["blas"]
     kernels = {str(i.get("architecture")) for i in blas().info() if i.get("user_api") == "blas"}
@@ -149,7 +149,7 @@ def environment() -> dict[str, str]:
 
 
 def read_experiment(directory: Path) -> Experiment:
-    """Return the experiment of a run directory, as its config.toml has it."""
+    """Return the experiment in a run directory's config.toml."""
     path = directory / "config.toml"
     if not path.is_file():
         raise FedrefError(f"{directory}: is not a run directory, expected {path}")
@@ -164,7 +164,7 @@ def checkpoint_path(directory: Path, unit: Unit) -> Path:
 
 
 def load_record(directory: Path, unit: Unit) -> Record | None:
-    """Return how far a unit of a run directory has come; None if it has not begun."""
+    """Return the record in a unit's newest checkpoint; None if the unit has not begun."""
     path = checkpoint_path(directory, unit)
     with disk_errors(directory):
         record: Record | None = checkpoint.load_newest(path)[0]
@@ -172,7 +172,7 @@ def load_record(directory: Path, unit: Unit) -> Record | None:
 
 
 def drop_client_states(record: Record) -> Record:
-    """Return the record without client states (they are large, and on disk)."""
+    """Return the record without client states, which are large and stay on disk."""
     return record._replace(state=record.state._replace(clients={}))
 
 
@@ -187,7 +187,7 @@ def state_path(directory: Path, unit: Unit, round: int | str) -> Path:
 
 
 def save_state(directory: Path, unit: Unit, experiment: Experiment, record: Record) -> None:
-    """Keep the state after this round, if `keep_parameters` asks for it."""
+    """Write the state after this round to parameters/, if `keep_parameters` asks for it."""
     every = experiment.keep_parameters
     if every is not None and (record.round % every == 0 or record.status != "running"):
         path = state_path(directory, unit, record.round)
@@ -197,7 +197,7 @@ def save_state(directory: Path, unit: Unit, experiment: Experiment, record: Reco
 
 
 def saved_rounds(directory: Path, unit: Unit) -> list[int]:
-    """Return the rounds of a unit whose states are kept."""
+    """Return the rounds of a unit whose states are in parameters/."""
     before, _, after = state_path(directory, unit, "#").name.rpartition("#")
     pattern = re.escape(before) + r"(\d{6,})" + re.escape(after)
     folder = directory / "parameters"
@@ -206,7 +206,7 @@ def saved_rounds(directory: Path, unit: Unit) -> list[int]:
 
 
 def load_state(directory: Path, unit: Unit, round: int) -> State:
-    """Return the state of a unit after a round that is kept."""
+    """Return a unit's state after a round, from parameters/."""
     path = state_path(directory, unit, round)
     with disk_errors(directory):
         state: State = checkpoint.loads(path.read_bytes(), str(path))

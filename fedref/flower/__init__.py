@@ -1,8 +1,9 @@
-"""The same runs with clients that keep their rows: fedref's rounds over Flower, see README.md here.
+"""fedref's runs over Flower, with clients that keep their rows; see README.md in this folder.
 
-protocol  what travels, and all that either side refuses of it
-client    a node: its rows, what its clients keep on its disk, and what it answers
-server    asking nodes over any `Network`, the engine of a unit, missed.csv, a run
+protocol  the messages, and their checks on both sides
+client    a node: its rows, its clients' states, and its answers to requests
+nodes     the server's view of the nodes: which are online and which clients they hold
+server    the engine of a unit, missed.csv, and a run
 project   `fedref flower write`: the app's folder and the nodes' parts
-apps      Flower's ServerApp and ClientApp around both; nothing else here imports flwr
+apps      Flower's ServerApp and ClientApp; the only module that imports flwr
 """

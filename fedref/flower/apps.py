@@ -1,7 +1,7 @@
-"""Flower's ServerApp and ClientApp around `server` and `client`: nothing else here knows Flower.
+"""Flower's ServerApp and ClientApp, which call `server` and `client`.
 
-Written against flwr 1.41. A node is configured by its own operator, in `--node-config`: `data`, the
-path of its part, and `state`, the folder of its clients' states. All else is in the app's folder.
+They need flwr 1.41. The operator of a node configures it by `--node-config`: `data` is the path of its
+part, `state` the folder of its clients' states. Everything else is in the app's folder.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -25,12 +25,12 @@ from fedref.flower.nodes import OFFLINE, Options, Reply, no_answer_in
 from fedref.flower.protocol import Packet, ProtocolError, write_reason
 from fedref.flower.server import serve
 
-#: Flower's errors that mean that there is no answer yet; all others are of the client app.
+#: Flower's errors that mean that there is no answer yet; all others are errors of the client app.
 NO_ANSWER = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
 
 
 def content_of(packet: Packet) -> RecordDict:
-    """Return a packet as Flower sends it: records of arrays as ArrayRecord, others as ConfigRecord."""
+    """Convert a packet to Flower's form: records of arrays to ArrayRecords, others to ConfigRecords."""
     content = RecordDict()
     for name, record in packet.items():
         if all(isinstance(value, np.ndarray) for value in record.values()):
@@ -41,7 +41,7 @@ def content_of(packet: Packet) -> RecordDict:
 
 
 def packet_of(content: RecordDict) -> Packet:
-    """Return a packet as it was sent; ProtocolError where there is anything but arrays and plain values."""
+    """Convert Flower's form back to a packet; a ProtocolError unless it is arrays and plain values."""
     packet: dict[str, dict[str, Any]] = {}
     for name, record in content.items():
         if isinstance(record, ArrayRecord):
@@ -49,15 +49,15 @@ def packet_of(content: RecordDict) -> Packet:
         elif isinstance(record, ConfigRecord):
             packet[name] = dict(record)
         else:
-            raise ProtocolError(f"holds a {type(record).__name__}, which nobody sends here")
+            raise ProtocolError(f"holds a {type(record).__name__}, expected arrays or plain values")
     return packet
 
 
 def array_of(array: Array) -> np.ndarray[Any, Any]:
-    """Return the array in the bytes of a .npy, which is never unpickled."""
+    """Return the array in a message; Flower keeps it as a .npy, which is never unpickled."""
     try:
         value: Any = array.numpy()
-    except Exception as error:  # whatever NumPy's reader raises of bytes that somebody made up
+    except Exception as error:  # hostile bytes can make NumPy's reader raise anything
         raise ProtocolError(f"holds an array that cannot be read ({error})") from error
     if not isinstance(value, np.ndarray):
         raise ProtocolError("holds an array that cannot be read (it is an archive)")
@@ -88,7 +88,7 @@ class OverGrid:
         return [self.reply_of(message) for message in self.grid.pull_messages(list(messages))]
 
     def reply_of(self, message: Message) -> Reply:
-        """Return a reply, or what Flower says in its place for the node that was asked."""
+        """Convert Flower's message to a Reply: the node's packet, or the reason why there is none."""
         asked = message.metadata.reply_to_message_id
         node, limit = self.sent.pop(asked, (message.metadata.src_node_id, 0.0))
         if not message.has_error():
@@ -107,20 +107,20 @@ class OverGrid:
 
 
 def experiment_in(folder: Path) -> Experiment:
-    """Return the experiment of an app's folder."""
+    """Read the experiment in an app's folder."""
     path = folder / "experiment.toml"
     return config.from_table(config.read(path), str(path))
 
 
 def options_of(values: Mapping[str, Any]) -> Options:
-    """Return the options in [tool.flwr.app.config]; `out` stands beside them."""
+    """Return the options in [tool.flwr.app.config], which also holds `out`."""
     table = {"clients": 0} | {key: value for key, value in values.items() if key != "out"}
     options: Options = build(Options, table, "[tool.flwr.app.config]")
     return options
 
 
 def server_app(folder: Path) -> ServerApp:
-    """Return the ServerApp of an app's folder: its experiment, run or gone on with in `out`."""
+    """Return the ServerApp of an app's folder: it runs the experiment, or resumes it, in `out`."""
     app = ServerApp()
 
     def say(text: str) -> None:

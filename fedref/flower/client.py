@@ -1,20 +1,20 @@
-"""A node: the rows that it holds, what its clients keep between rounds, and its answers.
+"""A node: its rows, its clients' states between rounds, and its answers to the server.
 
-Its part is a .npz of plain arrays, which anybody can write with NumPy:
+The rows are its part, a .npz of plain arrays, which anybody can write with NumPy:
 
     X       (n, p) features, as numbers or codes      shift, scale   optional: the features are
     y       (n,) labels, whole numbers                               (X − shift) / scale
     client  (n,) the client's number in the run       image          optional: (H, W, C)
-    test    (n,) whether it is a test row             vocabulary     optional: what codes stand for
+    test    (n,) whether it is a test row             vocabulary     optional: the text of each code
 
-The rows of a client are counted in the order in which they stand. What its clients keep is a folder:
+Plans refer to the rows of a client by their order in the part. The clients' states are in a folder:
 
-    FOLDER/RUN/part.sha256            the part that the run began with
-    FOLDER/RUN/UNIT/CLIENT/ROUND.ckpt a client's state as its work of that round left it
+    FOLDER/RUN/part.sha256            the hash of the part that the run began with
+    FOLDER/RUN/UNIT/CLIENT/ROUND.ckpt a client's state after its work of that round
 
-The work is done by the functions that a local run calls; the mini-batches are drawn here, from the
-experiment's seeds. A node does what its experiment says and no more: it refuses another experiment,
-more epochs than there are in it, and parameters of another shape.
+A node calls the same functions as a local run, and draws its clients' mini-batches from the
+experiment's seeds. It refuses what is not in its copy of the experiment: another experiment, more
+epochs, parameters of another shape.
 """
 
 import sys
@@ -59,7 +59,7 @@ from fedref.rounds.local_data import LocalData, gather
 from fedref.rounds.loop import run_clients
 from fedref.sampling import PADDING, Plan, client_batches, steps_of_epoch
 
-# ---- its part ------------------------------------------------------------------------------------
+# ---- a node's part -------------------------------------------------------------------------------
 
 NEEDED, OPTIONAL = ("X", "y", "client", "test"), ("shift", "scale", "image", "vocabulary")
 EXPECTED = "a node's part: a .npz with X, y, client and test"
@@ -70,11 +70,11 @@ class Site(NamedTuple):
 
     clients: Array
     federation: Federation
-    sha256: str  # of the file: tells whether the rows are those of before; it stays on the node
+    sha256: str  # of the file, to notice changed rows; it stays on the node
 
     @property
     def announcement(self) -> Announcement:
-        """Their description for the server."""
+        """The description of the rows that the server gets: sizes and kinds."""
         source = self.federation.source
         return Announcement(
             self.clients.tolist(),
@@ -87,12 +87,12 @@ class Site(NamedTuple):
         )
 
     def rows_of(self, k: int) -> Federation:
-        """Return the rows of client k alone."""
+        """Return a federation of client k alone."""
         return self.federation.subset(np.searchsorted(self.clients, [k]))
 
 
 def write_part(path: Path, federation: Federation, clients: Iterable[int]) -> None:
-    """Write the rows of these clients, and of nobody else."""
+    """Write a part with the rows of these clients only."""
     parts = [(part.rows_of(k), k, test) for k in clients for part, test in
              ((federation.train, False), (federation.test, True))]  # fmt: skip
     rows = np.concatenate([rows for rows, _, _ in parts])
@@ -112,7 +112,7 @@ def write_part(path: Path, federation: Federation, clients: Iterable[int]) -> No
 
 
 def read_part(path: Path) -> Site:
-    """Return a node's clients, checked as all data are; DataError if they cannot be trained on."""
+    """Read and check a node's part; a DataError if one cannot train on it."""
     with as_data_error(path, EXPECTED), open(path, "rb") as file:
         digest = file_digest(file, "sha256").hexdigest()
         with np.load(path, allow_pickle=False) as archive:
@@ -151,18 +151,19 @@ def read_part(path: Path) -> Site:
     return Site(numbers.astype(np.int64), federation, digest)
 
 
-# ---- what its clients keep -----------------------------------------------------------------------
+# ---- the clients' states -------------------------------------------------------------------------
 
 
 class Store:
-    """The states of one unit of a run, each written whole or not at all.
+    """The clients' states of one unit of a run, each a file that is written atomically.
 
-    The server names the round of a client's last *counted* work, and that state is taken. So an
-    answer that came late or was refused leaves no trace, and a server that goes on from its last
-    checkpoint finds the states of that time. Four are kept: the new one, the one that the work began
-    with, and two before it. The work of a round comes with the evaluation after the round before,
-    which is saved only then: the server's newest checkpoint may be a round behind, and the one
-    before it two.
+    A request names the round of the client's last work that *counted*, and the client begins with the
+    state after that round. So work whose answer came late or was refused has no effect, and a server
+    that resumes from a checkpoint finds the states of that time.
+
+    Four states of a client are kept: the new one, the one that the work began with, and two older
+    ones. The server saves a round only after its evaluation, whose message also asks for the work of
+    the next round. So its newest checkpoint may be a round behind, and its previous one two.
     """
 
     def __init__(self, folder: Path, run: str, unit: int) -> None:
@@ -171,7 +172,7 @@ class Store:
         self.run, self.folder = folder / run, folder / run / str(unit)
 
     def check_part(self, sha256: str) -> None:
-        """Refuse rows that are not those that the run began with on this node."""
+        """Raise a ProtocolError if the part has changed since the run began on this node."""
         path = self.run / "part.sha256"
         if not path.exists():
             write_or_raise(path, sha256.encode())
@@ -182,7 +183,7 @@ class Store:
         return self.folder / str(client) / f"{round}.ckpt"
 
     def read(self, client: int, round: int) -> Any:
-        """Return the state that the client's work of that round left; None for round −1."""
+        """Return the client's state after that round; None for round −1."""
         if round == NONE:
             return None
         path = self.path(client, round)
@@ -192,7 +193,7 @@ class Store:
             raise ProtocolError(f"its own state after round {round + 1} cannot be read") from error
 
     def write(self, client: int, before: int, round: int, state: Any) -> None:
-        """Keep the state of this round; `before` is the round that it was made from."""
+        """Write the client's state after this round; `before` : the round whose state it began with."""
         write_or_raise(self.path(client, round), checkpoint.dumps(state))
         kept = self.rounds(client)
         older = [t for t in kept if t < before]
@@ -200,16 +201,16 @@ class Store:
             self.path(client, t).unlink(missing_ok=True)
 
     def rounds(self, client: int) -> list[int]:
-        """Return the rounds that have a state, ascending."""
+        """Return the rounds for which the client has a state, ascending."""
         names = (path.stem for path in (self.folder / str(client)).glob("*.ckpt"))
         return sorted(int(name) for name in names if name.isdigit())
 
 
-# ---- its answers ---------------------------------------------------------------------------------
+# ---- a node's answers ----------------------------------------------------------------------------
 
 
 class Job(NamedTuple):
-    """A request that this node's experiment allows, with all that its work needs."""
+    """A request that has been checked, with everything that its work needs."""
 
     call: Call
     experiment: Experiment  # at the unit's point of the sweep
@@ -217,12 +218,12 @@ class Job(NamedTuple):
     algorithm: AnyAlgorithm
     model: Model
     sent: Any
-    site: Site  # with the labels that the model knows
+    site: Site  # with the model's labels
     store: Store
 
 
 def handle_request(request: Packet, site: Site, experiment: Experiment, folder: Path) -> Packet:
-    """Return the reply to any request; what is wrong with it is said in the reply."""
+    """Return the reply to any request; an error becomes a reply with its reason."""
     try:
         if "hello" in request:
             return {"announcement": protocol.write(site.announcement)}
@@ -232,9 +233,9 @@ def handle_request(request: Packet, site: Site, experiment: Experiment, folder: 
 
 
 def reason_for(error: Exception, where: str) -> protocol.Record:
-    """Return the reason that the server gets: of any error but a refusal the kind alone.
+    """Return the reason to send for an error: the text of a ProtocolError, else only the error's type.
 
-    Its text may hold values of rows; it stands in the node's own log.
+    The text of other errors may hold values of rows, so it is only printed in the node's own log.
     """
     if isinstance(error, ProtocolError):
         return protocol.write_reason(error)
@@ -244,11 +245,11 @@ def reason_for(error: Exception, where: str) -> protocol.Record:
 
 
 def answer_within(seconds: float, work: Callable[[], Packet]) -> Packet:
-    """Return the answer of `work`, or after so many seconds a refusal.
+    """Return the answer of `work`, or a refusal if it takes longer than so many seconds.
 
-    So work that hangs does not block the node: Flower ends the process of a message when that is
-    answered.
+    Work that hangs would block the node: Flower ends the process of a message when it is answered.
     """
+    late = {"refused": protocol.write_reason(f"its work took longer than {seconds:g} s")}
     replies: list[Packet] = []
 
     def answer() -> None:
@@ -260,12 +261,11 @@ def answer_within(seconds: float, work: Callable[[], Packet]) -> Packet:
     thread = Thread(target=answer, daemon=True)
     thread.start()
     thread.join(seconds)
-    late = {"refused": protocol.write_reason(f"its work took longer than {seconds:g} s")}
     return replies[0] if replies else late
 
 
 def run_request(request: Packet, site: Site, experiment: Experiment, folder: Path) -> Packet:
-    """Return the reply to a call: evaluation first, on what the training then begins with."""
+    """Return the reply to a call. Evaluate first, as training writes new states."""
     job = read_job(request, site, experiment, folder)
     reply: dict[str, protocol.Record] = {}
     for word, work in (("evaluate", evaluate_client), ("train", train_client)):
@@ -280,7 +280,7 @@ def run_request(request: Packet, site: Site, experiment: Experiment, folder: Pat
 
 
 def read_job(request: Packet, site: Site, experiment: Experiment, folder: Path) -> Job:
-    """Return the work that a request asks for, if this experiment has it."""
+    """Check a request against the experiment and return its job."""
     call: Call = protocol.read(Call(), request, "call")
     if call.stamp != stamp(experiment):
         raise ProtocolError("asks for another experiment than this node has")
@@ -311,7 +311,7 @@ def read_job(request: Packet, site: Site, experiment: Experiment, folder: Path) 
 
 
 def train_client(job: Job, k: int, request: Packet) -> Packet:
-    """Return client k's part of a round."""
+    """Do client k's work of a round; return its upload and its counts."""
     experiment, round = job.experiment, job.call.round
     asked: TrainRequest = protocol.read(TrainRequest(), request, f"train {k}")
     if not 1 <= asked.amount <= experiment.plan.amount:
@@ -340,9 +340,9 @@ def local_data(
     algorithm: AnyAlgorithm, experiment: Experiment, own: Federation,
     k: int, amount: int, round: int, seed: int, widths: Sequence[int] | None = None,
 ) -> LocalData:  # fmt: skip
-    """Return client k's rows and its slice of the round's plan, padded to the cohort's widths.
+    """Return client k's data for a round, with mini-batches padded to the widths of the cohort's.
 
-    own : the rows of this client alone. widths : a width for each role (None: no padding).
+    own : a federation of this client alone. widths : a width for each role (None: no padding).
     """
     n = own.train.sizes
     batches = client_batches(experiment.plan, algorithm.roles, k, int(n[0]), amount, round, seed)
@@ -369,7 +369,7 @@ def local_data(
 
 
 def pad_rows(rows: Array, width: int, features: int) -> Array:
-    """Return (S, W) rows padded to a width of the cohort's batches."""
+    """Pad rows (S, own width) to (S, width); refuse a width that is smaller or takes much memory."""
     steps, own = rows.shape
     if width < own:
         raise ProtocolError(f"is asked for batches of {width} rows, and its own have {own}")
@@ -379,7 +379,7 @@ def pad_rows(rows: Array, width: int, features: int) -> Array:
 
 
 def evaluate_client(job: Job, k: int, request: Packet) -> Packet:
-    """Return client k's scores, by the model that it tests with."""
+    """Evaluate client k with the model that it tests with; return its scores."""
     asked: EvaluateRequest = protocol.read(EvaluateRequest(), request, f"evaluate {k}")
     own, state = job.site.rows_of(k), job.store.read(k, asked.state)
     scores = evaluate_clients(

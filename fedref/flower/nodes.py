@@ -1,4 +1,4 @@
-"""Asking nodes: who is there, who holds which clients, and one answer to each message."""
+"""The server's view of the nodes: which are online, which clients they hold, and their answers."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from fedref.flower.protocol import (
 
 
 class Reply(NamedTuple):
-    """The answer to a message: a packet, or as text why there is none."""
+    """The answer to a message: a packet, or as text the reason why there is none."""
 
     message: str
     node: int
@@ -24,30 +24,30 @@ class Reply(NamedTuple):
 
 
 class Network(Protocol):
-    """How packets get to nodes; Flower's `Grid` in apps.py, a dictionary of functions in tests."""
+    """A way to send packets to nodes: Flower's `Grid` in apps.py, functions in tests."""
 
     def nodes(self) -> Collection[int]:
         """Return the nodes that are online."""
         ...
 
     def send(self, packets: Mapping[int, Packet], limit: float) -> Mapping[str, int]:
-        """Send one packet to each node, which has so many seconds; return message → node."""
+        """Send one packet to each node, to be answered within `limit` seconds; return message → node."""
         ...
 
     def receive(self, messages: Collection[str]) -> Iterable[Reply]:
-        """Return the answers to these messages that are there by now."""
+        """Return the answers to these messages that have arrived."""
         ...
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a run is waited for; the first four are in the app's pyproject.toml.
+    """The server's options; the first four are in the app's pyproject.toml.
 
-    clients : N, the clients are 0 to N − 1. limit : seconds for a round's work or an evaluation.
-    wait : seconds for all clients to be there at the start. pinned : a client stays with the node
-    that announced it first, also when that is offline. Else another node may take over a client
-    whose node is offline: a node that is restarted without a key has a new number. pause :
-    seconds between two looks at what has come.
+    clients : their number N; they are 0 to N − 1. limit : seconds for a round's work or an
+    evaluation. wait : seconds to wait at the start for all clients. pinned : only the node that first
+    announced a client may hold it. Otherwise another node may take over a client whose node is
+    offline, because a node that is restarted without a key has a new number. pause : seconds between
+    two checks for answers.
     """
 
     bounds: ClassVar = {"clients": (1,), "limit": (1e-3,), "wait": (0,), "pause": (0,)}
@@ -67,16 +67,16 @@ def no_answer_in(limit: float) -> str:
 
 
 class NoAnswer(str):
-    """Why a client's node did not answer: the client is dropped. One that is refused has failed."""
+    """The reason why a client's node did not answer. The client is then dropped, and has not failed."""
 
 
 @dataclass
 class Nodes:
-    """The nodes of a run: the clients that they hold, and one answer to each message in time.
+    """The nodes of a run and the clients that they hold.
 
-    known : all that was announced, or what the run that goes on began with. holder : client → the
-    node that answers for it. present : clients announced since the start. waiting : node → what it
-    announced, with a client that is another node's yet.
+    known : all announcements together, or those that a resumed run began with. holder : client → the
+    node that holds it. present : clients that were announced since this process began. waiting :
+    announcements that may be refused for now, as another node still holds one of their clients.
     """
 
     network: Network
@@ -86,9 +86,9 @@ class Nodes:
     holder: dict[int, int] = field(default_factory=dict)
     present: set[int] = field(default_factory=set)
     greeted: set[int] = field(default_factory=set)
-    hellos: dict[str, int] = field(default_factory=dict)  # message → node, without an answer yet
+    hellos: dict[str, int] = field(default_factory=dict)  # unanswered message → node
     waiting: dict[int, Announcement] = field(default_factory=dict)
-    left_out: dict[int, str] = field(default_factory=dict)  # node → the reason that was said last
+    left_out: dict[int, str] = field(default_factory=dict)  # node → the last reason
 
     def restore(self, known: Announcement, holder: Mapping[int, int]) -> None:
         """Go on with the clients of an earlier run."""
@@ -96,15 +96,15 @@ class Nodes:
 
     @property
     def sizes(self) -> dict[int, tuple[int, int]]:
-        """Client → (training rows, test rows)."""
+        """The numbers of rows: client → (training rows, test rows)."""
         return sizes_of(self.known) if self.known else {}
 
     def clients_of(self, node: int) -> list[int]:
-        """Return the clients that a node answers for."""
+        """Return the clients that a node holds."""
         return sorted(k for k, holder in self.holder.items() if holder == node)
 
     def greet(self) -> set[int]:
-        """Ask every new node for its clients, take those that have answered; return who is online."""
+        """Ask new nodes for their clients and read the answers; return the nodes that are online."""
         online = set(self.network.nodes())
         self.greeted &= online  # one that comes back is asked again
         if new := online - self.greeted:
@@ -122,7 +122,7 @@ class Nodes:
         return online
 
     def try_node(self, node: int, step: Callable[..., None], argument: Any) -> None:
-        """Take a step with a node; if it is refused, say once why the node is left out."""
+        """Call step(node, argument); if it raises a ProtocolError, report once why the node is out."""
         try:
             step(node, argument)
         except ProtocolError as error:
@@ -131,16 +131,16 @@ class Nodes:
                 self.say(f"node {node} is left out for now: it {error}")
 
     def read_hello(self, node: int, answer: Packet | str) -> None:
-        """Take a node's announcement; a node that did not answer is asked once more."""
+        """Read a node's announcement; let a node that did not answer be asked again."""
         if isinstance(answer, str):
             self.greeted.discard(node)
             raise ProtocolError(f"does not say which clients it has ({answer})")
         self.waiting[node] = read_announcement(answer)
 
     def join(self, node: int, online: Collection[int]) -> None:
-        """Take the clients that a node has announced.
+        """Accept the clients that a node has announced.
 
-        Refuse them if one is another node's, or has other rows than were announced before.
+        Refuse all of them if another node holds one, or if one was announced with other rows before.
         """
         said, before = self.waiting[node], self.known
         rows: Any = dict.fromkeys(("clients", "n_train", "n_test", "labels"))  # all but features
@@ -149,7 +149,7 @@ class Nodes:
                 f"announces client {said.clients[-1]} of 0 to {self.options.clients - 1}"
             )
         if before and said._replace(**rows) != before._replace(**rows):
-            raise ProtocolError("announces other features than there were before")
+            raise ProtocolError("announces other features than other nodes")
         sizes = self.sizes | sizes_of(said)
         for k in said.clients:
             other, had = self.holder.get(k, node), self.sizes.get(k, sizes[k])
@@ -172,15 +172,15 @@ class Nodes:
         self.say(f"node {node}: clients {shorten(self.clients_of(node))}")
 
     def missing(self, online: Collection[int]) -> list[int]:
-        """Return the clients without a node that is online and has announced them.
+        """Return the clients that no node has announced, or only a node that is offline.
 
-        The node of a pinned client may be said to be online before it has found the server again.
+        A node may be online without having announced its clients to a resumed server.
         """
         there = {k for k in self.present if self.holder[k] in online}
         return [k for k in range(self.options.clients) if k not in there]
 
     def wait_for_all(self, enough: bool) -> None:
-        """Wait for all clients; a client that does not come is an error, or with `enough` missed."""
+        """Wait for all clients; if some do not come, raise an error, or with `enough` only report it."""
         end = time.monotonic() + self.options.wait
         while missing := self.missing(self.greet()):
             if time.monotonic() >= end:
@@ -192,7 +192,7 @@ class Nodes:
             time.sleep(self.options.pause)
 
     def ask(self, packets: Mapping[int, Packet]) -> dict[int, Packet | str]:
-        """Return each node's answer; as text why there is none."""
+        """Send each node its packet; return each node's answer, or as text why there is none."""
         sent = dict(self.network.send(packets, self.options.limit))
         answers: dict[int, Packet | str] = {}
         end = time.monotonic() + self.options.limit

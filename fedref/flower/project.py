@@ -39,7 +39,7 @@ clientapp = "federated:client"
 [tool.flwr.app.config]
 """
 
-MODULE = '''"""The app's two ends; the work is fedref's, which every node has installed."""
+MODULE = '''"""The app's server and client. fedref, which every node has installed, does the work."""
 
 from pathlib import Path
 
@@ -51,7 +51,7 @@ client = client_app(Path(__file__).parent)
 
 
 def assign_clients(clients: int, nodes: int) -> list[range]:
-    """Return clients 0 to N − 1 in as many runs of almost the same length."""
+    """Divide clients 0 to N − 1 over the nodes, as ranges of almost the same length."""
     if not 1 <= nodes <= clients:
         raise ConfigError(f"{nodes} nodes for {clients} clients, expected 1 to {clients}")
     cuts = np.linspace(0, clients, nodes + 1).round().astype(int).tolist()
@@ -67,9 +67,9 @@ def write_app(
     limit: float = 600.0,
     loader: Loader | None = None,
 ) -> list[range]:
-    """Write FOLDER/app, and FOLDER/nodes/I.npz for each node; return which clients each holds.
+    """Write FOLDER/app, and FOLDER/nodes/I.npz for each node; return the clients of each node.
 
-    With `clients` instead, no data are read: every node's owner makes its part.
+    clients : their number, if the nodes' owners make the parts themselves; then no data are read.
     """
     if folder.exists() and any(folder.iterdir()):
         raise FedrefError(f"{folder} is not empty, expected a new folder")
@@ -98,7 +98,10 @@ def write_app(
 
 
 def commands(folder: Path, holders: list[range]) -> str:
-    """Return what to type, on one machine and on several: lines with {node} once for each node."""
+    """Return the README of the folder: the commands to type, on one machine and on several.
+
+    In commands.md, a line with {node} stands for one line for each node.
+    """
     held = ", ".join(f"{i}: {own.start} to {own.stop - 1}" for i, own in enumerate(holders))
     nodes = [str(i) for i in range(len(holders))] or ["NODE"]
     lines = []

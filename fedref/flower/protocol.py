@@ -1,7 +1,7 @@
-"""The messages between the server and a node, and all that either side refuses of them.
+"""The messages between the server and a node, and their checks on both sides.
 
-A packet is records by name, a record is values by name: all of them arrays, or all of them plain
-(numbers, text, lists of them). Nothing is pickled. The server asks
+A packet is a mapping of names to records. A record is a mapping of names to values, either all arrays
+or all plain (numbers, text, lists of them). Nothing is pickled. The server asks
 
     "hello"                                   which clients do you hold?
     "call" (Call), "sent" (arrays), and for each client, e.g. client 7,
@@ -9,14 +9,15 @@ A packet is records by name, a record is values by name: all of them arrays, or 
 
 and a node answers
 
-    "announcement" (Announcement)             to hello
+    "announcement" (Announcement)             after "hello"
     "upload 7" (arrays), "work 7" (Work)      the client's part of the round
-    "scores 7" (ClientScores)                 how good its model is
-    "lost 7", "refused" (Reason)              why there is nothing of the kind, of client 7 or at all
+    "scores 7" (ClientScores)                 the scores of its model
+    "lost 7" (Reason)                         why it has no answer for client 7
+    "refused" (Reason)                        why it does not answer at all
 
-Both sides take the other for hostile. `read` compares a record with an example of what it must be:
-names, types, shapes, finite numbers, lengths. Products of sizes are checked before anything is
-computed or allocated. What nobody asked for is not read.
+Each side treats the other as hostile. `read` compares a record with an example: names, types, shapes,
+finite numbers, lengths. Products of sizes are checked before anything is computed or allocated.
+Records that nobody asked for are not read.
 """
 
 import math
@@ -34,32 +35,33 @@ from fedref.rounds.cost import Counts
 Record = Mapping[str, Any]
 Packet = Mapping[str, Record]
 
-#: The round of a state that a client does not have yet.
+#: The "round" of the state of a client that has none.
 NONE = -1
-#: Characters of a text, entries of a list, and what is beyond every whole number.
+#: Limits for the characters of a text, the entries of a list, and the size of a whole number.
 MOST_TEXT, MOST_ENTRIES, MOST_INT = 200, 1_000_000, 2**53
-#: Rows of a federation, its features (rows × features), and the numbers of any one array.
+#: Limits for the rows of a federation, its rows × features, and the numbers in one array.
 MOST_ROWS, MOST_FEATURES, MOST_NUMBERS = 10**7, 2**31, 2**27
 MOST_CLASSES = 100_000
 RUN = re.compile(r"[0-9a-f]{16}")
-#: Examples of lists.
+#: Examples for `read`: the types of a list's entries.
 INTS, FLOATS, TEXTS = [0], [0.0], [""]
 
 
 class ProtocolError(FedrefError):
-    """A message that breaks the protocol. The reason may quote it, and is made printable here."""
+    """A message that breaks the protocol; the reason is made printable, as it may quote the message."""
 
     def __init__(self, reason: object) -> None:
         super().__init__(printable(reason))
 
 
-# ---- plain records: the defaults are the examples that `read` compares with ----------------------
+# ---- plain records: their defaults are the examples for `read` -----------------------------------
 
 
 class Call(NamedTuple):
-    """The run, the unit and the round (so many are done) that a request is for.
+    """The run, the unit and the round of a request.
 
-    labels : those that occur anywhere in the federation, ascending, from which models are made.
+    stamp : that of the experiment. round : how many rounds are done. labels : all labels of the
+    federation, ascending; the node needs them to make the model.
     """
 
     run: str = ""
@@ -70,10 +72,10 @@ class Call(NamedTuple):
 
 
 class TrainRequest(NamedTuple):
-    """A request for a client's part of a round: so many epochs or steps.
+    """A request for a client's work of a round.
 
-    state : the round of its own state (−1: none). widths : the width W of the cohort's batches, for
-    each of the algorithm's roles.
+    amount : epochs or steps. state : the round after which its state is meant (−1: none). widths :
+    the width W of the cohort's batches, for each of the algorithm's roles.
     """
 
     amount: int = 0
@@ -82,7 +84,7 @@ class TrainRequest(NamedTuple):
 
 
 class EvaluateRequest(NamedTuple):
-    """The round of the client's own state; train : also evaluate on the training rows."""
+    """A request for scores. state : as in TrainRequest. train : also evaluate on the training rows."""
 
     state: int = NONE
     train: bool = False
@@ -101,7 +103,7 @@ class Announcement(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Derivatives that a client computed, the values of its log, and whether it keeps a state."""
+    """The derivatives that a client computed, whether it keeps a state, and the values of its log."""
 
     counts: Counts = Counts()
     keeps: bool = False
@@ -109,25 +111,25 @@ class Work(NamedTuple):
 
 
 class ClientScores(NamedTuple):
-    """A client's accuracy and test loss, and its training loss; empty without such rows."""
+    """A client's [accuracy, test loss], and its [training loss]; empty if it has no such rows."""
 
     test: list[float] = FLOATS
     train: list[float] = FLOATS
 
 
 class Reason(NamedTuple):
-    """Why there is no answer."""
+    """The reason why there is no answer."""
 
     reason: str = ""
 
 
 def write(values: NamedTuple) -> dict[str, Any]:
-    """Return one of the tuples above as a record; an empty list is left out."""
+    """Convert one of the tuples above to a record; an empty list is left out."""
     return {name: value for name, value in tree.flatten(values).items() if value != []}
 
 
 def write_arrays(value: tree.Tree) -> Record:
-    """Return a tree as a record of arrays."""
+    """Convert a tree to a record of arrays."""
     return {name: np.asarray(leaf) for name, leaf in tree.flatten(value).items()}
 
 
@@ -137,10 +139,10 @@ def write_reason(reason: object) -> Record:
 
 
 def read(example: tree.Tree, packet: Packet, name: str, vector: Array | None = None) -> Any:
-    """Return the record `name` as a tree like the example: its names, types and shapes, all finite.
+    """Read the record `name` as a tree of the example's names, types and shapes, all numbers finite.
 
-    A list may have any length. vector : what a number or None of the example may have become, as
-    APFL's importance does.
+    A list may have any length. vector : an example for arrays that may take the place of a number or
+    None, as APFL's importance does when it is computed first.
     """
     record, expected = packet.get(name, {}), tree.flatten(example)
     leaves = {key: [] for key, like in expected.items() if isinstance(like, list)} | {**record}
@@ -171,7 +173,7 @@ def read(example: tree.Tree, packet: Packet, name: str, vector: Array | None = N
 
 
 def is_like(value: Any, like: Any) -> bool:
-    """Whether a value has the type and shape of another, is finite, and no longer than any need be."""
+    """Return whether a value has the type and shape of another, and is finite and within the limits."""
     if isinstance(like, np.ndarray | np.generic):
         same = isinstance(value, np.ndarray | np.generic) and value.dtype == like.dtype
         return same and value.shape == like.shape and bool(np.isfinite(value).all())
@@ -185,7 +187,7 @@ def is_like(value: Any, like: Any) -> bool:
 
 
 def describe(value: Any) -> str:
-    """Return a value's type and shape as they stand in a reason."""
+    """Return a value's type and shape as text, for a reason."""
     if isinstance(value, np.ndarray | np.generic):
         finite = value.dtype.kind not in "fc" or np.isfinite(value).all()
         return f"{value.dtype} {value.shape}{'' if finite else ' with a value that is not finite'}"
@@ -193,7 +195,7 @@ def describe(value: Any) -> str:
 
 
 def reason_in(packet: Packet, name: str) -> str:
-    """Return the reason of a record that says why there is no answer."""
+    """Return the text of the record `name`, a Reason."""
     return read(Reason(), packet, name).reason
 
 
@@ -201,13 +203,13 @@ def reason_in(packet: Packet, name: str) -> str:
 
 
 def check_size(what: str, *sizes: int, most: int = MOST_NUMBERS) -> None:
-    """Refuse sizes whose product nobody should allocate or go through."""
+    """Raise a ProtocolError if the product of the sizes is too large to allocate."""
     if math.prod(sizes) > most:
         raise ProtocolError(f"{what}: {' × '.join(map(str, sizes))} is more than {most}")
 
 
 def check_totals(rows: int, features: int, labels: Collection[int]) -> None:
-    """Refuse a federation that a server cannot describe in its tables and models."""
+    """Raise a ProtocolError if a federation is too large for the server's tables and models."""
     check_size("rows", rows, most=MOST_ROWS)
     check_size("rows × features", rows, features, most=MOST_FEATURES)
     check_size("classes", max(map(abs, labels), default=0), most=MOST_CLASSES)
@@ -215,7 +217,7 @@ def check_totals(rows: int, features: int, labels: Collection[int]) -> None:
 
 
 def read_announcement(reply: Packet) -> Announcement:
-    """Return what a node announces of its rows, if it is possible."""
+    """Read a node's announcement and check that such rows are possible."""
     if "refused" in reply:
         raise ProtocolError(reason_in(reply, "refused"))
     said: Announcement = read(Announcement(), reply, "announcement")

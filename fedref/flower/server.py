@@ -1,7 +1,7 @@
-"""A run over nodes: the rounds and evaluations of a unit, asked of them, and the run directory.
+"""A run over nodes: it asks them for the work and the scores of every round of a unit.
 
-What is not here is a local run's own code: plans, `combine`, checkpoints, tables. What the server
-keeps of a client's own state is the round that it is of.
+Plans, `combine`, checkpoints and tables are the code of a local run. In place of a client's state,
+which stays on its node, the server keeps the round after which it was saved.
 """
 
 import csv
@@ -56,9 +56,9 @@ from fedref.sampling import Plan
 
 
 def stand_in(known: Announcement, name: str) -> Federation:
-    """Return a federation of the same sizes, labels and shapes, whose rows all hold zeros.
+    """Return a federation with the sizes, labels and shapes of the real one, but only zeros in X.
 
-    It is enough to make models and plans. X takes no memory.
+    It suffices to make models and plans. X takes no memory.
     """
     sizes = np.array([known.n_train, known.n_test])
     cut, rows = int(sizes[0].sum()), int(sizes.sum())
@@ -81,9 +81,9 @@ COLUMNS = ("algorithm", "seed", "unit", "round", "phase", "client", "reason")
 
 
 class MissedClients:
-    """missed.csv: the clients that do not count in a round, with the phase and the reason.
+    """The file missed.csv: the clients that do not count in a round, with the phase and the reason.
 
-    A round that is done again, after a stop, writes its rows again.
+    If a resumed run repeats a round, it replaces the rows of that round.
     """
 
     def __init__(self, path: Path) -> None:
@@ -92,7 +92,7 @@ class MissedClients:
             self.rows = list(csv.reader(io.StringIO(path.read_text("utf-8"))))
 
     def replace(self, unit: Unit, round: int, phase: str, reasons: Mapping[int, str]) -> None:
-        """Write the reasons of a round in place of those that are there."""
+        """Replace the rows of a round and phase by these reasons."""
         key = [unit.label, str(unit.seed), str(unit.number), str(round), phase]
         rows = [row for row in self.rows if row[: len(key)] != key]
         rows += [[*key, str(k), why] for k, why in sorted(reasons.items())]
@@ -107,9 +107,10 @@ Results = dict[int, tuple[ClientResult, Counts] | str]
 
 @dataclass
 class RemoteEngine:
-    """The engine of one unit. `round` and `evaluate` are called as those of a local run are.
+    """The engine of one unit; `round` and `evaluate` take the places of `run_round` and `evaluate`.
 
-    ahead : the results of the round to come, if they came with the evaluation before it.
+    ahead : the results of the next round, if they were asked for together with the evaluation.
+    evaluated : whether this process has evaluated or run a round before.
     """
 
     unit: Unit
@@ -126,10 +127,10 @@ class RemoteEngine:
         self, algorithm: AnyAlgorithm, model: Model, state: State, federation: Federation,
         sampling: Any, *, round: int, seed: int, dtype: Any, train: bool,
     ) -> Scores:  # fmt: skip
-        """Return the scores of all clients that answer; the others have no rows in this round.
+        """Return the scores of all clients that answer; the others count as clients without rows.
 
-        The next round begins with the very parameters that are evaluated, unless the algorithm
-        looks at the loss first: then its work is asked for in the same message.
+        The same message asks for the work of the next round, which begins with the parameters that
+        are evaluated; unless the algorithm needs the loss first.
         """
         self.evaluated, plan, N = True, None, federation.clients
         if round < self.setting.experiment.rounds and not algorithm.watches_loss:
@@ -155,7 +156,7 @@ class RemoteEngine:
         self, algorithm: AnyAlgorithm, model: Model, state: State, plan: Plan,
         federation: Federation, *, dtype: Any, work: Any = None,
     ) -> tuple[State, RoundLog]:  # fmt: skip
-        """Run a round as `run_round` does, its clients' work done by their nodes.
+        """Run a round as `run_round` does, but let the nodes do the work of their clients.
 
         A client that does not answer is a dropped straggler; one whose answer is refused has failed.
         """
@@ -189,10 +190,10 @@ class RemoteEngine:
         self, algorithm: AnyAlgorithm, model: Model, sent: Any, state: State, round: int,
         plan: Plan | None, with_train: bool | None,
     ) -> tuple[dict[int, ClientScores | str], Results]:  # fmt: skip
-        """Send one message to every node that has something to do; return what its clients answer.
+        """Send one message to every node that has work to do; return the clients' scores and results.
 
-        plan : of the clients that are to train. with_train : all are evaluated, on the training
-        rows too or not; None: nobody is.
+        plan : the plan of the round that clients train for, if they do. with_train : whether clients
+        are evaluated on their training rows, too; None: no client is evaluated.
         """
         nodes, parameters = self.nodes, protocol.write_arrays(sent)
         call = protocol.write(Call(self.run, self.stamp, self.unit.number, round, self.labels))
@@ -206,7 +207,7 @@ class RemoteEngine:
             for k, amount in zip(plan.clients[keep].tolist(), plan.amount[keep].tolist()):
                 asked["train"][k] = TrainRequest(amount, state.clients.get(k, NONE), widths)
         online = nodes.greet()
-        holder = dict(nodes.holder)  # of now: while we wait, another node may take a client over
+        holder = dict(nodes.holder)  # a copy: while we wait, another node may take over a client
         packets: dict[int, dict[str, protocol.Record]] = {}
         for word, requests in asked.items():
             for k, request in requests.items():
@@ -241,7 +242,7 @@ class RemoteEngine:
         return scores, {k: answer_of(k, result_of) for k in asked["train"]}
 
     def expected_result(self, algorithm: AnyAlgorithm, model: Model, sent: Any) -> ClientResult:
-        """Return an example of every client's result: that of a client with one row of zeros."""
+        """Compute the result of a client with one row of zeros, as an example for all results."""
         source, experiment = self.setting.federation.source, self.setting.experiment
         one = Part(np.zeros(1, np.int64), np.array([0, 1]))
         row = Federation(replace(source, X=source.X[:1], y=source.y[:1]), one, one)
@@ -252,7 +253,7 @@ class RemoteEngine:
         return result
 
     def note_missing(self, round: int, phase: str, answers: Mapping[int, object]) -> int:
-        """Write the clients without an answer into missed.csv and the log; return how many."""
+        """Write the clients without an answer to missed.csv, and report them; return how many."""
         reasons = {k: why for k, why in answers.items() if isinstance(why, str)}
         self.missed.replace(self.unit, round, phase, reasons)
         for k, why in sorted(reasons.items()):
@@ -261,7 +262,7 @@ class RemoteEngine:
 
 
 def read_scores(k: int, reply: Packet, has_test: bool, with_train: bool) -> ClientScores:
-    """Return client k's scores, if they are of the rows that it has."""
+    """Read client k's scores; refuse them if they do not fit the rows that it has."""
     scores: ClientScores = protocol.read(ClientScores(), reply, f"scores {k}")
     if (len(scores.test), len(scores.train)) != (2 * has_test, with_train):
         raise ProtocolError(f"has {len(scores.test)} test and {len(scores.train)} training scores")
@@ -273,16 +274,16 @@ def read_scores(k: int, reply: Packet, has_test: bool, with_train: bool) -> Clie
 def read_result(
     k: int, reply: Packet, expected: ClientResult, round: int
 ) -> tuple[ClientResult, Counts]:
-    """Return client k's part of a round, if it is like the expected one.
+    """Read client k's result of a round; refuse it if it is not like the expected one.
 
-    Its state stays where it is: the server keeps the round that it is of.
+    In place of the client's state, which stays on its node, the result has the round.
     """
     upload = protocol.read(expected.upload, reply, f"upload {k}")
     work: Work = protocol.read(Work(), reply, f"work {k}")
     if len(work.log) != len(expected.log):
         raise ProtocolError(f"logs {len(work.log)} values, expected {', '.join(expected.log)}")
     if min(work.counts) < 0:
-        raise ProtocolError("says that it did less than no work")
+        raise ProtocolError("claims a negative amount of work")
     log = dict(zip(expected.log, work.log))
     return ClientResult(upload, round if work.keeps else None, log), work.counts
 
@@ -291,7 +292,7 @@ def read_result(
 
 
 def check_experiment(experiment: Experiment) -> None:
-    """Raise ConfigError for what needs rows or states that the server does not have."""
+    """Raise ConfigError if an experiment needs rows or states that the server does not have."""
     for label, table in experiment.algorithms.items():
         algorithm = names.make_algorithm(label, table)
         sends_alike = type(algorithm).download_for is Algorithm.download_for
@@ -324,10 +325,10 @@ def serve(
     say: Callable[[str], None] = lambda text: None,
     progress: Progress | None = None,
 ) -> Run:
-    """Run an experiment into the directory `out`, or what is left of it: the tables of a local run.
+    """Run or resume an experiment in the directory `out`, with the files of a local run and two more.
 
-    federation.json holds what the nodes announced, missed.csv who was missed. A checkpoint is
-    written after every round, since a round over a network takes long anyway.
+    federation.json holds the nodes' announcements, missed.csv the clients that did not count. A
+    checkpoint is written after every round, since a round over a network takes long anyway.
     """
     check_experiment(experiment)
     nodes, path = Nodes(network, options, say), out / "federation.json"
@@ -350,7 +351,7 @@ def serve(
 
 
 def load_federation(path: Path) -> tuple[str, Announcement, dict[int, int]]:
-    """Return (run, what is known of the data, client → node) of a run that goes on."""
+    """Read federation.json: (the run's name, the announcements together, client → node)."""
     with as_data_error(path, "the file as the run left it"):
         kept = json.loads(path.read_bytes())
         return kept["run"], Announcement(**kept["known"]), dict(map(tuple, kept["holder"]))
@@ -364,7 +365,7 @@ def run_to_end(
     known: Announcement,
     progress: Progress,
 ) -> Run:
-    """Run all units, their rounds and evaluations asked of the nodes."""
+    """Run all units with engines that ask the nodes."""
     federation = stand_in(known, str(experiment.data["name"]))
     loader = Loader()
     first = config.at_point(experiment, config.sweep_points(experiment)[0])

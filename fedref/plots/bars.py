@@ -31,10 +31,10 @@ def bars(
     reference: Mapping[str, tuple[float, float]] | None = None,
     title: str = "",
 ) -> None:
-    """Draw average (over all evaluated rounds, 0 included) and maximum test accuracy [apfl fig.1].
+    """Draw the average (over all evaluated rounds) and the maximum test accuracy [apfl fig.1].
 
     metric : accuracy (weighted by samples) or accuracy_mean (mean over clients).
-    reference : label → (average, maximum) in the paper, NaN where it has none.
+    reference : label → (average, maximum) in the paper, NaN for a value that it does not have.
     """
     reference = reference or {}
     drawn = all_series(runs, reference)
@@ -42,12 +42,12 @@ def bars(
     if key not in BAR_METRICS:
         raise ConfigError(unknown("metric of bars", metric, BAR_METRICS))
     table = [summaries(series.run)[0] for series in drawn]
-    told = 100 * np.array([reference.get(s.label, (np.nan, np.nan)) for s in drawn])
+    in_paper = 100 * np.array([reference.get(s.label, (np.nan, np.nan)) for s in drawn])
     spread = over_seeds(drawn)
     with context(STYLE):
         figure, (axes,) = frame((1, 1), (6.2, 0.42 * len(drawn) + 1.1), title)
         for i, field in enumerate(BAR_METRICS[key]):
-            draw_bars(axes, i, drawn, [getattr(line, field) for line in table], told[:, i])
+            draw_bars(axes, i, drawn, [getattr(line, field) for line in table], in_paper[:, i])
         axes.set_yticks(range(len(drawn)), [series.name for series in drawn])
         axes.set_ylim(len(drawn) - 0.45, -0.55)
         axes.set_xlim(0, 109 + 9 * bool(spread) + 8 * bool(reference))
@@ -63,7 +63,11 @@ def bars(
 
 
 def draw_bars(
-    axes: Axes, i: int, drawn: Sequence[Series], pairs: Sequence[tuple[float, float]], told: Array
+    axes: Axes,
+    i: int,
+    drawn: Sequence[Series],
+    pairs: Sequence[tuple[float, float]],
+    in_paper: Array,
 ) -> None:
     """Draw the i-th bar of every series, its error bar, the paper's tick, and the value beside it."""
     y = np.arange(len(drawn)) + 0.4 * i - 0.2
@@ -71,9 +75,9 @@ def draw_bars(
     sd = np.where([series.seeds > 1 for series in drawn], sd, np.nan)
     axes.barh(y, mean, 0.4, **BARS[i], edgecolor="black", linewidth=0.7)
     axes.errorbar(mean, y, xerr=sd, fmt="none", ecolor="black", capsize=3, elinewidth=1.4)
-    axes.plot(told, y, color="black", **TICK)
-    ends = np.fmax(np.fmax(mean, mean + sd), told)
-    for at, end, m, s, d in zip(y, ends, mean, sd, told):
+    axes.plot(in_paper, y, color="black", **TICK)
+    ends = np.fmax(np.fmax(mean, mean + sd), in_paper)
+    for at, end, m, s, d in zip(y, ends, mean, sd, in_paper):
         text = f"{m:.1f}" if np.isnan(s) else f"{m:.1f} ± {s:.1f}"
         text += "" if np.isnan(d) else f" [{d:.1f}]"
         axes.text(end + 1.2, at, text, va="center", fontsize=8)

@@ -14,7 +14,7 @@ from fedref.plots import style
 from fedref.plots.series import LARGEST, PERCENT, Metric, Runs, Series, all_series
 from fedref.plots.style import BARS, STYLE, frame
 
-#: What is known of every client.
+#: The metrics of single clients that can be drawn.
 CLIENT_METRICS = {name: CLIENTS[name] for name in ("accuracy", "test_loss", "train_loss")}
 
 
@@ -26,10 +26,12 @@ def clients(
     reference: Mapping[str, float] | None = None,
     title: str = "",
 ) -> None:
-    """Draw how a metric is spread over the clients at the last evaluated round: a panel an algorithm.
+    """Draw a histogram of a metric over the clients, after the last evaluated round.
 
-    metric : accuracy, test_loss, or train_loss (loss). All seeds together.
-    reference : label → value of the paper: a solid line.
+    There is a panel for each algorithm, with the clients of all seeds.
+
+    metric : accuracy, test_loss, or train_loss (loss).
+    reference : label → value in the paper, drawn as a solid line.
     """
     reference = reference or {}
     drawn = all_series(runs, reference)
@@ -48,7 +50,7 @@ def clients(
             if series.label in reference:
                 axes.axvline(shown.scale * reference[series.label], color="black", linewidth=1.2)
         for axes in panels[len(drawn) - columns : len(drawn)]:
-            axes.tick_params(labelbottom=True)  # those with no panel below
+            axes.tick_params(labelbottom=True)  # panels with no other panel below them
         for axes in panels[len(drawn) :]:
             axes.remove()
         lines = "dashed: mean" + (", solid: in the paper" if reference else "")
@@ -63,7 +65,7 @@ def last_round(drawn: Sequence[Series]) -> str:
 
 
 def client_values(series: Series, metric: Metric) -> Array:
-    """Return the last scores of every client and seed that has such data."""
+    """Return the finite values of a metric in the last scores of all seeds, for the axis."""
     (column,) = metric.columns
     scores = [record.scores[-1] for record in series.run.records if record.scores]
     x = np.concatenate([getattr(s, column) for s in scores] or [np.zeros(0)])
@@ -71,7 +73,7 @@ def client_values(series: Series, metric: Metric) -> Array:
 
 
 def bin_edges(x: Array, metric: Metric) -> Array:
-    """Return 20 equal bins; for per cent, bins around 0, 5, ..., 100: 100 is a bar of its own."""
+    """Return the edges of 20 equal bins; for per cent, of bins around 0, 5, ..., 100."""
     if not x.size:
         raise ConfigError(
             f"there are no values of {metric.columns[0]} here: no client has such data"

@@ -40,18 +40,18 @@ def curves(
     reference: Mapping[str, float] | None = None,
     title: str = "",
 ) -> None:
-    """Draw one line an algorithm, mean over seeds, with a band of ±1 standard deviation.
+    """Draw a line for each algorithm: the mean over seeds, with a band of ±1 standard deviation.
 
-    metric : a column, or several: a panel for each; by default loss and accuracy (test loss of
-        real targets), as [apfl fig.2].
-    against : "round", or the column on the x axis: bytes, flops, grads ... What costs nothing of
-        that kind is a level line: where it ends.
-    reference : label → value of the paper, in the last panel: a thin line, and the series'
-        marker on the right edge.
+    metric : a column, or several, each in its own panel; by default loss and accuracy as in
+        [apfl fig.2], and for real targets the test loss.
+    against : "round", or the column on the x axis: bytes, flops, grads ... An algorithm with only
+        zeros in that column is a level line at its last value.
+    reference : label → value in the paper, drawn in the last panel as a thin line, with the series'
+        marker at the right edge.
 
-    A star: F is renewed after this round, hollow where only some seeds do so; between two evaluated
-    rounds it stands on the line that joins them. A cross: the last round
-    before the algorithm diverged.
+    A star marks a round after which APFL renews its importance F; it is hollow if only some seeds
+    do. Between two evaluated rounds it stands on the line that joins them. A cross marks the last
+    round before the algorithm diverged.
     """
     reference = reference or {}
     drawn = all_series(runs, reference)
@@ -71,7 +71,7 @@ def curves(
 
 
 def or_test_loss(drawn: Sequence[Series], name: str) -> str:
-    """Return the metric's name if a run has evaluated it, else the test loss, which all have."""
+    """Return the metric's name if some run has values of it, else the test loss, which all runs have."""
     return name if any(values(s, METRICS[name])[0].size for s in drawn) else "test_loss"
 
 
@@ -107,12 +107,12 @@ def draw_curve(axes: Axes, series: Series, line: Curve, offset: float) -> None:
     )  # fmt: skip
     if series.seeds > 1:
         low, high = line.mean - line.sd, line.mean + line.sd
-        if axes.get_yscale() == "log":  # where a band down to 0 has no place
+        if axes.get_yscale() == "log":  # such an axis has no place for a band down to 0
             low = np.maximum(low, line.mean / 1e3)
         axes.fill_between(line.x, low, high, color=colour, alpha=0.14, linewidth=0)
     to, back = (np.log, np.exp) if axes.get_yscale() == "log" else (np.positive, np.positive)
     for t, share in renewals(series):
-        if line.t[0] <= t <= line.t[-1]:  # on the line as it is drawn
+        if line.t[0] <= t <= line.t[-1]:  # interpolate on the axes' scales, to be on the line
             x, y = np.interp(t, line.t, line.x), back(np.interp(t, line.t, to(line.mean)))
             axes.plot(x, y, zorder=5, **star(colour, share))
     if series.run.diverged_units:
@@ -120,7 +120,7 @@ def draw_curve(axes: Axes, series: Series, line: Curve, offset: float) -> None:
 
 
 def star(colour: str, share: float) -> dict[str, Any]:
-    """Filled if F is renewed in all the seeds."""
+    """Return the look of a star, filled if F is renewed in all seeds (share = 1)."""
     filled = share == 1
     return {
         "marker": "*",
@@ -133,12 +133,12 @@ def star(colour: str, share: float) -> dict[str, Any]:
 
 
 def logarithmic(metric: Metric, y: Array) -> bool:
-    """Whether the values cover three decades; per cent never do."""
+    """Return whether an axis should be logarithmic: values over three decades, and not per cent."""
     return metric.scale != PERCENT and bool(y.size and 0 < 1000 * y.min() < y.max())
 
 
 def limit_y(axes: Axes, metric: Metric, y: Array) -> None:
-    """Per cent stay within 0 and 100, a logarithmic axis near its curves."""
+    """Limit the y axis: per cent to 0 and 100, a logarithmic axis to the range of its curves."""
     low, high = axes.get_ylim()
     if metric.scale == PERCENT:
         axes.set_ylim(max(low, -2), min(high, 102))
@@ -149,19 +149,19 @@ def limit_y(axes: Axes, metric: Metric, y: Array) -> None:
 def draw_reference(
     axes: Axes, drawn: Sequence[Series], reference: Mapping[str, float], scale: float
 ) -> None:
-    told = [series for series in drawn if series.label in reference]
-    for i, series in enumerate(told):
+    in_paper = [series for series in drawn if series.label in reference]
+    for i, series in enumerate(in_paper):
         y, (colour, _, marker) = scale * reference[series.label], series.look
         reach_y(axes, y)
         axes.axhline(y, color=colour, linewidth=0.9, linestyle=IN_PAPER)
         axes.plot(  # side by side, as two values may be almost the same
-            1 + 0.035 * (i + 1 - len(told)), y, marker, color=colour, markerfacecolor="white",
+            1 + 0.035 * (i + 1 - len(in_paper)), y, marker, color=colour, markerfacecolor="white",
             zorder=6, transform=axes.get_yaxis_transform(), clip_on=False,
         )  # fmt: skip
 
 
 def reach_y(axes: Axes, y: float) -> None:
-    """Make room for a value outside of the curves' range; its sign would be outside of the panel."""
+    """Extend the y axis to a value outside of the curves' range, so that its marker is in the panel."""
     low, high = axes.get_ylim()
     room = 0.03 * (high - low)
     if axes.get_yscale() == "log":
@@ -171,7 +171,7 @@ def reach_y(axes: Axes, y: float) -> None:
 
 
 def curve_handles(drawn: Sequence[Series], reference: Mapping[str, float]) -> list[Artist]:
-    """Return the legend: a line for each series, then what the other signs mean."""
+    """Return the handles of the legend: a line for each series, then the other signs."""
     handles: list[Artist] = []
     for series in drawn:
         colour, dashes, marker = series.look

@@ -1,4 +1,4 @@
-"""Metrics with their units, and the series of one or several runs that are drawn."""
+"""The metrics that can be drawn, and the series of one or several runs."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,9 +18,9 @@ from fedref.plots.style import COLOURS, LINES, MARKERS, wrap_label
 Runs = Run | Mapping[str, Run]
 
 
-#: What diverges is drawn up to here: its square still is a number, and the axis can be labelled.
+#: Larger values are drawn as this one, whose square is finite and which an axis can show.
 LARGEST = 1e30
-#: Columns with a unit, and names for sums of columns. Any other column is drawn unchanged.
+#: Columns with a unit, and names for sums of columns. Any other column is drawn as its name says.
 METRICS: Mapping[str, Metric] = {**metrics.METRICS, **metrics.ALIASES}
 
 
@@ -35,7 +35,7 @@ class Series(NamedTuple):
 
     label: str
     algorithm: str
-    variant: str  # the point of the sweep and the name of the run
+    variant: str  # the point of the sweep, and the run's name if several have the algorithm
     run: Run
     look: Look
 
@@ -45,13 +45,13 @@ class Series(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The label in lines that are not too long; it tells where a run has diverged."""
+        """The label, with a note if a run has diverged, broken into lines."""
         label = f"{self.label} (diverged)" if self.run.diverged_units else self.label
         return wrap_label(label)
 
 
 class Curve(NamedTuple):
-    """Over the rounds t, each (R,): where on the x axis, mean and standard deviation over seeds."""
+    """A curve over R rounds t: positions x on the axis, mean and standard deviation over seeds."""
 
     t: Array
     x: Array
@@ -60,9 +60,9 @@ class Curve(NamedTuple):
 
 
 def all_series(runs: Runs, reference: Iterable[str] = ()) -> list[Series]:
-    """Return every algorithm of every run; those with the same name stand side by side.
+    """Return the series of all runs; those of the same algorithm follow each other.
 
-    reference : labels that must be among them.
+    reference : labels that must occur.
     """
     experiments = {"": runs} if isinstance(runs, Run) else runs
     groups: dict[tuple[str, str, str], list[tuple[Unit, Record]]] = {}
@@ -89,10 +89,10 @@ def all_series(runs: Runs, reference: Iterable[str] = ()) -> list[Series]:
 
 
 def looks(algorithms: Sequence[str], variants: Sequence[str]) -> list[Look]:
-    """Return a look for each series, different without colour too.
+    """Return a look for each series; any two differ, even without colour.
 
-    Where all algorithms have the same variants, the marker tells the algorithm, the line the variant,
-    and the colour whichever there are more of.
+    If all algorithms have the same variants, the marker shows the algorithm, the line the variant, and
+    the colour the one with more values.
     """
     each, ways = list(dict.fromkeys(algorithms)), list(dict.fromkeys(variants))
     grid = len(algorithms) == len(each) * len(ways)
@@ -111,7 +111,7 @@ def looks(algorithms: Sequence[str], variants: Sequence[str]) -> list[Look]:
 
 
 def metric_of(name: str, drawn: Sequence[Series]) -> Metric:
-    """Return the metric of that name; ConfigError says the nearest one that these runs have."""
+    """Return the metric of a name; a ConfigError suggests the nearest one that these runs have."""
     rows = (row for series in drawn for record in series.run.records for row in record.rows)
     columns = {column for row in rows for column, value in row.items() if value == value}
     columns.discard("round")
@@ -128,7 +128,7 @@ def metric_of(name: str, drawn: Sequence[Series]) -> Metric:
 
 
 def values(series: Series, metric: Metric) -> tuple[Array, Array]:
-    """(rounds (R,), values (seeds, R)): the rounds in which every seed has a finite value."""
+    """Return (rounds (R,), values (seeds, R)) for the rounds in which every seed has a finite value."""
     rows = [row for record in series.run.records for row in record.rows]
     if not all(any(column in row for row in rows) for column in metric.columns):
         return np.zeros(0), np.zeros((series.seeds, 0))
@@ -139,7 +139,7 @@ def values(series: Series, metric: Metric) -> tuple[Array, Array]:
 
 
 def curve(series: Series, metric: Metric, against: Metric | None) -> Curve:
-    """Return the metric over rounds, or over the mean of another metric in the same rounds."""
+    """Return the metric over rounds, or over another metric's mean in the same rounds."""
     t, y = values(series, metric)
     x = t
     if against is not None:
@@ -150,7 +150,7 @@ def curve(series: Series, metric: Metric, against: Metric | None) -> Curve:
 
 
 def renewals(series: Series) -> list[tuple[int, float]]:
-    """(round after which F is renewed, in which share of the seeds) [apfl §4.1.3]."""
+    """Return (round after which F is renewed, share of the seeds that renew it) [apfl §4.1.3]."""
     rounds = Counter(
         row["round"]
         for record in series.run.records
@@ -161,7 +161,7 @@ def renewals(series: Series) -> list[tuple[int, float]]:
 
 
 def over_seeds(drawn: Iterable[Series]) -> str:
-    """Return the label of a band or an error bar; nothing where there is one seed."""
+    """Return the legend's text for a band or an error bar; "" if there is one seed."""
     counts = {series.seeds for series in drawn}
     number = f"{counts.pop()} " if len(counts) == 1 else ""
     return "" if number == "1 " else f"±1 sd over {number}seeds"

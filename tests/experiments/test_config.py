@@ -209,7 +209,7 @@ def test_a_wrong_setting_is_refused(key, value, message):
         changed((key, value))
 
 
-@pytest.mark.parametrize("pair", config.EITHER)
+@pytest.mark.parametrize("pair", config.EXCLUSIVE)
 def test_of_two_ways_to_say_it_only_one_may_be_given(pair):
     one, other = pair
     values = {"seeds": [1]}

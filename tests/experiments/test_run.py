@@ -103,8 +103,11 @@ def test_run_and_load_run_give_the_numbers_of_the_files(here):
     for i, seed in enumerate((0, 1)):
         own = rows(here / "a" / "metrics.csv", seed=seed, **where)
         assert accuracy[i].tolist() == [float(row["accuracy"]) for row in own if row["accuracy"]]
-    with pytest.raises(ConfigError, match="this run has no algorithm 'fedavgg'"):
+    with pytest.raises(ConfigError, match="unknown algorithm of this run 'fedavgg': did you mean"):
         loaded.curve("fedavgg")
+    message = r"no unit has model.l2=0.7, expected one of model.l2=0.0; model.l2=0.5$"
+    with pytest.raises(ConfigError, match=message):
+        loaded.curve("fedavg", **{"model.l2": 0.7})
     with pytest.raises(ConfigError, match="unknown metric 'acuracy': did you mean 'accuracy'"):
         loaded.curve("fedavg", "acuracy")
     assert loaded.curve("fedavg", "mu")[0].size == 0  # a column that others have
@@ -180,7 +183,7 @@ def test_a_sweep_loads_data_that_stay_the_same_once(monkeypatch):
 
 # ---- fewer clients than usual --------------------------------------------------------------------
 
-FEW = "clients-per-round is 3: all clients that there are"
+FEW = "clients-per-round is 3: there are no more clients"
 
 
 def three(users=3, **changes) -> dict:

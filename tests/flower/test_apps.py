@@ -125,7 +125,7 @@ CRASHED = {"reason": "its client app failed (Flower's error 8)"}
         (ErrorCode.REPLY_MESSAGE_UNAVAILABLE, "no answer in 90 s"),
         (ErrorCode.NODE_UNAVAILABLE, "its node went offline"),
         (ErrorCode.CLIENT_APP_CRASHED, CRASHED),
-        ({"a": 7}, {"reason": "holds a int, which nobody sends here"}),
+        ({"a": 7}, {"reason": "holds a int, expected arrays or plain values"}),
     ],
 )
 def test_what_flower_says_in_the_place_of_a_reply(answer, words):

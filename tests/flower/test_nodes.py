@@ -105,7 +105,7 @@ class Announcing:
     ("said", "words"),
     [
         (announced([7], 5), "announces client 7 of 0 to 6"),
-        (announced([1], 5, features=65), "announces other features than there were before"),
+        (announced([1], 5, features=65), "announces other features than other nodes"),
         (announced([1], 25 * 10**5), "rows: 11000000 is more than 10000000"),
         (announced([1], 5, labels=[1]), None),
     ],
