@@ -20,7 +20,7 @@ from fedref.experiments.config import Experiment
 from fedref.experiments.loading import Loader
 from fedref.experiments.parallel import Processes, dask_executor
 from fedref.experiments.progress import Progress, broadcast, console_progress, log
-from fedref.experiments.results import Run, idle_rounds
+from fedref.experiments.results import idle_rounds
 from fedref.experiments.run import execute
 from fedref.experiments.run_directory import disk_errors
 from fedref.experiments.unit import Record, Unit

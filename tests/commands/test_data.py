@@ -91,7 +91,7 @@ def test_split_replaces_no_file_unless_told_to(
     path = tmp_path / "m.json"
     path.write_text("mine")
     words = ("split", "iid", "--data", "digits", "--set", "split.users=4e0", "--out", path)
-    with pytest.raises(FedrefError, match=r"m\.json: is there already; .* or --overwrite"):
+    with pytest.raises(FedrefError, match=r"m\.json: exists already; .* or --overwrite"):
         fedref(*words)
     assert path.read_text() == "mine"
     fedref(*words, "--overwrite")

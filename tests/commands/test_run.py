@@ -173,7 +173,7 @@ def test_help_says_every_option_and_command(capsys):
     assert main("run", "--help") == 0
     assert "the same defaults with and without a file" in capsys.readouterr().out
     assert main("resume", "--help") == 0
-    assert "Give --data-dir again" in " ".join(capsys.readouterr().out.split())
+    assert "had a --data-dir, give it again" in " ".join(capsys.readouterr().out.split())
     assert main("--version") == 0
     version = (
         rf"fedref {fedref.__version__}, Python 3\.\S+, NumPy {np.__version__}, BLAS .+ \(.*\)\n"

@@ -143,6 +143,7 @@ HUGE = "0x" + "f" * 5000
         (["--rounds", "1" * 5000], "rounds is '11"),
         (["--rounds", HUGE], "rounds is a number of thousands of digits, expected a whole number"),
         (["--set", f"sweep.lr=[{HUGE}]"], "lr is a number of thousands of digits, expected a fini"),
+        (["--print-config", "--set", f"sweep.lr=[{HUGE}]"], "a value has thousands of digits"),
         (["--seed", HUGE], "seeds is a number of thousands of digits"),
     ],
 )

@@ -364,7 +364,6 @@ def test_each_client_s_own_classes_are_numbered_from_0():
     assert k < 10
     assert same(every.federation.train.rows, own.federation.train.rows)
     assert own.whole.source.y.max() == 9  # split.json says what was split
-    assert own.whole.source.y.max() == 9
 
 
 def test_own_classes_need_rows_of_one_client():
