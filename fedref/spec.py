@@ -59,7 +59,7 @@ class Risk(NamedTuple):
 
     scores : z(w, X), one score or a row of them for each row of X. loss : ℓ(z, y) of each row.
     analytic_grad : ∇f(w; D) by hand, which `fedref check` proves; unlike f.grad it takes complex w.
-    labels : of each score; where there is one score, of z ≤ 0 and of z > 0.
+    labels : the label of each score; with a single score, the labels of z ≤ 0 and of z > 0.
     """
 
     scores: Any
@@ -86,7 +86,7 @@ class Risk(NamedTuple):
 
 
 def unpack(w, *shapes):
-    """Split w into arrays of these shapes, in their order; last comes what is left of w."""
+    """Split w into arrays of these shapes, in their order; the last item is the rest of w."""
     *pieces, rest = np.split(w, np.cumsum([prod(shape) for shape in shapes]))
     return [*(piece.reshape(shape) for piece, shape in zip(pieces, shapes)), rest]
 
@@ -104,7 +104,7 @@ def sigmoid(z):
 
 
 def first_max(z):
-    """Return the maximum along the first axis; of equals the first, which alone has a slope."""
+    """Return the maximum along the first axis. Of equal maxima only the first has a slope."""
     return np.take_along_axis(z, z.real.argmax(0)[None], 0)[0]
 
 
@@ -226,7 +226,7 @@ def split_episode(order, support):
 
 
 def drop_stragglers(rounds):
-    """Drop stragglers, as FedAvg does and FedProx does not; and a round that has nobody else."""
+    """Drop stragglers, as FedAvg does and FedProx does not, and rounds that are then empty."""
     rest = ([client for client in clients if not client.straggler] for clients in rounds)
     return filter(None, rest)
 
@@ -253,7 +253,7 @@ def average(p, xs):
 
 def fedavg(f, w, rounds, eta, weights=sample_weights):
     """Each client takes steps of SGD from the server's w; the server averages. Yields w.
-    The IID baseline [apfl §4.1.1] is the same of one client that holds all rows."""
+    The IID baseline [apfl §4.1.1] is the same with one client that holds all rows."""
     for clients in rounds:
         ws = []
         for client in clients:
@@ -285,8 +285,8 @@ def prox_gradient(f, w, w_t, D, mu):
 def fedprox(f, w, rounds, eta, mu, gamma=0.0, train_loss=None, weights=sample_weights):
     """Each client descends h_k from wᵗ; the server averages.
     As printed: clients drawn by n_k, with `uniform_weights`. With FedAvg's weights μ = 0 is FedAvg.
-    gamma : a client stops after the local epoch that made it γ-inexact. train_loss : of w over all
-    clients; with it, μ adapts. Yields w, μ, and of each client γ and the penalty."""
+    gamma : a client stops after the local epoch that made it γ-inexact. train_loss(w) : the loss over
+    all clients; if given, μ adapts. Yields w, μ, and the clients' γ and penalties."""
     falls, before = 0, nan  # the first loss is neither above nor below nan
     for clients in rounds:
         w_t, ws, gammas = w, [], []
@@ -346,7 +346,7 @@ def difference(f, w, u, D2, delta=1e-3):
 
 
 def per_fedavg(f, w, rounds, alpha, beta, estimate=meta_gradient, weights=uniform_weights):
-    """[per-fedavg alg.1] Yields w; a user tests `adapt(f.grad, w, D, alpha)`, of a fresh D."""
+    """[per-fedavg alg.1] Yields w; a user tests `adapt(f.grad, w, D, alpha)`, with a fresh D."""
     for users in rounds:
         ws = []
         for user in users:
@@ -359,8 +359,8 @@ def per_fedavg(f, w, rounds, alpha, beta, estimate=meta_gradient, weights=unifor
 
 
 def meta_gradient_steps(f, w, Ds, D1, D2s, alpha, hvp=Risk.hvp):
-    """ν inner steps w_{j+1} = w_j − α∇f(w_j; D_j), then the factors I − α∇²f(w_j; D_j″).
-    The last j first. A step's batches: ([D_0, ...], D′, [D_0″, ...]). FO: no D2s; HF: hvp=difference."""
+    """ν inner steps w_{j+1} = w_j − α∇f(w_j; D_j), then the factors I − α∇²f(w_j; D_j″), last j first.
+    Ds = [D_0, ...], D2s = [D_0″, ...]. First order: no D2s; Hessian free: hvp=difference."""
     ws = [w]
     for D in Ds:
         ws.append(ws[-1] - alpha * f.grad(ws[-1], D))
@@ -388,8 +388,8 @@ def meta_sgd(f, x, S, Q, steps=1):  # MAML's in both θ and α ∈ ℝᵈ, x = (
 def fedmeta(f, x, rounds, beta, episode_gradient, adam=False, weights=uniform_weights):
     """x is what travels: θ, or for Meta-SGD the rows θ and α. Yields x, and Adam's m and v.
 
-    As printed a client has one episode (S, Q) a round and sends its meta-gradient. If it has more,
-    every mini-batch cut in two [apfl §4.1.3], it takes a step of size β after each, and sends the sum.
+    As printed a client has one episode (S, Q) a round and sends its meta-gradient. With more episodes,
+    mini-batches cut in two [apfl §4.1.3], it takes a step of size β after each, and sends the sum.
     """
     m = v = np.zeros_like(x)
     for t, clients in enumerate(rounds, 1):
@@ -476,9 +476,9 @@ def apfl(
     """[apfl alg.1] Before round z the clients train w_S alone; then w_S, w_k and the a of m_k = σ(a).
     (That z is the first such round is §4.1.3; alg.1 prints t − z > 0, a round later.)
 
-    train_loss : of w_S and own = {k: (a, w_k)} over all clients; after its peak and then a plateau
-    F is renewed. continuous : start from w_k = (1 − σ(1)) w_S, so that the composite is w_S; printed
-    is w_k = w_S. Yields w_S, F, own, whether the next round renews F, and each client's penalty.
+    train_loss(w_s, own) : the loss over all clients, own = {k: (a, w_k)}; F is renewed when it has a
+    plateau after a peak. continuous : start from w_k = (1 − σ(1)) w_S, so that the composite is w_S;
+    printed is w_k = w_S. Yields w_S, F, own, whether the next round renews F, and the penalties.
     """
 
     def loss(D, w_s, *own):
@@ -516,12 +516,12 @@ def apfl(
 
 
 def gradients(f, xs):
-    """Return ∇f in each of its arguments, the others as they are."""
+    """Return ∇f in each of its arguments, with the others held constant."""
     return [gradient(lambda x: f(*xs[:i], x, *xs[i + 1 :]), xs[i]) for i in range(len(xs))]
 
 
 def completes_plateau(losses, delta_mu, delta_sigma, window):
-    """Whether the last of these losses completes a plateau after a peak [apfl alg.1 lines 9–16]."""
+    """Return whether the last loss completes a plateau after a peak [apfl alg.1 lines 9–16]."""
     mean_old, std_old, peak, renew = 0.0, 0.0, False, False
     for t in range(window, len(losses) + 1):
         mean, std = np.mean(losses[t - window : t]), np.std(losses[t - window : t])
@@ -539,8 +539,8 @@ def mas(f, w, D):
     return np.mean([abs(gradient(lambda w: (f.scores(w, x) ** 2).sum(), w)) for x in rows], axis=0)
 
 
-#: A client's part of F, from w = wᵗ_S, all its data D, path = −Σ ∇L ⊙ Δw_S over its steps, and
-#: way = Δw_S over all of them.
+#: A client's estimate of F from w = wᵗ_S, all its data D, path = −Σ ∇L ⊙ Δw_S over its steps, and
+#: way = the sum of those Δw_S.
 IMPORTANCE = {
     "gradient-square": lambda f, w, D, path, way: f.grad(w, D) ** 2,  # as [apfl eq.5] prints it
     "fisher": lambda f, w, D, path, way: fisher(f, w, D),  # as [apfl §4.1.3] says
@@ -554,7 +554,7 @@ IMPORTANCE = {
 
 def scaffold(f, x, rounds, eta, N, eta_g=1.0, option="II", weights=uniform_weights):
     """[scaffold alg.1] c and c_i correct each client's drift; there are N clients in all.
-    Yields x, c and {i: c_i}; c stays the mean of all N, where a c_i that is not there is 0."""
+    Yields x, c and {i: c_i}; c stays the mean over all N, with c_i = 0 for clients not drawn yet."""
     c, own = np.zeros_like(x), {}
     for clients in rounds:
         dy, dc = [], []
@@ -670,7 +670,7 @@ def moreau_point(f, w, D, lam, alpha, steps):
 
 def pfedme(f, w, rounds, eta, lam, alpha, steps=5, beta=1.0, weights=uniform_weights):
     """[pfedme alg.1] Each client descends its Moreau envelope, whose gradient is λ(w − θ̃).
-    Yields w; a client tests θ̃, of a fresh D."""
+    Yields w; a client tests θ̃(w), solved on a fresh D."""
     for clients in rounds:
         ws = []
         for client in clients:
@@ -687,7 +687,7 @@ def last(states):
 
 
 def run_part_two(f, w, D, everyone):
-    """Run part two on the toy, as `run_toy` does part one. everyone : the rounds with stragglers."""
+    """Run part two on the toy, as `run_toy` runs part one. everyone : the rounds with stragglers."""
     mixture, own = last(apfl_deng(f, w, D, ETA, ALPHA))
     mixtures = [a * v + (1 - a) * mixture for v, a in (own.get(k, (mixture, 0)) for k in range(N))]
     moreau = last(pfedme(f, w, D, ETA, LAM, ALPHA, beta=BETA))
@@ -714,7 +714,7 @@ def evaluate(f, w, D):
 
 
 def evaluate_unseen(f, personalise, D, support, seed, k):
-    """Test a new client: w = personalise(S) of some of its rows, on the others [fedmeta §experiments]."""
+    """Test a new client: w = personalise(S) of some rows, on the other rows [fedmeta §experiments]."""
     S, Q = split_episode(stream(seed, "unseen", k).permutation(len(D.y)), support)
     return evaluate(f, personalise(D.rows(S)), D.rows(Q))
 
@@ -723,13 +723,13 @@ N, ROUNDS, B, SUPPORT, SEED, ETA, ALPHA, BETA, LAM = 8, 6, 4, 0.8, 1, 0.3, 0.2, 
 
 
 def make_toy():
-    """Return f, and each client's training and test rows; each labels by a linear rule of its own."""
+    """Return f, and each client's training and test rows; each client has its own linear labelling."""
     rng, data = np.random.default_rng(0), []
     for n in rng.integers(20, 38, N):
         X, W = rng.normal(size=(n, 3)), rng.normal(size=(3, 3))
         data.append(Batch(X, (X @ W).argmax(-1)))
 
-    def analytic_grad(w, D):  # Xᵀ(softmax(Z) − Y)/n, and for b the sum of the rows of the second
+    def analytic_grad(w, D):  # Xᵀr, and Σ_j r_j for b, where r = (softmax(Z) − Y)/n
         z = exp(linear(w, D.X, 3))
         r = (z / z.sum(-1, keepdims=True) - (D.y[:, None] == range(3))) / len(D.y)
         return np.concatenate([(D.X.T @ r).ravel(), r.sum(0)])
@@ -772,7 +772,7 @@ def run_toy():
     averaged = last(fedavg(f, w, D, ETA))
     theta, alpha = last(fedmeta(f, np.stack([w, 0 * w + ALPHA]), SQ, BETA, meta_sgd))[0]
     w_s, _, own, *_ = last(apfl(f, w, D, unit, ETA, 1.0, 1.0, 2, train_loss))
-    runs = {  # name: (w, or one of each client; what a client does to it before it is tested; on what)
+    runs = {  # name: (w, or a w for each client; how a client adapts it; the role it adapts on)
         "fedavg": (averaged, keep, "D"),
         "fedavg-update": (averaged, update, "D"),
         "fedavg-meta": (averaged, update, "S"),
@@ -796,7 +796,7 @@ def run_toy():
             order = stream(SEED, "adapt", ROUNDS, k).permutation(n[k])
             rows = order[:B] if role == "D" else split_episode(order, SUPPORT)[0]
             tested.append(evaluate(f, personalise(w_k, train[k].rows(rows)), tests[k]))
-        table[name] = tuple(np.mean(tested, axis=0))  # of each client the same number of test rows
+        table[name] = tuple(np.mean(tested, axis=0))  # all clients have as many test rows
     return table
 
 

@@ -3,10 +3,10 @@
     fedref conformance MODULE:BACKEND            pytest --pyargs fedref.conformance --backend ...
 
 **A backend** is any object (or module) with some of these functions. Arrays are NumPy arrays, all else
-is dictionaries, lists and numbers; results are arrays of the dtype that was given. What a backend lacks,
-or raises NotImplementedError for, is *not offered*. A module offers the functions that it defines, not
-those that it imports, unless `__all__` lists them. Name the parameters as below:
-inputs are passed by keyword.
+is dictionaries, lists and numbers; results are arrays of the dtype that was given. A function that is
+missing, or that raises NotImplementedError, is *not offered*. A module offers the functions that it
+defines, not those that it imports, unless `__all__` lists them. Name the parameters as below: inputs are
+passed by keyword.
 
     loss(model, w, D) → f                    grad(model, w, D) → (d,)      hvp(model, w, v, D) → (d,)
     dissimilarity(model, w, clients) → {"B", "variance"}          clients: {k: {"X", "y"}}
@@ -32,7 +32,7 @@ state   first {"server": ...}; afterwards what the backend returned in the round
 data    of a client: {"X": (n, p), "y": (n,)}. Of a round: all clients' rows, and "offsets" (N + 1,):
         client k has rows offsets[k]:offsets[k+1]
 plan    a `fedref.sampling.Plan` as a dictionary, and "loss", the global training loss after the round,
-        for what watches it (adaptive μ, APFL's detector)
+        for algorithms that watch it (adaptive μ, APFL's detector)
 
 Outputs that are not required are compared if they are returned, all in the order in which they arise:
 the report names the first one that differs.

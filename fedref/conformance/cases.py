@@ -1,7 +1,7 @@
-"""The situations that the golden vectors are made of: small, each chosen for what it catches.
+"""The cases of the golden vectors, without outputs: small, each chosen for what it catches.
 
-A situation is a `Case` without outputs. All random numbers come from `sampling.stream`. A new family
-of cases is a generator like those below, and a line in `all_cases`. Long because it is one list.
+All random numbers come from `sampling.stream`. A new family of cases is a generator like those below,
+and a line in `all_cases`. Long because it is one list.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -99,16 +99,16 @@ ROUND_HYPER: dict[str, dict[str, Any]] = {
     "scaffold": {"server_lr": 0.9},
 }
 
-#: Clients' rows, the batch size, and a seed (see the tests) with which a client takes part in rounds 0
-#: and 2 but not in 1, and another in two rounds that follow each other. All batches are full: that the
-#: equations are right. LOADER has what loaders stumble over: one row, n < B, a short last batch, one of
-#: one row, n ≤ 2B.
+#: Rows of the clients, and the batch size: all batches are full, so that only the equations are tested.
+#: With this seed (see the tests) a client takes part in rounds 0 and 2 but not in 1, and another in two
+#: consecutive rounds. LOADER has what data loaders get wrong: one row, n < B, a short last batch, a last
+#: batch of one row, n ≤ 2B.
 SIZES, B, SEED = np.array([4, 8, 4, 8, 12]), 4, 3
 LOADER = np.array([1, 3, 7, 8, 9])
 
 
 def rng_of(name: str) -> np.random.Generator:
-    """Return random numbers that the case's name alone decides."""
+    """Return a random generator that depends on the case's name alone."""
     return stream(0, "conformance", int.from_bytes(name.encode()) % (1 << 32))
 
 
@@ -370,7 +370,7 @@ def client_and_server_cases() -> Iterator[Case]:
 
 
 def loader_cases() -> Iterator[Case]:
-    """Yield a client of FedAvg for each thing that loaders stumble over, and the server after them."""
+    """Yield a client of FedAvg for each thing that data loaders get wrong, and the server after them."""
     whole = next(case for case in round_cases() if case.name == "round-loader-fedavg")
     given, model = whole.arguments(), serialise.build_model(whole.model)
     about = (
@@ -394,7 +394,7 @@ def loader_cases() -> Iterator[Case]:
 
 
 def cut_round(whole: Case, t: int) -> Iterator[Case]:
-    """Yield of round t of a trace: the client with the most rows, and the aggregation."""
+    """Yield two cases from round t of a trace: the client with the most rows, and the aggregation."""
     given = whole.arguments()
     state, model = given["state"], serialise.build_model(whole.model)
     for plan in given["plans"][:t]:
@@ -419,10 +419,7 @@ def cut_round(whole: Case, t: int) -> Iterator[Case]:
         yield make_case(*at, whole.tag, f"one client's round: {SUBJECTS[whole.algorithm].about}")
     inputs = {"server": server, "uploads": after["uploads"], "n": plan["sizes"]}
     inputs |= {"counts": plan["counts"]}
-    if whole.algorithm in (
-        "scaffold",
-        "feddyn",
-    ):  # their servers divide by the number of all clients
+    if whole.algorithm in ("scaffold", "feddyn"):  # which divide by the number of all clients
         inputs["N"] = len(data["offsets"]) - 1
     main = {name.split(".")[-1] for name in whole.required}
     required = [f"server.{name}" for name in after["server"] if name in main]
@@ -431,7 +428,7 @@ def cut_round(whole: Case, t: int) -> Iterator[Case]:
 
 
 def evaluation_cases() -> Iterator[Case]:
-    """Yield what a client is tested with: adapted once, to training rows."""
+    """Yield clients that adapt once, to training rows, and are then tested."""
     for algorithm in ("fedavg", "fedavg-update", "fedavg-meta", "per-fedavg", "fedmeta-maml",
                       "fedmeta-sgd", "fedmaml", "apfl", "apfl-deng", "pfedme"):  # fmt: skip
         for family, model in FAMILIES.items():

@@ -1,4 +1,4 @@
-"""Edits: a line of a running function is replaced by a wrong one, for a while; mistakes made of them."""
+"""Edits, which for a while replace a line of a running function by a wrong one, and mistakes."""
 
 import inspect
 import re
@@ -27,12 +27,12 @@ class Edit(NamedTuple):
 
 
 def read_source(function: Any) -> str:
-    """Return a function's source without its indentation, under any wrappers."""
+    """Return a function's source from the left margin, without any wrappers around it."""
     return textwrap.dedent(inspect.getsource(inspect.unwrap(function)))
 
 
 def edit_source(edit: Edit, text: str = "") -> str:
-    """Return the function's source, or a text that other edits have made of it, with the mistake."""
+    """Return the function's source with the mistake. text : the source after earlier edits, if any."""
     text = text or read_source(edit.function)
     if text.count(edit.right) != 1:
         raise ValueError(
@@ -68,7 +68,7 @@ def compile_edits(edits: tuple[Edit, ...], rows: int) -> CodeType:
 
 @contextmanager
 def apply_edits(*edits: Edit | Swap, rows: int = B) -> Iterator[None]:
-    """Put the wrong lines into force, in all of this process. rows : B in the wrong lines."""
+    """Replace the lines in all of this process. rows : the number that B stands for in wrong lines."""
     by_function: dict[Any, tuple[Edit, ...]] = {}
     for edit in edits:
         if isinstance(edit, Edit):
@@ -91,7 +91,7 @@ def apply_edits(*edits: Edit | Swap, rows: int = B) -> Iterator[None]:
 
 
 def get_value(place: Any, name: str) -> Any:
-    """Return what a dictionary, a module or a class holds under a name."""
+    """Return the value that a dictionary, a module or a class holds under a name."""
     return place[name] if isinstance(place, dict) else vars(place)[name]
 
 
@@ -109,12 +109,12 @@ def set_value(place: Any, name: str, value: Any) -> None:
 class Mistake(NamedTuple):
     """One row of the table.
 
-    number : in the list of twenty (0: one more); tag : an equation whose proof in `fedref check` fails;
-    line : what the code does, and what would be right.
-    edits : the wrong line, first, and where else it has to stand for a backend with the mistake.
+    number : its place in the list of twenty published mistakes (0: none); tag : an equation whose proof
+    in `fedref check` fails; line : the mistake, and what would be right.
+    edits : the wrong line, then the other lines that have to change in a backend with the mistake.
     kind : wrong, a variant (another paper or library defines it so), or a convention.
-    stand_in : the backend, where the vectors hand over what the wrong line would draw.
-    effect : what comes of it in a run, in one line.
+    stand_in : a backend with the mistake, if the vectors contain what the wrong line would draw.
+    effect : its consequence in a run, in one line.
     """
 
     number: int
@@ -134,12 +134,12 @@ class Mistake(NamedTuple):
 def row(
     tag: str, line: str, effect: str, *edits: Edit | Swap, number: int = 0, **more: Any
 ) -> Mistake:
-    """Return a row of the table: the equation, what is right, what comes of it, the wrong lines."""
+    """Return a row of the table, with its fields in the order in which the tables write them."""
     return Mistake(number, tag, line, edits, effect=effect, **more)
 
 
 class EditedReference:
-    """fedref as a backend, with the edits in force while a call lasts."""
+    """fedref as a backend that makes the edits during each call."""
 
     def __init__(self, edits: tuple[Edit | Swap, ...]) -> None:
         self.edits = edits

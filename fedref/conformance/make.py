@@ -35,10 +35,10 @@ from fedref.conformance.stand_ins import OtherPlan
 from fedref.conformance.vectors import Case
 from fedref.models.numerics import Array
 
-#: A backend may sum in another order, several times: 32 times what rounding moves the outputs by.
+#: The tolerance is this many times the measured effect of rounding: a backend may sum in other orders.
 MARGIN = 32
 NUDGE = 2.0**-30
-#: A case catches a mistake that moves an output by more than so many tolerances.
+#: A case catches a mistake that moves an output by more than this many tolerances.
 CAUGHT = 100
 PEERS = ("torch", "jax")
 
@@ -81,7 +81,7 @@ def perturb_inputs(case: Case, rng: np.random.Generator) -> Case:
 def measure_condition(case: Case, exact: dict[str, Array]) -> float:
     """Return by how many units of rounding the outputs move, rounded up to a power of 2.
 
-    The largest effect of moving the inputs by 2⁻³⁰, and of computing in float64 and float32.
+    It is the largest effect of two: moving the inputs by 2⁻³⁰, and computing in float64 or float32.
     """
     rng = rng_of(f"condition {case.name}")
     moved = [compute(perturb_inputs(case, rng), np.float64) for _ in range(3)]
@@ -159,7 +159,7 @@ PAPERS = tuple(sorted({subject.tag.split()[0] for subject in SUBJECTS.values()} 
 
 
 def find_tags(case: Case, codes: set[Any]) -> tuple[str, ...]:
-    """Return the case's equation, and all others beside the algorithms' lines that fedref runs for it."""
+    """Return the case's equation, then the equations of all functions that fedref runs for it."""
     marks: set[str] = set()
     for code in codes:
         if "algorithm" in Path(code.co_filename).parts[-2:][0] + Path(code.co_filename).stem:
@@ -185,7 +185,7 @@ def executed_codes(case: Case) -> set[Any]:
 
 
 def may_matter(mistake: Mistake, case: Case, codes: set[Any]) -> bool:
-    """Return whether a mistake can show in a case at all: most cannot, and need not be tried."""
+    """Return whether a mistake can change a case at all: most cannot, and need not be tried."""
     backend = mistake.backend
     if type(backend) is OtherPlan:
         return case.call in ("client", "round")
@@ -276,7 +276,7 @@ def mistakes_table() -> str:
 
 
 def readme_parts(cases: Sequence[Case]) -> dict[str, str]:
-    """Return the parts of README.md that are made, by the names in its comments."""
+    """Return the generated parts of README.md, by the names in its comments."""
     protocol = (conformance.__doc__ or "").partition("**A backend**")
     return {
         "protocol": f"```text\n{''.join(protocol[1:]).strip()}\n```",
@@ -286,7 +286,7 @@ def readme_parts(cases: Sequence[Case]) -> dict[str, str]:
 
 
 def update_readme(text: str, cases: Sequence[Case]) -> str:
-    """Return the text of README.md with each part between its two comments made anew."""
+    """Return the text of README.md with each part between its two comments generated anew."""
     for name, part in readme_parts(cases).items():
         start, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
         before, _, rest = text.partition(start)
@@ -298,7 +298,7 @@ ARCHIVE = f"fedref-vectors-{vectors.VERSION}.zip"
 
 
 def describe_mistakes() -> list[dict[str, str]]:
-    """Return what the index says of the known mistakes."""
+    """Return the index's entries for the known mistakes."""
     fields = ("tag", "kind", "line", "effect")
     return [
         {"name": name, **{field: getattr(row, field) for field in fields}}
@@ -322,14 +322,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Make the golden vectors.")
     parser.add_argument("to", nargs="?", type=Path, default=vectors.folder())
     parser.add_argument(
-        "--zip", action="store_true", help=f"only pack {ARCHIVE} from the vectors that there are"
+        "--zip", action="store_true", help=f"only pack the existing vectors into {ARCHIVE}"
     )
     parser.add_argument(
         "--peers",
         nargs="+",
         choices=PEERS,
         default=[],
-        help="only measure to how many digits these agree",
+        help="only measure to how many digits these libraries agree",
     )
     given = parser.parse_args()
     if given.zip:

@@ -1,10 +1,10 @@
 """The known mistakes of public implementations, in one table.
 
 The suite, the proofs' tests, the explanations and the exercises read it. A mistake is a wrong line in
-place of a right line of fedref (`Edit`); as a backend, fedref runs with that line replaced. The vectors
-hand batches and test sets to a backend, so that no line of it draws them: there a class says how the
-mistake changes them. The suite names a mistake if a backend returns what this backend returns. A new
-mistake is a row of the table; `python -m fedref.conformance.make` measures which cases catch it.
+place of a right line of fedref (`Edit`); as a backend, fedref runs with that line replaced. A backend
+does not draw batches and test sets, the vectors contain them: for a mistake in drawing, a class changes
+them instead (`stand_ins`). The suite names a mistake if a backend returns what this backend returns. A
+new mistake is a row of the table; `python -m fedref.conformance.make` measures which cases catch it.
 Long because it is one table: every wrong line stands beside the right one.
 """
 

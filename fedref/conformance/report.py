@@ -52,10 +52,10 @@ def explain_name(name: str) -> str:
 
 
 def settle_names(results: Sequence[Result], cases: Sequence[Case]) -> list[Result]:
-    """Return the results with, of several names for a case, those that the other cases contradict least.
+    """Return the results; where a case has several names, keep those least contradicted elsewhere.
 
-    A case contradicts a name if it catches that mistake and was answered, but not named so. Two mistakes
-    at once are one explanation, and stay.
+    A case contradicts a name if it catches that mistake, and the backend's answer to it was not named
+    so. A pair of mistakes is one explanation, and is kept.
     """
     catches = {case.name: set(case.catches) for case in cases}
     against: Counter[str] = Counter()
@@ -106,7 +106,7 @@ class Citation(NamedTuple):
 
 
 def cite_results(results: Sequence[Result], backend: str, dtype: str) -> Citation:
-    """Return the line that others may cite."""
+    """Return the results in the one line that a paper or a README may cite."""
     counts = Counter(result.status for result in results)
     index = sha256((vectors.folder() / "index.json").read_bytes()).hexdigest()
     return Citation(

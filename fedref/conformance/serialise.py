@@ -1,4 +1,4 @@
-"""Between fedref's own values and what a backend sees: NumPy arrays, numbers and dictionaries."""
+"""Conversion of fedref's values to those of a backend (arrays, numbers, dictionaries), and back."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -51,7 +51,7 @@ def flatten(x: Any, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-#: Dictionaries whose keys are numbers: of rounds and test batches in order, of clients by index.
+#: Values whose keys are numbers: lists of rounds and test batches, and clients by their index.
 LISTS, INDEXED = ("plans", "tests"), ("clients",)
 
 
@@ -78,7 +78,7 @@ def _restore_numbers(x: Any, name: str = "") -> Any:
 
 # ---- states and uploads ------------------------------------------------------------------------
 
-#: Levels of a server's state that its names in the vectors leave out.
+#: Fields of a server's state that the names in the vectors leave out.
 UNNAMED = ("learner", "adam", "detector")
 ZERO = np.zeros(())
 #: A template of what a client sends, where it is more than one array; and of what it keeps.
@@ -95,7 +95,7 @@ CLIENT_STATES: dict[type[AnyAlgorithm], Any] = {
 
 
 def form_of(table: Mapping[type[AnyAlgorithm], Any], algorithm: AnyAlgorithm) -> Any:
-    """Return the row of the algorithm's class, else the form of what its client ends with."""
+    """Return the template in the table for the algorithm's class, else one from a client's result."""
     rows = (form for kind, form in table.items() if isinstance(algorithm, kind))
     return next(rows, None) or getattr(
         form_of_result(algorithm), "upload" if table is UPLOADS else "client_state"
@@ -103,7 +103,7 @@ def form_of(table: Mapping[type[AnyAlgorithm], Any], algorithm: AnyAlgorithm) ->
 
 
 def form_of_result(it: AnyAlgorithm) -> ClientResult:
-    """Return what a client ends a round of one step with, on a tiny model."""
+    """Return a client's result after a round of one step, on a tiny model: a template."""
     model, D = BinaryLogistic(1), Batch(np.ones((2, 1)), np.array([0, 1]))
     sent = it.download(it.initial(model, np.zeros(model.d)))
     local = it.step(model, sent, it.start(model, sent, None), *(D for _ in it.roles))

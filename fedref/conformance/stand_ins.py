@@ -41,7 +41,7 @@ class OtherPlan(Reference):
 
 
 def keep_steps(plan: Values, kept: Callable[[Array], Array]) -> Values:
-    """Return the plan with some of its steps: `kept` turns their numbers of rows (K, S) into flags."""
+    """Return the plan with some of its steps. kept : their numbers of rows (K, S) → which to keep."""
     rows = plan["rows"]
     if "D" not in rows:  # episodes: not batches of B
         return {}
@@ -171,7 +171,7 @@ def use_whole_data(hyper: Values, plan: Values) -> Values:
 
 @dataclass(frozen=True)
 class OtherModel(Reference):
-    """fedref with a model some of whose methods are others. change : model → methods by name."""
+    """fedref with some of the model's methods replaced. change : model → the methods by name."""
 
     change: Callable[[Any], dict[str, Any]] = lambda model: {}
 
@@ -213,7 +213,7 @@ def scale_penalty(value: float, slope: float, curvature: float) -> Any:
 def reorder_parameters(part: Callable[[Array, Any, int], Array]) -> Any:
     """Return a model's change: it reads w in another order, for networks of layers.
 
-    part : (the places in w of the i-th array, the model, i) → the places that are read instead.
+    part : (the positions in w of the i-th array, the model, i) → the positions to read instead.
     """
 
     def change(model: Any) -> dict[str, Any]:
@@ -233,7 +233,7 @@ def reorder_parameters(part: Callable[[Array, Any, int], Array]) -> Any:
 
 
 def order_of(model: Any, change: Callable[[Array, Any, int], Array]) -> Array:
-    """Return the places of w that are read: `change` of each array's places."""
+    """Return the order in which w is read: the positions of each array, reordered by `change`."""
     views = model.unpack(np.arange(model.d))
     return np.concatenate([change(x, model, i).ravel() for i, x in enumerate(views)])
 
@@ -348,7 +348,7 @@ class RemembersFirstServer(Reference):
 
 
 def run_leaking(change: Callable[[Any, Any, Any], tuple[Any, Any]]) -> Any:
-    """Return a round's work, where (sent, a client's state) depend on the result of the one before."""
+    """Return a round's `work` in which a client's (sent, state) depend on the previous result."""
 
     def work(it: Any, model: Any, sent: Any, states: Any, data: Any) -> Any:
         results: list[Any] = []
@@ -363,13 +363,13 @@ def run_leaking(change: Callable[[Any, Any, Any], tuple[Any, Any]]) -> Any:
 
 
 def leak_model(sent: Any, own: Any, before: Any) -> tuple[Any, Any]:
-    """Start from where the client before has ended."""
+    """Start from where the previous client ended."""
     x = before.upload
     return (sent._replace(w=x) if isinstance(x, np.ndarray) else sent), own
 
 
 def leak_state(sent: Any, own: Any, before: Any) -> tuple[Any, Any]:
-    """Give a client the state of the client before."""
+    """Give a client the state of the previous client."""
     return sent, before.client_state
 
 
@@ -388,7 +388,7 @@ class AdaptsOnTest(Reference):
 
 
 class EvaluationTrains(Reference):
-    """fedref, where each test batch adapts the model that the batch before has left."""
+    """fedref, where each test batch adapts the model that the previous test batch left."""
 
     def evaluate(self, *args: Any, **given: Any) -> dict[str, Any]:
         if "D" not in given:

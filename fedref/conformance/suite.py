@@ -175,7 +175,7 @@ class Mismatch(NamedTuple):
 def compare(outputs: Mapping[str, Any], case: Case, dtype: Any = np.float64) -> Mismatch | None:
     """Return the first difference, in the order in which the outputs arise, or None.
 
-    A wrong dtype of an output that is not required comes last: its numbers may be right.
+    A wrong dtype of an output that is not required is reported only if no number is wrong.
     """
     tolerance, last = case.tolerance[np.dtype(dtype).name], None
     for name, want in case.outputs.items():
@@ -227,7 +227,7 @@ PAIRS = 400
 
 
 def mistake_pairs(case: Case) -> Iterator[tuple[str, str]]:
-    """Yield pairs of mistakes that the case catches and that lines alone make, the wrong ones first."""
+    """Yield pairs of mistakes that the case catches and that are edits alone, kind "wrong" first."""
     order = {"wrong": 0, "variant": 1, "convention": 2}
     single = [name for name in case.catches if MISTAKES[name].stand_in is None]
     single.sort(key=lambda name: order[MISTAKES[name].kind])
@@ -235,7 +235,7 @@ def mistake_pairs(case: Case) -> Iterator[tuple[str, str]]:
 
 
 def combine_mistakes(one: str, other: str) -> Any:
-    """Return a backend that makes two mistakes at once; none where they change the same words."""
+    """Return a backend that makes two mistakes at once; None if they change the same words."""
     edits = MISTAKES[one].edits + MISTAKES[other].edits
     try:
         with apply_edits(*edits):
@@ -244,16 +244,16 @@ def combine_mistakes(one: str, other: str) -> Any:
         return None
 
 
-#: What is said of numbers that were float32 on their way.
+#: The name for numbers that were float32 somewhere in the computation.
 SINGLE = "float32 somewhere"
 
 
 def name_precision(
     outputs: Mapping[str, Any], mismatch: Mismatch, case: Case, dtype: Any
 ) -> tuple[str, ...]:
-    """Return that something is float32, if the numbers are right to that and are float32's own.
+    """Return SINGLE if the numbers are right to float32's precision and are themselves float32 numbers.
 
-    A derivative depends on nothing but the model, so that there the error alone tells.
+    A derivative depends on nothing but the model, so there the size of the error is enough.
     """
     if np.dtype(dtype) != np.float64 or mismatch.reason:
         return ()
@@ -285,7 +285,7 @@ def grade(answer: Answer, case: Case, dtype: Any = np.float64) -> Result:
 
 
 def select_cases(cases: Iterable[Case], only: str = "") -> list[Case]:
-    """Return the case of that name, else those of whose tags, call, algorithm or name one holds it."""
+    """Return the case of that name, else those with `only` in a tag, call, algorithm or name."""
     cases = list(cases)
     return [c for c in cases if c.name == only] or [
         c

@@ -22,7 +22,7 @@ DTYPES = ("float32", "float64")
 class Case(NamedTuple):
     """One situation: its inputs, and the outputs that are right.
 
-    name : unique; tag : the paper's equation; tags : all equations that the case touches, that one first;
+    name : unique; tag : the paper's equation; tags : every equation that the case runs, `tag` first;
     about : one line for people.
     call : the backend's function; algorithm : its first argument ("" for a model's derivatives).
     inputs, outputs : flat, "server.w" → array; outputs in the order in which they arise.
@@ -102,7 +102,7 @@ ENTRY = (
 def index_entry(
     case: Case, content: bytes, numbers: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
-    """Return what the index says about one case. numbers : a mistake's place in the index's list."""
+    """Return the index's entry for one case. numbers : a mistake's place in the index's list."""
     return {
         **{name: getattr(case, name) for name in ENTRY},
         "catches": [(numbers or {}).get(name, name) for name in case.catches],
@@ -122,7 +122,7 @@ def write(
 ) -> None:
     """Write index.json and one .npz per case; remove the files of cases that are gone.
 
-    mistakes : what the index says of each; all that a case catches are among them.
+    mistakes : the index's entries; they include every mistake that a case catches.
     """
     to.mkdir(parents=True, exist_ok=True)
     entries, numbers = [], {mistake["name"]: i for i, mistake in enumerate(mistakes)}

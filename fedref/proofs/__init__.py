@@ -1,13 +1,14 @@
 """The proofs that `fedref check` runs: a table, one small case a claim, one file a paper.
 
 The chain of trust. The specification (`fedref.spec`) says what the loss is; the complex step of the
-loss is the gradient; the complex step of the gradient is the Hessian-vector product; and with these
-three every equation is compared with the complex step of its own objective, or with the
-specification, and every algorithm's rounds with the specification's.
+loss is the gradient; the complex step of the gradient is the Hessian-vector product. With these three,
+every equation is compared with the complex step of its own objective or with the specification, and
+every algorithm's rounds with those of the specification.
 
-A proof is a generator of reports, one a comparison; `@proof` enters it into `PROOFS`, once for each tag.
-It gets a `Case`: a small model, a point away from all kinks, and batches. What a whole round against the
-specification proves has no row of its own. To read one, start at `per_fedavg.per_fedavg_eq3`.
+A proof is a generator of reports, one for each comparison; `@proof` enters it into `PROOFS`, once for
+each tag. It gets a `Case`: a small model, a point away from all kinks, and batches. A claim that follows
+from the comparison of whole rounds has no proof of its own. To read a proof, start at
+`per_fedavg.per_fedavg_eq3`.
 """
 
 from importlib import import_module

@@ -57,7 +57,7 @@ def apfl_objective(c: Case) -> Iterator[Report]:
 
 
 def block_gradient(block: int) -> Compare:
-    """Return the proof of ∂/∂w_S, ∂/∂a or ∂/∂w_k, the other two as constants."""
+    """Return the proof of ∂/∂w_S, ∂/∂a or ∂/∂w_k, with the other two held constant."""
 
     def compare(c: Case) -> Iterator[Report]:
         *at, more = draw_point(c)
@@ -82,7 +82,7 @@ for _i, _of in enumerate(("w_S", "a", "w_k")):
 
 
 def find_renewals(losses: Sequence[float], delta_mu: float, delta_sigma: float) -> Array:
-    """Return for each loss whether F is renewed after it, by the specification; a window of 5."""
+    """Return for each loss whether the specification, with a window of 5, renews F after it."""
     ends = range(1, len(losses) + 1)
     return np.array(
         [spec.completes_plateau(losses[:t], delta_mu, delta_sigma, 5) for t in ends], float
@@ -90,7 +90,7 @@ def find_renewals(losses: Sequence[float], delta_mu: float, delta_sigma: float) 
 
 
 def draw_waves(c: Case) -> list[float]:
-    """Return 120 losses where both thresholds, 0.9 and 0.13, decide."""
+    """Return 120 losses in which each of the two thresholds, 0.9 and 0.13, changes a renewal."""
     for _ in range(100):
         losses = (1.5 + np.cos(np.arange(120) / 7) + 0.1 * c.rng.normal(size=120)).tolist()
         expected, *others = (
@@ -102,8 +102,9 @@ def draw_waves(c: Case) -> list[float]:
     raise RuntimeError("a threshold decides nothing")  # pragma: no cover
 
 
-#: Losses at the thresholds δ_μ = 1 and δ_σ = 0.5, all exact in binary. A mean of 0 is not above 0 + 0;
-#: a mean of 1 is a peak, and not below δ_μ; (2, 1.5, 1, 0.75, ...) has a deviation of 0.5 on its way.
+#: Losses at the thresholds δ_μ = 1 and δ_σ = 0.5, all exact in binary. LEVEL has no peak: its mean 0 is
+#: not above 0 + 0. FALLS begins with a mean of 1, a peak that is not below δ_μ; later a window has a
+#: deviation of exactly 0.5.
 LEVEL = 6 * [0.0]
 FALLS = [*6 * [1.0], *5 * [2.0], 1.5, 1.0, 0.75, 0.5, 0.0, 0.25]
 

@@ -32,7 +32,7 @@ def apfl_deng_gradients(c: Case) -> Iterator[Report]:
 @proof("apfl-deng alg.1", "one step: w, v and α from the point before it; α in [0, 1]")
 def apfl_deng_step(c: Case) -> Iterator[Report]:
     w, v, D = c.w, c.w + c.vs[0], c.real_rows[0]
-    for lr in (0.3, 1e3, -1e3):  # in between, and at both ends
+    for lr in (0.3, 1e3, -1e3):  # α stays between 0 and 1, or is clipped at either end
         algorithm = apfl_deng.APFLDeng()
         object.__setattr__(algorithm, "lr", lr)
         local = apfl_deng.Local(w, v, np.array(0.3))

@@ -14,10 +14,10 @@ from fedref.proofs import oracle
 class Case:
     """A small model with a point w, directions vs, and batches D, D1, D2 that keep off the kinks.
 
-    f : the same model in the specification; `real_rows` are the batches for it.
+    f : the same model in the specification, which takes the batches of `real_rows`.
 
-    From w to w + v/10, the longest step of a Taylor test, no sample changes sides of a kink: a sample
-    that would is drawn again.
+    From w to w + v/10, the longest step of a Taylor test, no sample crosses a kink: one that would is
+    drawn again.
     """
 
     def __init__(self, model: Any, rng: np.random.Generator) -> None:

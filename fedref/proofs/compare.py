@@ -13,7 +13,7 @@ from fedref.models.numerics import Array
 
 
 def equal(got: Any, expected: Any, bound: float = BOUND) -> Report:
-    """Return the relative error; True is 1."""
+    """Report the relative error; True counts as 1."""
     return Report(relative_error(np.add(got, 0), np.add(expected, 0)), bound=bound)
 
 
@@ -28,7 +28,7 @@ def complex_hvp(model: Model, w: Array, v: Array, D: Batch) -> Array:
 
 
 def replace_block(at: Sequence[Any], block: int, x: Any) -> list[Any]:
-    """Return `at` with x in one place: a function of several arguments becomes one of that block."""
+    """Return `at` with x in the place `block`: so a function of several arguments becomes one of x."""
     return [*at[:block], x, *at[block + 1 :]]
 
 

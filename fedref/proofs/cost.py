@@ -43,7 +43,7 @@ TEXT = [model for model in MODELS.values() if isinstance(model, LSTM)]
 
 
 def count_multiplications(c: Case) -> list[int]:
-    """Count the specification's for one sample without padding, layer by layer."""
+    """Count the specification's multiplications for one sample without padding, layer by layer."""
     views = c.model.unpack(c.w)
     ends = np.cumsum([view.size for view in views])
     tally = [0] * sum(view.ndim > 1 for view in views)
@@ -75,11 +75,11 @@ def products(c: Case) -> Iterator[Report]:
     yield equal(c.model.products, counted, bound=0)
     grad = hvp = 0
     for l, n in enumerate(counted):
-        # forward, and backward to the weights and, but for the first layer, to its input; the HVP
-        # does all this, R{·} of it, and R{AW} = R{A}W + AR{W} has two terms where A is no input
+        # A gradient: AW, Aᵀδ, and δWᵀ but for the first layer. An HVP: AW, δWᵀ, and two terms of the
+        # product rule for each of the three. In the first layer R{A} = 0: AW, AV and AᵀR{δ}.
         grad += n * (3 if l else 2)
-        hvp += n * (3 + 5 if l else 2 + 1)
-    if c.model.inputs == "codes":  # no step comes before the first, to hand δW_hᵀ to
+        hvp += n * (2 + 6 if l else 3)
+    if c.model.inputs == "codes":  # the first step has no predecessor to send δW_hᵀ to
         grad -= sum(4 * H * H for H in c.model.hidden)
         hvp = 3 * grad
     yield equal(c.model.work, [grad, hvp], bound=0)
@@ -138,8 +138,9 @@ def text_in_parts(c: Case) -> Iterator[Report]:
 class Bill(NamedTuple):
     """The cost of one client's round, by hand.
 
-    down, up : parameter vectors that travel, and scalars sent down; grads, hvps : the batches of one
-    step on which it takes a gradient, or an HVP; more : the gradients that it takes of all its rows.
+    down, up : parameter vectors that travel; scalars : single numbers sent down. grads, hvps : the
+    batches of one step on which a gradient, or an HVP, is taken. more : gradients after the steps, on
+    "all samples" at once or on "each sample".
     """
 
     down: int
@@ -247,7 +248,7 @@ def cached_rounds(c: Case) -> Iterator[Report]:
 
 
 def float32_agrees(got: Array, exact: Array) -> Report:
-    """Compare whether a result is float32, and equal to 1e-4."""
+    """Report whether a result is float32, and equal to the exact one to 1e-4."""
     return equal(got.dtype == np.float32 and relative_error(got, exact) <= 1e-4, True)
 
 
@@ -285,7 +286,7 @@ def model_precision(c: Case) -> Iterator[Report]:
 def two_rounds(
     c: Case, world: TinyWorld, algorithm: AnyAlgorithm, dtype: Any, stack: bool
 ) -> list[Any]:
-    """Return all arrays of numbers that the server and the clients then have."""
+    """Return all floating-point arrays in the states of server and clients after two rounds."""
     state = State(algorithm.initial(c.model, c.w.astype(dtype)), {})
     for plan in world.plans[:2]:
         state, _ = run_round(

@@ -22,7 +22,7 @@ SERVERS = {
 
 
 def server_steps(c: Case, algorithm: AnyAlgorithm) -> Iterator[tuple[Any, Any]]:
-    """Yield the server and all Δ so far, after each of a few rounds in which anything was sent."""
+    """Yield the server's state and all Δ so far, after each of four rounds of random uploads."""
     server, deltas = algorithm.initial(c.model, c.w), list[Any]()
     cohort = Cohort(np.arange(2), np.ones(2, int), np.array([1, 3]), N=2)
     for _ in range(4):

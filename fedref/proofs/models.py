@@ -96,7 +96,7 @@ for _name, _model in MODELS.items():
         proof(f"{_name} {_what}", _claim, [_model], _exact)(_compare)
 
 
-# Where one of four is the maximum by its place alone
+# Ties: all four numbers of a window are equal, and the first one counts as the maximum
 
 TIES = CNN((5, 8, 2), (3,), 2, 4, 3, "tanh", "max", l2=0.1)
 

@@ -1,4 +1,4 @@
-"""A model in the specification, and on which side of its kinks a sample is."""
+"""A model as the specification has it, and the side of each kink that a sample is on."""
 
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ POOL = {"max": spec.first_max, "mean": partial(np.mean, axis=0)}
 
 
 def scores(model: Any, phi: Any = None, pool: Any = None) -> Any:
-    """Return z(w, X) of the specification, with this phi and pool instead of the model's."""
+    """Return z(w, X) of the specification, with phi and pool, if given, instead of the model's."""
     phi = phi or PHI.get(getattr(model, "activation", ""))
     if isinstance(model, LSTM):
         sizes = model.vocabulary, model.embedding, model.hidden, model.classes
@@ -46,13 +46,13 @@ def risk(model: Any) -> spec.Risk:
 
 
 def real_rows(D: Batch) -> spec.Batch:
-    """Return D without padding, a row of weight s repeated 2s times: weights are multiples of ½."""
+    """Return D without weights: a row of weight s, a multiple of ½, is repeated 2s times."""
     times = 1 if D.s is None else (2 * D.s).astype(int)
     return spec.Batch(np.repeat(D.X, times, 0), np.repeat(D.y, times))
 
 
 def sides(model: Any, w: Array, D: Batch) -> list[Any]:
-    """Return on which side of each kink each sample is; nothing for a model without kinks."""
+    """Return on which side of each kink each sample is; an empty list for a model without kinks."""
     seen = list[Any]()
 
     def watch(f: Any, side: Any) -> Any:

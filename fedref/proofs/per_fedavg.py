@@ -125,7 +125,7 @@ def first_order(f: spec.Risk, w: Array, D: spec.Batch, D1: spec.Batch, alpha: fl
 
 
 def gradient_of_steps(inner: tuple[str, ...], hvp: Any = spec.Risk.hvp) -> Callable[..., Array]:
-    """Return the meta-gradient after ν inner steps, of batches in the order of `PerFedAvg.roles`."""
+    """Return the meta-gradient after ν inner steps, for batches in the order of `PerFedAvg.roles`."""
 
     def gradient(f: spec.Risk, w: Array, D: Any, D1: Any, *rest: Any) -> Array:
         *batches, alpha = D, *rest

@@ -12,7 +12,7 @@ from fedref.proofs.models import MODELS
 
 EPS = float(np.finfo(float).eps)
 
-#: They differ without colour, too: by line and marker.
+#: The looks of the three curves: they differ in line and marker, not in colour alone.
 LOOKS: tuple[dict[str, Any], ...] = (
     {"color": "#0072B2", "linestyle": (0, (5, 2)), "marker": "o"},
     {"color": "#D55E00", "linestyle": (0, (6, 2, 1, 2)), "marker": "s"},
@@ -21,9 +21,9 @@ LOOKS: tuple[dict[str, Any], ...] = (
 
 
 def derivative_errors(case: Case, h: Array) -> dict[str, Array]:
-    """Return method → the error of the derivative, relative to the largest of some directions.
+    """Return method → its relative error at every step h.
 
-    It is the worst of several directions: along a single one rounding is sometimes lucky.
+    The error is the worst of several directions: along a single one rounding is sometimes lucky.
     """
     m, D, w = case.model, case.D, case.w
 
@@ -50,7 +50,10 @@ class Remainder(NamedTuple):
 
 
 def taylor_remainders(case: Case, t: Array) -> dict[str, Remainder]:
-    """Return which derivatives are used → the remainder of Taylor's formula at every step t."""
+    """Return the remainder of Taylor's formula at every step t: "wrong", "gradient" and "hvp".
+
+    That is with a wrong gradient, with the right one, and with the Hessian-vector product as well.
+    """
     m, D, w, v = case.model, case.D, case.w, case.vs[0]
     g, hv = m.grad(w, D), m.hvp(w, v, D)
     off = 1 - 0.1 * np.sign((g @ v) * (v @ hv))  # so that both parts of the remainder add up
@@ -125,5 +128,5 @@ def draw_remainders(axes: Any, case: Case) -> None:
 
 
 def draw_rounding(axes: Any, y: float) -> None:
-    """Draw the line below which no difference of numbers of that size can see."""
+    """Draw the level y of rounding, below which no difference shows anything."""
     axes.axhline(y, color="0.45", linestyle=(0, (1, 1.5)), linewidth=1.2, label="rounding")

@@ -28,11 +28,12 @@ from fedref.sampling import Plan, Sampling, adaptation_rows, make_plan
 #: The models that rounds are run on: small, and without kinks.
 SMALL = (Logistic(3, 3, l2=0.1), MLP(2, (3,), 2, "tanh"))
 
-#: Rows of each client. The first has no support, the second is not tested.
+#: Rows of each client. The first has too few for a support set, the second has no test row.
 TRAIN, TEST = (1, 4, 7, 3, 5), (2, 0, 3, 1, 2)
 SHIFT, SCALE = 0.5, 2.0  # of the features
 
-#: Drawn with replacement, two epochs, some do less; and all different, in steps.
+#: EPOCHS draws clients with replacement, for two epochs; STEPS draws different ones, for three steps.
+#: In both, some straggle.
 EPOCHS = Sampling(4, epochs=2, batch_size=2, sampling="by-samples", stragglers=0.4)
 STEPS = Sampling(3, steps=3, batch_size=3, stragglers=0.4)
 
@@ -106,8 +107,8 @@ class TinyWorld:
     def is_eventful(self) -> bool:
         """Return whether all events occur in these rounds.
 
-        A client is drawn twice, one straggles with part of its work, one takes part in two rounds that
-        follow each other, one misses a round between two, and no round is empty.
+        A client is drawn twice, one straggles with part of its work, one takes part in two consecutive
+        rounds, one misses a round between two of its own, and no round is empty.
         """
         twice = self.sampling.sampling == "uniform" or any((p.counts > 1).any() for p in self.plans)
         less = any(
@@ -173,8 +174,8 @@ def run_rounds(
 ) -> Iterator[tuple[State, RoundLog]]:
     """Yield fedref's state and log after each round, clients one by one or stacked.
 
-    Between two rounds the server observes the training loss, if it watches it: a state that is yielded
-    has done so.
+    If the algorithm watches the training loss, the server has observed that of the round in the state
+    that is yielded.
     """
     state = State(algorithm.initial(world.model, world.w), {})
     work = partial(run_clients, stack=stack)
@@ -232,7 +233,7 @@ def compare_states(state: State, expected: ExpectedRound) -> Iterator[Report]:
 def compare_scores(
     world: TinyWorld, algorithm: AnyAlgorithm, state: State, expected: ExpectedRound, t: int
 ) -> Iterator[Report]:
-    """Compare the scores of all clients, of some clients alone, and of clients that are new."""
+    """Compare the scores of all clients, of a few clients alone, and of clients that never trained."""
     rows = list[Any]()
     for k, (n_train, n_test) in enumerate(zip(TRAIN, TEST)):
         w = expected.personal(k, world.adaptation(k, t))

@@ -48,7 +48,7 @@ def scaffold_server(c: Case) -> Iterator[Report]:
 
 
 def paper(option: str = "II") -> Paper:
-    """SCAFFOLD with η_l = 0.3, η_g = 0.9."""
+    """Return SCAFFOLD with η_l = 0.3, η_g = 0.9."""
 
     def rounds(world: TinyWorld) -> Iterator[ExpectedRound]:
         run = spec.scaffold(world.f, world.w, world.rounds(), 0.3, len(TRAIN), 0.9, option)

@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 
 class Proof(NamedTuple):
-    """A claim about an equation, its tag. exact : whether a slope of inf is right."""
+    """A claim about the equation `tag`, and its comparisons. exact : whether a slope of inf passes."""
 
     tag: str
     claim: str

@@ -1,7 +1,8 @@
-"""The eight exercises: which line is missing, what a solution is tried on, and known wrong lines.
+"""The eight exercises: the missing line, the inputs that a solution is tried on, known wrong lines.
 
 A line is named by its function and the name that it sets ("return": the value that is returned). Its
-text is in the source alone. The inputs are made anew for every probe, from one seed.
+text stands in the source alone. Every call of a solution gets fresh inputs, with random numbers that
+depend on nothing but their size.
 """
 
 import inspect
@@ -18,10 +19,10 @@ from fedref.models import MLP, BinaryLogistic
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array, cross_entropy_slope
 
-#: Positional arguments, and those with a name.
+#: Positional and keyword arguments.
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
-#: The mistakes that are told apart, and what is said of each.
+#: The kinds of mistakes that are told apart, and the words for each.
 KINDS = {
     "sign": "a term has the opposite sign",
     "factor": "a term is right except for a factor",
@@ -42,7 +43,7 @@ class Exercise:
 
     owner : the module, or the model's class; target : the name that the line sets, or "return".
     inputs : number of samples (or clients) → arguments.
-    slips : wrong line → its kind of mistake, where it is more than a wrong factor of a term.
+    slips : wrong line → its kind of mistake, for wrong lines that are more than a wrong factor.
     minutes : an estimate, not measured in a class.
     """
 
@@ -70,7 +71,7 @@ class Exercise:
 
 
 MODEL = BinaryLogistic(6, bias=False)
-#: The numbers that the papers name so; powers of two, so that a factor is seen exactly.
+#: The papers' hyperparameters η, μ, λ, α and δ: powers of two, so that a wrong factor shows exactly.
 LR = MU = LAM = 0.25
 ALPHA, DELTA = 0.0625, 0.03125
 
@@ -119,7 +120,10 @@ def curvature_inputs(n: int) -> Arguments:
 
 
 def backward_inputs(n: int) -> Arguments:
-    """Return a square matrix, where a transposed one fits too; for n = 12 an oblong one; then two."""
+    """Return an MLP whose last weight is square, so that its transpose fits too.
+
+    With n = 12 it is oblong, and with n = 16 there are two hidden layers.
+    """
     rng = np.random.default_rng(n)
     model = MLP(6, {12: (4,), 16: (4, 3)}.get(n, (3,)), 3)
     w = rng.normal(size=model.d)

@@ -23,7 +23,7 @@ EXACT, FITS = 1e-9, 1e-6
 
 
 class Verdict(NamedTuple):
-    """right, or which kinds of mistake there are, and the evidence, a line each."""
+    """Whether a file is right, or else its kinds of mistake, and the evidence, one line for each."""
 
     right: bool
     kinds: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ def terms_of(line: str) -> list[str]:
 
 @cache
 def measure(name: str, line: str) -> list[Answers]:
-    """Return what a line answers in the exercise of that name, and then without each of its terms."""
+    """Return the answers of a line in that exercise, then its answers without each of its terms."""
     parts = terms_of(line)
     lines = [line]
     for left_out in parts:
@@ -80,7 +80,7 @@ def fit_factors(answers: Answers, line: Answers, without: list[Answers]) -> dict
     Where the line itself gives no numbers, as two shapes do not fit, the answer must give none either.
     """
     factors = {}
-    for probe in PROBES[:-1]:  # in the last one a line may run twice, and its factors be multiplied
+    for probe in PROBES[:-1]:  # in the last one a line may run twice, which multiplies its factors
         got, whole = answers[probe], line[probe]
         if isinstance(got, str) or isinstance(whole, str):
             if type(got) is not type(whole):
@@ -99,7 +99,7 @@ def fit_factors(answers: Answers, line: Answers, without: list[Answers]) -> dict
 
 
 def kinds_of_factors(line: str, factors: Mapping[int, Array]) -> list[str]:
-    """Return the kinds of mistake that the factors before the terms of a line are."""
+    """Return the kinds of mistake that these factors before the terms of a line amount to."""
     c = np.array(list(factors.values()))
     kinds = []
     for term, column in zip(terms_of(line), c.T):
@@ -129,7 +129,7 @@ def kinds_of(exercise: Exercise, answers: Answers) -> tuple[str, ...]:
 
 
 def classify_mistake(exercise: Exercise, answers: Answers) -> Verdict:
-    """Return what the answers of a file say of its line."""
+    """Return the verdict on a file's line from the file's answers."""
     right = {probe: right_answer(exercise, probe) for probe in PROBES}
     if all(agree(got, right[probe]) for probe, got in answers.items()):
         return Verdict(True)

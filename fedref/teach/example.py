@@ -32,7 +32,7 @@ W = np.array([0.5, -0.25])
 D = Batch(np.array([[1.0, 2.0], [-1.0, 1.0], [2.0, 0.0]]), np.array([1, 0, 1]))
 D1 = Batch(np.array([[0.0, 1.0], [1.0, 1.0], [-2.0, 1.0]]), np.array([1, 1, 0]))
 D2 = Batch(np.array([[1.0, -1.0], [2.0, 1.0], [0.0, 2.0]]), np.array([0, 1, 1]))
-#: Two clients: their weights, parameters, gradients and importances.
+#: Two clients: their weights, their parameters or gradients, the cohort, and their importances.
 P = np.array([0.25, 0.75])
 WS = np.array([[0.5, -0.25], [1.0, 0.0]])
 COHORT = algorithm.Cohort(np.arange(2), np.ones(2, int), np.array([1, 3]), 2)
@@ -54,7 +54,7 @@ APFL_LOCAL = apfl.Local(W, apfl.ClientState(A, W_K), None)
 STARTING = apfl.ServerState(W, 0, 0, True, None)
 DECOMPOSED = apfl.ServerState(W, F, 2, False, None)
 
-#: The calls that are worked examples: of a function with branches, one for each.
+#: The calls that are worked examples; a function with branches has one for each branch.
 CALLS: list[partial[Any]] = [
     partial(algorithm.weighted_mean, P, WS),
     partial(fedavg.local_step, MODEL, W, D, lr=0.5),
@@ -212,7 +212,7 @@ def find_example(module: str, function: str, equation: Equation | None = None) -
     return trace
 
 
-#: What a parameter of this name is in the example of a function that `CALLS` does not list.
+#: The value of each parameter, by its name, in the example of a function that `CALLS` does not list.
 VALUES: dict[str, Any] = {
     "model": MODEL, "w": W, "w0": W_REF, "x": W_REF, "y": W, "theta": WS[1], "w_k": W_K, "v": V, "a": A[0],
     "c": I[0], "c_i": I[1], "h_k": W_K, "delta": W, "D": D, "alpha": 0.5, "lam": 0.5, "lr": 0.5,
@@ -221,7 +221,7 @@ VALUES: dict[str, Any] = {
 
 
 def default_call(module: str, name: str) -> partial[Any] | None:
-    """Return the example of a function that `CALLS` does not list: its parameters by their names."""
+    """Return the example of a function that `CALLS` does not list, with values by parameter name."""
     function = operator.attrgetter(name)(importlib.import_module(module))
     values = VALUES
     if "." in name:
@@ -260,7 +260,7 @@ def play_two_rounds(it: algorithm.AnyAlgorithm) -> dict[str, Any]:
 
 
 def first_part(value: Any) -> Any:
-    """Return what comes first in a result or a state, such as w or θ: formulae speak of that."""
+    """Return the first item of a result or a state, such as w or θ: formulae are about that."""
     while isinstance(value, tuple) and value and not isinstance(value, Batch):
         value = value[0]
     return value
@@ -290,9 +290,8 @@ def symbol_values(equation: Equation, values: Mapping[str, Any]) -> dict[str, An
     env |= {name: value for name, value in values.items() if len(name) == 1 and name not in env}
     env |= {f"{name}_k": values[name] for name in ("p", "w") if name in values}
     if model is not None and equation.module == apfl.__name__ and "a" in values:
-        env["m_k"] = apfl.expand_units(
-            model, nx.sigmoid(values["a"])
-        )  # one a unit, on its parameters
+        # one value for each unit, repeated for the unit's parameters
+        env["m_k"] = apfl.expand_units(model, nx.sigmoid(values["a"]))
     if "others" in values:  # FedCurv's pairs (I_j, θ̂_j)
         env["I_j"], env["θ̂_j"] = zip(*values["others"])
     if "data" in values:
@@ -333,7 +332,7 @@ def linear_map(A: Any, classes: tuple[int, ...]) -> Linear:
 
 
 def compute_both(equation: Equation) -> tuple[Any, Any]:
-    """Return (what the line computed, what the formula says) in the example, the last time it ran."""
+    """Return the value of the line and the value of its formula, the last time the example ran it."""
     trace = find_example(equation.module, equation.function, equation)
     assert trace
     step = [step for step in trace.steps if step.line == equation.line][-1]

@@ -24,8 +24,8 @@ W0 = np.array([0.2, 1.6])
 REACH = 2.2
 
 
-#: What a slider is called, its places, and its first place. The last one of an algorithm, τ, counts
-#: along the paths that the others lead to.
+#: Slider → its label, its positions, and the position it starts at. An algorithm's last slider, τ, moves
+#: along the paths that the other sliders determine.
 SLIDERS: dict[str, tuple[str, list[float], float]] = {
     "alpha": ("α, inner step", [0, 0.1, 0.2, 0.3, 0.5], 0.1),
     "beta": ("β (η), local step", [0.05, 0.15, 0.25, 0.4], 0.15),
@@ -34,7 +34,7 @@ SLIDERS: dict[str, tuple[str, list[float], float]] = {
     "tau": ("τ, local steps", list(range(1, 16)), 6),
 }
 PER_FEDAVG = ("alpha", "beta", "tau")
-#: An algorithm in the figure: what it is called, and its sliders in order.
+#: An algorithm in the figure → its label, and its sliders in order.
 VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "exact": ("Per-FedAvg, exact", PER_FEDAVG),
     "fo": ("Per-FedAvg, first order", PER_FEDAVG),
@@ -50,7 +50,7 @@ FIGURES = {
 
 
 class Course(NamedTuple):
-    """The arrays that the last slider counts along; the first place is the start.
+    """The arrays that the last slider moves along; index 0 is the start.
 
     paths : of the two clients, (2, T + 1, 2); mean : the average of the clients, (T + 1, 2);
     numbers : the average again, and both losses there before and after a step of size α, (T + 1, 6).
@@ -83,7 +83,7 @@ class Bowl:
         return v @ np.array(self.A) + KAPPA * (square * v + 2 * along * x)
 
 
-#: A Bowl has of `Model` what the algorithms ask for.
+#: A Bowl has those methods of `Model` that the algorithms call.
 CLIENTS: tuple[Any, Any] = (
     Bowl(((2.0, 0.5), (0.5, 0.5)), (1.0, 0.5)),
     Bowl(((0.5, -0.3), (-0.3, 1.5)), (-1.0, -0.5)),
@@ -138,7 +138,7 @@ def loss_rings(client: Any) -> list[Array]:
 
 
 def figure_data(name: str) -> dict[str, Any]:
-    """Return all that the figure on the page of a file needs, as plain JSON."""
+    """Return everything that the figure on the page of a file needs, as plain JSON."""
     return {
         "start": W0.tolist(),
         "least": as_json(minimum()),
@@ -149,7 +149,7 @@ def figure_data(name: str) -> dict[str, Any]:
 
 @cache
 def variant_data(variant: str) -> dict[str, Any]:
-    """Return an algorithm's sliders, and its courses in the order of all places of all but the last."""
+    """Return an algorithm's sliders, and a course for every position of all sliders but the last."""
     label, names = VARIANTS[variant]
     courses = []
     for places in product(*(SLIDERS[name][1] for name in names[:-1])):
@@ -166,5 +166,5 @@ def variant_data(variant: str) -> dict[str, Any]:
 
 
 def as_json(values: Array) -> Any:
-    """Round to three decimals, as fine as the picture is; what has diverged is far outside of it."""
+    """Round to three decimals, which the picture can show, and clip paths that have diverged."""
     return np.round(np.nan_to_num(np.clip(values, -99, 99), nan=99.0), 3).tolist()

@@ -176,7 +176,7 @@ def is_transposed(node: ast.expr) -> bool:
 
 
 def multiply(first: Any, then: Any, dot: bool) -> Any:
-    """Multiply two factors that stand side by side: a linear map takes all that is behind it."""
+    """Multiply two factors that stand side by side: a linear map is applied to all that follows it."""
     if isinstance(then, Linear):
         before = first.apply if isinstance(first, Linear) else lambda v: first * v
         return Linear(lambda v: before(then.apply(v)))
@@ -200,13 +200,12 @@ def symbol_element(text: str) -> str:
 
 
 def letter(text: str) -> str:
-    """Return the same without the mark of its name."""
+    """Return the letter with its subscript and superscript alone, without the element around it."""
     inner = re.match(r"R\{(.*?)\}", text)
     name, _, below = (text[inner.end() :] if inner else text).partition("_")
     above = "".join(c for c in name + below if c in "ᵗ*").replace("ᵗ", "t")
-    primes = "".join(
-        c for c in name + below if c in "′″"
-    )  # raised already, and too small higher up
+    # a prime is raised by itself: as a superscript it would be too small
+    primes = "".join(c for c in name + below if c in "′″")
     digits = "".join(c for c in name if c in "₀₁₂₃₄₅₆₇₈₉").translate(LOWERED)
     below = digits + re.sub("[′″*{}]", "", below)
     name = re.sub("[₀-₉′″*ᵗ]", "", name)
@@ -276,7 +275,7 @@ def element(formula: Formula) -> str:
                 return f"<mrow><mo>{opens}</mo>{draw(arguments[0])}<mo>{closes}</mo></mrow>"
             text = formula.leaf(node.func)
             match text, arguments:
-                # on one line: without a font for mathematics the root does not grow as high as a fraction
+                # on one line: without a font for mathematics no root is as tall as a fraction
                 case "sqrt", [ast.BinOp(over, ast.Div(), under)]:
                     return f"<msqrt>{draw(over)}<mo>/</mo>{draw(under)}</msqrt>"
                 case "sqrt", [square]:

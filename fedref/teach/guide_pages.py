@@ -49,7 +49,7 @@ def spec_page() -> Sheet:
 
 
 def code_by_hand(paper: str, module: ModuleType) -> str:
-    """Return what is proved of a paper's file, and its functions that hold equations."""
+    """Return the claims that are proved about a paper's file, and its functions with equations."""
     module_of_proofs = f"fedref.proofs.{paper}"
     claims = [p.claim for p in proofs.PROOFS if p.compare.__module__ == module_of_proofs]
     items = "".join(f"<li>{escape(claim)}</li>" for claim in dict.fromkeys(claims))

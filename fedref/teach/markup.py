@@ -47,7 +47,7 @@ class Sheet(NamedTuple):
 
 
 def shell(sheet: Sheet, here: str, links: Mapping[str, str]) -> str:
-    """Return a whole page. here : its own name; links : name → text of those that every page leads to."""
+    """Return a whole page. here : its own name; links : page → text, in the head of every page."""
     nav = "".join(
         f'<a href="{name}.html"{" aria-current=page" * (name == here)}>{escape(text)}</a>'
         for name, text in links.items()
@@ -71,7 +71,7 @@ def prose(text: str) -> str:
 
 
 def docstring(text: str) -> str:
-    """Return a docstring as HTML: paragraphs as prose, and what is indented or a doctest as it stands."""
+    """Return a docstring as HTML: paragraphs as prose, indented blocks and doctests verbatim."""
     blocks = re.split(r"\n\s*\n", inspect.cleandoc(text))
     return "".join(
         highlight(block, {}, plain=True)
@@ -82,7 +82,7 @@ def docstring(text: str) -> str:
 
 
 def picture_block(name: str, picture: "Picture") -> str:
-    """Return a picture with its words."""
+    """Return a picture with its caption and its description in words."""
     width, height = (round(96 * inches) for inches in picture.figure.get_size_inches())
     image = f'<img src="{name}.svg" width="{width}" height="{height}" alt="{escape(picture.alt)}">'
     if width > SCROLLS:
@@ -117,9 +117,9 @@ def tokens(code: str) -> Iterator[tokenize.TokenInfo]:
 def highlight(
     code: str, names: Mapping[str, str], marked: Iterable[int] = (), plain: bool = False
 ) -> str:
-    """Return Python as HTML, a line at a time; a name that is a symbol of the paper carries it.
+    """Return Python as HTML, a line at a time. names : name in the code → symbol of the paper.
 
-    plain : it is text, without keywords.
+    marked : rows to mark; plain : whether it is text, without keywords.
     """
     starts = [0, *accumulate(len(line) + 1 for line in code.splitlines())]
     html, done = "", 0

@@ -35,7 +35,7 @@ def differing_lines(name: str) -> Lines:
     end = 0
     while end < min(len(right), len(wrong)) - start and right[-1 - end] == wrong[-1 - end]:
         end += 1
-    if start + end == len(right):  # lines were put in: show before what
+    if start + end == len(right):  # lines were only added: show the line after them as well
         end -= 1
     right, wrong = (text[start : len(text) - end] for text in (right, wrong))
     bare = [re.sub(r"\s*# (\[|noqa).*", "", line) for line in (*right, *wrong)]
@@ -59,9 +59,9 @@ def catching_cases(name: str) -> list[vectors.Case]:
 
 
 def catch(name: str) -> tuple[str, str]:
-    """Return the name of a golden vector that tells a mistake from all others, and what is said of it.
+    """Return a golden vector that tells a mistake from all others, and how it fails.
 
-    If there is one of the paper whose file has the line, it is that.
+    It is one of the mistake's own paper, if there is one.
     """
     from fedref.conformance.report import describe_failure
 
@@ -99,16 +99,16 @@ def as_sentence(text: str) -> str:
 
 
 def mistakes_text() -> Iterator[str]:
-    """Yield the lines of all of them for the terminal, without the runs."""
+    """Yield the lines about all published mistakes for the terminal, without the runs."""
     yield from ("Known mistakes", "==============", "")
-    yield "- the wrong line, + the right one, and the golden vector that tells it"
+    yield "- the wrong line, + the right one, and a golden vector that tells this mistake from all others"
     for name in ordered_names():
         yield ""
         yield from mistake_text(name)
 
 
 def mistake_text(name: str) -> Iterator[str]:
-    """Yield the lines of one of them."""
+    """Yield the lines about one mistake."""
     yield heading(name)
     said = as_sentence(MISTAKES[name].line)
     yield from textwrap.wrap(said, 96, initial_indent="  ", subsequent_indent="  ")
@@ -123,12 +123,12 @@ def mistake_text(name: str) -> Iterator[str]:
 
 # ---- what some do to a short run on the digits -----------------------------------------------------
 
-#: Rows of a mini-batch; a wrong line may know it too.
+#: Rows of a mini-batch, also in wrong lines that use B.
 B = 40
 
 
 class Run(NamedTuple):
-    """A run that shows a mistake: the algorithm, a column of metrics.csv, and what is set."""
+    """A run that shows a mistake: the algorithm, a column of metrics.csv, and the settings."""
 
     algorithm: str
     column: str
@@ -162,7 +162,7 @@ RUNS: dict[str, Run] = {
 
 
 def run_column(run: Run) -> list[float]:
-    """Return the run's column round by round, as the algorithm runs now."""
+    """Return the run's column round by round, with the edits that are made just now."""
     from fedref.algorithms import ALGORITHMS
     from fedref.teach.pictures import run_on_digits  # matplotlib takes its time
 
@@ -187,7 +187,7 @@ def harmless_mistakes() -> list[str]:
 
 
 def outcome(name: str) -> tuple[str, str, str]:
-    """Return what is measured after which round, and its value without the mistake and with it."""
+    """Return the measured quantity with its round, and its values without and with the mistake."""
     right, wrong = run_both(name)
     what = RUNS[name].column.replace("_", " ").replace("train", "training")
     ends = f"{wrong[-1]:.3g}" if len(wrong) == len(right) else f"diverges in round {len(wrong)}"

@@ -30,16 +30,16 @@ from fedref.teach.source import Equation, Symbol
 
 DIGITS = 4
 
-#: What of a model is shown, where it has it: value, forward pass, backward, both of the R-operator.
+#: The methods of a model that its page shows: value, forward and backward pass, the R-operator of both.
 METHODS = (
     "logits", "loss_of", "forward", "vjp", "backward", "grad", "R_forward", "R_backward", "hvp",
 )  # fmt: skip
-#: Names of the code that are symbols everywhere, beside those of a file's table.
+#: Names in the code that are symbols in every file, beside those of a file's table.
 SYMBOLS = {
     **{name: name for name in "wDuvFI"}, "grad": "g", "hvp": "H", "loss": "f", "delta": "δ", "phi": "φ",
 }  # fmt: skip
 
-#: What is no equation, algorithm or model, as lines for the terminal.
+#: Topics that are not an equation, an algorithm or a model, as lines for the terminal.
 TEXTS: Mapping[str, Callable[[], Iterable[str]]] = {
     "mistakes": mistakes.mistakes_text,
     **{name: partial(mistakes.mistake_text, name) for name in MISTAKES},
@@ -49,7 +49,7 @@ TEXTS: Mapping[str, Callable[[], Iterable[str]]] = {
 class Function(NamedTuple):
     """A function: where it is, its code, the equations in it, its proofs, its worked example.
 
-    symbols : the names of its code that are symbols of the paper, and which.
+    symbols : name in its code → symbol of the paper.
     """
 
     name: str
@@ -94,7 +94,7 @@ def topics() -> dict[str, list[str]]:
 
 
 def find_topic(name: str) -> str:
-    """Return the topic that is meant, whatever its capitals; ConfigError names a few that are like it."""
+    """Return the topic of that name in any capitals; ConfigError names a few similar ones."""
     known = {topic.casefold(): topic for names in topics().values() for topic in names}
     wanted = " ".join(name.casefold().replace("[", " ").replace("]", " ").split())
     wanted = re.sub(r"\b(eq|alg)\. ", r"\1.", wanted)
@@ -106,7 +106,7 @@ def find_topic(name: str) -> str:
 
 
 def page_of(name: str) -> Page:
-    """Return what is said of a tag, an algorithm, a model or an exercise."""
+    """Return the page of a tag, an algorithm, a model or an exercise."""
     topic = find_topic(name)
     if topic in MODELS:
         title, _, text = (inspect.getdoc(MODELS[topic]) or "").partition("\n\n")
@@ -150,7 +150,7 @@ def file_page(
 def describe_function(
     module: ModuleType, name: str, equations: list[Equation], function: Any = None
 ) -> Function:
-    """Return what is said of a function: one of a paper's file, by its name, or one that is given."""
+    """Return the description of a function, which is looked up by its name unless it is given."""
     equation = equations[0] if equations and function is None else None
     function = function or source.find(module, name)
     claims = [proof.claim for e in equations for proof in proofs.PROOFS if proof.tag == e.tag]
@@ -165,7 +165,7 @@ def describe_function(
 
 
 def model_functions(model: str) -> Iterator[Function]:
-    """Yield those of `METHODS` that a model has, and those for one of its layers beside it."""
+    """Yield those of `METHODS` that a model has, as methods or as functions for one of its layers."""
     cls: Any = MODELS[model]
     module = vars(inspect.getmodule(cls))
     named = {name: getattr(cls, name, None) for name in METHODS}
@@ -212,8 +212,8 @@ def given_values(trace: Trace) -> list[tuple[str, str]]:
 def computed_values(trace: Trace) -> list[tuple[str, str]]:
     """Return (name, value) of every variable that a line of a worked example makes, in order.
 
-    Left out are an activation, whose functions have no digits, and parameters in parts, or memory
-    that is yet to be filled.
+    Left out are activations, which are functions and not numbers, views of the parameters, and arrays
+    that are yet to be filled.
     """
     file, values, memory = trace.function.__code__.co_filename, [], set[str]()
     for step in trace.steps:

@@ -47,7 +47,7 @@ PAGE_STYLE: list[Any] = [
 
 
 class Picture(NamedTuple):
-    """figure : as drawn; alt : the same in words, for those who cannot see it; caption : what it shows."""
+    """A figure; alt : a description for people who cannot see it; caption : the text below it."""
 
     figure: Figure
     alt: str
@@ -84,13 +84,13 @@ def line_style(k: int, **more: Any) -> dict[str, Any]:
 
 
 def halo() -> dict[str, Any]:
-    """Return what makes a text stand out from the lines behind it."""
+    """Return the option that makes a text stand out from the lines behind it."""
     return {"path_effects": [withStroke(linewidth=3, foreground=PAPER)]}
 
 
 # ---- FedAvg: where many local steps lead ---------------------------------------------------------
 
-#: A bowl looks at no batch.
+#: A batch for a Bowl, which ignores it.
 NOTHING = Batch(np.zeros((1, 2)), np.zeros(1, np.int64))
 STEPS = (1, 2, 3, 5, 8, 12, 20, 30, 50)
 DRIFT_LR = 0.15
@@ -180,7 +180,7 @@ def draw_hessian_free() -> Picture:
     return Picture(figure, alt, caption)
 
 
-# ---- FedCurv: which way is held --------------------------------------------------------------------
+# ---- FedCurv: the directions in which a client is held ---------------------------------------------
 
 
 class TwoClients(NamedTuple):

@@ -13,13 +13,13 @@ from fedref.teach import catalogue, template
 from fedref.teach.catalogue import Arguments, Exercise
 from fedref.teach.example import equal
 
-#: How many samples, or clients, the calls have with which a solution is tried.
+#: A solution is tried with each of these numbers of samples, or clients.
 PROBES = (4, 8, 12, 16)
-#: What starting the process and importing fedref may take, in seconds by the clock; and how many
-#: times the limit of computing time, on a machine that is busy, or in a file that sleeps.
+#: Seconds by the clock for starting the process and importing fedref; and the clock's limit for a file,
+#: as a multiple of its limit of computing time: the machine may be busy, or the file may sleep.
 IMPORT, PATIENCE = 120.0, 20.0
 
-#: By probe: the numbers, in one row, or in one line why there are none.
+#: Probe → the numbers in one row, or one line that says why there are none.
 Answers = dict[int, Array | str]
 
 
@@ -91,7 +91,7 @@ def answer_all(text: str, exercise: Exercise, name: str) -> Answers | str:
 
 
 def answer_in_time(text: str, exercise: str, name: str, seconds: float) -> Answers | str:
-    """Return the answers of a file that computes for at most so many seconds: in a child process."""
+    """Return the answers of a file that computes for at most `seconds`; runs in a child process."""
 
     def stop(*_: object) -> None:
         raise OutOfTime

@@ -4,7 +4,7 @@ A formula stands once, in the comment behind its tag, on the line that computes 
 
     return u - alpha * model.hvp(w, u, D2)  # [per-fedavg eq.6] u − αH(w; D″)u
 
-Symbols are those of the table in the file's docstring. Nothing is kept here.
+Symbols are those of the table in the file's docstring. This module holds no formula of its own.
 """
 
 import ast
@@ -113,7 +113,7 @@ def function_at(tree: ast.Module, line: int) -> str:
 
 
 class Mention(NamedTuple):
-    """A tag that stands beside no line: what the docstrings say of it, and the functions that they name."""
+    """A tag that stands beside no line: the docstrings' words on it, and the functions they name."""
 
     module: ModuleType
     text: list[str]
@@ -144,7 +144,7 @@ def definitions(tree: Any, within: str = "") -> Iterator[tuple[str, Any]]:
 
 @cache
 def mentions() -> dict[str, Mention]:
-    """Return what is said of the tags that stand beside no line: by their tags."""
+    """Return the mentions of all tags that stand beside no line, by tag."""
     beside, found = {equation.tag for equation in equations()}, dict[str, Mention]()
     for module in modules():
         paper = module.__name__.rpartition(".")[2].replace("_", "-")

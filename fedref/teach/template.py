@@ -1,4 +1,4 @@
-"""A student's file: the source that runs, without one expression; and what a teacher reads."""
+"""A student's file, the source that runs without one expression; and the page for teachers."""
 
 import ast
 import inspect
@@ -18,7 +18,7 @@ GAP = "..."
 #: The class that a method's exercise is written in: `class Yours(MLP)`.
 YOURS = "Yours"
 
-#: Text of a function → (what formulae write, what it is in the code).
+#: Text in a function's source → (its notation in formulae, its meaning in the code).
 NOTATION = {
     "model.grad": ("g(w; D)", "model.grad(w, D): the gradient of the mean loss over the batch D, at w"),
     "model.hvp": ("H(w; D)v", "model.hvp(w, v, D): the Hessian of the mean loss, times the vector v"),
@@ -78,7 +78,7 @@ def equation_of(exercise: Exercise) -> Equation | None:
 
 
 def imports(exercise: Exercise) -> str:
-    """Return the lines that import NumPy, and what the function needs from its own file."""
+    """Return the lines that import NumPy, and the names that the function needs from its own file."""
     tree = ast.parse(function_source(exercise))
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - {"np"}
     used |= {exercise.owner.__name__} if is_method(exercise) else set()
@@ -125,9 +125,9 @@ def worked_example(exercise: Exercise) -> Trace:
 
 
 def symbol_lines(exercise: Exercise, hard: bool) -> list[str]:
-    """Return what the signs mean: rows of the file's table and of `NOTATION`.
+    """Return the meaning of the symbols: rows of the file's table and of `NOTATION`.
 
-    Of a model also its docstring; in a hard exercise only the loss, without derivatives.
+    A model's method also gets the model's docstring; a hard exercise only its part about the loss.
     """
     text, lines, rows = function_source(exercise), [], []
     if is_method(exercise):
@@ -171,7 +171,7 @@ def student_file(exercise: Exercise, hard: bool = False) -> str:
 
 
 def teachers_page(with_solutions: bool = False) -> list[str]:
-    """Return what a teacher wants to know of each exercise, and what kinds of mistakes are told apart."""
+    """Return the overview of all exercises for teachers, and the kinds of mistakes told apart."""
     lines = ["Minutes are an estimate for students who have read the file's docstring.", ""]
     for name, exercise in EXERCISES.items():
         equation = equation_of(exercise)

@@ -54,7 +54,7 @@ def load_backend(name: str) -> Any:
 def functions_of(module: ModuleType) -> SimpleNamespace:
     """Return what a module offers: the names of its `__all__`, else what it does not import.
 
-    A helper that is imported under a call's name is no claim that this call is right. Such names
+    An imported helper may happen to have a call's name, without being meant as that call. Such names
     are in `imported_names`, so that the suite can say why they are not tested.
     """
 

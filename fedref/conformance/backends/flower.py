@@ -1,6 +1,7 @@
 """Flower's shipped FedAvg and FedProx strategies, which aggregate the vectors' uploads.
 
-Flower has no uniform weights: a client counts for as many examples as it says, here its draws.
+Flower has no uniform weights: a client counts for the number of examples that it reports. For uniform
+weights that is how often it was drawn.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ def make_strategy(algorithm: str, hyper: Values) -> Any:
 
 
 def fit_result(w: Any, examples: int) -> Any:
-    """Return what one client hands in."""
+    """Return one client's result as Flower's message."""
     ok = flwr.Status(flwr.Code.OK, "")
     return flwr.FitRes(ok, flwr.ndarrays_to_parameters([w]), examples, {})
 

@@ -42,7 +42,7 @@ class Papers:
         raise NotImplementedError
 
     def speed_up(self, key: Any, f: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a faster function of arrays, where the library can; one key stands for one function."""
+        """Return a faster version of f, where the library has one; equal keys mean equal functions."""
         return f
 
     def call(self, f: Callable[..., Any], settings: Any, *arrays: Any) -> Any:
@@ -169,7 +169,7 @@ class Papers:
     # one local step: (model, hyper, server, local, batch of each role) → local
 
     def sgd_on(self, objective: Callable[..., Any]) -> Callable[..., Any]:
-        """w ← w − η∇h(w; D), h by (model, hyper, server, local) ↦ what is added to the loss."""
+        """w ← w − η∇H(w; D), where H is the loss plus objective(hyper, server, local, w)."""
 
         def step(model: Values, h: Values, server: Values, local: Values, D: Values) -> Values:
             def H(w: Any) -> Any:
@@ -192,7 +192,7 @@ class Papers:
         return self.fedmaml(model, h, server["theta"], *Ds)
 
     def episodes(self, variant: str) -> Callable[..., Any]:
-        """θ ← θ − βg, and α likewise; what is sent is the sum of the gradients of all episodes."""
+        """θ ← θ − βg, and α likewise; the client sends the sum of the gradients of all episodes."""
         gradient = self.variants()[variant]
 
         def step(model: Values, h: Values, server: Values, local: Values, *Ds: Values) -> Values:
@@ -222,7 +222,7 @@ class Papers:
         return {**moved, "omega": local["omega"] + g * h["lr"] * total}
 
     def mixed_step(self, model: Values, h: Values, server: Values, local: Values, D: Values) -> Any:
-        """w, v and α of Deng's APFL, all three from where they were [apfl-deng alg.1]."""
+        """w, v and α of Deng's APFL, each by its gradient before the step [apfl-deng alg.1]."""
         w, v, a = local["w"], local["v"], local["a"]
 
         def F(v: Any, a: Any) -> Any:
@@ -299,7 +299,7 @@ class Papers:
         return {name: self.array(x) for name, x in D.items()}
 
     def state(self, values: Values) -> dict[str, Any]:
-        """Arrays as the library's, single numbers as Python's."""
+        """Convert arrays to the library's, single numbers to Python's."""
         return {k: self.array(x) if np.ndim(x) else np.asarray(x).item() for k, x in values.items()}
 
     def begin(self, algorithm: str, h: Values, model: Values, server: Values, own: Values) -> Any:
@@ -433,7 +433,7 @@ class Papers:
         )
 
     def to_numpy(self, x: Any) -> Any:
-        """NumPy arrays of the library's, in nested dictionaries."""
+        """Convert the library's arrays in nested dictionaries to NumPy's."""
         if isinstance(x, Mapping):
             return {key: self.to_numpy(value) for key, value in x.items()}
         return x if isinstance(x, bool | int | float | np.ndarray) else self.numpy(x)

@@ -1,6 +1,7 @@
 """fedref itself as a backend, with every intermediate by its paper's name.
 
-Nothing is computed here: the core's functions are called, and what they asked of the model is noted.
+Nothing is computed here: the core's functions are called, and the derivatives that they ask for are
+recorded.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +27,7 @@ Values = Mapping[str, Any]
 
 
 class Recorder:
-    """A model that records each derivative: at which point, and its value. Below it is `r`."""
+    """A model that records the point and the value of each derivative. Below, `r` is a Recorder."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -130,9 +131,9 @@ one_by_one = partial(run_clients, stack=False)
 
 @dataclass(frozen=True)
 class Reference:
-    """fedref's functions behind the backend's protocol. work : what runs a round's clients.
+    """fedref's functions behind the backend's protocol. work : runs a round's clients.
 
-    The wrong backends of `mistakes` override `plan_of` or one call, or have a line of this replaced.
+    The wrong backends of `mistakes` override `plan_of` or one call, or are this one with an edit.
     """
 
     work: Any = one_by_one
@@ -201,7 +202,7 @@ class Reference:
         self, algorithm: str, model: Values, hyper: Values,
         server: Values, uploads: Values, n: Array, counts: Array, N: int | None = None,
     ) -> dict[str, Any]:  # fmt: skip
-        """Return the server\'s next state from K of N clients\' uploads (leaves (K, ...)), n_k and draws."""
+        """Return the server's next state from K of N clients' uploads (leaves (K, ...)), n_k and draws."""
         it, made = self.algorithm_of(algorithm, hyper), self.model_of(model)
         dtype = next(iter(uploads.values())).dtype
         cohort = Cohort(np.arange(len(n)), counts, n, len(n) if N is None else N)
@@ -288,7 +289,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class WithWorkers(Reference):
-    """Clients in two processes, that are started when they are first needed."""
+    """fedref with its clients in two processes, which start when they are first needed."""
 
     @cached_property
     def processes(self) -> Workers:

@@ -85,7 +85,7 @@ class Torch(Papers):
 
     def derivative(self, f: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def g(x: Any) -> Any:
-            # an alias: what else depends on x is a constant here
+            # an alias of x: whatever else depends on x is a constant for this gradient
             x = x.view_as(x) if x.requires_grad else x.clone().requires_grad_()
             return torch.autograd.grad(f(x), x, create_graph=True)[0]
 
