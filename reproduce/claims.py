@@ -269,6 +269,14 @@ def describe(claim: Claim, place: Place, use: str, name: str, values: Array, not
     )  # fmt: skip
 
 
+def judge_difference(values: Values, rows: int) -> str:
+    """Return the verdict of the same rule on a difference of accuracies being above 0, in points."""
+    claim = Claim("", lambda place, label: values, ("",), above=0.0)
+    return describe(
+        claim, Place("", "", None, {}, rows=rows), "judged", "", np.asarray(values), ""
+    ).judge()
+
+
 def measure(claim: Claim, place: Place, method: str) -> Array:
     """Return what the limits are for, of one method: (seeds,)."""
 

@@ -1,6 +1,7 @@
 """Measures that reports read off runs: the quantities of claims, and parts of runs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -152,6 +153,22 @@ def at_point(run: Run, **point: Any) -> Run:
     return found
 
 
+def merge_runs(runs: Sequence[Run]) -> Run:
+    """Return runs that differ in their algorithms, and in what they sweep, as one run."""
+    made = [run.experiment for run in runs]
+    algorithms = {label: table for one in made for label, table in one.algorithms.items()}
+    sweep = {key: values for one in made for key, values in one.sweep.items()}
+    units = [unit for run in runs for unit in run.units]
+    records = [record for run in runs for record in run.records]
+    return Run(replace(made[0], algorithms=algorithms, sweep=sweep), units, records)
+
+
+# ---- the choice of rates -------------------------------------------------------------------------
+
+#: The rates that are chosen from a grid, and how the papers write them.
+SYMBOLS = {"lr": "η", "alpha": "α", "beta": "β"}
+
+
 def best_point(run: Run, label: str, metric: str) -> Mapping[str, Any]:
     """Return the point of the sweep with the largest final value, mean over seeds.
 
@@ -176,3 +193,16 @@ def at_best(run: Run, labels: Sequence[str], metric: str) -> Run:
         if unit.point == point
     ]
     return Run(run.experiment, [unit for unit, _ in found], [record for _, record in found])
+
+
+def describe_choice(run: Run, label: str, metric: str) -> str:
+    """Return the rates at an algorithm's `best_point`, each marked where it ends its grid."""
+    grid, point = run.experiment.sweep, best_point(run, label, metric)
+    return ", ".join(f"{SYMBOLS[k]} = {x:g}{edge(x, grid[k])}" for k, x in point.items())
+
+
+def edge(value: float, grid: Sequence[float]) -> str:
+    """Say whether a value is at an end of the grid that it was chosen from."""
+    if len(grid) == 1:
+        return " (only)"
+    return " (edge)" if value in (min(grid), max(grid)) else ""

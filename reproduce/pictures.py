@@ -64,6 +64,37 @@ def draw_panels(
         save(figure, path)
 
 
+def draw_dots(
+    path: Path,
+    panels: Mapping[str, Mapping[str, tuple[str, Values]]],
+    xlabel: str,
+    bar: str,
+) -> None:
+    """Draw a panel each: name → (its kind, a number a seed), a line each with a dot a seed and their mean.
+
+    Kinds are told apart by colour and marker. bar : the name whose mean is a vertical line.
+    """
+    names = list(next(iter(panels.values())))
+    kinds = dict.fromkeys(kind for lines in panels.values() for kind, _ in lines.values())
+    looks = {kind: sign_of(i) for i, kind in enumerate(kinds)}
+    with style.context(STYLE):
+        handles: list[Any] = [Line2D([], [], **look, label=kind) for kind, look in looks.items()]
+        handles.append(sign("mean over seeds", marker="|", markersize=13, linestyle="none"))
+        handles.append(Line2D([], [], color="0.6", linestyle=":", label=f"mean of {bar}"))
+        figure, drawn = frame((1, len(panels)), (2.8, 0.27 * len(names) + 1), "", handles)
+        for axes, (title, lines) in zip(drawn, panels.items()):
+            axes.axvline(np.mean(lines[bar][1]), color="0.6", linestyle=":")
+            for y, (kind, x) in enumerate(lines.values()):
+                axes.plot(x, np.full(len(x), y), alpha=0.6, **looks[kind])
+                axes.plot(np.mean(x), y, **looks[kind] | {"marker": "|", "markersize": 13})
+            axes.set_title(title)
+            axes.set_xlabel(xlabel)
+            axes.margins(x=0.1)
+            axes.set_ylim(len(names) - 0.5, -0.5)
+            axes.set_yticks(range(len(names)), names if axes is drawn[0] else [""] * len(names))
+        save(figure, path)
+
+
 def look_of(i: int, colour: int = 0) -> dict[str, Any]:
     """Return how the i-th line looks; colour : how many colours it leaves out."""
     return {"color": COLOURS[i + colour], "marker": MARKERS[i], "linestyle": LINES[i]}

@@ -15,9 +15,11 @@ from fedref.sampling import cut
 from reproduce import measures
 from reproduce.claims import Finding, Place, claims_of, judge, report_claims
 from reproduce.measures import (
+    SYMBOLS,
     at_best,
     best_point,
     bytes_sent,
+    describe_choice,
     how_often,
     late_changes,
     rename_methods,
@@ -56,7 +58,6 @@ METHODS = {
 FEDMETA = ("fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd")
 ABLATION = "fedmeta-epochs"
 SUPPORT = {"20": "20 %", "50": "50 %", "90": "90 %", "rounds": "20 %"}
-SYMBOLS = {"lr": "η", "alpha": "α", "beta": "β"}
 HEADS = ("data", "support", "method")
 #: What the table has of each method, in %: `Number.ours` and `Number.more`.
 COLUMNS = ("accuracy", "above FedAvg", "at the start", "mean of clients", "on validation clients")
@@ -163,20 +164,12 @@ def final(run: Run, label: str) -> np.ndarray:
 
 def line(stem: str, best: Run, run: Run, label: str) -> Number:
     """Return a line of the table: one method on one data set with one share as support."""
-    point, grid = best_point(run, label, CHOICE), run.experiment.sweep
-    chose = ", ".join(f"{SYMBOLS[k]} = {x:g}{edge(x, grid[k])}" for k, x in point.items())
+    chose = describe_choice(run, label, CHOICE)
     validated = measures.final(best, label, CHOICE)
     each = measures.final(best, label, "unseen_accuracy_mean")
     above = final(best, label) - final(best, "fedavg")
     more = (above, unseen_accuracy(best, label)[:, 0], each, validated)
     return Number((*place_of(stem), METHODS[label]), final(best, label), None, chose, more)
-
-
-def edge(value: float, grid: Sequence[float]) -> str:
-    """Say whether a value is at an end of the grid that it was chosen from."""
-    if len(grid) == 1:
-        return " (only)"
-    return " (edge)" if value in (min(grid), max(grid)) else ""
 
 
 def place_of(stem: str) -> tuple[str, str]:

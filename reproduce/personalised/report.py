@@ -2,19 +2,218 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from fedref import plots
 from fedref.experiments.results import Run
-from reproduce.measures import at_best, final
-from reproduce.tables import markdown, spread
+from fedref.models.numerics import Array
+from fedref.rounds.evaluation import Scores, client_mean, sample_mean
+from fedref.sampling import stream
+from reproduce.claims import UNDECIDED, judge_difference
+from reproduce.measures import at_best, describe_choice, final, merge_runs, rename_methods, total
+from reproduce.pictures import draw_dots
+from reproduce.tables import Number, markdown, spread, write_csv, write_numbers
 
-TINY = {"rounds": 2, "eval-every": 2, "clients-every": 2}
-QUICK = {"seeds": [0], **TINY}
+NAMES = {"digits": "digits", "synthetic": "Synthetic(1, 1)", "mnist": "MNIST, power law"}
+QUICK: dict[str, Any] = {
+    f"{data}-{rates}": {f"sweep.{rate}": [0.1] for rate in rates.split("-")}
+    for data in NAMES
+    for rates in ("lr", "lr-alpha", "alpha-beta")  # the files' names say what is swept
+} | {"seeds": [0], "rounds": 2, "eval-every": 2, "clients-every": 2}
+
+#: How a client comes by its model → the methods that do it so.
+KINDS = {
+    "the same for all": {"fedavg": "FedAvg", "scaffold": "SCAFFOLD", "feddyn": "FedDyn"},
+    "one step from FedAvg's": {
+        "fedavg-update": "FedAvg with update",
+        "fedavg-meta": "FedAvg(Meta)",
+    },
+    "one step from a meta-learned start": {
+        "per-fedavg": "Per-FedAvg, exact",
+        "per-fedavg-fo": "Per-FedAvg, first order",
+        "per-fedavg-hf": "Per-FedAvg, Hessian free",
+        "fedmeta-maml": "FedMeta (MAML)",
+        "fedmeta-fomaml": "FedMeta (first order)",
+        "fedmeta-sgd": "FedMeta (Meta-SGD)",
+        "fedmeta-epochs": "FedMeta (MAML, epochs)",
+        "fedmaml": "FedMAML",
+    },
+    "solved for, near the server's": {"pfedme": "pFedMe"},
+    "its own, kept": {
+        "apfl": "APFL (Ni et al.)",
+        "apfl-deng": "APFL (Deng et al.)",
+        "alone": "own model alone",
+    },
+}
+METHODS = {label: name for methods in KINDS.values() for label, name in methods.items()}
+KIND_OF = {label: kind for kind, methods in KINDS.items() for label in methods}
+#: One of each kind, for the picture over operations.
+DRAWN = ("fedavg", "fedavg-update", "per-fedavg", "fedmeta-maml", "apfl-deng", "pfedme")
+#: What chooses, and what is reported: columns that `score_halves` adds.
+CHOICE, RESULT = "validation_accuracy", "test_clients_accuracy"
+#: Digits after the point of what a training costs, mean over seeds.
+COSTS = {"MB": 1, "gradients": 0, "HVPs": 0, "10⁹ operations": 2}
+#: Differences, in parentheses where they are within their margin.
+COMPARED = ("above FedAvg", "below the best")
 
 
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
-    rows = [["experiment", "method", "all clients"]]
-    for stem, run in runs.items():
-        labels = list(run.experiment.algorithms)
-        best = at_best(run, labels, "accuracy")
-        rows += [[stem, label, spread(final(best, label))] for label in labels]
-    return {"accuracies": markdown(rows, left=2)}
+    whole = {data: score_halves(run) for data, run in merge_files(runs).items()}
+    best = {data: at_best(run, list(METHODS), CHOICE) for data, run in whole.items()}
+    found = {data: {m: measure(run, m) for m in METHODS} for data, run in best.items()}
+    numbers = [
+        Number((NAMES[data], METHODS[m], quantity), values)
+        for data, methods in found.items()
+        for m, quantities in methods.items()
+        for quantity, values in quantities.items()
+    ]
+    write_numbers(out / "numbers.csv", ("data", "method", "quantity"), numbers)
+    write_clients(best, out / "clients.csv")
+    dots = {
+        NAMES[data]: {METHODS[m]: (KIND_OF[m], final(run, m, RESULT)) for m in METHODS}
+        for data, run in best.items()
+    }
+    draw_dots(out / "accuracy.png", dots, "accuracy of test clients in %", METHODS["fedavg"])
+    return {
+        "tables": "\n\n".join(table_of(d, best[d], whole[d], found[d]) for d in best),
+        "took_part": took_part_table(best),
+        "operations": draw_operations(best, out),
+    }
+
+
+def merge_files(runs: Mapping[str, Run]) -> dict[str, Run]:
+    """Return one run for each data set: its three files differ in methods and sweeps alone."""
+    files = {data: [run for s, run in runs.items() if s.startswith(f"{data}-")] for data in NAMES}
+    return {data: merge_runs(own) for data, own in files.items() if own}
+
+
+# ---- who chooses and who is tested ---------------------------------------------------------------
+
+
+def halves(clients: int) -> tuple[Array, Array]:
+    """Return (validation clients, test clients): drawn once, the same for every method and seed."""
+    order = stream(0, "validation clients").permutation(clients)
+    return np.sort(order[: clients // 2]), np.sort(order[clients // 2 :])
+
+
+def score_halves(run: Run) -> Run:
+    """Return the run with the last accuracies of either half of the clients in its last rows."""
+    records = []
+    for record in run.records:
+        scores, row = record.scores[-1], dict(record.rows[-1])
+        for name, clients in zip((CHOICE, RESULT), halves(len(scores.n_test))):
+            row[name] = mean_accuracy(scores, clients, sample_mean)
+            row[f"{name}_mean"] = mean_accuracy(scores, clients, client_mean)
+        records.append(record._replace(rows=[*record.rows[:-1], row]))
+    return run._replace(records=records)
+
+
+def mean_accuracy(scores: Scores, clients: Array, mean: Any = sample_mean) -> float:
+    """Return the accuracy of some clients, a fraction: their mean over samples, or over clients."""
+    return float(mean(scores.accuracy[clients], scores.n_test[clients]))
+
+
+# ---- the table -----------------------------------------------------------------------------------
+
+
+def measure(best: Run, label: str) -> dict[str, Array]:
+    """Return what the table has of one method at the rates chosen for it: quantity → (seeds,)."""
+    ours = final(best, label, RESULT)
+    top = max((final(best, m, RESULT) for m in METHODS), key=lambda values: float(values.mean()))
+    return {
+        "test clients": ours,
+        "above FedAvg": ours - final(best, "fedavg", RESULT),
+        "below the best": top - ours,
+        "mean of test clients": final(best, label, f"{RESULT}_mean"),
+        "validation clients": final(best, label, CHOICE),
+        "all, at the start": 100 * best.curve(label)[1][:, 0],
+        "MB": total(best, label, "bytes_down", "bytes_up") / 1e6,
+        "gradients": total(best, label, "grads"),
+        "HVPs": total(best, label, "hvps"),
+        "10⁹ operations": total(best, label, "flops") / 1e9,
+    }
+
+
+def table_of(data: str, best: Run, whole: Run, found: Mapping[str, Mapping[str, Array]]) -> str:
+    """Return who is tested on how many rows, and the table of one data set."""
+    n = best.records[0].scores[-1].n_test
+    chosen, tested = halves(len(n))
+    tests = int(n[tested].sum())
+    rows = [["method", "a client's model", *found["fedavg"], "chosen"]]
+    for m, quantities in found.items():
+        cells = []
+        for name, values in quantities.items():
+            text = spread(values) if name not in COSTS else f"{values.mean():,.{COSTS[name]}f}"
+            within = name in COMPARED and judge_difference(values, tests) == UNDECIDED
+            cells.append(f"({text})" if within else text)
+        rows.append([METHODS[m], KIND_OF[m], *cells, describe_choice(whole, m, CHOICE)])
+    who = f"{len(chosen)} validation and {len(tested)} test clients, these with {tests:,} test rows"
+    head = f"**{NAMES[data]}**: {who}; one row is {100 / tests:.2f} points."
+    return f"{head}\n\n{markdown(rows, left=2, last=True)}"
+
+
+def took_part_table(best: Mapping[str, Run]) -> str:
+    """Return what an own model that is kept is worth to the test clients that have one, and to others."""
+    rows = [["data", "method", "test clients that took part", "they, above FedAvg", "the others"]]
+    for data, run in best.items():
+        for label in KINDS["its own, kept"]:
+            found = []
+            for own, bar in zip(run.records_of(label), run.records_of("fedavg")):
+                _, tested = halves(len(own.scores[-1].n_test))
+                there = np.isin(tested, [*own.state.clients])
+                gains = [
+                    100
+                    * (mean_accuracy(own.scores[-1], part) - mean_accuracy(bar.scores[-1], part))
+                    for part in (tested[there], tested[~there])
+                ]
+                found.append((100 * there.mean(), *gains))
+            share, *gains = np.transpose(found)
+            rows.append(
+                [
+                    NAMES[data],
+                    METHODS[label],
+                    f"{share.mean():.0f} %",
+                    *[spread(gain) for gain in gains],
+                ]
+            )
+    return markdown(rows, left=2)
+
+
+# ---- files and pictures --------------------------------------------------------------------------
+
+
+def write_clients(best: Mapping[str, Run], path: Path) -> None:
+    """Write who validates and who is tested, and each client's accuracy, mean over seeds, in %."""
+    rows = []
+    for data, run in best.items():
+        n = run.records[0].scores[-1].n_test
+        chosen, _ = halves(len(n))
+        each = [np.mean([r.scores[-1].accuracy for r in run.records_of(m)], 0) for m in METHODS]
+        for k in range(len(n)):
+            half = "validation" if k in chosen else "test"
+            rows.append([NAMES[data], k, half, n[k], *(round(100 * x[k], 2) for x in each)])
+    heads = ["data", "client", "half", "test rows", *METHODS.values()]
+    write_csv(path, heads, rows)
+
+
+def draw_operations(best: Mapping[str, Run], out: Path) -> str:
+    """Draw the accuracy of all clients over the operations of training: a picture a data set."""
+    shown = []
+    for data, run in best.items():
+        drawn = rename_methods(run, {m: METHODS[m] for m in DRAWN})
+        file = f"{data}-operations.png"
+        plots.curves(drawn, out / file, "accuracy", against="flops", title=NAMES[data])
+        shown.append(f"![{NAMES[data]}: accuracy of all clients over operations]({file})")
+    return "\n\n".join(shown)
+
+
+def adaptation_helps(runs: Mapping[str, Run]) -> tuple[bool, str]:
+    (run,) = (score_halves(run) for data, run in merge_files(runs).items() if data == "mnist")
+    best = at_best(run, ["fedavg", "fedavg-meta"], CHOICE)
+    gain = float((final(best, "fedavg-meta", RESULT) - final(best, "fedavg", RESULT)).mean())
+    return gain > 0, f"{gain:+.2f} points"
+
+
+CHECKS = {"a step of adaptation lifts FedAvg on MNIST's test clients": adaptation_helps}

@@ -43,6 +43,34 @@ def test_quantities() -> None:
     assert measures.total(found, "fedavg", "grads").tolist() == [6, 6]
 
 
+def test_a_choice_at_the_grids_end_is_marked() -> None:
+    found = [measures.edge(value, [0.01, 0.1, 1.0]) for value in (0.01, 0.1, 1.0)]
+    assert found == [" (edge)", "", " (edge)"]
+    assert measures.edge(1.0, [1.0]) == " (only)"
+
+
+def test_runs_of_one_experiment_are_merged_and_their_rates_chosen() -> None:
+    one, two = (
+        run(small({label: {}}, sweep=sweep), rounds=1)
+        for label, sweep in (
+            ("fedavg", {"lr": [0.01, 0.1, 10.0]}),
+            ("per-fedavg", {"alpha": [0.1], "beta": [0.1]}),
+        )
+    )
+    both = measures.merge_runs([one, two])
+    assert list(both.experiment.algorithms) == ["fedavg", "per-fedavg"]
+    assert list(both.experiment.sweep) == ["lr", "alpha", "beta"]
+    assert both.records == [*one.records, *two.records]
+    for record, accuracy in zip(one.records, (0.1, 0.3, 0.2)):
+        record.rows[-1]["accuracy"] = accuracy
+    assert measures.describe_choice(both, "fedavg", "accuracy") == "η = 0.1"
+    one.records[2].rows[-1]["accuracy"] = 0.4
+    assert measures.describe_choice(both, "fedavg", "accuracy") == "η = 10 (edge)"
+    assert (
+        measures.describe_choice(both, "per-fedavg", "accuracy") == "α = 0.1 (only), β = 0.1 (only)"
+    )
+
+
 def test_how_often_runs_are_evaluated() -> None:
     found = run(small({"fedavg": {"lr": 0.1}}), rounds=1)
     rare = found._replace(experiment=replace(found.experiment, eval_every=5))

@@ -257,12 +257,6 @@ def test_every_round_is_evaluated_of_the_same_experiment(data: str) -> None:
         assert all(table[key] == max(sweep[key]) for key in UNSEEN.SYMBOLS if key in table)
 
 
-def test_a_choice_at_the_grids_end_is_marked() -> None:
-    found = [UNSEEN.edge(value, [0.01, 0.1, 1.0]) for value in (0.01, 0.1, 1.0)]
-    assert found == [" (edge)", "", " (edge)"]
-    assert UNSEEN.edge(1.0, [1.0]) == " (only)"
-
-
 def test_nothing_is_judged_on_a_thin_grid(found: Run) -> None:
     only = replace(found.experiment, sweep={"lr": [1.0], "beta": [1.0], "alpha": [0.1, 1.0]})
     full = replace(found.experiment, sweep={k: [0.1, 1.0] for k in UNSEEN.SYMBOLS})
