@@ -3,13 +3,12 @@
 import os
 from collections.abc import Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
 from fedref import Batch, tree
 from fedref.algorithm import Algorithm, State
@@ -43,28 +42,6 @@ MODELS = {
     "cnn": CNN(image=(5, 5), channels=(2,), kernel=2, hidden=3, classes=2),
     "lstm": LSTM(vocabulary=3, classes=2, length=3, embedding=2, hidden=(2,), l2=0.1),
 }
-#: More layers and more kinds of them.
-LAYOUTS = [
-    BinaryLogistic(3),
-    BinaryLogistic(3, bias=False),
-    Logistic(4, 3),
-    LinearSVM(3),
-    LinearSVM(3, bias=False),
-    MLP(3, (4,), 2),
-    MLP(2, (3, 1), 4),
-    CNN((8, 8, 2), (3, 2), 2, 4, 3),
-    *MODELS.values(),
-]
-
-
-def units_by_loops(model):
-    """Layer by layer, entry by entry: a weight's unit is its last index; its bias has the same."""
-    found, first = [], 0
-    for view in model.unpack(np.zeros(model.d)):
-        if view.ndim > 1:  # a layer opens
-            first = max(found, default=-1) + 1
-        found += [first + index[-1] for index in np.ndindex(view.shape)]
-    return found
 
 
 #: Sizes are drawn afresh for every example, see `cases`.
@@ -111,49 +88,6 @@ def make_batch(model, rng, n: int, lead=(), weights: bool = False) -> Batch:
         s = rng.uniform(0.2, 2.0, (*lead, n)) * (rng.uniform(size=(*lead, n)) < 0.7)
         s[..., 0] = 1.0
     return tree.freeze(Batch(X, y, s))
-
-
-class Case:
-    """A model, a point w, and as many random batches as wanted, all with the same leading axes."""
-
-    def __init__(self, model, seed: int, lead_w, lead_D, weights: bool):
-        self.model, self.rng = model, np.random.default_rng(seed)
-        self.lead_w, self.lead_D, self.weights = lead_w, lead_D, weights
-        self.w = self.vector()
-
-    def vector(self, size: int | None = None):
-        """A random read-only (..., d), or (..., size)."""
-        x = self.rng.normal(size=(*self.lead_w, size or self.model.d)) * 0.7
-        return tree.freeze(x)
-
-    def flat(self):
-        """A random read-only (d,)."""
-        return tree.freeze(self.rng.normal(size=self.model.d) * 0.7)
-
-    def batch(self, n: int | None = None) -> Batch:
-        n = int(self.rng.integers(1, 6)) if n is None else n
-        return make_batch(self.model, self.rng, n, self.lead_D, self.weights)
-
-    def __repr__(self) -> str:
-        return f"Case({self.model}, lead {self.lead_w} and {self.lead_D}, weights {self.weights})"
-
-
-#: Leading axes of (w, D): none, both, the data's alone (one model, many clients), w's alone.
-LEADS = (((), ()), ((2,), (2,)), ((), (3,)), ((2,), ()))
-
-
-@st.composite
-def cases(draw, kind: str, leads=LEADS):
-    """A `Case` of random size for a kind of model."""
-    model = sized(
-        kind,
-        draw(st.integers(1, 4)),
-        draw(st.integers(1, 3)),
-        draw(st.integers(2, 3)),
-        draw(st.sampled_from([0.0, 0.3])),
-    )
-    lead_w, lead_D = draw(st.sampled_from(leads))
-    return Case(model, draw(st.integers(0, 10**6)), lead_w, lead_D, draw(st.booleans()))
 
 
 SIZES = (7, 1, 12, 3, 5)
@@ -298,10 +232,3 @@ def same(a, b) -> bool:
     if isinstance(a, np.ndarray):
         return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
     return type(a) is type(b) and a == b
-
-
-def with_labels(federation: Federation, rows, labels) -> Federation:
-    """The federation with other labels in some rows."""
-    y = federation.source.y.copy()
-    y[rows] = labels
-    return replace(federation, source=replace(federation.source, y=tree.freeze(y)))

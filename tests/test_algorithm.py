@@ -64,27 +64,6 @@ def test_wrong_options_are_refused(name, options, message):
         cls(**options)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("per-fedavg", {"inner_steps": 0}, "inner-steps is 0"),
-        ("per-fedavg-hf", {"delta": 0.0}, "delta is 0"),
-        ("fedmeta-maml", {"server": "adm"}, "did you mean 'adam'"),
-        ("fedmeta-sgd", {"inner_steps": -1}, "inner-steps is -1"),
-        ("fedmaml", {"inner_steps": 0}, "inner-steps is 0"),
-        ("fedmaml", {"evaluate": "theta2"}, "did you mean 'theta"),
-        ("apfl", {"init": "papr"}, "did you mean 'paper'"),
-        ("apfl", {"importance": "fischer"}, "did you mean 'fisher'"),
-        ("apfl", {"lam": 1.5}, "lam is 1.5"),
-        ("apfl", {"window": 0}, "window is 0"),
-        ("apfl", {"z": -1}, "z is -1"),
-    ],
-)
-def test_wrong_options_of_one_algorithm_are_refused(name, options, message):
-    with pytest.raises(ConfigError, match=message):
-        ALGORITHMS[name](**options)
-
-
 WORDS = [
     (name, f.name)
     for name, cls in ALGORITHMS.items()
@@ -166,6 +145,7 @@ def test_defaults_and_roles(name):
         ("apfl", "z", (0,), (-1,)),
         ("per-fedavg-hf", "delta", (1e-12, 1.0), (0.9e-12, 1.01)),
         ("fedmaml", "inner_steps", (1,), (0,)),
+        ("per-fedavg", "inner_steps", (1,), (0,)),
         ("fedmeta-maml", "inner_steps", (0,), (-1,)),
         ("apfl-deng", "alpha", (0.0, 1.0), (-1e-9, 1.0 + 1e-9)),
         ("fedadam", "beta1", (0.0, 1.0), (-1e-9, 1.0 + 1e-9)),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedref import ConfigError, sampling
+from fedref import ConfigError
 from fedref.sampling import (
     PADDING,
     Sampling,
@@ -132,35 +132,6 @@ def test_shapes_and_fields():
         assert (plan.rows["D"][k, plan.steps[k] :] == PADDING).all()
 
 
-@pytest.mark.parametrize("config", modes())
-def test_batches_of_one_client_do_not_depend_on_the_others(config):
-    """Neither the size of another client nor who else takes part moves a client's batches."""
-    plan = make_plan(config, SIZES, 1, 0, ROLES)
-    larger = SIZES.copy()
-    larger[2] = 25
-    other = make_plan(config, larger, 1, 0, ROLES)
-    few = make_plan(replace(config, clients_per_round=2), SIZES, 1, 0, ROLES)
-    for role in ROLES:
-        for k in (0, 1, 3, 4, 5):
-            assert batches(plan, role, k) == batches(other, role, k)
-        assert batches(plan, role, 2) != batches(other, role, 2)
-        for i, k in enumerate(few.clients):
-            assert batches(few, role, i) == batches(plan, role, k)
-
-
-def test_the_cohort_depends_on_neither_roles_nor_batches_nor_stragglers():
-    plans = [
-        make_plan(config, SIZES, 3, 8, roles)
-        for roles in (("D",), ROLES, ("S", "Q"))
-        for config in (
-            Sampling(3, epochs=2, batch_size=4),
-            Sampling(3, steps=7, batch_size=1),
-            Sampling(3, epochs=2, stragglers=0.9),
-        )
-    ]
-    assert len({tuple(plan.clients.tolist()) for plan in plans}) == 1
-
-
 @pytest.mark.parametrize("config", modes(amount=5))
 def test_a_straggler_does_a_prefix_of_what_it_would_have_done(config):
     full = make_plan(config, SIZES, 0, 0, ROLES)
@@ -176,19 +147,6 @@ def test_a_straggler_does_a_prefix_of_what_it_would_have_done(config):
         if not slow.straggler[k]:
             assert slow.amount[k] == 5
     assert shorter > 0
-
-
-def test_stragglers_are_the_same_for_every_algorithm():
-    """Same who and how long, whatever batches an algorithm takes and however large clients are."""
-    config = Sampling(len(SIZES), epochs=9, stragglers=0.5)
-    plans = [
-        make_plan(config, sizes, 4, 0, roles)
-        for roles in (("D",), ROLES, ("S", "Q"))
-        for sizes in (SIZES, SIZES[::-1] + 3)
-    ]
-    for plan in plans:
-        assert plan.straggler.tolist() == plans[0].straggler.tolist()
-        assert plan.amount.tolist() == plans[0].amount.tolist()
 
 
 @pytest.mark.parametrize(("fraction", "count"), [(0.0, 0), (0.25, 1), (0.5, 3), (0.75, 5), (1, 6)])
@@ -239,32 +197,6 @@ def test_small_clients_take_part_fully(config):
                 assert [sorted(rows) for rows in batches(plan, role, k)] == [list(range(n))] * 3
 
 
-def test_everything_depends_on_the_seed():
-    config = Sampling(3, epochs=2, batch_size=4, stragglers=0.5)
-    one, two = ([make_plan(config, SIZES, t, seed, ROLES) for t in range(6)] for seed in (0, 1))
-    for name in ("clients", "straggler", "amount"):
-        assert [p._asdict()[name].tolist() for p in one] != [
-            p._asdict()[name].tolist() for p in two
-        ]
-    everyone = [make_plan(ALL, SIZES, 0, seed, ROLES) for seed in (0, 1)]
-    for role in ROLES:
-        assert batches(everyone[0], role, 4) != batches(everyone[1], role, 4)
-    assert stream(0, "init").normal() != stream(1, "init").normal()
-    again = make_plan(config, SIZES, 5, 0, ROLES)
-    for role in ROLES:
-        np.testing.assert_array_equal(again.rows[role], one[5].rows[role])
-    assert again.clients.tolist() == one[5].clients.tolist()
-
-
-@pytest.mark.parametrize("config", modes())
-def test_clients_of_equal_size_draw_different_rows(config):
-    plan = make_plan(config, np.full(6, 20), 0, 0, (*ROLES,))
-    for role in ROLES:
-        assert len({str(batches(plan, role, k)) for k in range(6)}) == 6
-    episodes = make_plan(config, np.full(6, 20), 0, 0, ("S", "Q"))
-    assert len({str(batches(episodes, "S", k)) for k in range(6)}) == 6
-
-
 @pytest.mark.parametrize("B", [2, 5])
 def test_how_rows_are_drawn_changes_above_64_batches(B):
     """Which rows a seed draws is part of what a run can be replayed by: up to n = 64·B a prefix of a
@@ -283,39 +215,12 @@ def test_how_rows_are_drawn_changes_above_64_batches(B):
     assert drawn(64 * B).dtype == drawn(64 * B + 1).dtype == np.int32
 
 
-@pytest.mark.parametrize("roles", [("D",), ROLES, ("S", "Q")])
-def test_every_stream_has_the_key_that_the_module_says(roles, monkeypatch):
-    """cohort and stragglers (seed, round), a role (seed, round, client): nothing more, no other."""
-    used = []
-
-    def record(*key):
-        used.append(key)
-        return stream(*key)
-
-    monkeypatch.setattr(sampling, "stream", record)
-    plan = make_plan(Sampling(3, epochs=1, stragglers=0.5), SIZES, 5, 2, roles)
-    drawn = ("S",) if "S" in roles else roles
-    own = [(2, role, 5, k) for k in plan.clients.tolist() for role in drawn]
-    assert used == [(2, "cohort", 5), (2, "stragglers", 5), *own]
-    used.clear()
-    adaptation_rows(ALL, "D", 9, 4, 5, 2)
-    adaptation_rows(ALL, "S", 9, 4, 5, 2)
-    assert used == [(2, "adapt", 5, 4)] * 2
-
-
 def test_with_steps_an_epoch_is_one_step():
     plan = make_plan(Sampling(len(SIZES), steps=5, batch_size=4), SIZES, 0, 0)
     assert plan.per_epoch.tolist() == [1] * len(SIZES)
     assert plan.steps.tolist() == [5] * len(SIZES)
     episodes = make_plan(ALL, SIZES, 0, 0, ("S", "Q"))
     assert episodes.per_epoch.tolist() == [1] * len(SIZES)
-
-
-def test_rounds_differ():
-    plans = [make_plan(Sampling(3, epochs=1, batch_size=4), SIZES, t, 0) for t in range(8)]
-    assert len({tuple(p.clients.tolist()) for p in plans}) > 3
-    whole = [make_plan(ALL, SIZES, t, 0) for t in (0, 1)]
-    assert batches(whole[0], "D", 4) != batches(whole[1], "D", 4)
 
 
 def test_streams_differ_by_every_part_of_their_key():
@@ -327,16 +232,6 @@ def test_streams_differ_by_every_part_of_their_key():
     ]
     draws = {int(stream(*key).integers(2**62)) for key in keys}
     assert len(draws) == len(keys)
-
-
-def test_uniform_cohorts_are_uniform_and_without_repeats():
-    config = Sampling(3, epochs=1)
-    counts = np.zeros(len(SIZES))
-    for t in range(600):
-        clients, times = cohort(config, SIZES, t, 0)
-        assert times.tolist() == [1, 1, 1]
-        counts[clients] += 1
-    np.testing.assert_allclose(counts / 600, 0.5, atol=0.06)
 
 
 def test_by_samples_draws_in_proportion_with_repeats():
@@ -371,13 +266,6 @@ def test_adaptation_rows_are_fresh_training_rows(n, seed):
     S = adaptation_rows(config, "S", n, 3, 1, seed)
     assert len(set(S.tolist())) == len(S) == np.clip(round(n / 2), 1, n - 1)
     assert set(S.tolist()) <= set(range(n))
-
-
-def test_adaptation_depends_on_client_round_and_seed():
-    config = Sampling(1, epochs=1, batch_size=10)
-    keys = [(client, round, seed) for client in (0, 1) for round in (0, 1) for seed in (0, 1)]
-    drawn = {tuple(adaptation_rows(config, "D", 50, *key).tolist()) for key in keys}
-    assert len(drawn) == len(keys)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from helpers import MODELS, make_federation, same, start
 from fedref import tree
 from fedref.algorithm import Cohort, weighted_mean
 from fedref.algorithms import ALGORITHMS
-from fedref.rounds.cost import count_floats
 from fedref.rounds.local_data import gather
 from fedref.rounds.loop import run_clients
 from fedref.sampling import Sampling, make_plan
@@ -55,12 +54,6 @@ def test_own_copies_views_alone():
     assert view.base is None
     assert view.tolist() == [0.0, 1.0]
     assert (same is whole, none, it is number) == (True, None, True)
-
-
-def test_floats_counts_inexact_numbers_alone():
-    message = Pair(np.zeros((2, 3), np.float32), (1.5, 3, True, np.arange(9), None))
-    assert count_floats(message) == 7
-    assert count_floats(None) == 0
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

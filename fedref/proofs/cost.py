@@ -177,6 +177,7 @@ BILLS: list[tuple[AnyAlgorithm, Bill]] = [
     (fedopt.FedAvgM(), Bill(1, 1)),
     (fednova.FedNova(), Bill(1, 1)),  # and τ_k, a counter: free
     (pfedme.PFedMe(inner_steps=3), Bill(1, 1, ("D", "D", "D"))),
+    (fedmaml.FedMAML(evaluate="theta1"), Bill(2, 2, ("S", "Q"), ("S",))),
 ]  # fmt: skip
 
 

@@ -39,7 +39,7 @@ def expected_rows(
 def plans(c: Case) -> Iterator[Report]:
     seed = int(c.rng.integers(1 << 30))
     for sampling in (EPOCHS, STEPS, replace(EPOCHS, batch_size=0)):
-        for t, roles in enumerate((("D", "D1", "D2"), ("S", "Q"), EPISODES)):
+        for t, roles in enumerate((("D", "D1", "D2"), ("S", "Q"), EPISODES), 1):
             plan = make_plan(sampling, SIZES, t, seed, roles)
             drawn = sampling.clients_per_round, sampling.sampling == "by-samples"
             clients, counts = spec.draw_cohort(seed, t, SIZES, *drawn)

@@ -1,19 +1,13 @@
 """APFL: decomposition, penalty, importance, and when it is renewed."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from helpers import (
     KINDS,
-    LAYOUTS,
     MODELS,
-    SIZES,
-    make_algorithm,
     make_federation,
     play,
     same,
-    units_by_loops,
 )
 
 from fedref.algorithms.apfl import (
@@ -24,13 +18,11 @@ from fedref.algorithms.apfl import (
 )
 from fedref.algorithms.fedavg import FedAvg
 from fedref.models import CNN, BinaryLogistic, LinearSVM, Logistic
-from fedref.sampling import Sampling, make_plan
+from fedref.proofs.apfl import units_of
+from fedref.proofs.models import MODELS as PROOF_MODELS
+from fedref.sampling import Sampling
 
 CONFIG = Sampling(3, epochs=2, batch_size=4)
-EVERYONE = replace(CONFIG, clients_per_round=len(SIZES))
-
-
-# -- the objective and its gradients
 
 
 # -- when F is renewed
@@ -68,38 +60,11 @@ def test_lambda_and_mu_0_without_decomposition_is_fedavg_to_the_bit(kind, weight
     assert not got[-1].clients or all(own is None for own in got[-1].clients.values())
 
 
-# -- a run against the algorithm written out
-
-
-def test_a_client_s_own_state_is_kept_while_it_is_away():
-    model, federated = MODELS["mlp"], make_federation(MODELS["mlp"])
-    states, _ = play(make_algorithm("apfl", z=0), model, federated, CONFIG, rounds=5)
-    away = 0
-    for t in range(5):
-        plan = make_plan(CONFIG, federated.train.sizes, t, 0)
-        for k, client_state in states[t].clients.items():
-            if k not in plan.clients:
-                assert states[t + 1].clients[k] is client_state
-                away += 1
-            else:
-                assert not same(states[t + 1].clients[k], client_state)
-    assert away > 2
-
-
 def test_the_detector_gets_the_thresholds_that_were_set():
     algorithm = APFL(delta_mu=0.7, delta_sigma=0.2, window=3)
     server = algorithm.initial(MODELS["svm"], np.zeros(4))
     assert server.detector == PlateauDetector(0.7, 0.2, 3)
     assert APFL().initial(MODELS["svm"], np.zeros(4)).detector == PlateauDetector(1.0, 0.5, 5)
-
-
-def test_importance_travels_down_in_every_round_after_its_first_renewal():
-    """d down before, 2d from then on; up it goes in the rounds around the start only."""
-    model = MODELS["mlp"]
-    _, logs = play(make_algorithm("apfl", z=2), model, make_federation(model), CONFIG, rounds=7)
-    K = CONFIG.clients_per_round
-    assert [log.floats_down / (K * model.d) for log in logs] == [1, 1, 2, 2, 2, 2, 2]
-    assert [log.floats_up / (K * model.d) for log in logs] == [1, 2, 2, 2, 1, 1, 1]
 
 
 # -- when: a peak of the loss, then a plateau
@@ -152,11 +117,12 @@ def test_units_by_hand():
     assert unit_of_parameter(cnn).tolist() == [0, 1] * 4 + [0, 1] + [2] * 2 + [2] + [3, 4] + [3, 4]
 
 
-@pytest.mark.parametrize("model", LAYOUTS, ids=str)
+@pytest.mark.parametrize("name", PROOF_MODELS)
 @pytest.mark.parametrize("lead", [(), (2,), (2, 3)])
-def test_expand_and_sum_over_units_are_transposes(model, lead):
+def test_expand_and_sum_over_units_are_transposes(name, lead):
     """⟨expand(m), x⟩ = ⟨m, sum(x)⟩, exactly: with whole numbers nothing is rounded."""
-    rng, units = np.random.default_rng(0), units_by_loops(model)
+    model = PROOF_MODELS[name]
+    rng, units = np.random.default_rng(0), units_of(model).tolist()
     assert unit_of_parameter(model).tolist() == units
     m = rng.integers(-50, 50, (*lead, max(units) + 1)).astype(float)
     x = rng.integers(-50, 50, (*lead, model.d)).astype(float)

@@ -12,25 +12,12 @@ from helpers import (
     make_federation,
     play,
     same,
-    start,
 )
 
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
-from fedref.algorithms.fedavg import FedAvg, FedAvgMeta, FedAvgUpdate
+from fedref.algorithms.fedavg import FedAvg
 from fedref.checks import relative_error
-from fedref.rounds.loop import run_round
-from fedref.sampling import Sampling, make_plan
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_one_full_batch_step_of_one_client_is_gradient_descent_to_the_bit(kind):
-    model = MODELS[kind]
-    federated, algorithm = make_federation(model, (6,)), FedAvg(lr=0.2)
-    plan = make_plan(Sampling(1, steps=1, batch_size=0), federated.train.sizes, 0, 0)
-    begin = start(algorithm, model)
-    state, _ = run_round(algorithm, model, begin, plan, federated)
-    D = federated.batch(federated.train.rows_of(0)[plan.rows["D"][0, 0]])
-    assert same(state.server.w, begin.server.w - 0.2 * model.grad(begin.server.w, D))
+from fedref.sampling import Sampling
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -54,12 +41,6 @@ def test_the_adapted_baselines_are_trained_exactly_as_fedavg(variant):
     states, _ = play(make_algorithm(variant), model, federated, config)
     expected, _ = play(make_algorithm("fedavg"), model, federated, config)
     assert same(states, expected)
-
-
-def test_what_each_adapts_on():
-    assert (FedAvg.personalised, FedAvg.adapts_on) == (False, None)
-    assert (FedAvgUpdate.personalised, FedAvgUpdate.adapts_on) == (True, "D")
-    assert (FedAvgMeta.personalised, FedAvgMeta.adapts_on) == (True, "S")
 
 
 def test_every_hyperparameter_is_explained_and_exists():

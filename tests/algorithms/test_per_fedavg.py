@@ -8,11 +8,9 @@ from helpers import (
     make_algorithm,
     make_batch,
     make_federation,
-    play,
     same,
     start,
 )
-from hypothesis import strategies as st
 
 from fedref.algorithms.fedavg import FedAvg
 from fedref.algorithms.per_fedavg import (
@@ -25,14 +23,6 @@ from fedref.rounds.loop import run_round
 from fedref.sampling import Sampling, make_plan
 
 VARIANTS = {"per-fedavg": PerFedAvg, "per-fedavg-fo": PerFedAvgFO, "per-fedavg-hf": PerFedAvgHF}
-ALPHAS = st.sampled_from([0.0, 0.01, 0.1])
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_one_inner_step_is_the_default_and_the_paper_s(variant):
-    roles = {"per-fedavg-fo": ("D", "D1")}.get(variant, ("D", "D1", "D2"))
-    assert VARIANTS[variant]() == VARIANTS[variant](inner_steps=1)
-    assert VARIANTS[variant]().roles == roles
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -63,14 +53,3 @@ def test_alpha_0_is_sgd_on_the_second_batch_to_the_bit(variant, kind):
     got, _ = run_round(algorithm, model, begin, plan, federated)
     expected, _ = run_round(FedAvg(weighting="uniform", lr=0.2), model, begin, sgd, federated)
     assert same(got, expected)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_beta_0_changes_nothing(variant):
-    """Four clients with weight ¼ each: even the average is exact."""
-    model = MODELS["mlp"]
-    algorithm = make_algorithm(variant, beta=0.0)
-    states, _ = play(
-        algorithm, model, make_federation(model), Sampling(4, epochs=2, batch_size=4), rounds=2
-    )
-    assert same(states[-1], states[0])

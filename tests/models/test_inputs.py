@@ -1,6 +1,5 @@
 """What every model takes and gives back: numbers of any size and type, arrays, views; what it refuses."""
 
-import doctest
 from dataclasses import replace
 
 import numpy as np
@@ -18,13 +17,7 @@ from scipy.sparse.linalg import eigsh
 
 from fedref import checks
 from fedref.models import (
-    base,
-    batch,
-    cnn,
     linear_operator,
-    logistic,
-    mlp,
-    svm,
 )
 from fedref.models.batch import Batch
 
@@ -120,21 +113,6 @@ def test_strided_inputs_give_the_same(model):
         (model.hvp(strided[0], strided[1], Batch(*strided[2:])), model.hvp(w, v, D)),
     ]:
         assert error(got, expected) <= 1e-13
-
-
-@every_kind
-@given(data=st.data())
-def test_unpack_gives_views_in_order(kind, data):
-    model = data.draw(KINDS[kind])
-    lead = data.draw(st.sampled_from([(), (3,), (2, 3)]))
-    w = np.random.default_rng(0).standard_normal((*lead, model.d))
-    views = model.unpack(w)
-    assert [view.shape for view in views] == [(*lead, *shape) for shape in model.shapes]
-    np.testing.assert_array_equal(np.concatenate([v.reshape(*lead, -1) for v in views], -1), w)
-    for i, view in enumerate(views):
-        view[...] = i
-    sizes = [int(np.prod(shape)) for shape in model.shapes]
-    np.testing.assert_array_equal(w, np.broadcast_to(np.repeat(range(len(sizes)), sizes), w.shape))
 
 
 @every_kind
@@ -240,8 +218,3 @@ def test_wrong_shapes_are_refused(model):
         model.grad(w, D._replace(s=np.ones(D.y.shape[0] - 1)))
     with pytest.raises(ValueError, match="one Hessian at a time"):
         linear_operator(model, np.stack([w, w]), D)
-
-
-@pytest.mark.parametrize("module", [base, logistic, svm, mlp, cnn, checks, batch])
-def test_docstring_examples(module):
-    assert doctest.testmod(module).failed == 0

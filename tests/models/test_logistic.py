@@ -84,8 +84,3 @@ def test_layout():
     assert Logistic(3, 2).shapes == ((3, 2), (2,))
     assert BinaryLogistic(3).labels == (0, 1)
     assert Logistic(3, 4).labels == (0, 1, 2, 3)
-
-
-def test_convex_models_start_at_zero():
-    for model in (BinaryLogistic(3), Logistic(3, 2)):
-        assert not model.init(np.random.default_rng(0)).any()

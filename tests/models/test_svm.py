@@ -31,19 +31,6 @@ def test_losses_of_known_margins(squared):
     assert got.tolist() == ([0, 0, 0.25, 1, 4] if squared else [0, 0, 0.5, 1, 2])
 
 
-def test_the_hinge_has_no_curvature_but_that_of_l2():
-    rng = np.random.default_rng(0)
-    D = Batch(rng.standard_normal((7, 3)), rng.choice([-1, 1], 7))
-    w, v = rng.standard_normal((2, 4))
-    np.testing.assert_array_equal(LinearSVM(3).hvp(w, v, D), np.zeros(4))
-    np.testing.assert_array_equal(LinearSVM(3, l2=0.3).hvp(w, v, D), 0.3 * v)
-
-
-def test_label_0_is_refused():
-    with pytest.raises(ValueError, match=r"expected one of \(-1, 1\)"):
-        LinearSVM(2).loss(np.zeros(3), Batch(np.ones((2, 2)), np.array([0, 1])))
-
-
 def test_predict():
     """+1 above 0, else −1: at 0 too."""
     model = LinearSVM(1)
@@ -58,14 +45,3 @@ def test_layout():
     assert LinearSVM(3).d == 4
     assert LinearSVM(3).labels == (-1, 1)
     assert not LinearSVM(3).init(np.random.default_rng(0)).any()
-
-
-def test_integer_labels_do_not_turn_float32_into_float64():
-    X = np.ones((2, 3), np.float32)
-    D = Batch(X, np.array([-1, 1]))
-    for squared in (False, True):
-        model = LinearSVM(3, squared=squared)
-        w = np.zeros(4, np.float32)
-        assert model.sample_losses(w, D).dtype == np.float32
-        assert model.grad(w, D).dtype == np.float32
-        assert model.hvp(w, w, D).dtype == np.float32

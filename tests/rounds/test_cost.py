@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -19,7 +19,6 @@ from fedref import Batch
 from fedref.algorithms.fedavg import FedAvg
 from fedref.models.numerics import Array
 from fedref.rounds.cost import Counter, Counts, RoundLog, columns, count_floats, flops, total
-from fedref.rounds.loop import pool
 from fedref.sampling import Sampling
 
 EVERYONE = Sampling(len(SIZES), epochs=2, batch_size=4)
@@ -58,23 +57,6 @@ def test_costs_of_apfl_while_importance_is_renewed(importance, grads, samples):
     extra = np.array([0, 1, 1, 1, 0])
     assert [log.counts.grads for log in logs] == (2 * PER_EPOCH + grads * extra).tolist()
     assert [log.counts.grad_samples for log in logs] == (2 * SAMPLES + samples * extra).tolist()
-
-
-def test_a_dropped_straggler_was_sent_the_model_and_sends_nothing():
-    model, config = MODELS["mlp"], replace(EVERYONE, stragglers=0.4)
-    _, (log,) = play(make_algorithm("fedavg"), model, make_federation(model), config, rounds=1)
-    assert log.dropped == 2
-    assert (log.floats_down, log.floats_up) == (K * model.d, (K - 2) * model.d)
-
-
-def test_nothing_travels_in_centralised_training():
-    model = MODELS["mlp"]
-    algorithm = make_algorithm("centralised")
-    pooled = pool(make_federation(model), np.random.default_rng(0))
-    config = Sampling(1, epochs=1, batch_size=4)
-    _, (log,) = play(algorithm, model, pooled, config, rounds=1)
-    assert (log.floats_down, log.floats_up) == (0, 0)
-    assert (log.counts.grads, log.counts.hvps, log.counts.grad_samples) == (7, 0, SAMPLES)
 
 
 def test_a_round_of_which_nothing_is_known_cost_nothing():
@@ -118,11 +100,6 @@ def test_measurements_are_the_mean_over_clients():
     _, (log,) = play(Measures(), model, make_federation(model), EVERYONE, rounds=1)
     assert log.measured == {"n": SAMPLES / K}
     assert log.counts.grads == 2 * PER_EPOCH
-
-
-def test_a_new_log_is_empty():
-    assert Counts() == (0, 0, 0, 0)
-    assert RoundLog() == (0, 0, Counts(), 0, 0, 0, {})
 
 
 def test_floats_and_totals():

@@ -30,7 +30,7 @@ from fedref.rounds import local_data
 from fedref.rounds import loop as rounds
 from fedref.rounds.local_data import gather
 from fedref.rounds.loop import pool, run_client, run_round
-from fedref.rounds.stack import run_stacked, stack_shared, steps
+from fedref.rounds.stack import stack_shared, steps
 from fedref.sampling import Sampling, make_plan, stream
 
 CONFIG = Sampling(4, epochs=2, batch_size=4)
@@ -83,21 +83,6 @@ def test_stack_equals_loop_at_the_sizes_of_the_papers(variant, model):
     config = Sampling(6, epochs=1, batch_size=40)
     expected = play(algorithm, model, federated, config, rounds=2, stack=False)
     assert same(play(algorithm, model, federated, config, rounds=2, stack=True), expected)
-
-
-@pytest.mark.parametrize("kind", MODELS)
-def test_run_stack_equals_run_client(kind):
-    """The two functions themselves, on a cohort whose clients end at different steps."""
-    model, algorithm = MODELS[kind], make_algorithm("per-fedavg")
-    federated = make_federation(model)
-    plan = make_plan(EVERYONE, federated.train.sizes, 0, 0, algorithm.roles)
-    assert len(set(plan.steps.tolist())) > 1
-    data = gather(plan, federated, np.float64, np.arange(len(SIZES)))
-    sent = algorithm.download(start(algorithm, model).server)
-    ended = run_stacked(algorithm, model, sent, [None] * len(SIZES), data)
-    for k, local in enumerate(ended):
-        assert same(local, run_client(algorithm, model, sent, None, data, k))
-        assert not np.array_equal(local, sent.w)  # n_k = 1 and n_k < B move too
 
 
 class Backwards(Executor):
@@ -185,26 +170,6 @@ def test_no_input_is_written_to(variant):
     assert same(before, State(copy, copies))
     assert same((federated.source.X, federated.source.y), (X, y))
     assert not same(after.server, before.server)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_float32_stays_float32(variant):
-    model = MODELS["mlp"]
-    algorithm, federated = make_algorithm(variant), make_federation(model)
-    w = start(FedAvg(), model).server.w.astype(np.float32)
-    state = State(algorithm.initial(model, w), {})
-    states, _ = play(algorithm, model, federated, CONFIG, state=state, dtype=np.float32)
-    exact = State(algorithm.initial(model, w.astype(np.float64)), {})
-    doubles, _ = play(algorithm, model, federated, CONFIG, state=exact)
-    for state, double in zip(states, doubles):
-        arrays = [
-            x
-            for x in tree.leaves((state.server, *state.clients.values()))
-            if isinstance(x, np.ndarray)
-        ]
-        assert {x.dtype for x in arrays} == {np.dtype(np.float32)}
-        first, expected = (next(tree.leaves(s.server)) for s in (state, double))
-        np.testing.assert_allclose(first, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_features_are_scaled_alike_at_once_and_batch_by_batch(monkeypatch):
