@@ -4,6 +4,7 @@ import csv
 import os
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,3 +134,11 @@ def rows(path: Path, **where) -> list[dict[str, str]]:
 
 def toml(path: Path) -> dict:
     return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def wait_for(condition) -> None:
+    """Until it holds, for a minute at most."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)

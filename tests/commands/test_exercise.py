@@ -109,21 +109,6 @@ def test_a_hard_file_has_no_formula(tmp_path, capsys):
     assert "ηg(w" not in (tmp_path / "step.py").read_text("utf-8")
 
 
-def test_wrong_input_is_refused(tmp_path, capsys):
-    assert "did you mean 'step'" in refused(capsys, "exercise", "start", "steps", tmp_path)
-    assert "No such file" in refused(capsys, "exercise", "check", tmp_path / "no.py")
-    assert "is a folder" in refused(capsys, "exercise", "check", tmp_path)
-    (tmp_path / "other.py").write_text("x = 1\n")
-    assert "begins with no 'Exercise NAME:'" in refused(
-        capsys, "exercise", "check", tmp_path / "other.py"
-    )
-    (tmp_path / "bytes.py").write_bytes(b"\xff")
-    assert "can't decode" in refused(capsys, "exercise", "check", tmp_path / "bytes.py")
-    assert "above 0" in refused(
-        capsys, "exercise", "check", tmp_path / "other.py", "--timeout", "0"
-    )
-
-
 def test_the_list_has_no_solutions_unless_asked_for(capsys):
     assert main("exercise", "list") == 0
     out = capsys.readouterr().out

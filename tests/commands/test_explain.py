@@ -173,22 +173,12 @@ def test_the_list_names_every_topic(capsys):
     assert {*ALGORITHMS, *MODELS, "per-fedavg eq.6", "apfl eq.3", "mistakes"} <= listed
 
 
-def test_wrong_topics_are_one_line(capsys):
-    assert "did you mean 'fedprox'" in refused(capsys, "explain", "fedprx")
-    assert "nothing to explain" in refused(capsys, "explain")
-
-
 def test_the_mistakes_with_their_lines_and_what_catches_them(capsys):
     assert main("explain", "mistakes") == 0
     out = capsys.readouterr().out
     for name in PUBLISHED:
         assert f"caught by {mistakes.catch(name)[0]} " in out
     assert "    - return u + alpha * d\n    + return u - alpha * d\n" in out
-
-
-def test_where_nothing_can_be_written_is_one_line(capsys, tmp_path):
-    (tmp_path / "file").write_text("x")
-    assert "file" in refused(capsys, "explain", "--html", tmp_path / "file" / "site")
 
 
 def test_a_space_behind_eq_does_no_harm(capsys):

@@ -78,21 +78,3 @@ def test_without_parts_no_data_are_read(tmp_path, capsys):
     values = config.read(there / "app" / "pyproject.toml")["tool"]["flwr"]["app"]["config"]
     assert values["clients"] == 12
     assert "read on in" in capsys.readouterr().out
-
-
-def test_a_folder_that_is_not_empty_is_left_alone(file, tmp_path, capsys):
-    (tmp_path / "there").mkdir()
-    (tmp_path / "there" / "mine").write_text("")
-    assert main(["flower", "write", str(file), str(tmp_path / "there")]) == 2
-    assert "is not empty, expected a new folder" in capsys.readouterr().err
-    assert [path.name for path in (tmp_path / "there").iterdir()] == ["mine"]
-
-
-def test_real_targets_are_refused(tmp_path, capsys):
-    rng = np.random.default_rng(0)
-    np.savez(tmp_path / "d.npz", X=rng.normal(size=(60, 2)), y=rng.normal(size=60))
-    path = tmp_path / "real.toml"
-    path.write_text(EXPERIMENT.replace('"digits"', f'"{tmp_path}/d.npz"'))
-    assert main(["flower", "write", str(path), str(tmp_path / "there")]) == 2
-    assert "real" in capsys.readouterr().err
-    assert not (tmp_path / "there").exists()

@@ -14,7 +14,6 @@ from running import (
     write,
 )
 
-import fedref
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
 from fedref.boundary.values import with_dashes
 from fedref.commands import run as cli
@@ -109,16 +108,6 @@ def test_steps_that_differ_are_said_and_so_is_what_was_evaluated(here, capsys):
     assert main("run", "t.toml", "--beta", "0.001", "--out", "b") == 0
     said = "Note: step sizes differ (fedavg lr = 0.05, per-fedavg beta = 0.001)"
     assert said in capsys.readouterr().out
-
-
-def test_what_lacks_the_swept_key_is_run_once(here):
-    table = document(rounds=1, sweep={"mu": [0.0, 1.0]}, algorithms=algorithms("fedavg", "fedprox"))
-    assert main("run", write(here / "t.toml", table), "--out", "a", "--quiet") == 0
-    found = [(r["algorithm"], r["sweep.mu"]) for r in rows(here / "a" / "metrics.csv", round=1)]
-    assert found == [("fedavg", ""), ("fedprox", "0.0"), ("fedprox", "1.0")]
-    run = fedref.load_run("a")
-    assert run.metrics["sweep.mu"].tolist()[2:] == [0.0, 0.0, 1.0, 1.0]
-    assert np.isnan(run.metrics["sweep.mu"][:2]).all()
 
 
 def test_clients_are_kept_as_often_as_is_said(here):

@@ -92,7 +92,7 @@ def test_rows_are_those_of_the_clients_and_of_every_role(here, key, values):
     assert not np.isin(data["test_rows"], data["train_rows"]).any()
 
 
-def test_some_rounds_and_what_is_refused(here, capsys):
+def test_some_rounds_and_only_once(here, capsys):
     model = {"name": "mlp", "hidden": [3]}
     table = document(model=model, seeds=[6], keep_parameters=3)
     index = exported(here, table, "--rounds", "1:3")
@@ -105,10 +105,6 @@ def test_some_rounds_and_what_is_refused(here, capsys):
     assert np.array_equal(np.load(folder / "start.npz")["w"], start)
     assert np.unique(start).size > 3
     assert "p already holds plans" in refused(capsys, "plan", "export", "a", "-o", "p")
-    for wrong in ("3", "2:2", "0:4", "-1:2", "a:b"):
-        line = refused(capsys, "plan", "export", "a", "-o", "q", f"--rounds={wrong}")
-        assert "expected A:B with 0 ≤ A < B ≤ 3" in line
-    assert "is not a run directory" in refused(capsys, "plan", "export", "p")
 
 
 def test_help_says_what_is_written(capsys, here):

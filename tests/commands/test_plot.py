@@ -24,16 +24,6 @@ def plot(*arguments) -> int:
     return cli.main(["plot", *map(str, arguments)])
 
 
-def refused(capsys, *arguments) -> str:
-    """The one line on standard error."""
-    assert plot(*arguments) == 2
-    out, error = capsys.readouterr()
-    assert not out
-    assert error.startswith("fedref: error: ")
-    assert error.count("\n") == 1
-    return error
-
-
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -45,6 +35,7 @@ def refused(capsys, *arguments) -> str:
         ("x.svg", ["--kind", "bars", "--metric", "accuracy-mean"]),
         ("x.svg", ["--per-client"]),
         ("x.svg", ["--kind", "clients", "--metric", "test_loss"]),
+        ("x.png", ["--per-client", "--metric", "loss"]),
     ],
 )
 def test_pictures(directory, tmp_path, capsys, name, options):
@@ -91,10 +82,3 @@ def test_help_says_which_picture_takes_which_metric(capsys):
         plot("--help")
     shown = " ".join(capsys.readouterr().out.split())
     assert "bars: accuracy, accuracy_mean; clients: accuracy, loss, test_loss" in shown
-
-
-def test_clients_know_loss(directory, tmp_path, capsys):
-    assert plot(directory, "--per-client", "--metric", "loss", "--out", tmp_path / "x.png") == 0
-    capsys.readouterr()
-    line = refused(capsys, directory, "--per-client", "--metric", "gamma")
-    assert "known are accuracy, loss, test_loss, train_loss" in line

@@ -52,6 +52,7 @@ CHANGES = {
     "algorithms": {"algorithms": 3},
     "layer": {"model": {"name": "mlp", "hidden": [0]}},
     "users": {"split": {"rule": "per-fedavg", "users": 5000}},
+    "real": {"data": {"name": "real.csv"}, "split": {"rule": "iid", "users": 2}},
 }
 
 #: Words of the command, and what its one line says.
@@ -95,6 +96,8 @@ REFUSED = [
     ("run --workers 0", "--workers is 0, expected a whole number, at least 1"),
     ("run --workers 1.5", "--workers is 1.5, expected a whole number"),
     ("run --checkpoint-every -1", "--checkpoint-every is -1, expected a finite number, at least 0"),
+    ("run --workers 2 --executor dask:tcp://127.0.0.1:1", "--workers and --executor are given, expected"),
+    *((f"run --executor {text}", "expected dask:ADDRESS") for text in ("''", "dask", "dask:", "mpi:x:1")),
     ("run --checkpoint-every nan", "--checkpoint-every is nan, expected a finite number"),
     # what does not fit together
     ("run --split natural", "digits has no natural clients: expected a column or an array called "
@@ -190,6 +193,19 @@ REFUSED = [
     ("flower write tiny.toml there --limit soon", "--limit is 'soon', expected a finite number"),
     ("flower write tiny.toml run", "is not empty, expected a new folder"),
     ("flower write pooled.toml there", "centralised pools all clients' rows"),
+    ("flower write real.toml there", "real.csv: y is 0.5 in row 0, and model logistic takes labels"),
+    # equations, exercises, papers
+    ("explain", "nothing to explain"),
+    ("explain fedprx", "did you mean 'fedprox'"),
+    ("explain --html real.csv/site", "real.csv"),
+    ("exercise start steps .", "did you mean 'step'"),
+    ("exercise check no.py", "No such file"),
+    ("exercise check .", "is a folder"),
+    ("exercise check real.csv", "begins with no 'Exercise NAME:'"),
+    ("exercise check run/checkpoints/0000-fedavg-seed0.ckpt", "can't decode"),
+    ("exercise check real.csv --timeout 0", "above 0"),
+    ("cite fedavgg", "did you mean 'fedavg'?"),
+    ("cite data", "data: is not a run directory"),
 ]  # fmt: skip
 
 

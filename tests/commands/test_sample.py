@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dataset_files import put_roles
-from running import main, refused
+from running import main
 
 from fedref.commands import sample
 from fedref.experiments import config
@@ -118,5 +118,3 @@ def test_a_file_of_text_is_modelled_and_written_without_being_asked(tmp_path, ca
     assert capsys.readouterr().err == line
     assert main("sample", tmp_path / "run", "--characters", 5) == 0
     assert "prompt: to be or not" in capsys.readouterr().out
-    message = refused(capsys, *run[:-2], "--model", "mlp", "--out", tmp_path / "x")
-    assert "model mlp takes numbers, and mine.json holds codes: use one of lstm" in message

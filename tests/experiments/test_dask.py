@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from running import ROOT, algorithms, contents, document, main, process, refused, write
+from running import ROOT, algorithms, contents, document, main, process, refused, wait_for, write
 
-from fedref import ConfigError
 from fedref.algorithms.fedavg import FedAvg
 from fedref.experiments import parallel
-from fedref.experiments.parallel import Dask, Workers, dask_executor
+from fedref.experiments.parallel import Dask, Workers
 from fedref.rounds.loop import run_round
 from fedref.sampling import Sampling, make_plan
 from tests.helpers import MODELS, make_federation, same, start
@@ -79,13 +78,6 @@ class Cluster:
             one.kill()
         for one in self.processes:
             one.wait(30)
-
-
-def wait_for(condition) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -182,20 +174,6 @@ def test_without_distributed_it_is_said_what_to_install(here, capsys, monkeypatc
     line = refused(capsys, "run", path, "--out", "a", "--executor", "dask:tcp://127.0.0.1:1")
     assert "expected `pip install 'fedref[dask]'`" in line
     assert not (here / "a").exists()
-
-
-def test_only_one_way_to_spread_work_is_taken(here, capsys):
-    path = write(here / "t.toml", document())
-    how = ("--workers", "2", "--executor", "dask:tcp://127.0.0.1:1")
-    line = refused(capsys, "run", path, "--out", "a", *how)
-    assert line == "fedref: error: --workers and --executor are given, expected one of them\n"
-    assert not (here / "a").exists()
-
-
-@pytest.mark.parametrize("text", ["dask", "dask:", "mpi:tcp://x:1", ""])
-def test_an_executor_is_dask_and_an_address(text):
-    with pytest.raises(ConfigError, match="expected dask:ADDRESS"):
-        dask_executor(text)
 
 
 @pytest.mark.slow

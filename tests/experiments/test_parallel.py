@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from types import MappingProxyType
@@ -22,6 +22,7 @@ from fedref.experiments.parallel import Processes, SharedArray, Workers
 from fedref.rounds import LocalData, run_round
 from fedref.sampling import Sampling, make_plan
 from tests.helpers import MODELS, make_federation, same, start
+from tests.running import wait_for
 
 
 def double(x: int) -> int:
@@ -203,34 +204,3 @@ def alive(pid: int) -> bool:
         return " Z " not in Path(f"/proc/{pid}/stat").read_text("utf-8")
     except OSError:
         return False
-
-
-def wait_for(condition) -> None:
-    for _ in range(600):
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError("waited 30 s in vain")
-
-
-def test_a_part_that_is_run_again_is_reported():
-    @dataclass(frozen=True)
-    class FailsOnce(FedAvg):
-        def start(self, model, sent, client_state):
-            failed.append(1)
-            if len(failed) == 1:
-                raise ZeroDivisionError("once")
-            return super().start(model, sent, client_state)
-
-    failed: list[int] = []
-    model, told = MODELS["logistic"], list[str]()
-    federated, algorithm = make_federation(model, (5, 6)), FailsOnce()
-    plan = make_plan(Sampling(2, epochs=1, batch_size=5), federated.train.sizes, 3, 0)
-    _, log = run_round(
-        algorithm, model, start(algorithm, model), plan, federated,
-        work=Workers(message=told.append),
-    )  # fmt: skip
-    assert told == [
-        "round 4: ZeroDivisionError: once; the 2 clients of this part were run again one by one"
-    ]
-    assert log.failed == 0

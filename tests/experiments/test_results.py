@@ -34,7 +34,9 @@ def test_what_does_not_have_the_swept_key_is_run_once_and_not_labelled_with_it(h
     ]  # fmt: skip
     labels = [row[0] for row in results.summary_rows(run)[1:]]
     assert labels == ["fedavg", "fedprox (mu=0.0)", "fedprox (mu=1.0)"]
-    assert {row["sweep.mu"] for row in rows(here / "a" / "metrics.csv", algorithm="fedavg")} == {""}
+    swept = [row["sweep.mu"] for row in rows(here / "a" / "metrics.csv", round=1)]
+    assert swept == ["", "0.0", "1.0"]
+    np.testing.assert_array_equal(run.metrics["sweep.mu"], [np.nan] * 2 + [0.0] * 2 + [1.0] * 2)
 
 
 def test_unseen_clients_have_columns_in_the_table():

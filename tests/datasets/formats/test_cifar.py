@@ -57,7 +57,6 @@ GOOD = cifar_records(2)[0]
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "is empty; expected the binary version"),
         (GOOD[:-1], "6145 bytes"),
         (GOOD[: cifar.RECORD] + b"\x0a" + GOOD[cifar.RECORD + 1 :], "label 10 in record 1"),
         ({"x/data_batch_1.bin": GOOD}, "has no member 'data_batch_2.bin'"),

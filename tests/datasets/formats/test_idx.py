@@ -37,7 +37,6 @@ X, Y = images(4)
 GOOD = idx_bytes(X)
 HEAD = struct.pack(">4B", 0, 0, 8, 3)
 BROKEN = {
-    "is empty; expected an idx file": b"",
     "is empty; expected an idx": gzip.compress(b""),
     "magic number 00": b"\0",
     "magic number 000008": b"\0\0\x08",

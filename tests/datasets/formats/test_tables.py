@@ -91,7 +91,6 @@ BAD = {
     "two columns are called age": TABLE.replace("weight", "age"),
     "column 1 has no name": TABLE.replace("age", ""),
     "no column of features, only y, client": "y,client\n1,a\n",
-    "is empty; expected a table as UTF-8": "",
     "data.csv: is empty": "\n\n",
     "no row below the header": "x,y\n",
     "line 2 .row 0.: test is 'yes'; expected 1 or true": "x,test,y\n1,yes,0\n",
