@@ -102,19 +102,19 @@ def check_value(
         return dict(value)
     if hint not in KINDS:  # a type of the user's own
         return value
-    found = as_kind(hint, value)
-    if words and isinstance(found, str):
-        if found not in words:
+    result = as_kind(hint, value)
+    if words and isinstance(result, str):
+        if result not in words:
             above, _, name = where.rpartition(" ")
             above += ": " if above and not above.endswith(":") else " " * bool(above)
-            raise ConfigError(above + unknown(name, found, words))
-        return found
-    if found is None or (hint in (int, float) and not bounds.holds(found)):
+            raise ConfigError(above + unknown(name, result, words))
+        return result
+    if result is None or (hint in (int, float) and not bounds.holds(result)):
         expected = f"one of {', '.join(words)}" if words else f"{KINDS[hint]}{bounds}"
         if hint is int and isinstance(value, int | float) and abs(value) >= LARGEST:
             expected += ", below 2^63"
         raise ConfigError(f"{where} is {quote(value)}, expected {expected}")
-    return found
+    return result
 
 
 def as_kind(kind: type, value: Any) -> Any:
@@ -189,12 +189,12 @@ def field_value(cls: Any, name: str, value: Any, where: str) -> Any:
     )
 
 
-def check_fields(made: Any, where: str = "") -> None:
+def check_fields(instance: Any, where: str = "") -> None:
     """Check every field of a frozen dataclass, in its `__post_init__`, and convert it to its type."""
-    for f in fields(made):
+    for f in fields(instance):
         name = f"{where} {with_dashes(f.name)}".strip()
-        value = field_value(type(made), f.name, getattr(made, f.name), name)
-        object.__setattr__(made, f.name, value)
+        value = field_value(type(instance), f.name, getattr(instance, f.name), name)
+        object.__setattr__(instance, f.name, value)
 
 
 def field_from_text(cls: Any, name: str, text: str) -> Any:

@@ -31,7 +31,7 @@ FEDREF = f"""\
 
 def read_papers(docstring: str) -> dict[str, str]:
     """Return {key: BibTeX entry} for each paper that a docstring cites by authors, title and year."""
-    found = {}
+    entries = {}
     for cited in CITATION.finditer(" ".join(docstring.split())):
         paper = {name: text for name, text in cited.groupdict().items() if text}
         authors = paper.pop("authors").removesuffix(", ").split(", ")
@@ -50,8 +50,8 @@ def read_papers(docstring: str) -> dict[str, str]:
         if "eprint" in paper:
             fields["archiveprefix"] = "arXiv"
         lines = "".join(f"  {name} = {{{text}}},\n" for name, text in fields.items())
-        found[key] = f"@{entry}{{{key},\n{lines}}}"
-    return found
+        entries[key] = f"@{entry}{{{key},\n{lines}}}"
+    return entries
 
 
 def papers_of(algorithm: type[AnyAlgorithm]) -> dict[str, str]:

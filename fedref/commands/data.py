@@ -60,16 +60,16 @@ def rules_help() -> str:
 
 def parse_settings(given: list[str]) -> dict[str, Any]:
     """Return {"users": 100, ...} of ["split.users=100", ...]."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for text in given:
         key, equals, value = text.partition("=")
         name = key.strip().removeprefix("split.").replace("-", "_")
-        if not equals or not name or name in found:
+        if not equals or not name or name in settings:
             raise ConfigError(f"--set {text}: expected split.KEY=VALUE, every key once")
         if not key.strip().startswith("split."):
             raise ConfigError(f"--set {text}: expected split.{text}, as for `fedref run`")
-        found[name] = literal(value.strip())
-    return found
+        settings[name] = literal(value.strip())
+    return settings
 
 
 def federation_of(args: argparse.Namespace) -> Federation:
@@ -143,16 +143,18 @@ def draw_rules(args: argparse.Namespace) -> dict[str, str]:
 
     plots.format_of(args.out)
     source = datasets.load(args.data, args.data_dir, verify=not args.data_unverified)
-    drawn, refused = dict[str, Federation](), dict[str, str]()
+    federations, refused = dict[str, Federation](), dict[str, str]()
     for name, rule in rules.RULES.items():
         users = {"users": args.users} if hasattr(rule, "users") else {}
         try:
-            drawn[name] = rules.divide(name, source, args.seed, users)
+            federations[name] = rules.divide(name, source, args.seed, users)
         except ConfigError as error:
             refused[name] = str(error)
-    if not drawn:
+    if not federations:
         raise ConfigError(f"no rule can divide {source.name}: {next(iter(refused.values()))}")
-    plots.split_rules(drawn, args.out, f"{source.name}, {args.users} clients, seed {args.seed}")
+    plots.split_rules(
+        federations, args.out, f"{source.name}, {args.users} clients, seed {args.seed}"
+    )
     return refused
 
 
@@ -176,8 +178,8 @@ def check_out(out: str, overwrite: bool) -> None:
 
 def verify(args: argparse.Namespace) -> None:
     federation = datasets.from_manifest(args.manifest, args.data_dir)
-    found = federation.source
-    print(f"{args.manifest}: intact; {found.name} has the SHA-256 it was split from")
+    source = federation.source
+    print(f"{args.manifest}: intact; {source.name} has the SHA-256 it was split from")
     print(f"  {compare_with_rule(federation)}")
 
 

@@ -55,7 +55,7 @@ HOW = {
 
 
 def run_and_report(
-    made: Experiment,
+    experiment: Experiment,
     directory: Path,
     arguments: argparse.Namespace,
     loader: Loader,
@@ -66,13 +66,13 @@ def run_and_report(
 
     with ExitStack() as stack:
         run = execute(
-            made,
+            experiment,
             directory,
             loader=loader,
             executor=pool.executor,
             workers=pool.workers,
             every=arguments.checkpoint_every,
-            progress=choose_progress(made, directory, arguments, stack),
+            progress=choose_progress(experiment, directory, arguments, stack),
         )
     with disk_errors(directory):
         plots.curves(run, directory / "curves.png")
@@ -122,7 +122,7 @@ def open_pool(arguments: argparse.Namespace) -> Iterator[Pool]:
 
 
 def choose_progress(
-    made: Experiment,
+    experiment: Experiment,
     directory: Path,
     arguments: argparse.Namespace,
     stack: ExitStack,
@@ -133,7 +133,7 @@ def choose_progress(
     elif arguments.quiet:
         progress = Progress(message=say)
     else:
-        progress = stack.enter_context(console_progress(made, say))
+        progress = stack.enter_context(console_progress(experiment, say))
     if arguments.verbose:
         with disk_errors(directory):
             logged = stack.enter_context(log(directory / "log.txt"))

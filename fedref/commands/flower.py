@@ -36,8 +36,8 @@ def run_write(arguments: argparse.Namespace) -> int:
             limit=arguments.limit,
             loader=Loader(arguments.data_dir),
         )
-    for i, own in enumerate(holders):
-        print(f"nodes/{i}.npz: clients {own.start} to {own.stop - 1}")
+    for i, clients in enumerate(holders):
+        print(f"nodes/{i}.npz: clients {clients.start} to {clients.stop - 1}")
     print(f"read on in {arguments.folder / 'README.md'}")
     return 0
 
@@ -46,9 +46,9 @@ def run_check(arguments: argparse.Namespace) -> int:
     """Print what a node with this part would announce."""
     from fedref.flower.client import read_part
 
-    said = read_part(arguments.part).announcement
-    print(f"features {said.features}, labels {', '.join(map(str, said.labels))}")
-    for k, n_train, n_test in zip(said.clients, said.n_train, said.n_test):
+    announcement = read_part(arguments.part).announcement
+    print(f"features {announcement.features}, labels {', '.join(map(str, announcement.labels))}")
+    for k, n_train, n_test in zip(announcement.clients, announcement.n_train, announcement.n_test):
         print(f"client {k}: {n_train} training rows, {n_test} test rows")
     return 0
 

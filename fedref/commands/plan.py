@@ -50,13 +50,13 @@ of test_rows and test_offsets.
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the plans, and print their folders."""
-    made = read_experiment(arguments.directory)
+    experiment = read_experiment(arguments.directory)
     out = arguments.out or arguments.directory / "plans"
-    T = max(unit.point.get("rounds", made.rounds) for unit in units(made))
+    T = max(unit.point.get("rounds", experiment.rounds) for unit in units(experiment))
     rounds = rounds_of(arguments.rounds, T)
     if (out / "index.json").exists():
         raise ConfigError(f"{out} already holds plans, expected another --out")
-    folders = export(made, out, rounds, Loader(arguments.data_dir))
+    folders = export(experiment, out, rounds, Loader(arguments.data_dir))
     for folder in folders:
         print(out / folder)
     return 0
@@ -80,23 +80,23 @@ def export(experiment: Experiment, out: Path, rounds: range, loader: Loader) -> 
     listed, data = [], dict[str, str]()
     for unit in units(experiment):
         loaded = load_experiment(config.at_point(experiment, unit.point), loader)
-        made = loaded.experiment
-        algorithm = names.make_algorithm(unit.label, made.algorithms[unit.label])
+        at_point = loaded.experiment
+        algorithm = names.make_algorithm(unit.label, at_point.algorithms[unit.label])
         folder = unit.file.removesuffix(".ckpt")
         trained = trained_by(algorithm, loaded.federation, unit.seed)
-        start = loaded.model.init(stream(unit.seed, "init")).astype(made.dtype)
+        start = loaded.model.init(stream(unit.seed, "init")).astype(at_point.dtype)
         save_npz(out / folder / "start.npz", {"w": start})
-        own = range(rounds.start, min(rounds.stop, made.rounds))
-        for t in own:
-            plan = plan_for(algorithm, made, trained.train.sizes, t, unit.seed)
+        own_rounds = range(rounds.start, min(rounds.stop, at_point.rounds))
+        for t in own_rounds:
+            plan = plan_for(algorithm, at_point, trained.train.sizes, t, unit.seed)
             save_npz(out / folder / f"{t:06d}.npz", plan_arrays(plan, trained))
         y = loaded.federation.source.y  # by the model they may have other values or another dtype
-        others = {"y": f"{y.dtype} {loaded.model.labels}", "unseen": bool(made.unseen)}
-        key = key_of(made.data, made.split, {**others, "classes": made.classes})
+        others = {"y": f"{y.dtype} {loaded.model.labels}", "classes": at_point.classes}
+        key = key_of(at_point.data, at_point.split, others, {"unseen": bool(at_point.unseen)})
         if key not in data:
             data[key] = f"data-{len(data)}.npz"
             save_npz(out / data[key], data_arrays(loaded.federation))
-        listed.append(index_entry(unit, loaded, algorithm, folder, data[key], own))
+        listed.append(index_entry(unit, loaded, algorithm, folder, data[key], own_rounds))
     index = {"version": 1, "name": experiment.name, "dtype": experiment.dtype, "units": listed}
     write_or_raise(out / "index.json", (json.dumps(index, indent=1) + "\n").encode())
     return [one["folder"] for one in listed]

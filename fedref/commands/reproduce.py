@@ -38,13 +38,13 @@ def run(args: argparse.Namespace) -> int:
     known = reproduce.names()
     if args.list:
         for name in known:
-            found = reproduce.find(name)
-            print(f"{name:<20}{found.title}")
-            print(fill(found.paper, 100, initial_indent=INDENT, subsequent_indent=INDENT))
+            experiment = reproduce.find(name)
+            print(f"{name:<20}{experiment.title}")
+            print(fill(experiment.paper, 100, initial_indent=INDENT, subsequent_indent=INDENT))
         return 0
     if not args.names:
         raise ConfigError(f"nothing to reproduce: give a NAME of {', '.join(known)}, or all")
-    checked = reproduce.reproduce(
+    checks = reproduce.reproduce(
         known if "all" in args.names else list(dict.fromkeys(args.names)),
         args.out or reproduce.default_out(),
         quick=args.quick,
@@ -55,9 +55,9 @@ def run(args: argparse.Namespace) -> int:
         begin=begin_worker,
         checkouts=read_checkouts(args.checkout),
     )
-    for check in checked:
+    for check in checks:
         print(f"{'holds' if check.holds else 'FAILS'}: {check.claim}: {check.measured}")
-    return 0 if all(check.holds for check in checked) else 1
+    return 0 if all(check.holds for check in checks) else 1
 
 
 def read_checkouts(given: list[str]) -> dict[str, Path]:

@@ -12,13 +12,13 @@ from fedref.experiments.run_directory import lock_run_directory, read_experiment
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the rounds that a run directory does not have yet."""
-    made = read_experiment(arguments.directory)
+    experiment = read_experiment(arguments.directory)
     with lock_run_directory(arguments.directory), open_pool(arguments) as pool:
         if differs := compare_environment(arguments.directory):
             say(f"{arguments.directory}: {differs}")
         loader = Loader(arguments.data_dir, not arguments.data_unverified)
         with tell_how_to_resume(arguments.directory):
-            return run_and_report(made, arguments.directory, arguments, loader, pool)
+            return run_and_report(experiment, arguments.directory, arguments, loader, pool)
 
 
 COMMAND = Command(

@@ -67,12 +67,12 @@ def compose_experiment(arguments: argparse.Namespace) -> Experiment:
     table = file or built_in_experiment(data)
     with config.naming(experiment_file(arguments)):
         choices = {"data": data, "split": arguments.split, "model": arguments.model}
-        made = config.compose(table, words, choices, settings)
+        experiment = config.compose(table, words, choices, settings)
         named = {"model", "model.name"} & dict(settings).keys() or "name" in table.get("model", {})
         named = named or arguments.model
-        if not named and config.is_text(text := made.data["name"]):
-            say(f"{text} holds text: the model is {made.model['name']} (--model for another)")
-        return made
+        if not named and config.is_text(text := experiment.data["name"]):
+            say(f"{text} holds text: the model is {experiment.model['name']} (--model for another)")
+        return experiment
 
 
 def experiment_file(arguments: argparse.Namespace) -> str:
@@ -86,19 +86,19 @@ def named_data(arguments: argparse.Namespace) -> str | None:
     rule = arguments.split or ""
     if not rule.endswith(".json"):
         return data
-    own = str(manifest.read(rule)["source"]["name"])
+    name = str(manifest.read(rule)["source"]["name"])
     if data is None:
-        return own
-    # a manifest names a file by its base name only
-    if own != Path(data).resolve().name and (parse_name(data) or data) != parse_name(own):
-        raise ConfigError(f"--data {data}, but {rule} is a split of {own}")
+        return name
+    same_file = name == Path(data).resolve().name  # a manifest has no more of a file's path
+    if not same_file and (parse_name(data) or data) != parse_name(name):
+        raise ConfigError(f"--data {data}, but {rule} is a split of {name}")
     return data
 
 
 def built_in_experiment(data: str | None) -> dict[str, Any]:
     """Return the built-in experiment of a data set, else that of the digits with these data."""
-    if data is not None and (own := config.built_in(data)):
-        return own
+    if data is not None and (data_table := config.built_in(data)):
+        return data_table
     table = config.built_in()
     if data is not None:
         table["name"] = names.default_run_name(data)
@@ -134,40 +134,40 @@ def run(arguments: argparse.Namespace) -> int:
         print(listing())
         return 0
     loader = Loader(arguments.data_dir, not arguments.data_unverified)
-    made = compose_experiment(arguments)
+    experiment = compose_experiment(arguments)
     if arguments.print_config:
-        print(config.text(made), end="")
+        print(config.text(experiment), end="")
         return 0
     with config.naming(experiment_file(arguments)):
         quiet = arguments.quiet or arguments.json
-        made = resolve_experiment(made, loader, (lambda text: None) if quiet else say)
+        experiment = resolve_experiment(experiment, loader, (lambda text: None) if quiet else say)
     if arguments.dry_run:
-        return print_dry_run(made, arguments, loader)
-    begun = create_run_directory(made, arguments.out)
-    with open_pool(arguments) as pool, begun as directory, tell_how_to_resume(directory):
+        return print_dry_run(experiment, arguments, loader)
+    new_directory = create_run_directory(experiment, arguments.out)
+    with open_pool(arguments) as pool, new_directory as directory, tell_how_to_resume(directory):
         if not quiet:
             say(f"results go to {directory}/")
-            for note in notes_on_data(made, loader.federation(made).source):
+            for note in notes_on_data(experiment, loader.federation(experiment).source):
                 say(note)
-        return run_and_report(made, directory, arguments, loader, pool)
+        return run_and_report(experiment, directory, arguments, loader, pool)
 
 
-def notes_on_data(made: Experiment, source: Source) -> list[str]:
+def notes_on_data(experiment: Experiment, source: Source) -> list[str]:
     """Return remarks on how the data were understood and how labels are encoded."""
-    if made.classes == "own":  # each client's labels count from 0
+    if experiment.classes == "own":  # each client's labels count from 0
         return list(source.notes)
-    return notes(source, None if made.sweep else make_model(made.model, source).labels)
+    return notes(source, None if experiment.sweep else make_model(experiment.model, source).labels)
 
 
-def print_dry_run(made: Experiment, arguments: argparse.Namespace, loader: Loader) -> int:
+def print_dry_run(experiment: Experiment, arguments: argparse.Namespace, loader: Loader) -> int:
     """Print the experiment and its estimated costs."""
     if arguments.out is not None:
         refuse_taken(arguments.out)
     if not arguments.quiet:
-        print(config.text(made))
-    found = dry_run.estimate_costs(made, loader)
-    print(markdown(dry_run.table_of_estimates(found)))
-    seconds = duration(sum(one.seconds for one in found))
+        print(config.text(experiment))
+    estimates = dry_run.estimate_costs(experiment, loader)
+    print(markdown(dry_run.table_of_estimates(estimates)))
+    seconds = duration(sum(one.seconds for one in estimates))
     print(
         "\nColumns: clients that take part in a round, their steps together, MB both ways in\n"
         "all rounds, and the times of a round's training, of an evaluation (medians of the\n"

@@ -98,8 +98,8 @@ def candidate_folders(name: str, data_dir: Folder) -> list[Path]:
     if root is not None:
         folders = [root / name]
         # data_dir may be DIR/mnist itself, which then must not be taken for fashion-mnist
-        own = os.path.basename(os.path.realpath(root))
-        if own == name or own not in SOURCES:
+        root_name = os.path.basename(os.path.realpath(root))
+        if root_name == name or root_name not in SOURCES:
             folders.append(root)
     folders += [download.cache_folder() / name, shipped_folder() / name]
     return [folder for folder in folders if os.path.isdir(folder)]
@@ -110,8 +110,8 @@ def locate(name: str, chosen: Mapping[str, Any], data_dir: Folder) -> Path | Non
     find = SOURCES[name].find
     if find is find_nothing:
         return Path()
-    found = (find(folder, **chosen) for folder in candidate_folders(name, data_dir))
-    return next((path for path in found if path is not None), None)
+    paths = (find(folder, **chosen) for folder in candidate_folders(name, data_dir))
+    return next((path for path in paths if path is not None), None)
 
 
 def find(name_or_path: str | os.PathLike[str], data_dir: Folder = None) -> Path | None:
@@ -232,13 +232,13 @@ def load_path(path: Path) -> Source:
         for holds, load_folder in FOLDERS:
             if holds(path):
                 return load_folder(path, name=name)
-        within = sorted(file for file in path.iterdir() if suffix(file) in SUFFIXES)
-        if not within:
+        files = sorted(file for file in path.iterdir() if suffix(file) in SUFFIXES)
+        if not files:
             raise data_error(path, "holds none of the known formats", EXPECTED)
-        if len(within) > 1:
-            held = ", ".join(file.name for file in within[:4]) + ", ..." * (len(within) > 4)
+        if len(files) > 1:
+            held = ", ".join(file.name for file in files[:4]) + ", ..." * (len(files) > 4)
             raise data_error(path, f"holds {held}", "one of them, by its own path")
-        (path,) = within
+        (path,) = files
     if suffix(path) not in SUFFIXES:
         raise data_error(path, "unknown format", EXPECTED)
     return SUFFIXES[suffix(path)](path, name=name)
@@ -279,8 +279,8 @@ def from_memory(value: Any, where: str) -> Source | Federation:
         value = dict(zip(("X", "y", "client"), value))
     if not isinstance(value, Mapping):
         raise DataError(f"{where}: is a {type(value).__name__}, expected {IN_MEMORY}")
-    found = {str(name): tables.as_array(array, where) for name, array in value.items()}
-    return arrays.from_arrays(found, where, name=where)
+    named_arrays = {str(name): tables.as_array(array, where) for name, array in value.items()}
+    return arrays.from_arrays(named_arrays, where, name=where)
 
 
 def check_source(source: Source) -> None:

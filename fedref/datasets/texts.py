@@ -63,8 +63,8 @@ class Shakespeare:
 
 def find_shakespeare(folder: Path, step: int) -> Path | None:
     """Return the path of roles.json, or the folder if it holds LEAF JSON, or None."""
-    found = next((folder / name for name in ROLES if (folder / name).exists()), None)
-    return found or (folder if leaf.folder_holds_json(folder) else None)
+    path = next((folder / name for name in ROLES if (folder / name).exists()), None)
+    return path or (folder if leaf.folder_holds_json(folder) else None)
 
 
 def read_shakespeare(path: Path, step: int, **more: Any) -> Source:

@@ -120,10 +120,10 @@ class Experiment:
     @property
     def plan(self) -> Sampling:
         """How the rounds are drawn."""
-        drawn = {f.name: getattr(self, f.name) for f in fields(Sampling)}
+        values = {f.name: getattr(self, f.name) for f in fields(Sampling)}
         if self.clients_per_round is None:
-            drawn["clients_per_round"] = USUAL_COHORT
-        return Sampling(**drawn)
+            values["clients_per_round"] = USUAL_COHORT
+        return Sampling(**values)
 
 
 # ---- usual values --------------------------------------------------------------------------------
@@ -211,16 +211,16 @@ def experiment_of(table: Table) -> Experiment:
             raise ConfigError(f"both {one} and {other} are set, expected one of them")
     if "seed" in table:
         table = {k: v for k, v in table.items() if k != "seed"} | {"seeds": [table["seed"]]}
-    made: Experiment = build(Experiment, table, "")
-    if not made.algorithms:
+    experiment: Experiment = build(Experiment, table, "")
+    if not experiment.algorithms:
         raise ConfigError(f"no algorithm is named, expected one of {', '.join(ALGORITHMS)}")
     return replace(
-        made,
-        data=names.data_table(made.data),
-        split=names.split_table(made.split),
-        model=names.model_table(made.model),
+        experiment,
+        data=names.data_table(experiment.data),
+        split=names.split_table(experiment.split),
+        model=names.model_table(experiment.model),
         algorithms={
-            label: names.algorithm_table(label, own) for label, own in made.algorithms.items()
+            label: names.algorithm_table(label, own) for label, own in experiment.algorithms.items()
         },
     )
 
@@ -337,18 +337,18 @@ def choose_algorithms(chosen: Sequence[Any], tables: Table) -> dict[str, Any]:
     """
     if "all" in (one for one in chosen if isinstance(one, str)):
         chosen = [*(one for one in chosen if one != "all"), *ALGORITHMS]
-    made: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for i, one in enumerate(chosen):
         if any(one is other or (isinstance(one, str) and one == other) for other in chosen[:i]):
             continue
         label, table = named_algorithm(one, tables)
-        if label in made:
+        if label in result:
             raise ConfigError(
                 f"two algorithms are called {label}, expected different labels, as in "
                 "[algorithms.LABEL] or algorithms={LABEL: ...}"
             )
-        made[label] = plain(table_of(table, f"algorithms.{label}"))
-    return made
+        result[label] = plain(table_of(table, f"algorithms.{label}"))
+    return result
 
 
 def named_algorithm(chosen: Any, tables: Table) -> tuple[str, Any]:
@@ -447,8 +447,8 @@ def with_hyperparameter(table: Table, name: str, value: Any) -> dict[str, Any]:
 
 def in_tables(table: Table) -> dict[str, set[str]]:
     """Return the keys that [data], [split] and [model] may have: {table: keys}."""
-    made = (names.data_table, names.split_table, names.model_table)
-    return {head: set(make(table[head])) for head, make in zip(("data", "split", "model"), made)}
+    makers = (names.data_table, names.split_table, names.model_table)
+    return {head: set(make(table[head])) for head, make in zip(("data", "split", "model"), makers)}
 
 
 def hyperparameters(label: str, table: Table) -> set[str]:

@@ -47,9 +47,9 @@ def estimate_costs(experiment: Experiment, loader: Loader) -> list[Estimate]:
 
 def measure_rounds(experiment: Experiment, unit: Unit, loader: Loader) -> Estimate:
     """Run and time the start and the first rounds of a unit."""
-    made = config.at_point(experiment, unit.point)
-    loaded = load_experiment(made, loader)
-    algorithm = names.make_algorithm(unit.label, made.algorithms[unit.label])
+    experiment = config.at_point(experiment, unit.point)
+    loaded = load_experiment(experiment, loader)
+    algorithm = names.make_algorithm(unit.label, experiment.algorithms[unit.label])
     training, evaluation = list[float](), list[float]()
     engine = Engine(time_calls(LOCAL.round, training), time_calls(LOCAL.evaluate, evaluation))
     began = perf_counter()
@@ -57,20 +57,22 @@ def measure_rounds(experiment: Experiment, unit: Unit, loader: Loader) -> Estima
         if record.round >= ROUNDS or (record.round and perf_counter() - began > SECONDS):
             break
     trained = trained_by(algorithm, loaded.federation, unit.seed)
-    plan = plan_for(algorithm, made, trained.train.sizes, 0, unit.seed)
+    plan = plan_for(algorithm, experiment, trained.train.sizes, 0, unit.seed)
     last = record.rows[-1]
-    every = 1 if algorithm.watches_loss else made.eval_every
-    evaluations = 1 + made.rounds // every + bool(made.rounds % every)  # start and end included
+    every = 1 if algorithm.watches_loss else experiment.eval_every
+    evaluations = (
+        1 + experiment.rounds // every + bool(experiment.rounds % every)
+    )  # start and end included
     round_seconds = median(training) if training else 0.0
     return Estimate(
         unit=unit,
         clients=trained.clients,
         cohort=len(plan.clients),
         steps=int(plan.steps.sum()),
-        bytes=(last["bytes_down"] + last["bytes_up"]) * made.rounds / max(record.round, 1),
+        bytes=(last["bytes_down"] + last["bytes_up"]) * experiment.rounds / max(record.round, 1),
         training=round_seconds,
         evaluation=median(evaluation),
-        seconds=made.rounds * round_seconds + evaluations * median(evaluation),
+        seconds=experiment.rounds * round_seconds + evaluations * median(evaluation),
     )
 
 

@@ -82,12 +82,12 @@ def source_of(data: Table, data_dir: str | Path | None, verify: bool = True) -> 
         return load(name, data_dir, verify=verify, **rest)
     where = names.importable_name(name)
     try:
-        found = function(**rest)
+        result = function(**rest)
     except FedrefError:
         raise
     except Exception as error:
         raise DataError(f"{where}: {type(error).__name__}: {error}") from error
-    return from_memory(found, where)
+    return from_memory(result, where)
 
 
 def is_file(name: Any) -> bool:
@@ -119,15 +119,15 @@ def make_model(table: Table, source: Source) -> Model:
     table = names.model_table(table)
     name = table.pop("name")
     if names.is_object(name):
-        own: Model = name
-        if own.features != source.X.shape[1]:
+        given_model: Model = name
+        if given_model.features != source.X.shape[1]:
             raise ConfigError(
-                f"the model {type(own).__name__} takes {own.features} features, but {source.name} "
-                f"has {source.X.shape[1]}"
+                f"the model {type(given_model).__name__} takes {given_model.features} features, but "
+                f"{source.name} has {source.X.shape[1]}"
             )
-        check_inputs(own, type(own).__name__, source)
-        check_targets(own, type(own).__name__, source)
-        return own
+        check_inputs(given_model, type(given_model).__name__, source)
+        check_targets(given_model, type(given_model).__name__, source)
+        return given_model
     cls = names.model_class(name)
     check_inputs(cls, names.importable_name(name), source)
     data: dict[str, Callable[[], Any]] = {
@@ -137,12 +137,12 @@ def make_model(table: Table, source: Source) -> Model:
         "image": lambda: source.image,
         "vocabulary": lambda: source.vocabulary and len(source.vocabulary),
     }
-    taken = {f.name: data[f.name]() for f in fields(cls) if f.name in FROM_DATA}
-    if None in taken.values():
+    from_data = {f.name: data[f.name]() for f in fields(cls) if f.name in FROM_DATA}
+    if None in from_data.values():
         raise ConfigError(
             f"model {names.importable_name(name)} needs images, and {source.name} has none"
         )
-    given = {*table, *taken}
+    given = {*table, *from_data}
     lacking = [
         f.name
         for f in fields(cls)
@@ -153,9 +153,9 @@ def make_model(table: Table, source: Source) -> Model:
             f"model {names.importable_name(name)} needs {lacking[0]}: give it in [model], or as "
             f"--set model.{lacking[0]}=VALUE"
         )
-    made: Model = build(cls, table, f"model {names.importable_name(name)}", **taken)
-    check_targets(made, names.importable_name(name), source)
-    return made
+    model: Model = build(cls, table, f"model {names.importable_name(name)}", **from_data)
+    check_targets(model, names.importable_name(name), source)
+    return model
 
 
 def check_shapes(model: Model, federation: Federation) -> None:
@@ -323,9 +323,9 @@ def resolve_experiment(
     elif not manifest and not swept and not isinstance(loader.source(data), Federation):
         table |= loaded.whole.parameters
     data["name"], table["rule"] = absolute_path(data["name"]), absolute_path(table["rule"])
-    made = replace(experiment, data=data, split=names.split_table(table))
-    if len(cohorts) == 1 and "clients-per-round" not in made.sweep:
-        made = replace(made, clients_per_round=made.clients_per_round or cohorts.pop())
+    result = replace(experiment, data=data, split=names.split_table(table))
+    if len(cohorts) == 1 and "clients-per-round" not in result.sweep:
+        result = replace(result, clients_per_round=result.clients_per_round or cohorts.pop())
     if not swept:  # the split need not be made again for the completed table
-        loader.federations[key_of(made.data, made.split)] = loaded.whole
-    return made
+        loader.federations[key_of(result.data, result.split)] = loaded.whole
+    return result

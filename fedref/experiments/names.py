@@ -41,19 +41,19 @@ def entry_points_of(group: str) -> dict[str, Any]:
 def import_name(name: str) -> Any:
     """Import MODULE:NAME; the current folder comes first, as for `python -m`."""
     module, _, attribute = name.partition(":")
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    folder = os.getcwd()
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     try:
-        found: Any = importlib.import_module(module)
+        thing: Any = importlib.import_module(module)
         for word in attribute.split("."):
-            found = getattr(found, word)
+            thing = getattr(thing, word)
     except Exception as error:  # the module may raise anything when it runs
         raise ConfigError(
             f"{name}: cannot be imported ({type(error).__name__}: {error}); expected MODULE:NAME, "
             "with MODULE.py in the current folder or installed"
         ) from error
-    return found
+    return thing
 
 
 def resolve_name(kind: str, group: str, name: Any, known: Mapping[str, Any]) -> Any:
@@ -98,21 +98,21 @@ def check_file_name(name: str, what: str) -> None:
 
 def algorithm_class(name: Any) -> type[AnyAlgorithm]:
     """Return the class of an algorithm, given by its name or as the class."""
-    found = resolve_name("algorithm", "algorithms", name, ALGORITHMS)
-    if not (inspect.isclass(found) and issubclass(found, Algorithm) and is_dataclass(found)):
+    cls = resolve_name("algorithm", "algorithms", name, ALGORITHMS)
+    if not (inspect.isclass(cls) and issubclass(cls, Algorithm) and is_dataclass(cls)):
         raise ConfigError(
             f"algorithm {name!r}: is not an algorithm, expected the name of one, or a dataclass that "
             "derives from fedref.algorithm.Algorithm"
         )
-    return found
+    return cls
 
 
 def make_algorithm(label: str, table: Table) -> AnyAlgorithm:
     """Make the algorithm of one [algorithms.LABEL] table."""
-    own = {key: value for key, value in table.items() if key != "algorithm"}
+    values = {key: value for key, value in table.items() if key != "algorithm"}
     cls = algorithm_class(table.get("algorithm", label))
-    made: AnyAlgorithm = build(cls, own, f"algorithms.{label}")
-    return made
+    algorithm: AnyAlgorithm = build(cls, values, f"algorithms.{label}")
+    return algorithm
 
 
 def algorithm_table(label: str, table: Table) -> dict[str, Any]:
@@ -121,10 +121,10 @@ def algorithm_table(label: str, table: Table) -> dict[str, Any]:
     It needs the key `algorithm` only if the label is not an algorithm's name.
     """
     check_file_name(label, "the label of an algorithm")
-    made = make_algorithm(label, table)
+    algorithm = make_algorithm(label, table)
     return {
         "algorithm": table.get("algorithm", label),
-        **{f.name: getattr(made, f.name) for f in fields(made)},
+        **{f.name: getattr(algorithm, f.name) for f in fields(algorithm)},
     }
 
 
@@ -133,15 +133,15 @@ def algorithm_table(label: str, table: Table) -> dict[str, Any]:
 
 def model_class(name: Any) -> type[Any]:
     """Return the class of a model, given by its name or as the class."""
-    found = resolve_name("model", "models", name, MODELS)
+    cls = resolve_name("model", "models", name, MODELS)
     what = f"model {importable_name(name)}"
-    if not (inspect.isclass(found) and is_dataclass(found) and issubclass(found, Model)):
+    if not (inspect.isclass(cls) and is_dataclass(cls) and issubclass(cls, Model)):
         raise ConfigError(
-            f"{what} is {found!r}, expected a dataclass derived from fedref.models.Model"
+            f"{what} is {cls!r}, expected a dataclass derived from fedref.models.Model"
         )
-    if missing := sorted(found.__abstractmethods__):
+    if missing := sorted(cls.__abstractmethods__):
         raise ConfigError(f"{what} has no {', '.join(missing)}, which every model must have")
-    return found
+    return cls
 
 
 def is_object(name: Any) -> bool:
@@ -187,10 +187,10 @@ def data_function(name: Any) -> Any:
     if parse_name(text) is not None or os.path.exists(text):
         return None
     if MODULE_NAME.fullmatch(text) or text in entry_points_of("data"):
-        found = resolve_name("data set", "data", text, SOURCES)
-        if not callable(found):
-            raise ConfigError(f"data set {text} is {found!r}, expected a function")
-        return found
+        function = resolve_name("data set", "data", text, SOURCES)
+        if not callable(function):
+            raise ConfigError(f"data set {text} is {function!r}, expected a function")
+        return function
     return None
 
 
@@ -201,13 +201,13 @@ def data_table(table: Table) -> dict[str, Any]:
     rest = {k: v for k, v in table.items() if k != "name"}
     if (load := data_function(table["name"])) is not None:
         try:
-            bound = inspect.signature(load).bind(**rest)
+            bound_call = inspect.signature(load).bind(**rest)
         except TypeError as error:
             raise ConfigError(f"data set {importable_name(table['name'])}: {error}") from None
-        bound.apply_defaults()
-        return {"name": table["name"], **bound.arguments}
-    found = parse_name(table["name"], rest)
-    return dict(table) if found is None else {"name": found[0], **found[1]}
+        bound_call.apply_defaults()
+        return {"name": table["name"], **bound_call.arguments}
+    call = parse_name(table["name"], rest)
+    return dict(table) if call is None else {"name": call[0], **call[1]}
 
 
 def split_table(table: Table) -> dict[str, Any]:

@@ -58,12 +58,12 @@ def duration(seconds: float) -> str:
 def describe_newest(record: Record) -> str:
     """Return the newest loss and accuracy of a record as text."""
     row = next((r for r in reversed(record.rows) if r.get("accuracy") is not None), {})
-    found = {name: x for name, x in row.items() if isfinite(x)}  # real targets have no accuracy
-    words = [f"training loss {found['train_loss']:.4g}"] if "train_loss" in found else []
-    if "test_loss" in found and not (words and "accuracy" in found):
-        words.append(f"test loss {found['test_loss']:.4g}")
-    if "accuracy" in found:
-        words.append(f"accuracy {100 * found['accuracy']:.2f} %")
+    numbers = {name: x for name, x in row.items() if isfinite(x)}  # real targets have no accuracy
+    words = [f"training loss {numbers['train_loss']:.4g}"] if "train_loss" in numbers else []
+    if "test_loss" in numbers and not (words and "accuracy" in numbers):
+        words.append(f"test loss {numbers['test_loss']:.4g}")
+    if "accuracy" in numbers:
+        words.append(f"accuracy {100 * numbers['accuracy']:.2f} %")
     return ", ".join(words)
 
 
@@ -137,17 +137,17 @@ def lines(experiment: Experiment, say: Say, now: Callable[[], float] = time.mono
 def bar(experiment: Experiment, tqdm: Any, say: Say) -> Iterator[Progress]:
     """Draw a bar of all rounds, with messages above it; tqdm : the class of the bar."""
     count = Count(experiment)
-    with tqdm(total=count.total, unit="round", dynamic_ncols=True, leave=False) as drawn:
+    with tqdm(total=count.total, unit="round", dynamic_ncols=True, leave=False) as shown_bar:
 
         def report_round(unit: Unit, record: Record) -> None:
             count.add(unit, record)
-            drawn.initial = count.before  # earlier rounds say nothing about the speed
-            drawn.set_description_str(unit.name, refresh=False)
-            drawn.set_postfix_str(describe_newest(record).rpartition(", ")[2], refresh=False)
-            drawn.update(count.rounds_done - drawn.n)
+            shown_bar.initial = count.before  # earlier rounds say nothing about the speed
+            shown_bar.set_description_str(unit.name, refresh=False)
+            shown_bar.set_postfix_str(describe_newest(record).rpartition(", ")[2], refresh=False)
+            shown_bar.update(count.rounds_done - shown_bar.n)
 
         def report_message(text: str) -> None:
-            with drawn.external_write_mode(file=sys.stderr):
+            with shown_bar.external_write_mode(file=sys.stderr):
                 say(text)
 
         yield Progress(report_round, report_message)

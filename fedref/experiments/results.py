@@ -57,7 +57,7 @@ class Run(NamedTuple):
 
     def __repr__(self) -> str:
         """Return one line: the experiment, the rounds that are done, and the newest accuracies."""
-        made, several = self.experiment, len({(u.seed, *u.point.items()) for u in self.units}) > 1
+        several = len({(u.seed, *u.point.items()) for u in self.units}) > 1
         ends = [
             f"{unit.name if several else unit.label} {describe_newest(record).rpartition(', ')[2]}"
             for unit, record in list(zip(self.units, self.records))[:SHOWN]
@@ -65,7 +65,7 @@ class Run(NamedTuple):
         more = f" and {len(self.units) - SHOWN} more" if len(self.units) > SHOWN else ""
         done = max(record.round for record in self.records)
         rounds = "1 round" if done == 1 else f"{done} rounds"
-        return f"<Run {made.name}, {rounds}: {', '.join(ends)}{more}>"
+        return f"<Run {self.experiment.name}, {rounds}: {', '.join(ends)}{more}>"
 
     def __str__(self) -> str:
         """Return the text that `fedref run` prints: the table, and notes on what it does not show."""
@@ -109,36 +109,36 @@ class Run(NamedTuple):
         first ones.
         """
         unit, record = self.unit_of(label, seed, **point)
-        made = config.at_point(self.experiment, unit.point)
-        if not 0 <= round < made.rounds:
-            raise ConfigError(f"round is {round}, expected 0 to {made.rounds - 1}")
-        algorithm = names.make_algorithm(unit.label, made.algorithms[unit.label])
+        experiment = config.at_point(self.experiment, unit.point)
+        if not 0 <= round < experiment.rounds:
+            raise ConfigError(f"round is {round}, expected 0 to {experiment.rounds - 1}")
+        algorithm = names.make_algorithm(unit.label, experiment.algorithms[unit.label])
         n = record.scores[0].n_train
         sizes = n.sum(keepdims=True) if algorithm.pooled else n
-        return plan_for(algorithm, made, sizes, round, unit.seed)
+        return plan_for(algorithm, experiment, sizes, round, unit.seed)
 
     def units_of(self, label: str | None, **point: Any) -> list[tuple[Unit, Record]]:
         """Return the units of an algorithm (None: all) that have these values of the sweep."""
-        found = [
+        pairs = [
             (unit, record)
             for unit, record in zip(self.units, self.records)
             if label in (None, unit.label) and all(unit.point.get(k) == v for k, v in point.items())
         ]
-        if not found:
+        if not pairs:
             if label is not None and label not in (labels := {unit.label for unit in self.units}):
                 raise ConfigError(unknown("algorithm of this run", label, labels))
             variants = dict.fromkeys(u.variant for u in self.units if label in (None, u.label))
             wanted = ", ".join(f"{key}={value}" for key, value in point.items())
             raise ConfigError(f"no unit has {wanted}, expected one of {'; '.join(variants)}")
-        return found
+        return pairs
 
     def unit_of(self, label: str | None, seed: int | None, **point: Any) -> tuple[Unit, Record]:
         """Return the unit of an algorithm (None: the first) with a seed (None: its first)."""
-        found = self.units_of(label, **point)
-        for unit, record in found:
+        pairs = self.units_of(label, **point)
+        for unit, record in pairs:
             if seed in (None, unit.seed):
                 return unit, record
-        seeds = list(dict.fromkeys(unit.seed for unit, _ in found))
+        seeds = list(dict.fromkeys(unit.seed for unit, _ in pairs))
         raise ConfigError(f"seed is {seed}, expected one of {seeds}")
 
     def records_of(self, label: str, **point: Any) -> list[Record]:
@@ -197,14 +197,14 @@ def load_run(directory: str | Path, *, client_states: bool = True) -> Run:
     directory = Path(directory)
     experiment = read_experiment(directory)
     loaded = [(unit, load_record(directory, unit)) for unit in units(experiment)]
-    begun = [
+    pairs = [
         (unit, record if client_states else drop_client_states(record))
         for unit, record in loaded
         if record is not None
     ]
-    if not begun:
+    if not pairs:
         raise DataError(f"{directory}: no finished round yet, expected checkpoints/*.ckpt")
-    return Run(experiment, [u for u, _ in begun], [r for _, r in begun], directory)
+    return Run(experiment, [u for u, _ in pairs], [r for _, r in pairs], directory)
 
 
 def idle_rounds(record: Record) -> int:

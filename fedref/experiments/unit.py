@@ -107,8 +107,8 @@ def units(experiment: Experiment) -> list[Unit]:
         for label in experiment.algorithms
     ]
     # an algorithm that does not depend on the swept key is run once
-    once = {repr(triple): triple for triple in triples}
-    return [Unit(i, *triple) for i, triple in enumerate(once.values())]
+    unique = {repr(triple): triple for triple in triples}
+    return [Unit(i, *triple) for i, triple in enumerate(unique.values())]
 
 
 # ---- one unit ------------------------------------------------------------------------------------
@@ -135,12 +135,12 @@ def plan_for(
     algorithm: AnyAlgorithm, experiment: Experiment, sizes: Array, round: int, seed: int
 ) -> Plan:
     """Draw the round's plan; the centralised baseline has one client and one epoch."""
-    drawn = experiment.plan
+    sampling = experiment.plan
     if experiment.clients_per_round is None:
-        drawn = replace(drawn, clients_per_round=min(drawn.clients_per_round, len(sizes)))
+        sampling = replace(sampling, clients_per_round=min(sampling.clients_per_round, len(sizes)))
     if algorithm.pooled:
-        drawn = Sampling(clients_per_round=1, epochs=1, batch_size=experiment.batch_size)
-    return make_plan(drawn, sizes, round, seed, algorithm.roles)
+        sampling = Sampling(clients_per_round=1, epochs=1, batch_size=experiment.batch_size)
+    return make_plan(sampling, sizes, round, seed, algorithm.roles)
 
 
 class Evaluation(NamedTuple):

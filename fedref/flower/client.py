@@ -317,9 +317,9 @@ def train_client(job: Job, k: int, request: Packet) -> Packet:
     if not 1 <= asked.amount <= experiment.plan.amount:
         words = f"{asked.amount} epochs or steps of {experiment.plan.amount}"
         raise ProtocolError(f"is asked for {words}")
-    own = job.site.rows_of(k)
+    federation = job.site.rows_of(k)
     data = local_data(
-        job.algorithm, experiment, own, k, asked.amount, round, job.seed, asked.widths
+        job.algorithm, experiment, federation, k, asked.amount, round, job.seed, asked.widths
     )
     state = job.store.read(k, asked.state)
     (result,), counts = run_clients(job.algorithm, job.model, job.sent, [state], data)
@@ -337,14 +337,14 @@ def train_client(job: Job, k: int, request: Packet) -> Packet:
 
 
 def local_data(
-    algorithm: AnyAlgorithm, experiment: Experiment, own: Federation,
+    algorithm: AnyAlgorithm, experiment: Experiment, federation: Federation,
     k: int, amount: int, round: int, seed: int, widths: Sequence[int] | None = None,
 ) -> LocalData:  # fmt: skip
     """Return client k's data for a round, with mini-batches padded to the widths of the cohort's.
 
     own : a federation of this client alone. widths : a width for each role (None: no padding).
     """
-    n = own.train.sizes
+    n = federation.train.sizes
     batches = client_batches(experiment.plan, algorithm.roles, k, int(n[0]), amount, round, seed)
     if widths is not None and len(widths) != len(batches):
         raise ProtocolError(f"is asked for {len(widths)} kinds of batches, expected {len(batches)}")
@@ -360,34 +360,34 @@ def local_data(
         steps=len(batches[algorithm.roles[0]]) * one,
         per_epoch=steps_of_epoch(experiment.plan, algorithm.roles, n),
         rows={
-            role: pad_rows(rows, width, own.source.X.shape[1])[None]
+            role: pad_rows(rows, width, federation.source.X.shape[1])[None]
             for (role, rows), width in zip(batches.items(), widths)
         },
     )
-    data = gather(plan, own, experiment.dtype, 0 * one)
+    data = gather(plan, federation, experiment.dtype, 0 * one)
     return data._replace(clients=k * one)
 
 
 def pad_rows(rows: Array, width: int, features: int) -> Array:
     """Pad rows (S, own width) to (S, width); refuse a width that is smaller or takes much memory."""
-    steps, own = rows.shape
-    if width < own:
-        raise ProtocolError(f"is asked for batches of {width} rows, and its own have {own}")
+    steps, own_width = rows.shape
+    if width < own_width:
+        raise ProtocolError(f"is asked for batches of {width} rows, and its own have {own_width}")
     protocol.check_size("steps × rows of a batch", steps, width)
     protocol.check_size("rows of a batch × features", width, features)
-    return np.pad(rows, ((0, 0), (0, width - own)), constant_values=PADDING)
+    return np.pad(rows, ((0, 0), (0, width - own_width)), constant_values=PADDING)
 
 
 def evaluate_client(job: Job, k: int, request: Packet) -> Packet:
     """Evaluate client k with the model that it tests with; return its scores."""
     asked: EvaluateRequest = protocol.read(EvaluateRequest(), request, f"evaluate {k}")
-    own, state = job.site.rows_of(k), job.store.read(k, asked.state)
+    federation, state = job.site.rows_of(k), job.store.read(k, asked.state)
     scores = evaluate_clients(
         job.algorithm,
         job.model,
         job.sent,
         {} if asked.state == NONE else {k: state},
-        own,
+        federation,
         job.experiment.plan,
         clients=[k],
         round=job.call.round,

@@ -116,7 +116,7 @@ class Nodes:
             if self.hellos.get(message) == node:
                 del self.hellos[message]
                 self.try_node(node, self.read_hello, answer)
-        self.waiting = {node: said for node, said in self.waiting.items() if node in online}
+        self.waiting = {node: self.waiting[node] for node in self.waiting if node in online}
         for node in sorted(self.waiting):
             self.try_node(node, self.join, online)
         return online
@@ -142,31 +142,31 @@ class Nodes:
 
         Refuse all of them if another node holds one, or if one was announced with other rows before.
         """
-        said, before = self.waiting[node], self.known
+        announcement, known = self.waiting[node], self.known
         rows: Any = dict.fromkeys(("clients", "n_train", "n_test", "labels"))  # all but features
-        if said.clients[-1] >= self.options.clients:
+        if announcement.clients[-1] >= self.options.clients:
             raise ProtocolError(
-                f"announces client {said.clients[-1]} of 0 to {self.options.clients - 1}"
+                f"announces client {announcement.clients[-1]} of 0 to {self.options.clients - 1}"
             )
-        if before and said._replace(**rows) != before._replace(**rows):
+        if known and announcement._replace(**rows) != known._replace(**rows):
             raise ProtocolError("announces other features than other nodes")
-        sizes = self.sizes | sizes_of(said)
-        for k in said.clients:
-            other, had = self.holder.get(k, node), self.sizes.get(k, sizes[k])
+        sizes = self.sizes | sizes_of(announcement)
+        for k in announcement.clients:
+            other, size_before = self.holder.get(k, node), self.sizes.get(k, sizes[k])
             if other != node and (self.options.pinned or other in online):
                 raise ProtocolError(f"announces client {k}, for which node {other} answers")
-            if sizes[k] != had:
-                words = f"{sizes[k]} training and test rows of client {k}, had {had}"
+            if sizes[k] != size_before:
+                words = f"{sizes[k]} training and test rows of client {k}, had {size_before}"
                 raise ProtocolError(f"announces {words}")
-        labels = {*said.labels, *(before.labels if before else ())}
-        check_totals(sum(map(sum, sizes.values())), said.features, labels)
+        labels = {*announcement.labels, *(known.labels if known else ())}
+        check_totals(sum(map(sum, sizes.values())), announcement.features, labels)
         clients = sorted(sizes)
         n_train, n_test = ([sizes[k][i] for k in clients] for i in (0, 1))
-        self.known = said._replace(
+        self.known = announcement._replace(
             clients=clients, n_train=n_train, n_test=n_test, labels=sorted(labels)
         )
-        self.holder |= dict.fromkeys(said.clients, node)
-        self.present |= set(said.clients)
+        self.holder |= dict.fromkeys(announcement.clients, node)
+        self.present |= set(announcement.clients)
         del self.waiting[node]
         self.left_out.pop(node, None)
         self.say(f"node {node}: clients {shorten(self.clients_of(node))}")
@@ -176,8 +176,8 @@ class Nodes:
 
         A node may be online without having announced its clients to a resumed server.
         """
-        there = {k for k in self.present if self.holder[k] in online}
-        return [k for k in range(self.options.clients) if k not in there]
+        available = {k for k in self.present if self.holder[k] in online}
+        return [k for k in range(self.options.clients) if k not in available]
 
     def wait_for_all(self, enough: bool) -> None:
         """Wait for all clients; if some do not come, raise an error, or with `enough` only report it."""
@@ -218,6 +218,6 @@ def shorten(clients: Sequence[int], most: int = 8) -> str:
     return text if len(clients) <= most else f"{text} and {len(clients) - most} more"
 
 
-def sizes_of(said: Announcement) -> dict[int, tuple[int, int]]:
+def sizes_of(announcement: Announcement) -> dict[int, tuple[int, int]]:
     """Return client → (training rows, test rows)."""
-    return dict(zip(said.clients, zip(said.n_train, said.n_test)))
+    return dict(zip(announcement.clients, zip(announcement.n_train, announcement.n_test)))

@@ -83,8 +83,8 @@ def write_app(
             raise ConfigError(f"{whole.source.name} has real targets, expected labels over Flower")
         clients = whole.clients
         holders = assign_clients(clients, nodes)
-        for i, own in enumerate(holders):
-            write_part(folder / "nodes" / f"{i}.npz", whole, own)
+        for i, node_clients in enumerate(holders):
+            write_part(folder / "nodes" / f"{i}.npz", whole, node_clients)
     values = {"out": str((folder / "run").resolve()), "clients": clients, "limit": float(limit)}
     values |= {"wait": 300.0, "pinned": False}
     for path, text in {
@@ -102,7 +102,9 @@ def commands(folder: Path, holders: list[range]) -> str:
 
     In commands.md, a line with {node} stands for one line for each node.
     """
-    held = ", ".join(f"{i}: {own.start} to {own.stop - 1}" for i, own in enumerate(holders))
+    held = ", ".join(
+        f"{i}: {clients.start} to {clients.stop - 1}" for i, clients in enumerate(holders)
+    )
     nodes = [str(i) for i in range(len(holders))] or ["NODE"]
     lines = []
     for line in files("fedref.flower").joinpath("commands.md").read_text("utf-8").splitlines(True):

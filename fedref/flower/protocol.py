@@ -220,20 +220,21 @@ def read_announcement(reply: Packet) -> Announcement:
     """Read a node's announcement and check that such rows are possible."""
     if "refused" in reply:
         raise ProtocolError(reason_in(reply, "refused"))
-    said: Announcement = read(Announcement(), reply, "announcement")
+    announcement: Announcement = read(Announcement(), reply, "announcement")
+    clients, n_train, n_test, features, labels, image, _ = announcement
     for right, expected in (
-        (said.clients, "clients"),
-        (said.clients == sorted({*said.clients}), "clients that are different, ascending"),
-        (min(said.clients, default=0) >= 0, "clients from 0 on"),
-        (len(said.clients) == len(said.n_train) == len(said.n_test), "an entry a client"),
-        (min(said.n_train, default=0) > 0, "training rows of every client"),
-        (min(said.n_test, default=0) >= 0, "test rows, or 0"),
-        (said.features > 0 and said.labels, "features and labels"),
-        (said.labels == sorted({*said.labels}), "labels that are different, ascending"),
-        (not said.image or len(said.image) == 3, "three sizes of an image"),
-        (not said.image or math.prod(said.image) == said.features, "as many features as pixels"),
+        (clients, "clients"),
+        (clients == sorted({*clients}), "clients that are different, ascending"),
+        (min(clients, default=0) >= 0, "clients from 0 on"),
+        (len(clients) == len(n_train) == len(n_test), "an entry a client"),
+        (min(n_train, default=0) > 0, "training rows of every client"),
+        (min(n_test, default=0) >= 0, "test rows, or 0"),
+        (features > 0 and labels, "features and labels"),
+        (labels == sorted({*labels}), "labels that are different, ascending"),
+        (not image or len(image) == 3, "three sizes of an image"),
+        (not image or math.prod(image) == features, "as many features as pixels"),
     ):
         if not right:
             raise ProtocolError(f"announces its rows wrongly, expected {expected}")
-    check_totals(sum(said.n_train) + sum(said.n_test), said.features, said.labels)
-    return said
+    check_totals(sum(n_train) + sum(n_test), features, labels)
+    return announcement

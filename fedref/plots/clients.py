@@ -39,13 +39,13 @@ def clients(
     if key not in CLIENT_METRICS:
         raise ConfigError(unknown("metric of clients", metric, {*CLIENT_METRICS, "loss"}))
     shown = CLIENT_METRICS[key]
-    found = [client_values(series, shown) for series in drawn]
-    edges = bin_edges(np.concatenate(found), shown)
+    values = [client_values(series, shown) for series in drawn]
+    edges = bin_edges(np.concatenate(values), shown)
     columns = min(len(drawn), 4 if len(drawn) > 6 else 3)
     rows = -(-len(drawn) // columns)
     with context(STYLE):
         figure, panels = frame((rows, columns), (2.4, 1.9 if rows > 1 else 2.5), title, share=True)
-        for axes, series, x in zip(panels, drawn, found):
+        for axes, series, x in zip(panels, drawn, values):
             draw_clients(axes, series, x, edges, shown)
             if series.label in reference:
                 axes.axvline(shown.scale * reference[series.label], color="black", linewidth=1.2)

@@ -76,16 +76,16 @@ def all_series(runs: Runs, reference: Iterable[str] = ()) -> list[Series]:
         ", ".join(filter(None, (point, name if times[algorithm, point] > 1 else "")))
         for algorithm, point, name in keys
     ]
-    made = []
+    result = []
     for key, variant, look in zip(keys, variants, looks([key[0] for key in keys], variants)):
         label = f"{key[0]} ({variant})" if variant else key[0]
         units, records = map(list, zip(*groups[key]))
-        own = Run(experiments[key[2]].experiment, units, records)
-        made.append(Series(label, key[0], variant, own, look))
+        series_run = Run(experiments[key[2]].experiment, units, records)
+        result.append(Series(label, key[0], variant, series_run, look))
     for label in reference:
-        if label not in (labels := [series.label for series in made]):
+        if label not in (labels := [series.label for series in result]):
             raise ConfigError(unknown("label of a reference value", label, labels))
-    return made
+    return result
 
 
 def looks(algorithms: Sequence[str], variants: Sequence[str]) -> list[Look]:

@@ -72,7 +72,7 @@ def find(folder: Path) -> Path | None:
 
 def read_archive(path: Path) -> list[bytes]:
     """Return the contents of the six files, from any folder of the archive."""
-    data, found = read_bytes(path, EXPECTED), {}
+    data, contents = read_bytes(path, EXPECTED), {}
     with (
         as_data_error(path, EXPECTED),
         tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive,
@@ -84,8 +84,8 @@ def read_archive(path: Path) -> list[bytes]:
                 raise ValueError(f"member {member.name!r} claims {member.size} bytes")
             name = PurePosixPath(member.name).name
             if name in FILES and member.isreg() and (content := archive.extractfile(member)):
-                found[name] = content.read()
-        return [found[name] for name in require_members(FILES, found)]
+                contents[name] = content.read()
+        return [contents[name] for name in require_members(FILES, contents)]
 
 
 def load(path: Path, channels: str = "grey", **more: Any) -> Source:

@@ -198,11 +198,11 @@ def list_files(path: Path) -> list[tuple[str, list[Path]]]:
     both = [(part, sorted((path / part).glob("*.json"))) for part in ("train", "test")]
     if all(found for _, found in both):
         return both
-    here = sorted(path.glob("*.json"))
-    if not here:
+    files = sorted(path.glob("*.json"))
+    if not files:
         expected = "LEAF JSON files, or folders train and test of them"
         raise data_error(path, "holds no .json file", expected)
-    return [("", here)]
+    return [("", files)]
 
 
 def read_parts(path: Path, encode: Encode = encode_characters) -> list[tuple[str, list[User]]]:
@@ -277,8 +277,8 @@ def holds_text(path: Path) -> bool:
         is_json = re.search(r"\.json(\.gz)?$", path.name, re.I)
         if folder_holds_json(path) if path.is_dir() else is_json:
             for file in list_files(path)[0][1]:
-                if found := ROWS.search(read_bytes(file, EXPECTED)):
-                    return (found[1] or found[2]) == b'"'
+                if match := ROWS.search(read_bytes(file, EXPECTED)):
+                    return (match[1] or match[2]) == b'"'
     return False
 
 

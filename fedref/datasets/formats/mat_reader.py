@@ -21,14 +21,14 @@ def main(limit: int) -> None:
 
         with suppress(ValueError):  # a stricter limit stays
             resource.setrlimit(resource.RLIMIT_AS, (PROGRAM + 4 * limit,) * 2)
-    found = loadmat(io.BytesIO(sys.stdin.buffer.read()), variable_names=("X", "Y"))
-    if not {"X", "Y"} <= set(found):
+    variables = loadmat(io.BytesIO(sys.stdin.buffer.read()), variable_names=("X", "Y"))
+    if not {"X", "Y"} <= set(variables):
         raise ValueError("X or Y is missing")
     cells = {}
     for name in ("X", "Y"):
-        if getattr(found[name], "dtype", None) != np.dtype(object):
+        if getattr(variables[name], "dtype", None) != np.dtype(object):
             raise ValueError(f"{name} is not a cell array")
-        for k, cell in enumerate(found[name].ravel("F")):
+        for k, cell in enumerate(variables[name].ravel("F")):
             kind = getattr(cell, "dtype", type(cell).__name__)
             if getattr(kind, "kind", "") not in ("b", "u", "i", "f"):
                 raise ValueError(f"cell {k} of {name} holds {kind}, no matrix of numbers")

@@ -54,14 +54,14 @@ def open_members(archive: zipfile.ZipFile, where: Path) -> Iterator[tuple[str, I
 
 def read_archive(stream: IO[bytes], where: Path, expected: str = EXPECTED) -> dict[str, Array]:
     """Return all arrays of an archive by name: `np.load` with a limit on the unpacked size."""
-    found = {}
+    contents = {}
     with as_data_error(where, expected), zipfile.ZipFile(stream) as archive:
         for member, unpacked in open_members(archive, where):
             name = member.removesuffix(".npy")
-            if name in found or name == member:
+            if name in contents or name == member:
                 raise data_error(where, f"unexpected member {member!r}", expected)
-            found[name] = read_array(unpacked, f"{where}: {name}", expected)
-    return found
+            contents[name] = read_array(unpacked, f"{where}: {name}", expected)
+    return contents
 
 
 def load(path: Path, **more: Any) -> Source:
@@ -79,17 +79,17 @@ def folder_holds_arrays(folder: Path) -> bool:
 
 def load_folder(folder: Path, **more: Any) -> Source:
     """Return a Source from the .npy files of a folder."""
-    found = {}
+    contents = {}
     for path in sorted(folder.glob("*.npy")):
         with open_regular(path, FOLDER) as stream:
-            found[path.stem] = read_array(stream, str(path), FOLDER)
-    return arrays.from_arrays(found, str(folder), **more)
+            contents[path.stem] = read_array(stream, str(path), FOLDER)
+    return arrays.from_arrays(contents, str(folder), **more)
 
 
-def from_published(found: dict[str, Array], where: str, **more: Any) -> Source:
+def from_published(contents: dict[str, Array], where: str, **more: Any) -> Source:
     """Return the Source of train_images, train_labels, test_images and test_labels."""
-    X, y, test_X, test_y = arrays.require_arrays(found, where, PUBLISHED)
-    arrays.reject_unknown_arrays(found, where, PUBLISHED)
+    X, y, test_X, test_y = arrays.require_arrays(contents, where, PUBLISHED)
+    arrays.reject_unknown_arrays(contents, where, PUBLISHED)
     if X.shape[1:] != test_X.shape[1:] or X.dtype != test_X.dtype or 0 in (X.ndim, test_X.ndim):
         what = f"training images {X.shape}, test images {test_X.shape}"
         raise data_error(where, what, "images of one size and type")

@@ -214,24 +214,24 @@ def is_frame(value: Any) -> bool:
 def from_frame(frame: Any, where: str, **more: Any) -> Source:
     """Return the Source of a DataFrame; its columns have the same meanings as those of a CSV."""
     columns = name_columns([str(name) for name in frame.columns], where)
-    found = {"X": frame_features(frame, columns.features, where), "y": frame.iloc[:, columns.y]}
+    contents = {"X": frame_features(frame, columns.features, where), "y": frame.iloc[:, columns.y]}
     for i in (columns.client, columns.mask):
         if i is not None:
-            found[columns.names[i]] = frame.iloc[:, i]
-    return arrays.from_arrays(found, where, notes=columns.notes, **more)
+            contents[columns.names[i]] = frame.iloc[:, i]
+    return arrays.from_arrays(contents, where, notes=columns.notes, **more)
 
 
 def frame_features(frame: Any, features: Iterable[int], where: str) -> Array:
     """Return some columns of a DataFrame, by their numbers, as (n, p)."""
-    found = []
+    parts = []
     for i in features:
         column = np.asarray(frame.iloc[:, i])
         bad = ~np.isfinite(column) if column.dtype.kind in "buif" else np.ones(len(column), bool)
         if bad.any():
             row = int(bad.argmax())
             raise not_a_number(where, f"row {row}", str(frame.columns[i]), column[row])
-        found.append(column)
-    return np.column_stack(found)
+        parts.append(column)
+    return np.column_stack(parts)
 
 
 def as_array(value: Any, where: str) -> Array:

@@ -91,21 +91,21 @@ def split(rule: str, source: Source, seed: int = 0, **parameters: Any) -> Federa
 
 def divide(rule: str, source: Source, seed: int, parameters: Mapping[str, Any]) -> Federation:
     """Do the same as `split`; as `parameters` is a mapping, a file may use any names in it."""
-    of, made = make_rule(rule, parameters)
+    of, splitter = make_rule(rule, parameters)
     seed = check_value(int, seed, "split seed", Bounds(0))
-    made = replace(made.fill(source), scaling=made.scaling or scaling.default_scaling(source))
-    assert made.scaling is not None
+    kind = splitter.scaling or scaling.default_scaling(source)
+    splitter = replace(splitter.fill(source), scaling=kind)
     # "split" makes this stream different from others that are drawn with the same seed
     rng = np.random.default_rng([seed, int.from_bytes(b"split")])
     if of is None:
-        train, test = made.split(source, rng)
+        train, test = splitter.split(source, rng)
     else:
         rng_of, rng_mix = rng.spawn(2)
-        train, test = reshuffle(made.split(source, rng_of), rng_mix)
-    shift, scale = scaling.SCALINGS[made.scaling](source)
-    others = {key: value for key, value in vars(made).items() if key != "scaling"}
-    chosen = ({} if of is None else {"of": of}) | others | {"scaling": made.scaling}
-    names = made.client_names(source)
+        train, test = reshuffle(splitter.split(source, rng_of), rng_mix)
+    shift, scale = scaling.SCALINGS[kind](source)
+    others = {key: value for key, value in vars(splitter).items() if key != "scaling"}
+    chosen = ({} if of is None else {"of": of}) | others | {"scaling": kind}
+    names = splitter.client_names(source)
     federation = Federation(
         source, train, test, rule, MappingProxyType(chosen), seed, shift, scale, names
     )
