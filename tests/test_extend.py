@@ -280,7 +280,7 @@ def test_a_model_object_is_taken_and_must_fit_the_data(here):
     assert made.records[0].rows == named.records[0].rows
     with pytest.raises(fedref.ConfigError, match="takes 63 features, but digits has 64"):
         fedref.run({**document(), "model": Logistic(63, 10)}, rounds=1)
-    with pytest.raises(fedref.ConfigError, match="model is a Logistic, whose values are its own"):
+    with pytest.raises(fedref.ConfigError, match="model is a Logistic and takes no l2 in"):
         fedref.run({**document(), "model": Logistic(64, 10)}, **{"model.l2": 0.1})
 
 

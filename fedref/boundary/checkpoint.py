@@ -88,7 +88,7 @@ def loads(data: bytes, where: str = "checkpoint") -> Any:
         with np.load(io.BytesIO(body), allow_pickle=False) as archive:
             arrays = dict(archive)
         return _decode(json.loads(arrays["tree"].tobytes()), arrays)
-    except Exception as error:  # intact, but not made by `dumps` as it is now
+    except Exception as error:  # intact, but written by another version
         raise DataError(f"{where}: cannot be decoded ({error})") from error
 
 

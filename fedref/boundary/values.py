@@ -64,7 +64,7 @@ def plain(value: Any) -> Any:
     """Return a value in TOML's types: NumPy's numbers, arrays, tuples and ranges are converted."""
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
-    if hasattr(value, "tolist"):  # `fedref --help` has no time to import NumPy
+    if hasattr(value, "tolist"):  # from NumPy, which `fedref --help` must not import
         return value.tolist()
     if isinstance(value, list | tuple | range):
         return [plain(item) for item in value]

@@ -75,7 +75,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         description="The reference implementation of personalised and heterogeneous federated "
         "learning:\nFedAvg, FedProx, Per-FedAvg, FedMeta, FedMAML, FedCurv, APFL.",
     )
-    parser.add_argument("--version", action=Version, nargs=0, help="fedref, NumPy and its BLAS")
+    help = "print the versions of fedref, Python, NumPy and its BLAS"
+    parser.add_argument("--version", action=Version, nargs=0, help=help)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, help in COMMANDS.items():
         subparser = commands.add_parser(name, help=help)

@@ -89,7 +89,7 @@ def verdict(path: Path, text: str, exercise: Any, timeout: float) -> tuple[list[
         return ["right"], True
     said = list(judged.evidence)
     fails = not judged.kinds and isinstance(answers[PROBES[0]], str)
-    # a line that does not run has an error and no kind
+    # if the line does not run, its error stands in the place of a kind of mistake
     kinds = " and ".join(judged.kinds) or (
         said.pop(0) if fails else "of no kind that is known here"
     )

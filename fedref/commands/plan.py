@@ -90,7 +90,7 @@ def export(experiment: Experiment, out: Path, rounds: range, loader: Loader) -> 
         for t in own_rounds:
             plan = plan_for(algorithm, at_point, trained.train.sizes, t, unit.seed)
             save_npz(out / folder / f"{t:06d}.npz", plan_arrays(plan, trained))
-        y = loaded.federation.source.y  # by the model they may have other values or another dtype
+        y = loaded.federation.source.y  # its values and dtype depend on the model
         others = {"y": f"{y.dtype} {loaded.model.labels}", "classes": at_point.classes}
         key = key_of(at_point.data, at_point.split, others, {"unseen": bool(at_point.unseen)})
         if key not in data:

@@ -120,7 +120,7 @@ def read(path: Path | str) -> dict[str, Any]:
     with as_data_error(path, EXPECTED):
         sha256 = seal(manifest)
     if sha256 != manifest["sha256"]:
-        sealed = f"{manifest['sha256']}, with which it was sealed: it was changed since"
+        sealed = f"{manifest['sha256']}, which stands in it: it has been changed"
         raise data_error(path, f"its content has SHA-256 {sha256}", sealed)
     return manifest
 

@@ -192,7 +192,7 @@ SOURCES: dict[str, NamedData] = {
         find_nothing,
         lambda path, **chosen: synthetic.load(alpha=0.0, beta=0.0, iid=True, **chosen),
         "",
-        "its IID variant: one model for all clients",
+        "the IID variant of Synthetic(α,β): one model for all clients",
         "natural",
         parameters=synthetic.SyntheticIID,
     ),

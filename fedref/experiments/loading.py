@@ -52,7 +52,7 @@ class Loader:
 
     def _split(self, data: Table, table: dict[str, Any]) -> Federation:
         rule = table.pop("rule")
-        if rule.endswith(".json"):  # a manifest, which names its data; they may be beside a file
+        if rule.endswith(".json"):  # a manifest names its data, which may be in a file's folder
             name = data["name"]
             return from_manifest(rule, Path(name).parent if is_file(name) else self.data_dir)
         source = self.source(data)
@@ -249,7 +249,7 @@ def number_classes_per_client(federation: Federation) -> Federation:
     if (seen > 1).any():
         raise ConfigError(
             f"classes is own, but row {seen.argmax()} of {source.name} is held by {seen.max()} "
-            "clients: expected every row with one client, whose classes are numbered"
+            "clients: expected every row at one client only"
         )
     return replace(federation, source=replace(source, y=y))
 
@@ -279,7 +279,7 @@ def load_experiment(experiment: Experiment, loader: Loader | None = None) -> Loa
         train, validation, test = split_clients(federation.clients, federation.seed)
         if not len(test):
             raise ConfigError(
-                f"unseen needs 10 clients or more, to test one in ten, and has {federation.clients}"
+                f"unseen needs 10 clients or more, and there are only {federation.clients}"
             )
         unseen = (federation, test)
         federation = federation.subset(train)

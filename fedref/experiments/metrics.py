@@ -87,7 +87,7 @@ METRICS: Mapping[str, Metric] = _with_columns(
         "mu": _optional("proximal weight μ", "FedProx's μ, where it may adapt"),
         "B": _optional("dissimilarity B", "FedProx's B (`dissimilarity`)"),
         "variance": _optional(
-            "variance of the clients' gradients", "of the gradients (`dissimilarity`)"
+            "variance of the clients' gradients", "variance of the gradients (`dissimilarity`)"
         ),
         "renewed": _optional("importance renewed", "1: APFL renews its importance after the round"),
     }
@@ -134,7 +134,7 @@ _TABLE = {
     "final": "its value after the last round",
     "... (clients)": "the same, mean over clients",
     "unseen": "accuracy on clients that never train, last round",
-    "test loss": "of the last round, if worse than guessing",
+    "test loss": "that of the last round, if worse than guessing",
     "MB down, MB up": "10⁶ bytes to and from clients, all rounds; kB: 10³",
 }
 
@@ -142,7 +142,7 @@ _TABLE = {
 _PLACE = {
     "algorithm": "its label in the experiment file",
     "sweep.KEY": "the value of a swept KEY, one column each",
-    "seed": "of start, cohorts and batches",
+    "seed": "the seed of start, cohorts and batches",
     "round": "rounds done; 0 is the start",
 }
 

@@ -157,7 +157,10 @@ def model_table(table: Table) -> dict[str, Any]:
         if not isinstance(name, Model):
             raise ConfigError(f"model name is {name!r}, expected a string")
         if table:
-            raise ConfigError(f"the model is a {type(name).__name__}, whose values are its own")
+            more = ", ".join(map(with_dashes, table))
+            raise ConfigError(
+                f"the model is a {type(name).__name__} and takes no {more} in [model]"
+            )
         return {"name": name}
     cls = model_class(name)
     values = {f.name: f.default for f in fields(cls) if f.default is not MISSING}

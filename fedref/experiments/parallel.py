@@ -351,7 +351,7 @@ class Dask(Executor):
             if not alone:
                 seen = time.monotonic()
             elif time.monotonic() - seen > PATIENCE:
-                self.client.close(timeout=2)  # cancels what waits
+                self.client.close(timeout=2)  # this cancels the work that waits
                 return
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

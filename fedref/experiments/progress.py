@@ -160,7 +160,7 @@ def in_notebook() -> bool:
 
 def on_terminal() -> bool:
     """Return whether standard error is a terminal."""
-    with suppress(OSError, ValueError):  # it is closed
+    with suppress(OSError, ValueError):  # the stream may be closed
         return sys.stderr is not None and sys.stderr.isatty()
     return False
 

@@ -490,7 +490,7 @@ def facts_of(loaded: LoadedExperiment) -> DataFacts:
     ):
         rms = np.sqrt(np.mean(np.square(batch.X), 0))
         if rms.any():
-            # pixels share a unit, and small ones are only nearly always black
+            # all pixels have one unit; small ones are just black in most images
             least = rms.max() if federation.source.image else rms[rms > 0].min()
             scales = float(least), float(rms.max())
     return DataFacts(guess, scales)
@@ -514,7 +514,7 @@ def note_on_steps(run: Run) -> str:
     if len({text.partition(" = ")[2] for text in steps.values()}) < 2:
         return ""
     sizes = ", ".join(f"{label} {text}" for label, text in steps.items())
-    return f"step sizes differ ({sizes}), and with them perhaps the ranking."
+    return f"step sizes differ ({sizes}), which may change the ranking."
 
 
 def is_worse_than_guessing(run: Run, loss: float) -> bool:

@@ -61,7 +61,7 @@ class UnitRun:
             )
         self.record = record
         if self.has_ended:
-            self.remove_previous()  # as at the end of `save`
+            self.remove_previous()  # `save` may have been killed before it did so
             self.progress.round(self.unit, record)
         else:
             save_state(self.directory, self.unit, self.loaded.experiment, record)

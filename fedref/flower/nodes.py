@@ -106,7 +106,7 @@ class Nodes:
     def greet(self) -> set[int]:
         """Ask new nodes for their clients and read the answers; return the nodes that are online."""
         online = set(self.network.nodes())
-        self.greeted &= online  # one that comes back is asked again
+        self.greeted &= online  # a node that comes back is asked again
         if new := online - self.greeted:
             hello: Packet = {"hello": {"fedref": 1}}
             self.hellos |= self.network.send(dict.fromkeys(new, hello), self.options.limit)
@@ -200,7 +200,7 @@ class Nodes:
             online = self.greet()
             for message, node, answer in self.network.receive(list(sent)):
                 if sent.get(message) != node:
-                    self.say(f"node {node}: answers what it was not asked; ignored")
+                    self.say(f"node {node} answers a message to another node; ignored")
                     continue
                 answers[sent.pop(message)] = answer
             for message in [m for m, node in sent.items() if node not in online]:

@@ -297,8 +297,11 @@ def check_experiment(experiment: Experiment) -> None:
         algorithm = names.make_algorithm(label, table)
         sends_alike = type(algorithm).download_for is Algorithm.download_for
         for refused, words in (
-            (algorithm.pooled, "pools all clients' rows, which stay with them here"),
-            (not sends_alike, "sends by what each client keeps, which the server does not know"),
+            (algorithm.pooled, "pools all clients' rows, which are not on the server"),
+            (
+                not sends_alike,
+                "sends what a client does not have yet, which the server cannot know",
+            ),
         ):
             if refused:
                 raise ConfigError(f"{label} {words}; leave it out")

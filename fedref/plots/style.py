@@ -40,7 +40,7 @@ BARS: tuple[dict[str, Any], ...] = (
 )
 
 STYLE: list[Any] = [
-    "default",  # whatever the user's own settings are
+    "default",  # instead of the user's own settings
     {
         "font.size": 10,
         "axes.titlesize": 10,

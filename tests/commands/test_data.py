@@ -102,7 +102,7 @@ def test_verify_tells_a_change(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
     fedref("split", "iid", "--data", "digits", "--set", "split.users=4", "--out", path)
     path.write_text(path.read_text().replace('"seed": 0', '"seed": 1'))
-    with pytest.raises(FedrefError, match="it was changed since"):
+    with pytest.raises(FedrefError, match="it has been changed"):
         fedref("verify", path)
 
 

@@ -187,13 +187,13 @@ def test_an_answer_counts_once_and_only_from_whom_it_was_asked(tmp_path):
     _, _, said = far(tmp_path, experiment, change)
     near(tmp_path, experiment)
     assert same_tables(tmp_path / "far", tmp_path / "near")
-    assert any("answers what it was not asked" in text for text in said)
+    assert any("answers a message to another node" in text for text in said)
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"algorithms": {"kept": {"algorithm": CACHED}}}, "kept sends by what each client keeps"),
+        ({"algorithms": {"kept": {"algorithm": CACHED}}}, "kept sends what a client does not have"),
         ({"algorithms": {"centralised": {}}}, "centralised pools all clients' rows"),
         ({"classes": "own", "algorithms": {"fedavg": {}}}, "classes=own needs clients' rows"),
         ({"dissimilarity": True, "algorithms": {"fedavg": {}}}, "dissimilarity needs"),

@@ -53,9 +53,9 @@ class Rule:
         "more has at least one of each kind, a single row is for training",
         "alpha": "concentration: small is uneven, large is even",
         "min_rows": "least number of rows per client",
-        "shards": "shards a client gets",
-        "of": "shuffle the rows of a split by this rule, whose parameters may be given too, keeping "
-        "every client's size",
+        "shards": "shards per client",
+        "of": "another rule: shuffle the rows between its clients and keep their sizes; its "
+        "parameters may be given, too",
         "classes": "classes per client",
         "base": "least number of rows of each class that a client holds",
         "sigma": "width of the lognormal shares",
