@@ -108,7 +108,7 @@ HOSTILE: dict[str, dict[str, Any]] = {
     "shift has shape": {"shift": [1, 2]},
     "scale": {"scale": 0},
     "expected scale: a number": {"scale": ["a"]},
-    r"expected .*with which it was sealed": {"sha256": "\x1b[2J\n"},
+    r"expected .*which stands in it: it has been changed": {"sha256": "\x1b[2J\n"},
     # it downloads nothing: the tests' guard would say that the download failed
     "nothing is downloaded unasked; `fedref data prepare mnist`": {
         "source": {"name": "mnist", "sha256": "0", "rows": 1}
