@@ -47,9 +47,9 @@ def mas(model: Model, w: Array, D: Batch) -> Array:
     return total
 
 
-def synaptic_intelligence(path: Array, moved: Array, damping: float = 0.1) -> Array:
-    """max(ω, 0) / (Δ² + ξ), ω = −Σ g ⊙ Δw along the path, Δ = Σ Δw, ξ = damping (Zenke et al. 2017)."""
-    return np.maximum(path, 0) / (moved**2 + damping)
+def synaptic_intelligence(path: Array, moved: Array) -> Array:
+    """max(ω, 0) / (Δ² + ξ), ω = −Σ g ⊙ Δw along the path, Δ = Σ Δw, ξ = 0.1 (Zenke et al. 2017)."""
+    return np.maximum(path, 0) / (moved**2 + 0.1)
 
 
 #: The estimates that need only the data; synaptic intelligence also needs the path.

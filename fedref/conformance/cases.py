@@ -249,16 +249,16 @@ def meta_gradient_cases() -> Iterator[Case]:
 def make_trace(
     name: str, algorithm: str, model: Any = FAMILIES["mlp"], *, rounds: int = 3, hyper: Any = None,
     about: str = "", tag: str = "", losses: Sequence[float] = (),
-    sampling: Mapping[str, Any] | None = None, sizes: Array = SIZES, batch: int = B,
+    sampling: Mapping[str, Any] | None = None, sizes: Array = SIZES,
 ) -> Case:  # fmt: skip
     """Return several rounds of one algorithm, with the Plans that say what happens in each."""
     rng = rng_of(f"trace round-{name}")
     amount = {} if "steps" in (sampling or {}) else {"epochs": 2}
-    config = Sampling(**{"clients_per_round": 3, "batch_size": batch, **amount, **(sampling or {})})
-    given = HYPER | {"B": batch} | dict(hyper or {})
+    config = Sampling(**{"clients_per_round": 3, "batch_size": B, **amount, **(sampling or {})})
+    given = HYPER | {"B": B} | dict(hyper or {})
     it = LOOP.algorithm_of(algorithm, given)
     if it.pooled:
-        sizes, config = sizes[-1:], Sampling(1, epochs=1, batch_size=batch)
+        sizes, config = sizes[-1:], Sampling(1, epochs=1, batch_size=B)
     plans = []
     for t in range(rounds):
         plan: dict[str, Any] = make_plan(config, sizes, t, SEED, it.roles)._asdict()

@@ -167,9 +167,3 @@ def draw_badge(cited: Citation) -> str:
         said=escape(said), title=escape(title), text=escape(f"{label}: {said}", quote=True),
         colour=colour,
     )  # fmt: skip
-
-
-def printed_names(cases: Sequence[Case]) -> dict[str, str]:
-    """Return every name that a report may print: name → "mistake", "tag", "case" or "call"."""
-    names = dict.fromkeys(MISTAKES, "mistake") | {case.tag: "tag" for case in cases}
-    return names | {case.call: "call" for case in cases} | {case.name: "case" for case in cases}

@@ -96,11 +96,11 @@ STEPS = (1, 2, 3, 5, 8, 12, 20, 30, 50)
 DRIFT_LR = 0.15
 
 
-def fedavg_path(client: Any, w: Array, tau: int, lr: float = DRIFT_LR) -> Array:
+def fedavg_path(client: Any, w: Array, tau: int) -> Array:
     """Return τ local steps of FedAvg from w: (τ + 1, 2)."""
     path = [w]
     for _ in range(tau):
-        path.append(fedavg.local_step(client, path[-1], NOTHING, lr=lr))
+        path.append(fedavg.local_step(client, path[-1], NOTHING, lr=DRIFT_LR))
     return np.array(path)
 
 
@@ -273,10 +273,10 @@ class Masks(NamedTuple):
 
 
 @cache
-def learn_masks(rounds: int = 60) -> Masks:
-    """Run APFL on the digits, two classes a client."""
+def learn_masks() -> Masks:
+    """Run 60 rounds of APFL on the digits, two classes a client."""
     changes = {
-        "rounds": rounds, "clients_per_round": 10, "eval_every": rounds,
+        "rounds": 60, "clients_per_round": 10, "eval_every": 60,
         "split": {"rule": "shards", "users": 10, "shards": 2},
     }  # fmt: skip
     it = apfl.APFL(lr=0.5, mu=0.1, init="continuous")

@@ -292,20 +292,15 @@ def test_the_command(capsys):
 
 
 def test_every_name_that_a_report_prints_is_known():
-    """`fedref explain` takes these as topics."""
-    names = report.printed_names(CASES)
     cases = [case for case in CASES if case.call == "aggregate"]
     wrong = MISTAKES["weights count batches"].backend
     said = report.report_text(list(suite.run(wrong, cases)), cases)
     failed = re.findall(r"^FAILED  (\S+)  \[(.*?)\]", said, re.M)
-    assert {names[case] for case, _ in failed} == {"case"}
-    assert {names[tag] for _, tag in failed} == {"tag"}
-    known = re.search(r"^known mistakes: (.*) \(\d+\)$", said, re.M)[1]
-    assert names[known] == "mistake"
+    assert failed
+    assert set(failed) <= {(case.name, case.tag) for case in cases}
+    assert re.search(r"^known mistakes: (.*) \(\d+\)$", said, re.M)[1] in MISTAKES
     said = report.report_text(list(suite.run(object(), cases)), cases)
-    calls = re.findall(r"(\w+) \(\d+\)", said.splitlines()[0])
-    assert {names[call] for call in calls} == {"call"}
-    assert set(MISTAKES) <= set(names)
+    assert said.startswith(f"not offered: aggregate ({len(cases)})\n")
 
 
 @pytest.mark.parametrize(
