@@ -31,12 +31,13 @@ Decisions
   start. From round z on (t counted from 0): "z, the round in which it starts" [§4.1.3]; alg.1 prints
     t − z > 0, a round later. Starting with M_k = 1, W_k = W_S as printed makes the composite jump to
     σ(1)w_S + w_S. `init = "paper"` does so (a = 1); `init = "continuous"` has w_k = (1 − σ(1))w_S: no jump.
-  [eq.4] has no ½, [eq.6] has μ/2: we take that of eq.6.
+  [eq.4] has no ½, [eq.6] has μ/2: we take eq.6's.
   [eq.5] squares each client's *full* local gradient of the loss at the w_S that it received; the
     experiments say "empirical Fisher": `importance = "fisher"`. "si" and "mas" are the alternatives
     that the paper names. When renewal is decided, the clients of the next round send their
     importance, and only they (alg.1 never resets the flag).
-  window: its length is not printed; 5 rounds, judged only when full. Global loss = training loss.
+  window. The paper does not print its length: we take 5 rounds, and judge it only when it is full. Its
+    losses are the training losses over all clients.
   F is renewed unconditionally in the rounds z−1, z, z+1: "the two rounds before and after the start"
     [§4.1.3]. "The preset first 3 rounds" (§4.2.1) would be t = 0, 1, 2, with z = 2 a round earlier.
   bias entries are scaled by their unit's m. A client that was never selected is tested with w_S.
@@ -128,7 +129,7 @@ def penalty_gradient(w_s: Array, *, F: Array, w_ref: Array, mu: float) -> Array:
 
 
 def importance_update(F_old: Array, importances: Array, p: Array, *, lam: float) -> Array:
-    """F ← λF_old + Σ_k p_k I_k; I_k (K, d) is as printed the square of client k's full gradient."""
+    """F ← λF_old + Σ_k p_k I_k, I_k (K, d). As printed, I_k is client k's full gradient squared."""
     return lam * F_old + weighted_sum(p, importances)  # [apfl eq.5] λF + Σ_k p_k I_k
 
 

@@ -10,8 +10,8 @@ Objective of client s [fedcurv penalty]:
     θ           theta      (..., d)
     θ̂_j         theta_j    (d,)  client j's last solution
     I_j         I          (d,)  its diagonal empirical Fisher
-    u           u          (d,)  Σ_j I_j: with v all that travels down beside θ
-    v           v          (d,)  Σ_j I_j θ̂_j
+    u           u          (d,)  Σ_j I_j, which travels down beside θ
+    v           v          (d,)  Σ_j I_j θ̂_j, which does so too
     u_s         own_u      (d,)  client s's own I_s
     v_s         own_v      (d,)  client s's own I_s θ̂_s
     D_j         D          sample j of the client's data, alone

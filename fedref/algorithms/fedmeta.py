@@ -28,7 +28,7 @@ over θ and a vector α, θ_u = θ − α ⊙ ∇f(θ; S_u). S_u (support) and Q
     t       t            number of Adam's steps so far
 
 Equations: [fedmeta MAML] `maml_objective`, `maml_gradient`, `MAML`, `FOMAML` · [fedmeta Meta-SGD]
-`meta_sgd_objective`, `meta_sgd_gradient`, `MetaSGD` · [fedmeta server]
+`maml_objective` with a vector α, `meta_sgd_gradient`, `MetaSGD` · [fedmeta server]
 `MAML.combine`, with `server_step` ([Adam m], [Adam v], [Adam c₁], [Adam step]).
 
 Decisions
@@ -37,14 +37,14 @@ Decisions
     We give both: MAML and FOMAML. Published code often names MAML and computes FOMAML.
   Meta-SGD's α-gradient is −q ⊙ g(θ; S), not the θ-gradient again. There is no softplus on α.
   several steps. Backpropagated through the whole chain: one HVP per step, memory O(steps·d).
-  server. θ ← θ − (β/m) Σ_u g_u: plain SGD. Adam keeps its moments across rounds (with
-    new moments in every round it would be sign descent).
+  server. θ ← θ − (β/K) Σ_u g_u over the K clients: plain SGD. Adam keeps its moments across rounds
+    (with new moments in every round it would be sign descent).
   episodes. Either one a round from all of the client's rows, as printed (`episodes = "one"`), or
     local epochs of episodes (`"epochs"`, as in the comparison of [apfl §4.1.3], E = 5, B = 10). Then
     each mini-batch is split into support and query, each step is θ ← θ − βg, and the client sends
     the sum of its g. The server's SGD step then makes θ the mean of the clients' θ.
   stragglers that are not dropped do part of the epochs, but all of a single episode.
-  weights. Uniform 1/m as printed; `weighting = "samples"` is by n_u, never by batches.
+  weights. Uniform, as printed; `weighting = "samples"` weights by n_u, never by numbers of batches.
   an episode is drawn afresh each round from the client's training rows, `support` of them to S.
     A client with one row has an empty S and its row is the query: only an L2 term, if the model has
     one, then moves θ in the inner steps.

@@ -24,8 +24,9 @@ D       {"X": (B, p), "y": (B,)[, "s": (B,) weights, 0 = padding]}; for an LSTM 
 hyper   every hyperparameter by fedref's name (`fedref run --help`: lr is η), and B, the batch size
 server  the server's state by the paper's names: {"w"}, {"theta", "alpha"}, {"w", "u", "v", "t"}, ...
 client  the state that the client kept from its last round, absent in its first
-upload  {"w"} of FedAvg and of most others; else as the case's required outputs in index.json name it,
-        and so are server and client. path: (S + 1, d), the parameters before each step and at the end
+upload  {"w"} for FedAvg and most others. For the rest, as for server and client, the names are those
+        of the case's required outputs in index.json
+path    (S + 1, d), the parameters before each step and at the end
 rows    role → (S, W) rows within the client's data, one line a local step, −1 = padding; roles are D,
         D1, D2 (D, D′, D″) or S, Q (support, query)
 state   first {"server": ...}; afterwards what the backend returned in the round before
@@ -63,9 +64,9 @@ The inputs of each variant of `meta_gradient`, and the required outputs:
     aggregate   p_k ∝ counts_k n_k (`weighting` "samples") or ∝ counts_k ("uniform"); FedMAML sums
     round       clients with plan["straggler"] do not take part if hyper["drop"]; others do plan["steps"]
                 steps. If nobody takes part the state does not change
-    evaluate    if D is given, `inner_steps` steps (else 1) of size α (Meta-SGD: the server's) on it, with
-                the L2 term; APFL: the client's w_S ⊙ σ(a) + w_k. Then the mean loss on each test batch,
-                without the L2 term
+    evaluate    if D is given, `inner_steps` steps on it (1 if hyper has none) of size α (Meta-SGD: the
+                server's), with the L2 term; APFL: the client's w_S ⊙ σ(a) + w_k. Then the mean loss on
+                each test batch, without the L2 term
 
 **Promised** until the version in index.json changes: the names, shapes and meaning above; the names in
 the vectors; `fedref.sampling` (`Plan`, `make_plan` and its streams of random numbers), `fedref.rounds`

@@ -278,7 +278,7 @@ def make_trace(
 
 
 def round_cases() -> Iterator[Case]:
-    """Yield every algorithm on a model of each family; then what goes wrong between rounds."""
+    """Yield every algorithm on a model of each family; then what happens to clients between rounds."""
     for algorithm in ALGORITHMS:
         if algorithm in ("fedavg-update", "fedavg-meta"):  # trained as FedAvg
             continue
@@ -460,7 +460,7 @@ def evaluation_cases() -> Iterator[Case]:
 
 
 def with_twin(cases: Iterable[Case]) -> Iterator[Case]:
-    """Yield each case that has an L2 term after its twin, which has none: most code has no L2 term."""
+    """Yield each case, and before one with an L2 term its twin without: most code has no L2 term."""
     for case in cases:
         if case.model["l2"] and case.call != "aggregate":
             about = f"{case.about}; without an L2 term"

@@ -2,8 +2,8 @@
 
     results = run(backend, vectors.read())
 
-A backend that raises, prints, changes its inputs or returns something else than arrays is reported
-for that case, and the suite goes on. In a `BackendProcess` it may also hang or die.
+A backend that raises, prints, changes its inputs or returns anything but arrays is reported for that
+case, and the suite goes on. In a `BackendProcess` it may also hang or die.
 """
 
 import io
@@ -40,9 +40,9 @@ class Answer(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The verdict on one case. output : the first that differs; error : by how much, relative.
+    """The verdict on one case. output : the first that differs; error : its relative error.
 
-    mistakes : those that explain it, each alone, or (`pair`) two of them together.
+    mistakes : known mistakes that explain it, each by itself, or (`pair`) two of them together.
     """
 
     case: str

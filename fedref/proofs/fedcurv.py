@@ -1,4 +1,4 @@
-"""FedCurv."""
+"""The proofs of FedCurv."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""FedDyn."""
+"""The proofs of FedDyn."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""FedMAML."""
+"""The proofs of FedMAML."""
 
 from collections.abc import Iterator
 

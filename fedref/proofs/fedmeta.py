@@ -29,7 +29,7 @@ def steps_of(n: int) -> dict[str, int]:
 
 
 def maml(steps: int) -> Compare:
-    """Return the proof of MAML's gradient through so many inner steps."""
+    """Return the proof of MAML's gradient through `steps` inner steps."""
     more: dict[str, Any] = {"alpha": 0.1, **steps_of(steps)}
 
     def compare(c: Case) -> Iterator[Report]:
@@ -55,7 +55,7 @@ def fedmeta_objective(c: Case) -> Iterator[Report]:
 
 
 def meta_sgd(steps: int, block: int) -> Compare:
-    """Return the proof of ∂/∂θ or ∂/∂α through so many inner steps."""
+    """Return the proof of ∂/∂θ or ∂/∂α through `steps` inner steps."""
     more = steps_of(steps)
 
     def compare(c: Case) -> Iterator[Report]:
@@ -91,7 +91,7 @@ def paper(
     adam: bool = False,
     roles: tuple[str, str] = ("S", "Q"),
 ) -> Paper:
-    """Return FedMeta with α = 0.1 (Meta-SGD learns it from there) and β = 0.2."""
+    """Return FedMeta with α = 0.1 (for Meta-SGD its start) and β = 0.2."""
     learnt = meta_gradient is spec.meta_sgd
     gradient = partial(meta_gradient, steps=steps, **({} if learnt else {"alpha": 0.1}))
 

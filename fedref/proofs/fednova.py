@@ -1,4 +1,4 @@
-"""FedNova."""
+"""The proofs of FedNova."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""FedAdagrad, FedYogi, FedAdam, FedAvgM."""
+"""The proofs of FedAdagrad, FedYogi, FedAdam and FedAvgM."""
 
 from collections.abc import Iterator
 from typing import Any

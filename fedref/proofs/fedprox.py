@@ -1,4 +1,4 @@
-"""FedProx."""
+"""The proofs of FedProx."""
 
 import math
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""pFedMe."""
+"""The proofs of pFedMe."""
 
 from collections.abc import Iterator
 from functools import partial

@@ -1,4 +1,4 @@
-"""SCAFFOLD."""
+"""The proofs of SCAFFOLD."""
 
 from collections.abc import Iterator
 

@@ -6,11 +6,11 @@ side are joined by `**`, as that binds tighter than `*` and from the right, as H
     u − αH(w; D″)u    a0 - a1 ** a2(a3, a4) ** a5         each a is a leaf: a number or a symbol
     φ″ ⊙ δWᵀ          a0 * a1 ** a2[transpose]            · is @, ² and ᵗ are [square] and [t]
     (μ/2)‖w‖²         group(a0 / a1) ** norm(a2)[square]
-    Σ_k p_k I_k       a0 ** a1 ** a2                      Σ takes what is behind it
+    Σ_k p_k I_k       a0 ** a1 ** a2                      Σ sums what follows it
 
-A symbol is one letter with what is on it: w, θ̂, D″, wᵗ, c₁, p_k, w_S, R{z}, or one of `WORDS`. What
-it means comes from outside: numbers, arrays, and functions. A function may return a linear map, such
-as the Hessian H(w; D): it is applied to the product behind it, and I is the map that changes nothing.
+A symbol is one letter with its marks: w, θ̂, D″, wᵗ, c₁, p_k, w_S, R{z}, or one of `WORDS`. Its value
+is given by the caller: a number, an array, or a function. A function may return a linear map, such as
+the Hessian H(w; D): it is applied to the product that follows it, and I is the map that changes nothing.
 Side by side, xᵀy of vectors is their dot product, and anything else goes entry by entry. Σ_k runs
 over the first axis of every symbol that ends in _k.
 """
@@ -112,7 +112,7 @@ def is_function(symbol: str) -> bool:
 
 @dataclass(frozen=True)
 class Linear:
-    """A linear map that can be added and scaled: I − αH; Aᵀ where it says how."""
+    """A linear map that can be added and scaled, as in I − αH. transposed : Aᵀ, where it is needed."""
 
     apply: Callable[[Any], Any]
     transposed: Callable[[Any], Any] | None = None
@@ -128,7 +128,7 @@ IDENTITY = Linear(lambda v: v)
 
 
 def exponent(text: str) -> str:
-    """Return −8 of 10⁻⁸, nothing of any other number."""
+    """Return the exponent of a power of ten, such as −8 of 10⁻⁸; "" for any other number."""
     return text[2:].translate(POWERS) if text[-1] in "⁰¹²³⁴⁵⁶⁷⁸⁹" else ""
 
 
@@ -230,7 +230,7 @@ def letter(text: str) -> str:
 
 
 def without_brackets(node: ast.expr, only_fractions: bool = False) -> ast.expr:
-    """Return what stands in the brackets of a group: a fraction's parts, and a fraction, need none."""
+    """Return a group without its brackets: a fraction and the parts of one need none."""
     match node:
         case ast.Call(ast.Name("group"), [ast.BinOp(_, ast.Div(), _) as fraction]):
             return fraction

@@ -29,9 +29,9 @@ SHELL = """<!doctype html>
 """
 
 
-#: A single letter, what is on it, and its subscript: θ*_k, w_S,j, Σ_{j ≠ s}.
+#: A single letter with its marks and its subscript: θ*_k, w_S,j, Σ_{j ≠ s}.
 SUBSCRIPT = re.compile(r"(?<![^\WΣ∇])([^\W\d_][\u0302\u0304*′ᵗ]*)_(\{[^{}]*\}|\w(?:,\w)?)(?!\w)")
-#: A picture wider than that many pixels scrolls on a phone; others shrink.
+#: A picture wider than this many pixels scrolls on a phone; others shrink.
 SCROLLS = 540
 
 

@@ -115,7 +115,7 @@ def test_leading_axes_are_the_loop_to_the_bit_in_parts_too(monkeypatch, rows, le
 
 
 def test_what_is_kept_is_bounded():
-    """`rows` samples keep at most KEPT bytes: counted in a real trace."""
+    """`rows` samples keep at most CACHE_BYTES: counted in a real trace."""
     model = LSTM(81, 80, 80, hidden=(32, 16))
     D = make_batch(model, np.random.default_rng(0), 3)
     w = model.init(np.random.default_rng(0))

@@ -15,7 +15,7 @@ Values = Mapping[str, Any]
 
 
 def make_strategy(algorithm: str, hyper: Values) -> Any:
-    """Return Flower's strategy for an algorithm; it has no other than these two."""
+    """Return Flower's strategy for FedAvg or FedProx; for any other it raises NotImplementedError."""
     if algorithm == "fedavg":
         return FedAvg()
     if algorithm == "fedprox":
