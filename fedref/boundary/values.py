@@ -207,7 +207,7 @@ def field_from_text(cls: Any, name: str, text: str) -> Any:
 
 
 def values_of(
-    cls: Any, table: Mapping[str, Any], where: str, given: Iterable[str] = ()
+    cls: Any, table: Mapping[str, Any], where: str, given: Iterable[str]
 ) -> dict[str, Any]:
     """Check a table (keys as Python spells them) against a dataclass; return its values.
 

@@ -30,7 +30,7 @@ your own data
   .csv, .tsv   a header; column y (or label, class, target); client and test (or
                train) if you have them; every other column is a feature and holds
                numbers
-  .json, .mat  LEAF's format; cell arrays X, Y with a cell a client
+  .json, .mat  LEAF's format; cell arrays X, Y with one cell per client
   folder       of idx files, of LEAF files, or with a single file of those above
   Labels are whole numbers or words. Words become 0, 1, ... in sorted order; the
   table of both is printed and kept in the split's manifest. Other numbers are real

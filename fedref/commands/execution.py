@@ -3,7 +3,6 @@
 import argparse
 import json
 import shlex
-import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
@@ -11,7 +10,6 @@ from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
-import fedref
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.values import Bounds
 from fedref.commands.console import say
@@ -19,7 +17,7 @@ from fedref.commands.options import DATA_DIR, Option
 from fedref.experiments.config import Experiment
 from fedref.experiments.loading import Loader
 from fedref.experiments.parallel import Processes, dask_executor
-from fedref.experiments.progress import Progress, broadcast, console_progress, log
+from fedref.experiments.progress import Progress, console_progress, log
 from fedref.experiments.results import idle_rounds
 from fedref.experiments.run import execute
 from fedref.experiments.run_directory import disk_errors
@@ -48,8 +46,8 @@ HOW = {
             bounds=Bounds(0),
         ),
         Option("-q --quiet", "no progress, no table"),
-        Option("-v --verbose", "write a log to DIR/log.txt, a line a round"),
-        Option("--json", "one JSON line a round on standard output"),
+        Option("-v --verbose", "write a log to DIR/log.txt, a line per round"),
+        Option("--json", "one line of JSON per round on standard output"),
     )
 }
 
@@ -136,9 +134,7 @@ def choose_progress(
         progress = stack.enter_context(console_progress(experiment, say))
     if arguments.verbose:
         with disk_errors(directory):
-            logged = stack.enter_context(log(directory / "log.txt"))
-        logged.message(f"fedref {fedref.__version__}: {shlex.join(sys.argv)}")
-        progress = broadcast(progress, logged)
+            progress = stack.enter_context(log(directory / "log.txt", progress))
     return progress
 
 

@@ -27,9 +27,8 @@ def run_write(arguments: argparse.Namespace) -> int:
     path = arguments.experiment
     table = {"name": path.stem, **config.read(path)}
     with config.naming(str(path)):
-        experiment = config.from_table(config.complete(table))
         holders = write_app(
-            experiment,
+            config.from_table(table),
             arguments.folder,
             nodes=arguments.nodes or 3,
             clients=arguments.clients,

@@ -88,7 +88,7 @@ def notes(source: Source, known: Sequence[int] | None = None) -> list[str]:
 
 
 def statistics_text(federation: Federation) -> str:
-    """Return the statistics, one a line."""
+    """Return the statistics, one per line."""
     numbers = statistics(federation)
     formatted = {k: f"{v:,.1f}" if isinstance(v, float) else f"{v:,}" for k, v in numbers.items()}
     given = {k: v for k, v in federation.parameters.items() if v is not None}

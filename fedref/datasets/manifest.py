@@ -90,7 +90,7 @@ def manifest_of(federation: Federation) -> dict[str, Any]:
 
 
 def write(manifest: dict[str, Any], path: Path | str) -> None:
-    """Write the manifest as JSON, one client a line; on a failure, leave no file."""
+    """Write the manifest as JSON, one client per line; on a failure, leave no file."""
     head = {key: value for key, value in manifest.items() if key != "clients"}
     text = "{" + "".join(f'\n "{key}": {json.dumps(value)},' for key, value in head.items())
     text += '\n "clients": [\n  '

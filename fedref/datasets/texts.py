@@ -9,7 +9,7 @@ Shakespeare's statistics, with step=1 and every role that has a window, beside L
                           here                LEAF
     roles                 1 155               1 129
     windows               4 221 808           4 226 158
-    windows a role        3 655 ± 6 018       3 743 ± 6 212
+    windows per role      3 655 ± 6 018       3 743 ± 6 212
 
 They differ because the editions differ. LEAF finds the roles by regular expressions in the plain text
 of Project Gutenberg. `roles.json` comes from a marked-up edition, where a messenger or a servant is a
@@ -68,7 +68,7 @@ def find_shakespeare(folder: Path, step: int) -> Path | None:
 
 
 def read_shakespeare(path: Path, step: int, **more: Any) -> Source:
-    """Return windows of 80 characters and the next one, one client a role."""
+    """Return windows of 80 characters and the next one, one client per role."""
     parts = leaf.read_parts(path) if path.is_dir() else [("", read_roles(path))]
     if len(parts) == 1:
         parts = split_in_time(parts[0][1], text.LENGTH)

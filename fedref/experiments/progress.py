@@ -6,6 +6,7 @@ process, its rounds are reported when it has ended, and only the last one with a
 
 import builtins
 import os
+import shlex
 import sys
 import time
 import warnings
@@ -15,6 +16,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import fedref
 from fedref.boundary.errors import printable
 from fedref.experiments.config import Experiment
 from fedref.experiments.unit import Record, Unit, units
@@ -29,20 +31,6 @@ class Progress(NamedTuple):
 
 SILENT = Progress()
 Say = Callable[[str], None]
-
-
-def broadcast(first: Progress, second: Progress) -> Progress:
-    """Report to both, in this order."""
-
-    def report_round(unit: Unit, record: Record) -> None:
-        first.round(unit, record)
-        second.round(unit, record)
-
-    def report_message(text: str) -> None:
-        first.message(text)
-        second.message(text)
-
-    return Progress(report_round, report_message)
 
 
 def duration(seconds: float) -> str:
@@ -191,8 +179,11 @@ def console_progress(experiment: Experiment, say: Say = print_message) -> Iterat
 
 
 @contextmanager
-def log(path: Path) -> Iterator[Progress]:
-    """Append every report to a file, with its time; refuse a path that is a link."""
+def log(path: Path, progress: Progress) -> Iterator[Progress]:
+    """Append the command and all reports to a file, each with its time; pass reports on to `progress`.
+
+    Refuse a path that is a link.
+    """
 
     def open_no_link(name: str, flags: int) -> int:
         return os.open(name, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
@@ -208,7 +199,13 @@ def log(path: Path) -> Iterator[Progress]:
             )
 
         def report_round(unit: Unit, record: Record) -> None:
+            progress.round(unit, record)
             end = f"; {record.status} {record.reason}".rstrip() * (record.status != "running")
             write(f"{unit.name}: round {record.round}, {describe_newest(record)}{end}")
 
-        yield Progress(report_round, write)
+        def report_message(text: str) -> None:
+            progress.message(text)
+            write(text)
+
+        write(f"fedref {fedref.__version__}: {shlex.join(sys.argv)}")
+        yield Progress(report_round, report_message)

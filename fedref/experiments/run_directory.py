@@ -180,7 +180,7 @@ def drop_client_states(record: Record) -> Record:
 
 
 def state_path(directory: Path, unit: Unit, round: int | str) -> Path:
-    """Return where the state after a round is kept."""
+    """Return the path of the state after a round; round : its number, or a text in its place."""
     number = f"{round:06d}" if isinstance(round, int) else round
     name = f"{unit.file.removesuffix('.ckpt')}-round{number}.ckpt"
     return directory / "parameters" / name

@@ -212,10 +212,10 @@ class Nodes:
         return answers
 
 
-def shorten(clients: Sequence[int], most: int = 8) -> str:
-    """Return the first few clients as text, and how many more there are."""
-    text = ", ".join(map(str, clients[:most]))
-    return text if len(clients) <= most else f"{text} and {len(clients) - most} more"
+def shorten(clients: Sequence[int]) -> str:
+    """Return the first eight clients as text, and how many more there are."""
+    text = ", ".join(map(str, clients[:8]))
+    return text if len(clients) <= 8 else f"{text} and {len(clients) - 8} more"
 
 
 def sizes_of(announcement: Announcement) -> dict[int, tuple[int, int]]:

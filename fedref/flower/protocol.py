@@ -226,7 +226,7 @@ def read_announcement(reply: Packet) -> Announcement:
         (clients, "clients"),
         (clients == sorted({*clients}), "clients that are different, ascending"),
         (min(clients, default=0) >= 0, "clients from 0 on"),
-        (len(clients) == len(n_train) == len(n_test), "an entry a client"),
+        (len(clients) == len(n_train) == len(n_test), "one entry per client"),
         (min(n_train, default=0) > 0, "training rows of every client"),
         (min(n_test, default=0) >= 0, "test rows, or 0"),
         (features > 0 and labels, "features and labels"),

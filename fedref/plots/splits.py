@@ -33,7 +33,7 @@ def holdings(
 ) -> None:
     """Draw how many samples each client holds (above), and how many of each label (below).
 
-    means : name → samples a client, each drawn as a level line with its name in the legend.
+    means : name → samples per client, each drawn as a level line with its name in the legend.
     """
     train, both, counts, g = arrange_clients(federation)
     edges = np.arange(len(train) + 1) - 0.5

@@ -141,7 +141,7 @@ ROWS = "announces its rows wrongly, expected "
 BAD_ANNOUNCEMENTS = [
     ({"clients": [3, 3]}, ROWS + "clients that are different, ascending"),
     ({"clients": [-1, 3]}, ROWS + "clients from 0 on"),
-    ({"n_train": [5]}, ROWS + "an entry a client"),
+    ({"n_train": [5]}, ROWS + "one entry per client"),
     ({"n_train": [5, 0]}, ROWS + "training rows of every client"),
     ({"n_test": [5, -1]}, ROWS + "test rows, or 0"),
     ({"clients": [], "n_train": [], "n_test": []}, ROWS + "clients"),

@@ -1,1 +1,1 @@
-"""Readers of the published file formats, one file a format."""
+"""Readers of the published file formats, one module per format."""

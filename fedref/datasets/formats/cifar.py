@@ -54,7 +54,7 @@ CHANNELS = {"grey": to_grey, "color": to_colour}
 
 @dataclass(frozen=True)
 class CIFAR10:
-    """Parameters: channels to keep."""
+    """Parameters: whether images keep three channels (color) or become grey."""
 
     channels: str = "grey"
 

@@ -220,7 +220,7 @@ def read_parts(path: Path, encode: Encode = encode_characters) -> list[tuple[str
 
 
 def load(path: Path, **more: Any) -> Source:
-    """Return a Source with one natural client a user, from one file or a folder of them."""
+    """Return a Source with one natural client per user, from one file or a folder of them."""
     return join(read_parts(path), path, **more)
 
 

@@ -1,4 +1,4 @@
-"""MATLAB files (version 5 to 7): cell arrays X and Y, one cell a task, which becomes a client.
+"""MATLAB files (version 5 to 7): cell arrays X and Y, one cell per task, which becomes a client.
 
 SciPy reads them in a separate process (`mat_reader.py`): of a hundred files with a changed byte, one
 crashes SciPy or makes it allocate whatever size a dimension claims. The process is started as a
@@ -19,7 +19,9 @@ from fedref.datasets.formats import arrays, npz
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Source
 
-EXPECTED = "a MATLAB file (version 5 to 7) with cell arrays X (n, p) and Y (n, 1), one cell a task"
+EXPECTED = (
+    "a MATLAB file (version 5 to 7) with cell arrays X (n, p) and Y (n, 1), one cell per task"
+)
 READER = Path(__file__).with_name("mat_reader.py")
 TIMEOUT = 60  # seconds
 ENVIRONMENT = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # further threads would only take memory
@@ -52,7 +54,7 @@ def as_task(X: Array, y: Array, where: str) -> tuple[Array, Array]:
 
 
 def load(path: Path, **more: Any) -> Source:
-    """Return a Source with one natural client a cell."""
+    """Return a Source with one natural client per cell."""
     X, Y = read(path)
     if len(X) != len(Y) or not X:
         raise data_error(path, f"X has {len(X)} cells, Y has {len(Y)}", EXPECTED)

@@ -57,9 +57,9 @@ def windows(text: str, length: int = LENGTH) -> tuple[Array, Array]:
     return view, flat[length:].astype(np.int64)
 
 
-def decode(row: Array, vocabulary: Sequence[str] = CHARACTERS, separator: str = "") -> str:
-    """Return the text that codes stand for; leave out padding."""
-    return separator.join(vocabulary[c] for c in row if c < len(vocabulary))
+def decode(row: Array, vocabulary: Sequence[str] = CHARACTERS) -> str:
+    """Return the text of codes, without padding."""
+    return "".join(vocabulary[c] for c in row if c < len(vocabulary))
 
 
 # ---- words ----------------------------------------------------------------------------------------

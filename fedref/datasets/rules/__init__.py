@@ -38,7 +38,7 @@ class FedProxMNIST(PowerLaw):
 
 @dataclass(frozen=True)
 class CIFAR10PowerLaw(PowerLaw):
-    """The power-law split for APFL's CIFAR-10: 5 classes a client; sigma fitted to APFL's Table 1."""
+    """The power-law split for APFL's CIFAR-10: 5 classes per client; sigma fitted to APFL's Table 1."""
 
     classes: int = 5
     sigma: float = 1.25
@@ -60,13 +60,6 @@ RULES: dict[str, type[Rule]] = {
 }
 
 
-def lookup(rule: Any) -> type[Rule]:
-    """Return the rule of this name; a ConfigError if there is none."""
-    if not isinstance(rule, str) or rule not in RULES:
-        raise ConfigError(unknown("split rule", rule, RULES))
-    return RULES[rule]
-
-
 def make_rule(rule: str, given: Mapping[str, Any]) -> tuple[str | None, Rule]:
     """Return (None, the rule with checked parameters); for iid(of=...), (of, the rule named by `of`)."""
     of = given.get("of") if rule == "iid" else None
@@ -74,8 +67,9 @@ def make_rule(rule: str, given: Mapping[str, Any]) -> tuple[str | None, Rule]:
         raise ConfigError("iid: of is 'iid', expected another rule to reshuffle")
     if of is not None:
         rule, given = of, {key: value for key, value in given.items() if key != "of"}
-    made: Rule = build(lookup(rule), given, rule)
-    return of, made
+    if not isinstance(rule, str) or rule not in RULES:
+        raise ConfigError(unknown("split rule", rule, RULES))
+    return of, build(RULES[rule], given, rule)
 
 
 def parameters_of(rule: str, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def rows_left(source: Source, pools: Part, held: Holdings, base: int) -> Array:
     if short.size:
         c = short[0]
         raise ConfigError(
-            f"{held.user[-1] + 1} users with at least {base} rows a class need "
+            f"{held.user[-1] + 1} users with at least {base} rows per class need "
             f"{pools.sizes[c] - left[c]} rows of class {source.labels[c]}, {source.name} has "
             f"{pools.sizes[c]}: lower users"
         )

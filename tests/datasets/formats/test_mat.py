@@ -1,4 +1,4 @@
-"""MATLAB files with one cell a task."""
+"""MATLAB files with one cell per task."""
 
 import io
 from pathlib import Path
