@@ -69,9 +69,13 @@ def with_curves(found: Run, *curves: list[float], late: bool = False) -> Run:
     return Run(found.experiment, units, records)
 
 
+def place_for_all(made: Place) -> Place:
+    """Return a place that every claim of the report is about."""
+    return made._replace(kinds=["every support", "evaluated", "heads"])
+
+
 def place(run: Run) -> Place:
-    made: Place = UNSEEN.place_at(STEM, {STEM: run}, {STEM: run})
-    return made._replace(name="here", kinds=["every support", "evaluated", "heads"])
+    return place_for_all(UNSEEN.place_at(STEM, {STEM: run}, {STEM: run}))._replace(name="here")
 
 
 def line_of(text: str, here: Place) -> str:
@@ -218,7 +222,8 @@ def test_other_hyperparameters_than_those_chosen_are_said_and_judge_nothing(foun
         made = replace(found.experiment, sweep={}, algorithms=tables)
         run, stem = with_curves(found, SLOW, FAST)._replace(experiment=made), "mnist-rounds"
         runs = {STEM: swept, stem: run}
-        return UNSEEN.other_values(stem, runs), UNSEEN.place_at(stem, runs, {stem: run})
+        here = place_for_all(UNSEEN.place_at(stem, runs, {stem: run}))
+        return UNSEEN.other_values(stem, runs), here
 
     why, same = at()
     assert why == []
@@ -269,11 +274,13 @@ def test_nothing_is_judged_on_a_thin_grid(found: Run) -> None:
     assert said.startswith("Shakespeare: the grid has one η and one β, and FedMeta's server makes ")
     assert "MNIST" not in said
     for stem in ("shakespeare-20", "shakespeare-rounds"):
-        lines = judge_lines(EVERY, [UNSEEN.place_at(stem, runs, runs)]).splitlines()
+        here = place_for_all(UNSEEN.place_at(stem, runs, runs))
+        lines = judge_lines(EVERY, [here]).splitlines()
         assert all("- Not judged: " in x and "; the grid has one η and one β, " in x for x in lines)
     gains = ", ".join(f"{UNSEEN.METHODS[m]} −10.00" for m in UNSEEN.FEDMETA)
     assert f"*; {gains} points; " in lines[1]
-    assert "Not judged" not in judge_lines(EVERY, [UNSEEN.place_at(STEM, runs, runs)])
+    here = place_for_all(UNSEEN.place_at(STEM, runs, runs))
+    assert "Not judged" not in judge_lines(EVERY, [here])
 
 
 def test_a_k_way_head_may_lose_a_point(found: Run) -> None:
@@ -281,7 +288,8 @@ def test_a_k_way_head_may_lose_a_point(found: Run) -> None:
     for end, said, less in ((0.692, "Holds", "−0.80"), (0.688, "Contradicted", "−1.20")):
         own = with_curves(found, [end - 0.1] * 4, [0.3, 0.5, 0.5, end])
         best = {STEM: every, "mnist-own": own}
-        line = judge_lines([ENOUGH], [UNSEEN.place_of_heads(own, best, "mnist")])
+        here = place_for_all(UNSEEN.place_of_heads(own, best, "mnist"))
+        line = judge_lines([ENOUGH], [here])
         assert line.startswith(f"- {said} (above −1): *a k-way classifier is enough (no more ")
         assert f"; FedAvg(Meta) {less}, FedMeta (MAML) " in line
         assert line.endswith("with a k-way head, adapted by one step: 30.00 %.")
