@@ -9,7 +9,7 @@ import numpy as np
 
 from fedref import tree
 from fedref.algorithm import AnyAlgorithm, ClientResult
-from fedref.algorithms import apfl, fedcurv, fedmaml, fedmeta
+from fedref.algorithms import apfl, fedmeta
 from fedref.models import MODELS, BinaryLogistic
 from fedref.models.base import Model
 from fedref.models.batch import Batch
@@ -80,34 +80,17 @@ def _restore_numbers(x: Any, name: str = "") -> Any:
 
 #: Fields of a server's state that the names in the vectors leave out.
 UNNAMED = ("learner", "adam", "detector")
-ZERO = np.zeros(())
-#: A template of what a client sends, where it is more than one array; and of what it keeps.
-UPLOADS: dict[type[AnyAlgorithm], Any] = {
-    fedmeta.MAML: fedmeta.Learner(ZERO, ZERO),
-    fedmaml.FedMAML: fedmaml.Upload(ZERO, ZERO),
-    fedcurv.FedCurv: fedcurv.Upload(ZERO, ZERO),
-    apfl.APFL: apfl.Upload(ZERO, ZERO),
-}
-CLIENT_STATES: dict[type[AnyAlgorithm], Any] = {
-    fedcurv.FedCurv: fedcurv.ClientState(ZERO, ZERO, 0),
-    apfl.APFL: apfl.ClientState(ZERO, ZERO),
-}
 
 
-def form_of(table: Mapping[type[AnyAlgorithm], Any], algorithm: AnyAlgorithm) -> Any:
-    """Return the template in the table for the algorithm's class, else one from a client's result."""
-    rows = (form for kind, form in table.items() if isinstance(algorithm, kind))
-    return next(rows, None) or getattr(
-        form_of_result(algorithm), "upload" if table is UPLOADS else "client_state"
-    )
-
-
-def form_of_result(it: AnyAlgorithm) -> ClientResult:
-    """Return a client's result after a round of one step, on a tiny model: a template."""
+def template_of(it: AnyAlgorithm) -> ClientResult:
+    """Return a client's result after a round of one step on a tiny model, as a template of others."""
     model, D = BinaryLogistic(1), Batch(np.ones((2, 1)), np.array([0, 1]))
     sent = it.download(it.initial(model, np.zeros(model.d)))
     local = it.step(model, sent, it.start(model, sent, None), *(D for _ in it.roles))
-    return it.finish(model, sent, local, None, lambda: D)
+    result = it.finish(model, sent, local, None, lambda: D)
+    if isinstance(it, apfl.APFL):  # which keeps nothing before the round z
+        return result._replace(client_state=apfl.ClientState(D.X, D.X))
+    return result
 
 
 def dtype_of(server: Mapping[str, Any]) -> Any:
@@ -143,8 +126,10 @@ def load_server(algorithm: AnyAlgorithm, model: Model, values: Mapping[str, Arra
 
 def load_client_state(algorithm: AnyAlgorithm, values: Mapping[str, Array] | None) -> Any:
     """Return what a client keeps from its leaves by name; None before its first round."""
-    form = form_of(CLIENT_STATES, algorithm)
-    return tree.unflatten(form, {k: _leaf(x) for k, x in values.items()}) if values else None
+    if not values:
+        return None
+    form = template_of(algorithm).client_state
+    return tree.unflatten(form, {k: _leaf(x) for k, x in values.items()})
 
 
 def dump_upload(algorithm: AnyAlgorithm, sent: Any) -> dict[str, Array]:
@@ -156,7 +141,7 @@ def dump_upload(algorithm: AnyAlgorithm, sent: Any) -> dict[str, Array]:
 def load_upload(algorithm: AnyAlgorithm, values: Mapping[str, Array]) -> Any:
     """Invert `dump_upload`."""
     flat = {name.removeprefix("g_"): x for name, x in values.items()}
-    return tree.unflatten(form_of(UPLOADS, algorithm), flat)
+    return tree.unflatten(template_of(algorithm).upload, flat)
 
 
 def _plain_name(path: str) -> str:

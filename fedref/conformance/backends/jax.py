@@ -3,23 +3,16 @@
 Importing this module turns on JAX's 64-bit numbers.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedref.conformance.backends.papers import Papers
+from fedref.conformance.backends.papers import Papers, Values, pieces
 
 jax.config.update("jax_enable_x64", True)
-Values = Mapping[str, Any]
-
-
-def pieces(model: Values, w: Any) -> list[Any]:
-    """Return w cut into the model's weights and biases."""
-    ends = np.cumsum([int(np.prod(shape)) for shape in model["shapes"]])
-    return [x.reshape(s) for x, s in zip(jnp.split(w, ends[:-1]), model["shapes"])]
 
 
 def read_texts(model: Values, E: Any, cells: list[Any], X: Any) -> Any:

@@ -14,6 +14,14 @@ import numpy as np
 Values = Mapping[str, Any]
 
 
+def pieces(model: Values, w: Any) -> list[Any]:
+    """Return w cut into the model's weights and biases."""
+    sizes = [int(np.prod(shape)) for shape in model["shapes"]]
+    ends = np.cumsum(sizes).tolist()
+    cuts = zip(model["shapes"], sizes, ends)
+    return [w[end - size : end].reshape(shape) for shape, size, end in cuts]
+
+
 class Papers:
     """The backend's protocol in terms of a library. `xp` : its module of array functions."""
 

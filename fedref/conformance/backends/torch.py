@@ -1,21 +1,13 @@
 """The papers in PyTorch: autograd with create_graph, one client after the other."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from fedref.conformance.backends.papers import Papers
-
-Values = Mapping[str, Any]
-
-
-def pieces(model: Values, w: Any) -> list[Any]:
-    """Return w cut into the model's weights and biases."""
-    sizes = [int(np.prod(shape)) for shape in model["shapes"]]
-    return [x.reshape(shape) for x, shape in zip(torch.split(w, sizes), model["shapes"])]
+from fedref.conformance.backends.papers import Papers, Values, pieces
 
 
 def read_text(model: Values, E: Any, cells: list[Any], text: Any) -> Any:
