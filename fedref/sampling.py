@@ -126,7 +126,7 @@ def episode(rng: np.random.Generator, n: int, support: float) -> tuple[Array, Ar
 
 
 def cut(rows: Array, support: float) -> tuple[Array, Array]:
-    """Cut rows that are in random order already into two parts."""
+    """Cut rows, already in random order, into support and query."""
     n = len(rows)
     first = min(max(round(support * n), 1), n - 1)
     return rows[:first], rows[first:]

@@ -433,7 +433,7 @@ def fisher(f, w, D):
 
 
 def fedcurv(f, w, rounds, eta, lam, weights=sample_weights):
-    """A penalty keeps client s near the ends θ̂_j of the others in the round before.
+    """A penalty keeps client s near θ̂_j, where the others ended in the round before.
     Yields w and {s: (I_s, θ̂_s)}; only Σ I and Σ I ⊙ θ̂ travel: the penalty's gradient needs no more."""
 
     def penalty(others, theta):  # λ Σ_{j≠s} (θ − θ̂_j)ᵀ diag(I_j) (θ − θ̂_j)  [fedcurv penalty]

@@ -92,7 +92,7 @@ class OneIterator(OtherPlan):
 
 
 def change_rows(change: Callable[[Array, Array], Array]) -> Any:
-    """Return a plan's change: `change` makes other rows (K, S, W) of each role's and n (K, 1, 1)."""
+    """Return a plan's change. change : a role's rows (K, S, W) and n (K, 1, 1) → other rows."""
 
     def of_plan(hyper: Values, plan: Values) -> Values:
         n = plan["sizes"][:, None, None]
@@ -111,7 +111,7 @@ def repeat_the_first_epoch(hyper: Values, plan: Values) -> Values:
 
 
 def cycle_all_steps(hyper: Values, plan: Values) -> Values:
-    """Let every straggler do as many steps as the longest of all, its own batches again."""
+    """Let every straggler do as many steps as the plan has, repeating its own batches."""
     if not plan["straggler"].any():
         return {}
     most = next(iter(plan["rows"].values())).shape[1]
@@ -251,29 +251,29 @@ def gates(order: str) -> Any:
 
 
 def flip_kernel(x: Array, model: Any, i: int) -> Array:
-    """Return a kernel's places turned by 180°: a convolution in the mathematicians' sense."""
+    """Return a kernel's positions turned by 180°: a convolution in the mathematicians' sense."""
     return x[::-1, ::-1] if x.ndim == 4 else x
 
 
 def transpose_kernel(x: Array, model: Any, i: int) -> Array:
-    """Return a kernel's places with rows and columns exchanged."""
+    """Return a kernel's positions with rows and columns exchanged."""
     return x.swapaxes(0, 1) if x.ndim == 4 else x
 
 
 def read_kernel_channels_first(x: Array, model: Any, i: int) -> Array:
-    """Return the places of a kernel that is laid out (out, in, k, k)."""
+    """Return the positions of a kernel that is laid out (out, in, k, k)."""
     return (
         x.reshape(np.transpose(x, (3, 2, 0, 1)).shape).transpose(2, 3, 1, 0) if x.ndim == 4 else x
     )
 
 
 def read_transposed(x: Array, model: Any, i: int) -> Array:
-    """Return the places of a dense weight that is laid out (out, in)."""
+    """Return the positions of a dense weight that is laid out (out, in)."""
     return x.reshape(x.shape[::-1]).T if x.ndim == 2 else x
 
 
 def flatten_channels_first(x: Array, model: Any, i: int) -> Array:
-    """Return the places of the first dense weight behind an image that is flattened (C, h, w)."""
+    """Return the positions of the first dense weight after an image that is flattened (C, h, w)."""
     if type(model).__name__ != "CNN" or i != 2 * len(model.channels):
         return x
     h, w, C = model.grids[-1].after
@@ -294,13 +294,13 @@ def reorder_pixels(place: Callable[[Any], Array]) -> Any:
 
 
 def channels_first(model: Any) -> Array:
-    """Return the places of (H, W, c) in an image that is laid out (c, H, W)."""
+    """Return the positions of (H, W, c) in an image that is laid out (c, H, W)."""
     H, W, c = model.pixels
     return np.arange(H * W * c).reshape(c, H, W).transpose(1, 2, 0)
 
 
 def columns_first(model: Any) -> Array:
-    """Return the places of (H, W, c) in an image that is laid out (W, H, c)."""
+    """Return the positions of (H, W, c) in an image that is laid out (W, H, c)."""
     H, W, c = model.pixels
     return np.arange(H * W * c).reshape(W, H, c).transpose(1, 0, 2)
 

@@ -193,7 +193,7 @@ class LSTM(base.SoftmaxLogits):
         def chunk(w: Array, v: Array, X: Array, y: Array, c: Array) -> Array:
             trace = self.forward(w, X)
             R = self.R_forward(w, v, trace)
-            # δ = (p − 1_y)/B,  R{δ} = (diag(p) − ppᵀ) R{z} / B
+            # δ = (p − 1_y) c,  R{δ} = (diag(p) − ppᵀ) R{z} c
             delta = nx.cross_entropy_slope(trace.z, y[..., 0], c[..., 0])
             Rdelta = nx.cross_entropy_curvature(trace.z, R.z, c[..., 0])
             adjoints = self.backward(w, trace, delta)[1]

@@ -49,7 +49,7 @@ def count_multiplications(c: Case) -> list[int]:
     tally = [0] * sum(view.ndim > 1 for view in views)
 
     class CountingArray(np.ndarray[Any, Any]):
-        """Parameters that count the multiplications of each matrix product with a part of them."""
+        """Parameters that count the multiplications of every matrix product in which they take part."""
 
         def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **rest: Any) -> Any:
             X, *W = (np.asarray(x) for x in inputs)

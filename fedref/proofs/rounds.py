@@ -59,7 +59,7 @@ def one_model(w: Array) -> Personal:
 
 
 def adapted_model(world: "TinyWorld", w: Array, alpha: Any, steps: int = 1) -> Personal:
-    """Return `ExpectedRound.personal` where clients adapt w by some steps."""
+    """Return `ExpectedRound.personal` where clients adapt w by `steps` steps of size alpha."""
     return lambda k, D: w if D is None else spec.adapt(world.f.grad, w, D, alpha, steps)
 
 
@@ -79,7 +79,7 @@ class Paper(NamedTuple):
 
 
 class TinyWorld:
-    """A few unequal clients, and the plans of some rounds in which every event occurs."""
+    """A few unequal clients, and the plans of some rounds with all events of `is_eventful`."""
 
     def __init__(self, c: Case, paper: Paper, sampling: Sampling, rounds: int) -> None:
         self.model, self.f, self.w = c.model, c.f, c.w
@@ -174,8 +174,7 @@ def run_rounds(
 ) -> Iterator[tuple[State, RoundLog]]:
     """Yield fedref's state and log after each round, clients one by one or stacked.
 
-    If the algorithm watches the training loss, the server has observed that of the round in the state
-    that is yielded.
+    If the algorithm watches the training loss, the yielded state has observed that of its round.
     """
     state = State(algorithm.initial(world.model, world.w), {})
     work = partial(run_clients, stack=stack)

@@ -21,7 +21,7 @@ def count_floats(message: tree.Tree) -> int:
 class Counts(NamedTuple):
     """How many gradients and Hessian-vector products were computed, and on how many samples.
 
-    One of each counts for each client and batch.
+    A call on the batches of K clients counts K times.
     """
 
     grads: int = 0

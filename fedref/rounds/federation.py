@@ -116,7 +116,7 @@ class Federation:
 
     @property
     def clients(self) -> int:
-        """N."""
+        """The number of clients, N."""
         return len(self.train.offsets) - 1
 
     @property
@@ -230,7 +230,7 @@ def _check_finite(federation: Federation) -> None:
 
 
 def _check_codes(federation: Federation, padding: int) -> None:
-    """Refuse codes that are not of the vocabulary, or are scaled."""
+    """Refuse codes outside the vocabulary, and codes that would be scaled."""
     try:
         check_codes(federation.source.X, padding)
     except ValueError as error:

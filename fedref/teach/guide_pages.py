@@ -29,7 +29,7 @@ from fedref.teach.pictures import Picture, draw, make_panel
 
 
 def spec_page() -> Sheet:
-    """Return `fedref/spec.py`: each paper's box, the proofs, and the code that is written by hand."""
+    """Return the page of `fedref/spec.py`: each section, what is proved of it, and the code by hand."""
     _, *sections = re.split(r"^# -+ \d+\. (.*?) -+\n", inspect.getsource(spec), flags=re.M)
     body = f"<h1>The papers in one file</h1>{docstring(spec.__doc__ or '')}"
     body += (

@@ -212,7 +212,7 @@ def solve_two_clients() -> TwoClients:
 
 
 def draw_ellipses() -> Picture:
-    """Draw EWC's ellipses against FedProx's circle, as FedCurv has them."""
+    """Draw the ellipses of FedCurv's penalties and the circle of FedProx's."""
     figure, axes = make_panel(4.8, 3.1, aspect="equal", xlabel="$w_1$", ylabel="$w_2$")
     x, y = np.meshgrid(np.linspace(-1.0, 2.4, 60), np.linspace(-0.4, 1.9, 60))
     data, theta, fisher = solve_two_clients()

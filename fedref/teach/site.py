@@ -247,7 +247,7 @@ PAGES: dict[str, Callable[[], Sheet]] = {
     "teachers": teachers_page,
     "backends": backends_page,
 }
-#: What they are called in the links of every page.
+#: Their texts in the links of every page.
 LINKS: dict[str, str] = {
     "index": "fedref",
     "spec": "The papers in one file",

@@ -200,7 +200,7 @@ def find_gap(text: str) -> int:
 
 
 def exercise_of(text: str, where: object) -> Exercise:
-    """Return the exercise that a file is of, by its first line."""
+    """Return the exercise that the first line of a file names."""
     name = re.match(r'\s*"""Exercise ([\w-]+):', text)
     if not name:
         wanted = "expected a file that `fedref exercise start` wrote"
