@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedref import checks
 from fedref.boundary.errors import ConfigError
 from fedref.models import CNN, MLP, cnn
 from fedref.models.batch import Batch
@@ -57,31 +56,6 @@ def test_a_tie_in_the_pool_goes_to_the_first_in_row_major_order(winners):
     Rkernel = np.zeros(model.d)
     model.unpack(Rkernel)[0][0, 0, 1] = 1  # moves the second one only, which is not picked
     assert not model.hvp(w, Rkernel, D).any()
-
-
-def test_ties_in_all_windows():
-    """A constant image: every maximum is the first element, whose window is like all others."""
-    model = CNN((6, 6), (2,), 3, 3, 2)
-    w = model.init(np.random.default_rng(0))
-    D = Batch(np.ones((1, 36)), np.array([0]))
-    mean = CNN((6, 6), (2,), 3, 3, 2, pool="mean")
-    assert model.loss(w, D) == pytest.approx(mean.loss(w, D), rel=1e-14)
-    assert checks.relative_error(model.grad(w, D), mean.grad(w, D)) <= 1e-14
-
-
-@pytest.mark.parametrize("pool", ["max", "mean"])
-def test_the_slope_of_relu_at_0_is_0(pool):
-    """The convolution is exactly 0 everywhere: nothing below the first ReLU gets a gradient."""
-    model = CNN((4, 4), (2,), 3, 3, 2, pool=pool)
-    w = np.random.default_rng(0).uniform(0.1, 1, model.d)
-    model.unpack(w)[1][...] = 0
-    D = Batch(np.zeros((1, 16)), np.array([0]))
-    g = model.unpack(model.grad(w, D))
-    assert not g[0].any()
-    assert not g[1].any()
-    assert g[3].any()
-    model.unpack(w)[1][...] = 1e-9
-    assert model.unpack(model.grad(w, D))[1].all()
 
 
 def test_what_the_pool_drops_has_no_effect():

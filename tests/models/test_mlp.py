@@ -18,27 +18,6 @@ def test_without_hidden_layers_it_is_logistic_regression():
     np.testing.assert_allclose(mlp.hvp(w, v, D), logistic.hvp(w, v, D), rtol=1e-13)
 
 
-def at_zero(activation):
-    """A hidden unit whose input is exactly 0, above it weights ±1 to two classes of p = 1/2."""
-    model = MLP(1, (1,), 2, activation)
-    w = np.array([1.0, -2.0, 1.0, -1.0, 0.0, 0.0])  # W₁, b₁, W₂, b₂
-    return model, w, Batch(np.array([[2.0]]), np.array([0]))
-
-
-def test_the_slope_of_relu_at_0_is_0():
-    model, w, D = at_zero("relu")
-    # δ = p − 1_y = (−1/2, 1/2) below the weights (1, −1) would be −1; the slope 0 stops it.
-    assert model.grad(w, D).tolist() == [0, 0, 0, 0, -0.5, 0.5]
-
-
-def test_the_slope_of_elu_at_0_is_1_and_its_curvature_0():
-    model, w, D = at_zero("elu")
-    assert model.grad(w, D).tolist() == [-2, -1, 0, 0, -0.5, 0.5]
-    # R{z₁} = 1 moves R{δ₂} = ppᵀ-term (1/2, −1/2), and R{δ₁} = (1/2)·1 + (−1/2)(−1) + φ″·(−1).
-    h = model.hvp(w, np.array([0.0, 1.0, 0.0, 0.0, 0.0, 0.0]), D)
-    np.testing.assert_allclose(h, [2, 1, -0.5, 0.5, 0.5, -0.5], rtol=1e-15)
-
-
 def test_seed_network():
     model = MLP(784, (80, 60), 10)
     assert model.d == 784 * 80 + 80 + 80 * 60 + 60 + 60 * 10 + 10 == 68270

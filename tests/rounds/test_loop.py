@@ -249,36 +249,6 @@ def test_dropping_stragglers_is_the_round_of_the_others(variant):
     assert same(alone, dropped)
 
 
-@pytest.mark.parametrize("variant", ["fedcurv", "apfl"])
-def test_a_client_without_a_result_is_left_out(variant):
-    model = MODELS["logistic"]
-    algorithm, federated = make_algorithm(variant), make_federation(model)
-    begin = start(algorithm, model)
-    plan = make_plan(EVERYONE, federated.train.sizes, 0, 0, algorithm.roles)
-
-    def run(failing, plan=plan):
-        def work(*args):
-            outcomes, counts = rounds.run_clients(*args)
-            return [None if i in failing else o for i, o in enumerate(outcomes)], counts
-
-        return run_round(algorithm, model, begin, plan, federated, work=work)
-
-    _, whole = run([])
-    got, log = run([0, 3])
-    assert (log.failed, log.dropped, log.counts) == (2, 0, whole.counts)
-    here = np.array([1, 2, 4])
-    fewer = plan._replace(
-        **{name: x[here] for name, x in plan._asdict().items() if name not in ("round", "rows")},
-        rows={role: rows[here] for role, rows in plan.rows.items()},
-    )
-    expected, others = run([], fewer)
-    assert same(got, expected)
-    assert (log.floats_up, log.measured) == (others.floats_up, others.measured)
-    got, log = run(range(len(SIZES)))
-    assert got is begin
-    assert (log.failed, log.floats_up, log.counts) == (len(SIZES), 0, whole.counts)
-
-
 def test_pool_shuffles_every_training_row_into_one_client():
     federated = make_federation(MODELS["mlp"])
     pooled = pool(federated, stream(0, "pool"))
