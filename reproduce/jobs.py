@@ -24,7 +24,7 @@ from fedref.boundary.files import write_atomically
 from fedref.experiments import config, run_directory
 from fedref.experiments.config import Experiment
 from fedref.experiments.parallel import Processes
-from fedref.experiments.progress import lines
+from fedref.experiments.progress import report_by_lines
 from fedref.experiments.results import Run
 from fedref.experiments.run import execute
 from fedref.experiments.run import run as run_experiment
@@ -92,7 +92,7 @@ def work(job: Job, data_dir: Path | None, workers: int = 1) -> None:
     def say(text: str) -> None:
         print(f"fedref: {job.name}: {text}", file=sys.stderr, flush=True)
 
-    progress = lines(job.experiment, say)
+    progress = report_by_lines(job.experiment, say)
 
     def report_round(unit: Unit, record: Record) -> None:
         progress.round(unit, record)

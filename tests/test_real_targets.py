@@ -14,7 +14,7 @@ from fedref.datasets import Source, split
 from fedref.experiments import results
 from fedref.models import base
 from fedref.models.linear import LinearLogit
-from fedref.plots.curves import or_test_loss
+from fedref.plots.curves import metric_or_test_loss
 from fedref.plots.series import all_series
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -107,7 +107,7 @@ def test_the_command_says_the_loss_and_draws_it(here):
     assert first[1:4] == [f"{x:#.4g}" for x in (losses.mean(), losses.min(), losses[-1])]
     assert "minimum (clients)" in (here / "a" / "summary.md").read_text()
     assert ",,," in (here / "a" / "metrics.csv").read_text().splitlines()[1]
-    assert or_test_loss(all_series(run), "accuracy") == "test_loss"
+    assert metric_or_test_loss(all_series(run), "accuracy") == "test_loss"
     before = contents(here / "a")
     assert main("resume", "a", "--quiet") == 0
     assert contents(here / "a") == before

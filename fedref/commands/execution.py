@@ -17,7 +17,7 @@ from fedref.commands.options import DATA_DIR, Option
 from fedref.experiments.config import Experiment
 from fedref.experiments.loading import Loader
 from fedref.experiments.parallel import Processes, dask_executor
-from fedref.experiments.progress import Progress, console_progress, log
+from fedref.experiments.progress import Progress, console_progress, report_to_log
 from fedref.experiments.results import idle_rounds
 from fedref.experiments.run import execute
 from fedref.experiments.run_directory import disk_errors
@@ -134,7 +134,7 @@ def choose_progress(
         progress = stack.enter_context(console_progress(experiment, say))
     if arguments.verbose:
         with disk_errors(directory):
-            progress = stack.enter_context(log(directory / "log.txt", progress))
+            progress = stack.enter_context(report_to_log(directory / "log.txt", progress))
     return progress
 
 

@@ -18,7 +18,7 @@ from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
 from fedref.experiments.loading import Loader, key_of, load_experiment
 from fedref.experiments.run_directory import read_experiment
-from fedref.experiments.unit import LoadedExperiment, Unit, plan_for, trained_by, units
+from fedref.experiments.unit import LoadedExperiment, Unit, plan_for, training_federation, units
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation
 from fedref.sampling import PADDING, Plan, stream
@@ -83,7 +83,7 @@ def export(experiment: Experiment, out: Path, rounds: range, loader: Loader) -> 
         at_point = loaded.experiment
         algorithm = names.make_algorithm(unit.label, at_point.algorithms[unit.label])
         folder = unit.file.removesuffix(".ckpt")
-        trained = trained_by(algorithm, loaded.federation, unit.seed)
+        trained = training_federation(algorithm, loaded.federation, unit.seed)
         start = loaded.model.init(stream(unit.seed, "init")).astype(at_point.dtype)
         save_npz(out / folder / "start.npz", {"w": start})
         own_rounds = range(rounds.start, min(rounds.stop, at_point.rounds))

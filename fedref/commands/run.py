@@ -97,9 +97,9 @@ def named_data(arguments: argparse.Namespace) -> str | None:
 
 def built_in_experiment(data: str | None) -> dict[str, Any]:
     """Return the built-in experiment of a data set, else that of the digits with these data."""
-    if data is not None and (data_table := config.built_in(data)):
+    if data is not None and (data_table := config.built_in_table(data)):
         return data_table
-    table = config.built_in()
+    table = config.built_in_table()
     if data is not None:
         table["name"] = names.default_run_name(data)
         table["data"] = {"name": data}
@@ -136,7 +136,7 @@ def run(arguments: argparse.Namespace) -> int:
     loader = Loader(arguments.data_dir, not arguments.data_unverified)
     experiment = compose_experiment(arguments)
     if arguments.print_config:
-        print(config.text(experiment), end="")
+        print(config.toml_text(experiment), end="")
         return 0
     with config.naming(experiment_file(arguments)):
         quiet = arguments.quiet or arguments.json
@@ -164,7 +164,7 @@ def print_dry_run(experiment: Experiment, arguments: argparse.Namespace, loader:
     if arguments.out is not None:
         refuse_taken(arguments.out)
     if not arguments.quiet:
-        print(config.text(experiment))
+        print(config.toml_text(experiment))
     estimates = dry_run.estimate_costs(experiment, loader)
     print(markdown(dry_run.table_of_estimates(estimates)))
     seconds = duration(sum(one.seconds for one in estimates))

@@ -149,7 +149,7 @@ USUAL_MODEL = {
 USUAL_SPLIT = {"digits": {"users": 20, "train_fraction": 0.7}}
 
 
-def usual(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def usual_tables(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the usual ([split], [model]) of a data set, for what the experiment leaves open."""
     name = data.partition("(")[0].strip() if isinstance(data, str) else ""
     if name not in SOURCES:
@@ -191,7 +191,7 @@ def read(path: Path) -> dict[str, Any]:
     return table
 
 
-def built_in(data: str = "digits") -> dict[str, Any]:
+def built_in_table(data: str = "digits") -> dict[str, Any]:
     """Return the table that `fedref run` takes for a named data set by default; {} if it has none."""
     file = files("fedref.experiments") / f"{data}.toml"
     known = data in SOURCES and file.is_file()
@@ -266,7 +266,7 @@ def complete(table: Table) -> dict[str, Any]:
     for name in ("data", "split", "model"):
         tables[name] = {k: v if k == "name" else plain(v) for k, v in tables[name].items()}
     data = {"name": "digits", **tables["data"]}
-    split, model = usual(data["name"])
+    split, model = usual_tables(data["name"])
     if tables["split"].get("rule", split["rule"]) != split["rule"]:
         split = {}  # the usual parameters are those of another rule
     # the user has chosen the labels: their dashes and underscores stay
@@ -279,19 +279,23 @@ def complete(table: Table) -> dict[str, Any]:
         "split": {**split, **tables["split"]},
         "model": {**model, **tables["model"]},
         "algorithms": algorithms,
-        "sweep": flat(plain(given.get("sweep", {}))),
+        "sweep": flatten_sweep(plain(given.get("sweep", {}))),
     }
     if out.get("epochs") is None and out.get("steps") is None:
         out["steps"] = USUAL_STEPS
     return out
 
 
-def flat(sweep: Table, above: str = "") -> dict[str, Any]:
+def flatten_sweep(sweep: Table, above: str = "") -> dict[str, Any]:
     """Return [sweep] with dotted keys such as model.hidden, which TOML reads as nested tables."""
     out: dict[str, Any] = {}
     for key, value in sweep.items():
         nested = isinstance(value, Mapping)
-        out |= flat(value, f"{above}{key}.") if nested else {spell_key(f"{above}{key}"): value}
+        out |= (
+            flatten_sweep(value, f"{above}{key}.")
+            if nested
+            else {spell_key(f"{above}{key}"): value}
+        )
     return out
 
 
@@ -391,7 +395,7 @@ def with_setting(table: Table, key: str, value: Any) -> dict[str, Any]:
     if rest:
         if head not in TABLES:
             raise ConfigError(unknown("table", head, TABLES))
-        change = in_algorithms if head == "algorithms" else in_table
+        change = set_in_algorithm if head == "algorithms" else set_in_table
         return {**table, head: change(table[head], head, rest, value)}
     if head in TABLES:
         table_of(value, head)  # raises if the value cannot be such a table
@@ -405,17 +409,17 @@ def with_setting(table: Table, key: str, value: Any) -> dict[str, Any]:
     return {**out, head: value}
 
 
-def in_table(table: Table, head: str, key: str, value: Any) -> dict[str, Any]:
+def set_in_table(table: Table, head: str, key: str, value: Any) -> dict[str, Any]:
     """Return [data], [split], [model] or [sweep] with one value changed."""
     if head == "sweep":
-        return {**flat(table), spell_key(key): value}
+        return {**flatten_sweep(table), spell_key(key): value}
     key = key.replace("-", "_")
     if key in ("name", "rule") and table.get(key) != value:
         return {key: value}  # the other values belong to another data set, rule or model
     return {**table, key: value}
 
 
-def in_algorithms(table: Table, head: str, key: str, value: Any) -> dict[str, Any]:
+def set_in_algorithm(table: Table, head: str, key: str, value: Any) -> dict[str, Any]:
     """Return [algorithms] with one value changed, by LABEL.KEY."""
     label, _, name = key.rpartition(".")
     if label not in table:
@@ -437,7 +441,7 @@ def with_hyperparameter(table: Table, name: str, value: Any) -> dict[str, Any]:
             message = (
                 f"they take {', '.join(sorted(map(with_dashes, set().union(*taken.values()))))}"
             )
-        if homes := [head for head, known in in_tables(table).items() if name in known]:
+        if homes := [head for head, known in known_keys(table).items() if name in known]:
             message = (
                 f"did you mean {' or '.join(f'{head}.{with_dashes(name)}' for head in homes)}?"
             )
@@ -445,7 +449,7 @@ def with_hyperparameter(table: Table, name: str, value: Any) -> dict[str, Any]:
     return {**table, "algorithms": algorithms}
 
 
-def in_tables(table: Table) -> dict[str, set[str]]:
+def known_keys(table: Table) -> dict[str, set[str]]:
     """Return the keys that [data], [split] and [model] may have: {table: keys}."""
     makers = (names.data_table, names.split_table, names.model_table)
     return {head: set(make(table[head])) for head, make in zip(("data", "split", "model"), makers)}
@@ -474,7 +478,7 @@ def as_document(experiment: Experiment) -> dict[str, Any]:
         **as_toml(own),
         **named,
         "algorithms": {label: as_toml(table) for label, table in experiment.algorithms.items()},
-        **({"sweep": flat(experiment.sweep)} if experiment.sweep else {}),
+        **({"sweep": flatten_sweep(experiment.sweep)} if experiment.sweep else {}),
     }
 
 
@@ -488,7 +492,7 @@ def _toml(value: Any) -> Any:
     return value if kept else names.importable_name(value)
 
 
-def text(experiment: Experiment) -> str:
+def toml_text(experiment: Experiment) -> str:
     """Return config.toml as text: reading it back gives the same experiment."""
     try:
         return tomli_w.dumps(as_document(experiment))
@@ -513,7 +517,7 @@ def sweep_points(experiment: Experiment) -> list[dict[str, Any]]:
     return [dict(zip(sweep, combination)) for combination in combinations]
 
 
-def own_point(experiment: Experiment, label: str, point: Table) -> dict[str, Any]:
+def restrict_point(experiment: Experiment, label: str, point: Table) -> dict[str, Any]:
     """Return the keys and values of a sweep point that an algorithm depends on."""
     own = {f.name for f in fields(Experiment)}
     known = hyperparameters(label, experiment.algorithms[label])

@@ -11,7 +11,15 @@ from fedref.experiments.loading import Loader, load_experiment
 from fedref.experiments.metrics import bytes_as_text
 from fedref.experiments.parallel import run_single_threaded
 from fedref.experiments.progress import duration
-from fedref.experiments.unit import LOCAL, Engine, Unit, iterate_rounds, plan_for, trained_by, units
+from fedref.experiments.unit import (
+    LOCAL,
+    Engine,
+    Unit,
+    iterate_rounds,
+    plan_for,
+    training_federation,
+    units,
+)
 
 #: How many rounds are measured at most (the first is slower than the others), in how many seconds.
 ROUNDS, SECONDS = 5, 10.0
@@ -56,7 +64,7 @@ def measure_rounds(experiment: Experiment, unit: Unit, loader: Loader) -> Estima
     for record in iterate_rounds(loaded, algorithm, unit.seed, engine=engine):
         if record.round >= ROUNDS or (record.round and perf_counter() - began > SECONDS):
             break
-    trained = trained_by(algorithm, loaded.federation, unit.seed)
+    trained = training_federation(algorithm, loaded.federation, unit.seed)
     plan = plan_for(algorithm, experiment, trained.train.sizes, 0, unit.seed)
     last = record.rows[-1]
     every = 1 if algorithm.watches_loss else experiment.eval_every

@@ -145,12 +145,12 @@ def map_array(path: str) -> Array:
     return np.asarray(np.load(path, mmap_mode="r"))
 
 
-def read_only(mapping: Any) -> Any:
+def make_proxy(mapping: Any) -> Any:
     return MappingProxyType(mapping)
 
 
 #: Federations hold mapping proxies, which Python does not pickle by itself.
-copyreg.pickle(MappingProxyType, lambda proxy: (read_only, (dict(proxy),)))
+copyreg.pickle(MappingProxyType, lambda proxy: (make_proxy, (dict(proxy),)))
 
 
 class Processes(Executor):
@@ -256,10 +256,10 @@ def init_worker() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     parent = parent_process()
     if parent is not None:
-        Thread(target=exit_with, args=(parent,), daemon=True).start()
+        Thread(target=exit_with_parent, args=(parent,), daemon=True).start()
 
 
-def exit_with(parent: Any) -> None:
+def exit_with_parent(parent: Any) -> None:
     parent.join()
     os._exit(1)
 
@@ -318,12 +318,12 @@ class Dask(Executor):
                 "`dask scheduler` shows, as tcp://HOST:8786"
             ) from error
         self.workers = sum(self.client.nthreads().values())
-        versions = set(self.client.run(version).values())
-        if versions != {version()}:
+        versions = set(self.client.run(versions_here).values())
+        if versions != {versions_here()}:
             self.client.close()
             raise FedrefError(
                 f"dask:{address}: has {' and '.join(sorted(versions)) or 'no worker'}, "
-                f"expected `dask worker` to be running, with {version()}"
+                f"expected `dask worker` to be running, with {versions_here()}"
             )
         self.inner = self.client.get_executor(pure=False)
         self.closed = Event()
@@ -369,7 +369,7 @@ def dask_executor(text: str, message: Callable[[str], None] = lambda text: None)
     return Dask(address, message)
 
 
-def version() -> str:
+def versions_here() -> str:
     """Return the versions that must be the same on this machine and on all workers."""
     return f"fedref {metadata.version('fedref')} with NumPy {np.__version__}"
 
@@ -430,7 +430,7 @@ class Workers:
                 if is_death(error):  # the error does not say whose work killed the worker
                     if self.on_failure != "drop":
                         lost = [part for part, future in zip(parts, futures) if has_failed(future)]
-                        raise worker_died(data, lost, error) from error
+                        raise worker_death_error(data, lost, error) from error
                     done.append(([None] * len(parts[i]), Counts()))
                     continue
                 again = *same, call[3], data.subset_rows(parts[i])
@@ -460,7 +460,7 @@ def has_failed(future: Future[Any]) -> bool:
     return False
 
 
-def worker_died(data: LocalData, lost: list[Array], error: Exception) -> WorkerDeath:
+def worker_death_error(data: LocalData, lost: list[Array], error: Exception) -> WorkerDeath:
     clients = " or ".join(", ".join(str(data.clients[k]) for k in part) for part in lost)
     return WorkerDeath(
         f"round {data.round + 1}: the worker with clients {clients} died ({reason_of(error)})"

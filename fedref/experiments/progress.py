@@ -58,7 +58,7 @@ def describe_newest(record: Record) -> str:
 # ---- how many rounds are done --------------------------------------------------------------------
 
 
-class Count:
+class RoundCount:
     """A count of the rounds that are done, and their mean time; a unit's start counts as a round."""
 
     def __init__(self, experiment: Experiment, now: Callable[[], float] = time.monotonic) -> None:
@@ -94,9 +94,11 @@ class Count:
 LINE_SECONDS, LEAST_SECONDS = 30.0, 2.0
 
 
-def lines(experiment: Experiment, say: Say, now: Callable[[], float] = time.monotonic) -> Progress:
+def report_by_lines(
+    experiment: Experiment, say: Say, now: Callable[[], float] = time.monotonic
+) -> Progress:
     """Report by a line every 30 seconds and at every tenth of the run, but at most one in 2 seconds."""
-    count, last, tenth = Count(experiment, now), now(), 0
+    count, last, tenth = RoundCount(experiment, now), now(), 0
 
     def report_round(unit: Unit, record: Record) -> None:
         nonlocal last, tenth
@@ -122,9 +124,9 @@ def lines(experiment: Experiment, say: Say, now: Callable[[], float] = time.mono
 
 
 @contextmanager
-def bar(experiment: Experiment, tqdm: Any, say: Say) -> Iterator[Progress]:
+def report_by_bar(experiment: Experiment, tqdm: Any, say: Say) -> Iterator[Progress]:
     """Draw a bar of all rounds, with messages above it; tqdm : the class of the bar."""
-    count = Count(experiment)
+    count = RoundCount(experiment)
     with tqdm(total=count.total, unit="round", dynamic_ncols=True, leave=False) as shown_bar:
 
         def report_round(unit: Unit, record: Record) -> None:
@@ -169,9 +171,9 @@ def console_progress(experiment: Experiment, say: Say = print_message) -> Iterat
     elif on_terminal():
         from tqdm import tqdm
     else:
-        yield lines(experiment, say)
+        yield report_by_lines(experiment, say)
         return
-    with bar(experiment, tqdm, say) as progress:
+    with report_by_bar(experiment, tqdm, say) as progress:
         yield progress
 
 
@@ -179,7 +181,7 @@ def console_progress(experiment: Experiment, say: Say = print_message) -> Iterat
 
 
 @contextmanager
-def log(path: Path, progress: Progress) -> Iterator[Progress]:
+def report_to_log(path: Path, progress: Progress) -> Iterator[Progress]:
     """Append the command and all reports to a file, each with its time; pass reports on to `progress`.
 
     Refuse a path that is a link.

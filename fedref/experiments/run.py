@@ -121,7 +121,7 @@ def spread_units(
                     done = future.result()
                 except Exception as error:
                     if is_death(error):
-                        raise unit_died([run, *at_work.values()], error) from error
+                        raise unit_death_error([run, *at_work.values()], error) from error
                     if failed is None or run.unit.number < failed[0]:
                         failed = run.unit.number, error
                     continue
@@ -134,7 +134,7 @@ def spread_units(
             future.cancel()
 
 
-def unit_died(lost: list[UnitRun], error: Exception) -> WorkerDeath:
+def unit_death_error(lost: list[UnitRun], error: Exception) -> WorkerDeath:
     """Name the units that the dead worker may have been at work on."""
     names = " or ".join(run.unit.name for run in sorted(lost, key=lambda run: run.unit.number))
     return WorkerDeath(f"the worker with {names} died ({reason_of(error)})")
@@ -272,7 +272,7 @@ def run(
     elif isinstance(what, str) and what in ALGORITHMS:
         raise ConfigError(f"{what}: is an algorithm; expected a TOML file, or algorithm={what!r}")
     else:
-        table = config.read(Path(what)) if what is not None else config.built_in()
+        table = config.read(Path(what)) if what is not None else config.built_in_table()
     if what is None and "data" in settings:
         data = settings["data"]
         named = isinstance(data, Mapping) and not is_in_memory(data)

@@ -86,7 +86,7 @@ def create_run_directory(experiment: Experiment, out: Path | None) -> Iterator[P
         with disk_errors(directory):
             text = json.dumps(environment(), indent=1) + "\n"
             write_atomically(directory / "environment.json", text.encode())
-            write_atomically(directory / "config.toml", config.text(experiment).encode())
+            write_atomically(directory / "config.toml", config.toml_text(experiment).encode())
         yield directory
 
 

@@ -95,13 +95,13 @@ class Record(NamedTuple):
 
 def stamp(experiment: Experiment) -> str:
     """Return the SHA-256 of all values of an experiment, which identifies it."""
-    return sha256(config.text(experiment).encode()).hexdigest()
+    return sha256(config.toml_text(experiment).encode()).hexdigest()
 
 
 def units(experiment: Experiment) -> list[Unit]:
     """Return the units of an experiment, in the order in which they are run and written."""
     triples = [
-        (label, seed, config.own_point(experiment, label, point))
+        (label, seed, config.restrict_point(experiment, label, point))
         for point in config.sweep_points(experiment)
         for seed in experiment.seeds
         for label in experiment.algorithms
@@ -126,7 +126,7 @@ def row_of_scores(scores: Scores) -> Row:
     }
 
 
-def trained_by(algorithm: AnyAlgorithm, federation: Federation, seed: int) -> Federation:
+def training_federation(algorithm: AnyAlgorithm, federation: Federation, seed: int) -> Federation:
     """Return the clients that the rounds train: for the centralised baseline, one with all rows."""
     return pool(federation, stream(seed, "pool")) if algorithm.pooled else federation
 
@@ -241,7 +241,7 @@ def iterate_rounds(
     experiment, federation, model = loaded.experiment, loaded.federation, loaded.model
     dtype = np.dtype(experiment.dtype)
     work = work or Workers(on_failure=experiment.on_failure, message=message)
-    trained = trained_by(algorithm, federation, seed)
+    trained = training_federation(algorithm, federation, seed)
 
     if record is None:
         w = model.init(stream(seed, "init")).astype(dtype)

@@ -143,12 +143,13 @@ class Nodes:
         Refuse all of them if another node holds one, or if one was announced with other rows before.
         """
         announcement, known = self.waiting[node], self.known
-        rows: Any = dict.fromkeys(("clients", "n_train", "n_test", "labels"))  # all but features
+        # fields that differ between nodes; the others describe the features
+        own_fields: Any = dict.fromkeys(("clients", "n_train", "n_test", "labels"))
         if announcement.clients[-1] >= self.options.clients:
             raise ProtocolError(
                 f"announces client {announcement.clients[-1]} of 0 to {self.options.clients - 1}"
             )
-        if known and announcement._replace(**rows) != known._replace(**rows):
+        if known and announcement._replace(**own_fields) != known._replace(**own_fields):
             raise ProtocolError("announces other features than other nodes")
         sizes = self.sizes | sizes_of(announcement)
         for k in announcement.clients:
@@ -179,13 +180,13 @@ class Nodes:
         available = {k for k in self.present if self.holder[k] in online}
         return [k for k in range(self.options.clients) if k not in available]
 
-    def wait_for_all(self, enough: bool) -> None:
-        """Wait for all clients; if some do not come, raise an error, or with `enough` only report it."""
+    def wait_for_all(self, partial: bool) -> None:
+        """Wait for all clients; if some do not come, raise an error, or with `partial` only report it."""
         end = time.monotonic() + self.options.wait
         while missing := self.missing(self.greet()):
             if time.monotonic() >= end:
                 message = f"no node has client {shorten(missing)} after {self.options.wait:g} s"
-                if not enough:
+                if not partial:
                     raise FedrefError(f"{message}; expected all {self.options.clients} clients")
                 self.say(message)
                 return

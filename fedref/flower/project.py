@@ -89,7 +89,7 @@ def write_app(
     values |= {"wait": 300.0, "pinned": False}
     for path, text in {
         "app/pyproject.toml": PROJECT + tomli_w.dumps(values),
-        "app/experiment.toml": config.text(experiment),
+        "app/experiment.toml": config.toml_text(experiment),
         "app/federated.py": MODULE,
         "README.md": commands(folder, holders),
     }.items():

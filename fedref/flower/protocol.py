@@ -194,7 +194,7 @@ def describe(value: Any) -> str:
     return type(value).__name__
 
 
-def reason_in(packet: Packet, name: str) -> str:
+def read_reason(packet: Packet, name: str) -> str:
     """Return the text of the record `name`, a Reason."""
     return read(Reason(), packet, name).reason
 
@@ -219,7 +219,7 @@ def check_totals(rows: int, features: int, labels: Collection[int]) -> None:
 def read_announcement(reply: Packet) -> Announcement:
     """Read a node's announcement and check that such rows are possible."""
     if "refused" in reply:
-        raise ProtocolError(reason_in(reply, "refused"))
+        raise ProtocolError(read_reason(reply, "refused"))
     announcement: Announcement = read(Announcement(), reply, "announcement")
     clients, n_train, n_test, features, labels, image, _ = announcement
     for right, expected in (

@@ -55,7 +55,7 @@ from fedref.rounds.loop import participants, run_clients, run_round
 from fedref.sampling import Plan
 
 
-def stand_in(known: Announcement, name: str) -> Federation:
+def make_stand_in(known: Announcement, name: str) -> Federation:
     """Return a federation with the sizes, labels and shapes of the real one, but only zeros in X.
 
     It suffices to make models and plans. X takes no memory.
@@ -109,19 +109,20 @@ Results = dict[int, tuple[ClientResult, Counts] | str]
 class RemoteEngine:
     """The engine of one unit; `round` and `evaluate` take the places of `run_round` and `evaluate`.
 
+    run : the run's name. stamp : that of the experiment. labels : all labels of the federation.
     ahead : the results of the next round, if they were asked for together with the evaluation.
-    evaluated : whether this process has evaluated or run a round before.
+    has_begun : whether this process has evaluated or run a round before.
     """
 
     unit: Unit
-    setting: LoadedExperiment
+    loaded: LoadedExperiment
     nodes: Nodes
     missed: MissedClients
     run: str
     stamp: str
     labels: list[int]
     ahead: Results | None = None
-    evaluated: bool = False
+    has_begun: bool = False
 
     def evaluate(
         self, algorithm: AnyAlgorithm, model: Model, state: State, federation: Federation,
@@ -132,9 +133,10 @@ class RemoteEngine:
         The same message asks for the work of the next round, which begins with the parameters that
         are evaluated; unless the algorithm needs the loss first.
         """
-        self.evaluated, plan, N = True, None, federation.clients
-        if round < self.setting.experiment.rounds and not algorithm.watches_loss:
-            plan = plan_for(algorithm, self.setting.experiment, federation.train.sizes, round, seed)
+        self.has_begun = True
+        plan, N = None, federation.clients
+        if round < self.loaded.experiment.rounds and not algorithm.watches_loss:
+            plan = plan_for(algorithm, self.loaded.experiment, federation.train.sizes, round, seed)
         sent = algorithm.download(state.server)
         scores, results = self.exchange(algorithm, model, sent, state, round, plan, train)
         self.ahead = None if plan is None else results
@@ -160,9 +162,10 @@ class RemoteEngine:
 
         A client that does not answer is a dropped straggler; one whose answer is refused has failed.
         """
-        if not self.evaluated and plan.round:
+        if not self.has_begun and plan.round:
             self.nodes.say(f"{self.unit.name} goes on after round {plan.round}")
-        self.evaluated, (results, self.ahead) = True, (self.ahead, None)
+        self.has_begun = True
+        results, self.ahead = self.ahead, None
 
         def run_at_nodes(
             algorithm: AnyAlgorithm, model: Model, sent: Any, states: Sequence[Any], data: LocalData
@@ -197,20 +200,20 @@ class RemoteEngine:
         """
         nodes, parameters = self.nodes, protocol.write_arrays(sent)
         call = protocol.write(Call(self.run, self.stamp, self.unit.number, round, self.labels))
-        asked: dict[str, dict[int, Any]] = {"evaluate": {}, "train": {}}
+        requests: dict[str, dict[int, Any]] = {"evaluate": {}, "train": {}}
         if with_train is not None:
             for k in range(nodes.options.clients):
-                asked["evaluate"][k] = EvaluateRequest(state.clients.get(k, NONE), with_train)
+                requests["evaluate"][k] = EvaluateRequest(state.clients.get(k, NONE), with_train)
         if plan is not None:
             keep = participants(algorithm, plan)
             widths = [rows.shape[2] for rows in plan.rows.values()]
             for k, amount in zip(plan.clients[keep].tolist(), plan.amount[keep].tolist()):
-                asked["train"][k] = TrainRequest(amount, state.clients.get(k, NONE), widths)
+                requests["train"][k] = TrainRequest(amount, state.clients.get(k, NONE), widths)
         online = nodes.greet()
         holder = dict(nodes.holder)  # a copy: while we wait, another node may take over a client
         packets: dict[int, dict[str, protocol.Record]] = {}
-        for word, requests in asked.items():
-            for k, request in requests.items():
+        for word, of_clients in requests.items():
+            for k, request in of_clients.items():
                 if (node := holder.get(k)) in online:
                     packet = packets.setdefault(node, {"call": call, "sent": parameters})
                     packet[f"{word} {k}"] = protocol.write(request)
@@ -222,10 +225,10 @@ class RemoteEngine:
                 return NoAnswer(reply)
             try:
                 if "refused" in reply:
-                    reason = protocol.reason_in(reply, "refused")
+                    reason = protocol.read_reason(reply, "refused")
                     raise ProtocolError(f"its node refuses: {reason}")
                 if f"lost {k}" in reply:
-                    raise ProtocolError(protocol.reason_in(reply, f"lost {k}"))
+                    raise ProtocolError(protocol.read_reason(reply, f"lost {k}"))
                 return read(k, reply)
             except ProtocolError as error:
                 return str(error)
@@ -233,17 +236,17 @@ class RemoteEngine:
         def scores_of(k: int, reply: Packet) -> ClientScores:
             return read_scores(k, reply, nodes.sizes[k][1] > 0, bool(with_train))
 
-        expected: Any = self.expected_result(algorithm, model, sent) if asked["train"] else None
+        expected: Any = self.expected_result(algorithm, model, sent) if requests["train"] else None
 
         def result_of(k: int, reply: Packet) -> tuple[ClientResult, Counts]:
             return read_result(k, reply, expected, round)
 
-        scores = {k: answer_of(k, scores_of) for k in asked["evaluate"]}
-        return scores, {k: answer_of(k, result_of) for k in asked["train"]}
+        scores = {k: answer_of(k, scores_of) for k in requests["evaluate"]}
+        return scores, {k: answer_of(k, result_of) for k in requests["train"]}
 
     def expected_result(self, algorithm: AnyAlgorithm, model: Model, sent: Any) -> ClientResult:
         """Compute the result of a client with one row of zeros, as an example for all results."""
-        source, experiment = self.setting.federation.source, self.setting.experiment
+        source, experiment = self.loaded.federation.source, self.loaded.experiment
         one = Part(np.zeros(1, np.int64), np.array([0, 1]))
         row = Federation(replace(source, X=source.X[:1], y=source.y[:1]), one, one)
         data = local_data(algorithm, experiment, row, 0, 1, 0, 0)
@@ -342,9 +345,9 @@ def serve(
                 raise DataError(f"{out} holds the run of another experiment, expected another out")
             run, data, holder = load_federation(path)
             nodes.restore(data, holder)
-            nodes.wait_for_all(enough=True)
+            nodes.wait_for_all(partial=True)
             return run_to_end(experiment, out, nodes, run, data, progress)
-    nodes.wait_for_all(enough=False)
+    nodes.wait_for_all(partial=False)
     run, known = secrets.token_hex(8), nodes.known
     assert known is not None
     with create_run_directory(experiment, out):
@@ -369,19 +372,19 @@ def run_to_end(
     progress: Progress,
 ) -> Run:
     """Run all units with engines that ask the nodes."""
-    federation = stand_in(known, str(experiment.data["name"]))
+    federation = make_stand_in(known, str(experiment.data["name"]))
     loader = Loader()
     first = config.at_point(experiment, config.sweep_points(experiment)[0])
     loader.federations[key_of(first.data, first.split)] = federation  # no sweep is over data
     missed = MissedClients(out / "missed.csv")
 
-    def engine(unit: Unit, setting: LoadedExperiment) -> Engine:
-        if not setting.model.labels:
+    def engine(unit: Unit, loaded: LoadedExperiment) -> Engine:
+        if not loaded.model.labels:
             raise ConfigError(
                 "models of real targets are not run over Flower, expected one of labels"
             )
-        protocol.check_size("parameters", setting.model.d)
-        remote = RemoteEngine(unit, setting, nodes, missed, run, stamp(experiment), known.labels)
+        protocol.check_size("parameters", loaded.model.d)
+        remote = RemoteEngine(unit, loaded, nodes, missed, run, stamp(experiment), known.labels)
         return Engine(remote.round, remote.evaluate)
 
     return execute(experiment, out, every=0, progress=progress, loader=loader, engine=engine)

@@ -13,7 +13,7 @@ from fedref.boundary.errors import ConfigError, unknown
 from fedref.experiments.results import summaries
 from fedref.models.numerics import Array
 from fedref.plots import style
-from fedref.plots.series import METRICS, Runs, Series, all_series, over_seeds
+from fedref.plots.series import METRICS, Runs, Series, all_series, spread_label
 from fedref.plots.style import BARS, STYLE, TICK, frame, sign
 
 #: Average and maximum, as fields of the summary.
@@ -43,7 +43,7 @@ def bars(
         raise ConfigError(unknown("metric of bars", metric, BAR_METRICS))
     table = [summaries(series.run)[0] for series in drawn]
     in_paper = 100 * np.array([reference.get(s.label, (np.nan, np.nan)) for s in drawn])
-    spread = over_seeds(drawn)
+    spread = spread_label(drawn)
     with context(STYLE):
         figure, (axes,) = frame((1, 1), (6.2, 0.42 * len(drawn) + 1.1), title)
         for i, field in enumerate(BAR_METRICS[key]):

@@ -24,8 +24,8 @@ from fedref.plots.series import (
     all_series,
     curve,
     metric_of,
-    over_seeds,
     renewals,
+    spread_label,
     values,
 )
 from fedref.plots.style import CROSS, IN_PAPER, STYLE, frame, sign, wrap_label
@@ -56,7 +56,9 @@ def curves(
     reference = reference or {}
     drawn = all_series(runs, reference)
     if metric is None:
-        metric = list(dict.fromkeys(or_test_loss(drawn, name) for name in ("loss", "accuracy")))
+        metric = list(
+            dict.fromkeys(metric_or_test_loss(drawn, name) for name in ("loss", "accuracy"))
+        )
     metrics = [metric_of(m, drawn) for m in ([metric] if isinstance(metric, str) else metric)]
     over = None if against == "round" else metric_of(against, drawn)
     drawn = [series for series in drawn if any(values(series, m)[0].size for m in metrics)]
@@ -70,7 +72,7 @@ def curves(
         style.save(figure, Path(path))
 
 
-def or_test_loss(drawn: Sequence[Series], name: str) -> str:
+def metric_or_test_loss(drawn: Sequence[Series], name: str) -> str:
     """Return the metric's name if some run has values of it, else the test loss, which all runs have."""
     return name if any(values(s, METRICS[name])[0].size for s in drawn) else "test_loss"
 
@@ -82,7 +84,7 @@ def draw_curves(
     lines = [(series, line) for series, line in lines if line.t.size]
     costly = against is not None and any(line.x.any() for _, line in lines)
     y = np.concatenate([*(line.mean for _, line in lines), np.zeros(0)])
-    if logarithmic(metric, y):
+    if needs_log_axis(metric, y):
         axes.set_yscale("log")
     for i, (series, line) in enumerate(lines):
         if costly and not line.x.any() and not series.run.diverged_units:
@@ -114,12 +116,12 @@ def draw_curve(axes: Axes, series: Series, line: Curve, offset: float) -> None:
     for t, share in renewals(series):
         if line.t[0] <= t <= line.t[-1]:  # interpolate on the axes' scales, to be on the line
             x, y = np.interp(t, line.t, line.x), back(np.interp(t, line.t, to(line.mean)))
-            axes.plot(x, y, zorder=5, **star(colour, share))
+            axes.plot(x, y, zorder=5, **star_look(colour, share))
     if series.run.diverged_units:
         axes.plot(line.x[-1], line.mean[-1], color=colour, zorder=6, clip_on=False, **CROSS)
 
 
-def star(colour: str, share: float) -> dict[str, Any]:
+def star_look(colour: str, share: float) -> dict[str, Any]:
     """Return the look of a star, filled if F is renewed in all seeds (share = 1)."""
     filled = share == 1
     return {
@@ -132,7 +134,7 @@ def star(colour: str, share: float) -> dict[str, Any]:
     }
 
 
-def logarithmic(metric: Metric, y: Array) -> bool:
+def needs_log_axis(metric: Metric, y: Array) -> bool:
     """Return whether an axis should be logarithmic: values over three decades, and not per cent."""
     return metric.scale != PERCENT and bool(y.size and 0 < 1000 * y.min() < y.max())
 
@@ -152,7 +154,7 @@ def draw_reference(
     in_paper = [series for series in drawn if series.label in reference]
     for i, series in enumerate(in_paper):
         y, (colour, _, marker) = scale * reference[series.label], series.look
-        reach_y(axes, y)
+        extend_y(axes, y)
         axes.axhline(y, color=colour, linewidth=0.9, linestyle=IN_PAPER)
         axes.plot(  # side by side, as two values may be almost the same
             1 + 0.035 * (i + 1 - len(in_paper)), y, marker, color=colour, markerfacecolor="white",
@@ -160,7 +162,7 @@ def draw_reference(
         )  # fmt: skip
 
 
-def reach_y(axes: Axes, y: float) -> None:
+def extend_y(axes: Axes, y: float) -> None:
     """Extend the y axis to a value outside of the curves' range, so that its marker is in the panel."""
     low, high = axes.get_ylim()
     room = 0.03 * (high - low)
@@ -179,12 +181,12 @@ def curve_handles(drawn: Sequence[Series], reference: Mapping[str, float]) -> li
         handles.append(Line2D([], [], **look, label=wrap_label(series.label)))
     shares = {share == 1 for series in drawn for _, share in renewals(series)}
     if True in shares:
-        handles.append(sign("importance renewed", **star("black", 1)))
+        handles.append(sign("importance renewed", **star_look("black", 1)))
     if False in shares:
-        handles.append(sign("renewed in some seeds", **star("black", 0)))
+        handles.append(sign("renewed in some seeds", **star_look("black", 0)))
     if any(series.run.diverged_units for series in drawn):
         handles.append(sign("diverged", **CROSS))
-    if band := over_seeds(drawn):
+    if band := spread_label(drawn):
         handles.append(Patch(color="black", alpha=0.14, linewidth=0, label=band))
     if reference:
         handles.append(

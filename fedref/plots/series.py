@@ -160,7 +160,7 @@ def renewals(series: Series) -> list[tuple[int, float]]:
     return [(t, times / series.seeds) for t, times in sorted(rounds.items())]
 
 
-def over_seeds(drawn: Iterable[Series]) -> str:
+def spread_label(drawn: Iterable[Series]) -> str:
     """Return the legend's text for a band or an error bar; "" if there is one seed."""
     counts = {series.seeds for series in drawn}
     number = f"{counts.pop()} " if len(counts) == 1 else ""

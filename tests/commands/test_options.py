@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_nothing_said_is_the_built_in_experiment():
-    assert made() == config.from_table(config.built_in())
+    assert made() == config.from_table(config.built_in_table())
     assert list(made().algorithms) == [
         "fedavg", "fedavg-update", "per-fedavg", "per-fedavg-fo", "per-fedavg-hf"
     ]  # fmt: skip

@@ -33,7 +33,7 @@ def directory(root, tmp_path_factory) -> Path:
 
 def test_the_run_is_the_data_s_own_experiment(directory):
     made = config.from_table(config.read(directory / "config.toml"))
-    own = config.built_in("shakespeare")
+    own = config.built_in_table("shakespeare")
     assert (made.dtype, made.eval_train) == (own["dtype"], own["eval-train"])
     assert made.model["name"] == "lstm"
     assert made.algorithms["fedavg"]["lr"] == own["algorithms"]["fedavg"]["lr"]

@@ -84,17 +84,17 @@ VARIED = {
         algorithms={"a_b": {"algorithm": "fedprox"}},
         sweep={"mu": [0.0, 1.0], "model": {"l2": [0.1]}, "algorithms.a_b.until_gamma": [0.5]},
     ),
-    "built in": config.built_in(),
+    "built in": config.built_in_table(),
 }
 
 
 @pytest.mark.parametrize("name", VARIED)
 def test_written_back_is_the_same_experiment(name):
     made = config.from_table(VARIED[name])
-    text = config.text(made)
+    text = config.toml_text(made)
     again = config.from_table(tomllib.loads(text))
     assert again == made
-    assert config.text(again) == text
+    assert config.toml_text(again) == text
     assert "_" not in "".join(line.partition("=")[0] for line in text.splitlines()).replace(
         "my_own", ""
     ).replace("a_b", "")
@@ -121,7 +121,7 @@ OPTIONS = {
 @given(st.fixed_dictionaries({}, optional=OPTIONS), st.floats(0, allow_infinity=False))
 def test_any_values_survive_being_written(values, lr):
     made = config.from_table({**TINY, **values, "algorithms": {"fedavg": {"lr": lr}}})
-    assert config.from_table(tomllib.loads(config.text(made))) == made
+    assert config.from_table(tomllib.loads(config.toml_text(made))) == made
 
 
 @given(st.recursive(
@@ -343,7 +343,7 @@ def test_numbers_and_codes_are_not_taken_for_each_other(name):
 
 @pytest.mark.parametrize("data", ["shakespeare", "shakespeare(step=20)", "sent140"])
 def test_the_usual_model_of_text_is_the_lstm(data):
-    assert config.usual(data) == ({"rule": "natural"}, {"name": "lstm"})
+    assert config.usual_tables(data) == ({"rule": "natural"}, {"name": "lstm"})
 
 
 def test_the_usual_model_of_a_file_is_that_of_what_it_holds(tmp_path, monkeypatch):
@@ -352,7 +352,7 @@ def test_the_usual_model_of_a_file_is_that_of_what_it_holds(tmp_path, monkeypatc
     (tmp_path / "numbers.json").write_text('{"user_data": {"me": {"x": [[1.5]]}}}')
     for name, model in {"text": "lstm", "numbers": "logistic", "nowhere": "logistic"}.items():
         for path in (f"{name}.json", f"{tmp_path}/{name}.json"):
-            assert config.usual(path)[1] == {"name": model}
+            assert config.usual_tables(path)[1] == {"name": model}
 
 
 def federation(labels) -> Federation:
@@ -395,4 +395,4 @@ def test_values_of_numpy_and_ranges_are_taken_and_written():
     assert (made.split["users"], made.model["hidden"]) == (4, (3, 2))
     assert made.algorithms["fedavg"]["lr"] == 0.5
     assert made.sweep == {"lr": [0.1, 0.2], "model.hidden": [[3], [4]]}
-    assert config.from_table(tomllib.loads(config.text(made))) == made
+    assert config.from_table(tomllib.loads(config.toml_text(made))) == made

@@ -39,7 +39,7 @@ def lines(rounds: int):
     """(Progress, what it said, the clock) for two units."""
     made, both = two(rounds)
     clock, said = SimpleNamespace(now=0.0), []
-    return progress.lines(made, said.append, lambda: clock.now), said, clock, both
+    return progress.report_by_lines(made, said.append, lambda: clock.now), said, clock, both
 
 
 def test_a_line_at_every_tenth_of_the_run_whatever_the_order_of_its_units():
@@ -90,7 +90,7 @@ def test_rounds_of_before_do_not_count_as_fast_ones():
 
 
 def test_a_diverged_unit_is_all_done():
-    count = progress.Count(two(9)[0])
+    count = progress.RoundCount(two(9)[0])
     for unit in two(9)[1]:
         count.add(unit, record(3, "diverged"))
     assert (count.rounds_done, count.total) == (20, 20)
@@ -118,7 +118,7 @@ def test_a_bar_counts_the_rounds_of_all_units():
     written = StringIO()
     drawn = partial(tqdm, file=written, mininterval=0, miniters=1)
     said = []
-    with progress.bar(made, drawn, said.append) as told:
+    with progress.report_by_bar(made, drawn, said.append) as told:
         told.round(both[1], record(9, "done"))
         told.round(both[0], record(4))
         told.message("a word")

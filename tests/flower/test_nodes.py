@@ -75,7 +75,7 @@ def test_a_node_that_did_not_tell_of_its_clients_is_asked_again(tmp_path):
     said = []
     wires = Losing(tmp_path / "nodes", experiment_of(algorithms={"fedavg": {}}))
     nodes = Nodes(wires, options(wait=1.0), said.append)
-    nodes.wait_for_all(enough=False)
+    nodes.wait_for_all(partial=False)
     assert nodes.holder == {k: n for n, own in HOLDERS.items() for k in own}
     assert any("101 is left out for now: it does not say which clients" in text for text in said)
 

@@ -35,7 +35,7 @@ def test_interrupted_and_resumed(tiny: Path, monkeypatch: pytest.MonkeyPatch) ->
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(jobs, "lines", lambda *_: Progress(interrupt))
+        patched.setattr(jobs, "report_by_lines", lambda *_: Progress(interrupt))
         with pytest.raises(KeyboardInterrupt):
             jobs.work(job, None)
     assert not jobs.is_finished(job)

@@ -9,7 +9,7 @@ from reproducing import claims_in, judge_lines, small
 
 from fedref import run
 from fedref.algorithms.fedavg import FedAvg
-from fedref.experiments.config import Experiment, own_point
+from fedref.experiments.config import Experiment, restrict_point
 from fedref.experiments.loading import load_experiment
 from fedref.experiments.results import Run
 from fedref.rounds.evaluation import evaluate_unseen
@@ -254,7 +254,7 @@ def test_every_round_is_evaluated_of_the_same_experiment(data: str) -> None:
     assert replace(rounds, **same) == swept
     for m, table in rounds.algorithms.items():
         own = {k: v for k, v in table.items() if k in UNSEEN.SYMBOLS}
-        assert own.keys() == own_point(swept, m, dict.fromkeys(UNSEEN.SYMBOLS)).keys()
+        assert own.keys() == restrict_point(swept, m, dict.fromkeys(UNSEEN.SYMBOLS)).keys()
         assert all(value in swept.sweep[key] for key, value in own.items())
     # in a quick run the largest value where there are two: the other one is as good as no training
     sweep, rounds = made(f"{data}-20", quick=True).sweep, made(f"{data}-rounds", quick=True)

@@ -87,7 +87,7 @@ def name_columns(header: list[str], where: Path | str) -> Columns:
     return Columns(names, features, y, client, mask)
 
 
-def not_a_number(where: Path | str, row: str, name: str, cell: object) -> Exception:
+def number_error(where: Path | str, row: str, name: str, cell: object) -> Exception:
     """Return the error for a feature whose cell is not a finite number."""
     expected = "a finite number (1.5) in every column but y, client, test and train"
     if CLIENTS.fullmatch(name):
@@ -139,7 +139,7 @@ def read_rows(
             X.extend([float(row[i]) for i in columns.features])
         except ValueError:
             i = next(i for i in columns.features if as_number(row[i]) is None)
-            raise not_a_number(path, place_of(lines), columns.names[i], row[i]) from None
+            raise number_error(path, place_of(lines), columns.names[i], row[i]) from None
         for name, cells in others.items():
             if (i := getattr(columns, name)) is not None:
                 cell = row[i].strip()
@@ -153,7 +153,7 @@ def read_rows(
     if not (np.isfinite(features.min()) and np.isfinite(features.max())):
         k, j = np.argwhere(~np.isfinite(features))[0].tolist()
         name = columns.names[columns.features[j]]
-        raise not_a_number(path, place_of(lines, k), name, features[k, j])
+        raise number_error(path, place_of(lines, k), name, features[k, j])
     y, label_names = numbers_or_words(others["y"], lines, columns.names[columns.y], path)
     client = test = None
     if columns.client is not None:
@@ -229,7 +229,7 @@ def frame_features(frame: Any, features: Iterable[int], where: str) -> Array:
         bad = ~np.isfinite(column) if column.dtype.kind in "buif" else np.ones(len(column), bool)
         if bad.any():
             row = int(bad.argmax())
-            raise not_a_number(where, f"row {row}", str(frame.columns[i]), column[row])
+            raise number_error(where, f"row {row}", str(frame.columns[i]), column[row])
         parts.append(column)
     return np.column_stack(parts)
 
