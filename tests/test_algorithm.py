@@ -83,7 +83,7 @@ UNIFORM = {"weighting": "uniform", "drop": True}
 META = {**UNIFORM, "alpha": 0.1, "beta": 0.05, "inner_steps": 1}
 PER_FEDAVG = {**UNIFORM, "alpha": 0.1, "beta": 0.05, "inner_steps": 1}
 FEDOPT = {**AVERAGE, "lr": 0.05, "server_lr": 0.1, "beta1": 0.9, "beta2": 0.99, "tau": 1e-3}
-#: Whoever changes one of these changes what a run without options does.
+#: A change of one of these changes what a run without options does.
 DEFAULTS = {
     "fedavg": {**AVERAGE, "lr": 0.05},
     "fedavg-update": {**AVERAGE, "lr": 0.05, "alpha": 0.1, "inner_steps": 1},

@@ -29,9 +29,9 @@ Decisions
     j's data: it depends on neither batch size nor order. Other implementations square the mean of a
     batch, or use one batch. If the model has an L2 term, its gradient is part of each sample's.
   cost. Down w, u, v (3d), up θ̂_s and I_s (2d): the server makes I_sθ̂_s itself.
-    [apfl §4.2.1] has it at twice FedAvg's, as with one matrix of importance in place of u and v (2d down,
-    2d up), but prints no such algorithm: neither the point that its penalty pulls to, nor where the
-    Fisher information is taken, nor how the clients' are added up.
+    The APFL paper (§4.2.1) counts twice FedAvg's cost, 2d down and 2d up, as with one matrix of
+    importance in place of u and v. It does not print that algorithm: not the point that its penalty
+    pulls to, not where the Fisher information is taken, and not how the clients' are added up.
   λ. The APFL paper, where FedCurv is a baseline, sets it to its own μ ("equivalently set to 1").
 
 >>> import numpy as np

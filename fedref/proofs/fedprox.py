@@ -112,6 +112,8 @@ def fedprox_stop(c: Case) -> Iterator[Report]:
     for until, stops in ((0.99 * gamma, False), (gamma, True), (1.01 * gamma, True)):
         algorithm = fedprox.FedProx(until_gamma=until)
         assert algorithm.stop(c.model, sent, c.w, lambda: c.D) is stops
+    stacks = c.draw_vectors(7), c.draw_vectors(7)
+    yield stack_equals_loop(lambda w, w0: fedprox.inexactness(c.model, w, w0, c.D, mu=0.7), *stacks)
 
 
 # Rounds

@@ -1,9 +1,8 @@
-"""APFL: decomposition, penalty, importance, and when it is renewed."""
+"""APFL: when importance is renewed, and the output units."""
 
 import numpy as np
 import pytest
 from helpers import (
-    KINDS,
     MODELS,
     make_federation,
     play,
@@ -16,7 +15,6 @@ from fedref.algorithms.apfl import (
     expand_units,
     sum_over_units,
 )
-from fedref.algorithms.fedavg import FedAvg
 from fedref.models import CNN, BinaryLogistic, LinearSVM, Logistic
 from fedref.proofs.apfl import units_of
 from fedref.proofs.models import MODELS as PROOF_MODELS
@@ -44,20 +42,6 @@ def test_apfl_alg_1_lines_9_16_the_flag_asks_for_one_renewal_in_the_next_round()
     assert [bool(importance_of(s.server).any()) for s in states] == [False] * 5 + [True] * 2
     assert same(states[6].server.F, states[5].server.F)  # kept while it is not renewed
     assert [algorithm.server_metrics(s.server)["renewed"] for s in states] == [0, 0, 0, 0, 1, 0, 0]
-
-
-# -- limits
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("weighting", ["samples", "uniform"])
-def test_lambda_and_mu_0_without_decomposition_is_fedavg_to_the_bit(kind, weighting):
-    model, federated = MODELS[kind], make_federation(MODELS[kind])
-    algorithm = APFL(lr=0.05, mu=0.0, lam=0.0, z=10**6, weighting=weighting)
-    got, _ = play(algorithm, model, federated, CONFIG, rounds=4)
-    expected, _ = play(FedAvg(lr=0.05, weighting=weighting), model, federated, CONFIG, rounds=4)
-    assert all(same(a.server.w, b.server.w) for a, b in zip(got, expected, strict=True))
-    assert not got[-1].clients or all(own is None for own in got[-1].clients.values())
 
 
 def test_the_detector_gets_the_thresholds_that_were_set():

@@ -1,4 +1,4 @@
-"""Importances against loops over samples."""
+"""Synaptic intelligence along APFL's steps; the other estimates are proved in tests/proofs."""
 
 import numpy as np
 import pytest

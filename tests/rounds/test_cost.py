@@ -113,7 +113,7 @@ def test_flops_and_the_columns_of_a_round():
     """2 operations a product of the derivatives, as the model states them."""
     model, products = MODELS["mlp"], 3 * 4 + 4 * 3
     counts = Counts(5, 7, 11, 13)
-    grad, hvp = model.work  # how many products these are: tests/test_work.py
+    grad, hvp = model.work  # how many products these are: tests/rounds/test_work.py
     assert grad > products
     assert flops(model, counts) == 2 * (grad * 11 + hvp * 13)
     log = RoundLog(100, 200, counts, 3, 2, 1)
