@@ -34,6 +34,12 @@ TINY = {
 }
 
 
+#: A short run, and a split of the digits over four clients, as words of the command line.
+SMALL = ["--rounds", "1", "--clients-per-round", "2", "--epochs", "1", "--quiet"]
+SPLIT = ["--split", "per-fedavg", "--set", "split.users=4", "--set", "split.a=2",
+         "--set", "split.a-test=2"]  # fmt: skip
+
+
 def document(**changes) -> dict:
     """TINY with other values; keys with underscores."""
     return {**TINY, **{key.replace("_", "-"): value for key, value in changes.items()}}

@@ -10,7 +10,7 @@ from fedref import datasets
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.files import exists
 from fedref.boundary.values import Bounds, declaration_of, literal
-from fedref.commands.options import DATA_DIR, REPEATED, Command, Option
+from fedref.commands.options import DATA_DIR, DATA_UNVERIFIED, REPEATED, Command, Option
 from fedref.datasets import describe, manifest, manifest_of, rules, sources
 from fedref.datasets.formats import leaf
 from fedref.datasets.registry import find_nothing
@@ -201,10 +201,7 @@ def export_leaf(args: argparse.Namespace) -> None:
 
 # ---- the table of options ------------------------------------------------------------------------
 
-UNVERIFIED = Option(
-    "--data-unverified",
-    "take a data set although its content differs from the published one",
-)
+
 SPLIT_SEED = Option("--seed S", "seed of the split", int, 0, Bounds(0))
 SET = Option(
     "--set KEY=VALUE",
@@ -234,14 +231,14 @@ COMMAND = Command(
             Option("--split RULE", "split rule (default: the data set's own; see `split`)"),
             SPLIT_SEED,
             SET,
-            UNVERIFIED,
+            DATA_UNVERIFIED,
             Option("--out FILE", "picture to write, .png, .svg or .pdf", Path),
         ),
         "prepare": command(
             prepare,
             "Find or download a data set and check it.",
             Option("name NAME", NAME),
-            UNVERIFIED,
+            DATA_UNVERIFIED,
         ),
         "rules": command(
             show_rules,
@@ -249,7 +246,7 @@ COMMAND = Command(
             Option("--data NAME", NAME, default="digits"),
             Option("--users N", "clients", int, 20),
             SPLIT_SEED,
-            UNVERIFIED,
+            DATA_UNVERIFIED,
             Option("--out FILE", "picture to write, .png, .svg or .pdf", Path),
         ),
         "split": command(
@@ -259,7 +256,7 @@ COMMAND = Command(
             Option("--data NAME", NAME, required=True),
             SPLIT_SEED,
             SET,
-            UNVERIFIED,
+            DATA_UNVERIFIED,
             Option("--out FILE.json", "manifest to write", required=True),
             Option("--overwrite", "replace the file if it exists"),
             epilog=rules_help(),

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.values import Bounds
 from fedref.commands.console import say
-from fedref.commands.options import DATA_DIR, Option
+from fedref.commands.options import DATA_DIR, DATA_UNVERIFIED, Option
 from fedref.experiments.config import Experiment
 from fedref.experiments.loading import Loader
 from fedref.experiments.parallel import Processes, dask_executor
@@ -28,10 +28,7 @@ DIVERGED = 3
 HOW = {
     "how it is run (the numbers do not depend on it)": (
         DATA_DIR,
-        Option(
-            "--data-unverified",
-            "take a named data set although it differs from the published one",
-        ),
+        DATA_UNVERIFIED,
         Option("--workers N", "processes", int, 1, bounds=Bounds(1)),
         Option(
             "--executor dask:ADDRESS",

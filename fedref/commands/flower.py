@@ -37,7 +37,7 @@ def run_write(arguments: argparse.Namespace) -> int:
         )
     for i, clients in enumerate(holders):
         print(f"nodes/{i}.npz: clients {clients.start} to {clients.stop - 1}")
-    print(f"read on in {arguments.folder / 'README.md'}")
+    print(f"the next steps are in {arguments.folder / 'README.md'}")
     return 0
 
 

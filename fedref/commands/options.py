@@ -158,4 +158,8 @@ class Command:
 DATA_DIR = Option(
     "--data-dir DIR", "the folder of data sets, as DIR/NAME/... (default: FEDREF_DATA)", Path
 )
+DATA_UNVERIFIED = Option(
+    "--data-unverified",
+    "take a named data set although its content differs from the published one",
+)
 DIRECTORY = Option("directory DIR", "the run directory", Path)

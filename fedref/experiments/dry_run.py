@@ -68,9 +68,7 @@ def measure_rounds(experiment: Experiment, unit: Unit, loader: Loader) -> Estima
     plan = plan_for(algorithm, experiment, trained.train.sizes, 0, unit.seed)
     last = record.rows[-1]
     every = 1 if algorithm.watches_loss else experiment.eval_every
-    evaluations = (
-        1 + experiment.rounds // every + bool(experiment.rounds % every)
-    )  # start and end included
+    evaluations = 1 + -(-experiment.rounds // every)  # the start, and the end even if it is not due
     round_seconds = median(training) if training else 0.0
     return Estimate(
         unit=unit,

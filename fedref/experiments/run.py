@@ -112,10 +112,12 @@ def spread_units(
                     finish(run)
                 else:
                     at_work[send_unit(executor, run)] = run
-            before = [f for f, run in at_work.items() if not failed or run.unit.number < failed[0]]
-            if not before:
+            relevant = [
+                f for f, run in at_work.items() if not failed or run.unit.number < failed[0]
+            ]
+            if not relevant:
                 break
-            for future in wait(before, return_when=FIRST_COMPLETED).done:
+            for future in wait(relevant, return_when=FIRST_COMPLETED).done:
                 run = at_work.pop(future)
                 try:
                     done = future.result()

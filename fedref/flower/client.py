@@ -288,26 +288,26 @@ def read_job(request: Packet, site: Site, experiment: Experiment, folder: Path) 
     if not 0 <= call.unit < len(known):
         raise ProtocolError(f"asks for unit {call.unit} of {len(known)}")
     unit = known[call.unit]
-    now = config.at_point(experiment, unit.point)
-    if not 0 <= call.round <= now.rounds:
-        raise ProtocolError(f"asks for round {call.round} of {now.rounds}")
+    at_point = config.at_point(experiment, unit.point)
+    if not 0 <= call.round <= at_point.rounds:
+        raise ProtocolError(f"asks for round {call.round} of {at_point.rounds}")
     source = site.federation.source
     protocol.check_totals(len(source.y), source.X.shape[1], call.labels)
     if call.labels != sorted({*call.labels} | {*source.labels.tolist()}):
         raise ProtocolError("leaves out labels that this node has, or does not sort them")
     labels = np.array(call.labels, np.int64)
-    model = make_model(now.model, replace(source, y=labels))
+    model = make_model(at_point.model, replace(source, y=labels))
     protocol.check_size("parameters", model.d)
     y = known_labels(source.y, labels, model, source.name)
     federation = replace(site.federation, source=replace(source, y=y))
-    algorithm = names.make_algorithm(unit.label, now.algorithms[unit.label])
-    w = np.zeros(model.d, now.dtype)
+    algorithm = names.make_algorithm(unit.label, at_point.algorithms[unit.label])
+    w = np.zeros(model.d, at_point.dtype)
     example = algorithm.download(algorithm.initial(model, w))
     sent = protocol.read(example, request, "sent", vector=w)
     store = Store(folder, call.run, call.unit)
     store.check_part(site.sha256)
-    own = site._replace(federation=federation)
-    return Job(call, now, unit.seed, algorithm, model, sent, own, store)
+    site = site._replace(federation=federation)
+    return Job(call, at_point, unit.seed, algorithm, model, sent, site, store)
 
 
 def train_client(job: Job, k: int, request: Packet) -> Packet:
@@ -342,7 +342,7 @@ def local_data(
 ) -> LocalData:  # fmt: skip
     """Return client k's data for a round, with mini-batches padded to the widths of the cohort's.
 
-    own : a federation of this client alone. widths : a width for each role (None: no padding).
+    federation : holds this client alone. widths : a width for each role (None: no padding).
     """
     n = federation.train.sizes
     batches = client_batches(experiment.plan, algorithm.roles, k, int(n[0]), amount, round, seed)

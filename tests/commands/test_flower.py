@@ -77,4 +77,4 @@ def test_without_parts_no_data_are_read(tmp_path, capsys):
     assert not (there / "nodes").exists()
     values = config.read(there / "app" / "pyproject.toml")["tool"]["flwr"]["app"]["config"]
     assert values["clients"] == 12
-    assert "read on in" in capsys.readouterr().out
+    assert "the next steps are in" in capsys.readouterr().out

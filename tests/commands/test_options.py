@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from dataset_files import put_roles
 from running import (
+    SMALL,
+    SPLIT,
     algorithms,
     document,
     made,
@@ -19,11 +21,6 @@ from fedref.boundary.values import with_dashes
 from fedref.commands import run as cli
 from fedref.experiments import config
 from fedref.models import MODELS as KNOWN_MODELS
-
-SMALL = ["--rounds", "1", "--clients-per-round", "2", "--epochs", "1", "--quiet"]
-SPLIT = ["--split", "per-fedavg", "--set", "split.users=4", "--set", "split.a=2",
-         "--set", "split.a-test=2"]  # fmt: skip
-
 
 pytestmark = pytest.mark.usefixtures("here")
 

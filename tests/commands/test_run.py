@@ -8,6 +8,8 @@ from dataclasses import fields
 import numpy as np
 import pytest
 from running import (
+    SMALL,
+    SPLIT,
     TINY,
     algorithms,
     contents,
@@ -30,11 +32,6 @@ from fedref.commands import run as cli
 from fedref.experiments import config, loading, run_directory, unit
 from fedref.experiments.config import TABLES, Experiment
 from fedref.models import MODELS as KNOWN_MODELS
-
-SMALL = ["--rounds", "1", "--clients-per-round", "2", "--epochs", "1", "--quiet"]
-SPLIT = ["--split", "per-fedavg", "--set", "split.users=4", "--set", "split.a=2",
-         "--set", "split.a-test=2"]  # fmt: skip
-
 
 pytestmark = pytest.mark.usefixtures("here")
 

@@ -74,8 +74,8 @@ def make_rule(rule: str, given: Mapping[str, Any]) -> tuple[str | None, Rule]:
 
 def parameters_of(rule: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return all parameters of a rule, checked; iid(of=...) has those of the rule named by `of`."""
-    of, made = make_rule(rule, given)
-    return ({} if of is None else {"of": of}) | vars(made)
+    of, splitter = make_rule(rule, given)
+    return ({} if of is None else {"of": of}) | vars(splitter)
 
 
 def split(rule: str, source: Source, seed: int = 0, **parameters: Any) -> Federation:

@@ -50,7 +50,7 @@ class Rule:
         "users": "number of clients",
         "pool": "rows to split: all, or the published training part",
         "train_fraction": "fraction of each client's rows for training; a client with two rows or "
-        "more has at least one of each kind, a single row is for training",
+        "more has a training row and a test row at least, a single row is for training",
         "alpha": "concentration: small is uneven, large is even",
         "min_rows": "least number of rows per client",
         "shards": "shards per client",

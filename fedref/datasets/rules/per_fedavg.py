@@ -14,10 +14,10 @@ from fedref.rounds.federation import Part, Source
 
 
 def pairs(C: int, users: int) -> tuple[Array, Array]:
-    """Return the two classes of each user i of the second half: (lower (U/2,), upper (U/2,)).
+    """Return the two classes of each user i = 0, 1, ... of the second half: (lower, upper).
 
-    With h = C/2 they are (i mod h, h + ⌊i/h⌋ mod h), which runs through all h² pairs. If the number
-    of users is not a multiple of h², they are (i mod h, h + (i + ⌊i/h⌋) mod h) instead: these run
+    With h = C/2 they are (i mod h, h + ⌊i/h⌋ mod h), which runs through all h² pairs. If the second
+    half is not a multiple of h² users, they are (i mod h, h + (i + ⌊i/h⌋) mod h) instead: these run
     along the diagonals, so that no upper class is left out.
     """
     half, i = C // 2, np.arange(users // 2)
