@@ -19,7 +19,7 @@ HOLDERS = {101: [1, 4, 5], 57: [0, 6], 303: [2, 3]}
 
 
 def experiment_of(**settings):
-    """Seven clients of the digits and a small network, three rounds."""
+    """Return an experiment with seven clients of the digits, a small network and three rounds."""
     table = {
         "name": "far", "rounds": 3, "clients_per_round": 4, "steps": 3, "batch_size": 40,
         "data": {"name": "digits"}, "split": {"rule": "dirichlet", "users": 7},
@@ -30,8 +30,11 @@ def experiment_of(**settings):
 
 
 class Wires:
-    """A `Network` whose nodes answer at once. change(message, node, packet, reply) → what arrives
-    instead of one reply: a list of (node, packet). away : nodes that are offline."""
+    """A `Network` whose nodes answer at once.
+
+    change(wires, node, packet, reply) : returns what arrives in place of the reply, as a list of
+    (node, packet). away : nodes that are offline.
+    """
 
     def __init__(self, folder: Path, experiment, holders=HOLDERS, change=None):
         self.experiment, self.change, self.away = experiment, change, set()
@@ -73,20 +76,20 @@ def options(**changes):
 
 
 def far(tmp_path, experiment, change=None, wires=None, out="far", **how):
-    """(the run over a network, the network, what was said)."""
+    """Run an experiment over a network; return (the run, the network, the messages)."""
     said = []
     wires = wires or Wires(tmp_path / "nodes", experiment, change=change)
     return serve(wires, experiment, tmp_path / out, options(**how), said.append), wires, said
 
 
 def near(tmp_path, experiment, name="near"):
-    """The same run in this process."""
+    """Run the same experiment in this process."""
     shutil.rmtree(tmp_path / name, ignore_errors=True)
     return run(experiment, out=tmp_path / name)
 
 
 def away_in(rounds, node=101):
-    """The node is offline (or answers nothing in time) for calls of these rounds."""
+    """Return a `change` that loses the node's answers to calls of these rounds."""
 
     def change(wires, asked, packet, reply):
         return [] if asked == node and packet["call"]["round"] in rounds else [(asked, reply)]
@@ -114,11 +117,11 @@ def same_parameters(one, other):
 
 
 def missed(folder):
-    """The rows of missed.csv."""
+    """Return the rows of missed.csv."""
     with open(folder / "missed.csv", newline="") as file:
         return list(csv.DictReader(file))
 
 
 def column(run, name):
-    """A column of the only unit's metrics."""
+    """Return a column of the first unit's metrics."""
     return [row[name] for row in run.records[0].rows]

@@ -25,7 +25,7 @@ from fedref.sampling import Sampling, make_plan, stream
 
 @dataclass(frozen=True)
 class Dies(FedAvg):
-    """Ends the process that works for it."""
+    """FedAvg, but it ends the process that runs it."""
 
     def step(self, model, sent, local, *batches):
         os._exit(1)
@@ -75,7 +75,7 @@ def make_features(model, rng, *shape: int):
 
 
 def make_batch(model, rng, n: int, lead=(), weights: bool = False) -> Batch:
-    """n random samples (for each of the leading axes), read-only; some weights are 0.
+    """Make n random samples (for each of the leading axes), read-only; some weights are 0.
 
     Features are about ½ in size: where a softmax is saturated, a gradient of 1e-100 has no digits.
     """
@@ -94,10 +94,10 @@ SIZES = (7, 1, 12, 3, 5)
 
 
 def make_federation(model, sizes=SIZES, test=3, seed: int = 0) -> Federation:
-    """Clients with `sizes` training rows and `test` test rows each, rows interleaved in the source.
+    """Make clients with `sizes` training rows and `test` test rows, interleaved in the source.
 
-    Client k's features are shifted by its own random vector, so that clients differ (codes are not).
-    All arrays are read-only.
+    Client k's features are shifted by its own random vector, so that clients differ; codes are not
+    shifted. All arrays are read-only.
     """
     rng = np.random.default_rng(seed)
     N = len(sizes)
@@ -151,7 +151,7 @@ VARIANTS: Mapping[str, tuple[str, Mapping]] = {
 
 
 def make_algorithm(variant: str, **options) -> Algorithm:
-    """An algorithm of `VARIANTS` with `VALUES`; options override both."""
+    """Make an algorithm of `VARIANTS` with `VALUES`; options override both."""
     name, own = VARIANTS.get(variant, (variant, {}))
     cls = ALGORITHMS[name]
     values = {key: value for key, value in VALUES.items() if hasattr(cls, key)}
@@ -159,7 +159,7 @@ def make_algorithm(variant: str, **options) -> Algorithm:
 
 
 def start(algorithm, model, seed: int = 0) -> State:
-    """The state before round 0, from a random w that is not 0 for any model."""
+    """Return the state before round 0, with a random w that is not 0 for any model."""
     rng = stream(seed, "init")
     w = model.init(rng) + 0.3 * rng.normal(size=model.d)
     return State(tree.freeze(algorithm.initial(model, tree.freeze(w))), {})
@@ -167,7 +167,7 @@ def start(algorithm, model, seed: int = 0) -> State:
 
 @contextmanager
 def refusing(*functions: tuple[ModuleType, str]):
-    """While these functions of modules must not be called."""
+    """Fail if one of these functions, (module, name), is called."""
 
     def refuse(name):
         def called(*args, **kwargs):
@@ -195,10 +195,10 @@ def play(
     stack: bool | None = None,
     **how,
 ):
-    """Rounds 0, 1, ... with everything that is passed on made read-only: (states, logs).
+    """Run rounds 0, 1, ... on read-only values; return (states, logs).
 
-    stack : True fails if a client is run alone, False if a stack is made; that a failed part is
-    tried again client by client fails in any case.
+    stack : True fails if a client is run alone, False if clients are stacked. In any case it fails
+    if a part of the cohort fails and is run again one by one.
     """
     work = Workers(stack=stack, **how) if how else partial(run_clients, stack=stack)
     state = start(algorithm, model, seed) if state is None else state

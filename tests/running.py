@@ -1,4 +1,4 @@
-"""Tiny experiments, run through the command line, and what they leave behind."""
+"""Tiny experiments, ways to run them, and readers of the files that they write."""
 
 import csv
 import os
@@ -66,12 +66,12 @@ def write(path: Path, table: dict) -> Path:
 
 
 def play(table: dict, **how) -> results.Run:
-    """An experiment in this process, in memory."""
+    """Run an experiment in this process, without files."""
     return execute(config.from_table(table), **how)
 
 
 def main(*words) -> int:
-    """The command in this process: its exit code."""
+    """Run the command in this process; return its exit code."""
     try:
         return commands.main([str(word) for word in words])
     except SystemExit as error:
@@ -79,7 +79,7 @@ def main(*words) -> int:
 
 
 def refused(capsys, *words) -> str:
-    """The one line with which the command refuses; it must be one, with exit code 2."""
+    """Assert that the command prints one line of error and has exit code 2; return the line."""
     capsys.readouterr()
     code = main(*words)
     out, err = capsys.readouterr()
@@ -91,12 +91,12 @@ def refused(capsys, *words) -> str:
 
 
 def made(*words) -> Experiment:
-    """The experiment of `fedref run` with these words."""
+    """Return the experiment of `fedref run` with these words."""
     return compose_experiment(commands.parse(["run", *map(str, words)]))
 
 
 def npz(path: Path, **arrays) -> Path:
-    """A file of 20 rows, with some arrays other than they should be."""
+    """Write a file of 20 rows, with these arrays in place of the right ones."""
     good = {"X": np.arange(40.0).reshape(20, 2), "y": np.arange(20) % 2}
     np.savez(path, **{**good, **arrays})
     return path
@@ -106,8 +106,10 @@ RUN = "from runpy import run_module; run_module('fedref', run_name='__main__')"
 
 
 def process(*words, first: str = "", env_more: dict | None = None, **how) -> subprocess.Popen:
-    """The command as a process of its own, in which the statement `first` is run before, with
-    these variables in its environment."""
+    """Start the command as a process.
+
+    first : a statement that is run before it. env_more : variables of its environment.
+    """
     how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **how}
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     return subprocess.Popen(
@@ -118,7 +120,7 @@ def process(*words, first: str = "", env_more: dict | None = None, **how) -> sub
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """Every file of a run directory but the picture."""
+    """Return {path: content} of all files of a run directory but the pictures."""
     return {
         str(path.relative_to(directory)): path.read_bytes()
         for path in sorted(directory.rglob("*"))
@@ -127,7 +129,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 def rows(path: Path, **where) -> list[dict[str, str]]:
-    """The rows of a CSV in which some columns have these values."""
+    """Return the rows of a CSV in which some columns have these values."""
 
     def chosen() -> Iterator[dict[str, str]]:
         with open(path, newline="", encoding="utf-8") as file:
@@ -143,7 +145,7 @@ def toml(path: Path) -> dict:
 
 
 def wait_for(condition) -> None:
-    """Until it holds, for a minute at most."""
+    """Wait until a condition holds, for a minute at most."""
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
