@@ -72,7 +72,7 @@ class OneThread:
 
 
 def take_control() -> None:
-    """Let this thread set limits: from 3.8 on, threadpoolctl lets only the first thread that did."""
+    """Let this thread set limits: threadpoolctl (from 3.8) allows it only to the first that did."""
     for library in blas().lib_controllers:
         if hasattr(library, "clear_controlling_thread"):
             library.clear_controlling_thread(force=True)
@@ -197,11 +197,11 @@ class Processes(Executor):
                 self.pool = self.new_pool()
                 return self.pool.submit(run_interruptibly, work, *args, **kwargs)
 
-    def stop(self, patience: float = 10.0) -> None:
-        """Interrupt the workers' work, as Ctrl-C does, and end them; later work starts new ones."""
+    def stop(self) -> None:
+        """Interrupt the workers' work, as Ctrl-C does, and kill them after 10 s; start a new pool."""
         workers = list((getattr(self.pool, "_processes", None) or {}).values())
         self.pool.shutdown(wait=False, cancel_futures=True)
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + 10
         while alive := [worker for worker in workers if worker.is_alive()]:
             for worker in alive:
                 late = time.monotonic() > deadline or os.name != "posix"
@@ -306,9 +306,8 @@ class Dask(Executor):
                 "expected `pip install 'fedref[dask]'`"
             ) from None
         Client: Any = AnyClient
-        logging.getLogger("distributed.client").setLevel(
-            logging.CRITICAL
-        )  # errors are raised below
+        # its errors are raised below
+        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
         try:
             self.client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:

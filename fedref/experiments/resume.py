@@ -26,8 +26,8 @@ from fedref.rounds.loop import RunClients
 class UnitRun:
     """One unit as it is run: its record, its checkpoints, its progress reports.
 
-    stamp : that of the experiment. every : seconds between checkpoints (0: one after every round);
-    they become more if checkpoints take long.
+    stamp : that of the experiment. every : seconds between checkpoints (0: one after every round),
+    or more if a checkpoint takes long.
     """
 
     unit: Unit

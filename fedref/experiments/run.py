@@ -137,7 +137,7 @@ def spread_units(
 
 
 def unit_death_error(lost: list[UnitRun], error: Exception) -> WorkerDeath:
-    """Name the units that the dead worker may have been at work on."""
+    """Return the error that names the units on which the dead worker may have worked."""
     names = " or ".join(run.unit.name for run in sorted(lost, key=lambda run: run.unit.number))
     return WorkerDeath(f"the worker with {names} died ({reason_of(error)})")
 
