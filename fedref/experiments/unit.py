@@ -67,9 +67,8 @@ class Unit(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name in messages: "fedavg (seed 0, lr 0.1)"."""
-        point = "".join(f", {key} {value}" for key, value in self.point.items())
-        return f"{self.label} (seed {self.seed}{point})"
+        """The name in messages: "fedavg (seed 0, lr=0.1)"."""
+        return f"{self.label} (seed {self.seed}{', ' * bool(self.point)}{self.variant})"
 
     @property
     def file(self) -> str:
