@@ -131,6 +131,7 @@ def test_check_labels_takes_what_is_right():
 
 def test_what_a_model_is_without_options():
     """A change of one of these changes what a run without options trains."""
+    assert (base.Model.l2, base.Model.inputs) == (0.0, "numbers")
     assert (BinaryLogistic(3).l2, BinaryLogistic(3).bias, Logistic(3, 2).l2) == (0.0, True, 0.0)
     svm = LinearSVM(3)
     assert (svm.l2, svm.squared, svm.bias) == (0.0, False, True)
