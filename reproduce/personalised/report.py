@@ -9,7 +9,7 @@ import numpy as np
 from fedref import plots
 from fedref.experiments.results import Run
 from fedref.models.numerics import Array
-from fedref.rounds.evaluation import Scores, client_mean, sample_mean
+from fedref.rounds.evaluation import client_mean, sample_mean
 from fedref.sampling import stream
 from reproduce.claims import UNDECIDED, judge_difference
 from reproduce.measures import at_best, describe_choice, final, merge_runs, rename_methods, total
@@ -102,17 +102,12 @@ def score_halves(run: Run) -> Run:
     """Return the run with the last accuracies of either half of the clients in its last rows."""
     records = []
     for record in run.records:
-        scores, row = record.scores[-1], dict(record.rows[-1])
-        for name, clients in zip((CHOICE, RESULT), halves(len(scores.n_test))):
-            row[name] = mean_accuracy(scores, clients, sample_mean)
-            row[f"{name}_mean"] = mean_accuracy(scores, clients, client_mean)
-        records.append(record._replace(rows=[*record.rows[:-1], row]))
+        accuracy, n, row = record.scores[-1].accuracy, record.scores[-1].n_test, {}
+        for name, half in zip((CHOICE, RESULT), halves(len(n))):
+            row[name] = sample_mean(accuracy[half], n[half])
+            row[f"{name}_mean"] = client_mean(accuracy[half], n[half])
+        records.append(record._replace(rows=[*record.rows[:-1], record.rows[-1] | row]))
     return run._replace(records=records)
-
-
-def mean_accuracy(scores: Scores, clients: Array, mean: Any = sample_mean) -> float:
-    """Return the accuracy of some clients, a fraction: their mean over samples, or over clients."""
-    return float(mean(scores.accuracy[clients], scores.n_test[clients]))
 
 
 # ---- the table -----------------------------------------------------------------------------------
@@ -158,26 +153,20 @@ def took_part_table(best: Mapping[str, Run]) -> str:
     """Return what an own model that is kept is worth to the test clients that have one, and to others."""
     rows = [["data", "method", "test clients that took part", "they, above FedAvg", "the others"]]
     for data, run in best.items():
+        n = run.records[0].scores[-1].n_test
+        _, tested = halves(len(n))
         for label in KINDS["its own, kept"]:
             found = []
             for own, bar in zip(run.records_of(label), run.records_of("fedavg")):
-                _, tested = halves(len(own.scores[-1].n_test))
-                there = np.isin(tested, [*own.state.clients])
-                gains = [
-                    100
-                    * (mean_accuracy(own.scores[-1], part) - mean_accuracy(bar.scores[-1], part))
-                    for part in (tested[there], tested[~there])
-                ]
-                found.append((100 * there.mean(), *gains))
+                gain = 100 * (own.scores[-1].accuracy - bar.scores[-1].accuracy)
+                there = np.isin(np.arange(len(n)), [*own.state.clients])
+                parts = tested[there[tested]], tested[~there[tested]]
+                found.append(
+                    [100 * there[tested].mean(), *(sample_mean(gain[k], n[k]) for k in parts)]
+                )
             share, *gains = np.transpose(found)
-            rows.append(
-                [
-                    NAMES[data],
-                    METHODS[label],
-                    f"{share.mean():.0f} %",
-                    *[spread(gain) for gain in gains],
-                ]
-            )
+            cells = [f"{share.mean():.0f} %", *(spread(gain) for gain in gains)]
+            rows.append([NAMES[data], METHODS[label], *cells])
     return markdown(rows, left=2)
 
 
@@ -210,7 +199,7 @@ def draw_operations(best: Mapping[str, Run], out: Path) -> str:
 
 
 def adaptation_helps(runs: Mapping[str, Run]) -> tuple[bool, str]:
-    (run,) = (score_halves(run) for data, run in merge_files(runs).items() if data == "mnist")
+    run = score_halves(merge_files(runs)["mnist"])
     best = at_best(run, ["fedavg", "fedavg-meta"], CHOICE)
     gain = float((final(best, "fedavg-meta", RESULT) - final(best, "fedavg", RESULT)).mean())
     return gain > 0, f"{gain:+.2f} points"
