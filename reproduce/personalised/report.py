@@ -75,7 +75,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
         NAMES[data]: {METHODS[m]: (KIND_OF[m], final(run, m, RESULT)) for m in METHODS}
         for data, run in best.items()
     }
-    draw_dots(out / "accuracy.png", dots, "accuracy of test clients in %", METHODS["fedavg"])
+    draw_dots(out / "accuracy.png", dots, "accuracy in %", METHODS["fedavg"])
     return {
         "tables": "\n\n".join(table_of(d, best[d], whole[d], found[d]) for d in best),
         "took_part": took_part_table(best),
@@ -124,6 +124,7 @@ def measure(best: Run, label: str) -> dict[str, Array]:
         "mean of test clients": final(best, label, f"{RESULT}_mean"),
         "validation clients": final(best, label, CHOICE),
         "all, at the start": 100 * best.curve(label)[1][:, 0],
+        "all, gained in training": 100 * np.diff(best.curve(label)[1][:, [0, -1]])[:, 0],
         "MB": total(best, label, "bytes_down", "bytes_up") / 1e6,
         "gradients": total(best, label, "grads"),
         "HVPs": total(best, label, "hvps"),
@@ -188,10 +189,11 @@ def write_clients(best: Mapping[str, Run], path: Path) -> None:
 
 
 def draw_operations(best: Mapping[str, Run], out: Path) -> str:
-    """Draw the accuracy of all clients over the operations of training: a picture a data set."""
+    """Draw the accuracy of all clients over the operations of training, without its start."""
     shown = []
     for data, run in best.items():
         drawn = rename_methods(run, {m: METHODS[m] for m in DRAWN})
+        drawn = drawn._replace(records=[r._replace(rows=r.rows[1:]) for r in drawn.records])
         file = f"{data}-operations.png"
         plots.curves(drawn, out / file, "accuracy", against="flops", title=NAMES[data])
         shown.append(f"![{NAMES[data]}: accuracy of all clients over operations]({file})")
