@@ -74,6 +74,11 @@ MODELS = {
             "total = np.full_like(s[..., :1], s.shape[-1])",
         ),
     ),
+    "softmax is taken twice": row(
+        "Logistic grad", "the cross-entropy of logits has the softmax in it, as torch's CrossEntropyLoss",
+        "flat gradients: training is slow",
+        stand_in=OtherModel(change=stand_ins.take_softmax_twice),
+    ),
     "the L2 term leaves out the biases": row(
         "Logistic grad", "(l2/2)‖w‖² is over all parameters, biases included",
         "biases are not held back",
@@ -1229,6 +1234,10 @@ LATER = {
         "scaffold alg.1", "c_i⁺ = c_i − c + (x − y)/(Kη)", "c_i has the wrong sign",
         Edit(scaffold.difference, "(x - y)", "(y - x)"),
     ),
+    "SCAFFOLD's c_i⁺ without K": row(
+        "scaffold alg.1", "c_i⁺ = c_i − c + (x − y)/(Kη)", "c_i is a sum of gradients, not their mean",
+        Edit(scaffold.difference, "(K * lr)", "lr"),
+    ),
     "SCAFFOLD's c_i⁺ without η": row(
         "scaffold alg.1", "c_i⁺ = c_i − c + (x − y)/(Kη)", "c_i is a change of w, not a gradient",
         Edit(scaffold.difference, "(K * lr)", "K"),
@@ -1333,6 +1342,13 @@ LATER = {
             "ClientState(mix(local.v, local.w, local.a), local.a)",
         ),
         kind=VARIANT,
+    ),
+    "Deng's APFL: v starts at w in every round": row(
+        "apfl-deng alg.1", "v stays with its client", "nothing personal is learnt",
+        Edit(
+            apfl_deng.APFLDeng.start, "client_state or (sent.w, self.alpha)",
+            "sent.w, self.alpha",
+        ),
     ),
     "Deng's APFL: v's gradient at v": row(
         "apfl-deng alg.1", "v's gradient is taken at v̄", "v ignores the global model",

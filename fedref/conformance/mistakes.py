@@ -106,6 +106,7 @@ PUBLISHED: dict[str, Mistake] = {
             )
             for function in (per_fedavg.meta_gradient, per_fedavg.meta_gradient_fo)
         ),
+        Edit(fedmeta.maml_gradient, "return q", "return q + model.grad(theta, S)"),
         number=9,
     ),
     "gradients add up from step to step": row(

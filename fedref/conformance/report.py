@@ -38,9 +38,9 @@ def describe_failure(result: Result) -> str:
 
 def failure_text(result: Result) -> str:
     """Return the lines about a case that failed, with the mistakes that explain it."""
-    lines = [f"FAILED  {result.case}  [{result.tag}]  {describe_failure(result)}"]
-    lines += [f"        it is: {explain_name(name)}" for name in result.mistakes]
-    return "\n".join(lines)
+    line = f"FAILED  {result.case}  [{result.tag}]  {describe_failure(result)}"
+    joined = ("; and " if result.pair else "; or ").join(result.mistakes)
+    return f"{line}\n        it is: {joined}" if joined else line
 
 
 def explain_name(name: str) -> str:
@@ -84,10 +84,14 @@ def report_text(results: Sequence[Result], cases: Sequence[Case]) -> str:
     missing = Counter(calls[r.case] for r in results if r.status == NOT_OFFERED)
     if missing:
         lines.append(f"not offered: {', '.join(f'{call} ({n})' for call, n in missing.items())}")
-    names = Counter(name for result in results for name in result.mistakes)
-    if names:
-        listed = "; ".join(f"{name} ({n})" for name, n in names.most_common())
-        lines.append(f"known mistakes: {listed}")
+    failed = [result for result in results if result.status == FAILED]
+    names = Counter(name for result in failed for name in result.mistakes)
+    for name, n in names.most_common():
+        lines.append(f"known mistake in {n} {'case' if n == 1 else 'cases'}: {explain_name(name)}")
+    if unknown := sum(not result.mistakes for result in failed):
+        lines.append(
+            f"no known mistake fits {unknown} failures: begin where the first output is wrong"
+        )
     return "\n".join([*lines, summary(results)])
 
 

@@ -11,6 +11,8 @@ import numpy as np
 
 from fedref.algorithms import fedprox
 from fedref.conformance.backends.reference import Reference, Values
+from fedref.models import base
+from fedref.models import numerics as nx
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 from fedref.rounds.loop import run_clients
@@ -180,6 +182,22 @@ class OtherModel(Reference):
         wrong: Any = object.__new__(type("Wrong", (type(right),), self.change(right)))
         wrong.__dict__.update(vars(right))
         return wrong
+
+
+def take_softmax_twice(model: Any) -> dict[str, Any]:
+    """Return methods of a model whose logits are turned into probabilities, and these once more."""
+    if not isinstance(model, base.SoftmaxLogits):
+        return {}
+
+    def grad(self: Any, w: Array, D: Batch) -> Array:
+        p = nx.softmax(self.logits(w, D.X))
+        r = nx.cross_entropy_slope(p, D.y, base.mean_weights(D, p.dtype))
+        return self.vjp(w, D.X, p * (r - (p * r).sum(-1, keepdims=True))) + self.l2 * w
+
+    def loss_of(self: Any, z: Array, y: Array) -> Array:
+        return nx.cross_entropy(nx.softmax(z), y)
+
+    return {"loss_of": loss_of, "grad": grad, "hvp": base.Model.hvp}
 
 
 def spare_the_biases(model: Any) -> dict[str, Any]:

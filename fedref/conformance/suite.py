@@ -190,7 +190,7 @@ def compare(outputs: Mapping[str, Any], case: Case, dtype: Any = np.float64) -> 
         if wrong:
             return Mismatch(name, None, wrong)
         error = difference(x, want)
-        if error > (tolerance if want.dtype.kind == "f" else 0):
+        if not error <= (tolerance if want.dtype.kind == "f" else 0):  # NaN fits nothing
             return Mismatch(name, error, "")
     return last
 
@@ -200,8 +200,9 @@ def name_mistakes(
 ) -> tuple[tuple[str, ...], bool]:
     """Return the known mistakes whose required outputs were returned, and whether they are a pair.
 
-    A pair is two mistakes at once; it is looked for where no single one fits.
-    Where the required outputs are right, the first output that is wrong decides.
+    A pair is two mistakes at once; it is looked for where no single one fits. Where the required outputs
+    are right, the first output that is wrong decides. An output that is right, but that a mistake moves,
+    shows that it is not this mistake.
     """
 
     def agrees(names: Iterable[str], expected: Mapping[str, Any]) -> bool:
@@ -210,14 +211,18 @@ def name_mistakes(
         return bool(known) and compare(outputs, narrow, dtype) is None
 
     names = (mismatch.output,) if agrees(case.required, case.outputs) else case.required
-    found = tuple(
-        mistake for mistake in case.catches
-        if agrees(names, arrays_of(MISTAKES[mistake].backend, case))
-    )  # fmt: skip
+    right = [(name,) for name in case.outputs if name in outputs and agrees((name,), case.outputs)]
+
+    def fits(backend: Any) -> bool:
+        expected = arrays_of(backend, case)
+        moved = (one for one in right if one[0] in expected and not agrees(one, expected))
+        return agrees(names, expected) and not any(moved)
+
+    found = tuple(name for name in case.catches if fits(MISTAKES[name].backend))
     if found:
         return found, False
     for pair in mistake_pairs(case):
-        if agrees(names, arrays_of(combine_mistakes(*pair), case)):
+        if fits(combine_mistakes(*pair)):
             return pair, True
     return (), False
 
