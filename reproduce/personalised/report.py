@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedref import plots
+from fedref.experiments.loading import Loader, load_experiment
 from fedref.experiments.results import Run
 from fedref.models.numerics import Array
 from fedref.rounds.evaluation import client_mean, sample_mean
@@ -77,7 +78,10 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     }
     draw_dots(out / "accuracy.png", dots, "accuracy in %", METHODS["fedavg"])
     return {
-        "tables": "\n\n".join(table_of(d, best[d], whole[d], found[d]) for d in best),
+        "tables": "\n\n".join(
+            table_of(d, best[d], whole[d], found[d], commonest_label(best[d], data_dir))
+            for d in best
+        ),
         "took_part": took_part_table(best),
         "operations": draw_operations(best, out),
     }
@@ -110,6 +114,16 @@ def score_halves(run: Run) -> Run:
     return run._replace(records=records)
 
 
+def commonest_label(run: Run, data_dir: Path | None) -> float:
+    """Return the accuracy in % of each test client's own most common training label."""
+    made = load_experiment(run.experiment, Loader(data_dir)).federation
+    y, (_, tested) = made.source.y, halves(made.clients)
+    labels = {k: np.bincount(y[made.train.rows_of(k)]).argmax() for k in tested}
+    return 100 * float(
+        np.mean(np.concatenate([y[made.test.rows_of(k)] == labels[k] for k in tested]))
+    )
+
+
 # ---- the table -----------------------------------------------------------------------------------
 
 
@@ -132,7 +146,9 @@ def measure(best: Run, label: str) -> dict[str, Array]:
     }
 
 
-def table_of(data: str, best: Run, whole: Run, found: Mapping[str, Mapping[str, Array]]) -> str:
+def table_of(
+    data: str, best: Run, whole: Run, found: Mapping[str, Mapping[str, Array]], commonest: float
+) -> str:
     """Return who is tested on how many rows, and the table of one data set."""
     n = best.records[0].scores[-1].n_test
     chosen, tested = halves(len(n))
@@ -146,7 +162,8 @@ def table_of(data: str, best: Run, whole: Run, found: Mapping[str, Mapping[str, 
             cells.append(f"({text})" if within else text)
         rows.append([METHODS[m], KIND_OF[m], *cells, describe_choice(whole, m, CHOICE)])
     who = f"{len(chosen)} validation and {len(tested)} test clients, these with {tests:,} test rows"
-    head = f"**{NAMES[data]}**: {who}; one row is {100 / tests:.2f} points."
+    head = f"**{NAMES[data]}**: {who}; one row is {100 / tests:.2f} points; "
+    head += f"always saying a client's own most common label: {commonest:.2f} %."
     return f"{head}\n\n{markdown(rows, left=2, last=True)}"
 
 

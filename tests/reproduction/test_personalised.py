@@ -10,6 +10,7 @@ import pytest
 from fedref import run
 from fedref.algorithms import ALGORITHMS
 from fedref.experiments.config import Experiment
+from fedref.experiments.loading import Loader, load_experiment
 from fedref.experiments.results import Run
 from reproduce import catalogue
 from reproduce.measures import at_best, describe_choice, final
@@ -92,6 +93,20 @@ def test_report(found: dict[str, Run], tmp_path: Path) -> None:
     parts = made(found, tmp_path)
     text = fill(REPORT, parts)
     assert "nan" not in text
+    assert (
+        "with 160 test rows; one row is 0.62 points; always saying a client's own most common "
+        in text
+    )
+    run = PERSONALISED.merge_files(found)["digits"]
+    federation = load_experiment(run.experiment, Loader(None)).federation
+    right = []
+    for k in PERSONALISED.halves(20)[1]:
+        batches = [
+            federation.batch(part.rows_of(k)) for part in (federation.train, federation.test)
+        ]
+        labels, counts = np.unique(batches[0].y, return_counts=True)
+        right += (batches[1].y == labels[counts.argmax()]).tolist()
+    assert f"most common label: {100 * np.mean(right):.2f} %." in text
     for name in PERSONALISED.METHODS.values():
         assert f"\n| {name} | " in parts["tables"]
     assert (tmp_path / "accuracy.png").stat().st_size > 5000
@@ -100,7 +115,6 @@ def test_report(found: dict[str, Run], tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     assert [row["half"] for row in rows].count("test") == 10
     assert len(rows) == 20
-    run = PERSONALISED.merge_files(found)["digits"]
     (own, bar) = (run.records_of(m)[0] for m in ("alone", "fedavg"))
     assert own.rows[-1]["grads"] == 2 * bar.rows[-1]["grads"]
 
