@@ -23,12 +23,15 @@ from reproduce.tables import Values, each_seed, mean_and_deviation, show_number,
 RULE = """\
 **One rule judges all of them.** A claim is about one quantity: the accuracy of the last round where the
 paper claims a final result, the average over rounds where it claims convergence or an average, a loss,
-bytes, operations. *Ours* is that quantity, or the difference of two methods in it, as mean ±
-standard deviation over seeds (divided by their number). It is set against a limit: 0, or the size that
-the paper names. Where the paper has a word alone, the size is our choice, and the row says so. The margin
-is the larger of two standard errors over seeds (2s/√n) and, for accuracies, four test rows (for
-shares of clients, four clients): if k rows change sides and all in one direction, 2√k of them may be
-chance, so that fewer than four show nothing.
+bytes, operations; where it says stable, the change from round to round, which is the mean absolute
+difference of the accuracy from one evaluation to the next in the second half. *Ours* is that quantity, or
+the difference of two methods in it, as mean ± standard deviation over seeds (divided by their number).
+Seeds differ in the start, the cohorts and the batches, and rarely in the split (a row says so). It is set
+against a limit: 0, or the size that the paper names. Where the paper has a word alone, the size is our
+choice, and the row says so. The margin is the larger of two standard errors over seeds (2s/√n) and, for all
+that is in points of accuracy, four test rows (for shares of clients, four clients): if k rows change sides
+and all in one direction, 2√k of them may be chance, so that fewer than four show nothing. Where rows change
+in both directions this is lenient.
 
 - *holds*: beyond the limit by more than the margin, in every seed and for every method of the claim;
 - *contradicted*: for one of these methods it is on the other side of the limit, by more than the margin;
@@ -36,11 +39,12 @@ chance, so that fewer than four show nothing.
 
 Bytes and operations are counted: they have no margin, and one seed decides. Chance: where there is no
 effect at all, three seeds agree in their sign in 1 of 4 cases, and are beyond the margin, on either side,
-in 1 of 5 (t with two degrees of freedom). So some of the verdicts with three seeds are luck."""
+in 1 of 5 (t with two degrees of freedom). So some of the verdicts with three seeds are luck. Of some results
+only two decimals were kept: there the margin is wider by what rounding may hide."""
 
 #: What a line of papers.toml may be, and what else it may have.
 KINDS = {"quantity", "numbers", "shows", "because"}
-KEYS = {"what", "paper", "section", "among", "notes"} | KINDS
+KEYS = {"what", "paper", "section", "among", "notes", "apart"} | KINDS
 #: What differs by no more than this is the same: the last digits of a mean depend on their order.
 ROUNDING = 1e-9
 #: Standard errors over seeds, and test rows or clients, that a difference must exceed.
@@ -86,6 +90,7 @@ class Claim(NamedTuple):
     one line.
     each_round : it can be judged only where every round was evaluated.
     needs : methods that the quantity needs besides.
+    doubt : why nothing can be judged in a place, for reasons of this claim alone ("": it can).
     """
 
     text: str
@@ -105,6 +110,7 @@ class Claim(NamedTuple):
     together: bool = False
     each_round: bool = False
     needs: Sequence[str] = ()
+    doubt: Callable[[Place], str] | None = None
     digits: int = 2
 
 
@@ -123,7 +129,7 @@ class Finding(NamedTuple):
     seeds: int
     mean: float
     sd: float
-    each: str  # the value of every seed
+    each: str  # the value of every seed; "" if they were not kept, and mean and sd are rounded
     note: str
 
     @property
@@ -131,8 +137,10 @@ class Finding(NamedTuple):
         """How far beyond the limits the mean must be."""
         if self.least is None:
             return ROUNDING
-        error = self.sd / np.sqrt(max(self.seeds - 1, 1))  # s/√n, where s divides by n − 1
-        return max(ERRORS * float(np.nan_to_num(error)), self.least, ROUNDING)
+        rounding = 0.0 if self.each else 0.5 * 10.0**-self.digits
+        # s/√n, where s divides by n − 1
+        error = (self.sd + rounding) / np.sqrt(max(self.seeds - 1, 1))
+        return max(ERRORS * float(np.nan_to_num(error)), self.least, ROUNDING) + rounding
 
     def judge(self) -> str:
         """Return the verdict on this number alone."""
@@ -210,8 +218,7 @@ def claims_of(section: str, report: Mapping[str, Any]) -> list[Claim]:
         fields = {key: value for key, value in row.items() if key in FIELDS}
         name = fields["quantity"]
         fields["quantity"] = QUANTITIES[name] if name in QUANTITIES else report[name]
-        if "note" in fields:
-            fields["note"] = report[fields["note"]]
+        fields |= {key: report[fields[key]] for key in ("note", "doubt") if key in fields}
         claims.append(Claim(row["what"], **fields))
     return claims
 
@@ -244,6 +251,7 @@ def measure_claim(claim: Claim, group: Sequence[Place]) -> list[Finding]:
         why = f"not run to the end: {', '.join(absent)}"
         return [describe(claim, place, "doubtful", "", np.zeros(0), why)]
     doubts = [*place.doubts, *([place.seldom] if claim.each_round and place.seldom else [])]
+    doubts += filter(None, [claim.doubt(place)] if claim.doubt else [])
     note = "; ".join(doubts) if doubts or not claim.note else claim.note(place)
     found = []
     for use, methods in (("doubtful" if doubts else "judged", claim.of), ("beside", claim.beside)):

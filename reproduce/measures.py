@@ -53,6 +53,7 @@ def bytes_sent(run: Run, label: str) -> Array:
 QUANTITIES: Mapping[str, Callable[[Any, str], Array]] = {
     "final": lambda place, label: final(place.run, label),
     "average": lambda place, label: average(place.run, label),
+    "maximum": lambda place, label: maximum(place.run, label),
     "training loss": lambda place, label: final(place.run, label, "train_loss"),
     "change": lambda place, label: change(place.run, label),
     "bytes": lambda place, label: bytes_sent(place.run, label),

@@ -14,6 +14,7 @@ from fedref.boundary.errors import DataError, FedrefError
 from fedref.boundary.files import write_atomically
 from reproduce import catalogue
 from reproduce.claims import (
+    HOLDS,
     NOT_JUDGED,
     RULE,
     VERDICTS,
@@ -31,18 +32,23 @@ MARK = "<!-- Made by `fedref reproduce`: whatever is changed by hand here is los
 INTRODUCTION = """\
 # The papers' experiments, and what fedref measures
 
-A line for every number, figure and claim of the five papers, beside what `fedref reproduce NAME` measures
-with the experiment files in `NAME/` (`fedref reproduce --list`). The link in the last column leads to all
-numbers and pictures, to how they were measured, and to the data, seeds, runtime and commit behind them.
+A line for every number and figure of the five papers, and for every claim that we found in them, beside
+what `fedref reproduce NAME` measures with the experiment files in `NAME/` (`fedref reproduce --list`);
+what is not measured says why. The link in the last column leads to all numbers and pictures, to how
+they were measured, and to the data, seeds, runtime and commit behind them.
 
 *The paper* is the text that fedref was written from: for APFL the article itself; for the others a Chinese
 text that retells or repeats a paper. So the table of Per-FedAvg is of a repetition, not Fallah et al.'s, and
-what such a text does not say is not called the paper's. Accuracies are test accuracies weighted by samples;
-an average is over all evaluated rounds, the start included. Differences are taken seed by seed."""
+what such a text does not say is not called the paper's. Accuracies are test accuracies weighted by samples.
+Per-FedAvg, FedMeta, FedAvg(Meta) and FedMAML's θ are tested *after* their step or steps on the client's data,
+FedAvg and FedProx without any, and APFL with the client's own part. An average is over all evaluated rounds,
+the start included. Differences are taken seed by seed."""
 
 COUNTED = """\
-There are {all} judgements, one for each claim in each place, which is a data set or a setting:
-{each}."""
+There are {all} judgements of what the papers claim, one for each claim in each place, which is a data set
+or a setting: {each}.
+Places share runs, and one sentence is judged in up to nine of them; what holds: {holds}.
+Apart from these {apart} are not counted, and their rows say why: {why}."""
 
 ORIGINS = """\
 ## Where the hyperparameters are from
@@ -88,12 +94,34 @@ def make_readme(root: Path, out: Path) -> str:
     others = sorted(path for path in out.glob("*/table.md") if path.parent.name not in about)
     links = [f"- [{title_of(path)}]({out.name}/{path.parent.name}/table.md)" for path in others]
     findings = [f for path in sorted(out.glob("*/claims.csv")) for f in read_claims(path)]
-    counts = Counter(verdict(group) for group in group_by_place(findings))
-    counted = COUNTED.format(all=counts.total(), each=count_verdicts(counts))
-    parts = [MARK, INTRODUCTION, *([RULE, counted] if counts else []), *papers]
+    counted = count_judgements(table["paper"], group_by_place(findings))
+    parts = [MARK, INTRODUCTION, *([RULE, counted] if findings else []), *papers]
     parts += [ORIGINS, markdown(origins, left=4)] if len(origins) > 1 else []
     parts += [MORE.format(links="\n".join(links))] if links else []
     return "\n\n".join([*parts, *(["\n".join(notes)] if notes else [])]) + "\n"
+
+
+def count_judgements(
+    papers: Sequence[Mapping[str, Any]], groups: Sequence[Sequence[Finding]]
+) -> str:
+    """Return how often each verdict was given, apart from rows that are not counted."""
+    rows = {row["what"]: (paper["name"], row) for paper in papers for row in paper["rows"]}
+    counts, holds, apart = Counter[str](), Counter[str](), Counter[str]()
+    for group in groups:
+        name, row = rows.get(group[0].claim, ("no paper", {}))
+        if "apart" in row:
+            apart[row["apart"]] += 1
+        else:
+            counts[verdict(group)] += 1
+            holds[name] += verdict(group) == HOLDS
+    by_paper, why = (
+        ", ".join(f"{name} {number}" for name, number in c.items() if number)
+        for c in (holds, apart)
+    )
+    return COUNTED.format(
+        all=counts.total(), each=count_verdicts(counts), holds=by_paper or "none",
+        apart=apart.total(), why=why or "none",
+    )  # fmt: skip
 
 
 def title_of(path: Path) -> str:
@@ -149,7 +177,8 @@ def cells_of(row: Mapping[str, Any], out: Path) -> tuple[list[str], list[str]]:
     groups = [group for group in group_by_place(found) if group[0].claim == row["what"]]
     counts = Counter(verdict(group) for group in groups)
     said = count_verdicts(counts) if len(groups) > 1 else next(iter(counts), NOT_JUDGED)
-    return [paper, ours(groups), seeds_of(groups), link(said)], [g[0].place for g in groups]
+    said = link(said) + (f"; not counted: {row['apart']}" if "apart" in row else "")
+    return [paper, ours(groups), seeds_of(groups), said], [g[0].place for g in groups]
 
 
 def count_verdicts(counts: Mapping[str, int]) -> str:
@@ -161,8 +190,10 @@ def ours(groups: Sequence[Sequence[Finding]]) -> str:
     each = [[f for f in group if f.use != "beside" and f.name] for group in groups]
     values = [finding for group in each for finding in group]
     if len(values) > LISTED:
-        ends = [select(values, key=lambda f: f.mean) for select in (min, max)]
-        return " to ".join(str(f).removeprefix(f.name).strip() for f in ends)
+        judged = [f for f in values if f.use == "judged"] or values
+        ends = [select(judged, key=lambda f: f.mean) for select in (min, max)]
+        where = ", where it is judged" if len(judged) < len(values) else ""
+        return " to ".join(str(f).removeprefix(f.name).strip() for f in ends) + where
     found = [
         ", ".join(str(f).removeprefix("" if len(group) > 1 else f.name).strip() for f in group)
         for group in each
@@ -203,6 +234,8 @@ def number_cells(row: Mapping[str, Any], path: Path) -> tuple[list[str], list[st
         seeds = max(seeds, len(each))
         digits = 0 if value in ("clients", "samples") else 2
         means.append(mean_and_deviation(float(line["mean"]), float(line["sd"]), len(each), digits))
-        paper.append(f"{float(line['paper']):g}" if float(line["paper"]) < 1e4 else line["paper"])
+        if printed := line.get("paper"):
+            paper.append(f"{float(printed):g}" if float(printed) < 1e4 else printed)
     place = str(row["numbers"].get("data", ""))
-    return [", ".join(paper), ", ".join(means), in_words([seeds], 1)], [place]
+    told = row.get("paper", ", ".join(paper) or "–")
+    return [told, ", ".join(means), in_words([seeds], 1)], [place]

@@ -153,6 +153,17 @@ def early(place: Place, label: str, first: int = 1) -> np.ndarray:
     return 100 * (y - base)[:, (first <= t) & (t <= EARLY)].mean(1)
 
 
+def start_above_fedavg(place: Place) -> str:
+    """Return why nothing about FedMeta's training can be judged; "" if its start is not that good."""
+    start, end = place.run.curve("fedmeta-maml")[1][:, 0].mean(), final(place.run, "fedavg").mean()
+    if 100 * start <= end:
+        return ""
+    return (
+        f"FedMeta's untrained start, adapted by one step, has {100 * start:.2f} %, which is above "
+        f"FedAvg's final {end:.2f} %"
+    )
+
+
 def with_the_start(place: Place) -> str:
     return (
         "FedMeta adapts before it is tested, untrained in round 0: with that round "

@@ -141,10 +141,12 @@ def sum_from_mean(run: Run) -> float:
 
 def places_of(lines: Lines, runs: Mapping[str, Run]) -> list[Place]:
     """Return where the claims are judged, θ beside FedAvg: each data set and number of steps."""
+    fewest = {stem: min(s for at, m, s in lines if (at, m) == (stem, "theta")) for stem in runs}
     return [
         Place(
             stem, f"{NAMES[stem]}, s = {s}",
-            {"theta": own, "fedavg": lines[stem, "fedavg", 0]}, METHODS, **count_tested(runs[stem]),
+            {"theta": own, "fedavg": lines[stem, "fedavg", 0]}, METHODS,
+            kinds=["fewest steps"] if s == fewest[stem] else [], **count_tested(runs[stem]),
         )
         for (stem, label, s), own in lines.items()
         if label == "theta"
@@ -167,6 +169,10 @@ def final_accuracy(place: Place, label: str) -> np.ndarray:
 
 def final_loss(place: Place, label: str) -> np.ndarray:
     return place.run[label]["loss"]
+
+
+def megabytes(place: Place, label: str) -> np.ndarray:
+    return place.run[label]["MB sent"]
 
 
 def sum_over_k_is_the_mean(runs: Mapping[str, Run]) -> tuple[bool, str]:

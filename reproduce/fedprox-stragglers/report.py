@@ -139,7 +139,13 @@ PAIRS = {
     "taken": Pair("fedprox-mu0"),
     "taken or dropped": Pair("fedprox-mu0", "fedavg"),
     "proximal term": Pair("fedprox-mu1", "fedprox-mu0"),
+    "FedProx or dropped": Pair("fedprox-mu1", "fedavg"),
+    "taken with the term": Pair("fedprox-mu1"),
 }
+
+
+#: Those that the table of differences has; the others are judged alone.
+TABLED = ("dropped", "taken", "taken or dropped", "proximal term")
 
 
 class Comparison(NamedTuple):
@@ -159,7 +165,9 @@ class Comparison(NamedTuple):
 def kinds_of(stem: str, share: float) -> list[str]:
     """Return what claims call a place."""
     straggling = "stragglers" if share else "no stragglers"
-    return [straggling] if stem == "synthetic-iid" else [straggling, "heterogeneous"]
+    if stem == "synthetic-iid":
+        return [straggling]
+    return [straggling, "heterogeneous", *(["slow and heterogeneous"] if share else [])]
 
 
 def places_of(runs: Mapping[str, Run]) -> list[Place]:
@@ -184,6 +192,18 @@ def place_of_gamma(run: Run) -> Place:
 
 def in_average(place: Place, pair: str) -> np.ndarray:
     return place.run.difference(pair, average)
+
+
+def in_final(place: Place, pair: str) -> np.ndarray:
+    return place.run.difference(pair, final)
+
+
+def in_loss(place: Place, pair: str) -> np.ndarray:
+    return place.run.difference(pair, lambda run, label: last(run, label, "train_loss"))
+
+
+def in_variance(place: Place, pair: str) -> np.ndarray:
+    return place.run.difference(pair, lambda run, label: last(run, label, "variance"))
 
 
 def in_change(place: Place, pair: str) -> np.ndarray:
@@ -220,11 +240,11 @@ def differences(places: Sequence[Place]) -> str:
         "change (points)": change,
     }
     rows = [["difference", "data", "stragglers", *measures]]
-    for key, pair in PAIRS.items():
+    for key in TABLED:
         for place in places:
             if key == "proximal term" or "stragglers" in place.kinds:
                 cells = [spread(place.run.difference(key, m)) for m in measures.values()]
-                rows.append([pair.name, place.run.name, place.setting, *cells])
+                rows.append([PAIRS[key].name, place.run.name, place.setting, *cells])
     return markdown(rows, left=3)
 
 

@@ -126,6 +126,24 @@ def test_what_cannot_be_judged_says_why() -> None:
         )
 
 
+def test_a_claim_may_have_a_doubt_of_its_own() -> None:
+    places = [at({"a": [1.0]}, "here"), at({"a": [1.0]}, "there")]
+    doubted = claim(above=0, doubt=lambda place: "too easy" * (place.name == "here"))
+    lines = claim_lines(judge([doubted], places)).splitlines()
+    assert lines[0] == "- Not judged: *It is larger, here*; A 1.00 points; too easy."
+    assert lines[1] == "- Undecided (above 0; one seed): *It is larger, there*; A 1.00 points."
+
+
+@pytest.mark.parametrize(("mean", "expected"), [(-4.2201, "undecided"), (-4.2401, "holds")])
+def test_rounded_numbers_need_a_wider_margin(mean: float, expected: str) -> None:
+    """−4.22 ± 1.21 of three seeds: two standard errors are 1.71, and −2.5 − 1.71 is −4.21."""
+    (made,) = judge([claim(below=-2.5)], [at({"a": [1.0, 2.0, 3.0]})])
+    rounded = made._replace(mean=round(mean, 2), sd=1.21, each="")
+    assert rounded.judge() == expected
+    kept = f"{mean - 1.4819} {mean} {mean + 1.4819}"
+    assert rounded._replace(each=kept).judge() == "holds"
+
+
 def test_a_file_of_claims_is_read_back_as_it_was(tmp_path: Path) -> None:
     rows = [
         claim(of="ab", above=0.0, beside="c", note=lambda place: '"so", it is'),

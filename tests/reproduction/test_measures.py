@@ -31,6 +31,7 @@ def test_quantities() -> None:
     expected = {
         "final": curves[:, -1],
         "average": curves.mean(1),
+        "maximum": curves.max(1),
         "change": abs(curves[:, 3] - curves[:, 2]),
         "training loss": [row["train_loss"] for row in last],
         "bytes": [row["bytes_down"] + row["bytes_up"] for row in last],

@@ -44,7 +44,9 @@ caption = "A picture"
 rows = [
   { what = "It holds", section = "tiny", quantity = "final", above = 0, paper = "+1" },
   { what = "It works", section = ["tiny", "more"], quantity = "average", notes = ["odd"] },
+  { what = "It is so", section = "tiny", quantity = "final", above = 0, apart = "by definition" },
   { what = "numbers", section = "tiny", numbers.stem = "one", among.method = ["fedavg", "fedprox"] },
+  { what = "a mean", section = "tiny", numbers = { stem = "one", method = "fedavg" }, paper = "48 ± 1" },
   { what = "a figure", section = "tiny", shows = "a picture" },
   { what = "privacy", because = "nobody knows" },
   { what = "a table", section = "elsewhere", shows = "numbers" },
@@ -74,7 +76,10 @@ def out(tmp_path: Path) -> Path:
     (tmp_path / "results/tiny/numbers.csv").write_text(NUMBERS)
     yes, no = ("there", [1.0, 2.0]), ("afar", [-1.0, 1.0])
     report_claims(
-        findings("It holds", yes) + findings("It holds, too", no) + findings("It works", no),
+        findings("It holds", yes)
+        + findings("It holds, too", no)
+        + findings("It works", no)
+        + findings("It is so", yes),
         tmp_path / "results/tiny",
     )
     report_claims(findings("It works", yes, margin="none"), tmp_path / "results/more")
@@ -89,7 +94,9 @@ def test_a_line_for_everything_that_papers_toml_lists(out: Path) -> None:
         f"| It holds[^small] | +1 | 1.50 ± 0.50 | 2 seeds | [holds{link} |",
         "| It works[^odd][^small] | – | afar 0.00 ± 1.00; there 1.50 ± 0.50 | 2 seeds, 2 places | "
         f"[holds 1, undecided 1{link}, [and](results/more/table.md) |",
+        f"| It is so[^small] | – | 1.50 ± 0.50 | 2 seeds | [holds{link}; not counted: by definition |",
         f"| numbers | 50, 12345 | 49.00 ± 1.00, 51.00 | 2 seeds | [numbers{link} |",
+        f"| a mean | 48 ± 1 | 49.00 ± 1.00 | 2 seeds | [numbers{link} |",
         f"| a figure | – | a picture | – | [shown{link} |",
         "| privacy | – | – | – | not here: nobody knows |",
         "| a table | – | – | – | not run here: `fedref reproduce elsewhere` |",
@@ -100,8 +107,10 @@ def test_a_line_for_everything_that_papers_toml_lists(out: Path) -> None:
     assert "- [Speedy: α = 1](results/speedy/table.md)\n" in text
     assert "[More" not in text.partition("## Beside")[2]
     assert text.endswith("\n[^small]: It is small.\n[^odd]: It is odd.\n")
-    assert "There are 4 judgements, " in text
-    assert "holds 2, undecided 2" in text
+    assert "There are 4 judgements of what" in text
+    assert "holds 2, undecided 2." in text
+    assert "what holds: One 2.\nApart from these 1 are not counted" in text
+    assert "say why: by definition 1." in text
 
 
 def test_of_many_values_the_ends_are_shown(out: Path) -> None:
@@ -109,6 +118,22 @@ def test_of_many_values_the_ends_are_shown(out: Path) -> None:
     report_claims(findings("It holds", *places), out / "tiny")
     row = next(line for line in readme.make_readme(out.parent, out).splitlines() if "| +1" in line)
     assert "| −2.50 ± 0.50 to 3.50 ± 0.50 | 2 seeds, 7 places | [holds 3, contradicted" in row
+
+
+def test_numbers_that_the_paper_does_not_print(out: Path) -> None:
+    (out / "tiny/numbers.csv").write_text(NUMBERS.replace("12345", ""))
+    assert "| numbers | 50 | 49.00 ± 1.00, 51.00 |" in readme.make_readme(out.parent, out)
+    (out / "tiny/numbers.csv").write_text(NUMBERS.replace("12345", "").replace(",50,", ",,"))
+    assert "| numbers | – | 49.00 ± 1.00, 51.00 |" in readme.make_readme(out.parent, out)
+
+
+def test_the_ends_are_of_places_where_it_is_judged(out: Path) -> None:
+    claim = Claim("It holds", lambda place, m: place.run, ("a",), above=0)
+    places = [Place("", f"place {i}", np.array([i, i + 1.0]), METHODS) for i in range(-3, 4)]
+    ends = [places[0]._replace(doubts=["nobody knows"]), *places[1:]]
+    report_claims(judge([claim], ends), out / "tiny")
+    row = next(line for line in readme.make_readme(out.parent, out).splitlines() if "| +1" in line)
+    assert "| −1.50 ± 0.50 to 3.50 ± 0.50, where it is judged | 2 seeds, 7 places | [holds" in row
 
 
 @pytest.mark.parametrize(
