@@ -1367,6 +1367,14 @@ LATER = {
         "apfl-deng alg.1", "v̄ = αv + (1 − α)w", "the roles of α and 1 − α are exchanged",
         Edit(apfl_deng.mix, "a * v + (1 - a) * w", "(1 - a) * v + a * w"),
     ),
+    "FedOpt with Adam's corrected rate, a round ahead": row(
+        "fedopt alg.2", "FedAdam has no bias correction", "smaller first steps",
+        Edit(
+            fedopt.FedAdam.combine, "self.server_lr * m",
+            "self.server_lr * np.sqrt(1 - self.beta2**2) / (1 - self.beta1**2) * m",
+        ),
+        kind=VARIANT,
+    ),
     "FedOpt with bias correction": row(
         "fedopt alg.2", "FedAdam has no bias correction", "larger first steps",
         Edit(

@@ -21,7 +21,9 @@ VECTORS = {
     "Per-FedAvg (HF)": "client-per-fedavg-hf", "MAML": "meta-fedmeta-maml-mlp",
     "MAML, two steps": "meta-fedmeta-maml-two-steps", "FOMAML": "meta-fedmeta-fomaml-mlp",
     "Meta-SGD": "meta-fedmeta-sgd-mlp", "mean of clients": "aggregate-fedavg",
-    "server's Adam": "aggregate-adam-fedmeta-maml",
+    "server's Adam": "aggregate-adam-fedmeta-maml", "FedAvgM": "aggregate-fedavgm",
+    "FedAdam": "aggregate-fedadam", "FedYogi": "aggregate-fedyogi",
+    "FedAdagrad": "aggregate-fedadagrad",
 }  # fmt: skip
 #: Or → the name by which a backend knows the algorithm.
 NAMES = {
