@@ -87,11 +87,9 @@ def report_text(results: Sequence[Result], cases: Sequence[Case]) -> str:
     failed = [result for result in results if result.status == FAILED]
     names = Counter(name for result in failed for name in result.mistakes)
     for name, n in names.most_common():
-        lines.append(f"known mistake in {n} {'case' if n == 1 else 'cases'}: {explain_name(name)}")
+        lines.append(f"known mistake ({n} ×): {explain_name(name)}")
     if unknown := sum(not result.mistakes for result in failed):
-        lines.append(
-            f"no known mistake fits {unknown} failures: begin where the first output is wrong"
-        )
+        lines.append(f"no known mistake fits ({unknown} ×): begin where the first output is wrong")
     return "\n".join([*lines, summary(results)])
 
 

@@ -298,7 +298,7 @@ def test_every_name_that_a_report_prints_is_known():
     failed = re.findall(r"^FAILED  (\S+)  \[(.*?)\]", said, re.M)
     assert failed
     assert set(failed) <= {(case.name, case.tag) for case in cases}
-    name = re.search(r"^known mistake in \d+ cases?: (.*?)\. ", said, re.M)[1]
+    name = re.search(r"^known mistake \(\d+ ×\): (.*?)\. ", said, re.M)[1]
     assert name in MISTAKES
     assert f"\n        it is: {name}\n" in said
     said = report.report_text(list(suite.run(object(), cases)), cases)
