@@ -87,6 +87,26 @@ def test_each_claim_is_judged_in_every_place_that_it_speaks_of(found: Run) -> No
         assert f"− without {spread(fell)} points" in line
 
 
+@pytest.mark.parametrize(
+    ("words", "other", "column", "scale", "digits", "unit"),
+    [
+        ("same by the training loss", "fedavg", "train_loss", 1, 3, "of training loss"),
+        ("nearer to the global model", "fedprox-mu0", "variance", 1, 2, "of variance, last round"),
+        ("makes unfinished work safe", "", "accuracy", 100, 2, "points of final accuracy"),
+    ],
+)
+def test_what_is_subtracted(
+    words: str, other: str, column: str, scale: int, digits: int, unit: str, found: Run
+) -> None:
+    """Another method at the same share of stragglers, or the same without any."""
+    text = judge_lines(claims_in("fedprox-stragglers"), places_of(found))
+    (line,) = [x for x in text.splitlines() if words in x and "(1, 1), 90 %" in x]
+    late, none = (at_point(found, stragglers=share) for share in (0.9, 0.0))
+    base = late.curve(other, column) if other else none.curve("fedprox-mu1", column)
+    values = scale * (late.curve("fedprox-mu1", column)[1] - base[1])[:, -1]
+    assert f" {spread(values, digits)} {unit}." in line
+
+
 def test_stability_is_judged_at_every_round_or_not_at_all(found: Run) -> None:
     seldom = Run(replace(found.experiment, eval_every=2), found.units, found.records)
     text = judge_lines(claims_in("fedprox-stragglers"), places_of(seldom))
