@@ -148,6 +148,7 @@ class Finding(NamedTuple):
             return UNDECIDED
         low = -np.inf if self.above is None else self.above
         high = np.inf if self.below is None else self.below
+        # Where they were not kept: none of three is further from their mean than two standard errors.
         values = [float(x) for x in self.each.split()] or [self.mean]
         if low + self.margin < self.mean < high - self.margin:
             return HOLDS if all(low < x < high for x in values) else UNDECIDED
