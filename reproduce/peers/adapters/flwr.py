@@ -1,4 +1,4 @@
-"""Flower, the framework: its strategies (flwr/server/strategy), given what clients returned in round 1."""
+"""Flower, the framework: its strategies (flwr/server/strategy) after what clients return."""
 
 import numpy as np
 from flwr.common import Code, FitRes, Status, ndarrays_to_parameters, parameters_to_ndarrays
