@@ -22,6 +22,8 @@ START = 20  # rounds that are also shown apart
 EARLY = 10
 #: Importance updates beyond the first three, which are preset, as [apfl §4.2.1] prints it.
 RENEWALS = 1
+#: What is not low: a training loss above this part of the mean loss of the untrained parameters.
+HIGH = 0.5
 HEADS = ("data", "method")
 
 
@@ -145,6 +147,13 @@ def rounds_to_fedavg(place: Place, label: str) -> np.ndarray:
 def rounds_behind_apfl(place: Place, label: str) -> np.ndarray:
     """Return how much later a method is at its own final training loss than APFL is: (seeds,)."""
     return first_round_at(place.run, label, label) - first_round_at(place.run, APFL[0], label)
+
+
+def left_high(place: Place, label: str) -> np.ndarray:
+    """Return the clients whose final training loss is above half of the mean at the start, in %."""
+    start = place.run.curve(label, "train_loss")[1][:, 0]
+    scores = [record.scores[-1] for record in place.run.records_of(label)]
+    return np.array([100 * np.mean(s.train_loss > HIGH * x) for s, x in zip(scores, start)])
 
 
 def early(place: Place, label: str, first: int = 1) -> np.ndarray:

@@ -205,6 +205,17 @@ def test_rounds_of_fedavg_before_help_at_first_but_not_in_all(short: Run) -> Non
     assert lines[1].startswith("- Contradicted (above 0): *rounds of FedAvg before")
 
 
+def test_a_loss_is_left_high_above_half_of_the_start(short: Run) -> None:
+    """One of four clients is: the start is at 2."""
+    found = with_curves(short, train_loss={m: [2.0, 1.0] for m in LABELS})
+    nan = np.zeros(4)
+    scores = Scores(nan, nan, nan, nan, np.array([1.0, 1.1, 0.5, np.nan]))
+    records = [record._replace(scores=[scores]) for record in found.records]
+    line = verdict("apfl-figure-2", "bring the loss low", found._replace(records=records))
+    assert line.startswith("- Holds (above 0)")
+    assert "FedAvg 25.00, FedProx 25.00 % of the clients; beside it, APFL, literal init 25" in line
+
+
 def test_robustness_to_mu_is_the_range_over_it_without_what_diverged() -> None:
     apfl = {m: {"algorithm": "apfl", "init": m.removeprefix("apfl-")} for m in FIGURE_1.APFL}
     mu = run(small(apfl, seeds=[0, 1], sweep={"mu": [0.1, 1.0]}), rounds=3)
@@ -238,6 +249,8 @@ def test_bytes_of_importance_that_is_sent_always_and_only_when_renewed() -> None
     kept = FIGURE_1.if_kept(found, "apfl-paper")
     assert always == pytest.approx(np.full(2, (6 + 4 + 6 + 3) / 12))
     assert kept == pytest.approx(np.full(2, (6 + 3 + 6 + 3) / 12))
+    (here,) = FIGURE_1.places({"mnist": found})  # without the round before which there is no F
+    assert FIGURE_1.bytes_of_renewals(here, "apfl-paper") == pytest.approx([2, 2])
 
 
 def test_bytes_if_kept_are_those_of_clients_that_keep_it() -> None:
@@ -246,11 +259,15 @@ def test_bytes_if_kept_are_those_of_clients_that_keep_it() -> None:
     algorithms = {
         "fedavg": {"lr": 0.1},
         "apfl-paper": {"algorithm": "apfl", "z": 2},
-        "kept": kept,
+        "apfl-cached": kept,
     }
     found = run(small(algorithms, users=6, seeds=[0, 1]), rounds=12)
     replayed = FIGURE_1.if_kept(found, "apfl-paper")
-    assert times_fedavg(found, "kept") == pytest.approx(replayed)
+    assert times_fedavg(found, "apfl-cached") == pytest.approx(replayed)
+    assert FIGURE_1.cached_equals({"mnist": found}).endswith("in any bit: MNIST 0.")
+    other = with_curves(found, accuracy={m: [0.1, 0.2] for m in algorithms})
+    other.records[-1].rows[-1]["accuracy"] = 0.3
+    assert FIGURE_1.cached_equals({"mnist": other}).endswith("in any bit: MNIST 1.")
     assert (replayed < times_fedavg(found, "apfl-paper")).all()
 
 
