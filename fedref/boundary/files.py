@@ -1,4 +1,4 @@
-"""Read files of limited size and write files atomically; every failure is a DataError."""
+"""Read files of limited size and write files atomically; what users can cause is a DataError."""
 
 import gzip
 import os
@@ -45,7 +45,7 @@ def as_data_error(path: Path | str, expected: str) -> Iterator[None]:
 
 
 def exists(path: Path) -> bool:
-    """Return whether a file or folder exists; a DataError if the system cannot tell."""
+    """Return whether a file or folder exists; raise a DataError if the system cannot tell."""
     with as_data_error(path, "the path of a file or folder"):  # a name too long, a locked folder
         return path.exists()
 
@@ -54,7 +54,7 @@ def exists(path: Path) -> bool:
 
 
 def open_regular(path: Path, expected: str) -> IO[bytes]:
-    """Open a regular file for reading. Refuse a pipe or a device: reading it might never end."""
+    """Open a file for reading. Refuse folders and empty files, and pipes and devices, which may not end."""
     with as_data_error(path, expected):
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
@@ -133,7 +133,8 @@ def write_atomically(path: Path, content: Content, backup: Path | None = None) -
     The bytes go to a temporary file in the same folder, which is synced to the disk and renamed.
 
     content : the bytes, pieces of them, or a function that writes to a stream. backup : where to
-    move the present file. Raises OSError; `write_or_raise` turns it into a DataError.
+    move the present file: a crash between the two moves leaves the backup alone. Raises OSError;
+    `write_or_raise` turns it into a DataError.
     """
     # nobody can place a link at this path in advance: the name is random, and "x" refuses links
     temporary = path.with_name(f".fedref-{secrets.token_hex(8)}.new")

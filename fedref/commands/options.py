@@ -27,7 +27,7 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse; refuse an unknown option with the closest one that this command has."""
+        """Parse; refuse an unknown option, and suggest the closest one that this command has."""
         parsed, rest = super().parse_known_args(args, namespace)
         if rest and rest[0].startswith("--"):
             known = [option for option in self._option_string_actions if option.startswith("--")]
@@ -54,8 +54,8 @@ class Option:
     form : its form in the help: "--seed N", "-o --out DIR", "directory DIR"; a switch: "--json".
     kind : the type of its value; numbers are read and checked as in TOML files (1e3 is 1000).
     bounds, words : the values that it may have. many : "+" or "*": several values; `REPEATED`: the
-    option may be given several times. names : words that the shell can complete, beside folders and
-    files that end in `suffixes`.
+    option may be given several times. names : a function that returns names for the shell to complete,
+    beside folders and files that end in `suffixes`.
     """
 
     form: str
@@ -156,10 +156,12 @@ class Command:
 
 
 DATA_DIR = Option(
-    "--data-dir DIR", "the folder of data sets, as DIR/NAME/... (default: FEDREF_DATA)", Path
+    "--data-dir DIR",
+    "the folder of data sets, as DIR/NAME/... (default: that of the environment variable FEDREF_DATA)",
+    Path,
 )
 DATA_UNVERIFIED = Option(
     "--data-unverified",
-    "take a named data set although its content differs from the published one",
+    "take a named data set even if its content differs from the published one",
 )
 DIRECTORY = Option("directory DIR", "the run directory", Path)

@@ -1,4 +1,4 @@
-"""FedMeta: MAML, its first order, Meta-SGD, and the server."""
+"""FedMeta: MAML, first-order MAML, Meta-SGD, and the server."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -24,12 +24,12 @@ from fedref.proofs.table import Compare, proof
 
 
 def steps_of(n: int) -> dict[str, int]:
-    """Return the argument of n inner steps: none for one step, the default."""
+    """Return the keyword argument `steps=n`, or none if n is 1, so that the default is tested too."""
     return {} if n == 1 else {"steps": n}
 
 
-def maml(steps: int) -> Compare:
-    """Return the proof of MAML's gradient through `steps` inner steps."""
+def compare_maml(steps: int) -> Compare:
+    """Compare MAML's gradient through `steps` inner steps with the complex step of its objective."""
     more: dict[str, Any] = {"alpha": 0.1, **steps_of(steps)}
 
     def compare(c: Case) -> Iterator[Report]:
@@ -43,19 +43,21 @@ def maml(steps: int) -> Compare:
 
 
 for _n in (1, 2, 5):
-    proof("fedmeta MAML", f"maml_gradient, steps = {_n} = complex step of maml_objective")(maml(_n))
+    proof("fedmeta MAML", f"maml_gradient, steps = {_n} = complex step of maml_objective")(
+        compare_maml(_n)
+    )
 
 
 @proof("fedmeta MAML", "maml_objective = the specification's loss after its steps")
 def fedmeta_objective(c: Case) -> Iterator[Report]:
     for steps in (1, 2):
         got = fedmeta.maml_objective(c.model, c.w, c.D, c.D1, alpha=0.1, steps=steps)
-        S, Q, _ = c.real_rows
+        S, Q, _ = c.real_rows  # D and D1 without padding
         yield equal(got, c.f(spec.adapt(c.f.grad, c.w, S, 0.1, steps), Q))
 
 
-def meta_sgd(steps: int, block: int) -> Compare:
-    """Return the proof of ∂/∂θ or ∂/∂α through `steps` inner steps."""
+def compare_meta_sgd(steps: int, block: int) -> Compare:
+    """Compare Meta-SGD's gradient in θ (block 0) or α (block 1) with the complex step of its objective."""
     more = steps_of(steps)
 
     def compare(c: Case) -> Iterator[Report]:
@@ -77,7 +79,7 @@ def meta_sgd(steps: int, block: int) -> Compare:
 for _n in (1, 3):
     for _i, _of in enumerate("θα"):
         proof("fedmeta Meta-SGD", f"∂/∂{_of}, steps = {_n} = complex step of its objective")(
-            meta_sgd(_n, _i)
+            compare_meta_sgd(_n, _i)
         )
 
 
@@ -91,7 +93,7 @@ def paper(
     adam: bool = False,
     roles: tuple[str, str] = ("S", "Q"),
 ) -> Paper:
-    """Return FedMeta with α = 0.1 (for Meta-SGD its start) and β = 0.2."""
+    """Return the specification's FedMeta with α = 0.1 (Meta-SGD's initial α) and β = 0.2."""
     learnt = meta_gradient is spec.meta_sgd
     gradient = partial(meta_gradient, steps=steps, **({} if learnt else {"alpha": 0.1}))
 
@@ -109,7 +111,7 @@ def paper(
 
 
 def parts(x: Array) -> tuple[Array, ...]:
-    """Return (θ,), or (θ, α)."""
+    """Split a learner, or a moment of it, into its blocks: (θ,), or (θ, α) for Meta-SGD."""
     return tuple(np.atleast_2d(x))
 
 
@@ -132,7 +134,9 @@ def meta_sgd_rounds(c: Case) -> Iterator[Report]:
 
 
 @proof(
-    "fedmeta MAML", "4 rounds of MAML and Meta-SGD in epochs of episodes = the specification", SMALL
+    "fedmeta MAML",
+    "4 rounds of MAML and Meta-SGD, an episode for each mini-batch = the specification",
+    SMALL,
 )
 def rounds_of_epochs(c: Case) -> Iterator[Report]:
     roles = ("S of D", "Q of D")
@@ -142,7 +146,9 @@ def rounds_of_epochs(c: Case) -> Iterator[Report]:
 
 
 @proof(
-    "fedmeta server", "4 rounds, SGD and Adam, uniform and by samples = the specification", SMALL
+    "fedmeta server",
+    "4 rounds with a server of SGD or Adam, weighted by samples or uniformly = the specification",
+    SMALL,
 )
 def server_rounds(c: Case) -> Iterator[Report]:
     for server in ("sgd", "adam"):

@@ -23,7 +23,7 @@ LOOKS: tuple[dict[str, Any], ...] = (
 def derivative_errors(case: Case, h: Array) -> dict[str, Array]:
     """Return method → its relative error at every step h.
 
-    The error is the worst of several directions: along a single one rounding is sometimes lucky.
+    The error is the worst of several directions: along a single one, rounding errors may cancel by luck.
     """
     m, D, w = case.model, case.D, case.w
 
@@ -50,13 +50,14 @@ class Remainder(NamedTuple):
 
 
 def taylor_remainders(case: Case, t: Array) -> dict[str, Remainder]:
-    """Return the remainder of Taylor's formula at every step t: "wrong", "gradient" and "hvp".
+    """Return name → the remainder of Taylor's formula at every step t, and its slope.
 
-    That is with a wrong gradient, with the right one, and with the Hessian-vector product as well.
+    The names: "wrong" for a wrong gradient, "gradient" for the right one, "hvp" for the right one with
+    the Hessian-vector product.
     """
     m, D, w, v = case.model, case.D, case.w, case.vs[0]
     g, hv = m.grad(w, D), m.hvp(w, v, D)
-    off = 1 - 0.1 * np.sign((g @ v) * (v @ hv))  # so that both parts of the remainder add up
+    off = 1 - 0.1 * np.sign((g @ v) * (v @ hv))  # the terms of first and second order do not cancel
 
     def remainder(*derivatives: Array) -> Remainder:
         first, *second = derivatives
@@ -71,7 +72,7 @@ def taylor_remainders(case: Case, t: Array) -> dict[str, Remainder]:
 
 
 def draw(path: Path, seed: int) -> None:
-    """Draw why differences cannot prove a gradient and the complex step can (left), and the slopes."""
+    """Draw the errors of differences and of the complex step (left), and Taylor's remainders (right)."""
     from matplotlib import style
     from matplotlib.figure import Figure
 
@@ -90,7 +91,7 @@ def draw(path: Path, seed: int) -> None:
 def draw_errors(axes: Any, case: Case) -> None:
     h = np.logspace(-20, 0, 81)
     axes.set(
-        title="A derivative by a step: how exact can it be?",
+        title="How exact is a derivative by a finite step?",
         xlabel="step size $h$",
         ylabel="relative error of the derivative",
         xscale="log", yscale="log", xlim=(1e-20, 1), ylim=(1e-17, 1e6),
@@ -111,7 +112,7 @@ def draw_errors(axes: Any, case: Case) -> None:
 def draw_remainders(axes: Any, case: Case) -> None:
     t = np.logspace(-8, 0, 33)
     axes.set(
-        title="Is my gradient right? The slope of what Taylor’s formula leaves over",
+        title="Is my gradient right? The slope of Taylor’s remainder",
         xlabel="step size $t$",
         ylabel="remainder",
         xscale="log", yscale="log", xlim=(1e-8, 1), ylim=(1e-17, 1e6),
@@ -128,5 +129,5 @@ def draw_remainders(axes: Any, case: Case) -> None:
 
 
 def draw_rounding(axes: Any, y: float) -> None:
-    """Draw the level y of rounding, below which no difference shows anything."""
+    """Draw the level y of rounding: what lies below it means nothing."""
     axes.axhline(y, color="0.45", linestyle=(0, (1, 1.5)), linewidth=1.2, label="rounding")

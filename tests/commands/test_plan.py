@@ -12,14 +12,14 @@ pytestmark = pytest.mark.usefixtures("here")
 
 
 def exported(here, table: dict, *words) -> dict:
-    """A run, its plans in here/p, and their index."""
+    """Run the experiment, export its plans to here/p, and return their index."""
     assert main("run", write(here / "t.toml", table), "-q", "-o", "a") == 0
     assert main("plan", "export", "a", "-o", "p", *words) == 0
     return json.loads((here / "p" / "index.json").read_text("utf-8"))
 
 
 def softmax_gradient(W, b, X, y):
-    """Of the mean cross-entropy of multinomial logistic regression."""
+    """Return (∂/∂W, ∂/∂b) of the mean cross-entropy of multinomial logistic regression."""
     z = X @ W + b
     p = np.exp(z - z.max(1, keepdims=True))
     p /= p.sum(1, keepdims=True)
@@ -76,23 +76,24 @@ def test_rows_are_those_of_the_clients_and_of_every_role(here, key, values):
         data = np.load(here / "p" / unit["data"])
         for t in range(3):
             plan = np.load(here / "p" / unit["folder"] / f"{t:06d}.npz")
-            own = run.plan(t, unit["label"], unit["seed"], **unit["sweep"])
+            planned = run.plan(t, unit["label"], unit["seed"], **unit["sweep"])
             for role in unit["roles"]:
                 rows = plan[f"rows.{role}"]
-                assert ((rows == -1) == (own.rows[role] == -1)).all()
-                for k, mine in zip(plan["clients"], rows):
+                assert ((rows == -1) == (planned.rows[role] == -1)).all()
+                for k, exported_rows in zip(plan["clients"], rows):
                     held = data["train_rows"]
                     if unit["label"] != "centralised":
                         held = held[data["train_offsets"][k] : data["train_offsets"][k + 1]]
-                    assert np.isin(mine[mine >= 0], held).all()
+                    assert np.isin(exported_rows[exported_rows >= 0], held).all()
                     if unit["label"] != "centralised":
-                        assert (held[own.rows[role][list(plan["clients"]).index(k)]] == mine)[
-                            mine >= 0
-                        ].all()
+                        assert (
+                            held[planned.rows[role][list(plan["clients"]).index(k)]]
+                            == exported_rows
+                        )[exported_rows >= 0].all()
     assert not np.isin(data["test_rows"], data["train_rows"]).any()
 
 
-def test_some_rounds_and_only_once(here, capsys):
+def test_some_rounds_are_exported_and_nothing_is_overwritten(here, capsys):
     model = {"name": "mlp", "hidden": [3]}
     table = document(model=model, seeds=[6], keep_parameters=3)
     index = exported(here, table, "--rounds", "1:3")

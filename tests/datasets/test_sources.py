@@ -59,7 +59,7 @@ def test_real_data_is_read(real: Path, name: str, shape: tuple[int, int], client
 
 
 def data_dir(root: Path) -> Path:
-    """A folder with a small file for every data set that is not made or shipped."""
+    """Make a folder with small files for data sets that are neither generated nor shipped."""
     for name in ("mnist", "fashion-mnist"):
         write_idx(root / name)
     (root / "emnist").mkdir()
@@ -98,7 +98,9 @@ def test_a_folder_of_mnist_is_not_taken_for_fashion_mnist(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", [n for n in SOURCES if SOURCES[n].files and n != "digits"])
-def test_what_is_nowhere_says_what_to_put_where(tmp_path: Path, name: str) -> None:
+def test_the_error_for_missing_data_says_which_files_to_put_where(
+    tmp_path: Path, name: str
+) -> None:
     with pytest.raises(DataError) as caught:
         load(name, tmp_path)
     message = str(caught.value)
@@ -136,7 +138,7 @@ def test_files_and_folders_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert load(root / "vehicle").name == "vehicle"
 
 
-def test_a_mistyped_environment_matters_only_where_it_is_needed(
+def test_a_wrong_FEDREF_DATA_matters_only_where_it_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FEDREF_DATA", str(tmp_path / "nope"))

@@ -1,4 +1,4 @@
-"""One dead worker costs its round, not the run; and workers work as the process itself does."""
+"""A dead worker costs its round, not the run; and workers compute what the main process would."""
 
 import os
 import pickle
@@ -41,12 +41,12 @@ def test_a_broken_pool_is_replaced_by_a_new_one():
         assert executor.submit(double, 5).result() == 10
 
 
-def held(*_: object) -> bool:
+def sigint_is_blocked(*_: object) -> bool:
     return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
-def write_held(path: Path) -> None:
-    path.write_text(str(held()))
+def write_whether_blocked(path: Path) -> None:
+    path.write_text(str(sigint_is_blocked()))
 
 
 def handles_interrupts() -> bool:
@@ -54,17 +54,17 @@ def handles_interrupts() -> bool:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
-def test_ctrl_c_finds_a_worker_only_once_it_can_end_without_a_word(tmp_path):
+def test_ctrl_c_is_blocked_until_a_worker_can_end_silently(tmp_path):
     with Processes(1) as executor:
         new = get_context("spawn")
         executor.pool = ProcessPoolExecutor(
-            1, new, initializer=write_held, initargs=(tmp_path / "a",)
+            1, new, initializer=write_whether_blocked, initargs=(tmp_path / "a",)
         )
         executor.submit(double, 4).result()
         assert (tmp_path / "a").read_text() == "True"  # until `init_worker` has made it harmless
-        assert not held()
+        assert not sigint_is_blocked()
     with Processes(1) as executor:
-        assert executor.submit(held).result() is False
+        assert executor.submit(sigint_is_blocked).result() is False
         assert executor.submit(handles_interrupts).result()
 
 
@@ -73,7 +73,9 @@ def test_a_worker_does_its_sums_with_one_thread_and_without_warnings():
         return [m["num_threads"] for m in parallel.blas().info()], np.float64(1e300) * 1e300
 
     before = [m["num_threads"] for m in parallel.blas().info()]
-    parallel.run_single_threaded(work)  # this thread was the first to limit them
+    parallel.run_single_threaded(
+        work
+    )  # only the first thread that sets limits can: it is this one now
     with ThreadPoolExecutor(1) as pool:
         threads, product = parallel.submit(pool, work).result()
     assert set(threads) <= {1}
@@ -97,7 +99,7 @@ def test_an_array_is_written_once_and_mapped_by_a_worker(X):
     assert not Path(shared.path).exists()
 
 
-def test_what_travels_to_a_worker_with_a_unit_are_no_rows():
+def test_a_unit_is_sent_to_a_worker_without_its_rows():
     federated = make_federation(MODELS["logistic"], (50, 60))
     federated = replace(federated, parameters=MappingProxyType({"a": 1}))
     with Processes(1) as executor:
@@ -129,7 +131,7 @@ def test_what_a_killed_process_has_shared_is_removed_by_the_next_one(monkeypatch
     assert len(left) == 3
 
 
-def test_what_travels_to_a_worker_each_round_is_the_plan_not_the_data():
+def test_each_round_sends_a_worker_references_not_arrays():
     model = MODELS["logistic"]
     federated, algorithm = make_federation(model, (50, 60)), FedAvg()
     sizes = federated.train.sizes
@@ -150,12 +152,11 @@ def test_what_travels_to_a_worker_each_round_is_the_plan_not_the_data():
             )
             assert same(state, expected)
         assert len(executor.shared) == 2
-    plans = [data for data in travelled if isinstance(data, LocalData)]
-    assert len(plans) == 4
-    assert all(type(x) is SharedArray for data in plans for x in (data.X, data.y))
+    assert len(travelled) == 4  # 2 rounds × 2 workers
+    assert all(type(x) is SharedArray for data in travelled for x in (data.X, data.y))
 
 
-#: A parent that says who its workers are, and then does as it is told.
+#: A parent with a busy worker, which writes its pid to a file, and an idle one.
 PARENT = """
 import os, sys, time
 from tests.experiments.test_parallel import double, report

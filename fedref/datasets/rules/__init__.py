@@ -84,7 +84,7 @@ def split(rule: str, source: Source, seed: int = 0, **parameters: Any) -> Federa
 
 
 def divide(rule: str, source: Source, seed: int, parameters: Mapping[str, Any]) -> Federation:
-    """Do the same as `split`; as `parameters` is a mapping, a file may use any names in it."""
+    """Split like `split`. In a mapping, no parameter's name can collide with `source` or `seed`."""
     of, splitter = make_rule(rule, parameters)
     seed = check_value(int, seed, "split seed", Bounds(0))
     kind = splitter.scaling or scaling.default_scaling(source)
