@@ -1,4 +1,4 @@
-"""Pictures of numbers over what was varied, and over settings that have names."""
+"""Plots of results over a varied quantity, or for named settings."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from reproduce.tables import Values
 
 
 class Panel(NamedTuple):
-    """Lines over one quantity: name in the legend → its value → ours, a seed each."""
+    """Lines over one quantity: name in the legend → x → our results, one for each seed."""
 
     title: str
     xlabel: str
@@ -35,8 +35,8 @@ def draw_panels(
 ) -> None:
     """Draw the means of each panel's lines.
 
-    bars : over how many seeds ±1 sd is drawn (none for one). looks : of lines that do not look as their
-    place in the legend gives.
+    bars : the number of seeds; with several, error bars of ±1 sd. looks : the styles of lines that
+    differ from the default of their place in the legend.
     """
     names = dict.fromkeys(name for panel in panels for name in panel.lines)
     look: dict[str, Any] = {name: look_of(i) for i, name in enumerate(names)}
@@ -70,9 +70,10 @@ def draw_dots(
     xlabel: str,
     bar: str,
 ) -> None:
-    """Draw a panel each: name → (its kind, a number a seed), a line each with a dot a seed and their mean.
+    """Draw one panel for each title. Every name has a row there: a dot for each seed, and their mean.
 
-    Kinds are told apart by colour and marker. bar : the name whose mean is a vertical line.
+    panels : title → name → (kind, one number for each seed); a kind has its colour and marker.
+    bar : the name whose mean is a vertical line.
     """
     names = list(next(iter(panels.values())))
     kinds = dict.fromkeys(kind for lines in panels.values() for kind, _ in lines.values())
@@ -96,7 +97,7 @@ def draw_dots(
 
 
 def look_of(i: int, colour: int = 0) -> dict[str, Any]:
-    """Return how the i-th line looks; colour : how many colours it leaves out."""
+    """Return the look of the i-th line; colour : how many of the first colours to skip."""
     return {"color": COLOURS[i + colour], "marker": MARKERS[i], "linestyle": LINES[i]}
 
 
@@ -104,7 +105,7 @@ def look_of(i: int, colour: int = 0) -> dict[str, Any]:
 def named_settings(
     path: Path, names: Sequence[str], ylabel: str, handles: Sequence[Any], size: tuple[float, float]
 ) -> Iterator[Any]:
-    """Give a panel to draw on, in the caller's style: its x axis is the settings' names."""
+    """Yield axes with one x tick for each name, in the caller's style; then save the picture."""
     figure, (axes,) = frame((1, 1), size, "", handles)
     yield axes
     axes.set_xticks(range(len(names)), names)
@@ -115,5 +116,5 @@ def named_settings(
 
 
 def sign_of(i: int) -> dict[str, Any]:
-    """Return how the i-th sign looks, where no line joins them."""
+    """Return the look of the i-th kind of marker, without a line between markers."""
     return {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": "none"}

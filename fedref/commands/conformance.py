@@ -27,7 +27,7 @@ examples
 
 The backend runs in the same process as the tests, so it could read the answers or change the tests.
 A report is evidence only for an honest backend, and only for what was tested. Before you rely on one,
-run it yourself on the source that you mean to use.
+run the tests yourself on the code that you mean to use.
 
 `fedref explain NAME` explains a known mistake or an equation that the report names.
 

@@ -101,10 +101,10 @@ ROUND_HYPER: dict[str, dict[str, Any]] = {
 
 #: Rows of the clients, and the batch size: all batches are full, so that only the equations are tested.
 #: With this seed (see the tests) a client takes part in rounds 0 and 2 but not in 1, and another in two
-#: consecutive rounds. LOADER has what data loaders get wrong: one row, n < B, a short last batch, a last
-#: batch of one row, n ≤ 2B.
+#: consecutive rounds. LOADER_SIZES shows errors of data loaders: one row, n < B, a short last batch,
+#: full batches alone, a last batch of one row.
 SIZES, B, SEED = np.array([4, 8, 4, 8, 12]), 4, 3
-LOADER = np.array([1, 3, 7, 8, 9])
+LOADER_SIZES = np.array([1, 3, 7, 8, 9])
 
 
 def rng_of(name: str) -> np.random.Generator:
@@ -163,7 +163,7 @@ def complete_hyper(call: str, algorithm: str, hyper: Mapping[str, Any]) -> dict[
 
 
 def derivative_cases() -> Iterator[Case]:
-    """Yield f, g and Hv of every model, on weighted samples and one of padding; and B(w)."""
+    """Yield f, g and Hv of every model on weighted samples, one of them padding; g and Hv at kinks; B(w)."""
     about = {
         "loss": ("f", "mean loss, weighted samples, one of them padding"),
         "grad": ("g", "its gradient"),
@@ -216,12 +216,12 @@ def meta_gradient_cases() -> Iterator[Case]:
         return make_case(*at, outputs.get(variant, ["meta_gradient"]), **more)
 
     for family, model in FAMILIES.items():
-        for variant, (start_name, *batches) in roles.items():
+        for variant, (start_name, *batch_names) in roles.items():
             rng = rng_of(f"{variant} {family}")
             inputs: dict[str, Any] = {start_name: draw_start(model, rng)}
             if variant == "fedmeta-sgd":
                 inputs["alpha"] = rng.uniform(0.1, 0.5, model.d)
-            inputs |= {D: draw_batch(model, rng, n) for D, n in zip(batches, (4, 5, 3))}
+            inputs |= {name: draw_batch(model, rng, n) for name, n in zip(batch_names, (4, 5, 3))}
             yield meta_case(f"{variant}-{family}", variant, model, inputs)
 
     model, rng = FAMILIES["mlp"], rng_of("more")
@@ -278,7 +278,7 @@ def make_trace(
 
 
 def round_cases() -> Iterator[Case]:
-    """Yield every algorithm on a model of each family; then what happens to clients between rounds."""
+    """Yield rounds of every algorithm; then of stragglers, clients drawn twice, loaders and plateaus."""
     for algorithm in ALGORITHMS:
         if algorithm in ("fedavg-update", "fedavg-meta"):  # trained as FedAvg
             continue
@@ -338,7 +338,7 @@ def round_cases() -> Iterator[Case]:
     )  # fmt: skip
     for algorithm in ("fedavg", "fedprox", "per-fedavg"):
         yield make_trace(
-            f"loader-{algorithm}", algorithm, rounds=2, sizes=LOADER,
+            f"loader-{algorithm}", algorithm, rounds=2, sizes=LOADER_SIZES,
             about="the loader: one row, n < B, a short last batch, one of one row",
             sampling={"clients_per_round": 5},
         )  # fmt: skip
@@ -360,17 +360,17 @@ def round_cases() -> Iterator[Case]:
 
 
 def client_and_server_cases() -> Iterator[Case]:
-    """Yield the halves of a round alone, cut from the second or third round of the traces."""
+    """Yield single clients and aggregations, cut from the last round of some traces; then the loader's."""
     for whole in list(round_cases()):
         if not (whole.name.endswith("-mlp") or "adam" in whole.name or "twice" in whole.name):
             continue
         t = max(int(name.split(".")[0]) for name in whole.required)
-        yield from cut_round(whole, t)
+        yield from split_round(whole, t)
     yield from loader_cases()
 
 
 def loader_cases() -> Iterator[Case]:
-    """Yield a client of FedAvg for each thing that data loaders get wrong, and the server after them."""
+    """Yield FedAvg's client with each of LOADER_SIZES, in round 0, and the aggregation of round 1."""
     whole = next(case for case in round_cases() if case.name == "round-loader-fedavg")
     given, model = whole.arguments(), serialise.build_model(whole.model)
     about = (
@@ -381,7 +381,7 @@ def loader_cases() -> Iterator[Case]:
         "a last batch of one row",
     )
     plan, data = given["plans"][0], given["data"]
-    for i, (n, text) in enumerate(zip(LOADER.tolist(), about)):
+    for i, (n, text) in enumerate(zip(LOADER_SIZES.tolist(), about)):
         own, S = slice(*data["offsets"][i : i + 2]), int(plan["steps"][i])
         inputs = {"server": given["state"]["server"]}
         inputs["data"] = {"X": data["X"][own], "y": data["y"][own]}
@@ -390,11 +390,11 @@ def loader_cases() -> Iterator[Case]:
             f"client-loader-{n}", "client", "fedavg", model, whole.hyper, inputs, ["upload.w"], "apfl eq.1",
             f"the loader, {n} rows: {text}",
         )  # fmt: skip
-    yield from cut_round(whole._replace(name="round-loader"), 1)
+    yield from split_round(whole._replace(name="round-loader"), 1)
 
 
-def cut_round(whole: Case, t: int) -> Iterator[Case]:
-    """Yield two cases from round t of a trace: the client with the most rows, and the aggregation."""
+def split_round(whole: Case, t: int) -> Iterator[Case]:
+    """Yield round t's aggregation; before it, in traces of the MLP, the client with the most rows."""
     given = whole.arguments()
     state, model = given["state"], serialise.build_model(whole.model)
     for plan in given["plans"][:t]:
@@ -428,7 +428,7 @@ def cut_round(whole: Case, t: int) -> Iterator[Case]:
 
 
 def evaluation_cases() -> Iterator[Case]:
-    """Yield clients that adapt once, to training rows, and are then tested."""
+    """Yield clients that are tested, after one adaptation to training rows where the algorithm has it."""
     for algorithm in ("fedavg", "fedavg-update", "fedavg-meta", "per-fedavg", "fedmeta-maml",
                       "fedmeta-sgd", "fedmaml", "apfl", "apfl-deng", "pfedme"):  # fmt: skip
         for family, model in FAMILIES.items():
@@ -440,8 +440,8 @@ def evaluation_cases() -> Iterator[Case]:
                 "lam": 2.0 if algorithm == "pfedme" else HYPER["lam"],
             }
             it = LOOP.algorithm_of(algorithm, hyper)
-            w = serialise.initial_server(it, model, draw_start(model, rng))
-            inputs: dict[str, Any] = {"server": serialise.dump_state(w, np.float64)}
+            state = serialise.initial_server(it, model, draw_start(model, rng))
+            inputs: dict[str, Any] = {"server": serialise.dump_state(state, np.float64)}
             if algorithm == "fedmeta-sgd":  # learned by now
                 inputs["server"]["alpha"] = rng.uniform(0.1, 0.5, model.d)
             if algorithm == "apfl":
@@ -460,18 +460,18 @@ def evaluation_cases() -> Iterator[Case]:
 
 
 def with_twin(cases: Iterable[Case]) -> Iterator[Case]:
-    """Yield each case, and before one with an L2 term its twin without: most code has no L2 term."""
+    """Yield each case; before one with an L2 term, but for aggregations, a twin without that term."""
     for case in cases:
         if case.model["l2"] and case.call != "aggregate":
             about = f"{case.about}; without an L2 term"
             plain = {**case.model, "l2": 0.0}
             twin = case._replace(name=f"{case.name}-no-l2", model=plain, about=about)
             rounds = 2 if case.name.endswith("-mlp") else 1  # what comes later needs no twin
-            yield cut_rounds(twin, rounds) if case.call == "round" else twin
+            yield keep_first_rounds(twin, rounds) if case.call == "round" else twin
         yield case
 
 
-def cut_rounds(case: Case, rounds: int) -> Case:
+def keep_first_rounds(case: Case, rounds: int) -> Case:
     """Return a trace's first rounds."""
 
     def early(name: str) -> bool:

@@ -253,7 +253,7 @@ def suffix(path: Path) -> str:
 # ---- data in memory ------------------------------------------------------------------------------
 
 IN_MEMORY = (
-    "arrays (X, y) or (X, y, client), a table of arrays with X and y and, if they are there, client "
+    "arrays (X, y) or (X, y, client), a table of arrays with X and y and optionally client "
     "and test or train, a DataFrame with such columns, a Source or a Federation"
 )
 

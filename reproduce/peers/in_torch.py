@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 
 
 class Net(torch.nn.Module):
-    """An MLP (ELU) or logistic regression: weights (in, out) and biases, as a flat w has them."""
+    """An MLP (ELU) or logistic regression; its weights (in, out) and biases are cut from a flat w."""
 
     def __init__(self, model, w):
         super().__init__()
@@ -31,7 +31,7 @@ class Net(torch.nn.Module):
 
 
 def flat(tensors):
-    """Return the parameters of a network, or tensors, as one vector."""
+    """Return a network's parameters, or tensors, as one NumPy vector."""
     if isinstance(tensors, torch.nn.Module):
         tensors = tensors.parameters()
     return np.concatenate([np.asarray(x.detach()).ravel() for x in tensors])
@@ -50,12 +50,12 @@ def batch(D, rows=slice(None)):
 
 
 def batches(data, rows):
-    """Return the batches of a client's local steps, for what a loader is expected for."""
+    """Return the batches of a client's local steps as a list, in the place of a loader."""
     return [batch(data, line) for line in rows]
 
 
 def client_batches(data, plan, k):
-    """Return the batches of client k in a round."""
+    """Return the batches of client k in a round of all clients."""
     own = slice(*data["offsets"][k : k + 2])
     return batches({"X": data["X"][own], "y": data["y"][own]}, plan["rows"]["D"][k])
 
@@ -75,7 +75,7 @@ class Anything(type):
 
 
 class StandIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds modules of packages that are not installed, and that the measured functions do not call."""
+    """An import hook that supplies stand-ins for the modules of packages that are never called."""
 
     def __init__(self, packages):
         self.packages = packages
@@ -95,5 +95,5 @@ class StandIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def do_without(*packages, always=False):
-    """Let imports of these packages succeed where they are not installed, or take no others at all."""
+    """Import stand-ins for packages that are not installed; with `always`, even for those that are."""
     sys.meta_path.insert(0 if always else len(sys.meta_path), StandIn(packages))

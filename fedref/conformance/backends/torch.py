@@ -11,7 +11,10 @@ from fedref.conformance.backends.papers import Papers, Values, pieces
 
 
 def read_text(model: Values, E: Any, cells: list[Any], text: Any) -> Any:
-    """Return the dense layer's input from one text (T,), by torch's LSTM, without padding: (H,)."""
+    """Return the dense layer's input from one text (T,), by torch's LSTM, without padding: (H,).
+
+    E : the embedding; cells : W, b of each layer in turn.
+    """
     x = E[text[text < model["vocabulary"]]]
     for W, b in zip(cells[::2], cells[1::2]):
         H = len(b) // 4
@@ -93,7 +96,7 @@ class Torch(Papers):
         return sample_losses(model, z, y)
 
     def speed_up(self, key: Any, f: Callable[..., Any]) -> Callable[..., Any]:
-        """Detach the results: the next call needs no graph of this one."""
+        """Return f with detached results: the next call needs no graph of this one."""
 
         def call_and_detach(*arrays: Any) -> Any:
             out = f(*arrays)
@@ -105,7 +108,7 @@ class Torch(Papers):
 
 
 def loss(model: Values, w: Any, D: Values) -> Any:
-    """Return a case's loss at the flat w, for backends that bring their own algorithm."""
+    """Return a case's loss, differentiable, at the flat tensor w: for backends of your own."""
     return BACKEND.f(model, w, BACKEND.batch(D))
 
 

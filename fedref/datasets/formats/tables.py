@@ -23,7 +23,7 @@ from fedref.rounds.federation import Source
 
 EXPECTED = (
     "a table as UTF-8 text, separated by comma, semicolon or tab, whose header names the column y "
-    "(or label, class, target) and, if they are there, client and test or train"
+    "(or label, class, target); optional columns are client, and test or train"
 )
 TARGETS = ("y", "label", "class", "target")
 MASKS = ("test", "train")
@@ -63,9 +63,7 @@ def name_columns(header: list[str], where: Path | str) -> Columns:
     held = ", ".join(names) or "nothing"
     if "" in names and any(names):
         what = f"column {names.index('') + 1} has no name"
-        raise data_error(
-            where, what, "a name for every column; a row's number is not a feature: leave it out"
-        )
+        raise data_error(where, what, "a name for every column; leave out a column of row numbers")
     if twice := first_repeated(names):
         raise data_error(where, f"two columns are called {twice}", "names that differ")
     targets, masks = ([n for n in known if n in names] for known in (TARGETS, MASKS))
@@ -191,7 +189,7 @@ def as_mask(cells: list[str], lines: Sequence[int], name: str, path: Path) -> Ar
 def numbers_or_words(
     cells: list[str], lines: Sequence[int], name: str, path: Path
 ) -> tuple[Array, tuple[str, ...] | None]:
-    """Return y as (numbers, None), or as (each word's index among the words, the words)."""
+    """Return y as (numbers, None), or as (each cell's index among the distinct words, these words)."""
     known = {cell: as_number(cell) for cell in set(cells)}
     if all(value is None for value in known.values()):
         return arrays.encode_labels(cells)
@@ -235,7 +233,7 @@ def frame_features(frame: Any, features: Iterable[int], where: str) -> Array:
 
 
 def as_array(value: Any, where: str) -> Array:
-    """Return X, y or client as an array; a DataFrame may have columns of several types."""
+    """Return X, y or client as an array; a DataFrame column by column, as its types may differ."""
     if not is_frame(value):
         return np.asarray(value)
     return frame_features(value, range(value.shape[1]), where)

@@ -14,9 +14,9 @@ from fedref.rounds.federation import Part, Source
 
 
 class Holdings(NamedTuple):
-    """A row (user, slot, label) for each class that a client holds: it is the client's slot-th class.
+    """The classes of the clients: client user[i]'s class number slot[i], counted from 0, is label[i].
 
-    All are (H,), in the order in which rows are dealt.
+    Three arrays (H,), one entry for each class of each client, in the order in which rows are dealt.
     """
 
     user: Array
@@ -27,7 +27,7 @@ class Holdings(NamedTuple):
 def neighbours(source: Source, C: int, users: int, classes: int) -> Holdings:
     """Return the holdings if client u holds the classes (u, u+1, ..., u+classes−1) mod C."""
     if classes > C:
-        raise ConfigError(f"classes={classes} a client, but {source.name} has only {C}")
+        raise ConfigError(f"classes={classes} for each client, but {source.name} has only {C}")
     user, slot = np.divmod(np.arange(users * classes), classes)
     return Holdings(user, slot, (user + slot) % C)
 
@@ -57,8 +57,9 @@ def hand_out(pools: Part, held: Holdings, base: int, extra: Array) -> Part:
 class PowerLaw(Rule):
     """Client u holds classes (u, u+1, ...) mod C: `base` rows of each, then a lognormal share.
 
-    Shares of lognormal(0, σ) are drawn per (class, ⌊u/C⌋, slot) and scaled to the rows that the class
-    has left. Rows are dealt in the order of the source while they last [fedprox; apfl table 1].
+    The rest of a class is divided in proportion to weights from lognormal(0, σ), one for each (class,
+    ⌊u/C⌋, slot). FedProx calls this its power law; its published generator draws lognormal shares. Rows
+    are dealt in the order of the source while they last [fedprox; apfl table 1].
     """
 
     users: int = 100
@@ -85,7 +86,7 @@ class PowerLaw(Rule):
 
 @dataclass(frozen=True)
 class LognormalSizes(Rule):
-    """n_u = lognormal(μ, σ) + 5, divided over the classes (u, u+1, ...) mod C, at least 2 of each.
+    """Client u has lognormal(μ, σ) + 5 rows, of the classes (u, u+1, ...) mod C, at least 2 of each class.
 
     Decision: no two clients hold the same row. (The published generator starts every client at the
     same first row, so that a test row of one may be a training row of another.) Every client first
@@ -100,7 +101,7 @@ class LognormalSizes(Rule):
     train_fraction: float = 0.9
 
     bounds: ClassVar[Mapping[str, Any]] = {"sigma": (0, 10)}
-    meanings: ClassVar[Mapping[str, str]] = {"sigma": "standard deviation of log n"}
+    meanings: ClassVar[Mapping[str, str]] = {"sigma": "standard deviation of log(n − 5)"}
 
     def split(self, source: Source, rng: Generator) -> Parts:
         pools = by_class(source, rows_of(source, self.pool))
