@@ -72,8 +72,7 @@ def prepare(how: str, dtype: str, name: str) -> Callable[[], Any]:
 
         return jax.grad(meta, (0, 1))(w, jax.tree.map(lambda x: jnp.full_like(x, a.alpha), w))
 
-    def combine(w: Tree, ends: Tree) -> Tree:
-        mean = jax.tree.map(lambda x: jnp.tensordot(share, x, 1), ends)
+    def finish(w: Tree, mean: Tree) -> Tree:
         if "S" not in roles:
             return mean
         start = w, jax.tree.map(lambda x: jnp.full_like(x, a.alpha), w)
@@ -81,10 +80,23 @@ def prepare(how: str, dtype: str, name: str) -> Callable[[], Any]:
 
     if how == "jax-vmap":
         one = episode if "S" in roles else scan
-        whole = jax.jit(lambda w, *data: combine(w, jax.vmap(partial(one, w))(*data)))
+
+        def play(w: Tree, *data: Any) -> Tree:
+            ends = jax.vmap(partial(one, w))(*data)
+            return finish(w, jax.tree.map(lambda x: jnp.tensordot(share, x, 1), ends))
+
     else:
         one = episode if "S" in roles else loop
-        whole = jax.jit(lambda w, *data: combine(w, lax.map(lambda of: one(w, *of), data)))
+
+        def play(w: Tree, *data: Any) -> Tree:
+            def add(total: Tree, of: Any) -> Any:
+                p, *of = of
+                return plus(total, p, one(w, *of)), None
+
+            zero = jax.tree.map(jnp.zeros_like, (w, w) if "S" in roles else w)
+            return finish(w, lax.scan(add, zero, (share, *data))[0])
+
+    whole = jax.jit(play)
     return lambda: jax.block_until_ready(whole(w0, X, y, rows, weights, n))
 
 

@@ -53,10 +53,15 @@ def prepare(how: str, dtype: str, name: str) -> Callable[[], Any]:
         g = torch._foreach_add(u, list(hvp), alpha=-a.alpha)
         return torch._foreach_add(w, g, alpha=-a.beta)
 
-    def batch(k: int, role: str, t: int) -> Any:
+    def real_rows(k: int, role: str, t: int) -> Any:
         rows, p = R[role][k, t], P[role]
-        if p is not None:
-            rows = rows[p[k, t] > 0]
+        return rows if p is None else rows[p[k, t] > 0]
+
+    most = next(iter(R.values())).shape[1]
+    real = {role: [[real_rows(k, role, t) for t in range(most)] for k in range(K)] for role in R}
+
+    def batch(k: int, role: str, t: int) -> Any:
+        rows = real[role][k][t]
         return X[k][rows], y[k][rows], None
 
     def episode(S: Any, Q: Any) -> Tree:
