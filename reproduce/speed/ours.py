@@ -1,4 +1,4 @@
-"""fedref by its public path, and the time of its matrix products alone."""
+"""fedref by its public path; its matrix products alone; and a round without derivatives."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,12 +22,25 @@ def prepare(how: str, dtype: str, name: str) -> Callable[[], Any]:
     state = State(algorithm.initial(model, w), {})
     if how == "floor":
         return products(model, plan, np.dtype(dtype))
+    if how == "no-derivatives":
+        model = without_derivatives(model)
 
     def play() -> list[Array]:
         new, _ = run_round(algorithm, model, state, plan, federation, dtype=np.dtype(dtype))
         return list(tree.leaves(new.server))
 
     return play
+
+
+def without_derivatives(model: Any) -> Any:
+    """Return the model with a gradient and a Hessian-vector product of 0, which cost nothing."""
+
+    def zero(self: Any, w: Array, *others: Any) -> Array:
+        return np.broadcast_to(w.dtype.type(0), w.shape)
+
+    free = object.__new__(type("Free", (type(model),), {"grad": zero, "hvp": zero}))
+    free.__dict__.update(vars(model))
+    return free
 
 
 def products(model: Any, plan: Any, dtype: Any) -> Callable[[], Any]:

@@ -28,6 +28,7 @@ from reproduce.tables import markdown, write_csv
 
 HERE = Path(__file__).parent
 PEERS = {"torch": ("torch-eager", "torch-vmap", "torch-compile"), "jax": ("jax-vmap", "jax-map")}
+OURS = ("fedref", "floor", "no-derivatives")
 TURNS, QUICK_TURNS = 11, 2
 #: A peer's ways that take so many times as long as its fastest one, in the first turns, take no more.
 HOPELESS, TRIALS = 3, 3
@@ -76,7 +77,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     numbers: list[list[Any]] = []
     for dtype in AGREE:
         with ExitStack() as stack, TemporaryDirectory() as folder:
-            servers = [Server(how, dtype, stack) for how in ("fedref", "floor", *installed)]
+            servers = [Server(how, dtype, stack) for how in (*OURS, *installed)]
             for name in NAMES:
                 agree(servers, name, dtype, Path(folder))
                 numbers += rows(servers, name, dtype, take_turns(servers, name, turns))
@@ -109,8 +110,9 @@ def write_up(
     parts = [
         "\n".join(f"- {name}: {what}." for name, what in names.items()),
         f"Time divided by fedref's, the fastest way of each peer:\n\n{headline(numbers)}",
-        f"Every way, median (and quartiles) of {turns} turns; `floor` is the round's matrix "
-        f"products alone:\n\n{table(numbers)}",
+        f"Every way, median (and quartiles) of {turns} turns; `floor` is the round's matrix products "
+        "alone, `no-derivatives` the round with gradients that cost nothing: gathering rows, updates, "
+        f"the loop:\n\n{table(numbers)}",
         "First round with its compilation, and the process's peak memory so far, earlier workloads "
         f"included (float32):\n\n{start_and_memory(numbers)}",
         "![Time of a round divided by fedref's](speed.png)",
@@ -134,7 +136,8 @@ def agree(servers: list[Server], name: str, dtype: str, folder: Path) -> None:
         server.ask(name, path)
         results[server.how] = np.load(path)
     expected = results.pop("fedref")
-    results.pop("floor", None)
+    for how in OURS[1:]:
+        results.pop(how, None)
     for how, found in results.items():
         error = float(np.abs(found - expected).max() / np.abs(expected).max())
         if not error <= AGREE[dtype]:
@@ -204,7 +207,7 @@ def table(numbers: Sequence[Sequence[Any]]) -> str:
 
 def start_and_memory(numbers: Sequence[Sequence[Any]]) -> str:
     """Return a table of the first round's seconds with compilation, and the most megabytes so far."""
-    names = [how for how in dict.fromkeys(row[2] for row in numbers) if how != "floor"]
+    names = [how for how in dict.fromkeys(row[2] for row in numbers) if how not in OURS[1:]]
     lines = [["", *names]]
     for (name, dtype), found in by_workload(numbers).items():
         if dtype == "float32":
