@@ -31,18 +31,25 @@ COMPARED = ("fedavg", "fedcurv", *APFL)
 ABLATIONS = (
     ("ablation-vehicle-size", "vehicle", "{} of the rows for training", "split.train-fraction"),
     ("ablation-vehicle-fisher", "vehicle", "empirical Fisher; FedCurv λ = ½", ""),
+    ("ablation-vehicle-importance", "vehicle", "importance: {}", "importance"),
     ("ablation-split", "mnist", "the split of seed {}", "split.seed"),
     ("ablation-unit-pixels", "mnist", "pixels in [0, 1]", ""),
     ("ablation-uniform", "mnist", "clients weigh the same", ""),
     ("ablation-mnist-fisher", "mnist", "empirical Fisher; FedCurv λ = ½", ""),
     ("ablation-mnist-fisher-mu", "mnist", "empirical Fisher; APFL μ = ½", ""),
+    ("ablation-mnist-importance", "mnist", "importance: {}", "importance"),
+    ("ablation-femnist-importance", "femnist", "importance: {}", "importance"),
 )
-#: The files with each kind of importance.
-IMPORTANCE = {
-    "mnist": "the square of the gradient",
-    "ablation-mnist-fisher": "the empirical Fisher",
-    "ablation-mnist-fisher-mu": "the empirical Fisher and μ = ½",
-}
+#: Other estimates of importance than the square of the gradient, by the names that APFL has for them.
+KINDS = {"fisher": "the empirical Fisher", "si": "SI", "mas": "MAS"}
+#: Where each kind of importance is on MNIST: (file, the point of its sweep, what it is).
+IMPORTANCE: tuple[tuple[str, dict[str, str], str], ...] = (
+    ("mnist", {}, "the square of the gradient"),
+    ("ablation-mnist-fisher", {}, "the empirical Fisher"),
+    ("ablation-mnist-fisher-mu", {}, "the empirical Fisher and μ = ½"),
+    ("ablation-mnist-importance", {"importance": "si"}, "SI"),
+    ("ablation-mnist-importance", {"importance": "mas"}, "MAS"),
+)
 
 
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
@@ -56,8 +63,8 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     test, train = int(last.n_test.sum()), int(last.n_train.sum())
     seeds = runs["ablation-mnist-fisher"].experiment.seeds  # those that all of IMPORTANCE have
     largest = [
-        f"{largest_importance(runs[file], what, seeds)}"
-        for file, what in IMPORTANCE.items()
+        largest_importance(at_point(runs[file], **point), what, seeds)
+        for file, point, what in IMPORTANCE
         if file in runs
     ]
     rows = [["data", "method", "rounds", "z = 0", "z = 2", "z = 2 less z = 0"]]
@@ -69,7 +76,8 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     claims = claims_of("apfl-ablations", globals())
     of_starts = judge(claims, places_of_starts(starts, runs))
     of_strengths = judge(claims, place_of_strengths(strengths, runs))
-    report_claims(of_starts + of_strengths, out)
+    of_kinds = judge(claims, places_of_kinds(runs))
+    report_claims(of_kinds + of_starts + of_strengths, out)
     return {
         "rows": str(train + test),
         "tested": str(test),
@@ -77,11 +85,41 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
         "changed": what_moves_them(runs),
         "fisher_seeds": ", ".join(map(str, seeds)),
         "largest": ", ".join(largest),
+        "kind_claims": claim_lines(of_kinds),
         "starts": markdown(rows, left=3),
         "start_claims": claim_lines(of_starts),
         "strengths": number_table(("data", "method", "penalty"), strengths),
         "strength_claim": claim_lines(of_strengths),
     }
+
+
+# ---- the kind of importance ----------------------------------------------------------------------
+
+
+def places_of_kinds(runs: Mapping[str, Run]) -> list[Place]:
+    """Return every data set, with the average of each kind less that of squared gradients."""
+    places = []
+    for stem, name in name_data_sets(runs).items():
+        if (swept := runs.get(f"ablation-{stem}-importance")) is None:
+            continue
+        seeds = [runs[stem].experiment.seeds.index(seed) for seed in swept.experiment.seeds]
+        base = average(runs[stem], APFL[0])[seeds]
+        gain = {
+            kind: average(at_point(swept, importance=kind), APFL[0]) - base
+            for kind in swept.experiment.sweep["importance"]
+        }
+        absent = [kind for kind in KINDS if kind not in gain]
+        more: dict[str, Any] = {
+            "kinds": ["importance"],
+            "absent": absent,
+            **count_tested(runs[stem]),
+        }
+        places.append(Place(stem, name, gain, KINDS, **more))
+    return places
+
+
+def gain_of_importance(place: Place, kind: str) -> Values:
+    return place.run[kind]
 
 
 # ---- z: rounds of FedAvg before the decomposition ------------------------------------------------

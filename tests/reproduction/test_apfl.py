@@ -205,6 +205,18 @@ def test_rounds_of_fedavg_before_help_at_first_but_not_in_all(short: Run) -> Non
     assert lines[1].startswith("- Contradicted (above 0): *rounds of FedAvg before")
 
 
+def test_kinds_of_importance_are_set_beside_the_same_seeds() -> None:
+    apfl = {"apfl-paper": {"algorithm": "apfl", "lr": 0.1, "mu": 300.0}}
+    base = run(small(apfl, seeds=[0, 1], steps=3), rounds=4)
+    sweep = {"importance": ["fisher", "si"]}
+    swept = run(small(apfl, seeds=[1], steps=3, sweep=sweep), rounds=4)
+    (place,) = ABLATIONS.places_of_kinds({"mnist": base, "ablation-mnist-importance": swept})
+    (one,) = 100 * swept.curve("apfl-paper", importance="si")[1].mean(1)
+    other, same = 100 * base.curve("apfl-paper")[1].mean(1)
+    assert ABLATIONS.gain_of_importance(place, "si") == pytest.approx([one - same])
+    assert len({one, same, other}) == 3
+
+
 def test_a_loss_is_left_high_above_half_of_the_start(short: Run) -> None:
     """One of four clients is: the start is at 2."""
     found = with_curves(short, train_loss={m: [2.0, 1.0] for m in LABELS})
