@@ -48,6 +48,11 @@ def test_a_gradient_that_loses_the_complex_step_is_refused_and_a_constant_one_is
     object.__setattr__(lossy, "grad", lambda w, D: np.sign(w.real) * np.abs(w))
     with pytest.raises(ConfigError, match=r"^Few\.grad loses the imaginary part of w, as np\.abs"):
         lossy.hvp(w, v, D)
+    np.testing.assert_array_equal(lossy.hvp(w, 0 * v, D), np.zeros(4))
+    object.__setattr__(
+        lossy, "grad", lambda w, D: 1.0 * (w.real > 5e-4)
+    )  # jumps between the two steps
+    np.testing.assert_array_equal(lossy.hvp(0 * w, np.ones(4), D), np.zeros(4))
 
 
 @pytest.mark.parametrize("lead", [(), (2,), (2, 5), (1,), (0,)])
