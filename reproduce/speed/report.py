@@ -219,7 +219,9 @@ def start_and_memory(numbers: Sequence[Sequence[Any]]) -> str:
 def picture(numbers: Sequence[Sequence[Any]], path: Path) -> None:
     """Draw a panel for each number type: a sign a peer, fedref at 1."""
     workloads = list(dict.fromkeys(row[0] for row in numbers))
-    hows = [how for how in dict.fromkeys(row[2] for row in numbers) if how != "fedref"]
+    apart = ("fedref", "no-derivatives")
+    hows = [how for how in dict.fromkeys(row[2] for row in numbers) if how not in apart]
+    assert len(hows) <= len(MARKERS)
     looks: dict[str, dict[str, Any]] = {
         how: {"marker": m, "color": c} for how, m, c in zip(hows, MARKERS, COLOURS[1:])
     }
