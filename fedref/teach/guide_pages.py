@@ -176,7 +176,7 @@ def mistakes_page() -> Sheet:
 #: The backend of README, whose mistake the suite names.
 BACKEND = """\
 import torch
-from fedref.conformance.backends.torch import loss  # a case's model; the algorithm is yours
+from fedref.conformance.backends.torch import loss  # of a case's model: you write the algorithm alone
 
 def meta_gradient(variant, model, hyper, **inputs):
     if variant != "per-fedavg":
