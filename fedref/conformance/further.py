@@ -1192,6 +1192,12 @@ EVALUATIONS = {
     ),
 }  # fmt: skip
 
+#: Deng's APFL: the mixture v̄ is kept in the place of v.
+MIXTURE_IS_STORED = Edit(
+    apfl_deng.APFLDeng.finish, "ClientState(local.v, local.a)",
+    "ClientState(mix(local.v, local.w, local.a), local.a)",
+)  # fmt: skip
+
 LATER = {
     "SCAFFOLD's c_i is never kept": row(
         "scaffold alg.1", "a client keeps c_i⁺ as its c_i",
@@ -1307,10 +1313,7 @@ LATER = {
     ),
     "Deng's APFL stores the mixture in v": row(
         "apfl-deng alg.1", "v is kept, v̄ = αv + (1 − α)w is only used", "v forgets",
-        Edit(
-            apfl_deng.APFLDeng.finish, "ClientState(local.v, local.a)",
-            "ClientState(mix(local.v, local.w, local.a), local.a)",
-        ),
+        MIXTURE_IS_STORED,
         kind=VARIANT,
     ),
     "Deng's APFL applies each global gradient twice": row(
@@ -1337,10 +1340,7 @@ LATER = {
             "apart = (v - self.lr * g_v) - (w - self.lr * g_w)\n"
             "g_a = np.sum(apart * mix(g_v, g_w, a), -1) + 0.02 * a",
         ),
-        Edit(
-            apfl_deng.APFLDeng.finish, "ClientState(local.v, local.a)",
-            "ClientState(mix(local.v, local.w, local.a), local.a)",
-        ),
+        MIXTURE_IS_STORED,
         kind=VARIANT,
     ),
     "Deng's APFL: v starts at w in every round": row(

@@ -179,9 +179,14 @@ class OtherModel(Reference):
 
     def model_of(self, model: Values) -> Any:
         right = Reference.model_of(self, model)
-        wrong: Any = object.__new__(type("Wrong", (type(right),), self.change(right)))
-        wrong.__dict__.update(vars(right))
-        return wrong
+        return replace_methods(right, self.change(right))
+
+
+def replace_methods(model: Any, methods: dict[str, Any]) -> Any:
+    """Return the model with some of its methods replaced."""
+    other: Any = object.__new__(type("Other", (type(model),), methods))
+    other.__dict__.update(vars(model))
+    return other
 
 
 def take_softmax_twice(model: Any) -> dict[str, Any]:

@@ -211,11 +211,11 @@ def name_mistakes(
         return bool(known) and compare(outputs, narrow, dtype) is None
 
     names = (mismatch.output,) if agrees(case.required, case.outputs) else case.required
-    right = [(name,) for name in case.outputs if name in outputs and agrees((name,), case.outputs)]
+    right = [name for name in case.outputs if name in outputs and agrees([name], case.outputs)]
 
     def fits(backend: Any) -> bool:
         expected = arrays_of(backend, case)
-        moved = (one for one in right if one[0] in expected and not agrees(one, expected))
+        moved = (name in expected and not agrees([name], expected) for name in right)
         return agrees(names, expected) and not any(moved)
 
     found = tuple(name for name in case.catches if fits(MISTAKES[name].backend))

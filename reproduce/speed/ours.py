@@ -34,13 +34,12 @@ def prepare(how: str, dtype: str, name: str) -> Callable[[], Any]:
 
 def without_derivatives(model: Any) -> Any:
     """Return the model with a gradient and a Hessian-vector product of 0, which cost nothing."""
+    from fedref.conformance.stand_ins import replace_methods  # not in the process that is timed
 
     def zero(self: Any, w: Array, *others: Any) -> Array:
         return np.broadcast_to(w.dtype.type(0), w.shape)
 
-    free = object.__new__(type("Free", (type(model),), {"grad": zero, "hvp": zero}))
-    free.__dict__.update(vars(model))
-    return free
+    return replace_methods(model, {"grad": zero, "hvp": zero})
 
 
 def products(model: Any, plan: Any, dtype: Any) -> Callable[[], Any]:

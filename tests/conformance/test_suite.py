@@ -291,6 +291,25 @@ def test_the_command(capsys):
     assert said.splitlines()[-1].startswith("offers ")
 
 
+def test_a_mistake_that_gives_nan_fits_no_answer():
+    """A client that does not move but votes makes FedNova divide 0 by 0."""
+    (case,) = (case for case in ROUNDS if case.name == "round-fednova-mlp")
+    wrong = {name: 3.7 * case.outputs[name] for name in case.required}
+    result = suite.grade(suite.Answer(wrong), case)
+    assert (result.status, result.mistakes) == (FAILED, ())
+
+
+def test_an_output_that_is_right_refutes_a_mistake_that_moves_it():
+    name = "the α-gradient is zero"
+    (case,) = (case for case in ROUNDS if case.name == "round-adam-fedmeta-sgd")
+    moved = suite.arrays_of(MISTAKES[name].backend, case)
+    required = {key: moved[key] for key in case.required}
+    assert name in suite.grade(suite.Answer(required), case).mistakes
+    upload = "0.uploads.g_alpha"
+    result = suite.grade(suite.Answer({**required, upload: case.outputs[upload]}), case)
+    assert (result.status, name in result.mistakes) == (FAILED, False)
+
+
 def test_every_name_that_a_report_prints_is_known():
     cases = [case for case in CASES if case.call == "aggregate"]
     wrong = MISTAKES["weights count batches"].backend

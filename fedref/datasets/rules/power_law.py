@@ -101,7 +101,10 @@ class LognormalSizes(Rule):
     train_fraction: float = 0.9
 
     bounds: ClassVar[Mapping[str, Any]] = {"sigma": (0, 10)}
-    meanings: ClassVar[Mapping[str, str]] = {"sigma": "standard deviation of log(n − 5)"}
+    meanings: ClassVar[Mapping[str, str]] = {
+        "mu": "mean of log(n − 5)",
+        "sigma": "standard deviation of log(n − 5)",
+    }
 
     def split(self, source: Source, rng: Generator) -> Parts:
         pools = by_class(source, rows_of(source, self.pool))
