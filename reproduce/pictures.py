@@ -1,7 +1,6 @@
-"""Plots of results over a varied quantity, or for named settings."""
+"""Plots of results over a varied quantity, and as dots."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -99,20 +98,6 @@ def draw_dots(
 def look_of(i: int, colour: int = 0) -> dict[str, Any]:
     """Return the look of the i-th line; colour : how many of the first colours to skip."""
     return {"color": COLOURS[i + colour], "marker": MARKERS[i], "linestyle": LINES[i]}
-
-
-@contextmanager
-def named_settings(
-    path: Path, names: Sequence[str], ylabel: str, handles: Sequence[Any], size: tuple[float, float]
-) -> Iterator[Any]:
-    """Yield axes with one x tick for each name, in the caller's style; then save the picture."""
-    figure, (axes,) = frame((1, 1), size, "", handles)
-    yield axes
-    axes.set_xticks(range(len(names)), names)
-    axes.tick_params(axis="x", length=0)
-    axes.grid(visible=False, axis="x")
-    axes.set_ylabel(ylabel)
-    save(figure, path)
 
 
 def sign_of(i: int) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Numbers as text: tables in Markdown, and CSV files."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -56,8 +56,9 @@ def show_signed(value: float | None, digits: int = 2) -> str:
 
 
 def number_table(heads: Sequence[str], numbers: Sequence[Number], more: Sequence[str] = ()) -> str:
-    """Return a Markdown table: what | paper | ours | difference | further columns | comment."""
-    rows = [[*heads, "paper", "ours", "difference", *more, "comment"]]
+    """Return a Markdown table: what | paper | ours | difference | further columns | comment, if any."""
+    commented = any(number.comment for number in numbers)
+    rows = [[*heads, "paper", "ours", "difference", *more, *["comment"] * commented]]
     for number in numbers:
         d = number.digits
         extra = [spread(values, d) for values in number.more]
@@ -66,8 +67,8 @@ def number_table(heads: Sequence[str], numbers: Sequence[Number], more: Sequence
             spread(number.ours, d),
             show_signed(number.difference, d),
         ]
-        rows.append([*number.what, *cells, *extra, number.comment])
-    return markdown(rows, left=len(heads), last=True)
+        rows.append([*number.what, *cells, *extra, *[number.comment] * commented])
+    return markdown(rows, left=len(heads), last=commented)
 
 
 def markdown(rows: Sequence[Sequence[str]], left: int = 1, last: bool = False) -> str:
@@ -82,6 +83,11 @@ def write_csv(path: Path, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -
     """Write numbers as they are: the shortest text that reads back the same; nothing for NaN."""
     text = csv_text([heads, *([cell(value) for value in row] for row in rows)])
     write_atomically(path, text.encode())
+
+
+def name_quantities(found: Mapping[str, Sequence[Number]]) -> list[Number]:
+    """Return the lines of several tables as those of one, with the quantity as a further column."""
+    return [n._replace(what=(*n.what, quantity)) for quantity in found for n in found[quantity]]
 
 
 def write_numbers(path: Path, heads: Sequence[str], numbers: Sequence[Number]) -> None:
@@ -105,10 +111,6 @@ def each_seed(values: Values) -> str:
     return " ".join(repr(float(x)) for x in values)
 
 
-def list_values(
-    values: Mapping[str, Values],
-    digits: int = 2,
-    show: Callable[[Values, int], str] = spread,
-) -> str:
-    """Return name mean ± sd, of each; show : another way to write them."""
-    return ", ".join(f"{name} {show(x, digits)}" for name, x in values.items())
+def show_pictures(titles: Mapping[str, str]) -> str:
+    """Return pictures in Markdown: file → what it shows."""
+    return "\n\n".join(f"![{title}]({file})" for file, title in titles.items())

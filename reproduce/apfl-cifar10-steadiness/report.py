@@ -8,7 +8,7 @@ from fedref.experiments.results import Run
 from reproduce.catalogue import find
 from reproduce.claims import claims_of, judge, report_claims
 from reproduce.measures import average, rename_methods
-from reproduce.tables import Number, number_table, write_numbers
+from reproduce.tables import Number, name_quantities, number_table, write_numbers
 
 LARGE = find("apfl-cifar10").module
 FIGURE_1, FIGURE_2 = LARGE.FIGURE_1.module, LARGE.FIGURE_2.module
@@ -24,9 +24,8 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
         Number((name, FIGURE_1.METHODS[label]), average(run, label))
         for label in run.experiment.algorithms
     ]
-    measured = ((changes, "change of accuracy between evaluations"), (levels, "average"))
-    numbers = [n._replace(what=(*n.what, what)) for found, what in measured for n in found]
-    write_numbers(out / "numbers.csv", (*HEADS, "quantity"), numbers)
+    measured = {"change of accuracy between evaluations": changes, "average": levels}
+    write_numbers(out / "numbers.csv", (*HEADS, "quantity"), name_quantities(measured))
     claims = judge(claims_of("apfl-cifar10-steadiness", vars(FIGURE_2)), FIGURE_1.places(runs))
     return {
         "changes": number_table(HEADS, changes),

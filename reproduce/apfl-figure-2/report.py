@@ -10,14 +10,20 @@ from fedref.experiments.results import Run
 from reproduce.catalogue import find
 from reproduce.claims import Finding, Place, claim_lines, claims_of, judge, report_claims
 from reproduce.measures import change, final, how_often, late_changes, rename_methods
-from reproduce.tables import Number, number_table, spread, write_numbers
+from reproduce.tables import (
+    Number,
+    name_quantities,
+    number_table,
+    show_pictures,
+    spread,
+    write_numbers,
+)
 
 USES = "apfl-figure-1"
 
 FIGURE_1 = find(USES).module
 STEMS, METHODS, APFL = FIGURE_1.STEMS, FIGURE_1.METHODS, FIGURE_1.APFL
 name_data_sets, methods_of = FIGURE_1.name_data_sets, FIGURE_1.methods_of
-START = 20  # rounds that are also shown apart
 #: The last one of the first rounds, as the paper calls them.
 EARLY = 10
 #: Importance updates beyond the first three, which are preset, as [apfl §4.2.1] prints it.
@@ -30,66 +36,42 @@ HEADS = ("data", "method")
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
     pictures = {}
     for stem, name in name_data_sets(runs).items():
-        drawn = {f"{stem}.png": (name, rename_methods(runs[stem], METHODS))}
-        if runs[stem].experiment.rounds > 2 * START:
-            start = cut_rounds(drawn[f"{stem}.png"][1], START)
-            drawn[f"{stem}-start.png"] = (f"{name}, the first {START} rounds", start)
-        for file, (title, run) in drawn.items():
-            plots.curves(run, out / file, title=title)
-            pictures[file] = title
-    quantities = (
-        "triggered renewals", "change of accuracy between evaluations", "final training loss"
-    )  # fmt: skip
-    numbers = [
-        number._replace(what=(*number.what, quantity))
-        for quantity, found in zip(quantities, measure_all(runs))
-        for number in found
-    ]
-    write_numbers(out / "numbers.csv", (*HEADS, "quantity"), numbers)
-    lines = [
-        f"![{title}: training loss and test accuracy per round]({file})"
-        for file, title in pictures.items()
-    ]
+        plots.curves(rename_methods(runs[stem], METHODS), out / f"{stem}.png", title=name)
+        pictures[f"{stem}.png"] = f"{name}: training loss and test accuracy per round"
+    write_numbers(out / "numbers.csv", (*HEADS, "quantity"), name_quantities(measure_all(runs)))
     claims = report_claims(findings(runs), out)
-    return {"pictures": "\n\n".join(lines), **parts(runs), "claims": claims}
+    return {"pictures": show_pictures(pictures), **parts(runs), "claims": claims}
 
 
 def findings(runs: Mapping[str, Run]) -> list[Finding]:
     return judge(claims_of("apfl-figure-2", globals()), FIGURE_1.places(runs))
 
 
-def measure_all(runs: Mapping[str, Run]) -> tuple[list[Number], list[Number], list[Number]]:
+def measure_all(runs: Mapping[str, Run]) -> dict[str, list[Number]]:
     """Return renewals, changes of accuracy and final losses, for every data set and method."""
     found = [(name, runs[stem]) for stem, name in name_data_sets(runs).items()]
-    return (
-        [renewals(run, name, label) for name, run in found for label in methods_of(run, APFL)],
-        [unrest(run, name, label) for name, run in found for label in methods_of(run)],
-        [final_loss(run, name, label) for name, run in found for label in methods_of(run)],
-    )
+    quantities = {
+        "triggered renewals": (renewals, APFL),
+        "change of accuracy between evaluations": (unrest, METHODS),
+        "final training loss": (final_loss, METHODS),
+    }
+    return {
+        quantity: [measure(run, name, m) for name, run in found for m in methods_of(run, labels)]
+        for quantity, (measure, labels) in quantities.items()
+    }
 
 
 def parts(runs: Mapping[str, Run]) -> dict[str, str]:
     """Return the tables and claims of report.md; apfl-cifar10 has them, too."""
-    renewals, changes, losses = (number_table(HEADS, numbers) for numbers in measure_all(runs))
+    tables = (number_table(HEADS, numbers) for numbers in measure_all(runs).values())
     return {
-        "renewals": renewals,
-        "changes": changes,
-        "losses": losses,
+        **dict(zip(("renewals", "changes", "losses"), tables)),
         "every": how_often(runs.values()),
         "claims": claim_lines(findings(runs)),
     }
 
 
 # ---- what is read off the curves -----------------------------------------------------------------
-
-
-def cut_rounds(run: Run, last: int) -> Run:
-    """Return the rounds up to `last`."""
-    records = [
-        record._replace(rows=[row for row in record.rows if row["round"] <= last])
-        for record in run.records
-    ]
-    return Run(run.experiment, run.units, records)
 
 
 def find_renewals(run: Run, label: str) -> list[np.ndarray]:

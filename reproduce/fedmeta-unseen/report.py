@@ -3,17 +3,16 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fedref import plots
 from fedref.experiments.loading import Loader, load_experiment
 from fedref.experiments.results import Run
-from fedref.experiments.unit import Record
 from fedref.sampling import cut
 from reproduce import measures
-from reproduce.claims import Finding, Place, claims_of, judge, report_claims
+from reproduce.claims import Place, claims_of, judge, report_claims
 from reproduce.measures import (
     SYMBOLS,
     at_best,
@@ -26,7 +25,7 @@ from reproduce.measures import (
     second_half,
     total,
 )
-from reproduce.tables import Number, markdown, show_number, show_signed, spread, write_numbers
+from reproduce.tables import Number, markdown, show_number, show_pictures, spread, write_numbers
 
 PARTS = ("20", "50", "90", "own")
 THIN = {"sweep.lr": [0.1], "sweep.beta": [0.1], "sweep.alpha": [0.1]}
@@ -56,10 +55,9 @@ METHODS = {
     "fedmeta-epochs": "FedMeta (MAML, epochs)",
 }
 FEDMETA = ("fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd")
-ABLATION = "fedmeta-epochs"
-SUPPORT = {"20": "20 %", "50": "50 %", "90": "90 %", "rounds": "20 %"}
+SUPPORT = {"20": "20 %", "50": "50 %", "90": "90 %", "rounds": "20 %", "own": "20 %"}
 HEADS = ("data", "support", "method")
-#: What the table has of each method, in %: `Number.ours` and `Number.more`.
+#: What the table has of each method, in %: as `measure` returns it.
 COLUMNS = ("accuracy", "above FedAvg", "at the start", "mean of clients", "on validation clients")
 #: What chooses: the point with the largest final value, mean over seeds.
 CHOICE = "validation_accuracy"
@@ -68,37 +66,26 @@ CHOICE = "validation_accuracy"
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
     best = {stem: at_best_points(run) for stem, run in runs.items()}
     stems = [s for s in sorted(best, key=order) if s.rpartition("-")[2] in PARTS[:3]]
-    numbers = [line(stem, best[stem], runs[stem], m) for stem in stems for m in methods(runs[stem])]
-    quantities = [
-        Number((*number.what, what), values)
-        for number in numbers
-        for what, values in zip(COLUMNS, (number.ours, *number.more))
-    ]
-    write_numbers(out / "numbers.csv", (*HEADS, "quantity"), quantities)
+    numbers, rows = [], [[*HEADS, *COLUMNS, "chosen"]]
+    for stem in stems:
+        for m in methods(runs[stem]):
+            what, values = (*place_of(stem), METHODS[m]), measure(best[stem], m)
+            numbers += [Number((*what, name), x) for name, x in zip(COLUMNS, values)]
+            rows.append([*what, *map(spread, values), describe_choice(runs[stem], m, CHOICE)])
+    write_numbers(out / "numbers.csv", (*HEADS, "quantity"), numbers)
     often = watched_runs(best)
-    owns = [data_of(stem) for stem in best if stem.endswith("-own")]
-    moved = [
-        final(best[f"{data}-20"], m).std()
-        for data in owns
-        for m in methods(best[f"{data}-own"])
-        if m != ABLATION
-    ]
     tested = rows_of_unseen(runs, stems, data_dir)
-    rows = [[*HEADS, *COLUMNS, "chosen"]]
-    rows += [[*n.what, *map(spread, (n.ours, *n.more)), n.comment] for n in numbers]
     return {
         "grids": grids(runs),
-        "thin_grids": thin_grids(runs),
         "accuracies": markdown(rows, left=len(HEADS), last=True),
         "rows": rows_table(tested),
         "grains": "; ".join(f"{NAMES[data_of(s)]}, {how_often([run])}" for s, run in often.items()),
-        "other_values": "\n\n".join(f"{why}." for s in often for why in other_values(s, runs)),
         "costs": costs(often),
-        "pictures": "\n\n".join(pictures(often, out)),
-        "alpha": alpha_table(best, runs, stems),
+        "pictures": show_pictures(draw_pictures(often, out)),
         "heads": heads_table(best),
-        "moved": show_number(max(moved, default=None)),
-        "claims": report_claims(findings(runs, best, stems, tested), out),
+        "claims": report_claims(
+            judge(claims_of("fedmeta-unseen", globals()), places_of(runs, best, tested)), out
+        ),
     }
 
 
@@ -120,12 +107,6 @@ def thin(run: Run) -> str:
     return f"the grid has one {' and one '.join(one)}, and {steps}" if one else ""
 
 
-def thin_grids(runs: Mapping[str, Run]) -> str:
-    found = {NAMES[data_of(stem)]: why for stem, run in runs.items() if (why := thin(run))}
-    more = "its numbers say little of what FedMeta can do, and no claim is judged by them"
-    return " ".join(f"{name}: {why} (*epochs*: more); {more}." for name, why in found.items())
-
-
 def methods(run: Run) -> list[str]:
     """Return the methods that were run, in the order of the tables."""
     return [m for m in METHODS if m in run.experiment.algorithms]
@@ -133,11 +114,6 @@ def methods(run: Run) -> list[str]:
 
 def data_of(stem: str) -> str:
     return stem.rpartition("-")[0]
-
-
-def describe_place(stem: str) -> str:
-    """Return the name of the data and the share of a client's rows that is support."""
-    return f"{', '.join(place_of(stem))} support"
 
 
 def order(stem: str) -> tuple[int, str]:
@@ -162,14 +138,12 @@ def final(run: Run, label: str) -> np.ndarray:
     return measures.final(run, label, "unseen_accuracy")
 
 
-def line(stem: str, best: Run, run: Run, label: str) -> Number:
-    """Return a line of the table: one method on one data set with one share as support."""
-    chose = describe_choice(run, label, CHOICE)
-    validated = measures.final(best, label, CHOICE)
-    each = measures.final(best, label, "unseen_accuracy_mean")
-    above = final(best, label) - final(best, "fedavg")
-    more = (above, unseen_accuracy(best, label)[:, 0], each, validated)
-    return Number((*place_of(stem), METHODS[label]), final(best, label), None, chose, more)
+def measure(best: Run, label: str) -> list[np.ndarray]:
+    """Return the `COLUMNS` of one method on one data set with one share as support."""
+    ours = final(best, label)
+    above, start = ours - final(best, "fedavg"), unseen_accuracy(best, label)[:, 0]
+    others = (measures.final(best, label, name) for name in ("unseen_accuracy_mean", CHOICE))
+    return [ours, above, start, *others]
 
 
 def place_of(stem: str) -> tuple[str, str]:
@@ -177,63 +151,31 @@ def place_of(stem: str) -> tuple[str, str]:
     return NAMES[data_of(stem)], SUPPORT[stem.rpartition("-")[2]]
 
 
-class TestedRows(NamedTuple):
-    """The clients and rows that are tested on, and those that validate."""
-
-    clients: int
-    rows: int
-    validation_clients: int
-    validation_rows: int
+def name_of(stem: str) -> str:
+    return f"{', '.join(place_of(stem))} support"
 
 
 def rows_of_unseen(
     runs: Mapping[str, Run], stems: Sequence[str], data_dir: Path | None
-) -> dict[str, TestedRows]:
-    """Return how many rows are left when the support is taken from the rows of these clients."""
+) -> dict[str, tuple[int, int]]:
+    """Return how many unseen clients are tested, and on how many rows, the support taken away."""
     found, loader = {}, Loader(data_dir)
     for stem in stems:
-        data = load_experiment(runs[stem].experiment, loader)
+        made = runs[stem].experiment
+        data = load_experiment(made, loader)
         assert data.unseen is not None
         everyone, tested = data.unseen
-        sizes = everyone.train.sizes + everyone.test.sizes
-        left = np.array([len(cut(np.arange(n), runs[stem].experiment.unseen)[1]) for n in sizes])
-        each = [(len(part), int(left[part].sum())) for part in (tested, data.validation)]
-        found[stem] = TestedRows(*each[0], *each[1])
+        sizes = (everyone.train.sizes + everyone.test.sizes)[tested]
+        left = (len(cut(np.arange(n), made.unseen)[1]) for n in sizes)
+        found[stem] = len(tested), sum(left)
     return found
 
 
-def rows_table(tested: Mapping[str, TestedRows]) -> str:
-    heads = ["unseen clients", "their test rows", "one row", "validation clients", "theirs"]
-    rows = [["data", "support", *heads]]
-    for stem, n in tested.items():
-        cells = [
-            n.clients,
-            n.rows,
-            show_number(100 / n.rows),
-            n.validation_clients,
-            n.validation_rows,
-        ]
-        rows.append([*place_of(stem), *map(str, cells)])
+def rows_table(tested: Mapping[str, tuple[int, int]]) -> str:
+    rows = [["data", "support", "unseen clients", "their test rows", "one row"]]
+    for stem, (clients, n) in tested.items():
+        rows.append([*place_of(stem), str(clients), str(n), show_number(100 / n)])
     return markdown(rows, left=2)
-
-
-def alpha_table(best: Mapping[str, Run], runs: Mapping[str, Run], stems: Sequence[str]) -> str:
-    """Return a table of how far Meta-SGD's α moved, and what that is worth."""
-    heads = ["data", "support", "α at the start", "mean of absolute changes", "largest"]
-    rows = [[*heads, "accuracy, less MAML's"]]
-    for stem in stems:
-        start = best_point(runs[stem], "fedmeta-sgd", CHOICE)["alpha"]
-        moved = [alpha_moved(record, start) for record in best[stem].records_of("fedmeta-sgd")]
-        gain = final(best[stem], "fedmeta-sgd") - final(best[stem], "fedmeta-maml")
-        cells = [f"{start:g}", *(spread(x, 4) for x in zip(*moved)), spread(gain)]
-        rows.append([*place_of(stem), *cells])
-    return markdown(rows, left=2)
-
-
-def alpha_moved(record: Record, start: float) -> tuple[float, float]:
-    """Return the mean and the largest absolute change of a component of α."""
-    change = np.abs(np.asarray(record.state.server.learner.alpha, float) - start)
-    return float(change.mean()), float(change.max())
 
 
 # ---- what it costs -------------------------------------------------------------------------------
@@ -299,9 +241,9 @@ def costs(often: Mapping[str, Run]) -> str:
 ADAPTED = "those that adapt, second half (%)"
 
 
-def pictures(often: Mapping[str, Run], out: Path) -> list[str]:
-    """Draw accuracy over bytes and operations, of everything and closer."""
-    found = []
+def draw_pictures(often: Mapping[str, Run], out: Path) -> dict[str, str]:
+    """Draw accuracy over bytes and operations, of everything and closer: file → what it shows."""
+    found = {}
     for stem, run in often.items():
         records = [
             record._replace(rows=[{**row, **closer(run, unit.label, row)} for row in record.rows])
@@ -309,10 +251,10 @@ def pictures(often: Mapping[str, Run], out: Path) -> list[str]:
         ]
         drawn = rename_methods(Run(run.experiment, run.units, records), METHODS)
         for against, what in (("bytes", "data sent"), ("flops", "computation")):
-            file, title = f"{data_of(stem)}-20-{against}.png", describe_place(stem)
+            file, title = f"{data_of(stem)}-20-{against}.png", name_of(stem)
             both = ["unseen_accuracy", ADAPTED]
             plots.curves(drawn, out / file, both, against=against, title=title)
-            found.append(f"![{title}: accuracy of unseen clients over {what}]({file})")
+            found[file] = f"{title}: accuracy of unseen clients over {what}"
     return found
 
 
@@ -361,24 +303,12 @@ fewer_bytes = partial(ratio, columns=["bytes_down", "bytes_up"])
 fewer_operations = partial(ratio, columns=["flops"])
 
 
-def cost_of_fedavg(place: Place) -> str:
-    rounds, sent, work = (
-        cost(place.run, "fedavg", "fedavg", *columns)
-        for columns in (["round"], ["bytes_down", "bytes_up"], ["flops"])
-    )
-    return (
-        f"FedAvg needs {spread(rounds)} rounds, {spread(sent / 1e6)} MB and {spread(work / 1e9)} billion "
-        f"operations, evaluated {how_often([place.run])}; a seed in which FedMeta never gets there counts "
-        "as 0"
-    )
-
-
 def final_unseen(place: Place, label: str) -> np.ndarray:
     return final(place.run, label)
 
 
 def late_change(place: Place, label: str) -> np.ndarray:
-    changes = unrest(place.run, label)
+    changes = np.abs(late_changes(unseen_accuracy(place.run, label)))
     return changes.mean(1) if changes.shape[1] else np.zeros(len(changes))
 
 
@@ -386,66 +316,37 @@ def gain_of_k_way(place: Place, label: str) -> np.ndarray:
     return final(place.run, label) - final(place.data, label)
 
 
-def start_above_fedavg(place: Place) -> str:
-    start = unseen_accuracy(place.run, "fedmeta-maml")[:, 0] - final(place.run, "fedavg")
-    return f"MAML's untrained start, adapted by one step: {show_signed(float(start.mean()))}"
-
-
-def change_of_fedavg(place: Place) -> str:
-    n, base = unrest(place.run, "fedavg").shape[1], late_change(place, "fedavg")
-    return (
-        f"mean absolute change of accuracy from round to round in the second half ({n} changes), less "
-        f"FedAvg's {spread(base)}"
-    )
-
-
-def start_of_k_way(place: Place) -> str:
-    start = spread(unseen_accuracy(place.run, "fedmeta-maml")[:, 0])
-    return f"MAML's untrained start with a k-way head, adapted by one step: {start} %"
-
-
-def findings(
-    runs: Mapping[str, Run],
-    best: Mapping[str, Run],
-    stems: Sequence[str],
-    tested: Mapping[str, TestedRows],
-) -> list[Finding]:
-    owns = [data_of(stem) for stem in best if stem.endswith("-own")]
-
-    def place_of_stem(stem: str, tested_on: str) -> Place:
-        return place_at(stem, runs, best)._replace(rows=tested[tested_on].rows)
-
-    heads = [place_of_heads(runs[f"{data}-own"], best, data) for data in owns]
-    places = {
-        "every support": [place_of_stem(stem, stem) for stem in stems],
-        "evaluated": [place_of_stem(stem, f"{data_of(stem)}-20") for stem in watched_runs(best)],
-        "heads": [place._replace(rows=tested[f"{place.key}-20"].rows) for place in heads],
-    }
-    every = [place._replace(kinds=[kind]) for kind, own in places.items() for place in own]
-    return judge(claims_of("fedmeta-unseen", globals()), every)
+def places_of(
+    runs: Mapping[str, Run], best: Mapping[str, Run], tested: Mapping[str, tuple[int, int]]
+) -> list[Place]:
+    """Return where claims are judged, by what they are about."""
+    heads = [stem for stem in best if stem.endswith("-own")]
+    stems = {"every support": tested, "evaluated": watched_runs(best), "heads": heads}
+    return [
+        place_at(stem, runs, best)._replace(
+            kinds=[kind], rows=tested.get(stem, tested[f"{data_of(stem)}-20"])[1]
+        )
+        for kind, own in stems.items()
+        for stem in own
+    ]
 
 
 def place_at(stem: str, runs: Mapping[str, Run], best: Mapping[str, Run]) -> Place:
-    """Return one data set with one part of the rows as support, and why nothing can be judged there."""
-    run, chose = best[stem], runs.get(f"{data_of(stem)}-20", runs[stem])
-    doubts = [*filter(None, [*other_values(stem, runs), thin(chose), started_there(run)])]
-    n, every, changes = (
-        unrest(run, "fedavg").shape[1],
-        how_often([run]),
-        "changes between evaluations",
-    )
-    few = run.experiment.eval_every > 1 or n < 2
-    return Place(
-        stem, describe_place(stem), run, METHODS, absent=[m for m in METHODS if m not in methods(run)],
-        doubts=doubts, seldom=f"evaluated {every}, with {n} {changes} in the second half" if few else "",
-    )  # fmt: skip
+    """Return one data set with one part of the rows as support, and why nothing can be judged there.
 
-
-def place_of_heads(swept: Run, best: Mapping[str, Run], data: str) -> Place:
-    own = best[f"{data}-own"]
+    With a k-way head it is the data set, beside the run with an n-way one.
+    """
+    run, base = best[stem], f"{data_of(stem)}-20"
+    doubts = [*other_values(stem, runs), thin(runs.get(base, runs[stem])), started_there(run)]
+    name, every = name_of(stem), how_often([run])
+    if stem.endswith("-own"):
+        doubts, name = [thin(runs[stem])], NAMES[data_of(stem)]
+    n = late_changes(unseen_accuracy(run, "fedavg")).shape[1]
+    seldom = f"evaluated {every}, with {n} changes between evaluations in the second half"
     return Place(
-        data, NAMES[data], own, METHODS, absent=[m for m in METHODS if m not in methods(own)],
-        doubts=[*filter(None, [thin(swept)])], data=best[f"{data}-20"],
+        stem, name, run, METHODS, absent=[m for m in METHODS if m not in methods(run)],
+        doubts=[*filter(None, doubts)], data=best.get(base),
+        seldom=seldom if run.experiment.eval_every > 1 or n < 2 else "",
     )  # fmt: skip
 
 
@@ -460,11 +361,6 @@ def started_there(run: Run) -> str:
                 f"FedAvg's end ({spread(end)} %) in {there.sum()} of {len(end)} seeds"
             )
     return ""
-
-
-def unrest(run: Run, label: str) -> np.ndarray:
-    """Return |change| of accuracy between evaluations in the second half, in points: (seeds, R)."""
-    return np.abs(late_changes(unseen_accuracy(run, label)))
 
 
 def adaptation_helps(runs: Mapping[str, Run]) -> tuple[bool, str]:

@@ -24,16 +24,15 @@ from reproduce.measures import (
     rename_methods,
     unadapted_accuracy,
 )
-from reproduce.pictures import named_settings, sign_of
+from reproduce.pictures import sign_of
 from reproduce.tables import (
     Number,
-    each_seed,
     markdown,
     number_table,
     show_number,
+    show_pictures,
     show_signed,
     spread,
-    write_csv,
     write_numbers,
 )
 
@@ -59,7 +58,6 @@ METHODS = {  # in the order of the experiment files, so that all pictures have t
     "per-fedavg-hf": "Per-FedAvg (HF)",
     "per-fedavg": "Per-FedAvg (exact)",
 }
-YLABEL = "final test accuracy (%)"
 BOTH = ("per-fedavg-fo", "per-fedavg-hf")  # the methods that the paper has numbers of
 #: How a final accuracy can be measured: what the table says first.
 MEASURED = {
@@ -79,26 +77,17 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     loader = Loader(data_dir)
     data = load_experiment(runs["tau10-alpha0.001"].experiment, loader)
     found = alternatives(runs, data, loader)
-    numbers = []
+    numbers = [
+        line(runs[stem], label, (name, method), told.get(label))
+        for stem, (name, told) in SETTINGS.items()
+        for label, method in METHODS.items()
+    ]
     for stem, (name, told) in SETTINGS.items():
-        for label, method in METHODS.items():
-            made = line(runs[stem], label, (name, method), told.get(label), data)
-            if label in told:
-                made = made._replace(
-                    comment=f"{retrained_comment(found[stem, label])}; {made.comment}"
-                )
-            numbers.append(made)
         draw(runs[stem], name, told, out / f"{stem}.png")
     with style.context(STYLE):
         summary_picture(numbers, out / "final.png")
     heads = ("setting", "method")
     write_numbers(out / "numbers.csv", heads, numbers)
-    ways = [
-        [SETTINGS[stem][0], METHODS[label], name_of(way), x.mean(), each_seed(x)]
-        for (stem, label), values in found.items()
-        for way, x in values.items()
-    ]
-    write_csv(out / "ablation.csv", (*heads, "way", "mean", "each seed"), ways)
     return {
         "numbers": number_table(heads, numbers, more=("average", "maximum")),
         "ways": table_of_ways(found),
@@ -107,32 +96,24 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
             judge(claims_of("per-fedavg-table", globals()), places_of(runs)), out
         ),
         "approximations": "\n".join(approximation(runs[stem], stem) for stem in SETTINGS),
-        "pictures": "\n\n".join(
-            f"![MNIST, {name}: training loss and test accuracy after adaptation]({stem}.png)"
-            for stem, (name, _) in SETTINGS.items()
+        "pictures": show_pictures(
+            {
+                f"{stem}.png": f"MNIST, {name}: training loss and test accuracy after adaptation"
+                for stem, (name, _) in SETTINGS.items()
+            }
         ),
     }
 
 
-def line(
-    run: Run, label: str, what: tuple[str, str], told: float | None, data: LoadedExperiment
-) -> Number:
-    """Return one method in one setting, with what was measured besides."""
+def line(run: Run, label: str, what: tuple[str, str], told: float | None) -> Number:
+    """Return one method in one setting, and whether it still rises."""
     t, y = run.curve(label)
-    notes = []
-    if label != "fedavg":
-        notes.append(f"before adaptation {spread(unadapted_accuracy(run, label, data))}")
-    notes.append(f"mean of users {spread(final(run, label, 'accuracy_mean'))}")
     mean = 100 * y.mean(0)
-    late = max(0, np.searchsorted(t, 0.9 * t[-1], "right") - 1)
-    if (top := mean.argmax()) < len(t) - 1:
-        notes.append(f"{mean[top] - mean[-1]:.2f} below its maximum (round {t[top]})")
-    else:
-        notes.append(
-            f"still rising: {show_signed(float(mean[-1] - mean[late]))} since round {t[late]}"
-        )
-    more = average(run, label), maximum(run, label)
-    return Number(what, final(run, label), told, "; ".join(notes), more)
+    late, top = max(0, np.searchsorted(t, 0.9 * t[-1], "right") - 1), mean.argmax()
+    note = f"still rising: {show_signed(float(mean[-1] - mean[late]))} since round {t[late]}"
+    if top < len(t) - 1:
+        note = f"{mean[top] - mean[-1]:.2f} below its maximum (round {t[top]})"
+    return Number(what, final(run, label), told, note, (average(run, label), maximum(run, label)))
 
 
 # ---- what the paper may have done otherwise --------------------------------------------------
@@ -178,12 +159,6 @@ def show_change(values: Mapping[tuple[str, str], np.ndarray], way: tuple[str, st
     """Return an accuracy of the first seed, and its distance from the same seed in the table."""
     x, base = float(values[way][0]), float(values["", "after"][0])
     return f"{show_number(x)} ({show_signed(x - base)})"
-
-
-def retrained_comment(values: Mapping[tuple[str, str], np.ndarray]) -> str:
-    """Return the comment: the same two changes in every line, whether or not they come nearer."""
-    parts = [f"{what} {show_change(values, (name, 'after'))}" for name, what in ABLATIONS.items()]
-    return "seed 0: " + ", ".join(parts)
 
 
 def table_of_ways(found: Found) -> str:
@@ -258,13 +233,6 @@ def move(place: Place, label: str) -> np.ndarray:
     return final(place.run[new], label) - final(place.run[old], label)
 
 
-def move_in_paper(place: Place) -> str:
-    old, new, _ = MOVES[place.key]
-    return "paper " + ", ".join(
-        show_signed(SETTINGS[new][1][m] - SETTINGS[old][1][m]) for m in BOTH
-    )
-
-
 def approximation(run: Run, stem: str) -> str:
     """Return how far from the exact form the two approximations are in the end."""
     name, told = SETTINGS[stem]
@@ -313,16 +281,21 @@ def summary_picture(numbers: list[Number], path: Path) -> None:
     handles.append(sign("in the paper", linestyle="none", marker="o", markerfacecolor="white"))
     if (seeds := max(len(number.ours) for number in numbers)) > 1:
         handles.append(sign(f"bars: ±1 sd over {seeds} seeds", linestyle="none"))
-    with named_settings(path, settings, YLABEL, handles, size=(6.6, 3.4)) as axes:
-        for number in numbers:
-            i = methods.index(number.what[1])
-            x, look = settings.index(number.what[0]) + 0.15 * (i - 2), sign_of(i)
-            mean, sd = float(np.mean(number.ours)), float(np.std(number.ours))
-            error = sd if len(number.ours) > 1 else None
-            axes.errorbar(x, mean, error, capsize=3, markersize=7, **look)
-            if number.paper is not None:
-                axes.plot([x, x], [mean, number.paper], color="0.6", linewidth=0.8, zorder=1)
-                axes.plot(x, number.paper, markerfacecolor="white", markersize=7, **look)
+    figure, (axes,) = frame((1, 1), (6.6, 3.4), "", handles)
+    for number in numbers:
+        i = methods.index(number.what[1])
+        x, look = settings.index(number.what[0]) + 0.15 * (i - 2), sign_of(i)
+        mean, sd = float(np.mean(number.ours)), float(np.std(number.ours))
+        error = sd if len(number.ours) > 1 else None
+        axes.errorbar(x, mean, error, capsize=3, markersize=7, **look)
+        if number.paper is not None:
+            axes.plot([x, x], [mean, number.paper], color="0.6", linewidth=0.8, zorder=1)
+            axes.plot(x, number.paper, markerfacecolor="white", markersize=7, **look)
+    axes.set_xticks(range(len(settings)), settings)
+    axes.tick_params(axis="x", length=0)
+    axes.grid(visible=False, axis="x")
+    axes.set_ylabel("final test accuracy (%)")
+    save(figure, path)
 
 
 # ---- checks of direction ------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def with_scores(found: Run, validation: list[float], unseen: list[float]) -> Run
 
 
 def with_curves(found: Run, *curves: list[float], late: bool = False) -> Run:
-    """TestedRows clients' accuracy round by round: of FedAvg (with Meta 0.1 more) and three FedMeta methods,
+    """Tested clients' accuracy round by round: of FedAvg (with Meta 0.1 more) and three FedMeta methods,
     the last one for all that are not given; late: once more, so that the second half is they."""
     fedavg, *fedmeta = [curve * 2 if late else curve for curve in curves]
     fedmeta += fedmeta[-1:] * (3 - len(fedmeta))
@@ -123,11 +123,7 @@ NEVER = [0.1, 0.2, 0.2, 0.5]
     [
         (
             "FedMeta converges faster", [SLOW, FAST], False, "Holds (above 1)",
-            [
-                "FedMeta (MAML) 3.00, ", "FedMeta (Meta-SGD) 3.00 (FedAvg's rounds over FedMeta's); "
-                "FedAvg needs 3.00 rounds, ", " evaluated every round; a seed in which FedMeta never gets "
-                "there counts as 0.",
-            ],
+            ["FedMeta (MAML) 3.00, ", "FedMeta (Meta-SGD) 3.00 (FedAvg's rounds over FedMeta's)."],
         ),
         *(
             (words, [SLOW, FAST, FAST, NEVER], False, "Contradicted (above 1)",
@@ -137,7 +133,7 @@ NEVER = [0.1, 0.2, 0.2, 0.5]
         (
             "FedMeta is at least 3.23",
             [SLOW, [0.1, 0.6, 0.6, 0.64]], False, "Holds (above 3.23)",
-            ["*; FedMeta (MAML) 4.00, ", "MAML's untrained start, adapted by one step: −50.00."],
+            ["*; FedMeta (MAML) 4.00, "],
         ),
         ("FedMeta is at least", [SLOW, [0.1, 0.6, 0.6, 0.63]], False, "Contradicted (", []),
         (
@@ -154,7 +150,7 @@ NEVER = [0.1, 0.2, 0.2, 0.5]
         ),
         (  # FAST changes by 50, 10 and 0 points, SLOW by 10, 10 and 30
             "FedMeta converges more stably", [SLOW, FAST], True, "Contradicted (below 0)",
-            ["FedMeta (MAML) 3.33", "(3 changes), less FedAvg's 16.67"],
+            ["FedMeta (MAML) 3.33"],
         ),
     ],
 )  # fmt: skip
@@ -168,7 +164,6 @@ def test_claims(
 
 def test_what_one_round_gives_stands_beside_the_second_half(found: Run) -> None:
     run = with_curves(found, SLOW, FAST)
-    assert UNSEEN.unrest(run, "fedavg").tolist() == [[pytest.approx(30.0)]]
     row = next(line for line in UNSEEN.costs({STEM: run}).splitlines() if "FedAvg |" in line)
     assert row.startswith("| MNIST | 20 % | FedAvg | 60.00 | 45.00 | ")
 
@@ -270,9 +265,6 @@ def test_nothing_is_judged_on_a_thin_grid(found: Run) -> None:
     runs[STEM] = curves._replace(experiment=full)
     runs["shakespeare-rounds"] = curves._replace(experiment=replace(full, sweep={}))
     assert UNSEEN.thin(runs[STEM]) == ""
-    said = UNSEEN.thin_grids(runs)
-    assert said.startswith("Shakespeare: the grid has one η and one β, and FedMeta's server makes ")
-    assert "MNIST" not in said
     for stem in ("shakespeare-20", "shakespeare-rounds"):
         here = place_for_all(UNSEEN.place_at(stem, runs, runs))
         lines = judge_lines(EVERY, [here]).splitlines()
@@ -288,27 +280,20 @@ def test_a_k_way_head_may_lose_a_point(found: Run) -> None:
     for end, said, less in ((0.692, "Holds", "−0.80"), (0.688, "Contradicted", "−1.20")):
         own = with_curves(found, [end - 0.1] * 4, [0.3, 0.5, 0.5, end])
         best = {STEM: every, "mnist-own": own}
-        here = place_for_all(UNSEEN.place_of_heads(own, best, "mnist"))
+        here = place_for_all(UNSEEN.place_at("mnist-own", best, best))
         line = judge_lines([ENOUGH], [here])
         assert line.startswith(f"- {said} (above −1): *a k-way classifier is enough (no more ")
         assert f"; FedAvg(Meta) {less}, FedMeta (MAML) " in line
-        assert line.endswith("with a k-way head, adapted by one step: 30.00 %.")
 
 
 def test_rows_left_to_test_on(found: Run) -> None:
     run = found._replace(experiment=replace(found.experiment, unseen=0.9, name="x"))
-    table = UNSEEN.rows_table(UNSEEN.rows_of_unseen({"mnist-90": run}, ["mnist-90"], None))
+    (found_rows,) = UNSEEN.rows_of_unseen({"mnist-90": run}, ["mnist-90"], None).values()
     data = load_experiment(run.experiment)
-    everyone, tested = data.unseen
-    n, others = (
-        evaluate_unseen(
-            FedAvg(), data.model, run.records[0].state, everyone, clients, support=0.9, seed=1
-        ).n_test.sum()
-        for clients in (tested, data.validation)
+    scores = evaluate_unseen(
+        FedAvg(), data.model, run.records[0].state, *data.unseen, support=0.9, seed=1
     )
-    assert table.splitlines()[2] == (
-        f"| MNIST | 90 % | {len(tested)} | {n} | {100 / n:.2f} | {len(data.validation)} | {others} |"
-    )
+    assert found_rows == (len(data.unseen[1]), scores.n_test.sum())
 
 
 def test_the_second_half_is_drawn_closer_but_for_fedavg(found: Run) -> None:
@@ -317,12 +302,3 @@ def test_the_second_half_is_drawn_closer_but_for_fedavg(found: Run) -> None:
     for label, other in (("fedavg", row), ("fedmeta-maml", {**row, "round": 1})):
         assert UNSEEN.closer(found, label, other) == {}
     assert UNSEEN.closer(found, "fedmeta-maml", {"round": 2}) == {}
-
-
-def test_how_far_alpha_moved(found: Run) -> None:
-    (record,) = UNSEEN.at_best_points(found).records_of("fedmeta-maml")
-    server = record.state.server
-    learner = server.learner._replace(alpha=np.array([0.1, 0.3, 0.1, 0.0]))
-    state = record.state._replace(server=server._replace(learner=learner))
-    moved = UNSEEN.alpha_moved(record._replace(state=state), 0.1)
-    assert moved == (pytest.approx(0.075), pytest.approx(0.2))
