@@ -5,7 +5,7 @@ import json
 import shlex
 from collections.abc import Iterator
 from concurrent.futures import Executor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from fedref.commands.options import DATA_DIR, DATA_UNVERIFIED, Option
 from fedref.experiments.config import Experiment
 from fedref.experiments.loading import Loader
 from fedref.experiments.parallel import Processes, dask_executor
-from fedref.experiments.progress import Progress, console_progress, report_to_log
+from fedref.experiments.progress import Progress, console_progress
 from fedref.experiments.results import idle_rounds
 from fedref.experiments.run import execute
 from fedref.experiments.run_directory import disk_errors
@@ -43,7 +43,6 @@ HOW = {
             bounds=Bounds(0),
         ),
         Option("-q --quiet", "no progress, no table"),
-        Option("-v --verbose", "write a log to DIR/log.txt, a line per round"),
         Option("--json", "one line of JSON per round on standard output"),
     )
 }
@@ -59,7 +58,7 @@ def run_and_report(
     """Run the units, report progress, draw the curves and print the table. Return the exit code."""
     from fedref import plots  # matplotlib is slow to import
 
-    with ExitStack() as stack:
+    with choose_progress(experiment, arguments) as progress:
         run = execute(
             experiment,
             directory,
@@ -67,7 +66,7 @@ def run_and_report(
             executor=pool.executor,
             workers=pool.workers,
             every=arguments.checkpoint_every,
-            progress=choose_progress(experiment, directory, arguments, stack),
+            progress=progress,
         )
     with disk_errors(directory):
         plots.curves(run, directory / "curves.png")
@@ -117,22 +116,14 @@ def open_pool(arguments: argparse.Namespace) -> Iterator[Pool]:
 
 
 def choose_progress(
-    experiment: Experiment,
-    directory: Path,
-    arguments: argparse.Namespace,
-    stack: ExitStack,
-) -> Progress:
-    """Return the reports for the flags: JSON lines, none, or a bar or lines; with -v a log, too."""
+    experiment: Experiment, arguments: argparse.Namespace
+) -> AbstractContextManager[Progress]:
+    """Return the reports for the flags: JSON lines, none, or a bar or lines."""
     if arguments.json:
-        progress = Progress(print_json_line, say)
-    elif arguments.quiet:
-        progress = Progress(message=say)
-    else:
-        progress = stack.enter_context(console_progress(experiment, say))
-    if arguments.verbose:
-        with disk_errors(directory):
-            progress = stack.enter_context(report_to_log(directory / "log.txt", progress))
-    return progress
+        return nullcontext(Progress(print_json_line, say))
+    if arguments.quiet:
+        return nullcontext(Progress(message=say))
+    return console_progress(experiment, say)
 
 
 def print_json_line(unit: Unit, record: Record) -> None:

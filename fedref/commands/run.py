@@ -18,9 +18,8 @@ from fedref.datasets.sources import parse_name
 from fedref.experiments import config, dry_run, names
 from fedref.experiments.config import TABLES, Experiment
 from fedref.experiments.loading import Loader, make_model, resolve_experiment
-from fedref.experiments.metrics import columns_help
+from fedref.experiments.metrics import columns_help, markdown
 from fedref.experiments.progress import duration
-from fedref.experiments.results import markdown
 from fedref.experiments.run_directory import create_run_directory, refuse_taken
 from fedref.models import MODELS
 from fedref.rounds.federation import Source
@@ -181,14 +180,14 @@ def print_dry_run(experiment: Experiment, arguments: argparse.Namespace, loader:
 
 
 def listing() -> str:
-    """List algorithms, models, data and split rules, a line each, also those of other packages."""
+    """List algorithms, models, data and split rules, a line each."""
     algorithms = {name: first_line(cls) for name, cls in ALGORITHMS.items()}
     models = {name: first_line(sys.modules[cls.__module__]) for name, cls in MODELS.items()}
     data = {name: source.help for name, source in SOURCES.items()}
     parts = {
-        "algorithms": algorithms | entry_points_by_name("algorithms"),
-        "models (--model)": models | entry_points_by_name("models"),
-        "data (--data), or a file of your own": data | entry_points_by_name("data"),
+        "algorithms": algorithms,
+        "models (--model)": models,
+        "data (--data), or a file of your own": data,
         "split rules (--split)": {name: rule.help for name, rule in RULES.items()},
     }
     lines = []
@@ -204,11 +203,6 @@ def first_line(thing: Any) -> str:
     if text.startswith(f"{thing.__name__}("):  # made by @dataclass
         text = sys.modules[thing.__module__].__doc__ or ""
     return text.partition("\n")[0]
-
-
-def entry_points_by_name(group: str) -> dict[str, str]:
-    """Return {name: "from MODULE:NAME"} for the entry points of installed packages."""
-    return {name: f"from {point.value}" for name, point in names.entry_points_of(group).items()}
 
 
 # ---- the table of options ------------------------------------------------------------------------
@@ -230,13 +224,13 @@ COMMAND = Command(
             "what ALGORITHM | FILE.toml",
             "what to run",
             many="*",
-            names=lambda: ["all", *ALGORITHMS, *names.entry_points_of("algorithms")],
+            names=lambda: ["all", *ALGORITHMS],
             suffixes=("toml",),
         ),
         Option(
             "--data NAME",
             "data set (see `fedref data list`), or a path to your own (see `fedref data --help`)",
-            names=lambda: [*SOURCES, *names.entry_points_of("data")],
+            names=lambda: SOURCES,
             suffixes=OWN_DATA,
         ),
         Option(
@@ -248,7 +242,7 @@ COMMAND = Command(
         Option(
             "--model NAME",
             ", ".join(MODELS),
-            names=lambda: [*MODELS, *names.entry_points_of("models")],
+            names=lambda: MODELS,
         ),
         Option("--seed A", "one seed"),
         Option("--seeds A:B | A,B,...", "several: 0:3 is 0, 1, 2"),

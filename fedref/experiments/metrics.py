@@ -3,25 +3,84 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from fedref.boundary.errors import printable
+
 
 class Metric(NamedTuple):
     """One column of metrics.csv, or a sum of columns.
 
     title : the label of an axis, with its unit. meaning : a line for the list of columns. scale :
-    the factor from the unit of the file to that of the title. total : whether values are totals since
-    round 0. always : whether every run has the column. columns : the columns that are summed.
+    the factor from the unit of the file to that of the title. columns : the columns that are summed.
     """
 
     title: str
     meaning: str
     scale: float = 1.0
-    total: bool = False
-    always: bool = True
     columns: tuple[str, ...] = ()
 
 
 PERCENT = 100
 _MB = 1e-6
+
+_MEANS = {
+    "accuracy": Metric("test accuracy (%)", "share of all test rows predicted right", PERCENT),
+    "accuracy_mean": Metric(
+        "test accuracy, mean over clients (%)",
+        "the same share for a client, mean over clients",
+        PERCENT,
+    ),
+    "test_loss": Metric("test loss", "mean loss over all test rows, without L2"),
+    "test_loss_mean": Metric("test loss, mean over clients", "test loss, mean over clients"),
+    "train_loss": Metric("training loss", "mean loss over all training rows, without L2"),
+    "train_loss_mean": Metric(
+        "training loss, mean over clients", "training loss, mean over clients"
+    ),
+}
+_TOTALS = {
+    "bytes_down": Metric("data sent down (MB)", "bytes from server to clients", _MB),
+    "bytes_up": Metric("data sent up (MB)", "bytes from clients to server", _MB),
+    "grads": Metric("gradients computed", "gradients, each on one batch of one client"),
+    "hvps": Metric("Hessian-vector products computed", "Hessian-vector products, likewise"),
+    "flops": Metric("computation (10⁹ operations)", "floating-point operations of both", 1e-9),
+    "stragglers": Metric("stragglers since the start", "clients that straggled"),
+    "dropped": Metric("clients dropped since the start", "stragglers left out"),
+    "failed": Metric("clients failed since the start", "clients that raised an error"),
+}
+#: Columns that only some runs have.
+_OPTIONAL = {
+    "unseen_accuracy": Metric(
+        "accuracy of unseen clients (%)", "accuracy on clients that never train (`unseen`)", PERCENT
+    ),
+    "unseen_accuracy_mean": Metric(
+        "accuracy, mean over unseen clients (%)", "the same, mean over unseen clients", PERCENT
+    ),
+    "validation_accuracy": Metric(
+        "accuracy of validation clients (%)",
+        "the same for clients kept back for validation",
+        PERCENT,
+    ),
+    "validation_accuracy_mean": Metric(
+        "accuracy, mean over validation clients (%)",
+        "the same, mean over validation clients",
+        PERCENT,
+    ),
+    "gamma": Metric("inexactness γ, mean over the cohort", "FedProx's γ, mean over the cohort"),
+    "penalty": Metric(
+        "penalty, mean over the cohort", "proximal or EWC term, mean over the cohort"
+    ),
+    "mu": Metric("proximal weight μ", "FedProx's μ, where it may adapt"),
+    "B": Metric("dissimilarity B", "FedProx's B (`dissimilarity`)"),
+    "variance": Metric(
+        "variance of the clients' gradients", "variance of the gradients (`dissimilarity`)"
+    ),
+    "renewed": Metric("importance renewed", "1: APFL renews its importance after the round"),
+}
+
+#: The columns of metrics.csv that every run has, after those that identify the row.
+COLUMNS = (*_MEANS, *_TOTALS)
+
+#: The columns that are totals since round 0.
+TOTALS = tuple(_TOTALS)
 
 
 def _with_columns(metrics: Mapping[str, Metric]) -> Mapping[str, Metric]:
@@ -29,83 +88,16 @@ def _with_columns(metrics: Mapping[str, Metric]) -> Mapping[str, Metric]:
     return {name: metric._replace(columns=(name,)) for name, metric in metrics.items()}
 
 
-def _total(title: str, meaning: str, scale: float = 1.0) -> Metric:
-    return Metric(title, meaning, scale, total=True)
-
-
-def _optional(title: str, meaning: str, scale: float = 1.0) -> Metric:
-    return Metric(title, meaning, scale, always=False)
-
-
-#: In the order of metrics.csv: first the columns that every run has, then the others.
-METRICS: Mapping[str, Metric] = _with_columns(
-    {
-        "accuracy": Metric("test accuracy (%)", "share of all test rows predicted right", PERCENT),
-        "accuracy_mean": Metric(
-            "test accuracy, mean over clients (%)",
-            "the same share for a client, mean over clients",
-            PERCENT,
-        ),
-        "test_loss": Metric("test loss", "mean loss over all test rows, without L2"),
-        "test_loss_mean": Metric("test loss, mean over clients", "test loss, mean over clients"),
-        "train_loss": Metric("training loss", "mean loss over all training rows, without L2"),
-        "train_loss_mean": Metric(
-            "training loss, mean over clients", "training loss, mean over clients"
-        ),
-        "bytes_down": _total("data sent down (MB)", "bytes from server to clients", _MB),
-        "bytes_up": _total("data sent up (MB)", "bytes from clients to server", _MB),
-        "grads": _total("gradients computed", "gradients, each on one batch of one client"),
-        "hvps": _total("Hessian-vector products computed", "Hessian-vector products, likewise"),
-        "flops": _total("computation (10⁹ operations)", "floating-point operations of both", 1e-9),
-        "stragglers": _total("stragglers since the start", "clients that straggled"),
-        "dropped": _total("clients dropped since the start", "stragglers left out"),
-        "failed": _total("clients failed since the start", "clients that raised an error"),
-        "unseen_accuracy": _optional(
-            "accuracy of unseen clients (%)",
-            "accuracy on clients that never train (`unseen`)",
-            PERCENT,
-        ),
-        "unseen_accuracy_mean": _optional(
-            "accuracy, mean over unseen clients (%)", "the same, mean over unseen clients", PERCENT
-        ),
-        "validation_accuracy": _optional(
-            "accuracy of validation clients (%)",
-            "the same for clients kept back for validation",
-            PERCENT,
-        ),
-        "validation_accuracy_mean": _optional(
-            "accuracy, mean over validation clients (%)",
-            "the same, mean over validation clients",
-            PERCENT,
-        ),
-        "gamma": _optional(
-            "inexactness γ, mean over the cohort", "FedProx's γ, mean over the cohort"
-        ),
-        "penalty": _optional(
-            "penalty, mean over the cohort", "proximal or EWC term, mean over the cohort"
-        ),
-        "mu": _optional("proximal weight μ", "FedProx's μ, where it may adapt"),
-        "B": _optional("dissimilarity B", "FedProx's B (`dissimilarity`)"),
-        "variance": _optional(
-            "variance of the clients' gradients", "variance of the gradients (`dissimilarity`)"
-        ),
-        "renewed": _optional("importance renewed", "1: APFL renews its importance after the round"),
-    }
-)
+#: In the order of metrics.csv.
+METRICS: Mapping[str, Metric] = _with_columns(_MEANS | _TOTALS | _OPTIONAL)
 
 #: Names for sums of columns, and short names.
 ALIASES: Mapping[str, Metric] = {
     "loss": METRICS["train_loss"],
-    "bytes": _total("data sent up and down (MB)", "bytes in both directions", _MB)._replace(
-        columns=("bytes_down", "bytes_up")
+    "bytes": Metric(
+        "data sent up and down (MB)", "bytes in both directions", _MB, ("bytes_down", "bytes_up")
     ),
 }
-
-#: The columns of metrics.csv that every run has, after those that identify the row.
-COLUMNS = tuple(name for name, metric in METRICS.items() if metric.always)
-
-#: The columns that are totals since round 0.
-TOTALS = tuple(name for name, metric in METRICS.items() if metric.total)
 
 #: The columns of clients.csv, after those that identify the row.
 CLIENTS: Mapping[str, Metric] = _with_columns(
@@ -117,6 +109,25 @@ CLIENTS: Mapping[str, Metric] = _with_columns(
         "train_loss": Metric("training loss of a client", "mean loss over training rows"),
     }
 )
+
+
+def markdown(rows: list[list[str]], left: int = 1) -> str:
+    """Return an aligned Markdown table, of which the first `left` columns are names or text.
+
+    Characters with a meaning in Markdown or HTML are escaped.
+    """
+    special = str.maketrans({"|": r"\|", "<": "&lt;"})
+    rows = [[printable(cell).translate(special) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    rule = ["-" * (w + 2) if i < left else "-" * (w + 1) + ":" for i, w in enumerate(widths)]
+    lines = [
+        " | ".join(
+            c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths))
+        )
+        for row in rows
+    ]
+    head, *body = (f"| {line} |" for line in lines)
+    return "\n".join([head, f"|{'|'.join(rule)}|", *body])
 
 
 def bytes_as_text(sizes: list[float]) -> tuple[str, list[str]]:
@@ -161,12 +172,8 @@ def columns_help() -> str:
             **_PLACE, "client": "its number", **{name: m.meaning for name, m in CLIENTS.items()}
         },
     }  # fmt: skip
-    return "\n\n".join([*(_markdown_table(*table) for table in tables.items()), _NOTE])
-
-
-def _markdown_table(title: str, meanings: Mapping[str, str]) -> str:
-    """Return a Markdown table of names and their meanings."""
-    rows = [(title, "what it is"), *((f"`{name}`", said) for name, said in meanings.items())]
-    name, said = (max(len(row[i]) for row in rows) for i in (0, 1))
-    lines = [f"| {row[0]:<{name}} | {row[1]:<{said}} |" for row in rows]
-    return "\n".join([lines[0], f"|{'-' * (name + 2)}|{'-' * (said + 2)}|", *lines[1:]])
+    texts = [
+        markdown([[title, "what it is"], *([f"`{k}`", text] for k, text in table.items())], left=2)
+        for title, table in tables.items()
+    ]
+    return "\n\n".join([*texts, _NOTE])

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref.algorithm import State
-from fedref.boundary.errors import ConfigError, DataError, printable, unknown
+from fedref.boundary.errors import ConfigError, DataError, unknown
 from fedref.boundary.files import write_atomically
 from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
-from fedref.experiments.metrics import CLIENTS, COLUMNS, bytes_as_text
+from fedref.experiments.metrics import CLIENTS, COLUMNS, bytes_as_text, markdown
 from fedref.experiments.progress import describe_newest
 from fedref.experiments.run_directory import (
     disk_errors,
@@ -86,19 +86,6 @@ class Run(NamedTuple):
             name: np.concatenate([column_array(part[name]) for part in parts] or [np.zeros(0)])
             for name in columns
         }
-
-    def to_pandas(self, table: str = "metrics") -> Any:
-        """Return metrics.csv, or clients.csv (table="clients"), as a pandas DataFrame."""
-        try:
-            from pandas import DataFrame
-        except ImportError:
-            raise ConfigError(
-                "to_pandas needs pandas, expected `pip install pandas`; without it `metrics` and "
-                "`clients` hold the same columns as arrays"
-            ) from None
-        if table not in ("metrics", "clients"):
-            raise ConfigError(unknown("table", table, ("metrics", "clients")))
-        return DataFrame(self.metrics if table == "metrics" else self.clients)
 
     def plan(
         self, round: int, label: str | None = None, seed: int | None = None, **point: Any
@@ -424,21 +411,6 @@ def summary_rows(run: Run) -> list[list[str]]:
 
 def four_digits(x: float) -> str:
     return f"{x:#.4g}"
-
-
-def markdown(rows: list[list[str]]) -> str:
-    """Return an aligned Markdown table; characters with a meaning in Markdown or HTML are escaped."""
-    special = str.maketrans({"|": r"\|", "<": "&lt;"})
-    rows = [[printable(cell).translate(special) for cell in row] for row in rows]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-
-    def line(row: list[str]) -> str:
-        name, *numbers = row
-        cells = [name.ljust(widths[0]), *(c.rjust(w) for c, w in zip(numbers, widths[1:]))]
-        return f"| {' | '.join(cells)} |"
-
-    rule = ["-" * (w + 2) if i == 0 else "-" * (w + 1) + ":" for i, w in enumerate(widths)]
-    return "\n".join([line(rows[0]), f"|{'|'.join(rule)}|", *map(line, rows[1:])])
 
 
 def heading(run: Run) -> str:
