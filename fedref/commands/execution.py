@@ -8,7 +8,6 @@ from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import isfinite
 from pathlib import Path
-from typing import NamedTuple
 
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.values import Bounds
@@ -58,13 +57,14 @@ def run_and_report(
     """Run the units, report progress, draw the curves and print the table. Return the exit code."""
     from fedref import plots  # matplotlib is slow to import
 
+    executor, workers = pool
     with choose_progress(experiment, arguments) as progress:
         run = execute(
             experiment,
             directory,
             loader=loader,
-            executor=pool.executor,
-            workers=pool.workers,
+            executor=executor,
+            workers=workers,
             every=arguments.checkpoint_every,
             progress=progress,
         )
@@ -93,11 +93,8 @@ def tell_how_to_resume(directory: Path) -> Iterator[None]:
         raise
 
 
-class Pool(NamedTuple):
-    """An executor and the number of its workers; None: this process does all the work."""
-
-    executor: Executor | None = None
-    workers: int = 1
+#: An executor and the number of its workers; None: this process does all the work.
+Pool = tuple[Executor | None, int]
 
 
 @contextmanager
@@ -107,12 +104,12 @@ def open_pool(arguments: argparse.Namespace) -> Iterator[Pool]:
         if arguments.workers != 1:
             raise ConfigError("--workers and --executor are given, expected one of them")
         with dask_executor(arguments.executor, say) as cluster:
-            yield Pool(cluster, cluster.workers)
+            yield cluster, cluster.workers
     elif arguments.workers == 1:
-        yield Pool()
+        yield None, 1
     else:
         with Processes(arguments.workers) as processes:
-            yield Pool(processes, arguments.workers)
+            yield processes, arguments.workers
 
 
 def choose_progress(

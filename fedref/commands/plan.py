@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from fedref.algorithm import AnyAlgorithm
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.files import write_or_raise
 from fedref.boundary.values import with_dashes
@@ -18,7 +17,7 @@ from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
 from fedref.experiments.loading import Loader, key_of, load_experiment
 from fedref.experiments.run_directory import read_experiment
-from fedref.experiments.unit import LoadedExperiment, Unit, plan_for, training_federation, units
+from fedref.experiments.unit import plan_for, training_federation, units
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation
 from fedref.sampling import PADDING, Plan, stream
@@ -77,7 +76,7 @@ def rounds_of(text: str | None, T: int) -> range:
 
 def export(experiment: Experiment, out: Path, rounds: range, loader: Loader) -> list[str]:
     """Write the plans of these rounds for every unit. Return the folders."""
-    listed, data = [], dict[str, str]()
+    listed, data = list[dict[str, Any]](), dict[str, str]()
     for unit in units(experiment):
         loaded = load_experiment(config.at_point(experiment, unit.point), loader)
         at_point = loaded.experiment
@@ -96,33 +95,25 @@ def export(experiment: Experiment, out: Path, rounds: range, loader: Loader) -> 
         if key not in data:
             data[key] = f"data-{len(data)}.npz"
             save_npz(out / data[key], data_arrays(loaded.federation))
-        listed.append(index_entry(unit, loaded, algorithm, folder, data[key], own_rounds))
+        table = at_point.algorithms[unit.label]
+        listed.append(
+            {
+                "folder": folder,
+                "label": unit.label,
+                "algorithm": names.importable_name(table["algorithm"]),
+                "hyperparameters": {
+                    with_dashes(k): v for k, v in table.items() if k != "algorithm"
+                },
+                "seed": unit.seed,
+                "sweep": dict(unit.point),
+                "roles": list(algorithm.roles),
+                "data": data[key],
+                "rounds": [own_rounds.start, own_rounds.stop],
+            }
+        )
     index = {"version": 1, "name": experiment.name, "dtype": experiment.dtype, "units": listed}
     write_or_raise(out / "index.json", (json.dumps(index, indent=1) + "\n").encode())
     return [one["folder"] for one in listed]
-
-
-def index_entry(
-    unit: Unit,
-    loaded: LoadedExperiment,
-    algorithm: AnyAlgorithm,
-    folder: str,
-    data: str,
-    rounds: range,
-) -> dict[str, Any]:
-    """Return a unit's entry in index.json."""
-    table = loaded.experiment.algorithms[unit.label]
-    return {
-        "folder": folder,
-        "label": unit.label,
-        "algorithm": names.importable_name(table["algorithm"]),
-        "hyperparameters": {with_dashes(k): v for k, v in table.items() if k != "algorithm"},
-        "seed": unit.seed,
-        "sweep": dict(unit.point),
-        "roles": list(algorithm.roles),
-        "data": data,
-        "rounds": [rounds.start, rounds.stop],
-    }
 
 
 def plan_arrays(plan: Plan, trained: Federation) -> dict[str, Array]:

@@ -1,9 +1,6 @@
 """`fedref sample`: prints text that a run's models generate, before and after adaptation."""
 
 import argparse
-from collections.abc import Iterator
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,20 +21,16 @@ LARGEST = 1_000_000
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the text that each algorithm's model generates."""
-    samples = sample_texts(
-        arguments.directory,
-        arguments.characters,
-        client=arguments.client,
-        prompt=arguments.prompt,
-        temperature=arguments.temperature,
-        seed=arguments.seed,
-        data_dir=arguments.data_dir,
-    )
-    sample = None
-    for sample in samples:
-        print(sample, flush=True)
-    if sample is None:
+    """Print the text that each unit's model generates, from the unit's latest checkpoint."""
+    experiment, loader = read_experiment(arguments.directory), Loader(arguments.data_dir)
+    begun = False
+    for unit in units(experiment):
+        record = load_record(arguments.directory, unit)
+        if record is not None:
+            loaded = load_experiment(config.at_point(experiment, unit.point), loader)
+            print(sample_text(loaded, unit, record, arguments), flush=True)
+            begun = True
+    if not begun:
         raise ConfigError(f"{arguments.directory}: no finished round yet, expected checkpoints")
     return 0
 
@@ -45,23 +38,24 @@ def run(arguments: argparse.Namespace) -> int:
 # ---- text that a trained model generates ---------------------------------------------------------
 
 
-class Sample(NamedTuple):
-    """The text that a unit's model generates; after : None if the algorithm does not adapt models."""
-
-    unit: str
-    round: int
-    client: str
-    prompt: str
-    before: str
-    after: str | None = None
-
-    def __str__(self) -> str:
-        """Return the sample as a paragraph to print."""
-        lines = [f"{self.unit} after {self.round} rounds, {self.client}"]
-        lines += [f"  prompt: {self.prompt}", f"  before: {self.before}"]
-        if self.after is not None:
-            lines.append(f"  after:  {self.after}")
-        return "\n".join(lines) + "\n"
+def sample_text(
+    loaded: LoadedExperiment, unit: Unit, record: Record, arguments: argparse.Namespace
+) -> str:
+    """Return a paragraph: the prompt, and how the model continues it before and after adaptation."""
+    federation, model = loaded.federation, loaded.model
+    vocabulary = require_vocabulary(federation)
+    k = find_client(federation, arguments.client)
+    prompt = arguments.prompt
+    start = default_prompt(federation, k) if prompt is None else text.codes(prompt)
+    lines = [f"{unit.name} after {record.round} rounds, {federation.names[k]}"]
+    lines.append(f"  prompt: {text.decode(start, vocabulary)}")
+    for what, w in zip(("before:", "after: "), params_before_and_after(loaded, unit, record, k)):
+        rng = stream(arguments.seed, "write", unit.seed)
+        codes = continue_text(
+            model, w, start, arguments.characters, len(vocabulary), rng, arguments.temperature
+        )
+        lines.append(f"  {what} {text.decode(codes, vocabulary)}")
+    return "\n".join(lines) + "\n"
 
 
 def continue_text(
@@ -84,41 +78,6 @@ def continue_text(
         p = softmax(z / temperature) if temperature > 0 else np.eye(len(z))[z.argmax()]
         row = np.append(row, rng.choice(len(p), p=p / p.sum()))
     return row[len(row) - n :]
-
-
-def sample_texts(
-    directory: Path,
-    n: int,
-    *,
-    client: str | None = None,
-    prompt: str | None = None,
-    temperature: float = 1.0,
-    seed: int = 0,
-    data_dir: Path | None = None,
-) -> Iterator[Sample]:
-    """Yield the text that each unit's model generates, from the unit's latest checkpoint.
-
-    client : a client's name (None: the one with most test rows). prompt : the text to continue
-    (None: the client's first test window).
-    """
-    experiment, loader = read_experiment(directory), Loader(data_dir)
-    for unit in units(experiment):
-        record = load_record(directory, unit)
-        if record is None:
-            continue
-        loaded = load_experiment(config.at_point(experiment, unit.point), loader)
-        federation, model = loaded.federation, loaded.model
-        vocabulary = require_vocabulary(federation)
-        k = find_client(federation, client)
-        start = default_prompt(federation, k) if prompt is None else text.codes(prompt)
-        generated = [
-            continue_text(
-                model, w, start, n, len(vocabulary), stream(seed, "write", unit.seed), temperature
-            )
-            for w in params_before_and_after(loaded, unit, record, k)
-        ]
-        texts = [text.decode(codes, vocabulary) for codes in (start, *generated)]
-        yield Sample(unit.name, record.round, federation.names[k], *texts)
 
 
 def params_before_and_after(

@@ -126,22 +126,21 @@ def make_model(table: Table, source: Source) -> Model:
                 f"{source.name} has {source.X.shape[1]}"
             )
         check_inputs(given_model, type(given_model).__name__, source)
-        check_targets(given_model, type(given_model).__name__, source)
+        if given_model.labels:
+            refuse_real(type(given_model).__name__, source)
         return given_model
-    cls = names.model_class(name)
-    check_inputs(cls, names.importable_name(name), source)
+    cls, shown = names.model_class(name), names.importable_name(name)
+    check_inputs(cls, shown, source)
     data: dict[str, Callable[[], Any]] = {
         "features": lambda: source.X.shape[1],
         "length": lambda: source.X.shape[1],
-        "classes": lambda: class_count(source, names.importable_name(name)),
+        "classes": lambda: class_count(source, shown),
         "image": lambda: source.image,
         "vocabulary": lambda: source.vocabulary and len(source.vocabulary),
     }
     from_data = {f.name: data[f.name]() for f in fields(cls) if f.name in FROM_DATA}
     if None in from_data.values():
-        raise ConfigError(
-            f"model {names.importable_name(name)} needs images, and {source.name} has none"
-        )
+        raise ConfigError(f"model {shown} needs images, and {source.name} has none")
     given = {*table, *from_data}
     lacking = [
         f.name
@@ -150,11 +149,12 @@ def make_model(table: Table, source: Source) -> Model:
     ]
     if lacking:
         raise ConfigError(
-            f"model {names.importable_name(name)} needs {lacking[0]}: give it in [model], or as "
+            f"model {shown} needs {lacking[0]}: give it in [model], or as "
             f"--set model.{lacking[0]}=VALUE"
         )
-    model: Model = build(cls, table, f"model {names.importable_name(name)}", **from_data)
-    check_targets(model, names.importable_name(name), source)
+    model: Model = build(cls, table, f"model {shown}", **from_data)
+    if model.labels:
+        refuse_real(shown, source)
     return model
 
 
@@ -174,12 +174,6 @@ def check_shapes(model: Model, federation: Federation) -> None:
                 f"{type(model).__name__}.{name} returns shape {got} for two clients at once, expected "
                 f"{shape}: w is (..., d), X is (..., B, p), and sums go over the last axes"
             )
-
-
-def check_targets(model: Model, name: str, source: Source) -> None:
-    """Refuse a model of labels if y holds real targets."""
-    if model.labels:
-        refuse_real(name, source)
 
 
 def refuse_real(name: str, source: Source) -> None:

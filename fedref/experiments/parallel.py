@@ -19,7 +19,7 @@ from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future,
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib import metadata
 from multiprocessing import get_context, parent_process, resource_tracker
 from pathlib import Path
@@ -415,30 +415,29 @@ class Workers:
     ) -> Results:
         K = len(client_states)
         parts = np.array_split(np.arange(K), min(self.workers if self.executor else 1, K))
-        same = algorithm, model, sent
-        calls: list[tuple[Any, ...]] = [
-            (*same, [client_states[k] for k in part], self.part_of(data, part), self.stack)
+        run = partial(run_clients, algorithm, model, sent)
+        calls = [
+            ([client_states[k] for k in part], self.part_of(data, part), self.stack)
             for part in parts
         ]
-        futures = [submit(self.executor, run_clients, *call) for call in calls if self.executor]
+        futures = [submit(self.executor, run, *call) for call in calls if self.executor]
         done: list[Results] = []
-        for i, call in enumerate(calls):
+        for i, part in enumerate(parts):
             try:
-                done.append(futures[i].result() if futures else run_clients(*call))
+                done.append(futures[i].result() if futures else run(*calls[i]))
             except Exception as error:
                 if is_death(error):  # the error does not say whose work killed the worker
                     if self.on_failure != "drop":
-                        lost = [part for part, future in zip(parts, futures) if has_failed(future)]
+                        lost = [p for p, future in zip(parts, futures) if has_failed(future)]
                         raise worker_death_error(data, lost, error) from error
-                    done.append(([None] * len(parts[i]), Counts()))
+                    done.append(([None] * len(part), Counts()))
                     continue
-                again = *same, call[3], data.subset_rows(parts[i])
-                done.append(one_by_one(self.on_failure, *again))
+                done += one_by_one(run, calls[i][0], data.subset_rows(part), self.on_failure)
                 self.message(
                     f"round {data.round + 1}: {type(error).__name__}: {error}; "
-                    f"the {len(parts[i])} clients of this part were run again one by one"
+                    f"the {len(part)} clients of this part were run again one by one"
                 )
-        return join_parts(done)
+        return [result for results, _ in done for result in results], total(n for _, n in done)
 
     def part_of(self, data: LocalData, part: Array) -> LocalData:
         """Return the data of a part as it is sent: with references to X and y, or with its rows."""
@@ -466,33 +465,17 @@ def worker_death_error(data: LocalData, lost: list[Array], error: Exception) -> 
     )
 
 
-def join_parts(parts: Sequence[Results]) -> Results:
-    """Return the results of all parts, in order, and their total counts."""
-    return [result for results, _ in parts for result in results], total(n for _, n in parts)
-
-
 def one_by_one(
-    on_failure: str,
-    algorithm: AnyAlgorithm,
-    model: Model,
-    sent: Any,
-    client_states: Sequence[Any],
-    data: LocalData,
-) -> Results:
+    run: Callable[..., Results], client_states: Sequence[Any], data: LocalData, on_failure: str
+) -> Iterator[Results]:
     """Run the clients of a part that failed one by one, to find and name the one that fails."""
-    done: list[Results] = []
     for k, client_state in enumerate(client_states):
         try:
-            done.append(
-                run_clients(
-                    algorithm, model, sent, [client_state], data.subset_rows([k]), stack=False
-                )
-            )
+            yield run([client_state], data.subset_rows([k]), stack=False)
         except Exception as error:
             if on_failure != "drop":
                 raise ClientError(
                     f"client {data.clients[k]} failed in round {data.round + 1}: "
                     f"{type(error).__name__}: {error}"
                 ) from error
-            done.append(([None], Counts()))
-    return join_parts(done)
+            yield [None], Counts()

@@ -166,13 +166,12 @@ class Run(NamedTuple):
 
     def _repr_html_(self) -> str:
         """Return the table, its notes and the curves as HTML, for a notebook."""
-        header, *rows = summary_rows(self)
-        lines = [html_row("th", header), *(html_row("td", row) for row in rows)]
+        table = ""
+        for i, row in enumerate(summary_rows(self)):
+            tag = "td" if i else "th"
+            table += f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in row)}</tr>"
         below = "".join(f"<p>{escape(note)}</p>" for note in notes(self))
-        return (
-            f"<p>{escape(heading(self))}</p><table>{''.join(lines)}</table>{below}"
-            + html_curves(self)
-        )
+        return f"<p>{escape(heading(self))}</p><table>{table}</table>{below}{html_curves(self)}"
 
 
 def load_run(directory: str | Path, *, client_states: bool = True) -> Run:
@@ -549,10 +548,6 @@ def note_on_falling_losses(run: Run) -> str:
 
 
 # ---- in a notebook -------------------------------------------------------------------------------
-
-
-def html_row(tag: str, row: list[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{escape(text)}</{tag}>' for text in row)}</tr>"
 
 
 def html_curves(run: Run) -> str:

@@ -13,7 +13,8 @@ import platform
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -121,14 +122,12 @@ def require_importable_names(experiment: Experiment) -> None:
 def new_directory(name: str) -> Path:
     """Make the folder runs/TIME-NAME; append a number if it exists."""
     base = Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{name}"
-    for i in range(1, 1000):
+    for i in count(1):
         path = base if i == 1 else base.with_name(f"{base.name}-{i}")
-        try:
+        with suppress(FileExistsError):
             path.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        return path
-    raise FedrefError(f"{base} and {i} more are taken, expected fewer runs in one second")
+            break
+    return path
 
 
 # ---- what the numbers depend on ------------------------------------------------------------------

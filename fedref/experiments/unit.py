@@ -114,15 +114,12 @@ def units(experiment: Experiment) -> list[Unit]:
 
 
 def row_of_scores(scores: Scores) -> Row:
-    n, m = scores.n_test, scores.n_train
-    return {
-        "accuracy": sample_mean(scores.accuracy, n),
-        "accuracy_mean": client_mean(scores.accuracy, n),
-        "test_loss": sample_mean(scores.test_loss, n),
-        "test_loss_mean": client_mean(scores.test_loss, n),
-        "train_loss": sample_mean(scores.train_loss, m),
-        "train_loss_mean": client_mean(scores.train_loss, m),
-    }
+    """Return the means of the scores over rows, and over clients."""
+    row: Row = {}
+    for name, n in (("accuracy", "n_test"), ("test_loss", "n_test"), ("train_loss", "n_train")):
+        values, sizes = getattr(scores, name), getattr(scores, n)
+        row |= {name: sample_mean(values, sizes), f"{name}_mean": client_mean(values, sizes)}
+    return row
 
 
 def training_federation(algorithm: AnyAlgorithm, federation: Federation, seed: int) -> Federation:

@@ -41,30 +41,37 @@ def test_the_run_is_the_data_s_own_experiment(directory):
     assert (directory / "curves.png").exists()
 
 
-def test_before_and_after_for_what_adapts(root, directory, capsys):
-    assert main("sample", directory, "--data-dir", root, "--characters", 7) == 0
-    fedavg, meta, end = capsys.readouterr().out.split("\n\n")
+def sampled(capsys, directory, *words) -> list[list[str]]:
+    """Return the paragraphs that the command prints, each as its lines."""
+    capsys.readouterr()
+    assert main("sample", directory, *words) == 0
+    *texts, end = capsys.readouterr().out.split("\n\n")
     assert end == ""
-    assert fedavg.startswith("fedavg (seed 0) after 2 rounds, HAMLET\n  prompt: ")
-    lines = [line.partition(":")[0].strip() for line in meta.split("\n")]
-    assert lines == ["fedmeta-sgd (seed 0) after 2 rounds, HAMLET", "prompt", "before", "after"]
-    assert "after:" not in fedavg
-    assert all(len(line) == 10 + 7 for line in meta.split("\n")[2:])
+    return [text.split("\n") for text in texts]
 
 
-def test_after_is_the_parameters_that_were_adapted(root, directory):
-    _, meta = sample.sample_texts(directory, 60, client="KING", data_dir=root, temperature=0)
-    assert meta.after is not None
-    assert len(meta.before) == len(meta.after) == 60
-    assert "king speaks" in meta.prompt
-    assert len(meta.prompt) == 80
+def test_before_and_after_for_what_adapts(root, directory, capsys):
+    fedavg, meta = sampled(capsys, directory, "--data-dir", root, "--characters", 7)
+    assert fedavg[0] == "fedavg (seed 0) after 2 rounds, HAMLET"
+    starts = [
+        "fedmeta-sgd (seed 0) after 2 rounds, HAMLET",
+        "  prompt: ",
+        "  before: ",
+        "  after:  ",
+    ]
+    assert all(line.startswith(start) for line, start in zip(meta, starts, strict=True))
+    assert [len(line) for line in meta[2:]] == [10 + 7] * 2
+    assert len(meta[1]) == 10 + 80
+    assert len(fedavg) == 3
+    king = sampled(capsys, directory, "--data-dir", root, "--client", "KING", "--temperature", 0)
+    assert "king speaks" in king[1][1]
 
 
-def test_a_prompt_is_gone_on_from(root, directory):
-    one, _ = sample.sample_texts(directory, 5, prompt="My lord", data_dir=root)
-    same, _ = sample.sample_texts(directory, 5, prompt="My lord", data_dir=root)
-    assert one.prompt == "My lord"
-    assert one == same
+def test_a_prompt_is_gone_on_from(root, directory, capsys):
+    words = ("--data-dir", root, "--prompt", "My lord")
+    one, other = (sampled(capsys, directory, *words) for _ in range(2))
+    assert one[0][1] == "  prompt: My lord"
+    assert one == other != sampled(capsys, directory, *words, "--seed", 1)
 
 
 class Echo:
