@@ -10,7 +10,7 @@ from fedref.experiments import names
 from fedref.experiments.results import Run
 from reproduce.catalogue import find
 from reproduce.claims import Place, claim_lines, claims_of, judge, report_claims
-from reproduce.measures import at_point, average, count_tested
+from reproduce.measures import at_point, average, change, count_tested
 from reproduce.tables import (
     Number,
     Values,
@@ -32,13 +32,16 @@ ABLATIONS = (
     ("ablation-vehicle-size", "vehicle", "{} of the rows for training", "split.train-fraction"),
     ("ablation-vehicle-fisher", "vehicle", "empirical Fisher; FedCurv λ = ½", ""),
     ("ablation-vehicle-importance", "vehicle", "importance: {}", "importance"),
+    ("ablation-vehicle-penalty", "vehicle", "no penalty: μ = 0", ""),
     ("ablation-split", "mnist", "the split of seed {}", "split.seed"),
     ("ablation-unit-pixels", "mnist", "pixels in [0, 1]", ""),
     ("ablation-uniform", "mnist", "clients weigh the same", ""),
     ("ablation-mnist-fisher", "mnist", "empirical Fisher; FedCurv λ = ½", ""),
     ("ablation-mnist-fisher-mu", "mnist", "empirical Fisher; APFL μ = ½", ""),
     ("ablation-mnist-importance", "mnist", "importance: {}", "importance"),
+    ("ablation-mnist-penalty", "mnist", "no penalty: μ = 0", ""),
     ("ablation-femnist-importance", "femnist", "importance: {}", "importance"),
+    ("ablation-femnist-penalty", "femnist", "no penalty: μ = 0", ""),
 )
 #: Other estimates of importance than the square of the gradient, by the names that APFL has for them.
 KINDS = {"fisher": "the empirical Fisher", "si": "SI", "mas": "MAS"}
@@ -77,7 +80,8 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     of_starts = judge(claims, places_of_starts(starts, runs))
     of_strengths = judge(claims, place_of_strengths(strengths, runs))
     of_kinds = judge(claims, places_of_kinds(runs))
-    report_claims(of_kinds + of_starts + of_strengths, out)
+    of_penalty = judge(claims, places_of_penalty(runs))
+    report_claims(of_kinds + of_starts + of_strengths + of_penalty, out)
     return {
         "rows": str(train + test),
         "tested": str(test),
@@ -90,6 +94,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
         "start_claims": claim_lines(of_starts),
         "strengths": number_table(("data", "method", "penalty"), strengths),
         "strength_claim": claim_lines(of_strengths),
+        "penalty_claims": claim_lines(of_penalty),
     }
 
 
@@ -197,6 +202,29 @@ def place_of_strengths(numbers: Sequence[Number], runs: Mapping[str, Run]) -> li
 
 def range_over_mu(place: Place, label: str) -> Values:
     return place.run[METHODS[label]]
+
+
+def places_of_penalty(runs: Mapping[str, Run]) -> list[Place]:
+    """Return every data set, with its run of Figure 1 and the same without the penalty."""
+    pairs = {stem: runs.get(f"ablation-{stem}-penalty") for stem in name_data_sets(runs)}
+    return [
+        Place(
+            stem, NAMES[stem], (runs[stem], without), METHODS, kinds=["penalty"],
+            **count_tested(runs[stem]),
+        )
+        for stem, without in pairs.items()
+        if without is not None
+    ]  # fmt: skip
+
+
+def gain_of_penalty(place: Place, label: str) -> Values:
+    with_it, without = (average(run, label) for run in place.run)
+    return with_it - without
+
+
+def change_saved_by_penalty(place: Place, label: str) -> Values:
+    with_it, without = (change(run, label) for run in place.run)
+    return without - with_it
 
 
 def range_of_fedcurv(place: Place) -> str:

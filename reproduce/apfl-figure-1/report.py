@@ -46,6 +46,8 @@ QUICK = {
     "ablation-femnist-z": {"rounds": 4},
     "ablation-mnist-importance": {"rounds": 10},
     "ablation-femnist-importance": {"rounds": 4},
+    "ablation-mnist-penalty": {"rounds": 10},
+    "ablation-femnist-penalty": {"rounds": 4},
     "ablation-vehicle-mu": {"sweep.mu": [0.1, 1.0]},
     "ablation-vehicle-curv": {"sweep.lam": [0.1, 1.0]},
     "ablation-vehicle-size": {"rounds": 4, "sweep.split.train-fraction": [0.2]},

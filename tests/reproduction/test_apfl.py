@@ -217,6 +217,19 @@ def test_kinds_of_importance_are_set_beside_the_same_seeds() -> None:
     assert len({one, same, other}) == 3
 
 
+def test_the_penalty_is_judged_against_the_same_without_it(short: Run) -> None:
+    """Accuracies rise by 10 points a round with it; they jump up and down by 20 without."""
+    steady, jumping = [0.5, 0.6, 0.7, 0.8, 0.9], [0.5, 0.3, 0.5, 0.3, 0.5]
+    with_it, without = (
+        with_curves(short, accuracy=dict.fromkeys(FIGURE_1.APFL, y)) for y in (steady, jumping)
+    )
+    (place,) = ABLATIONS.places_of_penalty({"mnist": with_it, "ablation-mnist-penalty": without})
+    n = len(short.experiment.seeds)
+    assert ABLATIONS.gain_of_penalty(place, "apfl-paper") == pytest.approx([28.0] * n)
+    assert ABLATIONS.change_saved_by_penalty(place, "apfl-paper") == pytest.approx([10.0] * n)
+    assert ABLATIONS.places_of_penalty({"mnist": with_it}) == []
+
+
 def test_a_loss_is_left_high_above_half_of_the_start(short: Run) -> None:
     """One of four clients is: the start is at 2."""
     found = with_curves(short, train_loss={m: [2.0, 1.0] for m in LABELS})
