@@ -112,7 +112,7 @@ CLIENTS: Mapping[str, Metric] = _with_columns(
 
 
 def markdown(rows: list[list[str]], left: int = 1) -> str:
-    """Return an aligned Markdown table, of which the first `left` columns are names or text.
+    """Return an aligned Markdown table; its first `left` columns are names or text.
 
     Characters with a meaning in Markdown or HTML are escaped.
     """

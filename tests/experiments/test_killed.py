@@ -84,10 +84,10 @@ def calls(monkeypatch, *words) -> int:
     return counted.count
 
 
-FEW = document(rounds=1, algorithms=algorithms("apfl", "fedavg"))
+FEW = document(rounds=1, keep_parameters=1, algorithms=algorithms("apfl", "fedavg"))
 
 
-def test_killed_at_every_single_write_sync_and_rename(here, monkeypatch):
+def test_killed_at_every_single_write_sync_and_rename(here, monkeypatch, capsys):
     path = write(here / "t.toml", FEW)
     total = calls(monkeypatch, path, *ALWAYS)
     expected = contents(here / "counted")
@@ -100,6 +100,7 @@ def test_killed_at_every_single_write_sync_and_rename(here, monkeypatch):
                 main("run", path, "--out", out, *ALWAYS)
         again = ["resume", out] if (out / "config.toml").exists() else ["run", path, "--out", out]
         assert main(*again, *ALWAYS) == 0, at
+        assert capsys.readouterr() == ("", ""), at  # whatever is read is whole
         found = contents(out)
         stray = [name for name in found if name not in expected]
         # what a half-written split.json leaves is hidden, and harmless

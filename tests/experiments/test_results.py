@@ -264,26 +264,6 @@ def test_what_is_kept_moves_no_number(here):
     } == {"config.toml", "checkpoints/0000-fedavg-seed0.ckpt"}  # which names its config.toml
 
 
-@pytest.mark.parametrize("at", [1, 3, 6])
-def test_a_run_that_is_killed_keeps_the_same_in_the_end(here, monkeypatch, at):
-    path = write(here / "t.toml", document(rounds=5, keep_parameters=2))
-    assert main("run", path, "-q", "-o", "whole") == 0
-    real, calls = unit.plan_for, []
-
-    def stopped(*words, **more):
-        calls.append(1)
-        if len(calls) == at:
-            raise KeyboardInterrupt
-        return real(*words, **more)
-
-    monkeypatch.setattr(unit, "plan_for", stopped)
-    code = main("run", path, "-q", "-o", "a")
-    assert code == (130 if at < 6 else 0)
-    if at < 6:
-        assert main("resume", "a", "-q") == 0
-    assert contents(here / "a") == contents(here / "whole")
-
-
 def test_what_was_saved_and_not_kept_is_kept_by_resume(here, monkeypatch):
     path = write(here / "t.toml", document(rounds=5, keep_parameters=2))
     assert main("run", path, "-q", "-o", "whole") == 0
