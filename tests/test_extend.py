@@ -263,6 +263,10 @@ def test_arrays_of_others_are_arrays_and_bytes_are_pixels(here):
         ),
         ((X, Y, CLIENT, Y), "^data is a tuple, expected a name"),
         (X, "^data is a ndarray, expected a name"),
+        (
+            {"features": X, "y": Y},
+            "data is a table with the arrays features, y, expected X and y$",
+        ),
         (Source(X.reshape(60, 2, 2), Y), r"X has shape \(60, 2, 2\), expected \(60, features\)"),
         (Source(X, Y.tolist()), "arrays: y is a list, expected an array"),
         (Source(X, Y, np.zeros(59, int)), r"client has shape \(59,\), expected \(60,\)"),

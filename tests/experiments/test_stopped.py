@@ -6,10 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from running import algorithms, contents, document, main, process, refused, write
+from running import algorithms, contents, document, main, process, write
 
-from fedref import FedrefError
-from fedref.experiments import config, run_directory
+from fedref.experiments import run_directory
 from fedref.experiments.unit import units
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -82,22 +81,6 @@ def test_a_full_standard_output_is_one_line_and_results_are_kept(here):
     assert (here / "a" / "metrics.csv").exists()
 
 
-@posix
-def test_a_closed_standard_error_is_no_error(here):
-    path = write(here / "t.toml", document())
-    run = process(
-        "run",
-        path,
-        "--out",
-        "a",
-        stderr=None,
-        first="import os; os.close(2); import sys; sys.stderr = None",
-    )
-    out, _ = run.communicate()
-    assert run.returncode == 0
-    assert "| algorithm |" in out
-
-
 # ---- another machine, another encoding -----------------------------------------------------------
 
 
@@ -127,44 +110,3 @@ def test_ascii_streams_show_help_and_tables(here):
         out, err = run.communicate()
         assert (run.returncode, err) == (0, said)
         assert out
-
-
-#: TOML has hexadecimal numbers, whose length Python does not limit.
-HUGE = "0x" + "f" * 5000
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--name", "\udcff"], r"name is '\udcff', expected a string"),
-        (["--set", "algorithms=x", "--set", "lr=1"], "algorithms is 'x', expected a table"),
-        (["--set", "model.hidden=" + "[" * 30 + "]" * 30], "model mlp hidden is [[["),
-        (["--set", "name=" + "{a=" * 30 + "1" + "}" * 30], "name is {'a': {'a'"),
-        (["--rounds", "1" * 5000], "rounds is '11"),
-        (["--rounds", HUGE], "rounds is a number of thousands of digits, expected a whole number"),
-        (["--set", f"sweep.lr=[{HUGE}]"], "lr is a number of thousands of digits, expected a fini"),
-        (["--print-config", "--set", f"sweep.lr=[{HUGE}]"], "a value has thousands of digits"),
-        (["--seed", HUGE], "seeds is a number of thousands of digits"),
-    ],
-)
-def test_odd_words_are_one_short_line(capsys, words, message):
-    line = refused(capsys, "run", *words)
-    assert message in line
-    assert len(line) < 400
-
-
-@pytest.mark.parametrize("number", ["1" * 5000, HUGE])
-def test_a_file_with_a_number_of_thousands_of_digits_is_one_line(here, capsys, number):
-    (here / "t.toml").write_text(f"rounds = {number}\n[algorithms.fedavg]\n")
-    assert "t.toml: " in (line := refused(capsys, "run", "t.toml"))
-    assert "digits" in line
-
-
-def test_a_key_of_1500_parts_is_one_line(here, capsys):
-    (here / "t.toml").write_text("a." * 1500 + "a = 1")
-    assert "t.toml: " in refused(capsys, "run", "t.toml")
-    nested: dict = {}
-    for _ in range(5000):
-        nested = {"a": nested}
-    with pytest.raises(FedrefError, match="nested too deep"):
-        config.from_table({"algorithms": {"fedavg": {}}, "model": nested})
