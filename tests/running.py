@@ -144,6 +144,10 @@ def toml(path: Path) -> dict:
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
+class Killed(BaseException):
+    """Stands for SIGKILL: no code of ours runs after it."""
+
+
 def wait_for(condition) -> None:
     """Wait until a condition holds, for a minute at most."""
     deadline = time.monotonic() + 60

@@ -4,7 +4,7 @@ import errno
 import os
 
 import pytest
-from running import algorithms, contents, document, main, refused, write
+from running import Killed, algorithms, contents, document, main, refused, write
 
 from fedref.boundary import files
 
@@ -12,10 +12,6 @@ ALWAYS = ("--checkpoint-every", "0", "--quiet")
 
 
 pytestmark = pytest.mark.usefixtures("here")
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL: no code of ours runs after it."""
 
 
 class Torn:
@@ -84,7 +80,7 @@ def calls(monkeypatch, *words) -> int:
     return counted.count
 
 
-FEW = document(rounds=1, keep_parameters=1, algorithms=algorithms("apfl", "fedavg"))
+FEW = document(rounds=1, keep_parameters=1, algorithms=algorithms("apfl"))
 
 
 def test_killed_at_every_single_write_sync_and_rename(here, monkeypatch, capsys):

@@ -3,14 +3,25 @@
 import os
 import random
 import re
-import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
-from running import algorithms, contents, document, main, process, refused, toml, write
+from running import (
+    Killed,
+    algorithms,
+    contents,
+    document,
+    main,
+    process,
+    refused,
+    toml,
+    wait_for,
+    write,
+)
 
 from fedref.boundary import checkpoint
 from fedref.experiments import run_directory
@@ -34,67 +45,36 @@ def whole(here) -> dict[str, bytes]:
     return contents(here / "whole")
 
 
-class Killed(BaseException):
-    """Stands for SIGKILL: no code of ours runs after it."""
-
-
 # ---- a process of its own ------------------------------------------------------------------------
-
-
-def wait_for(run, condition) -> None:
-    """Until the condition holds, or the process has ended."""
-    deadline = time.monotonic() + 60
-    while run.poll() is None and not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.0002)
-
-
-def finish(run) -> tuple[str, str]:
-    out, err = run.communicate(timeout=60)
-    return out, err
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
 @pytest.mark.parametrize("kills", [3, pytest.param(15, marks=pytest.mark.slow)])
-def test_sigkill_at_random_rounds_and_during_checkpoints(here, capsys, kills):
+def test_sigkill_at_random_moments(here, capsys, kills):
     path = write(here / "t.toml", {**TABLE, "rounds": 50 if kills < 5 else 200})
     assert main("run", path, "--out", "whole", "--quiet") == 0
-    expected = contents(here / "whole")
-    rng = random.Random()
-    seed = rng.randrange(10**6)
-    rng.seed(seed)
-    checkpoints = here / "a" / "checkpoints"
-
-    def participants(since: int) -> bool:
-        """Whether this process has written a checkpoint, and so has the lock."""
-        try:
-            return any(path.stat().st_mtime_ns > since for path in checkpoints.glob("*.ckpt"))
-        except FileNotFoundError:  # just being renamed
-            return False
-
-    def while_writing() -> bool:
-        return rng.random() < 0.2 and any(checkpoints.glob("*.new"))
-
-    ended_early = 0
+    checkpoints, killed = here / "a" / "checkpoints", 0
     words = ["run", path, "--out", "a"]
-    for i in range(kills):
+    for _ in range(kills):
         since = time.time_ns()
         run = process(*words, *ALWAYS)
-        wait_for(run, lambda since=since: participants(since))
-        moment = time.monotonic() + rng.uniform(0, 0.3)
-        wait_for(run, (lambda m=moment: time.monotonic() > m) if i % 2 else while_writing)
-        run.send_signal(signal.SIGSTOP)
-        if run.poll() is None:  # it is at work: nobody else may be
-            line = refused(capsys, "resume", "a")
-            assert "a: another process is running this experiment" in line
+
+        def has_ended_or_written(run=run, since=since) -> bool:
+            with suppress(FileNotFoundError):  # just being renamed
+                written = (path.stat().st_mtime_ns > since for path in checkpoints.glob("*.ckpt"))
+                return run.poll() is not None or any(written)
+            return False
+
+        wait_for(has_ended_or_written)
+        time.sleep(random.uniform(0, 0.3))
         run.kill()
-        finish(run)
-        ended_early += run.returncode == -9
+        run.communicate(timeout=60)
+        killed += run.returncode == -9
         words = ["resume", "a"]
-    assert main("resume", "a", *ALWAYS) == 0, seed
+    assert main("resume", "a", *ALWAYS) == 0
     assert capsys.readouterr() == ("", "")  # nothing was damaged
-    assert contents(here / "a") == expected, seed
-    assert ended_early >= 2, seed
+    assert contents(here / "a") == contents(here / "whole")
+    assert killed >= 2
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="resource limits")
@@ -107,7 +87,7 @@ def test_a_file_that_may_not_grow_is_reported_and_the_run_can_go_on(here):
     assert main("run", path, "--out", "whole", "--quiet") == 0
     assert max(map(len, contents(here / "whole").values())) > limit
     run = process("run", path, "--out", "a", *ALWAYS, first=first)
-    out, err = finish(run)
+    out, err = run.communicate(timeout=60)
     assert (run.returncode, out) == (2, "")
     assert err.count("\n") == 1
     assert "cannot be read or written (File too large)" in err

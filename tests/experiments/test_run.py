@@ -208,12 +208,19 @@ def test_fewer_than_five_clients_all_take_part_and_it_is_said_once(here, capsys)
 
 
 @pytest.mark.parametrize("out", [None, "a"])
-def test_from_python_fewer_than_five_clients_all_take_part(here, out):
+def test_from_python_up_to_five_clients_are_a_cohort(here, out):
     said = []
-    run = fedref.run(three(), out=out, progress=Progress(message=said.append))
-    assert (said, cohorts(run)) == ([FEW], [3])
+    how = {"out": out, "progress": Progress(message=said.append)}
+    assert cohorts(fedref.run(three(), **how)) == [3]
+    assert said == [FEW]
     with pytest.raises(ConfigError, match="clients-per-round is 5, but there are only 3"):
         fedref.run(three(), clients_per_round=5, out=out and "b")
+    said.clear()
+    if out:
+        how["out"] = "many"
+    assert cohorts(fedref.run(three(users=8, rounds=1), **how)) == [5]
+    assert said == []
+    assert out is None or toml(here / "many" / "config.toml")["clients-per-round"] == 5
 
 
 @pytest.mark.parametrize("out", [None, "a"])
@@ -222,13 +229,6 @@ def test_in_a_sweep_of_the_clients_each_point_has_a_cohort_of_its_own(here, out)
     assert cohorts(run) == [3, 5]
     assert out is None or "clients-per-round" not in toml(here / "a" / "config.toml")
     assert out is None or main("resume", "a", "-q") == 0
-
-
-def test_five_clients_or_more_are_a_cohort_of_five(here):
-    said = []
-    run = fedref.run(three(users=8, rounds=1), out="a", progress=Progress(message=said.append))
-    assert (said, cohorts(run)) == ([], [5])
-    assert toml(here / "a" / "config.toml")["clients-per-round"] == 5
 
 
 # ---- failures ------------------------------------------------------------------------------------

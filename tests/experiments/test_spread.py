@@ -31,19 +31,31 @@ pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_units_over_threads_give_the_same_bytes_and_tell_the_same_rounds(here):
-    told: dict[int, list] = {}
+    """Also of a unit that diverges."""
+    bad = {"algorithm": "fedprox", "lr": 1e300, "mu": 1e300}
+    table = {**SWEEP, "algorithms": {**SWEEP["algorithms"], "bad": bad}}
+    told: dict[str, dict[int, list]] = {"a": {}, "b": {}}
 
-    def round(unit, record):
-        told.setdefault(unit.number, []).append((record.status, record.round, len(record.rows)))
+    def progress(name):
+        def round(unit, record):
+            said = (record.status, record.reason, record.round, len(record.rows))
+            told[name].setdefault(unit.number, []).append(said)
 
-    alone = fedref.run(SWEEP, out="a")
+        return Progress(round)
+
+    alone = fedref.run(table, out="a", progress=progress("a"))
     with ThreadPoolExecutor(3) as pool:
-        run = fedref.run(SWEEP, out="b", executor=pool, workers=3, progress=Progress(round))
+        run = fedref.run(table, out="b", executor=pool, workers=3, progress=progress("b"))
     assert contents(here / "a") == contents(here / "b")
-    assert [u.number for u in run.units] == list(range(12)) == sorted(told)
+    assert told["a"] == told["b"]
+    assert [u.number for u in run.units] == list(range(16)) == sorted(told["b"])
     assert all(a.rows == b.rows for a, b in zip(alone.records, run.records))
-    expected = [("running", t, t + 1) for t in range(6)] + [("done", 6, 7)]
-    assert all(seen == expected for seen in told.values())
+    rounds = [("running", "", t, t + 1) for t in range(6)] + [("done", "", 6, 7)]
+    for unit in run.units:
+        if unit.label == "bad":
+            assert told["b"][unit.number][-1][0] == "diverged"
+        else:
+            assert told["b"][unit.number] == rounds
 
 
 def test_units_over_processes_give_the_same_bytes(here, capsys):
@@ -54,26 +66,6 @@ def test_units_over_processes_give_the_same_bytes(here, capsys):
     assert main("run", path, "--out", "b", "--json", "--workers", "2") == 0
     assert sorted(capsys.readouterr().out.splitlines()) == sorted(alone)
     assert contents(here / "a") == contents(here / "b")
-
-
-def test_what_diverges_ends_the_same(here):
-    tables = algorithms("fedavg", bad={"algorithm": "fedprox", "lr": 1e300, "mu": 1e300})
-    told: dict[str, list] = {"a": [], "b": []}
-
-    def round(name):
-        def told_of(unit, record):
-            if unit.label == "bad":
-                told[name].append((record.status, record.reason, record.round, len(record.rows)))
-
-        return Progress(told_of)
-
-    table = document(rounds=4, algorithms=tables)
-    fedref.run(table, out="a", progress=round("a"))
-    with ThreadPoolExecutor(2) as pool:
-        fedref.run(table, out="b", executor=pool, workers=2, progress=round("b"))
-    assert contents(here / "a") == contents(here / "b")
-    assert told["a"] == told["b"]
-    assert told["a"][-1][0] == "diverged"
 
 
 def test_states_of_chosen_rounds_are_kept_over_any_executor(here):
