@@ -7,6 +7,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -142,6 +143,13 @@ def rows(path: Path, **where) -> list[dict[str, str]]:
 
 def toml(path: Path) -> dict:
     return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+class Screen(StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 class Killed(BaseException):

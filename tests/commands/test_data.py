@@ -98,23 +98,18 @@ def test_split_replaces_no_file_unless_told_to(
     assert from_manifest(path).clients == 4
 
 
-def test_verify_tells_a_change(tmp_path: Path) -> None:
-    path = tmp_path / "m.json"
-    fedref("split", "iid", "--data", "digits", "--set", "split.users=4", "--out", path)
-    path.write_text(path.read_text().replace('"seed": 0', '"seed": 1'))
-    with pytest.raises(FedrefError, match="it has been changed"):
-        fedref("verify", path)
-
-
-def test_verify_tells_rows_that_the_rule_does_not_give(
+def test_verify_tells_a_change_and_rows_that_the_rule_does_not_give(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from fedref.datasets import manifest
 
     path = tmp_path / "m.json"
     fedref("split", "iid", "--data", "digits", "--set", "split.users=4", "--out", path)
+    path.write_text((sealed := path.read_text()).replace('"seed": 0', '"seed": 1'))
+    with pytest.raises(FedrefError, match="it has been changed"):
+        fedref("verify", path)
     for rule, message in (("iid", "gives other rows here"), ("mine", "not one of fedref's")):
-        data = json.loads(path.read_text()) | {"seed": 1, "rule": rule}
+        data = json.loads(sealed) | {"seed": 1, "rule": rule}
         path.write_text(json.dumps(data | {"sha256": manifest.seal(data)}))
         fedref("verify", path)
         assert message in capsys.readouterr().out

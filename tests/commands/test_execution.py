@@ -1,16 +1,12 @@
 """What `fedref run` tells on the way and at its end."""
 
 import json
-import os
 import re
-import struct
 import sys
-import threading
-from contextlib import suppress
 
 import numpy as np
 import pytest
-from running import TINY, algorithms, document, main, rows, write
+from running import TINY, Screen, algorithms, document, main, rows, write
 
 from fedref import commands
 from fedref.algorithm import State
@@ -59,33 +55,12 @@ def test_json_has_no_numbers_that_json_has_not(capsys):
     }  # fmt: skip
 
 
-def on_terminal(monkeypatch, *words, columns: int, stream: str) -> str:
-    """Run the command in this process, with a terminal as one of its streams. Return what it shows."""
-    pty, fcntl, termios = map(pytest.importorskip, ("pty", "fcntl", "termios"))
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
-    monkeypatch.delenv("COLUMNS", raising=False)  # it would win
-    with os.fdopen(slave, "w", encoding="utf-8") as screen, monkeypatch.context() as patched:
-        patched.setattr(sys, stream, screen)
-        patched.setattr(sys, f"__{stream}__", screen)
-        shown: list[bytes] = []
-        reader = threading.Thread(target=read_to_end, args=(master, shown))
-        reader.start()
-        assert main(*words) == 0
-    reader.join()
-    os.close(master)
-    return b"".join(shown).decode().replace("\r\n", "\n")
-
-
-def read_to_end(master: int, shown: list[bytes]) -> None:
-    with suppress(OSError):  # the other end is closed
-        while part := os.read(master, 4096):
-            shown.append(part)
-
-
 def test_on_a_terminal_a_bar_shows_rounds_accuracy_speed_and_time_left(here, monkeypatch, capsys):
     path = write(here / "t.toml", document(rounds=200))
-    text = on_terminal(monkeypatch, "run", path, "--out", "a", columns=120, stream="stderr")
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(sys, "stderr", screen := Screen())
+    assert main("run", path, "--out", "a") == 0
+    text = screen.getvalue()
     assert re.search(r"fedavg \(seed 0\): +\d+%", text)
     assert re.search(r"\d+/201 \[\d\d:\d\d<", text)  # rounds, time so far and left
     assert re.search(r"(round/s|s/round), accuracy \d+\.\d\d %", text)

@@ -146,18 +146,6 @@ def test_a_softmax_model_with_its_numbers(capsys):
     assert "<function" not in out
 
 
-def test_the_svm_with_its_numbers(capsys):
-    """The squared hinge at m = 1 − yz = (1, 0.25, 0): r = −2my/3, g = Σ r x; Hv has 2 for −2my."""
-    assert main("explain", "svm") == 0
-    out = capsys.readouterr().out
-    X = np.array([[1, 2], [-1, 1], [2, 0]])
-    y, z, Xv = np.array([1, -1, 1]), X @ [0.5, -0.25], X @ [1, 0.5]
-    m = np.maximum(1 - y * z, 0)
-    r = 2 * np.where(m > 0, Xv, 0) / 3
-    for value in (m, -2 * m * y / 3, -2 * m * y / 3 @ X, r, r @ X):
-        assert f"= {pages.format_value(value.astype(float))}\n" in out
-
-
 def test_the_centralised_step_has_the_proofs_of_its_own(capsys):
     assert main("explain", "centralised") == 0
     out = capsys.readouterr().out

@@ -31,6 +31,8 @@ from fedref.rounds.federation import Federation, Part, Source
         ("mnist", "fedprox-mnist", "logistic"),
         ("cifar10(color)", "cifar10-powerlaw", "cnn"),
         ("vehicle", "natural", "svm"),
+        ("shakespeare(step=20)", "natural", "lstm"),
+        ("sent140", "natural", "lstm"),
         ("some/folder", "natural", "logistic"),
     ],
 )
@@ -288,11 +290,6 @@ def test_numbers_and_codes_are_not_taken_for_each_other(name):
     }.get(name, f"model {name} takes numbers, and some holds codes: use one of lstm$")
     with pytest.raises(ConfigError, match=says):
         make_model({"name": name}, data)
-
-
-@pytest.mark.parametrize("data", ["shakespeare", "shakespeare(step=20)", "sent140"])
-def test_the_usual_model_of_text_is_the_lstm(data):
-    assert config.usual_tables(data) == ({"rule": "natural"}, {"name": "lstm"})
 
 
 def test_the_usual_model_of_a_file_is_that_of_what_it_holds(tmp_path, monkeypatch):
