@@ -2,6 +2,7 @@
 
 import csv
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from fedref import tree
 from fedref.experiments import config
 from fedref.experiments.loading import Loader, load_experiment, resolve_experiment
 from fedref.experiments.run import run
-from fedref.flower.client import handle_request, read_part, write_part
+from fedref.flower.client import answer_within, handle_request, read_part, write_part
 from fedref.flower.nodes import Options, Reply
 from fedref.flower.server import serve
 
@@ -59,7 +60,8 @@ class Wires:
             self.sent.append((node, packet))
             if node in self.away:
                 continue
-            reply = handle_request(packet, self.parts[node], self.experiment, self.stores[node])
+            where = self.parts[node], self.experiment, self.stores[node]
+            reply = answer_within(60.0, partial(handle_request, packet, *where))
             replies = [(node, reply)]
             if self.change and "call" in packet:
                 replies = self.change(self, node, packet, reply)

@@ -6,6 +6,7 @@ import secrets
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -53,7 +54,7 @@ def exists(path: Path) -> bool:
 # ---- reading -------------------------------------------------------------------------------------
 
 
-def open_regular(path: Path, expected: str) -> IO[bytes]:
+def open_regular(path: Path, expected: str) -> BufferedReader:
     """Open a file for reading. Refuse folders and empty files, and pipes and devices, which may not end."""
     with as_data_error(path, expected):
         status = path.stat()

@@ -25,7 +25,7 @@ your own data
   A file or a folder in the place of a data set's name, in one of these formats:
   .npz         arrays X (n, ...) and y (n,); client (n,) if rows belong to clients;
                for a test part of your own test (n,), true for test rows, or train,
-               true for all others, or test_from, the first test row
+               true for all others
   folder       X.npy and y.npy, and client.npy, test.npy, ... likewise
   .csv, .tsv   a header; column y (or label, class, target); client and test (or
                train) if you have them; every other column is a feature and holds

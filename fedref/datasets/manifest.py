@@ -150,16 +150,14 @@ def read_names(manifest: dict[str, Any], path: Path | str) -> tuple[str, ...] | 
     """Return the clients' names; None if they are just their numbers."""
     with as_data_error(path, "a name for every client"):
         names = tuple(client["name"] for client in manifest["clients"])
-        if not all(isinstance(name, str) for name in names):
-            raise ValueError("a name is not text")
-        require_utf8(list(names))
+        require_utf8(names)
     return None if names == tuple(map(str, range(len(names)))) else names
 
 
-def read_affine(manifest: dict[str, Any], name: str, p: int, path: Path | str) -> Array | float:
+def read_affine(value: Any, name: str, p: int, path: Path) -> Array | float:
     """Return shift or scale: one number, or one for each of p features."""
     with as_data_error(path, f"{name}: a number, or {p} of them"):
-        values = np.array(manifest[name], np.float64)
+        values = np.array(value, np.float64)
         if values.shape not in ((), (p,)):
             raise ValueError(f"{name} has shape {values.shape}")
         return values if values.ndim else float(values)
@@ -203,12 +201,17 @@ def from_manifest(
         manifest["rule"],
         MappingProxyType(manifest["parameters"]),
         manifest["seed"],
-        read_affine(manifest, "shift", p, path),
-        read_affine(manifest, "scale", p, path),
+        read_affine(manifest["shift"], "shift", p, path),
+        read_affine(manifest["scale"], "scale", p, path),
         read_names(manifest, path),
     )
+    check_federation(federation, path, "a split that can be trained on")
+    return federation
+
+
+def check_federation(federation: Federation, path: Path, expected: str) -> None:
+    """Raise a DataError that names the file if its federation cannot be trained on."""
     try:
         federation.check()
     except DataError as error:
-        raise data_error(path, error, "a split that can be trained on") from error
-    return federation
+        raise data_error(path, error, expected) from error

@@ -31,8 +31,10 @@ import numpy as np
 from fedref import tree
 from fedref.algorithm import AnyAlgorithm
 from fedref.boundary import checkpoint
-from fedref.boundary.errors import FedrefError
-from fedref.boundary.files import as_data_error, data_error, write_or_raise
+from fedref.boundary.files import data_error, open_regular, write_or_raise
+from fedref.datasets.formats import arrays
+from fedref.datasets.formats.npz import read_archive
+from fedref.datasets.manifest import check_federation, read_affine
 from fedref.datasets.partition import group_by_client
 from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
@@ -97,7 +99,7 @@ def write_part(path: Path, federation: Federation, clients: Iterable[int]) -> No
              ((federation.train, False), (federation.test, True))]  # fmt: skip
     rows = np.concatenate([rows for rows, _, _ in parts])
     source = federation.source
-    arrays: dict[str, Any] = {
+    contents: dict[str, Any] = {
         "X": source.X[rows],
         "y": source.y[rows],
         "client": np.concatenate([np.full(len(rows), k) for rows, k, _ in parts]),
@@ -107,48 +109,42 @@ def write_part(path: Path, federation: Federation, clients: Iterable[int]) -> No
         "image": source.image,
         "vocabulary": source.vocabulary,
     }
-    arrays = {name: np.asarray(value) for name, value in arrays.items() if value is not None}
-    write_or_raise(path, partial(np.savez, **arrays))
+    contents = {name: np.asarray(value) for name, value in contents.items() if value is not None}
+    write_or_raise(path, partial(np.savez, **contents))
 
 
 def read_part(path: Path) -> Site:
     """Read and check a node's part; a DataError if one cannot train on it."""
-    with as_data_error(path, EXPECTED), open(path, "rb") as file:
+    with open_regular(path, EXPECTED) as file:
         digest = file_digest(file, "sha256").hexdigest()
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    wrong = (set(NEEDED) - set(arrays)) | (set(arrays) - {*NEEDED, *OPTIONAL})
-    if wrong:
-        raise data_error(path, f"missing or unknown: {', '.join(sorted(wrong))}", EXPECTED)
-    X, y, client, test = (arrays[name] for name in NEEDED)
-    n, p = (*X.shape, 0, 0)[:2]
-    shift, scale = arrays.get("shift", np.array(0.0)), arrays.get("scale", np.array(1.0))
-    for name, array, kinds, shapes in (
-        ("X", X, "iuf", [(n, p)]),
-        ("y", y, "iu", [(n,)]),
-        ("client", client, "iu", [(n,)]),
-        ("test", test, "b", [(n,)]),
-        ("shift", shift, "iuf", [(), (p,)]),
-        ("scale", scale, "iuf", [(), (p,)]),
-    ):
-        if array.shape not in shapes or array.dtype.kind not in kinds or not n:
-            words = "numbers X (n, p), shift and scale (p,), integers y and client (n,), bools test (n,)"
-            raise data_error(path, f"{name} {array.shape} {array.dtype}", words)
+        contents, where = read_archive(file, path, EXPECTED), str(path)
+    arrays.reject_unknown_arrays(contents, where, NEEDED + OPTIONAL)
+    X, *others = arrays.require_arrays(contents, where, NEEDED)
+    X, image = arrays.as_features(X, where)
+    y, client, test = (
+        arrays.as_integers(values, len(X), where, name) for name, values in zip(NEEDED[1:], others)
+    )
     if client.min() < 0:
-        raise data_error(path, f"client from {client.min()}", "numbers from 0 on")
-    more: Any = {name: tuple(arrays[name].tolist()) for name in OPTIONAL[2:] if name in arrays}
-    source = Source(X, y.astype(np.int64), name=path.name, **more)
+        raise data_error(path, f"client is {client.min()}", "numbers from 0 on")
+    more: Any = {"image": image}
+    more |= {name: tuple(contents[name].tolist()) for name in OPTIONAL[2:] if name in contents}
     numbers, index = np.unique(client, return_inverse=True)
-    rows = np.arange(n)
-    train, tests = (group_by_client(index[at], len(numbers), rows[at]) for at in (~test, test))
-    federation = Federation(source, train, tests, rule="flower", shift=shift, scale=scale)
+    train, tests = (
+        group_by_client(index[rows], len(numbers), rows)
+        for rows in (np.flatnonzero(test == 0), np.flatnonzero(test))
+    )
+    federation = Federation(
+        Source(X, y, name=path.name, **more),
+        train,
+        tests,
+        rule="flower",
+        shift=read_affine(contents.get("shift", 0.0), "shift", X.shape[1], path),
+        scale=read_affine(contents.get("scale", 1.0), "scale", X.shape[1], path),
+    )
     for k in np.flatnonzero(train.sizes == 0):
         raise data_error(path, f"client {numbers[k]} has no training row", "at least one")
-    try:
-        federation.check()
-    except FedrefError as error:
-        raise data_error(path, error, "rows that can be trained on") from error
-    return Site(numbers.astype(np.int64), federation, digest)
+    check_federation(federation, path, "rows that can be trained on")
+    return Site(numbers, federation, digest)
 
 
 # ---- the clients' states -------------------------------------------------------------------------
@@ -223,13 +219,10 @@ class Job(NamedTuple):
 
 
 def handle_request(request: Packet, site: Site, experiment: Experiment, folder: Path) -> Packet:
-    """Return the reply to any request; an error becomes a reply with its reason."""
-    try:
-        if "hello" in request:
-            return {"announcement": protocol.write(site.announcement)}
-        return cast(Packet, run_single_threaded(run_request, request, site, experiment, folder))
-    except Exception as error:
-        return {"refused": reason_for(error, "a request")}
+    """Return the reply to any request."""
+    if "hello" in request:
+        return {"announcement": protocol.write(site.announcement)}
+    return cast(Packet, run_single_threaded(run_request, request, site, experiment, folder))
 
 
 def reason_for(error: Exception, where: str) -> protocol.Record:
@@ -245,7 +238,7 @@ def reason_for(error: Exception, where: str) -> protocol.Record:
 
 
 def answer_within(seconds: float, work: Callable[[], Packet]) -> Packet:
-    """Return the answer of `work`, or a refusal if it takes longer than so many seconds.
+    """Return the answer of `work`, or a refusal if it fails or takes longer than so many seconds.
 
     Work that hangs would block the node: Flower ends the process of a message when it is answered.
     """

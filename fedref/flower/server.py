@@ -298,29 +298,23 @@ def check_experiment(experiment: Experiment) -> None:
     """Raise ConfigError if an experiment needs rows or states that the server does not have."""
     for label, table in experiment.algorithms.items():
         algorithm = names.make_algorithm(label, table)
-        sends_alike = type(algorithm).download_for is Algorithm.download_for
-        for refused, words in (
-            (algorithm.pooled, "pools all clients' rows, which are not on the server"),
-            (
-                not sends_alike,
-                "sends what a client does not have yet, which the server cannot know",
-            ),
-        ):
-            if refused:
-                raise ConfigError(f"{label} {words}; leave it out")
-    swept = [key for key in experiment.sweep if key.partition(".")[0] in ("data", "split")]
-    needs = "needs clients' rows on the server, which are not there"
-    for refused, words in (
-        (experiment.dissimilarity, f"dissimilarity {needs}"),
-        (experiment.unseen > 0, f"unseen {needs}"),
-        (experiment.classes != "all", f"classes={experiment.classes} {needs}"),
-        (
-            bool(swept),
-            f"sweep.{''.join(swept[:1])} changes the rows of the clients, who have one split",
-        ),
+        if algorithm.pooled:
+            words = "pools all clients' rows, which are not on the server"
+            raise ConfigError(f"{label} {words}; leave it out")
+        if type(algorithm).download_for is not Algorithm.download_for:
+            words = "sends what a client does not have yet, which the server cannot know"
+            raise ConfigError(f"{label} {words}; leave it out")
+    for key in experiment.sweep:
+        if key.partition(".")[0] in ("data", "split"):
+            words = "changes the rows of the clients, who have one split"
+            raise ConfigError(f"sweep.{key} {words}")
+    for option, needs_rows in (
+        ("dissimilarity", experiment.dissimilarity),
+        ("unseen", experiment.unseen > 0),
+        (f"classes={experiment.classes}", experiment.classes != "all"),
     ):
-        if refused:
-            raise ConfigError(words)
+        if needs_rows:
+            raise ConfigError(f"{option} needs clients' rows on the server, which are not there")
 
 
 def serve(

@@ -99,7 +99,7 @@ HOSTILE: dict[str, dict[str, Any]] = {
     "row 1.0": {"clients": [CLIENT | {"train": [1.0]}]},
     "row True": {"clients": [CLIENT | {"train": [True]}]},
     "list test of whole": {"clients": [{"name": "0", "train": [1]}]},
-    "a name is not text": {"clients": [CLIENT | {"name": 7}]},
+    "7 is not text; expected a name for every client": {"clients": [CLIENT | {"name": 7}]},
     "train rows run from 1797": {"clients": [CLIENT | {"train": [1797]}]},
     "too large|expected a list train": {"clients": [CLIENT | {"train": [2**70]}]},
     "row 2 is a test row of client 0 and a training row": {"clients": [CLIENT | {"train": [2]}]},

@@ -10,7 +10,6 @@ import pytest
 from federating import (
     HOLDERS,
     Wires,
-    away_in,
     column,
     experiment_of,
     far,
@@ -24,7 +23,6 @@ from federating import (
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, DataError
 from fedref.commands import main
-from fedref.experiments.results import load_run
 from fedref.experiments.unit import Unit
 from fedref.flower.server import MissedClients, serve
 
@@ -259,21 +257,6 @@ def test_a_stopped_server_goes_on_to_the_same_files(name, t, damaged, tmp_path):
     assert [text for text in said if "goes on" in text] == [went_on] * (t > 1)
 
 
-def test_what_was_missed_before_a_stop_is_still_known_and_stands_once(tmp_path):
-    experiment = experiment_of(algorithms={"fedavg": {}}, **EVERYBODY)
-    stop, away, before = stopped_at(3), away_in({1}), []
-
-    def change(wires, *what):
-        return stop(wires, *what) and away(wires, *what)
-
-    wires = Wires(tmp_path / "nodes", experiment, change=change)
-    stop_and_go_on(
-        tmp_path, experiment, wires, lambda: before.extend(missed(tmp_path / "far")), limit=0.05
-    )
-    assert missed(tmp_path / "far") == before
-    assert len(before) == 2 * len(OWN)
-
-
 def test_missed_rows_of_a_round_that_is_done_again_are_replaced(tmp_path):
     unit, path = Unit(0, "fedavg", 0, {}), tmp_path / "missed.csv"
     rows = MissedClients(path)
@@ -281,15 +264,6 @@ def test_missed_rows_of_a_round_that_is_done_again_are_replaced(tmp_path):
     rows.replace(unit, 2, "training", {1: "late"})
     MissedClients(path).replace(unit, 1, "training", {})
     assert [(r["round"], r["client"]) for r in missed(tmp_path)] == [("2", "1")]
-
-
-def test_a_run_goes_on_without_a_node_that_does_not_come_back(tmp_path):
-    experiment = experiment_of(algorithms={"fedavg": {}}, **EVERYBODY)
-    wires = Wires(tmp_path / "nodes", experiment, change=stopped_at(2))
-    stop_and_go_on(tmp_path, experiment, wires, lambda: wires.away.add(101))
-    run = load_run(tmp_path / "far")
-    assert column(run, "dropped") == [0, 0, 3, 6, 9]  # the second round was not saved yet
-    assert {row["reason"] for row in missed(tmp_path / "far")} == {"its node is not online"}
 
 
 def test_other_rows_than_when_the_run_began_are_refused(tmp_path):

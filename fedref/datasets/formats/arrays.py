@@ -1,13 +1,13 @@
 """Checks of named arrays, and the Source that is made of them; all readers end here.
 
 The arrays are X, y, optionally `client`, and optionally one that marks the test rows: `test` (true
-for test rows), `train` (false for test rows) or `test_from` (the first test row, counted from 0).
+for test rows) or `train` (false for test rows).
 Test rows are moved to the end and keep their order. Arrays of other names are refused: if a mask
 were ignored because of its name, training would use the test rows.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from fedref.boundary.files import as_data_error, data_error
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Source
 
-TEST_ROWS = ("test", "train", "test_from")
+TEST_ROWS = ("test", "train")
 ARRAY_NAMES = ("X", "y", "client", *TEST_ROWS)
 
 
@@ -120,9 +120,11 @@ def encode_clients(values: Array, n: int, where: str) -> tuple[Array, tuple[str,
         return index.astype(np.int64), require_utf8(text)
 
 
-def require_utf8(names: list[str]) -> tuple[str, ...]:
-    """Return the names unchanged; a ValueError if one cannot be encoded (a lone surrogate)."""
+def require_utf8(names: Iterable[Any]) -> tuple[str, ...]:
+    """Return the names; a ValueError if one is not text or cannot be encoded (a lone surrogate)."""
     for name in names:
+        if not isinstance(name, str):
+            raise ValueError(f"{name!r:.40} is not text")
         name.encode()
     return tuple(names)
 
@@ -160,19 +162,9 @@ def from_arrays(arrays: Mapping[str, Any], where: str, **more: Any) -> Source:
     marks = {name: np.asarray(arrays[name]) for name in TEST_ROWS if name in arrays}
     if len(marks) > 1:
         raise data_error(where, f"has {' and '.join(marks)}", "one of them")
-    if "test_from" in marks:
-        more = {"test_from": first_test_row(marks["test_from"], n, where)} | more
-    elif marks:
+    if marks:
         test = mask_of_test_rows(*marks.popitem(), n, where)
     return make_source(X, y, where, client, test, **image_defaults(X) | more)
-
-
-def first_test_row(test_from: Array, n: int, where: str) -> int:
-    """Return the row number in the array test_from; a DataError if it is out of range."""
-    first = int(as_integers(test_from.reshape(-1), 1, where, "test_from")[0])
-    if not 0 < first < n:
-        raise data_error(where, f"test_from is {first}", f"a row from 1 to {n - 1}")
-    return first
 
 
 def mask_of_test_rows(name: str, values: Array, n: int, where: str) -> Array:

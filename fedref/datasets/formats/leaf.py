@@ -78,13 +78,10 @@ def read(path: Path, encode: Encode = encode_characters) -> list[User]:
     """Return the users of one file, in its order."""
     tree = read_json(path)
     names, entries, counts = tree["users"], tree["user_data"], tree["num_samples"]
-    odd = [name for name in names if not isinstance(name, str)]
-    if odd:
-        raise data_error(path, f"user {odd[0]!r} is not text", EXPECTED)
+    with as_data_error(path, "names of users in UTF-8"):
+        arrays.require_utf8(names)
     if (twice := first_repeated(names)) is not None:
         raise data_error(path, f"user {twice!r} is listed twice", "every user once")
-    with as_data_error(path, "names in UTF-8"):
-        arrays.require_utf8(names)
     if set(names) != set(entries):
         name = sorted(set(names) ^ set(entries))[0]
         what = "user_data has no" if name in names else "users does not list"
@@ -92,14 +89,11 @@ def read(path: Path, encode: Encode = encode_characters) -> list[User]:
     if len(counts) != len(names):
         what = f"{len(counts)} num_samples for {len(names)} users"
         raise data_error(path, what, "as many of both")
-    odd = [count for count in counts if type(count) is not int]  # True is an int to Python
-    if odd:
-        what = f"num_samples holds {reprlib.repr(odd[0])}"
-        raise data_error(path, what, "whole numbers in num_samples")
     users = [read_user(name, entries[name], f"{path}: user {name!r}", encode) for name in names]
     for user, count in zip(users, counts):
         if "raw" not in entries[user.name] and count != len(user.y):
-            raise data_error(user.where, f"{len(user.y)} rows", f"{count}, as num_samples says")
+            said = f"{reprlib.repr(count)}, as num_samples says"
+            raise data_error(user.where, f"{len(user.y)} rows", said)
     return users
 
 

@@ -172,12 +172,15 @@ BROKEN: list[tuple[str, bytes]] = [
     ("num_samples is missing", change("num_samples")),
     ("user_data has no 'u1'", change(*U1)),
     ("users does not list 'u2'", change("users", 2)),
-    ("expected names in UTF-8", GOOD.replace('"u0"', '"\\ud800"').encode()),  # half a character
+    (
+        "expected names of users in UTF-8",
+        GOOD.replace('"u0"', '"\\ud800"').encode(),
+    ),  # half a character
     ("'u0' is listed twice", change("users", add="u0")),
     ("'u0' occurs twice", GOOD.replace('"u1": {', '"u0": {').encode()),
-    ("user 3 is not text", change("users", add=3)),
+    ("3 is not text; expected names of users", change("users", add=3)),
     ("2 num_samples for 3 users", change("num_samples", 0)),
-    ("num_samples holds True", change("num_samples", 0, to=True)),
+    ("'u0': 2 rows; expected '2', as num_samples", change("num_samples", 0, to="2")),
     ("'u1': 3 rows; expected 9", change("num_samples", 1, to=9)),
     ("x or y is missing", change(*U1, to=[])),
     ("x or y is missing", change(*U1, "x")),
