@@ -1,6 +1,7 @@
 """Read files of limited size and write files atomically; what users can cause is a DataError."""
 
 import gzip
+import json
 import os
 import secrets
 import stat
@@ -97,6 +98,21 @@ def read_bytes(path: Path, expected: str) -> bytes:
         if not data:
             raise ValueError("is empty")
         return data
+
+
+def read_json(path: Path, expected: str) -> dict[str, Any]:
+    """Read a JSON object, gzip or plain. Refuse NaN, Infinity and keys that occur twice."""
+    data = read_bytes(path, expected)
+    with as_data_error(path, expected):
+        value = json.loads(data, object_pairs_hook=unique_keys, parse_constant=refuse_constant)
+        if not isinstance(value, dict):
+            raise ValueError(f"holds a {type(value).__name__}")
+        return value
+
+
+def refuse_constant(name: str) -> float:
+    """Refuse NaN and Infinity, which Python's json would accept."""
+    raise ValueError(f"holds {name}")
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -26,8 +26,7 @@ from fedref.boundary.files import (
     data_error,
     exists,
     open_regular,
-    read_bytes,
-    unique_keys,
+    read_json,
     write_or_raise,
 )
 from fedref.datasets import sources
@@ -104,10 +103,8 @@ def write(manifest: dict[str, Any], path: Path | str) -> None:
 def read(path: Path | str) -> dict[str, Any]:
     """Read a manifest; a DataError if its SHA-256 does not match or a value has a wrong type."""
     path = Path(path)
-    data = read_bytes(path, EXPECTED)
-    with as_data_error(path, EXPECTED):
-        manifest = json.loads(data, object_pairs_hook=unique_keys)
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+    manifest = read_json(path, EXPECTED)
+    if manifest.get("format") != FORMAT:
         raise data_error(path, "no such format", EXPECTED)
     odd = sorted(set(manifest) ^ set(KINDS)) or [
         key for key, kinds in KINDS.items() if type(manifest[key]) not in kinds

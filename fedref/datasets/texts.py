@@ -17,7 +17,6 @@ role of each play. 194 of its 1 349 roles say no more than 80 characters and hav
 files can be read as well; according to its README they keep 660 roles.)
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedref.boundary.files import as_data_error, data_error, read_bytes, unique_keys
+from fedref.boundary.files import data_error, read_json
 from fedref.datasets.formats import leaf, text
 from fedref.datasets.formats.leaf import User
 from fedref.models.numerics import Array
@@ -81,13 +80,8 @@ def read_shakespeare(path: Path, step: int, **more: Any) -> Source:
 
 def read_roles(path: Path) -> list[User]:
     """Return the roles of roles.json that have a window. X is a view, which takes no memory."""
-    data = read_bytes(path, EXPECTED)
-    with as_data_error(path, EXPECTED):
-        speeches_of = json.loads(data, object_pairs_hook=unique_keys)
-    if not isinstance(speeches_of, dict) or not speeches_of:
-        raise data_error(path, f"holds {repr(speeches_of)[:40]}", EXPECTED)
     users = []
-    for name, speeches in speeches_of.items():
+    for name, speeches in read_json(path, EXPECTED).items():
         where = f"{path}: role {name!r}"
         if not is_role(speeches):
             raise data_error(where, "is not a list of lists of text", EXPECTED)

@@ -6,29 +6,20 @@ of x and y an entry may hold "raw", the whole text of a role, which is cut into 
 becomes codes of characters; `texts.py` can also turn tweets into codes of words.
 """
 
-import json
 import re
 import reprlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedref.boundary.errors import DataError
-from fedref.boundary.files import (
-    as_data_error,
-    data_error,
-    first_repeated,
-    read_bytes,
-    unique_keys,
-    write_or_raise,
-)
+from fedref.boundary.files import as_data_error, data_error, first_repeated, read_bytes, read_json
 from fedref.datasets.formats import arrays, text
 from fedref.models.numerics import Array
-from fedref.rounds.federation import Federation, Part, Source
+from fedref.rounds.federation import Source
 
 EXPECTED = "LEAF JSON: an object with users, num_samples and user_data"
 NUMBERS = {int, float}  # and not bool, which NumPy would take for 1 and 0
@@ -53,30 +44,12 @@ class User(NamedTuple):
     where: str
 
 
-# ---- reading -------------------------------------------------------------------------------------
-
-
-def refuse_constant(name: str) -> float:
-    """Refuse NaN and Infinity, which Python's json would accept."""
-    raise ValueError(f"holds {name}")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a file; a DataError unless it is an object with LEAF's three keys."""
-    data = read_bytes(path, EXPECTED)
-    with as_data_error(path, EXPECTED):
-        tree = json.loads(data, object_pairs_hook=unique_keys, parse_constant=refuse_constant)
-    if not isinstance(tree, dict):
-        raise data_error(path, f"holds a {type(tree).__name__}", EXPECTED)
+def read(path: Path, encode: Encode = encode_characters) -> list[User]:
+    """Return the users of one file, in its order."""
+    tree = read_json(path, EXPECTED)
     for key, kind in (("users", list), ("user_data", dict), ("num_samples", list)):
         if not isinstance(tree.get(key), kind):
             raise data_error(path, f"{key} is missing or no {kind.__name__}", EXPECTED)
-    return tree
-
-
-def read(path: Path, encode: Encode = encode_characters) -> list[User]:
-    """Return the users of one file, in its order."""
-    tree = read_json(path)
     names, entries, counts = tree["users"], tree["user_data"], tree["num_samples"]
     with as_data_error(path, "names of users in UTF-8"):
         arrays.require_utf8(names)
@@ -274,29 +247,3 @@ def holds_text(path: Path) -> bool:
                 if match := ROWS.search(read_bytes(file, EXPECTED)):
                     return (match[1] or match[2]) == b'"'
     return False
-
-
-# ---- writing ------------------------------------------------------------------------------------
-
-
-def write_part(stream: IO[bytes], federation: Federation, part: Part, raw: bool) -> None:
-    """Write one LEAF file client by client, so that it is never in memory as a whole."""
-    names = federation.names
-    head = {"users": list(names), "num_samples": part.sizes.tolist()}
-    stream.write(json.dumps(head)[:-1].encode() + b', "user_data": {')
-    for k, name in enumerate(names):
-        rows = part.rows_of(k)
-        X = federation.source.X[rows] if raw else federation.batch(rows).X
-        entry = json.dumps({"x": X.tolist(), "y": federation.source.y[rows].tolist()})
-        stream.write(f"{', ' if k else ''}\n{json.dumps(name)}: {entry}".encode())
-    stream.write(b"}}\n")
-
-
-def export(federation: Federation, folder: Path, raw: bool = False) -> Iterable[Path]:
-    """Write train/train.json and test/test.json, features scaled or (`raw`) as in the source."""
-    paths = []
-    for name, part in (("train", federation.train), ("test", federation.test)):
-        path = folder / name / f"{name}.json"
-        write_or_raise(path, partial(write_part, federation=federation, part=part, raw=raw))
-        paths.append(path)
-    return paths
