@@ -89,21 +89,20 @@ class OverGrid:
 
     def reply_of(self, message: Message) -> Reply:
         """Convert Flower's message to a Reply: the node's packet, or the reason why there is none."""
-        asked = message.metadata.reply_to_message_id
-        node, limit = self.sent.pop(asked, (message.metadata.src_node_id, 0.0))
-        if not message.has_error():
-            try:
-                return Reply(asked, message.metadata.src_node_id, packet_of(message.content))
-            except ProtocolError as error:
-                return Reply(asked, message.metadata.src_node_id, {"refused": write_reason(error)})
-        code = message.error.code
-        if code in NO_ANSWER:
-            return Reply(asked, node, no_answer_in(limit))
-        if code == ErrorCode.NODE_UNAVAILABLE:
-            return Reply(asked, node, OFFLINE)
-        return Reply(
-            asked, node, {"refused": write_reason(f"its client app failed (Flower's error {code})")}
-        )
+        asked, sender = message.metadata.reply_to_message_id, message.metadata.src_node_id
+        node, limit = self.sent.pop(asked, (sender, 0.0))
+        try:
+            if not message.has_error():
+                node = sender  # an error may come from the link, in place of the node
+                return Reply(asked, node, packet_of(message.content))
+            code = message.error.code
+            if code in NO_ANSWER:
+                return Reply(asked, node, no_answer_in(limit))
+            if code == ErrorCode.NODE_UNAVAILABLE:
+                return Reply(asked, node, OFFLINE)
+            raise ProtocolError(f"its client app failed (Flower's error {code})")
+        except ProtocolError as error:
+            return Reply(asked, node, {"refused": write_reason(error)})
 
 
 def experiment_in(folder: Path) -> Experiment:

@@ -99,10 +99,6 @@ class Nodes:
         """The numbers of rows: client → (training rows, test rows)."""
         return sizes_of(self.known) if self.known else {}
 
-    def clients_of(self, node: int) -> list[int]:
-        """Return the clients that a node holds."""
-        return sorted(k for k, holder in self.holder.items() if holder == node)
-
     def greet(self) -> set[int]:
         """Ask new nodes for their clients and read the answers; return the nodes that are online."""
         online = set(self.network.nodes())
@@ -170,7 +166,7 @@ class Nodes:
         self.present |= set(announcement.clients)
         del self.waiting[node]
         self.left_out.pop(node, None)
-        self.say(f"node {node}: clients {shorten(self.clients_of(node))}")
+        self.say(f"node {node}: clients {shorten(announcement.clients)}")
 
     def missing(self, online: Collection[int]) -> list[int]:
         """Return the clients that no node has announced, or only a node that is offline.

@@ -219,7 +219,7 @@ class RemoteEngine:
                     packet[f"{word} {k}"] = protocol.write(request)
         replies = nodes.ask(packets)
 
-        def answer_of(k: int, read: Callable[[int, Packet], Any]) -> Any:
+        def answer_of(k: int, read: Callable[..., Any], *expected: Any) -> Any:
             reply = replies.get(holder.get(k, NONE), NoAnswer("its node is not online"))
             if isinstance(reply, str):
                 return NoAnswer(reply)
@@ -229,20 +229,18 @@ class RemoteEngine:
                     raise ProtocolError(f"its node refuses: {reason}")
                 if f"lost {k}" in reply:
                     raise ProtocolError(protocol.read_reason(reply, f"lost {k}"))
-                return read(k, reply)
+                return read(k, reply, *expected)
             except ProtocolError as error:
                 return str(error)
 
-        def scores_of(k: int, reply: Packet) -> ClientScores:
-            return read_scores(k, reply, nodes.sizes[k][1] > 0, bool(with_train))
-
-        expected: Any = self.expected_result(algorithm, model, sent) if requests["train"] else None
-
-        def result_of(k: int, reply: Packet) -> tuple[ClientResult, Counts]:
-            return read_result(k, reply, expected, round)
-
-        scores = {k: answer_of(k, scores_of) for k in requests["evaluate"]}
-        return scores, {k: answer_of(k, result_of) for k in requests["train"]}
+        scores, results = {}, {}
+        for k in requests["evaluate"]:
+            has_test = nodes.sizes[k][1] > 0
+            scores[k] = answer_of(k, read_scores, has_test, bool(with_train))
+        if requests["train"]:
+            expected = self.expected_result(algorithm, model, sent)
+            results = {k: answer_of(k, read_result, expected, round) for k in requests["train"]}
+        return scores, results
 
     def expected_result(self, algorithm: AnyAlgorithm, model: Model, sent: Any) -> ClientResult:
         """Compute the result of a client with one row of zeros, as an example for all results."""
