@@ -5,7 +5,6 @@ import pytest
 from drawing import diverged, legend, made, stars
 
 from fedref import plots
-from fedref.boundary.errors import ConfigError
 from fedref.experiments import results
 
 
@@ -37,12 +36,6 @@ def test_bar_texts_do_not_leave_the_picture(seen):
     run = made(["fedavg"], accuracy=[1.0] * 4)
     figure = seen(plots.bars, run, reference={"fedavg": (0.999, 1.0)})
     assert all(text.get_window_extent().x1 <= figure.bbox.x1 for text in figure.axes[0].texts)
-
-
-@pytest.mark.parametrize("draw", [plots.bars, plots.clients])
-def test_bars_and_clients_know_what_they_can_show(draw, tmp_path):
-    with pytest.raises(ConfigError, match=r"unknown metric of .*known are accuracy"):
-        draw(made(), tmp_path / "x.png", "bytes")
 
 
 def test_a_real_run_has_its_stars_and_the_table_s_numbers(real, seen):

@@ -23,47 +23,46 @@ def test_without_training_loss_the_test_loss_is_drawn(seen):
     assert loss.get_ylabel() == "test loss"
 
 
-def test_band_is_one_standard_deviation_over_seeds(seen):
+def test_band_is_one_standard_deviation_over_seeds_if_there_are_several(seen):
     figure = seen(plots.curves, made(), "accuracy")
     (axes,) = figure.axes
     band = axes.collections[0].get_paths()[0].vertices
     assert sorted(set(band[band[:, 0] == 0, 1].round(9))) == pytest.approx([10, 30])
     assert "±1 sd over 2 seeds" in legend(figure)
-
-
-def test_one_seed_has_no_band(seen):
     figure = seen(plots.curves, made(seeds=(0,)), "accuracy")
     assert not figure.axes[0].collections
     assert legend(figure) == ["fedavg", "apfl"]
 
 
-def test_stars_stand_where_importance_is_renewed(seen):
-    figure = seen(plots.curves, made(["apfl"], renewed=[0.0, 1.0, 0.0, 1.0]), "accuracy")
-    assert stars(figure.axes[0]) == [(1, pytest.approx(50), True), (3, pytest.approx(90), True)]
+ONCE = [0.0, 1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("metric", "columns", "seen_at"),
+    [
+        ("accuracy", {"renewed": [0.0, 1.0, 0.0, 1.0]}, [(1, 50), (3, 90)]),
+        # between two evaluated rounds it stands on the line, on a logarithmic axis as well
+        (
+            "accuracy",
+            {"seeds": (0,), "accuracy": [0.2, None, 0.6, 0.8], "renewed": ONCE},
+            [(1, 40)],
+        ),
+        ("loss", {"seeds": (0,), "train_loss": [100, None, 1, 0.01], "renewed": ONCE}, [(1, 10)]),
+    ],
+)
+def test_stars_stand_on_the_line_where_importance_is_renewed(seen, metric, columns, seen_at):
+    figure = seen(plots.curves, made(["apfl"], **columns), metric)
+    assert stars(figure.axes[0]) == [(x, pytest.approx(y), True) for x, y in seen_at]
     assert legend(figure).count("importance renewed") == 1
+    assert figure.axes[0].get_yscale() == ("log" if metric == "loss" else "linear")
 
 
 def test_a_star_is_hollow_where_only_some_seeds_renew(seen):
-    run = made(["apfl"], renewed=[0.0, 1.0, 0.0, 0.0])
+    run = made(["apfl"], renewed=ONCE)
     run.records[1].rows[1]["renewed"] = 0.0
     figure = seen(plots.curves, run, "accuracy")
     assert stars(figure.axes[0]) == [(1, pytest.approx(50), False)]
     assert "renewed in some seeds" in legend(figure)
-
-
-def test_a_star_between_evaluated_rounds_stands_on_the_line(seen):
-    run = made(["apfl"], seeds=(0,), accuracy=[0.2, None, 0.6, 0.8], renewed=[0.0, 1.0, 0.0, 0.0])
-    figure = seen(plots.curves, run, "accuracy")
-    assert stars(figure.axes[0]) == [(1, pytest.approx(40), True)]
-    assert "importance renewed" in legend(figure)
-
-
-def test_a_star_stands_on_the_line_of_a_logarithmic_axis_as_well(seen):
-    loss = [100.0, None, 1.0, 0.01]
-    run = made(["apfl"], seeds=(0,), train_loss=loss, renewed=[0.0, 1.0, 0.0, 0.0])
-    figure = seen(plots.curves, run, "loss")
-    assert figure.axes[0].get_yscale() == "log"
-    assert stars(figure.axes[0]) == [(1, pytest.approx(10), True)]
 
 
 def test_a_cross_marks_where_an_algorithm_diverged(seen):
@@ -95,23 +94,25 @@ def test_reference_values_are_level_lines_in_the_last_panel(seen):
     assert all(len(line.get_xdata()) != 2 for line in loss.lines)
 
 
-@pytest.mark.parametrize("value", [0.05, 1.0])
-def test_a_reference_outside_of_the_curves_stays_in_its_panel(seen, value):
-    run = made(seeds=(0,), accuracy=[0.4, 0.5, 0.5, 0.6])
-    figure = seen(plots.curves, run, reference={"apfl": value})
-    low, high = figure.axes[-1].get_ylim()
-    assert low < 100 * value < high
-    assert figure.axes[-1].get_tightbbox().y1 <= figure.bbox.y1
+@pytest.mark.parametrize(
+    ("metric", "values", "reference"),
+    [
+        ("accuracy", [40, 50, 50, 60], 5),
+        ("accuracy", [40, 50, 50, 60], 100),
+        ("loss", [1.0, 10.0, 1e4, 1e5], 0.01),  # on a logarithmic axis
+        ("loss", [1.0, 10.0, 1e4, 1e5], 1e7),
+    ],
+)
+def test_a_reference_outside_of_the_curves_stays_in_its_panel(seen, metric, values, reference):
+    scale = 0.01 if metric == "accuracy" else 1
+    column = {"accuracy": "accuracy", "loss": "train_loss"}[metric]
+    run = made(seeds=(0,), **{column: [scale * value for value in values]})
+    figure = seen(plots.curves, run, metric, reference={"apfl": scale * reference})
+    low, high = figure.axes[0].get_ylim()
+    assert low < reference < high
+    assert figure.axes[0].get_tightbbox().y1 <= figure.bbox.y1
 
 
-@pytest.mark.parametrize("value", [0.01, 1e7])
-def test_a_reference_on_a_logarithmic_axis(seen, value):
-    run = made(seeds=(0,), train_loss=[1.0, 10.0, 1e4, 1e5])
-    low, high = seen(plots.curves, run, "loss", reference={"apfl": value}).axes[0].get_ylim()
-    assert 0 < low < value < high
-
-
-@pytest.mark.filterwarnings("error")
 def test_huge_losses_are_drawn_within_a_logarithmic_axis(seen):
     run = made(train_loss=[2.0, 1e10, 1e200, 1.7e308], test_loss=[2.0, 1e10, 1e200, 1.7e308])
     run.records[0].rows[1]["train_loss"] = 1.0  # so that the band reaches below 0

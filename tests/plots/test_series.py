@@ -48,21 +48,19 @@ def test_any_column_can_be_drawn_and_three_decades_are_logarithmic(seen):
     assert axes.get_yscale() == "log"
 
 
-def test_unknown_metric_names_the_nearest(tmp_path):
-    with pytest.raises(ConfigError, match=r"unknown metric 'acuracy': did you mean 'accuracy'\?"):
-        plots.curves(made(), tmp_path / "x.png", "acuracy")
-    with pytest.raises(ConfigError, match="did you mean 'gamma'"):
-        plots.curves(made(), tmp_path / "x.png", "gama")
-    with pytest.raises(ConfigError, match="unknown metric 'seed'"):
-        plots.curves(made(), tmp_path / "x.png", against="seed")
-
-
-def test_a_metric_that_nothing_measured(tmp_path):
-    with pytest.raises(ConfigError, match="no values of gamma here: known are accuracy, "):
-        plots.curves(made(), tmp_path / "x.png", "gamma")
-
-
-@pytest.mark.parametrize("draw", [plots.curves, plots.bars, plots.clients])
-def test_a_reference_for_an_algorithm_that_is_not_there(draw, tmp_path):
-    with pytest.raises(ConfigError, match="reference value 'apfel': did you mean 'apfl'"):
-        draw(made(), tmp_path / "x.png", reference={"apfel": 0.5})
+@pytest.mark.parametrize(
+    ("draw", "how", "message"),
+    [
+        (plots.curves, {"metric": "acuracy"}, "metric 'acuracy': did you mean 'accuracy'"),
+        (plots.curves, {"metric": "gama"}, "did you mean 'gamma'"),
+        (plots.curves, {"metric": "gamma"}, "no values of gamma here: known are accuracy, "),
+        (plots.curves, {"against": "seed"}, "unknown metric 'seed'"),
+        (plots.bars, {"metric": "bytes"}, "unknown metric of bars 'bytes': known are accuracy"),
+        (plots.clients, {"metric": "bytes"}, "unknown metric of clients .* known are accuracy"),
+        *((draw, {"reference": {"apfel": 0.5}}, "reference value 'apfel': did you mean 'apfl'")
+          for draw in (plots.curves, plots.bars, plots.clients)),
+    ],
+)  # fmt: skip
+def test_what_is_not_there_names_the_nearest(draw, how, message, tmp_path):
+    with pytest.raises(ConfigError, match=message):
+        draw(made(), tmp_path / "x.png", **how)
