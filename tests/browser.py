@@ -1,11 +1,9 @@
 """A headless Chromium, spoken to through a pipe: what a page does and looks like, no package needed."""
 
-import base64
 import json
 import os
 import shutil
 import subprocess
-import time
 from itertools import count
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
@@ -93,26 +91,17 @@ class Browser:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
-    def press(self, key):
+    def press_tab(self):
         for kind in ("rawKeyDown", "keyUp"):
-            code = {"Tab": 9, "ArrowRight": 39, "Enter": 13}[key]
-            self.ask("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code)
-
-    def shot(self, path):
-        """The whole page as a PNG."""
-        size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {**size, "x": 0, "y": 0, "scale": 1}
-        found = self.ask("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(found["data"]))
+            self.ask("Input.dispatchKeyEvent", type=kind, key="Tab", windowsVirtualKeyCode=9)
 
     def close(self):
         self.session = None
         self.ask("Browser.close")
         self.out.close()
         self.into.close()
-        for _ in range(50):
-            if self.process.poll() is not None:
-                return
-            time.sleep(0.1)
-        self.process.kill()
-        self.process.wait()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()

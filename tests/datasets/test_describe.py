@@ -41,23 +41,16 @@ def test_labels_that_are_words_are_named():
     assert label_groups(words.source)[0] == ["ape", "cat", "dog"]
 
 
+GAP = "labels run from {0} to {1}, a model's classes from 0 to {1}; no row has label {2}"
+
+
 @pytest.mark.parametrize(
     ("y", "known", "note"),
     [
         ([0, 1, 2], None, []),
         ([0, 1, 2], range(3), []),
-        (
-            [1, 2, 3],
-            None,
-            ["labels run from 1 to 3, a model's classes from 0 to 3; no row has label 0"],
-        ),
-        (
-            [0, 9],
-            None,
-            [
-                "labels run from 0 to 9, a model's classes from 0 to 9; no row has label 1, 2, 3, 4, 5, ..."
-            ],
-        ),
+        ([1, 2, 3], None, [GAP.format(1, 3, "0")]),
+        ([0, 9], None, [GAP.format(0, 9, "1, 2, 3, 4, 5, ...")]),
         ([-1, 1], None, ["labels are encoded as 0 = -1, 1 = 1"]),
         ([-1, 1], (-1, 1), []),
         ([0, 1], (-1, 1), ["labels are encoded as -1 = 0, 1 = 1"]),

@@ -3,8 +3,9 @@
 import errno
 import hashlib
 import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Callable
+from functools import partial
+from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -112,40 +113,22 @@ def test_every_remote_has_an_address_and_a_hash() -> None:
 # ---- over HTTP, from this machine -------------------------------------------------------------------
 
 
-class Server(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(404 if "missing" in self.path else 200)
-        self.send_header("Content-Length", str(len(CONTENT)))
-        self.end_headers()
-        self.wfile.write(CONTENT[:4] if "half" in self.path else CONTENT)
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
-@pytest.fixture
-def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with HTTPServer(("127.0.0.1", 0), Server) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
-
-
 OVER_HTTP = download.download_by_http  # before the tests' guard replaces it
 
 
 def test_http_gives_the_file_or_leaves_nothing(
-    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(download, "download_by_http", OVER_HTTP)
-    for place in ("missing", "half"):
-        remote = Remote("a", (f"{address}/{place}",), f"sha256:{SHA}")
+    (tmp_path / "there").write_bytes(CONTENT)
+    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path)
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        urls = [f"http://127.0.0.1:{server.server_port}/{name}" for name in ("missing", "there")]
         with pytest.raises(DataError, match="download failed"):
-            download.fetch_file(remote, tmp_path)
-        assert list(tmp_path.iterdir()) == []
-    remote = Remote("a", (f"{address}/a",), f"sha256:{SHA}")
-    download.fetch_file(remote, tmp_path)
-    assert (tmp_path / "a").read_bytes() == CONTENT
+            download.fetch_file(Remote("a", (urls[0],), f"sha256:{SHA}"), tmp_path / "cache")
+        assert list((tmp_path / "cache").iterdir()) == []
+        download.fetch_file(Remote("a", (urls[1],), f"sha256:{SHA}"), tmp_path / "cache")
+        server.shutdown()
+    assert (tmp_path / "cache" / "a").read_bytes() == CONTENT

@@ -57,8 +57,6 @@ def test_a_run_on_arrays_is_not_called_the_digits() -> None:
     ("value", "message"),
     [
         ({"X": X}, "data: no array 'y', only X"),
-        ({"X": X, "y": WORDS, "mask": TEST}, "unknown array 'mask'; expected only X, y"),
-        ({"X": X, "y": WORDS, "test": TEST, "train": TEST}, "has test and train"),
         ((X, np.array(["cat", None] * 6, object)), "y is None in row 1; expected text in all rows"),
         ((X, WORDS, np.array([1, "a"] * 6, object)), "client is 1 in row 0; expected text in all"),
         ((X, WORDS, SHOPS, SHOPS), "is a tuple, expected arrays"),
@@ -114,7 +112,6 @@ def test_frames_series_and_categories_may_stand_for_arrays(pd: Any) -> None:
             {"patient": SHOPS},
             "row 0: patient is 'b'.*if patient says whose row it is, call it client",
         ),
-        ({"label": WORDS}, "columns y and label are there"),
         ({"test": TEST, "train": TEST}, "columns test and train are there"),
         ({"y": [None, *WORDS[1:]]}, "y is (nan|None) in row 0"),
     ],

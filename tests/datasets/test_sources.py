@@ -130,11 +130,11 @@ def test_unknown_names_and_arguments(name: str, message: str) -> None:
 
 def test_files_and_folders_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = data_dir(tmp_path)
-    source = load(root / "landmine" / "landmine.mat")
-    assert source.name == "landmine.mat"
-    assert load("landmine/landmine.mat", root).sha256 == source.sha256
-    monkeypatch.chdir(root / "landmine")
-    assert load("./landmine.mat").sha256 == source.sha256
+    source = load(root / "vehicle" / "vehicle.json")
+    assert source.name == "vehicle.json"
+    assert load("vehicle/vehicle.json", root).sha256 == source.sha256
+    monkeypatch.chdir(root / "vehicle")
+    assert load("./vehicle.json").sha256 == source.sha256
     assert load(root / "vehicle").name == "vehicle"
 
 

@@ -259,7 +259,7 @@ def test_a_symbol_is_reached_by_tab_and_marked_everywhere(browser, built):
     symbols = {row.symbol for row in source.symbols(per_fedavg)}
     reached, inside = set(), set()
     for _ in range(60):
-        browser.press("Tab")
+        browser.press_tab()
         found = browser.run(
             """{const a = document.activeElement, s = a.dataset && a.dataset.symbol;
             s ? [s, ...["math", "pre", "td"].map((t) =>
@@ -285,7 +285,7 @@ def test_the_first_tab_skips_to_the_page(browser, built):
     browser.look(DESK)
     browser.go(built / "apfl.html")
     assert browser.run("document.querySelector('.skip').getBoundingClientRect().right") <= 0
-    browser.press("Tab")
+    browser.press_tab()
     assert browser.run("document.activeElement.getAttribute('href')") == "#main"
     assert browser.run("document.activeElement.getBoundingClientRect().left") >= 0
 
