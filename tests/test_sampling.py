@@ -166,13 +166,6 @@ def test_straggler_epochs_are_uniform_from_1_to_E():
     np.testing.assert_allclose(counts[1:] / len(amounts), 1 / 3, atol=0.05)
 
 
-@pytest.mark.parametrize("unit", ["epochs", "steps"])
-def test_with_one_epoch_or_step_a_straggler_does_one(unit):
-    config = Sampling(len(SIZES), **{unit: 1}, stragglers=0.9)
-    plan = make_plan(config, SIZES, 0, 0)
-    assert plan.amount.tolist() == [1] * len(SIZES)
-
-
 @pytest.mark.parametrize("config", modes())
 def test_the_three_batches_differ(config):
     """D, D′, D″ are drawn on their own: no two are the same where the client has enough rows."""

@@ -64,8 +64,12 @@ def test_a_block_has_each_client_s_rows_in_order(federated):
 
 
 @pytest.mark.parametrize("variant", ["fedavg", "per-fedavg", "apfl", "fedmeta-sgd"])
-@pytest.mark.parametrize(("block", "limit"), [(1, 1), (200, 1), (1, 100), (700, 1 << 26)])
-def test_scores_do_not_depend_on_blocks(federated, variant, block, limit, monkeypatch):
+@pytest.mark.parametrize(
+    ("block", "limit", "chunk"),
+    # with chunks of 1 every client ends where a chunk does
+    [(1, 1, 1), (200, 1, 4), (1, 100, 1), (700, 1 << 26, 4)],
+)
+def test_scores_do_not_depend_on_blocks(federated, variant, block, limit, chunk, monkeypatch):
     model, algorithm = MODELS["mlp"], make_algorithm(variant)
     state, sampling = start(algorithm, model), Sampling(2, epochs=1, batch_size=4)
 
@@ -77,6 +81,7 @@ def test_scores_do_not_depend_on_blocks(federated, variant, block, limit, monkey
     expected = scores()
     monkeypatch.setattr(evaluation, "BLOCK_BYTES", block)
     monkeypatch.setattr(evaluation, "LIMIT", limit)
+    monkeypatch.setattr(evaluation, "CHUNK", chunk)
     for got, wanted in zip(scores(), expected):
         np.testing.assert_allclose(got, wanted, rtol=1e-12)
 
