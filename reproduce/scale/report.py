@@ -1,4 +1,4 @@
-"""The cost of a round when clients are many: memory, bytes, seconds, and where it breaks first."""
+"""The cost of a round when clients are many: memory, bytes and seconds."""
 
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ from fedref.rounds.evaluation import evaluate
 from fedref.rounds.federation import Federation, Part, Source
 from fedref.rounds.loop import run_round
 from fedref.sampling import Sampling, make_plan
-from reproduce.tables import markdown, show_number, write_csv
+from reproduce.tables import markdown, write_csv
 
 #: Of the aggregation: uploads and parameters. Of the others: what is varied, and its values.
 D, UPLOADS, STACKED = 100_000, (10, 100, 1_000, 10_000, 100_000), 1_000
@@ -46,17 +46,17 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
 
     sums = [aggregation(K) for K in up_to(UPLOADS)]
     many = [population(N, N <= EVALUATED) for N in up_to(CLIENTS)]
-    slopes = {
+    times = {
         what: [(v, round_of(what, v)) for v in up_to(values)] for what, values in VARIED.items()
     }
     out.mkdir(parents=True, exist_ok=True)
-    picture(many, slopes, out / "scale.png")
+    picture(many, times, out / "scale.png")
     numbers: list[tuple[str, int, str, float | None]]
     numbers = [("uploads", K, "seconds of the sum", s) for K, s, *_ in sums]
     numbers += [("uploads", K, "peak megabytes", MB) for K, _, MB, _ in sums]
     for N, *found in many:
         numbers += [("clients", N, *pair) for pair in zip(MEASURED, found) if pair[1] is not None]
-    numbers += [(what, v, "seconds of a round", s) for what, of in slopes.items() for v, s in of]
+    numbers += [(what, v, "seconds of a round", s) for what, of in times.items() for v, s in of]
     write_csv(out / "numbers.csv", ["varied", "value", "measured", "number"], numbers)
     summed = [["uploads", "sent, GB", "seconds", "peak, MB", "a stack, MB", "same bits"]]
     for K, seconds, MB, same in sums:
@@ -69,15 +69,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     for N, plan, round, MB, held, evaluation in many:
         cells = (f"{x:,.3g}" for x in (1e3 * plan, 1e3 * round, MB, held))
         of_ten.append([f"{N:,}", *cells, "–" if evaluation is None else f"{evaluation:.3g}"])
-    growing = {**slopes, "clients that do not take part": [(m[0], m[2]) for m in many]}
-    return {
-        "sums": markdown(summed),
-        "rounds": markdown(of_ten),
-        "slopes": "; ".join(
-            f"{what} {show_number(slope(points))}" for what, points in growing.items()
-        ),
-        "breaks": breaks(sums, many),
-    }
+    return {"sums": markdown(summed), "rounds": markdown(of_ten)}
 
 
 def median_time(call: Callable[[], object], times: int = 5) -> float:
@@ -183,50 +175,17 @@ def round_of(what: str, value: int) -> float:
     return median_time(play)
 
 
-def slope(points: list[tuple[int, float]]) -> float:
-    """Return the slope of a line through the logarithms of the three largest values."""
-    x, y = np.log(np.array(points[-3:], float)).T
-    return float(np.polyfit(x, y, 1)[0])
-
-
 # ---- what is shown -------------------------------------------------------------------------------
 
 
-def picture(many: list[Any], slopes: Mapping[str, list[tuple[int, float]]], path: Path) -> None:
+def picture(many: list[Any], times: Mapping[str, list[tuple[int, float]]], path: Path) -> None:
     """Draw the seconds of a round against what is varied, both logarithmic."""
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
-    lines = {**slopes, "clients that do not take part": [(m[0], m[2]) for m in many]}
+    lines = {**times, "clients that do not take part": [(m[0], m[2]) for m in many]}
     for (what, points), marker in zip(lines.items(), "osD^"):
         axes.loglog(*np.array(points).T, marker=marker, label=what)
     axes.set(xlabel="number of clients, rows or parameters", ylabel="seconds of a round")
     axes.legend()
     axes.grid(alpha=0.3)
     figure.savefig(path, dpi=120, metadata={"Software": None})
-
-
-def breaks(sums: list[Any], many: list[Any]) -> str:
-    """Return where it breaks first: measured where it was reached, else carried on linearly, and said."""
-    K, seconds, *_ = sums[-1]
-    by_size = {m[0]: m for m in many}
-    n, e = [(n, e) for n, *_, e in many if e is not None][-1]
-    N = max(by_size)
-    rows = [["clients", "what", "costs", "source"]]
-    for clients in (100_000, 10_000_000):
-        at = by_size.get(clients)
-        _, plan, _, _, held, _ = at or (0, *(x * clients / N for x in by_size[N][1:5]), None)
-        costs = {
-            f"all send {D * 8 / 1e6:g} MB (d = {D:,})": (f"{clients * D * 8 / 1e9:,.0f} GB", 0),
-            "their sum": (f"{seconds * clients / K:,.3g} s", K),
-            "a plan of 10 of them": (f"{1e3 * plan:,.3g} ms", clients if at else N),
-            "the federation in memory": (f"{held:,.3g} MB", clients if at else N),
-            "evaluation of all, d = 5": (f"{e * clients / n:,.3g} s", n),
-            "scores of an evaluated round": (f"{clients * 40 / 1e6:,.3g} MB", 0),
-            "APFL: what they keep, were all in one process": (
-                f"{clients * 2 * D * 8 / 1e12:,.3g} TB", 0,
-            ),
-        }  # fmt: skip
-        for what, (cost, known) in costs.items():
-            how = {0: "computed", clients: "measured"}.get(known, f"from {known:,}")
-            rows.append([f"{clients:,}", what, cost, how])
-    return markdown(rows)
