@@ -42,10 +42,8 @@ def client(algorithm, model, hyper, server, data, rows, client=None):
     elif algorithm == "fedprox":
         each = lambda w, D, rng: sample_losses(model, w, D)  # noqa: E731
         it = fed_prox.fed_prox(each, *common, hyper["mu"])
-    elif algorithm == "apfl-deng" and hyper["adaptive_alpha"]:
-        it = apfl.adaptive_personalized_federated_learning(grad, *common, float(client["a"]))
     else:
-        raise NotImplementedError
+        it = apfl.adaptive_personalized_federated_learning(grad, *common, float(client["a"]))
     state = it.init(jnp.asarray(server["w"]))
     if client:
         state.client_states["k"] = apfl.ClientState(

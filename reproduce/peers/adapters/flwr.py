@@ -9,8 +9,6 @@ KINDS["fedadagrad"] = FedAdagrad
 
 
 def aggregate(algorithm, model, hyper, server, uploads, n, counts):
-    if algorithm not in KINDS:
-        raise NotImplementedError
     w, settings = server["w"], {}
     if "momentum" in hyper:
         settings = {"server_momentum": hyper["momentum"], "server_learning_rate": 1.0}

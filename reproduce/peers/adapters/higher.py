@@ -2,9 +2,7 @@
 
 import higher
 import torch
-from in_torch import Net, batch, cut, flat
-
-loss = torch.nn.CrossEntropyLoss()
+from in_torch import Net, batch, cut, flat, loss
 
 
 def meta_gradient(variant, model, hyper, **inputs):

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 import torch
-from in_torch import Net, batch, cut, do_without, flat
+from in_torch import Net, batch, cut, do_without, flat, loss
 
 do_without("gym", "torchvision", "pytorch_lightning", "qpth", "requests", "tqdm", "sklearn")
 
@@ -18,12 +18,9 @@ for name in ("learn2learn", "learn2learn.algorithms"):
 
 MAML = importlib.import_module("learn2learn.algorithms.maml").MAML
 MetaSGD = importlib.import_module("learn2learn.algorithms.meta_sgd").MetaSGD
-loss = torch.nn.CrossEntropyLoss()
 
 
 def meta_gradient(variant, model, hyper, **inputs):
-    if variant not in ("fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd"):
-        raise NotImplementedError
     net = Net(model, inputs["theta"])
     if variant == "fedmeta-sgd":
         rates = torch.nn.ParameterList(cut(net, inputs["alpha"]))

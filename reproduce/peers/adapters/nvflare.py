@@ -1,31 +1,25 @@
 """NVIDIA FLARE: `PTFedProxLoss` and `PTScaffoldHelper` (nvflare/app_opt/pt), in loops of ours."""
 
 from copy import deepcopy
+from functools import partial
 
 import numpy as np
-import torch
-from in_torch import Net, batches, client_batches, cut, flat
+from in_torch import Net, batches, client_batches, cut, flat, loss, take_steps
 from nvflare.app_opt.pt.fedproxloss import PTFedProxLoss
 from nvflare.app_opt.pt.scaffold import PTScaffoldHelper
 
-loss = torch.nn.CrossEntropyLoss()
-
 
 def client(algorithm, model, hyper, server, data, rows):
-    if algorithm != "fedprox":
-        raise NotImplementedError
     net, there = Net(model, server["w"]), Net(model, server["w"])
-    penalty, sgd = PTFedProxLoss(hyper["mu"]), torch.optim.SGD(net.parameters(), lr=hyper["lr"])
-    for X, y in batches(data, rows["D"]):
-        sgd.zero_grad()
-        (loss(net(X), y) + penalty(net, there)).backward()
-        sgd.step()
-    return {"upload": {"w": flat(net)}}
+    penalty = PTFedProxLoss(hyper["mu"])
+
+    def objective(z, y):
+        return loss(z, y) + penalty(net, there)
+
+    return take_steps(net, hyper["lr"], batches(data, rows["D"]), objective)
 
 
 def round(algorithm, model, hyper, state, data, plan):
-    if algorithm != "scaffold":
-        raise NotImplementedError
     x, lr = state["server"]["w"], hyper["lr"]
     c = state.get("c", np.zeros_like(x))
     clients = state.get("objects", tuple((Net(model, x), PTScaffoldHelper()) for _ in range(2)))
@@ -36,14 +30,11 @@ def round(algorithm, model, hyper, state, data, plan):
         names = [name for name, _ in net.named_parameters()]
         net.load_state_dict(dict(zip(names, cut(net, x))))
         helper.load_global_controls(dict(zip(names, cut(net, c))))
-        there, sgd = deepcopy(net), torch.optim.SGD(net.parameters(), lr=lr)
-        c_global, c_local = helper.get_params()
-        for X, y in client_batches(data, plan, k):
-            sgd.zero_grad()
-            loss(net(X), y).backward()
-            sgd.step()
-            helper.model_update(net, lr, c_global, c_local)
-        helper.terms_update(net, lr, c_global, c_local, there)
+        there = deepcopy(net)
+        global_and_local = helper.get_params()
+        after = partial(helper.model_update, net, lr, *global_and_local)
+        take_steps(net, lr, client_batches(data, plan, k), loss, after)
+        helper.terms_update(net, lr, *global_and_local, there)
         sent.append(flat(net))
         controls.append(np.concatenate([x.ravel() for x in helper.get_delta_controls().values()]))
     c = c + np.mean(controls, 0)

@@ -21,8 +21,6 @@ SETTINGS = {
 
 
 def client(algorithm, model, hyper, server, data, rows, client=None):
-    if algorithm not in KINDS or (algorithm == "apfl-deng" and not hyper["adaptive_alpha"]):
-        raise NotImplementedError
     net = Net(model, server["w"])
     lr = hyper["alpha"] if algorithm == "per-fedavg-fo" else hyper["lr"]
     args = space(model=net, local_learning_rate=lr, mu=hyper.get("mu"), **SETTINGS)

@@ -4,7 +4,7 @@ import sys
 from types import ModuleType
 
 import torch
-from in_torch import Net, batches, flat, space
+from in_torch import Net, batches, space, take_steps
 
 SETTINGS = space(clients=space())
 for name in ("plato", "plato.config", "plato.trainers", "plato.trainers.basic"):
@@ -17,14 +17,7 @@ from fedprox_trainer import FedProxLocalObjective  # noqa: E402
 
 
 def client(algorithm, model, hyper, server, data, rows):
-    if algorithm != "fedprox":
-        raise NotImplementedError
     SETTINGS.clients.proximal_term_penalty_constant = hyper["mu"]
     net = Net(model, server["w"])
-    objective = FedProxLocalObjective(net, torch.device("cpu"))
-    sgd = torch.optim.SGD(net.parameters(), lr=hyper["lr"])
-    for X, y in batches(data, rows["D"]):
-        sgd.zero_grad()
-        objective.compute_objective(net(X), y).backward()
-        sgd.step()
-    return {"upload": {"w": flat(net)}}
+    objective = FedProxLocalObjective(net, torch.device("cpu")).compute_objective
+    return take_steps(net, hyper["lr"], batches(data, rows["D"]), objective)

@@ -3,14 +3,10 @@
 import numpy as np
 import torch
 import torchopt
-from in_torch import Net, batch, flat
-
-loss = torch.nn.CrossEntropyLoss()
+from in_torch import Net, batch, flat, loss
 
 
 def meta_gradient(variant, model, hyper, **inputs):
-    if variant == "fedmeta-sgd":
-        raise NotImplementedError
     net = Net(model, inputs["theta"])
     start = list(net.parameters())
     optimiser = torchopt.MetaSGD(net, lr=hyper["alpha"])
@@ -23,8 +19,6 @@ def meta_gradient(variant, model, hyper, **inputs):
 
 
 def aggregate(algorithm, model, hyper, server, uploads, n, counts):
-    if hyper.get("server") != "adam":
-        raise NotImplementedError
     torch.set_default_dtype(torch.float32)  # PyTorch's own; parameters are float64
     g = torch.tensor(uploads["g_theta"].mean(0))
     optimiser = torchopt.adam(lr=hyper["beta"])
