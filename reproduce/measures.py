@@ -13,7 +13,7 @@ from fedref.experiments import names
 from fedref.experiments.results import Run
 from fedref.experiments.unit import LoadedExperiment, Record, Unit
 from fedref.models.numerics import Array
-from fedref.rounds.evaluation import Scores, evaluate, sample_mean
+from fedref.rounds.evaluation import Scores, evaluate, evaluate_unseen, sample_mean
 
 # ---- quantities: (seeds,) of one method ----------------------------------------------------------
 
@@ -69,28 +69,39 @@ def unadapted_accuracy(
     label: str,
     data: LoadedExperiment,
     mean: Callable[[Array, Array], float] = sample_mean,
+    unseen: bool = False,
 ) -> Array:
     """Return the final accuracy of the parameters that the server sends, as they are, in %.
 
-    mean : over clients, of (accuracy, samples): `sample_mean` or `client_mean`.
+    mean : over clients, of (accuracy, samples): `sample_mean` or `client_mean`. unseen : of those
+    that never trained.
     """
-    scores = unadapted_scores(run, label, data)
+    scores = unadapted_scores(run, label, data, unseen)
     return np.array([100 * mean(s.accuracy, s.n_test) for s in scores])
 
 
-def unadapted_scores(run: Run, label: str, data: LoadedExperiment) -> list[Scores]:
+def unadapted_scores(
+    run: Run, label: str, data: LoadedExperiment, unseen: bool = False
+) -> list[Scores]:
     """Return the final test scores of the parameters that the server sends, as they are: a seed each."""
-    algorithm, untouched = names.make_algorithm(label, run.experiment.algorithms[label]), FedAvg()
-    made = []
+    made, untouched, scores = run.experiment, FedAvg(), []
+    algorithm = names.make_algorithm(label, made.algorithms[label])
     for unit, record in run.units_of(label):
         sent = algorithm.download(record.state.server)
         state = State(Server(algorithm.personalised_params(data.model, sent, None, None)), {})
-        scores = evaluate(
-            untouched, data.model, state, data.federation, run.experiment.plan,
-            round=record.round, seed=unit.seed, train=False,
-        )  # fmt: skip
-        made.append(scores)
-    return made
+        if unseen:
+            assert data.unseen is not None
+            found = evaluate_unseen(
+                untouched, data.model, state, *data.unseen,
+                support=made.unseen, seed=unit.seed, dtype=np.dtype(made.dtype),
+            )  # fmt: skip
+        else:
+            found = evaluate(
+                untouched, data.model, state, data.federation, made.plan,
+                round=record.round, seed=unit.seed, train=False,
+            )  # fmt: skip
+        scores.append(found)
+    return scores
 
 
 # ---- parts of curves -----------------------------------------------------------------------------

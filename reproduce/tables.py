@@ -56,19 +56,20 @@ def show_signed(value: float | None, digits: int = 2) -> str:
 
 
 def number_table(heads: Sequence[str], numbers: Sequence[Number], more: Sequence[str] = ()) -> str:
-    """Return a Markdown table: what | paper | ours | difference | further columns | comment, if any."""
-    commented = any(number.comment for number in numbers)
-    rows = [[*heads, "paper", "ours", "difference", *more, *["comment"] * commented]]
+    """Return a Markdown table: what | paper | ours | difference | further columns | comment.
+
+    Columns with nothing in them are left out.
+    """
+    rows = [[*heads, "paper", "ours", "difference", *more, "comment"]]
     for number in numbers:
         d = number.digits
         extra = [spread(values, d) for values in number.more]
-        cells = [
-            show_number(number.paper, d),
-            spread(number.ours, d),
-            show_signed(number.difference, d),
-        ]
-        rows.append([*number.what, *cells, *extra, *[number.comment] * commented])
-    return markdown(rows, left=len(heads), last=commented)
+        paper, difference = show_number(number.paper, d), show_signed(number.difference, d)
+        ours = spread(number.ours, d)
+        rows.append([*number.what, paper, ours, difference, *extra, number.comment])
+    kept = [column for column in zip(*rows) if {*column[1:]} - {"", "–"}]
+    last = (kept or [rows[0]])[-1][0] == "comment"
+    return markdown(list(zip(*kept)) or rows, left=len(heads), last=last)
 
 
 def markdown(rows: Sequence[Sequence[str]], left: int = 1, last: bool = False) -> str:

@@ -7,16 +7,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref import plots
-from fedref.algorithms.fedavg import FedAvg
 from fedref.experiments import config
 from fedref.experiments.loading import Loader, load_experiment
 from fedref.experiments.results import Run
 from fedref.experiments.unit import LoadedExperiment
-from fedref.rounds.evaluation import Scores, evaluate_unseen, sample_mean
 from reproduce.catalogue import find
 from reproduce.claims import Place, claim_lines, claims_of, judge, report_claims
-from reproduce.measures import at_point, final, rename_methods, total, unadapted_accuracy
-from reproduce.tables import Number, number_table, show_number, spread, write_numbers
+from reproduce.measures import (
+    at_point,
+    final,
+    rename_methods,
+    total,
+    unadapted_accuracy,
+    unadapted_scores,
+)
+from reproduce.tables import Number, number_table, write_numbers
 
 QUICK = {
     "seeds": [0],
@@ -36,8 +41,10 @@ FLUCTUATES = 300  # rounds after which the paper sees the loss fluctuate
 TITLE = f"MNIST, τ = {TAU}, α = 0.01, evaluated after every round"
 
 
-#: Whose accuracy it is: users that take part in training, and those that never do.
-USERS = ("that train", "new")
+#: Whose accuracy it is, users that take part in training or that never do: the metric.
+USERS = {"that train": "accuracy", "new": "unseen_accuracy"}
+HEADS = ("users", "method", "ν")
+MORE = ("before adaptation", "above ν = 1", "times its operations")
 
 
 class Draw(NamedTuple):
@@ -52,24 +59,44 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     steps, methods = run.experiment.sweep["inner-steps"], list(run.experiment.algorithms)
     loader = Loader(data_dir)
     draws = {nu: draws_with(run, nu, loader) for nu in steps}
-    numbers = [line(draws, users, m, nu) for users in USERS for m in methods for nu in steps]
-    heads = ("users", "method", "ν")
-    write_numbers(out / "numbers.csv", heads, numbers)
+    found = {
+        (users, m, nu): measure(draws[nu], users, m)
+        for users in USERS
+        for m in methods
+        for nu in steps
+    }
+    spent = {(m, nu): total(draws[nu][0].run, m, "flops") for m in methods for nu in steps}
+    numbers = [
+        Number(
+            (users, METHODS[m], f"{nu}"), after,
+            more=(before, after - found[users, m, steps[0]][0], spent[m, nu] / spent[m, steps[0]]),
+        )
+        for (users, m, nu), (after, before) in found.items()
+    ]  # fmt: skip
+    write_numbers(out / "numbers.csv", HEADS, numbers)
     fluctuation = at_point(runs["fluctuation"], steps=TAU)
     plots.curves(
         rename_methods(fluctuation, METHODS), out / f"fluctuation-tau{TAU}.png", title=TITLE
     )
-    tested = [rows_of_new_users(draw) for draw in draws[steps[0]]]
+    tested = [
+        unadapted_scores(draw.run, methods[0], draw.data, unseen=True)[0].n_test.tolist()
+        for draw in draws[steps[0]]
+    ]
     of_new_users: dict[str, Any] = {"kinds": ["new users"], "rows": min(map(sum, tested))}
     late = Place("", f"τ = {TAU}, α = 0.01", fluctuation, METHODS, kinds=["every round"])
-    new = [Place(f"{nu}", f"ν = {nu}", own, METHODS, **of_new_users) for nu, own in draws.items()]
+    new = [
+        Place(
+            f"{nu}", f"ν = {nu}", {m: found["new", m, nu] for m in methods}, METHODS, **of_new_users
+        )
+        for nu in steps
+    ]
     claims = claims_of("per-fedavg-steps", globals())
     of_loss, of_users = judge(claims, [late]), judge(claims, new)
     report_claims(of_loss + of_users, out)
     return {
         "fluctuation_claim": claim_lines(of_loss),
         "new_claims": claim_lines(of_users),
-        "numbers": number_table(heads, numbers, more=("before adaptation", "above ν = 1")),
+        "numbers": number_table(HEADS, numbers, more=MORE),
         "new_rows": "; ".join(", ".join(map(str, n)) for n in tested),
     }
 
@@ -84,61 +111,23 @@ def draws_with(run: Run, nu: int, loader: Loader) -> list[Draw]:
     return draws
 
 
-def rows_of_new_users(draw: Draw) -> list[int]:
-    """Return how many rows each new user is tested on."""
-    assert draw.data.unseen is not None
-    label = next(iter(draw.run.experiment.algorithms))
-    return unadapted_scores_of_new(draw, label)[0].n_test.tolist()
-
-
-def unadapted_scores_of_new(draw: Draw, label: str) -> list[Scores]:
-    """Return the final test scores of the new users without any step: one a seed."""
-    assert draw.data.unseen is not None
-    made = draw.run.experiment
-    return [
-        evaluate_unseen(
-            FedAvg(), draw.data.model, record.state, *draw.data.unseen,
-            support=made.unseen, seed=unit.seed, dtype=np.dtype(made.dtype),
-        )
-        for unit, record in draw.run.units_of(label)
-    ]  # fmt: skip
-
-
-def accuracy_after(users: str, draws: Sequence[Draw], label: str) -> np.ndarray:
-    """Return the final accuracy after the steps, in %: (draws,)."""
-    metric = "unseen_accuracy" if users == "new" else "accuracy"
-    return np.concatenate([final(draw.run, label, metric) for draw in draws])
-
-
-def accuracy_before(users: str, draws: Sequence[Draw], label: str) -> np.ndarray:
-    """Return the same without any step: (draws,)."""
-    if users != "new":
-        each = [unadapted_accuracy(draw.run, label, draw.data) for draw in draws]
-        return np.concatenate(each)
-    scores = [s for draw in draws for s in unadapted_scores_of_new(draw, label)]
-    return np.array([100 * sample_mean(s.accuracy, s.n_test) for s in scores])
-
-
-def line(draws: Mapping[int, Sequence[Draw]], users: str, label: str, nu: int) -> Number:
-    """Return one method with ν inner steps, on users that train or on new ones."""
-    own, one = draws[nu], draws[min(draws)]
-    y, base = accuracy_after(users, own, label), accuracy_after(users, one, label)
-    times = total(own[0].run, label, "flops")[0] / total(one[0].run, label, "flops")[0]
-    loss = np.concatenate([final(draw.run, label, "train_loss") for draw in own])
-    comment = f"{show_number(times)} times the operations; final training loss {spread(loss, 3)}"
-    more = (accuracy_before(users, own, label), y - base)
-    return Number(
-        (users, METHODS[label], str(nu)), y, None, comment if users != "new" else "", more
-    )
+def measure(draws: Sequence[Draw], users: str, label: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the final accuracy after the steps, and without any, in %: (draws,) each."""
+    after = [final(draw.run, label, USERS[users]) for draw in draws]
+    before = [
+        unadapted_accuracy(draw.run, label, draw.data, unseen=users == "new") for draw in draws
+    ]
+    return np.concatenate(after), np.concatenate(before)
 
 
 def gain_of_steps(place: Place, label: str) -> np.ndarray:
     """Return how much the steps raise the accuracy on new users, in points: (draws,)."""
-    return accuracy_after("new", place.run, label) - accuracy_before("new", place.run, label)
+    after, before = place.run[label]
+    return np.asarray(after - before)
 
 
 def accuracy_on_new(place: Place, label: str) -> np.ndarray:
-    return accuracy_after("new", place.run, label)
+    return np.asarray(place.run[label][0])
 
 
 def late_losses(run: Run, label: str) -> np.ndarray:
