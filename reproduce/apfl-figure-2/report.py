@@ -9,7 +9,7 @@ from fedref import plots
 from fedref.experiments.results import Run
 from reproduce.catalogue import find
 from reproduce.claims import Finding, Place, claim_lines, claims_of, judge, report_claims
-from reproduce.measures import change, final, how_often, late_changes, rename_methods
+from reproduce.measures import change, final, how_often, rename_methods
 from reproduce.tables import (
     Number,
     name_quantities,
@@ -49,16 +49,21 @@ def findings(runs: Mapping[str, Run]) -> list[Finding]:
 
 def measure_all(runs: Mapping[str, Run]) -> dict[str, list[Number]]:
     """Return renewals, changes of accuracy and final losses, for every data set and method."""
-    found = [(name, runs[stem]) for stem, name in name_data_sets(runs).items()]
-    quantities = {
-        "triggered renewals": (renewals, APFL),
-        "change of accuracy between evaluations": (unrest, METHODS),
-        "final training loss": (final_loss, METHODS),
-    }
-    return {
-        quantity: [measure(run, name, m) for name, run in found for m in methods_of(run, labels)]
-        for quantity, (measure, labels) in quantities.items()
-    }
+    found: dict[str, list[Number]] = {"triggered renewals": []}
+    found |= {"change of accuracy between evaluations": [], "final training loss": []}
+    counts, changes, losses = found.values()
+    for stem, name in name_data_sets(runs).items():
+        run = runs[stem]
+        counts += [
+            Number((name, METHODS[m]), count_renewals(run, m), RENEWALS)
+            for m in methods_of(run, APFL)
+        ]
+        changes += [Number((name, METHODS[m]), change(run, m)) for m in methods_of(run)]
+        losses += [
+            Number((name, METHODS[m]), final(run, m, "train_loss"), digits=4)
+            for m in methods_of(run)
+        ]
+    return found
 
 
 def parts(runs: Mapping[str, Run]) -> dict[str, str]:
@@ -74,26 +79,13 @@ def parts(runs: Mapping[str, Run]) -> dict[str, str]:
 # ---- what is read off the curves -----------------------------------------------------------------
 
 
-def find_renewals(run: Run, label: str) -> list[np.ndarray]:
-    """Return after which rounds the importance is renewed, besides those around the start."""
+def count_renewals(run: Run, label: str) -> np.ndarray:
+    """Return how often the importance is renewed, besides around the start: (seeds,)."""
     z = int(run.experiment.algorithms[label].get("z", 2))
     flags = [
-        np.array([row.get("renewed", np.nan) for row in record.rows[:-1]]) == 1
-        for record in run.records_of(label)
+        [row.get("renewed") == 1 for row in record.rows[:-1]] for record in run.records_of(label)
     ]  # after the last round none sends it
-    return [t[np.abs(t - z) > 1] for t in map(np.flatnonzero, flags)]
-
-
-def renewals(run: Run, name: str, label: str) -> Number:
-    when, seeds = find_renewals(run, label), sorted({unit.seed for unit in run.units})
-    words = [f"after round {', '.join(map(str, t))}" if len(t) else "never" for t in when]
-    places = "; ".join(f"{word} (seed {seed})" for seed, word in zip(seeds, words))
-    return Number((name, METHODS[label]), [float(len(t)) for t in when], RENEWALS, places)
-
-
-def unrest(run: Run, name: str, label: str) -> Number:
-    fall = max(0.0, -float(late_changes(100 * run.curve(label)[1]).min()))
-    return Number((name, METHODS[label]), change(run, label), None, f"largest fall {fall:.2f}")
+    return np.array([float(sum(abs(t - z) > 1 for t in np.flatnonzero(f))) for f in flags])
 
 
 def first_round_at(run: Run, label: str, than: str = "fedavg") -> np.ndarray:
@@ -106,20 +98,11 @@ def first_round_at(run: Run, label: str, than: str = "fedavg") -> np.ndarray:
     return np.where(low.any(1), t[low.argmax(1)], t[-1] + 1).astype(float)
 
 
-def final_loss(run: Run, name: str, label: str) -> Number:
-    seeds, ends = sorted({unit.seed for unit in run.units}), run.experiment.rounds
-    when = "; ".join(
-        f"seed {seed}: {'not reached' if at > ends else f'round {at:.0f}'}"
-        for seed, at in zip(seeds, first_round_at(run, label))
-    )
-    return Number((name, METHODS[label]), final(run, label, "train_loss"), None, when, digits=4)
-
-
 # ---- quantities of claims ------------------------------------------------------------------------
 
 
 def times_triggered(place: Place, label: str) -> np.ndarray:
-    return np.array([float(len(t)) for t in find_renewals(place.run, label)])
+    return count_renewals(place.run, label)
 
 
 def rounds_to_fedavg(place: Place, label: str) -> np.ndarray:
