@@ -4,12 +4,17 @@ import os
 import signal
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from fedref import plots
 
 settings.register_profile("fedref", deadline=None, max_examples=25, print_blob=True)
 settings.register_profile("ci", settings.get_profile("fedref"), derandomize=True)
+unshrunk = {
+    "phases": (Phase.explicit, Phase.generate),
+    "database": None,
+}  # nobody reads the example
+settings.register_profile("mutation", settings.get_profile("ci"), **unshrunk)
 settings.load_profile("ci" if os.environ.get("CI") else "fedref")
 
 

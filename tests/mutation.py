@@ -1,306 +1,347 @@
 """Mutation testing: every small edit of the mathematics that no test notices.
 
     python -m tests.mutation --sample 300 --seed 0
-    python -m tests.mutation --only fedref/rounds/loop.py --tests tests/proofs/test_proofs.py
+    python -m tests.mutation --only "loop.py run_round" --tests tests/proofs/test_proofs.py
 
-prints the share of the edits (mutants) that are killed, and those that survive with file and line.
-A mutant changes one place: an operator, a sign, a constant, a comparison, a dropped term or factor,
-swapped arguments, a negated condition, a removed statement, a constant returned.
-
-The tests are imported and collected once, and run once to see which lines each of them runs. Then
-every mutant gets a fork of that process: its functions get the edited code, and the tests that run
-an edited line are run, the nearest and fastest first, until one fails. What runs on import (a
-default, a constant, a decorator) is imported and collected anew in the fork.
+prints the share of the edits (mutants) that are killed, and those that survive with file and line. A
+mutant changes one place in a function. The tests are collected once, and run once to see which lines
+each of them runs. Then every mutant gets a fork of that process: its functions get the edited code, and
+the tests that run an edited line are run, the narrowest first, until one fails.
 
 Edits that change nothing, or nothing but speed, are listed with the reason in equivalent_mutants.txt.
-Long because measuring, mutating and running share one session of pytest.
+Long because the edits, the measurement and the processes share one session of pytest.
 """
 
 import argparse
+import ast
 import gc
-import importlib.abc
-import importlib.util
 import itertools
-import json
+import multiprocessing
 import os
 import random
+import re
 import signal
 import sys
 import tempfile
 import time
-import traceback
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from importlib.machinery import SourceFileLoader
+from multiprocessing.connection import wait
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import coverage
-import numpy  # noqa: F401 (imported before the forks, which import fedref anew)
 import pytest
-import scipy.stats  # noqa: F401
-
-sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
-
-from edits import Mutant, mutants_of  # noqa: E402 (found through the path above)
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGETS = (
     "models", "algorithms", "algorithm.py", "sampling.py", "rounds/loop.py", "rounds/local_data.py",
     "rounds/stack.py", "rounds/evaluation.py", "rounds/cost.py",
 )  # fmt: skip
-#: The tests whose subject is the mathematics; of tests/ itself all but those that are not.
-TESTS = ("tests", "tests/models", "tests/algorithms", "tests/rounds")
-MORE_TESTS = ("proofs/test_proofs.py", "experiments/test_unit.py", "experiments/test_run.py")
-NOT = (
-    "test_english", "test_equation_index", "test_extend", "test_house", "test_mutation",
-    "test_peers", "test_readme", "test_tour",
+#: The tests whose subject is the mathematics.
+TESTS = (
+    "test_algorithm.py", "test_checks.py", "test_real_targets.py", "test_sampling.py", "test_spec.py",
+    "test_tree.py", "models", "algorithms", "rounds", "proofs/test_proofs.py",
+    "experiments/test_unit.py", "experiments/test_run.py",
 )  # fmt: skip
-NEAR = ("test_algorithm.py", "test_equations.py", "test_proofs.py")
 EQUIVALENT = ROOT / "tests/equivalent_mutants.txt"
-SURVIVED, KILLED, BROKEN = range(3)
+PYTEST = (
+    "-q", "-s", "--no-header", "--no-summary", "-p", "no:cacheprovider",
+    "--hypothesis-profile", "mutation", "--ignore-glob", "*/test_peers.py",
+)  # fmt: skip
+#: Seconds of computing that a test may take, and by the clock: a mutant may never end.
+SECONDS, CLOCK = 60, 900
+SURVIVED, BROKEN, KILLED = range(3)  # an exception of the tool itself ends a process with 1
 
 
-def find_sources(only: Sequence[str] = ()) -> list[Path]:
-    """Return the files that are mutated, those of packages' names aside."""
+def find_sources() -> list[Path]:
+    """Return the files that are mutated."""
     paths = [ROOT / "fedref" / target for target in TARGETS]
-    files = [q for p in paths for q in ([p] if p.is_file() else sorted(p.glob("*.py")))]
-    chosen = tuple(only) or ("",)
-    return [
-        p for p in files
-        if p.name != "__init__.py" and str(p.relative_to(ROOT)).startswith(chosen)
-    ]  # fmt: skip
+    return [q for p in paths for q in ([p] if p.is_file() else sorted(p.glob("[!_]*.py")))]
 
 
-def find_tests() -> list[str]:
-    """Return the files of the tests, from the project's folder."""
-    files = [p for folder in TESTS for p in sorted((ROOT / folder).glob("test_*.py"))]
-    names = [str(p.relative_to(ROOT)) for p in files if p.stem not in NOT]
-    return names + [f"tests/{name}" for name in MORE_TESTS]
-
-
-def read_equivalents() -> dict[str, str]:
-    """Return mutant → reason. The file: a line `# reason`, then the mutants it holds for, one a
+def read_equivalents() -> dict[re.Pattern[str], str]:
+    """Return mutants → reason. The file: a line `# reason`, then the mutants it holds for, one a
     line, in which … may stand for any text."""
     reason, known = "", {}
-    for line in EQUIVALENT.read_text("utf-8").splitlines():
+    for line in filter(None, map(str.strip, EQUIVALENT.read_text("utf-8").splitlines())):
         if line.startswith("#"):
             reason = line.lstrip("# ")
-        elif line.strip():
-            known[line.strip()] = reason
+        else:
+            known[re.compile(re.escape(line).replace("…", ".*"))] = reason
     return known
 
 
-def match_equivalents(key: str, known: Iterable[str]) -> set[str]:
-    """Return the lines of the list that a mutant is one of."""
-    cut = {line: line.split("…") for line in known}
-    return {
-        line for line, parts in cut.items()
-        if line == key or (len(parts) == 2 and key.startswith(parts[0]) and key.endswith(parts[1]))
-    }  # fmt: skip
+# ---- edits ---------------------------------------------------------------------------------------
+
+#: An operator → the operators that may stand in its place.
+SWAPS: dict[type, tuple[type, ...]] = {
+    ast.Add: (ast.Sub,), ast.Sub: (ast.Add,), ast.Mult: (ast.Div,), ast.Div: (ast.Mult,),
+    ast.Pow: (ast.Mult,), ast.FloorDiv: (ast.Mult,), ast.Mod: (ast.Mult,), ast.MatMult: (ast.Mult,),
+    ast.BitAnd: (ast.BitOr,), ast.BitOr: (ast.BitAnd,), ast.And: (ast.Or,), ast.Or: (ast.And,),
+    ast.Lt: (ast.LtE, ast.Gt), ast.LtE: (ast.Lt, ast.Gt), ast.Gt: (ast.GtE, ast.Lt),
+    ast.GtE: (ast.Gt, ast.Lt), ast.Eq: (ast.NotEq,), ast.NotEq: (ast.Eq,), ast.Is: (ast.IsNot,),
+    ast.IsNot: (ast.Is,), ast.In: (ast.NotIn,), ast.NotIn: (ast.In,),
+}  # fmt: skip
+ORDERED = (ast.Sub, ast.Div, ast.Pow, ast.FloorDiv, ast.Mod, ast.MatMult)
+PAIRS = [
+    ("minimum", "maximum"), ("min", "max"), ("any", "all"), ("zeros", "ones"), ("sum", "mean"),
+    ("zeros_like", "ones_like"), ("argmin", "argmax"), ("D1", "D2"), ("S", "Q"), ("tr", "val"),
+]  # fmt: skip
+RENAMES = {**dict(PAIRS), **{b: a for a, b in PAIRS}}
+#: Functions that do not ask which of two arguments comes first.
+SYMMETRIC = ("min", "max", "minimum", "maximum", "result_type", "broadcast_shapes")
+FUNCTIONS = (ast.FunctionDef, ast.Lambda)
+#: How much of the code around an edit names it.
+SHORTEST = 24
+
+
+class Mutant(NamedTuple):
+    """One edit of one file: `key` names it, whatever line it is in.
+
+    lines : where the edited node is. It stands in the tree as `parent.field`, or `parent.field[i]`.
+    """
+
+    path: str
+    key: str
+    lines: range
+    tree: ast.Module
+    original: CodeType
+    parent: Any
+    field: str
+    i: int | None
+    node: ast.AST
+    new: ast.AST
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.lines[0]}  {self.key.split(' ', 1)[1]}"
+
+    def put(self, node: ast.AST) -> None:
+        if self.i is None:
+            setattr(self.parent, self.field, node)
+        else:
+            getattr(self.parent, self.field)[self.i] = node
+
+    def compiled(self) -> CodeType | None:
+        """The edited file; None if it is no Python, or the code is what it was."""
+        self.put(self.new)
+        try:
+            code = compile(ast.fix_missing_locations(self.tree), self.path, "exec")
+        except (SyntaxError, ValueError, TypeError):
+            return None
+        finally:
+            self.put(self.node)
+        return None if code == self.original else code
+
+
+def replaced(items: list[Any], i: int, *new: Any) -> list[Any]:
+    return [*items[:i], *new, *items[i + 1 :]]
+
+
+def remade(node: Any, **fields: Any) -> Any:
+    """The same node with some fields replaced; children are shared."""
+    return type(node)(**{**{name: getattr(node, name, None) for name in node._fields}, **fields})
+
+
+def of_expression(node: ast.expr) -> Iterator[ast.expr]:
+    """What may stand in place of an expression."""
+    if isinstance(node, ast.BinOp | ast.BoolOp):
+        yield from (remade(node, op=other()) for other in SWAPS.get(type(node.op), ()))
+    match node:
+        case ast.BinOp(left, op, right):
+            yield from (left, right)
+            if isinstance(op, ORDERED):
+                yield remade(node, left=right, right=left)
+        case ast.UnaryOp(_, operand):
+            yield operand
+        case ast.Constant(bool() as value):
+            yield ast.Constant(not value)
+        case ast.Constant(int() as value):
+            yield from (ast.Constant(value + 1), ast.Constant(value - 1))
+        case ast.Constant(float() as value):
+            yield from (ast.Constant(value + 1), ast.Constant(value / 2 if value else -1.0))
+        case ast.Constant(str() as value):
+            yield ast.Constant(value + "?")
+        case ast.Name(str() as name, ast.Load()) if name in RENAMES:
+            yield ast.Name(RENAMES[name], ast.Load())
+        case ast.Attribute(_, str() as name) if name in RENAMES:
+            yield remade(node, attr=RENAMES[name])
+        case ast.Compare(_, ops):
+            for i, op in enumerate(ops):
+                for other in SWAPS[type(op)]:
+                    yield remade(node, ops=replaced(ops, i, other()))
+        case ast.BoolOp(_, values):
+            for i in range(len(values)):
+                rest = replaced(values, i)
+                yield rest[0] if len(rest) == 1 else remade(node, values=rest)
+        case ast.IfExp(test, body, orelse):
+            yield from (remade(node, test=ast.UnaryOp(ast.Not(), test)), body, orelse)
+        case ast.Call(function, args, keywords):
+            called = getattr(function, "attr", getattr(function, "id", ""))
+            for i in range(0 if called in SYMMETRIC else len(args) - 1):
+                if not any(isinstance(arg, ast.Starred) for arg in args[i : i + 2]):
+                    yield remade(node, args=[*args[:i], args[i + 1], args[i], *args[i + 2 :]])
+            for i, keyword in enumerate(keywords):
+                if keyword.arg:
+                    yield remade(node, keywords=replaced(keywords, i))
+
+
+def of_statement(node: ast.stmt, nested: bool) -> Iterator[ast.stmt]:
+    """What may stand in place of a statement. nested : whether a result may be left out."""
+    match node:
+        case ast.If(test) | ast.While(test):
+            if not (isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)):
+                yield remade(node, test=ast.UnaryOp(ast.Not(), test))
+        case ast.AugAssign(target, op, value):
+            yield from (remade(node, op=other()) for other in SWAPS[type(op)])
+            yield from (ast.Assign([target], value), ast.Pass())
+        case ast.Assign([ast.Attribute() | ast.Subscript()]):
+            yield ast.Pass()
+        case ast.Assign([ast.Name(name)], value):
+            if any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(value)):
+                yield ast.Pass()
+        case ast.Return(ast.expr() as value):
+            if not (isinstance(value, ast.Constant) and value.value is None):
+                yield ast.Return(ast.Constant(None))
+            if nested:
+                yield ast.Pass()
+        case ast.Raise() | ast.Continue() | ast.Break() | ast.Delete() | ast.Expr(ast.Call()):
+            yield ast.Pass()
+
+
+def left_alone(parent: ast.AST, field: str, node: ast.AST) -> bool:
+    """Documentation, messages, what runs on import, and what is there for the type checker."""
+    on_import = isinstance(parent, FUNCTIONS) and field != "body"
+    documents = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    ignored = isinstance(node, ast.JoinedStr | ast.Assert | ast.Import | ast.ImportFrom)
+    message = isinstance(parent, ast.Raise)
+    return on_import or documents or ignored or message or field == "annotation"
+
+
+def chains_of(parent: Any, around: list[Any]) -> Iterator[tuple[str, int | None, list[Any]]]:
+    """Yield every node below `parent` as (field, index, the nodes that hold it and itself)."""
+    for field, value in ast.iter_fields(parent):
+        for i, node in enumerate(value if isinstance(value, list) else [value]):
+            if isinstance(node, ast.AST) and not left_alone(parent, field, node):
+                yield field, i if isinstance(value, list) else None, [*around, node]
+                yield from chains_of(node, [*around, node])
+
+
+def text_of(node: ast.AST) -> str:
+    return ast.unparse(node).split("\n")[0]
+
+
+def naming_node(chain: list[Any]) -> Any:
+    """The last node, or the smallest around it whose code is long enough to name an edit."""
+    nodes = [n for n in reversed(chain) if isinstance(n, ast.expr | ast.stmt)]
+    inside = list(itertools.takewhile(lambda n: not isinstance(n, FUNCTIONS), nodes))
+    named = (n for n in inside if isinstance(n, ast.stmt) or len(text_of(n)) >= SHORTEST)
+    return next(named, inside[-1])
+
+
+def mutants_of(path: Path, root: Path) -> list[Mutant]:
+    """Every mutant of the functions of a file, in the order of its lines."""
+    tree, file = ast.parse(path.read_text("utf-8")), str(path.relative_to(root))
+    original, mutants = compile(tree, file, "exec"), list[Mutant]()
+    seen: Counter[str] = Counter()
+    for field, i, chain in chains_of(tree, [tree]):
+        *around, parent, node = chain
+        if not any(isinstance(outer, FUNCTIONS) for outer in (*around, parent)):
+            continue
+        edits: Iterator[Any] = iter(())
+        if isinstance(node, ast.expr):
+            edits = of_expression(node)
+        elif isinstance(node, ast.stmt):
+            edits = of_statement(node, not isinstance(parent, FUNCTIONS))
+        scopes = [n for n in chain[:-1] if isinstance(n, (*FUNCTIONS, ast.ClassDef))]
+        names = ".".join(getattr(scope, "name", "lambda") for scope in scopes)
+        head = node.test if isinstance(node, ast.If | ast.While) else node
+        for new in list(edits):
+            ast.copy_location(new, new if hasattr(new, "lineno") else node)
+            lines = range(head.lineno, (head.end_lineno or head.lineno) + 1)
+            mutant = Mutant(file, "", lines, tree, original, parent, field, i, node, new)
+            named = naming_node(chain)
+            before = text_of(named)
+            mutant.put(new)
+            after = text_of(new if named is node else named)
+            mutant.put(node)
+            if after == before:  # two arguments that are the same
+                continue
+            key = f"{file} {names}: {before} → {after}"
+            seen[key] += 1
+            mutants.append(mutant._replace(key=key + f" #{seen[key]}" * (seen[key] > 1)))
+    return mutants
 
 
 # ---- processes -----------------------------------------------------------------------------------
 
 
-def fork(work: Callable[[], int]) -> int:
-    """Run `work` in a silent child, which ends with what it returns; return the child's id."""
-    sys.stdout.flush()
-    child = os.fork()
-    if child:
-        return child
-    try:
-        nowhere, terminal = os.open(os.devnull, os.O_RDWR), os.dup(2)
-        for stream in (0, 1, 2):
-            os.dup2(nowhere, stream)
-        os._exit(work())
-    except BaseException:
-        traceback.print_exc(file=os.fdopen(terminal, "w"))
-        os._exit(BROKEN)
+def run_silently(work: Callable[[], int]) -> None:
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, sys.stdin.fileno())
+    os.dup2(nowhere, sys.stdout.fileno())
+    os._exit(work())
 
 
-def run_forks(
-    jobs: int,
-    tasks: Iterable[Callable[[], int]],
-    report: Callable[[int, int], None] = lambda i, code: None,
-) -> list[int]:
-    """Return the exit code of each task; a task that a signal ends is KILLED."""
-    running: dict[int, int] = {}
-    codes: dict[int, int] = {}
-
-    def wait() -> None:
-        child, status = os.wait()
-        i, code = running.pop(child), os.waitstatus_to_exitcode(status)
-        codes[i] = code if code >= 0 else KILLED
-        if codes[i] == BROKEN:
-            sys.exit("the tool itself failed, see above")
-        report(i, codes[i])
-
-    for i, work in enumerate(tasks):
-        if len(running) == jobs:
-            wait()
-        running[fork(work)] = i
-    while running:
-        wait()
-    return [codes[i] for i in range(len(codes))]
+def run_forks(jobs: int, tasks: Iterable[Callable[[], int]]) -> Iterator[tuple[int, int]]:
+    """Yield (number, exit code) of each task as it ends; one that a signal ends is KILLED."""
+    context = multiprocessing.get_context("fork")
+    running: dict[Any, Any] = {}
+    for i, work in itertools.chain(enumerate(tasks), [(-1, None)]):
+        while running and (work is None or len(running) == jobs):
+            for ended in wait(running):
+                number, child = running.pop(ended)
+                child.join()
+                if child.exitcode == BROKEN:
+                    sys.exit("the tool itself failed, see above")
+                yield number, child.exitcode if child.exitcode >= 0 else KILLED
+        if work:
+            child = context.Process(target=run_silently, args=(work,))
+            child.start()
+            running[child.sentinel] = i, child
 
 
-# ---- a session of pytest -------------------------------------------------------------------------
+# ---- tests ---------------------------------------------------------------------------------------
 
 
-class Session:
-    """A session of pytest that collects, and then does `work(items, run)` instead of running all.
-
-    run(items, seconds) runs tests until one fails, each in ten times the computing time it should
-    take: a machine may be busy, and a mutant may never end.
-    """
-
-    def __init__(self, work: Callable[..., None]) -> None:
-        self.work = work
-
-    def pytest_sessionstart(self) -> None:
-        from hypothesis import Phase, settings  # pytest wants to be the first that imports it
-
-        phases = (Phase.explicit, Phase.generate)  # a failure is enough: nobody reads the example
-        parent = settings.get_profile("ci")
-        settings.register_profile("mutation", parent, phases=phases, database=None)
-        settings.load_profile("mutation")
-
-    def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        def run(items: Sequence[Any], seconds: Mapping[str, float]) -> int:
-            for item, following in itertools.zip_longest(items, items[1:]):
-                limit = 10 * seconds.get(item.nodeid, 60.0) + 5
-                signal.setitimer(signal.ITIMER_PROF, limit)
-                signal.alarm(int(20 * limit))
-                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-                if session.testsfailed:
-                    return KILLED
-            return SURVIVED
-
-        if session.testsfailed:
-            return False
-        self.work(session.items, run)
-        return True
-
-    def start(self, files: Iterable[str]) -> int:
-        """Collect the tests of these files and do the work."""
-        words = ["-q", "-s", "--no-header", "--no-summary", "-p", "no:cacheprovider", *files]
-        return int(pytest.main(words, plugins=[self]))
+def run_tests(items: Sequence[Any]) -> int:
+    """Run tests of a session until one fails, each with a limit of time."""
+    for item, following in itertools.zip_longest(items, items[1:]):
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        signal.alarm(CLOCK)
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        if item.session.testsfailed:
+            return KILLED
+    return SURVIVED
 
 
-# ---- which lines a test runs ---------------------------------------------------------------------
+def measure_lines(watched: coverage.Coverage, items: Sequence[Any], jobs: int) -> Any:
+    """Run all tests once, a file in one process; return file → line → the tests that run it."""
+    files = [list(own) for _, own in itertools.groupby(items, lambda item: item.path)]
+    total = coverage.CoverageData(no_disk=True)
 
-Lines = dict[str, set[int]]
-
-
-class Coverage:
-    """Which lines run on import, and test → (seconds, lines that it runs)."""
-
-    def __init__(self) -> None:
-        os.environ["COVERAGE_CORE"] = "ctrace"
-        self.watched = coverage.Coverage(
-            data_file=None, include=[str(path) for path in find_sources()]
-        )
-        self.watched.start()
-        self.on_import: Lines = {}
-        self.seconds: dict[str, float] = {}
-        self.lines: dict[str, Lines] = {}
-
-    def measure(self, items: Sequence[Any], run: Callable[..., int], jobs: int) -> None:
-        """Run all tests once, a file in one process."""
-        by_file: dict[str, list[Any]] = defaultdict(list)
-        for item in items:
-            by_file[item.nodeid.partition("::")[0]].append(item)
-        with tempfile.TemporaryDirectory() as folder:
-            paths = [Path(folder) / str(i) for i in range(len(by_file))]
-            codes = run_forks(
-                jobs,
-                (
-                    lambda f=f, p=p: self.measure_file(f, run, p)
-                    for f, p in zip(by_file.values(), paths)
-                ),
-            )
-            for name, path, code in zip(by_file, paths, codes):
-                if code != SURVIVED:
-                    sys.exit(f"{name}: fails before anything is changed")
-                for test, (seconds, lines) in json.loads(path.read_text()).items():
-                    self.seconds[test] = seconds
-                    self.lines[test] = {file: set(numbers) for file, numbers in lines.items()}
-        self.watched.stop()
-        self.on_import = self.read_lines()[""]
-
-    def measure_file(self, items: Sequence[Any], run: Callable[..., int], path: Path) -> int:
-        """Write test → (seconds, file → lines); in a process of its own."""
-        seconds = {}
-        for item in items:
-            self.watched.switch_context(item.nodeid)
-            began = time.process_time()
-            if run([item], {}) != SURVIVED:
+    def measure(own: Sequence[Any], path: Path) -> int:
+        for item in own:
+            watched.switch_context(item.nodeid)
+            if run_tests([item]) != SURVIVED:
                 return KILLED
-            seconds[item.nodeid] = time.process_time() - began
-        self.watched.stop()
-        lines = self.read_lines()
-        found = {
-            test: (time, {file: sorted(numbers) for file, numbers in lines[test].items()})
-            for test, time in seconds.items()
-        }
-        path.write_text(json.dumps(found))
+        watched.stop()
+        path.write_bytes(watched.get_data().dumps())
         return SURVIVED
 
-    def read_lines(self) -> dict[str, Lines]:
-        """Return test → file → lines; what ran on import is a test without a name."""
-        lines: dict[str, Lines] = defaultdict(lambda: defaultdict(set))
-        data = self.watched.get_data()
-        for file in data.measured_files():
-            name = str(Path(file).relative_to(ROOT))
-            for line, tests in data.contexts_by_lineno(file).items():
-                for test in tests:
-                    lines[test][name].add(line)
-        return lines
-
-    def runs_on_import(self, mutant: Mutant) -> bool:
-        """Whether the edited lines run on import, or a default or constant is read without a line."""
-        lines = self.on_import.get(mutant.path, set())
-        return not mutant.in_function or bool(lines & set(mutant.lines))
-
-    def tests_of(self, mutant: Mutant) -> list[str]:
-        """Return the tests that run the mutant, nearest and fastest first.
-
-        What runs on import is run by whatever runs a line of the file.
-        """
-        edited, file = set(mutant.lines), mutant.path
-        if self.runs_on_import(mutant):
-            hit = [
-                t for t, lines in self.lines.items() if file in lines or "test_algorithm.py" in t
-            ]
-        else:
-            hit = [t for t, lines in self.lines.items() if lines.get(file, set()) & edited]
-        near = (f"test_{Path(file).stem}.py", *NEAR)
-        return sorted(hit, key=lambda t: (not t.partition("::")[0].endswith(near), self.seconds[t]))
-
-
-# ---- mutants -------------------------------------------------------------------------------------
-
-
-class Mutated(importlib.abc.MetaPathFinder):
-    """Imports one module from a mutant's code."""
-
-    def __init__(self, mutant: Mutant) -> None:
-        self.name = mutant.path.removesuffix(".py").replace("/", ".")
-        self.mutant = mutant
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != self.name:
-            return None
-        mutant = self.mutant
-
-        class Loader(SourceFileLoader):
-            def get_code(self, name: str) -> Any:
-                return mutant.compiled()
-
-        file = str(ROOT / mutant.path)
-        return importlib.util.spec_from_file_location(name, file, loader=Loader(name, file))
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / str(i) for i in range(len(files))]
+        tasks = (lambda own=own, path=path: measure(own, path) for own, path in zip(files, paths))
+        for i, code in run_forks(jobs, tasks):
+            if code != SURVIVED:
+                sys.exit(f"{files[i][0].path}: fails before anything is changed")
+            part = coverage.CoverageData(no_disk=True)
+            part.loads(paths[i].read_bytes())
+            total.update(part)
+    watched.stop()
+    measured = total.measured_files()
+    return {str(Path(f).relative_to(ROOT)): total.contexts_by_lineno(f) for f in measured}
 
 
 def find_codes(code: CodeType) -> Iterator[CodeType]:
@@ -311,107 +352,77 @@ def find_codes(code: CodeType) -> Iterator[CodeType]:
             yield from find_codes(constant)
 
 
-def replace_code(mutant: Mutant) -> bool:
-    """Give the functions of this process the mutant's code; whether all could get it."""
-    compiled = mutant.compiled()
+def replace_code(mutant: Mutant) -> None:
+    """Give the functions of this process the mutant's code."""
+    compiled, file = mutant.compiled(), str(ROOT / mutant.path)
     assert compiled is not None
-    codes: dict[tuple[str, int], list[CodeType]] = defaultdict(list)
-    for code in find_codes(compiled):
-        codes[code.co_qualname, code.co_firstlineno].append(code)
-    file = str(ROOT / mutant.path)
+    codes = {(code.co_qualname, code.co_firstlineno): code for code in find_codes(compiled)}
     for function in [f for f in gc.get_objects() if type(f) is FunctionType]:
         old = function.__code__
         if old.co_filename == file:
-            new = codes[old.co_qualname, old.co_firstlineno]
-            if len(new) != 1 or new[0].co_freevars != old.co_freevars:
-                return False
-            function.__code__ = new[0]
-    return True
+            function.__code__ = codes[old.co_qualname, old.co_firstlineno]
 
 
-def run_mutant(mutant: Mutant, covered: Coverage, items: Mapping[str, Any], run: Any) -> int:
-    """Run the tests of a mutant until one fails; in a process of its own."""
-    tests = covered.tests_of(mutant)
-    sys.meta_path.insert(0, Mutated(mutant))  # for what imports the module only now
-    if not covered.runs_on_import(mutant) and replace_code(mutant):
-        return run([items[test] for test in tests], covered.seconds)
-    for name in [*sys.modules]:
-        file = str(getattr(sys.modules[name], "__file__", None) or "")
-        ours = file.startswith(f"{ROOT}/") and not file.startswith(f"{sys.prefix}/")  # .venv is not
-        if name != __name__ and name != "edits" and ours:
-            del sys.modules[name]
-    outcome = [SURVIVED]
-
-    def work(anew: Sequence[Any], run: Callable[..., int]) -> None:
-        place = {item.nodeid: item for item in anew}
-        outcome[0] = run([place[test] for test in tests if test in place], covered.seconds)
-
-    files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
-    for some in (files[:2], files[2:]):
-        code = Session(work).start(some) if some else 0
-        if outcome[0] == KILLED or code not in (
-            pytest.ExitCode.OK,
-            pytest.ExitCode.NO_TESTS_COLLECTED,
-        ):
-            return KILLED
-    return SURVIVED
+def run_mutant(mutant: Mutant, lines: Mapping[int, list[str]], items: Mapping[str, Any]) -> int:
+    """Run the tests of a mutant until one fails, the narrowest first; in its own process."""
+    hit = {test for line in mutant.lines for test in lines.get(line, ()) if test in items}
+    reach = Counter(test for tests in lines.values() for test in tests)
+    try:
+        replace_code(mutant)
+    except ValueError:  # without super(), a function has no cell for its class
+        return KILLED
+    return run_tests([items[test] for test in sorted(hit, key=lambda test: (reach[test], test))])
 
 
 def find_survivors(mutants: Sequence[Mutant], tests: Sequence[str], jobs: int) -> list[Mutant]:
     """Return those that nothing kills; each is printed as soon as it is known."""
     alive: list[Mutant] = []
 
-    def report(i: int, code: int) -> None:
-        if code == SURVIVED:
-            alive.append(mutants[i])
-            print(f"survived  {mutants[i]}", flush=True)
+    class Session:
+        """A plugin of pytest that runs the mutants instead of all collected tests."""
 
-    def work(items: Sequence[Any], run: Callable[..., int]) -> None:
-        began = time.perf_counter()
-        covered.measure(items, run, jobs)
-        print(f"{len(items)} tests measured in {time.perf_counter() - began:.0f} s", flush=True)
-        places = {item.nodeid: item for item in items}
-        run_forks(jobs, (lambda m=m: run_mutant(m, covered, places, run) for m in mutants), report)
+        def pytest_runtestloop(self, session: pytest.Session) -> bool:
+            began, items = time.perf_counter(), session.items
+            lines = measure_lines(watched, items, jobs)
+            print(f"{len(items)} tests measured in {time.perf_counter() - began:.0f} s", flush=True)
+            places = {item.nodeid: item for item in items}
+            tasks = (lambda m=m: run_mutant(m, lines.get(m.path, {}), places) for m in mutants)
+            for i, code in run_forks(jobs, tasks):
+                if code == SURVIVED:
+                    alive.append(mutants[i])
+                    print(f"survived  {mutants[i]}", flush=True)
+            return True
 
-    covered = Coverage()
-    if code := Session(work).start(tests):
+    os.environ["COVERAGE_CORE"] = "ctrace"
+    watched = coverage.Coverage(data_file=None, include=[str(path) for path in find_sources()])
+    watched.start()
+    if code := pytest.main([*PYTEST, *tests], plugins=[Session()]):
         sys.exit(f"the tests cannot be collected: pytest ends with {code}")
     return alive
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.mutation", description=__doc__.split("\n")[0]
-    )
+def main() -> None:
+    """Print the survivors and the score."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutation")
     option = parser.add_argument
     option("--sample", type=int, help="as many mutants, drawn at random (default: all)")
     option("--seed", type=int, default=0, help="which of them")
-    option("--only", action="append", default=[], metavar="PATH", help="file or folder")
-    option("--grep", default="", help="mutants whose text contains this")
+    option("--only", default="", metavar="TEXT", help="mutants with this in their file or code")
     option("--tests", action="append", metavar="PATH", help="tests that may kill (default: all)")
     option("--jobs", type=int, default=os.cpu_count() or 1)
-    option("--fail-under", type=float, default=0.0, help="percent")
-    option("--list", action="store_true", help="print the mutants, run nothing")
     args = parser.parse_args()
 
     known = read_equivalents()
-    mutants = [m for path in find_sources(args.only) for m in mutants_of(path, ROOT)]
-    mutants = [m for m in mutants if not match_equivalents(m.key, known) and args.grep in m.key]
+    mutants = [m for path in find_sources() for m in mutants_of(path, ROOT) if args.only in m.key]
+    mutants = [m for m in mutants if not any(line.fullmatch(m.key) for line in known)]
     random.Random(args.seed).shuffle(mutants)
-    changing = (m for m in mutants if m.changes())
-    mutants = sorted(itertools.islice(changing, args.sample), key=lambda m: (m.path, m.line))
-    if args.list:
-        print(*mutants, sep="\n")
-        return 0
+    changing = (m for m in mutants if m.compiled())
+    mutants = sorted(itertools.islice(changing, args.sample), key=str)
     began = time.perf_counter()
-    alive = find_survivors(mutants, args.tests or find_tests(), args.jobs)
-    for path, count in sorted(Counter(m.path for m in alive).items()):
-        print(f"{count:4}  {path}")
-    killed = len(mutants) - len(alive)
+    alive = find_survivors(mutants, args.tests or [f"tests/{name}" for name in TESTS], args.jobs)
+    killed, seconds = len(mutants) - len(alive), time.perf_counter() - began
     percent = 100 * killed / max(len(mutants), 1)
-    seconds = time.perf_counter() - began
     print(f"{killed} of {len(mutants)} mutants killed, {percent:.2f} %, {seconds:.0f} s")
-    return int(percent < args.fail_under)
 
 
 if __name__ == "__main__":
@@ -421,4 +432,4 @@ if __name__ == "__main__":
     os.chdir(ROOT)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["PYTEST_DEBUG_TEMPROOT"] = folder  # forks leave their folders behind
-        sys.exit(main())
+        main()

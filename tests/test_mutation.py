@@ -1,20 +1,13 @@
 """The mutation tool: what it edits, that it finds what no test notices, and the score of a sample."""
 
-import importlib.util
+import ast
 import os
+import re
 import subprocess
 import sys
 
 import pytest
-from edits import mutants_of
-from mutation import (
-    ROOT,
-    Mutated,
-    find_sources,
-    match_equivalents,
-    read_equivalents,
-    replace_code,
-)
+from mutation import ROOT, find_sources, mutants_of, read_equivalents, replace_code
 
 SOURCE = '''"""A module."""
 LEVEL: float = 0.5
@@ -27,70 +20,51 @@ def f(a, b: int = 1) -> float:
     x += b
     return max(x, a)
 '''
+EDITS = """
+f: if a < b and (not a): → if not (a < b and (not a)):
+f: if a < b and (not a): → if a <= b and (not a):
+f: if a < b and (not a): → if a < b or not a:
+f: raise ValueError('not that') → pass
+f: x = a - 2 * b → x = a + 2 * b
+f: x = a - 2 * b → x = 2 * b
+f: x = a - 2 * b → x = 2 * b - a
+f: x = a - 2 * b → x = a - 2 / b
+f: x = a - 2 * b → x = a - 3 * b
+f: x += b → x -= b
+f: x += b → pass
+f: return max(x, a) → return None
+f: return max(x, a) → return min(x, a)
+"""
 
 
 @pytest.fixture
 def mutants(tmp_path):
     path = tmp_path / "some.py"
     path.write_text(SOURCE)
-    return mutants_of(path, tmp_path)
+    return {m.key.removeprefix("some.py "): m for m in mutants_of(path, tmp_path) if m.compiled()}
 
 
 def test_every_kind_of_edit(mutants):
-    edits = [m.key.removeprefix("some.py ") for m in mutants if m.changes()]
-    assert len(edits) == len(set(edits))
-    for edit in (
-        "module: LEVEL: float = 0.5 → LEVEL: float = 1.5",
-        "f: if a < b and (not a): → if not (a < b and (not a)):",
-        "f: raise ValueError('not that') → pass",
-        "f: x = a - 2 * b → x = a + 2 * b",
-        "f: x = a - 2 * b → x = 2 * b",
-        "f: x = a - 2 * b → x = 2 * b - a",
-        "f: x = a - 2 * b → x = a - 2 / b",
-        "f: x = a - 2 * b → x = a - 3 * b",
-        "f: x += b → x -= b",
-        "f: x += b → pass",
-        "f: return max(x, a) → return -max(x, a)",
-        "f: return max(x, a) → return None",
-        "f: return max(x, a) → return min(x, a)",
-    ):
-        assert edit in edits
-    assert any("a <= b" in edit for edit in edits)
-    assert not any("max(a, x)" in edit for edit in edits)  # the same
-    assert any("a < b or" in edit for edit in edits)
-    assert not any("not that?" in edit or "A module" in edit for edit in edits)
-
-
-def test_a_mutant_leaves_the_tree_as_it_was_and_is_imported_in_place_of_its_module(
-    mutants, tmp_path, monkeypatch
-):
-    before = mutants[0].original()
-    (minus,) = (m for m in mutants if m.key.endswith("→ x = a + 2 * b"))
-    (level,) = (m for m in mutants if m.key.endswith("→ LEVEL: float = 1.5"))
-    assert (minus.in_function, level.in_function) == (True, False)
-    for mutant, expected in ((minus, (0.5, 8)), (level, (1.5, 5))):
-        spec = Mutated(mutant).find_spec("some")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        assert (module.LEVEL, module.f(5)) == expected
-        assert mutant.original() == before
-    assert Mutated(minus).find_spec("another") is None
+    assert set(EDITS.strip().splitlines()) <= mutants.keys()
+    assert all(edit.startswith("f: ") for edit in mutants)
+    for wrong in ("max(a, x)", "not that?", '"f.?"'):  # the same; messages; documentation
+        assert not any(wrong in edit for edit in mutants)
 
 
 def test_functions_of_a_process_get_a_mutant_s_code(mutants, tmp_path, monkeypatch):
     monkeypatch.setattr("mutation.ROOT", tmp_path)
-    (minus,) = (m for m in mutants if m.key.endswith("→ x = a + 2 * b"))
+    minus = mutants["f: x = a - 2 * b → x = a + 2 * b"]
     some = {}
     exec(compile(SOURCE, str(tmp_path / "some.py"), "exec"), some)
-    assert (some["f"](5), replace_code(minus), some["f"](5)) == (5, True, 8)
+    assert (some["f"](5), replace_code(minus), some["f"](5)) == (5, None, 8)
+    assert ast.unparse(minus.tree) == ast.unparse(ast.parse(SOURCE))
 
 
 def test_every_equivalent_mutant_is_one_of_today():
-    known = read_equivalents()
-    keys = {m.key for path in find_sources() for m in mutants_of(path, ROOT)}
-    found = set().union(*(match_equivalents(key, known) for key in keys))
-    assert known.keys() - found == set(), "no such mutant: the code has changed"
-    assert all(known.values()), "without a reason"
+    keys = [m.key for path in find_sources() for m in mutants_of(path, ROOT)]
+    for line, reason in read_equivalents().items():
+        assert reason, line.pattern
+        assert any(map(line.fullmatch, keys)), f"the code has changed: {line.pattern}"
 
 
 def run_tool(*words):
@@ -102,20 +76,15 @@ def run_tool(*words):
 @pytest.mark.slow
 def test_a_sample_of_mutants_is_killed():
     """An edit that changes nothing and is not listed counts as a survivor."""
-    run = run_tool("--sample", "300", "--fail-under", "99")
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert "of 300 mutants killed" in run.stdout
+    run = run_tool("--sample", "300")
+    killed = re.search(r"^(\d+) of 300 mutants killed", run.stdout, re.M)
+    assert killed, run.stderr
+    assert int(killed[1]) >= 297, run.stdout
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("path", "edit"),
-    [
-        ("fedref/sampling.py", "clients-per-round"),  # in the code of a function
-        ("fedref/algorithms/apfl.py", "APFL: lr:"),  # run on import
-    ],
-)
-def test_a_mutant_that_no_test_notices_survives(path, edit):
-    """Tests of cost look at no refusal of wrong options, and at no default."""
-    run = run_tool("--only", path, "--grep", edit, "--tests", "tests/rounds/test_cost.py")
-    assert f"survived  {path}:" in run.stdout, run.stdout + run.stderr
+def test_a_mutant_that_no_test_notices_survives():
+    """Tests of cost look at no refusal of wrong options."""
+    only = "fedref/sampling.py cohort: raise"
+    run = run_tool("--only", only, "--tests", "tests/rounds/test_cost.py")
+    assert "survived  fedref/sampling.py:" in run.stdout, run.stdout + run.stderr
