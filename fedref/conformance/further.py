@@ -331,7 +331,17 @@ CLIENTS = {
     "the penalty's anchor is round 0's model": row(
         "fedprox alg.2", "wᵗ is the server's model of this round",
         "training is held where it began",
-        stand_in=stand_ins.RemembersFirstServer(),
+        Edit(
+            Reference.round, "plan = self.plan_of(algorithm, hyper, plan)",
+            "plan = self.plan_of(algorithm, hyper, plan)\n"
+            'vars(it)["first"] = state.get("first", state["server"])',
+        ),
+        Edit(
+            Reference.round, "out: dict[str, Any] = {}", 'out: dict[str, Any] = {"first": it.first}',
+        ),
+        Edit(
+            fedprox.FedProx.step, "sent.w, D", 'vars(self).get("first", sent._asdict())["w"], D',
+        ),
     ),
     "the penalty is taken from 0": row(
         "fedprox alg.2", "μ(w − wᵗ), not μw", "FedProx is weight decay",
@@ -1137,11 +1147,14 @@ PLANS = {
     ),
     "a client's state is lost": row(
         "apfl alg.1", "a client keeps its state between rounds", "every round is its first",
-        stand_in=stand_ins.LosesState(),
+        Edit(Reference.round, 'state.get("clients", {})', "{}"),
     ),
     "a client's state is never renewed": row(
         "apfl alg.1", "a client keeps its state of its last round", "the state of its first round",
-        stand_in=stand_ins.FreezesState(),
+        Edit(
+            Reference.round, "for k, own in after.clients.items()}",
+            'for k, own in after.clients.items()} | state.get("clients", {})',
+        ),
     ),
 }  # fmt: skip
 
@@ -1184,11 +1197,12 @@ EVALUATIONS = {
     ),
     "test losses are summed": row(
         "apfl eq.2", "a test loss is the mean over the batch", "grows with the batch",
-        stand_in=stand_ins.SumsTestLosses(),
+        Edit(Reference._scores, "x.mean()", "x.sum()"),
     ),
     "the test loss has the L2 term": row(
         "apfl eq.2", "a test loss is without the L2 term", "too large by (l2/2)‖w‖²",
-        stand_in=stand_ins.TestsWithPenalty(), kind=CONVENTION,
+        Edit(Reference._scores, "model.sample_losses", "model.loss"),
+        kind=CONVENTION,
     ),
 }  # fmt: skip
 

@@ -16,8 +16,6 @@ from fedref.conformance.backends.reference import Reference
 from fedref.conformance.edits import Edit, Mistake, row
 from fedref.conformance.further import FURTHER
 from fedref.conformance.stand_ins import (
-    AdaptsOnTest,
-    EvaluationTrains,
     OneIterator,
     OtherPlan,
     drop_last,
@@ -180,7 +178,15 @@ PUBLISHED: dict[str, Mistake] = {
         "apfl eq.2", "a client adapts to training rows; test rows are only predicted",
         "test rows are trained on: accuracy is too good",
         Edit(evaluation.evaluate_clients, "get(clients[k]), D))", "get(clients[k]), *tests[i]))"),
-        stand_in=AdaptsOnTest(),
+        Edit(
+            Reference.evaluate, "return {",
+            "if D is None:\n"
+            "    raise NotImplementedError\n"
+            "ws = [it.personalised_params(made, sent, own, serialise.build_batch(T)) for T in tests]\n"
+            'return {"losses": np.concatenate('
+            "[self._scores(made, w, [T]) for w, T in zip(ws, tests)])}\n"
+            "return {",
+        ),
         number=12,
     ),
     "evaluation trains": row(
@@ -194,7 +200,19 @@ PUBLISHED: dict[str, Mistake] = {
             "sent = sent._replace(w=algorithm.personalised_params(model, sent, own, D))\n"
             "ws.append(sent.w)",
         ),
-        stand_in=EvaluationTrains(),
+        Edit(
+            Reference.evaluate, "return {",
+            "if D is None:\n"
+            "    raise NotImplementedError\n"
+            "losses = []\n"
+            "for T in tests:\n"
+            "    losses.append(self._scores(made, w, [T]))\n"
+            "    server = {**server, next(iter(server)): w}\n"
+            "    sent = it.download(serialise.load_server(it, made, server))\n"
+            "    w = it.personalised_params(made, sent, own, serialise.build_batch(D))\n"
+            'return {"losses": np.concatenate(losses)}\n'
+            "return {",
+        ),
         number=13,
     ),
     "mean of a squared gradient where squares are averaged": row(

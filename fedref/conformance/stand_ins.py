@@ -1,7 +1,4 @@
-"""Wrong backends whose mistake is in no line of fedref: other plans, models, states and evaluations.
-
-Long because it is a list of such backends, each a few lines.
-"""
+"""Wrong backends whose mistake is in no line of fedref: other plans, models and starts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from fedref.algorithms import fedprox
 from fedref.conformance.backends.reference import Reference, Values
 from fedref.models import base
 from fedref.models import numerics as nx
@@ -207,27 +203,23 @@ def take_softmax_twice(model: Any) -> dict[str, Any]:
 
 def spare_the_biases(model: Any) -> dict[str, Any]:
     """Return methods whose L2 term leaves out the biases."""
-    kind = type(model)
-    parts = [np.full(np.prod(shape), len(shape) == 1) for shape in model.shapes]
-    bias = np.concatenate(parts).astype(float)
-    return {
-        "loss": lambda self, w, D: kind.loss(self, w, D) - self.l2 / 2 * (bias * w * w).sum(-1),
-        "grad": lambda self, w, D: kind.grad(self, w, D) - (self.l2 * bias * w).astype(w.dtype),
-        "hvp": lambda self, w, v, D: kind.hvp(self, w, v, D) - (self.l2 * bias * v).astype(v.dtype),
-    }
+    weight = np.concatenate([np.full(np.prod(s), len(s) > 1) for s in model.shapes])
+    return scale_penalty(weight, weight, weight)(model)
 
 
-def scale_penalty(value: float, slope: float, curvature: float) -> Any:
-    """Return a model's change: the L2 term's weight in the value, the gradient and the Hessian."""
+def scale_penalty(value: Any, slope: Any, curvature: Any) -> Any:
+    """Return a model's change: the L2 term's weights in the value, the gradient and the Hessian."""
 
     def change(model: Any) -> dict[str, Any]:
         kind, l2 = type(model), model.l2
+
+        def more(factor: Any, w: Array) -> Array:
+            return (l2 * (factor - 1.0) * w).astype(w.dtype)
+
         return {
-            "loss": lambda self, w, D: (
-                kind.loss(self, w, D) + (value - 1) * l2 / 2 * (w * w).sum(-1)
-            ),
-            "grad": lambda self, w, D: kind.grad(self, w, D) + (slope - 1) * l2 * w,
-            "hvp": lambda self, w, v, D: kind.hvp(self, w, v, D) + (curvature - 1) * l2 * v,
+            "loss": lambda self, w, D: kind.loss(self, w, D) + (more(value, w) * w / 2).sum(-1),
+            "grad": lambda self, w, D: kind.grad(self, w, D) + more(slope, w),
+            "hvp": lambda self, w, v, D: kind.hvp(self, w, v, D) + more(curvature, v),
         }
 
     return change
@@ -331,45 +323,6 @@ def columns_first(model: Any) -> Array:
 # ---- other states ------------------------------------------------------------------------------
 
 
-class LosesState(Reference):
-    """fedref, where no client keeps anything from round to round."""
-
-    def round(self, algorithm: str, model: Values, hyper: Values, state: Values, *more: Any,
-              **given: Any) -> dict[str, Any]:  # fmt: skip
-        state = {**state, "clients": {}}
-        return Reference.round(self, algorithm, model, hyper, state, *more, **given)
-
-
-class FreezesState(Reference):
-    """fedref, where a client's state is never renewed after its first round."""
-
-    def round(self, algorithm: str, model: Values, hyper: Values, state: Values, *more: Any,
-              **given: Any) -> dict[str, Any]:  # fmt: skip
-        out = Reference.round(self, algorithm, model, hyper, state, *more, **given)
-        return {**out, "clients": {**out["clients"], **state.get("clients", {})}}
-
-
-class RemembersFirstServer(Reference):
-    """fedref, where FedProx's anchor is the server's model of round 0."""
-
-    def round(self, algorithm: str, model: Values, hyper: Values, state: Values, *more: Any,
-              **given: Any) -> dict[str, Any]:  # fmt: skip
-        if algorithm != "fedprox":
-            return Reference.round(self, algorithm, model, hyper, state, *more, **given)
-        anchor = state.get("anchor", state["server"]["w"])
-
-        class AnchoredProx(fedprox.FedProx):
-            def step(self, model: Any, sent: Any, local: Any, *batches: Any) -> Any:
-                return fedprox.FedProx.step(self, model, sent._replace(w=anchor), local, *batches)
-
-        class Backend(Reference):
-            def algorithm_of(self, name: str, hyper: Values) -> Any:
-                return AnchoredProx(**vars(Reference.algorithm_of(self, name, hyper)))
-
-        out = Backend().round(algorithm, model, hyper, state, *more, **given)
-        return {**out, "anchor": anchor}
-
-
 def run_leaking(change: Callable[[Any, Any, Any], tuple[Any, Any]]) -> Any:
     """Return a round's `work` in which a client's (sent, state) depend on the previous result."""
 
@@ -394,48 +347,3 @@ def leak_model(sent: Any, own: Any, before: Any) -> tuple[Any, Any]:
 def leak_state(sent: Any, own: Any, before: Any) -> tuple[Any, Any]:
     """Give a client the state of the previous client."""
     return sent, before.client_state
-
-
-# ---- other evaluations -------------------------------------------------------------------------
-
-
-class AdaptsOnTest(Reference):
-    """fedref, adapted to each test batch before it is tested there."""
-
-    def evaluate(self, *args: Any, **given: Any) -> dict[str, Any]:
-        if "D" not in given:
-            raise NotImplementedError
-        tests = given["tests"]
-        each = [Reference.evaluate(self, *args, **given | {"tests": [T], "D": T}) for T in tests]
-        return {"losses": np.concatenate([out["losses"] for out in each])}
-
-
-class EvaluationTrains(Reference):
-    """fedref, where each test batch adapts the model that the previous test batch left."""
-
-    def evaluate(self, *args: Any, **given: Any) -> dict[str, Any]:
-        if "D" not in given:
-            raise NotImplementedError
-        losses, server = [], given["server"]
-        for T in given["tests"]:
-            out = Reference.evaluate(self, *args, **given | {"tests": [T], "server": server})
-            losses.append(out["losses"])
-            server = {**server, next(iter(server)): out["w"]}
-        return {"losses": np.concatenate(losses)}
-
-
-class SumsTestLosses(Reference):
-    """fedref, where the losses of a test batch are summed."""
-
-    @staticmethod
-    def _scores(model: Any, w: Array, tests: list[Values]) -> Array:
-        losses = [model.sample_losses(w, Batch(T["X"], T["y"])) for T in tests]
-        return np.array([x.sum() for x in losses], w.dtype)
-
-
-class TestsWithPenalty(Reference):
-    """fedref, where a test loss has the L2 term."""
-
-    @staticmethod
-    def _scores(model: Any, w: Array, tests: list[Values]) -> Array:
-        return np.array([model.loss(w, Batch(T["X"], T["y"])) for T in tests], w.dtype)

@@ -271,9 +271,8 @@ class Reference:
         """Return one client's tested model, and its mean loss (without L2) on each test batch."""
         it, made = self.algorithm_of(algorithm, hyper), self.model_of(model)
         sent = it.download(serialise.load_server(it, made, server))
-        w = it.personalised_params(
-            made, sent, serialise.load_client_state(it, client), serialise.build_batch(D)
-        )
+        own = serialise.load_client_state(it, client)
+        w = it.personalised_params(made, sent, own, serialise.build_batch(D))
         return {"w": w, "losses": self._scores(made, w, tests)}
 
     @staticmethod
