@@ -213,13 +213,13 @@ def scale_penalty(value: Any, slope: Any, curvature: Any) -> Any:
     def change(model: Any) -> dict[str, Any]:
         kind, l2 = type(model), model.l2
 
-        def more(factor: Any, w: Array) -> Array:
+        def penalty(factor: Any, w: Array) -> Array:
             return (l2 * (factor - 1.0) * w).astype(w.dtype)
 
         return {
-            "loss": lambda self, w, D: kind.loss(self, w, D) + (more(value, w) * w / 2).sum(-1),
-            "grad": lambda self, w, D: kind.grad(self, w, D) + more(slope, w),
-            "hvp": lambda self, w, v, D: kind.hvp(self, w, v, D) + more(curvature, v),
+            "loss": lambda self, w, D: kind.loss(self, w, D) + (penalty(value, w) * w / 2).sum(-1),
+            "grad": lambda self, w, D: kind.grad(self, w, D) + penalty(slope, w),
+            "hvp": lambda self, w, v, D: kind.hvp(self, w, v, D) + penalty(curvature, v),
         }
 
     return change
