@@ -18,12 +18,20 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
+PEERS = ("torch", "jax")
+
+
+def peer_of(how: str) -> str:
+    """Return whose way it is, "torch" or "jax", or "" for fedref's."""
+    return next((peer for peer in PEERS if how.startswith(peer)), "")
 
 
 @cache
 def prepare_once(how: str, dtype: str, name: str) -> tuple[Callable[[], Any], float]:
     """(one round, the seconds of the first)."""
-    play = import_module(f"in_{how.partition('-')[0]}").prepare(how, dtype, name)
+    peer = peer_of(how)
+    module = import_module(f"in_{peer}" if peer else "ours")
+    play = module.prepare(how, dtype, name)
     return play, time_call(play)[0]
 
 
@@ -39,7 +47,7 @@ def flatten(how: str, name: str, result: Any) -> np.ndarray:
 
     parts = [np.asarray(x, np.float64) for x in leaves(result)]
     shapes = list(workload(name)[1].shapes)
-    if how != "fedref" and [x.shape for x in parts] not in (shapes, 2 * shapes):
+    if peer_of(how) and [x.shape for x in parts] not in (shapes, 2 * shapes):
         raise ValueError(f"{how} holds {name}'s parameters not as arrays of the shapes {shapes}")
     return np.concatenate([np.zeros(0), *map(np.ravel, parts)])
 
@@ -69,7 +77,7 @@ if __name__ == "__main__":
     how, dtype, core = sys.argv[1:]
     if hasattr(os, "sched_setaffinity"):  # before a library counts the cores
         os.sched_setaffinity(0, {int(core)})
-    if how == "fedref":
+    if not peer_of(how):
         from fedref.experiments.parallel import run_single_threaded
 
         run_single_threaded(main, how, dtype)

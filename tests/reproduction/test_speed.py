@@ -69,7 +69,7 @@ def test_the_fastest_way_of_each_peer_is_the_headline(tmp_path):
     assert report.headline(found).splitlines()[-1] == (
         "| W1 | float32 | 10.0 | 2.00 | 2.00 (torch-eager) | 0.50 (jax-map) |"
     )
-    text = report.write_up(found, 5, tmp_path)
+    text = report.write_up(found, {"W1": "a round"}, 5, tmp_path)
     assert "| W1 | float32 | 2.00 (2.00–2.00) | 9.00 (9.00–9.00) | 1.20 " in text
     assert "| W1 | 0.50 s, 100 MB | " in text
     assert (tmp_path / "speed.png").exists()
