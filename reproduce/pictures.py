@@ -20,7 +20,6 @@ class Panel(NamedTuple):
     lines: Mapping[str, Mapping[float, Values]]
     ticks: Sequence[float]
     logarithmic: bool = False
-    margin: float | None = None
 
 
 def draw_panels(
@@ -29,17 +28,16 @@ def draw_panels(
     ylabel: str,
     *,
     size: tuple[float, float] = (2.5, 3.2),
-    looks: Mapping[str, Mapping[str, Any]] | None = None,
     bars: int = 0,
 ) -> None:
     """Draw the means of each panel's lines.
 
-    bars : the number of seeds; with several, error bars of ±1 sd. looks : the styles of lines that
-    differ from the default of their place in the legend.
+    bars : the number of seeds; with several, error bars of ±1 sd.
     """
     names = dict.fromkeys(name for panel in panels for name in panel.lines)
-    look: dict[str, Any] = {name: look_of(i) for i, name in enumerate(names)}
-    look |= looks or {}
+    look: dict[str, dict[str, Any]] = {
+        name: sign_of(i) | {"linestyle": LINES[i]} for i, name in enumerate(names)
+    }
     with style.context(STYLE):
         handles: list[Any] = [Line2D([], [], **look[name], label=name) for name in names]
         if bars > 1:
@@ -57,8 +55,6 @@ def draw_panels(
             if panel.logarithmic:
                 axes.minorticks_off()
             axes.set_xlabel(panel.xlabel)
-            if panel.margin is not None:
-                axes.margins(y=panel.margin)
         drawn[0].set_ylabel(ylabel)
         save(figure, path)
 
@@ -93,11 +89,6 @@ def draw_dots(
             axes.set_ylim(len(names) - 0.5, -0.5)
             axes.set_yticks(range(len(names)), names if axes is drawn[0] else [""] * len(names))
         save(figure, path)
-
-
-def look_of(i: int, colour: int = 0) -> dict[str, Any]:
-    """Return the look of the i-th line; colour : how many of the first colours to skip."""
-    return {"color": COLOURS[i + colour], "marker": MARKERS[i], "linestyle": LINES[i]}
 
 
 def sign_of(i: int) -> dict[str, Any]:

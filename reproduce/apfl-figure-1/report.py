@@ -4,6 +4,7 @@ What it says is said of those data sets that it is given runs of: apfl-cifar10 u
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -160,37 +161,24 @@ def gains(run: Run, label: str) -> np.ndarray:
 # ---- the paper's sentences -----------------------------------------------------------------------
 
 
-def more_accurate(place: Place, label: str) -> np.ndarray:
-    return share(place.run, label, "accuracy", np.greater)
-
-
-def less_accurate(place: Place, label: str) -> np.ndarray:
-    return share(place.run, label, "accuracy", np.less)
-
-
-def net_gain(place: Place, label: str) -> np.ndarray:
-    return more_accurate(place, label) - less_accurate(place, label)
-
-
-def lower_loss(place: Place, label: str) -> np.ndarray:
-    return share(place.run, label, "test_loss", np.less)
-
-
-def share(run: Run, label: str, score: str, than: np.ufunc) -> np.ndarray:
+def share(place: Place, label: str, score: str, than: np.ufunc) -> np.ndarray:
     """Return the share of clients whose last score is greater or less than FedAvg's, in %: (seeds,).
 
     Of those clients that have test rows.
     """
-    own, base = (
-        {unit.seed: record.scores[-1] for unit, record in run.units_of(of)}
-        for of in (label, "fedavg")
-    )
-    return np.array(
-        [
-            100 * than(getattr(s, score), getattr(base[seed], score))[s.n_test > 0].mean()
-            for seed, s in own.items()
-        ]
-    )
+    pairs = zip(place.run.records_of(label), place.run.records_of("fedavg"))
+    scores = [(own.scores[-1], base.scores[-1]) for own, base in pairs]
+    shares = [than(getattr(x, score), getattr(y, score))[x.n_test > 0] for x, y in scores]
+    return np.array([100 * one.mean() for one in shares])
+
+
+more_accurate = partial(share, score="accuracy", than=np.greater)
+less_accurate = partial(share, score="accuracy", than=np.less)
+lower_loss = partial(share, score="test_loss", than=np.less)
+
+
+def net_gain(place: Place, label: str) -> np.ndarray:
+    return more_accurate(place, label) - less_accurate(place, label)
 
 
 def shared_alone(place: Place, label: str) -> np.ndarray:

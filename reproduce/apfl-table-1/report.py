@@ -2,16 +2,13 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from fedref.datasets import load, sources, split
 from fedref.datasets.describe import statistics
 from fedref.experiments.results import Run
 from fedref.plots import holdings
 from fedref.rounds.federation import Federation, Source
-from reproduce.tables import Number, number_table, write_numbers
+from reproduce.tables import Number, number_table, show_pictures, write_numbers
 
 DATA = (("mnist",), ("vehicle",), ("cifar10-gray", "cifar10"))
 
@@ -37,7 +34,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     grey = "cifar10-gray" if sources.locate("cifar10-gray", {}, data_dir) else "cifar10"
     names = {"Vehicle": "vehicle", "MNIST": "mnist", "FEMNIST": "mnist", "CIFAR-10": grey}
     loaded = {name: load(name, data_dir) for name in dict.fromkeys(names.values())}
-    numbers, made, pictures = [], [], []
+    numbers, made, pictures = [], [], {}
     for data, told in TOLD.items():
         source = loaded[names[data]]
         federations = [
@@ -48,26 +45,25 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
         for quantity, value in zip(QUANTITIES, told):
             ours = [float(one[quantity]) for one in found]
             digits = 0 if quantity in ("clients", "samples") else 1
-            note = comment(data, quantity, found)
-            if quantity == "std" and len(found) > 1:
-                note += f"; {draws(RULES[data], source)}"
+            drawn = quantity == "std" and len(found) > 1
+            note = draws(RULES[data], source) if drawn else ""
             numbers.append(Number((data, quantity), ours, value, note, digits=digits))
         made.append(f"{data}: {source.name}, SHA-256 {source.sha256[:12]}, split {RULES[data]}.")
         file = f"{data.lower()}.png"
         means = {"mean, ours": found[0]["mean"], "mean, paper": told[2]}
         holdings(federations[0], out / file, title(data, federations[0]), means)
-        pictures.append(f"![{data}: samples a client and labels a client, seed 0]({file})")
+        pictures[file] = f"{data}: samples a client and labels a client, seed 0"
     heads = ("data", "quantity")
     write_numbers(out / "numbers.csv", heads, numbers)
     return {
         "numbers": number_table(heads, numbers),
         "made": "\n".join(f"- {line}" for line in made),
-        "pictures": "\n\n".join(pictures),
+        "pictures": show_pictures(pictures),
     }
 
 
 def draws(rule: str, source: Source) -> str:
-    """Whether the paper's standard deviation is a matter of the draw."""
+    """Return the standard deviations of many draws."""
     found = [statistics(split(rule, source, seed))["std"] for seed in range(DRAWS)]
     return f"{min(found):.0f} to {max(found):.0f} in {DRAWS} draws"
 
@@ -75,21 +71,3 @@ def draws(rule: str, source: Source) -> str:
 def title(data: str, federation: Federation) -> str:
     what = "FEMNIST's rule on MNIST's digits" if data == "FEMNIST" else data
     return f"{what}: {federation.clients:,} clients"
-
-
-def comment(data: str, quantity: str, found: list[dict[str, Any]]) -> str:
-    """Say what a number is of, and how it spreads from client to client."""
-    if data == "Vehicle" and quantity == "samples":
-        share = 100 * found[0]["samples"] / TOLD["Vehicle"][1]
-        return f"the subset at hand holds {share:.1f} % of the paper's samples"
-    if data == "FEMNIST" and quantity == "clients":
-        return "digits in place of letters"
-    if quantity == "mean":
-        return f"median {np.mean([one['median'] for one in found]):.0f}"
-    if quantity == "std":
-        low, high = (np.mean([one[key] for one in found]) for key in ("min", "max"))
-        fitted = "; σ is fitted to this number, so agreement says nothing" * (data == "CIFAR-10")
-        return f"{low:.0f} to {high:.0f} samples a client{fitted}"
-    if quantity == "samples":
-        return f"{np.mean([one['labels a client'] for one in found]):.1f} labels a client"
-    return ""

@@ -1,6 +1,6 @@
 """FedMAML's worked example, binary logistic regression: what its choices change."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ from reproduce.measures import (
     total,
     unadapted_scores,
 )
-from reproduce.tables import Number, markdown, show_number, spread, write_numbers
+from reproduce.tables import Number, markdown, show_number, show_pictures, spread, write_numbers
 
 QUICK = {"seeds": [0], "rounds": 5, "sweep.inner-steps": [1, 5]}
 
@@ -61,13 +61,13 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
         rows.append([*what, *(spread(own[name], digits) for name, digits in DIGITS.items())])
         numbers += [Number((*what, name), own[name]) for name in DIGITS]
     write_numbers(out / "numbers.csv", (*HEADS, "quantity"), numbers)
-    pictures = []
+    pictures = {}
     for stem, name in NAMES.items():
         for s in (steps(runs[stem])[0], steps(runs[stem])[-1]):
             file, title = f"{stem}-s{s}.png", f"{name}, s = {s}"
             drawn = rename_methods(with_fedavg(runs[stem], s), METHODS)
             plots.curves(drawn, out / file, metric=["test_loss", "accuracy"], title=title)
-            pictures.append(f"![{title}: test loss and accuracy per round]({file})")
+            pictures[file] = f"{title}: test loss and accuracy per round"
     return {
         "majority": ", ".join(f"{majority(data[stem]):.2f} % on {NAMES[stem]}" for stem in NAMES),
         "lines": markdown(rows, left=len(HEADS)),
@@ -77,7 +77,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
             f"{NAMES[stem]}"
             for stem, run in runs.items()
         ),
-        "pictures": "\n\n".join(pictures),
+        "pictures": show_pictures(pictures),
         "claims": report_claims(
             judge(claims_of("fedmaml-logistic", globals()), places_of(lines, runs)), out
         ),
@@ -163,16 +163,12 @@ def loss_gained(place: Place, label: str) -> np.ndarray:
     return own["loss"] - own["loss before adaptation"]
 
 
-def final_accuracy(place: Place, label: str) -> np.ndarray:
-    return place.run[label]["accuracy"]
+def read(name: str) -> Callable[[Place, str], np.ndarray]:
+    """Return what reads a quantity of the table."""
+    return lambda place, label: place.run[label][name]
 
 
-def final_loss(place: Place, label: str) -> np.ndarray:
-    return place.run[label]["loss"]
-
-
-def megabytes(place: Place, label: str) -> np.ndarray:
-    return place.run[label]["MB sent"]
+final_accuracy, final_loss, megabytes = map(read, ("accuracy", "loss", "MB sent"))
 
 
 def sum_over_k_is_the_mean(runs: Mapping[str, Run]) -> tuple[bool, str]:

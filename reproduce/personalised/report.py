@@ -15,7 +15,7 @@ from fedref.sampling import stream
 from reproduce.claims import UNDECIDED, judge_difference
 from reproduce.measures import at_best, describe_choice, final, merge_runs, rename_methods, total
 from reproduce.pictures import draw_dots
-from reproduce.tables import Number, markdown, spread, write_csv, write_numbers
+from reproduce.tables import Number, markdown, show_pictures, spread, write_numbers
 
 NAMES = {"digits": "digits", "synthetic": "Synthetic(1, 1)", "mnist": "MNIST, power law"}
 QUICK: dict[str, Any] = {
@@ -71,7 +71,6 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
         for quantity, values in quantities.items()
     ]
     write_numbers(out / "numbers.csv", ("data", "method", "quantity"), numbers)
-    write_clients(best, out / "clients.csv")
     dots = {
         NAMES[data]: {METHODS[m]: (KIND_OF[m], final(run, m, RESULT)) for m in METHODS}
         for data, run in best.items()
@@ -188,33 +187,19 @@ def took_part_table(best: Mapping[str, Run]) -> str:
     return markdown(rows, left=2)
 
 
-# ---- files and pictures --------------------------------------------------------------------------
-
-
-def write_clients(best: Mapping[str, Run], path: Path) -> None:
-    """Write who validates and who is tested, and each client's accuracy, mean over seeds, in %."""
-    rows = []
-    for data, run in best.items():
-        n = run.records[0].scores[-1].n_test
-        chosen, _ = halves(len(n))
-        each = [np.mean([r.scores[-1].accuracy for r in run.records_of(m)], 0) for m in METHODS]
-        for k in range(len(n)):
-            half = "validation" if k in chosen else "test"
-            rows.append([NAMES[data], k, half, n[k], *(round(100 * x[k], 2) for x in each)])
-    heads = ["data", "client", "half", "test rows", *METHODS.values()]
-    write_csv(path, heads, rows)
+# ---- pictures ------------------------------------------------------------------------------------
 
 
 def draw_operations(best: Mapping[str, Run], out: Path) -> str:
     """Draw the accuracy of all clients over the operations of training, without its start."""
-    shown = []
+    shown = {}
     for data, run in best.items():
         drawn = rename_methods(run, {m: METHODS[m] for m in DRAWN})
         drawn = drawn._replace(records=[r._replace(rows=r.rows[1:]) for r in drawn.records])
         file = f"{data}-operations.png"
         plots.curves(drawn, out / file, "accuracy", against="flops", title=NAMES[data])
-        shown.append(f"![{NAMES[data]}: accuracy of all clients over operations]({file})")
-    return "\n\n".join(shown)
+        shown[file] = f"{NAMES[data]}: accuracy of all clients over operations"
+    return show_pictures(shown)
 
 
 def adaptation_helps(runs: Mapping[str, Run]) -> tuple[bool, str]:
