@@ -84,35 +84,29 @@ def test_vjp_is_the_complex_step_of_the_scores(kind, data):
 # Leading axes
 
 
-@every_kind
-@given(data=st.data(), dtype=st.sampled_from([np.float32, np.float64]))
-def test_a_stack_of_clients_equals_the_loop_bit_for_bit(kind, data, dtype):
-    model, w, v, D = data.draw(problems(WIDE[kind], leads=[((3,), (3,))]))
-    w, v, X = w.astype(dtype), v.astype(dtype), D.X.astype(dtype)
-    D = D._replace(X=X)
-    z = model.logits(w, X)
-    stacked = [
+def outputs(model, w, v, D):
+    z = model.logits(w, D.X)
+    return [
         model.loss(w, D),
         model.sample_losses(w, D),
         model.grad(w, D),
         model.hvp(w, v, D),
-        model.predict(w, X),
+        model.predict(w, D.X),
         z,
-        model.vjp(w, X, z),
+        model.vjp(w, D.X, z),
     ]
+
+
+@every_kind
+@given(data=st.data(), dtype=st.sampled_from([np.float32, np.float64]))
+def test_a_stack_of_clients_equals_the_loop_bit_for_bit(kind, data, dtype):
+    model, w, v, D = data.draw(problems(WIDE[kind], leads=[((3,), (3,))]))
+    w, v, D = w.astype(dtype), v.astype(dtype), D._replace(X=D.X.astype(dtype))
+    stacked = outputs(model, w, v, D)
     for k in range(3):
-        own = Batch(X[k].copy(), D.y[k].copy(), None if D.s is None else D.s[k].copy())
-        z_k = model.logits(w[k].copy(), own.X)
-        alone = [
-            model.loss(w[k].copy(), own),
-            model.sample_losses(w[k].copy(), own),
-            model.grad(w[k].copy(), own),
-            model.hvp(w[k].copy(), v[k].copy(), own),
-            model.predict(w[k].copy(), own.X),
-            z_k,
-            model.vjp(w[k].copy(), own.X, z_k),
-        ]
-        for got, expected in zip(stacked, alone):
+        own = Batch(*(None if part is None else part[k].copy() for part in D))
+        alone = outputs(model, w[k].copy(), v[k].copy(), own)
+        for got, expected in zip(stacked, alone, strict=True):
             assert got.dtype == expected.dtype
             np.testing.assert_array_equal(got[k], expected)
 
