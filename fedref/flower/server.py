@@ -109,8 +109,7 @@ Results = dict[int, tuple[ClientResult, Counts] | str]
 class RemoteEngine:
     """The engine of one unit; `round` and `evaluate` take the places of `run_round` and `evaluate`.
 
-    run : the run's name. stamp : that of the experiment. labels : all labels of the federation.
-    ahead : the results of the next round, if they were asked for together with the evaluation.
+    call : the run and the unit, as requests name them, in round 0. ahead : the results of the next round, if they were asked for together with the evaluation.
     has_begun : whether this process has evaluated or run a round before.
     """
 
@@ -118,9 +117,7 @@ class RemoteEngine:
     loaded: LoadedExperiment
     nodes: Nodes
     missed: MissedClients
-    run: str
-    stamp: str
-    labels: list[int]
+    call: Call
     ahead: Results | None = None
     has_begun: bool = False
 
@@ -199,7 +196,7 @@ class RemoteEngine:
         are evaluated on their training rows, too; None: no client is evaluated.
         """
         nodes, parameters = self.nodes, protocol.write_arrays(sent)
-        call = protocol.write(Call(self.run, self.stamp, self.unit.number, round, self.labels))
+        call = protocol.write(self.call._replace(round=round))
         requests: dict[str, dict[int, Any]] = {"evaluate": {}, "train": {}}
         if with_train is not None:
             for k in range(nodes.options.clients):
@@ -376,7 +373,8 @@ def run_to_end(
                 "models of real targets are not run over Flower, expected one of labels"
             )
         protocol.check_size("parameters", loaded.model.d)
-        remote = RemoteEngine(unit, loaded, nodes, missed, run, stamp(experiment), known.labels)
+        call = Call(run, stamp(experiment), unit.number, 0, known.labels)
+        remote = RemoteEngine(unit, loaded, nodes, missed, call)
         return Engine(remote.round, remote.evaluate)
 
     return execute(experiment, out, every=0, progress=progress, loader=loader, engine=engine)

@@ -237,31 +237,3 @@ def test_a_node_whose_rows_have_changed_says_so(exchanged):
     wires.parts[NODE] = wires.parts[NODE]._replace(sha256="0" * 64)
     reason = reply_to(wires, request)["refused"]["reason"]
     assert reason == "its rows have changed since the run began"
-
-
-# ---- trees ---------------------------------------------------------------------------------------
-
-
-def test_a_tree_is_the_same_after_its_way():
-    from fedref.algorithms.apfl import ServerState, Upload
-
-    value = (Upload(np.arange(3.0), None), ServerState(np.zeros(2), 0, 4, True, None), (1.5,))
-    packet = {"sent": protocol.write_arrays(value)}
-    assert set(packet["sent"]) == {"0.w", "1.w", "1.F", "1.t", "1.renew", "2.0"}
-    again = protocol.read(value, packet, "sent")
-    assert type(again[0]) is Upload
-    assert again[0].importance is None
-    assert [type(x) for x in again[1][1:4]] == [int, int, bool]
-    np.testing.assert_array_equal(again[0].w, value[0].w)
-    fresh = (Upload(np.zeros(3), None), ServerState(np.zeros(2), 0, 0, True, None), (0.0,))
-    grown = (
-        Upload(np.zeros(3), np.ones(3)),
-        ServerState(np.zeros(2), np.ones(3), 1, True, None),
-        (0.0,),
-    )
-    packet = {"sent": protocol.write_arrays(grown)}
-    assert protocol.read(fresh, packet, "sent", np.zeros(3))[1].F.tolist() == [1.0] * 3
-    assert "sends" in refuses(protocol.read, fresh, packet, "sent")
-    assert "float64 (3,), expected float64 (4,)" in refuses(
-        protocol.read, fresh, packet, "sent", np.zeros(4)
-    )

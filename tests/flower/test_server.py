@@ -139,18 +139,6 @@ def test_a_node_answers_for_its_own_clients_alone(tmp_path):
     assert "fedavg (seed 0), round 1: 4 of 7 clients were evaluated" in said
 
 
-def test_bad_scores_are_left_out_and_end_no_run(tmp_path):
-    def nan(reply):
-        if f"scores {OWN[0]}" in reply:  # APFL trains in a message of its own
-            reply[f"scores {OWN[0]}"] = {**reply[f"scores {OWN[0]}"], "train": [np.nan]}
-
-    run, _, _ = far(tmp_path, experiment_of(algorithms={"apfl": {}}), only_in(2, nan))
-    (row,) = missed(tmp_path / "far")
-    assert (row["round"], row["phase"], row["client"]) == ("2", "evaluation", str(OWN[0]))
-    assert run.records[0].status == "done"
-    assert not np.isnan(column(run, "train_loss")).any()
-
-
 def test_an_endless_name_is_no_obstacle_to_going_on(tmp_path):
     """The reason is cut before it is written: a csv reader takes no field of more than 131 072."""
     experiment = experiment_of(algorithms={"fedavg": {}}, **EVERYBODY)
