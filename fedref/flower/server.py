@@ -109,8 +109,9 @@ Results = dict[int, tuple[ClientResult, Counts] | str]
 class RemoteEngine:
     """The engine of one unit; `round` and `evaluate` take the places of `run_round` and `evaluate`.
 
-    call : the run and the unit, as requests name them, in round 0. ahead : the results of the next round, if they were asked for together with the evaluation.
-    has_begun : whether this process has evaluated or run a round before.
+    call : the run and the unit, as requests name them, in round 0. ahead : the results of the next
+    round, if they were asked for together with the evaluation. has_begun : whether this process has
+    evaluated or run a round before.
     """
 
     unit: Unit
