@@ -134,6 +134,42 @@ def test_check_labels_takes_what_is_right():
     base.check_labels(SimpleNamespace(labels=(1, 2, 3)), np.array([1, 2, 3]))
 
 
+REQUIRED = {MLP: {"features": 3}, CNN: {}, LSTM: {"vocabulary": 5, "classes": 3, "length": 6}}
+
+
+@pytest.mark.parametrize(
+    ("cls", "options", "message"),
+    [
+        (MLP, {"hidden": 80}, "MLP hidden is 80, expected a list"),
+        (MLP, {"hidden": (2.5,)}, "MLP hidden is 2.5, expected a whole number"),
+        (MLP, {"activation": "rleu"}, "MLP: unknown activation 'rleu': did you mean 'relu'"),
+        (MLP, {"features": (3, 4)}, r"MLP features is \(3, 4\), expected a whole number"),
+        (CNN, {"image": (15, 16)}, r"image \(15, 16\) is too small for 2 layers .* 16×16 or more"),
+        (CNN, {"image": (3, 9), "channels": (4,), "kernel": 3}, r"1 layers .* 4×4 or more"),
+        (CNN, {"image": (32,)}, r"image \(32,\): expected \(H, W\) or \(H, W, c\)"),
+        (CNN, {"channels": 10}, "CNN channels is 10, expected a list"),
+        (CNN, {"pool": "men"}, "unknown pool 'men': did you mean 'mean'"),
+        (CNN, {"activation": "tahn"}, "unknown activation 'tahn': did you mean 'tanh'"),
+        (LSTM, {"hidden": ()}, r"LSTM hidden is \(\), expected a width for each layer"),
+        (LSTM, {"length": 2.5}, "LSTM length is 2.5, expected a whole number"),
+        (LSTM, {"hidden": 256}, "LSTM hidden is 256, expected a list"),
+        (LSTM, {"output": "lst"}, "unknown output 'lst': did you mean 'last'"),
+        *((cls, {"initialisation": "glorto"}, "unknown initialisation 'glorto': did you mean")
+          for cls in REQUIRED),
+        *((cls, {name: 0 if name != "hidden" or cls is CNN else (3, 0)}, "0, expected .* least 1")
+          for cls, names in ((MLP, ("features", "hidden", "classes")),
+                             (CNN, ("kernel", "hidden", "classes")),
+                             (LSTM, ("vocabulary", "classes", "length", "embedding", "hidden")))
+          for name in names),
+        *((CNN, {name: (32, 32, 0)}, f"CNN {name} is 0, expected .* at least 1")
+          for name in ("image", "channels")),
+    ],
+)  # fmt: skip
+def test_bad_arguments(cls, options, message):
+    with pytest.raises(ConfigError, match=message):
+        cls(**REQUIRED[cls] | options)
+
+
 def test_what_a_model_is_without_options():
     """A change of one of these changes what a run without options trains."""
     assert (base.Model.l2, base.Model.inputs) == (0.0, "numbers")

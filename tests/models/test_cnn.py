@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedref.boundary.errors import ConfigError
 from fedref.models import CNN, MLP, cnn
 from fedref.models.batch import Batch
 
@@ -125,28 +124,6 @@ def test_scoring_in_chunks(B):
 
 
 # What is refused
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"image": (15, 16)}, r"image \(15, 16\) is too small for 2 layers .* 16×16 or more"),
-        ({"image": (3, 9), "channels": (4,), "kernel": 3}, r"1 layers .* expected 4×4 or more"),
-        ({"image": (32,)}, r"image \(32,\): expected \(H, W\) or \(H, W, c\)"),
-        ({"image": (32, 32, 0)}, "CNN image is 0, expected a whole number, at least 1"),
-        ({"channels": (20, 0)}, "channels is 0, expected a whole number, at least 1"),
-        ({"channels": 10}, "CNN channels is 10, expected a list"),
-        ({"kernel": 0}, "kernel is 0, expected .* at least 1"),
-        ({"hidden": 0}, "hidden is 0, expected .* at least 1"),
-        ({"classes": -1}, "classes is -1, expected .* at least 1"),
-        ({"pool": "men"}, "unknown pool 'men': did you mean 'mean'"),
-        ({"initialisation": "glorto"}, "unknown initialisation 'glorto': did you mean 'glorot'"),
-        ({"activation": "tahn"}, "unknown activation 'tahn': did you mean 'tanh'"),
-    ],
-)
-def test_bad_arguments(arguments, message):
-    with pytest.raises(ConfigError, match=message):
-        CNN(**arguments)
 
 
 def test_the_smallest_image_that_is_not_refused():

@@ -1,13 +1,13 @@
 """The LSTM: padding, parts, start, and what it refuses."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from helpers import EXACT, make_batch, same
 
 from fedref import checks, tree
-from fedref.boundary.errors import ConfigError
 from fedref.models import LSTM, lstm
 from fedref.models.batch import Batch
 
@@ -34,15 +34,7 @@ def point(model, seed=0, n=5, weights=True):
 def test_a_padded_text_is_the_short_text_wherever_it_is_padded(model):
     w, v, D = point(model, weights=False)
     T, padding = model.length, model.vocabulary
-    long = LSTM(
-        model.vocabulary,
-        model.classes,
-        T + 3,
-        model.embedding,
-        model.hidden,
-        model.output,
-        model.l2,
-    )
+    long = replace(model, length=T + 3)
     for places in ([0, 1, 2], [T, T + 1, T + 2], [0, 1, T + 2]):
         X = np.full((len(D.y), T + 3), padding, np.uint8)
         X[:, [t for t in range(T + 3) if t not in places]] = D.X
@@ -163,31 +155,6 @@ def test_he_start_by_its_variance():
 
 
 # ---- refused --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"hidden": ()}, r"LSTM hidden is \(\), expected a width for each layer"),
-        *[
-            ({name: value}, f"LSTM {name} is .*, expected a whole number, at least 1")
-            for name, value in [
-                ("vocabulary", 0),
-                ("classes", 0),
-                ("length", -1),
-                ("embedding", 0),
-                ("hidden", (3, 0)),
-            ]
-        ],
-        ({"length": 2.5}, "LSTM length is 2.5, expected a whole number"),
-        ({"hidden": 256}, "LSTM hidden is 256, expected a list"),
-        ({"output": "lst"}, "unknown output 'lst': did you mean 'last'"),
-        ({"initialisation": "zero"}, "unknown initialisation"),
-    ],
-)
-def test_bad_arguments(wrong, message):
-    with pytest.raises(ConfigError, match=message):
-        LSTM(**{"vocabulary": 5, "classes": 3, "length": 6, **wrong})
 
 
 @pytest.mark.parametrize(

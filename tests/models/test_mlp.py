@@ -1,9 +1,7 @@
 """The MLP by hand numbers, at the kinks, and what it refuses."""
 
 import numpy as np
-import pytest
 
-from fedref.boundary.errors import ConfigError
 from fedref.models import MLP, Logistic
 from fedref.models.batch import Batch
 
@@ -24,24 +22,3 @@ def test_seed_network():
     assert model.shapes == ((784, 80), (80,), (80, 60), (60,), (60, 10), (10,))
     assert model.activation == "elu"
     assert (model.features, model.classes) == (784, 10)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ((784, 80, 10), "MLP hidden is 80, expected a list"),
-        ((3, (2.5,), 2), "MLP hidden is 2.5, expected a whole number"),
-        ((3, (), 0), "MLP classes is 0, expected a whole number, at least 1"),
-        ((0, (), 2), "MLP features is 0, expected a whole number, at least 1"),
-        ((3, (-1,), 2), "MLP hidden is -1, expected a whole number, at least 1"),
-        ((3, (), 2, "rleu"), "MLP: unknown activation 'rleu': did you mean 'relu'"),
-        (
-            (3, (), 2, "elu", 0.0, "glorto"),
-            "unknown initialisation 'glorto': did you mean 'glorot'",
-        ),
-        (((3, 4, 2),), r"MLP features is \(3, 4, 2\), expected a whole number"),
-    ],
-)
-def test_bad_arguments(wrong, message):
-    with pytest.raises(ConfigError, match=message):
-        MLP(*wrong)
