@@ -170,6 +170,31 @@ def test_bad_arguments(cls, options, message):
         cls(**REQUIRED[cls] | options)
 
 
+VECTOR, TWO, TEN = ((3, 1), (1,)), (0, 1), tuple(range(10))
+
+
+@pytest.mark.parametrize(
+    ("model", "d", "shapes", "labels"),
+    [
+        (BinaryLogistic(3), 4, VECTOR, TWO),
+        (BinaryLogistic(3, bias=False), 3, VECTOR[:1], TWO),
+        (Logistic(3, 2), 8, ((3, 2), (2,)), TWO),
+        (LinearSVM(3), 4, VECTOR, (-1, 1)),
+        (LinearSVM(3, bias=False), 3, VECTOR[:1], (-1, 1)),
+        (MLP(784), 68_270, ((784, 80), (80,), (80, 60), (60,), (60, 10), (10,)), TEN),
+        (CNN(), 1_034_380, ((5, 5, 1, 20), (20,), (5, 5, 20, 50), (50,), (1250, 800), (800,),
+                            (800, 10), (10,)), TEN),
+        (LSTM(81, 80, 80), 81 * 8 + 264 * 1024 + 1024 + 256 * 80 + 80,
+         ((81, 8), (264, 1024), (1024,), (256, 80), (80,)), tuple(range(80))),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, base.Model) else "",
+)  # fmt: skip
+def test_layout(model, d, shapes, labels):
+    assert (model.d, model.shapes, tuple(model.labels)) == (d, shapes, labels)
+    assert model.features == {3: 3, 5: 1024, 81: 80, 784: 784}[shapes[0][0]]
+    assert (model.inputs == "codes") == isinstance(model, LSTM)
+
+
 def test_what_a_model_is_without_options():
     """A change of one of these changes what a run without options trains."""
     assert (base.Model.l2, base.Model.inputs) == (0.0, "numbers")

@@ -72,16 +72,6 @@ def test_what_the_pool_drops_has_no_effect():
 # Sizes and layout
 
 
-def test_seed_network():
-    model = CNN()
-    assert model.shapes == (
-        *((5, 5, 1, 20), (20,), (5, 5, 20, 50), (50,)),
-        *((1250, 800), (800,), (800, 10), (10,)),
-    )
-    assert model.d == 1034380
-    assert model.features == 1024
-
-
 def test_pixels_are_row_major_height_width_channel():
     """A 1×1 kernel that looks at channel 1 only, on an image with a single spot."""
     model = CNN((2, 4, 3), (1,), 1, 2, 2)
@@ -121,9 +111,6 @@ def test_scoring_in_chunks(B):
     assert z.shape == (3, B, 2)
     np.testing.assert_allclose(z, model.forward(w, X).z, rtol=0, atol=1e-13)
     np.testing.assert_array_equal(model.predict(w, X), z.argmax(-1))
-
-
-# What is refused
 
 
 def test_the_smallest_image_that_is_not_refused():

@@ -76,11 +76,3 @@ def test_one_class_is_no_choice():
     assert model.loss(w, D) == 0
     assert not model.grad(w, D).any()
     assert model.predict(w, D.X).tolist() == [0, 0, 0]
-
-
-def test_layout():
-    assert BinaryLogistic(3).shapes == ((3, 1), (1,))
-    assert BinaryLogistic(3, bias=False).shapes == ((3, 1),)
-    assert Logistic(3, 2).shapes == ((3, 2), (2,))
-    assert BinaryLogistic(3).labels == (0, 1)
-    assert Logistic(3, 4).labels == (0, 1, 2, 3)

@@ -122,15 +122,6 @@ def test_codes_are_codes_in_any_whole_type(dtype):
 # ---- start and layout -------------------------------------------------------------------------------
 
 
-def test_layout_and_size_of_the_papers_model():
-    model = LSTM(81, 80, 80)
-    assert model.hidden == (256,)
-    assert model.shapes == ((81, 8), (264, 1024), (1024,), (256, 80), (80,))
-    assert model.d == 81 * 8 + 264 * 1024 + 1024 + 256 * 80 + 80
-    assert model.products == (0, 80 * 264 * 1024, 256 * 80)
-    assert (model.features, model.inputs, model.labels[-1]) == (80, "codes", 79)
-
-
 @pytest.mark.parametrize(
     ("name", "bounds"),
     [

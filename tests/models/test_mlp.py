@@ -14,11 +14,3 @@ def test_without_hidden_layers_it_is_logistic_regression():
     assert mlp.loss(w, D) == logistic.loss(w, D)
     np.testing.assert_array_equal(mlp.grad(w, D), logistic.grad(w, D))
     np.testing.assert_allclose(mlp.hvp(w, v, D), logistic.hvp(w, v, D), rtol=1e-13)
-
-
-def test_seed_network():
-    model = MLP(784, (80, 60), 10)
-    assert model.d == 784 * 80 + 80 + 80 * 60 + 60 + 60 * 10 + 10 == 68270
-    assert model.shapes == ((784, 80), (80,), (80, 60), (60,), (60, 10), (10,))
-    assert model.activation == "elu"
-    assert (model.features, model.classes) == (784, 10)

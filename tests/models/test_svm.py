@@ -37,11 +37,3 @@ def test_predict():
     X = np.array([[-1.0], [0.0], [1.0]])
     assert model.predict(np.array([1.0, 0.0]), X).tolist() == [-1, -1, 1]
     assert model.predict(np.array([1.0, 0.5]), X).tolist() == [-1, 1, 1]
-
-
-def test_layout():
-    assert LinearSVM(3).shapes == ((3, 1), (1,))
-    assert LinearSVM(3, bias=False).shapes == ((3, 1),)
-    assert LinearSVM(3).d == 4
-    assert LinearSVM(3).labels == (-1, 1)
-    assert not LinearSVM(3).init(np.random.default_rng(0)).any()
