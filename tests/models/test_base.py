@@ -174,25 +174,27 @@ VECTOR, TWO, TEN = ((3, 1), (1,)), (0, 1), tuple(range(10))
 
 
 @pytest.mark.parametrize(
-    ("model", "d", "shapes", "labels"),
+    ("model", "features", "d", "shapes", "labels"),
     [
-        (BinaryLogistic(3), 4, VECTOR, TWO),
-        (BinaryLogistic(3, bias=False), 3, VECTOR[:1], TWO),
-        (Logistic(3, 2), 8, ((3, 2), (2,)), TWO),
-        (LinearSVM(3), 4, VECTOR, (-1, 1)),
-        (LinearSVM(3, bias=False), 3, VECTOR[:1], (-1, 1)),
-        (MLP(784), 68_270, ((784, 80), (80,), (80, 60), (60,), (60, 10), (10,)), TEN),
-        (CNN(), 1_034_380, ((5, 5, 1, 20), (20,), (5, 5, 20, 50), (50,), (1250, 800), (800,),
+        (BinaryLogistic(3), 3, 4, VECTOR, TWO),
+        (BinaryLogistic(3, bias=False), 3, 3, VECTOR[:1], TWO),
+        (Logistic(3, 2), 3, 8, ((3, 2), (2,)), TWO),
+        (LinearSVM(3), 3, 4, VECTOR, (-1, 1)),
+        (LinearSVM(3, bias=False), 3, 3, VECTOR[:1], (-1, 1)),
+        (MLP(784), 784, 68_270, ((784, 80), (80,), (80, 60), (60,), (60, 10), (10,)), TEN),
+        (CNN(), 1024, 1_034_380, ((5, 5, 1, 20), (20,), (5, 5, 20, 50), (50,), (1250, 800), (800,),
                             (800, 10), (10,)), TEN),
-        (LSTM(81, 80, 80), 81 * 8 + 264 * 1024 + 1024 + 256 * 80 + 80,
+        (LSTM(81, 80, 80), 80, 81 * 8 + 264 * 1024 + 1024 + 256 * 80 + 80,
          ((81, 8), (264, 1024), (1024,), (256, 80), (80,)), tuple(range(80))),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, base.Model) else "",
 )  # fmt: skip
-def test_layout(model, d, shapes, labels):
-    assert (model.d, model.shapes, tuple(model.labels)) == (d, shapes, labels)
-    assert model.features == {3: 3, 5: 1024, 81: 80, 784: 784}[shapes[0][0]]
+def test_layout_and_start(model, features, d, shapes, labels):
+    assert (model.features, model.d, model.shapes) == (features, d, shapes)
+    assert tuple(model.labels) == labels
     assert (model.inputs == "codes") == isinstance(model, LSTM)
+    starts_at_0 = not model.init(np.random.default_rng(0)).any()
+    assert starts_at_0 == isinstance(model, BinaryLogistic | Logistic | LinearSVM)
 
 
 def test_what_a_model_is_without_options():
