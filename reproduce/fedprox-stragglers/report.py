@@ -25,7 +25,7 @@ from reproduce.measures import (
     seldom,
 )
 from reproduce.pictures import Panel, draw_panels
-from reproduce.tables import each_seed, markdown, spread, write_csv
+from reproduce.tables import each_seed, markdown, show_pictures, spread, write_csv
 
 QUICK = {"rounds": 10, "eval-every": 5, "seeds": [0], "gamma": {"eval-every": 1}}
 
@@ -87,9 +87,11 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
         "B_falls": str(sum(proximal_ratio(run, "B") < 1 for run in uneven)),
         "mu_start": f"{runs['synthetic-iid'].experiment.algorithms['fedprox-adaptive']['mu']:g}",
         "mu_end": span(adapted),
-        "pictures": "\n\n".join(
-            f"![{name}: loss, accuracy and dissimilarity without and with stragglers]({stem}.png)"
-            for stem, name in SETS.items()
+        "pictures": show_pictures(
+            {
+                f"{stem}.png": f"{name}: loss, accuracy and dissimilarity without and with stragglers"
+                for stem, name in SETS.items()
+            }
         ),
         "by_gamma": markdown(
             [[x if isinstance(x, str) else spread(x) for x in r] for r in by_gamma]
@@ -119,31 +121,22 @@ def proximal_ratio(run: Run, column: str) -> float:
 Measure = Callable[[Run, str], np.ndarray]
 
 
-class Pair(NamedTuple):
-    """One method less another at the same share of stragglers, or less itself without any."""
-
-    one: str
-    other: str = ""
-
-    @property
-    def name(self) -> str:
-        own = METHODS[self.one]
-        if not self.other:
-            return f"{own}: with stragglers − without"
-        return f"{own} − {METHODS[self.other]}"
-
-
-#: What is compared: what stragglers do to two ways to treat them, these two, and the proximal term.
+#: What is compared, at one share of stragglers: a method less another, or less itself without any.
+#: What stragglers do to two ways to treat them, these two, and the proximal term.
 PAIRS = {
-    "dropped": Pair("fedavg"),
-    "taken": Pair("fedprox-mu0"),
-    "taken or dropped": Pair("fedprox-mu0", "fedavg"),
-    "proximal term": Pair("fedprox-mu1", "fedprox-mu0"),
-    "FedProx or dropped": Pair("fedprox-mu1", "fedavg"),
-    "taken with the term": Pair("fedprox-mu1"),
+    "dropped": ("fedavg", ""),
+    "taken": ("fedprox-mu0", ""),
+    "taken or dropped": ("fedprox-mu0", "fedavg"),
+    "proximal term": ("fedprox-mu1", "fedprox-mu0"),
+    "FedProx or dropped": ("fedprox-mu1", "fedavg"),
+    "taken with the term": ("fedprox-mu1", ""),
 }
-
-
+PAIR_NAMES = {
+    pair: f"{METHODS[one]} − {METHODS[other]}"
+    if other
+    else f"{METHODS[one]}: with stragglers − without"
+    for pair, (one, other) in PAIRS.items()
+}
 #: Those that the table of differences has; the others are judged alone.
 TABLED = ("dropped", "taken", "taken or dropped", "proximal term")
 
@@ -172,12 +165,11 @@ def kinds_of(stem: str, share: float) -> list[str]:
 
 def places_of(runs: Mapping[str, Run]) -> list[Place]:
     """Return every data set with every share of stragglers."""
-    names = {key: pair.name for key, pair in PAIRS.items()}
     return [
         Place(
             f"{stem} {share}", f"{name}, {100 * share:.0f} % stragglers",
             Comparison(name, at_point(runs[stem], stragglers=share), at_point(runs[stem], stragglers=0.0)),
-            names, setting=f"{100 * share:.0f} %", kinds=kinds_of(stem, share),
+            PAIR_NAMES, setting=f"{100 * share:.0f} %", kinds=kinds_of(stem, share),
             seldom=seldom(runs[stem]), **count_tested(runs[stem]),
         )
         for stem, name in SETS.items()
@@ -190,24 +182,21 @@ def place_of_gamma(run: Run) -> Place:
     return Place("gamma", "Synthetic(1, 1)", run, {"fedprox": "FedProx, μ = 1"})
 
 
-def in_average(place: Place, pair: str) -> np.ndarray:
-    return place.run.difference(pair, average)
+def difference_in(measure: Measure) -> Callable[[Place, str], np.ndarray]:
+    """Return what measures the difference of a pair in one quantity."""
+    return lambda place, pair: place.run.difference(pair, measure)
 
 
-def in_final(place: Place, pair: str) -> np.ndarray:
-    return place.run.difference(pair, final)
+def last_loss(run: Run, label: str) -> np.ndarray:
+    return last(run, label, "train_loss")
 
 
-def in_loss(place: Place, pair: str) -> np.ndarray:
-    return place.run.difference(pair, lambda run, label: last(run, label, "train_loss"))
+def last_variance(run: Run, label: str) -> np.ndarray:
+    return last(run, label, "variance")
 
 
-def in_variance(place: Place, pair: str) -> np.ndarray:
-    return place.run.difference(pair, lambda run, label: last(run, label, "variance"))
-
-
-def in_change(place: Place, pair: str) -> np.ndarray:
-    return place.run.difference(pair, change)
+in_average, in_final, in_change = map(difference_in, (average, final, change))
+in_loss, in_variance = map(difference_in, (last_loss, last_variance))
 
 
 def columns_that_differ(place: Place, pair: str) -> np.ndarray:
@@ -236,7 +225,7 @@ def differences(places: Sequence[Place]) -> str:
     measures: dict[str, Measure] = {
         "accuracy (points)": final,
         "average accuracy (points)": average,
-        "variance": lambda run, label: last(run, label, "variance"),
+        "variance": last_variance,
         "change (points)": change,
     }
     rows = [["difference", "data", "stragglers", *measures]]
@@ -244,7 +233,7 @@ def differences(places: Sequence[Place]) -> str:
         for place in places:
             if key == "proximal term" or "stragglers" in place.kinds:
                 cells = [spread(place.run.difference(key, m)) for m in measures.values()]
-                rows.append([PAIRS[key].name, place.run.name, place.setting, *cells])
+                rows.append([PAIR_NAMES[key], place.run.name, place.setting, *cells])
     return markdown(rows, left=3)
 
 

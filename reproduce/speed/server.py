@@ -17,13 +17,14 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent))
-PEERS = ("torch", "jax")
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
 
 
 def peer_of(how: str) -> str:
-    """Return whose way it is, "torch" or "jax", or "" for fedref's."""
-    return next((peer for peer in PEERS if how.startswith(peer)), "")
+    """Return the package whose way it is, if there is an in_PACKAGE.py for it; "" for fedref's."""
+    package = how.partition("-")[0]
+    return package if (HERE / f"in_{package}.py").exists() else ""
 
 
 @cache
