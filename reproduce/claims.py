@@ -249,7 +249,7 @@ def measure_claim(claim: Claim, group: Sequence[Place]) -> list[Finding]:
     needed = (*claim.of, *claim.to, *claim.needs)
     absent = [place.methods[m] for m in place.methods if m in needed and m in place.absent]
     if absent:
-        why = f"not run to the end: {', '.join(absent)}"
+        why = f"not run: {', '.join(absent)}"
         return [describe(claim, place, "doubtful", "", np.zeros(0), why)]
     doubts = [*place.doubts, *([place.seldom] if claim.each_round and place.seldom else [])]
     doubts += filter(None, [claim.doubt(place)] if claim.doubt else [])

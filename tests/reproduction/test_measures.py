@@ -86,7 +86,6 @@ def test_text_of_numbers() -> None:
     assert tables.spread([1.0]) == "1.00"
     assert tables.spread([]) == tables.spread([np.nan]) == "–"
     assert [tables.show_signed(x) for x in (-1.5, 2, None)] == ["−1.50", "+2.00", "–"]
-    assert [jobs.duration(s) for s in (8.24, 183, 3900)] == ["8.2 s", "3 min 3 s", "1 h 05 min"]
     number = tables.Number(("x",), [89.0, 91.0], 89.5, "why")
     assert number.difference == 0.5
     table = tables.number_table(("what",), [number, number._replace(paper=None)])
