@@ -1,8 +1,8 @@
 """The algorithms written from the papers, for any library with arrays and automatic derivatives.
 
 It uses nothing of fedref: the objectives are written down and the library differentiates them. So it is
-an independent opinion on every equation. A library provides `derivative`, `logits`, `sample_losses` and a
-few array functions (torch.py, jax.py). A batch D is {"X", "y", "s"}, s weighting the samples.
+an independent opinion on every equation. A library provides `derivative`, its layers and a few
+array functions (torch.py, jax.py). A batch D is {"X", "y", "s"}, s weighting the samples.
 Long because it is a second implementation of everything, to be read or copied in one piece.
 """
 
@@ -26,6 +26,7 @@ class Papers:
     """The backend's protocol in terms of a library. `xp` : its module of array functions."""
 
     xp: Any
+    activations: Mapping[str, Callable[[Any], Any]]
 
     # the library's part
 
@@ -43,10 +44,23 @@ class Papers:
         """Return f of every sample (a batch of one), stacked."""
         raise NotImplementedError
 
-    def logits(self, model: Values, w: Any, X: Any) -> Any:
+    def correlate(self, a: Any, kernel: Any) -> Any:
+        """Return the "valid" correlation of images (B, H, W, c) with a kernel (k, k, c, C)."""
+        raise NotImplementedError
+
+    def pool(self, a: Any, kind: str) -> Any:
+        """Return the maximum or mean ("max", "mean") of each 2 × 2 window of images (B, H, W, C)."""
+        raise NotImplementedError
+
+    def read_texts(self, model: Values, E: Any, cells: list[Any], X: Any) -> Any:
+        """Return the dense layer's input from texts (B, T): (B, H). Padding changes no state.
+
+        E : the embedding; cells : W, b of each layer in turn.
+        """
         raise NotImplementedError
 
     def sample_losses(self, model: Values, z: Any, y: Any) -> Any:
+        """Return ℓ of every sample: (B,)."""
         raise NotImplementedError
 
     def speed_up(self, key: Any, f: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,7 +72,31 @@ class Papers:
         key = (f.__name__, repr(settings))
         return self.speed_up(key, lambda *arrays: f(*settings, *arrays))(*arrays)
 
-    # a model's derivatives
+    # a model, and its derivatives
+
+    def logits(self, model: Values, w: Any, X: Any) -> Any:
+        """Return the logits: (B, C), or (B,) of the linear models with one score."""
+        layers = pieces(model, w)
+        if model["family"] in ("binary-logistic", "svm"):
+            theta, *b = layers
+            return (X @ theta)[:, 0] + (b[0] if b else 0)
+        phi = self.activations[model.get("activation", "relu")]
+        if model["family"] == "cnn":
+            H, W, *c = model["image"]
+            a = X.reshape(-1, H, W, c[0] if c else 1)
+            for _ in model["channels"]:
+                kernel, b, *layers = layers
+                a = self.pool(phi(self.correlate(a, kernel) + b), model["pool"])
+            X = a.reshape(len(X), -1)
+        elif model["family"] == "lstm":
+            E, *cells, W, b = layers
+            layers, X = [W, b], self.read_texts(model, E, cells, X)
+        elif model["family"] not in ("logistic", "mlp"):
+            raise NotImplementedError(model["family"])
+        *hidden, W_last, b_last = layers
+        for W, b in zip(hidden[::2], hidden[1::2]):
+            X = phi(X @ W + b)
+        return X @ W_last + b_last
 
     def f(self, model: Values, w: Any, D: Values) -> Any:
         """Σ s_j ℓ_j / Σ s_j + (l2/2)‖w‖²."""

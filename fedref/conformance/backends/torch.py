@@ -7,7 +7,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from fedref.conformance.backends.papers import Papers, Values, pieces
+from fedref.conformance.backends.papers import Papers, Values
 
 
 def read_text(model: Values, E: Any, cells: list[Any], text: Any) -> Any:
@@ -27,47 +27,9 @@ def read_text(model: Values, E: Any, cells: list[Any], text: Any) -> Any:
     return x[-1] if model["output"] == "last" else x.mean(0)
 
 
-ACTIVATIONS = {"elu": F.elu, "relu": F.relu, "tanh": torch.tanh}
-
-
-def logits(model: Values, w: Any, X: Any) -> Any:
-    """Return the logits: (B, C), or (B,) of the linear models with one score."""
-    layers = pieces(model, w)
-    if model["family"] in ("binary-logistic", "svm"):
-        theta, *b = layers
-        return (X @ theta)[:, 0] + (b[0] if b else 0)
-    phi = ACTIVATIONS[model.get("activation", "relu")]
-    if model["family"] == "cnn":
-        H, W, *c = model["image"]
-        a = X.reshape(-1, H, W, c[0] if c else 1).permute(0, 3, 1, 2)
-        pool = F.max_pool2d if model["pool"] == "max" else F.avg_pool2d
-        for _ in model["channels"]:
-            kernel, b, *layers = layers
-            a = pool(phi(F.conv2d(a, kernel.permute(3, 2, 0, 1), b)), 2)
-        X = a.permute(0, 2, 3, 1).reshape(len(X), -1)
-    elif model["family"] == "lstm":
-        E, *cells, W, b = layers
-        layers, X = [W, b], torch.stack([read_text(model, E, cells, text) for text in X])
-    elif model["family"] not in ("logistic", "mlp"):
-        raise NotImplementedError(model["family"])
-    *hidden, W_last, b_last = layers
-    for W, b in zip(hidden[::2], hidden[1::2]):
-        X = phi(X @ W + b)
-    return X @ W_last + b_last
-
-
-def sample_losses(model: Values, z: Any, y: Any) -> Any:
-    """Return ℓ of every sample: (B,)."""
-    if model["family"] == "binary-logistic":
-        return F.binary_cross_entropy_with_logits(z, y.to(z.dtype), reduction="none")
-    if model["family"] == "svm":
-        hinge = torch.relu(1 - y * z)
-        return hinge**2 if model["squared"] else hinge
-    return F.cross_entropy(z, y, reduction="none")
-
-
 class Torch(Papers):
     xp = torch
+    activations = {"elu": F.elu, "relu": F.relu, "tanh": torch.tanh}  # noqa: RUF012
 
     def __init__(self) -> None:
         torch.set_num_threads(1)  # more only get in each other's way on products this small
@@ -89,11 +51,24 @@ class Torch(Papers):
     def map_samples(self, f: Callable[[Any, Any], Any], X: Any, y: Any) -> Any:
         return torch.stack([f(X[j : j + 1], y[j : j + 1]).detach() for j in range(len(y))])
 
-    def logits(self, model: Values, w: Any, X: Any) -> Any:
-        return logits(model, w, X)
+    def correlate(self, a: Any, kernel: Any) -> Any:
+        out = F.conv2d(a.permute(0, 3, 1, 2), kernel.permute(3, 2, 0, 1))
+        return out.permute(0, 2, 3, 1)
+
+    def pool(self, a: Any, kind: str) -> Any:
+        pool = F.max_pool2d if kind == "max" else F.avg_pool2d
+        return pool(a.permute(0, 3, 1, 2), 2).permute(0, 2, 3, 1)
+
+    def read_texts(self, model: Values, E: Any, cells: list[Any], X: Any) -> Any:
+        return torch.stack([read_text(model, E, cells, text) for text in X])
 
     def sample_losses(self, model: Values, z: Any, y: Any) -> Any:
-        return sample_losses(model, z, y)
+        if model["family"] == "binary-logistic":
+            return F.binary_cross_entropy_with_logits(z, y.to(z.dtype), reduction="none")
+        if model["family"] == "svm":
+            hinge = torch.relu(1 - y * z)
+            return hinge**2 if model["squared"] else hinge
+        return F.cross_entropy(z, y, reduction="none")
 
     def speed_up(self, key: Any, f: Callable[..., Any]) -> Callable[..., Any]:
         """Return f with detached results: the next call needs no graph of this one."""
