@@ -6,7 +6,7 @@ and a line in `all_cases`. Long because it is one list.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -47,44 +47,35 @@ HYPER: dict[str, Any] = {
 }  # fmt: skip
 
 
-class Subject(NamedTuple):
-    """The subject of an algorithm's cases: the paper's equation, and a line for people."""
-
-    tag: str
-    about: str
-
-
+#: Algorithm → the paper's equation, and a line for people.
 SUBJECTS = {
-    "fedavg": Subject("apfl eq.1", "SGD from the server's model, averaged by n_k"),
-    "fedavg-update": Subject(
-        "per-fedavg eq.1", "FedAvg, tested after one step on a training batch"
+    "fedavg": ("apfl eq.1", "SGD from the server's model, averaged by n_k"),
+    "fedavg-update": ("per-fedavg eq.1", "FedAvg, tested after one step on a training batch"),
+    "fedavg-meta": ("fedmeta MAML", "FedAvg, fine-tuned on the support set before the test"),
+    "fedprox": ("fedprox alg.2", "SGD drawn to the server's model by (μ/2)‖w − wᵗ‖²"),
+    "per-fedavg": ("per-fedavg eq.6", "u − αH(w; D″)u with three different batches"),
+    "per-fedavg-fo": ("per-fedavg §3.3", "u alone: the Hessian term is dropped"),
+    "per-fedavg-hf": ("per-fedavg eq.8", "Hu by a central difference of half-width δ"),
+    "per-fedavg-steps": ("per-fedavg eq.6", "two inner steps, the factors chained right to left"),
+    "fedmeta-maml": ("fedmeta MAML", "the gradient through the inner step"),
+    "fedmeta-fomaml": ("fedmeta MAML", "first order: the gradient at θ_u"),
+    "fedmeta-sgd": ("fedmeta Meta-SGD", "gradients in θ and in the vector α"),
+    "fedmaml": ("fedmaml §3.2", "a sum over clients, through all inner steps"),
+    "fedcurv": (
+        "fedcurv penalty",
+        "drawn to the other clients' solutions by their Fisher information",
     ),
-    "fedavg-meta": Subject("fedmeta MAML", "FedAvg, fine-tuned on the support set before the test"),
-    "fedprox": Subject("fedprox alg.2", "SGD drawn to the server's model by (μ/2)‖w − wᵗ‖²"),
-    "per-fedavg": Subject("per-fedavg eq.6", "u − αH(w; D″)u with three different batches"),
-    "per-fedavg-fo": Subject("per-fedavg §3.3", "u alone: the Hessian term is dropped"),
-    "per-fedavg-hf": Subject("per-fedavg eq.8", "Hu by a central difference of half-width δ"),
-    "per-fedavg-steps": Subject(
-        "per-fedavg eq.6", "two inner steps, the factors chained right to left"
-    ),
-    "fedmeta-maml": Subject("fedmeta MAML", "the gradient through the inner step"),
-    "fedmeta-fomaml": Subject("fedmeta MAML", "first order: the gradient at θ_u"),
-    "fedmeta-sgd": Subject("fedmeta Meta-SGD", "gradients in θ and in the vector α"),
-    "fedmaml": Subject("fedmaml §3.2", "a sum over clients, through all inner steps"),
-    "fedcurv": Subject(
-        "fedcurv penalty", "drawn to the other clients' solutions by their Fisher information"
-    ),
-    "apfl": Subject("apfl eq.6", "w_S ⊙ σ(a) + w_k, held by elastic weight consolidation"),
-    "centralised": Subject("apfl §4.1.1", "SGD on the pooled rows"),
-    "scaffold": Subject("scaffold alg.1", "SGD corrected by the control variates c − c_i"),
-    "apfl-deng": Subject("apfl-deng alg.1", "SGD on w, and on v and α through αv + (1 − α)w"),
-    "feddyn": Subject("feddyn alg.1", "SGD with a regulariser that follows the client"),
-    "fedadagrad": Subject("fedopt alg.2", "an adaptive server, v + Δ²"),
-    "fedyogi": Subject("fedopt alg.2", "an adaptive server, v − (1 − β₂)Δ² sign(v − Δ²)"),
-    "fedadam": Subject("fedopt alg.2", "an adaptive server, β₂v + (1 − β₂)Δ², no bias correction"),
-    "fedavgm": Subject("fedopt fedavgm", "a server with momentum"),
-    "fednova": Subject("fednova alg.1", "changes averaged per step"),
-    "pfedme": Subject("pfedme alg.1", "steps along λ(w − θ̃)"),
+    "apfl": ("apfl eq.6", "w_S ⊙ σ(a) + w_k, held by elastic weight consolidation"),
+    "centralised": ("apfl §4.1.1", "SGD on the pooled rows"),
+    "scaffold": ("scaffold alg.1", "SGD corrected by the control variates c − c_i"),
+    "apfl-deng": ("apfl-deng alg.1", "SGD on w, and on v and α through αv + (1 − α)w"),
+    "feddyn": ("feddyn alg.1", "SGD with a regulariser that follows the client"),
+    "fedadagrad": ("fedopt alg.2", "an adaptive server, v + Δ²"),
+    "fedyogi": ("fedopt alg.2", "an adaptive server, v − (1 − β₂)Δ² sign(v − Δ²)"),
+    "fedadam": ("fedopt alg.2", "an adaptive server, β₂v + (1 − β₂)Δ², no bias correction"),
+    "fedavgm": ("fedopt fedavgm", "a server with momentum"),
+    "fednova": ("fednova alg.1", "changes averaged per step"),
+    "pfedme": ("pfedme alg.1", "steps along λ(w − θ̃)"),
 }
 #: Those beyond the five papers: one family of models is enough for them.
 BEYOND = (
@@ -139,11 +130,11 @@ def make_case(
     inputs: Mapping[str, Any], required: Sequence[str], tag: str = "", about: str = "",
 ) -> Case:  # fmt: skip
     """Return a case without outputs: its inputs flat, its hyperparameters complete."""
-    subject = SUBJECTS.get(algorithm, Subject("", ""))
+    subject = SUBJECTS.get(algorithm, ("", ""))
     spec, known = serialise.describe_model(model), complete_hyper(call, algorithm, hyper)
     flat = {key: np.asarray(x) for key, x in serialise.flatten(inputs).items()}
     return Case(
-        name, tag or subject.tag, about or subject.about, call, algorithm, spec, known, flat, {},
+        name, tag or subject[0], about or subject[1], call, algorithm, spec, known, flat, {},
         tuple(required),
     )  # fmt: skip
 
@@ -242,7 +233,7 @@ def meta_gradient_cases() -> Iterator[Case]:
         )
         yield meta_case(
             f"{variant}-two-steps", variant, model, inputs | dict(zip(names, (S, Q))),
-            hyper={"inner_steps": 2}, about=SUBJECTS[variant].about + ", two inner steps",
+            hyper={"inner_steps": 2}, about=SUBJECTS[variant][1] + ", two inner steps",
         )  # fmt: skip
 
 
@@ -273,7 +264,7 @@ def make_trace(
     return make_case(
         f"round-{name}", "round", algorithm, model, given,
         {"state": {"server": server}, "data": data, "plans": plans}, required, tag,
-        about or f"{rounds} rounds: {SUBJECTS[algorithm].about}",
+        about or f"{rounds} rounds: {SUBJECTS[algorithm][1]}",
     )  # fmt: skip
 
 
@@ -380,17 +371,25 @@ def loader_cases() -> Iterator[Case]:
         "full batches",
         "a last batch of one row",
     )
-    plan, data = given["plans"][0], given["data"]
     for i, (n, text) in enumerate(zip(LOADER_SIZES.tolist(), about)):
-        own, S = slice(*data["offsets"][i : i + 2]), int(plan["steps"][i])
-        inputs = {"server": given["state"]["server"]}
-        inputs["data"] = {"X": data["X"][own], "y": data["y"][own]}
-        inputs["rows"] = {role: rows[i, :S] for role, rows in plan["rows"].items()}
+        inputs = client_inputs(given["state"], given["data"], given["plans"][0], i)
         yield make_case(
             f"client-loader-{n}", "client", "fedavg", model, whole.hyper, inputs, ["upload.w"], "apfl eq.1",
             f"the loader, {n} rows: {text}",
         )  # fmt: skip
     yield from split_round(whole._replace(name="round-loader"), 1)
+
+
+def client_inputs(state: Any, data: Any, plan: Any, i: int) -> dict[str, Any]:
+    """Return the inputs of the i-th client of a round's plan."""
+    k, S = int(plan["clients"][i]), int(plan["steps"][i])
+    own, kept = slice(*data["offsets"][k : k + 2]), state.get("clients", {}).get(k)
+    return {
+        "server": state["server"],
+        **({"client": kept} if kept else {}),
+        "data": {"X": data["X"][own], "y": data["y"][own]},
+        "rows": {role: rows[i, :S] for role, rows in plan["rows"].items()},
+    }
 
 
 def split_round(whole: Case, t: int) -> Iterator[Case]:
@@ -406,17 +405,12 @@ def split_round(whole: Case, t: int) -> Iterator[Case]:
 
     if whole.name.endswith("-mlp"):
         i = int(np.argmax(plan["sizes"]))
-        k, S = int(plan["clients"][i]), int(plan["steps"][i])
-        own = slice(*data["offsets"][k : k + 2])
-        kept = state["clients"].get(k)
-        inputs = {"server": server, **({"client": kept} if kept else {})}
-        inputs["data"] = {"X": data["X"][own], "y": data["y"][own]}
-        inputs["rows"] = {role: rows[i, :S] for role, rows in plan["rows"].items()}
+        k, inputs = int(plan["clients"][i]), client_inputs(state, data, plan, i)
         required = [f"upload.{name}" for name in after["uploads"]]
         if k in after["clients"]:
             required += [f"client.{name}" for name in after["clients"][k]]
         at = f"client-{stem}", "client", *common, inputs, required
-        yield make_case(*at, whole.tag, f"one client's round: {SUBJECTS[whole.algorithm].about}")
+        yield make_case(*at, whole.tag, f"one client's round: {SUBJECTS[whole.algorithm][1]}")
     inputs = {"server": server, "uploads": after["uploads"], "n": plan["sizes"]}
     inputs |= {"counts": plan["counts"]}
     if whole.algorithm in ("scaffold", "feddyn"):  # which divide by the number of all clients

@@ -155,7 +155,7 @@ def with_tolerance(case: Case) -> Case:
 
 #: An equation beside a line of code: "# [apfl eq.1] ...".
 MARK = re.compile(r"# \[((?:[a-z]+-)*[A-Za-z]+ [^\]]+)\]")
-PAPERS = tuple(sorted({subject.tag.split()[0] for subject in SUBJECTS.values()} | {"Adam"}))
+PAPERS = tuple(sorted({tag.split()[0] for tag, _ in SUBJECTS.values()} | {"Adam"}))
 
 
 def find_tags(case: Case, codes: set[Any]) -> tuple[str, ...]:

@@ -38,17 +38,25 @@ class OtherPlan(Reference):
         return Reference.client(self, algorithm, model, hyper, server, data, rows, client)
 
 
+def most_steps(plan: Values) -> int:
+    """Return the number of lines of steps that the plan has for each client."""
+    return int(next(iter(plan["rows"].values())).shape[1])
+
+
+def take_steps(plan: Values, order: Array) -> dict[str, Array]:
+    """Return the plan's rows in another order of steps (K, S)."""
+    return {r: np.take_along_axis(x, order[..., None], 1) for r, x in plan["rows"].items()}
+
+
 def keep_steps(plan: Values, kept: Callable[[Array], Array]) -> Values:
     """Return the plan with some of its steps. kept : their numbers of rows (K, S) → which to keep."""
-    rows = plan["rows"]
-    if "D" not in rows:  # episodes: not batches of B
+    if "D" not in plan["rows"]:  # episodes: not batches of B
         return {}
-    count = (rows["D"] >= 0).sum(-1)
+    count = (plan["rows"]["D"] >= 0).sum(-1)
     real = np.arange(count.shape[1]) < plan["steps"][:, None]
     chosen = real & kept(count)
     order = np.argsort(~chosen, axis=1, kind="stable")
-    taken = {role: np.take_along_axis(r, order[..., None], 1) for role, r in rows.items()}
-    return {"steps": chosen.sum(1), "rows": taken}
+    return {"steps": chosen.sum(1), "rows": take_steps(plan, order)}
 
 
 def skip_small_clients(hyper: Values, plan: Values) -> Values:
@@ -66,9 +74,8 @@ def use_previous_clients_steps(hyper: Values, plan: Values) -> Values:
     if not plan["straggler"].any():
         return {}
     before = np.roll(plan["per_epoch"], 1)
-    most = next(iter(plan["rows"].values())).shape[1]
     steps = np.where(plan["straggler"], plan["amount"] * before, plan["steps"])
-    return {"steps": np.minimum(steps, most)}
+    return {"steps": np.minimum(steps, most_steps(plan))}
 
 
 def use_one_iterator(hyper: Values, plan: Values) -> Values:
@@ -101,28 +108,22 @@ def change_rows(change: Callable[[Array, Array], Array]) -> Any:
 
 def repeat_the_first_epoch(hyper: Values, plan: Values) -> Values:
     """Use the first epoch's permutation in every epoch."""
-    rows, per = plan["rows"], plan["per_epoch"]
-    if "S" in rows:
-        return {}
-    steps = np.arange(next(iter(rows.values())).shape[1]) % per[:, None]
-    return {"rows": {r: np.take_along_axis(x, steps[..., None], 1) for r, x in rows.items()}}
+    steps = np.arange(most_steps(plan)) % plan["per_epoch"][:, None]
+    return {} if "S" in plan["rows"] else {"rows": take_steps(plan, steps)}
 
 
 def cycle_all_steps(hyper: Values, plan: Values) -> Values:
     """Let every straggler do as many steps as the plan has, repeating its own batches."""
     if not plan["straggler"].any():
         return {}
-    most = next(iter(plan["rows"].values())).shape[1]
-    full = np.where(plan["straggler"], most, plan["steps"])
-    steps = np.arange(most) % np.maximum(plan["steps"], 1)[:, None]
-    rows = {r: np.take_along_axis(x, steps[..., None], 1) for r, x in plan["rows"].items()}
-    return {"steps": full, "rows": rows}
+    full = np.where(plan["straggler"], most_steps(plan), plan["steps"])
+    steps = np.arange(most_steps(plan)) % np.maximum(plan["steps"], 1)[:, None]
+    return {"steps": full, "rows": take_steps(plan, steps)}
 
 
 def take_padded_steps(hyper: Values, plan: Values) -> Values:
     """Take as many steps as the plan has lines, for everybody."""
-    most = next(iter(plan["rows"].values())).shape[1]
-    return {"steps": np.full_like(plan["steps"], most)}
+    return {"steps": np.full_like(plan["steps"], most_steps(plan))}
 
 
 def take_one_epoch(hyper: Values, plan: Values) -> Values:
@@ -147,11 +148,8 @@ def skip_up_to_two_batches(hyper: Values, plan: Values) -> Values:
 
 def reverse_steps(hyper: Values, plan: Values) -> Values:
     """Take everybody's steps in the reverse order."""
-    most = next(iter(plan["rows"].values())).shape[1]
-    step, taken = np.arange(most), plan["steps"][:, None]
-    steps = np.where(step < taken, taken - 1 - step, step)
-    rows = {r: np.take_along_axis(x, steps[..., None], 1) for r, x in plan["rows"].items()}
-    return {"rows": rows}
+    step, taken = np.arange(most_steps(plan)), plan["steps"][:, None]
+    return {"rows": take_steps(plan, np.where(step < taken, taken - 1 - step, step))}
 
 
 def use_whole_data(hyper: Values, plan: Values) -> Values:
@@ -160,8 +158,7 @@ def use_whole_data(hyper: Values, plan: Values) -> Values:
         return {}
     most = np.arange(int(plan["sizes"].max()))
     row = np.where(most < plan["sizes"][:, None], most, -1)[:, None]
-    S = plan["rows"]["D"].shape[1]
-    return {"rows": {role: np.repeat(row, S, 1) for role in plan["rows"]}}
+    return {"rows": {role: np.repeat(row, most_steps(plan), 1) for role in plan["rows"]}}
 
 
 # ---- other models ------------------------------------------------------------------------------
