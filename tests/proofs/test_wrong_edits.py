@@ -177,154 +177,106 @@ def test_a_scaled_function_is_caught(owner, name, factor, tag, monkeypatch):
 
 # Wrong lines
 
-#: Wrong lines that are no known mistakes, and edits that once went unnoticed.
+#: Wrong lines that are no known mistakes, and edits that once went unnoticed: what is wrong → the tag
+#: of a proof that fails, the function, the right text and the wrong one.
 EDITS = {
     "a loss is added to a count": (
-        "fedmeta MAML",
-        Edit(
-            fedmeta.MAML.combine,
-            "cohort.weights(self.weighting)",
-            "(p := cohort.n + uploads.theta.sum(-1)) / p.sum()",
-        ),
+        "fedmeta MAML", fedmeta.MAML.combine, "cohort.weights(self.weighting)",
+        "(p := cohort.n + uploads.theta.sum(-1)) / p.sum()",
     ),
     "the Fisher of batches": (
-        "fedcurv Fisher",
-        Edit(
-            importance.fisher,
-            "return total",
-            "parts = [Batch(D.X[i::4], D.y[i::4]) for i in range(4)]\n"
-            "return np.mean([model.grad(w, part) ** 2 for part in parts], 0)",
-        ),
+        "fedcurv Fisher", importance.fisher, "return total",
+        "parts = [Batch(D.X[i::4], D.y[i::4]) for i in range(4)]\n"
+        "return np.mean([model.grad(w, part) ** 2 for part in parts], 0)",
     ),
-    "MAS of squares": ("apfl eq.5", Edit(importance.mas, "np.abs(", "np.square(")),
+    "MAS of squares": ("apfl eq.5", importance.mas, "np.abs(", "np.square("),
     "the last of ties": (
-        "CNN ties",
-        Edit(
-            CNN.argmax_mask,
-            "nx.argmax_mask(windows_first(z))",
-            "nx.argmax_mask(windows_first(z)[..., ::-1, :, :])[..., ::-1, :, :]",
-        ),
+        "CNN ties", CNN.argmax_mask, "nx.argmax_mask(windows_first(z))",
+        "nx.argmax_mask(windows_first(z)[..., ::-1, :, :])[..., ::-1, :, :]",
     ),
-    "height for width": (
-        "CNN tanh mean grad",
-        Edit(cnn.windows, "(h, w, _) = grid", "(w, h, _) = grid"),
-    ),
+    "height for width": ("CNN tanh mean grad", cnn.windows, "(h, w, _) = grid", "(w, h, _) = grid"),
     "the last inner step alone": (
-        "fedmaml §3.2",
-        Edit(fedmaml.meta_gradient, "in reversed(path):", "in path[-1:]:"),
+        "fedmaml §3.2", fedmaml.meta_gradient, "in reversed(path):", "in path[-1:]:",
     ),
     "the peak is never cleared": (
-        "apfl alg.1 line 14",
-        Edit(apfl.PlateauDetector.push, "std_old=std, peak=False", "std_old=std"),
+        "apfl alg.1 line 14", apfl.PlateauDetector.push, "std_old=std, peak=False", "std_old=std",
     ),
     "a mean at δ_μ is below it": (
-        "apfl alg.1 line 10",
-        Edit(apfl.PlateauDetector.push, "mean < self.delta_mu", "mean <= self.delta_mu"),
+        "apfl alg.1 line 10", apfl.PlateauDetector.push, "mean < self.delta_mu",
+        "mean <= self.delta_mu",
     ),
     "a deviation at δ_σ is below it": (
-        "apfl alg.1 line 10",
-        Edit(apfl.PlateauDetector.push, "std < self.delta_sigma", "std <= self.delta_sigma"),
+        "apfl alg.1 line 10", apfl.PlateauDetector.push, "std < self.delta_sigma",
+        "std <= self.delta_sigma",
     ),
     "a mean at the old one is a peak": (
-        "apfl alg.1 line 14",
-        Edit(apfl.PlateauDetector.push, "mean > self.mean_old", "mean >= self.mean_old"),
+        "apfl alg.1 line 14", apfl.PlateauDetector.push, "mean > self.mean_old",
+        "mean >= self.mean_old",
     ),
     "own term never subtracted": (
-        "fedcurv penalty",
-        Edit(fedcurv.FedCurv.start, "client_state is not None", "False"),
+        "fedcurv penalty", fedcurv.FedCurv.start, "client_state is not None", "False",
     ),
     "L2 is declared, not applied": (
-        "LinearSVM squared grad",
-        Edit(LinearSVM.grad, "return g + self.l2 * w if self.l2 else g", "return g"),
+        "LinearSVM squared grad", LinearSVM.grad, "return g + self.l2 * w if self.l2 else g",
+        "return g",
     ),
-    "the penalty pushes": (
-        "fedprox alg.2",
-        Edit(fedprox.FedProx.step, "mu=sent.mu", "mu=-sent.mu"),
-    ),
+    "the penalty pushes": ("fedprox alg.2", fedprox.FedProx.step, "mu=sent.mu", "mu=-sent.mu"),
     "the loss is observed inverted": (
-        "fedprox μ",
-        Edit(fedprox.FedProx.observe_loss, "before, loss)", "-before, -loss)"),
+        "fedprox μ", fedprox.FedProx.observe_loss, "before, loss)", "-before, -loss)",
     ),
-    "clients stop when they must not": (
-        "fedprox γ",
-        Edit(fedprox.FedProx.stop, "<=", ">"),
-    ),
+    "clients stop when they must not": ("fedprox γ", fedprox.FedProx.stop, "<=", ">"),
     "the pull is that at the start": (
-        "fedcurv penalty",
-        Edit(fedcurv.FedCurv.step, "penalty_gradient(theta,", "penalty_gradient(sent.w,"),
+        "fedcurv penalty", fedcurv.FedCurv.step, "penalty_gradient(theta,",
+        "penalty_gradient(sent.w,",
     ),
     "first order uphill": (
-        "per-fedavg §3.3",
-        Edit(
-            per_fedavg.PerFedAvgFO.gradient, "return meta_gradient_fo", "return -meta_gradient_fo"
-        ),
+        "per-fedavg §3.3", per_fedavg.PerFedAvgFO.gradient, "return meta_gradient_fo",
+        "return -meta_gradient_fo",
     ),
     "HF: the inner step goes uphill": (
-        "per-fedavg eq.7",
-        Edit(per_fedavg.PerFedAvgHF.gradient, "alpha=self.alpha", "alpha=-self.alpha"),
+        "per-fedavg eq.7", per_fedavg.PerFedAvgHF.gradient, "alpha=self.alpha", "alpha=-self.alpha",
     ),
     "HF: δ = 1": (
-        "per-fedavg eq.7",
-        Edit(per_fedavg.PerFedAvgHF.gradient, "delta=self.delta", "delta=1.0"),
+        "per-fedavg eq.7", per_fedavg.PerFedAvgHF.gradient, "delta=self.delta", "delta=1.0",
     ),
     "Meta-SGD goes uphill": (
-        "fedmeta Meta-SGD",
-        Edit(fedmeta.MetaSGD.gradient, "*learner, S", "learner.theta, -learner.alpha, S"),
+        "fedmeta Meta-SGD", fedmeta.MetaSGD.gradient, "*learner, S",
+        "learner.theta, -learner.alpha, S",
     ),
     "the support is the query": (
-        "fedmeta Meta-SGD",
-        Edit(fedmeta.MetaSGD.gradient, "learner, S, Q", "learner, Q, S"),
+        "fedmeta Meta-SGD", fedmeta.MetaSGD.gradient, "learner, S, Q", "learner, Q, S",
     ),
     "losses are not observed": (
-        "apfl alg.1",
-        Edit(
-            apfl.APFL.observe_loss,
-            "detector, renew = server",
-            "return server\ndetector, renew = server",
-        ),
+        "apfl alg.1", apfl.APFL.observe_loss, "detector, renew = server",
+        "return server\ndetector, renew = server",
     ),
     "the penalty is flipped before the start": (
-        "apfl alg.1",
-        Edit(apfl.APFL.step, "mu=self.mu)", "mu=self.mu if own else -self.mu)"),
+        "apfl alg.1", apfl.APFL.step, "mu=self.mu)", "mu=self.mu if own else -self.mu)",
     ),
     "uphill at test time": (
-        "per-fedavg alg.1",
-        Edit(per_fedavg.PerFedAvg.personalised_params, "alpha=self", "alpha=-self"),
+        "per-fedavg alg.1", per_fedavg.PerFedAvg.personalised_params, "alpha=self", "alpha=-self",
     ),
     "draws are not counted": (
-        "apfl eq.1",
-        Edit(Cohort.weights, "self.counts *", "np.ones_like(self.counts) *"),
+        "apfl eq.1", Cohort.weights, "self.counts *", "np.ones_like(self.counts) *",
     ),
     "one iterator, that wraps": (
-        "plan",
-        Edit(
-            sampling.client_batches,
-            "minibatches(stream(seed, role, round, client), n, config, amount)",
-            'np.roll(minibatches(stream(seed, "D", round, client), n, config, amount), '
-            "-roles.index(role), 0)",
-        ),
+        "plan", sampling.client_batches,
+        "minibatches(stream(seed, role, round, client), n, config, amount)",
+        'np.roll(minibatches(stream(seed, "D", round, client), n, config, amount), '
+        "-roles.index(role), 0)",
     ),
     "stragglers' epochs depend on a client's size": (
-        "plan",
-        Edit(
-            sampling.make_plan,
-            "np.where(straggler, less, config.amount)",
-            "np.where(straggler, 1 + np.roll(n, 1) * 7 % config.amount, config.amount)",
-        ),
+        "plan", sampling.make_plan, "np.where(straggler, less, config.amount)",
+        "np.where(straggler, 1 + np.roll(n, 1) * 7 % config.amount, config.amount)",
     ),
     "the cohort ignores the seed": (
-        "plan",
-        Edit(
-            sampling.make_plan,
-            "cohort(config, sizes, round, seed)",
-            "cohort(config, sizes, round, 0)",
-        ),
+        "plan", sampling.make_plan, "cohort(config, sizes, round, seed)",
+        "cohort(config, sizes, round, 0)",
     ),
     "stragglers do not work for all epochs": (
-        "plan",
-        Edit(sampling.make_plan, "config.amount + 1", "max(config.amount, 2)"),
+        "plan", sampling.make_plan, "config.amount + 1", "max(config.amount, 2)",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -335,6 +287,6 @@ def test_a_known_mistake_is_caught(name):
 
 @pytest.mark.parametrize("name", EDITS)
 def test_a_wrong_line_is_caught(name):
-    tag, edit = EDITS[name]
-    with apply_edits(edit):
+    tag, *edit = EDITS[name]
+    with apply_edits(Edit(*edit)):
         assert some_proof_fails(proofs.select([tag]))
