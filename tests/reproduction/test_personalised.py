@@ -12,7 +12,7 @@ from fedref.experiments.config import Experiment
 from fedref.experiments.loading import Loader, load_experiment
 from fedref.experiments.results import Run
 from reproduce import catalogue
-from reproduce.measures import at_best, describe_choice, final
+from reproduce.measures import at_best
 from reproduce.writing import fill
 
 REPORT = catalogue.find("personalised")
@@ -55,16 +55,6 @@ def test_halves_are_drawn_once_and_share_no_client(clients: int) -> None:
     assert len(chosen) == clients // 2
     assert np.array_equal(chosen, PERSONALISED.halves(clients)[0])
     assert chosen.tolist() != list(range(clients // 2))
-
-
-def test_validation_clients_choose_and_test_clients_do_not(found: dict[str, Run]) -> None:
-    changed = with_accuracies(found["digits-lr"], "fedavg", [0.2, 0.8, 0.3], [0.9, 0.5, 0.7])
-    scored = PERSONALISED.score_halves(changed)
-    assert describe_choice(scored, "fedavg", CHOICE) == "η = 0.1"
-    best = at_best(scored, ["fedavg"], CHOICE)
-    assert final(best, "fedavg", RESULT) == pytest.approx([50, 50])
-    assert final(best, "fedavg", CHOICE) == pytest.approx([80, 80])
-    assert final(best, "fedavg", f"{RESULT}_mean") == pytest.approx([50, 50])
 
 
 def test_differences_within_their_margin_are_marked(found: dict[str, Run], tmp_path: Path) -> None:

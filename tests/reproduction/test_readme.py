@@ -113,13 +113,6 @@ def test_a_line_for_everything_that_papers_toml_lists(out: Path) -> None:
     assert "say why: by definition 1." in text
 
 
-def test_of_many_values_the_ends_are_shown(out: Path) -> None:
-    places = [(f"place {i}", [float(i), i + 1.0]) for i in range(-3, 4)]
-    report_claims(findings("It holds", *places), out / "tiny")
-    row = next(line for line in readme.make_readme(out.parent, out).splitlines() if "| +1" in line)
-    assert "| −2.50 ± 0.50 to 3.50 ± 0.50 | 2 seeds, 7 places | [holds 3, contradicted" in row
-
-
 def test_numbers_that_the_paper_does_not_print(out: Path) -> None:
     (out / "tiny/numbers.csv").write_text(NUMBERS.replace("12345", ""))
     assert "| numbers | 50 | 49.00 ± 1.00, 51.00 |" in readme.make_readme(out.parent, out)
@@ -127,7 +120,7 @@ def test_numbers_that_the_paper_does_not_print(out: Path) -> None:
     assert "| numbers | – | 49.00 ± 1.00, 51.00 |" in readme.make_readme(out.parent, out)
 
 
-def test_the_ends_are_of_places_where_it_is_judged(out: Path) -> None:
+def test_of_many_values_the_ends_are_shown_of_places_where_it_is_judged(out: Path) -> None:
     claim = Claim("It holds", lambda place, m: place.run, ("a",), above=0)
     places = [Place("", f"place {i}", np.array([i, i + 1.0]), METHODS) for i in range(-3, 4)]
     ends = [places[0]._replace(doubts=["nobody knows"]), *places[1:]]

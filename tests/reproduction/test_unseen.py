@@ -162,12 +162,6 @@ def test_claims(
     assert all(part in line for part in ["FedMeta ", ", here*; ", *parts])
 
 
-def test_what_one_round_gives_stands_beside_the_second_half(found: Run) -> None:
-    run = with_curves(found, SLOW, FAST)
-    row = next(line for line in UNSEEN.costs({STEM: run}).splitlines() if "FedAvg |" in line)
-    assert row.startswith("| MNIST | 20 % | FedAvg | 60.00 | 45.00 | ")
-
-
 def test_nothing_about_training_is_judged_where_an_untrained_start_is_there(found: Run) -> None:
     run = with_curves(found, SLOW, FAST, [0.6, 0.7, 0.7, 0.8], FAST, late=True)
     lines = judge_lines(EVERY, [place(run)]).splitlines()
@@ -186,17 +180,6 @@ def test_nothing_about_training_is_judged_where_an_untrained_start_is_there(foun
         "FedMeta (Meta-SGD)'s untrained start, adapted by one step, is at 40.00 ± 30.00 %, at or "
         "above FedAvg's end (60.00 ± 0.00 %) in 1 of 2 seeds"
     )
-
-
-def test_the_ablation_stands_beside_a_claim(found: Run) -> None:
-    run = with_curves(found, SLOW, FAST)
-    (k,) = (i for i, unit in enumerate(run.units) if unit.label == "fedmeta-maml")
-    units = [*run.units, run.units[k]._replace(label="fedmeta-epochs")]
-    algorithms = {**found.experiment.algorithms, "fedmeta-epochs": {}}
-    more = replace(found.experiment, algorithms=algorithms)
-    here = place(Run(more, units, [*run.records, run.records[k]]))
-    line = line_of("at a higher accuracy than FedAvg, ", here)
-    assert "; beside it, FedMeta (MAML, epochs) −10.00." in line
 
 
 def test_stability_is_judged_at_every_round_only(found: Run) -> None:
