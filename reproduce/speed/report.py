@@ -83,7 +83,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
                 numbers += rows(servers, name, dtype, take_turns(servers, name, turns))
                 print(f"{name}, {dtype}: measured", file=sys.stderr)
     write_csv(out / "numbers.csv", HEAD, numbers)
-    return {"measured": write_up(numbers, NAMES, turns, out), "machine": describe_machine()}
+    return {"measured": write_up(numbers, turns, out), "machine": describe_machine()}
 
 
 def describe_machine() -> str:
@@ -100,19 +100,16 @@ def describe_machine() -> str:
     return f"{name}; instruction sets up to {simd[-1]}, OpenBLAS for {', '.join(blas)}; {packages}"
 
 
-def write_up(
-    numbers: Sequence[Sequence[Any]], names: Mapping[str, str], turns: int, out: Path
-) -> str:
+def write_up(numbers: Sequence[Sequence[Any]], turns: int, out: Path) -> str:
     """Return the tables and the picture of what was measured: rows as in `HEAD`."""
     picture(numbers, out / "speed.png")
     found = {row[2] for row in numbers}
     lacking = [package for package, hows in PEERS.items() if not found & set(hows)]
     parts = [
-        "\n".join(f"- {name}: {what}." for name, what in names.items()),
-        f"Time divided by fedref's, the fastest way of each peer:\n\n{headline(numbers)}",
-        f"Every way, median (and quartiles) of {turns} turns; `floor` is the round's matrix products "
-        "alone, `no-derivatives` the round with gradients that cost nothing: gathering rows, updates, "
-        f"the loop:\n\n{table(numbers)}",
+        "\n".join(f"- {name}: {what}." for name, what in NAMES.items()),
+        f"Time divided by fedref's, median (and quartiles) of {turns} turns; `floor` is the round's "
+        "matrix products alone, `no-derivatives` the round with gradients that cost nothing: gathering "
+        f"rows, updates, the loop:\n\n{table(numbers)}",
         "First round with its compilation, and the process's peak memory so far, earlier workloads "
         f"included (float32):\n\n{start_and_memory(numbers)}",
         "![Time of a round divided by fedref's](speed.png)",
@@ -175,18 +172,6 @@ def rows(servers: list[Server], name: str, dtype: str, answers: Array) -> list[l
     ]  # fmt: skip
 
 
-def headline(numbers: Sequence[Sequence[Any]]) -> str:
-    """Return a table of PyTorch eager and the fastest way of each peer, by its name."""
-    lines = [["", "dtype", "fedref (ms)", "torch-eager", *(f"best {peer}" for peer in PEERS)]]
-    for (name, dtype), found in by_workload(numbers).items():
-        cells = [f"{found['torch-eager'][4]:.2f}" if "torch-eager" in found else "–"]
-        for hows in PEERS.values():
-            how = min(set(hows) & set(found), key=lambda how: found[how][4], default="")
-            cells.append(f"{found[how][4]:.2f} ({how})" if how else "–")
-        lines.append([name, dtype, f"{found['fedref'][3]:.1f}", *cells])
-    return markdown(lines)
-
-
 def by_workload(numbers: Sequence[Sequence[Any]]) -> dict[tuple[str, str], dict[str, Any]]:
     """(workload, dtype) → implementation → its row."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
@@ -196,12 +181,12 @@ def by_workload(numbers: Sequence[Sequence[Any]]) -> dict[tuple[str, str], dict[
 
 
 def table(numbers: Sequence[Sequence[Any]]) -> str:
-    """Return a table of the time of each divided by fedref's: median, and quartiles."""
+    """Return a table of fedref's time, and that of each divided by it: median, and quartiles."""
     names = list(dict.fromkeys(row[2] for row in numbers))[1:]
-    lines = [["", "dtype", *names]]
+    lines = [["", "dtype", "fedref (ms)", *names]]
     for (name, dtype), found in by_workload(numbers).items():
         ratios = [f"{r[4]:.2f} ({r[5]:.2f}–{r[6]:.2f})" for r in (found[how] for how in names)]
-        lines.append([name, dtype, *ratios])
+        lines.append([name, dtype, f"{found['fedref'][3]:.1f}", *ratios])
     return markdown(lines)
 
 
