@@ -26,31 +26,28 @@ ROUNDS, SECONDS = 5, 10.0
 
 
 class Estimate(NamedTuple):
-    """The estimated costs of one unit."""
+    """The estimated costs of one algorithm at one point of the sweep."""
 
-    unit: Unit
+    title: str
     clients: int  # who may take part
     cohort: int  # who takes part in the first round
     steps: int  # of the cohort in the first round
-    bytes: float  # both ways, in all rounds
+    bytes: float  # both ways, in all rounds with all seeds
     training: float  # seconds of a round
     evaluation: float  # seconds of an evaluation
-    seconds: float  # of all rounds and evaluations
+    seconds: float  # of all rounds and evaluations with all seeds
 
 
 def estimate_costs(experiment: Experiment, loader: Loader) -> list[Estimate]:
-    """Estimate the costs of every unit from a few rounds with the first seed; write nothing.
+    """Estimate the costs from a few rounds of each algorithm and point; write nothing.
 
-    Other seeds cost as much, so they are not measured.
+    Only the first seed is measured, as others cost as much.
     """
-    measured: dict[str, Estimate] = {}
-    estimates = []
-    for unit in units(experiment):
-        key = repr((unit.label, unit.point))
-        if key not in measured:
-            measured[key] = run_single_threaded(measure_rounds, experiment, unit, loader)
-        estimates.append(measured[key]._replace(unit=unit))
-    return estimates
+    firsts = {unit.title: unit for unit in reversed(units(experiment))}
+    return [
+        run_single_threaded(measure_rounds, experiment, unit, loader)
+        for unit in sorted(firsts.values())
+    ]
 
 
 def measure_rounds(experiment: Experiment, unit: Unit, loader: Loader) -> Estimate:
@@ -68,17 +65,18 @@ def measure_rounds(experiment: Experiment, unit: Unit, loader: Loader) -> Estima
     plan = plan_for(algorithm, experiment, trained.train.sizes, 0, unit.seed)
     last = record.rows[-1]
     every = 1 if algorithm.watches_loss else experiment.eval_every
-    evaluations = 1 + -(-experiment.rounds // every)  # the start, and the end even if it is not due
+    rounds, seeds = experiment.rounds, len(experiment.seeds)
+    evaluations = 1 + -(-rounds // every)  # the start, and the end even if it is not due
     round_seconds = median(training) if training else 0.0
     return Estimate(
-        unit=unit,
+        title=unit.title,
         clients=trained.clients,
         cohort=len(plan.clients),
         steps=int(plan.steps.sum()),
-        bytes=(last["bytes_down"] + last["bytes_up"]) * experiment.rounds / max(record.round, 1),
+        bytes=(last["bytes_down"] + last["bytes_up"]) * seeds * rounds / max(record.round, 1),
         training=round_seconds,
         evaluation=median(evaluation),
-        seconds=experiment.rounds * round_seconds + evaluations * median(evaluation),
+        seconds=seeds * (rounds * round_seconds + evaluations * median(evaluation)),
     )
 
 
@@ -96,19 +94,15 @@ def time_calls(function: Callable[..., Any], seconds: list[float]) -> Callable[.
 
 def table_of_estimates(estimates: list[Estimate]) -> list[list[str]]:
     """Return text cells, header first: a line for each algorithm and point, for all its seeds."""
-    groups: dict[str, list[Estimate]] = {}
-    for one in estimates:
-        groups.setdefault(one.unit.title, []).append(one)
-    unit, texts = bytes_as_text([sum(one.bytes for one in same) for same in groups.values()])
+    unit, texts = bytes_as_text([one.bytes for one in estimates])
     header = ["algorithm", "clients", "steps", unit, "training", "evaluation", "in all"]
     return [
         header,
         *(
             [
-                name, f"{same[0].cohort} of {same[0].clients}", str(same[0].steps),
-                text, duration(same[0].training),
-                duration(same[0].evaluation), duration(sum(one.seconds for one in same)),
+                one.title, f"{one.cohort} of {one.clients}", str(one.steps), text,
+                duration(one.training), duration(one.evaluation), duration(one.seconds),
             ]
-            for text, (name, same) in zip(texts, groups.items())
+            for text, one in zip(texts, estimates)
         ),
     ]  # fmt: skip

@@ -29,7 +29,7 @@ from fedref.experiments.run_directory import (
     load_record,
     load_state,
     read_experiment,
-    saved_rounds,
+    state_path,
 )
 from fedref.experiments.unit import LoadedExperiment, Record, Row, Unit, plan_for, units
 from fedref.models.numerics import Array
@@ -158,11 +158,14 @@ class Run(NamedTuple):
         unit, record = self.unit_of(label, seed, **point)
         if round is None:
             return record.state
-        known = [] if self.directory is None else saved_rounds(self.directory, unit)
-        if self.directory is None or round not in known:
-            expected = f"those of the rounds {known}" if known else "a run with keep_parameters"
-            raise ConfigError(f"the parameters of round {round} are not kept, expected {expected}")
-        return load_state(self.directory, unit, round)
+        expected = "a run with keep_parameters"
+        if (folder := self.directory) is not None:
+            known = [t for t in range(record.round + 1) if state_path(folder, unit, t).exists()]
+            if round in known:
+                return load_state(folder, unit, round)
+            if known:
+                expected = f"those of the rounds {known}"
+        raise ConfigError(f"the parameters of round {round} are not kept, expected {expected}")
 
     def _repr_html_(self) -> str:
         """Return the table, its notes and the curves as HTML, for a notebook."""

@@ -98,39 +98,27 @@ def receive_unit(run: UnitRun, done: UnitDone, saved: bool) -> None:
 def spread_units(
     runs: Iterator[UnitRun], executor: Executor, workers: int, finish: Callable[[UnitRun], None]
 ) -> None:
-    """Run every unit to its end in a worker, `workers` units at a time.
-
-    If a unit fails, the run ends as in one process: units before it are finished, units after it are
-    not, and its error is raised.
-    """
+    """Run every unit to its end in a worker, `workers` units at a time; stop at the first that fails."""
     at_work: dict[Future[UnitDone], UnitRun] = {}
-    failed: tuple[int, Exception] | None = None
     try:
         while True:
-            while failed is None and len(at_work) < workers and (run := next(runs, None)):
+            while len(at_work) < workers and (run := next(runs, None)):
                 if run.has_ended:
                     finish(run)
                 else:
                     at_work[send_unit(executor, run)] = run
-            relevant = [
-                f for f, run in at_work.items() if not failed or run.unit.number < failed[0]
-            ]
-            if not relevant:
+            if not at_work:
                 break
-            for future in wait(relevant, return_when=FIRST_COMPLETED).done:
-                run = at_work.pop(future)
+            for future in wait(at_work, return_when=FIRST_COMPLETED).done:
                 try:
                     done = future.result()
                 except Exception as error:
                     if is_death(error):
-                        raise unit_death_error([run, *at_work.values()], error) from error
-                    if failed is None or run.unit.number < failed[0]:
-                        failed = run.unit.number, error
-                    continue
+                        raise unit_death_error([*at_work.values()], error) from error
+                    raise
+                run = at_work.pop(future)
                 receive_unit(run, done, saved=isinstance(executor, Processes))
                 finish(run)
-        if failed is not None:
-            raise failed[1]
     finally:
         for future in at_work:
             future.cancel()

@@ -10,7 +10,6 @@ run goes on to byte-identical files.
 import errno
 import json
 import platform
-import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -178,11 +177,9 @@ def drop_client_states(record: Record) -> Record:
 # ---- parameters of chosen rounds -----------------------------------------------------------------
 
 
-def state_path(directory: Path, unit: Unit, round: int | str) -> Path:
-    """Return the path of the state after a round; round : its number, or a text in its place."""
-    number = f"{round:06d}" if isinstance(round, int) else round
-    name = f"{unit.file.removesuffix('.ckpt')}-round{number}.ckpt"
-    return directory / "parameters" / name
+def state_path(directory: Path, unit: Unit, round: int) -> Path:
+    """Return the path of the state after a round."""
+    return directory / "parameters" / f"{unit.file.removesuffix('.ckpt')}-round{round:06d}.ckpt"
 
 
 def save_state(directory: Path, unit: Unit, experiment: Experiment, record: Record) -> None:
@@ -193,15 +190,6 @@ def save_state(directory: Path, unit: Unit, experiment: Experiment, record: Reco
         with disk_errors(directory):
             path.parent.mkdir(exist_ok=True)
             write_atomically(path, checkpoint.dumps(record.state))
-
-
-def saved_rounds(directory: Path, unit: Unit) -> list[int]:
-    """Return the rounds of a unit whose states are in parameters/."""
-    before, _, after = state_path(directory, unit, "#").name.rpartition("#")
-    pattern = re.escape(before) + r"(\d{6,})" + re.escape(after)
-    folder = directory / "parameters"
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    return sorted(int(match[1]) for name in names if (match := re.fullmatch(pattern, name)))
 
 
 def load_state(directory: Path, unit: Unit, round: int) -> State:

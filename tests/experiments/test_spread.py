@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from helpers import Dies
-from running import algorithms, contents, document, main, process, refused, rows, write
+from running import algorithms, contents, document, main, process, refused, write
 
 import fedref
 from fedref.algorithms import ALGORITHMS
@@ -81,24 +81,6 @@ def test_states_of_chosen_rounds_are_kept_over_any_executor(here):
 
 
 @dataclass(frozen=True)
-class FailsAtOnce(FedAvg):
-    def finish(self, model, sent, local, client_state, data):
-        raise ZeroDivisionError("at once")
-
-
-@dataclass(frozen=True)
-class FailsLate(FedAvg):
-    """Fails in what is the third round of this model, after some time."""
-
-    def finish(self, model, sent, local, client_state, data):
-        if abs(sent.w).max() > 0:
-            time.sleep(0.05)
-        if abs(sent.w).max() > 0.02:
-            raise ZeroDivisionError("late")
-        return super().finish(model, sent, local, client_state, data)
-
-
-@dataclass(frozen=True)
 class SaysItIsAtWork(FedAvg):
     def finish(self, model, sent, local, client_state, data):
         Path("at-work").touch()
@@ -113,28 +95,8 @@ class FailsBesideAnother(FedAvg):
         raise ZeroDivisionError("beside")
 
 
-@pytest.fixture
-def failing(monkeypatch):
-    for name, kind in {"at-once": FailsAtOnce, "late": FailsLate, "dies": Dies}.items():
-        monkeypatch.setitem(ALGORITHMS, name, kind)
-
-
-@pytest.mark.usefixtures("failing")
-def test_the_first_unit_that_fails_ends_the_run_as_in_one_process(here):
-    """Though a later one fails earlier."""
-    tables = algorithms("fedavg", "late", "at-once", "fedprox")
-    table = document(algorithms=tables, clients_per_round=4, rounds=8)
-    with pytest.raises(fedref.FedrefError, match="ZeroDivisionError: late") as alone:
-        fedref.run(table, out="a")
-    with ThreadPoolExecutor(4) as pool, pytest.raises(fedref.FedrefError) as apart:
-        fedref.run(table, out="b", executor=pool, workers=4)
-    assert str(apart.value) == str(alone.value)
-    for name in ("a", "b"):
-        assert {row["algorithm"] for row in rows(here / name / "metrics.csv")} == {"fedavg"}
-
-
-@pytest.mark.usefixtures("failing")
-def test_a_worker_that_dies_is_one_line_with_its_unit(here, capsys):
+def test_a_worker_that_dies_is_one_line_with_its_unit(here, capsys, monkeypatch):
+    monkeypatch.setitem(ALGORITHMS, "dies", Dies)
     path = write(here / "t.toml", document(algorithms=algorithms("dies"), seeds=[3, 4]))
     line = refused(capsys, "run", path, "--out", "a", "--quiet", "--workers", "2")
     assert "the worker with dies (seed 3) or dies (seed 4) died (" in line
