@@ -441,18 +441,13 @@ def with_hyperparameter(table: Table, name: str, value: Any) -> dict[str, Any]:
             message = (
                 f"they take {', '.join(sorted(map(with_dashes, set().union(*taken.values()))))}"
             )
-        if homes := [head for head, known in known_keys(table).items() if name in known]:
+        makers = {"data": names.data_table, "split": names.split_table, "model": names.model_table}
+        if homes := [head for head, make in makers.items() if name in make(table[head])]:
             message = (
                 f"did you mean {' or '.join(f'{head}.{with_dashes(name)}' for head in homes)}?"
             )
         raise ConfigError(f"no algorithm of this run takes {with_dashes(name)}; {message}")
     return {**table, "algorithms": algorithms}
-
-
-def known_keys(table: Table) -> dict[str, set[str]]:
-    """Return the keys that [data], [split] and [model] may have: {table: keys}."""
-    makers = (names.data_table, names.split_table, names.model_table)
-    return {head: set(make(table[head])) for head, make in zip(("data", "split", "model"), makers)}
 
 
 def hyperparameters(label: str, table: Table) -> set[str]:

@@ -157,16 +157,13 @@ def print_message(text: str) -> None:
 @contextmanager
 def console_progress(experiment: Experiment, say: Say = print_message) -> Iterator[Progress]:
     """Report by a bar on a terminal and in a notebook, else by lines; all on standard error."""
-    if in_notebook():
-        from tqdm import TqdmWarning
-
-        with warnings.catch_warnings():  # without ipywidgets tqdm draws a bar of characters
-            warnings.simplefilter("ignore", TqdmWarning)
-            from tqdm.auto import tqdm
-    elif on_terminal():
-        from tqdm import tqdm
-    else:
+    if not in_notebook() and not on_terminal():
         yield report_by_lines(experiment, say)
         return
+    from tqdm import TqdmWarning
+
+    with warnings.catch_warnings():  # without ipywidgets tqdm draws a bar of characters
+        warnings.simplefilter("ignore", TqdmWarning)
+        from tqdm.auto import tqdm
     with report_by_bar(experiment, tqdm, say) as progress:
         yield progress

@@ -137,17 +137,11 @@ def test_from_python_a_bar_or_lines(capsys, monkeypatch):
     assert out == ""
     assert "round 5 of 12, training loss" in err
     assert "%|" not in err
-    monkeypatch.setattr(progress, "in_notebook", lambda: True)
+    monkeypatch.setattr("builtins.__IPYTHON__", True, raising=False)
     fedref.run(document(rounds=12), progress=True)
     assert re.search(r"0%\|.* 0/13 \[", capsys.readouterr().err)
     fedref.run(document(rounds=12), progress=False)
     assert capsys.readouterr() == ("", "")
-
-
-def test_ipython_is_a_notebook(monkeypatch):
-    assert not progress.in_notebook()
-    monkeypatch.setattr("builtins.__IPYTHON__", True, raising=False)
-    assert progress.in_notebook()
 
 
 def test_ctrl_c_says_how_to_resume_with_words_that_a_shell_takes(here):

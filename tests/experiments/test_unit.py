@@ -52,19 +52,12 @@ def test_mu_of_fedprox_stays_unless_it_adapts():
         assert run.records[0].state.server.loss is None
 
 
-def test_seeds_do_not_depend_on_each_other():
-    both = play(document(seeds=[3, 5]))
-    alone = play(document(seeds=[5]))
-    assert same(both.records[1].state, alone.records[0].state)
-    assert both.records[1].rows == alone.records[0].rows
-    assert both.records[0].rows != both.records[1].rows
-
-
-def test_algorithms_do_not_depend_on_each_other():
-    together = play(document(algorithms=algorithms("fedavg", "apfl", "fedprox")))
-    alone = play(document(algorithms=algorithms("apfl")))
-    assert same(record(together, "apfl").state, alone.records[0].state)
-    assert record(together, "apfl").rows == alone.records[0].rows
+def test_seeds_and_algorithms_do_not_depend_on_each_other():
+    together = play(document(seeds=[3, 5], algorithms=algorithms("fedavg", "apfl")))
+    (alone,) = play(document(seeds=[5], algorithms=algorithms("apfl"))).records
+    first, other = together.records_of("apfl")
+    assert same(other.state, alone.state)
+    assert other.rows == alone.rows != first.rows
 
 
 # ---- columns, by hand ----------------------------------------------------------------------------
