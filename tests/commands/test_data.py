@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 from dataset_files import alone, leaf_object, put_json  # noqa: F401 (a fixture)
@@ -24,7 +23,7 @@ def help_of(*words: str) -> None:
     assert caught.value.code == 0
 
 
-def test_list_names_every_data_set(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_names_every_data_set(capsys):
     assert fedref("list") == 0
     out = capsys.readouterr().out
     for name in SOURCES:
@@ -33,7 +32,7 @@ def test_list_names_every_data_set(capsys: pytest.CaptureFixture[str]) -> None:
     assert "digits.npz" in out
 
 
-def test_show_prints_table_1_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_table_1_and_draws(tmp_path, capsys):
     picture = tmp_path / "digits.png"
     fedref("show", "digits", "--split", "shards", "--set", "split.users=20", "--out", picture)
     lines = {line.split()[0]: line.split()[-1] for line in capsys.readouterr().out.splitlines()}
@@ -41,9 +40,7 @@ def test_show_prints_table_1_and_draws(tmp_path: Path, capsys: pytest.CaptureFix
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_show_uses_the_data_sets_own_split_and_writes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_uses_the_data_sets_own_split_and_writes_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     fedref("show", "digits")
     assert "split by per-fedavg" in capsys.readouterr().out
@@ -54,7 +51,7 @@ def test_show_uses_the_data_sets_own_split_and_writes_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["data.json"]
 
 
-def test_show_refuses_what_run_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_refuses_what_run_refuses(tmp_path, capsys):
     table = tmp_path / "mine" / "a.csv"
     table.parent.mkdir()
     table.write_text("subject,x,y\n" + "".join(f"{i % 3},{i},{1 + i % 2}\n" for i in range(12)))
@@ -71,7 +68,7 @@ def test_show_refuses_what_run_refuses(tmp_path: Path, capsys: pytest.CaptureFix
     assert "column 'subject' is a feature; if it says whose row it is, call it client" in out
 
 
-def test_split_verify_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_split_verify_show(tmp_path, capsys):
     path = tmp_path / "m.json"
     words = ("--data", "digits", "--seed", 7, "--set", "split.users=8", "--set", "split.alpha=3e-1")
     fedref("split", "dirichlet", *words, "--out", path)
@@ -83,9 +80,7 @@ def test_split_verify_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "split by dirichlet alpha=0.3 min_rows=2 users=8" in capsys.readouterr().out
 
 
-def test_split_replaces_no_file_unless_told_to(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_split_replaces_no_file_unless_told_to(tmp_path, capsys):
     path = tmp_path / "m.json"
     path.write_text("mine")
     words = ("split", "iid", "--data", "digits", "--set", "split.users=4e0", "--out", path)
@@ -96,9 +91,7 @@ def test_split_replaces_no_file_unless_told_to(
     assert from_manifest(path).clients == 4
 
 
-def test_verify_tells_a_change_and_rows_that_the_rule_does_not_give(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verify_tells_a_change_and_rows_that_the_rule_does_not_give(tmp_path, capsys):
     from fedref.datasets import manifest
 
     path = tmp_path / "m.json"
@@ -113,9 +106,7 @@ def test_verify_tells_a_change_and_rows_that_the_rule_does_not_give(
         assert message in capsys.readouterr().out
 
 
-def test_prepare_checks_the_content(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prepare_checks_the_content(capsys, monkeypatch):
     fedref("prepare", "digits")
     assert f"sha256 {SOURCES['digits'].sha256} (as published)" in capsys.readouterr().out
     monkeypatch.setitem(SOURCES, "digits", SOURCES["digits"]._replace(sha256="0"))
@@ -126,14 +117,14 @@ def test_prepare_checks_the_content(
 
 
 @pytest.mark.parametrize("command", ["", *COMMAND.commands])
-def test_help_says_everything(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_says_everything(command, capsys):
     help_of(*[command] if command else [])
     out = capsys.readouterr().out
     for word in COMMAND.commands if not command else ["--data-dir"]:
         assert word in out
 
 
-def test_rules_are_listed_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rules_are_listed_and_drawn(tmp_path, capsys):
     from fedref.datasets import RULES
 
     assert fedref("rules") == 0
@@ -149,7 +140,7 @@ def test_rules_are_listed_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert out.count("left out") == 1
 
 
-def test_split_help_explains_rules_and_parameters(capsys: pytest.CaptureFixture[str]) -> None:
+def test_split_help_explains_rules_and_parameters(capsys):
     from fedref.datasets import RULES
 
     help_of("split")

@@ -126,26 +126,6 @@ def test_a_model_with_its_lines_and_what_proves_them(name, capsys):
         assert "[gradient]  Aᵀ(σ(z) − y) / n\n" in out
 
 
-def softmax_gradient(w):
-    """z, r = (p − 1_y)/3 and (Xᵀr, Σ r) of three classes and one feature."""
-    x, y = np.array([[1], [-1], [2]]), np.eye(3)[[0, 2, 1]]
-    z = x * w[:3] + w[3:]
-    r = (np.exp(z) / np.exp(z).sum(-1, keepdims=True) - y) / 3
-    return z, r, np.concatenate([x.T[0] @ r, r.sum(0)])
-
-
-def test_a_softmax_model_with_its_numbers(capsys):
-    """Hv as a difference of gradients: its error of 10⁻¹⁰ is not seen in four digits."""
-    assert main("explain", "logistic") == 0
-    out = capsys.readouterr().out
-    w, step = np.array([0.5, 0, -0.5, 0, 0.25, 0]), 1e-5 * np.array([1, 0, 0.5, 0, -1, 0])
-    Hv = (softmax_gradient(w + step)[-1] - softmax_gradient(w - step)[-1]) / 2e-5
-    for value in (w, *softmax_gradient(w)):
-        assert f"= {pages.format_value(value)}\n" in out
-    assert f"returned = {pages.format_value(Hv)}\n" in out
-    assert "<function" not in out
-
-
 def test_the_centralised_step_has_the_proofs_of_its_own(capsys):
     assert main("explain", "centralised") == 0
     out = capsys.readouterr().out

@@ -118,30 +118,28 @@ def interrupted(here, monkeypatch, at: int) -> Path:
     return saved[-1]
 
 
-def test_a_damaged_checkpoint_is_the_one_before_with_a_message(here, whole, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("damaged", "said"),
+    [
+        (1, "going on from the previous checkpoint, which is intact"),
+        (2, "no intact checkpoint is left, starting anew"),
+    ],
+)
+def test_damaged_checkpoints_are_told_and_do_no_harm(
+    here, whole, monkeypatch, capsys, damaged, said
+):
     newest = interrupted(here, monkeypatch, 7)
-    data = bytearray(newest.read_bytes())
-    data[len(data) // 2] ^= 1
-    newest.write_bytes(data)
+    for path in (newest, checkpoint.previous_path(newest))[:damaged]:
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
     capsys.readouterr()
     assert main("resume", "a", *ALWAYS) == 0
     out, err = capsys.readouterr()
     assert out == ""
     assert f"fedref: {newest}: is damaged" in err
-    assert "going on from the previous checkpoint, which is intact" in err
-    assert err.count("\n") == 2
-    assert contents(here / "a") == whole
-
-
-def test_two_damaged_checkpoints_are_a_new_start_with_a_message(here, whole, monkeypatch, capsys):
-    newest = interrupted(here, monkeypatch, 7)
-    for path in (newest, checkpoint.previous_path(newest)):
-        path.write_bytes(path.read_bytes()[:-100])
-    capsys.readouterr()
-    assert main("resume", "a", *ALWAYS) == 0
-    err = capsys.readouterr().err
-    assert err.count("is damaged") == 2
-    assert "no intact checkpoint is left, starting anew" in err
+    assert said in err
+    assert err.count("\n") == damaged + 1
     assert contents(here / "a") == whole
 
 
