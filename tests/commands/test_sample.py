@@ -68,7 +68,7 @@ def test_before_and_after_for_what_adapts(root, directory, capsys):
 
 
 def test_a_prompt_is_gone_on_from(root, directory, capsys):
-    words = ("--data-dir", root, "--prompt", "My lord")
+    words = ("--data-dir", root, "--prompt", "My lord", "--characters", 9)
     one, other = (sampled(capsys, directory, *words) for _ in range(2))
     assert one[0][1] == "  prompt: My lord"
     assert one == other != sampled(capsys, directory, *words, "--seed", 1)
