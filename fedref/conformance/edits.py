@@ -10,6 +10,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from fedref.conformance.backends.reference import LOOP
+from fedref.models.numerics import ACTIVATIONS, Activation
 
 #: Rows of a mini-batch in the golden vectors; a wrong line may use them as B.
 B = 4
@@ -45,11 +46,10 @@ def edit_source(edit: Edit, text: str = "") -> str:
 
 
 class Swap(NamedTuple):
-    """A name in a module, a class or a dictionary, and the wrong value that replaces the right one."""
+    """An activation's name, and the wrong activation that replaces the right one."""
 
-    place: Any
     name: str
-    wrong: Any
+    wrong: Activation
 
 
 @cache
@@ -75,32 +75,17 @@ def apply_edits(*edits: Edit | Swap, rows: int = B) -> Iterator[None]:
             f = inspect.unwrap(edit.function)
             by_function[f] = (*by_function.get(f, ()), edit)
     codes = [(f, compile_edits(own, rows)) for f, own in by_function.items()]
-    swaps = [edit for edit in edits if isinstance(edit, Swap)]
-    right, values = [f.__code__ for f, _ in codes], [get_value(*swap[:2]) for swap in swaps]
+    swaps = dict(edit for edit in edits if isinstance(edit, Swap))
+    right, values = [f.__code__ for f, _ in codes], {name: ACTIVATIONS[name] for name in swaps}
     for f, code in codes:
         f.__code__ = code
-    for swap in swaps:
-        set_value(*swap)
+    ACTIVATIONS.update(swaps)
     try:
         yield
     finally:
         for (f, _), code in zip(codes, right):
             f.__code__ = code
-        for swap, value in zip(swaps, values):
-            set_value(swap.place, swap.name, value)
-
-
-def get_value(place: Any, name: str) -> Any:
-    """Return the value that a dictionary, a module or a class holds under a name."""
-    return place[name] if isinstance(place, dict) else vars(place)[name]
-
-
-def set_value(place: Any, name: str, value: Any) -> None:
-    """Put a value under a name."""
-    if isinstance(place, dict):
-        place[name] = value
-    else:
-        setattr(place, name, value)
+        ACTIVATIONS.update(values)
 
 
 # ---- mistakes ----------------------------------------------------------------------------------

@@ -116,14 +116,14 @@ MODELS = {
     "ReLU′(0) is 1": row(
         "MLP grad", "ReLU′(0) = 0, as in torch and JAX",
         "with zero biases and a blank background gradients are far off",
-        Swap(nx.ACTIVATIONS, "relu", SIGNED_RELU),
+        Swap("relu", SIGNED_RELU),
         kind=CONVENTION,
     ),
     "ReLU′(0) is 1/2": row(
         "MLP grad", "ReLU′(0) = 0, as in torch and JAX",
         "with zero biases and a blank background gradients are far off",
         Swap(
-            nx.ACTIVATIONS, "relu",
+            "relu",
             RELU._replace(
                 value=lambda z: np.where(z.real < 0, -0.0, np.abs(z)).astype(z.dtype),
                 slope=lambda a: np.where(
@@ -135,16 +135,16 @@ MODELS = {
     ),
     "ELU″(0) is 1": row(
         "MLP HVP", "ELU″(0) = 0", "Hessians are off where a unit reads 0",
-        Swap(nx.ACTIVATIONS, "elu", ELU._replace(curvature=lambda a: (a + 1) * (a.real <= 0))),
+        Swap("elu", ELU._replace(curvature=lambda a: (a + 1) * (a.real <= 0))),
         kind=CONVENTION,
     ),
     "ELU′ below 0 is 1 − a": row(
         "MLP grad", "ELU′(z) = e^z = 1 + a for z < 0", "gradients of unlit units are off",
-        Swap(nx.ACTIVATIONS, "elu", ELU._replace(slope=lambda a: 1 - np.minimum(a, 0))),
+        Swap("elu", ELU._replace(slope=lambda a: 1 - np.minimum(a, 0))),
     ),
     "tanh′ is 1 − a": row(
         "MLP grad", "tanh′ = 1 − a²", "gradients of hidden layers are off",
-        Swap(nx.ACTIVATIONS, "tanh", nx.ACTIVATIONS["tanh"]._replace(slope=lambda a: 1 - a)),
+        Swap("tanh", nx.ACTIVATIONS["tanh"]._replace(slope=lambda a: 1 - a)),
     ),
     "ties of max-pooling are shared": row(
         "CNN grad", "a tie goes to the first in row-major order, as in torch",

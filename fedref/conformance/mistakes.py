@@ -339,7 +339,6 @@ PUBLISHED: dict[str, Mistake] = {
         ),
         Edit(per_fedavg.meta_gradient_steps, "reversed(D2s)", "reversed(Ds)"),
         kind="variant",
-        number=0,
     ),
     "FedMAML averages": row(
         "fedmaml §3.2", "the server's meta-update sums over clients, as printed",
@@ -349,7 +348,6 @@ PUBLISHED: dict[str, Mistake] = {
             "weighted_sum(counts, gradients)", "weighted_sum(counts / counts.sum(), gradients)",
         ),
         kind="variant",
-        number=0,
     ),
 }  # fmt: skip
 
