@@ -123,6 +123,13 @@ def row(
     return Mistake(number, tag, line, edits, effect=effect, **more)
 
 
+def wrong_line(
+    tag: str, line: str, effect: str, function: Any, right: str, wrong: str, **more: Any
+) -> Mistake:
+    """Return the row of a mistake that is one edit."""
+    return row(tag, line, effect, Edit(function, right, wrong), **more)
+
+
 class EditedReference:
     """fedref as a backend that makes the edits during each call."""
 

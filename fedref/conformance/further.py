@@ -26,7 +26,7 @@ from fedref.algorithms import (
 from fedref.conformance import stand_ins
 from fedref.conformance.backends import reference
 from fedref.conformance.backends.reference import Reference
-from fedref.conformance.edits import Edit, Mistake, Swap, row
+from fedref.conformance.edits import Edit, Mistake, Swap, row, wrong_line
 from fedref.conformance.stand_ins import OtherModel, OtherPlan
 from fedref.models import base, lstm, svm
 from fedref.models import numerics as nx
@@ -57,22 +57,18 @@ def edit_adapted_gradient(wrong: str) -> list[Edit]:
 
 
 MODELS = {
-    "the loss is summed over the batch": row(
+    "the loss is summed over the batch": wrong_line(
         "apfl eq.1", "a loss is the mean over the batch", "steps grow with the batch size",
-        Edit(
-            base.mean_weights, "real = np.zeros(0, dtype).real.dtype",
-            "real = np.zeros(0, dtype).real.dtype\n"
-            "if D.y.size and D.y.min() >= 0:\n"
-            "    return np.ones((), real) if D.s is None else D.s.astype(real, copy=False)",
-        ),
+        base.mean_weights, "real = np.zeros(0, dtype).real.dtype",
+        "real = np.zeros(0, dtype).real.dtype\n"
+        "if D.y.size and D.y.min() >= 0:\n"
+        "    return np.ones((), real) if D.s is None else D.s.astype(real, copy=False)",
     ),
-    "padding counts in the mean": row(
+    "padding counts in the mean": wrong_line(
         "apfl eq.1", "the mean is over Σ s, not over the rows of the array",
         "short batches make short steps",
-        Edit(
-            base.mean_weights, "total = s.sum(-1, keepdims=True)",
-            "total = np.full_like(s[..., :1], s.shape[-1])",
-        ),
+        base.mean_weights, "total = s.sum(-1, keepdims=True)",
+        "total = np.full_like(s[..., :1], s.shape[-1])",
     ),
     "softmax is taken twice": row(
         "Logistic grad", "the cross-entropy of logits has the softmax in it, as torch's CrossEntropyLoss",
@@ -146,23 +142,19 @@ MODELS = {
         "MLP grad", "tanh′ = 1 − a²", "gradients of hidden layers are off",
         Swap("tanh", nx.ACTIVATIONS["tanh"]._replace(slope=lambda a: 1 - a)),
     ),
-    "ties of max-pooling are shared": row(
+    "ties of max-pooling are shared": wrong_line(
         "CNN grad", "a tie goes to the first in row-major order, as in torch",
         "with a blank background kernels learn from every pixel of a window",
-        Edit(
-            nx.argmax_mask, "return first",
-            "tied = z.real == z.real.max(-3, keepdims=True)\nreturn tied / tied.sum(-3, keepdims=True)",
-        ),
+        nx.argmax_mask, "return first",
+        "tied = z.real == z.real.max(-3, keepdims=True)\nreturn tied / tied.sum(-3, keepdims=True)",
         kind=CONVENTION,
     ),
-    "ties of max-pooling go to the last": row(
+    "ties of max-pooling go to the last": wrong_line(
         "CNN grad", "a tie goes to the first in row-major order, as in torch",
         "with a blank background kernels learn from another pixel",
-        Edit(
-            nx.argmax_mask, "return first",
-            "tied = (z.real == z.real.max(-3, keepdims=True))[..., ::-1, :, :]\n"
-            "return (tied & (tied.cumsum(-3) == 1))[..., ::-1, :, :]",
-        ),
+        nx.argmax_mask, "return first",
+        "tied = (z.real == z.real.max(-3, keepdims=True))[..., ::-1, :, :]\n"
+        "return (tied & (tied.cumsum(-3) == 1))[..., ::-1, :, :]",
         kind=CONVENTION,
     ),
     "kernels are flipped": row(
@@ -211,31 +203,24 @@ MODELS = {
         )
         for order in ("igfo", "ifog", "iofg", "figo", "fiog", "ofig", "gifo", "fgio")
     },
-    "the LSTM takes padded steps": row(
+    "the LSTM takes padded steps": wrong_line(
         "LSTM grad", "a step that is padding leaves h and c as they are",
         "the text's end is forgotten",
-        Edit(
-            lstm.LSTM.forward, "skip = padding[..., None] if padding.any() else None",
-            "skip = None",
-        ),
+        lstm.LSTM.forward, "skip = padding[..., None] if padding.any() else None", "skip = None",
     ),
-    "the LSTM's mean counts padded steps": row(
+    "the LSTM's mean counts padded steps": wrong_line(
         "LSTM grad", "the mean is over the steps that are taken", "short texts give small outputs",
-        Edit(lstm.LSTM.share, "else ~skip", "else np.ones_like(skip)"),
+        lstm.LSTM.share, "else ~skip", "else np.ones_like(skip)",
     ),
-    "the squared hinge is the hinge": row(
+    "the squared hinge is the hinge": wrong_line(
         "LinearSVM grad", "with `squared`, ℓ = max(0, 1 − yz)²", "another loss",
-        Edit(
-            Reference.model_of, "build_model(model)",
-            'build_model({**model, "squared": False} if "squared" in model else model)',
-        ),
+        Reference.model_of, "build_model(model)",
+        'build_model({**model, "squared": False} if "squared" in model else model)',
     ),
-    "the hinge is squared": row(
+    "the hinge is squared": wrong_line(
         "LinearSVM grad", "without `squared`, ℓ = max(0, 1 − yz)", "another loss",
-        Edit(
-            Reference.model_of, "build_model(model)",
-            'build_model({**model, "squared": True} if "squared" in model else model)',
-        ),
+        Reference.model_of, "build_model(model)",
+        'build_model({**model, "squared": True} if "squared" in model else model)',
     ),
     "the squared hinge lacks its factor 2": row(
         "LinearSVM grad", "∂ max(0, m)²/∂z = −2ym", "half the gradient",
@@ -279,31 +264,29 @@ CLIENTS = {
         Edit(fedprox.FedProx.step, "local - self.lr", "local + self.lr"),
         Edit(per_fedavg.local_step, "w - beta", "w + beta"),
     ),
-    "the penalty's sign is turned": row(
+    "the penalty's sign is turned": wrong_line(
         "fedprox alg.2", "h adds (μ/2)‖w − wᵗ‖², whose gradient is +μ(w − wᵗ)",
         "clients are pushed away from the server's model",
-        Edit(fedprox.prox_gradient, "+ mu * (w - w0)", "- mu * (w - w0)"),
+        fedprox.prox_gradient, "+ mu * (w - w0)", "- mu * (w - w0)",
     ),
-    "μ/2 in the place of μ": row(
+    "μ/2 in the place of μ": wrong_line(
         "fedprox alg.2", "the gradient of (μ/2)‖w − wᵗ‖² is μ(w − wᵗ)", "half the pull",
-        Edit(fedprox.prox_gradient, "mu * (w - w0)", "mu / 2 * (w - w0)"),
+        fedprox.prox_gradient, "mu * (w - w0)", "mu / 2 * (w - w0)",
     ),
-    "2μ in the place of μ": row(
+    "2μ in the place of μ": wrong_line(
         "fedprox alg.2", "the penalty is (μ/2)‖w − wᵗ‖², not μ‖w − wᵗ‖²", "twice the pull",
-        Edit(fedprox.prox_gradient, "mu * (w - w0)", "2 * mu * (w - w0)"),
+        fedprox.prox_gradient, "mu * (w - w0)", "2 * mu * (w - w0)",
     ),
-    "penalty not squared, with the whole μ": row(
+    "penalty not squared, with the whole μ": wrong_line(
         "fedprox alg.2", "the gradient of μ‖w − wᵗ‖ has constant length; FedProx squares the norm",
         "the pull does not depend on the distance",
-        Edit(
-            fedprox.prox_gradient, "mu * (w - w0)", "mu * (w - w0) / (np.linalg.norm(w - w0) or 1)",
-        ),
+        fedprox.prox_gradient, "mu * (w - w0)", "mu * (w - w0) / (np.linalg.norm(w - w0) or 1)",
     ),
-    "the penalty's gradient is zero": row(
+    "the penalty's gradient is zero": wrong_line(
         "fedprox alg.2",
         "the anchor wᵗ is a constant copy: not the parameters themselves, nor a tensor with their graph",
         "FedProx is FedAvg",
-        Edit(fedprox.prox_gradient, " + mu * (w - w0)", ""),
+        fedprox.prox_gradient, " + mu * (w - w0)", "",
     ),
     "the penalty's anchor is the last step's w": row(
         "fedprox alg.2", "wᵗ stays the server's model during all of the client's steps",
@@ -343,98 +326,90 @@ CLIENTS = {
             fedprox.FedProx.step, "sent.w, D", 'vars(self).get("first", sent._asdict())["w"], D',
         ),
     ),
-    "the penalty is taken from 0": row(
+    "the penalty is taken from 0": wrong_line(
         "fedprox alg.2", "μ(w − wᵗ), not μw", "FedProx is weight decay",
-        Edit(fedprox.prox_gradient, "mu * (w - w0)", "mu * w"),
+        fedprox.prox_gradient, "mu * (w - w0)", "mu * w",
     ),
-    "the proximal step follows the gradient step": row(
+    "the proximal step follows the gradient step": wrong_line(
         "fedprox alg.2", "both terms of the gradient are taken at the same w",
         "a pull at another point: of the order of ημ",
-        Edit(
-            fedprox.FedProx.step,
-            "return local - self.lr * prox_gradient(model, local, sent.w, D, mu=sent.mu)",
-            "w = local - self.lr * model.grad(local, D)\n"
-            "pull = prox_gradient(model, w, sent.w, D, mu=sent.mu) - model.grad(w, D)\n"
-            "return w - self.lr * pull",
-        ),
+        fedprox.FedProx.step,
+        "return local - self.lr * prox_gradient(model, local, sent.w, D, mu=sent.mu)",
+        "w = local - self.lr * model.grad(local, D)\n"
+        "pull = prox_gradient(model, w, sent.w, D, mu=sent.mu) - model.grad(w, D)\n"
+        "return w - self.lr * pull",
         kind=VARIANT,
     ),
-    "the penalty lacks the learning rate": row(
+    "the penalty lacks the learning rate": wrong_line(
         "fedprox alg.2", "the step is η(g + μ(w − wᵗ))", "the pull is 1/η times too strong",
-        Edit(fedprox.prox_gradient, "mu * (w - w0)", "mu / 0.2 * (w - w0)"),
+        fedprox.prox_gradient, "mu * (w - w0)", "mu / 0.2 * (w - w0)",
     ),
-    "the penalty is averaged over the parameters": row(
+    "the penalty is averaged over the parameters": wrong_line(
         "fedprox alg.2", "‖·‖² is a sum over all parameters, not a mean", "μ is d times too weak",
-        Edit(fedprox.prox_gradient, "mu * (w - w0)", "mu * (w - w0) / w.shape[-1]"),
+        fedprox.prox_gradient, "mu * (w - w0)", "mu * (w - w0) / w.shape[-1]",
     ),
-    "the logged penalty lacks its half": row(
+    "the logged penalty lacks its half": wrong_line(
         "fedprox alg.2", "h = F + (μ/2)‖w − wᵗ‖²", "the logged objective is not what is minimised",
-        Edit(fedprox.objective, "(mu / 2)", "mu"),
+        fedprox.objective, "(mu / 2)", "mu",
     ),
-    "the logged penalty lacks the square": row(
+    "the logged penalty lacks the square": wrong_line(
         "fedprox alg.2", "h = F + (μ/2)‖w − wᵗ‖²", "the logged objective is not what is minimised",
-        Edit(fedprox.objective, "np.sum((w - w0) ** 2, -1)", "np.linalg.norm(w - w0, axis=-1)"),
+        fedprox.objective, "np.sum((w - w0) ** 2, -1)", "np.linalg.norm(w - w0, axis=-1)",
     ),
-    "γ without its root": row(
+    "γ without its root": wrong_line(
         "fedprox γ", "γ is a ratio of norms, not of their squares", "γ is squared",
-        Edit(
-            fedprox.inexactness, "ratio = np.sqrt(now / np.where(start == 0, 1, start))",
-            "ratio = now / np.where(start == 0, 1, start)",
-        ),
+        fedprox.inexactness, "ratio = np.sqrt(now / np.where(start == 0, 1, start))",
+        "ratio = now / np.where(start == 0, 1, start)",
     ),
-    "B without its root": row(
+    "B without its root": wrong_line(
         "fedprox B", "B is the root of the ratio", "B is squared",
-        Edit(fedprox.dissimilarity, "np.sqrt(mean_square / square)", "mean_square / square"),
+        fedprox.dissimilarity, "np.sqrt(mean_square / square)", "mean_square / square",
     ),
-    "B weights all clients alike": row(
+    "B weights all clients alike": wrong_line(
         "fedprox B", "E_k weights clients by n_k/n", "small clients count as large ones",
-        Edit(fedprox.dissimilarity, "n / n.sum()", "np.ones(len(n)) / len(n)"),
+        fedprox.dissimilarity, "n / n.sum()", "np.ones(len(n)) / len(n)",
         kind=VARIANT,
     ),
-    "adaptive μ: may fall below 0": row(
+    "adaptive μ: may fall below 0": wrong_line(
         "fedprox μ", "μ is at least 0", "a penalty that pushes away",
-        Edit(fedprox.adapt_mu, "max(mu - 0.1, 0.0)", "mu - 0.1"),
+        fedprox.adapt_mu, "max(mu - 0.1, 0.0)", "mu - 0.1",
     ),
-    "adaptive μ: falls at every fall of the loss": row(
+    "adaptive μ: falls at every fall of the loss": wrong_line(
         "fedprox μ", "μ falls after five falls of the loss in a row", "μ vanishes",
-        Edit(fedprox.adapt_mu, "if falls == 5", "if falls >= 1"),
+        fedprox.adapt_mu, "if falls == 5", "if falls >= 1",
     ),
-    "adaptive μ: four falls are enough": row(
+    "adaptive μ: four falls are enough": wrong_line(
         "fedprox μ", "μ falls after five falls of the loss in a row", "μ falls too early",
-        Edit(fedprox.adapt_mu, "if falls == 5", "if falls == 4"),
+        fedprox.adapt_mu, "if falls == 5", "if falls == 4",
     ),
-    "adaptive μ: six falls are needed": row(
+    "adaptive μ: six falls are needed": wrong_line(
         "fedprox μ", "μ falls after five falls of the loss in a row", "μ falls too late",
-        Edit(fedprox.adapt_mu, "if falls == 5", "if falls == 6"),
+        fedprox.adapt_mu, "if falls == 5", "if falls == 6",
     ),
-    "adaptive μ: rise and fall are exchanged": row(
+    "adaptive μ: rise and fall are exchanged": wrong_line(
         "fedprox μ", "μ rises when the loss rises", "μ grows while training goes well",
-        Edit(
-            fedprox.adapt_mu, "if loss > before:", "loss, before = before, loss\nif loss > before:",
-        ),
+        fedprox.adapt_mu, "if loss > before:", "loss, before = before, loss\nif loss > before:",
     ),
-    "adaptive μ: a rise does not end the count": row(
+    "adaptive μ: a rise does not end the count": wrong_line(
         "fedprox μ", "the five falls are consecutive", "μ falls too early",
-        Edit(fedprox.adapt_mu, "return mu + 0.1, 0", "return mu + 0.1, falls"),
+        fedprox.adapt_mu, "return mu + 0.1, 0", "return mu + 0.1, falls",
     ),
-    "adaptive μ: stays where the loss rises": row(
+    "adaptive μ: stays where the loss rises": wrong_line(
         "fedprox μ", "μ rises by 0.1 when the loss rises", "μ only falls",
-        Edit(fedprox.adapt_mu, "return mu + 0.1, 0", "return mu, 0"),
+        fedprox.adapt_mu, "return mu + 0.1, 0", "return mu, 0",
     ),
-    "α and β are exchanged": row(
+    "α and β are exchanged": wrong_line(
         "per-fedavg alg.1", "α is the inner step, β the outer", "both steps have the other's size",
-        Edit(
-            Reference.algorithm_of,
-            "return kind(**{key: value for key, value in hyper.items() if key in known})",
-            'if "per-fedavg" in name:\n'
-            '    hyper = {**hyper, "alpha": hyper["beta"], "beta": hyper["alpha"]}\n'
-            "return kind(**{key: value for key, value in hyper.items() if key in known})",
-        ),
+        Reference.algorithm_of,
+        "return kind(**{key: value for key, value in hyper.items() if key in known})",
+        'if "per-fedavg" in name:\n'
+        '    hyper = {**hyper, "alpha": hyper["beta"], "beta": hyper["alpha"]}\n'
+        "return kind(**{key: value for key, value in hyper.items() if key in known})",
     ),
-    "β is α": row(
+    "β is α": wrong_line(
         "per-fedavg alg.1", "the inner step α and the local step β are two hyperparameters",
         "local steps of the inner step's size",
-        Edit(per_fedavg.PerFedAvg.step, "beta=self.beta", "beta=self.alpha"),
+        per_fedavg.PerFedAvg.step, "beta=self.beta", "beta=self.alpha",
     ),
     "the inner step climbs": row(
         "per-fedavg eq.6", "the adapted point is w − αg", "adaptation goes uphill",
@@ -596,17 +571,15 @@ CLIENTS = {
         Edit(fedmeta.meta_sgd_gradient, META, META.replace("S)", "Q)")),
         Edit(fedmaml.meta_gradient, MAML, MAML.replace("tr)", "val)")),
     ),
-    "the Hessian is applied to g, not to u": row(
+    "the Hessian is applied to g, not to u": wrong_line(
         "per-fedavg eq.6", "H multiplies the gradient at the adapted point",
         "a wrong second-order term",
-        Edit(per_fedavg.meta_gradient, "model.hvp(w, u, D2)", "model.hvp(w, model.grad(w, D), D2)"),
+        per_fedavg.meta_gradient, "model.hvp(w, u, D2)", "model.hvp(w, model.grad(w, D), D2)",
     ),
-    "the outer step starts from the adapted w": row(
+    "the outer step starts from the adapted w": wrong_line(
         "per-fedavg eq.5", "w ← w − βF from w, not from w − αg", "an inner step is taken as well",
-        Edit(
-            per_fedavg.PerFedAvg.step, "return local_step(local,",
-            "return local_step(local - self.alpha * model.grad(local, batches[0]),",
-        ),
+        per_fedavg.PerFedAvg.step, "return local_step(local,",
+        "return local_step(local - self.alpha * model.grad(local, batches[0]),",
     ),
     "HF: a forward difference": row(
         "per-fedavg eq.8", "the difference is central", "an error of the order of δ, not of δ²",
@@ -616,27 +589,21 @@ CLIENTS = {
         ),
         Edit(reference._hf, "g, u, plus, minus = r.gave", "g, u, plus, minus = r.gave[:4]"),
     ),
-    "HF: a forward difference, divided by 2δ": row(
+    "HF: a forward difference, divided by 2δ": wrong_line(
         "per-fedavg eq.8", "the difference is central", "half the Hessian",
-        Edit(
-            per_fedavg.meta_gradient_hf, HF,
-            "d = (model.grad(w + delta * u, D2) - model.grad(w, D2)) / (2 * delta)",
-        ),
+        per_fedavg.meta_gradient_hf, HF,
+        "d = (model.grad(w + delta * u, D2) - model.grad(w, D2)) / (2 * delta)",
     ),
-    "HF: along the unit vector": row(
+    "HF: along the unit vector": wrong_line(
         "per-fedavg eq.8", "the points are w ± δu", "the second-order term is scaled by 1/‖u‖",
-        Edit(
-            per_fedavg.meta_gradient_hf, HF,
-            "v = u / np.linalg.norm(u, axis=-1, keepdims=True)\n"
-            + HF.replace("delta * u", "delta * v"),
-        ),
+        per_fedavg.meta_gradient_hf, HF,
+        "v = u / np.linalg.norm(u, axis=-1, keepdims=True)\n"
+        + HF.replace("delta * u", "delta * v"),
     ),
-    "HF: δ divided by ‖u‖": row(
+    "HF: δ divided by ‖u‖": wrong_line(
         "per-fedavg eq.8", "the points are w ± δu", "another accuracy of the difference",
-        Edit(
-            per_fedavg.meta_gradient_hf, HF,
-            "delta = delta / np.linalg.norm(u, axis=-1, keepdims=True)\n" + HF,
-        ),
+        per_fedavg.meta_gradient_hf, HF,
+        "delta = delta / np.linalg.norm(u, axis=-1, keepdims=True)\n" + HF,
         kind=VARIANT,
     ),
     "Reptile in the place of first-order MAML": row(
@@ -657,26 +624,24 @@ CLIENTS = {
         ),
         Edit(fedmeta.maml_gradient, META, "pass"),
     ),
-    "the α-gradient has the wrong sign": row(
+    "the α-gradient has the wrong sign": wrong_line(
         "fedmeta Meta-SGD", "∂/∂α is −q ⊙ g(θ; S)", "step sizes move the wrong way",
-        Edit(fedmeta.meta_sgd_gradient, "g_alpha - q * g_j", "g_alpha + q * g_j"),
+        fedmeta.meta_sgd_gradient, "g_alpha - q * g_j", "g_alpha + q * g_j",
     ),
-    "the α-gradient is zero": row(
+    "the α-gradient is zero": wrong_line(
         "fedmeta Meta-SGD", "∂/∂α is −q ⊙ g(θ; S)", "step sizes are not learned: this is MAML",
-        Edit(fedmeta.meta_sgd_gradient, "g_alpha - q * g_j", "g_alpha"),
+        fedmeta.meta_sgd_gradient, "g_alpha - q * g_j", "g_alpha",
     ),
-    "the α-gradient lacks q": row(
+    "the α-gradient lacks q": wrong_line(
         "fedmeta Meta-SGD", "∂/∂α is −q ⊙ g(θ; S)",
         "step sizes only grow where the slope is negative",
-        Edit(fedmeta.meta_sgd_gradient, "g_alpha - q * g_j", "g_alpha - g_j"),
+        fedmeta.meta_sgd_gradient, "g_alpha - q * g_j", "g_alpha - g_j",
     ),
-    "the α-gradient is one number": row(
+    "the α-gradient is one number": wrong_line(
         "fedmeta Meta-SGD", "α is a vector: one step size for each parameter",
         "one learned step size",
-        Edit(
-            fedmeta.meta_sgd_gradient, "return q, g_alpha",
-            "return q, np.broadcast_to(g_alpha.sum(-1, keepdims=True), q.shape).copy()",
-        ),
+        fedmeta.meta_sgd_gradient, "return q, g_alpha",
+        "return q, np.broadcast_to(g_alpha.sum(-1, keepdims=True), q.shape).copy()",
         kind=VARIANT,
     ),
     "the α-gradient uses θ's gradient after the inner step": row(
@@ -685,10 +650,10 @@ CLIENTS = {
         Edit(fedmeta.meta_sgd_gradient, "g_alpha = g_alpha - q * g_j", "q_before = q"),
         Edit(fedmeta.meta_sgd_gradient, META, META + "\ng_alpha = g_alpha - q * g_j"),
     ),
-    "α is applied after the Hessian": row(
+    "α is applied after the Hessian": wrong_line(
         "fedmeta Meta-SGD", "the transpose of I − diag(α)H is I − H diag(α): first α, then H",
         "a wrong second-order term",
-        Edit(fedmeta.meta_sgd_gradient, META, "q = q - alpha * model.hvp(theta_j, q, S)"),
+        fedmeta.meta_sgd_gradient, META, "q = q - alpha * model.hvp(theta_j, q, S)",
     ),
     "an episode's gradients are averaged, not summed": row(
         "fedmeta MAML", "a client sends the sum of its episodes' gradients",
@@ -706,249 +671,219 @@ CLIENTS = {
         ),
         kind=VARIANT,
     ),
-    "only the last episode's gradient is sent": row(
+    "only the last episode's gradient is sent": wrong_line(
         "fedmeta MAML", "a client sends the sum of its episodes' gradients", "all but one are lost",
-        Edit(fedmeta.MAML.step, "tree.map(np.add, local[1], g)", "g"),
+        fedmeta.MAML.step, "tree.map(np.add, local[1], g)", "g",
     ),
-    "θ does not move between episodes": row(
+    "θ does not move between episodes": wrong_line(
         "fedmeta MAML", "the client's learner moves from episode to episode",
         "a large batch instead",
-        Edit(fedmeta.MAML.step, "x - self.beta * g", "x - 0 * g"),
+        fedmeta.MAML.step, "x - self.beta * g", "x - 0 * g",
         kind=VARIANT,
     ),
-    "θ* is sent unadapted": row(
+    "θ* is sent unadapted": wrong_line(
         "fedmaml §4.3", "θ′ is the mean of the adapted models", "θ′ is θ",
-        Edit(fedmaml.meta_gradient, "return g, theta_star", "return g, theta"),
+        fedmaml.meta_gradient, "return g, theta_star", "return g, theta",
     ),
-    "Fisher divided by n − 1": row(
+    "Fisher divided by n − 1": wrong_line(
         "fedcurv Fisher", "the Fisher is a mean over n samples", "small clients weigh more",
-        Edit(
-            fedcurv.FedCurv.finish, "fisher(model, theta, data())",
-            "fisher(model, theta, data()) * (len(data().y) / max(len(data().y) - 1, 1))",
-        ),
+        fedcurv.FedCurv.finish, "fisher(model, theta, data())",
+        "fisher(model, theta, data()) * (len(data().y) / max(len(data().y) - 1, 1))",
     ),
-    "Fisher summed over samples": row(
+    "Fisher summed over samples": wrong_line(
         "fedcurv Fisher", "the Fisher is a mean over n samples", "the penalty grows with the data",
-        Edit(
-            fedcurv.FedCurv.finish, "fisher(model, theta, data())",
-            "fisher(model, theta, data()) * len(data().y)",
-        ),
+        fedcurv.FedCurv.finish, "fisher(model, theta, data())",
+        "fisher(model, theta, data()) * len(data().y)",
     ),
-    "Fisher at the model that was received": row(
+    "Fisher at the model that was received": wrong_line(
         "fedcurv Fisher", "importance is measured at the client's own solution θ̂",
         "the penalty has the curvature of another point",
-        Edit(
-            fedcurv.FedCurv.finish, "fisher(model, theta, data())", "fisher(model, sent.w, data())",
-        ),
+        fedcurv.FedCurv.finish, "fisher(model, theta, data())", "fisher(model, sent.w, data())",
     ),
-    "Fisher of the first batch": row(
+    "Fisher of the first batch": wrong_line(
         "fedcurv Fisher", "the Fisher is a mean over all of a client's rows", "a noisy penalty",
-        Edit(
-            fedcurv.FedCurv.finish, "I = fisher(model, theta, data())",
-            "D = data()\nI = fisher(model, theta, Batch(D.X[:B], D.y[:B]))",
-        ),
+        fedcurv.FedCurv.finish, "I = fisher(model, theta, data())",
+        "D = data()\nI = fisher(model, theta, Batch(D.X[:B], D.y[:B]))",
     ),
-    "Fisher without the square": row(
+    "Fisher without the square": wrong_line(
         "fedcurv Fisher", "the Fisher is a mean of squares", "importance may be negative",
-        Edit(fedcurv.FedCurv.finish, "fisher(model, theta, data())", "model.grad(theta, data())"),
+        fedcurv.FedCurv.finish, "fisher(model, theta, data())", "model.grad(theta, data())",
     ),
-    "Fisher as squares of batch gradients": row(
+    "Fisher as squares of batch gradients": wrong_line(
         "fedcurv Fisher", "squares of each sample's gradient are averaged, not of each batch's",
         "too small: gradients of a batch cancel",
-        Edit(
-            fedcurv.FedCurv.finish, "I = fisher(model, theta, data())",
-            "D = data()\ncuts = [slice(i, i + B) for i in range(0, len(D.y), B)]\n"
-            "I = sum(model.grad(theta, Batch(D.X[c], D.y[c])) ** 2 for c in cuts) / len(cuts)",
-        ),
+        fedcurv.FedCurv.finish, "I = fisher(model, theta, data())",
+        "D = data()\ncuts = [slice(i, i + B) for i in range(0, len(D.y), B)]\n"
+        "I = sum(model.grad(theta, Batch(D.X[c], D.y[c])) ** 2 for c in cuts) / len(cuts)",
     ),
-    "the own term is kept": row(
+    "the own term is kept": wrong_line(
         "fedcurv penalty", "the sum is over the other clients j ≠ s", "a client is drawn to itself",
-        Edit(
-            fedcurv.FedCurv.start, "return Local(sent.w, client_state.I, client_state.v)",
-            "return Local(sent.w, np.zeros_like(sent.w), np.zeros_like(sent.w))",
-        ),
+        fedcurv.FedCurv.start, "return Local(sent.w, client_state.I, client_state.v)",
+        "return Local(sent.w, np.zeros_like(sent.w), np.zeros_like(sent.w))",
         kind=VARIANT,
     ),
-    "FedCurv's penalty lacks its factor 2": row(
+    "FedCurv's penalty lacks its factor 2": wrong_line(
         "fedcurv penalty", "the gradient of λΣ(θ − θ̂)²I has a factor 2", "half the pull",
-        Edit(fedcurv.penalty_gradient, "2 * lam", "lam"),
+        fedcurv.penalty_gradient, "2 * lam", "lam",
     ),
-    "FedCurv's penalty has the wrong sign": row(
+    "FedCurv's penalty has the wrong sign": wrong_line(
         "fedcurv penalty", "2λ((u − u_s) ⊙ θ − (v − v_s)) is added", "clients are pushed apart",
-        Edit(fedcurv.penalty_gradient, "2 * lam", "-2 * lam"),
+        fedcurv.penalty_gradient, "2 * lam", "-2 * lam",
     ),
-    "FedCurv's penalty is taken from the server's model": row(
+    "FedCurv's penalty is taken from the server's model": wrong_line(
         "fedcurv penalty", "each client is drawn to the others' solutions, not to the mean",
         "elastic weight consolidation at the mean",
-        Edit(
-            fedcurv.FedCurv.step,
-            "pull = penalty_gradient(theta, sent.u, sent.v, own_u, own_v, lam=self.lam)",
-            "pull = 2 * self.lam * (sent.u - own_u) * (theta - sent.w)",
-        ),
+        fedcurv.FedCurv.step,
+        "pull = penalty_gradient(theta, sent.u, sent.v, own_u, own_v, lam=self.lam)",
+        "pull = 2 * self.lam * (sent.u - own_u) * (theta - sent.w)",
         kind=VARIANT,
     ),
-    "FedCurv's penalty is missing": row(
+    "FedCurv's penalty is missing": wrong_line(
         "fedcurv penalty", "the penalty's gradient is added in every step", "FedCurv is FedAvg",
-        Edit(
-            fedcurv.FedCurv.step, "model.grad(theta, D) + pull", "model.grad(theta, D) + 0 * pull",
-        ),
+        fedcurv.FedCurv.step, "model.grad(theta, D) + pull", "model.grad(theta, D) + 0 * pull",
     ),
-    "FedCurv sends θ̂, not I ⊙ θ̂": row(
+    "FedCurv sends θ̂, not I ⊙ θ̂": wrong_line(
         "fedcurv penalty", "v is the sum of I_j ⊙ θ̂_j", "drawn to a wrong point",
-        Edit(fedcurv.FedCurv.combine, "weighted_sum(ones, I * theta)", "weighted_sum(ones, theta)"),
+        fedcurv.FedCurv.combine, "weighted_sum(ones, I * theta)", "weighted_sum(ones, theta)",
     ),
-    "APFL's penalty has the wrong sign": row(
+    "APFL's penalty has the wrong sign": wrong_line(
         "apfl eq.6", "μF ⊙ (w_S − wᵗ_S) is added", "what is important is forgotten first",
-        Edit(apfl.penalty_gradient, "mu * F", "-mu * F"),
+        apfl.penalty_gradient, "mu * F", "-mu * F",
     ),
-    "APFL's penalty with μ/2": row(
+    "APFL's penalty with μ/2": wrong_line(
         "apfl eq.6", "the gradient of (μ/2)F(w_S − wᵗ_S)² has μ", "half the pull",
-        Edit(apfl.penalty_gradient, "mu * F", "mu / 2 * F"),
+        apfl.penalty_gradient, "mu * F", "mu / 2 * F",
     ),
-    "APFL's penalty with 2μ": row(
+    "APFL's penalty with 2μ": wrong_line(
         "apfl eq.6", "the gradient of (μ/2)F(w_S − wᵗ_S)² has μ", "twice the pull",
-        Edit(apfl.penalty_gradient, "mu * F", "2 * mu * F"),
+        apfl.penalty_gradient, "mu * F", "2 * mu * F",
     ),
-    "APFL's penalty ignores the importance": row(
+    "APFL's penalty ignores the importance": wrong_line(
         "apfl eq.6", "μF ⊙ (w_S − wᵗ_S)", "all parameters are held alike",
-        Edit(apfl.penalty_gradient, "mu * F", "mu * (0 * F + 1)"),
+        apfl.penalty_gradient, "mu * F", "mu * (0 * F + 1)",
     ),
-    "APFL's penalty is missing": row(
+    "APFL's penalty is missing": wrong_line(
         "apfl eq.6", "μF ⊙ (w_S − wᵗ_S) is added in every step", "nothing is consolidated",
-        Edit(apfl.penalty_gradient, "mu * F", "0 * F"),
+        apfl.penalty_gradient, "mu * F", "0 * F",
     ),
-    "APFL's importance at the wrong w": row(
+    "APFL's importance at the wrong w": wrong_line(
         "apfl eq.5", "the importance is the gradient's square at the model that was received",
         "importance of another point",
-        Edit(apfl.APFL.finish, "(model, sent.w, data())", "(model, local.w_s, data())"),
+        apfl.APFL.finish, "(model, sent.w, data())", "(model, local.w_s, data())",
     ),
-    "APFL's importance without the square": row(
+    "APFL's importance without the square": wrong_line(
         "apfl eq.5", "I is the square of the gradient", "importance may be negative",
-        Edit(importance.gradient_square, " ** 2", ""),
+        importance.gradient_square, " ** 2", "",
     ),
-    "APFL's importance does not decay": row(
+    "APFL's importance does not decay": wrong_line(
         "apfl eq.5", "F ← λF + Σ p_k I_k", "importance piles up",
-        Edit(apfl.importance_update, "lam * F_old", "F_old"),
+        apfl.importance_update, "lam * F_old", "F_old",
     ),
-    "APFL's importance forgets the old": row(
+    "APFL's importance forgets the old": wrong_line(
         "apfl eq.5", "F ← λF + Σ p_k I_k", "only the last renewal counts",
-        Edit(apfl.importance_update, "lam * F_old", "0 * F_old"),
+        apfl.importance_update, "lam * F_old", "0 * F_old",
     ),
-    "APFL's importance as a moving average": row(
+    "APFL's importance as a moving average": wrong_line(
         "apfl eq.5", "F ← λF + Σ p_k I_k, without the factor 1 − λ", "importance is scaled",
-        Edit(
-            apfl.importance_update, "weighted_sum(p, importances)",
-            "(1 - lam) * weighted_sum(p, importances)",
-        ),
+        apfl.importance_update, "weighted_sum(p, importances)",
+        "(1 - lam) * weighted_sum(p, importances)",
         kind=VARIANT,
     ),
-    "APFL's mask is not squashed": row(
+    "APFL's mask is not squashed": wrong_line(
         "apfl eq.3", "m_k = σ(a)", "a mask of any size",
-        Edit(apfl.compose, "sigmoid(a)", "a"),
+        apfl.compose, "sigmoid(a)", "a",
     ),
-    "APFL's mask counts once more in w_k": row(
+    "APFL's mask counts once more in w_k": wrong_line(
         "apfl eq.3", "∂L/∂w_k = G: w_k is not masked", "own parameters learn slowly",
-        Edit(
-            apfl.gradients, "sum_over_units(model, G * w_s), G",
-            "sum_over_units(model, G * w_s), G * expand_units(model, m)",
-        ),
+        apfl.gradients, "sum_over_units(model, G * w_s), G",
+        "sum_over_units(model, G * w_s), G * expand_units(model, m)",
     ),
-    "APFL's w_S learns without the mask": row(
+    "APFL's w_S learns without the mask": wrong_line(
         "apfl eq.3", "∂L/∂w_S = G ⊙ m", "shared parameters learn too fast",
-        Edit(apfl.gradients, "return G * expand_units(model, m),", "return G,"),
+        apfl.gradients, "return G * expand_units(model, m),", "return G,",
     ),
-    "APFL's mask learns without σ′": row(
+    "APFL's mask learns without σ′": wrong_line(
         "apfl eq.3", "∂L/∂a = σ′(a) Σ G ⊙ w_S", "the mask learns too fast",
-        Edit(apfl.gradients, "m * (1 - m) * sum_over", "sum_over"),
+        apfl.gradients, "m * (1 - m) * sum_over", "sum_over",
     ),
-    "APFL starts a round too late": row(
+    "APFL starts a round too late": wrong_line(
         "apfl alg.1 line 21", "the decomposition starts at t = z", "one round later",
-        Edit(apfl.APFL.start, "sent.t >= self.z", "sent.t > self.z"),
+        apfl.APFL.start, "sent.t >= self.z", "sent.t > self.z",
     ),
-    "APFL starts a round too early": row(
+    "APFL starts a round too early": wrong_line(
         "apfl alg.1 line 21", "the decomposition starts at t = z", "one round earlier",
-        Edit(apfl.APFL.start, "sent.t >= self.z", "sent.t + 1 >= self.z"),
+        apfl.APFL.start, "sent.t >= self.z", "sent.t + 1 >= self.z",
     ),
-    "APFL's own parameters start at 0": row(
+    "APFL's own parameters start at 0": wrong_line(
         "apfl alg.1 line 22", "w_k starts at w_S (or so that w does not jump)", "another start",
-        Edit(apfl.APFL.start, "sent.w * share)", "sent.w * 0)"),
+        apfl.APFL.start, "sent.w * share)", "sent.w * 0)",
         kind=VARIANT,
     ),
-    "the window's deviation with n − 1": row(
+    "the window's deviation with n − 1": wrong_line(
         "apfl §3.3", "the deviation of the window is that of its n losses",
         "plateaus are seen later",
-        Edit(apfl.PlateauDetector.push, "np.std(window)", "np.std(window, ddof=1)"),
+        apfl.PlateauDetector.push, "np.std(window)", "np.std(window, ddof=1)",
         kind=CONVENTION,
     ),
 }  # fmt: skip
 
 SERVERS = {
-    "the server sums the models": row(
+    "the server sums the models": wrong_line(
         "apfl eq.1", "p_k sum to 1", "parameters grow with the cohort",
-        Edit(Cohort.weights, "share / share.sum()", "share / share.sum() * len(share)"),
+        Cohort.weights, "share / share.sum()", "share / share.sum() * len(share)",
     ),
-    "FedAvg averaged uniformly": row(
+    "FedAvg averaged uniformly": wrong_line(
         "apfl eq.1", "p_k is n_k over the cohort's samples", "small clients count as large ones",
-        Edit(
-            Algorithm.combine, "cohort.weights(self.weighting)",
-            'cohort.weights("uniform" if type(self).__name__ in ("FedAvg", "Centralised") '
-            "else self.weighting)",
-        ),
+        Algorithm.combine, "cohort.weights(self.weighting)",
+        'cohort.weights("uniform" if type(self).__name__ in ("FedAvg", "Centralised") '
+        "else self.weighting)",
         kind=VARIANT,
     ),
-    "Per-FedAvg weighted by sample counts": row(
+    "Per-FedAvg weighted by sample counts": wrong_line(
         "per-fedavg alg.1", "the server divides by the number of clients",
         "large clients count more",
-        Edit(
-            Algorithm.combine, "cohort.weights(self.weighting)",
-            'cohort.weights("samples" if type(self).__name__.startswith("PerFedAvg") else self.weighting)',
-        ),
+        Algorithm.combine, "cohort.weights(self.weighting)",
+        'cohort.weights("samples" if type(self).__name__.startswith("PerFedAvg") else self.weighting)',
         kind=VARIANT,
     ),
-    "a client that was drawn twice counts once": row(
+    "a client that was drawn twice counts once": wrong_line(
         "fedprox alg.2", "with draws by p_k a client counts as often as it was drawn",
         "large clients count too little",
-        Edit(Cohort.weights, "self.counts * (", "np.ones_like(self.counts) * ("),
+        Cohort.weights, "self.counts * (", "np.ones_like(self.counts) * (",
     ),
-    "weights go with the squares of n": row(
+    "weights go with the squares of n": wrong_line(
         "fedprox alg.2", "clients drawn by n_k are averaged evenly, others by n_k: not both",
         "large clients dominate",
-        Edit(Cohort.weights, "(self.n if", "(self.n**2 if"),
+        Cohort.weights, "(self.n if", "(self.n**2 if",
     ),
-    "weights over all clients": row(
+    "weights over all clients": wrong_line(
         "apfl eq.1", "p_k is over the cohort's samples, not over those of all clients",
         "the model shrinks when not everybody takes part",
-        Edit(
-            loop.run_round, "uploads = tree.stack(",
-            "total = federation.train.offsets[-1]\n"
-            "shrink = (cohort.n * cohort.counts).sum() / total\n"
-            'Partial = type("Partial", (Cohort,), {"weights": lambda self, how: Cohort.weights(self, how)\n'
-            '    * (shrink if how == "samples" else cohort.counts.sum() / cohort.N)})\n'
-            "cohort = Partial(*cohort)\nuploads = tree.stack(",
-        ),
+        loop.run_round, "uploads = tree.stack(",
+        "total = federation.train.offsets[-1]\n"
+        "shrink = (cohort.n * cohort.counts).sum() / total\n"
+        'Partial = type("Partial", (Cohort,), {"weights": lambda self, how: Cohort.weights(self, how)\n'
+        '    * (shrink if how == "samples" else cohort.counts.sum() / cohort.N)})\n'
+        "cohort = Partial(*cohort)\nuploads = tree.stack(",
     ),
-    "a dropped straggler counts in the mean": row(
+    "a dropped straggler counts in the mean": wrong_line(
         "fedprox alg.2", "weights are over those that take part",
         "the model shrinks with every straggler",
-        Edit(
-            loop.run_round, "uploads = tree.stack(",
-            "every = Cohort(plan.clients, plan.counts, plan.sizes, federation.clients)\n"
-            'Partial = type("Partial", (Cohort,), {"weights": lambda self, how:\n'
-            "    Cohort.weights(every, how)[keep]})\n"
-            "cohort = Partial(*cohort)\nuploads = tree.stack(",
-        ),
+        loop.run_round, "uploads = tree.stack(",
+        "every = Cohort(plan.clients, plan.counts, plan.sizes, federation.clients)\n"
+        'Partial = type("Partial", (Cohort,), {"weights": lambda self, how:\n'
+        "    Cohort.weights(every, how)[keep]})\n"
+        "cohort = Partial(*cohort)\nuploads = tree.stack(",
     ),
-    "the clients' mean is added to the server's model": row(
+    "the clients' mean is added to the server's model": wrong_line(
         "apfl eq.1", "clients send models; only differences are added",
         "parameters double every round",
-        Edit(Algorithm.combine, "return Server(w)", "return Server(server.w + w)"),
+        Algorithm.combine, "return Server(w)", "return Server(server.w + w)",
     ),
-    "the server's model takes part in the mean": row(
+    "the server's model takes part in the mean": wrong_line(
         "apfl eq.1", "the mean is over the clients' models", "steps shrink",
-        Edit(
-            Algorithm.combine, "return Server(w)",
-            "return Server((len(uploads) * w + server.w) / (len(uploads) + 1))",
-        ),
+        Algorithm.combine, "return Server(w)",
+        "return Server((len(uploads) * w + server.w) / (len(uploads) + 1))",
     ),
     "the server climbs": row(
         "fedmeta server", "x ← x − βg", "the loss rises",
@@ -966,56 +901,50 @@ SERVERS = {
         Edit(fedmeta.server_step, "x - beta * g,", "x - g,"),
         Edit(fedmaml.meta_update, "theta - beta *", "theta -"),
     ),
-    "α is not updated": row(
+    "α is not updated": wrong_line(
         "fedmeta Meta-SGD", "the server moves θ and α", "step sizes are not learned",
-        Edit(
-            fedmeta.server_step, "return tree.map(lambda x, g: x - beta * g, learner, g), None",
-            "moved = tree.map(lambda x, g: x - beta * g, learner, g)\n"
-            "return moved._replace(alpha=learner.alpha), None",
-        ),
+        fedmeta.server_step, "return tree.map(lambda x, g: x - beta * g, learner, g), None",
+        "moved = tree.map(lambda x, g: x - beta * g, learner, g)\n"
+        "return moved._replace(alpha=learner.alpha), None",
     ),
     "Adam is off by one": row(
         "Adam c₁", "the first step has t = 1", "the first steps are too short",
         Edit(fedmeta.server_step, "t = adam.t + 1", "t = adam.t + 2"),
         Edit(fedmeta.server_step, "Adam(m, v, t)", "Adam(m, v, adam.t + 1)"),
     ),
-    "Adam's count of steps stands still": row(
+    "Adam's count of steps stands still": wrong_line(
         "Adam c₁", "t counts all steps of the run", "corrected as in the first step, always",
-        Edit(fedmeta.server_step, "t = adam.t + 1", "t = 1"),
+        fedmeta.server_step, "t = adam.t + 1", "t = 1",
     ),
-    "Adam's ε inside the root": row(
+    "Adam's ε inside the root": wrong_line(
         "Adam step", "ε is added to the root, not under it", "small gradients move less",
-        Edit(fedmeta.server_step, "(np.sqrt(v / c2) + 1e-8)", "np.sqrt(v / c2 + 1e-8)"),
+        fedmeta.server_step, "(np.sqrt(v / c2) + 1e-8)", "np.sqrt(v / c2 + 1e-8)",
         kind=VARIANT,
     ),
-    "Adam's ε before the correction": row(
+    "Adam's ε before the correction": wrong_line(
         "Adam step", "ε is added to sqrt(v / c₂), not to sqrt(v)", "the first steps are off by ε",
-        Edit(
-            fedmeta.server_step, "(np.sqrt(v / c2) + 1e-8)", "((np.sqrt(v) + 1e-8) / np.sqrt(c2))",
-        ),
+        fedmeta.server_step, "(np.sqrt(v / c2) + 1e-8)", "((np.sqrt(v) + 1e-8) / np.sqrt(c2))",
         kind=VARIANT,
     ),
-    "Adam's ε is 10⁻⁷": row(
+    "Adam's ε is 10⁻⁷": wrong_line(
         "Adam step", "ε is 10⁻⁸, not Keras's 10⁻⁷", "steps are off by ε",
-        Edit(fedmeta.server_step, "1e-8", "1e-7"),
+        fedmeta.server_step, "1e-8", "1e-7",
         kind=VARIANT,
     ),
-    "Adam without ε": row(
+    "Adam without ε": wrong_line(
         "Adam step", "ε is 10⁻⁸", "steps are off by ε; 0/0 where nothing moved",
-        Edit(fedmeta.server_step, " + 1e-8", ""),
+        fedmeta.server_step, " + 1e-8", "",
     ),
-    "Adam without bias correction": row(
+    "Adam without bias correction": wrong_line(
         "Adam c₁", "m and v are divided by 1 − βᵗ", "the first steps are wrong in size",
-        Edit(fedmeta.server_step, "c1, c2 = 1 - 0.9**t, 1 - 0.999**t", "c1, c2 = 1.0, 1.0"),
+        fedmeta.server_step, "c1, c2 = 1 - 0.9**t, 1 - 0.999**t", "c1, c2 = 1.0, 1.0",
         kind=VARIANT,
     ),
-    "Adam's bias correction in float32": row(
+    "Adam's bias correction in float32": wrong_line(
         "Adam c₁", "1 − βᵗ in the dtype of the run", "7 digits, whatever the dtype",
-        Edit(
-            fedmeta.server_step, "c1, c2 = 1 - 0.9**t, 1 - 0.999**t",
-            "one, t32 = np.float32(1), np.float32(t)\n"
-            "c1 = float(one - np.float32(0.9) ** t32)\nc2 = float(one - np.float32(0.999) ** t32)",
-        ),
+        fedmeta.server_step, "c1, c2 = 1 - 0.9**t, 1 - 0.999**t",
+        "one, t32 = np.float32(1), np.float32(t)\n"
+        "c1 = float(one - np.float32(0.9) ** t32)\nc2 = float(one - np.float32(0.999) ** t32)",
     ),
     "Adam's β₁ and β₂ are exchanged": row(
         "Adam m", "β₁ = 0.9 is m's, β₂ = 0.999 is v's", "a slow m and a fast v",
@@ -1029,36 +958,30 @@ SERVERS = {
         Edit(fedmeta.server_step, "1 - 0.999**t", "1 - 0.99**t"),
         kind=VARIANT,
     ),
-    "AMSGrad or SGD: no root of v": row(
+    "AMSGrad or SGD: no root of v": wrong_line(
         "Adam step", "m is divided by the root of v", "steps of another size",
-        Edit(fedmeta.server_step, "np.sqrt(v / c2)", "(v / c2)"),
+        fedmeta.server_step, "np.sqrt(v / c2)", "(v / c2)",
     ),
-    "θ′ weights all clients alike": row(
+    "θ′ weights all clients alike": wrong_line(
         "fedmaml §4.3", "a client that was drawn twice counts twice in θ′", "another candidate",
-        Edit(fedmaml.candidate, "counts / counts.sum()", "np.ones(len(counts)) / len(counts)"),
+        fedmaml.candidate, "counts / counts.sum()", "np.ones(len(counts)) / len(counts)",
     ),
-    "FedMAML weighted by sample counts": row(
+    "FedMAML weighted by sample counts": wrong_line(
         "fedmaml §3.2", "the server's meta-update sums over clients, as printed",
         "large clients dominate",
-        Edit(
-            fedmaml.FedMAML.combine, "counts = cohort.counts", 'counts = cohort.weights("samples")',
-        ),
+        fedmaml.FedMAML.combine, "counts = cohort.counts", 'counts = cohort.weights("samples")',
         kind=VARIANT,
     ),
-    "FedCurv averages u and v": row(
+    "FedCurv averages u and v": wrong_line(
         "fedcurv penalty", "u and v are sums over clients", "the penalty is 1/K times too weak",
-        Edit(
-            fedcurv.FedCurv.combine, "ones = np.ones(len(theta))",
-            "ones = np.ones(len(theta)) / len(theta)",
-        ),
+        fedcurv.FedCurv.combine, "ones = np.ones(len(theta))",
+        "ones = np.ones(len(theta)) / len(theta)",
     ),
-    "FedCurv weights u and v by p_k": row(
+    "FedCurv weights u and v by p_k": wrong_line(
         "fedcurv penalty", "u and v are sums over clients",
         "small clients' solutions are forgotten",
-        Edit(
-            fedcurv.FedCurv.combine, "ones = np.ones(len(theta))",
-            "ones = cohort.weights(self.weighting)",
-        ),
+        fedcurv.FedCurv.combine, "ones = np.ones(len(theta))",
+        "ones = cohort.weights(self.weighting)",
     ),
     "FedCurv's u and v pile up": row(
         "fedcurv penalty", "u and v are those of the last round", "old solutions hold for ever",
@@ -1070,12 +993,10 @@ SERVERS = {
             "server.v + weighted_sum(ones, I * theta)",
         ),
     ),
-    "APFL's importance is averaged uniformly": row(
+    "APFL's importance is averaged uniformly": wrong_line(
         "apfl eq.5", "Σ p_k I_k with p_k = n_k/n", "small clients count as large ones",
-        Edit(
-            apfl.APFL.combine, "importance_update(F, uploads.importance, p,",
-            'importance_update(F, uploads.importance, cohort.weights("uniform"),',
-        ),
+        apfl.APFL.combine, "importance_update(F, uploads.importance, p,",
+        'importance_update(F, uploads.importance, cohort.weights("uniform"),',
     ),
 }  # fmt: skip
 
@@ -1126,14 +1047,14 @@ PLANS = {
         "plan", "local steps are in the plan's order", "another path",
         stand_in=OtherPlan(change=stand_ins.reverse_steps),
     ),
-    "stragglers are dropped": row(
+    "stragglers are dropped": wrong_line(
         "fedprox alg.2", "FedProx aggregates the partial work of stragglers", "their data are lost",
-        Edit(loop.participants, "if algorithm.drop else", "if True else"),
+        loop.participants, "if algorithm.drop else", "if True else",
         kind=VARIANT,
     ),
-    "stragglers are kept": row(
+    "stragglers are kept": wrong_line(
         "fedprox alg.2", "FedAvg drops stragglers", "partial work counts",
-        Edit(loop.participants, "if algorithm.drop else", "if False else"),
+        loop.participants, "if algorithm.drop else", "if False else",
         kind=VARIANT,
     ),
     "a client starts where the one before has ended": row(
@@ -1145,41 +1066,33 @@ PLANS = {
         "fedcurv penalty", "what a client keeps is its own", "one client's state in another's",
         stand_in=Reference(stand_ins.run_leaking(stand_ins.leak_state)),
     ),
-    "a client's state is lost": row(
+    "a client's state is lost": wrong_line(
         "apfl alg.1", "a client keeps its state between rounds", "every round is its first",
-        Edit(Reference.round, 'state.get("clients", {})', "{}"),
+        Reference.round, 'state.get("clients", {})', "{}",
     ),
-    "a client's state is never renewed": row(
+    "a client's state is never renewed": wrong_line(
         "apfl alg.1", "a client keeps its state of its last round", "the state of its first round",
-        Edit(
-            Reference.round, "for k, own in after.clients.items()}",
-            'for k, own in after.clients.items()} | state.get("clients", {})',
-        ),
+        Reference.round, "for k, own in after.clients.items()}",
+        'for k, own in after.clients.items()} | state.get("clients", {})',
     ),
 }  # fmt: skip
 
 EVALUATIONS = {
-    "tested without adaptation": row(
+    "tested without adaptation": wrong_line(
         "apfl eq.2", "a client adapts before it is tested", "the server's model is tested",
-        Edit(
-            Reference.evaluate, "return {",
-            "w = it.personalised_params(made, sent, None, None)\nreturn {",
-        ),
+        Reference.evaluate, "return {",
+        "w = it.personalised_params(made, sent, None, None)\nreturn {",
     ),
-    "adapted by β": row(
+    "adapted by β": wrong_line(
         "apfl eq.2", "adaptation has the inner step size α", "steps of another size",
-        Edit(
-            Reference.evaluate, "it, made = self.algorithm_of(algorithm, hyper), ",
-            'it, made = self.algorithm_of(algorithm, hyper | {"alpha": hyper.get("beta", 0)}), ',
-        ),
+        Reference.evaluate, "it, made = self.algorithm_of(algorithm, hyper), ",
+        'it, made = self.algorithm_of(algorithm, hyper | {"alpha": hyper.get("beta", 0)}), ',
     ),
-    "adapted by the learning rate": row(
+    "adapted by the learning rate": wrong_line(
         "apfl eq.2", "adaptation has the inner step size α", "steps of another size",
-        Edit(
-            Reference.evaluate, "it, made = self.algorithm_of(algorithm, hyper), ",
-            'it, made = self.algorithm_of(algorithm, hyper | {"alpha": hyper["lr"]}'
-            ' if "lr" in hyper else hyper), ',
-        ),
+        Reference.evaluate, "it, made = self.algorithm_of(algorithm, hyper), ",
+        'it, made = self.algorithm_of(algorithm, hyper | {"alpha": hyper["lr"]}'
+        ' if "lr" in hyper else hyper), ',
     ),
     "adaptation climbs": row(
         "apfl eq.2", "w − αg", "adaptation goes uphill",
@@ -1187,21 +1100,19 @@ EVALUATIONS = {
         Edit(fedmeta.MAML.personalised_params, "alpha=alpha", "alpha=-alpha"),
         Edit(fedmaml.FedMAML.personalised_params, "alpha=self.alpha", "alpha=-self.alpha"),
     ),
-    "Meta-SGD adapts by the first α": row(
+    "Meta-SGD adapts by the first α": wrong_line(
         "fedmeta Meta-SGD", "adaptation has the learned α of the server",
         "what was learned is not used",
-        Edit(
-            fedmeta.MAML.personalised_params, "if sent.alpha is None else sent.alpha",
-            "if True else sent.alpha",
-        ),
+        fedmeta.MAML.personalised_params, "if sent.alpha is None else sent.alpha",
+        "if True else sent.alpha",
     ),
-    "test losses are summed": row(
+    "test losses are summed": wrong_line(
         "apfl eq.2", "a test loss is the mean over the batch", "grows with the batch",
-        Edit(Reference._scores, "x.mean()", "x.sum()"),
+        Reference._scores, "x.mean()", "x.sum()",
     ),
-    "the test loss has the L2 term": row(
+    "the test loss has the L2 term": wrong_line(
         "apfl eq.2", "a test loss is without the L2 term", "too large by (l2/2)‖w‖²",
-        Edit(Reference._scores, "model.sample_losses", "model.loss"),
+        Reference._scores, "model.sample_losses", "model.loss",
         kind=CONVENTION,
     ),
 }  # fmt: skip
@@ -1213,116 +1124,110 @@ MIXTURE_IS_STORED = Edit(
 )  # fmt: skip
 
 LATER = {
-    "SCAFFOLD's c_i is never kept": row(
+    "SCAFFOLD's c_i is never kept": wrong_line(
         "scaffold alg.1", "a client keeps c_i⁺ as its c_i",
         "c_i = 0 in every round: half of the correction",
-        Edit(scaffold.Scaffold.start, "client_state.c_i", "0 * client_state.c_i"),
+        scaffold.Scaffold.start, "client_state.c_i", "0 * client_state.c_i",
     ),
-    "SCAFFOLD's c_i⁺ is sent in the place of Δc_i": row(
+    "SCAFFOLD's c_i⁺ is sent in the place of Δc_i": wrong_line(
         "scaffold alg.1", "a client sends Δc_i = c_i⁺ − c_i", "c drifts",
-        Edit(scaffold.Scaffold.finish, "Upload(y - x, new - c_i)", "Upload(y - x, new)"),
+        scaffold.Scaffold.finish, "Upload(y - x, new - c_i)", "Upload(y - x, new)",
     ),
-    "SCAFFOLD's c without |S|/N": row(
+    "SCAFFOLD's c without |S|/N": wrong_line(
         "scaffold alg.1", "c ← c + (1/N) Σ Δc_i over the cohort", "c moves N/|S| times too far",
-        Edit(scaffold.Scaffold.combine, "/ cohort.N", "/ len(cohort.clients)"),
+        scaffold.Scaffold.combine, "/ cohort.N", "/ len(cohort.clients)",
     ),
-    "SCAFFOLD's c is summed": row(
+    "SCAFFOLD's c is summed": wrong_line(
         "scaffold alg.1", "c ← c + (1/N) Σ Δc_i over the cohort", "c moves N times too far",
-        Edit(scaffold.Scaffold.combine, "/ cohort.N", ""),
+        scaffold.Scaffold.combine, "/ cohort.N", "",
     ),
-    "SCAFFOLD's K counts epochs": row(
+    "SCAFFOLD's K counts epochs": wrong_line(
         "scaffold alg.1", "K is the number of local steps",
         "c_i is too large by the batches of an epoch",
-        Edit(
-            scaffold.Scaffold.finish, "K=int(K)",
-            "K=max(int(K) // max(-(-len(data().y) // B), 1), 1)",
-        ),
+        scaffold.Scaffold.finish, "K=int(K)", "K=max(int(K) // max(-(-len(data().y) // B), 1), 1)",
     ),
-    "SCAFFOLD's correction has the wrong sign": row(
+    "SCAFFOLD's correction has the wrong sign": wrong_line(
         "scaffold alg.1", "g − c_i + c", "client drift doubles",
-        Edit(scaffold.corrected_gradient, "- c_i + c", "+ c_i - c"),
+        scaffold.corrected_gradient, "- c_i + c", "+ c_i - c",
     ),
-    "SCAFFOLD's correction is missing": row(
+    "SCAFFOLD's correction is missing": wrong_line(
         "scaffold alg.1", "g − c_i + c", "SCAFFOLD is FedAvg",
-        Edit(scaffold.corrected_gradient, "- c_i + c", "+ 0 * c"),
+        scaffold.corrected_gradient, "- c_i + c", "+ 0 * c",
     ),
-    "SCAFFOLD's c_i⁺ without c": row(
+    "SCAFFOLD's c_i⁺ without c": wrong_line(
         "scaffold alg.1", "c_i⁺ = c_i − c + (x − y)/(Kη)", "c_i holds c as well",
-        Edit(scaffold.difference, "c_i - c + (x - y)", "c_i + (x - y)"),
+        scaffold.difference, "c_i - c + (x - y)", "c_i + (x - y)",
     ),
-    "SCAFFOLD's c_i⁺ has y − x": row(
+    "SCAFFOLD's c_i⁺ has y − x": wrong_line(
         "scaffold alg.1", "c_i⁺ = c_i − c + (x − y)/(Kη)", "c_i has the wrong sign",
-        Edit(scaffold.difference, "(x - y)", "(y - x)"),
+        scaffold.difference, "(x - y)", "(y - x)",
     ),
-    "SCAFFOLD's c_i⁺ without K": row(
+    "SCAFFOLD's c_i⁺ without K": wrong_line(
         "scaffold alg.1", "c_i⁺ = c_i − c + (x − y)/(Kη)", "c_i is a sum of gradients, not their mean",
-        Edit(scaffold.difference, "(K * lr)", "lr"),
+        scaffold.difference, "(K * lr)", "lr",
     ),
-    "SCAFFOLD's c_i⁺ without η": row(
+    "SCAFFOLD's c_i⁺ without η": wrong_line(
         "scaffold alg.1", "c_i⁺ = c_i − c + (x − y)/(Kη)", "c_i is a change of w, not a gradient",
-        Edit(scaffold.difference, "(K * lr)", "K"),
+        scaffold.difference, "(K * lr)", "K",
     ),
-    "SCAFFOLD without the server's step size": row(
+    "SCAFFOLD without the server's step size": wrong_line(
         "scaffold alg.1", "x ← x + η_g mean Δy", "steps of another size",
-        Edit(scaffold.Scaffold.combine, "self.server_lr * ", ""),
+        scaffold.Scaffold.combine, "self.server_lr * ", "",
     ),
-    "SCAFFOLD weighted by sample counts": row(
+    "SCAFFOLD weighted by sample counts": wrong_line(
         "scaffold alg.1", "the server divides by |S|", "large clients count more",
-        Edit(
-            scaffold.Scaffold.combine, "cohort.weights(self.weighting)",
-            'cohort.weights("samples")',
-        ),
+        scaffold.Scaffold.combine, "cohort.weights(self.weighting)", 'cohort.weights("samples")',
         kind=VARIANT,
     ),
-    "FedDyn's αθ is missing": row(
+    "FedDyn's αθ is missing": wrong_line(
         "feddyn objective", "∇L − h_k + α(θ − θᵗ): α(θ − θᵗ) has αθ",
         "only a constant pull is left",
-        Edit(feddyn.gradient, "alpha * (w - w0)", "alpha * (0 * w - w0)"),
+        feddyn.gradient, "alpha * (w - w0)", "alpha * (0 * w - w0)",
     ),
-    "FedDyn's αθᵗ is missing": row(
+    "FedDyn's αθᵗ is missing": wrong_line(
         "feddyn objective", "∇L − h_k + α(θ − θᵗ)", "clients are pulled to 0",
-        Edit(feddyn.gradient, "alpha * (w - w0)", "alpha * w"),
+        feddyn.gradient, "alpha * (w - w0)", "alpha * w",
     ),
-    "FedDyn's quadratic term is missing": row(
+    "FedDyn's quadratic term is missing": wrong_line(
         "feddyn objective", "∇L − h_k + α(θ − θᵗ)", "clients drift",
-        Edit(feddyn.gradient, " + alpha * (w - w0)", ""),
+        feddyn.gradient, " + alpha * (w - w0)", "",
     ),
-    "FedDyn's clients take FedAvg's steps": row(
+    "FedDyn's clients take FedAvg's steps": wrong_line(
         "feddyn objective", "∇L − h_k + α(θ − θᵗ)", "h_k and α do not reach the clients",
-        Edit(feddyn.gradient, " - h_k + alpha * (w - w0)", ""),
+        feddyn.gradient, " - h_k + alpha * (w - w0)", "",
     ),
-    "FedDyn's linear term has the wrong sign": row(
+    "FedDyn's linear term has the wrong sign": wrong_line(
         "feddyn objective", "∇L − h_k + α(θ − θᵗ)", "the regulariser leads away",
-        Edit(feddyn.gradient, "- h_k", "+ h_k"),
+        feddyn.gradient, "- h_k", "+ h_k",
     ),
-    "FedDyn's h_k has the wrong sign": row(
+    "FedDyn's h_k has the wrong sign": wrong_line(
         "feddyn alg.1", "h_k ← h_k − α(θ_k − θᵗ)", "the regulariser leads away",
-        Edit(feddyn.renewed_gradient, "h_k - alpha", "h_k + alpha"),
+        feddyn.renewed_gradient, "h_k - alpha", "h_k + alpha",
     ),
-    "FedDyn's h_k forgets the old": row(
+    "FedDyn's h_k forgets the old": wrong_line(
         "feddyn alg.1", "h_k ← h_k − α(θ_k − θᵗ)", "the regulariser does not follow",
-        Edit(feddyn.renewed_gradient, "h_k - alpha", "-alpha"),
+        feddyn.renewed_gradient, "h_k - alpha", "-alpha",
     ),
-    "FedDyn's h is divided by |S|": row(
+    "FedDyn's h is divided by |S|": wrong_line(
         "feddyn alg.1", "h ← h − (α/N) Σ (θ_k − θᵗ), N all clients", "h moves N/|S| times too far",
-        Edit(feddyn.FedDyn.combine, "self.alpha / cohort.N * way", "self.alpha / K * way"),
+        feddyn.FedDyn.combine, "self.alpha / cohort.N * way", "self.alpha / K * way",
     ),
-    "FedDyn's server takes θ off once": row(
+    "FedDyn's server takes θ off once": wrong_line(
         "feddyn alg.1", "h ← h − (α/N) Σ (θ_k − θᵗ): θᵗ goes off each θ_k",
         "h grows by |S| − 1 times θᵗ",
-        Edit(feddyn.FedDyn.combine, "- K * server.w", "- server.w"),
+        feddyn.FedDyn.combine, "- K * server.w", "- server.w",
     ),
-    "FedDyn's server ignores h": row(
+    "FedDyn's server ignores h": wrong_line(
         "feddyn alg.1", "θ = mean θ_k − h/α", "the server only averages",
-        Edit(feddyn.FedDyn.combine, " - h / self.alpha", ""),
+        feddyn.FedDyn.combine, " - h / self.alpha", "",
     ),
-    "FedDyn's server adds h/α": row(
+    "FedDyn's server adds h/α": wrong_line(
         "feddyn alg.1", "θ = mean θ_k − h/α", "the server leads away",
-        Edit(feddyn.FedDyn.combine, " - h / self.alpha", " + h / self.alpha"),
+        feddyn.FedDyn.combine, " - h / self.alpha", " + h / self.alpha",
     ),
-    "Deng's APFL without the factor α": row(
+    "Deng's APFL without the factor α": wrong_line(
         "apfl-deng alg.1", "v's gradient is α g(v̄)", "v learns 1/α times too fast",
-        Edit(apfl_deng.gradients, "return a[..., None] * g, g_a", "return g, g_a"),
+        apfl_deng.gradients, "return a[..., None] * g, g_a", "return g, g_a",
         kind=VARIANT,
     ),
     "Deng's APFL stores the mixture in v": row(
@@ -1330,19 +1235,15 @@ LATER = {
         MIXTURE_IS_STORED,
         kind=VARIANT,
     ),
-    "Deng's APFL applies each global gradient twice": row(
+    "Deng's APFL applies each global gradient twice": wrong_line(
         "apfl-deng alg.1", "w ← w − ηg(w; D), once a step", "w learns twice as fast",
-        Edit(
-            apfl_deng.APFLDeng.step, "w = w - self.lr * model.grad(w, D)",
-            "w = w - 2 * self.lr * model.grad(w, D)",
-        ),
+        apfl_deng.APFLDeng.step, "w = w - self.lr * model.grad(w, D)",
+        "w = w - 2 * self.lr * model.grad(w, D)",
     ),
-    "Deng's APFL: v's gradient after w's step": row(
+    "Deng's APFL: v's gradient after w's step": wrong_line(
         "apfl-deng alg.1", "all three gradients are taken before the step", "a mix with another w",
-        Edit(
-            apfl_deng.APFLDeng.step, "gradients(model, v, w, a, D)",
-            "gradients(model, v, w - self.lr * model.grad(w, D), a, D)",
-        ),
+        apfl_deng.APFLDeng.step, "gradients(model, v, w, a, D)",
+        "gradients(model, v, w - self.lr * model.grad(w, D), a, D)",
         kind=VARIANT,
     ),
     "Deng's APFL in the form of FedRep's code": row(
@@ -1357,125 +1258,110 @@ LATER = {
         MIXTURE_IS_STORED,
         kind=VARIANT,
     ),
-    "Deng's APFL: v starts at w in every round": row(
+    "Deng's APFL: v starts at w in every round": wrong_line(
         "apfl-deng alg.1", "v stays with its client", "nothing personal is learnt",
-        Edit(
-            apfl_deng.APFLDeng.start, "client_state or (sent.w, self.alpha)",
-            "sent.w, self.alpha",
-        ),
+        apfl_deng.APFLDeng.start, "client_state or (sent.w, self.alpha)", "sent.w, self.alpha",
     ),
-    "Deng's APFL: v's gradient at v": row(
+    "Deng's APFL: v's gradient at v": wrong_line(
         "apfl-deng alg.1", "v's gradient is taken at v̄", "v ignores the global model",
-        Edit(apfl_deng.gradients, "g = model.grad(mix(v, w, a), D)", "g = model.grad(v, D)"),
+        apfl_deng.gradients, "g = model.grad(mix(v, w, a), D)", "g = model.grad(v, D)",
     ),
-    "Deng's APFL: α has the wrong sign": row(
+    "Deng's APFL: α has the wrong sign": wrong_line(
         "apfl-deng α", "α ← α − η⟨v − w, g⟩", "α moves the wrong way",
-        Edit(apfl_deng.gradients, "(v - w) * g", "(w - v) * g"),
+        apfl_deng.gradients, "(v - w) * g", "(w - v) * g",
     ),
-    "Deng's APFL: α is not adapted": row(
+    "Deng's APFL: α is not adapted": wrong_line(
         "apfl-deng α", "α ← α − η⟨v − w, g⟩", "α stays",
-        Edit(apfl_deng.APFLDeng.step, "a - self.lr * g_a", "a - 0 * g_a"),
+        apfl_deng.APFLDeng.step, "a - self.lr * g_a", "a - 0 * g_a",
         kind=VARIANT,
     ),
-    "Deng's APFL: α weighs w": row(
+    "Deng's APFL: α weighs w": wrong_line(
         "apfl-deng alg.1", "v̄ = αv + (1 − α)w", "the roles of α and 1 − α are exchanged",
-        Edit(apfl_deng.mix, "a * v + (1 - a) * w", "(1 - a) * v + a * w"),
+        apfl_deng.mix, "a * v + (1 - a) * w", "(1 - a) * v + a * w",
     ),
-    "FedOpt with Adam's corrected rate, a round ahead": row(
+    "FedOpt with Adam's corrected rate, a round ahead": wrong_line(
         "fedopt alg.2", "FedAdam has no bias correction", "smaller first steps",
-        Edit(
-            fedopt.FedAdam.combine, "self.server_lr * m",
-            "self.server_lr * np.sqrt(1 - self.beta2**2) / (1 - self.beta1**2) * m",
-        ),
+        fedopt.FedAdam.combine, "self.server_lr * m",
+        "self.server_lr * np.sqrt(1 - self.beta2**2) / (1 - self.beta1**2) * m",
         kind=VARIANT,
     ),
-    "FedOpt with bias correction": row(
+    "FedOpt with bias correction": wrong_line(
         "fedopt alg.2", "FedAdam has no bias correction", "larger first steps",
-        Edit(
-            fedopt.FedAdam.combine,
-            "return FedOptServer(server.w + self.server_lr * m / (np.sqrt(v) + self.tau), m, v)",
-            "first = not server.m.any()\n"
-            "c1, c2 = (1 - self.beta1, 1 - self.beta2) if first else (1.0, 1.0)\n"
-            "return FedOptServer(server.w + self.server_lr * m / c1 / (np.sqrt(v / c2) + self.tau), m, v)",
-        ),
+        fedopt.FedAdam.combine,
+        "return FedOptServer(server.w + self.server_lr * m / (np.sqrt(v) + self.tau), m, v)",
+        "first = not server.m.any()\n"
+        "c1, c2 = (1 - self.beta1, 1 - self.beta2) if first else (1.0, 1.0)\n"
+        "return FedOptServer(server.w + self.server_lr * m / c1 / (np.sqrt(v / c2) + self.tau), m, v)",
     ),
-    "FedOpt's τ inside the root": row(
+    "FedOpt's τ inside the root": wrong_line(
         "fedopt alg.2", "the step is m/(sqrt(v) + τ)", "small changes move less",
-        Edit(fedopt.FedAdam.combine, "(np.sqrt(v) + self.tau)", "np.sqrt(v + self.tau)"),
+        fedopt.FedAdam.combine, "(np.sqrt(v) + self.tau)", "np.sqrt(v + self.tau)",
     ),
-    "FedOpt's τ² inside the root": row(
+    "FedOpt's τ² inside the root": wrong_line(
         "fedopt alg.2", "the step is m/(sqrt(v) + τ)", "small changes move less",
-        Edit(fedopt.FedAdam.combine, "(np.sqrt(v) + self.tau)", "np.sqrt(v + self.tau**2)"),
+        fedopt.FedAdam.combine, "(np.sqrt(v) + self.tau)", "np.sqrt(v + self.tau**2)",
     ),
     "FedOpt's Δ has the wrong sign": row(
         "fedopt alg.2", "Δ = mean w_k − wᵗ is added", "the server leads away",
         Edit(fedopt.FedAdam.combine, "uploads) - server.w", "uploads) * -1 + server.w"),
         Edit(fedopt.FedAvgM.combine, "uploads) - server.w", "uploads) * -1 + server.w"),
     ),
-    "FedOpt's v starts at 0": row(
+    "FedOpt's v starts at 0": wrong_line(
         "fedopt alg.2", "v₋₁ ≥ τ²", "larger first steps",
-        Edit(
-            fedopt.FedAdam.combine, "delta = weighted_mean",
-            "server = server._replace(v=server.v * bool(server.m.any()))\ndelta = weighted_mean",
-        ),
+        fedopt.FedAdam.combine, "delta = weighted_mean",
+        "server = server._replace(v=server.v * bool(server.m.any()))\ndelta = weighted_mean",
         kind=VARIANT,
     ),
-    "FedOpt: m is Δ": row(
+    "FedOpt: m is Δ": wrong_line(
         "fedopt alg.2", "m ← β₁m + (1 − β₁)Δ", "no momentum",
-        Edit(
-            fedopt.FedAdam.combine, "m = self.beta1 * server.m + (1 - self.beta1) * delta",
-            "m = delta",
-        ),
+        fedopt.FedAdam.combine, "m = self.beta1 * server.m + (1 - self.beta1) * delta", "m = delta",
     ),
-    "FedOpt: m without 1 − β₁": row(
+    "FedOpt: m without 1 − β₁": wrong_line(
         "fedopt alg.2", "m ← β₁m + (1 − β₁)Δ", "steps 1/(1 − β₁) times too long",
-        Edit(fedopt.FedAdam.combine, "(1 - self.beta1) * delta", "delta"),
+        fedopt.FedAdam.combine, "(1 - self.beta1) * delta", "delta",
     ),
-    "FedAdagrad decays v": row(
+    "FedAdagrad decays v": wrong_line(
         "fedopt alg.2", "v ← v + Δ²", "FedAdagrad is FedAdam",
-        Edit(fedopt.adagrad, "v + delta**2", "beta2 * v + (1 - beta2) * delta**2"),
+        fedopt.adagrad, "v + delta**2", "beta2 * v + (1 - beta2) * delta**2",
     ),
-    "FedAvgM damps Δ": row(
+    "FedAvgM damps Δ": wrong_line(
         "fedopt fedavgm", "v ← βv + Δ", "steps 1/(1 − β) times too short",
-        Edit(fedopt.FedAvgM.combine, "server.v + delta", "server.v + (1 - self.momentum) * delta"),
+        fedopt.FedAvgM.combine, "server.v + delta", "server.v + (1 - self.momentum) * delta",
         kind=VARIANT,
     ),
-    "FedAvgM's momentum is Nesterov's": row(
+    "FedAvgM's momentum is Nesterov's": wrong_line(
         "fedopt fedavgm", "w ← w + v", "another momentum",
-        Edit(fedopt.FedAvgM.combine, "server.w + v", "server.w + self.momentum * v + delta"),
+        fedopt.FedAvgM.combine, "server.w + v", "server.w + self.momentum * v + delta",
         kind=VARIANT,
     ),
-    "FedNova's τ_eff is left out": row(
+    "FedNova's τ_eff is left out": wrong_line(
         "fednova alg.1", "w − τ_eff η Σ p_k d_k", "steps are τ_eff times too short",
-        Edit(fednova.FedNova.combine, "tau_eff * self.lr", "self.lr"),
+        fednova.FedNova.combine, "tau_eff * self.lr", "self.lr",
     ),
-    "FedNova does not normalise": row(
+    "FedNova does not normalise": wrong_line(
         "fednova alg.1", "d_k = (wᵗ − w_k)/(ητ_k)", "clients with many steps dominate",
-        Edit(fednova.normalised_change, "(lr * tau)", "lr"),
+        fednova.normalised_change, "(lr * tau)", "lr",
     ),
-    "pFedMe's w is not restored": row(
+    "pFedMe's w is not restored": wrong_line(
         "pfedme alg.1", "w ← w − ηλ(w − θ̃): θ̃ is not kept as w", "w is the personal model",
-        Edit(
-            pfedme.PFedMe.step,
-            "return local - self.lr * envelope_gradient(local, theta, lam=self.lam)",
-            "return theta",
-        ),
+        pfedme.PFedMe.step,
+        "return local - self.lr * envelope_gradient(local, theta, lam=self.lam)", "return theta",
     ),
-    "pFedMe's θ̃ starts its step in w's place": row(
+    "pFedMe's θ̃ starts its step in w's place": wrong_line(
         "pfedme alg.1", "w ← w − ηλ(w − θ̃)", "w is moved from θ̃",
-        Edit(pfedme.PFedMe.step, "return local -", "return theta -"),
+        pfedme.PFedMe.step, "return local -", "return theta -",
     ),
-    "pFedMe's envelope without λ": row(
+    "pFedMe's envelope without λ": wrong_line(
         "pfedme alg.1", "∇F = λ(w − θ̃)", "steps 1/λ times too long",
-        Edit(pfedme.envelope_gradient, "lam * (w - theta)", "w - theta"),
+        pfedme.envelope_gradient, "lam * (w - theta)", "w - theta",
     ),
-    "pFedMe's envelope has the wrong sign": row(
+    "pFedMe's envelope has the wrong sign": wrong_line(
         "pfedme alg.1", "∇F = λ(w − θ̃)", "w leaves the personal models",
-        Edit(pfedme.envelope_gradient, "lam * (w - theta)", "lam * (theta - w)"),
+        pfedme.envelope_gradient, "lam * (w - theta)", "lam * (theta - w)",
     ),
-    "pFedMe without β": row(
+    "pFedMe without β": wrong_line(
         "pfedme alg.1", "w ← (1 − β)w + β mean w_k", "β is 1",
-        Edit(pfedme.PFedMe.combine, "(1 - self.beta) * server.w + self.beta * mean", "mean"),
+        pfedme.PFedMe.combine, "(1 - self.beta) * server.w + self.beta * mean", "mean",
     ),
 }  # fmt: skip
 

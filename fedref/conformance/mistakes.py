@@ -13,7 +13,7 @@ from fedref.algorithm import Algorithm, Cohort
 from fedref.algorithms import fedavg, fedcurv, fedmaml, fedmeta, fedprox, per_fedavg
 from fedref.conformance.backends import reference
 from fedref.conformance.backends.reference import Reference
-from fedref.conformance.edits import Edit, Mistake, row
+from fedref.conformance.edits import Edit, Mistake, row, wrong_line
 from fedref.conformance.further import FURTHER
 from fedref.conformance.stand_ins import (
     OneIterator,
@@ -29,20 +29,17 @@ from fedref.rounds import evaluation
 # ---- the table ---------------------------------------------------------------------------------
 
 PUBLISHED: dict[str, Mistake] = {
-    "penalty not squared": row(
+    "penalty not squared": wrong_line(
         "fedprox alg.2",
         "the gradient of (μ/2)‖w − wᵗ‖ has constant length; FedProx squares the norm",
         "the pull does not depend on the distance",
-        Edit(
-            fedprox.prox_gradient,
-            "mu * (w - w0)", "mu / 2 * (w - w0) / (np.linalg.norm(w - w0) or 1)",
-        ),
+        fedprox.prox_gradient, "mu * (w - w0)", "mu / 2 * (w - w0) / (np.linalg.norm(w - w0) or 1)",
         number=1,
     ),
-    "the logged objective is the loss alone": row(
+    "the logged objective is the loss alone": wrong_line(
         "fedprox alg.2", "h is what the gradient belongs to: the loss plus (μ/2)‖w − wᵗ‖²",
         "the logged objective is not what is minimised",
-        Edit(fedprox.objective, " + (mu / 2) * np.sum((w - w0) ** 2, -1)", ""),
+        fedprox.objective, " + (mu / 2) * np.sum((w - w0) ** 2, -1)", "",
         number=2,
     ),
     "first order: the inner step's graph was cut": row(
@@ -55,41 +52,38 @@ PUBLISHED: dict[str, Mistake] = {
         Edit(per_fedavg.meta_gradient_steps, "u = u - alpha * model.hvp(w_j, u, D2)", "pass"),
         number=3,
     ),
-    "the α-gradient is the θ-gradient": row(
+    "the α-gradient is the θ-gradient": wrong_line(
         "fedmeta Meta-SGD", "Meta-SGD's α has a gradient of its own, −q ⊙ g(θ; S)",
         "step sizes learn nothing of their own",
-        Edit(fedmeta.meta_sgd_gradient, "return q, g_alpha", "return q, q"),
+        fedmeta.meta_sgd_gradient, "return q, g_alpha", "return q, q",
         number=4,
     ),
-    "the server's Adam starts afresh every round": row(
+    "the server's Adam starts afresh every round": wrong_line(
         "fedmeta server",
         "with new moments each step is β times a sign: keep m, v and t across rounds",
         "every step is β times a sign",
-        Edit(fedmeta.MAML.combine, "server.adam,", "server.adam and adam(server.learner),"),
+        fedmeta.MAML.combine, "server.adam,", "server.adam and adam(server.learner),",
         number=5,
     ),
-    "FedMeta weighted by sample counts": row(
+    "FedMeta weighted by sample counts": wrong_line(
         "fedmeta MAML",
         "the server divides by the number of clients, whatever support and query count",
         "large clients count more",
-        Edit(fedmeta.MAML.combine, "cohort.weights(self.weighting)", 'cohort.weights("samples")'),
+        fedmeta.MAML.combine, "cohort.weights(self.weighting)", 'cohort.weights("samples")',
         kind="variant",
         number=6,
     ),
-    "weights count batches": row(
+    "weights count batches": wrong_line(
         "apfl eq.1",
         "p_k is n_k over the cohort's samples, not ⌈n_k/B⌉ (the length of a data loader)",
         "small clients count too much",
-        Edit(Cohort.weights, "self.n if", "np.ceil(self.n / B) if"),
+        Cohort.weights, "self.n if", "np.ceil(self.n / B) if",
         number=7,
     ),
-    "FedProx averaged uniformly": row(
+    "FedProx averaged uniformly": wrong_line(
         "fedprox alg.2", "with weights n_k, as FedAvg has, μ = 0 is FedAvg",
         "small clients count as large ones; μ = 0 is not FedAvg",
-        Edit(
-            fedprox.FedProx.combine,
-            "cohort.weights(self.weighting)", 'cohort.weights("uniform")',
-        ),
+        fedprox.FedProx.combine, "cohort.weights(self.weighting)", 'cohort.weights("uniform")',
         kind="variant",
         number=8,
     ),
@@ -134,27 +128,22 @@ PUBLISHED: dict[str, Mistake] = {
         ),
         number=9,
     ),
-    "clients with n ≤ B do not move but vote": row(
+    "clients with n ≤ B do not move but vote": wrong_line(
         "plan", "a client with fewer rows than a batch uses all of them",
         "small clients hold the model back",
-        Edit(
-            sampling.client_batches,
-            "n, config, amount) for role in roles",
-            "n, config, amount * (n > config.batch_size)) for role in roles",
-        ),
+        sampling.client_batches, "n, config, amount) for role in roles",
+        "n, config, amount * (n > config.batch_size)) for role in roles",
         stand_in=OtherPlan(change=skip_small_clients),
         number=10,
     ),
-    "the last, short batch is dropped": row(
+    "the last, short batch is dropped": wrong_line(
         "plan", "drop_last: a client with n < B never moves, and others lose rows",
         "small clients do not move, others lose rows",
-        Edit(
-            sampling.minibatches,
-            "return _pad_rows(_permutations(rng, n, amount), per_epoch * width).reshape(-1, width)",
-            "batches = _pad_rows(_permutations(rng, n, amount), per_epoch * width)\n"
-            "batches = batches.reshape(-1, width)\n"
-            "return batches[(batches != PADDING).sum(1) == config.batch_size]",
-        ),
+        sampling.minibatches,
+        "return _pad_rows(_permutations(rng, n, amount), per_epoch * width).reshape(-1, width)",
+        "batches = _pad_rows(_permutations(rng, n, amount), per_epoch * width)\n"
+        "batches = batches.reshape(-1, width)\n"
+        "return batches[(batches != PADDING).sum(1) == config.batch_size]",
         kind="convention", stand_in=OtherPlan(change=drop_last),
         number=10,
     ),
@@ -215,54 +204,44 @@ PUBLISHED: dict[str, Mistake] = {
         ),
         number=13,
     ),
-    "mean of a squared gradient where squares are averaged": row(
+    "mean of a squared gradient where squares are averaged": wrong_line(
         "fedcurv penalty",
         "the Fisher is the mean over samples of squares, not the square of the mean",
         "the Fisher is far too small near a solution",
-        Edit(
-            fedcurv.FedCurv.finish, "fisher(model, theta, data())", "model.grad(theta, data()) ** 2"
-        ),
+        fedcurv.FedCurv.finish, "fisher(model, theta, data())", "model.grad(theta, data()) ** 2",
         number=14,
     ),
-    "the Fisher of the last batch": row(
+    "the Fisher of the last batch": wrong_line(
         "fedcurv penalty",
         "the Fisher is a mean over all of a client's rows, not over its last batch",
         "a noisy penalty",
-        Edit(
-            fedcurv.FedCurv.finish,
-            "I = fisher(model, theta, data())",
-            "D = data()\n"
-            "last = slice((len(D.y) - 1) // B * B, None)\n"
-            "I = fisher(model, theta, Batch(D.X[last], D.y[last]))",
-        ),
+        fedcurv.FedCurv.finish, "I = fisher(model, theta, data())",
+        "D = data()\n"
+        "last = slice((len(D.y) - 1) // B * B, None)\n"
+        "I = fisher(model, theta, Batch(D.X[last], D.y[last]))",
         number=14,
     ),
-    "own term subtracted from a sum it is no part of": row(
+    "own term subtracted from a sum it is no part of": wrong_line(
         "fedcurv penalty", "a client that was not in the previous cohort has nothing to subtract",
         "a client is pushed away from its old solution",
-        Edit(fedcurv.FedCurv.start, " and client_state.t == sent.t - 1", ""),
+        fedcurv.FedCurv.start, " and client_state.t == sent.t - 1", "",
         number=15,
     ),
-    "D, D′ and D″ are the same rows": row(
+    "D, D′ and D″ are the same rows": wrong_line(
         "plan", "three independent batches, not three draws from one iterator that wraps",
         "a biased meta-gradient",
-        Edit(
-            sampling.client_batches,
-            "stream(seed, role, round, client)", 'stream(seed, "D", round, client)',
-        ),
+        sampling.client_batches, "stream(seed, role, round, client)",
+        'stream(seed, "D", round, client)',
         stand_in=OneIterator(),
         number=16,
     ),
-    "straggler steps by another client's size": row(
+    "straggler steps by another client's size": wrong_line(
         "plan", "a straggler's steps are its epochs times its own batches",
         "partial work of the wrong length",
-        Edit(
-            sampling.make_plan,
-            "return Plan(",
-            "others = amount * np.roll(steps_of_epoch(config, roles, n), 1)\n"
-            "steps = np.where(straggler, np.minimum(others, steps.max()), steps)\n"
-            "return Plan(",
-        ),
+        sampling.make_plan, "return Plan(",
+        "others = amount * np.roll(steps_of_epoch(config, roles, n), 1)\n"
+        "steps = np.where(straggler, np.minimum(others, steps.max()), steps)\n"
+        "return Plan(",
         stand_in=OtherPlan(change=use_previous_clients_steps),
         number=17,
     ),
@@ -289,15 +268,15 @@ PUBLISHED: dict[str, Mistake] = {
         ),
         number=18,
     ),
-    "HF: the sign of d is flipped": row(
+    "HF: the sign of d is flipped": wrong_line(
         "per-fedavg eq.7", "the meta-gradient is u − αd",
         "the step leads away from adaptable models",
-        Edit(per_fedavg.meta_gradient_hf, "return u - alpha * d", "return u + alpha * d"),
+        per_fedavg.meta_gradient_hf, "return u - alpha * d", "return u + alpha * d",
         number=19,
     ),
-    "HF: divided by δ": row(
+    "HF: divided by δ": wrong_line(
         "per-fedavg eq.7", "a central difference divides by 2δ", "twice the second-order term",
-        Edit(per_fedavg.meta_gradient_hf, "/ (2 * delta)", "/ delta"),
+        per_fedavg.meta_gradient_hf, "/ (2 * delta)", "/ delta",
         number=19,
     ),
     "HF: δ = 10⁻⁶ in single precision": row(
@@ -322,9 +301,9 @@ PUBLISHED: dict[str, Mistake] = {
         ),
         number=19,
     ),
-    "adaptive μ: the count is not reset": row(
+    "adaptive μ: the count is not reset": wrong_line(
         "fedprox μ", "after five falls μ decreases once, and the count starts anew", "μ vanishes",
-        Edit(fedprox.adapt_mu, "0.0), 0) if falls == 5", "0.0), falls) if falls >= 5"),
+        fedprox.adapt_mu, "0.0), 0) if falls == 5", "0.0), falls) if falls >= 5",
         number=20,
     ),
     "the Hessian is taken on D, not on D″": row(
@@ -340,13 +319,11 @@ PUBLISHED: dict[str, Mistake] = {
         Edit(per_fedavg.meta_gradient_steps, "reversed(D2s)", "reversed(Ds)"),
         kind="variant",
     ),
-    "FedMAML averages": row(
+    "FedMAML averages": wrong_line(
         "fedmaml §3.2", "the server's meta-update sums over clients, as printed",
         "steps are 1/K times as long",
-        Edit(
-            fedmaml.meta_update,
-            "weighted_sum(counts, gradients)", "weighted_sum(counts / counts.sum(), gradients)",
-        ),
+        fedmaml.meta_update, "weighted_sum(counts, gradients)",
+        "weighted_sum(counts / counts.sum(), gradients)",
         kind="variant",
     ),
 }  # fmt: skip
