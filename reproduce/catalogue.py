@@ -14,6 +14,7 @@ from fedref.boundary.errors import ConfigError, unknown
 from fedref.datasets import SOURCES, sources
 from fedref.experiments import config
 from fedref.experiments.config import Experiment
+from fedref.experiments.run_directory import read_experiment
 
 PACKAGE = Path(fedref.__file__).resolve().parent
 
@@ -134,10 +135,9 @@ def experiment_of(file: Path, settings: Mapping[str, Any]) -> Experiment:
 
 def check_directory(job: Job) -> None:
     """Refuse to resume in a directory that holds another experiment."""
-    path = job.directory / "config.toml"
-    if not path.exists():
+    if not (job.directory / "config.toml").exists():
         return
-    found = config.as_document(config.from_table(config.read(path), str(path)))
+    found = config.as_document(read_experiment(job.directory))
     wanted = config.as_document(job.experiment)
     # config.toml also has the values of the split that were found from the data
     split = {key: value for key, value in found["split"].items() if key in wanted["split"]}

@@ -140,7 +140,7 @@ def results(directory: Path) -> Run:
     What clients keep for themselves is left out, but not who keeps something; of the scores of single
     clients the last ones are there.
     """
-    made = config.from_table(config.read(directory / "config.toml"), f"{directory}/config.toml")
+    made = run_directory.read_experiment(directory)
     found, light = [], []
     for unit, record in records(directory, made):
         state = record.state._replace(clients=dict.fromkeys(record.state.clients))

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import fedref
 from fedref.boundary.files import write_atomically
-from fedref.experiments import config
 from fedref.experiments.progress import duration
 from fedref.experiments.results import Run
-from fedref.experiments.run_directory import disk_errors
+from fedref.experiments.run_directory import disk_errors, read_experiment
 from reproduce.catalogue import Job, Reproduction
 from reproduce.jobs import git_commit, results, runtime, runtime_in_words, short
 from reproduce.tables import markdown
@@ -52,7 +51,7 @@ def provenance(jobs: Sequence[Job], seconds: float) -> str:
     for job in jobs:
         manifest = json.loads((job.directory / "split.json").read_bytes())
         source, took = manifest["source"], runtime(job.directory)
-        made = config.from_table(config.read(job.directory / "config.toml"))
+        made = read_experiment(job.directory)
         rows.append(
             [
                 job.file.stem,
