@@ -7,7 +7,6 @@ from time import process_time
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from fedref import tree
 from fedref.algorithm import Cohort, Server, State
@@ -18,18 +17,13 @@ from fedref.models.numerics import Array
 from fedref.rounds.evaluation import evaluate
 from fedref.rounds.federation import Federation, Part, Source
 from fedref.rounds.loop import run_round
-from fedref.sampling import Sampling, make_plan
+from fedref.sampling import Plan, Sampling, make_plan
 from reproduce.tables import markdown, write_csv
 
-#: Of the aggregation: uploads and parameters. Of the others: what is varied, and its values.
+#: Of the aggregation: parameters and uploads, and how many are stacked as well. Of a round: clients.
 D, UPLOADS, STACKED = 100_000, (10, 100, 1_000, 10_000, 100_000), 1_000
 CLIENTS = (100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 EVALUATED = 100_000
-VARIED = {
-    "clients that take part": (10, 30, 100, 300, 1_000),
-    "rows a client": (100, 300, 1_000, 3_000, 10_000),
-    "parameters d": (100, 300, 1_000, 3_000, 10_000),
-}
 MEASURED = (
     "seconds of a plan", "seconds of a round", "peak megabytes of both", "megabytes of the federation",
     "seconds of an evaluation",
@@ -46,17 +40,11 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
 
     sums = [aggregation(K) for K in up_to(UPLOADS)]
     many = [population(N, N <= EVALUATED) for N in up_to(CLIENTS)]
-    times = {
-        what: [(v, round_of(what, v)) for v in up_to(values)] for what, values in VARIED.items()
-    }
-    out.mkdir(parents=True, exist_ok=True)
-    picture(many, times, out / "scale.png")
     numbers: list[tuple[str, int, str, float | None]]
     numbers = [("uploads", K, "seconds of the sum", s) for K, s, *_ in sums]
     numbers += [("uploads", K, "peak megabytes", MB) for K, _, MB, _ in sums]
     for N, *found in many:
         numbers += [("clients", N, *pair) for pair in zip(MEASURED, found) if pair[1] is not None]
-    numbers += [(what, v, "seconds of a round", s) for what, of in times.items() for v, s in of]
     write_csv(out / "numbers.csv", ["varied", "value", "measured", "number"], numbers)
     summed = [["uploads", "sent, GB", "seconds", "peak, MB", "a stack, MB", "same bits"]]
     for K, seconds, MB, same in sums:
@@ -122,70 +110,38 @@ def aggregation(K: int) -> tuple[int, float, float, str]:
 # ---- rounds --------------------------------------------------------------------------------------
 
 
-def federation(N: int, rows: int, p: int, kept: int | None = None) -> Federation:
-    """N clients of so many rows; kept : rows that there are at all, which clients then share."""
-    n = N * rows if kept is None else min(N * rows, kept)
+def federation(N: int) -> Federation:
+    """N clients of 10 rows, from a million on of 1, which share a million rows of 4 features."""
+    rows = 10 if N < 1_000_000 else 1
+    n = min(N * rows, 1_000_000)
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(n, p)).astype(np.float32)
+    X = rng.normal(size=(n, 4)).astype(np.float32)
     y = rng.choice([-1, 1], n)
     train = Part(np.arange(N * rows) % n, np.arange(N + 1) * rows)
     test = Part(np.arange(N) % n, np.arange(N + 1))
     return Federation(Source(X, y), train, test)
 
 
-def prepare_round(
-    made: Federation, K: int
-) -> tuple[Callable[[], Any], Callable[[], Any], State, Any]:
-    """(makes the plan, does the round, the state before it, the sampling) with K clients."""
-    model, algorithm = LinearSVM(made.source.X.shape[1]), FedAvg(lr=0.01)
-    state = State(algorithm.initial(model, np.zeros(model.d)), {})
-    drawn, sizes = Sampling(K, epochs=1, batch_size=10), made.train.sizes
-
-    def plan() -> Any:
-        return make_plan(drawn, sizes, 0, 0)
-
-    ready = plan()
-    return plan, lambda: run_round(algorithm, model, state, ready, made), state, drawn
-
-
 def population(N: int, evaluated: bool) -> tuple[int, float, float, float, float, float | None]:
     """(N, seconds of a plan, of a round, peak MB of both, MB of the federation, of an evaluation)."""
-    made = federation(N, 10 if N < 1_000_000 else 1, 4, kept=1_000_000)
-    plan, play, state, drawn = prepare_round(made, 10)
+    made, model, algorithm = federation(N), LinearSVM(4), FedAvg(lr=0.01)
+    state = State(algorithm.initial(model, np.zeros(model.d)), {})
+    drawn = Sampling(10, epochs=1, batch_size=10)
+
+    def plan() -> Plan:
+        return make_plan(drawn, made.train.sizes, 0, 0)
+
+    def play() -> object:
+        return run_round(algorithm, model, state, ready, made)
+
+    ready = plan()
     times = median_time(plan), median_time(play)
     MB = peak(lambda: (plan(), play()))
     parts = made.train, made.test
     held = sum(part.rows.nbytes + part.offsets.nbytes for part in parts) + made.source.X.nbytes
     seconds = None
     if evaluated:
-        model = LinearSVM(4)
         seconds = median_time(
             lambda: evaluate(FedAvg(), model, state, made, drawn, round=0, seed=0), 1
         )
     return N, *times, MB, held / 1e6, seconds
-
-
-def round_of(what: str, value: int) -> float:
-    """Return the seconds of a round in which one quantity has this value."""
-    sizes = {"clients that take part": 10, "rows a client": 100, "parameters d": 100} | {
-        what: value
-    }
-    K, rows, d = sizes.values()
-    _, play, _, _ = prepare_round(federation(K, rows, d - 1), K)
-    return median_time(play)
-
-
-# ---- what is shown -------------------------------------------------------------------------------
-
-
-def picture(many: list[Any], times: Mapping[str, list[tuple[int, float]]], path: Path) -> None:
-    """Draw the seconds of a round against what is varied, both logarithmic."""
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    axes = figure.subplots()
-    lines = {**times, "clients that do not take part": [(m[0], m[2]) for m in many]}
-    for (what, points), marker in zip(lines.items(), "osD^"):
-        axes.loglog(*np.array(points).T, marker=marker, label=what)
-    axes.set(xlabel="number of clients, rows or parameters", ylabel="seconds of a round")
-    axes.legend()
-    axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=120, metadata={"Software": None})
