@@ -270,6 +270,8 @@ def test_bytes_of_rounds_that_renew_the_importance() -> None:
     assert always == pytest.approx(np.full(2, (6 + 4 + 6 + 3) / 12))
     (here,) = FIGURE_1.places({"mnist": found})
     assert FIGURE_1.bytes_of_renewals(here, "apfl-paper") == pytest.approx([2, 2])
+    found.records[1].rows[5]["renewed"] = 1  # those around z are preset, and do not count
+    assert FIGURE_2.count_renewals(found, "apfl-paper").tolist() == [1, 0]
 
 
 def test_what_was_not_run_is_named_and_judges_no_claim(tmp_path: Path) -> None:

@@ -95,5 +95,7 @@ def test_text_of_numbers() -> None:
         "| x | 89.50 | 90.00 ± 1.00 | +0.50 | why |",
         "| x | – | 90.00 ± 1.00 | – | why |",
     ]
+    bare = tables.number_table(("what",), [tables.Number(("x",), [1.0])])
+    assert bare.splitlines() == ["| what | ours |", "| --- | --: |", "| x | 1.00 |"]
     assert jobs.short("a" * 40 + " + changes, unknown") == "a" * 10 + " + changes, unknown"
     assert tables.each_seed(np.array([0.1, 2, 1e-9])) == "0.1 2.0 1e-09"
