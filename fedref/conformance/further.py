@@ -160,23 +160,27 @@ MODELS = {
     "kernels are flipped": row(
         "CNN grad", "a convolution of deep learning is a correlation: kernels are not turned",
         "another model for the same w",
-        stand_in=OtherModel(change=stand_ins.reorder_parameters(stand_ins.flip_kernel)),
+        stand_in=OtherModel(change=stand_ins.reorder_arrays(4, lambda x: x[::-1, ::-1])),
         kind=CONVENTION,
     ),
     "kernels are transposed": row(
         "CNN grad", "a kernel's first axis runs down the image's rows",
         "another model for the same w",
-        stand_in=OtherModel(change=stand_ins.reorder_parameters(stand_ins.transpose_kernel)),
+        stand_in=OtherModel(change=stand_ins.reorder_arrays(4, lambda x: x.swapaxes(0, 1))),
         kind=CONVENTION,
     ),
     "kernels are read as (out, in, k, k)": row(
         "CNN grad", "kernels are laid out (k, k, in, out)", "another model for the same w",
-        stand_in=OtherModel(change=stand_ins.reorder_parameters(stand_ins.read_kernel_channels_first)),
+        stand_in=OtherModel(
+            change=stand_ins.reorder_arrays(
+                4, lambda x: x.reshape(x.transpose(3, 2, 0, 1).shape).transpose(2, 3, 1, 0)
+            )
+        ),
         kind=CONVENTION,
     ),
     "dense weights are read as (out, in)": row(
         "Logistic grad", "dense weights are laid out (in, out)", "another model for the same w",
-        stand_in=OtherModel(change=stand_ins.reorder_parameters(stand_ins.read_transposed)),
+        stand_in=OtherModel(change=stand_ins.reorder_arrays(2, lambda x: x.reshape(x.shape[::-1]).T)),
         kind=CONVENTION,
     ),
     "the image is flattened channels first": row(
@@ -187,11 +191,11 @@ MODELS = {
     ),
     "images are read channels first": row(
         "CNN grad", "a row of X is an image (H, W, channels)", "images are scrambled",
-        stand_in=OtherModel(change=stand_ins.reorder_pixels(stand_ins.channels_first)), kind=CONVENTION,
+        stand_in=OtherModel(change=stand_ins.reorder_pixels(2, 0, 1)), kind=CONVENTION,
     ),
     "images are read columns first": row(
         "CNN grad", "a row of X is an image (H, W, channels)", "images are transposed",
-        stand_in=OtherModel(change=stand_ins.reorder_pixels(stand_ins.columns_first)), kind=CONVENTION,
+        stand_in=OtherModel(change=stand_ins.reorder_pixels(1, 0, 2)), kind=CONVENTION,
     ),
     **{
         f"the LSTM's gates are in the order {', '.join(order)}": row(
@@ -1004,11 +1008,11 @@ PLANS = {
     "batches of one row are skipped": row(
         "plan", "a batch of one row is a batch",
         "clients lose rows, and those with one row do not move",
-        stand_in=OtherPlan(change=stand_ins.skip_single_rows), kind=CONVENTION,
+        stand_in=OtherPlan(change=stand_ins.keep_steps(lambda n, B, rows: rows != 1)), kind=CONVENTION,
     ),
     "clients with n ≤ 2B do not move but vote": row(
         "plan", "a client with few rows uses all of them", "small clients hold the model back",
-        stand_in=OtherPlan(change=stand_ins.skip_up_to_two_batches),
+        stand_in=OtherPlan(change=stand_ins.keep_steps(lambda n, B, rows: n > 2 * B)),
     ),
     "padding reads the last row": row(
         "plan", "−1 is padding, not Python's last index", "the last row counts too often",

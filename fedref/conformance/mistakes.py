@@ -18,8 +18,7 @@ from fedref.conformance.further import FURTHER
 from fedref.conformance.stand_ins import (
     OneIterator,
     OtherPlan,
-    drop_last,
-    skip_small_clients,
+    keep_steps,
     use_previous_clients_steps,
 )
 from fedref.models import LinearSVM, Logistic
@@ -133,7 +132,7 @@ PUBLISHED: dict[str, Mistake] = {
         "small clients hold the model back",
         sampling.client_batches, "n, config, amount) for role in roles",
         "n, config, amount * (n > config.batch_size)) for role in roles",
-        stand_in=OtherPlan(change=skip_small_clients),
+        stand_in=OtherPlan(change=keep_steps(lambda n, B, rows: n > B)),
         number=10,
     ),
     "the last, short batch is dropped": wrong_line(
@@ -144,7 +143,7 @@ PUBLISHED: dict[str, Mistake] = {
         "batches = _pad_rows(_permutations(rng, n, amount), per_epoch * width)\n"
         "batches = batches.reshape(-1, width)\n"
         "return batches[(batches != PADDING).sum(1) == config.batch_size]",
-        kind="convention", stand_in=OtherPlan(change=drop_last),
+        kind="convention", stand_in=OtherPlan(change=keep_steps(lambda n, B, rows: rows == B)),
         number=10,
     ),
     "α is β": row(

@@ -48,25 +48,19 @@ def take_steps(plan: Values, order: Array) -> dict[str, Array]:
     return {r: np.take_along_axis(x, order[..., None], 1) for r, x in plan["rows"].items()}
 
 
-def keep_steps(plan: Values, kept: Callable[[Array], Array]) -> Values:
-    """Return the plan with some of its steps. kept : their numbers of rows (K, S) → which to keep."""
-    if "D" not in plan["rows"]:  # episodes: not batches of B
-        return {}
-    count = (plan["rows"]["D"] >= 0).sum(-1)
-    real = np.arange(count.shape[1]) < plan["steps"][:, None]
-    chosen = real & kept(count)
-    order = np.argsort(~chosen, axis=1, kind="stable")
-    return {"steps": chosen.sum(1), "rows": take_steps(plan, order)}
+def keep_steps(kept: Callable[[Array, int, Array], Array]) -> Any:
+    """Return a plan's change: some steps are left out. kept : n (K, 1), B, rows (K, S) → which stay."""
 
+    def of_plan(hyper: Values, plan: Values) -> Values:
+        if "D" not in plan["rows"]:  # episodes: not batches of B
+            return {}
+        count = (plan["rows"]["D"] >= 0).sum(-1)
+        real = np.arange(count.shape[1]) < plan["steps"][:, None]
+        chosen = real & kept(plan["sizes"][:, None], hyper["B"], count)
+        order = np.argsort(~chosen, axis=1, kind="stable")
+        return {"steps": chosen.sum(1), "rows": take_steps(plan, order)}
 
-def skip_small_clients(hyper: Values, plan: Values) -> Values:
-    """Leave out the steps of clients with n ≤ B."""
-    return keep_steps(plan, lambda count: (plan["sizes"] > hyper["B"])[:, None])
-
-
-def drop_last(hyper: Values, plan: Values) -> Values:
-    """Leave out batches of fewer than B rows."""
-    return keep_steps(plan, lambda count: count == hyper["B"])
+    return of_plan
 
 
 def use_previous_clients_steps(hyper: Values, plan: Values) -> Values:
@@ -134,16 +128,6 @@ def take_one_epoch(hyper: Values, plan: Values) -> Values:
 def leave_out_a_step(hyper: Values, plan: Values) -> Values:
     """Leave out everybody's last step."""
     return {"steps": np.maximum(plan["steps"] - 1, 0)}
-
-
-def skip_single_rows(hyper: Values, plan: Values) -> Values:
-    """Leave out batches of one row, which batch normalisation cannot take."""
-    return keep_steps(plan, lambda count: count != 1)
-
-
-def skip_up_to_two_batches(hyper: Values, plan: Values) -> Values:
-    """Leave out the steps of clients with n ≤ 2B."""
-    return keep_steps(plan, lambda count: (plan["sizes"] > 2 * hyper["B"])[:, None])
 
 
 def reverse_steps(hyper: Values, plan: Values) -> Values:
@@ -262,26 +246,9 @@ def gates(order: str) -> Any:
     return reorder_parameters(part)
 
 
-def flip_kernel(x: Array, model: Any, i: int) -> Array:
-    """Return a kernel's positions turned by 180°: a convolution in the mathematicians' sense."""
-    return x[::-1, ::-1] if x.ndim == 4 else x
-
-
-def transpose_kernel(x: Array, model: Any, i: int) -> Array:
-    """Return a kernel's positions with rows and columns exchanged."""
-    return x.swapaxes(0, 1) if x.ndim == 4 else x
-
-
-def read_kernel_channels_first(x: Array, model: Any, i: int) -> Array:
-    """Return the positions of a kernel that is laid out (out, in, k, k)."""
-    return (
-        x.reshape(np.transpose(x, (3, 2, 0, 1)).shape).transpose(2, 3, 1, 0) if x.ndim == 4 else x
-    )
-
-
-def read_transposed(x: Array, model: Any, i: int) -> Array:
-    """Return the positions of a dense weight that is laid out (out, in)."""
-    return x.reshape(x.shape[::-1]).T if x.ndim == 2 else x
+def reorder_arrays(ndim: int, order: Callable[[Array], Array]) -> Any:
+    """Return a model's change: it reads its kernels (ndim 4) or dense weights (2) in another order."""
+    return reorder_parameters(lambda x, model, i: order(x) if x.ndim == ndim else x)
 
 
 def flatten_channels_first(x: Array, model: Any, i: int) -> Array:
@@ -292,29 +259,18 @@ def flatten_channels_first(x: Array, model: Any, i: int) -> Array:
     return x.reshape(C, h, w, -1).transpose(1, 2, 0, 3)
 
 
-def reorder_pixels(place: Callable[[Any], Array]) -> Any:
-    """Return a model's change: images are read in another order."""
+def reorder_pixels(*axes: int) -> Any:
+    """Return a model's change: images are laid out with these axes of (H, W, channels), in order."""
 
     def change(model: Any) -> dict[str, Any]:
         kind = type(model)
         if kind.__name__ != "CNN":
             return {}
-        at = place(model).ravel()
+        x = np.arange(np.prod(model.pixels)).reshape([model.pixels[axis] for axis in axes])
+        at = x.transpose(np.argsort(axes)).ravel()
         return {"forward": lambda self, w, X: kind.forward(self, w, X[..., at])}
 
     return change
-
-
-def channels_first(model: Any) -> Array:
-    """Return the positions of (H, W, c) in an image that is laid out (c, H, W)."""
-    H, W, c = model.pixels
-    return np.arange(H * W * c).reshape(c, H, W).transpose(1, 2, 0)
-
-
-def columns_first(model: Any) -> Array:
-    """Return the positions of (H, W, c) in an image that is laid out (W, H, c)."""
-    H, W, c = model.pixels
-    return np.arange(H * W * c).reshape(W, H, c).transpose(1, 0, 2)
 
 
 # ---- other states ------------------------------------------------------------------------------

