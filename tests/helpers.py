@@ -44,29 +44,6 @@ MODELS = {
 }
 
 
-#: Sizes are drawn afresh for every example, see `cases`.
-KINDS = tuple(MODELS)
-
-
-def sized(kind: str, p: int, hidden: int, classes: int, l2: float):
-    """The model of that kind with these sizes."""
-    if kind == "binary-logistic":
-        return BinaryLogistic(p, l2=l2, bias=bool(hidden % 2))
-    if kind == "logistic":
-        return Logistic(p, classes, l2=l2)
-    if kind == "svm":
-        return LinearSVM(p, l2=l2, squared=True, bias=bool(hidden % 2))
-    if kind == "mlp":
-        widths = (hidden, hidden + 1) if hidden % 2 else (hidden,)
-        return MLP(p, widths, classes, activation=("elu", "tanh", "relu")[p % 3], l2=l2)
-    if kind == "lstm":
-        layers, output = ((hidden,), "last") if hidden % 2 else ((hidden, hidden - 1), "mean")
-        return LSTM(p + 1, classes, p, 1 + p % 2, layers, output, l2)
-    side = 4 + p % 3
-    activation, pool = (("relu", "max"), ("elu", "max"), ("tanh", "mean"))[p % 3]
-    return CNN((side, side), (1 + hidden % 2,), 2, hidden, classes, activation, pool, l2)
-
-
 def make_features(model, rng, *shape: int):
     """Random numbers, or codes with padding among them: (*shape, features)."""
     if model.inputs == "codes":

@@ -4,21 +4,20 @@ A tag stands in the name of its test: `pytest -k "per-fedavg eq.6"`. Whole round
 """
 
 import pytest
-from helpers import KINDS, sized
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
+from model_problems import kinds, l2s
 
+from fedref.models import LSTM
 from fedref.proofs import PROOFS
 from fedref.proofs.table import FAMILIES
 
-MODELS = st.builds(
-    sized,
-    st.sampled_from(KINDS),
-    st.integers(1, 4),
-    st.integers(1, 3),
-    st.integers(2, 3),
-    st.sampled_from([0.0, 0.3]),
-)
+two = st.integers(1, 2)
+lstms = st.builds(
+    LSTM, two, st.integers(2, 3), two, two, st.lists(two, min_size=1, max_size=2).map(tuple),
+    st.sampled_from(["last", "mean"]), l2s,
+)  # fmt: skip
+MODELS = st.one_of(lstms, *(models for name, models in kinds(two).items() if name != "hinge"))
 
 
 @pytest.mark.parametrize(
