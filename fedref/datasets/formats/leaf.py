@@ -97,15 +97,13 @@ def parse_features(x: list[Any], where: str, encode: Encode) -> Array:
         alike = (isinstance(row, list) and len(row) == len(x[0]) for row in x)
         tweets = [row[TWEET_AT] if same else None for row, same in zip(x, alike)]
         return encode(require_texts(tweets, where))
-    widths = [len(row) if isinstance(row, list) else -1 for row in x]
-    p = max(widths[0], 1)
-    odd = next((i for i, width in enumerate(widths) if width != p), None)
-    if odd is not None:
-        got = f"{widths[odd]} features" if widths[odd] >= 0 else reprlib.repr(x[odd])
-        expected = f"a list of {p} numbers in each row, as in x[0]"
-        raise data_error(where, f"x[{odd}] has {got}", expected)
+    p = max(len(x[0]), 1) if isinstance(x[0], list) else 1
     # checked first, because NumPy would give every cell as much memory as the longest text needs
-    for row in x:
+    for i, row in enumerate(x):
+        if not isinstance(row, list) or len(row) != p:
+            got = f"{len(row)} features" if isinstance(row, list) else reprlib.repr(row)
+            expected = f"a list of {p} numbers in each row, as in x[0]"
+            raise data_error(where, f"x[{i}] has {got}", expected)
         if not NUMBERS.issuperset(map(type, row)):
             value = next(v for v in row if type(v) not in NUMBERS)
             raise data_error(where, f"x holds {reprlib.repr(value)}", "lists of numbers in x")
