@@ -54,11 +54,6 @@ def test_complex_step_is_exact():
     assert checks.relative_error(checks.complex_step_hvp(grad, W, V), hvp(W, V)) <= 1e-15
 
 
-@pytest.mark.parametrize("factor", [1 + 1e-10, -1, 0])
-def test_complex_step_finds_a_wrong_gradient(factor):
-    assert checks.relative_error(factor * grad(W), checks.complex_step_gradient(f, W)) > 5e-11
-
-
 def test_complex_step_with_leading_axes():
     w = np.random.default_rng(0).standard_normal((4, 3))
     got = checks.complex_step_gradient(lambda w: np.exp(w).sum(-1), w)
