@@ -108,9 +108,9 @@ class Grid:
         replies = []
         for one in ids:
             asked = self.messages[one]
-            metadata = SimpleNamespace(
-                reply_to_message_id=one, src_node_id=asked.metadata.dst_node_id
-            )
+            # an error may come from the link, whose number is 1
+            sender = asked.metadata.dst_node_id if "content" in self.answer else 1
+            metadata = SimpleNamespace(reply_to_message_id=one, src_node_id=sender)
             replies.append(SimpleNamespace(metadata=metadata, **self.answer))
         return replies
 
