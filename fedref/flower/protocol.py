@@ -152,17 +152,12 @@ def read(example: tree.Tree, packet: Packet, name: str, vector: Array | None = N
         raise ProtocolError(f"sends {name} with {holds}, expected {', '.join(expected)}")
     for key, value in leaves.items():
         like: Any = expected.get(key, vector)
-        if (
-            vector is not None
-            and isinstance(value, np.ndarray)
-            and value.ndim
-            and not np.ndim(like)
-        ):
-            like = vector
-        if isinstance(value, np.ndarray) and not value.ndim:
-            leaves[key] = value = (
-                value.item() if isinstance(like, bool | int | float) else value[()]
-            )
+        if isinstance(value, np.ndarray):
+            if value.ndim and vector is not None and not np.ndim(like):
+                like = vector
+            elif not value.ndim:
+                is_plain = isinstance(like, bool | int | float)
+                leaves[key] = value = value.item() if is_plain else value[()]
         if not is_like(value, like):
             words = f"{describe(value)}, expected {describe(like)}"
             raise ProtocolError(f"sends {key} of {name} as {words}")
