@@ -237,3 +237,12 @@ def test_a_node_whose_rows_have_changed_says_so(exchanged):
     wires.parts[NODE] = wires.parts[NODE]._replace(sha256="0" * 64)
     reason = reply_to(wires, request)["refused"]["reason"]
     assert reason == "its rows have changed since the run began"
+
+
+def test_an_array_with_a_shape_of_its_own_keeps_it():
+    """A vector of parameters may stand for a number, and for no array of another shape."""
+    packet = {"sent": {"0": np.zeros(3), "1": np.zeros(3)}}
+    assert protocol.read((np.zeros(3), 0), packet, "sent", np.zeros(3))[1].shape == (3,)
+    assert "expected float64 (2,)" in refuses(
+        protocol.read, (np.zeros(2), 0), packet, "sent", np.zeros(3)
+    )
