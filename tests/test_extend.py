@@ -301,6 +301,23 @@ def test_what_has_no_name_is_not_written(here):
     assert len(fedref.run(algorithm=Local, rounds=1).curve("Local")[0]) == 2
 
 
+def test_entry_points_of_packages_are_names(mine, monkeypatch, capsys):
+    from importlib.metadata import EntryPoint
+
+    points = {
+        "fedref.algorithms": [EntryPoint("ditto", "mine:Ditto", "fedref.algorithms")],
+        "fedref.models": [EntryPoint("poisson", "mine:Poisson", "fedref.models")],
+        "fedref.data": [EntryPoint("counts", "mine:load", "fedref.data")],
+    }
+    monkeypatch.setattr(names, "entry_points", lambda group: points[group])
+    monkeypatch.syspath_prepend(str(mine))
+    words = ["run", "ditto", "--data", "counts", "--model", "poisson", "--rounds", "1", "--quiet"]
+    assert main(*words, "--out", "a") == 0
+    assert toml(mine / "a" / "config.toml")["algorithms"]["ditto"]["lam"] == 1.0
+    assert main("resume", "a", "--quiet") == 0
+    assert "did you mean 'ditto'?" in refused(capsys, "run", "dito")
+
+
 def test_a_file_names_them_too(mine):
     table = document(
         data={"name": "mine:load", "clients": 6},

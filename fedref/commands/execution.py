@@ -5,7 +5,7 @@ import json
 import shlex
 from collections.abc import Iterator
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from math import isfinite
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from fedref.commands.options import DATA_DIR, DATA_UNVERIFIED, Option
 from fedref.experiments.config import Experiment
 from fedref.experiments.loading import Loader
 from fedref.experiments.parallel import Processes, dask_executor
-from fedref.experiments.progress import Progress, console_progress
+from fedref.experiments.progress import Progress, console_progress, report_to_log
 from fedref.experiments.results import idle_rounds
 from fedref.experiments.run import execute
 from fedref.experiments.run_directory import disk_errors
@@ -42,6 +42,7 @@ HOW = {
             bounds=Bounds(0),
         ),
         Option("-q --quiet", "no progress, no table"),
+        Option("-v --verbose", "write a log to DIR/log.txt, a line per round"),
         Option("--json", "one line of JSON per round on standard output"),
     )
 }
@@ -58,7 +59,7 @@ def run_and_report(
     from fedref import plots  # matplotlib is slow to import
 
     executor, workers = pool
-    with choose_progress(experiment, arguments) as progress:
+    with ExitStack() as stack:
         run = execute(
             experiment,
             directory,
@@ -66,7 +67,7 @@ def run_and_report(
             executor=executor,
             workers=workers,
             every=arguments.checkpoint_every,
-            progress=progress,
+            progress=choose_progress(experiment, directory, arguments, stack),
         )
     with disk_errors(directory):
         plots.curves(run, directory / "curves.png")
@@ -113,14 +114,22 @@ def open_pool(arguments: argparse.Namespace) -> Iterator[Pool]:
 
 
 def choose_progress(
-    experiment: Experiment, arguments: argparse.Namespace
-) -> AbstractContextManager[Progress]:
-    """Return the reports for the flags: JSON lines, none, or a bar or lines."""
+    experiment: Experiment,
+    directory: Path,
+    arguments: argparse.Namespace,
+    stack: ExitStack,
+) -> Progress:
+    """Return the reports for the flags: JSON lines, none, or a bar or lines; with -v a log, too."""
     if arguments.json:
-        return nullcontext(Progress(print_json_line, say))
-    if arguments.quiet:
-        return nullcontext(Progress(message=say))
-    return console_progress(experiment, say)
+        progress = Progress(print_json_line, say)
+    elif arguments.quiet:
+        progress = Progress(message=say)
+    else:
+        progress = stack.enter_context(console_progress(experiment, say))
+    if arguments.verbose:
+        with disk_errors(directory):
+            progress = stack.enter_context(report_to_log(directory / "log.txt", progress))
+    return progress
 
 
 def print_json_line(unit: Unit, record: Record) -> None:

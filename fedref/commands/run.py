@@ -180,14 +180,14 @@ def print_dry_run(experiment: Experiment, arguments: argparse.Namespace, loader:
 
 
 def listing() -> str:
-    """List algorithms, models, data and split rules, a line each."""
+    """List algorithms, models, data and split rules, a line each, also those of other packages."""
     algorithms = {name: first_line(cls) for name, cls in ALGORITHMS.items()}
     models = {name: first_line(sys.modules[cls.__module__]) for name, cls in MODELS.items()}
     data = {name: source.help for name, source in SOURCES.items()}
     parts = {
-        "algorithms": algorithms,
-        "models (--model)": models,
-        "data (--data), or a file of your own": data,
+        "algorithms": algorithms | entry_points_by_name("algorithms"),
+        "models (--model)": models | entry_points_by_name("models"),
+        "data (--data), or a file of your own": data | entry_points_by_name("data"),
         "split rules (--split)": {name: rule.help for name, rule in RULES.items()},
     }
     lines = []
@@ -203,6 +203,11 @@ def first_line(thing: Any) -> str:
     if text.startswith(f"{thing.__name__}("):  # made by @dataclass
         text = sys.modules[thing.__module__].__doc__ or ""
     return text.partition("\n")[0]
+
+
+def entry_points_by_name(group: str) -> dict[str, str]:
+    """Return {name: "from MODULE:NAME"} for the entry points of installed packages."""
+    return {name: f"from {point.value}" for name, point in names.entry_points_of(group).items()}
 
 
 # ---- the table of options ------------------------------------------------------------------------
@@ -224,13 +229,13 @@ COMMAND = Command(
             "what ALGORITHM | FILE.toml",
             "what to run",
             many="*",
-            names=lambda: ["all", *ALGORITHMS],
+            names=lambda: ["all", *ALGORITHMS, *names.entry_points_of("algorithms")],
             suffixes=("toml",),
         ),
         Option(
             "--data NAME",
             "data set (see `fedref data list`), or a path to your own (see `fedref data --help`)",
-            names=lambda: SOURCES,
+            names=lambda: [*SOURCES, *names.entry_points_of("data")],
             suffixes=OWN_DATA,
         ),
         Option(
@@ -242,7 +247,7 @@ COMMAND = Command(
         Option(
             "--model NAME",
             ", ".join(MODELS),
-            names=lambda: MODELS,
+            names=lambda: [*MODELS, *names.entry_points_of("models")],
         ),
         Option("--seed A", "one seed"),
         Option("--seeds A:B | A,B,...", "several: 0:3 is 0, 1, 2"),

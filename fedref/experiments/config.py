@@ -361,8 +361,8 @@ def named_algorithm(chosen: Any, tables: Table) -> tuple[str, Any]:
         return chosen, tables[chosen]
     if isinstance(chosen, str) and not names.MODULE_NAME.fullmatch(chosen):
         known = {*ALGORITHMS, *tables, "all"}
-        if chosen not in known:
-            raise ConfigError(unknown("algorithm", chosen, known))
+        if chosen not in known and chosen not in (more := names.entry_points_of("algorithms")):
+            raise ConfigError(unknown("algorithm", chosen, {*known, *more}))
     cls = names.algorithm_class(type(chosen) if isinstance(chosen, Algorithm) else chosen)
     name = names.importable_name(cls)
     if isinstance(chosen, str):

@@ -1,7 +1,9 @@
 """The algorithms, models and data sets that names in an experiment stand for.
 
-A name is one of fedref's own, or MODULE:NAME (imported, from the current folder first). From Python,
-the class, the function or the object itself may take the place of its name.
+A name is one of fedref's own, or MODULE:NAME (imported, from the current folder first), or the name
+of an entry point of an installed package, in the group `fedref.algorithms`, `fedref.models` or
+`fedref.data`. From Python, the class, the function or the object itself may take the place of its
+name.
 """
 
 import importlib
@@ -11,6 +13,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from fedref.algorithm import Algorithm, AnyAlgorithm
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.values import build, check_value, values_of, with_dashes
+from fedref.datasets.registry import SOURCES
 from fedref.datasets.rules import parameters_of
 from fedref.datasets.sources import IN_MEMORY, is_in_memory, parse_name
 from fedref.models import FROM_DATA, MODELS, Model
@@ -27,6 +31,11 @@ Table = Mapping[str, Any]
 
 _WORD = r"[^\W\d]\w*"
 MODULE_NAME = re.compile(rf"{_WORD}(\.{_WORD})*:{_WORD}(\.{_WORD})*")
+
+
+def entry_points_of(group: str) -> dict[str, Any]:
+    """Return name → entry point of the installed packages, for one group of `fedref.*`."""
+    return {point.name: point for point in entry_points(group=f"fedref.{group}")}
 
 
 def import_name(name: str) -> Any:
@@ -47,7 +56,7 @@ def import_name(name: str) -> Any:
     return thing
 
 
-def resolve_name(kind: str, name: Any, known: Mapping[str, Any]) -> Any:
+def resolve_name(kind: str, group: str, name: Any, known: Mapping[str, Any]) -> Any:
     """Resolve a name to an object. Non-strings are returned unchanged."""
     if not isinstance(name, str):
         return name
@@ -55,7 +64,16 @@ def resolve_name(kind: str, name: Any, known: Mapping[str, Any]) -> Any:
         return known[name]
     if MODULE_NAME.fullmatch(name):
         return import_name(name)
-    raise ConfigError(unknown(kind, name, known))
+    more = entry_points_of(group)
+    if name not in more:
+        raise ConfigError(unknown(kind, name, {*known, *more}))
+    try:
+        return more[name].load()
+    except Exception as error:
+        raise ConfigError(
+            f"{kind} {name}: {more[name].value} cannot be imported ({error}), expected an "
+            "installed package that works"
+        ) from error
 
 
 def importable_name(thing: Any) -> str:
@@ -80,7 +98,7 @@ def check_file_name(name: str, what: str) -> None:
 
 def algorithm_class(name: Any) -> type[AnyAlgorithm]:
     """Return the class of an algorithm, given by its name or as the class."""
-    cls = resolve_name("algorithm", name, ALGORITHMS)
+    cls = resolve_name("algorithm", "algorithms", name, ALGORITHMS)
     if not (inspect.isclass(cls) and issubclass(cls, Algorithm) and is_dataclass(cls)):
         raise ConfigError(
             f"algorithm {name!r}: is not an algorithm, expected the name of one, or a dataclass that "
@@ -115,7 +133,7 @@ def algorithm_table(label: str, table: Table) -> dict[str, Any]:
 
 def model_class(name: Any) -> type[Any]:
     """Return the class of a model, given by its name or as the class."""
-    cls = resolve_name("model", name, MODELS)
+    cls = resolve_name("model", "models", name, MODELS)
     what = f"model {importable_name(name)}"
     if not (inspect.isclass(cls) and is_dataclass(cls) and issubclass(cls, Model)):
         raise ConfigError(
@@ -171,8 +189,8 @@ def data_function(name: Any) -> Any:
     text = check_value(str, name, "data name")
     if parse_name(text) is not None or os.path.exists(text):
         return None
-    if MODULE_NAME.fullmatch(text):
-        function = import_name(text)
+    if MODULE_NAME.fullmatch(text) or text in entry_points_of("data"):
+        function = resolve_name("data set", "data", text, SOURCES)
         if not callable(function):
             raise ConfigError(f"data set {text} is {function!r}, expected a function")
         return function

@@ -1,18 +1,23 @@
-"""Progress reports of a run: a bar or lines.
+"""Progress reports of a run: a bar, lines, a log.
 
 Units may run side by side, so reports of several units may alternate. If a unit runs in another
 process, its rounds are reported when it has ended, and only the last one with a state.
 """
 
 import builtins
+import os
+import shlex
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from math import isfinite
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import fedref
+from fedref.boundary.errors import printable
 from fedref.experiments.config import Experiment
 from fedref.experiments.unit import Record, Unit, units
 
@@ -167,3 +172,39 @@ def console_progress(experiment: Experiment, say: Say = print_message) -> Iterat
         from tqdm.auto import tqdm
     with report_by_bar(experiment, tqdm, say) as progress:
         yield progress
+
+
+# ---- a log ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def report_to_log(path: Path, progress: Progress) -> Iterator[Progress]:
+    """Append the command and all reports to a file, each with its time; pass reports on to `progress`.
+
+    Refuse a path that is a link.
+    """
+
+    def open_no_link(name: str, flags: int) -> int:
+        return os.open(name, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+    with open(path, "a", encoding="utf-8", opener=open_no_link) as file:
+
+        def write(text: str) -> None:
+            print(
+                time.strftime("%Y-%m-%d %H:%M:%S"),
+                printable(text, sys.maxsize),
+                file=file,
+                flush=True,
+            )
+
+        def report_round(unit: Unit, record: Record) -> None:
+            progress.round(unit, record)
+            end = f"; {record.status} {record.reason}".rstrip() * (record.status != "running")
+            write(f"{unit.name}: round {record.round}, {describe_newest(record)}{end}")
+
+        def report_message(text: str) -> None:
+            progress.message(text)
+            write(text)
+
+        write(f"fedref {fedref.__version__}: {shlex.join(sys.argv)}")
+        yield Progress(report_round, report_message)

@@ -87,6 +87,19 @@ class Run(NamedTuple):
             for name in columns
         }
 
+    def to_pandas(self, table: str = "metrics") -> Any:
+        """Return metrics.csv, or clients.csv (table="clients"), as a pandas DataFrame."""
+        try:
+            from pandas import DataFrame
+        except ImportError:
+            raise ConfigError(
+                "to_pandas needs pandas, expected `pip install pandas`; without it `metrics` and "
+                "`clients` hold the same columns as arrays"
+            ) from None
+        if table not in ("metrics", "clients"):
+            raise ConfigError(unknown("table", table, ("metrics", "clients")))
+        return DataFrame(self.metrics if table == "metrics" else self.clients)
+
     def plan(
         self, round: int, label: str | None = None, seed: int | None = None, **point: Any
     ) -> Plan:

@@ -3,8 +3,8 @@
 config.toml (every value: it reproduces the run), environment.json (what else the last digits depend
 on), split.json (the exact split), metrics.csv (a row per algorithm and round), clients.csv (a row
 per algorithm, evaluated round and client), summary.md, curves.png, checkpoints/, and on request
-parameters/ (states of chosen rounds). The tables are made from the checkpoints, so an interrupted
-run goes on to byte-identical files.
+parameters/ (states of chosen rounds) and log.txt. The tables are made from the checkpoints, so an
+interrupted run goes on to byte-identical files.
 """
 
 import errno

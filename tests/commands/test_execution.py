@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -85,13 +86,15 @@ def test_what_the_columns_mean_is_said_by_the_command(here, capsys):
         assert said - found <= {"renewed", "gamma"}
 
 
-@pytest.mark.parametrize("words", [[], ["-q"], ["--json"]], ids=" ".join)
-def test_a_message_is_told_once(capsys, words):
+@pytest.mark.parametrize("words", [[], ["-q"], ["--json"], ["-v"]], ids=" ".join)
+def test_a_message_is_told_once(here, capsys, words):
     experiment = config.from_table(document())
     arguments = commands.parse(["resume", "a", *words])
-    with execution.choose_progress(experiment, arguments) as told:
+    with ExitStack() as stack:
+        told = execution.choose_progress(experiment, here, arguments, stack)
         told.message("a word")
     assert capsys.readouterr() == ("", "fedref: a word\n")
+    assert (here / "log.txt").exists() == (words == ["-v"])
 
 
 def test_several_seeds_give_mean_and_standard_deviation(here, capsys):

@@ -6,8 +6,9 @@ import pytest
 from running import algorithms, document, main, refused, rows, write
 
 from fedref.algorithms import ALGORITHMS
+from fedref.commands.run import listing
 from fedref.datasets import RULES, SOURCES
-from fedref.experiments import config, dry_run
+from fedref.experiments import config, dry_run, names
 from fedref.experiments.loading import Loader
 from fedref.models import MODELS
 from fedref.rounds.evaluation import evaluate
@@ -103,9 +104,14 @@ def test_a_run_without_rounds_can_be_rehearsed(here):
     assert one.seconds == one.evaluation > 0
 
 
-def test_the_list_has_a_line_for_everything_that_can_be_chosen(capsys):
+def test_the_list_has_a_line_for_everything_that_can_be_chosen(capsys, monkeypatch):
     assert main("run", "--list") == 0
     shown = capsys.readouterr().out
     named = [line.split()[0] for line in shown.splitlines() if line.startswith("  ")]
     assert named == [*ALGORITHMS, *MODELS, *SOURCES, *RULES]
     assert max(map(len, shown.splitlines())) <= 120
+    point = type("Point", (), {"value": "mine:Ditto"})
+    monkeypatch.setattr(names, "entry_points_of", lambda group: {f"my-{group}": point})
+    for group in ("algorithms", "models", "data"):
+        assert f"my-{group} " in listing()
+    assert "from mine:Ditto" in listing()

@@ -1,6 +1,7 @@
 """What is told about a run as it goes."""
 
 import builtins
+import os
 import re
 import signal
 import sys
@@ -10,7 +11,7 @@ from io import StringIO
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from running import algorithms, document, process, write
+from running import algorithms, document, main, process, refused, write
 from tqdm import tqdm
 
 import fedref
@@ -127,7 +128,7 @@ def test_a_bar_counts_the_rounds_of_all_units():
     assert re.search(r"fedavg \(seed 0\):  75%\|.* 15/20 \[", shown)
 
 
-# ---- from Python, and on the command line --------------------------------------------------------
+# ---- from Python, and as a log -------------------------------------------------------------------
 
 
 def test_from_python_a_bar_or_lines(capsys, monkeypatch):
@@ -142,6 +143,34 @@ def test_from_python_a_bar_or_lines(capsys, monkeypatch):
     assert re.search(r"0%\|.* 0/13 \[", capsys.readouterr().err)
     fedref.run(document(rounds=12), progress=False)
     assert capsys.readouterr() == ("", "")
+
+
+def test_verbose_writes_a_log_that_resume_goes_on_with(here):
+    path = write(here / "t.toml", document(algorithms=algorithms("fedavg", "fedprox")))
+    assert main("run", path, "-q", "-v", "-o", "a") == 0
+    text = (here / "a" / "log.txt").read_text("utf-8")
+    assert len(text.splitlines()) == 1 + 2 * 4
+    assert re.search(
+        r"^[-\d]+ [:\d]+ fedprox \(seed 0\): round 3, training loss \S+, accuracy \S+ %; done$",
+        text,
+        re.MULTILINE,
+    )
+    assert main("resume", "a", "-q", "--verbose") == 0
+    assert (here / "a" / "log.txt").read_text("utf-8").startswith(text)
+    assert main("run", path, "-q", "-o", "b") == 0
+    assert not (here / "b" / "log.txt").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="links")
+def test_a_log_that_is_a_link_is_not_followed(here, capsys):
+    (here / "mine.txt").write_text("mine")
+    (here / "a").mkdir()
+    (here / "a" / "log.txt").symlink_to(here / "mine.txt")
+    path = write(here / "t.toml", document(rounds=1))
+    assert "a/log.txt: cannot be read or written" in refused(
+        capsys, "run", path, "-v", "-q", "-o", "a"
+    )
+    assert (here / "mine.txt").read_text() == "mine"
 
 
 def test_ctrl_c_says_how_to_resume_with_words_that_a_shell_takes(here):

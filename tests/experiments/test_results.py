@@ -2,6 +2,7 @@
 
 import base64
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -173,6 +174,28 @@ def test_a_notebook_shows_the_table_and_the_picture(monkeypatch):
     assert "Note: step sizes differ" in shown
     (data,) = re.findall(r'src="data:image/png;base64,([^"]+)"', shown)
     assert base64.b64decode(data).startswith(b"\x89PNG")
+
+
+# ---- data frames ---------------------------------------------------------------------------------
+
+
+def test_pandas_has_the_same_columns_and_numbers(here):
+    pytest.importorskip("pandas")
+    run = fedref.run(document(algorithms=algorithms("fedavg", "fedprox")), out="a")
+    for name in ("metrics", "clients"):
+        frame, read = run.to_pandas(name), rows(here / "a" / f"{name}.csv")
+        assert list(frame.columns) == list(read[0])
+        assert len(frame) == len(read)
+        assert frame["accuracy"].tolist() == [float(row["accuracy"]) for row in read]
+    assert run.to_pandas().equals(run.to_pandas("metrics"))
+    with pytest.raises(fedref.ConfigError, match="unknown table 'metric': did you mean 'metrics'"):
+        run.to_pandas("metric")
+
+
+def test_without_pandas_what_to_do_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(fedref.ConfigError, match="needs pandas, expected `pip install pandas`"):
+        fedref.run(document(rounds=0)).to_pandas()
 
 
 # ---- plans ---------------------------------------------------------------------------------------
