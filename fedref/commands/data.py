@@ -12,6 +12,7 @@ from fedref.boundary.files import exists
 from fedref.boundary.values import Bounds, declaration_of, literal
 from fedref.commands.options import DATA_DIR, DATA_UNVERIFIED, REPEATED, Command, Option
 from fedref.datasets import describe, manifest, manifest_of, rules, sources
+from fedref.datasets.formats import leaf
 from fedref.datasets.registry import find_nothing
 from fedref.rounds.federation import Federation
 
@@ -24,7 +25,7 @@ your own data
   A file or a folder in the place of a data set's name, in one of these formats:
   .npz         arrays X (n, ...) and y (n,); client (n,) if rows belong to clients;
                for a test part of your own test (n,), true for test rows, or train,
-               true for all others
+               true for all others, or test_from, the first test row
   folder       X.npy and y.npy, and client.npy, test.npy, ... likewise
   .csv, .tsv   a header; column y (or label, class, target); client and test (or
                train) if you have them; every other column is a feature and holds
@@ -192,6 +193,12 @@ def compare_with_rule(federation: Federation) -> str:
     return f"{federation.rule} with seed {federation.seed} {end}"
 
 
+def export_leaf(args: argparse.Namespace) -> None:
+    federation = datasets.from_manifest(args.manifest, args.data_dir)
+    for path in leaf.export(federation, args.out, args.raw):
+        print(path)
+
+
 # ---- the table of options ------------------------------------------------------------------------
 
 
@@ -255,5 +262,12 @@ COMMAND = Command(
             epilog=rules_help(),
         ),
         "verify": command(verify, "Check a manifest and the data it was made from.", MANIFEST),
+        "export-leaf": command(
+            export_leaf,
+            "Write a split as LEAF JSON files.",
+            MANIFEST,
+            Option("--out DIR", "folder to write to", Path, required=True),
+            Option("--raw", "features as in the source, not scaled"),
+        ),
     },
 )

@@ -1,7 +1,7 @@
 """Checks of named arrays, and the Source that is made of them; all readers end here.
 
 The arrays are X, y, optionally `client`, and optionally one that marks the test rows: `test` (true
-for test rows) or `train` (false for test rows).
+for test rows), `train` (false for test rows) or `test_from` (the first test row, counted from 0).
 Test rows are moved to the end and keep their order. Arrays of other names are refused: if a mask
 were ignored because of its name, training would use the test rows.
 """
@@ -16,7 +16,7 @@ from fedref.boundary.files import as_data_error, data_error
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Source
 
-TEST_ROWS = ("test", "train")
+TEST_ROWS = ("test", "train", "test_from")
 ARRAY_NAMES = ("X", "y", "client", *TEST_ROWS)
 
 
@@ -162,9 +162,19 @@ def from_arrays(arrays: Mapping[str, Any], where: str, **more: Any) -> Source:
     marks = {name: np.asarray(arrays[name]) for name in TEST_ROWS if name in arrays}
     if len(marks) > 1:
         raise data_error(where, f"has {' and '.join(marks)}", "one of them")
-    if marks:
+    if "test_from" in marks:
+        more = {"test_from": first_test_row(marks["test_from"], n, where)} | more
+    elif marks:
         test = mask_of_test_rows(*marks.popitem(), n, where)
     return make_source(X, y, where, client, test, **image_defaults(X) | more)
+
+
+def first_test_row(test_from: Array, n: int, where: str) -> int:
+    """Return the row number in the array test_from; a DataError if it is out of range."""
+    first = int(as_integers(test_from.reshape(-1), 1, where, "test_from")[0])
+    if not 0 < first < n:
+        raise data_error(where, f"test_from is {first}", f"a row from 1 to {n - 1}")
+    return first
 
 
 def mask_of_test_rows(name: str, values: Array, n: int, where: str) -> Array:

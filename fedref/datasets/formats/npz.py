@@ -18,10 +18,13 @@ from fedref.models.numerics import Array
 from fedref.rounds.federation import Source
 
 EXPECTED = (
-    "an .npz archive with X, y and optionally client and test (true for test rows) or train, "
-    "without pickled objects"
+    "an .npz archive with X, y and optionally client and test (true for test rows), train or "
+    "test_from, without pickled objects"
 )
-FOLDER = "a folder with X.npy and y.npy, and optionally client.npy and test.npy or train.npy"
+FOLDER = (
+    "a folder with X.npy and y.npy, and optionally client.npy and test.npy, train.npy or "
+    "test_from.npy"
+)
 PUBLISHED = ("train_images", "train_labels", "test_images", "test_labels")
 
 

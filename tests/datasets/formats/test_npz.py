@@ -115,10 +115,13 @@ REFUSED: list[tuple[str, dict[str, object]]] = [
     ("unknown array 'mask'; expected only X, y, client, test, train", {"mask": MASK}),
     ("has test and train; expected one of them", {"test": MASK, "train": ~MASK}),
     ("train is not true for some rows", {"train": np.ones(8)}),
+    ("has test and test_from", {"test": MASK, "test_from": np.array(3)}),
     (r"test has shape \(5,\)", {"test": MASK[:5]}),
     ("not true for some rows", {"test": np.zeros(8, bool)}),
     ("not true for some rows", {"test": np.arange(8)}),
-    ("unknown array 'test_from'", {"test_from": np.array(3)}),
+    ("test_from is 0; expected a row from 1 to 7", {"test_from": np.array(0)}),
+    ("test_from is 8", {"test_from": np.array(8)}),
+    ("test_from has shape", {"test_from": np.array([1, 2])}),
 ]  # fmt: skip
 
 
@@ -170,6 +173,7 @@ def test_a_mask_puts_test_rows_last(tmp_path: Path, mask: np.ndarray) -> None:
     assert source.client.tolist() == order
     opposite = read(tmp_path, X=X, y=Y, client=np.arange(8), train=1 - mask.astype(int))
     assert (opposite.sha256, opposite.test_from) == (source.sha256, 5)
+    assert read(tmp_path, X=FLAT, y=Y, test_from=np.array(6)).test_from == 6
 
 
 # ---- a folder of arrays ---------------------------------------------------------------------------
