@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from helpers import (
     EXACT,
-    KINDS,
     MODELS,
     SIZES,
     make_algorithm,
@@ -42,7 +41,7 @@ AS_FEDAVG = [
 ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize(("options", "limit"), AS_FEDAVG)
 def test_a_limit_is_fedavg_to_the_bit(kind, options, limit):
     model, federated = MODELS[kind], make_federation(MODELS[kind])
@@ -51,7 +50,7 @@ def test_a_limit_is_fedavg_to_the_bit(kind, options, limit):
     assert [same(a.server.w, b.server.w) for a, b in zip(ours, expected)] == [True] * 4
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MODELS)
 def test_one_full_batch_step_of_all_clients_is_gradient_descent_on_all_rows(kind):
     """With weights n_k, Σ p_k (w − η∇f_k) = w − η∇f on the pooled data."""
     model = MODELS[kind]
@@ -63,7 +62,7 @@ def test_one_full_batch_step_of_all_clients_is_gradient_descent_on_all_rows(kind
     assert relative_error(states[-1].server.w, w) <= EXACT
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("lead", [(), (2,)])
 @pytest.mark.parametrize("steps", [1, 3])
 def test_meta_gradients_are_each_other_s_to_the_bit(kind, lead, steps):
@@ -103,7 +102,7 @@ def test_several_steps_of_one_are_the_printed_one_to_the_bit(variant):
     assert same(none, model.grad(w, batches[1]))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("variant", PER_FEDAVG)
 def test_per_fedavg_with_alpha_0_is_sgd_on_the_second_batch_to_the_bit(variant, kind):
     model, federated = MODELS[kind], make_federation(MODELS[kind])
