@@ -49,33 +49,45 @@ HYPER: dict[str, Any] = {
 
 #: Algorithm → the paper's equation, and a line for people.
 SUBJECTS = {
-    "fedavg": ("apfl eq.1", "SGD from the server's model, averaged by n_k"),
+    "fedavg": ("apfl eq.1", "SGD from the server's model; models are averaged with weights n_k"),
     "fedavg-update": ("per-fedavg eq.1", "FedAvg, tested after one step on a training batch"),
     "fedavg-meta": ("fedmeta MAML", "FedAvg, fine-tuned on the support set before the test"),
-    "fedprox": ("fedprox alg.2", "SGD drawn to the server's model by (μ/2)‖w − wᵗ‖²"),
-    "per-fedavg": ("per-fedavg eq.6", "u − αH(w; D″)u with three different batches"),
-    "per-fedavg-fo": ("per-fedavg §3.3", "u alone: the Hessian term is dropped"),
-    "per-fedavg-hf": ("per-fedavg eq.8", "Hu by a central difference of half-width δ"),
-    "per-fedavg-steps": ("per-fedavg eq.6", "two inner steps, the factors chained right to left"),
-    "fedmeta-maml": ("fedmeta MAML", "the gradient through the inner step"),
-    "fedmeta-fomaml": ("fedmeta MAML", "first order: the gradient at θ_u"),
-    "fedmeta-sgd": ("fedmeta Meta-SGD", "gradients in θ and in the vector α"),
-    "fedmaml": ("fedmaml §3.2", "a sum over clients, through all inner steps"),
+    "fedprox": ("fedprox alg.2", "SGD on the loss plus (μ/2)‖w − wᵗ‖²"),
+    "per-fedavg": (
+        "per-fedavg eq.6",
+        "the meta-gradient u − αH(w; D″)u, on three different batches",
+    ),
+    "per-fedavg-fo": ("per-fedavg §3.3", "the meta-gradient without its Hessian term"),
+    "per-fedavg-hf": (
+        "per-fedavg eq.8",
+        "the meta-gradient, its Hu by a central difference of half-width δ",
+    ),
+    "per-fedavg-steps": ("per-fedavg eq.6", "the meta-gradient through two inner steps"),
+    "fedmeta-maml": ("fedmeta MAML", "the query loss's gradient, taken through the inner step"),
+    "fedmeta-fomaml": ("fedmeta MAML", "the query loss's gradient at the adapted θ_u"),
+    "fedmeta-sgd": ("fedmeta Meta-SGD", "the query loss's gradients in θ and in the vector α"),
+    "fedmaml": (
+        "fedmaml §3.2",
+        "the sum of the clients' gradients, each taken through all inner steps",
+    ),
     "fedcurv": (
         "fedcurv penalty",
-        "drawn to the other clients' solutions by their Fisher information",
+        "SGD with a pull to the other clients' solutions, weighted by their Fisher information",
     ),
-    "apfl": ("apfl eq.6", "w_S ⊙ σ(a) + w_k, held by elastic weight consolidation"),
+    "apfl": ("apfl eq.6", "SGD on w_S ⊙ σ(a) + w_k, with elastic weight consolidation of w_S"),
     "centralised": ("apfl §4.1.1", "SGD on the pooled rows"),
     "scaffold": ("scaffold alg.1", "SGD corrected by the control variates c − c_i"),
     "apfl-deng": ("apfl-deng alg.1", "SGD on w, and on v and α through αv + (1 − α)w"),
-    "feddyn": ("feddyn alg.1", "SGD with a regulariser that follows the client"),
-    "fedadagrad": ("fedopt alg.2", "an adaptive server, v + Δ²"),
-    "fedyogi": ("fedopt alg.2", "an adaptive server, v − (1 − β₂)Δ² sign(v − Δ²)"),
-    "fedadam": ("fedopt alg.2", "an adaptive server, β₂v + (1 − β₂)Δ², no bias correction"),
-    "fedavgm": ("fedopt fedavgm", "a server with momentum"),
-    "fednova": ("fednova alg.1", "changes averaged per step"),
-    "pfedme": ("pfedme alg.1", "steps along λ(w − θ̃)"),
+    "feddyn": ("feddyn alg.1", "SGD with a regulariser that each client keeps and changes"),
+    "fedadagrad": ("fedopt alg.2", "the server's Adagrad: v + Δ²"),
+    "fedyogi": ("fedopt alg.2", "the server's Yogi: v − (1 − β₂)Δ² sign(v − Δ²)"),
+    "fedadam": ("fedopt alg.2", "the server's Adam: β₂v + (1 − β₂)Δ², without bias correction"),
+    "fedavgm": ("fedopt fedavgm", "the server's momentum"),
+    "fednova": (
+        "fednova alg.1",
+        "each client's change is divided by its number of steps, then averaged",
+    ),
+    "pfedme": ("pfedme alg.1", "steps of w along λ(w − θ̃)"),
 }
 #: Those beyond the five papers: one family of models is enough for them.
 BEYOND = (
@@ -156,9 +168,9 @@ def complete_hyper(call: str, algorithm: str, hyper: Mapping[str, Any]) -> dict[
 def derivative_cases() -> Iterator[Case]:
     """Yield f, g and Hv of every model on weighted samples, one of them padding; g and Hv at kinks; B(w)."""
     about = {
-        "loss": ("f", "mean loss, weighted samples, one of them padding"),
-        "grad": ("g", "its gradient"),
-        "hvp": ("Hv", "Hessian times v"),
+        "loss": ("f", "the mean loss of weighted samples, one of them padding"),
+        "grad": ("g", "the gradient of that mean loss"),
+        "hvp": ("Hv", "its Hessian times v"),
     }
     for name, model in {**FAMILIES, **VARIANTS}.items():
         rng = rng_of(name)
@@ -179,13 +191,13 @@ def derivative_cases() -> Iterator[Case]:
             inputs = {"w": w, **({"v": v} if call == "hvp" else {}), "D": D}
             yield make_case(
                 f"{call}-{name}", call, "", model, {}, inputs, [output], "per-fedavg eq.4",
-                "biases of 0, a unit or kernel of zeros, a blank background: kinks and ties",
+                "kinks and ties: biases of 0, a unit or kernel of zeros, a blank background",
             )  # fmt: skip
     model, rng = FAMILIES["mlp"], rng_of("dissimilarity")
     w, clients = draw_start(model, rng), {k: draw_batch(model, rng, n) for k, n in enumerate(SIZES)}
     yield make_case(
         "dissimilarity-mlp", "dissimilarity", "", model, {}, {"w": w, "clients": clients},
-        ["B", "variance"], "fedprox B", "B(w) and the variance, clients weighted by n_k",
+        ["B", "variance"], "fedprox B", "B(w) and the variance of the clients' gradients, weighted by n_k",
     )  # fmt: skip
 
 
@@ -264,7 +276,7 @@ def make_trace(
     return make_case(
         f"round-{name}", "round", algorithm, model, given,
         {"state": {"server": server}, "data": data, "plans": plans}, required, tag,
-        about or f"{rounds} rounds: {SUBJECTS[algorithm][1]}",
+        about or f"{rounds} round{'s' * (rounds > 1)}: {SUBJECTS[algorithm][1]}",
     )  # fmt: skip
 
 
@@ -303,7 +315,8 @@ def round_cases() -> Iterator[Case]:
         sampling={"stragglers": 1.0}, rounds=1, tag="fedprox alg.2",
     )  # fmt: skip
     yield make_trace(
-        "drawn-twice", "fedprox", about="drawn with probability n_k/n, a client twice; weights 1/K",
+        "drawn-twice", "fedprox",
+        about="clients are drawn with probability n_k/n, one of them twice; weights 1/K",
         sampling={"sampling": "by-samples", "clients_per_round": 4},
         hyper={"weighting": "uniform"}, rounds=2,
     )  # fmt: skip
@@ -313,24 +326,26 @@ def round_cases() -> Iterator[Case]:
             tag="fedmeta server", hyper={"server": "adam", "beta": 0.05},
         )  # fmt: skip
         yield make_trace(
-            f"{algorithm}-epochs-mlp", algorithm, about="an episode of each mini-batch, their sum is sent",
+            f"{algorithm}-epochs-mlp", algorithm,
+            about="an episode for each mini-batch; a client sends the sum of their gradients",
             hyper={"episodes": "epochs"}, rounds=2,
         )  # fmt: skip
     alone = {"clients_per_round": 1, "steps": 1}
     yield make_trace(
-        "adaptive-mu", "fedprox", about="μ: +0.1 after a rise, −0.1 after five falls, then counted anew",
+        "adaptive-mu", "fedprox",
+        about="μ rises by 0.1 after a rise of the loss, falls by 0.1 after five falls",
         model=binary, tag="fedprox μ", rounds=10, hyper={"adaptive_mu": True}, sampling=alone,
         losses=[3.0, 2.9, 2.8, 3.1, 2.7, 2.6, 2.5, 2.4, 2.3, 2.2],
     )  # fmt: skip
     yield make_trace(
-        "adaptive-mu-floor", "fedprox", about="μ: five falls from 0.05, to the floor 0",
+        "adaptive-mu-floor", "fedprox", about="μ falls from 0.05 to 0, not below",
         model=binary, tag="fedprox μ", rounds=7, hyper={"adaptive_mu": True, "mu": 0.05},
         losses=[3.0 - 0.1 * t for t in range(7)], sampling=alone,
     )  # fmt: skip
     for algorithm in ("fedavg", "fedprox", "per-fedavg"):
         yield make_trace(
             f"loader-{algorithm}", algorithm, rounds=2, sizes=LOADER_SIZES,
-            about="the loader: one row, n < B, a short last batch, one of one row",
+            about="clients of one row, of n < B, with a short last batch, with one of one row",
             sampling={"clients_per_round": 5},
         )  # fmt: skip
     yield make_trace(
@@ -343,9 +358,13 @@ def round_cases() -> Iterator[Case]:
         hyper={"z": 0, "init": "continuous", "window": 2, "delta_sigma": 0.2, "lam": 0.5},
         sampling={"clients_per_round": 1},
     )  # fmt: skip
-    for importance in ("fisher", "si", "mas"):
+    for importance, name in (
+        ("fisher", "the empirical Fisher information"),
+        ("si", "that of synaptic intelligence"),
+        ("mas", "that of memory aware synapses"),
+    ):
         yield make_trace(
-            f"apfl-{importance}", "apfl", about=f"importance by {importance}", rounds=2, tag="apfl eq.5",
+            f"apfl-{importance}", "apfl", about=f"the importance is {name}", rounds=2, tag="apfl eq.5",
             hyper={"z": 1, "importance": importance}, losses=[1.0, 1.0],
         )  # fmt: skip
 
@@ -365,17 +384,17 @@ def loader_cases() -> Iterator[Case]:
     whole = next(case for case in round_cases() if case.name == "round-loader-fedavg")
     given, model = whole.arguments(), serialise.build_model(whole.model)
     about = (
-        "one row",
-        "n < B",
-        "n < 2B, a short last batch",
-        "full batches",
+        "fewer than B",
+        "fewer than B",
+        "a short last batch",
+        "full batches alone",
         "a last batch of one row",
     )
     for i, (n, text) in enumerate(zip(LOADER_SIZES.tolist(), about)):
         inputs = client_inputs(given["state"], given["data"], given["plans"][0], i)
         yield make_case(
             f"client-loader-{n}", "client", "fedavg", model, whole.hyper, inputs, ["upload.w"], "apfl eq.1",
-            f"the loader, {n} rows: {text}",
+            f"a client of {n} row{'s' * (n > 1)}: {text}",
         )  # fmt: skip
     yield from split_round(whole._replace(name="round-loader"), 1)
 
@@ -449,7 +468,7 @@ def evaluation_cases() -> Iterator[Case]:
             inputs["tests"] = [draw_batch(model, rng, 4), draw_batch(model, rng, 3)]
             yield make_case(
                 f"evaluate-{algorithm}-{family}", "evaluate", algorithm, model, hyper, inputs,
-                ["losses"], about="adapted once to training rows, then tested on two batches",
+                ["losses"], about="a client adapts once, then is tested on two batches",
             )  # fmt: skip
 
 
