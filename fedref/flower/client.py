@@ -126,6 +126,8 @@ def read_part(path: Path) -> Site:
     )
     if client.min() < 0:
         raise data_error(path, f"client is {client.min()}", "numbers from 0 on")
+    if not set(np.unique(test).tolist()) <= {0, 1}:
+        raise data_error(path, "test holds other numbers", "1 for test rows, 0 for training rows")
     more: Any = {"image": image}
     more |= {name: tuple(contents[name].tolist()) for name in OPTIONAL[2:] if name in contents}
     numbers, index = np.unique(client, return_inverse=True)

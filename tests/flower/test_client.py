@@ -54,6 +54,7 @@ def test_images_and_codes_stay_what_they_are(tmp_path):
         ({"y": GOOD["y"][:5]}, r"y has shape \(5,\)"),
         ({"y": GOOD["y"] / 2}, "y is 0.5 in row 1"),
         ({"client": GOOD["client"] - 3}, "client is -1; expected numbers from 0 on"),
+        ({"test": 2 * GOOD["test"]}, "test holds other numbers; expected 1 for test rows"),
         ({"test": np.ones(6, bool)}, "client 2 has no training row"),
         ({"X": GOOD["X"] * np.nan}, "X has nan in row 0"),
         ({"scale": np.zeros(2)}, "a scale of 0"),
