@@ -164,6 +164,7 @@ def test_straggler_epochs_are_uniform_from_1_to_E():
     assert counts[0] == 0
     assert len(counts) == 4
     np.testing.assert_allclose(counts[1:] / len(amounts), 1 / 3, atol=0.05)
+    assert make_plan(replace(config, epochs=1), SIZES, 0, 0).amount.tolist() == [1] * len(SIZES)
 
 
 @pytest.mark.parametrize("config", modes())

@@ -23,14 +23,14 @@ LARGEST = 1_000_000
 def run(arguments: argparse.Namespace) -> int:
     """Print the text that each unit's model generates, from the unit's latest checkpoint."""
     experiment, loader = read_experiment(arguments.directory), Loader(arguments.data_dir)
-    begun = False
+    has_checkpoint = False
     for unit in units(experiment):
         record = load_record(arguments.directory, unit)
         if record is not None:
             loaded = load_experiment(config.at_point(experiment, unit.point), loader)
             print(sample_text(loaded, unit, record, arguments), flush=True)
-            begun = True
-    if not begun:
+            has_checkpoint = True
+    if not has_checkpoint:
         raise ConfigError(f"{arguments.directory}: no finished round yet, expected checkpoints")
     return 0
 

@@ -121,10 +121,11 @@ def require_importable_names(experiment: Experiment) -> None:
 def new_directory(name: str) -> Path:
     """Make the folder runs/TIME-NAME; append a number if it exists."""
     base = Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{name}"
+    base.parent.mkdir(exist_ok=True)  # not below: a link to nowhere "exists" under every name
     for i in count(1):
         path = base if i == 1 else base.with_name(f"{base.name}-{i}")
         with suppress(FileExistsError):
-            path.mkdir(parents=True)
+            path.mkdir()
             break
     return path
 

@@ -164,7 +164,7 @@ def loss_gained(place: Place, label: str) -> np.ndarray:
 
 
 def read(name: str) -> Callable[[Place, str], np.ndarray]:
-    """Return what reads a quantity of the table."""
+    """Return a function that reads one quantity of a line of the table."""
     return lambda place, label: place.run[label][name]
 
 

@@ -183,7 +183,7 @@ def place_of_gamma(run: Run) -> Place:
 
 
 def difference_in(measure: Measure) -> Callable[[Place, str], np.ndarray]:
-    """Return what measures the difference of a pair in one quantity."""
+    """Return a function that measures the difference of a pair in one quantity."""
     return lambda place, pair: place.run.difference(pair, measure)
 
 

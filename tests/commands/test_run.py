@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import sys
 from dataclasses import fields
 
 import numpy as np
@@ -202,6 +203,14 @@ def test_default_directories_never_clash(here, monkeypatch):
         assert main("run", path, "--quiet") == 0
     assert sorted(p.name for p in (here / "runs").iterdir()) == ["NOW-tiny", "NOW-tiny-2",
                                                                  "NOW-tiny-3"]  # fmt: skip
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links")
+def test_runs_that_cannot_be_a_folder_is_one_line(here, capsys):
+    """A link that leads nowhere, as to a disk that is not mounted, is no name that is taken."""
+    (here / "runs").symlink_to("nowhere/at/all")
+    line = refused(capsys, "run", write(here / "t.toml", TINY))
+    assert "runs: cannot be read or written (" in line
 
 
 # ---- one comparison, on equal terms --------------------------------------------------------------

@@ -76,6 +76,17 @@ def test_a_full_standard_output_is_one_line_and_results_are_kept(here):
     assert (here / "a" / "metrics.csv").exists()
 
 
+@pytest.mark.parametrize("words", [(), ("--quiet",)])
+def test_a_closed_standard_error_is_no_error(here, capsys, monkeypatch, words):
+    path = write(here / "t.toml", document())
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", None)
+        assert main("run", path, "--out", "a", *words) == 0
+    out = capsys.readouterr().out
+    assert ("| algorithm |" in out) is not bool(words)
+    assert "fedref: " not in out  # print(file=None) would write there
+
+
 # ---- another machine, another encoding -----------------------------------------------------------
 
 
