@@ -20,7 +20,7 @@ from typing import Any
 import fedref
 from fedref import plots
 from fedref.boundary.errors import DataError, FedrefError
-from fedref.boundary.files import write_atomically
+from fedref.boundary.files import read_json, write_atomically
 from fedref.experiments import config, run_directory
 from fedref.experiments.config import Experiment
 from fedref.experiments.parallel import Processes
@@ -170,7 +170,7 @@ def add_runtime(directory: Path, seconds: float) -> None:
 def runtime(directory: Path) -> dict[str, Any]:
     """Return what runtime.json holds; nothing if there is none."""
     path = directory / "runtime.json"
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+    return read_json(path, "an object of seconds, version and commit") if path.exists() else {}
 
 
 def runtime_in_words(directory: Path) -> str:

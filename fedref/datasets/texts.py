@@ -87,6 +87,8 @@ def read_roles(path: Path) -> list[User]:
             raise data_error(where, "is not a list of lists of text", EXPECTED)
         words = " ".join(line for speech in speeches for line in speech).split()
         users.append(User(name, *text.windows(" ".join(words)), where))
+    if not any(len(user.y) for user in users):
+        raise data_error(path, f"no role has more than {text.LENGTH} characters", EXPECTED)
     return [user for user in users if len(user.y)]
 
 

@@ -107,10 +107,10 @@ def test_leafs_json_is_read_as_well_cut_or_as_it_is_cut(tmp_path: Path) -> None:
 
 BROKEN = [
     (b"no", "expected roles.json"),
-    (b"{}", "no user has any rows"),
+    (b"{}", "no role has more than 80 characters; expected roles.json"),
     (b'{"HAMLET": ["To be"]}', "role 'HAMLET': is not a list of lists of text"),
     (b'{"HAMLET": [[1]]}', "role 'HAMLET': is not a list of lists of text"),
-    (b'{"HAMLET": [["To be"]]}', "no user has any rows"),
+    (b'{"HAMLET": [["To be"]]}', "no role has more than 80 characters"),
     (b'{"HAMLET": [], "HAMLET": []}', "'HAMLET' occurs twice"),
 ]
 

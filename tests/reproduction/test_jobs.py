@@ -143,6 +143,9 @@ def test_runtime_adds_up_and_names_all_commits(
         jobs.add_runtime(tmp_path, 1.5)
     assert jobs.runtime(tmp_path)["seconds"] == 103
     assert jobs.runtime(tmp_path)["commit"] == "a, b"
+    (tmp_path / "runtime.json").write_text("[1]")
+    with pytest.raises(FedrefError, match="holds a list; expected an object of seconds"):
+        jobs.runtime(tmp_path)
 
 
 def test_changes_of_experiments_and_reports_are_told(
