@@ -66,13 +66,7 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
         for nu in steps
     }
     spent = {(m, nu): total(draws[nu][0].run, m, "flops") for m in methods for nu in steps}
-    numbers = [
-        Number(
-            (users, METHODS[m], f"{nu}"), after,
-            more=(before, after - found[users, m, steps[0]][0], spent[m, nu] / spent[m, steps[0]]),
-        )
-        for (users, m, nu), (after, before) in found.items()
-    ]  # fmt: skip
+    numbers = numbers_of(found, spent)
     write_numbers(out / "numbers.csv", HEADS, numbers)
     fluctuation = at_point(runs["fluctuation"], steps=TAU)
     plots.curves(
@@ -118,6 +112,21 @@ def measure(draws: Sequence[Draw], users: str, label: str) -> tuple[np.ndarray, 
         unadapted_accuracy(draw.run, label, draw.data, unseen=users == "new") for draw in draws
     ]
     return np.concatenate(after), np.concatenate(before)
+
+
+def numbers_of(
+    found: Mapping[tuple[str, str, int], tuple[np.ndarray, np.ndarray]],
+    spent: Mapping[tuple[str, int], np.ndarray],
+) -> list[Number]:
+    """Return the lines of the table. found : as of `measure`. spent : operations, of (method, ν)."""
+    one = min(nu for _, nu in spent)
+    return [
+        Number(
+            (users, METHODS[m], f"{nu}"), after,
+            more=(before, after - found[users, m, one][0], spent[m, nu] / spent[m, one]),
+        )
+        for (users, m, nu), (after, before) in found.items()
+    ]  # fmt: skip
 
 
 def gain_of_steps(place: Place, label: str) -> np.ndarray:

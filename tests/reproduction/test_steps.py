@@ -55,3 +55,13 @@ def test_new_users_gain_what_is_after_less_before(swept: Run) -> None:
     assert gain == pytest.approx(np.subtract(*found["per-fedavg-fo"]))
     assert (gain != 0).any()
     assert STEPS.gain_of_steps(place, "fedavg-update") == pytest.approx([0, 0])
+
+
+def test_a_line_has_what_more_steps_give_and_cost() -> None:
+    values = {1: (np.array([70.0]), np.array([60.0])), 3: (np.array([75.0]), np.array([61.0]))}
+    found = {("new", "per-fedavg-fo", nu): both for nu, both in values.items()}
+    spent = {("per-fedavg-fo", nu): np.array([nu + 1.0]) for nu in values}
+    one, three = STEPS.numbers_of(found, spent)
+    assert np.ravel(one.more).tolist() == [60, 0, 1]
+    assert (three.what, three.ours.tolist()) == (("new", "Per-FedAvg (FO)", "3"), [75])
+    assert np.ravel(three.more).tolist() == [61, 5, 2]
