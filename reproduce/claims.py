@@ -28,10 +28,11 @@ difference of the accuracy from one evaluation to the next in the second half. *
 the difference of two methods in it, as mean ± standard deviation over seeds (divided by their number).
 Seeds differ in the start, the cohorts and the batches, and rarely in the split (a row says so). It is set
 against a limit: 0, or the size that the paper names. Where the paper has a word alone, the size is our
-choice, and the row says so. The margin is the larger of two standard errors over seeds (2s/√n) and, for all
-that is in points of accuracy, four test rows (for shares of clients, four clients): if k rows change sides
-and all in one direction, 2√k of them may be chance, so that fewer than four show nothing. Where rows change
-in both directions this is lenient.
+choice, and the row says so. The margin is the larger of two standard errors over seeds (2s/√n with an s that
+divides by n − 1: for three seeds √2 times the deviation that is printed) and, for all that is in points of
+accuracy, four test rows (for shares of clients, four clients): if k rows change sides and all in one
+direction, 2√k of them may be chance, so that fewer than four show nothing. Where rows change in both
+directions this is lenient.
 
 - *holds*: beyond the limit by more than the margin, in every seed and for every method of the claim;
 - *contradicted*: for one of these methods it is on the other side of the limit, by more than the margin;

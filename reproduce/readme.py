@@ -37,8 +37,9 @@ what `fedref reproduce NAME` measures with the experiment files in `NAME/` (`fed
 what is not measured says why. The link in the last column leads to all numbers and pictures, to how
 they were measured, and to the data, seeds, runtime and commit behind them.
 
-*The paper* is the text that fedref was written from: for APFL the article itself; for the others a Chinese
-text that retells or repeats a paper. So the table of Per-FedAvg is of a repetition, not Fallah et al.'s, and
+*The paper* is the text that fedref was written from: for APFL the article itself; for
+FedMAML an article that names no paper and breaks off in §4.3; for the others a Chinese text that retells or
+repeats a paper. So the table of Per-FedAvg is of a repetition, not Fallah et al.'s, and
 what such a text does not say is not called the paper's. Accuracies are test accuracies weighted by samples.
 Per-FedAvg, FedMeta, FedAvg(Meta) and FedMAML's θ are tested *after* their step or steps on the client's data,
 FedAvg and FedProx without any, and APFL with the client's own part. An average is over all evaluated rounds,
