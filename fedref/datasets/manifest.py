@@ -154,6 +154,8 @@ def read_names(manifest: dict[str, Any], path: Path | str) -> tuple[str, ...] | 
 def read_affine(value: Any, name: str, p: int, path: Path) -> Array | float:
     """Return shift or scale: one number, or one for each of p features."""
     with as_data_error(path, f"{name}: a number, or {p} of them"):
+        if np.iscomplexobj(value):
+            raise ValueError(f"{name} holds complex numbers")
         values = np.array(value, np.float64)
         if values.shape not in ((), (p,)):
             raise ValueError(f"{name} has shape {values.shape}")

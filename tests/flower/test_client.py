@@ -58,6 +58,7 @@ def test_images_and_codes_stay_what_they_are(tmp_path):
         ({"test": np.ones(6, bool)}, "client 2 has no training row"),
         ({"X": GOOD["X"] * np.nan}, "X has nan in row 0"),
         ({"scale": np.zeros(2)}, "a scale of 0"),
+        ({"scale": np.array([1, 1j])}, "scale holds complex numbers"),
         ({"shift": np.zeros(3)}, r"shift has shape \(3,\); expected shift: a number, or 2 of them"),
         ({"X": np.full((6, 2), None)}, "Object arrays cannot be loaded"),
     ],
