@@ -12,11 +12,11 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import metadata
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import fedref
 from fedref.boundary.errors import printable
 from fedref.experiments.config import Experiment
 from fedref.experiments.unit import Record, Unit, units
@@ -206,5 +206,5 @@ def report_to_log(path: Path, progress: Progress) -> Iterator[Progress]:
             progress.message(text)
             write(text)
 
-        write(f"fedref {fedref.__version__}: {shlex.join(sys.argv)}")
+        write(f"fedref {metadata.version('fedref')}: {shlex.join(sys.argv)}")
         yield Progress(report_round, report_message)
