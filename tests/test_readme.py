@@ -1,9 +1,9 @@
 """The pages, run as written: every command, every snippet, every link.
 
-A shell block runs in an empty folder with the pages' own files; commands inside a line run in one
-folder, in the order in which they stand. `fedref` is the tree that is tested: a command line is given
-to `main`, a snippet to `exec`, as a process each would spend its time on imports. What takes long is
-run by -m slow, snippets with all of their rounds.
+Each shell block runs in a folder that holds only the files which the pages define. Quick commands
+inside a line of text share one such folder, in their order on the pages. No process is started for
+`fedref`, because it would spend its time on imports: a command line is given to `main`, a snippet to
+`exec`. Slow commands, and snippets with all of their rounds, run with -m slow.
 """
 
 import ast
@@ -26,7 +26,7 @@ from fedref.commands import parse
 from fedref.teach import source
 
 README = (ROOT / "README.md").read_text("utf-8")
-#: page → its text; what runs is looked for in all of them.
+#: page → its text. Commands, snippets and links of all of them are tested.
 PAGES = {
     name: (ROOT / name).read_text("utf-8")
     for name in ("README.md", "fedref/README.md", "data/README.md")
@@ -37,15 +37,15 @@ ALL = "\n".join(PAGES.values())
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", ALL, re.DOTALL | re.MULTILINE)
 SHELL = [text for language, text in BLOCKS if language == "sh"]
 PYTHON = [text for language, text in BLOCKS if language == "python"]
-#: Files that snippets begin with the name of.
+#: file → its snippet: one whose first line is a comment with the file's name.
 FILES = {text.split()[1]: text for text in PYTHON if re.match(r"# \w+\.py\n", text)}
 PROSE = re.sub(r"^```.*?^```$", "", ALL, flags=re.DOTALL | re.MULTILINE)
-#: Commands inside a line, once each, in their order.
+#: Commands inside a line of text, once each, in their order.
 INLINE = list(dict.fromkeys(" ".join(x.split()) for x in re.findall(r"`(fedref\s[^`]*)`", PROSE)))
 
-#: Installing is what CI's own script does with these lines; what follows on the line is not run here.
+#: Lines that install are not run here, to their end: CI installs in steps of its own.
 INSTALLS = r"(python3 -m venv|pip install|git clone)\b.*"
-#: Longer than some seconds.
+#: Commands that take more than a few seconds.
 SLOW = {
     "fedref run",
     "fedref run all",
@@ -54,20 +54,20 @@ SLOW = {
     "fedref explain --html site",  # tests/teach builds the same site once
     "fedref run fedavg fedmeta-maml fedmeta-sgd --data shakespeare --rounds 3",
 }
-#: Said of a command as such, or not run for a reason.
+#: command that is not run → the reason
 NOT_RUN = {
-    "fedref conformance": "the command's name; it wants a module",
-    "fedref resume": "the command's name; it wants a folder",
+    "fedref conformance": "only the command's name; it needs a module",
+    "fedref resume": "only the command's name; it needs a folder",
     "fedref conformance torch": "tests/conformance/test_peers.py runs it where torch is",
 }
-#: Where the exit code is not 0, as written: the exercise is not solved yet.
+#: command whose exit code is not 0 → its exit code: the exercise is not solved yet.
 EXIT = {"fedref exercise check meta_gradient.py": 1}
 
 #: DIR, NAME, FILE.toml, [ALGORITHM ...]: something to fill in.
 PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b|\.\.\.")
 
 
-def to_run(slow: bool) -> list[str]:
+def commands_to_run(slow: bool) -> list[str]:
     return [
         c for c in INLINE if not PLACEHOLDER.search(c) and c not in NOT_RUN and (c in SLOW) == slow
     ]
@@ -75,7 +75,7 @@ def to_run(slow: bool) -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """An empty folder with the pages' own files."""
+    """A folder with only the files that the pages define."""
     assert set(FILES) == {"ditto.py", "mine.py"}
     for name, text in FILES.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
@@ -87,18 +87,18 @@ def folder(tmp_path, monkeypatch):
 
 
 def play(text: str, expected: int = 0) -> str:
-    """Run shell lines: those of `fedref` in this process, the others in bash. Return the output."""
+    """Run shell lines: `fedref` in this process, others in bash. Return what `fedref` printed."""
     printed = StringIO()
     for part in re.split(r"^(?=fedref )", text, flags=re.MULTILINE):
         line, _, rest = part.partition("\n") if part.startswith("fedref ") else ("", "", part)
         if line:
             command, _, file = line.partition(" > ")
-            said = StringIO()
-            with redirect_stdout(said):
+            output = StringIO()
+            with redirect_stdout(output):
                 assert main(*shlex.split(command, comments=True)[1:]) == expected, line
             if file:
-                Path(file).write_text(said.getvalue(), encoding="utf-8")
-            printed.write(said.getvalue())
+                Path(file).write_text(output.getvalue(), encoding="utf-8")
+            printed.write(output.getvalue())
         if rest.strip():
             subprocess.run(["bash", "-ec", rest], check=True)
     return printed.getvalue()
@@ -107,20 +107,20 @@ def play(text: str, expected: int = 0) -> str:
 # ---- commands ------------------------------------------------------------------------------------
 
 
-def test_a_file_has_one_content_on_all_pages():
+def test_each_file_is_defined_once_on_all_pages():
     heads = re.findall(r"^(?:# |cat > )(\w+\.py)\b", ALL, re.MULTILINE)
     assert sorted(heads) == sorted({*FILES, "my_backend.py"})
 
 
 def test_commands_inside_lines_run_as_written(folder):
-    assert len(to_run(slow=False)) >= 6
-    for command in to_run(slow=False):
+    assert len(commands_to_run(slow=False)) >= 6
+    for command in commands_to_run(slow=False):
         play(command, EXIT.get(command, 0))
     assert (folder / "my.toml").read_text().startswith('name = "')
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", to_run(slow=True))
+@pytest.mark.parametrize("command", commands_to_run(slow=True))
 def test_slow_commands_inside_lines_run_as_written(folder, command):
     if "--data" in command and "FEDREF_DATA" not in os.environ:
         pytest.skip("needs FEDREF_DATA")
@@ -129,14 +129,14 @@ def test_slow_commands_inside_lines_run_as_written(folder, command):
         assert (folder / "site" / "index.html").exists()
 
 
-def test_lists_of_commands_hold_no_other():
+def test_slow_skipped_and_failing_commands_are_on_the_pages():
     assert set(INLINE) >= SLOW | set(NOT_RUN) | set(EXIT)
 
 
-def test_commands_with_something_to_fill_in_are_commands(capsys):
-    named = [c for c in INLINE if PLACEHOLDER.search(c) or c in NOT_RUN]
-    assert len(named) > 5
-    for command in named:
+def test_commands_that_cannot_run_as_written_exist(capsys):
+    not_run = [c for c in INLINE if PLACEHOLDER.search(c) or c in NOT_RUN]
+    assert len(not_run) > 5
+    for command in not_run:
         word = command.split()[1]
         with pytest.raises(SystemExit) as stopped:
             parse([word, "--help"])
@@ -144,44 +144,44 @@ def test_commands_with_something_to_fill_in_are_commands(capsys):
         assert f"fedref {word}" in capsys.readouterr().out
 
 
-def installed(text: str) -> str:
-    """A shell block without what installs."""
+def without_installs(text: str) -> str:
+    """A shell block without the lines that install."""
     return re.sub(rf"^{INSTALLS}$", "", text, flags=re.MULTILINE).strip()
 
 
-def test_the_first_block_is_two_commands():
+def test_the_first_block_installs_and_runs_in_two_lines():
     assert SHELL[0].splitlines()[1:] == ["fedref run"]
-    assert installed(SHELL[0]) == "fedref run"
+    assert without_installs(SHELL[0]) == "fedref run"
 
 
 @pytest.mark.parametrize("text", [text for text in SHELL[1:] if "END\n" not in text])
 def test_shell_blocks_run_as_written(folder, text):
-    play(installed(text))
+    play(without_installs(text))
 
 
-def test_blocks_with_files_inside_run_where_their_packages_are():
-    """tests/conformance/test_peers.py runs the one that there is."""
+def test_the_one_block_that_writes_a_file_tests_a_backend():
+    """tests/conformance/test_peers.py runs it, where torch is installed."""
     (text,) = (text for text in SHELL if "END\n" in text)
     assert "fedref conformance my_backend" in text
 
 
 @pytest.mark.slow
 def test_the_first_run_prints_the_table_and_draws_the_picture(folder):
-    printed = play(installed(SHELL[0]))
+    printed = play(without_installs(SHELL[0]))
     table = re.search(r"^\| algorithm .*?\n\n", README, re.DOTALL | re.MULTILINE)
     assert table is not None
     assert table[0].strip() in printed
-    (made,) = (folder / "runs").iterdir()
-    assert made.name.endswith("-digits")
+    (run,) = (folder / "runs").iterdir()
+    assert run.name.endswith("-digits")
     assert {"curves.png", "metrics.csv", "split.json", "config.toml"} <= {
-        p.name for p in made.iterdir()
+        p.name for p in run.iterdir()
     }
 
 
 @pytest.mark.slow
-def test_ditto_averages_and_ends_as_it_is_said(folder):
-    said = r"it averages ([\d.]+) %, more than any in the table above, and ends at ([\d.]+) %, as `(.*)` does"
-    ((average, final, equal),) = re.findall(said, README)
+def test_ditto_has_the_accuracies_that_the_readme_states(folder):
+    text = r"it averages ([\d.]+) %, more than any in the table above, and ends at ([\d.]+) %, as `(.*)` does"
+    ((average, final, equal),) = re.findall(text, README)
     (command,) = re.findall(r"^    (fedref run ditto:Ditto .*)$", README, re.MULTILINE)
     _, ditto, *_ = re.findall(r"^\| \w.*$", play(command), re.MULTILINE)
     assert [ditto.split("|")[column].strip() for column in (2, 4)] == [average, final]
@@ -196,7 +196,10 @@ def test_ditto_averages_and_ends_as_it_is_said(folder):
 
 
 def with_asserts(text: str) -> str:
-    """A snippet in which each comment that is a value is asserted: of an expression, or as shapes."""
+    """Turn each comment that is a value into an assertion.
+
+    After an expression it is the expression's value; after an assignment, the shapes of its targets.
+    """
     comments = {
         token.start[0]: token.string[1:].strip()
         for token in tokenize.generate_tokens(StringIO(text).readline)
@@ -233,13 +236,13 @@ def test_values_in_comments_are_asserted():
 @pytest.mark.parametrize("text", PYTHON, ids=range(len(PYTHON)))
 @pytest.mark.parametrize("rounds", [5, pytest.param(20, marks=pytest.mark.slow)])
 def test_snippets_run_as_written(folder, text, rounds):
-    """With 20 rounds, as written, there are 21 evaluations."""
+    """As written there are 20 rounds, so 21 evaluations; the fast test replaces both numbers."""
     text = text.replace("rounds=20", f"rounds={rounds}").replace("(21,", f"({rounds + 1},")
     text = text.replace(", 21)", f", {rounds + 1})")
     exec(with_asserts(text), {"__name__": "snippet"})
 
 
-def test_the_derivative_s_numbers_are_as_said():
+def test_the_snippet_about_derivatives_prints_the_numbers_it_states():
     (text,) = (text for text in PYTHON if "taylor_slope(" in text)
     *_, error, slope = text.splitlines()
     assert error.endswith("# about 1e-16")
@@ -262,21 +265,21 @@ def test_per_fedavg_eq_6_stands_in_its_two_lines():
 
 
 def anchors(text: str) -> set[str]:
-    """The names that headings get as links."""
+    """The anchors that GitHub gives to a page's headings."""
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}
 
 
 def test_the_table_of_speed_is_what_was_measured():
     with open(ROOT / "reproduce/results/speed/numbers.csv") as file:
-        found = list(csv.DictReader(file))
+        rows = list(csv.DictReader(file))
 
     def best(workload: str, peer: str) -> str:
-        """The time of the peer's fastest way, float32 / float64."""
+        """The peer's shortest time divided by fedref's, float32 / float64."""
         ratios = [
             min(
                 float(row["ratio"])
-                for row in found
+                for row in rows
                 if (row["workload"], row["dtype"]) == (workload, dtype)
                 and row["implementation"].startswith(peer)
             )
@@ -284,12 +287,12 @@ def test_the_table_of_speed_is_what_was_measured():
         ]
         return " / ".join(f"{ratio:.2f}" for ratio in ratios)
 
-    shown = re.findall(r"^\| (W\d): .*? \| (.*?) \| (.*?) \| (.*?) \|$", README, re.MULTILINE)
+    table = re.findall(r"^\| (W\d): .*? \| (.*?) \| (.*?) \| (.*?) \|$", README, re.MULTILINE)
     peers = ("torch-eager", "torch", "jax")
-    assert shown == [
+    assert table == [
         (name, *(best(name, peer) for peer in peers)) for name in ("W1", "W2", "W3", "W4", "W5")
     ]
-    fastest = [float(ratio) for *_, cell in shown for ratio in cell.split(" / ")]
+    fastest = [float(ratio) for *_, cell in table for ratio in cell.split(" / ")]
     assert ("JAX is faster than fedref in every round" in README) == (max(fastest) < 1)
 
 
@@ -299,7 +302,7 @@ def test_the_readme_is_read_in_five_minutes():
     assert "fedref/spec.py" in "".join(README.splitlines()[:10])
 
 
-def test_links_lead_somewhere():
+def test_links_between_the_pages_and_files_resolve():
     for page, text in PAGES.items():
         for link in re.findall(r"\]\(([^)]+)\)", text):
             if not link.startswith("https://"):
@@ -315,7 +318,7 @@ def test_files_that_are_named_exist():
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
-def test_the_layout_names_what_is_there():
+def test_the_layout_names_every_package_and_nothing_that_is_gone():
     section = PAGES["fedref/README.md"].split("\n## Layout\n")[1].split("\n## ")[0]
     named = re.findall(r"^    (\S+)  ", section, re.MULTILINE)
     assert [name for name in named if not (ROOT / name).exists()] == []

@@ -15,7 +15,7 @@ steps θ ← θ − α∇L_k(θ; D_tr) [fedmaml §4.2].
     θ_j          theta_j        (..., d)  θ after j steps
     g            g              (..., d)  the gradient, carried back through the steps
     g_k          gradients      (K, d)   the g that each client sent
-    n_k          counts         (K,)     how often each was drawn, mostly 1
+    n_k          counts         (K,)     how often each client was drawn, usually once
     α            alpha          number, the step of adaptation
     β            beta           number, the server's step
     s            inner_steps    number of steps of adaptation
@@ -24,13 +24,13 @@ Equations: [fedmaml §3.2] `meta_gradient`, the server's `meta_update` · [fedma
 [fedmaml §4.3] θ′, `candidate`.
 
 Decisions
-  two server steps are stated: averaging to θ′, and the meta-update of θ. We keep θ as the state and
-    θ′ beside it; `evaluate` says which is tested: "theta" (adapted, as meta-learning is) or
-    "theta1" (not adapted: it already is an average of adapted models).
+  server. The paper states two steps: averaging to θ′, and the meta-update of θ. We keep θ as the state
+    and θ′ beside it. `evaluate` says which is tested: "theta" (each client adapts it first, as in
+    meta-learning) or "theta1" (not adapted: it already is an average of adapted models).
   the meta-update *sums* over clients, as printed (FedMeta takes the mean): β is per client.
   the gradient runs through all s steps; the paper only says ∇_θ.
-  cost. With `evaluate = "theta1"` θ and θ′ both travel down (2d): θ to be trained from, θ′ to be used.
-  stragglers that are not dropped do the whole episode: one step cannot be done in part.
+  cost. With `evaluate = "theta1"` θ and θ′ both travel down (2d): clients train from θ and use θ′.
+  stragglers that are not dropped do all their work: a round is one step, which cannot be split.
   D_tr and D_val are drawn afresh each round, disjoint; with a single row D_tr is empty.
 
 >>> import numpy as np
@@ -82,7 +82,7 @@ def meta_gradient(
 
 
 def meta_update(theta: Array, gradients: Array, counts: Array, *, beta: float) -> Array:
-    """θ ← θ − β Σ_k ∇_θ L_k(θ*_k; D_val), a client that was drawn n_k times n_k times: (d,)."""
+    """θ ← θ − β Σ_k n_k ∇_θ L_k(θ*_k; D_val): (d,). A client drawn n_k times counts n_k times."""
     # [fedmaml §3.2] θ − β Σ_k n_k g_k
     return theta - beta * weighted_sum(counts, gradients)
 

@@ -25,7 +25,7 @@ from fedref.flower.nodes import OFFLINE, Options, Reply, no_answer_in
 from fedref.flower.protocol import Packet, ProtocolError, write_reason
 from fedref.flower.server import serve
 
-#: Flower's errors that mean that there is no answer yet; all others are errors of the client app.
+#: Flower's errors for an answer that did not come in time.
 NO_ANSWER = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
 
 
@@ -69,7 +69,7 @@ class OverGrid:
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
-        self.sent: dict[str, tuple[int, float]] = {}  # message → (node, limit)
+        self.awaited: dict[str, tuple[int, float]] = {}  # message id → (node, limit in seconds)
 
     def nodes(self) -> Collection[int]:
         return set(self.grid.get_node_ids())
@@ -80,29 +80,29 @@ class OverGrid:
             for node, packet in packets.items()
         ]
         ids = list(self.grid.push_messages(messages))
-        found = {id: node for id, node in zip(ids, packets, strict=True) if id}
-        self.sent |= {id: (node, limit) for id, node in found.items()}
-        return found
+        node_of = {id: node for id, node in zip(ids, packets, strict=True) if id}  # "": not sent
+        self.awaited |= {id: (node, limit) for id, node in node_of.items()}
+        return node_of
 
     def receive(self, messages: Collection[str]) -> Iterable[Reply]:
         return [self.reply_of(message) for message in self.grid.pull_messages(list(messages))]
 
     def reply_of(self, message: Message) -> Reply:
         """Convert Flower's message to a Reply: the node's packet, or the reason why there is none."""
-        asked, sender = message.metadata.reply_to_message_id, message.metadata.src_node_id
-        node, limit = self.sent.pop(asked, (sender, 0.0))
+        request, sender = message.metadata.reply_to_message_id, message.metadata.src_node_id
+        node, limit = self.awaited.pop(request, (sender, 0.0))
         try:
             if not message.has_error():
-                node = sender  # an error may come from the link, in place of the node
-                return Reply(asked, node, packet_of(message.content))
+                node = sender  # an error, other than a reply, may be from Flower's link
+                return Reply(request, node, packet_of(message.content))
             code = message.error.code
             if code in NO_ANSWER:
-                return Reply(asked, node, no_answer_in(limit))
+                return Reply(request, node, no_answer_in(limit))
             if code == ErrorCode.NODE_UNAVAILABLE:
-                return Reply(asked, node, OFFLINE)
+                return Reply(request, node, OFFLINE)
             raise ProtocolError(f"its client app failed (Flower's error {code})")
         except ProtocolError as error:
-            return Reply(asked, node, {"refused": write_reason(error)})
+            return Reply(request, node, {"refused": write_reason(error)})
 
 
 def experiment_in(folder: Path) -> Experiment:
@@ -112,7 +112,7 @@ def experiment_in(folder: Path) -> Experiment:
 
 
 def options_of(values: Mapping[str, Any]) -> Options:
-    """Return the options in [tool.flwr.app.config], which also holds `out`."""
+    """Return the options in [tool.flwr.app.config], without `out`, which the table also holds."""
     table = {"clients": 0} | {key: value for key, value in values.items() if key != "out"}
     options: Options = build(Options, table, "[tool.flwr.app.config]")
     return options
@@ -125,7 +125,7 @@ def server_app(folder: Path) -> ServerApp:
     def say(text: str) -> None:
         print(f"fedref: {text}", flush=True)
 
-    def tell(unit: Unit, record: Record) -> None:
+    def report_round(unit: Unit, record: Record) -> None:
         accuracy = record.rows[-1].get("accuracy")
         text = "" if accuracy is None else f", accuracy {100 * accuracy:.2f} %"
         say(f"{unit.name}: round {record.round}{text}, {record.status}")
@@ -136,8 +136,8 @@ def server_app(folder: Path) -> ServerApp:
         try:
             out = Path(str(values.get("out") or "run")).expanduser()
             experiment, options = experiment_in(folder), options_of(values)
-            serve(OverGrid(grid), experiment, out, options, say, Progress(tell, say))
-            say(f"written to {out}")
+            serve(OverGrid(grid), experiment, out, options, say, Progress(report_round, say))
+            say(f"results written to {out}")
         except FedrefError as error:
             say(f"error: {error}")
             raise
@@ -154,7 +154,7 @@ def client_app(folder: Path) -> ClientApp:
         def work() -> Packet:
             values = context.node_config
             if missing := [key for key in ("data", "state") if not values.get(key)]:
-                raise ConfigError(f"its --node-config has no {missing[0]}")
+                raise ConfigError(f"the --node-config of this node lacks the key {missing[0]}")
             site = read_part(Path(str(values["data"])).expanduser())
             state = Path(str(values["state"])).expanduser()
             return handle_request(packet_of(message.content), site, experiment_in(folder), state)

@@ -34,7 +34,7 @@ DIGITS = 4
 METHODS = (
     "logits", "loss_of", "forward", "vjp", "backward", "grad", "R_forward", "R_backward", "hvp",
 )  # fmt: skip
-#: Names in the code that are symbols in every file, beside those of a file's table.
+#: name in the code → symbol, for all files; the table of symbols in a file adds its own.
 SYMBOLS = {
     **{name: name for name in "wDuvFI"}, "grad": "g", "hvp": "H", "loss": "f", "delta": "δ", "phi": "φ",
 }  # fmt: skip
@@ -62,9 +62,10 @@ class Function(NamedTuple):
 
 
 class Page(NamedTuple):
-    """All that is said of one topic.
+    """The explanation of one topic.
 
-    citation : the paper, one paragraph each; text : a model's docstring, or what is said of a tag.
+    citation : paragraphs about the paper. text : the rest of a model's docstring, or the passages that
+    mention a tag which marks no line of code.
     """
 
     title: str
@@ -94,7 +95,7 @@ def topics() -> dict[str, list[str]]:
 
 
 def find_topic(name: str) -> str:
-    """Return the topic of that name in any capitals; ConfigError names a few similar ones."""
+    """Return the topic of this name, ignoring case; a ConfigError suggests similar names."""
     known = {topic.casefold(): topic for names in topics().values() for topic in names}
     wanted = " ".join(name.casefold().replace("[", " ").replace("]", " ").split())
     wanted = re.sub(r"\b(eq|alg)\. ", r"\1.", wanted)
@@ -102,11 +103,11 @@ def find_topic(name: str) -> str:
         return known[wanted]
     near = get_close_matches(wanted, known, n=3, cutoff=0.6)
     hint = f"; did you mean {' or '.join(repr(known[topic]) for topic in near)}?" if near else ""
-    raise ConfigError(f"unknown topic {name!r}: `fedref explain --list` names all{hint}")
+    raise ConfigError(f"unknown topic {name!r}: `fedref explain --list` lists them all{hint}")
 
 
 def page_of(name: str) -> Page:
-    """Return the page of a tag, an algorithm, a model or an exercise."""
+    """Return the page of a tag, an algorithm, a model or an exercise; `TEXTS` have none."""
     topic = find_topic(name)
     if topic in MODELS:
         title, _, text = (inspect.getdoc(MODELS[topic]) or "").partition("\n\n")
@@ -132,7 +133,7 @@ def page_of(name: str) -> Page:
 def file_page(
     module: ModuleType, equations: Iterable[Equation] | None = None, functions: Iterable[str] = ()
 ) -> Page:
-    """Return the page of a paper's file: all of its equations, or some of them, and some functions."""
+    """Return a page about a paper's file: its equations, or only these, and `functions` besides."""
     groups: dict[str, list[Equation]] = {name: [] for name in functions}
     for equation in source.equations_in(module) if equations is None else equations:
         groups.setdefault(equation.function, []).append(equation)
@@ -185,7 +186,7 @@ def model_functions(model: str) -> Iterator[Function]:
 
 
 def format_value(value: Any) -> str:
-    """Return a value as text with four digits; a batch by its rows, a tuple part by part."""
+    """Return a value as text, with up to four decimals; a batch by its rows, a tuple part by part."""
     if isinstance(value, Batch):
         pairs = zip(np.asarray(value.X), np.asarray(value.y).tolist())
         return ", ".join(f"{format_value(x)} → {y}" for x, y in pairs)
@@ -204,25 +205,25 @@ def given_values(trace: Trace) -> list[tuple[str, str]]:
     first = dict(trace.steps[0].before)
     if not isinstance(first.get("self"), Algorithm):
         first.pop("self", None)
-    if "data" in first:  # a function of all the client's data
+    if "data" in first:  # a function that returns all the client's data
         first["data()"] = first.pop("data")()
     return [(name, format_value(value)) for name, value in first.items() if name != "model"]
 
 
 def computed_values(trace: Trace) -> list[tuple[str, str]]:
-    """Return (name, value) of every variable that a line of a worked example makes, in order.
+    """Return (name, value) of every variable that a worked example assigns, in order.
 
-    Left out are activations, which are functions and not numbers, views of the parameters, and arrays
-    that are yet to be filled.
+    Three kinds are left out: activations (they are functions, not numbers), views of the parameters,
+    and arrays that are filled later.
     """
-    file, values, memory = trace.function.__code__.co_filename, [], set[str]()
+    file, values, buffers = trace.function.__code__.co_filename, [], set[str]()
     for step in trace.steps:
         code, changes = linecache.getline(file, step.line).strip(), step.changes()
         if "np.empty(" in code or ".unpack(" in code:
-            memory |= changes.keys()
+            buffers |= changes.keys()
         for name, value in changes.items():
-            plain = name not in memory and not isinstance(value, Activation)
-            if plain and name != "_" and not code.startswith("for "):
+            is_computed = name not in buffers and not isinstance(value, Activation)
+            if is_computed and name != "_" and not code.startswith("for "):
                 values.append((name, format_value(value)))
     return [*values, ("returned", format_value(trace.result))]
 
@@ -235,6 +236,6 @@ def model_of(trace: Trace) -> Any:
 
 
 def agreement(equation: Equation) -> float:
-    """Return the relative error between what the line computed and what the formula says."""
+    """Return the relative error between the result of the code and that of the formula (0: equal)."""
     got, said = compute_both(equation)
-    return checks.relative_error(1.0 * got, 1.0 * said)  # true is 1
+    return checks.relative_error(1.0 * got, 1.0 * said)  # 1.0 * makes numbers of booleans

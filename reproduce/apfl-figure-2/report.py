@@ -24,11 +24,11 @@ USES = "apfl-figure-1"
 FIGURE_1 = find(USES).module
 STEMS, METHODS, APFL = FIGURE_1.STEMS, FIGURE_1.METHODS, FIGURE_1.APFL
 name_data_sets, methods_of = FIGURE_1.name_data_sets, FIGURE_1.methods_of
-#: The last one of the first rounds, as the paper calls them.
+#: The last round that counts as early training.
 EARLY = 10
-#: Importance updates beyond the first three, which are preset, as [apfl §4.2.1] prints it.
+#: The paper's number of importance updates, without the three preset ones [apfl §4.2.1].
 RENEWALS = 1
-#: What is not low: a training loss above this part of the mean loss of the untrained parameters.
+#: A training loss is high above this fraction of the mean loss of the untrained parameters.
 HIGH = 0.5
 HEADS = ("data", "method")
 
@@ -67,7 +67,7 @@ def measure_all(runs: Mapping[str, Run]) -> dict[str, list[Number]]:
 
 
 def parts(runs: Mapping[str, Run]) -> dict[str, str]:
-    """Return the tables and claims of report.md; apfl-cifar10 has them, too."""
+    """Return the tables and claims of report.md; apfl-cifar10 uses them, too."""
     tables = (number_table(HEADS, numbers) for numbers in measure_all(runs).values())
     return {
         **dict(zip(("renewals", "changes", "losses"), tables)),
@@ -80,21 +80,21 @@ def parts(runs: Mapping[str, Run]) -> dict[str, str]:
 
 
 def count_renewals(run: Run, label: str) -> np.ndarray:
-    """Return how often the importance is renewed, besides around the start: (seeds,)."""
+    """Return how often importance is renewed outside the preset rounds z−1, z, z+1: (seeds,)."""
     z = int(run.experiment.algorithms[label].get("z", 2))
     flags = [
         [row.get("renewed") == 1 for row in record.rows[:-1]] for record in run.records_of(label)
-    ]  # after the last round none sends it
+    ]  # not the last row: no round follows that would renew it
     return np.array([float(sum(abs(t - z) > 1 for t in np.flatnonzero(f))) for f in flags])
 
 
-def first_round_at(run: Run, label: str, than: str = "fedavg") -> np.ndarray:
-    """Return the first round with a training loss as low as the last one of `than`: (seeds,).
+def first_round_at_loss_of(run: Run, label: str, other: str = "fedavg") -> np.ndarray:
+    """Return the first round of `label` with at most the final training loss of `other`: (seeds,).
 
-    Where there is none, it is the round after the last one.
+    Where no round has so low a loss, it is the round after the last one.
     """
     t, loss = run.curve(label, "train_loss")
-    low = loss <= final(run, than, "train_loss")[:, None]
+    low = loss <= final(run, other, "train_loss")[:, None]
     return np.where(low.any(1), t[low.argmax(1)], t[-1] + 1).astype(float)
 
 
@@ -106,29 +106,30 @@ def times_triggered(place: Place, label: str) -> np.ndarray:
 
 
 def rounds_to_fedavg(place: Place, label: str) -> np.ndarray:
-    return first_round_at(place.run, label)
+    return first_round_at_loss_of(place.run, label)
 
 
 def rounds_behind_apfl(place: Place, label: str) -> np.ndarray:
-    """Return how much later a method is at its own final training loss than APFL is: (seeds,)."""
-    return first_round_at(place.run, label, label) - first_round_at(place.run, APFL[0], label)
+    """Return how many rounds before a method APFL reaches the method's final loss: (seeds,)."""
+    run = place.run
+    return first_round_at_loss_of(run, label, label) - first_round_at_loss_of(run, APFL[0], label)
 
 
 def left_high(place: Place, label: str) -> np.ndarray:
-    """Return the clients whose final training loss is above half of the mean at the start, in %."""
+    """Return the share of clients whose final training loss is high, in %: (seeds,)."""
     start = place.run.curve(label, "train_loss")[1][:, 0]
     scores = [record.scores[-1] for record in place.run.records_of(label)]
     return np.array([100 * np.mean(s.train_loss > HIGH * x) for s, x in zip(scores, start)])
 
 
 def early(place: Place, label: str, first: int = 1) -> np.ndarray:
-    """Return the points of average accuracy above FedAvg in the first rounds: (seeds,)."""
+    """Return the lead over FedAvg in mean accuracy of rounds `first` to EARLY, in points: (seeds,)."""
     (t, y), (_, base) = place.run.curve(label), place.run.curve("fedavg")
     return 100 * (y - base)[:, (first <= t) & (t <= EARLY)].mean(1)
 
 
 def start_above_fedavg(place: Place) -> str:
-    """Return why nothing about FedMeta's training can be judged; "" if its start is not that good."""
+    """Return why FedMeta's training cannot be judged (its start is too good); "" if it can."""
     start, end = place.run.curve("fedmeta-maml")[1][:, 0].mean(), final(place.run, "fedavg").mean()
     if 100 * start <= end:
         return ""

@@ -53,7 +53,7 @@ def test_every_name_that_fedref_prints_is_a_topic_in_any_capitals(name):
 
 
 def test_what_a_tag_without_a_line_of_its_own_shows(capsys):
-    for topic, said, code in (
+    for topic, words, code in (
         ("Per-FedAvg EQ.3", "with D = D′ = D″", "def meta_gradient("),
         ("Per-FedAvg EQ.3", "NeurIPS 2020.", "D2 = (1, 2) → 1, (-1, 1) → 0, (2, 0) → 1"),
         ("apfl alg.1", "[alg.1] `APFL`", "class APFL("),
@@ -61,12 +61,12 @@ def test_what_a_tag_without_a_line_of_its_own_shows(capsys):
     ):
         assert main("explain", topic) == 0
         out = capsys.readouterr().out
-        assert said in out
+        assert words in out
         assert code in out
 
 
-def test_a_mistake_by_its_name(capsys):
-    """As `fedref conformance` prints it."""
+def test_a_mistake_is_explained_by_its_name(capsys):
+    """The name is the one that `fedref conformance` prints."""
     assert main("explain", "hf: divided by δ") == 0
     out = capsys.readouterr().out
     assert "    - d = " in out
@@ -75,8 +75,8 @@ def test_a_mistake_by_its_name(capsys):
 
 
 def test_suggestions_come_last_and_are_few(capsys):
-    said = refused(capsys, "explain", "per-fedavg", "eq.33")
-    assert said.rstrip().endswith("'per-fedavg eq.3' or 'per-fedavg eq.8' or 'per-fedavg eq.7'?")
+    message = refused(capsys, "explain", "per-fedavg", "eq.33")
+    assert message.rstrip().endswith("'per-fedavg eq.3' or 'per-fedavg eq.8' or 'per-fedavg eq.7'?")
 
 
 @pytest.mark.parametrize("module", source.modules()[1:], ids=lambda m: m.__name__)
@@ -90,7 +90,7 @@ def test_a_symbol_has_a_row_of_its_own(module):
 
 
 def test_eq_6_with_its_numbers(capsys):
-    """u and the meta-gradient as they come out by hand, to four digits."""
+    """Compare u with a calculation by hand, to four decimals."""
     assert main("explain", "per-fedavg eq.6") == 0
     out = capsys.readouterr().out
     sigma = lambda z: 1 / (1 + np.exp(-z))  # noqa: E731
@@ -104,8 +104,8 @@ def test_eq_6_with_its_numbers(capsys):
     assert "w = (0.5, -0.25)" in out
 
 
-def test_a_method_with_the_options_of_its_algorithm(capsys):
-    """θ − β (g_1 + g_2)/2 by hand needs β, which is no argument of `combine`."""
+def test_a_method_s_example_shows_the_options_of_its_algorithm(capsys):
+    """To redo θ − β (g_1 + g_2)/2 by hand one needs β, which is not an argument of `combine`."""
     assert main("explain", "fedmeta", "server") == 0
     out = capsys.readouterr().out
     assert "self = MAML(weighting='uniform', drop=True, alpha=0.1, beta=0.5" in out
@@ -115,7 +115,7 @@ def test_a_method_with_the_options_of_its_algorithm(capsys):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_with_its_lines_and_what_proves_them(name, capsys):
+def test_a_model_is_shown_with_its_code_and_proofs(name, capsys):
     assert main("explain", name) == 0
     out = capsys.readouterr().out
     for method, claim in (("grad", "complex step of loss"), ("hvp", "complex step of grad")):
@@ -126,12 +126,12 @@ def test_a_model_with_its_lines_and_what_proves_them(name, capsys):
         assert "[gradient]  Aᵀ(σ(z) − y) / n\n" in out
 
 
-def test_the_centralised_step_has_the_proofs_of_its_own(capsys):
+def test_a_proof_of_the_centralised_step_stands_there_alone(capsys):
     assert main("explain", "centralised") == 0
     out = capsys.readouterr().out
-    before, own = out.split("\nCentralised.step ")
+    before, step = out.split("\nCentralised.step ")
     claim = "proved: 4 rounds of Centralised = FedAvg of one client with all rows"
-    assert claim in own
+    assert claim in step
     assert claim not in before
 
 
@@ -141,7 +141,7 @@ def test_the_list_names_every_topic(capsys):
     assert {*ALGORITHMS, *MODELS, "per-fedavg eq.6", "apfl eq.3", "mistakes"} <= listed
 
 
-def test_the_mistakes_with_their_lines_and_what_catches_them(capsys):
+def test_published_mistakes_are_shown_with_their_lines_and_what_catches_them(capsys):
     assert main("explain", "mistakes") == 0
     out = capsys.readouterr().out
     for name in PUBLISHED:
@@ -149,6 +149,6 @@ def test_the_mistakes_with_their_lines_and_what_catches_them(capsys):
     assert "    - return u + alpha * d\n    + return u - alpha * d\n" in out
 
 
-def test_a_space_behind_eq_does_no_harm(capsys):
+def test_a_space_after_eq_is_ignored(capsys):
     assert main("explain", "Per-FedAvg", "eq.", "3") == 0
     assert "[per-fedavg eq.3]" in capsys.readouterr().out

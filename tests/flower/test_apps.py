@@ -161,7 +161,7 @@ def test_a_client_app_answers_whatever_happens(tmp_path, capsys, monkeypatch):
         (reason,) = asked_of(app, hello, **values)["refused"].values()
         assert re.fullmatch(r"its work raised \w+Error: see the node's own log", reason)
     told = capsys.readouterr().err
-    assert "its --node-config has no data" in told
+    assert "the --node-config of this node lacks the key data" in told
     assert "nowhere.npz" in told
     monkeypatch.setattr("fedref.flower.apps.handle_request", lambda *_: time.sleep(5))
     assert asked_of(app, hello, ttl=1.0, **where) == {

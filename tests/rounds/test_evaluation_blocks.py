@@ -1,4 +1,4 @@
-"""Evaluation in blocks of clients: every client once, every row once, never more than the limit."""
+"""Evaluation in blocks of clients: every client and every row once, in pieces of limited size."""
 
 import numpy as np
 import pytest
@@ -18,33 +18,34 @@ def federated():
     return make_federation(MODELS["mlp"], SIZES)
 
 
-def by_a_loop(rows: list[int], most: int) -> list[list[int]]:
-    """Clients are taken while they fit; one that does not fit alone is alone."""
-    found: list[list[int]] = []
-    held = 0
-    for k, n in enumerate(rows):
-        if found and held + n <= most:
-            found[-1].append(k)
-            held += n
+def blocks_by_a_loop(sizes: list[int], max_rows: int) -> list[list[int]]:
+    """Fill each block while the next client fits; a client with too many rows is a block by itself."""
+    blocks: list[list[int]] = []
+    rows = 0  # in the last block
+    for k, n in enumerate(sizes):
+        if blocks and rows + n <= max_rows:
+            blocks[-1].append(k)
+            rows += n
         else:
-            found.append([k])
-            held = n
-    return found
+            blocks.append([k])
+            rows = n
+    return blocks
 
 
-@pytest.mark.parametrize("most", [1, 3, 8, 13, 14, 15, 20, 10_000])
+@pytest.mark.parametrize("max_rows", [1, 3, 8, 13, 14, 15, 20, 10_000])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_blocks_are_those_of_a_loop(federated, most, dtype, monkeypatch):
-    row = federated.source.X.shape[1] * np.dtype(dtype).itemsize
-    monkeypatch.setattr(evaluation, "BLOCK_BYTES", most * row)
-    rows = (federated.train.sizes + federated.test.sizes).tolist()
-    assert [list(block) for block in evaluation.blocks(federated, dtype)] == by_a_loop(rows, most)
+def test_blocks_are_those_of_a_loop(federated, max_rows, dtype, monkeypatch):
+    row_bytes = federated.source.X.shape[1] * np.dtype(dtype).itemsize
+    monkeypatch.setattr(evaluation, "BLOCK_BYTES", max_rows * row_bytes)
+    sizes = (federated.train.sizes + federated.test.sizes).tolist()
+    blocks = [list(block) for block in evaluation.blocks(federated, dtype)]
+    assert blocks == blocks_by_a_loop(sizes, max_rows)
 
 
-@pytest.mark.parametrize("most", [1, 2, 5, 11, 12, 1000])
-def test_a_large_client_comes_piece_by_piece(federated, most, monkeypatch):
-    row = federated.source.X.shape[1] * 8
-    monkeypatch.setattr(evaluation, "LIMIT", most * row)
+@pytest.mark.parametrize("max_rows", [1, 2, 5, 11, 12, 1000])
+def test_a_large_client_comes_piece_by_piece(federated, max_rows, monkeypatch):
+    row_bytes = federated.source.X.shape[1] * 8
+    monkeypatch.setattr(evaluation, "LIMIT", max_rows * row_bytes)
     for k, n in enumerate(federated.train.sizes.tolist()):
         (pieces,) = evaluation.client_batches(
             federated, federated.train, range(k, k + 1), np.float64
@@ -53,12 +54,13 @@ def test_a_large_client_comes_piece_by_piece(federated, most, monkeypatch):
         whole = federated.batch(federated.train.rows_of(k))
         np.testing.assert_array_equal(np.concatenate([D.X for D in pieces]), whole.X)
         np.testing.assert_array_equal(np.concatenate([D.y for D in pieces]), whole.y)
-        assert [len(D.y) for D in pieces] == [min(most, n - i) for i in range(0, n, most)]
+        lengths = [min(max_rows, n - i) for i in range(0, n, max_rows)]
+        assert [len(D.y) for D in pieces] == lengths
 
 
 def test_a_block_has_each_client_s_rows_in_order(federated):
-    found = evaluation.client_batches(federated, federated.train, range(1, 4), np.float64)
-    for k, Ds in zip(range(1, 4), found):
+    batches = evaluation.client_batches(federated, federated.train, range(1, 4), np.float64)
+    for k, Ds in zip(range(1, 4), batches):
         (D,) = Ds
         assert same(tuple(D), tuple(federated.batch(federated.train.rows_of(k))))
 
@@ -86,41 +88,44 @@ def test_scores_do_not_depend_on_blocks(federated, variant, block, limit, chunk,
         np.testing.assert_allclose(got, wanted, rtol=1e-12)
 
 
-@pytest.mark.parametrize("most", [1, 2, 5, 9, 40])
-def test_rows_are_cut_at_each_client_s_end_and_nowhere_else_but_in_long_ones(most, monkeypatch):
-    monkeypatch.setattr(evaluation, "CHUNK", most)
+@pytest.mark.parametrize("chunk", [1, 2, 5, 9, 40])
+def test_rows_are_cut_at_each_client_s_end_and_within_clients_longer_than_a_chunk(
+    chunk, monkeypatch
+):
+    monkeypatch.setattr(evaluation, "CHUNK", chunk)
     part = Part(np.arange(sum(SIZES)), np.concatenate([[0], np.cumsum(SIZES)]))
     expected = {0}
     for k, n in enumerate(SIZES):
-        expected |= {int(part.offsets[k]) + i for i in (*range(0, n, most), n)}
+        expected |= {int(part.offsets[k]) + i for i in (*range(0, n, chunk), n)}
     cuts = list(evaluation.chunks(part))
     assert [a[-1] for a in cuts[:-1]] == [b[0] for b in cuts[1:]]
     assert {end for ends in cuts for end in ends} == expected
-    assert all(ends[-1] - ends[0] < 2 * most for ends in cuts)
+    assert all(ends[-1] - ends[0] < 2 * chunk for ends in cuts)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", ["fedavg", "per-fedavg"])
 def test_a_client_s_scores_depend_on_no_other_client(name, dtype):
-    """To the bit, so that they are the same wherever it is evaluated, beside whomever."""
-    model = MLP(17, (13, 11), 5)  # of many rows BLAS makes the last ones in another way
+    """Equal to the bit: a client may be evaluated anywhere, together with any others."""
+    model = MLP(17, (13, 11), 5)  # BLAS may compute the last of many rows differently
     rng = np.random.default_rng(0)
     federated = random_federation(model, rng.integers(1, 60, 40), rng)
     algorithm, w = make_algorithm(name), model.init(rng).astype(dtype)
     state = State(algorithm.initial(model, w), {})
-    how = {"round": 3, "seed": 1, "dtype": dtype}
+    options = {"round": 3, "seed": 1, "dtype": dtype}
     plan = Sampling(5, epochs=1, batch_size=4)
-    whole = evaluation.evaluate(algorithm, model, state, federated, plan, **how)
-    for some in (np.array([7]), np.arange(11, 40, 3)):
-        own = evaluation.evaluate_clients(
-            algorithm, model, state.server, {}, federated.subset(some), plan, clients=some, **how
+    whole = evaluation.evaluate(algorithm, model, state, federated, plan, **options)
+    for clients in (np.array([7]), np.arange(11, 40, 3)):
+        subset = federated.subset(clients)
+        alone = evaluation.evaluate_clients(
+            algorithm, model, state.server, {}, subset, plan, clients=clients, **options
         )
-        for part, all_of_it in zip(own, whole):
-            np.testing.assert_array_equal(part, all_of_it[some])
+        for scores, scores_of_all in zip(alone, whole):
+            np.testing.assert_array_equal(scores, scores_of_all[clients])
 
 
 def random_federation(model, sizes, rng):
-    """Clients with so many rows for training, and as many again for testing."""
+    """A federation whose client k has sizes[k] training rows and as many test rows."""
     n = int(sizes.sum())
     X, y = rng.normal(size=(2 * n, model.features)), rng.integers(0, model.classes, 2 * n)
     offsets = np.concatenate([[0], np.cumsum(sizes)])

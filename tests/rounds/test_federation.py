@@ -10,13 +10,15 @@ from fedref.rounds.federation import Federation, Part, Source
 
 
 def part(*rows: list[int]) -> Part:
+    """The Part whose client k has the rows rows[k]."""
     flat = np.array([r for client in rows for r in client], np.int64)
     return Part(flat, np.cumsum([0, *map(len, rows)]))
 
 
-def federation(X: np.ndarray, **more: object) -> Federation:
+def federation(X: np.ndarray, **changes: object) -> Federation:
+    """Four rows: client 0 trains on 0 and 2 and is tested on 3; client 1 trains on 1, with no test."""
     source = Source(X, np.arange(len(X)) % 2, name="small")
-    return replace(Federation(source, part([0, 2], [1]), part([3], [])), **more)  # type: ignore[arg-type]
+    return replace(Federation(source, part([0, 2], [1]), part([3], [])), **changes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -24,9 +26,9 @@ def federation(X: np.ndarray, **more: object) -> Federation:
 def test_batch_is_shifted_and_scaled(dtype: type, shape: tuple[int, ...]) -> None:
     X = np.random.default_rng(0).integers(0, 256, (4, 5), dtype=np.uint8)
     shift, scale = np.arange(5.0), np.arange(1.0, 6.0)
-    found = federation(X, shift=shift, scale=scale)
+    scaled = federation(X, shift=shift, scale=scale)
     rows = np.random.default_rng(1).integers(0, 4, shape)
-    D = found.batch(rows, dtype)
+    D = scaled.batch(rows, dtype)
     assert D.X.dtype == dtype
     assert D.X.shape == (*shape, 5)
     assert D.y.shape == shape
@@ -37,12 +39,12 @@ def test_batch_is_shifted_and_scaled(dtype: type, shape: tuple[int, ...]) -> Non
 
 def test_batch_never_changes_the_source() -> None:
     X = np.ones((4, 2))
-    found = federation(X, shift=1.0, scale=2.0)
-    found.batch(np.array([0, 1])).X[:] = 7
+    scaled = federation(X, shift=1.0, scale=2.0)
+    scaled.batch(np.array([0, 1])).X[:] = 7
     assert (X == 1).all()
 
 
-def test_names_are_numbers_or_given() -> None:
+def test_clients_are_named_by_number_unless_names_are_given() -> None:
     assert federation(np.ones((4, 2))).names == ("0", "1")
     assert federation(np.ones((4, 2)), client_names=("a", "b")).names == ("a", "b")
 
@@ -51,6 +53,7 @@ def test_a_good_federation_passes() -> None:
     federation(np.ones((4, 2))).check()
 
 
+#: message → what is wrong in the federation
 BROKEN = {
     "expected 0 to 3": {"train": part([0, 4], [1])},
     "train rows run from -1": {"train": part([0, -1], [1])},
@@ -71,14 +74,14 @@ def test_a_broken_federation_is_refused(message: str) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_features_that_are_no_numbers_are_named(value: float) -> None:
+def test_a_feature_that_is_not_finite_is_refused_with_its_place(value: float) -> None:
     X = np.ones((4, 2))
     X[2, 1] = value
     with pytest.raises(DataError, match=r"small: row 2 \(client 0\) has .* in feature 1"):
         federation(X).check()
 
 
-def test_labels_must_be_numbers_and_as_many_as_rows() -> None:
+def test_labels_must_be_finite_numbers_one_for_each_row() -> None:
     good = federation(np.ones((4, 2)))
     for y, message in (
         (np.ones(4, str), "labels are <U1"),
@@ -98,10 +101,10 @@ def test_a_subset_is_renumbered_in_the_order_given() -> None:
         ),
         client_names=("ann", "bob", "cy", "dee"),
     )
-    found = whole.subset(np.array([3, 0, 2]))
-    assert found.names == ("dee", "ann", "cy")
-    assert [found.train.rows_of(k).tolist() for k in range(3)] == [[5, 3, 4], [0, 2], []]
-    assert [found.test.rows_of(k).tolist() for k in range(3)] == [[], [6], [7, 8]]
+    subset = whole.subset(np.array([3, 0, 2]))
+    assert subset.names == ("dee", "ann", "cy")
+    assert [subset.train.rows_of(k).tolist() for k in range(3)] == [[5, 3, 4], [0, 2], []]
+    assert [subset.test.rows_of(k).tolist() for k in range(3)] == [[], [6], [7, 8]]
     assert whole.subset(np.array([], int)).clients == 0
 
 
@@ -120,6 +123,6 @@ def test_a_subset_is_renumbered_in_the_order_given() -> None:
 )
 def test_codes_must_be_of_the_vocabulary_and_are_not_scaled(X, shift, message):
     source = Source(X, np.array([0, 1]), vocabulary=("a", "b", "c"))
-    one, other = (Part(np.array([i]), np.array([0, 1])) for i in (0, 1))
+    train, test = (Part(np.array([i]), np.array([0, 1])) for i in (0, 1))
     with pytest.raises(DataError, match=message):
-        Federation(source, one, other, shift=shift).check()
+        Federation(source, train, test, shift=shift).check()

@@ -1,4 +1,4 @@
-"""FederatedScope: `ProximalRegularizer`, times cfg.regularizer.mu in the loss, as in its trainer."""
+"""FederatedScope: the loss plus mu times `ProximalRegularizer`, as its trainer computes it."""
 
 from federatedscope.core.regularizer.proximal_regularizer import ProximalRegularizer
 from in_torch import Net, batches, loss, space, take_steps
@@ -6,8 +6,8 @@ from in_torch import Net, batches, loss, space, take_steps
 
 def client(algorithm, model, hyper, server, data, rows):
     net = Net(model, server["w"])
-    there = [p.detach().clone() for p in net.parameters()]
-    ctx = space(model=net, weight_init=there)
+    server_weights = [p.detach().clone() for p in net.parameters()]
+    ctx = space(model=net, weight_init=server_weights)
 
     def objective(z, y):
         return loss(z, y) + hyper["mu"] * ProximalRegularizer()(ctx)

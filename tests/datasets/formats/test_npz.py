@@ -9,13 +9,14 @@ from dataset_files import assert_refused, images, npz_bytes, put, zip_bytes
 
 from fedref import DataError
 from fedref.datasets import load
+from fedref.rounds.federation import Source
 
 X, Y = images(8)
 FLAT = X.reshape(8, -1)
 MASK = np.array([0, 1, 0, 0, 1, 0, 0, 1], bool)
 
 
-def read(folder: Path, **arrays: np.ndarray) -> object:
+def read(folder: Path, **arrays: np.ndarray) -> Source:
     return load(put(folder, "data.npz", npz_bytes(arrays)))
 
 
@@ -40,7 +41,9 @@ def test_clients_by_number_or_text(tmp_path: Path, client: list[object]) -> None
 
 
 @pytest.mark.parametrize("words", [["dog", "cat"] * 4, [b"dog", b"cat"] * 4])
-def test_words_are_labels_in_their_order(tmp_path: Path, words: list[object]) -> None:
+def test_text_labels_are_numbered_in_alphabetical_order(
+    tmp_path: Path, words: list[object]
+) -> None:
     source = read(tmp_path, X=FLAT, y=np.array(words))
     assert (source.y.tolist(), source.y.dtype) == ([1, 0] * 4, np.int64)
     assert source.label_names == ("cat", "dog")
@@ -48,7 +51,7 @@ def test_words_are_labels_in_their_order(tmp_path: Path, words: list[object]) ->
     assert (numbers.y.tolist(), numbers.label_names) == ([1, 0] * 4, ("9", "10"))
 
 
-def test_numbers_that_are_not_whole_are_real_targets(tmp_path: Path) -> None:
+def test_fractional_targets_are_real_and_whole_ones_are_labels(tmp_path: Path) -> None:
     for y in (np.arange(8) / 2, (np.arange(8) / 2)[:, None], np.arange(8, dtype=">f4") / 2):
         source = read(tmp_path, X=FLAT, y=y)
         assert (source.y.tolist(), source.y.dtype) == ((np.arange(8) / 2).tolist(), np.float64)
@@ -66,14 +69,14 @@ def test_published_parts(tmp_path: Path) -> None:
     assert (source.test_from, source.image) == (5, (3, 3, 1))
 
 
-def test_other_orders_of_bytes_are_read(tmp_path: Path) -> None:
+def test_foreign_byte_order_and_column_major_arrays_are_read(tmp_path: Path) -> None:
     source = read(tmp_path, X=np.asfortranarray(FLAT.astype(">f4")), y=Y.astype(">i8"))
     np.testing.assert_array_equal(source.X, FLAT)
     assert source.X.dtype.isnative
     assert source.X.flags.c_contiguous
 
 
-def test_the_fingerprint_is_of_the_content(tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_the_content_alone(tmp_path: Path) -> None:
     one = read(tmp_path, X=FLAT, y=Y)
     assert one.sha256 == load(put(tmp_path, "z.npz", npz_bytes({"y": Y, "X": FLAT}))).sha256
     others = [
@@ -90,7 +93,7 @@ PARTS = {
     "X": None, "y": None, "train_images": X[:4], "train_labels": Y[:4],
     "test_images": X[5:], "test_labels": Y[5:],
 }  # fmt: skip
-#: the message, and what is other than X, y (None: not there)
+#: (message, arrays that replace those of the valid archive {X, y}; None removes one)
 REFUSED: list[tuple[str, dict[str, object]]] = [
     ("no array 'y', only X", {"y": None}),
     ("no array 'test_labels'", PARTS | {"test_labels": None}),
@@ -108,7 +111,7 @@ REFUSED: list[tuple[str, dict[str, object]]] = [
     (r"client has shape \(3,\)", {"client": Y[:3]}),
     ("expected UTF-8 text in client", {"client": np.array([b"\xff", b"a"] * 4)}),
     ("client holds float64", {"client": Y * 1.0}),
-    ("expected UTF-8", {"client": np.full(8, 0xD800, "<u4").view("<U1")}),  # half a character
+    ("expected UTF-8", {"client": np.full(8, 0xD800, "<u4").view("<U1")}),  # a lone surrogate
     ("test_labels holds datetime64", PARTS | {"test_labels": np.zeros(3, "M8[s]")}),
     (r"train_labels has shape \(5,\); .* for each of 4", PARTS | {"train_labels": Y[:5]}),
     ("expected images of one size and type", PARTS | {"test_images": X[5:, :2]}),
@@ -129,9 +132,9 @@ REFUSED: list[tuple[str, dict[str, object]]] = [
 def test_unusable_arrays_are_refused(
     tmp_path: Path, message: str, arrays: dict[str, np.ndarray]
 ) -> None:
-    given = {"X": FLAT, "y": Y} | arrays
-    held = {name: array for name, array in given.items() if array is not None}
-    assert_refused(put(tmp_path, "data.npz", npz_bytes(held)), message)
+    changed = {"X": FLAT, "y": Y} | arrays
+    archive = {name: array for name, array in changed.items() if array is not None}
+    assert_refused(put(tmp_path, "data.npz", npz_bytes(archive)), message)
 
 
 def npy(array: np.ndarray) -> bytes:
@@ -140,17 +143,18 @@ def npy(array: np.ndarray) -> bytes:
     return stream.getvalue()
 
 
-def claim(shape: str, data: bytes = b"") -> bytes:
-    """An .npy member whose header claims a shape."""
+def npy_claiming(shape: str, data: bytes = b"") -> bytes:
+    """An .npy member whose header claims this shape, whatever its data are."""
     head = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
     return b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode() + data
 
 
+#: message → members of the archive
 HOSTILE = {
     "pickled objects": {"X.npy": npy(np.array([{}]))},
     "unexpected member 'X.txt'": {"X.txt": b"1"},
-    "expected an .npz": {"X.npy": claim("(9999999, 9999999)")},
-    r"goes on after its array of shape \(1,\)": {"X.npy": claim("(1,)", b"12")},
+    "expected an .npz": {"X.npy": npy_claiming("(9999999, 9999999)")},
+    r"goes on after its array of shape \(1,\)": {"X.npy": npy_claiming("(1,)", b"12")},
     "and no other array": {},
 }
 
@@ -160,7 +164,7 @@ def test_hostile_archives_are_refused(tmp_path: Path, message: str) -> None:
     assert_refused(put(tmp_path, "data.npz", zip_bytes(HOSTILE[message])), message)
 
 
-# ---- the published test part of one's own arrays --------------------------------------------------
+# ---- test rows that the user marks ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mask", [MASK, MASK.astype(int), MASK[:, None]])
@@ -188,11 +192,11 @@ def folder(root: Path, **arrays: np.ndarray) -> Path:
     return root
 
 
-def test_arrays_in_a_folder_are_those_of_an_npz(tmp_path: Path) -> None:
-    found = load(folder(tmp_path / "mine", **ARRAYS))
-    assert found.sha256 == read(tmp_path, **ARRAYS).sha256
-    assert (found.name, found.test_from, found.image) == ("mine", 4, (3, 3, 1))
-    assert found.client_names == ("a", "b", "c")
+def test_a_folder_of_arrays_loads_like_an_npz(tmp_path: Path) -> None:
+    source = load(folder(tmp_path / "mine", **ARRAYS))
+    assert source.sha256 == read(tmp_path, **ARRAYS).sha256
+    assert (source.name, source.test_from, source.image) == ("mine", 4, (3, 3, 1))
+    assert source.client_names == ("a", "b", "c")
     assert load(folder(tmp_path / "two", X=X, y=Y)).client is None
 
 
