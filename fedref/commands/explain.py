@@ -87,8 +87,8 @@ def function_lines(function: Any) -> list[str]:
         out += [f"    {name} = {value}" for name, value in pages.computed_values(function.trace)]
         for equation in filter(attrgetter("formula"), function.equations):
             off = pages.agreement(equation)
-            said = f"agrees to {off:.0e} of the largest entry" if off else "is equal to the bit"
-            out += [f"  the formula of [{equation.tag}] {said}"]
+            said = f"to {off:.0e} of the largest entry" if off else "to the bit"
+            out += [f"  the formula of [{equation.tag}] gives what the line gives, {said}"]
     return out + [f"  proved: {claim}" for claim in function.proofs]
 
 

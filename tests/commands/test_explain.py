@@ -100,7 +100,7 @@ def test_eq_6_with_its_numbers(capsys):
     inner = w - 0.5 * X[0].T @ (sigma(X[0] @ w) - y[0]) / 3
     u = X[1].T @ (sigma(X[1] @ inner) - y[1]) / 3
     assert f"u = {pages.format_value(u)}" in out
-    assert "the formula of [per-fedavg eq.6] is equal to the bit\n" in out
+    assert "the formula of [per-fedavg eq.6] gives what the line gives, to the bit\n" in out
     assert "w = (0.5, -0.25)" in out
 
 

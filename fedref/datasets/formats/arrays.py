@@ -138,7 +138,7 @@ def require_arrays(arrays: Mapping[str, Any], where: str, names: tuple[str, ...]
     """Return the arrays of these names; a DataError if one is missing."""
     missing = [name for name in names if name not in arrays]
     if missing:
-        held = f"only {', '.join(sorted(arrays))}" if arrays else "and no other array"
+        held = f"only {', '.join(sorted(arrays))}" if arrays else "and none of another name"
         raise data_error(where, f"no array {missing[0]!r}, {held}", ", ".join(names))
     return [np.asarray(arrays[name]) for name in names]
 

@@ -33,7 +33,7 @@ def read_array(stream: IO[bytes], where: str, expected: str) -> Array:
     with as_data_error(where, expected):
         array: Array = np.lib.format.read_array(stream, allow_pickle=False)
         if stream.read(1):  # reading to the end makes zipfile compare the checksum
-            raise ValueError(f"goes on after its array of shape {array.shape}")
+            raise ValueError(f"has more bytes after its array of shape {array.shape}")
     return array
 
 

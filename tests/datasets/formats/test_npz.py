@@ -154,8 +154,8 @@ HOSTILE = {
     "pickled objects": {"X.npy": npy(np.array([{}]))},
     "unexpected member 'X.txt'": {"X.txt": b"1"},
     "expected an .npz": {"X.npy": npy_claiming("(9999999, 9999999)")},
-    r"goes on after its array of shape \(1,\)": {"X.npy": npy_claiming("(1,)", b"12")},
-    "and no other array": {},
+    r"has more bytes after its array of shape \(1,\)": {"X.npy": npy_claiming("(1,)", b"12")},
+    "and none of another name": {},
 }
 
 
