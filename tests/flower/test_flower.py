@@ -106,7 +106,7 @@ class Cloud:
         self.start("run", "flwr", "run", self.folder / "app" / "app", "here", "--stream")
 
     def ended(self) -> bool:
-        return "fedref: written to" in self.log("run")
+        return "fedref: results written to" in self.log("run")
 
     def log(self, name: str) -> str:
         with suppress(FileNotFoundError):
