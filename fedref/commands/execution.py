@@ -3,12 +3,14 @@
 import argparse
 import json
 import shlex
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
 from math import isfinite
 from pathlib import Path
 
+import fedref
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.values import Bounds
 from fedref.commands.console import say
@@ -128,7 +130,9 @@ def choose_progress(
         progress = stack.enter_context(console_progress(experiment, say))
     if arguments.verbose:
         with disk_errors(directory):
-            progress = stack.enter_context(report_to_log(directory / "log.txt", progress))
+            heading = f"fedref {fedref.__version__}: {shlex.join(sys.argv)}"
+            log = report_to_log(directory / "log.txt", heading, progress)
+            progress = stack.enter_context(log)
     return progress
 
 

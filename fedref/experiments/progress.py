@@ -6,13 +6,11 @@ process, its rounds are reported when it has ended, and only the last one with a
 
 import builtins
 import os
-import shlex
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from importlib import metadata
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -178,8 +176,8 @@ def console_progress(experiment: Experiment, say: Say = print_message) -> Iterat
 
 
 @contextmanager
-def report_to_log(path: Path, progress: Progress) -> Iterator[Progress]:
-    """Append the command and all reports to a file, each with its time; pass reports on to `progress`.
+def report_to_log(path: Path, heading: str, progress: Progress) -> Iterator[Progress]:
+    """Append a heading and all reports to a file, each with its time; pass reports on to `progress`.
 
     Refuse a path that is a link.
     """
@@ -206,5 +204,5 @@ def report_to_log(path: Path, progress: Progress) -> Iterator[Progress]:
             progress.message(text)
             write(text)
 
-        write(f"fedref {metadata.version('fedref')}: {shlex.join(sys.argv)}")
+        write(heading)
         yield Progress(report_round, report_message)
