@@ -1,6 +1,6 @@
 """APFL's numbers with one thing changed at a time, and the claims about such a change."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from fedref.experiments import names
 from fedref.experiments.results import Run
 from reproduce.catalogue import find
 from reproduce.claims import Place, claim_lines, claims_of, judge, report_claims
-from reproduce.measures import at_point, average, change, count_tested
+from reproduce.measures import at_point, average, change, count_tested, part_of
 from reproduce.tables import (
     Number,
     Values,
@@ -98,28 +98,34 @@ def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[st
     }
 
 
+def with_ablation(runs: Mapping[str, Run], what: str) -> Iterator[tuple[str, Run, Run]]:
+    """Yield each data set that has this ablation: (stem, Figure 1's run at its seeds, the ablation)."""
+    for stem in name_data_sets(runs):
+        if (changed := runs.get(f"ablation-{stem}-{what}")) is not None:
+            yield stem, at_seeds(runs[stem], changed.experiment.seeds), changed
+
+
+def at_seeds(run: Run, seeds: Sequence[int]) -> Run:
+    return part_of(run, lambda unit: unit if unit.seed in seeds else None)
+
+
 # ---- the kind of importance ----------------------------------------------------------------------
 
 
 def places_of_kinds(runs: Mapping[str, Run]) -> list[Place]:
     """Return every data set, with the average of each kind less that of squared gradients."""
     places = []
-    for stem, name in name_data_sets(runs).items():
-        if (swept := runs.get(f"ablation-{stem}-importance")) is None:
-            continue
-        seeds = [runs[stem].experiment.seeds.index(seed) for seed in swept.experiment.seeds]
-        base = average(runs[stem], APFL[0])[seeds]
+    for stem, base, swept in with_ablation(runs, "importance"):
         gain = {
-            kind: average(at_point(swept, importance=kind), APFL[0]) - base
+            kind: average(at_point(swept, importance=kind), APFL[0]) - average(base, APFL[0])
             for kind in swept.experiment.sweep["importance"]
         }
-        absent = [kind for kind in KINDS if kind not in gain]
         more: dict[str, Any] = {
             "kinds": ["importance"],
-            "absent": absent,
-            **count_tested(runs[stem]),
+            "absent": [kind for kind in KINDS if kind not in gain],
+            **count_tested(base),
         }
-        places.append(Place(stem, name, gain, KINDS, **more))
+        places.append(Place(stem, NAMES[stem], gain, KINDS, **more))
     return places
 
 
@@ -136,18 +142,16 @@ def later_start(runs: Mapping[str, Run]) -> dict[str, list[Number]]:
     Of the first rounds and of all, for every data set and init.
     """
     found: dict[str, list[Number]] = {"the first rounds": [], "all rounds": []}
-    for stem, name in name_data_sets(runs).items():
-        if (other := runs.get(f"ablation-{stem}-z")) is None:
-            continue
+    for stem, base, other in with_ablation(runs, "z"):
         for label in APFL:
-            (t, y), (now, at_once) = runs[stem].curve(label), other.curve(label)
-            seeds = [runs[stem].experiment.seeds.index(seed) for seed in other.experiment.seeds]
+            (t, y), (now, at_once) = base.curve(label), other.curve(label)
             same = np.intersect1d(t, now)  # in a quick run one of them is shorter
             for numbers, (first, last) in zip(found.values(), ((1, EARLY), (0, same[-1]))):
                 rounds = same[(first <= same) & (same <= last)]
-                late = 100 * y[seeds][:, np.isin(t, rounds)].mean(1)
+                late = 100 * y[:, np.isin(t, rounds)].mean(1)
                 early = 100 * at_once[:, np.isin(now, rounds)].mean(1)
-                numbers.append(Number((name, METHODS[label]), early, more=(late, late - early)))
+                what = (NAMES[stem], METHODS[label])
+                numbers.append(Number(what, early, more=(late, late - early)))
     return found
 
 
@@ -206,15 +210,10 @@ def range_over_mu(place: Place, label: str) -> Values:
 
 def places_of_penalty(runs: Mapping[str, Run]) -> list[Place]:
     """Return every data set, with its run of Figure 1 and the same without the penalty."""
-    pairs = {stem: runs.get(f"ablation-{stem}-penalty") for stem in name_data_sets(runs)}
     return [
-        Place(
-            stem, NAMES[stem], (runs[stem], without), METHODS, kinds=["penalty"],
-            **count_tested(runs[stem]),
-        )
-        for stem, without in pairs.items()
-        if without is not None
-    ]  # fmt: skip
+        Place(stem, NAMES[stem], pair, METHODS, kinds=["penalty"], **count_tested(pair[0]))
+        for stem, *pair in with_ablation(runs, "penalty")
+    ]
 
 
 def gain_of_penalty(place: Place, label: str) -> Values:

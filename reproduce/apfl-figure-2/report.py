@@ -49,21 +49,22 @@ def findings(runs: Mapping[str, Run]) -> list[Finding]:
 
 def measure_all(runs: Mapping[str, Run]) -> dict[str, list[Number]]:
     """Return renewals, changes of accuracy and final losses, for every data set and method."""
-    found: dict[str, list[Number]] = {"triggered renewals": []}
-    found |= {"change of accuracy between evaluations": [], "final training loss": []}
-    counts, changes, losses = found.values()
-    for stem, name in name_data_sets(runs).items():
-        run = runs[stem]
-        counts += [
-            Number((name, METHODS[m]), count_renewals(run, m), RENEWALS)
-            for m in methods_of(run, APFL)
-        ]
-        changes += [Number((name, METHODS[m]), change(run, m)) for m in methods_of(run)]
-        losses += [
-            Number((name, METHODS[m]), final(run, m, "train_loss"), digits=4)
-            for m in methods_of(run)
-        ]
-    return found
+    each = [
+        ((name, METHODS[m]), runs[stem], m)
+        for stem, name in name_data_sets(runs).items()
+        for m in methods_of(runs[stem])
+    ]
+    return {
+        "triggered renewals": [
+            Number(what, count_renewals(run, m), RENEWALS) for what, run, m in each if m in APFL
+        ],
+        "change of accuracy between evaluations": [
+            Number(what, change(run, m)) for what, run, m in each
+        ],
+        "final training loss": [
+            Number(what, final(run, m, "train_loss"), digits=4) for what, run, m in each
+        ],
+    }
 
 
 def parts(runs: Mapping[str, Run]) -> dict[str, str]:

@@ -54,7 +54,6 @@ METHODS = {
     "fedmeta-sgd": "FedMeta (Meta-SGD)",
     "fedmeta-epochs": "FedMeta (MAML, epochs)",
 }
-FEDMETA = ("fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd")
 SUPPORT = {"20": "20 %", "50": "50 %", "90": "90 %", "rounds": "20 %", "own": "20 %"}
 HEADS = ("data", "support", "method")
 #: What the table has of each method, in %: as `measure` returns it.

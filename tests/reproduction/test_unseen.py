@@ -22,6 +22,7 @@ CLAIMS = claims_in("fedmeta-unseen")
 EVERY = [claim for claim in CLAIMS if "heads" not in claim.places]
 (ENOUGH,) = (claim for claim in CLAIMS if "heads" in claim.places)
 STEM = "mnist-20"
+FEDMETA = ("fedmeta-maml", "fedmeta-fomaml", "fedmeta-sgd")
 SLOW, FAST = [0.1, 0.2, 0.3, 0.6], [0.1, 0.6, 0.5, 0.5]
 
 
@@ -30,7 +31,7 @@ def found() -> Run:
     algorithms = {
         "fedavg": {"lr": 0.1},
         "fedavg-meta": {"lr": 0.1},
-        **{m: {} for m in UNSEEN.FEDMETA},
+        **{m: {} for m in FEDMETA},
     }
     sweep = {"alpha": [0.01, 1.0], "beta": [0.1, 0.2]}
     table = small(algorithms, users=20, clients=3, unseen=0.2, sweep=sweep)
@@ -60,7 +61,7 @@ def with_curves(found: Run, *curves: list[float], late: bool = False) -> Run:
     unit = next(unit for unit in best.units if unit.label == "fedmeta-maml")
     units, records = [], []
     every = (fedavg, [y + 0.1 for y in fedavg], *fedmeta)
-    for label, curve in zip(("fedavg", "fedavg-meta", *UNSEEN.FEDMETA), every, strict=True):
+    for label, curve in zip(("fedavg", "fedavg-meta", *FEDMETA), every, strict=True):
         rows = [
             {**record.rows[t % 4], "round": t, "unseen_accuracy": y} for t, y in enumerate(curve)
         ]
@@ -90,7 +91,7 @@ def test_validation_clients_choose_and_test_clients_do_not(found: Run) -> None:
     assert point == {"alpha": 1.0, "beta": 0.1}
     best = UNSEEN.at_best_points(changed)
     assert UNSEEN.final(best, "fedmeta-maml").tolist() == [pytest.approx(10.0)]
-    assert [unit.label for unit in best.units] == ["fedavg", "fedavg-meta", *UNSEEN.FEDMETA]
+    assert [unit.label for unit in best.units] == ["fedavg", "fedavg-meta", *FEDMETA]
     assert all(unit.point == {} for unit in best.units)
     records = [
         record._replace(status="diverged") if unit.point.get("alpha") == 1.0 else record
@@ -252,7 +253,7 @@ def test_nothing_is_judged_on_a_thin_grid(found: Run) -> None:
         here = place_for_all(UNSEEN.place_at(stem, runs, runs))
         lines = judge_lines(EVERY, [here]).splitlines()
         assert all("- Not judged: " in x and "; the grid has one η and one β, " in x for x in lines)
-    gains = ", ".join(f"{UNSEEN.METHODS[m]} −10.00" for m in UNSEEN.FEDMETA)
+    gains = ", ".join(f"{UNSEEN.METHODS[m]} −10.00" for m in FEDMETA)
     assert f"*; {gains} points; " in lines[1]
     here = place_for_all(UNSEEN.place_at(STEM, runs, runs))
     assert "Not judged" not in judge_lines(EVERY, [here])
