@@ -30,7 +30,7 @@ def run_client(
     local = algorithm.start(model, sent, client_state)
     everything = cache(partial(data.all_rows, k))
     for t in range(int(data.steps[k])):
-        local = algorithm.step(model, sent, local, *(data.batch(r, k, t) for r in data.rows))
+        local = algorithm.step(model, sent, local, *(data.batch(r, k, t) for r in algorithm.roles))
         epoch_ends = (t + 1) % data.per_epoch[k] == 0
         if algorithm.stops_early and epoch_ends and algorithm.stop(model, sent, local, everything):
             break

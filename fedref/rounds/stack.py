@@ -1,6 +1,6 @@
 """Many clients at once: the steps of `loop.run_client`, along a leading axis."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ def run_stacked(
             ended[order[i]] = tree.map(lambda x, i=i: x[i], local)
 
     at_work = len(order)
-    for still, batches in steps(data, order):
+    for still, batches in steps(data, order, algorithm.roles):
         if still < at_work:
             end(still, at_work)
             local = tree.map(lambda x, still=still: x[:still], local)
@@ -60,7 +60,7 @@ def stack_shared(trees: Sequence[tree.Tree]) -> tree.Tree:
     return tree.map(leaf, *trees)
 
 
-def steps(data: LocalData, order: Array) -> Iterator[tuple[int, list[Batch]]]:
+def steps(data: LocalData, order: Array, roles: Iterable[str]) -> Iterator[tuple[int, list[Batch]]]:
     """Yield for every step how many clients of `order` are at work, and their batches, one a role.
 
     Clients are ordered by their number of steps, the most first. X (active, W, p).
@@ -69,8 +69,9 @@ def steps(data: LocalData, order: Array) -> Iterator[tuple[int, list[Batch]]]:
     active = np.count_nonzero(np.arange(S.max())[:, None] < S, axis=1)
     late = np.arange(len(order)) >= active[:, None]  # (S, K) the client has no step left
     plans = []
-    for rows in data.rows.values():
-        rows = rows[order, : len(active)].transpose(1, 0, 2)  # (S, K, W): a step's clients together
+    for role in roles:
+        # (S, K, W): a step's clients together
+        rows = data.rows[role][order, : len(active)].transpose(1, 0, 2)
         real = rows != PADDING
         full = (real.all(-1) | late).all(-1)  # (S,) nobody at work has padding
         plans.append((data.locate(rows, data.offsets[:-1][order][:, None]), real, full))

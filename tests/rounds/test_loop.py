@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 
 from fedref import tree
 from fedref.algorithms.fedavg import FedAvg
+from fedref.experiments.parallel import Workers
 from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.rounds import local_data
 from fedref.rounds import loop as rounds
@@ -139,6 +140,20 @@ def test_two_runs_are_the_same_and_another_seed_is_not(variant):
     state = once[0][0]
     other, _ = play(algorithm, model, federated, CONFIG, seed=4, state=state)
     assert not same(once[0][-1].server, other[-1].server)  # from the same start, other rounds
+
+
+@pytest.mark.parametrize("stack", [True, False])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_order_of_the_roles_in_a_plan_does_not_matter(variant, stack):
+    """A dictionary that travelled may come back sorted; `step` takes its batches by their names."""
+    model = MODELS["mlp"]
+    algorithm, federated = make_algorithm(variant), make_federation(model)
+    plan = make_plan(EVERYONE, federated.train.sizes, 0, 0, algorithm.roles)
+    turned = plan._replace(rows=dict(reversed(plan.rows.items())))
+    work = Workers(stack=stack)
+    begin = start(algorithm, model)
+    expected = run_round(algorithm, model, begin, plan, federated, work=work)
+    assert same(run_round(algorithm, model, begin, turned, federated, work=work), expected)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -297,7 +312,7 @@ def test_the_support_of_a_client_with_one_row_is_a_batch_of_no_rows():
     federated = make_federation(MODELS["mlp"], (1,))
     plan = make_plan(Sampling(1, epochs=1), federated.train.sizes, 0, 0, ("S",))
     data = gather(plan, federated, np.float64, np.array([0]))
-    ((active, (S,)),) = steps(data, np.array([0]))
+    ((active, (S,)),) = steps(data, np.array([0]), ("S",))
     assert (active, S.X.shape, S.y.shape) == (1, (1, 0, 3), (1, 0))
     assert data.batch("S", 0, 0).X.shape == (0, 3)
 
