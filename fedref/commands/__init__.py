@@ -19,8 +19,6 @@ COMMANDS = {
     "run": "train and compare algorithms",
     "resume": "continue an interrupted run",
     "plot": "draw curves, bars and histograms of runs",
-    "plan": "write the plans of a run for programs in other languages",
-    "sample": "print text that a run's models generate",
     "check": "prove every derivative and equation, numerically",
     "explain": "show an equation beside its code and its numbers",
     "exercise": "write a missing line of an algorithm, and learn what kind of mistake you made",

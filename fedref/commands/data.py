@@ -12,7 +12,6 @@ from fedref.boundary.files import exists
 from fedref.boundary.values import Bounds, declaration_of, literal
 from fedref.commands.options import DATA_DIR, DATA_UNVERIFIED, REPEATED, Command, Option
 from fedref.datasets import describe, manifest, manifest_of, rules, sources
-from fedref.datasets.formats import leaf
 from fedref.datasets.registry import find_nothing
 from fedref.rounds.federation import Federation
 
@@ -193,12 +192,6 @@ def compare_with_rule(federation: Federation) -> str:
     return f"{federation.rule} with seed {federation.seed} {end}"
 
 
-def export_leaf(args: argparse.Namespace) -> None:
-    federation = datasets.from_manifest(args.manifest, args.data_dir)
-    for path in leaf.export(federation, args.out, args.raw):
-        print(path)
-
-
 # ---- the table of options ------------------------------------------------------------------------
 
 
@@ -262,12 +255,5 @@ COMMAND = Command(
             epilog=rules_help(),
         ),
         "verify": command(verify, "Check a manifest and the data it was made from.", MANIFEST),
-        "export-leaf": command(
-            export_leaf,
-            "Write a split as LEAF JSON files.",
-            MANIFEST,
-            Option("--out DIR", "folder to write to", Path, required=True),
-            Option("--raw", "features as in the source, not scaled"),
-        ),
     },
 )

@@ -17,7 +17,7 @@ examples
   fedref plot DIR                                   training loss and test accuracy, per round
   fedref plot DIR --metric accuracy --against bytes --out cost.pdf
   fedref plot DIR --kind bars --out bars.svg        average and maximum, as APFL's Figure 1
-  fedref plot DIR --per-client                      how accuracy is spread over the clients
+  fedref plot DIR --kind clients                    how accuracy is spread over the clients
   fedref plot DIR OTHER --metric gamma              two runs in one picture
 
 In curves, a star marks a round after which APFL's importance is recomputed, a cross marks the last
@@ -29,11 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Draw one picture and print its path."""
     from fedref import plots  # matplotlib is slow to import
 
-    kind = "clients" if arguments.per_client else arguments.kind
-    if arguments.per_client and arguments.kind not in ("curves", "clients"):
-        raise ConfigError(
-            f"--per-client and --kind {arguments.kind} are given, expected one of them"
-        )
+    kind = arguments.kind
     if kind != "curves" and arguments.against != "round":
         raise ConfigError(f"--against is for curves, and the kind is {kind}")
     out = arguments.out or arguments.directories[0] / f"{kind}.png"
@@ -81,7 +77,6 @@ COMMAND = Command(
         ),
         Option("--against NAME", "x axis of curves: round, bytes, flops ...", default="round"),
         Option("--kind NAME", ", ".join(KINDS), default="curves", words=KINDS),
-        Option("--per-client", "the same as --kind clients"),
         Option("--title TEXT", "title above the picture", default=""),
         Option("--out FILE", "FILE.png, .svg or .pdf (default DIR/KIND.png)", Path),
     ),

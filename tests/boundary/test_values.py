@@ -34,7 +34,7 @@ def test_too_many_seeds():
             seeds_of(text)
 
 
-WHOLE = ("check --seed", "sample DIR --characters", "run --workers", "data rules --users")
+WHOLE = ("check --seed", "run --workers", "data rules --users")
 
 
 @pytest.mark.parametrize("words", WHOLE)

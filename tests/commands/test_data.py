@@ -68,7 +68,7 @@ def test_show_refuses_what_run_refuses(tmp_path, capsys):
     assert "column 'subject' is a feature; if it says whose row it is, call it client" in out
 
 
-def test_split_verify_show_export(tmp_path, capsys):
+def test_split_verify_show(tmp_path, capsys):
     path = tmp_path / "m.json"
     words = ("--data", "digits", "--seed", 7, "--set", "split.users=8", "--set", "split.alpha=3e-1")
     fedref("split", "dirichlet", *words, "--out", path)
@@ -78,8 +78,6 @@ def test_split_verify_show_export(tmp_path, capsys):
     assert "dirichlet with seed 7 gives the same rows" in capsys.readouterr().out
     fedref("show", path, "--out", tmp_path / "m.png")
     assert "split by dirichlet alpha=0.3 min_rows=2 users=8" in capsys.readouterr().out
-    fedref("export-leaf", path, "--out", tmp_path / "leaf")
-    assert len(load(tmp_path / "leaf").y) == 1797
 
 
 def test_split_replaces_no_file_unless_told_to(tmp_path, capsys):

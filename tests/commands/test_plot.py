@@ -33,9 +33,9 @@ def plot(*arguments) -> int:
         ("x.png", ["--metric", "loss,test-loss,bytes", "--title", "Digits"]),
         ("x.svg", ["--kind", "bars"]),
         ("x.svg", ["--kind", "bars", "--metric", "accuracy-mean"]),
-        ("x.svg", ["--per-client"]),
+        ("x.svg", ["--kind", "clients"]),
         ("x.svg", ["--kind", "clients", "--metric", "test_loss"]),
-        ("x.png", ["--per-client", "--metric", "loss"]),
+        ("x.png", ["--kind", "clients", "--metric", "loss"]),
     ],
 )
 def test_pictures(directory, tmp_path, capsys, name, options):

@@ -23,9 +23,6 @@ def folder(tmp_path_factory):
     words = "--data digits --split per-fedavg --set split.users=6 --rounds 2 --clients-per-round 2"
     assert main("run", "fedavg", "apfl", *words.split(), "-q", "-o", folder / "run") == 0
     put_roles(folder / "data" / "shakespeare")
-    words = "--data shakespeare --set data.step=5 --set split.min-rows=1 --set model.hidden=[3] --rounds 1"
-    words += f" --clients-per-round 2 -q --data-dir {folder}/data -o {folder}/text"
-    assert main("run", "fedavg", *words.split()) == 0
     plots.curves = draw
     npz(folder / "nan.npz", X=np.where(X == 7, np.nan, X))
     npz(folder / "shape.npz", y=np.arange(19) % 2)
@@ -133,25 +130,10 @@ REFUSED = [
     ("plot run --kind bars --metric loss", "unknown metric of bars 'loss'"),
     ("plot run --kind bars --metric accuracy,loss", "names 2 metrics, bars can show one"),
     ("plot run --kind bars --against bytes", "--against is for curves"),
-    ("plot run --kind bars --per-client", "expected one of them"),
-    ("plot run --per-client --metric gamma", "known are accuracy, loss, test_loss, train_loss"),
+    ("plot run --kind clients --metric gamma", "known are accuracy, loss, test_loss, train_loss"),
     ("plot run --out run/config.toml/x.png", "expected a folder that can be written"),
     ("plot run .", ".: is not a run directory"),
     ("plot nowhere", "nowhere: is not a run directory"),
-    # plans and texts
-    ("plan export run --rounds 3", "expected A:B with 0 ≤ A < B ≤ 2"),
-    ("plan export run --rounds 2:2", "expected A:B with 0 ≤ A < B ≤ 2"),
-    ("plan export run --rounds 0:4", "expected A:B with 0 ≤ A < B ≤ 2"),
-    ("plan export run --rounds=-1:2", "expected A:B with 0 ≤ A < B ≤ 2"),
-    ("plan export run --rounds a:b", "expected A:B with 0 ≤ A < B ≤ 2"),
-    ("plan export .", "is not a run directory"),
-    ("sample text --data-dir data --client GOST", "unknown client 'GOST': did you mean 'GHOST'?"),
-    ("sample text --characters 0", "--characters is 0, expected a whole number, at least 1"),
-    ("sample text --temperature -1", "--temperature is -1, expected a finite number, at least 0"),
-    ("sample text --temperature nan", "--temperature is nan"),
-    ("sample text --seed -1", "--seed is -1"),
-    ("sample run", "digits has no next characters to predict"),
-    ("sample .", "is not a run directory"),
     # proofs
     ("check --only 'apfl eq3'", "did you mean 'apfl eq.3'"),
     ("check --seed -1", "--seed is -1, expected a whole number, at least 0"),

@@ -260,3 +260,14 @@ def test_labels_that_are_words_are_said_and_kept(here, capsys):
     assert json.loads((here / "a" / "split.json").read_text())["source"]["labels"] == ["cat", "dog"]
     np.savez(path, X=np.arange(40.0).reshape(20, 2), y=np.array(["pig", "cow"] * 10))
     assert "the data or the split has changed" in refused(capsys, "resume", "a")
+
+
+def test_a_file_of_text_is_modelled_without_being_asked(tmp_path, capsys):
+    data = {name: {"raw": "to be or not to be " * 7} for name in ("HAMLET", "GHOST")}
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps({"users": [*data], "num_samples": [9, 9], "user_data": data}))
+    words = ["--set", "split.min-rows=1", "--set", "model.hidden=[3]", "--rounds", "1", "--quiet"]
+    words += ["--clients-per-round", "2", "--out", tmp_path / "run"]
+    assert main("run", "fedavg", "--data", file, *words) == 0
+    line = f"fedref: {file} holds text: the model is lstm (--model for another)\n"
+    assert capsys.readouterr().err == line

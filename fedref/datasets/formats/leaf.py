@@ -6,14 +6,12 @@ of x and y an entry may hold "raw", the whole text of a role, which is cut into 
 becomes codes of characters; `texts.py` can also turn tweets into codes of words.
 """
 
-import json
 import re
 import reprlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,11 +22,10 @@ from fedref.boundary.files import (
     first_repeated,
     read_bytes,
     read_json,
-    write_or_raise,
 )
 from fedref.datasets.formats import arrays, text
 from fedref.models.numerics import Array
-from fedref.rounds.federation import Federation, Part, Source
+from fedref.rounds.federation import Source
 
 EXPECTED = "LEAF JSON: an object with users, num_samples and user_data"
 NUMBERS = {int, float}  # and not bool, which NumPy would take for 1 and 0
@@ -254,29 +251,3 @@ def holds_text(path: Path) -> bool:
                 if match := ROWS.search(read_bytes(file, EXPECTED)):
                     return (match[1] or match[2]) == b'"'
     return False
-
-
-# ---- writing ------------------------------------------------------------------------------------
-
-
-def write_part(stream: IO[bytes], federation: Federation, part: Part, raw: bool) -> None:
-    """Write one LEAF file client by client, so that it is never in memory as a whole."""
-    names = federation.names
-    head = {"users": list(names), "num_samples": part.sizes.tolist()}
-    stream.write(json.dumps(head)[:-1].encode() + b', "user_data": {')
-    for k, name in enumerate(names):
-        rows = part.rows_of(k)
-        X = federation.source.X[rows] if raw else federation.batch(rows).X
-        entry = json.dumps({"x": X.tolist(), "y": federation.source.y[rows].tolist()})
-        stream.write(f"{', ' if k else ''}\n{json.dumps(name)}: {entry}".encode())
-    stream.write(b"}}\n")
-
-
-def export(federation: Federation, folder: Path, raw: bool = False) -> Iterable[Path]:
-    """Write train/train.json and test/test.json, features scaled or (`raw`) as in the source."""
-    paths = []
-    for name, part in (("train", federation.train), ("test", federation.test)):
-        path = folder / name / f"{name}.json"
-        write_or_raise(path, partial(write_part, federation=federation, part=part, raw=raw))
-        paths.append(path)
-    return paths

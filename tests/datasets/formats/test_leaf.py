@@ -1,4 +1,4 @@
-"""LEAF JSON: one file, a folder, train and test; text; export."""
+"""LEAF JSON: one file, a folder, train and test; text."""
 
 import gzip
 import json
@@ -218,19 +218,3 @@ def test_a_user_may_not_be_in_two_files(tmp_path: Path) -> None:
     second = put_json(tmp_path, leaf_object(), "b.json")
     message = r"b.json: user 'u0': also in .*a.json"
     assert_refused(second, message, lambda path: load(path.parent))
-
-
-# ---- export -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("raw", [False, True])
-def test_an_exported_split_comes_back(tmp_path: Path, raw: bool) -> None:
-    found = split("dirichlet", load("digits"), users=6, scaling="standardise")
-    list(leaf.export(found, tmp_path, raw))
-    back = split("natural", load(tmp_path))
-    assert back.names == found.names
-    for a, b in ((found.train, back.train), (found.test, back.test)):
-        for k in range(found.clients):
-            expected = found.source.X[a.rows_of(k)] if raw else found.batch(a.rows_of(k)).X
-            np.testing.assert_array_equal(back.batch(b.rows_of(k)).X, expected)
-            np.testing.assert_array_equal(back.batch(b.rows_of(k)).y, found.batch(a.rows_of(k)).y)
