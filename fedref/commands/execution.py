@@ -11,13 +11,12 @@ from math import isfinite
 from pathlib import Path
 
 import fedref
-from fedref.boundary.errors import ConfigError
 from fedref.boundary.values import Bounds
 from fedref.commands.console import say
 from fedref.commands.options import DATA_DIR, DATA_UNVERIFIED, Option
 from fedref.experiments.config import Experiment
 from fedref.experiments.loading import Loader
-from fedref.experiments.parallel import Processes, dask_executor
+from fedref.experiments.parallel import Processes
 from fedref.experiments.progress import Progress, console_progress, report_to_log
 from fedref.experiments.results import idle_rounds
 from fedref.experiments.run import execute
@@ -31,11 +30,6 @@ HOW = {
         DATA_DIR,
         DATA_UNVERIFIED,
         Option("--workers N", "processes", int, 1, bounds=Bounds(1)),
-        Option(
-            "--executor dask:ADDRESS",
-            "use the workers of a Dask cluster; ADDRESS is its scheduler's. `fedref resume` repeats "
-            "units that had not ended there",
-        ),
         Option(
             "--checkpoint-every S",
             "seconds between checkpoints; 0: after every round",
@@ -102,13 +96,8 @@ Pool = tuple[Executor | None, int]
 
 @contextmanager
 def open_pool(arguments: argparse.Namespace) -> Iterator[Pool]:
-    """Open the pool for --workers or --executor."""
-    if arguments.executor is not None:
-        if arguments.workers != 1:
-            raise ConfigError("--workers and --executor are given, expected one of them")
-        with dask_executor(arguments.executor, say) as cluster:
-            yield cluster, cluster.workers
-    elif arguments.workers == 1:
+    """Open the pool for --workers."""
+    if arguments.workers == 1:
         yield None, 1
     else:
         with Processes(arguments.workers) as processes:

@@ -3,7 +3,7 @@
 names          finds the algorithm, model or data that a name stands for
 config         the Experiment, and how it is read from TOML with settings on top
 metrics        the columns of the tables, and what they mean
-parallel       work in other processes: a pool, a Dask cluster, the clients of a round over either
+parallel       work in other processes: a pool, and the clients of a round over any executor
 unit           one algorithm at one point of the sweep with one seed: its rounds and its record
 loading        the data, split and model of an experiment; finds all mistakes before any work
 progress       progress reports: a bar, lines, a log

@@ -1,4 +1,4 @@
-"""Work in other processes: a pool on this machine, a Dask cluster, and a round's clients over either.
+"""Work in other processes: a pool on this machine, and a round's clients over any executor.
 
 Every process computes the same sums. If a worker dies, only its work is lost. A client that fails is
 found and named.
@@ -8,23 +8,20 @@ Long because the ways in which processes start, are interrupted and end depend o
 
 import copyreg
 import ctypes
-import logging
 import os
 import shutil
 import signal
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from importlib import metadata
 from multiprocessing import get_context, parent_process, resource_tracker
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
-from threading import Event, Lock, Thread
+from threading import Lock, Thread
 from types import MappingProxyType
 from typing import Any
 
@@ -32,7 +29,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from fedref.algorithm import AnyAlgorithm, ClientResult
-from fedref.boundary.errors import ConfigError, FedrefError
+from fedref.boundary.errors import FedrefError
 from fedref.models.base import Model
 from fedref.models.numerics import Array
 from fedref.rounds import LocalData, run_clients
@@ -119,8 +116,8 @@ def submit(executor: Executor, work: Callable[..., Any], *arguments: Any) -> Fut
 
 def is_death(error: BaseException) -> bool:
     """Return whether work ended because its worker died, not because it raised."""
-    dask = type(error).__name__ == "KilledWorker"
-    return dask or isinstance(error, BrokenExecutor | CancelledError)
+    killed = type(error).__name__ == "KilledWorker"  # Dask's
+    return killed or isinstance(error, BrokenExecutor | CancelledError)
 
 
 def reason_of(death: BaseException) -> str:
@@ -280,97 +277,6 @@ def run_interruptibly(work: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
 def interrupt_once(number: int, frame: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise KeyboardInterrupt
-
-
-# ---- a Dask cluster ------------------------------------------------------------------------------
-
-CONNECT_SECONDS = 10.0
-#: Seconds to wait for a worker if the cluster has none.
-PATIENCE = 30.0
-
-
-class Dask(Executor):
-    """The executor of a Dask cluster whose scheduler is at `address`.
-
-    If a worker dies, Dask repeats its work on another one. If no worker is left, `message` is called,
-    and after a while the work that waits is cancelled.
-    """
-
-    def __init__(self, address: str, message: Callable[[str], None] = lambda text: None) -> None:
-        self.address, self.message = address, message
-        try:
-            from distributed import Client as AnyClient
-        except ImportError:
-            raise ConfigError(
-                "distributed is not installed, which the executor dask needs; "
-                "expected `pip install 'fedref[dask]'`"
-            ) from None
-        Client: Any = AnyClient
-        # its errors are raised below
-        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
-        try:
-            self.client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-        except (OSError, ValueError, TypeError) as error:
-            reason = next(iter(str(error).strip().splitlines()), "")
-            raise FedrefError(
-                f"dask:{address}: no scheduler answers ({reason}); expected the address that "
-                "`dask scheduler` shows, as tcp://HOST:8786"
-            ) from error
-        self.workers = sum(self.client.nthreads().values())
-        versions = set(self.client.run(versions_here).values())
-        if versions != {versions_here()}:
-            self.client.close()
-            raise FedrefError(
-                f"dask:{address}: has {' and '.join(sorted(versions)) or 'no worker'}, "
-                f"expected `dask worker` to be running, with {versions_here()}"
-            )
-        self.inner = self.client.get_executor(pure=False)
-        self.closed = Event()
-        Thread(target=self.give_up_without_workers, daemon=True).start()
-
-    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Sending large graph")
-            future: Future[Any] = self.inner.submit(work, *args, **kwargs)
-        return future
-
-    def give_up_without_workers(self) -> None:
-        """Report when no worker is left, and cancel the waiting work if none comes in time."""
-        seen, waiting = time.monotonic(), False
-        while not self.closed.wait(min(1.0, PATIENCE / 4)):
-            try:
-                alone = not self.client.nthreads()
-            except Exception:  # the scheduler is gone
-                alone = True
-            if alone and not waiting:
-                self.message(
-                    f"dask:{self.address}: no worker is left; waiting {PATIENCE:g} s for another one"
-                )
-            waiting = alone
-            if not alone:
-                seen = time.monotonic()
-            elif time.monotonic() - seen > PATIENCE:
-                self.client.close(timeout=2)  # this cancels the work that waits
-                return
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        self.closed.set()
-        self.client.close(timeout=2)
-
-
-def dask_executor(text: str, message: Callable[[str], None] = lambda text: None) -> Dask:
-    """Return the executor for a text dask:ADDRESS."""
-    kind, _, address = text.partition(":")
-    if kind != "dask" or not address:
-        raise ConfigError(
-            f"executor is {text!r}, expected dask:ADDRESS, as in dask:tcp://127.0.0.1:8786"
-        )
-    return Dask(address, message)
-
-
-def versions_here() -> str:
-    """Return the versions that must be the same on this machine and on all workers."""
-    return f"fedref {metadata.version('fedref')} with NumPy {np.__version__}"
 
 
 # ---- a round's clients ---------------------------------------------------------------------------

@@ -88,8 +88,6 @@ REFUSED = [
     ("run --workers 0", "--workers is 0, expected a whole number, at least 1"),
     ("run --workers 1.5", "--workers is 1.5, expected a whole number"),
     ("run --checkpoint-every -1", "--checkpoint-every is -1, expected a finite number, at least 0"),
-    ("run --workers 2 --executor dask:tcp://127.0.0.1:1", "--workers and --executor are given, expected"),
-    *((f"run --executor {text}", "expected dask:ADDRESS") for text in ("''", "dask", "dask:", "mpi:x:1")),
     ("run --checkpoint-every nan", "--checkpoint-every is nan, expected a finite number"),
     # what does not fit together
     ("run --split natural", "digits has no natural clients: expected a column or an array called "
