@@ -1,7 +1,7 @@
 """Checks of derivatives, for fedref's functions and for your own.
 
 The complex step: f(w + ihv) = f(w) + ih f′(w)v + O(h²), so Im f(w + ihv)/h is the directional
-derivative. Nothing is subtracted, so h can be 1e-30 and there is no truncation error: the result
+derivative. Nothing is subtracted, so h can be 1e-200 and there is no truncation error: the result
 is exact up to rounding. f has to accept complex numbers and to be analytic: it takes no `abs`,
 compares no complex values, and its value depends on no parameter's `.real`.
 
@@ -36,9 +36,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedref import tree
-from fedref.models.numerics import Array
+from fedref.models.numerics import Array, complex_step
 
-H = 1e-30  # the complex step: any h whose square is lost in rounding will do
 BOUND = 1e-12  # the error allowed to a complex step; the measured error is about 1e-16
 SLOPE_TOLERANCE = 0.1  # the error allowed to a Taylor slope
 CANCELLATION_ULPS = 64  # rounding, in units in the last place, allowed where terms cancel
@@ -81,7 +80,8 @@ def error_with_cancellation(
 
 def complex_step_derivative(f: Callable[[Array], Any], w: Array, v: Array) -> Array:
     """d/dε f(w + εv) at ε = 0, in the shape of f(w)."""
-    return np.imag(f(w + 1j * H * v)) / H
+    h = complex_step(w, v)
+    return np.imag(f(w + 1j * h * v)) / h
 
 
 def complex_step_gradient(f: Callable[[Array], Any], w: Array) -> Array:

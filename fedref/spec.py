@@ -37,12 +37,12 @@ from numpy.linalg import norm
 
 def gradient(f, x):
     """Return ∇f(x) by complex steps, ∂f/∂x_j = Im f(x + ih e_j) / h.
-    Nothing is subtracted, so h can be 1e-30, exact to rounding; f takes complex x."""
+    Nothing is subtracted, so h can be 1e-200, exact to rounding; f takes complex x."""
     g = np.zeros(x.shape)
     for j in np.ndindex(x.shape):
         step = np.zeros(x.shape, complex)
-        step[j] = 1e-30j
-        g[j] = np.imag(f(x + step)) / 1e-30
+        step[j] = 1e-200j
+        g[j] = np.imag(f(x + step)) / 1e-200
     return g
 
 
@@ -75,7 +75,7 @@ class Risk(NamedTuple):
         return gradient(lambda w: self(w, D), w)
 
     def hvp(self, w, v, D):
-        return np.imag(self.analytic_grad(w + 1e-30j * v, D)) / 1e-30
+        return np.imag(self.analytic_grad(w + 1e-200j * v, D)) / 1e-200
 
     def predict(self, w, X):
         z = self.scores(w, X)

@@ -207,10 +207,10 @@ def test_a_gradient_that_is_0_by_symmetry_passes_and_its_terms_do_not():
     x = np.array([0.1, 0.2, -0.3])
 
     def f(w):
-        return np.sum(np.cosh(x * w[0]) - 1) + np.sum(x * w[0])
+        return np.sum(np.cosh(3 * x * w[0]) - 1) + np.sum(x * w[0])
 
     def g(w):
-        return np.array([np.sum(x * np.sinh(x * w[0]))])
+        return np.array([np.sum(3 * x * np.sinh(3 * x * w[0]))])
 
     assert np.sum(x) != 0
     assert checks.check_gradient(f, g, np.zeros(1)).error_ok

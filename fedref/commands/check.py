@@ -31,7 +31,7 @@ columns
            0.1 of 2, or of 3 for a Hessian-vector product; inf means that the remainder is all rounding,
            and passes only if the function is a quadratic
 
-The complex step Im f(w + ih v)/h subtracts nothing, so h = 1e-30 gives the derivative to rounding.
+The complex step Im f(w + ih v)/h subtracts nothing, so h = 1e-200 gives the derivative to rounding.
 
 examples
   fedref check                                 everything, in a few seconds

@@ -27,9 +27,6 @@ from fedref.models.numerics import Array
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
-#: The step of a complex step: its square is lost in rounding in any precision, the step is not.
-TINY = 1e-20
-
 
 class Model(ABC):
     """A model as a run needs it. A subclass writes `d`, `init`, `loss`, `grad` and `predict`.
@@ -72,10 +69,11 @@ class Model(ABC):
 
     def hvp(self, w: Array, v: Array, D: Batch) -> Array:
         """H(w; D)v = ∇²f·v, by a complex step through `grad`: (..., d). `grad` must take complex w."""
-        g = self.grad(w + 1j * TINY * v, D)
+        h = nx.complex_step(w, v)
+        g = self.grad(w + 1j * h * v, D)
         if not np.iscomplexobj(g):
             refuse_lost_step(self, w, v, D)
-        return g.imag / TINY
+        return g.imag / h
 
     def sample_losses(self, w: Array, D: Batch) -> Array:
         """ℓ_j(w) of every sample, without L2: (..., B). `D.s` is ignored."""

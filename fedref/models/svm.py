@@ -7,7 +7,7 @@ import numpy as np
 from fedref.models import base
 from fedref.models.batch import Batch
 from fedref.models.linear import LinearLogit
-from fedref.models.numerics import Array
+from fedref.models.numerics import Array, positive_part
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,7 @@ class LinearSVM(LinearLogit):
     def margins(self, z: Array, y: Array) -> tuple[Array, Array]:
         """max(0, m), and y in the dtype of m: an integer y would turn float32 into float64."""
         y = y.astype(z.real.dtype, copy=False)
-        m = 1 - y * z
-        return np.maximum(m, 0), y  # of complex numbers by the real part; NaN stays NaN
+        return positive_part(1 - y * z), y
 
     def loss_of(self, z: Array, y: Array) -> Array:
         m, _ = self.margins(z, y)

@@ -3,11 +3,12 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import cycle
 from typing import Any
 
 import numpy as np
 
-from fedref import tree
+from fedref import spec, tree
 from fedref.checks import (
     Report,
     check_gradient,
@@ -17,6 +18,8 @@ from fedref.checks import (
     stack_equals_loop,
 )
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic, linear_operator
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
 from fedref.proofs import oracle
 from fedref.proofs.case import Case
 from fedref.proofs.compare import complex_hvp, equal, measure_order
@@ -108,12 +111,56 @@ def cnn_ties(c: Case) -> Iterator[Report]:
     f = c.f._replace(scores=oracle.scores(TIES, pool=lambda z: z[0]))
     yield equal(TIES.loss(w, D), f(w, rows))
     yield equal(TIES.grad(w, D), f.grad(w, rows))
-    exact = TIES.hvp(w, c.w, D)
-    slope = measure_order(
-        lambda h: relative_error((f.grad(w + h * c.w, rows) - f.grad(w - h * c.w, rows)) / (2 * h), exact),
-        np.logspace(-3, -2, 5),
-    )  # fmt: skip
-    yield Report(relative_error(exact, complex_hvp(TIES, w, c.w, D)), slope, 2)
+    yield directional_hvp(TIES, f, w, c.w, D, rows)
+
+
+def directional_hvp(m: Any, f: spec.Risk, w: Array, v: Array, D: Batch, rows: spec.Batch) -> Report:
+    """Compare m.hvp with a complex step, and with central differences of a smooth f's gradient."""
+    exact = m.hvp(w, v, D)
+
+    def error(h: float) -> float:
+        return relative_error((f.grad(w + h * v, rows) - f.grad(w - h * v, rows)) / (2 * h), exact)
+
+    slope = measure_order(error, np.logspace(-3, -2, 5))
+    return Report(relative_error(exact, complex_hvp(m, w, v, D)), slope, 2)
+
+
+# Exact kinks, where the complex step must not depend on the direction's sign
+
+KINKED: dict[Any, Any] = {  # → φ on the side that counts: ReLU′(0) = 0, ELU″(0) = 0
+    make(phi): side
+    for phi, side in (("relu", lambda z: 0 * z), ("elu", lambda z: z))
+    for make in (
+        lambda phi: MLP(3, (5, 4), 3, phi, l2=0.1),
+        lambda phi: CNN((5, 8, 2), (3,), 2, 4, 3, phi, "mean", l2=0.1),
+    )
+}
+
+
+@proof("kinks of φ", "loss, grad, ±hvp where the first φ's are at 0 = those of one side", [*KINKED])
+def activation_kinks(c: Case) -> Iterator[Report]:
+    m, w, D, rows = c.model, c.w.copy(), c.D1, c.real_rows[1]
+    W, b, *_ = m.unpack(w)
+    W[...] = b[...] = 0
+    phis = cycle([KINKED[m], oracle.PHI[m.activation]])
+    f = c.f._replace(scores=oracle.scores(m, lambda z: next(phis)(z)))
+    yield equal(m.loss(w, D), f(w, rows))
+    yield equal(m.grad(w, D), f.grad(w, rows))
+    for v in (c.vs[0], -c.vs[0]):
+        yield directional_hvp(m, f, w, v, D, rows)
+
+
+@proof("kinks of the hinge", "grad, ±hvp where a margin is 0 = those of the other samples",
+       [LinearSVM(4, l2=0.1, squared=squared) for squared in (False, True)])  # fmt: skip
+def hinge_kinks(c: Case) -> Iterator[Report]:
+    m, w, D = c.model, c.w.copy(), c.D2
+    D.X[0], w[-1] = 0, D.y[0]  # 1 − yz = 1 − y² = 0
+    rest, share = c.real_rows[2].rows(slice(1, None)), 1 - 1 / len(D.y)
+    yield equal(m.grad(w, D), share * c.f.grad(w, rest) + (1 - share) * m.l2 * w)
+    for v in (c.vs[0], -c.vs[0]):
+        expected = share * c.f.hvp(w, v, rest) + (1 - share) * m.l2 * v
+        yield equal(m.hvp(w, v, D), expected)
+        yield equal(complex_hvp(m, w, v, D), expected)
 
 
 # Where a model starts

@@ -17,9 +17,7 @@ from model_problems import (
 )
 
 from fedref import checks
-from fedref.models import (
-    Logistic,
-)
+from fedref.models import LinearSVM, Logistic
 from fedref.models.batch import Batch
 
 # Derivatives
@@ -54,6 +52,25 @@ def hvp_error(model, w, v, D):
 @given(data=st.data())
 def test_hvp_is_the_complex_step_of_the_gradient(kind, data):
     assert hvp_error(*data.draw(problems(KINDS[kind]))) <= 1e-12
+
+
+@every_kind
+@given(data=st.data())
+def test_hvp_at_kinks_is_the_complex_step_both_ways(kind, data):
+    """Rows and parameters are whole numbers: many scores and margins are exactly at a kink, or tie."""
+    model, w, v, D = data.draw(problems(KINDS[kind]))
+    w, D = np.round(w), D._replace(X=np.round(D.X))
+    assert hvp_error(model, w, v, D) <= 1e-12
+    assert hvp_error(model, w, -v, D) <= 1e-12
+
+
+def test_hvp_at_a_kink_by_hand():
+    """Squared hinge, w = (0, −1), x = 0, y = −1: the margin is 0, so H is that of (0.5/2)‖w‖²."""
+    model, D = LinearSVM(1, l2=0.5, squared=True), Batch(np.zeros((1, 1)), np.array([-1]))
+    w, v = np.array([0.0, -1.0]), np.array([0.0, 1.0])
+    for u in (v, -v):
+        by_step = checks.complex_step_hvp(lambda w: model.grad(w, D), w, u)
+        assert by_step.tolist() == model.hvp(w, u, D).tolist() == (0.5 * u).tolist()
 
 
 @pytest.mark.parametrize("seed", [4, 638, 810])
