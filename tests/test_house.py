@@ -18,7 +18,7 @@ ROOT = PACKAGE.parent
 
 #: From the ground up: a room imports rooms before it only. First the mathematics, then the apparatus.
 FLOORS = [
-    "spec", "boundary", "tree", "models", "sampling", "checks", "algorithm", "algorithms", "rounds",
+    "spec", "boundary", "tree", "models", "judge", "sampling", "checks", "algorithm", "algorithms", "rounds",
     "datasets", "experiments", "plots", "proofs", "conformance", "flower", "teach",
     "reproduce", "commands",
 ]  # fmt: skip
@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "boundary": {"tree"},
     "tree": {"boundary"},
     "models": {"boundary", "tree"},
+    "judge": {"spec", "models"},
     "algorithm": {"boundary", "tree", "models"},
     "algorithms": {"boundary", "tree", "models", "algorithm"},
 }

@@ -14,7 +14,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ def sort_outputs(case: Case, outputs: dict[str, Array]) -> dict[str, Array]:
     return dict(sorted(outputs.items(), key=lambda item: key(item[0])))
 
 
-def max_difference(a: dict[str, Array], b: dict[str, Array]) -> float:
+def max_difference(a: Mapping[str, Array], b: Mapping[str, Array]) -> float:
     """Return the largest relative difference of two sets of outputs, numbers only."""
     return max(
         (suite.difference(x, b[name]) for name, x in a.items() if x.dtype.kind == "f"), default=0.0

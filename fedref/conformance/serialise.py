@@ -1,8 +1,6 @@
 """Conversion of fedref's values to those of a backend (arrays, numbers, dictionaries), and back."""
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -10,70 +8,20 @@ import numpy as np
 from fedref import tree
 from fedref.algorithm import AnyAlgorithm, ClientResult
 from fedref.algorithms import apfl, fedmeta
-from fedref.models import MODELS, BinaryLogistic
+from fedref.judge.case import build_model as build_model
+from fedref.judge.case import describe_model as describe_model
+from fedref.judge.case import flatten as flatten
+from fedref.models import BinaryLogistic
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 
-# ---- models and batches ------------------------------------------------------------------------
-
-
-def describe_model(model: Model) -> dict[str, Any]:
-    """Return a model as JSON: family, fields, d, and the shapes that w is cut into, in order."""
-    family = next(name for name, kind in MODELS.items() if type(model) is kind)
-    shapes = [list(view.shape) for view in model.unpack(np.zeros(model.d))]
-    instance: Any = model
-    fields: dict[str, Any] = json.loads(json.dumps(asdict(instance)))
-    fields.pop("initialisation", None)
-    return {"family": family, **fields, "d": model.d, "shapes": shapes}
-
-
-def build_model(spec: Mapping[str, Any]) -> Any:
-    """Return the model that `describe_model` described."""
-    fields = {k: v for k, v in spec.items() if k not in ("family", "d", "shapes")}
-    return MODELS[spec["family"]](**fields)
+# ---- batches --------------------------------------------------------------------------------
 
 
 def build_batch(D: Mapping[str, Array] | None) -> Batch | None:
     """Return {"X", "y"[, "s"]} as a Batch."""
     return None if D is None else Batch(D["X"], D["y"], D.get("s"))
-
-
-# ---- nested dictionaries -----------------------------------------------------------------------
-
-
-def flatten(x: Any, prefix: str = "") -> dict[str, Any]:
-    """Return {"a.b.c": leaf} of nested dictionaries and lists, in order."""
-    flat: dict[str, Any] = {}
-    for key, value in enumerate(x) if isinstance(x, list) else x.items():
-        name = f"{prefix}{key}"
-        flat |= flatten(value, f"{name}.") if isinstance(value, Mapping | list) else {name: value}
-    return flat
-
-
-#: Values whose keys are numbers: lists of rounds and test batches, and clients by their index.
-LISTS, INDEXED = ("plans", "tests"), ("clients",)
-
-
-def nest(pairs: Mapping[str, Any]) -> dict[str, Any]:
-    """Invert `flatten`."""
-    out: dict[str, Any] = {}
-    for path, value in pairs.items():
-        *above, last = path.split(".")
-        level = out
-        for key in above:
-            level = level.setdefault(key, {})
-        level[last] = value
-    return _restore_numbers(out)
-
-
-def _restore_numbers(x: Any, name: str = "") -> Any:
-    if not isinstance(x, dict):
-        return x
-    inner = {key: _restore_numbers(value, key) for key, value in x.items()}
-    if name in LISTS:
-        return [inner[str(i)] for i in range(len(inner))]
-    return {int(key): value for key, value in inner.items()} if name in INDEXED else inner
 
 
 # ---- states and uploads ------------------------------------------------------------------------

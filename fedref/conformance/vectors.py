@@ -6,57 +6,17 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 import fedref
 from fedref.boundary.errors import DataError
-from fedref.conformance import serialise
+from fedref.judge import Case as Case
 from fedref.models.numerics import Array
 
 VERSION = 2
 DTYPES = ("float32", "float64")
-
-
-class Case(NamedTuple):
-    """One situation: its inputs, and the outputs that are right.
-
-    name : unique; tag : the paper's equation; tags : every equation that the case runs, `tag` first;
-    about : one line for people.
-    call : the backend's function; algorithm : its first argument ("" for a model's derivatives).
-    inputs, outputs : flat, "server.w" → array; outputs in the order in which they arise.
-    required : outputs that a backend must return; the others are compared where it returns them.
-    tolerance : dtype → largest |difference| allowed, relative to the output's largest entry.
-    condition : by how many units of rounding the outputs move, measured.
-    digits : another way to compute the outputs → to how many decimal digits it agrees.
-    catches : names of the known mistakes that fail here.
-    """
-
-    name: str
-    tag: str
-    about: str
-    call: str
-    algorithm: str
-    model: dict[str, Any]
-    hyper: dict[str, Any]
-    inputs: dict[str, Array]
-    outputs: dict[str, Array]
-    required: tuple[str, ...]
-    tolerance: Mapping[str, float] = {}
-    condition: float = 1.0
-    digits: Mapping[str, int] = {}
-    catches: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
-
-    def arguments(self, dtype: Any = np.float64) -> dict[str, Any]:
-        """Return fresh inputs, nested, in dtype."""
-        return serialise.nest({name: cast(x, dtype) for name, x in self.inputs.items()})
-
-
-def cast(x: Array, dtype: Any) -> Array:
-    """Return a copy: floats in dtype, all else unchanged."""
-    return x.astype(dtype) if x.dtype.kind == "f" else x.copy()
 
 
 def folder() -> Path:

@@ -1,0 +1,31 @@
+"""The judge: `fedref/spec.py` answers every case, and whatever is compared is compared with its answers.
+
+A `Case` is a function of the papers, or some rounds of an algorithm, with its inputs: golden vectors are
+cases, and so are those that Hypothesis draws. `answer(case)` is what the specification computes for it:
+
+    >>> import numpy as np
+    >>> from fedref.judge import answer, pose
+    >>> from fedref.models import BinaryLogistic
+    >>> D = {"X": np.ones((1, 1)), "y": np.array([1])}
+    >>> inputs = {"w": np.zeros(1), "D": D, "D1": D, "D2": D}
+    >>> model = BinaryLogistic(1, bias=False)
+    >>> case = pose("meta_gradient", model, inputs, "per-fedavg", {"alpha": 0.5, "beta": 1.0})
+    >>> answer(case)
+    {'meta_gradient': array([-0.38309556])}
+
+What goes in is what a backend gets (`fedref.conformance` lists calls, inputs and conventions); what comes
+out has the same names, flat: {"meta_gradient": ...}, {"0.server.w": ..., "0.clients.3.c_i": ...}. Of a
+round these are the server's state as far as the specification yields it, what each client keeps (all that
+have taken part so far), and `0.measured.penalty` and the like: means over clients. NotImplementedError says
+that the specification has no such part.
+
+`trace(lambda: answer(case))` returns the lines of `fedref/spec.py` that ran, with the values that they set,
+so that a person can check a case on a blackboard. An error here would be shared by all that is compared:
+the golden vectors, which other code made, guard against it.
+"""
+
+from fedref.judge.answer import answer
+from fedref.judge.case import Case, pose
+from fedref.judge.trace import Line, trace
+
+__all__ = ["Case", "Line", "answer", "pose", "trace"]

@@ -1,0 +1,374 @@
+"""The adapter: where the names of cases meet those of `fedref/spec.py`.
+
+It computes nothing of its own but the mean of weighted samples: each function looks up arguments by
+the cases' names and calls the specification. A known mistake may be an edit of a line here, too.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from fedref import spec
+from fedref.judge.case import Case, Values, build_model, flatten
+from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
+
+
+def answer(case: Case) -> dict[str, Any]:
+    """Return the specification's outputs for a case, by the papers' names, flat: "0.server.w" → array.
+
+    It has the required outputs of every call but `aggregate` (the specification has whole rounds only)
+    and a `client` in the middle of a run; there it raises NotImplementedError, as a backend would.
+    """
+    if case.call not in CALLS:
+        raise NotImplementedError(f"{case.call}: the specification has whole rounds only")
+    h = SimpleNamespace(**case.hyper, shapes=case.model["shapes"])
+    f = risk(build_model(case.model))
+    return flatten(CALLS[case.call](case.algorithm, f, h, **case.arguments()))
+
+
+# ---- models and batches --------------------------------------------------------------------------
+
+
+class Weighted(spec.Batch):
+    """A batch whose samples have weights s."""
+
+    s: Array
+
+
+class Risk(spec.Risk):
+    """f(w; D), also of a batch with weights: Σ s_j f(w; D_j) / Σ s_j, or the L2 term where all are 0."""
+
+    def __call__(self, w: Array, D: Any) -> Any:
+        f = partial(spec.Risk.__call__, self)
+        if not isinstance(D, Weighted):
+            return f(w, D)
+        each: Any = [f(w, spec.Batch(*D).rows([j])) for j in np.flatnonzero(D.s)]
+        real = D.s[D.s != 0]
+        return spec.average(real / real.sum(), each) if each else f(w, spec.Batch(*D).rows([]))
+
+
+def batch(D: Values) -> spec.Batch:
+    """Return {"X", "y"[, "s"]} as the specification's batch."""
+    if "s" not in D:
+        return spec.Batch(D["X"], D["y"])
+    weighted = Weighted(D["X"], D["y"])
+    weighted.s = D["s"]
+    return weighted
+
+
+def batches(D: Values) -> list[spec.Batch]:
+    """Return a stack of batches one by one."""
+    return [spec.Batch(*pair) for pair in zip(D["X"], D["y"])]
+
+
+def risk(model: Any) -> spec.Risk:
+    """Return f(w; D) of a model, whose gradient by hand is the model's own."""
+    loss = spec.cross_entropy
+    if isinstance(model, BinaryLogistic):
+        loss = spec.logistic_loss
+    if isinstance(model, LinearSVM):
+        loss = partial(spec.hinge, power=1 + model.squared)
+    return Risk(scores(model), loss, grad_by_hand(model), model.labels, model.l2)
+
+
+def grad_by_hand(model: Any) -> Callable[[Array, spec.Batch], Array]:
+    return lambda w, D: model.grad(w, Batch(D.X, D.y, getattr(D, "s", None)))
+
+
+def scores(model: Any, phi: Any = None, pool: Any = None) -> Callable[[Array, Array], Array]:
+    """Return z(w, X) of a model. phi, pool : in the place of its own activation and pooling."""
+    phis = {"elu": spec.elu, "relu": spec.relu, "tanh": np.tanh}
+    phi = phi or phis.get(getattr(model, "activation", ""))
+    if isinstance(model, LSTM):
+        sizes = model.vocabulary, model.embedding, model.hidden, model.classes
+        return lambda w, X: spec.lstm(w, X, *sizes, model.output == "mean")
+    if isinstance(model, CNN):
+        pool = pool or {"max": spec.first_max, "mean": partial(np.mean, axis=0)}[model.pool]
+        layers = (*model.image, 1)[:3], model.channels, model.kernel, model.hidden, model.classes
+        return lambda w, X: spec.cnn(w, X, *layers, phi, pool)
+    if isinstance(model, MLP):
+        return partial(spec.mlp, widths=model.sizes, phi=phi)
+    if isinstance(model, BinaryLogistic | LinearSVM):
+        return partial(spec.one_score, bias=model.bias)
+    return partial(spec.linear, classes=model.classes)
+
+
+# ---- derivatives and meta-gradients --------------------------------------------------------------
+
+
+def loss(_: str, f: spec.Risk, h: Any, w: Array, D: Values) -> Values:
+    return {"f": f(w, batch(D))}
+
+
+def grad(_: str, f: spec.Risk, h: Any, w: Array, D: Values) -> Values:
+    return {"g": f.grad(w, batch(D))}
+
+
+def hvp(_: str, f: spec.Risk, h: Any, w: Array, v: Array, D: Values) -> Values:
+    return {"Hv": f.hvp(w, v, batch(D))}
+
+
+def dissimilarity(_: str, f: spec.Risk, h: Any, w: Array, clients: Any) -> Values:
+    B, variance = spec.dissimilarity(f, w, [batch(D) for D in clients.values()])
+    return {"B": B, "variance": variance}
+
+
+def meta_gradient(variant: str, f: spec.Risk, h: Any, **inputs: Any) -> Values:
+    return VARIANTS[variant](f, h, **inputs)
+
+
+def per_fedavg(f: spec.Risk, h: Any, w: Array, D: Values, D1: Values, D2: Values) -> Values:
+    at = f, w, batch(D), batch(D1), batch(D2), h.alpha
+    return {"meta_gradient": spec.meta_gradient(*at)}
+
+
+def per_fedavg_fo(f: spec.Risk, h: Any, w: Array, D: Values, D1: Values) -> Values:
+    return {"meta_gradient": spec.meta_gradient_fo(f, w, batch(D), batch(D1), None, h.alpha)}
+
+
+def per_fedavg_hf(f: spec.Risk, h: Any, w: Array, D: Values, D1: Values, D2: Values) -> Values:
+    at = f, w, batch(D), batch(D1), batch(D2), h.alpha
+    return {"meta_gradient": spec.meta_gradient_hf(*at, h.delta)}
+
+
+def per_fedavg_steps(f: spec.Risk, h: Any, w: Array, D: Values, D1: Values, D2: Values) -> Values:
+    at = f, w, batches(D), batch(D1), batches(D2), h.alpha
+    return {"meta_gradient": spec.meta_gradient_steps(*at)}
+
+
+def maml(f: spec.Risk, h: Any, theta: Array, S: Values, Q: Values) -> Values:
+    return {"g_theta": spec.maml(f, theta, batch(S), batch(Q), h.alpha, h.inner_steps)}
+
+
+def fomaml(f: spec.Risk, h: Any, theta: Array, S: Values, Q: Values) -> Values:
+    return {"g_theta": spec.fomaml(f, theta, batch(S), batch(Q), h.alpha, h.inner_steps)}
+
+
+def meta_sgd(f: spec.Risk, h: Any, theta: Array, alpha: Array, S: Values, Q: Values) -> Values:
+    x = np.stack([theta, alpha])
+    g_theta, g_alpha = spec.meta_sgd(f, x, batch(S), batch(Q), h.inner_steps)
+    return {"g_theta": g_theta, "g_alpha": g_alpha}
+
+
+def fedmaml(f: spec.Risk, h: Any, theta: Array, tr: Values, val: Values) -> Values:
+    return {"g": spec.maml(f, theta, batch(tr), batch(val), h.alpha, h.inner_steps)}
+
+
+VARIANTS: dict[str, Callable[..., Values]] = {
+    "per-fedavg": per_fedavg, "per-fedavg-fo": per_fedavg_fo, "per-fedavg-hf": per_fedavg_hf,
+    "per-fedavg-steps": per_fedavg_steps, "fedmeta-maml": maml, "fedmeta-fomaml": fomaml,
+    "fedmeta-sgd": meta_sgd, "fedmaml": fedmaml,
+}  # fmt: skip
+
+# ---- rounds --------------------------------------------------------------------------------------
+
+Run = Callable[[spec.Risk, Array, Iterator[Any], Any], Iterator[Any]]
+#: Algorithm → its generator, and what that yields by the names of cases: fields of the server's state;
+#: after "clients" those that each client keeps; after "measured" one number for each client.
+#: h : the hyperparameters and what `settings` adds.
+RUNS: dict[str, tuple[tuple[str, ...], Run]] = {
+    **dict.fromkeys(("fedavg", "fedavg-update", "fedavg-meta", "centralised"),
+        (("w",), lambda f, w, rounds, h: spec.fedavg(f, w, rounds, h.lr, h.weights))),
+    "fedprox": (("w", "mu", "measured gamma", "measured penalty"),
+        lambda f, w, rounds, h: spec.fedprox(
+        f, w, rounds, h.lr, h.mu, h.until_gamma, h.adaptive_mu and h.train_loss, h.weights)),
+    **dict.fromkeys(("per-fedavg", "per-fedavg-fo", "per-fedavg-hf"),
+        (("w",), lambda f, w, rounds, h: spec.per_fedavg(
+        f, w, rounds, h.alpha, h.beta, h.estimate, h.weights))),
+    **dict.fromkeys(("fedmeta-maml", "fedmeta-fomaml"),
+        (("theta", "m_theta", "v_theta"), lambda f, x, rounds, h: spec.fedmeta(
+        f, x, rounds, h.beta, h.estimate, h.server == "adam", h.weights))),
+    "fedmeta-sgd": (("theta alpha", "m_theta m_alpha", "v_theta v_alpha"),
+        lambda f, x, rounds, h: spec.fedmeta(f, np.stack([x, 0 * x + h.alpha]), rounds, h.beta,
+        h.estimate, h.server == "adam", h.weights)),
+    "fedmaml": (("theta", "theta1"), lambda f, theta, rounds, h: spec.fedmaml(
+        f, theta, rounds, h.alpha, h.beta, h.inner_steps)),
+    "fedcurv": (("w", "u", "v", "t", "clients I v t"), lambda f, w, rounds, h: kept_sums(
+        spec.fedcurv(f, w, rounds, h.lr, h.lam, h.weights))),
+    "apfl": (("w", "F", "clients a w_k", "renew", "measured penalty"),
+        lambda f, w, rounds, h: spec.apfl(
+        f, w, rounds, spec.unit_of_parameter(h.shapes), h.lr, h.mu, h.lam, h.z, h.train_loss,
+        h.delta_mu, h.delta_sigma, h.window, h.importance, h.init == "continuous", h.weights)),
+    "scaffold": (("w", "c", "clients c_i"), lambda f, w, rounds, h: spec.scaffold(
+        f, w, rounds, h.lr, h.N, h.server_lr, "I" if h.control == "gradient" else "II", h.weights)),
+    "apfl-deng": (("w", "clients v a"), lambda f, w, rounds, h: spec.apfl_deng(
+        f, w, rounds, h.lr, h.alpha, h.adaptive_alpha, h.weights)),
+    "feddyn": (("w", "h", "clients h_k"), lambda f, w, rounds, h: spec.feddyn(
+        f, w, rounds, h.lr, h.alpha, h.N, h.weights)),
+    **dict.fromkeys(("fedadagrad", "fedyogi", "fedadam"),
+        (("w", "m", "v"), lambda f, w, rounds, h: spec.fedopt(
+        f, w, rounds, h.lr, h.algorithm, h.server_lr, h.beta1, h.beta2, h.tau))),
+    "fedavgm": (("w", "v"), lambda f, w, rounds, h: spec.fedavgm(f, w, rounds, h.lr, h.momentum)),
+    "fednova": (("w",), lambda f, w, rounds, h: spec.fednova(f, w, rounds, h.lr, h.weights)),
+    "pfedme": (("w",), lambda f, w, rounds, h: spec.pfedme(
+        f, w, rounds, h.lr, h.lam, h.alpha, h.inner_steps, h.beta, h.weights)),
+}  # fmt: skip
+#: Those whose server weighs by samples, whatever is asked: the specification has no other.
+BY_SAMPLES = ("fedadagrad", "fedyogi", "fedadam", "fedavgm")
+
+
+def settings(algorithm: str, h: Any, N: int, losses: Iterator[float]) -> Any:
+    """Return h with what a generator needs besides. losses : the training loss after each round."""
+    if algorithm in BY_SAMPLES and h.weighting != "samples":
+        raise NotImplementedError(f"{algorithm} with weighting {h.weighting!r}")
+    weights = {"samples": spec.sample_weights, "uniform": spec.uniform_weights}
+    return SimpleNamespace(
+        **vars(h), N=N, algorithm=algorithm, weights=weights[h.weighting],
+        train_loss=lambda *_: next(losses), estimate=estimate(algorithm, h),
+    )  # fmt: skip
+
+
+def estimate(algorithm: str, h: Any) -> Any:
+    """Return the meta-gradient of a local step, for those algorithms that are given one."""
+    match algorithm:
+        case "per-fedavg" | "per-fedavg-fo" | "per-fedavg-hf" if h.inner_steps > 1:
+            return partial(estimate_steps, algorithm)
+        case "per-fedavg":
+            return spec.meta_gradient
+        case "per-fedavg-fo":
+            return lambda f, w, D, D1, alpha: spec.meta_gradient_fo(f, w, D, D1, None, alpha)
+        case "per-fedavg-hf":
+            return partial(spec.meta_gradient_hf, delta=h.delta)
+        case "fedmeta-maml":
+            return partial(spec.maml, alpha=h.alpha, steps=h.inner_steps)
+        case "fedmeta-fomaml":
+            return partial(spec.fomaml, alpha=h.alpha, steps=h.inner_steps)
+        case "fedmeta-sgd":
+            return partial(spec.meta_sgd, steps=h.inner_steps)
+    return None
+
+
+def estimate_steps(
+    variant: str, f: spec.Risk, w: Array, D: spec.Batch, D1: spec.Batch, *rest: Any
+) -> Array:
+    """Return the meta-gradient after ν inner steps; `rest` : D″ and those of further steps, then α."""
+    *more, alpha = rest
+    if variant == "per-fedavg-fo":
+        return spec.meta_gradient_steps(f, w, [D, *more], D1, [], alpha)
+    return spec.meta_gradient_steps(f, w, [D, *more[1::2]], D1, more[::2], alpha)
+
+
+def kept_sums(states: Iterator[Any]) -> Iterator[Any]:
+    """Yield FedCurv's state with its sums u, v over the last round, and what each client keeps."""
+    kept = dict[int, Any]()
+    for t, (w, ends) in enumerate(states):
+        last = {k: (I, I * theta, t) for k, (I, theta) in ends.items()}
+        kept |= last
+        u, v = (sum(own[i] for own in last.values()) for i in (0, 1))
+        yield w, u, v, t + 1, dict(kept)
+
+
+def rounds(algorithm: str, f: spec.Risk, h: Any, state: Values, data: Values, plans: Any) -> Values:
+    """Return the states after each round; a round in which nobody takes part changes nothing.
+
+    state : that before round 0.
+    """
+    everyone = ([client_of(plan, i, data) for i in range(len(plan["clients"]))] for plan in plans)
+    here = [[c for c in clients if not (c.straggler and h.drop)] for clients in everyone]
+    losses = iter([plan.get("loss", np.nan) for plan, clients in zip(plans, here) if clients])
+    names, run = RUNS[algorithm]
+    h = settings(algorithm, h, len(data["offsets"]) - 1, losses)
+    states = run(f, next(iter(state["server"].values())), filter(None, here), h)
+    known = {n: x for n, x in state["server"].items() if n in " ".join(names).split()}
+    now, out = {"server": known}, {}
+    for t, clients in enumerate(here):
+        now = name_state(names, next(states)) if clients else now
+        out[str(t)] = now
+    return out
+
+
+def client_of(plan: Values, i: int, data: Values) -> spec.Client:
+    """Return the i-th client of a plan, with its batches."""
+    k = int(plan["clients"][i])
+    own = batch(data).rows(slice(*data["offsets"][k : k + 2]))
+    steps = steps_of(own, {role: rows[i] for role, rows in plan["rows"].items()}, plan["steps"][i])
+    times, straggles = int(plan["counts"][i]), bool(plan["straggler"][i])
+    return spec.Client(k, own, steps, int(plan["per_epoch"][i]), times, straggles)
+
+
+def steps_of(own: spec.Batch, rows: Values, S: int) -> list[tuple[spec.Batch, ...]]:
+    """Return the batches of each local step; a row of −1 is padding."""
+    drawn = [[own.rows(index[index >= 0]) for index in each] for each in rows.values()]
+    return list(zip(*drawn))[:S]
+
+
+def name_state(names: tuple[str, ...], values: Any) -> dict[str, Any]:
+    """Return what a generator yields by the names of cases."""
+    out: dict[str, Any] = {"server": {}, "clients": {}, "measured": {}}
+    for name, value in zip(names, values if isinstance(values, tuple) else (values,)):
+        first, *more = name.split()
+        if first == "clients":
+            kept = {k: own if isinstance(own, tuple) else (own,) for k, own in value.items()}
+            out["clients"] = {k: dict(zip(more, own)) for k, own in kept.items()}
+        elif first == "measured":
+            out["measured"][more[0]] = np.mean(value)
+        else:
+            out["server"] |= dict(zip((first, *more), value)) if more else {first: value}
+    return out
+
+
+def client(
+    algorithm: str,
+    f: spec.Risk,
+    h: Any,
+    server: Values,
+    data: Values,
+    rows: Values,
+    client: Any = None,
+) -> Values:
+    """Return the upload of a client that keeps nothing: the model after a round of its own."""
+    if client or "theta" in server or algorithm == "fednova":
+        raise NotImplementedError("the specification has no client alone that sends anything but w")
+    own, S = batch(data), len(next(iter(rows.values())))
+    names, run = RUNS["fedavg" if algorithm in BY_SAMPLES else algorithm]
+    alone = settings("fedavg" if algorithm in BY_SAMPLES else algorithm, h, 1, iter([np.nan]))
+    if algorithm == "pfedme":
+        alone.beta = 1.0  # the server's
+    states = run(f, server["w"], iter([[spec.Client(0, own, steps_of(own, rows, S))]]), alone)
+    return {"upload": {"w": name_state(names, next(states))["server"]["w"]}}
+
+
+# ---- evaluation ----------------------------------------------------------------------------------
+
+
+def evaluate(
+    algorithm: str,
+    f: spec.Risk,
+    h: Any,
+    server: Values,
+    tests: Any,
+    client: Any = None,
+    D: Any = None,
+) -> Values:
+    """Return the model that one client tests with, and its mean loss on each test batch."""
+    w = personal(algorithm, f, h, server, client or {}, batch(D) if D else None)
+    return {"w": w, "losses": np.array([spec.evaluate(f, w, batch(T))[0] for T in tests])}
+
+
+def personal(
+    algorithm: str, f: spec.Risk, h: Any, server: Values, client: Values, D: spec.Batch | None
+) -> Array:
+    """Return the model that one client tests with; `client` : what it kept, D : what it adapts to."""
+    w: Array = next(iter(server.values()))
+    if algorithm == "apfl" and client:
+        return spec.compose(spec.unit_of_parameter(h.shapes), w, client["a"], client["w_k"])
+    if algorithm == "apfl-deng" and client:
+        return client["a"] * client["v"] + (1 - client["a"]) * w
+    if algorithm == "fedmaml" and h.evaluate == "theta1":
+        return server["theta1"]
+    if D is None:
+        return w
+    if algorithm == "pfedme":
+        return spec.moreau_point(f, w, D, h.lam, h.alpha, h.inner_steps)
+    return spec.adapt(f.grad, w, D, server.get("alpha", h.alpha), getattr(h, "inner_steps", 1))
+
+
+CALLS: dict[str, Callable[..., Values]] = {
+    "loss": loss, "grad": grad, "hvp": hvp, "dissimilarity": dissimilarity,
+    "meta_gradient": meta_gradient, "client": client, "round": rounds, "evaluate": evaluate,
+}  # fmt: skip

@@ -1,0 +1,115 @@
+"""A case: a function of the papers, or rounds of an algorithm, with its inputs and right outputs."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedref.models import MODELS
+from fedref.models.base import Model
+from fedref.models.numerics import Array
+
+Values = Mapping[str, Any]
+
+
+class Case(NamedTuple):
+    """One situation: its inputs, and the outputs that are right.
+
+    name : unique; tag : the paper's equation; about : one line for people.
+    call : what is computed, a function of the protocol of backends (`fedref.conformance`);
+    algorithm : its first argument ("" for a model's derivatives); model : see `describe_model`.
+    inputs, outputs : flat, "server.w" → array; outputs in the order in which they arise.
+    required : outputs that a backend must return; the others are compared where it returns them.
+    tolerance : dtype → largest |difference| allowed, relative to the output's largest entry.
+    condition : by how many units of rounding the outputs move, measured.
+    digits : another way to compute the outputs → to how many decimal digits it agrees.
+    catches : names of the known mistakes that fail here, where that was measured.
+    tags : every equation that the case runs, `tag` first.
+    """
+
+    name: str
+    tag: str
+    about: str
+    call: str
+    algorithm: str
+    model: dict[str, Any]
+    hyper: dict[str, Any]
+    inputs: dict[str, Array]
+    outputs: Mapping[str, Array] = {}
+    required: tuple[str, ...] = ()
+    tolerance: Mapping[str, float] = {}
+    condition: float = 1.0
+    digits: Mapping[str, int] = {}
+    catches: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+
+    def arguments(self, dtype: Any = np.float64) -> dict[str, Any]:
+        """Return fresh inputs, nested, floats in dtype."""
+        return nest({name: cast(x, dtype) for name, x in self.inputs.items()})
+
+
+def pose(
+    call: str, model: Any, inputs: Values, algorithm: str = "", hyper: Values | None = None
+) -> Case:
+    """Return a case without a name and outputs. inputs : nested, as a backend gets them.
+
+    >>> from fedref.models import BinaryLogistic
+    >>> D = {"X": np.ones((1, 1)), "y": np.array([1])}
+    >>> pose("loss", BinaryLogistic(1), {"w": np.zeros(2), "D": D}).inputs["D.X"]
+    array([[1.]])
+    """
+    flat = {name: np.asarray(x) for name, x in flatten(inputs).items()}
+    return Case("", "", "", call, algorithm, describe_model(model), dict(hyper or {}), flat)
+
+
+def cast(x: Array, dtype: Any) -> Array:
+    """Return a copy: floats in dtype, all else unchanged."""
+    return x.astype(dtype) if x.dtype.kind == "f" else x.copy()
+
+
+# ---- models --------------------------------------------------------------------------------------
+
+
+def describe_model(model: Model) -> dict[str, Any]:
+    """Return a model as JSON: family, fields, d, and the shapes that w is cut into, in order."""
+    family = next(name for name, kind in MODELS.items() if type(model) is kind)
+    shapes = [list(view.shape) for view in model.unpack(np.zeros(model.d))]
+    instance: Any = model
+    fields: dict[str, Any] = json.loads(json.dumps(asdict(instance)))
+    fields.pop("initialisation", None)
+    return {"family": family, **fields, "d": model.d, "shapes": shapes}
+
+
+def build_model(spec: Values) -> Any:
+    """Return the model that `describe_model` described."""
+    fields = {k: v for k, v in spec.items() if k not in ("family", "d", "shapes")}
+    return MODELS[spec["family"]](**fields)
+
+
+# ---- nested dictionaries -------------------------------------------------------------------------
+
+#: Values whose keys are numbers: lists of rounds and test batches, and clients by their index.
+LISTS, INDEXED = ("plans", "tests"), ("clients",)
+
+
+def flatten(x: Any, prefix: str = "") -> dict[str, Any]:
+    """Return {"a.b.c": leaf} of nested dictionaries and lists, in order."""
+    flat: dict[str, Any] = {}
+    for key, value in enumerate(x) if isinstance(x, list) else x.items():
+        name = f"{prefix}{key}"
+        flat |= flatten(value, f"{name}.") if isinstance(value, Mapping | list) else {name: value}
+    return flat
+
+
+def nest(flat: Values, name: str = "") -> Any:
+    """Invert `flatten`. name : that of the value itself, which says what its keys are."""
+    groups: dict[str, dict[str, Any]] = {}
+    for path, value in flat.items():
+        key, _, rest = path.partition(".")
+        groups.setdefault(key, {})[rest] = value
+    inner = {key: part[""] if "" in part else nest(part, key) for key, part in groups.items()}
+    if name in LISTS:
+        return [inner[str(i)] for i in range(len(inner))]
+    return {int(key): value for key, value in inner.items()} if name in INDEXED else inner

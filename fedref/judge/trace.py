@@ -1,0 +1,84 @@
+"""The tracer: the lines of `fedref/spec.py` that ran for a case, with the values that they set."""
+
+import linecache
+import sys
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedref import spec
+
+
+class Line(NamedTuple):
+    """One line that ran. function : where it stands; number : its place in `fedref/spec.py`.
+
+    text : the line without its comment; comment : that comment, often with the paper's tag.
+    values : the names that the line set, and "return" for what its function returned or yielded.
+    """
+
+    function: str
+    number: int
+    text: str
+    comment: str
+    values: Mapping[str, Any]
+
+
+#: Where the algorithms begin: models, their derivatives and who takes part are not traced.
+FIRST = spec.fedavg.__code__.co_firstlineno
+
+
+def trace(work: Callable[[], Any]) -> list[Line]:
+    """Return the lines of the specification's algorithms that run during `work()`, in their order.
+
+    Those that set no array and no number are left out; so is what complex steps run, which differentiate.
+
+    >>> f = spec.make_toy()[0]
+    >>> D = spec.Batch(np.ones((1, 3)), np.array([0]))
+    >>> [line.text for line in trace(lambda: spec.adapt(f.grad, np.zeros(12), D, 0.5))]
+    ['w = w - alpha * grad(w, D)', 'return w']
+    """
+    lines = list[Line]()
+
+    def note(frame: FrameType, number: int, values: Mapping[str, Any]) -> None:
+        text, _, comment = linecache.getline(spec.__file__, number).strip().partition("  # ")
+        if values:
+            lines.append(Line(frame.f_code.co_qualname, number, text, comment, values))
+
+    def enter(frame: FrameType, event: str, _: Any) -> Any:
+        code, before, last = frame.f_code, dict(frame.f_locals), frame.f_lineno
+        in_spec = code.co_filename == spec.__file__ and code.co_firstlineno >= FIRST
+        if not in_spec or code.co_name[0] == "<" or any(map(is_complex, before.values())):
+            return None
+
+        def step(frame: FrameType, event: str, result: Any) -> Any:
+            nonlocal before, last
+            now = dict(frame.f_locals)
+            new = {name: x for name, x in now.items() if is_number(x) and before.get(name) is not x}
+            if event == "return" and is_number(result):
+                new["return"] = result
+            note(frame, last, new)
+            before, last = now, frame.f_lineno
+            return step
+
+        return step
+
+    outer = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        work()
+    finally:
+        sys.settrace(outer)
+    return lines
+
+
+def is_complex(x: Any) -> bool:
+    return isinstance(x, np.ndarray) and x.dtype.kind == "c"
+
+
+def is_number(x: Any) -> bool:
+    """Return whether x is a real number or array, or a sequence of them."""
+    if isinstance(x, tuple | list) and not isinstance(x, spec.Client | spec.Risk | spec.Batch):
+        return all(map(is_number, x)) and len(x) > 0
+    return isinstance(x, np.ndarray | np.number | float) and not is_complex(x)
