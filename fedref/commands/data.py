@@ -10,7 +10,7 @@ from fedref import datasets
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.files import exists
 from fedref.boundary.values import Bounds, declaration_of, literal
-from fedref.commands.options import DATA_DIR, DATA_UNVERIFIED, REPEATED, Command, Option
+from fedref.commands.options import DATA_DIR, REPEATED, Command, Option
 from fedref.datasets import describe, manifest, manifest_of, rules, sources
 from fedref.datasets.registry import find_nothing
 from fedref.rounds.federation import Federation
@@ -76,7 +76,7 @@ def federation_of(args: argparse.Namespace) -> Federation:
     path = Path(args.name)
     if sources.parse_name(args.name) is None and manifest.is_manifest(path):
         return datasets.from_manifest(path, args.data_dir)
-    source = datasets.load(args.name, args.data_dir, verify=not args.data_unverified)
+    source = datasets.load(args.name, args.data_dir)
     rule = args.split or sources.usual_split(args.name)
     return rules.divide(rule, source, args.seed, parse_settings(args.set))
 
@@ -113,7 +113,7 @@ def show(args: argparse.Namespace) -> None:
 
 
 def prepare(args: argparse.Namespace) -> None:
-    source = datasets.load(args.name, args.data_dir, verify=not args.data_unverified)
+    source = datasets.load(args.name, args.data_dir)
     call = sources.parse_name(args.name)
     place = None if call is None else sources.locate(*call, args.data_dir)
     published = call is not None and datasets.SOURCES[call[0]].sha256 == source.sha256
@@ -141,7 +141,7 @@ def draw_rules(args: argparse.Namespace) -> dict[str, str]:
     from fedref import plots  # matplotlib is slow to import
 
     plots.format_of(args.out)
-    source = datasets.load(args.data, args.data_dir, verify=not args.data_unverified)
+    source = datasets.load(args.data, args.data_dir)
     federations, refused = dict[str, Federation](), dict[str, str]()
     for name, rule in rules.RULES.items():
         users = {"users": args.users} if hasattr(rule, "users") else {}
@@ -159,7 +159,7 @@ def draw_rules(args: argparse.Namespace) -> dict[str, str]:
 
 def split(args: argparse.Namespace) -> None:
     check_out(args.out, args.overwrite)
-    source = datasets.load(args.data, args.data_dir, verify=not args.data_unverified)
+    source = datasets.load(args.data, args.data_dir)
     federation = rules.divide(args.rule, source, args.seed, parse_settings(args.set))
     described = manifest_of(federation)
     manifest.write(described, args.out)
@@ -224,14 +224,12 @@ COMMAND = Command(
             Option("--split RULE", "split rule (default: the data set's own; see `split`)"),
             SPLIT_SEED,
             SET,
-            DATA_UNVERIFIED,
             Option("--out FILE", "picture to write, .png, .svg or .pdf", Path),
         ),
         "prepare": command(
             prepare,
             "Find or download a data set and check it.",
             Option("name NAME", NAME),
-            DATA_UNVERIFIED,
         ),
         "rules": command(
             show_rules,
@@ -239,7 +237,6 @@ COMMAND = Command(
             Option("--data NAME", NAME, default="digits"),
             Option("--users N", "clients", int, 20),
             SPLIT_SEED,
-            DATA_UNVERIFIED,
             Option("--out FILE", "picture to write, .png, .svg or .pdf", Path),
         ),
         "split": command(
@@ -249,7 +246,6 @@ COMMAND = Command(
             Option("--data NAME", NAME, required=True),
             SPLIT_SEED,
             SET,
-            DATA_UNVERIFIED,
             Option("--out FILE.json", "manifest to write", required=True),
             Option("--overwrite", "replace the file if it exists"),
             epilog=rules_help(),

@@ -13,7 +13,7 @@ from pathlib import Path
 import fedref
 from fedref.boundary.values import Bounds
 from fedref.commands.console import say
-from fedref.commands.options import DATA_DIR, DATA_UNVERIFIED, Option
+from fedref.commands.options import DATA_DIR, Option
 from fedref.experiments.config import Experiment
 from fedref.experiments.loading import Loader
 from fedref.experiments.parallel import Processes
@@ -28,7 +28,6 @@ DIVERGED = 3
 HOW = {
     "how it is run (the numbers do not depend on it)": (
         DATA_DIR,
-        DATA_UNVERIFIED,
         Option("--workers N", "processes", int, 1, bounds=Bounds(1)),
         Option(
             "--checkpoint-every S",

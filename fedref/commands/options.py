@@ -160,8 +160,4 @@ DATA_DIR = Option(
     "the folder of data sets, as DIR/NAME/... (default: that of the environment variable FEDREF_DATA)",
     Path,
 )
-DATA_UNVERIFIED = Option(
-    "--data-unverified",
-    "take a named data set even if its content differs from the published one",
-)
 DIRECTORY = Option("directory DIR", "the run directory", Path)

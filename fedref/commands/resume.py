@@ -16,7 +16,7 @@ def run(arguments: argparse.Namespace) -> int:
     with lock_run_directory(arguments.directory), open_pool(arguments) as pool:
         if differs := compare_environment(arguments.directory):
             say(f"{arguments.directory}: {differs}")
-        loader = Loader(arguments.data_dir, not arguments.data_unverified)
+        loader = Loader(arguments.data_dir)
         with tell_how_to_resume(arguments.directory):
             return run_and_report(experiment, arguments.directory, arguments, loader, pool)
 

@@ -15,11 +15,10 @@ from fedref.commands.options import REPEATED, Command, Option
 from fedref.datasets import RULES, SOURCES, manifest
 from fedref.datasets.describe import notes
 from fedref.datasets.sources import parse_name
-from fedref.experiments import config, dry_run, names
+from fedref.experiments import config, names
 from fedref.experiments.config import TABLES, Experiment
 from fedref.experiments.loading import Loader, make_model, resolve_experiment
-from fedref.experiments.metrics import columns_help, markdown
-from fedref.experiments.progress import duration
+from fedref.experiments.metrics import columns_help
 from fedref.experiments.run_directory import create_run_directory, refuse_taken
 from fedref.models import MODELS
 from fedref.rounds.federation import Source
@@ -132,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.list:
         print(listing())
         return 0
-    loader = Loader(arguments.data_dir, not arguments.data_unverified)
+    loader = Loader(arguments.data_dir)
     experiment = compose_experiment(arguments)
     if arguments.print_config:
         print(config.toml_text(experiment), end="")
@@ -141,7 +140,11 @@ def run(arguments: argparse.Namespace) -> int:
         quiet = arguments.quiet or arguments.json
         experiment = resolve_experiment(experiment, loader, (lambda text: None) if quiet else say)
     if arguments.dry_run:
-        return print_dry_run(experiment, arguments, loader)
+        if arguments.out is not None:
+            refuse_taken(arguments.out)
+        if not arguments.quiet:
+            print(config.toml_text(experiment), end="")
+        return 0
     new_directory = create_run_directory(experiment, arguments.out)
     with open_pool(arguments) as pool, new_directory as directory, tell_how_to_resume(directory):
         if not quiet:
@@ -156,24 +159,6 @@ def notes_on_data(experiment: Experiment, source: Source) -> list[str]:
     if experiment.classes == "own":  # each client's labels count from 0
         return list(source.notes)
     return notes(source, None if experiment.sweep else make_model(experiment.model, source).labels)
-
-
-def print_dry_run(experiment: Experiment, arguments: argparse.Namespace, loader: Loader) -> int:
-    """Print the experiment and its estimated costs."""
-    if arguments.out is not None:
-        refuse_taken(arguments.out)
-    if not arguments.quiet:
-        print(config.toml_text(experiment))
-    estimates = dry_run.estimate_costs(experiment, loader)
-    print(markdown(dry_run.table_of_estimates(estimates)))
-    seconds = duration(sum(one.seconds for one in estimates))
-    print(
-        "\nColumns: clients that take part in a round, their steps together, MB both ways in\n"
-        "all rounds, and the times of a round's training, of an evaluation (medians of the\n"
-        f"first rounds) and of everything. The run would take about {seconds} in one\n"
-        "process. Nothing was written."
-    )
-    return 0
 
 
 # ---- lists to choose from ------------------------------------------------------------------------
@@ -263,8 +248,7 @@ COMMAND = Command(
         ),
         Option("--list", "list algorithms, models, data and split rules, and do no more"),
         Option(
-            "--dry-run",
-            "check everything, time a few rounds of each algorithm, and print what the run would cost",
+            "--dry-run", "check everything, print the experiment that would run, and do no more"
         ),
     ),
     {

@@ -176,8 +176,7 @@ def load_named(
     if verify and known.sha256 not in ("", source.sha256):
         raise DataError(
             f"{path}: is not {name} as published: its content has the hash {source.sha256}, "
-            f"expected {known.sha256} (to use it all the same: --data-unverified, in Python "
-            "verify=False)"
+            f"expected {known.sha256} (to use it all the same, give the path of its file or folder)"
         )
     return source
 

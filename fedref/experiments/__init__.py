@@ -10,6 +10,5 @@ progress       progress reports: a bar, lines, a log
 run_directory  the files of a run directory, and its lock
 resume         continues a unit from its checkpoint, if data and split are unchanged
 results        the Run: arrays, tables, what a notebook shows
-dry_run        estimates what a run would cost
 run            runs all units, in this process or spread over workers; `fedref.run`
 """

@@ -32,7 +32,6 @@ class Loader:
     """The data of a run; it reads each source once and makes each split once."""
 
     data_dir: str | Path | None = None
-    verify: bool = True  # refuse a named data set that differs from the published one
     sources: dict[str, Source | Federation] = field(default_factory=dict)
     federations: dict[str, Federation] = field(default_factory=dict)
 
@@ -40,7 +39,7 @@ class Loader:
         """Return the rows of [data], or a Federation if they are divided over clients already."""
         key = key_of(data)
         if key not in self.sources:
-            self.sources[key] = source_of(data, self.data_dir, self.verify)
+            self.sources[key] = source_of(data, self.data_dir)
         return self.sources[key]
 
     def federation(self, experiment: Experiment) -> Federation:
@@ -71,7 +70,7 @@ def key_of(*tables: Table) -> str:
     return repr([sorted((k, value(v)) for k, v in table.items()) for table in tables])
 
 
-def source_of(data: Table, data_dir: str | Path | None, verify: bool = True) -> Source | Federation:
+def source_of(data: Table, data_dir: str | Path | None) -> Source | Federation:
     """Load the rows of [data]: of a named data set, a file, a function's result, or arrays."""
     rest = dict(data)
     name = rest.pop("name")
@@ -79,7 +78,7 @@ def source_of(data: Table, data_dir: str | Path | None, verify: bool = True) -> 
         return from_memory(name, "data")
     function = names.data_function(name)
     if function is None:
-        return load(name, data_dir, verify=verify, **rest)
+        return load(name, data_dir, **rest)
     where = names.importable_name(name)
     try:
         result = function(**rest)

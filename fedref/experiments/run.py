@@ -225,7 +225,6 @@ def run(
     *,
     out: str | Path | None = None,
     data_dir: str | Path | None = None,
-    verify: bool = True,
     executor: Executor | None = None,
     workers: int = 1,
     progress: Progress | bool = SILENT,
@@ -240,7 +239,6 @@ def run(
     settings : values that override it, as with --set (`rounds=20`, `mu=0.1`). `algorithm` (one),
     `algorithms` (several in a list), `model` and `data` take names, classes or objects; `split` takes
     a rule.
-    verify : refuse a named data set that differs from the published one.
     out : a run directory to write, without a picture, for which there is `fedref plot` (None: write
     nothing).
     progress : True for a bar (also in a notebook) or lines, or a Progress with functions to call.
@@ -276,7 +274,7 @@ def run(
     with config.naming(str(what) if isinstance(what, str | Path) else ""):
         algorithms = chosen if isinstance(chosen, list | tuple) else [chosen]
         experiment = config.compose(table, algorithms, choices, settings.items())
-    loader = Loader(data_dir, verify)
+    loader = Loader(data_dir)
     if out is None and experiment.keep_parameters is not None:
         raise ConfigError("keep-parameters needs a run directory, expected `out`, too")
     console = console_progress(experiment) if progress is True else nullcontext(progress or SILENT)

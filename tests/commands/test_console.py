@@ -18,11 +18,11 @@ def test_no_name_from_outside_commands_the_terminal(here, capsys):
     words = ["--data", path.name, "--split", "iid", "--set", "split.users=3"]
     assert main("run", "fedavg", *words, "--rounds", 1, "--clients-per-round", 2, "-o", "a") == 0
     assert main("data", "show", path.name, "--split", "iid", "--set", "split.users=3") == 0
-    assert main("plan", "export", "a", "-o", "p\x1b[2J") == 0
+    assert main("plot", "a", "--out", "p\x1b[2J.png") == 0
     out, err = capsys.readouterr()
     assert "labels are encoded as 0 = dog\\x1b[2J, 1 = 貓\\n\\x9b1m" in err
     assert "dog\\x1b[2J" in out
-    assert "p\\x1b[2J/" in out
+    assert "p\\x1b[2J.png" in out
     assert not {"\x1b", "\x9b"} & {*out, *err}
     assert "\\x1b[31m" in refused(capsys, "run", "\x1b[31mfedavg")
 

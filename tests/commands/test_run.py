@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import sys
+import tomllib
 from dataclasses import fields
 
 import numpy as np
@@ -30,7 +31,9 @@ from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
 from fedref.boundary.values import with_dashes
 from fedref.commands import COMMANDS
 from fedref.commands import run as cli
-from fedref.experiments import config, loading, run_directory, unit
+from fedref.commands.run import listing
+from fedref.datasets import RULES, SOURCES
+from fedref.experiments import config, loading, names, run_directory, unit
 from fedref.experiments.config import TABLES, Experiment
 from fedref.models import MODELS as KNOWN_MODELS
 
@@ -271,3 +274,30 @@ def test_a_file_of_text_is_modelled_without_being_asked(tmp_path, capsys):
     assert main("run", "fedavg", "--data", file, *words) == 0
     line = f"fedref: {file} holds text: the model is lstm (--model for another)\n"
     assert capsys.readouterr().err == line
+
+
+def test_a_dry_run_checks_everything_prints_the_experiment_and_writes_nothing(here, capsys):
+    path = write(here / "t.toml", document())
+    before = sorted(here.rglob("*"))
+    assert main("run", path, "--dry-run", "-o", "a", "--lr", "0.07") == 0
+    shown = tomllib.loads(capsys.readouterr().out)
+    assert (shown["algorithms"]["fedavg"]["lr"], shown["split"]["users"]) == (0.07, 4)
+    assert sorted(here.rglob("*")) == before
+    assert main("run", path, "--dry-run", "-q") == 0
+    assert capsys.readouterr().out == ""
+    assert "only 4 clients" in refused(capsys, "run", path, "--dry-run", "--clients-per-round", 9)
+    assert main("run", path, "-q", "-o", "a") == 0
+    assert "already holds a run" in refused(capsys, "run", path, "--dry-run", "-o", "a")
+
+
+def test_the_list_has_a_line_for_everything_that_can_be_chosen(capsys, monkeypatch):
+    assert main("run", "--list") == 0
+    shown = capsys.readouterr().out
+    named = [line.split()[0] for line in shown.splitlines() if line.startswith("  ")]
+    assert named == [*ALGORITHMS, *KNOWN_MODELS, *SOURCES, *RULES]
+    assert max(map(len, shown.splitlines())) <= 120
+    point = type("Point", (), {"value": "mine:Ditto"})
+    monkeypatch.setattr(names, "entry_points_of", lambda group: {f"my-{group}": point})
+    for group in ("algorithms", "models", "data"):
+        assert f"my-{group} " in listing()
+    assert "from mine:Ditto" in listing()

@@ -1,4 +1,4 @@
-"""A run on data that are not those published: refused, and taken where that is asked for."""
+"""A run on data that are not those published: refused by name, and taken by path."""
 
 import pytest
 from dataset_files import write_idx
@@ -6,7 +6,7 @@ from running import main, refused
 
 from fedref import DataError, run
 
-WORDS = ["fedavg", "--data", "mnist", "--split", "iid", "--set", "split.users=2", "--rounds", 1,
+WORDS = ["fedavg", "--split", "iid", "--set", "split.users=2", "--rounds", 1,
          "--clients-per-round", 2, "--model", "logistic", "--quiet"]  # fmt: skip
 
 
@@ -17,23 +17,12 @@ def root(tmp_path, here):
     return tmp_path / "data"
 
 
-def test_a_run_on_other_images_is_refused_in_one_line(root, capsys):
-    message = refused(capsys, "run", *WORDS, "--data-dir", root)
-    assert "is not mnist as published" in message
-    assert "--data-unverified" in message
+def test_other_images_are_refused_by_name_and_taken_by_path(root, capsys):
+    line = refused(capsys, "run", *WORDS, "--data", "mnist", "--data-dir", root)
+    assert "is not mnist as published" in line
+    assert "give the path of its file or folder" in line
     assert not (root.parent / "runs").exists()
-
-
-def test_it_runs_and_resumes_where_that_is_asked_for(root, capsys):
-    how = ["--data-dir", root, "--data-unverified", "--quiet"]
-    assert main("run", *WORDS, *how, "--out", "a") == 0
-    assert main("resume", "a", *how) == 0
-    assert "as published" in refused(capsys, "resume", "a", "--data-dir", root, "--quiet")
-
-
-def test_from_python(root):
-    table = {"data": {"name": "mnist"}, "split": {"rule": "iid", "users": 2},
-             "model": {"name": "logistic"}, "clients-per-round": 2}  # fmt: skip
+    assert main("run", *WORDS, "--data", root / "mnist", "--out", "a") == 0
+    assert main("resume", "a", "--quiet") == 0
     with pytest.raises(DataError, match="as published"):
-        run(table, algorithm="fedavg", rounds=1, data_dir=root)
-    assert run(table, algorithm="fedavg", rounds=1, data_dir=root, verify=False).records
+        run(data="mnist", data_dir=root)
