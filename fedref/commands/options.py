@@ -8,7 +8,7 @@ from textwrap import fill
 from typing import Any
 
 from fedref.boundary.errors import unknown
-from fedref.boundary.values import ANY, Bounds, check_value, literal, with_dashes
+from fedref.boundary.values import ANY, Bounds, check_value, literal
 from fedref.commands.console import say
 
 HELP_WIDTH = 100
@@ -31,20 +31,27 @@ class Parser(argparse.ArgumentParser):
         parsed, rest = super().parse_known_args(args, namespace)
         if rest and rest[0].startswith("--"):
             known = [option for option in self._option_string_actions if option.startswith("--")]
-            name = rest[0].partition("=")[0]
-            key = name.removeprefix("--").replace("-", "_")
-            if "--set" in known and key in parameter_names():
-                key = with_dashes(key)
-                self.error(f"unknown option {name!r}: did you mean --set split.{key}=VALUE?")
+            name, _, value = rest[0].partition("=")
+            if "--set" in known and (key := key_of(name.removeprefix("--"), "--lr" in known)):
+                after = [*args, ""][args.index(rest[0]) + 1]
+                value = value or (after if after and not after.startswith("--") else "VALUE")
+                self.error(f"unknown option {name!r}: did you mean --set {key}={value}?")
             self.error(unknown("option", name, known))
         return parsed, rest
 
 
-def parameter_names() -> set[str]:
-    """Return the names of all parameters of split rules."""
+def key_of(name: str, of_a_run: bool) -> str:
+    """Return the key of --set that an unknown option stands for: "split.users" for "users", or ""."""
+    from fedref.algorithms import HYPERPARAMETERS
     from fedref.datasets.rules import RULES
+    from fedref.experiments.config import TABLES, Experiment
 
-    return {f.name for rule in RULES.values() for f in fields(rule)}
+    field_of = name.replace("-", "_")
+    if of_a_run and (field_of in {f.name for f in fields(Experiment)} | HYPERPARAMETERS.keys()):
+        return name
+    if any(hasattr(rule, field_of) for rule in RULES.values()):
+        return f"split.{name}"
+    return name if name.partition(".")[0] in TABLES and "." in name else ""
 
 
 @dataclass(frozen=True)

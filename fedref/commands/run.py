@@ -4,6 +4,7 @@ import argparse
 import sys
 from dataclasses import fields
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
@@ -11,7 +12,7 @@ from fedref.boundary.errors import ConfigError
 from fedref.boundary.values import literal, seeds_of, with_dashes
 from fedref.commands.console import say
 from fedref.commands.execution import HOW, open_pool, run_and_report, tell_how_to_resume
-from fedref.commands.options import REPEATED, Command, Option
+from fedref.commands.options import HELP_WIDTH, REPEATED, Command, Option
 from fedref.datasets import RULES, SOURCES, manifest
 from fedref.datasets.describe import notes
 from fedref.datasets.sources import parse_name
@@ -26,26 +27,39 @@ from fedref.rounds.federation import Source
 #: The suffixes of users' data files.
 OWN_DATA = ("npz", "npy", "csv", "tsv", "mat", "json")
 
-#: The fields of an experiment that have a flag of the same name.
-EXPERIMENT_FLAGS = {f.name: f for f in fields(Experiment) if f.name not in ("seeds", *TABLES)}
+#: The keys that have a flag of the same name; all others are given by --set.
+FLAGS = (
+    "rounds", "clients_per_round", "epochs", "steps", "batch_size", "dtype", "lr", "alpha", "beta", "mu",
+)  # fmt: skip
+#: key → meaning
+KEYS = {
+    f.name: f.metadata["help"]
+    + ("" if f.default is None else f" (default {str(f.default).lower()})")
+    for f in fields(Experiment)
+    if f.name not in ("seeds", *TABLES)
+} | HYPERPARAMETERS
 
 EPILOG = """\
 algorithms
   {algorithms}
   all: every one of them
 
+--set KEY=VALUE
+{keys}
+  and split.KEY, model.KEY, data.KEY, algorithms.NAME.KEY, sweep.KEY=[VALUE, ...]
+
 examples
   fedref run                                  the shipped digits: FedAvg beside Per-FedAvg
   fedref run fedavg per-fedavg --data digits --rounds 50 --clients-per-round 5 \\
-      --steps 10 --batch-size 40 --alpha 0.01 --beta 0.05 --seed 7 --out DIR
+      --steps 10 --batch-size 40 --alpha 0.01 --beta 0.05 --seeds 7 --out DIR
   fedref run apfl fedavg --data mnist --split fedprox-mnist --model logistic \\
       --data-dir ~/data --rounds 150 --epochs 5 --lr 0.03 --seeds 0:3
   fedref run experiment.toml --set mu=0.1 --set model.hidden=[40]
 
-The file is TOML: the options below as top-level keys, and the tables [data] name,
+The file is TOML: the keys of --set at the top level, and the tables [data] name,
 [split] rule and its parameters, [model] name and its parameters, [algorithms.NAME]
 with hyperparameters, [sweep] key = [values]. Every run writes one, config.toml, with
-every value. Options on the command line override the file.
+every value. Options on the command line override the file; each is also such a key.
 
 exit code: 0 all went well; 2 wrong input; 3 an algorithm diverged (the others went on)
 """
@@ -107,14 +121,10 @@ def built_in_experiment(data: str | None) -> dict[str, Any]:
 def read_settings(arguments: argparse.Namespace) -> list[tuple[str, Any]]:
     """Return the (key, value) of all flags, then of all --set."""
     settings: list[tuple[str, Any]] = []
-    if arguments.seed is not None:
-        settings.append(("seed", literal(arguments.seed)))
     if arguments.seeds is not None:
         settings.append(("seeds", seeds_of(arguments.seeds)))
-    for name in [*EXPERIMENT_FLAGS, *HYPERPARAMETERS]:
-        value = getattr(arguments, name)
-        if value is not None:
-            settings.append((name, value if name == "name" else literal(value)))
+    flags = {name: getattr(arguments, name) for name in FLAGS}
+    settings += [(name, literal(text)) for name, text in flags.items() if text is not None]
     for setting in arguments.set:
         key, found, value = setting.partition("=")
         if not (found and key.strip()):
@@ -197,13 +207,16 @@ def entry_points_by_name(group: str) -> dict[str, str]:
 
 # ---- the table of options ------------------------------------------------------------------------
 
-EXPERIMENT_OPTIONS = [
-    Option(
-        f"--{with_dashes(name)} X",
-        f.metadata["help"] + ("" if f.default is None else f" (default {str(f.default).lower()})"),
+
+def keys_help() -> str:
+    """Return a line or more for each key that has no flag."""
+    others = {with_dashes(name): text for name, text in KEYS.items() if name not in FLAGS}
+    pad = " " * 22
+    return "\n".join(
+        fill(f"{name:<20}{text}", HELP_WIDTH, initial_indent="  ", subsequent_indent=pad)
+        for name, text in others.items()
     )
-    for name, f in EXPERIMENT_FLAGS.items()
-]
+
 
 COMMAND = Command(
     run,
@@ -234,9 +247,10 @@ COMMAND = Command(
             ", ".join(MODELS),
             names=lambda: [*MODELS, *names.entry_points_of("models")],
         ),
-        Option("--seed A", "one seed"),
-        Option("--seeds A:B | A,B,...", "several: 0:3 is 0, 1, 2"),
-        Option("--set KEY=VALUE", "any value, e.g. split.users=10", many=REPEATED),
+        Option("--seeds A | A:B | A,B,...", "one seed, or several: 0:3 is 0, 1, 2"),
+        Option(
+            "--set KEY=VALUE", "any value, e.g. split.users=10; the keys are below", many=REPEATED
+        ),
         Option("-o --out DIR", "run directory (default runs/TIME-NAME)", Path),
         Option(
             "--print-config",
@@ -252,11 +266,10 @@ COMMAND = Command(
         ),
     ),
     {
-        "the experiment (the same defaults with and without a file)": EXPERIMENT_OPTIONS,
-        "hyperparameters, for every chosen algorithm that has them": [
-            Option(f"--{with_dashes(name)} X", meaning) for name, meaning in HYPERPARAMETERS.items()
+        "the experiment (the same defaults with and without a file)": [
+            Option(f"--{with_dashes(name)} X", KEYS[name]) for name in FLAGS
         ],
         **HOW,
     },
-    EPILOG.format(algorithms=", ".join(ALGORITHMS)),
+    EPILOG.format(algorithms=", ".join(ALGORITHMS), keys=keys_help()),
 )

@@ -65,7 +65,7 @@ def test_names_files_and_options_are_completed(here):
         "fedref run --model ": {*MODELS, "more/"},
         "fedref run --split per": {"per-fedavg", "per-split.json"},
         "fedref run fedavg --data s": {name for name in SOURCES if name[0] == "s"},
-        "fedref run --keep-p": {"--keep-parameters"},
+        "fedref run --clients-p": {"--clients-per-round"},
         "fedref re": {"resume", "reproduce"},
         "fedref run ": {"all", *ALGORITHMS, "mine.toml", "more/"},
     }

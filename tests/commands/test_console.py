@@ -17,8 +17,7 @@ def test_no_name_from_outside_commands_the_terminal(here, capsys):
     path = npz(here / "a.npz", y=np.array(["dog\x1b[2J", "貓\n\x9b1m"] * 10))
     words = ["--data", path.name, "--split", "iid", "--set", "split.users=3"]
     assert main("run", "fedavg", *words, "--rounds", 1, "--clients-per-round", 2, "-o", "a") == 0
-    assert main("data", "show", path.name, "--split", "iid", "--set", "split.users=3") == 0
-    assert main("plot", "a", "--out", "p\x1b[2J.png") == 0
+    assert main("data", "show", path.name, *words[2:], "--out", "p\x1b[2J.png") == 0
     out, err = capsys.readouterr()
     assert "labels are encoded as 0 = dog\\x1b[2J, 1 = 貓\\n\\x9b1m" in err
     assert "dog\\x1b[2J" in out

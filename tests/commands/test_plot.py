@@ -71,7 +71,7 @@ def test_what_is_missing_is_told(directory, tmp_path, capsys):
 
 def test_several_runs_in_one_picture(directory, tmp_path):
     other = tmp_path / "second"
-    assert cli.main([*RUN, "--seed", "5", "--out", str(other)]) == 0
+    assert cli.main([*RUN, "--seeds", "5", "--out", str(other)]) == 0
     out = tmp_path / "both.svg"
     assert plot(directory, other, "--metric", "accuracy", "--out", out) == 0
     assert "fedavg (second)" in out.read_text(encoding="utf-8")

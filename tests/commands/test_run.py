@@ -46,7 +46,7 @@ pytestmark = pytest.mark.usefixtures("here")
 def test_config_holds_every_value_and_reproduces_the_run_byte_for_byte(here):
     words = ["run", "fedprox", "apfl", "--data", "digits", "--split", "per-fedavg", "--set",
              "split.users=6", "--rounds", "3", "--clients-per-round", "4", "--epochs", "2",
-             "--mu", "0.5", "--stragglers", "0.5", "--seeds", "3,1", "--name", "my own"]  # fmt: skip
+             "--mu", "0.5", "--set", "stragglers=0.5", "--seeds", "3,1", "--set", "name=my own"]  # fmt: skip
     assert main(*words, "--quiet", "--out", "a") == 0
     table = toml(here / "a" / "config.toml")
     # found from the data, and given
@@ -156,9 +156,11 @@ def test_help_says_every_option_and_command(capsys):
     assert main("run", "--help") == 0
     shown = capsys.readouterr().out
     own = {f.name for f in fields(Experiment)} - set(TABLES)
-    for name in own | set(HYPERPARAMETERS) | {"seed", "data", "split", "model", "set", "out",
-        "data_dir", "workers", "checkpoint_every", "quiet", "json"}:  # fmt: skip
+    for name in {*cli.FLAGS, "seeds", "data", "split", "model", "set", "out", "data_dir", "workers",
+        "checkpoint_every", "quiet", "json"}:  # fmt: skip
         assert f"--{with_dashes(name)} " in shown.replace("\n", " "), name
+    for name in own - {"seeds"} | set(HYPERPARAMETERS) - set(cli.FLAGS):
+        assert f"  {with_dashes(name)} " in shown or name in cli.FLAGS, name
     for name in (*ALGORITHMS, *KNOWN_MODELS):
         assert name in shown
     assert all(f.metadata["help"] for f in fields(Experiment) if f.name in own)
@@ -230,7 +232,7 @@ def test_all_algorithms_meet_the_same_clients_and_batches(here, monkeypatch):
     monkeypatch.setattr(unit, "make_plan", watched)
     names = [name for name, cls in ALGORITHMS.items() if not cls.pooled]
     words = [*SPLIT, "--model", "logistic", "--rounds", "2", "--clients-per-round", "3"]
-    assert main("run", *names, *words, "--epochs", "2", "--stragglers", "0.4", "--quiet") == 0
+    assert main("run", *names, *words, "--epochs", "2", "--set", "stragglers=0.4", "--quiet") == 0
     assert len(seen) == 2
     for plans in seen.values():
         assert len(plans) == len(names)
@@ -247,7 +249,7 @@ def test_all_algorithms_meet_the_same_clients_and_batches(here, monkeypatch):
 def test_two_runs_are_the_same_and_another_seed_is_another_start(here):
     words = ["run", "fedavg", *SPLIT, "--rounds", "2", "--clients-per-round", "2", "--quiet"]
     for name, seed in (("a", 7), ("b", 7), ("c", 8)):
-        assert main(*words, "--seed", seed, "--out", name) == 0
+        assert main(*words, "--seeds", seed, "--out", name) == 0
     a, b, c = (contents(here / name) for name in "abc")
     assert a == b
     assert a["split.json"] == c["split.json"]

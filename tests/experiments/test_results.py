@@ -281,7 +281,7 @@ def test_parameters_of_chosen_rounds_are_kept(here):
 def test_what_is_kept_moves_no_number(here):
     path = write(here / "t.toml", document(rounds=5))
     assert main("run", path, "-q", "-o", "a") == 0
-    assert main("run", path, "-q", "-o", "b", "--keep-parameters", "2") == 0
+    assert main("run", path, "-q", "-o", "b", "--set", "keep-parameters=2") == 0
     a, b = contents(here / "a"), contents(here / "b")
     assert {name for name in b if a.get(name) != b[name]} - {
         f"parameters/0000-fedavg-seed0-round{t:06d}.ckpt" for t in (0, 2, 4, 5)
