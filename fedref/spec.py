@@ -1,25 +1,28 @@
 """The specification: five papers on federated learning, each algorithm as its paper prints it.
 
-Read it from top to bottom; it needs NumPy and nothing else. First come a gradient, the losses of six
-models, and who takes part in a round. Every algorithm is a generator: it takes the initial parameters
-and the rounds, and yields its state after each round. Part two has six more algorithms. `python -m
-fedref.spec` runs all on a toy. `fedref check` proves that everything else in fedref computes the same
-numbers to 1e-12, in rounds in which clients straggle, are drawn twice, or miss a round. Where a paper
-is silent, fedref/algorithms says what was decided, and why. (Long because it is five papers and more.)
-A tag such as [apfl eq.5] is that equation of that paper:
+Clients hold rows of data that they do not show; a server holds parameters. In each round some clients
+take the parameters, compute with their own rows, and send back what they got; the server combines it.
+Every algorithm is a generator: it takes the initial parameters and the rounds, and yields its state
+after each round. Begin with FedAvg in section 3 and look up what it calls, or read from top to bottom;
+it needs NumPy and nothing else. Part two has six more algorithms, part three the losses of six models,
+and a toy: `python -m fedref.spec`. `fedref check` proves that everything else in fedref computes the
+same numbers to 1e-12, in rounds in which clients straggle, are drawn twice, or miss a round. Where a
+paper is silent, fedref/algorithms says what was decided. [apfl eq.5] is that equation of that paper:
 
     per-fedavg  Fallah, Mokhtari, Ozdaglar 2020     fedmeta  Chen, Luo, Dong, Li, He 2018
-    fedprox     Li, Sahu, Zaheer et al. 2020        fedmaml  MAML over clients, logistic regression
+    fedprox     Li, Sahu, Zaheer et al. 2020        fedmaml  MAML: Finn, Abbeel, Levine 2017
     apfl        Ni, Shen, Zhang 2022, which also states FedAvg (McMahan et al. 2017) and
                 FedCurv (Shoham et al. 2019). It is not the APFL of Deng et al. 2020.
 
     symbol          name             what it is
     w, θ, w_S       w, theta, w_s    parameters: one flat vector (d,)
     D, D′, D″       D, D1, D2        batches: rows X (B, p) with labels y (B,); S, Q: support and query
-    f(w; D)         f(w, D)          the mean loss on D
+    D_k, n_k        client.data      all training rows of client k, and their number
+    f(w; D)         f(w, D)          the mean loss on D; FedProx's F_k(w) is f(w; D_k)
     ∇f(w; D)        f.grad(w, D)     by the complex step of the loss: nothing is derived by hand
     ∇²f(w; D) v     f.hvp(w, v, D)   by the complex step of a gradient by hand, `analytic_grad`
-    η, α, β, μ, λ   eta, alpha, ...  step sizes, weights of penalties; APFL's λ forgets
+    η, α, β         eta, alpha, beta step sizes: to train, to adapt to a client, to train through that
+    μ, λ            mu, lam          weights of penalties; APFL's λ forgets its importances F
 """
 
 from functools import partial
@@ -56,11 +59,10 @@ class Batch(NamedTuple):
 
 class Risk(NamedTuple):
     """f(w; D): the mean of ℓ(z(w; x), y) over the rows of D (0 if none), + (l2/2)‖w‖²  [apfl eq.2].
-
-    scores : z(w, X), one score or a row of them for each row of X. loss : ℓ(z, y) of each row.
-    analytic_grad : ∇f(w; D) by hand, which `fedref check` proves; unlike f.grad it takes complex w.
-    labels : the label of each score; with a single score, the labels of z ≤ 0 and of z > 0.
-    """
+    scores : z(w, X), one score or a row of them for each row of X (section 16). loss : ℓ(z, y) of each.
+    analytic_grad : ∇f(w; D) by hand, which `fedref check` proves. A second derivative needs it: that is
+    the complex step of a gradient, at complex w, and f.grad, a complex step itself, takes real w alone.
+    labels : the label of each score; with a single score, the labels of z ≤ 0 and of z > 0."""
 
     scores: Any
     loss: Any
@@ -82,7 +84,554 @@ class Risk(NamedTuple):
         return np.take(self.labels, z.argmax(-1) if z.ndim > 1 else 1 * (z > 0))
 
 
-# ---- 2. Six models: scores z(w; X) and losses ℓ(z, y), of real or complex w ----------------------
+# ---- 2. Who takes part in a round, and with which rows -------------------------------------------
+
+
+class Client(NamedTuple):
+    """One client in one round; a round is a list of them."""
+
+    k: int
+    data: Batch  # all its training rows
+    steps: list[Any]  # the batches of each local step: (D,), (D, D′, D″) or (S, Q)
+    steps_per_epoch: int = 1
+    draws: int = 1  # how often it was drawn, where clients are drawn with replacement
+    straggler: bool = False  # too slow for all its epochs; `steps` are those that it did
+
+
+def stream(seed, purpose, *key):
+    """Return a random generator for one purpose, independent of all others; key : (round, client)."""
+    digest = sha256(purpose.encode()).digest()
+    return np.random.default_rng([seed, int.from_bytes(digest[:4]), *key])
+
+
+def draw_cohort(seed, t, n, K, by_samples=False):
+    """Draw who takes part, and how often: K of N, or K times by p_k = n_k/Σn_k [fedprox alg.2]."""
+    p = n / n.sum() if by_samples else None
+    drawn = stream(seed, "cohort", t).choice(len(n), K, replace=by_samples, p=p)
+    return np.unique(drawn, return_counts=True)
+
+
+def draw_stragglers(seed, t, K, share, E):
+    """Draw which of K clients straggle: these do 1 to E epochs (or steps), the others E."""
+    rng = stream(seed, "stragglers", t)
+    straggles = np.zeros(K, bool)
+    straggles[rng.choice(K, floor(share * K + 0.5), replace=False)] = True
+    return straggles, np.where(straggles, rng.integers(1, E + 1, K), E)
+
+
+def draw_batches(rng, n, B, epochs=0, steps=0):
+    """Draw the rows of each mini-batch: each epoch is a permutation, cut; each step is B of n rows."""
+    orders = rng.permuted(np.tile(np.arange(n), (epochs or steps, 1)), axis=1)
+    if steps:  # where n > 64 B, fedref draws these B by `choice`: as likely, and in less memory
+        return [order[:B] for order in orders]
+    return [order[i : i + B] for order in orders for i in range(0, n, B)]
+
+
+def split_episode(order, support):
+    """Split rows into an episode of meta-learning: a support set, to adapt on, and a query set.
+    The query tells how good the adapted model is. Each has at least one row; a single row is the query."""
+    first = min(max(round(support * len(order)), 1), len(order) - 1)
+    return order[:first], order[first:]
+
+
+def drop_stragglers(rounds):
+    """Drop stragglers, as FedAvg does and FedProx does not, and rounds that are then empty."""
+    rest = ([client for client in clients if not client.straggler] for clients in rounds)
+    return filter(None, rest)
+
+
+def sample_weights(clients):
+    """p_k = n_k/Σn_k over those that took part [apfl eq.1]."""
+    n = np.array([client.draws * len(client.data.y) for client in clients])
+    return n / n.sum()
+
+
+def uniform_weights(clients):
+    """p_k = 1/K [per-fedavg alg.1]; a client that was drawn twice counts twice [fedprox alg.2]."""
+    draws = np.array([client.draws for client in clients])
+    return draws / draws.sum()
+
+
+def average(p, xs):
+    """Σ_k p_k x_k."""
+    return sum(p_k * x for p_k, x in zip(p, xs))
+
+
+# ---- 3. FedAvg, and what comes from it -----------------------------------------------------------
+
+
+def fedavg(f, w, rounds, eta, weights=sample_weights):
+    """Each client takes steps of SGD from the server's w; the server averages. Yields w.
+    The IID baseline [apfl §4.1.1] is the same with one client that holds all rows."""
+    for clients in rounds:
+        ws = []
+        for client in clients:
+            w_k = w
+            for (D,) in client.steps:
+                w_k = w_k - eta * f.grad(w_k, D)  # SGD on [apfl eq.2]
+            ws.append(w_k)
+        w = average(weights(clients), ws)  # Σ_k p_k w_k  [apfl alg.1 line 8]
+        yield w
+
+
+def adapt(grad, w, D, alpha, steps=1):
+    """Take gradient steps of size α on one D. grad : f.grad, or f.analytic_grad if w or α is complex.
+    A client also does so before it is tested: FedAvg with update and Per-FedAvg [per-fedavg §5] on
+    fresh training rows; FedAvg(Meta), MAML, Meta-SGD [fedmeta] and FedMAML on a support set."""
+    for _ in range(steps):
+        w = w - alpha * grad(w, D)
+    return w
+
+
+# ---- 4. FedProx ----------------------------------------------------------------------------------
+
+
+def prox_gradient(f, w, w_t, D, mu):
+    """∇h_k(w; wᵗ) of h_k(w; wᵗ) = f(w; D_k) + (μ/2)‖w − wᵗ‖²  [fedprox alg.2].
+    h_k is the loss of client k, and a penalty for leaving the server's wᵗ."""
+    return gradient(lambda w: f(w, D) + mu / 2 * ((w - w_t) ** 2).sum(), w)
+
+
+def fedprox(f, w, rounds, eta, mu, gamma=0.0, train_loss=None, weights=sample_weights):
+    """Each client descends h_k from wᵗ; the server averages. Yields w, μ, the clients' γ, penalties.
+    As printed: clients drawn by n_k, with `uniform_weights`. With FedAvg's weights μ = 0 is FedAvg.
+    gamma : a client stops after the local epoch that made it γ-inexact: ‖∇h_k‖ on all its rows is at
+    most γ times what it was at wᵗ. train_loss(w) : the loss over all clients; if given, μ adapts."""
+    falls = 0
+    before = nan  # the first loss is neither above nor below nan
+    for clients in rounds:
+        w_t = w
+        ws, gammas = [], []
+        for client in clients:
+            w_k = w_t
+            start = norm(prox_gradient(f, w_t, w_t, client.data, mu))
+            for step, (D,) in enumerate(client.steps, 1):
+                w_k = w_k - eta * prox_gradient(f, w_k, w_t, D, mu)
+                now = norm(prox_gradient(f, w_k, w_t, client.data, mu))
+                if step % client.steps_per_epoch == 0 and now <= gamma * start:  # [fedprox γ]
+                    break
+            ws.append(w_k)
+            gammas.append(now / start)
+        w = average(weights(clients), ws)
+        penalties = [mu / 2 * norm(w_k - w_t) ** 2 for w_k in ws]
+        if train_loss:
+            loss = train_loss(w)
+            mu, falls = adapt_mu(mu, falls, before, loss)
+            before = loss
+        yield w, mu, gammas, penalties
+
+
+def adapt_mu(mu, falls, before, loss):
+    """μ + 0.1 when the training loss rises, μ − 0.1 when it fell five times running [fedprox μ]."""
+    if loss > before:
+        return mu + 0.1, 0
+    falls = falls + 1 if loss < before else 0
+    return (max(mu - 0.1, 0.0), 0) if falls == 5 else (mu, falls)
+
+
+def dissimilarity(f, w, data):
+    """B(w) = sqrt(E_k‖∇f_k‖² / ‖∇f‖²) and E_k‖∇f_k − ∇f‖², with p_k = n_k/n [fedprox B].
+    data : the D_k of all clients; f_k(w) = f(w; D_k)."""
+    n = np.array([len(D.y) for D in data])
+    p = n / n.sum()
+    gs = [f.grad(w, D) for D in data]
+    g = average(p, gs)  # ∇f
+    mean_square, variance = p @ [[norm(g_k) ** 2, norm(g_k - g) ** 2] for g_k in gs]
+    return sqrt(mean_square) / norm(g), variance
+
+
+# ---- 5. Per-FedAvg: a start from which one gradient step fits each client ------------------------
+# It minimises the mean over clients of f(w − α∇f(w)) [per-fedavg eq.2]: the loss after a step. By the
+# chain rule, with w′ = w − α∇f(w), whose derivative is ∂w′/∂w = I − α∇²f(w), a symmetric matrix,
+#     ∇[f(w′)] = (∂w′/∂w)ᵀ ∇f(w′) = (I − α∇²f(w)) u,  u = ∇f(w′)  [per-fedavg eq.3].
+# A batch gives each of these with noise. On one batch the noise of the Hessian and that of u would go
+# together, and a product of such estimates is off on average; so D, D′ and D″ are drawn one by one.
+
+
+def meta_gradient(f, w, D, D1, D2, alpha):
+    u = f.grad(w - alpha * f.grad(w, D), D1)  # ∇f(w − α∇f(w; D); D′)
+    return u - alpha * f.hvp(w, u, D2)  # [per-fedavg eq.6]; with D = D′ = D″ [per-fedavg eq.3]
+
+
+def meta_gradient_fo(f, w, D, D1, D2, alpha):
+    return f.grad(w - alpha * f.grad(w, D), D1)  # [per-fedavg §3.3] u alone: D″ is not used
+
+
+def meta_gradient_hf(f, w, D, D1, D2, alpha, delta=1e-3):
+    u = f.grad(w - alpha * f.grad(w, D), D1)
+    return u - alpha * difference(f, w, u, D2, delta)  # [per-fedavg eq.7]
+
+
+def difference(f, w, u, D2, delta=1e-3):
+    """d ≈ ∇²f(w; D″) u, by a central difference of gradients [per-fedavg eq.8]."""
+    return (f.grad(w + delta * u, D2) - f.grad(w - delta * u, D2)) / (2 * delta)
+
+
+def per_fedavg(f, w, rounds, alpha, beta, estimate=meta_gradient, weights=uniform_weights):
+    """[per-fedavg alg.1] Yields w; a client tests `adapt(f.grad, w, D, alpha)`, with a fresh D."""
+    for clients in rounds:
+        ws = []
+        for client in clients:
+            w_k = w
+            for batches in client.steps:  # D, D′, D″
+                w_k = w_k - beta * estimate(f, w_k, *batches, alpha)  # [per-fedavg eq.5]
+            ws.append(w_k)
+        w = average(weights(clients), ws)
+        yield w
+
+
+def meta_gradient_steps(f, w, Ds, D1, D2s, alpha, hvp=Risk.hvp):
+    """ν inner steps w_{j+1} = w_j − α∇f(w_j; D_j), then the factors I − α∇²f(w_j; D_j″), last j first.
+    Ds = [D_0, ...], D2s = [D_0″, ...]. First order: no D2s; Hessian free: hvp=difference."""
+    ws = [w]
+    for D in Ds:
+        ws.append(ws[-1] - alpha * f.grad(ws[-1], D))
+    u = f.grad(ws.pop(), D1)
+    for w_j, D2 in zip(ws[::-1], D2s[::-1]):
+        u = u - alpha * hvp(f, w_j, u, D2)
+    return u
+
+
+# ---- 6. FedMeta: MAML and Meta-SGD ---------------------------------------------------------------
+
+
+def maml(f, theta, S, Q, alpha, steps=1):  # ∇_θ f(θ_u; Q), θ_u = θ − α∇f(θ; S)  [fedmeta MAML]
+    return gradient(lambda theta: f(adapt(f.analytic_grad, theta, S, alpha, steps), Q), theta)
+
+
+def fomaml(f, theta, S, Q, alpha, steps=1):  # ∇f(θ_u; Q): at θ_u, not through it  [fedmeta MAML]
+    return f.grad(adapt(f.grad, theta, S, alpha, steps), Q)
+
+
+def meta_sgd(f, x, S, Q, steps=1):  # MAML's in both θ and α ∈ ℝᵈ, x = (θ, α)  [fedmeta Meta-SGD]
+    return gradient(lambda x: f(adapt(f.analytic_grad, x[0], S, x[1], steps), Q), x)
+
+
+def fedmeta(f, x, rounds, beta, episode_gradient, adam=False, weights=uniform_weights):
+    """x is what travels: θ, or for Meta-SGD the rows θ and α. Yields x, and Adam's m and v.
+    As printed a client has one episode (S, Q) a round and sends its meta-gradient. With more episodes,
+    mini-batches cut in two [apfl §4.1.3], it takes a step of size β after each, and sends the sum."""
+    m = v = np.zeros_like(x)
+    for t, clients in enumerate(rounds, 1):
+        sent = []
+        for client in clients:
+            x_u = x
+            total = np.zeros_like(x)
+            for S, Q in client.steps:
+                g = episode_gradient(f, x_u, S, Q)
+                x_u = x_u - beta * g
+                total = total + g
+            sent.append(total)
+        g = average(weights(clients), sent)
+        if adam:  # Kingma and Ba 2015; its moments live as long as the run
+            m = 0.9 * m + 0.1 * g
+            v = 0.999 * v + 0.001 * g**2
+            g = m / (1 - 0.9**t) / (sqrt(v / (1 - 0.999**t)) + 1e-8)
+        x = x - beta * g  # [fedmeta server]
+        yield x, m, v
+
+
+# ---- 7. FedMAML ----------------------------------------------------------------------------------
+
+
+def fedmaml(f, theta, rounds, alpha, beta, steps=1):
+    """Model-agnostic meta-learning (MAML), each client a task: § and letters of an unsigned tutorial.
+    Yields the meta-model θ, and the candidate θ′: the mean of the adapted models θ*_k."""
+
+    def objective(sets, x):  # Σ_k L_k(θ*_k; D_val) of θ = x, a sum and not a mean  [fedmaml §3.2]
+        return sum(n * f(adapt(f.analytic_grad, x, tr, alpha, steps), val) for n, tr, val in sets)
+
+    for clients in rounds:
+        sets = [(client.draws, *client.steps[0]) for client in clients]  # D_tr and D_val of each
+        stars = [adapt(f.grad, theta, tr, alpha, steps) for _, tr, _ in sets]  # [fedmaml §4.2]
+        theta = theta - beta * gradient(partial(objective, sets), theta)
+        yield theta, average(uniform_weights(clients), stars)  # [fedmaml §4.3]
+
+
+# ---- 8. FedCurv ----------------------------------------------------------------------------------
+
+
+def fisher(f, w, D):
+    """The diagonal empirical Fisher: the mean of the samples' squared gradients [fedcurv Fisher]."""
+    return np.mean([f.grad(w, D.rows([j])) ** 2 for j in range(len(D.y))], axis=0)
+
+
+def fedcurv(f, w, rounds, eta, lam, weights=sample_weights):
+    """A penalty keeps client s near θ̂_j, where the others ended in the round before.
+    Yields w and {s: (I_s, θ̂_s)}; only Σ I and Σ I ⊙ θ̂ travel: the penalty's gradient needs no more."""
+
+    def penalty(others, theta):  # λ Σ_{j≠s} (θ − θ̂_j)ᵀ diag(I_j) (θ − θ̂_j)  [fedcurv penalty]
+        return lam * sum((I * (theta - theta_j) ** 2).sum() for I, theta_j in others)
+
+    previous = {}
+    for clients in rounds:
+        ends = {}
+        for client in clients:
+            theta = w
+            others = [pair for j, pair in previous.items() if j != client.k]
+            for (D,) in client.steps:
+                theta = theta - eta * (f.grad(theta, D) + gradient(partial(penalty, others), theta))
+            ends[client.k] = fisher(f, theta, client.data), theta
+        previous = ends
+        w = average(weights(clients), [theta for _, theta in ends.values()])
+        yield w, ends
+
+
+# ---- 9. APFL: w = w_S ⊙ m_k + w_k ----------------------------------------------------------------
+
+
+def unit_of_parameter(shapes):
+    """Number each parameter's output unit, through all layers; a bias has the units of its weight."""
+    unit = []
+    total = 0
+    for *inside, out in shapes:
+        total += out if inside else 0  # a weight opens a layer
+        unit += [total - out + j % out for j in range(prod(inside) * out)]
+    return np.array(unit)
+
+
+def compose(unit, w_s, a, w_k):
+    """w_S ⊙ m_k + w_k, where m_k = σ(a) has one value per output unit."""
+    return w_s * sigmoid(a)[unit] + w_k  # [apfl eq.3]
+
+
+def apfl(
+    f, w_s, rounds, unit, eta, mu, lam, z, train_loss, delta_mu=1.0, delta_sigma=0.5, window=5,
+    importance="gradient-square", continuous=False, weights=sample_weights,
+):  # fmt: skip
+    """[apfl alg.1] Before round z the clients train w_S alone; then w_S, w_k and the a of m_k = σ(a).
+    (That z is the first such round is §4.1.3; alg.1 prints t − z > 0, a round later.)
+    train_loss(w_s, personal) : the loss over all clients, personal = {k: (a, w_k)}; F is renewed when
+    it has a plateau after a peak. continuous : start from w_k = (1 − σ(1)) w_S, so that the composite
+    is w_S; printed is w_k = w_S. Yields w_S, F, personal, whether the next round renews F, penalties."""
+
+    def loss(D, w_s, *mine):
+        return f(compose(unit, w_s, *mine) if mine else w_s, D)
+
+    def penalty(F, w_t, w_s):  # [apfl eq.4], with the μ/2 of [apfl eq.6]; w_t is the wᵗ_S received
+        return mu / 2 * (F * (w_s - w_t) ** 2).sum()
+
+    def objective(F, w_t, D, w_s, *mine):  # [apfl eq.6]
+        return loss(D, w_s, *mine) + penalty(F, w_t, w_s)
+
+    F = 0.0
+    personal = {}
+    losses = []
+    renew = z <= 1
+    for t, clients in enumerate(rounds):
+        w_t = w_s
+        ends, estimates = [], []
+        for client in clients:
+            if t >= z and client.k not in personal:  # [apfl alg.1 line 21]
+                w_k = (1 - sigmoid(1)) * w_t if continuous else w_t
+                personal[client.k] = np.ones(unit.max() + 1), w_k
+            x = [w_t, *personal.get(client.k, [])]  # [w_S], and from round z on [w_S, a, w_k]
+            path = 0.0
+            for (D,) in client.steps:
+                steps = [-eta * g for g in gradients(partial(objective, F, w_t, D), x)]
+                path = path - gradients(partial(loss, D), x)[0] * steps[0]  # only SI asks for it
+                x = [x_i + step for x_i, step in zip(x, steps)]
+            ends.append(x[0])
+            if t >= z:
+                personal[client.k] = x[1], x[2]
+            if renew:
+                way = x[0] - w_t
+                estimates.append(IMPORTANCE[importance](f, w_t, client.data, path, way))
+        w_s = average(weights(clients), ends)
+        penalties = [penalty(F, w_t, end) for end in ends]
+        if renew:
+            F = lam * F + average(weights(clients), estimates)  # [apfl eq.5]
+        losses.append(train_loss(w_s, personal))
+        # on a plateau after a peak [apfl §3.3], and in the rounds z − 1, z, z + 1 [apfl §4.1.3]
+        renew = completes_plateau(losses, delta_mu, delta_sigma, window) or abs(t + 1 - z) <= 1
+        yield w_s, F, dict(personal), renew, penalties
+
+
+def gradients(f, xs):
+    """Return ∇f in each of its arguments, with the others held constant."""
+    return [gradient(lambda x: f(*xs[:i], x, *xs[i + 1 :]), xs[i]) for i in range(len(xs))]
+
+
+def completes_plateau(losses, delta_mu, delta_sigma, window):
+    """Return whether the last loss completes a plateau after a peak [apfl alg.1 lines 9–16]."""
+    level = 0.0  # the mean and standard deviation of the last plateau, added
+    peak = renew = False
+    for t in range(window, len(losses) + 1):
+        mean, std = np.mean(losses[t - window : t]), np.std(losses[t - window : t])
+        renew = peak and mean < delta_mu and std < delta_sigma  # [apfl alg.1 line 10]
+        if renew:
+            level = mean + std
+            peak = False
+        elif mean > level:  # [apfl alg.1 line 14]
+            peak = True
+    return renew
+
+
+def mas(f, w, D):
+    """Memory aware synapses (MAS): the mean over samples of |∂‖z‖²/∂w| (Aljundi et al. 2018)."""
+    rows = (D.rows([j]).X for j in range(len(D.y)))
+    return np.mean([abs(gradient(lambda w: (f.scores(w, x) ** 2).sum(), w)) for x in rows], axis=0)
+
+
+#: A client's estimate of F from w = wᵗ_S, all its data D, path = −Σ ∇L ⊙ Δw_S over its steps, and
+#: way = the sum of those Δw_S. SI is synaptic intelligence: how far the loss fell on that way.
+IMPORTANCE = {
+    "gradient-square": lambda f, w, D, path, way: f.grad(w, D) ** 2,  # as [apfl eq.5] prints it
+    "fisher": lambda f, w, D, path, way: fisher(f, w, D),  # as [apfl §4.1.3] says
+    "mas": lambda f, w, D, path, way: mas(f, w, D),  # named in [apfl §3.3], as SI is
+    "si": lambda f, w, D, path, way: np.maximum(path, 0) / (way**2 + 0.1),  # Zenke et al. 2017
+}
+
+# ==== Part two: beyond the five papers ============================================================
+# ---- 10. SCAFFOLD (Karimireddy et al. 2020) ------------------------------------------------------
+
+
+def scaffold(f, x, rounds, eta, N, eta_g=1.0, option="II", weights=uniform_weights):
+    """[scaffold alg.1] c and c_i correct each client's drift; there are N clients in all.
+    Yields x, c and {i: c_i}; c stays the mean over all N, with c_i = 0 for clients not drawn yet."""
+    c = np.zeros_like(x)
+    controls = {}
+    for clients in rounds:
+        dy, dc = [], []
+        for client in clients:
+            y = x
+            c_i = controls.get(client.k, 0 * x)
+            for (D,) in client.steps:
+                y = y - eta * (f.grad(y, D) - c_i + c)
+            mean_step = (x - y) / (len(client.steps) * eta)
+            new = f.grad(x, client.data) if option == "I" else c_i - c + mean_step
+            dy.append(y - x)
+            dc.append(new - c_i)
+            controls[client.k] = new
+        x = x + eta_g * average(weights(clients), dy)
+        c = c + sum(dc) / N  # |S|/N times the mean
+        yield x, c, dict(controls)
+
+
+# ---- 11. apfl-deng: the APFL of Deng, Kamani, Mahdavi 2020 ---------------------------------------
+
+
+def apfl_deng(f, w, rounds, eta, alpha, adaptive=True, weights=uniform_weights):
+    """[apfl-deng alg.1] α mixes a model of the client's own, v, with the shared w: v̄ = αv + (1 − α)w.
+    Yields w and personal = {i: (v, α)}; a client tests with v̄."""
+    personal = {}
+    for clients in rounds:
+        ws = []
+        for client in clients:
+            w_i = w
+            v, a = personal.get(client.k, (w, np.array(alpha)))
+            for (D,) in client.steps:  # all gradients are at the point before the step
+                g_v, g_a = gradients(lambda v, a: f(a * v + (1 - a) * w_i, D), (v, a))
+                w_i = w_i - eta * f.grad(w_i, D)
+                v = v - eta * g_v
+                a = np.clip(a - eta * g_a, 0, 1) if adaptive else a
+            ws.append(w_i)
+            personal[client.k] = v, a
+        w = average(weights(clients), ws)
+        yield w, dict(personal)
+
+
+# ---- 12. FedDyn (Acar et al. 2021) ---------------------------------------------------------------
+
+
+def feddyn(f, theta, rounds, eta, alpha, N, weights=uniform_weights):
+    """[feddyn alg.1] Yields θ, h and {k: h_k}; h stays the mean of all N clients' h_k.
+    alpha : the weight of the penalty, not a step size; the paper's letter."""
+
+    def objective(h_k, theta_t, D, theta):  # [feddyn objective]
+        return f(theta, D) - h_k @ theta + alpha / 2 * ((theta - theta_t) ** 2).sum()
+
+    h = np.zeros_like(theta)
+    hs = {}
+    for clients in rounds:
+        theta_t = theta
+        ends = []
+        for client in clients:
+            theta = theta_t
+            h_k = hs.get(client.k, 0 * theta_t)
+            for (D,) in client.steps:
+                theta = theta - eta * gradient(partial(objective, h_k, theta_t, D), theta)
+            ends.append(theta)
+            hs[client.k] = h_k - alpha * (theta - theta_t)  # ∇L_k(θ) where θ is the minimum
+        h = h - alpha / N * sum(end - theta_t for end in ends)
+        theta = average(weights(clients), ends) - h / alpha
+        yield theta, h, dict(hs)
+
+
+# ---- 13. FedOpt (Reddi et al. 2021) and FedAvgM (Hsu et al. 2019) --------------------------------
+
+SECOND_MOMENT = {
+    "fedadagrad": lambda v, delta, beta2: v + delta**2,
+    "fedyogi": lambda v, delta, beta2: v - (1 - beta2) * delta**2 * np.sign(v - delta**2),
+    "fedadam": lambda v, delta, beta2: beta2 * v + (1 - beta2) * delta**2,
+}
+
+
+def fedopt(f, w, rounds, eta, second_moment, eta_s=0.1, beta1=0.9, beta2=0.99, tau=1e-3):
+    """[fedopt alg.2] FedAvg's change of w is the server's gradient. There is no bias correction.
+    beta1, beta2 : how slowly m and v, the means of Δ and of its square, forget. Yields w, m, v."""
+    m = np.zeros_like(w)
+    v = np.full_like(w, tau**2)
+    for clients in rounds:
+        delta = next(fedavg(f, w, [clients], eta)) - w
+        m = beta1 * m + (1 - beta1) * delta
+        v = SECOND_MOMENT[second_moment](v, delta, beta2)
+        w = w + eta_s * m / (sqrt(v) + tau)
+        yield w, m, v
+
+
+def fedavgm(f, w, rounds, eta, momentum=0.9):
+    """FedAvg with momentum on the server [fedopt fedavgm]. Yields w and v."""
+    v = np.zeros_like(w)
+    for clients in rounds:
+        delta = next(fedavg(f, w, [clients], eta)) - w
+        v = momentum * v + delta
+        w = w + v
+        yield w, v
+
+
+# ---- 14. FedNova (Wang et al. 2020) --------------------------------------------------------------
+
+
+def fednova(f, w, rounds, eta, weights=sample_weights):
+    """[fednova alg.1] Each client's change of w counts per step: d_k is its mean gradient. Yields w."""
+    for clients in rounds:
+        p = weights(clients)
+        taus = [len(client.steps) for client in clients]
+        ends = [next(fedavg(f, w, [[client]], eta)) for client in clients]
+        d = [(w - w_k) / (eta * tau) for w_k, tau in zip(ends, taus)]
+        w = w - average(p, taus) * eta * average(p, d)
+        yield w
+
+
+# ---- 15. pFedMe (Dinh et al. 2020) ---------------------------------------------------------------
+
+
+def moreau_point(f, w, D, lam, alpha, steps):
+    """Return θ̃ ≈ argmin_θ f(θ; D) + (λ/2)‖θ − w‖² [pfedme envelope], by gradient steps from w.
+    The minimum as a function of w is f's Moreau envelope, a smoothed f; its gradient is λ(w − θ̃)."""
+    theta = w
+    for _ in range(steps):
+        theta = theta - alpha * prox_gradient(f, theta, w, D, lam)
+    return theta
+
+
+def pfedme(f, w, rounds, eta, lam, alpha, steps=5, mixing=1.0, weights=uniform_weights):
+    """[pfedme alg.1] Each client descends its Moreau envelope; mixing is the β of the paper.
+    Yields w; a client tests θ̃(w), solved on a fresh D."""
+    for clients in rounds:
+        ws = []
+        for client in clients:
+            w_i = w
+            for (D,) in client.steps:
+                w_i = w_i - eta * lam * (w_i - moreau_point(f, w_i, D, lam, alpha, steps))
+            ws.append(w_i)
+        w = (1 - mixing) * w + mixing * average(weights(clients), ws)
+        yield w
+
+
+# ==== Part three: models, tests, and a toy ========================================================
+# ---- 16. Six models: scores z(w; X) and losses ℓ(z, y), of real or complex w ---------------------
 
 
 def unpack(w, *shapes):
@@ -177,534 +726,6 @@ def hinge(z, y, power=1):
     return relu(1 - y * z) ** power
 
 
-# ---- 3. Who takes part in a round, and with which rows -------------------------------------------
-
-
-class Client(NamedTuple):
-    """One client in one round; a round is a list of them."""
-
-    k: int
-    data: Batch  # all its training rows
-    steps: list[Any]  # the batches of each local step: (D,), (D, D′, D″) or (S, Q)
-    steps_per_epoch: int = 1
-    draws: int = 1  # how often it was drawn, where clients are drawn with replacement
-    straggler: bool = False
-
-
-def stream(seed, purpose, *key):
-    """Return a random generator for one purpose, independent of all others; key : (round, client)."""
-    digest = sha256(purpose.encode()).digest()
-    return np.random.default_rng([seed, int.from_bytes(digest[:4]), *key])
-
-
-def draw_cohort(seed, t, n, K, by_samples=False):
-    """Draw who takes part, and how often: K of N, or K times by p_k = n_k/Σn_k [fedprox alg.2]."""
-    p = n / n.sum() if by_samples else None
-    drawn = stream(seed, "cohort", t).choice(len(n), K, replace=by_samples, p=p)
-    return np.unique(drawn, return_counts=True)
-
-
-def draw_stragglers(seed, t, K, share, E):
-    """Draw which of K clients straggle: these do 1 to E epochs (or steps), the others E."""
-    rng, straggles = stream(seed, "stragglers", t), np.zeros(K, bool)
-    straggles[rng.choice(K, floor(share * K + 0.5), replace=False)] = True
-    return straggles, np.where(straggles, rng.integers(1, E + 1, K), E)
-
-
-def draw_batches(rng, n, B, epochs=0, steps=0):
-    """Draw the rows of each mini-batch: each epoch is a permutation, cut; each step is B of n rows."""
-    orders = rng.permuted(np.tile(np.arange(n), (epochs or steps, 1)), axis=1)
-    if steps:  # where n > 64 B, fedref draws these B by `choice`: as likely, and in less memory
-        return [order[:B] for order in orders]
-    return [order[i : i + B] for order in orders for i in range(0, n, B)]
-
-
-def split_episode(order, support):
-    """Split rows into support and query, each with at least one; a single row is the query."""
-    first = min(max(round(support * len(order)), 1), len(order) - 1)
-    return order[:first], order[first:]
-
-
-def drop_stragglers(rounds):
-    """Drop stragglers, as FedAvg does and FedProx does not, and rounds that are then empty."""
-    rest = ([client for client in clients if not client.straggler] for clients in rounds)
-    return filter(None, rest)
-
-
-def sample_weights(clients):
-    """p_k = n_k/Σn_k over those that took part [apfl eq.1]."""
-    n = np.array([client.draws * len(client.data.y) for client in clients])
-    return n / n.sum()
-
-
-def uniform_weights(clients):
-    """p_k = 1/K [per-fedavg alg.1]; a client that was drawn twice counts twice [fedprox alg.2]."""
-    draws = np.array([client.draws for client in clients])
-    return draws / draws.sum()
-
-
-def average(p, xs):
-    """Σ_k p_k x_k."""
-    return sum(p_k * x for p_k, x in zip(p, xs))
-
-
-# ---- 4. FedAvg, and what comes from it -----------------------------------------------------------
-
-
-def fedavg(f, w, rounds, eta, weights=sample_weights):
-    """Each client takes steps of SGD from the server's w; the server averages. Yields w.
-    The IID baseline [apfl §4.1.1] is the same with one client that holds all rows."""
-    for clients in rounds:
-        ws = []
-        for client in clients:
-            w_k = w
-            for (D,) in client.steps:
-                w_k = w_k - eta * f.grad(w_k, D)  # SGD on [apfl eq.2]
-            ws.append(w_k)
-        w = average(weights(clients), ws)  # Σ_k p_k w_k  [apfl alg.1 line 8]
-        yield w
-
-
-def adapt(grad, w, D, alpha, steps=1):
-    """Take gradient steps of size α on one D. grad : f.grad, or f.analytic_grad if w or α is complex.
-    A client also does so before it is tested: FedAvg with update and Per-FedAvg [per-fedavg §5] on
-    fresh training rows; FedAvg(Meta), MAML, Meta-SGD [fedmeta] and FedMAML on a support set."""
-    for _ in range(steps):
-        w = w - alpha * grad(w, D)
-    return w
-
-
-# ---- 5. FedProx ----------------------------------------------------------------------------------
-
-
-def prox_gradient(f, w, w_t, D, mu):
-    """∇h_k(w; wᵗ) of h_k(w; wᵗ) = F_k(w) + (μ/2)‖w − wᵗ‖²  [fedprox alg.2]."""
-    return gradient(lambda w: f(w, D) + mu / 2 * ((w - w_t) ** 2).sum(), w)
-
-
-def fedprox(f, w, rounds, eta, mu, gamma=0.0, train_loss=None, weights=sample_weights):
-    """Each client descends h_k from wᵗ; the server averages.
-    As printed: clients drawn by n_k, with `uniform_weights`. With FedAvg's weights μ = 0 is FedAvg.
-    gamma : a client stops after the local epoch that made it γ-inexact. train_loss(w) : the loss over
-    all clients; if given, μ adapts. Yields w, μ, and the clients' γ and penalties."""
-    falls, before = 0, nan  # the first loss is neither above nor below nan
-    for clients in rounds:
-        w_t, ws, gammas = w, [], []
-        for client in clients:
-            w_k, start = w_t, norm(prox_gradient(f, w_t, w_t, client.data, mu))
-            for step, (D,) in enumerate(client.steps, 1):
-                w_k = w_k - eta * prox_gradient(f, w_k, w_t, D, mu)
-                now = norm(prox_gradient(f, w_k, w_t, client.data, mu))
-                if step % client.steps_per_epoch == 0 and now <= gamma * start:  # [fedprox γ]
-                    break
-            ws.append(w_k)
-            gammas.append(now / start)
-        w = average(weights(clients), ws)
-        penalties = [mu / 2 * norm(w_k - w_t) ** 2 for w_k in ws]
-        if train_loss:
-            loss = train_loss(w)
-            (mu, falls), before = adapt_mu(mu, falls, before, loss), loss
-        yield w, mu, gammas, penalties
-
-
-def adapt_mu(mu, falls, before, loss):
-    """μ + 0.1 when the training loss rises, μ − 0.1 when it fell five times running [fedprox μ]."""
-    if loss > before:
-        return mu + 0.1, 0
-    falls = falls + 1 if loss < before else 0
-    return (max(mu - 0.1, 0.0), 0) if falls == 5 else (mu, falls)
-
-
-def dissimilarity(f, w, clients):
-    """B(w) = sqrt(E_k‖∇F_k‖² / ‖∇f‖²) and E_k‖∇F_k − ∇f‖², with p_k = n_k/n [fedprox B]."""
-    n = np.array([len(D.y) for D in clients])
-    p, gs = n / n.sum(), [f.grad(w, D) for D in clients]
-    mean_square, variance = p @ [[norm(g) ** 2, norm(g - average(p, gs)) ** 2] for g in gs]
-    return sqrt(mean_square) / norm(average(p, gs)), variance
-
-
-# ---- 6. Per-FedAvg: F_i(w) = f_i(w − α∇f_i(w)) [per-fedavg eq.2] ---------------------------------
-
-
-def meta_gradient(f, w, D, D1, D2, alpha):
-    u = f.grad(w - alpha * f.grad(w, D), D1)  # ∇f(w − α∇f(w; D); D′)
-    return u - alpha * f.hvp(w, u, D2)  # [per-fedavg eq.6]; with D = D′ = D″ [per-fedavg eq.3]
-
-
-def meta_gradient_fo(f, w, D, D1, D2, alpha):
-    return f.grad(w - alpha * f.grad(w, D), D1)  # [per-fedavg §3.3] u alone: D″ is not used
-
-
-def meta_gradient_hf(f, w, D, D1, D2, alpha, delta=1e-3):
-    u = f.grad(w - alpha * f.grad(w, D), D1)
-    return u - alpha * difference(f, w, u, D2, delta)  # [per-fedavg eq.7]
-
-
-def difference(f, w, u, D2, delta=1e-3):
-    """d ≈ ∇²f(w; D″) u, by a central difference of gradients [per-fedavg eq.8]."""
-    return (f.grad(w + delta * u, D2) - f.grad(w - delta * u, D2)) / (2 * delta)
-
-
-def per_fedavg(f, w, rounds, alpha, beta, estimate=meta_gradient, weights=uniform_weights):
-    """[per-fedavg alg.1] Yields w; a user tests `adapt(f.grad, w, D, alpha)`, with a fresh D."""
-    for users in rounds:
-        ws = []
-        for user in users:
-            w_i = w
-            for batches in user.steps:
-                w_i = w_i - beta * estimate(f, w_i, *batches, alpha)  # [per-fedavg eq.5]
-            ws.append(w_i)
-        w = average(weights(users), ws)
-        yield w
-
-
-def meta_gradient_steps(f, w, Ds, D1, D2s, alpha, hvp=Risk.hvp):
-    """ν inner steps w_{j+1} = w_j − α∇f(w_j; D_j), then the factors I − α∇²f(w_j; D_j″), last j first.
-    Ds = [D_0, ...], D2s = [D_0″, ...]. First order: no D2s; Hessian free: hvp=difference."""
-    ws = [w]
-    for D in Ds:
-        ws.append(ws[-1] - alpha * f.grad(ws[-1], D))
-    u = f.grad(ws.pop(), D1)
-    for w_j, D2 in zip(ws[::-1], D2s[::-1]):
-        u = u - alpha * hvp(f, w_j, u, D2)
-    return u
-
-
-# ---- 7. FedMeta: MAML and Meta-SGD ---------------------------------------------------------------
-
-
-def maml(f, theta, S, Q, alpha, steps=1):  # ∇_θ f(θ_u; Q), θ_u = θ − α∇f(θ; S)  [fedmeta MAML]
-    return gradient(lambda theta: f(adapt(f.analytic_grad, theta, S, alpha, steps), Q), theta)
-
-
-def fomaml(f, theta, S, Q, alpha, steps=1):  # ∇f(θ_u; Q): at θ_u, not through it  [fedmeta MAML]
-    return f.grad(adapt(f.grad, theta, S, alpha, steps), Q)
-
-
-def meta_sgd(f, x, S, Q, steps=1):  # MAML's in both θ and α ∈ ℝᵈ, x = (θ, α)  [fedmeta Meta-SGD]
-    return gradient(lambda x: f(adapt(f.analytic_grad, x[0], S, x[1], steps), Q), x)
-
-
-def fedmeta(f, x, rounds, beta, episode_gradient, adam=False, weights=uniform_weights):
-    """x is what travels: θ, or for Meta-SGD the rows θ and α. Yields x, and Adam's m and v.
-
-    As printed a client has one episode (S, Q) a round and sends its meta-gradient. With more episodes,
-    mini-batches cut in two [apfl §4.1.3], it takes a step of size β after each, and sends the sum.
-    """
-    m = v = np.zeros_like(x)
-    for t, clients in enumerate(rounds, 1):
-        sent = []
-        for client in clients:
-            x_u, total = x, np.zeros_like(x)
-            for S, Q in client.steps:
-                g = episode_gradient(f, x_u, S, Q)
-                x_u, total = x_u - beta * g, total + g
-            sent.append(total)
-        g = average(weights(clients), sent)
-        if adam:  # Kingma and Ba 2015; its moments live as long as the run
-            m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
-            g = m / (1 - 0.9**t) / (sqrt(v / (1 - 0.999**t)) + 1e-8)
-        x = x - beta * g  # [fedmeta server]
-        yield x, m, v
-
-
-# ---- 8. FedMAML ----------------------------------------------------------------------------------
-
-
-def fedmaml(f, theta, rounds, alpha, beta, steps=1):
-    """Yields the meta-model θ, and the candidate θ′: the mean of the adapted models θ*_k."""
-
-    def objective(sets, x):  # Σ_k L_k(θ*_k; D_val) of θ = x, a sum and not a mean  [fedmaml §3.2]
-        return sum(n * f(adapt(f.analytic_grad, x, tr, alpha, steps), val) for n, tr, val in sets)
-
-    for clients in rounds:
-        sets = [(client.draws, *client.steps[0]) for client in clients]  # D_tr and D_val of each
-        stars = [adapt(f.grad, theta, tr, alpha, steps) for _, tr, _ in sets]  # [fedmaml §4.2]
-        theta = theta - beta * gradient(partial(objective, sets), theta)
-        yield theta, average(uniform_weights(clients), stars)  # [fedmaml §4.3]
-
-
-# ---- 9. FedCurv ----------------------------------------------------------------------------------
-
-
-def fisher(f, w, D):
-    """The diagonal empirical Fisher: the mean of the samples' squared gradients [fedcurv Fisher]."""
-    return np.mean([f.grad(w, D.rows([j])) ** 2 for j in range(len(D.y))], axis=0)
-
-
-def fedcurv(f, w, rounds, eta, lam, weights=sample_weights):
-    """A penalty keeps client s near θ̂_j, where the others ended in the round before.
-    Yields w and {s: (I_s, θ̂_s)}; only Σ I and Σ I ⊙ θ̂ travel: the penalty's gradient needs no more."""
-
-    def penalty(others, theta):  # λ Σ_{j≠s} (θ − θ̂_j)ᵀ diag(I_j) (θ − θ̂_j)  [fedcurv penalty]
-        return lam * sum((I * (theta - theta_j) ** 2).sum() for I, theta_j in others)
-
-    previous = {}
-    for clients in rounds:
-        ends = {}
-        for client in clients:
-            others, theta = [pair for j, pair in previous.items() if j != client.k], w
-            for (D,) in client.steps:
-                theta = theta - eta * (f.grad(theta, D) + gradient(partial(penalty, others), theta))
-            ends[client.k] = fisher(f, theta, client.data), theta
-        previous = ends
-        w = average(weights(clients), [theta for _, theta in ends.values()])
-        yield w, ends
-
-
-# ---- 10. APFL: w = w_S ⊙ m_k + w_k ---------------------------------------------------------------
-
-
-def unit_of_parameter(shapes):
-    """Number each parameter's output unit, through all layers; a bias has the units of its weight."""
-    unit, total = [], 0
-    for *inside, out in shapes:
-        total += out if inside else 0  # a weight opens a layer
-        unit += [total - out + j % out for j in range(prod(inside) * out)]
-    return np.array(unit)
-
-
-def compose(unit, w_s, a, w_k):
-    """w_S ⊙ m_k + w_k, where m_k = σ(a) has one value per output unit."""
-    return w_s * sigmoid(a)[unit] + w_k  # [apfl eq.3]
-
-
-def apfl(
-    f, w_s, rounds, unit, eta, mu, lam, z, train_loss, delta_mu=1.0, delta_sigma=0.5, window=5,
-    importance="gradient-square", continuous=False, weights=sample_weights,
-):  # fmt: skip
-    """[apfl alg.1] Before round z the clients train w_S alone; then w_S, w_k and the a of m_k = σ(a).
-    (That z is the first such round is §4.1.3; alg.1 prints t − z > 0, a round later.)
-
-    train_loss(w_s, own) : the loss over all clients, own = {k: (a, w_k)}; F is renewed when it has a
-    plateau after a peak. continuous : start from w_k = (1 − σ(1)) w_S, so that the composite is w_S;
-    printed is w_k = w_S. Yields w_S, F, own, whether the next round renews F, and the penalties.
-    """
-
-    def loss(D, w_s, *own):
-        return f(compose(unit, w_s, *own) if own else w_s, D)
-
-    def penalty(F, w_t, w_s):  # [apfl eq.4], with the μ/2 of [apfl eq.6]; w_t is the wᵗ_S received
-        return mu / 2 * (F * (w_s - w_t) ** 2).sum()
-
-    def objective(F, w_t, D, w_s, *own):  # [apfl eq.6]
-        return loss(D, w_s, *own) + penalty(F, w_t, w_s)
-
-    F, own, losses, renew, estimate = 0.0, {}, [], z <= 1, IMPORTANCE[importance]
-    for t, clients in enumerate(rounds):
-        w_t, ends, importances = w_s, [], []
-        for client in clients:
-            if t >= z and client.k not in own:  # [apfl alg.1 line 21]
-                own[client.k] = np.ones(unit.max() + 1), (1 - sigmoid(1) if continuous else 1) * w_t
-            x, path = [w_t, *own.get(client.k, [])], 0.0  # x is [w_S], then [w_S, a, w_k]
-            for (D,) in client.steps:
-                steps = [-eta * g for g in gradients(partial(objective, F, w_t, D), x)]
-                path = path - gradients(partial(loss, D), x)[0] * steps[0]  # only SI asks for it
-                x = [x_i + step for x_i, step in zip(x, steps)]
-            ends.append(x[0])
-            if t >= z:
-                own[client.k] = x[1], x[2]
-            if renew:
-                importances.append(estimate(f, w_t, client.data, path, x[0] - w_t))
-        w_s, penalties = average(weights(clients), ends), [penalty(F, w_t, end) for end in ends]
-        if renew:
-            F = lam * F + average(weights(clients), importances)  # [apfl eq.5]
-        losses.append(train_loss(w_s, own))
-        # on a plateau after a peak [apfl §3.3], and in the rounds z − 1, z, z + 1 [apfl §4.1.3]
-        renew = completes_plateau(losses, delta_mu, delta_sigma, window) or abs(t + 1 - z) <= 1
-        yield w_s, F, dict(own), renew, penalties
-
-
-def gradients(f, xs):
-    """Return ∇f in each of its arguments, with the others held constant."""
-    return [gradient(lambda x: f(*xs[:i], x, *xs[i + 1 :]), xs[i]) for i in range(len(xs))]
-
-
-def completes_plateau(losses, delta_mu, delta_sigma, window):
-    """Return whether the last loss completes a plateau after a peak [apfl alg.1 lines 9–16]."""
-    mean_old, std_old, peak, renew = 0.0, 0.0, False, False
-    for t in range(window, len(losses) + 1):
-        mean, std = np.mean(losses[t - window : t]), np.std(losses[t - window : t])
-        renew = peak and mean < delta_mu and std < delta_sigma  # [apfl alg.1 line 10]
-        if renew:
-            mean_old, std_old, peak = mean, std, False
-        elif mean > mean_old + std_old:  # [apfl alg.1 line 14]
-            peak = True
-    return renew
-
-
-def mas(f, w, D):
-    """Memory aware synapses: the mean over samples of |∂‖z‖²/∂w| (Aljundi et al. 2018)."""
-    rows = (D.rows([j]).X for j in range(len(D.y)))
-    return np.mean([abs(gradient(lambda w: (f.scores(w, x) ** 2).sum(), w)) for x in rows], axis=0)
-
-
-#: A client's estimate of F from w = wᵗ_S, all its data D, path = −Σ ∇L ⊙ Δw_S over its steps, and
-#: way = the sum of those Δw_S.
-IMPORTANCE = {
-    "gradient-square": lambda f, w, D, path, way: f.grad(w, D) ** 2,  # as [apfl eq.5] prints it
-    "fisher": lambda f, w, D, path, way: fisher(f, w, D),  # as [apfl §4.1.3] says
-    "mas": lambda f, w, D, path, way: mas(f, w, D),  # named in [apfl §3.3], as SI is
-    "si": lambda f, w, D, path, way: np.maximum(path, 0) / (way**2 + 0.1),  # Zenke et al. 2017
-}
-
-# ==== Part two: beyond the five papers ============================================================
-# ---- 11. SCAFFOLD (Karimireddy et al. 2020) ------------------------------------------------------
-
-
-def scaffold(f, x, rounds, eta, N, eta_g=1.0, option="II", weights=uniform_weights):
-    """[scaffold alg.1] c and c_i correct each client's drift; there are N clients in all.
-    Yields x, c and {i: c_i}; c stays the mean over all N, with c_i = 0 for clients not drawn yet."""
-    c, own = np.zeros_like(x), {}
-    for clients in rounds:
-        dy, dc = [], []
-        for client in clients:
-            y, c_i, K = x, own.get(client.k, 0 * x), len(client.steps)
-            for (D,) in client.steps:
-                y = y - eta * (f.grad(y, D) - c_i + c)
-            new = f.grad(x, client.data) if option == "I" else c_i - c + (x - y) / (K * eta)
-            dy.append(y - x)
-            dc.append(new - c_i)
-            own[client.k] = new
-        x = x + eta_g * average(weights(clients), dy)
-        c = c + sum(dc) / N  # |S|/N times the mean
-        yield x, c, dict(own)
-
-
-# ---- 12. apfl-deng: the APFL of Deng, Kamani, Mahdavi 2020 ---------------------------------------
-
-
-def apfl_deng(f, w, rounds, eta, alpha, adaptive=True, weights=uniform_weights):
-    """[apfl-deng alg.1] Yields w and own = {i: (v, α)}; a client tests with v̄ = αv + (1 − α)w."""
-    own = {}
-    for clients in rounds:
-        ws = []
-        for client in clients:
-            w_i, (v, a) = w, own.get(client.k, (w, np.array(alpha)))
-            for (D,) in client.steps:  # all gradients are at the point before the step
-                g_v, g_a = gradients(lambda v, a: f(a * v + (1 - a) * w_i, D), (v, a))
-                w_i, v = w_i - eta * f.grad(w_i, D), v - eta * g_v
-                a = np.clip(a - eta * g_a, 0, 1) if adaptive else a
-            ws.append(w_i)
-            own[client.k] = v, a
-        w = average(weights(clients), ws)
-        yield w, dict(own)
-
-
-# ---- 13. FedDyn (Acar et al. 2021) ---------------------------------------------------------------
-
-
-def feddyn(f, theta, rounds, eta, alpha, N, weights=uniform_weights):
-    """[feddyn alg.1] Yields θ, h and {k: h_k}; h stays the mean of all N clients' h_k."""
-
-    def objective(h_k, theta_t, D, theta):  # [feddyn objective]
-        return f(theta, D) - h_k @ theta + alpha / 2 * ((theta - theta_t) ** 2).sum()
-
-    h, own = np.zeros_like(theta), {}
-    for clients in rounds:
-        theta_t, ends = theta, []
-        for client in clients:
-            theta, h_k = theta_t, own.get(client.k, 0 * theta_t)
-            for (D,) in client.steps:
-                theta = theta - eta * gradient(partial(objective, h_k, theta_t, D), theta)
-            ends.append(theta)
-            own[client.k] = h_k - alpha * (theta - theta_t)  # ∇L_k(θ) where θ is the minimum
-        h = h - alpha / N * sum(end - theta_t for end in ends)
-        theta = average(weights(clients), ends) - h / alpha
-        yield theta, h, dict(own)
-
-
-# ---- 14. FedOpt (Reddi et al. 2021) and FedAvgM (Hsu et al. 2019) --------------------------------
-
-SECOND_MOMENT = {
-    "fedadagrad": lambda v, delta, beta2: v + delta**2,
-    "fedyogi": lambda v, delta, beta2: v - (1 - beta2) * delta**2 * np.sign(v - delta**2),
-    "fedadam": lambda v, delta, beta2: beta2 * v + (1 - beta2) * delta**2,
-}
-
-
-def fedopt(f, w, rounds, eta, second_moment, eta_s=0.1, beta1=0.9, beta2=0.99, tau=1e-3):
-    """[fedopt alg.2] FedAvg's change of w is the server's gradient. There is no bias correction.
-    Yields w, m, v."""
-    m, v = np.zeros_like(w), np.full_like(w, tau**2)
-    for clients in rounds:
-        delta = next(fedavg(f, w, [clients], eta)) - w
-        m, v = beta1 * m + (1 - beta1) * delta, SECOND_MOMENT[second_moment](v, delta, beta2)
-        w = w + eta_s * m / (sqrt(v) + tau)
-        yield w, m, v
-
-
-def fedavgm(f, w, rounds, eta, beta=0.9):
-    """FedAvg with momentum on the server [fedopt fedavgm]. Yields w and v."""
-    v = np.zeros_like(w)
-    for clients in rounds:
-        delta = next(fedavg(f, w, [clients], eta)) - w
-        v = beta * v + delta
-        w = w + v
-        yield w, v
-
-
-# ---- 15. FedNova (Wang et al. 2020) --------------------------------------------------------------
-
-
-def fednova(f, w, rounds, eta, weights=sample_weights):
-    """[fednova alg.1] Each client's change of w counts per step: d_k is its mean gradient. Yields w."""
-    for clients in rounds:
-        p, taus = weights(clients), [len(client.steps) for client in clients]
-        ends = [next(fedavg(f, w, [[client]], eta)) for client in clients]
-        d = [(w - w_k) / (eta * tau) for w_k, tau in zip(ends, taus)]
-        w = w - average(p, taus) * eta * average(p, d)
-        yield w
-
-
-# ---- 16. pFedMe (Dinh et al. 2020) ---------------------------------------------------------------
-
-
-def moreau_point(f, w, D, lam, alpha, steps):
-    """Return θ̃ ≈ argmin_θ f(θ; D) + (λ/2)‖θ − w‖² [pfedme envelope], by gradient steps from w."""
-    theta = w
-    for _ in range(steps):
-        theta = theta - alpha * prox_gradient(f, theta, w, D, lam)
-    return theta
-
-
-def pfedme(f, w, rounds, eta, lam, alpha, steps=5, beta=1.0, weights=uniform_weights):
-    """[pfedme alg.1] Each client descends its Moreau envelope, whose gradient is λ(w − θ̃).
-    Yields w; a client tests θ̃(w), solved on a fresh D."""
-    for clients in rounds:
-        ws = []
-        for client in clients:
-            w_i = w
-            for (D,) in client.steps:
-                w_i = w_i - eta * lam * (w_i - moreau_point(f, w_i, D, lam, alpha, steps))
-            ws.append(w_i)
-        w = (1 - beta) * w + beta * average(weights(clients), ws)
-        yield w
-
-
-def last(states):
-    return list(states)[-1]
-
-
-def run_part_two(f, w, D, everyone):
-    """Run part two on the toy, as `run_toy` runs part one. everyone : the rounds with stragglers."""
-    mixture, own = last(apfl_deng(f, w, D, ETA, ALPHA))
-    mixtures = [a * v + (1 - a) * mixture for v, a in (own.get(k, (mixture, 0)) for k in range(N))]
-    moreau = last(pfedme(f, w, D, ETA, LAM, ALPHA, beta=BETA))
-    models = {
-        "scaffold": last(scaffold(f, w, D, ETA, N))[0],
-        "apfl-deng": mixtures,
-        "feddyn": last(feddyn(f, w, D, ETA, ALPHA, N))[0],
-        "fedadagrad": last(fedopt(f, w, D, ETA, "fedadagrad", beta1=0.0))[0],
-        "fedyogi": last(fedopt(f, w, D, ETA, "fedyogi"))[0],
-        "fedadam": last(fedopt(f, w, D, ETA, "fedadam"))[0],
-        "fedavgm": last(fedavgm(f, w, D, ETA))[0],
-        "fednova": last(fednova(f, w, everyone, ETA)),
-    }
-    rows = {name: (model, lambda w, D: w, "D") for name, model in models.items()}
-    return rows | {"pfedme": (moreau, lambda w, D: moreau_point(f, w, D, LAM, ALPHA, 5), "D")}
-
-
 # ---- 17. Tests of a model, and a toy federation --------------------------------------------------
 
 
@@ -719,15 +740,18 @@ def evaluate_unseen(f, personalise, D, support, seed, k):
     return evaluate(f, personalise(D.rows(S)), D.rows(Q))
 
 
-N, ROUNDS, B, SUPPORT, SEED, ETA, ALPHA, BETA, LAM = 8, 6, 4, 0.8, 1, 0.3, 0.2, 0.3, 2.0
+N, ROUNDS, B = 8, 6, 4  # clients, rounds, rows of a batch
+SEED, SUPPORT = 1, 0.8
+ETA, ALPHA, BETA, LAM = 0.3, 0.2, 0.3, 2.0
 
 
 def make_toy():
     """Return f, and each client's training and test rows; each client has its own linear labelling."""
-    rng, data = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
+    data = []
     for n in rng.integers(20, 38, N):
-        X, W = rng.normal(size=(n, 3)), rng.normal(size=(3, 3))
-        data.append(Batch(X, (X @ W).argmax(-1)))
+        X = rng.normal(size=(n, 3))
+        data.append(Batch(X, (X @ rng.normal(size=(3, 3))).argmax(-1)))
 
     def analytic_grad(w, D):  # Xᵀr, and Σ_j r_j for b, where r = (softmax(Z) − Y)/n
         z = exp(linear(w, D.X, 3))
@@ -742,7 +766,8 @@ def toy_rounds(train, roles, K=5, epochs=2):
     """Draw the rounds: K clients each, two of five straggle; roles : the batches of a local step."""
     n = np.array([len(D.y) for D in train])
     for t in range(ROUNDS):
-        clients, (ks, _) = [], draw_cohort(SEED, t, n, K)
+        clients = []
+        ks, _ = draw_cohort(SEED, t, n, K)
         for k, straggles, E in zip(ks, *draw_stragglers(SEED, t, K, 0.4, epochs)):
             if "S" in roles:
                 steps = [split_episode(stream(SEED, "S", t, k).permutation(n[k]), SUPPORT)]
@@ -753,30 +778,41 @@ def toy_rounds(train, roles, K=5, epochs=2):
         yield clients
 
 
+def last(states):
+    return list(states)[-1]
+
+
 def run_toy():
     """Run every algorithm: {its name: (test loss, accuracy) after the last round}."""
     f, train, tests = make_toy()
-    w, unit, n = np.zeros(12), unit_of_parameter([(3, 3), (3,)]), [len(D.y) for D in train]
-    roles = ["D"], ["D", "D1", "D2"], ["S", "Q"]
-    D, DDD, SQ = (list(drop_stragglers(toy_rounds(train, names))) for names in roles)
-    order = stream(SEED, "pool").permutation(sum(n))
-    pool = Batch(*(np.concatenate(part)[order] for part in zip(*train)))
+    w = np.zeros(12)
+    unit = unit_of_parameter([(3, 3), (3,)])
+    n = [len(D.y) for D in train]
+    everyone = list(toy_rounds(train, ["D"]))
+    D = list(drop_stragglers(everyone))
+    DDD = list(drop_stragglers(toy_rounds(train, ["D", "D1", "D2"])))
+    SQ = list(drop_stragglers(toy_rounds(train, ["S", "Q"])))
+    pool = Batch(*map(np.concatenate, zip(*train))).rows(stream(SEED, "pool").permutation(sum(n)))
 
-    def personal(w_s, own):
-        return [compose(unit, w_s, *own[k]) if k in own else w_s for k in range(N)]
+    def models(w_s, personal):
+        return [compose(unit, w_s, *personal[k]) if k in personal else w_s for k in range(N)]
 
-    def train_loss(w_s, own):
-        return np.average([f(w_k, D) for w_k, D in zip(personal(w_s, own), train)], weights=n)
+    def train_loss(w_s, personal):
+        return np.average([f(w_k, D) for w_k, D in zip(models(w_s, personal), train)], weights=n)
 
-    keep, update = (partial(adapt, f.grad, alpha=alpha) for alpha in (0, ALPHA))
+    keep = partial(adapt, f.grad, alpha=0)
+    update = partial(adapt, f.grad, alpha=ALPHA)
     averaged = last(fedavg(f, w, D, ETA))
     theta, alpha = last(fedmeta(f, np.stack([w, 0 * w + ALPHA]), SQ, BETA, meta_sgd))[0]
-    w_s, _, own, *_ = last(apfl(f, w, D, unit, ETA, 1.0, 1.0, 2, train_loss))
+    w_s, _, personal, *_ = last(apfl(f, w, D, unit, ETA, 1.0, 1.0, 2, train_loss))
+    shared, mixed = last(apfl_deng(f, w, D, ETA, ALPHA))
+    mixtures = [a * v + (1 - a) * shared for v, a in (mixed.get(k, (shared, 0)) for k in range(N))]
+    moreau = last(pfedme(f, w, D, ETA, LAM, ALPHA, mixing=BETA))
     runs = {  # name: (w, or a w for each client; how a client adapts it; the role it adapts on)
         "fedavg": (averaged, keep, "D"),
         "fedavg-update": (averaged, update, "D"),
         "fedavg-meta": (averaged, update, "S"),
-        "fedprox": (last(fedprox(f, w, toy_rounds(train, ["D"]), ETA, mu=1.0))[0], keep, "D"),
+        "fedprox": (last(fedprox(f, w, everyone, ETA, mu=1.0))[0], keep, "D"),
         "per-fedavg": (last(per_fedavg(f, w, DDD, ALPHA, BETA)), update, "D"),
         "per-fedavg-fo": (last(per_fedavg(f, w, DDD, ALPHA, BETA, meta_gradient_fo)), update, "D"),
         "per-fedavg-hf": (last(per_fedavg(f, w, DDD, ALPHA, BETA, meta_gradient_hf)), update, "D"),
@@ -785,9 +821,17 @@ def run_toy():
         "fedmeta-sgd": (theta, partial(adapt, f.grad, alpha=alpha), "S"),
         "fedmaml": (last(fedmaml(f, w, SQ, ALPHA, BETA))[0], update, "S"),
         "fedcurv": (last(fedcurv(f, w, D, ETA, lam=1.0))[0], keep, "D"),
-        "apfl": (personal(w_s, own), keep, "D"),
+        "apfl": (models(w_s, personal), keep, "D"),
         "centralised": (last(fedavg(f, w, toy_rounds([pool], ["D"], 1, 1), ETA)), keep, "D"),
-        **run_part_two(f, w, D, toy_rounds(train, ["D"])),
+        "scaffold": (last(scaffold(f, w, D, ETA, N))[0], keep, "D"),
+        "apfl-deng": (mixtures, keep, "D"),
+        "feddyn": (last(feddyn(f, w, D, ETA, ALPHA, N))[0], keep, "D"),
+        "fedadagrad": (last(fedopt(f, w, D, ETA, "fedadagrad", beta1=0.0))[0], keep, "D"),
+        "fedyogi": (last(fedopt(f, w, D, ETA, "fedyogi"))[0], keep, "D"),
+        "fedadam": (last(fedopt(f, w, D, ETA, "fedadam"))[0], keep, "D"),
+        "fedavgm": (last(fedavgm(f, w, D, ETA))[0], keep, "D"),
+        "fednova": (last(fednova(f, w, everyone, ETA)), keep, "D"),
+        "pfedme": (moreau, lambda w, D: moreau_point(f, w, D, LAM, ALPHA, 5), "D"),
     }  # fmt: skip
     table = {}
     for name, (w, personalise, role) in runs.items():

@@ -34,7 +34,7 @@ def pfedme_personalise(c: Case) -> Iterator[Report]:
 
 
 def rounds(world: TinyWorld) -> Iterator[ExpectedRound]:
-    for w in spec.pfedme(world.f, world.w, world.rounds(), 0.1, 2.0, 0.2, steps=3, beta=0.8):
+    for w in spec.pfedme(world.f, world.w, world.rounds(), 0.1, 2.0, 0.2, steps=3, mixing=0.8):
 
         def personal(k: int | None, D: spec.Batch | None, w: Any = w) -> Any:
             return w if D is None else spec.moreau_point(world.f, w, D, 2.0, 0.2, 3)
