@@ -4,10 +4,10 @@ Clients hold rows of data that they do not show; a server holds parameters. In e
 take the parameters, compute with their own rows, and send back what they got; the server combines it.
 Every algorithm is a generator: it takes the initial parameters and the rounds, and yields its state
 after each round. Begin with FedAvg in section 3 and look up what it calls, or read from top to bottom;
-it needs NumPy and nothing else. Part two has six more algorithms, part three the losses of six models,
+it needs NumPy and nothing else. Part two has six more algorithms, part three the losses of six models
 and a toy: `python -m fedref.spec`. `fedref check` proves that everything else in fedref computes the
-same numbers to 1e-12, in rounds in which clients straggle, are drawn twice, or miss a round. Where a
-paper is silent, fedref/algorithms says what was decided. [apfl eq.5] is that equation of that paper:
+same numbers to 1e-12; where a paper is silent, fedref/algorithms says what was decided, and why.
+(Long because it is five papers and more.) A tag such as [apfl eq.5] is that equation of that paper:
 
     per-fedavg  Fallah, Mokhtari, Ozdaglar 2020     fedmeta  Chen, Luo, Dong, Li, He 2018
     fedprox     Li, Sahu, Zaheer et al. 2020        fedmaml  MAML: Finn, Abbeel, Levine 2017

@@ -25,8 +25,8 @@ class Line(NamedTuple):
     values: Mapping[str, Any]
 
 
-#: Where the algorithms begin: models, their derivatives and who takes part are not traced.
-FIRST = spec.fedavg.__code__.co_firstlineno
+#: The lines of the algorithms: models, their derivatives and who takes part are not traced.
+TRACED = range(spec.fedavg.__code__.co_firstlineno, spec.unpack.__code__.co_firstlineno)
 
 
 def trace(work: Callable[[], Any]) -> list[Line]:
@@ -48,7 +48,7 @@ def trace(work: Callable[[], Any]) -> list[Line]:
 
     def enter(frame: FrameType, event: str, _: Any) -> Any:
         code, before, last = frame.f_code, dict(frame.f_locals), frame.f_lineno
-        in_spec = code.co_filename == spec.__file__ and code.co_firstlineno >= FIRST
+        in_spec = code.co_filename == spec.__file__ and code.co_firstlineno in TRACED
         if not in_spec or code.co_name[0] == "<" or any(map(is_complex, before.values())):
             return None
 
