@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedref.boundary.errors import DataError
-from fedref.boundary.files import write_atomically
+from fedref.boundary.files import open_regular_only, sync_folder, write_atomically
 
 MAGIC = b"fedref-checkpoint 1 "
 
@@ -106,7 +106,8 @@ def load_newest(path: Path) -> tuple[Any, list[str]]:
     warnings: list[str] = []
     for candidate in (path, previous_path(path)):
         try:
-            return loads(candidate.read_bytes(), str(candidate)), warnings
+            with open(candidate, "rb", opener=open_regular_only) as file:
+                return loads(file.read(), str(candidate)), warnings
         except FileNotFoundError:
             continue
         except DataError as error:
@@ -119,6 +120,7 @@ def recover(path: Path) -> tuple[Any, list[str]]:
     value, warnings = load_newest(path)
     if warnings and value is not None:
         os.replace(previous_path(path), path)
+        sync_folder(path.parent)
         warnings.append(f"{path}: going on from the previous checkpoint, which is intact")
     elif warnings:
         warnings.append(f"{path}: no intact checkpoint is left, starting anew")

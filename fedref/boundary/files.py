@@ -1,5 +1,6 @@
 """Read files of limited size and write files atomically; what users can cause is a DataError."""
 
+import errno
 import gzip
 import json
 import os
@@ -53,6 +54,18 @@ def exists(path: Path) -> bool:
 
 
 # ---- reading -------------------------------------------------------------------------------------
+
+
+def open_regular_only(name: str, flags: int) -> int:
+    """Open a file as `opener` of `open`: wait for no other end of a pipe, write through no link."""
+    flags |= getattr(os, "O_NONBLOCK", 0)
+    if flags & os.O_CREAT:
+        flags |= getattr(os, "O_NOFOLLOW", 0)
+    descriptor = os.open(name, flags, 0o666)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "is not a regular file", name)
+    return descriptor
 
 
 def open_regular(path: Path, expected: str) -> BufferedReader:
@@ -147,7 +160,8 @@ def first_repeated(names: Iterable[str]) -> str | None:
 def write_atomically(path: Path, content: Content, backup: Path | None = None) -> None:
     """Write a file so that `path` holds either the old bytes or all of the new ones.
 
-    The bytes go to a temporary file in the same folder, which is synced to the disk and renamed.
+    The bytes go to a temporary file in the same folder, which is synced to the disk and renamed. Then
+    the folder is synced, too: after a power cut the new name may else be gone.
 
     content : the bytes, pieces of them, or a function that writes to a stream. backup : where to
     move the present file: a crash between the two moves leaves the backup alone. Raises OSError;
@@ -167,22 +181,51 @@ def write_atomically(path: Path, content: Content, backup: Path | None = None) -
         if backup is not None and path.exists():
             os.replace(path, backup)
         os.replace(temporary, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        error.filename = str(path)  # nobody knows the temporary file
+        raise
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 
-def remove_partial_files(folder: Path) -> None:
-    """Remove the partial files that killed processes left; no other process may write there now."""
-    for partial in folder.rglob(".fedref-*.new"):
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
+def sync_folder(folder: Path) -> None:
+    """Write the names in a folder to the disk, on systems that can."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows opens no folders
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # this file system syncs no folders
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, so that a power cut does not take them."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)
+
+
+def claim_folder(folder: Path, marker: str = ".fedref") -> None:
+    """Make a folder whose files may be written over; refuse one that holds files of others."""
+    if folder.is_dir() and not (folder / marker).exists() and any(folder.iterdir()):
+        what = "holds files that fedref did not write"
+        raise data_error(folder, what, "a new or an empty folder")
+    make_folder(folder)
+    (folder / marker).touch()
 
 
 def write_or_raise(path: Path, content: Content) -> None:
     """Write a file at a path that the user chose. Create its folder; raise a DataError if it fails."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
     except OSError as error:
         what = error.strerror or error
         raise data_error(path.parent, what, "a folder that can be written") from error

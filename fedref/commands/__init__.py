@@ -8,7 +8,7 @@ from importlib import import_module
 
 import fedref
 from fedref.boundary.errors import FedrefError
-from fedref.commands.console import say, sigterm_raises, standard_streams
+from fedref.commands.console import say, signals_raise, standard_streams
 from fedref.commands.options import Parser
 
 #: The exit codes that a shell reports for a process ended by SIGINT or SIGPIPE.
@@ -33,7 +33,7 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Wrong input gives one line on standard error and exit code 2."""
     try:
-        with standard_streams(), sigterm_raises():
+        with standard_streams(), signals_raise():
             arguments = parse(sys.argv[1:] if argv is None else argv)
             return arguments.run(arguments) or 0
     except FedrefError as error:

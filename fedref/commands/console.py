@@ -45,37 +45,46 @@ def standard_streams() -> Iterator[None]:
     if out is None:
         yield
         return
+    failed = False
     try:
         with redirect_stdout(cast(TextIO, PrintableStream(out))):
             yield
+    except Exception:
+        failed = True
+        raise
     finally:
         try:
             out.flush()
         except OSError:
             with suppress(OSError, ValueError):  # drop the rest
                 os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
-            raise
+            if not failed:  # else the first error is told
+                raise
 
 
-class Sigterm(KeyboardInterrupt):
-    """SIGTERM as an exception, so that the command stops as at Ctrl-C."""
+class Stopped(KeyboardInterrupt):
+    """A signal as an exception, so that the command stops as at Ctrl-C."""
 
-    code = 128 + signal.SIGTERM
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}")
+        self.code = 128 + number
 
 
 @contextmanager
-def sigterm_raises() -> Iterator[None]:
-    """Let the first SIGTERM raise Sigterm; a second one ends the process at once."""
+def signals_raise() -> Iterator[None]:
+    """Let the first SIGTERM, or SIGHUP of a closed terminal, raise Stopped; a second ends at once."""
 
     def stop(number: int, frame: Any) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        raise Sigterm("stopped by SIGTERM")
+        signal.signal(number, signal.SIG_DFL)
+        raise Stopped(number)
 
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, stop)
+    before = dict[int, Any]()
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                before.setdefault(number, signal.signal(number, stop))
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -11,6 +11,7 @@ from math import isfinite
 from pathlib import Path
 
 import fedref
+from fedref.boundary.errors import FedrefError
 from fedref.boundary.values import Bounds
 from fedref.commands.console import say
 from fedref.commands.options import DATA_DIR, Option
@@ -81,12 +82,17 @@ def run_and_report(
 @contextmanager
 def tell_how_to_resume(directory: Path) -> Iterator[None]:
     """If the run is interrupted, add the command that resumes it to the message."""
+    again = f"resume with: fedref resume {shlex.quote(str(directory))}"
     try:
         yield
     except KeyboardInterrupt as stop:
-        again = f"resume with: fedref resume {shlex.quote(str(directory))}"
         stop.args = (*(stop.args or ("interrupted",)), again)
         raise
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        what = f"{error.filename or 'standard output'}: {error.strerror or error}"
+        raise FedrefError(f"{what}; {again}") from error
 
 
 #: An executor and the number of its workers; None: this process does all the work.

@@ -21,6 +21,7 @@ import tomli_w
 from fedref.algorithm import Algorithm
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
 from fedref.boundary.errors import ConfigError, unknown
+from fedref.boundary.files import open_regular_only
 from fedref.boundary.values import Bounds, build, check_fields, plain, quote, with_dashes
 from fedref.datasets.formats import leaf
 from fedref.datasets.registry import SOURCES
@@ -181,7 +182,8 @@ def naming(where: str) -> Iterator[None]:
 def read(path: Path) -> dict[str, Any]:
     """Read a TOML file; a ConfigError names it."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        with open(path, "rb", opener=open_regular_only) as file:
+            table = tomllib.load(file)
     except OSError as error:
         raise ConfigError(
             f"{path}: cannot be read ({error.strerror}), expected a TOML file"

@@ -150,6 +150,10 @@ def make_proxy(mapping: Any) -> Any:
 copyreg.pickle(MappingProxyType, lambda proxy: (make_proxy, (dict(proxy),)))
 
 
+#: The file in a folder of shared arrays that says whose it is, by process number.
+ARRAYS = ".fedref-shared-arrays"
+
+
 class Processes(Executor):
     """Worker processes on this machine.
 
@@ -164,6 +168,7 @@ class Processes(Executor):
         # Windows cannot remove files that are mapped
         prefix = f"fedref-{os.getpid()}-"
         self.folder = TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
+        Path(self.folder.name, ARRAYS).write_text(str(os.getpid()))
         # id → (array, reference): keeping the array makes sure that no other one gets its id
         self.shared: dict[int, tuple[Array, SharedArray]] = {}
         self.pool = self.new_pool()
@@ -214,12 +219,11 @@ class Processes(Executor):
 
 
 def remove_abandoned_folders() -> None:
-    """Remove the folders of shared arrays that killed processes have left."""
-    for folder in Path(gettempdir()).glob("fedref-*-*") if os.name == "posix" else ():
-        pid = folder.name.split("-")[1]
-        with suppress(OSError):
-            if pid.isdecimal() and not is_running(int(pid)):
-                shutil.rmtree(folder)
+    """Remove the folders of shared arrays that killed processes have left, known by their marker."""
+    for marker in Path(gettempdir()).glob(f"fedref-*/{ARRAYS}") if os.name == "posix" else ():
+        with suppress(OSError, ValueError):
+            if not is_running(int(marker.read_text())):
+                shutil.rmtree(marker.parent)
 
 
 def is_running(pid: int) -> bool:
@@ -249,6 +253,8 @@ def interrupts_blocked() -> Iterator[None]:
 def init_worker() -> None:
     """Let a new worker ignore Ctrl-C while it has no work, and end when its parent has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     parent = parent_process()

@@ -5,7 +5,6 @@ process, its rounds are reported when it has ended, and only the last one with a
 """
 
 import builtins
-import os
 import sys
 import time
 import warnings
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedref.boundary.errors import printable
+from fedref.boundary.files import open_regular_only
 from fedref.experiments.config import Experiment
 from fedref.experiments.unit import Record, Unit, units
 
@@ -181,19 +181,15 @@ def report_to_log(path: Path, heading: str, progress: Progress) -> Iterator[Prog
 
     Refuse a path that is a link.
     """
-
-    def open_no_link(name: str, flags: int) -> int:
-        return os.open(name, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
-
-    with open(path, "a", encoding="utf-8", opener=open_no_link) as file:
+    with open(path, "ab", buffering=0, opener=open_regular_only) as file:
 
         def write(text: str) -> None:
-            print(
-                time.strftime("%Y-%m-%d %H:%M:%S"),
-                printable(text, sys.maxsize),
-                file=file,
-                flush=True,
-            )
+            line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {printable(text, sys.maxsize)}\n"
+            try:
+                file.write(line.encode())
+            except OSError as error:
+                error.filename = str(path)
+                raise
 
         def report_round(unit: Unit, record: Record) -> None:
             progress.round(unit, record)

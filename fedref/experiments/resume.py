@@ -2,12 +2,14 @@
 
 import json
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedref.algorithm import AnyAlgorithm
 from fedref.boundary import checkpoint
-from fedref.boundary.errors import DataError
+from fedref.boundary.errors import DataError, FedrefError
+from fedref.boundary.files import read_bytes
 from fedref.datasets import manifest_of, write_manifest
 from fedref.datasets.manifest import read as read_manifest
 from fedref.experiments.progress import Progress
@@ -15,7 +17,9 @@ from fedref.experiments.run_directory import (
     checkpoint_path,
     disk_errors,
     environment,
+    missing_state,
     save_state,
+    write_environment,
 )
 from fedref.experiments.unit import LOCAL, Engine, LoadedExperiment, Record, Unit, iterate_rounds
 from fedref.rounds.federation import Federation
@@ -59,12 +63,14 @@ class UnitRun:
                 f"{path}: belongs to another config.toml; expected the one that the run began "
                 "with, or another --out"
             )
+        if missing := missing_state(self.directory, self.unit, self.loaded.experiment, record):
+            self.progress.message(f"{missing}: is gone, so {self.unit.name} is run again")
+            return
         self.record = record
+        save_state(self.directory, self.unit, self.loaded.experiment, record)
         if self.has_ended:
             self.remove_previous()  # `save` may have been killed before it did so
             self.progress.round(self.unit, record)
-        else:
-            save_state(self.directory, self.unit, self.loaded.experiment, record)
 
     def run(self, work: RunClients | None = None, engine: Engine = LOCAL) -> None:
         """Run the rounds that are left."""
@@ -83,9 +89,10 @@ class UnitRun:
                     now = time.monotonic()
                     due = now + max(self.every, 20 * (now - began) if self.every else 0)
                 self.progress.round(self.unit, self.record)
-        except (KeyboardInterrupt, BrokenPipeError):  # a resumed run need not repeat any round
+        except BaseException:  # a resumed run need not repeat any round
             if not self.has_ended:
-                self.save()
+                with suppress(FedrefError):  # what is told is the first error
+                    self.save()
             raise
 
     def save(self) -> None:
@@ -123,11 +130,16 @@ def check_split(directory: Path, federation: Federation) -> None:
 
 
 def compare_environment(directory: Path) -> str:
-    """Return how this process differs from the one that began the run, as text; "" if it does not."""
+    """Return how this process differs from the one that began the run, as text; "" if it does not.
+
+    A file that is gone or damaged is written anew.
+    """
+    path = directory / "environment.json"
     try:
-        then = json.loads((directory / "environment.json").read_bytes())
+        then = json.loads(read_bytes(path, "the file as the run left it"))
         then = {key: str(then[key]) for key in environment()}
-    except (OSError, ValueError, TypeError, LookupError, RecursionError):
-        return "environment.json is gone or damaged: whether the last digits will match is unknown"
+    except (ValueError, TypeError, LookupError, RecursionError):
+        write_environment(directory, environment())
+        return f"{path.name} was gone or damaged: whether the last digits will match is unknown"
     differs = [f"{k} {then[k]}, now {now}" for k, now in environment().items() if then[k] != now]
     return f"begun with {'; '.join(differs)}: the last digits may differ" if differs else ""

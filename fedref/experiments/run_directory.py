@@ -9,9 +9,10 @@ interrupted run goes on to byte-identical files.
 
 import errno
 import json
+import os
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -21,8 +22,13 @@ import numpy as np
 
 from fedref.algorithm import State
 from fedref.boundary import checkpoint
-from fedref.boundary.errors import ConfigError, FedrefError
-from fedref.boundary.files import remove_partial_files, write_atomically
+from fedref.boundary.errors import ConfigError, DataError, FedrefError
+from fedref.boundary.files import (
+    make_folder,
+    open_regular_only,
+    sync_folder,
+    write_atomically,
+)
 from fedref.datasets.sources import is_in_memory
 from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
@@ -38,23 +44,33 @@ def lock_run_directory(directory: Path) -> Iterator[None]:
             f"{directory}: there is no folder checkpoints, so there is nothing to go on with; "
             f"`fedref run {directory}/config.toml` runs the experiment anew"
         )
-    try:
-        import fcntl
-    except ImportError:  # this system has no such locks
-        yield
-        return
     with disk_errors(directory):
-        file = (directory / ".lock").open("ab")
+        file = open(directory / MARKER, "ab", opener=open_regular_only)  # noqa: SIM115 (closed below)
     with file:
+        with disk_errors(directory):
+            sync_folder(directory)
         try:
+            import fcntl
+
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ImportError:  # this system has no such locks
+            pass
         except OSError:
             raise FedrefError(
                 f"{directory}: another process is running this experiment; wait for it, or stop it"
             ) from None
-        remove_partial_files(directory)
+        for folder in ("", "checkpoints", "parameters"):  # what killed processes left here
+            for partial in (directory / folder).glob(".fedref-*.new"):
+                partial.unlink(missing_ok=True)
         yield
 
+
+#: What a run writes to its directory. The lock says that fedref made it: it is written first.
+MARKER = ".lock"
+WRITTEN = (
+    "config.toml", "environment.json", "split.json", "metrics.csv", "clients.csv", "summary.md",
+    "curves.png", "parameters", "log.txt",
+)  # fmt: skip
 
 #: Errors of writing that mean that the disk is full.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -65,7 +81,10 @@ def disk_errors(directory: Path) -> Iterator[None]:
     """Turn an OSError, such as that of a full disk, into an error that says how to go on."""
     try:
         yield
-    except OSError as error:
+    except (OSError, DataError) as raised:
+        error = raised if isinstance(raised, OSError) else raised.__cause__
+        if not isinstance(error, OSError):
+            raise
         where = error.filename or directory
         message = f"{where}: cannot be read or written ({error.strerror or error})"
         if (directory / "config.toml").exists():
@@ -80,21 +99,32 @@ def create_run_directory(experiment: Experiment, out: Path | None) -> Iterator[P
     require_importable_names(experiment)
     with disk_errors(out or Path("runs")):
         directory = new_directory(experiment.name) if out is None else out
-        (directory / "checkpoints").mkdir(parents=True, exist_ok=True)
+        refuse_foreign(directory)
+        make_folder(directory / "checkpoints")
     with lock_run_directory(directory):
         refuse_taken(directory)
         with disk_errors(directory):
-            text = json.dumps(environment(), indent=1) + "\n"
-            write_atomically(directory / "environment.json", text.encode())
+            (directory / "split.json").unlink(missing_ok=True)  # of a start that saved nothing
+            write_environment(directory, environment())
             write_atomically(directory / "config.toml", config.toml_text(experiment).encode())
         yield directory
 
 
 def refuse_taken(directory: Path) -> None:
-    """Refuse to begin a run in a directory that holds one already."""
-    if (directory / "config.toml").exists():
+    """Refuse to begin a run in a directory that holds the saved work of one."""
+    saved = any(any((directory / name).glob("*.ckpt*")) for name in ("checkpoints", "parameters"))
+    if (directory / "config.toml").exists() and saved:
         raise FedrefError(
             f"{directory} already holds a run: `fedref resume {directory}`, or another --out"
+        )
+
+
+def refuse_foreign(directory: Path) -> None:
+    """Refuse to begin a run where it would write over files that fedref did not write."""
+    foreign = [name for name in WRITTEN if os.path.lexists(directory / name)]
+    if foreign and not (directory / MARKER).exists():
+        raise FedrefError(
+            f"{directory}: holds {foreign[0]}, which fedref did not write; expected another --out"
         )
 
 
@@ -121,7 +151,7 @@ def require_importable_names(experiment: Experiment) -> None:
 def new_directory(name: str) -> Path:
     """Make the folder runs/TIME-NAME; append a number if it exists."""
     base = Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{name}"
-    base.parent.mkdir(exist_ok=True)  # not below: a link to nowhere "exists" under every name
+    make_folder(base.parent)  # not below: a link to nowhere "exists" under every name
     for i in count(1):
         path = base if i == 1 else base.with_name(f"{base.name}-{i}")
         with suppress(FileExistsError):
@@ -147,11 +177,20 @@ def environment() -> dict[str, str]:
     }
 
 
+def write_environment(directory: Path, values: Mapping[str, Any]) -> None:
+    with disk_errors(directory):
+        text = json.dumps(values, indent=1) + "\n"
+        write_atomically(directory / "environment.json", text.encode())
+
+
 def read_experiment(directory: Path) -> Experiment:
     """Return the experiment in a run directory's config.toml."""
     path = directory / "config.toml"
     if not path.is_file():
-        raise FedrefError(f"{directory}: is not a run directory, expected {path}")
+        raise FedrefError(
+            f"{directory}: is not a run directory, expected {path}; if a run ended before it wrote "
+            "that file, the same `fedref run` again starts it"
+        )
     return config.from_table(config.read(path), str(path))
 
 
@@ -189,8 +228,19 @@ def save_state(directory: Path, unit: Unit, experiment: Experiment, record: Reco
     if every is not None and (record.round % every == 0 or record.status != "running"):
         path = state_path(directory, unit, record.round)
         with disk_errors(directory):
-            path.parent.mkdir(exist_ok=True)
+            make_folder(path.parent)
             write_atomically(path, checkpoint.dumps(record.state))
+
+
+def missing_state(
+    directory: Path, unit: Unit, experiment: Experiment, record: Record
+) -> Path | None:
+    """Return the first state that `keep_parameters` promises before the record's round and is gone."""
+    every = experiment.keep_parameters
+    paths = (
+        state_path(directory, unit, t) for t in range(0, record.round, every or record.round + 1)
+    )
+    return next((path for path in paths if every and not path.is_file()), None)
 
 
 def load_state(directory: Path, unit: Unit, round: int) -> State:

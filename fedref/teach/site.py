@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from fedref.algorithms import ALGORITHMS
+from fedref.boundary.files import claim_folder
 from fedref.conformance.mistakes import MISTAKES, PUBLISHED
 from fedref.models import MODELS
 from fedref.teach import figure, pages, source
@@ -294,7 +295,7 @@ def site_files(sheets: Mapping[str, Callable[[], Sheet]]) -> Iterator[tuple[str,
 
 def build_site(folder: Path) -> list[Path]:
     """Write the site, and return its files."""
-    folder.mkdir(parents=True, exist_ok=True)
+    claim_folder(folder)
     paths = []
     for name, text in site_files(all_pages()):
         paths.append(folder / name)

@@ -53,10 +53,10 @@ class Calls:
 
         return call
 
-    def open(self, path, mode):
+    def open(self, path, mode, **how):
         if self.due():
             self.fail()
-        file = open(path, mode)  # noqa: SIM115
+        file = open(path, mode, **how)  # noqa: SIM115
         return Torn(file, self.fail) if self.due() else file
 
 

@@ -5,7 +5,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
@@ -114,21 +113,6 @@ def test_a_unit_is_sent_to_a_worker_without_its_rows():
 
 def identity(value):
     return value
-
-
-def test_what_a_killed_process_has_shared_is_removed_by_the_next_one(monkeypatch, tmp_path):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    for pid in (gone.pid, os.getppid()):
-        (tmp_path / f"fedref-{pid}-x").mkdir()
-        (tmp_path / f"fedref-{pid}-x" / "0.npy").touch()
-    (tmp_path / "fedref-mine-x").mkdir()
-    with Processes(1):
-        left = {path.name for path in tmp_path.iterdir()}
-    assert left >= {f"fedref-{os.getppid()}-x", "fedref-mine-x"}
-    assert f"fedref-{gone.pid}-x" not in left
-    assert len(left) == 3
 
 
 def test_each_round_sends_a_worker_references_not_arrays():

@@ -253,7 +253,7 @@ def test_a_place_that_cannot_be_written_is_one_line(here, capsys, monkeypatch):
     for out in ("file", "file/a"):
         line = refused(capsys, "run", path, "--out", out)
         assert line.startswith("fedref: error: file")
-        assert "cannot be read or written (Not a directory)" in line
+        assert "cannot be read or written (File exists)" in line
         assert "resume" not in line  # there is nothing yet to go on with
     if os.geteuid():  # not for root, who may write everywhere
         (here / "closed").mkdir(mode=0o555)
