@@ -74,7 +74,7 @@ class UnitRun:
 
     def run(self, work: RunClients | None = None, engine: Engine = LOCAL) -> None:
         """Run the rounds that are left."""
-        due = time.monotonic() + self.every
+        due, saved = time.monotonic() + self.every, self.record
         rounds = iterate_rounds(
             self.loaded, self.algorithm, self.unit.seed, self.record, work,
             self.progress.message, engine,
@@ -86,11 +86,12 @@ class UnitRun:
                 began = time.monotonic()
                 if self.has_ended or began >= due:
                     self.save()
+                    saved = self.record
                     now = time.monotonic()
                     due = now + max(self.every, 20 * (now - began) if self.every else 0)
                 self.progress.round(self.unit, self.record)
         except BaseException:  # a resumed run need not repeat any round
-            if not self.has_ended:
+            if self.record is not saved:
                 with suppress(FedrefError):  # what is told is the first error
                     self.save()
             raise
