@@ -5,7 +5,6 @@ import io
 import json
 import os
 import struct
-import tarfile
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,7 +15,7 @@ import scipy.io
 
 from fedref import DataError
 from fedref.datasets import download, load
-from fedref.datasets.formats import cifar, emnist
+from fedref.datasets.formats import emnist
 from fedref.rounds.federation import Federation, Source
 
 MAGIC = {np.dtype("u1"): 8, np.dtype(">i4"): 12, np.dtype(">f4"): 13}
@@ -74,28 +73,6 @@ def mat_bytes(tasks: int = 3, compress: bool = True) -> bytes:
         Y[0, k] = rng.choice([-1, 1], (k + 2, 1)).astype(np.int16)
     stream = io.BytesIO()
     scipy.io.savemat(stream, {"X": X, "Y": Y}, do_compression=compress)
-    return stream.getvalue()
-
-
-def cifar_records(n: int, seed: int = 0) -> tuple[bytes, np.ndarray, np.ndarray]:
-    """n records, with their planes (n, 3, 32, 32) and labels."""
-    rng = np.random.default_rng(seed)
-    planes = rng.integers(0, 256, (n, 3, 32, 32), dtype=np.uint8)
-    y = (np.arange(n) % 10).astype(np.uint8)
-    return np.hstack([y[:, None], planes.reshape(n, -1)]).tobytes(), planes, y
-
-
-def cifar_members(n: int = 2) -> dict[str, bytes]:
-    return {name: cifar_records(n, i)[0] for i, name in enumerate(cifar.FILES)}
-
-
-def tar_bytes(members: Mapping[str, bytes]) -> bytes:
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
-        for name, data in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
     return stream.getvalue()
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
@@ -134,14 +134,6 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(values) < len(pairs):
         raise ValueError(f"{first_repeated(name for name, _ in pairs)!r:.40} occurs twice")
     return values
-
-
-def require_members(names: list[str], members: Collection[str]) -> list[str]:
-    """Return the names if an archive has a member of each name, else raise a ValueError."""
-    missing = [name for name in names if name not in members]
-    if missing:
-        raise ValueError(f"has no member {missing[0]!r}")
-    return names
 
 
 def first_repeated(names: Iterable[str]) -> str | None:

@@ -28,8 +28,8 @@ your own data
   folder       X.npy and y.npy, and client.npy, test.npy, ... likewise
   .csv, .tsv   a header; column y (or label, class, target); client and test (or
                train) if you have them; every other column is a feature and holds
-               numbers
-  .json, .mat  LEAF's format; cell arrays X, Y with one cell per client
+               numbers; other names: --set data.label=outcome --set data.client=hospital
+  .json        LEAF's format
   folder       of idx files, of LEAF files, or with a single file of those above
   Labels are whole numbers or words. Words become 0, 1, ... in sorted order; the
   table of both is printed and kept in the split's manifest. Other numbers are real

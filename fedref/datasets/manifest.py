@@ -1,7 +1,8 @@
 """A split as a file: the source, the rows of each client, and a SHA-256 that seals them.
 
     {"format": "fedref-split/1", "rule", "parameters", "seed",
-     "source": {"name", "sha256", "rows"},     and "labels": the words for 0, 1, ..., if it has any
+     "source": {"name", "sha256", "rows"},     and "labels": the words for 0, 1, ..., if it has any;
+                                               "columns": {"label", "client"}, if they were named
      "shift": number or [p numbers], "scale": ...,        features are (x − shift) / scale
      "clients": [{"name", "train": [row, ...], "test": [row, ...]}, ...],
      "sha256": of the JSON text of all the rest: keys sorted, no white space, ASCII, numbers as
@@ -74,6 +75,7 @@ def manifest_of(federation: Federation) -> dict[str, Any]:
             "sha256": source.sha256 or fingerprint(source.X, source.y, source.client),
             "rows": len(source.y),
             **({"labels": list(source.label_names)} if source.label_names else {}),
+            **({"columns": dict(source.columns)} if source.columns else {}),
         },
         "rule": federation.rule,
         "parameters": dict(federation.parameters),
@@ -165,8 +167,12 @@ def read_affine(value: Any, name: str, p: int, path: Path) -> Array | float:
 # ---- replaying -----------------------------------------------------------------------------------
 
 
-def load_source(path: Path, name: str, data_dir: str | os.PathLike[str] | None) -> Source:
+def load_source(
+    path: Path, name: str, columns: Any, data_dir: str | os.PathLike[str] | None
+) -> Source:
     """Load the data that a manifest names. Download nothing: somebody else may have written it."""
+    if not isinstance(columns, dict):
+        raise data_error(path, "columns are no object", EXPECTED)
     if sources.parse_name(name):
         return sources.load(name, data_dir, download=False, verify=False)
     beside = path.parent / name  # the manifest of a split file often lies beside that file
@@ -174,7 +180,7 @@ def load_source(path: Path, name: str, data_dir: str | os.PathLike[str] | None) 
     if place is None:
         expected = f"{name!r} beside the manifest, or its folder as --data-dir"
         raise data_error(path, f"its source {name!r} is not beside it", expected)
-    return sources.load(place, data_dir, verify=False)
+    return sources.load(place, data_dir, verify=False, **columns)
 
 
 def from_manifest(
@@ -184,7 +190,7 @@ def from_manifest(
     path = Path(path)
     manifest = read(path)
     name, sha256 = manifest["source"]["name"], manifest["source"]["sha256"]
-    source = load_source(path, name, data_dir)
+    source = load_source(path, name, manifest["source"].get("columns", {}), data_dir)
     if source.sha256 != sha256:
         what = f"the source {name} has SHA-256 {source.sha256}"
         raise data_error(path, what, f"{sha256}, as when it was split")

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from fedref.datasets import synthetic, texts
 from fedref.datasets.download import Remote
-from fedref.datasets.formats import cifar, emnist, idx, leaf, mat, npz
-from fedref.rounds.federation import Source
+from fedref.datasets.formats import emnist, idx, leaf, mat, npz
+from fedref.datasets.formats.arrays import Raw
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,14 @@ class NoParameters:
 class NamedData(NamedTuple):
     """A named data set.
 
-    find(folder, **parameters) → path or None; read(path, name=..., **parameters) → Source.
+    find(folder, **parameters) → path or None; read(path, **parameters) → named arrays.
     files : which files it needs, in words. help : a line for users. split : the usual split rule.
     remotes : the files that can be downloaded. parameters : a dataclass, whose fields may stand in
     the name in this order, as in emnist(letters,a-j). sha256 : of the content ("": not compared).
     """
 
     find: Callable[..., Path | None]
-    read: Callable[..., Source]
+    read: Callable[..., Raw]
     files: str
     help: str
     split: str
@@ -61,29 +61,21 @@ def remote_files(hashes: Mapping[str, str], *places: str) -> tuple[Remote, ...]:
     )
 
 
-def mnist_like(remotes: tuple[Remote, ...], help: str, split: str, sha256: str = "") -> NamedData:
-    """Return a data set of MNIST's four files."""
-    return NamedData(
-        lambda folder: folder if idx.folder_holds_images(folder, "") else None,
-        lambda path, **more: idx.load(path, "", **more),
-        "the four idx files, e.g. train-images-idx3-ubyte.gz",
-        help,
-        split,
-        remotes,
-        sha256=sha256,
-    )
-
-
 SOURCES: dict[str, NamedData] = {
     "digits": NamedData(
         first_of("digits.npz"),
-        lambda path, **more: npz.load(path, image=(8, 8, 1), full_scale=16.0, **more),
+        lambda path: npz.read(path)._replace(facts={"image": (8, 8, 1), "full_scale": 16.0}),
         "digits.npz",
         "UCI optical digits, 1 797 images of 8×8 (shipped)",
         "per-fedavg",
         sha256="9412306fcce78e42a62b53b9d042f3208a5a9def042d75be348d43b1647f21f4",
     ),
-    "mnist": mnist_like(
+    "mnist": NamedData(
+        lambda folder: folder if idx.folder_holds_images(folder, "") else None,
+        lambda path: idx.read(path, ""),
+        "the four idx files, e.g. train-images-idx3-ubyte.gz",
+        "MNIST, 70 000 images of 28×28",
+        "fedprox-mnist",
         remote_files(
             {
                 "train-images-idx3-ubyte.gz": "sha256:"
@@ -98,27 +90,11 @@ SOURCES: dict[str, NamedData] = {
             "https://storage.googleapis.com/cvdf-datasets/mnist/",
             "https://ossci-datasets.s3.amazonaws.com/mnist/",
         ),
-        "MNIST, 70 000 images of 28×28",
-        "fedprox-mnist",
-        "aab2d3960bf1c60aa37e95536dc194732c103bb56ee19bda838082b237d282f2",
-    ),
-    "fashion-mnist": mnist_like(
-        remote_files(
-            {
-                "train-images-idx3-ubyte.gz": "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-                "train-labels-idx1-ubyte.gz": "md5:25c81989df183df01b3e8a0aad5dffbe",
-                "t10k-images-idx3-ubyte.gz": "md5:bef4ecab320f06d8554ea6380940ec79",
-                "t10k-labels-idx1-ubyte.gz": "md5:bb300cfdad3c16e7a12a480ee83cd310",
-            },
-            "https://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-            "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
-        ),
-        "Fashion-MNIST, 70 000 images of 28×28",
-        "per-fedavg",
+        sha256="aab2d3960bf1c60aa37e95536dc194732c103bb56ee19bda838082b237d282f2",
     ),
     "emnist": NamedData(
         emnist.find,
-        emnist.load,
+        emnist.read,
         "gzip.zip, or emnist-letters-train-images-idx3-ubyte.gz and its three companions",
         "EMNIST: emnist(letters), emnist(letters,a-j), emnist(byclass,a-j), ...",
         "fedprox-femnist",
@@ -128,39 +104,24 @@ SOURCES: dict[str, NamedData] = {
         ),
         emnist.EMNIST,
     ),
-    "cifar10": NamedData(
-        lambda folder, channels: cifar.find(folder),
-        cifar.load,
-        f"{cifar.ARCHIVE}, or the folder {cifar.FOLDER} of its six .bin files",
-        "CIFAR-10, 60 000 images of 32×32, to grey; cifar10(color) keeps three channels",
-        "cifar10-powerlaw",
-        remote_files(
-            {
-                cifar.ARCHIVE: "sha256:"
-                "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
-            },
-            "https://www.cs.toronto.edu/~kriz/",
-        ),
-        cifar.CIFAR10,
-    ),
     "cifar10-gray": NamedData(
         first_of("cifar10-gray.npz"),
-        npz.load,
+        npz.read,
         "cifar10-gray.npz (train_images, train_labels, test_images, test_labels)",
         "CIFAR-10 in grey, from one .npz file",
         "cifar10-powerlaw",
     ),
     "vehicle": NamedData(
         first_of("vehicle.json", "train"),
-        lambda path, **more: leaf.load(path if path.suffix else path.parent, **more),
+        lambda path: leaf.read(path if path.suffix else path.parent),
         "vehicle.json (LEAF JSON), or folders train and test of LEAF JSON",
         "Vehicle sensors, 100 features, 2 classes, one client per sensor",
         "natural",
     ),
     "landmine": NamedData(
         first_of("landmine.mat"),
-        mat.load,
-        "landmine.mat (cell arrays X, Y)",
+        mat.read,
+        "landmine.mat",
         "Landmine detection, 29 tasks, 9 features, 2 classes",
         "natural",
     ),
@@ -182,7 +143,7 @@ SOURCES: dict[str, NamedData] = {
     ),
     "synthetic": NamedData(
         find_nothing,
-        lambda path, **chosen: synthetic.load(**chosen),
+        lambda path, **chosen: synthetic.read(**chosen),
         "",
         "FedProx's Synthetic(α,β): synthetic(0.5,0.5), synthetic(1,1,users=100,seed=3)",
         "natural",
@@ -190,7 +151,7 @@ SOURCES: dict[str, NamedData] = {
     ),
     "synthetic-iid": NamedData(
         find_nothing,
-        lambda path, **chosen: synthetic.load(alpha=0.0, beta=0.0, iid=True, **chosen),
+        lambda path, **chosen: synthetic.read(alpha=0.0, beta=0.0, iid=True, **chosen),
         "",
         "the IID variant of Synthetic(α,β): one model for all clients",
         "natural",

@@ -14,7 +14,8 @@ from fedref.boundary.errors import ConfigError, DataError, unknown
 from fedref.boundary.files import data_error, exists
 from fedref.boundary.values import build, field_from_text
 from fedref.datasets import download
-from fedref.datasets.formats import arrays, cifar, idx, leaf, mat, npz, tables
+from fedref.datasets.formats import idx, leaf, mat, npz, tables
+from fedref.datasets.formats.arrays import Raw, source_of
 from fedref.datasets.registry import SOURCES, find_nothing
 from fedref.rounds.federation import Federation, Source
 
@@ -97,7 +98,7 @@ def candidate_folders(name: str, data_dir: Folder) -> list[Path]:
     folders = []
     if root is not None:
         folders = [root / name]
-        # data_dir may be DIR/mnist itself, which then must not be taken for fashion-mnist
+        # data_dir may be DIR/mnist itself, which then must not be taken for emnist
         root_name = os.path.basename(os.path.realpath(root))
         if root_name == name or root_name not in SOURCES:
             folders.append(root)
@@ -136,7 +137,8 @@ def load(
 ) -> Source:
     """Load a named data set ("digits", "synthetic(0.5,0.5)", see SOURCES), or a file or folder.
 
-    Parameters may stand in the name or as keywords: load("emnist", part="letters", classes="a-j").
+    Parameters may stand in the name or as keywords: load("emnist", part="letters", classes="a-j"). Those
+    of a table are the names of its columns, load("a.csv", label="outcome", client="hospital").
     data_dir (else FEDREF_DATA) holds data sets as DIR/<name>/... or is the folder of one itself. A
     data set that is not found is downloaded to the user's cache, if it has a public address.
     verify : raise a DataError if the content differs from the published one, where its hash is known.
@@ -144,14 +146,11 @@ def load(
     try:
         if isinstance(name_or_path, str) and (call := parse_name(name_or_path, parameters)):
             return load_named(*call, data_dir, download, verify)
-        if parameters:
-            message = f"{name_or_path}: a file or folder takes no parameter {min(parameters)}"
-            raise ConfigError(message)
         path = find(name_or_path, data_dir)
         if path is None:
             message = unknown("data set", name_or_path, SOURCES)
             raise DataError(f"{message}; nor is it a file or folder")
-        return load_path(path)
+        return load_path(path, parameters)
     except OSError as error:  # a folder that cannot be listed, a file that has just been removed
         what = error.strerror or error
         where = str(error.filename or name_or_path)
@@ -172,7 +171,9 @@ def load_named(
             asked = f"`fedref data prepare {name}` downloads it"
             raise missing_error(name, f"not found, and nothing is downloaded unasked; {asked}")
         path = prepare(name, chosen)
-    source: Source = known.read(path, name=shortest_name(name, chosen), **chosen)
+    shown = shortest_name(name, chosen)
+    where = shown if known.find is find_nothing else str(path)
+    source = source_of(known.read(path, **chosen), where, name=shown)
     if verify and known.sha256 not in ("", source.sha256):
         raise DataError(
             f"{path}: is not {name} as published: its content has the hash {source.sha256}, "
@@ -205,42 +206,47 @@ def prepare(name: str, chosen: dict[str, Any]) -> Path:
 
 # ---- files and folders ---------------------------------------------------------------------------
 
-FOLDERS: tuple[tuple[Callable[[Path], object], Callable[..., Source]], ...] = (
-    (idx.folder_holds_images, idx.load),
-    (leaf.folder_holds_json, leaf.load),
-    (cifar.find, cifar.load),
-    (npz.folder_holds_arrays, npz.load_folder),
+FOLDERS: tuple[tuple[Callable[[Path], object], Callable[[Path], Raw]], ...] = (
+    (idx.folder_holds_images, idx.read),
+    (leaf.folder_holds_json, leaf.read),
+    (npz.folder_holds_arrays, npz.read_folder),
 )
-SUFFIXES: dict[str, Callable[..., Source]] = {
-    ".npz": npz.load,
-    ".json": leaf.load,
-    ".mat": mat.load,
-    ".csv": tables.load,
-    ".tsv": tables.load,
+SUFFIXES: dict[str, Callable[..., Raw]] = {
+    ".npz": npz.read,
+    ".json": leaf.read,
+    ".mat": mat.read,
+    ".csv": tables.read,
+    ".tsv": tables.read,
 }
 EXPECTED = (
-    "a file .npz, .csv, .tsv, .json or .mat, a folder that holds one of them, or a folder of X.npy "
-    "and y.npy, of idx, of LEAF or of CIFAR-10 .bin files"
+    "a file .npz, .csv, .tsv or .json, a folder that holds one of them, or a folder of X.npy and y.npy, "
+    "of idx or of LEAF files"
 )
 
 
-def load_path(path: Path) -> Source:
-    """Load any file or folder in a known format; the source has the name of the file or folder."""
-    name = os.path.basename(os.path.realpath(path))
+def load_path(path: Path, parameters: Mapping[str, Any] = MappingProxyType({})) -> Source:
+    """Load any file or folder in a known format; the source has the name of the file or folder.
+
+    parameters : label and client, the columns of a table that have other names.
+    """
+    name, reader = os.path.basename(os.path.realpath(path)), None
     if path.is_dir():
-        for holds, load_folder in FOLDERS:
-            if holds(path):
-                return load_folder(path, name=name)
+        reader = next((read for holds, read in FOLDERS if holds(path)), None)
         files = sorted(file for file in path.iterdir() if suffix(file) in SUFFIXES)
-        if not files:
+        if reader is None and not files:
             raise data_error(path, "holds none of the known formats", EXPECTED)
-        if len(files) > 1:
+        if reader is None and len(files) > 1:
             held = ", ".join(file.name for file in files[:4]) + ", ..." * (len(files) > 4)
             raise data_error(path, f"holds {held}", "one of them, by its own path")
-        (path,) = files
-    if suffix(path) not in SUFFIXES:
+        path = path if reader else files[0]
+    if reader is None and suffix(path) not in SUFFIXES:
         raise data_error(path, "unknown format", EXPECTED)
-    return SUFFIXES[suffix(path)](path, name=name)
+    reader = reader or SUFFIXES[suffix(path)]
+    known = ("label", "client") if reader is tables.read else ()
+    if odd := sorted(set(parameters) - set(known)):
+        raise ConfigError(f"{name}: {unknown('key of data', odd[0], known)}")
+    columns = {key: str(value) for key, value in parameters.items() if value is not None}
+    return source_of(reader(path, **columns), str(path), name=name, columns=tuple(columns.items()))
 
 
 def suffix(path: Path) -> str:
@@ -273,13 +279,13 @@ def from_memory(value: Any, where: str) -> Source | Federation:
         check_source(value.source if isinstance(value, Federation) else value)
         return value
     if tables.is_frame(value):
-        return tables.from_frame(value, where, name=where)
+        return source_of(tables.from_frame(value, where), where, name=where)
     if isinstance(value, tuple) and len(value) in (2, 3):
         value = dict(zip(("X", "y", "client"), value))
     if not isinstance(value, Mapping):
         raise DataError(f"{where}: is a {type(value).__name__}, expected {IN_MEMORY}")
     named_arrays = {str(name): tables.as_array(array, where) for name, array in value.items()}
-    return arrays.from_arrays(named_arrays, where, name=where)
+    return source_of(Raw(named_arrays), where, name=where)
 
 
 def check_source(source: Source) -> None:

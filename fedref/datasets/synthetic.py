@@ -14,9 +14,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedref.datasets.formats import arrays
+from fedref.datasets.formats.arrays import Raw
 from fedref.models.numerics import Array
-from fedref.rounds.federation import Source
 
 BOUNDS = {
     "alpha": (0, 1e6),
@@ -94,7 +93,7 @@ def generate(
     return X, y, client
 
 
-def load(name: str, **parameters: Any) -> Source:
-    """Return the generated data as a Source with natural clients."""
+def read(**parameters: Any) -> Raw:
+    """Return the generated data with natural clients."""
     X, y, client = generate(**parameters)
-    return arrays.make_source(X, y, name, client, name=name)
+    return Raw({"X": X, "y": y, "client": client}, {"client_names": None})

@@ -22,13 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
 from fedref.boundary.files import data_error, read_json
 from fedref.datasets.formats import leaf, text
-from fedref.datasets.formats.leaf import User
-from fedref.models.numerics import Array
-from fedref.rounds.federation import Source
+from fedref.datasets.formats.arrays import Raw
+from fedref.datasets.formats.leaf import Parts, User
 
 ROLES = ("roles.json.gz", "roles.json")
 EXPECTED = 'roles.json: an object {"play__ROLE": [[line, ...] of each speech, ...]}'
@@ -36,7 +33,7 @@ TRAIN = 0.8
 WORDS = 25  # how many words of a tweet are kept, as in LEAF
 
 
-def split_in_time(users: list[User], gap: int) -> list[tuple[str, list[User]]]:
+def split_in_time(users: list[User], gap: int) -> Parts:
     """Split each user's rows: the first 80 % for training, and after `gap` rows the rest for testing.
 
     With windows of 80 characters LEAF has a gap of 79: its first test window begins with the last
@@ -66,7 +63,7 @@ def find_shakespeare(folder: Path, step: int) -> Path | None:
     return path or (folder if leaf.folder_holds_json(folder) else None)
 
 
-def read_shakespeare(path: Path, step: int, **more: Any) -> Source:
+def read_shakespeare(path: Path, step: int) -> Raw:
     """Return windows of 80 characters and the next one, one client per role."""
     parts = leaf.read_parts(path) if path.is_dir() else [("", read_roles(path))]
     if len(parts) == 1:
@@ -75,7 +72,7 @@ def read_shakespeare(path: Path, step: int, **more: Any) -> Source:
         (part, [user._replace(X=user.X[::step], y=user.y[::step]) for user in users])
         for part, users in parts
     ]
-    return leaf.join(thinned, path, **more)
+    return leaf.join(thinned, path)
 
 
 def read_roles(path: Path) -> list[User]:
@@ -124,16 +121,14 @@ def find_sent140(folder: Path, **parameters: Any) -> Path | None:
     return folder if leaf.folder_holds_json(folder) else None
 
 
-def read_sent140(
-    path: Path, tokens: str, vocabulary: int, length: int | None, **more: Any
-) -> Source:
+def read_sent140(path: Path, tokens: str, vocabulary: int, length: int | None) -> Raw:
     """Return tweets as codes of words or characters, and their class: 0 negative, 1 positive.
 
     Words outside the vocabulary share one code, its last.
     """
-    parts = leaf.read_parts(path, as_text)
-    everyone = [user for _, users in parts for user in users]
-    odd = next((user for user in everyone if len(user.y) and user.X.dtype != object), None)
+    parts = leaf.read_parts(path)
+    everyone = [user for _, users in parts for user in users if len(user.y)]
+    odd = next((user for user in everyone if user.X.dtype != object), None)
     if odd is not None:
         expected = "rows [id, date, query, user, tweet] in x"
         raise data_error(odd.where, "x holds no tweets", expected)
@@ -142,7 +137,7 @@ def read_sent140(
     if tokens == "characters":
         known, width = text.CHARACTERS, length or text.TWEET
     else:
-        trained = (tweet for user in parts[0][1] for tweet in user.X[:, 0])
+        trained = (tweet for user in parts[0][1] if len(user.y) for tweet in user.X[:, 0])
         known, width = text.vocabulary_of(trained, vocabulary), length or WORDS
 
     def encode_user(user: User) -> User:
@@ -152,9 +147,5 @@ def read_sent140(
         return user._replace(X=text.encode_words(tweets, known, width))
 
     coded = [(part, [encode_user(user) for user in users if len(user.y)]) for part, users in parts]
-    return leaf.join(coded, path, vocabulary=known, **more)
-
-
-def as_text(tweets: list[str]) -> Array:
-    """Return the texts themselves as an array (n, 1), for codes that are made later."""
-    return np.array(tweets, object)[:, None]
+    raw = leaf.join(coded, path)
+    return raw._replace(facts={**raw.facts, "vocabulary": known})

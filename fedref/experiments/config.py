@@ -138,7 +138,6 @@ USUAL_STEPS = 10
 #: The model of a named data set if the experiment names none; logistic regression for all others.
 USUAL_MODEL = {
     "digits": "mlp",
-    "cifar10": "cnn",
     "cifar10-gray": "cnn",
     "vehicle": "svm",
     "landmine": "svm",

@@ -29,7 +29,7 @@ from fedref.rounds.federation import Federation, Part, Source
         ("synthetic(1,1,users=3)", "natural", "logistic"),
         ("emnist(letters,a-j)", "fedprox-femnist", "logistic"),
         ("mnist", "fedprox-mnist", "logistic"),
-        ("cifar10(color)", "cifar10-powerlaw", "cnn"),
+        ("cifar10-gray", "cifar10-powerlaw", "cnn"),
         ("vehicle", "natural", "svm"),
         ("shakespeare(step=20)", "natural", "lstm"),
         ("sent140", "natural", "lstm"),

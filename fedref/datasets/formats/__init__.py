@@ -1,1 +1,1 @@
-"""Readers of the published file formats, one module per format."""
+"""Readers of files, one module per format. A reader takes a path and returns named arrays (`Raw`)."""

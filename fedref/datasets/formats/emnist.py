@@ -4,7 +4,7 @@ import zipfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,11 +15,10 @@ from fedref.boundary.files import (
     gunzip,
     open_regular,
     read_up_to,
-    require_members,
     unpacked_limit,
 )
 from fedref.datasets.formats import idx, npz
-from fedref.rounds.federation import Source
+from fedref.datasets.formats.arrays import Raw
 
 EXPECTED = "EMNIST's gzip.zip"
 DIGITS = "0123456789"
@@ -64,15 +63,17 @@ def find(folder: Path, part: str, classes: str | None) -> Path | None:
     return next((path for path in zips if path.exists()), None)
 
 
-def load(path: Path, part: str, classes: str | None, **more: Any) -> Source:
-    """Return a Source of upright images (the files hold them transposed).
+def read(path: Path, part: str, classes: str | None) -> Raw:
+    """Read a folder or the archive; the images become upright (the files hold them transposed).
 
     classes : the characters to keep, labelled 0, 1, ... in this order.
     """
-    if path.is_dir():
-        pairs = idx.read_folder(path, f"emnist-{part}-")
-    else:
-        pairs = read_archive(path, file_names(part))
+    in_folder = path.is_dir()
+    pairs = (
+        idx.read_parts(path, f"emnist-{part}-")
+        if in_folder
+        else read_archive(path, file_names(part))
+    )
     alphabet = ALPHABETS[part]
     labels = find_labels(alphabet, classes)
     new_label = np.full(256, -1)
@@ -84,7 +85,7 @@ def load(path: Path, part: str, classes: str | None, **more: Any) -> Source:
             raise data_error(path, f"label {y.max(initial=0)}", expected)
         rows = new_label[y] >= 0
         upright.append((X[rows].swapaxes(1, 2), new_label[y[rows]]))
-    return idx.join(upright, str(path), **more)
+    return npz.join(upright, path)
 
 
 def read_archive(path: Path, names: list[str]) -> list[idx.Images]:
@@ -100,7 +101,9 @@ def read_archive(path: Path, names: list[str]) -> list[idx.Images]:
                 where = f"{path}: {name}"
                 data = read_up_to(gunzip(unpacked), unpacked_limit(path.stat().st_size), where)
                 images[name] = idx.parse(data, where)
-        ordered = [images[name] for name in require_members(names, images)]
+        if missing := [name for name in names if name not in images]:
+            raise ValueError(f"has no member {missing[0]!r}")
+    ordered = [images[name] for name in names]
     return [idx.check_pair(*ordered[i : i + 2], *names[i : i + 2]) for i in (0, 2)]
 
 

@@ -8,7 +8,6 @@ becomes codes of characters; `texts.py` can also turn tweets into codes of words
 
 import re
 import reprlib
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,25 +23,16 @@ from fedref.boundary.files import (
     read_json,
 )
 from fedref.datasets.formats import arrays, text
+from fedref.datasets.formats.arrays import Raw
 from fedref.models.numerics import Array
-from fedref.rounds.federation import Source
 
 EXPECTED = "LEAF JSON: an object with users, num_samples and user_data"
 NUMBERS = {int, float}  # and not bool, which NumPy would take for 1 and 0
 TWEET_AT = 4  # LEAF: id, date, query, user, tweet[, "training" | "test"]
 
 
-#: A function that turns n tweets into rows (n, p).
-Encode = Callable[[list[str]], Array]
-
-
-def encode_characters(tweets: list[str]) -> Array:
-    """Return tweets as codes of their characters: (n, 140)."""
-    return text.encode(tweets, text.TWEET)
-
-
 class User(NamedTuple):
-    """One user's rows: X (n, p), y (n,); where : file and user, for messages."""
+    """One user's rows: X (n, p), y (n,); where : file and user, for messages. X (n, 1) holds tweets."""
 
     name: str
     X: Array
@@ -50,7 +40,10 @@ class User(NamedTuple):
     where: str
 
 
-def read(path: Path, encode: Encode = encode_characters) -> list[User]:
+Parts = list[tuple[str, list[User]]]  # ("", all users), or those of "train" and of "test"
+
+
+def read_users(path: Path) -> list[User]:
     """Return the users of one file, in its order."""
     tree = read_json(path, EXPECTED)
     for key, kind in (("users", list), ("user_data", dict), ("num_samples", list)):
@@ -68,7 +61,7 @@ def read(path: Path, encode: Encode = encode_characters) -> list[User]:
     if len(counts) != len(names):
         what = f"{len(counts)} num_samples for {len(names)} users"
         raise data_error(path, what, "as many of both")
-    users = [read_user(name, entries[name], f"{path}: user {name!r}", encode) for name in names]
+    users = [read_user(name, entries[name], f"{path}: user {name!r}") for name in names]
     for user, count in zip(users, counts):
         if "raw" not in entries[user.name] and count != len(user.y):
             said = f"{reprlib.repr(count)}, as num_samples says"
@@ -76,7 +69,7 @@ def read(path: Path, encode: Encode = encode_characters) -> list[User]:
     return users
 
 
-def read_user(name: str, entry: Any, where: str, encode: Encode) -> User:
+def read_user(name: str, entry: Any, where: str) -> User:
     """Return one user's entry as arrays."""
     if isinstance(entry, dict) and "x" not in entry and "raw" in entry:
         raw = entry["raw"]
@@ -89,20 +82,19 @@ def read_user(name: str, entry: Any, where: str, encode: Encode) -> User:
         raise data_error(where, "x or y is missing or no list", "lists x and y")
     if len(x) != len(y):
         raise data_error(where, f"{len(x)} rows in x and {len(y)} in y", "as many of both")
-    encoded = parse_tweet_labels(y, where) if x and is_tweet(x[0]) else parse_labels(y, where)
-    return User(name, parse_features(x, where, encode), encoded, where)
-
-
-def parse_features(x: list[Any], where: str, encode: Encode) -> Array:
-    """Return x as an array (n, p), its text as codes."""
     if not x:
-        return np.empty((0, 0), np.uint8)
+        return User(name, np.empty((0, 0), np.uint8), np.empty(0, np.int64), where)
+    return User(name, parse_features(x, where), parse_labels(y, is_tweet(x[0]), where), where)
+
+
+def parse_features(x: list[Any], where: str) -> Array:
+    """Return x as an array (n, p), its text as codes, tweets as they are."""
     if isinstance(x[0], str):
         return text.encode(require_texts(x, where), text.LENGTH)
     if is_tweet(x[0]):
         alike = (isinstance(row, list) and len(row) == len(x[0]) for row in x)
         tweets = [row[TWEET_AT] if same else None for row, same in zip(x, alike)]
-        return encode(require_texts(tweets, where))
+        return np.array(require_texts(tweets, where), object)[:, None]
     p = max(len(x[0]), 1) if isinstance(x[0], list) else 1
     # checked first, because NumPy would give every cell as much memory as the longest text needs
     for i, row in enumerate(x):
@@ -134,32 +126,27 @@ def require_texts(x: list[Any], where: str) -> list[str]:
     return x
 
 
-def parse_tweet_labels(y: list[Any], where: str) -> Array:
-    """Return Sent140's y as 0 and 1; its files may hold 4 for 1, and text such as "0" for 0."""
-    known = {0: 0, 1: 1, 4: 1, "0": 0, "1": 1, "4": 1}
-    odd = next((i for i, v in enumerate(y) if type(v) not in (int, str) or v not in known), None)
-    if odd is not None:
-        raise data_error(where, f"y[{odd}] is {reprlib.repr(y[odd])}", "0 or 1, a tweet's class")
-    return np.array([known[value] for value in y], np.int64)
+def parse_labels(y: list[Any], tweets: bool, where: str) -> Array:
+    """Return y as an array (n,): numbers, codes of characters, or a tweet's class, 0 or 1.
 
-
-def parse_labels(y: list[Any], where: str) -> Array:
-    """Return y as an array (n,), its characters as codes."""
-    if not y:
-        return np.empty(0, np.int64)
-    if isinstance(y[0], str):
-        codes = [text.ALPHABET.find(c) if isinstance(c, str) and len(c) == 1 else -1 for c in y]
-        if min(codes) < 0:
-            row = codes.index(-1)
-            what = f"y[{row}] is {y[row]!r}"
-            raise data_error(where, what, "one character of LEAF's alphabet")
-        return np.array(codes)
-    flat = [c[0] if isinstance(c, list) and len(c) == 1 else c for c in y]
-    odd = next((row for row, c in enumerate(flat) if type(c) not in NUMBERS | {bool}), None)
-    if odd is not None:
-        what = f"y[{odd}] is {reprlib.repr(y[odd])}"
-        raise data_error(where, what, "one number for each row in y")
-    return arrays.as_integers(np.array(flat), len(y), where)
+    Sent140's files may hold 4 for 1, and text such as "0" for 0.
+    """
+    if tweets:
+        known = {0: 0, 1: 1, 4: 1, "0": 0, "1": 1, "4": 1}
+        codes = [known.get(v) if type(v) in (int, str) else None for v in y]
+        expected = "0 or 1, a tweet's class"
+    elif isinstance(y[0], str):
+        places = [text.ALPHABET.find(c) if isinstance(c, str) and len(c) == 1 else -1 for c in y]
+        codes = [None if place < 0 else place for place in places]
+        expected = "one character of LEAF's alphabet"
+    else:
+        codes = [c[0] if isinstance(c, list) and len(c) == 1 else c for c in y]
+        codes = [c if type(c) in NUMBERS | {bool} else None for c in codes]
+        expected = "one number for each row in y"
+    if None in codes:
+        row = codes.index(None)
+        raise data_error(where, f"y[{row}] is {reprlib.repr(y[row])}", expected)
+    return arrays.as_integers(np.array(codes), len(y), where)
 
 
 def list_files(path: Path) -> list[tuple[str, list[Path]]]:
@@ -176,11 +163,11 @@ def list_files(path: Path) -> list[tuple[str, list[Path]]]:
     return [("", files)]
 
 
-def read_parts(path: Path, encode: Encode = encode_characters) -> list[tuple[str, list[User]]]:
-    """Return [("", users)], or [("train", users), ("test", users)] if the path has both folders."""
+def read_parts(path: Path) -> Parts:
+    """Return the users of one file, or of all files of a folder, with both parts if it has both."""
     parts = []
     for part, paths in list_files(path):
-        users = [user for file in paths for user in read(file, encode)]
+        users = [user for file in paths for user in read_users(file)]
         seen: dict[str, str] = {}
         for user in users:
             if user.name in seen:
@@ -190,19 +177,19 @@ def read_parts(path: Path, encode: Encode = encode_characters) -> list[tuple[str
     return parts
 
 
-def load(path: Path, **more: Any) -> Source:
-    """Return a Source with one natural client per user, from one file or a folder of them."""
-    return join(read_parts(path), path, **more)
+def read(path: Path) -> Raw:
+    """Read one file or a folder of them; every user is a natural client."""
+    return join(read_parts(path), path)
 
 
-def join(parts: list[tuple[str, list[User]]], path: Path, **more: Any) -> Source:
-    """Join the users of all parts in one Source; if the first is "train", the second is for testing."""
-    everyone = [user for _, users in parts for user in users]
+def join(parts: Parts, path: Path) -> Raw:
+    """Join the users of all parts; if the first is "train", the second is for testing."""
+    everyone = [encode_tweets(user) for _, users in parts for user in users]
     filled = [user for user in everyone if len(user.y)]
     if not filled:
         raise data_error(path, "no user has any rows", EXPECTED)
+    first = filled[0]
     for one in filled:
-        first = filled[0]
         if one.X.shape[1:] != first.X.shape[1:] or is_text(one) != is_text(first):
             raise data_error(
                 one.where,
@@ -211,19 +198,26 @@ def join(parts: list[tuple[str, list[User]]], path: Path, **more: Any) -> Source
             )
     names = list(dict.fromkeys(user.name for user in everyone))
     index = {name: k for k, name in enumerate(names)}
-    client = np.repeat([index[user.name] for user in filled], [len(user.y) for user in filled])
+    found = {
+        "X": np.concatenate([user.X for user in filled]),
+        "y": np.concatenate([user.y for user in filled]),
+        "client": np.repeat(
+            [index[user.name] for user in filled], [len(user.y) for user in filled]
+        ),
+    }
+    facts: dict[str, Any] = {"client_names": tuple(names)}
     if parts[0][0] == "train":
-        more = {"test_from": sum(len(user.y) for user in parts[0][1])} | more
-    if is_text(filled[0]):
-        more = {"vocabulary": text.CHARACTERS} | more
-    return arrays.make_source(
-        np.concatenate([user.X for user in filled]),
-        np.concatenate([user.y for user in filled]),
-        str(path),
-        client.astype(np.int64),
-        client_names=tuple(names),
-        **more,
-    )
+        facts["test_from"] = sum(len(user.y) for user in parts[0][1])
+    if is_text(first):
+        facts["vocabulary"] = text.CHARACTERS
+    return Raw(found, facts)
+
+
+def encode_tweets(user: User) -> User:
+    """Return the user with tweets as codes of their characters: (n, 140)."""
+    if user.X.dtype != object:
+        return user
+    return user._replace(X=text.encode(user.X[:, 0].tolist(), text.TWEET))
 
 
 def is_text(user: User) -> bool:

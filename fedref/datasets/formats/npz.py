@@ -8,14 +8,14 @@ import io
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
 from fedref.boundary.files import as_data_error, data_error, open_regular, unpacked_limit
 from fedref.datasets.formats import arrays
+from fedref.datasets.formats.arrays import Raw
 from fedref.models.numerics import Array
-from fedref.rounds.federation import Source
 
 EXPECTED = (
     "an .npz archive with X, y and optionally client and test (true for test rows), train or "
@@ -64,12 +64,27 @@ def read_archive(stream: IO[bytes], where: Path, expected: str = EXPECTED) -> di
     return contents
 
 
-def load(path: Path, **more: Any) -> Source:
-    """Return a Source from an archive in either layout (see the module's docstring)."""
+def read(path: Path) -> Raw:
+    """Read an archive in either layout (see the module's docstring)."""
     with open_regular(path, EXPECTED) as stream:
         contents = read_archive(stream, path)
-    make = from_published if PUBLISHED[0] in contents else arrays.from_arrays
-    return make(contents, str(path), **more)
+    if PUBLISHED[0] not in contents:
+        return Raw(contents)
+    X, y, test_X, test_y = arrays.require_arrays(contents, str(path), PUBLISHED)
+    arrays.reject_unknown_arrays(contents, str(path), PUBLISHED)
+    with as_data_error(path, "as many labels as images in both parts"):
+        parts = [(X, y, "train_labels"), (test_X, test_y, "test_labels")]
+        return join([(x, arrays.as_integers(y, len(x), str(path), n)) for x, y, n in parts], path)
+
+
+def join(parts: list[tuple[Array, Array]], where: object) -> Raw:
+    """Join the training part (X, y) and the test part, if there is one, which comes last."""
+    X, y = zip(*parts)
+    if len({(x.shape[1:], x.dtype) for x in X}) > 1:
+        what = f"training images {X[0].shape} of {X[0].dtype}, test images {X[1].shape} of {X[1].dtype}"
+        raise data_error(str(where), what, "images of one size and type")
+    test = {"test_from": len(X[0])} if len(X) > 1 else {}
+    return Raw({"X": np.concatenate(X), "y": np.concatenate(y)}, test)
 
 
 def folder_holds_arrays(folder: Path) -> bool:
@@ -77,23 +92,10 @@ def folder_holds_arrays(folder: Path) -> bool:
     return any((folder / f"{name}.npy").exists() for name in ("X", "y"))
 
 
-def load_folder(folder: Path, **more: Any) -> Source:
-    """Return a Source from the .npy files of a folder."""
+def read_folder(folder: Path) -> Raw:
+    """Read the .npy files of a folder."""
     contents = {}
     for path in sorted(folder.glob("*.npy")):
         with open_regular(path, FOLDER) as stream:
             contents[path.stem] = read_array(stream, str(path), FOLDER)
-    return arrays.from_arrays(contents, str(folder), **more)
-
-
-def from_published(contents: dict[str, Array], where: str, **more: Any) -> Source:
-    """Return the Source of train_images, train_labels, test_images and test_labels."""
-    X, y, test_X, test_y = arrays.require_arrays(contents, where, PUBLISHED)
-    arrays.reject_unknown_arrays(contents, where, PUBLISHED)
-    if X.shape[1:] != test_X.shape[1:] or X.dtype != test_X.dtype or 0 in (X.ndim, test_X.ndim):
-        what = f"training images {X.shape}, test images {test_X.shape}"
-        raise data_error(where, what, "images of one size and type")
-    parts = ((X, y, "train_labels"), (test_X, test_y, "test_labels"))
-    labels = np.concatenate([arrays.as_integers(y, len(X), where, n) for X, y, n in parts])
-    more = {"test_from": len(X)} | arrays.image_defaults(X) | more
-    return arrays.make_source(np.concatenate([X, test_X]), labels, where, **more)
+    return Raw(contents)

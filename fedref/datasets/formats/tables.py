@@ -1,8 +1,9 @@
 """Tables whose columns have meanings by their names: .csv and .tsv files, and pandas' DataFrames.
 
-y (or label, class, target) is to be predicted, client says whose row it is. test is 1 or true for rows
-of the published test part; train, its opposite, may stand instead. All other columns are features and
-hold numbers. Messages count rows from 0 below the header, and lines from 1 as editors do.
+y (or label, class, target) is to be predicted, client says whose row it is; both may be called
+otherwise where that is said. test is 1 or true for rows of the published test part; train, its
+opposite, may stand instead. All other columns are features and hold numbers. Messages count rows from
+0 below the header, and lines from 1 as editors do.
 """
 
 import csv
@@ -16,10 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedref.boundary.errors import unknown
 from fedref.boundary.files import as_data_error, data_error, first_repeated, read_bytes
 from fedref.datasets.formats import arrays
+from fedref.datasets.formats.arrays import Raw
 from fedref.models.numerics import Array
-from fedref.rounds.federation import Source
 
 EXPECTED = (
     "a table as UTF-8 text, separated by comma, semicolon or tab, whose header names the column y "
@@ -37,28 +39,34 @@ CLIENTS = re.compile(
 
 
 class Columns(NamedTuple):
-    """The columns of a table by their meaning, as positions in a row."""
+    """The columns of a table by their meaning: features, and role → position in a row."""
 
     names: list[str]
     features: list[int]
-    y: int
-    client: int | None
-    mask: int | None  # test or train
+    roles: dict[str, int]  # y, and if they are there client, and test or train
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Remarks on features that are probably meant to name the clients."""
-        likely = [self.names[i] for i in self.features if self.client is None]
-        return tuple(client_hint(name) for name in likely if CLIENTS.fullmatch(name))
+        likely = [self.names[i] for i in self.features if "client" not in self.roles]
+        return tuple(
+            f"the column {name!r} is a feature; {hint}"
+            for name in likely
+            if (hint := client_hint(name))
+        )
 
 
 def client_hint(name: str) -> str:
-    """Return the remark on a feature that probably names the clients."""
-    return f"the column {name!r} is a feature; if it says whose row it is, call it client"
+    """Return the remark on a column that probably names the clients, else ""."""
+    if not CLIENTS.fullmatch(name):
+        return ""
+    return f"if it says whose row it is, call it client, or for a file --set data.client={name!r}"
 
 
-def name_columns(header: list[str], where: Path | str) -> Columns:
-    """Find the meaning of each column by its name in the header."""
+def find_columns(
+    header: Iterable[str], where: Path | str, label: str | None = None, client: str | None = None
+) -> Columns:
+    """Find the meaning of each column by its name. label, client : other names for y and client."""
     names = [name.strip() for name in header]
     held = ", ".join(names) or "nothing"
     if "" in names and any(names):
@@ -66,30 +74,39 @@ def name_columns(header: list[str], where: Path | str) -> Columns:
         raise data_error(where, what, "a name for every column; leave out a column of row numbers")
     if twice := first_repeated(names):
         raise data_error(where, f"two columns are called {twice}", "names that differ")
+    for key, name in (("label", label), ("client", client)):
+        if name is not None and name not in names:
+            raise data_error(
+                where, f"data.{key}: {unknown('column', name, names)}", "the name of a column"
+            )
     targets, masks = ([n for n in known if n in names] for known in (TARGETS, MASKS))
-    if len(targets) != 1:
+    if label is None and len(targets) != 1:
         what = (
             f"columns {' and '.join(targets)} are there" if targets else f"no column y, only {held}"
         )
-        raise data_error(where, what, f"a header with one of {', '.join(TARGETS)}")
+        other = "or --set data.label=COLUMN"
+        raise data_error(where, what, f"a header with one of {', '.join(TARGETS)}, {other}")
     if len(masks) > 1:
         raise data_error(where, "columns test and train are there", "one of them")
-    y = names.index(targets[0])
-    client = names.index("client") if "client" in names else None
-    mask = names.index(masks[0]) if masks else None
-    features = [i for i in range(len(names)) if i not in (y, client, mask)]
+    chosen = {"y": label or targets[0], "client": client or "client"} | {
+        name: name for name in masks
+    }
+    roles = {role: names.index(name) for role, name in chosen.items() if name in names}
+    if len(set(roles.values())) < len(roles):
+        raise data_error(where, f"{label or client} is to be two things", "a column for each")
+    features = [i for i in range(len(names)) if i not in roles.values()]
     if not features:
         raise data_error(
             where, f"no column of features, only {held}", "columns of numbers beside them"
         )
-    return Columns(names, features, y, client, mask)
+    return Columns(names, features, roles)
 
 
 def number_error(where: Path | str, row: str, name: str, cell: object) -> Exception:
     """Return the error for a feature whose cell is not a finite number."""
     expected = "a finite number (1.5) in every column but y, client, test and train"
-    if CLIENTS.fullmatch(name):
-        expected += f"; if {name} says whose row it is, call it client"
+    if hint := client_hint(name):
+        expected += f"; {hint.replace('it says', f'{name} says')}"
     shown = str(cell).strip()[:40]
     shown = repr(shown) if isinstance(cell, str) and shown else shown or "empty"
     return data_error(where, f"{row}: {name} is {shown}", expected)
@@ -98,15 +115,15 @@ def number_error(where: Path | str, row: str, name: str, cell: object) -> Except
 # ---- text ----------------------------------------------------------------------------------------
 
 
-def load(path: Path, **more: Any) -> Source:
-    """Return a Source from a .csv or .tsv file. Errors name the line and the row."""
+def read(path: Path, **columns: str) -> Raw:
+    """Read a .csv or .tsv file. columns : as in `find_columns`. Errors name the line and the row."""
     data = read_bytes(path, EXPECTED)
     with as_data_error(path, EXPECTED):
         rows = iterate_rows(data.decode("utf-8-sig"), path)
         _, header = next(rows, (1, []))
         if not header:
             raise ValueError("is empty")
-        return read_rows(rows, name_columns(header, path), path, more)
+        return read_rows(rows, find_columns(header, path, **columns), path)
 
 
 def iterate_rows(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -122,44 +139,44 @@ def iterate_rows(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
         raise data_error(path, f"line {reader.line_num}: {error}", EXPECTED) from error
 
 
-def read_rows(
-    rows: Iterator[tuple[int, list[str]]], columns: Columns, path: Path, more: dict[str, Any]
-) -> Source:
-    """Check the rows and make a Source of them."""
-    X, lines, words = array("d"), array("q"), dict[str, str]()
-    others = {name: list[str]() for name in ("y", "client", "mask")}
+def read_rows(rows: Iterator[tuple[int, list[str]]], columns: Columns, path: Path) -> Raw:
+    """Check the rows and return their arrays."""
+    names, X, lines, words = columns.names, array("d"), array("q"), dict[str, str]()
+    cells = {role: list[str]() for role in columns.roles}
     for line, row in rows:
         lines.append(line)
-        if len(row) != len(columns.names):
+        if len(row) != len(names):
             what = f"{place_of(lines)} has {len(row)} cells"
-            raise data_error(path, what, f"{len(columns.names)}, as the header has")
-        try:
-            X.extend([float(row[i]) for i in columns.features])
-        except ValueError:
-            i = next(i for i in columns.features if as_number(row[i]) is None)
-            raise number_error(path, place_of(lines), columns.names[i], row[i]) from None
-        for name, cells in others.items():
-            if (i := getattr(columns, name)) is not None:
-                cell = row[i].strip()
-                if not cell:
-                    what = f"{place_of(lines)}: {columns.names[i]} is empty"
-                    raise data_error(path, what, "a number or a word")
-                cells.append(words.setdefault(cell, cell))
+            raise data_error(path, what, f"{len(names)}, as the header has")
+        for i in columns.features:
+            if (number := as_number(row[i])) is None:
+                raise number_error(path, place_of(lines), names[i], row[i])
+            X.append(number)
+        for role, i in columns.roles.items():
+            cell = row[i].strip()
+            if not cell:
+                raise data_error(
+                    path, f"{place_of(lines)}: {names[i]} is empty", "a number or a word"
+                )
+            cells[role].append(words.setdefault(cell, cell))
     if not lines:
         raise data_error(path, "no row below the header", EXPECTED)
     features = np.frombuffer(X).reshape(len(lines), -1)
     if not (np.isfinite(features.min()) and np.isfinite(features.max())):
         k, j = np.argwhere(~np.isfinite(features))[0].tolist()
-        name = columns.names[columns.features[j]]
+        name = names[columns.features[j]]
         raise number_error(path, place_of(lines, k), name, features[k, j])
-    y, label_names = numbers_or_words(others["y"], lines, columns.names[columns.y], path)
-    client = test = None
-    if columns.client is not None:
-        client, more["client_names"] = arrays.encode_labels(others["client"])
-    if columns.mask is not None:
-        test = as_mask(others["mask"], lines, columns.names[columns.mask], path)
-    more = {"label_names": label_names, "notes": columns.notes} | more
-    return arrays.make_source(features, y, str(path), client, test, **more)
+    found: dict[str, Any] = {"X": features}
+    facts: dict[str, Any] = {"notes": columns.notes}
+    for role, texts in cells.items():
+        name = names[columns.roles[role]]
+        if role == "client":
+            found[role], facts["client_names"] = arrays.encode_labels(texts)
+        elif role == "y":
+            found[role], facts["label_names"] = numbers_or_words(texts, lines, name, path)
+        else:
+            found[role] = as_mask(texts, lines, name, path)
+    return Raw(found, facts)
 
 
 def place_of(lines: Sequence[int], row: int = -1) -> str:
@@ -169,6 +186,8 @@ def place_of(lines: Sequence[int], row: int = -1) -> str:
 
 def as_number(cell: str) -> float | None:
     """Return the number that a cell holds; None if it holds none."""
+    if "_" in cell or not cell.isascii():  # Python would read 1_000 and ١٢
+        return None
     try:
         return float(cell)
     except ValueError:
@@ -176,14 +195,13 @@ def as_number(cell: str) -> float | None:
 
 
 def as_mask(cells: list[str], lines: Sequence[int], name: str, path: Path) -> Array:
-    """Return 1 for test rows, from the cells of the column test or train."""
+    """Return 1 for true and 0 for false, from the cells of the column test or train."""
     odd = next((i for i, cell in enumerate(cells) if cell.lower() not in MASK), None)
     if odd is not None:
         what = f"{place_of(lines, odd)}: {name} is {cells[odd][:40]!r}"
         kind = {"test": "test", "train": "training"}[name]
         raise data_error(path, what, f"1 or true for {kind} rows, else 0")
-    values = np.array([MASK[cell.lower()] for cell in cells])
-    return arrays.mask_of_test_rows(name, values, len(cells), str(path))
+    return np.array([MASK[cell.lower()] for cell in cells])
 
 
 def numbers_or_words(
@@ -209,14 +227,13 @@ def is_frame(value: Any) -> bool:
     return hasattr(value, "columns") and hasattr(value, "iloc")
 
 
-def from_frame(frame: Any, where: str, **more: Any) -> Source:
-    """Return the Source of a DataFrame; its columns have the same meanings as those of a CSV."""
-    columns = name_columns([str(name) for name in frame.columns], where)
-    contents = {"X": frame_features(frame, columns.features, where), "y": frame.iloc[:, columns.y]}
-    for i in (columns.client, columns.mask):
-        if i is not None:
-            contents[columns.names[i]] = frame.iloc[:, i]
-    return arrays.from_arrays(contents, where, notes=columns.notes, **more)
+def from_frame(frame: Any, where: str) -> Raw:
+    """Return the arrays of a DataFrame; its columns have the same meanings as those of a CSV."""
+    columns = find_columns(map(str, frame.columns), where)
+    others = {role: frame.iloc[:, i] for role, i in columns.roles.items()}
+    return Raw(
+        {"X": frame_features(frame, columns.features, where), **others}, {"notes": columns.notes}
+    )
 
 
 def frame_features(frame: Any, features: Iterable[int], where: str) -> Array:

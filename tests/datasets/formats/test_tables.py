@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from dataset_files import assert_refused, npz_bytes, put
 
-from fedref import DataError
-from fedref.datasets import Source, load
+from fedref import ConfigError, DataError
+from fedref.datasets import Source, from_manifest, load, manifest_of, split, write_manifest
 
 TABLE = """\
 age,weight,client,y
@@ -70,6 +70,28 @@ def test_words_are_labels_and_other_numbers_real_targets(tmp_path: Path) -> None
     real = read(tmp_path, "x,y\n1,0.5\n2,3\n")
     assert (real.y.tolist(), real.y.dtype, real.real) == ([0.5, 3.0], np.float64, True)
     assert not read(tmp_path, "x,y\n1,2.0\n2,3\n").real
+
+
+def test_label_and_client_may_have_other_names(tmp_path: Path) -> None:
+    text = TABLE.replace("client", "hospital").replace("y\n", "outcome\n").encode()
+    path = put(tmp_path, "data.csv", text)
+    source = load(path, label="outcome", client="hospital")
+    assert source.sha256 == read(tmp_path / "..", TABLE).sha256
+    assert source.columns == (("label", "outcome"), ("client", "hospital"))
+    described = manifest_of(split("natural", source, train_fraction=0.5))
+    write_manifest(described, tmp_path / "m.json")
+    assert manifest_of(from_manifest(tmp_path / "m.json")) == described
+    text = TABLE.replace("client", "shop").replace("weight", "client").encode()
+    other = load(put(tmp_path, "b.csv", text), client="shop")  # then `client` is a feature
+    assert (other.X.tolist(), other.client_names) == (source.X.tolist(), ("a", "b"))
+    with pytest.raises(
+        DataError, match=r"data\.label: unknown column 'outcme': did you mean 'outc"
+    ):
+        load(path, label="outcme")
+    with pytest.raises(DataError, match="age is to be two things; expected a column for each"):
+        load(path, label="age", client="age")
+    with pytest.raises(ConfigError, match="unknown key of data 'lable': did you mean 'label'"):
+        load(path, lable="age")
 
 
 BAD = {
