@@ -1,95 +1,124 @@
-"""Reproductions of the papers' experiments.
+"""The papers' experiments: run what is left, read cells off the runs, and write the pages.
 
-They take the public path only: an experiment file and `fedref run`.
+    papers/NAME.toml    what is run, what is read off it, what the paper claims, tables and pictures
+    papers/NAME.md      the page's text; papers/claims.md: that of the page of all claims
+    results/NAME/       cells.csv (every number), runs.csv (what made them), README.md (the page), pictures
+    results/claims.md   every claim of every paper
+    runs/NAME/RUN       ordinary run directories, as of `fedref run`
 
-A reproduction is a folder NAME with any number of experiment files STEM.toml and
-
-    report.md         the text: title, which paper and section says it, and {names} of parts
-    report.py         what is measured:
-        report(runs, out, data_dir) → {name of a part: Markdown}, of {STEM: Run}; pictures and CSV
-                          files go to the folder out
-        USES, STEMS       optional: another reproduction, whose runs this one reports on; which of them
-        QUICK             settings on top for --quick, as with `fedref run --set`; a table under a STEM
-                          is for that experiment alone
-        CHECKS            what must hold in a quick run: {claim: check(runs) → (holds, what was measured)}
-        CHECKOUTS         {}, filled with what --checkout NAME=DIR gives
-        DATA              data sets that the report itself reads; ("a", "b") is a or b
-
-Runs are in RUNS/NAME/STEM, with their runtime.json {seconds, version, commit}; what is reported is
-in OUT/NAME: table.md, numbers.csv, claims.csv and pictures. OUT/../README.md has a line for everything
-that papers.toml lists, read off them.
-
-Beside them: catalogue (what there is), jobs (how it is run), measures (what is read off runs), claims
-(the papers' sentences and the rule that judges them), tables, writing and readme (how it is written
-down).
+Runs → cells.csv → pages, by these modules: runs (experiments, and all contact with the runner),
+quantities (what is read off a run), cells, claims (the rule that judges them), pages, pictures, and
+tables (numbers as text). speed and peers beside them are commands of their own: `python -m
+reproduce.speed`, `python -m reproduce.peers`.
 """
 
+import csv
+import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
-from fedref.boundary.errors import DataError
-from reproduce import catalogue, jobs
-from reproduce.catalogue import default_out, find, names
-from reproduce.readme import check_readme, write_readme
-from reproduce.writing import write_report
+import fedref
+from fedref.experiments.progress import duration
+from reproduce import cells, pages, pictures, runs
+from reproduce.claims import judge_claims
+from reproduce.runs import read_spec, report_names
+from reproduce.tables import write_csv
 
-__all__ = ["Check", "default_out", "find", "names", "reproduce"]
+__all__ = ["default_out", "read_spec", "report_names", "reproduce", "title_of"]
+PROVENANCE = ("run", "data", "SHA-256", "split", "seeds", "runtime", "fedref", "commit")
+Message = Callable[[str], None]
 
 
-class Check(NamedTuple):
-    """A check of direction."""
+def default_out() -> Path:
+    """Return reproduce/results: of the checkout, or under the current folder if installed."""
+    root = Path(__file__).resolve().parent
+    installed = root.is_relative_to(Path(fedref.__file__).resolve().parent)
+    return (Path("reproduce") if installed else root) / "results"
 
-    name: str
-    claim: str
-    holds: bool
-    measured: str
+
+def title_of(name: str) -> str:
+    """Return the title of a report's page."""
+    return (runs.PAPERS / f"{name}.md").read_text("utf-8").partition("\n")[0].removeprefix("# ")
 
 
 def reproduce(
     wanted: Sequence[str],
     out: Path,
+    command: runs.Command,
     *,
     quick: bool = False,
     seeds: Sequence[int] | None = None,
     data_dir: Path | None = None,
-    processes: int = 2,
-    message: jobs.Message = lambda text: None,
-    begin: Callable[[], None] | None = None,
-    checkouts: Mapping[str, Path] | None = None,
-) -> list[Check]:
-    """Run what is left, report on each, and write the README; return the checks of quick runs.
+    workers: int = 2,
+    message: Message = lambda text: None,
+) -> list[str]:
+    """Run what is left of some reports and write their pages.
 
-    Quick runs begin anew, and are reported on in RUNS/NAME-quick/results. begin : what every process
-    calls first; checkouts : what reports with CHECKOUTS read other projects from.
+    Return the claims that a quick run contradicts in their direction.
+
+    command : `fedref` with these words, as `fedref.commands.main`. Runs go to
+    OUT/../runs. Quick runs begin anew and are reported on in runs/NAME-quick/results.
     """
-    chosen = [find(name) for name in wanted]
-    for one in chosen:
-        one.get("CHECKOUTS", {}).update(checkouts or {})
-    runs, readme = out.parent / "runs", out.parent / "README.md"
-    if not quick:
-        check_readme(readme)
-    jobs_of = {r.name: catalogue.jobs_of(r, runs, quick, seeds) for r in chosen}
-    every = {job.directory: job for own in jobs_of.values() for job in own}
-    if line := catalogue.missing_data(chosen, list(every.values()), data_dir):
-        raise DataError(line)
-    for job in every.values():
-        if quick and job.directory.exists():
-            shutil.rmtree(job.directory)  # what cannot be removed would pass for the new run
-        elif not quick:
-            catalogue.check_directory(job)
-    checked = []
-    with jobs.running(list(every.values()), processes, data_dir, begin) as futures:
-        for one in chosen:
-            jobs.wait_for(jobs_of[one.name], futures, message)
-            folder = runs / f"{one.name}-quick" / "results" if quick else out / one.name
-            found = write_report(one, jobs_of[one.name], folder, data_dir)
-            message(f"{one.name}: {folder / 'table.md'}")
-            if quick:
-                for text, check in one.get("CHECKS", {}).items():
-                    holds, measured = check(found)
-                    checked.append(Check(one.name, text, bool(holds), measured))
-            else:
-                write_readme(out, readme)
-    return checked
+    specs = {name: read_spec(name) for name in wanted}
+    tables = {name: runs.compose_experiments(spec, quick, seeds) for name, spec in specs.items()}
+    more = [w["load"] for spec in specs.values() for w in spec.get("splits", [])]
+    runs.check_data([t for own in tables.values() for t in own.values()], more, data_dir)
+    failed = []
+    for name, spec in specs.items():
+        base = out.parent / "runs" / (f"{name}-quick" if quick else name)
+        if quick:
+            shutil.rmtree(base, ignore_errors=True)
+        for run, table in tables[name].items():
+            runs.complete(table, base / run, data_dir, workers, command)
+            message(f"{name}/{run}: finished, {duration_of(base / run)}")
+        folder = base / "results" if quick else out / name
+        results = {
+            run: runs.read_results(t, base / run, data_dir) for run, t in tables[name].items()
+        }
+        found = report(name, spec, results, base, folder, data_dir)
+        message(f"{name}: {folder / 'README.md'}")
+        if quick:
+            asked = (j for j in judge_claims(spec, found) if cells.fits(j.place, j.claim.quick))
+            wrong = [j for j in asked if not j.has_direction]
+            failed += [f"{j.claim.what}, {j.place}: {pages.show_findings(j)}" for j in wrong]
+        else:
+            pages.write_claims(out)
+    return failed
+
+
+def report(
+    name: str,
+    spec: Mapping[str, Any],
+    results: Mapping[str, runs.Results],
+    base: Path,
+    out: Path,
+    data_dir: Path | None,
+) -> cells.Cells:
+    """Write cells.csv, runs.csv, pictures and the page of these runs; return the cells."""
+    out.mkdir(parents=True, exist_ok=True)
+    measured = [*cells.measure_splits(spec, data_dir), *cells.measure_cells(spec, results)]
+    found = cells.Cells([*measured, *cells.derive_cells(spec, cells.Cells(measured))])
+    cells.write_cells(out / "cells.csv", found)
+    write_csv(out / "runs.csv", PROVENANCE, [provenance(base / run) for run in results])
+    pictures.draw_pictures(spec, results, found, out, data_dir)
+    pages.write_page(name, spec, out)
+    return found
+
+
+def provenance(directory: Path) -> list[str]:
+    """Return which data, seeds, runtime, version and commits made a run."""
+    split = json.loads((directory / "split.json").read_text("utf-8"))
+    with (directory / "metrics.csv").open(encoding="utf-8", newline="") as file:
+        seeds = dict.fromkeys(row["seed"] for row in csv.DictReader(file))
+    took, source = runs.read_runtime(directory), split["source"]
+    return [
+        directory.name, source["name"], source["sha256"][:12],
+        f"{split['rule']}, seed {split['seed']}", ", ".join(seeds), duration_of(directory),
+        took["version"], took["commit"],
+    ]  # fmt: skip
+
+
+def duration_of(directory: Path) -> str:
+    return duration(runs.read_runtime(directory).get("seconds", 0.0))

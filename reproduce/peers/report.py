@@ -15,13 +15,10 @@ from typing import Any
 
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.files import write_atomically
-from fedref.experiments.results import Run
 from reproduce.tables import markdown, write_csv
 
 HERE = Path(__file__).parent
 ROWS = HERE / "adapters" / "projects.toml"
-#: Project → its checkout; `fedref reproduce peers --checkout NAME=DIR` fills it.
-CHECKOUTS: dict[str, Path] = {}
 #: Seconds that a project may take. An output equals another if they are this close.
 TIMEOUT, CLOSE = 120, 1e-12
 HEAD = (
@@ -40,43 +37,38 @@ def read_projects() -> list[dict[str, Any]]:
     return projects
 
 
-def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
+def report(out: Path, checkouts: Mapping[str, Path]) -> tuple[dict[str, str], list[Row]]:
+    """Write table.csv and notes.md to the folder `out`; return the page's parts, and what was measured.
+
+    checkouts : project → the folder of its code, where pip does not install it.
+    """
     projects = read_projects()
     names = [project["name"] for project in projects if "checkout" in project]
-    for name in CHECKOUTS:
+    for name in checkouts:
         if name not in names:
             raise ConfigError(unknown("checkout", name, names))
     before = read_table(out / "table.csv")
-    LAST[:] = [row for project in projects for row in measure_project(project)]
+    measured = [row for p in projects for row in measure_project(p, checkouts.get(p["name"]))]
     rows = [
-        before.get((row["project"], row["run"]), row) if is_absent(row) else row for row in LAST
+        before.get((row["project"], row["run"]), row) if is_absent(row) else row for row in measured
     ]
     write_csv(out / "table.csv", HEAD, [[row[key] for key in HEAD] for row in rows])
-    notes = upstream_notes(projects, rows)
-    write_atomically(out / "notes.md", notes.encode())
+    write_atomically(out / "notes.md", upstream_notes(projects, rows).encode())
     counts = Counter(row["verdict"] for row in rows)
     others = [row for row in rows if row["verdict"] not in ("passed", NOT_RUN)]
-    return {
+    parts = {
         "counts": ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()),
         "named": f"{sum(bool(row['named']) for row in others)} of {len(others)}",
         "table": markdown([list(COLUMNS), *map(cells, rows)], left=len(COLUMNS)),
         "again": "\n".join(commands(project) for project in projects),
     }
+    return parts, measured
 
 
-#: The rows that the last report measured, for the check of a quick run.
-LAST: list[Row] = []
-
-
-def check_verdicts() -> tuple[bool, str]:
-    """Return whether all that ran came out as projects.toml says, and what did not."""
-    bad = [row for row in LAST if row["verdict"] == "differs" or row["what"].startswith(DIED)]
-    other = [f"{row['project']} {row['run']}" for row in bad]
-    ran = sum(not is_absent(row) for row in LAST)
-    return not other, f"{ran} of {len(LAST)} rows ran; others: {', '.join(other) or 'none'}"
-
-
-CHECKS = {"what ran came out as projects.toml says": lambda runs: check_verdicts()}
+def find_unexpected(measured: list[Row]) -> list[str]:
+    """Return what came out otherwise than projects.toml says."""
+    bad = [row for row in measured if row["verdict"] == "differs" or row["what"].startswith(DIED)]
+    return [f"{row['project']} {row['run']}: {row['what']}" for row in bad]
 
 
 def is_absent(row: Row) -> bool:
@@ -96,11 +88,10 @@ def read_table(path: Path) -> dict[tuple[str, str], Row]:
 # ---- measuring ---------------------------------------------------------------------------------
 
 
-def measure_project(project: dict[str, Any]) -> list[Row]:
+def measure_project(project: dict[str, Any], checkout: Path | None) -> list[Row]:
     """Return a row for each thing that is run of the project."""
-    found, where = find_project(project)
-    checkout = CHECKOUTS.get(project["name"], "")
-    measured: Any = run_adapter(project, str(checkout)) if found else where
+    found, where = find_project(project, checkout)
+    measured: Any = run_adapter(project, checkout) if found else where
     day = datetime.now(UTC).date().isoformat()
     rows = []
     for i, row in enumerate(project["rows"]):
@@ -115,28 +106,26 @@ def measure_project(project: dict[str, Any]) -> list[Row]:
     return rows
 
 
-def find_project(project: dict[str, Any]) -> tuple[bool, str]:
+def find_project(project: dict[str, Any], checkout: Path | None) -> tuple[bool, str]:
     """Return whether it is there, and its version or commit, or why it is not."""
-    name = project["name"]
-    if "checkout" in project:
-        if name not in CHECKOUTS:
-            return False, f"needs --checkout {name}=DIR"
-        folder = CHECKOUTS[name].resolve()
-        asked = ["git", "-C", str(folder), "rev-parse", "--short=10", "HEAD"]
+    if "install" in project:
         try:
-            done = subprocess.run(asked, capture_output=True, text=True, check=True)
-        except (OSError, subprocess.CalledProcessError):
-            return True, "commit unknown"
-        return True, done.stdout.strip()
+            return True, version(project["install"].partition("==")[0])
+        except PackageNotFoundError:
+            return False, "not installed"
+    if checkout is None:
+        return False, f"needs --checkout {project['name']}=DIR"
+    asked = ["git", "-C", str(checkout), "rev-parse", "--short=10", "HEAD"]
     try:
-        return True, version(project["install"].partition("==")[0])
-    except PackageNotFoundError:
-        return False, "not installed"
+        done = subprocess.run(asked, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return True, "commit unknown"
+    return True, done.stdout.strip()
 
 
-def run_adapter(project: dict[str, Any], checkout: str) -> Any:
+def run_adapter(project: dict[str, Any], checkout: Path | None) -> Any:
     """Return what the project's process has measured, or why it measured nothing."""
-    folder = str(Path(checkout).resolve()) if checkout else ""
+    folder = str(checkout.resolve()) if checkout else ""
     task = json.dumps({"within": project.get("within", ""), "rows": project["rows"]})
     paths = os.pathsep.join(filter(None, sys.path))
     try:
@@ -193,9 +182,7 @@ def commands(project: dict[str, Any]) -> str:
     else:
         first, more = f"git -C DIR checkout {project['checkout']}", f" --checkout {name}=DIR"
     needs = f" (needs {project['needs']})" if "needs" in project else ""
-    return (
-        f"- {project['of']}{needs}: `{first}`, `fedref reproduce peers{more} --out again/results`"
-    )
+    return f"- {project['of']}{needs}: `{first}`, `python -m reproduce.peers{more} --out again`"
 
 
 def upstream_notes(projects: list[dict[str, Any]], rows: list[Row]) -> str:

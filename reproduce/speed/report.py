@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -20,7 +20,6 @@ from matplotlib.style import context
 from threadpoolctl import threadpool_info
 
 from fedref.boundary.errors import FedrefError
-from fedref.experiments.results import Run
 from fedref.models.numerics import Array
 from fedref.plots.style import COLOURS, MARKERS, STYLE, frame, save
 from reproduce.speed.workloads import NAMES
@@ -68,8 +67,7 @@ def pipe(stream: IO[str] | None) -> IO[str]:
     return stream
 
 
-def report(runs: Mapping[str, Run], out: Path, data_dir: Path | None) -> dict[str, str]:
-    quick = any(part.endswith("-quick") for part in out.parts)
+def report(out: Path, quick: bool) -> dict[str, str]:
     turns = QUICK_TURNS if quick else TURNS
     installed = [how for package, hows in PEERS.items() if find_spec(package) for how in hows]
     if "torch-compile" in installed and (quick or not shutil.which("c++")):

@@ -1,161 +1,171 @@
-"""The rule that judges claims: its verdicts, its lines, and claims.csv."""
+"""The rule that judges claims, on cells made up here."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import reproducing  # noqa: F401  it imports the package reproduce
+from hypothesis import given
+from hypothesis import strategies as st
 
-from reproduce.claims import (
-    Claim,
-    Place,
-    claim_lines,
-    group_by_place,
-    judge,
-    read_claims,
-    report_claims,
-    verdict,
-)
+from reproduce.cells import Cell, Cells, derive_cells, read_cells, write_cells
+from reproduce.claims import Finding, difference_name, judge_claims, value, verdict_words
+from reproduce.claims import claim_of as claim_of_fields
+from reproduce.tables import Values, show_number, show_values, values_of
 
-METHODS = {"a": "A", "b": "B", "c": "C", "n": "N", "x": "X"}
+METHODS = {"methods": {"a": "A", "b": "B", "c": "C"}}
 
 
-def at(values: dict[str, list[float]], name: str = "there", **more: Any) -> Place:
-    return Place("key", name, {m: np.array(x) for m, x in values.items()}, METHODS, **more)
+def spec(**claim: Any) -> dict[str, Any]:
+    return {
+        **METHODS,
+        "claims": [{"what": "x", "quantity": "q", "of": "a", "margin": "seeds", **claim}],
+    }
 
 
-def claim(text: str = "It is larger", of: str = "a", **more: Any) -> Claim:
-    return Claim(text, lambda place, m: place.run[m], tuple(of), **more)
+def cells(**found: Any) -> Cells:
+    """Cells of quantity q in one place, by method; "A_r": of quantity r."""
+    pairs = [(key.partition("_"), x) for key, x in found.items()]
+    return Cells([Cell(("D", ""), m, q or "q", values_of(x)) for (m, _, q), x in pairs])
+
+
+def verdict(claim: dict[str, Any], **found: Any) -> str:
+    return verdict_words(judge_claims(spec(**claim), cells(**found)))
 
 
 @pytest.mark.parametrize(
-    ("values", "more", "expected"),
+    ("claim", "found", "expected"),
     [
-        ([3.0, 4.0, 5.0], {"above": 0}, "holds"),
-        ([-3.0, -4.0, -5.0], {"above": 0}, "contradicted"),
-        ([3.0, 4.0, -5.0], {"above": 0}, "undecided"),  # the seeds disagree
-        ([1.0, 4.0, 1.0], {"above": 0}, "undecided"),  # 2 ± 1.41: two standard errors are 2
-        ([1.2, 4.0, 1.2], {"above": 0}, "holds"),  # 2.13 ± 1.32: they are 1.87
-        ([4.0] * 20 + [-0.1], {"above": 0}, "undecided"),  # one seed of many is on the other side
-        ([-4.0] * 20 + [0.1], {"above": 0}, "undecided"),
-        ([4.0] * 20 + [-0.1], {"below": 0}, "undecided"),
-        ([4.0], {"above": 0}, "undecided"),  # one seed
-        ([4.0], {"above": 0, "margin": "none"}, "holds"),
-        ([4.0], {"below": 0, "margin": "none"}, "contradicted"),
-        ([0.0, 0.0], {"above": 0, "margin": "none"}, "undecided"),  # rounding is no difference
-        ([1e-10, 1e-10], {"above": 0}, "undecided"),
-        ([3.9] * 3, {"above": 0, "rows": 100}, "undecided"),  # four rows of 100
-        ([4.1] * 3, {"above": 0, "rows": 100}, "holds"),
-        ([3.9] * 3, {"above": 0, "rows": 100, "margin": "seeds"}, "holds"),
-        ([3.9] * 3, {"above": 0, "clients": 100, "margin": "clients"}, "undecided"),
-        ([3.9] * 3, {"above": 0, "clients": 100}, "holds"),
-        ([0.5, -0.5, 0.0], {"above": -2, "below": 2}, "holds"),
-        ([2.5, 1.5, 2.0], {"above": -2, "below": 2}, "undecided"),
-        ([5.0, 4.5, 5.5], {"above": -2, "below": 2}, "contradicted"),
-        ([-5.0, -4.5, -5.5], {"above": -2, "below": 2}, "contradicted"),
-        ([np.nan, 4.0, 4.0], {"above": 0}, "undecided"),
+        ({"above": 0}, {"A": [1, 1.1, 0.9]}, "holds"),
+        ({"above": 0}, {"A": [1, 2, 0.1]}, "undecided"),  # within two standard errors
+        ({"above": 0}, {"A": [-1, -1.1, -0.9]}, "contradicted"),
+        ({"above": 0}, {"A": [5]}, "undecided"),  # one seed
+        ({"above": 0, "margin": "none"}, {"A": [5]}, "holds"),  # but counted
+        ({"above": 0, "margin": "none"}, {"A": [np.nan]}, "undecided"),
+        ({"above": 0}, {"A": [9, 9.1, np.nan]}, "undecided"),
+        ({"above": -1, "below": 1}, {"A": [0, 0.1, 0]}, "holds"),
+        ({"above": -1, "below": 1}, {"A": [3, 3.1, 3]}, "contradicted"),
+        ({"above": 0, "to": ["b", "c"]}, {"A": [5, 5], "B": [1, 1], "C": [6, 6]}, "contradicted"),
+        ({"above": 0, "to": "b", "sign": -1}, {"A": [1, 1], "B": [2, 2]}, "holds"),
+        ({"above": 1.4, "to": "b", "times": True}, {"A": [3, 3], "B": [2, 2]}, "holds"),
+        ({"above": 1.4, "to": "b", "times": True, "sign": -1}, {"A": [2, 2], "B": [3, 3]}, "holds"),
+        ({"above": 0, "of": ["a", "b"]}, {"A": [1, 1], "B": [-1, -1]}, "contradicted"),
+        ({"above": 0, "of": ["a", "b"]}, {"A": [1, 1], "B": [0, 0]}, "undecided"),
+        ({"above": 0, "than": "r"}, {"A": [1, 1], "A_r": [2, 2]}, "contradicted"),
+        ({"above": 0, "to": "b"}, {"A": [1, 1, 1], "B": [0]}, "undecided"),  # the same seeds
+        ({"above": 0, "unless": {"D*": "thin"}}, {"A": [1, 1]}, "not judged"),
+        ({"above": 0, "to": "b"}, {"A": [1, 1]}, "not judged"),  # not measured
+        ({"above": 0, "margin": "rows"}, {"A": [0.4, 0.4], "_rows tested": [1000]}, "undecided"),
+        ({"above": 0, "margin": "rows"}, {"A": [0.5, 0.5], "_rows tested": [1000]}, "holds"),
+        (
+            {"above": 0, "quantity": "change"},
+            {"A_change": [1, 1], "_rounds apart": [5]},
+            "not judged",
+        ),
     ],
 )
-def test_the_rule(values: list[float], more: dict[str, Any], expected: str) -> None:
-    sizes = {key: more.pop(key) for key in ("rows", "clients") if key in more}
-    assert verdict(judge([claim(**more)], [at({"a": values}, **sizes)])) == expected
+def test_the_rule(claim: dict[str, Any], found: dict[str, Any], expected: str) -> None:
+    assert verdict(claim, **found) == expected
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "expected"),
-    [(1, 1, "holds"), (1, -1, "contradicted"), (1, 0, "undecided"), (-1, 0, "contradicted")],
-)
-def test_every_method_of_a_claim_counts(a: float, b: float, expected: str) -> None:
-    found = judge([claim(of="ab", above=0)], [at({"a": [a] * 3, "b": [b] * 3})])
-    assert verdict(found) == expected
-    assert verdict([]) == "not judged"
+def test_nothing_is_judged_where_a_guard_is_not_as_it_says() -> None:
+    made = spec(above=0, guards="the end is above the start")
+    guard = {"quantity": "q", "of": "b", "than": "start", "above": 0}
+    for start, every, expected in (
+        ([1.0, 1.0], False, "holds"), ([4.5, 1.0], False, "holds"), ([4.5, 1.0], True, "not judged"),
+        ([9.0, 9.0], False, "not judged"),
+    ):  # fmt: skip
+        made["guards"] = {"the end is above the start": {**guard, "every_seed": every}}
+        found = cells(A=[1, 1], B=[4, 4], B_start=start)
+        (one,) = judge_claims(made, found)
+        assert (one.verdict, "start" in one.why_not) == (expected, expected == "not judged")
 
 
-@pytest.mark.parametrize(
-    ("more", "line"),
-    [
-        ({"above": 0}, "- Undecided (above 0; 2 seeds, margin 2.00): *It is larger, there*; A 2.00 ±"),
-        ({"above": 0, "below": 3, "unit": "%", "digits": 0}, "(above 0 and below 3; 2 seeds, margin"),
-        ({"above": 0, "unit": "%", "digits": 0}, "A 2 ± 1 %."),
-        ({"above": 0, "of": "n"}, "- Undecided (above 0; 2 seeds, margin 0.00): *It is larger, there*; N –"),
-        ({"above": 0, "margin": "none"}, "- Holds (above 0; counted): *It"),
-        ({"above": 0, "beside": "c", "note": lambda place: "so"}, "points; beside it, C −2.00 ± 0.00; so."),
-        ({"above": 0, "note": lambda place: place.name}, "points; there."),
-        ({"above": -1.5, "to": "b"}, "margin 2.00): *It is larger, there*; A −1.00 ± 1.00 points."),
-        ({"above": 0, "to": "cb"}, "A −1.00 ± 1.00 points."),  # the best of them
-        ({"above": 0, "to": "cb", "sign": -1}, "A −4.00 ± 1.00 points."),  # where less is better
-        ({"above": 0, "to": "b", "times": True}, "A 0.67 ± 0.33 points."),
-        ({"above": 0, "to": "b", "times": True, "sign": -1}, "A 2.00 ± 1.00 points."),
-        ({"above": 0, "called": "the first"}, "the first 2.00 ± 1.00 points."),
-    ],
-)  # fmt: skip
-def test_a_line_says_verdict_limit_margin_and_numbers(more: dict[str, Any], line: str) -> None:
-    values = {"a": [1.0, 3.0], "b": [3.0, 3.0], "c": [-2.0, -2.0], "n": [np.nan] * 2}
-    assert line in claim_lines(judge([claim(**more)], [at(values)]))
-
-
-def test_a_line_a_place_or_one_for_all_of_a_key() -> None:
-    places = [
-        at({"a": [x], "c": [-x]}, name, setting=f"E = {x:g}") for x, name in ((1, "p"), (2, "q"))
-    ]
-    places.append(at({"a": [5.0], "c": [0.0]}, "else")._replace(key="other"))
-    lines = claim_lines(judge([claim(above=1)], places)).splitlines()
-    assert [line.split("*")[1] for line in lines] == [
-        f"It is larger, {x}" for x in ("p", "q", "else")
-    ]
-    both = [claim(above=1, places=["key"], together=True, beside="c")]
-    same = [place._replace(name="p") for place in places]
-    assert claim_lines(judge(both, same)) == (
-        "- Undecided (above 1; one seed): *It is larger, p*; E = 1 1.00, E = 2 2.00 points; beside "
-        "it, C, E = 1 −1.00, C, E = 2 −2.00."
+def test_settings_are_set_beside_each_other() -> None:
+    places = {"τ = 4, α = 1": [1.0, 1.0], "τ = 4, α = 2": [3.0, 3.0], "τ = 8, α = 2": [4.0, 4.0]}
+    found = Cells([Cell(("D", s), "A", "q", values_of(x)) for s, x in places.items()])
+    for start, expected in (
+        ("α = 2 → α = 1", {"D, τ = 4, α = 2": 2.0}),
+        ("τ = 4, α = 1", {"D, τ = 4, α = 2": 2.0, "D, τ = 8, α = 2": 3.0}),
+    ):
+        judged = judge_claims(spec(above=0, start=start), found)
+        assert {j.place: j.decisive[0].values.mean for j in judged} == expected
+    (one,) = judge_claims(spec(above=0, together=True, at=["*α = 2"]), found)
+    assert [f.place[1] for f in one.decisive] == ["τ = 4, α = 2", "τ = 8, α = 2"]
+    wanted = {
+        "derived": [
+            {"name": "range", "quantity": "q", "how": "range", "at": ["*α = 2"], "setting": "α"}
+        ]
+    }
+    (cell,) = derive_cells({**METHODS, **wanted}, found)
+    assert (cell.place, cell.quantity, cell.values.each.tolist()) == (
+        ("D", "α"),
+        "range",
+        [1.0, 1.0],
     )
 
 
-def test_what_cannot_be_judged_says_why() -> None:
-    there = at({"a": [1.0], "b": [2.0]})
-    absent = judge([claim(of="ab", above=0, needs="x")], [there._replace(absent=["c", "x", "b"])])
-    line = "- Not judged: *It is larger, there*; not run: B, X."
-    assert claim_lines(absent) == line
-    doubtful = there._replace(doubts=["nobody knows"], seldom="evaluated seldom")
-    for each_round, why in ((False, "nobody knows"), (True, "nobody knows; evaluated seldom")):
-        found = judge([claim(of="ab", above=0, each_round=each_round)], [doubtful])
-        assert verdict(found) == "not judged"
-        assert claim_lines(found) == (
-            f"- Not judged: *It is larger, there*; A 1.00, B 2.00 points; {why}."
-        )
+def test_a_difference_that_alone_was_kept_is_taken_and_its_margin_is_wider() -> None:
+    claim = claim_of_fields({"what": "x", "quantity": "q", "of": "a", "to": "b"})
+    name = difference_name("A", ["B"], claim)
+    kept = Values(np.zeros(0), 0.02, 0.004, 3)
+    found = Cells([Cell(("D", ""), name, "q", kept)])
+    assert value(claim, found, ("D", ""), "a", METHODS) == kept
+    exact, rounded = (
+        Finding(("D", ""), "A", x, 0.0, 2) for x in (kept._replace(each=np.zeros(3)), kept)
+    )
+    assert exact.judge(0, np.inf) != "contradicted"
+    assert rounded.margin == pytest.approx(2 * (0.004 + 0.005) / np.sqrt(2) + 0.005)
+    both = Cells([Cell(("D", ""), m, "q", kept) for m in "AB"])
+    assert np.isnan(
+        value(claim, both, ("D", ""), "a", METHODS).mean
+    )  # not to be said of rounded numbers
 
 
-def test_a_claim_may_have_a_doubt_of_its_own() -> None:
-    places = [at({"a": [1.0]}, "here"), at({"a": [1.0]}, "there")]
-    doubted = claim(above=0, doubt=lambda place: "too easy" * (place.name == "here"))
-    lines = claim_lines(judge([doubted], places)).splitlines()
-    assert lines[0] == "- Not judged: *It is larger, here*; A 1.00 points; too easy."
-    assert lines[1] == "- Undecided (above 0; one seed): *It is larger, there*; A 1.00 points."
+@given(st.lists(st.floats(-100, 100), min_size=2, max_size=5), st.floats(-5, 5), st.floats(0, 3))
+def test_a_claim_and_its_contrary_never_both_hold(
+    each: list[float], limit: float, least: float
+) -> None:
+    one = Finding(("D", ""), "A", values_of(each), least, 2)
+    above, below = one.judge(limit, np.inf), one.judge(-np.inf, limit)
+    assert {above, below} in ({"holds", "contradicted"}, {"undecided"})
+    if above == "holds":
+        assert min(each) > limit
+        assert one.values.mean - one.margin > limit
 
 
-@pytest.mark.parametrize(("mean", "expected"), [(-4.2201, "undecided"), (-4.2401, "holds")])
-def test_rounded_numbers_need_a_wider_margin(mean: float, expected: str) -> None:
-    """−4.22 ± 1.21 of three seeds: two standard errors are 1.71, and −2.5 − 1.71 is −4.21."""
-    (made,) = judge([claim(below=-2.5)], [at({"a": [1.0, 2.0, 3.0]})])
-    rounded = made._replace(mean=round(mean, 2), sd=1.21, each="")
-    assert rounded.judge() == expected
-    kept = f"{mean - 1.4819} {mean} {mean + 1.4819}"
-    assert rounded._replace(each=kept).judge() == "holds"
+#: (setting, a number a seed) of some cells.
+NUMBER = st.floats(-1e9, 1e9) | st.sampled_from([np.nan, np.inf])
+MADE = st.lists(st.tuples(st.text("ab, =", max_size=4), st.lists(NUMBER, max_size=3)), min_size=1)
 
 
-def test_a_file_of_claims_is_read_back_as_it_was(tmp_path: Path) -> None:
-    rows = [
-        claim(of="ab", above=0.0, beside="c", note=lambda place: '"so", it is'),
-        claim("It costs", above=1.0, margin="none"),
-        claim("It is seen", below=1.0, each_round=True),
-    ]
-    values = {"a": [0.1, 0.3], "b": [np.nan, 0.2], "c": [1.0, 2.0]}
-    found = judge(rows, [at(values, rows=195, seldom="seldom")])
-    found += judge([claim("It ran", needs="x")], [at(values, absent=["x"])])
-    lines = report_claims(found, tmp_path)
-    back = read_claims(tmp_path / "claims.csv")
-    assert repr(back) == repr(found)  # NaN is not equal to itself
-    assert claim_lines(back) == lines
-    assert len(group_by_place(back)) == len(lines.splitlines()) == 4
-    assert read_claims(tmp_path / "nothing.csv") == []
+@given(made=MADE)
+def test_cells_are_read_as_they_were_written(
+    made: list[tuple[str, list[float]]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("cells") / "cells.csv"
+    kept = Cell(("D", "kept"), "A", "q", Values(np.zeros(0), 1.25, 0.5, 3), "a note")
+    written = Cells([kept, *(Cell(("D", s), "A", "q", values_of(x)) for s, x in made)])
+    write_cells(path, written)
+    text, read = path.read_bytes(), read_cells(path)
+    assert [*read.all] == [*written.all]
+    for one, other in zip(read.all.values(), written.all.values()):
+        np.testing.assert_array_equal(one.values.each, other.values.each)
+        np.testing.assert_array_equal(one.values[1:], other.values[1:])
+    write_cells(path, read)
+    assert path.read_bytes() == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (show_number(-0.001), "0.00"), (show_number(-1.005, 1), "−1.0"), (show_number(2, 1, "+"), "+2.0"),
+        (show_number(0.00123, -2), "1.2e-03"), (show_number(None), "–"),
+        (show_values(values_of([1, 3])), "2.00 ± 1.00"), (show_values(values_of([1])), "1.00"),
+        (show_values(values_of([1, 3, np.inf]), 1), "2.0 ± 1.0 (2 of 3 seeds)"),
+        (show_values(values_of([np.inf] * 2)), "never gets there"), (show_values(values_of([])), "–"),
+        (show_values(values_of([np.nan] * 2)), "–"), (show_values(None), "–"),
+        (show_values(Values(np.zeros(0), 1.25, 0.5, 3)), "1.25 ± 0.50"),
+    ],
+)  # fmt: skip
+def test_numbers_as_text(text: str, expected: str) -> None:
+    assert text == expected

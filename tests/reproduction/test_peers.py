@@ -3,17 +3,16 @@
 import ast
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-from reproducing import command
 
 from fedref.boundary.errors import ConfigError
 from fedref.conformance.suite import call_safely, grade
-from reproduce import catalogue
+from reproduce import default_out
+from reproduce.peers import report as peers
 
-FOLDER = catalogue.root() / "peers"
+FOLDER = default_out().parent / "peers"
 ADAPTERS = sorted((FOLDER / "adapters").glob("*.py"))
 #: What an adapter would need to fetch or build a project.
 FETCHING = {"subprocess", "urllib", "http", "socket", "requests", "pip", "git", "shutil", "tarfile"}
@@ -47,11 +46,6 @@ def aggregate(algorithm, model, hyper, server, **inputs):
 
 
 @pytest.fixture
-def peers() -> ModuleType:
-    return catalogue.find("peers").module
-
-
-@pytest.fixture
 def modules(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The modules that a project's process imports by bare names: (cases, measure)."""
     monkeypatch.syspath_prepend(str(FOLDER))
@@ -72,7 +66,7 @@ def test_adapters_are_short_and_fetch_nothing(path: Path) -> None:
         assert not (isinstance(node, ast.Attribute) and node.attr in ("system", "popen", "hub"))
 
 
-def test_every_row_can_be_measured(peers: ModuleType, modules: Any) -> None:
+def test_every_row_can_be_measured(modules: Any) -> None:
     cases, measure = modules
     projects = peers.read_projects()
     assert {p["name"] for p in projects} == {path.stem for path in ADAPTERS}
@@ -90,18 +84,16 @@ def test_every_row_can_be_measured(peers: ModuleType, modules: Any) -> None:
                 assert set(row["equals"]) <= set(result.mistakes)
 
 
-def test_rows_of_a_project(
-    peers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "adapters").mkdir()
     (tmp_path / "adapters" / "fake.py").write_text(ADAPTER)
     (tmp_path / "projects.toml").write_text(FAKE)
     monkeypatch.setattr(peers, "ROWS", tmp_path / "projects.toml")
-    peers.CHECKOUTS["fake"] = tmp_path
+    checkouts = {"fake": tmp_path}
     out = tmp_path / "out"
     out.mkdir()
-    parts = peers.report({}, out, None)
-    rows = {row["run"]: row for row in peers.LAST}
+    parts, measured = peers.report(out, checkouts)
+    rows = {row["run"]: row for row in measured}
     assert {run: row["verdict"] for run, row in rows.items()} == {
         "FedAvg": "passed", "FedAvg, a batch of one row": "not run", "server's Adam": "differs",
         "MAML": "not run", "FedProx": "wrong",
@@ -113,51 +105,38 @@ def test_rows_of_a_project(
     )
     assert float(rows["FedProx"]["off by"]) > 1e-3
     assert "| nobody/fake | FedProx | wrong | " in parts["table"]
-    assert (
-        "`git -C DIR checkout 0123456`, `fedref reproduce peers --checkout fake=DIR"
-        in parts["again"]
-    )
+    again = "`git -C DIR checkout 0123456`, `python -m reproduce.peers --checkout fake=DIR"
+    assert again in parts["again"]
     assert (out / "notes.md").read_text("utf-8").endswith("Add it.\n")
-    holds, measured = peers.CHECKS["what ran came out as projects.toml says"]({})
-    assert (holds, measured) == (False, "3 of 5 rows ran; others: nobody/fake server's Adam")
+    (other,) = peers.find_unexpected(measured)
+    assert other.startswith("nobody/fake server's Adam: ")
 
     # an adapter that is broken is told from a project that is absent
     (tmp_path / "adapters" / "fake.py").write_text("import json.nothing")
     (tmp_path / "other").mkdir()
-    peers.report({}, tmp_path / "other", None)
-    assert {row["what"].partition(":")[0] for row in peers.LAST} == {"ModuleNotFoundError"}
-    assert peers.check_verdicts()[0]
+    measured = peers.report(tmp_path / "other", checkouts)[1]
+    assert {row["what"].partition(":")[0] for row in measured} == {"ModuleNotFoundError"}
+    assert peers.find_unexpected(measured) == []
     (tmp_path / "adapters" / "fake.py").write_text("=")
-    peers.report({}, tmp_path / "other", None)
-    assert not peers.check_verdicts()[0]
+    assert peers.find_unexpected(peers.report(tmp_path / "other", checkouts)[1])
 
     # without the checkout what was measured stays, and no row is an error
     kept = (out / "table.csv").read_text("utf-8").splitlines()
-    peers.CHECKOUTS.clear()
-    peers.report({}, out, None)
-    assert {row["verdict"] for row in peers.LAST} == {"not run"}
+    assert {row["verdict"] for row in peers.report(out, {})[1]} == {"not run"}
     again = (out / "table.csv").read_text("utf-8").splitlines()
     stays = [old == new for old, new in zip(kept, again, strict=True)]
     assert stays == ["not run" not in line for line in kept]
 
 
-def test_nothing_is_installed(
-    peers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def find_nothing(name: str) -> str:
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr(peers, "version", find_nothing)
-    parts = peers.report({}, tmp_path, None)
-    assert {row["verdict"] for row in peers.LAST} == {"not run"}
-    assert {row["what"].partition(" --")[0] for row in peers.LAST} == {"not installed", "needs"}
-    assert parts["counts"] == f"{len(peers.LAST)} not run"
-    assert peers.check_verdicts()[0]
-
-
-def test_checkouts_are_checked(tmp_path: Path) -> None:
-    out = tmp_path / "results"
-    with pytest.raises(ConfigError, match=r"--checkout plato=/nowhere: expected NAME=DIR"):
-        command("peers", "--checkout", "plato=/nowhere", "--out", out)
+    parts, measured = peers.report(tmp_path, {})
+    assert {row["verdict"] for row in measured} == {"not run"}
+    assert {row["what"].partition(" --")[0] for row in measured} == {"not installed", "needs"}
+    assert parts["counts"] == f"{len(measured)} not run"
+    assert peers.find_unexpected(measured) == []
     with pytest.raises(ConfigError, match=r"unknown checkout 'plat'.*plato"):
-        command("peers", "--checkout", f"plat={tmp_path}", "--out", out)
+        peers.report(tmp_path, {"plat": tmp_path})

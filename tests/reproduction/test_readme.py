@@ -1,198 +1,158 @@
-"""README.md of the results: its tables are read off papers.toml and the results, and nothing else."""
+"""README.md of the results: every number and verdict in it is that of a claim, or of a cell."""
 
+import re
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from reproducing import command
 
-from fedref.boundary.errors import DataError
-from reproduce import catalogue, readme
-from reproduce.claims import (
-    Claim,
-    Place,
-    claim_lines,
-    claims_of,
-    group_by_place,
-    judge,
-    read_claims,
-    read_papers,
-    report_claims,
-    sections_of,
+from reproduce import default_out
+from reproduce.cells import read_cells
+from reproduce.claims import Judgement, count_verdicts, judge_claims
+from reproduce.runs import read_spec
+from reproduce.tables import Values, show_number, show_values
+
+ROOT = default_out().parent
+README = (ROOT / "README.md").read_text("utf-8")
+FO, FEMNIST, SYNTHETIC = (
+    "τ = 10, α = 0.001",
+    "FEMNIST's rule, digits",
+    "Synthetic(1, 1), 90 % stragglers",
 )
-
-PAPERS = """\
-[notes.small]
-text = "It is small."
-places = ["there"]
-
-[notes.odd]
-text = "It is odd."
-
-[[origin]]
-experiment = "tiny"
-text = "a"
-others = "b"
-ours = "c"
-
-[[paper]]
-name = "One"
-title = "One (somebody)"
-picture = "tiny/one.png"
-caption = "A picture"
-rows = [
-  { what = "It holds", section = "tiny", quantity = "final", above = 0, paper = "+1" },
-  { what = "It works", section = ["tiny", "more"], quantity = "average", notes = ["odd"] },
-  { what = "It is so", section = "tiny", quantity = "final", above = 0, apart = "by definition" },
-  { what = "numbers", section = "tiny", numbers.stem = "one", among.method = ["fedavg", "fedprox"] },
-  { what = "a mean", section = "tiny", numbers = { stem = "one", method = "fedavg" }, paper = "48 ± 1" },
-  { what = "a figure", section = "tiny", shows = "a picture" },
-  { what = "privacy", because = "nobody knows" },
-  { what = "a table", section = "elsewhere", shows = "numbers" },
-]
-"""
-NUMBERS = """\
-stem,method,paper,mean,sd,difference,each seed
-one,fedavg,50,49.0,1.0,-1.0,48.0 50.0
-one,fedprox,12345,51.0,0.0,1.0,51.0
-"""
-METHODS = {"a": "A", "b": "B"}
-
-
-def findings(text: str, *places: tuple[str, list[float]], **more: Any) -> list[Any]:
-    claim = Claim(text, lambda place, m: place.run, ("a",), above=0, **more)
-    return judge([claim], [Place("", name, np.array(x), METHODS) for name, x in places])
-
-
-@pytest.fixture
-def out(tmp_path: Path) -> Path:
-    """The results of two reproductions."""
-    (tmp_path / "papers.toml").write_text(PAPERS)
-    for name in ("tiny", "more", "speedy"):
-        (tmp_path / "results" / name).mkdir(parents=True)
-        (tmp_path / "results" / name / "table.md").write_text(f"# {name.capitalize()}: α = 1\n")
-    (tmp_path / "results/tiny/one.png").write_bytes(b"")
-    (tmp_path / "results/tiny/numbers.csv").write_text(NUMBERS)
-    yes, no = ("there", [1.0, 2.0]), ("afar", [-1.0, 1.0])
-    report_claims(
-        findings("It holds", yes)
-        + findings("It holds, too", no)
-        + findings("It works", no)
-        + findings("It is so", yes),
-        tmp_path / "results/tiny",
-    )
-    report_claims(findings("It works", yes, margin="none"), tmp_path / "results/more")
-    return tmp_path / "results"
+FEMNIST50 = f"{FEMNIST}, 50 % support"
+STEPS = "a few gradient steps fit θ to each client's data:"
+#: A line of the table: what it begins with → (report, what its claim begins with, place, method).
+TABLE = {
+    "FO and HF are almost": ("per-fedavg", "FO and HF are almost", f"MNIST, {FO}", "FO"),
+    "they are best at": ("per-fedavg", "FO and HF are best", f"MNIST, {FO}", "FO"),
+    "a smaller τ": ("per-fedavg", "a smaller τ lowers", "MNIST, τ = 4, α = 0.001", "FO"),
+    "a larger α": ("per-fedavg", "a larger α", "MNIST, τ = 10, α = 0.01", "FO"),
+    "FO is better than": ("per-fedavg", "FO is better than FedAvg", "MNIST, τ = 4, α = 0.001", "FO"),
+    "FO is more accurate": ("per-fedavg", "FO is more", "MNIST, τ = 10, α = 0.01", "FO"),
+    "at least 3.23": ("fedmeta", "FedMeta is at least", f"{FEMNIST}, 20 % support", "MAML"),
+    "converges faster": ("fedmeta", "Figure 2: FedMeta converges faster", FEMNIST, "MAML"),
+    "converges more stably": ("fedmeta", "Figure 2: FedMeta converges more", FEMNIST, "MAML"),
+    "sends less": ("fedmeta", "FedMeta sends less", FEMNIST, "Meta-SGD"),
+    "computes less": ("fedmeta", "FedMeta computes less", FEMNIST, "MAML"),
+    "a k-way head": ("fedmeta", "a k-way", FEMNIST, "MAML"),
+    "converges better": ("fedprox", "FedProx converges better", SYNTHETIC, ""),
+    "is more stable": ("fedprox", "FedProx is more stable", SYNTHETIC, ""),
+    "the proximal term makes": ("fedprox", "the proximal term makes unfinished", SYNTHETIC, ""),
+    "dropping": ("fedprox", "dropping stragglers", SYNTHETIC, ""),
+    "merely": ("fedprox", "merely", SYNTHETIC, ""),
+    "the proximal term helps": ("fedprox", "the proximal term helps", SYNTHETIC, ""),
+    "a few steps": ("fedmaml", f"{STEPS} acc", "Vehicle, s = 5", ""),
+    "the same by test loss": ("fedmaml", f"{STEPS} test", "Vehicle, s = 5", ""),
+    "the adapted": ("fedmaml", "the adapted θ eases heterogeneity: acc", "Vehicle, s = 5", ""),
+    "by test loss (below": ("fedmaml", "the adapted θ eases heterogeneity: test", "Vehicle, s = 5", ""),
+    "less communication": ("fedmaml", "less communication", "Vehicle, s = 1", ""),
+    "the highest": ("apfl", "APFL has the highest average", "MNIST", "literal"),
+    "very near": ("apfl", "APFL comes very near", "MNIST", "literal"),
+    "generalises": ("apfl", "APFL generalises", "MNIST", "literal"),
+    "hardly any": ("apfl", "APFL needs hardly", "MNIST", "literal"),
+    "most clients": ("apfl", "most clients benefit: % with a higher", "MNIST", "literal"),
+    "converges more smoothly": ("apfl", "APFL converges more smoothly", "MNIST", "literal"),
+}  # fmt: skip
+#: A number in a sentence → (report, place, method, quantity), or a claim as above with its sign.
+CELLS = {
+    "86.93 ± 0.77": ("per-fedavg", ("MNIST", FO), "Per-FedAvg (FO)", "accuracy"),
+    "65.40 ± 0.09": ("fedprox", ("Synthetic-IID", "0 % stragglers"), "FedProx, μ = 1", "accuracy"),
+    "83.69 ± 0.11": ("fedprox", ("Synthetic-IID", "0 % stragglers"), "FedProx, μ = 0", "accuracy"),
+}
+CLAIMS = {
+    "6.75 ± 0.96": ("per-fedavg", "a larger α", "MNIST, τ = 10, α = 0.01", "HF", 1),
+    "5.53 ± 3.10": ("fedmeta", "FedMeta is at least", FEMNIST50, "MAML", 1),
+    "2.02 ± 0.48": ("fedmeta", "FedMeta ends at a higher accuracy than FedAvg(M", FEMNIST50, "MAML", -1),
+    "18.56 ± 1.98": ("fedprox", "FedProx converges better", SYNTHETIC, "", 1),
+    "0.0631 ± 0.0092": ("fedmaml", f"{STEPS} test", "Vehicle, s = 5", "", -1),
+    "6.42 ± 0.42": ("apfl", "the same, MNIST", "MNIST", "", 1),
+    "10.33 ± 0.31": ("apfl", "the same, FEMNIST", FEMNIST, "", 1),
+    "0.88 ± 0.61": ("apfl", "Figure 1: APFL above", "Vehicle", "", 1),
+    "0.01 ± 0.00": ("apfl", "the penalty against forgetting makes APFL better", FEMNIST, "literal", 1),
+    "1.51 ± 0.00": ("apfl", "APFL needs hardly", "MNIST", "literal", 1),
+}  # fmt: skip
+JUDGED = {
+    name: judge_claims(read_spec(name), read_cells(default_out() / name / "cells.csv"))
+    for name in ("per-fedavg", "fedmeta", "fedprox", "fedmaml", "apfl")
+}
 
 
-def test_a_line_for_everything_that_papers_toml_lists(out: Path) -> None:
-    text = readme.make_readme(out.parent, out)
-    assert text.startswith(readme.MARK)
-    link = "](results/tiny/table.md)"
-    lines = [
-        f"| It holds[^small] | +1 | 1.50 ± 0.50 | 2 seeds | [holds{link} |",
-        "| It works[^odd][^small] | – | afar 0.00 ± 1.00; there 1.50 ± 0.50 | 2 seeds, 2 places | "
-        f"[holds 1, undecided 1{link}, [and](results/more/table.md) |",
-        f"| It is so[^small] | – | 1.50 ± 0.50 | 2 seeds | [holds{link}; not counted: by definition |",
-        f"| numbers | 50, 12345 | 49.00 ± 1.00, 51.00 | 2 seeds | [numbers{link} |",
-        f"| a mean | 48 ± 1 | 49.00 ± 1.00 | 2 seeds | [numbers{link} |",
-        f"| a figure | – | a picture | – | [shown{link} |",
-        "| privacy | – | – | – | not here: nobody knows |",
-        "| a table | – | – | – | not run here: `fedref reproduce elsewhere` |",
+def judgements(report: str, what: str) -> list[Judgement]:
+    found = [one for one in JUDGED[report] if one.claim.what.startswith(what)]
+    return [one for one in found if one.claim == found[0].claim]
+
+
+def number(report: str, what: str, place: str, method: str) -> tuple[Values, int]:
+    """Return the first number of a claim in a place, of the method whose name has this part."""
+    found = [
+        (f.values, one.claim.digits)
+        for one in judgements(report, what)
+        for f in one.decisive
+        if ", ".join(filter(None, f.place)).startswith(place) and method in f.method
     ]
-    assert "\n".join(lines) in text
-    assert "\n![A picture](results/tiny/one.png)\n" in text
-    assert "| tiny | a | b | c |" in text
-    assert "- [Speedy: α = 1](results/speedy/table.md)\n" in text
-    assert "[More" not in text.partition("## Beside")[2]
-    assert text.endswith("\n[^small]: It is small.\n[^odd]: It is odd.\n")
-    assert "There are 4 judgements of what" in text
-    assert "holds 2, undecided 2." in text
-    assert "what holds: One 2.\nApart from these 1 are not counted" in text
-    assert "say why: by definition 1." in text
+    return found[0]
 
 
-def test_numbers_that_the_paper_does_not_print(out: Path) -> None:
-    (out / "tiny/numbers.csv").write_text(NUMBERS.replace("12345", ""))
-    assert "| numbers | 50 | 49.00 ± 1.00, 51.00 |" in readme.make_readme(out.parent, out)
-    (out / "tiny/numbers.csv").write_text(NUMBERS.replace("12345", "").replace(",50,", ",,"))
-    assert "| numbers | – | 49.00 ± 1.00, 51.00 |" in readme.make_readme(out.parent, out)
+def rows() -> dict[str, list[str]]:
+    """Return the lines of the table of claims: the first cell → the others."""
+    part = README.partition("## The headline claims")[2].partition("\n## ")[0]
+    found = [line.strip("| ").split(" | ") for line in part.split("\n") if line.startswith("| ")]
+    return {row[0]: row[1:] for row in found[2:] if not row[0].startswith("**")}
 
 
-def test_of_many_values_the_ends_are_shown_of_places_where_it_is_judged(out: Path) -> None:
-    claim = Claim("It holds", lambda place, m: place.run, ("a",), above=0)
-    places = [Place("", f"place {i}", np.array([i, i + 1.0]), METHODS) for i in range(-3, 4)]
-    ends = [places[0]._replace(doubts=["nobody knows"]), *places[1:]]
-    report_claims(judge([claim], ends), out / "tiny")
-    row = next(line for line in readme.make_readme(out.parent, out).splitlines() if "| +1" in line)
-    assert "| −1.50 ± 0.50 to 3.50 ± 0.50, where it is judged | 2 seeds, 7 places | [holds" in row
+def test_the_table_has_at_most_six_claims_a_paper() -> None:
+    assert len(rows()) == len(TABLE)
+    assert max(sum(row[0] == name for row in TABLE.values()) for name in JUDGED) <= 6
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ('shows = "a picture"', 'shows = "a", because = "b"', "is not understood, expected what, one"),
-        ('because = "nobody knows"', 'becuase = "x"', "papers.toml: .* is not understood"),
-        ('notes = ["odd"]', 'notes = ["even"]', "and notes that are in"),
-        ('"fedprox"]', '"fedsgd"]', "numbers.csv: has no line with .*fedsgd"),
-    ],
-)  # fmt: skip
-def test_a_line_that_is_not_understood(old: str, new: str, message: str, out: Path) -> None:
-    papers = out.parent / "papers.toml"
-    papers.write_text(papers.read_text().replace(old, new))
-    with pytest.raises(DataError, match=message):
-        readme.make_readme(out.parent, out)
+@pytest.mark.parametrize("start", TABLE)
+def test_a_line_of_the_table_is_what_was_measured(start: str) -> None:
+    ((paper, ours, said),) = [cells for what, cells in rows().items() if what.startswith(start)]
+    values, digits = number(*TABLE[start])
+    assert ours == show_values(values, digits)
+    counts = count_verdicts(judgements(*TABLE[start][:2]))
+    words = re.findall(
+        r"(holds|contradicted|undecided|not judged)(?: in (?:all |both of )?(\d+))?", said
+    )
+    assert {verdict: int(n or 1) for verdict, n in words} == counts
+    told = judgements(*TABLE[start][:2])[0].claim.paper
+    if start == "a larger α":  # of two numbers that the text prints
+        new, old = (
+            read_spec("per-fedavg")["paper"]["accuracy"][f"MNIST, τ = 10, α = {x}"]
+            for x in ("0.01", "0.001")
+        )
+        told = show_number(new["Per-FedAvg (FO)"] - old["Per-FedAvg (FO)"])
+    assert paper == "–" or paper in told
 
 
-def test_it_is_written_after_every_reproduction(tiny: Path) -> None:
-    (catalogue.root() / "papers.toml").write_text(PAPERS)
-    assert command("tiny", "--out", tiny) == 0
-    text = (tiny.parent / "README.md").read_text()
-    assert "| numbers | 50, 50 | " in text
-    assert "| It holds | +1 | – | no seeds, 0 places | [not judged]" in text
+@pytest.mark.parametrize("text", [*CELLS, *CLAIMS])
+def test_a_number_in_a_sentence_is_what_was_measured(text: str) -> None:
+    if text in CELLS:
+        report, *key = CELLS[text]
+        assert show_values(read_cells(default_out() / report / "cells.csv").get(*key)) == text
+    else:
+        *which, sign = CLAIMS[text]
+        values, digits = number(*which)
+        assert show_values(values._replace(mean=sign * values.mean), digits) == text
 
 
-# ---- what is committed ---------------------------------------------------------------------------
+def test_no_other_number_has_a_deviation() -> None:
+    prose = README.partition("## The headline claims")[0]
+    assert {*re.findall(r"[\d.]+ ± [\d.]+", prose)} == {*CELLS, *CLAIMS}
 
 
-def test_the_committed_readme_is_what_the_committed_results_give() -> None:
-    root = catalogue.root()
-    assert (root / "README.md").read_text("utf-8") == readme.make_readme(root, root / "results")
-
-
-@pytest.mark.parametrize("name", catalogue.names())
-def test_the_committed_tables_have_the_verdicts_of_the_committed_claims(name: str) -> None:
-    folder = catalogue.root() / "results" / name
-    table = (folder / "table.md").read_text("utf-8").splitlines()
-    lines = claim_lines(read_claims(folder / "claims.csv")).splitlines()
-    assert set(lines) <= set(table)
-    verdicts = ("- Holds", "- Contradicted", "- Undecided", "- Not judged")
-    assert len(lines) == sum(line.startswith(verdicts) for line in table)
-
-
-@pytest.mark.parametrize("name", catalogue.names())
-def test_every_claim_is_measured_and_every_measured_one_is_listed(name: str) -> None:
-    """Its quantity and note are there: in its report, or for CIFAR-10 in those of the two figures."""
-    root = catalogue.root()
-    module = vars(catalogue.find(name).module)
-    claims = claims_of(name, module.get("FIGURES", module))
-    committed = read_claims(root / "results" / name / "claims.csv")
-    assert {claim.text for claim in claims} == {
-        group[0].claim for group in group_by_place(committed)
-    }
-    limits = {f.claim: (f.above, f.below, f.unit, f.digits) for f in committed}
-    assert limits == {c.text: (c.above, c.below, c.unit, c.digits) for c in claims}
-    exact = {f.claim: f.least is None for f in committed}
-    assert exact == {c.text: c.margin == "none" for c in claims}
-
-
-def test_every_reproduction_of_a_paper_is_listed() -> None:
-    papers = read_papers(catalogue.root() / "papers.toml")["paper"]
-    assert [paper["name"] for paper in papers] == [
-        "Per-FedAvg", "FedMeta", "FedProx", "FedMAML", "APFL",
-    ]  # fmt: skip
-    listed = {section for paper in papers for row in paper["rows"] for section in sections_of(row)}
-    assert listed <= set(catalogue.names())
-    ours = {name for name in catalogue.names() if catalogue.find(name).paper.startswith("No paper")}
-    assert set(catalogue.names()) - ours <= listed
+def test_it_is_short_and_says_how_many_judgements_there_are() -> None:
+    assert len(README.splitlines()) <= 120
+    counted = [
+        one
+        for judged in JUDGED.values()
+        for one in judged
+        if one.claim.is_judged and not one.claim.apart
+    ]
+    counts = count_verdicts(counted)
+    for n, words in (
+        (len(counted), "judgements"),
+        (counts["holds"], "hold"),
+        (counts["contradicted"], "are contra"),
+    ):
+        assert re.search(rf"\b{n} {words}", README)
+    assert Path(ROOT / "results" / "claims.md").exists()

@@ -1,0 +1,259 @@
+"""Cells: a number for every seed of one quantity, of one method, in one place.
+
+A place is (data, setting). cells.csv holds them all; tables and verdicts are read off it.
+"""
+
+import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedref.datasets import load, split
+from fedref.datasets.describe import statistics
+from fedref.models.numerics import Array
+from fedref.sampling import cut
+from reproduce.quantities import QUANTITIES, Part, at_best, halves
+from reproduce.runs import Results, Trial, sweep_points
+from reproduce.tables import Values, values_of, write_csv
+
+Place = tuple[str, str]
+HEAD = ("data", "setting", "method", "quantity", "mean", "sd", "seeds", "note")
+
+
+class Cell(NamedTuple):
+    place: Place
+    method: str
+    quantity: str
+    values: Values
+    note: str = ""
+
+
+class Cells:
+    """Cells by (place, method, quantity), in the order in which they were measured."""
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        self.all = {(c.place, c.method, c.quantity): c for c in cells}
+        self.places = list(dict.fromkeys(c.place for c in cells))
+
+    def get(self, place: Place, method: str, quantity: str) -> Values | None:
+        cell = self.all.get((place, method, quantity))
+        return None if cell is None else cell.values
+
+    def places_at(self, patterns: Sequence[str]) -> list[Place]:
+        """Return the places whose name fits one of the patterns (none: all), in their order."""
+        return [p for p in self.places if fits(place_name(p), patterns or ["*"])]
+
+    def count(self, place: Place, what: str) -> int:
+        """Return what is counted in a place, or else on its data: rows tested, rounds apart ..."""
+        on_its_data = (other for other in self.places if other[0] == place[0])
+        found = (self.get(at, "", what) for at in (place, *on_its_data))
+        return int(next((x.mean for x in found if x is not None), 0))
+
+
+def place_name(place: Place) -> str:
+    return ", ".join(filter(None, place))
+
+
+def fits(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+# ---- from runs -----------------------------------------------------------------------------------
+
+
+def measure_cells(spec: Mapping[str, Any], runs: Mapping[str, Results]) -> Iterator[Cell]:
+    """Yield what [[cells]] ask for: quantities of every method, at every point of these runs."""
+    for wanted in spec.get("cells", []):
+        for name in (run for run in runs if fits(run, wanted["runs"])):
+            data = next(x for pattern, x in spec["data"].items() if fnmatchcase(name, pattern))
+            for setting, part, chosen in split_run(runs[name], wanted):
+                place = data, setting
+                yield from count_tested(place, part, wanted)
+                for label in dict.fromkeys(trial.label for trial in part.trials):
+                    method = spec["methods"][label]
+                    yield from measure_method(place, method, part, label, wanted["quantities"])
+                    if label in chosen:
+                        yield Cell(place, method, "chosen", values_of([]), chosen[label])
+
+
+def split_run(
+    results: Results, wanted: Mapping[str, Any]
+) -> Iterator[tuple[str, Part, dict[str, str]]]:
+    """Yield (setting, its trials, label → what was chosen) of every point of a sweep.
+
+    choose : one place, with every method at its best point. first-seed : of the first seed alone.
+    """
+    table = results.table
+    if wanted.get("first-seed"):
+        first = [t for t in results.trials if t.seed == results.trials[0].seed]
+        results = results._replace(trials=first)
+    words = {k: v for own in table["algorithms"].values() for k, v in own.items()}
+    words |= {**table, "support": table.get("unseen", 0)}
+
+    def setting(point: Mapping[str, Any]) -> str:
+        known = {k.replace("-", "_").replace(".", "_"): v for k, v in {**words, **point}.items()}
+        return str(wanted.get("setting", "")).format(**known).replace("%", " %")
+
+    if "choose" in wanted:
+        best, chosen = at_best(results, wanted["choose"])
+        yield setting({}), Part(results, best, [best]), chosen
+        return
+    points: dict[str, list[Trial]] = {}
+    for point in sweep_points(table):
+        kept = [t for t in results.trials if all(point[k] == v for k, v in t.point.items())]
+        place = points.setdefault(setting(point), [])
+        place += [trial for trial in kept if not any(trial is other for other in place)]
+    for name, trials in points.items():
+        yield name, Part(results, trials, list(points.values())), {}
+
+
+def measure_method(
+    place: Place, method: str, part: Part, label: str, quantities: Sequence[str]
+) -> Iterator[Cell]:
+    """Yield the cells of one method in one place; NaN, and why, where it diverged with any seed."""
+    ended = sorted({t.diverged for t in part.trials_of(label) if t.diverged is not None})
+    for quantity in quantities:
+        if ended:
+            note = f"diverged after round {' and '.join(map(str, ended))}"
+            yield Cell(
+                place, method, quantity, values_of([np.nan] * len(part.trials_of(label))), note
+            )
+        elif (values := QUANTITIES[quantity](part, label)).size and not np.isnan(values).all():
+            yield Cell(place, method, quantity, values_of(values))
+
+
+def count_tested(place: Place, part: Part, wanted: Mapping[str, Any]) -> Iterator[Cell]:
+    """Yield on how many rows and clients is tested, and how often; and what is counted of the data.
+
+    unseen : on the clients that never trained, on the rows that are left when their support is taken
+    away; of several draws of clients, the fewest. choose = "half of the clients": on the other half.
+    """
+    n = part.trials[0].scores.n_test
+    if wanted.get("choose") == "half of the clients":
+        n = n[halves(len(n))[1]]
+    each = [n]
+    if wanted.get("unseen"):
+        points = {repr(t.point): t.point for t in part.trials}.values()
+        each = [rows_left(*part.results.load(point)) for point in points]
+    n = min(each, key=np.sum)
+    counts = {"rows tested": n.sum(), "clients tested": (n > 0).sum()}
+    counts["rounds apart"] = part.results.table.get("eval-every", 1)
+    for what in wanted.get("of-data", []):
+        counts[what] = OF_DATA[what](part.results.load(part.trials[0].point)[1].federation)
+    for what, x in counts.items():
+        yield Cell(place, "", what, values_of([x]))
+
+
+def rows_left(made: Any, data: Any) -> Array:
+    """Return how many rows each of the unseen clients is tested on."""
+    everyone, tested = data.unseen
+    sizes = (everyone.train.sizes + everyone.test.sizes)[tested]
+    return np.array([len(cut(np.arange(n), made.unseen)[1]) for n in sizes])
+
+
+def commonest_label(federation: Any) -> float:
+    """Return the accuracy in % of always saying the most frequent label."""
+    y = federation.source.y[federation.test.rows]
+    return float(100 * np.bincount(y).max() / len(y))
+
+
+def own_commonest_label(federation: Any) -> float:
+    """Return the accuracy in % of each test client's own most frequent training label."""
+    y, (_, tested) = federation.source.y, halves(federation.clients)
+    labels = {k: np.bincount(y[federation.train.rows_of(k)]).argmax() for k in tested}
+    right = [y[federation.test.rows_of(k)] == labels[k] for k in tested]
+    return float(100 * np.concatenate(right).mean())
+
+
+OF_DATA: Mapping[str, Callable[[Any], float]] = {
+    "always the most frequent label": commonest_label,
+    "always the client's most frequent label": own_commonest_label,
+}
+
+
+def measure_splits(spec: Mapping[str, Any], data_dir: Path | None) -> Iterator[Cell]:
+    """Yield what [[splits]] ask for: who holds how much, and between which values the deviation is."""
+    for wanted in spec.get("splits", []):
+        source = load(wanted["load"], data_dir)
+        found = [
+            statistics(split(wanted["rule"], source, seed))
+            for seed in range(max(wanted["seeds"], wanted.get("draws", 0)))
+        ]
+        place = wanted["data"], "the split"
+        for what in ("clients", "samples", "mean", "std"):
+            values = values_of([float(one[what]) for one in found[: wanted["seeds"]]])
+            yield Cell(place, "", what, values)
+        if "draws" in wanted:
+            spread = [float(one["std"]) for one in found]
+            for what, value in (("least std", min(spread)), ("largest std", max(spread))):
+                yield Cell(place, "", f"{what} of {wanted['draws']} draws", values_of([value]))
+
+
+# ---- from cells ----------------------------------------------------------------------------------
+
+OVER_SETTINGS: Mapping[str, Callable[[Array], Array]] = {  # (settings, seeds) → (seeds,)
+    "range": lambda x: np.ptp(x, 0),
+    "change": lambda x: x[-1] - x[0],
+    "mean": lambda x: x.mean(0),
+    "deviation": lambda x: x.std(0, ddof=1),
+    "largest": lambda x: x.max(0),
+}
+
+
+def derive_cells(spec: Mapping[str, Any], cells: Cells) -> Iterator[Cell]:
+    """Yield [[derived]]: what becomes of a quantity over settings, or less a place's best method."""
+    for wanted in spec.get("derived", []):
+        each: dict[tuple[str, str], list[Array]] = {}
+        for place in cells.places_at(wanted["at"]):
+            found = {m: cells.get(place, m, wanted["quantity"]) for m in method_names(spec)}
+            known = {
+                m: x for m, x in found.items() if x and x.has_seeds and not np.isnan(x.each).any()
+            }
+            if wanted["how"] == "below the best":
+                best = max((x for x in known.values()), key=lambda x: x.mean)
+                for method, x in known.items():
+                    yield Cell(place, method, wanted["name"], values_of(best.each - x.each))
+                continue
+            for method, x in known.items():
+                each.setdefault((place[0], method), []).append(x.each)
+        for (data, method), values in each.items():
+            over = values_of(OVER_SETTINGS[wanted["how"]](np.array(values)))
+            yield Cell((data, wanted["setting"]), method, wanted["name"], over)
+
+
+def method_names(spec: Mapping[str, Any]) -> list[str]:
+    return list(dict.fromkeys(spec["methods"].values()))
+
+
+# ---- cells.csv -----------------------------------------------------------------------------------
+
+
+def write_cells(path: Path, cells: Cells) -> None:
+    """Write a row for each cell, with a column for each seed; none where seeds were not kept."""
+    width = max(len(c.values.each) for c in cells.all.values())
+    heads = [*HEAD, *(f"seed #{i + 1}" for i in range(width))]
+    rows = []
+    for c in cells.all.values():
+        x = c.values
+        each = [repr(v) for v in x.each.tolist()]
+        rows.append([*c.place, c.method, c.quantity, x.mean, x.sd, x.seeds, c.note, *each])
+        rows[-1] += [""] * (width - len(each))
+    write_csv(path, heads, rows)
+
+
+def read_cells(path: Path) -> Cells:
+    with path.open(encoding="utf-8", newline="") as file:
+        return Cells([cell_of(row) for row in csv.DictReader(file)])
+
+
+def cell_of(row: Mapping[str, str]) -> Cell:
+    each = values_of([float(v) for k, v in row.items() if k.startswith("seed #") and v])
+    mean, sd = (float(row[k]) if row[k] else np.nan for k in ("mean", "sd"))
+    values = (
+        each if each.seeds == int(row["seeds"]) else Values(each.each, mean, sd, int(row["seeds"]))
+    )
+    place = row["data"], row["setting"]
+    return Cell(place, row["method"], row["quantity"], values, row["note"])

@@ -1,0 +1,355 @@
+"""The pages of results: papers/NAME.md with its tables and claims, and a page of all claims.
+
+A page is a function of cells.csv, of runs.csv (which data, seeds and commits made it) and of the
+report's two files.
+"""
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedref.boundary.files import write_atomically
+from reproduce.cells import Cells, Place, place_name, read_cells
+from reproduce.claims import (
+    HOLDS,
+    UNDECIDED,
+    VERDICTS,
+    Claim,
+    Finding,
+    Judgement,
+    claim_of,
+    claims_of,
+    count_verdicts,
+    judge_claims,
+    value,
+    verdict_words,
+)
+from reproduce.runs import PAPERS, read_spec, report_names
+from reproduce.tables import Values, markdown, show_number, show_values
+
+#: Quantities that are whole numbers; so many values of a claim are listed, else least and largest.
+WHOLE, LISTED = ("clients", "samples"), 5
+Spec = Mapping[str, Any]
+
+
+def write_page(name: str, spec: Spec, out: Path) -> None:
+    """Write OUT/README.md from OUT/cells.csv and OUT/runs.csv."""
+    write_atomically(out / "README.md", make_page(name, spec, out).encode())
+
+
+def make_page(name: str, spec: Spec, out: Path) -> str:
+    """Return papers/NAME.md with {table NAME} and {claims} filled in, and what made the numbers."""
+    cells = read_cells(out / "cells.csv")
+    parts = {
+        f"table {key}": make_table(spec, cells, t) for key, t in spec.get("tables", {}).items()
+    }
+    parts["claims"] = claims_table(spec, judge_claims(spec, cells))
+    text = fill((PAPERS / f"{name}.md").read_text("utf-8"), parts)
+    with (out / "runs.csv").open(encoding="utf-8", newline="") as file:
+        made = markdown(list(csv.reader(file)), left=4)
+    return f"{text.rstrip()}\n\n## What made these numbers\n\n{made}\n"
+
+
+def fill(text: str, parts: Mapping[str, str]) -> str:
+    """Return a text with the parts that its {names} stand for."""
+    return re.sub(r"^\{([^}\n]+)\}$", lambda m: parts[m[1]], text, flags=re.MULTILINE)
+
+
+# ---- tables --------------------------------------------------------------------------------------
+
+
+def make_table(spec: Spec, cells: Cells, wanted: Mapping[str, Any]) -> str:
+    """Return a table: a row for every place and method, a column for every quantity.
+
+    at : the places. columns : name → digits, or a difference as claims have it, with `digits`, `in`
+    (its setting), `signed`, `mean` (without sd) or `within` (in parentheses where it is within its
+    margin). methods : those that it has. rows : differences in place of methods. counted : what is
+    counted of places and data, in place of methods.
+    """
+    columns, names = wanted["columns"], wanted.get("methods", [*spec["methods"]])
+    methods = (
+        [""] if "counted" in wanted else list(dict.fromkeys(spec["methods"][m] for m in names))
+    )
+    printed = {q: q in spec.get("paper", {}) for q in columns}
+    rows = [["data", "setting", "method"]]
+    for q in columns:
+        rows[0] += ["paper", q, "difference"] if printed[q] else [q]
+    rows[0] += ["chosen", "comment"]
+    for line in wanted.get("rows", [{}]):
+        for place in cells.places_at(line.get("at", wanted.get("at", []))):
+            for method in [spec["methods"][line["of"]]] if line else methods:
+                found = {
+                    q: column(q, how, line, cells, place, method, spec)
+                    for q, how in columns.items()
+                }
+                notes = [cells.all.get((place, method, q)) for q in ("chosen", *columns)]
+                if not any(found.values()):
+                    continue
+                texts = [
+                    text
+                    for q, x in found.items()
+                    for text in texts_of(
+                        x,
+                        columns[q],
+                        paper_number(spec, place, method, q),
+                        printed[q],
+                        cells,
+                        place,
+                    )
+                ]
+                label = row_name(spec, line) if line else method
+                comments = dict.fromkeys(c.note for c in notes[1:] if c and c.note)
+                chosen = notes[0].note if notes[0] else ""
+                rows.append([*place, label, *texts, chosen, "; ".join(comments)])
+    return tidy(rows)
+
+
+def tidy(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table without columns in which nothing stands."""
+    if len(rows) == 1:
+        return "Not run."
+    kept = [column for column in zip(*rows) if {*column[1:]} - {"", "–"}]
+    left = sum(column[0] in ("data", "setting", "method") for column in kept)
+    return markdown(list(zip(*kept)), left)
+
+
+def paper_number(spec: Spec, place: Place, method: str, quantity: str) -> float | None:
+    """Return the paper's number, if it prints one: [paper] has quantity → place → method → number."""
+    found = spec.get("paper", {}).get(quantity, {}).get(place_name(place), {})
+    number = found.get(method, found.get("all"))
+    return None if number is None else float(number)
+
+
+def column(
+    quantity: str,
+    how: Any,
+    line: Mapping[str, Any],
+    cells: Cells,
+    place: Place,
+    method: str,
+    spec: Spec,
+) -> Values | None:
+    """Return what stands in one column of a row: a cell, or a difference of cells."""
+    fields = {"quantity": quantity, **line, **(how if isinstance(how, dict) else {}), "of": method}
+    there = (place[0], fields.get("in", place[1]))
+    known = {k: v for k, v in fields.items() if k in Claim._fields and k not in ("at", "digits")}
+    return value(claim_of({"what": "", **known}), cells, there, method, spec)
+
+
+def texts_of(
+    x: Values | None, how: Any, paper: float | None, printed: bool, cells: Cells, place: Place
+) -> list[str]:
+    """Return the cells of one column; with the paper's number and the difference if it prints any."""
+    how = how if isinstance(how, dict) else {"digits": how}
+    digits = how.get("digits", 2)
+    sign = "+" if how.get("signed") else ""
+    text = show_number(x.mean, digits, sign) if x and how.get("mean") else show_values(x, digits)
+    if x and how.get("within") and x.has_seeds:
+        rows = cells.count(place, "rows tested")
+        least = 100 * 4 / rows if rows else 0.0
+        within = Finding(place, "", x, least, digits).judge(0, np.inf) == UNDECIDED
+        text = f"({text})" if within else text
+    if not printed:
+        return [text]
+    off = None if paper is None or x is None else x.mean - paper
+    return [show_number(paper, digits), text, show_number(off, digits, "+")]
+
+
+def row_name(spec: Spec, line: Mapping[str, Any]) -> str:
+    names = {key: spec["methods"][line[key]] for key in ("of", "to") if key in line}
+    return (
+        f"{names['of']} − {names['to']}"
+        if "to" in names
+        else f"{names['of']}, less {line['start']}"
+    )
+
+
+# ---- claims on a report's page -------------------------------------------------------------------
+
+
+def claims_table(spec: Spec, judged: Sequence[Judgement]) -> str:
+    """Return a row for every claim and place: what was measured, the limits, the verdict."""
+    rows = [["claim", "place", "ours ±", "limit; margin", "verdict"]]
+    for claim, group in groupby((j for j in judged if j.claim.is_judged), key=lambda j: j.claim):
+        what = claim.what
+        for one in group:
+            why = f": {one.why_not}" if one.why_not else ""
+            rows.append([what, one.place, show_findings(one), limits(one), one.verdict + why])
+            what = "〃"
+    return markdown(rows, left=5)
+
+
+def show_findings(one: Judgement) -> str:
+    """Return the numbers of one claim in one place: judged, beside it, and what else is said."""
+    several = len(one.claim.of) > 1
+
+    def words(f: Finding) -> str:
+        label = f.method if several or not f.judged else ""
+        where = f.place[1] if one.claim.together else ""
+        return " ".join(filter(None, [label, where, show_values(f.values, one.claim.digits)]))
+
+    text = ", ".join(words(f) for f in one.decisive)
+    text += f" {one.claim.unit}" if one.claim.unit else ""
+    beside = [words(f) for f in one.findings if not f.judged]
+    beside += [f"{q} {show_values(x)}" for q, x in one.also if x is not None]
+    return text + (f"; beside it {', '.join(beside)}" if beside else "")
+
+
+def limits(one: Judgement) -> str:
+    """Return the limits of a claim, and the largest margin of its numbers."""
+    pairs = (("above", one.claim.above), ("below", one.claim.below))
+    texts = (f"{word} {x:g}".replace("-", "−") for word, x in pairs if abs(x) < np.inf)
+    text = " and ".join(texts)
+    if not one.decisive:
+        return text
+    if one.decisive[0].least is None:
+        return f"{text}; counted"
+    if max(f.values.seeds for f in one.decisive) == 1:
+        return f"{text}; one seed"
+    return f"{text}; {show_number(max(f.margin for f in one.decisive), max(one.claim.digits, 2))}"
+
+
+# ---- the page of all claims ----------------------------------------------------------------------
+
+
+def write_claims(out: Path) -> None:
+    """Write OUT/claims.md: every claim of every paper that there are results of."""
+    write_atomically(out / "claims.md", make_claims(out).encode())
+
+
+def make_claims(out: Path) -> str:
+    """Return papers/claims.md with {NAME}, the table of a report, and {counts} filled in.
+
+    Footnotes that no row has are left out.
+    """
+    rows: dict[str, list[list[str]]] = {name: [] for name in report_names()}
+    titles, judged = {}, []
+    for name in report_names():
+        spec, path = read_spec(name), out / name / "cells.csv"
+        own = judge_claims(spec, read_cells(path)) if path.exists() else []
+        titles[name] = spec["title"]
+        for claim in claims_of(spec):
+            home, mine = claim.belongs or name, [one for one in own if one.claim == claim]
+            judged += [(home, one) for one in mine if claim.is_judged]
+            cells = cells_of(spec, claim, mine, f"{name}/README.md", path.exists())
+            rows[home].append([claim.what + footnotes(spec, claim, mine), *cells])
+    heads = ["claim or number", "paper", "ours ±", "seeds, places", "verdict"]
+    parts = {name: markdown([heads, *own], left=5) for name, own in rows.items()}
+    parts["counts"] = counts([(titles[home], one) for home, one in judged])
+    text = fill((PAPERS / "claims.md").read_text("utf-8"), parts)
+    used = {*re.findall(r"\[\^([\w-]+)\](?!:)", text)}
+    notes = r"\[\^([\w-]+)\]: .*\n\n?"
+    return re.sub(notes, lambda m: m[0] if m[1] in used else "", text).rstrip() + "\n"
+
+
+def footnotes(spec: Spec, claim: Claim, judged: Sequence[Judgement]) -> str:
+    """Return the marks of a row's notes, and of those on its data."""
+    places = [place_name(f.place) for one in judged for f in one.findings]
+    on_data = [
+        note
+        for pattern, note in spec.get("data-notes", {}).items()
+        if any(fnmatchcase(place, pattern) for place in places)
+    ]
+    return "".join(f"[^{name}]" for name in dict.fromkeys([*claim.notes, *on_data]))
+
+
+def cells_of(
+    spec: Spec, claim: Claim, own: Sequence[Judgement], page: str, there: bool
+) -> list[str]:
+    """Return the cells of a row from *paper* on."""
+    paper = claim.paper or "–"
+    if claim.because:
+        return [paper, "–", "–", f"not here: {claim.because}"]
+    if not there:
+        return [paper, "–", "–", "not run here"]
+    if claim.shows:
+        return [paper, claim.shows, "–", f"[shown]({page})"]
+    if not claim.is_judged:
+        printed = [
+            (
+                paper_number(spec, f.place, f.method, q),
+                show_values(x, 0 if q in WHOLE else claim.digits),
+            )
+            for one in own
+            for f in one.findings
+            for q, x in [(claim.quantity, f.values), *((q, x) for q, x in one.also if x)]
+        ]
+        numbers = ", ".join(f"{x:.10g}" for x, _ in printed if x is not None)
+        seeds = seeds_of(own, 1)
+        return [
+            claim.paper or numbers or "–",
+            ", ".join(t for _, t in printed),
+            seeds,
+            f"[number]({page})",
+        ]
+    said = f"[{verdict_words(own)}]({page})" + (
+        f"; not counted: {claim.apart}" if claim.apart else ""
+    )
+    return [paper, ours(own), seeds_of(own, len(own)), said]
+
+
+def ours(judged: Sequence[Judgement]) -> str:
+    """Return what was measured: each value, or the smallest and the largest of many."""
+    values = [f for one in judged for f in one.decisive]
+    digits = judged[0].claim.digits if judged else 2
+    if len(values) > LISTED:
+        meant = [f for one in judged if not one.why_not for f in one.decisive] or values
+        ends = [select(meant, key=lambda f: f.values.mean) for select in (min, max)]
+        where = ", where it is judged" if len(meant) < len(values) else ""
+        return " to ".join(show_values(f.values, digits) for f in ends) + where
+    texts = []
+    for one in judged:
+        own = [
+            " ".join(filter(None, [name_in(one, f), show_values(f.values, digits)]))
+            for f in one.decisive
+        ]
+        shorter = re.sub(r",? (digits|grey)$|'s rule, digits", "", one.place)
+        texts.append(" ".join([shorter] * (len(judged) > 1) + [", ".join(own)]))
+    return "; ".join(texts) or "–"
+
+
+def name_in(one: Judgement, f: Finding) -> str:
+    return f.place[1] if one.claim.together else f.method if len(one.claim.of) > 1 else ""
+
+
+def seeds_of(judged: Sequence[Judgement], places: int) -> str:
+    """Return how many seeds there are, and in how many places."""
+    seeds = sorted({f.values.seeds for one in judged for f in one.findings}, reverse=True)
+    text = f"{' or '.join(map(str, seeds)) or 'no'} {'seed' if seeds == [1] else 'seeds'}"
+    return f"{text}, {places} places" if places != 1 else text
+
+
+def counts(found: Sequence[tuple[str, Judgement]]) -> str:
+    """Return how many judgements there are, how they come out, and what is not counted."""
+    counted = [(paper, one) for paper, one in found if not one.claim.apart]
+    each = count_verdicts([one for _, one in counted])
+    holds = Counter(paper for paper, one in counted if one.verdict == HOLDS)
+    apart = Counter(one.claim.apart for _, one in found if one.claim.apart)
+    said = ", ".join(f"{v} {each[v]}" for v in VERDICTS)
+    by_paper, why = (", ".join(f"{k} {n}" for k, n in c.items()) or "none" for c in (holds, apart))
+    return (
+        f"There are {each.total()} judgements of what the papers claim, one for each claim in each "
+        f"place, which is a data set\nor a setting: {said}.\nPlaces share runs, and one sentence is "
+        f"judged in up to nine of them; what holds: {by_paper}.\nApart from these {apart.total()} are "
+        f"not counted, and their rows say why: {why}."
+    )
+
+
+def all_patterns(spec: Spec) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield where each pattern of places stands: every one must find a place."""
+    for claim in claims_of(spec):
+        yield claim.what, claim.at
+    for key in ("derived", "pictures"):
+        for wanted in spec.get(key, []):
+            yield key, wanted.get("at", [])
+    for name, wanted in spec.get("tables", {}).items():
+        yield name, wanted.get("at", [])
+        for line in wanted.get("rows", []):
+            yield name, line.get("at", [])

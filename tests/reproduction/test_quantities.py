@@ -1,0 +1,154 @@
+"""What is read off runs, on rows and scores made up here."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedref.rounds.evaluation import Scores
+from reproduce.cells import count_tested, split_run
+from reproduce.quantities import QUANTITIES, Part, at_best, halves
+from reproduce.runs import Results, Trial
+
+
+def trial(label: str, columns: dict[str, list[Any]], seed: int = 0, **more: Any) -> Trial:
+    """A trial with these columns of metrics.csv, a value a round from 0 on; None: not evaluated."""
+    rounds = range(len(next(iter(columns.values()))))
+    rows = [
+        {"round": t, **{c: y[t] for c, y in columns.items() if y[t] is not None}} for t in rounds
+    ]
+    n = np.array([0, 10, 10, 20])
+    scores = Scores(n, np.full(4, np.nan), np.full(4, np.nan), n, np.full(4, np.nan))
+    scores = scores._replace(**more.pop("scores", {}))
+    fields = {"point": {}, "server": None, "diverged": None, "cohorts": lambda: [np.array([1])]}
+    return Trial(**{"label": label, "seed": seed, "rows": rows, "scores": scores, **fields, **more})
+
+
+def part_of(*trials: Trial, table: dict[str, Any] | None = None) -> Part:
+    results = Results(
+        {"algorithms": {t.label: {} for t in trials}, "rounds": 4, **(table or {})},
+        list(trials),
+        dict,
+    )
+    return Part(results, trials, [trials])
+
+
+CURVE = [0.1, 0.5, 0.3, 0.6, 0.5]
+LOSS = [4.0, 3.0, 2.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("quantity", "columns", "expected"),
+    [
+        ("accuracy", {"accuracy": CURVE}, 50), ("average", {"accuracy": CURVE}, 40),
+        ("maximum", {"accuracy": CURVE}, 60), ("untrained", {"accuracy": CURVE}, 10),
+        ("gained in training", {"accuracy": CURVE}, 40), ("change", {"accuracy": CURVE}, 20),
+        ("change", {"accuracy": [0.1, None, None, None, 0.5]}, 0),
+        ("first rounds", {"accuracy": CURVE}, 47.5), ("first rounds and start", {"accuracy": CURVE}, 40),
+        ("since round 900", {"accuracy": CURVE}, -10), ("training loss", {"train_loss": LOSS}, 2),
+        ("γ measured", {"gamma": [np.nan, 1.0, 2.0, 3.0, 4.0]}, 2.5),
+        ("rises", {"train_loss": LOSS}, 100), ("largest rise", {"train_loss": LOSS}, 1),
+        ("bytes", {"bytes_down": [0, 1, 2, 3, 4], "bytes_up": [0, 1, 1, 1, 3]}, 7),
+        ("10⁹ operations", {"flops": [0, 0, 0, 0, 5e9]}, 5),
+        ("renewals", {"renewed": [0, 1, 1, 1, 1]}, 0),  # preset ones, and the last row
+        ("renewals", {"renewed": [1, 0, 0, 0, 0]}, 1),
+        ("new clients", {"unseen_accuracy": CURVE}, 50), ("second half", {"unseen_accuracy": CURVE}, 140 / 3),
+    ],
+)  # fmt: skip
+def test_of_a_curve(quantity: str, columns: dict[str, list[Any]], expected: float) -> None:
+    part = part_of(trial("m", columns), trial("m", columns, seed=1))
+    assert QUANTITIES[quantity](part, "m") == pytest.approx([expected] * 2)
+
+
+def test_of_a_column_that_is_not_there_is_nothing() -> None:
+    assert QUANTITIES["γ"](part_of(trial("m", {"accuracy": CURVE})), "m").size == 0
+
+
+def test_cost_until_another_methods_end() -> None:
+    base = {
+        "unseen_accuracy": [0.1, 0.2, 0.4],
+        "round": [0, 1, 2],
+        "bytes_down": [0, 10, 20],
+        "bytes_up": [0, 0, 0],
+    }
+    fast, slow = (base | {"unseen_accuracy": y} for y in ([0.1, 0.4, 0.3], [0.1, 0.2, 0.3]))
+    part = part_of(trial("fedavg", base), trial("fast", fast), trial("slow", slow))
+    found = [float(QUANTITIES["MB to FedAvg's"](part, m)[0]) for m in ("fedavg", "fast", "slow")]
+    assert found == pytest.approx([20e-6, 10e-6, np.inf])
+    part = part_of(
+        trial("fedavg", {"train_loss": [3, 2.0, 1.5]}), trial("m", {"train_loss": [3, 1.0, 2]})
+    )
+    assert [QUANTITIES["rounds to FedAvg's loss"](part, m)[0] for m in ("fedavg", "m")] == [2, 1]
+
+
+def test_bytes_of_the_rounds_that_renew() -> None:
+    sent = {"bytes_up": [0, 0, 0, 0, 0]}
+    own = trial("m", {"bytes_down": [0, 1, 2, 4, 6], "renewed": [0, 1, 1, 1, 0], **sent})
+    base = trial("fedavg", {"bytes_down": [0, 1, 2, 3, 4], **sent})
+    assert QUANTITIES["bytes of renewals"](part_of(own, base), "m") == [
+        2
+    ]  # without the first renewal
+
+
+def test_of_single_clients() -> None:
+    a, b = np.array([np.nan, 0.5, 0.5, 1.0]), np.array([np.nan, 0.4, 0.5, 1.0])
+    _, tested = halves(4)
+    own = trial(
+        "m", {"accuracy": CURVE}, scores={"accuracy": a, "test_loss": -a, "train_loss": 4 * b}
+    )
+    base = trial(
+        "fedavg", {"accuracy": CURVE, "train_loss": LOSS}, scores={"accuracy": b, "test_loss": -b}
+    )
+    part = part_of(own, base)
+    shares = {
+        q: QUANTITIES[q](part, "m")[0]
+        for q in ("more accurate", "less accurate", "as accurate", "lower loss")
+    }
+    assert shares == pytest.approx(dict(zip(shares, [100 / 3, 0, 200 / 3, 100 / 3])))
+    assert QUANTITIES["test clients that took part"](part, "m") == [100 * (1 in tested) / 2]
+    n = own.scores.n_test[tested]
+    assert QUANTITIES["test clients"](part, "m") == pytest.approx(
+        [100 * np.nansum(a[tested] * n) / n.sum()]
+    )
+
+
+def test_the_best_point_is_that_of_the_mean_over_seeds_and_not_of_one_that_diverged() -> None:
+    trials = [
+        trial(
+            "m",
+            {"validation_accuracy": [v], "accuracy": [v]},
+            seed,
+            point={"lr": lr},
+            diverged=ended,
+        )
+        for lr, each, ended in (
+            (0.1, (0.5, 0.7), None),
+            (1.0, (0.65, 0.65), None),
+            (10.0, (0.9, 0.9), 1),
+        )
+        for seed, v in enumerate(each)
+    ]
+    results = Results({"sweep": {"lr": [0.1, 1.0, 10.0]}, "algorithms": {"m": {}}}, trials, dict)
+    best, chosen = at_best(results, "validation clients")
+    assert chosen == {"m": "η = 1"}
+    assert [t.point for t in best] == [{"lr": 1.0}] * 2
+    assert at_best(results._replace(trials=trials[:2]), "validation clients")[1] == {
+        "m": "η = 0.1 (edge)"
+    }
+
+
+def test_a_sweep_is_split_into_places_and_a_method_without_its_key_is_in_each() -> None:
+    swept = [trial("m", {"accuracy": [x]}, point={"until-gamma": x}) for x in (0.1, 0.5)]
+    base = trial("fedavg", {"accuracy": [0.0]})
+    table = {
+        "sweep": {"until-gamma": [0.1, 0.5]},
+        "algorithms": {"m": {"mu": 3}, "fedavg": {}},
+        "epochs": 2,
+    }
+    results = Results(table, [*swept, base], dict)
+    found = list(split_run(results, {"setting": "E = {epochs}, μ = {mu}, {until_gamma:.0%}"}))
+    assert [(setting, [t.label for t in part.trials]) for setting, part, _ in found] == [
+        ("E = 2, μ = 3, 10 %", ["m", "fedavg"]), ("E = 2, μ = 3, 50 %", ["m", "fedavg"]),
+    ]  # fmt: skip
+    counted = {c.quantity: c.values.mean for c in count_tested(("D", ""), found[0][1], {})}
+    assert counted == {"rows tested": 40, "clients tested": 3, "rounds apart": 1}
