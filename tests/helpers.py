@@ -170,6 +170,7 @@ def play(
     loss=lambda t: [3.0, 2.0, 2.5, 1.0, 0.5][t % 5],
     dtype=np.float64,
     stack: bool | None = None,
+    threads: int | None = None,
     **how,
 ):
     """Run rounds 0, 1, ... on read-only values; return (states, logs).
@@ -177,7 +178,8 @@ def play(
     stack : True fails if a client is run alone, False if clients are stacked. In any case it fails
     if a part of the cohort fails and is run again one by one.
     """
-    work = Workers(stack=stack, **how) if how else partial(run_clients, stack=stack)
+    alone = partial(run_clients, stack=stack, threads=threads)
+    work = Workers(stack=stack, **how) if how else alone
     state = start(algorithm, model, seed) if state is None else state
     states, logs = [state], []
     other_way = [(parallel, "one_by_one")]

@@ -27,9 +27,6 @@ columns
   compared the claim: which two values are compared
   error    max|got − expected| / max|expected|, the largest of all cases; a row passes with at most
            1e-12 (0 for "bit for bit"); about 1e-16 is rounding
-  slope    of the Taylor remainder on log-log axes (for HF: of the error against δ); a row passes within
-           0.1 of 2, or of 3 for a Hessian-vector product; inf means that the remainder is all rounding,
-           and passes only if the function is a quadratic
 
 The complex step Im f(w + ih v)/h subtracts nothing, so h = 1e-200 gives the derivative to rounding.
 
@@ -38,8 +35,7 @@ examples
   fedref check --only "per-fedavg eq.6"        one equation
   fedref check --only per-fedavg "MLP tanh"    all tags that contain either
   fedref check --only apfl --json              {seed, ok, seconds, proofs: [{tag, claim, error, bound,
-                                               slope, order, verdict, note}]}; slope: a number, "inf"
-                                               or null; error: null if the case raised (see note)
+                                               verdict, note}]}; error: null if it raised (see note)
   fedref check --plot steps.png                why the complex step: a picture for the blackboard
 
 exit code: 0 all passed; 1 one failed; 2 wrong input
@@ -79,14 +75,8 @@ def with_progress_bar(chosen: "list[proofs.Proof]") -> "Iterable[proofs.Proof]":
 
 
 def format_json(rows: "list[proofs.Row]", seed: int, seconds: float) -> str:
-    """Return the rows as strict JSON, which has neither inf nor nan."""
-
-    def as_json(x: Any) -> Any:
-        if isinstance(x, float) and not math.isfinite(x):
-            return None if math.isnan(x) else "inf"
-        return x
-
-    listed = [{name: as_json(x) for name, x in row._asdict().items()} for row in rows]
+    """Return the rows as strict JSON, which has no nan."""
+    listed = [row._asdict() | ({"error": None} if math.isnan(row.error) else {}) for row in rows]
     ok = all(row.verdict == "ok" for row in rows)
     report = {"seed": seed, "ok": ok, "seconds": round(seconds, 3), "proofs": listed}
     return json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False)
@@ -94,12 +84,10 @@ def format_json(rows: "list[proofs.Row]", seed: int, seconds: float) -> str:
 
 def format_table(rows: "list[proofs.Row]", seconds: float) -> str:
     """Return the rows as an aligned table, with a row's note or exception below it."""
-    cells = [("tag", "compared", "error", "slope", "verdict")]
-    for row in rows:
-        slope = "" if row.slope is None else f"{row.slope:.2f}"
-        cells.append((f"[{row.tag}]", row.claim, f"{row.error:.1e}", slope, row.verdict))
+    cells = [("tag", "compared", "error", "verdict")]
+    cells += [(f"[{row.tag}]", row.claim, f"{row.error:.1e}", row.verdict) for row in rows]
     tag, claim = (max(len(cell[i]) for cell in cells) for i in (0, 1))
-    lines = [f"{c[0]:<{tag}}  {c[1]:<{claim}}  {c[2]:>7}  {c[3]:>5}  {c[4]}" for c in cells]
+    lines = [f"{c[0]:<{tag}}  {c[1]:<{claim}}  {c[2]:>7}  {c[3]}" for c in cells]
     for i, row in reversed(list(enumerate(rows, 1))):
         if row.note:
             lines.insert(i + 1, f"    {row.note}")

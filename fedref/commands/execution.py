@@ -31,6 +31,13 @@ HOW = {
         DATA_DIR,
         Option("--workers N", "processes", int, 1, bounds=Bounds(1)),
         Option(
+            "--threads N",
+            "threads for the clients of a round where the model is large (default: the processors, "
+            "divided by the workers); 1: none",
+            int,
+            bounds=Bounds(1),
+        ),
+        Option(
             "--checkpoint-every S",
             "seconds between checkpoints; 0: after every round",
             float,
@@ -62,6 +69,7 @@ def run_and_report(
             loader=loader,
             executor=executor,
             workers=workers,
+            threads=arguments.threads,
             every=arguments.checkpoint_every,
             progress=choose_progress(experiment, directory, arguments, stack),
         )

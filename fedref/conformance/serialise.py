@@ -11,6 +11,7 @@ from fedref.algorithms import apfl, fedmeta
 from fedref.judge.case import build_model as build_model
 from fedref.judge.case import describe_model as describe_model
 from fedref.judge.case import flatten as flatten
+from fedref.judge.case import name_leaf
 from fedref.models import BinaryLogistic
 from fedref.models.base import Model
 from fedref.models.batch import Batch
@@ -25,9 +26,6 @@ def build_batch(D: Mapping[str, Array] | None) -> Batch | None:
 
 
 # ---- states and uploads ------------------------------------------------------------------------
-
-#: Fields of a server's state that the names in the vectors leave out.
-UNNAMED = ("learner", "adam", "detector")
 
 
 def template_of(it: AnyAlgorithm) -> ClientResult:
@@ -60,14 +58,14 @@ def dump_state(state: Any, dtype: Any) -> dict[str, Array]:
         return x.astype(dtype) if x.ndim and x.dtype.kind == "f" else x
 
     state = _with_window(state, lambda window: np.asarray(window, dtype))
-    return {_plain_name(path): convert(x) for path, x in tree.flatten(state).items()}
+    return {name_leaf(path): convert(x) for path, x in tree.flatten(state).items()}
 
 
 def load_server(algorithm: AnyAlgorithm, model: Model, values: Mapping[str, Array]) -> Any:
     """Return the server's state from its leaves by name."""
     form = initial_server(algorithm, model, next(iter(values.values())))
     form = _with_window(form, lambda _: 0)
-    paths = {_plain_name(path): path for path in tree.flatten(_without_none(form))}
+    paths = {name_leaf(path): path for path in tree.flatten(_without_none(form))}
     server = tree.unflatten(form, {paths[name]: _leaf(x) for name, x in values.items()})
     return _with_window(server, lambda window: tuple(np.asarray(window).tolist()))
 
@@ -90,10 +88,6 @@ def load_upload(algorithm: AnyAlgorithm, values: Mapping[str, Array]) -> Any:
     """Invert `dump_upload`."""
     flat = {name.removeprefix("g_"): x for name, x in values.items()}
     return tree.unflatten(template_of(algorithm).upload, flat)
-
-
-def _plain_name(path: str) -> str:
-    return "_".join(part for part in path.split(".") if part not in UNNAMED)
 
 
 def _leaf(x: Any) -> Any:

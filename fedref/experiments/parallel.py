@@ -21,12 +21,11 @@ from functools import cache, partial
 from multiprocessing import get_context, parent_process, resource_tracker
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
-from threading import Lock, Thread
+from threading import Thread
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from fedref.algorithm import AnyAlgorithm, ClientResult
 from fedref.boundary.errors import FedrefError
@@ -35,47 +34,12 @@ from fedref.models.numerics import Array
 from fedref.rounds import LocalData, run_clients
 from fedref.rounds.cost import Counts, total
 from fedref.rounds.federation import Federation
+from fedref.rounds.threads import ONE_BLAS_THREAD, available_threads, limit_threads
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as in glibc's malloc.h
 
 
 # ---- the same sums in every process --------------------------------------------------------------
-
-
-@cache
-def blas() -> ThreadpoolController:
-    return ThreadpoolController()
-
-
-class OneThread:
-    """A context manager that limits BLAS to one thread while any thread of this process is inside."""
-
-    def __init__(self) -> None:
-        self.lock, self.inside = Lock(), 0
-
-    def __enter__(self) -> None:
-        with self.lock:
-            self.inside += 1
-            if self.inside == 1:
-                take_control()
-                self.limiter = blas().limit(limits=1)
-
-    def __exit__(self, *_: object) -> None:
-        with self.lock:
-            self.inside -= 1
-            if not self.inside:
-                take_control()
-                self.limiter.restore_original_limits()
-
-
-def take_control() -> None:
-    """Let this thread set limits: threadpoolctl (from 3.8) allows it only to the first that did."""
-    for library in blas().lib_controllers:
-        if hasattr(library, "clear_controlling_thread"):
-            library.clear_controlling_thread(force=True)
-
-
-ONE_THREAD = OneThread()
 
 
 @cache
@@ -96,22 +60,35 @@ def tune_malloc() -> None:
 def run_single_threaded(work: Callable[..., Any], *arguments: Any) -> Any:
     """Do the work with one BLAS thread and without warnings of overflows.
 
-    With one thread, sums are the same on every machine; small products gain nothing from more. The
-    run itself reports divergence, once.
+    With one thread, sums are the same on every machine; small products gain nothing from more, and
+    large models run their clients side by side. The run itself reports divergence, once.
     """
     tune_malloc()
-    with ONE_THREAD, np.errstate(all="ignore"):
+    with ONE_BLAS_THREAD, np.errstate(all="ignore"):
         return work(*arguments)
 
 
-def submit(executor: Executor, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
-    """Submit work to an executor, single-threaded; if its pool is broken, the future holds the error."""
+def submit(
+    executor: Executor, workers: int, work: Callable[..., Any], *arguments: Any
+) -> Future[Any]:
+    """Submit work to an executor of so many workers, which share the threads of this process.
+
+    If its pool is broken, the future holds the error.
+    """
+    # what other executors' workers share is not known
+    own = isinstance(executor, Processes)
+    threads = max(1, available_threads() // workers) if own else 1
     try:
-        return executor.submit(run_single_threaded, work, *arguments)
+        return executor.submit(run_in_worker, threads, work, *arguments)
     except BrokenExecutor as error:  # a worker died before all work was submitted
         broken: Future[Any] = Future()
         broken.set_exception(error)
         return broken
+
+
+def run_in_worker(threads: int, work: Callable[..., Any], *arguments: Any) -> Any:
+    with limit_threads(threads):
+        return run_single_threaded(work, *arguments)
 
 
 def is_death(error: BaseException) -> bool:
@@ -306,7 +283,8 @@ class Workers:
     executor : runs the parts (None: this process runs the whole cohort).
     on_failure : "fail" raises ClientError. "drop" treats a client that fails as one that never
     answered; if a worker dies, so are all clients that it may have worked on.
-    stack : whether clients are stacked, as in `run_clients`. message : is called if a part fails.
+    stack : whether clients are stacked, as in `run_clients`. message : is called if a part fails, and
+    for a client that is dropped.
 
     The numbers depend neither on the executor nor on the order in which parts end.
     """
@@ -332,7 +310,9 @@ class Workers:
             ([client_states[k] for k in part], self.part_of(data, part), self.stack)
             for part in parts
         ]
-        futures = [submit(self.executor, run, *call) for call in calls if self.executor]
+        futures = [
+            submit(self.executor, self.workers, run, *call) for call in calls if self.executor
+        ]
         done: list[Results] = []
         for i, part in enumerate(parts):
             try:
@@ -344,7 +324,8 @@ class Workers:
                         raise worker_death_error(data, lost, error) from error
                     done.append(([None] * len(part), Counts()))
                     continue
-                done += one_by_one(run, calls[i][0], data.subset_rows(part), self.on_failure)
+                some = data.subset_rows(part)
+                done += one_by_one(run, calls[i][0], some, self.on_failure, self.message)
                 self.message(
                     f"round {data.round + 1}: {type(error).__name__}: {error}; "
                     f"the {len(part)} clients of this part were run again one by one"
@@ -378,16 +359,22 @@ def worker_death_error(data: LocalData, lost: list[Array], error: Exception) -> 
 
 
 def one_by_one(
-    run: Callable[..., Results], client_states: Sequence[Any], data: LocalData, on_failure: str
+    run: Callable[..., Results],
+    client_states: Sequence[Any],
+    data: LocalData,
+    on_failure: str,
+    message: Callable[[str], None],
 ) -> Iterator[Results]:
     """Run the clients of a part that failed one by one, to find and name the one that fails."""
     for k, client_state in enumerate(client_states):
         try:
             yield run([client_state], data.subset_rows([k]), stack=False)
         except Exception as error:
+            reason = (
+                f"client {data.clients[k]} failed in round {data.round + 1}: "
+                f"{type(error).__name__}: {error}"
+            )
             if on_failure != "drop":
-                raise ClientError(
-                    f"client {data.clients[k]} failed in round {data.round + 1}: "
-                    f"{type(error).__name__}: {error}"
-                ) from error
+                raise ClientError(reason) from error
+            message(f"{reason}; it is dropped")
             yield [None], Counts()

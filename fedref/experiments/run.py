@@ -34,6 +34,7 @@ from fedref.experiments.results import DataFacts, Run, facts_of, write_tables
 from fedref.experiments.resume import UnitRun, check_split
 from fedref.experiments.run_directory import create_run_directory, drop_client_states
 from fedref.experiments.unit import LOCAL, Engine, LoadedExperiment, Record, Unit, stamp, units
+from fedref.rounds.threads import limit_threads
 
 # ---- units in other processes --------------------------------------------------------------------
 
@@ -57,7 +58,7 @@ def finish_unit(loaded: LoadedExperiment, run: UnitRun) -> UnitDone:
     return UnitDone(drop_client_states(run.record) if saved else run.record, rows, messages)
 
 
-def send_unit(executor: Executor, run: UnitRun) -> Future[UnitDone]:
+def send_unit(executor: Executor, workers: int, run: UnitRun) -> Future[UnitDone]:
     """Submit a unit to an executor.
 
     On this machine the worker maps the data and writes checkpoints. Elsewhere it receives the data
@@ -67,8 +68,8 @@ def send_unit(executor: Executor, run: UnitRun) -> Future[UnitDone]:
     bare = replace(run, loaded=nothing, progress=nothing, directory=None)
     if isinstance(executor, Processes):
         bare.directory = run.directory and run.directory.absolute()
-        return submit(executor, finish_unit, share_rows(executor, run.loaded), bare)
-    return submit(executor, finish_unit, run.loaded, bare)
+        return submit(executor, workers, finish_unit, share_rows(executor, run.loaded), bare)
+    return submit(executor, workers, finish_unit, run.loaded, bare)
 
 
 def share_rows(executor: Processes, loaded: LoadedExperiment) -> LoadedExperiment:
@@ -106,7 +107,7 @@ def spread_units(
                 if run.has_ended:
                     finish(run)
                 else:
-                    at_work[send_unit(executor, run)] = run
+                    at_work[send_unit(executor, workers, run)] = run
             if not at_work:
                 break
             for future in wait(at_work, return_when=FIRST_COMPLETED).done:
@@ -140,6 +141,7 @@ def execute(
     data_dir: str | Path | None = None,
     executor: Executor | None = None,
     workers: int = 1,
+    threads: int | None = None,
     every: float = 10.0,
     progress: Progress = SILENT,
     loader: Loader | None = None,
@@ -148,8 +150,9 @@ def execute(
     """Run every unit; go on from its checkpoint, if there is one.
 
     executor : runs whole units as long as there are `workers` of them or more, else the parts of a
-    cohort. every : seconds between checkpoints. loader : holds what `resolve_experiment` has loaded.
-    engine : returns the engine of a unit.
+    cohort. threads : how many run the clients of a round where the model is large, divided by the
+    workers (None: one a processor). every : seconds between checkpoints. loader : holds what
+    `resolve_experiment` has loaded. engine : returns the engine of a unit.
 
     The tables are written after a unit, if that takes no more than a twentieth of the time.
     """
@@ -207,7 +210,8 @@ def execute(
     # workers on other machines cannot write the states that `keep_parameters` asks for
     apart = experiment.keep_parameters is None or isinstance(executor, Processes)
     try:
-        run_single_threaded(run_units)
+        with limit_threads(threads):
+            run_single_threaded(run_units)
     except BaseException as error:
         if isinstance(executor, Processes):
             executor.stop()
@@ -227,6 +231,7 @@ def run(
     data_dir: str | Path | None = None,
     executor: Executor | None = None,
     workers: int = 1,
+    threads: int | None = None,
     progress: Progress | bool = SILENT,
     **settings: Any,
 ) -> Run:
@@ -245,6 +250,8 @@ def run(
     executor : any `concurrent.futures.Executor`. It runs `workers` units at a time, or if there are
     fewer units, as many parts of every cohort. Unless it is fedref's own, units that have not ended
     leave nothing for `fedref resume`. workers > 1 needs an executor.
+    threads : how many run the clients of a round where the model is large, divided by the workers
+    (None: one a processor). The numbers do not depend on it.
 
     >>> result = run(algorithm="fedavg", lr=0.1, rounds=2)
     >>> t, accuracy = result.curve("fedavg", "accuracy")
@@ -279,7 +286,9 @@ def run(
         raise ConfigError("keep-parameters needs a run directory, expected `out`, too")
     console = console_progress(experiment) if progress is True else nullcontext(progress or SILENT)
     with console as report:
-        how: dict[str, Any] = {"executor": executor, "workers": workers, "progress": report}
+        how: dict[str, Any] = {
+            "executor": executor, "workers": workers, "threads": threads, "progress": report
+        }  # fmt: skip
         if out is None:
             return execute(experiment, loader=loader, **how)
         experiment = resolve_experiment(experiment, loader, report.message)

@@ -32,8 +32,8 @@ from fedref.boundary.files import (
 from fedref.datasets.sources import is_in_memory
 from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
-from fedref.experiments.parallel import blas
 from fedref.experiments.unit import Record, Unit
+from fedref.rounds.threads import blas
 
 
 @contextmanager

@@ -226,8 +226,12 @@ def settings(algorithm: str, h: Any, N: int, losses: Iterator[float]) -> Any:
 def estimate(algorithm: str, h: Any) -> Any:
     """Return the meta-gradient of a local step, for those algorithms that are given one."""
     match algorithm:
-        case "per-fedavg" | "per-fedavg-fo" | "per-fedavg-hf" if h.inner_steps > 1:
-            return partial(estimate_steps, algorithm)
+        case "per-fedavg" if h.inner_steps > 1:
+            return partial(estimate_steps, spec.Risk.hvp)
+        case "per-fedavg-fo" if h.inner_steps > 1:
+            return partial(estimate_steps, None)
+        case "per-fedavg-hf" if h.inner_steps > 1:
+            return partial(estimate_steps, partial(spec.difference, delta=h.delta))
         case "per-fedavg":
             return spec.meta_gradient
         case "per-fedavg-fo":
@@ -244,13 +248,16 @@ def estimate(algorithm: str, h: Any) -> Any:
 
 
 def estimate_steps(
-    variant: str, f: spec.Risk, w: Array, D: spec.Batch, D1: spec.Batch, *rest: Any
+    hvp: Any, f: spec.Risk, w: Array, D: spec.Batch, D1: spec.Batch, *rest: Any
 ) -> Array:
-    """Return the meta-gradient after ν inner steps; `rest` : D″ and those of further steps, then α."""
+    """Return the meta-gradient after ν inner steps; `rest` : D″ and those of further steps, then α.
+
+    hvp : H(w)v or what stands in its place; None for the first order, which has no D″.
+    """
     *more, alpha = rest
-    if variant == "per-fedavg-fo":
+    if hvp is None:
         return spec.meta_gradient_steps(f, w, [D, *more], D1, [], alpha)
-    return spec.meta_gradient_steps(f, w, [D, *more[1::2]], D1, more[::2], alpha)
+    return spec.meta_gradient_steps(f, w, [D, *more[1::2]], D1, more[::2], alpha, hvp)
 
 
 def kept_sums(states: Iterator[Any]) -> Iterator[Any]:
@@ -268,10 +275,11 @@ def rounds(algorithm: str, f: spec.Risk, h: Any, state: Values, data: Values, pl
 
     state : that before round 0.
     """
-    everyone = ([client_of(plan, i, data) for i in range(len(plan["clients"]))] for plan in plans)
-    here = [[c for c in clients if not (c.straggler and h.drop)] for clients in everyone]
+    here = [clients_of(plan, data, h.drop) for plan in plans]
     losses = iter([plan.get("loss", np.nan) for plan, clients in zip(plans, here) if clients])
     names, run = RUNS[algorithm]
+    if getattr(h, "server", "") == "sgd":
+        names = names[:1]  # Adam's moments
     h = settings(algorithm, h, len(data["offsets"]) - 1, losses)
     states = run(f, next(iter(state["server"].values())), filter(None, here), h)
     known = {n: x for n, x in state["server"].items() if n in " ".join(names).split()}
@@ -282,13 +290,16 @@ def rounds(algorithm: str, f: spec.Risk, h: Any, state: Values, data: Values, pl
     return out
 
 
-def client_of(plan: Values, i: int, data: Values) -> spec.Client:
-    """Return the i-th client of a plan, with its batches."""
-    k = int(plan["clients"][i])
-    own = batch(data).rows(slice(*data["offsets"][k : k + 2]))
-    steps = steps_of(own, {role: rows[i] for role, rows in plan["rows"].items()}, plan["steps"][i])
-    times, straggles = int(plan["counts"][i]), bool(plan["straggler"][i])
-    return spec.Client(k, own, steps, int(plan["per_epoch"][i]), times, straggles)
+def clients_of(plan: Values, data: Values, drop: bool) -> list[spec.Client]:
+    """Return a plan's clients with their batches. drop : whether stragglers take no part."""
+    clients, offsets = [], data["offsets"]
+    for i, k in enumerate(plan["clients"].tolist()):
+        own = batch(data).rows(slice(*offsets[k : k + 2]))
+        rows = {role: rows[i] for role, rows in plan["rows"].items()}
+        steps = steps_of(own, rows, plan["steps"][i])
+        times, straggles = int(plan["counts"][i]), bool(plan["straggler"][i])
+        clients.append(spec.Client(k, own, steps, int(plan["per_epoch"][i]), times, straggles))
+    return [client for client in clients if not (client.straggler and drop)]
 
 
 def steps_of(own: spec.Batch, rows: Values, S: int) -> list[tuple[spec.Batch, ...]]:

@@ -113,3 +113,16 @@ def nest(flat: Values, name: str = "") -> Any:
     if name in LISTS:
         return [inner[str(i)] for i in range(len(inner))]
     return {int(key): value for key, value in inner.items()} if name in INDEXED else inner
+
+
+#: Fields of a server's state that the names in cases leave out.
+UNNAMED = ("learner", "adam", "detector")
+
+
+def name_leaf(path: str) -> str:
+    """Return the name in cases of a leaf of a server's state: Adam's m of θ is "m_theta".
+
+    >>> name_leaf("adam.m.theta")
+    'm_theta'
+    """
+    return "_".join(part for part in path.split(".") if part not in UNNAMED)

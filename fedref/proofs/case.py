@@ -1,28 +1,33 @@
-"""The case of a proof: a small model, a point away from all kinks, and batches."""
+"""The case of a proof: a small model, a random point, and batches; and how results are compared."""
 
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from fedref import spec
+from fedref.checks import (
+    BOUND,
+    Report,
+    complex_step_gradient,
+    complex_step_hvp,
+    error_with_cancellation,
+    relative_error,
+)
+from fedref.judge.answer import risk
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
-from fedref.proofs import oracle
 
 
 class Case:
-    """A small model with a point w, directions vs, and batches D, D1, D2 that keep off the kinks.
+    """A small model with a point w, directions vs, and batches D, D1, D2. Random points meet no kink.
 
     f : the same model in the specification, which takes the batches of `real_rows`.
-
-    From w to w + v/10, the longest step of a Taylor test, no sample crosses a kink: one that would is
-    drawn again.
     """
 
     def __init__(self, model: Any, rng: np.random.Generator) -> None:
-        self.model, self.rng = model, rng
-        self.f = oracle.risk(model)
+        self.model, self.rng, self.f = model, rng, risk(model)
         self.w, self.vs = self.draw_vector(), 0.1 * self.draw_vectors(3)
         self.s = np.array([1.0, 0.5, 0.0, 2.0])  # weights of D, and padding
 
@@ -40,9 +45,10 @@ class Case:
 
     @cached_property
     def real_rows(self) -> tuple[spec.Batch, spec.Batch, spec.Batch]:
-        """D, D1, D2 without weights and padding."""
-        D, D1, D2 = (oracle.real_rows(D) for D in (self.D, self.D1, self.D2))
-        return D, D1, D2
+        """D, D1, D2 without weights and padding: a row of weight s, a multiple of ½, 2s times."""
+        times = (2 * self.s).astype(int)
+        D = spec.Batch(np.repeat(self.D.X, times, 0), np.repeat(self.D.y, times))
+        return D, spec.Batch(*self.D1[:2]), spec.Batch(*self.D2[:2])
 
     def draw_vector(self) -> Array:
         return np.asarray(0.5 * self.rng.normal(size=self.model.d))
@@ -51,23 +57,34 @@ class Case:
         return np.stack([self.draw_vector() for _ in range(n)])
 
     def draw_batch(self, n: int) -> Batch:
-        return Batch(
-            *(np.concatenate(part) for part in zip(*(self.draw_sample() for _ in range(n))))
-        )
+        return Batch(self.draw_features(n), self.rng.choice(self.model.labels, n))
 
-    def draw_features(self) -> Array:
-        """Draw one row: (1, p)."""
+    def draw_features(self, n: int) -> Array:
+        """Draw n rows: (n, p)."""
         if self.model.inputs == "codes":  # a code that is the vocabulary's size is padding
-            return self.rng.integers(0, self.model.vocabulary + 1, (1, self.model.length))
-        return self.rng.normal(size=(1, self.model.features))
+            return self.rng.integers(0, self.model.vocabulary + 1, (n, self.model.length))
+        return self.rng.normal(size=(n, self.model.features))
 
-    def draw_sample(self) -> tuple[Array, Array]:
-        """Draw a row and its label that keep off the kinks."""
-        for _ in range(1000):
-            x = self.draw_features()
-            D = Batch(x, self.rng.choice(self.model.labels, 1))
-            here = oracle.sides(self.model, self.w, D)
-            there = (oracle.sides(self.model, self.w + 0.1 * v, D) for v in self.vs)
-            if not here or all(sides == here for sides in there):
-                return D.X, D.y
-        raise RuntimeError(f"no sample keeps off the kinks of {self.model}")  # pragma: no cover
+    def slope_of(self, f: Callable[[Array], Any], g: Any, at: Array | None = None) -> Report:
+        """Report whether g is ∇f, by complex steps of f. at : the point, w if it is not given."""
+        at = self.w if at is None else at
+        near = 0.1 * np.eye(2, len(at))
+        error = error_with_cancellation(
+            g, lambda w: complex_step_gradient(f, w), at, near, BOUND, None
+        )
+        return Report(error)
+
+
+def equal(got: Any, expected: Any, bound: float = BOUND) -> Report:
+    """Report the relative error; True counts as 1."""
+    return Report(relative_error(np.add(got, 0), np.add(expected, 0)), bound=bound)
+
+
+def complex_hvp(model: Any, w: Array, v: Array, D: Batch) -> Array:
+    """Return H(w; D)v by a complex step of the model's gradient."""
+    return complex_step_hvp(lambda w: model.grad(w, D), w, v)
+
+
+def replace_block(at: Sequence[Any], block: int, x: Any) -> list[Any]:
+    """Return `at` with x in the place `block`: so a function of several arguments becomes one of x."""
+    return [*at[:block], x, *at[block + 1 :]]

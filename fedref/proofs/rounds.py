@@ -2,23 +2,30 @@
 
 `compare_rounds` takes an algorithm through `make_plan`, `run_round` (clients one by one, and stacked),
 `evaluate` and `observe_loss`, and compares everything after every round with the specification's. The
-specification takes only the Plan from fedref, which is data: who takes part, with which rows.
+specification takes only the Plan from fedref, which is data (who takes part, with which rows), and the
+training loss that the algorithm observes, which is compared as well.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import asdict
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
 from fedref import spec, tree
 from fedref.algorithm import AnyAlgorithm, State
+from fedref.algorithms import ALGORITHMS
 from fedref.checks import Report
+from fedref.judge import answer, pose
+from fedref.judge.answer import clients_of, personal
+from fedref.judge.case import name_leaf, nest
 from fedref.models import MLP, Logistic
 from fedref.models.numerics import Array
-from fedref.proofs.case import Case
-from fedref.proofs.compare import equal
+from fedref.proofs.case import Case, equal
 from fedref.rounds.cost import RoundLog
 from fedref.rounds.evaluation import evaluate, evaluate_clients, evaluate_unseen, sample_mean
 from fedref.rounds.federation import Federation, Part, Source
@@ -37,72 +44,39 @@ SHIFT, SCALE = 0.5, 2.0  # of the features
 EPOCHS = Sampling(4, epochs=2, batch_size=2, sampling="by-samples", stragglers=0.4)
 STEPS = Sampling(3, steps=3, batch_size=3, stragglers=0.4)
 
-#: (client, or None for a new one; the batch that it adapts to, or None) → the parameters it tests with.
-Personal = Callable[[int | None, spec.Batch | None], Array]
-
-
-class ExpectedRound(NamedTuple):
-    """The specification's state after a round.
-
-    server : the fields of the server's state; clients : client → what it keeps; measured : the log.
-    """
-
-    server: Mapping[str, Any]
-    personal: Personal
-    clients: Mapping[int, Sequence[Any]] = {}
-    measured: Mapping[str, float] = {}
-
-
-def one_model(w: Array) -> Personal:
-    """Return `ExpectedRound.personal` where all clients test the same model."""
-    return lambda k, D: w
-
-
-def adapted_model(world: "TinyWorld", w: Array, alpha: Any, steps: int = 1) -> Personal:
-    """Return `ExpectedRound.personal` where clients adapt w by `steps` steps of size alpha."""
-    return lambda k, D: w if D is None else spec.adapt(world.f.grad, w, D, alpha, steps)
-
-
-class Paper(NamedTuple):
-    """A paper's algorithm in the specification, and its settings.
-
-    rounds : yields the state after each round; drop : whether stragglers are dropped;
-    roles : the batches of a step; adapts_on : what a client adapts to before it is tested, a batch
-    D or a support S; pooled : whether one learner holds all rows.
-    """
-
-    rounds: "Callable[[TinyWorld], Iterator[ExpectedRound]]"
-    drop: bool = True
-    roles: tuple[str, ...] = ("D",)
-    adapts_on: str | None = None
-    pooled: bool = False
-
 
 class TinyWorld:
     """A few unequal clients, and the plans of some rounds with all events of `is_eventful`."""
 
-    def __init__(self, c: Case, paper: Paper, sampling: Sampling, rounds: int) -> None:
+    def __init__(self, c: Case, it: AnyAlgorithm, sampling: Sampling, rounds: int) -> None:
         self.model, self.f, self.w = c.model, c.f, c.w
-        self.paper, self.sampling = paper, sampling
+        self.it, self.sampling = it, sampling
         n = sum(TRAIN) + sum(TEST)
         X = SHIFT + SCALE * c.rng.normal(size=(n, c.model.features))
         y, rows = c.rng.choice(c.model.labels, n), c.rng.permutation(n)
         train = Part(rows[: sum(TRAIN)], np.cumsum([0, *TRAIN]))
         test = Part(rows[sum(TRAIN) :], np.cumsum([0, *TEST]))
-        source = Source(X, y)
-        self.federation = Federation(source, train, test, shift=SHIFT, scale=SCALE)
-        self.trained = pool(self.federation, c.rng) if paper.pooled else self.federation
-        self.draw = Sampling(1, epochs=1, batch_size=3) if paper.pooled else sampling
+        self.federation = Federation(Source(X, y), train, test, shift=SHIFT, scale=SCALE)
+        self.trained = pool(self.federation, c.rng) if it.pooled else self.federation
+        self.draw = Sampling(1, epochs=1, batch_size=3) if it.pooled else sampling
+        part = self.trained.train
+        self.data = self.batch(part.rows)._asdict() | {"offsets": part.offsets}
         first = int(c.rng.integers(1 << 30))
         for self.seed in range(first, first + 10_000):
-            self.plans = [self.plan(t, paper.roles) for t in range(rounds)]
-            if paper.pooled or self.is_eventful():
+            self.plans = [self.plan(t) for t in range(rounds)]
+            if it.pooled or self.is_eventful():
                 return
         raise RuntimeError("no seed has the plans wanted")  # pragma: no cover
 
-    def plan(self, t: int, roles: Sequence[str]) -> Plan:
-        """Return the plan of round t, with the batches of these roles."""
-        return make_plan(self.draw, self.trained.train.sizes, t, self.seed, roles)
+    def under(self, it: AnyAlgorithm) -> "TinyWorld":
+        """Return the same clients and rounds for another algorithm, whose plans are the same."""
+        other = copy(self)
+        other.it = it
+        return other
+
+    def plan(self, t: int) -> Plan:
+        """Return the plan of round t."""
+        return make_plan(self.draw, self.trained.train.sizes, t, self.seed, self.it.roles)
 
     def is_eventful(self) -> bool:
         """Return whether all events occur in these rounds.
@@ -112,10 +86,10 @@ class TinyWorld:
         """
         twice = self.sampling.sampling == "uniform" or any((p.counts > 1).any() for p in self.plans)
         less = any(
-            (p.straggler & (self.paper.drop | (p.amount < self.sampling.amount))).any()
+            (p.straggler & (self.it.drop | (p.amount < self.sampling.amount))).any()
             for p in self.plans
         )
-        there = [{client.k for client in clients} for clients in self.rounds()]
+        there = [set(p.clients[~(p.straggler & self.it.drop)].tolist()) for p in self.plans]
         follows = any(a & b for a, b in pairwise(there))
         misses = any((a & c) - b for a, b, c in zip(there, there[1:], there[2:]))
         return twice and less and follows and misses and all(there)
@@ -135,124 +109,139 @@ class TinyWorld:
 
     def rounds(self) -> Iterator[list[spec.Client]]:
         """Yield for each round the clients whose work is aggregated."""
-        rounds = ([self.client(plan, i) for i in range(len(plan.clients))] for plan in self.plans)
-        return spec.drop_stragglers(rounds) if self.paper.drop else rounds
+        for plan in self.plans:
+            yield clients_of(plan._asdict(), self.data, self.it.drop)
 
-    def client(self, plan: Plan, i: int) -> spec.Client:
-        """Return the i-th client of a plan, with its batches."""
-        k, part = int(plan.clients[i]), self.trained.train
-        own = self.batch(part.rows[part.offsets[k] : part.offsets[k + 1]])
-        drawn = [plan.rows[role][i] for role in self.paper.roles]
-        steps = [
-            tuple(own.rows(rows[t][rows[t] >= 0]) for rows in drawn) for t in range(plan.steps[i])
+    def states(self, losses: Sequence[float | None]) -> Iterator[Any]:
+        """Yield the specification's state after each round. losses : of training, where observed."""
+        plans = [
+            plan._asdict() | ({} if loss is None else {"loss": loss})
+            for plan, loss in zip(self.plans, losses)
         ]
-        epoch, times = int(plan.per_epoch[i]), int(plan.counts[i])
-        return spec.Client(k, own, steps, epoch, times, bool(plan.straggler[i]))
+        first = {"theta" if "S" in self.it.roles[0] else "w": self.w}
+        inputs = {"state": {"server": first}, "data": self.data, "plans": plans}
+        case = pose("round", self.model, inputs, name_of(self.it), asdict(self.it))
+        whole = nest(answer(case))
+        for t in range(len(plans)):
+            yield {"clients": {}, "measured": {}} | whole[str(t)]
+
+    def tested_model(self, state: Any, k: int | None, D: spec.Batch | None) -> Array:
+        """Return the parameters that client k, or a new one, tests with. D : what it adapts to."""
+        shapes = [view.shape for view in self.model.unpack(self.w)]
+        h = SimpleNamespace(**asdict(self.it), shapes=shapes)
+        server, own = state["server"], state["clients"].get(k, {})
+        return personal(name_of(self.it), self.f, h, server, own, D)
 
     def adaptation(self, k: int, t: int) -> spec.Batch | None:
         """Return the batch that client k adapts to before it is tested after round t."""
-        role, (own, _) = self.paper.adapts_on, self.rows_of(k)
+        role, (own, _) = self.it.adapts_on, self.rows_of(k)
         if role is None:
             return None
         return self.batch(own[adaptation_rows(self.sampling, role, len(own), k, t, self.seed)])
-
-    def train_loss(self, personal: Callable[[int], Array]) -> float:
-        """Return Σ_k n_k/n × the mean loss of client k's model on its training rows."""
-        losses = [
-            n * spec.evaluate(self.f, personal(k), self.batch(self.rows_of(k)[0]))[0]
-            for k, n in enumerate(TRAIN)
-        ]
-        return sum(losses) / sum(TRAIN)
 
     def score(self, w: Array, D: spec.Batch) -> tuple[float, float]:
         """Return the mean loss without L2, and the accuracy; NaN without samples."""
         return spec.evaluate(self.f, w, D) if len(D.y) else (np.nan, np.nan)
 
 
+def name_of(it: AnyAlgorithm) -> str:
+    """Return the algorithm's name in cases."""
+    return next(name for name, kind in ALGORITHMS.items() if type(it) is kind)
+
+
 def run_rounds(
-    world: TinyWorld, algorithm: AnyAlgorithm, stack: bool = False
-) -> Iterator[tuple[State, RoundLog]]:
+    world: TinyWorld, stack: bool = False
+) -> Iterator[tuple[State, RoundLog, float | None]]:
     """Yield fedref's state and log after each round, clients one by one or stacked.
 
-    If the algorithm watches the training loss, the yielded state has observed that of its round.
+    If the algorithm watches the training loss, the state has observed that of its round, which is the
+    third value.
     """
-    state = State(algorithm.initial(world.model, world.w), {})
-    work = partial(run_clients, stack=stack)
-    for t in range(len(world.plans)):
-        plan = world.plan(t, algorithm.roles)
-        state, log = run_round(algorithm, world.model, state, plan, world.trained, work=work)
-        if algorithm.watches_loss:
+    it, model = world.it, world.model
+    state = State(it.initial(model, world.w), {})
+    for t, plan in enumerate(world.plans):
+        work = partial(run_clients, stack=stack)
+        state, log = run_round(it, model, state, plan, world.trained, work=work)
+        loss = None
+        if it.watches_loss:
             scores = evaluate(
-                algorithm, world.model, state, world.federation, world.sampling, round=t,
-                seed=world.seed,
-            )  # fmt: skip
+                it, model, state, world.federation, world.sampling, round=t, seed=world.seed
+            )
             loss = sample_mean(scores.train_loss, scores.n_train)
-            state = state._replace(server=algorithm.observe_loss(state.server, loss))
-        yield state, log
+            state = state._replace(server=it.observe_loss(state.server, loss))
+        yield state, log, loss
 
 
 def compare_rounds(
-    c: Case, algorithm: AnyAlgorithm, paper: Paper, sampling: Sampling = EPOCHS, rounds: int = 4
+    c: Case, it: AnyAlgorithm, sampling: Sampling = EPOCHS, rounds: int = 4
 ) -> Iterator[Report]:
     """Compare fedref's rounds, clients one by one and stacked, with the specification's."""
-    world = TinyWorld(c, paper, sampling, rounds)
-    both = zip(*(run_rounds(world, algorithm, stack) for stack in (False, True)), strict=True)
-    for t, (expected, ours) in enumerate(zip(paper.rounds(world), both, strict=True)):
-        for state, log in ours:
-            yield from compare_scores(world, algorithm, state, expected, t)
-            sent = algorithm.download(state.server)
-            unadapted = algorithm.personalised_params(c.model, sent, None, None)
-            yield equal(unadapted, expected.personal(None, None))
-            yield from compare_states(state, expected)
-            logged = {**log.measured, **algorithm.server_metrics(state.server)}
-            assert logged.keys() == expected.measured.keys(), f"logged: {', '.join(logged)}"
-            for name, value in expected.measured.items():
-                yield equal(logged[name], value)
+    world = TinyWorld(c, it, sampling, rounds)
+    both = [list(run_rounds(world, stack)) for stack in (False, True)]
+    expected = world.states([loss for *_, loss in both[0]])
+    for t, (want, *ours) in enumerate(zip(expected, *both, strict=True)):
+        for state, log, loss in ours:
+            yield from compare_scores(world, state, want, t)
+            sent = it.download(state.server)
+            unadapted = it.personalised_params(c.model, sent, None, None)
+            yield equal(unadapted, world.tested_model(want | {"clients": {}}, None, None))
+            yield from compare_states(state, want)
+            logged = {**log.measured, **it.server_metrics(state.server)}
+            missing = want["measured"].keys() - logged.keys()
+            assert missing <= ({"gamma"} if not getattr(it, "measure_gamma", True) else set())
+            known = want["measured"] | want["server"] | {"renewed": want["server"].get("renew")}
+            for name, value in logged.items():
+                yield equal(value, known[name])
+            if loss is not None:
+                losses = [
+                    world.score(world.tested_model(want, k, None), world.batch(world.rows_of(k)[0]))
+                    for k in range(len(TRAIN))
+                ]
+                yield equal(loss, np.average(losses, 0, TRAIN)[0])
 
 
-def compare_models(
-    c: Case, paper: Paper, one: AnyAlgorithm, other: AnyAlgorithm
-) -> Iterator[Report]:
+def compare_models(c: Case, one: AnyAlgorithm, other: AnyAlgorithm) -> Iterator[Report]:
     """Compare the server's models of two algorithms, bit for bit, after each of 4 rounds."""
-    world = TinyWorld(c, paper, EPOCHS, 4)
-    for (a, _), (b, _) in zip(run_rounds(world, one), run_rounds(world, other), strict=True):
+    world = TinyWorld(c, one, EPOCHS, 4)
+    for (a, *_), (b, *_) in zip(run_rounds(world), run_rounds(world.under(other)), strict=True):
         yield equal(a.server.w, b.server.w, bound=0)
 
 
-def compare_states(state: State, expected: ExpectedRound) -> Iterator[Report]:
-    """Compare the server's state, and each client's."""
-    pairs = [(getattr(state.server, name), value) for name, value in expected.server.items()]
-    pairs += [(state.clients[k], tuple(kept)) for k, kept in expected.clients.items()]
-    yield equal(sorted(state.clients), sorted(expected.clients), bound=0)
-    for ours, theirs in pairs:
-        for got, value in zip(tree.leaves(ours), tree.leaves(theirs), strict=True):
-            yield equal(got, value)
+def compare_states(state: State, want: Any) -> Iterator[Report]:
+    """Compare the server's state as far as the specification yields it, and all that clients keep."""
+    yield equal(sorted(state.clients), sorted(want["clients"]), bound=0)
+    ours = {name_leaf(path): x for path, x in tree.flatten(state.server).items()}
+    for name, value in want["server"].items():
+        yield equal(ours[name], value)
+    for k, own in want["clients"].items():
+        kept = tree.flatten(state.clients[k])
+        assert kept.keys() == own.keys(), f"kept: {', '.join(kept)}"
+        for name, value in own.items():
+            yield equal(kept[name], value)
 
 
-def compare_scores(
-    world: TinyWorld, algorithm: AnyAlgorithm, state: State, expected: ExpectedRound, t: int
-) -> Iterator[Report]:
+def compare_scores(world: TinyWorld, state: State, want: Any, t: int) -> Iterator[Report]:
     """Compare the scores of all clients, of a few clients alone, and of clients that never trained."""
-    rows = list[Any]()
+    it, rows = world.it, list[Any]()
     for k, (n_train, n_test) in enumerate(zip(TRAIN, TEST)):
-        w = expected.personal(k, world.adaptation(k, t))
+        w = world.tested_model(want, k, world.adaptation(k, t))
         train, test = (world.batch(rows) for rows in world.rows_of(k))
         test_loss, accuracy = world.score(w, test)
         rows.append([n_test, accuracy, test_loss, n_train, world.score(w, train)[0]])
     scores = np.transpose(rows)
     at: dict[str, Any] = {"round": t, "seed": world.seed}
-    got = evaluate(algorithm, world.model, state, world.federation, world.sampling, **at)
+    got = evaluate(it, world.model, state, world.federation, world.sampling, **at)
     yield equal(without_nan(got), without_nan(scores))
 
     some = np.array([4, 2])
     got = evaluate_clients(
-        algorithm, world.model, algorithm.download(state.server), state.clients,
+        it, world.model, it.download(state.server), state.clients,
         world.federation.subset(some), world.sampling, clients=some.tolist(), **at,
     )  # fmt: skip
     yield equal(without_nan(got), without_nan(scores[:, some]))
 
     def personalise(S: spec.Batch) -> Array:
-        return expected.personal(None, S if world.paper.adapts_on else None)
+        return world.tested_model(want, None, S if it.adapts_on else None)
 
     rows, new = [], [2, 4]
     for k in new:
@@ -262,7 +251,7 @@ def compare_scores(
         train_loss, _ = world.score(personalise(D.rows(S)), D.rows(S))
         rows.append([len(Q), accuracy, test_loss, len(S), train_loss])
     got = evaluate_unseen(
-        algorithm, world.model, state, world.federation, np.array(new), support=0.5, seed=world.seed
+        it, world.model, state, world.federation, np.array(new), support=0.5, seed=world.seed
     )
     yield equal(without_nan(got), without_nan(np.transpose(rows)))
 

@@ -9,8 +9,7 @@ import numpy as np
 from fedref import spec
 from fedref.checks import Report
 from fedref.models.numerics import Array
-from fedref.proofs.case import Case
-from fedref.proofs.compare import equal
+from fedref.proofs.case import Case, equal
 from fedref.proofs.rounds import EPOCHS, STEPS
 from fedref.proofs.table import ONE, proof
 from fedref.sampling import EPISODES, PADDING, Sampling, adaptation_rows, make_plan

@@ -1,6 +1,7 @@
 """The cost of a round: bytes that travel, gradients, Hessian-vector products, and their FLOPs."""
 
 from collections.abc import Iterable, Mapping
+from concurrent.futures import CancelledError
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,11 +39,12 @@ def total(counts: Iterable[Counts]) -> Counts:
 class Counter:
     """A model that counts its evaluations: one for each entry of the leading axes.
 
-    It does not validate its arguments: `run_clients` has done so.
+    It does not validate its arguments: `run_clients` has done so. stopped : another thread sets it
+    to end the work on this one, with CancelledError.
     """
 
     def __init__(self, model: Model) -> None:
-        self.model = base.without_validation(model)
+        self.model, self.stopped = base.without_validation(model), False
         self.grads = self.hvps = self.grad_samples = self.hvp_samples = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -53,6 +55,8 @@ class Counter:
         return Counts(self.grads, self.hvps, self.grad_samples, self.hvp_samples)
 
     def grad(self, w: Array, D: Batch) -> Array:
+        if self.stopped:
+            raise CancelledError
         g = self.model.grad(w, D)
         n = g.size // g.shape[-1]
         self.grads += n
@@ -61,6 +65,8 @@ class Counter:
 
     def vjp(self, w: Array, X: Array, r: Array) -> Array:
         """Count a vector-Jacobian product as one gradient: that of r · z."""
+        if self.stopped:
+            raise CancelledError
         g = self.model.vjp(w, X, r)
         n = g.size // g.shape[-1]
         self.grads += n

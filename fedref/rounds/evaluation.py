@@ -12,6 +12,7 @@ from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation, Part
+from fedref.rounds.threads import run_parts, threads_for
 from fedref.sampling import Sampling, adaptation_rows, episode, stream
 
 CHUNK = 256  # rows that one model is evaluated on at once: they stay in the cache
@@ -54,11 +55,14 @@ def score_one_model(
     client's scores, not even in the last bit.
     """
     losses, correct = np.empty(len(part.rows)), np.empty(len(part.rows))
-    for ends in chunks(part):
+
+    def score_chunk(ends: list[int]) -> None:
         at, stop = ends[0], ends[-1]
         D = federation.batch(part.rows[at:stop], dtype)
         each = [(w, Batch(D.X[a:b], D.y[a:b])) for a, b in pairwise(np.subtract(ends, at))]
         losses[at:stop], correct[at:stop] = model.sample_scores(each)
+
+    run_parts(score_chunk, [*chunks(part)], evaluation_threads(model, part))
     client = part.owners
 
     def mean(x: Array) -> Array:
@@ -66,6 +70,12 @@ def score_one_model(
         return total / np.where(part.sizes > 0, part.sizes, np.nan)
 
     return mean(losses), mean(correct)
+
+
+def evaluation_threads(model: Model, part: Part) -> int:
+    """Return how many threads pay: by the rows of an ordinary client that are scored at once."""
+    rows = min(CHUNK, int(np.median(part.sizes)))
+    return threads_for(model.work[0] // 2 * rows)  # a forward pass is half of a gradient, or less
 
 
 def chunks(part: Part) -> Iterator[list[int]]:
@@ -129,7 +139,8 @@ def evaluate_clients(
         test_loss, accuracy = score_one_model(model, w, federation, federation.test, dtype)
         if train:
             train_loss, _ = score_one_model(model, w, federation, federation.train, dtype)
-    for block in blocks(federation, dtype) if algorithm.personalised else ():
+
+    def score_block(block: range) -> None:
         tests = client_batches(federation, federation.test, block, dtype)
         trains = client_batches(federation, federation.train, block, dtype) if train else None
         ws = []
@@ -151,6 +162,10 @@ def evaluate_clients(
         if trains:
             sizes = federation.train.sizes[here]
             train_loss[here], _ = mean_scores(model, ws, trains, sizes)
+
+    if algorithm.personalised:
+        threads = evaluation_threads(model, federation.train if train else federation.test)
+        run_parts(score_block, [*blocks(federation, dtype)], threads)
     return Scores(federation.test.sizes, accuracy, test_loss, federation.train.sizes, train_loss)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,11 @@ from fedref.models import base
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
-from fedref.rounds.cost import Counter, Counts, RoundLog, count_floats
+from fedref.rounds.cost import Counter, Counts, RoundLog, count_floats, total
 from fedref.rounds.federation import Federation
 from fedref.rounds.local_data import LocalData, gather
 from fedref.rounds.stack import STACK_UP_TO, run_stacked
+from fedref.rounds.threads import run_parts, threads_for
 from fedref.sampling import Plan
 
 #: `run_clients` or a replacement for it; None is the result of a client that failed.
@@ -100,30 +102,54 @@ def run_clients(
     client_states: Sequence[Any],
     data: LocalData,
     stack: bool | None = None,
+    threads: int | None = None,
 ) -> tuple[list[ClientResult | None], Counts]:
     """Run some clients of one round; return results and cost. A pure function of its arguments.
 
-    stack : whether to run many clients at once (None: if the model is small). The numbers are equal.
+    stack : whether to run many clients at once (None: if the model is small). threads : how many
+    threads divide the clients (None: those available, if a step is large). The numbers are equal.
     """
     # once for all rows: no step checks again
     base.check_batch(model, Batch(data.X, data.y))
     base.check_labels(model, data.y.take(data.held))
-    counter, data = Counter(model), data.materialise()
-    counting: Any = counter
-    if (model.d <= STACK_UP_TO if stack is None else stack) and not algorithm.stops_early:
-        ended = run_stacked(algorithm, counting, sent, client_states, data)
-    else:
-        ended = [
-            run_client(algorithm, counting, sent, client_state, data, k)
-            for k, client_state in enumerate(client_states)
-        ]
-    results: list[ClientResult | None] = []
-    for k, (local, client_state) in enumerate(zip(ended, client_states)):
-        everything = cache(partial(data.all_rows, k))
-        result = algorithm.finish(counting, sent, local, client_state, everything)
-        log = {**algorithm.client_metrics(model, sent, local, everything), **result.log}
-        results.append(result._replace(client_state=tree.copy_views(result.client_state), log=log))
-    return results, counter.counts
+    K = len(client_states)
+    stack = (model.d <= STACK_UP_TO if stack is None else stack) and not algorithm.stops_early
+    if threads is None:
+        rows = sum(data.rows[role].shape[-1] for role in algorithm.roles)
+        threads = threads_for(model.work[0] * rows * (K if stack else 1))
+    parts: list[Sequence[int]] = [range(K)]
+    if threads > 1:  # a stack a thread, or client by client: the longest first
+        order, n = np.argsort(-data.steps).tolist(), min(threads if stack else K, K)
+        parts = [order[i::n] for i in range(n)]
+    counters = [Counter(model) for _ in parts]
+
+    def run_part(i: int) -> list[ClientResult]:
+        counting: Any = counters[i]
+        states = [client_states[k] for k in parts[i]]
+        some = (data if len(parts) == 1 else data.subset(parts[i])).materialise()
+        if stack:
+            ended = run_stacked(algorithm, counting, sent, states, some)
+        else:
+            ended = [
+                run_client(algorithm, counting, sent, state, some, k)
+                for k, state in enumerate(states)
+            ]
+        results = []
+        for k, (local, state) in enumerate(zip(ended, states)):
+            everything = cache(partial(some.all_rows, k))
+            result = algorithm.finish(counting, sent, local, state, everything)
+            log = {**algorithm.client_metrics(model, sent, local, everything), **result.log}
+            kept = tree.copy_views(result.client_state)
+            results.append(result._replace(client_state=kept, log=log))
+        return results
+
+    def stop() -> None:
+        for counter in counters:
+            counter.stopped = True
+
+    done = run_parts(run_part, range(len(parts)), threads, stop)
+    results = dict(zip(chain(*parts), chain(*done)))
+    return [results[k] for k in range(K)], total(counter.counts for counter in counters)
 
 
 def pool(federation: Federation, rng: np.random.Generator) -> Federation:

@@ -4,7 +4,7 @@ A tag stands in the name of its test: `pytest -k "per-fedavg eq.6"`. Whole round
 """
 
 import pytest
-from hypothesis import given, reject, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_problems import kinds, l2s
 
@@ -28,10 +28,6 @@ MODELS = st.one_of(lstms, *(models for name, models in kinds(two).items() if nam
 @settings(max_examples=8)
 @given(MODELS, st.integers(0, 10**6))
 def test_equation(proof, model, seed):
-    """What is compared is equal. Slopes speak of smooth models, and are measured in tests/proofs."""
-    try:
-        reports = proof.compare_on(model, seed, 0)
-    except RuntimeError:  # a large ReLU network has kinks everywhere
-        reject()
+    reports = proof.compare_on(model, seed, 0)
     assert reports
-    assert all(report.error_ok for report in reports), reports
+    assert all(report.ok for report in reports), reports

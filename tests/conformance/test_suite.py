@@ -15,7 +15,7 @@ from fedref.boundary.errors import ConfigError
 from fedref.commands import main
 from fedref.conformance import report, suite, vectors
 from fedref.conformance.backends import load_backend
-from fedref.conformance.backends.reference import LOOP, STACK, WORKERS
+from fedref.conformance.backends.reference import LOOP, STACK
 from fedref.conformance.mistakes import MISTAKES
 from fedref.conformance.suite import FAILED, NOT_OFFERED, PASSED
 
@@ -35,12 +35,6 @@ def statuses(backend, cases=CASES, dtype=np.float64):
 @pytest.mark.parametrize("backend", [LOOP, STACK], ids=["loop", "stack"])
 def test_fedref_passes_itself(backend, dtype):
     assert statuses(backend, dtype=dtype) == {PASSED}
-
-
-def test_fedref_passes_itself_with_two_workers():
-    every = [case for case in ROUNDS if "-mlp" in case.name or "drawn-twice" in case.name]
-    assert statuses(WORKERS, every) == {PASSED}
-    WORKERS.processes.executor.shutdown()
 
 
 class Changed:

@@ -19,6 +19,7 @@ from fedref.algorithms.fedavg import FedAvg
 from fedref.experiments import parallel
 from fedref.experiments.parallel import Processes, SharedArray, Workers
 from fedref.rounds import LocalData, run_round
+from fedref.rounds.threads import blas
 from fedref.sampling import Sampling, make_plan
 from tests.helpers import MODELS, make_federation, same, start
 from tests.running import wait_for
@@ -69,16 +70,16 @@ def test_ctrl_c_is_blocked_until_a_worker_can_end_silently(tmp_path):
 
 def test_a_worker_does_its_sums_with_one_thread_and_without_warnings():
     def work():
-        return [m["num_threads"] for m in parallel.blas().info()], np.float64(1e300) * 1e300
+        return [m["num_threads"] for m in blas().info()], np.float64(1e300) * 1e300
 
-    before = [m["num_threads"] for m in parallel.blas().info()]
+    before = [m["num_threads"] for m in blas().info()]
     parallel.run_single_threaded(
         work
     )  # only the first thread that sets limits can: it is this one now
     with ThreadPoolExecutor(1) as pool:
-        threads, product = parallel.submit(pool, work).result()
+        threads, product = parallel.submit(pool, 1, work).result()
     assert set(threads) <= {1}
-    assert [m["num_threads"] for m in parallel.blas().info()] == before
+    assert [m["num_threads"] for m in blas().info()] == before
     assert product == np.inf
 
 

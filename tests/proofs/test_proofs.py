@@ -1,19 +1,15 @@
-"""Every proof holds, every equation tag has one, and errors, NaN and slopes make one fail."""
+"""Every proof holds, every equation tag has one, and errors and NaN make one fail."""
 
 import math
 import re
 
-import numpy as np
 import pytest
 from test_equation_index import INDEXED, PACKAGE, PAPERS, TAGS
 
 from fedref import proofs
 from fedref.algorithms import apfl, per_fedavg
 from fedref.boundary.errors import ConfigError
-from fedref.checks import Report
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
-from fedref.models.batch import Batch
-from fedref.proofs import oracle
 
 
 @pytest.mark.parametrize("proof", proofs.PROOFS, ids=lambda p: f"{p.tag}: {p.claim}")
@@ -22,8 +18,6 @@ def test_proof(proof):
     assert row.verdict == "ok", row
     assert row.error <= row.bound <= 1e-12
     assert not row.note
-    if row.order and not proof.exact:
-        assert abs(row.slope - row.order) <= 0.1
 
 
 @pytest.mark.slow
@@ -74,7 +68,7 @@ def test_every_model_has_its_six_rows():
 # Verdicts
 
 
-def test_a_wrong_slope_alone_is_caught(monkeypatch):
+def test_an_order_that_is_wrong_alone_is_caught(monkeypatch):
     """HF that is right at 0.1 and the default, but not of second order in δ."""
     right = per_fedavg.meta_gradient_hf
 
@@ -85,9 +79,8 @@ def test_a_wrong_slope_alone_is_caught(monkeypatch):
 
     monkeypatch.setattr(per_fedavg, "meta_gradient_hf", wrong)
     row, *_ = proofs.run(["per-fedavg eq.7"])
-    assert row.error < 1e-12
-    assert row.slope == pytest.approx(1, abs=0.1)
     assert row.verdict == "FAIL"
+    assert "of the error" in row.note
 
 
 def test_nan_fails(monkeypatch):
@@ -102,12 +95,6 @@ def test_an_exception_fails_and_is_noted(monkeypatch):
     assert row.verdict == "FAIL"
     assert math.isnan(row.error)
     assert row.note == "ZeroDivisionError: division by zero"
-
-
-def test_a_slope_of_inf_passes_only_where_f_is_quadratic(monkeypatch):
-    flat = proofs.Proof("flat", "", lambda c: iter([Report(0.0, math.inf, 3)]), proofs.ONE, False)
-    assert flat.run(0).verdict == "FAIL"
-    assert flat._replace(exact=True).run(0).verdict == "ok"
 
 
 # Which proofs
@@ -145,10 +132,3 @@ def test_a_selection_changes_no_row_and_seeds_do():
     (row,) = proofs.run(["apfl eq.4"], seed=3)
     assert row == whole[row.tag, row.claim]
     assert proofs.run(["apfl eq.4"], seed=4) != [row]
-
-
-def test_the_oracle_sees_kinks():
-    model = LinearSVM(1, bias=True)
-    D = Batch(np.array([[1.0]]), np.array([1]))
-    sides = [oracle.sides(model, np.array([w, 0.0]), D) for w in (0.9, 1.1)]
-    assert sides == [[[True]], [[False]]]

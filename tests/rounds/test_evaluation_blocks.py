@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import MODELS, make_algorithm, make_federation, same, start
+from helpers import MODELS, VARIANTS, make_algorithm, make_federation, same, start
 
 from fedref.algorithm import State
 from fedref.models import MLP
@@ -86,6 +86,20 @@ def test_scores_do_not_depend_on_blocks(federated, variant, block, limit, chunk,
     monkeypatch.setattr(evaluation, "CHUNK", chunk)
     for got, wanted in zip(scores(), expected):
         np.testing.assert_allclose(got, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_scores_are_the_same_on_any_number_of_threads(federated, variant, monkeypatch):
+    model, algorithm = MODELS["mlp"], make_algorithm(variant)
+    for name in ("BLOCK_BYTES", "CHUNK"):  # many small pieces
+        monkeypatch.setattr(evaluation, name, 4)
+    plan, found = Sampling(2, epochs=1, batch_size=4), []
+    for threads in (1, 2, 3):
+        monkeypatch.setattr(evaluation, "evaluation_threads", lambda *_, n=threads: n)
+        state = start(algorithm, model)
+        found.append(evaluation.evaluate(algorithm, model, state, federated, plan, round=2, seed=1))
+    assert same(found[0], found[1])
+    assert same(found[0], found[2])
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 5, 9, 40])

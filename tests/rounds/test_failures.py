@@ -106,9 +106,10 @@ def poisoned(model, clients=(BAD,)):
 
 @pytest.mark.parametrize("cls", [FailsInStep, FailsInFinish])
 @pytest.mark.parametrize("stack", [True, False])
-@pytest.mark.parametrize("workers", [1, 2, 5])
-def test_a_failing_client_is_named_or_dropped(cls, stack, workers):
-    model = MODELS["mlp"]
+@pytest.mark.parametrize(("workers", "threads"), [(1, 1), (1, 3), (2, 1), (5, 1)])
+def test_a_failing_client_is_named_or_dropped(cls, stack, workers, threads, monkeypatch):
+    monkeypatch.setattr(rounds, "threads_for", lambda multiplications: threads)
+    said, model = [], MODELS["mlp"]
     federated, algorithm = poisoned(model), cls()
     plan = make_plan(EVERYONE, federated.train.sizes, 6, 0)
     with ThreadPoolExecutor(workers) as pool:
@@ -119,8 +120,10 @@ def test_a_failing_client_is_named_or_dropped(cls, stack, workers):
         ):
             run_round(algorithm, model, begin, plan, federated, work=Workers(**how))
         state, log = run_round(
-            algorithm, model, begin, plan, federated, work=Workers(on_failure="drop", **how)
-        )
+            algorithm, model, begin, plan, federated,
+            work=Workers(on_failure="drop", message=said.append, **how),
+        )  # fmt: skip
+    assert said[0] == "client 2 failed in round 7: ZeroDivisionError: huge feature; it is dropped"
     # a client that never answered is one that was dropped, except for what it was sent
     late = plan._replace(straggler=np.arange(len(SIZES)) == BAD)
     expected, other = run_round(FedAvg(), model, begin, late, federated)

@@ -129,6 +129,18 @@ def test_executor_workers_and_grouping_do_not_matter(variant):
     )
 
 
+@pytest.mark.parametrize("stack", [True, False])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_threads_do_not_matter(variant, stack):
+    model = MODELS["mlp"]
+    algorithm, federated = make_algorithm(variant), make_federation(model)
+    config = replace(EVERYONE, stragglers=0.4)
+    expected = play(algorithm, model, federated, config, stack=stack, threads=1)
+    for threads in (2, 3, 9):
+        got = play(algorithm, model, federated, config, stack=stack, threads=threads)
+        assert same(got, expected)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_two_runs_are_the_same_and_another_seed_is_not(variant):
     model = MODELS["logistic"]

@@ -6,7 +6,7 @@ recorded.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from fedref import tree
 from fedref.algorithm import AnyAlgorithm, Cohort, State
 from fedref.algorithms import ALGORITHMS, fedmaml, fedmeta, fedprox, per_fedavg
 from fedref.conformance import serialise
-from fedref.experiments.parallel import Processes, Workers
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation, Part, Source
@@ -286,18 +285,5 @@ class Reference:
         return fedprox.dissimilarity(self.model_of(model), w, batches)._asdict()
 
 
-@dataclass(frozen=True)
-class WithWorkers(Reference):
-    """fedref with its clients in two processes, which start when they are first needed."""
-
-    @cached_property
-    def processes(self) -> Workers:
-        return Workers(Processes(2), 2)
-
-    def round(self, *args: Any, **more: Any) -> dict[str, Any]:
-        return Reference(self.processes).round(*args, **more)
-
-
 LOOP = Reference()
 STACK = Reference(partial(run_clients, stack=True))
-WORKERS = WithWorkers()

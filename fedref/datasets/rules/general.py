@@ -1,8 +1,8 @@
 """Split rules that belong to no single paper: natural, iid, dirichlet, shards, quantity."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from fedref.datasets.partition import apportion
 from fedref.datasets.rules.base import Generator, Parts, Rule, by_class, require_rows, rows_of
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Part, Source
+
+USERS = 100
 
 
 @dataclass(frozen=True)
@@ -55,23 +57,49 @@ class Natural(Rule):
         return tuple(str(k) if names is None else names[k] for k in kept)
 
 
+class Dealt(Rule):
+    """A rule that deals the rows anew, by default to as many clients as the data have of their own.
+
+    So only the degree of heterogeneity changes. Data without clients of their own get 100.
+    """
+
+    users: int | None
+    pool: str
+    train_fraction: float
+    streams: ClassVar[int]  # of random numbers that `deal` needs
+    meanings: ClassVar[Mapping[str, str]] = {
+        "users": "number of clients; default: as many as the data have of their own, else 100"
+    }
+
+    def fill(self, source: Source) -> Self:
+        own = USERS if source.client is None else len(np.unique(source.client))
+        return self if self.users else replace(self, users=own)  # type: ignore[call-arg]
+
+    def split(self, source: Source, rng: Generator) -> Parts:
+        *streams, rng_cut = rng.spawn(self.streams + 1)
+        dealt = self.deal(source, rows_of(source, self.pool), self.users or USERS, *streams)
+        return partition.split_rows(dealt, self.train_fraction, rng_cut)
+
+    def deal(self, source: Source, rows: Array, users: int, *streams: Generator) -> Part:
+        """Return the rows of each client, training and test together."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class IID(Rule):
+class IID(Dealt):
     """Deal random rows, the same number for each client."""
 
     of: str | None = None
-    users: int = 100
+    users: int | None = None
     pool: str = "all"
     train_fraction: float = 0.9
 
-    def split(self, source: Source, rng: Generator) -> Parts:
-        rows = rows_of(source, self.pool)
-        require_rows(self.users, 1, rows, source)
-        rng_deal, rng_cut = rng.spawn(2)
-        ends = np.arange(self.users + 1) * len(rows) // self.users
-        return partition.split_rows(
-            Part(rng_deal.permutation(rows), ends), self.train_fraction, rng_cut
-        )
+    streams = 1
+
+    def deal(self, source: Source, rows: Array, users: int, *streams: Generator) -> Part:
+        require_rows(users, 1, rows, source)
+        ends = np.arange(users + 1) * len(rows) // users
+        return Part(streams[0].permutation(rows), ends)
 
 
 def reshuffle(split: Parts, rng: Generator) -> Parts:
@@ -85,7 +113,7 @@ def reshuffle(split: Parts, rng: Generator) -> Parts:
 
 
 @dataclass(frozen=True)
-class Dirichlet(Rule):
+class Dirichlet(Dealt):
     """Label skew: each class is divided over the clients by a Dirichlet(α) draw (Hsu et al. 2019).
 
     A client with fewer than min_rows rows gets random rows from clients that have more than that.
@@ -93,26 +121,21 @@ class Dirichlet(Rule):
 
     alpha: float = 0.5
     min_rows: int = 2
-    users: int = 100
+    users: int | None = None
     pool: str = "all"
     train_fraction: float = 0.9
 
-    def split(self, source: Source, rng: Generator) -> Parts:
-        rows = rows_of(source, self.pool)
-        require_rows(self.users, self.min_rows, rows, source)
-        rng_order, rng_share, rng_even, rng_cut = rng.spawn(4)
+    streams = 3
+
+    def deal(self, source: Source, rows: Array, users: int, *streams: Generator) -> Part:
+        require_rows(users, self.min_rows, rows, source)
+        rng_order, rng_share, rng_even = streams
         pools = partition.shuffle_clients(by_class(source, rows), rng_order)
-        count = np.concatenate(
-            [
-                apportion(n, rng_share.dirichlet(np.full(self.users, self.alpha)))
-                for n in pools.sizes
-            ]
-        )
-        pool_of, client = np.divmod(np.arange(len(count)), self.users)
-        dealt = partition.deal(pools, pool_of, client, count, self.users)
-        return partition.split_rows(
-            even_out(dealt, self.min_rows, rng_even), self.train_fraction, rng_cut
-        )
+        concentration = np.full(users, self.alpha)
+        count = [apportion(n, rng_share.dirichlet(concentration)) for n in pools.sizes]
+        pool_of, client = np.divmod(np.arange(len(count) * users), users)
+        dealt = partition.deal(pools, pool_of, client, np.concatenate(count), users)
+        return even_out(dealt, self.min_rows, rng_even)
 
 
 def even_out(part: Part, least: int, rng: Generator) -> Part:
@@ -128,43 +151,41 @@ def even_out(part: Part, least: int, rng: Generator) -> Part:
 
 
 @dataclass(frozen=True)
-class Shards(Rule):
+class Shards(Dealt):
     """Sort rows by label, cut them into users × shards pieces, deal them at random (McMahan 2017)."""
 
     shards: int = 2
-    users: int = 100
+    users: int | None = None
     pool: str = "all"
     train_fraction: float = 0.9
 
-    def split(self, source: Source, rng: Generator) -> Parts:
-        rows = rows_of(source, self.pool)
-        pieces = self.users * self.shards
-        require_rows(self.users, self.shards, rows, source)
-        rng_deal, rng_cut = rng.spawn(2)
+    streams = 1
+
+    def deal(self, source: Source, rows: Array, users: int, *streams: Generator) -> Part:
+        require_rows(users, self.shards, rows, source)
+        pieces = users * self.shards
         ordered = by_class(source, rows).rows
         ends = np.arange(pieces + 1) * len(rows) // pieces
         owner = np.empty(pieces, np.int64)
-        owner[rng_deal.permutation(pieces)] = np.arange(pieces) // self.shards
-        dealt = partition.group_by_client(np.repeat(owner, np.diff(ends)), self.users, ordered)
-        return partition.split_rows(dealt, self.train_fraction, rng_cut)
+        owner[streams[0].permutation(pieces)] = np.arange(pieces) // self.shards
+        return partition.group_by_client(np.repeat(owner, np.diff(ends)), users, ordered)
 
 
 @dataclass(frozen=True)
-class Quantity(Rule):
+class Quantity(Dealt):
     """Quantity skew: random rows, but sizes that follow a Dirichlet(α) draw (Li et al. 2022)."""
 
     alpha: float = 0.5
     min_rows: int = 2
-    users: int = 100
+    users: int | None = None
     pool: str = "all"
     train_fraction: float = 0.9
 
-    def split(self, source: Source, rng: Generator) -> Parts:
-        rows = rows_of(source, self.pool)
-        require_rows(self.users, self.min_rows, rows, source)
-        rng_deal, rng_share, rng_cut = rng.spawn(3)
-        shares = rng_share.dirichlet(np.full(self.users, self.alpha))
-        sizes = self.min_rows + apportion(len(rows) - self.users * self.min_rows, shares)
-        return partition.split_rows(
-            Part(rng_deal.permutation(rows), partition.offsets(sizes)), self.train_fraction, rng_cut
-        )
+    streams = 2
+
+    def deal(self, source: Source, rows: Array, users: int, *streams: Generator) -> Part:
+        require_rows(users, self.min_rows, rows, source)
+        rng_deal, rng_share = streams
+        shares = rng_share.dirichlet(np.full(users, self.alpha))
+        sizes = self.min_rows + apportion(len(rows) - users * self.min_rows, shares)
+        return Part(rng_deal.permutation(rows), partition.offsets(sizes))

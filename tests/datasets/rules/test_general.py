@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from dataset_files import made, rows_of
+from dataset_files import made, rows_of, with_clients
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2_contingency
@@ -65,6 +65,16 @@ def test_everybody_gets_min_rows_and_nothing_is_lost(
     sizes = found.train.sizes + found.test.sizes
     assert sizes.min() >= least
     assert sorted(rows_of(found)) == list(range(60))
+
+
+@pytest.mark.parametrize("rule", ["iid", "dirichlet", "shards", "quantity"])
+def test_rows_are_dealt_to_as_many_clients_as_the_data_have(rule: str, digits: Source) -> None:
+    source = with_clients(digits)
+    found = split(rule, source)
+    assert found.clients == found.parameters["users"] == split("natural", source).clients == 45
+    assert manifest_of(split(rule, source, users=45)) == manifest_of(found)
+    assert split(rule, digits).clients == 100
+    assert split(rule, source, users=7).clients == 7
 
 
 def test_shards_are_runs_of_one_or_two_labels(digits: Source) -> None:

@@ -39,6 +39,9 @@ def test_every_rule_is_explained_and_determined_by_its_seed_and_recorded_paramet
     ("rule", "given", "message"),
     [
         ("dirichlt", {}, "did you mean 'dirichlet'"),
+        ("dirichlet(0.1)", {}, r"expected --split dirichlet --set split\.alpha=0\.1"),
+        ("dirichlet(0.1, users=9)", {}, r"--set split\.alpha=0\.1 --set split\.users=9"),
+        ("dirichlt(0.1)", {}, "did you mean 'dirichlet'"),
         ("dirichlet", {"user": 3}, "did you mean 'users'"),
         ("dirichlet", {"users": 0}, "dirichlet users is 0, expected a whole number, at least 1"),
         ("dirichlet", {"users": 2.5}, "a whole number"),

@@ -1,0 +1,154 @@
+"""The costs of a round: derivatives, numbers that travel; and rounds in float32, or with a cached F."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from fedref import tree
+from fedref.algorithm import AnyAlgorithm, State
+from fedref.algorithms import (
+    apfl,
+    apfl_cached,
+    apfl_deng,
+    fedavg,
+    fedcurv,
+    feddyn,
+    fedmaml,
+    fedmeta,
+    fednova,
+    fedopt,
+    fedprox,
+    pfedme,
+    scaffold,
+)
+from fedref.algorithms import per_fedavg as per
+from fedref.checks import relative_error
+from fedref.models import Logistic
+from fedref.proofs import Case
+from fedref.proofs.rounds import EPOCHS, TinyWorld, run_rounds
+from fedref.rounds.cost import columns
+from fedref.rounds.loop import run_clients, run_round
+from fedref.sampling import stream
+
+
+class Bill(NamedTuple):
+    """The cost of one client's round, by hand.
+
+    down, up : parameter vectors that travel; scalars : single numbers sent down. grads, hvps : the
+    batches of one step on which a gradient, or an HVP, is taken. more : gradients after the steps, on
+    "all samples" at once or on "each sample".
+    """
+
+    down: int
+    up: int
+    grads: tuple[str, ...] = ("D",)
+    hvps: tuple[str, ...] = ()
+    more: str = ""
+    scalars: int = 0
+
+
+BILLS: list[tuple[AnyAlgorithm, Bill]] = [
+    (fedavg.FedAvg(), Bill(1, 1)),
+    (fedprox.FedProx(), Bill(1, 1, scalars=1)),  # μ
+    (per.PerFedAvg(), Bill(1, 1, ("D", "D1"), ("D2",))),
+    (per.PerFedAvgFO(), Bill(1, 1, ("D", "D1"))),
+    (per.PerFedAvgHF(), Bill(1, 1, ("D", "D1", "D2", "D2"))),
+    (fedmeta.MAML(), Bill(1, 1, ("S", "Q"), ("S",))),
+    (fedmeta.MAML(episodes="epochs"), Bill(1, 1, ("S of D", "Q of D"), ("S of D",))),
+    (fedmeta.FOMAML(), Bill(1, 1, ("S", "Q"))),
+    (fedmeta.MetaSGD(), Bill(2, 2, ("S", "Q"), ("S",))),
+    (fedmaml.FedMAML(inner_steps=3), Bill(1, 2, ("S", "S", "S", "Q"), ("S", "S", "S"))),
+    (fedcurv.FedCurv(), Bill(3, 2, more="each sample")),
+    (apfl.APFL(z=9), Bill(1, 1)),
+    (apfl.APFL(z=0), Bill(1, 2, more="all samples")),
+    (apfl.APFL(z=0, importance="fisher"), Bill(1, 2, more="each sample")),
+    (fedavg.Centralised(), Bill(0, 0)),
+    (scaffold.Scaffold(), Bill(2, 2)),
+    (scaffold.Scaffold(control="gradient"), Bill(2, 2, more="all samples")),
+    (apfl_deng.APFLDeng(), Bill(1, 1, ("D", "D"))),
+    (feddyn.FedDyn(), Bill(1, 1)),
+    (fedopt.FedAdagrad(), Bill(1, 1)),
+    (fedopt.FedYogi(), Bill(1, 1)),
+    (fedopt.FedAdam(), Bill(1, 1)),
+    (fedopt.FedAvgM(), Bill(1, 1)),
+    (fednova.FedNova(), Bill(1, 1)),  # and τ_k, a counter: free
+    (pfedme.PFedMe(inner_steps=3), Bill(1, 1, ("D", "D", "D"))),
+    (fedmaml.FedMAML(evaluate="theta1"), Bill(2, 2, ("S", "Q"), ("S",))),
+]  # fmt: skip
+
+
+def make_case():
+    return Case(Logistic(3, 3, l2=0.1), stream(0, "costs"))
+
+
+@pytest.mark.parametrize(("algorithm", "bill"), BILLS, ids=lambda x: repr(x)[:60])
+def test_bytes_derivatives_and_samples_of_a_round_are_those_by_hand(algorithm, bill):
+    c, roles = make_case(), tuple(algorithm.roles)
+    world = TinyWorld(c, algorithm, EPOCHS, 3)
+    [cohort, *_], plan = list(world.rounds()), world.plans[0]
+    rows = dict.fromkeys(roles, 0)
+    for step in (step for one in cohort for step in one.steps):
+        for role, D in zip(roles, step):
+            rows[role] += len(D.y)
+    steps, n = sum(len(one.steps) for one in cohort), sum(len(one.data.y) for one in cohort)
+    grads, hvps = len(bill.grads) * steps, len(bill.hvps) * steps
+    grad_rows, hvp_rows = (sum(rows[r] for r in which) for which in (bill.grads, bill.hvps))
+    if bill.more:
+        grads += n if bill.more == "each sample" else len(cohort)
+        grad_rows += n
+    down = len(plan.clients) * (bill.down * c.model.d + bill.scalars)
+    up = len(cohort) * bill.up * c.model.d
+    g, h = c.model.work
+    late = [int(plan.straggler.sum()), len(plan.clients) - len(cohort), 0]
+    for stack in (False, True):
+        _, log = run_round(
+            algorithm, c.model, State(algorithm.initial(c.model, c.w), {}), plan, world.trained,
+            work=partial(run_clients, stack=stack),
+        )  # fmt: skip
+        assert (log.counts.grad_samples, log.counts.hvp_samples) == (grad_rows, hvp_rows)
+        flops = 2 * (g * grad_rows + h * hvp_rows)
+        for dtype, size in ((np.float32, 4), (np.float64, 8)):
+            got = [*columns(c.model, log, dtype).values()]
+            assert got == [down * size, up * size, grads, hvps, flops, *late]
+
+
+def test_a_cached_importance_travels_to_clients_with_an_older_one_and_changes_no_bit():
+    """F is renewed before the start too: a window of 2 finds a plateau after three losses."""
+    options: dict[str, Any] = {"z": 6, "window": 2, "delta_mu": 9.0, "delta_sigma": 9.0}
+    world = TinyWorld(make_case(), apfl.APFL(**options), EPOCHS, 8)
+    other = world.under(apfl_cached.APFLCachedImportance(**options))
+    has, F = dict[int, Any](), 0  # each client's F, and the one that is sent
+    runs = zip(world.plans, world.rounds(), run_rounds(world), run_rounds(other), strict=True)
+    for plan, cohort, (ours, *_), (cached, log, _) in runs:
+        new = sum(not np.array_equal(has.get(k, 0), F) for k in plan.clients.tolist())
+        assert log.floats_down == world.model.d * (len(plan.clients) + new)
+        has |= {client.k: F for client in cohort}
+        F = ours.server.F
+        personal = {k: kept.own for k, kept in cached.clients.items() if kept.own is not None}
+        assert personal.keys() == ours.clients.keys()
+        pairs = [(cached.server, ours.server), *((personal[k], ours.clients[k]) for k in personal)]
+        for pair in pairs:
+            for got, expected in zip(*map(tree.leaves, pair), strict=True):
+                np.testing.assert_array_equal(got, expected)
+
+
+def two_rounds(world: TinyWorld, dtype: Any, stack: bool) -> list[Any]:
+    """Return all floating-point arrays in the states of server and clients after two rounds."""
+    it, model = world.it, world.model
+    state = State(it.initial(model, world.w.astype(dtype)), {})
+    for plan in world.plans[:2]:
+        work = partial(run_clients, stack=stack)
+        state, _ = run_round(it, model, state, plan, world.trained, dtype=dtype, work=work)
+    return [x for x in tree.leaves(state) if np.ndim(x) and x.dtype.kind == "f"]
+
+
+@pytest.mark.parametrize("algorithm", [it for it, _ in BILLS], ids=lambda it: repr(it)[:60])
+def test_rounds_in_float32_are_those_in_float64_to_four_digits_and_stay_float32(algorithm):
+    world = TinyWorld(make_case(), algorithm, EPOCHS, 3)
+    for stack in (False, True):
+        narrow, wide = (two_rounds(world, dtype, stack) for dtype in (np.float32, float))
+        for got, exact in zip(narrow, wide, strict=True):
+            assert got.dtype == np.float32
+            assert relative_error(got, exact) <= 1e-4

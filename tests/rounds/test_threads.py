@@ -1,0 +1,95 @@
+"""When clients run on threads, what they leave as it was, and how they end."""
+
+import signal
+import threading
+import time
+import warnings
+from functools import partial
+
+import numpy as np
+import pytest
+from helpers import MODELS, make_federation, start
+
+from fedref.algorithms.fedavg import FedAvg
+from fedref.models import MLP
+from fedref.rounds import loop, threads
+from fedref.rounds.loop import run_clients, run_round
+from fedref.rounds.threads import blas, limit_threads, run_parts
+from fedref.sampling import Sampling, make_plan
+
+
+@pytest.mark.parametrize(
+    ("model", "rows", "most", "expected"),
+    [
+        (MLP(784, (80, 60), 10), 40, 9, 2),  # 4 · 40 · 141 640 multiplications
+        (MLP(784, (80, 60), 10), 40, 1, 1),
+        (MLP(784, (80, 60), 10), 10, 9, 1),
+        (MLP(784, (800,), 10), 40, 9, 5),  # one by one: 40 · 1 278 400
+        (MODELS["mlp"], 40, 9, 1),
+    ],
+)
+def test_clients_run_on_threads_if_a_step_is_large(model, rows, most, expected, monkeypatch):
+    asked = []
+
+    def count(work, parts, threads, stop):
+        asked.append(threads)
+        return run_parts(work, parts, threads, stop)
+
+    monkeypatch.setattr(loop, "run_parts", count)
+    federated, algorithm = make_federation(model, (40, 60, 40, 50)), FedAvg()
+    plan = make_plan(Sampling(4, steps=1, batch_size=rows), federated.train.sizes, 0, 0)
+    with limit_threads(most):
+        run_round(algorithm, model, start(algorithm, model), plan, federated)
+    assert asked == [expected]
+
+
+def test_without_a_limit_there_is_a_thread_for_each_processor_of_this_process(monkeypatch):
+    monkeypatch.setattr(threads.os, "sched_getaffinity", lambda pid: {0, 2, 5}, raising=False)
+    assert threads.available_threads() == 3
+    with limit_threads(2):
+        assert threads.available_threads() == 2
+
+
+def test_threads_have_the_caller_s_numpy_errors_and_blas_has_one_thread():
+    def work(x):
+        return np.float64(1e300) * x, {library["num_threads"] for library in blas().info()}
+
+    before = blas().info()
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("error")
+        assert run_parts(work, [1e300, 1e301, 0.0], 2) == [(np.inf, {1}), (np.inf, {1}), (0.0, {1})]
+    assert blas().info() == before
+
+
+class Endless(FedAvg):
+    """Takes seconds for a step; fails on the client whose first feature is the largest."""
+
+    def step(self, model, sent, local, D):
+        if D.X.max() == self.largest:
+            raise ZeroDivisionError("the largest")
+        for _ in range(5000):
+            model.grad(local, D)
+            time.sleep(0.001)
+
+
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_other_threads_end_at_ctrl_c_and_if_a_client_fails(interrupted):
+    model = MODELS["logistic"]
+    federated, algorithm = make_federation(model), Endless()
+    first = federated.batch(federated.train.rows_of(2)).X.max()  # client 2 has the most steps
+    Endless.largest = np.inf if interrupted else first
+    plan = make_plan(Sampling(5, epochs=2, batch_size=0), federated.train.sizes, 0, 0)
+    plan = plan._replace(steps=np.array([2, 2, 9, 2, 2]))
+    work = partial(run_clients, stack=False, threads=3)
+    before = threading.active_count()
+    began = time.monotonic()
+    signal.setitimer(signal.ITIMER_REAL, 0.3 if interrupted else 5)
+    old = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt if interrupted else ZeroDivisionError):
+            run_round(algorithm, model, start(algorithm, model), plan, federated, work=work)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+    assert time.monotonic() - began < 3
+    assert threading.active_count() == before
