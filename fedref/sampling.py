@@ -51,8 +51,8 @@ class Sampling:
 
     bounds: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "clients_per_round": (1,),
-        "epochs": (1,),
-        "steps": (1,),
+        "epochs": (1, 10**6),
+        "steps": (1, 10**6),
         "batch_size": (0,),
         "stragglers": (0, 1),
         "support": Bounds(0, 1, open="both"),

@@ -61,11 +61,16 @@ def open_regular_only(name: str, flags: int) -> int:
     flags |= getattr(os, "O_NONBLOCK", 0)
     if flags & os.O_CREAT:
         flags |= getattr(os, "O_NOFOLLOW", 0)
-    descriptor = os.open(name, flags, 0o666)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    try:
+        descriptor = os.open(name, flags, 0o666)
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # a pipe that nobody reads
+            raise
+    else:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "is not a regular file", name)
-    return descriptor
+    raise OSError(errno.EINVAL, "is not a regular file", name)
 
 
 def open_regular(path: Path, expected: str) -> BufferedReader:

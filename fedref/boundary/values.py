@@ -160,10 +160,9 @@ def seeds_of(text: str) -> list[int]:
     numbers = [as_kind(int, literal(part.strip())) for part in text.split(":" if spanned else ",")]
     if None in numbers or (spanned and len(numbers) != 2):
         raise ConfigError(f"--seeds is {text[:40]!r}, expected A:B (A to B−1) or A,B,...")
-    seeds = range(numbers[0], numbers[1]) if spanned else numbers
-    if len(seeds) > MOST_SEEDS:
+    if (numbers[1] - numbers[0] if spanned else len(numbers)) > MOST_SEEDS:
         raise ConfigError(f"--seeds is {text[:40]!r}, expected at most {MOST_SEEDS} seeds")
-    return list(seeds)
+    return list(range(*numbers)) if spanned else numbers
 
 
 # ---- the fields of a dataclass -------------------------------------------------------------------

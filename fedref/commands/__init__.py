@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from traceback import walk_tb
 
 import fedref
 from fedref.boundary.errors import FedrefError
@@ -32,6 +33,7 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Wrong input gives one line on standard error and exit code 2."""
+    os.environ.pop("MPLBACKEND", None)  # pictures are files; an unknown name would be an error
     try:
         with standard_streams(), signals_raise():
             arguments = parse(sys.argv[1:] if argv is None else argv)
@@ -39,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except FedrefError as error:
         say(f"error: {error}")
     except MemoryError as error:
-        say(f"error: not enough memory ({error or 'none is left'})")
+        say(f"error: not enough memory in {place_of(error)} ({str(error) or 'none is left'})")
     except KeyboardInterrupt as stop:
         say("; ".join([str(word) for word in stop.args] or ["interrupted"]))
         return getattr(stop, "code", INTERRUPTED)
@@ -48,6 +50,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         say(f"error: {error.filename or 'standard output'}: {error.strerror or error}")
     return 2
+
+
+def place_of(error: BaseException) -> str:
+    """Return where in fedref an error was raised, as MODULE.FUNCTION."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    inside = [f for f in frames if f.f_globals.get("__name__", "").startswith("fedref.")]
+    return f"{inside[-1].f_globals['__name__']}.{inside[-1].f_code.co_name}"
 
 
 class Version(argparse.Action):

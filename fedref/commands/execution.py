@@ -71,6 +71,7 @@ def run_and_report(
             workers=workers,
             threads=arguments.threads,
             every=arguments.checkpoint_every,
+            changed_code=getattr(arguments, "changed_code", False),
             progress=choose_progress(experiment, directory, arguments, stack),
         )
     with disk_errors(directory):

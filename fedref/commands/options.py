@@ -7,7 +7,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from fedref.boundary.errors import unknown
+from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.values import ANY, Bounds, check_value, literal
 from fedref.commands.console import say
 
@@ -101,6 +101,8 @@ class Option:
     def parse(self, text: str, name: str) -> Any:
         """Return the value of a word on the command line."""
         if issubclass(self.kind, Path):
+            if not text:  # Path("") is the current folder
+                raise ConfigError(f"{name} is '', expected the path of a file or folder")
             return self.kind(text)
         value = text if self.kind is str else literal(text)
         return check_value(self.kind, value, name, self.bounds, self.words)

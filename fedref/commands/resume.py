@@ -4,7 +4,7 @@ import argparse
 
 from fedref.commands.console import say
 from fedref.commands.execution import HOW, open_pool, run_and_report, tell_how_to_resume
-from fedref.commands.options import DIRECTORY, Command
+from fedref.commands.options import DIRECTORY, Command, Option
 from fedref.experiments.loading import Loader
 from fedref.experiments.resume import compare_environment
 from fedref.experiments.run_directory import lock_run_directory, read_experiment
@@ -25,6 +25,13 @@ COMMAND = Command(
     run,
     "Go on from the last checkpoints of a run directory. The files become byte-identical to those of "
     "a run that was never interrupted. If the run had a --data-dir, give it again: it is not saved.",
-    (DIRECTORY,),
+    (
+        DIRECTORY,
+        Option(
+            "--changed-code",
+            "go on although fedref, or your own MODULE:NAME, has changed; environment.json and "
+            "summary.md then say so",
+        ),
+    ),
     HOW,
 )

@@ -307,7 +307,7 @@ def run(backend: Any, cases: Iterable[Case], dtype: Any = np.float64) -> Iterato
 
 # ---- in a child process ------------------------------------------------------------------------
 
-#: Seconds that importing a backend may take: torch and JAX need a few.
+#: Seconds that importing a backend may take, or 30 times those of a case: torch and JAX need a few.
 IMPORT = 120.0
 import_backend = cache(load_backend)
 
@@ -333,7 +333,7 @@ class BackendProcess(SubprocessRunner):
         """Return the verdict on one case, after at most `timeout` seconds."""
         if self.process is None:
             try:
-                self.call(check_import, self.name, timeout=IMPORT)
+                self.call(check_import, self.name, timeout=min(IMPORT, 30 * timeout))
             except (TimeoutError, ChildProcessError) as error:
                 raise ConfigError(f"{self.name}: while it was imported: {error}") from None
         try:

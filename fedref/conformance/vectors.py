@@ -101,14 +101,23 @@ def write(
     ]
     text = f'{{{head}, "mistakes": [\n{parts[0]}\n], "cases": [\n{parts[1]}\n]}}\n'
     (to / "index.json").write_text(text, "utf-8")
+    (to / SEAL).write_text(sha256(text.encode()).hexdigest() + "\n")
+
+
+#: The file with the SHA-256 of index.json, which in turn has those of the cases.
+SEAL = "index.json.sha256"
 
 
 def read_index(where: Path) -> dict[str, Any]:
-    """Return the index, which must be of this version."""
+    """Return the index, which must be of this version; its hash is checked."""
+    path = where / "index.json"
     try:
-        index: dict[str, Any] = json.loads((where / "index.json").read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{where / 'index.json'}: {error}, expected the golden vectors") from None
+        content, seal = path.read_bytes(), (where / SEAL).read_text().strip()
+        if sha256(content).hexdigest() != seal:
+            raise DataError(f"{path}: not the file that {SEAL} names (SHA-256 differs)")
+        index: dict[str, Any] = json.loads(content)
+    except OSError as error:
+        raise DataError(f"{path}: {error}, expected the golden vectors") from None
     if index["version"] != VERSION:
         raise DataError(f"{where}: version {index['version']}, expected {VERSION}")
     return index

@@ -11,8 +11,9 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from hashlib import sha256
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,17 @@ def importable_name(thing: Any) -> str:
     cls = thing if inspect.isclass(thing) or inspect.isfunction(thing) else type(thing)
     own: dict[Any, str] = {c: name for known in (ALGORITHMS, MODELS) for name, c in known.items()}
     return own.get(cls, f"{cls.__module__}:{cls.__qualname__}")
+
+
+def own_code(things: Iterable[Any]) -> dict[str, str]:
+    """Return MODULE:NAME → the SHA-256 of the module's file, of what is not fedref's own."""
+    hashes = {}
+    for thing in things:
+        module = sys.modules.get(getattr(thing, "__module__", ""))
+        file = getattr(module, "__file__", None)
+        if file and not thing.__module__.startswith("fedref."):
+            hashes[importable_name(thing)] = sha256(Path(file).read_bytes()).hexdigest()
+    return hashes
 
 
 def check_file_name(name: str, what: str) -> None:
@@ -205,7 +217,7 @@ def data_table(table: Table) -> dict[str, Any]:
     if (load := data_function(table["name"])) is not None:
         try:
             bound_call = inspect.signature(load).bind(**rest)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:  # a built-in function may have no signature
             raise ConfigError(f"data set {importable_name(table['name'])}: {error}") from None
         bound_call.apply_defaults()
         return {"name": table["name"], **bound_call.arguments}

@@ -24,6 +24,7 @@ from fedref.experiments.config import Experiment
 from fedref.experiments.metrics import CLIENTS, COLUMNS, bytes_as_text, markdown
 from fedref.experiments.progress import describe_newest
 from fedref.experiments.run_directory import (
+    changes,
     disk_errors,
     drop_client_states,
     load_record,
@@ -291,6 +292,9 @@ def write_tables(run: Run, directory: Path) -> None:
         write_atomically(directory / "metrics.csv", metrics_csv(run).encode())
         write_atomically(directory / "clients.csv", map(str.encode, clients_csv(run)))
         summary = markdown(summary_rows(run)) + "\n"
+        summary += "".join(
+            f"\nCode changed during the run: {text}.\n" for text in changes(directory)
+        )
         write_atomically(directory / "summary.md", summary.encode())
 
 

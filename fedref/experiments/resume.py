@@ -2,18 +2,23 @@
 
 import json
 import time
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import fedref
 from fedref.algorithm import AnyAlgorithm
 from fedref.boundary import checkpoint
 from fedref.boundary.errors import DataError, FedrefError
 from fedref.boundary.files import read_bytes
-from fedref.datasets import manifest_of, write_manifest
+from fedref.datasets import write_manifest
 from fedref.datasets.manifest import read as read_manifest
+from fedref.experiments import names
 from fedref.experiments.progress import Progress
 from fedref.experiments.run_directory import (
+    changes,
     checkpoint_path,
     disk_errors,
     environment,
@@ -21,8 +26,15 @@ from fedref.experiments.run_directory import (
     save_state,
     write_environment,
 )
-from fedref.experiments.unit import LOCAL, Engine, LoadedExperiment, Record, Unit, iterate_rounds
-from fedref.rounds.federation import Federation
+from fedref.experiments.unit import (
+    LOCAL,
+    UNIT,
+    Engine,
+    LoadedExperiment,
+    Record,
+    Unit,
+    iterate_rounds,
+)
 from fedref.rounds.loop import RunClients
 
 
@@ -30,17 +42,19 @@ from fedref.rounds.loop import RunClients
 class UnitRun:
     """One unit as it is run: its record, its checkpoints, its progress reports.
 
-    stamp : that of the experiment. every : seconds between checkpoints (0: one after every round),
-    or more if a checkpoint takes long.
+    sealed : what its numbers depend on (`seal_of`). every : seconds between checkpoints (0: one after
+    every round), or more if a checkpoint takes long. changed_code : go on although the code has
+    changed; environment.json and summary.md then say so.
     """
 
     unit: Unit
     loaded: LoadedExperiment
     algorithm: AnyAlgorithm
-    stamp: str
+    sealed: Mapping[str, str]
     directory: Path | None
     every: float
     progress: Progress
+    changed_code: bool = False
     record: Record | None = None
 
     @property
@@ -58,11 +72,7 @@ class UnitRun:
             self.progress.message(warning)
         if record is None:
             return
-        if record.experiment != self.stamp:
-            raise DataError(
-                f"{path}: belongs to another config.toml; expected the one that the run began "
-                "with, or another --out"
-            )
+        self.compare_seals(path, record.sealed)
         if missing := missing_state(self.directory, self.unit, self.loaded.experiment, record):
             self.progress.message(f"{missing}: is gone, so {self.unit.name} is run again")
             return
@@ -71,6 +81,27 @@ class UnitRun:
         if self.has_ended:
             self.remove_previous()  # `save` may have been killed before it did so
             self.progress.round(self.unit, record)
+
+    def compare_seals(self, path: Path, then: Mapping[str, str]) -> None:
+        """Raise a DataError unless the record at `path` was computed from what would go on with it."""
+        assert self.directory is not None
+        anew = f"or `fedref run {self.directory}/config.toml` anew"
+        if then.get(UNIT) != self.unit.name:
+            raise DataError(f"{path}: holds {then.get(UNIT)}, expected {self.unit.name}, {anew}")
+        for key in sorted({*then, *self.sealed}):
+            was, now = then.get(key, "nothing"), self.sealed.get(key, "nothing")
+            text = f"{key} was {was:.12}, now {now:.12}"
+            if was == now or text in (noted := changes(self.directory)):
+                continue
+            code = key not in (CONFIG, DATA)
+            if not (code and self.changed_code):
+                go_on = f", or `fedref resume --changed-code {self.directory}` to go on" * code
+                raise DataError(
+                    f"{self.directory}: {key} changed after {self.unit.name} began; expected the "
+                    f"same, {anew}{go_on}"
+                )
+            begun = json.loads((self.directory / "environment.json").read_bytes())
+            write_environment(self.directory, {**begun, "changed": [*noted, text]})
 
     def run(self, work: RunClients | None = None, engine: Engine = LOCAL) -> None:
         """Run the rounds that are left."""
@@ -102,7 +133,7 @@ class UnitRun:
             return
         path = checkpoint_path(self.directory, self.unit)
         with disk_errors(self.directory):
-            checkpoint.save(path, self.record._replace(experiment=self.stamp))
+            checkpoint.save(path, self.record._replace(sealed=self.sealed))
         if self.has_ended:
             self.remove_previous()
 
@@ -116,10 +147,22 @@ class UnitRun:
 # ---- what must be the same as when the run began -------------------------------------------------
 
 
-def check_split(directory: Path, federation: Federation) -> None:
+CONFIG, DATA = "config.toml", "the data or the split"
+
+
+def seal_of(unit: Unit, stamp: str, data: str, code: Iterable[Any]) -> dict[str, str]:
+    """Return everything that a unit's numbers depend on, by name.
+
+    stamp : that of the experiment. data : the SHA-256 of the split of its data. code : the classes and
+    functions that it calls.
+    """
+    fixed = {UNIT: unit.name, CONFIG: stamp, DATA: data, "fedref": fedref.__version__}
+    return fixed | names.own_code(code)
+
+
+def check_split(directory: Path, manifest: dict[str, Any]) -> None:
     """Write split.json; if it exists, raise a DataError unless the split is the same."""
     path = directory / "split.json"
-    manifest = manifest_of(federation)
     if not path.exists():
         with disk_errors(directory):
             write_manifest(manifest, path)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError
+from fedref.datasets import manifest_of
 from fedref.datasets.sources import is_in_memory
 from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
@@ -31,9 +32,10 @@ from fedref.experiments.parallel import (
 )
 from fedref.experiments.progress import SILENT, Progress, console_progress
 from fedref.experiments.results import DataFacts, Run, facts_of, write_tables
-from fedref.experiments.resume import UnitRun, check_split
+from fedref.experiments.resume import UnitRun, check_split, seal_of
 from fedref.experiments.run_directory import create_run_directory, drop_client_states
 from fedref.experiments.unit import LOCAL, Engine, LoadedExperiment, Record, Unit, stamp, units
+from fedref.rounds.federation import Federation
 from fedref.rounds.threads import limit_threads
 
 # ---- units in other processes --------------------------------------------------------------------
@@ -146,13 +148,15 @@ def execute(
     progress: Progress = SILENT,
     loader: Loader | None = None,
     engine: Callable[[Unit, LoadedExperiment], Engine] = lambda unit, loaded: LOCAL,
+    changed_code: bool = False,
 ) -> Run:
     """Run every unit; go on from its checkpoint, if there is one.
 
     executor : runs whole units as long as there are `workers` of them or more, else the parts of a
     cohort. threads : how many run the clients of a round where the model is large, divided by the
     workers (None: one a processor). every : seconds between checkpoints. loader : holds what
-    `resolve_experiment` has loaded. engine : returns the engine of a unit.
+    `resolve_experiment` has loaded. engine : returns the engine of a unit. changed_code : as in
+    `UnitRun`.
 
     The tables are written after a unit, if that takes no more than a twentieth of the time.
     """
@@ -165,6 +169,8 @@ def execute(
     def unit_runs() -> Iterator[UnitRun]:
         nonlocal facts
         loaded: LoadedExperiment | None = None
+        whole: Federation | None = None
+        manifest: dict[str, Any] = {}
         for unit in work:
             if loaded is None or unit.point != work[unit.number - 1].point:
                 loaded = load_experiment(config.at_point(experiment, unit.point), loader)
@@ -172,10 +178,17 @@ def execute(
                     usual_cohort(loaded, progress.message)
             if not unit.number:
                 facts = facts_of(loaded)
-                if directory is not None:
-                    check_split(directory, loaded.whole)
             algorithm = names.make_algorithm(unit.label, loaded.experiment.algorithms[unit.label])
-            run = UnitRun(unit, loaded, algorithm, own_stamp, directory, every, progress)
+            sealed: dict[str, str] = {}
+            if directory is not None:
+                if whole is not loaded.whole:
+                    whole, manifest = loaded.whole, manifest_of(loaded.whole)
+                if not unit.number:
+                    check_split(directory, manifest)
+                load = names.data_function(loaded.experiment.data["name"])
+                code = (type(algorithm), type(loaded.model), load)
+                sealed = seal_of(unit, own_stamp, manifest["sha256"], code)
+            run = UnitRun(unit, loaded, algorithm, sealed, directory, every, progress, changed_code)
             run.resume()
             yield run
 

@@ -26,13 +26,14 @@ from fedref.boundary.errors import ConfigError, DataError, FedrefError
 from fedref.boundary.files import (
     make_folder,
     open_regular_only,
+    read_bytes,
     sync_folder,
     write_atomically,
 )
 from fedref.datasets.sources import is_in_memory
 from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
-from fedref.experiments.unit import Record, Unit
+from fedref.experiments.unit import UNIT, Record, Unit
 from fedref.rounds.threads import blas
 
 
@@ -183,6 +184,15 @@ def write_environment(directory: Path, values: Mapping[str, Any]) -> None:
         write_atomically(directory / "environment.json", text.encode())
 
 
+def changes(directory: Path) -> list[str]:
+    """Return what code a run went on with that it did not begin with, from environment.json."""
+    try:
+        path = directory / "environment.json"
+        return [str(text) for text in json.loads(read_bytes(path, "JSON"))["changed"]]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return []
+
+
 def read_experiment(directory: Path) -> Experiment:
     """Return the experiment in a run directory's config.toml."""
     path = directory / "config.toml"
@@ -206,6 +216,8 @@ def load_record(directory: Path, unit: Unit) -> Record | None:
     path = checkpoint_path(directory, unit)
     with disk_errors(directory):
         record: Record | None = checkpoint.load_newest(path)[0]
+    if record is not None and record.sealed.get(UNIT) != unit.name:
+        raise DataError(f"{path}: holds {record.sealed.get(UNIT)}, expected {unit.name}")
     return record
 
 

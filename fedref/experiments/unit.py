@@ -85,11 +85,15 @@ class Record(NamedTuple):
     rounds: list[int]  # the evaluated rounds whose scores are kept
     scores: list[Scores]
     reason: str = ""
-    experiment: str = ""  # in a file, the `stamp` of its experiment
+    sealed: Mapping[str, str] = MappingProxyType({})  # in a file, what it was computed from
 
     def __repr__(self) -> str:
         """Return a short text: the state alone can have millions of numbers."""
         return f"<Record of round {self.round}, {self.status}>"
+
+
+#: The key of a unit's name among what is `sealed`.
+UNIT = "unit"
 
 
 def stamp(experiment: Experiment) -> str:

@@ -1,0 +1,459 @@
+"""Faults of disks, files, words and code: each ends in one line and an exit code, or does no harm.
+
+All through the command line and files: nothing here knows how fedref is made. Long because it is one
+table, whose rows make their own faults.
+"""
+
+import os
+import re
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from running import contents, document, main, npz, process, write
+
+pytestmark = [
+    pytest.mark.usefixtures("here"),
+    pytest.mark.skipif(os.name != "posix", reason="pipes, signals and limits of POSIX"),
+]
+IID = {"rule": "iid", "users": 3}
+ALGORITHM = """
+from dataclasses import dataclass
+import fedref.algorithms.fedavg as base
+@dataclass(frozen=True)
+class Mine(base.FedAvg):
+    def step(self, model, sent, local, D):
+        return local - {factor} * self.lr * model.grad(local, D)
+"""
+
+
+def begin(out="D", **changes):
+    """Run three rounds into a directory."""
+    assert main("run", write(Path("t.toml"), document(**changes)), "-q", "-o", out) == 0
+    return Path(out)
+
+
+def stopped(table, rounds=60, out="D", line=1):
+    """Start a run in a process, and stop it when it has told this many rounds."""
+    path = write(Path("s.toml"), {**table, "rounds": rounds, "eval-every": 20})
+    run = process("run", path, "-o", out, "--json", "--checkpoint-every", "0")
+    for _ in range(line):
+        assert run.stdout.readline()
+    run.send_signal(signal.SIGTERM)
+    run.communicate(timeout=60)
+    return Path(out)
+
+
+def finish(*words, **how):
+    """Run the command as a process; return its exit code and what it wrote."""
+    run = process(*words, **how)
+    out, err = run.communicate(timeout=100)
+    return run.returncode, (out or "") + err
+
+
+FAULTS = []
+
+
+def fault(pattern, code=2):
+    """Enter a row: the function makes the input and returns the words of the command."""
+
+    def enter(make):
+        FAULTS.append(pytest.param(make, pattern, code, id=make.__name__))
+        return make
+
+    return enter
+
+
+# ---- wrong numbers, silently ---------------------------------------------------------------------
+
+
+@fault(
+    r"D: the data or the split changed after fedavg .*b.npz.* began; expected the same, or `fedref"
+)
+def data_of_the_second_point_change():
+    for name, factor in (("a.npz", 1), ("b.npz", 2)):
+        npz(Path(name), X=factor * np.arange(40.0).reshape(20, 2))
+    table = document(data={"name": "a.npz"}, split=IID, clients_per_round=2)
+    stopped({**table, "sweep": {"data.name": ["a.npz", "b.npz"]}}, line=70)
+    npz(Path("b.npz"), X=2 * np.arange(40.0).reshape(20, 2), y=1 - np.arange(20) % 2)
+    return ["resume", "D"]
+
+
+def checkpoints(out="D"):
+    return sorted((Path(out) / "checkpoints").glob("*.ckpt"))
+
+
+@fault(r"ckpt: holds fedavg \(seed 1\), expected fedavg \(seed 0\)")
+def checkpoints_are_exchanged():
+    begin(seeds=[0, 1])
+    one, other = checkpoints()
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+    return ["resume", "D"]
+
+
+@fault(r"ckpt: holds fedavg \(seed 1\), expected fedavg \(seed 0\)")
+def a_checkpoint_is_copied_over_another_and_drawn():
+    begin(seeds=[0, 1])
+    shutil.copy(checkpoints()[1], checkpoints()[0])
+    return ["plot", "D"]
+
+
+def own_code_changes():
+    Path("own_code.py").write_text(ALGORITHM.format(factor=1))
+    table = document(algorithms={"mine": {"algorithm": "own_code:Mine"}})
+    stopped(table)
+    Path("own_code.py").write_text(ALGORITHM.format(factor=2))
+
+
+@fault(
+    r"D: own_code:Mine changed after mine .* began; .* anew, or `fedref resume --changed-code D`"
+)
+def the_users_code_changes():
+    own_code_changes()
+    return ["resume", "D"]
+
+
+@fault(r"", 0)
+def the_users_code_changes_and_the_user_wants_it():
+    own_code_changes()
+    assert finish("resume", "D", "-q", "--changed-code") == (0, "")
+    for name in ("environment.json", "summary.md"):
+        assert re.search(r"own_code:Mine was \w{12}, now \w{12}", (Path("D") / name).read_text())
+    return ["resume", "D", "-q"]  # once is enough
+
+
+@fault(r"D: config.toml changed after fedavg")
+def config_changes():
+    path = begin() / "config.toml"
+    path.write_text(path.read_text().replace("rounds = 3", "rounds = 4"))
+    return ["resume", "D"]
+
+
+# ---- the user's files ----------------------------------------------------------------------------
+
+
+@fault(r"^$", 0)
+def a_folder_that_is_named_like_one_of_fedrefs():
+    thesis = Path("tmp", "fedref-2024-thesis")
+    thesis.mkdir(parents=True)
+    (thesis / "notes").write_text("mine")
+    path = write(Path("t.toml"), document(seeds=[0, 1]))
+    first = f"import tempfile; tempfile.tempdir = {str(Path('tmp').absolute())!r}"
+    assert finish("run", path, "-q", "-o", "D", "--workers", 2, first=first) == (0, "")
+    assert os.listdir("tmp") == [thesis.name]
+    assert (thesis / "notes").read_text() == "mine"
+    return ["resume", "D", "-q"]
+
+
+@fault(r"site: holds files that fedref did not write; expected a new or an empty folder")
+def a_foreign_index_html():
+    Path("site").mkdir()
+    Path("site", "index.html").write_text("mine")
+    return ["explain", "--html", "site"]
+
+
+@fault(r"D: holds metrics.csv, which fedref did not write; expected another --out")
+def a_foreign_table():
+    Path("D").mkdir()
+    Path("D", "metrics.csv").write_text("mine")
+    return ["run", write(Path("t.toml"), document()), "-o", "D"]
+
+
+@fault(r"^$", 0)
+def files_of_another_run_inside():
+    begin()
+    begin("D/inner")
+    partial = Path("D/inner/checkpoints/.fedref-00.new")
+    partial.touch()
+    assert main("resume", "D", "-q") == 0
+    assert partial.exists()
+    return ["resume", "D/inner", "-q"]
+
+
+# ---- what is missing -----------------------------------------------------------------------------
+
+
+@fault(r"round000001.ckpt: is gone, so fedavg \(seed 0\) is run again", 0)
+def parameters_of_an_earlier_round_are_gone():
+    before = contents(begin(keep_parameters=1))
+    for path in Path("D/parameters").glob("*round000001.ckpt"):
+        path.unlink()
+    assert main("resume", "D", "-q") == 0
+    assert contents(Path("D")) == before
+    for path in Path("D/parameters").glob("*round000001.ckpt"):
+        path.unlink()
+    return ["resume", "D", "-q"]
+
+
+@fault(r"environment.json was gone or damaged", 0)
+def environment_is_gone():
+    before = contents(begin())
+    Path("D/environment.json").unlink()
+    assert main("resume", "D", "-q") == 0
+    assert contents(Path("D")) == before
+    Path("D/environment.json").unlink()
+    return ["resume", "D", "-q"]
+
+
+@fault(
+    r"D: is not a run directory, expected D/config.toml; .* the same `fedref run` again starts it"
+)
+def config_is_not_there_yet():
+    begin()
+    Path("D/config.toml").unlink()
+    return ["resume", "D"]
+
+
+@fault(r"^$", 0)
+def a_run_that_saved_nothing_begins_again():
+    before = contents(begin())
+    for path in checkpoints():
+        path.unlink()
+    Path("D/split.json").write_text("of another experiment")
+    assert main("run", "t.toml", "-q", "-o", "D") == 0
+    assert contents(Path("D")) == before
+    return ["resume", "D", "-q"]
+
+
+# ---- work is saved -------------------------------------------------------------------------------
+
+LONG = document(rounds=3000, eval_every=100)
+
+
+@fault(r"^$", 0)
+def a_closed_terminal():
+    path = write(Path("t.toml"), LONG)
+    run = process("run", path, "-o", "D", "--json", "--checkpoint-every", "1000")
+    for _ in range(20):
+        assert run.stdout.readline()
+    run.send_signal(signal.SIGHUP)
+    _, err = run.communicate(timeout=60)
+    assert (run.returncode, err.count("\n")) == (129, 1), err
+    assert "stopped by SIGHUP; resume with: fedref resume D" in err
+    assert checkpoints()
+    return ["run", "--list"]
+
+
+@fault(r"standard output: No space left on device; resume with: fedref resume D")
+def json_to_a_full_pipe():
+    if not Path("/dev/full").exists():
+        pytest.skip("/dev/full")
+    path = write(Path("t.toml"), document(rounds=30))
+    with open("/dev/full", "w") as full:
+        words = ["run", path, "-o", "D", "--json", "--checkpoint-every", "1000"]
+        end = finish(*words, stdout=full)
+    assert checkpoints()
+    return end
+
+
+@fault(r"log.txt: File too large; resume with: fedref resume D")
+def a_log_on_a_full_disk():
+    path = write(Path("t.toml"), document(rounds=300))
+    words = ["run", path, "-o", "D", "-q", "-v", "--checkpoint-every", "1000"]
+    first = (
+        "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (15_000, resource.RLIM_INFINITY))"
+    )
+    return finish(*words, first=first)
+
+
+@fault(r"metrics.csv: cannot be read or written \(Is a directory\)")
+def a_folder_in_the_place_of_a_table():
+    begin()
+    Path("D/metrics.csv").unlink()
+    Path("D/metrics.csv").mkdir()
+    return ["resume", "D", "-q"]
+
+
+# ---- numbers that are too large ------------------------------------------------------------------
+
+
+@fault(r"diverged|too large for float32", 3)
+def a_feature_too_large_for_float32():
+    npz(Path("a.npz"), X=np.full((20, 2), 1e39))
+    table = document(data={"name": "a.npz"}, split=IID, clients_per_round=2, dtype="float32")
+    return ["run", write(Path("t.toml"), table), "-q", "-o", "D"]
+
+
+@fault(r"a.npz.* expected finite")
+def a_feature_too_large_for_float64():
+    if np.finfo(np.longdouble).max == np.finfo(float).max:
+        pytest.skip("long double")
+    npz(Path("a.npz"), X=np.full((20, 2), np.longdouble("1e400")))
+    return ["data", "show", "a.npz", "--split", "iid", "--set", "split.users=2"]
+
+
+@fault(r"a.npz.*(9223372036854775807|2\^63)")
+def a_label_too_large():
+    npz(Path("a.npz"), y=np.full(20, 2**63 - 1))
+    return ["run", "--data", "a.npz", "--split", "iid", "--set", "split.users=2"]
+
+
+@fault(r"seeds.*expected at most 10000 seeds")
+def more_seeds_than_there_are_numbers():
+    return ["run", "--seeds=-9223372036854775000:9223372036854775000"]
+
+
+@fault(r"steps.*9223372036854775807|not enough memory .*steps|rows of a batch")
+def more_steps_than_there_is_memory():
+    return ["run", "--set", "steps=9223372036854775807", "-q", "-o", "D"]
+
+
+@fault(r"not enough memory .*(allocate|for) \w+")
+def a_model_too_large_for_memory():
+    return ["run", "--set", "model.hidden=[2000000000]", "--rounds", "1", "-q", "-o", "D"]
+
+
+# ---- waiting for ever ----------------------------------------------------------------------------
+
+
+@fault(r"x.toml: .*is not a regular file")
+def a_pipe_as_an_experiment():
+    os.mkfifo("x.toml")
+    return ["run", "x.toml"]
+
+
+def pipe_in(name):
+    def make():
+        begin()
+        Path("D", name).unlink(missing_ok=True)
+        os.mkfifo(Path("D", name))
+        return ["resume", "D", "-q"]
+
+    make.__name__ = f"a_pipe_as_{name}"
+    return make
+
+
+fault(r"\.lock: .*is not a regular file")(pipe_in(".lock"))
+fault(r"config.toml: .*is not a regular file|expected D/config.toml")(pipe_in("config.toml"))
+fault(r"environment.json was gone or damaged", 0)(pipe_in("environment.json"))
+
+
+@fault(r"ckpt: .*is not a regular file")
+def a_pipe_as_a_checkpoint():
+    begin()
+    path = checkpoints()[0]
+    path.unlink()
+    os.mkfifo(path)
+    return ["resume", "D", "-q"]
+
+
+@fault(r"a.npz: is not a regular file")
+def a_pipe_as_data():
+    os.mkfifo("a.npz")
+    return ["data", "show", "a.npz"]
+
+
+@fault(r"slow.py: while it was imported: no answer after 3 s")
+def a_backend_whose_import_never_ends():
+    Path("slow.py").write_text("import time; time.sleep(1000)")
+    return ["conformance", "slow.py", "--timeout", "0.1", "--only", "fedavg"]
+
+
+# ---- words and code ------------------------------------------------------------------------------
+
+
+@fault(r"out.*''|expected .*folder")
+def an_empty_out():
+    return ["run", "-q", "--rounds", "1", "--out", ""]
+
+
+@fault(r"data set time:sleep: no signature found")
+def a_function_that_makes_no_data():
+    return ["run", "--data", "time:sleep"]
+
+
+@fault(r"sweep.*name")
+def a_sweep_over_names():
+    return ["run", write(Path("t.toml"), document(sweep={"name": ["a", "b"]}))]
+
+
+@fault(r"a.csv.*'1_000'|1_000")
+def an_underscore_in_a_number():
+    Path("a.csv").write_text("x,y\n" + "1_000,0\n2,1\n" * 5)
+    return ["data", "show", "a.csv"]
+
+
+@fault(r"a.csv.*١٢")
+def digits_of_another_script():
+    Path("a.csv").write_text("x,y\n" + "١٢,0\n2,1\n" * 5, "utf-8")
+    return ["data", "show", "a.csv"]
+
+
+@fault(r"caf\\+udce9|caf\\xe9|UTF-8")
+def a_file_name_that_is_not_utf8():
+    name = os.fsdecode(b"caf\xe9.npz")
+    npz(Path("a.npz")).rename(name)
+    return ["run", "--data", name, "--split", "iid", "--set", "split.users=2", "-o", "D"]
+
+
+@fault(r"^$", 0)
+def an_unknown_backend_of_matplotlib():
+    words = ["run", "--rounds", 1, "-q", "-o", "D"]
+    return finish(*words, env_more={"MPLBACKEND": "nope"})
+
+
+@fault(r"offers 11 of \d+ cases", 1)
+def a_backend_that_closes_standard_output():
+    Path("closing.py").write_text(
+        "import sys\ndef loss(*_): sys.stdout.close()\nsys.stdout.close()\n"
+    )
+    return finish("conformance", "closing.py", "--only", "loss")
+
+
+# ---- golden vectors ------------------------------------------------------------------------------
+
+
+def vectors_with(change):
+    """Test a backend on a copy of the vectors in which the index is changed."""
+    first = f"""
+import pathlib, shutil
+from fedref.conformance import vectors
+real = vectors.folder()
+copy = pathlib.Path("vectors"); shutil.copytree(real, copy)
+index = copy / "index.json"
+text = index.read_text("utf-8")
+index.write_text({change}, "utf-8")
+vectors.folder = lambda: copy
+"""
+    return finish("conformance", "fedref", "--only", "fedavg", first=first)
+
+
+@fault(r"index.json: .*SHA-256")
+def an_index_with_another_tolerance():
+    return vectors_with("""text.replace("1e-", "1e+")""")
+
+
+@fault(r"index.json: ")
+def an_index_that_is_no_table():
+    return vectors_with("'[]'")
+
+
+# ---- the table -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("make", "pattern", "code"), FAULTS)
+def test_a_fault_is_one_line(make, pattern, code, capfd, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits for ever"))
+    signal.alarm(120)
+    try:
+        made = make()
+        capfd.readouterr()
+        if isinstance(made, tuple):
+            found, err = made
+        else:
+            found = main(*made)
+            err = capfd.readouterr().err
+    finally:
+        signal.alarm(0)
+    assert found == code, err
+    assert "Traceback" not in err
+    assert re.search(pattern, err), err
+    if code > 1:
+        assert len([line for line in err.splitlines() if "error" in line or code == 3]) == 1, err
