@@ -292,14 +292,18 @@ def rounds(algorithm: str, f: spec.Risk, h: Any, state: Values, data: Values, pl
 
 def clients_of(plan: Values, data: Values, drop: bool) -> list[spec.Client]:
     """Return a plan's clients with their batches. drop : whether stragglers take no part."""
-    clients, offsets = [], data["offsets"]
-    for i, k in enumerate(plan["clients"].tolist()):
-        own = batch(data).rows(slice(*offsets[k : k + 2]))
-        rows = {role: rows[i] for role, rows in plan["rows"].items()}
-        steps = steps_of(own, rows, plan["steps"][i])
-        times, straggles = int(plan["counts"][i]), bool(plan["straggler"][i])
-        clients.append(spec.Client(k, own, steps, int(plan["per_epoch"][i]), times, straggles))
+    clients = [client_of(plan, i, data) for i in range(len(plan["clients"]))]
     return [client for client in clients if not (client.straggler and drop)]
+
+
+def client_of(plan: Values, i: int, data: Values) -> spec.Client:
+    """Return the i-th client of a plan, with its batches."""
+    k = int(plan["clients"][i])
+    own = batch(data).rows(slice(*data["offsets"][k : k + 2]))
+    rows = {role: rows[i] for role, rows in plan["rows"].items()}
+    steps = steps_of(own, rows, plan["steps"][i])
+    times, straggles = int(plan["counts"][i]), bool(plan["straggler"][i])
+    return spec.Client(k, own, steps, int(plan["per_epoch"][i]), times, straggles)
 
 
 def steps_of(own: spec.Batch, rows: Values, S: int) -> list[tuple[spec.Batch, ...]]:
@@ -340,8 +344,13 @@ def client(
     alone = settings("fedavg" if algorithm in BY_SAMPLES else algorithm, h, 1, iter([np.nan]))
     if algorithm == "pfedme":
         alone.beta = 1.0  # the server's
-    states = run(f, server["w"], iter([[spec.Client(0, own, steps_of(own, rows, S))]]), alone)
-    return {"upload": {"w": name_state(names, next(states))["server"]["w"]}}
+    one = [[spec.Client(0, own, steps_of(own, rows, S))]]
+    state = name_state(names, next(run(f, server["w"], iter(one), alone)))
+    out: dict[str, Any] = {"upload": {"w": state["server"]["w"]}}
+    if algorithm == "fedprox":
+        w, penalty = out["upload"]["w"], state["measured"]["penalty"]
+        out |= {"gamma": state["measured"]["gamma"], "h": f(w, own) + penalty}
+    return out
 
 
 # ---- evaluation ----------------------------------------------------------------------------------

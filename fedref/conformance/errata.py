@@ -1,0 +1,147 @@
+"""Known mistakes: the specification with a wrong line (`errata.txt`), and what it then answers."""
+
+import inspect
+import re
+import textwrap
+from collections.abc import Callable
+from functools import cache, partial
+from importlib import import_module
+from importlib.resources import files
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedref.judge.case import Case
+from fedref.models.numerics import Array
+
+HEAD = re.compile(r"(?P<name>.+?) \[(?P<tag>.+?)\](?: \((?P<kind>variant|convention)\))?")
+
+
+class ErratumError(ValueError):
+    """errata.txt is not in its form, or the right text of an edit does not stand where it says."""
+
+
+class Edit(NamedTuple):
+    """The right text, which stands `times` times in one of the two files, and the wrong text."""
+
+    right: str
+    wrong: str
+    times: int = 1
+
+
+class Mistake(NamedTuple):
+    """kind : wrong, a variant (another paper or library has it so) or a convention; why : what is right."""
+
+    name: str
+    tag: str
+    kind: str
+    why: str
+    edits: tuple[Edit, ...]
+
+
+def read() -> dict[str, Mistake]:
+    """Return the mistakes of errata.txt, by name."""
+    _, *blocks = (files("fedref.conformance") / "errata.txt").read_text("utf-8").split("\n\n")
+    mistakes = list(map(parse, blocks))
+    by_name = {mistake.name: mistake for mistake in mistakes}
+    if len(by_name) < len(mistakes):
+        raise ErratumError("errata.txt: two mistakes have one name")
+    return by_name
+
+
+def parse(block: str) -> Mistake:
+    """Return the mistake that a block of errata.txt states."""
+    head, why, *lines = block.strip().split("\n")
+    match = HEAD.fullmatch(head)
+    edits = re.findall(r"((?:^-.*\n?)+)((?:^\+.*\n?)+)", "\n".join(lines), re.MULTILINE)
+    if match is None or not edits or {line[:1] for line in lines} != {"-", "+"}:
+        raise ErratumError(f"errata.txt: expected a name, [its tag], why, and edits: {head!r}")
+    times = (int(re.findall(r"-(\d*)", right)[0] or 1) for right, _ in edits)
+    both = [Edit(read_side(right), read_side(wrong), n) for (right, wrong), n in zip(edits, times)]
+    return Mistake(match["name"], match["tag"], match["kind"] or "wrong", why.strip(), tuple(both))
+
+
+def read_side(lines: str) -> str:
+    """Return the text of lines that begin with - or +, from its own left margin."""
+    return textwrap.dedent(
+        re.sub(r"^[-+]\d*", lambda sign: " " * len(sign[0]), lines, flags=re.M)
+    ).strip()
+
+
+def replace(text: str, edit: Edit) -> str:
+    """Return a file's text with the edit, at whatever depth its lines are indented."""
+    for depth in range(0, 24, 4):
+        right, wrong = (textwrap.indent(side, depth * " ").strip() for side in edit[:2])
+        if text.count(right) == edit.times:
+            return text.replace(right, wrong)
+    return text
+
+
+MISTAKES = read()
+adapter: Any = import_module("fedref.judge.answer")
+spec: Any = adapter.spec
+#: What mistakes are put into: the specification, and the adapter that passes it its arguments.
+TEXTS = {spec: inspect.getsource(spec), adapter: inspect.getsource(adapter)}
+
+
+@cache
+def judge_with(*names: str) -> Callable[[Case], dict[str, Any]]:
+    """Return the judge's `answer` with these mistakes. Raises ErratumError where they do not fit."""
+    texts = dict(TEXTS)
+    for name in names:
+        for edit in MISTAKES[name].edits:
+            edited = {module: replace(text, edit) for module, text in texts.items()}
+            if sum(edited[module] != text for module, text in texts.items()) != 1:
+                raise ErratumError(f"{name}: expected {edit.times} × {edit.right!r} in one file")
+            texts = edited
+    wrong_spec = run(texts[spec], "fedref.spec")
+    wrong: Any = run(
+        texts[adapter].replace("from fedref import spec\n", ""), "fedref.judge.answer", wrong_spec
+    )
+    if models_of(texts[spec]) != models_of(TEXTS[spec]):  # nobody has its gradient by hand
+        right_risk = wrong.risk
+
+        def risk(model: Any) -> Any:
+            f = right_risk(model)
+            return f._replace(analytic_grad=partial(gradient_by_differences, f))
+
+        wrong.risk = risk
+    else:  # the gradient by hand is that by complex steps, and faster
+        wrong.Risk.grad = lambda f, w, D: f.analytic_grad(w, D)
+    answer: Callable[[Case], dict[str, Any]] = wrong.answer
+    return answer
+
+
+def run(text: str, name: str, wrong_spec: ModuleType | None = None) -> ModuleType:
+    """Return a module of this text, under a name of its own."""
+    module = ModuleType(f"{name} with a mistake")
+    if wrong_spec is not None:
+        vars(module)["spec"] = wrong_spec
+    exec(compile(text, module.__name__, "exec"), vars(module))
+    return module
+
+
+def models_of(text: str) -> tuple[str, str]:
+    """Return the specification's functions and their derivatives, and its models."""
+    return text.partition("\n# ---- 2. ")[0], text.partition("\n# ---- 16. ")[2]
+
+
+def gradient_by_differences(f: Any, w: Array, D: Any) -> Array:
+    """Return ∇f at complex w, to ten digits: along Im w by differences, of error O(t⁴)."""
+    real = f.grad(w.real, D)
+    size = np.max(np.abs(w.imag), initial=0)
+    if not size:
+        return real
+    t, v = 1e-3, w.imag / size
+    far, near = (f.grad(w.real + s * v, D) - f.grad(w.real - s * v, D) for s in (2 * t, t))
+    return real + 1j * size * (8 * near - far) / (12 * t)
+
+
+def answer(case: Case, *names: str) -> dict[str, Any]:
+    """Return what the specification with these mistakes answers; {} where it has no such part."""
+    with np.errstate(all="ignore"):
+        try:
+            return judge_with(*names)(case)
+        except NotImplementedError:
+            return {}
