@@ -15,7 +15,6 @@ import scipy.io
 
 from fedref import DataError
 from fedref.datasets import download, load
-from fedref.datasets.formats import emnist
 from fedref.rounds.federation import Federation, Source
 
 MAGIC = {np.dtype("u1"): 8, np.dtype(">i4"): 12, np.dtype(">f4"): 13}
@@ -84,12 +83,18 @@ def zip_bytes(members: Mapping[str, bytes]) -> bytes:
     return stream.getvalue()
 
 
+def emnist_files(part: str) -> list[str]:
+    """The four files of a part."""
+    kinds = ("images-idx3", "labels-idx1")
+    return [f"emnist-{part}-{w}-{kind}-ubyte.gz" for w in ("train", "test") for kind in kinds]
+
+
 def emnist_zip(part: str = "letters") -> bytes:
     """EMNIST's gzip.zip with one of its sets: labels 1 to 5, images transposed."""
     members = {}
     for names, n, seed in (
-        (emnist.file_names(part)[:2], 10, 1),
-        (emnist.file_names(part)[2:], 5, 2),
+        (emnist_files(part)[:2], 10, 1),
+        (emnist_files(part)[2:], 5, 2),
     ):
         X, y = images(n, seed, classes=5)
         arrays = (X.swapaxes(1, 2).copy(), (y + 1).astype(np.uint8))

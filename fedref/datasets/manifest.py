@@ -133,24 +133,21 @@ def is_manifest(path: Path) -> bool:
         return False
 
 
-def read_part(manifest: dict[str, Any], name: str, path: Path | str) -> Part:
-    """Return the "train" or "test" rows of all clients."""
-    with as_data_error(path, f"a list {name} of whole row numbers for every client"):
-        lists = [client[name] for client in manifest["clients"]]
-        odd = [value for value in chain.from_iterable(lists) if type(value) is not int]
-        if odd:
-            raise ValueError(f"row {odd[0]!r}")
-        sizes = [len(rows) for rows in lists]
-        rows = np.fromiter(chain.from_iterable(lists), np.int64, sum(sizes))
-        return Part(rows, offsets(np.array(sizes)))
-
-
-def read_names(manifest: dict[str, Any], path: Path | str) -> tuple[str, ...] | None:
-    """Return the clients' names; None if they are just their numbers."""
+def read_parts(manifest: dict[str, Any], path: Path) -> tuple[Part, Part, tuple[str, ...] | None]:
+    """Return the training and the test rows of all clients, and their names (None: their numbers)."""
+    parts, clients = [], manifest["clients"]
+    for name in ("train", "test"):
+        with as_data_error(path, f"a list {name} of whole row numbers for every client"):
+            lists = [client[name] for client in clients]
+            if odd := [row for row in chain.from_iterable(lists) if type(row) is not int]:
+                raise ValueError(f"row {odd[0]!r}")
+            sizes = np.array([len(rows) for rows in lists])
+            rows = np.fromiter(chain.from_iterable(lists), np.int64, int(sizes.sum()))
+            parts.append(Part(rows, offsets(sizes)))
     with as_data_error(path, "a name for every client"):
-        names = tuple(client["name"] for client in manifest["clients"])
-        require_utf8(names)
-    return None if names == tuple(map(str, range(len(names)))) else names
+        names = require_utf8(client["name"] for client in clients)
+    numbers = tuple(map(str, range(len(names))))
+    return parts[0], parts[1], None if names == numbers else names
 
 
 def read_affine(value: Any, name: str, p: int, path: Path) -> Array | float:
@@ -199,16 +196,11 @@ def from_manifest(
         what = f"the labels of {name} have other names"
         raise data_error(path, what, "the words they were split with")
     p = source.X.shape[1]
+    train, test, names = read_parts(manifest, path)
+    shift, scale = (read_affine(manifest[key], key, p, path) for key in ("shift", "scale"))
+    parameters = MappingProxyType(manifest["parameters"])
     federation = Federation(
-        source,
-        read_part(manifest, "train", path),
-        read_part(manifest, "test", path),
-        manifest["rule"],
-        MappingProxyType(manifest["parameters"]),
-        manifest["seed"],
-        read_affine(manifest["shift"], "shift", p, path),
-        read_affine(manifest["scale"], "scale", p, path),
-        read_names(manifest, path),
+        source, train, test, manifest["rule"], parameters, manifest["seed"], shift, scale, names
     )
     check_federation(federation, path, "a split that can be trained on")
     return federation

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dataset_files import (
+    emnist_files,
     emnist_zip,
     idx_bytes,
     images,
@@ -23,7 +24,6 @@ from dataset_files import (
 
 from fedref import DataError, FedrefError
 from fedref.datasets import from_manifest, load, manifest_of, split
-from fedref.datasets.formats import emnist
 from fedref.datasets.manifest import is_manifest
 
 # ---- damage ---------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def layers() -> bytes:
     head = b"\0\0\x08\x03" + struct.pack(">3I", 1, 70, 1 << 20)
     zeros = gzip.compress(head + bytes(70 << 20), 1)
     named = zeros[:3] + b"\x08" + zeros[4:10] + b"a" * (4 << 20) + b"\0" + zeros[10:]
-    return zip_bytes(dict.fromkeys(emnist.file_names("letters"), named))
+    return zip_bytes(dict.fromkeys(emnist_files("letters"), named))
 
 
 def text_for_all(rows: int = 4000) -> bytes:

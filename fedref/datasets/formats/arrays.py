@@ -52,8 +52,7 @@ def source_of(raw: Raw, where: str, **more: Any) -> Source:
         if "client_names" not in facts:
             client, facts["client_names"] = encode_clients(client, len(X), where)
     marks = [name for name in TEST_ROWS if name in arrays]
-    if len(marks) > 1:
-        raise data_error(where, f"has {' and '.join(marks)}", "one of them")
+    require(len(marks) < 2, where, f"has {' and '.join(marks)}", "one of them")
     if marks == ["test_from"]:
         facts["test_from"] = first_test_row(np.asarray(arrays["test_from"]), len(X), where)
     elif marks:
@@ -77,20 +76,24 @@ def fingerprint(X: Array, y: Array, client: Array | None) -> str:
 # ---- one array -----------------------------------------------------------------------------------
 
 
+def require(right: object, where: object, what: str, expected: str) -> None:
+    """Raise a DataError unless it is right."""
+    if not right:
+        raise data_error(str(where), what, expected)
+
+
 def require_arrays(arrays: Mapping[str, Any], where: str, names: tuple[str, ...]) -> list[Array]:
     """Return the arrays of these names; a DataError if one is missing."""
-    missing = [name for name in names if name not in arrays]
-    if missing:
-        held = f"only {', '.join(sorted(arrays))}" if arrays else "and none of another name"
-        raise data_error(where, f"no array {missing[0]!r}, {held}", ", ".join(names))
+    held = f"only {', '.join(sorted(arrays))}" if arrays else "and none of another name"
+    for name in names:
+        require(name in arrays, where, f"no array {name!r}, {held}", ", ".join(names))
     return [np.asarray(arrays[name]) for name in names]
 
 
 def reject_unknown_arrays(arrays: Mapping[str, Any], where: str, names: tuple[str, ...]) -> None:
     """Raise a DataError if an array has another name than these."""
-    unknown = sorted(set(arrays) - set(names))
-    if unknown:
-        raise data_error(where, f"unknown array {unknown[0]!r}", f"only {', '.join(names)}")
+    for name in arrays:
+        require(name in names, where, f"unknown array {name!r}", f"only {', '.join(names)}")
 
 
 def to_native_order(array: Array) -> Array:
@@ -100,11 +103,9 @@ def to_native_order(array: Array) -> Array:
 
 def as_features(X: Array, where: str) -> tuple[Array, tuple[int, int, int] | None]:
     """Return X as (n, p), and the image shape (H, W, C) if X has three or four axes, else None."""
-    if X.dtype.kind not in "buif":
-        raise data_error(where, f"X holds {X.dtype}", "numbers in X")
-    if not 2 <= X.ndim <= 4 or 0 in X.shape:
-        expected = "X of shape (n, p), (n, H, W) or (n, H, W, C) with n of 1 or more"
-        raise data_error(where, f"X has shape {X.shape}", expected)
+    require(X.dtype.kind in "buif", where, f"X holds {X.dtype}", "numbers in X")
+    shapes = "X of shape (n, p), (n, H, W) or (n, H, W, C) with n of 1 or more"
+    require(2 <= X.ndim <= 4 and X.size, where, f"X has shape {X.shape}", shapes)
     X = to_native_order(X.view(np.uint8) if X.dtype.kind == "b" else X)
     # min and max are nan or inf if any value is; unlike isfinite(X) they need no array of X's size
     with np.errstate(over="ignore"):  # a long double may be too large for a double
@@ -116,16 +117,19 @@ def as_features(X: Array, where: str) -> tuple[Array, tuple[int, int, int] | Non
     return X.reshape(len(X), -1), image
 
 
+def require_rows(values: Array, n: int, where: str, what: str) -> None:
+    """Raise a DataError unless there is one value for each row."""
+    wrong = f"{what} has shape {values.shape}"
+    require(values.shape == (n,), where, wrong, f"one {what} for each of {n} rows")
+
+
 def as_integers(values: Array, n: int, where: str, what: str = "y") -> Array:
     """Return whole numbers as (n,) int64; accept shape (n, 1), and floats such as 3.0."""
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
-    if values.shape != (n,):
-        wrong = f"{what} has shape {values.shape}"
-        raise data_error(where, wrong, f"one {what} for each of {n} rows")
+    require_rows(values, n, where, what)
     expected = f"whole numbers below 2^53 in {what}"
-    if values.dtype.kind not in "buif":
-        raise data_error(where, f"{what} holds {values.dtype}", expected)
+    require(values.dtype.kind in "buif", where, f"{what} holds {values.dtype}", expected)
     if values.dtype.kind == "f" or values.dtype.itemsize > 4:
         with np.errstate(invalid="ignore"):
             odd = np.flatnonzero(~(np.abs(values.astype(np.float64)) < 2**53) | (values % 1 != 0))
@@ -173,12 +177,10 @@ def encode_labels(words: list[str]) -> tuple[Array, tuple[str, ...]]:
 
 def encode_clients(values: Array, n: int, where: str) -> tuple[Array, tuple[str, ...]]:
     """Return (each row's client as an index (n,), the clients' names); they may be numbers or text."""
-    if values.shape != (n,):
-        what = f"client has shape {values.shape}"
-        raise data_error(where, what, f"one client for each of {n} rows")
+    require_rows(values, n, where, "client")
     values = as_text(values, where, "client")
-    if values.dtype.kind not in "iuU":
-        raise data_error(where, f"client holds {values.dtype}", "whole numbers or text in client")
+    right = "whole numbers or text in client"
+    require(values.dtype.kind in "iuU", where, f"client holds {values.dtype}", right)
     names, index = np.unique(values, return_inverse=True)
     with as_data_error(where, "UTF-8 text in client"):
         return index.astype(np.int64), require_utf8(map(str, names.tolist()))
@@ -197,16 +199,15 @@ def require_utf8(names: Iterable[Any]) -> tuple[str, ...]:
 def first_test_row(test_from: Array, n: int, where: str) -> int:
     """Return the row number in the array test_from; a DataError if it is out of range."""
     first = int(as_integers(test_from.reshape(-1), 1, where, "test_from")[0])
-    if not 0 < first < n:
-        raise data_error(where, f"test_from is {first}", f"a row from 1 to {n - 1}")
+    require(0 < first < n, where, f"test_from is {first}", f"a row from 1 to {n - 1}")
     return first
 
 
 def is_test_row(name: str, values: Array, n: int, where: str) -> Array:
     """Return (n,) 1 for test rows and 0 for others, from the array `test` or its opposite `train`."""
     mask = as_integers(values, n, where, name)
-    if set(np.unique(mask).tolist()) != {0, 1}:
-        what = f"{name} is not true for some rows and false for others"
-        other = {"test": "training", "train": "test"}[name]
-        raise data_error(where, what, f"true or 1 for {name} rows, false or 0 for {other} rows")
+    wrong = f"{name} is not true for some rows and false for others"
+    other = {"test": "training", "train": "test"}[name]
+    right = f"true or 1 for {name} rows, false or 0 for {other} rows"
+    require(set(np.unique(mask).tolist()) == {0, 1}, where, wrong, right)
     return mask if name == "test" else 1 - mask

@@ -1,10 +1,11 @@
 """EMNIST: six sets of character images, as transposed idx files in a zip archive or a folder."""
 
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 
@@ -45,15 +46,6 @@ class EMNIST:
     choices: ClassVar[Mapping[str, Collection[str]]] = {"part": tuple(ALPHABETS)}
 
 
-def file_names(part: str) -> list[str]:
-    """Return the four files of a part: training images and labels, test images and labels."""
-    return [
-        f"emnist-{part}-{which}-{kind}-ubyte.gz"
-        for which in ("train", "test")
-        for kind in ("images-idx3", "labels-idx1")
-    ]
-
-
 def find(folder: Path, part: str, classes: str | None) -> Path | None:
     """Return the folder that holds the files of a part, the archive of all parts, or None."""
     for place in (folder, folder / "gzip"):
@@ -68,12 +60,8 @@ def read(path: Path, part: str, classes: str | None) -> Raw:
 
     classes : the characters to keep, labelled 0, 1, ... in this order.
     """
-    in_folder = path.is_dir()
-    pairs = (
-        idx.read_parts(path, f"emnist-{part}-")
-        if in_folder
-        else read_archive(path, file_names(part))
-    )
+    files = idx.files_of(path) if path.is_dir() else read_archive(path, f"emnist-{part}-")
+    pairs = idx.read_parts(files, path, f"emnist-{part}-")
     alphabet = ALPHABETS[part]
     labels = find_labels(alphabet, classes)
     new_label = np.full(256, -1)
@@ -88,23 +76,20 @@ def read(path: Path, part: str, classes: str | None) -> Raw:
     return npz.join(upright, path)
 
 
-def read_archive(path: Path, names: list[str]) -> list[idx.Images]:
-    """Return the training pair and the test pair of an archive of gzip'd idx files."""
-    images = {}
+def read_archive(path: Path, prefix: str) -> idx.Files:
+    """Return the gzip'd idx files of a set, from any folder of the archive."""
+    files = dict[str, Callable[[], bytes]]()
     with (
         open_regular(path, EXPECTED) as stream,
         as_data_error(path, EXPECTED),
         zipfile.ZipFile(stream) as archive,
     ):
+        limit = unpacked_limit(path.stat().st_size)
         for member, unpacked in npz.open_members(archive, path):
-            if (name := PurePosixPath(member).name) in names:
-                where = f"{path}: {name}"
-                data = read_up_to(gunzip(unpacked), unpacked_limit(path.stat().st_size), where)
-                images[name] = idx.parse(data, where)
-        if missing := [name for name in names if name not in images]:
-            raise ValueError(f"has no member {missing[0]!r}")
-    ordered = [images[name] for name in names]
-    return [idx.check_pair(*ordered[i : i + 2], *names[i : i + 2]) for i in (0, 2)]
+            if (name := PurePosixPath(member).name).startswith(prefix):
+                data = read_up_to(gunzip(unpacked), limit, f"{path}: {name}")
+                files[name] = partial(cast, bytes, data)  # no copy: a call returns the data
+    return files
 
 
 def find_labels(alphabet: str, classes: str | None) -> list[int]:

@@ -23,7 +23,7 @@ from fedref.boundary.files import (
     read_json,
 )
 from fedref.datasets.formats import arrays, text
-from fedref.datasets.formats.arrays import Raw
+from fedref.datasets.formats.arrays import Raw, require
 from fedref.models.numerics import Array
 
 EXPECTED = "LEAF JSON: an object with users, num_samples and user_data"
@@ -47,25 +47,24 @@ def read_users(path: Path) -> list[User]:
     """Return the users of one file, in its order."""
     tree = read_json(path, EXPECTED)
     for key, kind in (("users", list), ("user_data", dict), ("num_samples", list)):
-        if not isinstance(tree.get(key), kind):
-            raise data_error(path, f"{key} is missing or no {kind.__name__}", EXPECTED)
+        what = f"{key} is missing or no {kind.__name__}"
+        require(isinstance(tree.get(key), kind), path, what, EXPECTED)
     names, entries, counts = tree["users"], tree["user_data"], tree["num_samples"]
     with as_data_error(path, "names of users in UTF-8"):
         arrays.require_utf8(names)
-    if (twice := first_repeated(names)) is not None:
-        raise data_error(path, f"user {twice!r} is listed twice", "every user once")
-    if set(names) != set(entries):
-        name = sorted(set(names) ^ set(entries))[0]
-        what = "user_data has no" if name in names else "users does not list"
-        raise data_error(path, f"{what} {name!r}", "the same users in users and user_data")
-    if len(counts) != len(names):
-        what = f"{len(counts)} num_samples for {len(names)} users"
-        raise data_error(path, what, "as many of both")
+    twice = first_repeated(names)
+    require(twice is None, path, f"user {twice!r} is listed twice", "every user once")
+    for name in names:
+        require(name in entries, path, f"user_data has no {name!r}", "the same users in both")
+    for name in entries.keys() - set(names):
+        raise data_error(path, f"users does not list {name!r}", "the same users in both")
+    what = f"{len(counts)} num_samples for {len(names)} users"
+    require(len(counts) == len(names), path, what, "as many of both")
     users = [read_user(name, entries[name], f"{path}: user {name!r}") for name in names]
     for user, count in zip(users, counts):
-        if "raw" not in entries[user.name] and count != len(user.y):
-            said = f"{reprlib.repr(count)}, as num_samples says"
-            raise data_error(user.where, f"{len(user.y)} rows", said)
+        right = "raw" in entries[user.name] or count == len(user.y)
+        said = f"{reprlib.repr(count)}, as num_samples says"
+        require(right, user.where, f"{len(user.y)} rows", said)
     return users
 
 
@@ -74,14 +73,13 @@ def read_user(name: str, entry: Any, where: str) -> User:
     if isinstance(entry, dict) and "x" not in entry and "raw" in entry:
         raw = entry["raw"]
         texts = raw if isinstance(raw, list) else [raw]
-        if not all(isinstance(one, str) for one in texts):
-            raise data_error(where, "raw is not text", "a string or a list of strings")
+        right = all(isinstance(one, str) for one in texts)
+        require(right, where, "raw is not text", "a string or a list of strings")
         return User(name, *text.windows("\n".join(texts)), where)
     x, y = (entry.get(key) if isinstance(entry, dict) else None for key in ("x", "y"))
     if not isinstance(x, list) or not isinstance(y, list):
         raise data_error(where, "x or y is missing or no list", "lists x and y")
-    if len(x) != len(y):
-        raise data_error(where, f"{len(x)} rows in x and {len(y)} in y", "as many of both")
+    require(len(x) == len(y), where, f"{len(x)} rows in x and {len(y)} in y", "as many of both")
     if not x:
         return User(name, np.empty((0, 0), np.uint8), np.empty(0, np.int64), where)
     return User(name, parse_features(x, where), parse_labels(y, is_tweet(x[0]), where), where)
@@ -106,8 +104,7 @@ def parse_features(x: list[Any], where: str) -> Array:
             value = next(v for v in row if type(v) not in NUMBERS)
             raise data_error(where, f"x holds {reprlib.repr(value)}", "lists of numbers in x")
     X = np.array(x)
-    if X.dtype.kind not in "iuf":
-        raise data_error(where, "x holds numbers too large", "numbers")
+    require(X.dtype.kind in "iuf", where, "x holds numbers too large", "numbers")
     return X
 
 
@@ -119,10 +116,10 @@ def is_tweet(row: Any) -> bool:
 
 def require_texts(x: list[Any], where: str) -> list[str]:
     """Return x if all its entries are text, else raise a DataError."""
-    odd = next((i for i, row in enumerate(x) if not isinstance(row, str)), None)
-    if odd is not None:
-        what = f"x[{odd}] is {reprlib.repr(x[odd])}"
-        raise data_error(where, what, "text, as in the rows before it")
+    for i, row in enumerate(x):
+        if not isinstance(row, str):
+            what = f"x[{i}] is {reprlib.repr(row)}"
+            raise data_error(where, what, "text, as in the rows before it")
     return x
 
 
@@ -157,9 +154,8 @@ def list_files(path: Path) -> list[tuple[str, list[Path]]]:
     if all(found for _, found in both):
         return both
     files = sorted(path.glob("*.json"))
-    if not files:
-        expected = "LEAF JSON files, or folders train and test of them"
-        raise data_error(path, "holds no .json file", expected)
+    expected = "LEAF JSON files, or folders train and test of them"
+    require(files, path, "holds no .json file", expected)
     return [("", files)]
 
 
@@ -186,16 +182,12 @@ def join(parts: Parts, path: Path) -> Raw:
     """Join the users of all parts; if the first is "train", the second is for testing."""
     everyone = [encode_tweets(user) for _, users in parts for user in users]
     filled = [user for user in everyone if len(user.y)]
-    if not filled:
-        raise data_error(path, "no user has any rows", EXPECTED)
+    require(filled, path, "no user has any rows", EXPECTED)
     first = filled[0]
+    expected = f"{first.X.shape[1]} of {first.X.dtype}, as in {first.where}"
     for one in filled:
-        if one.X.shape[1:] != first.X.shape[1:] or is_text(one) != is_text(first):
-            raise data_error(
-                one.where,
-                f"{one.X.shape[1]} features of {one.X.dtype}",
-                f"{first.X.shape[1]} of {first.X.dtype}, as in {first.where}",
-            )
+        alike = one.X.shape[1:] == first.X.shape[1:] and is_text(one) == is_text(first)
+        require(alike, one.where, f"{one.X.shape[1]} features of {one.X.dtype}", expected)
     names = list(dict.fromkeys(user.name for user in everyone))
     index = {name: k for k, name in enumerate(names)}
     found = {

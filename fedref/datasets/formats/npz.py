@@ -12,7 +12,7 @@ from typing import IO
 
 import numpy as np
 
-from fedref.boundary.files import as_data_error, data_error, open_regular, unpacked_limit
+from fedref.boundary.files import as_data_error, open_regular, unpacked_limit
 from fedref.datasets.formats import arrays
 from fedref.datasets.formats.arrays import Raw
 from fedref.models.numerics import Array
@@ -45,8 +45,8 @@ def open_members(archive: zipfile.ZipFile, where: Path) -> Iterator[tuple[str, I
     assert archive.fp is not None
     limit = unpacked_limit(archive.fp.seek(0, io.SEEK_END))
     claimed = sum(member.file_size for member in archive.infolist())
-    if claimed > limit:
-        raise data_error(where, f"claims {claimed} bytes when unpacked", f"at most {limit}")
+    wrong = f"claims {claimed} bytes when unpacked"
+    arrays.require(claimed <= limit, where, wrong, f"at most {limit}")
     for member in archive.infolist():
         with archive.open(member) as unpacked:  # yields no more bytes than the member claims
             yield member.filename, unpacked
@@ -58,8 +58,8 @@ def read_archive(stream: IO[bytes], where: Path, expected: str = EXPECTED) -> di
     with as_data_error(where, expected), zipfile.ZipFile(stream) as archive:
         for member, unpacked in open_members(archive, where):
             name = member.removesuffix(".npy")
-            if name in contents or name == member:
-                raise data_error(where, f"unexpected member {member!r}", expected)
+            right = name not in contents and name != member
+            arrays.require(right, where, f"unexpected member {member!r}", expected)
             contents[name] = read_array(unpacked, f"{where}: {name}", expected)
     return contents
 
@@ -80,9 +80,9 @@ def read(path: Path) -> Raw:
 def join(parts: list[tuple[Array, Array]], where: object) -> Raw:
     """Join the training part (X, y) and the test part, if there is one, which comes last."""
     X, y = zip(*parts)
-    if len({(x.shape[1:], x.dtype) for x in X}) > 1:
-        what = f"training images {X[0].shape} of {X[0].dtype}, test images {X[1].shape} of {X[1].dtype}"
-        raise data_error(str(where), what, "images of one size and type")
+    kinds = " and ".join(f"{x.shape} of {x.dtype}" for x in X)
+    alike = len({(x.shape[1:], x.dtype) for x in X}) == 1
+    arrays.require(alike, where, f"images of shape {kinds}", "images of one size and type")
     test = {"test_from": len(X[0])} if len(X) > 1 else {}
     return Raw({"X": np.concatenate(X), "y": np.concatenate(y)}, test)
 

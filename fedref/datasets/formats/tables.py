@@ -20,7 +20,7 @@ import numpy as np
 from fedref.boundary.errors import unknown
 from fedref.boundary.files import as_data_error, data_error, first_repeated, read_bytes
 from fedref.datasets.formats import arrays
-from fedref.datasets.formats.arrays import Raw
+from fedref.datasets.formats.arrays import Raw, require
 from fedref.models.numerics import Array
 
 EXPECTED = (
@@ -72,8 +72,8 @@ def find_columns(
     if "" in names and any(names):
         what = f"column {names.index('') + 1} has no name"
         raise data_error(where, what, "a name for every column; leave out a column of row numbers")
-    if twice := first_repeated(names):
-        raise data_error(where, f"two columns are called {twice}", "names that differ")
+    twice = first_repeated(names)
+    require(not twice, where, f"two columns are called {twice}", "names that differ")
     for key, name in (("label", label), ("client", client)):
         if name is not None and name not in names:
             raise data_error(
@@ -86,19 +86,16 @@ def find_columns(
         )
         other = "or --set data.label=COLUMN"
         raise data_error(where, what, f"a header with one of {', '.join(TARGETS)}, {other}")
-    if len(masks) > 1:
-        raise data_error(where, "columns test and train are there", "one of them")
+    require(len(masks) < 2, where, "columns test and train are there", "one of them")
     chosen = {"y": label or targets[0], "client": client or "client"} | {
         name: name for name in masks
     }
     roles = {role: names.index(name) for role, name in chosen.items() if name in names}
-    if len(set(roles.values())) < len(roles):
-        raise data_error(where, f"{label or client} is to be two things", "a column for each")
+    different = len(set(roles.values())) == len(roles)
+    require(different, where, f"{label or client} is to be two things", "a column for each")
     features = [i for i in range(len(names)) if i not in roles.values()]
-    if not features:
-        raise data_error(
-            where, f"no column of features, only {held}", "columns of numbers beside them"
-        )
+    wrong = f"no column of features, only {held}"
+    require(features, where, wrong, "columns of numbers beside them")
     return Columns(names, features, roles)
 
 
@@ -149,33 +146,29 @@ def read_rows(rows: Iterator[tuple[int, list[str]]], columns: Columns, path: Pat
             what = f"{place_of(lines)} has {len(row)} cells"
             raise data_error(path, what, f"{len(names)}, as the header has")
         for i in columns.features:
-            if (number := as_number(row[i])) is None:
+            number = as_number(row[i])
+            if number is None or not isfinite(number):
                 raise number_error(path, place_of(lines), names[i], row[i])
             X.append(number)
         for role, i in columns.roles.items():
             cell = row[i].strip()
-            if not cell:
-                raise data_error(
-                    path, f"{place_of(lines)}: {names[i]} is empty", "a number or a word"
-                )
+            if not cell or (role in MASKS and cell.lower() not in MASK):
+                what = f"{place_of(lines)}: {names[i]} is {repr(cell[:40]) if cell else 'empty'}"
+                kind = {"test": "test", "train": "training"}.get(role)
+                right = f"1 or true for {kind} rows, else 0" if kind else "a number or a word"
+                raise data_error(path, what, right)
             cells[role].append(words.setdefault(cell, cell))
-    if not lines:
-        raise data_error(path, "no row below the header", EXPECTED)
-    features = np.frombuffer(X).reshape(len(lines), -1)
-    if not (np.isfinite(features.min()) and np.isfinite(features.max())):
-        k, j = np.argwhere(~np.isfinite(features))[0].tolist()
-        name = names[columns.features[j]]
-        raise number_error(path, place_of(lines, k), name, features[k, j])
-    found: dict[str, Any] = {"X": features}
+    require(lines, path, "no row below the header", EXPECTED)
+    found: dict[str, Any] = {"X": np.frombuffer(X).reshape(len(lines), -1)}
     facts: dict[str, Any] = {"notes": columns.notes}
     for role, texts in cells.items():
-        name = names[columns.roles[role]]
         if role == "client":
             found[role], facts["client_names"] = arrays.encode_labels(texts)
         elif role == "y":
+            name = names[columns.roles[role]]
             found[role], facts["label_names"] = numbers_or_words(texts, lines, name, path)
         else:
-            found[role] = as_mask(texts, lines, name, path)
+            found[role] = np.array([MASK[cell.lower()] for cell in texts])
     return Raw(found, facts)
 
 
@@ -192,16 +185,6 @@ def as_number(cell: str) -> float | None:
         return float(cell)
     except ValueError:
         return None
-
-
-def as_mask(cells: list[str], lines: Sequence[int], name: str, path: Path) -> Array:
-    """Return 1 for true and 0 for false, from the cells of the column test or train."""
-    odd = next((i for i, cell in enumerate(cells) if cell.lower() not in MASK), None)
-    if odd is not None:
-        what = f"{place_of(lines, odd)}: {name} is {cells[odd][:40]!r}"
-        kind = {"test": "test", "train": "training"}[name]
-        raise data_error(path, what, f"1 or true for {kind} rows, else 0")
-    return np.array([MASK[cell.lower()] for cell in cells])
 
 
 def numbers_or_words(
