@@ -25,21 +25,26 @@ Check your own Hessian-vector product, and that a function of stacked arrays equ
 >>> stack_equals_loop(my_gradient, np.ones((5, 3))).verdict
 'ok'
 
-To write a check of your own, use `complex_step_gradient`, `complex_step_hvp`, `taylor_slope` and
-`relative_error`.
+`check_rounds` holds a whole algorithm to ten lines of yours; `check_model`, `check_invariance` and
+`check_limit` assert what else must hold of what `fedref.strategies` draws. To write a check of your own,
+use `complex_step_gradient`, `complex_step_hvp`, `taylor_slope` and `relative_error`.
+Long because every check stands beside an example that passes and one that fails.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedref import tree
+from fedref.models.batch import Batch
 from fedref.models.numerics import Array, complex_step
 
 BOUND = 1e-12  # the error allowed to a complex step; the measured error is about 1e-16
 SLOPE_TOLERANCE = 0.1  # the error allowed to a Taylor slope
+TINY = 1e-6  # a smaller output of a case of numbers about 1 is rounding alone
 CANCELLATION_ULPS = 64  # rounding, in units in the last place, allowed where terms cancel
 
 
@@ -147,12 +152,14 @@ class Report(NamedTuple):
 
     order : the slope that is expected, 2 for a gradient and 3 for a Hessian-vector product.
     A slope of inf passes too: the remainder is zero up to rounding, see `taylor_slope`.
+    where : of rounds, what differs first, and both values.
     """
 
     error: float
     slope: float | None = None
     order: int | None = None
     bound: float = BOUND
+    where: str = ""
 
     @property
     def error_ok(self) -> bool:
@@ -268,3 +275,233 @@ def stack_equals_loop(f: Callable[..., Any], *stacked: Any, bound: float = BOUND
     loop = tree.stack([f(*tree.map(lambda x, k=k: x[k], stacked)) for k in range(K)])
     errors = [relative_error(*pair) for pair in zip(tree.leaves(f(*stacked)), tree.leaves(loop))]
     return Report(float(np.max(errors, initial=0.0)), bound=bound)
+
+
+# ---- properties of what `fedref.strategies` draws ------------------------------------------------
+
+
+def check_model(p: Any, bound: float = BOUND) -> dict[str, Report]:
+    """Check a model's derivatives in a `strategies.Problem` (model, w, v, D): {property: its report}.
+
+    gradient : ∇f is the complex step of the loss. hvp : Hv is the complex step of the gradient.
+    symmetric : u·Hv = v·Hu. stack : three points at once are a loop over them. rows : their order does
+    not matter. padding : nor do rows of weight 0.
+    """
+    model, w, v, D = p
+    s = np.ones(len(D.y)) if D.s is None else D.s
+    X, y = (np.concatenate([x, x[::-1]]) for x in (D.X, D.y))
+    padded = Batch(X, y, np.append(s, 0 * s))
+    f, grad = partial(model.loss, D=D), partial(model.grad, D=D)
+
+    def derivatives(w: Array, v: Array, D: Batch = D) -> tuple[Array, ...]:
+        return model.loss(w, D), model.grad(w, D), model.hvp(w, v, D)
+
+    _, g, Hv = here = derivatives(w, v)
+    u = w + v[::-1]
+    Hu = model.hvp(w, u, D)
+
+    def report(error: float) -> Report:
+        return Report(float(error), bound=bound)
+
+    def against(derivative: Callable[[Array], Array], got: Array) -> Report:
+        return report(_error(got, derivative(w)))
+
+    def with_batch(D: Batch) -> Report:
+        return report(max(_error(*pair) for pair in zip(derivatives(w, v, D), here)))
+
+    return {
+        "gradient": against(partial(complex_step_gradient, f), g),
+        "hvp": against(partial(complex_step_hvp, grad, v=v), Hv),
+        "symmetric": report(abs(u @ Hv - v @ Hu) / max(abs(u) @ abs(Hv) + abs(v) @ abs(Hu), TINY)),
+        "stack": stack_equals_loop(derivatives, np.stack([w, 2 * w, -w]), np.stack([v, u, -v])),
+        "rows": with_batch(Batch(D.X[::-1], D.y[::-1], s[::-1])),
+        "padding": with_batch(padded),
+    }
+
+
+def _error(got: Any, expected: Any, scale: float = 0.0) -> float:
+    """The relative error; what is below `TINY` counts as 0. scale : that of the terms, if larger."""
+    got, expected = np.asarray(got, float), np.asarray(expected, float)
+    if got.shape != expected.shape:
+        return float("inf")
+    scale = max(scale, float(np.max(np.abs(expected), initial=0.0)))
+    gap = float(np.max(np.abs(got - expected), initial=0.0))
+    return gap / (scale if scale > TINY else 1.0)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """f(w, D) of a model with f.grad(w, D), f.hvp(w, v, D), f.predict(w, X), as in `fedref.spec`."""
+
+    model: Any
+
+    def __call__(self, w: Array, D: Any) -> Any:
+        return self.model.loss(w, Batch(*D))
+
+    def grad(self, w: Array, D: Any) -> Array:
+        return self.model.grad(w, Batch(*D))
+
+    analytic_grad = grad
+
+    def hvp(self, w: Array, v: Array, D: Any) -> Array:
+        return self.model.hvp(w, v, Batch(*D))
+
+    def predict(self, w: Array, X: Array) -> Array:
+        return self.model.predict(w, X)
+
+
+#: f, the first w, and the rounds, each a list of `spec.Client` → the state after each.
+Generator = Callable[[Any, Array, Iterator[Any]], Iterator[Any]]
+
+
+def check_rounds(
+    algorithm: Any, generator: Generator, trace: Any = None, *, draws: int = 100,
+    bound: float = BOUND, f: Any = None,
+) -> Report:  # fmt: skip
+    """Check that `run_round`, clients one by one and stacked, computes what `generator` yields.
+
+    generator : generator(f, w, rounds), in the manner of `fedref.spec`: a loop over rounds, over each
+    round's clients, over client.steps, whose items are tuples of batches. It yields after each round w,
+    or a tuple: the arrays of the server's state in their order (the first ones will do), and at any place
+    a dictionary {k: what client k keeps}.
+    trace : the rounds, a `strategies.Trace`. By default `draws` of them are drawn, and the report is of
+    the smallest that fails: `where` says what differs, and shows all inputs (this needs Hypothesis).
+    f : the objective; default: the model's own, `Objective`.
+
+    >>> from fedref import spec
+    >>> from fedref.algorithms.fedavg import FedAvg
+    >>> def mine(f, w, rounds):
+    ...     for clients in rounds:
+    ...         ws = []
+    ...         for client in clients:
+    ...             w_k = w
+    ...             for (D,) in client.steps:
+    ...                 w_k = w_k - 0.5 * f.grad(w_k, D)
+    ...             ws.append(w_k)
+    ...         w = spec.average(spec.sample_weights(clients), ws)
+    ...         yield w
+    >>> check_rounds(FedAvg(lr=0.5), mine, draws=20).verdict
+    'ok'
+    >>> check_rounds(FedAvg(lr=0.25), mine, draws=20).verdict
+    'FAIL'
+    """
+    if trace is None:
+        from fedref import strategies
+
+        def fails(trace: Any) -> bool:
+            return not check_rounds(algorithm, generator, trace, bound=bound).ok
+
+        smallest = strategies.smallest(strategies.traces(algorithm), fails, draws)
+        if smallest is None:
+            return Report(0.0, bound=bound)
+        report = check_rounds(algorithm, generator, smallest, bound=bound)
+        return report._replace(where=f"{report.where}\nin {smallest}")
+    clients = list(trace.rounds())
+    theirs = generator(f or Objective(trace.model), trace.w, filter(None, clients))
+    expected = [next(theirs) if here else None for here in clients]
+    worst = Report(0.0, bound=bound)
+    for stack in (False, True)[: 1 if algorithm.stops_early else 2]:
+        scale = float(np.max(np.abs(trace.w)))
+        for t, (state, want) in enumerate(zip(trace.run(stack), expected)):
+            scale = max(scale, _scale(state))
+            for name, got, right in _pairs(state, want):
+                error = _error(got, right, scale)
+                if not error <= worst.error:  # NaN is the worst
+                    said = f"round {t}, {name}: got {got}, expected {right}"
+                    worst = worst._replace(error=error, where=said + " (stacked)" * stack)
+                if not error <= bound:
+                    return worst
+    return worst
+
+
+def _pairs(state: Any, expected: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield (name, ours, theirs) of what a generator yields after a round; None is nothing."""
+    parts = () if expected is None else expected if isinstance(expected, tuple) else (expected,)
+    server = iter(tree.flatten(state.server).items())
+    for part in parts:
+        if isinstance(part, dict):
+            yield "clients that keep something", sorted(state.clients), sorted(part)
+            for k, kept in part.items():
+                theirs = kept if isinstance(kept, tuple) else (kept,)
+                for got, right in zip(tree.leaves(state.clients.get(k)), theirs):
+                    yield f"what client {k} keeps", got, right
+        else:
+            yield *next(server, ("the server's state has no part for this", np.nan)), part
+
+
+def _scale(state: Any) -> float:
+    """The largest entry of a state: rounding goes by the largest so far."""
+    kept = tuple(state.clients.values())
+    sizes = [np.max(np.abs(x), initial=0.0) for x in tree.leaves((state.server, kept))]
+    return float(max(sizes))
+
+
+def check_invariance(trace: Any, bound: float = BOUND) -> dict[str, Report]:
+    """Check what may not change the rounds of a `strategies.Trace`: {property: its report}.
+
+    stack : clients at once, to the bit. rows : the order of rows in a batch. padding : more of it.
+    clients : their numbers, and so the order in which they are added.
+    """
+    algorithm, states = trace.algorithm, list(trace.run(False))
+    others: dict[str, Any] = {"rows": _turn_rows(trace), "padding": _pad(trace)}
+    others["clients"] = _renumber(trace)
+    found = {name: list(other.run(False)) for name, other in others.items()}
+    found["stack"] = states if algorithm.stops_early else list(trace.run(True))
+    last, reports = len(trace.offsets) - 2, dict[str, Report]()
+    for name, run in found.items():
+        errors, scale = [0.0], float(np.max(np.abs(trace.w)))
+        for ours, theirs in zip(states, run, strict=True):
+            scale = max(scale, _scale(ours))
+            turned = name == "clients"
+            kept = [(x, theirs.clients[last - k if turned else k]) for k, x in ours.clients.items()]
+            for a, b in [(ours.server, theirs.server), *kept]:
+                pairs = zip(tree.leaves(a), tree.leaves(b), strict=True)
+                errors += [_error(y, x, scale) for x, y in pairs]
+        reports[name] = Report(float(np.max(errors)), bound=0.0 if name == "stack" else bound)
+    return reports
+
+
+def _with_rows(trace: Any, change: Callable[[Array], Array]) -> Any:
+    plans = [p._replace(rows={r: change(x) for r, x in p.rows.items()}) for p in trace.plans]
+    return trace._replace(plans=tuple(plans))
+
+
+def _turn_rows(trace: Any) -> Any:
+    return _with_rows(trace, lambda rows: rows[..., ::-1])
+
+
+def _pad(trace: Any) -> Any:
+    return _with_rows(
+        trace, lambda rows: np.pad(rows, [(0, 0), (0, 0), (1, 2)], constant_values=-1)
+    )
+
+
+def _renumber(trace: Any) -> Any:
+    """Return the trace with its last client first."""
+    N = len(trace.offsets) - 1
+    rows = [np.arange(*trace.offsets[k : k + 2]) for k in reversed(range(N))]
+    order = np.concatenate(rows)
+    plans = [
+        p._replace(
+            **{n: x[::-1] for n, x in p._asdict().items() if isinstance(x, np.ndarray)},
+            rows={role: x[::-1] for role, x in p.rows.items()},
+        )
+        for p in trace.plans
+    ]
+    plans = [p._replace(clients=N - 1 - p.clients) for p in plans]
+    offsets = np.cumsum([0, *map(len, rows)])
+    return trace._replace(X=trace.X[order], y=trace.y[order], offsets=offsets, plans=tuple(plans))
+
+
+def check_limit(one: Any, other: Any, trace: Any, bound: float = BOUND) -> Report:
+    """Check that two algorithms, such as FedProx with μ = 0 and FedAvg, end each round with the same w.
+
+    trace : a `strategies.Trace`, whose own algorithm only says which batches a step takes.
+    """
+    runs = [trace._replace(algorithm=algorithm).run(False) for algorithm in (one, other)]
+    errors, scale = [0.0], float(np.max(np.abs(trace.w)))
+    for a, b in zip(*runs, strict=True):
+        ours, theirs = (next(tree.leaves(state.server)) for state in (a, b))
+        scale = max(scale, _scale(b))
+        errors.append(_error(ours, theirs, scale))
+    return Report(float(np.max(errors)), bound=bound)

@@ -1,0 +1,363 @@
+"""Hypothesis strategies: models, batches, algorithms, federations and whole rounds, for property tests.
+
+    from hypothesis import given
+    from fedref import checks, strategies
+
+    @given(strategies.problems())
+    def test_the_gradient(p):
+        assert checks.check_gradient(lambda w: p.model.loss(w, p.D), my_gradient(p), p.w).ok
+
+Everything drawn is small, and shrinks: few clients, rows and features first, and numbers towards 0, 1, −1
+and halves, so that a failing example can be computed by hand. Two things are never drawn unless asked
+for: a point on a kink (of ReLU, hinge, max), where every slope between two is right, and an answer that
+is rounding alone, to which no relative error can be taken. `pip install "fedref[strategies]"` installs
+Hypothesis.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from functools import partial
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedref import spec, tree
+from fedref.algorithm import AnyAlgorithm, State
+from fedref.algorithms import ALGORITHMS
+from fedref.boundary.errors import ConfigError, unknown
+from fedref.boundary.values import Bounds, declaration_of, hints_of
+from fedref.judge.answer import client_of
+from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
+from fedref.models.base import Model
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
+from fedref.rounds.federation import Federation, Part, Source
+from fedref.rounds.loop import run_clients, run_round
+from fedref.sampling import PADDING, Plan
+
+try:
+    from hypothesis import HealthCheck, Phase, assume, errors, find, settings
+    from hypothesis import strategies as st
+except ImportError as error:
+    raise ConfigError(
+        'fedref.strategies needs Hypothesis: pip install "fedref[strategies]"'
+    ) from error
+
+Draw = Any
+Strategy = st.SearchStrategy[Any]
+
+#: Numbers of a case, the simplest first; step sizes and weights of penalties, which are not 0.
+NUMBERS = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 0.25, 1.5)
+RATES = (1.0, 0.5, 0.25, 0.75, 0.0, 2.0)
+#: A state between 0 and the first is rounding alone, a derivative below the second has lost digits (as
+#: p − 1 does for a p close to 1), and what is above the third has diverged.
+ROUNDING, FEW_DIGITS, DIVERGED = 1e-6, 1e-3, 1e6
+
+# ---- numbers, models, batches --------------------------------------------------------------------
+
+
+def arrays(*shape: int, numbers: Sequence[float] = NUMBERS) -> Strategy:
+    """Draw an array of this shape with entries from `numbers`."""
+    n = int(np.prod(shape))
+    drawn = st.lists(st.sampled_from(numbers), min_size=n, max_size=n)
+    return drawn.map(lambda x: np.reshape(np.array(x, float), shape))
+
+
+def directions(d: int) -> Strategy:
+    """Draw a vector (d,) that is not 0."""
+    return arrays(d).filter(np.any)
+
+
+def drawn_or_given(x: Any, default: Callable[[], Strategy]) -> Strategy:
+    """Return a strategy for x: its own, or of x alone; the default for None."""
+    return default() if x is None else x if isinstance(x, st.SearchStrategy) else st.just(x)
+
+
+small, l2, bias = st.integers(1, 3), st.sampled_from([0.0, 0.5]), st.booleans()
+smooth = st.sampled_from(["tanh", "elu", "relu"])
+
+#: Family → its models, the smallest first.
+FAMILIES: Mapping[str, Strategy] = {
+    "binary-logistic": st.builds(BinaryLogistic, small, l2, bias),
+    "logistic": st.builds(Logistic, small, st.integers(2, 3), l2),
+    "svm": st.builds(LinearSVM, small, l2, st.booleans(), bias),
+    "mlp": st.builds(
+        MLP, small, st.sampled_from([(1,), (), (2,), (2, 1)]), st.integers(2, 3), smooth, l2
+    ),
+    "cnn": st.builds(
+        CNN, st.sampled_from([(2, 2), (3, 3), (2, 3, 2), (4, 4, 1)]),
+        st.sampled_from([(1,), (2,)]), st.just(1), st.integers(1, 2), st.integers(2, 3),
+        st.sampled_from(["elu", "relu"]),  # of saturated tanh the maximum is a tie
+        st.sampled_from(["mean", "max"]), l2,
+    ) | st.builds(
+        CNN, st.just((3, 4, 2)), st.just((2,)), st.just(2), st.just(1), st.just(2), st.just("tanh"),
+        st.just("mean"),
+    ),
+    "lstm": st.builds(
+        LSTM, st.integers(1, 2), st.integers(2, 3), small, st.integers(1, 2),
+        st.sampled_from([(1,), (2,), (1, 1)]), st.sampled_from(["last", "mean"]), l2,
+    ),
+}  # fmt: skip
+
+
+def models(*families: str) -> Strategy:
+    """Draw a model of these families (default: all), of 1 to 3 features, with and without L2."""
+    for name in families:
+        if name not in FAMILIES:
+            raise ConfigError(unknown("family", name, FAMILIES))
+    return st.one_of([FAMILIES[name] for name in families or FAMILIES])
+
+
+def rows(model: Model, least: int = 1, most: int = 3) -> Strategy:
+    """Draw rows (X, y): numbers, or codes with padding among them; labels, or real targets."""
+    codes = range(getattr(model, "vocabulary", 0) + 1) if model.inputs == "codes" else ()
+    p, of_X, of_y = model.features, *(np.int64 if x else float for x in (codes, model.labels))
+
+    def stack(drawn: list[Any]) -> tuple[Array, Array]:
+        X = np.array([x for x, _ in drawn], of_X).reshape(len(drawn), p)
+        return X, np.array([y for _, y in drawn], of_y)
+
+    row = st.tuples(arrays(p, numbers=codes or NUMBERS), st.sampled_from(model.labels or NUMBERS))
+    return st.lists(row, min_size=least, max_size=most).map(stack)
+
+
+@st.composite
+def batches(
+    draw: Draw, model: Model, most: int = 3, weights: bool = False, empty: bool = False
+) -> Batch:
+    """Draw a batch of 1 to `most` rows (from 0, if it may be empty), also with one class alone.
+
+    weights : also draw D.s, or none; a weight of 0 is padding, and not all are 0.
+    """
+    X, y = draw(rows(model, 0 if empty else 1, most))
+    if not (weights and len(y) and draw(st.booleans())):
+        return Batch(X, y)
+    return Batch(X, y, draw(arrays(len(y), numbers=(1.0, 0.5, 2.0, 0.0)).filter(np.any)))
+
+
+class Problem(NamedTuple):
+    """A model with a point w (d,), a direction v (d,) and a batch."""
+
+    model: Any
+    w: Array
+    v: Array
+    D: Batch
+
+
+@st.composite
+def problems(draw: Draw, /, model: Any = None, kinks: bool = False, **options: Any) -> Problem:
+    """Draw a model, w, v ≠ 0 and a batch with `options` as of `batches`.
+
+    model : a model, or a strategy for one; default: any of fedref's. kinks : also draw points on a kink,
+    ties of a maximum, and answers that are rounding alone.
+    """
+    m = draw(drawn_or_given(model, models))
+    drawn = Problem(m, draw(arrays(m.d)), draw(directions(m.d)), draw(batches(m, **options)))
+    assume(kinks or is_smooth(drawn))
+    return drawn
+
+
+def is_clear(*outputs: Any, least: float = ROUNDING) -> bool:
+    """Return whether each array is 0, or neither too small to compare nor diverged."""
+    sizes = [np.max(np.abs(x), initial=0.0) for x in outputs]
+    return all(size == 0 or least < size < DIVERGED for size in sizes)
+
+
+def is_smooth(p: Problem) -> bool:
+    """Return whether no derivative jumps close to w, and each is clear.
+
+    A step of 1e-7 moves a smooth derivative as little; across a kink it jumps.
+    """
+    way, v = 1e-7 * np.cos(np.arange(p.model.d)), p.v + np.sin(1 + np.arange(p.model.d))
+
+    def jumps(derivative: Callable[[Array], Array]) -> bool:
+        here, *there = (derivative(w) for w in (p.w, p.w + way, p.w - way))
+        return any(np.max(np.abs(x - here)) > 1e-4 for x in there)
+
+    with np.errstate(all="ignore"):
+        if jumps(lambda w: p.model.grad(w, p.D)) or jumps(lambda w: p.model.hvp(w, v, p.D)):
+            return False
+        outputs = p.model.loss(p.w, p.D), p.model.grad(p.w, p.D), p.model.hvp(p.w, p.v, p.D)
+    return is_clear(*outputs, least=FEW_DIGITS)
+
+
+# ---- algorithms ----------------------------------------------------------------------------------
+
+
+def hyperparameters(cls: type[AnyAlgorithm]) -> Strategy:
+    """Draw a table of an algorithm's fields, your own's too, each within its bounds or choices."""
+    return st.fixed_dictionaries({f.name: _field(cls, f) for f in fields(cls) if f.init})
+
+
+def _field(cls: Any, f: Any) -> Strategy:
+    hint, words = hints_of(cls)[f.name], declaration_of(cls, "choices", f.name)
+    bounds = Bounds(*(declaration_of(cls, "bounds", f.name) or cls.usual_bounds))
+    if hint is bool:
+        return st.booleans()
+    if words:
+        return st.sampled_from(words)
+    values = {float: RATES, int: (1, 2, 3, 0)}.get(hint, ())
+    return st.sampled_from([x for x in values if bounds.holds(x)] or [f.default])
+
+
+def algorithms(*names: str | type[AnyAlgorithm], **fixed: Any) -> Strategy:
+    """Draw an algorithm (names or classes; default: all of fedref's) with hyperparameters drawn.
+
+    fixed : hyperparameters that are given, as in `algorithms("fedprox", mu=0.0)`.
+    """
+    for name in names:
+        if isinstance(name, str) and name not in ALGORITHMS:
+            raise ConfigError(unknown("algorithm", name, ALGORITHMS))
+    kinds = [ALGORITHMS[x] if isinstance(x, str) else x for x in names or ALGORITHMS]
+    return st.sampled_from(kinds).flatmap(
+        lambda cls: hyperparameters(cls).map(lambda table: cls(**table | fixed))
+    )
+
+
+# ---- federations and rounds ----------------------------------------------------------------------
+
+
+@st.composite
+def federations(
+    draw: Draw, model: Model, clients: int = 3, most: int = 3, test: int = 1
+) -> Federation:
+    """Draw 1 to `clients` clients of 1 to `most` training rows and 0 to `test` test rows each."""
+    each = st.tuples(rows(model, 1, most), rows(model, 0, test))
+    drawn = draw(st.lists(each, min_size=1, max_size=clients))
+    parts = [
+        part for one in zip(*drawn) for part in one
+    ]  # the training rows of all, then the others
+    X, y = (np.concatenate(x) for x in zip(*parts))
+    ends = np.cumsum([0, *(len(y) for _, y in parts)])
+    N = len(drawn)
+    index = np.arange(len(y))
+    train = Part(index[: ends[N]], ends[: N + 1])
+    return federation_of(model, X, y, train, Part(index[ends[N] :], ends[N:] - ends[N]))
+
+
+def federation_of(model: Model, X: Array, y: Array, train: Part, test: Part) -> Federation:
+    """Return these rows, divided over clients, as data that fit the model."""
+    words = tuple(f"w{i}" for i in range(getattr(model, "vocabulary", 0)))
+    return Federation(Source(X, y, vocabulary=words or None), train, test)
+
+
+@st.composite
+def plans(draw: Draw, roles: Sequence[str], sizes: Sequence[int], round: int = 0) -> Plan:
+    """Draw who takes part in a round, and with which rows: batches of 1 or 2 of the client's rows.
+
+    sizes : (N,) n_k. Clients miss the round, were drawn twice, straggle, do 1 or 2 steps (one, where an
+    episode is a round); a support may be empty.
+    """
+    clients = sorted(draw(st.sets(st.integers(0, len(sizes) - 1), min_size=1)))
+    steps = [1 if "S" in roles else draw(st.integers(1, 2)) for _ in clients]
+    rows = {role: np.full((len(clients), max(steps), 2), PADDING) for role in roles}
+    for i, k in enumerate(clients):
+        for role, t in ((role, t) for role in roles for t in range(steps[i])):
+            least = 0 if role in ("S", "S of D") else 1
+            one = st.integers(0, sizes[k] - 1)
+            index = draw(st.lists(one, min_size=least, max_size=2, unique=True))
+            rows[role][i, t, : len(index)] = index
+    counts, epoch = ([draw(st.integers(1, 2)) for _ in clients] for _ in range(2))
+    late = [draw(st.booleans()) for _ in clients]
+    n, S = np.array(sizes)[clients], np.array(steps)
+    return Plan(
+        round, np.array(clients), np.array(counts), n, S, np.array(late), S, np.array(epoch), rows
+    )
+
+
+class Trace(NamedTuple):
+    """All that a few rounds of an algorithm depend on.
+
+    w : (d,) the first parameters; X (n, ...), y (n,) : rows, of which client k holds
+    offsets[k]:offsets[k+1]; plans : one a round; losses : the global training loss after each, for an
+    algorithm that watches it.
+    """
+
+    algorithm: AnyAlgorithm
+    model: Any
+    w: Array
+    X: Array
+    y: Array
+    offsets: Array
+    plans: tuple[Plan, ...]
+    losses: tuple[float, ...]
+
+    @property
+    def federation(self) -> Federation:
+        """The clients as data of a run, without test rows."""
+        n, none = np.arange(len(self.y)), np.zeros(len(self.offsets), int)
+        train, test = Part(n, self.offsets), Part(n[:0], none)
+        return federation_of(self.model, self.X, self.y, train, test)
+
+    def rounds(self) -> Iterator[list[spec.Client]]:
+        """Yield each round as the specification takes it; stragglers are gone if they are dropped."""
+        data = {"X": self.X, "y": self.y, "offsets": self.offsets}
+        for plan in self.plans:
+            clients = [client_of(plan._asdict(), i, data) for i in range(len(plan.clients))]
+            yield [c for c in clients if not (c.straggler and self.algorithm.drop)]
+
+    def run(self, stack: bool | None = None, dtype: Any = np.float64) -> Iterator[State]:
+        """Yield fedref's state after each round; stack : as in `run_clients`."""
+        work, federation = partial(run_clients, stack=stack), self.federation
+        state = State(self.algorithm.initial(self.model, self.w.astype(dtype)), {})
+        for plan, loss in zip(self.plans, self.losses):
+            before = state
+            state, _ = run_round(
+                self.algorithm, self.model, state, plan, federation, dtype=dtype, work=work
+            )
+            if self.algorithm.watches_loss and state is not before:  # else all straggled
+                state = state._replace(server=self.algorithm.observe_loss(state.server, loss))
+            yield state
+
+
+@st.composite
+def traces(
+    draw: Draw, algorithm: Any = None, model: Any = None, *, clients: int = 3, rounds: int = 3,
+    kinks: bool = False,
+) -> Trace:  # fmt: skip
+    """Draw 1 to `rounds` rounds of 1 to `clients` clients.
+
+    algorithm, model : one, or a strategy for one; default: any of fedref's. kinks : also draw rounds
+    that cross a kink or a threshold, and states that are rounding alone.
+    """
+    a, m = draw(drawn_or_given(algorithm, algorithms)), draw(drawn_or_given(model, models))
+    fed = draw(federations(m, clients, test=0))
+    X, y, offsets = fed.source.X, fed.source.y, fed.train.offsets
+    sizes, turns = fed.train.sizes.tolist(), range(draw(st.integers(1, rounds)))
+    drawn = tuple(draw(plans(a.roles, sizes, t)) for t in turns)
+    losses = tuple(draw(st.sampled_from(RATES)) for _ in turns)
+    trace = Trace(a, m, draw(arrays(m.d)), X, y, offsets, drawn, losses)
+    assume(kinks or is_steady(trace))
+    return trace
+
+
+def is_steady(trace: Trace) -> bool:
+    """Return whether the rounds from a w 1e-7 away end as close by, and rounding is below 1e-13.
+
+    Rounding is the difference to the same rounds in longdouble. No state may be rounding alone.
+    """
+
+    def numbers(w: Array, dtype: Any = np.float64) -> list[Array]:
+        states = ((s.server, *s.clients.values()) for s in trace._replace(w=w).run(False, dtype))
+        return [np.asarray(x, dtype) for x in tree.leaves(tuple(states))]
+
+    with np.errstate(all="ignore"):
+        here, exact = numbers(trace.w), numbers(trace.w, np.longdouble)
+        near = numbers(trace.w + 1e-7 * np.cos(np.arange(trace.model.d)))
+        scale = max(np.max(np.abs(x), initial=0.0) for x in here)
+        gaps = [np.max(np.abs(b - a), initial=0.0) for a, b in zip(here, near)]
+        rounding = [np.max(np.abs(b - a), initial=0.0) for a, b in zip(here, exact)]
+    return is_clear(*here) and max(gaps) <= 1e-4 and max(rounding) <= 1e-13 * scale
+
+
+def smallest(strategy: Strategy, fails: Callable[[Any], bool], draws: int, seed: int = 0) -> Any:
+    """Return the smallest example that fails, if one of `draws` does, else None."""
+    how = settings(
+        max_examples=draws, deadline=None, database=None, derandomize=not seed,
+        suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink),
+    )  # fmt: skip
+    try:
+        return find(strategy, fails, settings=how, random=Random(seed) if seed else None)
+    except errors.NoSuchExample:
+        return None

@@ -1,0 +1,319 @@
+"""What is drawn fits, shrinks, and holds fedref to its specification; what is wrong is found."""
+
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from types import SimpleNamespace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from fedref import checks, strategies
+from fedref.algorithms import ALGORITHMS
+from fedref.algorithms.fedavg import FedAvg
+from fedref.algorithms.fedprox import FedProx
+from fedref.boundary.errors import ConfigError
+from fedref.judge.answer import RUNS, name_state, risk
+from fedref.judge.answer import settings as settings_of
+from fedref.models import MLP, BinaryLogistic, LinearSVM, Logistic
+
+NAMES = {cls: name for name, cls in ALGORITHMS.items()}
+slow_draws = settings(
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much], derandomize=True,
+    max_examples=12,
+)  # fmt: skip
+
+
+def specification(trace):
+    """The specification's generator of a trace, as `checks.check_rounds` takes it."""
+    a, name = trace.algorithm, NAMES[type(trace.algorithm)]
+    names, run = RUNS[name]
+    h = SimpleNamespace(**asdict(a), shapes=[p.shape for p in trace.model.unpack(trace.w)])
+    N = len(trace.offsets) - 1
+
+    def generator(f, w, rounds):
+        here = [t for t, clients in enumerate(trace.rounds()) if clients]
+        losses = iter([trace.losses[t] for t in here])
+        for state in run(f, w, rounds, settings_of(name, h, N, losses)):
+            named = name_state(names, state)
+            server, own = named["server"], named["clients"]
+            if getattr(a, "server", "") == "sgd":
+                server = {n: x for n, x in server.items() if n in ("theta", "alpha")}
+            if "renew" in server:
+                server.pop("renew")
+            yield *server.values(), {k: tuple(kept.values()) for k, kept in own.items()}
+
+    return generator
+
+
+def check(trace):
+    a = trace.algorithm
+    with np.errstate(all="ignore"):  # a γ of 0/0
+        try:
+            return checks.check_rounds(a, specification(trace), trace, f=risk(trace.model))
+        except NotImplementedError:  # a server that weighs by samples alone
+            return assume(False)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@slow_draws
+@given(data=st.data())
+def test_rounds_are_the_specification_s(name, data):
+    trace = data.draw(strategies.traces(strategies.algorithms(name)))
+    report = check(trace)
+    assert report.ok, report.where
+
+
+# ---- models, and what may not change rounds ------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", strategies.FAMILIES)
+@slow_draws
+@given(data=st.data())
+def test_a_model_has_the_properties_of_one(family, data):
+    p = data.draw(strategies.problems(strategies.models(family), weights=True))
+    wrong = {name: report for name, report in checks.check_model(p).items() if not report.ok}
+    assert wrong == {}
+
+
+@settings(slow_draws, max_examples=40)
+@given(strategies.traces())
+def test_order_padding_and_the_stack_change_no_round(trace):
+    wrong = {name: r for name, r in checks.check_invariance(trace).items() if not r.ok}
+    assert wrong == {}
+
+
+#: An algorithm whose limit is FedAvg, with the hyperparameters of the limit, beside the same lr.
+LIMITS = {
+    "fedprox": {"mu": 0.0, "adaptive_mu": False, "until_gamma": 0.0},
+    "fedcurv": {"lam": 0.0},
+    "apfl": {"mu": 0.0, "lam": 0.0, "z": 99, "importance": "fisher"},
+    "fedavg-update": {}, "fedavg-meta": {}, "apfl-deng": {}, "centralised": {},
+    "pfedme": {"lam": 0.0, "lr": 0.0},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LIMITS)
+@slow_draws
+@given(data=st.data())
+def test_a_limit_is_fedavg(name, data):
+    limit = data.draw(strategies.algorithms(name, **LIMITS[name]))
+    fedavg = FedAvg(weighting=limit.weighting, drop=limit.drop, lr=limit.lr)
+    trace = data.draw(strategies.traces(limit))
+    assert checks.check_limit(limit, fedavg, trace).ok
+
+
+@slow_draws
+@given(strategies.traces(strategies.algorithms("per-fedavg", alpha=0.0, inner_steps=1)))
+def test_per_fedavg_with_alpha_0_is_fedavg_on_the_second_batch(trace):
+    a = trace.algorithm
+    plans = [p._replace(rows=p.rows | {"D": p.rows["D1"]}) for p in trace.plans]
+    fedavg = FedAvg(weighting=a.weighting, drop=a.drop, lr=a.beta)
+    assert checks.check_limit(a, fedavg, trace._replace(plans=tuple(plans))).ok
+
+
+@slow_draws
+@given(strategies.traces(strategies.algorithms("scaffold", server_lr=1.0), clients=1, rounds=1))
+def test_scaffold_with_one_client_is_fedavg(trace):
+    a = trace.algorithm
+    assert checks.check_limit(a, FedAvg(drop=a.drop, lr=a.lr), trace).ok
+
+
+# ---- what is wrong is found, and shrinks ---------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Wrong(FedProx):
+    """FedProx with 2μ."""
+
+    def step(self, model, sent, local, *batches):
+        return super().step(model, sent._replace(mu=2 * sent.mu), local, *batches)
+
+
+def fedprox_of(lr, mu):
+    """FedProx as a reader writes it."""
+
+    def rounds_of(f, w, rounds):
+        for clients in rounds:
+            ws, n = [], []
+            for client in clients:
+                w_k = w
+                for (D,) in client.steps:
+                    w_k = w_k - lr * (f.grad(w_k, D) + mu * (w_k - w))
+                ws.append(w_k)
+                n.append(client.draws * len(client.data.y))
+            w = np.average(ws, axis=0, weights=n)
+            yield w
+
+    return rounds_of
+
+
+def test_a_wrong_algorithm_shrinks_to_a_few_numbers():
+    right, wrong = FedProx(lr=0.5, mu=1.0), Wrong(lr=0.5, mu=1.0)
+    assert checks.check_rounds(right, fedprox_of(0.5, 1.0)).ok
+    report = checks.check_rounds(wrong, fedprox_of(0.5, 1.0))
+    assert not report.ok
+    assert report.where.startswith("round 0, w: got ")
+    assert "BinaryLogistic(features=1" in report.where
+
+
+@dataclass(frozen=True)
+class Loses(FedAvg):
+    """FedAvg whose clients keep what they should not, or another number."""
+
+    kept: ClassVar[float] = 2.0
+
+    def finish(self, model, sent, local, client_state, data):
+        return (
+            super().finish(model, sent, local, client_state, data)._replace(client_state=self.kept)
+        )
+
+
+def test_what_clients_keep_is_compared():
+    def keeps(own):
+        def rounds_of(f, w, rounds):
+            for after in fedprox_of(0.05, 0.0)(f, w, rounds):
+                yield after, own
+
+        return rounds_of
+
+    drawn = strategies.traces(Loses())
+    trace = strategies.smallest(drawn, lambda t: not t.plans[0].straggler.any(), 50)
+    (k,) = trace.plans[0].clients
+    assert checks.check_rounds(Loses(), keeps({k: 2.0}), trace).ok
+    assert "client 0 keeps" in checks.check_rounds(Loses(), keeps({k: 1.0}), trace).where
+    assert "clients that keep" in checks.check_rounds(Loses(), keeps({}), trace).where
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("gradient", {"grad": lambda self, w, D: Logistic.grad(self, w, D) * 2}),
+        ("hvp", {"hvp": lambda self, w, v, D: Logistic.hvp(self, w, v, D) + 1e-9}),
+        ("symmetric", {"hvp": lambda self, w, v, D: Logistic.hvp(self, w, v, D) + np.roll(v, 1)}),
+        ("stack", {"loss": lambda self, w, D: 0 * w[..., 0] + np.max(Logistic.loss(self, w, D))}),
+        ("rows", {"grad": lambda self, w, D: Logistic.grad(self, w, D) + D.X[0, 0]}),
+        ("padding", {"loss": lambda self, w, D: Logistic.loss(self, w, D) + len(D.y)}),
+    ],
+)  # fmt: skip
+def test_each_property_of_a_model_can_fail(part, change):
+    model = type("Wrong", (Logistic,), change)(1, 2)
+    found = strategies.smallest(
+        strategies.problems(st.just(model), kinks=True),
+        lambda p: not checks.check_model(p)[part].ok,
+        100,
+    )
+    assert found is not None
+    assert len(found.D.y) <= 2
+
+
+@pytest.mark.parametrize(
+    ("part", "step"),
+    [
+        ("rows", lambda self, model, sent, local, D: local + D.X[..., 0, :1]),
+        ("padding", lambda self, model, sent, local, D: local + D.y.shape[-1]),
+        ("stack", lambda self, model, sent, local, D: local + np.mean(D.X)),
+    ],
+)
+def test_each_property_of_rounds_can_fail(part, step):
+    wrong = type("Wrong", (FedAvg,), {"step": step})()
+    drawn = strategies.traces(wrong, BinaryLogistic(1), kinks=True)
+    found = strategies.smallest(drawn, lambda t: not checks.check_invariance(t)[part].ok, 200)
+    assert found is not None
+
+
+def test_the_order_of_clients_can_matter():
+    def combine(self, model, server, uploads, cohort):
+        return server._replace(w=uploads[0])
+
+    wrong = type("First", (FedAvg,), {"combine": combine})()
+    drawn = strategies.traces(wrong, BinaryLogistic(1))
+    found = strategies.smallest(drawn, lambda t: not checks.check_invariance(t)["clients"].ok, 200)
+    assert len(found.plans) == 1
+    assert len(found.offsets) == 3  # two clients
+
+
+def test_a_limit_that_is_none_is_found():
+    one, other = FedProx(mu=0.5, drop=True), FedAvg()
+    drawn = strategies.traces(one)
+    assert strategies.smallest(drawn, lambda t: not checks.check_limit(one, other, t).ok, 200)
+
+
+# ---- what is drawn -------------------------------------------------------------------------------
+
+
+def test_points_on_a_kink_are_drawn_on_request_alone():
+    model = MLP(1, (1,), 2, "relu")
+
+    def on_kink(p):
+        return (p.model.unpack(p.w)[0] * p.D.X + p.model.unpack(p.w)[1] == 0).any()
+
+    drawn = strategies.problems(st.just(model))
+    assert strategies.smallest(drawn, on_kink, 300) is None
+    assert strategies.smallest(strategies.problems(st.just(model), kinks=True), on_kink, 300)
+    hinge = strategies.problems(st.just(LinearSVM(1, bias=False)))
+    assert strategies.smallest(hinge, lambda p: (p.D.y * (p.D.X @ p.w) == 1).any(), 300) is None
+
+
+@pytest.mark.parametrize(
+    ("event", "happens"),
+    [
+        ("a client misses a round", lambda t: any(set(t.plans[0].clients) - set(p.clients) for p in t.plans)),
+        ("a client was drawn twice", lambda t: any((p.counts > 1).any() for p in t.plans)),
+        ("a client straggles", lambda t: any(p.straggler.any() for p in t.plans)),
+        ("all straggle", lambda t: any(p.straggler.all() for p in t.plans)),
+        ("padding", lambda t: any((p.rows["Q"] < 0).any() for p in t.plans)),
+        ("an empty support", lambda t: any((p.rows["S"] < 0).all(-1).any() for p in t.plans)),
+        ("three rounds", lambda t: len(t.plans) == 3),
+        ("one class", lambda t: len(t.y) > 2 and len(set(t.y)) == 1),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)  # fmt: skip
+def test_every_event_of_a_round_is_drawn(event, happens):
+    drawn = strategies.traces(strategies.algorithms("fedmeta-maml"), BinaryLogistic(1))
+    assert strategies.smallest(drawn, happens, 300) is not None
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_hyperparameters_reach_every_choice(name):
+    """None is out of its bounds, or the algorithm would be refused."""
+    drawn = strategies.algorithms(name)
+    choices = ALGORITHMS[name].choices | {"drop": (True, False)}
+    for field, words in choices.items():
+        for word in words:
+            assert strategies.smallest(drawn, lambda a: getattr(a, field) == word, 100)  # noqa: B023
+
+
+def test_real_targets_and_weights():
+    class Real(BinaryLogistic):
+        labels = ()
+
+    found = strategies.smallest(
+        strategies.batches(Real(1), weights=True),
+        lambda D: D.s is not None and (D.s == 0).any(),
+        200,
+    )
+    assert found.y.dtype == float
+    assert found.s.any()
+    assert strategies.smallest(strategies.batches(Real(1), empty=True), lambda D: not len(D.y), 50)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: strategies.models("logistik"), "unknown family 'logistik': did you mean 'logistic'"),
+        (lambda: strategies.algorithms("fedpox"), "unknown algorithm 'fedpox': did you mean 'fedprox'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_name_is_named(call, message):
+    with pytest.raises(ConfigError, match=message):
+        call()
+
+
+def test_without_hypothesis_it_says_what_to_install():
+    code = "import sys; sys.modules['hypothesis'] = None\nimport fedref.strategies"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert 'pip install "fedref[strategies]"' in done.stderr
