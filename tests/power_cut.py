@@ -1,0 +1,176 @@
+"""Disks that a power cut may leave: what a command does to a folder, recorded, and the models of a disk.
+
+J: names change in order, and any fsync commits the earlier ones (ext4, XFS). O: in order, but only an
+fsync of the folder commits. X: any change of a name may be missing (POSIX). R: as O, and a rename may
+leave both names or neither. Data that were not synced are kept, dropped, cut or zeroed.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+Disk = dict[str, bytes | None]  # path → content; None is a folder
+
+
+# ---- record: in every process of the command -----------------------------------------------------
+
+
+def install(root: str, log: str) -> None:
+    """From now on, append what this process does to the names and data below `root` to `log`."""
+    out, blobs = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), Path(log + ".blobs")
+    blobs.mkdir(exist_ok=True)
+    busy = False
+
+    def note(*event: Any) -> None:
+        os.write(out, (json.dumps(event) + "\n").encode())
+
+    def inside(path: Any) -> str | None:
+        full = (
+            os.path.abspath(os.fsdecode(path))
+            if isinstance(path, str | bytes | os.PathLike)
+            else ""
+        )
+        return os.path.relpath(full, root) if (full + "/").startswith(root + "/") else None
+
+    def note_data(name: str) -> None:
+        nonlocal busy
+        busy = True
+        data = Path(root, name).read_bytes()
+        (blobs / (key := sha256(data).hexdigest())).write_bytes(data)
+        busy = False
+        note("data", name, key)
+
+    def watch(name: str) -> None:
+        real = getattr(os, name)
+
+        def call(*args: Any, **how: Any) -> Any:
+            paths = [inside(path) for path in args[:2]]
+            if name == "fsync":
+                paths = [inside(os.readlink(f"/proc/self/fd/{args[0]}"))]
+            moves = paths[0] is not None and name in ("fsync", "replace", "rename")
+            if moves and os.path.isfile(os.path.join(root, str(paths[0]))):
+                note_data(str(paths[0]))
+            result = real(*args, **how)
+            if paths[0] is not None:
+                note(name, *[path for path in paths if path is not None])
+            return result
+
+        setattr(os, name, call)
+
+    def opened(event: str, args: Any) -> None:
+        if event != "open" or busy or not isinstance(args[2], int) or not args[2] & os.O_CREAT:
+            return
+        if (name := inside(args[0])) and not os.path.lexists(args[0]):
+            note("create", name)
+
+    for name in ("fsync", "replace", "rename", "unlink", "remove", "mkdir", "rmdir"):
+        watch(name)
+    sys.addaudithook(opened)
+    sys.stdout = Said(sys.stdout, note)
+
+
+class Said:
+    """Standard output that also notes each JSON line about a unit's round."""
+
+    def __init__(self, stream: Any, note: Any) -> None:
+        self.stream, self.note = stream, note
+
+    def write(self, text: str) -> None:
+        self.stream.write(text)
+        if text.startswith("{"):
+            row = json.loads(text)
+            self.note("said", *(row[key] for key in ("algorithm", "seed", "round", "status")))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def record(script: Path, root: Path, log: Path) -> list[list[Any]]:
+    """Run a Python file in a process, and return what it and its workers did below `root`."""
+    hook = log.with_suffix(".hook")
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(
+        f"import sys; sys.path.insert(0, {str(HERE)!r})\nimport power_cut\n"
+        f"power_cut.install({str(root)!r}, {str(log)!r})\n"
+    )
+    path = os.pathsep.join([str(hook), str(HERE.parent), str(HERE)])
+    words, env = [sys.executable, str(script)], {**os.environ, "PYTHONPATH": path}
+    subprocess.run(words, env=env, check=True, stdout=subprocess.DEVNULL)
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+# ---- the disks -----------------------------------------------------------------------------------
+
+
+def subsets(n: int, rng: random.Random) -> Iterator[list[int]]:
+    """Yield all subsets of n changes, or 64 of them."""
+    every = range(1 << n) if n < 7 else (rng.getrandbits(n) for _ in range(64))
+    yield from ([i for i in range(n) if bits >> i & 1] for bits in every)
+
+
+def disks(events: list[list[Any]], before: Disk, blobs: Path) -> Iterator[tuple[int, str, Disk]]:
+    """Yield (events that were done, model, disk) for a cut after each event; equal disks come again."""
+    rng = random.Random(0)
+    data = dict(enumerate(before.values()))
+    synced, now = dict(data), dict(zip(before, data))  # file → content on the disk; path → file
+    for model in "JOXR":
+        names, live, cache, disk = dict(now), dict(now), dict(data), dict(synced)
+        pending: list[tuple[str, list[tuple[str, int | None]]]] = []  # folder, changes of names
+        for done, (kind, name, *rest) in enumerate(events):
+            if kind == "said":
+                continue
+            if kind in ("create", "mkdir"):
+                live[name] = len(cache) + 1
+                cache[live[name]] = disk[live[name]] = None if kind == "mkdir" else b""
+                pending.append((os.path.dirname(name), [(name, live[name])]))
+            elif kind == "data":
+                cache[live[name]] = (blobs / rest[0]).read_bytes()
+            elif kind in ("unlink", "remove", "rmdir"):
+                live.pop(name, None)
+                pending.append((os.path.dirname(name), [(name, None)]))
+            elif kind in ("replace", "rename"):
+                live[rest[0]] = live.pop(name)
+                pending.append((os.path.dirname(name), [(rest[0], live[rest[0]]), (name, None)]))
+            elif kind == "fsync":
+                folder = name == "." or cache[live[name]] is None
+                if not folder:
+                    disk[live[name]] = cache[live[name]]
+                commit = [p for p in pending if model == "J" or (folder and (p[0] or ".") == name)]
+                for _, changes in commit:
+                    names.update(changes)
+                pending = [p for p in pending if p not in commit]
+            n = len(pending)
+            kept = subsets(n, rng) if model == "X" else ([*range(i)] for i in range(n + 1))
+            for chosen in kept:
+                changed = [pending[i][1] for i in chosen]
+                split = model == "R" and changed and len(changed[-1]) == 2
+                for last in ([0], [1]) if split else ([0, 1],):
+                    found = dict(names)
+                    for changes in changed[:-1]:
+                        found.update(changes)
+                    found.update(
+                        [changed[-1][i] for i in last if i < len(changed[-1])] if changed else []
+                    )
+                    for torn in range(4):
+                        yield done + 1, model, image(found, cache, disk, torn)
+
+
+def image(names: dict[str, Any], cache: Any, disk: Any, torn: int) -> Disk:
+    """Return the disk with these names, and data that were not synced whole, gone, cut or zeroed."""
+    out: Disk = {}
+    for name in sorted(name for name, file in names.items() if file is not None):
+        parent = os.path.dirname(name)
+        if parent and (parent not in out or out[parent] is not None):
+            continue  # its folder is gone
+        new, old = cache[names[name]], disk[names[name]]
+        if new is not None and new != old:
+            new = (new, old, new[: len(new) // 2], bytes(len(new)))[torn]
+        out[name] = new
+    return out
