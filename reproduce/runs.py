@@ -59,22 +59,26 @@ def compose_experiments(
 ) -> dict[str, dict[str, Any]]:
     """Return run → its experiment, a table as `fedref run` takes it from a file.
 
-    A run differs from [base], or from the run that `from` names; `only` are the algorithms it has.
-    quick : with the values of [quick]. seeds : in place of the file's, but in ablations.
+    A run differs from [base], or from the run that `from` names; `only` are patterns of the algorithms
+    it has. quick : with the values of [quick], where tables are for runs of that pattern. seeds : in
+    place of the file's, but in ablations.
     """
     tables: dict[str, dict[str, Any]] = {}
     for run, sets in spec["runs"].items():
         table = tables[sets["from"]] if "from" in sets else dict(spec["base"])
         if "only" in sets:
-            table = {**table, "algorithms": {m: table["algorithms"][m] for m in sets["only"]}}
+            own = table["algorithms"]
+            kept = [m for pattern in sets["only"] for m in own if fnmatchcase(m, pattern)]
+            table = {**table, "algorithms": {m: own[m] for m in kept}}
         for key, value in sets.items():
             table = table if key in ("from", "only") else assign(table, key, value)
         tables[run] = {**table, "name": run}
     for run in tables:
         sets = {}
         if quick:
-            common = {k: v for k, v in spec["quick"].items() if not isinstance(v, dict)}
-            sets = common | spec["quick"].get(run, {})
+            sets = {k: v for k, v in spec["quick"].items() if not isinstance(v, dict)}
+            for pattern, more in spec["quick"].items():
+                sets |= more if isinstance(more, dict) and fnmatchcase(run, pattern) else {}
         elif seeds is not None and not run.startswith("ablation-"):
             sets = {"seeds": list(seeds)}
         for key, value in sets.items():
