@@ -4,8 +4,7 @@ Every case is computed in float64 and, through the same code, in longdouble. The
 objective is a second witness of a gradient. With `--peers`, torch and JAX are two more, which share no
 code with fedref; without it, the index keeps their digits for cases that have not changed.
 
-README.md gets its tables, and the protocol of backends, from the cases, the mistakes and the docstring
-of `fedref.conformance`.
+README.md gets the protocol of backends from the docstring of `fedref.conformance`.
 """
 
 import argparse
@@ -14,7 +13,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -236,62 +235,13 @@ def keep_peer_digits(cases: list[Case], where: Path) -> Iterator[Case]:
 
 # ---- README.md -----------------------------------------------------------------------------------
 
-TWIN = "-no-l2"
-ENDINGS = ("binary", "logistic", "svm", "mlp", "cnn", "lstm", "hinge", "tanh", "relu", "mean")
-
-
-def cases_table(cases: Sequence[Case]) -> str:
-    """Return every case with its equation and the numbers of the mistakes that it catches.
-
-    Cases that differ in the model alone share a row; twins without an L2 term are left out.
-    """
-    groups: dict[str, list[Case]] = {}
-    for case in cases:
-        if case.name.endswith(TWIN):
-            continue
-        stem, _, ending = case.name.rpartition("-")
-        shared = ending in ENDINGS and case.call not in ("client", "aggregate")
-        name = re.sub(r"-(mlp|cnn|lstm)-\*$", "-*", f"{stem}-*") if shared else case.name
-        groups.setdefault(name, []).append(case)
-    lines = ["| case | n | equation | what | catches |", "|---|--:|---|---|---|"]
-    for name, (first, *others) in groups.items():
-        numbers = {MISTAKES[m].number for case in (first, *others) for m in case.catches} - {0}
-        numbers_text = ", ".join(map(str, sorted(numbers)))
-        count = 1 + len(others)
-        lines.append(f"| `{name}` | {count} | {first.tag} | {first.about} | {numbers_text} |")
-    return "\n".join(lines)
-
-
-def mistakes_table() -> str:
-    """Return the known mistakes with their numbers."""
-    lines = [
-        "| | known mistake | kind | what is right | what comes of it |",
-        "|--:|---|---|---|---|",
-    ]
-    lines += [
-        f"| {row.number or ''} | {name} | {row.kind} | {row.line} | {row.effect} |"
-        for name, row in MISTAKES.items()
-    ]
-    return "\n".join(lines)
-
-
-def readme_parts(cases: Sequence[Case]) -> dict[str, str]:
-    """Return the generated parts of README.md, by the names in its comments."""
+def update_readme(text: str) -> str:
+    """Return the text of README.md with the protocol of backends between its two comments."""
     protocol = (conformance.__doc__ or "").partition("**A backend**")
-    return {
-        "protocol": f"```text\n{''.join(protocol[1:]).strip()}\n```",
-        "cases": cases_table(cases),
-        "mistakes": mistakes_table(),
-    }
-
-
-def update_readme(text: str, cases: Sequence[Case]) -> str:
-    """Return the text of README.md with each part between its two comments generated anew."""
-    for name, part in readme_parts(cases).items():
-        start, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
-        before, _, rest = text.partition(start)
-        text = before + start + part + end + rest.partition(end)[2]
-    return text
+    start, end = "<!-- protocol -->\n", "\n<!-- end of protocol -->"
+    before, _, rest = text.partition(start)
+    part = f"```text\n{''.join(protocol[1:]).strip()}\n```"
+    return before + start + part + end + rest.partition(end)[2]
 
 
 ARCHIVE = f"fedref-vectors-{vectors.VERSION}.zip"
@@ -346,7 +296,7 @@ def main() -> None:
     vectors.write(cases, given.to, describe_mistakes(), read_commit(given.to))
     readme = given.to / "README.md"
     if readme.exists():
-        readme.write_text(update_readme(readme.read_text("utf-8"), cases), "utf-8")
+        readme.write_text(update_readme(readme.read_text("utf-8")), "utf-8")
     size = sum(path.stat().st_size for path in given.to.glob("*.*"))
     print(f"{len(cases)} cases, {size / 1e6:.2f} MB, in {given.to}")
 
