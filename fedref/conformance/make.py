@@ -235,6 +235,7 @@ def keep_peer_digits(cases: list[Case], where: Path) -> Iterator[Case]:
 
 # ---- README.md -----------------------------------------------------------------------------------
 
+
 def update_readme(text: str) -> str:
     """Return the text of README.md with the protocol of backends between its two comments."""
     protocol = (conformance.__doc__ or "").partition("**A backend**")
