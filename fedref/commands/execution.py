@@ -6,12 +6,12 @@ import shlex
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from math import isfinite
 from pathlib import Path
 
 import fedref
-from fedref.boundary.errors import FedrefError
+from fedref.boundary.errors import ConfigError, FedrefError
 from fedref.boundary.values import Bounds
 from fedref.commands.console import say
 from fedref.commands.options import DATA_DIR, Option
@@ -74,7 +74,8 @@ def run_and_report(
             changed_code=getattr(arguments, "changed_code", False),
             progress=choose_progress(experiment, directory, arguments, stack),
         )
-    with disk_errors(directory):
+    nothing_to_draw = (ConfigError,) if run.diverged_units else ()  # at a loss that is not finite
+    with disk_errors(directory), suppress(*nothing_to_draw):
         plots.curves(run, directory / "curves.png")
     if not arguments.quiet and not arguments.json:
         files = f"{directory}/  metrics.csv  clients.csv  curves.png  config.toml  split.json"
