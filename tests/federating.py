@@ -1,8 +1,6 @@
 """Nodes in this process, and a network of functions between them and the server."""
 
-import csv
 import shutil
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +9,8 @@ from fedref import tree
 from fedref.experiments import config
 from fedref.experiments.loading import Loader, load_experiment, resolve_experiment
 from fedref.experiments.run import run
-from fedref.flower.client import answer_within, handle_request, read_part, write_part
-from fedref.flower.nodes import Options, Reply
-from fedref.flower.server import serve
+from fedref.flower.node import answer, write_part
+from fedref.flower.server import Options, serve
 
 #: Client → node. Not in order, and of different sizes, so that a mix-up cannot fit by chance.
 HOLDERS = {101: [1, 4, 5], 57: [0, 6], 303: [2, 3]}
@@ -33,70 +30,42 @@ def experiment_of(**settings):
 class Wires:
     """A `Network` whose nodes answer at once.
 
-    change(wires, node, packet, reply) : returns what arrives in place of the reply, as a list of
-    (node, packet). away : nodes that are offline.
+    change(node, request, answer) : returns what arrives in place of the answer. away : nodes that do
+    not answer.
     """
 
-    def __init__(self, folder: Path, experiment, holders=HOLDERS, change=None):
-        self.experiment, self.change, self.away = experiment, change, set()
+    def __init__(self, folder: Path, experiment, change=None):
+        self.folder, self.experiment, self.change, self.away = folder, experiment, change, set()
+        self.asked = []
         whole = load_experiment(experiment, Loader()).whole
-        folder.mkdir(exist_ok=True)
-        self.parts, self.stores = {}, {}
-        for node, clients in holders.items():
-            path = folder / f"{node}.npz"
-            write_part(path, whole, clients)
-            self.parts[node], self.stores[node] = read_part(path), folder / f"store-{node}"
-        self.arrived, self.sent, self.count = {}, [], 0
+        for node, clients in HOLDERS.items():
+            write_part(folder / f"{node}.npz", whole, clients)
 
     def nodes(self):
-        return set(self.parts) - self.away
+        return set(HOLDERS)
 
-    def send(self, packets, limit):
-        messages = {}
-        for node, packet in packets.items():
-            self.count += 1
-            message = f"m{self.count}"
-            messages[message] = node
-            self.sent.append((node, packet))
-            if node in self.away:
-                continue
-            where = self.parts[node], self.experiment, self.stores[node]
-            reply = answer_within(60.0, partial(handle_request, packet, *where))
-            replies = [(node, reply)]
-            if self.change and "call" in packet:
-                replies = self.change(self, node, packet, reply)
-            self.arrived[message] = [Reply(message, *one) for one in replies]
-        return messages
-
-    def receive(self, messages):
-        # the last one first: the order in which answers arrive must not matter
-        return [reply for m in reversed(list(messages)) for reply in self.arrived.pop(m, [])]
+    def ask(self, requests, limit):
+        self.asked += requests.items()
+        answers = {}
+        for node in sorted(set(requests) - self.away, reverse=True):
+            where = self.folder / f"{node}.npz", self.experiment, self.folder / f"states-{node}"
+            given = answer(requests[node], *where)
+            answers[node] = self.change(node, requests[node], given) if self.change else given
+        return answers
 
 
-def options(**changes):
-    return Options(**{"clients": 7, "limit": 0.1, "wait": 0.05, "pause": 0.01, **changes})
-
-
-def far(tmp_path, experiment, change=None, wires=None, out="far", **how):
-    """Run an experiment over a network; return (the run, the network, the messages)."""
+def far(tmp_path, experiment, wires=None, out="far", **options):
+    """Run an experiment over a network; return (the run, the messages)."""
     said = []
-    wires = wires or Wires(tmp_path / "nodes", experiment, change=change)
-    return serve(wires, experiment, tmp_path / out, options(**how), said.append), wires, said
+    wires = wires or Wires(tmp_path / "nodes", experiment)
+    how = Options(**{"clients": 7, "limit": 5.0, "wait": 0.05, **options})
+    return serve(wires, experiment, tmp_path / out, how, said.append), said
 
 
 def near(tmp_path, experiment, name="near"):
     """Run the same experiment in this process."""
     shutil.rmtree(tmp_path / name, ignore_errors=True)
     return run(experiment, out=tmp_path / name)
-
-
-def away_in(rounds, node=101):
-    """Return a `change` that loses the node's answers to calls of these rounds."""
-
-    def change(wires, asked, packet, reply):
-        return [] if asked == node and packet["call"]["round"] in rounds else [(asked, reply)]
-
-    return change
 
 
 TABLES = ("metrics.csv", "clients.csv", "config.toml", "summary.md")
@@ -116,12 +85,6 @@ def same_parameters(one, other):
     return all(
         np.array_equal(x, y) and np.asarray(x).dtype == np.asarray(y).dtype for x, y in pairs
     )
-
-
-def missed(folder):
-    """Return the rows of missed.csv."""
-    with open(folder / "missed.csv", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def column(run, name):

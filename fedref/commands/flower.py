@@ -43,11 +43,11 @@ def run_write(arguments: argparse.Namespace) -> int:
 
 def run_check(arguments: argparse.Namespace) -> int:
     """Print what a node with this part would announce."""
-    from fedref.flower.client import read_part
+    from fedref.flower.node import read_part
 
-    announcement = read_part(arguments.part).announcement
-    print(f"features {announcement.features}, labels {', '.join(map(str, announcement.labels))}")
-    for k, n_train, n_test in zip(announcement.clients, announcement.n_train, announcement.n_test):
+    facts = read_part(arguments.part).facts
+    print(f"features {facts.features}, labels {', '.join(map(str, facts.labels))}")
+    for k, n_train, n_test in zip(facts.clients, facts.n_train, facts.n_test):
         print(f"client {k}: {n_train} training rows, {n_test} test rows")
     return 0
 
@@ -67,7 +67,7 @@ WRITE = Command(
         ),
         Option(
             "--limit S",
-            "seconds that a round's work may take; later clients are dropped as stragglers",
+            "seconds that a node's answer may take; the clients of a later one count as failed",
             float,
             600.0,
             bounds=Bounds(0),

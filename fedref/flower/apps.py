@@ -1,67 +1,54 @@
-"""Flower's ServerApp and ClientApp, which call `server` and `client`.
+"""Flower's ServerApp and ClientApp, which call `server` and `node`.
 
 They need flwr 1.41. The operator of a node configures it by `--node-config`: `data` is the path of its
 part, `state` the folder of its clients' states. Everything else is in the app's folder.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+import time
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
 
-from fedref.boundary.errors import ConfigError, FedrefError
+from fedref.boundary.errors import FedrefError
 from fedref.boundary.values import build
 from fedref.experiments import config
 from fedref.experiments.config import Experiment
 from fedref.experiments.progress import Progress
 from fedref.experiments.unit import Record, Unit
-from fedref.flower.client import answer_within, handle_request, read_part
-from fedref.flower.nodes import OFFLINE, Options, Reply, no_answer_in
-from fedref.flower.protocol import Packet, ProtocolError, write_reason
-from fedref.flower.server import serve
+from fedref.flower.messages import MessageError
+from fedref.flower.node import answer
+from fedref.flower.server import Options, serve
 
-#: Flower's errors for an answer that did not come in time.
-NO_ANSWER = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE)
-
-
-def content_of(packet: Packet) -> RecordDict:
-    """Convert a packet to Flower's form: records of arrays to ArrayRecords, others to ConfigRecords."""
-    content = RecordDict()
-    for name, record in packet.items():
-        if all(isinstance(value, np.ndarray) for value in record.values()):
-            content[name] = ArrayRecord({key: Array(value) for key, value in record.items()})
-        else:
-            content[name] = ConfigRecord(dict(record))
-    return content
+#: Seconds between looks for answers.
+PAUSE = 0.2
+#: Flower's errors in the place of a reply.
+ERRORS = {
+    ErrorCode.MESSAGE_UNAVAILABLE: "no answer in time",
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: "no answer in time",
+    ErrorCode.NODE_UNAVAILABLE: "is offline",
+}
 
 
-def packet_of(content: RecordDict) -> Packet:
-    """Convert Flower's form back to a packet; a ProtocolError unless it is arrays and plain values."""
-    packet: dict[str, dict[str, Any]] = {}
-    for name, record in content.items():
-        if isinstance(record, ArrayRecord):
-            packet[name] = {key: array_of(value) for key, value in record.items()}
-        elif isinstance(record, ConfigRecord):
-            packet[name] = dict(record)
-        else:
-            raise ProtocolError(f"holds a {type(record).__name__}, expected arrays or plain values")
-    return packet
+def content_of(data: bytes) -> RecordDict:
+    """Return a message as Flower carries it: bytes that Flower does not look into."""
+    array = Array(dtype="uint8", shape=(len(data),), stype="fedref", data=data)
+    return RecordDict({"fedref": ArrayRecord({"message": array})})
 
 
-def array_of(array: Array) -> np.ndarray[Any, Any]:
-    """Return the array in a message; Flower keeps it as a .npy, which is never unpickled."""
+def bytes_of(content: Any) -> bytes:
+    """Return the bytes in a message."""
     try:
-        value: Any = array.numpy()
-    except Exception as error:  # hostile bytes can make NumPy's reader raise anything
-        raise ProtocolError(f"holds an array that cannot be read ({error})") from error
-    if not isinstance(value, np.ndarray):
-        raise ProtocolError("holds an array that cannot be read (it is an archive)")
-    return value
+        data = content["fedref"]["message"].data
+    except Exception as error:  # it holds other records
+        raise MessageError("sends no message of fedref's") from error
+    if not isinstance(data, bytes):
+        raise MessageError("sends no bytes")
+    return data
 
 
 class OverGrid:
@@ -69,40 +56,42 @@ class OverGrid:
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
-        self.awaited: dict[str, tuple[int, float]] = {}  # message id → (node, limit in seconds)
 
     def nodes(self) -> Collection[int]:
         return set(self.grid.get_node_ids())
 
-    def send(self, packets: Mapping[int, Packet], limit: float) -> Mapping[str, int]:
-        messages = [
-            Message(content_of(packet), node, "train", ttl=max(limit, 1.0))
-            for node, packet in packets.items()
+    def ask(self, requests: Mapping[int, bytes], limit: float) -> Mapping[int, bytes | str]:
+        """Send the requests and wait for the answers; only the node that was asked can give one."""
+        asked = [
+            Message(content_of(data), node, "train", ttl=max(limit, 1.0))
+            for node, data in requests.items()
         ]
-        ids = list(self.grid.push_messages(messages))
-        node_of = {id: node for id, node in zip(ids, packets, strict=True) if id}  # "": not sent
-        self.awaited |= {id: (node, limit) for id, node in node_of.items()}
-        return node_of
+        ids = list(self.grid.push_messages(asked)) if asked else []
+        waiting = {id: node for id, node in zip(ids, requests, strict=True) if id}
+        answers: dict[int, bytes | str] = {
+            node: "is offline" for id, node in zip(ids, requests) if not id
+        }
+        end = time.monotonic() + limit
+        while waiting and time.monotonic() < end:
+            for message in self.grid.pull_messages(list(waiting)):
+                node = waiting.pop(message.metadata.reply_to_message_id, None)
+                if node is not None:
+                    answers[node] = self.answer_in(message, node)
+            if waiting:
+                time.sleep(PAUSE)
+        return answers
 
-    def receive(self, messages: Collection[str]) -> Iterable[Reply]:
-        return [self.reply_of(message) for message in self.grid.pull_messages(list(messages))]
-
-    def reply_of(self, message: Message) -> Reply:
-        """Convert Flower's message to a Reply: the node's packet, or the reason why there is none."""
-        request, sender = message.metadata.reply_to_message_id, message.metadata.src_node_id
-        node, limit = self.awaited.pop(request, (sender, 0.0))
-        try:
-            if not message.has_error():
-                node = sender  # an error, other than a reply, may be from Flower's link
-                return Reply(request, node, packet_of(message.content))
+    def answer_in(self, message: Message, node: int) -> bytes | str:
+        """Return the bytes of a reply, or why there are none."""
+        if message.has_error():
             code = message.error.code
-            if code in NO_ANSWER:
-                return Reply(request, node, no_answer_in(limit))
-            if code == ErrorCode.NODE_UNAVAILABLE:
-                return Reply(request, node, OFFLINE)
-            raise ProtocolError(f"its client app failed (Flower's error {code})")
-        except ProtocolError as error:
-            return Reply(request, node, {"refused": write_reason(error)})
+            return ERRORS.get(code, f"its client app failed (Flower's error {code})")
+        if message.metadata.src_node_id != node:
+            return "another node answers in its place"
+        try:
+            return bytes_of(message.content)
+        except MessageError as error:
+            return str(error)
 
 
 def experiment_in(folder: Path) -> Experiment:
@@ -151,15 +140,12 @@ def client_app(folder: Path) -> ClientApp:
 
     @app.train()  # type: ignore[untyped-decorator, unused-ignore]
     def train(message: Message, context: Context) -> Message:
-        def work() -> Packet:
-            values = context.node_config
-            if missing := [key for key in ("data", "state") if not values.get(key)]:
-                raise ConfigError(f"the --node-config of this node lacks the key {missing[0]}")
-            site = read_part(Path(str(values["data"])).expanduser())
-            state = Path(str(values["state"])).expanduser()
-            return handle_request(packet_of(message.content), site, experiment_in(folder), state)
-
-        reply = answer_within(message.metadata.ttl, work)
-        return Message(content_of(reply), reply_to=message)
+        where = {
+            key: Path(str(context.node_config.get(key))).expanduser() for key in ("data", "state")
+        }
+        data = answer(
+            bytes_of(message.content), where["data"], experiment_in(folder), where["state"]
+        )
+        return Message(content_of(data), reply_to=message)
 
     return app

@@ -13,7 +13,7 @@ from fedref.boundary.files import write_or_raise
 from fedref.experiments import config
 from fedref.experiments.config import Experiment
 from fedref.experiments.loading import Loader, load_experiment, resolve_experiment
-from fedref.flower.client import write_part
+from fedref.flower.node import write_part
 from fedref.flower.server import check_experiment
 
 #: The app's pyproject.toml as Flower reads it. No dependencies: a run installs nothing.
@@ -86,7 +86,7 @@ def write_app(
         for i, node_clients in enumerate(holders):
             write_part(folder / "nodes" / f"{i}.npz", whole, node_clients)
     values = {"out": str((folder / "run").resolve()), "clients": clients, "limit": float(limit)}
-    values |= {"wait": 300.0, "pinned": False}
+    values |= {"wait": 300.0}
     for path, text in {
         "app/pyproject.toml": PROJECT + tomli_w.dumps(values),
         "app/experiment.toml": config.toml_text(experiment),

@@ -1,290 +1,299 @@
-"""A run over nodes: it asks them for the work and the scores of every round of a unit.
+"""A run whose clients are on nodes: the server draws the plans from the nodes' sizes.
 
-Plans, `combine`, checkpoints and tables are the code of a local run. In place of a client's state,
-which stays on its node, the server keeps the round after which it was saved.
+A node gets what a worker gets, without the rows: the parameters, and its clients' part of the plan.
+Everything else is a local run's own code, so the numbers are equal to the bit.
 """
 
-import csv
-import io
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from fedref import tree
 from fedref.algorithm import Algorithm, AnyAlgorithm, ClientResult, State
-from fedref.boundary.errors import ConfigError, DataError
-from fedref.boundary.files import as_data_error, write_atomically
+from fedref.boundary import checkpoint
+from fedref.boundary.errors import ConfigError, DataError, FedrefError
+from fedref.boundary.files import read_json, write_atomically
+from fedref.boundary.values import Bounds, check_fields
 from fedref.datasets.partition import offsets
 from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
 from fedref.experiments.loading import Loader, key_of
 from fedref.experiments.progress import Progress
-from fedref.experiments.results import Run, csv_text
+from fedref.experiments.results import Run
 from fedref.experiments.run import execute
 from fedref.experiments.run_directory import (
     create_run_directory,
     lock_run_directory,
     read_experiment,
 )
-from fedref.experiments.unit import Engine, LoadedExperiment, Unit, plan_for, stamp
-from fedref.flower import protocol
-from fedref.flower.client import local_data
-from fedref.flower.nodes import Network, NoAnswer, Nodes, Options
-from fedref.flower.protocol import (
-    NONE,
-    Announcement,
+from fedref.experiments.unit import Engine, LoadedExperiment, Unit, stamp
+from fedref.flower import messages
+from fedref.flower.messages import (
     Call,
-    ClientScores,
-    EvaluateRequest,
-    Packet,
-    ProtocolError,
-    TrainRequest,
-    Work,
+    Evaluate,
+    Facts,
+    MessageError,
+    Train,
+    Trained,
+    check,
+    require,
 )
 from fedref.models.base import Model
+from fedref.models.numerics import Array
 from fedref.rounds.cost import Counts, RoundLog, total
 from fedref.rounds.evaluation import Scores
 from fedref.rounds.federation import Federation, Part, Source
-from fedref.rounds.local_data import LocalData
-from fedref.rounds.loop import participants, run_clients, run_round
-from fedref.sampling import Plan
+from fedref.rounds.local_data import LocalData, gather
+from fedref.rounds.loop import run_clients, run_round
+from fedref.sampling import Plan, make_plan
+
+Say = Callable[[str], None]
 
 
-def make_stand_in(known: Announcement, name: str) -> Federation:
-    """Return a federation with the sizes, labels and shapes of the real one, but only zeros in X.
+@dataclass(frozen=True)
+class Options:
+    """clients : of all nodes. limit : seconds for an answer. wait : seconds for all nodes to begin."""
 
-    It suffices to make models and plans. X takes no memory.
-    """
-    sizes = np.array([known.n_train, known.n_test])
-    cut, rows = int(sizes[0].sum()), int(sizes.sum())
-    source = Source(
-        np.broadcast_to(np.uint8(0), (rows, known.features)),
-        np.resize(np.array(known.labels, np.int64), rows),
-        name=name,
-        image=tuple(known.image) or None,  # type: ignore[arg-type]
-        vocabulary=tuple(known.vocabulary) or None,
-        sha256=sha256(json.dumps(known).encode()).hexdigest(),
-    )
-    train, test = np.split(np.arange(rows), [cut])
-    parts = Part(train, offsets(sizes[0])), Part(test, offsets(sizes[1]))
-    return Federation(source, *parts, rule="flower")
+    clients: int
+    limit: float = 600.0
+    wait: float = 300.0
+
+    bounds: ClassVar[Mapping[str, Any]] = {
+        "clients": Bounds(1), "limit": Bounds(0), "wait": Bounds(0)
+    }  # fmt: skip
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
-# ---- the engine of a unit ------------------------------------------------------------------------
+class Network(Protocol):
+    """The link to the nodes."""
 
-COLUMNS = ("algorithm", "seed", "unit", "round", "phase", "client", "reason")
+    def nodes(self) -> Collection[int]:
+        """Return the nodes that are online."""
 
-
-class MissedClients:
-    """The file missed.csv: the clients that do not count in a round, with the phase and the reason.
-
-    If a resumed run repeats a round, it replaces the rows of that round.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.rows = path, [list(COLUMNS)]
-        if path.exists():
-            self.rows = list(csv.reader(io.StringIO(path.read_text("utf-8"))))
-
-    def replace(self, unit: Unit, round: int, phase: str, reasons: Mapping[int, str]) -> None:
-        """Replace the rows of a round and phase by these reasons."""
-        key = [unit.label, str(unit.seed), str(unit.number), str(round), phase]
-        rows = [row for row in self.rows if row[: len(key)] != key]
-        rows += [[*key, str(k), why] for k, why in sorted(reasons.items())]
-        if rows != self.rows or not self.path.exists():
-            self.rows = rows
-            write_atomically(self.path, csv_text(rows).encode())
-
-
-#: Client → its part of a round, or as text why there is none.
-Results = dict[int, tuple[ClientResult, Counts] | str]
+    def ask(self, requests: Mapping[int, bytes], limit: float) -> Mapping[int, Any]:
+        """Send each node its request; return their answers, or for a node a text that says why not."""
 
 
 @dataclass
-class RemoteEngine:
-    """The engine of one unit; `round` and `evaluate` take the places of `run_round` and `evaluate`.
+class Nodes:
+    """The nodes that a run began with: what each told of its rows, and who holds a client."""
 
-    call : the run and the unit, as requests name them, in round 0. ahead : the results of the next
-    round, if they were asked for together with the evaluation. has_begun : whether this process has
-    evaluated or run a round before.
-    """
+    network: Network
+    options: Options
+    say: Say
+    facts: dict[int, Facts]
 
+    @property
+    def holder(self) -> dict[int, int]:
+        return {k: node for node, facts in self.facts.items() for k in facts.clients}
+
+    def exchange(
+        self, requests: Mapping[int, Any], read: Callable[[int, Any], Any], where: str
+    ) -> dict[int, Any]:
+        """Send each node its request; return what `read(node, answer)` makes of the answers.
+
+        A node that does not answer, refuses, or sends what was not asked for is named, and left out.
+        """
+        data = {node: checkpoint.dumps(request) for node, request in requests.items()}
+        answers, results = self.network.ask(data, self.options.limit), {}
+        for node in sorted(requests):
+            try:
+                answer = answers.get(node, f"no answer in {self.options.limit:g} s")
+                value = answer if isinstance(answer, str) else messages.read(answer)
+                if isinstance(value, str):
+                    raise MessageError(value)
+                results[node] = read(node, value)
+            except MessageError as error:
+                self.say(f"{where}: node {node}: {error}")
+        return results
+
+    def gather_facts(self) -> None:
+        """Ask the nodes for their rows until every client is held by one; FedrefError if it takes long."""
+        end, N = time.monotonic() + self.options.wait, self.options.clients
+        while len(self.holder) < N:
+            new = dict.fromkeys(set(self.network.nodes()) - self.facts.keys(), "hello")
+            self.exchange(new, self.accept, "at the start")
+            if len(self.holder) < N and time.monotonic() > end:
+                lacking = sorted({*range(N)} - self.holder.keys())
+                raise FedrefError(
+                    f"in {self.options.wait:g} s no node has announced the clients {lacking[:9]}: "
+                    "start their nodes, then run the app again"
+                )
+            time.sleep(0 if len(self.holder) == N else min(1.0, self.options.wait / 10))
+
+    def accept(self, node: int, facts: Facts) -> None:
+        messages.check_facts(facts)
+        held = self.holder.keys() & {*facts.clients}
+        require(not held, f"announces clients {sorted(held)[:9]}, which another node holds")
+        require(facts.clients[-1] < self.options.clients, "announces a client beyond the last")
+        for other in self.facts.values():
+            same = facts[3] == other[3] and facts[5:] == other[5:]
+            require(same, "has other features, images or vocabulary than the other nodes")
+        self.facts[node] = facts
+
+    def stand_in(self, name: str) -> Federation:
+        """Return a federation of the clients' sizes, whose rows are all the same row of zeros."""
+        n = np.zeros((2, self.options.clients), np.int64)
+        for facts in self.facts.values():
+            n[:, facts.clients] = facts.n_train, facts.n_test
+        labels = np.array(sorted({x for facts in self.facts.values() for x in facts.labels}))
+        rows, cut, features = int(n.sum()), int(n[0].sum()), facts.features
+        require(len(labels) <= rows, "there are more labels than rows")
+        source = Source(
+            np.broadcast_to(np.uint8(0), (rows, features)), np.resize(labels, rows), name=name,
+            image=tuple(facts.image) or None,  # type: ignore[arg-type]
+            vocabulary=tuple(facts.vocabulary) or None,
+        )  # fmt: skip
+        train = Part(np.arange(cut), offsets(n[0]))
+        return Federation(source, train, Part(np.arange(cut, rows), offsets(n[1])), rule="flower")
+
+
+@dataclass
+class Remote:
+    """The engine of a unit: rounds and evaluations, done by the nodes."""
+
+    nodes: Nodes
     unit: Unit
     loaded: LoadedExperiment
-    nodes: Nodes
-    missed: MissedClients
-    call: Call
-    ahead: Results | None = None
-    has_begun: bool = False
+    run: str
+    experiment: str  # its stamp
 
-    def evaluate(
-        self, algorithm: AnyAlgorithm, model: Model, state: State, federation: Federation,
-        sampling: Any, *, round: int, seed: int, dtype: Any, train: bool,
-    ) -> Scores:  # fmt: skip
-        """Return the scores of all clients that answer; the others count as clients without rows.
-
-        The same message asks for the work of the next round, which begins with the parameters that
-        are evaluated; unless the algorithm needs the loss first.
-        """
-        self.has_begun = True
-        plan, N = None, federation.clients
-        if round < self.loaded.experiment.rounds and not algorithm.watches_loss:
-            plan = plan_for(algorithm, self.loaded.experiment, federation.train.sizes, round, seed)
-        sent = algorithm.download(state.server)
-        scores, results = self.exchange(algorithm, model, sent, state, round, plan, train)
-        self.ahead = None if plan is None else results
-        columns = np.full((5, N), np.nan)
-        columns[[0, 3]] = 0
-        for k, one in scores.items():
-            if isinstance(one, ClientScores):
-                n_train, n_test = self.nodes.sizes[k]
-                test, train_loss = one.test or [np.nan] * 2, one.train or [np.nan]
-                columns[:, k] = n_test, *test, n_train, *train_loss
-        missing = self.note_missing(round, "evaluation", scores)
-        if missing:
-            words = f"{N - missing} of {N} clients were evaluated"
-            self.nodes.say(f"{self.unit.name}, round {round}: {words}")
-        counts = columns[[0, 3]].astype(np.int64)
-        return Scores(counts[0], columns[1], columns[2], counts[1], columns[4])
+    def call(self, round: int, clients: Sequence[int], states: Sequence[int | None]) -> Call:
+        labels = self.loaded.whole.source.labels.tolist()
+        kept = [-1 if t is None else t for t in states]
+        return Call(self.run, self.experiment, self.unit.number, round, labels, [*clients], kept)
 
     def round(
         self, algorithm: AnyAlgorithm, model: Model, state: State, plan: Plan,
         federation: Federation, *, dtype: Any, work: Any = None,
     ) -> tuple[State, RoundLog]:  # fmt: skip
-        """Run a round as `run_round` does, but let the nodes do the work of their clients.
-
-        A client that does not answer is a dropped straggler; one whose answer is refused has failed.
-        """
-        if not self.has_begun and plan.round:
-            self.nodes.say(f"{self.unit.name} goes on after round {plan.round}")
-        self.has_begun = True
-        results, self.ahead = self.ahead, None
-
-        def run_at_nodes(
-            algorithm: AnyAlgorithm, model: Model, sent: Any, states: Sequence[Any], data: LocalData
-        ) -> tuple[list[ClientResult | None], Counts]:
-            nonlocal results
-            if results is None:
-                _, results = self.exchange(algorithm, model, sent, state, plan.round, plan, None)
-            done = [results[k] for k in data.clients.tolist()]
-            pairs = [(None, Counts()) if isinstance(one, str) else one for one in done]
-            return [result for result, _ in pairs], total(counts for _, counts in pairs)
-
-        state, log = run_round(
-            algorithm, model, state, plan, federation, dtype=dtype, work=run_at_nodes
-        )
-        results = results or {}
-        self.note_missing(plan.round + 1, "training", results)
-        absent = sum(isinstance(one, NoAnswer) for one in results.values())
-        return state, log._replace(
-            failed=log.failed - absent,
-            dropped=log.dropped + absent,
-            stragglers=log.stragglers + absent,
+        """Run a round as `run_round` does; a client whose node does not answer has failed."""
+        return run_round(
+            algorithm, model, state, plan, federation, dtype=dtype, work=self.run_at_nodes
         )
 
-    def exchange(
-        self, algorithm: AnyAlgorithm, model: Model, sent: Any, state: State, round: int,
-        plan: Plan | None, with_train: bool | None,
-    ) -> tuple[dict[int, ClientScores | str], Results]:  # fmt: skip
-        """Send one message to every node that has work to do; return the clients' scores and results.
+    def run_at_nodes(
+        self,
+        algorithm: AnyAlgorithm,
+        model: Model,
+        sent: Any,
+        states: Sequence[Any],
+        data: LocalData,
+    ) -> tuple[list[ClientResult | None], Counts]:
+        """Do what `run_clients` does, at the nodes. In place of a client's state is its round."""
+        ids, holder = data.clients.tolist(), self.nodes.holder
+        parts = {
+            node: [i for i, k in enumerate(ids) if holder[k] == node] for node in self.nodes.facts
+        }
+        requests = {}
+        for node, part in parts.items():
+            if part:
+                own = data.subset(part)
+                call = self.call(data.round, own.clients.tolist(), [states[i] for i in part])
+                rows = tuple(own.rows[role] for role in algorithm.roles)
+                requests[node] = Train(call, sent, rows, own.steps, own.per_epoch)
+        expected = self.expected_result(algorithm, model, sent, data)
 
-        plan : the plan of the round that clients train for, if they do. with_train : whether clients
-        are evaluated on their training rows, too; None: no client is evaluated.
-        """
-        nodes, parameters = self.nodes, protocol.write_arrays(sent)
-        call = protocol.write(self.call._replace(round=round))
-        requests: dict[str, dict[int, Any]] = {"evaluate": {}, "train": {}}
-        if with_train is not None:
-            for k in range(nodes.options.clients):
-                requests["evaluate"][k] = EvaluateRequest(state.clients.get(k, NONE), with_train)
-        if plan is not None:
-            keep = participants(algorithm, plan)
-            widths = [rows.shape[2] for rows in plan.rows.values()]
-            for k, amount in zip(plan.clients[keep].tolist(), plan.amount[keep].tolist()):
-                requests["train"][k] = TrainRequest(amount, state.clients.get(k, NONE), widths)
-        online = nodes.greet()
-        holder = dict(nodes.holder)  # a copy: while we wait, another node may take over a client
-        packets: dict[int, dict[str, protocol.Record]] = {}
-        for word, of_clients in requests.items():
-            for k, request in of_clients.items():
-                if (node := holder.get(k)) in online:
-                    packet = packets.setdefault(node, {"call": call, "sent": parameters})
-                    packet[f"{word} {k}"] = protocol.write(request)
-        replies = nodes.ask(packets)
+        def read(node: int, answer: Any) -> tuple[list[ClientResult | None], Counts]:
+            require(isinstance(answer, tuple) and len(answer) == 2, "sends no results")
+            results, counts = answer
+            check(counts, [0], "counts")
+            require(len(counts) == 4 and min(counts) >= 0, "claims a negative amount of work")
+            part = parts[node]
+            require(isinstance(results, list) and len(results) == len(part), "lacks results")
+            done = [r if r is None else read_result(r, expected, data.round) for r in results]
+            for i, result in zip(part, done):
+                if result is None:
+                    self.nodes.say(
+                        f"{self.unit.name}: client {ids[i]} failed: its node's log says why"
+                    )
+            return done, Counts(*counts)
 
-        def answer_of(k: int, read: Callable[..., Any], *expected: Any) -> Any:
-            reply = replies.get(holder.get(k, NONE), NoAnswer("its node is not online"))
-            if isinstance(reply, str):
-                return NoAnswer(reply)
-            try:
-                if "refused" in reply:
-                    reason = protocol.read_reason(reply, "refused")
-                    raise ProtocolError(f"its node refuses: {reason}")
-                if f"lost {k}" in reply:
-                    raise ProtocolError(protocol.read_reason(reply, f"lost {k}"))
-                return read(k, reply, *expected)
-            except ProtocolError as error:
-                return str(error)
+        where = f"{self.unit.name}, round {data.round + 1}"
+        answers = self.nodes.exchange(requests, read, where)
+        done: list[ClientResult | None] = [None] * len(ids)
+        for node, (results, _) in answers.items():
+            for i, result in zip(parts[node], results):
+                done[i] = result
+        return done, total(counts for _, counts in answers.values())
 
-        scores, results = {}, {}
-        for k in requests["evaluate"]:
-            has_test = nodes.sizes[k][1] > 0
-            scores[k] = answer_of(k, read_scores, has_test, bool(with_train))
-        if requests["train"]:
-            expected = self.expected_result(algorithm, model, sent)
-            results = {k: answer_of(k, read_result, expected, round) for k in requests["train"]}
-        return scores, results
-
-    def expected_result(self, algorithm: AnyAlgorithm, model: Model, sent: Any) -> ClientResult:
-        """Compute the result of a client with one row of zeros, as an example for all results."""
-        source, experiment = self.loaded.federation.source, self.loaded.experiment
+    def expected_result(
+        self, algorithm: AnyAlgorithm, model: Model, sent: Any, data: LocalData
+    ) -> ClientResult:
+        """Return the result of a client with one row of zeros, as an example for all results."""
+        source, sampling = self.loaded.federation.source, self.loaded.experiment.plan
         one = Part(np.zeros(1, np.int64), np.array([0, 1]))
         row = Federation(replace(source, X=source.X[:1], y=source.y[:1]), one, one)
-        data = local_data(algorithm, experiment, row, 0, 1, 0, 0)
+        sampling = replace(sampling, clients_per_round=1, stragglers=0.0)
+        plan = make_plan(sampling, np.array([1]), data.round, self.unit.seed, algorithm.roles)
+        example = gather(plan, row, data.dtype, np.array([0]))
         with np.errstate(all="ignore"):
-            (result,), _ = run_clients(algorithm, model, sent, [None], data)
+            (result,), _ = run_clients(algorithm, model, sent, [None], example)
         assert result is not None
         return result
 
-    def note_missing(self, round: int, phase: str, answers: Mapping[int, object]) -> int:
-        """Write the clients without an answer to missed.csv, and report them; return how many."""
-        reasons = {k: why for k, why in answers.items() if isinstance(why, str)}
-        self.missed.replace(self.unit, round, phase, reasons)
-        for k, why in sorted(reasons.items()):
-            self.nodes.say(f"{self.unit.name}, round {round}, {phase}: client {k} missed: {why}")
-        return len(reasons)
+    def evaluate(
+        self, algorithm: AnyAlgorithm, model: Model, state: State, federation: Federation,
+        sampling: Any, *, round: int, seed: int, dtype: Any, train: bool,
+    ) -> Scores:  # fmt: skip
+        """Evaluate all clients, each on its node; a client without an answer has no rows."""
+        sent, facts = algorithm.download(state.server), self.nodes.facts
+        requests = {
+            node: Evaluate(
+                self.call(round, own.clients, [state.clients.get(k) for k in own.clients]),
+                sent,
+                train,
+            )
+            for node, own in facts.items()
+        }
+        where = f"{self.unit.name}, evaluation after round {round}"
+        columns = np.full((5, federation.clients), np.nan)
+        columns[[0, 3]] = 0
+        answers = self.nodes.exchange(
+            requests, lambda node, answer: read_scores(answer, facts[node], train), where
+        )
+        for node, scores in answers.items():
+            columns[:, facts[node].clients] = scores
+        n = columns[[0, 3]].astype(np.int64)
+        return Scores(n[0], columns[1], columns[2], n[1], columns[4])
 
 
-def read_scores(k: int, reply: Packet, has_test: bool, with_train: bool) -> ClientScores:
-    """Read client k's scores; refuse them if they do not fit the rows that it has."""
-    scores: ClientScores = protocol.read(ClientScores(), reply, f"scores {k}")
-    if (len(scores.test), len(scores.train)) != (2 * has_test, with_train):
-        raise ProtocolError(f"has {len(scores.test)} test and {len(scores.train)} training scores")
-    if has_test and not 0 <= scores.test[0] <= 1:
-        raise ProtocolError(f"has an accuracy of {scores.test[0]}, expected 0 to 1")
-    return scores
+def read_result(result: Any, expected: ClientResult, round: int) -> ClientResult:
+    """Check a client's result against the expected one; its state is the round."""
+    log = dict.fromkeys(expected.log, 0.0)
+    vector = max(tree.leaves(expected.upload), key=np.size)
+    require(isinstance(result, Trained), "sends no result of a client")
+    check(result.upload, expected.upload, "upload", vector)
+    check(result.keeps, True, "keeps")
+    check(result.log, log, "log")
+    return ClientResult(result.upload, round if result.keeps else None, result.log)
 
 
-def read_result(
-    k: int, reply: Packet, expected: ClientResult, round: int
-) -> tuple[ClientResult, Counts]:
-    """Read client k's result of a round; refuse it if it is not like the expected one.
-
-    In place of the client's state, which stays on its node, the result has the round.
-    """
-    upload = protocol.read(expected.upload, reply, f"upload {k}")
-    work: Work = protocol.read(Work(), reply, f"work {k}")
-    if len(work.log) != len(expected.log):
-        raise ProtocolError(f"logs {len(work.log)} values, expected {', '.join(expected.log)}")
-    if min(work.counts) < 0:
-        raise ProtocolError("claims a negative amount of work")
-    log = dict(zip(expected.log, work.log))
-    return ClientResult(upload, round if work.keeps else None, log), work.counts
+def read_scores(answer: Any, facts: Facts, train: bool) -> Array:
+    """Check the five columns of a node's `Scores`, (5, clients): finite where the client has rows."""
+    n_test, n_train = np.array(facts.n_test), np.array(facts.n_train)
+    require(isinstance(answer, tuple) and len(answer) == 5, "sends no scores")
+    check((answer[0], answer[3]), (n_test, n_train), "the numbers of rows")
+    require(
+        (answer[0] == n_test).all() and (answer[3] == n_train).all(), "has other rows than before"
+    )
+    columns = np.full((5, len(n_test)), np.nan)
+    columns[[0, 3]] = n_test, n_train
+    for i, has in ((1, n_test > 0), (2, n_test > 0), (4, (n_train > 0) & train)):
+        require(isinstance(answer[i], np.ndarray) and answer[i].shape == has.shape, "lacks scores")
+        check(answer[i][has], np.zeros(int(has.sum())), "a column of scores")
+        columns[i, has] = answer[i][has]
+    accuracy = columns[1, n_test > 0]
+    require(((accuracy >= 0) & (accuracy <= 1)).all(), "has an accuracy beyond 0 to 1")
+    return columns
 
 
 # ---- a run ---------------------------------------------------------------------------------------
@@ -318,64 +327,40 @@ def serve(
     experiment: Experiment,
     out: Path,
     options: Options,
-    say: Callable[[str], None] = lambda text: None,
+    say: Say = lambda text: None,
     progress: Progress | None = None,
 ) -> Run:
-    """Run or resume an experiment in the directory `out`, with the files of a local run and two more.
+    """Run or resume an experiment over nodes, in the directory `out`, with the files of a local run.
 
-    federation.json holds the nodes' announcements, missed.csv the clients that did not count. A
+    federation.json holds the run's name, which is random: two runs share no client's state. A
     checkpoint is written after every round, since a round over a network takes long anyway.
     """
     check_experiment(experiment)
-    nodes, path = Nodes(network, options, say), out / "federation.json"
-    progress = progress or Progress(message=say)
-    if (out / "config.toml").exists() and path.exists():
-        with lock_run_directory(out):
-            if stamp(read_experiment(out)) != stamp(experiment):
-                raise DataError(f"{out} holds the run of another experiment, expected another out")
-            run, data, holder = load_federation(path)
-            nodes.restore(data, holder)
-            nodes.wait_for_all(partial=True)
-            return run_to_end(experiment, out, nodes, run, data, progress)
-    nodes.wait_for_all(partial=False)
-    run, known = secrets.token_hex(8), nodes.known
-    assert known is not None
-    with create_run_directory(experiment, out):
-        kept = {"run": run, "known": known._asdict(), "holder": sorted(nodes.holder.items())}
-        write_atomically(path, (json.dumps(kept, indent=1) + "\n").encode())
-        return run_to_end(experiment, out, nodes, run, known, progress)
-
-
-def load_federation(path: Path) -> tuple[str, Announcement, dict[int, int]]:
-    """Read federation.json: (the run's name, the announcements together, client → node)."""
-    with as_data_error(path, "the file as the run left it"):
-        kept = json.loads(path.read_bytes())
-        return kept["run"], Announcement(**kept["known"]), dict(map(tuple, kept["holder"]))
-
-
-def run_to_end(
-    experiment: Experiment,
-    out: Path,
-    nodes: Nodes,
-    run: str,
-    known: Announcement,
-    progress: Progress,
-) -> Run:
-    """Run all units with engines that ask the nodes."""
-    federation = make_stand_in(known, str(experiment.data["name"]))
+    path = out / "federation.json"
+    resumed = path.exists()
+    if resumed and stamp(read_experiment(out)) != stamp(experiment):
+        raise DataError(f"{out} holds the run of another experiment, expected another out")
+    nodes = Nodes(network, options, say, {})
+    nodes.gather_facts()
     loader = Loader()
     first = config.at_point(experiment, config.sweep_points(experiment)[0])
-    loader.federations[key_of(first.data, first.split)] = federation  # no sweep is over data
-    missed = MissedClients(out / "missed.csv")
+    whole = nodes.stand_in(str(experiment.data["name"]))
+    loader.federations[key_of(first.data, first.split)] = whole  # no sweep is over data
+    with lock_run_directory(out) if resumed else create_run_directory(experiment, out):
+        if not resumed:
+            write_atomically(path, json.dumps({"run": secrets.token_hex(8)}).encode())
+        run = str(read_json(path, "the file as the run left it").get("run"))
 
-    def engine(unit: Unit, loaded: LoadedExperiment) -> Engine:
-        if not loaded.model.labels:
-            raise ConfigError(
-                "models of real targets are not run over Flower, expected one of labels"
+        def engine(unit: Unit, loaded: LoadedExperiment) -> Engine:
+            if not loaded.model.labels:
+                raise ConfigError("models of real targets are not run over Flower")
+            require(
+                loaded.model.d <= messages.MOST_NUMBERS, f"{loaded.model.d} parameters are too many"
             )
-        protocol.check_size("parameters", loaded.model.d)
-        call = Call(run, stamp(experiment), unit.number, 0, known.labels)
-        remote = RemoteEngine(unit, loaded, nodes, missed, call)
-        return Engine(remote.round, remote.evaluate)
+            remote = Remote(nodes, unit, loaded, run, stamp(experiment))
+            return Engine(remote.round, remote.evaluate)
 
-    return execute(experiment, out, every=0, progress=progress, loader=loader, engine=engine)
+        return execute(
+            experiment, out, every=0, loader=loader, engine=engine,
+            progress=progress or Progress(message=say),
+        )  # fmt: skip

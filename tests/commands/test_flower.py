@@ -9,7 +9,7 @@ from fedref.commands import main
 from fedref.experiments import config
 from fedref.experiments.loading import Loader, load_experiment
 from fedref.experiments.unit import stamp
-from fedref.flower.client import read_part
+from fedref.flower.node import read_part
 
 EXPERIMENT = """
 rounds = 2
@@ -38,7 +38,7 @@ def test_the_folder_holds_the_app_the_parts_and_the_commands(file, tmp_path, cap
     ]
     table = config.read(there / "app" / "pyproject.toml")
     values = table["tool"]["flwr"]["app"]["config"]
-    assert (values["clients"], values["limit"], values["pinned"]) == (7, 30.0, False)
+    assert (values["clients"], values["limit"]) == (7, 30.0)
     assert table["project"]["dependencies"] == []
     experiment = config.from_table(config.read(there / "app" / "experiment.toml"))
     assert experiment.name == "seven"
@@ -49,7 +49,7 @@ def test_the_folder_holds_the_app_the_parts_and_the_commands(file, tmp_path, cap
     whole = load_experiment(experiment, Loader()).whole
     for i, clients in enumerate((range(4), range(4, 7))):
         site = read_part(there / "nodes" / f"{i}.npz")
-        assert site.clients.tolist() == list(clients)
+        assert site.clients == list(clients)
         for at, k in enumerate(clients):
             for name in ("train", "test"):
                 own = site.federation.batch(getattr(site.federation, name).rows_of(at))
@@ -63,7 +63,7 @@ def test_check_says_what_a_server_would_be_told(file, tmp_path, capsys):
     main(["flower", "write", str(file), str(tmp_path / "there"), "--nodes", "7"])
     capsys.readouterr()
     assert main(["flower", "check", str(tmp_path / "there" / "nodes" / "6.npz")]) == 0
-    said = read_part(tmp_path / "there" / "nodes" / "6.npz").announcement
+    said = read_part(tmp_path / "there" / "nodes" / "6.npz").facts
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("features 64, labels ")
     assert lines[1] == f"client 6: {said.n_train[0]} training rows, {said.n_test[0]} test rows"

@@ -1,9 +1,7 @@
 """A run over nodes that hold their own rows is the local run, to the bit, without Flower itself.
 
-And what is refused is not averaged, and a server that is stopped goes on.
+And what is not what was asked for is not averaged, and a server that is stopped goes on.
 """
-
-import json
 
 import numpy as np
 import pytest
@@ -13,26 +11,25 @@ from federating import (
     column,
     experiment_of,
     far,
-    missed,
     near,
-    options,
     same_parameters,
     same_tables,
 )
 
+from fedref import tree
 from fedref.algorithms import ALGORITHMS
-from fedref.boundary.errors import ConfigError, DataError
+from fedref.boundary import checkpoint
+from fedref.boundary.errors import ConfigError, DataError, FedrefError
 from fedref.commands import main
-from fedref.experiments.unit import Unit
-from fedref.flower.server import MissedClients, serve
+from fedref.flower.messages import Facts, Train
+from fedref.flower.server import Options, serve
 
 FEDERATED = [name for name in ALGORITHMS if not ALGORITHMS[name].pooled]
 NODE, OWN = 101, HOLDERS[101]
 CACHED = "fedref.algorithms.apfl_cached:APFLCachedImportance"
-EVERYBODY = {"clients_per_round": 7, "rounds": 4}
+EVERYBODY = {"algorithms": {"fedavg": {}}, "clients_per_round": 7}
 
 # ---- the same numbers ----------------------------------------------------------------------------
-
 
 VARIANTS = {
     "epochs": {"steps": None, "epochs": 2, "algorithms": {"fedavg": {}, "apfl": {"importance": "si"}}},
@@ -64,116 +61,159 @@ KINDS = {name: {"algorithms": {name: {}}, "rounds": 4, "stragglers": 0.4} for na
 @pytest.mark.parametrize("name", [*KINDS, *VARIANTS])
 def test_every_algorithm_and_kind_of_plan_to_the_bit(name, tmp_path):
     experiment = experiment_of(**(KINDS | VARIANTS)[name])
-    there, _, _ = far(tmp_path, experiment)
+    there, said = far(tmp_path, experiment)
     here = near(tmp_path, experiment)
     assert same_tables(tmp_path / "far", tmp_path / "near")
     assert same_parameters(there, here)
-    assert missed(tmp_path / "far") == []
+    assert said == []
+
+
+def test_no_row_travels_and_no_state(tmp_path):
+    """Requests have the plan's rows as numbers; answers of a training have the upload and a log."""
+    experiment = experiment_of(algorithms={"apfl": {"z": 0}}, rounds=2)
+    answers = []
+    wires = Wires(tmp_path / "nodes", experiment, lambda n, q, a: answers.append(a) or a)
+    far(tmp_path, experiment, wires)
+    trained = [a for a in map(checkpoint.loads, answers) if isinstance(a, tuple) and len(a) == 2]
+    results = [result for some, _ in trained for result in some]
+    assert results
+    for upload, keeps, _ in results:
+        assert keeps is True
+        assert tree.flatten(upload).keys() <= {"w", "importance"}
 
 
 # ---- refused -------------------------------------------------------------------------------------
 
 
-def only_in(round, change):
-    """`change(reply)` of the node's replies in one round; others pass."""
+def changed(change, round=0):
+    """Return a network's `change`: `change(results)` of one node's results in a round."""
 
-    def changed(wires, node, packet, reply):
-        if node == NODE and packet["call"]["round"] == round:
-            change(reply)
-        return [(node, reply)]
+    def at(node, request, answer):
+        asked, answered = checkpoint.loads(request), checkpoint.loads(answer)
+        if node != NODE or not isinstance(asked, Train) or asked.call.round != round:
+            return answer
+        found = change(*answered)
+        return found if isinstance(found, bytes | str) else checkpoint.dumps(found)
 
-    return changed
-
-
-def poison(reply):
-    upload = reply[f"upload {OWN[0]}"]
-    reply[f"upload {OWN[0]}"] = {name: w * np.nan for name, w in upload.items()}
+    return at
 
 
-def test_who_is_refused_is_not_averaged(tmp_path):
-    """The state is that of a round without the client, whatever it sent."""
-    experiment = experiment_of(algorithms={"fedavg": {}}, clients_per_round=7, rounds=1)
-    bad, _, said = far(tmp_path, experiment, only_in(0, poison), out="bad")
-    (row,) = missed(tmp_path / "bad")
-    reason = (
-        f"sends w of upload {OWN[0]} as float64 (685,) with a value that is not finite, "
-        "expected float64 (685,)"
+def first(results, **values):
+    return [results[0]._replace(**values), *results[1:]]
+
+
+def poisoned(results):
+    return first(results, upload=results[0].upload * np.nan)
+
+
+EVIL = {
+    "NaN": (lambda r, n: (poisoned(r), n), "upload is float64 (685,) with a value that is not"),
+    "shape": (lambda r, n: (first(r, upload=np.zeros(684)), n), "expected float64 (685,)"),
+    "dtype": (lambda r, n: (first(r, upload=np.zeros(685, "f4")), n), "upload is float32 (685,)"),
+    "name": (lambda r, n: (first(r, upload=(r[0].upload, 1)), n), "upload is tuple of 2"),
+    "scalar": (lambda r, n: (first(r, upload=3.0), n), "upload is float"),
+    "keeps": (lambda r, n: (first(r, keeps=1), n), "keeps is int, expected bool"),
+    "log": (lambda r, n: (first(r, log={"\x1b" * 300: 1.0}), n), "log is a table of"),
+    "fewer": (lambda r, n: (r[1:], n), "lacks results"),
+    "other": (lambda r, n: ([Facts()] * len(r), n), "sends no result of a client"),
+    "counts": (lambda r, n: (r, [-1, 0, 0, 0]), "claims a negative amount of work"),
+    "huge": (lambda r, n: (r, [2**60, 0, 0, 0]), "an entry of counts is int"),
+    "text": (lambda r, n: "\x1b[2J" * 100, "\\x1b[2J"),
+    "silence": (lambda r, n: "no answer in 5 s", "no answer in 5 s"),
+    "no bytes": (lambda r, n: b"", "File is not a zip file"),
+    "damaged": (lambda r, n: checkpoint.dumps((r, n))[:-1], "zip file"),
+}
+
+
+@pytest.mark.parametrize("what", EVIL)
+def test_what_was_not_asked_for_fails_and_its_node_is_named(what, tmp_path):
+    """The state is that of a round in which the node did not answer, whatever it sent."""
+    change, words = EVIL[what]
+    experiment = experiment_of(**EVERYBODY, rounds=1)
+    bad, said = far(
+        tmp_path, experiment, Wires(tmp_path / "nodes", experiment, changed(change)), out="bad"
     )
-    assert (row["round"], row["phase"], row["client"]) == ("1", "training", str(OWN[0]))
-    assert row["reason"] == reason
-    assert any(text.endswith(f"client {OWN[0]} missed: {reason}") for text in said)
-    assert (column(bad, "failed"), column(bad, "dropped")) == ([0, 1], [0, 0])
-    lost = {f"lost {OWN[0]}": {"reason": "none\x1b"}}  # nor does it count in the evaluation
-    without = far(tmp_path, experiment, only_in(0, lambda r: r.update(lost)), out="gone")
-    assert [row["reason"] for row in missed(tmp_path / "gone")] == [r"none\x1b"] * 2
-    good, _, _ = far(tmp_path, experiment, out="good")
-    assert same_parameters(bad, without[0])
-    assert not same_parameters(bad, good)
+    (text,) = said
+    head = f"fedavg (seed 0), round 1: node {NODE}: "
+    assert text.startswith(head)
+    assert words in text
+    assert text.isprintable()
+    assert len(text) <= len(head) + 200
+    assert column(bad, "failed") == [0, len(OWN)]
+    away = changed(lambda *_: "gone")
+    other, _ = far(tmp_path, experiment, Wires(tmp_path / "nodes", experiment, away), out="other")
+    assert same_parameters(bad, other)
+    assert not same_parameters(bad, near(tmp_path, experiment))
 
 
-def test_a_node_answers_for_its_own_clients_alone(tmp_path):
-    """What it says of another's is not read; a refusal is of all its clients, in both phases."""
-    experiment = experiment_of(algorithms={"fedavg": {}}, clients_per_round=7)
+def scores(change):
+    def at(node, request, answer):
+        value = checkpoint.loads(answer)
+        if node != NODE or not isinstance(value, tuple) or len(value) != 5:
+            return answer
+        return checkpoint.dumps(change([column.copy() for column in value]))
 
-    def change(reply):
-        forged = {"upload 0": reply[f"upload {OWN[0]}"], "work 0": reply[f"work {OWN[0]}"]}
-        reply.update(forged | {"scores 0": reply[f"scores {OWN[0]}"], "lost 2": {"reason": "x"}})
-
-    far(tmp_path, experiment, only_in(1, change))
-    near(tmp_path, experiment)
-    assert same_tables(tmp_path / "far", tmp_path / "near")
-    assert missed(tmp_path / "far") == []
-
-    change = only_in(1, lambda reply: reply.update({"refused": {"reason": "no\x1b"}}))
-    run, _, said = far(tmp_path, experiment, change, out="refused")
-    assert all(text.isprintable() for text in said)
-    rows = missed(tmp_path / "refused")
-    assert {(row["client"], row["phase"]) for row in rows} == {
-        (str(k), phase) for k in OWN for phase in ("training", "evaluation")
-    }
-    assert {row["reason"] for row in rows} == {r"its node refuses: no\x1b"}
-    assert column(run, "failed") == [0, 0, 3, 3]
-    (second,) = (s for t, s in zip(run.records[0].rounds, run.records[0].scores) if t == 1)
-    assert [k for k in range(7) if second.n_test[k] == 0] == OWN
-    assert np.isnan(second.accuracy[OWN]).all()
-    assert "fedavg (seed 0), round 1: 4 of 7 clients were evaluated" in said
+    return at
 
 
-def test_an_endless_name_is_no_obstacle_to_going_on(tmp_path):
-    """The reason is cut before it is written: a csv reader takes no field of more than 131 072."""
-    experiment = experiment_of(algorithms={"fedavg": {}}, **EVERYBODY)
-    name, stop = "\x1b" + "x" * 200_000, stopped_at(3)
+def put(column, value):
+    def change(columns):
+        columns[column] = columns[column].astype(np.asarray(value).dtype)
+        columns[column][0] = value
+        return tuple(columns)
 
-    def change(wires, node, packet, reply):
-        if node == NODE and packet["call"]["round"] == 1:
-            reply |= {f"upload {k}": {name: np.zeros(1)} for k in OWN}
-            reply |= {f"scores {k}": {name: 1} for k in OWN}
-        return stop(wires, node, packet, reply)
-
-    wires = Wires(tmp_path / "nodes", experiment, change=change)
-    said = stop_and_go_on(tmp_path, experiment, wires)
-    rows = missed(tmp_path / "far")
-    assert {row["client"] for row in rows} == set(map(str, OWN))
-    assert all(len(row["reason"]) == 200 and row["reason"].isprintable() for row in rows)
-    assert all(text.isprintable() and len(text) < 300 for text in said)
+    return change
 
 
-def test_an_answer_counts_once_and_only_from_whom_it_was_asked(tmp_path):
-    """Two answers to one message, and one that another node gives: the first right one is taken."""
-    experiment = experiment_of(algorithms={"fedavg": {}}, clients_per_round=7)
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (put(0, 9), "has other rows than before"),
+        (put(1, 1.5), "has an accuracy beyond 0 to 1"),
+        (put(2, np.nan), "a column of scores is float64"),
+        (put(4, np.float32(1)), "a column of scores is float32"),
+        (lambda columns: tuple(columns[:4]), "sends no results"),
+        (lambda columns: tuple(x[1:] for x in columns), "the numbers of rows.0 is int64"),
+    ],
+)
+def test_scores_that_cannot_be_are_left_out(change, words, tmp_path):
+    experiment = experiment_of(**EVERYBODY, rounds=1)
+    run, said = far(tmp_path, experiment, Wires(tmp_path / "nodes", experiment, scores(change)))
+    assert len(said) == 2
+    assert all(text.startswith("fedavg (seed 0), evaluation after round") for text in said)
+    found = run.records[0].scores[-1]
+    assert [k for k in range(7) if found.n_test[k] == 0] == OWN
+    assert np.isnan(found.accuracy[OWN]).all()
 
-    def change(wires, node, packet, reply):
-        forged = {k: dict(record) for k, record in reply.items()}
-        for name in forged:
-            if name.startswith("upload"):
-                forged[name] = {"w": forged[name]["w"] + 1}
-        other = next(iter(set(HOLDERS) - {node}))
-        return [(other, forged), (node, reply), (node, forged)]
 
-    _, _, said = far(tmp_path, experiment, change)
-    near(tmp_path, experiment)
-    assert same_tables(tmp_path / "far", tmp_path / "near")
-    assert any("answers a message to another node" in text for text in said)
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"clients": [0, 4, 5]}, "announces clients [0], which another node holds"),
+        ({"clients": [1, 4, 7]}, "a client beyond the last"),
+        ({"clients": [4, 1, 5]}, "clients, ascending"),
+        ({"n_train": [1, 2]}, "one entry a client"),
+        ({"n_train": [1, 2, 10**9]}, "fewer rows"),
+        ({"image": []}, "other features"),
+        ({"labels": [0, 2**40]}, "fewer labels"),
+        ({"image": [1, 2]}, "an image's sizes"),
+        ({"vocabulary": ["x" * 201]}, "an entry of its announcement.vocabulary is str"),
+        ({"features": 64.0}, "its announcement.features is float, expected int"),
+    ],
+)
+def test_rows_that_cannot_be_are_refused_and_the_run_does_not_begin(facts, words, tmp_path):
+    experiment = experiment_of(**EVERYBODY, rounds=1)
+
+    def change(node, request, answer):
+        value = checkpoint.loads(answer)
+        return checkpoint.dumps(value._replace(**facts)) if node == NODE else answer
+
+    said = []
+    wires = Wires(tmp_path / "nodes", experiment, change)
+    with pytest.raises(FedrefError, match=r"no node has announced the clients \[1"):
+        serve(wires, experiment, tmp_path / "far", Options(7, 5.0, 0.0), said.append)
+    assert any(f"node {NODE}: " in text and words in text for text in said), said
+    assert not (tmp_path / "far").exists()
 
 
 @pytest.mark.parametrize(
@@ -188,95 +228,89 @@ def test_an_answer_counts_once_and_only_from_whom_it_was_asked(tmp_path):
 )
 def test_what_needs_the_rows_on_the_server_is_refused(settings, words, tmp_path):
     with pytest.raises(ConfigError, match=words):
-        serve(None, experiment_of(**settings), tmp_path, options())
+        serve(None, experiment_of(**settings), tmp_path, Options(7))
 
 
 # ---- a server that is stopped --------------------------------------------------------------------
 
 
-class Stop(Exception):
+class Stop(BaseException):
     pass
 
 
-def stopped_at(t):
-    """Every node's answers of round t never arrive: the server is stopped."""
-
-    def change(wires, node, packet, reply):
-        if packet["call"]["round"] == t and not getattr(wires, "again", False):
-            raise Stop
-        return [(node, reply)]
-
-    return change
-
-
-def stop_and_go_on(tmp_path, experiment, wires, between=lambda: None, **how):
-    """What was said by a run that is stopped once."""
-    said = []
-    with pytest.raises(Stop):
-        serve(wires, experiment, tmp_path / "far", options(**how), said.append)
-    between()
-    wires.again = True
-    serve(wires, experiment, tmp_path / "far", options(**how), said.append)
-    return said
-
-
-STOPS = [
-    *(("fedavg", t, False) for t in range(4)),
-    *((name, t, False) for name in ("apfl", "fedcurv") for t in (1, 3)),
-    ("fedcurv", 3, True),
-]
-
-
-@pytest.mark.parametrize(("name", "t", "damaged"), STOPS)
-def test_a_stopped_server_goes_on_to_the_same_files(name, t, damaged, tmp_path):
-    """Also where the nodes have done more than the server knows of, and from the checkpoint before
-    if the newest is damaged."""
-    experiment = experiment_of(algorithms={name: {}}, rounds=4)
-    wires = Wires(tmp_path / "nodes", experiment, change=stopped_at(t))
-
-    def damage():
-        for newest in (tmp_path / "far" / "checkpoints").glob("*.ckpt") if damaged else ():
-            newest.write_bytes(newest.read_bytes()[:-1])
-
-    said = stop_and_go_on(tmp_path, experiment, wires, damage)
+def test_a_stopped_server_goes_on_to_the_same_files(tmp_path):
+    """At any message, also where the nodes have done more than the server knows of."""
+    algorithms = {"apfl": {"z": 1}, "scaffold": {}, "fedcurv": {}}
+    experiment = experiment_of(algorithms=algorithms, rounds=3)
     near(tmp_path, experiment)
+    count, stop = 0, 0
+
+    def change(node, request, answer):
+        nonlocal count
+        count += 1
+        if count == stop:
+            raise Stop
+        return answer
+
+    wires = Wires(tmp_path / "nodes", experiment, change)
+    for stop in range(4, 60, 4):
+        count = 0
+        try:
+            far(tmp_path, experiment, wires)
+            break
+        except Stop:
+            # every second time the newest checkpoint is damaged: the one before has its states
+            for newest in (tmp_path / "far" / "checkpoints").glob("*.ckpt") if stop % 8 else ():
+                newest.write_bytes(newest.read_bytes()[:-1])
+    assert stop > 16
     assert same_tables(tmp_path / "far", tmp_path / "near")
-    went_on = f"{name} (seed 0) goes on after round {t - 1 - damaged}"
-    assert [text for text in said if "goes on" in text] == [went_on] * (t > 1)
 
 
-def test_missed_rows_of_a_round_that_is_done_again_are_replaced(tmp_path):
-    unit, path = Unit(0, "fedavg", 0, {}), tmp_path / "missed.csv"
-    rows = MissedClients(path)
-    rows.replace(unit, 1, "training", {3: "late", 2: "gone"})
-    rows.replace(unit, 2, "training", {1: "late"})
-    MissedClients(path).replace(unit, 1, "training", {})
-    assert [(r["round"], r["client"]) for r in missed(tmp_path)] == [("2", "1")]
+def test_two_runs_of_one_name_do_not_share_states(tmp_path):
+    experiment = experiment_of(algorithms={"scaffold": {}})
+    wires = Wires(tmp_path / "nodes", experiment)
+    one, _ = far(tmp_path, experiment, wires, out="one")
+    other, said = far(tmp_path, experiment, wires, out="other")
+    assert said == []
+    assert same_parameters(one, other)
+    states = [p.name for p in (tmp_path / "nodes" / f"states-{NODE}").iterdir()]
+    assert len(states) == 2
+    assert all(len(name) == 16 for name in states)
 
 
-def test_other_rows_than_when_the_run_began_are_refused(tmp_path):
-    experiment = experiment_of(algorithms={"fedavg": {}}, **EVERYBODY)
-    wires = Wires(tmp_path / "nodes", experiment, change=stopped_at(2))
+def test_a_node_that_is_away_fails_until_it_is_back(tmp_path):
+    experiment = experiment_of(algorithms={"scaffold": {}}, clients_per_round=7, rounds=4)
 
-    def swap():
-        site = wires.parts[101]
-        part = site.federation.subset(np.array([1, 0, 2]))
-        wires.parts[101] = site._replace(federation=part)
+    def change(node, request, answer):
+        asked = checkpoint.loads(request)
+        lost = node == NODE and not isinstance(asked, str) and asked.call.round in (1, 2)
+        return "is offline" if lost else answer
 
-    said = stop_and_go_on(tmp_path, experiment, wires, swap)
-    assert any("training and test rows of client 1, had" in text for text in said)
-    assert {row["client"] for row in missed(tmp_path / "far")} == set(map(str, OWN))
+    wires = Wires(tmp_path / "nodes", experiment, change)
+    run, said = far(tmp_path, experiment, wires)
+    assert column(run, "failed") == [0, 0, 3, 6, 6]
+    assert said.count(f"scaffold (seed 0), round 2: node {NODE}: is offline") == 1
+    asked = [checkpoint.loads(request) for node, request in wires.asked if node == NODE]
+    states = [request.call.states for request in asked if isinstance(request, Train)]
+    assert states == [[-1] * 3, [0] * 3, [0] * 3, [0] * 3]  # from the last work that counted
 
 
 def test_a_directory_that_is_not_of_this_run_is_refused(tmp_path):
     experiment = experiment_of(algorithms={"fedavg": {}}, rounds=1)
-    _, wires, _ = far(tmp_path, experiment)
+    wires = Wires(tmp_path / "nodes", experiment)
+    far(tmp_path, experiment, wires)
     with pytest.raises(DataError, match="holds the run of another experiment"):
         far(tmp_path, experiment_of(algorithms={"fedavg": {"lr": 0.2}}, rounds=1))
     # rows that are not there: `fedref resume` would train on others
     assert main(["resume", str(tmp_path / "far")]) == 2
-    path = tmp_path / "far" / "federation.json"
-    for text in ("{", json.dumps({"run": "x"})):
-        path.write_text(text)
-        with pytest.raises(DataError, match="expected the file as the run left it"):
-            serve(wires, experiment, tmp_path / "far", options())
+    whole = [k for clients in HOLDERS.values() for k in clients]
+    assert sorted(whole) == list(range(7))
+
+    def other_rows(node, request, answer):
+        value = checkpoint.loads(answer)
+        fewer = [n - 1 for n in value.n_train] if isinstance(value, Facts) else None
+        return checkpoint.dumps(value._replace(n_train=fewer)) if fewer else answer
+
+    wires.change = other_rows
+    with pytest.raises(DataError, match="the data or the split has changed"):
+        far(tmp_path, experiment, wires)
