@@ -62,7 +62,7 @@ def standard_streams() -> Iterator[None]:
                 raise
 
 
-class Stopped(KeyboardInterrupt):
+class StopSignal(KeyboardInterrupt):
     """A signal as an exception, so that the command stops as at Ctrl-C."""
 
     def __init__(self, number: int) -> None:
@@ -72,11 +72,11 @@ class Stopped(KeyboardInterrupt):
 
 @contextmanager
 def signals_raise() -> Iterator[None]:
-    """Let the first SIGTERM, or SIGHUP of a closed terminal, raise Stopped; a second ends at once."""
+    """Let the first SIGTERM, or SIGHUP of a closed terminal, raise StopSignal; a second ends at once."""
 
     def stop(number: int, frame: Any) -> None:
         signal.signal(number, signal.SIG_DFL)
-        raise Stopped(number)
+        raise StopSignal(number)
 
     before = dict[int, Any]()
     if threading.current_thread() is threading.main_thread():

@@ -46,7 +46,7 @@ def test_help_that_cannot_be_written_is_one_line():
 
 def test_sigterm_is_raised_once_and_then_as_before():
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(console.Stopped, match="stopped by SIGTERM"), console.signals_raise():
+    with pytest.raises(console.StopSignal, match="stopped by SIGTERM"), console.signals_raise():
         os.kill(os.getpid(), signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) == before
 
