@@ -204,24 +204,30 @@ OVER_SETTINGS: Mapping[str, Callable[[Array], Array]] = {  # (settings, seeds) â
 
 
 def derive_cells(spec: Mapping[str, Any], cells: Cells) -> Iterator[Cell]:
-    """Yield [[derived]]: what becomes of a quantity over settings, or less a place's best method."""
+    """Yield [[derived]]: what becomes of a quantity over settings, or less a place's best method.
+
+    names : what it is called â†’ how it is made. over : where the name of the varied value begins in a
+    setting; what is before it is the place of the new cells, unless `setting` names it.
+    """
     for wanted in spec.get("derived", []):
-        each: dict[tuple[str, str], list[Array]] = {}
+        each: dict[tuple[Place, str], list[Array]] = {}
         for place in cells.places_at(wanted["at"]):
             found = {m: cells.get(place, m, wanted["quantity"]) for m in method_names(spec)}
             known = {
-                m: x for m, x in found.items() if x and x.has_seeds and not np.isnan(x.each).any()
+                m: x for m, x in found.items() if x and x.has_seeds and np.isfinite(x.each).all()
             }
-            if wanted["how"] == "below the best":
-                best = max((x for x in known.values()), key=lambda x: x.mean)
-                for method, x in known.items():
-                    yield Cell(place, method, wanted["name"], values_of(best.each - x.each))
-                continue
+            before = place[1].partition(wanted.get("over", "\n"))[0]
             for method, x in known.items():
-                each.setdefault((place[0], method), []).append(x.each)
-        for (data, method), values in each.items():
-            over = values_of(OVER_SETTINGS[wanted["how"]](np.array(values)))
-            yield Cell((data, wanted["setting"]), method, wanted["name"], over)
+                if "below the best" in wanted["names"].values():
+                    best = max(known.values(), key=lambda x: x.mean)
+                    yield Cell(place, method, "below the best", values_of(best.each - x.each))
+                there = place[0], str(wanted.get("setting", before))
+                each.setdefault((there, method), []).append(x.each)
+        for (there, method), values in each.items():
+            for name, how in wanted["names"].items():
+                if how in OVER_SETTINGS:
+                    x = values_of(OVER_SETTINGS[how](np.array(values)))
+                    yield Cell(there, method, name, x)
 
 
 def method_names(spec: Mapping[str, Any]) -> list[str]:

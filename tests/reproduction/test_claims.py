@@ -92,16 +92,19 @@ def test_settings_are_set_beside_each_other() -> None:
     (one,) = judge_claims(spec(above=0, together=True, at=["*α = 2"]), found)
     assert [f.place[1] for f in one.decisive] == ["τ = 4, α = 2", "τ = 8, α = 2"]
     wanted = {
-        "derived": [
-            {"name": "range", "quantity": "q", "how": "range", "at": ["*α = 2"], "setting": "α"}
-        ]
+        "quantity": "q",
+        "at": ["*α = 2"],
+        "over": ", α",
+        "names": {"r": "range", "m": "mean"},
     }
-    (cell,) = derive_cells({**METHODS, **wanted}, found)
-    assert (cell.place, cell.quantity, cell.values.each.tolist()) == (
-        ("D", "α"),
-        "range",
-        [1.0, 1.0],
-    )
+    derived = {
+        (c.place, c.quantity): c.values.each.tolist()
+        for c in derive_cells({**METHODS, "derived": [wanted]}, found)
+    }
+    assert derived == {
+        (("D", "τ = 4"), "r"): [0, 0], (("D", "τ = 4"), "m"): [3, 3],
+        (("D", "τ = 8"), "r"): [0, 0], (("D", "τ = 8"), "m"): [4, 4],
+    }  # fmt: skip
 
 
 def test_a_difference_that_alone_was_kept_is_taken_and_its_margin_is_wider() -> None:

@@ -34,7 +34,7 @@ def test_the_page_of_all_claims_is_a_function_of_all_cells() -> None:
 def all_patterns(spec: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield where each pattern of places stands."""
     wanted = [(c.what, c.at) for c in claims_of(spec)]
-    wanted += [(d["name"], d["at"]) for d in spec.get("derived", [])]
+    wanted += [("derived", d["at"]) for d in spec.get("derived", [])]
     wanted += [(p["kind"], p.get("at", [])) for p in spec.get("pictures", [])]
     for name, table in spec.get("tables", {}).items():
         lines = [table, *table.get("rows", [])]
