@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dataset_files import assert_refused, put, put_json
+from dataset_files import put_json
 
 from fedref import ConfigError, DataError
 from fedref.datasets import load, split, texts
@@ -103,22 +103,6 @@ def test_leafs_json_is_read_as_well_cut_or_as_it_is_cut(tmp_path: Path) -> None:
         put_json(new(tmp_path / "parts" / "shakespeare" / part), one, "data.json")
     parts = load("shakespeare", tmp_path / "parts")
     assert (parts.test_from, len(parts.y)) == (640, 1280)
-
-
-BROKEN = [
-    (b"no", "expected roles.json"),
-    (b"{}", "no role has more than 80 characters; expected roles.json"),
-    (b'{"HAMLET": ["To be"]}', "role 'HAMLET': is not a list of lists of text"),
-    (b'{"HAMLET": [[1]]}', "role 'HAMLET': is not a list of lists of text"),
-    (b'{"HAMLET": [["To be"]]}', "no role has more than 80 characters"),
-    (b'{"HAMLET": [], "HAMLET": []}', "'HAMLET' occurs twice"),
-]
-
-
-@pytest.mark.parametrize(("data", "message"), BROKEN)
-def test_broken_roles_are_refused(tmp_path: Path, data: bytes, message: str) -> None:
-    path = put(new(tmp_path / "shakespeare"), "roles.json", data)
-    assert_refused(path, message, lambda path: load("shakespeare", tmp_path))
 
 
 def test_the_statistics_of_the_plays(real: Path) -> None:
