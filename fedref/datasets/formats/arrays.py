@@ -26,7 +26,7 @@ ARRAY_NAMES = ("X", "y", "client", *TEST_ROWS)
 
 
 class Raw(NamedTuple):
-    """What a reader returns: named arrays, unchecked, and what only its format knows.
+    """The result of a reader: named arrays, unchecked, and what only its format knows.
 
     facts : fields of the Source. With `client_names` the clients are indices already, with
     `label_names` the labels are; `test_from` says that the test rows come last.

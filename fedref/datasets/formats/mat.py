@@ -1,4 +1,4 @@
-"""The one MATLAB file that fedref knows: cell arrays X and Y, one cell per task, which becomes a client.
+"""The one MATLAB file that fedref knows: cell arrays X and Y with a cell for each client.
 
 SciPy's reader may crash on a broken file, or allocate whatever size a dimension claims. So a file is
 read only if it is this one to the byte.
