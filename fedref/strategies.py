@@ -26,7 +26,7 @@ from fedref import spec, tree
 from fedref.algorithm import AnyAlgorithm, State
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, unknown
-from fedref.boundary.values import Bounds, declaration_of, hints_of
+from fedref.boundary.values import schema
 from fedref.judge.answer import client_of
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.models.base import Model
@@ -191,14 +191,13 @@ def hyperparameters(cls: type[AnyAlgorithm]) -> Strategy:
 
 
 def _field(cls: Any, f: Any) -> Strategy:
-    hint, words = hints_of(cls)[f.name], declaration_of(cls, "choices", f.name)
-    bounds = Bounds(*(declaration_of(cls, "bounds", f.name) or cls.usual_bounds))
-    if hint is bool:
+    entry = schema(cls)[f.name]
+    if entry.kind is bool:
         return st.booleans()
-    if words:
-        return st.sampled_from(words)
-    values = {float: RATES, int: (1, 2, 3, 0)}.get(hint, ())
-    return st.sampled_from([x for x in values if bounds.holds(x)] or [f.default])
+    if entry.words:
+        return st.sampled_from(entry.words)
+    values = {float: RATES, int: (1, 2, 3, 0)}.get(entry.kind, ())
+    return st.sampled_from([x for x in values if entry.bounds.holds(x)] or [f.default])
 
 
 def algorithms(*names: str | type[AnyAlgorithm], **fixed: Any) -> Strategy:

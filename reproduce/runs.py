@@ -27,7 +27,7 @@ from fedref.algorithm import Server, State
 from fedref.algorithms.fedavg import FedAvg
 from fedref.boundary.errors import ConfigError, DataError
 from fedref.boundary.files import write_atomically
-from fedref.experiments import config, names
+from fedref.experiments import config
 from fedref.experiments.loading import Loader, load_experiment
 from fedref.models.numerics import Array
 from fedref.rounds.evaluation import Scores, evaluate, evaluate_unseen
@@ -237,7 +237,7 @@ def read_results(table: Table, directory: Path, data_dir: Path | None) -> Result
 
 def loader_of(table: Table, data_dir: Path | None) -> Callable[[Mapping[str, Any]], Any]:
     """Return what loads (experiment, its data) at a point of the sweep; alike points share theirs."""
-    made, shared = config.from_table(table), Loader(data_dir)
+    made, shared = config.compose(table, []), Loader(data_dir)
 
     @cache
     def load(point: tuple[tuple[str, Any], ...]) -> Any:
@@ -259,7 +259,7 @@ def score_unadapted(results: Results, trial: Trial, unseen: bool) -> Scores:
     unseen : on the clients that never trained.
     """
     made, data = results.load(trial.point)
-    algorithm = names.make_algorithm(trial.label, made.algorithms[trial.label])
+    algorithm = made.algorithms[trial.label]
     sent = algorithm.download(trial.server)
     state = State(Server(algorithm.personalised_params(data.model, sent, None, None)), {})
     if unseen:
@@ -267,4 +267,5 @@ def score_unadapted(results: Results, trial: Trial, unseen: bool) -> Scores:
         return evaluate_unseen(FedAvg(), data.model, state, *data.unseen, **how)
     last = trial.rows[-1]["round"]
     how = {"round": last, "seed": trial.seed, "train": False}
-    return evaluate(FedAvg(), data.model, state, data.federation, made.plan, **how)
+    sampling = made.plan_of(data.federation.clients)
+    return evaluate(FedAvg(), data.model, state, data.federation, sampling, **how)

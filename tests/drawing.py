@@ -3,6 +3,8 @@
 import numpy as np
 
 from fedref.algorithm import State
+from fedref.algorithms import ALGORITHMS
+from fedref.algorithms.fedavg import FedAvg
 from fedref.experiments.config import Experiment
 from fedref.experiments.results import Run
 from fedref.experiments.unit import Record, Unit
@@ -32,7 +34,10 @@ def made(algorithms=("fedavg", "apfl"), seeds=(0, 1), points=({},), **columns) -
                 ]
                 half = np.array([0.0, 0.5, 1.0, 0.9 + 0.1 * seed])
                 scores = Scores(*[np.ones(4), half, half, np.ones(4), half])
-                units.append(Unit(len(units), label, seed, point))
+                one = Experiment(
+                    epochs=1, seeds=(seed,), algorithms={label: ALGORITHMS.get(label, FedAvg)()}
+                )
+                units.append(Unit(len(units), one, point, ""))
                 records.append(Record("done", 3, State(None, {}), rows, [3], [scores]))
     return Run(Experiment(epochs=1, seeds=seeds), units, records)
 

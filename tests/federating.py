@@ -23,7 +23,7 @@ def experiment_of(**settings):
         "data": {"name": "digits"}, "split": {"rule": "dirichlet", "users": 7},
         "model": {"name": "mlp", "hidden": [9]},
     }  # fmt: skip
-    made = config.experiment_of(config.complete({**table, **settings}))
+    made = config.experiment_of(table.items(), settings.items())
     return resolve_experiment(made, Loader())
 
 

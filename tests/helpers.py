@@ -1,9 +1,7 @@
 """Small models, batches and federations that the tests are run on."""
 
-import os
 from collections.abc import Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 
@@ -13,23 +11,12 @@ import pytest
 from fedref import Batch, tree
 from fedref.algorithm import Algorithm, State
 from fedref.algorithms import ALGORITHMS
-from fedref.algorithms.fedavg import FedAvg
-from fedref.experiments import parallel
-from fedref.experiments.parallel import Workers
+from fedref.experiments.unit import careful_clients
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.rounds import loop as rounds_module
 from fedref.rounds.federation import Federation, Part, Source
 from fedref.rounds.loop import run_clients, run_round
 from fedref.sampling import Sampling, make_plan, stream
-
-
-@dataclass(frozen=True)
-class Dies(FedAvg):
-    """FedAvg, but it ends the process that runs it."""
-
-    def step(self, model, sent, local, *batches):
-        os._exit(1)
-
 
 #: What a derivative may differ from its complex step by, relative to its largest entry.
 EXACT = 1e-12
@@ -175,14 +162,13 @@ def play(
 ):
     """Run rounds 0, 1, ... on read-only values; return (states, logs).
 
-    stack : True fails if a client is run alone, False if clients are stacked. In any case it fails
-    if a part of the cohort fails and is run again one by one.
+    stack : True fails if a client is run alone, False if clients are stacked.
     """
     alone = partial(run_clients, stack=stack, threads=threads)
-    work = Workers(stack=stack, **how) if how else alone
+    work = careful_clients(stack=stack, **how) if how else alone
     state = start(algorithm, model, seed) if state is None else state
     states, logs = [state], []
-    other_way = [(parallel, "one_by_one")]
+    other_way = []
     if stack is not None:
         alone = not stack or algorithm.stops_early
         other_way.append((rounds_module, "run_stacked" if alone else "run_client"))

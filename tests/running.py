@@ -7,6 +7,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
@@ -15,7 +16,6 @@ import tomli_w
 
 from fedref import commands
 from fedref.algorithms import ALGORITHMS
-from fedref.commands.run import compose_experiment
 from fedref.experiments import config, results
 from fedref.experiments.config import Experiment
 from fedref.experiments.run import execute
@@ -66,9 +66,14 @@ def write(path: Path, table: dict) -> Path:
     return path
 
 
+def experiment(table: dict, *settings: tuple) -> Experiment:
+    """Make the experiment of a table with settings on top."""
+    return config.experiment_of(table.items(), settings)
+
+
 def play(table: dict, **how) -> results.Run:
     """Run an experiment in this process, without files."""
-    return execute(config.from_table(table), **how)
+    return execute(experiment(table), **how)
 
 
 def main(*words) -> int:
@@ -93,7 +98,9 @@ def refused(capsys, *words) -> str:
 
 def made(*words) -> Experiment:
     """Return the experiment of `fedref run` with these words."""
-    return compose_experiment(commands.parse(["run", *map(str, words)]))
+    with redirect_stdout(StringIO()) as shown:
+        commands.parse(["run", *map(str, words), "--print-config"])()
+    return config.experiment_of(tomllib.loads(shown.getvalue()).items())
 
 
 def npz(path: Path, **arrays) -> Path:

@@ -14,7 +14,7 @@ from running import ROOT, algorithms, contents, document, main, process, refused
 
 import fedref
 from fedref.experiments import names
-from fedref.experiments.parallel import ClientError
+from fedref.experiments.unit import ClientError
 from fedref.models import BinaryLogistic, Logistic, Model
 from fedref.rounds.federation import Source
 

@@ -19,7 +19,7 @@ ROOT = PACKAGE.parent
 #: From the ground up: a room imports rooms before it only. First the mathematics, then the apparatus.
 FLOORS = [
     "spec", "boundary", "tree", "models", "judge", "sampling", "algorithm", "algorithms", "rounds",
-    "strategies", "checks", "datasets", "experiments", "plots", "proofs", "conformance", "flower", "teach",
+    "strategies", "checks", "datasets", "plots", "experiments", "proofs", "conformance", "flower", "teach",
     "reproduce", "commands",
 ]  # fmt: skip
 #: The core's finer borders: what each of its lower rooms may import beside itself.

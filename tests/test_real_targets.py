@@ -14,8 +14,7 @@ from fedref.datasets import Source, split
 from fedref.experiments import results
 from fedref.models import base
 from fedref.models.linear import LinearLogit
-from fedref.plots.curves import metric_or_test_loss
-from fedref.plots.series import all_series
+from fedref.plots.runs import curves
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -101,13 +100,16 @@ def test_the_command_says_the_loss_and_draws_it(here):
     assert main(*words, "--out", "a") == 0
     run = fedref.load_run("a")
     assert results.heading(run).startswith("Test loss, over 5 evaluated rounds")
-    header, first, _ = results.summary_rows(run)
+    header, first, _ = results.printed_table(run)
     losses = run.curve("fedavg", "test_loss")[1][0]
     assert header[1:4] == ["average", "minimum", "final"]
     assert first[1:4] == [f"{x:#.4g}" for x in (losses.mean(), losses.min(), losses[-1])]
     assert "minimum (clients)" in (here / "a" / "summary.md").read_text()
     assert ",,," in (here / "a" / "metrics.csv").read_text().splitlines()[1]
-    assert metric_or_test_loss(all_series(run), "accuracy") == "test_loss"
+    assert [axes.get_ylabel() for axes in curves(run.table()).axes] == [
+        "training loss",
+        "test loss",
+    ]
     before = contents(here / "a")
     assert main("resume", "a", "--quiet") == 0
     assert contents(here / "a") == before

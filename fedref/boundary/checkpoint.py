@@ -1,23 +1,19 @@
 """Checkpoints: any tree of arrays and numbers in one file, which is refused unless it is intact.
 
 Format: one line `fedref-checkpoint 1 <sha256 of the rest>`, then a .npz (never pickled) with the
-arrays and, under `tree`, the structure as JSON. A file is written under a temporary name, synced and
-renamed; the previous one stays as `NAME.old`. Content whose hash matches is not checked again.
+arrays and, under `tree`, the structure as JSON. Content whose hash matches is not checked again.
 """
 
 import io
 import json
-import os
 import sys
 from collections.abc import Mapping
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedref.boundary.errors import DataError
-from fedref.boundary.files import open_regular_only, sync_folder, write_atomically
 
 MAGIC = b"fedref-checkpoint 1 "
 
@@ -90,38 +86,3 @@ def loads(data: bytes, where: str = "checkpoint") -> Any:
         return _decode(json.loads(arrays["tree"].tobytes()), arrays)
     except Exception as error:  # intact, but written by another version
         raise DataError(f"{where}: cannot be decoded ({error})") from error
-
-
-def save(path: Path, value: Any) -> None:
-    """Write the checkpoint at `path`; the one that was there becomes `path`.old."""
-    write_atomically(path, dumps(value), backup=previous_path(path))
-
-
-def previous_path(path: Path) -> Path:
-    return path.with_name(path.name + ".old")
-
-
-def load_newest(path: Path) -> tuple[Any, list[str]]:
-    """Return (value, warnings) of the newest intact checkpoint; value None if there is none."""
-    warnings: list[str] = []
-    for candidate in (path, previous_path(path)):
-        try:
-            with open(candidate, "rb", opener=open_regular_only) as file:
-                return loads(file.read(), str(candidate)), warnings
-        except FileNotFoundError:
-            continue
-        except DataError as error:
-            warnings.append(f"{error}: it is ignored")
-    return None, warnings
-
-
-def recover(path: Path) -> tuple[Any, list[str]]:
-    """Load the newest intact checkpoint and discard a damaged one, so that it never becomes `.old`."""
-    value, warnings = load_newest(path)
-    if warnings and value is not None:
-        os.replace(previous_path(path), path)
-        sync_folder(path.parent)
-        warnings.append(f"{path}: going on from the previous checkpoint, which is intact")
-    elif warnings:
-        warnings.append(f"{path}: no intact checkpoint is left, starting anew")
-    return value, warnings

@@ -29,11 +29,18 @@ def printable(text: object, limit: int = 200) -> str:
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
+#: A message lists all known names if there are no more than this; else it names the nearest three.
+MOST_NAMES = 30
+
+
 def unknown(kind: str, name: object, known: Iterable[str]) -> str:
     """Return the error message for an unknown name: the closest known name, then all of them."""
-    names = sorted(known)
+    names, wrong = sorted(known), f"unknown {kind} {str(name)!r}"
     if not names:
-        return f"unknown {kind} {str(name)!r}: there is none"
+        return f"{wrong}: there is none"
+    if len(names) > MOST_NAMES:
+        near = get_close_matches(str(name), names, n=3, cutoff=0.6)
+        return f"{wrong}: did you mean {' or '.join(map(repr, near))}?" if near else wrong
     near = get_close_matches(str(name), names, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"unknown {kind} {str(name)!r}: {hint}known are {', '.join(names)}"
+    return f"{wrong}: {hint}known are {', '.join(names)}"

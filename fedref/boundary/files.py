@@ -154,14 +154,13 @@ def first_repeated(names: Iterable[str]) -> str | None:
 # ---- writing -------------------------------------------------------------------------------------
 
 
-def write_atomically(path: Path, content: Content, backup: Path | None = None) -> None:
+def write_atomically(path: Path, content: Content) -> None:
     """Write a file so that `path` holds either the old bytes or all of the new ones.
 
     The bytes go to a temporary file in the same folder, which is synced to the disk and renamed. Then
     the folder is synced, too: after a power cut the new name may else be gone.
 
-    content : the bytes, pieces of them, or a function that writes to a stream. backup : where to
-    move the present file: a crash between the two moves leaves the backup alone. Raises OSError;
+    content : the bytes, pieces of them, or a function that writes to a stream. Raises OSError;
     `write_or_raise` turns it into a DataError.
     """
     # nobody can place a link at this path in advance: the name is random, and "x" refuses links
@@ -175,8 +174,6 @@ def write_atomically(path: Path, content: Content, backup: Path | None = None) -
                     stream.write(piece)
             stream.flush()
             os.fsync(stream.fileno())
-        if backup is not None and path.exists():
-            os.replace(path, backup)
         os.replace(temporary, path)
         sync_folder(path.parent)
     except OSError as error:

@@ -1,22 +1,26 @@
-"""The validator of all values that come from outside: from TOML, the command line or Python.
+"""What a value may be, said once: in the fields of a dataclass, or in the parameters of a function.
 
-A dataclass declares what its fields may hold by their types and by two class variables:
+A name, a type and a default say most. A dataclass may add class variables for some of its fields, and a
+function annotates its parameters:
 
-    bounds   field → (low, high), or Bounds where an end is excluded
-    choices  field → the words that it may hold
+    bounds    the least and the greatest number    workers: Annotated[int, Bounds(1)] = 1
+    choices   the words that it may hold           kind: Literal["curves", "bars"] = "curves"
+    meanings  a line for the user                  in the docstring: "workers : processes"
 
-Every message says where the value stands, what it is, and what would be right.
+From this follow the keys of TOML files, the flags, `--help`, `--print-config`, and every message about a
+wrong value: where it stands, what it is, and what would be right.
 """
 
+import inspect
 import re
 import tomllib
 import types
 import typing
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import fields
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields
 from functools import cache
-from math import inf, isfinite
+from math import inf
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedref.boundary.errors import ConfigError, printable, unknown
@@ -52,98 +56,170 @@ KINDS: Mapping[Any, str] = {
     int: "a whole number",
     float: "a finite number",
     str: "a string",
+    Path: "a path",
+    Mapping: "a table",
 }
+
+
+class Entry(NamedTuple):
+    """One value that users can give. many : it is a list of such values."""
+
+    name: str
+    kind: Any
+    default: Any = MISSING
+    bounds: Bounds = ANY
+    words: tuple[str, ...] = ()
+    meaning: str = ""
+    many: bool = False
+    optional: bool = False
+
+    def check(self, value: Any, where: str = "") -> Any:
+        """Return the value in its type; a ConfigError says `where` it stands and what is expected."""
+        if value is None and self.optional:
+            return None
+        if not self.many:
+            return self._check_one(value, where)
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"{self.place(where)} is {quote(value)}, expected a list")
+        return tuple(self._check_one(item, where) for item in value)
+
+    def parse(self, text: str) -> Any:
+        """Return a word of a command line as a value, not yet checked: texts need no quotes."""
+        return text if self.kind in (str, Path) and not self.many else literal(text)
+
+    def place(self, where: str) -> str:
+        return f"{where} {with_dashes(self.name)}".strip()
+
+    def _check_one(self, value: Any, where: str) -> Any:
+        if self.kind not in KINDS:  # a type of the user's own
+            return value
+        result = convert(self.kind, value)
+        if self.words and isinstance(result, str):
+            if result not in self.words:
+                above = f"{where}: " if where else ""
+                raise ConfigError(above + unknown(with_dashes(self.name), result, self.words))
+        elif result is None or (self.kind in (int, float) and not self.bounds.holds(result)):
+            right = f"{KINDS[self.kind]}{self.bounds}"
+            if self.kind is int and isinstance(value, int | float) and abs(value) >= LARGEST:
+                right += ", below 2^63"
+            raise ConfigError(f"{self.place(where)} is {quote(value)}, expected {right}")
+        return result
+
+
+def convert(kind: Any, value: Any) -> Any:
+    """Convert to a type of `KINDS` without loss (1e3 is the whole number 1000); None if impossible."""
+    if getattr(value, "ndim", None) == 0:  # a number of NumPy's
+        value = value.item()
+    if kind is Mapping:
+        return dict(value) if isinstance(value, Mapping) else None
+    if kind in (str, Path):
+        fits = isinstance(value, str | kind) and is_text(str(value))
+        return kind(value) if fits and (value or kind is str) else None  # Path("") is this folder
+    if isinstance(value, bool) or kind is bool:
+        return value if isinstance(value, bool) and kind is bool else None
+    if not isinstance(value, int | float) or value in (inf, -inf) or value != value:
+        return None
+    if kind is float:
+        try:
+            return float(value)
+        except OverflowError:
+            return None
+    return int(value) if abs(value) < LARGEST and value == int(value) else None
+
+
+def is_text(value: str) -> bool:
+    """Return whether a string can be written as UTF-8: words of a command line may hold raw bytes."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+# ---- the schema of a dataclass or of a function --------------------------------------------------
+
+
+def entry_of(name: str, hint: Any, default: Any = MISSING, **more: Any) -> Entry:
+    """Return the entry of a field or a parameter with this annotation."""
+    if typing.get_origin(hint) is typing.Annotated:
+        hint, more["bounds"] = typing.get_args(hint)
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        more["optional"] = True
+        (hint, *_) = (h for h in typing.get_args(hint) if h is not type(None))
+    if typing.get_origin(hint) is typing.Annotated:
+        hint, more["bounds"] = typing.get_args(hint)
+    if typing.get_origin(hint) is typing.Literal:
+        hint, more["words"] = str, typing.get_args(hint)
+    more["many"] = typing.get_origin(hint) in (tuple, list)
+    if more["many"]:
+        hint = typing.get_args(hint)[0]
+    return Entry(name, typing.get_origin(hint) or hint, default, **more)
+
+
+def schema(of: Any) -> dict[str, Entry]:
+    """Return what the fields of a dataclass, or the parameters of a function, may be."""
+    return read_schema(of)
+
+
+@cache
+def read_schema(of: Any) -> dict[str, Entry]:
+    hints = typing.get_type_hints(of, include_extras=True)
+    cls: Any = of
+    if isinstance(of, type):
+        return {
+            f.name: entry_of(
+                f.name, hints[f.name], f.default,
+                bounds=Bounds(*(declared(of, "bounds", f.name) or getattr(of, "usual_bounds", ()))),
+                words=tuple(declared(of, "choices", f.name)),
+                meaning=declared(of, "meanings", f.name) or "",
+            )
+            for f in fields(cls) if f.init
+        }  # fmt: skip
+    meanings = dict(
+        re.findall(
+            r"^\s*(\w+) : (.+(?:\n\s+.+)*?)(?=\n\s*\w+ : |\n\s*\n|\Z)", of.__doc__ or "", re.M
+        )
+    )
+    return {
+        name: entry_of(
+            name, hints.get(name, Any), MISSING if p.default is p.empty else p.default,
+            meaning=" ".join(meanings.get(name, "").split()),
+        )
+        for name, p in inspect.signature(of).parameters.items() if p.kind is not p.VAR_KEYWORD
+    }  # fmt: skip
+
+
+def declared(cls: Any, variable: str, name: str) -> Any:
+    """Return a field's entry in a class variable such as `bounds`, of the class or of its bases."""
+    tables = (vars(c).get(variable, {}) for c in cls.__mro__)
+    return next((table[name] for table in tables if name in table), ())
+
+
+def check_fields(instance: Any, where: str = "") -> None:
+    """Check every field of a frozen dataclass, in its `__post_init__`, and convert it to its type."""
+    for entry in schema(type(instance)).values():
+        object.__setattr__(instance, entry.name, entry.check(getattr(instance, entry.name), where))
+
+
+def checked(
+    of: Any, table: Mapping[str, Any], where: str, without: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Return the values of a table, checked; without : fields whose values come from elsewhere."""
+    known = {name: entry for name, entry in schema(of).items() if name not in without}
+    for key in table:
+        if key not in known:
+            kind = f"key of {where}" if where else "key"
+            raise ConfigError(unknown(kind, with_dashes(key), map(with_dashes, known)))
+    return {key: known[key].check(value, where) for key, value in table.items()}
+
+
+def build(cls: type[Any], table: Mapping[str, Any], where: str, **given: Any) -> Any:
+    """Make a dataclass from a table and from values that may not stand in it (`given`)."""
+    return cls(**checked(cls, table, where, given), **given)
+
+
+# ---- texts ---------------------------------------------------------------------------------------
 
 
 def with_dashes(name: str) -> str:
     """Return a name as TOML and the command line spell it."""
     return name.replace("_", "-")
-
-
-def plain(value: Any) -> Any:
-    """Return a value in TOML's types: NumPy's numbers, arrays, tuples and ranges are converted."""
-    if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    if hasattr(value, "tolist"):  # from NumPy, which `fedref --help` must not import
-        return value.tolist()
-    if isinstance(value, list | tuple | range):
-        return [plain(item) for item in value]
-    return value
-
-
-def quote(value: Any) -> str:
-    """Return a value as text for messages; Python refuses to write integers of thousands of digits."""
-    try:
-        return printable(repr(value))
-    except ValueError:
-        return "a number of thousands of digits"
-
-
-def check_value(
-    hint: Any, value: Any, where: str, bounds: Bounds = ANY, words: Collection[str] = ()
-) -> Any:
-    """Return `value` as the type `hint`, if it is within bounds or one of `words`.
-
-    Raises a ConfigError that names `where` the value stands.
-    """
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        options = [h for h in typing.get_args(hint) if h is not type(None)]
-        return None if value is None else check_value(options[0], value, where, bounds, words)
-    if getattr(value, "ndim", None) == 0:  # a number of NumPy's
-        value = value.item()
-    if typing.get_origin(hint) is tuple:
-        inner = typing.get_args(hint)[0]
-        if not isinstance(value, list | tuple):
-            raise ConfigError(f"{where} is {quote(value)}, expected a list")
-        return tuple(check_value(inner, item, where, bounds, words) for item in value)
-    if typing.get_origin(hint) is Mapping:
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"{where} is {quote(value)}, expected a table")
-        return dict(value)
-    if hint not in KINDS:  # a type of the user's own
-        return value
-    result = as_kind(hint, value)
-    if words and isinstance(result, str):
-        if result not in words:
-            above, _, name = where.rpartition(" ")
-            above += ": " if above and not above.endswith(":") else " " * bool(above)
-            raise ConfigError(above + unknown(name, result, words))
-        return result
-    if result is None or (hint in (int, float) and not bounds.holds(result)):
-        expected = f"one of {', '.join(words)}" if words else f"{KINDS[hint]}{bounds}"
-        if hint is int and isinstance(value, int | float) and abs(value) >= LARGEST:
-            expected += ", below 2^63"
-        raise ConfigError(f"{where} is {quote(value)}, expected {expected}")
-    return result
-
-
-def as_kind(kind: type, value: Any) -> Any:
-    """Convert to bool, int, float or str without loss (1e3 is the whole number 1000), else None."""
-    if isinstance(value, bool) or kind is bool:
-        return value if isinstance(value, bool) and kind is bool else None
-    if kind is str:
-        return value if isinstance(value, str) and is_text(value) else None
-    if not isinstance(value, int | float) or not abs(value) < LARGEST * (1 if kind is int else inf):
-        return None
-    if kind is float:
-        with suppress(OverflowError):
-            return float(value) if isfinite(value) else None
-        return None
-    return int(value) if value == int(value) else None
-
-
-def is_text(value: str) -> bool:
-    """Return whether a string can be written as UTF-8: words of a command line may hold raw bytes."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-# ---- words of a command line ---------------------------------------------------------------------
-
-MOST_SEEDS = 10_000
 
 
 def literal(text: str) -> Any:
@@ -154,10 +230,13 @@ def literal(text: str) -> Any:
         return float(text) if re.fullmatch(r"[+-]?(\d+\.|\.\d+)([eE][+-]?\d+)?", text) else text
 
 
+MOST_SEEDS = 10_000
+
+
 def seeds_of(text: str) -> list[int]:
     """Read a text as seeds: 3 → 3;  3,7 → 3, 7;  0:5 → 0, 1, 2, 3, 4."""
     spanned = ":" in text
-    numbers = [as_kind(int, literal(part.strip())) for part in text.split(":" if spanned else ",")]
+    numbers = [convert(int, literal(part.strip())) for part in text.split(":" if spanned else ",")]
     if None in numbers or (spanned and len(numbers) != 2):
         raise ConfigError(f"--seeds is {text[:40]!r}, expected A:B (A to B−1) or A,B,...")
     if (numbers[1] - numbers[0] if spanned else len(numbers)) > MOST_SEEDS:
@@ -165,64 +244,18 @@ def seeds_of(text: str) -> list[int]:
     return list(range(*numbers)) if spanned else numbers
 
 
-# ---- the fields of a dataclass -------------------------------------------------------------------
+def quote(value: Any) -> str:
+    """Return a value as text for messages; Python refuses to write integers of thousands of digits."""
+    try:
+        return printable(repr(value))
+    except ValueError:
+        return "a number of thousands of digits"
 
 
-@cache
-def hints_of(cls: Any) -> dict[str, Any]:
-    """Return the annotated type of each field."""
-    return typing.get_type_hints(cls)
-
-
-def declaration_of(cls: type[Any], variable: str, name: str) -> Any:
-    """Return a field's entry in a class variable such as `bounds`, of the class or of its bases."""
-    tables = (vars(c).get(variable, {}) for c in cls.__mro__)
-    return next((table[name] for table in tables if name in table), ())
-
-
-def field_value(cls: Any, name: str, value: Any, where: str) -> Any:
-    """Return the value of one field of `cls`, checked."""
-    bounds = Bounds(*(declaration_of(cls, "bounds", name) or getattr(cls, "usual_bounds", ())))
-    return check_value(
-        hints_of(cls)[name], value, where, bounds, declaration_of(cls, "choices", name)
-    )
-
-
-def check_fields(instance: Any, where: str = "") -> None:
-    """Check every field of a frozen dataclass, in its `__post_init__`, and convert it to its type."""
-    for f in fields(instance):
-        name = f"{where} {with_dashes(f.name)}".strip()
-        value = field_value(type(instance), f.name, getattr(instance, f.name), name)
-        object.__setattr__(instance, f.name, value)
-
-
-def field_from_text(cls: Any, name: str, text: str) -> Any:
-    """Read a text as a value for the field `name` of `cls`: as TOML, but strings need no quotes."""
-    takes_text = name in hints_of(cls) and str in (
-        hints_of(cls)[name],
-        *typing.get_args(hints_of(cls)[name]),
-    )
-    return text if takes_text else literal(text)
-
-
-def values_of(
-    cls: Any, table: Mapping[str, Any], where: str, given: Iterable[str]
-) -> dict[str, Any]:
-    """Check a table (keys as Python spells them) against a dataclass; return its values.
-
-    given : fields that may not stand in the table, as their values come from elsewhere.
-    """
-    known = [f.name for f in fields(cls) if f.init and f.name not in given]
-    for key in table:
-        if key not in known:
-            kind = f"key of {where}" if where else "key"
-            raise ConfigError(unknown(kind, with_dashes(key), map(with_dashes, known)))
-    return {
-        key: field_value(cls, key, value, f"{where} {with_dashes(key)}".strip())
-        for key, value in table.items()
-    }
-
-
-def build(cls: type[Any], table: Mapping[str, Any], where: str, **given: Any) -> Any:
-    """Make a dataclass from a table and from values that do not stand in it (`given`)."""
-    return cls(**values_of(cls, table, where, given), **given)
+def plain(value: Any) -> Any:
+    """Return a value in TOML's types: NumPy's numbers, arrays, tuples and ranges are converted."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if hasattr(value, "tolist"):  # from NumPy, which `fedref --help` must not import
+        return value.tolist()
+    return [plain(item) for item in value] if isinstance(value, list | tuple | range) else value

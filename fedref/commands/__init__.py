@@ -1,34 +1,50 @@
-"""The command line: a module for each command, and `main`, which calls them."""
+"""The command line: a function for each command, and `main`, which calls them."""
 
 import argparse
 import os
 import sys
-from collections.abc import Sequence
-from importlib import import_module
+from collections.abc import Callable, Sequence
 from traceback import walk_tb
+from typing import Any
 
 import fedref
 from fedref.boundary.errors import FedrefError
+from fedref.commands import command_line
 from fedref.commands.console import say, signals_raise, standard_streams
-from fedref.commands.options import Parser
 
 #: The exit codes that a shell reports for a process ended by SIGINT or SIGPIPE.
 INTERRUPTED, BROKEN_PIPE = 130, 141
 
-#: A command's module is imported only when that command is used.
+HERE = "fedref.commands"
+#: Each command: its function, or for a group its module, and what it does.
 COMMANDS = {
-    "run": "train and compare algorithms",
-    "resume": "continue an interrupted run",
-    "plot": "draw curves, bars and histograms of runs",
-    "check": "prove every derivative and equation, numerically",
-    "explain": "show an equation beside its code and its numbers",
-    "exercise": "write a missing line of an algorithm, and learn what kind of mistake you made",
-    "conformance": "test your own implementation against golden vectors",
-    "data": "list, show, download, split and verify data",
-    "flower": "run an experiment over Flower: rows stay with the clients",
-    "reproduce": "repeat the papers' experiments and compare the numbers",
-    "cite": "print the papers behind algorithms or a run as BibTeX",
+    "run": f"{HERE}.run:run train and compare algorithms",
+    "resume": f"{HERE}.run:resume continue an interrupted run",
+    "plot": f"{HERE}.plot:plot draw curves, bars and histograms of runs",
+    "check": f"{HERE}.check:check prove every derivative and equation, numerically",
+    "explain": f"{HERE}.explain:explain show an equation beside its code and its numbers",
+    "exercise": f"{HERE}.exercise write a missing line of an algorithm, and learn what kind of mistake "
+    "you made",
+    "exercise list": f"{HERE}.exercise:list_exercises list the exercises",
+    "exercise start": f"{HERE}.exercise:start write the file of an exercise",
+    "exercise check": f"{HERE}.exercise:check check a solution",
+    "conformance": f"{HERE}.conformance:conformance test your own implementation against golden vectors",
+    "data": f"{HERE}.data list, show, download, split and verify data",
+    "data list": f"{HERE}.data:list_sources list data sets, and where they are or how to get them",
+    "data show": f"{HERE}.data:show print a split's statistics; with --out, draw it",
+    "data prepare": f"{HERE}.data:prepare find or download a data set and check it",
+    "data rules": f"{HERE}.data:show_rules list the split rules and their parameters, and draw them",
+    "data split": f"{HERE}.data:split divide a data set over clients and write a manifest",
+    "data verify": f"{HERE}.data:verify check a manifest and the data it was made from",
+    "flower": f"{HERE}.flower run an experiment over Flower: rows stay with the clients",
+    "flower write": f"{HERE}.flower:write write the app's folder, the nodes' parts and a README",
+    "flower check": f"{HERE}.flower:check print what a node would tell a server of its part",
+    "reproduce": f"{HERE}.reproduce:reproduce repeat the papers' experiments and compare the numbers",
+    "cite": f"{HERE}.cite:cite print the papers behind algorithms or a run as BibTeX",
 }
+DESCRIPTION = """\
+The reference implementation of personalised and heterogeneous federated learning:
+FedAvg, FedProx, Per-FedAvg, FedMeta, FedMAML, FedCurv, APFL."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,10 +52,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.pop("MPLBACKEND", None)  # pictures are files; an unknown name would be an error
     try:
         with standard_streams(), signals_raise():
-            arguments = parse(sys.argv[1:] if argv is None else argv)
-            return arguments.run(arguments) or 0
+            return parse(sys.argv[1:] if argv is None else argv)() or 0
     except FedrefError as error:
         say(f"error: {error}")
+    except RecursionError:
+        say("error: tables or lists are nested too deep")
     except MemoryError as error:
         say(f"error: not enough memory in {place_of(error)} ({str(error) or 'none is left'})")
     except KeyboardInterrupt as stop:
@@ -73,24 +90,6 @@ class Version(argparse.Action):
         parser.exit()
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line; in the result, `run` is the command's function."""
-    completing = "_ARGCOMPLETE" in os.environ
-    words = os.environ.get("COMP_LINE", "").split() if completing else argv
-    parser = Parser(
-        prog="fedref",
-        description="The reference implementation of personalised and heterogeneous federated "
-        "learning:\nFedAvg, FedProx, Per-FedAvg, FedMeta, FedMAML, FedCurv, APFL.",
-    )
-    help = "print the versions of fedref, Python, NumPy and its BLAS"
-    parser.add_argument("--version", action=Version, nargs=0, help=help)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for name, help in COMMANDS.items():
-        subparser = commands.add_parser(name, help=help)
-        if name in words:
-            import_module(f"fedref.commands.{name}").COMMAND.fill(subparser)
-    if completing:  # answers the shell and ends the process
-        from argcomplete import autocomplete
-
-        autocomplete(parser, exit_method=sys.exit)
-    return parser.parse_args(argv)
+def parse(words: Sequence[str]) -> Callable[[], Any]:
+    """Parse a command line; return the call of the command."""
+    return command_line.parse(COMMANDS, words, description=DESCRIPTION, version=Version)

@@ -1,66 +1,70 @@
 """`fedref check`: the proofs, as a table, as JSON, and as a picture."""
 
-import argparse
-import json
+import json as json_module
 import math
 import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fedref.boundary.values import Bounds
-from fedref.commands.options import Command, Option
 
 if TYPE_CHECKING:
     from fedref import proofs
 
-DESCRIPTION = """\
-Compare every model's loss with the specification's (fedref/spec.py), its gradient and Hessian-vector
-product with complex steps, every equation with the complex step of its own objective or with the
-specification, and every algorithm's rounds with the specification's.
-"""
 
-EPILOG = """\
-columns
-  tag      the equation, as beside its line in fedref/algorithms/, or a model's function
-  compared the claim: which two values are compared
-  error    max|got − expected| / max|expected|, the largest of all cases; a row passes with at most
-           1e-12 (0 for "bit for bit"); about 1e-16 is rounding
+def check(
+    *,
+    only: list[str] = (),  # type: ignore[assignment]
+    seed: Annotated[int, Bounds(0)] = 0,
+    json: bool = False,
+    plot: Path | None = None,
+) -> int:
+    """Compare every model's loss with the specification's (fedref/spec.py), its gradient and Hessian-vector
+    product with complex steps, every equation with the complex step of its own objective or with the
+    specification, and every algorithm's rounds with the specification's.
 
-The complex step Im f(w + ih v)/h subtracts nothing, so h = 1e-200 gives the derivative to rounding.
+    only : run only the proofs of these tags; part of a tag selects all that contain it (any case)
+    seed : seed of the random cases
+    json : one JSON document instead of the table
+    plot : also draw error against step size: FILE.png, .svg or .pdf
 
-examples
-  fedref check                                 everything, in a few seconds
-  fedref check --only "per-fedavg eq.6"        one equation
-  fedref check --only per-fedavg "MLP tanh"    all tags that contain either
-  fedref check --only apfl --json              {seed, ok, seconds, proofs: [{tag, claim, error, bound,
-                                               verdict, note}]}; error: null if it raised (see note)
-  fedref check --plot steps.png                why the complex step: a picture for the blackboard
+    columns
+      tag      the equation, as beside its line in fedref/algorithms/, or a model's function
+      compared the claim: which two values are compared
+      error    max|got − expected| / max|expected|, the largest of all cases; a row passes with at most
+               1e-12 (0 for "bit for bit"); about 1e-16 is rounding
 
-exit code: 0 all passed; 1 one failed; 2 wrong input
+    The complex step Im f(w + ih v)/h subtracts nothing, so h = 1e-200 gives the derivative to rounding.
 
-To check a gradient of your own: `python -c "import fedref.checks; help(fedref.checks)"`.
-"""
+    examples
+      fedref check                                 everything, in a few seconds
+      fedref check --only "per-fedavg eq.6"        one equation
+      fedref check --only per-fedavg "MLP tanh"    all tags that contain either
+      fedref check --only apfl --json              {seed, ok, seconds, proofs: [{tag, claim, error, bound,
+                                                   verdict, note}]}; error: null if it raised (see note)
+      fedref check --plot steps.png                why the complex step: a picture for the blackboard
 
+    exit code: 0 all passed; 1 one failed; 2 wrong input
 
-def run(args: argparse.Namespace) -> int:
-    """Run the proofs. Return 0 if all hold, else 1."""
-    if args.plot:
+    To check a gradient of your own: `python -c "import fedref.checks; help(fedref.checks)"`.
+    """
+    if plot:
         from fedref import plots  # matplotlib is slow to import
 
-        plots.format_of(args.plot)
+        plots.format_of(plot)
     from fedref import proofs  # `fedref --help` does not need them
 
     start = time.perf_counter()
-    rows = proofs.run(args.only, args.seed, with_progress_bar)
+    rows = proofs.run(only, seed, with_progress_bar)
     seconds = time.perf_counter() - start
-    print(format_json(rows, args.seed, seconds) if args.json else format_table(rows, seconds))
-    if args.plot:
+    print(format_json(rows, seed, seconds) if json else format_table(rows, seconds))
+    if plot:
         from fedref.proofs import picture
 
-        picture.draw(args.plot, args.seed)
-        print(args.plot, file=sys.stderr if args.json else sys.stdout)
+        picture.draw(plot, seed)
+        print(plot, file=sys.stderr if json else sys.stdout)
     return int(any(row.verdict != "ok" for row in rows))
 
 
@@ -79,7 +83,7 @@ def format_json(rows: "list[proofs.Row]", seed: int, seconds: float) -> str:
     listed = [row._asdict() | ({"error": None} if math.isnan(row.error) else {}) for row in rows]
     ok = all(row.verdict == "ok" for row in rows)
     report = {"seed": seed, "ok": ok, "seconds": round(seconds, 3), "proofs": listed}
-    return json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False)
+    return json_module.dumps(report, indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def format_table(rows: "list[proofs.Row]", seconds: float) -> str:
@@ -94,20 +98,3 @@ def format_table(rows: "list[proofs.Row]", seconds: float) -> str:
     failed = sum(row.verdict != "ok" for row in rows)
     what = f"{failed} of {len(rows)} failed" if failed else f"all {len(rows)} hold"
     return "\n".join([*lines, "", f"{what} ({seconds:.1f} s)"])
-
-
-COMMAND = Command(
-    run,
-    DESCRIPTION,
-    (
-        Option(
-            "--only TAG",
-            "run only the proofs of these tags; part of a tag selects all that contain it (any case)",
-            many="+",
-        ),
-        Option("--seed N", "seed of the random cases", int, 0, bounds=Bounds(0)),
-        Option("--json", "one JSON document instead of the table"),
-        Option("--plot FILE", "also draw error against step size: FILE.png, .svg or .pdf", Path),
-    ),
-    epilog=EPILOG,
-)

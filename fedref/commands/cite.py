@@ -1,6 +1,5 @@
 """`fedref cite`: the papers behind algorithms or a run as BibTeX, from the docstrings."""
 
-import argparse
 import re
 import sys
 import unicodedata
@@ -10,9 +9,8 @@ import fedref
 from fedref.algorithm import AnyAlgorithm
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError
-from fedref.commands.options import Command, Option
 from fedref.experiments import names
-from fedref.experiments.run_directory import read_experiment
+from fedref.experiments.config import read_experiment
 
 #: A citation: "Authors, *Title*, VENUE YEAR", where authors are surnames. The venue may be missing;
 #: instead of "VENUE YEAR" there may be "arXiv:ID, YEAR" or "JOURNAL VOLUME (YEAR) PAGES".
@@ -60,33 +58,20 @@ def papers_of(algorithm: type[AnyAlgorithm]) -> dict[str, str]:
     return next(filter(None, map(read_papers, files)), {})
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Print fedref's own entry, then each paper's once."""
+def cite(*cited: str) -> None:
+    """Print the papers behind algorithms or a run, and fedref itself, as BibTeX. Authors are surnames.
+
+    cited : algorithms or run directories (default: all algorithms)
+    """
     if sys.flags.optimize > 1:
         raise ConfigError("citations are docstrings, which python -OO drops: run it without -OO")
-    algorithms: list[object] = []
-    for name in arguments.name or ALGORITHMS:
+    algorithms: list[type[AnyAlgorithm]] = []
+    for name in cited or ALGORITHMS:
         if name not in ALGORITHMS and Path(name).is_dir():
-            tables = read_experiment(Path(name)).algorithms
-            algorithms += [table.get("algorithm", label) for label, table in tables.items()]
+            algorithms += map(type, read_experiment(Path(name)).algorithms.values())
         else:
-            algorithms.append(name)
+            algorithms.append(names.find_class("algorithm", name))
     papers: dict[str, str] = {}
     for algorithm in algorithms:
-        papers |= papers_of(names.algorithm_class(algorithm))
+        papers |= papers_of(algorithm)
     print(FEDREF, *papers.values(), sep="\n\n")
-    return 0
-
-
-COMMAND = Command(
-    run,
-    "Print the papers behind algorithms or a run, and fedref itself, as BibTeX. Authors are surnames.",
-    (
-        Option(
-            "name NAME",
-            "an algorithm or a run directory (default: all algorithms)",
-            many="*",
-            names=lambda: ALGORITHMS,
-        ),
-    ),
-)

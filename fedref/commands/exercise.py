@@ -1,16 +1,16 @@
 """`fedref exercise list | start NAME DIR | check FILE`: functions with a missing line to write."""
 
-import argparse
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.files import as_data_error, open_regular
-from fedref.boundary.values import Bounds
-from fedref.commands.options import Command, Option
+from fedref.boundary.values import POSITIVE
 from fedref.experiments.run_directory import disk_errors
 
-EPILOG = """\
+GROUP = """\
+Eight exercises: a function of fedref with one expression missing.
+
 examples
   fedref exercise list                     all exercises, the easiest first
   fedref exercise start meta-gradient .    make meta_gradient.py, in which an expression is missing
@@ -25,46 +25,57 @@ exit code of check: 0 it is right; 1 it is wrong or not finished; 2 wrong input
 WANTED = "a file that `fedref exercise start` wrote"
 
 
-def list_exercises(args: argparse.Namespace) -> int:
-    """Print the exercises, for students or for teachers."""
+def list_exercises(*, teacher: bool = False, solution: bool = False) -> None:
+    """List the exercises.
+
+    teacher : also print each one's purpose and its known mistakes
+    solution : the same with the missing lines
+    """
     from fedref.teach import template
     from fedref.teach.catalogue import EXERCISES
 
-    if args.teacher or args.solution:
-        print("\n".join(template.teachers_page(args.solution)))
-        return 0
+    if teacher or solution:
+        print("\n".join(template.teachers_page(solution)))
+        return
     width = max(map(len, EXERCISES))
     for name, exercise in EXERCISES.items():
         print(f"{name:<{width}}  {exercise.trains}")
-    return 0
 
 
-def start(args: argparse.Namespace) -> int:
-    """Write the student's file; refuse to replace one that exists."""
+def start(name: str, folder: Path, *, hard: bool = False) -> None:
+    """Write the file of an exercise. A file that exists is not replaced.
+
+    name : a name of `fedref exercise list`
+    folder : the folder for the file
+    hard : without the formula: derive it
+    """
     from fedref.teach import template
     from fedref.teach.catalogue import find
 
-    exercise = find(args.name)
-    path = args.folder / template.file_name(exercise)
+    exercise = find(name)
+    path = folder / template.file_name(exercise)
     with disk_errors(path):
-        args.folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         try:
             with path.open("x", encoding="utf-8") as file:
-                file.write(template.student_file(exercise, args.hard))
+                file.write(template.student_file(exercise, hard))
         except FileExistsError:
             raise ConfigError(f"{path} exists: give another folder, or remove it") from None
     print(f"{path}: write what is missing, then `fedref exercise check {path}`")
-    return 0
 
 
-def check(args: argparse.Namespace) -> int:
-    """Say whether a file is right, and if not what kind of mistake it is."""
+def check(file: Path, *, timeout: Annotated[float, POSITIVE] = 60.0) -> int:
+    """Check a solution: say whether it is right, and if not what kind of mistake it is.
+
+    file : your solution
+    timeout : seconds that the file may compute
+    """
     from fedref.teach import template
 
-    with as_data_error(args.file, WANTED), open_regular(args.file, WANTED) as file:
-        text = file.read().decode("utf-8-sig")
-    exercise = template.exercise_of(text, args.file)
-    lines, right = verdict(args.file, text, exercise, args.timeout)
+    with as_data_error(file, WANTED), open_regular(file, WANTED) as stream:
+        text = stream.read().decode("utf-8-sig")
+    exercise = template.exercise_of(text, file)
+    lines, right = verdict(file, text, exercise, timeout)
     print("\n".join([f"{exercise.name}: {lines[0]}", *(f"  {line}" for line in lines[1:])]))
     return 0 if right else 1
 
@@ -94,38 +105,3 @@ def verdict(path: Path, text: str, exercise: Any, timeout: float) -> tuple[list[
         said.pop(0) if fails else "of no kind that is known here"
     )
     return [f"not right: {kinds}", *said], False
-
-
-LIST = Command(
-    list_exercises,
-    "List the exercises.",
-    (
-        Option("--teacher", "also print each one's purpose and its known mistakes"),
-        Option("--solution", "the same with the missing lines"),
-    ),
-)
-START = Command(
-    start,
-    "Write the file of an exercise.",
-    (
-        Option("name NAME", "a name of `fedref exercise list`"),
-        Option("folder DIR", "the folder for the file", Path),
-        Option("--hard", "without the formula: derive it"),
-    ),
-)
-CHECK = Command(
-    check,
-    "Check a solution.",
-    (
-        Option("file FILE", "your solution", Path),
-        Option(
-            "--timeout S", "seconds that the file may compute", float, 60.0, Bounds(0, open="both")
-        ),
-    ),
-)
-COMMAND = Command(
-    None,
-    "Eight exercises: a function of fedref with one expression missing.",
-    commands={"list": LIST, "start": START, "check": CHECK},
-    epilog=EPILOG,
-)

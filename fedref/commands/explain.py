@@ -1,6 +1,5 @@
 """`fedref explain`: an equation, an algorithm or a model, with its lines and its numbers."""
 
-import argparse
 import sys
 import textwrap
 from operator import attrgetter
@@ -8,52 +7,54 @@ from pathlib import Path
 from typing import Any
 
 from fedref.boundary.errors import ConfigError
-from fedref.commands.options import Command, Option
 from fedref.experiments.run_directory import disk_errors
 
-EPILOG = """\
-examples
-  fedref explain --list
-  fedref explain "per-fedavg eq.6"      the equation, its line, its symbols, and its numbers
-  fedref explain apfl                   the whole algorithm
-  fedref explain "apfl alg.1"           any tag of the equation index, in upper or lower case
-  fedref explain cnn                    a model: layers, backward pass, R-operator
-  fedref explain mistakes               known mistakes: the wrong line, the right one, the symptom
-  fedref explain --html DIR             the same as pages, with formulae, and figures to try
 
-Everything comes from the source that runs. Formulae stand beside their lines of code; the tests compare
-those of the algorithms and of the linear models with the code. A worked example has two parameters (a
-softmax model a few more), three samples and, if the server takes part, two clients.
-"""
+def explain(*topic: str, html: Path | None = None, list: bool = False) -> None:
+    """Show an equation, an algorithm or a model: formula, code, symbols, decisions, and an example small
+    enough to redo by hand.
 
+    topic : a tag, an algorithm, a model, an exercise or `mistakes`
+    html : write all topics as a site that needs no network
+    list : list all topics
 
-def run(args: argparse.Namespace) -> int:
-    """Print one page, or the list of all."""
+    examples
+      fedref explain --list
+      fedref explain "per-fedavg eq.6"      the equation, its line, its symbols, and its numbers
+      fedref explain apfl                   the whole algorithm
+      fedref explain "apfl alg.1"           any tag of the equation index, in upper or lower case
+      fedref explain cnn                    a model: layers, backward pass, R-operator
+      fedref explain mistakes               known mistakes: the wrong line, the right one, the symptom
+      fedref explain --html DIR             the same as pages, with formulae, and figures to try
+
+    Everything comes from the source that runs. Formulae stand beside their lines of code; the tests compare
+    those of the algorithms and of the linear models with the code. A worked example has two parameters (a
+    softmax model a few more), three samples and, if the server takes part, two clients.
+    """
     if sys.flags.optimize > 1:
         raise ConfigError(
             "the explanations are docstrings, which python -OO drops: run it without -OO"
         )
     from fedref.teach import pages  # it imports the proofs, and they SciPy, which is slow to import
 
-    if args.list:
+    if list:
         for kind, names in pages.topics().items():
             print(kind)
             for name in names:
                 print(f"  {name}")
-        return 0
-    if args.html:
+        return
+    if html:
         from fedref.teach import site  # it imports matplotlib for its pictures
 
-        with disk_errors(args.html):
-            print(site.build_site(args.html)[0])
-        return 0
-    if not args.topic:
+        with disk_errors(html):
+            print(site.build_site(html)[0])
+        return
+    if not topic:
         raise ConfigError(
             "nothing to explain: give a tag, an algorithm or a model, --list or --html"
         )
-    topic = pages.find_topic(" ".join(args.topic))
-    print("\n".join(pages.TEXTS[topic]() if topic in pages.TEXTS else lines(pages.page_of(topic))))
-    return 0
+    name = pages.find_topic(" ".join(topic))
+    print("\n".join(pages.TEXTS[name]() if name in pages.TEXTS else lines(pages.page_of(name))))
 
 
 def lines(page: Any) -> list[str]:
@@ -90,16 +91,3 @@ def function_lines(function: Any) -> list[str]:
             said = f"to {off:.0e} of the largest entry" if off else "to the bit"
             out += [f"  the formula of [{equation.tag}] gives what the line gives, {said}"]
     return out + [f"  proved: {claim}" for claim in function.proofs]
-
-
-COMMAND = Command(
-    run,
-    "Show an equation, an algorithm or a model: formula, code, symbols, decisions, and an example "
-    "small enough to redo by hand.",
-    (
-        Option("topic TOPIC", "a tag, an algorithm, a model, an exercise or `mistakes`", many="*"),
-        Option("--html DIR", "write all topics as a site that needs no network", Path),
-        Option("--list", "list all topics"),
-    ),
-    epilog=EPILOG,
-)

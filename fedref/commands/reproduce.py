@@ -1,52 +1,65 @@
 """`fedref reproduce`: the papers' experiments, from data to tables and pictures."""
 
-import argparse
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Annotated
 
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.values import Bounds, seeds_of
 from fedref.commands import main
 from fedref.commands.console import say
-from fedref.commands.options import DATA_DIR, Command, Option
-
-EPILOG = """\
-examples
-  fedref reproduce --list
-  fedref reproduce fedprox                         needs no data
-  fedref reproduce per-fedavg --data-dir ~/data --seeds 0:5 --out more-seeds/results
-  fedref reproduce all --quick                     minutes instead of hours: directions only
-
-To resume an interrupted report, give the same command again. Results are in DIR/NAME/ (README.md,
-cells.csv, runs.csv, pictures); claims.md in DIR sums them up. The runs are in runs/NAME/ beside DIR:
-ordinary run directories, each beside its experiment as a file for `fedref run`. Runs with --quick
-always start anew and write nothing to DIR.
-
-exit code: 0 all went well; 1 a claim of --quick has not its direction; 2 wrong input, or data are missing
-"""
 
 
-def run(args: argparse.Namespace) -> int:
-    """List the reports, or run some."""
+def reproduce(
+    *reports: str,
+    list: bool = False,
+    quick: bool = False,
+    seeds: str | None = None,
+    data_dir: Path | None = None,
+    out: Path | None = None,
+    workers: Annotated[int, Bounds(1)] = 2,
+) -> int:
+    """Run a paper's experiments, set its numbers beside those measured here, and judge its claims.
+
+    reports : what to reproduce, or all
+    list : list what can be reproduced
+    quick : a few rounds, one seed, and the direction of the main claims only
+    seeds : these seeds (0:3 is 0, 1, 2), except for ablations (default: as in the report's file)
+    out : results (default: reproduce/results of the checkout, else of the current folder)
+    workers : processes that work on a run
+
+    examples
+      fedref reproduce --list
+      fedref reproduce fedprox                         needs no data
+      fedref reproduce per-fedavg --data-dir ~/data --seeds 0:5 --out more-seeds/results
+      fedref reproduce all --quick                     minutes instead of hours: directions only
+
+    To resume an interrupted report, give the same command again. Results are in DIR/NAME/ (README.md,
+    cells.csv, runs.csv, pictures); claims.md in DIR sums them up. The runs are in runs/NAME/ beside DIR:
+    ordinary run directories, each beside its experiment as a file for `fedref run`. Runs with --quick
+    always start anew and write nothing to DIR.
+
+    exit code: 0 all went well; 1 a claim of --quick has not its direction; 2 wrong input, or data are missing
+    """
     import_reproduce()
-    import reproduce  # it imports matplotlib, which is slow to import
+    import reproduce as package  # it imports matplotlib, which is slow to import
 
-    known = reproduce.report_names()
-    if args.list:
+    known = package.report_names()
+    if list:
         for name in known:
-            print(f"{name:<16}{reproduce.title_of(name)}")
+            print(f"{name:<16}{package.title_of(name)}")
         return 0
-    if not args.names:
+    if not reports:
         raise ConfigError(f"nothing to reproduce: give a NAME of {', '.join(known)}, or all")
-    failed = reproduce.reproduce(
-        known if "all" in args.names else list(dict.fromkeys(args.names)),
-        args.out or reproduce.default_out(),
+    failed = package.reproduce(
+        known if "all" in reports else [*dict.fromkeys(reports)],
+        out or package.default_out(),
         main,
-        quick=args.quick,
-        seeds=None if args.seeds is None else seeds_of(args.seeds),
-        data_dir=args.data_dir,
-        workers=args.workers,
+        quick=quick,
+        seeds=None if seeds is None else seeds_of(seeds),
+        data_dir=data_dir,
+        workers=workers,
         message=say,
     )
     for claim in failed:
@@ -68,26 +81,3 @@ def import_reproduce() -> None:
     assert spec.loader is not None
     sys.modules["reproduce"] = module_from_spec(spec)
     spec.loader.exec_module(sys.modules["reproduce"])
-
-
-COMMAND = Command(
-    run,
-    "Run a paper's experiments, set its numbers beside those measured here, and judge its claims.",
-    (
-        Option("names NAME", "what to reproduce, or all", many="*"),
-        Option("--list", "list what can be reproduced"),
-        Option("--quick", "a few rounds, one seed, and the direction of the main claims only"),
-        Option(
-            "--seeds A:B|A,B,...",
-            "these seeds (0:3 is 0, 1, 2), except for ablations (default: as in the report's file)",
-        ),
-        DATA_DIR,
-        Option(
-            "--out DIR",
-            "results (default: reproduce/results of the checkout, else of the current folder)",
-            Path,
-        ),
-        Option("--workers N", "processes that work on a run", int, 2, bounds=Bounds(1)),
-    ),
-    epilog=EPILOG,
-)

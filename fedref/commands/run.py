@@ -1,173 +1,246 @@
-"""`fedref run`: trains and compares algorithms."""
+"""`fedref run` and `fedref resume`: train and compare algorithms."""
 
-import argparse
+import json
+import shlex
 import sys
-from dataclasses import fields
+from contextlib import ExitStack
+from dataclasses import MISSING
+from math import isfinite
 from pathlib import Path
-from textwrap import fill
-from typing import Any
+from textwrap import fill, indent
+from typing import Annotated, Any
 
+import fedref
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
-from fedref.boundary.errors import ConfigError
-from fedref.boundary.values import literal, seeds_of, with_dashes
+from fedref.boundary.errors import ConfigError, FedrefError
+from fedref.boundary.values import Bounds, Entry, literal, schema, with_dashes
+from fedref.commands.command_line import HELP_WIDTH, parse_setting
 from fedref.commands.console import say
-from fedref.commands.execution import HOW, open_pool, run_and_report, tell_how_to_resume
-from fedref.commands.options import HELP_WIDTH, REPEATED, Command, Option
-from fedref.datasets import RULES, SOURCES, manifest
+from fedref.datasets import RULES, SOURCES
 from fedref.datasets.describe import notes
-from fedref.datasets.sources import parse_name
-from fedref.experiments import config, names
-from fedref.experiments.config import TABLES, Experiment
+from fedref.experiments import config, names, run_directory
+from fedref.experiments.config import TABLES, Experiment, naming
 from fedref.experiments.loading import Loader, make_model, resolve_experiment
-from fedref.experiments.metrics import columns_help
-from fedref.experiments.run_directory import create_run_directory, refuse_taken
+from fedref.experiments.progress import Progress, console_progress, report_to_log
+from fedref.experiments.results import columns_help, idle_rounds
+from fedref.experiments.run import execute
+from fedref.experiments.unit import Record, Unit
 from fedref.models import MODELS
 from fedref.rounds.federation import Source
 
-#: The suffixes of users' data files.
-OWN_DATA = ("npz", "npy", "csv", "tsv", "mat", "json")
-
+DIVERGED = 3
 #: The keys that have a flag of the same name; all others are given by --set.
 FLAGS = (
     "rounds", "clients_per_round", "epochs", "steps", "batch_size", "dtype", "lr", "alpha", "beta", "mu",
 )  # fmt: skip
-#: key → meaning
-KEYS = {
-    f.name: f.metadata["help"]
-    + ("" if f.default is None else f" (default {str(f.default).lower()})")
-    for f in fields(Experiment)
-    if f.name not in ("seeds", *TABLES)
-} | HYPERPARAMETERS
-
-EPILOG = """\
-algorithms
-  {algorithms}
-  all: every one of them
-
---set KEY=VALUE
-{keys}
-  and split.KEY, model.KEY, data.KEY, algorithms.NAME.KEY, sweep.KEY=[VALUE, ...]
-
-examples
-  fedref run                                  the shipped digits: FedAvg beside Per-FedAvg
-  fedref run fedavg per-fedavg --data digits --rounds 50 --clients-per-round 5 \\
-      --steps 10 --batch-size 40 --alpha 0.01 --beta 0.05 --seeds 7 --out DIR
-  fedref run apfl fedavg --data mnist --split fedprox-mnist --model logistic \\
-      --data-dir ~/data --rounds 150 --epochs 5 --lr 0.03 --seeds 0:3
-  fedref run experiment.toml --set mu=0.1 --set model.hidden=[40]
-
-The file is TOML: the keys of --set at the top level, and the tables [data] name,
-[split] rule and its parameters, [model] name and its parameters, [algorithms.NAME]
-with hyperparameters, [sweep] key = [values]. Every run writes one, config.toml, with
-every value. Options on the command line override the file; each is also such a key.
-
-exit code: 0 all went well; 2 wrong input; 3 an algorithm diverged (the others went on)
-"""
+Workers = Annotated[int, Bounds(1)]
+Seconds = Annotated[float, Bounds(0)]
 
 
-# ---- the experiment of a command line ------------------------------------------------------------
+def run(
+    *what: str,
+    data: str | None = None,
+    split: str | None = None,
+    model: str | None = None,
+    seeds: str | None = None,
+    set: list[str] = (),  # type: ignore[assignment]
+    out: Path | None = None,
+    print_config: bool = False,
+    help_columns: bool = False,
+    list: bool = False,
+    dry_run: bool = False,
+    data_dir: Path | None = None,
+    workers: Workers = 1,
+    threads: Workers | None = None,
+    checkpoint_every: Seconds = 10.0,
+    quiet: bool = False,
+    verbose: bool = False,
+    json: bool = False,
+    **settings: Any,
+) -> int:
+    """Train algorithms on the same clients and the same mini-batches, print a table and write a run
+    directory: config.toml, split.json, metrics.csv, clients.csv, summary.csv, curves.png.
 
+    what : algorithms, or a TOML file, or both; all: every algorithm
+    data : data set (see `fedref data list`), or a path to your own (see `fedref data --help`)
+    split : split rule (see `fedref data rules`), or a manifest.json
+    model : logistic, binary-logistic, svm, mlp, cnn, lstm, or MODULE:NAME
+    seeds : one seed, or several: 0:3 is 0, 1, 2
+    set : any value, e.g. split.users=10; the keys are below
+    out : run directory (default runs/TIME-NAME); a run that was begun there goes on
+    print_config : print the experiment with every value, as a file to copy and edit, and do no more
+    help_columns : explain the columns of the table and of the files, and do no more
+    list : list algorithms, models, data and split rules, and do no more
+    dry_run : check everything, print the experiment that would run, and do no more
+    workers : processes that share the run; so do commands that are given the same directory
+    threads : threads for the clients of a round where the model is large (default: the processors,
+        divided by the workers); 1: none
+    checkpoint_every : seconds between checkpoints; 0: after every round
+    quiet : no progress, no table
+    verbose : write a log to DIR/log.txt, a line per round
+    json : one line of JSON per round on standard output
 
-def compose_experiment(arguments: argparse.Namespace) -> Experiment:
-    """Return the built-in experiment or a file's, with the command line's choices on top."""
-    words = [word for word in arguments.what if not word.endswith(".toml")]
-    paths = [Path(word) for word in arguments.what if word.endswith(".toml")]
-    if len(paths) > 1:
-        raise ConfigError(f"{len(paths)} files are given, expected one at most")
-    settings, data = read_settings(arguments), named_data(arguments)
-    file = {"name": paths[0].stem, **config.read(paths[0])} if paths else {}
-    table = file or built_in_experiment(data)
-    with config.naming(experiment_file(arguments)):
-        choices = {"data": data, "split": arguments.split, "model": arguments.model}
-        experiment = config.compose(table, words, choices, settings)
-        named = {"model", "model.name"} & dict(settings).keys() or "name" in table.get("model", {})
-        named = named or arguments.model
-        if not named and config.is_text(text := experiment.data["name"]):
-            say(f"{text} holds text: the model is {experiment.model['name']} (--model for another)")
-        return experiment
+    examples
+      fedref run                                  the shipped digits: FedAvg beside Per-FedAvg
+      fedref run fedavg per-fedavg --data digits --rounds 50 --clients-per-round 5 \\
+          --steps 10 --batch-size 40 --alpha 0.01 --beta 0.05 --seeds 7 --out DIR
+      fedref run apfl fedavg --data mnist --split fedprox-mnist --model logistic \\
+          --data-dir ~/data --rounds 150 --epochs 5 --lr 0.03 --seeds 0:3
+      fedref run experiment.toml --set mu=0.1 --set model.hidden=[40]
+      fedref run per-fedavg --set "sweep.alpha=[0.01,0.1,0.5]" --seeds 0:3 --out DIR
+      fedref plot DIR --against alpha             the result over the swept value
 
+    The file is TOML: the keys of --set at the top level, and the tables [data] name, [split] rule and
+    its parameters, [model] name and its parameters, [algorithms.NAME] with hyperparameters, [sweep]
+    key = [values]. Every run writes one, config.toml, with every value. Options on the command line
+    override the file; each is also such a key.
 
-def experiment_file(arguments: argparse.Namespace) -> str:
-    """Return the experiment file, or "" if none is given."""
-    return next((word for word in arguments.what if word.endswith(".toml")), "")
-
-
-def named_data(arguments: argparse.Namespace) -> str | None:
-    """Return the data set of --data, else that of the manifest of --split; refuse two different ones."""
-    data: str | None = arguments.data
-    rule = arguments.split or ""
-    if not rule.endswith(".json"):
-        return data
-    name = str(manifest.read(rule)["source"]["name"])
-    if data is None:
-        return name
-    same_file = name == Path(data).resolve().name  # a manifest has no more of a file's path
-    if not same_file and (parse_name(data) or data) != parse_name(name):
-        raise ConfigError(f"--data {data}, but {rule} is a split of {name}")
-    return data
-
-
-def built_in_experiment(data: str | None) -> dict[str, Any]:
-    """Return the built-in experiment of a data set, else that of the digits with these data."""
-    if data is not None and (data_table := config.built_in_table(data)):
-        return data_table
-    table = config.built_in_table()
-    if data is not None:
-        table["name"] = names.default_run_name(data)
-        table["data"] = {"name": data}
-    return table
-
-
-def read_settings(arguments: argparse.Namespace) -> list[tuple[str, Any]]:
-    """Return the (key, value) of all flags, then of all --set."""
-    settings: list[tuple[str, Any]] = []
-    if arguments.seeds is not None:
-        settings.append(("seeds", seeds_of(arguments.seeds)))
-    flags = {name: getattr(arguments, name) for name in FLAGS}
-    settings += [(name, literal(text)) for name, text in flags.items() if text is not None]
-    for setting in arguments.set:
-        key, found, value = setting.partition("=")
-        if not (found and key.strip()):
-            raise ConfigError(f"--set {setting!r}: expected KEY=VALUE")
-        settings.append((key.strip(), literal(value.strip())))
-    return settings
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Check the experiment, make a run directory, and run."""
-    if arguments.help_columns:
-        print(columns_help())
+    exit code: 0 all went well; 2 wrong input; 3 an algorithm diverged (the others went on)
+    """
+    if help_columns or list:
+        print(columns_help() if help_columns else listing())
         return 0
-    if arguments.list:
-        print(listing())
-        return 0
-    loader = Loader(arguments.data_dir)
-    experiment = compose_experiment(arguments)
-    if arguments.print_config:
+    files = [word for word in what if word.endswith(".toml")]
+    if len(files) > 1:
+        raise ConfigError(f"{len(files)} files are given, expected one at most")
+    chosen = [word for word in what if word not in files]
+    given: dict[str, Any] = {"data": data, "split": split, "model": model, "seeds": seeds}
+    given |= {"algorithms": chosen or None}
+    given |= {key: literal(text) for key, text in settings.items() if text is not None}
+    experiment = config.compose(
+        files[0] if files else None, [*given.items(), *map(parse_setting, set)]
+    )
+    say_model_of_text(experiment, model, dict(map(parse_setting, set)))
+    if print_config:
         print(config.toml_text(experiment), end="")
         return 0
-    with config.naming(experiment_file(arguments)):
-        quiet = arguments.quiet or arguments.json
-        experiment = resolve_experiment(experiment, loader, (lambda text: None) if quiet else say)
-    if arguments.dry_run:
-        if arguments.out is not None:
-            refuse_taken(arguments.out)
-        if not arguments.quiet:
+    loader = Loader(data_dir)
+    with naming(files[0] if files else ""):
+        silent = quiet or json
+        experiment = resolve_experiment(experiment, loader, (lambda text: None) if silent else say)
+    if dry_run:
+        if out is not None:
+            run_directory.refuse_other(experiment, out)
+        if not quiet:
             print(config.toml_text(experiment), end="")
         return 0
-    new_directory = create_run_directory(experiment, arguments.out)
-    with open_pool(arguments) as pool, new_directory as directory, tell_how_to_resume(directory):
-        if not quiet:
-            say(f"results go to {directory}/")
-            for note in notes_on_data(experiment, loader.federation(experiment).source):
-                say(note)
-        return run_and_report(experiment, directory, arguments, loader, pool)
+    if out is None:
+        out = run_directory.new_directory(experiment.name)
+    run_directory.begin_run(experiment, out)
+    if not silent:
+        say(f"results go to {out}/")
+        for note in notes_on_data(
+            experiment, loader.federation(experiment.data, experiment.split).source
+        ):
+            say(note)
+    how = {"workers": workers, "threads": threads, "every": checkpoint_every}
+    return run_and_report(experiment, out, loader, how, quiet, verbose, json)
 
 
-def notes_on_data(experiment: Experiment, source: Source) -> list[str]:
+def resume(
+    directory: Path,
+    *,
+    data_dir: Path | None = None,
+    changed_code: bool = False,
+    workers: Workers = 1,
+    threads: Workers | None = None,
+    checkpoint_every: Seconds = 10.0,
+    quiet: bool = False,
+    verbose: bool = False,
+    json: bool = False,
+) -> int:
+    """Go on with a run from what its units have saved. The files become byte-identical to those of a run
+    that was never interrupted.
+
+    directory : the run directory
+    data_dir : the folder of data sets; if the run had a --data-dir, give it again: it is not saved
+    changed_code : go on although fedref's version or code of yours has changed; the run says so
+    workers : processes that share the run; so do commands that are given the same directory
+    threads : threads for the clients of a round where the model is large (default: the processors,
+        divided by the workers); 1: none
+    checkpoint_every : seconds between checkpoints; 0: after every round
+    quiet : no progress, no table
+    verbose : write a log to DIR/log.txt, a line per round
+    json : one line of JSON per round on standard output
+    """
+    experiment = config.read_experiment(directory)
+    if differs := run_directory.compare_environment(directory):
+        say(f"{directory}: {differs}")
+    how = {
+        "workers": workers,
+        "threads": threads,
+        "every": checkpoint_every,
+        "changed_code": changed_code,
+    }
+    return run_and_report(experiment, directory, Loader(data_dir), how, quiet, verbose, json)
+
+
+def run_and_report(
+    experiment: Experiment,
+    directory: Path,
+    loader: Loader,
+    how: dict[str, Any],
+    quiet: bool,
+    verbose: bool,
+    as_json: bool,
+) -> int:
+    """Complete the units, report progress, draw the curves, print the table; return the exit code."""
+    from fedref import plots  # matplotlib is slow to import
+
+    with ExitStack() as stack:
+        progress = Progress(message=say)
+        if as_json:
+            progress = Progress(print_json_line, say)
+        elif not quiet:
+            progress = stack.enter_context(console_progress(experiment, say))
+        if verbose:
+            heading = f"fedref {fedref.__version__}: {shlex.join(sys.argv)}"
+            stack.enter_context(run_directory.disk_errors(directory))
+            progress = stack.enter_context(report_to_log(directory / "log.txt", heading, progress))
+        again = f"resume with: fedref resume {shlex.quote(str(directory))}"
+        try:
+            done = execute(experiment, directory, loader=loader, progress=progress, **how)
+        except KeyboardInterrupt as stop:
+            stop.args = (*(stop.args or ("interrupted",)), again)
+            raise
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            what = f"{error.filename or 'standard output'}: {error.strerror or error}"
+            raise FedrefError(f"{what}; {again}") from error
+    with run_directory.disk_errors(directory):
+        plots.save(plots.curves(done.table()), directory / "curves.png")
+    if not quiet and not as_json:
+        files = f"{directory}/  metrics.csv  clients.csv  curves.png  config.toml  split.json"
+        print(f"\n{done}\n\n{files}")
+    for unit, record in zip(done.units, done.records):
+        if idle := idle_rounds(record):
+            message = f"in {idle} of {record.round} rounds no client's work arrived"
+            say(f"{unit.name}: {message}: the model did not move")
+    for unit, reason in done.diverged_units:
+        say(f"{unit.name} diverged: {reason}")
+    return DIVERGED if done.diverged_units else 0
+
+
+def print_json_line(unit: Unit, record: Record) -> None:
+    """Print the newest row as a line of JSON, where numbers that are not finite become null."""
+    row = {**unit.columns, **record.rows[-1], "status": record.status}
+    row |= {"reason": record.reason} if record.reason else {}
+    finite = {k: None if isinstance(v, float) and not isfinite(v) else v for k, v in row.items()}
+    print(json.dumps(finite, allow_nan=False), flush=True)
+
+
+def say_model_of_text(experiment: Experiment, model: str | None, given: Any) -> None:
+    """Say which model was chosen for a file of text."""
+    data, chosen = experiment.data["name"], experiment.model["name"]
+    if model is None and "model.name" not in given and chosen == "lstm" and config.holds_text(data):
+        say(f"{data} holds text: the model is {chosen} (--model for another)")
+
+
+def notes_on_data(experiment: Experiment, source: Source) -> Any:
     """Return remarks on how the data were understood and how labels are encoded."""
     if experiment.classes == "own":  # each client's labels count from 0
-        return list(source.notes)
+        return source.notes
     return notes(source, None if experiment.sweep else make_model(experiment.model, source).labels)
 
 
@@ -176,17 +249,16 @@ def notes_on_data(experiment: Experiment, source: Source) -> list[str]:
 
 def listing() -> str:
     """List algorithms, models, data and split rules, a line each, also those of other packages."""
-    algorithms = {name: first_line(cls) for name, cls in ALGORITHMS.items()}
-    models = {name: first_line(sys.modules[cls.__module__]) for name, cls in MODELS.items()}
-    data = {name: source.help for name, source in SOURCES.items()}
     parts = {
-        "algorithms": algorithms | entry_points_by_name("algorithms"),
-        "models (--model)": models | entry_points_by_name("models"),
-        "data (--data), or a file of your own": data | entry_points_by_name("data"),
+        "algorithms": {name: first_line(cls) for name, cls in ALGORITHMS.items()},
+        "models (--model)": {n: first_line(sys.modules[c.__module__]) for n, c in MODELS.items()},
+        "data (--data), or a file of your own": {name: one.help for name, one in SOURCES.items()},
         "split rules (--split)": {name: rule.help for name, rule in RULES.items()},
     }
     lines = []
-    for title, known in parts.items():
+    for kind, (title, known) in zip(("algorithm", "model", "data", ""), parts.items()):
+        more = names.entry_points_of(kind) if kind else {}
+        known |= {name: f"from {value}" for name, value in more.items()}
         width = max(map(len, known)) + 2
         lines += ["", title, *(f"  {name:<{width}}{text}" for name, text in known.items())]
     return "\n".join(lines[1:])
@@ -200,76 +272,31 @@ def first_line(thing: Any) -> str:
     return text.partition("\n")[0]
 
 
-def entry_points_by_name(group: str) -> dict[str, str]:
-    """Return {name: "from MODULE:NAME"} for the entry points of installed packages."""
-    return {name: f"from {point.value}" for name, point in names.entry_points_of(group).items()}
-
-
-# ---- the table of options ------------------------------------------------------------------------
-
-
 def keys_help() -> str:
-    """Return a line or more for each key that has no flag."""
-    others = {with_dashes(name): text for name, text in KEYS.items() if name not in FLAGS}
-    pad = " " * 22
-    return "\n".join(
-        fill(f"{name:<20}{text}", HELP_WIDTH, initial_indent="  ", subsequent_indent=pad)
-        for name, text in others.items()
+    """Return the algorithms, and a line or more for each key that has no flag."""
+    names_only = fill(", ".join(ALGORITHMS), HELP_WIDTH - 2, break_on_hyphens=False)
+    lines = [
+        fill(f"{with_dashes(name):<20}{entry.meaning}{usual_value(entry)}", HELP_WIDTH,
+             initial_indent="  ", subsequent_indent=" " * 22)
+        for name, entry in KEYS.items() if name not in FLAGS
+    ]  # fmt: skip
+    lines.append(
+        "  and split.KEY, model.KEY, data.KEY, algorithms.NAME.KEY, sweep.KEY=[VALUE, ...]"
     )
+    return "\n".join(["algorithms", indent(names_only, "  "), "", "--set KEY=VALUE", *lines])
 
 
-COMMAND = Command(
-    run,
-    "Train algorithms on the same clients and the same mini-batches, print a table and write a run "
-    "directory: config.toml, split.json, metrics.csv, clients.csv, curves.png.",
-    (
-        Option(
-            "what ALGORITHM | FILE.toml",
-            "what to run",
-            many="*",
-            names=lambda: ["all", *ALGORITHMS, *names.entry_points_of("algorithms")],
-            suffixes=("toml",),
-        ),
-        Option(
-            "--data NAME",
-            "data set (see `fedref data list`), or a path to your own (see `fedref data --help`)",
-            names=lambda: [*SOURCES, *names.entry_points_of("data")],
-            suffixes=OWN_DATA,
-        ),
-        Option(
-            "--split RULE",
-            "split rule (see `fedref data rules`), or a manifest.json",
-            names=lambda: RULES,
-            suffixes=("json",),
-        ),
-        Option(
-            "--model NAME",
-            ", ".join(MODELS),
-            names=lambda: [*MODELS, *names.entry_points_of("models")],
-        ),
-        Option("--seeds A | A:B | A,B,...", "one seed, or several: 0:3 is 0, 1, 2"),
-        Option(
-            "--set KEY=VALUE", "any value, e.g. split.users=10; the keys are below", many=REPEATED
-        ),
-        Option("-o --out DIR", "run directory (default runs/TIME-NAME)", Path),
-        Option(
-            "--print-config",
-            "print the experiment with every value, as a file to copy and edit, and do no more",
-        ),
-        Option(
-            "--help-columns",
-            "explain the columns of the table and of the files, and do no more",
-        ),
-        Option("--list", "list algorithms, models, data and split rules, and do no more"),
-        Option(
-            "--dry-run", "check everything, print the experiment that would run, and do no more"
-        ),
-    ),
-    {
-        "the experiment (the same defaults with and without a file)": [
-            Option(f"--{with_dashes(name)} X", KEYS[name]) for name in FLAGS
-        ],
-        **HOW,
-    },
-    EPILOG.format(algorithms=", ".join(ALGORITHMS), keys=keys_help()),
-)
+def usual_value(entry: Entry) -> str:
+    return "" if entry.default in (None, MISSING) else f" (default {str(entry.default).lower()})"
+
+
+#: Every key of an experiment, but its tables.
+KEYS = {
+    name: entry for name, entry in schema(Experiment).items() if name not in ("seeds", *TABLES)
+} | {name: Entry(name, str, None, meaning=text) for name, text in HYPERPARAMETERS.items()}
+run.settings = {  # type: ignore[attr-defined]
+    "the experiment (the same defaults with and without a file)": [
+        KEYS[name]._replace(meaning=KEYS[name].meaning + usual_value(KEYS[name])) for name in FLAGS
+    ]
+}
+run.below = keys_help  # type: ignore[attr-defined]

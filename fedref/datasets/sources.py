@@ -12,7 +12,7 @@ import numpy as np
 
 from fedref.boundary.errors import ConfigError, DataError, unknown
 from fedref.boundary.files import data_error, exists
-from fedref.boundary.values import build, field_from_text
+from fedref.boundary.values import build, literal, schema
 from fedref.datasets import download
 from fedref.datasets.formats import idx, leaf, mat, npz, tables
 from fedref.datasets.formats.arrays import Raw, source_of
@@ -44,7 +44,8 @@ def parse_name(
             key, value = places[i], key
         if key in given:
             raise ConfigError(f"{name}: {key} is given twice")
-        given[key] = field_from_text(known, key, value)
+        entry = schema(known).get(key)
+        given[key] = entry.parse(value) if entry else literal(value)
     return name, vars(build(known, given, name))
 
 

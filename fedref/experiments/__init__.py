@@ -1,14 +1,13 @@
-"""Experiments: from a TOML file to results. A module imports only those above it:
+"""Experiments: from a list of assignments to results. A module imports only those above it:
 
-names          finds the algorithm, model or data that a name stands for
-config         the Experiment, and how it is read from TOML with settings on top
-metrics        the columns of the tables, and what they mean
-parallel       work in other processes: a pool, and the clients of a round over any executor
+names          what names stand for: fedref's own things, MODULE:NAME, objects
+config         the Experiment: values that are assigned one after the other, read from and written as TOML
 unit           one algorithm at one point of the sweep with one seed: its rounds and its record
-loading        the data, split and model of an experiment; finds all mistakes before any work
+loading        the data, split and model of a unit; finds all mistakes before any work
+parallel       several processes on one run: who works on which unit
+run_directory  the files of a run, and what they are sealed with
+notes          remarks on a run's table
+results        the Run: rows of dictionaries, and the files and views that are made of them
 progress       progress reports: a bar, lines, a log
-run_directory  the files of a run directory, and its lock
-resume         continues a unit from its checkpoint, if data and split are unchanged
-results        the Run: arrays, tables, what a notebook shows
-run            runs all units, in this process or spread over workers; `fedref.run`
+run            completes the file of every unit; `fedref.run`
 """

@@ -1,4 +1,7 @@
-"""Loading an experiment: its data, split and model by their names. A run loads each of them once."""
+"""The data, the split and the model of a unit. A run loads each of them once.
+
+What cannot be trained on is refused here, in one line, before any work.
+"""
 
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -8,15 +11,13 @@ from typing import Any
 import numpy as np
 
 from fedref.boundary.errors import ConfigError, DataError, FedrefError
-from fedref.boundary.values import build
-from fedref.datasets import from_manifest, load, split, split_clients
+from fedref.boundary.values import build, schema
+from fedref.datasets import from_manifest, load, manifest_of, split, split_clients
 from fedref.datasets.sources import from_memory, is_in_memory, parse_name
 from fedref.experiments import config, names
-from fedref.experiments.config import Experiment
-from fedref.experiments.names import Table
-from fedref.experiments.unit import LoadedExperiment
-from fedref.models import FROM_DATA, MODELS
-from fedref.models.base import Model
+from fedref.experiments.config import USUAL_COHORT, Experiment, Table
+from fedref.experiments.unit import Loaded, Unit, units
+from fedref.models import FROM_DATA, MODELS, Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation, Source
@@ -29,31 +30,33 @@ MOST_CLASSES = 100_000
 
 @dataclass
 class Loader:
-    """The data of a run; it reads each source once and makes each split once."""
+    """The data of a run: each source is read once, and each split is made once."""
 
     data_dir: str | Path | None = None
-    sources: dict[str, Source | Federation] = field(default_factory=dict)
-    federations: dict[str, Federation] = field(default_factory=dict)
+    kept: dict[str, Any] = field(default_factory=dict)
+
+    def once(self, key: str, make: Callable[[], Any]) -> Any:
+        if key not in self.kept:
+            self.kept[key] = make()
+        return self.kept[key]
 
     def source(self, data: Table) -> Source | Federation:
         """Return the rows of [data], or a Federation if they are divided over clients already."""
-        key = key_of(data)
-        if key not in self.sources:
-            self.sources[key] = source_of(data, self.data_dir)
-        return self.sources[key]
+        return self.once(key_of(data), lambda: source_of(data, self.data_dir))
 
-    def federation(self, experiment: Experiment) -> Federation:
-        """Return the split data of an experiment."""
-        key = key_of(experiment.data, experiment.split)
-        if key not in self.federations:
-            self.federations[key] = self._split(experiment.data, dict(experiment.split))
-        return self.federations[key]
+    def federation(self, data: Table, table: Table) -> Federation:
+        """Return the data of [data], divided over clients as [split] says."""
+        return self.once(key_of(data, table), lambda: self.divided(data, dict(table)))
 
-    def _split(self, data: Table, table: dict[str, Any]) -> Federation:
+    def split_hash(self, whole: Federation) -> str:
+        """Return the SHA-256 of a split and its data."""
+        return str(self.once(f"hash {id(whole)}", lambda: manifest_of(whole)["sha256"]))
+
+    def divided(self, data: Table, table: dict[str, Any]) -> Federation:
         rule = table.pop("rule")
         if rule.endswith(".json"):  # a manifest names its data, which may be in a file's folder
-            name = data["name"]
-            return from_manifest(rule, Path(name).parent if is_file(name) else self.data_dir)
+            here = Path(data["name"]).parent if is_file(data["name"]) else self.data_dir
+            return from_manifest(rule, here)
         source = self.source(data)
         if isinstance(source, Federation):
             return source
@@ -64,29 +67,29 @@ class Loader:
 def key_of(*tables: Table) -> str:
     """Return a key that is equal for tables of the same values; objects differ by identity."""
 
-    def value(x: Any) -> Any:
-        return repr(x) if isinstance(x, bool | int | float | str | None) else id(x)
+    def one(value: Any) -> Any:
+        named = callable(value) or is_in_memory(value) or isinstance(value, Model)
+        return id(value) if named else repr(value)
 
-    return repr([sorted((k, value(v)) for k, v in table.items()) for table in tables])
+    return repr([{key: one(value) for key, value in table.items()} for table in tables])
 
 
 def source_of(data: Table, data_dir: str | Path | None) -> Source | Federation:
-    """Load the rows of [data]: of a named data set, a file, a function's result, or arrays."""
-    rest = dict(data)
-    name = rest.pop("name")
+    """Load the rows of a named data set, a file, a function's result, or arrays."""
+    rest = {key: value for key, value in data.items() if key != "name"}
+    name = data["name"]
     if is_in_memory(name):
         return from_memory(name, "data")
-    function = names.data_function(name)
+    function = names.find_function(name)
     if function is None:
         return load(name, data_dir, **rest)
     where = names.importable_name(name)
     try:
-        result = function(**rest)
+        return from_memory(function(**rest), where)
     except FedrefError:
         raise
     except Exception as error:
         raise DataError(f"{where}: {type(error).__name__}: {error}") from error
-    return from_memory(result, where)
 
 
 def is_file(name: Any) -> bool:
@@ -102,99 +105,85 @@ def absolute_path(name: Any) -> Any:
 # ---- the model of the data -----------------------------------------------------------------------
 
 
-def check_inputs(model: Any, name: str, source: Source) -> None:
-    """Refuse a model for numbers if the data hold codes, and a model for codes if they do not."""
-    takes = getattr(model, "inputs", "numbers")
-    if takes != source.inputs:
-        fits = ", ".join(name for name, other in MODELS.items() if other.inputs == source.inputs)
-        raise ConfigError(
-            f"model {name} takes {takes}, and {source.name} holds {source.inputs}: "
-            f"use one of {fits}"
-        )
-
-
 def make_model(table: Table, source: Source) -> Model:
-    """Make the model of a [model] table, with its input and output sizes taken from the data."""
-    table = names.model_table(table)
-    name = table.pop("name")
-    if names.is_object(name):
-        given_model: Model = name
-        if given_model.features != source.X.shape[1]:
+    """Make the model of [model], with its sizes taken from the data."""
+    name = table["name"]
+    if isinstance(name, Model):
+        if name.features != source.X.shape[1]:
             raise ConfigError(
-                f"the model {type(given_model).__name__} takes {given_model.features} features, but "
-                f"{source.name} has {source.X.shape[1]}"
+                f"the model {type(name).__name__} takes {name.features} features, but {source.name} has "
+                f"{source.X.shape[1]}"
             )
-        check_inputs(given_model, type(given_model).__name__, source)
-        if given_model.labels:
-            refuse_real(type(given_model).__name__, source)
-        return given_model
-    cls, shown = names.model_class(name), names.importable_name(name)
+        check_inputs(name, names.importable_name(name), source)
+        refuse_real(source, bool(name.labels), names.importable_name(name))
+        return name
+    cls, shown = names.find_class("model", name), f"model {names.importable_name(name)}"
     check_inputs(cls, shown, source)
-    data: dict[str, Callable[[], Any]] = {
+    sizes: dict[str, Callable[[], Any]] = {
         "features": lambda: source.X.shape[1],
         "length": lambda: source.X.shape[1],
         "classes": lambda: class_count(source, shown),
         "image": lambda: source.image,
         "vocabulary": lambda: source.vocabulary and len(source.vocabulary),
     }
-    from_data = {f.name: data[f.name]() for f in fields(cls) if f.name in FROM_DATA}
-    if None in from_data.values():
-        raise ConfigError(f"model {shown} needs images, and {source.name} has none")
-    given = {*table, *from_data}
-    lacking = [
-        f.name
-        for f in fields(cls)
-        if f.init and f.default is f.default_factory is MISSING and f.name not in given
-    ]
-    if lacking:
-        raise ConfigError(
-            f"model {shown} needs {lacking[0]}: give it in [model], or as "
-            f"--set model.{lacking[0]}=VALUE"
-        )
-    model: Model = build(cls, table, f"model {shown}", **from_data)
-    if model.labels:
-        refuse_real(shown, source)
+    given = {f.name: sizes[f.name]() for f in fields(cls) if f.name in FROM_DATA}
+    if None in given.values():
+        raise ConfigError(f"{shown} needs images, and {source.name} has none")
+    own = {key: value for key, value in table.items() if key != "name"}
+    for name, entry in schema(cls).items():
+        if entry.default is MISSING and name not in {*given, *own}:
+            raise ConfigError(
+                f"{shown} needs {name}: give it in [model], or as --set model.{name}=VALUE"
+            )
+    model: Model = build(cls, own, shown, **given)
+    refuse_real(source, bool(model.labels), shown)
     return model
 
 
+def check_inputs(model: Any, shown: str, source: Source) -> None:
+    """Refuse a model for numbers if the data hold codes, and a model for codes if they do not."""
+    if model.inputs != source.inputs:
+        fits = ", ".join(name for name, other in MODELS.items() if other.inputs == source.inputs)
+        raise ConfigError(
+            f"{shown} takes {model.inputs}, and {source.name} holds {source.inputs}: use one of {fits}"
+        )
+
+
+def refuse_real(source: Source, takes_labels: bool, shown: str) -> None:
+    """Refuse real targets for a model that takes labels."""
+    if takes_labels and source.real:
+        row = int((source.y % 1 != 0).argmax())
+        raise ConfigError(
+            f"{source.name}: y is {source.y[row]} in row {row}, and {shown} takes labels; expected "
+            "whole numbers or words, or a model of real targets, whose labels are ()"
+        )
+
+
+def class_count(source: Source, shown: str) -> int:
+    """Count the classes: the largest label + 1, or the labels if one of them is negative."""
+    refuse_real(source, True, shown)
+    labels = source.labels
+    if labels[-1] >= MOST_CLASSES:
+        raise ConfigError(
+            f"{source.name} has the label {labels[-1]}, expected classes 0 to C−1, C at most "
+            f"{MOST_CLASSES}"
+        )
+    return int(labels[-1]) + 1 if labels[0] >= 0 else len(labels)
+
+
 def check_shapes(model: Model, federation: Federation) -> None:
-    """Raise ConfigError if a model of the user's own cannot compute for two clients at once."""
+    """Refuse a model of the user's own that cannot compute for two clients at once."""
     if type(model).__module__.startswith("fedref."):
         return
-    X, y, _ = federation.batch(federation.train.rows[:2], np.dtype(np.float64))
-    w, D = (
-        np.stack(2 * [model.init(np.random.default_rng(0))]),
-        Batch(*(np.stack([x, x]) for x in (X, y))),
-    )
+    D = federation.batch(np.tile(federation.train.rows[:2], (2, 1)))
+    w = np.stack(2 * [model.init(np.random.default_rng(0))])
     for name, shape in (("loss", (2,)), ("grad", w.shape)):
-        got = np.shape(getattr(model, name)(w, D))
+        got = np.shape(getattr(model, name)(w, Batch(D.X, D.y)))
         if got != shape:
             raise ConfigError(
                 f"{type(model).__name__}.{name} returns shape {got} for two clients at once, expected "
                 f"{shape}: w is (..., d), X is (..., B, p), and sums go over the last axes"
             )
-
-
-def refuse_real(name: str, source: Source) -> None:
-    """Refuse real targets; the message names the first y that is not a label."""
-    if source.real:
-        row = int((source.y % 1 != 0).argmax())
-        raise ConfigError(
-            f"{source.name}: y is {source.y[row]} in row {row}, and model {name} takes labels; "
-            "expected whole numbers or words, or a model of real targets, whose labels are ()"
-        )
-
-
-def class_count(source: Source, model: str) -> int:
-    """Count the classes: the largest label + 1, or the labels if one of them is negative."""
-    refuse_real(model, source)
-    labels = source.labels
-    if labels[-1] >= MOST_CLASSES:
-        raise ConfigError(
-            f"{source.name} has the label {labels[-1]}, expected classes 0 to C−1, "
-            f"C at most {MOST_CLASSES}"
-        )
-    return int(labels[-1]) + 1 if labels[0] >= 0 else len(labels)
 
 
 def map_labels(federation: Federation, model: Model, dtype: Any = np.float64) -> Federation:
@@ -234,14 +223,14 @@ def number_classes_per_client(federation: Federation) -> Federation:
     If no client holds more than k labels, the model has k classes [fedmeta §introduction].
     """
     source, y = federation.source, np.zeros_like(federation.source.y)
-    seen = np.zeros(len(y), np.int64)
+    holders = np.zeros(len(y), np.int64)
     for k in range(federation.clients):
         rows = np.concatenate([federation.train.rows_of(k), federation.test.rows_of(k)])
         y[rows] = np.unique(source.y[rows], return_inverse=True)[1]
-        seen[rows] += 1
-    if (seen > 1).any():
+        holders[rows] += 1
+    if (holders > 1).any():
         raise ConfigError(
-            f"classes is own, but row {seen.argmax()} of {source.name} is held by {seen.max()} "
+            f"classes is own, but row {holders.argmax()} of {source.name} is held by {holders.max()} "
             "clients: expected every row at one client only"
         )
     return replace(federation, source=replace(source, y=y))
@@ -250,13 +239,34 @@ def number_classes_per_client(federation: Federation) -> Federation:
 # ---- all of it -----------------------------------------------------------------------------------
 
 
-def load_experiment(experiment: Experiment, loader: Loader | None = None) -> LoadedExperiment:
-    """Load, split and check the data of one point of the sweep; raise an error for any mistake.
+def load_unit(unit: Unit, loader: Loader) -> Loaded:
+    """Load, split and check the data of a unit; raise an error for any mistake."""
+    loaded, wanted = (
+        load_experiment(unit.experiment, loader),
+        unit.experiment.clients_per_round or 1,
+    )
+    if not unit.algorithm.pooled and wanted > loaded.federation.clients:
+        raise ConfigError(
+            f"clients-per-round is {wanted}, but there are only {loaded.federation.clients} clients to "
+            "train on"
+        )
+    return loaded
+
+
+def load_experiment(experiment: Experiment, loader: Loader | None = None) -> Loaded:
+    """Load, split and check the data of an experiment without a sweep.
 
     loader : shared with other points of the same run, as it keeps sources and splits.
     """
-    loader = loader or Loader()
-    whole = loader.federation(experiment)
+    e, loader = experiment, loader or Loader()
+    rest = {"classes": e.classes, "dtype": e.dtype, "unseen": bool(e.unseen)}
+    key = key_of(e.data, e.split, e.model, rest)
+    loaded: Loaded = loader.once(key, lambda: load_all(experiment, loader))
+    return loaded
+
+
+def load_all(experiment: Experiment, loader: Loader) -> Loaded:
+    whole = loader.federation(experiment.data, experiment.split)
     federation = number_classes_per_client(whole) if experiment.classes == "own" else whole
     model = make_model(experiment.model, federation.source)
     federation = map_labels(federation, model, experiment.dtype)
@@ -276,49 +286,32 @@ def load_experiment(experiment: Experiment, loader: Loader | None = None) -> Loa
             )
         unseen = (federation, test)
         federation = federation.subset(train)
-    for label, table in experiment.algorithms.items():
-        if names.make_algorithm(label, table).pooled:
-            continue
-        if (experiment.clients_per_round or 1) > federation.clients:
-            raise ConfigError(
-                f"clients-per-round is {experiment.clients_per_round}, "
-                f"but there are only {federation.clients} clients to train on"
-            )
-    return LoadedExperiment(experiment, whole, federation, model, unseen, validation)
-
-
-def usual_cohort(loaded: LoadedExperiment, message: Callable[[str], None]) -> int:
-    """Return how many clients take part in a round if the experiment does not say it."""
-    clients = loaded.federation.clients
-    if loaded.experiment.clients_per_round is None and clients < config.USUAL_COHORT:
-        message(f"clients-per-round is {clients}: there are no more clients")
-    return min(clients, config.USUAL_COHORT)
+    return Loaded(whole, federation, model, unseen, validation)
 
 
 def resolve_experiment(
-    experiment: Experiment, loader: Loader, message: Callable[[str], None] = lambda text: None
+    experiment: Experiment, loader: Loader, say: Callable[[str], None] = lambda text: None
 ) -> Experiment:
-    """Validate every sweep point before a run directory is created.
+    """Check every unit before any work. Return the experiment as config.toml will hold it.
 
-    Returns the experiment as config.toml will hold it. Values that depend on the data are set,
-    unless they differ over the sweep. Paths are absolute, so that a run can be resumed from another
-    folder. message : is called if fewer clients than usual take part in a round.
+    Values that depend on the data are set, unless they differ over the sweep. Paths are absolute, so
+    that a run can be resumed from another folder. say : is called if there are few clients.
     """
-    cohorts = set[int]()
-    for point in config.sweep_points(experiment):
-        loaded = load_experiment(config.at_point(experiment, point), loader)
-        cohorts.add(usual_cohort(loaded, message))
+    loaded = [load_unit(unit, loader) for unit in units(experiment)]
     data, table = dict(experiment.data), dict(experiment.split)
-    manifest = table["rule"].endswith(".json")
-    swept = any(key.startswith(("data.", "split.")) for key in experiment.sweep)
-    if manifest and not is_file(data["name"]):
-        data = names.data_table({"name": loaded.whole.source.name})
-    elif not manifest and not swept and not isinstance(loader.source(data), Federation):
-        table |= loaded.whole.parameters
+    swept = any(key.startswith(("data", "split")) for key in experiment.sweep)
+    if table["rule"].endswith(".json"):
+        if not is_file(data["name"]):
+            data = config.data_table({"name": loaded[0].whole.source.name})
+    elif not swept and not isinstance(loader.source(data), Federation):
+        table = config.split_table(table | dict(loaded[0].whole.parameters))
     data["name"], table["rule"] = absolute_path(data["name"]), absolute_path(table["rule"])
-    result = replace(experiment, data=data, split=names.split_table(table))
-    if len(cohorts) == 1 and "clients-per-round" not in result.sweep:
-        result = replace(result, clients_per_round=result.clients_per_round or cohorts.pop())
+    cohorts = {min(USUAL_COHORT, one.federation.clients) for one in loaded}
+    usual = experiment.clients_per_round
+    if usual is None and len(cohorts) == 1 and "clients-per-round" not in experiment.sweep:
+        (usual,) = cohorts
+        if usual < USUAL_COHORT:
+            say(f"clients-per-round is {usual}: there are no more clients")
     if not swept:  # the split need not be made again for the completed table
-        loader.federations[key_of(result.data, result.split)] = loaded.whole
-    return result
+        loader.kept[key_of(data, table)] = loaded[0].whole
+    return replace(experiment, data=data, split=table, clients_per_round=usual)

@@ -8,7 +8,7 @@ import builtins
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from math import isfinite
 from pathlib import Path
@@ -17,18 +17,23 @@ from typing import Any, NamedTuple
 from fedref.boundary.errors import printable
 from fedref.boundary.files import open_regular_only
 from fedref.experiments.config import Experiment
-from fedref.experiments.unit import Record, Unit, units
+from fedref.experiments.results import describe_newest
+from fedref.experiments.unit import Record, Say, Unit, units
 
 
 class Progress(NamedTuple):
-    """The functions that a run calls: `round` after each round of a unit, `message` with warnings."""
+    """The functions that a run calls.
+
+    round : after each round of a unit. message : with warnings. elsewhere : now and then, with the
+    rounds that units have done which other processes work on, by the units' numbers.
+    """
 
     round: Callable[[Unit, Record], None] = lambda unit, record: None
-    message: Callable[[str], None] = lambda text: None
+    message: Say = lambda text: None
+    elsewhere: Callable[[Mapping[int, int]], None] = lambda rounds: None
 
 
 SILENT = Progress()
-Say = Callable[[str], None]
 
 
 def duration(seconds: float) -> str:
@@ -41,18 +46,6 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def describe_newest(record: Record) -> str:
-    """Return the newest loss and accuracy of a record as text."""
-    row = next((r for r in reversed(record.rows) if r.get("accuracy") is not None), {})
-    numbers = {name: x for name, x in row.items() if isfinite(x)}  # real targets have no accuracy
-    words = [f"training loss {numbers['train_loss']:.4g}"] if "train_loss" in numbers else []
-    if "test_loss" in numbers and not (words and "accuracy" in numbers):
-        words.append(f"test loss {numbers['test_loss']:.4g}")
-    if "accuracy" in numbers:
-        words.append(f"accuracy {100 * numbers['accuracy']:.2f} %")
-    return ", ".join(words)
-
-
 # ---- how many rounds are done --------------------------------------------------------------------
 
 
@@ -61,10 +54,7 @@ class RoundCount:
 
     def __init__(self, experiment: Experiment, now: Callable[[], float] = time.monotonic) -> None:
         self.now, self.began = now, now()
-        self.lengths = {
-            unit.number: unit.point.get("rounds", experiment.rounds) + 1
-            for unit in units(experiment)
-        }
+        self.lengths = {unit.number: unit.experiment.rounds + 1 for unit in units(experiment)}
         self.done_by_unit: dict[int, int] = {}
         self.before = 0  # rounds that were done before this process began
 
@@ -73,6 +63,10 @@ class RoundCount:
         if unit.number not in self.done_by_unit:
             self.before += length if ended else record.round
         self.done_by_unit[unit.number] = length if ended else record.round + 1
+
+    def add_elsewhere(self, rounds: Mapping[int, int]) -> None:
+        self.before += sum(n for i, n in rounds.items() if i not in self.done_by_unit)
+        self.done_by_unit |= {i: min(n, self.lengths[i]) for i, n in rounds.items()}
 
     @property
     def rounds_done(self) -> int:
@@ -84,9 +78,9 @@ class RoundCount:
 
     @property
     def seconds(self) -> float:
-        """The mean time of the rounds that this process has done; NaN if there is none."""
+        """The mean time of the rounds that were done since this process began; NaN if there is none."""
         done = self.rounds_done - self.before
-        return (self.now() - self.began) / done if done else float("nan")
+        return (self.now() - self.began) / done if done > 0 else float("nan")
 
 
 LINE_SECONDS, LEAST_SECONDS = 30.0, 2.0
@@ -98,27 +92,32 @@ def report_by_lines(
     """Report by a line every 30 seconds and at every tenth of the run, but at most one in 2 seconds."""
     count, last, tenth = RoundCount(experiment, now), now(), 0
 
-    def report_round(unit: Unit, record: Record) -> None:
+    def report(text: Callable[[], str]) -> None:
         nonlocal last, tenth
-        count.add(unit, record)
-        if record.state is None:  # the unit is already further than this round
-            return
         waited, reached = now() - last, 10 * count.rounds_done // count.total
         due = waited >= LINE_SECONDS or (reached > tenth and waited >= LEAST_SECONDS)
         if not due or count.rounds_done == count.total:
             return
-        last, tenth = now(), reached
-        rounds = count.lengths[unit.number] - 1
-        pace = ""
+        last, tenth, pace = now(), reached, ""
         if isfinite(each := count.seconds):
             left = duration(each * (count.total - count.rounds_done))
             pace = f", {duration(each)} a round, about {left} left"
-        say(
-            f"{unit.name}: round {record.round} of {rounds}, {describe_newest(record)}; "
-            f"{count.rounds_done / count.total:.0%} of the run{pace}"
+        say(f"{text()}{count.rounds_done / count.total:.0%} of the run{pace}")
+
+    def report_round(unit: Unit, record: Record) -> None:
+        count.add(unit, record)
+        if record.state is None:  # the unit is already further than this round
+            return
+        rounds = count.lengths[unit.number] - 1
+        report(
+            lambda: f"{unit.name}: round {record.round} of {rounds}, {describe_newest(record)}; "
         )
 
-    return Progress(report_round, say)
+    def report_elsewhere(rounds: Mapping[int, int]) -> None:
+        count.add_elsewhere(rounds)
+        report(lambda: "")
+
+    return Progress(report_round, say, report_elsewhere)
 
 
 @contextmanager
@@ -127,18 +126,25 @@ def report_by_bar(experiment: Experiment, tqdm: Any, say: Say) -> Iterator[Progr
     count = RoundCount(experiment)
     with tqdm(total=count.total, unit="round", dynamic_ncols=True, leave=False) as shown_bar:
 
+        def update() -> None:
+            shown_bar.initial = count.before  # earlier rounds say nothing about the speed
+            shown_bar.update(count.rounds_done - shown_bar.n)
+
         def report_round(unit: Unit, record: Record) -> None:
             count.add(unit, record)
-            shown_bar.initial = count.before  # earlier rounds say nothing about the speed
             shown_bar.set_description_str(unit.name, refresh=False)
             shown_bar.set_postfix_str(describe_newest(record).rpartition(", ")[2], refresh=False)
-            shown_bar.update(count.rounds_done - shown_bar.n)
+            update()
+
+        def report_elsewhere(rounds: Mapping[int, int]) -> None:
+            count.add_elsewhere(rounds)
+            update()
 
         def report_message(text: str) -> None:
             with shown_bar.external_write_mode(file=sys.stderr):
                 say(text)
 
-        yield Progress(report_round, report_message)
+        yield Progress(report_round, report_message, report_elsewhere)
 
 
 def in_notebook() -> bool:
@@ -181,6 +187,7 @@ def report_to_log(path: Path, heading: str, progress: Progress) -> Iterator[Prog
 
     Refuse a path that is a link.
     """
+
     with open(path, "ab", buffering=0, opener=open_regular_only) as file:
 
         def write(text: str) -> None:
@@ -201,4 +208,4 @@ def report_to_log(path: Path, heading: str, progress: Progress) -> Iterator[Prog
             write(text)
 
         write(heading)
-        yield Progress(report_round, report_message)
+        yield Progress(report_round, report_message, progress.elsewhere)

@@ -1,240 +1,354 @@
-"""Running all units of an experiment, in this process or in workers; `fedref.run`."""
+"""Running experiments: to run is to complete the file of every unit; `fedref.run`.
+
+The folder is the queue. A process takes the first unit that is not complete and that no other process
+holds, goes on from its file, and takes the next. To resume is to do that again; a worker is another
+process that does it, and two terminals may do it at once.
+
+Long because a unit may be completed here, in a worker or in an executor.
+"""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from contextlib import nullcontext
-from dataclasses import replace
-from itertools import chain, takewhile
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    wait,
+)
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from fedref.algorithms import ALGORITHMS
-from fedref.boundary.errors import ConfigError
-from fedref.datasets import manifest_of
-from fedref.datasets.sources import is_in_memory
-from fedref.experiments import config, names
-from fedref.experiments.config import Experiment
-from fedref.experiments.loading import (
-    Loader,
-    load_experiment,
-    resolve_experiment,
-    usual_cohort,
-)
+from fedref.boundary.errors import ConfigError, DataError, FedrefError
+from fedref.boundary.files import make_folder, write_atomically
+from fedref.experiments import run_directory
+from fedref.experiments.config import Experiment, compose
+from fedref.experiments.loading import Loader, load_unit, resolve_experiment
+from fedref.experiments.notes import DataFacts, facts_of
 from fedref.experiments.parallel import (
-    Processes,
-    WorkerDeath,
-    Workers,
-    is_death,
-    reason_of,
+    FAILED,
+    Board,
+    WorkerProcesses,
     run_single_threaded,
-    submit,
 )
 from fedref.experiments.progress import SILENT, Progress, console_progress
-from fedref.experiments.results import DataFacts, Run, facts_of, write_tables
-from fedref.experiments.resume import UnitRun, check_split, seal_of
-from fedref.experiments.run_directory import create_run_directory, drop_client_states
-from fedref.experiments.unit import LOCAL, Engine, LoadedExperiment, Record, Unit, stamp, units
-from fedref.rounds.federation import Federation
-from fedref.rounds.threads import limit_threads
+from fedref.experiments.results import Run
+from fedref.experiments.unit import LOCAL, Engine, Loaded, Record, Say, Unit, iterate_rounds, units
+from fedref.rounds.threads import available_threads, limit_threads
 
-# ---- units in other processes --------------------------------------------------------------------
-
-
-class UnitDone(NamedTuple):
-    """The result of a unit that was run to its end in another process."""
-
-    record: Record
-    rows: list[int]  # how many rows the record had after each round
-    messages: list[str]
+#: Seconds between two looks at units that other processes hold.
+PAUSE = 0.1
+EngineOf = Callable[[Unit, Loaded], Engine]
 
 
-def finish_unit(loaded: LoadedExperiment, run: UnitRun) -> UnitDone:
-    """Run a unit to its end, in a worker; write checkpoints if there is a directory."""
-    rows, messages = list[int](), list[str]()
-    progress = Progress(lambda unit, record: rows.append(len(record.rows)), messages.append)
-    run = replace(run, loaded=loaded, progress=progress)
-    run.run()
-    assert run.record is not None
-    saved = run.directory is not None
-    return UnitDone(drop_client_states(run.record) if saved else run.record, rows, messages)
+def local_engine(unit: Unit, loaded: Loaded) -> Engine:
+    return LOCAL
 
 
-def send_unit(executor: Executor, workers: int, run: UnitRun) -> Future[UnitDone]:
-    """Submit a unit to an executor.
+class How(NamedTuple):
+    """How units are completed; the numbers do not depend on it.
 
-    On this machine the worker maps the data and writes checkpoints. Elsewhere it receives the data
-    and returns the whole record.
+    every : seconds between savings of a unit, or more if one takes long; 0: after every round.
+    changed_code : go on with units that other code or another version of fedref has begun.
     """
-    nothing: Any = None
-    bare = replace(run, loaded=nothing, progress=nothing, directory=None)
-    if isinstance(executor, Processes):
-        bare.directory = run.directory and run.directory.absolute()
-        return submit(executor, workers, finish_unit, share_rows(executor, run.loaded), bare)
-    return submit(executor, workers, finish_unit, run.loaded, bare)
+
+    directory: Path
+    every: float = 10.0
+    changed_code: bool = False
+    engine: EngineOf = local_engine
 
 
-def share_rows(executor: Processes, loaded: LoadedExperiment) -> LoadedExperiment:
-    """Return the experiment as it is sent to a worker on this machine, with references to rows."""
-    nothing: Any = None
-    federation, unseen = executor.share_rows(loaded.federation), loaded.unseen
-    if unseen is not None:
-        unseen = executor.share_rows(unseen[0]), unseen[1]
-    return replace(loaded, whole=nothing, federation=federation, unseen=unseen)
+# ---- one unit ------------------------------------------------------------------------------------
 
 
-def receive_unit(run: UnitRun, done: UnitDone, saved: bool) -> None:
-    """Take a unit's record from a worker, save it unless the worker has, and report its rounds."""
-    for text in done.messages:
-        run.progress.message(text)
-    run.record = done.record
-    if not saved:
-        run.save()
-    unknown: Any = None
-    running = done.record._replace(status="running", state=unknown, reason="")
-    for n in done.rows[:-1]:
-        so_far = running._replace(round=n - 1, rows=done.record.rows[:n])
-        run.progress.round(run.unit, so_far)
-    run.progress.round(run.unit, done.record)
+def complete_unit(unit: Unit, loader: Loader, how: How, say: Say) -> Generator[Record, None, None]:
+    """Run the rounds that a unit's file does not have yet, and save it; yield the record after each.
 
-
-def spread_units(
-    runs: Iterator[UnitRun], executor: Executor, workers: int, finish: Callable[[UnitRun], None]
-) -> None:
-    """Run every unit to its end in a worker, `workers` units at a time; stop at the first that fails."""
-    at_work: dict[Future[UnitDone], UnitRun] = {}
+    If an error, a signal or the caller ends it, what was done is saved.
+    """
+    directory, loaded = how.directory, load_unit(unit, loader)
+    seal = run_directory.seal_of(unit, loaded, loader.split_hash(loaded.whole))
+    record = begun = load_begun(unit, how, seal, say)
+    if begun is not None and (path := run_directory.missing_state(directory, unit, begun)):
+        say(f"{path}: is gone, so {unit.name} is run again")
+        record = None
+    if record is not None:
+        if run_directory.is_kept(unit, record):
+            run_directory.save_state(directory, unit, record)
+        yield record
+        if record.status != "running":
+            return
+    newest, due = record, time.monotonic() + how.every
     try:
-        while True:
-            while len(at_work) < workers and (run := next(runs, None)):
-                if run.has_ended:
-                    finish(run)
-                else:
-                    at_work[send_unit(executor, workers, run)] = run
-            if not at_work:
-                break
-            for future in wait(at_work, return_when=FIRST_COMPLETED).done:
-                try:
-                    done = future.result()
-                except Exception as error:
-                    if is_death(error):
-                        raise unit_death_error([*at_work.values()], error) from error
-                    raise
-                run = at_work.pop(future)
-                receive_unit(run, done, saved=isinstance(executor, Processes))
-                finish(run)
-    finally:
-        for future in at_work:
-            future.cancel()
+        for newest in iterate_rounds(unit, loaded, record, say, how.engine(unit, loaded)):
+            if run_directory.is_kept(unit, newest):
+                run_directory.save_state(directory, unit, newest)
+            began, ended = time.monotonic(), newest.status != "running"
+            if begun is not None and newest.round < begun.round:
+                continue  # it is repeated: the file has more
+            if ended or began >= due:
+                run_directory.save_record(directory, unit, newest, seal)
+                now = time.monotonic()
+                due = now + max(how.every, 20 * (now - began) * bool(how.every))
+            yield newest
+    except BaseException:
+        before = -1 if begun is None else begun.round
+        if newest is not None and newest.status == "running" and newest.round > before:
+            with suppress(FedrefError):  # the first error says more
+                run_directory.save_record(directory, unit, newest, seal)
+        raise
 
 
-def unit_death_error(lost: list[UnitRun], error: Exception) -> WorkerDeath:
-    """Return the error that names the units on which the dead worker may have worked."""
-    names = " or ".join(run.unit.name for run in sorted(lost, key=lambda run: run.unit.number))
-    return WorkerDeath(f"the worker with {names} died ({reason_of(error)})")
+def load_begun(unit: Unit, how: How, seal: Mapping[str, str], say: Say) -> Record | None:
+    """Return the record in a unit's file if it may go on; None if there is none, or a damaged one."""
+    try:
+        record = run_directory.load_record(how.directory, unit)
+    except DataError as error:
+        path = run_directory.record_path(how.directory, unit)
+        if isinstance(error, run_directory.OtherUnitError) or not path.is_file():
+            raise
+        say(f"{error}: {unit.name} starts anew")
+        return None
+    if record is not None:
+        run_directory.check_seal(how.directory, unit, record.seal, seal, how.changed_code)
+    return record
 
 
 # ---- all units -----------------------------------------------------------------------------------
+
+
+def rounds_of(unit: Unit, record: Record) -> int:
+    """Return how many rounds are done, the start included; all of them if the unit has ended."""
+    return 1 + (record.round if record.status == "running" else unit.experiment.rounds)
+
+
+def work_through(work: list[Unit], loader: Loader, how: How) -> None:
+    """Complete, as a worker, the units that nobody holds, in one pass."""
+    board = Board(how.directory / run_directory.QUEUE, len(work))
+    for unit in work:
+        rounds, _ = board.read()[unit.number]
+        if rounds > unit.experiment.rounds:
+            continue
+        with board.hold(unit.number) as mine:
+            if mine:
+                try:
+                    for record in complete_unit(unit, loader, how, lambda text: None):
+                        board.write(unit.number, rounds_of(unit, record))
+                except Exception:
+                    board.write(unit.number, FAILED)
+                    raise
+
+
+def complete_units(
+    work: list[Unit], loader: Loader, how: How, workers: int, progress: Progress, board: Board
+) -> list[Record]:
+    """Complete the files of all units with `workers` processes, of which this one is the first."""
+    records: dict[int, Record] = {}
+    left = list(work)
+    new = {u.number for u in work if not run_directory.record_path(how.directory, u).exists()}
+    arguments = work, Loader(loader.data_dir), how._replace(engine=local_engine)
+    others = WorkerProcesses(min(workers, len(work)) - 1, work_through, *arguments)
+
+    def look_around(own: Unit | None = None) -> Unit | None:
+        """Report what other processes do; return a unit that has failed in one of them."""
+        slots = board.read()
+        elsewhere = {u.number: slots[u.number][0] for u in left if u is not own}
+        progress.elsewhere({i: rounds for i, rounds in elsewhere.items() if rounds > 0})
+        for pid, signal in others.take_dead():
+            held = [unit.name for unit in left if slots[unit.number][1] == pid]
+            what = f"the worker with {held[-1]}" if held else "a worker"
+            progress.message(f"{what} died ({signal}): another process takes its place")
+        return next((u for u in left if u is not own and slots[u.number][0] == FAILED), None)
+
+    def complete(unit: Unit) -> bool:
+        """Complete a unit; False if it is left because another one has failed."""
+        alone = False  # whether this process has seen its first round
+        with closing(complete_unit(unit, loader, how, progress.message)) as rounds:
+            for record in rounds:
+                if unit.number in new and not alone:
+                    report_rows_before(unit, record, progress)
+                alone = True
+                board.write(unit.number, rounds_of(unit, record))
+                progress.round(unit, record)
+                if record.status == "running" and look_around(unit):
+                    return False
+        records[unit.number] = run_directory.drop_client_states(record)
+        left.remove(unit)
+        return True
+
+    with others:
+        while left:
+            busy, failed = True, look_around()
+            for unit in [failed] if failed else list(left):
+                with board.hold(unit.number) as mine:
+                    busy = busy and not mine
+                    if mine and not complete(unit):
+                        break
+            if busy:
+                time.sleep(PAUSE)
+    return [records[unit.number] for unit in work]
+
+
+def report_rows_before(unit: Unit, record: Record, progress: Progress) -> None:
+    """Report the rounds of a unit that another process has run, one by one, but for the newest."""
+    unknown: Any = None
+    running = record._replace(status="running", state=unknown, reason="")
+    for n in range(1, len(record.rows)):
+        progress.round(unit, running._replace(round=n - 1, rows=record.rows[:n]))
+
+
+# ---- units in an executor ------------------------------------------------------------------------
+
+Files = dict[str, bytes]
+
+
+def complete_apart(
+    unit: Unit, loader: Loader, how: How, begun: Files
+) -> tuple[Files, list[str], Record]:
+    """Complete a unit in a folder of its own, which begins with some files; return all files there."""
+    messages: list[str] = []
+    with TemporaryDirectory(prefix="fedref-") as folder:
+        own = how._replace(directory=Path(folder), every=1e9)
+        write_files(own.directory, begun)
+        (newest,) = deque(complete_unit(unit, loader, own, messages.append), maxlen=1)
+        record = run_directory.drop_client_states(newest)
+        return files_of(own.directory, unit), messages, record
+
+
+def files_of(directory: Path, unit: Unit) -> Files:
+    """Return the files of a unit by their paths in the run directory."""
+    stem = unit.file.removesuffix(".ckpt")
+    paths = [p for p in directory.glob(f"*/{stem}*.ckpt") if p.is_file()]
+    return {str(path.relative_to(directory)): path.read_bytes() for path in sorted(paths)}
+
+
+def write_files(directory: Path, files: Files) -> None:
+    for name, content in files.items():
+        with run_directory.disk_errors(directory):
+            make_folder((directory / name).parent)
+            write_atomically(directory / name, content)
+
+
+def complete_in(
+    executor: Executor, work: list[Unit], loader: Loader, how: How, workers: int, progress: Progress
+) -> list[Record]:
+    """Complete all units in an executor, `workers` at a time; their files come back as bytes."""
+    records: dict[int, Record] = {}
+    left, at_work = iter(work), dict[Future[Any], Unit]()
+    try:
+        while len(records) < len(work):
+            while len(at_work) < workers and (unit := next(left, None)):
+                begun = files_of(how.directory, unit)
+                call = complete_apart, unit, loader, how, begun
+                try:
+                    at_work[executor.submit(run_single_threaded, *call)] = unit
+                except BrokenExecutor as error:
+                    raise death_of([*at_work.values(), unit], error, how) from error
+            for future in wait(at_work, return_when=FIRST_COMPLETED).done:
+                try:
+                    files, messages, record = future.result()
+                except Exception as error:
+                    if (
+                        isinstance(error, BrokenExecutor | CancelledError)
+                        or "Killed" in type(error).__name__
+                    ):
+                        raise death_of([*at_work.values()], error, how) from error
+                    raise
+                unit = at_work.pop(future)
+                write_files(how.directory, files)
+                for text in messages:
+                    progress.message(text)
+                report_rows_before(unit, record, progress)
+                progress.round(unit, record)
+                records[unit.number] = record
+    finally:
+        for future in at_work:
+            future.cancel()
+    return [records[unit.number] for unit in work]
+
+
+def death_of(lost: list[Unit], error: BaseException, how: How) -> FedrefError:
+    """Return the error that names the units on which a dead worker may have worked."""
+    names = " or ".join(unit.name for unit in sorted(lost, key=lambda unit: unit.number))
+    return FedrefError(
+        f"the worker with {names} died ({error or 'no worker is left'}); what was saved before is "
+        f"whole: go on with `fedref resume {how.directory}`"
+    )
+
+
+# ---- a run ---------------------------------------------------------------------------------------
 
 
 def execute(
     experiment: Experiment,
     directory: Path | None = None,
     *,
-    data_dir: str | Path | None = None,
+    loader: Loader | None = None,
     executor: Executor | None = None,
     workers: int = 1,
     threads: int | None = None,
     every: float = 10.0,
     progress: Progress = SILENT,
-    loader: Loader | None = None,
-    engine: Callable[[Unit, LoadedExperiment], Engine] = lambda unit, loaded: LOCAL,
+    engine: EngineOf = local_engine,
     changed_code: bool = False,
 ) -> Run:
-    """Run every unit; go on from its checkpoint, if there is one.
+    """Run every unit; go on from its file, if there is one; write the tables at the end.
 
-    executor : runs whole units as long as there are `workers` of them or more, else the parts of a
-    cohort. threads : how many run the clients of a round where the model is large, divided by the
-    workers (None: one a processor). every : seconds between checkpoints. loader : holds what
-    `resolve_experiment` has loaded. engine : returns the engine of a unit. changed_code : as in
-    `UnitRun`.
-
-    The tables are written after a unit, if that takes no more than a twentieth of the time.
+    executor : runs whole units, `workers` at a time. threads : how many run the clients of a round
+    where the model is large, divided by the workers (None: one a processor). every, changed_code,
+    engine : as in `How`. loader : holds what `resolve_experiment` has loaded.
     """
-    work = units(experiment)
-    loader = loader or Loader(data_dir)
-    records: dict[int, Record] = {}
-    facts: DataFacts | None = None
-    due = 0.0
+    loader, work = loader or Loader(), units(experiment)
 
-    def unit_runs() -> Iterator[UnitRun]:
-        nonlocal facts
-        loaded: LoadedExperiment | None = None
-        whole: Federation | None = None
-        manifest: dict[str, Any] = {}
-        for unit in work:
-            if loaded is None or unit.point != work[unit.number - 1].point:
-                loaded = load_experiment(config.at_point(experiment, unit.point), loader)
-                if directory is None:  # else `resolve_experiment` has given the message
-                    usual_cohort(loaded, progress.message)
-            if not unit.number:
-                facts = facts_of(loaded)
-            algorithm = names.make_algorithm(unit.label, loaded.experiment.algorithms[unit.label])
-            sealed: dict[str, str] = {}
-            if directory is not None:
-                if whole is not loaded.whole:
-                    whole, manifest = loaded.whole, manifest_of(loaded.whole)
-                if not unit.number:
-                    check_split(directory, manifest)
-                load = names.data_function(loaded.experiment.data["name"])
-                code = (type(algorithm), type(loaded.model), load)
-                sealed = seal_of(unit, own_stamp, manifest["sha256"], code)
-            run = UnitRun(unit, loaded, algorithm, sealed, directory, every, progress, changed_code)
-            run.resume()
-            yield run
-
-    def finish(run: UnitRun) -> None:
-        nonlocal due
-        assert run.record is not None
-        record = run.record if directory is None else drop_client_states(run.record)
-        records[run.unit.number] = record
-        so_far = [records[i] for i in takewhile(records.__contains__, range(len(work)))]
-        last = len(records) == len(work)
-        if directory is not None and so_far and (last or time.monotonic() >= due):
-            began = time.monotonic()
-            write_tables(Run(experiment, work[: len(so_far)], so_far, data=facts), directory)
-            due = began + 21 * (time.monotonic() - began)
-
-    def run_units() -> None:
-        runs = unit_runs()
-        for run in runs:
-            if run.has_ended:
-                finish(run)
-            elif executor is not None and 1 < workers <= len(work) - run.unit.number and apart:
-                spread_units(chain([run], runs), executor, workers, finish)
+    def run_in(folder: Path, facts: DataFacts) -> Run:
+        how = How(folder, every, changed_code, engine)
+        board = Board(folder / run_directory.QUEUE, len(work))
+        run = None
+        try:
+            if executor is not None:
+                records = complete_in(executor, work, loader, how, workers, progress)
             else:
-                run.run(split_cohort(run), engine(run.unit, run.loaded))
-                finish(run)
+                records = complete_units(work, loader, how, workers, progress, board)
+            run = Run(experiment, work, records, directory, facts)
+            if directory is not None:
+                run.write(directory)
+                if board.is_alone():
+                    run_directory.remove_partial_files(directory)
+            return run
+        finally:
+            board.close(finished=run is not None)
 
-    def split_cohort(run: UnitRun) -> Workers | None:
-        on_failure, message = run.loaded.experiment.on_failure, run.progress.message
-        return Workers(executor, workers, on_failure, message=message) if executor else None
+    def run_all() -> Run:
+        first = load_unit(work[0], loader)
+        facts = facts_of(first)
+        if directory is not None:
+            run_directory.refuse_strangers(directory, work)
+            run_directory.check_split(directory, first.whole)
+            return run_in(directory, facts)
+        if workers == 1 and executor is None:  # nothing to share: no file is needed
+            records = [*run_in_memory(work, loader, progress, engine)]
+            return Run(experiment, work, records, None, facts)
+        with TemporaryDirectory(prefix="fedref-") as folder:
+            return run_in(Path(folder), facts)
 
-    own_stamp = stamp(experiment)
-    # workers on other machines cannot write the states that `keep_parameters` asks for
-    apart = experiment.keep_parameters is None or isinstance(executor, Processes)
-    try:
-        with limit_threads(threads):
-            run_single_threaded(run_units)
-    except BaseException as error:
-        if isinstance(executor, Processes):
-            executor.stop()
-        if isinstance(error, WorkerDeath) and directory is not None:
-            raise WorkerDeath(f"{error}; go on with `fedref resume {directory}`") from error
-        raise
-    return Run(experiment, work, [records[unit.number] for unit in work], directory, facts)
+    with limit_threads(threads), limit_threads(max(1, available_threads() // workers)):
+        run: Run = run_single_threaded(run_all)
+    return run
 
 
-# ---- from Python ---------------------------------------------------------------------------------
+def run_in_memory(
+    work: list[Unit], loader: Loader, progress: Progress, engine: EngineOf
+) -> Iterator[Record]:
+    """Run all units without files; yield their records."""
+    for unit in work:
+        loaded = load_unit(unit, loader)
+        for record in iterate_rounds(unit, loaded, None, progress.message, engine(unit, loaded)):
+            progress.round(unit, record)
+        yield record
 
 
 def run(
@@ -254,15 +368,15 @@ def run(
     experiment on the digits. Wherever a table names an algorithm, a model or data, the class or the
     object itself may stand instead. Data may be (X, y) or (X, y, client), {"X": X, "y": y, ...}, a
     DataFrame, a Source or a Federation.
-    settings : values that override it, as with --set (`rounds=20`, `mu=0.1`). `algorithm` (one),
-    `algorithms` (several in a list), `model` and `data` take names, classes or objects; `split` takes
-    a rule.
+    settings : values that override it, as with --set (`rounds=20`, `mu=0.1`). `algorithm` or
+    `algorithms` (one, several in a list, or {LABEL: one}), `model` and `data` take names, classes or
+    objects; `split` takes a rule.
     out : a run directory to write, without a picture, for which there is `fedref plot` (None: write
-    nothing).
+    nothing). A run that was begun there goes on.
     progress : True for a bar (also in a notebook) or lines, or a Progress with functions to call.
-    executor : any `concurrent.futures.Executor`. It runs `workers` units at a time, or if there are
-    fewer units, as many parts of every cohort. Unless it is fedref's own, units that have not ended
-    leave nothing for `fedref resume`. workers > 1 needs an executor.
+    workers : processes on this machine that share the units.
+    executor : any `concurrent.futures.Executor` in their place. It runs `workers` units at a time,
+    each to its end; units that have not ended leave nothing for `fedref resume`.
     threads : how many run the clients of a round where the model is large, divided by the workers
     (None: one a processor). The numbers do not depend on it.
 
@@ -271,39 +385,19 @@ def run(
     >>> t, accuracy.shape
     (array([0, 1, 2]), (1, 3))
     """
-    if executor is None and workers > 1:
-        raise ConfigError(f"workers is {workers}, expected an executor to run them on")
-    if isinstance(what, Experiment):
-        table = config.as_table(what)
-    elif isinstance(what, Mapping):
-        table = dict(what)
-    elif isinstance(what, str) and what in ALGORITHMS:
-        raise ConfigError(f"{what}: is an algorithm; expected a TOML file, or algorithm={what!r}")
-    else:
-        table = config.read(Path(what)) if what is not None else config.built_in_table()
-    if what is None and "data" in settings:
-        data = settings["data"]
-        named = isinstance(data, Mapping) and not is_in_memory(data)
-        table["name"] = names.default_run_name(data.get("name", "digits") if named else data)
-    several = settings.get("algorithms")
-    key = "algorithm" if several is None or isinstance(several, Mapping) else "algorithms"
-    if key == "algorithms" and "algorithm" in settings:
-        raise ConfigError("both algorithm and algorithms are given, expected one of them")
-    chosen = settings.pop(key, ())
-    choices = {head: settings.pop(head, None) for head, _ in config.NAME_KEYS}
-    with config.naming(str(what) if isinstance(what, str | Path) else ""):
-        algorithms = chosen if isinstance(chosen, list | tuple) else [chosen]
-        experiment = config.compose(table, algorithms, choices, settings.items())
-    loader = Loader(data_dir)
+    if "algorithm" in settings:
+        if settings.get("algorithms") is not None:
+            raise ConfigError("both algorithm and algorithms are given, expected one of them")
+        settings["algorithms"] = settings.pop("algorithm")
+    experiment, loader = compose(what, settings.items()), Loader(data_dir)
     if out is None and experiment.keep_parameters is not None:
         raise ConfigError("keep-parameters needs a run directory, expected `out`, too")
     console = console_progress(experiment) if progress is True else nullcontext(progress or SILENT)
     with console as report:
-        how: dict[str, Any] = {
-            "executor": executor, "workers": workers, "threads": threads, "progress": report
-        }  # fmt: skip
-        if out is None:
-            return execute(experiment, loader=loader, **how)
+        how: dict[str, Any] = {"executor": executor, "workers": workers, "threads": threads}
         experiment = resolve_experiment(experiment, loader, report.message)
-        with create_run_directory(experiment, Path(out)) as directory:
-            return execute(experiment, directory, loader=loader, **how)
+        if out is not None:
+            run_directory.begin_run(experiment, Path(out))
+        return execute(
+            experiment, None if out is None else Path(out), loader=loader, progress=report, **how
+        )

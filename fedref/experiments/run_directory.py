@@ -1,10 +1,10 @@
-"""A run directory: its files, its lock, and how it is read.
+"""A run directory: its files, and how they are written and read. It is also the queue of the run.
 
 config.toml (every value: it reproduces the run), environment.json (what else the last digits depend
-on), split.json (the exact split), metrics.csv (a row per algorithm and round), clients.csv (a row
-per algorithm, evaluated round and client), summary.md, curves.png, checkpoints/, and on request
-parameters/ (states of chosen rounds) and log.txt. The tables are made from the checkpoints, so an
-interrupted run goes on to byte-identical files.
+on), split.json (the exact split), checkpoints/ (a file for each unit: the only way from a unit to its
+results), on request parameters/ (states of chosen rounds) and log.txt; and made of the units' files
+metrics.csv (a row per algorithm and round), clients.csv (a row per algorithm, evaluated round and
+client), summary.md, summary.csv, curves.png.
 """
 
 import errno
@@ -20,59 +20,33 @@ from typing import Any
 
 import numpy as np
 
+import fedref
 from fedref.algorithm import State
 from fedref.boundary import checkpoint
-from fedref.boundary.errors import ConfigError, DataError, FedrefError
+from fedref.boundary.errors import DataError, FedrefError
 from fedref.boundary.files import (
     make_folder,
-    open_regular_only,
+    open_regular,
     read_bytes,
     sync_folder,
     write_atomically,
 )
+from fedref.datasets import manifest_of, write_manifest
+from fedref.datasets.manifest import read as read_manifest
 from fedref.datasets.sources import is_in_memory
 from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
-from fedref.experiments.unit import UNIT, Record, Unit
+from fedref.experiments.parallel import Board
+from fedref.experiments.unit import Loaded, Record, Unit
+from fedref.rounds.federation import Federation
 from fedref.rounds.threads import blas
 
-
-@contextmanager
-def lock_run_directory(directory: Path) -> Iterator[None]:
-    """Lock a run directory against other processes. The lock ends with the process in any case."""
-    if not (directory / "checkpoints").is_dir():
-        raise FedrefError(
-            f"{directory}: there is no folder checkpoints, so there is nothing to go on with; "
-            f"`fedref run {directory}/config.toml` runs the experiment anew"
-        )
-    with disk_errors(directory):
-        file = open(directory / MARKER, "ab", opener=open_regular_only)  # noqa: SIM115 (closed below)
-    with file:
-        with disk_errors(directory):
-            sync_folder(directory)
-        try:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:  # this system has no such locks
-            pass
-        except OSError:
-            raise FedrefError(
-                f"{directory}: another process is running this experiment; wait for it, or stop it"
-            ) from None
-        for folder in ("", "checkpoints", "parameters"):  # what killed processes left here
-            for partial in (directory / folder).glob(".fedref-*.new"):
-                partial.unlink(missing_ok=True)
-        yield
-
-
-#: What a run writes to its directory. The lock says that fedref made it: it is written first.
-MARKER = ".lock"
+#: What a run writes to its directory. The queue says that fedref made it: it is written first.
+QUEUE = ".lock"
 WRITTEN = (
     "config.toml", "environment.json", "split.json", "metrics.csv", "clients.csv", "summary.md",
-    "curves.png", "parameters", "log.txt",
+    "summary.csv", "curves.png", "parameters", "log.txt",
 )  # fmt: skip
-
 #: Errors of writing that mean that the disk is full.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -94,74 +68,71 @@ def disk_errors(directory: Path) -> Iterator[None]:
         raise FedrefError(message) from error
 
 
-@contextmanager
-def create_run_directory(experiment: Experiment, out: Path | None) -> Iterator[Path]:
-    """Make and lock a run directory with a config.toml; refuse one that already holds a run."""
-    require_importable_names(experiment)
-    with disk_errors(out or Path("runs")):
-        directory = new_directory(experiment.name) if out is None else out
-        refuse_foreign(directory)
-        make_folder(directory / "checkpoints")
-    with lock_run_directory(directory):
-        refuse_taken(directory)
-        with disk_errors(directory):
-            (directory / "split.json").unlink(missing_ok=True)  # of a start that saved nothing
-            write_environment(directory, environment())
-            write_atomically(directory / "config.toml", config.toml_text(experiment).encode())
-        yield directory
+# ---- beginning -----------------------------------------------------------------------------------
 
 
-def refuse_taken(directory: Path) -> None:
-    """Refuse to begin a run in a directory that holds the saved work of one."""
-    saved = any(any((directory / name).glob("*.ckpt*")) for name in ("checkpoints", "parameters"))
-    if (directory / "config.toml").exists() and saved:
+def begin_run(experiment: Experiment, out: Path) -> None:
+    """Write config.toml and environment.json; refuse a folder that holds another run's work."""
+    algorithms = map(type, experiment.algorithms.values())
+    names.require_importable(experiment.model["name"], experiment.data["name"], *algorithms)
+    refuse_other(experiment, out)
+    path, text = out / "config.toml", config.toml_text(experiment)
+    with disk_errors(out):
+        make_folder(out / "checkpoints")
+        begun = path.is_file() and path.read_text(encoding="utf-8") == text
+        Board(out / QUEUE, 0).close(finished=False)
+        sync_folder(out)
+        if not has_saved(out):
+            (out / "split.json").unlink(missing_ok=True)  # of a start that saved nothing
+        if not begun:
+            write_environment(out)
+            write_atomically(path, text.encode())
+
+
+def has_saved(out: Path) -> bool:
+    """Return whether a run has saved any of its work."""
+    return any(any((out / name).glob("*.ckpt")) for name in ("checkpoints", "parameters"))
+
+
+def refuse_other(experiment: Experiment, out: Path) -> None:
+    """Refuse a folder that holds another run's work, or files that no run has written."""
+    path, text = out / "config.toml", config.toml_text(experiment)
+    foreign = [name for name in WRITTEN if os.path.lexists(out / name)]
+    if foreign and not (out / QUEUE).exists():
         raise FedrefError(
-            f"{directory} already holds a run: `fedref resume {directory}`, or another --out"
+            f"{out}: holds {foreign[0]}, which fedref did not write; expected another --out"
         )
-
-
-def refuse_foreign(directory: Path) -> None:
-    """Refuse to begin a run where it would write over files that fedref did not write."""
-    foreign = [name for name in WRITTEN if os.path.lexists(directory / name)]
-    if foreign and not (directory / MARKER).exists():
-        raise FedrefError(
-            f"{directory}: holds {foreign[0]}, which fedref did not write; expected another --out"
-        )
-
-
-def require_importable_names(experiment: Experiment) -> None:
-    """Refuse objects that config.toml cannot name, because the run could not be resumed."""
-    if is_in_memory(experiment.data["name"]):
-        raise ConfigError(
-            "data given as arrays have no name for config.toml, so the run could not be resumed; "
-            "expected a file or a MODULE:FUNCTION that returns them, or no `out`"
-        )
-    things = [experiment.model["name"], experiment.data["name"]]
-    things += [table["algorithm"] for table in experiment.algorithms.values()]
-    for thing in things:
-        name = names.importable_name(thing)
-        if isinstance(thing, str):
-            continue
-        if name.startswith("__main__:") or "<locals>" in name or "<lambda>" in name:
-            raise ConfigError(
-                f"{name} cannot be imported again, so the run could not be resumed; expected it at "
-                "the top of a module, or no `out`"
+    if path.is_file() and has_saved(out):
+        begun = path.read_text(encoding="utf-8")
+        others = [line for line in text.splitlines() if line not in begun.splitlines()]
+        if begun != text:
+            raise FedrefError(
+                f"{out} already holds a run: `fedref resume {out}`, or another --out "
+                f"(that run has not {', '.join(others[:1]) or 'the same values'})"
             )
 
 
 def new_directory(name: str) -> Path:
     """Make the folder runs/TIME-NAME; append a number if it exists."""
     base = Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{name}"
-    make_folder(base.parent)  # not below: a link to nowhere "exists" under every name
-    for i in count(1):
-        path = base if i == 1 else base.with_name(f"{base.name}-{i}")
-        with suppress(FileExistsError):
-            path.mkdir()
-            break
+    with disk_errors(base.parent):
+        make_folder(base.parent)  # not below: a link to nowhere "exists" under every name
+        for i in count(1):
+            path = base if i == 1 else base.with_name(f"{base.name}-{i}")
+            with suppress(FileExistsError):
+                path.mkdir()
+                break
     return path
 
 
-# ---- what the numbers depend on ------------------------------------------------------------------
+def remove_partial_files(directory: Path) -> None:
+    """Remove what killed processes have left here."""
+    for folder in ("", "checkpoints", "parameters"):
+        for partial in (directory / folder).glob(".fedref-*.new"):
+            partial.unlink(missing_ok=True)
+
+
+# ---- what the numbers were computed from ---------------------------------------------------------
 
 
 def environment() -> dict[str, str]:
@@ -178,47 +149,120 @@ def environment() -> dict[str, str]:
     }
 
 
-def write_environment(directory: Path, values: Mapping[str, Any]) -> None:
+def write_environment(directory: Path, **more: Any) -> None:
     with disk_errors(directory):
-        text = json.dumps(values, indent=1) + "\n"
+        text = json.dumps({**environment(), **more}, indent=1) + "\n"
         write_atomically(directory / "environment.json", text.encode())
 
 
-def changes(directory: Path) -> list[str]:
+def compare_environment(directory: Path) -> str:
+    """Return how this process differs from the one that began the run, as text; "" if it does not.
+
+    An environment.json that is gone or damaged is written anew.
+    """
+    path = directory / "environment.json"
+    try:
+        read = json.loads(read_bytes(path, "the file as the run left it"))
+        then = {key: str(read[key]) for key in environment()}
+    except (FedrefError, OSError, ValueError, TypeError, LookupError, RecursionError):
+        write_environment(directory)
+        return f"{path.name} was gone or damaged: whether the last digits will match is unknown"
+    differs = [f"{k} {then[k]}, now {now}" for k, now in environment().items() if then[k] != now]
+    return f"begun with {'; '.join(differs)}: the last digits may differ" if differs else ""
+
+
+def check_split(directory: Path, federation: Federation) -> None:
+    """Write split.json; if it exists, raise a DataError unless the split is the same."""
+    path, manifest = directory / "split.json", manifest_of(federation)
+    if not path.exists():
+        with disk_errors(directory):
+            write_manifest(manifest, path)
+    elif read_manifest(path)["sha256"] != manifest["sha256"]:
+        raise DataError(
+            f"{path}: the data or the split has changed since this run began; "
+            "expected the same, or another --out"
+        )
+
+
+UNIT, CONFIG, DATA = "unit", "config.toml", "the data or the split"
+
+
+def seal_of(unit: Unit, loaded: Loaded, split_hash: str) -> dict[str, str]:
+    """Return everything that a unit's numbers are computed from, by name."""
+    data = unit.experiment.data["name"]
+    function = None if is_in_memory(data) else names.find_function(data)
+    return {
+        UNIT: unit.name,
+        CONFIG: unit.file,
+        DATA: split_hash,
+        "fedref": fedref.__version__,
+        **names.own_code((type(unit.algorithm), type(loaded.model), function)),
+    }
+
+
+def check_seal(
+    directory: Path, unit: Unit, then: Mapping[str, str], now: Mapping[str, str], changed_code: bool
+) -> None:
+    """Refuse to go on with a unit that was computed from other things.
+
+    changed_code : go on if only the code has changed; environment.json and summary.md then say so.
+    """
+    anew = f"or `fedref run {directory}/config.toml` anew"
+    for key in sorted({*then, *now}):
+        was, is_now = then.get(key, "nothing"), now.get(key, "nothing")
+        text = f"{key} was {was:.12}, now {is_now:.12}"
+        if was == is_now or text in (noted := changes_of(directory)):
+            continue
+        code = key not in (CONFIG, DATA)
+        if not (code and changed_code):
+            go_on = f", or `fedref resume --changed-code {directory}` to go on" * code
+            raise DataError(
+                f"{directory}: {key} changed after {unit.name} began; expected the same, {anew}{go_on}"
+            )
+        write_environment(directory, changed=[*noted, text])
+
+
+def changes_of(directory: Path) -> list[str]:
     """Return what code a run went on with that it did not begin with, from environment.json."""
     try:
-        path = directory / "environment.json"
-        return [str(text) for text in json.loads(read_bytes(path, "JSON"))["changed"]]
+        content = read_bytes(directory / "environment.json", "JSON")
+        return [str(text) for text in json.loads(content)["changed"]]
     except (ValueError, TypeError, LookupError, RecursionError):
         return []
 
 
-def read_experiment(directory: Path) -> Experiment:
-    """Return the experiment in a run directory's config.toml."""
-    path = directory / "config.toml"
-    if not path.is_file():
-        raise FedrefError(
-            f"{directory}: is not a run directory, expected {path}; if a run ended before it wrote "
-            "that file, the same `fedref run` again starts it"
-        )
-    return config.from_table(config.read(path), str(path))
+def refuse_strangers(directory: Path, work: list[Unit]) -> None:
+    """Refuse a run directory that holds units of another config.toml."""
+    known = {unit.file for unit in work}
+    for path in sorted((directory / "checkpoints").glob("*.ckpt")):
+        if path.name not in known:
+            raise DataError(
+                f"{directory}: config.toml changed after {path.stem} began; expected the same, or "
+                f"`fedref run {directory}/config.toml` anew"
+            )
 
 
 # ---- what a unit has saved -----------------------------------------------------------------------
 
 
-def checkpoint_path(directory: Path, unit: Unit) -> Path:
+class OtherUnitError(DataError):
+    """A unit's file holds another unit."""
+
+
+def record_path(directory: Path, unit: Unit) -> Path:
     return directory / "checkpoints" / unit.file
 
 
-def load_record(directory: Path, unit: Unit) -> Record | None:
-    """Return the record in a unit's newest checkpoint; None if the unit has not begun."""
-    path = checkpoint_path(directory, unit)
-    with disk_errors(directory):
-        record: Record | None = checkpoint.load_newest(path)[0]
-    if record is not None and record.sealed.get(UNIT) != unit.name:
-        raise DataError(f"{path}: holds {record.sealed.get(UNIT)}, expected {unit.name}")
-    return record
+def load_record(directory: Path, unit: Unit, client_states: bool = True) -> Record | None:
+    """Return the record in a unit's file; None if the unit has not begun. DataError if it is damaged."""
+    path = record_path(directory, unit)
+    if not path.exists():
+        return None
+    with open_regular(path, "a checkpoint") as file:
+        record: Record = checkpoint.loads(file.read(), str(path))
+    if record.seal.get(UNIT) != unit.name:
+        raise OtherUnitError(f"{path}: holds {record.seal.get(UNIT)}, expected {unit.name}")
+    return record if client_states else drop_client_states(record)
 
 
 def drop_client_states(record: Record) -> Record:
@@ -226,38 +270,42 @@ def drop_client_states(record: Record) -> Record:
     return record._replace(state=record.state._replace(clients={}))
 
 
-# ---- parameters of chosen rounds -----------------------------------------------------------------
+def save_record(directory: Path, unit: Unit, record: Record, seal: Mapping[str, str]) -> None:
+    with disk_errors(directory):
+        make_folder(directory / "checkpoints")
+        content = checkpoint.dumps(record._replace(seal=seal))
+        write_atomically(record_path(directory, unit), content)
 
 
 def state_path(directory: Path, unit: Unit, round: int) -> Path:
-    """Return the path of the state after a round."""
+    """Return the path of the state after a round, which `keep_parameters` asks for."""
     return directory / "parameters" / f"{unit.file.removesuffix('.ckpt')}-round{round:06d}.ckpt"
 
 
-def save_state(directory: Path, unit: Unit, experiment: Experiment, record: Record) -> None:
-    """Write the state after this round to parameters/, if `keep_parameters` asks for it."""
-    every = experiment.keep_parameters
-    if every is not None and (record.round % every == 0 or record.status != "running"):
-        path = state_path(directory, unit, record.round)
-        with disk_errors(directory):
-            make_folder(path.parent)
-            write_atomically(path, checkpoint.dumps(record.state))
-
-
-def missing_state(
-    directory: Path, unit: Unit, experiment: Experiment, record: Record
-) -> Path | None:
-    """Return the first state that `keep_parameters` promises before the record's round and is gone."""
-    every = experiment.keep_parameters
-    paths = (
-        state_path(directory, unit, t) for t in range(0, record.round, every or record.round + 1)
-    )
-    return next((path for path in paths if every and not path.is_file()), None)
+def save_state(directory: Path, unit: Unit, record: Record) -> None:
+    """Write the state after this round to parameters/."""
+    path = state_path(directory, unit, record.round)
+    with disk_errors(directory):
+        make_folder(path.parent)
+        write_atomically(path, checkpoint.dumps(record.state))
 
 
 def load_state(directory: Path, unit: Unit, round: int) -> State:
     """Return a unit's state after a round, from parameters/."""
     path = state_path(directory, unit, round)
-    with disk_errors(directory):
-        state: State = checkpoint.loads(path.read_bytes(), str(path))
+    with open_regular(path, "a checkpoint") as file:
+        state: State = checkpoint.loads(file.read(), str(path))
     return state
+
+
+def is_kept(unit: Unit, record: Record) -> bool:
+    """Return whether `keep_parameters` asks for the state after this round."""
+    every = unit.experiment.keep_parameters
+    return every is not None and (record.round % every == 0 or record.status != "running")
+
+
+def missing_state(directory: Path, unit: Unit, record: Record) -> Path | None:
+    """Return the first state that `keep_parameters` asks for before this record and that is gone."""
+    every = unit.experiment.keep_parameters
+    paths = (state_path(directory, unit, t) for t in range(0, record.round, every or 1))
+    return next((path for path in paths if every and not path.is_file()), None)

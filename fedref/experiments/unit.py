@@ -1,50 +1,54 @@
-"""Units of work: one algorithm from round 0 to T, at one point of the sweep, with one seed."""
+"""Units of work: one algorithm from round 0 to T, at one point of the sweep, with one seed.
 
+A unit is an experiment, too: one with a single algorithm, a single seed and no sweep. Its file is named
+after the hash of its TOML text, so a unit whose values differ has another file.
+"""
+
+import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from hashlib import sha256
-from types import MappingProxyType
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedref import tree
-from fedref.algorithm import AnyAlgorithm, State
+from fedref.algorithm import AnyAlgorithm, ClientResult, State
 from fedref.algorithms.fedprox import dissimilarity
+from fedref.boundary.errors import FedrefError
 from fedref.experiments import config
 from fedref.experiments.config import Experiment
-from fedref.experiments.metrics import TOTALS
-from fedref.experiments.parallel import Workers
 from fedref.models.base import Model
 from fedref.models.numerics import Array
 from fedref.rounds import cost
 from fedref.rounds.evaluation import Scores, client_mean, evaluate, evaluate_unseen, sample_mean
 from fedref.rounds.federation import Federation
-from fedref.rounds.loop import RunClients, pool, run_round
+from fedref.rounds.loop import pool, run_clients, run_round
+from fedref.rounds.metrics import TOTALS
 from fedref.sampling import Plan, Sampling, make_plan, stream
 
 Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class LoadedExperiment:
-    """An experiment at one point of its sweep, with all that a unit needs besides its algorithm."""
-
-    experiment: Experiment
-    whole: Federation  # as it was split
-    federation: Federation  # the clients that train and are tested
-    model: Model
-    unseen: tuple[Federation, Array] | None  # all clients, and which are tested but never train
-    validation: Array  # which of all clients are kept back to choose hyperparameters by
+Say = Callable[[str], None]
 
 
 class Unit(NamedTuple):
     """One algorithm at one point of the sweep with one seed: the smallest thing that is resumed."""
 
-    number: int
-    label: str
-    seed: int
-    point: Mapping[str, Any]
+    number: int  # its place in the order in which units are run and written
+    experiment: Experiment  # of this algorithm and seed alone
+    point: Mapping[str, Any]  # the keys and values of the sweep on which the algorithm depends
+    file: str  # the name of its file
+
+    @property
+    def label(self) -> str:
+        return next(iter(self.experiment.algorithms))
+
+    @property
+    def algorithm(self) -> AnyAlgorithm:
+        return self.experiment.algorithms[self.label]
+
+    @property
+    def seed(self) -> int:
+        return self.experiment.seeds[0]
 
     @property
     def variant(self) -> str:
@@ -57,22 +61,42 @@ class Unit(NamedTuple):
         return f"{self.label} ({self.variant})" if self.point else self.label
 
     @property
-    def columns(self) -> dict[str, Any]:
-        """The point of the sweep as columns of the tables; a list becomes text."""
-        plain = (bool, int, float, str)
-        return {
-            f"sweep.{key}": value if isinstance(value, plain) else str(value)
-            for key, value in self.point.items()
-        }
-
-    @property
     def name(self) -> str:
         """The name in messages: "fedavg (seed 0, lr=0.1)"."""
         return f"{self.label} (seed {self.seed}{', ' * bool(self.point)}{self.variant})"
 
     @property
-    def file(self) -> str:
-        return f"{self.number:04d}-{self.label}-seed{self.seed}.ckpt"
+    def columns(self) -> Row:
+        """The columns of the tables that say which unit a row belongs to; a list becomes text."""
+        simple = (bool, int, float, str)
+        point = {
+            f"sweep.{k}": v if isinstance(v, simple) else str(v) for k, v in self.point.items()
+        }
+        return {"algorithm": self.label, **point, "seed": self.seed}
+
+
+def units(experiment: Experiment) -> list[Unit]:
+    """Return the units of an experiment, in the order in which they are run and written."""
+    found: dict[str, Unit] = {}  # an algorithm that does not depend on a swept key is run once
+    for point in config.sweep_points(experiment):
+        here = config.at_point(experiment, point)
+        for seed, (label, algorithm) in itertools.product(here.seeds, here.algorithms.items()):
+            single = replace(here, name="unit", seeds=(seed,), algorithms={label: algorithm})
+            digest = config.stamp(single)[:12]
+            own = {k: v for k, v in point.items() if config.concerns(k, label, algorithm)}
+            file = f"{label}-seed{seed}-{digest}.ckpt"
+            found.setdefault(file, Unit(len(found), single, own, file))
+    return list(found.values())
+
+
+class Loaded(NamedTuple):
+    """The data and the model of a unit."""
+
+    whole: Federation  # as it was split
+    federation: Federation  # the clients that train and are tested
+    model: Model
+    unseen: tuple[Federation, Array] | None  # all clients, and which are tested but never train
+    validation: Array  # which of all clients are kept back to choose hyperparameters by
 
 
 class Record(NamedTuple):
@@ -81,49 +105,93 @@ class Record(NamedTuple):
     status: str  # running, done or diverged
     round: int  # rounds done
     state: State
-    rows: list[Row]
+    rows: list[Row]  # of metrics.csv, one a round
     rounds: list[int]  # the evaluated rounds whose scores are kept
     scores: list[Scores]
     reason: str = ""
-    sealed: Mapping[str, str] = MappingProxyType({})  # in a file, what it was computed from
+    seal: Mapping[str, str] = {}  # in a file: what the numbers were computed from
 
     def __repr__(self) -> str:
         """Return a short text: the state alone can have millions of numbers."""
         return f"<Record of round {self.round}, {self.status}>"
 
 
-#: The key of a unit's name among what is `sealed`.
-UNIT = "unit"
+# ---- rounds --------------------------------------------------------------------------------------
 
 
-def stamp(experiment: Experiment) -> str:
-    """Return the SHA-256 of all values of an experiment, which identifies it."""
-    return sha256(config.toml_text(experiment).encode()).hexdigest()
+class Engine(NamedTuple):
+    """The two functions that do the work of a run: a round and an evaluation."""
+
+    round: Callable[..., tuple[State, cost.RoundLog]] = run_round
+    evaluate: Callable[..., Scores] = evaluate
 
 
-def units(experiment: Experiment) -> list[Unit]:
-    """Return the units of an experiment, in the order in which they are run and written."""
-    triples = [
-        (label, seed, config.restrict_point(experiment, label, point))
-        for point in config.sweep_points(experiment)
-        for seed in experiment.seeds
-        for label in experiment.algorithms
-    ]
-    # an algorithm that does not depend on the swept key is run once
-    unique = {repr(triple): triple for triple in triples}
-    return [Unit(i, *triple) for i, triple in enumerate(unique.values())]
+#: The engine of a run in this process.
+LOCAL = Engine()
 
 
-# ---- one unit ------------------------------------------------------------------------------------
+def iterate_rounds(
+    unit: Unit,
+    loaded: Loaded,
+    record: Record | None = None,
+    say: Say = lambda text: None,
+    engine: Engine = LOCAL,
+) -> Iterator[Record]:
+    """Run the rounds of a unit that `record` does not have yet; yield the record after each.
 
+    Stops early if parameters or an evaluated loss are no longer finite. The status is then
+    "diverged", and the state the last finite one. say : is called if clients are run one by one.
+    """
+    experiment, algorithm, model = unit.experiment, unit.algorithm, loaded.model
+    dtype = np.dtype(experiment.dtype)
+    trained = training_federation(algorithm, loaded.federation, unit.seed)
+    work = careful_clients(experiment.on_failure, say)
 
-def row_of_scores(scores: Scores) -> Row:
-    """Return the means of the scores over rows, and over clients."""
-    row: Row = {}
-    for name, n in (("accuracy", "n_test"), ("test_loss", "n_test"), ("train_loss", "n_train")):
-        values, sizes = getattr(scores, name), getattr(scores, n)
-        row |= {name: sample_mean(values, sizes), f"{name}_mean": client_mean(values, sizes)}
-    return row
+    if record is None:
+        w = model.init(stream(unit.seed, "init")).astype(dtype)
+        state = State(algorithm.initial(model, w), {})
+        scores, row, problem = evaluate_round(unit, loaded, state, 0, True, engine)
+        more = dict.fromkeys(TOTALS, 0) | algorithm.server_metrics(state.server)
+        status = "diverged" if problem else "running" if experiment.rounds else "done"
+        reason = f"round 0: {problem}" if problem else ""
+        record = Record(status, 0, state, [{"round": 0, **row, **more}], [0], [scores], reason)
+        yield record
+        if problem:
+            return
+    for t in range(record.round, experiment.rounds):
+        last = t + 1 == experiment.rounds
+        plan = plan_for(algorithm, experiment, trained.train.sizes, t, unit.seed)
+        state, log = engine.round(
+            algorithm, model, record.state, plan, trained, dtype=dtype, work=work
+        )
+        due = last or (t + 1) % experiment.eval_every == 0
+        row, problem = {}, problem_in_parameters(state, plan)
+        kept: list[Scores] = []
+        if not problem and (due or algorithm.watches_loss):
+            scores, row, problem = evaluate_round(unit, loaded, state, t + 1, due, engine)
+            if due and (last or (t + 1) % (experiment.clients_every or 1) == 0):
+                kept = [scores]
+        if problem:
+            yield record._replace(status="diverged", reason=f"round {t + 1}: {problem}")
+            return
+        loss, moved = row.get("train_loss", np.nan), state is not record.state
+        if algorithm.watches_loss and moved and not np.isnan(loss):  # else no client's work arrived
+            state = state._replace(server=algorithm.observe_loss(state.server, loss))
+        new = cost.columns(model, log, dtype)
+        totals = {name: record.rows[-1][name] + new[name] for name in TOTALS}
+        row = {
+            "round": t + 1, **(row if due else {}), **totals, **log.measured,
+            **algorithm.server_metrics(state.server),
+        }  # fmt: skip
+        record = Record(
+            "done" if last else "running",
+            t + 1,
+            state,
+            [*record.rows, row],
+            [*record.rounds, *[t + 1] * len(kept)],
+            [*record.scores, *kept],
+        )
+        yield record
 
 
 def training_federation(algorithm: AnyAlgorithm, federation: Federation, seed: int) -> Federation:
@@ -135,72 +203,104 @@ def plan_for(
     algorithm: AnyAlgorithm, experiment: Experiment, sizes: Array, round: int, seed: int
 ) -> Plan:
     """Draw the round's plan; the centralised baseline has one client and one epoch."""
-    sampling = experiment.plan
-    if experiment.clients_per_round is None:
-        sampling = replace(sampling, clients_per_round=min(sampling.clients_per_round, len(sizes)))
+    sampling = experiment.plan_of(len(sizes))
     if algorithm.pooled:
         sampling = Sampling(clients_per_round=1, epochs=1, batch_size=experiment.batch_size)
     return make_plan(sampling, sizes, round, seed, algorithm.roles)
 
 
-class Evaluation(NamedTuple):
-    """The scores after a round, and the row of metrics.csv and the problem that follow from them."""
-
-    scores: Scores | None = None  # None: this round is not evaluated
-    row: Mapping[str, Any] = MappingProxyType({})
-    loss: float = float("nan")  # the training loss, if the algorithm asks for it
-    problem: str = ""  # why training has diverged
+class ClientError(FedrefError):
+    """A client's work failed: names the client, the round and the reason."""
 
 
-class Engine(NamedTuple):
-    """The two functions that do the work of a run: a round and an evaluation."""
+def careful_clients(on_failure: str = "fail", say: Say = lambda text: None, **how: Any) -> Any:
+    """Return a `run_clients` that runs the clients one by one if one fails, to name it or drop it."""
 
-    round: Callable[..., tuple[State, cost.RoundLog]] = run_round
-    evaluate: Callable[..., Scores] = evaluate
+    def work(algorithm: Any, model: Model, sent: Any, states: Any, data: Any) -> Any:
+        try:
+            return run_clients(algorithm, model, sent, states, data, **how)
+        except Exception as error:
+            failure = error
+        results: list[ClientResult | None] = []
+        counts = []
+        for k, state in enumerate(states):
+            try:
+                one = data.subset_rows([k])
+                (result,), count = run_clients(algorithm, model, sent, [state], one, stack=False)
+            except Exception as error:
+                reason = (
+                    f"client {data.clients[k]} failed in round {data.round + 1}: "
+                    f"{type(error).__name__}: {error}"
+                )
+                if on_failure != "drop":
+                    raise ClientError(reason) from error
+                result, count = None, cost.Counts()
+                say(f"{reason}; it is dropped")
+            results.append(result)
+            counts.append(count)
+        if None not in results and how.get("stack") is not False:
+            how["stack"] = False  # from now on, and this is said once
+            say(
+                f"{type(algorithm).__name__} fails for several clients at once, and not for one "
+                f"({place_of(failure)}): clients are run one by one, which takes longer. `step` gets "
+                "arrays with leading axes of clients: see help(fedref.algorithm.Algorithm)"
+            )
+        return results, cost.total(counts)
+
+    return work
 
 
-#: The engine of a local run: this process, with its workers.
-LOCAL = Engine()
+def place_of(error: BaseException) -> str:
+    """Return an error with the file and line of the innermost code that is not of a library."""
+    place, trace = "", error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if "site-packages" not in file and "/fedref/" not in file:
+            place = f"{file}, line {trace.tb_lineno}: "
+        trace = trace.tb_next
+    return f"{place}{type(error).__name__}: {error}"
 
 
-def evaluate_if_due(
-    loaded: LoadedExperiment,
-    algorithm: AnyAlgorithm,
-    state: State,
-    t: int,
-    seed: int,
-    engine: Engine,
-) -> Evaluation:
-    """Evaluate after t rounds if it is due, or if the algorithm asks for the training loss."""
-    experiment, federation, model = loaded.experiment, loaded.federation, loaded.model
-    dtype = np.dtype(experiment.dtype)
-    due = t % experiment.eval_every == 0 or t == experiment.rounds
-    if not due and not algorithm.watches_loss:
-        return Evaluation()
+# ---- evaluations ---------------------------------------------------------------------------------
+
+
+def evaluate_round(
+    unit: Unit, loaded: Loaded, state: State, t: int, due: bool, engine: Engine
+) -> tuple[Scores, Row, str]:
+    """Return the scores after t rounds, the columns of metrics.csv, and why training has diverged.
+
+    due : whether the round is evaluated; else only the losses are needed.
+    """
+    experiment, algorithm, model = unit.experiment, unit.algorithm, loaded.model
+    federation, dtype = loaded.federation, np.dtype(experiment.dtype)
     train = experiment.eval_train or algorithm.watches_loss
     scores = engine.evaluate(
-        algorithm, model, state, federation, experiment.plan,
-        round=t, seed=seed, dtype=dtype, train=train,
+        algorithm, model, state, federation, experiment.plan_of(federation.clients),
+        round=t, seed=unit.seed, dtype=dtype, train=train,
     )  # fmt: skip
-    row, problem = row_of_scores(scores), problem_in_losses(scores, train)
-    if not due:
-        return Evaluation(loss=row["train_loss"], problem=problem)
-    if experiment.dissimilarity and not problem:
+    row: Row = {}
+    for name, n in (("accuracy", "n_test"), ("test_loss", "n_test"), ("train_loss", "n_train")):
+        row |= mean_columns(name, getattr(scores, name), getattr(scores, n))
+    problem = problem_in_losses(scores, train)
+    if due and experiment.dissimilarity and not problem:
         w = algorithm.personalised_params(model, algorithm.download(state.server), None, None)
-        batches = [
-            federation.batch(federation.train.rows_of(k), dtype) for k in range(federation.clients)
-        ]
+        parts = (federation.train.rows_of(k) for k in range(federation.clients))
+        batches = [federation.batch(rows, dtype) for rows in parts]
         row["B"], row["variance"] = dissimilarity(model, w, batches)
-    if loaded.unseen:
+    if due and loaded.unseen:
         everyone, tested = loaded.unseen
         for name, clients in (("unseen", tested), ("validation", loaded.validation)):
             new = evaluate_unseen(
                 algorithm, model, state, everyone, clients,
-                support=experiment.unseen, seed=seed, dtype=dtype,
+                support=experiment.unseen, seed=unit.seed, dtype=dtype,
             )  # fmt: skip
-            row[f"{name}_accuracy"] = sample_mean(new.accuracy, new.n_test)
-            row[f"{name}_accuracy_mean"] = client_mean(new.accuracy, new.n_test)
-    return Evaluation(scores, row, row["train_loss"], problem)
+            row |= mean_columns(f"{name}_accuracy", new.accuracy, new.n_test)
+    return scores, row, problem
+
+
+def mean_columns(name: str, values: Array, n: Array) -> Row:
+    """Return the mean of clients' values over their rows, and over the clients."""
+    return {name: sample_mean(values, n), f"{name}_mean": client_mean(values, n)}
 
 
 def problem_in_losses(scores: Scores, train: bool) -> str:
@@ -219,75 +319,3 @@ def problem_in_parameters(state: State, plan: Plan) -> str:
         if not tree.finite(state.clients.get(k)):
             return f"the parameters of client {k} are not finite"
     return ""
-
-
-def iterate_rounds(
-    loaded: LoadedExperiment,
-    algorithm: AnyAlgorithm,
-    seed: int,
-    record: Record | None = None,
-    work: RunClients | None = None,
-    message: Callable[[str], None] = lambda text: None,
-    engine: Engine = LOCAL,
-) -> Iterator[Record]:
-    """Run the rounds of a unit that `record` does not have yet; yield the record after each.
-
-    work : the function that runs a round's clients (None: in this process). message : is called
-    when a stack of clients has failed and they are run again one by one.
-
-    Stops early if parameters or an evaluated loss are no longer finite. The status is then
-    "diverged", and the state the last finite one.
-    """
-    experiment, federation, model = loaded.experiment, loaded.federation, loaded.model
-    dtype = np.dtype(experiment.dtype)
-    work = work or Workers(on_failure=experiment.on_failure, message=message)
-    trained = training_federation(algorithm, federation, seed)
-
-    if record is None:
-        w = model.init(stream(seed, "init")).astype(dtype)
-        state = State(algorithm.initial(model, w), {})
-        scores, row, _, problem = evaluate_if_due(loaded, algorithm, state, 0, seed, engine)
-        assert scores is not None
-        row = {
-            "round": 0,
-            **row,
-            **dict.fromkeys(TOTALS, 0),
-            **algorithm.server_metrics(state.server),
-        }
-        status = "diverged" if problem else "running" if experiment.rounds else "done"
-        reason = f"round 0: {problem}" if problem else ""
-        record = Record(status, 0, state, [row], [0], [scores], reason)
-        yield record
-        if problem:
-            return
-    for t in range(record.round, experiment.rounds):
-        plan = plan_for(algorithm, experiment, trained.train.sizes, t, seed)
-        state, log = engine.round(
-            algorithm, model, record.state, plan, trained, dtype=dtype, work=work,
-        )  # fmt: skip
-        after = Evaluation(problem=problem_in_parameters(state, plan))
-        if not after.problem:
-            after = evaluate_if_due(loaded, algorithm, state, t + 1, seed, engine)
-        if after.problem:
-            yield record._replace(status="diverged", reason=f"round {t + 1}: {after.problem}")
-            return
-        moved = state is not record.state  # else no client's work arrived
-        if algorithm.watches_loss and moved and not np.isnan(after.loss):  # NaN: no loss is known
-            state = state._replace(server=algorithm.observe_loss(state.server, after.loss))
-        new = cost.columns(model, log, dtype)
-        totals = {name: record.rows[-1][name] + new[name] for name in TOTALS}
-        row = {
-            "round": t + 1, **after.row, **totals, **log.measured, **algorithm.server_metrics(state.server)
-        }  # fmt: skip
-        every = experiment.clients_every or 1
-        last = t + 1 == experiment.rounds
-        kept = [after.scores] if after.scores and (last or (t + 1) % every == 0) else []
-        record = Record(
-            "done" if last else "running",
-            t + 1,
-            state,
-            [*record.rows, row],
-            [*record.rounds, *[t + 1] * len(kept)],
-            [*record.scores, *kept],
-        )
-        yield record

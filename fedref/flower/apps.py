@@ -97,7 +97,8 @@ class OverGrid:
 def experiment_in(folder: Path) -> Experiment:
     """Read the experiment in an app's folder."""
     path = folder / "experiment.toml"
-    return config.from_table(config.read(path), str(path))
+    with config.naming(path):
+        return config.experiment_of(config.read(path).items())
 
 
 def options_of(values: Mapping[str, Any]) -> Options:

@@ -29,11 +29,10 @@ from fedref.datasets.formats import arrays
 from fedref.datasets.formats.npz import read_archive
 from fedref.datasets.manifest import check_federation, read_affine
 from fedref.datasets.partition import group_by_client, offsets
-from fedref.experiments import config, names
-from fedref.experiments.config import Experiment
+from fedref.experiments.config import Experiment, stamp
 from fedref.experiments.loading import known_labels, make_model
-from fedref.experiments.parallel import Workers, run_single_threaded
-from fedref.experiments.unit import stamp, units
+from fedref.experiments.parallel import run_single_threaded
+from fedref.experiments.unit import careful_clients, units
 from fedref.flower import messages
 from fedref.flower.messages import (
     Call,
@@ -183,14 +182,14 @@ def prepare(request: Any, site: Site, experiment: Experiment, folder: Path) -> J
     require(len(call.states) == len(call.clients), "has not one state a client")
     require({*site.facts.labels} <= {*call.labels}, "labels lack those of the node")
     unit = all_units[call.unit]
-    point = config.at_point(experiment, unit.point)
+    point = unit.experiment
     labels = np.array(sorted({*call.labels}))
     source = site.federation.source
     require(len(labels) * source.X.shape[1] <= messages.MOST_NUMBERS, "too many labels")
     model = make_model(point.model, replace(source, y=labels))
     require(model.d <= messages.MOST_NUMBERS, "a model too large")
     y = known_labels(source.y, labels, model, source.name)
-    algorithm = names.make_algorithm(unit.label, point.algorithms[unit.label])
+    algorithm = unit.algorithm
     w = np.zeros(model.d, point.dtype)
     check(request.sent, algorithm.download(algorithm.initial(model, w)), "what it sends", w)
     own = folder / call.run / str(call.unit)
@@ -215,9 +214,7 @@ def answer_train(
         request.steps, request.per_epoch, *own.shift_and_scale, np.dtype(job.experiment.dtype),
         own.source.vocabulary is not None,
     )  # fmt: skip
-    work = Workers(
-        on_failure="drop", message=partial(print, "fedref:", file=sys.stderr, flush=True)
-    )
+    work = careful_clients("drop", partial(print, "fedref:", file=sys.stderr, flush=True))
     results, counts = work(algorithm, job.model, request.sent, job.states, data)
     for k, before, result in zip(call.clients, call.states, results):
         if result is not None and result.client_state is not None:
@@ -256,8 +253,8 @@ def answer_evaluate(
     require(request.call.clients == site.clients, "does not ask for all the node's clients")
     scores = evaluate_clients(
         job.algorithm, job.model, request.sent, dict(zip(site.clients, job.states)), job.federation,
-        job.experiment.plan, clients=site.clients, round=request.call.round, seed=job.seed,
-        dtype=np.dtype(job.experiment.dtype), train=request.train,
+        job.experiment.plan_of(len(site.clients)), clients=site.clients,
+        round=request.call.round, seed=job.seed, dtype=np.dtype(job.experiment.dtype), train=request.train,
     )  # fmt: skip
     return tuple(scores)
 

@@ -21,18 +21,14 @@ from fedref.boundary.errors import ConfigError, DataError, FedrefError
 from fedref.boundary.files import read_json, write_atomically
 from fedref.boundary.values import Bounds, check_fields
 from fedref.datasets.partition import offsets
-from fedref.experiments import config, names
-from fedref.experiments.config import Experiment
+from fedref.experiments import config
+from fedref.experiments.config import Experiment, stamp
 from fedref.experiments.loading import Loader, key_of
 from fedref.experiments.progress import Progress
 from fedref.experiments.results import Run
 from fedref.experiments.run import execute
-from fedref.experiments.run_directory import (
-    create_run_directory,
-    lock_run_directory,
-    read_experiment,
-)
-from fedref.experiments.unit import Engine, LoadedExperiment, Unit, stamp
+from fedref.experiments.run_directory import begin_run
+from fedref.experiments.unit import Engine, Loaded, Unit
 from fedref.flower import messages
 from fedref.flower.messages import (
     Call,
@@ -162,7 +158,7 @@ class Remote:
 
     nodes: Nodes
     unit: Unit
-    loaded: LoadedExperiment
+    loaded: Loaded
     run: str
     experiment: str  # its stamp
 
@@ -229,7 +225,10 @@ class Remote:
         self, algorithm: AnyAlgorithm, model: Model, sent: Any, data: LocalData
     ) -> ClientResult:
         """Return the result of a client with one row of zeros, as an example for all results."""
-        source, sampling = self.loaded.federation.source, self.loaded.experiment.plan
+        source, sampling = (
+            self.loaded.federation.source,
+            self.unit.experiment.plan_of(self.loaded.federation.clients),
+        )
         one = Part(np.zeros(1, np.int64), np.array([0, 1]))
         row = Federation(replace(source, X=source.X[:1], y=source.y[:1]), one, one)
         sampling = replace(sampling, clients_per_round=1, stragglers=0.0)
@@ -301,8 +300,7 @@ def read_scores(answer: Any, facts: Facts, train: bool) -> Array:
 
 def check_experiment(experiment: Experiment) -> None:
     """Raise ConfigError if an experiment needs rows or states that the server does not have."""
-    for label, table in experiment.algorithms.items():
-        algorithm = names.make_algorithm(label, table)
+    for label, algorithm in experiment.algorithms.items():
         if algorithm.pooled:
             words = "pools all clients' rows, which are not on the server"
             raise ConfigError(f"{label} {words}; leave it out")
@@ -338,29 +336,28 @@ def serve(
     check_experiment(experiment)
     path = out / "federation.json"
     resumed = path.exists()
-    if resumed and stamp(read_experiment(out)) != stamp(experiment):
+    if resumed and stamp(config.read_experiment(out)) != stamp(experiment):
         raise DataError(f"{out} holds the run of another experiment, expected another out")
     nodes = Nodes(network, options, say, {})
     nodes.gather_facts()
     loader = Loader()
-    first = config.at_point(experiment, config.sweep_points(experiment)[0])
     whole = nodes.stand_in(str(experiment.data["name"]))
-    loader.federations[key_of(first.data, first.split)] = whole  # no sweep is over data
-    with lock_run_directory(out) if resumed else create_run_directory(experiment, out):
-        if not resumed:
-            write_atomically(path, json.dumps({"run": secrets.token_hex(8)}).encode())
-        run = str(read_json(path, "the file as the run left it").get("run"))
+    loader.kept[key_of(experiment.data, experiment.split)] = whole  # no sweep is over data
+    begin_run(experiment, out)
+    if not resumed:
+        write_atomically(path, json.dumps({"run": secrets.token_hex(8)}).encode())
+    run = str(read_json(path, "the file as the run left it").get("run"))
 
-        def engine(unit: Unit, loaded: LoadedExperiment) -> Engine:
-            if not loaded.model.labels:
-                raise ConfigError("models of real targets are not run over Flower")
-            require(
-                loaded.model.d <= messages.MOST_NUMBERS, f"{loaded.model.d} parameters are too many"
-            )
-            remote = Remote(nodes, unit, loaded, run, stamp(experiment))
-            return Engine(remote.round, remote.evaluate)
+    def engine(unit: Unit, loaded: Loaded) -> Engine:
+        if not loaded.model.labels:
+            raise ConfigError("models of real targets are not run over Flower")
+        require(
+            loaded.model.d <= messages.MOST_NUMBERS, f"{loaded.model.d} parameters are too many"
+        )
+        remote = Remote(nodes, unit, loaded, run, stamp(experiment))
+        return Engine(remote.round, remote.evaluate)
 
-        return execute(
-            experiment, out, every=0, loader=loader, engine=engine,
-            progress=progress or Progress(message=say),
-        )  # fmt: skip
+    return execute(
+        experiment, out, every=0, loader=loader, engine=engine,
+        progress=progress or Progress(message=say),
+    )  # fmt: skip

@@ -1,15 +1,20 @@
 """Pictures of runs and of splits, as PNG, SVG or PDF by the file's name.
 
-`bars`, `clients` and `curves` take one `Run`, or several by name: {name: run}. If several runs have
-the same algorithm, its label includes the run's name. `reference` maps a label of the picture to the
-value in the paper, in the unit of the column (an accuracy is a fraction). The same run always gives
-the same bytes.
+`curves`, `bars` and `clients` take the table of a run, `Run.table()`, and return a figure; `save` writes
+it. The same table always gives the same bytes. `holdings` and `split_rules` draw federations.
 """
 
-from fedref.plots.bars import bars
-from fedref.plots.clients import clients
-from fedref.plots.curves import curves
-from fedref.plots.splits import holdings, split_rules
-from fedref.plots.style import STYLE, format_of, save
+from importlib import import_module
+from typing import Any
 
-__all__ = ["STYLE", "bars", "clients", "curves", "format_of", "holdings", "save", "split_rules"]
+#: Names that are imported at their first use, as matplotlib is slow to import.
+LATER = {
+    "curves": "runs", "bars": "runs", "clients": "runs", "holdings": "splits", "split_rules": "splits",
+    "STYLE": "style", "format_of": "style", "save": "style", "as_html": "style",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in LATER:
+        return getattr(import_module(f"fedref.plots.{LATER[name]}"), name)
+    raise AttributeError(f"module 'fedref.plots' has no attribute {name!r}")

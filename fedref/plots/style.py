@@ -3,6 +3,7 @@
 Algorithms also differ in line, marker and hatch, for readers who cannot tell their colours apart.
 """
 
+import base64
 import io
 import warnings
 from collections.abc import Sequence
@@ -14,11 +15,17 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.style import context
 
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.files import write_or_raise
 
-FORMATS = ("png", "svg", "pdf")
+#: Of each format, the metadata without a date: the same figure always gives the same bytes.
+FORMATS: dict[str, dict[str, Any]] = {
+    "png": {},
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None},
+}
 
 #: Okabe and Ito's palette for all kinds of colour vision, without its yellow (too pale for lines).
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -72,18 +79,26 @@ def format_of(path: Path) -> str:
     return kind
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Write the picture, without a date: the same figure always gives the same bytes."""
-    kind = format_of(path)
-    metadata: dict[str, dict[str, Any]] = {
-        "png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}
-    }  # fmt: skip
+def as_bytes(figure: Figure, kind: str) -> bytes:
+    """Return the picture as a file of this format."""
     buffer = io.BytesIO()
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), context(STYLE):
         # a box is drawn in its place
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
-        figure.savefig(buffer, format=kind, metadata=metadata[kind])
-    write_or_raise(path, buffer.getvalue())
+        figure.savefig(buffer, format=kind, metadata=FORMATS[kind])
+    return buffer.getvalue()
+
+
+def as_html(figure: Figure) -> str:
+    """Return the picture as an HTML image that holds its own bytes."""
+    data = base64.b64encode(as_bytes(figure, "png")).decode()
+    return f'<img width="720" alt="curves" src="data:image/png;base64,{data}">'
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write the picture in the format of the file's name."""
+    kind = format_of(path)
+    write_or_raise(path, as_bytes(figure, kind))
 
 
 def frame(
@@ -116,4 +131,4 @@ def wrap_label(label: str) -> str:
 
 
 def sign(label: str, **look: Any) -> Line2D:
-    return Line2D([], [], color="black", label=label, **look)
+    return Line2D([], [], **{"color": "black", **look}, label=label)

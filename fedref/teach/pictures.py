@@ -19,7 +19,7 @@ from fedref.algorithm import State
 from fedref.algorithms import apfl, fedavg, fedcurv, fedmeta, fedprox, importance, per_fedavg
 from fedref.experiments import config, unit
 from fedref.experiments.loading import load_experiment
-from fedref.experiments.unit import LoadedExperiment
+from fedref.experiments.unit import Loaded, Unit
 from fedref.models import BinaryLogistic
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array, sigmoid
@@ -250,18 +250,23 @@ def draw_ellipses() -> Picture:
 # ---- short runs on the shipped digits --------------------------------------------------------------
 
 
-def load_digits(**changes: Any) -> LoadedExperiment:
-    """Load the shipped digits, 20 clients of two kinds, for logistic regression: small and quick."""
+def digits_unit(algorithm: Any = "fedavg", **changes: Any) -> Unit:
+    """Return a run on the shipped digits, 20 clients of two kinds, for logistic regression."""
     table = {
         "name": "picture", "data": {"name": "digits"}, "model": {"name": "logistic"}, "steps": 10,
-        "algorithms": {"fedavg": {}}, "rounds": 1, **changes,
+        "rounds": 1, **changes, "algorithms": algorithm,
     }  # fmt: skip
-    return load_experiment(config.from_table(table))
+    return unit.units(config.compose(table, []))[0]
+
+
+def load_digits(**changes: Any) -> Loaded:
+    return load_experiment(digits_unit(**changes).experiment)
 
 
 def run_on_digits(algorithm: Any, **changes: Any) -> list[Any]:
     """Return the records of a run, round by round."""
-    return list(unit.iterate_rounds(load_digits(**changes), algorithm, seed=0))
+    run = digits_unit(algorithm, **changes)
+    return list(unit.iterate_rounds(run, load_experiment(run.experiment)))
 
 
 # ---- APFL: what the masks become ---------------------------------------------------------------------

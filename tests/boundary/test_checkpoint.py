@@ -128,38 +128,3 @@ def test_another_version_is_refused():
 def test_what_cannot_be_held_is_refused_when_it_is_written():
     with pytest.raises(TypeError, match="cannot hold a set"):
         checkpoint.dumps({1: {2}})
-
-
-# ---- files ---------------------------------------------------------------------------------------
-
-
-def test_the_one_before_is_kept_and_read_where_the_newest_is_gone_or_damaged(tmp_path):
-    path = tmp_path / "x.ckpt"
-    assert checkpoint.load_newest(path) == (None, [])
-    checkpoint.save(path, 1)
-    assert not checkpoint.previous_path(path).exists()
-    checkpoint.save(path, 2)
-    assert checkpoint.load_newest(path) == (2, [])
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-1])
-    value, warnings = checkpoint.load_newest(path)
-    assert value == 1
-    assert len(warnings) == 1
-    assert "damaged" in warnings[0]
-    assert path.exists()  # reading changes nothing
-    path.unlink()
-    assert checkpoint.load_newest(path) == (1, [])
-
-
-def test_after_recovery_a_damaged_file_never_becomes_the_one_before(tmp_path):
-    path = tmp_path / "x.ckpt"
-    checkpoint.save(path, 1)
-    checkpoint.save(path, 2)
-    path.write_bytes(b"damaged")
-    value, warnings = checkpoint.recover(path)
-    assert (value, len(warnings)) == (1, 2)
-    assert "going on from the previous checkpoint" in warnings[1]
-    checkpoint.save(path, 3)
-    assert checkpoint.loads(checkpoint.previous_path(path).read_bytes()) == 1
-    path.write_bytes(b"damaged again")
-    assert checkpoint.recover(path)[0] == 1

@@ -19,13 +19,6 @@ def test_bytes_pieces_and_a_writer_give_the_same_file(tmp_path: Path) -> None:
         (tmp_path / "file").unlink()
 
 
-def test_the_file_before_is_kept_where_wanted(tmp_path: Path) -> None:
-    for content in (b"1", b"2"):
-        files.write_atomically(tmp_path / "file", content, backup=tmp_path / "old")
-    assert (tmp_path / "file").read_bytes() == b"2"
-    assert (tmp_path / "old").read_bytes() == b"1"
-
-
 def test_a_link_is_replaced_and_what_it_points_to_stays(tmp_path: Path) -> None:
     (tmp_path / "outside").write_bytes(b"kept")
     (tmp_path / "file").symlink_to(tmp_path / "outside")
@@ -56,7 +49,7 @@ def test_an_error_leaves_the_old_file_and_nothing_beside(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        files.write_atomically(path, b"new", backup=tmp_path / "file.old")
+        files.write_atomically(path, b"new")
     with pytest.raises(DataError, match="No space left on device; expected a folder that can be"):
         files.write_or_raise(path, b"new")
     assert [p.name for p in tmp_path.iterdir()] == ["file"]

@@ -15,8 +15,7 @@ from fedref.proofs import picture
 
 
 def check(*words):
-    arguments = parse(["check", *words])
-    return arguments.run(arguments)
+    return parse(["check", *words])()
 
 
 ROW = proofs.Row("a", "b", math.nan, 1e-12, "FAIL", "why")

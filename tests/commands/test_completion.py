@@ -39,7 +39,7 @@ except SystemExit:
 said()
 parse(["run"])
 said()
-import fedref.plots
+import fedref.plots.runs
 said()
 """
 

@@ -8,7 +8,6 @@ import pytest
 from fedref.commands import main
 from fedref.experiments import config
 from fedref.experiments.loading import Loader, load_experiment
-from fedref.experiments.unit import stamp
 from fedref.flower.node import read_part
 
 EXPERIMENT = """
@@ -40,7 +39,7 @@ def test_the_folder_holds_the_app_the_parts_and_the_commands(file, tmp_path, cap
     values = table["tool"]["flwr"]["app"]["config"]
     assert (values["clients"], values["limit"]) == (7, 30.0)
     assert table["project"]["dependencies"] == []
-    experiment = config.from_table(config.read(there / "app" / "experiment.toml"))
+    experiment = config.compose(there / "app" / "experiment.toml", [])
     assert experiment.name == "seven"
     text = (there / "README.md").read_text()
     assert not re.search(r"[{]\w+[}]|<!--", text)
@@ -56,7 +55,7 @@ def test_the_folder_holds_the_app_the_parts_and_the_commands(file, tmp_path, cap
                 right = whole.batch(getattr(whole, name).rows_of(k))
                 np.testing.assert_array_equal(own.X, right.X)
                 np.testing.assert_array_equal(own.y, right.y)
-    assert len(stamp(experiment)) == 64
+    assert len(config.stamp(experiment)) == 64
 
 
 def test_check_says_what_a_server_would_be_told(file, tmp_path, capsys):

@@ -19,17 +19,19 @@ X = np.arange(40.0).reshape(20, 2)
 def folder(tmp_path_factory):
     """Runs, data and files, right ones and wrong ones."""
     folder = tmp_path_factory.mktemp("refused")
-    draw, plots.curves = plots.curves, lambda run, path: None
     words = "--data digits --split per-fedavg --set split.users=6 --rounds 2 --clients-per-round 2"
-    assert main("run", "fedavg", "apfl", *words.split(), "-q", "-o", folder / "run") == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "curves", lambda table: None, raising=False)
+        patch.setattr(plots, "save", lambda figure, path: None, raising=False)
+        assert main("run", "fedavg", "apfl", *words.split(), "-q", "-o", folder / "run") == 0
     put_roles(folder / "data" / "shakespeare")
-    plots.curves = draw
     npz(folder / "nan.npz", X=np.where(X == 7, np.nan, X))
     npz(folder / "shape.npz", y=np.arange(19) % 2)
     npz(folder / "halves.npz", y=np.arange(20) / 2)
     npz(folder / "rows.npz", X=np.zeros((0, 2)), y=np.zeros(0, int))
     npz(folder / "one.npz", X=X, client=np.arange(20))  # one row a client: for training
     (folder / "broken.npz").write_bytes(b"PK\x03\x04 broken")
+    (folder / "bytes").write_bytes(b"\xff\xfe")
     (folder / "real.csv").write_text("x,y\n1,0.5\n2,0.25\n")
     (folder / "mine.json").write_text("mine")
     write(folder / "tiny.toml", TINY)
@@ -76,8 +78,9 @@ REFUSED = [
     ("run --set drop=maybe", "drop is 'maybe', expected true or false"),
     ("run --set mu", "--set 'mu': expected KEY=VALUE"),
     ("run --set =3", "--set '=3': expected KEY=VALUE"),
-    ("run --set model=svm", "model is 'svm', expected a table"),
     ("run --set model.l2=x", "model mlp l2 is 'x', expected a finite number"),
+    ("run --alpha 0.01,0.1,0.5", 'a sweep takes several: --set "sweep.alpha=[0.01,0.1,0.5]"'),
+    ("run --split dirichlet(0.1)", "expected --split dirichlet --set split.alpha=0.1"),
     ("run --set sweep.lr=[]", "sweep lr is [], expected a list of values"),
     ("run --set sweep.seeds=[[1]]", "sweep seeds: cannot be swept (the key seeds takes several"),
     ("run --set sweep.seed=[1]", "sweep seed: cannot be swept"),
@@ -129,10 +132,9 @@ REFUSED = [
     ("plot run --metric gamma", "no values of gamma here"),
     ("plot run --kind bar", "unknown --kind 'bar': did you mean 'bars'?"),
     ("plot run --out x.jpg", "x.jpg ends in '.jpg', expected .png, .svg or .pdf"),
-    ("plot run --kind bars --metric loss", "unknown metric of bars 'loss'"),
-    ("plot run --kind bars --metric accuracy,loss", "names 2 metrics, bars can show one"),
+    ("plot run --kind bars --metric accuracy,loss", "names 2 metrics, this picture can show one"),
     ("plot run --kind bars --against bytes", "--against is for curves"),
-    ("plot run --kind clients --metric gamma", "known are accuracy, loss, test_loss, train_loss"),
+    ("plot run --kind clients --metric gamma", "no values of gamma here: known are accuracy, client, loss"),
     ("plot run --out run/config.toml/x.png", "expected a folder that can be written"),
     ("plot run .", ".: is not a run directory"),
     ("plot nowhere", "nowhere: is not a run directory"),
@@ -143,7 +145,7 @@ REFUSED = [
     # data
     ("data show digit", "did you mean 'digits'"),
     ("data show digits --split shard", "did you mean 'shards'"),
-    ("data show digits --set split.users", "expected split.KEY=VALUE"),
+    ("data show digits --set split.users", "expected KEY=VALUE"),
     ("data show digits --set users=8", "expected split.users=8, as for `fedref run`"),
     ("data show digits --set split.a-test=2 --set split.a_test=4", "every key once"),
     ("data show digits --seed x", "seed is 'x'"),
@@ -172,7 +174,7 @@ REFUSED = [
     ("exercise check no.py", "No such file"),
     ("exercise check .", "is a folder"),
     ("exercise check real.csv", "begins with no 'Exercise NAME:'"),
-    ("exercise check run/checkpoints/0000-fedavg-seed0.ckpt", "can't decode"),
+    ("exercise check bytes", "can't decode"),
     ("exercise check real.csv --timeout 0", "above 0"),
     ("cite fedavgg", "did you mean 'fedavg'?"),
     ("cite data", "data: is not a run directory"),
@@ -190,17 +192,15 @@ def test_refused(folder, monkeypatch, capsys, words, message):
 
 #: What is other than in TINY, and what is said of it.
 CHANGES = [
-    ({"rouns": 3}, "unknown key 'rouns': did you mean 'rounds'? known are "),
-    ({"data": "digits"}, "data is 'digits', expected a table"),
-    ({"split": 3}, "split is 3, expected a table"),
-    ({"model": ["mlp"]}, "model is ['mlp'], expected a table"),
-    ({"algorithms": ["fedavg"]}, "algorithms is ['fedavg'], expected a table"),
+    ({"rouns": 3}, "unknown key 'rouns': did you mean 'rounds'"),
+    ({"split": 3}, "split rule is 3, expected a string"),
+    ({"model": ["mlp"]}, "model name is ['mlp'], expected a string"),
     ({"algorithms": {"fedavg": 0.1}}, "algorithms.fedavg is 0.1, expected a table"),
     ({"algorithms": {"fedavgg": {}}}, "unknown algorithm 'fedavgg': did you mean 'fedavg'?"),
     ({"algorithms": {"mine": {"algorithm": "fedporx"}}}, "unknown algorithm 'fedporx': did you mean 'fed"),
-    ({"algorithms": {"fedavg": {"algorithm": 3}}}, "algorithm 3: is not an algorithm"),
+    ({"algorithms": {"fedavg": {"algorithm": 3}}}, "algorithm name is 3, expected a string"),
     ({"algorithms": {}}, "no algorithm is named, expected one of fedavg, "),
-    ({"algorithms": {"a/b": {"algorithm": "fedavg"}}}, "the label of an algorithm is 'a/b', expected"),
+    ({"algorithms": {"a/b": {"algorithm": "fedavg"}}}, "name 'a/b': expected a word"),
     ({"algorithms": {"fedavg": {"lrr": 1.0}}}, "unknown key of algorithms.fedavg 'lrr': did you mean 'lr'?"),
     ({"algorithms": {"fedavg": {"lr": "fast"}}}, "algorithms.fedavg lr is 'fast', expected a finite number"),
     ({"algorithms": {"fedavg": {"lr": True}}}, "algorithms.fedavg lr is True, expected a finite number"),
@@ -210,8 +210,8 @@ CHANGES = [
     ({"sweep": {"lr": 3}}, "sweep lr is 3, expected a list"),
     ({"sweep": {"lr": ["fast"]}}, "sweep {'lr': 'fast'}: algorithms.fedavg lr is 'fast', expected"),
     ({"sweep": {"lrr": [3]}},
-     "sweep {'lrr': 3}: no algorithm of this run takes lrr; unknown key 'lrr': did you mean 'lr'?"),
-    ({"data": {"name": 3}}, "data name is 3, expected a string"),
+     "sweep {'lrr': 3}: unknown key 'lrr': did you mean 'lr'"),
+    ({"data": {"name": 3}}, "data is a int, expected a name (a string)"),
     ({"data": {"name": "synthetic", "users": "few"}},
      "synthetic users is 'few', expected a whole number, at least 1"),
     ({"split": {"rule": "iid", "user": 3}}, "unknown key of iid 'user': did you mean 'users'?"),
@@ -231,9 +231,9 @@ CHANGES = [
     ({"rounds": 1.5}, "rounds is 1.5, expected a whole number"),
     ({"rounds": True}, "rounds is True, expected a whole number"),
     ({"clients-per-round": 0}, "clients-per-round is 0, expected a whole number, at least 1"),
-    ({"steps": 3}, "both epochs and steps are set, expected one of them"),
-    ({"seed": 1, "seeds": [1]}, "both seed and seeds are set, expected one of them"),
-    ({"seed": -1}, "seeds are [-1], expected different integers ≥ 0"),
+    ({"steps": 3}, "both epochs and steps are given, expected one of them"),
+    ({"seed": 1, "seeds": [1]}, "both seed and seeds are given, expected one of them"),
+    ({"seed": -1}, "seeds is -1, expected a whole number, at least 0"),
     ({"seeds": [1, 1]}, "seeds are [1, 1], expected different"),
     ({"batch-size": -1}, "batch-size is -1, expected a whole number, at least 0"),
     ({"eval-every": 0}, "eval-every is 0, expected a whole number, at least 1"),
@@ -244,8 +244,8 @@ CHANGES = [
     ({"stragglers": 1.5}, "stragglers is 1.5, expected a finite number, at least 0 and at most 1"),
     ({"support": 1}, "support is 1, expected a finite number, above 0 and below 1"),
     ({"unseen": 1}, "unseen is 1, expected a finite number, at least 0 and below 1"),
-    ({"name": "a/b"}, "name is 'a/b', expected a word that can be part of a file"),
-    ({"name": ".."}, "name is '..', expected a word"),
+    ({"name": "a/b"}, "name 'a/b': expected a word that can be part of a file"),
+    ({"name": ".."}, "name '..': expected a word"),
     ({"batch_size": 3}, "the experiment sets batch-size twice, with a dash and an underscore"),
 ]  # fmt: skip
 
@@ -283,7 +283,7 @@ def test_a_file_that_is_no_toml(here, capsys, text, message):
     ("words", "message"),
     [
         (["--set", "name=\udcff"], r"--set is 'name=\udcff', expected a string"),
-        (["--set", "algorithms=x", "--set", "lr=1"], "algorithms is 'x', expected a table"),
+        (["--set", "algorithms=x", "--set", "lr=1"], "unknown algorithm 'x'"),
         (["--set", "model.hidden=" + "[" * 30 + "]" * 30], "model mlp hidden is [[["),
         (["--set", "name=" + "{a=" * 30 + "1" + "}" * 30], "name is {'a': {'a'"),
         (["--rounds", "1" * 5000], "rounds is '11"),
@@ -305,7 +305,7 @@ def test_too_large_a_model_is_one_line(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     monkeypatch.setattr(fedref.models.Logistic, "init", init)
     line = refused(capsys, *f"run fedavg {IID} --model logistic {SMALL} -o x".split())
-    assert "not enough memory (Unable to allocate" in line
+    assert "(Unable to allocate" in line
 
 
 def test_what_is_right_in_the_same_place_is_taken(folder, here):

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from running import TINY, algorithms, document
+from running import TINY, algorithms, document, experiment
 
 from fedref import ConfigError
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
 from fedref.boundary.values import literal
 from fedref.datasets.rules import RULES
-from fedref.experiments import config, names
-from fedref.experiments.config import DTYPES, Experiment
+from fedref.experiments import config
+from fedref.experiments.config import Experiment
 from fedref.experiments.loading import make_model, map_labels
 from fedref.models import CNN, LSTM, MLP, MODELS, BinaryLogistic, LinearSVM, Logistic
 from fedref.rounds.federation import Federation, Part, Source
@@ -37,17 +37,14 @@ from fedref.rounds.federation import Federation, Part, Source
     ],
 )
 def test_split_and_model_are_what_is_usual_for_the_data(data, rule, model):
-    made = config.from_table({"data": {"name": data}, "algorithms": {"fedavg": {}}})
+    made = experiment({"data": {"name": data}, "algorithms": {"fedavg": {}}})
     assert (made.split["rule"], made.model["name"]) == (rule, model)
     assert (made.steps, made.epochs) == (10, None)
 
 
 def test_every_value_is_there_even_if_nothing_is_said():
-    made = config.from_table({"algorithms": {"fedprox": {}}})
-    assert made.algorithms["fedprox"] == {
-        "algorithm": "fedprox", "weighting": "samples", "drop": False, "lr": 0.05, "mu": 1.0,
-        "adaptive_mu": False, "until_gamma": 0.0, "measure_gamma": True,
-    }  # fmt: skip
+    made = experiment({"algorithms": {"fedprox": {}}})
+    assert made.algorithms == {"fedprox": ALGORITHMS["fedprox"]()}
     assert made.model == {
         "name": "mlp", "hidden": (80, 60), "activation": "elu", "l2": 0.0,
         "initialisation": "fan-in",
@@ -58,7 +55,9 @@ def test_every_value_is_there_even_if_nothing_is_said():
 
 
 def test_data_parameters_are_spelled_out():
-    made = config.from_table(document(data={"name": "synthetic(1,1,users=7)"}, split={}))
+    made = config.experiment_of(
+        (document(data={"name": "synthetic(1,1,users=7)"}, split={})).items()
+    )
     assert made.data == {
         "name": "synthetic", "alpha": 1.0, "beta": 1.0, "users": 7, "features": 60, "classes": 10,
         "seed": 0,
@@ -66,9 +65,7 @@ def test_data_parameters_are_spelled_out():
 
 
 def test_numbers_and_lists_become_what_the_fields_are():
-    made = config.from_table(
-        document(stragglers=0, model={"name": "mlp", "hidden": [3, 4]}, seeds=[4, 2])
-    )
+    made = experiment(document(stragglers=0, model={"name": "mlp", "hidden": [3, 4]}, seeds=[4, 2]))
     assert (made.stragglers, type(made.stragglers)) == (0.0, float)
     assert (made.model["hidden"], made.seeds) == ((3, 4), (4, 2))
 
@@ -92,18 +89,14 @@ VARIED = {
 
 @pytest.mark.parametrize("name", VARIED)
 def test_written_back_is_the_same_experiment(name):
-    made = config.from_table(VARIED[name])
+    made = experiment(VARIED[name])
     text = config.toml_text(made)
-    again = config.from_table(tomllib.loads(text))
+    again = experiment(tomllib.loads(text))
     assert again == made
     assert config.toml_text(again) == text
     assert "_" not in "".join(line.partition("=")[0] for line in text.splitlines()).replace(
         "my_own", ""
     ).replace("a_b", "")
-    for label in made.algorithms:
-        assert names.make_algorithm(label, again.algorithms[label]) == names.make_algorithm(
-            label, made.algorithms[label]
-        )
 
 
 OPTIONS = {
@@ -113,7 +106,7 @@ OPTIONS = {
     "stragglers": st.floats(0, 1),
     "seeds": st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=4, unique=True),
     "eval-train": st.booleans(),
-    "dtype": st.sampled_from(DTYPES),
+    "dtype": st.sampled_from(Experiment.choices["dtype"]),
     "name": st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1).filter(
         lambda s: not s.startswith(".") and "/" not in s and "\\" not in s
     ),
@@ -122,8 +115,8 @@ OPTIONS = {
 
 @given(st.fixed_dictionaries({}, optional=OPTIONS), st.floats(0, allow_infinity=False))
 def test_any_values_survive_being_written(values, lr):
-    made = config.from_table({**TINY, **values, "algorithms": {"fedavg": {"lr": lr}}})
-    assert config.from_table(tomllib.loads(config.toml_text(made))) == made
+    made = experiment({**TINY, **values, "algorithms": {"fedavg": {"lr": lr}}})
+    assert experiment(tomllib.loads(config.toml_text(made))) == made
 
 
 @given(st.recursive(
@@ -139,7 +132,7 @@ def test_no_value_makes_anything_but_an_experiment_or_one_line(value, key):
     table = {**TINY, key: value}
     message = ""
     try:
-        config.sweep_points(config.from_table(table))
+        [*config.sweep_points(experiment(table))]
     except ConfigError as error:
         message = str(error)
     assert "\n" not in message
@@ -149,15 +142,25 @@ def test_no_value_makes_anything_but_an_experiment_or_one_line(value, key):
 
 
 def changed(*settings, **table) -> Experiment:
-    return config.from_table(config.with_settings(config.complete({**TINY, **table}), settings))
+    return experiment({**TINY, **table}, *settings)
 
 
 def test_a_plain_key_is_the_experiments_own_or_a_hyperparameter_of_all_that_have_it():
     tables = algorithms("fedavg", "fedprox", "fedmeta-maml", other={"algorithm": "fedprox"})
     made = changed(("mu", 0.5), ("batch-size", 3), ("lr", 0.25), algorithms=tables)
     assert made.batch_size == 3
-    assert [made.algorithms[label].get("mu") for label in tables] == [None, 0.5, None, 0.5]
-    assert [made.algorithms[label].get("lr") for label in tables] == [0.25, 0.25, None, 0.25]
+    assert [getattr(made.algorithms[label], "mu", None) for label in tables] == [
+        None,
+        0.5,
+        None,
+        0.5,
+    ]
+    assert [getattr(made.algorithms[label], "lr", None) for label in tables] == [
+        0.25,
+        0.25,
+        None,
+        0.25,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +172,7 @@ def test_a_plain_key_is_the_experiments_own_or_a_hyperparameter_of_all_that_have
         ("model.l2", 0.5, lambda e: e.model["l2"]),
         ("model.name", "svm", lambda e: e.model["name"]),
         ("data.name", "mnist", lambda e: e.data["name"]),
-        ("algorithms.fedavg.lr", 0.75, lambda e: e.algorithms["fedavg"]["lr"]),
+        ("algorithms.fedavg.lr", 0.75, lambda e: e.algorithms["fedavg"].lr),
         ("seed", 7, lambda e: e.seeds[0]),
         ("eval_every", 2, lambda e: e.eval_every),
         ("eval-every", 2, lambda e: e.eval_every),
@@ -220,21 +223,21 @@ def test_every_hyperparameter_is_explained_and_every_explained_one_exists():
 
 
 def test_a_sweep_is_every_combination_in_order():
-    made = config.from_table(document(sweep={"lr": [0.1, 0.2], "epochs": [1, 3]}))
-    points = config.sweep_points(made)
+    made = experiment(document(sweep={"lr": [0.1, 0.2], "epochs": [1, 3]}))
+    points = [*config.sweep_points(made)]
     assert points == [
         {"lr": 0.1, "epochs": 1}, {"lr": 0.1, "epochs": 3},
         {"lr": 0.2, "epochs": 1}, {"lr": 0.2, "epochs": 3},
     ]  # fmt: skip
     at = config.at_point(made, points[1])
-    assert (at.algorithms["fedavg"]["lr"], at.epochs, at.sweep) == (0.1, 3, {})
-    assert config.sweep_points(config.from_table(TINY)) == [{}]
+    assert (at.algorithms["fedavg"].lr, at.epochs, at.sweep) == (0.1, 3, {})
+    assert [*config.sweep_points(experiment(TINY))] == [{}]
 
 
 def test_a_sweep_can_be_over_steps_where_the_file_says_epochs_and_over_tables():
     sweep = {"steps": [4], "model.name": ["mlp"], "model": {"hidden": [[3], [4, 5]]}}
-    made = config.from_table(document(sweep=sweep))
-    at = config.at_point(made, config.sweep_points(made)[1])
+    made = experiment(document(sweep=sweep))
+    at = config.at_point(made, [*config.sweep_points(made)][1])
     assert (at.steps, at.epochs, at.model["hidden"]) == (4, None, (4, 5))
 
 
@@ -334,11 +337,9 @@ def test_values_of_numpy_and_ranges_are_taken_and_written():
         model={"name": "mlp", "hidden": np.array([3, 2])},
         sweep={"lr": np.array([0.1, 0.2]), "model.hidden": [(3,), np.array([4])]},
     )
-    made = config.from_table(
-        config.with_settings(config.complete(table), [("lr", np.float64(0.5))])
-    )
+    made = experiment(table, ("lr", np.float64(0.5)))
     assert (made.rounds, made.seeds, made.unseen) == (4, (0, 1), 0.5)
     assert (made.split["users"], made.model["hidden"]) == (4, (3, 2))
-    assert made.algorithms["fedavg"]["lr"] == 0.5
+    assert made.algorithms["fedavg"].lr == 0.5
     assert made.sweep == {"lr": [0.1, 0.2], "model.hidden": [[3], [4]]}
-    assert config.from_table(tomllib.loads(config.toml_text(made))) == made
+    assert experiment(tomllib.loads(config.toml_text(made))) == made

@@ -11,12 +11,12 @@ from io import StringIO
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from running import algorithms, document, main, process, refused, write
+from running import algorithms, document, experiment, main, process, refused, write
 from tqdm import tqdm
 
 import fedref
 from fedref.algorithm import State
-from fedref.experiments import config, progress
+from fedref.experiments import progress
 from fedref.experiments.unit import Record, units
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -29,9 +29,7 @@ def record(t: int, status: str = "running", **row) -> Record:
 
 def two(rounds: int = 9, **more):
     """An experiment of two units, and the units."""
-    made = config.from_table(
-        document(rounds=rounds, algorithms=algorithms("fedavg", "fedprox"), **more)
-    )
+    made = experiment(document(rounds=rounds, algorithms=algorithms("fedavg", "fedprox"), **more))
     return made, units(made)
 
 

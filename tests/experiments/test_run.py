@@ -1,16 +1,14 @@
 """A run from its first round to its last: the same bytes however it is run, and what stops it."""
 
-import importlib
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from helpers import Dies
 from running import (
     algorithms,
     contents,
     document,
+    experiment,
     main,
     play,
     refused,
@@ -23,45 +21,12 @@ import fedref
 from fedref import ConfigError
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
-from fedref.experiments import config, loading, results
+from fedref.experiments import config, loading, names, results
 from fedref.experiments.progress import Progress
 from fedref.rounds import loop as rounds_module
 from fedref.sampling import make_plan
-from reproduce import jobs
-
-#: `fedref.experiments.run` the module: the package has a function of that name too.
-RUN = importlib.import_module("fedref.experiments.run")
 
 pytestmark = pytest.mark.usefixtures("here")
-
-
-def test_a_cohort_over_processes_gives_the_same_bytes(here):
-    model = {"name": "mlp", "hidden": [70]}
-    own = {"apfl": {"z": 1}}  # from round 1 on clients have states of their own
-    table = document(rounds=3, clients_per_round=4, algorithms=own, model=model)
-    path = write(here / "t.toml", table)
-    assert main("run", path, "--out", "a", "--quiet") == 0
-    assert main("run", path, "--out", "b", "--quiet", "--workers", 2) == 0
-    assert contents(here / "a") == contents(here / "b")
-
-
-def test_tables_take_a_small_part_of_the_time_and_are_whole_in_the_end(here, monkeypatch):
-    clock, written = [0.0], []
-
-    def slow(run, directory):
-        written.append(len(run.units))
-        clock[0] += 5
-
-    def ten_seconds(self, *rest):
-        clock[0] += 10
-        return run_of_unit(self, *rest)
-
-    run_of_unit = RUN.UnitRun.run
-    monkeypatch.setattr(RUN, "write_tables", slow)
-    monkeypatch.setattr(RUN.UnitRun, "run", ten_seconds)
-    monkeypatch.setattr(RUN.time, "monotonic", lambda: clock[0])
-    fedref.run(document(rounds=0, seeds=list(range(25))), out="a")
-    assert written == [1, 11, 21, 25]  # each takes 5 s: 100 s of work lie in between
 
 
 # ---- the same numbers from Python ----------------------------------------------------------------
@@ -78,8 +43,9 @@ def test_run_and_load_run_give_the_numbers_of_the_files(here):
             assert set(columns) == set(read[0])
             for column, values in columns.items():
                 assert len(values) == len(read)
-                assert [results.cell(v) for v in values.tolist()] == [
-                    cell if values.dtype.kind != "f" or not cell else results.cell(float(cell))
+                cells = ["" if v != v else str(v) for v in values.tolist()]
+                assert cells == [
+                    cell if values.dtype.kind != "f" or not cell else str(float(cell))
                     for cell in (row[column] for row in read)
                 ], column
     assert len(ran.metrics["round"]) == 2 * 2 * 3 * 3
@@ -101,22 +67,26 @@ def test_run_and_load_run_give_the_numbers_of_the_files(here):
 
 
 def test_run_writes_nothing_unless_it_is_told_where(here):
-    made = config.from_table(document())
+    made = experiment(document())
     first = fedref.run(made)
     assert not list(here.iterdir())
     second = fedref.run(made, out=here / "a")
     assert main("run", write(here / "t.toml", document()), "--out", "b", "--quiet") == 0
     assert contents(here / "a") == contents(here / "b")
     assert first.records[0].rows == second.records[0].rows
+    assert fedref.run(made, out=here / "a").records[0].rows == first.records[0].rows  # goes on
     with pytest.raises(fedref.FedrefError, match="already holds a run"):
-        fedref.run(made, out=here / "a")
+        fedref.run(made, out=here / "a", rounds=9)
     with pytest.raises(ConfigError, match="both epochs and steps are given"):
         fedref.run(made, epochs=1, steps=2)
 
 
-def test_workers_are_only_taken_with_an_executor():
-    with pytest.raises(ConfigError, match="workers is 2, expected an executor"):
-        fedref.run(document(), workers=2)
+def test_labels_may_be_given_in_every_way():
+    one = fedref.run(document(rounds=1), algorithm={"a": "fedavg", "b": FedAvg(lr=0.2)})
+    assert [unit.label for unit in one.units] == ["a", "b"]
+    assert one.experiment.algorithms == {"a": FedAvg(), "b": FedAvg(lr=0.2)}
+    other = fedref.run(document(rounds=1), algorithms={"a": {"algorithm": "fedavg"}, "b": FedAvg})
+    assert other.experiment.algorithms == {"a": FedAvg(), "b": FedAvg()}
     with pytest.raises(fedref.FedrefError, match=r"fedavg: is an algorithm; .* algorithm='fedavg'"):
         fedref.run("fedavg")
 
@@ -128,11 +98,9 @@ def test_a_checkpoint_that_is_gone_or_cannot_be_read_is_one_line(here, capsys):
     with pytest.raises(fedref.DataError, match="no finished round yet"):
         fedref.load_run("a")
     path.mkdir()
-    with pytest.raises(fedref.FedrefError, match=r"\.ckpt: cannot be read or written"):
+    with pytest.raises(fedref.FedrefError, match="is a folder"):
         fedref.load_run("a")
-    with pytest.raises(fedref.FedrefError, match=r"\.ckpt: cannot be read or written"):
-        jobs.results(here / "a")
-    assert "cannot be read or written" in refused(capsys, "plot", "a")
+    assert "is a folder" in refused(capsys, "plot", "a")
 
 
 def test_a_sweep_loads_data_that_stay_the_same_once(monkeypatch):
@@ -219,7 +187,7 @@ class FailsOnLarge(FedAvg):
 @pytest.fixture
 def failing(monkeypatch):
     monkeypatch.setitem(ALGORITHMS, "fails", FailsOnLarge)
-    monkeypatch.setitem(ALGORITHMS, "dies", Dies)
+    monkeypatch.setitem(names.OWN, FailsOnLarge, "fails")
 
 
 @pytest.mark.usefixtures("failing")
@@ -229,48 +197,43 @@ def test_a_client_that_raises_is_named_with_its_round(here, capsys):
     line = refused(capsys, "run", path, "--out", "a", "--quiet")
     assert line == "fedref: error: client 0 failed in round 1: ZeroDivisionError: too large\n"
     # what was done before is there, and can be gone on with
-    assert [row["algorithm"] for row in rows(here / "a" / "metrics.csv")] == ["fedavg"] * 4
+    assert [record.round for record in fedref.load_run("a").records] == [3, 0]
     assert "client 0 failed in round 1" in refused(capsys, "resume", "a")
 
 
 @pytest.mark.usefixtures("failing")
-@pytest.mark.parametrize("workers", [1, 3])
-def test_clients_that_raise_can_be_dropped_and_are_counted(workers):
-    table = document(on_failure="drop", rounds=5, algorithms=algorithms("fails"))
-    made = config.from_table(table)
+def test_clients_that_raise_can_be_dropped_and_are_named_and_counted():
+    told = []
+    made = experiment(document(on_failure="drop", rounds=5, algorithms=algorithms("fails")))
     sizes = loading.load_experiment(made).federation.train.sizes
     assert sizes.tolist() == [20, 20, 10, 10]
-    cohorts = [make_plan(made.plan, sizes, t, 0).clients for t in range(5)]
-    with ThreadPoolExecutor(workers) as pool:
-        run = fedref.run(made, executor=pool if workers > 1 else None, workers=workers)
+    cohorts = [make_plan(made.plan_of(4), sizes, t, 0).clients for t in range(5)]
+    run = fedref.run(made, progress=Progress(message=told.append))
     failed = np.cumsum([0, *((c < 2).sum() for c in cohorts)]).tolist()
     assert [row["failed"] for row in run.records[0].rows] == failed
     assert [row["dropped"] for row in run.records[0].rows] == [0] * 6
     assert run.records[0].status == "done"
+    named = [
+        f"client {k} failed in round {t + 1}" for t, c in enumerate(cohorts) for k in c if k < 2
+    ]
+    assert [text.partition(":")[0] for text in told] == named
 
 
-@pytest.mark.usefixtures("failing")
-def test_a_worker_that_dies_is_reported_with_clients_and_round(here, capsys):
-    table = document(clients_per_round=4, algorithms=algorithms("dies"))
-    path = write(here / "t.toml", table)
-    line = refused(capsys, "run", path, "--out", "a", "--quiet", "--workers", "2")
-    assert "round 1: the worker with clients 0, 1" in line
-    assert " died (" in line
-
-
-def test_a_stack_that_fails_is_reported_by_the_run(monkeypatch):
+def test_a_stack_that_fails_is_reported_once_with_its_place(monkeypatch):
     """The clients are done again one by one, to the same numbers, and not in silence."""
-    expected = play(document(rounds=2))
+    expected = play(document(rounds=3))
 
     def broken(*arguments):
         raise ZeroDivisionError("in the stack only")
 
     monkeypatch.setattr(rounds_module, "run_stacked", broken)
     told = []
-    got = play(document(rounds=2), progress=Progress(message=told.append))
+    got = play(document(rounds=3), progress=Progress(message=told.append))
     assert got.records[0].rows == expected.records[0].rows
-    assert len(told) == 2
-    assert told[0].startswith("round 1: ZeroDivisionError: in the stack only; the 3 clients ")
+    assert len(told) == 1
+    assert "FedAvg fails for several clients at once" in told[0]
+    assert f"{__file__}, line " in told[0]
+    assert "ZeroDivisionError: in the stack only" in told[0]
 
 
 def test_rounds_in_which_nobody_arrives_are_said(here, capsys):

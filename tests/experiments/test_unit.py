@@ -3,7 +3,18 @@
 import numpy as np
 import pytest
 from helpers import same
-from running import CURV, TABLES, algorithms, contents, document, main, play, rows, write
+from running import (
+    CURV,
+    TABLES,
+    algorithms,
+    contents,
+    document,
+    experiment,
+    main,
+    play,
+    rows,
+    write,
+)
 
 import fedref
 from fedref.algorithm import State
@@ -11,8 +22,7 @@ from fedref.boundary.errors import ConfigError
 from fedref.experiments import config, results, run_directory
 from fedref.experiments import loading as settings
 from fedref.experiments import unit as units
-from fedref.experiments.config import DTYPES
-from fedref.experiments.names import make_algorithm
+from fedref.experiments.config import Experiment
 from fedref.experiments.run import execute
 from fedref.experiments.unit import Record
 from fedref.rounds.evaluation import client_mean, evaluate_unseen, sample_mean
@@ -67,11 +77,11 @@ class ByHand:
     """The first round of an experiment on the four clients of TINY, as a plain loop."""
 
     def __init__(self, table: dict):
-        self.experiment = config.from_table(table)
+        self.experiment = experiment(table)
         self.setting = settings.load_experiment(self.experiment)
         self.model, self.federation = self.setting.model, self.setting.federation
         sizes = self.federation.train.sizes
-        self.plan = make_plan(self.experiment.plan, sizes, 0, 0)
+        self.plan = make_plan(self.experiment.plan_of(4), sizes, 0, 0)
         self.w0 = self.model.init(stream(0, "init"))
 
     def data(self, k: int):
@@ -136,15 +146,15 @@ def test_accuracy_loss_and_clients_of_the_first_model():
     assert row["train_loss_mean"] == pytest.approx(scores.train_loss.mean())
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", Experiment.choices["dtype"])
 def test_bytes_gradients_and_operations_are_totals(dtype):
     """Logistic regression on 64 features and 10 classes: 650 parameters, 640 products a sample."""
     table = document(rounds=2, dtype=dtype, batch_size=0, epochs=3,
                      algorithms=algorithms("fedavg", "per-fedavg", "fedcurv", "centralised"))  # fmt: skip
     run = play(table)
-    made = config.from_table(table)
+    made = experiment(table)
     sizes = settings.load_experiment(made).federation.train.sizes
-    plans = [make_plan(made.plan, sizes, t, 0) for t in range(2)]
+    plans = [make_plan(made.plan_of(4), sizes, t, 0) for t in range(2)]
     size, rows_used = np.dtype(dtype).itemsize, [p.sizes.sum() for p in plans]
     messages = {"fedavg": (1, 1), "per-fedavg": (1, 1), "fedcurv": (3, 2), "centralised": (0, 0)}
     for label, (down, up) in messages.items():
@@ -219,7 +229,7 @@ def test_divergence_stops_one_algorithm_and_the_others_go_on(here, capsys):
     assert [r.status for r in run.records] == ["done", "diverged", "diverged", "diverged"]
     assert len(run.diverged_units) == 3
     labels = ["fedavg", "wild (diverged)", "apfl (diverged)", "prox (diverged)"]
-    assert [line.label for line in results.summaries(run)] == labels
+    assert [line[0] for line in results.printed_table(run)[1:]] == labels
     assert "| wild (diverged) |" in (here / "a" / "summary.md").read_text()
     for r in run.records[1:]:
         assert len(r.rows) == r.round + 1 < 4
@@ -255,9 +265,11 @@ def test_a_loss_that_is_no_number_is_divergence_even_if_the_parameters_are():
 
 
 def test_parameters_that_a_client_keeps_are_watched():
-    made = config.from_table(document(clients_per_round=2, algorithms=algorithms("apfl")))
+    made = config.experiment_of(
+        (document(clients_per_round=2, algorithms=algorithms("apfl"))).items()
+    )
     setting = settings.load_experiment(made)
-    plan = make_plan(made.plan, setting.federation.train.sizes, 0, 0)
+    plan = make_plan(made.plan_of(4), setting.federation.train.sizes, 0, 0)
     w = np.zeros(3)
     k = int(plan.clients[1])
     state = State((w,), {k: (w, np.array([1.0, np.nan]))})
@@ -287,7 +299,7 @@ def test_unseen_and_validation_clients_are_evaluated_alike_and_never_trained():
     split = {"rule": "per-fedavg", "users": 20, "a": 4, "a-test": 2, "seed": 6}
     tables = algorithms("fedmeta-sgd", "fedmeta-maml", "fedavg-meta")
     table = document(split=split, unseen=0.3, rounds=3, clients_per_round=16, algorithms=tables)
-    made = config.from_table(table)
+    made = experiment(table)
     setting = settings.load_experiment(made)
     whole, tested = setting.unseen
     assert (whole.clients, setting.federation.clients, len(tested)) == (20, 16, 2)
@@ -296,16 +308,15 @@ def test_unseen_and_validation_clients_are_evaluated_alike_and_never_trained():
     trained = set(setting.federation.train.rows) | set(setting.federation.test.rows)
     for k in kept_back:
         assert not trained & (set(whole.train.rows_of(k)) | set(whole.test.rows_of(k)))
-    other = config.from_table({**table, "split": {**split, "seed": 0}})
+    other = experiment({**table, "split": {**split, "seed": 0}})
     assert settings.load_experiment(other).unseen[1].tolist() != tested.tolist()
     run = execute(made)
     for unit, found in zip(run.units, run.records):
         assert len(found.scores[0].accuracy) == 16
         assert all("unseen_accuracy" in row for row in found.rows)
-        algorithm = make_algorithm(unit.label, made.algorithms[unit.label])
         for name, clients in (("unseen", tested), ("validation", setting.validation)):
             scores = evaluate_unseen(
-                algorithm, setting.model, found.state, whole, clients, support=0.3, seed=0
+                unit.algorithm, setting.model, found.state, whole, clients, support=0.3, seed=0
             )
             means = [mean(scores.accuracy, scores.n_test) for mean in (sample_mean, client_mean)]
             last = found.rows[-1]
@@ -319,8 +330,8 @@ def test_each_client_s_own_classes_are_numbered_from_0():
     """A k-way head: as few outputs as any client holds classes, and only the labels change."""
     split = {"rule": "shards", "users": 10, "shards": 2}
     table = document(data={"name": "digits"}, split=split, model={"name": "logistic"})
-    every = settings.load_experiment(config.from_table(table))
-    own = settings.load_experiment(config.from_table({**table, "classes": "own"}))
+    every = settings.load_experiment(experiment(table))
+    own = settings.load_experiment(experiment({**table, "classes": "own"}))
     k = 0
     for i in range(10):
         rows = np.concatenate([own.federation.train.rows_of(i), own.federation.test.rows_of(i)])
@@ -335,7 +346,7 @@ def test_each_client_s_own_classes_are_numbered_from_0():
 
 
 def test_own_classes_need_rows_of_one_client():
-    federation = settings.load_experiment(config.from_table(document())).federation
+    federation = settings.load_experiment(experiment(document())).federation
     twice = federation.subset(np.array([0, 1, 1]))
     with pytest.raises(ConfigError, match=r"classes is own, but row \d+ of digits is held by 2 "):
         settings.number_classes_per_client(twice)

@@ -7,17 +7,23 @@ import pytest
 from fedref.experiments import config
 from fedref.experiments.results import Run
 from fedref.experiments.run import execute
-from fedref.plots import style
+from fedref.plots import runs, style
 
 
 @pytest.fixture
 def seen(monkeypatch, tmp_path):
-    """Draw, and read the figure that would have been written."""
+    """Draw the tables of runs, or a federation, and read the figure that would have been written."""
     kept = SimpleNamespace()
     monkeypatch.setattr(style, "save", lambda figure, path: setattr(kept, "figure", figure))
 
-    def draw(function, *args, **options):
-        function(*args[:1], tmp_path / "x.png", *args[1:], **options)
+    def draw(function, what, *args, **options):
+        of = "clients" if function is runs.clients else "metrics"
+        if isinstance(what, Run):
+            kept.figure = function(what.table(of), *args, **options)
+        elif isinstance(what, dict) and isinstance(next(iter(what.values())), Run):
+            kept.figure = function({n: r.table(of) for n, r in what.items()}, *args, **options)
+        else:
+            function(what, tmp_path / "x.png", *args, **options)
         kept.figure.draw_without_rendering()
         return kept.figure
 
@@ -34,4 +40,4 @@ def real() -> Run:
         "model": {"name": "logistic"},
         "algorithms": {"fedavg": {}, "apfl": {}},
     }
-    return execute(config.from_table(table))
+    return execute(config.experiment_of(table.items()))

@@ -1,7 +1,5 @@
 """Clients that fail or never answer: who is named, who is left, whose state is whose."""
 
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,8 +7,6 @@ import pytest
 from helpers import (
     MODELS,
     SIZES,
-    Dies,
-    make_algorithm,
     make_federation,
     play,
     same,
@@ -18,9 +14,8 @@ from helpers import (
 )
 
 from fedref import tree
-from fedref.algorithm import State
 from fedref.algorithms.fedavg import FedAvg
-from fedref.experiments.parallel import ClientError, Processes, Workers
+from fedref.experiments.unit import ClientError, careful_clients
 from fedref.rounds import loop as rounds
 from fedref.rounds.loop import run_round
 from fedref.sampling import Sampling, make_plan
@@ -29,39 +24,11 @@ CONFIG = Sampling(4, epochs=2, batch_size=4)
 EVERYONE = Sampling(len(SIZES), epochs=2, batch_size=4)
 
 
-def test_processes_give_the_same_bytes_and_a_dead_worker_is_reported():
-    model = MODELS["mlp"]
-    federated = make_federation(model)
-    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as executor:
-        for variant in ("fedavg", "apfl-si", "fedmeta-sgd"):
-            algorithm = make_algorithm(variant)
-            got = play(algorithm, model, federated, CONFIG, executor=executor, workers=2)
-            assert same(got, play(algorithm, model, federated, CONFIG))
-        with pytest.raises(ClientError, match=r"round 1: the worker with clients .* died"):
-            play(Dies(), model, federated, CONFIG, rounds=1, executor=executor, workers=2)
-
-
-def test_a_dead_worker_can_be_dropped_as_a_client_that_fails():
-    model, algorithm = MODELS["logistic"], Dies()
-    federated = make_federation(model)
-    plan = make_plan(CONFIG, federated.train.sizes, 0, 0)
-    state = State(algorithm.initial(model, model.init(np.random.default_rng(0))), {})
-    with Processes(2) as executor:
-        after, log = run_round(
-            algorithm, model, state, plan, federated,
-            work=Workers(executor, workers=2, on_failure="drop"),
-        )  # fmt: skip
-    assert after is state
-    assert (log.failed, log.floats_up) == (len(plan.clients), 0)
-
-
 def test_what_must_not_run_is_noticed():
     """That `play` tells the stack from the loop, and a part from its clients tried again."""
     model, federated = MODELS["mlp"], make_federation(MODELS["mlp"])
     with pytest.raises(AssertionError, match="run_client was called"):
         play(FailsOnce(), model, federated, CONFIG, stack=True)
-    with ThreadPoolExecutor(2) as executor, pytest.raises(AssertionError, match="one_by_one"):
-        play(FailsInStep(), model, poisoned(model), EVERYONE, executor=executor, workers=2)
 
 
 BAD = 2
@@ -106,23 +73,19 @@ def poisoned(model, clients=(BAD,)):
 
 @pytest.mark.parametrize("cls", [FailsInStep, FailsInFinish])
 @pytest.mark.parametrize("stack", [True, False])
-@pytest.mark.parametrize(("workers", "threads"), [(1, 1), (1, 3), (2, 1), (5, 1)])
-def test_a_failing_client_is_named_or_dropped(cls, stack, workers, threads, monkeypatch):
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_failing_client_is_named_or_dropped(cls, stack, threads, monkeypatch):
     monkeypatch.setattr(rounds, "threads_for", lambda multiplications: threads)
     said, model = [], MODELS["mlp"]
     federated, algorithm = poisoned(model), cls()
     plan = make_plan(EVERYONE, federated.train.sizes, 6, 0)
-    with ThreadPoolExecutor(workers) as pool:
-        how = {"stack": stack, "executor": pool if workers > 1 else None, "workers": workers}
-        begin = start(algorithm, model)
-        with pytest.raises(
-            ClientError, match=r"^client 2 failed in round 7: ZeroDivisionError: huge feature$"
-        ):
-            run_round(algorithm, model, begin, plan, federated, work=Workers(**how))
-        state, log = run_round(
-            algorithm, model, begin, plan, federated,
-            work=Workers(on_failure="drop", message=said.append, **how),
-        )  # fmt: skip
+    begin = start(algorithm, model)
+    with pytest.raises(
+        ClientError, match=r"^client 2 failed in round 7: ZeroDivisionError: huge feature$"
+    ):
+        run_round(algorithm, model, begin, plan, federated, work=careful_clients(stack=stack))
+    work = careful_clients("drop", said.append, stack=stack)
+    state, log = run_round(algorithm, model, begin, plan, federated, work=work)
     assert said[0] == "client 2 failed in round 7: ZeroDivisionError: huge feature; it is dropped"
     # a client that never answered is one that was dropped, except for what it was sent
     late = plan._replace(straggler=np.arange(len(SIZES)) == BAD)
@@ -151,7 +114,7 @@ def test_a_client_s_own_state_stays_its_own_whoever_is_missing(away, why):
     plan = make_plan(EVERYONE, federated.train.sizes, 0, 0)
     if why == "straggles":
         plan = plan._replace(straggler=np.isin(plan.clients, away))
-    work = Workers(on_failure="drop")
+    work = careful_clients("drop")
     once, _ = run_round(algorithm, model, start(algorithm, model), plan, federated, work=work)
     twice, _ = run_round(algorithm, model, once, plan, federated, work=work)
     here = [k for k in range(len(SIZES)) if k not in away]
@@ -172,7 +135,7 @@ def test_who_is_left_is_weighed_by_its_own_count_and_size(bad, weighting):
     counts = np.array([2, 1, 3, 1, 2])
     plan = make_plan(EVERYONE, federated.train.sizes, 0, 0)._replace(counts=counts)
     begin = start(algorithm, model)
-    state, _ = run_round(algorithm, model, begin, plan, federated, work=Workers(on_failure="drop"))
+    state, _ = run_round(algorithm, model, begin, plan, federated, work=careful_clients("drop"))
     total, weight = 0.0, 0
     for k in range(len(SIZES)):
         if k == bad:

@@ -3,7 +3,6 @@
 Long because each test is short and they share one small federation.
 """
 
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import replace
 
@@ -25,7 +24,7 @@ from hypothesis import strategies as st
 
 from fedref import tree
 from fedref.algorithms.fedavg import FedAvg
-from fedref.experiments.parallel import Workers
+from fedref.experiments.unit import careful_clients
 from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.rounds import local_data
 from fedref.rounds import loop as rounds
@@ -86,49 +85,6 @@ def test_stack_equals_loop_at_the_sizes_of_the_papers(variant, model):
     assert same(play(algorithm, model, federated, config, rounds=2, stack=True), expected)
 
 
-class Backwards(Executor):
-    """Runs what it is given from the last to the first, when the first result is asked for."""
-
-    def __init__(self):
-        self.tasks = []
-
-    def submit(self, f, /, *args, **kwargs):
-        executor = self
-
-        class Late(Future):
-            def result(self, timeout=None):
-                while executor.tasks:
-                    future, f, args, kwargs = executor.tasks.pop()
-                    try:
-                        future.set_result(f(*args, **kwargs))
-                    except Exception as error:
-                        future.set_exception(error)
-                return super().result(timeout)
-
-        future = Late()
-        self.tasks.append((future, f, args, kwargs))
-        return future
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_executor_workers_and_grouping_do_not_matter(variant):
-    model = MODELS["mlp"]
-    algorithm, federated = make_algorithm(variant), make_federation(model)
-    config = replace(EVERYONE, stragglers=0.4)
-    expected = play(algorithm, model, federated, config)
-    for workers in (2, 3, 9):
-        for stack in (True, False):
-            with ThreadPoolExecutor(workers) as executor:
-                got = play(
-                    algorithm, model, federated, config,
-                    executor=executor, workers=workers, stack=stack,
-                )  # fmt: skip
-            assert same(got, expected)
-    assert same(
-        play(algorithm, model, federated, config, executor=Backwards(), workers=3), expected
-    )
-
-
 @pytest.mark.parametrize("stack", [True, False])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_threads_do_not_matter(variant, stack):
@@ -162,7 +118,7 @@ def test_the_order_of_the_roles_in_a_plan_does_not_matter(variant, stack):
     algorithm, federated = make_algorithm(variant), make_federation(model)
     plan = make_plan(EVERYONE, federated.train.sizes, 0, 0, algorithm.roles)
     turned = plan._replace(rows=dict(reversed(plan.rows.items())))
-    work = Workers(stack=stack)
+    work = careful_clients(stack=stack)
     begin = start(algorithm, model)
     expected = run_round(algorithm, model, begin, plan, federated, work=work)
     assert same(run_round(algorithm, model, begin, turned, federated, work=work), expected)

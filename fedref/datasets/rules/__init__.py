@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedref.boundary.errors import ConfigError, unknown
-from fedref.boundary.values import Bounds, build, check_value
+from fedref.boundary.values import Bounds, Entry, build
 from fedref.datasets import scaling
 from fedref.datasets.rules.base import Rule
 from fedref.datasets.rules.general import (
@@ -100,7 +100,7 @@ def split(rule: str, source: Source, seed: int = 0, **parameters: Any) -> Federa
 def divide(rule: str, source: Source, seed: int, parameters: Mapping[str, Any]) -> Federation:
     """Split like `split`. In a mapping, no parameter's name can collide with `source` or `seed`."""
     of, splitter = make_rule(rule, parameters)
-    seed = check_value(int, seed, "split seed", Bounds(0))
+    seed = Entry("seed", int, bounds=Bounds(0)).check(seed, "split")
     kind = splitter.scaling or scaling.default_scaling(source)
     splitter = replace(splitter.fill(source), scaling=kind)
     # "split" makes this stream different from others that are drawn with the same seed

@@ -1,0 +1,52 @@
+"""Tables: columns of equal length by name. Pictures and summaries are functions of a table.
+
+A table of a run has the columns of metrics.csv or clients.csv, and two more: `title`, the algorithm with
+its point of the sweep, and `diverged`, whether the unit of the row did.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fedref.models.numerics import Array
+
+Row = dict[str, Any]
+Table = dict[str, Array]
+
+
+def order_columns(rows: Iterable[Row], first: Iterable[str]) -> list[str]:
+    """Return the columns of some rows: `first` in this order, then the others by name."""
+    return list(dict.fromkeys([*first, *sorted({name for row in rows for name in row})]))
+
+
+def columns_of(rows: Iterable[Row], first: Iterable[str] = ()) -> Table:
+    """Return rows as columns; an empty cell is NaN, or "" among strings."""
+    rows, table = list(rows), {}
+    for name in order_columns(rows, first):
+        cells = [row.get(name) for row in rows]
+        empty: Any = "" if any(isinstance(cell, str) for cell in cells) else np.nan
+        table[name] = np.array([empty if cell is None else cell for cell in cells])
+    return table
+
+
+def group_rows(table: Table) -> dict[str, dict[Any, Table]]:
+    """Divide a table: title → seed → the rows of that unit."""
+    places: dict[str, dict[Any, list[int]]] = {}
+    for i, (title, seed) in enumerate(zip(table["title"].tolist(), table["seed"].tolist())):
+        places.setdefault(title, {}).setdefault(seed, []).append(i)
+    return {
+        title: {seed: {name: x[rows] for name, x in table.items()} for seed, rows in seeds.items()}
+        for title, seeds in places.items()
+    }
+
+
+def spreads(seeds: Mapping[Any, Table], name: str, best: str = "maximum") -> Array:
+    """Return a column's average over rounds, its best and its last value: mean, sd over seeds (2, 3)."""
+    extreme, values = np.max if best == "maximum" else np.min, []
+    for rows in seeds.values():
+        series = rows[name][~np.isnan(rows[name])]
+        series = series if series.size else np.full(1, np.nan)
+        values.append((np.mean(series), extreme(series), series[-1]))
+    with np.errstate(invalid="ignore"):  # a test loss may be infinite
+        return np.stack([np.mean(values, 0), np.std(values, 0)])
