@@ -278,7 +278,9 @@ def distance_from_exact(part: Part, label: str) -> Array:
 
 
 def largest_importance(part: Part, label: str) -> Array:
-    return np.array([float(np.max(trial.server.F)) for trial in part.trials_of(label)])
+    """Return the largest F after the last round; none of a server that has no F."""
+    found = [getattr(trial.server, "F", None) for trial in part.trials_of(label)]
+    return np.array([float(np.max(F)) for F in found if F is not None])
 
 
 def other_than_fedavg(part: Part, label: str) -> Array:

@@ -38,6 +38,7 @@ def verdict(claim: dict[str, Any], **found: Any) -> str:
         ({"above": 0}, {"A": [1, 1.1, 0.9]}, "holds"),
         ({"above": 0}, {"A": [1, 2, 0.1]}, "undecided"),  # within two standard errors
         ({"above": 0}, {"A": [-1, -1.1, -0.9]}, "contradicted"),
+        ({"above": 0}, {"A": [-9, -9, -9, -9, 0.1]}, "undecided"),  # one seed on the other side
         ({"above": 0}, {"A": [5]}, "undecided"),  # one seed
         ({"above": 0, "margin": "none"}, {"A": [5]}, "holds"),  # but counted
         ({"above": 0, "margin": "none"}, {"A": [np.nan]}, "undecided"),

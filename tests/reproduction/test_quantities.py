@@ -1,5 +1,6 @@
 """What is read off runs, on rows and scores made up here."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,13 @@ LOSS = [4.0, 3.0, 2.0, 1.0, 2.0]
 def test_of_a_curve(quantity: str, columns: dict[str, list[Any]], expected: float) -> None:
     part = part_of(trial("m", columns), trial("m", columns, seed=1))
     assert QUANTITIES[quantity](part, "m") == pytest.approx([expected] * 2)
+
+
+def test_importance_is_of_servers_that_have_it() -> None:
+    own = trial("m", {"accuracy": CURVE}, server=SimpleNamespace(F=np.array([1.0, 3.0])))
+    part = part_of(own, trial("fedavg", {"accuracy": CURVE}, server=SimpleNamespace()))
+    assert QUANTITIES["largest F"](part, "m") == [3]
+    assert QUANTITIES["largest F"](part, "fedavg").size == 0
 
 
 def test_of_a_column_that_is_not_there_is_nothing() -> None:
