@@ -1,4 +1,4 @@
-"""What a value may be, said once: in the fields of a dataclass, or in the parameters of a function.
+"""One schema of values: read from the fields of a dataclass or the parameters of a function.
 
 A name, a type and a default say most. A dataclass may add class variables for some of its fields, and a
 function annotates its parameters:
@@ -165,9 +165,9 @@ def read_schema(of: Any) -> dict[str, Entry]:
         return {
             f.name: entry_of(
                 f.name, hints[f.name], f.default,
-                bounds=Bounds(*(declared(of, "bounds", f.name) or getattr(of, "usual_bounds", ()))),
-                words=tuple(declared(of, "choices", f.name)),
-                meaning=declared(of, "meanings", f.name) or "",
+                bounds=Bounds(*(declaration(of, "bounds", f.name) or getattr(of, "usual_bounds", ()))),
+                words=tuple(declaration(of, "choices", f.name)),
+                meaning=declaration(of, "meanings", f.name) or "",
             )
             for f in fields(cls) if f.init
         }  # fmt: skip
@@ -185,7 +185,7 @@ def read_schema(of: Any) -> dict[str, Entry]:
     }  # fmt: skip
 
 
-def declared(cls: Any, variable: str, name: str) -> Any:
+def declaration(cls: Any, variable: str, name: str) -> Any:
     """Return a field's entry in a class variable such as `bounds`, of the class or of its bases."""
     tables = (vars(c).get(variable, {}) for c in cls.__mro__)
     return next((table[name] for table in tables if name in table), ())
@@ -197,7 +197,7 @@ def check_fields(instance: Any, where: str = "") -> None:
         object.__setattr__(instance, entry.name, entry.check(getattr(instance, entry.name), where))
 
 
-def checked(
+def check_table(
     of: Any, table: Mapping[str, Any], where: str, without: Iterable[str] = ()
 ) -> dict[str, Any]:
     """Return the values of a table, checked; without : fields whose values come from elsewhere."""
@@ -211,7 +211,7 @@ def checked(
 
 def build(cls: type[Any], table: Mapping[str, Any], where: str, **given: Any) -> Any:
     """Make a dataclass from a table and from values that may not stand in it (`given`)."""
-    return cls(**checked(cls, table, where, given), **given)
+    return cls(**check_table(cls, table, where, given), **given)
 
 
 # ---- texts ---------------------------------------------------------------------------------------

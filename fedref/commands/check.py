@@ -21,7 +21,8 @@ def check(
     json: bool = False,
     plot: Path | None = None,
 ) -> int:
-    """Compare every model's loss with the specification's (fedref/spec.py), its gradient and Hessian-vector
+    """Prove every derivative and every equation, numerically.
+    Compare every model's loss with the specification's (fedref/spec.py), its gradient and Hessian-vector
     product with complex steps, every equation with the complex step of its own objective or with the
     specification, and every algorithm's rounds with the specification's.
 

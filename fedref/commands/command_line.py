@@ -2,7 +2,7 @@
 
 Positional parameters are arguments, keyword parameters are options, and a bool is a switch. A line
 `name : meaning` explains a parameter; the first paragraph is the description, and what follows the line of
-the first other heading ("examples", "columns", ...) stands below the options as it is. `settings` of a
+the first other heading ("examples", "columns", ...) stands below the options, unchanged. `settings` of a
 function names further options by group; `below` is a function that returns more text for the end.
 """
 

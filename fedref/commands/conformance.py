@@ -18,8 +18,8 @@ def conformance(
     badge: Path | None = None,
     timeout: Annotated[float, POSITIVE] = 60.0,
 ) -> int:
-    """Test a backend against the golden vectors. The report says what it offers, how much of that is
-    right, and which known mistakes it makes.
+    """Test a backend against the golden vectors.
+    The report says what it offers, how much of that is right, and which known mistakes it makes.
 
     backend : your backend (a module or FILE.py), or one of fedref's own, listed below
     only : cases with this text in their tag, call, algorithm or name

@@ -11,8 +11,8 @@ from fedref.experiments.run_directory import disk_errors
 
 
 def explain(*topic: str, html: Path | None = None, list: bool = False) -> None:
-    """Show an equation, an algorithm or a model: formula, code, symbols, decisions, and an example small
-    enough to redo by hand.
+    """Show an equation, an algorithm or a model.
+    A page has formula, code, symbols, decisions, and an example small enough to redo by hand.
 
     topic : a tag, an algorithm, a model, an exercise or `mistakes`
     html : write all topics as a site that needs no network

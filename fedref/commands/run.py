@@ -3,7 +3,8 @@
 import json
 import shlex
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import MISSING
 from math import isfinite
 from pathlib import Path
@@ -58,8 +59,9 @@ def run(
     json: bool = False,
     **settings: Any,
 ) -> int:
-    """Train algorithms on the same clients and the same mini-batches, print a table and write a run
-    directory: config.toml, split.json, metrics.csv, clients.csv, summary.csv, curves.png.
+    """Train algorithms on the same clients and the same mini-batches, and compare them.
+    A run prints a table and writes a run directory: config.toml, split.json, metrics.csv, clients.csv,
+    summary.csv, curves.png.
 
     what : algorithms, or a TOML file, or both; all: every algorithm
     data : data set (see `fedref data list`), or a path to your own (see `fedref data --help`)
@@ -127,14 +129,14 @@ def run(
     if out is None:
         out = run_directory.new_directory(experiment.name)
     run_directory.begin_run(experiment, out)
-    if not silent:
-        say(f"results go to {out}/")
-        for note in notes_on_data(
-            experiment, loader.federation(experiment.data, experiment.split).source
-        ):
-            say(note)
     how = {"workers": workers, "threads": threads, "every": checkpoint_every}
-    return run_and_report(experiment, out, loader, how, quiet, verbose, json)
+    with tell_how_to_resume(out):
+        if not silent:
+            say(f"results go to {out}/")
+            source = loader.federation(experiment.data, experiment.split).source
+            for note in notes_on_data(experiment, source):
+                say(note)
+        return run_and_report(experiment, out, loader, how, quiet, verbose, json)
 
 
 def resume(
@@ -149,8 +151,8 @@ def resume(
     verbose: bool = False,
     json: bool = False,
 ) -> int:
-    """Go on with a run from what its units have saved. The files become byte-identical to those of a run
-    that was never interrupted.
+    """Go on with a run from what its units have saved.
+    The files become byte-identical to those of a run that was never interrupted.
 
     directory : the run directory
     data_dir : the folder of data sets; if the run had a --data-dir, give it again: it is not saved
@@ -172,7 +174,24 @@ def resume(
         "every": checkpoint_every,
         "changed_code": changed_code,
     }
-    return run_and_report(experiment, directory, Loader(data_dir), how, quiet, verbose, json)
+    with tell_how_to_resume(directory):
+        return run_and_report(experiment, directory, Loader(data_dir), how, quiet, verbose, json)
+
+
+@contextmanager
+def tell_how_to_resume(directory: Path) -> Iterator[None]:
+    """If the run is interrupted, add the command that resumes it to the message."""
+    again = f"resume with: fedref resume {shlex.quote(str(directory))}"
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        stop.args = (*(stop.args or ("interrupted",)), again)
+        raise
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        what = f"{error.filename or 'standard output'}: {error.strerror or error}"
+        raise FedrefError(f"{what}; {again}") from error
 
 
 def run_and_report(
@@ -195,19 +214,10 @@ def run_and_report(
             progress = stack.enter_context(console_progress(experiment, say))
         if verbose:
             heading = f"fedref {fedref.__version__}: {shlex.join(sys.argv)}"
-            stack.enter_context(run_directory.disk_errors(directory))
-            progress = stack.enter_context(report_to_log(directory / "log.txt", heading, progress))
-        again = f"resume with: fedref resume {shlex.quote(str(directory))}"
-        try:
-            done = execute(experiment, directory, loader=loader, progress=progress, **how)
-        except KeyboardInterrupt as stop:
-            stop.args = (*(stop.args or ("interrupted",)), again)
-            raise
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            what = f"{error.filename or 'standard output'}: {error.strerror or error}"
-            raise FedrefError(f"{what}; {again}") from error
+            log = report_to_log(directory / "log.txt", heading, progress)
+            with run_directory.disk_errors(directory):
+                progress = stack.enter_context(log)
+        done = execute(experiment, directory, loader=loader, progress=progress, **how)
     with run_directory.disk_errors(directory):
         plots.save(plots.curves(done.table()), directory / "curves.png")
     if not quiet and not as_json:

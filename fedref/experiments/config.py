@@ -34,7 +34,7 @@ from fedref.boundary.values import (
     Entry,
     build,
     check_fields,
-    checked,
+    check_table,
     plain,
     quote,
     schema,
@@ -439,7 +439,7 @@ def model_table(table: Table) -> dict[str, Any]:
             )
         return dict(table)
     cls = names.find_class("model", table["name"])
-    given = checked(cls, rest, f"model {names.importable_name(table['name'])}", FROM_DATA)
+    given = check_table(cls, rest, f"model {names.importable_name(table['name'])}", FROM_DATA)
     usual = {f.name: f.default for f in fields(cls) if f.default is not MISSING}
     return {
         "name": table["name"],
@@ -546,9 +546,11 @@ def toml_text(experiment: Experiment) -> str:
     """Return config.toml as text: every value. Reading it back gives the same experiment."""
 
     def table(values: Table) -> dict[str, Any]:
-        return {with_dashes(key): one(value) for key, value in values.items() if value is not None}
+        return {
+            with_dashes(key): as_toml(value) for key, value in values.items() if value is not None
+        }
 
-    def one(value: Any) -> Any:
+    def as_toml(value: Any) -> Any:
         value = value if is_in_memory(value) else plain(value)
         kept = isinstance(value, bool | int | float | str | list | dict)
         return value if kept and not is_in_memory(value) else names.importable_name(value)

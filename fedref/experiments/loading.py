@@ -16,7 +16,7 @@ from fedref.datasets import from_manifest, load, manifest_of, split, split_clien
 from fedref.datasets.sources import from_memory, is_in_memory, parse_name
 from fedref.experiments import config, names
 from fedref.experiments.config import USUAL_COHORT, Experiment, Table
-from fedref.experiments.unit import Loaded, Unit, units
+from fedref.experiments.unit import LoadedExperiment, Unit, units
 from fedref.models import FROM_DATA, MODELS, Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
@@ -35,24 +35,24 @@ class Loader:
     data_dir: str | Path | None = None
     kept: dict[str, Any] = field(default_factory=dict)
 
-    def once(self, key: str, make: Callable[[], Any]) -> Any:
+    def load_once(self, key: str, make: Callable[[], Any]) -> Any:
         if key not in self.kept:
             self.kept[key] = make()
         return self.kept[key]
 
     def source(self, data: Table) -> Source | Federation:
         """Return the rows of [data], or a Federation if they are divided over clients already."""
-        return self.once(key_of(data), lambda: source_of(data, self.data_dir))
+        return self.load_once(key_of(data), lambda: source_of(data, self.data_dir))
 
     def federation(self, data: Table, table: Table) -> Federation:
         """Return the data of [data], divided over clients as [split] says."""
-        return self.once(key_of(data, table), lambda: self.divided(data, dict(table)))
+        return self.load_once(key_of(data, table), lambda: self.split_source(data, dict(table)))
 
     def split_hash(self, whole: Federation) -> str:
         """Return the SHA-256 of a split and its data."""
-        return str(self.once(f"hash {id(whole)}", lambda: manifest_of(whole)["sha256"]))
+        return str(self.load_once(f"hash {id(whole)}", lambda: manifest_of(whole)["sha256"]))
 
-    def divided(self, data: Table, table: dict[str, Any]) -> Federation:
+    def split_source(self, data: Table, table: dict[str, Any]) -> Federation:
         rule = table.pop("rule")
         if rule.endswith(".json"):  # a manifest names its data, which may be in a file's folder
             here = Path(data["name"]).parent if is_file(data["name"]) else self.data_dir
@@ -67,11 +67,11 @@ class Loader:
 def key_of(*tables: Table) -> str:
     """Return a key that is equal for tables of the same values; objects differ by identity."""
 
-    def one(value: Any) -> Any:
+    def key(value: Any) -> Any:
         named = callable(value) or is_in_memory(value) or isinstance(value, Model)
         return id(value) if named else repr(value)
 
-    return repr([{key: one(value) for key, value in table.items()} for table in tables])
+    return repr([{name: key(value) for name, value in table.items()} for table in tables])
 
 
 def source_of(data: Table, data_dir: str | Path | None) -> Source | Federation:
@@ -239,7 +239,7 @@ def number_classes_per_client(federation: Federation) -> Federation:
 # ---- all of it -----------------------------------------------------------------------------------
 
 
-def load_unit(unit: Unit, loader: Loader) -> Loaded:
+def load_unit(unit: Unit, loader: Loader) -> LoadedExperiment:
     """Load, split and check the data of a unit; raise an error for any mistake."""
     loaded, wanted = (
         load_experiment(unit.experiment, loader),
@@ -253,7 +253,7 @@ def load_unit(unit: Unit, loader: Loader) -> Loaded:
     return loaded
 
 
-def load_experiment(experiment: Experiment, loader: Loader | None = None) -> Loaded:
+def load_experiment(experiment: Experiment, loader: Loader | None = None) -> LoadedExperiment:
     """Load, split and check the data of an experiment without a sweep.
 
     loader : shared with other points of the same run, as it keeps sources and splits.
@@ -261,11 +261,11 @@ def load_experiment(experiment: Experiment, loader: Loader | None = None) -> Loa
     e, loader = experiment, loader or Loader()
     rest = {"classes": e.classes, "dtype": e.dtype, "unseen": bool(e.unseen)}
     key = key_of(e.data, e.split, e.model, rest)
-    loaded: Loaded = loader.once(key, lambda: load_all(experiment, loader))
+    loaded: LoadedExperiment = loader.load_once(key, lambda: load_all(experiment, loader))
     return loaded
 
 
-def load_all(experiment: Experiment, loader: Loader) -> Loaded:
+def load_all(experiment: Experiment, loader: Loader) -> LoadedExperiment:
     whole = loader.federation(experiment.data, experiment.split)
     federation = number_classes_per_client(whole) if experiment.classes == "own" else whole
     model = make_model(experiment.model, federation.source)
@@ -286,7 +286,7 @@ def load_all(experiment: Experiment, loader: Loader) -> Loaded:
             )
         unseen = (federation, test)
         federation = federation.subset(train)
-    return Loaded(whole, federation, model, unseen, validation)
+    return LoadedExperiment(whole, federation, model, unseen, validation)
 
 
 def resolve_experiment(

@@ -1,4 +1,4 @@
-"""What names stand for: fedref's own things, MODULE:NAME, or an entry point of an installed package.
+"""Names of things: fedref's own, MODULE:NAME, or an entry point of an installed package.
 
 From Python the class, the function or the object itself may stand in the place of its name. The groups
 of entry points are `fedref.algorithms`, `fedref.models` and `fedref.data`.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedref.experiments.config import Experiment
-from fedref.experiments.unit import Loaded
+from fedref.experiments.unit import LoadedExperiment
 from fedref.models.numerics import Array
 from fedref.plots.tables import Row, Table, group_rows
 
@@ -32,7 +32,7 @@ class DataFacts(NamedTuple):
     scales: tuple[float, float]
 
 
-def facts_of(loaded: Loaded) -> DataFacts:
+def facts_of(loaded: LoadedExperiment) -> DataFacts:
     """Measure the facts on some training rows of all clients."""
     federation, model = loaded.federation, loaded.model
     rows = federation.train.rows

@@ -1,4 +1,4 @@
-"""Several processes on one run: the same sums in each, who works on which unit, workers that come and go.
+"""Several processes on one run: the same sums in each, who works on which unit, workers.
 
 A worker is another process that does what the first one does in the same folder. All share a file in which
 each unit has a slot: who works on it holds a lock on the slot, which the system frees when the process

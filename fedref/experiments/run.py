@@ -37,20 +37,29 @@ from fedref.experiments.parallel import (
 )
 from fedref.experiments.progress import SILENT, Progress, console_progress
 from fedref.experiments.results import Run
-from fedref.experiments.unit import LOCAL, Engine, Loaded, Record, Say, Unit, iterate_rounds, units
+from fedref.experiments.unit import (
+    LOCAL,
+    Engine,
+    LoadedExperiment,
+    Record,
+    Say,
+    Unit,
+    iterate_rounds,
+    units,
+)
 from fedref.rounds.threads import available_threads, limit_threads
 
 #: Seconds between two looks at units that other processes hold.
 PAUSE = 0.1
-EngineOf = Callable[[Unit, Loaded], Engine]
+EngineOf = Callable[[Unit, LoadedExperiment], Engine]
 
 
-def local_engine(unit: Unit, loaded: Loaded) -> Engine:
+def local_engine(unit: Unit, loaded: LoadedExperiment) -> Engine:
     return LOCAL
 
 
-class How(NamedTuple):
-    """How units are completed; the numbers do not depend on it.
+class Options(NamedTuple):
+    """Options units are completed; the numbers do not depend on it.
 
     every : seconds between savings of a unit, or more if one takes long; 0: after every round.
     changed_code : go on with units that other code or another version of fedref has begun.
@@ -65,7 +74,9 @@ class How(NamedTuple):
 # ---- one unit ------------------------------------------------------------------------------------
 
 
-def complete_unit(unit: Unit, loader: Loader, how: How, say: Say) -> Generator[Record, None, None]:
+def complete_unit(
+    unit: Unit, loader: Loader, how: Options, say: Say
+) -> Generator[Record, None, None]:
     """Run the rounds that a unit's file does not have yet, and save it; yield the record after each.
 
     If an error, a signal or the caller ends it, what was done is saved.
@@ -103,7 +114,7 @@ def complete_unit(unit: Unit, loader: Loader, how: How, say: Say) -> Generator[R
         raise
 
 
-def load_begun(unit: Unit, how: How, seal: Mapping[str, str], say: Say) -> Record | None:
+def load_begun(unit: Unit, how: Options, seal: Mapping[str, str], say: Say) -> Record | None:
     """Return the record in a unit's file if it may go on; None if there is none, or a damaged one."""
     try:
         record = run_directory.load_record(how.directory, unit)
@@ -126,7 +137,7 @@ def rounds_of(unit: Unit, record: Record) -> int:
     return 1 + (record.round if record.status == "running" else unit.experiment.rounds)
 
 
-def work_through(work: list[Unit], loader: Loader, how: How) -> None:
+def work_through(work: list[Unit], loader: Loader, how: Options) -> None:
     """Complete, as a worker, the units that nobody holds, in one pass."""
     board = Board(how.directory / run_directory.QUEUE, len(work))
     for unit in work:
@@ -144,9 +155,9 @@ def work_through(work: list[Unit], loader: Loader, how: How) -> None:
 
 
 def complete_units(
-    work: list[Unit], loader: Loader, how: How, workers: int, progress: Progress, board: Board
+    work: list[Unit], loader: Loader, how: Options, workers: int, progress: Progress, board: Board
 ) -> list[Record]:
-    """Complete the files of all units with `workers` processes, of which this one is the first."""
+    """Complete the files of all units in this process and `workers` − 1 others."""
     records: dict[int, Record] = {}
     left = list(work)
     new = {u.number for u in work if not run_directory.record_path(how.directory, u).exists()}
@@ -207,7 +218,7 @@ Files = dict[str, bytes]
 
 
 def complete_apart(
-    unit: Unit, loader: Loader, how: How, begun: Files
+    unit: Unit, loader: Loader, how: Options, begun: Files
 ) -> tuple[Files, list[str], Record]:
     """Complete a unit in a folder of its own, which begins with some files; return all files there."""
     messages: list[str] = []
@@ -234,7 +245,12 @@ def write_files(directory: Path, files: Files) -> None:
 
 
 def complete_in(
-    executor: Executor, work: list[Unit], loader: Loader, how: How, workers: int, progress: Progress
+    executor: Executor,
+    work: list[Unit],
+    loader: Loader,
+    how: Options,
+    workers: int,
+    progress: Progress,
 ) -> list[Record]:
     """Complete all units in an executor, `workers` at a time; their files come back as bytes."""
     records: dict[int, Record] = {}
@@ -271,7 +287,7 @@ def complete_in(
     return [records[unit.number] for unit in work]
 
 
-def death_of(lost: list[Unit], error: BaseException, how: How) -> FedrefError:
+def death_of(lost: list[Unit], error: BaseException, how: Options) -> FedrefError:
     """Return the error that names the units on which a dead worker may have worked."""
     names = " or ".join(unit.name for unit in sorted(lost, key=lambda unit: unit.number))
     return FedrefError(
@@ -300,12 +316,12 @@ def execute(
 
     executor : runs whole units, `workers` at a time. threads : how many run the clients of a round
     where the model is large, divided by the workers (None: one a processor). every, changed_code,
-    engine : as in `How`. loader : holds what `resolve_experiment` has loaded.
+    engine : as in `Options`. loader : holds what `resolve_experiment` has loaded.
     """
     loader, work = loader or Loader(), units(experiment)
 
     def run_in(folder: Path, facts: DataFacts) -> Run:
-        how = How(folder, every, changed_code, engine)
+        how = Options(folder, every, changed_code, engine)
         board = Board(folder / run_directory.QUEUE, len(work))
         run = None
         try:

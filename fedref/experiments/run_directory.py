@@ -37,7 +37,7 @@ from fedref.datasets.sources import is_in_memory
 from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
 from fedref.experiments.parallel import Board
-from fedref.experiments.unit import Loaded, Record, Unit
+from fedref.experiments.unit import LoadedExperiment, Record, Unit
 from fedref.rounds.federation import Federation
 from fedref.rounds.threads import blas
 
@@ -187,7 +187,7 @@ def check_split(directory: Path, federation: Federation) -> None:
 UNIT, CONFIG, DATA = "unit", "config.toml", "the data or the split"
 
 
-def seal_of(unit: Unit, loaded: Loaded, split_hash: str) -> dict[str, str]:
+def seal_of(unit: Unit, loaded: LoadedExperiment, split_hash: str) -> dict[str, str]:
     """Return everything that a unit's numbers are computed from, by name."""
     data = unit.experiment.data["name"]
     function = None if is_in_memory(data) else names.find_function(data)

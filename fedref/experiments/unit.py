@@ -89,7 +89,7 @@ def units(experiment: Experiment) -> list[Unit]:
     return list(found.values())
 
 
-class Loaded(NamedTuple):
+class LoadedExperiment(NamedTuple):
     """The data and the model of a unit."""
 
     whole: Federation  # as it was split
@@ -132,7 +132,7 @@ LOCAL = Engine()
 
 def iterate_rounds(
     unit: Unit,
-    loaded: Loaded,
+    loaded: LoadedExperiment,
     record: Record | None = None,
     say: Say = lambda text: None,
     engine: Engine = LOCAL,
@@ -265,7 +265,7 @@ def place_of(error: BaseException) -> str:
 
 
 def evaluate_round(
-    unit: Unit, loaded: Loaded, state: State, t: int, due: bool, engine: Engine
+    unit: Unit, loaded: LoadedExperiment, state: State, t: int, due: bool, engine: Engine
 ) -> tuple[Scores, Row, str]:
     """Return the scores after t rounds, the columns of metrics.csv, and why training has diverged.
 

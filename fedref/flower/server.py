@@ -28,7 +28,7 @@ from fedref.experiments.progress import Progress
 from fedref.experiments.results import Run
 from fedref.experiments.run import execute
 from fedref.experiments.run_directory import begin_run
-from fedref.experiments.unit import Engine, Loaded, Unit
+from fedref.experiments.unit import Engine, LoadedExperiment, Unit
 from fedref.flower import messages
 from fedref.flower.messages import (
     Call,
@@ -158,7 +158,7 @@ class Remote:
 
     nodes: Nodes
     unit: Unit
-    loaded: Loaded
+    loaded: LoadedExperiment
     run: str
     experiment: str  # its stamp
 
@@ -348,7 +348,7 @@ def serve(
         write_atomically(path, json.dumps({"run": secrets.token_hex(8)}).encode())
     run = str(read_json(path, "the file as the run left it").get("run"))
 
-    def engine(unit: Unit, loaded: Loaded) -> Engine:
+    def engine(unit: Unit, loaded: LoadedExperiment) -> Engine:
         if not loaded.model.labels:
             raise ConfigError("models of real targets are not run over Flower")
         require(

@@ -1,4 +1,4 @@
-"""Pictures of a run's tables: curves over rounds, cost or a swept value, bars, histograms over clients.
+"""Pictures of a run's tables: curves, bars, histograms over clients.
 
 All take the table of one run (`Run.table()`), or those of several by name. metrics : the columns to draw;
 reference : title → the value in the paper, in the unit of the column (an accuracy is a fraction).
@@ -52,13 +52,13 @@ class Series(NamedTuple):
     look: dict[str, Any]
 
     @property
-    def diverged(self) -> bool:
+    def has_diverged(self) -> bool:
         return any(rows["diverged"].any() for rows in self.seeds.values())
 
     @property
     def name(self) -> str:
         """The title, with a note if a run has diverged, broken into lines."""
-        return wrap_label(f"{self.title} (diverged)" if self.diverged else self.title)
+        return wrap_label(f"{self.title} (diverged)" if self.has_diverged else self.title)
 
     def values(self, column: Column) -> tuple[Array, Array]:
         """Return (rounds (R,), values (seeds, R)) of the rounds in which every seed has a finite value."""
@@ -257,7 +257,7 @@ def draw_curves(
     axes.set_yscale("log" if log else "linear")
     costly = against is not None and any(x.any() for _, _, x, _, _ in lines)
     for i, (series, t, x, mean, sd) in enumerate(lines):
-        if costly and not x.any() and not series.diverged:
+        if costly and not x.any() and not series.has_diverged:
             look = {key: series.look[key] for key in ("color", "linestyle")}
             axes.axhline(mean[-1], **look, linewidth=1)
         else:
@@ -289,7 +289,7 @@ def draw_curve(
         if t[0] <= at <= t[-1]:  # interpolate on the axes' scales, to be on the line
             place = np.interp(at, t, x), back(np.interp(at, t, to(mean)))
             axes.plot(*place, zorder=5, **star(colour, share == 1))
-    if series.diverged:
+    if series.has_diverged:
         axes.plot(x[-1], mean[-1], color=colour, zorder=6, clip_on=False, **CROSS)
 
 
@@ -337,7 +337,7 @@ def signs(drawn: Sequence[Series], reference: Mapping[str, float]) -> list[Artis
         handles.append(sign("importance renewed", **star("black", True)))
     if False in shares:
         handles.append(sign("renewed in some seeds", **star("black", False)))
-    if any(series.diverged for series in drawn):
+    if any(series.has_diverged for series in drawn):
         handles.append(sign("diverged", **CROSS))
     if band := spread_label(drawn):
         handles.append(Patch(color="black", alpha=0.14, linewidth=0, label=band))

@@ -1,4 +1,4 @@
-"""What is measured in rounds and evaluations: one list of columns for files, summaries and pictures."""
+"""Columns of measurements: one list for files, summaries and pictures."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -19,7 +19,7 @@ from fedref.algorithm import State
 from fedref.algorithms import apfl, fedavg, fedcurv, fedmeta, fedprox, importance, per_fedavg
 from fedref.experiments import config, unit
 from fedref.experiments.loading import load_experiment
-from fedref.experiments.unit import Loaded, Unit
+from fedref.experiments.unit import LoadedExperiment, Unit
 from fedref.models import BinaryLogistic
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array, sigmoid
@@ -259,7 +259,7 @@ def digits_unit(algorithm: Any = "fedavg", **changes: Any) -> Unit:
     return unit.units(config.compose(table, []))[0]
 
 
-def load_digits(**changes: Any) -> Loaded:
+def load_digits(**changes: Any) -> LoadedExperiment:
     return load_experiment(digits_unit(**changes).experiment)
 
 
