@@ -1,10 +1,8 @@
 """`fedref conformance`: test an implementation against the golden vectors, and name its mistakes."""
 
-from pathlib import Path
 from typing import Annotated
 
 from fedref.boundary.errors import ConfigError, unknown
-from fedref.boundary.files import write_or_raise
 from fedref.boundary.values import POSITIVE
 from fedref.conformance.backends import NAMES
 
@@ -15,7 +13,6 @@ def conformance(
     only: str = "",
     dtype: str = "float64",
     json: bool = False,
-    badge: Path | None = None,
     timeout: Annotated[float, POSITIVE] = 60.0,
 ) -> int:
     """Test a backend against the golden vectors.
@@ -25,7 +22,6 @@ def conformance(
     only : cases with this text in their tag, call, algorithm or name
     dtype : dtype of all arrays: float64 or float32
     json : print the report as JSON; its last line can be cited
-    badge : draw the outcome as a badge (SVG)
     timeout : seconds that a case may take
 
     functions of a backend
@@ -57,14 +53,11 @@ def conformance(
     if dtype not in vectors.DTYPES:
         raise ConfigError(unknown("dtype", dtype, vectors.DTYPES))
     every = vectors.read()
-    cases = suite.select_cases(every, only)
+    cases = vectors.select(every, only)
     if not cases:
         raise ConfigError(unknown("case or tag", only, {case.tag for case in every}))
-    results = list(suite.run_in_process(backend, cases, dtype, timeout))
-    results = report.settle_names(results, cases)
-    if badge:
-        picture = report.draw_badge(report.cite_results(results, backend, dtype))
-        write_or_raise(badge, picture.encode())
+    graded = suite.run_in_process(backend, cases, dtype, timeout)
+    results = suite.name_mistakes(graded, cases, dtype)
     if json:
         print(report.report_json(results, backend, dtype))
     else:

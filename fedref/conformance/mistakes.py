@@ -1,11 +1,7 @@
-"""The known mistakes of public implementations, in one table.
+"""Mistakes of published code as wrong lines of fedref, for runs and pages; the suite's are in `errata`.
 
-The suite, the proofs' tests, the explanations and the exercises read it. A mistake is a wrong line in
-place of a right line of fedref (`Edit`); as a backend, fedref runs with that line replaced. A backend
-does not draw batches and test sets, the vectors contain them: for a mistake in drawing, a class changes
-them instead (`stand_ins`). The suite names a mistake if a backend returns what this backend returns. A
-new mistake is a row of the table; `python -m fedref.conformance.make` measures which cases catch it.
-Long because it is one table: every wrong line stands beside the right one.
+A mistake is a wrong line in place of a right line of fedref (`Edit`); as a backend, fedref runs with that
+line replaced. Where the vectors contain what the wrong line would draw, a class changes it instead.
 """
 
 from fedref import sampling
@@ -14,7 +10,6 @@ from fedref.algorithms import fedavg, fedcurv, fedmaml, fedmeta, fedprox, per_fe
 from fedref.conformance.backends import reference
 from fedref.conformance.backends.reference import Reference
 from fedref.conformance.edits import Edit, Mistake, row, wrong_line
-from fedref.conformance.further import FURTHER
 from fedref.conformance.stand_ins import (
     OneIterator,
     OtherPlan,
@@ -327,5 +322,4 @@ PUBLISHED: dict[str, Mistake] = {
     ),
 }  # fmt: skip
 
-#: All that the suite names: those of published code, and more that people write.
-MISTAKES: dict[str, Mistake] = PUBLISHED | FURTHER
+MISTAKES = PUBLISHED

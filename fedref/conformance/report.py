@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import date
 from hashlib import sha256
-from html import escape
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedref.conformance import vectors
-from fedref.conformance.mistakes import MISTAKES
+from fedref.conformance.errata import MISTAKES
 from fedref.conformance.suite import FAILED, NOT_OFFERED, PASSED, SINGLE, Result
 from fedref.conformance.vectors import Case
 
@@ -48,31 +47,7 @@ def explain_name(name: str) -> str:
     if name == SINGLE:
         return f"{name}. the numbers are right to 7 digits: compute in the dtype that is given"
     kind = MISTAKES[name].kind
-    return f"{name}. {MISTAKES[name].line}" + ("" if kind == "wrong" else f" ({kind})")
-
-
-def settle_names(results: Sequence[Result], cases: Sequence[Case]) -> list[Result]:
-    """Return the results; where a case has several names, keep those least contradicted elsewhere.
-
-    A case contradicts a name if it catches that mistake, and the backend's answer to it was not named
-    so. A pair of mistakes is one explanation, and is kept.
-    """
-    catches = {case.name: set(case.catches) for case in cases}
-    against: Counter[str] = Counter()
-    alone = Counter(r.mistakes[0] for r in results if len(r.mistakes) == 1)
-    for result in results:
-        if result.status != NOT_OFFERED:
-            against.update(catches[result.case] - set(result.mistakes))
-
-    def settle(result: Result) -> Result:
-        if len(result.mistakes) < 2 or result.pair:
-            return result
-        most = max(alone[name] for name in result.mistakes)
-        names = [name for name in result.mistakes if alone[name] == most]
-        least = min(against[name] for name in names)
-        return result._replace(mistakes=tuple(name for name in names if against[name] == least))
-
-    return [settle(result) for result in results]
+    return f"{name}. {MISTAKES[name].why}" + ("" if kind == "wrong" else f" ({kind})")
 
 
 def report_text(results: Sequence[Result], cases: Sequence[Case]) -> str:
@@ -141,31 +116,8 @@ def report_json(results: Sequence[Result], backend: str, dtype: str) -> str:
     head: dict[str, Any] = {"backend": backend, "dtype": dtype, "summary": summary(results)}
     counts = Counter(result.status for result in results)
     head |= {"passed": counts[PASSED], "failed": counts[FAILED], "not_offered": counts[NOT_OFFERED]}
-    head |= {"results": [result._asdict() for result in results]}
+    fields = [name for name in Result._fields if name != "outputs"]
+    head |= {"results": [{name: getattr(result, name) for name in fields} for result in results]}
     text = json.dumps(head, ensure_ascii=False, indent=1).removesuffix("\n}")
     citation = json.dumps(cite_results(results, backend, dtype)._asdict(), ensure_ascii=False)
     return f'{text},\n "cite": {citation}}}'
-
-
-BADGE = """\
-<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img" aria-label="{text}">
-<title>{title}</title>
-<rect width="{left}" height="20" rx="3" fill="#555"/>
-<rect x="{left}" width="{right}" height="20" rx="3" fill="{colour}"/>
-<g fill="#fff" font-family="Verdana,sans-serif" font-size="11">
-<text x="6" y="14">{label}</text><text x="{at}" y="14">{said}</text></g></svg>
-"""
-
-
-def draw_badge(cited: Citation) -> str:
-    """Return the citation as a badge in SVG: how many of the offered cases pass."""
-    offered = cited.passed + cited.failed
-    label, said = f"fedref vectors {cited.vectors}", f"{cited.passed}/{offered} pass"
-    left, right = 7 * len(label) + 12, 7 * len(said) + 12
-    title = ", ".join(f"{name} {value}" for name, value in cited._asdict().items() if value != "")
-    colour = "#9f9f9f" if not offered else "#c0392b" if cited.failed else "#2e8b57"
-    return BADGE.format(
-        width=left + right, left=left, right=right, at=left + 6, label=escape(label),
-        said=escape(said), title=escape(title), text=escape(f"{label}: {said}", quote=True),
-        colour=colour,
-    )  # fmt: skip

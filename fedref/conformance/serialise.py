@@ -8,9 +8,6 @@ import numpy as np
 from fedref import tree
 from fedref.algorithm import AnyAlgorithm, ClientResult
 from fedref.algorithms import apfl, fedmeta
-from fedref.judge.case import build_model as build_model
-from fedref.judge.case import describe_model as describe_model
-from fedref.judge.case import flatten as flatten
 from fedref.judge.case import name_leaf
 from fedref.models import BinaryLogistic
 from fedref.models.base import Model

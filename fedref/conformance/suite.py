@@ -1,15 +1,17 @@
 """The suite: call a backend, compare its outputs with the vectors, and name known mistakes.
 
-    results = run(backend, vectors.read())
+    cases = vectors.read()
+    results = name_mistakes(run(backend, cases), cases, "float64")
 
 A backend that raises, prints, changes its inputs or returns anything but arrays is reported for that
 case, and the suite goes on. In a `BackendProcess` it may also hang or die.
 """
 
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from functools import cache
+from functools import cache, partial
 from itertools import combinations, islice
 from typing import Any, NamedTuple
 
@@ -17,11 +19,9 @@ import numpy as np
 
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.subprocess_runner import SubprocessRunner
-from fedref.conformance import serialise
+from fedref.conformance import errata
 from fedref.conformance.backends import load_backend
-from fedref.conformance.edits import EditedReference, apply_edits
-from fedref.conformance.mistakes import MISTAKES
-from fedref.conformance.vectors import Case
+from fedref.judge.case import Case, flatten
 from fedref.models.numerics import Array
 
 PASSED, FAILED, NOT_OFFERED = "passed", "failed", "not offered"
@@ -43,6 +43,7 @@ class Result(NamedTuple):
     """The verdict on one case. output : the first that differs; error : its relative error.
 
     mistakes : known mistakes that explain it, each by itself, or (`pair`) two of them together.
+    outputs : all that was returned, where numbers differ.
     """
 
     case: str
@@ -55,6 +56,7 @@ class Result(NamedTuple):
     mistakes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     pair: bool = False
+    outputs: Mapping[str, Any] = {}
 
 
 # ---- calling a backend -------------------------------------------------------------------------
@@ -73,14 +75,14 @@ def call_backend(backend: Any, case: Case, given: Mapping[str, Any]) -> dict[str
             raise TypeError(
                 f"round returned {type_name(state)}, expected a dictionary with 'server'"
             )
-        out |= serialise.flatten(state, f"{t}.")
+        out |= flatten(state, f"{t}.")
     return out
 
 
 def name_outputs(result: Any, case: Case) -> dict[str, Any]:
     """Return outputs by name; a lone array stands for the one output that is required."""
     if isinstance(result, Mapping):
-        return serialise.flatten(result)
+        return flatten(result)
     if len(case.required) > 1:
         names = ", ".join(case.required)
         raise TypeError(f"{type_name(result)}, expected a dictionary with {names}")
@@ -93,6 +95,13 @@ def type_name(x: Any) -> str:
     return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
 
 
+class Printed(io.StringIO):
+    """What a backend prints; it may close the stream."""
+
+    def close(self) -> None:
+        pass
+
+
 def call_safely(backend: Any, case: Case, dtype: Any = np.float64) -> Answer:
     """Return a backend's answer to a case, even if it raises, prints or changes its inputs.
 
@@ -103,7 +112,7 @@ def call_safely(backend: Any, case: Case, dtype: Any = np.float64) -> Answer:
         remark = f"{case.call} is imported, not defined: list it in __all__ to have it tested"
         return Answer(remarks=(remark,) * imported, offered=False)
     given, settings = case.arguments(dtype), repr((case.model, case.hyper))
-    printed = io.StringIO()
+    printed = Printed()
     try:
         with redirect_stdout(printed), redirect_stderr(printed), np.errstate(all="ignore"):
             outputs = call_backend(backend, case, given)
@@ -118,15 +127,9 @@ def call_safely(backend: Any, case: Case, dtype: Any = np.float64) -> Answer:
     return Answer(outputs, remarks=remarks)
 
 
-def arrays_of(backend: Any, case: Case) -> dict[str, Array]:
-    """Return a backend's outputs as arrays; none where it fails or does not offer the call."""
-    outputs = call_safely(backend, case).outputs or {}
-    return {name: np.asarray(x) for name, x in outputs.items()}
-
-
 def same_arrays(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     """Return whether nested dictionaries hold the same names and numbers."""
-    one, other = serialise.flatten(a), serialise.flatten(b)
+    one, other = flatten(a), flatten(b)
     return one.keys() == other.keys() and all(
         np.array_equal(x, other[name], equal_nan=x.dtype.kind == "f") for name, x in one.items()
     )
@@ -195,78 +198,107 @@ def compare(outputs: Mapping[str, Any], case: Case, dtype: Any = np.float64) -> 
     return last
 
 
-def name_mistakes(
-    outputs: Mapping[str, Any], mismatch: Mismatch, case: Case, dtype: Any
-) -> tuple[tuple[str, ...], bool]:
-    """Return the known mistakes whose required outputs were returned, and whether they are a pair.
+# ---- naming ------------------------------------------------------------------------------------
 
-    A pair is two mistakes at once; it is looked for where no single one fits. Where the required outputs
-    are right, the first output that is wrong decides. An output that is right, but that a mistake moves,
-    shows that it is not this mistake.
+#: A mistake explains outputs that differ from its own by less than this, relatively, or the tolerance.
+SAME = {"float64": 1e-8, "float32": 1e-4}
+#: Once a mistake has explained so many cases, it is not looked for in the others that it catches.
+ENOUGH = 12
+PAIRS = 100
+
+
+def name_mistakes(results: Iterable[Result], cases: Sequence[Case], dtype: str) -> list[Result]:
+    """Return the results with the known mistakes that explain them.
+
+    A mistake shows in many cases: what has explained others is tried first. Where nothing explains an
+    algorithm's first case, its other cases stay unnamed; two mistakes at once are looked for only there.
     """
-
-    def agrees(names: Iterable[str], expected: Mapping[str, Any]) -> bool:
-        known = {name: expected[name] for name in names if name in expected}
-        narrow = case._replace(outputs=known, required=tuple(known))
-        return bool(known) and compare(outputs, narrow, dtype) is None
-
-    names = (mismatch.output,) if agrees(case.required, case.outputs) else case.required
-    right = [name for name in case.outputs if name in outputs and agrees([name], case.outputs)]
-
-    def fits(backend: Any) -> bool:
-        expected = arrays_of(backend, case)
-        moved = (name in expected and not agrees([name], expected) for name in right)
-        return agrees(names, expected) and not any(moved)
-
-    found = tuple(name for name in case.catches if fits(MISTAKES[name].backend))
-    if found:
-        return found, False
-    for pair in mistake_pairs(case):
-        if fits(combine_mistakes(*pair)):
-            return pair, True
-    return (), False
+    seen, hopeless, named = Counter[str](), set[tuple[str, str]](), []
+    for result, case in zip(results, cases):
+        near = sorted(case.catches, key=lambda name: -seen[name])
+        known = any(seen[name] >= ENOUGH for name in near)
+        subject = case.call, case.algorithm
+        if result.status == FAILED and result.outputs and subject not in hopeless and not known:
+            explain = partial(explains, result.outputs, case, dtype)
+            names = tuple(filter(explain, filter(seen.get, near))) or tuple(filter(explain, near))
+            pair = () if names or seen else next(filter(explain_pair(explain), two_of(near)), ())
+            names = names or pair or name_precision(result, case, dtype)
+            hopeless |= set() if names else {subject}
+            seen.update(names)
+            result = result._replace(mistakes=names, pair=bool(pair))
+        named.append(result)
+    return settle_names(named, cases)
 
 
-#: Pairs of mistakes that are tried at most: a round takes some milliseconds.
-PAIRS = 400
+def explains(outputs: Mapping[str, Any], case: Case, dtype: str, *names: str) -> bool:
+    """Return whether the outputs are those of the specification with these mistakes, and not the right.
+
+    Only what the specification has is compared; outputs that are right must be so with the mistake.
+    """
+    made = errata.answer(case, *names)
+    both = [name for name in case.outputs if name in made and name in outputs]
+    if any(np.shape(made[name]) != np.shape(outputs[name]) for name in both):
+        return False
+    same = max(SAME[dtype], case.tolerance.get(dtype, 0.0))
+    moved = max((difference(made[name], case.outputs[name]) for name in both), default=0.0)
+    return moved > same and all(difference(outputs[n], np.asarray(made[n])) <= same for n in both)
 
 
-def mistake_pairs(case: Case) -> Iterator[tuple[str, str]]:
-    """Yield pairs of mistakes that the case catches and that are edits alone, kind "wrong" first."""
+def explain_pair(explain: Callable[..., bool]) -> Callable[[tuple[str, str]], bool]:
+    """Return the same question about two mistakes at once, which may be in one line."""
+
+    def both(pair: tuple[str, str]) -> bool:
+        try:
+            return explain(*pair)
+        except errata.ErratumError:
+            return False
+
+    return both
+
+
+def two_of(names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield pairs of mistakes, those that are wrong under every reading first."""
     order = {"wrong": 0, "variant": 1, "convention": 2}
-    single = [name for name in case.catches if MISTAKES[name].stand_in is None]
-    single.sort(key=lambda name: order[MISTAKES[name].kind])
-    return islice(combinations(single, 2), PAIRS)
+    ranked = sorted(names, key=lambda name: order[errata.MISTAKES[name].kind])
+    return islice(combinations(ranked, 2), PAIRS)
 
 
-def combine_mistakes(one: str, other: str) -> Any:
-    """Return a backend that makes two mistakes at once; None if they change the same words."""
-    edits = MISTAKES[one].edits + MISTAKES[other].edits
-    try:
-        with apply_edits(*edits):
-            return EditedReference(edits)
-    except (ValueError, SyntaxError):
-        return None
+def settle_names(results: Sequence[Result], cases: Sequence[Case]) -> list[Result]:
+    """Return the results; where a case has several names, keep those least contradicted elsewhere.
+
+    A case that passes contradicts every mistake that it would catch.
+    """
+    alone = Counter(r.mistakes[0] for r in results if len(r.mistakes) == 1)
+    against = Counter(
+        name for r, case in zip(results, cases) if r.status == PASSED for name in case.catches
+    )
+
+    def settle(result: Result) -> Result:
+        if len(result.mistakes) < 2 or result.pair:
+            return result
+        best = min((against[name], -alone[name]) for name in result.mistakes)
+        names = (n for n in result.mistakes if (against[n], -alone[n]) == best)
+        return result._replace(mistakes=tuple(names))
+
+    return [settle(result) for result in results]
 
 
 #: The name for numbers that were float32 somewhere in the computation.
 SINGLE = "float32 somewhere"
 
 
-def name_precision(
-    outputs: Mapping[str, Any], mismatch: Mismatch, case: Case, dtype: Any
-) -> tuple[str, ...]:
+def name_precision(result: Result, case: Case, dtype: str) -> tuple[str, ...]:
     """Return SINGLE if the numbers are right to float32's precision and are themselves float32 numbers.
 
     A derivative depends on nothing but the model, so there the size of the error is enough.
     """
-    if np.dtype(dtype) != np.float64 or mismatch.reason:
+    if dtype != "float64" or result.reason:
         return ()
-    if compare(outputs, case._replace(tolerance={"float64": case.tolerance["float32"]})):
+    if compare(result.outputs, case._replace(tolerance={"float64": case.tolerance["float32"]})):
         return ()
-    x = np.asarray(outputs[mismatch.output])
+    x = np.asarray(result.outputs[result.output])
     own = bool(np.array_equal(x, x.astype(np.float32).astype(np.float64)))
-    noise = case.call in ("loss", "grad", "hvp") and (mismatch.error or 0) > 1e-9
+    noise = case.call in ("loss", "grad", "hvp") and (result.error or 0) > 1e-9
     return (SINGLE,) if own or noise else ()
 
 
@@ -280,27 +312,23 @@ def grade(answer: Answer, case: Case, dtype: Any = np.float64) -> Result:
     wrong = compare(answer.outputs, case, dtype)
     if wrong is None:
         return result._replace(status=PASSED)
-    names, pair = name_mistakes(answer.outputs, wrong, case, dtype)
-    names = names or name_precision(answer.outputs, wrong, case, dtype)
-    allowed = case.tolerance[np.dtype(dtype).name]
     return result._replace(
-        output=wrong.output, error=wrong.error, tolerance=allowed, reason=wrong.reason,
-        mistakes=names, pair=pair,
+        output=wrong.output, error=wrong.error, tolerance=case.tolerance[np.dtype(dtype).name],
+        reason=wrong.reason, outputs={} if wrong.reason else numbers_of(answer.outputs, case, dtype),
     )  # fmt: skip
 
 
-def select_cases(cases: Iterable[Case], only: str = "") -> list[Case]:
-    """Return the case of that name, else those with `only` in a tag, call, algorithm or name."""
-    cases = list(cases)
-    return [c for c in cases if c.name == only] or [
-        c
-        for c in cases
-        if any(only in text for text in (*c.tags, c.tag, c.call, c.algorithm, c.name))
-    ]
+def numbers_of(outputs: Mapping[str, Any], case: Case, dtype: Any) -> dict[str, Array]:
+    """Return the outputs that the case has, as arrays; without those of another form."""
+    return {
+        name: np.asarray(outputs[name])
+        for name, want in case.outputs.items()
+        if name in outputs and not form_error(outputs[name], want, dtype)
+    }
 
 
 def run(backend: Any, cases: Iterable[Case], dtype: Any = np.float64) -> Iterator[Result]:
-    """Yield the verdicts on a backend in this process."""
+    """Yield the verdicts on a backend in this process, without names."""
     for case in cases:
         yield grade(call_safely(backend, case, dtype), case, dtype)
 

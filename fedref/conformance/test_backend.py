@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fedref.conformance import report, vectors
-from fedref.conformance.suite import FAILED, NOT_OFFERED, BackendProcess
+from fedref.conformance.suite import FAILED, NOT_OFFERED, BackendProcess, name_mistakes
 
 
 @pytest.fixture(scope="session")
@@ -22,6 +22,7 @@ def process(request: Any) -> Iterator[BackendProcess]:
 def test_case(case: Any, process: BackendProcess, request: Any) -> None:
     dtype = request.config.getoption("--backend-dtype")
     result = process.grade(case, dtype, request.config.getoption("--backend-timeout"))
+    (result,) = name_mistakes([result], [case], dtype)
     if result.status == NOT_OFFERED:
         pytest.skip("not offered")
     if result.status == FAILED:

@@ -70,7 +70,7 @@ def catch(name: str) -> tuple[str, str]:
     cheap_first = sorted(catching_cases(name), key=lambda case: len(case.catches))
     for case in sorted(cheap_first, key=lambda case: case.tag.split()[0] != paper):
         (result,) = suite.run(backend, [case])
-        if result.mistakes == (name,):
+        if result.status == suite.FAILED:
             others = len(catching_cases(name)) - 1
             more = f"; and by {others} more vector{'s' * (others > 1)}" if others else ""
             return case.name, f"[{case.tag}]: {describe_failure(result)}{more}"

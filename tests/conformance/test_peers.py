@@ -1,6 +1,6 @@
 """Backends that share no equation with fedref, and the README's example as it is written.
 
-Skipped where torch, JAX or Flower is not installed: pip install 'fedref[peers]'.
+Skipped where torch or JAX is not installed: pip install 'fedref[peers]'.
 """
 
 import importlib.util
@@ -13,15 +13,16 @@ from pathlib import Path
 import pytest
 
 from fedref.commands import main
-from fedref.conformance import make, report, suite, vectors
+from fedref.conformance import report, suite, vectors
 from fedref.conformance.backends import INSTALL, load_backend
-from fedref.conformance.mistakes import MISTAKES
+from fedref.conformance.errata import MISTAKES
 from fedref.conformance.suite import FAILED, NOT_OFFERED, PASSED
+from reproduce.vectors import make
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
 CASES = vectors.read()
-MODULES = {"torch": "torch", "jax": "jax", "flower": "flwr"}
+MODULES = {"torch": "torch", "jax": "jax"}
 
 
 def need(name):
@@ -46,16 +47,6 @@ def test_code_from_the_papers_passes(name, dtype):
     assert [r.case for r in results if r.status == NOT_OFFERED] == []
 
 
-@pytest.mark.parametrize("dtype", vectors.DTYPES)
-def test_flowers_strategies_aggregate_the_uploads(dtype):
-    need("flower")
-    results = list(suite.run_in_process("flower", CASES, dtype))
-    offered = [result for result in results if result.status != NOT_OFFERED]
-    assert [report.failure_text(r) for r in offered if r.status == FAILED] == []
-    names = {"aggregate-fedavg", "aggregate-fedprox", "aggregate-drawn-twice"}
-    assert names <= {result.case for result in offered}
-
-
 @pytest.mark.parametrize("name", MODULES)
 def test_what_is_not_installed_is_said(name, capsys):
     if importlib.util.find_spec(MODULES[name]) is not None:
@@ -65,7 +56,7 @@ def test_what_is_not_installed_is_said(name, capsys):
 
 
 def test_the_peers_import_nothing_of_fedrefs_equations():
-    for name in ("papers", "torch", "jax", "flower"):
+    for name in ("papers", "torch", "jax"):
         source = (ROOT / "fedref" / "conformance" / "backends" / f"{name}.py").read_text("utf-8")
         found = set(re.findall(r"^\s*(?:from|import) (fedref\S*)", source, re.M))
         assert found <= {"fedref.conformance.backends.papers"}
@@ -107,7 +98,8 @@ def test_the_readmes_example_runs_as_written(tmp_path, monkeypatch, capsys):
     for name, text in (("first_order", source), ("of_one_batch", right)):
         (tmp_path / f"{name}.py").write_text(text, "utf-8")
     results = {
-        name: list(suite.run(load_backend(name), CASES)) for name in ("first_order", "of_one_batch")
+        name: suite.name_mistakes(suite.run(load_backend(name), CASES), CASES, "float64")
+        for name in ("first_order", "of_one_batch")
     }
     for name, mistake in (
         ("first_order", "first order: the inner step's graph was cut"),

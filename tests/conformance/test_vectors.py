@@ -15,8 +15,9 @@ import pytest
 
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import DataError
-from fedref.conformance import cases, make, suite, vectors
-from fedref.conformance.mistakes import MISTAKES
+from fedref.conformance import suite, vectors
+from fedref.conformance.errata import MISTAKES
+from reproduce.vectors import cases, files, make
 
 CASES = {case.name: case for case in vectors.read()}
 FOLDER = vectors.folder()
@@ -115,7 +116,7 @@ def test_all_equations_of_a_case_are_tags():
     assert all(case.tags[0] == case.tag for case in CASES.values())
     assert "apfl eq.1" in CASES["round-fedprox-mlp"].tags
     assert "Adam m" in CASES["aggregate-adam-fedmeta-maml"].tags
-    found = suite.select_cases(CASES.values(), "Adam m")
+    found = vectors.select(CASES.values(), "Adam m")
     assert "round-adam-fedmeta-sgd" in {case.name for case in found}
 
 
@@ -123,14 +124,13 @@ def test_the_index_says_of_each_mistake_what_it_is():
     assert {row["name"]: row["kind"] for row in INDEX["mistakes"]} == {
         name: row.kind for name, row in MISTAKES.items()
     }
-    assert all(row["line"] and row["effect"] for row in INDEX["mistakes"])
-    assert {mistake.number for mistake in MISTAKES.values()} >= set(range(1, 21))
+    assert all(row["line"] for row in INDEX["mistakes"])
     assert re.fullmatch("[0-9a-f]{40}", INDEX["commit"])
 
 
 def test_the_release_is_one_archive_and_always_the_same(tmp_path):
-    data = vectors.pack_release(FOLDER, Path("LICENSE"))
-    assert data == vectors.pack_release(FOLDER, Path("LICENSE"))
+    data = files.pack_release(FOLDER, Path("LICENSE"))
+    assert data == files.pack_release(FOLDER, Path("LICENSE"))
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         archive.extractall(tmp_path)
     top = tmp_path / "fedref-vectors-2"
@@ -168,17 +168,15 @@ def test_the_vectors_are_remade(situation):
 def test_remaking_gives_the_same_bytes():
     """On one machine, twice; a case of each call."""
     for one in {case.call: case for case in reversed(list(cases.all_cases()))}.values():
-        assert vectors.case_bytes(make.with_tolerance(one)) == vectors.case_bytes(
-            make.with_tolerance(one)
-        )
+        first, second = (files.index_entry(case, files.case_bytes(case)) for case in (
+            make.complete(one), make.complete(one)))  # fmt: skip
+        assert first == second
 
 
-def test_longdouble_and_the_complex_step_agree():
+def test_longdouble_and_other_witnesses_agree():
     for case in CASES.values():
         lost = np.log10(case.condition)
         assert min(case.digits.values()) >= 14 - lost, (case.name, case.digits)
-    stepped = [case for case in CASES.values() if "complex step" in case.digits]
-    assert {case.call for case in stepped} == {"grad", "hvp", "meta_gradient"}
 
 
 def test_code_that_shares_nothing_bore_witness():
@@ -253,9 +251,9 @@ def test_a_reader_without_fedref_reads_every_number(tmp_path, file, ready):
 
 def test_the_maker_writes_what_is_read(tmp_path):
     kept = list(CASES.values())[:3]
-    vectors.write(kept, tmp_path)
+    files.write(kept, tmp_path)
     (tmp_path / "old.npz").touch()
-    vectors.write(kept, tmp_path)
+    files.write(kept, tmp_path)
     assert not (tmp_path / "old.npz").exists()
     again = vectors.read(tmp_path)
     assert [case.name for case in again] == [case.name for case in kept]

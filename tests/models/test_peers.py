@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedref import checks
-from fedref.conformance.serialise import describe_model
+from fedref.judge.case import describe_model
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.models.batch import Batch
 

@@ -14,12 +14,10 @@ NAMES = {
     "fedref:stack": "fedref.conformance.backends.reference:STACK",
     "torch": "fedref.conformance.backends.torch:BACKEND",
     "jax": "fedref.conformance.backends.jax:BACKEND",
-    "flower": "fedref.conformance.backends.flower:BACKEND",
 }
 INSTALL = {
     "torch": "pip install torch --index-url https://download.pytorch.org/whl/cpu",
     "jax": "pip install jax",
-    "flower": "pip install flwr",
 }
 
 

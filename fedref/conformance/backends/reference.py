@@ -15,6 +15,7 @@ from fedref import tree
 from fedref.algorithm import AnyAlgorithm, Cohort, State
 from fedref.algorithms import ALGORITHMS, fedmaml, fedmeta, fedprox, per_fedavg
 from fedref.conformance import serialise
+from fedref.judge.case import build_model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Federation, Part, Source
@@ -138,7 +139,7 @@ class Reference:
     work: Any = one_by_one
 
     def model_of(self, model: Values) -> Any:
-        return serialise.build_model(model)
+        return build_model(model)
 
     def algorithm_of(self, name: str, hyper: Values) -> AnyAlgorithm:
         kind = ALGORITHMS[name]

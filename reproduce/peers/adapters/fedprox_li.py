@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 from flearn.optimizer.pgd import PerturbedGradientDescent
 
 from fedref import Batch
-from fedref.conformance.serialise import build_model
+from fedref.judge.case import build_model
 
 tf.disable_v2_behavior()
 tf.disable_resource_variables()

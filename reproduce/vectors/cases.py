@@ -13,7 +13,7 @@ import numpy as np
 from fedref.algorithms import ALGORITHMS
 from fedref.conformance import serialise
 from fedref.conformance.backends.reference import LOOP
-from fedref.conformance.vectors import Case
+from fedref.judge.case import Case, build_model, describe_model, flatten
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
 from fedref.models.numerics import Array
 from fedref.sampling import Sampling, make_plan, stream
@@ -143,8 +143,8 @@ def make_case(
 ) -> Case:  # fmt: skip
     """Return a case without outputs: its inputs flat, its hyperparameters complete."""
     subject = SUBJECTS.get(algorithm, ("", ""))
-    spec, known = serialise.describe_model(model), complete_hyper(call, algorithm, hyper)
-    flat = {key: np.asarray(x) for key, x in serialise.flatten(inputs).items()}
+    spec, known = describe_model(model), complete_hyper(call, algorithm, hyper)
+    flat = {key: np.asarray(x) for key, x in flatten(inputs).items()}
     return Case(
         name, tag or subject[0], about or subject[1], call, algorithm, spec, known, flat, {},
         tuple(required),
@@ -382,7 +382,7 @@ def client_and_server_cases() -> Iterator[Case]:
 def loader_cases() -> Iterator[Case]:
     """Yield FedAvg's client with each of LOADER_SIZES, in round 0, and the aggregation of round 1."""
     whole = next(case for case in round_cases() if case.name == "round-loader-fedavg")
-    given, model = whole.arguments(), serialise.build_model(whole.model)
+    given, model = whole.arguments(), build_model(whole.model)
     about = (
         "fewer than B",
         "fewer than B",
@@ -414,7 +414,7 @@ def client_inputs(state: Any, data: Any, plan: Any, i: int) -> dict[str, Any]:
 def split_round(whole: Case, t: int) -> Iterator[Case]:
     """Yield round t's aggregation; before it, in traces of the MLP, the client with the most rows."""
     given = whole.arguments()
-    state, model = given["state"], serialise.build_model(whole.model)
+    state, model = given["state"], build_model(whole.model)
     for plan in given["plans"][:t]:
         state = LOOP.round(whole.algorithm, whole.model, whole.hyper, state, given["data"], plan)
     plan, data, server = given["plans"][t], given["data"], state["server"]
@@ -458,7 +458,7 @@ def evaluation_cases() -> Iterator[Case]:
             if algorithm == "fedmeta-sgd":  # learned by now
                 inputs["server"]["alpha"] = rng.uniform(0.1, 0.5, model.d)
             if algorithm == "apfl":
-                shapes = serialise.describe_model(model)["shapes"]
+                shapes = describe_model(model)["shapes"]
                 units = sum(shape[-1] for shape in shapes if len(shape) > 1)
                 inputs["client"] = {"a": rng.normal(size=units), "w_k": draw_start(model, rng)}
             if algorithm == "apfl-deng":

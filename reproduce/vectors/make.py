@@ -1,0 +1,255 @@
+"""Make the golden vectors: `python -m reproduce.vectors.make [DIR]`; the same bytes every time.
+
+Every case is computed in float64 and, through the same code, in longdouble; the specification is a second
+witness. With `--peers`, torch and JAX are two more, which share no code with fedref; without it, the index
+keeps their digits for cases that have not changed. README.md gets the protocol of backends from
+the docstring of `fedref.conformance`.
+"""
+
+import argparse
+import inspect
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fedref
+from fedref import conformance
+from fedref.conformance import errata, suite, vectors
+from fedref.conformance.backends import load_backend
+from fedref.conformance.backends.reference import LOOP
+from fedref.judge import Case, answer
+from fedref.models.numerics import Array
+from reproduce.vectors import files
+from reproduce.vectors.cases import SUBJECTS, all_cases, rng_of
+
+#: The tolerance is this many times the measured effect of rounding: a backend may sum in other orders.
+MARGIN = 32
+NUDGE = 2.0**-30
+#: A case catches a mistake that moves an output by more than this many tolerances.
+CAUGHT = 100
+PEERS = ("torch", "jax")
+
+
+def compute(case: Case, dtype: Any) -> dict[str, Array]:
+    """Return all outputs of fedref, computed in dtype."""
+    outputs = suite.call_backend(LOOP, case, case.arguments(dtype))
+    return {name: np.asarray(x) for name, x in outputs.items()}
+
+
+def sort_outputs(case: Case, outputs: dict[str, Array]) -> dict[str, Array]:
+    """Return a round's outputs with the uploads before the states that follow from them."""
+    if case.call != "round":
+        return outputs
+    rank = {"p": 1, "uploads": 0, "clients": 2, "server": 3}
+
+    def key(name: str) -> tuple[int, int]:
+        t, what, *_ = name.split(".")
+        return int(t), rank[what]
+
+    return dict(sorted(outputs.items(), key=lambda item: key(item[0])))
+
+
+def max_difference(a: Mapping[str, Array], b: Mapping[str, Array]) -> float:
+    """Return the largest relative difference of what two sets of outputs share, numbers only."""
+    shared = [name for name in b if name in a and b[name].dtype.kind == "f"]
+    return max((suite.difference(a[name], b[name]) for name in shared), default=0.0)
+
+
+def perturb_inputs(case: Case, rng: np.random.Generator) -> Case:
+    """Return the case with every floating-point input moved by a relative 2⁻³⁰."""
+
+    def move(x: Array) -> Array:
+        return x * (1 + NUDGE * rng.choice([-1.0, 1.0], x.shape)) if x.dtype.kind == "f" else x
+
+    return case._replace(inputs={name: move(x) for name, x in case.inputs.items()})
+
+
+def measure_condition(case: Case, exact: dict[str, Array]) -> float:
+    """Return by how many units of rounding the outputs move, rounded up to a power of 2.
+
+    It is the largest effect of two: moving the inputs by 2⁻³⁰, and computing in float64 or float32.
+    """
+    rng = rng_of(f"condition {case.name}")
+    moved = [compute(perturb_inputs(case, rng), np.float64) for _ in range(3)]
+    factors = [max_difference(outputs, case.outputs) / NUDGE for outputs in moved]
+    for dtype in (np.float64, np.float32):
+        factors.append(max_difference(compute(case, dtype), exact) / float(np.finfo(dtype).eps))
+    return float(2 ** np.ceil(np.log2(max(1.0, *factors))))
+
+
+def digits(error: float) -> int:
+    """Return the decimal digits of agreement, 16 at most."""
+    return 16 if error < 1e-16 else int(np.floor(-np.log10(error)))
+
+
+def complete(case: Case) -> Case:
+    """Return the case with its outputs, tolerance, digits, and the mistakes that it catches."""
+    case = case._replace(outputs=sort_outputs(case, compute(case, np.float64)))
+    exact = compute(case, np.longdouble)
+    kappa = measure_condition(case, exact)
+    tolerance = {
+        name: float(f"{MARGIN * kappa * float(np.finfo(name).eps):.2g}") for name in vectors.DTYPES
+    }
+    agree = {"longdouble": digits(max_difference(case.outputs, exact))}
+    with suppress(NotImplementedError):
+        agree["specification"] = digits(max_difference(answer(case), case.outputs))
+    case = case._replace(tolerance=tolerance, condition=kappa, digits=agree)
+    return case._replace(tags=find_tags(case), catches=find_catches(case))
+
+
+#: An equation beside a line of code: "# [apfl eq.1] ...".
+MARK = re.compile(r"# \[((?:[a-z]+-)*[A-Za-z]+ [^\]]+)\]")
+PAPERS = {tag.split()[0] for tag, _ in SUBJECTS.values()} | {"Adam"}
+
+
+def find_tags(case: Case) -> tuple[str, ...]:
+    """Return the case's equation, then the equations of all functions that fedref runs for it."""
+    codes, marks = set[Any](), set[str]()
+    sys.setprofile(lambda frame, event, _: codes.add(frame.f_code) if event == "call" else None)
+    try:
+        compute(case, np.float64)
+    finally:
+        sys.setprofile(None)
+    for code in codes:
+        if "algorithm" in Path(code.co_filename).parts[-2:][0] + Path(code.co_filename).stem:
+            marks |= set(MARK.findall("".join(inspect.getsourcelines(code)[0])))
+    known = {mark for mark in marks if mark.split()[0] in PAPERS}
+    return case.tag, *sorted(known - {case.tag})
+
+
+@cache
+def places(name: str) -> frozenset[tuple[str, int]]:
+    """Return the lines of the specification and its adapter that a mistake changes: (file, number)."""
+    found = set()
+    for edit in errata.MISTAKES[name].edits:
+        for module, text in errata.TEXTS.items():
+            for depth in range(0, 24, 4):
+                right = textwrap.indent(edit.right, depth * " ").strip()
+                starts = [m.start() for m in re.finditer(re.escape(right), text)]
+                for at in starts if len(starts) == edit.times else []:
+                    first = text.count("\n", 0, at) + 1
+                    found |= {
+                        (str(module.__file__), first + i) for i in range(right.count("\n") + 1)
+                    }
+    return frozenset(found)
+
+
+def lines_of(case: Case) -> set[tuple[str, int]]:
+    """Return the lines of the specification and its adapter that run for a case."""
+    judges, lines = {module.__file__ for module in errata.TEXTS}, set[tuple[str, int]]()
+
+    def note(frame: Any, event: str, _: Any) -> Any:
+        if frame.f_code.co_filename not in judges:
+            return None
+        lines.add((frame.f_code.co_filename, frame.f_lineno))
+        return note
+
+    sys.settrace(note)
+    try:
+        errata.answer(case)
+    finally:
+        sys.settrace(None)
+    return lines
+
+
+def find_catches(case: Case) -> tuple[str, ...]:
+    """Return the known mistakes that move an output of the case by more than 100 tolerances."""
+    ran, caught = lines_of(case), list[str]()
+    wide = case._replace(tolerance={"float64": CAUGHT * case.tolerance["float64"]})
+    for name in errata.MISTAKES:
+        if places(name) & ran:
+            outputs = {key: np.asarray(x) for key, x in errata.answer(case, name).items()}
+            known = tuple(key for key in case.required if key in outputs)
+            if suite.compare(outputs, wide._replace(required=known)) is not None:
+                caught.append(name)
+    return tuple(caught)
+
+
+def with_peer_digits(case: Case, name: str) -> Case:
+    """Return the case with the digits to which that backend agrees."""
+    outputs = suite.call_safely(load_backend(name), case).outputs or {}
+    known = {key: np.asarray(x) for key, x in outputs.items() if key in case.outputs}
+    if not known:
+        return case
+    return case._replace(digits={**case.digits, name: digits(max_difference(known, case.outputs))})
+
+
+def keep_peer_digits(cases: list[Case], where: Path) -> Iterator[Case]:
+    """Yield the cases with the index's digits of torch and JAX, where the cases are the same."""
+    known: dict[str, Any] = {}
+    if (where / "index.json").exists():
+        known = {entry["name"]: entry for entry in vectors.read_index(where)["cases"]}
+    for case in cases:
+        old = known.get(case.name, {"digits": {}, "sha256": ""})
+        same = old["sha256"] == files.index_entry(case, files.case_bytes(case))["sha256"]
+        agree = {k: n for k, n in old["digits"].items() if k in PEERS and same}
+        yield case._replace(digits={**case.digits, **agree})
+
+
+# ---- README.md -----------------------------------------------------------------------------------
+
+
+def update_readme(text: str) -> str:
+    """Return the text of README.md with the protocol between its two comments generated anew."""
+    protocol = "".join((conformance.__doc__ or "").partition("**A backend**")[1:]).strip()
+    start, end = "<!-- protocol -->\n", "\n<!-- end of protocol -->"
+    before, _, rest = text.partition(start)
+    return f"{before}{start}```text\n{protocol}\n```{end}{rest.partition(end)[2]}"
+
+
+ARCHIVE = f"fedref-vectors-{vectors.VERSION}.zip"
+
+
+def describe_mistakes() -> list[dict[str, str]]:
+    """Return the index's entries for the known mistakes."""
+    mistakes = errata.MISTAKES.values()
+    return [{"name": m.name, "tag": m.tag, "kind": m.kind, "line": m.why} for m in mistakes]
+
+
+def read_commit(where: Path) -> str:
+    """Return the commit that the vectors are made at; outside a checkout, what the index says."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    found = subprocess.run(command, capture_output=True, text=True)
+    if not found.returncode:
+        return found.stdout.strip()
+    return str(vectors.read_index(where).get("commit", "")) if where.exists() else ""
+
+
+def main() -> None:
+    """Make the vectors, or measure peers against them."""
+    parser = argparse.ArgumentParser(description="Make the golden vectors.")
+    option = parser.add_argument
+    option("to", nargs="?", type=Path, default=vectors.folder())
+    option("--zip", action="store_true", help=f"only pack the existing vectors into {ARCHIVE}")
+    option("--peers", nargs="+", choices=PEERS, default=[],
+           help="only measure to how many digits these libraries agree")  # fmt: skip
+    given = parser.parse_args()
+    if given.zip:
+        licence = Path(fedref.__file__).parents[1] / "LICENSE"
+        Path(ARCHIVE).write_bytes(files.pack_release(given.to, licence))
+        print(ARCHIVE)
+        return
+    if given.peers:
+        cases = vectors.read(given.to)
+        for name in given.peers:
+            cases = [with_peer_digits(case, name) for case in cases]
+    else:
+        cases = list(keep_peer_digits([complete(case) for case in all_cases()], given.to))
+    files.write(cases, given.to, describe_mistakes(), read_commit(given.to))
+    readme = given.to / "README.md"
+    if readme.exists():
+        readme.write_text(update_readme(readme.read_text("utf-8")), "utf-8")
+    size = sum(path.stat().st_size for path in given.to.glob("*.*"))
+    print(f"{len(cases)} cases, {size / 1e6:.2f} MB, in {given.to}")
+
+
+if __name__ == "__main__":
+    main()
