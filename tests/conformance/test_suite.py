@@ -386,11 +386,6 @@ def test_a_file_is_a_backend(tmp_path, monkeypatch):
     assert load_backend(f"{tmp_path / 'of_a_file.py'}:loss")({}, [], {}) == 1
 
 
-def test_a_case_s_whole_name_selects_it_alone():
-    assert [case.name for case in vectors.select(CASES, "client-fedavg")] == ["client-fedavg"]
-    assert len(vectors.select(CASES, "client-fedav")) > 1
-
-
 @pytest.mark.usefixtures("wrong")
 def test_pytest_runs_it(tmp_path):
     """As people have it in their own CI; installed, the plugin needs no -p."""

@@ -118,6 +118,8 @@ def test_all_equations_of_a_case_are_tags():
     assert "Adam m" in CASES["aggregate-adam-fedmeta-maml"].tags
     found = vectors.select(CASES.values(), "Adam m")
     assert "round-adam-fedmeta-sgd" in {case.name for case in found}
+    assert [c.name for c in vectors.select(CASES.values(), "client-fedavg")] == ["client-fedavg"]
+    assert len(vectors.select(CASES.values(), "client-fedav")) > 1
 
 
 def test_the_index_says_of_each_mistake_what_it_is():
