@@ -1,4 +1,4 @@
-"""Mistakes of published code as wrong lines of fedref, for runs and pages; the suite's are in `errata`.
+"""Mistakes of published code as wrong lines of fedref, for runs and pages. The suite's: `errata`.
 
 A mistake is a wrong line in place of a right line of fedref (`Edit`); as a backend, fedref runs with that
 line replaced. Where the vectors contain what the wrong line would draw, a class changes it instead.

@@ -95,8 +95,8 @@ def type_name(x: Any) -> str:
     return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
 
 
-class Printed(io.StringIO):
-    """What a backend prints; it may close the stream."""
+class OpenStream(io.StringIO):
+    """The stream that a backend prints to, which it cannot close."""
 
     def close(self) -> None:
         pass
@@ -112,7 +112,7 @@ def call_safely(backend: Any, case: Case, dtype: Any = np.float64) -> Answer:
         remark = f"{case.call} is imported, not defined: list it in __all__ to have it tested"
         return Answer(remarks=(remark,) * imported, offered=False)
     given, settings = case.arguments(dtype), repr((case.model, case.hyper))
-    printed = Printed()
+    printed = OpenStream()
     try:
         with redirect_stdout(printed), redirect_stderr(printed), np.errstate(all="ignore"):
             outputs = call_backend(backend, case, given)

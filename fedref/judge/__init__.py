@@ -1,4 +1,4 @@
-"""The judge: `fedref/spec.py` answers every case, and whatever is compared is compared with its answers.
+"""The judge: `fedref/spec.py` answers every case, and all that is compared is compared with it.
 
 A `Case` is a function of the papers, or some rounds of an algorithm, with its inputs: golden vectors are
 cases, and so are those that Hypothesis draws. `answer(case)` is what the specification computes for it:

@@ -34,7 +34,7 @@ def answer(case: Case) -> dict[str, Any]:
 # ---- models and batches --------------------------------------------------------------------------
 
 
-class Weighted(spec.Batch):
+class WeightedBatch(spec.Batch):
     """A batch whose samples have weights s."""
 
     s: Array
@@ -45,7 +45,7 @@ class Risk(spec.Risk):
 
     def __call__(self, w: Array, D: Any) -> Any:
         f = partial(spec.Risk.__call__, self)
-        if not isinstance(D, Weighted):
+        if not isinstance(D, WeightedBatch):
             return f(w, D)
         each: Any = [f(w, spec.Batch(*D).rows([j])) for j in np.flatnonzero(D.s)]
         real = D.s[D.s != 0]
@@ -56,7 +56,7 @@ def batch(D: Values) -> spec.Batch:
     """Return {"X", "y"[, "s"]} as the specification's batch."""
     if "s" not in D:
         return spec.Batch(D["X"], D["y"])
-    weighted = Weighted(D["X"], D["y"])
+    weighted = WeightedBatch(D["X"], D["y"])
     weighted.s = D["s"]
     return weighted
 

@@ -1,4 +1,4 @@
-"""What a model costs, and what it computes piece by piece or in float32: as at once, in float64."""
+"""The cost of a model, and its numbers piece by piece and in float32: as at once, in float64."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -68,7 +68,7 @@ class TinyWorld:
                 return
         raise RuntimeError("no seed has the plans wanted")  # pragma: no cover
 
-    def under(self, it: AnyAlgorithm) -> "TinyWorld":
+    def with_algorithm(self, it: AnyAlgorithm) -> "TinyWorld":
         """Return the same clients and rounds for another algorithm, whose plans are the same."""
         other = copy(self)
         other.it = it
@@ -203,7 +203,9 @@ def compare_rounds(
 def compare_models(c: Case, one: AnyAlgorithm, other: AnyAlgorithm) -> Iterator[Report]:
     """Compare the server's models of two algorithms, bit for bit, after each of 4 rounds."""
     world = TinyWorld(c, one, EPOCHS, 4)
-    for (a, *_), (b, *_) in zip(run_rounds(world), run_rounds(world.under(other)), strict=True):
+    for (a, *_), (b, *_) in zip(
+        run_rounds(world), run_rounds(world.with_algorithm(other)), strict=True
+    ):
         yield equal(a.server.w, b.server.w, bound=0)
 
 

@@ -1,4 +1,4 @@
-"""Mistakes of other projects as wrong lines of fedref: as a backend, fedref runs with that line replaced.
+"""Mistakes of other projects as wrong lines of fedref; as a backend, fedref runs with such a line.
 
 Unlike the suite's (`fedref.conformance.errata`, edits of the specification) they also answer a client in
 the middle of a run, and a server alone.

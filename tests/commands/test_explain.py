@@ -130,7 +130,7 @@ def test_a_proof_of_the_centralised_step_stands_there_alone(capsys):
     assert main("explain", "centralised") == 0
     out = capsys.readouterr().out
     before, step = out.split("\nCentralised.step ")
-    claim = "proved: 4 rounds of Centralised = FedAvg of one client with all rows"
+    claim = "proved: 4 rounds of Centralised(lr=0.3) = the specification"
     assert claim in step
     assert claim not in before
 

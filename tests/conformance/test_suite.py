@@ -175,7 +175,6 @@ class Hangs:
         while True:
             time.sleep(0.01)
 
-
 class Dies:
     loss = LOOP.loss
     def grad(self, *a, **k):

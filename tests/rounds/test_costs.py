@@ -118,7 +118,7 @@ def test_a_cached_importance_travels_to_clients_with_an_older_one_and_changes_no
     """F is renewed before the start too: a window of 2 finds a plateau after three losses."""
     options: dict[str, Any] = {"z": 6, "window": 2, "delta_mu": 9.0, "delta_sigma": 9.0}
     world = TinyWorld(make_case(), apfl.APFL(**options), EPOCHS, 8)
-    other = world.under(apfl_cached.APFLCachedImportance(**options))
+    other = world.with_algorithm(apfl_cached.APFLCachedImportance(**options))
     has, F = dict[int, Any](), 0  # each client's F, and the one that is sent
     runs = zip(world.plans, world.rounds(), run_rounds(world), run_rounds(other), strict=True)
     for plan, cohort, (ours, *_), (cached, log, _) in runs:
