@@ -218,7 +218,8 @@ def name_mistakes(results: Iterable[Result], cases: Sequence[Case], dtype: str) 
         near = sorted(case.catches, key=lambda name: -seen[name])
         known = any(seen[name] >= ENOUGH for name in near)
         subject = case.call, case.algorithm
-        if result.status == FAILED and result.outputs and subject not in hopeless and not known:
+        open_case = result.status == FAILED and result.outputs and subject not in hopeless
+        if open_case and not known and errata.answer(case):
             explain = partial(explains, result.outputs, case, dtype)
             names = tuple(filter(explain, filter(seen.get, near))) or tuple(filter(explain, near))
             pair = () if names or seen else next(filter(explain_pair(explain), two_of(near)), ())
