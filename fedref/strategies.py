@@ -1,4 +1,4 @@
-"""Hypothesis strategies: models, batches, algorithms, federations and whole rounds, for property tests.
+"""Hypothesis strategies for property tests: models, batches, algorithms, federations, whole rounds.
 
     from hypothesis import given
     from fedref import checks, strategies
@@ -268,9 +268,9 @@ def plans(draw: Draw, roles: Sequence[str], sizes: Sequence[int], round: int = 0
 class Trace(NamedTuple):
     """All that a few rounds of an algorithm depend on.
 
-    w : (d,) the first parameters; X (n, ...), y (n,) : rows, of which client k holds
-    offsets[k]:offsets[k+1]; plans : one a round; losses : the global training loss after each, for an
-    algorithm that watches it.
+    w : (d,) the first parameters; X (n, ...), y (n,) : rows; client k holds those from
+    offsets[k] up to offsets[k+1]; plans : one a round; losses : the global training loss after each,
+    for an algorithm that watches it.
     """
 
     algorithm: AnyAlgorithm

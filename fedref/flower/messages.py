@@ -1,7 +1,7 @@
 """The messages between the server and a node: checkpoints, never pickled, and checked on arrival.
 
 Each side treats the other as hostile. A message is compared with an example of the tree that was
-asked for: names, types, shapes, dtypes, finite numbers, lengths. Whoever reads it then checks what
+asked for: names, types, shapes, dtypes, finite numbers, lengths. Its reader then checks what
 the numbers mean.
 """
 
@@ -31,7 +31,7 @@ class MessageError(FedrefError):
 
 
 class Facts(NamedTuple):
-    """What a node tells of its rows: sizes and kinds. clients : ascending; labels : those that occur."""
+    """Sizes and kinds of a node's rows. clients : ascending; labels : those that occur."""
 
     clients: list[int] = [0]  # noqa: RUF012 (an example for `check`, as below)
     n_train: list[int] = [0]  # noqa: RUF012
@@ -43,7 +43,7 @@ class Facts(NamedTuple):
 
 
 class Call(NamedTuple):
-    """What every request for work says.
+    """The head of every request for work.
 
     run : 16 hexadecimal digits. experiment : its stamp. labels : all of the federation. round : how
     many are done. clients : the node's clients that are meant (K,). states : the round after which
@@ -77,7 +77,7 @@ class Evaluate(NamedTuple):
     train: bool
 
 
-class Trained(NamedTuple):
+class ClientAnswer(NamedTuple):
     """A client's result: what it sends, whether it keeps a state, and its log."""
 
     upload: Any

@@ -36,11 +36,11 @@ from fedref.experiments.unit import careful_clients, units
 from fedref.flower import messages
 from fedref.flower.messages import (
     Call,
+    ClientAnswer,
     Evaluate,
     Facts,
     MessageError,
     Train,
-    Trained,
     check,
     require,
 )
@@ -64,7 +64,7 @@ class Site(NamedTuple):
 
     @property
     def facts(self) -> Facts:
-        """What the server is told of the rows."""
+        """The sizes and kinds of the rows, for the server."""
         source = self.federation.source
         return Facts(
             self.clients,
@@ -156,7 +156,7 @@ def answer(data: object, part: Path, experiment: Experiment, folder: Path) -> by
 
 
 class Job(NamedTuple):
-    """What a request that was checked needs."""
+    """All that a checked request needs."""
 
     experiment: Experiment  # at the unit's point of the sweep
     seed: int
@@ -202,7 +202,7 @@ def prepare(request: Any, site: Site, experiment: Experiment, folder: Path) -> J
 
 def answer_train(
     request: Train, site: Site, experiment: Experiment, folder: Path
-) -> tuple[list[Trained | None], list[int]]:
+) -> tuple[list[ClientAnswer | None], list[int]]:
     """Do the clients' work of a round; return a result for each (None: it failed), and the counts."""
     job = prepare(request, site, experiment, folder)
     call, own, algorithm = request.call, job.federation, job.algorithm
@@ -219,13 +219,13 @@ def answer_train(
     for k, before, result in zip(call.clients, call.states, results):
         if result is not None and result.client_state is not None:
             write_state(job.folder, k, before, call.round, result.client_state)
-    return [None if r is None else trained(r) for r in results], list(counts)
+    return [None if r is None else client_answer(r) for r in results], list(counts)
 
 
-def trained(result: ClientResult) -> Trained:
-    """Return what the server gets: the client's state stays here."""
+def client_answer(result: ClientResult) -> ClientAnswer:
+    """Return the part of a result that the server gets: the client's state stays here."""
     log = {name: float(value) for name, value in result.log.items()}
-    return Trained(result.upload, result.client_state is not None, log)
+    return ClientAnswer(result.upload, result.client_state is not None, log)
 
 
 def check_plan(request: Train, roles: Sequence[str], sizes: Any) -> None:

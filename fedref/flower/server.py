@@ -32,11 +32,11 @@ from fedref.experiments.unit import Engine, LoadedExperiment, Unit
 from fedref.flower import messages
 from fedref.flower.messages import (
     Call,
+    ClientAnswer,
     Evaluate,
     Facts,
     MessageError,
     Train,
-    Trained,
     check,
     require,
 )
@@ -269,7 +269,7 @@ def read_result(result: Any, expected: ClientResult, round: int) -> ClientResult
     """Check a client's result against the expected one; its state is the round."""
     log = dict.fromkeys(expected.log, 0.0)
     vector = max(tree.leaves(expected.upload), key=np.size)
-    require(isinstance(result, Trained), "sends no result of a client")
+    require(isinstance(result, ClientAnswer), "sends no result of a client")
     check(result.upload, expected.upload, "upload", vector)
     check(result.keeps, True, "keeps")
     check(result.log, log, "log")
