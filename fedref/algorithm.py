@@ -50,7 +50,7 @@ def weighted_sum(c: Array, w: Array | tree.Rows) -> Array:
     terms = (c_k * w_k for c_k, w_k in zip(c.astype(w.dtype), w))
     total = next(terms)
     for term in terms:
-        total = total + term
+        total += term
     return total
 
 

@@ -81,8 +81,33 @@ def copy_views(tree: Tree) -> Tree:
 
 
 def stack(trees: Sequence[Tree]) -> Tree:
-    """Stack K trees of one shape into one tree whose leaves have a leading axis K."""
-    return map(lambda *xs: np.stack(xs), *trees)
+    """Stack K trees of one shape into one tree whose leaves have a leading axis K.
+
+    Leaves that are the rows of one array, in order, are not copied: that array is the stack, read-only.
+    """
+
+    def leaf(*xs: Any) -> Any:
+        whole = getattr(xs[0], "base", None)
+        return read_only(whole) if are_rows(xs, whole) else np.stack(xs)
+
+    return map(leaf, *trees)
+
+
+def are_rows(xs: Sequence[Any], whole: Any) -> bool:
+    """Return whether xs are the rows of `whole`: all of them, in order."""
+    if not isinstance(whole, np.ndarray) or whole.ndim < 2 or len(whole) != len(xs):
+        return False
+    return all(
+        isinstance(x, np.ndarray) and x.__array_interface__ == row.__array_interface__
+        for x, row in zip(xs, whole)
+    )
+
+
+def read_only(x: Any) -> Any:
+    """Return a view of an array that nothing can be written through."""
+    x = x.view()
+    x.setflags(write=False)
+    return x
 
 
 class Rows:

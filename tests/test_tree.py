@@ -48,6 +48,19 @@ def test_stack_puts_a_leading_axis_in_front():
     assert same(stacked, Pair(np.stack([A, -A]), None))
 
 
+def test_rows_of_one_array_are_stacked_without_a_copy_and_cannot_be_written_to():
+    x = np.arange(12.0).reshape(3, 4).copy()
+    whole = tree.stack([(row, 1.5) for row in x])[0]
+    assert np.shares_memory(whole, x)
+    assert not whole.flags.writeable
+    assert x.flags.writeable
+    copied = ([x[1], x[0], x[2]], x[:2], [x[0], x[0], x[0]], x[:, :2], x.T[:3], [x[0], x[1], +x[2]])
+    for rows in copied:
+        stacked = tree.stack([*rows])
+        assert not np.shares_memory(stacked, x)
+        np.testing.assert_array_equal(stacked, np.array([*rows]))
+
+
 def test_own_copies_views_alone():
     whole, number = np.arange(6.0), 3
     view, same, none, it = tree.copy_views((whole[:2], whole, None, number))

@@ -8,7 +8,7 @@ from traceback import walk_tb
 from typing import Any
 
 import fedref
-from fedref.boundary.errors import FedrefError
+from fedref.boundary.errors import FedrefError, printable
 from fedref.commands import command_line
 from fedref.commands.console import say, signals_raise, standard_streams
 
@@ -77,7 +77,10 @@ def place_of(error: BaseException) -> str:
 
 
 class Version(argparse.Action):
-    """Print the versions that numbers depend on. It imports NumPy only when it is called."""
+    """Print the versions that numbers depend on, and a setting that forces other kernels of BLAS.
+
+    It imports NumPy only when it is called.
+    """
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from fedref.experiments.run_directory import environment
@@ -87,6 +90,10 @@ class Version(argparse.Action):
                 fedref.__version__, **environment()
             )
         )
+        if kernels := os.environ.get("OPENBLAS_CORETYPE"):
+            print(
+                f"OPENBLAS_CORETYPE is {printable(kernels)}: these kernels may not be the fastest here"
+            )
         parser.exit()
 
 

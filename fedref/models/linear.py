@@ -20,14 +20,15 @@ class LinearLogit(base.FromLogits):
         return np.zeros(self.d)
 
     def logits(self, w: Array, X: Array) -> Array:
-        theta, *b = self.unpack(w)
-        z = (X @ theta)[..., 0]  # (..., B)
-        return z + b[0] if b else z
+        if w.shape[-1] != self.d:  # as in `unpack`, without its views
+            raise ValueError(f"w has shape {w.shape}, expected (..., {self.d})")
+        z = np.matvec(X, w[..., : self.features])  # (..., B)
+        return z + w[..., -1:] if self.bias else z
 
     def vjp(self, w: Array, X: Array, r: Array) -> Array:
         """Σ_j r_j · (x_j, 1): the transpose of `logits`, (..., B) → (..., d)."""
         out = np.empty((*r.shape[:-1], self.d), r.dtype)
-        np.matmul(X.mT, r[..., None], out=out[..., : self.features, None])
+        np.matvec(X.mT, r, out=out[..., : self.features])
         if self.bias:
             np.add.reduce(r, -1, out=out[..., -1])
         return out

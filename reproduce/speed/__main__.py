@@ -1,6 +1,7 @@
 """python -m reproduce.speed: time rounds beside PyTorch and JAX."""
 
 import argparse
+import os
 import time
 from pathlib import Path
 
@@ -14,7 +15,17 @@ if __name__ == "__main__":
     parser.add_argument(
         "--out", type=Path, default=out, help="folder of the page (default: %(default)s)"
     )
+    parser.add_argument(
+        "--forced-kernels",
+        action="store_true",
+        help="also where OPENBLAS_CORETYPE chooses the kernels",
+    )
     args = parser.parse_args()
+    if os.environ.get("OPENBLAS_CORETYPE") and not args.forced_kernels:
+        parser.error(
+            "OPENBLAS_CORETYPE is set, so NumPy may run other kernels than a user's: unset it, or say "
+            "--forced-kernels"
+        )
     args.out.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     print(write_page(HERE / "report.md", args.out, report(args.out, args.quick), began))

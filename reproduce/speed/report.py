@@ -94,8 +94,11 @@ def describe_machine() -> str:
     extensions = np.show_config(mode="dicts")["SIMD Extensions"]
     simd = extensions.get("found") or extensions["baseline"]
     blas = {info["architecture"] for info in threadpool_info() if "architecture" in info}
+    names = "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"
+    forced = [f"{name}={os.environ[name]}" for name in names if name in os.environ]
+    kernels = f"OpenBLAS for {', '.join(blas)} ({', '.join(forced) or 'chosen by itself'})"
     packages = ", ".join(f"{p} {version(p)}" for p in ("numpy", *PEERS) if find_spec(p))
-    return f"{name}; instruction sets up to {simd[-1]}, OpenBLAS for {', '.join(blas)}; {packages}"
+    return f"{name}; instruction sets up to {simd[-1]}, {kernels}; {packages}"
 
 
 def write_up(numbers: Sequence[Sequence[Any]], turns: int, out: Path) -> str:

@@ -149,7 +149,7 @@ def test_a_manifest_of_a_file_is_taken_with_the_file(here):
 # ---- help ----------------------------------------------------------------------------------------
 
 
-def test_help_says_every_option_and_command(capsys):
+def test_help_says_every_option_and_command(capsys, monkeypatch):
     assert main("--help") == 0
     shown = capsys.readouterr().out
     for command in (name for name in COMMANDS if " " not in name):
@@ -168,11 +168,13 @@ def test_help_says_every_option_and_command(capsys):
     assert "the same defaults with and without a file" in shown
     assert main("resume", "--help") == 0
     assert "had a --data-dir, give it again" in " ".join(capsys.readouterr().out.split())
-    assert main("--version") == 0
     version = (
         rf"fedref {fedref.__version__}, Python 3\.\S+, NumPy {np.__version__}, BLAS .+ \(.*\)\n"
     )
-    assert re.fullmatch(version, capsys.readouterr().out)
+    for set_to, line in (("", ""), ("Haswell", "OPENBLAS_CORETYPE is Haswell: .*\n")):
+        monkeypatch.setenv("OPENBLAS_CORETYPE", set_to)
+        assert main("--version") == 0
+        assert re.fullmatch(version + line, capsys.readouterr().out)
 
 
 def examples() -> list[list[str]]:
