@@ -85,9 +85,6 @@ def test_tags_are_found():
 
 def test_every_equation_is_in_the_index():
     assert set(TAGS) - set(INDEXED) == set()
-
-
-def test_the_index_is_not_the_whole_page():
     assert index("[a 1]\n## Equation index\n[b 2]\n## C\n[d 3]\n") == "[b 2]"
 
 
@@ -110,14 +107,9 @@ def test_docstring_of_an_algorithm_has_all_its_parts(stem):
     assert len(table.group(1).splitlines()) >= 3, "the table is empty"
     decisions = text.split("\nDecisions\n")[1].split("\n\n")[0]
     assert len(re.findall(r"^ {2}\S", decisions, re.MULTILINE)) >= 2, "no decisions"
-
-
-@pytest.mark.parametrize("stem", FILES)
-def test_equations_are_beside_their_lines(stem):
-    """Each file has at least one tag in a comment or in a function's or class's docstring."""
-    source = FILES[stem].read_text("utf-8")
-    module = ast.get_docstring(ast.parse(source), clean=False) or ""
-    assert tags(stem, source.replace(module, "", 1))
+    whole = FILES[stem].read_text("utf-8")
+    module = ast.get_docstring(ast.parse(whole), clean=False) or ""
+    assert tags(stem, whole.replace(module, "", 1)), "no equation beside a line"
 
 
 def code_lines(source: str) -> int:
@@ -146,27 +138,14 @@ LIMITS = {"apfl": 142, "fedmeta": 116}
 
 
 @pytest.mark.parametrize("stem", FILES)
-def test_an_algorithm_has_at_most_100_code_lines(stem):
-    count = code_lines(FILES[stem].read_text("utf-8"))
+def test_an_algorithm_is_short_and_imports_little(stem):
+    """At most 100 code lines, and no copy of the round loop; nothing of data, sampling, evaluation."""
+    source = FILES[stem].read_text("utf-8")
+    count = code_lines(source)
     assert count <= LIMITS.get(stem, 100), f"{stem} has {count} code lines"
-
-
-@pytest.mark.parametrize("stem", FILES)
-def test_an_algorithm_has_no_loop_of_rounds_and_imports_little(stem):
-    """No copy of the round loop; nothing of data sets, sampling, evaluation or the experiment."""
-    tree = ast.parse(FILES[stem].read_text("utf-8"))
-    modules = {
-        node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module
-    }
-    ours = {module for module in modules if module.startswith("fedref")}
-    barred = ("datasets", "sampling", "evaluation", "experiment", "cli", "config")
-    assert not {module for module in ours if module.split(".")[-1] in barred}
-    called = {
-        node.func.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    }
-    assert not called & {"run_round", "run_client", "run_stacked", "run_group", "make_plan"}
+    barred = r"fedref\.(datasets|sampling|experiments|commands)|evaluation"
+    assert not re.search(rf"^\s*from \S*({barred})", source, re.MULTILINE)
+    assert not re.search(r"\b(run_(round|client|stacked|group)|make_plan)\(", source)
 
 
 # -- doctests

@@ -6,7 +6,7 @@ room that imports another at least once, at any place, functions included.
 """
 
 import ast
-from graphlib import CycleError, TopologicalSorter
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -85,27 +85,17 @@ def test_imports_are_read():
     source = "import fedref.a\ndef f():\n    from fedref.b import c, D\n    from numpy import e\n"
     modules = {"fedref.a", "fedref.b", "fedref.b.c"}
     assert imported_modules(source, modules) == {"fedref.a", "fedref.b.c", "fedref.b"}
-    graph = {
-        "fedref.a.x": {"fedref.b", "fedref.a.y"},
-        "reproduce.z": {"fedref.b"},
-        "fedref": {"fedref.b"},
-    }
-    assert arrows_of(graph) == {("a", "b"): ["fedref.a.x"], ("reproduce", "b"): ["reproduce.z"]}
-    assert len(GRAPH) > 50
-    assert sum(map(len, GRAPH.values())) > 200
+    graph = {"fedref.a.x": {"fedref.b", "fedref.a.y"}, "fedref": {"fedref.b"}}
+    assert arrows_of(graph) == {("a", "b"): ["fedref.a.x"]}
+    assert len(ARROWS) > 50
 
 
 def test_no_arrow_goes_up():
     assert ROOMS - {"data"} <= set(FLOORS), "on which floor is it? See FLOORS"
-    up = {arrow for arrow in ARROWS if FLOORS.index(arrow[0]) <= FLOORS.index(arrow[1])}
-    assert {arrow: ARROWS[arrow] for arrow in up} == {}
-
-
-def test_a_room_of_the_core_imports_what_it_may():
     wrong = {
-        arrow: modules
-        for arrow, modules in ARROWS.items()
-        if arrow[1] not in MAY_IMPORT.get(arrow[0], FLOORS)
+        (a, b): modules
+        for (a, b), modules in ARROWS.items()
+        if FLOORS.index(a) <= FLOORS.index(b) or b not in MAY_IMPORT.get(a, FLOORS)
     }
     assert wrong == {}
 
@@ -117,8 +107,6 @@ def test_there_are_few_rooms_and_arrows():
 
 
 def test_no_import_goes_in_a_circle():
-    with pytest.raises(CycleError):
-        TopologicalSorter({"a": {"b"}, "b": {"a"}}).prepare()
     packages = {name for name, path in MODULES.items() if path.name == "__init__.py"}
     # a package that gathers its modules' names is no circle: they do not import it
     graph = {

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import fedref
+from fedref.algorithms import ALGORITHMS
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -57,7 +58,9 @@ def signature(thing: Any) -> str:
 
 
 def signatures() -> Iterator[str]:
-    """Yield a line for each public name, and for each public method of a class."""
+    """Yield a line for each public name, each public method of a class, and each algorithm."""
+    for name, kind in ALGORITHMS.items():
+        yield f"{name}{signature(kind)}: {' '.join(kind().roles)}"
     for name, thing in sorted(public_names().items()):
         yield f"{name}{signature(thing)}"
         if name.rpartition(".")[2] in WITH_METHODS:

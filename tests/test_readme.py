@@ -107,11 +107,6 @@ def play(text: str, expected: int = 0) -> str:
 # ---- commands ------------------------------------------------------------------------------------
 
 
-def test_each_file_is_defined_once_on_all_pages():
-    heads = re.findall(r"^(?:# |cat > )(\w+\.py)\b", ALL, re.MULTILINE)
-    assert sorted(heads) == sorted({*FILES, "my_backend.py"})
-
-
 def test_commands_inside_lines_run_as_written(folder):
     assert len(commands_to_run(slow=False)) >= 6
     for command in commands_to_run(slow=False):
@@ -129,11 +124,8 @@ def test_slow_commands_inside_lines_run_as_written(folder, command):
         assert (folder / "site" / "index.html").exists()
 
 
-def test_slow_skipped_and_failing_commands_are_on_the_pages():
-    assert set(INLINE) >= SLOW | set(NOT_RUN) | set(EXIT)
-
-
 def test_commands_that_cannot_run_as_written_exist(capsys):
+    assert set(INLINE) >= SLOW | set(NOT_RUN) | set(EXIT)
     not_run = [c for c in INLINE if PLACEHOLDER.search(c) or c in NOT_RUN]
     assert len(not_run) > 5
     for command in not_run:
@@ -149,24 +141,14 @@ def without_installs(text: str) -> str:
     return re.sub(rf"^{INSTALLS}$", "", text, flags=re.MULTILINE).strip()
 
 
-def test_the_first_block_installs_and_runs_in_two_lines():
-    assert SHELL[0].splitlines()[1:] == ["fedref run"]
-    assert without_installs(SHELL[0]) == "fedref run"
-
-
 @pytest.mark.parametrize("text", [text for text in SHELL[1:] if "END\n" not in text])
 def test_shell_blocks_run_as_written(folder, text):
     play(without_installs(text))
 
 
-def test_the_one_block_that_writes_a_file_tests_a_backend():
-    """tests/conformance/test_peers.py runs it, where torch is installed."""
-    (text,) = (text for text in SHELL if "END\n" in text)
-    assert "fedref conformance my_backend" in text
-
-
 @pytest.mark.slow
 def test_the_first_run_prints_the_table_and_draws_the_picture(folder):
+    assert SHELL[0].splitlines()[1:] == ["fedref run"]
     printed = play(without_installs(SHELL[0]))
     table = re.search(r"^\| algorithm .*?\n\n", README, re.DOTALL | re.MULTILINE)
     assert table is not None
@@ -220,19 +202,6 @@ def with_asserts(text: str) -> str:
     return "\n".join(lines)
 
 
-def test_values_in_comments_are_asserted():
-    text = "import numpy as np\na, b = np.zeros(2), 1  # (2,), ()\na.shape  # (2,)\nb  # one\n"
-    assert with_asserts(text).count("assert") == 2
-    exec(with_asserts(text), {})
-    for wrong in (
-        text.replace("# (2,), ()", "# (3,), ()"),
-        text.replace("  # (2,)\n", "  # (3,)\n"),
-    ):
-        with pytest.raises(AssertionError):
-            exec(with_asserts(wrong), {})
-    assert sum(with_asserts(text).count("assert ") for text in PYTHON) >= 4
-
-
 #: All but the one for a Dask cluster, which tests/experiments/test_dask.py runs.
 SNIPPETS = [text for text in PYTHON if "distributed" not in text]
 
@@ -249,12 +218,11 @@ def test_snippets_run_as_written(folder, text, rounds):
 def test_the_snippet_about_derivatives_prints_the_numbers_it_states():
     (text,) = (text for text in PYTHON if "taylor_slope(" in text)
     *_, error, slope = text.splitlines()
-    assert error.endswith("# about 1e-16")
-    assert slope.endswith("# 2: the gradient is right; 1: wrong")
-    text = text.replace("\nrelative_error(", "\nerror = relative_error(")
-    text = text.replace("\ntaylor_slope(", "\nslope = taylor_slope(")
-    text += "\nassert 0 <= error < 1e-15, error\nassert abs(slope - 2) < 0.05, slope"
-    exec(text, {})
+    assert (error.partition("# ")[2], slope.partition("# ")[2][:2]) == ("about 1e-16", "2:")
+    scope: dict = {}
+    exec(text, scope)
+    assert 0 <= eval(error, scope) < 1e-15
+    assert abs(eval(slope, scope) - 2) < 0.05
 
 
 def test_per_fedavg_eq_6_stands_in_its_two_lines():
@@ -278,26 +246,21 @@ def test_the_table_of_speed_is_what_was_measured():
     with open(ROOT / "reproduce/results/speed/numbers.csv") as file:
         rows = list(csv.DictReader(file))
 
-    def best(workload: str, peer: str) -> str:
-        """The peer's shortest time divided by fedref's, float32 / float64."""
-        ratios = [
-            min(
-                float(row["ratio"])
-                for row in rows
-                if (row["workload"], row["dtype"]) == (workload, dtype)
-                and row["implementation"].startswith(peer)
-            )
-            for dtype in ("float32", "float64")
-        ]
-        return " / ".join(f"{ratio:.2f}" for ratio in ratios)
+    def best(workload: str, peer: str, dtype: str) -> float:
+        """The peer's shortest time divided by fedref's."""
+        own = [r for r in rows if (r["workload"], r["dtype"]) == (workload, dtype)]
+        return min(float(r["ratio"]) for r in own if r["implementation"].startswith(peer))
 
-    table = re.findall(r"^\| (W\d): .*? \| (.*?) \| (.*?) \| (.*?) \|$", README, re.MULTILINE)
-    peers = ("torch-eager", "torch", "jax")
-    assert table == [
-        (name, *(best(name, peer) for peer in peers)) for name in ("W1", "W2", "W3", "W4", "W5")
-    ]
-    fastest = [float(ratio) for *_, cell in table for ratio in cell.split(" / ")]
-    assert ("JAX is faster than fedref in every round" in README) == (max(fastest) < 1)
+    peers, dtypes = ("torch-eager", "torch", "jax"), ("float32", "float64")
+    ratios = {
+        w: [[best(w, p, d) for d in dtypes] for p in peers] for w in {r["workload"] for r in rows}
+    }
+    shown = re.findall(r"^\| (W\d): .*? \| (.*?) \| (.*?) \| (.*?) \|$", README, re.MULTILINE)
+    assert {w: [*cells] for w, *cells in shown} == {
+        w: [" / ".join(f"{x:.2f}" for x in pair) for pair in pairs] for w, pairs in ratios.items()
+    }
+    jax_is_faster = all(x < 1 for *_, jax in ratios.values() for x in jax)
+    assert ("JAX is faster than fedref in every round" in README) == jax_is_faster
 
 
 def test_the_readme_is_read_in_five_minutes():
@@ -318,7 +281,6 @@ def test_links_between_the_pages_and_files_resolve():
 
 def test_files_that_are_named_exist():
     named = re.findall(r"`((?:fedref|data|reproduce|tests)/[\w/.-]+)`", PROSE)
-    assert len(named) >= 4
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 

@@ -41,17 +41,12 @@ def test_it_is_thirty_small_cells_that_have_been_run():
     assert [cell["execution_count"] for cell in CODE] == list(range(1, len(CODE) + 1))
     assert all(cell["outputs"] for cell in CODE)
     assert len({cell["id"] for cell in TOUR["cells"]}) == 30
-    assert sum(kind == "display_data" for _, kind, _ in shown(CODE)) >= 5
-
-
-def test_every_picture_is_said_in_words():
     pictures = [output for cell in CODE for output in cell["outputs"] if "image/png" in str(output)]
     assert len(pictures) == 6
     for output in pictures:
         alt = output["metadata"]["image/png"]["alt"]
         assert output["data"]["text/plain"] == [alt]
         assert len(alt) > 30
-        assert alt.endswith(".")
 
 
 def test_it_runs_and_shows_what_it_was_committed_with():
