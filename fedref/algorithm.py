@@ -42,7 +42,7 @@ WEIGHTINGS = ("samples", "uniform")
 
 def weighted_mean(p: Array, w: Array | tree.Rows) -> Array:
     """Σ_k p_k w_k with Σ_k p_k = 1, added in client order: p (K,), w (K, d) → (d,)."""
-    return weighted_sum(p, w)  # [apfl eq.1] Σ_k p_k w_k
+    return weighted_sum(p, w)  # [apfl eq.1] w = Σ_k p_k w_k
 
 
 def weighted_sum(c: Array, w: Array | tree.Rows) -> Array:

@@ -1,6 +1,6 @@
 """Runs a notebook's code cells in order, in one namespace, and keeps what they show.
 
-    python -m tests.notebook reproduce/tour.ipynb
+    python -m tests.notebook fedref/teach/tour.ipynb
 
 writes the outputs into the file. What a cell shows is what Jupyter shows: what it prints, the value of
 a last expression, and the figures that it leaves open.

@@ -1,4 +1,4 @@
-"""reproduce/tour.ipynb: it runs in order, asserts what it says, and shows what it is committed with."""
+"""fedref/teach/tour.ipynb: it runs in order, asserts what it says, and shows what it is committed with."""
 
 import json
 import re
@@ -8,7 +8,7 @@ import matplotlib.pyplot as plt
 import notebook
 import pytest
 
-PATH = Path(__file__).parent.parent / "reproduce" / "tour.ipynb"
+PATH = Path(__file__).parent.parent / "fedref" / "teach" / "tour.ipynb"
 TOUR = json.loads(PATH.read_text("utf-8"))
 CODE = [cell for cell in TOUR["cells"] if cell["cell_type"] == "code"]
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]\d+)?")

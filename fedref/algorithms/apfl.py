@@ -102,15 +102,15 @@ def sum_over_units(model: Model, x: Array) -> Array:
 
 def compose(model: Model, w_s: Array, a: Array, w_k: Array) -> Array:
     """w = w_S ⊙ m_k + w_k with m_k = σ(a), one value per output unit: (..., d)."""
-    return w_s * expand_units(model, sigmoid(a)) + w_k  # [apfl eq.3] w_S ⊙ m_k + w_k
+    return w_s * expand_units(model, sigmoid(a)) + w_k  # [apfl eq.3] w = w_S ⊙ m_k + w_k
 
 
 def objective(
     model: Model, w_s: Array, a: Array, w_k: Array, D: Batch, *, F: Array, w_ref: Array, mu: float
 ) -> Array:
     """L_k(w_S ⊙ σ(a) + w_k; D) + (μ/2) Σ_j F_j (w_S,j − wᵗ_S,j)²: (...)."""
-    penalty = np.sum(F * (w_s - w_ref) ** 2, -1)  # [apfl eq.4] Fᵀ(w_S − wᵗ_S)²
-    # [apfl eq.6] L(w_S ⊙ m_k + w_k; D) + (μ/2) Fᵀ(w_S − wᵗ_S)²
+    penalty = np.sum(F * (w_s - w_ref) ** 2, -1)  # [apfl eq.4] R(w_S) = Fᵀ(w_S − wᵗ_S)²
+    # [apfl eq.6] h = L(w_S ⊙ m_k + w_k; D) + (μ/2) Fᵀ(w_S − wᵗ_S)²
     return model.loss(compose(model, w_s, a, w_k), D) + mu / 2 * penalty
 
 
@@ -125,12 +125,12 @@ def gradients(
 
 def penalty_gradient(w_s: Array, *, F: Array, w_ref: Array, mu: float) -> Array:
     """μF ⊙ (w_S − wᵗ_S), which eq.6 adds to the gradient in w_S: (..., d)."""
-    return mu * F * (w_s - w_ref)  # [apfl eq.6] μF ⊙ (w_S − wᵗ_S)
+    return mu * F * (w_s - w_ref)  # [apfl eq.6] (μ/2) ∇R = μF ⊙ (w_S − wᵗ_S)
 
 
 def importance_update(F_old: Array, importances: Array, p: Array, *, lam: float) -> Array:
     """F ← λF_old + Σ_k p_k I_k, I_k (K, d). As printed, I_k is client k's full gradient squared."""
-    return lam * F_old + weighted_sum(p, importances)  # [apfl eq.5] λF + Σ_k p_k I_k
+    return lam * F_old + weighted_sum(p, importances)  # [apfl eq.5] F = λF + Σ_k p_k I_k
 
 
 class PlateauDetector(NamedTuple):
@@ -244,7 +244,7 @@ class APFL(Algorithm[ServerState, ServerState, Local, ClientState]):
         else:
             g_s, g_a, g_k = gradients(model, w_s, *own, D)
             own = ClientState(own.a - self.lr * g_a, own.w_k - self.lr * g_k)
-        # [apfl eq.6] ∇L + μF ⊙ (w_S − wᵗ_S)
+        # [apfl eq.6] ∇h = ∇L + μF ⊙ (w_S − wᵗ_S)
         h_s = g_s + penalty_gradient(w_s, F=sent.F, w_ref=sent.w, mu=self.mu)
         if si_path is not None:  # −g ⊙ Δw of the loss alone
             si_path = si_path + g_s * self.lr * h_s

@@ -86,7 +86,7 @@ class APFLDeng(Algorithm[Server, Server, Local, ClientState]):
         g_v, g_a = gradients(model, v, w, a, D)
         if self.adaptive_alpha:
             a = np.clip(a - self.lr * g_a, 0, 1)  # [apfl-deng α]
-        w = w - self.lr * model.grad(w, D)  # [apfl-deng alg.1] w − ηg(w; D)
+        w = w - self.lr * model.grad(w, D)  # [apfl-deng alg.1] w_i = w − ηg(w; D)
         return Local(w, v - self.lr * g_v, a)  # [apfl-deng alg.1]
 
     def finish(

@@ -51,7 +51,7 @@ from fedref.models.numerics import Array
 
 def local_step(model: Model, w: Array, D: Batch, *, lr: float) -> Array:
     """w ← w − η ∇f_k(w; D): one step of mini-batch SGD."""
-    return w - lr * model.grad(w, D)  # [apfl eq.2] w − ηg(w; D)
+    return w - lr * model.grad(w, D)  # [apfl eq.2] w_k = w − ηg(w; D)
 
 
 def adapt(model: Model, w: Array, D: Batch, *, alpha: float, steps: int = 1) -> Array:
@@ -107,4 +107,4 @@ class Centralised(Algorithm[Server, Server, Array, None]):
 
     def step(self, model: Model, sent: Server, local: Array, *batches: Batch) -> Array:
         (D,) = batches
-        return local - self.lr * model.grad(local, D)  # [apfl §4.1.1] w − ηg(w; D)
+        return local - self.lr * model.grad(local, D)  # [apfl §4.1.1] w = w − ηg(w; D)

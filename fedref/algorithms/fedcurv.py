@@ -64,7 +64,7 @@ from fedref.models.numerics import Array
 
 def penalty(theta: Array, others: Iterable[tuple[Array, Array]], *, lam: float) -> Any:
     """λ Σ_j (θ − θ̂_j)ᵀ diag(I_j) (θ − θ̂_j) over pairs (I_j, θ̂_j): (...)."""
-    # [fedcurv penalty] λ Σ_j (θ − θ̂_j)ᵀ diag(I_j) (θ − θ̂_j)
+    # [fedcurv penalty] r(θ) = λ Σ_j (θ − θ̂_j)ᵀ diag(I_j) (θ − θ̂_j)
     return lam * sum(np.sum(I * (theta - theta_j) ** 2, -1) for I, theta_j in others)
 
 
@@ -72,7 +72,7 @@ def penalty_gradient(
     theta: Array, u: Array, v: Array, own_u: Array | float, own_v: Array | float, *, lam: float
 ) -> Array:
     """2λ[(u − I_s) ⊙ θ − (v − I_s θ̂_s)]; own terms 0 if s was not in the previous cohort."""
-    # [fedcurv penalty] 2λ((u − u_s) ⊙ θ − (v − v_s))
+    # [fedcurv penalty] ∇r = 2λ((u − u_s) ⊙ θ − (v − v_s))
     return 2 * lam * ((u - own_u) * theta - (v - own_v))
 
 
@@ -134,7 +134,7 @@ class FedCurv(Algorithm[CurvServer, CurvServer, Local, ClientState]):
         data: AllData,
     ) -> ClientResult:
         theta = local.theta
-        I = fisher(model, theta, data())  # [fedcurv Fisher] (Σ_j g(θ; D_j)²) / n
+        I = fisher(model, theta, data())  # [fedcurv Fisher] I_s = (Σ_j g(θ; D_j)²) / n
         return ClientResult(Upload(theta, I), ClientState(I, I * theta, sent.t))
 
     def combine(

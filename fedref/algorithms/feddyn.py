@@ -60,12 +60,13 @@ def objective(model: Model, w: Array, w0: Array, h_k: Array, D: Batch, *, alpha:
 
 def gradient(model: Model, w: Array, w0: Array, h_k: Array, D: Batch, *, alpha: float) -> Array:
     """∇L_k(θ; D) − h_k + α(θ − θᵗ): (..., d)."""
-    return model.grad(w, D) - h_k + alpha * (w - w0)  # [feddyn objective] g(θ; D) − h_k + α(θ − θᵗ)
+    # [feddyn objective] ∇r_k = g(θ; D) − h_k + α(θ − θᵗ)
+    return model.grad(w, D) - h_k + alpha * (w - w0)
 
 
 def renewed_gradient(h_k: Array, w: Array, w0: Array, *, alpha: float) -> Array:
     """h_k − α(θ_k − θᵗ): ∇L_k(θ_k) where θ_k minimises the objective."""
-    return h_k - alpha * (w - w0)  # [feddyn alg.1] h_k − α(θ − θᵗ)
+    return h_k - alpha * (w - w0)  # [feddyn alg.1] h_k = h_k − α(θ − θᵗ)
 
 
 class DynServer(NamedTuple):

@@ -57,7 +57,7 @@ from fedref.models.numerics import Array
 def adapt(model: Model, theta: Array, tr: Batch, *, alpha: float, steps: int) -> Array:
     """θ*_k: s steps θ ← θ − α∇L_k(θ; D_tr)."""
     for _ in range(steps):
-        theta = theta - alpha * model.grad(theta, tr)  # [fedmaml §4.2] θ − αg(θ; D_tr)
+        theta = theta - alpha * model.grad(theta, tr)  # [fedmaml §4.2] θ*_k = θ − αg(θ; D_tr)
     return theta
 
 
@@ -78,19 +78,19 @@ def meta_gradient(
     theta_star = path.pop()
     g = model.grad(theta_star, val)
     for theta_j in reversed(path):
-        g = g - alpha * model.hvp(theta_j, g, tr)  # [fedmaml §3.2] (I − αH(θ_j; D_tr)) g
+        g = g - alpha * model.hvp(theta_j, g, tr)  # [fedmaml §3.2] g = (I − αH(θ_j; D_tr)) g
     return g, theta_star
 
 
 def meta_update(theta: Array, gradients: Array, counts: Array, *, beta: float) -> Array:
     """θ ← θ − β Σ_k n_k ∇_θ L_k(θ*_k; D_val): (d,). A client drawn n_k times counts n_k times."""
-    # [fedmaml §3.2] θ − β Σ_k n_k g_k
+    # [fedmaml §3.2] θ = θ − β Σ_k n_k g_k
     return theta - beta * weighted_sum(counts, gradients)
 
 
 def candidate(theta_star: Array, counts: Array) -> Array:
     """θ′, the mean of the adapted models θ*_k (K, d): (d,)."""
-    # [fedmaml §4.3] (Σ_k n_k θ*_k) / (Σ_k n_k)
+    # [fedmaml §4.3] θ′ = (Σ_k n_k θ*_k) / (Σ_k n_k)
     return weighted_sum(counts / counts.sum(), theta_star)
 
 

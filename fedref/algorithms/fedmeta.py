@@ -108,7 +108,7 @@ def maml_gradient(
     q = model.grad(theta_u, Q)
     if second_order:
         for theta_j in reversed(thetas):
-            q = q - model.hvp(theta_j, alpha * q, S)  # [fedmeta MAML] q − H(θ_j; S)(αq)
+            q = q - model.hvp(theta_j, alpha * q, S)  # [fedmeta MAML] q = q − H(θ_j; S)(αq)
     return q
 
 
@@ -122,8 +122,8 @@ def meta_sgd_gradient(
     # ∂θ_{j+1}/∂α = −diag(g_j) and ∂θ_{j+1}/∂θ_j = I − diag(α) H. Their transposes multiply q: the
     # transpose of the second is I − H diag(α), so α multiplies first, then H.
     for theta_j, g_j in zip(reversed(thetas), reversed(gs)):
-        g_alpha = g_alpha - q * g_j  # [fedmeta Meta-SGD] g_α − q ⊙ g_j
-        q = q - model.hvp(theta_j, alpha * q, S)  # [fedmeta Meta-SGD] (I − H(θ_j; S) diag(α)) q
+        g_alpha = g_alpha - q * g_j  # [fedmeta Meta-SGD] g_α = g_α − q ⊙ g_j
+        q = q - model.hvp(theta_j, alpha * q, S)  # [fedmeta Meta-SGD] q = (I − H(θ_j; S) diag(α)) q
     return q, g_alpha
 
 
@@ -146,10 +146,10 @@ def server_step(learner: Any, g: Any, adam: Adam | None, *, beta: float) -> tupl
     if adam is None:
         return tree.map(lambda x, g: x - beta * g, learner, g), None
     t = adam.t + 1
-    m = tree.map(lambda m, g: 0.9 * m + 0.1 * g, adam.m, g)  # [Adam m] 0.9m + 0.1g
-    v = tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, adam.v, g)  # [Adam v] 0.999v + 0.001g²
-    c1, c2 = 1 - 0.9**t, 1 - 0.999**t  # [Adam c₁] 1 − 0.9ᵗ
-    # [Adam step] x − βm / (c₁(sqrt(v / c₂) + 10⁻⁸))
+    m = tree.map(lambda m, g: 0.9 * m + 0.1 * g, adam.m, g)  # [Adam m] m = 0.9m + 0.1g
+    v = tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, adam.v, g)  # [Adam v] v = 0.999v + 0.001g²
+    c1, c2 = 1 - 0.9**t, 1 - 0.999**t  # [Adam c₁] c₁ = 1 − 0.9ᵗ
+    # [Adam step] x = x − βm / (c₁(sqrt(v / c₂) + 10⁻⁸))
     learner = tree.map(
         lambda x, m, v: x - beta * (m / c1) / (np.sqrt(v / c2) + 1e-8), learner, m, v
     )
@@ -223,7 +223,7 @@ class MAML(Algorithm[MetaServer, Learner, Local, None]):
         self, model: Model, server: MetaServer, uploads: Learner, cohort: Cohort
     ) -> MetaServer:
         g = tree.map(partial(weighted_mean, cohort.weights(self.weighting)), uploads)
-        # [fedmeta server] x − βg
+        # [fedmeta server] x = x − βg
         return MetaServer(*server_step(server.learner, g, server.adam, beta=self.beta))
 
     def personalised_params(

@@ -44,7 +44,7 @@ from fedref.models.numerics import Array
 
 def normalised_change(w: Array, w_k: Array, *, tau: int, lr: float) -> Array:
     """d_k = (wᵗ − w_k)/(ητ_k): (d,)."""
-    return (w - w_k) / (lr * tau)  # [fednova alg.1] (w − w_k)/(ητ_k)
+    return (w - w_k) / (lr * tau)  # [fednova alg.1] d_k = (w − w_k)/(ητ_k)
 
 
 class Local(NamedTuple):
@@ -80,7 +80,7 @@ class FedNova(Algorithm[Server, Server, Local, None]):
 
     def combine(self, model: Model, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         p = cohort.weights(self.weighting)
-        # [fednova alg.1] Σ_k p_k τ_k
+        # [fednova alg.1] τ_eff = Σ_k p_k τ_k
         tau_eff = float(sum(p_k * tau for p_k, tau in zip(p, uploads.tau)))
-        # [fednova alg.1] w − τ_eff ηΣ_k p_k d_k
+        # [fednova alg.1] w = w − τ_eff ηΣ_k p_k d_k
         return Server(server.w - tau_eff * self.lr * weighted_mean(p, uploads.d))

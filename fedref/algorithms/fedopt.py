@@ -49,15 +49,18 @@ from fedref.models.numerics import Array
 
 
 def adagrad(v: Array, delta: Array, beta2: float) -> Array:
-    return v + delta**2  # [fedopt alg.2] v + Δ²
+    """Add the squares of all changes so far."""
+    return v + delta**2  # [fedopt alg.2] v = v + Δ²
 
 
 def yogi(v: Array, delta: Array, beta2: float) -> Array:
+    """Move v towards Δ², by a step that does not grow with their distance."""
     return v - (1 - beta2) * delta**2 * np.sign(v - delta**2)  # [fedopt alg.2]
 
 
 def adam(v: Array, delta: Array, beta2: float) -> Array:
-    return beta2 * v + (1 - beta2) * delta**2  # [fedopt alg.2] β₂v + (1 − β₂)Δ²
+    """Forget old squares by the factor β₂."""
+    return beta2 * v + (1 - beta2) * delta**2  # [fedopt alg.2] v = β₂v + (1 − β₂)Δ²
 
 
 @dataclass(frozen=True)
@@ -98,9 +101,9 @@ class FedAdam(AveragedClients[FedOptServer]):
         self, model: Model, server: FedOptServer, uploads: Array, cohort: Cohort
     ) -> FedOptServer:
         delta = weighted_mean(cohort.weights(self.weighting), uploads) - server.w
-        m = self.beta1 * server.m + (1 - self.beta1) * delta  # [fedopt alg.2] β₁m + (1 − β₁)Δ
+        m = self.beta1 * server.m + (1 - self.beta1) * delta  # [fedopt alg.2] m = β₁m + (1 − β₁)Δ
         v = self.second_moment(server.v, delta, self.beta2)
-        # [fedopt alg.2] w + ηm/(sqrt(v) + τ)
+        # [fedopt alg.2] w = w + ηm/(sqrt(v) + τ)
         return FedOptServer(server.w + self.server_lr * m / (np.sqrt(v) + self.tau), m, v)
 
 
@@ -138,5 +141,5 @@ class FedAvgM(AveragedClients[MomentumServer]):
         self, model: Model, server: MomentumServer, uploads: Array, cohort: Cohort
     ) -> MomentumServer:
         delta = weighted_mean(cohort.weights(self.weighting), uploads) - server.w
-        v = self.momentum * server.v + delta  # [fedopt fedavgm] βv + Δ
+        v = self.momentum * server.v + delta  # [fedopt fedavgm] v = βv + Δ
         return MomentumServer(server.w + v, v)

@@ -58,13 +58,13 @@ from fedref.models.numerics import Array
 
 def objective(model: Model, w: Array, w0: Array, D: Batch, *, mu: float) -> Array:
     """h_k(w; wᵗ) = F_k(w) + (μ/2)‖w − wᵗ‖²: (...)."""
-    # [fedprox alg.2] F(w; D) + (μ/2)‖w − wᵗ‖²
+    # [fedprox alg.2] h(w; wᵗ) = F(w; D) + (μ/2)‖w − wᵗ‖²
     return model.loss(w, D) + (mu / 2) * np.sum((w - w0) ** 2, -1)
 
 
 def prox_gradient(model: Model, w: Array, w0: Array, D: Batch, *, mu: float) -> Array:
     """∇h_k(w; wᵗ) = ∇F_k(w) + μ(w − wᵗ): (..., d)."""
-    return model.grad(w, D) + mu * (w - w0)  # [fedprox alg.2] g(w; D) + μ(w − wᵗ)
+    return model.grad(w, D) + mu * (w - w0)  # [fedprox alg.2] ∇h(w; wᵗ) = g(w; D) + μ(w − wᵗ)
 
 
 def inexactness(model: Model, w: Array, w0: Array, D: Batch, *, mu: float) -> Array:
@@ -76,7 +76,7 @@ def inexactness(model: Model, w: Array, w0: Array, D: Batch, *, mu: float) -> Ar
     start = np.sum(prox_gradient(model, w0, w0, D, mu=mu) ** 2, -1)
     stationary = np.where(now == 0, 0.0, np.inf)
     ratio = np.sqrt(now / np.where(start == 0, 1, start))
-    # [fedprox γ] ‖g(w; D) + μ(w − wᵗ)‖ / ‖g(wᵗ; D)‖
+    # [fedprox γ] γ = ‖g(w; D) + μ(w − wᵗ)‖ / ‖g(wᵗ; D)‖
     return np.where(start == 0, stationary, ratio)
 
 
@@ -99,16 +99,16 @@ def dissimilarity(model: Model, w: Array, clients: Sequence[Batch]) -> Dissimila
     square = float(np.sum(f**2))
     if square == 0:
         return Dissimilarity(1.0 if mean_square == 0 else float("inf"), variance)
-    # [fedprox B] sqrt((Σ_k p_k ‖g_k‖²) / ‖Σ_k p_k g_k‖²)
+    # [fedprox B] B(w) = sqrt((Σ_k p_k ‖g_k‖²) / ‖Σ_k p_k g_k‖²)
     return Dissimilarity(float(np.sqrt(mean_square / square)), variance)
 
 
 def adapt_mu(mu: float, falls: int, before: float, loss: float) -> tuple[float, int]:
     """(μ, consecutive falls) after the loss went from `before` to `loss`."""
     if loss > before:
-        return mu + 0.1, 0  # [fedprox μ] μ + 0.1
+        return mu + 0.1, 0  # [fedprox μ] μ = μ + 0.1
     falls = falls + 1 if loss < before else 0
-    # [fedprox μ] max(μ − 0.1, 0)
+    # [fedprox μ] μ = max(μ − 0.1, 0)
     return (max(mu - 0.1, 0.0), 0) if falls == 5 else (mu, falls)
 
 

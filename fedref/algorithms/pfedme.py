@@ -51,14 +51,14 @@ def personalise(model: Model, w: Array, D: Batch, *, lam: float, alpha: float, s
     """θ̃(w) by gradient steps of size α on the objective, from w: (..., d)."""
     theta = w
     for _ in range(steps):
-        # [pfedme alg.1] θ − α(g(θ; D) + λ(θ − w))
+        # [pfedme alg.1] θ = θ − α(g(θ; D) + λ(θ − w))
         theta = theta - alpha * fedprox.prox_gradient(model, theta, w, D, mu=lam)
     return theta
 
 
 def envelope_gradient(w: Array, theta: Array, *, lam: float) -> Array:
     """λ(w − θ̃): ∇F_i(w), to the accuracy of θ̃."""
-    return lam * (w - theta)  # [pfedme alg.1] λ(w − θ)
+    return lam * (w - theta)  # [pfedme alg.1] ∇F_k(w) = λ(w − θ)
 
 
 @dataclass(frozen=True)

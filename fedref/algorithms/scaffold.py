@@ -57,12 +57,12 @@ from fedref.models.numerics import Array
 
 def corrected_gradient(model: Model, y: Array, c_i: Array, c: Array, D: Batch) -> Array:
     """g_i(y; D) − c_i + c: (..., d)."""
-    return model.grad(y, D) - c_i + c  # [scaffold alg.1] g(y; D) − c_i + c
+    return model.grad(y, D) - c_i + c  # [scaffold alg.1] v = g(y; D) − c_i + c
 
 
 def difference(c_i: Array, c: Array, x: Array, y: Array, *, K: int, lr: float) -> Array:
     """c_i⁺ of option II, c_i − c + (x − y)/(Kη_l): the mean of the gradients along the path."""
-    return c_i - c + (x - y) / (K * lr)  # [scaffold alg.1] c_i − c + (x − y)/(Kη_l)
+    return c_i - c + (x - y) / (K * lr)  # [scaffold alg.1] c*_i = c_i − c + (x − y)/(Kη_l)
 
 
 class ScaffoldServer(NamedTuple):

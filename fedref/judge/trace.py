@@ -29,10 +29,15 @@ class Line(NamedTuple):
 TRACED = range(spec.fedavg.__code__.co_firstlineno, spec.unpack.__code__.co_firstlineno)
 
 
-def trace(work: Callable[[], Any]) -> list[Line]:
+#: What f.grad and f.hvp return, which is worth a line of its own for a case redone by hand.
+DERIVATIVES = spec.Risk.grad.__code__, spec.Risk.hvp.__code__
+
+
+def trace(work: Callable[[], Any], derivatives: bool = False) -> list[Line]:
     """Return the lines of the specification's algorithms that run during `work()`, in their order.
 
     Those that set no array and no number are left out; so is what complex steps run, which differentiate.
+    derivatives : whether f.grad and f.hvp have a line with their value.
 
     >>> f = spec.make_toy()[0]
     >>> D = spec.Batch(np.ones((1, 3)), np.array([0]))
@@ -49,6 +54,7 @@ def trace(work: Callable[[], Any]) -> list[Line]:
     def enter(frame: FrameType, event: str, _: Any) -> Any:
         code, before, last = frame.f_code, dict(frame.f_locals), frame.f_lineno
         in_spec = code.co_filename == spec.__file__ and code.co_firstlineno in TRACED
+        in_spec |= derivatives and code in DERIVATIVES
         if not in_spec or code.co_name[0] == "<" or any(map(is_complex, before.values())):
             return None
 

@@ -1,8 +1,8 @@
-"""Lessons made from the code that runs: pages of equations beside their lines, and exercises.
+"""Lessons made from the code that runs: pages of papers, pictures, worked examples, and exercises.
 
-`source` reads tags, formulae and symbols; `formula` computes and typesets them; `example` runs a function
-and notes its numbers; `pages` puts together what is said of a topic, and `site` writes it as HTML, with
-`pictures`, a `figure` with sliders, and the `guide_pages`: the specification, proofs, mistakes, guides.
-An exercise (`catalogue`) becomes a file (`template`), whose answers (`run_solution`) tell the kind of a
-mistake (`classify_mistake`).
+`source` reads tags, equations and symbols, and `formula` computes and typesets them. `example` draws and
+traces the smallest case of an algorithm, `plane` draws its rounds, `mistakes` shows wrong lines. `pages`
+puts together what the terminal says of a topic, and `site` (with `markup`, `style` and `pictures`) writes
+it as HTML; its prose is in text/, its first page is tour.ipynb. `exercises` takes expressions out of the
+specification and judges what students write in their place.
 """

@@ -1,85 +1,30 @@
-"""The topics that can be explained, and the page of each: an equation, an algorithm, or a model.
-
-A `Page` is data: the terminal and the site lay it out.
-"""
+"""The topics that can be explained, and each as lines for the terminal."""
 
 import importlib
 import inspect
-import linecache
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import textwrap
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
-from functools import partial
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from fedref import checks, proofs
-from fedref.algorithm import Algorithm
+from fedref import proofs, spec
 from fedref.algorithms import ALGORITHMS
-from fedref.boundary.errors import ConfigError
-from fedref.conformance.mistakes import MISTAKES
+from fedref.boundary.errors import ConfigError, unknown
+from fedref.conformance.errata import MISTAKES
 from fedref.models import MODELS
-from fedref.models.batch import Batch
-from fedref.models.numerics import Activation
-from fedref.teach import mistakes, source
-from fedref.teach.catalogue import EXERCISES
-from fedref.teach.example import CALLS_OF_TAGS, Trace, compute_both, find_example, trace_call
-from fedref.teach.source import Equation, Symbol
-
-DIGITS = 4
+from fedref.teach import example, mistakes, source
+from fedref.teach.exercises import EXERCISES
+from fedref.teach.source import Equation, sections_of
 
 #: The methods of a model that its page shows: value, forward and backward pass, the R-operator of both.
 METHODS = (
     "logits", "loss_of", "forward", "vjp", "backward", "grad", "R_forward", "R_backward", "hvp",
 )  # fmt: skip
-#: name in the code → symbol, for all files; the table of symbols in a file adds its own.
-SYMBOLS = {
-    **{name: name for name in "wDuvFI"}, "grad": "g", "hvp": "H", "loss": "f", "delta": "δ", "phi": "φ",
-}  # fmt: skip
-
-#: Topics that are not an equation, an algorithm or a model, as lines for the terminal.
-TEXTS: Mapping[str, Callable[[], Iterable[str]]] = {
-    "mistakes": mistakes.mistakes_text,
-    **{name: partial(mistakes.mistake_text, name) for name in MISTAKES},
-}
 
 
-class Function(NamedTuple):
-    """A function: where it is, its code, the equations in it, its proofs, its worked example.
-
-    symbols : name in its code → symbol of the paper.
-    """
-
-    name: str
-    place: str
-    code: str
-    equations: list[Equation]
-    proofs: list[str]
-    trace: Trace | None
-    symbols: Mapping[str, str]
-
-
-class Page(NamedTuple):
-    """The explanation of one topic.
-
-    citation : paragraphs about the paper. text : the rest of a model's docstring, or the passages that
-    mention a tag which marks no line of code.
-    """
-
-    title: str
-    citation: list[str]
-    objective: str
-    symbols: list[Symbol]
-    functions: list[Function]
-    decisions: str
-    text: str
-
-
-def location(equation: Equation) -> str:
-    """Return where an equation stands, such as fedref/algorithms/per_fedavg.py:63."""
-    return source.place(importlib.import_module(equation.module), equation.line)
+# ---- topics --------------------------------------------------------------------------------------
 
 
 def topics() -> dict[str, list[str]]:
@@ -89,9 +34,16 @@ def topics() -> dict[str, list[str]]:
         "algorithms": ALGORITHMS,
         "models": MODELS,
         "exercises": EXERCISES,
-        "mistakes": TEXTS,
+        "mistakes": ["mistakes", *MISTAKES],
     }
     return {kind: list(names) for kind, names in kinds.items()}
+
+
+def list_topics() -> Iterator[str]:
+    """Yield every topic by kind, and with each equation its lines."""
+    for kind, names in topics().items():
+        yield kind
+        yield from index() if kind == "equations" else (f"  {name}" for name in names)
 
 
 def find_topic(name: str) -> str:
@@ -106,136 +58,173 @@ def find_topic(name: str) -> str:
     raise ConfigError(f"unknown topic {name!r}: `fedref explain --list` lists them all{hint}")
 
 
-def page_of(name: str) -> Page:
-    """Return the page of a tag, an algorithm, a model or an exercise; `TEXTS` have none."""
+def explain(name: str) -> Iterator[str]:
+    """Yield the lines about a topic."""
     topic = find_topic(name)
-    if topic in MODELS:
-        title, _, text = (inspect.getdoc(MODELS[topic]) or "").partition("\n\n")
-        return Page(title, [], "", [], list(model_functions(topic)), "", text)
-    if topic in ALGORITHMS:
-        return file_page(importlib.import_module(ALGORITHMS[topic].__module__))
-    if topic in EXERCISES:
-        function = EXERCISES[topic].source_function
-        home = importlib.import_module(function.__module__)
-        inside = [e for e in source.equations_in(home) if e.function == function.__qualname__]
-        return file_page(home, inside, [function.__qualname__])
-    equations = [equation for equation in source.equations() if equation.tag == topic]
-    if equations:
-        return file_page(importlib.import_module(equations[0].module), equations)
-    mention = source.mentions()[topic]
-    page = file_page(mention.module, [], mention.functions)
-    if topic in CALLS_OF_TAGS:
-        trace = trace_call(CALLS_OF_TAGS[topic])
-        page = page._replace(functions=[f._replace(trace=trace) for f in page.functions])
-    return page._replace(text="\n".join(mention.text))
+    if topic == "mistakes":
+        yield from mistakes.mistakes_text()
+    elif topic in MISTAKES:
+        yield from mistakes.mistake_text(topic)
+    elif topic in ALGORITHMS:
+        yield from algorithm_lines(topic)
+    elif topic in MODELS:
+        yield from inspect.getdoc(MODELS[topic]).splitlines()  # type: ignore[union-attr]
+        for _, place, code, equations in model_functions(topic):
+            yield from (
+                "",
+                place,
+                *(equation_text(e) for e in equations),
+                textwrap.indent(code, "    "),
+            )
+    elif topic in EXERCISES:
+        one = EXERCISES[topic]
+        yield from (f"{topic}: {one.trains}", f"from {one.function} of fedref/spec.py, about")
+        yield from (f"  {one.minutes} minutes; before it: {one.before}", "")
+        yield f"fedref exercise start {topic} DIR writes the file, fedref exercise check tries it."
+    else:
+        yield from tag_lines(topic)
 
 
-def file_page(
-    module: ModuleType, equations: Iterable[Equation] | None = None, functions: Iterable[str] = ()
-) -> Page:
-    """Return a page about a paper's file: its equations, or only these, and `functions` besides."""
-    groups: dict[str, list[Equation]] = {name: [] for name in functions}
-    for equation in source.equations_in(module) if equations is None else equations:
-        groups.setdefault(equation.function, []).append(equation)
-    return Page(
-        source.title(module),
-        source.citation(module),
-        source.section(module, "Objective"),
-        source.symbols(module),
-        [describe_function(module, name, group) for name, group in groups.items()],
-        source.section(module, "Decisions"),
-        "",
-    )
+def tag_lines(tag: str) -> Iterator[str]:
+    """Yield an equation: its line in the specification, the lines by hand, and what is proved."""
+    yield from (f"[{tag}]", "", "as its paper prints it")
+    yield from (f"  fedref/spec.py:{number}  {text}" for number, text in spec_lines(tag))
+    for equation in source.equations():
+        if equation.tag == tag:
+            yield from ("", f"by hand  {location(equation)}, {equation.function}")
+            yield from (
+                (f"  {equation_text(equation)}", f"  {words(equation)}") if equation.formula else ()
+            )
+            function = source.find(importlib.import_module(equation.module), equation.function)
+            yield from ("", textwrap.indent(source.place_and_code(function)[1], "    "))
+    mention = source.mentions().get(tag)
+    yield from ["", *textwrap.wrap(" ".join(mention.text), 96)] if mention else []
+    claims = dict.fromkeys(proof.claim for proof in proofs.PROOFS if proof.tag == tag)
+    yield from ["", *(f"proved: {claim}" for claim in claims)] if claims else []
+    paper = next((n for n, c in ALGORITHMS.items() if page_name(c) == paper_of(tag)), None)
+    yield from ["", *example_lines(paper)] if paper else []
 
 
-def describe_function(
-    module: ModuleType, name: str, equations: list[Equation], function: Any = None
-) -> Function:
-    """Return the description of a function, which is looked up by its name unless it is given."""
-    equation = equations[0] if equations and function is None else None
-    function = function or source.find(module, name)
-    claims = [proof.claim for e in equations for proof in proofs.PROOFS if proof.tag == e.tag]
-    return Function(
-        name,
-        *source.place_and_code(function),
-        equations,
-        list(dict.fromkeys(claims)),
-        find_example(function.__module__, function.__qualname__, equation),
-        SYMBOLS | {row.name: row.symbol for row in source.symbols(module)},
-    )
+def algorithm_lines(name: str) -> Iterator[str]:
+    """Yield an algorithm: why, the loop as its paper prints it, a worked example, decisions."""
+    module = importlib.import_module(ALGORITHMS[name].__module__)
+    why, _, derivation = sections_of("why.md")[page_name(module)].partition("### Derivation")
+    yield from (source.title(module), "", why.strip(), "", *source.citation(module), "")
+    yield from (spec_code(page_name(module)), "")
+    yield from ("Derivation", "", derivation.strip(), "") if derivation else ()
+    for equation in source.equations_in(module):
+        yield f"[{equation.tag}]  {equation_text(equation)}".rstrip()
+        yield f"  {location(equation)}, {equation.function}"
+    yield from ("", *example_lines(name), "", source.section(module, "Decisions"))
 
 
-def model_functions(model: str) -> Iterator[Function]:
-    """Yield those of `METHODS` that a model has, as methods or as functions for one of its layers."""
+def example_lines(name: str) -> Iterator[str]:
+    """Yield the worked example of an algorithm."""
+    worked = example.worked_example(name)
+    if worked is None:
+        return
+    yield from (f"Worked example of {name}", *textwrap.wrap(example.ABOUT_MODEL, 96), "")
+    yield from (f"  {key} = {value}" for key, value in example.given_lines(worked.case))
+    yield ""
+    for number, line, value in example.traced_rows(worked):
+        yield f"  {number:>3}  {line}\n         {value}"
+
+
+# ---- what pages and lines share ------------------------------------------------------------------
+
+
+def page_name(thing: Any) -> str:
+    """Return the name of the page of a paper's file, or of an algorithm's."""
+    name = thing.__name__ if isinstance(thing, ModuleType) else thing.__module__
+    return str(name).rpartition(".")[2]
+
+
+def paper_of(tag: str) -> str:
+    return tag.split()[0].replace("-", "_")
+
+
+def location(equation: Equation) -> str:
+    """Return where an equation stands, such as fedref/algorithms/per_fedavg.py:63."""
+    return source.place(importlib.import_module(equation.module), equation.line)
+
+
+def equation_text(equation: Equation) -> str:
+    """Return the whole equation as text."""
+    return f"{equation.left} = {equation.formula}" if equation.left else equation.formula
+
+
+def words(equation: Equation) -> str:
+    """Return what the function of an equation does, in the words of its docstring."""
+    function = source.find(importlib.import_module(equation.module), equation.function)
+    said = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
+    return re.sub(r": \(\.\.\.[^)]*\)\.$", ".", said)  # without the shape
+
+
+def spec_sections() -> dict[str, str]:
+    """Return the specification's sections by title, each with its code."""
+    _, *parts = re.split(r"^# -+ \d+\. (.*?) -+\n", inspect.getsource(spec), flags=re.M)
+    return {
+        title: code.partition("# ====")[0].strip("\n")
+        for title, code in zip(parts[::2], parts[1::2])
+    }
+
+
+def paper_of_section(title: str) -> str:
+    """Return the file of a section: "5. Per-FedAvg: ..." is per_fedavg."""
+    return re.findall(r"[\w-]+", title)[0].lower().replace("-", "_")
+
+
+def spec_code(paper: str) -> str:
+    """Return the section of the specification about a paper's file, "" if there is none."""
+    codes = (code for title, code in spec_sections().items() if paper_of_section(title) == paper)
+    parts = re.split(r"\n\n\n(?=def )", next(codes, "").replace("\n\n\ndef ", "\n\n\ndef "))
+    loops = [part for part in parts if ", rounds, " in part.partition("\n")[0] + part[:200]]
+    return "\n\n".join([*loops, *(part for part in parts if part not in loops)]).strip()
+
+
+def spec_lines(tag: str) -> list[tuple[int, str]]:
+    """Return (number, text) of the specification's lines with this tag."""
+    lines = enumerate(inspect.getsource(spec).splitlines(), 1)
+    return [(number, text.strip()) for number, text in lines if f"[{tag}]" in text]
+
+
+def index() -> Iterator[str]:
+    """Yield the index of equations: tag, lines of the specification, lines by hand."""
+    tags = topics()["equations"]
+    width = max(map(len, tags)) + 3
+    for tag in tags:
+        places = [f"fedref/spec.py:{number}" for number, _ in spec_lines(tag)]
+        places += [location(e) for e in source.equations() if e.tag == tag]
+        mention = source.mentions().get(tag)
+        if mention and not places:
+            places = [source.place(mention.module, tag_line(mention.module, tag))]
+        yield f"  {f'[{tag}]':<{width}}{'  '.join(places)}"
+
+
+def tag_line(module: ModuleType, tag: str) -> int:
+    """Return the first line of a file that mentions a tag, also in short: [eq.4] or [eq.1–2, §3.1]."""
+    short = tag.partition(" ")[2]
+    lines = inspect.getsource(module).splitlines()
+    return next(n for n, text in enumerate(lines, 1) if short in text or short.split()[0] in text)
+
+
+def model_functions(model: str) -> Iterator[tuple[str, str, str, list[Equation]]]:
+    """Yield (name, place, code, equations) of the `METHODS` of a model, or of one of its layers."""
     cls: Any = MODELS[model]
     module = vars(inspect.getmodule(cls))
     named = {name: getattr(cls, name, None) for name in METHODS}
     named |= {f"{name}, one layer": module.get(name) for name in METHODS}
-    tags = [(proof.tag.split(), proof.claim) for proof in proofs.PROOFS]
     for name, function in named.items():
         home: Any = inspect.getmodule(function)
         if function is None or (name not in METHODS and home is not inspect.getmodule(cls)):
             continue
         function = inspect.unwrap(function)
         equations = [e for e in source.equations_in(home) if e.function == function.__qualname__]
-        claims = dict.fromkeys(c for tag, c in tags if (tag[0], tag[-1]) == (cls.__name__, name))
-        yield describe_function(home, name, equations, function)._replace(proofs=list(claims))
+        yield name, *source.place_and_code(function), equations
 
 
-# ---- numbers -------------------------------------------------------------------------------------
-
-
-def format_value(value: Any) -> str:
-    """Return a value as text, with up to four decimals; a batch by its rows, a tuple part by part."""
-    if isinstance(value, Batch):
-        pairs = zip(np.asarray(value.X), np.asarray(value.y).tolist())
-        return ", ".join(f"{format_value(x)} → {y}" for x, y in pairs)
-    if isinstance(value, tuple | list):
-        return "; ".join(map(format_value, value))
-    if isinstance(value, np.ndarray) and value.ndim:
-        return f"({', '.join(map(format_value, value))})"
-    if isinstance(value, float | np.floating | np.ndarray):
-        number = float(value)
-        return f"{number:.{DIGITS}f}".rstrip("0").rstrip(".") if number else "0"
-    return str(value)
-
-
-def given_values(trace: Trace) -> list[tuple[str, str]]:
-    """Return what a worked example starts from: (name, value), an algorithm's options among them."""
-    first = dict(trace.steps[0].before)
-    if not isinstance(first.get("self"), Algorithm):
-        first.pop("self", None)
-    if "data" in first:  # a function that returns all the client's data
-        first["data()"] = first.pop("data")()
-    return [(name, format_value(value)) for name, value in first.items() if name != "model"]
-
-
-def computed_values(trace: Trace) -> list[tuple[str, str]]:
-    """Return (name, value) of every variable that a worked example assigns, in order.
-
-    Three kinds are left out: activations (they are functions, not numbers), views of the parameters,
-    and arrays that are filled later.
-    """
-    file, values, buffers = trace.function.__code__.co_filename, [], set[str]()
-    for step in trace.steps:
-        code, changes = linecache.getline(file, step.line).strip(), step.changes()
-        if "np.empty(" in code or ".unpack(" in code:
-            buffers |= changes.keys()
-        for name, value in changes.items():
-            is_computed = name not in buffers and not isinstance(value, Activation)
-            if is_computed and name != "_" and not code.startswith("for "):
-                values.append((name, format_value(value)))
-    return [*values, ("returned", format_value(trace.result))]
-
-
-def model_of(trace: Trace) -> Any:
-    """Return the model of a worked example, or None."""
-    first = trace.steps[0].before
-    model = first.get("model", first.get("self"))
-    return None if isinstance(model, Algorithm) else model
-
-
-def agreement(equation: Equation) -> float:
-    """Return the relative error between the result of the code and that of the formula (0: equal)."""
-    got, said = compute_both(equation)
-    return checks.relative_error(1.0 * got, 1.0 * said)  # 1.0 * makes numbers of booleans
+def algorithm_named(name: str) -> str:
+    """Return the name of an algorithm. Raises ConfigError."""
+    if name not in ALGORITHMS:
+        raise ConfigError(unknown("algorithm", name, ALGORITHMS))
+    return name

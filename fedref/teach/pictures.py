@@ -1,134 +1,31 @@
-"""The pictures of the site: what they show is computed by fedref's own functions, with a fixed seed.
+"""The pictures that belong to one paper or to the proofs; `plane` draws the one that all papers have."""
 
-Each `draw_...` function returns a `Picture`; the numbers in it come from a function of their own, so
-that a test can look at them. The colours are those of style.css, which inverts them on a dark page.
-"""
-
-import io
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib import style
-from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
 
 from fedref import checks
-from fedref.algorithm import State
-from fedref.algorithms import apfl, fedavg, fedcurv, fedmeta, fedprox, importance, per_fedavg
-from fedref.experiments import config, unit
-from fedref.experiments.loading import load_experiment
-from fedref.experiments.unit import LoadedExperiment, Unit
+from fedref.algorithms import fedavg, fedcurv, fedprox, importance, per_fedavg
 from fedref.models import BinaryLogistic
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array, sigmoid
-from fedref.plots.style import LINES, MARKERS, STYLE
+from fedref.proofs import picture
 from fedref.proofs.case import Case
 from fedref.proofs.models import MODELS
 from fedref.sampling import stream
-from fedref.teach.figure import CLIENTS
+from fedref.teach import plane
+from fedref.teach.style import INK, LINE_COLOURS, Picture, halo, line_style, make_panel
 
-#: The colours of lines c0 to c3, of text, of thin rules and of the page, as in style.css.
-LINE_COLOURS = ("#0072b2", "#d55e00", "#00805c", "#a8508a")
-INK, RULE, PAPER = "#1a1a1a", "#c9c9c4", "#ffffff"
-#: Matplotlib's settings for a picture of the site.
-PAGE_STYLE: list[Any] = [
-    *STYLE,
-    {
-        "font.size": 10, "axes.titlesize": 10, "figure.facecolor": "none", "axes.facecolor": "none",
-        "grid.color": RULE, "grid.linewidth": 0.5, "text.color": INK, "axes.labelcolor": INK,
-        "axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK, "patch.edgecolor": INK,
-        "legend.handlelength": 2.6, "svg.fonttype": "path", "savefig.facecolor": "none",
-        "legend.facecolor": PAPER, "legend.framealpha": 0.85, "legend.frameon": True,
-        "legend.edgecolor": PAPER,
-    },
-]  # fmt: skip
+# ---- every algorithm: two clients ----------------------------------------------------------------
 
 
-class Picture(NamedTuple):
-    """A figure; alt : a description for people who cannot see it; caption : the text below it."""
-
-    figure: Figure
-    alt: str
-    caption: str
-
-
-def draw(make: Callable[..., Picture], *arguments: Any) -> Picture:
-    """Make a picture in the site's style."""
-    with style.context(PAGE_STYLE):
-        return make(*arguments)
-
-
-def svg_text(figure: Figure) -> str:
-    """Return a figure as an SVG file without a date."""
-    buffer = io.StringIO()
-    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    with style.context(PAGE_STYLE):
-        figure.savefig(buffer, format="svg", metadata=nothing, dpi=72)
-    return buffer.getvalue()[buffer.getvalue().index("<svg") :]
-
-
-def make_panel(width: float = 4.8, height: float = 3.1, **options: Any) -> tuple[Figure, Any]:
-    """Return (figure, axes), inches of 96 pixels."""
-    figure = Figure((width, height), layout="constrained")
-    axes = figure.subplots()
-    axes.set(**options)
-    return figure, axes
-
-
-def line_style(k: int, **more: Any) -> dict[str, Any]:
-    """Return the k-th line's colour, dashes and marker: no line is told apart by colour alone."""
-    look = {"color": LINE_COLOURS[k], "linestyle": LINES[k], "marker": MARKERS[k]}
-    return {"markersize": 4, **look, **more}
-
-
-def halo() -> dict[str, Any]:
-    """Return the option that makes a text stand out from the lines behind it."""
-    return {"path_effects": [withStroke(linewidth=3, foreground=PAPER)]}
-
-
-# ---- FedAvg: where many local steps lead ---------------------------------------------------------
-
-#: A batch for a Bowl, which ignores it.
-NOTHING = Batch(np.zeros((1, 2)), np.zeros(1, np.int64))
-STEPS = (1, 2, 3, 5, 8, 12, 20, 30, 50)
-DRIFT_LR = 0.15
-
-
-def fedavg_path(client: Any, w: Array, tau: int) -> Array:
-    """Return τ local steps of FedAvg from w: (τ + 1, 2)."""
-    path = [w]
-    for _ in range(tau):
-        path.append(fedavg.local_step(client, path[-1], NOTHING, lr=DRIFT_LR))
-    return np.array(path)
-
-
-@cache
-def resting_point(tau: int) -> Array:
-    """Return where FedAvg with τ local steps comes to rest: with τ = 1 at the mean loss's minimum."""
-    w = np.zeros(2)
-    for _ in range(2 + 1500 // tau):
-        w = np.mean([fedavg_path(client, w, tau)[-1] for client in CLIENTS], 0)
-    return w
-
-
-def draw_drift() -> Picture:
-    """Draw client drift against the number of local steps."""
-    far = [float(np.linalg.norm(resting_point(tau) - resting_point(1))) for tau in STEPS]
-    figure, axes = make_panel(
-        xlabel="local steps τ (epochs E, with one full batch each)",
-        ylabel="distance from the minimum", xscale="log", xticks=STEPS, xticklabels=STEPS,
-    )  # fmt: skip
-    axes.minorticks_off()
-    axes.plot(STEPS, far, **line_style(0))
-    caption = (
-        "Client drift: two clients whose losses differ, full batches, nothing random. FedAvg comes to "
-        f"rest {far[STEPS.index(5)]:.2f} from the minimum of the mean loss with τ = 5, and {far[-1]:.2f} "
-        f"from it with τ = {STEPS[-1]}; only τ = 1 finds it. η = {DRIFT_LR}."
-    )
-    alt = f"The distance grows from 0 at τ = 1 to {far[-1]:.2f} at τ = {STEPS[-1]}."
-    return Picture(figure, alt, caption)
+def draw_plane(algorithm: str) -> Picture:
+    """Draw rounds 1, 2 and 5 of two clients."""
+    caption = plane.caption_of(algorithm)
+    alt = f"Three panels of two clients' contours with their local steps: {algorithm}, rounds 1, 2, 5."
+    return Picture(plane.draw_rounds(algorithm), alt, caption)
 
 
 # ---- Per-FedAvg: two errors of the Hessian-free gradient -------------------------------------------
@@ -247,123 +144,36 @@ def draw_ellipses() -> Picture:
     return Picture(figure, alt, caption)
 
 
-# ---- short runs on the shipped digits --------------------------------------------------------------
+# ---- proofs ---------------------------------------------------------------------------------------
 
 
-def digits_unit(algorithm: Any = "fedavg", **changes: Any) -> Unit:
-    """Return a run on the shipped digits, 20 clients of two kinds, for logistic regression."""
-    table = {
-        "name": "picture", "data": {"name": "digits"}, "model": {"name": "logistic"}, "steps": 10,
-        "rounds": 1, **changes, "algorithms": algorithm,
-    }  # fmt: skip
-    return unit.units(config.compose(table, []))[0]
-
-
-def load_digits(**changes: Any) -> LoadedExperiment:
-    return load_experiment(digits_unit(**changes).experiment)
-
-
-def run_on_digits(algorithm: Any, **changes: Any) -> list[Any]:
-    """Return the records of a run, round by round."""
-    run = digits_unit(algorithm, **changes)
-    return list(unit.iterate_rounds(run, load_experiment(run.experiment)))
-
-
-# ---- APFL: what the masks become ---------------------------------------------------------------------
-
-
-class Masks(NamedTuple):
-    m: Array  # (clients, 10) each client's mask, one value a class
-    has: Array  # (clients, 10) whether the client has rows of that class
-
-
-@cache
-def learn_masks() -> Masks:
-    """Run 60 rounds of APFL on the digits, two classes a client."""
-    changes = {
-        "rounds": 60, "clients_per_round": 10, "eval_every": 60,
-        "split": {"rule": "shards", "users": 10, "shards": 2},
-    }  # fmt: skip
-    it = apfl.APFL(lr=0.5, mu=0.1, init="continuous")
-    state: State = run_on_digits(it, **changes)[-1].state
-    federation = load_digits(**changes).federation
-    clients = sorted(state.clients)
-    y = federation.source.y
-    has = [[bool(np.any(y[federation.train.rows_of(k)] == c)) for c in range(10)] for k in clients]
-    return Masks(sigmoid(np.array([state.clients[k].a for k in clients])), np.array(has))
-
-
-def draw_masks() -> Picture:
-    """Draw the masks of every client as a table."""
-    m, has = learn_masks()
-    figure, axes = make_panel(
-        5.2, 0.34 * len(m) + 0.7, xlim=(0, 10), ylim=(len(m), 0),
-        xlabel="output unit (class)", ylabel="client",
-        xticks=np.arange(10) + 0.5, xticklabels=range(10),
-        yticks=np.arange(len(m)) + 0.5, yticklabels=range(1, len(m) + 1),
-    )  # fmt: skip
-    axes.grid(visible=False)
-    low, high = float(m.min()), float(m.max())
-    axes.pcolormesh(m, cmap="Blues", vmin=low, vmax=2 * high - low)
-    for (k, c), value in np.ndenumerate(m):
-        weight = "bold" if has[k, c] else "normal"
-        text = f"{value:.2f}".removeprefix("0")
-        axes.text(c + 0.5, k + 0.5, text, ha="center", va="center", fontsize=8.5, fontweight=weight)
-    own, others = float(m[has].mean()), float(m[~has].mean())
-    caption = (
-        "m_k = σ(a) after 60 rounds, one value a class; bold where the client has that class. All began "
-        f"at σ(1) = {sigmoid(np.ones(())):.2f}. The mean is {own:.2f} over classes that a client has and "
-        f"{others:.2f} over the others."
-    )
-    alt = f"A table of {len(m)} clients by 10 classes, values from {low:.2f} to {high:.2f}."
+def draw_proof(draw_half: Callable[..., None], alt: str, caption: str) -> Picture:
+    """Draw one half of the picture of `fedref check --plot`."""
+    case = Case(MODELS["MLP tanh"], stream(0, "check picture"))
+    case.vs = case.draw_vectors(12)
+    figure, axes = make_panel(5.6, 4.6)
+    draw_half(axes, case)
     return Picture(figure, alt, caption)
 
 
-# ---- Meta-SGD: what α becomes -------------------------------------------------------------------------
-
-QUANTILES = (0.5, 0.75, 0.9, 0.99)
-META = {"rounds": 100, "clients_per_round": 10, "eval_every": 100}
-META_ALPHA = 0.1
-
-
-@cache
-def learn_rates() -> Array:
-    """Return Meta-SGD's α on the digits after every round: (rounds + 1, d)."""
-    records = run_on_digits(fedmeta.MetaSGD(alpha=META_ALPHA, beta=0.5), **META)
-    return np.array([record.state.server.learner.alpha for record in records])
-
-
-def draw_learnt_rates() -> Picture:
-    """Draw what Meta-SGD's α becomes, round by round."""
-    alpha = learn_rates()
-    figure, axes = make_panel(xlabel="round", ylabel="α of a parameter", xlim=(0, len(alpha) - 1))
-    rows = np.quantile(alpha, QUANTILES, axis=1)
-    for q, row, k in zip(QUANTILES, rows, (0, 1, 3, 2)):
-        axes.plot(row, **line_style(k, marker="none"))
-        axes.annotate(
-            f"{100 * q:.0f} %", (len(alpha) - 1, row[-1]), (3, 0), textcoords="offset points",
-            fontsize=9, va="center",
-        )  # fmt: skip
-    last = alpha[-1]
-    still = float(np.mean(last == META_ALPHA))
-    caption = (
-        f"A learning rate for each of {alpha.shape[1]} parameters, all {META_ALPHA} at first: quantiles "
-        f"over the parameters. After {len(alpha) - 1} rounds they run from {last.min():.2f} to "
-        f"{last.max():.2f}, {100 * np.mean(last < 0):.1f} % are negative, and {100 * still:.0f} % have not "
-        "moved at all: the gradient there was 0 in support or query. The digits, logistic regression."
-    )
-    alt = (
-        f"Quantiles that fan out from {META_ALPHA}: the 99 % quantile ends at {rows[-1, -1]:.2f}, "
-        f"the median at {rows[0, -1]:.2f}."
-    )
-    return Picture(figure, alt, caption)
-
-
-#: File of an algorithm → name of a picture → what draws it, in the order of the page.
+#: File of an algorithm, or "proofs" → name of a picture → what draws it, in the order of the page.
 PICTURES: Mapping[str, Mapping[str, Callable[[], Picture]]] = {
-    "fedavg": {"drift": draw_drift},
     "per_fedavg": {"hessian-free": draw_hessian_free},
     "fedcurv": {"ellipses": draw_ellipses},
-    "apfl": {"masks": draw_masks},
-    "fedmeta": {"meta-sgd-alpha": draw_learnt_rates},
-}
+    "proofs": {
+        "complex-step": partial(
+            draw_proof, picture.draw_errors,
+            "Three curves of the error against the step h: forward and central differences fall and "
+            "rise again, the complex step stays at rounding for every small h.",
+            "Why differences prove nothing: with a small h, what they subtract is all rounding. The "
+            "complex step subtracts nothing. A small MLP; `fedref check --plot` draws the same picture.",
+        ),
+        "taylor-slope": partial(
+            draw_proof, picture.draw_remainders,
+            "Three lines of the remainder against the step t, of slope 1, 2 and 3.",
+            "A second witness that needs no complex numbers: the remainder of Taylor's formula falls "
+            "with slope 2 if the gradient is right, with 3 if the Hessian-vector product is right too, "
+            "and with 1 if the gradient is wrong.",
+        ),
+    },
+}  # fmt: skip

@@ -1,283 +1,365 @@
-"""The static site of `fedref explain --html`: no network, no framework, formulae as MathML.
+"""The static site of `fedref explain --html`: no network, no scripts, formulae as MathML.
 
-A page is a function that returns a `Sheet`. To add one, put it into `PAGES`; every page leads to it.
+A page is a function that returns a `Sheet`. To add one, put it into `PAGES`.
 """
 
+import base64
+import importlib
 import inspect
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+from fedref import checks, conformance, proofs, spec
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.files import claim_folder
-from fedref.conformance.mistakes import MISTAKES, PUBLISHED
+from fedref.conformance.errata import MISTAKES
 from fedref.models import MODELS
-from fedref.teach import figure, pages, source
-from fedref.teach.catalogue import EXERCISES
-from fedref.teach.example import Trace
+from fedref.teach import example, mistakes, pages, source
+from fedref.teach.exercises import EXERCISES
 from fedref.teach.formula import mathml, parse
-from fedref.teach.guide_pages import (
-    backends_page,
-    mistake_anchor,
-    mistakes_page,
-    proofs_page,
-    spec_page,
-    teachers_page,
-)
 from fedref.teach.markup import (
     Sheet,
+    code,
     docstring,
     escape,
     fold,
-    highlight,
+    html_list,
+    lower,
+    markdown,
     picture_block,
     prose,
+    section,
     shell,
     table,
-    table_row,
-)
-from fedref.teach.pages import Function
-from fedref.teach.pictures import PICTURES, draw, svg_text
-from fedref.teach.source import Equation
+)  # fmt: skip
+from fedref.teach.pages import page_name
+from fedref.teach.pictures import PICTURES, draw_plane
+from fedref.teach.source import Equation, sections_of, text_of
+from fedref.teach.style import draw, svg_text
+
+# ---- one paper -----------------------------------------------------------------------------------
+
+
+def file_sheet(module: ModuleType) -> Sheet:
+    """Return a paper's page: why, the loop, its derivation, a picture, each equation, an example."""
+    name, title = page_name(module), source.title(module)
+    why, _, derivation = sections_of("why.md")[name].partition("### Derivation")
+    labels = [label for label, cls in ALGORITHMS.items() if page_name(cls) == name]
+    runs = ", ".join(f'<code id="{label}">{label}</code>' for label in labels)
+    pictures = {f"rounds-{label}": draw(draw_plane, label) for label in labels[:1]}
+    pictures |= {picture: draw(make) for picture, make in PICTURES.get(name, {}).items()}
+    blocks = "".join(picture_block(*item) for item in pictures.items())
+    claims = dict.fromkeys(
+        f"<span class=tag>[{escape(proof.tag)}]</span> {lower(escape(proof.claim))}"
+        for proof in proofs.PROOFS
+        if pages.paper_of(proof.tag) == name
+    )
+    taught = [key for key, one in EXERCISES.items() if one.function in vars_of(name)]
+    body = f"<h1>{escape(title)}</h1>{markdown(why)}"
+    body += "".join(f"<p class=citation>{prose(text)}</p>" for text in source.citation(module))
+    body += f"<p>In fedref: {runs}.</p>" if runs else ""
+    body += section("The algorithm", code(loop) if (loop := pages.spec_code(name)) else "")
+    body += section("Derivation", markdown(derivation))
+    body += section("Two clients", blocks)
+    body += section("Equation by equation", equations_block(module))
+    body += section("Worked example", example_block(labels[0]) if labels else "")
+    body += section("Known mistakes", "".join(map(mistake_block, mistakes.names_of(name))))
+    decisions = source.entries(source.section(module, "Decisions"))
+    body += section("Decisions", html_list(map(prose, decisions)) if decisions else "")
+    body += section("What <code>fedref check</code> proves", html_list(claims) if claims else "")
+    exercises = "".join(map(exercise_line, taught))
+    return Sheet(title, body + section("Exercise", exercises), pictures)
+
+
+def vars_of(paper: str) -> list[str]:
+    """Return the names that a section of the specification defines."""
+    return re.findall(r"^def (\w+)", pages.spec_code(paper), flags=re.M)
+
+
+def exercise_line(name: str) -> str:
+    return (
+        f"<p><code>fedref exercise start {name} .</code> writes <code>{EXERCISES[name].file}</code>: "
+        f"{escape(EXERCISES[name].trains)}. About {EXERCISES[name].minutes} minutes.</p>"
+    )
+
+
+def equations_block(module: ModuleType) -> str:
+    """Return each tagged equation, the specification's lines beside the function by hand."""
+    groups: dict[str, list[Equation]] = {}
+    for equation in source.equations_in(module):
+        groups.setdefault(equation.function, []).append(equation)
+    html = ""
+    for name, equations in groups.items():
+        place, text = source.place_and_code(source.find(module, name))
+        formulae = "".join(map(formula_block, equations))
+        tags = dict.fromkeys(equation.tag for equation in equations)
+        lines = [line for tag in tags for line in pages.spec_lines(tag)]
+        shown = "\n".join(dict.fromkeys(text for _, text in lines))
+        numbers = ", ".join(dict.fromkeys(str(number) for number, _ in lines))
+        ours = f"<p class=where>fedref/spec.py:{numbers}</p>{code(shown)}" if shown else ""
+        theirs = f"<p class=where>{escape(place)}</p>{code(text, marked_lines(text, equations))}"
+        html += (
+            f'<section id="{anchor(name)}"><h3>{prose(pages.words(equations[0]))}</h3>{formulae}'
+            f"<div class=beside><div>{ours}</div><div>{theirs}</div></div></section>"
+        )
+    rows = (
+        (mathml(parse(s)), f"<code>{escape(n)}</code>", prose(shape))
+        for s, n, shape in source.symbols(module)
+    )
+    symbols = table(("symbol", "name", "what it is"), rows)
+    return (fold("Symbols", symbols) if source.symbols(module) else "") + html
 
 
 def formula_block(equation: Equation) -> str:
-    """Return a tag, and its formula if there is one."""
+    """Return an equation with its tag; one without a formula is its line of code."""
     tag = f'<span class="tag">[{escape(equation.tag)}]</span>'
-    shown = mathml(parse(equation.formula), block=True) if equation.formula else ""
-    return f"<div class=formula>{tag}{shown}</div>"
+    if not equation.formula:
+        first = equation.code.splitlines()[0].strip()
+        return f"<div class=formula>{tag}<code>{escape(first)}</code></div>"
+    return f"<div class=formula>{tag}{whole_equation(equation, block=True)}</div>"
 
 
-def function_block(function: Function) -> str:
-    """Return a function: its equations, its code, its proofs, and its worked example."""
-    return (
-        f'<section id="{anchor(function.name)}"><h2>{escape(function.name)}</h2>'
-        f"<p class=where>{escape(function.place)}</p>"
-        f"{''.join(map(formula_block, function.equations))}"
-        f"{highlight(function.code, function.symbols, marked_lines(function))}"
-        f"{proofs_block(function.proofs)}{example_block(function.trace)}</section>"
-    )
+def whole_equation(equation: Equation, block: bool = False) -> str:
+    """Return left = right as MathML."""
+    right = mathml(parse(equation.formula), block)
+    if not equation.left:
+        return right
+    left = mathml(parse(equation.left))
+    return right.replace("<mrow>", f"{left[6:-7]}<mo>=</mo><mrow>", 1)
 
 
 def anchor(function: str) -> str:
     """Return a function's place on its page."""
-    return function.replace(".", "-").replace(", ", "-").replace(" ", "-")
+    return re.sub(r"\W+", "-", function)
 
 
-def marked_lines(function: Function) -> list[int]:
+def marked_lines(text: str, equations: list[Equation]) -> list[int]:
     """Return the lines of a function's code that begin an equation's statement."""
-    lines = [line.strip() for line in function.code.splitlines()]
-    heads = [equation.code.splitlines()[0].strip() for equation in function.equations]
+    lines = [line.strip() for line in text.splitlines()]
+    heads = [equation.code.splitlines()[0].strip() for equation in equations]
     first = (next((i for i, x in enumerate(lines) if x.startswith(head)), None) for head in heads)
     return [i for i in first if i is not None]
 
 
-def proofs_block(claims: Iterable[str]) -> str:
-    """Return the claims that `fedref check` proves."""
-    rows = "".join(f"<li>{escape(claim)}</li>" for claim in claims)
-    return fold("What <code>fedref check</code> proves", f"<ul>{rows}</ul>") if rows else ""
-
-
-def example_block(trace: Trace | None) -> str:
-    """Return the worked example as a table."""
-    if trace is None:
+def example_block(algorithm: str) -> str:
+    """Return the worked example of an algorithm: what is given, and every line that ran."""
+    worked = example.worked_example(algorithm)
+    if worked is None:
         return ""
-
-    def rows(values: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-        for name, value in values:
-            yield f"<code>{escape(name)}</code>", escape(value)
-
-    numbers = table(
-        ("given, and below it computed", "value"),
-        rows(pages.given_values(trace)),
-        rows(pages.computed_values(trace)),
+    given = ((escape(key), escape(value)) for key, value in example.given_lines(worked.case))
+    rows = (
+        (number, f"<code>{escape(line)}</code>", escape(value))
+        for number, line, value in example.traced_rows(worked)
     )
-    return fold("Worked example, to redo by hand", numbers)
-
-
-def symbol_table(module: ModuleType) -> str:
-    """Return symbol → name → shape; each row can be pointed at and reached by the Tab key."""
-    head = table_row(f"<b>{title}</b>" for title in ("symbol", "name", "shape"))
-    rows = "".join(
-        table_row(
-            (mathml(parse(s)), f"<code>{escape(n)}</code>", prose(shape)),
-            f' data-symbol="{escape(s)}" tabindex="0"',
-        )
-        for s, n, shape in source.symbols(module)
-    )
-    return f"<div class=wide tabindex=0><table>{head}{rows}</table></div>" if rows else ""
-
-
-def algorithms_of(module: ModuleType) -> dict[str, type]:
-    """Return the algorithms of a file, by the names that `fedref run` knows."""
-    return {name: cls for name, cls in ALGORITHMS.items() if cls.__module__ == module.__name__}
-
-
-def file_sheet(module: ModuleType) -> Sheet:
-    """Return the page of one paper's file: equations, algorithms, pictures, decisions."""
-    name, page = page_name(module.__name__), pages.file_page(module)
-    body = f"<h1>{escape(page.title)}</h1>"
-    body += "".join(f"<p class=citation>{prose(text)}</p>" for text in page.citation)
-    if page.objective:
-        body += f"<p class=objective>{prose(page.objective)}</p>"
-    body += symbol_table(module) + "".join(map(function_block, page.functions))
-    pictures = {picture: draw(make) for picture, make in PICTURES.get(name, {}).items()}
-    if pictures:
-        blocks = "".join(picture_block(*item) for item in pictures.items())
-        body += f"<section><h2>Pictures</h2><div class=pictures>{blocks}</div></section>"
-    if name in figure.FIGURES:
-        body += figure_block(name)
-    classes = "".join(
-        f'<details id="{label}"><summary><code>{label}</code>: {escape(cls.__name__)}</summary>'
-        f"{highlight(inspect.getsource(cls), {})}</details>"
-        for label, cls in algorithms_of(module).items()
-    )
-    body += f"<section><h2>As fedref runs it</h2>{classes}</section>" * bool(classes)
-    if page.decisions:
-        items = "".join(f"<li>{prose(text)}</li>" for text in list_entries(page.decisions))
-        body += f"<section><h2>Decisions</h2><ul class=topics>{items}</ul></section>"
-    return Sheet(page.title, body, pictures)
-
-
-def figure_block(name: str) -> str:
-    """Return the figure with sliders: every number in it is in the page."""
-    data = json.dumps(figure.figure_data(name), ensure_ascii=False, separators=(",", ":"))
     return (
-        "<section><h2>Try it</h2><p>Two clients with two parameters: the rings are the contours of their "
-        "losses, the lines their local steps in one round. fedref's own functions computed every "
-        "position.</p><figure class=try>"
-        f'<script type="application/json">{data}</script></figure>'
-        '<script src="figure.js" defer></script></section>'
+        f"<p>The smallest rounds of <code>{algorithm}</code> without a zero that Hypothesis finds, "
+        f"through the lines of <code>fedref/spec.py</code>. The model is {prose(example.ABOUT_MODEL)}"
+        f"</p>{table(('given', ''), given)}"
+        f"{table(('line', 'fedref/spec.py', 'value'), rows, kind='trace')}"
     )
 
 
-def list_entries(section: str) -> list[str]:
-    """Return the entries of a docstring's section; a line indented further belongs to the one before."""
-    lines = section.splitlines()[1:]
-    least = min(len(line) - len(line.lstrip()) for line in lines)
-    entries: list[str] = []
-    for line in lines:
-        if line[least] == " ":
-            entries[-1] += f" {line.strip()}"
-        else:
-            entries.append(line.strip())
-    return entries
+def mistake_block(name: str) -> str:
+    """Return one mistake as a section: what is wrong, the wrong line and the right one."""
+    place, *both = mistakes.lines_of(name)
+    wrong, right = (code("\n".join(lines)) for lines in both)
+    kind = f" ({one.kind})" if (one := MISTAKES[name]).kind != "wrong" else ""
+    return (
+        f'<section class=mistake id="{mistake_anchor(name)}"><h3>{escape(name + kind)}</h3>'
+        f"<p>{lower(escape(one.why))} <span class=tag>[{escape(one.tag)}], {place}</span></p><div class=pair>"
+        f"<div class=wrong><b>wrong</b>{wrong}</div><div class=right><b>right</b>{right}</div></div>"
+        "</section>"
+    )
 
 
-def model_sheet(name: str) -> Sheet:
-    """Return a model's page: its docstring and its functions."""
-    title, page = MODELS[name].__name__, pages.page_of(name)
-    body = f"<h1>{escape(title)}</h1><p>{prose(page.title)}</p>"
-    body += docstring(page.text)
-    return Sheet(title, body + "".join(map(function_block, page.functions)))
+def mistake_anchor(name: str) -> str:
+    return "mistake-" + "-".join(re.findall(r"[\w′″⁺]+", name.lower()))
 
 
-def topic_links() -> dict[str, str]:
-    """Return every topic of `fedref explain`, in alphabetical order, and where it stands in the site."""
-    links = {name: f"model-{name}.html" for name in MODELS}
-    links |= {name: f"{page_name(cls.__module__)}.html#{name}" for name, cls in ALGORITHMS.items()}
-    links |= dict.fromkeys(EXERCISES, "teachers.html")
-    links |= dict.fromkeys(MISTAKES, "mistakes.html")
-    links |= {name: f"mistakes.html#{mistake_anchor(name)}" for name in PUBLISHED}
-    for tag, mention in source.mentions().items():
-        links[tag] = f"{page_name(mention.module.__name__)}.html"
-    for equation in reversed(source.equations()):
-        links[equation.tag] = f"{page_name(equation.module)}.html#{anchor(equation.function)}"
-    return {name: links[name] for name in sorted(links, key=str.casefold)}
+# ---- pages about all papers ----------------------------------------------------------------------
 
 
-def index_sheet() -> Sheet:
-    """Return the first page: where to start, the algorithms and models, and a list of all topics."""
-    algorithms = ""
-    for module in source.modules():
-        page = f"{page_name(module.__name__)}.html"
-        names = ", ".join(
-            f'<a href="{page}#{label}"><code>{label}</code></a>' for label in algorithms_of(module)
+def tour_sheet() -> Sheet:
+    """Return the notebook as a page, and where to go from there."""
+    notebook = json.loads((files("fedref.teach") / "tour.ipynb").read_text("utf-8"))
+    body = ""
+    for cell in notebook["cells"]:
+        text = "".join(cell["source"])
+        body += markdown(text) if cell["cell_type"] == "markdown" else code(text)
+        body += "".join(map(output_block, cell.get("outputs", ())))
+    papers = [
+        f'<a href="{page_name(module)}.html">{escape(source.title(module))}</a>'
+        for module in source.modules()
+    ]
+    models = [f'<a href="model-{name}.html">{cls.__name__}</a>' for name, cls in MODELS.items()]
+    body += f"<h2>Algorithms</h2>{html_list(papers)}<h2>Models</h2>{html_list(models)}"
+    return Sheet("From a gradient to a personalised federation", body)
+
+
+def output_block(output: Mapping[str, Any]) -> str:
+    """Return what a cell of the notebook shows: text, or a picture with its words."""
+    data = output.get("data", {})
+    if "image/png" not in data:
+        text = "".join(output.get("text") or data["text/plain"])
+        return f'<pre class=output tabindex="0">{escape(text)}</pre>'
+    png = "".join(data["image/png"]).replace("\n", "")
+    size = base64.b64decode(png)[16:24]
+    width, height = int.from_bytes(size[:4], "big"), int.from_bytes(size[4:], "big")
+    return (
+        f'<figure class=picture><img src="data:image/png;base64,{png}" width="{width}" '
+        f'height="{height}" alt="{escape("".join(data["text/plain"]))}"></figure>'
+    )
+
+
+def spec_sheet() -> Sheet:
+    """Return the page of `fedref/spec.py`: its contents, and each section with a link to its paper."""
+    papers = {page_name(module) for module in source.modules()}
+    entries, body = [], ""
+    for number, (title, text) in enumerate(pages.spec_sections().items(), 1):
+        paper = pages.paper_of_section(title)
+        entries.append(f'<a href="#section-{number}">{prose(title)}</a>')
+        link = (
+            f'<p><a href="{paper}.html">The page of this paper</a></p>' if paper in papers else ""
         )
-        title = escape(source.title(module))
-        algorithms += f'<li><a href="{page}">{title}</a><br>{names or "used by all"}</li>'
-    models = "".join(
-        f'<li><a href="model-{name}.html">{escape(cls.__name__)}</a></li>'
-        for name, cls in MODELS.items()
-    )
-    starts = "".join(
-        f'<li><a href="{name}.html">{LINKS[name]}</a>: {said}</li>' for name, said in START
-    )
-    topics = "".join(
-        f'<li><a href="{link}">{escape(name)}</a></li>' for name, link in topic_links().items()
-    )
-    body = (
-        "<h1>fedref: personalised federated learning, equation by equation</h1>"
-        "<p>Five papers on personalised and heterogeneous federated learning, and six algorithms beyond "
-        "them, in NumPy. Every formula, line of code, number and picture on these pages is taken from the "
-        "code that runs.</p>"
-        f"<h2>Where to start</h2><ol class=topics>{starts}</ol>"
-        f"<h2>Algorithms</h2><p>Point at a symbol, or move to it with the Tab key: it is marked in "
-        f"formula, code and table.</p><ul class=topics>{algorithms}</ul>"
-        f"<h2>Models</h2><ul>{models}</ul><h2>All topics</h2><p>Equations, algorithms, models, exercises "
-        "and mistakes. <code>fedref explain TOPIC</code> shows the same in a terminal.</p>"
-        "<label>Find a topic <input type=search id=find></label>"
-        f"<nav class=contents aria-label=Topics><ul id=topics>{topics}</ul></nav>"
-    )
-    return Sheet("Where to start", body)
+        body += (
+            f'<section id="section-{number}"><h2>{number}. {prose(title)}</h2>{link}{code(text)}'
+        )
+        body += "</section>"
+    contents = f'<nav class=contents aria-label="Contents">{html_list(entries, "ol")}</nav>'
+    head = f"<h1>The papers in one file</h1>{contents}{docstring(spec.__doc__ or '')}"
+    return Sheet("The papers in one file", head + body)
 
 
 def equations_sheet() -> Sheet:
     """Return the index of equations."""
-    rows = (
-        (
-            f'<a href="{page_name(e.module)}.html#{anchor(e.function)}">[{escape(e.tag)}]</a>',
-            mathml(parse(e.formula)) if e.formula else "",
-            f"<code>{escape(pages.location(e))}</code>",
-        )
-        for e in source.equations()
-    )
-    return Sheet("Equations", "<h1>Equations</h1>" + table(("tag", "formula", "line"), rows))
+    rows = []
+    for e in source.equations():
+        place = f"{page_name(importlib.import_module(e.module))}.html#{anchor(e.function)}"
+        shown = whole_equation(e) if e.formula else f"<code>{escape(e.code.splitlines()[0])}</code>"
+        spec_numbers = ", ".join(str(number) for number, _ in pages.spec_lines(e.tag))
+        rows.append(
+            (
+                f'<a href="{place}">[{escape(e.tag)}]</a>', shown, prose(pages.words(e)),
+                f"spec.py:{spec_numbers}<br>" * bool(spec_numbers)
+                + escape(pages.location(e).removeprefix("fedref/")),
+            )
+        )  # fmt: skip
+    head = "<h1>Equations</h1><p>Every tagged equation, with its words and its lines.</p>"
+    return Sheet("Equations", head + table(("tag", "equation", "what it is", "lines"), rows))
 
+
+def proofs_sheet() -> Sheet:
+    """Return how a derivative is proved: the method, its code and pictures, and all claims."""
+    title, how, own = (checks.__doc__ or "").strip().split("\n\n", 2)
+    pictures = {name: draw(make) for name, make in PICTURES["proofs"].items()}
+    calls: tuple[Any, ...] = checks.complex_step_derivative, checks.taylor_remainders
+    shown = "".join(
+        f"<h2>{call.__name__}</h2>{code(inspect.getsource(call))}{picture_block(name, made)}"
+        for call, (name, made) in zip(calls, pictures.items())
+    )
+    claims: dict[str, dict[str, None]] = {}
+    for proof in proofs.PROOFS:
+        claims.setdefault(proof.claim, {})[proof.tag] = None
+    rows = ((escape(claim), escape(", ".join(tags))) for claim, tags in claims.items())
+    body = markdown(
+        text_of("proofs.md"), about=f"<p>{prose(title)}</p><p>{prose(how)}</p>", pictures=shown,
+        example=docstring(own), claims=table(("claim", "of"), rows),
+    )  # fmt: skip
+    return Sheet("How derivatives are proved", body, pictures)
+
+
+def mistakes_sheet() -> Sheet:
+    """Return the known mistakes: wrong line and right line, and what some do to a short run."""
+    entries = (f'<a href="#{mistake_anchor(name)}">{escape(name)}</a>' for name in MISTAKES)
+    body = (
+        "<h1>Known mistakes</h1><p>All of them were found in public implementations. The conformance "
+        "suite knows what each computes, and names it when a backend computes the same.</p>"
+        f'<nav class=contents aria-label="Mistakes">{html_list(entries, "ol")}</nav>'
+    )
+    body += section("A learning curve does not find them", runs_block())
+    return Sheet("Known mistakes", body + "".join(map(mistake_block, MISTAKES)))
+
+
+def runs_block() -> str:
+    """Return the short runs without a mistake and with it."""
+    rows = (
+        (escape(name), *(f"{loss:.4f}" for loss in mistakes.losses(name))) for name in mistakes.RUNS
+    )
+    return (
+        f"<p>Runs of {spec.ROUNDS} rounds on the toy of <code>fedref/spec.py</code>, without the mistake "
+        f"and with it: {len(mistakes.harmless_mistakes())} of {len(mistakes.RUNS)} test losses end no "
+        "worse with the mistake. A golden vector, which <code>fedref conformance</code> compares, finds "
+        f"each of them.</p>{table(('mistake', 'test loss without it', 'with it'), rows)}"
+    )
+
+
+def teachers_sheet() -> Sheet:
+    """Return the guide for teachers: a course, and the exercises."""
+    rows = (
+        (f"<code>{name}</code>", escape(one.trains), escape(one.before), str(one.minutes))
+        for name, one in EXERCISES.items()
+    )
+    exercises = table(("exercise", "trains", "needs before", "minutes"), rows)
+    return Sheet("For teachers", markdown(text_of("teachers.md"), exercises=exercises))
+
+
+#: The backend of README, whose mistake the suite names.
+BACKEND = """\
+import torch
+from fedref.conformance.backends.torch import loss  # of a case's model: you write the algorithm alone
+
+def meta_gradient(variant, model, hyper, **inputs):
+    if variant != "per-fedavg":
+        raise NotImplementedError  # not offered, so not tested
+    w, D, D1 = torch.tensor(inputs["w"], requires_grad=True), inputs["D"], inputs["D1"]
+    (g,) = torch.autograd.grad(loss(model, w, D), w)
+    return torch.autograd.grad(loss(model, w - hyper["alpha"] * g, D1), w)[0].numpy()
+"""
+
+
+def backends_sheet() -> Sheet:
+    """Return the guide for authors of a faster implementation."""
+    body = markdown(text_of("backends.md"), backend=code(BACKEND))
+    return Sheet("For backend authors", body + docstring(conformance.__doc__ or ""))
+
+
+def model_sheet(name: str) -> Sheet:
+    """Return a model's page: its docstring and its functions."""
+    title, _, text = (inspect.getdoc(MODELS[name]) or "").partition("\n\n")
+    body = f"<h1>{MODELS[name].__name__}</h1><p>{prose(title)}</p>{docstring(text)}"
+    for function, place, lines, equations in pages.model_functions(name):
+        formulae = "".join(map(formula_block, equations))
+        body += (
+            f"<section><h2>{escape(function)}</h2><p class=where>{escape(place)}</p>{formulae}"
+            f"{code(lines, marked_lines(lines, equations))}</section>"
+        )
+    return Sheet(MODELS[name].__name__, body)
+
+
+# ---- the site ------------------------------------------------------------------------------------
 
 #: Pages that are neither an algorithm's nor a model's, in the order of the links: name → function.
 PAGES: dict[str, Callable[[], Sheet]] = {
-    "index": index_sheet,
-    "spec": spec_page,
-    "equations": equations_sheet,
-    "proofs": proofs_page,
-    "mistakes": mistakes_page,
-    "teachers": teachers_page,
-    "backends": backends_page,
-}
-#: Their texts in the links of every page.
+    "index": tour_sheet, "spec": spec_sheet, "equations": equations_sheet,
+    "mistakes": mistakes_sheet, "proofs": proofs_sheet, "teachers": teachers_sheet,
+    "backends": backends_sheet,
+}  # fmt: skip
+#: Their texts in the links of every page: short, so that they stand on one line.
 LINKS: dict[str, str] = {
-    "index": "fedref",
-    "spec": "The papers in one file",
-    "equations": "Equations",
-    "proofs": "How derivatives are proved",
-    "mistakes": "Known mistakes",
-    "teachers": "For teachers",
-    "backends": "For backend authors",
-}
-#: Where to start, and why.
-START: list[tuple[str, str]] = [
-    ("spec", "begin here. Each algorithm as its paper prints it, beside the code that runs, with the "
-     "proofs that both are equal."),
-    ("equations", "you have an equation of a paper, and look for its line of code."),
-    ("proofs", "you want to know why the derivatives are right, or to prove your own."),
-    ("mistakes", "you have an implementation, and want to know what is often wrong."),
-    ("teachers", "a course of four sessions, with exercises that are corrected by a command."),
-    ("backends", "test a faster implementation against golden vectors."),
-]  # fmt: skip
-
-
-def page_name(module: str) -> str:
-    """Return the name of the page of a paper's file."""
-    return module.rpartition(".")[2]
+    "index": "Tour", "spec": "Papers", "equations": "Equations", "mistakes": "Mistakes",
+    "proofs": "Proofs", "teachers": "Teachers", "backends": "Backends",
+}  # fmt: skip
 
 
 def all_pages() -> Mapping[str, Callable[[], Sheet]]:
     """Return all pages of the site, by name."""
-    algorithms = {page_name(m.__name__): partial(file_sheet, m) for m in source.modules()}
+    algorithms = {page_name(module): partial(file_sheet, module) for module in source.modules()}
     models = {f"model-{name}": partial(model_sheet, name) for name in MODELS}
     return {**PAGES, **algorithms, **models}
 
@@ -289,8 +371,7 @@ def site_files(sheets: Mapping[str, Callable[[], Sheet]]) -> Iterator[tuple[str,
         yield f"{name}.html", shell(sheet, name, LINKS)
         for picture, given in sheet.pictures.items():
             yield f"{picture}.svg", svg_text(given.figure)
-    for name in ("style.css", "site.js", "figure.js"):
-        yield name, (files("fedref.teach") / name).read_text("utf-8")
+    yield "style.css", (files("fedref.teach") / "style.css").read_text("utf-8")
 
 
 def build_site(folder: Path) -> list[Path]:

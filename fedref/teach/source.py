@@ -2,7 +2,7 @@
 
 A formula stands once, in the comment behind its tag, on the line that computes it or above it:
 
-    return u - alpha * model.hvp(w, u, D2)  # [per-fedavg eq.6] u − αH(w; D″)u
+    return u - alpha * model.hvp(w, u, D2)  # [per-fedavg eq.6] ∇F = u − αH(w; D″)u
 
 Symbols are those of the table in the file's docstring. This module holds no formula of its own.
 """
@@ -13,6 +13,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -22,7 +23,19 @@ from fedref import algorithm
 from fedref.algorithms import ALGORITHMS
 
 ROOT = Path(fedref.__file__).parents[1]
-TAGGED = re.compile(r"# \[(?P<tag>[^\]]+)\](?: (?P<formula>\S.*))?$")
+TAGGED = re.compile(r"# \[(?P<tag>[^\]]+)\](?: (?:(?P<left>[^=]+) = )?(?P<formula>\S.*))?$")
+
+
+def text_of(name: str) -> str:
+    """Return a text of fedref/teach/text, such as why.md."""
+    return (files("fedref.teach") / "text" / name).read_text("utf-8")
+
+
+@cache
+def sections_of(name: str) -> dict[str, str]:
+    """Return {heading: text below it} for the second-level headings of a text."""
+    _, *parts = re.split(r"^## (\S+)\n", text_of(name), flags=re.M)
+    return {head: body.strip() for head, body in zip(parts[::2], parts[1::2])}
 
 
 class Symbol(NamedTuple):
@@ -34,9 +47,10 @@ class Symbol(NamedTuple):
 
 
 class Equation(NamedTuple):
-    """A tagged line: where it is, what it says, and the formula if there is one."""
+    """A tagged line: where it is, what it says, and the equation left = formula if there is one."""
 
     tag: str
+    left: str
     formula: str
     module: str
     function: str  # dotted where it is a method
@@ -82,6 +96,19 @@ def symbols(module: ModuleType) -> list[Symbol]:
         if shape:
             rows.append(Symbol(symbol, name, " ".join(shape.split())))
     return rows
+
+
+def entries(section: str) -> list[str]:
+    """Return the entries of a docstring's section; a line indented further belongs to the one before."""
+    lines = section.splitlines()[1:]
+    least = min((len(line) - len(line.lstrip()) for line in lines), default=0)
+    found: list[str] = []
+    for line in lines:
+        if line[least] == " ":
+            found[-1] += f" {line.strip()}"
+        else:
+            found.append(line.strip())
+    return found
 
 
 def statement_at(tree: ast.AST, line: int) -> ast.stmt | None:
@@ -186,7 +213,7 @@ def equations_in(module: ModuleType) -> tuple[Equation, ...]:
             code = re.sub(r"\s*# \[.*", "", inspect.cleandoc(" \n" + code)).strip("\n")
             found.append(
                 Equation(
-                    match["tag"], match["formula"] or "", module.__name__,
+                    match["tag"], match["left"] or "", match["formula"] or "", module.__name__,
                     function_at(tree, node.lineno), node.lineno, code,
                 )
             )  # fmt: skip

@@ -3,112 +3,77 @@
 import pytest
 from running import main, refused
 
-from fedref.teach import run_solution, template
-from fedref.teach.catalogue import EXERCISES
+from fedref.teach.exercises import EXERCISES
 
-GAP = "return ..."
+RIGHT = EXERCISES["proximal"].missing
 
 
 @pytest.fixture
 def started(tmp_path, capsys):
-    """The file of the meta-gradient, as it is written."""
-    assert main("exercise", "start", "meta-gradient", tmp_path / "new") == 0
-    path = tmp_path / "new" / "meta_gradient.py"
-    assert capsys.readouterr().out == (
-        f"{path}: write what is missing, then `fedref exercise check {path}`\n"
-    )
+    assert main("exercise", "start", "proximal", tmp_path / "new") == 0
+    path = tmp_path / "new" / "proximal.py"
+    said = f"{path}: write what is missing, then `fedref exercise check {path}`\n"
+    assert capsys.readouterr().out == said
     return path
 
 
-def check(capsys, path, text, *options):
-    """(exit code, what is said) of a file with this text."""
-    path.write_text(text, encoding="utf-8")
-    code = main("exercise", "check", path, *options)
-    out, err = capsys.readouterr()
-    assert "Traceback" not in err
-    assert "model.hvp(w, u, D2)" not in out + err
-    return code, out.splitlines()
+def solve(path, expression):
+    head, mark, code = path.read_text("utf-8").rpartition('"""\n\nfrom')
+    path.write_text(head + mark + code.replace("...", expression), "utf-8")
 
 
-def test_a_right_file_passes(started, capsys):
-    text = started.read_text("utf-8").replace(GAP, "return u - alpha * model.hvp(w, u, D2)")
-    text = text.replace("    u = model", "    print('to standard error')\n    u = model")
-    assert check(capsys, started, text) == (
-        0, ["meta-gradient: right"],
-    )  # fmt: skip
-
-
-def test_a_wrong_file_is_told_what_kind_of_mistake_it_is(started, capsys):
-    text = started.read_text("utf-8").replace(GAP, "return u")
-    code, lines = check(capsys, started, text)
-    assert code == 1
-    assert lines[0] == "meta-gradient: not right: first order only"
-    assert lines[2].startswith("  the error is 0.0")
-
-
-@pytest.fixture
-def here(monkeypatch):
-    """Solutions run in this process: what a process of its own adds has tests of its own."""
-    monkeypatch.setattr(
-        run_solution, "run_solution",
-        lambda path, text, exercise, seconds: run_solution.answer_all(text, exercise, str(path)),
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("instead", "said"),
-    [
-        ("return ...", "not finished: line {line} still says ..."),
-        ("return nothing", "not right: line {line}: NameError: name 'nothing' is not defined"),
-        ("return u +", "line {line}: SyntaxError: invalid syntax"),
-        ("raise ValueError('no\\nidea')", "ValueError: no"),
-        ("return u[:2]", "what is returned has shape (2,), expected (6,)"),
-    ],
-)
-@pytest.mark.usefixtures("here")
-def test_what_does_not_run_is_said(started, capsys, instead, said):
+def test_a_file_is_checked_from_start_to_right(started, capsys):
+    assert main("exercise", "check", started) == 1
+    assert "not finished: line" in capsys.readouterr().out
     text = started.read_text("utf-8")
-    line = text[: text.index(GAP)].count("\n") + 1
-    code, lines = check(capsys, started, text.replace(GAP, instead))
-    assert code == 1
-    assert said.format(line=line) in " ".join(lines)
-    assert len(lines) <= 2
-
-
-def test_an_endless_loop_and_a_death_are_one_line(started, capsys):
-    text = started.read_text("utf-8")
-    endless = text.replace(GAP, "while True: pass")
-    assert check(capsys, started, endless, "--timeout", "1") == (
-        1, ["meta-gradient: no answer after 1 s of computing: an endless loop? (--timeout)"],
-    )  # fmt: skip
-    dead = text.replace(GAP, "import os; os._exit(0)")
-    assert check(capsys, started, dead) == (1, ["meta-gradient: it ended the process"])
-
-
-def test_start_leaves_a_file_that_is_there_alone(started, capsys):
-    before = started.read_text("utf-8")
-    assert before == template.student_file(EXERCISES["meta-gradient"])
-    message = refused(capsys, "exercise", "start", "meta-gradient", started.parent)
-    assert f"{started} exists: give another folder, or remove it" in message
-    assert started.read_text("utf-8") == before
-
-
-def test_a_hard_file_has_no_formula(tmp_path, capsys):
-    assert main("exercise", "start", "step", tmp_path, "--hard") == 0
-    assert "ηg(w" not in (tmp_path / "step.py").read_text("utf-8")
-
-
-def test_the_list_has_no_solutions_unless_asked_for(capsys):
-    assert main("exercise", "list") == 0
+    solve(started, "mu * (w - w_t).sum()")
+    assert main("exercise", "check", started) == 1
     out = capsys.readouterr().out
-    assert [line.split()[0] for line in out.splitlines()] == list(EXERCISES)
+    assert "yours gives" in out
+    assert RIGHT not in out
+    started.write_text(text, "utf-8")
+    solve(started, RIGHT)
+    assert main("exercise", "check", started) == 0
+    assert capsys.readouterr().out == f"{started}: right\n"
+
+
+def test_a_class_is_checked_at_once(started, capsys):
+    other = started.with_name("b.py")
+    other.write_text(started.read_text("utf-8"), "utf-8")
+    solve(started, RIGHT)
+    assert main("exercise", "check", started, other) == 1
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first == f"{started}: right"
+    assert second.startswith(f"{other}: not finished")
+
+
+def test_a_file_is_not_replaced_and_the_formula_is_asked_for(started, tmp_path, capsys):
+    assert "exists" in refused(capsys, "exercise", "start", "proximal", started.parent)
+    assert "∇h_k" not in started.read_text("utf-8")
+    assert main("exercise", "start", "proximal", tmp_path, "--formula") == 0
+    assert "∇h_k" in (tmp_path / "proximal.py").read_text("utf-8")
+
+
+def test_the_solution_is_for_teachers_who_ask(capsys):
+    assert main("exercise", "list") == 0
     assert main("exercise", "list", "--teacher") == 0
-    teacher = capsys.readouterr().out
+    out = capsys.readouterr().out
     assert main("exercise", "list", "--solution") == 0
-    solved = capsys.readouterr().out
-    for exercise in EXERCISES.values():
-        line = template.solution(exercise)
-        assert line not in out + teacher
-        assert f"solution  {line}\n" in solved
-        assert f"minutes   {exercise.minutes}\n" in teacher
-        assert f"mistakes  {', '.join(exercise.kinds)}\n" in teacher
+    solutions = capsys.readouterr().out
+    for one in EXERCISES.values():
+        assert one.name in out
+        assert one.missing not in out
+        assert one.missing in solutions
+
+
+def test_exercises_of_one_s_own(tmp_path, capsys):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        '[own]\nfunction = "compose"\nmissing = "w_s * sigmoid(a)[unit]"\n'
+        'subject = ["round", "apfl"]\ntrains = "a mask"\n'
+    )
+    assert main("exercise", "start", "own", tmp_path, "--exercises", path) == 0
+    solve(tmp_path / "own.py", "sigmoid(a)[unit] * w_s")
+    assert main("exercise", "check", tmp_path / "own.py", "--exercises", path) == 0
+    path.write_text("[own")
+    refused(capsys, "exercise", "list", "--exercises", path)

@@ -2,22 +2,20 @@
 
 import ast
 import re
-from functools import partial
 
 import numpy as np
 import pytest
+from teach.lines import compute_both, play_two_rounds
 
 from fedref.algorithms import fedopt
 from fedref.models import MODELS
 from fedref.teach import pages, source
-from fedref.teach.example import compute_both, play_two_rounds, trace_call
 from fedref.teach.formula import evaluate, mathml, parse
 
 WITH_FORMULA = [equation for equation in source.equations() if equation.formula]
 #: The linear models' functions have worked examples; the networks are proved by `fedref check`.
 OF_MODELS = {
-    name: [e for function in pages.page_of(name).functions for e in function.equations]
-    for name in MODELS
+    name: [e for *_, equations in pages.model_functions(name) for e in equations] for name in MODELS
 }
 LINEAR = [
     equation for name in ("logistic", "binary-logistic", "svm") for equation in OF_MODELS[name]
@@ -58,6 +56,13 @@ def test_every_model_says_its_formulae_and_each_can_be_read():
             parse(equation.formula)
 
 
+def test_every_equation_has_its_left_side_and_its_words():
+    whole = [e for e in WITH_FORMULA if "≤" not in e.formula and "≥" not in e.formula]
+    assert all(e.left and pages.words(e) for e in whole)
+    for equation in whole:
+        parse(equation.left)
+
+
 def test_a_product_keeps_the_sign_of_every_factor():
     tree = parse("φ″ ⊙ z ⊙ δWᵀ")
     assert ast.unparse(tree.tree) == "a0 * a1 * a2 ** a3[transpose]"
@@ -70,17 +75,6 @@ def test_a_number_a_power_and_a_dot_product():
     v = np.array([1.0, 3.0])
     assert evaluate(parse("vᵀv"), {"v": v}) == pytest.approx(v @ v)
     assert evaluate(parse("1 − 0.5ᵗ + 10⁻²"), {"t": 3}) == pytest.approx(1 - 1 / 8 + 0.01)
-
-
-def test_what_is_changed_in_place_is_noted_as_it_was():
-    def doubled(x):
-        y = x + 1
-        y *= 2
-        y *= 2
-        return y
-
-    trace = trace_call(partial(doubled, np.array([1.0])))
-    assert [float(step.after["y"][0]) for step in trace.steps] == [2, 4, 8, 8]
 
 
 def test_apfl_starts_in_round_z_and_not_before():

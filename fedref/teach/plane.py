@@ -1,0 +1,246 @@
+"""Two clients with two parameters: one picture for every algorithm, drawn from `run_round`.
+
+Each client fits y = wᵀx to four rows of its own. So its loss is a bowl, ½(w − c)ᵀA(w − c) and a constant,
+and two things can be chosen: where the bowl has its minimum, and how steep it is. The first client's is
+steep and the second's is flat: what a method does about clients that differ is then to be seen.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+from scipy.optimize import minimize
+
+from fedref import tree
+from fedref.algorithm import AnyAlgorithm, State
+from fedref.algorithms import ALGORITHMS
+from fedref.boundary.errors import ConfigError, unknown
+from fedref.boundary.values import literal
+from fedref.models.base import Model
+from fedref.models.batch import Batch
+from fedref.models.numerics import Array
+from fedref.plots.style import FORMATS
+from fedref.rounds.federation import Federation, Part, Source
+from fedref.rounds.local_data import LocalData
+from fedref.rounds.loop import run_client, run_clients, run_round
+from fedref.sampling import Plan
+from fedref.teach.style import CLIENT_COLOURS, INK, SERVER_COLOUR, draw, halo
+
+ROUNDS = (1, 2, 5)
+START = np.array([-0.4, 2.0])
+#: Each client's minimum c, and the two directions in which its rows lie: A = (aaᵀ + bbᵀ)/2.
+BOWLS = (((1.6, 0.4), (1.75, 0.45), (-0.3, 1.2)), ((-1.5, -0.5), (0.75, -0.3), (0.25, 0.6)))
+#: Settings with which the method's point is seen; every other field has its usual value.
+SHOWN: dict[str, dict[str, Any]] = {
+    "per-fedavg": {"alpha": 0.5, "beta": 0.4}, "per-fedavg-fo": {"alpha": 0.5, "beta": 0.4},
+    "per-fedavg-hf": {"alpha": 0.5, "beta": 0.4}, "fedavg-update": {"lr": 0.3, "alpha": 0.5},
+    "fedavg-meta": {"lr": 0.3, "alpha": 0.5}, "fedprox": {"lr": 0.3, "mu": 1.0},
+    "fedmeta-maml": {"alpha": 0.5, "beta": 1.0}, "fedmeta-fomaml": {"alpha": 0.5, "beta": 1.0},
+    "fedmeta-sgd": {"alpha": 0.5, "beta": 0.1}, "fedmaml": {"alpha": 0.5, "beta": 0.5},
+    "fedcurv": {"lr": 0.3, "lam": 0.5}, "apfl": {"lr": 0.2, "z": 1, "init": "continuous", "mu": 1.0},
+    "apfl-deng": {"lr": 0.2, "alpha": 0.5}, "feddyn": {"lr": 0.2, "alpha": 0.5},
+    "fedadagrad": {"lr": 0.3, "server_lr": 0.4}, "fedyogi": {"lr": 0.3, "server_lr": 0.2},
+    "fedadam": {"lr": 0.3, "server_lr": 0.2}, "fedavgm": {"lr": 0.1, "momentum": 0.5},
+    "pfedme": {"lr": 0.2, "lam": 1.0, "alpha": 0.4},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LeastSquares(Model):
+    """f(w; D) = mean of (wᵀx − y)²/2: two parameters, real targets."""
+
+    features: int = 2
+
+    @property
+    def d(self) -> int:
+        return self.features
+
+    def init(self, rng: np.random.Generator) -> Array:
+        return START
+
+    def residuals(self, w: Array, D: Batch) -> Array:
+        return np.asarray((D.X @ w[..., None])[..., 0] - D.y)
+
+    def loss(self, w: Array, D: Batch) -> Array:
+        return (self.residuals(w, D) ** 2).mean(-1) / 2
+
+    def grad(self, w: Array, D: Batch) -> Array:
+        return (D.X.mT @ self.residuals(w, D)[..., None])[..., 0] / D.X.shape[-2]
+
+    def predict(self, w: Array, X: Array) -> Array:
+        return np.asarray((X @ w[..., None])[..., 0])
+
+
+MODEL = LeastSquares()
+
+
+def rows_of_bowl(c: Any, a: Any, b: Any) -> Batch:
+    """Return four rows whose loss is the bowl. A constant error of ½ does not change the gradient."""
+    X = np.array([a, np.negative(a), b, np.negative(b)])
+    return Batch(X, X @ np.array(c) - 0.5)
+
+
+DATA = [rows_of_bowl(*bowl) for bowl in BOWLS]
+
+
+class Round(NamedTuple):
+    """One round: before, after : the server's parameters (2,); paths : each client's local steps.
+
+    adapted : the point that each client is tested with after the round, where the method adapts.
+    """
+
+    before: Array
+    paths: list[Array]
+    after: Array
+    adapted: list[Array]
+
+
+def make_algorithm(name: str, settings: dict[str, Any]) -> AnyAlgorithm:
+    """Return the algorithm with the settings of its picture, and these instead. Raises ConfigError."""
+    cls = ALGORITHMS[name]
+    known = [field.name for field in fields(cls) if field.init]
+    for key in settings:
+        if key not in known:
+            raise ConfigError(unknown(f"setting of {name}", key, known))
+    usual = {"lr": 0.3} if "lr" in known else {}
+    return cls(**usual | SHOWN.get(name, {}) | settings)
+
+
+def plan_of(algorithm: AnyAlgorithm, t: int, steps: int) -> Plan:
+    """Return a round with all rows of both clients in every batch; the centralised learner is one."""
+    K, n = (1, 8) if algorithm.pooled else (2, 4)
+    S = 1 if "S" in algorithm.roles else steps
+    rows = np.tile(np.arange(n), (K, S, 1))
+    every = np.full(K, S)
+    return Plan(
+        t, np.arange(K), np.ones(K, int), np.full(K, n), every, np.zeros(K, bool), every, every,
+        dict.fromkeys(algorithm.roles, rows),
+    )  # fmt: skip
+
+
+def play_rounds(algorithm: AnyAlgorithm, rounds: int = max(ROUNDS), steps: int = 5) -> list[Round]:
+    """Run rounds of both clients, and note each client's local steps."""
+    X, y = (np.concatenate(parts) for parts in zip(*((D.X, D.y) for D in DATA)))
+    part = Part(np.arange(8), np.array([0, 8] if algorithm.pooled else [0, 4, 8]))
+    federation, paths = Federation(Source(X, y), part, part), list[Array]()
+
+    def work(_: Any, model: Model, sent: Any, states: Any, data: LocalData) -> Any:
+        for k, own in enumerate(states):
+            ends = [
+                run_client(algorithm, model, sent, own, data._replace(steps=np.full(2, s)), k)
+                for s in range(data.steps[k] + 1)
+            ]
+            paths.append(np.array([first_vector(end) for end in ends]))
+        return run_clients(algorithm, model, sent, states, data)
+
+    state, played = State(algorithm.initial(MODEL, START), {}), list[Round]()
+    for t in range(rounds):
+        before = first_vector(state.server)
+        paths.clear()
+        plan = plan_of(algorithm, t, steps)
+        state, _ = run_round(algorithm, MODEL, state, plan, federation, work=work)
+        sent = algorithm.download(state.server)
+        tested = [
+            algorithm.personalised_params(
+                MODEL, sent, state.clients.get(k), D if algorithm.adapts_on else None
+            )
+            for k, D in enumerate(DATA)
+        ]
+        local = [] if "S" in algorithm.roles else list(paths)  # there a client sends a gradient
+        played.append(
+            Round(
+                before, local, first_vector(state.server), tested if algorithm.personalised else []
+            )
+        )
+    return played
+
+
+def first_vector(value: Any) -> Array:
+    """Return the first array of a state: w, w_S or θ."""
+    return np.asarray(next(iter(tree.leaves(value))))
+
+
+def best_point(alpha: float = 0.0) -> Array:
+    """Return where the mean of f_k(w − α∇f_k(w)) is smallest; with α = 0 that of the losses."""
+
+    def objective(w: Array) -> float:
+        return float(np.mean([MODEL.loss(w - alpha * MODEL.grad(w, D), D) for D in DATA]))
+
+    return np.asarray(minimize(objective, np.zeros(2), tol=1e-12).x)
+
+
+def draw_rounds(name: str, settings: dict[str, Any] | None = None) -> Figure:
+    """Draw rounds 1, 2 and 5 of an algorithm. settings : fields of the algorithm, as `--set` has them."""
+    algorithm = make_algorithm(name, settings or {})
+    played = play_rounds(algorithm)
+    figure = Figure((10.2, 3.9), layout="constrained")
+    panels = figure.subplots(1, len(ROUNDS), sharex=True, sharey=True)
+    x, y = np.meshgrid(np.linspace(-2.9, 2.9, 40), np.linspace(-2.0, 2.9, 40))
+    plane = np.stack([x, y], -1)
+    takes_steps = algorithm.adapts_on and not hasattr(algorithm, "lam")  # pFedMe solves a problem
+    alpha = getattr(algorithm, "alpha", 0.0) if takes_steps else 0.0
+    for axes, t in zip(panels, ROUNDS):
+        axes.set(aspect="equal", xticks=[], yticks=[], title=f"round {t}")
+        axes.grid(visible=False)
+        for colour, D in zip(CLIENT_COLOURS, DATA):
+            bowl = MODEL.loss(plane, Batch(D.X[None], D.y[None]))
+            levels = bowl.min() + np.array([0.1, 0.4, 1.0, 2.0])
+            axes.contour(x, y, bowl, levels, colors=[colour], linewidths=0.8, alpha=0.55)
+        draw_round(axes, played[t - 1], [r.before for r in played[:t]])
+        axes.plot(*best_point(), "+", color=INK, markersize=11, markeredgewidth=1.8)
+        if alpha and np.ndim(alpha) == 0:
+            axes.plot(*best_point(alpha), "x", color=INK, markersize=8, markeredgewidth=1.8)
+        axes.set(xlim=(-2.9, 2.9), ylim=(-2.0, 2.9))
+    text = partial(panels[0].annotate, textcoords="offset points", fontsize=9, **halo())
+    text("start", START, (6, 4))
+    for k, (colour, (c, *_)) in enumerate(zip(CLIENT_COLOURS, BOWLS), 1):
+        text(f"client {k}", c, (-16, -22 if k == 1 else -26), color=colour)
+    return figure
+
+
+def save_picture(name: str, path: Path, settings: Sequence[str]) -> None:
+    """Write the picture of an algorithm. settings : texts KEY=VALUE. Raises ConfigError."""
+    if path.suffix.removeprefix(".") not in FORMATS:
+        raise ConfigError(f"{path}: a picture ends in .{', .'.join(FORMATS)}")
+    pairs = {}
+    for text in settings:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {text}: expected KEY=VALUE, such as alpha=0.5")
+        pairs[key] = literal(value)
+    with np.errstate(all="ignore"):  # a step that is too long diverges
+        figure = draw(draw_rounds, name, pairs)
+    figure.savefig(path, facecolor="white", dpi=200)
+
+
+def draw_round(axes: Any, played: Round, befores: list[Array]) -> None:
+    """Draw one round: local steps, the server's average, and the way to each adapted point."""
+    way = np.array([*befores, played.after])
+    axes.plot(*way.T, ":", color=SERVER_COLOUR, linewidth=1.2)
+    for colour, path in zip(CLIENT_COLOURS, played.paths):
+        axes.plot(*path.T, "o-", color=colour, markersize=3.2, linewidth=1.4)
+    axes.plot(*played.before, "o", color="none", markeredgecolor=SERVER_COLOUR, markersize=8)
+    axes.plot(*played.after, "o", color=SERVER_COLOUR, markersize=8, zorder=5)
+    for colour, point in zip(CLIENT_COLOURS, played.adapted):
+        arrow = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.6, "linestyle": (0, (3, 1.5))}
+        axes.annotate("", point, played.after, arrowprops=arrow, zorder=6)
+
+
+def caption_of(name: str, settings: dict[str, Any] | None = None) -> str:
+    """Return what the picture shows, in words, with the settings."""
+    algorithm = make_algorithm(name, settings or {})
+    rates = {key: getattr(algorithm, key, None) for key in ("lr", "alpha", "beta", "mu", "lam")}
+    given = ", ".join(f"{key} = {x:g}" for key, x in rates.items() if isinstance(x, float))
+    said = "Rings: the clients' losses; client 1's bowl is steep, client 2's is flat. "
+    if "S" not in algorithm.roles:
+        said += "Lines with dots: five local steps. "
+    said += "Circle: the server before and after the round; +: the minimum of the mean loss. "
+    if algorithm.personalised:
+        said += "Arrows: the point that each client is tested with. "
+    if algorithm.adapts_on and not hasattr(algorithm, "lam"):
+        said += "×: where the mean loss after that step of adaptation is smallest. "
+    return f"{said}{name}, {given}."
