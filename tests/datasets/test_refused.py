@@ -218,7 +218,7 @@ ROLES = {
 IDX = idx_bytes(X[:4])
 HEAD = struct.pack(">4B", 0, 0, 8, 3)
 IMAGES = {
-    "is empty; expected an idx": gzip.compress(b""),
+    "is empty; expected an idx": gzip.compress(b"", mtime=0),
     "magic number 00;": b"\0",
     "magic number 504b0304": b"PK\x03\x04" + IDX,
     "magic number 00000703": b"\0\0\x07\x03" + IDX[4:],
@@ -227,7 +227,7 @@ IMAGES = {
     "claim 36 bytes; expected 35 bytes": IDX[:-1],
     "claim 36 bytes; expected 37 bytes": IDX + b"x",
     "claim 79228162458924105385300197375 bytes": HEAD + b"\xff" * 12,
-    "end-of-stream": gzip.compress(IDX)[:-12],
+    "end-of-stream": gzip.compress(IDX, mtime=0)[:-12],
     "an idx file.*the dimensions": b"\0\0\x08\x64" + b"\0\0\0\x01" * 100 + b"x",
     "1 dimensions; expected 3": idx_bytes(Y),
     r"labels of shape \(12,\); expected one for each of 4 images": IDX,

@@ -7,7 +7,7 @@ import pytest
 from dataset_files import made, rows_of, with_clients
 
 from fedref import ConfigError
-from fedref.boundary.values import declaration_of
+from fedref.boundary.values import declaration
 from fedref.datasets import RULES, manifest_of, split
 from fedref.rounds.federation import Source
 
@@ -29,7 +29,7 @@ def test_every_rule_is_explained_and_determined_by_its_seed_and_recorded_paramet
     assert one.train.sizes.min() >= 1
     assert one.test.sizes.min() >= 1
     assert RULES[rule].help.endswith(".")
-    assert all(declaration_of(RULES[rule], "meanings", f.name) for f in fields(RULES[rule]))
+    assert all(declaration(RULES[rule], "meanings", f.name) for f in fields(RULES[rule]))
 
 
 # ---- parameters -----------------------------------------------------------------------------------
