@@ -350,13 +350,19 @@ def is_steady(trace: Trace) -> bool:
     return is_clear(*here) and max(gaps) <= 1e-4 and max(rounding) <= 1e-13 * scale
 
 
-def smallest(strategy: Strategy, fails: Callable[[Any], bool], draws: int, seed: int = 0) -> Any:
-    """Return the smallest example that fails, if one of `draws` does, else None."""
-    how = settings(
-        max_examples=draws, deadline=None, database=None, derandomize=not seed,
-        suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink),
-    )  # fmt: skip
+def smallest(
+    strategy: Strategy, fails: Callable[[Any], bool], draws: int, seed: int | None = None,
+    key: bytes | None = None,
+) -> Any:  # fmt: skip
+    """Return the smallest example that fails, if one of `draws` does, else None.
+
+    seed : None draws the same examples each time. key : keeps a failure in Hypothesis' database.
+    """
+    how: dict[str, Any] = {"database": None} if key is None else {}
+    how |= {"max_examples": draws, "deadline": None, "suppress_health_check": list(HealthCheck)}
+    how["phases"] = (Phase.reuse, Phase.generate, Phase.shrink)
+    random = Random(seed or 0)
     try:
-        return find(strategy, fails, settings=how, random=Random(seed) if seed else None)
-    except errors.NoSuchExample:
+        return find(strategy, fails, settings=settings(**how), random=random, database_key=key)
+    except (errors.NoSuchExample, errors.Unsatisfiable):
         return None

@@ -1,9 +1,10 @@
 """`fedref conformance`: test an implementation against the golden vectors, and name its mistakes."""
 
+from pathlib import Path
 from typing import Annotated
 
 from fedref.boundary.errors import ConfigError, unknown
-from fedref.boundary.values import POSITIVE
+from fedref.boundary.values import POSITIVE, Bounds
 from fedref.conformance.backends import NAMES
 
 
@@ -12,6 +13,9 @@ def conformance(
     *,
     only: str = "",
     dtype: str = "float64",
+    random: Annotated[int, Bounds(0)] = 0,
+    seed: Annotated[int, Bounds(0)] = 0,
+    save: Path | None = None,
     json: bool = False,
     timeout: Annotated[float, POSITIVE] = 60.0,
 ) -> int:
@@ -21,6 +25,9 @@ def conformance(
     backend : your backend (a module or FILE.py), or one of fedref's own, listed below
     only : cases with this text in their tag, call, algorithm or name
     dtype : dtype of all arrays: float64 or float32
+    random : draw so many cases for each function instead, and show the smallest that fails
+    seed : draw other cases
+    save : write that case as FILE.npz, and as a pytest function in FILE.py
     json : print the report as JSON; its last line can be cited
     timeout : seconds that a case may take
 
@@ -39,6 +46,7 @@ def conformance(
           fedref conformance my_backend --only "per-fedavg eq.6"     one equation
           fedref conformance my_backend:Backend --dtype float32 --json
           fedref conformance torch
+          fedref conformance my_backend --random 200                 cases drawn anew; this needs Hypothesis
 
         The backend runs in the same process as the tests, so it could read the answers or change the tests.
         A report is evidence only for an honest backend, and only for what was tested. Before you rely on one,
@@ -52,6 +60,8 @@ def conformance(
 
     if dtype not in vectors.DTYPES:
         raise ConfigError(unknown("dtype", dtype, vectors.DTYPES))
+    if random:
+        return draw_cases(backend, random, only, seed, dtype, save)
     every = vectors.read()
     cases = vectors.select(every, only)
     if not cases:
@@ -66,3 +76,25 @@ def conformance(
 
 
 conformance.below = lambda: f"fedref's own backends: {', '.join(NAMES)}"  # type: ignore[attr-defined]
+
+
+def draw_cases(
+    name: str, draws: int, only: str, seed: int, dtype: str, file: Path | None = None
+) -> int:
+    """Print the smallest drawn case that fails, to compute by hand. Return 1 if there is one."""
+    from fedref.conformance import drawn
+    from fedref.conformance.backends import load_backend
+
+    offered = 0
+    for call, count, failure in drawn.search(load_backend(name), draws, only, seed, dtype):
+        offered += 1
+        if failure is None:
+            print(f"{call}: {count} drawn cases pass", flush=True)
+            continue
+        print(drawn.by_hand(failure))
+        if file:
+            drawn.save(failure, name, file)
+        return 1
+    if not offered:
+        raise ConfigError(f"{name} offers nothing of {only or 'what is drawn'}")
+    return 0

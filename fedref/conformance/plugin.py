@@ -11,3 +11,4 @@ def pytest_addoption(parser: Any) -> None:
     group.addoption("--backend", help="MODULE:BACKEND that is tested against the golden vectors")
     group.addoption("--backend-dtype", default="float64", choices=("float64", "float32"))
     group.addoption("--backend-timeout", type=float, default=60.0, help="seconds a case")
+    group.addoption("--random", type=int, default=0, help="cases drawn for each function, too")

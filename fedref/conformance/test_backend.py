@@ -27,3 +27,16 @@ def test_case(case: Any, process: BackendProcess, request: Any) -> None:
         pytest.skip("not offered")
     if result.status == FAILED:
         pytest.fail(report.failure_text(result), pytrace=False)
+
+
+def test_drawn_cases(request: Any) -> None:
+    name, draws = (request.config.getoption(option) for option in ("--backend", "--random"))
+    if name is None or not draws:
+        pytest.skip("draw cases: --random N")
+    from fedref.conformance import drawn
+    from fedref.conformance.backends import load_backend
+
+    dtype = request.config.getoption("--backend-dtype")
+    for _, _, failure in drawn.search(load_backend(name), draws, dtype=dtype):
+        if failure is not None:
+            pytest.fail(drawn.by_hand(failure), pytrace=False)

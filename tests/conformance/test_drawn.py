@@ -1,0 +1,66 @@
+"""Drawn cases: a right backend passes, a wrong one is shown at its smallest."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fedref import spec
+from fedref.commands import main
+from fedref.conformance import drawn
+from fedref.conformance.backends.reference import LOOP
+
+WRONG = """
+import numpy as np
+from fedref.conformance.backends.reference import LOOP
+
+def grad(model, w, D):
+    g = LOOP.grad(model, w, D)
+    return g + (2 * model["l2"] - model["l2"]) * w  # the L2 term twice
+"""
+
+
+@pytest.mark.parametrize("call", drawn.SUBJECTS)
+def test_fedref_passes(call):
+    found = list(drawn.search(LOOP, len(drawn.SUBJECTS[call]) * 2, call, seed=3))
+    assert [name for name, _, _ in found if name == call]
+    assert [drawn.by_hand(failure) for _, _, failure in found if failure] == []
+
+
+def test_a_wrong_gradient_is_shown_small_and_saved_as_a_test(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wrong_drawn.py").write_text(WRONG)
+    assert main(["conformance", "wrong_drawn.py", "--random", "60", "--save", "case"]) == 1
+    out = capsys.readouterr().out
+    assert "FAILED  drawn grad" in out
+    assert "g: right [" in out
+    saved = np.load("case.npz")
+    assert saved["in.w"].size <= 8
+    assert len(saved["in.D.X"]) <= 2
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "case.py"], capture_output=True, text=True
+    )
+    assert "1 failed" in done.stdout
+    assert "AssertionError: g" in done.stdout
+
+
+def test_rounds_are_shown_with_the_lines_that_ran():
+    class Twice:
+        def round(self, algorithm, model, hyper, state, data, plan):
+            out = LOOP.round(algorithm, model, hyper, state, data, plan)
+            return out | {"server": out["server"] | {"w": 2 * out["server"]["w"]}}
+
+    ((_, _, failure),) = drawn.search(Twice(), 50, "fedavg round")
+    shown = drawn.by_hand(failure)
+    assert f"{spec.fedavg.__code__.co_firstlineno}"[:2] in shown
+    assert "w_k = w_k - eta * f.grad(w_k, D)" in shown
+    assert failure.case.model["d"] <= 2
+
+
+def test_what_a_backend_does_not_offer_is_not_counted():
+    class Nothing:
+        def loss(self, model, w, D):
+            raise NotImplementedError
+
+    assert list(drawn.search(Nothing(), 5)) == []
