@@ -40,7 +40,7 @@ def check(
     The complex step Im f(w + ih v)/h subtracts nothing, so h = 1e-200 gives the derivative to rounding.
 
     examples
-      fedref check                                 everything, in a few seconds
+      fedref check                                 everything, in about 20 seconds on one core
       fedref check --only "per-fedavg eq.6"        one equation
       fedref check --only per-fedavg "MLP tanh"    all tags that contain either
       fedref check --only apfl --json              {seed, ok, seconds, proofs: [{tag, claim, error, bound,

@@ -9,8 +9,9 @@ from fedref.conformance.backends import NAMES
 
 
 def conformance(
-    backend: str,
+    backend: str = "",
     *,
+    list: bool = False,
     only: str = "",
     dtype: str = "float64",
     random: Annotated[int, Bounds(0)] = 0,
@@ -23,6 +24,7 @@ def conformance(
     The report says what it offers, how much of that is right, and which known mistakes it makes.
 
     backend : your backend (a module or FILE.py), or one of fedref's own, listed below
+    list : list the cases, and the known mistakes that each catches; no backend is needed
     only : cases with this text in their tag, call, algorithm or name
     dtype : dtype of all arrays: float64 or float32
     random : draw so many cases for each function instead, and show the smallest that fails
@@ -47,6 +49,7 @@ def conformance(
           fedref conformance my_backend:Backend --dtype float32 --json
           fedref conformance torch
           fedref conformance my_backend --random 200                 cases drawn anew; this needs Hypothesis
+          fedref conformance --list --only "per-fedavg eq.6"         which cases there are
 
         The backend runs in the same process as the tests, so it could read the answers or change the tests.
         A report is evidence only for an honest backend, and only for what was tested. Before you rely on one,
@@ -60,12 +63,18 @@ def conformance(
 
     if dtype not in vectors.DTYPES:
         raise ConfigError(unknown("dtype", dtype, vectors.DTYPES))
-    if random:
+    if not (backend or list):
+        raise ConfigError(f"name a backend: MODULE[:BACKEND], or one of {', '.join(NAMES)}")
+    if random and not list:
         return draw_cases(backend, random, only, seed, dtype, save)
     every = vectors.read()
     cases = vectors.select(every, only)
     if not cases:
         raise ConfigError(unknown("case or tag", only, {case.tag for case in every}))
+    if list:
+        for case in cases:
+            print("\n    ".join([f"{case.name}  [{case.tag}]", *case.catches]))
+        return 0
     graded = suite.run_in_process(backend, cases, dtype, timeout)
     results = suite.name_mistakes(graded, cases, dtype)
     if json:

@@ -9,6 +9,7 @@ import pytest
 from fedref import spec
 from fedref.commands import main
 from fedref.conformance import drawn
+from fedref.conformance.backends import load_backend
 from fedref.conformance.backends.reference import LOOP
 
 WRONG = """
@@ -64,3 +65,19 @@ def test_what_a_backend_does_not_offer_is_not_counted():
             raise NotImplementedError
 
     assert list(drawn.search(Nothing(), 5)) == []
+
+
+def test_the_list_names_cases_and_what_they_catch(capsys):
+    assert main(["conformance", "--list", "--only", "fedprox B"]) == 0
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first.endswith("[fedprox B]")
+    assert "    B weights all clients alike" in rest
+    assert main(["conformance"]) == 2
+    assert "MODULE[:BACKEND], or one of fedref" in capsys.readouterr().err
+
+
+def test_a_second_reading_passes():
+    """FedMAML that is tested with θ′ is in no golden case; only drawn ones have it."""
+    pytest.importorskip("torch")
+    found = list(drawn.search(load_backend("torch"), 30, "fedmaml evaluate"))
+    assert [failure for *_, failure in found] == [None]

@@ -208,7 +208,7 @@ class Papers:
                  for k, x in inputs.items()}  # fmt: skip
         f = self.variants()[variant]
         out = self.speed_up(
-            (variant, repr(model), repr(hyper)), lambda given: f(model, hyper, **given)
+            ("meta", variant, repr(model), repr(hyper)), lambda given: f(model, hyper, **given)
         )(given)
         return {name: self.numpy(x) for name, x in out.items()}
 
@@ -385,7 +385,7 @@ class Papers:
         local = self.begin(algorithm, h, model, server, own)
         main = next(iter(local))
         step = self.speed_up(
-            (algorithm, repr(model), repr(h)),
+            ("step", algorithm, repr(model), repr(h)),
             lambda server, local, *Ds: self.steps()[algorithm](model, h, server, local, *Ds),
         )
         path = [local[main]]
@@ -619,7 +619,9 @@ class Papers:
         if client and algorithm == "apfl-deng":
             own = self.state(client)
             w = own["a"] * own["v"] + (1 - own["a"]) * w
-        if D is not None and algorithm == "pfedme":
+        if hyper.get("evaluate") == "theta1":  # [fedmaml §4.3]
+            w = given["theta1"]
+        elif D is not None and algorithm == "pfedme":
             w = self.near(model, hyper, w, self.batch(D))
         elif D is not None:
             alpha = given.get("alpha", hyper["alpha"])
