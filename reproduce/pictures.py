@@ -1,33 +1,24 @@
-"""The pictures of a report: curves, bars and paths off runs; panels and dots off cells."""
+"""The pictures of a report: curves and bars off runs, as `fedref plot` draws them; panels and dots
+off cells."""
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib import style
-from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
 from fedref.datasets import load, split
 from fedref.plots import holdings
-from fedref.plots.style import COLOURS, LINES, MARKERS, STYLE, frame, save
-from reproduce.cells import Cells, fits, split_run
+from fedref.plots import runs as plots
+from fedref.plots.style import COLOURS, STYLE, frame, save, sign
+from fedref.plots.tables import Table, columns_of
+from reproduce.cells import Cells, Place, fits, split_run
 from reproduce.pages import paper_number
-from reproduce.quantities import QUANTITIES, Part, curve_of
+from reproduce.quantities import Part
 from reproduce.runs import Results
 
-#: Metric → (title of its axis, whether the axis is logarithmic).
-AXES = {
-    "train_loss": ("training loss", True), "test_loss": ("test loss", True),
-    "accuracy": ("test accuracy (%)", False), "variance": ("variance of gradients", True),
-    "unseen_accuracy": ("accuracy of new clients (%)", False),
-}  # fmt: skip
-#: What a curve is drawn against → (columns of metrics.csv, their scale, the title of the axis).
-AGAINST = {
-    "round": (("round",), 1, "round"), "bytes": (("bytes_down", "bytes_up"), 1e-6, "data sent (MB)"),
-    "flops": (("flops",), 1e-9, "10⁹ operations"),
-}  # fmt: skip
 Spec = Mapping[str, Any]
 Look = dict[str, Any]
 
@@ -76,130 +67,82 @@ def parts_of(runs: Mapping[str, Results], wanted: Spec) -> list[tuple[str, list[
     return list(merged.values())
 
 
-def looks_of(names: Sequence[str]) -> dict[str, Look]:
-    """Return name → how its lines look: no two alike among the first seven."""
-    return {
-        name: {
-            "color": COLOURS[i % len(COLOURS)], "linestyle": LINES[i % len(LINES)],
-            "marker": MARKERS[i % len(MARKERS)],
-        }
-        for i, name in enumerate(names)
-    }  # fmt: skip
-
-
-def handles_of(looks: Mapping[str, Look], *more: Line2D) -> list[Line2D]:
-    return [*(Line2D([], [], label=name, **look) for name, look in looks.items()), *more]
-
-
 Parts = Sequence[tuple[str, Part]]
 
 
-def draw_curves(spec: Spec, wanted: Spec, parts: Parts, title: str, path: Path) -> None:
-    """Draw a column of panels for each point, a row for each metric: means over seeds, ±1 sd.
+def table_of(spec: Spec, wanted: Spec, parts: Parts) -> Table:
+    """Return the rows of metrics.csv of some points as a table, by the names that methods have here.
 
-    A star is a renewal of APFL's importance, of the first seed. after_start : without round 0.
+    lines : a line for each setting, in place of one for each method. after_start : without round 0.
     """
-    labels = dict.fromkeys(trial.label for _, part in parts for trial in part.trials)
-    kept = [m for m in labels if m in wanted.get("methods", labels)]
-    looks = looks_of(list(dict.fromkeys(spec["methods"][m] for m in kept)))
+    rows = [
+        {**row, "title": title, "algorithm": title, "seed": t.seed, "diverged": t.diverged is not None}
+        for setting, part in parts
+        for t in part.trials
+        if t.label in wanted.get("methods", [t.label])
+        for title in [setting if wanted.get("lines") else spec["methods"][t.label]]
+        for row in t.rows[int(wanted.get("after_start", False)) :]
+    ]  # fmt: skip
+    return columns_of(rows)
+
+
+def draw_curves(spec: Spec, wanted: Spec, parts: Parts, title: str, path: Path) -> None:
+    """Draw a column of panels for each point, a row for each metric, as `fedref plot` does."""
+    whole = table_of(spec, wanted, parts)
     metrics = wanted.get("metrics", ["train_loss", "accuracy"])
-    columns, scale, xlabel = AGAINST[wanted.get("against", "round")]
-    shape = (len(metrics), len(parts)) if len(parts) > 1 else (1, len(metrics))
+    against = wanted.get("against", "round")
+    over = None if against == "round" else plots.column_of(against, whole)
+    drawn = plots.series_of(whole)
+    looks = {series.title: series.look for series in drawn}
+    groups = [parts] if wanted.get("lines") else [[part] for part in parts]
+    shape = (len(metrics), len(groups)) if len(groups) > 1 else (1, len(metrics))
     with style.context(STYLE):
-        star = Line2D(
-            [], [], color="black", marker="*", linestyle="none", label="importance renewed"
-        )
-        renewed = any(row.get("renewed") for _, p in parts for t in p.trials for row in t.rows)
-        figure, panels = frame(shape, (3.4, 3.0), title, handles_of(looks, *[star] * renewed))
-        pairs = [(m, setting, part) for m in metrics for setting, part in parts]
-        for axes, (metric, setting, part) in zip(panels, pairs):
-            for label in kept:
-                trials = part.trials_of(label)
-                t, y = curve_of(trials, metric)
-                if not y.size:
-                    continue
-                spent = [
-                    {r["round"]: scale * sum(r[c] for c in columns) for r in one.rows}
-                    for one in trials
-                ]
-                x = np.mean([[one[round] for round in t] for one in spent], 0)
-                first = int(wanted.get("after_start", False))
-                look = looks[spec["methods"][label]] | {"markevery": max(1, len(t) // 8)}
-                draw_line(axes, x[first:], y[:, first:], look)
-                for row in trials[0].rows[:-1]:
-                    if row.get("renewed") and row["round"] in t:
-                        i = int(np.searchsorted(t, row["round"]))
-                        axes.plot(x[i], y[:, i].mean(), "*", color=look["color"], markersize=11)
-            ylabel, logarithmic = AXES[metric]
-            axes.set(title=setting, xlabel=xlabel, ylabel=ylabel)
-            if logarithmic and axes.dataLim.y0 > 0 and axes.dataLim.y1 > 10 * axes.dataLim.y0:
-                axes.set_yscale("log")
+        figure, panels = frame(shape, (3.4, 3.0), title, plots.signs(drawn, {}))
+        for axes, (metric, group) in zip(panels, product(metrics, groups)):
+            own = plots.series_of(table_of(spec, wanted, group))
+            own = [series._replace(look=looks[series.title]) for series in own]
+            plots.draw_curves(axes, own, plots.column_of(metric, whole), over)
+            axes.set_title("" if wanted.get("lines") else group[0][0])
         save(figure, path)
-
-
-def draw_line(axes: Axes, x: Any, y: Any, look: Look) -> None:
-    axes.plot(x, y.mean(0), **look)
-    if len(y) > 1:
-        low, high = y.mean(0) - y.std(0), y.mean(0) + y.std(0)
-        axes.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
 
 
 def draw_bars(spec: Spec, wanted: Spec, parts: Parts, title: str, path: Path) -> None:
-    """Draw the average and the maximum test accuracy of every method, ±1 sd over seeds."""
-    (_, part), *_ = parts
-    labels = list(dict.fromkeys(trial.label for trial in part.trials))
-    with style.context(STYLE):
-        figure, (axes,) = frame((1, 1), (0.8 * len(labels) + 1, 3.6), title, [])
-        for i, what in enumerate(("average", "maximum")):
-            values = [QUANTITIES[what](part, label) for label in labels]
-            x = np.arange(len(labels)) + 0.38 * (i - 0.5)
-            means, sds = ([f(v) for v in values] for f in (np.mean, np.std))
-            axes.bar(x, means, 0.38, yerr=sds, label=what, color=COLOURS[6 - i], capsize=3)
-        axes.set_xticks(
-            range(len(labels)), [spec["methods"][m] for m in labels], rotation=20, ha="right"
-        )
-        axes.set_ylabel("test accuracy (%)")
-        axes.set_ylim(bottom=max(0.0, axes.dataLim.y0), top=100)
-        axes.legend(loc="lower right")
-        save(figure, path)
-
-
-def draw_paths(spec: Spec, wanted: Spec, parts: Parts, title: str, path: Path) -> None:
-    """Draw accuracy over operations: a line for each point of the sweep."""
-    looks = looks_of([setting for setting, _ in parts])
-    with style.context(STYLE):
-        figure, (axes,) = frame((1, 1), (5.0, 3.6), title, handles_of(looks))
-        for setting, part in parts:
-            trials = part.trials
-            x = np.mean([[r["flops"] / 1e9 for r in t.rows if "accuracy" in r] for t in trials], 0)
-            draw_line(axes, x, curve_of(trials, "accuracy")[1], looks[setting] | {"markevery": 8})
-        axes.set(xlabel="10⁹ operations", ylabel="test accuracy (%)")
-        save(figure, path)
+    """Draw the average and the maximum test accuracy of every method; a tick is the paper's."""
+    table = table_of(spec, wanted, parts[:1])
+    printed = {
+        method: tuple(paper_number(spec, (title, ""), method, q) for q in ("average", "maximum"))
+        for method in dict.fromkeys(table["title"].tolist())
+    }
+    reference = {m: np.array(pair, float) / 100 for m, pair in printed.items() if any(pair)}
+    save(plots.bars(table, "accuracy", reference=reference, title=title), path)
 
 
 def draw_panels(spec: Spec, wanted: Spec, cells: Cells, path: Path) -> None:
     """Draw a panel for every data set and swept key: quantities, or methods, over its value.
 
-    A place's setting ends in the value, "E = 5"; ±1 sd over seeds. With `paper`, its number beside.
+    A place's setting ends in the value, "E = 5"; values stand evenly. Bars are ±1 sd over seeds.
     """
-    places = cells.places_at(wanted["at"])
-    groups = dict.fromkeys((p[0], p[1].rpartition(" = ")[0]) for p in places)
+    groups: dict[tuple[str, str], dict[str, Place]] = {}
+    for place in cells.places_at(wanted["at"]):
+        varied, _, x = place[1].rpartition(" = ")
+        groups.setdefault((place[0], varied), {})[x] = place
+    there = [place for own in groups.values() for place in own.values()]
     quantities = wanted["quantities"]
-    keys = dict.fromkeys((m, q) for p, m, q in cells.all if p in places and q in quantities)
-    several = len(quantities) > 1
-    looks = looks_of([q if several else m for m, q in keys])
+    keys = list(dict.fromkeys((m, q) for p, m, q in cells.all if p in there and q in quantities))
+    names = [q if len(quantities) > 1 else m for m, q in keys]
+    looks = plots.looks_of([(name, "") for name in names])
     with style.context(STYLE):
-        handles = handles_of(looks)
+        handles = [sign(name, **look) for name, look in zip(names, looks)]
         figure, panels = frame((1, max(len(groups), 1)), (3.2, 3.2), "", handles)
-        for axes, (data, varied) in zip(panels, groups):
-            own = [p for p in places if (p[0], p[1].rpartition(" = ")[0]) == (data, varied)]
-            for (method, quantity), look in zip(keys, looks.values()):
-                found = [(p, cells.get(p, method, quantity)) for p in own]
-                there = [(float(p[1].rpartition(" = ")[2]), x) for p, x in found if x]
-                if there:
-                    x, y = zip(*there)
-                    axes.errorbar(x, [v.mean for v in y], [v.sd for v in y], capsize=3, **look)
-            axes.set(title=data, xlabel=varied, ylabel="test accuracy (%)", xscale="log")
+        for axes, ((data, varied), own) in zip(panels, groups.items()):
+            ticks = sorted(own, key=float)
+            for (method, quantity), look in zip(keys, looks):
+                found = [cells.get(own[x], method, quantity) for x in ticks]
+                at = [i for i, v in enumerate(found) if v]
+                means, sds = ([getattr(v, f) for v in found if v] for f in ("mean", "sd"))
+                axes.errorbar(at, means, sds, capsize=3, **look)
+            axes.set_xticks(range(len(ticks)), ticks)
+            axes.set(title=data, xlabel=varied, ylabel="test accuracy (%)")
         save(figure, path)
 
 
@@ -211,20 +154,31 @@ def draw_dots(spec: Spec, wanted: Spec, cells: Cells, path: Path) -> None:
     places, quantity = cells.places_at(wanted["at"]), wanted["quantity"]
     methods = list(dict.fromkeys(spec["methods"].values()))
     names = [m for m in methods if any(cells.get(p, m, quantity) for p in places)]
+    dot: Look = {"marker": "o", "linestyle": "none", "color": COLOURS[1], "alpha": 0.6}
+    bar: Look = {"marker": "|", "linestyle": "none", "markersize": 13}
+    open_dot: Look = {
+        "marker": "o",
+        "linestyle": "none",
+        "color": COLOURS[2],
+        "markerfacecolor": "white",
+    }
     with style.context(STYLE):
-        figure, panels = frame((1, max(len(places), 1)), (2.8, 0.27 * len(names) + 1), "", [])
+        handles = [sign("a seed", **dot), sign("their mean", **bar)]
+        handles += [sign("in the paper", **open_dot)] * (quantity in spec.get("paper", {}))
+        size = (2.8, 0.27 * len(names) + 1)
+        figure, panels = frame((1, max(len(places), 1)), size, "", handles)
         for axes, place in zip(panels, places):
             for y, method in enumerate(names):
                 if x := cells.get(place, method, quantity):
-                    axes.plot(x.each, np.full(len(x.each), y), "o", color=COLOURS[1], alpha=0.6)
-                    axes.plot(x.mean, y, "|", color="black", markersize=13)
+                    axes.plot(x.each, np.full(len(x.each), y), **dot)
+                    axes.plot(x.mean, y, color="black", **bar)
                 if (paper := paper_number(spec, place, method, quantity)) is not None:
-                    axes.plot(paper, y, "o", color=COLOURS[2], markerfacecolor="white")
+                    axes.plot(paper, y, **open_dot)
             axes.set(title=" ".join(place).strip(), xlabel="accuracy in %")
             axes.set_ylim(len(names) - 0.5, -0.5)
             axes.set_yticks(range(len(names)), names if axes is panels[0] else [""] * len(names))
         save(figure, path)
 
 
-DRAWN = {"curves": draw_curves, "bars": draw_bars, "paths": draw_paths}
+DRAWN = {"curves": draw_curves, "bars": draw_bars}
 OF_CELLS = {"panels": draw_panels, "dots": draw_dots}
