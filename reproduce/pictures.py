@@ -1,5 +1,4 @@
-"""The pictures of a report: curves and bars off runs, as `fedref plot` draws them; panels and dots
-off cells."""
+"""The pictures of a report: of runs, as `fedref plot` draws them, and of cells."""
 
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -135,7 +134,7 @@ def draw_panels(spec: Spec, wanted: Spec, cells: Cells, path: Path) -> None:
         handles = [sign(name, **look) for name, look in zip(names, looks)]
         figure, panels = frame((1, max(len(groups), 1)), (3.2, 3.2), "", handles)
         for axes, ((data, varied), own) in zip(panels, groups.items()):
-            ticks = sorted(own, key=float)
+            ticks = sorted((x for x in own if any(cells.get(own[x], *k) for k in keys)), key=float)
             for (method, quantity), look in zip(keys, looks):
                 found = [cells.get(own[x], method, quantity) for x in ticks]
                 at = [i for i, v in enumerate(found) if v]
