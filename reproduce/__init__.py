@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import fedref
-from fedref.experiments.progress import duration
 from reproduce import cells, pages, pictures, runs
 from reproduce.claims import judge_claims
 from reproduce.runs import read_spec, report_names
-from reproduce.tables import write_csv
+from reproduce.tables import duration, write_csv
 
 __all__ = ["default_out", "read_spec", "report_names", "reproduce", "title_of"]
 PROVENANCE = ("run", "data", "SHA-256", "split", "seeds", "runtime", "fedref", "commit")

@@ -77,3 +77,13 @@ def cell(value: Any) -> str:
     if isinstance(value, np.generic):
         value = value.item()
     return "" if value is None or value != value else str(value)
+
+
+def duration(seconds: float) -> str:
+    """Return a time as text: 0.3 s, 42 s, 3 min 20 s, 2 h 05 min."""
+    if seconds < 9.95:
+        return f"{seconds:.2g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"

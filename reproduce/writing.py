@@ -6,8 +6,8 @@ from pathlib import Path
 
 import fedref
 from fedref.boundary.files import write_atomically
-from fedref.experiments.progress import duration
 from reproduce.runs import git_commit
+from reproduce.tables import duration
 
 
 def write_page(template: Path, out: Path, parts: Mapping[str, str], began: float) -> Path:

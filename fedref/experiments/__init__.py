@@ -6,7 +6,6 @@ unit           one algorithm at one point of the sweep with one seed: its rounds
 loading        the data, split and model of a unit; finds all mistakes before any work
 parallel       several processes on one run: who works on which unit
 run_directory  the files of a run, and what they are sealed with
-notes          remarks on a run's table
 results        the Run: rows of dictionaries, and the files and views that are made of them
 progress       progress reports: a bar, lines, a log
 run            completes the file of every unit; `fedref.run`

@@ -256,10 +256,6 @@ def label_algorithm(one: Any, tables: Table) -> tuple[str, Any]:
     """Return the label of an algorithm that is given without one, and its table."""
     if isinstance(one, str) and one in tables:
         return one, tables[one]
-    if isinstance(one, str) and one not in ALGORITHMS and not names.MODULE_NAME.fullmatch(one):
-        more = names.entry_points_of("algorithm")
-        if one not in more:
-            raise ConfigError(unknown("algorithm", one, {*ALGORITHMS, *tables, *more, "all"}))
     cls = names.find_class("algorithm", type(one) if isinstance(one, Algorithm) else one)
     if isinstance(one, str):
         label = one.rpartition(":")[2].rpartition(".")[2]
@@ -362,8 +358,10 @@ def complete(table: dict[str, Any]) -> Experiment:
         )
         for label, own in table["algorithms"].items()
     }
+    tables = named_tables(table)
+    name = names.default_run_name(tables["data"]["name"])
     return build(
-        Experiment, {**table, **usual, **named_tables(table), "algorithms": algorithms}, ""
+        Experiment, {"name": name, **table, **usual, **tables, "algorithms": algorithms}, ""
     )
 
 
@@ -524,7 +522,7 @@ def built_in_table(data: Any = "digits") -> dict[str, Any]:
     file = files("fedref.experiments") / f"{data}.toml"
     if isinstance(data, str) and data in SOURCES and file.is_file():
         return tomllib.loads(file.read_text(encoding="utf-8"))
-    return {**built_in_table(), "name": names.default_run_name(data)}
+    return built_in_table()
 
 
 def data_of_manifest(settings: Table) -> list[tuple[str, Any]]:

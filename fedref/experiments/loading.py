@@ -16,7 +16,7 @@ from fedref.datasets import from_manifest, load, manifest_of, split, split_clien
 from fedref.datasets.sources import from_memory, is_in_memory, parse_name
 from fedref.experiments import config, names
 from fedref.experiments.config import USUAL_COHORT, Experiment, Table
-from fedref.experiments.unit import LoadedExperiment, Unit, units
+from fedref.experiments.unit import LoadedExperiment, units
 from fedref.models import FROM_DATA, MODELS, Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
@@ -239,20 +239,6 @@ def number_classes_per_client(federation: Federation) -> Federation:
 # ---- all of it -----------------------------------------------------------------------------------
 
 
-def load_unit(unit: Unit, loader: Loader) -> LoadedExperiment:
-    """Load, split and check the data of a unit; raise an error for any mistake."""
-    loaded, wanted = (
-        load_experiment(unit.experiment, loader),
-        unit.experiment.clients_per_round or 1,
-    )
-    if not unit.algorithm.pooled and wanted > loaded.federation.clients:
-        raise ConfigError(
-            f"clients-per-round is {wanted}, but there are only {loaded.federation.clients} clients to "
-            "train on"
-        )
-    return loaded
-
-
 def load_experiment(experiment: Experiment, loader: Loader | None = None) -> LoadedExperiment:
     """Load, split and check the data of an experiment without a sweep.
 
@@ -262,6 +248,11 @@ def load_experiment(experiment: Experiment, loader: Loader | None = None) -> Loa
     rest = {"classes": e.classes, "dtype": e.dtype, "unseen": bool(e.unseen)}
     key = key_of(e.data, e.split, e.model, rest)
     loaded: LoadedExperiment = loader.load_once(key, lambda: load_all(experiment, loader))
+    wanted, clients = e.clients_per_round or 1, loaded.federation.clients
+    if wanted > clients and not all(algorithm.pooled for algorithm in e.algorithms.values()):
+        raise ConfigError(
+            f"clients-per-round is {wanted}, but there are only {clients} clients to train on"
+        )
     return loaded
 
 
@@ -297,7 +288,7 @@ def resolve_experiment(
     Values that depend on the data are set, unless they differ over the sweep. Paths are absolute, so
     that a run can be resumed from another folder. say : is called if there are few clients.
     """
-    loaded = [load_unit(unit, loader) for unit in units(experiment)]
+    loaded = [load_experiment(unit.experiment, loader) for unit in units(experiment)]
     data, table = dict(experiment.data), dict(experiment.split)
     swept = any(key.startswith(("data", "split")) for key in experiment.sweep)
     if table["rule"].endswith(".json"):

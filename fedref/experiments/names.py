@@ -22,7 +22,7 @@ from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.values import Entry
 from fedref.datasets.sources import IN_MEMORY, is_in_memory, parse_name
 from fedref.models import MODELS, Model
-from fedref.rounds.federation import Federation, Source
+from fedref.rounds.federation import Source
 
 MODULE_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 #: Of each kind: what fedref knows by name, and the class from which a user's own must derive.
@@ -83,9 +83,7 @@ def find_function(name: Any) -> Any:
     if callable(name):
         return name
     if not isinstance(name, str):
-        raise ConfigError(
-            f"data is a {type(name).__name__}, expected a name (a string), a path, {IN_MEMORY}"
-        )
+        raise ConfigError(f"data is a {type(name).__name__}, expected a name, a path, {IN_MEMORY}")
     value = entry_points_of("data").get(name, name)
     if parse_name(name) is not None or os.path.exists(name) or not MODULE_NAME.fullmatch(value):
         return None
@@ -134,10 +132,8 @@ def own_code(things: Iterable[Any]) -> dict[str, str]:
 
 
 def default_run_name(data: Any) -> str:
-    """Return the default name of an experiment on these data."""
-    data = data.get("name", "data") if isinstance(data, Mapping) and "X" not in data else data
-    source = data.source if isinstance(data, Federation) else data
-    if is_in_memory(source) and not isinstance(source, Source):
+    """Return the default name of an experiment on these data: that of the data set, file or function."""
+    if is_in_memory(data):
         return "data"
-    name = importable_name(data) if callable(data) else getattr(source, "name", source) or "data"
-    return str(name).partition(":")[2] or Path(str(name).partition("(")[0]).resolve().stem or "data"
+    name = importable_name(data).rpartition(":")[2]
+    return Path(name).resolve().stem or "data"

@@ -68,10 +68,8 @@ copyreg.pickle(MappingProxyType, lambda proxy: (make_proxy, (dict(proxy),)))
 
 # ---- who works on which unit ---------------------------------------------------------------------
 
-SLOT = struct.Struct(
-    "<qq"
-)  # rounds done (the start is one; FAILED: it raised an error), process id
-FAILED = -1
+#: Rounds done (the start is one), process id.
+SLOT = struct.Struct("<qq")
 
 
 class Board:
@@ -95,10 +93,11 @@ class Board:
             return not isinstance(error, BlockingIOError | PermissionError)  # a disk without locks
         return True
 
-    def close(self, finished: bool = False) -> None:
-        """Close the file; if the run is finished, nobody needs what it holds."""
-        if finished:
-            os.ftruncate(self.file, 0)
+    def clear(self) -> None:
+        """Empty the file: the run is finished."""
+        os.ftruncate(self.file, 0)
+
+    def close(self) -> None:
         os.close(self.file)
 
     def is_alone(self) -> bool:

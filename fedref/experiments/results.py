@@ -23,8 +23,7 @@ from fedref.boundary.errors import ConfigError, DataError, printable, unknown
 from fedref.boundary.files import write_atomically
 from fedref.experiments import run_directory
 from fedref.experiments.config import Experiment, read_experiment
-from fedref.experiments.notes import DataFacts, is_worse_than_guessing, notes_on
-from fedref.experiments.unit import Record, Unit, plan_for, units
+from fedref.experiments.unit import LoadedExperiment, Record, Unit, plan_for, units
 from fedref.models.numerics import Array
 from fedref.plots.tables import Row, Table, columns_of, group_rows, order_columns, spreads
 from fedref.rounds.metrics import CLIENTS, MEANS, NOTE, OPTIONAL, PERCENT, PLACE, PRINTED, SUMS
@@ -32,20 +31,26 @@ from fedref.sampling import Plan
 
 #: How many units the repr of a run names.
 SHOWN = 8
+#: Training is slow if features differ in size by more than this factor, or are larger than this.
+RATIO, LARGE = 15.0, 10.0
+#: How many training rows the sizes of features are taken from.
+ROWS = 500
+#: How a mean is printed, by the scale of its column: accuracies in %, losses with four digits.
+FORMS = {PERCENT: ".2f", 1: "#.4g"}
 
 
 class Run(NamedTuple):
     """The results of a run.
 
     records : one for each unit, in the same order. directory : the run directory, if there is one.
-    data : facts that the notes below the table need; None if the run was loaded from a directory.
+    scales : the sizes of the smallest and of the largest feature; (1, 1) if the run was loaded.
     """
 
     experiment: Experiment
     units: list[Unit]
     records: list[Record]
     directory: Path | None = None
-    data: DataFacts | None = None
+    scales: tuple[float, float] = (1.0, 1.0)
 
     def __repr__(self) -> str:
         """Return one line: the experiment, the rounds that are done, and the newest accuracies."""
@@ -108,18 +113,42 @@ class Run(NamedTuple):
         }
 
     def summary(self) -> list[Row]:
-        """Return summary.csv as rows: a line of the printed table each, unrounded."""
-        return summarise(self)
+        """Return summary.csv as rows, one for each algorithm and point of the sweep.
+
+        NAME : the mean over seeds. NAME_sd : its standard deviation. seeds : their number.
+        """
+        table = self.table()
+        name, best, scale = score_of(table)
+        unseen = [f"unseen_accuracy{end}" for end in ("", "_mean") if scale == PERCENT]
+        empty: Row = {k: None for k in self.place_columns if k not in ("seed", "round")}
+        units = {unit.title: unit for unit in reversed(self.units)}
+        rows = []
+        for title, seeds in group_rows(table).items():
+            numbers: dict[str, Array] = {}  # name → (mean, sd)
+            for end, column in (("", name), ("_clients", f"{name}_mean")):
+                values = spreads(seeds, column, best).T
+                numbers |= {f"{k}{end}": v for k, v in zip(("average", best, "final"), values)}
+            for end, column in zip(("", "_clients"), unseen):
+                if column in table:
+                    numbers[f"unseen{end}"] = spreads(seeds, column)[:, 2]
+            numbers["test_loss"] = spreads(seeds, "test_loss")[:, 2]
+            place = {k: v for k, v in units[title].columns.items() if k != "seed"}
+            status = "diverged" if any(t["diverged"].any() for t in seeds.values()) else "done"
+            cells = {
+                k + end: float(x) for k, v in numbers.items() for end, x in zip(("", "_sd"), v)
+            }
+            sent = {
+                k: float(np.mean([t[k][-1] for t in seeds.values()]))
+                for k in ("bytes_down", "bytes_up")
+            }
+            counts = {"status": status, "seeds": len(seeds)}
+            rows.append({**empty, **place, **counts, **cells, **sent, "title": title})
+        return rows
 
     def to_pandas(self, table: str = "metrics") -> Any:
         """Return metrics.csv, clients.csv or summary.csv (`table`) as a pandas DataFrame."""
-        try:
-            from pandas import DataFrame
-        except ImportError:
-            raise ConfigError(
-                "to_pandas needs pandas, expected `pip install pandas`; without it `metrics`, "
-                "`clients` and `summary()` hold the same values"
-            ) from None
+        from pandas import DataFrame
+
         if table not in ("metrics", "clients", "summary"):
             raise ConfigError(unknown("table", table, ("metrics", "clients", "summary")))
         return DataFrame(self.summary() if table == "summary" else getattr(self, table))
@@ -133,17 +162,15 @@ class Run(NamedTuple):
         pairs = [
             (unit, record)
             for unit, record in zip(self.units, self.records)
-            if label in (None, unit.label) and all(unit.point.get(k) == v for k, v in point.items())
+            if label in (None, unit.label) and seed in (None, unit.seed)
+            if all(unit.point.get(k) == v for k, v in point.items())
         ]
         if not pairs:
-            if label is not None and label not in (labels := {unit.label for unit in self.units}):
-                raise ConfigError(unknown("algorithm of this run", label, labels))
-            variants = dict.fromkeys(u.variant for u in self.units if label in (None, u.label))
-            wanted = ", ".join(f"{key}={value}" for key, value in point.items())
-            raise ConfigError(f"no unit has {wanted}, expected one of {'; '.join(variants)}")
-        if seed is not None and seed not in (seeds := [unit.seed for unit, _ in pairs]):
-            raise ConfigError(f"seed is {seed}, expected one of {list(dict.fromkeys(seeds))}")
-        return [(unit, record) for unit, record in pairs if seed in (None, unit.seed)]
+            wanted = {"algorithm": label, "seed": seed} | point
+            words = ", ".join(f"{k}={v}" for k, v in wanted.items() if v is not None)
+            known = [unit.name for unit in self.units[:SHOWN]]
+            raise ConfigError(f"no unit has {words}, expected one of {', '.join(known)}")
+        return pairs
 
     def records_of(self, label: str, **point: Any) -> list[Record]:
         """Return the records of an algorithm at one point of the sweep, one for each seed."""
@@ -212,9 +239,7 @@ class Run(NamedTuple):
             "metrics.csv": csv_lines(self.metric_rows(), more),
             "clients.csv": csv_lines(self.client_rows(), [*self.place_columns, *CLIENTS]),
             "summary.md": [f"{summary}\n".encode()],
-            "summary.csv": csv_lines(
-                rows, list(dict.fromkeys(name for row in rows for name in row))
-            ),
+            "summary.csv": csv_lines(rows, list(rows[0])),
         }
         for name, content in tables.items():
             with run_directory.disk_errors(directory):
@@ -277,78 +302,33 @@ def score_of(table: Table) -> tuple[str, str, int]:
     return ("accuracy", "maximum", PERCENT) if labels else ("test_loss", "minimum", 1)
 
 
-def summarise(run: Run) -> list[Row]:
-    """Return a row for each algorithm and point of the sweep: means and sd over seeds, unrounded."""
-    table = run.table()
-    name, best, scale = score_of(table)
-    unseen = [f"unseen_accuracy{end}" for end in ("", "_mean") if scale == PERCENT]
-    unseen = [column for column in unseen if column in table]
-    points = {unit.title: unit for unit in reversed(run.units)}
-    rows = []
-    for title, seeds in group_rows(table).items():
-        numbers: dict[str, Array] = {}  # name → (mean, sd)
-        for end, column in (("", name), ("_clients", f"{name}_mean")):
-            values = spreads(seeds, column, best).T
-            numbers |= {f"{k}{end}": v for k, v in zip(("average", best, "final"), values)}
-        for end, column in zip(("", "_clients"), unseen):
-            numbers[f"unseen{end}"] = spreads(seeds, column)[:, 2]
-        numbers["test_loss"] = spreads(seeds, "test_loss")[:, 2]
-        last = {
-            sent: float(np.mean([rows[sent][-1] for rows in seeds.values()]))
-            for sent in ("bytes_down", "bytes_up")
-        }
-        place = {k: v for k, v in points[title].columns.items() if k != "seed"}
-        status = "diverged" if any(rows["diverged"].any() for rows in seeds.values()) else "done"
-        cells = {k + end: float(x) for k, v in numbers.items() for end, x in zip(("", "_sd"), v)}
-        rows.append(
-            {**place, "status": status, "seeds": len(seeds), **cells, **last, "title": title}
-        )
-    swept = [name for name in run.place_columns if name.startswith("sweep.")]
-    return [
-        {"algorithm": row["algorithm"], **{k: row.get(k) for k in swept}, **row} for row in rows
-    ]
-
-
 def printed_table(run: Run) -> list[list[str]]:
     """Return the table as text cells, header first: accuracies in %, with ± if there are more seeds.
 
-    The final accuracy on unseen clients has columns if it was measured. The final test loss has one
-    if it is worse than guessing, which accuracies do not show.
+    The final accuracy on unseen clients has columns if it was measured.
     """
-    rows, several = run.summary(), len(run.experiment.seeds) > 1
+    rows = run.summary()
     _, best, scale = score_of(run.metrics)
-    form = (lambda x: f"{PERCENT * x:.2f}") if scale == PERCENT else four_digits
-    columns = {
-        f"{name}{end}": f"{name}{shown}"
-        for end, shown in (("", ""), ("_clients", " (clients)"))
-        for name in ("average", best, "final")
-    }
-    if "unseen" in rows[0]:
-        columns |= {"unseen": "unseen", "unseen_clients": "unseen (clients)"}
-    if scale == PERCENT and any(is_worse_than_guessing(run.data, r["test_loss"]) for r in rows):
-        columns["test_loss"] = "test loss"
-
-    def cell(row: Row, name: str) -> str:
-        write = four_digits if name == "test_loss" else form
-        return " ± ".join(write(row[name + end]) for end in ("", "_sd")[: 1 + several])
-
-    sizes = [row[sent] for row in rows for sent in ("bytes_down", "bytes_up")]
-    unit, size = ("kB", 1e3) if any(0 < b < 5e3 for b in sizes) else ("MB", 1e6)
-    return [
-        ["algorithm", *columns.values(), f"{unit} down", f"{unit} up"],
-        *(
-            [
-                row["title"] + " (diverged)" * (row["status"] == "diverged"),
-                *(cell(row, name) for name in columns),
-                *(f"{row[sent] / size:.2f}" for sent in ("bytes_down", "bytes_up")),
-            ]
-            for row in rows
-        ),
+    ends = ("", "_sd") if len(run.experiment.seeds) > 1 else ("",)
+    names = [
+        *((name, end) for end in ("", "_clients") for name in ("average", best, "final")),
+        *(("unseen", end) for end in ("", "_clients") if "unseen" in rows[0]),
     ]
-
-
-def four_digits(x: float) -> str:
-    return f"{x:#.4g}"
+    sent = [[row["bytes_down"], row["bytes_up"]] for row in rows]
+    unit, size = ("kB", 1e3) if any(0 < b < 5e3 for pair in sent for b in pair) else ("MB", 1e6)
+    table = [
+        [
+            row["title"] + " (diverged)" * (row["status"] == "diverged"),
+            *(
+                " ± ".join(f"{scale * row[a + b + end]:{FORMS[scale]}}" for end in ends)
+                for a, b in names
+            ),
+            *(f"{b / size:.2f}" for b in pair),
+        ]
+        for row, pair in zip(rows, sent)
+    ]
+    titles = [name + " (clients)" * bool(end) for name, end in names]
+    return [["algorithm", *titles, f"{unit} down", f"{unit} up"], *table]
 
 
 def heading(run: Run) -> str:
@@ -366,11 +346,44 @@ def heading(run: Run) -> str:
     return f"{what}, over {over}; (clients): mean over clients"
 
 
+def scales_of(loaded: LoadedExperiment) -> tuple[float, float]:
+    """Return the root mean square of the smallest and of the largest feature, on some training rows.
+
+    (1, 1) if the features are standardised already, or cannot be.
+    """
+    federation = loaded.federation
+    rows = federation.train.rows
+    X = federation.batch(rows[:: max(1, len(rows) // ROWS)]).X
+    if (
+        federation.parameters.get("scaling") in ("none", "unit")
+        and not federation.source.vocabulary
+    ):
+        rms = np.sqrt(np.mean(np.square(X), 0))
+        if rms.any():
+            # all pixels have one unit; small ones are just black in most images
+            least = rms.max() if federation.source.image else rms[rms > 0].min()
+            return float(least), float(rms.max())
+    return 1.0, 1.0
+
+
 def notes(run: Run) -> list[str]:
     """Return the notes below the table: a line for each problem, with the option that may help."""
-    return [
-        f"Note: {line}" for line in notes_on(run.table(), run.summary(), run.experiment, run.data)
-    ]
+    lines, steps = [], {}
+    for label, algorithm in run.experiment.algorithms.items():
+        name = "lr" if hasattr(algorithm, "lr") else "beta"
+        if hasattr(algorithm, name) and not any(key.endswith(name) for key in run.experiment.sweep):
+            steps[label] = f"{name} = {getattr(algorithm, name):g}"
+    if len({text.partition(" = ")[2] for text in steps.values()}) > 1:
+        sizes = ", ".join(f"{label} {text}" for label, text in steps.items())
+        lines.append(f"Note: step sizes differ ({sizes}), which may change the ranking.")
+    least, largest = run.scales
+    if largest > LARGE or largest > RATIO * least:
+        sizes = f"{least:.2g} to {largest:.2g}" if least < largest else f"{largest:.2g}"
+        lines.append(
+            f"Note: features have a root mean square of {sizes}: --set split.scaling=standardise may "
+            "help."
+        )
+    return lines
 
 
 # ---- rows as text --------------------------------------------------------------------------------

@@ -2,23 +2,15 @@
 
 The folder is the queue. A process takes the first unit that is not complete and that no other process
 holds, goes on from its file, and takes the next. To resume is to do that again; a worker is another
-process that does it, and two terminals may do it at once.
-
-Long because a unit may be completed here, in a worker or in an executor.
+process that does it, and two terminals may do it at once. An executor sends units' files.
 """
 
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    CancelledError,
-    Executor,
-    Future,
-    wait,
-)
+from concurrent.futures import Executor, Future, as_completed
 from contextlib import closing, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -27,16 +19,10 @@ from fedref.boundary.errors import ConfigError, DataError, FedrefError
 from fedref.boundary.files import make_folder, write_atomically
 from fedref.experiments import run_directory
 from fedref.experiments.config import Experiment, compose
-from fedref.experiments.loading import Loader, load_unit, resolve_experiment
-from fedref.experiments.notes import DataFacts, facts_of
-from fedref.experiments.parallel import (
-    FAILED,
-    Board,
-    WorkerProcesses,
-    run_single_threaded,
-)
+from fedref.experiments.loading import Loader, load_experiment, resolve_experiment
+from fedref.experiments.parallel import Board, WorkerProcesses, run_single_threaded
 from fedref.experiments.progress import SILENT, Progress, console_progress
-from fedref.experiments.results import Run
+from fedref.experiments.results import Run, scales_of
 from fedref.experiments.unit import (
     LOCAL,
     Engine,
@@ -45,6 +31,7 @@ from fedref.experiments.unit import (
     Say,
     Unit,
     iterate_rounds,
+    rounds_done,
     units,
 )
 from fedref.rounds.threads import available_threads, limit_threads
@@ -59,7 +46,7 @@ def local_engine(unit: Unit, loaded: LoadedExperiment) -> Engine:
 
 
 class Options(NamedTuple):
-    """Options units are completed; the numbers do not depend on it.
+    """How units are completed; the numbers do not depend on it.
 
     every : seconds between savings of a unit, or more if one takes long; 0: after every round.
     changed_code : go on with units that other code or another version of fedref has begun.
@@ -81,7 +68,7 @@ def complete_unit(
 
     If an error, a signal or the caller ends it, what was done is saved.
     """
-    directory, loaded = how.directory, load_unit(unit, loader)
+    directory, loaded = how.directory, load_experiment(unit.experiment, loader)
     seal = run_directory.seal_of(unit, loaded, loader.split_hash(loaded.whole))
     record = begun = load_begun(unit, how, seal, say)
     if begun is not None and (path := run_directory.missing_state(directory, unit, begun)):
@@ -132,168 +119,108 @@ def load_begun(unit: Unit, how: Options, seal: Mapping[str, str], say: Say) -> R
 # ---- all units -----------------------------------------------------------------------------------
 
 
-def rounds_of(unit: Unit, record: Record) -> int:
-    """Return how many rounds are done, the start included; all of them if the unit has ended."""
-    return 1 + (record.round if record.status == "running" else unit.experiment.rounds)
-
-
 def work_through(work: list[Unit], loader: Loader, how: Options) -> None:
     """Complete, as a worker, the units that nobody holds, in one pass."""
     board = Board(how.directory / run_directory.QUEUE, len(work))
     for unit in work:
-        rounds, _ = board.read()[unit.number]
-        if rounds > unit.experiment.rounds:
-            continue
-        with board.hold(unit.number) as mine:
-            if mine:
-                try:
-                    for record in complete_unit(unit, loader, how, lambda text: None):
-                        board.write(unit.number, rounds_of(unit, record))
-                except Exception:
-                    board.write(unit.number, FAILED)
-                    raise
+        if board.read()[unit.number][0] <= unit.experiment.rounds:
+            with board.hold(unit.number) as mine:
+                for record in complete_unit(unit, loader, how, lambda text: None) if mine else ():
+                    board.write(unit.number, rounds_done(unit, record))
 
 
 def complete_units(
-    work: list[Unit], loader: Loader, how: Options, workers: int, progress: Progress, board: Board
+    work: list[Unit],
+    loader: Loader,
+    how: Options,
+    board: Board,
+    progress: Progress,
+    workers: int,
+    executor: Executor | None,
 ) -> list[Record]:
-    """Complete the files of all units in this process and `workers` − 1 others."""
-    records: dict[int, Record] = {}
-    left = list(work)
+    """Complete the files of all units in this process and `workers` − 1 others, or in an executor."""
     new = {u.number for u in work if not run_directory.record_path(how.directory, u).exists()}
+    if executor is not None:  # then what follows has only to read what comes back
+        complete_in(executor, [u for u in work if u.number in new], loader, how, progress)
+    left, records = list(work), dict[int, Record]()
     arguments = work, Loader(loader.data_dir), how._replace(engine=local_engine)
     others = WorkerProcesses(min(workers, len(work)) - 1, work_through, *arguments)
 
-    def look_around(own: Unit | None = None) -> Unit | None:
-        """Report what other processes do; return a unit that has failed in one of them."""
+    def look_around(own: Unit | None = None) -> None:
+        """Report what other processes do."""
         slots = board.read()
-        elsewhere = {u.number: slots[u.number][0] for u in left if u is not own}
-        progress.elsewhere({i: rounds for i, rounds in elsewhere.items() if rounds > 0})
+        rounds = {unit.number: slots[unit.number][0] for unit in left if unit is not own}
+        progress.elsewhere({i: n for i, n in rounds.items() if n})
         for pid, signal in others.take_dead():
             held = [unit.name for unit in left if slots[unit.number][1] == pid]
             what = f"the worker with {held[-1]}" if held else "a worker"
             progress.message(f"{what} died ({signal}): another process takes its place")
-        return next((u for u in left if u is not own and slots[u.number][0] == FAILED), None)
 
-    def complete(unit: Unit) -> bool:
-        """Complete a unit; False if it is left because another one has failed."""
-        alone = False  # whether this process has seen its first round
+    def complete(unit: Unit) -> None:
         with closing(complete_unit(unit, loader, how, progress.message)) as rounds:
-            for record in rounds:
-                if unit.number in new and not alone:
-                    report_rows_before(unit, record, progress)
-                alone = True
-                board.write(unit.number, rounds_of(unit, record))
+            for i, record in enumerate(rounds):
+                # of a unit that another process has run, the rounds are reported one by one, too
+                for n in range(1, len(record.rows) * (i == 0 and unit.number in new)):
+                    before = record._replace(status="running", round=n - 1, rows=record.rows[:n])
+                    progress.round(unit, before._replace(reason=""))
+                board.write(unit.number, rounds_done(unit, record))
                 progress.round(unit, record)
-                if record.status == "running" and look_around(unit):
-                    return False
+                look_around(unit)
         records[unit.number] = run_directory.drop_client_states(record)
         left.remove(unit)
-        return True
 
     with others:
         while left:
-            busy, failed = True, look_around()
-            for unit in [failed] if failed else list(left):
+            before = len(left)
+            for unit in list(left):
                 with board.hold(unit.number) as mine:
-                    busy = busy and not mine
-                    if mine and not complete(unit):
-                        break
-            if busy:
+                    if mine:
+                        complete(unit)
+            look_around()
+            if len(left) == before:
                 time.sleep(PAUSE)
     return [records[unit.number] for unit in work]
 
 
-def report_rows_before(unit: Unit, record: Record, progress: Progress) -> None:
-    """Report the rounds of a unit that another process has run, one by one, but for the newest."""
-    unknown: Any = None
-    running = record._replace(status="running", state=unknown, reason="")
-    for n in range(1, len(record.rows)):
-        progress.round(unit, running._replace(round=n - 1, rows=record.rows[:n]))
-
-
-# ---- units in an executor ------------------------------------------------------------------------
-
-Files = dict[str, bytes]
-
-
-def complete_apart(
-    unit: Unit, loader: Loader, how: Options, begun: Files
-) -> tuple[Files, list[str], Record]:
-    """Complete a unit in a folder of its own, which begins with some files; return all files there."""
+def complete_apart(unit: Unit, loader: Loader) -> tuple[dict[str, bytes], list[str]]:
+    """Run a unit in a folder of its own; return its files by their paths, and messages."""
     messages: list[str] = []
     with TemporaryDirectory(prefix="fedref-") as folder:
-        own = how._replace(directory=Path(folder), every=1e9)
-        write_files(own.directory, begun)
-        (newest,) = deque(complete_unit(unit, loader, own, messages.append), maxlen=1)
-        record = run_directory.drop_client_states(newest)
-        return files_of(own.directory, unit), messages, record
-
-
-def files_of(directory: Path, unit: Unit) -> Files:
-    """Return the files of a unit by their paths in the run directory."""
-    stem = unit.file.removesuffix(".ckpt")
-    paths = [p for p in directory.glob(f"*/{stem}*.ckpt") if p.is_file()]
-    return {str(path.relative_to(directory)): path.read_bytes() for path in sorted(paths)}
-
-
-def write_files(directory: Path, files: Files) -> None:
-    for name, content in files.items():
-        with run_directory.disk_errors(directory):
-            make_folder((directory / name).parent)
-            write_atomically(directory / name, content)
+        how = Options(Path(folder), every=1e9)
+        deque(complete_unit(unit, loader, how, messages.append), maxlen=0)
+        paths = sorted(Path(folder).glob("*/*.ckpt"))
+        return {str(path.relative_to(folder)): path.read_bytes() for path in paths}, messages
 
 
 def complete_in(
-    executor: Executor,
-    work: list[Unit],
-    loader: Loader,
-    how: Options,
-    workers: int,
-    progress: Progress,
-) -> list[Record]:
-    """Complete all units in an executor, `workers` at a time; their files come back as bytes."""
-    records: dict[int, Record] = {}
-    left, at_work = iter(work), dict[Future[Any], Unit]()
+    executor: Executor, work: list[Unit], loader: Loader, how: Options, progress: Progress
+) -> None:
+    """Run units in an executor, and write the files that come back."""
+    calls = dict[Future[Any], Unit]()
     try:
-        while len(records) < len(work):
-            while len(at_work) < workers and (unit := next(left, None)):
-                begun = files_of(how.directory, unit)
-                call = complete_apart, unit, loader, how, begun
-                try:
-                    at_work[executor.submit(run_single_threaded, *call)] = unit
-                except BrokenExecutor as error:
-                    raise death_of([*at_work.values(), unit], error, how) from error
-            for future in wait(at_work, return_when=FIRST_COMPLETED).done:
-                try:
-                    files, messages, record = future.result()
-                except Exception as error:
-                    if (
-                        isinstance(error, BrokenExecutor | CancelledError)
-                        or "Killed" in type(error).__name__
-                    ):
-                        raise death_of([*at_work.values()], error, how) from error
-                    raise
-                unit = at_work.pop(future)
-                write_files(how.directory, files)
-                for text in messages:
-                    progress.message(text)
-                report_rows_before(unit, record, progress)
-                progress.round(unit, record)
-                records[unit.number] = record
+        for unit in work:
+            call = complete_apart, unit, Loader(loader.data_dir)
+            calls[executor.submit(run_single_threaded, *call)] = unit
+        for future in as_completed(calls):
+            files, messages = future.result()
+            unit = calls.pop(future)
+            for name, content in files.items():
+                with run_directory.disk_errors(how.directory):
+                    make_folder((how.directory / name).parent)
+                    write_atomically(how.directory / name, content)
+            for text in messages:
+                progress.message(text)
+            progress.elsewhere({unit.number: unit.experiment.rounds + 1})
+    except FedrefError:
+        raise
+    except Exception as error:  # each executor has its own for a worker that died
+        raise FedrefError(
+            f"the executor failed ({type(error).__name__}: {error}); units that had ended are whole: "
+            f"go on with `fedref resume {how.directory}`"
+        ) from error
     finally:
-        for future in at_work:
+        for future in calls:
             future.cancel()
-    return [records[unit.number] for unit in work]
-
-
-def death_of(lost: list[Unit], error: BaseException, how: Options) -> FedrefError:
-    """Return the error that names the units on which a dead worker may have worked."""
-    names = " or ".join(unit.name for unit in sorted(lost, key=lambda unit: unit.number))
-    return FedrefError(
-        f"the worker with {names} died ({error or 'no worker is left'}); what was saved before is "
-        f"whole: go on with `fedref resume {how.directory}`"
-    )
 
 
 # ---- a run ---------------------------------------------------------------------------------------
@@ -314,42 +241,32 @@ def execute(
 ) -> Run:
     """Run every unit; go on from its file, if there is one; write the tables at the end.
 
-    executor : runs whole units, `workers` at a time. threads : how many run the clients of a round
+    executor : runs whole units in the place of workers. threads : how many run the clients of a round
     where the model is large, divided by the workers (None: one a processor). every, changed_code,
     engine : as in `Options`. loader : holds what `resolve_experiment` has loaded.
     """
     loader, work = loader or Loader(), units(experiment)
-
-    def run_in(folder: Path, facts: DataFacts) -> Run:
-        how = Options(folder, every, changed_code, engine)
-        board = Board(folder / run_directory.QUEUE, len(work))
-        run = None
-        try:
-            if executor is not None:
-                records = complete_in(executor, work, loader, how, workers, progress)
-            else:
-                records = complete_units(work, loader, how, workers, progress, board)
-            run = Run(experiment, work, records, directory, facts)
-            if directory is not None:
-                run.write(directory)
-                if board.is_alone():
-                    run_directory.remove_partial_files(directory)
-            return run
-        finally:
-            board.close(finished=run is not None)
+    workers = 1 if executor is not None else workers
 
     def run_all() -> Run:
-        first = load_unit(work[0], loader)
-        facts = facts_of(first)
+        first = load_experiment(work[0].experiment, loader)
+        done = partial(Run, experiment, work, directory=directory, scales=scales_of(first))
         if directory is not None:
             run_directory.refuse_strangers(directory, work)
             run_directory.check_split(directory, first.whole)
-            return run_in(directory, facts)
-        if workers == 1 and executor is None:  # nothing to share: no file is needed
-            records = [*run_in_memory(work, loader, progress, engine)]
-            return Run(experiment, work, records, None, facts)
-        with TemporaryDirectory(prefix="fedref-") as folder:
-            return run_in(Path(folder), facts)
+        elif workers == 1 and executor is None:  # nothing to share: no file is needed
+            return done([*run_in_memory(work, loader, progress, engine)])
+        folder = nullcontext(directory) if directory else TemporaryDirectory(prefix="fedref-")
+        with folder as place:
+            how = Options(Path(place), every, changed_code, engine)
+            with closing(Board(how.directory / run_directory.QUEUE, len(work))) as board:
+                run = done(complete_units(work, loader, how, board, progress, workers, executor))
+                if directory is not None:
+                    run.write(directory)
+                    if board.is_alone():
+                        run_directory.remove_partial_files(directory)
+                board.clear()
+        return run
 
     with limit_threads(threads), limit_threads(max(1, available_threads() // workers)):
         run: Run = run_single_threaded(run_all)
@@ -361,7 +278,7 @@ def run_in_memory(
 ) -> Iterator[Record]:
     """Run all units without files; yield their records."""
     for unit in work:
-        loaded = load_unit(unit, loader)
+        loaded = load_experiment(unit.experiment, loader)
         for record in iterate_rounds(unit, loaded, None, progress.message, engine(unit, loaded)):
             progress.round(unit, record)
         yield record
@@ -391,8 +308,8 @@ def run(
     nothing). A run that was begun there goes on.
     progress : True for a bar (also in a notebook) or lines, or a Progress with functions to call.
     workers : processes on this machine that share the units.
-    executor : any `concurrent.futures.Executor` in their place. It runs `workers` units at a time,
-    each to its end; units that have not ended leave nothing for `fedref resume`.
+    executor : any `concurrent.futures.Executor` in their place. It runs each unit to its end; units
+    that have not ended leave nothing for `fedref resume`.
     threads : how many run the clients of a round where the model is large, divided by the workers
     (None: one a processor). The numbers do not depend on it.
 

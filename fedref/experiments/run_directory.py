@@ -36,7 +36,6 @@ from fedref.datasets.manifest import read as read_manifest
 from fedref.datasets.sources import is_in_memory
 from fedref.experiments import config, names
 from fedref.experiments.config import Experiment
-from fedref.experiments.parallel import Board
 from fedref.experiments.unit import LoadedExperiment, Record, Unit
 from fedref.rounds.federation import Federation
 from fedref.rounds.threads import blas
@@ -80,7 +79,7 @@ def begin_run(experiment: Experiment, out: Path) -> None:
     with disk_errors(out):
         make_folder(out / "checkpoints")
         begun = path.is_file() and path.read_text(encoding="utf-8") == text
-        Board(out / QUEUE, 0).close(finished=False)
+        (out / QUEUE).touch()
         sync_folder(out)
         if not has_saved(out):
             (out / "split.json").unlink(missing_ok=True)  # of a start that saved nothing

@@ -116,6 +116,11 @@ class Record(NamedTuple):
         return f"<Record of round {self.round}, {self.status}>"
 
 
+def rounds_done(unit: Unit, record: Record) -> int:
+    """Return how many rounds are done, the start included; all of them if the unit has ended."""
+    return 1 + (record.round if record.status == "running" else unit.experiment.rounds)
+
+
 # ---- rounds --------------------------------------------------------------------------------------
 
 

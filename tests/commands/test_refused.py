@@ -211,7 +211,7 @@ CHANGES = [
     ({"sweep": {"lr": ["fast"]}}, "sweep {'lr': 'fast'}: algorithms.fedavg lr is 'fast', expected"),
     ({"sweep": {"lrr": [3]}},
      "sweep {'lrr': 3}: unknown key 'lrr': did you mean 'lr'"),
-    ({"data": {"name": 3}}, "data is a int, expected a name (a string)"),
+    ({"data": {"name": 3}}, "data is a int, expected a name, a path"),
     ({"data": {"name": "synthetic", "users": "few"}},
      "synthetic users is 'few', expected a whole number, at least 1"),
     ({"split": {"rule": "iid", "user": 3}}, "unknown key of iid 'user': did you mean 'users'?"),

@@ -56,10 +56,7 @@ def test_run_and_load_run_give_the_numbers_of_the_files(here):
     for i, seed in enumerate((0, 1)):
         own = rows(here / "a" / "metrics.csv", seed=seed, **where)
         assert accuracy[i].tolist() == [float(row["accuracy"]) for row in own if row["accuracy"]]
-    with pytest.raises(ConfigError, match="unknown algorithm of this run 'fedavgg': did you mean"):
-        loaded.curve("fedavgg")
-    message = r"no unit has model.l2=0.7, expected one of model.l2=0.0; model.l2=0.5$"
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=r"no unit has algorithm=fedavg, model.l2=0.7, expected"):
         loaded.curve("fedavg", **{"model.l2": 0.7})
     with pytest.raises(ConfigError, match="unknown metric 'acuracy': did you mean 'accuracy'"):
         loaded.curve("fedavg", "acuracy")
