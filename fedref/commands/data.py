@@ -1,7 +1,8 @@
 """`fedref data`: lists, shows, downloads, splits and verifies data."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from fedref import datasets
 from fedref.boundary.errors import ConfigError
@@ -10,6 +11,8 @@ from fedref.boundary.values import Bounds, schema
 from fedref.commands.command_line import parse_setting
 from fedref.datasets import describe, manifest, manifest_of, rules, sources
 from fedref.datasets.registry import find_nothing
+from fedref.experiments import config
+from fedref.experiments.loading import Loader
 from fedref.rounds.federation import Federation
 
 GROUP = """\
@@ -18,52 +21,32 @@ Data sets, their splits over clients, and manifests that anyone can replay.
 your own data
   A file or a folder in the place of a data set's name, in one of these formats:
   .npz         arrays X (n, ...) and y (n,); client (n,) if rows belong to clients;
-               for a test part of your own test (n,), true for test rows, or train,
-               true for all others, or test_from, the first test row
-  folder       X.npy and y.npy, and client.npy, test.npy, ... likewise
-  .csv, .tsv   a header; column y (or label, class, target); client and test (or
-               train) if you have them; every other column is a feature and holds
-               numbers; other names: --set data.label=outcome --set data.client=hospital
+               for a test part of your own test (n,), true for test rows
+  .csv, .tsv   a header; column y (or label, class, target); client and test if you
+               have them; every other column is a feature and holds numbers;
+               other names: --set data.label=outcome --set data.client=hospital
   .json        LEAF's format
   folder       of idx files, of LEAF files, or with a single file of those above
   Labels are whole numbers or words. Words become 0, 1, ... in sorted order; the
   table of both is printed and kept in the split's manifest. Other numbers are real
   targets, for models of your own. Other arrays than these are refused, not ignored.
   From Python: fedref.run(data=(X, y, client)), or data=(X, y), split="iid"; a DataFrame
-  with columns as in a CSV; {"X": X, "y": y, "train": train}; a Source, a Federation.
+  with columns as in a CSV; {"X": X, "y": y, "test": test}; a Source, a Federation.
 """
 Seed = Annotated[int, Bounds(0)]
 
 
-def rule_lines() -> list[str]:
-    """Return a line for each rule."""
-    return [f"  {name:<18}{rule.help}" for name, rule in rules.RULES.items()]
-
-
-def rules_help() -> str:
-    """Return a line for each rule, then the parameters of each with their defaults."""
-    lines = ["split rules (`fedref data rules --out FILE` draws them)", *rule_lines()]
-    lines += ["", "their parameters (--set split.KEY=VALUE)"]
-    for name, rule in rules.RULES.items():
-        lines += ["", f"  {name}"]
-        for entry in schema(rule).values():
-            default = "(depends on the data)" if entry.default is None else entry.default
-            lines.append(f"    {entry.name} = {default}: {entry.meaning.split(';')[0]}")
-    return "\n".join(lines)
-
-
-def parse_settings(given: list[str]) -> dict[str, Any]:
-    """Return {"users": 100, ...} of ["split.users=100", ...]."""
-    settings: dict[str, Any] = {}
-    for text in given:
-        key, value = parse_setting(text)
-        name = key.removeprefix("split.").replace("-", "_")
-        if not key.startswith("split."):
-            raise ConfigError(f"--set {text}: expected split.{text}, as for `fedref run`")
-        if not name or name in settings:
-            raise ConfigError(f"--set {text}: expected split.KEY=VALUE, every key once")
-        settings[name] = value
-    return settings
+def divide(
+    data: str, rule: str | None, seed: int | None, settings: Sequence[str], data_dir: Path | None
+) -> Federation:
+    """Divide data over clients as `fedref run` does that is given the same words."""
+    pairs = [parse_setting(text) for text in settings]
+    for key, _ in pairs:
+        if key.partition(".")[0] not in ("data", "split"):
+            raise ConfigError(f"--set {key}: expected data.KEY or split.KEY, as for `fedref run`")
+    given = [("data", data), ("split", rule), ("split.seed", seed), *pairs]
+    experiment = config.compose(None, given)
+    return Loader(data_dir).federation(experiment.data, experiment.split)
 
 
 def list_sources(*, data_dir: Path | None = None) -> None:
@@ -89,7 +72,7 @@ def show(
     name: str,
     *,
     split: str | None = None,
-    seed: Seed = 0,
+    seed: Seed | None = None,
     set: list[str] = (),  # type: ignore[assignment]
     data_dir: Path | None = None,
     out: Path | None = None,
@@ -99,16 +82,15 @@ def show(
     name : a data set (see `fedref data list`) such as mnist or 'synthetic(0.5,0.5)', a file or a folder,
         or a split manifest
     split : split rule (default: the data set's own; see `fedref data rules`)
-    seed : seed of the split
+    seed : seed of the split (default: 0)
+    set : any value of the data or the split, e.g. split.users=10
     out : picture to write, .png, .svg or .pdf
     """
     path = Path(name)
     if sources.parse_name(name) is None and manifest.is_manifest(path):
         federation = datasets.from_manifest(path, data_dir)
     else:
-        source = datasets.load(name, data_dir)
-        rule = split or sources.usual_split(name)
-        federation = rules.divide(rule, source, seed, parse_settings(set))
+        federation = divide(name, split, seed, set, data_dir)
     if out is not None:
         from fedref import plots  # matplotlib is slow to import
 
@@ -145,19 +127,24 @@ def show_rules(
     data_dir: Path | None = None,
     out: Path | None = None,
 ) -> None:
-    """List the split rules, and draw those that can divide the data over --users clients.
+    """List the split rules and their parameters; with --out, draw those that fit the data.
 
     data : a data set (see `fedref data list`), a file or a folder
     users : clients
     seed : seed of the split
     out : picture to write, .png, .svg or .pdf
     """
-    lines = rule_lines()
+    refused = {} if out is None else draw_rules(data, users, seed, data_dir, out)
+    for name, rule in rules.RULES.items():
+        print(f"{name:<18}{rule.help}")
+        for entry in schema(rule).values():
+            default = "(depends on the data)" if entry.default is None else entry.default
+            print(f"  {entry.name} = {default}: {entry.meaning.split(';')[0]}")
+    print("their parameters are set by --set split.KEY=VALUE")
+    for name, why in refused.items():
+        print(f"left out: {name} ({why})")
     if out is not None:
-        refused = draw_rules(data, users, seed, data_dir, out)
-        lines += [f"left out: {name} ({why})" for name, why in refused.items()]
-        lines.append(f"picture: {out}")
-    print("\n".join(lines))
+        print(f"picture: {out}")
 
 
 def draw_rules(
@@ -185,7 +172,7 @@ def split(
     rule: str,
     *,
     data: str,
-    seed: Seed = 0,
+    seed: Seed | None = None,
     set: list[str] = (),  # type: ignore[assignment]
     data_dir: Path | None = None,
     out: Path,
@@ -193,9 +180,10 @@ def split(
 ) -> None:
     """Divide a data set over clients and write a manifest.
 
-    rule : split rule, one of those below
+    rule : split rule (see `fedref data rules`)
     data : a data set (see `fedref data list`), a file or a folder
-    seed : seed of the split
+    seed : seed of the split (default: 0)
+    set : any value of the data or the split, e.g. split.users=10
     out : manifest to write, FILE.json
     overwrite : replace the file if it exists
     """
@@ -203,15 +191,11 @@ def split(
         raise ConfigError(f"--out {out}: expected FILE.json, which --split takes for a manifest")
     if exists(out) and not overwrite:
         raise ConfigError(f"--out {out}: exists already; expected another name, or --overwrite")
-    source = datasets.load(data, data_dir)
-    federation = rules.divide(rule, source, seed, parse_settings(set))
+    federation = divide(data, rule, seed, set, data_dir)
     described = manifest_of(federation)
     manifest.write(described, out)
     print(describe.statistics_text(federation))
     print(f"manifest: {out}  sha256 {described['sha256']}")
-
-
-split.below = rules_help  # type: ignore[attr-defined]
 
 
 def verify(path: Path, *, data_dir: Path | None = None) -> None:

@@ -112,7 +112,6 @@ def run(
     experiment = config.compose(
         files[0] if files else None, [*given.items(), *map(parse_setting, set)]
     )
-    say_model_of_text(experiment, model, dict(map(parse_setting, set)))
     if print_config:
         print(config.toml_text(experiment), end="")
         return 0
@@ -238,13 +237,6 @@ def print_json_line(unit: Unit, record: Record) -> None:
     row |= {"reason": record.reason} if record.reason else {}
     finite = {k: None if isinstance(v, float) and not isfinite(v) else v for k, v in row.items()}
     print(json.dumps(finite, allow_nan=False), flush=True)
-
-
-def say_model_of_text(experiment: Experiment, model: str | None, given: Any) -> None:
-    """Say which model was chosen for a file of text."""
-    data, chosen = experiment.data["name"], experiment.model["name"]
-    if model is None and "model.name" not in given and chosen == "lstm" and config.holds_text(data):
-        say(f"{data} holds text: the model is {chosen} (--model for another)")
 
 
 def notes_on_data(experiment: Experiment, source: Source) -> Any:

@@ -137,7 +137,7 @@ SOURCES: dict[str, NamedData] = {
         texts.find_sent140,
         texts.read_sent140,
         "LEAF JSON (train and test folders, or all_data)",
-        "Sentiment140, tweets of 2 classes, one client per user; sent140(characters)",
+        "Sentiment140, tweets of 2 classes, one client per user",
         "natural",
         parameters=texts.Sent140,
     ),

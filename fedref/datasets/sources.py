@@ -210,7 +210,6 @@ def prepare(name: str, chosen: dict[str, Any]) -> Path:
 FOLDERS: tuple[tuple[Callable[[Path], object], Callable[[Path], Raw]], ...] = (
     (idx.folder_holds_images, idx.read),
     (leaf.folder_holds_json, leaf.read),
-    (npz.folder_holds_arrays, npz.read_folder),
 )
 SUFFIXES: dict[str, Callable[..., Raw]] = {
     ".npz": npz.read,
@@ -220,8 +219,7 @@ SUFFIXES: dict[str, Callable[..., Raw]] = {
     ".tsv": tables.read,
 }
 EXPECTED = (
-    "a file .npz, .csv, .tsv or .json, a folder that holds one of them, or a folder of X.npy and y.npy, "
-    "of idx or of LEAF files"
+    "a file .npz, .csv, .tsv or .json, a folder with one of them, or a folder of idx or LEAF files"
 )
 
 
@@ -260,7 +258,7 @@ def suffix(path: Path) -> str:
 
 IN_MEMORY = (
     "arrays (X, y) or (X, y, client), a table of arrays with X and y and optionally client "
-    "and test or train, a DataFrame with such columns, a Source or a Federation"
+    "and test, a DataFrame with such columns, a Source or a Federation"
 )
 
 

@@ -17,20 +17,25 @@ role of each play. 194 of its 1 349 roles say no more than 80 characters and hav
 files can be read as well; according to its README they keep 660 roles.)
 """
 
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from fedref.boundary.files import data_error, read_json
 from fedref.datasets.formats import leaf, text
-from fedref.datasets.formats.arrays import Raw
+from fedref.datasets.formats.arrays import Raw, require
 from fedref.datasets.formats.leaf import Parts, User
+from fedref.models.numerics import Array
 
 ROLES = ("roles.json.gz", "roles.json")
 EXPECTED = 'roles.json: an object {"play__ROLE": [[line, ...] of each speech, ...]}'
 TRAIN = 0.8
-WORDS = 25  # how many words of a tweet are kept, as in LEAF
+TWEET_AT = 4  # LEAF: id, date, query, user, tweet[, "training" | "test"]
+SENTIMENTS = {0: 0, 1: 1, 4: 1, "0": 0, "1": 1, "4": 1}
 
 
 def split_in_time(users: list[User], gap: int) -> Parts:
@@ -102,18 +107,15 @@ def is_role(speeches: Any) -> bool:
 
 @dataclass(frozen=True)
 class Sent140:
-    """Parameters: whether codes stand for words or characters, and the sizes below.
+    """Parameters: how many words have a code, and how many words of a tweet are kept (in LEAF 25).
 
-    vocabulary : how many words have a code: the most frequent ones of the training part.
-    length : how many words or characters of a tweet are kept (None: 25 words, or 140 characters).
+    Those with a code are the most frequent ones of the training part.
     """
 
-    tokens: str = "words"
     vocabulary: int = 10_000
-    length: int | None = None
+    length: int = 25
 
     bounds: ClassVar[Mapping[str, Any]] = {"vocabulary": (1,), "length": (1, 10_000)}
-    choices: ClassVar[Mapping[str, Any]] = {"tokens": ("words", "characters")}
 
 
 def find_sent140(folder: Path, **parameters: Any) -> Path | None:
@@ -121,31 +123,33 @@ def find_sent140(folder: Path, **parameters: Any) -> Path | None:
     return folder if leaf.folder_holds_json(folder) else None
 
 
-def read_sent140(path: Path, tokens: str, vocabulary: int, length: int | None) -> Raw:
-    """Return tweets as codes of words or characters, and their class: 0 negative, 1 positive.
+def parse_tweets(x: list[Any], y: list[Any], where: str) -> tuple[Array, Array]:
+    """Return the tweets as text (n, 1), and their class: 0 negative, 1 positive."""
+    for i, (row, label) in enumerate(zip(x, y)):
+        columns = isinstance(row, list) and len(row) in (TWEET_AT + 1, TWEET_AT + 2)
+        expected = "a tweet as [id, date, query, user, tweet]"
+        right = columns and all(isinstance(cell, str) for cell in row)
+        require(right, where, f"x[{i}] is {reprlib.repr(row)}", expected)
+        right = type(label) in (int, str) and label in SENTIMENTS
+        require(right, where, f"y[{i}] is {reprlib.repr(label)}", "0 or 1, a tweet's class")
+    tweets = np.array([row[TWEET_AT] for row in x], object)[:, None]
+    return tweets, np.array([SENTIMENTS[label] for label in y], np.int64)
 
-    Words outside the vocabulary share one code, its last.
-    """
-    parts = leaf.read_parts(path)
-    everyone = [user for _, users in parts for user in users if len(user.y)]
-    odd = next((user for user in everyone if user.X.dtype != object), None)
-    if odd is not None:
-        expected = "rows [id, date, query, user, tweet] in x"
-        raise data_error(odd.where, "x holds no tweets", expected)
+
+def read_sent140(path: Path, vocabulary: int, length: int) -> Raw:
+    """Return tweets as codes of words, and their class. All unknown words share the last code."""
+    parts = leaf.read_parts(path, parse_tweets)
     if len(parts) == 1:
-        parts = split_in_time(everyone, 0)
-    if tokens == "characters":
-        known, width = text.CHARACTERS, length or text.TWEET
-    else:
-        trained = (tweet for user in parts[0][1] if len(user.y) for tweet in user.X[:, 0])
-        known, width = text.vocabulary_of(trained, vocabulary), length or WORDS
-
-    def encode_user(user: User) -> User:
-        tweets = user.X[:, 0].tolist()
-        if tokens == "characters":
-            return user._replace(X=text.encode(tweets, width))
-        return user._replace(X=text.encode_words(tweets, known, width))
-
-    coded = [(part, [encode_user(user) for user in users if len(user.y)]) for part, users in parts]
+        parts = split_in_time([user for user in parts[0][1] if len(user.y)], 0)
+    trained = (tweet for user in parts[0][1] if len(user.y) for tweet in user.X[:, 0])
+    known = text.vocabulary_of(trained, vocabulary)
+    coded = [
+        (part, [
+            user._replace(X=text.encode_words(user.X[:, 0].tolist(), known, length))
+            for user in users
+            if len(user.y)
+        ])
+        for part, users in parts
+    ]  # fmt: skip
     raw = leaf.join(coded, path)
     return raw._replace(facts={**raw.facts, "vocabulary": known})

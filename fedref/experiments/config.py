@@ -42,10 +42,9 @@ from fedref.boundary.values import (
     with_dashes,
 )
 from fedref.datasets import manifest
-from fedref.datasets.formats import leaf
 from fedref.datasets.registry import SOURCES
 from fedref.datasets.rules import RULES, parameters_of
-from fedref.datasets.sources import IN_MEMORY, find, is_in_memory, parse_name, usual_split
+from fedref.datasets.sources import IN_MEMORY, is_in_memory, parse_name, usual_split
 from fedref.experiments import names
 from fedref.models import FROM_DATA, Model
 from fedref.sampling import Sampling
@@ -386,14 +385,8 @@ def named_tables(table: Table) -> dict[str, dict[str, Any]]:
 def usual_tables(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the usual ([split], [model]) of a data set, for what the experiment leaves open."""
     name = data.partition("(")[0].strip() if isinstance(data, str) else ""
-    model = "lstm" if holds_text(data) else USUAL_MODEL.get(name, "logistic")
+    model = USUAL_MODEL.get(name, "logistic")
     return {"rule": usual_split(data), **USUAL_SPLIT.get(name, {})}, {"name": model}
-
-
-def holds_text(data: Any) -> bool:
-    """Return whether data are a file or folder that holds text."""
-    path = find(data) if isinstance(data, str) and parse_name(data) is None else None
-    return path is not None and leaf.holds_text(path)
 
 
 def data_table(table: Table) -> dict[str, Any]:

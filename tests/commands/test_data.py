@@ -67,6 +67,23 @@ def test_show_refuses_what_run_refuses(tmp_path, capsys):
     assert "column 'subject' is a feature; if it says whose row it is, call it client" in out
 
 
+def test_show_and_split_divide_as_run_does(tmp_path, capsys):
+    table, path = tmp_path / "a.csv", tmp_path / "m.json"
+    table.write_text("x,outcome,shop\n" + "".join(f"{i},{i % 2},{i % 3}\n" for i in range(30)))
+    words = ("--set", "data.label=outcome", "--set", "data.client=shop")
+    fedref("show", table, *words)
+    assert "3" in capsys.readouterr().out.splitlines()[1]  # clients
+    fedref(
+        "split", "dirichlet", "--data", table, *words, "--set", "split.min-rows=3", "--out", path
+    )
+    source = load(table, label="outcome", client="shop")
+    assert manifest_of(from_manifest(path)) == manifest_of(split("dirichlet", source, min_rows=3))
+    for rule, clients in (("dirichlet", 20), ("per-fedavg", 20)):  # as `fedref run` divides digits
+        capsys.readouterr()
+        fedref("show", "digits", "--split", rule)
+        assert f"users={clients}" in capsys.readouterr().out
+
+
 def test_split_verify_show(tmp_path, capsys):
     path = tmp_path / "m.json"
     words = ("--data", "digits", "--seed", 7, "--set", "split.users=8", "--set", "split.alpha=3e-1")
@@ -124,10 +141,11 @@ def test_help_says_everything(command, capsys):
 def test_rules_are_listed_and_drawn(tmp_path, capsys):
     from fedref.datasets import RULES
 
-    assert fedref("rules") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == list(RULES)
-    assert [line.split(maxsplit=1)[1] for line in lines] == [rule.help for rule in RULES.values()]
+    fedref("rules")
+    out = capsys.readouterr().out
+    for name, rule in RULES.items():
+        assert f"{name:<18}{rule.help}" in out
+        assert all(f"{f.name} = " in out for f in fields(rule))
     assert len({rule.help for rule in RULES.values()}) == len(RULES)  # each says its own
 
     fedref("rules", "--out", tmp_path / "a.png", "--users", 8)
@@ -135,13 +153,3 @@ def test_rules_are_listed_and_drawn(tmp_path, capsys):
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert "left out: natural (digits has no natural clients" in out
     assert out.count("left out") == 1
-
-
-def test_split_help_explains_rules_and_parameters(capsys):
-    from fedref.datasets import RULES
-
-    help_of("split")
-    out = capsys.readouterr().out
-    for name, rule in RULES.items():
-        assert name in out
-        assert all(f"{f.name} = " in out for f in fields(rule))

@@ -271,17 +271,6 @@ def test_labels_that_are_words_are_said_and_kept(here, capsys):
     assert "the data or the split has changed" in refused(capsys, "resume", "a")
 
 
-def test_a_file_of_text_is_modelled_without_being_asked(tmp_path, capsys):
-    data = {name: {"raw": "to be or not to be " * 7} for name in ("HAMLET", "GHOST")}
-    file = tmp_path / "mine.json"
-    file.write_text(json.dumps({"users": [*data], "num_samples": [9, 9], "user_data": data}))
-    words = ["--set", "split.min-rows=1", "--set", "model.hidden=[3]", "--rounds", "1", "--quiet"]
-    words += ["--clients-per-round", "2", "--out", tmp_path / "run"]
-    assert main("run", "fedavg", "--data", file, *words) == 0
-    line = f"fedref: {file} holds text: the model is lstm (--model for another)\n"
-    assert capsys.readouterr().err == line
-
-
 def test_a_dry_run_checks_everything_prints_the_experiment_and_writes_nothing(here, capsys):
     path = write(here / "t.toml", document())
     before = sorted(here.rglob("*"))

@@ -21,13 +21,6 @@ def whole(n: list[int]) -> Part:
     return Part(np.arange(sum(n)) + 100, partition.offsets(np.array(n)))
 
 
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 5))))
-def test_spans_are_the_ranges_one_after_the_other(ranges: list[tuple[int, int]]) -> None:
-    start, count = (np.array([r[i] for r in ranges], np.int64) for i in (0, 1))
-    expected = [i for a, n in ranges for i in range(a, a + n)]
-    assert partition.concatenate_ranges(start, count).tolist() == expected
-
-
 @given(st.lists(st.integers(0, 4)))
 def test_group_keeps_the_order_within_each_client(owner: list[int]) -> None:
     grouped = partition.group_by_client(np.array(owner, np.int64), 5)

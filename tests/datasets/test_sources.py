@@ -13,27 +13,20 @@ from dataset_files import (
     put,
     put_json,
     write_idx,
-)
+)  # fmt: skip
 
 from fedref import ConfigError, DataError
 from fedref.datasets import SOURCES, load, shipped_folder, sources
 from fedref.datasets.formats import emnist
 
 
-def test_the_shipped_digits_are_the_published_ones() -> None:
-    source = load("digits")
-    assert source.X.shape == (1797, 64)
-    assert source.X.dtype == np.uint8
-    assert source.X.max() == source.full_scale == 16
-    assert source.image == (8, 8, 1)
-    assert source.labels.tolist() == list(range(10))
-    assert source.sha256 == SOURCES["digits"].sha256
-
-
-def test_shipped_data_is_in_the_package_or_beside_it(
+def test_the_shipped_digits_are_in_the_package_or_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (shipped_folder() / "digits" / "digits.npz").is_file()
+    source = load("digits")
+    assert (source.X.shape, source.X.dtype, source.image) == ((1797, 64), np.uint8, (8, 8, 1))
+    assert source.X.max() == source.full_scale == 16
+    assert source.sha256 == SOURCES["digits"].sha256
     package = tmp_path / "site-packages" / "fedref"
     (package / "datasets").mkdir(parents=True)
     monkeypatch.setattr(sources, "__file__", str(package / "datasets" / "sources.py"))
@@ -59,11 +52,10 @@ def test_real_data_is_read(real: Path, name: str, shape: tuple[int, int], client
 
 def data_dir(root: Path) -> Path:
     """Make a folder with small files for data sets that are neither generated nor shipped."""
-    write_idx(root / "mnist")
-    (root / "emnist").mkdir()
-    put(root / "emnist", "gzip.zip", emnist_zip())
-    for name in ("vehicle", "cifar10-gray"):
+    for name in ("emnist", "vehicle", "cifar10-gray"):
         (root / name).mkdir()
+    write_idx(root / "mnist")
+    put(root / "emnist", "gzip.zip", emnist_zip())
     put_json(root / "vehicle", leaf_object(), "vehicle.json")
     X, y = images(8)
     parts = {"train_images": X, "train_labels": y, "test_images": X, "test_labels": y}
@@ -71,10 +63,7 @@ def data_dir(root: Path) -> Path:
     return root
 
 
-HERE = ["mnist", "emnist", "vehicle", "cifar10-gray"]
-
-
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("name", ["mnist", "emnist", "vehicle", "cifar10-gray"])
 def test_data_sets_are_found_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -88,10 +77,14 @@ def test_data_sets_are_found_by_name(
         load(name, tmp_path / "nowhere")  # an explicit folder goes before FEDREF_DATA
 
 
-def test_a_folder_of_another_data_set_is_not_taken_for_the_one_asked_for(tmp_path: Path) -> None:
-    write_idx(tmp_path / "mnist", "emnist-letters-", "test")
-    with pytest.raises(DataError, match=r"emnist: .*in the folder DIR/emnist"):
-        load("emnist", tmp_path / "mnist")
+def test_files_and_folders_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = data_dir(tmp_path)
+    source = load(root / "vehicle" / "vehicle.json")
+    assert source.name == "vehicle.json"
+    monkeypatch.chdir(root / "vehicle")
+    for same in (load("vehicle/vehicle.json", root), load("./vehicle.json"), load(Path.cwd())):
+        assert same.sha256 == source.sha256
+    assert same.name == "vehicle"
 
 
 @pytest.mark.parametrize("name", [n for n in SOURCES if SOURCES[n].files and n != "digits"])
@@ -100,11 +93,8 @@ def test_the_error_for_missing_data_says_which_files_to_put_where(
 ) -> None:
     with pytest.raises(DataError) as caught:
         load(name, tmp_path)
-    message = str(caught.value)
-    assert SOURCES[name].files in message
-    assert f"DIR/{name}" in message
-    assert "FEDREF_DATA" in message
-    assert "\n" not in message
+    for words in (SOURCES[name].files, f"DIR/{name}", "FEDREF_DATA"):
+        assert words in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -113,10 +103,7 @@ def test_the_error_for_missing_data_says_which_files_to_put_where(
         ("minst", "did you mean 'mnist'"),
         ("nowhere.npz", "nor is it a file or folder"),
         ("", "unknown data set ''"),
-        ("a" * 5000, "File name too long; expected the path"),
-        ("a\0b", "nor is it a file or folder|null"),
         ("mnist(3)", "one argument too many"),
-        ("sent140(letters)", "known are characters, words"),
         ("emnist(letter)", "did you mean 'letters'"),
     ],
 )
@@ -125,19 +112,12 @@ def test_unknown_names_and_arguments(name: str, message: str) -> None:
         load(name)
 
 
-def test_files_and_folders_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = data_dir(tmp_path)
-    source = load(root / "vehicle" / "vehicle.json")
-    assert source.name == "vehicle.json"
-    assert load("vehicle/vehicle.json", root).sha256 == source.sha256
-    monkeypatch.chdir(root / "vehicle")
-    assert load("./vehicle.json").sha256 == source.sha256
-    assert load(root / "vehicle").name == "vehicle"
-
-
-def test_a_wrong_FEDREF_DATA_matters_only_where_it_is_needed(
+def test_a_wrong_folder_matters_only_where_it_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    write_idx(tmp_path / "mnist", "emnist-letters-", "test")
+    with pytest.raises(DataError, match=r"emnist: .*in the folder DIR/emnist"):
+        load("emnist", tmp_path / "mnist")  # another data set's
     monkeypatch.setenv("FEDREF_DATA", str(tmp_path / "nope"))
     assert load("digits").sha256 == SOURCES["digits"].sha256
     assert sources.locate("vehicle", {}, None) is None  # as `data list` asks
@@ -145,14 +125,6 @@ def test_a_wrong_FEDREF_DATA_matters_only_where_it_is_needed(
         load("mnist")  # and no download
     with pytest.raises(DataError, match="nope: no such folder"):
         load("digits", tmp_path / "nope")
-
-
-def test_unknown_formats_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a.txt: unknown format; expected .*npz"):
-        load(put(tmp_path, "a.txt", b"1,2"))
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="empty: holds none of the known formats"):
-        load(tmp_path / "empty")
     with pytest.raises(ConfigError, match="unknown key of data 'classes'"):
         load(put(tmp_path, "a.npz", b""), classes="a-j")
 
@@ -178,22 +150,17 @@ def test_emnist_is_upright_and_its_classes_count_from_zero(tmp_path: Path) -> No
     assert load(some.name, root, verify=False).sha256 == some.sha256
 
 
-@pytest.mark.parametrize("classes", ["j-a", "a-", "aa", "a1", "é", "·"])
-def test_classes_must_be_characters_of_the_set(tmp_path: Path, classes: str) -> None:
-    with pytest.raises(ConfigError, match="characters of abc"):
-        load("emnist", data_dir(tmp_path), classes=classes)
-
-
-@pytest.mark.parametrize(
-    ("part", "classes", "labels"),
-    [
-        ("byclass", "a-j", range(36, 46)),
-        ("balanced", "ab", (36, 37)),
-        ("letters", "a-j", range(1, 11)),
-    ],
-)
-def test_published_labels_of_characters(part: str, classes: str, labels: range) -> None:
-    assert emnist.find_labels(emnist.ALPHABETS[part], classes) == list(labels)
+def test_classes_are_characters_of_the_set() -> None:
+    for part, labels in (
+        ("byclass", range(36, 46)),
+        ("balanced", (36, 37)),
+        ("letters", range(1, 11)),
+    ):
+        classes = "ab" if part == "balanced" else "a-j"
+        assert emnist.find_labels(emnist.ALPHABETS[part], classes) == list(labels)
+    for classes in ("j-a", "a-", "aa", "a1", "é", "·"):
+        with pytest.raises(ConfigError, match="characters of abc"):
+            emnist.find_labels(emnist.ALPHABETS["letters"], classes)
 
 
 def test_emnist_labels_beyond_the_set_are_refused(tmp_path: Path) -> None:

@@ -295,15 +295,6 @@ def test_numbers_and_codes_are_not_taken_for_each_other(name):
         make_model({"name": name}, data)
 
 
-def test_the_usual_model_of_a_file_is_that_of_what_it_holds(tmp_path, monkeypatch):
-    monkeypatch.setenv("FEDREF_DATA", str(tmp_path))
-    (tmp_path / "text.json").write_text('{"user_data": {"me": {"x": ["to be"]}}}')
-    (tmp_path / "numbers.json").write_text('{"user_data": {"me": {"x": [[1.5]]}}}')
-    for name, model in {"text": "lstm", "numbers": "logistic", "nowhere": "logistic"}.items():
-        for path in (f"{name}.json", f"{tmp_path}/{name}.json"):
-            assert config.usual_tables(path)[1] == {"name": model}
-
-
 def federation(labels) -> Federation:
     part = Part(np.array([0]), np.array([0, 1]))
     return Federation(source(labels), part, Part(np.array([1]), np.array([0, 1])))

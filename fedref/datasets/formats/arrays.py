@@ -3,8 +3,7 @@
     X       (n, p), (n, H, W) or (n, H, W, C): numbers
     y       (n,): whole numbers, words or real targets
     client  (n,): whose row it is, as whole numbers or words; optional
-    test    (n,): true for test rows; or `train`, false for them; or `test_from`, the first test row,
-            counted from 0; optional
+    test    (n,): true for test rows; optional
 
 Test rows are moved to the end and keep their order. Arrays of other names are refused: if a mask
 were ignored because of its name, training would use the test rows.
@@ -21,8 +20,7 @@ from fedref.boundary.files import as_data_error, data_error
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Source
 
-TEST_ROWS = ("test", "train", "test_from")
-ARRAY_NAMES = ("X", "y", "client", *TEST_ROWS)
+ARRAY_NAMES = ("X", "y", "client", "test")
 
 
 class Raw(NamedTuple):
@@ -51,12 +49,8 @@ def source_of(raw: Raw, where: str, **more: Any) -> Source:
         client = np.asarray(arrays["client"])
         if "client_names" not in facts:
             client, facts["client_names"] = encode_clients(client, len(X), where)
-    marks = [name for name in TEST_ROWS if name in arrays]
-    require(len(marks) < 2, where, f"has {' and '.join(marks)}", "one of them")
-    if marks == ["test_from"]:
-        facts["test_from"] = first_test_row(np.asarray(arrays["test_from"]), len(X), where)
-    elif marks:
-        test = is_test_row(marks[0], np.asarray(arrays[marks[0]]), len(X), where)
+    if "test" in arrays:
+        test = as_mask(np.asarray(arrays["test"]), len(X), where)
         order = np.argsort(test, kind="stable")
         X, y, client = X[order], y[order], None if client is None else client[order]
         facts["test_from"] = int(len(X) - test.sum())
@@ -196,18 +190,10 @@ def require_utf8(names: Iterable[Any]) -> tuple[str, ...]:
     return names
 
 
-def first_test_row(test_from: Array, n: int, where: str) -> int:
-    """Return the row number in the array test_from; a DataError if it is out of range."""
-    first = int(as_integers(test_from.reshape(-1), 1, where, "test_from")[0])
-    require(0 < first < n, where, f"test_from is {first}", f"a row from 1 to {n - 1}")
-    return first
-
-
-def is_test_row(name: str, values: Array, n: int, where: str) -> Array:
-    """Return (n,) 1 for test rows and 0 for others, from the array `test` or its opposite `train`."""
-    mask = as_integers(values, n, where, name)
-    wrong = f"{name} is not true for some rows and false for others"
-    other = {"test": "training", "train": "test"}[name]
-    right = f"true or 1 for {name} rows, false or 0 for {other} rows"
-    require(set(np.unique(mask).tolist()) == {0, 1}, where, wrong, right)
-    return mask if name == "test" else 1 - mask
+def as_mask(values: Array, n: int, where: str) -> Array:
+    """Return the array `test` as (n,) integers: 1 for test rows and 0 for others."""
+    mask = as_integers(values, n, where, "test")
+    right = "true or 1 for test rows, false or 0 for training rows"
+    both = set(np.unique(mask).tolist()) == {0, 1}
+    require(both, where, "test is not true for some rows and false for others", right)
+    return mask

@@ -1,38 +1,27 @@
 """LEAF's JSON: {"users": [...], "num_samples": [...], "user_data": {user: {"x": [...], "y": [...]}}}.
 
-x holds rows of numbers (FEMNIST, Synthetic, Vehicle), strings (Shakespeare: 80 characters, y the
-next one) or rows of text columns (Sent140: id, date, query, user, tweet[, part]; y 0 or 1). Instead
-of x and y an entry may hold "raw", the whole text of a role, which is cut into windows here. Text
-becomes codes of characters; `texts.py` can also turn tweets into codes of words.
+x holds rows of numbers (FEMNIST, Synthetic, Vehicle), or strings (Shakespeare: 80 characters, y the
+next one), which become codes of characters. `texts.py` reads Sent140's rows of text columns.
 """
 
-import re
 import reprlib
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref.boundary.errors import DataError
-from fedref.boundary.files import (
-    as_data_error,
-    data_error,
-    first_repeated,
-    read_bytes,
-    read_json,
-)
+from fedref.boundary.files import as_data_error, data_error, first_repeated, read_json
 from fedref.datasets.formats import arrays, text
 from fedref.datasets.formats.arrays import Raw, require
 from fedref.models.numerics import Array
 
 EXPECTED = "LEAF JSON: an object with users, num_samples and user_data"
 NUMBERS = {int, float}  # and not bool, which NumPy would take for 1 and 0
-TWEET_AT = 4  # LEAF: id, date, query, user, tweet[, "training" | "test"]
 
 
 class User(NamedTuple):
-    """One user's rows: X (n, p), y (n,); where : file and user, for messages. X (n, 1) holds tweets."""
+    """One user's rows: X (n, p), y (n,); where : file and user, for messages."""
 
     name: str
     X: Array
@@ -41,9 +30,15 @@ class User(NamedTuple):
 
 
 Parts = list[tuple[str, list[User]]]  # ("", all users), or those of "train" and of "test"
+Parse = Callable[[list[Any], list[Any], str], tuple[Array, Array]]  # x, y and where → X, y
 
 
-def read_users(path: Path) -> list[User]:
+def parse_rows(x: list[Any], y: list[Any], where: str) -> tuple[Array, Array]:
+    """Return the rows of a user as arrays (n, p) and (n,), text as codes."""
+    return parse_features(x, where), parse_labels(y, where)
+
+
+def read_users(path: Path, parse: Parse) -> list[User]:
     """Return the users of one file, in its order."""
     tree = read_json(path, EXPECTED)
     for key, kind in (("users", list), ("user_data", dict), ("num_samples", list)):
@@ -60,39 +55,31 @@ def read_users(path: Path) -> list[User]:
         raise data_error(path, f"users does not list {name!r}", "the same users in both")
     what = f"{len(counts)} num_samples for {len(names)} users"
     require(len(counts) == len(names), path, what, "as many of both")
-    users = [read_user(name, entries[name], f"{path}: user {name!r}") for name in names]
+    users = [read_user(name, entries[name], f"{path}: user {name!r}", parse) for name in names]
     for user, count in zip(users, counts):
-        right = "raw" in entries[user.name] or count == len(user.y)
         said = f"{reprlib.repr(count)}, as num_samples says"
-        require(right, user.where, f"{len(user.y)} rows", said)
+        require(count == len(user.y), user.where, f"{len(user.y)} rows", said)
     return users
 
 
-def read_user(name: str, entry: Any, where: str) -> User:
+def read_user(name: str, entry: Any, where: str, parse: Parse) -> User:
     """Return one user's entry as arrays."""
-    if isinstance(entry, dict) and "x" not in entry and "raw" in entry:
-        raw = entry["raw"]
-        texts = raw if isinstance(raw, list) else [raw]
-        right = all(isinstance(one, str) for one in texts)
-        require(right, where, "raw is not text", "a string or a list of strings")
-        return User(name, *text.windows("\n".join(texts)), where)
     x, y = (entry.get(key) if isinstance(entry, dict) else None for key in ("x", "y"))
     if not isinstance(x, list) or not isinstance(y, list):
         raise data_error(where, "x or y is missing or no list", "lists x and y")
     require(len(x) == len(y), where, f"{len(x)} rows in x and {len(y)} in y", "as many of both")
     if not x:
         return User(name, np.empty((0, 0), np.uint8), np.empty(0, np.int64), where)
-    return User(name, parse_features(x, where), parse_labels(y, is_tweet(x[0]), where), where)
+    return User(name, *parse(x, y, where), where)
 
 
 def parse_features(x: list[Any], where: str) -> Array:
-    """Return x as an array (n, p), its text as codes, tweets as they are."""
+    """Return x as an array (n, p), its text as codes."""
     if isinstance(x[0], str):
-        return text.encode(require_texts(x, where), text.LENGTH)
-    if is_tweet(x[0]):
-        alike = (isinstance(row, list) and len(row) == len(x[0]) for row in x)
-        tweets = [row[TWEET_AT] if same else None for row, same in zip(x, alike)]
-        return np.array(require_texts(tweets, where), object)[:, None]
+        for i, row in enumerate(x):
+            what = f"x[{i}] is {reprlib.repr(row)}"
+            require(isinstance(row, str), where, what, "text, as in the rows before it")
+        return text.encode(x, text.LENGTH)
     p = max(len(x[0]), 1) if isinstance(x[0], list) else 1
     # checked first, because NumPy would give every cell as much memory as the longest text needs
     for i, row in enumerate(x):
@@ -108,31 +95,9 @@ def parse_features(x: list[Any], where: str) -> Array:
     return X
 
 
-def is_tweet(row: Any) -> bool:
-    """Return whether a row is Sent140's: five or six columns of text."""
-    columns = (TWEET_AT + 1, TWEET_AT + 2)
-    return isinstance(row, list) and len(row) in columns and all(isinstance(c, str) for c in row)
-
-
-def require_texts(x: list[Any], where: str) -> list[str]:
-    """Return x if all its entries are text, else raise a DataError."""
-    for i, row in enumerate(x):
-        if not isinstance(row, str):
-            what = f"x[{i}] is {reprlib.repr(row)}"
-            raise data_error(where, what, "text, as in the rows before it")
-    return x
-
-
-def parse_labels(y: list[Any], tweets: bool, where: str) -> Array:
-    """Return y as an array (n,): numbers, codes of characters, or a tweet's class, 0 or 1.
-
-    Sent140's files may hold 4 for 1, and text such as "0" for 0.
-    """
-    if tweets:
-        known = {0: 0, 1: 1, 4: 1, "0": 0, "1": 1, "4": 1}
-        codes = [known.get(v) if type(v) in (int, str) else None for v in y]
-        expected = "0 or 1, a tweet's class"
-    elif isinstance(y[0], str):
+def parse_labels(y: list[Any], where: str) -> Array:
+    """Return y as an array (n,): numbers, or codes of characters."""
+    if isinstance(y[0], str):
         places = [text.ALPHABET.find(c) if isinstance(c, str) and len(c) == 1 else -1 for c in y]
         codes = [None if place < 0 else place for place in places]
         expected = "one character of LEAF's alphabet"
@@ -159,11 +124,11 @@ def list_files(path: Path) -> list[tuple[str, list[Path]]]:
     return [("", files)]
 
 
-def read_parts(path: Path) -> Parts:
+def read_parts(path: Path, parse: Parse = parse_rows) -> Parts:
     """Return the users of one file, or of all files of a folder, with both parts if it has both."""
     parts = []
     for part, paths in list_files(path):
-        users = [user for file in paths for user in read_users(file)]
+        users = [user for file in paths for user in read_users(file, parse)]
         seen: dict[str, str] = {}
         for user in users:
             if user.name in seen:
@@ -180,7 +145,7 @@ def read(path: Path) -> Raw:
 
 def join(parts: Parts, path: Path) -> Raw:
     """Join the users of all parts; if the first is "train", the second is for testing."""
-    everyone = [encode_tweets(user) for _, users in parts for user in users]
+    everyone = [user for _, users in parts for user in users]
     filled = [user for user in everyone if len(user.y)]
     require(filled, path, "no user has any rows", EXPECTED)
     first = filled[0]
@@ -205,13 +170,6 @@ def join(parts: Parts, path: Path) -> Raw:
     return Raw(found, facts)
 
 
-def encode_tweets(user: User) -> User:
-    """Return the user with tweets as codes of their characters: (n, 140)."""
-    if user.X.dtype != object:
-        return user
-    return user._replace(X=text.encode(user.X[:, 0].tolist(), text.TWEET))
-
-
 def is_text(user: User) -> bool:
     """Return whether a user's X holds codes of text."""
     return user.X.dtype.kind == "u"  # JSON's numbers are signed
@@ -220,20 +178,3 @@ def is_text(user: User) -> bool:
 def folder_holds_json(folder: Path) -> bool:
     """Return whether the folder holds .json files, or a folder train of them."""
     return any(folder.glob("*.json")) or any((folder / "train").glob("*.json"))
-
-
-ROWS = re.compile(rb'"raw"\s*:\s*\[?\s*(")|"x"\s*:\s*\[[\s\[]*([^\s\[\]])')
-
-
-def holds_text(path: Path) -> bool:
-    """Return whether a file or folder is LEAF's JSON and the first entry in x is text.
-
-    False for other formats and for files that cannot be read.
-    """
-    with suppress(DataError, OSError):
-        is_json = re.search(r"\.json(\.gz)?$", path.name, re.I)
-        if folder_holds_json(path) if path.is_dir() else is_json:
-            for file in list_files(path)[0][1]:
-                if match := ROWS.search(read_bytes(file, EXPECTED)):
-                    return (match[1] or match[2]) == b'"'
-    return False

@@ -1,7 +1,6 @@
-"""Arrays saved by NumPy, in an .npz archive or as .npy files in a folder.
+"""Arrays saved by NumPy in an .npz archive.
 
-The arrays are those of `arrays.py`; an archive may instead hold train_images, train_labels,
-test_images and test_labels.
+They are those of `arrays.py`, or train_images, train_labels, test_images and test_labels.
 """
 
 import io
@@ -18,18 +17,14 @@ from fedref.datasets.formats.arrays import Raw
 from fedref.models.numerics import Array
 
 EXPECTED = (
-    "an .npz archive with X, y and optionally client and test (true for test rows), train or "
-    "test_from, without pickled objects"
-)
-FOLDER = (
-    "a folder with X.npy and y.npy, and optionally client.npy and test.npy, train.npy or "
-    "test_from.npy"
+    "an .npz archive with X, y and optionally client and test (true for test rows), without "
+    "pickled objects"
 )
 PUBLISHED = ("train_images", "train_labels", "test_images", "test_labels")
 
 
 def read_array(stream: IO[bytes], where: str, expected: str) -> Array:
-    """Return the array of one .npy file or member; a DataError if more bytes follow it."""
+    """Return the array of one member; a DataError if more bytes follow it."""
     with as_data_error(where, expected):
         array: Array = np.lib.format.read_array(stream, allow_pickle=False)
         if stream.read(1):  # reading to the end makes zipfile compare the checksum
@@ -85,17 +80,3 @@ def join(parts: list[tuple[Array, Array]], where: object) -> Raw:
     arrays.require(alike, where, f"images of shape {kinds}", "images of one size and type")
     test = {"test_from": len(X[0])} if len(X) > 1 else {}
     return Raw({"X": np.concatenate(X), "y": np.concatenate(y)}, test)
-
-
-def folder_holds_arrays(folder: Path) -> bool:
-    """Return whether the folder holds X.npy or y.npy."""
-    return any((folder / f"{name}.npy").exists() for name in ("X", "y"))
-
-
-def read_folder(folder: Path) -> Raw:
-    """Read the .npy files of a folder."""
-    contents = {}
-    for path in sorted(folder.glob("*.npy")):
-        with open_regular(path, FOLDER) as stream:
-            contents[path.stem] = read_array(stream, str(path), FOLDER)
-    return Raw(contents)

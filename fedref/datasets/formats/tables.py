@@ -1,9 +1,9 @@
 """Tables whose columns have meanings by their names: .csv and .tsv files, and pandas' DataFrames.
 
 y (or label, class, target) is to be predicted, client says whose row it is; both may be called
-otherwise where that is said. test is 1 or true for rows of the published test part; train, its
-opposite, may stand instead. All other columns are features and hold numbers. Messages count rows from
-0 below the header, and lines from 1 as editors do.
+otherwise where that is said. test is 1 or true for rows of the published test part. All other columns
+are features and hold numbers. Messages count rows from 0 below the header, and lines from 1 as editors
+do.
 """
 
 import csv
@@ -25,10 +25,9 @@ from fedref.models.numerics import Array
 
 EXPECTED = (
     "a table as UTF-8 text, separated by comma, semicolon or tab, whose header names the column y "
-    "(or label, class, target); optional columns are client, and test or train"
+    "(or label, class, target); optional columns are client and test"
 )
 TARGETS = ("y", "label", "class", "target")
-MASKS = ("test", "train")
 MASK = {"0": 0, "1": 1, "false": 0, "true": 1}
 #: Names of columns that probably say whose row it is.
 CLIENTS = re.compile(
@@ -43,7 +42,7 @@ class Columns(NamedTuple):
 
     names: list[str]
     features: list[int]
-    roles: dict[str, int]  # y, and if they are there client, and test or train
+    roles: dict[str, int]  # y, and if they are there client and test
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -79,17 +78,16 @@ def find_columns(
             raise data_error(
                 where, f"data.{key}: {unknown('column', name, names)}", "the name of a column"
             )
-    targets, masks = ([n for n in known if n in names] for known in (TARGETS, MASKS))
+    targets = [name for name in TARGETS if name in names]
     if label is None and len(targets) != 1:
         what = (
             f"columns {' and '.join(targets)} are there" if targets else f"no column y, only {held}"
         )
         other = "or --set data.label=COLUMN"
         raise data_error(where, what, f"a header with one of {', '.join(TARGETS)}, {other}")
-    require(len(masks) < 2, where, "columns test and train are there", "one of them")
-    chosen = {"y": label or targets[0], "client": client or "client"} | {
-        name: name for name in masks
-    }
+    right = "a column test, which is 1 for test rows and 0 for training rows"
+    require("train" not in names, where, "a column is called train", right)
+    chosen = {"y": label or targets[0], "client": client or "client", "test": "test"}
     roles = {role: names.index(name) for role, name in chosen.items() if name in names}
     different = len(set(roles.values())) == len(roles)
     require(different, where, f"{label or client} is to be two things", "a column for each")
@@ -101,7 +99,7 @@ def find_columns(
 
 def number_error(where: Path | str, row: str, name: str, cell: object) -> Exception:
     """Return the error for a feature whose cell is not a finite number."""
-    expected = "a finite number (1.5) in every column but y, client, test and train"
+    expected = "a finite number (1.5) in every column but y, client and test"
     if hint := client_hint(name):
         expected += f"; {hint.replace('it says', f'{name} says')}"
     shown = str(cell).strip()[:40]
@@ -152,7 +150,7 @@ def read_rows(rows: Iterator[tuple[int, list[str]]], columns: Columns, path: Pat
             X.append(number)
         for role, i in columns.roles.items():
             cell = row[i].strip()
-            if not cell or (role in MASKS and cell.lower() not in MASK):
+            if not cell or (role == "test" and cell.lower() not in MASK):
                 what = f"{place_of(lines)}: {names[i]} is {repr(cell[:40]) if cell else 'empty'}"
                 kind = {"test": "test", "train": "training"}.get(role)
                 right = f"1 or true for {kind} rows, else 0" if kind else "a number or a word"

@@ -15,7 +15,6 @@ OTHER = len(ALPHABET)  # the code of any other character
 CHARACTERS = (*ALPHABET, UNKNOWN)  # by code
 PADDING = len(CHARACTERS)
 LENGTH = 80
-TWEET = 140
 
 _CODES = np.full(0x110000, OTHER, np.uint8)  # by code point
 _CODES[[ord(c) for c in ALPHABET]] = np.arange(OTHER)

@@ -1,4 +1,4 @@
-"""Characters as codes, and windows of them."""
+"""Characters and words as codes, and windows of them."""
 
 import re
 
@@ -13,22 +13,15 @@ known = st.text(st.sampled_from(text.ALPHABET), max_size=60)
 lines = st.text(st.sampled_from("ab \n"), max_size=60)
 
 
-def test_the_alphabet_is_leafs() -> None:
+@given(known, st.text(st.characters(codec=None, categories=["L", "S", "Cs"])))
+def test_codes_are_places_in_leafs_alphabet_and_any_other_character_has_one(
+    words: str, odd: str
+) -> None:
     assert len(text.ALPHABET) == len(set(text.ALPHABET)) == 80
-    assert len(text.CHARACTERS) == text.PADDING == 81  # padding is no character
-    assert text.decode(np.array([text.OTHER, text.PADDING])) == "·"
-
-
-@given(known)
-def test_codes_are_places_in_the_alphabet(words: str) -> None:
-    assert text.codes(words).tolist() == [text.ALPHABET.index(c) for c in words]
     assert text.decode(text.codes(words)) == words
-
-
-@given(st.text(st.characters(codec=None, categories=["L", "S", "Cs"])))
-def test_any_other_character_has_one_code(words: str) -> None:
-    expected = [text.ALPHABET.find(c) % (text.OTHER + 1) for c in words]
-    assert text.codes(words).tolist() == expected  # −1 mod 81 is 80
+    expected = [text.ALPHABET.find(c) % (text.OTHER + 1) for c in words + odd]
+    assert text.codes(words + odd).tolist() == expected  # −1 mod 81 is 80
+    assert text.decode(np.array([text.OTHER, text.PADDING])) == "·"  # padding is no character
 
 
 @given(st.lists(known), st.integers(1, 30))
@@ -47,28 +40,17 @@ def test_windows_are_leafs_loop(words: str, length: int) -> None:
     X, y = text.windows(words, length)
     raw_text = re.sub(r"   *", " ", words.replace("\n", " "))  # as LEAF's shake_utils.py has it
     before = [raw_text[i : i + length] for i in range(len(raw_text) - length)]
-    after = [raw_text[i + length] for i in range(len(raw_text) - length)]
     assert [text.decode(row) for row in X] == before
-    assert text.decode(y) == "".join(after)
-    assert X.shape == (len(after), length)
-    assert (X.dtype, y.dtype) == (np.uint8, np.int64)
+    assert text.decode(y) == raw_text[length:]
+    assert (X.shape, X.dtype, y.dtype) == ((len(before), length), np.uint8, np.int64)
 
 
-# ---- words ----------------------------------------------------------------------------------------
-
-
-def test_the_vocabulary_is_the_most_frequent_words_ties_by_the_alphabet() -> None:
+def test_the_vocabulary_is_the_most_frequent_words_and_others_have_one_code() -> None:
     said = ["b a c", "B, a b", "z z z z"]
-    assert text.vocabulary_of(said, 3) == ("z", "b", "a", "·")
+    assert text.vocabulary_of(said, 3) == ("z", "b", "a", "·")  # ties by the alphabet
     assert text.vocabulary_of(said, 100) == ("z", "b", "a", ",", "c", "·")
-    assert text.vocabulary_of([], 5) == ("·",)
-
-
-def test_words_out_of_vocabulary_have_one_code_and_short_texts_are_padded() -> None:
     found = text.encode_words(["A b, x!", "y", "", "b b b b b b"], ("a", "b", ",", "·"), 5)
     assert found.tolist() == [[0, 1, 2, 3, 3], [3, 4, 4, 4, 4], [4] * 5, [1] * 5]
-    assert found.dtype == np.uint8
-    assert text.decode(found[0], ("a", "b", ",", "·")) == "ab,··"
 
 
 @pytest.mark.parametrize(("most", "dtype"), [(254, np.uint8), (255, np.uint16)])

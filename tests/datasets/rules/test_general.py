@@ -13,9 +13,8 @@ from fedref.datasets.describe import histogram, statistics
 from fedref.rounds.federation import Source
 
 
-def test_natural_clients_keep_names_and_published_test_rows() -> None:
-    client = np.array([0, 0, 1, 2, 0, 1, 3])
-    names = ("ann", "bob", "cy", "dee")
+def test_natural_clients_keep_names_and_published_test_rows(digits: Source) -> None:
+    client, names = np.array([0, 0, 1, 2, 0, 1, 3]), ("ann", "bob", "cy", "dee")
     source = made(np.arange(7) % 2, client=client, client_names=names, test_from=4)
     found = split("natural", source)
     assert found.names == ("ann", "bob", "cy")  # dee has no training row
@@ -25,6 +24,10 @@ def test_natural_clients_keep_names_and_published_test_rows() -> None:
     alone = split("natural", made([0, 1, 0], client=np.array([0, 1, 1])))
     assert alone.train.sizes.tolist() == [1, 1]  # a client of one row trains on it
     assert alone.test.sizes.tolist() == [0, 1]
+    with pytest.raises(ConfigError, match="no natural clients"):
+        split("natural", digits)
+    with pytest.raises(ConfigError, match="no client of made has 9 rows"):
+        split("natural", source, min_rows=9)
 
 
 @pytest.mark.parametrize("rule", ["dirichlet", "shards", "per-fedavg", "power-law"])
@@ -36,22 +39,12 @@ def test_rules_that_need_classes_refuse_real_targets(rule: str) -> None:
         assert split(source=source, **fits).clients
 
 
-def test_natural_needs_clients(digits: Source) -> None:
-    with pytest.raises(ConfigError, match="no natural clients"):
-        split("natural", digits)
-    with pytest.raises(ConfigError, match="no client of made has 9 rows"):
-        split("natural", made([0, 1], client=np.zeros(2, int)), min_rows=9)
-
-
 def test_dirichlet_skew_falls_with_alpha(digits: Source) -> None:
-    def purity(alpha: float) -> float:
-        counts = histogram(split("dirichlet", digits, alpha=alpha, users=20))
-        return float((counts.max(0) / counts.sum(0)).mean())
-
-    values = [purity(alpha) for alpha in (0.01, 0.3, 1, 1000)]
-    assert values == sorted(values, reverse=True)
-    assert values[0] > 0.6
-    assert values[-1] < 0.2
+    splits = [split("dirichlet", digits, alpha=a, users=20) for a in (0.01, 0.3, 1, 1000)]
+    purity = [float((n.max(0) / n.sum(0)).mean()) for n in map(histogram, splits)]
+    assert purity == sorted(purity, reverse=True)
+    assert purity[0] > 0.6
+    assert purity[-1] < 0.2
 
 
 @pytest.mark.parametrize("rule", ["dirichlet", "quantity"])
@@ -62,8 +55,7 @@ def test_everybody_gets_min_rows_and_nothing_is_lost(
 ) -> None:
     source = made(np.arange(60) % 3)
     found = split(rule, source, seed, alpha=alpha, users=15, min_rows=least)
-    sizes = found.train.sizes + found.test.sizes
-    assert sizes.min() >= least
+    assert (found.train.sizes + found.test.sizes).min() >= least
     assert sorted(rows_of(found)) == list(range(60))
 
 
@@ -77,13 +69,10 @@ def test_rows_are_dealt_to_as_many_clients_as_the_data_have(rule: str, digits: S
     assert split(rule, source, users=7).clients == 7
 
 
-def test_shards_are_runs_of_one_or_two_labels(digits: Source) -> None:
+def test_shards_are_runs_of_labels_and_iid_clients_are_alike(digits: Source) -> None:
     found = split("shards", digits, users=20, shards=1)
     assert (histogram(found) > 0).sum(0).max() <= 2
-    assert statistics(split("shards", digits, users=20))["samples"] == len(digits.y)
-
-
-def test_iid_clients_are_alike_in_size_and_labels(digits: Source) -> None:
+    assert statistics(found)["samples"] == len(digits.y)
     found = split("iid", digits, users=7)
     sizes = found.train.sizes + found.test.sizes
     assert sizes.max() - sizes.min() <= 1
