@@ -17,16 +17,12 @@ import pytest
 
 import fedref
 from fedref.algorithms import ALGORITHMS
+from fedref.teach import source
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 PUBLIC = ROOT / "tests" / "public.txt"
-LISTED, INDEX = (
-    (ROOT / "fedref" / "README.md")
-    .read_text("utf-8")
-    .partition("## What is public\n")[2]
-    .split("## Equation index\n")
-)
+LISTED = (ROOT / "fedref" / "README.md").read_text("utf-8").partition("## What is public\n")[2]
 
 
 #: The classes whose methods are public too. An algorithm has those of Algorithm, a model those of Model.
@@ -34,15 +30,13 @@ WITH_METHODS = {"Algorithm", "Batch", "Cohort", "Model", "Run"}
 
 
 def public_names() -> dict[str, object]:
-    """Return public name → what it names, from the list and the index in fedref/README.md."""
+    """Return public name → what it names: fedref/README.md's list, and the functions of equations."""
     names = [
         f"{module}.{name}"
         for module, names in re.findall(r"^- `([\w.]+)`: ((?:.|\n  )+)", LISTED, re.MULTILINE)
         for name in re.findall(r"`(\w+)`", names)
     ]
-    for name in re.findall(r"`(\w+\.[\w.]+)`", INDEX):
-        place = {"algorithm": "fedref", "Model": "fedref.models"}.get(name.split(".")[0])
-        names.append(f"{place or 'fedref.algorithms'}.{name}")
+    names += [f"{e.module}.{e.function}" for e in source.equations()]
     return {name: resolve_name(name) for name in names}
 
 

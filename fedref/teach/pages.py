@@ -30,7 +30,7 @@ METHODS = (
 def topics() -> dict[str, list[str]]:
     """Return every name that can be explained, by kind."""
     kinds: dict[str, Iterable[str]] = {
-        "equations": dict.fromkeys([*(e.tag for e in source.equations()), *source.mentions()]),
+        "equations": source.tag_lines(),
         "algorithms": ALGORITHMS,
         "models": MODELS,
         "exercises": EXERCISES,
@@ -86,9 +86,10 @@ def explain(name: str) -> Iterator[str]:
 
 
 def tag_lines(tag: str) -> Iterator[str]:
-    """Yield an equation: its line in the specification, the lines by hand, and what is proved."""
-    yield from (f"[{tag}]", "", "as its paper prints it")
-    yield from (f"  fedref/spec.py:{number}  {text}" for number, text in spec_lines(tag))
+    """Yield an equation: the lines that name it, those that compute it by hand, and what is proved."""
+    yield from (f"[{tag}]", "", "where it is named; fedref/spec.py has it as its paper prints it")
+    for line in source.tag_lines()[tag]:
+        yield f"  {source.place(line.module, line.number)}  {line.text}"
     for equation in source.equations():
         if equation.tag == tag:
             yield from ("", f"by hand  {location(equation)}, {equation.function}")
@@ -97,8 +98,6 @@ def tag_lines(tag: str) -> Iterator[str]:
             )
             function = source.find(importlib.import_module(equation.module), equation.function)
             yield from ("", textwrap.indent(source.place_and_code(function)[1], "    "))
-    mention = source.mentions().get(tag)
-    yield from ["", *textwrap.wrap(" ".join(mention.text), 96)] if mention else []
     claims = dict.fromkeys(proof.claim for proof in proofs.PROOFS if proof.tag == tag)
     yield from ["", *(f"proved: {claim}" for claim in claims)] if claims else []
     paper = next((n for n, c in ALGORITHMS.items() if page_name(c) == paper_of(tag)), None)
@@ -183,29 +182,22 @@ def spec_code(paper: str) -> str:
 
 
 def spec_lines(tag: str) -> list[tuple[int, str]]:
-    """Return (number, text) of the specification's lines with this tag."""
-    lines = enumerate(inspect.getsource(spec).splitlines(), 1)
-    return [(number, text.strip()) for number, text in lines if f"[{tag}]" in text]
+    """Return (number, text) of the specification's lines that name a tag."""
+    lines = source.tag_lines().get(tag, [])
+    return [(line.number, line.text) for line in lines if line.module is spec]
 
 
 def index() -> Iterator[str]:
-    """Yield the index of equations: tag, lines of the specification, lines by hand."""
-    tags = topics()["equations"]
-    width = max(map(len, tags)) + 3
-    for tag in tags:
+    """Yield the index of equations: tag, functions by hand, lines of the specification and by hand."""
+    by_hand: dict[str, list[Equation]] = {}
+    for equation in source.equations():
+        by_hand.setdefault(equation.tag, []).append(equation)
+    width = max(map(len, source.tag_lines())) + 2
+    for tag, lines in source.tag_lines().items():
         places = [f"fedref/spec.py:{number}" for number, _ in spec_lines(tag)]
-        places += [location(e) for e in source.equations() if e.tag == tag]
-        mention = source.mentions().get(tag)
-        if mention and not places:
-            places = [source.place(mention.module, tag_line(mention.module, tag))]
-        yield f"  {f'[{tag}]':<{width}}{'  '.join(places)}"
-
-
-def tag_line(module: ModuleType, tag: str) -> int:
-    """Return the first line of a file that mentions a tag, also in short: [eq.4] or [eq.1–2, §3.1]."""
-    short = tag.partition(" ")[2]
-    lines = inspect.getsource(module).splitlines()
-    return next(n for n, text in enumerate(lines, 1) if short in text or short.split()[0] in text)
+        places += [f"{location(e)} {e.function}" for e in by_hand.get(tag, [])]
+        places = places or [source.place(lines[0].module, lines[0].number)]
+        yield f"  {f'[{tag}]':<{width}}  {'  '.join(places)}"
 
 
 def model_functions(model: str) -> Iterator[tuple[str, str, str, list[Equation]]]:

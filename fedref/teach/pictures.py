@@ -1,13 +1,12 @@
-"""The pictures that belong to one paper or to the proofs; `plane` draws the one that all papers have."""
+"""The pictures of FedCurv and of the proofs; `plane` draws the one that all papers have."""
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from fedref import checks
-from fedref.algorithms import fedavg, fedcurv, fedprox, importance, per_fedavg
+from fedref.algorithms import fedavg, fedcurv, fedprox, importance
 from fedref.models import BinaryLogistic
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array, sigmoid
@@ -15,67 +14,7 @@ from fedref.proofs import picture
 from fedref.proofs.case import Case
 from fedref.proofs.models import MODELS
 from fedref.sampling import stream
-from fedref.teach import plane
-from fedref.teach.style import INK, LINE_COLOURS, Picture, halo, line_style, make_panel
-
-# ---- every algorithm: two clients ----------------------------------------------------------------
-
-
-def draw_plane(algorithm: str) -> Picture:
-    """Draw rounds 1, 2 and 5 of two clients."""
-    caption = plane.caption_of(algorithm)
-    alt = f"Three panels of two clients' contours with their local steps: {algorithm}, rounds 1, 2, 5."
-    return Picture(plane.draw_rounds(algorithm), alt, caption)
-
-
-# ---- Per-FedAvg: two errors of the Hessian-free gradient -------------------------------------------
-
-
-def relative_errors(dtype: Any, deltas: Array) -> tuple[Array, float]:
-    """Return the relative errors of the Hessian-free meta-gradient in dtype, for every δ, and of FO."""
-    case = Case(MODELS["MLP tanh"], stream(0, "picture"))
-    D, D1, D2 = case.D, case.D1, case.D2
-    exact = per_fedavg.meta_gradient(case.model, case.w, D, D1, D2, alpha=0.1)
-    first = per_fedavg.meta_gradient_fo(case.model, case.w, D, D1, alpha=0.1)
-    low = [
-        Batch(D.X.astype(dtype), D.y, None if D.s is None else D.s.astype(dtype))
-        for D in (D, D1, D2)
-    ]
-    w = case.w.astype(dtype)
-    free = [
-        per_fedavg.meta_gradient_hf(case.model, w, *low, alpha=0.1, delta=float(delta))
-        for delta in deltas
-    ]
-    errors = np.array([checks.relative_error(g, exact) for g in free])
-    return errors, checks.relative_error(first, exact)
-
-
-DELTAS = np.logspace(-13, 0, 40)
-
-
-def draw_hessian_free() -> Picture:
-    """Draw the error of Hessian-free gradients against δ."""
-    figure, axes = make_panel(
-        xlabel="half-width δ", ylabel="relative error of the meta-gradient",
-        xscale="log", yscale="log", xlim=(DELTAS[0], DELTAS[-1]),
-    )  # fmt: skip
-    best = []
-    for k, dtype in enumerate((np.float64, np.float32)):
-        errors, first_order = relative_errors(dtype, DELTAS)
-        axes.plot(DELTAS, errors, label=np.dtype(dtype).name, markevery=3, **line_style(k))
-        best.append((DELTAS[np.argmin(errors)], errors.min()))
-    (at_six,), _ = relative_errors(np.float32, np.array([1e-6]))
-    axes.axhline(first_order, label="first order", **line_style(2, marker="none"))
-    axes.legend(loc="lower left")
-    (at64, error64), (at32, error32) = best
-    caption = (
-        f"Two ways to be wrong: truncation grows as δ², rounding as ε/δ. float64 is best at δ = {at64:.0e} "
-        f"(error {error64:.0e}), float32 at {at32:.0e} ({error32:.0e}); with δ = 10⁻⁶ float32 keeps an error "
-        f"of {at_six:.0e}, where first order has {first_order:.0e}. A small MLP, three batches, α = 0.1."
-    )
-    alt = f"Two curves with a least error each: {error64:.0e} in float64, {error32:.0e} in float32."
-    return Picture(figure, alt, caption)
-
+from fedref.teach.style import INK, LINE_COLOURS, Picture, halo, make_panel
 
 # ---- FedCurv: the directions in which a client is held ---------------------------------------------
 
@@ -158,7 +97,6 @@ def draw_proof(draw_half: Callable[..., None], alt: str, caption: str) -> Pictur
 
 #: File of an algorithm, or "proofs" → name of a picture → what draws it, in the order of the page.
 PICTURES: Mapping[str, Mapping[str, Callable[[], Picture]]] = {
-    "per_fedavg": {"hessian-free": draw_hessian_free},
     "fedcurv": {"ellipses": draw_ellipses},
     "proofs": {
         "complex-step": partial(

@@ -28,7 +28,7 @@ from fedref.rounds.federation import Federation, Part, Source
 from fedref.rounds.local_data import LocalData
 from fedref.rounds.loop import run_client, run_clients, run_round
 from fedref.sampling import Plan
-from fedref.teach.style import CLIENT_COLOURS, INK, SERVER_COLOUR, draw, halo
+from fedref.teach.style import CLIENT_COLOURS, INK, SERVER_COLOUR, Picture, draw, halo
 
 ROUNDS = (1, 2, 5)
 START = np.array([-0.4, 2.0])
@@ -244,3 +244,9 @@ def caption_of(name: str, settings: dict[str, Any] | None = None) -> str:
     if algorithm.adapts_on and not hasattr(algorithm, "lam"):
         said += "×: where the mean loss after that step of adaptation is smallest. "
     return f"{said}{name}, {given}."
+
+
+def draw_plane(name: str) -> Picture:
+    """Draw rounds 1, 2 and 5 of two clients, for the site."""
+    alt = f"Three panels of two clients' contours with their local steps: {name}, rounds 1, 2, 5."
+    return Picture(draw_rounds(name), alt, caption_of(name))

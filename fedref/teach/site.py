@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fedref import checks, conformance, proofs, spec
+from fedref import checks, proofs, spec
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.files import claim_folder
 from fedref.conformance.errata import MISTAKES
@@ -39,7 +39,8 @@ from fedref.teach.markup import (
     table,
 )  # fmt: skip
 from fedref.teach.pages import page_name
-from fedref.teach.pictures import PICTURES, draw_plane
+from fedref.teach.pictures import PICTURES
+from fedref.teach.plane import draw_plane
 from fedref.teach.source import Equation, sections_of, text_of
 from fedref.teach.style import draw, svg_text
 
@@ -309,26 +310,6 @@ def teachers_sheet() -> Sheet:
     return Sheet("For teachers", markdown(text_of("teachers.md"), exercises=exercises))
 
 
-#: The backend of README, whose mistake the suite names.
-BACKEND = """\
-import torch
-from fedref.conformance.backends.torch import loss  # of a case's model: you write the algorithm alone
-
-def meta_gradient(variant, model, hyper, **inputs):
-    if variant != "per-fedavg":
-        raise NotImplementedError  # not offered, so not tested
-    w, D, D1 = torch.tensor(inputs["w"], requires_grad=True), inputs["D"], inputs["D1"]
-    (g,) = torch.autograd.grad(loss(model, w, D), w)
-    return torch.autograd.grad(loss(model, w - hyper["alpha"] * g, D1), w)[0].numpy()
-"""
-
-
-def backends_sheet() -> Sheet:
-    """Return the guide for authors of a faster implementation."""
-    body = markdown(text_of("backends.md"), backend=code(BACKEND))
-    return Sheet("For backend authors", body + docstring(conformance.__doc__ or ""))
-
-
 def model_sheet(name: str) -> Sheet:
     """Return a model's page: its docstring and its functions."""
     title, _, text = (inspect.getdoc(MODELS[name]) or "").partition("\n\n")
@@ -348,12 +329,11 @@ def model_sheet(name: str) -> Sheet:
 PAGES: dict[str, Callable[[], Sheet]] = {
     "index": tour_sheet, "spec": spec_sheet, "equations": equations_sheet,
     "mistakes": mistakes_sheet, "proofs": proofs_sheet, "teachers": teachers_sheet,
-    "backends": backends_sheet,
 }  # fmt: skip
 #: Their texts in the links of every page: short, so that they stand on one line.
 LINKS: dict[str, str] = {
     "index": "Tour", "spec": "Papers", "equations": "Equations", "mistakes": "Mistakes",
-    "proofs": "Proofs", "teachers": "Teachers", "backends": "Backends",
+    "proofs": "Proofs", "teachers": "Teachers",
 }  # fmt: skip
 
 

@@ -19,9 +19,14 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import fedref
-from fedref import algorithm
+from fedref import algorithm, spec
 from fedref.algorithms import ALGORITHMS
 
+#: A tag of any paper, or of the file's own without its name.
+PAPERS = "|".join(
+    cls.__module__.rpartition(".")[2].replace("_", "-") for cls in ALGORITHMS.values()
+)
+TAG = re.compile(rf"\[((?:{PAPERS}|Adam) (?=[^\]])|(?=(?:eq\.|alg\.|§)))([^\]]+)\]")
 ROOT = Path(fedref.__file__).parents[1]
 TAGGED = re.compile(r"# \[(?P<tag>[^\]]+)\](?: (?:(?P<left>[^=]+) = )?(?P<formula>\S.*))?$")
 
@@ -139,24 +144,35 @@ def function_at(tree: ast.Module, line: int) -> str:
     return around[-1] if around else ""
 
 
-class Mention(NamedTuple):
-    """A tag that stands beside no line: the docstrings' words on it, and the functions they name."""
+class TagLine(NamedTuple):
+    """A line that names a tag, beside code or in a docstring."""
 
     module: ModuleType
-    text: list[str]
-    functions: list[str]
+    number: int
+    text: str
+
+
+@cache
+def tag_lines() -> dict[str, list[TagLine]]:
+    """Return the lines that name each tag, by paper: the specification's, then those of papers' files."""
+    lines: dict[str, list[TagLine]] = {}
+    for module in (spec, *modules()):
+        for number, text in enumerate(inspect.getsource(module).splitlines(), 1):
+            for tag in tags_in(text, module.__name__.rpartition(".")[2].replace("_", "-")):
+                lines.setdefault(tag, []).append(TagLine(module, number, text.strip()))
+    papers = list(dict.fromkeys(tag.split()[0] for tag in lines))
+    return {tag: lines[tag] for tag in sorted(lines, key=lambda tag: papers.index(tag.split()[0]))}
 
 
 def tags_in(text: str, paper: str) -> list[str]:
-    """Return the tags that a text mentions, in full: [eq.1–2] in apfl.py is apfl eq.1 and apfl eq.2."""
+    """Return the tags that a line names, in full: [eq.1–2] in apfl.py is apfl eq.1 and apfl eq.2."""
     tags = []
-    pattern = r"\[(?:([a-z][a-z-]+) )?((?:eq\.|alg\.|§)[^\]]+)\]"
-    for named, listed in re.findall(pattern, " ".join(text.split())):
+    for named, listed in re.findall(TAG, text):
         for part in re.split(r", *", listed.partition(":")[0]):
             numbers = re.fullmatch(r"eq\.(\d+)–(\d+)", part)
             first, last = map(int, numbers.groups()) if numbers else (0, 0)
             parts = [f"eq.{n}" for n in range(first, last + 1)] if numbers else [part]
-            tags += [f"{named or paper} {one}" for one in parts]
+            tags += [f"{named.strip() or paper} {one}" for one in parts]
     return tags
 
 
@@ -167,30 +183,6 @@ def definitions(tree: Any, within: str = "") -> Iterator[tuple[str, Any]]:
             yield within + node.name, node
         if isinstance(node, ast.ClassDef):
             yield from definitions(node, f"{node.name}.")
-
-
-@cache
-def mentions() -> dict[str, Mention]:
-    """Return the mentions of all tags that stand beside no line, by tag."""
-    beside, found = {equation.tag for equation in equations()}, dict[str, Mention]()
-    for module in modules():
-        paper = module.__name__.rpartition(".")[2].replace("_", "-")
-        listed = section(module, "Equations").removeprefix("Equations:")
-        texts = [(" ".join(entry.split()), "") for entry in re.split(r" ·\s", listed)]
-        for text in (module.__doc__ or "").split("\n\n"):
-            if not re.match(r"Equations|Decisions| +symbol", text):
-                texts.append((" ".join(text.split()), ""))
-        for name, node in definitions(ast.parse(inspect.getsource(module))):
-            texts.append((ast.get_docstring(node) or "", name))
-        for text, function in texts:
-            for tag in set(tags_in(text, paper)) - beside:
-                mention = found.setdefault(tag, Mention(module, [], []))
-                names = [function] if function else re.findall(r"`([\w.]+)`", text)
-                mention.functions.extend(
-                    name for name in names if callable(find(mention.module, name))
-                )
-                mention.text.extend([] if function else [text])
-    return found
 
 
 @cache
