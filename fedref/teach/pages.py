@@ -1,5 +1,6 @@
 """The topics that can be explained, and each as lines for the terminal."""
 
+import ast
 import importlib
 import inspect
 import re
@@ -22,6 +23,8 @@ from fedref.teach.source import Equation, sections_of
 METHODS = (
     "logits", "loss_of", "forward", "vjp", "backward", "grad", "R_forward", "R_backward", "hvp",
 )  # fmt: skip
+#: A function of so many lines is shown whole.
+SHORT = 12
 
 
 # ---- topics --------------------------------------------------------------------------------------
@@ -185,6 +188,22 @@ def spec_lines(tag: str) -> list[tuple[int, str]]:
     """Return (number, text) of the specification's lines that name a tag."""
     lines = source.tag_lines().get(tag, [])
     return [(line.number, line.text) for line in lines if line.module is spec]
+
+
+def spec_parts(tag: str) -> list[tuple[int, str]]:
+    """Return (line, code) of what the specification has of a tag: short functions, or lines of code."""
+    lines = inspect.getsource(spec).splitlines()
+    nodes = ast.walk(ast.parse("\n".join(lines)))
+    functions: list[Any] = [node for node in nodes if isinstance(node, ast.FunctionDef)]
+    parts = []
+    for number, text in spec_lines(tag):
+        around = [node for node in functions if node.lineno <= number <= node.end_lineno]
+        first, last = max(((node.lineno, node.end_lineno) for node in around), default=(0, SHORT))
+        if last - first < SHORT:
+            parts.append((first, textwrap.dedent("\n".join(lines[first - 1 : last]))))
+        elif around and text.partition("  # ")[2]:
+            parts.append((number, text))
+    return parts
 
 
 def index() -> Iterator[str]:

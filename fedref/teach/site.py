@@ -4,7 +4,6 @@ A page is a function that returns a `Sheet`. To add one, put it into `PAGES`.
 """
 
 import base64
-import importlib
 import inspect
 import json
 import re
@@ -95,15 +94,14 @@ def equations_block(module: ModuleType) -> str:
     groups: dict[str, list[Equation]] = {}
     for equation in source.equations_in(module):
         groups.setdefault(equation.function, []).append(equation)
-    html = ""
+    html, seen = "", set[tuple[int, str]]()
     for name, equations in groups.items():
         place, text = source.place_and_code(source.find(module, name))
         formulae = "".join(map(formula_block, equations))
         tags = dict.fromkeys(equation.tag for equation in equations)
-        lines = [line for tag in tags for line in pages.spec_lines(tag)]
-        shown = "\n".join(dict.fromkeys(text for _, text in lines))
-        numbers = ", ".join(dict.fromkeys(str(number) for number, _ in lines))
-        ours = f"<p class=where>fedref/spec.py:{numbers}</p>{code(shown)}" if shown else ""
+        parts = [part for tag in tags for part in pages.spec_parts(tag) if part not in seen]
+        parts, seen = list(dict.fromkeys(parts)), {*seen, *parts}
+        ours = "".join(f"<p class=where>fedref/spec.py:{n}</p>{code(part)}" for n, part in parts)
         theirs = f"<p class=where>{escape(place)}</p>{code(text, marked_lines(text, equations))}"
         html += (
             f'<section id="{anchor(name)}"><h3>{prose(pages.words(equations[0]))}</h3>{formulae}'
@@ -117,9 +115,11 @@ def equations_block(module: ModuleType) -> str:
     return (fold("Symbols", symbols) if source.symbols(module) else "") + html
 
 
-def formula_block(equation: Equation) -> str:
-    """Return an equation with its tag; one without a formula is its line of code."""
-    tag = f'<span class="tag">[{escape(equation.tag)}]</span>'
+def formula_block(equation: Equation, page: str = "") -> str:
+    """Return an equation with its tag, a link to a page; one without a formula is its line of code."""
+    tag = f"[{escape(equation.tag)}]"
+    linked = f'<a href="{page}">{tag}</a>' if page else tag
+    tag = f"<span class=tag>{linked}</span>"
     if not equation.formula:
         first = equation.code.splitlines()[0].strip()
         return f"<div class=formula>{tag}<code>{escape(first)}</code></div>"
@@ -239,20 +239,15 @@ def spec_sheet() -> Sheet:
 
 def equations_sheet() -> Sheet:
     """Return the index of equations."""
-    rows = []
-    for e in source.equations():
-        place = f"{page_name(importlib.import_module(e.module))}.html#{anchor(e.function)}"
-        shown = whole_equation(e) if e.formula else f"<code>{escape(e.code.splitlines()[0])}</code>"
-        spec_numbers = ", ".join(str(number) for number, _ in pages.spec_lines(e.tag))
-        rows.append(
-            (
-                f'<a href="{place}">[{escape(e.tag)}]</a>', shown, prose(pages.words(e)),
-                f"spec.py:{spec_numbers}<br>" * bool(spec_numbers)
-                + escape(pages.location(e).removeprefix("fedref/")),
-            )
-        )  # fmt: skip
-    head = "<h1>Equations</h1><p>Every tagged equation, with its words and its lines.</p>"
-    return Sheet("Equations", head + table(("tag", "equation", "what it is", "lines"), rows))
+    body = "<h1>Equations</h1><p>Every equation that has a line of code, with its words and its places.</p>"
+    for module in source.modules():
+        body += f"<h2>{escape(source.title(module))}</h2>"
+        for e in source.equations_in(module):
+            lines = [f"spec.py:{number}" for number, _ in pages.spec_lines(e.tag)]
+            places = ", ".join([*lines, pages.location(e).removeprefix("fedref/")])
+            body += formula_block(e, f"{page_name(module)}.html#{anchor(e.function)}")
+            body += f"<p class=where>{prose(pages.words(e))} {escape(places)}</p>"
+    return Sheet("Equations", body)
 
 
 def proofs_sheet() -> Sheet:
@@ -279,8 +274,8 @@ def mistakes_sheet() -> Sheet:
     """Return the known mistakes: wrong line and right line, and what some do to a short run."""
     entries = (f'<a href="#{mistake_anchor(name)}">{escape(name)}</a>' for name in MISTAKES)
     body = (
-        "<h1>Known mistakes</h1><p>All of them were found in public implementations. The conformance "
-        "suite knows what each computes, and names it when a backend computes the same.</p>"
+        "<h1>Known mistakes</h1><p>Known mistakes in code of these papers. The conformance suite knows "
+        "what each computes, and names it when a backend computes the same.</p>"
         f'<nav class=contents aria-label="Mistakes">{html_list(entries, "ol")}</nav>'
     )
     body += section("A learning curve does not find them", runs_block())
@@ -303,7 +298,7 @@ def runs_block() -> str:
 def teachers_sheet() -> Sheet:
     """Return the guide for teachers: a course, and the exercises."""
     rows = (
-        (f"<code>{name}</code>", escape(one.trains), escape(one.before), str(one.minutes))
+        (f"<code>{name}</code>", escape(one.trains), prose(one.before), str(one.minutes))
         for name, one in EXERCISES.items()
     )
     exercises = table(("exercise", "trains", "needs before", "minutes"), rows)
