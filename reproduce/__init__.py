@@ -62,7 +62,7 @@ def reproduce(
     """
     specs = {name: read_spec(name) for name in wanted}
     tables = {name: runs.compose_experiments(spec, quick, seeds) for name, spec in specs.items()}
-    more = [w["load"] for spec in specs.values() for w in spec.get("splits", [])]
+    more = [w["load"] for spec in specs.values() for w in spec.get("splits", {}).values()]
     runs.check_data([t for own in tables.values() for t in own.values()], more, data_dir)
     failed = []
     for name, spec in specs.items():

@@ -65,8 +65,8 @@ def fits(name: str, patterns: Sequence[str]) -> bool:
 
 
 def measure_cells(spec: Mapping[str, Any], runs: Mapping[str, Results]) -> Iterator[Cell]:
-    """Yield what [[cells]] ask for: quantities of every method, at every point of these runs."""
-    for wanted in spec.get("cells", []):
+    """Yield what `cells` ask for: quantities of every method, at every point of these runs."""
+    for wanted in spec["measure"].get("cells", []):
         for name in (run for run in runs if fits(run, wanted["runs"])):
             data = next(x for pattern, x in spec["data"].items() if fnmatchcase(name, pattern))
             for setting, part, chosen in split_run(runs[name], wanted):
@@ -175,14 +175,14 @@ OF_DATA: Mapping[str, Callable[[Any], float]] = {
 
 
 def measure_splits(spec: Mapping[str, Any], data_dir: Path | None) -> Iterator[Cell]:
-    """Yield what [[splits]] ask for: who holds how much, and between which values the deviation is."""
-    for wanted in spec.get("splits", []):
+    """Yield what [splits] asks for: who holds how much, and between which values the deviation is."""
+    for data, wanted in spec.get("splits", {}).items():
         source = load(wanted["load"], data_dir)
         found = [
             statistics(split(wanted["rule"], source, seed))
             for seed in range(max(wanted["seeds"], wanted.get("draws", 0)))
         ]
-        place = wanted["data"], "the split"
+        place = data, "the split"
         for what in ("clients", "samples", "mean", "std"):
             values = values_of([float(one[what]) for one in found[: wanted["seeds"]]])
             yield Cell(place, "", what, values)
@@ -204,12 +204,12 @@ OVER_SETTINGS: Mapping[str, Callable[[Array], Array]] = {  # (settings, seeds) â
 
 
 def derive_cells(spec: Mapping[str, Any], cells: Cells) -> Iterator[Cell]:
-    """Yield [[derived]]: what becomes of a quantity over settings, or less a place's best method.
+    """Yield what `derived` asks for: what becomes of a quantity over settings, or less a place's best method.
 
     names : what it is called â†’ how it is made. over : where the name of the varied value begins in a
     setting; what is before it is the place of the new cells, unless `setting` names it.
     """
-    for wanted in spec.get("derived", []):
+    for wanted in spec["measure"].get("derived", []):
         each: dict[tuple[Place, str], list[Array]] = {}
         for place in cells.places_at(wanted["at"]):
             found = {m: cells.get(place, m, wanted["quantity"]) for m in method_names(spec)}

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from reproduce.tables import Values, values_of
 #: What differs by no more than ROUNDING is the same: the last digits of a mean depend on their order.
 ERRORS, ROWS, ROUNDING = 2, 4, 1e-9
 HOLDS, CONTRADICTED, UNDECIDED, NOT_JUDGED = "holds", "contradicted", "undecided", "not judged"
+PARTS = ("is", "page")  # of a row: the rule, and how it is printed; or each field by itself
 VERDICTS = (HOLDS, CONTRADICTED, UNDECIDED, NOT_JUDGED)
 
 
@@ -138,6 +138,9 @@ def claims_of(spec: Mapping[str, Any]) -> list[Claim]:
     """Return the rows of a report, with [defaults] where one says nothing; a text is a list of one."""
     found = []
     for row in spec.get("claims", []):
+        row = {k: v for k, v in row.items() if k not in PARTS} | {
+            k: v for part in PARTS for k, v in row.get(part, {}).items()
+        }
         if unknown := {*row} - {*Claim._fields}:
             raise ConfigError(f"claim {row.get('what')!r} has {', '.join(sorted(unknown))}")
         fields = {**(spec.get("defaults", {}) if "quantity" in row else {}), **row}
@@ -271,8 +274,3 @@ def verdict_words(judged: Sequence[Judgement]) -> str:
     if len(judged) == 1:
         return judged[0].verdict
     return ", ".join(f"{v} {counts[v]}" for v in VERDICTS if counts[v]) or NOT_JUDGED
-
-
-def fits_any(name: str, table: Mapping[str, str]) -> list[str]:
-    """Return the values of a table whose pattern fits."""
-    return [text for pattern, text in table.items() if fnmatchcase(name, pattern)]

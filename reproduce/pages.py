@@ -7,7 +7,7 @@ report's two files.
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import groupby
 from pathlib import Path
@@ -77,7 +77,8 @@ def make_table(spec: Spec, cells: Cells, wanted: Mapping[str, Any]) -> str:
     methods = (
         [""] if "counted" in wanted else list(dict.fromkeys(spec["methods"][m] for m in names))
     )
-    printed = {q: q in spec.get("paper", {}) for q in columns}
+    in_paper = {q for numbers in spec.get("paper", {}).values() for q in numbers}
+    printed = {q: q in in_paper for q in columns}
     rows = [["data", "setting", "method"]]
     for q in columns:
         rows[0] += ["paper", q, "difference"] if printed[q] else [q]
@@ -121,9 +122,9 @@ def tidy(rows: Sequence[Sequence[str]]) -> str:
 
 
 def paper_number(spec: Spec, place: Place, method: str, quantity: str) -> float | None:
-    """Return the paper's number, if it prints one: [paper] has quantity → place → method → number."""
-    found = spec.get("paper", {}).get(quantity, {}).get(place_name(place), {})
-    number = found.get(method, found.get("all"))
+    """Return the paper's number, if it prints one: [paper] has place → quantity → number."""
+    number = spec.get("paper", {}).get(place_name(place), {}).get(quantity)
+    number = number.get(method) if isinstance(number, dict) else number
     return None if number is None else float(number)
 
 
@@ -340,16 +341,3 @@ def counts(found: Sequence[tuple[str, Judgement]]) -> str:
         f"judged in up to nine of them; what holds: {by_paper}.\nApart from these {apart.total()} are "
         f"not counted, and their rows say why: {why}."
     )
-
-
-def all_patterns(spec: Spec) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield where each pattern of places stands: every one must find a place."""
-    for claim in claims_of(spec):
-        yield claim.what, claim.at
-    for key in ("derived", "pictures"):
-        for wanted in spec.get(key, []):
-            yield key, wanted.get("at", [])
-    for name, wanted in spec.get("tables", {}).items():
-        yield name, wanted.get("at", [])
-        for line in wanted.get("rows", []):
-            yield name, line.get("at", [])

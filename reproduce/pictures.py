@@ -25,8 +25,8 @@ Look = dict[str, Any]
 def draw_pictures(
     spec: Spec, runs: Mapping[str, Results], cells: Cells, out: Path, data_dir: Path | None
 ) -> None:
-    """Draw what [[pictures]] ask for: of each run, of each point of its sweep, or of cells."""
-    for wanted in spec.get("pictures", []):
+    """Draw what `pictures` ask for: of each run, of each point of its sweep, or of cells."""
+    for wanted in spec.get("page", {}).get("pictures", []):
         if wanted["kind"] in OF_CELLS:
             OF_CELLS[wanted["kind"]](spec, wanted, cells, out / wanted["file"])
             continue
@@ -39,11 +39,11 @@ def draw_pictures(
                 if wanted.get("merge"):
                     words["run"] = name.partition("-")[0]
                 DRAWN[wanted["kind"]](spec, wanted, group, title, out / file.format(**words))
-    for wanted in spec.get("splits", []):
+    for data, wanted in spec.get("splits", {}).items():
         federation = split(wanted["rule"], load(wanted["load"], data_dir), 0)
-        paper = paper_number(spec, (wanted["data"], "the split"), "", "mean")
+        paper = paper_number(spec, (data, "the split"), "", "mean")
         means = {"mean, paper": paper} if paper else {}
-        holdings(federation, out / wanted["file"], wanted["data"], means)
+        holdings(federation, out / wanted["file"], data, means)
 
 
 def parts_of(runs: Mapping[str, Results], wanted: Spec) -> list[tuple[str, list[tuple[str, Part]]]]:
@@ -163,7 +163,7 @@ def draw_dots(spec: Spec, wanted: Spec, cells: Cells, path: Path) -> None:
     }
     with style.context(STYLE):
         handles = [sign("a seed", **dot), sign("their mean", **bar)]
-        handles += [sign("in the paper", **open_dot)] * (quantity in spec.get("paper", {}))
+        handles += [sign("in the paper", **open_dot)] * ("paper" in spec)
         size = (2.8, 0.27 * len(names) + 1)
         figure, panels = frame((1, max(len(places), 1)), size, "", handles)
         for axes, place in zip(panels, places):

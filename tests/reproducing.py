@@ -55,11 +55,11 @@ two = "Digits"
 fedavg = "FedAvg"
 fedprox = "FedProx"
 
-[[cells]]
+[[measure.cells]]
 runs = ["one"]
 quantities = ["accuracy", "average", "change", "MB", "before adaptation"]
 
-[[cells]]
+[[measure.cells]]
 runs = ["two"]
 setting = "{steps} steps"
 quantities = ["accuracy"]
@@ -67,7 +67,7 @@ quantities = ["accuracy"]
 [tables.all]
 columns = { accuracy = 2, "above FedAvg" = { quantity = "accuracy", to = "fedavg" } }
 
-[[pictures]]
+[[page.pictures]]
 kind = "curves"
 runs = ["*"]
 setting = "{steps} steps"

@@ -100,7 +100,7 @@ def test_settings_are_set_beside_each_other() -> None:
     }
     derived = {
         (c.place, c.quantity): c.values.each.tolist()
-        for c in derive_cells({**METHODS, "derived": [wanted]}, found)
+        for c in derive_cells({**METHODS, "measure": {"derived": [wanted]}}, found)
     }
     assert derived == {
         (("D", "τ = 4"), "r"): [0, 0], (("D", "τ = 4"), "m"): [3, 3],

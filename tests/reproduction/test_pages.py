@@ -34,8 +34,8 @@ def test_the_page_of_all_claims_is_a_function_of_all_cells() -> None:
 def all_patterns(spec: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield where each pattern of places stands."""
     wanted = [(c.what, c.at) for c in claims_of(spec)]
-    wanted += [("derived", d["at"]) for d in spec.get("derived", [])]
-    wanted += [(p["kind"], p.get("at", [])) for p in spec.get("pictures", [])]
+    wanted += [("derived", d["at"]) for d in spec["measure"].get("derived", [])]
+    wanted += [(p["kind"], p.get("at", [])) for p in spec["page"]["pictures"]]
     for name, table in spec.get("tables", {}).items():
         lines = [table, *table.get("rows", [])]
         wanted += [(name, line.get("at", [])) for line in lines]
@@ -61,7 +61,7 @@ def test_a_file_asks_for_what_there_is(name: str) -> None:
     for claim in claims_of(spec):
         assert {*claim.of, *claim.to, *claim.beside} <= methods | {""}
         assert {*claim.guards} <= {*spec.get("guards", {})}
-    for wanted in spec["cells"]:
+    for wanted in spec["measure"]["cells"]:
         assert {*wanted["quantities"]} <= {*QUANTITIES}
         assert wanted.get("choose", "half of the clients") in CHOICES
     for quick in (False, True):

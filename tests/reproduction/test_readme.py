@@ -117,7 +117,7 @@ def test_a_line_of_the_table_is_what_was_measured(start: str) -> None:
     told = judgements(*TABLE[start][:2])[0].claim.paper
     if start == "a larger α":  # of two numbers that the text prints
         new, old = (
-            read_spec("per-fedavg")["paper"]["accuracy"][f"MNIST, τ = 10, α = {x}"]
+            read_spec("per-fedavg")["paper"][f"MNIST, τ = 10, α = {x}"]["accuracy"]
             for x in ("0.01", "0.001")
         )
         told = show_number(new["Per-FedAvg (FO)"] - old["Per-FedAvg (FO)"])
