@@ -204,7 +204,7 @@ OVER_SETTINGS: Mapping[str, Callable[[Array], Array]] = {  # (settings, seeds) â
 
 
 def derive_cells(spec: Mapping[str, Any], cells: Cells) -> Iterator[Cell]:
-    """Yield what `derived` asks for: what becomes of a quantity over settings, or less a place's best method.
+    """Yield what becomes of quantities over settings, or less a place's best method: `derived`.
 
     names : what it is called â†’ how it is made. over : where the name of the varied value begins in a
     setting; what is before it is the place of the new cells, unless `setting` names it.
