@@ -15,9 +15,8 @@ from reproduce.runs import Results, Trial
 def trial(label: str, columns: dict[str, list[Any]], seed: int = 0, **more: Any) -> Trial:
     """A trial with these columns of metrics.csv, a value a round from 0 on; None: not evaluated."""
     rounds = range(len(next(iter(columns.values()))))
-    rows = [
-        {"round": t, **{c: y[t] for c, y in columns.items() if y[t] is not None}} for t in rounds
-    ]
+    known = [{c: y[t] for c, y in columns.items() if y[t] is not None} for t in rounds]
+    rows = [{"round": t, **row} for t, row in zip(rounds, known)]
     n = np.array([0, 10, 10, 20])
     scores = Scores(n, np.full(4, np.nan), np.full(4, np.nan), n, np.full(4, np.nan))
     scores = scores._replace(**more.pop("scores", {}))
@@ -26,12 +25,8 @@ def trial(label: str, columns: dict[str, list[Any]], seed: int = 0, **more: Any)
 
 
 def part_of(*trials: Trial, table: dict[str, Any] | None = None) -> Part:
-    results = Results(
-        {"algorithms": {t.label: {} for t in trials}, "rounds": 4, **(table or {})},
-        list(trials),
-        dict,
-    )
-    return Part(results, trials, [trials])
+    made = {"algorithms": {t.label: {} for t in trials}, "rounds": 4, **(table or {})}
+    return Part(Results(made, list(trials), dict), trials, [trials])
 
 
 CURVE = [0.1, 0.5, 0.3, 0.6, 0.5]
@@ -61,98 +56,68 @@ def test_of_a_curve(quantity: str, columns: dict[str, list[Any]], expected: floa
     assert QUANTITIES[quantity](part, "m") == pytest.approx([expected] * 2)
 
 
-def test_importance_is_of_servers_that_have_it() -> None:
+def test_what_a_run_does_not_have_is_nothing() -> None:
     own = trial("m", {"accuracy": CURVE}, server=SimpleNamespace(F=np.array([1.0, 3.0])))
     part = part_of(own, trial("fedavg", {"accuracy": CURVE}, server=SimpleNamespace()))
     assert QUANTITIES["largest F"](part, "m") == [3]
-    assert QUANTITIES["largest F"](part, "fedavg").size == 0
-
-
-def test_of_a_column_that_is_not_there_is_nothing() -> None:
-    assert QUANTITIES["γ"](part_of(trial("m", {"accuracy": CURVE})), "m").size == 0
+    assert QUANTITIES["largest F"](part, "fedavg").size == QUANTITIES["γ"](part, "m").size == 0
 
 
 def test_cost_until_another_methods_end() -> None:
-    base = {
-        "unseen_accuracy": [0.1, 0.2, 0.4],
-        "round": [0, 1, 2],
-        "bytes_down": [0, 10, 20],
-        "bytes_up": [0, 0, 0],
-    }
+    base = {"unseen_accuracy": [0.1, 0.2, 0.4], "bytes_down": [0, 10, 20], "bytes_up": [0, 0, 0]}
     fast, slow = (base | {"unseen_accuracy": y} for y in ([0.1, 0.4, 0.3], [0.1, 0.2, 0.3]))
     part = part_of(trial("fedavg", base), trial("fast", fast), trial("slow", slow))
     found = [float(QUANTITIES["MB to FedAvg's"](part, m)[0]) for m in ("fedavg", "fast", "slow")]
     assert found == pytest.approx([20e-6, 10e-6, np.inf])
-    part = part_of(
-        trial("fedavg", {"train_loss": [3, 2.0, 1.5]}), trial("m", {"train_loss": [3, 1.0, 2]})
-    )
-    assert [QUANTITIES["rounds to FedAvg's loss"](part, m)[0] for m in ("fedavg", "m")] == [2, 1]
+    losses = {"fedavg": [3, 2.0, 1.5], "m": [3, 1.0, 2]}
+    part = part_of(*(trial(m, {"train_loss": y}) for m, y in losses.items()))
+    assert [QUANTITIES["rounds to FedAvg's loss"](part, m)[0] for m in losses] == [2, 1]
 
 
 def test_bytes_of_the_rounds_that_renew() -> None:
     sent = {"bytes_up": [0, 0, 0, 0, 0]}
     own = trial("m", {"bytes_down": [0, 1, 2, 4, 6], "renewed": [0, 1, 1, 1, 0], **sent})
     base = trial("fedavg", {"bytes_down": [0, 1, 2, 3, 4], **sent})
-    assert QUANTITIES["bytes of renewals"](part_of(own, base), "m") == [
-        2
-    ]  # without the first renewal
+    found = QUANTITIES["bytes of renewals"](part_of(own, base), "m")
+    assert found == [2]  # without the first renewal
 
 
 def test_of_single_clients() -> None:
     a, b = np.array([np.nan, 0.5, 0.5, 1.0]), np.array([np.nan, 0.4, 0.5, 1.0])
     _, tested = halves(4)
-    own = trial(
-        "m", {"accuracy": CURVE}, scores={"accuracy": a, "test_loss": -a, "train_loss": 4 * b}
-    )
-    base = trial(
-        "fedavg", {"accuracy": CURVE, "train_loss": LOSS}, scores={"accuracy": b, "test_loss": -b}
-    )
+    columns, scores = {"accuracy": CURVE}, {"accuracy": a, "test_loss": -a, "train_loss": 4 * b}
+    own = trial("m", columns, scores=scores)
+    base = trial("fedavg", columns, scores={"accuracy": b, "test_loss": -b})
     part = part_of(own, base)
-    shares = {
-        q: QUANTITIES[q](part, "m")[0]
-        for q in ("more accurate", "less accurate", "as accurate", "lower loss")
-    }
-    assert shares == pytest.approx(dict(zip(shares, [100 / 3, 0, 200 / 3, 100 / 3])))
+    names = ("more accurate", "less accurate", "as accurate", "lower loss")
+    shares = [QUANTITIES[q](part, "m")[0] for q in names]
+    assert shares == pytest.approx([100 / 3, 0, 200 / 3, 100 / 3])
     assert QUANTITIES["test clients that took part"](part, "m") == [100 * (1 in tested) / 2]
     n = own.scores.n_test[tested]
-    assert QUANTITIES["test clients"](part, "m") == pytest.approx(
-        [100 * np.nansum(a[tested] * n) / n.sum()]
-    )
+    mean = 100 * np.nansum(a[tested] * n) / n.sum()
+    assert QUANTITIES["test clients"](part, "m") == pytest.approx([mean])
 
 
 def test_the_best_point_is_that_of_the_mean_over_seeds_and_not_of_one_that_diverged() -> None:
+    each = {0.1: (0.5, 0.7), 1.0: (0.65, 0.65), 10.0: (0.9, 0.9)}
     trials = [
-        trial(
-            "m",
-            {"validation_accuracy": [v], "accuracy": [v]},
-            seed,
-            point={"lr": lr},
-            diverged=ended,
-        )
-        for lr, each, ended in (
-            (0.1, (0.5, 0.7), None),
-            (1.0, (0.65, 0.65), None),
-            (10.0, (0.9, 0.9), 1),
-        )
-        for seed, v in enumerate(each)
-    ]
+        trial("m", {"validation_accuracy": [v]}, seed, point={"lr": lr}, diverged=1 if lr > 1 else None)
+        for lr, values in each.items()
+        for seed, v in enumerate(values)
+    ]  # fmt: skip
     results = Results({"sweep": {"lr": [0.1, 1.0, 10.0]}, "algorithms": {"m": {}}}, trials, dict)
     best, chosen = at_best(results, "validation clients")
     assert chosen == {"m": "η = 1"}
     assert [t.point for t in best] == [{"lr": 1.0}] * 2
-    assert at_best(results._replace(trials=trials[:2]), "validation clients")[1] == {
-        "m": "η = 0.1 (edge)"
-    }
+    first = at_best(results._replace(trials=trials[:2]), "validation clients")
+    assert first[1] == {"m": "η = 0.1 (edge)"}
 
 
 def test_a_sweep_is_split_into_places_and_a_method_without_its_key_is_in_each() -> None:
     swept = [trial("m", {"accuracy": [x]}, point={"until-gamma": x}) for x in (0.1, 0.5)]
     base = trial("fedavg", {"accuracy": [0.0]})
-    table = {
-        "sweep": {"until-gamma": [0.1, 0.5]},
-        "algorithms": {"m": {"mu": 3}, "fedavg": {}},
-        "epochs": 2,
-    }
+    algorithms = {"m": {"mu": 3}, "fedavg": {}}
+    table = {"sweep": {"until-gamma": [0.1, 0.5]}, "algorithms": algorithms, "epochs": 2}
     results = Results(table, [*swept, base], dict)
     found = list(split_run(results, {"setting": "E = {epochs}, μ = {mu}, {until_gamma:.0%}"}))
     assert [(setting, [t.label for t in part.trials]) for setting, part, _ in found] == [
