@@ -8,9 +8,8 @@ leave both names or neither. Data that were not synced are kept, dropped, cut or
 import json
 import os
 import random
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -32,11 +31,8 @@ def install(root: str, log: str) -> None:
         os.write(out, (json.dumps(event) + "\n").encode())
 
     def inside(path: Any) -> str | None:
-        full = (
-            os.path.abspath(os.fsdecode(path))
-            if isinstance(path, str | bytes | os.PathLike)
-            else ""
-        )
+        known = isinstance(path, str | bytes | os.PathLike)
+        full = os.path.abspath(os.fsdecode(path)) if known else ""
         return os.path.relpath(full, root) if (full + "/").startswith(root + "/") else None
 
     def note_data(name: str) -> None:
@@ -70,39 +66,35 @@ def install(root: str, log: str) -> None:
         if (name := inside(args[0])) and not os.path.lexists(args[0]):
             note("create", name)
 
+    def say(text: str) -> None:
+        write(text)
+        if text.startswith("{"):  # a JSON line about a unit's round
+            row = json.loads(text)
+            note("said", *(row[key] for key in ("algorithm", "seed", "round", "status")))
+
     for name in ("fsync", "replace", "rename", "unlink", "remove", "mkdir", "rmdir"):
         watch(name)
     sys.addaudithook(opened)
-    sys.stdout = Said(sys.stdout, note)
+    write, sys.stdout.write = sys.stdout.write, say  # type: ignore[method-assign]
 
 
-class Said:
-    """Standard output that also notes each JSON line about a unit's round."""
-
-    def __init__(self, stream: Any, note: Any) -> None:
-        self.stream, self.note = stream, note
-
-    def write(self, text: str) -> None:
-        self.stream.write(text)
-        if text.startswith("{"):
-            row = json.loads(text)
-            self.note("said", *(row[key] for key in ("algorithm", "seed", "round", "status")))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.stream, name)
-
-
-def record(script: Path, root: Path, log: Path) -> list[list[Any]]:
-    """Run a Python file in a process, and return what it and its workers did below `root`."""
-    hook = log.with_suffix(".hook")
-    hook.mkdir()
+def record(call: Callable[[], int], root: Path, log: Path) -> list[list[Any]]:
+    """Call a function in a fork, in `root`; return what it and its workers did there."""
+    (hook := log.with_suffix(".hook")).mkdir()
     (hook / "sitecustomize.py").write_text(
-        f"import sys; sys.path.insert(0, {str(HERE)!r})\nimport power_cut\n"
-        f"power_cut.install({str(root)!r}, {str(log)!r})\n"
+        f"import power_cut; power_cut.install({str(root)!r}, {str(log)!r})\n"
     )
-    path = os.pathsep.join([str(hook), str(HERE.parent), str(HERE)])
-    words, env = [sys.executable, str(script)], {**os.environ, "PYTHONPATH": path}
-    subprocess.run(words, env=env, check=True, stdout=subprocess.DEVNULL)
+    if (child := os.fork()) == 0:
+        code = 99
+        try:
+            os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (hook, HERE.parent, HERE)))
+            os.chdir(root)
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (the process ends)
+            install(str(root), str(log))
+            code = call()
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
@@ -119,47 +111,44 @@ def disks(events: list[list[Any]], before: Disk, blobs: Path) -> Iterator[tuple[
     """Yield (events that were done, model, disk) for a cut after each event; equal disks come again."""
     rng = random.Random(0)
     data = dict(enumerate(before.values()))
-    synced, now = dict(data), dict(zip(before, data))  # file → content on the disk; path → file
+    now = dict(zip(before, data))  # path → file; data: file → content
     for model in "JOXR":
-        names, live, cache, disk = dict(now), dict(now), dict(data), dict(synced)
+        names, live, cache, disk = dict(now), dict(now), dict(data), dict(data)
         pending: list[tuple[str, list[tuple[str, int | None]]]] = []  # folder, changes of names
-        for done, (kind, name, *rest) in enumerate(events):
+        for done, (kind, name, *rest) in enumerate(events, 1):
+            changes: list[tuple[str, int | None]] = []
             if kind == "said":
                 continue
             if kind in ("create", "mkdir"):
                 live[name] = len(cache) + 1
                 cache[live[name]] = disk[live[name]] = None if kind == "mkdir" else b""
-                pending.append((os.path.dirname(name), [(name, live[name])]))
+                changes = [(name, live[name])]
             elif kind == "data":
                 cache[live[name]] = (blobs / rest[0]).read_bytes()
             elif kind in ("unlink", "remove", "rmdir"):
                 live.pop(name, None)
-                pending.append((os.path.dirname(name), [(name, None)]))
+                changes = [(name, None)]
             elif kind in ("replace", "rename"):
                 live[rest[0]] = live.pop(name)
-                pending.append((os.path.dirname(name), [(rest[0], live[rest[0]]), (name, None)]))
+                changes = [(rest[0], live[rest[0]]), (name, None)]
             elif kind == "fsync":
                 folder = name == "." or cache[live[name]] is None
                 if not folder:
                     disk[live[name]] = cache[live[name]]
                 commit = [p for p in pending if model == "J" or (folder and (p[0] or ".") == name)]
-                for _, changes in commit:
-                    names.update(changes)
+                names.update(change for _, own in commit for change in own)
                 pending = [p for p in pending if p not in commit]
+            if changes:
+                pending.append((os.path.dirname(name), changes))
             n = len(pending)
             kept = subsets(n, rng) if model == "X" else ([*range(i)] for i in range(n + 1))
-            for chosen in kept:
-                changed = [pending[i][1] for i in chosen]
-                split = model == "R" and changed and len(changed[-1]) == 2
-                for last in ([0], [1]) if split else ([0, 1],):
+            for made in ([pending[i][1] for i in chosen] for chosen in kept):
+                *earlier, last = made or [[]]
+                halves = [last[:1], last[1:]] if model == "R" and len(last) == 2 else [last]
+                for half in halves:  # both names, or neither
                     found = dict(names)
-                    for changes in changed[:-1]:
-                        found.update(changes)
-                    found.update(
-                        [changed[-1][i] for i in last if i < len(changed[-1])] if changed else []
-                    )
-                    for torn in range(4):
-                        yield done + 1, model, image(found, cache, disk, torn)
+                    found.update(change for own in [*earlier, half] for change in own)
+                    yield from ((done, model, image(found, cache, disk, torn)) for torn in range(4))
 
 
 def image(names: dict[str, Any], cache: Any, disk: Any, torn: int) -> Disk:

@@ -175,6 +175,16 @@ def files_of_another_run_inside():
     return ["resume", "D/inner", "-q"]
 
 
+@fault(r"ckpt: is damaged .*: fedavg \(seed 0\) starts anew", 0)
+def a_damaged_checkpoint():
+    before = contents(begin())
+    checkpoints()[0].write_bytes(checkpoints()[0].read_bytes()[:-1])
+    assert main("resume", "D", "-q") == 0
+    assert contents(Path("D")) == before
+    checkpoints()[0].write_bytes(checkpoints()[0].read_bytes()[:-1])
+    return ["resume", "D", "-q"]
+
+
 # ---- what is missing -----------------------------------------------------------------------------
 
 
@@ -223,20 +233,6 @@ def a_run_that_saved_nothing_begins_again():
 # ---- work is saved -------------------------------------------------------------------------------
 
 LONG = document(rounds=3000, eval_every=100)
-
-
-@fault(r"^$", 0)
-def a_closed_terminal():
-    path = write(Path("t.toml"), LONG)
-    run = process("run", path, "-o", "D", "--json", "--checkpoint-every", "1000")
-    for _ in range(20):
-        assert run.stdout.readline()
-    run.send_signal(signal.SIGHUP)
-    _, err = run.communicate(timeout=60)
-    assert (run.returncode, err.count("\n")) == (129, 1), err
-    assert "stopped by SIGHUP; resume with: fedref resume D" in err
-    assert checkpoints()
-    return ["run", "--list"]
 
 
 @fault(r"standard output: No space left on device; resume with: fedref resume D")
@@ -356,21 +352,6 @@ def a_backend_whose_import_never_ends():
 
 
 # ---- words and code ------------------------------------------------------------------------------
-
-
-@fault(r"out.*''|expected .*folder")
-def an_empty_out():
-    return ["run", "-q", "--rounds", "1", "--out", ""]
-
-
-@fault(r"data set time:sleep: no signature found")
-def a_function_that_makes_no_data():
-    return ["run", "--data", "time:sleep"]
-
-
-@fault(r"sweep.*name")
-def a_sweep_over_names():
-    return ["run", write(Path("t.toml"), document(sweep={"name": ["a", "b"]}))]
 
 
 @fault(r"a.csv.*'1_000'|1_000")

@@ -84,8 +84,10 @@ def find_function(name: Any) -> Any:
         return name
     if not isinstance(name, str):
         raise ConfigError(f"data is a {type(name).__name__}, expected a name, a path, {IN_MEMORY}")
+    if parse_name(name) is not None or os.path.exists(name):
+        return None
     value = entry_points_of("data").get(name, name)
-    if parse_name(name) is not None or os.path.exists(name) or not MODULE_NAME.fullmatch(value):
+    if not MODULE_NAME.fullmatch(value):
         return None
     function = import_name(value)
     if not callable(function):

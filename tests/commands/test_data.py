@@ -130,14 +130,6 @@ def test_prepare_checks_the_content(capsys, monkeypatch):
         fedref("prepare", "digits")
 
 
-@pytest.mark.parametrize("command", ["", *BELOW])
-def test_help_says_everything(command, capsys):
-    help_of(*[command] if command else [])
-    out = capsys.readouterr().out
-    for word in BELOW if not command else ["--data-dir"]:
-        assert word in out
-
-
 def test_rules_are_listed_and_drawn(tmp_path, capsys):
     from fedref.datasets import RULES
 

@@ -70,18 +70,3 @@ def test_what_is_missing_is_told(directory, tmp_path, capsys):
     next((copy / "checkpoints").glob("*apfl*")).unlink()
     assert plot(copy) == 0
     assert "1 of 2 units have not begun" in capsys.readouterr().err
-
-
-def test_several_runs_in_one_picture(directory, tmp_path):
-    other = tmp_path / "second"
-    assert cli.main([*RUN, "--seeds", "5", "--out", str(other)]) == 0
-    out = tmp_path / "both.svg"
-    assert plot(directory, other, "--metric", "accuracy", "--out", out) == 0
-    assert "fedavg (second)" in out.read_text(encoding="utf-8")
-
-
-def test_help_says_which_picture_takes_which_metric(capsys):
-    with pytest.raises(SystemExit):
-        plot("--help")
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "bars: accuracy, accuracy_mean; clients: accuracy, train_loss, test_loss" in shown

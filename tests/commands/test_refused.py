@@ -7,7 +7,6 @@ import pytest
 from dataset_files import alone, put_roles  # noqa: F401 (a fixture)
 from running import TINY, contents, document, main, npz, refused, write
 
-import fedref
 from fedref import plots
 
 SMALL = "--rounds 1 --clients-per-round 2 --epochs 1 --quiet"
@@ -75,6 +74,8 @@ REFUSED = [
         "run --rounds 99999999999999999999",
         "rounds is 99999999999999999999, expected a whole number, at least 0, below 2^63",
     ),
+    ("run --rounds 1 --out ''", "--out is '', expected a path"),
+    ("run --data time:sleep", "data set time:sleep: no signature found"),
     ("run --set drop=maybe", "drop is 'maybe', expected true or false"),
     ("run --set mu", "--set 'mu': expected KEY=VALUE"),
     ("run --set =3", "--set '=3': expected KEY=VALUE"),
@@ -295,21 +296,3 @@ def test_odd_words_are_one_short_line(capsys, words, message):
     line = refused(capsys, "run", *words)
     assert message in line
     assert len(line) < 400
-
-
-def test_too_large_a_model_is_one_line(folder, monkeypatch, capsys):
-    def init(model, rng):
-        return np.empty((2**20, 2**36))  # more than there are addresses
-
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(fedref.models.Logistic, "init", init)
-    line = refused(capsys, *f"run fedavg {IID} --model logistic {SMALL} -o x".split())
-    assert "(Unable to allocate" in line
-
-
-def test_what_is_right_in_the_same_place_is_taken(folder, here):
-    """The data that are refused above are refused for what is wrong in them, and for that alone."""
-    npz(here / "a.npz")
-    assert main(*f"run fedavg --data a.npz {IID} {SMALL}".split()) == 0
-    npz(here / "a.npz", X=X, client=np.repeat(np.arange(10), 2))
-    assert main(*f"run fedavg --data a.npz --split natural {SMALL}".split()) == 0

@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import sys
 import tomllib
 from dataclasses import fields
 
@@ -33,7 +32,7 @@ from fedref.commands import COMMANDS
 from fedref.commands import run as cli
 from fedref.commands.run import listing
 from fedref.datasets import RULES, SOURCES
-from fedref.experiments import config, loading, names, run_directory, unit
+from fedref.experiments import names, run_directory, unit
 from fedref.experiments.config import TABLES, Experiment
 from fedref.models import MODELS as KNOWN_MODELS
 
@@ -41,36 +40,6 @@ pytestmark = pytest.mark.usefixtures("here")
 
 
 # ---- config.toml ---------------------------------------------------------------------------------
-
-
-def test_config_holds_every_value_and_reproduces_the_run_byte_for_byte(here):
-    words = ["run", "fedprox", "apfl", "--data", "digits", "--split", "per-fedavg", "--set",
-             "split.users=6", "--rounds", "3", "--clients-per-round", "4", "--epochs", "2",
-             "--mu", "0.5", "--set", "stragglers=0.5", "--seeds", "3,1", "--set", "name=my own"]  # fmt: skip
-    assert main(*words, "--quiet", "--out", "a") == 0
-    table = toml(here / "a" / "config.toml")
-    # found from the data, and given
-    assert table["split"] == {
-        "rule": "per-fedavg", "seed": 0, "scaling": "unit", "users": 6, "a": 34, "a-test": 14,
-        "train-fraction": 0.7,
-    }  # fmt: skip
-    made = config.experiment_of(table.items())
-    made = loading.Loader().federation(made.data, made.split)
-    assert dict(made.parameters) == {
-        key.replace("-", "_"): value
-        for key, value in table["split"].items()
-        if key not in ("rule", "seed")
-    }
-    unset = {"steps", "sweep", "clients-every", "keep-parameters"}
-    known = {with_dashes(f.name) for f in fields(Experiment)} - unset
-    assert set(table) == known
-    assert (table["seeds"], table["name"], table["epochs"]) == ([3, 1], "my own", 2)
-    for label in ("fedprox", "apfl"):
-        own = {with_dashes(f.name) for f in fields(ALGORITHMS[label])}
-        assert set(table["algorithms"][label]) == own | {"algorithm"}
-        assert table["algorithms"][label]["mu"] == 0.5
-    assert main("run", "a/config.toml", "--quiet", "--out", "b") == 0
-    assert contents(here / "b") == contents(here / "a")
 
 
 @pytest.mark.parametrize(
@@ -134,16 +103,6 @@ def test_a_manifest_brings_its_data_with_their_model_or_is_refused(here, capsys)
         assert f"data is {other}, but a/split.json is a split of synthetic(1,1,5)" in line
     assert main("run", "fedavg", *split, *SMALL, "--out", "b") == 0
     assert len(rows(here / "b" / "clients.csv", round=0)) == 5
-
-
-def test_a_manifest_of_a_file_is_taken_with_the_file(here):
-    (here / "sub").mkdir()
-    npz(here / "sub" / "my.npz")
-    split = {"rule": "iid", "users": 4, "scaling": "none"}
-    table = document(data={"name": "sub/my.npz"}, split=split)
-    assert main("run", write(here / "t.toml", table), "--quiet", "--out", "a") == 0
-    words = ["run", "fedavg", "--data", "sub/my.npz", "--split", "a/split.json", *SMALL]
-    assert main(*words, "--out", "b") == 0
 
 
 # ---- help ----------------------------------------------------------------------------------------
@@ -214,14 +173,6 @@ def test_default_directories_never_clash(here, monkeypatch):
                                                                  "NOW-tiny-3"]  # fmt: skip
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="links")
-def test_runs_that_cannot_be_a_folder_is_one_line(here, capsys):
-    """A link that leads nowhere, as to a disk that is not mounted, is no name that is taken."""
-    (here / "runs").symlink_to("nowhere/at/all")
-    line = refused(capsys, "run", write(here / "t.toml", TINY))
-    assert "runs: cannot be read or written (" in line
-
-
 # ---- one comparison, on equal terms --------------------------------------------------------------
 
 
@@ -248,17 +199,6 @@ def test_all_algorithms_meet_the_same_clients_and_batches(here, monkeypatch):
             for role, drawn in plan.rows.items():
                 assert batches.setdefault(role, drawn.tolist()) == drawn.tolist()
         assert set(batches) == {"D", "D1", "D2", "S", "Q"}
-
-
-def test_two_runs_are_the_same_and_another_seed_is_another_start(here):
-    words = ["run", "fedavg", *SPLIT, "--rounds", "2", "--clients-per-round", "2", "--quiet"]
-    for name, seed in (("a", 7), ("b", 7), ("c", 8)):
-        assert main(*words, "--seeds", seed, "--out", name) == 0
-    a, b, c = (contents(here / name) for name in "abc")
-    assert a == b
-    assert a["split.json"] == c["split.json"]
-    (start,), (other,) = (rows(here / name / "metrics.csv", round=0) for name in "ac")
-    assert start["test_loss"] != other["test_loss"]
 
 
 def test_labels_that_are_words_are_said_and_kept(here, capsys):

@@ -54,22 +54,6 @@ def test_every_value_is_there_even_if_nothing_is_said():
     # what is not said here is said by the data, and is in config.toml of a run: see test_cli
 
 
-def test_data_parameters_are_spelled_out():
-    made = config.experiment_of(
-        (document(data={"name": "synthetic(1,1,users=7)"}, split={})).items()
-    )
-    assert made.data == {
-        "name": "synthetic", "alpha": 1.0, "beta": 1.0, "users": 7, "features": 60, "classes": 10,
-        "seed": 0,
-    }  # fmt: skip
-
-
-def test_numbers_and_lists_become_what_the_fields_are():
-    made = experiment(document(stragglers=0, model={"name": "mlp", "hidden": [3, 4]}, seeds=[4, 2]))
-    assert (made.stragglers, type(made.stragglers)) == (0.0, float)
-    assert (made.model["hidden"], made.seeds) == ((3, 4), (4, 2))
-
-
 VARIED = {
     **{name: document(algorithms=algorithms(name)) for name in ALGORITHMS},
     **{f"model {name}": document(model={"name": name}) for name in MODELS},
@@ -97,26 +81,6 @@ def test_written_back_is_the_same_experiment(name):
     assert "_" not in "".join(line.partition("=")[0] for line in text.splitlines()).replace(
         "my_own", ""
     ).replace("a_b", "")
-
-
-OPTIONS = {
-    "rounds": st.integers(0, 10**6),
-    "epochs": st.integers(1, 10**6),
-    "batch-size": st.integers(0, 10**6),
-    "stragglers": st.floats(0, 1),
-    "seeds": st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=4, unique=True),
-    "eval-train": st.booleans(),
-    "dtype": st.sampled_from(Experiment.choices["dtype"]),
-    "name": st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1).filter(
-        lambda s: not s.startswith(".") and "/" not in s and "\\" not in s
-    ),
-}
-
-
-@given(st.fixed_dictionaries({}, optional=OPTIONS), st.floats(0, allow_infinity=False))
-def test_any_values_survive_being_written(values, lr):
-    made = experiment({**TINY, **values, "algorithms": {"fedavg": {"lr": lr}}})
-    assert experiment(tomllib.loads(config.toml_text(made))) == made
 
 
 @given(st.recursive(
@@ -183,21 +147,6 @@ def test_every_kind_of_key_can_be_set(key, value, found):
     assert found(changed((key, value))) == value
 
 
-def test_a_new_name_starts_its_table_anew():
-    mlp = {"name": "mlp", "hidden": [9]}
-    assert "hidden" not in changed(("model.name", "logistic"), model=mlp).model
-    assert changed(("model.name", "mlp"), model=mlp).model["hidden"] == (9,)
-    made = changed(("split.rule", "iid"), ("split.users", 6))
-    assert (made.split["users"], "a" in made.split) == (6, False)
-
-
-def test_one_way_overrides_the_other_of_the_file():
-    made = changed(("steps", 3), ("seed", 5), epochs=2, seeds=[1, 2])
-    assert (made.steps, made.epochs, made.seeds) == (3, None, (5,))
-    made = changed(("seeds", [5, 6]), seed=1)
-    assert (made.seeds, made.epochs) == ((5, 6), TINY["epochs"])
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -232,13 +181,6 @@ def test_a_sweep_is_every_combination_in_order():
     at = config.at_point(made, points[1])
     assert (at.algorithms["fedavg"].lr, at.epochs, at.sweep) == (0.1, 3, {})
     assert [*config.sweep_points(experiment(TINY))] == [{}]
-
-
-def test_a_sweep_can_be_over_steps_where_the_file_says_epochs_and_over_tables():
-    sweep = {"steps": [4], "model.name": ["mlp"], "model": {"hidden": [[3], [4, 5]]}}
-    made = experiment(document(sweep=sweep))
-    at = config.at_point(made, [*config.sweep_points(made)][1])
-    assert (at.steps, at.epochs, at.model["hidden"]) == (4, None, (4, 5))
 
 
 # ---- models of data ------------------------------------------------------------------------------
@@ -312,11 +254,6 @@ def federation(labels) -> Federation:
 )
 def test_two_labels_become_those_of_a_binary_model(labels, model, new):
     assert map_labels(federation(labels), model).source.y.tolist() == new
-
-
-def test_more_labels_than_a_binary_model_has_are_refused():
-    with pytest.raises(ConfigError, match=r"some has the labels \[0, 1, 2\], LinearSVM needs"):
-        map_labels(federation([0, 1, 2]), LinearSVM(4))
 
 
 def test_values_of_numpy_and_ranges_are_taken_and_written():

@@ -1,7 +1,6 @@
 """The folder is the queue: however its units are run, shared, killed and resumed, the bytes are the same."""
 
 import errno
-import json
 import os
 import re
 import signal
@@ -17,9 +16,7 @@ import pytest
 from running import algorithms, contents, document, main, process, refused, wait_for, write
 
 import fedref
-from fedref.boundary import checkpoint
-from fedref.experiments import parallel, run_directory
-from fedref.experiments.unit import units
+from fedref.experiments import parallel
 
 pytestmark = pytest.mark.usefixtures("here")
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals")
@@ -75,7 +72,6 @@ def is_running(pid: int) -> bool:
 
 
 @posix
-@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize(
     ("number", "code", "said"),
     [
@@ -85,10 +81,10 @@ def is_running(pid: int) -> bool:
         (signal.SIGKILL, -9, ""),
     ],
 )
-def test_a_stopped_run_ends_at_once_saves_and_goes_on(whole, number, code, said, workers):
-    run = started("--workers", workers, "--checkpoint-every", 1000 if code > 0 else 0)
+def test_a_stopped_run_ends_at_once_saves_and_goes_on(whole, number, code, said):
+    run = started("--workers", 2, "--checkpoint-every", 1000 if code > 0 else 0)
     below, before, began = children(run), rounds_done("a"), time.monotonic()
-    assert len(below) == workers - 1
+    assert len(below) == 1
     run.send_signal(number)
     assert run.communicate()[1] == said
     assert run.returncode == code
@@ -199,116 +195,3 @@ def test_a_unit_that_fails_in_a_worker_is_the_error_of_the_run(here, capsys):
     for workers in (1, 2):
         line = refused(capsys, "run", path, "-q", "-o", f"{workers}", "--workers", workers)
         assert re.search(r"client \d failed in round 1: ZeroDivisionError: no", line)
-    # code that has changed is named, and taken only if that is said
-    (here / "mine_fails.py").write_text(code + "# another\n")
-    assert main("run", write(here / "u.toml", document()), "-q", "-o", "u") == 0
-
-
-# ---- what is sealed with a unit ------------------------------------------------------------------
-
-MINE = """
-from dataclasses import dataclass
-from fedref.algorithms.fedavg import FedAvg
-
-@dataclass(frozen=True)
-class Mine(FedAvg):
-    pass
-"""
-
-
-@pytest.fixture
-def stopped(here, monkeypatch):
-    """A run of a user's algorithm over two files, stopped in the second point of its sweep."""
-    rng = np.random.default_rng(0)
-    for name in ("one", "two"):
-        X = rng.normal(size=(40, 2))
-        np.savez(f"{name}.npz", X=X, y=(X[:, 0] > 0).astype(int), client=np.arange(40) % 4)
-    (here / "mine_sealed.py").write_text(MINE)
-    monkeypatch.syspath_prepend(here)
-    monkeypatch.delitem(sys.modules, "mine_sealed", raising=False)
-    table = document(
-        rounds=4, algorithms={"mine": {"algorithm": "mine_sealed:Mine"}}, split={"rule": "natural"},
-        sweep={"data.name": [str(here / "one.npz"), str(here / "two.npz")]},
-    )  # fmt: skip
-    real = run_directory.save_record
-
-    def interrupted(directory, unit, record, seal):
-        real(directory, unit, record, seal)
-        if unit.number == 1 and record.round == 2:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(run_directory, "save_record", interrupted)
-        words = ["-q", "-o", "a", "--checkpoint-every", 0]
-        assert main("run", write(here / "t.toml", table), *words) == 130
-    return here / "a"
-
-
-def test_data_that_changed_are_refused_at_every_point_of_a_sweep(stopped, here, capsys):
-    arrays = dict(np.load("two.npz"))
-    np.savez("two.npz", **(arrays | {"y": 1 - arrays["y"]}))
-    assert "the data or the split changed after mine" in refused(capsys, "resume", "a", "-q")
-
-
-def test_code_that_changed_is_refused_unless_told_and_then_recorded(
-    stopped, here, capsys, monkeypatch
-):
-    with monkeypatch.context() as patch:
-        patch.setattr(fedref, "__version__", "9.9")
-        assert "a: fedref changed after mine" in refused(capsys, "resume", "a", "-q")
-    (here / "mine_sealed.py").write_text(MINE + "# other code\n")
-    line = refused(capsys, "resume", "a", "-q")
-    assert "mine_sealed:Mine changed after mine" in line
-    assert "--changed-code" in line
-    assert main("resume", "a", "-q", "--changed-code") == 0
-    changed = json.loads((stopped / "environment.json").read_text())["changed"]
-    assert "mine_sealed:Mine was " in changed[0]
-    assert (
-        "Code changed during the run: mine_sealed:Mine was " in (stopped / "summary.md").read_text()
-    )
-
-
-def test_a_file_in_another_unit_s_place_or_a_damaged_one(stopped, here, capsys):
-    one, two = sorted((stopped / "checkpoints").iterdir())
-    kept = one.read_bytes()
-    one.write_bytes(two.read_bytes())
-    assert "holds mine (seed 0" in refused(capsys, "resume", "a", "-q")
-    with pytest.raises(fedref.DataError, match=r"holds mine \(seed 0"):
-        fedref.load_run("a")
-    one.write_bytes(kept[:-1])
-    assert main("resume", "a", "-q") == 0
-    assert "is damaged" in capsys.readouterr().err
-    assert one.read_bytes()[:20] == kept[:20]
-
-
-def test_what_is_missing_or_not_fedref_s_own_is_mended_or_refused(here, capsys):
-    path = write(here / "t.toml", QUICK)
-    assert main("run", path, "-q", "-o", "a") == 0
-    expected = contents(here / "a")
-    for name in ("environment.json", "metrics.csv", "clients.csv", "summary.csv", "split.json"):
-        (here / "a" / name).unlink()
-    min((here / "a" / "parameters").iterdir()).unlink()
-    assert main("resume", "a", "-q") == 0
-    said = capsys.readouterr().err
-    assert "environment.json was gone or damaged" in said
-    assert "is gone, so apfl (seed 0) is run again" in said
-    assert contents(here / "a") == expected
-    (here / "mine").mkdir()
-    (here / "mine" / "metrics.csv").write_text("mine")
-    assert "which fedref did not write" in refused(capsys, "run", path, "-q", "-o", "mine")
-    assert (here / "mine" / "metrics.csv").read_text() == "mine"
-    os.mkfifo(here / "a" / "x")
-    os.replace(here / "a" / "x", here / "a" / ".lock")
-    assert "is not a regular file" in refused(capsys, "resume", "a", "-q")
-
-
-def test_nothing_saved_may_be_begun_anew_with_other_values(here, capsys):
-    table = {key: value for key, value in QUICK.items() if key != "keep-parameters"}
-    assert main("run", write(here / "t.toml", table), "-q", "-o", "a") == 0
-    for file in (here / "a" / "checkpoints").iterdir():
-        file.unlink()
-    assert main("run", write(here / "t.toml", {**table, "rounds": 1}), "-q", "-o", "a") == 0
-    made = run_directory.config.read_experiment(here / "a")
-    assert made.rounds == 1
-    record = checkpoint.loads((here / "a" / "checkpoints" / units(made)[0].file).read_bytes())
-    assert record.seal["unit"] == "fedavg (seed 0)"

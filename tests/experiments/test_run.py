@@ -21,7 +21,7 @@ import fedref
 from fedref import ConfigError
 from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
-from fedref.experiments import config, loading, names, results
+from fedref.experiments import loading, names
 from fedref.experiments.progress import Progress
 from fedref.rounds import loop as rounds_module
 from fedref.sampling import make_plan
@@ -88,18 +88,6 @@ def test_labels_may_be_given_in_every_way():
         fedref.run("fedavg")
 
 
-def test_a_checkpoint_that_is_gone_or_cannot_be_read_is_one_line(here, capsys):
-    assert main("run", write(here / "t.toml", document()), "--out", "a", "--quiet") == 0
-    (path,) = (here / "a" / "checkpoints").iterdir()
-    path.unlink()
-    with pytest.raises(fedref.DataError, match="no finished round yet"):
-        fedref.load_run("a")
-    path.mkdir()
-    with pytest.raises(fedref.FedrefError, match="is a folder"):
-        fedref.load_run("a")
-    assert "is a folder" in refused(capsys, "plot", "a")
-
-
 def test_a_sweep_loads_data_that_stay_the_same_once(monkeypatch):
     loaded = []
     real = loading.split
@@ -142,30 +130,6 @@ def test_fewer_than_five_clients_all_take_part_and_it_is_said_once(here, capsys)
     assert cohorts(fedref.load_run("a")) == [3, 3]
     line = refused(capsys, "run", path, "--clients-per-round", "5", "-o", "b")
     assert "clients-per-round is 5, but there are only 3 clients to train on" in line
-
-
-@pytest.mark.parametrize("out", [None, "a"])
-def test_from_python_up_to_five_clients_are_a_cohort(here, out):
-    said = []
-    how = {"out": out, "progress": Progress(message=said.append)}
-    assert cohorts(fedref.run(three(), **how)) == [3]
-    assert said == [FEW]
-    with pytest.raises(ConfigError, match="clients-per-round is 5, but there are only 3"):
-        fedref.run(three(), clients_per_round=5, out=out and "b")
-    said.clear()
-    if out:
-        how["out"] = "many"
-    assert cohorts(fedref.run(three(users=8, rounds=1), **how)) == [5]
-    assert said == []
-    assert out is None or toml(here / "many" / "config.toml")["clients-per-round"] == 5
-
-
-@pytest.mark.parametrize("out", [None, "a"])
-def test_in_a_sweep_of_the_clients_each_point_has_a_cohort_of_its_own(here, out):
-    run = fedref.run(three(rounds=1, sweep={"split.users": [3, 8]}), out=out)
-    assert cohorts(run) == [3, 5]
-    assert out is None or "clients-per-round" not in toml(here / "a" / "config.toml")
-    assert out is None or main("resume", "a", "-q") == 0
 
 
 # ---- failures ------------------------------------------------------------------------------------
@@ -231,19 +195,3 @@ def test_a_stack_that_fails_is_reported_once_with_its_place(monkeypatch):
     assert "FedAvg fails for several clients at once" in told[0]
     assert f"{__file__}, line " in told[0]
     assert "ZeroDivisionError: in the stack only" in told[0]
-
-
-def test_rounds_in_which_nobody_arrives_are_said(here, capsys):
-    path = write(
-        here / "t.toml", document(rounds=2, stragglers=1.0, algorithms=algorithms("fedavg"))
-    )
-    assert main("run", path, "--out", "a") == 0
-    assert "in 2 of 2 rounds no client's work arrived" in capsys.readouterr().err
-    assert [results.idle_rounds(r) for r in fedref.load_run("a").records] == [2]
-
-
-def test_the_same_choice_on_the_command_line_keeps_what_the_file_says_of_it(here):
-    split = {"rule": "per-fedavg", "users": 20}
-    path = write(here / "t.toml", document(rounds=0, split=split, algorithms=algorithms("fedavg")))
-    assert main("run", path, "--split", "per-fedavg", "--out", "a", "--quiet") == 0
-    assert config.read(here / "a" / "config.toml")["split"]["users"] == 20
