@@ -22,33 +22,36 @@ def test_the_right_answer_is_right_and_is_not_in_the_file(name):
     one = EXERCISES[name]
     assert exercises.check(NAME, fill(name, f"1 * ({one.missing})")) == (True, ["right"])
     for formula in (False, True):
-        text = exercises.student_file(one, formula)
-        assert one.missing not in text
-        assert "Worked example" in text
+        assert one.missing not in exercises.student_file(one, formula)
 
 
-#: Answers that were once told to be "of no kind that is known".
+#: Answers whose mistake has no name.
 MORE = {
-    "proximal": ["mu / 2 * (w - w_t) ** 2", "mu * norm(w - w_t)", "mu * (w - w_t).sum()", "-mu"],
-    "meta-gradient": ["2 * u", "u + alpha * f.hvp(w, u, D2)", "f.grad(w, D)", "alpha", "u.sum()"],
+    "proximal": ["mu * norm(w - w_t)", "-mu"],
+    "meta-gradient": ["u + alpha * f.hvp(w, u, D2)", "f.grad(w, D)", "alpha", "u.sum()"],
     "curvature": ["v", "self.analytic_grad(w, D)", "1j * v", "np.imag(v)"],
     "hessian-free": ["f.grad(u, D2)", "delta * u", "(w + u) / 2"],
-    "step": ["w_k", "w_k - eta", "(w_k - eta * f.grad(w_k, D)) / 2", "w_k + eta * f.grad(w_k, D)"],
+    "step": ["w_k", "w_k - eta"],
 }
-WRONG = [(name, e, words) for name, one in EXERCISES.items() for e, words in one.slips.items()]
-WRONG += [(name, e, "") for name, some in MORE.items() for e in some]
 
 
-@pytest.mark.parametrize(("name", "expression", "words"), WRONG)
-def test_a_wrong_answer_gets_its_numbers_and_if_it_is_known_its_words(name, expression, words):
-    right, lines = exercises.check(NAME, fill(name, expression))
-    assert not right
-    assert lines[0] == "not right"
-    assert len(lines) > 1
-    assert words in lines or not words
-    assert EXERCISES[name].missing not in "\n".join(lines)
-    said = "\n".join(lines)
-    assert ("yours gives" in said and "right is" in said) or "Error" in said
+@pytest.mark.parametrize("name", EXERCISES)
+def test_a_wrong_answer_gets_its_numbers_and_if_it_is_known_its_words(name):
+    right, more = EXERCISES[name].missing, dict.fromkeys(MORE.get(name, ()), "")
+    factors = {
+        f"2 * ({right})": "right but for the factor 2",
+        f"-({right})": "the sign is the opposite",
+    }
+    for expression, words in (
+        EXERCISES[name].slips | more | (factors if name == "mask" else {})
+    ).items():
+        accepted, lines = exercises.check(NAME, fill(name, expression))
+        said = "\n".join(lines)
+        assert not accepted
+        assert lines[0] == "not right"
+        assert words in lines or not words, (expression, said)
+        assert right not in said
+        assert ("yours gives" in said and "right is" in said) or "Error" in said
 
 
 @pytest.mark.parametrize(
@@ -60,22 +63,13 @@ def test_a_wrong_answer_gets_its_numbers_and_if_it_is_known_its_words(name, expr
         (fill("proximal", "'a'"), "Error"),
         (fill("proximal", "exit()"), "SystemExit"),
         (fill("proximal", "0").replace("def prox_gradient", "def other"), "is not defined"),
-        (
-            fill("proximal", "0").replace("return", "while True: pass\n    return"),
-            "an endless loop?",
-        ),
+        (fill("proximal", "0").replace("return", "while 1: pass\n    return"), "an endless loop?"),
     ],
 )
 def test_what_does_not_run_is_said_in_a_line(text, said):
-    right, lines = exercises.check(NAME, text, seconds=20)
+    right, lines = exercises.check(NAME, text, seconds=5)
     assert not right
     assert said in "\n".join(lines)
-
-
-def test_a_factor_and_a_sign_are_named():
-    right = EXERCISES["mask"].missing
-    for factor, words in (("2", "right but for the factor 2"), ("-1", "the sign is the opposite")):
-        assert exercises.check(NAME, fill("mask", f"{factor} * ({right})"))[1][1] == words
 
 
 OWN = """
