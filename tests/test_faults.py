@@ -247,17 +247,6 @@ def json_to_a_full_pipe():
     return end
 
 
-@fault(r"log.txt: File too large; resume with: fedref resume D")
-def a_log_on_a_full_disk():
-    path = write(Path("t.toml"), document(rounds=300))
-    words = ["run", path, "-o", "D", "-q", "-v", "--checkpoint-every", "1000"]
-    first = (
-        "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (15_000, resource.RLIM_INFINITY))"
-    )
-    return finish(*words, first=first)
-
-
 @fault(r"metrics.csv: cannot be read or written \(Is a directory\)")
 def a_folder_in_the_place_of_a_table():
     begin()

@@ -137,8 +137,6 @@ def is_text(value: str) -> bool:
 
 def entry_of(name: str, hint: Any, default: Any = MISSING, **more: Any) -> Entry:
     """Return the entry of a field or a parameter with this annotation."""
-    if typing.get_origin(hint) is typing.Annotated:
-        hint, more["bounds"] = typing.get_args(hint)
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         more["optional"] = True
         (hint, *_) = (h for h in typing.get_args(hint) if h is not type(None))

@@ -8,9 +8,8 @@ function names further options by group; `below` is a function that returns more
 
 import argparse
 import inspect
-import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import partial
 from importlib import import_module
@@ -28,6 +27,12 @@ COMMON = {
     "data_dir": "the folder of data sets, as DIR/NAME/... (default: that of the environment variable "
     "FEDREF_DATA)",
     "set": "KEY=VALUE, as split.users=10; may be given several times",
+    "workers": "processes that share the run; so do commands that are given the same directory",
+    "threads": "threads for the clients of a round where the model is large (default: the processors, "
+    "divided by the workers); 1: none",
+    "checkpoint_every": "seconds between checkpoints; 0: after every round",
+    "quiet": "no progress, no table",
+    "json": "one line of JSON per round on standard output",
 }
 #: What stands for a value in the help, by the parameter's name or its type.
 FORMS: Mapping[Any, str] = {
@@ -40,7 +45,7 @@ FORMS: Mapping[Any, str] = {
     int: "N", float: "X", str: "X", Path: "FILE",
 }  # fmt: skip
 #: Options that have a short form, too.
-SHORT = {"out": ["-o"], "quiet": ["-q"], "verbose": ["-v"]}
+SHORT = {"out": ["-o"], "quiet": ["-q"]}
 
 
 class Parser(argparse.ArgumentParser):
@@ -137,15 +142,11 @@ def add_parameter(parser: Any, entry: Entry, kind: Any) -> None:
         how |= {"dest": entry.name, "required": entry.default is MISSING}
         if entry.name == "only" and entry.many:
             how["nargs"] = "+"
-        added = parser.add_argument(*options, action=Store, entry=entry, **how)
+        parser.add_argument(*options, action=Store, entry=entry, **how)
     else:
         if kind is inspect.Parameter.VAR_POSITIONAL:
             entry, how = entry._replace(many=True), how | {"nargs": "*", "default": []}
-        elif entry.default is not MISSING:
-            how["nargs"] = "?"
-        added = parser.add_argument(entry.name, action=Store, entry=entry, **how)
-    if entry.name in COMPLETIONS:
-        added.completer = partial(complete_word, entry.name)
+        parser.add_argument(entry.name, action=Store, entry=entry, **how)
 
 
 def parse(commands: Mapping[str, str], words: Sequence[str], **how: Any) -> Callable[[], Any]:
@@ -154,8 +155,6 @@ def parse(commands: Mapping[str, str], words: Sequence[str], **how: Any) -> Call
     commands : "data show" → "MODULE:FUNCTION what it does". A module is imported only if it is used.
     how : the description of the parser, and `version`, an action of argparse.
     """
-    completing = "_ARGCOMPLETE" in os.environ
-    typed = os.environ.get("COMP_LINE", "").split()[1:] if completing else words
     version = how.pop("version", None)
     parser = Parser(prog="fedref", **how)
     if version:
@@ -169,7 +168,7 @@ def parse(commands: Mapping[str, str], words: Sequence[str], **how: Any) -> Call
         above, _, word = name.rpartition(" ")
         sub = below[above].add_parser(word, help=meaning.replace("%", "%%"))
         module, _, function = place.partition(":")
-        used = list(typed[: len(name.split())]) == name.split()
+        used = list(words[: len(name.split())]) == name.split()
         if not function:
             below[name] = sub.add_subparsers(title="commands", required=True, metavar="COMMAND")
             if used and module:
@@ -177,12 +176,6 @@ def parse(commands: Mapping[str, str], words: Sequence[str], **how: Any) -> Call
                 sub.description = fill(" ".join(sub.description.split()), HELP_WIDTH)
         elif used:
             fill_parser(sub, getattr(import_module(module), function))
-    if completing:  # answers the shell and ends the process
-        import sys
-
-        from argcomplete import autocomplete
-
-        autocomplete(parser, exit_method=sys.exit)
     values = vars(parser.parse_args(words))
     called = values.pop("function")
     several = inspect.Parameter.VAR_POSITIONAL
@@ -197,37 +190,3 @@ def parse_setting(text: str) -> tuple[str, Any]:
     if not equals or not key.strip():
         raise ConfigError(f"--set {text!r}: expected KEY=VALUE")
     return key.strip(), literal(value.strip())
-
-
-# ---- completion by the shell ---------------------------------------------------------------------
-
-
-def complete_word(parameter: str, prefix: str, **_: Any) -> list[str]:
-    """Return the names that a parameter may have, and the files that may stand in their place."""
-    from argcomplete.completers import FilesCompleter
-
-    names, suffixes = COMPLETIONS[parameter]
-    return [*names(), *FilesCompleter(suffixes or ("/",))(prefix)]
-
-
-def names_of(kind: str) -> Iterable[str]:
-    """Return the names of all algorithms, models, data sets or split rules."""
-    from fedref.algorithms import ALGORITHMS
-    from fedref.datasets import RULES, SOURCES
-    from fedref.experiments.names import entry_points_of
-    from fedref.models import MODELS
-
-    tables: Mapping[str, Mapping[str, Any]] = {
-        "algorithm": ALGORITHMS, "model": MODELS, "data": SOURCES, "split": RULES
-    }  # fmt: skip
-    return [*tables[kind], *([] if kind == "split" else entry_points_of(kind))]
-
-
-OWN_DATA = ("npz", "npy", "csv", "tsv", "mat", "json")
-COMPLETIONS: Mapping[str, tuple[Callable[[], Iterable[str]], Sequence[str]]] = {
-    "what": (lambda: ["all", *names_of("algorithm")], ("toml",)),
-    "data": (lambda: names_of("data"), OWN_DATA),
-    "split": (lambda: names_of("split"), ("json",)),
-    "model": (lambda: names_of("model"), ()),
-    "cited": (lambda: names_of("algorithm"), ()),
-}

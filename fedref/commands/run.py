@@ -11,7 +11,6 @@ from pathlib import Path
 from textwrap import fill, indent
 from typing import Annotated, Any
 
-import fedref
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
 from fedref.boundary.errors import ConfigError, FedrefError
 from fedref.boundary.values import Bounds, Entry, literal, schema, with_dashes
@@ -22,7 +21,7 @@ from fedref.datasets.describe import notes
 from fedref.experiments import config, names, run_directory
 from fedref.experiments.config import TABLES, Experiment, naming
 from fedref.experiments.loading import Loader, make_model, resolve_experiment
-from fedref.experiments.progress import Progress, console_progress, report_to_log
+from fedref.experiments.progress import Progress, console_progress
 from fedref.experiments.results import columns_help, idle_rounds
 from fedref.experiments.run import execute
 from fedref.experiments.unit import Record, Unit
@@ -55,7 +54,6 @@ def run(
     threads: Workers | None = None,
     checkpoint_every: Seconds = 10.0,
     quiet: bool = False,
-    verbose: bool = False,
     json: bool = False,
     **settings: Any,
 ) -> int:
@@ -74,13 +72,6 @@ def run(
     help_columns : explain the columns of the table and of the files, and do no more
     list : list algorithms, models, data and split rules, and do no more
     dry_run : check everything, print the experiment that would run, and do no more
-    workers : processes that share the run; so do commands that are given the same directory
-    threads : threads for the clients of a round where the model is large (default: the processors,
-        divided by the workers); 1: none
-    checkpoint_every : seconds between checkpoints; 0: after every round
-    quiet : no progress, no table
-    verbose : write a log to DIR/log.txt, a line per round
-    json : one line of JSON per round on standard output
 
     examples
       fedref run                                  the shipped digits: FedAvg beside Per-FedAvg
@@ -135,7 +126,7 @@ def run(
             source = loader.federation(experiment.data, experiment.split).source
             for note in notes_on_data(experiment, source):
                 say(note)
-        return run_and_report(experiment, out, loader, how, quiet, verbose, json)
+        return run_and_report(experiment, out, loader, how, quiet, json)
 
 
 def resume(
@@ -147,7 +138,6 @@ def resume(
     threads: Workers | None = None,
     checkpoint_every: Seconds = 10.0,
     quiet: bool = False,
-    verbose: bool = False,
     json: bool = False,
 ) -> int:
     """Go on with a run from what its units have saved.
@@ -156,13 +146,6 @@ def resume(
     directory : the run directory
     data_dir : the folder of data sets; if the run had a --data-dir, give it again: it is not saved
     changed_code : go on although fedref's version or code of yours has changed; the run says so
-    workers : processes that share the run; so do commands that are given the same directory
-    threads : threads for the clients of a round where the model is large (default: the processors,
-        divided by the workers); 1: none
-    checkpoint_every : seconds between checkpoints; 0: after every round
-    quiet : no progress, no table
-    verbose : write a log to DIR/log.txt, a line per round
-    json : one line of JSON per round on standard output
     """
     experiment = config.read_experiment(directory)
     if differs := run_directory.compare_environment(directory):
@@ -174,7 +157,7 @@ def resume(
         "changed_code": changed_code,
     }
     with tell_how_to_resume(directory):
-        return run_and_report(experiment, directory, Loader(data_dir), how, quiet, verbose, json)
+        return run_and_report(experiment, directory, Loader(data_dir), how, quiet, json)
 
 
 @contextmanager
@@ -199,7 +182,6 @@ def run_and_report(
     loader: Loader,
     how: dict[str, Any],
     quiet: bool,
-    verbose: bool,
     as_json: bool,
 ) -> int:
     """Complete the units, report progress, draw the curves, print the table; return the exit code."""
@@ -211,11 +193,6 @@ def run_and_report(
             progress = Progress(print_json_line, say)
         elif not quiet:
             progress = stack.enter_context(console_progress(experiment, say))
-        if verbose:
-            heading = f"fedref {fedref.__version__}: {shlex.join(sys.argv)}"
-            log = report_to_log(directory / "log.txt", heading, progress)
-            with run_directory.disk_errors(directory):
-                progress = stack.enter_context(log)
         done = execute(experiment, directory, loader=loader, progress=progress, **how)
     with run_directory.disk_errors(directory):
         plots.save(plots.curves(done.table()), directory / "curves.png")

@@ -1,4 +1,4 @@
-"""Progress reports of a run: a bar or lines, and a log.
+"""Progress reports of a run: a bar, or lines.
 
 Units may run side by side, so reports of several units may alternate. If a unit runs in another
 process, its rounds are reported when it has ended.
@@ -6,15 +6,11 @@ process, its rounds are reported when it has ended.
 
 import builtins
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedref.boundary.errors import printable
-from fedref.boundary.files import open_regular_only
 from fedref.experiments.config import Experiment
 from fedref.experiments.results import describe_newest
 from fedref.experiments.unit import Record, Say, Unit, rounds_done, units
@@ -98,36 +94,3 @@ def console_progress(experiment: Experiment, say: Say = print_message) -> Iterat
                 say(text)
 
         yield Progress(report_round, report_message, report_rounds)
-
-
-# ---- a log ---------------------------------------------------------------------------------------
-
-
-@contextmanager
-def report_to_log(path: Path, heading: str, progress: Progress) -> Iterator[Progress]:
-    """Append a heading and all reports to a file, each with its time; pass reports on to `progress`.
-
-    Refuse a path that is a link.
-    """
-
-    with open(path, "ab", buffering=0, opener=open_regular_only) as file:
-
-        def write(text: str) -> None:
-            line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {printable(text, sys.maxsize)}\n"
-            try:
-                file.write(line.encode())
-            except OSError as error:
-                error.filename = str(path)
-                raise
-
-        def report_round(unit: Unit, record: Record) -> None:
-            progress.round(unit, record)
-            end = f"; {record.status} {record.reason}".rstrip() * (record.status != "running")
-            write(f"{unit.name}: round {record.round}, {describe_newest(record)}{end}")
-
-        def report_message(text: str) -> None:
-            progress.message(text)
-            write(text)
-
-        write(heading)
-        yield Progress(report_round, report_message, progress.elsewhere)

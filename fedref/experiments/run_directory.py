@@ -2,7 +2,7 @@
 
 config.toml (every value: it reproduces the run), environment.json (what else the last digits depend
 on), split.json (the exact split), checkpoints/ (a file for each unit: the only way from a unit to its
-results), on request parameters/ (states of chosen rounds) and log.txt; and made of the units' files
+results), on request parameters/ (states of chosen rounds); and made of the units' files
 metrics.csv (a row per algorithm and round), clients.csv (a row per algorithm, evaluated round and
 client), summary.md, summary.csv, curves.png.
 """
@@ -44,7 +44,7 @@ from fedref.rounds.threads import blas
 QUEUE = ".lock"
 WRITTEN = (
     "config.toml", "environment.json", "split.json", "metrics.csv", "clients.csv", "summary.md",
-    "summary.csv", "curves.png", "parameters", "log.txt",
+    "summary.csv", "curves.png", "parameters",
 )  # fmt: skip
 #: Errors of writing that mean that the disk is full.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

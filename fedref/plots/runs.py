@@ -1,7 +1,6 @@
 """Pictures of a run's tables: curves, bars, histograms over clients.
 
-All take the table of one run (`Run.table()`), or those of several by name. metrics : the columns to draw;
-reference : title → the value in the paper, in the unit of the column (an accuracy is a fraction).
+All take the table of one run (`Run.table()`), or those of several by name. metrics : the columns to draw.
 
 Long because the three kinds share their series, looks and columns.
 """
@@ -24,7 +23,6 @@ from fedref.plots.style import (
     BARS,
     COLOURS,
     CROSS,
-    IN_PAPER,
     LINES,
     MARKERS,
     STYLE,
@@ -162,7 +160,6 @@ def curves(
     metrics: str | Sequence[str] | None = None,
     *,
     against: str = "round",
-    reference: Mapping[str, float] = MappingProxyType({}),
     title: str = "",
 ) -> Figure:
     """Draw a line for each algorithm: the mean over seeds, with a band of ±1 standard deviation.
@@ -175,7 +172,7 @@ def curves(
     table = join_tables(tables)
     if (key := f"sweep.{against.removeprefix('sweep.')}") in table:
         return curves_over_sweep(table, metrics, key, title)
-    drawn = series_of(table, reference)
+    drawn = series_of(table)
     usual = ["loss" if np.isfinite(table["train_loss"]).any() else "test_loss", "accuracy"]
     if not np.isfinite(table["accuracy"]).any():
         usual = ["test_loss"] if usual[0] == "test_loss" else [usual[0], "test_loss"]
@@ -187,10 +184,9 @@ def curves(
     drawn = [series for series in drawn if any(series.values(c)[0].size for c in columns)]
     with context(STYLE):
         size = (3.7, 3.5) if len(columns) > 1 else (5.2, 3.7)
-        figure, panels = frame((1, len(columns)), size, title, signs(drawn, reference))
+        figure, panels = frame((1, len(columns)), size, title, signs(drawn))
         for axes, column in zip(panels, columns):
             draw_curves(axes, drawn, column, over)
-        draw_reference(panels[-1], drawn, reference, columns[-1].scale)
     return figure
 
 
@@ -308,27 +304,7 @@ def star(colour: str, filled: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def draw_reference(
-    axes: Axes, drawn: Sequence[Series], reference: Mapping[str, float], scale: float
-) -> None:
-    """Draw the papers' values as thin lines, with the series' markers at the right edge."""
-    in_paper = [series for series in drawn if series.title in reference]
-    for i, series in enumerate(in_paper):
-        y = scale * reference[series.title]
-        low, high = axes.get_ylim()
-        room = 0.03 * (high - low)
-        if axes.get_yscale() == "log":
-            axes.set_ylim(min(low, y / 2 if y > 0 else low), max(high, 2 * y))
-        elif not low <= y <= high:
-            axes.set_ylim(min(low, y - room), max(high, y + room))
-        axes.axhline(y, color=series.look["color"], linewidth=0.9, linestyle=IN_PAPER)
-        axes.plot(  # side by side, as two values may be almost the same
-            1 + 0.035 * (i + 1 - len(in_paper)), y, series.look["marker"], color=series.look["color"],
-            markerfacecolor="white", zorder=6, transform=axes.get_yaxis_transform(), clip_on=False,
-        )  # fmt: skip
-
-
-def signs(drawn: Sequence[Series], reference: Mapping[str, float]) -> list[Artist]:
+def signs(drawn: Sequence[Series]) -> list[Artist]:
     """Return the handles of the legend: a line for each series, then the other signs."""
 
     handles: list[Artist] = [sign(wrap_label(series.title), **series.look) for series in drawn]
@@ -341,10 +317,6 @@ def signs(drawn: Sequence[Series], reference: Mapping[str, float]) -> list[Artis
         handles.append(sign("diverged", **CROSS))
     if band := spread_label(drawn):
         handles.append(Patch(color="black", alpha=0.14, linewidth=0, label=band))
-    if reference:
-        handles.append(
-            sign("in the paper", linestyle=IN_PAPER, marker="o", markerfacecolor="white")
-        )
     return handles
 
 
@@ -358,7 +330,10 @@ def bars(
     reference: Mapping[str, tuple[float, float]] = MappingProxyType({}),
     title: str = "",
 ) -> Figure:
-    """Draw the average over all evaluated rounds and the maximum; reference : (average, maximum)."""
+    """Draw the average over all evaluated rounds and the maximum.
+
+    reference : title → (average, maximum) in the paper, accuracies as fractions.
+    """
     table = join_tables(tables)
     drawn, column = series_of(table, reference), one_column(metrics, table)
     values = column.scale * np.array([spreads(s.seeds, *column.parts)[:, :2] for s in drawn])
@@ -395,12 +370,11 @@ def clients(
     tables: Tables,
     metrics: str | Sequence[str] | None = None,
     *,
-    reference: Mapping[str, float] = MappingProxyType({}),
     title: str = "",
 ) -> Figure:
     """Draw a histogram of a column of clients.csv for each algorithm, after the last evaluated round."""
     table = join_tables(tables)
-    drawn, column = series_of(table, reference), one_column(metrics, table, CLIENTS)
+    drawn, column = series_of(table), one_column(metrics, table, CLIENTS)
     values = []
     for series in drawn:
         ends = [t[column.parts[0]][t["round"] == t["round"].max()] for t in series.seeds.values()]
@@ -424,16 +398,13 @@ def clients(
                 f"{series.name}\nmean {x.mean():{form}}, sd {x.std():{form}}", fontsize=9
             )
             axes.grid(visible=False, axis="x")
-            if series.title in reference:
-                axes.axvline(column.scale * reference[series.title], color="black", linewidth=1.2)
         for axes in panels[len(drawn) - across : len(drawn)]:
             axes.tick_params(labelbottom=True)  # panels with no other panel below them
         for axes in panels[len(drawn) :]:
             axes.remove()
-        lines = "dashed: mean" + ", solid: in the paper" * bool(reference)
         last = {int(t["round"].max()) for s in drawn for t in s.seeds.values()}
         when = f"round {last.pop()}" if len(last) == 1 else "the last round evaluated"
-        figure.supxlabel(f"{column.title} after {when}; {lines}", fontsize="medium")
+        figure.supxlabel(f"{column.title} after {when}; dashed: mean", fontsize="medium")
         figure.supylabel("share of clients (%)", fontsize="medium")
     return figure
 

@@ -34,7 +34,6 @@ LINES: tuple[Any, ...] = (
 )  # fmt: skip
 MARKERS = "os^DvP<>phd"
 CROSS: dict[str, Any] = {"marker": "x", "markersize": 9, "linestyle": "none", "markeredgewidth": 2}
-IN_PAPER: Any = (0, (1, 3))
 TICK: dict[str, Any] = {
     "marker": "|",
     "markersize": 12,

@@ -1,7 +1,6 @@
 """What is told about a run as it goes."""
 
 import builtins
-import os
 import re
 import signal
 import sys
@@ -9,7 +8,7 @@ import warnings
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from running import Screen, algorithms, document, experiment, main, process, refused, write
+from running import Screen, document, experiment, process, write
 
 import fedref
 from fedref.algorithm import State
@@ -64,23 +63,6 @@ def test_the_newest_loss_and_accuracy_that_there_are():
     assert progress.describe_newest(real) == "training loss 1.25, test loss 1.5"
     not_evaluated = real._replace(rows=[*record(0).rows, {"round": 1}])
     assert progress.describe_newest(not_evaluated) == "training loss 1.25, accuracy 50.00 %"
-
-
-def test_verbose_writes_a_log_that_resume_goes_on_with_and_follows_no_link(here, capsys):
-    path = write(here / "t.toml", document(algorithms=algorithms("fedavg", "fedprox")))
-    assert main("run", path, "-q", "-v", "-o", "a") == 0
-    text = (here / "a" / "log.txt").read_text("utf-8")
-    assert len(text.splitlines()) == 1 + 2 * 4
-    line = r"^[-\d]+ [:\d]+ fedprox \(seed 0\): round 3, training loss \S+, accuracy \S+ %; done$"
-    assert re.search(line, text, re.MULTILINE)
-    assert main("resume", "a", "-q", "--verbose") == 0
-    assert (here / "a" / "log.txt").read_text("utf-8").startswith(text)
-    if hasattr(os, "O_NOFOLLOW"):
-        (here / "mine.txt").write_text("mine")
-        (here / "a" / "log.txt").unlink()
-        (here / "a" / "log.txt").symlink_to(here / "mine.txt")
-        assert "a/log.txt: cannot be read or written" in refused(capsys, "resume", "-v", "-q", "a")
-        assert (here / "mine.txt").read_text() == "mine"
 
 
 def test_ctrl_c_says_how_to_resume_with_words_that_a_shell_takes(here):

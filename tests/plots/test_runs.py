@@ -83,28 +83,6 @@ def test_the_last_value_over_a_swept_value_with_a_band_over_seeds(seen):
         curves(table, against="lr")
 
 
-@pytest.mark.parametrize(
-    ("metric", "values", "reference"),
-    [
-        ("accuracy", [40, 50, 50, 60], 5),
-        ("accuracy", [40, 50, 50, 60], 100),
-        ("loss", [1.0, 10.0, 1e4, 1e5], 0.01),  # on a logarithmic axis
-        ("loss", [1.0, 10.0, 1e4, 1e5], 1e7),
-    ],
-)
-def test_a_reference_is_a_level_line_in_its_panel(seen, metric, values, reference):
-    scale = 0.01 if metric == "accuracy" else 1
-    column = {"accuracy": "accuracy", "loss": "train_loss"}[metric]
-    run = made(seeds=(0,), **{column: [scale * value for value in values]})
-    figure = seen(curves, run, metric, reference={"apfl": scale * reference})
-    (axes,) = figure.axes
-    level = [line.get_ydata()[0] for line in axes.lines if len(line.get_xdata()) == 2]
-    assert level == pytest.approx([reference])
-    low, high = axes.get_ylim()
-    assert low < reference < high
-    assert axes.get_tightbbox().y1 <= figure.bbox.y1
-
-
 def test_huge_losses_are_drawn_within_a_logarithmic_axis(seen):
     run = made(train_loss=[2.0, 1e10, 1e200, 1.7e308], test_loss=[2.0, 1e10, 1e200, 1.7e308])
     run.records[0].rows[1]["train_loss"] = 1.0  # so that the band reaches below 0
@@ -191,8 +169,7 @@ def test_any_column_is_drawn_where_it_was_measured(seen):
         (curves, {"against": "seed"}, "seed"),
         (bars, {"metrics": ["accuracy", "loss"]}, "names 2 metrics, this picture can show one"),
         (clients, {"metrics": "gamma"}, "no values of gamma here"),
-        *((draw, {"reference": {"apfel": 0.5}}, "reference value 'apfel': did you mean 'apfl'")
-          for draw in (curves, bars, clients)),
+        (bars, {"reference": {"apfel": 0.5}}, "reference value 'apfel': did you mean 'apfl'"),
     ],
 )  # fmt: skip
 def test_what_is_not_there_names_the_nearest(draw, how, message):
