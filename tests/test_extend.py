@@ -169,7 +169,10 @@ def test_what_a_model_of_few_functions_cannot_serve_is_said():
         ("fedavg --model mine:Half", "mine:Half has no d, grad, which every model must"),
         ("fedavg --model mine:Summed", "Summed.loss returns shape () for two clients at once, exp"),
         ("fedavg --model mine:Wide", "mine:Wide needs width: give it in [model], or as --set mo"),
-        ("mine:Ditto --data mine:Two", "mine:Two: missing a required argument: 'w'"),
+        (
+            "mine:Ditto --data mine:ditto_gradient",
+            "ditto_gradient: missing a required argument: 'model'",
+        ),
         ("mine:Ditto --data mine:load --set data.clientz=3", "'clientz'"),
         ("mine:Ditto --data mine:load --set data.clients=-3", "mine:load: ValueError"),
     ],
