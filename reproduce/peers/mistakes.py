@@ -5,15 +5,32 @@ the middle of a run, and a server alone.
 """
 
 import numpy as np
+from edits import (
+    Edit,
+    EditedReference,
+    Mistake,
+    OtherPlan,
+    apply_edits,
+    keep_steps,
+    row,
+    wrong_line,
+)
 
+from fedref import sampling
 from fedref.algorithm import Algorithm
-from fedref.algorithms import apfl_deng, feddyn, fedmeta, fedopt, fedprox, per_fedavg, scaffold
+from fedref.algorithms import (
+    apfl_deng,
+    feddyn,
+    fedmaml,
+    fedmeta,
+    fedopt,
+    fedprox,
+    per_fedavg,
+    scaffold,
+)
 from fedref.conformance import suite
 from fedref.conformance.backends import reference
 from fedref.conformance.backends.reference import Reference
-from fedref.conformance.edits import Edit, EditedReference, Mistake, apply_edits, row, wrong_line
-from fedref.conformance.mistakes import PUBLISHED
-from fedref.conformance.stand_ins import OtherPlan, keep_steps
 from fedref.judge.case import Case
 
 KEPT_BESIDE_W = (
@@ -43,7 +60,37 @@ MIXTURE_IS_STORED = Edit(
     apfl_deng.APFLDeng.finish, "ClientState(local.v, local.a)",
     "ClientState(mix(local.v, local.w, local.a), local.a)",
 )  # fmt: skip
-MISTAKES: dict[str, Mistake] = PUBLISHED | {
+MISTAKES: dict[str, Mistake] = {
+    "first order: the inner step's graph was cut": row(
+        "fedmeta MAML", "this is FOMAML: in torch, the inner gradient needs create_graph=True",
+        "MAML is first-order MAML",
+        Edit(fedmeta.maml_gradient, "q = q - model.hvp(theta_j, alpha * q, S)", "pass"),
+        Edit(fedmeta.meta_sgd_gradient, "q = q - model.hvp(theta_j, alpha * q, S)", "pass"),
+        Edit(fedmaml.meta_gradient, "g = g - alpha * model.hvp(theta_j, g, tr)", "pass"),
+        Edit(per_fedavg.meta_gradient, "model.hvp(w, u, D2)", "model.hvp(w, 0 * u, D2)"),
+        Edit(per_fedavg.meta_gradient_steps, "u = u - alpha * model.hvp(w_j, u, D2)", "pass"),
+    ),
+    "the α-gradient is the θ-gradient": wrong_line(
+        "fedmeta Meta-SGD", "Meta-SGD's α has a gradient of its own, −q ⊙ g(θ; S)",
+        "step sizes learn nothing of their own",
+        fedmeta.meta_sgd_gradient, "return q, g_alpha", "return q, q",
+    ),
+    "the server's Adam starts afresh every round": wrong_line(
+        "fedmeta server",
+        "with new moments each step is β times a sign: keep m, v and t across rounds",
+        "every step is β times a sign",
+        fedmeta.MAML.combine, "server.adam,", "server.adam and adam(server.learner),",
+    ),
+    "the last, short batch is dropped": wrong_line(
+        "plan", "drop_last: a client with n < B never moves, and others lose rows",
+        "small clients do not move, others lose rows",
+        sampling.minibatches,
+        "return _pad_rows(_permutations(rng, n, amount), per_epoch * width).reshape(-1, width)",
+        "batches = _pad_rows(_permutations(rng, n, amount), per_epoch * width)\n"
+        "batches = batches.reshape(-1, width)\n"
+        "return batches[(batches != PADDING).sum(1) == config.batch_size]",
+        kind="convention", stand_in=OtherPlan(change=keep_steps(lambda n, B, rows: rows == B)),
+    ),
     "the penalty's sign is turned": wrong_line(
         "fedprox alg.2", "h adds (μ/2)‖w − wᵗ‖², whose gradient is +μ(w − wᵗ)",
         "clients are pushed away from the server's model",
