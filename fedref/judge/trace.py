@@ -29,15 +29,15 @@ class Line(NamedTuple):
 TRACED = range(spec.fedavg.__code__.co_firstlineno, spec.unpack.__code__.co_firstlineno)
 
 
-#: What f.grad and f.hvp return, which is worth a line of its own for a case redone by hand.
-DERIVATIVES = spec.Risk.grad.__code__, spec.Risk.hvp.__code__
+#: Whose results are worth a line of their own for a case redone by hand; their own lines are not.
+DERIVATIVES = spec.Risk.grad.__code__, spec.Risk.hvp.__code__, spec.gradient.__code__
 
 
 def trace(work: Callable[[], Any], derivatives: bool = False) -> list[Line]:
     """Return the lines of the specification's algorithms that run during `work()`, in their order.
 
     Those that set no array and no number are left out; so is what complex steps run, which differentiate.
-    derivatives : whether f.grad and f.hvp have a line with their value.
+    derivatives : whether f.grad, f.hvp and `gradient` have a line with their value, and clients one each.
 
     >>> f = spec.make_toy()[0]
     >>> D = spec.Batch(np.ones((1, 3)), np.array([0]))
@@ -54,14 +54,19 @@ def trace(work: Callable[[], Any], derivatives: bool = False) -> list[Line]:
     def enter(frame: FrameType, event: str, _: Any) -> Any:
         code, before, last = frame.f_code, dict(frame.f_locals), frame.f_lineno
         in_spec = code.co_filename == spec.__file__ and code.co_firstlineno in TRACED
-        in_spec |= derivatives and code in DERIVATIVES
+        asked_by = frame.f_back.f_code if frame.f_back else code
+        in_spec |= derivatives and code in DERIVATIVES and asked_by not in DERIVATIVES
         if not in_spec or code.co_name[0] == "<" or any(map(is_complex, before.values())):
             return None
 
         def step(frame: FrameType, event: str, result: Any) -> Any:
             nonlocal before, last
             now = dict(frame.f_locals)
-            new = {name: x for name, x in now.items() if is_number(x) and before.get(name) is not x}
+            names = () if code in DERIVATIVES else now
+            new = {name: now[name] for name in names if is_number(now[name])}
+            new = {name: x for name, x in new.items() if before.get(name) is not x}
+            if derivatives and "client" in names and before.get("client") is not now["client"]:
+                new["client"] = now["client"].k
             if event == "return" and is_number(result):
                 new["return"] = result
             note(frame, last, new)

@@ -170,7 +170,9 @@ def show_rows(X: Array, y: Array) -> str:
 
 
 #: Lines that only say what a derivative is: the function of the specification → what was asked.
-ASKED = {"Risk.grad": "∇f, by f.grad", "Risk.hvp": "∇²f v, by f.hvp"}
+ASKED = {
+    "Risk.grad": "… f.grad", "Risk.hvp": "… f.hvp", "gradient": "… gradient, of what is in its brackets"
+}  # fmt: skip
 
 
 def traced_rows(example: Example) -> list[tuple[str, str, str]]:
@@ -183,4 +185,5 @@ def traced_rows(example: Example) -> list[tuple[str, str, str]]:
         said = ", ".join(x if name == "return" else f"{name} = {x}" for name, x in values.items())
         asked = ASKED.get(line.function)
         rows.append(("" if asked else str(line.number), asked or line.text, said))
-    return rows
+    following = [*rows[1:], ("", "", "")]  # a line that returns what was asked says it itself
+    return [row for row, after in zip(rows, following) if row[0] or row[2] != after[2]]

@@ -160,8 +160,9 @@ def example_block(algorithm: str) -> str:
     )
     return (
         f"<p>The smallest rounds of <code>{algorithm}</code> without a zero that Hypothesis finds, "
-        f"through the lines of <code>fedref/spec.py</code>. The model is {prose(example.ABOUT_MODEL)}"
-        f"</p>{table(('given', ''), given)}"
+        f"through the lines of <code>fedref/spec.py</code>. The model is {prose(example.ABOUT_MODEL)} "
+        "What a line asks for (…) stands above it.</p>"
+        f"{table(('given', ''), given)}"
         f"{table(('line', 'fedref/spec.py', 'value'), rows, kind='trace')}"
     )
 
