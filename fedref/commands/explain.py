@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from fedref.boundary.errors import ConfigError
+from fedref.commands.command_line import parse_setting
 from fedref.experiments.run_directory import disk_errors
 
 
@@ -57,6 +58,7 @@ def explain(
         from fedref.teach import plane
 
         with disk_errors(picture):
-            plane.save_picture(pages.algorithm_named(" ".join(topic)), picture, set)
+            name = pages.algorithm_named(" ".join(topic))
+            plane.save_picture(name, picture, dict(map(parse_setting, set)))
     else:
         print(*pages.explain(" ".join(topic)), sep="\n")

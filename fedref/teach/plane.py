@@ -19,7 +19,6 @@ from fedref import tree
 from fedref.algorithm import AnyAlgorithm, State
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.errors import ConfigError, unknown
-from fedref.boundary.values import literal
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
@@ -47,6 +46,8 @@ SHOWN: dict[str, dict[str, Any]] = {
     "fedadam": {"lr": 0.3, "server_lr": 0.2}, "fedavgm": {"lr": 0.1, "momentum": 0.5},
     "pfedme": {"lr": 0.2, "lam": 1.0, "alpha": 0.4},
 }  # fmt: skip
+#: Each client's local steps, five but where the method is about clients that take more or fewer.
+STEPS, UNEQUAL = (5, 5), {"fednova": (5, 2)}
 
 
 @dataclass(frozen=True)
@@ -110,19 +111,20 @@ def make_algorithm(name: str, settings: dict[str, Any]) -> AnyAlgorithm:
     return cls(**usual | SHOWN.get(name, {}) | settings)
 
 
-def plan_of(algorithm: AnyAlgorithm, t: int, steps: int) -> Plan:
+def plan_of(algorithm: AnyAlgorithm, t: int, steps: Sequence[int]) -> Plan:
     """Return a round with all rows of both clients in every batch; the centralised learner is one."""
     K, n = (1, 8) if algorithm.pooled else (2, 4)
-    S = 1 if "S" in algorithm.roles else steps
-    rows = np.tile(np.arange(n), (K, S, 1))
-    every = np.full(K, S)
+    every = np.full(K, 1) if "S" in algorithm.roles else np.array(steps[:K])
+    rows = np.tile(np.arange(n), (K, every.max(), 1))
     return Plan(
         t, np.arange(K), np.ones(K, int), np.full(K, n), every, np.zeros(K, bool), every, every,
         dict.fromkeys(algorithm.roles, rows),
     )  # fmt: skip
 
 
-def play_rounds(algorithm: AnyAlgorithm, rounds: int = max(ROUNDS), steps: int = 5) -> list[Round]:
+def play_rounds(
+    algorithm: AnyAlgorithm, rounds: int = max(ROUNDS), steps: Sequence[int] = STEPS
+) -> list[Round]:
     """Run rounds of both clients, and note each client's local steps."""
     X, y = (np.concatenate(parts) for parts in zip(*((D.X, D.y) for D in DATA)))
     part = Part(np.arange(8), np.array([0, 8] if algorithm.pooled else [0, 4, 8]))
@@ -176,7 +178,7 @@ def best_point(alpha: float = 0.0) -> Array:
 def draw_rounds(name: str, settings: dict[str, Any] | None = None) -> Figure:
     """Draw rounds 1, 2 and 5 of an algorithm. settings : fields of the algorithm, as `--set` has them."""
     algorithm = make_algorithm(name, settings or {})
-    played = play_rounds(algorithm)
+    played = play_rounds(algorithm, steps=UNEQUAL.get(name, STEPS))
     figure = Figure((10.2, 3.9), layout="constrained")
     panels = figure.subplots(1, len(ROUNDS), sharex=True, sharey=True)
     x, y = np.meshgrid(np.linspace(-2.9, 2.9, 40), np.linspace(-2.0, 2.9, 40))
@@ -202,18 +204,12 @@ def draw_rounds(name: str, settings: dict[str, Any] | None = None) -> Figure:
     return figure
 
 
-def save_picture(name: str, path: Path, settings: Sequence[str]) -> None:
-    """Write the picture of an algorithm. settings : texts KEY=VALUE. Raises ConfigError."""
+def save_picture(name: str, path: Path, settings: dict[str, Any]) -> None:
+    """Write the picture of an algorithm. settings : fields of the algorithm. Raises ConfigError."""
     if path.suffix.removeprefix(".") not in FORMATS:
         raise ConfigError(f"{path}: a picture ends in .{', .'.join(FORMATS)}")
-    pairs = {}
-    for text in settings:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise ConfigError(f"--set {text}: expected KEY=VALUE, such as alpha=0.5")
-        pairs[key] = literal(value)
     with np.errstate(all="ignore"):  # a step that is too long diverges
-        figure = draw(draw_rounds, name, pairs)
+        figure = draw(draw_rounds, name, settings)
     figure.savefig(path, facecolor="white", dpi=200)
 
 
@@ -223,11 +219,18 @@ def draw_round(axes: Any, played: Round, befores: list[Array]) -> None:
     axes.plot(*way.T, ":", color=SERVER_COLOUR, linewidth=1.2)
     for colour, path in zip(CLIENT_COLOURS, played.paths):
         axes.plot(*path.T, "o-", color=colour, markersize=3.2, linewidth=1.4)
+    if not np.allclose(mean_end(played), played.after, atol=0.02):
+        axes.plot(*mean_end(played), "s", color="none", markeredgecolor=INK, markersize=6)
     axes.plot(*played.before, "o", color="none", markeredgecolor=SERVER_COLOUR, markersize=8)
     axes.plot(*played.after, "o", color=SERVER_COLOUR, markersize=8, zorder=5)
     for colour, point in zip(CLIENT_COLOURS, played.adapted):
         arrow = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.6, "linestyle": (0, (3, 1.5))}
         axes.annotate("", point, played.after, arrowprops=arrow, zorder=6)
+
+
+def mean_end(played: Round) -> Array:
+    """Return the mean of where the local steps end; after them, where a client sends a gradient."""
+    return np.mean([path[-1] for path in played.paths] or [played.after], axis=0)
 
 
 def caption_of(name: str, settings: dict[str, Any] | None = None) -> str:
@@ -236,8 +239,14 @@ def caption_of(name: str, settings: dict[str, Any] | None = None) -> str:
     rates = {key: getattr(algorithm, key, None) for key in ("lr", "alpha", "beta", "mu", "lam")}
     given = ", ".join(f"{key} = {x:g}" for key, x in rates.items() if isinstance(x, float))
     said = "Rings: the clients' losses; client 1's bowl is steep, client 2's is flat. "
+    steps = UNEQUAL.get(name, STEPS)
     if "S" not in algorithm.roles:
-        said += "Lines with dots: five local steps. "
+        said += f"Lines with dots: {' and '.join(map(str, dict.fromkeys(steps)))} local steps. "
+    played = play_rounds(algorithm, steps=steps)
+    if not all(
+        np.allclose(mean_end(played[t - 1]), played[t - 1].after, atol=0.02) for t in ROUNDS
+    ):
+        said += "Square: the mean of where these end, to which FedAvg would go. "
     said += "Circle: the server before and after the round; +: the minimum of the mean loss. "
     if algorithm.personalised:
         said += "Arrows: the point that each client is tested with. "

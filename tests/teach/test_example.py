@@ -31,6 +31,17 @@ def test_the_picture_s_rounds_follow_each_other(name):
         np.testing.assert_array_equal(before.after, after.before)
         assert all(len(path) == 6 for path in before.paths)
     assert not np.allclose(played[0].before, played[-1].after)
+    fedavg_s = name.startswith(("fedavg", "per", "fedprox", "fedcurv")) and name != "fedavgm"
+    assert not fedavg_s or np.allclose(plane.mean_end(played[0]), played[0].after)
+
+
+def test_fednova_takes_out_what_more_steps_weigh():
+    """Its change in a round is that of one step each, times the mean number of steps, 3.5."""
+    it = plane.make_algorithm("fednova", {})
+    first, *_ = plane.play_rounds(it, 1, plane.UNEQUAL["fednova"])
+    each = [(path[-1] - first.before) / (len(path) - 1) for path in first.paths]
+    np.testing.assert_allclose(first.after - first.before, 3.5 * np.mean(each, 0), rtol=1e-12)
+    assert not np.allclose(plane.mean_end(first), first.after)
 
 
 def test_local_steps_are_the_paper_s():
@@ -52,9 +63,9 @@ def test_per_fedavg_goes_to_its_own_minimum_and_fedavg_to_another():
 
 
 def test_settings_of_a_picture_are_checked(tmp_path):
-    plane.save_picture("per-fedavg", tmp_path / "a.svg", ["alpha=0.25", "beta=0.1"])
+    plane.save_picture("per-fedavg", tmp_path / "a.svg", {"alpha": 0.25, "beta": 0.1})
     assert (tmp_path / "a.svg").stat().st_size > 10_000
     assert "alpha = 0.25" in plane.caption_of("per-fedavg", {"alpha": 0.25})
-    for name, settings in (("a.svg", ["alhpa=1"]), ("a.txt", []), ("a.svg", ["alpha"])):
+    for name, settings in (("a.svg", {"alhpa": 1}), ("a.txt", {})):
         with pytest.raises(ConfigError):
             plane.save_picture("per-fedavg", tmp_path / name, settings)
