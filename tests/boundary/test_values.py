@@ -5,7 +5,6 @@ import pytest
 from fedref import ConfigError
 from fedref.boundary.values import seeds_of
 from fedref.commands import parse
-from fedref.datasets.sources import parse_name
 
 
 @pytest.mark.parametrize(
@@ -45,13 +44,3 @@ def test_every_whole_number_may_be_1e3(words):
     for text in ("1.5", "x", "9" * 20, "true"):
         with pytest.raises(ConfigError, match=f"{option} is .*, expected a whole number"):
             parse([*words.split(), text])
-
-
-def test_so_may_the_parameters_of_data_and_splits():
-    for text in ("1e3", "1_000", "1000.0"):
-        assert parse_name(f"synthetic(users={text})")[1]["users"] == 1000
-    for text in ("1e-3", "ten", "1e30"):
-        with pytest.raises(
-            ConfigError, match=r"synthetic users is .*, expected a whole number, at least"
-        ):
-            parse_name(f"synthetic(users={text})")

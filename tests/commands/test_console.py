@@ -1,14 +1,11 @@
 """Standard output and standard error: what is written to them, and when they cannot be written."""
 
 import os
-import signal
 import sys
 
 import numpy as np
 import pytest
 from running import document, main, npz, process, refused, write
-
-from fedref.commands import console
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -42,13 +39,6 @@ def test_help_that_cannot_be_written_is_one_line():
     assert (run.returncode, err) == (
         2, "fedref: error: standard output: No space left on device\n",
     )  # fmt: skip
-
-
-def test_sigterm_is_raised_once_and_then_as_before():
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(console.StopSignal, match="stopped by SIGTERM"), console.signals_raise():
-        os.kill(os.getpid(), signal.SIGTERM)
-    assert signal.getsignal(signal.SIGTERM) == before
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])

@@ -45,14 +45,6 @@ def test_pictures(directory, tmp_path, capsys, name, options):
     assert capsys.readouterr().out == f"{out}\n"
 
 
-def test_the_same_picture_as_the_run_s_own(directory):
-    own = (directory / "curves.png").read_bytes()
-    assert plot(directory) == 0
-    assert (directory / "curves.png").read_bytes() == own
-    assert plot(directory, "--kind", "bars") == 0
-    assert (directory / "bars.png").exists()
-
-
 def test_runs_are_named_by_their_directories(directory, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(

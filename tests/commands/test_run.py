@@ -11,7 +11,6 @@ import pytest
 from running import (
     SMALL,
     SPLIT,
-    TINY,
     algorithms,
     contents,
     document,
@@ -32,7 +31,7 @@ from fedref.commands import COMMANDS
 from fedref.commands import run as cli
 from fedref.commands.run import listing
 from fedref.datasets import RULES, SOURCES
-from fedref.experiments import names, run_directory, unit
+from fedref.experiments import names, unit
 from fedref.experiments.config import TABLES, Experiment
 from fedref.models import MODELS as KNOWN_MODELS
 
@@ -63,17 +62,6 @@ def test_config_reproduces(here, table):
     assert main("run", "a/config.toml", "--quiet", "--out", "b") == 0
     assert contents(here / "b") == contents(here / "a")
     assert len(rows(here / "a" / "metrics.csv")) >= 4
-
-
-def test_a_sweep_of_the_split_leaves_what_each_point_finds_open(here):
-    path = write(here / "t.toml", document(sweep={"split.users": [4, 6]}, split={}))
-    assert main("run", path, "--quiet", "--out", "a") == 0
-    assert "a" not in toml(here / "a" / "config.toml")["split"]
-    clients = {
-        n: {row["client"] for row in rows(here / "a" / "clients.csv", **{"sweep.split.users": n})}
-        for n in (4, 6)
-    }
-    assert {n: len(ids) for n, ids in clients.items()} == {4: 4, 6: 6}
 
 
 def test_files_are_named_in_full_so_that_a_run_can_be_gone_on_with_elsewhere(here, monkeypatch):
@@ -162,15 +150,6 @@ def test_the_examples_work_as_written(here):
 
 
 # ---- where it writes ------------------------------------------------------------------------------
-
-
-def test_default_directories_never_clash(here, monkeypatch):
-    monkeypatch.setattr(run_directory.time, "strftime", lambda form: "NOW")
-    path = write(here / "t.toml", TINY)
-    for _ in range(3):
-        assert main("run", path, "--quiet") == 0
-    assert sorted(p.name for p in (here / "runs").iterdir()) == ["NOW-tiny", "NOW-tiny-2",
-                                                                 "NOW-tiny-3"]  # fmt: skip
 
 
 # ---- one comparison, on equal terms --------------------------------------------------------------

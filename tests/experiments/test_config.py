@@ -15,7 +15,7 @@ from fedref.datasets.rules import RULES
 from fedref.experiments import config
 from fedref.experiments.config import Experiment
 from fedref.experiments.loading import make_model, map_labels
-from fedref.models import CNN, LSTM, MLP, MODELS, BinaryLogistic, LinearSVM, Logistic
+from fedref.models import CNN, MLP, MODELS, BinaryLogistic, LinearSVM, Logistic
 from fedref.rounds.federation import Federation, Part, Source
 
 # ---- filled in, and written back -----------------------------------------------------------------
@@ -214,27 +214,6 @@ def test_a_cnn_takes_the_images_of_the_data_and_needs_some():
     assert made == CNN((4, 4, 1), channels=(2,), kernel=2, hidden=3, classes=2)
     with pytest.raises(ConfigError, match="model cnn needs images, and some has none"):
         make_model(table, source([0, 1], 16))
-
-
-def codes(labels, length=4) -> Source:
-    """A source of codes a, b, c."""
-    X = np.zeros((len(labels), length), np.uint8)
-    return Source(X, np.array(labels), name="some", vocabulary=("a", "b", "c"))
-
-
-def test_an_lstm_takes_its_vocabulary_and_length_from_the_data():
-    made = make_model({"name": "lstm", "hidden": [2]}, codes([0, 1]))
-    assert made == LSTM(vocabulary=3, classes=2, length=4, hidden=(2,))
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_numbers_and_codes_are_not_taken_for_each_other(name):
-    data = source([0, 1]) if name == "lstm" else codes([0, 1])
-    says = {
-        "lstm": "model lstm takes codes, and some holds numbers: use one of logistic, ",
-    }.get(name, f"model {name} takes numbers, and some holds codes: use one of lstm$")
-    with pytest.raises(ConfigError, match=says):
-        make_model({"name": name}, data)
 
 
 def federation(labels) -> Federation:

@@ -1,8 +1,8 @@
 """A run from its first round to its last: the same bytes however it is run, and what stops it."""
 
+import re
 from dataclasses import dataclass
 
-import numpy as np
 import pytest
 from running import (
     algorithms,
@@ -19,12 +19,10 @@ from running import (
 
 import fedref
 from fedref import ConfigError
-from fedref.algorithms import ALGORITHMS
 from fedref.algorithms.fedavg import FedAvg
-from fedref.experiments import loading, names
+from fedref.experiments import loading
 from fedref.experiments.progress import Progress
 from fedref.rounds import loop as rounds_module
-from fedref.sampling import make_plan
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -145,39 +143,15 @@ class FailsOnLarge(FedAvg):
         return super().finish(model, sent, local, client_state, data)
 
 
-@pytest.fixture
-def failing(monkeypatch):
-    monkeypatch.setitem(ALGORITHMS, "fails", FailsOnLarge)
-    monkeypatch.setitem(names.OWN, FailsOnLarge, "fails")
-
-
-@pytest.mark.usefixtures("failing")
-def test_a_client_that_raises_is_named_with_its_round(here, capsys):
-    tables = algorithms("fedavg", "fails")
-    path = write(here / "t.toml", document(clients_per_round=4, algorithms=tables))
-    line = refused(capsys, "run", path, "--out", "a", "--quiet")
-    assert line == "fedref: error: client 0 failed in round 1: ZeroDivisionError: too large\n"
-    # what was done before is there, and can be gone on with
-    assert [record.round for record in fedref.load_run("a").records] == [3, 0]
-    assert "client 0 failed in round 1" in refused(capsys, "resume", "a")
-
-
-@pytest.mark.usefixtures("failing")
-def test_clients_that_raise_can_be_dropped_and_are_named_and_counted():
+def test_clients_that_fail_can_be_dropped_and_are_named_and_counted():
     told = []
-    made = experiment(document(on_failure="drop", rounds=5, algorithms=algorithms("fails")))
-    sizes = loading.load_experiment(made).federation.train.sizes
-    assert sizes.tolist() == [20, 20, 10, 10]
-    cohorts = [make_plan(made.plan_of(4), sizes, t, 0).clients for t in range(5)]
-    run = fedref.run(made, progress=Progress(message=told.append))
-    failed = np.cumsum([0, *((c < 2).sum() for c in cohorts)]).tolist()
-    assert [row["failed"] for row in run.records[0].rows] == failed
-    assert [row["dropped"] for row in run.records[0].rows] == [0] * 6
-    assert run.records[0].status == "done"
-    named = [
-        f"client {k} failed in round {t + 1}" for t, c in enumerate(cohorts) for k in c if k < 2
-    ]
-    assert [text.partition(":")[0] for text in told] == named
+    how = {"algorithm": FailsOnLarge, "progress": Progress(message=told.append)}
+    run = fedref.run(document(rounds=5, on_failure="drop"), **how)
+    failed = [row["failed"] for row in run.records[0].rows]
+    form = r"client [01] failed in round (\d): ZeroDivisionError: too large; it is dropped"
+    rounds = [int(re.fullmatch(form, text)[1]) for text in told]
+    assert failed == [sum(t <= n for t in rounds) for n in range(6)]
+    assert failed[-1] > 0
 
 
 def test_a_stack_that_fails_is_reported_once_with_its_place(monkeypatch):

@@ -233,20 +233,6 @@ def test_divergence_stops_one_algorithm_and_the_others_go_on(here, capsys):
     assert contents(here / "a") == before
 
 
-def test_a_loss_that_is_no_number_is_divergence_even_if_the_parameters_are():
-    scores = units.Scores(
-        *(np.array(x) for x in ([2, 0, 1], [0.5, np.nan, 1.0], [1.0, np.nan, 2.0], [1, 1, 1],
-                                [np.nan] * 3))
-    )  # fmt: skip
-    find = units.problem_in_losses
-    assert find(scores, train=False) == ""  # client 1 has no test rows
-    assert find(scores, train=True) == "the loss of client 0 is not finite"
-    bad = scores._replace(test_loss=np.array([1.0, np.nan, np.nan]))
-    assert find(bad, train=False) == "the loss of client 2 is not finite"
-    bad = scores._replace(test_loss=np.array([-np.inf, 0.0, 0.0]))
-    assert find(bad, train=False) == "the loss of client 0 is not finite"
-
-
 def test_parameters_that_a_client_keeps_are_watched():
     made = config.experiment_of(
         (document(clients_per_round=2, algorithms=algorithms("apfl"))).items()
@@ -314,14 +300,6 @@ def test_each_client_s_own_classes_are_numbered_from_0():
     assert k < 10
     assert same(every.federation.train.rows, own.federation.train.rows)
     assert own.whole.source.y.max() == 9  # split.json says what was split
-
-
-def test_the_split_of_unseen_clients_is_that_of_its_seed_also_from_a_manifest(here):
-    split = {"rule": "per-fedavg", "users": 20, "a": 4, "a-test": 2, "seed": 6}
-    table = document(split=split, unseen=0.3, algorithms=algorithms("fedmeta-maml"))
-    one = fedref.run(table, out="a")
-    other = fedref.run({**table, "split": {"rule": "a/split.json"}})
-    assert one.records[0].rows == other.records[0].rows
 
 
 def test_float32_stays_float32(here):
