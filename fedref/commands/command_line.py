@@ -146,6 +146,8 @@ def add_parameter(parser: Any, entry: Entry, kind: Any) -> None:
     else:
         if kind is inspect.Parameter.VAR_POSITIONAL:
             entry, how = entry._replace(many=True), how | {"nargs": "*", "default": []}
+        elif entry.default is not MISSING:
+            how["nargs"] = "?"
         parser.add_argument(entry.name, action=Store, entry=entry, **how)
 
 

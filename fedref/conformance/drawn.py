@@ -5,9 +5,10 @@ moved inputs must move it as little, and that measures how much it may differ.
 """
 
 import io
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,37 +16,19 @@ import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from fedref import spec, strategies
+from fedref import strategies
 from fedref.algorithms import ALGORITHMS
 from fedref.boundary.files import write_or_raise
-from fedref.conformance import errata, suite
+from fedref.conformance import errata, serialise, suite
 from fedref.judge import Case, answer, pose, trace
+from fedref.judge.answer import VARIANTS
 from fedref.strategies import Draw, Trace, arrays, is_clear
 
-#: Variant of the meta-gradient → its batches.
-ROLES = {
-    "per-fedavg": "D D1 D2", "per-fedavg-fo": "D D1", "per-fedavg-hf": "D D1 D2",
-    "per-fedavg-steps": "D D1 D2", "fedmaml": "tr val", "fedmeta-maml": "S Q",
-    "fedmeta-fomaml": "S Q", "fedmeta-sgd": "S Q",
-}  # fmt: skip
-#: Algorithm → what its server has beside its parameters before round 0.
-STARTS: Mapping[str, Callable[[Any, Any], dict[str, Any]]] = {
-    "fedprox": lambda w, a: {"mu": a.mu, "falls": 0},
-    "fedcurv": lambda w, a: {"u": 0 * w, "v": 0 * w, "t": 0},
-    "apfl": lambda w, a: {
-        "F": 0 * w, "t": 0, "renew": a.z <= 1, "delta_mu": a.delta_mu, "delta_sigma": a.delta_sigma,
-        "length": a.window, "window": np.zeros(0), "mean_old": 0.0, "std_old": 0.0, "peak": False,
-    },
-    "scaffold": lambda w, a: {"c": 0 * w},
-    "feddyn": lambda w, a: {"h": 0 * w},
-    "fedavgm": lambda w, a: {"v": 0 * w},
-    "fedmaml": lambda w, a: {"theta1": w},
-    "fedmeta-sgd": lambda w, a: {"alpha": 0 * w + a.alpha},
-    **dict.fromkeys(spec.SECOND_MOMENT, lambda w, a: {"m": 0 * w, "v": 0 * w + a.tau**2}),
-}  # fmt: skip
+#: Variant of the meta-gradient → the names of its inputs.
+INPUTS = {name: [*signature(f).parameters][2:] for name, f in VARIANTS.items()}
 #: Function → the algorithms of its cases ("" for a derivative). The others need a run's state.
 SUBJECTS: Mapping[str, tuple[str, ...]] = {
-    "loss": ("",), "grad": ("",), "hvp": ("",), "dissimilarity": ("",), "meta_gradient": tuple(ROLES),
+    "loss": ("",), "grad": ("",), "hvp": ("",), "dissimilarity": ("",), "meta_gradient": tuple(INPUTS),
     "client": ("fedavg", "fedprox", "per-fedavg", "per-fedavg-fo", "per-fedavg-hf", "pfedme"),
     "round": tuple(n for n in ALGORITHMS if n not in ("fedavg-update", "fedavg-meta", "centralised")),
     "evaluate": ("fedavg", "fedavg-update", "per-fedavg", "fedmeta-maml", "fedmeta-sgd", "fedmaml",
@@ -55,13 +38,9 @@ SUBJECTS: Mapping[str, tuple[str, ...]] = {
 STATE = {"w", "theta", "theta1", "alpha", "mu", "c", "h", "m", "v"}
 
 
-def server_of(algorithm: Any, name: str, w: Any) -> dict[str, Any]:
+def server_of(algorithm: Any, model: Any, w: Any) -> dict[str, Any]:
     """Return the server's state before round 0, by the names of cases."""
-    main = "theta" if name.startswith("fedm") else "w"
-    adam = {"t": 0} if getattr(algorithm, "server", "") == "adam" else {}
-    start = {main: w, **STARTS.get(name, lambda w, a: {})(w, algorithm)}
-    names = [n for n in ("theta", "alpha") if n in start] if adam else []
-    return start | adam | {f"{m}_{n}": 0 * w for m in "mv" for n in names}
+    return serialise.dump_state(serialise.initial_server(algorithm, model, w), np.float64)
 
 
 def batch_of(D: Any) -> dict[str, Any]:
@@ -83,44 +62,36 @@ def cases(draw: Draw, call: str, name: str) -> Case:
     if call == "round":
         return rounds(draw(strategies.traces(algorithms(name, call))), name)
     model = draw(strategies.models())
-    w, D = draw(arrays(model.d)), strategies.batches(model)
+    vector, D = arrays(model.d), strategies.batches(model).map(batch_of)
+    w, inputs = draw(vector), dict[str, Any]()
     algorithm: Any = draw(algorithms(name, call)) if name in ALGORITHMS else None
     hyper = {} if algorithm is None else asdict(algorithm)
-    one = partial(draw, D.map(batch_of))
-    if call == "dissimilarity":
-        clients = draw(st.lists(D.map(batch_of), min_size=2, max_size=3))
-        return pose(call, model, {"w": w, "clients": dict(enumerate(clients))})
     if call == "meta_gradient":
-        parameters = "theta" if name.startswith("fedm") else "w"
-        inputs = {parameters: w} | (
-            {"alpha": draw(arrays(model.d))} if name == "fedmeta-sgd" else {}
-        )
-        inputs |= {role: one() for role in ROLES[name].split()}
+        inputs = {x: draw(vector if x in ("w", "theta", "alpha") else D) for x in INPUTS[name]}
         if name == "per-fedavg-steps":
-            hyper = asdict(draw(algorithms("per-fedavg", call)))
-            n = draw(st.integers(1, 2))
-            inputs |= {role: stack([one()] + [one() for _ in range(n)]) for role in ("D", "D2")}
-        return pose(call, model, inputs, name, hyper)
-    if call in ("client", "evaluate"):
-        server, data = server_of(algorithm, name, w), one()
-        if call == "client":
-            plan = draw(strategies.plans(algorithm.roles, [len(data["y"])]))
-            rows = {role: x[0] for role, x in plan.rows.items()}
-            return pose(call, model, {"server": server, "data": data, "rows": rows}, name, hyper)
-        inputs = {
-            "server": server,
-            "tests": draw(st.lists(D.map(batch_of), min_size=1, max_size=2)),
-        }
+            hyper, n = asdict(draw(algorithms("per-fedavg", call))), draw(st.integers(2, 3))
+            inputs |= {role: stack([draw(D) for _ in range(n)]) for role in ("D", "D2")}
+    elif call in ("client", "evaluate"):
+        inputs = {"server": server_of(algorithm, model, w)}
+    if call == "client":
+        data = draw(D)
+        plan = draw(strategies.plans(algorithm.roles, [len(data["y"])]))
+        inputs |= {"data": data, "rows": {role: x[0] for role, x in plan.rows.items()}}
+    elif call == "evaluate":
+        inputs["tests"] = draw(st.lists(D, min_size=1, max_size=2))
         units = sum(x.shape[-1] for x in model.unpack(w) if x.ndim > 1)
         if name == "apfl":
-            inputs["client"] = {"a": draw(arrays(units)), "w_k": draw(arrays(model.d))}
+            inputs["client"] = {"a": draw(arrays(units)), "w_k": draw(vector)}
         elif name == "apfl-deng":
-            inputs["client"] = {"v": draw(arrays(model.d)), "a": draw(arrays(1))[0]}
+            inputs["client"] = {"v": draw(vector), "a": draw(arrays(1))[0]}
         elif name != "fedavg":
-            inputs["D"] = data
-        return pose(call, model, inputs, name, hyper)
-    inputs = {"w": w, "D": batch_of(draw(strategies.batches(model, weights=True)))}
-    return pose(call, model, inputs | ({"v": draw(arrays(model.d))} if call == "hvp" else {}))
+            inputs["D"] = draw(D)
+    elif call == "dissimilarity":
+        inputs = {"w": w, "clients": dict(enumerate(draw(st.lists(D, min_size=2, max_size=3))))}
+    elif call != "meta_gradient":
+        inputs = {"w": w, "D": batch_of(draw(strategies.batches(model, weights=True)))}
+        inputs |= {"v": draw(vector)} if call == "hvp" else {}
+    return pose(call, model, inputs, name, hyper)
 
 
 def stack(parts: list[Any]) -> dict[str, Any]:
@@ -132,10 +103,10 @@ def rounds(t: Trace, name: str) -> Case:
     """Return the rounds of a trace as a case; one in which nobody takes part tells no loss."""
     told = zip(t.plans, t.losses, t.rounds())
     plans = [p._asdict() | ({"loss": loss} if clients else {}) for p, loss, clients in told]
-    state = {"server": server_of(t.algorithm, name, t.w)}
+    state = {"server": server_of(t.algorithm, t.model, t.w)}
     data = {"X": t.X, "y": t.y, "offsets": t.offsets}
-    hyper = asdict(t.algorithm)
-    return pose("round", t.model, {"state": state, "data": data, "plans": plans}, name, hyper)
+    inputs = {"state": state, "data": data, "plans": plans}
+    return pose("round", t.model, inputs, name, asdict(t.algorithm))
 
 
 def settle(case: Case) -> Case | None:
@@ -202,15 +173,15 @@ def search(
 ) -> Iterator[tuple[str, int, Failure | None]]:
     """Yield for each function (its name, how many cases counted, the smallest that fails).
 
-    The draws of a function are shared out over its algorithms. A tenth of them goes first through all
-    functions: most mistakes show there. The search ends at the first failure.
+    The draws of a function are shared out over its algorithms. They go through all functions in three
+    passes, of 5 %, 15 % and all of them: most mistakes show early. The search ends at the first failure.
     """
-    for tenth in (True, False):
+    for share in (0.05, 0.15, 1.0):
         for call, names in SUBJECTS.items():
             chosen = [name for name in names if only in f"{name} {call}"]
             counted = 0
             for name in chosen if callable(getattr(backend, call, None)) else ():
-                each = -(-draws // (len(chosen) * (10 if tenth else 1)))
+                each = math.ceil(share * draws / len(chosen))
                 case, n = smallest(backend, call, name, each, seed, dtype)
                 counted += n
                 if case is not None:
@@ -218,7 +189,7 @@ def search(
                     assert isinstance(found, Failure)
                     yield call, counted, found._replace(names=name_mistake(found))
                     return
-            if counted and not tenth:
+            if counted and share == 1:
                 yield call, counted, None
 
 
@@ -258,7 +229,7 @@ def name_mistake(failure: Failure) -> tuple[str, ...]:
 # ---- by hand -------------------------------------------------------------------------------------
 
 #: Inputs that no one needs to redo a case.
-DULL = (
+DULL = {
     "round",
     "amount",
     "sizes",
@@ -268,7 +239,7 @@ DULL = (
     "mean_old",
     "std_old",
     "peak",
-)
+}
 
 
 def show(x: Any) -> str:
