@@ -100,37 +100,28 @@ def test_docstring_of_an_algorithm_has_all_its_parts(stem):
     assert tags(stem, whole.replace(module, "", 1)), "no equation beside a line"
 
 
-def code_lines(source: str) -> int:
-    """Lines of statements that are no import and no docstring; of one with a body, its head."""
-    lines: set[int] = set()
-    for node in ast.walk(ast.parse(source)):
-        text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if (
-            isinstance(node, ast.stmt)
-            and not text
-            and not isinstance(node, ast.Import | ast.ImportFrom)
-        ):
-            body = getattr(node, "body", None)
-            end = body[0].lineno - 1 if body else node.end_lineno or 0
-            lines.update(range(node.lineno, max(end, node.lineno) + 1))
-    return len(lines)
+def statement_lines(source: str) -> int:
+    """Return the lines of a source without imports, docstrings and comments, a statement a line."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            node.body = [
+                x for x in node.body
+                if not isinstance(x, ast.Import | ast.ImportFrom)
+                and not (isinstance(x, ast.Expr) and isinstance(x.value, ast.Constant))
+            ] or [ast.Pass()]  # fmt: skip
+    return len([*filter(None, ast.unparse(tree).split("\n"))])
 
 
-def test_code_lines_are_counted():
-    source = '"""Doc\nstring."""\nimport os\n\n# no\ndef f():\n    """Doc."""\n    x = (1,\n         2)\n'
-    assert code_lines(source) == 3
-
-
-#: At most 100 code lines, but where a file holds a part of its own: plateau and units, server's Adam.
-LIMITS = {"apfl": 142, "fedmeta": 116}
+#: Longer where a file holds a part of its own: plateau and units, server's Adam.
+LIMITS = {"apfl": 130, "fedmeta": 105}
 
 
 @pytest.mark.parametrize("stem", FILES)
 def test_an_algorithm_is_short_and_imports_little(stem):
-    """At most 100 code lines, and no copy of the round loop; nothing of data, sampling, evaluation."""
+    """No copy of the round loop; nothing of data, sampling, evaluation."""
     source = FILES[stem].read_text("utf-8")
-    count = code_lines(source)
-    assert count <= LIMITS.get(stem, 100), f"{stem} has {count} code lines"
+    assert statement_lines(source) <= LIMITS.get(stem, 80)
     barred = r"fedref\.(datasets|sampling|experiments|commands)|evaluation"
     assert not re.search(rf"^\s*from \S*({barred})", source, re.MULTILINE)
     assert not re.search(r"\b(run_(round|client|stacked|group)|make_plan)\(", source)
