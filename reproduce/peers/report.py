@@ -20,7 +20,7 @@ from reproduce.tables import markdown, write_csv
 HERE = Path(__file__).parent
 ROWS = HERE / "adapters" / "projects.toml"
 #: Seconds that a project may take. An output equals another if they are this close.
-TIMEOUT, CLOSE = 120, 1e-12
+TIMEOUT, CLOSE = 300, 1e-12
 HEAD = (
     "project", "run", "verdict", "off by", "from the equal", "named", "version", "date", "licence", "what",
 )  # fmt: skip
