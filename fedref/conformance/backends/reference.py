@@ -131,10 +131,7 @@ one_by_one = partial(run_clients, stack=False)
 
 @dataclass(frozen=True)
 class Reference:
-    """fedref's functions behind the backend's protocol. work : runs a round's clients.
-
-    The wrong backends of `mistakes` override `plan_of` or one call, or are this one with an edit.
-    """
+    """fedref's functions behind the backend's protocol. work : runs a round's clients."""
 
     work: Any = one_by_one
 
@@ -145,9 +142,6 @@ class Reference:
         kind = ALGORITHMS[name]
         known = {f.name for f in fields(kind)}
         return kind(**{key: value for key, value in hyper.items() if key in known})
-
-    def plan_of(self, algorithm: str, hyper: Values, plan: Values) -> Values:
-        return plan
 
     def loss(self, model: Values, w: Array, D: Values) -> Any:
         return self.model_of(model).loss(w, serialise.build_batch(D))
@@ -228,7 +222,6 @@ class Reference:
     ) -> dict[str, Any]:
         """Run one round. Return the next state {"server", "clients"}, and the uploads."""
         it, made = self.algorithm_of(algorithm, hyper), self.model_of(model)
-        plan = self.plan_of(algorithm, hyper, plan)
         drawn = Plan(**{name: plan[name] for name in Plan._fields})
         dtype = serialise.dtype_of(state["server"])
         rows = np.arange(len(data["y"]))
