@@ -25,7 +25,6 @@ def install(root: str, log: str) -> None:
     """From now on, append what this process does to the names and data below `root` to `log`."""
     out, blobs = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), Path(log + ".blobs")
     blobs.mkdir(exist_ok=True)
-    busy = False
 
     def note(*event: Any) -> None:
         os.write(out, (json.dumps(event) + "\n").encode())
@@ -35,35 +34,27 @@ def install(root: str, log: str) -> None:
         full = os.path.abspath(os.fsdecode(path)) if known else ""
         return os.path.relpath(full, root) if (full + "/").startswith(root + "/") else None
 
-    def note_data(name: str) -> None:
-        nonlocal busy
-        busy = True
-        data = Path(root, name).read_bytes()
-        (blobs / (key := sha256(data).hexdigest())).write_bytes(data)
-        busy = False
-        note("data", name, key)
-
     def watch(name: str) -> None:
         real = getattr(os, name)
 
         def call(*args: Any, **how: Any) -> Any:
-            paths = [inside(path) for path in args[:2]]
-            if name == "fsync":
-                paths = [inside(os.readlink(f"/proc/self/fd/{args[0]}"))]
-            moves = paths[0] is not None and name in ("fsync", "replace", "rename")
-            if moves and os.path.isfile(os.path.join(root, str(paths[0]))):
-                note_data(str(paths[0]))
+            paths = [os.readlink(f"/proc/self/fd/{args[0]}")] if name == "fsync" else args[:2]
+            names = [found for found in map(inside, paths) if found]
+            path = Path(root, *names[:1])
+            if names and name in ("fsync", "replace", "rename") and path.is_file():
+                key = sha256(data := path.read_bytes()).hexdigest()
+                (blobs / key).write_bytes(data)
+                note("data", names[0], key)
             result = real(*args, **how)
-            if paths[0] is not None:
-                note(name, *[path for path in paths if path is not None])
+            if names:
+                note(name, *names)
             return result
 
         setattr(os, name, call)
 
     def opened(event: str, args: Any) -> None:
-        if event != "open" or busy or not isinstance(args[2], int) or not args[2] & os.O_CREAT:
-            return
-        if (name := inside(args[0])) and not os.path.lexists(args[0]):
+        made = event == "open" and isinstance(args[2], int) and args[2] & os.O_CREAT
+        if made and (name := inside(args[0])) and not os.path.lexists(args[0]):
             note("create", name)
 
     def say(text: str) -> None:
