@@ -25,7 +25,7 @@ TWO = algorithms("fedavg", "apfl")
 #: Scenario → (changes of the experiment, more words, where a run before was cut, as parts of it).
 SCENARIOS = {
     "one unit": ({"algorithms": algorithms("apfl")}, [], [0]),
-    "several units": ({"seeds": [0, 1], "algorithms": TWO, "rounds": 5}, [], [0]),
+    "several units": ({"seeds": [0, 1], "algorithms": TWO, "rounds": 7}, [], [0]),
     "two workers": ({"seeds": [0, 1, 2]}, ["--workers", 2], [0]),
     "keep-parameters": ({"keep_parameters": 1, "seeds": [0, 1], "rounds": 4}, [], [0]),
     "a resume that is cut itself": (
