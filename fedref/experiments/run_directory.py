@@ -252,13 +252,23 @@ def record_path(directory: Path, unit: Unit) -> Path:
     return directory / "checkpoints" / unit.file
 
 
+def read_tree(path: Path) -> Any:
+    with open_regular(path, "a checkpoint") as file:
+        return checkpoint.loads(file.read(), str(path))
+
+
+def write_tree(directory: Path, path: Path, value: Any) -> None:
+    with disk_errors(directory):
+        make_folder(path.parent)
+        write_atomically(path, checkpoint.dumps(value))
+
+
 def load_record(directory: Path, unit: Unit, client_states: bool = True) -> Record | None:
     """Return the record in a unit's file; None if the unit has not begun. DataError if it is damaged."""
     path = record_path(directory, unit)
     if not path.exists():
         return None
-    with open_regular(path, "a checkpoint") as file:
-        record: Record = checkpoint.loads(file.read(), str(path))
+    record: Record = read_tree(path)
     if record.seal.get(UNIT) != unit.name:
         raise OtherUnitError(f"{path}: holds {record.seal.get(UNIT)}, expected {unit.name}")
     return record if client_states else drop_client_states(record)
@@ -270,10 +280,7 @@ def drop_client_states(record: Record) -> Record:
 
 
 def save_record(directory: Path, unit: Unit, record: Record, seal: Mapping[str, str]) -> None:
-    with disk_errors(directory):
-        make_folder(directory / "checkpoints")
-        content = checkpoint.dumps(record._replace(seal=seal))
-        write_atomically(record_path(directory, unit), content)
+    write_tree(directory, record_path(directory, unit), record._replace(seal=seal))
 
 
 def state_path(directory: Path, unit: Unit, round: int) -> Path:
@@ -282,18 +289,11 @@ def state_path(directory: Path, unit: Unit, round: int) -> Path:
 
 
 def save_state(directory: Path, unit: Unit, record: Record) -> None:
-    """Write the state after this round to parameters/."""
-    path = state_path(directory, unit, record.round)
-    with disk_errors(directory):
-        make_folder(path.parent)
-        write_atomically(path, checkpoint.dumps(record.state))
+    write_tree(directory, state_path(directory, unit, record.round), record.state)
 
 
 def load_state(directory: Path, unit: Unit, round: int) -> State:
-    """Return a unit's state after a round, from parameters/."""
-    path = state_path(directory, unit, round)
-    with open_regular(path, "a checkpoint") as file:
-        state: State = checkpoint.loads(file.read(), str(path))
+    state: State = read_tree(state_path(directory, unit, round))
     return state
 
 

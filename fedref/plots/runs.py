@@ -93,15 +93,7 @@ def join_tables(tables: Tables) -> Table:
     runs: Mapping[str, Table] = tables  # type: ignore[assignment]
     titles = [title for table in runs.values() for title in {*table["title"].tolist()}]
     for name, table in runs.items():
-        own = table["title"].tolist()
-        new = [
-            t
-            if titles.count(t) == 1
-            else f"{t[:-1]}, {name})"
-            if t.endswith(")")
-            else f"{t} ({name})"
-            for t in own
-        ]
+        new = [t if titles.count(t) == 1 else with_run(t, name) for t in table["title"].tolist()]
         named.append(table | {"title": np.array(new)})
     columns = dict.fromkeys(name for table in named for name in table)
     empty = {
@@ -112,6 +104,11 @@ def join_tables(tables: Tables) -> Table:
         name: np.concatenate([t.get(name, np.full(len(t["title"]), empty[name])) for t in named])
         for name in columns
     }
+
+
+def with_run(title: str, name: str) -> str:
+    """Return "fedavg (lr=0.1, NAME)" of "fedavg (lr=0.1)"."""
+    return f"{title[:-1]}, {name})" if title.endswith(")") else f"{title} ({name})"
 
 
 def looks_of(pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
@@ -213,10 +210,9 @@ def curves_over_sweep(
     looks = looks_of([(name.partition(" (")[0], name) for name in lines])
     drawn = [s for points in lines.values() for _, s in points]
     with context(STYLE):
-        handles: list[Artist] = [sign(wrap_label(n), **look) for n, look in zip(lines, looks)]
-        if band := spread_label(drawn):
-            handles.append(Patch(color="black", alpha=0.14, linewidth=0, label=band))
-        figure, (axes,) = frame((1, 1), (5.2, 3.7), title, handles)
+        handles = [sign(wrap_label(n), **look) for n, look in zip(lines, looks)]
+        band = band_signs(drawn)
+        figure, (axes,) = frame((1, 1), (5.2, 3.7), title, [*handles, *band])
         for points, look in zip(lines.values(), looks):
             points = sorted(points, key=lambda point: point[0])
             x = np.array([value for value, _ in points])
@@ -315,9 +311,12 @@ def signs(drawn: Sequence[Series]) -> list[Artist]:
         handles.append(sign("renewed in some seeds", **star("black", False)))
     if any(series.has_diverged for series in drawn):
         handles.append(sign("diverged", **CROSS))
-    if band := spread_label(drawn):
-        handles.append(Patch(color="black", alpha=0.14, linewidth=0, label=band))
-    return handles
+    return [*handles, *band_signs(drawn)]
+
+
+def band_signs(drawn: Iterable[Series]) -> list[Artist]:
+    label = spread_label(drawn)
+    return [Patch(color="black", alpha=0.14, linewidth=0, label=label)] if label else []
 
 
 # ---- bars, in the manner of [apfl fig.1], and histograms over clients ----------------------------
