@@ -60,7 +60,7 @@ def worked_example(algorithm: str) -> Example | None:
 
 def find_case(
     algorithm: str, holds: Callable[[Case], bool], draws: int, model: Any = MODEL, width: int = 1,
-    **length: Any,
+    spare: int = 0, **length: Any,
 ) -> Case | None:  # fmt: skip
     """Return the smallest case of an algorithm that holds, if one of `draws` does.
 
@@ -76,10 +76,10 @@ def find_case(
 
     cls = ALGORITHMS[algorithm]
     rates = [field.name for field in fields(cls) if field.name in RATES]
-    n = 2 * width * len(cls().roles) + 1
+    n = 2 * (width * len(cls().roles) + spare) + 1
     values = st.sampled_from(NUMBERS)
     drawn = st.builds(
-        partial(pose_rounds, algorithm, model=model, width=width, **length),
+        partial(pose_rounds, algorithm, model=model, width=width, spare=spare, **length),
         st.lists(values, min_size=model.d, max_size=model.d),
         st.lists(st.tuples(*[values] * model.features), min_size=n, max_size=n, unique=True),
         st.lists(st.integers(0, 1), min_size=n, max_size=n),
@@ -97,19 +97,21 @@ def find_case(
 
 def pose_rounds(
     algorithm: str, w: list[float], X: list[Any], y: list[int], rates: Mapping[str, Any],
-    *, model: Any, width: int, rounds: int, steps: int,
+    *, model: Any, width: int, spare: int, rounds: int, steps: int,
 ) -> Case:  # fmt: skip
-    """Return rounds of two clients, all of whose local steps have the same batches.
+    """Return rounds of two clients, whose local steps have the same batches, but if rows are spare.
 
     The second has one row more, in the batch of the first role, so that clients' weights differ.
+    spare : rows of each client in no batch of the first step; each step then begins a row further.
     """
     it = ALGORITHMS[algorithm](**{**rates, **FIXED.get(algorithm, {})})
-    n = len(it.roles) * width
+    n = len(it.roles) * width + spare
     offsets = np.array([0, len(y)] if it.pooled else [0, n, 2 * n + 1])
     K = len(offsets) - 1
     rows = {role: np.full((K, steps, width + 1), PADDING) for role in it.roles}
     for i, role in enumerate(it.roles):
-        rows[role][:, :, :width] = i * width + np.arange(width)
+        begin = i * width + np.arange(steps)[:, None] * bool(spare)
+        rows[role][:, :, :width] = (begin + np.arange(width)) % n
     rows[it.roles[0]][-1, :, width] = n
     every, none = np.full(K, steps), np.zeros(K, bool)
     plan = Plan(0, np.arange(K), np.ones(K, int), np.diff(offsets), every, none, every, every, rows)

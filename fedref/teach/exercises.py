@@ -34,7 +34,7 @@ from fedref.teach.example import show
 #: What stands for the missing expression.
 GAP = "..."
 #: Seven parameters of three output units, so that a number in the place of a vector shows, and a unit in
-#: the place of a parameter; two rows in every batch.
+#: the place of a parameter; two rows in every batch, and one in none, so that a batch is not all the data.
 MODEL, WIDTH = MLP(2, (1,), 2, "tanh"), 2
 #: How many cases are drawn besides the worked example; the largest relative error of a right answer.
 DRAWN, EXACT = 12, 1e-9
@@ -162,7 +162,7 @@ def calls_of(exercise: Exercise) -> list[Call]:
         return False
 
     find_case = partial(
-        example.find_case, exercise.subject[1], model=MODEL, width=WIDTH, rounds=2, steps=2
+        example.find_case, exercise.subject[1], model=MODEL, width=WIDTH, spare=1, rounds=2, steps=2
     )
     find_case(note, DRAWN)
     least = find_case(example.has_no_zero, example.DRAWS)
@@ -208,7 +208,7 @@ def show_value(x: Any) -> str:
         return "; ".join(f"{show(row)} → {label}" for row, label in zip(x.X, x.y))
     if isinstance(x, spec.Client):
         steps = " | ".join(", ".join(map(show_value, batches)) for batches in x.steps)
-        return f"client {x.k} with steps {steps}"
+        return f"client {x.k}, {len(x.data.y)} rows in all, with steps {steps}"
     if isinstance(x, dict):
         return ", ".join(f"{key}: {show_value(value)}" for key, value in x.items())
     if isinstance(x, list | tuple):

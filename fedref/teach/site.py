@@ -122,8 +122,8 @@ def formula_block(equation: Equation, page: str = "") -> str:
     tag = f"<span class=tag>{linked}</span>"
     if not equation.formula:
         first = equation.code.splitlines()[0].strip()
-        return f"<div class=formula>{tag}<code>{escape(first)}</code></div>"
-    return f"<div class=formula>{tag}{whole_equation(equation, block=True)}</div>"
+        return f'<div class=formula tabindex="0">{tag}<code>{escape(first)}</code></div>'
+    return f'<div class=formula tabindex="0">{tag}{whole_equation(equation, block=True)}</div>'
 
 
 def whole_equation(equation: Equation, block: bool = False) -> str:
@@ -168,15 +168,21 @@ def example_block(algorithm: str) -> str:
 
 
 def mistake_block(name: str) -> str:
-    """Return one mistake as a section: what is wrong, the wrong line and the right one."""
+    """Return one mistake as a section: what is wrong, the wrong line and the right one.
+
+    A mistake in how an algorithm is called has no line of the specification, and is said in words alone.
+    """
     place, *both = mistakes.lines_of(name)
     wrong, right = (code("\n".join(lines)) for lines in both)
     kind = f" ({one.kind})" if (one := MISTAKES[name]).kind != "wrong" else ""
+    pair = (
+        f"<div class=pair><div class=wrong><b>wrong</b>{wrong}</div>"
+        f"<div class=right><b>right</b>{right}</div></div>"
+    )
     return (
         f'<section class=mistake id="{mistake_anchor(name)}"><h3>{escape(name + kind)}</h3>'
-        f"<p>{lower(escape(one.why))} <span class=tag>[{escape(one.tag)}], {place}</span></p><div class=pair>"
-        f"<div class=wrong><b>wrong</b>{wrong}</div><div class=right><b>right</b>{right}</div></div>"
-        "</section>"
+        f"<p>{lower(escape(one.why))} <span class=tag>[{escape(one.tag)}]</span></p>"
+        f"{pair if place == 'fedref/spec.py' else ''}</section>"
     )
 
 
