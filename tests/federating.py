@@ -10,7 +10,7 @@ from fedref.experiments import config
 from fedref.experiments.loading import Loader, load_experiment, resolve_experiment
 from fedref.experiments.run import run
 from fedref.flower.node import answer, write_part
-from fedref.flower.server import Options, serve
+from fedref.flower.server import serve
 
 #: Client → node. Not in order, and of different sizes, so that a mix-up cannot fit by chance.
 HOLDERS = {101: [1, 4, 5], 57: [0, 6], 303: [2, 3]}
@@ -54,12 +54,11 @@ class Wires:
         return answers
 
 
-def far(tmp_path, experiment, wires=None, out="far", **options):
+def far(tmp_path, experiment, wires=None, out="far"):
     """Run an experiment over a network; return (the run, the messages)."""
     said = []
     wires = wires or Wires(tmp_path / "nodes", experiment)
-    how = Options(**{"clients": 7, "limit": 5.0, "wait": 0.05, **options})
-    return serve(wires, experiment, tmp_path / out, how, said.append), said
+    return serve(wires, experiment, tmp_path / out, clients=7, limit=5.0, say=said.append), said
 
 
 def near(tmp_path, experiment, name="near"):

@@ -15,23 +15,22 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
 
 from fedref.boundary.errors import FedrefError
-from fedref.boundary.values import build
+from fedref.boundary.values import Bounds, Entry
 from fedref.experiments import config
 from fedref.experiments.config import Experiment
 from fedref.experiments.progress import Progress
 from fedref.experiments.unit import Record, Unit
 from fedref.flower.messages import MessageError
 from fedref.flower.node import answer
-from fedref.flower.server import Options, serve
+from fedref.flower.server import serve
 
 #: Seconds between looks for answers.
 PAUSE = 0.2
-#: Flower's errors in the place of a reply.
-ERRORS = {
-    ErrorCode.MESSAGE_UNAVAILABLE: "no answer in time",
-    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: "no answer in time",
-    ErrorCode.NODE_UNAVAILABLE: "is offline",
-}
+#: The names of Flower's errors, by their numbers.
+ERRORS = {code: name.lower().replace("_", " ") for name, code in vars(ErrorCode).items()
+          if isinstance(code, int)}  # fmt: skip
+#: What the values in [tool.flwr.app.config] may be.
+OPTIONS = (Entry("clients", int, bounds=Bounds(1)), Entry("limit", float, bounds=Bounds(0)))
 
 
 def content_of(data: bytes) -> RecordDict:
@@ -84,8 +83,7 @@ class OverGrid:
     def answer_in(self, message: Message, node: int) -> bytes | str:
         """Return the bytes of a reply, or why there are none."""
         if message.has_error():
-            code = message.error.code
-            return ERRORS.get(code, f"its client app failed (Flower's error {code})")
+            return f"gives no answer (Flower: {ERRORS.get(message.error.code, 'unknown error')})"
         if message.metadata.src_node_id != node:
             return "another node answers in its place"
         try:
@@ -99,13 +97,6 @@ def experiment_in(folder: Path) -> Experiment:
     path = folder / "experiment.toml"
     with config.naming(path):
         return config.experiment_of(config.read(path).items())
-
-
-def options_of(values: Mapping[str, Any]) -> Options:
-    """Return the options in [tool.flwr.app.config], without `out`, which the table also holds."""
-    table = {"clients": 0} | {key: value for key, value in values.items() if key != "out"}
-    options: Options = build(Options, table, "[tool.flwr.app.config]")
-    return options
 
 
 def server_app(folder: Path) -> ServerApp:
@@ -125,8 +116,13 @@ def server_app(folder: Path) -> ServerApp:
         values = context.run_config
         try:
             out = Path(str(values.get("out") or "run")).expanduser()
-            experiment, options = experiment_in(folder), options_of(values)
-            serve(OverGrid(grid), experiment, out, options, say, Progress(report_round, say))
+            clients, limit = (
+                entry.check(values.get(entry.name), "[tool.flwr.app.config]") for entry in OPTIONS
+            )
+            serve(
+                OverGrid(grid), experiment_in(folder), out,
+                clients=clients, limit=limit, say=say, progress=Progress(report_round, say),
+            )  # fmt: skip
             say(f"results written to {out}")
         except FedrefError as error:
             say(f"error: {error}")

@@ -1,13 +1,12 @@
 """The messages between the server and a node: checkpoints, never pickled, and checked on arrival.
 
-Each side treats the other as hostile. A message is compared with an example of the tree that was
-asked for: names, types, shapes, dtypes, finite numbers, lengths. Its reader then checks what
-the numbers mean.
+Each side treats the other as hostile. It compares a message with an example of the tree that it asked
+for (names, types, shapes, dtypes, finite numbers), then checks what the numbers mean.
 """
 
 import io
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable
+from math import isfinite, prod
 from typing import Any, NamedTuple
 from zipfile import ZipFile
 
@@ -17,10 +16,10 @@ from fedref.boundary import checkpoint
 from fedref.boundary.errors import FedrefError, printable
 from fedref.models.numerics import Array
 
-#: Limits for the characters of a text, the entries of a list, and the size of a whole number.
-MOST_TEXT, MOST_ENTRIES, MOST_INT = 200, 1_000_000, 2**53
-#: Limits for the rows of a federation, its rows × features, and the numbers in one array.
-MOST_ROWS, MOST_FEATURES, MOST_NUMBERS = 10**7, 2**31, 2**27
+#: Limits for the characters of a word, the rows of a federation, and the numbers in one array.
+MOST_TEXT, MOST_ROWS, MOST_NUMBERS = 200, 10**7, 2**27
+#: Examples of arrays of any length.
+NUMBERS, WORDS = np.zeros(0, np.int64), np.zeros(0, "U1")
 
 
 class MessageError(FedrefError):
@@ -31,127 +30,69 @@ class MessageError(FedrefError):
 
 
 class Facts(NamedTuple):
-    """Sizes and kinds of a node's rows. clients : ascending; labels : those that occur."""
+    """Sizes and kinds of a node's rows. clients : ascending; labels : those that occur.
 
-    clients: list[int] = [0]  # noqa: RUF012 (an example for `check`, as below)
-    n_train: list[int] = [0]  # noqa: RUF012
-    n_test: list[int] = [0]  # noqa: RUF012
+    image : height, width and channels, or empty. vocabulary : empty if X holds numbers.
+    """
+
+    clients: Array = NUMBERS
+    n_train: Array = NUMBERS
+    n_test: Array = NUMBERS
     features: int = 0
-    labels: list[int] = [0]  # noqa: RUF012
-    image: list[int] = [0]  # noqa: RUF012 (empty: none)
-    vocabulary: list[str] = [""]  # noqa: RUF012 (empty: X holds numbers)
+    labels: Array = NUMBERS
+    image: Array = NUMBERS
+    vocabulary: Array = WORDS
 
 
-class Call(NamedTuple):
-    """The head of every request for work.
+class Request(NamedTuple):
+    """What a node is asked to do for its clients (K,).
 
     run : 16 hexadecimal digits. experiment : its stamp. labels : all of the federation. round : how
-    many are done. clients : the node's clients that are meant (K,). states : the round after which
-    the state of each was saved (K,), −1: none.
+    many are done. states : the round after which the state of each client was saved (K,), −1: none.
+    sent : what the algorithm sends. work : the clients' part of a round; or, to evaluate, whether on
+    training rows, too.
     """
 
     run: str = ""
     experiment: str = ""
     unit: int = 0
     round: int = 0
-    labels: list[int] = [0]  # noqa: RUF012
-    clients: list[int] = [0]  # noqa: RUF012
-    states: list[int] = [0]  # noqa: RUF012
+    labels: Array = NUMBERS
+    clients: Array = NUMBERS
+    states: Array = NUMBERS
+    sent: Any = None
+    work: Any = None
 
 
-class Train(NamedTuple):
-    """A request for the clients' part of a round: rows, for each role, (K, S, W); steps (K,)."""
+class Work(NamedTuple):
+    """The clients' part of a plan: rows, for each role, (K, S, W); steps and per_epoch (K,)."""
 
-    call: Call
-    sent: Any
     rows: tuple[Array, ...]
     steps: Array
     per_epoch: Array
 
 
-class Evaluate(NamedTuple):
-    """A request for scores. train : also on the training rows."""
-
-    call: Call
-    sent: Any
-    train: bool
-
-
-class ClientAnswer(NamedTuple):
-    """A client's result: what it sends, whether it keeps a state, and its log."""
+class Done(NamedTuple):
+    """A client's result: what it sends, whether it keeps a state, and its log, sorted by name (n,)."""
 
     upload: Any
     keeps: bool
-    log: dict[str, float]
+    log: Array
 
 
 def read(data: object) -> Any:
     """Decode a message; MessageError if it is none, or if it unpacks to more than its own size."""
-    if not isinstance(data, bytes):
-        raise MessageError(f"sends a {type(data).__name__}, expected bytes")
+    require(isinstance(data, bytes), f"sends a {type(data).__name__}, expected bytes")
+    assert isinstance(data, bytes)
     try:
         with ZipFile(io.BytesIO(data.partition(b"\n")[2])) as archive:
-            if sum(member.file_size for member in archive.infolist()) > len(data):
-                raise MessageError("sends a packed message, expected arrays as they are")
+            size = sum(member.file_size for member in archive.infolist())
+            require(size <= len(data), "sends a packed message, expected arrays as they are")
         return checkpoint.loads(data, "its message")
     except MessageError:
         raise
     except Exception as error:  # hostile bytes can make a reader raise anything
         raise MessageError(error) from error
-
-
-def check(value: Any, like: Any, name: str, vector: Array | None = None) -> None:
-    """Raise a MessageError unless a tree has the example's types, names, shapes and finite numbers.
-
-    A list may have any length; its first entry is the example for all. vector : an example for arrays
-    that may stand in the place of a number or None, as APFL's importance does once it is computed.
-    """
-    if isinstance(like, tuple | Mapping):
-        same = type(value) is type(like) and len(value) == len(like)
-        if isinstance(like, Mapping):
-            same = same and value.keys() == like.keys()
-        if not same:
-            raise MessageError(f"{name} is {describe(value)}, expected {describe(like)}")
-        fields = like if isinstance(like, Mapping) else getattr(like, "_fields", range(len(like)))
-        for i, field in enumerate(fields):
-            at = field if isinstance(like, Mapping) else i
-            check(value[at], like[at], f"{name}.{field}", vector)
-    elif isinstance(like, list):
-        if not isinstance(value, list) or len(value) > MOST_ENTRIES:
-            raise MessageError(f"{name} is {describe(value)}, expected a list")
-        for entry in value:
-            check(entry, like[0], f"an entry of {name}")
-    elif not is_like(value, like) and (
-        vector is None or np.ndim(like) or not is_like(value, vector)
-    ):
-        raise MessageError(f"{name} is {describe(value)}, expected {describe(like)}")
-
-
-def is_like(value: Any, like: Any) -> bool:
-    """Return whether a leaf has the type and shape of another, and is finite and within the limits."""
-    if isinstance(like, np.ndarray) and like.ndim:
-        same = isinstance(value, np.ndarray) and value.dtype == like.dtype
-        return same and value.shape == like.shape and bool(np.isfinite(value).all())
-    if like is None or isinstance(like, str):
-        return value is None if like is None else isinstance(value, str) and len(value) <= MOST_TEXT
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.item() if np.ndim(value) == 0 else value
-    like = np.asarray(like).item()
-    if type(value) is not type(like):
-        return False
-    return math.isfinite(value) if isinstance(value, float) else abs(value) < MOST_INT
-
-
-def describe(value: Any) -> str:
-    """Return a value's type and shape as text, for a reason."""
-    if isinstance(value, np.ndarray):
-        finite = value.dtype.kind not in "fc" or np.isfinite(value).all()
-        return f"{value.dtype} {value.shape}{'' if finite else ' with a value that is not finite'}"
-    if isinstance(value, Mapping):
-        return f"a table of {', '.join(sorted(map(str, value))) or 'nothing'}"
-    return f"{type(value).__name__}" + (
-        f" of {len(value)}" if isinstance(value, tuple | list) else ""
-    )
 
 
 def require(holds: object, reason: str) -> None:
@@ -160,18 +101,68 @@ def require(holds: object, reason: str) -> None:
         raise MessageError(reason)
 
 
+def check(value: Any, like: Any, name: str, vector: Array | None = None) -> None:
+    """Raise a MessageError unless a tree has the example's types, names, shapes and finite numbers.
+
+    An axis of length 0 in the example may have any length. vector : an example for arrays that may
+    stand in the place of a number or None, as APFL's importance does once it is computed.
+    """
+    if not isinstance(like, tuple):
+        right = is_like(value, like)
+        right = right or (vector is not None and not np.ndim(like) and is_like(value, vector))
+    else:
+        right = type(value) is type(like) and len(value) == len(like)
+    if not right:
+        raise MessageError(f"{name} is {describe(value)}, expected {describe(like)}")
+    if isinstance(like, tuple):
+        fields: Iterable[Any] = getattr(like, "_fields", range(len(like)))
+        for field, part, example in zip(fields, value, like):
+            check(part, example, f"{name}.{field}", vector)
+
+
+def is_like(value: Any, like: Any) -> bool:
+    """Return whether a leaf has the type, dtype and shape of another, and is finite."""
+    if isinstance(like, np.ndarray) and like.ndim:
+        if not isinstance(value, np.ndarray) or value.ndim != like.ndim:
+            return False
+        if like.dtype.kind == "U":
+            return value.dtype.kind == "U" and value.dtype.itemsize <= 4 * MOST_TEXT
+        same = all(n == m or m == 0 for n, m in zip(value.shape, like.shape))
+        return value.dtype == like.dtype and same and bool(np.isfinite(value).all())
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.item() if np.ndim(value) == 0 else value
+    if like is None or isinstance(like, str):
+        return value is None if like is None else isinstance(value, str) and len(value) <= MOST_TEXT
+    same = type(value) is type(np.asarray(like).item())
+    return same and (not isinstance(value, float) or isfinite(value))
+
+
+def describe(value: Any) -> str:
+    """Return a value's type and shape as text, for a reason."""
+    if isinstance(value, np.ndarray):
+        finite = value.dtype.kind not in "fc" or np.isfinite(value).all()
+        return f"{value.dtype} {value.shape}{'' if finite else ' with a value that is not finite'}"
+    return f"{type(value).__name__}" + (f" of {len(value)}" if isinstance(value, tuple) else "")
+
+
+def ascend(values: Array, low: float = -np.inf) -> bool:
+    """Return whether there are values, each larger than the one before; none below `low`."""
+    return bool(len(values) and (np.diff(values) > 0).all() and values[0] >= low)
+
+
 def check_facts(facts: Facts) -> None:
     """Refuse rows that are not possible, or too many."""
     check(facts, Facts(), "its announcement")
     clients, n_train, n_test, features, labels, image, _ = facts
-    rows = sum(n_train) + sum(n_test)
+    sizes = [*n_train.tolist(), *n_test.tolist()]
+    rows, classes = sum(sizes), max([len(labels), *map(abs, labels.tolist())])
     for holds, expected in (
-        (clients and clients == sorted({*clients}) and clients[0] >= 0, "clients, ascending"),
+        (ascend(clients, 0), "clients, ascending"),
         (len(clients) == len(n_train) == len(n_test), "one entry a client"),
-        (min(n_train, default=0) > 0 and min(n_test, default=0) >= 0, "training rows of each"),
-        (labels and labels == sorted({*labels}) and features > 0, "features and labels, ascending"),
-        (not image or (len(image) == 3 and math.prod(image) == features), "an image's sizes"),
-        (rows <= MOST_ROWS and rows * features <= MOST_FEATURES, "fewer rows"),
-        (features * max(len(labels), *map(abs, labels)) <= MOST_NUMBERS, "fewer labels"),
+        (min(n_train.tolist(), default=0) > 0 <= min(sizes, default=-1), "training rows of each"),
+        (ascend(labels) and features > 0, "features and labels, ascending"),
+        (not len(image) or (len(image) == 3 and prod(image.tolist()) == features), "image sizes"),
+        (rows <= MOST_ROWS and rows * features <= 16 * MOST_NUMBERS, "fewer rows"),
+        (features * classes <= MOST_NUMBERS, "fewer labels"),
     ):
         require(holds, f"announces rows wrongly, expected {expected}")

@@ -2,10 +2,10 @@
 
 The rows are its part, a .npz of plain arrays, which anybody can write with NumPy:
 
-    X       (n, p) features, as numbers or codes      shift, scale   optional: the features are
+    X       (n, ...) features, as numbers or codes    shift, scale   optional: the features are
     y       (n,) labels, whole numbers                               (X − shift) / scale
-    client  (n,) the client's number in the run       image          optional: (H, W, C)
-    test    (n,) whether it is a test row             vocabulary     optional: the text of each code
+    client  (n,) the client's number in the run       vocabulary     optional: the text of each code
+    test    (n,) whether it is a test row
 
 Plans refer to the rows of a client by their order in the part. A client's states are the files
 FOLDER/RUN/UNIT/CLIENT/ROUND.ckpt. A request names the round of its last work that *counted*, so that
@@ -22,59 +22,45 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedref.algorithm import AnyAlgorithm, ClientResult
+from fedref.algorithm import ClientResult
 from fedref.boundary import checkpoint
-from fedref.boundary.files import data_error, open_regular, write_or_raise
-from fedref.datasets.formats import arrays
+from fedref.boundary.files import as_data_error, open_regular, write_or_raise
+from fedref.datasets import split
+from fedref.datasets.formats.arrays import Raw, source_of
 from fedref.datasets.formats.npz import read_archive
 from fedref.datasets.manifest import check_federation, read_affine
-from fedref.datasets.partition import group_by_client, offsets
+from fedref.datasets.partition import offsets
 from fedref.experiments.config import Experiment, stamp
 from fedref.experiments.loading import known_labels, make_model
 from fedref.experiments.parallel import run_single_threaded
 from fedref.experiments.unit import careful_clients, units
 from fedref.flower import messages
-from fedref.flower.messages import (
-    Call,
-    ClientAnswer,
-    Evaluate,
-    Facts,
-    MessageError,
-    Train,
-    check,
-    require,
-)
-from fedref.models.base import Model
-from fedref.rounds.evaluation import evaluate_clients
-from fedref.rounds.federation import Federation, Source
+from fedref.flower.messages import Done, Facts, MessageError, Request, Work, ascend, check, require
+from fedref.models.numerics import Array
+from fedref.rounds.evaluation import Scores, evaluate_clients
+from fedref.rounds.federation import Federation
 from fedref.rounds.local_data import LocalData
 from fedref.sampling import PADDING
 
-# ---- a node's part -------------------------------------------------------------------------------
-
-NEEDED, OPTIONAL = ("X", "y", "client", "test"), ("shift", "scale", "image", "vocabulary")
 EXPECTED = "a node's part: a .npz with X, y, client and test"
+
+# ---- a node's part -------------------------------------------------------------------------------
 
 
 class Site(NamedTuple):
     """A node's clients: their numbers in the run, ascending, and their rows."""
 
-    clients: list[int]
+    clients: Array
     federation: Federation
 
     @property
     def facts(self) -> Facts:
         """The sizes and kinds of the rows, for the server."""
-        source = self.federation.source
-        return Facts(
-            self.clients,
-            self.federation.train.sizes.tolist(),
-            self.federation.test.sizes.tolist(),
-            source.X.shape[1],
-            source.labels.tolist(),
-            list(source.image or ()),
-            list(source.vocabulary or ()),
-        )
+        source, part = self.federation.source, self.federation
+        words = np.array(source.vocabulary or (), str)
+        image = np.array(source.image or (), np.int64)
+        sizes = part.train.sizes, part.test.sizes
+        return Facts(self.clients, *sizes, source.X.shape[1], source.labels, image, words)
 
 
 def write_part(path: Path, federation: Federation, clients: Iterable[int]) -> None:
@@ -84,52 +70,42 @@ def write_part(path: Path, federation: Federation, clients: Iterable[int]) -> No
     rows = np.concatenate([rows for rows, _, _ in parts])
     source = federation.source
     contents: dict[str, Any] = {
-        "X": source.X[rows],
+        "X": source.X[rows].reshape(len(rows), *(source.image or (-1,))),
         "y": source.y[rows],
         "client": np.concatenate([np.full(len(rows), k) for rows, k, _ in parts]),
         "test": np.concatenate([np.full(len(rows), test) for rows, _, test in parts]),
         "shift": federation.shift,
         "scale": federation.scale,
-        "image": source.image,
-        "vocabulary": source.vocabulary,
     }
-    contents = {name: np.asarray(value) for name, value in contents.items() if value is not None}
+    if source.vocabulary is not None:
+        contents["vocabulary"] = source.vocabulary
     write_or_raise(path, partial(np.savez, **contents))
 
 
 def read_part(path: Path) -> Site:
-    """Read and check a node's part; a DataError if one cannot train on it."""
+    """Read and check a node's part; a FedrefError if one cannot train on it."""
     with open_regular(path, EXPECTED) as file:
-        contents, where = read_archive(file, path, EXPECTED), str(path)
-    arrays.reject_unknown_arrays(contents, where, NEEDED + OPTIONAL)
-    X, *others = arrays.require_arrays(contents, where, NEEDED)
-    X, image = arrays.as_features(X, where)
-    y, client, test = (
-        arrays.as_integers(values, len(X), where, name) for name, values in zip(NEEDED[1:], others)
+        contents = read_archive(file, path, EXPECTED)
+    more = {name: contents.pop(name, None) for name in ("shift", "scale", "vocabulary")}
+    words = more["vocabulary"]
+    facts = {} if words is None else {"vocabulary": tuple(map(str, words.tolist()))}
+    with as_data_error(path, EXPECTED):
+        source = source_of(Raw(contents, facts), str(path), name=path.name)
+        if source.test_from is None or source.client_names is None:
+            raise ValueError("lacks the array client or test")
+        if source.real or source.label_names:
+            raise ValueError("y holds other values than whole numbers")
+        clients = np.array([int(name) for name in source.client_names])
+        federation = split("natural", source, scaling="none")
+        if clients.min() < 0 or federation.clients < len(clients):
+            raise ValueError(f"client is {clients.min()}, or a client has no training row")
+    shift, scale = (
+        default if more[name] is None else read_affine(more[name], name, source.X.shape[1], path)
+        for name, default in (("shift", 0.0), ("scale", 1.0))
     )
-    if client.min() < 0:
-        raise data_error(path, f"client is {client.min()}", "numbers from 0 on")
-    if not set(np.unique(test).tolist()) <= {0, 1}:
-        raise data_error(path, "test holds other numbers", "1 for test rows, 0 for training rows")
-    more: Any = {"image": image}
-    more |= {name: tuple(contents[name].tolist()) for name in OPTIONAL[2:] if name in contents}
-    numbers, index = np.unique(client, return_inverse=True)
-    train, tests = (
-        group_by_client(index[rows], len(numbers), rows)
-        for rows in (np.flatnonzero(test == 0), np.flatnonzero(test))
-    )
-    federation = Federation(
-        Source(X, y, name=path.name, **more),
-        train,
-        tests,
-        rule="flower",
-        shift=read_affine(contents.get("shift", 0.0), "shift", X.shape[1], path),
-        scale=read_affine(contents.get("scale", 1.0), "scale", X.shape[1], path),
-    )
-    for k in np.flatnonzero(train.sizes == 0):
-        raise data_error(path, f"client {numbers[k]} has no training row", "at least one")
+    federation = replace(federation, shift=shift, scale=scale)
     check_federation(federation, path, "rows that can be trained on")
-    return Site(numbers.tolist(), federation)
+    return Site(clients, federation)
 
 
 # ---- its answers ---------------------------------------------------------------------------------
@@ -145,9 +121,9 @@ def answer(data: object, part: Path, experiment: Experiment, folder: Path) -> by
         site = read_part(part)
         if isinstance(request, str):
             return checkpoint.dumps(site.facts)
-        require(isinstance(request, Train | Evaluate), "sends no request")
-        work = answer_train if isinstance(request, Train) else answer_evaluate
-        return checkpoint.dumps(run_single_threaded(work, request, site, experiment, folder))
+        require(isinstance(request, Request), "sends no request")
+        work = run_single_threaded(do_work, request, site, experiment, folder)
+        return checkpoint.dumps(work)
     except MessageError as error:
         return checkpoint.dumps(f"refuses: {error}")
     except Exception as error:
@@ -155,108 +131,87 @@ def answer(data: object, part: Path, experiment: Experiment, folder: Path) -> by
         return checkpoint.dumps(f"its work raised {type(error).__name__}: see the node's own log")
 
 
-class Job(NamedTuple):
-    """All that a checked request needs."""
+def do_work(request: Request, site: Site, experiment: Experiment, folder: Path) -> Any:
+    """Check a request, then do the clients' part of a round, or evaluate them.
 
-    experiment: Experiment  # at the unit's point of the sweep
-    seed: int
-    algorithm: AnyAlgorithm
-    model: Model
-    federation: Federation
-    at: list[int]  # places of the clients that are meant, among the site's
-    states: list[Any]
-    folder: Path  # of the unit's states
-
-
-def prepare(request: Any, site: Site, experiment: Experiment, folder: Path) -> Job:
-    """Check what every request says of the run, the clients and the parameters."""
-    call = request.call
-    check(call, Call(), "the request")
-    all_units = units(experiment)
-    require(call.experiment == stamp(experiment), "is not the node's experiment")
-    require(re.fullmatch("[0-9a-f]{16}", call.run), "run is not 16 hexadecimal digits")
-    require(0 <= call.unit < len(all_units), f"unit is {call.unit}, of {len(all_units)}")
-    require(0 <= call.round <= experiment.rounds, f"round is {call.round} of {experiment.rounds}")
-    require(call.clients == sorted({*call.clients}), "clients are not ascending")
-    require({*call.clients} <= {*site.clients}, "asks for other clients than the node's")
-    require(len(call.states) == len(call.clients), "has not one state a client")
-    require({*site.facts.labels} <= {*call.labels}, "labels lack those of the node")
-    unit = all_units[call.unit]
-    point = unit.experiment
-    labels = np.array(sorted({*call.labels}))
-    source = site.federation.source
-    require(len(labels) * source.X.shape[1] <= messages.MOST_NUMBERS, "too many labels")
-    model = make_model(point.model, replace(source, y=labels))
+    Returns the result of each client (None: it failed) and the counts; or the scores, with 0 in the
+    place of what is not known.
+    """
+    check_head(request, site, experiment)
+    run, _, number, round, labels, clients, rounds, sent, work = request
+    unit = units(experiment)[number]
+    algorithm, point, source = unit.algorithm, unit.experiment, site.federation.source
+    model, dtype = make_model(point.model, replace(source, y=labels)), np.dtype(point.dtype)
     require(model.d <= messages.MOST_NUMBERS, "a model too large")
+    w = np.zeros(model.d, dtype)
+    check(sent, algorithm.download(algorithm.initial(model, w)), "what it sends", w)
     y = known_labels(source.y, labels, model, source.name)
-    algorithm = unit.algorithm
-    w = np.zeros(model.d, point.dtype)
-    check(request.sent, algorithm.download(algorithm.initial(model, w)), "what it sends", w)
-    own = folder / call.run / str(call.unit)
-    return Job(
-        point, unit.seed, algorithm, model, replace(site.federation, source=replace(source, y=y)),
-        [site.clients.index(k) for k in call.clients],
-        [read_state(own, k, t) for k, t in zip(call.clients, call.states)], own,
-    )  # fmt: skip
-
-
-def answer_train(
-    request: Train, site: Site, experiment: Experiment, folder: Path
-) -> tuple[list[ClientAnswer | None], list[int]]:
-    """Do the clients' work of a round; return a result for each (None: it failed), and the counts."""
-    job = prepare(request, site, experiment, folder)
-    call, own, algorithm = request.call, job.federation, job.algorithm
-    held = [own.train.rows_of(i) for i in job.at]
-    check_plan(request, algorithm.roles, np.array([len(rows) for rows in held]))
+    own, folder = replace(site.federation, source=replace(source, y=y)), folder / run / str(number)
+    before = dict(zip(clients.tolist(), rounds.tolist()))
+    states = {k: read_state(folder, k, t) for k, t in before.items()}
+    if not isinstance(work, Work):
+        check(work, True, "work")
+        require(np.array_equal(clients, site.clients), "does not ask for all the node's clients")
+        scores = evaluate_clients(
+            algorithm, model, sent, states, own, point.plan_of(len(clients)), clients=[*before],
+            round=round, seed=unit.seed, dtype=dtype, train=work,
+        )  # fmt: skip
+        test, train = scores.n_test > 0, (scores.n_train > 0) & work
+        known = (True, test, test, True, train)
+        return Scores(*(np.where(has, column, 0) for has, column in zip(known, scores)))
+    held = [own.train.rows_of(i) for i in np.searchsorted(site.clients, clients)]
+    sizes = np.array([len(rows) for rows in held])
+    check_work(work, algorithm.roles, sizes)
     data = LocalData(
-        np.array(call.clients), call.round, own.source.X, own.source.y, np.concatenate(held),
-        offsets(np.array([len(rows) for rows in held])), dict(zip(algorithm.roles, request.rows)),
-        request.steps, request.per_epoch, *own.shift_and_scale, np.dtype(job.experiment.dtype),
-        own.source.vocabulary is not None,
+        clients, round, source.X, y, np.concatenate(held), offsets(sizes),
+        dict(zip(algorithm.roles, work.rows)), work.steps, work.per_epoch,
+        *own.shift_and_scale, dtype, source.vocabulary is not None,
     )  # fmt: skip
-    work = careful_clients("drop", partial(print, "fedref:", file=sys.stderr, flush=True))
-    results, counts = work(algorithm, job.model, request.sent, job.states, data)
-    for k, before, result in zip(call.clients, call.states, results):
+    run_clients = careful_clients("drop", partial(print, "fedref:", file=sys.stderr, flush=True))
+    results, counts = run_clients(algorithm, model, sent, [*states.values()], data)
+    for (k, t), result in zip(before.items(), results):
         if result is not None and result.client_state is not None:
-            write_state(job.folder, k, before, call.round, result.client_state)
-    return [None if r is None else client_answer(r) for r in results], list(counts)
+            write_state(folder, k, t, round, result.client_state)
+    return tuple(map(without_state, results)), np.array(counts, np.int64)
 
 
-def client_answer(result: ClientResult) -> ClientAnswer:
-    """Return the part of a result that the server gets: the client's state stays here."""
-    log = {name: float(value) for name, value in result.log.items()}
-    return ClientAnswer(result.upload, result.client_state is not None, log)
+def without_state(result: ClientResult | None) -> Done | None:
+    """Return what the server gets of a client's result: its state stays here."""
+    if result is None:
+        return None
+    log = np.array([result.log[name] for name in sorted(result.log)], np.float64)
+    return Done(result.upload, result.client_state is not None, log)
 
 
-def check_plan(request: Train, roles: Sequence[str], sizes: Any) -> None:
+def check_head(request: Request, site: Site, experiment: Experiment) -> None:
+    """Refuse a request for another run, other clients or other labels than there are."""
+    check(request._replace(sent=None, work=None), Request(), "the request")
+    source, number, labels = site.federation.source, len(units(experiment)), request.labels
+    for holds, reason in (
+        (request.experiment == stamp(experiment), "is not the node's experiment"),
+        (re.fullmatch("[0-9a-f]{16}", request.run), "run is not 16 hexadecimal digits"),
+        (0 <= request.unit < number, f"unit is {request.unit}, of {number}"),
+        (0 <= request.round <= experiment.rounds, f"round {request.round} is not in the run"),
+        (ascend(request.clients), "clients are not ascending"),
+        (np.isin(request.clients, site.clients).all(), "asks for other clients than the node's"),
+        (len(request.states) == len(request.clients), "has not one state a client"),
+        (ascend(labels) and np.isin(source.labels, labels).all(), "labels lack those of the node"),
+        (len(labels) * source.X.shape[1] <= messages.MOST_NUMBERS, "has too many labels"),
+    ):
+        require(holds, reason)
+
+
+def check_work(work: Work, roles: Sequence[str], sizes: Array) -> None:
     """Refuse a part of a plan that does not fit the clients' rows."""
-    K, S = len(sizes), request.rows[0].shape[1] if request.rows and request.rows[0].ndim == 3 else 0
-    for name, value in (("steps", request.steps), ("per_epoch", request.per_epoch)):
-        check(value, np.zeros(K, np.int64), name)
-    require(
-        K and len(request.rows) == len(roles), f"sends {len(request.rows)} roles of {len(roles)}"
-    )
-    require(request.steps.min() >= 0 and request.steps.max() <= S, f"has other than 0 to {S} steps")
-    require(request.per_epoch.min() > 0, "has epochs of no step")
-    for rows in request.rows:
-        check(rows, np.zeros((K, S, rows.shape[-1]), np.int32), "the rows of the plan")
-        fit = rows.min(initial=PADDING) >= PADDING and (rows < sizes[:, None, None]).all()
+    K, each = len(sizes), np.zeros(len(sizes), np.int64)
+    rows = tuple(np.zeros((K, 0, 0), np.int32) for _ in roles)
+    check(work, Work(rows, each, each), "work")
+    S = {rows.shape[1] for rows in work.rows}
+    require(len(S) == 1 and 0 <= work.steps.min() <= work.steps.max() <= max(S), "steps beyond S")
+    require(work.per_epoch.min() > 0, "has epochs of no step")
+    for batch in work.rows:
+        fit = batch.min(initial=PADDING) >= PADDING and (batch < sizes[:, None, None]).all()
         require(fit, "plans with rows that a client does not have")
-
-
-def answer_evaluate(
-    request: Evaluate, site: Site, experiment: Experiment, folder: Path
-) -> tuple[Any, ...]:
-    """Return the scores of all the node's clients: the five columns of `Scores`."""
-    job = prepare(request, site, experiment, folder)
-    check(request.train, True, "train")
-    require(request.call.clients == site.clients, "does not ask for all the node's clients")
-    scores = evaluate_clients(
-        job.algorithm, job.model, request.sent, dict(zip(site.clients, job.states)), job.federation,
-        job.experiment.plan_of(len(site.clients)), clients=site.clients,
-        round=request.call.round, seed=job.seed, dtype=np.dtype(job.experiment.dtype), train=request.train,
-    )  # fmt: skip
-    return tuple(scores)
 
 
 # ---- its clients' states -------------------------------------------------------------------------

@@ -86,7 +86,6 @@ def write_app(
         for i, node_clients in enumerate(holders):
             write_part(folder / "nodes" / f"{i}.npz", whole, node_clients)
     values = {"out": str((folder / "run").resolve()), "clients": clients, "limit": float(limit)}
-    values |= {"wait": 300.0}
     for path, text in {
         "app/pyproject.toml": PROJECT + tomli_w.dumps(values),
         "app/experiment.toml": config.toml_text(experiment),
@@ -98,17 +97,13 @@ def write_app(
 
 
 def commands(folder: Path, holders: list[range]) -> str:
-    """Return the README of the folder: the commands to type, on one machine and on several.
-
-    In commands.md, a line with {node} stands for one line for each node.
-    """
-    held = ", ".join(
-        f"{i}: {clients.start} to {clients.stop - 1}" for i, clients in enumerate(holders)
-    )
-    nodes = [str(i) for i in range(len(holders))] or ["NODE"]
-    lines = []
-    for line in files("fedref.flower").joinpath("commands.md").read_text("utf-8").splitlines(True):
-        for i, node in enumerate(nodes if "{node}" in line else nodes[:1]):
-            lines.append(line.replace("{node}", node).replace("{port}", str(9101 + i)))
-    text = "".join(lines).replace("{holders}", held or "as their owners made them")
-    return text.replace("{folder}", str(folder.resolve()))
+    """Return the README of the folder: the commands to type, on one machine and on several."""
+    held = ", ".join(f"{i}: {held.start} to {held.stop - 1}" for i, held in enumerate(holders))
+    text = files("fedref.flower").joinpath("commands.md").read_text("utf-8")
+    for name, value in {
+        "holders": held or "as their owners made them",
+        "nodes": " ".join(map(str, range(len(holders)))) or "NODE",
+        "folder": str(folder.resolve()),
+    }.items():
+        text = text.replace(f"{{{name}}}", value)
+    return text

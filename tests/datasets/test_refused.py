@@ -62,7 +62,8 @@ NPZ: list[tuple[str, dict[str, object]]] = [
     ("expected images of one size and type", PARTS | {"test_images": X[5:, :2]}),
     ("unknown array 'train'; expected only X, y, client, test", {"train": MASK}),
     (r"test has shape \(5,\)", {"test": MASK[:5]}),
-    ("not true for some rows", {"test": np.arange(8)}),
+    ("test holds other values, or is true for all rows", {"test": np.arange(8)}),
+    ("is true for all rows", {"test": np.ones(8)}),
 ]  # fmt: skip
 
 

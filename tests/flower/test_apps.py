@@ -10,19 +10,17 @@ flwr = pytest.importorskip("flwr.app", reason="Flower is not installed")
 from flwr.common.constant import ErrorCode  # noqa: E402
 from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
-from fedref.boundary import checkpoint  # noqa: E402
+from fedref.boundary.errors import ConfigError  # noqa: E402
 from fedref.experiments import config  # noqa: E402
 from fedref.flower.apps import (  # noqa: E402
     OverGrid,
     bytes_of,
     client_app,
     content_of,
-    options_of,
     server_app,
 )
 from fedref.flower.messages import MessageError  # noqa: E402
 from fedref.flower.project import write_app  # noqa: E402
-from fedref.flower.server import Options  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -45,18 +43,6 @@ def test_bytes_arrive_as_they_were_sent():
     ):
         with pytest.raises(MessageError):
             bytes_of(strange)
-
-
-def test_the_options_of_an_app():
-    values = {"out": "run", "clients": 7, "limit": 30.0, "wait": 5.0}
-    assert options_of(values) == Options(7, 30.0, 5.0)
-    for changes, words in [
-        ({"clients": 0}, "clients is 0, expected a whole number, at least 1"),
-        ({"limit": "soon"}, "limit is 'soon', expected a finite number"),
-        ({"limt": 3.0}, "unknown key .*limt.*did you mean 'limit'"),
-    ]:
-        with pytest.raises(ValueError, match=words):
-            options_of({**values, **changes})
 
 
 class Grid:
@@ -107,9 +93,9 @@ def test_what_flower_says_in_the_place_of_a_reply():
         }
     )
     assert OverGrid(grid).ask(dict.fromkeys(range(1, 9), b"hello"), 0.3) == {
-        1: "no answer in time",
-        2: "is offline",
-        3: "its client app failed (Flower's error 8)",
+        1: "gives no answer (Flower: reply message unavailable)",
+        2: "gives no answer (Flower: node unavailable)",
+        3: "gives no answer (Flower: client app crashed)",
         4: "sends no message of fedref's",
         6: "another node answers in its place",
         7: b"x",
@@ -141,4 +127,10 @@ def test_a_run_over_both_apps(tmp_path, capsys):
     near(tmp_path, experiment)
     assert same_tables(tmp_path / "there" / "run", tmp_path / "near")
     assert "fedref: results written to" in capsys.readouterr().out
-    assert isinstance(checkpoint.dumps("x"), bytes)
+    for change, words in (
+        ({"clients": 0}, "clients is 0, expected"),
+        ({"limit": "soon"}, "limit is"),
+    ):
+        context = flwr.Context(1, 0, {}, flwr.RecordDict(), table | change)
+        with pytest.raises(ConfigError, match=words):
+            server_app(folder)(Grid({}), context)

@@ -161,16 +161,6 @@ def commands_with(word: str) -> str:
     return next(block for block in blocks if word in block)
 
 
-def configured(folder: Path, **values: object) -> None:
-    """Other values in the app's [tool.flwr.app.config]."""
-    import tomli_w
-
-    path = folder / "app" / "app" / "pyproject.toml"
-    table = config.read(path)
-    table["tool"]["flwr"]["app"]["config"] |= values
-    path.write_text(tomli_w.dumps(table))
-
-
 ALGORITHMS = {
     "fedavg": {},
     "per-fedavg": {},
@@ -183,7 +173,6 @@ def test_three_rounds_are_those_of_a_local_run(cloud, tmp_path):
     """Over TLS, with keys; a node without one is turned away."""
     experiment = experiment_of(algorithms=ALGORITHMS)
     write_app(experiment, tmp_path / "app", nodes=3)
-    configured(tmp_path, wait=60.0)
     far = cloud
     far.link()
     for i in range(3):
@@ -212,7 +201,6 @@ def test_a_link_and_a_node_are_killed(cloud, tmp_path):
     # As many rounds as it takes: the link lets a node that was killed in again after a minute.
     experiment = experiment_of(algorithms={"fedcurv": {}}, rounds=100, clients_per_round=7)
     own = write_app(experiment, tmp_path / "app", nodes=3, limit=40.0)[2]
-    configured(tmp_path, wait=60.0)
     out = tmp_path / "app" / "run"
     far = cloud
     far.link()

@@ -11,7 +11,7 @@ from federating import HOLDERS, Wires, experiment_of, far
 from fedref.boundary import checkpoint
 from fedref.boundary.errors import DataError
 from fedref.flower import messages
-from fedref.flower.messages import Evaluate, Facts, MessageError, Train
+from fedref.flower.messages import Facts, MessageError, Request, Work
 from fedref.flower.node import answer, read_part, read_state, write_state
 
 NODE, OWN = 101, HOLDERS[101]
@@ -19,23 +19,34 @@ NODE, OWN = 101, HOLDERS[101]
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory):
-    """(the node's files, its requests of a run by kind, the experiment)."""
+    """(the node's files, its last requests of a run: to train, to evaluate)."""
     folder = tmp_path_factory.mktemp("run")
     experiment = experiment_of(algorithms={"fedprox": {}}, clients_per_round=7, rounds=2)
     wires = Wires(folder / "nodes", experiment)
     far(folder, experiment, wires)
     requests = [checkpoint.loads(data) for node, data in wires.asked if node == NODE]
-    kinds = {type(request): request for request in requests}  # the last of each
+    kinds = {isinstance(r.work, Work): r for r in requests if isinstance(r, Request)}
     where = folder / "nodes" / f"{NODE}.npz", experiment, folder / "nodes" / f"states-{NODE}"
     return where, kinds
 
 
-def call(**values):
-    return lambda r: r._replace(call=r.call._replace(**values))
+def has(**values):
+    values = {k: np.array(v, np.int64) if type(v) is list else v for k, v in values.items()}
+    return lambda r: r._replace(**values)
+
+
+def sent(change):
+    return lambda r: r._replace(sent=r.sent._replace(w=change(r.sent.w)))
+
+
+def plan(**changes):
+    return lambda r: r._replace(
+        work=r.work._replace(**{k: f(getattr(r.work, k)) for k, f in changes.items()})
+    )
 
 
 def rows(change):
-    return lambda r: r._replace(rows=tuple(change(x.copy()) for x in r.rows))
+    return plan(rows=lambda batches: tuple(change(x.copy()) for x in batches))
 
 
 def put(value):
@@ -43,38 +54,41 @@ def put(value):
         x[0, 0, 0] = value
         return x
 
-    return change
+    return rows(change)
 
 
+TRAIN, EVALUATE = True, False
 HOSTILE = [
-    (Train, call(run="../../x"), "run is not 16 hexadecimal digits"),
-    (Train, call(experiment="0" * 64), "is not the node's experiment"),
-    (Train, call(unit=1), "unit is 1, of 1"),
-    (Train, call(round=3), "round is 3 of 2"),
-    (Train, call(round=-1), "round is -1 of 2"),
-    (Train, call(clients=[0, 1, 4]), "asks for other clients than the node's"),
-    (Train, call(clients=[4, 1, 5]), "clients are not ascending"),
-    (Train, call(states=[0]), "has not one state a client"),
-    (Train, call(states=[0, 0, 9]), "has no state of client 1 after round 1"),
-    (Train, call(labels=[1]), "labels lack those of the node"),
-    (Train, call(labels=[*range(10), 2**52]), "has the label"),
-    (Train, call(round=0.0), "the request.round is float, expected int"),
-    (Train, call(labels=list(range(1_000_001))), "the request.labels is list of 1000001"),
-    (Train, lambda r: r._replace(sent=r.sent._replace(w=r.sent.w[:-1])), "what it sends.w is"),
-    (Train, lambda r: r._replace(sent=r.sent._replace(w=r.sent.w * np.inf)), "not finite"),
-    (Train, lambda r: r._replace(sent=r.call), "what it sends is Call"),
-    (Train, lambda r: r._replace(steps=r.steps + 1), "has other than 0 to 3 steps"),
-    (Train, lambda r: r._replace(steps=r.steps.astype(float)), "steps is float64"),
-    (Train, lambda r: r._replace(per_epoch=r.per_epoch * 0), "has epochs of no step"),
-    (Train, lambda r: r._replace(rows=()), "sends 0 roles of 1"),
-    (Train, rows(put(10**6)), "plans with rows that a client does not have"),
-    (Train, rows(put(-2)), "plans with rows that a client does not have"),
-    (Train, rows(lambda x: x.astype(np.int64)), "the rows of the plan is int64"),
-    (Train, rows(lambda x: x[1:]), "the rows of the plan is int32"),
-    (Evaluate, call(clients=[1], states=[-1]), "does not ask for all the node's clients"),
-    (Evaluate, lambda r: r._replace(train=2), "train is int, expected bool"),
-    (Evaluate, lambda r: [r], "sends no request"),
-    (Evaluate, lambda r: Facts(), "sends no request"),
+    (TRAIN, has(run="../../x"), "run is not 16 hexadecimal digits"),
+    (TRAIN, has(experiment="0" * 64), "is not the node's experiment"),
+    (TRAIN, has(unit=1), "unit is 1, of 1"),
+    (TRAIN, has(round=3), "round 3 is not in the run"),
+    (TRAIN, has(round=-1), "round -1 is not in the run"),
+    (TRAIN, has(round=0.0), "the request.round is float, expected int"),
+    (TRAIN, has(clients=[0, 1, 4]), "asks for other clients than the node's"),
+    (TRAIN, has(clients=[4, 1, 5]), "clients are not ascending"),
+    (TRAIN, has(clients=[]), "clients are not ascending"),
+    (TRAIN, has(clients=np.zeros((3, 1), np.int64)), "the request.clients is int64 (3, 1)"),
+    (TRAIN, has(states=[0]), "has not one state a client"),
+    (TRAIN, has(states=[0, 0, 9]), "has no state of client 1 after round 1"),
+    (TRAIN, has(labels=[1]), "labels lack those of the node"),
+    (TRAIN, has(labels=[*range(10), 2**52]), "has the label"),
+    (TRAIN, has(labels=[*range(3_000_000)]), "has too many labels"),
+    (TRAIN, sent(lambda w: w[:-1]), "what it sends.w is"),
+    (TRAIN, sent(lambda w: w * np.inf), "not finite"),
+    (TRAIN, has(sent=Facts()), "what it sends is Facts"),
+    (TRAIN, plan(steps=lambda x: x + 1), "steps beyond S"),
+    (TRAIN, plan(steps=lambda x: x.astype(float)), "work.steps is float64"),
+    (TRAIN, plan(per_epoch=lambda x: x * 0), "has epochs of no step"),
+    (TRAIN, plan(rows=lambda x: ()), "work.rows is tuple of 0"),
+    (TRAIN, put(10**6), "plans with rows that a client does not have"),
+    (TRAIN, put(-2), "plans with rows that a client does not have"),
+    (TRAIN, rows(lambda x: x.astype(np.int64)), "work.rows.0 is int64"),
+    (TRAIN, rows(lambda x: x[1:]), "work.rows.0 is int32"),
+    (EVALUATE, has(clients=[1], states=[-1]), "does not ask for all the node's clients"),
+    (EVALUATE, has(work=2), "work is int, expected bool"),
+    (EVALUATE, lambda r: [r], "sends no request"),
+    (EVALUATE, lambda r: Facts(), "sends no request"),
 ]
 
 
@@ -84,7 +98,6 @@ def test_a_hostile_request_is_refused_with_a_reason(kind, change, words, asked, 
     given = answer(checkpoint.dumps(kinds[kind]), part, experiment, states)
     assert not isinstance(checkpoint.loads(given), str)
     text = checkpoint.loads(answer(checkpoint.dumps(change(kinds[kind])), part, experiment, states))
-    assert isinstance(text, str)
     assert len(text) <= 250
     assert text.isprintable()
     if words == "has the label":  # an error of the model's own goes to the node's log
@@ -94,26 +107,23 @@ def test_a_hostile_request_is_refused_with_a_reason(kind, change, words, asked, 
         assert words in text
 
 
-def packed():
+def sealed(write):
     stream = io.BytesIO()
+    write(stream)
+    body = stream.getvalue()
+    return checkpoint.MAGIC + sha256(body).hexdigest().encode() + b"\n" + body
+
+
+def pack(stream):
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("tree.npy", bytes(10**7))
-    body = stream.getvalue()
-    return checkpoint.MAGIC + sha256(body).hexdigest().encode() + b"\n" + body
-
-
-def pickled():
-    stream = io.BytesIO()
-    np.savez(stream, tree=np.array([{}], object))
-    body = stream.getvalue()
-    return checkpoint.MAGIC + sha256(body).hexdigest().encode() + b"\n" + body
 
 
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (packed(), "a packed message"),
-        (pickled(), "its message"),
+        (sealed(pack), "a packed message"),
+        (sealed(lambda s: np.savez(s, tree=np.array([{}], object))), "its message"),
         (b"x" * 1000, "zip"),
         ("text", "sends a str, expected bytes"),
         (checkpoint.dumps("\x1b" * 9)[:-30], "zip"),
@@ -131,17 +141,28 @@ def test_a_part_that_nobody_can_train_on_is_refused(tmp_path):
     good = {"X": X, "y": y, "client": np.array([3, 3, 5, 5]), "test": y}
     for change, words in (
         ({"client": np.array([3, 3, 5, -1])}, "client is -1"),
-        ({"test": y + 1}, "test holds other numbers"),
-        ({"test": np.ones(4, int)}, "client 3 has no training row"),
-        ({"z": y}, "z"),
+        ({"client": np.array(list("aabb"))}, "expected a node's part"),
+        ({"client": None}, "lacks the array client or test"),
+        ({"test": None}, "lacks the array client or test"),
+        ({"test": y + 1}, "test holds other values"),
+        ({"test": np.array([1, 1, 0, 0])}, "a client has no training row"),
+        ({"y": y + 0.5}, "y holds other values than whole numbers"),
+        ({"y": np.array(list("abab"))}, "y holds other values than whole numbers"),
+        ({"scale": 0.0}, "scale"),
+        ({"z": y}, "unknown array 'z'"),
     ):
-        np.savez(tmp_path / "part.npz", **{**good, **change})
+        arrays = {k: x for k, x in {**good, **change}.items() if x is not None}
+        np.savez(tmp_path / "part.npz", **arrays)
         with pytest.raises(DataError, match=words):
             read_part(tmp_path / "part.npz")
-    np.savez(tmp_path / "part.npz", **good)
-    assert read_part(tmp_path / "part.npz").facts == Facts(
-        [3, 5], [1, 1], [1, 1], 2, [0, 1], [], []
+    np.savez(
+        tmp_path / "part.npz",
+        **(good | {"test": 0 * y, "X": X.astype(int), "vocabulary": ["a", "b"]}),
     )
+    facts = read_part(tmp_path / "part.npz").facts
+    assert [x if type(x) is int else x.tolist() for x in facts] == [
+        [3, 5], [2, 2], [0, 0], 2, [0, 1], [], ["a", "b"]
+    ]  # fmt: skip
 
 
 def test_a_failure_is_told_by_its_type_alone(tmp_path, asked, capsys):

@@ -21,8 +21,9 @@ from fedref.algorithms import ALGORITHMS
 from fedref.boundary import checkpoint
 from fedref.boundary.errors import ConfigError, DataError, FedrefError
 from fedref.commands import main
-from fedref.flower.messages import Facts, Train
-from fedref.flower.server import Options, serve
+from fedref.flower.messages import Facts, Request, Work
+from fedref.flower.server import serve
+from fedref.rounds.evaluation import Scores
 
 FEDERATED = [name for name in ALGORITHMS if not ALGORITHMS[name].pooled]
 NODE, OWN = 101, HOLDERS[101]
@@ -85,12 +86,16 @@ def test_no_row_travels_and_no_state(tmp_path):
 # ---- refused -------------------------------------------------------------------------------------
 
 
+def is_training(request):
+    return isinstance(request, Request) and isinstance(request.work, Work)
+
+
 def changed(change, round=0):
     """Return a network's `change`: `change(results)` of one node's results in a round."""
 
     def at(node, request, answer):
         asked, answered = checkpoint.loads(request), checkpoint.loads(answer)
-        if node != NODE or not isinstance(asked, Train) or asked.call.round != round:
+        if node != NODE or not is_training(asked) or asked.round != round:
             return answer
         found = change(*answered)
         return found if isinstance(found, bytes | str) else checkpoint.dumps(found)
@@ -99,7 +104,7 @@ def changed(change, round=0):
 
 
 def first(results, **values):
-    return [results[0]._replace(**values), *results[1:]]
+    return (results[0]._replace(**values), *results[1:])
 
 
 def poisoned(results):
@@ -112,12 +117,12 @@ EVIL = {
     "dtype": (lambda r, n: (first(r, upload=np.zeros(685, "f4")), n), "upload is float32 (685,)"),
     "name": (lambda r, n: (first(r, upload=(r[0].upload, 1)), n), "upload is tuple of 2"),
     "scalar": (lambda r, n: (first(r, upload=3.0), n), "upload is float"),
-    "keeps": (lambda r, n: (first(r, keeps=1), n), "keeps is int, expected bool"),
-    "log": (lambda r, n: (first(r, log={"\x1b" * 300: 1.0}), n), "log is a table of"),
+    "keeps": (lambda r, n: (first(r, keeps=1), n), "result.0 is int, expected bool"),
+    "log": (lambda r, n: (first(r, log={"\x1b" * 300: 1.0}), n), "result.1 is dict"),
     "fewer": (lambda r, n: (r[1:], n), "lacks results"),
-    "other": (lambda r, n: ([Facts()] * len(r), n), "sends no result of a client"),
-    "counts": (lambda r, n: (r, [-1, 0, 0, 0]), "claims a negative amount of work"),
-    "huge": (lambda r, n: (r, [2**60, 0, 0, 0]), "an entry of counts is int"),
+    "other": (lambda r, n: ((Facts(),) * len(r), n), "sends no result of a client"),
+    "counts": (lambda r, n: (r, -n), "claims an amount of work that is none"),
+    "huge": (lambda r, n: (r, n + 2**60), "claims an amount of work that is none"),
     "text": (lambda r, n: "\x1b[2J" * 100, "\\x1b[2J"),
     "silence": (lambda r, n: "no answer in 5 s", "no answer in 5 s"),
     "no bytes": (lambda r, n: b"", "File is not a zip file"),
@@ -149,7 +154,7 @@ def test_what_was_not_asked_for_fails_and_its_node_is_named(what, tmp_path):
 def scores(change):
     def at(node, request, answer):
         value = checkpoint.loads(answer)
-        if node != NODE or not isinstance(value, tuple) or len(value) != 5:
+        if node != NODE or not isinstance(value, Scores):
             return answer
         return checkpoint.dumps(change([column.copy() for column in value]))
 
@@ -160,7 +165,7 @@ def put(column, value):
     def change(columns):
         columns[column] = columns[column].astype(np.asarray(value).dtype)
         columns[column][0] = value
-        return tuple(columns)
+        return Scores(*columns)
 
     return change
 
@@ -170,10 +175,10 @@ def put(column, value):
     [
         (put(0, 9), "has other rows than before"),
         (put(1, 1.5), "has an accuracy beyond 0 to 1"),
-        (put(2, np.nan), "a column of scores is float64"),
-        (put(4, np.float32(1)), "a column of scores is float32"),
-        (lambda columns: tuple(columns[:4]), "sends no results"),
-        (lambda columns: tuple(x[1:] for x in columns), "the numbers of rows.0 is int64"),
+        (put(2, np.nan), "scores.test_loss is float64"),
+        (put(4, np.float32(1)), "scores.train_loss is float32"),
+        (lambda columns: tuple(columns), "scores is tuple of 5, expected Scores"),
+        (lambda columns: Scores(*(x[1:] for x in columns)), "scores.n_test is int64"),
     ],
 )
 def test_scores_that_cannot_be_are_left_out(change, words, tmp_path):
@@ -196,8 +201,8 @@ def test_scores_that_cannot_be_are_left_out(change, words, tmp_path):
         ({"n_train": [1, 2, 10**9]}, "fewer rows"),
         ({"image": []}, "other features"),
         ({"labels": [0, 2**40]}, "fewer labels"),
-        ({"image": [1, 2]}, "an image's sizes"),
-        ({"vocabulary": ["x" * 201]}, "an entry of its announcement.vocabulary is str"),
+        ({"image": [1, 2]}, "image sizes"),
+        ({"vocabulary": np.array(["x" * 201])}, "its announcement.vocabulary is <U201"),
         ({"features": 64.0}, "its announcement.features is float, expected int"),
     ],
 )
@@ -206,12 +211,13 @@ def test_rows_that_cannot_be_are_refused_and_the_run_does_not_begin(facts, words
 
     def change(node, request, answer):
         value = checkpoint.loads(answer)
-        return checkpoint.dumps(value._replace(**facts)) if node == NODE else answer
+        given = {k: np.array(v, np.int64) if type(v) is list else v for k, v in facts.items()}
+        return checkpoint.dumps(value._replace(**given)) if node == NODE else answer
 
     said = []
     wires = Wires(tmp_path / "nodes", experiment, change)
     with pytest.raises(FedrefError, match=r"no node has announced the clients \[1"):
-        serve(wires, experiment, tmp_path / "far", Options(7, 5.0, 0.0), said.append)
+        serve(wires, experiment, tmp_path / "far", clients=7, limit=0.0, say=said.append)
     assert any(f"node {NODE}: " in text and words in text for text in said), said
     assert not (tmp_path / "far").exists()
 
@@ -219,8 +225,11 @@ def test_rows_that_cannot_be_are_refused_and_the_run_does_not_begin(facts, words
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"algorithms": {"kept": {"algorithm": CACHED}}}, "kept sends what a client does not have"),
-        ({"algorithms": {"centralised": {}}}, "centralised pools all clients' rows"),
+        (
+            {"algorithms": {"kept": {"algorithm": CACHED}}},
+            "kept sends what a client does not have yet",
+        ),
+        ({"algorithms": {"centralised": {}}}, "centralised pools clients' rows"),
         ({"classes": "own", "algorithms": {"fedavg": {}}}, "classes=own needs clients' rows"),
         ({"dissimilarity": True, "algorithms": {"fedavg": {}}}, "dissimilarity needs"),
         ({"sweep": {"split.alpha": [0.1, 1.0]}, "algorithms": {"fedavg": {}}}, "split.alpha"),
@@ -228,7 +237,7 @@ def test_rows_that_cannot_be_are_refused_and_the_run_does_not_begin(facts, words
 )
 def test_what_needs_the_rows_on_the_server_is_refused(settings, words, tmp_path):
     with pytest.raises(ConfigError, match=words):
-        serve(None, experiment_of(**settings), tmp_path, Options(7))
+        serve(None, experiment_of(**settings), tmp_path, clients=7)
 
 
 # ---- a server that is stopped --------------------------------------------------------------------
@@ -283,7 +292,7 @@ def test_a_node_that_is_away_fails_until_it_is_back(tmp_path):
 
     def change(node, request, answer):
         asked = checkpoint.loads(request)
-        lost = node == NODE and not isinstance(asked, str) and asked.call.round in (1, 2)
+        lost = node == NODE and not isinstance(asked, str) and asked.round in (1, 2)
         return "is offline" if lost else answer
 
     wires = Wires(tmp_path / "nodes", experiment, change)
@@ -291,7 +300,7 @@ def test_a_node_that_is_away_fails_until_it_is_back(tmp_path):
     assert column(run, "failed") == [0, 0, 3, 6, 6]
     assert said.count(f"scaffold (seed 0), round 2: node {NODE}: is offline") == 1
     asked = [checkpoint.loads(request) for node, request in wires.asked if node == NODE]
-    states = [request.call.states for request in asked if isinstance(request, Train)]
+    states = [request.states.tolist() for request in asked if is_training(request)]
     assert states == [[-1] * 3, [0] * 3, [0] * 3, [0] * 3]  # from the last work that counted
 
 
@@ -308,8 +317,9 @@ def test_a_directory_that_is_not_of_this_run_is_refused(tmp_path):
 
     def other_rows(node, request, answer):
         value = checkpoint.loads(answer)
-        fewer = [n - 1 for n in value.n_train] if isinstance(value, Facts) else None
-        return checkpoint.dumps(value._replace(n_train=fewer)) if fewer else answer
+        if not isinstance(value, Facts):
+            return answer
+        return checkpoint.dumps(value._replace(n_train=value.n_train - 1))
 
     wires.change = other_rows
     with pytest.raises(DataError, match="the data or the split has changed"):

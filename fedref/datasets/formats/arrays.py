@@ -194,6 +194,6 @@ def as_mask(values: Array, n: int, where: str) -> Array:
     """Return the array `test` as (n,) integers: 1 for test rows and 0 for others."""
     mask = as_integers(values, n, where, "test")
     right = "true or 1 for test rows, false or 0 for training rows"
-    both = set(np.unique(mask).tolist()) == {0, 1}
-    require(both, where, "test is not true for some rows and false for others", right)
+    wrong = "test holds other values, or is true for all rows"
+    require({0} <= set(mask.tolist()) <= {0, 1}, where, wrong, right)
     return mask
