@@ -113,7 +113,7 @@ def prepare(name: str, *, data_dir: Path | None = None) -> None:
     kind = "real targets" if source.real else "labels"
     print(f"{source.name}: {n:,} rows of {p} features ({source.X.dtype}), ", end="")
     print(f"{kind} {source.y.min()} to {source.y.max()}")
-    for note in describe.notes(source):
+    if note := describe.label_note(source):
         print(f"  {note}")
     print(f"  sha256 {source.sha256}{' (as published)' if published else ''}")
     print(f"  at {name if place is None else place}")

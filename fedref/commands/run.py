@@ -17,7 +17,7 @@ from fedref.boundary.values import Bounds, Entry, literal, schema, with_dashes
 from fedref.commands.command_line import HELP_WIDTH, parse_setting
 from fedref.commands.console import say
 from fedref.datasets import RULES, SOURCES
-from fedref.datasets.describe import notes
+from fedref.datasets.describe import label_note
 from fedref.experiments import config, names, run_directory
 from fedref.experiments.config import TABLES, Experiment, naming
 from fedref.experiments.loading import Loader, make_model, resolve_experiment
@@ -124,7 +124,7 @@ def run(
         if not silent:
             say(f"results go to {out}/")
             source = loader.federation(experiment.data, experiment.split).source
-            for note in notes_on_data(experiment, source):
+            if note := note_on_labels(experiment, source):
                 say(note)
         return run_and_report(experiment, out, loader, how, quiet, json)
 
@@ -216,11 +216,12 @@ def print_json_line(unit: Unit, record: Record) -> None:
     print(json.dumps(finite, allow_nan=False), flush=True)
 
 
-def notes_on_data(experiment: Experiment, source: Source) -> Any:
-    """Return remarks on how the data were understood and how labels are encoded."""
+def note_on_labels(experiment: Experiment, source: Source) -> str:
+    """Return a remark on how labels are encoded; "" if there is nothing to say."""
     if experiment.classes == "own":  # each client's labels count from 0
-        return source.notes
-    return notes(source, None if experiment.sweep else make_model(experiment.model, source).labels)
+        return ""
+    known = None if experiment.sweep else make_model(experiment.model, source).labels
+    return label_note(source, known)
 
 
 # ---- lists to choose from ------------------------------------------------------------------------

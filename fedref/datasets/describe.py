@@ -82,11 +82,6 @@ def label_note(source: Source, known: Sequence[int] | None = None) -> str:
     return f"{run}, a model's classes from 0 to {max(known)}; no row has label {some}"
 
 
-def notes(source: Source, known: Sequence[int] | None = None) -> list[str]:
-    """Return remarks on how the data were interpreted, a line each."""
-    return [note for note in (label_note(source, known), *source.notes) if note]
-
-
 def statistics_text(federation: Federation) -> str:
     """Return the statistics, one per line."""
     numbers = statistics(federation)
@@ -96,5 +91,6 @@ def statistics_text(federation: Federation) -> str:
     split = f"split by {federation.rule}{options}, seed {federation.seed}"
     title = f"{printable(federation.source.name)}, {split}"
     lines = [f"  {key:<16}{value:>12}" for key, value in formatted.items()]
-    lines += [f"  {note}" for note in notes(federation.source)]
+    if note := label_note(federation.source):
+        lines.append(f"  {note}")
     return "\n".join([title, *lines])

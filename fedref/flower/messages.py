@@ -45,7 +45,7 @@ class Facts(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What a node is asked to do for its clients (K,).
+    """A task for a node and some of its clients (K,).
 
     run : 16 hexadecimal digits. experiment : its stamp. labels : all of the federation. round : how
     many are done. states : the round after which the state of each client was saved (K,), −1: none.
@@ -72,7 +72,7 @@ class Work(NamedTuple):
     per_epoch: Array
 
 
-class Done(NamedTuple):
+class ClientAnswer(NamedTuple):
     """A client's result: what it sends, whether it keeps a state, and its log, sorted by name (n,)."""
 
     upload: Any

@@ -35,7 +35,16 @@ from fedref.experiments.loading import known_labels, make_model
 from fedref.experiments.parallel import run_single_threaded
 from fedref.experiments.unit import careful_clients, units
 from fedref.flower import messages
-from fedref.flower.messages import Done, Facts, MessageError, Request, Work, ascend, check, require
+from fedref.flower.messages import (
+    ClientAnswer,
+    Facts,
+    MessageError,
+    Request,
+    Work,
+    ascend,
+    check,
+    require,
+)
 from fedref.models.numerics import Array
 from fedref.rounds.evaluation import Scores, evaluate_clients
 from fedref.rounds.federation import Federation
@@ -175,12 +184,12 @@ def do_work(request: Request, site: Site, experiment: Experiment, folder: Path) 
     return tuple(map(without_state, results)), np.array(counts, np.int64)
 
 
-def without_state(result: ClientResult | None) -> Done | None:
+def without_state(result: ClientResult | None) -> ClientAnswer | None:
     """Return what the server gets of a client's result: its state stays here."""
     if result is None:
         return None
     log = np.array([result.log[name] for name in sorted(result.log)], np.float64)
-    return Done(result.upload, result.client_state is not None, log)
+    return ClientAnswer(result.upload, result.client_state is not None, log)
 
 
 def check_head(request: Request, site: Site, experiment: Experiment) -> None:

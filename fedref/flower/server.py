@@ -29,7 +29,7 @@ from fedref.experiments.run import execute
 from fedref.experiments.run_directory import begin_run
 from fedref.experiments.unit import Engine, LoadedExperiment, Unit
 from fedref.flower import messages
-from fedref.flower.messages import Done, Facts, MessageError, Request, Work, check, require
+from fedref.flower.messages import ClientAnswer, Facts, MessageError, Request, Work, check, require
 from fedref.models.base import Model
 from fedref.rounds.cost import Counts, RoundLog, total
 from fedref.rounds.evaluation import Scores
@@ -171,7 +171,8 @@ class Remote:
             results, counts = answer
             check(counts, np.zeros(4, np.int64), "counts")
             require(
-                0 <= counts.min() <= counts.max() < 2**53, "claims an amount of work that is none"
+                0 <= counts.min() <= counts.max() < 2**53,
+                "claims a negative or impossible amount of work",
             )
             require(isinstance(results, tuple) and len(results) == K, "lacks results")
             done = [r if r is None else read_result(r, expected, data.round) for r in results]
@@ -231,7 +232,7 @@ def example_result(
 def read_result(result: Any, expected: ClientResult, round: int) -> ClientResult:
     """Check a client's result against the expected one; its state is the round."""
     vector = max(tree.leaves(expected.upload), key=np.size)
-    require(isinstance(result, Done), "sends no result of a client")
+    require(isinstance(result, ClientAnswer), "sends no result of a client")
     check(result.upload, expected.upload, "upload", vector)
     check(result[1:], (True, np.ones(len(expected.log))), "result")
     log = dict(zip(sorted(expected.log), result.log.tolist()))

@@ -26,8 +26,7 @@ class Source:
     can take, by the data set's documentation. sha256 : of the content (X, y, client).
     vocabulary : the meaning of each code in X; the code len(vocabulary) is padding (None: X holds
     numbers). label_names : the names of the labels 0, 1, ... if they are words (None: they are
-    numbers). notes : remarks on how the file was understood. columns : pairs such as ("label",
-    "outcome"), the user's names of a table's columns.
+    numbers). columns : pairs such as ("label", "outcome"), the user's names of a table's columns.
     """
 
     X: Array
@@ -41,7 +40,6 @@ class Source:
     full_scale: float | None = None
     vocabulary: tuple[str, ...] | None = None
     label_names: tuple[str, ...] | None = None
-    notes: tuple[str, ...] = ()
     columns: tuple[tuple[str, str], ...] = ()
 
     @property

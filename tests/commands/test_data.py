@@ -55,16 +55,13 @@ def test_show_refuses_what_run_refuses(tmp_path, capsys):
     table = tmp_path / "mine" / "a.csv"
     table.parent.mkdir()
     table.write_text("subject,x,y\n" + "".join(f"{i % 3},{i},{1 + i % 2}\n" for i in range(12)))
-    message = (
-        r"mine has no natural clients: expected a column .* called client.*'subject' is a feat"
-    )
+    message = r"mine has no natural clients: expected a column .* called client.*data.client=COLUMN"
     for words in (["data", "show"], ["run", "fedavg", "--data"]):
         with pytest.raises(FedrefError, match=message):
             parse([*words, str(table.parent)])()
     fedref("show", table, "--split", "iid", "--set", "split.users=3")
     out = capsys.readouterr().out
     assert "labels run from 1 to 2, a model's classes from 0 to 2; no row has label 0" in out
-    assert "column 'subject' is a feature; if it says whose row it is, call it client" in out
 
 
 def test_show_and_split_divide_as_run_does(tmp_path, capsys):

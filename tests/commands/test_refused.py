@@ -99,7 +99,7 @@ REFUSED = [
     ("run --checkpoint-every nan", "--checkpoint-every is nan, expected a finite number"),
     # what does not fit together
     ("run --split natural", "digits has no natural clients: expected a column or an array called "
-     "client, which says whose row it is, or another split rule, such as iid"),
+     "client, which says whose row it is (of another name: --set data.client=COLUMN), or another split"),
     ("run --model svm", "digits has the labels [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], LinearSVM"),
     ("run --clients-per-round 21", "clients-per-round is 21, but there are only 20 clients to tra"),
     ("run --set sweep.clients-per-round=[2,50]", "clients-per-round is 50"),
@@ -164,7 +164,7 @@ REFUSED = [
     ("flower write tiny.toml there --nodes 0", "--nodes is 0, expected a whole number, at least 1"),
     ("flower write tiny.toml there --limit soon", "--limit is 'soon', expected a finite number"),
     ("flower write tiny.toml run", "is not empty, expected a new folder"),
-    ("flower write pooled.toml there", "centralised pools all clients' rows"),
+    ("flower write pooled.toml there", "centralised pools clients' rows"),
     ("flower write real.toml there", "real.csv: y is 0.5 in row 0, and model logistic takes labels"),
     # equations, exercises, papers
     ("explain", "nothing to explain"),

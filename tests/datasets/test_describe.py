@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from fedref.datasets import split
-from fedref.datasets.describe import histogram, label_groups, notes, statistics, statistics_text
+from fedref.datasets.describe import (
+    histogram,
+    label_groups,
+    label_note,
+    statistics,
+    statistics_text,
+)
 from fedref.rounds.federation import Federation, Part, Source
 
 #: Three clients with 3 + 1, 2 + 0 and 1 + 1 rows of training and test.
@@ -42,19 +48,19 @@ GAP = "labels run from {0} to {1}, a model's classes from 0 to {1}; no row has l
 @pytest.mark.parametrize(
     ("y", "known", "note"),
     [
-        ([0, 1, 2], range(3), []),
-        ([1, 2, 3], None, [GAP.format(1, 3, "0")]),
-        ([0, 9], None, [GAP.format(0, 9, "1, 2, 3, 4, 5, ...")]),
-        ([-1, 1], None, ["labels are encoded as 0 = -1, 1 = 1"]),
-        ([-1, 1], (-1, 1), []),
-        ([0, 1], (-1, 1), ["labels are encoded as -1 = 0, 1 = 1"]),
-        ([0.5, 1], None, []),
+        ([0, 1, 2], range(3), ""),
+        ([1, 2, 3], None, GAP.format(1, 3, "0")),
+        ([0, 9], None, GAP.format(0, 9, "1, 2, 3, 4, 5, ...")),
+        ([-1, 1], None, "labels are encoded as 0 = -1, 1 = 1"),
+        ([-1, 1], (-1, 1), ""),
+        ([0, 1], (-1, 1), "labels are encoded as -1 = 0, 1 = 1"),
+        ([0.5, 1], None, ""),
     ],
 )
 def test_what_becomes_of_labels_is_said(y, known, note):
-    assert notes(Source(np.zeros((len(y), 1)), np.array(y)), known) == note
-    words = Source(np.zeros((2, 1)), np.array([0, 1]), label_names=("no", "yes"), notes=("odd",))
-    assert notes(words, (-1, 1)) == ["labels are encoded as -1 = no, 1 = yes", "odd"]
+    assert label_note(Source(np.zeros((len(y), 1)), np.array(y)), known) == note
+    words = Source(np.zeros((2, 1)), np.array([0, 1]), label_names=("no", "yes"))
+    assert label_note(words, (-1, 1)) == "labels are encoded as -1 = no, 1 = yes"
 
 
 def test_real_targets_are_shown_in_ten_groups():

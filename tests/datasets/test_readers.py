@@ -176,18 +176,6 @@ def test_columns_that_the_user_names(tmp_path: Path) -> None:
             load(path, **columns)
 
 
-def test_a_feature_that_may_be_the_clients_earns_a_hint() -> None:
-    pd = pytest.importorskip("pandas")
-    for name in ("subject", "User ID", "device_id", "patients"):
-        frame = pd.DataFrame({"x": np.arange(12.0), name: np.arange(12) % 3, "y": ["a", "b"] * 6})
-        source = from_memory(frame, "data")
-        hint = f"column '{name}' is a feature; if it says whose row it is, call it client"
-        with pytest.raises(ConfigError, match=rf"called client, which says .*{hint}"):
-            split("natural", source)
-    for columns in ({"userness": FLAT[:, 0]}, {"user": FLAT[:, 0], "client": list("abcdefgh")}):
-        assert from_memory(pd.DataFrame({"y": Y, "x": FLAT[:, 1]} | columns), "data").notes == ()
-
-
 # ---- in memory -------------------------------------------------------------------------------------
 
 
@@ -218,7 +206,7 @@ WRONG: list[tuple[Any, ...]] = [
     ((FLAT, Y, Y, Y), "is a tuple, expected arrays"),
     ("width", [1.0, 2.0, np.nan], "data: row 2: width is nan; expected"),
     ("width", list("abc"), "data: row 0: width is 'a'; expected a finite number"),
-    ("patient", list("bca"), "patient is 'b'.*if patient says whose row it is, call it client"),
+    ("patient", list("bca"), "patient is 'b'.* whose row it is has the name client"),
     ("y", [None, "a", "b"], "y is (nan|None) in row 0"),
 ]  # fmt: skip
 

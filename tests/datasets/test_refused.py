@@ -110,7 +110,7 @@ CSV = {
     "a column is called train; expected a column test": TABLE.replace("age", "train"),
     "two columns are called age": TABLE.replace("weight", "age"),
     "column 1 has no name": TABLE.replace("age", ""),
-    "if shop says whose row it is, call it client": TABLE.replace("client", "shop"),
+    "shop is 'b'; .*data.client='shop'": TABLE.replace("client", "shop"),
     "no column of features, only y, client": "y,client\n1,a\n",
     "data.csv: is empty": "\n\n",
     "no row below the header": "x,y\n",

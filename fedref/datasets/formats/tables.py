@@ -8,7 +8,6 @@ do.
 
 import csv
 import io
-import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite
@@ -29,12 +28,6 @@ EXPECTED = (
 )
 TARGETS = ("y", "label", "class", "target")
 MASK = {"0": 0, "1": 1, "false": 0, "true": 1}
-#: Names of columns that probably say whose row it is.
-CLIENTS = re.compile(
-    r"(client|subject|user|device|patient|site|hospital|clinic|person|participant|sensor|shop|store|"
-    r"station|writer|speaker|author|account|customer|node)s?[ _.-]*(id|no|nr|number|name|index)?",
-    re.IGNORECASE,
-)
 
 
 class Columns(NamedTuple):
@@ -43,23 +36,6 @@ class Columns(NamedTuple):
     names: list[str]
     features: list[int]
     roles: dict[str, int]  # y, and if they are there client and test
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Remarks on features that are probably meant to name the clients."""
-        likely = [self.names[i] for i in self.features if "client" not in self.roles]
-        return tuple(
-            f"the column {name!r} is a feature; {hint}"
-            for name in likely
-            if (hint := client_hint(name))
-        )
-
-
-def client_hint(name: str) -> str:
-    """Return the remark on a column that probably names the clients, else ""."""
-    if not CLIENTS.fullmatch(name):
-        return ""
-    return f"if it says whose row it is, call it client, or for a file --set data.client={name!r}"
 
 
 def find_columns(
@@ -99,9 +75,8 @@ def find_columns(
 
 def number_error(where: Path | str, row: str, name: str, cell: object) -> Exception:
     """Return the error for a feature whose cell is not a finite number."""
-    expected = "a finite number (1.5) in every column but y, client and test"
-    if hint := client_hint(name):
-        expected += f"; {hint.replace('it says', f'{name} says')}"
+    expected = "a finite number (1.5) in every column but y, client and test; a column that says "
+    expected += f"whose row it is has the name client, or for a file --set data.client={name!r}"
     shown = str(cell).strip()[:40]
     shown = repr(shown) if isinstance(cell, str) and shown else shown or "empty"
     return data_error(where, f"{row}: {name} is {shown}", expected)
@@ -158,7 +133,7 @@ def read_rows(rows: Iterator[tuple[int, list[str]]], columns: Columns, path: Pat
             cells[role].append(words.setdefault(cell, cell))
     require(lines, path, "no row below the header", EXPECTED)
     found: dict[str, Any] = {"X": np.frombuffer(X).reshape(len(lines), -1)}
-    facts: dict[str, Any] = {"notes": columns.notes}
+    facts: dict[str, Any] = {}
     for role, texts in cells.items():
         if role == "client":
             found[role], facts["client_names"] = arrays.encode_labels(texts)
@@ -212,9 +187,7 @@ def from_frame(frame: Any, where: str) -> Raw:
     """Return the arrays of a DataFrame; its columns have the same meanings as those of a CSV."""
     columns = find_columns(map(str, frame.columns), where)
     others = {role: frame.iloc[:, i] for role, i in columns.roles.items()}
-    return Raw(
-        {"X": frame_features(frame, columns.features, where), **others}, {"notes": columns.notes}
-    )
+    return Raw({"X": frame_features(frame, columns.features, where), **others})
 
 
 def frame_features(frame: Any, features: Iterable[int], where: str) -> Array:

@@ -27,10 +27,10 @@ class Natural(Rule):
 
     def split(self, source: Source, rng: Generator) -> Parts:
         if source.client is None:
-            notes = "".join(f"; {note}" for note in source.notes)
             raise ConfigError(
                 f"{source.name} has no natural clients: expected a column or an array called client, "
-                f"which says whose row it is, or another split rule, such as iid{notes}"
+                "which says whose row it is (of another name: --set data.client=COLUMN), or another "
+                "split rule, such as iid"
             )
         whole = partition.group_by_client(source.client, int(source.client.max()) + 1)
         if source.test_from is None:
