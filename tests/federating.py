@@ -11,6 +11,7 @@ from fedref.experiments.loading import Loader, load_experiment, resolve_experime
 from fedref.experiments.run import run
 from fedref.flower.node import answer, write_part
 from fedref.flower.server import serve
+from fedref.rounds.federation import Source
 
 #: Client → node. Not in order, and of different sizes, so that a mix-up cannot fit by chance.
 HOLDERS = {101: [1, 4, 5], 57: [0, 6], 303: [2, 3]}
@@ -25,6 +26,12 @@ def experiment_of(**settings):
     }  # fmt: skip
     made = config.experiment_of(table.items(), settings.items())
     return resolve_experiment(made, Loader())
+
+
+def coded():
+    """Return rows of seven codes, and padding."""
+    X = np.random.default_rng(0).integers(0, 4, (200, 7)).astype(np.uint8)
+    return Source(X, X[:, 0] % 2, vocabulary=("a", "é", "·"))
 
 
 class Wires:

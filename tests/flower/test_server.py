@@ -53,6 +53,10 @@ VARIANTS = {
         "model": {"name": "cnn", "channels": [2], "kernel": 3, "hidden": 5},
         "algorithms": {"fedavg": {}}, "rounds": 2,
     },
+    "codes": {
+        "data": {"name": "federating:coded"}, "model": {"name": "lstm", "hidden": [3]},
+        "algorithms": {"fedavg": {}}, "rounds": 2,
+    },
 }  # fmt: skip
 
 
@@ -116,16 +120,13 @@ EVIL = {
     "shape": (lambda r, n: (first(r, upload=np.zeros(684)), n), "expected float64 (685,)"),
     "dtype": (lambda r, n: (first(r, upload=np.zeros(685, "f4")), n), "upload is float32 (685,)"),
     "name": (lambda r, n: (first(r, upload=(r[0].upload, 1)), n), "upload is tuple of 2"),
-    "scalar": (lambda r, n: (first(r, upload=3.0), n), "upload is float"),
     "keeps": (lambda r, n: (first(r, keeps=1), n), "result.0 is int, expected bool"),
     "log": (lambda r, n: (first(r, log={"\x1b" * 300: 1.0}), n), "result.1 is dict"),
     "fewer": (lambda r, n: (r[1:], n), "lacks results"),
     "other": (lambda r, n: ((Facts(),) * len(r), n), "sends no result of a client"),
     "counts": (lambda r, n: (r, -n), "claims a negative or impossible amount of work"),
-    "huge": (lambda r, n: (r, n + 2**60), "claims a negative or impossible amount of work"),
     "text": (lambda r, n: "\x1b[2J" * 100, "\\x1b[2J"),
     "silence": (lambda r, n: "no answer in 5 s", "no answer in 5 s"),
-    "no bytes": (lambda r, n: b"", "File is not a zip file"),
     "damaged": (lambda r, n: checkpoint.dumps((r, n))[:-1], "zip file"),
 }
 
