@@ -77,6 +77,7 @@ def console_progress(experiment: Experiment, say: Say = print_message) -> Iterat
     total = sum(unit.experiment.rounds + 1 for unit in units(experiment))
     done: dict[int, int] = {}
     with tqdm(total=total, unit="round", leave=False, smoothing=0, **how) as shown:
+        shown.set_description_str(experiment.name, refresh=False)
 
         def report_rounds(rounds: Mapping[int, int]) -> None:
             # earlier rounds say nothing about the speed
