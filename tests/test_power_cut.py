@@ -176,7 +176,7 @@ def test_some_disks_of_each(name, tmp_path, capfd):
 
 @pytest.mark.slow
 def test_all_disks(tmp_path, capfd):
-    """README says how many there are."""
+    """There are a thousand, whatever the workers do."""
     total = 0
     for i, name in enumerate(SCENARIOS):
         distinct, tried, faults = try_disks(name, tmp_path / str(i), 100_000)
