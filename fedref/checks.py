@@ -439,14 +439,17 @@ def _scale(state: Any) -> float:
 def check_invariance(trace: Any, bound: float = BOUND) -> dict[str, Report]:
     """Check what may not change the rounds of a `strategies.Trace`: {property: its report}.
 
-    stack : clients at once, to the bit. rows : the order of rows in a batch. padding : more of it.
+    stack, threads : clients at once, or some of them on each of two threads, to the bit.
+    rows : the order of rows in a batch. padding : more of it.
     clients : their numbers, and so the order in which they are added.
     """
     algorithm, states = trace.algorithm, list(trace.run(False))
     others: dict[str, Any] = {"rows": _turn_rows(trace), "padding": _pad(trace)}
     others["clients"] = _renumber(trace)
     found = {name: list(other.run(False)) for name, other in others.items()}
-    found["stack"] = states if algorithm.stops_early else list(trace.run(True))
+    alone = algorithm.stops_early
+    found["stack"] = states if alone else list(trace.run(True))
+    found["threads"] = list(trace.run(not alone, threads=2))
     last, reports = len(trace.offsets) - 2, dict[str, Report]()
     for name, run in found.items():
         errors, scale = [0.0], float(np.max(np.abs(trace.w)))
@@ -457,7 +460,7 @@ def check_invariance(trace: Any, bound: float = BOUND) -> dict[str, Report]:
             for a, b in [(ours.server, theirs.server), *kept]:
                 pairs = zip(tree.leaves(a), tree.leaves(b), strict=True)
                 errors += [_error(y, x, scale) for x, y in pairs]
-        reports[name] = Report(float(np.max(errors)), bound=0.0 if name == "stack" else bound)
+        reports[name] = Report(float(np.max(errors)), bound=bound if name in others else 0.0)
     return reports
 
 

@@ -296,9 +296,12 @@ class Trace(NamedTuple):
             clients = [client_of(plan._asdict(), i, data) for i in range(len(plan.clients))]
             yield [c for c in clients if not (c.straggler and self.algorithm.drop)]
 
-    def run(self, stack: bool | None = None, dtype: Any = np.float64) -> Iterator[State]:
-        """Yield fedref's state after each round; stack : as in `run_clients`."""
-        work, federation = partial(run_clients, stack=stack), self.federation
+    def run(
+        self, stack: bool | None = None, dtype: Any = np.float64, threads: int = 1
+    ) -> Iterator[State]:
+        """Yield fedref's state after each round; stack, threads : as in `run_clients`."""
+        work = partial(run_clients, stack=stack, threads=threads)
+        federation = self.federation
         state = State(self.algorithm.initial(self.model, self.w.astype(dtype)), {})
         for plan, loss in zip(self.plans, self.losses):
             before = state

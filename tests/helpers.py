@@ -54,6 +54,34 @@ def make_batch(model, rng, n: int, lead=(), weights: bool = False) -> Batch:
     return tree.freeze(Batch(X, y, s))
 
 
+#: Small models of numbers: those above, and another activation, pooling or hinge.
+NUMERIC = {name: model for name, model in MODELS.items() if model.inputs == "numbers"} | {
+    "hinge": LinearSVM(3, l2=0.1),
+    "mlp relu": MLP(3, (4,), 3, "relu", l2=0.1),
+    "mlp tanh": MLP(3, (4, 2), 3, "tanh", l2=0.1),
+    "cnn mean": CNN((7, 6, 2), (2,), 2, 4, 3, "tanh", "mean", l2=0.1),
+}
+every_model = pytest.mark.parametrize("model", NUMERIC.values(), ids=NUMERIC)
+
+
+def make_point(model, n: int = 7, w_lead=(), X_lead=(), weights: bool = False, seed: int = 0):
+    """Return random w, v (*w_lead, d) and a batch (*X_lead, n), with scores of at most 3.
+
+    At p = 1 − 1e-4, p − 1 keeps 12 digits, in the complex step as in ours.
+    """
+    rng = np.random.default_rng(seed)
+    w, v = rng.standard_normal((2, *w_lead, model.d))
+    D = make_batch(model, rng, n, X_lead, weights)
+    return w * min(1, 3 / np.abs(model.logits(w, D.X)).max()), v, Batch(*map(np.copy, D[:2]), D.s)
+
+
+def worst_error(got, expected) -> float:
+    """Return the largest error over the last axis, relative to its largest entry; the worst row's."""
+    assert got.shape == expected.shape
+    scale = np.abs(expected).max(-1)
+    return (np.abs(got - expected).max(-1) / np.where(scale > 0, scale, 1)).max()
+
+
 SIZES = (7, 1, 12, 3, 5)
 
 

@@ -11,43 +11,17 @@ from helpers import (
     make_federation,
     play,
     same,
-    start,
 )
 
-from fedref.algorithms.apfl import APFL
-from fedref.algorithms.fedavg import FedAvg, FedAvgMeta, FedAvgUpdate
+from fedref.algorithms.fedavg import FedAvg
 from fedref.algorithms.fedmaml import meta_gradient
 from fedref.algorithms.fedmeta import maml_gradient, meta_sgd_gradient
-from fedref.algorithms.fedprox import FedProx
 from fedref.algorithms.per_fedavg import meta_gradient_steps
 from fedref.checks import relative_error
-from fedref.rounds.loop import run_round
-from fedref.sampling import Sampling, make_plan
+from fedref.sampling import Sampling
 
 CONFIG = Sampling(4, epochs=2, batch_size=4, stragglers=0.5)
 PER_FEDAVG = ("per-fedavg", "per-fedavg-fo", "per-fedavg-hf")
-#: What FedAvg is with these options, and another algorithm in its limit.
-AS_FEDAVG = [
-    ({}, FedAvgUpdate(alpha=0.3)),
-    ({}, FedAvgMeta(alpha=0.3)),
-    *(
-        (options, limit(**options))
-        for options in ({"drop": True}, {"drop": False}, {"drop": False, "weighting": "uniform"})
-        for limit in (
-            lambda **options: FedProx(mu=0.0, **options),
-            lambda **options: APFL(mu=0.0, lam=0.0, z=10**6, **options),
-        )
-    ),
-]
-
-
-@pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.parametrize(("options", "limit"), AS_FEDAVG)
-def test_a_limit_is_fedavg_to_the_bit(kind, options, limit):
-    model, federated = MODELS[kind], make_federation(MODELS[kind])
-    ours, _ = play(limit, model, federated, CONFIG)
-    expected, _ = play(FedAvg(**options), model, federated, CONFIG)
-    assert [same(a.server.w, b.server.w) for a, b in zip(ours, expected)] == [True] * 4
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -100,19 +74,6 @@ def test_several_steps_of_one_are_the_printed_one_to_the_bit(variant):
     assert same(got, algorithm.gradient(model, w, *batches))
     none = meta_gradient_steps(model, w, [], batches[1], [], alpha=0.2)
     assert same(none, model.grad(w, batches[1]))
-
-
-@pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.parametrize("variant", PER_FEDAVG)
-def test_per_fedavg_with_alpha_0_is_sgd_on_the_second_batch_to_the_bit(variant, kind):
-    model, federated = MODELS[kind], make_federation(MODELS[kind])
-    algorithm = make_algorithm(variant, alpha=0.0, beta=0.2)
-    plan = make_plan(CONFIG, federated.train.sizes, 0, 0, algorithm.roles)
-    sgd = plan._replace(rows={"D": plan.rows["D1"]})
-    begin = start(algorithm, model)
-    got, _ = run_round(algorithm, model, begin, plan, federated)
-    expected, _ = run_round(FedAvg(weighting="uniform", lr=0.2), model, begin, sgd, federated)
-    assert same(got, expected)
 
 
 def test_fedcurv_s_penalty_is_never_negative_curvature():

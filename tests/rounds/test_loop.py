@@ -1,4 +1,4 @@
-"""The round loop: the stack is the loop, and nothing but the plan decides the result.
+"""The round loop: nothing but the plan decides the result (tests/test_strategies.py: stack, threads).
 
 Long because each test is short and they share one small federation.
 """
@@ -19,8 +19,6 @@ from helpers import (
     same,
     start,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fedref import tree
 from fedref.algorithms.fedavg import FedAvg
@@ -35,37 +33,6 @@ from fedref.sampling import Sampling, make_plan, stream
 
 CONFIG = Sampling(4, epochs=2, batch_size=4)
 EVERYONE = Sampling(len(SIZES), epochs=2, batch_size=4)
-
-
-@st.composite
-def plans(draw):
-    """(sizes, how rounds are drawn): ragged n_k with 1 and n_k < B, epochs or steps, B = 0."""
-    sizes = draw(st.lists(st.integers(1, 9), min_size=1, max_size=6))
-    amount = draw(st.integers(1, 3))
-    epochs = draw(st.booleans())
-    config = Sampling(
-        draw(st.integers(1, len(sizes))),
-        epochs=amount if epochs else None,
-        steps=None if epochs else amount,
-        batch_size=draw(st.sampled_from([0, 1, 2, 4, 10])),
-        sampling=draw(st.sampled_from(["uniform", "by-samples"])),
-        stragglers=draw(st.sampled_from([0.0, 0.5])),
-    )
-    return sizes, config
-
-
-@pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.parametrize("variant", [v for v in VARIANTS if v != "fedprox-until-gamma"])
-@settings(max_examples=12)
-@given(plans(), st.integers(0, 99))
-def test_stack_equals_loop_to_the_bit(variant, kind, drawn, seed):
-    sizes, config = drawn
-    model, algorithm = MODELS[kind], make_algorithm(variant)
-    federated = make_federation(model, sizes, seed=seed)
-    stacked = play(algorithm, model, federated, config, seed=seed, stack=True)
-    looped = play(algorithm, model, federated, config, seed=seed, stack=False)
-    assert same(stacked[0], looped[0])
-    assert same(stacked[1], looped[1])
 
 
 @pytest.mark.parametrize(
@@ -83,18 +50,6 @@ def test_stack_equals_loop_at_the_sizes_of_the_papers(variant, model):
     config = Sampling(6, epochs=1, batch_size=40)
     expected = play(algorithm, model, federated, config, rounds=2, stack=False)
     assert same(play(algorithm, model, federated, config, rounds=2, stack=True), expected)
-
-
-@pytest.mark.parametrize("stack", [True, False])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_threads_do_not_matter(variant, stack):
-    model = MODELS["mlp"]
-    algorithm, federated = make_algorithm(variant), make_federation(model)
-    config = replace(EVERYONE, stragglers=0.4)
-    expected = play(algorithm, model, federated, config, stack=stack, threads=1)
-    for threads in (2, 3, 9):
-        got = play(algorithm, model, federated, config, stack=stack, threads=threads)
-        assert same(got, expected)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
