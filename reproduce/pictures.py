@@ -108,11 +108,12 @@ def draw_curves(spec: Spec, wanted: Spec, parts: Parts, title: str, path: Path) 
 def draw_bars(spec: Spec, wanted: Spec, parts: Parts, title: str, path: Path) -> None:
     """Draw the average and the maximum test accuracy of every method; a tick is the paper's."""
     table = table_of(spec, wanted, parts[:1])
-    printed = {
-        method: tuple(paper_number(spec, (title, ""), method, q) for q in ("average", "maximum"))
-        for method in dict.fromkeys(table["title"].tolist())
-    }
-    reference = {m: np.array(pair, float) / 100 for m, pair in printed.items() if any(pair)}
+    reference = {}
+    for method in dict.fromkeys(table["title"].tolist()):
+        printed = [paper_number(spec, (title, ""), method, q) for q in ("average", "maximum")]
+        if any(printed):
+            average, maximum = np.array(printed, float) / 100
+            reference[method] = average, maximum
     save(plots.bars(table, "accuracy", reference=reference, title=title), path)
 
 
