@@ -96,12 +96,13 @@ def draw_curves(spec: Spec, wanted: Spec, parts: Parts, title: str, path: Path) 
     groups = [parts] if wanted.get("lines") else [[part] for part in parts]
     shape = (len(metrics), len(groups)) if len(groups) > 1 else (1, len(metrics))
     with style.context(STYLE):
-        figure, panels = frame(shape, (3.4, 3.0), title, plots.signs(drawn))
+        above = "" if shape == (1, 1) else title  # else it would reach into the legend
+        figure, panels = frame(shape, (3.4, 3.0), above, plots.signs(drawn))
         for axes, (metric, group) in zip(panels, product(metrics, groups)):
             own = plots.series_of(table_of(spec, wanted, group))
             own = [series._replace(look=looks[series.title]) for series in own]
             plots.draw_curves(axes, own, plots.column_of(metric, whole), over)
-            axes.set_title("" if wanted.get("lines") else group[0][0])
+            axes.set_title(title if shape == (1, 1) else group[0][0])
         save(figure, path)
 
 

@@ -196,6 +196,8 @@ def test_whatever_holds_the_arrays_the_numbers_are_the_same(here):
     first, *others = [fedref.run(data=data, **FEW) for data in ways]
     assert [run.records[0].rows == first.records[0].rows for run in others] == [True] * 5
     assert first.experiment.model["name"] == "logistic"
+    assert others[2].experiment.name == "a"
+    assert fedref.run({"data": (X, Y)}, split={"rule": "iid", "users": 4}, **FEW).records
     assert len(first.records[0].scores[0].accuracy) == 3
 
 
