@@ -50,6 +50,8 @@ Strategy = st.SearchStrategy[Any]
 #: Numbers of a case, the simplest first; step sizes and weights of penalties, which are not 0.
 NUMBERS = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 0.25, 1.5)
 RATES = (1.0, 0.5, 0.25, 0.75, 0.0, 2.0)
+#: By how much the training loss moves from round to round: it mostly falls.
+FALLS = (-1.0, -1.0, -1.0, -1.0, -1.0, 1.0, 0.0)
 #: A state between 0 and the first is rounding alone, a derivative below the second has lost digits (as
 #: p − 1 does for a p close to 1), and what is above the third has diverged.
 ROUNDING, FEW_DIGITS, DIVERGED = 1e-6, 1e-3, 1e6
@@ -328,7 +330,8 @@ def traces(
     X, y, offsets = fed.source.X, fed.source.y, fed.train.offsets
     sizes, turns = fed.train.sizes.tolist(), range(draw(st.integers(1, rounds)))
     drawn = tuple(draw(plans(a.roles, sizes, t)) for t in turns)
-    losses = tuple(draw(st.sampled_from(RATES)) for _ in turns)
+    moves = draw(st.lists(st.sampled_from(FALLS), min_size=len(turns), max_size=len(turns)))
+    losses = tuple((10 + np.cumsum(moves)).tolist())
     trace = Trace(a, m, draw(arrays(m.d)), X, y, offsets, drawn, losses)
     assume(kinks or is_steady(trace))
     return trace

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from fedref import strategies
 from fedref.algorithms import ALGORITHMS
+from fedref.algorithms.fedprox import FedProx
 from fedref.boundary.files import write_or_raise
 from fedref.conformance import errata, serialise, suite
 from fedref.judge import Case, answer, pose, trace
@@ -60,7 +61,12 @@ def algorithms(name: str, call: str) -> Any:
 def cases(draw: Draw, call: str, name: str) -> Case:
     """Draw a case of this function, of this algorithm, without outputs."""
     if call == "round":
-        return rounds(draw(strategies.traces(algorithms(name, call))), name)
+        kind, how = algorithms(name, call), dict[str, Any]()
+        if name == "fedprox" and draw(st.booleans()):  # μ falls when the loss fell five times
+            mu = st.sampled_from((0.25, 0.05))
+            kind = mu.map(lambda mu: FedProx(lr=0.5, mu=mu, adaptive_mu=True))
+            how = {"clients": 1, "rounds": 8}
+        return rounds(draw(strategies.traces(kind, **how)), name)
     model = draw(strategies.models())
     vector, D = arrays(model.d), strategies.batches(model).map(batch_of)
     w, inputs = draw(vector), dict[str, Any]()
