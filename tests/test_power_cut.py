@@ -18,7 +18,7 @@ from running import algorithms, document, main, write
 from fedref import FedrefError, plots
 from fedref.commands.run import print_json_line
 from fedref.experiments.progress import Progress
-from fedref.flower.server import Options, serve
+from fedref.flower.server import serve
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
 TWO = algorithms("fedavg", "apfl")
@@ -46,7 +46,7 @@ def over_flower() -> int:
     progress = Progress(print_json_line)
     try:
         serve(federating.Wires(Path("../nodes"), made), made, Path("D"),
-              Options(clients=7, limit=5.0, wait=0.05), progress=progress)  # fmt: skip
+              clients=7, limit=5.0, progress=progress)  # fmt: skip
     except FedrefError as error:
         print(f"fedref: error: {error}")
         return 2
