@@ -20,7 +20,12 @@ from fedref.commands.run import print_json_line
 from fedref.experiments.progress import Progress
 from fedref.flower.server import serve
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+pytestmark = [
+    pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc"),
+    pytest.mark.filterwarnings(
+        "ignore:.*fork"
+    ),  # threads of others, JAX's too, are not of the child
+]
 TWO = algorithms("fedavg", "apfl")
 #: Scenario → (changes of the experiment, more words, where a run before was cut, as parts of it).
 SCENARIOS = {
