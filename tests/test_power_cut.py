@@ -184,6 +184,7 @@ def test_all_disks(tmp_path, capfd):
     """There are a thousand, whatever the workers do."""
     total = 0
     for i, name in enumerate(SCENARIOS):
+        (tmp_path / str(i)).mkdir()
         distinct, tried, faults = try_disks(name, tmp_path / str(i), 100_000)
         assert (tried, faults) == (distinct, [])
         total += tried
