@@ -3,10 +3,10 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from workloads import workload
 
 from fedref.models import LinearSVM
 from fedref.models.numerics import Array
+from reproduce.speed.workloads import workload
 
 
 class Dense(NamedTuple):

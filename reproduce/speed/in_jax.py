@@ -1,6 +1,7 @@
 """A round in JAX as its users write it: one compiled function, and parameters are a pytree.
 
-A batch is gathered in its step. `jax-vmap` runs all clients at once, `jax-map` one after the other.
+A batch is gathered in its step. `jax-vmap` runs all clients at once, `jax-map` one after the other,
+`jax-pmap` an equal part of them on each core.
 """
 
 from collections.abc import Callable
@@ -9,10 +10,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from dense import dense
 from jax import lax
 
 from fedref.models import CNN, LinearSVM
+from reproduce.speed.dense import dense
 
 Tree = Any
 
@@ -88,16 +89,33 @@ def prepare(how: str, dtype: str, name: str) -> Callable[[], Any]:
     else:
         one = episode if "S" in roles else loop
 
-        def play(w: Tree, *data: Any) -> Tree:
+        def total(w: Tree, share: Any, *data: Any) -> Tree:
             def add(total: Tree, of: Any) -> Any:
                 p, *of = of
                 return plus(total, p, one(w, *of)), None
 
             zero = jax.tree.map(jnp.zeros_like, (w, w) if "S" in roles else w)
-            return finish(w, lax.scan(add, zero, (share, *data))[0])
+            return lax.scan(add, zero, (share, *data))[0]
 
+        def play(w: Tree, *data: Any) -> Tree:
+            return finish(w, total(w, share, *data))
+
+    if how == "jax-pmap":
+        cores, axes = jax.device_count(), (None, *[0] * 6)
+        parts = jax.tree.map(partial(divide, cores), (share, X, y, rows, weights, n))
+        parts = jax.pmap(lambda *parts: parts)(*parts)  # lie on their devices from now on
+        totals, end = jax.pmap(total, in_axes=axes), jax.jit(finish)
+        return lambda: jax.block_until_ready(
+            end(w0, jax.tree.map(lambda x: x.sum(0), totals(w0, *parts)))
+        )
     whole = jax.jit(play)
     return lambda: jax.block_until_ready(whole(w0, X, y, rows, weights, n))
+
+
+def divide(cores: int, x: Any) -> Any:
+    """(K, ...) → (cores, ⌈K/cores⌉, ...), with zeros for clients that are not there."""
+    x = jnp.pad(x, [(0, -len(x) % cores), *[(0, 0)] * (x.ndim - 1)])
+    return x.reshape(cores, -1, *x.shape[1:])
 
 
 def loss_of(model: Any) -> Callable[..., Any]:

@@ -1,24 +1,25 @@
 """A round in PyTorch, parameters a list of tensors.
 
-`torch-eager` runs a client after the other, `torch-vmap` all of them at once by `torch.func`;
-`torch-compile` compiles the step of the one or the other.
+`torch-eager` runs a client after the other; `torch-compile` compiles a step, where it can one of
+all clients at once by `torch.func`.
 """
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from dense import dense
 from torch.func import grad, jvp, vmap
 from torch.nn import functional as F
 
 from fedref.models import CNN, LinearSVM
+from reproduce.speed.dense import dense
 
 Tree = list[Any]
 
 
 def prepare(how: str, dtype: str, name: str) -> Callable[[], Any]:
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     torch.compiler.reset()  # what it compiled for another workload
     d = dense(name, dtype)
     a, loss = d.algorithm, loss_of(d.model)
@@ -82,7 +83,7 @@ def prepare(how: str, dtype: str, name: str) -> Callable[[], Any]:
             ends.append(w)
         return combine(ends)
 
-    # all at once
+    # compiled: all clients at once
 
     g, everyone = grad(loss), torch.arange(K)[:, None]
 
@@ -99,30 +100,23 @@ def prepare(how: str, dtype: str, name: str) -> Callable[[], Any]:
         hvp = jvp(lambda w: g(w, *D2), (w,), (u,))[1]
         return [x - on * a.beta * (s - a.alpha * h) for x, s, h in zip(w, u, hvp)]
 
-    def meta(theta: Tree, alpha: Tree, S: Any, Q: Any) -> Any:
-        return loss([x - b * s for x, b, s in zip(theta, alpha, g(theta, *S))], *Q)
-
-    def axes(role: str) -> Any:
-        return 0, 0, None if P[role] is None else 0
-
     def run_together() -> Tree:
-        w = [x.expand(K, *x.shape) for x in w0]
-        if episodes:
-            alpha = [torch.full_like(x, a.alpha) for x in w]
-            both = vmap(grad(meta, (0, 1)), (0, 0, axes("S"), axes("Q")))
-            ends = both(w, alpha, gather("S", 0), gather("Q", 0))
-            return meta_step([torch.tensordot(share, x, 1) for x in (*ends[0], *ends[1])])
-        steps = torch.from_numpy(d.steps)
+        w, steps = [x.expand(K, *x.shape) for x in w0], torch.from_numpy(d.steps)
         for t in range(int(d.steps.max())):
             w = moved(w, [gather(role, t) for role in R], (steps > t).to(share.dtype))
         return [torch.tensordot(share, x, 1) for x in w]
 
-    moved = vmap(move, (0, [axes(role) for role in R], 0))
+    # compiled: a client after the other
+
+    def meta(theta: Tree, alpha: Tree, S: Any, Q: Any) -> Any:
+        return loss([x - b * s for x, b, s in zip(theta, alpha, g(theta, *S))], *Q)
+
     take_step, take_episode = step, episode
-    if how != "torch-compile":
-        return run_together if how == "torch-vmap" else one_by_one
+    if how == "torch-eager":
+        return one_by_one
     if len(R) == 1 and not isinstance(d.model, CNN):  # it cannot compile a jvp inside a vmap
-        moved = torch.compile(moved, dynamic=False)
+        batches = [(0, 0, None if P[role] is None else 0) for role in R]
+        moved = torch.compile(vmap(move, (0, batches, 0)), dynamic=False)
         return run_together
     # the compiler takes gradients by torch.func only
     compiled, both = torch.compile(move), torch.compile(grad(meta, (0, 1)))

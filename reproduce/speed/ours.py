@@ -5,13 +5,13 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from workloads import workload
 
 from fedref import tree
 from fedref.algorithm import State
 from fedref.models.numerics import Array
 from fedref.rounds.loop import run_round
 from fedref.rounds.stack import STACK_UP_TO
+from reproduce.speed.workloads import workload
 
 #: role → (gradients, Hessian-vector products) on its batches.
 DERIVATIVES = {"D": (1, 0), "D1": (1, 0), "D2": (0, 1), "S": (1, 1), "Q": (1, 0)}

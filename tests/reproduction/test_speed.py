@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
@@ -12,22 +13,15 @@ import pytest
 
 from fedref.boundary.errors import FedrefError
 from reproduce.speed import report
+from reproduce.speed.dense import dense
+from reproduce.speed.server import Answer, flatten, parameters
 from reproduce.speed.workloads import NAMES, workload
 
 HERE = Path(report.__file__).parent
 
 
-@pytest.fixture
-def beside(monkeypatch):
-    """The scripts of the report import each other by name."""
-    monkeypatch.syspath_prepend(HERE)
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_a_peer_that_keeps_one_flat_vector_is_refused(name, beside):
-    from dense import dense
-    from server import flatten
-
+def test_a_peer_that_keeps_one_flat_vector_is_refused(name):
     w = dense(name, "float32").w
     assert [x.shape for x in w] == list(workload(name)[1].shapes)
     assert flatten("jax-map", name, w).shape == (sum(x.size for x in w),)
@@ -36,43 +30,42 @@ def test_a_peer_that_keeps_one_flat_vector_is_refused(name, beside):
         flatten("jax-map", name, np.concatenate([x.ravel() for x in w]))
 
 
-def test_padding_has_weights_only_where_a_batch_is_short(beside):
-    from dense import dense
-
+def test_padding_has_weights_only_where_a_batch_is_short():
     assert {n: [p is None for p in dense(n, "float32").weights.values()] for n in NAMES} == {
         "W1": [False], "W2": [True] * 3, "W3": [True] * 2, "W4": [True], "W5": [False],
     }  # fmt: skip
 
 
 class Fake:
-    """An implementation that takes as long as it is told, and counts its rounds."""
+    """A process whose implementation takes as long as it is told."""
 
-    def __init__(self, how, milliseconds, result):
-        self.how, self.milliseconds, self.result, self.asked = how, milliseconds, result, 0
+    def __init__(self, milliseconds, result):
+        self.milliseconds, self.result = milliseconds, result
 
-    def ask(self, name, path=None):
-        self.asked += 1
-        if path:
-            np.save(path, self.result)
-        return [self.milliseconds / 1e3, 0.5, 100]
+    def submit(self, work, *_):
+        done = Future()
+        done.set_result(
+            self.result if work is parameters else Answer(self.milliseconds / 1e3, 0.5, 100)
+        )
+        return done
 
 
-def test_what_computes_something_else_is_not_timed(tmp_path):
-    servers = [Fake("fedref", 1, np.ones(3)), Fake("jax-map", 1, np.ones(3) + 1e-8)]
-    report.agree(servers, "W1", "float32", tmp_path)
-    assert [server.asked for server in servers] == [1, 1]
+def test_what_computes_something_else_is_not_timed():
+    servers = {"fedref": Fake(1, np.ones(3)), "jax-map": Fake(1, np.ones(3) + 1e-8)}
+    report.agree(servers, "W1", "float32")
     with pytest.raises(FedrefError, match=r"jax-map differs from fedref by 1\.0e-08"):
-        report.agree(servers, "W1", "float64", tmp_path)
+        report.agree(servers, "W1", "float64")
 
 
-def test_a_hopeless_way_takes_no_more_turns(tmp_path):
-    times = {"fedref": 10, "torch-eager": 20, "torch-vmap": 90, "jax-vmap": 12, "jax-map": 5}
-    servers = [Fake(how, ms, np.ones(3)) for how, ms in times.items()]
-    found = report.rows(servers, "W1", "float32", report.take_turns(servers, "W1", 5))
-    assert [server.asked for server in servers] == [5, 5, 3, 5, 5]  # 90 is more than 3 × 20
-    text = report.write_up(found, 5, tmp_path)
-    assert "| W1 | float32 | 10.0 | 2.00 (2.00–2.00) | 9.00 (9.00–9.00) | 1.20 " in text
-    assert "| W1 | 0.50 s, 100 MB | " in text
+def test_ratios_are_to_fedref_s_time_on_the_same_cores(tmp_path):
+    rows = []
+    for cores, times in (1, {"fedref": 10, "torch-eager": 20}), (2, {"fedref": 5, "jax-pmap": 4}):
+        servers = {how: Fake(ms, np.ones(3)) for how, ms in times.items()}
+        turns = report.take_turns(servers, "W1", "float32", 5)
+        rows += report.rows_of(cores, "W1", "float32", turns)
+    text = report.write_up(rows, 5, tmp_path)
+    assert "| W1 | float32 | 10.0 | 2.00 (2.00–2.00) |" in text.split("On 2 cores")[0]
+    assert "| W1 | float32 | 5.0 | 0.80 (0.80–0.80) |" in text.split("On 2 cores")[1]
     assert (tmp_path / "speed.png").exists()
 
 
@@ -80,11 +73,12 @@ def test_the_written_tables_are_of_the_numbers_beside_them():
     folder = HERE.parent / "results/speed"
     with open(folder / "numbers.csv") as file:
         head, *lines = csv.reader(file)
-    assert head == report.HEAD
-    found = [[*row[:3], *map(float, row[3:])] for row in lines]
+    assert tuple(head) == report.Row._fields
+    rows = [report.Row(int(n), *texts, *map(float, rest)) for n, *texts, rest in (
+        (line[0], *line[1:4], line[4:]) for line in lines)]  # fmt: skip
     text = (folder / "table.md").read_text("utf-8")
-    for table in (report.table, report.start_and_memory):
-        assert table(found) in text
+    for cores in (1, 2):
+        assert report.table(row for row in rows if row.cores == cores) in text
 
 
 def test_the_machine_is_named_and_who_chose_the_kernels(monkeypatch):
