@@ -66,17 +66,19 @@ class Nodes:
     holder: dict[int, int] = field(default_factory=dict)
 
     def exchange(
-        self, requests: Mapping[int, Any], read: Callable[[int, Any], Any], where: str
-    ) -> dict[int, Any]:
+        self, requests: Mapping[int, Any], read: Callable[[int, Any], Any], where: str,
+        limit: float | None = None,
+    ) -> dict[int, Any]:  # fmt: skip
         """Send each node its request; return what `read(node, answer)` makes of the answers.
 
         A node that does not answer, refuses, or sends what was not asked for is named, and left out.
         """
         data = {node: checkpoint.dumps(request) for node, request in requests.items()}
-        answers, results = self.network.ask(data, self.limit), {}
+        limit = self.limit if limit is None else limit
+        answers, results = self.network.ask(data, limit), {}
         for node in sorted(requests):
             try:
-                answer = answers.get(node, f"no answer in {self.limit:g} s")
+                answer = answers.get(node, f"no answer in {limit:g} s")
                 value = answer if isinstance(answer, str) else messages.read(answer)
                 if isinstance(value, str):
                     raise MessageError(value)
@@ -90,7 +92,8 @@ class Nodes:
         end, N = time.monotonic() + self.limit, self.clients
         while len(self.holder) < N:
             new = dict.fromkeys(set(self.network.nodes()) - self.facts.keys(), "hello")
-            self.exchange(new, self.accept, "at the start")
+            # more than once: a node may still be at the work of a link that was killed
+            self.exchange(new, self.accept, "at the start", self.limit / 4)
             if len(self.holder) < N and time.monotonic() > end:
                 lacking = sorted({*range(N)} - self.holder.keys())
                 raise FedrefError(
