@@ -216,7 +216,7 @@ class Results(NamedTuple):
 
 def read_results(table: Table, directory: Path, data_dir: Path | None) -> Results:
     """Return what a run directory holds; clients' own states are left out."""
-    run = load_run(directory, client_states=False)
+    run = load_run(directory)
     trials = []
     for unit, record in zip(run.units, run.records):
         point = {

@@ -235,7 +235,7 @@ def a_run_that_saved_nothing_begins_again():
 LONG = document(rounds=3000, eval_every=100)
 
 
-@fault(r"standard output: No space left on device; resume with: fedref resume D")
+@fault(r"standard output: .*No space left on device.* make room, then `fedref resume D`")
 def json_to_a_full_pipe():
     if not Path("/dev/full").exists():
         pytest.skip("/dev/full")

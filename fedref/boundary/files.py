@@ -19,7 +19,7 @@ from fedref.boundary.errors import DataError, FedrefError, printable
 MAX_UNPACKED, MAX_RATIO = 64 << 20, 250
 CHUNK_BYTES = 1 << 20
 
-Content = bytes | Iterable[bytes] | Callable[[IO[bytes]], object]
+Content = bytes | Callable[[IO[bytes]], object]
 
 
 def data_error(path: Path | str, what: object, expected: str) -> DataError:
@@ -160,8 +160,8 @@ def write_atomically(path: Path, content: Content) -> None:
     The bytes go to a temporary file in the same folder, which is synced to the disk and renamed. Then
     the folder is synced, too: after a power cut the new name may else be gone.
 
-    content : the bytes, pieces of them, or a function that writes to a stream. Raises OSError;
-    `write_or_raise` turns it into a DataError.
+    content : the bytes, or a function that writes them to a stream. Raises OSError; `write_or_raise`
+    turns it into a DataError.
     """
     # nobody can place a link at this path in advance: the name is random, and "x" refuses links
     temporary = path.with_name(f".fedref-{secrets.token_hex(8)}.new")
@@ -170,8 +170,7 @@ def write_atomically(path: Path, content: Content) -> None:
             if callable(content):
                 content(stream)
             else:
-                for piece in [content] if isinstance(content, bytes) else content:
-                    stream.write(piece)
+                stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, path)

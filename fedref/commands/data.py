@@ -1,4 +1,4 @@
-"""`fedref data`: lists, shows, downloads, splits and verifies data."""
+"""`fedref data`: lists, shows, downloads and splits data."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -80,7 +80,7 @@ def show(
     """Print a split's statistics; with --out, draw it.
 
     name : a data set (see `fedref data list`) such as mnist or 'synthetic(0.5,0.5)', a file or a folder,
-        or a split manifest
+        or a split manifest, which is checked with the data it was made from
     split : split rule (default: the data set's own; see `fedref data rules`)
     seed : seed of the split (default: 0)
     set : any value of the data or the split, e.g. split.users=10
@@ -119,53 +119,14 @@ def prepare(name: str, *, data_dir: Path | None = None) -> None:
     print(f"  at {name if place is None else place}")
 
 
-def show_rules(
-    *,
-    data: str = "digits",
-    users: int = 20,
-    seed: Seed = 0,
-    data_dir: Path | None = None,
-    out: Path | None = None,
-) -> None:
-    """List the split rules and their parameters; with --out, draw those that fit the data.
-
-    data : a data set (see `fedref data list`), a file or a folder
-    users : clients
-    seed : seed of the split
-    out : picture to write, .png, .svg or .pdf
-    """
-    refused = {} if out is None else draw_rules(data, users, seed, data_dir, out)
+def show_rules() -> None:
+    """List the split rules and their parameters."""
     for name, rule in rules.RULES.items():
         print(f"{name:<18}{rule.help}")
         for entry in schema(rule).values():
             default = "(depends on the data)" if entry.default is None else entry.default
             print(f"  {entry.name} = {default}: {entry.meaning.split(';')[0]}")
     print("their parameters are set by --set split.KEY=VALUE")
-    for name, why in refused.items():
-        print(f"left out: {name} ({why})")
-    if out is not None:
-        print(f"picture: {out}")
-
-
-def draw_rules(
-    data: str, users: int, seed: int, data_dir: Path | None, out: Path
-) -> dict[str, str]:
-    """Draw the rules; return those that are not drawn, with the reasons."""
-    from fedref import plots  # matplotlib is slow to import
-
-    plots.format_of(out)
-    source = datasets.load(data, data_dir)
-    federations, refused = dict[str, Federation](), dict[str, str]()
-    for name, rule in rules.RULES.items():
-        given = {"users": users} if hasattr(rule, "users") else {}
-        try:
-            federations[name] = rules.divide(name, source, seed, given)
-        except ConfigError as error:
-            refused[name] = str(error)
-    if not federations:
-        raise ConfigError(f"no rule can divide {source.name}: {next(iter(refused.values()))}")
-    plots.split_rules(federations, out, f"{source.name}, {users} clients, seed {seed}")
-    return refused
 
 
 def split(
@@ -196,23 +157,3 @@ def split(
     manifest.write(described, out)
     print(describe.statistics_text(federation))
     print(f"manifest: {out}  sha256 {described['sha256']}")
-
-
-def verify(path: Path, *, data_dir: Path | None = None) -> None:
-    """Check a manifest and the data it was made from.
-
-    path : manifest made by `fedref data split`
-    """
-    federation = datasets.from_manifest(path, data_dir)
-    print(f"{path}: intact; {federation.source.name} has the SHA-256 it was split from")
-    print(f"  {compare_with_rule(federation)}")
-
-
-def compare_with_rule(federation: Federation) -> str:
-    """Say whether rule and seed give the manifest's rows; another NumPy may draw other numbers."""
-    if federation.rule not in rules.RULES:
-        return f"rule {federation.rule!r} is not one of fedref's: the manifest's rows are used unchanged"
-    again = rules.divide(federation.rule, federation.source, federation.seed, federation.parameters)
-    same = manifest_of(again)["clients"] == manifest_of(federation)["clients"]
-    end = "gives the same rows" if same else "gives other rows here; the manifest's are used"
-    return f"{federation.rule} with seed {federation.seed} {end}"

@@ -50,11 +50,12 @@ def plot(
         raise ConfigError(f"--against is for curves, and the kind is {kind}")
     path = out or directories[0] / f"{kind}.png"
     plots.format_of(path)
-    runs = load_runs(directories)
-    tables = {n: r.table("clients" if kind == "clients" else "metrics") for n, r in runs.items()}
+    of = "clients" if kind == "clients" else "metrics"
+    tables = {name: run.table(of) for name, run in load_runs(directories).items()}
+    table = plots.join_tables(tables) if len(tables) > 1 else next(iter(tables.values()))
     metrics = metric.split(",") if metric else None
     how = {"against": against} if kind == "curves" else {}
-    plots.save(getattr(plots, kind)(tables, metrics, title=title, **how), path)
+    plots.save(getattr(plots, kind)(table, metrics, title=title, **how), path)
     print(path)
 
 
@@ -64,7 +65,7 @@ def load_runs(directories: tuple[Path, ...]) -> dict[str, Run]:
     times = Counter(directory.resolve().name for directory in several)
     runs: dict[str, Run] = {}
     for directory in several:
-        name, loaded = directory.resolve().name, load_run(directory, client_states=False)
+        name, loaded = directory.resolve().name, load_run(directory)
         runs[name if times[name] == 1 else str(directory)] = loaded
         wanted = len(units(loaded.experiment))
         if missing := wanted - len(loaded.units):

@@ -1,10 +1,8 @@
 """`fedref run` and `fedref resume`: train and compare algorithms."""
 
 import json
-import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import MISSING
 from math import isfinite
 from pathlib import Path
@@ -12,7 +10,7 @@ from textwrap import fill, indent
 from typing import Annotated, Any
 
 from fedref.algorithms import ALGORITHMS, HYPERPARAMETERS
-from fedref.boundary.errors import ConfigError, FedrefError
+from fedref.boundary.errors import ConfigError
 from fedref.boundary.values import Bounds, Entry, literal, schema, with_dashes
 from fedref.commands.command_line import HELP_WIDTH, parse_setting
 from fedref.commands.console import say
@@ -20,13 +18,12 @@ from fedref.datasets import RULES, SOURCES
 from fedref.datasets.describe import label_note
 from fedref.experiments import config, names, run_directory
 from fedref.experiments.config import TABLES, Experiment, naming
-from fedref.experiments.loading import Loader, make_model, resolve_experiment
+from fedref.experiments.loading import Loader, load_experiment, resolve_experiment
 from fedref.experiments.progress import Progress, console_progress
 from fedref.experiments.results import columns_help, idle_rounds
 from fedref.experiments.run import execute
-from fedref.experiments.unit import Record, Unit
+from fedref.experiments.unit import Record, Unit, units
 from fedref.models import MODELS
-from fedref.rounds.federation import Source
 
 DIVERGED = 3
 #: The keys that have a flag of the same name; all others are given by --set.
@@ -120,13 +117,14 @@ def run(
         out = run_directory.new_directory(experiment.name)
     run_directory.begin_run(experiment, out)
     how = {"workers": workers, "threads": threads, "every": checkpoint_every}
-    with tell_how_to_resume(out):
+    with run_directory.disk_errors(out, resumable=True):
         if not silent:
             say(f"results go to {out}/")
-            source = loader.federation(experiment.data, experiment.split).source
-            if note := note_on_labels(experiment, source):
+            first = load_experiment(units(experiment)[0].experiment, loader)
+            note = label_note(first.whole.source, first.model.labels)
+            if note and experiment.classes == "all":  # each client's own count from 0
                 say(note)
-        return run_and_report(experiment, out, loader, how, quiet, json)
+        return run_and_report(experiment, out, loader, quiet, json, **how)
 
 
 def resume(
@@ -150,39 +148,14 @@ def resume(
     experiment = config.read_experiment(directory)
     if differs := run_directory.compare_environment(directory):
         say(f"{directory}: {differs}")
-    how = {
-        "workers": workers,
-        "threads": threads,
-        "every": checkpoint_every,
-        "changed_code": changed_code,
-    }
-    with tell_how_to_resume(directory):
-        return run_and_report(experiment, directory, Loader(data_dir), how, quiet, json)
-
-
-@contextmanager
-def tell_how_to_resume(directory: Path) -> Iterator[None]:
-    """If the run is interrupted, add the command that resumes it to the message."""
-    again = f"resume with: fedref resume {shlex.quote(str(directory))}"
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        stop.args = (*(stop.args or ("interrupted",)), again)
-        raise
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        what = f"{error.filename or 'standard output'}: {error.strerror or error}"
-        raise FedrefError(f"{what}; {again}") from error
+    how = {"workers": workers, "threads": threads, "every": checkpoint_every}
+    how["changed_code"] = changed_code
+    with run_directory.disk_errors(directory, resumable=True):
+        return run_and_report(experiment, directory, Loader(data_dir), quiet, json, **how)
 
 
 def run_and_report(
-    experiment: Experiment,
-    directory: Path,
-    loader: Loader,
-    how: dict[str, Any],
-    quiet: bool,
-    as_json: bool,
+    experiment: Experiment, directory: Path, loader: Loader, quiet: bool, as_json: bool, **how: Any
 ) -> int:
     """Complete the units, report progress, draw the curves, print the table; return the exit code."""
     from fedref import plots  # matplotlib is slow to import
@@ -194,8 +167,7 @@ def run_and_report(
         elif not quiet:
             progress = stack.enter_context(console_progress(experiment, say))
         done = execute(experiment, directory, loader=loader, progress=progress, **how)
-    with run_directory.disk_errors(directory):
-        plots.save(plots.curves(done.table()), directory / "curves.png")
+    plots.save(plots.curves(done.table()), directory / "curves.png")
     if not quiet and not as_json:
         files = f"{directory}/  metrics.csv  clients.csv  curves.png  config.toml  split.json"
         print(f"\n{done}\n\n{files}")
@@ -214,14 +186,6 @@ def print_json_line(unit: Unit, record: Record) -> None:
     row |= {"reason": record.reason} if record.reason else {}
     finite = {k: None if isinstance(v, float) and not isfinite(v) else v for k, v in row.items()}
     print(json.dumps(finite, allow_nan=False), flush=True)
-
-
-def note_on_labels(experiment: Experiment, source: Source) -> str:
-    """Return a remark on how labels are encoded; "" if there is nothing to say."""
-    if experiment.classes == "own":  # each client's labels count from 0
-        return ""
-    known = None if experiment.sweep else make_model(experiment.model, source).labels
-    return label_note(source, known)
 
 
 # ---- lists to choose from ------------------------------------------------------------------------

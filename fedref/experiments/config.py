@@ -455,17 +455,15 @@ def naming(where: Any) -> Iterator[None]:
 
 def read(path: Path) -> dict[str, Any]:
     """Read a TOML file; a ConfigError names it."""
-    try:
-        with open(path, "rb", opener=open_regular_only) as file:
-            return with_underscores(tomllib.load(file), "the experiment")
-    except OSError as error:
-        raise ConfigError(
-            f"{path}: cannot be read ({error.strerror}), expected a TOML file"
-        ) from None
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: is not TOML ({error})") from None
+    with naming(path):
+        try:
+            with open(path, "rb", opener=open_regular_only) as file:
+                table = tomllib.load(file)
+        except OSError as error:
+            raise ConfigError(f"cannot be read ({error.strerror}), expected a TOML file") from None
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"is not TOML ({error})") from None
+        return with_underscores(table, "the experiment")
 
 
 def read_experiment(directory: Path) -> Experiment:

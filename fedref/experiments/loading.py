@@ -107,18 +107,28 @@ def absolute_path(name: Any) -> Any:
 
 def make_model(table: Table, source: Source) -> Model:
     """Make the model of [model], with its sizes taken from the data."""
-    name = table["name"]
+    name, shown = table["name"], f"model {names.importable_name(table['name'])}"
+    known = name if isinstance(name, Model) else names.find_class("model", name)
+    if known.inputs != source.inputs:
+        fits = ", ".join(name for name, other in MODELS.items() if other.inputs == source.inputs)
+        raise ConfigError(
+            f"{shown} takes {known.inputs}, and {source.name} holds {source.inputs}: use one of {fits}"
+        )
     if isinstance(name, Model):
-        if name.features != source.X.shape[1]:
+        model = name
+        if model.features != source.X.shape[1]:
             raise ConfigError(
-                f"the model {type(name).__name__} takes {name.features} features, but {source.name} has "
-                f"{source.X.shape[1]}"
+                f"{shown} takes {model.features} features, but {source.name} has {source.X.shape[1]}"
             )
-        check_inputs(name, names.importable_name(name), source)
-        refuse_real(source, bool(name.labels), names.importable_name(name))
-        return name
-    cls, shown = names.find_class("model", name), f"model {names.importable_name(name)}"
-    check_inputs(cls, shown, source)
+    else:
+        model = fill_model(known, table, source, shown)
+    if model.labels:
+        refuse_real(source, shown)
+    return model
+
+
+def fill_model(cls: Any, table: Table, source: Source, shown: str) -> Model:
+    """Make a model of a class; what the table leaves open is taken from the data."""
     sizes: dict[str, Callable[[], Any]] = {
         "features": lambda: source.X.shape[1],
         "length": lambda: source.X.shape[1],
@@ -136,22 +146,12 @@ def make_model(table: Table, source: Source) -> Model:
                 f"{shown} needs {name}: give it in [model], or as --set model.{name}=VALUE"
             )
     model: Model = build(cls, own, shown, **given)
-    refuse_real(source, bool(model.labels), shown)
     return model
 
 
-def check_inputs(model: Any, shown: str, source: Source) -> None:
-    """Refuse a model for numbers if the data hold codes, and a model for codes if they do not."""
-    if model.inputs != source.inputs:
-        fits = ", ".join(name for name, other in MODELS.items() if other.inputs == source.inputs)
-        raise ConfigError(
-            f"{shown} takes {model.inputs}, and {source.name} holds {source.inputs}: use one of {fits}"
-        )
-
-
-def refuse_real(source: Source, takes_labels: bool, shown: str) -> None:
+def refuse_real(source: Source, shown: str) -> None:
     """Refuse real targets for a model that takes labels."""
-    if takes_labels and source.real:
+    if source.real:
         row = int((source.y % 1 != 0).argmax())
         raise ConfigError(
             f"{source.name}: y is {source.y[row]} in row {row}, and {shown} takes labels; expected "
@@ -161,7 +161,7 @@ def refuse_real(source: Source, takes_labels: bool, shown: str) -> None:
 
 def class_count(source: Source, shown: str) -> int:
     """Count the classes: the largest label + 1, or the labels if one of them is negative."""
-    refuse_real(source, True, shown)
+    refuse_real(source, shown)
     labels = source.labels
     if labels[-1] >= MOST_CLASSES:
         raise ConfigError(
@@ -186,23 +186,13 @@ def check_shapes(model: Model, federation: Federation) -> None:
             )
 
 
-def map_labels(federation: Federation, model: Model, dtype: Any = np.float64) -> Federation:
-    """Return the federation with its labels replaced by those of the model.
-
-    Labels −1, 1 become 0, 1 for a binary logistic model, and 0, 1 become −1, 1 for an SVM. For a
-    model of real targets, y is converted to the dtype.
-    """
-    source = federation.source
-    y = known_labels(source.y, source.labels, model, source.name, dtype)
-    return federation if y is source.y else replace(federation, source=replace(source, y=y))
-
-
 def known_labels(
     y: Array, labels: Array, model: Model, name: str, dtype: Any = np.float64
 ) -> Array:
-    """Map y to the model's labels.
+    """Return y as the model's labels, or for a model of real targets in the dtype.
 
-    labels : all labels of the data set `name`, ascending; y may hold only some of them.
+    Labels −1, 1 become 0, 1 for a binary logistic model, and 0, 1 become −1, 1 for an SVM. labels : all
+    labels of the data set `name`, ascending; y may hold only some of them.
     """
     if not model.labels:
         return y.astype(dtype, copy=False)
@@ -260,7 +250,10 @@ def load_all(experiment: Experiment, loader: Loader) -> LoadedExperiment:
     whole = loader.federation(experiment.data, experiment.split)
     federation = number_classes_per_client(whole) if experiment.classes == "own" else whole
     model = make_model(experiment.model, federation.source)
-    federation = map_labels(federation, model, experiment.dtype)
+    source = federation.source
+    y = known_labels(source.y, source.labels, model, source.name, experiment.dtype)
+    if y is not source.y:
+        federation = replace(federation, source=replace(source, y=y))
     federation.check()
     check_shapes(model, federation)
     if not federation.test.rows.size:

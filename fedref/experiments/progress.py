@@ -86,8 +86,7 @@ def console_progress(experiment: Experiment, say: Say = print_message) -> Iterat
             shown.update(sum(done.values()) - shown.n)
 
         def report_round(unit: Unit, record: Record) -> None:
-            newest = describe_newest(record).rpartition(", ")[2]
-            shown.set_description_str(f"{unit.name}, {newest}", refresh=False)
+            shown.set_description_str(f"{unit.name}, {describe_newest(record)}", refresh=False)
             report_rounds({unit.number: rounds_done(unit, record)})
 
         def report_message(text: str) -> None:

@@ -9,18 +9,19 @@ Long because it holds the Run that users meet, and these forms of the same resul
 import csv
 import io
 from collections.abc import Iterable, Iterator
+from functools import partial
 from html import escape
 from itertools import pairwise
-from math import isfinite
+from math import isfinite, nan
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 from fedref import plots
 from fedref.algorithm import State
 from fedref.boundary.errors import ConfigError, DataError, printable, unknown
-from fedref.boundary.files import write_atomically
+from fedref.boundary.files import Content, write_atomically
 from fedref.experiments import run_directory
 from fedref.experiments.config import Experiment, read_experiment
 from fedref.experiments.unit import LoadedExperiment, Record, Unit, plan_for, units
@@ -54,15 +55,13 @@ class Run(NamedTuple):
 
     def __repr__(self) -> str:
         """Return one line: the experiment, the rounds that are done, and the newest accuracies."""
-        several = len({(u.seed, *u.point.items()) for u in self.units}) > 1
         ends = [
-            f"{unit.name if several else unit.label} {describe_newest(record).rpartition(', ')[2]}"
+            f"{unit.name} {describe_newest(record)}"
             for unit, record in list(zip(self.units, self.records))[:SHOWN]
         ]
         more = f" and {len(self.units) - SHOWN} more" if len(self.units) > SHOWN else ""
         done = max(record.round for record in self.records)
-        rounds = "1 round" if done == 1 else f"{done} rounds"
-        return f"<Run {self.experiment.name}, {rounds}: {', '.join(ends)}{more}>"
+        return f"<Run {self.experiment.name}, round {done}: {', '.join(ends)}{more}>"
 
     def __str__(self) -> str:
         """Return the text that `fedref run` prints: the table, and notes on what it does not show."""
@@ -211,14 +210,16 @@ class Run(NamedTuple):
         round : one that `keep_parameters` has kept (None: the newest).
         """
         unit, record = self.units_of(label, seed, **point)[0]
-        if round is None:
-            return record.state
-        expected = "a run with keep_parameters"
-        if (folder := self.directory) is not None:
-            kept = run_directory.state_path
-            known = [t for t in range(record.round + 1) if kept(folder, unit, t).exists()]
+        expected, folder = "a run with keep_parameters", self.directory
+        if round is None:  # of a run with files, the record has no states of clients
+            whole = record if folder is None else run_directory.load_record(folder, unit)
+            return (whole or record).state
+        if folder is not None:
+            paths = {t: run_directory.state_path(folder, unit, t) for t in range(record.round + 1)}
+            known = [t for t, path in paths.items() if path.exists()]
             if round in known:
-                return run_directory.load_state(folder, unit, round)
+                state: State = run_directory.read_tree(paths[round])
+                return state
             if known:
                 expected = f"those of the rounds {known}"
         raise ConfigError(f"the parameters of round {round} are not kept, expected {expected}")
@@ -235,15 +236,15 @@ class Run(NamedTuple):
         rows, summary = self.summary(), markdown(printed_table(self))
         for change in run_directory.changes_of(directory):
             summary += f"\n\nCode changed during the run: {change}."
-        tables = {
-            "metrics.csv": csv_lines(self.metric_rows(), more),
-            "clients.csv": csv_lines(self.client_rows(), [*self.place_columns, *CLIENTS]),
-            "summary.md": [f"{summary}\n".encode()],
-            "summary.csv": csv_lines(rows, list(rows[0])),
+        own = [*self.place_columns, *CLIENTS]
+        tables: dict[str, Content] = {
+            "metrics.csv": partial(write_csv, self.metric_rows(), more),
+            "clients.csv": partial(write_csv, self.client_rows(), own),
+            "summary.md": f"{summary}\n".encode(),
+            "summary.csv": partial(write_csv, rows, list(rows[0])),
         }
         for name, content in tables.items():
-            with run_directory.disk_errors(directory):
-                write_atomically(directory / name, content)
+            write_atomically(directory / name, content)
 
     def _repr_html_(self) -> str:
         """Return the table, its notes and the curves as HTML, for a notebook."""
@@ -257,34 +258,26 @@ class Run(NamedTuple):
         return f"<p>{escape(heading(self))}</p><table>{table}</table>{below}{picture}"
 
 
-def load_run(directory: str | Path, *, client_states: bool = True) -> Run:
+def load_run(directory: str | Path) -> Run:
     """Return the results in the files of a run's units, even of a run that is not finished.
 
-    client_states : also load the clients' own states (APFL's w_k and a), which for a thousand clients
-    are most of a file: `load_run(DIR).parameters("apfl").clients[3].w_k`.
+    What clients keep for themselves is in `load_run(DIR).parameters("apfl").clients[3].w_k`.
     """
     directory = Path(directory)
     experiment = read_experiment(directory)
-    found = [
-        (unit, run_directory.load_record(directory, unit, client_states))
-        for unit in units(experiment)
-    ]
-    pairs = [(unit, record) for unit, record in found if record is not None]
+    found = ((unit, run_directory.load_record(directory, unit)) for unit in units(experiment))
+    pairs = [(u, run_directory.drop_client_states(r)) for u, r in found if r is not None]
     if not pairs:
         raise DataError(f"{directory}: no finished round yet, expected checkpoints/*.ckpt")
     return Run(experiment, [u for u, _ in pairs], [r for _, r in pairs], directory)
 
 
 def describe_newest(record: Record) -> str:
-    """Return the newest loss and accuracy of a record as text."""
+    """Return the newest accuracy of a record as text; of real targets, which have none, the loss."""
     row = next((r for r in reversed(record.rows) if r.get("accuracy") is not None), {})
-    numbers = {name: x for name, x in row.items() if isfinite(x)}  # real targets have no accuracy
-    words = [f"training loss {numbers['train_loss']:.4g}"] if "train_loss" in numbers else []
-    if "test_loss" in numbers and not (words and "accuracy" in numbers):
-        words.append(f"test loss {numbers['test_loss']:.4g}")
-    if "accuracy" in numbers:
-        words.append(f"accuracy {100 * numbers['accuracy']:.2f} %")
-    return ", ".join(words)
+    if isfinite(row.get("accuracy", nan)):
+        return f"accuracy {100 * row['accuracy']:.2f} %"
+    return f"test loss {row.get('test_loss', nan):.4g}"
 
 
 def idle_rounds(record: Record) -> int:
@@ -389,19 +382,15 @@ def notes(run: Run) -> list[str]:
 # ---- rows as text --------------------------------------------------------------------------------
 
 
-def csv_lines(rows: Iterable[Row], columns: list[str]) -> Iterator[bytes]:
-    """Yield a table as CSV in parts: a number as the shortest text that reads back the same."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
+def write_csv(rows: Iterable[Row], columns: list[str], stream: IO[bytes]) -> None:
+    """Write a table as CSV: a number as the shortest text that reads back the same."""
+    text = io.TextIOWrapper(stream, "utf-8", newline="")
+    writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
     for row in rows:
         cells = [x.item() if isinstance(x := row.get(name), np.generic) else x for name in columns]
         writer.writerow(["" if x is None or x != x else x for x in cells])
-        if buffer.tell() > 1 << 16:
-            yield buffer.getvalue().encode()
-            buffer.seek(0)
-            buffer.truncate()
-    yield buffer.getvalue().encode()
+    text.detach()
 
 
 def markdown(rows: list[list[str]], left: int = 1) -> str:

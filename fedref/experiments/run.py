@@ -38,11 +38,7 @@ from fedref.rounds.threads import available_threads, limit_threads
 
 #: Seconds between two looks at units that other processes hold.
 PAUSE = 0.1
-EngineOf = Callable[[Unit, LoadedExperiment], Engine]
-
-
-def local_engine(unit: Unit, loaded: LoadedExperiment) -> Engine:
-    return LOCAL
+EngineOf = Callable[[Unit, LoadedExperiment], Engine] | None
 
 
 class Options(NamedTuple):
@@ -55,7 +51,7 @@ class Options(NamedTuple):
     directory: Path
     every: float = 10.0
     changed_code: bool = False
-    engine: EngineOf = local_engine
+    engine: EngineOf = None
 
 
 # ---- one unit ------------------------------------------------------------------------------------
@@ -75,16 +71,15 @@ def complete_unit(
         say(f"{path}: is gone, so {unit.name} is run again")
         record = None
     if record is not None:
-        if run_directory.is_kept(unit, record):
-            run_directory.save_state(directory, unit, record)
+        run_directory.keep_state(directory, unit, record)
         yield record
         if record.status != "running":
             return
     newest, due = record, time.monotonic() + how.every
+    engine = how.engine(unit, loaded) if how.engine else LOCAL
     try:
-        for newest in iterate_rounds(unit, loaded, record, say, how.engine(unit, loaded)):
-            if run_directory.is_kept(unit, newest):
-                run_directory.save_state(directory, unit, newest)
+        for newest in iterate_rounds(unit, loaded, record, say, engine):
+            run_directory.keep_state(directory, unit, newest)
             began, ended = time.monotonic(), newest.status != "running"
             if begun is not None and newest.round < begun.round:
                 continue  # it is repeated: the file has more
@@ -96,7 +91,7 @@ def complete_unit(
     except BaseException:
         before = -1 if begun is None else begun.round
         if newest is not None and newest.status == "running" and newest.round > before:
-            with suppress(FedrefError):  # the first error says more
+            with suppress(FedrefError, OSError):  # the first error says more
                 run_directory.save_record(directory, unit, newest, seal)
         raise
 
@@ -143,7 +138,7 @@ def complete_units(
     if executor is not None:  # then what follows has only to read what comes back
         complete_in(executor, [u for u in work if u.number in new], loader, how, progress)
     left, records = list(work), dict[int, Record]()
-    arguments = work, Loader(loader.data_dir), how._replace(engine=local_engine)
+    arguments = work, Loader(loader.data_dir), how._replace(engine=None)
     others = WorkerProcesses(min(workers, len(work)) - 1, work_through, *arguments)
 
     def look_around(own: Unit | None = None) -> None:
@@ -205,7 +200,7 @@ def complete_in(
             files, messages = future.result()
             unit = calls.pop(future)
             for name, content in files.items():
-                with run_directory.disk_errors(how.directory):
+                with run_directory.disk_errors(how.directory, resumable=True):
                     make_folder((how.directory / name).parent)
                     write_atomically(how.directory / name, content)
             for text in messages:
@@ -236,7 +231,7 @@ def execute(
     threads: int | None = None,
     every: float = 10.0,
     progress: Progress = SILENT,
-    engine: EngineOf = local_engine,
+    engine: EngineOf = None,
     changed_code: bool = False,
 ) -> Run:
     """Run every unit; go on from its file, if there is one; write the tables at the end.
@@ -255,7 +250,7 @@ def execute(
             run_directory.refuse_strangers(directory, work)
             run_directory.check_split(directory, first.whole)
         elif workers == 1 and executor is None:  # nothing to share: no file is needed
-            return done([*run_in_memory(work, loader, progress, engine)])
+            return done([*run_in_memory(work, loader, progress)])
         folder = nullcontext(directory) if directory else TemporaryDirectory(prefix="fedref-")
         with folder as place:
             how = Options(Path(place), every, changed_code, engine)
@@ -268,18 +263,17 @@ def execute(
                 board.clear()
         return run
 
-    with limit_threads(threads), limit_threads(max(1, available_threads() // workers)):
+    files = nullcontext() if directory is None else run_directory.disk_errors(directory, True)
+    with files, limit_threads(threads), limit_threads(max(1, available_threads() // workers)):
         run: Run = run_single_threaded(run_all)
     return run
 
 
-def run_in_memory(
-    work: list[Unit], loader: Loader, progress: Progress, engine: EngineOf
-) -> Iterator[Record]:
+def run_in_memory(work: list[Unit], loader: Loader, progress: Progress) -> Iterator[Record]:
     """Run all units without files; yield their records."""
     for unit in work:
         loaded = load_experiment(unit.experiment, loader)
-        for record in iterate_rounds(unit, loaded, None, progress.message, engine(unit, loaded)):
+        for record in iterate_rounds(unit, loaded, None, progress.message):
             progress.round(unit, record)
         yield record
 

@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import platform
+import shlex
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -21,7 +22,6 @@ from typing import Any
 import numpy as np
 
 import fedref
-from fedref.algorithm import State
 from fedref.boundary import checkpoint
 from fedref.boundary.errors import DataError, FedrefError
 from fedref.boundary.files import (
@@ -51,19 +51,31 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
-def disk_errors(directory: Path) -> Iterator[None]:
-    """Turn an OSError, such as that of a full disk, into an error that says how to go on."""
+def disk_errors(directory: Path, resumable: bool = False) -> Iterator[None]:
+    """Turn an OSError, such as that of a full disk, into an error that names the file.
+
+    resumable : the directory holds a run, so say how to go on; an interrupt says it, too.
+    """
+    again = f"fedref resume {shlex.quote(str(directory))}"
     try:
         yield
+    except KeyboardInterrupt as stop:
+        if resumable and len(stop.args) < 2:
+            stop.args = (*(stop.args or ("interrupted",)), f"resume with: {again}")
+        raise
+    except BrokenPipeError:
+        raise
     except (OSError, DataError) as raised:
         error = raised if isinstance(raised, OSError) else raised.__cause__
         if not isinstance(error, OSError):
             raise
-        where = error.filename or directory
+        if error is not raised and directory not in Path(error.filename or "").parents:
+            raise  # of data, and it says more
+        where = error.filename or ("standard output" if resumable else directory)
         message = f"{where}: cannot be read or written ({error.strerror or error})"
-        if (directory / "config.toml").exists():
+        if resumable and (directory / "config.toml").exists():
             first = "make room, then" if error.errno in FULL else "when it can be, go on with"
-            message += f"; what was saved before is whole: {first} `fedref resume {directory}`"
+            message += f"; what was saved before is whole: {first} `{again}`"
         raise FedrefError(message) from error
 
 
@@ -76,7 +88,7 @@ def begin_run(experiment: Experiment, out: Path) -> None:
     names.require_importable(experiment.model["name"], experiment.data["name"], *algorithms)
     refuse_other(experiment, out)
     path, text = out / "config.toml", config.toml_text(experiment)
-    with disk_errors(out):
+    with disk_errors(out, resumable=True):
         make_folder(out / "checkpoints")
         begun = path.is_file() and path.read_text(encoding="utf-8") == text
         (out / QUEUE).touch()
@@ -149,9 +161,8 @@ def environment() -> dict[str, str]:
 
 
 def write_environment(directory: Path, **more: Any) -> None:
-    with disk_errors(directory):
-        text = json.dumps({**environment(), **more}, indent=1) + "\n"
-        write_atomically(directory / "environment.json", text.encode())
+    text = json.dumps({**environment(), **more}, indent=1) + "\n"
+    write_atomically(directory / "environment.json", text.encode())
 
 
 def compare_environment(directory: Path) -> str:
@@ -174,8 +185,7 @@ def check_split(directory: Path, federation: Federation) -> None:
     """Write split.json; if it exists, raise a DataError unless the split is the same."""
     path, manifest = directory / "split.json", manifest_of(federation)
     if not path.exists():
-        with disk_errors(directory):
-            write_manifest(manifest, path)
+        write_manifest(manifest, path)
     elif read_manifest(path)["sha256"] != manifest["sha256"]:
         raise DataError(
             f"{path}: the data or the split has changed since this run began; "
@@ -257,13 +267,12 @@ def read_tree(path: Path) -> Any:
         return checkpoint.loads(file.read(), str(path))
 
 
-def write_tree(directory: Path, path: Path, value: Any) -> None:
-    with disk_errors(directory):
-        make_folder(path.parent)
-        write_atomically(path, checkpoint.dumps(value))
+def write_tree(path: Path, value: Any) -> None:
+    make_folder(path.parent)
+    write_atomically(path, checkpoint.dumps(value))
 
 
-def load_record(directory: Path, unit: Unit, client_states: bool = True) -> Record | None:
+def load_record(directory: Path, unit: Unit) -> Record | None:
     """Return the record in a unit's file; None if the unit has not begun. DataError if it is damaged."""
     path = record_path(directory, unit)
     if not path.exists():
@@ -271,7 +280,7 @@ def load_record(directory: Path, unit: Unit, client_states: bool = True) -> Reco
     record: Record = read_tree(path)
     if record.seal.get(UNIT) != unit.name:
         raise OtherUnitError(f"{path}: holds {record.seal.get(UNIT)}, expected {unit.name}")
-    return record if client_states else drop_client_states(record)
+    return record
 
 
 def drop_client_states(record: Record) -> Record:
@@ -280,7 +289,7 @@ def drop_client_states(record: Record) -> Record:
 
 
 def save_record(directory: Path, unit: Unit, record: Record, seal: Mapping[str, str]) -> None:
-    write_tree(directory, record_path(directory, unit), record._replace(seal=seal))
+    write_tree(record_path(directory, unit), record._replace(seal=seal))
 
 
 def state_path(directory: Path, unit: Unit, round: int) -> Path:
@@ -288,19 +297,11 @@ def state_path(directory: Path, unit: Unit, round: int) -> Path:
     return directory / "parameters" / f"{unit.file.removesuffix('.ckpt')}-round{round:06d}.ckpt"
 
 
-def save_state(directory: Path, unit: Unit, record: Record) -> None:
-    write_tree(directory, state_path(directory, unit, record.round), record.state)
-
-
-def load_state(directory: Path, unit: Unit, round: int) -> State:
-    state: State = read_tree(state_path(directory, unit, round))
-    return state
-
-
-def is_kept(unit: Unit, record: Record) -> bool:
-    """Return whether `keep_parameters` asks for the state after this round."""
+def keep_state(directory: Path, unit: Unit, record: Record) -> None:
+    """Save the state after a round if `keep_parameters` asks for it."""
     every = unit.experiment.keep_parameters
-    return every is not None and (record.round % every == 0 or record.status != "running")
+    if every and (record.round % every == 0 or record.status != "running"):
+        write_tree(state_path(directory, unit, record.round), record.state)
 
 
 def missing_state(directory: Path, unit: Unit, record: Record) -> Path | None:

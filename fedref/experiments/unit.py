@@ -131,7 +131,6 @@ class Engine(NamedTuple):
     evaluate: Callable[..., Scores] = evaluate
 
 
-#: The engine of a run in this process.
 LOCAL = Engine()
 
 

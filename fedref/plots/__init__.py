@@ -1,7 +1,7 @@
 """Pictures of runs and of splits, as PNG, SVG or PDF by the file's name.
 
 `curves`, `bars` and `clients` take the table of a run, `Run.table()`, and return a figure; `save` writes
-it. The same table always gives the same bytes. `holdings` and `split_rules` draw federations.
+it. The same table always gives the same bytes. `holdings` draws a federation.
 """
 
 from importlib import import_module
@@ -9,8 +9,8 @@ from typing import Any
 
 #: Names that are imported at their first use, as matplotlib is slow to import.
 LATER = {
-    "curves": "runs", "bars": "runs", "clients": "runs", "holdings": "splits", "split_rules": "splits",
-    "STYLE": "style", "format_of": "style", "save": "style", "as_html": "style",
+    "curves": "runs", "bars": "runs", "clients": "runs", "holdings": "splits",
+    "join_tables": "tables", "STYLE": "style", "format_of": "style", "save": "style", "as_html": "style",
 }  # fmt: skip
 
 

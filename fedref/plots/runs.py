@@ -1,8 +1,6 @@
 """Pictures of a run's tables: curves, bars, histograms over clients.
 
-All take the table of one run (`Run.table()`), or those of several by name. metrics : the columns to draw.
-
-Long because the three kinds share their series, looks and columns.
+All take the table of a run (`Run.table()`), or of several (`join_tables`). metrics : the columns to draw.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,10 +29,9 @@ from fedref.plots.style import (
     sign,
     wrap_label,
 )
-from fedref.plots.tables import Table, group_rows, spreads
+from fedref.plots.tables import Table, columns_of, group_rows, spreads
 from fedref.rounds.metrics import CLIENTS, COLUMNS, PERCENT, Column
 
-Tables = Table | Mapping[str, Table]
 #: Larger values are drawn as this one, whose square is finite and which an axis can show.
 LARGEST = 1e30
 
@@ -65,14 +62,14 @@ class Series(NamedTuple):
             return np.zeros(0), np.zeros((len(self.seeds), 0))
         totals = [column.scale * np.sum([t[part] for part in column.parts], 0) for t in tables]
         known = [t["round"][np.isfinite(x)] for t, x in zip(tables, totals)]
-        rounds = np.array(sorted(set.intersection(*(set(k.tolist()) for k in known))), int)
+        rounds = np.array(sorted(set.intersection(*(set(k.tolist()) for k in known))))
         y = np.array([x[np.isin(t["round"], rounds)] for t, x in zip(tables, totals)])
         return rounds, y.reshape(len(tables), -1).clip(-LARGEST, LARGEST)
 
 
-def series_of(tables: Tables, reference: Iterable[str] = ()) -> list[Series]:
-    """Return the series of one or several tables; those of the same algorithm follow each other."""
-    groups = group_rows(join_tables(tables))
+def series_of(table: Table, reference: Iterable[str] = ()) -> list[Series]:
+    """Return the series of a table; those of the same algorithm follow each other."""
+    groups = group_rows(table)
     algorithms = {
         title: next(iter(g.values()))["algorithm"].tolist()[0] for title, g in groups.items()
     }
@@ -83,32 +80,6 @@ def series_of(tables: Tables, reference: Iterable[str] = ()) -> list[Series]:
             raise ConfigError(unknown("label of a reference value", label, groups))
     looks = looks_of([(algorithms[t], t.removeprefix(algorithms[t])) for t in titles])
     return [Series(title, groups[title], look) for title, look in zip(titles, looks)]
-
-
-def join_tables(tables: Tables) -> Table:
-    """Return the tables of several runs as one; a title that several have includes the run's name."""
-    if "title" in tables:
-        return tables  # type: ignore[return-value]
-    named: list[Table] = []
-    runs: Mapping[str, Table] = tables  # type: ignore[assignment]
-    titles = [title for table in runs.values() for title in {*table["title"].tolist()}]
-    for name, table in runs.items():
-        new = [t if titles.count(t) == 1 else with_run(t, name) for t in table["title"].tolist()]
-        named.append(table | {"title": np.array(new)})
-    columns = dict.fromkeys(name for table in named for name in table)
-    empty = {
-        name: "" if any(t[name].dtype.kind == "U" for t in named if name in t) else np.nan
-        for name in columns
-    }
-    return {
-        name: np.concatenate([t.get(name, np.full(len(t["title"]), empty[name])) for t in named])
-        for name in columns
-    }
-
-
-def with_run(title: str, name: str) -> str:
-    """Return "fedavg (lr=0.1, NAME)" of "fedavg (lr=0.1)"."""
-    return f"{title[:-1]}, {name})" if title.endswith(")") else f"{title} ({name})"
 
 
 def looks_of(pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
@@ -153,7 +124,7 @@ def column_of(name: str, table: Table, known: Mapping[str, Column] = COLUMNS) ->
 
 
 def curves(
-    tables: Tables,
+    table: Table,
     metrics: str | Sequence[str] | None = None,
     *,
     against: str = "round",
@@ -164,71 +135,50 @@ def curves(
     A star marks a round after which APFL renews its importance; it is hollow if only some seeds do. A
     cross marks the last round before the algorithm diverged. against : "round", or the column on the x
     axis: bytes, flops ...; an algorithm with only zeros there is a level line at its last value. Or a
-    key of the sweep: then the points are the values after the last round.
+    key of the sweep: then the points are the values after the last round, and the axis is logarithmic
+    if its values spread over more than a factor of 20.
     """
-    table = join_tables(tables)
-    if (key := f"sweep.{against.removeprefix('sweep.')}") in table:
-        return curves_over_sweep(table, metrics, key, title)
-    drawn = series_of(table)
-    usual = ["loss" if np.isfinite(table["train_loss"]).any() else "test_loss", "accuracy"]
-    if not np.isfinite(table["accuracy"]).any():
-        usual = ["test_loss"] if usual[0] == "test_loss" else [usual[0], "test_loss"]
-    columns = [column_of(name, table) for name in names_of(metrics)]
-    columns = columns or [
-        COLUMNS[name]._replace(parts=COLUMNS[name].parts or (name,)) for name in usual
-    ]
-    over = None if against == "round" else column_of(against, table)
-    drawn = [series for series in drawn if any(series.values(c)[0].size for c in columns)]
+    key = f"sweep.{against.removeprefix('sweep.')}"
+    swept = key in table
+    if swept:
+        table = last_round_over(key, table)
+    known = [n for n in ("train_loss", "test_loss", "accuracy") if np.isfinite(table[n]).any()]
+    usual = known[-1:] if swept else [n for n in known if n != "test_loss" or len(known) < 3]
+    columns = [column_of(name, table) for name in names_of(metrics) or usual]
+    columns = columns or [COLUMNS["test_loss"]._replace(parts=("test_loss",))]
+    over = None if swept or against == "round" else column_of(against, table)
+    drawn = [s for s in series_of(table) if any(s.values(c)[0].size for c in columns)]
     with context(STYLE):
         size = (3.7, 3.5) if len(columns) > 1 else (5.2, 3.7)
         figure, panels = frame((1, len(columns)), size, title, signs(drawn))
         for axes, column in zip(panels, columns):
             draw_curves(axes, drawn, column, over)
+            if swept:
+                ends = table["round"]
+                wide = ends.min() > 0 and ends.max() > 20 * ends.min()
+                axes.set_xscale("log" if wide else "linear")
+                axes.set(xlabel=key.removeprefix("sweep."), ylabel=f"{column.title}, last round")
     return figure
 
 
-def curves_over_sweep(
-    table: Table, metrics: str | Sequence[str] | None, key: str, title: str
-) -> Figure:
-    """Draw the value after the last round over a swept value: mean over seeds, band ±1 sd.
+def last_round_over(key: str, table: Table) -> Table:
+    """Return a table whose rounds are the values of a swept key: of each unit its last values.
 
-    The axis is logarithmic if the values spread over more than a factor of 20.
+    Units that do not depend on the key are left out.
     """
-    column, values = one_column(metrics, table), table[key]
-    if values.dtype.kind not in "iuf":
+    if table[key].dtype.kind not in "iuf":
         raise ConfigError(f"{key} holds words, expected numbers for the x axis")
-    swept = {t: v for t, v in zip(table["title"].tolist(), values.tolist()) if v == v}
-    lines: dict[str, list[tuple[float, Series]]] = {}
-    shown = f"{key.removeprefix('sweep.')}="
-    for series in series_of({name: x[values == values] for name, x in table.items()}):
-        label, _, point = series.title.partition(" (")
-        rest = [
-            part for part in point.rstrip(")").split(", ") if part and not part.startswith(shown)
-        ]
+    rows = []
+    for title, seeds in group_rows(table).items():
+        label, _, point = title.partition(" (")
+        swept = f"{key.removeprefix('sweep.')}="
+        rest = [part for part in point.rstrip(")").split(", ") if not part.startswith(swept)]
         name = f"{label} ({', '.join(rest)})" if rest else label
-        lines.setdefault(name, []).append((swept[series.title], series))
-    looks = looks_of([(name.partition(" (")[0], name) for name in lines])
-    drawn = [s for points in lines.values() for _, s in points]
-    with context(STYLE):
-        handles = [sign(wrap_label(n), **look) for n, look in zip(lines, looks)]
-        band = band_signs(drawn)
-        figure, (axes,) = frame((1, 1), (5.2, 3.7), title, [*handles, *band])
-        for points, look in zip(lines.values(), looks):
-            points = sorted(points, key=lambda point: point[0])
-            x = np.array([value for value, _ in points])
-            y = [series.values(column)[1][:, -1] for _, series in points]
-            mean, sd = np.array([v.mean() for v in y]), np.array([v.std() for v in y])
-            axes.plot(x, mean, **look, markeredgecolor="white", markeredgewidth=0.5, zorder=3)
-            if band:
-                axes.fill_between(
-                    x, mean - sd, mean + sd, color=look["color"], alpha=0.14, linewidth=0
-                )
-        ends = np.array([*swept.values()])
-        if ends.min() > 0 and ends.max() > 20 * ends.min():
-            axes.set_xscale("log")
-        axes.set_xlabel(key.removeprefix("sweep."))
-        axes.set_ylabel(f"{column.title}, last round")
-    return figure
+        for own in seeds.values():
+            known = {n: x[x == x] for n, x in own.items() if n != "renewed"}
+            last = {n: x[-1] for n, x in known.items() if x.size}
+            rows += [last | {"title": name, "round": last[key], "diverged": False}] * (key in last)
+    return columns_of(sorted(rows, key=lambda row: float(row["round"])))
 
 
 def draw_curves(
@@ -311,19 +261,16 @@ def signs(drawn: Sequence[Series]) -> list[Artist]:
         handles.append(sign("renewed in some seeds", **star("black", False)))
     if any(series.has_diverged for series in drawn):
         handles.append(sign("diverged", **CROSS))
-    return [*handles, *band_signs(drawn)]
-
-
-def band_signs(drawn: Iterable[Series]) -> list[Artist]:
-    label = spread_label(drawn)
-    return [Patch(color="black", alpha=0.14, linewidth=0, label=label)] if label else []
+    if label := spread_label(drawn):
+        handles.append(Patch(color="black", alpha=0.14, linewidth=0, label=label))
+    return handles
 
 
 # ---- bars, in the manner of [apfl fig.1], and histograms over clients ----------------------------
 
 
 def bars(
-    tables: Tables,
+    table: Table,
     metrics: str | Sequence[str] | None = None,
     *,
     reference: Mapping[str, tuple[float, float]] = MappingProxyType({}),
@@ -333,7 +280,6 @@ def bars(
 
     reference : title → (average, maximum) in the paper, accuracies as fractions.
     """
-    table = join_tables(tables)
     drawn, column = series_of(table, reference), one_column(metrics, table)
     values = column.scale * np.array([spreads(s.seeds, *column.parts)[:, :2] for s in drawn])
     in_paper = column.scale * np.array([reference.get(s.title, (np.nan, np.nan)) for s in drawn])
@@ -366,13 +312,12 @@ def bars(
 
 
 def clients(
-    tables: Tables,
+    table: Table,
     metrics: str | Sequence[str] | None = None,
     *,
     title: str = "",
 ) -> Figure:
     """Draw a histogram of a column of clients.csv for each algorithm, after the last evaluated round."""
-    table = join_tables(tables)
     drawn, column = series_of(table), one_column(metrics, table, CLIENTS)
     values = []
     for series in drawn:

@@ -30,6 +30,18 @@ def columns_of(rows: Iterable[Row], first: Iterable[str] = ()) -> Table:
     return table
 
 
+def join_tables(tables: Mapping[str, Table]) -> Table:
+    """Return the tables of several runs as one; each title then includes the name of its run."""
+    rows = []
+    for name, table in tables.items():
+        for values in zip(*(column.tolist() for column in table.values())):
+            row = dict(zip(table, values))
+            label, bracket, point = row["title"].partition(" (")
+            end = f"{point[:-1]}, {name})" if bracket else f"{name})"
+            rows.append(row | {"title": f"{label} ({end}"})
+    return columns_of(rows)
+
+
 def group_rows(table: Table) -> dict[str, dict[Any, Table]]:
     """Divide a table: title → seed → the rows of that unit."""
     places: dict[str, dict[Any, list[int]]] = {}

@@ -33,7 +33,7 @@ def test_too_many_seeds():
             seeds_of(text)
 
 
-WHOLE = ("check --seed", "run --workers", "data rules --users")
+WHOLE = ("check --seed", "run --workers")
 
 
 @pytest.mark.parametrize("words", WHOLE)

@@ -48,13 +48,18 @@ def test_pictures(directory, tmp_path, capsys, name, options):
 def test_runs_are_named_by_their_directories(directory, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(
-        plots, "curves", lambda runs, *_, **__: seen.append(list(runs)), raising=False
+        plots,
+        "curves",
+        lambda table, *_, **__: seen.append({*table["title"].tolist()}),
+        raising=False,
     )
     monkeypatch.setattr(plots, "save", lambda figure, path: None, raising=False)
     copy = shutil.copytree(directory, tmp_path / directory.name)
     assert plot(directory, directory) == 0
     assert plot(directory, copy, "--out", tmp_path / "x.png") == 0
-    assert seen == [["first"], [str(directory), str(copy)]]
+    labels = ("fedavg", "apfl")
+    several = {f"{label} ({name})" for label in labels for name in (directory, copy)}
+    assert seen == [{*labels}, several]
 
 
 def test_what_is_missing_is_told(directory, tmp_path, capsys):

@@ -150,13 +150,10 @@ REFUSED = [
     ("data show digits --set users=8", "expected data.KEY or split.KEY, as for `fedref run`"),
     ("data show digits --seed x", "seed is 'x'"),
     ("data show digits --out picture.xyz", "ends in '.xyz', expected .png, .svg or .pdf"),
-    ("data rules --out a.jpg", "expected .png, .svg or .pdf"),
-    ("data rules --data real.csv --out b.png", "no rule can divide real.csv: "),
     ("data split shards --data digits --out real.csv/m.json", "can be written"),
     ("data split iid --data digits --out m.jsn", "expected FILE.json, which --split"),
     ("data split iid --data digits --out mine.json", "exists already; expected another name, or --over"),
     ("data prepare mnist", "download failed"),
-    ("data verify nowhere.json", "No such file"),
     ("data list --data-dir nowhere", "nowhere: no such folder"),
     # Flower
     ("flower write tiny.toml there --nodes 8", "8 nodes for 4 clients, expected 1 to 4"),

@@ -14,9 +14,9 @@ from fedref.boundary.values import literal
 from fedref.datasets.rules import RULES
 from fedref.experiments import config
 from fedref.experiments.config import Experiment
-from fedref.experiments.loading import make_model, map_labels
+from fedref.experiments.loading import known_labels, make_model
 from fedref.models import CNN, MLP, MODELS, BinaryLogistic, LinearSVM, Logistic
-from fedref.rounds.federation import Federation, Part, Source
+from fedref.rounds.federation import Source
 
 # ---- filled in, and written back -----------------------------------------------------------------
 
@@ -216,11 +216,6 @@ def test_a_cnn_takes_the_images_of_the_data_and_needs_some():
         make_model(table, source([0, 1], 16))
 
 
-def federation(labels) -> Federation:
-    part = Part(np.array([0]), np.array([0, 1]))
-    return Federation(source(labels), part, Part(np.array([1]), np.array([0, 1])))
-
-
 @pytest.mark.parametrize(
     ("labels", "model", "new"),
     [
@@ -232,7 +227,8 @@ def federation(labels) -> Federation:
     ],
 )
 def test_two_labels_become_those_of_a_binary_model(labels, model, new):
-    assert map_labels(federation(labels), model).source.y.tolist() == new
+    y = np.array(labels)
+    assert known_labels(y, np.unique(y), model, "some").tolist() == new
 
 
 def test_values_of_numpy_and_ranges_are_taken_and_written():

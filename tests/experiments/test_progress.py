@@ -55,14 +55,12 @@ def test_a_bar_on_a_terminal_and_in_a_notebook_and_nothing_unasked(capsys, monke
     assert capsys.readouterr() == ("", "")
 
 
-def test_the_newest_loss_and_accuracy_that_there_are():
-    assert progress.describe_newest(record(1)) == "training loss 1.25, accuracy 50.00 %"
-    no_loss = record(1, train_loss=float("nan"))
-    assert progress.describe_newest(no_loss) == "test loss 1.5, accuracy 50.00 %"
+def test_the_newest_score_that_there_is():
+    assert progress.describe_newest(record(1)) == "accuracy 50.00 %"
     real = record(1, accuracy=float("nan"))
-    assert progress.describe_newest(real) == "training loss 1.25, test loss 1.5"
+    assert progress.describe_newest(real) == "test loss 1.5"
     not_evaluated = real._replace(rows=[*record(0).rows, {"round": 1}])
-    assert progress.describe_newest(not_evaluated) == "training loss 1.25, accuracy 50.00 %"
+    assert progress.describe_newest(not_evaluated) == "accuracy 50.00 %"
 
 
 def test_ctrl_c_says_how_to_resume_with_words_that_a_shell_takes(here):

@@ -20,8 +20,8 @@ def seen(monkeypatch, tmp_path):
         of = "clients" if function is runs.clients else "metrics"
         if isinstance(what, Run):
             kept.figure = function(what.table(of), *args, **options)
-        elif isinstance(what, dict) and isinstance(next(iter(what.values())), Run):
-            kept.figure = function({n: r.table(of) for n, r in what.items()}, *args, **options)
+        elif isinstance(what, dict):
+            kept.figure = function(what, *args, **options)
         else:
             function(what, tmp_path / "x.png", *args, **options)
         kept.figure.draw_without_rendering()

@@ -1,12 +1,10 @@
-"""One split in detail, and split rules side by side."""
+"""A split: how many samples of each label every client holds."""
 
 import numpy as np
 import pytest
 
-from fedref.datasets import load, split
-from fedref.datasets.describe import histogram
-from fedref.plots import holdings, split_rules, splits
-from fedref.plots.splits import COLUMNS
+from fedref.datasets import split
+from fedref.plots import holdings, splits
 from fedref.rounds.federation import Federation, Part, Source
 
 #: Four clients with labels 0 (three of them) and 1; two training rows each, and one test row in all.
@@ -46,27 +44,8 @@ def test_real_targets_are_drawn_in_their_groups(seen):
     assert below.get_yticklabels()[0].get_text() == "0 to 1.24"
 
 
-@pytest.mark.parametrize("rules", [["iid"], ["iid", "shards", "dirichlet", "quantity"]])
-def test_a_panel_a_rule_shows_who_holds_what(seen, rules):
-    digits = load("digits")
-    made = {rule: split(rule, digits, 3, users=5) for rule in rules}
-    figure = seen(split_rules, made)
-    panels = [axes for axes in figure.axes if axes.get_images()]
-    assert [axes.get_title(loc="left") for axes in panels] == rules
-    for axes, federation in zip(panels, made.values()):
-        (image,) = axes.get_images()
-        shown, held = image.get_array(), histogram(federation)
-        np.testing.assert_array_equal(shown.filled(0), held)
-        np.testing.assert_array_equal(shown.mask, held == 0)
-        assert image.norm is panels[0].get_images()[0].norm  # one colour bar for all
-        assert [tick.get_text() for tick in axes.get_yticklabels()] == list("0123456789")
-    assert [axes.get_xlabel() for axes in panels] == [
-        "clients" if i >= len(rules) - COLUMNS else "" for i in range(len(rules))
-    ]
-
-
 def test_of_many_labels_some_are_named(seen):
     source = Source(np.zeros((200, 1)), np.arange(200) % 50)
-    figure = seen(split_rules, {"iid": split("iid", source, users=4)})
-    named = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
+    _, below, _ = seen(holdings, split("iid", source, users=4)).axes
+    named = [tick.get_text() for tick in below.get_yticklabels()]
     assert named == [str(label) for label in range(0, 50, 5)]
