@@ -10,7 +10,6 @@ from fedref.boundary.files import exists
 from fedref.boundary.values import Bounds, schema
 from fedref.commands.command_line import parse_setting
 from fedref.datasets import describe, manifest, manifest_of, rules, sources
-from fedref.datasets.registry import find_nothing
 from fedref.experiments import config
 from fedref.experiments.loading import Loader
 from fedref.rounds.federation import Federation
@@ -26,7 +25,7 @@ your own data
                have them; every other column is a feature and holds numbers;
                other names: --set data.label=outcome --set data.client=hospital
   .json        LEAF's format
-  folder       of idx files, of LEAF files, or with a single file of those above
+  folder       of idx files or of LEAF files
   Labels are whole numbers or words. Words become 0, 1, ... in sorted order; the
   table of both is printed and kept in the split's manifest. Other numbers are real
   targets, for models of your own. Other arrays than these are refused, not ignored.
@@ -59,12 +58,12 @@ def list_sources(*, data_dir: Path | None = None) -> None:
 def how_to_get(name: str, data_dir: Path | None) -> str:
     """Return where a data set is, or how to get it."""
     known = datasets.SOURCES[name]
-    if known.find is find_nothing:
+    if known.find is None:
         return "generated"
-    path = sources.locate(name, sources.parse_name(name)[1], data_dir)  # type: ignore[index]
+    path = sources.locate(name, data_dir)
     if path is not None:
         return f"found at {path}"
-    how = f"`fedref data prepare {name}` downloads it" if known.remotes else "not here"
+    how = f"`fedref data prepare {name}` downloads it" if known.addresses else "not here"
     return f"{how}; or put {known.files} in DIR/{name}"
 
 
@@ -107,7 +106,7 @@ def prepare(name: str, *, data_dir: Path | None = None) -> None:
     """
     source = datasets.load(name, data_dir)
     call = sources.parse_name(name)
-    place = None if call is None else sources.locate(*call, data_dir)
+    place = None if call is None else sources.locate(call[0], data_dir)
     published = call is not None and datasets.SOURCES[call[0]].sha256 == source.sha256
     n, p = source.X.shape
     kind = "real targets" if source.real else "labels"

@@ -1,18 +1,11 @@
 """Download published files with pooch. A file appears only when it is complete and its hash right."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 from fedref.boundary.files import data_error
-
-
-class Remote(NamedTuple):
-    """A file at stable public addresses, which are tried in order, with its hash."""
-
-    name: str
-    urls: tuple[str, ...]
-    hash: str  # "sha256:..." or "md5:...", as its publisher gives it
 
 
 def cache_folder() -> Path:
@@ -29,22 +22,25 @@ def download_by_http(url: str, path: str, _: Any) -> None:
     pooch.HTTPDownloader(progressbar=False, timeout=10)(url, path, None)
 
 
-def fetch_file(remote: Remote, folder: Path) -> None:
-    """Download a file to `folder`, unless it is already there with the right hash."""
+def fetch_file(name: str, hash: str, addresses: Sequence[str], folder: Path) -> None:
+    """Download a file to `folder`, unless it is already there with the right hash.
+
+    addresses : of folders that hold it, tried in order.
+    """
     import pooch
 
     pooch.get_logger().setLevel("WARNING")
     failures = []
-    for url in remote.urls:
+    for address in addresses:
         try:
-            pooch.retrieve(url, remote.hash, remote.name, folder, downloader=download_by_http)
+            pooch.retrieve(address + name, hash, name, folder, downloader=download_by_http)
         except Exception as error:  # requests, urllib3, ssl and socket share no base class
             if type(error) is ValueError:
-                reason = f"its hash is not the published {remote.hash}"
+                reason = f"its hash is not the published {hash}"
             else:
                 reason = getattr(error, "strerror", None) or type(error).__name__
-            failures.append(f"{urlsplit(url).netloc}: {reason}")
+            failures.append(f"{urlsplit(address).netloc}: {reason}")
         else:
             return
     what = f"download failed ({'; '.join(failures)})"
-    raise data_error(folder / remote.name, what, "a working network connection")
+    raise data_error(folder / name, what, "a working network connection")

@@ -133,21 +133,12 @@ def is_manifest(path: Path) -> bool:
         return False
 
 
-def read_parts(manifest: dict[str, Any], path: Path) -> tuple[Part, Part, tuple[str, ...] | None]:
-    """Return the training and the test rows of all clients, and their names (None: their numbers)."""
-    parts, clients = [], manifest["clients"]
-    for name in ("train", "test"):
-        with as_data_error(path, f"a list {name} of whole row numbers for every client"):
-            lists = [client[name] for client in clients]
-            if odd := [row for row in chain.from_iterable(lists) if type(row) is not int]:
-                raise ValueError(f"row {odd[0]!r}")
-            sizes = np.array([len(rows) for rows in lists])
-            rows = np.fromiter(chain.from_iterable(lists), np.int64, int(sizes.sum()))
-            parts.append(Part(rows, offsets(sizes)))
-    with as_data_error(path, "a name for every client"):
-        names = require_utf8(client["name"] for client in clients)
-    numbers = tuple(map(str, range(len(names))))
-    return parts[0], parts[1], None if names == numbers else names
+def part_of(lists: list[list[int]]) -> Part:
+    """Return each client's rows, given as plain lists; a TypeError if one is no whole number."""
+    rows = list(chain.from_iterable(lists))
+    if odd := [row for row in rows if type(row) is not int]:
+        raise TypeError(f"row {odd[0]!r} is no whole number")
+    return Part(np.array(rows, np.int64), offsets(np.array([len(rows) for rows in lists])))
 
 
 def read_affine(value: Any, name: str, p: int, path: Path) -> Array | float:
@@ -195,13 +186,15 @@ def from_manifest(
     if manifest["source"].get("labels") != words:
         what = f"the labels of {name} have other names"
         raise data_error(path, what, "the words they were split with")
-    p = source.X.shape[1]
-    train, test, names = read_parts(manifest, path)
+    p, clients = source.X.shape[1], manifest["clients"]
     shift, scale = (read_affine(manifest[key], key, p, path) for key in ("shift", "scale"))
-    parameters = MappingProxyType(manifest["parameters"])
+    with as_data_error(path, "lists train and test of rows and a name for every client"):
+        train, test = (part_of([client[part] for client in clients]) for part in ("train", "test"))
+        names = require_utf8(client["name"] for client in clients)
     federation = Federation(
-        source, train, test, manifest["rule"], parameters, manifest["seed"], shift, scale, names
-    )
+        source, train, test, manifest["rule"], MappingProxyType(manifest["parameters"]),
+        manifest["seed"], shift, scale, None if names == tuple(map(str, range(len(names)))) else names,
+    )  # fmt: skip
     check_federation(federation, path, "a split that can be trained on")
     return federation
 

@@ -7,11 +7,12 @@ when it is downloaded: the same data packed again have another one.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fedref.datasets import synthetic, texts
-from fedref.datasets.download import Remote
 from fedref.datasets.formats import emnist, idx, leaf, mat, npz
 from fedref.datasets.formats.arrays import Raw
 
@@ -24,41 +25,32 @@ class NoParameters:
 class NamedData(NamedTuple):
     """A named data set.
 
-    find(folder, **parameters) → path or None; read(path, **parameters) → named arrays.
+    find(folder) → path or None (generated data have no `find`); read(path, **parameters) → arrays.
     files : which files it needs, in words. help : a line for users. split : the usual split rule.
-    remotes : the files that can be downloaded. parameters : a dataclass, whose fields may stand in
-    the name in this order, as in emnist(letters,a-j). sha256 : of the content ("": not compared).
+    parameters : a dataclass, whose fields may stand in the name in this order, as in
+    emnist(letters,a-j). addresses : of folders, each with all files of `hashes`, to download.
+    hashes : file → "sha256:..." or "md5:...", as its publisher gives it. sha256 : of the content ("":
+    not compared).
     """
 
-    find: Callable[..., Path | None]
+    find: Callable[[Path], Path | None] | None
     read: Callable[..., Raw]
     files: str
     help: str
     split: str
-    remotes: tuple[Remote, ...] = ()
     parameters: type[Any] = NoParameters
+    addresses: tuple[str, ...] = ()
+    hashes: Mapping[str, str] = MappingProxyType({})
     sha256: str = ""
 
 
-def first_of(*names: str) -> Callable[..., Path | None]:
+def first_of(*names: str) -> Callable[[Path], Path | None]:
     """Return a `find` that takes the first of these files that exists."""
 
-    def find(folder: Path, **parameters: Any) -> Path | None:
+    def find(folder: Path) -> Path | None:
         return next((folder / name for name in names if (folder / name).exists()), None)
 
     return find
-
-
-def find_nothing(folder: Path, **parameters: Any) -> Path | None:
-    """Return the folder itself, as generated data need no file."""
-    return folder
-
-
-def remote_files(hashes: Mapping[str, str], *places: str) -> tuple[Remote, ...]:
-    """Return the files {name: hash} of a data set; every place publishes all of them."""
-    return tuple(
-        Remote(name, tuple(place + name for place in places), hash) for name, hash in hashes.items()
-    )
 
 
 SOURCES: dict[str, NamedData] = {
@@ -71,38 +63,36 @@ SOURCES: dict[str, NamedData] = {
         sha256="9412306fcce78e42a62b53b9d042f3208a5a9def042d75be348d43b1647f21f4",
     ),
     "mnist": NamedData(
-        lambda folder: folder if idx.folder_holds_images(folder, "") else None,
-        lambda path: idx.read(path, ""),
+        lambda folder: folder if idx.folder_holds_images(folder) else None,
+        idx.read,
         "the four idx files, e.g. train-images-idx3-ubyte.gz",
         "MNIST, 70 000 images of 28×28",
         "fedprox-mnist",
-        remote_files(
-            {
-                "train-images-idx3-ubyte.gz": "sha256:"
-                "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-                "train-labels-idx1-ubyte.gz": "sha256:"
-                "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-                "t10k-images-idx3-ubyte.gz": "sha256:"
-                "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-                "t10k-labels-idx1-ubyte.gz": "sha256:"
-                "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-            },
+        addresses=(
             "https://storage.googleapis.com/cvdf-datasets/mnist/",
             "https://ossci-datasets.s3.amazonaws.com/mnist/",
         ),
+        hashes={
+            "train-images-idx3-ubyte.gz": "sha256:"
+            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+            "train-labels-idx1-ubyte.gz": "sha256:"
+            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+            "t10k-images-idx3-ubyte.gz": "sha256:"
+            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+            "t10k-labels-idx1-ubyte.gz": "sha256:"
+            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+        },
         sha256="aab2d3960bf1c60aa37e95536dc194732c103bb56ee19bda838082b237d282f2",
     ),
     "emnist": NamedData(
-        emnist.find,
+        first_of("gzip.zip"),
         emnist.read,
-        "gzip.zip, or emnist-letters-train-images-idx3-ubyte.gz and its three companions",
-        "EMNIST: emnist(letters), emnist(letters,a-j), emnist(byclass,a-j), ...",
+        "gzip.zip",
+        "EMNIST: emnist(letters), emnist(letters,a-j), emnist(byclass), emnist(byclass,a-j)",
         "fedprox-femnist",
-        remote_files(
-            {"gzip.zip": "md5:58c8d27c78d21e728a6bc7b3cc06412e"},
-            "https://biometrics.nist.gov/cs_links/EMNIST/",
-        ),
         emnist.EMNIST,
+        addresses=("https://biometrics.nist.gov/cs_links/EMNIST/",),
+        hashes={"gzip.zip": "md5:58c8d27c78d21e728a6bc7b3cc06412e"},
     ),
     "cifar10-gray": NamedData(
         first_of("cifar10-gray.npz"),
@@ -112,9 +102,9 @@ SOURCES: dict[str, NamedData] = {
         "cifar10-powerlaw",
     ),
     "vehicle": NamedData(
-        first_of("vehicle.json", "train"),
-        lambda path: leaf.read(path if path.suffix else path.parent),
-        "vehicle.json (LEAF JSON), or folders train and test of LEAF JSON",
+        first_of("vehicle.json"),
+        leaf.read,
+        "vehicle.json (LEAF JSON)",
         "Vehicle sensors, 100 features, 2 classes, one client per sensor",
         "natural",
     ),
@@ -126,35 +116,35 @@ SOURCES: dict[str, NamedData] = {
         "natural",
     ),
     "shakespeare": NamedData(
-        texts.find_shakespeare,
+        first_of("roles.json.gz", "roles.json"),
         texts.read_shakespeare,
-        "roles.json.gz, or LEAF JSON (train and test folders, or all_data)",
+        "roles.json.gz",
         "Shakespeare's roles: 80 characters and the next, one client per role; shakespeare(step=20)",
         "natural",
-        parameters=texts.Shakespeare,
+        texts.Shakespeare,
     ),
     "sent140": NamedData(
-        texts.find_sent140,
+        lambda folder: folder if leaf.folder_holds_json(folder) else None,
         texts.read_sent140,
         "LEAF JSON (train and test folders, or all_data)",
         "Sentiment140, tweets of 2 classes, one client per user",
         "natural",
-        parameters=texts.Sent140,
+        texts.Sent140,
     ),
     "synthetic": NamedData(
-        find_nothing,
-        lambda path, **chosen: synthetic.read(**chosen),
+        None,
+        synthetic.read,
         "",
         "FedProx's Synthetic(α,β): synthetic(0.5,0.5), synthetic(1,1,users=100,seed=3)",
         "natural",
-        parameters=synthetic.Synthetic,
+        synthetic.Synthetic,
     ),
     "synthetic-iid": NamedData(
-        find_nothing,
-        lambda path, **chosen: synthetic.read(alpha=0.0, beta=0.0, iid=True, **chosen),
+        None,
+        partial(synthetic.read, alpha=0.0, beta=0.0, iid=True),
         "",
         "the IID variant of Synthetic(α,β): one model for all clients",
         "natural",
-        parameters=synthetic.SyntheticIID,
+        synthetic.SyntheticIID,
     ),
 }

@@ -16,7 +16,7 @@ from fedref.boundary.values import build, literal, schema
 from fedref.datasets import download
 from fedref.datasets.formats import idx, leaf, mat, npz, tables
 from fedref.datasets.formats.arrays import Raw, source_of
-from fedref.datasets.registry import SOURCES, find_nothing
+from fedref.datasets.registry import SOURCES
 from fedref.rounds.federation import Federation, Source
 
 Folder = str | os.PathLike[str] | None
@@ -34,7 +34,7 @@ def parse_name(
     if match is None or match["name"] not in SOURCES:
         return None
     name, known = match["name"], SOURCES[match["name"]].parameters
-    given, places = dict(more), [f.name for f in fields(known)]
+    given, places = dict(more), [f.name for f in fields(known) if f.init]
     arguments = [word.strip() for word in (match["arguments"] or "").split(",") if word.strip()]
     for i, argument in enumerate(arguments):
         key, equals, value = (word.strip() for word in argument.partition("="))
@@ -96,24 +96,16 @@ def candidate_folders(name: str, data_dir: Folder) -> list[Path]:
     root = user_folder(data_dir)
     if data_dir is not None:  # FEDREF_DATA may be wrong as long as nothing is needed from it
         require_folder(root)
-    folders = []
-    if root is not None:
-        folders = [root / name]
-        # data_dir may be DIR/mnist itself, which then must not be taken for emnist
-        root_name = os.path.basename(os.path.realpath(root))
-        if root_name == name or root_name not in SOURCES:
-            folders.append(root)
-    folders += [download.cache_folder() / name, shipped_folder() / name]
-    return [folder for folder in folders if os.path.isdir(folder)]
+    roots = [root, download.cache_folder(), shipped_folder()]
+    return [root / name for root in roots if root is not None and os.path.isdir(root / name)]
 
 
-def locate(name: str, chosen: Mapping[str, Any], data_dir: Folder) -> Path | None:
+def locate(name: str, data_dir: Folder) -> Path | None:
     """Return the path to a named data set's files, or None if they are nowhere."""
     find = SOURCES[name].find
-    if find is find_nothing:
+    if find is None:
         return Path()
-    paths = (find(folder, **chosen) for folder in candidate_folders(name, data_dir))
-    return next((path for path in paths if path is not None), None)
+    return next(filter(None, map(find, candidate_folders(name, data_dir))), None)
 
 
 def find(name_or_path: str | os.PathLike[str], data_dir: Folder = None) -> Path | None:
@@ -140,8 +132,8 @@ def load(
 
     Parameters may stand in the name or as keywords: load("emnist", part="letters", classes="a-j"). Those
     of a table are the names of its columns, load("a.csv", label="outcome", client="hospital").
-    data_dir (else FEDREF_DATA) holds data sets as DIR/<name>/... or is the folder of one itself. A
-    data set that is not found is downloaded to the user's cache, if it has a public address.
+    data_dir (else FEDREF_DATA) holds data sets as DIR/<name>/... A data set that is not found is
+    downloaded to the user's cache, if it has a public address.
     verify : raise a DataError if the content differs from the published one, where its hash is known.
     """
     try:
@@ -163,17 +155,17 @@ def load_named(
 ) -> Source:
     """Load a named data set. Download it if it is not found and has a public address."""
     known = SOURCES[name]
-    path = locate(name, chosen, data_dir)
+    path = locate(name, data_dir)
     if path is None:
         require_folder(user_folder(data_dir))  # a mistyped folder may hold it: no download
-        if not known.remotes:
+        if not known.addresses:
             raise missing_error(name, "not found")
         if not fetch:
             asked = f"`fedref data prepare {name}` downloads it"
             raise missing_error(name, f"not found, and nothing is downloaded unasked; {asked}")
-        path = prepare(name, chosen)
+        path = prepare(name)
     shown = shortest_name(name, chosen)
-    where = shown if known.find is find_nothing else str(path)
+    where = shown if known.find is None else str(path)
     source = source_of(known.read(path, **chosen), where, name=shown)
     if verify and known.sha256 not in ("", source.sha256):
         raise DataError(
@@ -191,15 +183,15 @@ def missing_error(name: str, what: str) -> DataError:
     )
 
 
-def prepare(name: str, chosen: dict[str, Any]) -> Path:
+def prepare(name: str) -> Path:
     """Download a named data set into the user's cache; return the path to read it from."""
-    folder = download.cache_folder() / name
+    folder, known = download.cache_folder() / name, SOURCES[name]
     try:
-        for remote in SOURCES[name].remotes:
-            download.fetch_file(remote, folder)
+        for file, hash in known.hashes.items():
+            download.fetch_file(file, hash, known.addresses, folder)
     except DataError as error:
         raise missing_error(name, str(error)) from error
-    path = SOURCES[name].find(folder, **chosen)
+    path = locate(name, None)
     if path is None:
         raise missing_error(name, f"not among what was downloaded to {folder}")
     return path
@@ -218,9 +210,7 @@ SUFFIXES: dict[str, Callable[..., Raw]] = {
     ".csv": tables.read,
     ".tsv": tables.read,
 }
-EXPECTED = (
-    "a file .npz, .csv, .tsv or .json, a folder with one of them, or a folder of idx or LEAF files"
-)
+EXPECTED = "a file .npz, .csv, .tsv or .json, or a folder of idx or LEAF files"
 
 
 def load_path(path: Path, parameters: Mapping[str, Any] = MappingProxyType({})) -> Source:
@@ -228,19 +218,13 @@ def load_path(path: Path, parameters: Mapping[str, Any] = MappingProxyType({})) 
 
     parameters : label and client, the columns of a table that have other names.
     """
-    name, reader = os.path.basename(os.path.realpath(path)), None
+    name = os.path.basename(os.path.realpath(path))
     if path.is_dir():
         reader = next((read for holds, read in FOLDERS if holds(path)), None)
-        files = sorted(file for file in path.iterdir() if suffix(file) in SUFFIXES)
-        if reader is None and not files:
-            raise data_error(path, "holds none of the known formats", EXPECTED)
-        if reader is None and len(files) > 1:
-            held = ", ".join(file.name for file in files[:4]) + ", ..." * (len(files) > 4)
-            raise data_error(path, f"holds {held}", "one of them, by its own path")
-        path = path if reader else files[0]
-    if reader is None and suffix(path) not in SUFFIXES:
-        raise data_error(path, "unknown format", EXPECTED)
-    reader = reader or SUFFIXES[suffix(path)]
+    else:
+        reader = SUFFIXES.get(suffix(path))
+    if reader is None:
+        raise data_error(path, "is in no known format", EXPECTED)
     known = ("label", "client") if reader is tables.read else ()
     if odd := sorted(set(parameters) - set(known)):
         raise ConfigError(f"{name}: {unknown('key of data', odd[0], known)}")
@@ -289,12 +273,10 @@ def from_memory(value: Any, where: str) -> Source | Federation:
 
 def check_source(source: Source) -> None:
     """Refuse a Source whose parts are not arrays of one length."""
-    n = len(source.X)
-    for name, part, axes in (("X", source.X, 2), ("y", source.y, 1), ("client", source.client, 1)):
-        if name == "client" and part is None:
-            continue
-        if not isinstance(part, np.ndarray):
-            raise DataError(f"{source.name}: {name} is a {type(part).__name__}, expected an array")
-        if part.ndim != axes or len(part) != n:
-            expected = f"({n}, features)" if axes == 2 else f"({n},)"
-            raise DataError(f"{source.name}: {name} has shape {part.shape}, expected {expected}")
+    for name, axes in (("X", 2), ("y", 1), ("client", 1)):
+        part = getattr(source, name)
+        right = isinstance(part, np.ndarray) and part.ndim == axes and len(part) == len(source.X)
+        if not right and (name != "client" or part is not None):
+            what = f"{name} is a {type(part).__name__} of shape {np.shape(part)}"
+            expected = f"an array of {axes} axes and as many rows as X"
+            raise data_error(source.name, what, expected)

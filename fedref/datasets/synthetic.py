@@ -9,22 +9,13 @@ IID variant: one W, b ~ N(0, 1) for all clients and x ~ N(0, diag(j^−1.2)).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
 from fedref.datasets.formats.arrays import Raw
 from fedref.models.numerics import Array
-
-BOUNDS = {
-    "alpha": (0, 1e6),
-    "beta": (0, 1e6),
-    "users": (1,),
-    "features": (1,),
-    "classes": (2,),
-    "seed": (0,),
-}
 
 
 @dataclass(frozen=True)
@@ -38,19 +29,17 @@ class Synthetic:
     classes: int = 10
     seed: int = 0
 
-    bounds: ClassVar[Mapping[str, Any]] = BOUNDS
+    bounds: ClassVar[Mapping[str, Any]] = {
+        "alpha": (0, 1e6), "beta": (0, 1e6), "users": (1,), "features": (1,), "classes": (2,), "seed": (0,),
+    }  # fmt: skip
 
 
 @dataclass(frozen=True)
-class SyntheticIID:
-    """Parameters of the IID variant, where all clients have the same distribution."""
+class SyntheticIID(Synthetic):
+    """Parameters of the IID variant: all clients have one distribution, so there is no α and no β."""
 
-    users: int = 30
-    features: int = 60
-    classes: int = 10
-    seed: int = 0
-
-    bounds: ClassVar[Mapping[str, Any]] = BOUNDS
+    alpha: float = field(default=0.0, init=False)
+    beta: float = field(default=0.0, init=False)
 
 
 def sizes(users: int, rng: np.random.Generator) -> Array:
@@ -93,7 +82,7 @@ def generate(
     return X, y, client
 
 
-def read(**parameters: Any) -> Raw:
+def read(path: object, **parameters: Any) -> Raw:
     """Return the generated data with natural clients."""
     X, y, client = generate(**parameters)
     return Raw({"X": X, "y": y, "client": client}, {"client_names": None})

@@ -1,20 +1,13 @@
 """The named data sets that are text: Shakespeare's roles, and Sent140's tweets.
 
-Both have a training and a test part. If the files do not have them, the first 80 % of a client's
-rows, in the order of the file, are for training and the rest for testing. The split rule `natural`
-keeps the parts; its min_rows leaves out clients with fewer rows.
+The first 80 % of a role's windows are for training. With windows of 80 characters LEAF leaves a gap of
+79 before its first test window, which begins with the last training target. A gap of 80 leaves training
+and test part no character in common. The split rule `natural` keeps the parts; its min_rows leaves out
+clients with fewer rows.
 
-Shakespeare's statistics, with step=1 and every role that has a window, beside LEAF's:
-
-                          here                LEAF
-    roles                 1 155               1 129
-    windows               4 221 808           4 226 158
-    windows per role      3 655 ± 6 018       3 743 ± 6 212
-
-They differ because the editions differ. LEAF finds the roles by regular expressions in the plain text
-of Project Gutenberg. `roles.json` comes from a marked-up edition, where a messenger or a servant is a
-role of each play. 194 of its 1 349 roles say no more than 80 characters and have no window. (LEAF's
-files can be read as well; according to its README they keep 660 roles.)
+Shakespeare's roles and windows are not quite LEAF's (data/README.md), which finds the roles by regular
+expressions in the plain text of Project Gutenberg. `roles.json` comes from a marked-up edition, where a
+messenger or a servant is a role of each play. 194 of its 1 349 roles have no window.
 """
 
 import reprlib
@@ -27,27 +20,14 @@ import numpy as np
 
 from fedref.boundary.files import data_error, read_json
 from fedref.datasets.formats import leaf, text
-from fedref.datasets.formats.arrays import Raw, require
-from fedref.datasets.formats.leaf import Parts, User
+from fedref.datasets.formats.arrays import Raw
+from fedref.datasets.formats.leaf import User
 from fedref.models.numerics import Array
 
-ROLES = ("roles.json.gz", "roles.json")
 EXPECTED = 'roles.json: an object {"play__ROLE": [[line, ...] of each speech, ...]}'
 TRAIN = 0.8
 TWEET_AT = 4  # LEAF: id, date, query, user, tweet[, "training" | "test"]
 SENTIMENTS = {0: 0, 1: 1, 4: 1, "0": 0, "1": 1, "4": 1}
-
-
-def split_in_time(users: list[User], gap: int) -> Parts:
-    """Split each user's rows: the first 80 % for training, and after `gap` rows the rest for testing.
-
-    With windows of 80 characters LEAF has a gap of 79: its first test window begins with the last
-    training target. A gap of 80 leaves training and test part no character in common.
-    """
-    ends = [max(1, int(TRAIN * len(user.y))) for user in users]
-    train = [user._replace(X=user.X[:n], y=user.y[:n]) for user, n in zip(users, ends)]
-    test = [user._replace(X=user.X[n + gap :], y=user.y[n + gap :]) for user, n in zip(users, ends)]
-    return [("train", train), ("test", test)]
 
 
 # ---- Shakespeare ------------------------------------------------------------------------------------
@@ -62,22 +42,19 @@ class Shakespeare:
     bounds: ClassVar[Mapping[str, Any]] = {"step": (1,)}
 
 
-def find_shakespeare(folder: Path, step: int) -> Path | None:
-    """Return the path of roles.json, or the folder if it holds LEAF JSON, or None."""
-    path = next((folder / name for name in ROLES if (folder / name).exists()), None)
-    return path or (folder if leaf.folder_holds_json(folder) else None)
-
-
 def read_shakespeare(path: Path, step: int) -> Raw:
     """Return windows of 80 characters and the next one, one client per role."""
-    parts = leaf.read_parts(path) if path.is_dir() else [("", read_roles(path))]
-    if len(parts) == 1:
-        parts = split_in_time(parts[0][1], text.LENGTH)
-    thinned = [
-        (part, [user._replace(X=user.X[::step], y=user.y[::step]) for user in users])
-        for part, users in parts
-    ]
-    return leaf.join(thinned, path)
+    users = read_roles(path)
+    ends = [max(1, int(TRAIN * len(user.y))) for user in users]
+    train = [cut(user, slice(0, n, step)) for user, n in zip(users, ends)]
+    test = [cut(user, slice(n + text.LENGTH, None, step)) for user, n in zip(users, ends)]
+    raw = leaf.join([("train", train), ("test", test)], path)
+    return raw._replace(facts={**raw.facts, "vocabulary": text.CHARACTERS})
+
+
+def cut(user: User, rows: slice) -> User:
+    """Return a user with some of its rows."""
+    return user._replace(X=user.X[rows], y=user.y[rows])
 
 
 def read_roles(path: Path) -> list[User]:
@@ -118,20 +95,15 @@ class Sent140:
     bounds: ClassVar[Mapping[str, Any]] = {"vocabulary": (1,), "length": (1, 10_000)}
 
 
-def find_sent140(folder: Path, **parameters: Any) -> Path | None:
-    """Return the folder if it holds LEAF JSON."""
-    return folder if leaf.folder_holds_json(folder) else None
-
-
 def parse_tweets(x: list[Any], y: list[Any], where: str) -> tuple[Array, Array]:
     """Return the tweets as text (n, 1), and their class: 0 negative, 1 positive."""
     for i, (row, label) in enumerate(zip(x, y)):
         columns = isinstance(row, list) and len(row) in (TWEET_AT + 1, TWEET_AT + 2)
-        expected = "a tweet as [id, date, query, user, tweet]"
-        right = columns and all(isinstance(cell, str) for cell in row)
-        require(right, where, f"x[{i}] is {reprlib.repr(row)}", expected)
-        right = type(label) in (int, str) and label in SENTIMENTS
-        require(right, where, f"y[{i}] is {reprlib.repr(label)}", "0 or 1, a tweet's class")
+        if not (columns and all(isinstance(cell, str) for cell in row)):
+            expected = "a tweet as [id, date, query, user, tweet]"
+            raise data_error(where, f"x[{i}] is {reprlib.repr(row)}", expected)
+        if type(label) not in (int, str) or label not in SENTIMENTS:
+            raise data_error(where, f"y[{i}] is {reprlib.repr(label)}", "0 or 1, a tweet's class")
     tweets = np.array([row[TWEET_AT] for row in x], object)[:, None]
     return tweets, np.array([SENTIMENTS[label] for label in y], np.int64)
 
@@ -139,8 +111,6 @@ def parse_tweets(x: list[Any], y: list[Any], where: str) -> tuple[Array, Array]:
 def read_sent140(path: Path, vocabulary: int, length: int) -> Raw:
     """Return tweets as codes of words, and their class. All unknown words share the last code."""
     parts = leaf.read_parts(path, parse_tweets)
-    if len(parts) == 1:
-        parts = split_in_time([user for user in parts[0][1] if len(user.y)], 0)
     trained = (tweet for user in parts[0][1] if len(user.y) for tweet in user.X[:, 0])
     known = text.vocabulary_of(trained, vocabulary)
     coded = [

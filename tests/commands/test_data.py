@@ -51,13 +51,14 @@ def test_show_uses_the_data_sets_own_split_and_writes_nothing(tmp_path, monkeypa
 
 
 def test_show_refuses_what_run_refuses(tmp_path, capsys):
-    table = tmp_path / "mine" / "a.csv"
-    table.parent.mkdir()
+    table = tmp_path / "a.csv"
     table.write_text("subject,x,y\n" + "".join(f"{i % 3},{i},{1 + i % 2}\n" for i in range(12)))
-    message = r"mine has no natural clients: expected a column .* called client.*data.client=COLUMN"
+    message = (
+        r"a.csv has no natural clients: expected a column .* called client.*data.client=COLUMN"
+    )
     for words in (["data", "show"], ["run", "fedavg", "--data"]):
         with pytest.raises(FedrefError, match=message):
-            parse([*words, str(table.parent)])()
+            parse([*words, str(table)])()
     fedref("show", table, "--split", "iid", "--set", "split.users=3")
     out = capsys.readouterr().out
     assert "labels run from 1 to 2, a model's classes from 0 to 2; no row has label 0" in out
@@ -87,7 +88,7 @@ def test_split_and_show(tmp_path, capsys):
     expected = split("dirichlet", load("digits"), 7, users=8, alpha=0.3)
     assert manifest_of(from_manifest(path)) == manifest_of(expected)
     fedref("show", path, "--out", tmp_path / "m.png")
-    assert "split by dirichlet alpha=0.3 min_rows=2 users=8" in capsys.readouterr().out
+    assert "alpha=0.3 min_rows=2 scaling=unit, seed 7" in capsys.readouterr().out
     path.write_text(path.read_text().replace('"seed": 7', '"seed": 1'))
     with pytest.raises(FedrefError, match="it has been changed"):
         fedref("show", path)

@@ -5,19 +5,23 @@ import gzip
 import io
 import tempfile
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import ANY
 
 import numpy as np
 import pytest
-from dataset_files import images, npz_bytes, put
+import scipy.io
+from dataset_files import idx_bytes, images, npz_bytes, put, put_json, write_idx
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 import fedref
 from fedref import ConfigError, DataError
 from fedref.datasets import Source, from_manifest, load, manifest_of, split, write_manifest
+from fedref.datasets.formats import idx, mat
 from fedref.datasets.sources import from_memory
 
 WORDS = st.sampled_from(["cat", "dog", "ä b", "c,d", 'e"f', "Z"])
@@ -114,6 +118,8 @@ def test_every_reader_makes_the_same_source(given: Rows) -> None:
     assert len({source.sha256 for source in sources}) == 1
 
 
+# ---- files of one format ---------------------------------------------------------------------------
+
 X, Y = images(8)
 FLAT = X.reshape(8, -1)
 PARTS = {"train": slice(5), "test": slice(5, 8)}
@@ -134,27 +140,100 @@ def test_images_keep_their_shape_and_bytes_are_pixels(tmp_path: Path) -> None:
     published = read(tmp_path, **train, **test)
     marked = read(tmp_path, X=X, y=Y, test=np.arange(8) >= 5)
     assert (published.test_from, published.sha256) == (marked.test_from, marked.sha256) == (5, ANY)
-    words = read(tmp_path, X=FLAT, y=np.array([b"10", b"9"] * 4))  # sorted as numbers
+    words = read(tmp_path, X=FLAT, y=np.array(["10", "9"] * 4))  # sorted as numbers
     assert (words.y.tolist(), words.label_names) == ([1, 0] * 4, ("9", "10"))
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "data.npz").rename(tmp_path / "mine" / "a.npz")  # the one file of a folder
-    put(tmp_path / "mine", "README.txt", b"mine")
-    one = load(tmp_path / "mine")
-    assert (one.sha256, one.name) == (words.sha256, "mine")
 
 
 def test_the_fingerprint_depends_on_the_content_alone(tmp_path: Path) -> None:
-    one = read(tmp_path, X=FLAT, y=Y)
-    assert one.sha256 == load(put(tmp_path, "z.npz", npz_bytes({"y": Y, "X": FLAT}))).sha256
-    changes = (
-        {"X": FLAT + 1},
-        {"y": Y[::-1]},
-        {"X": FLAT * 1.0},
-        {"client": Y},
-        {"X": FLAT[:, :3]},
+    one, same = (
+        read(tmp_path, X=FLAT, y=Y),
+        load(put(tmp_path, "z.npz", npz_bytes({"y": Y, "X": FLAT}))),
     )
+    assert one.sha256 == same.sha256
+    changes = {"X": FLAT + 1}, {"y": Y[::-1]}, {"X": FLAT * 1.0}, {"client": Y}, {"X": FLAT[:, :3]}
     others = [read(tmp_path, **({"X": FLAT, "y": Y} | change)) for change in changes]
     assert len({one.sha256, *(other.sha256 for other in others)}) == 6
+
+
+@given(
+    hnp.arrays(
+        st.sampled_from(["u1", "i1", ">i2", ">i4", ">f4", ">f8"]),
+        hnp.array_shapes(max_dims=4, max_side=4),
+        elements={"allow_nan": False},
+    )
+)
+def test_idx_files_give_the_array_that_was_written(array: np.ndarray) -> None:
+    read = idx.parse(idx_bytes(array), "a")
+    np.testing.assert_array_equal(read, array)
+    assert read.dtype == array.dtype
+
+
+@pytest.mark.parametrize(("pack", "test"), [(False, "t10k"), (True, "test")])
+def test_a_folder_of_idx_files_gives_training_and_test_images(
+    tmp_path: Path, pack: bool, test: str
+) -> None:
+    folder = write_idx(tmp_path / "drawn", test=test, pack=pack)
+    if not pack:
+        write_idx(folder)  # the same files, packed, beside them
+    source = load(folder)
+    (X, y), (test_X, test_y) = images(12, 1), images(6, 2)
+    np.testing.assert_array_equal(source.X, np.concatenate([X, test_X]).reshape(18, 9))
+    np.testing.assert_array_equal(source.y, np.concatenate([y, test_y]))
+    assert (source.name, source.test_from, source.image) == ("drawn", 12, (3, 3, 1))
+    assert (source.X.dtype, source.y.dtype, source.full_scale) == (np.uint8, np.int64, 255)
+
+
+def leaf_part(users: list[tuple[list[Any], list[Any]]], named: range) -> dict[str, Any]:
+    names = [f"u{k}" for k in named]
+    data = {name: {"x": x, "y": y} for name, (x, y) in zip(names, users)}
+    return {"users": names, "num_samples": [len(y) for _, y in users], "user_data": data}
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data(), st.integers(1, 3), st.booleans())
+def test_leaf_json_gives_the_rows_that_were_written(
+    data: st.DataObject, p: int, wrapped: bool
+) -> None:
+    """One file, a file for each user, and folders train and test; labels also as [-1.0]."""
+    row = st.tuples(st.lists(st.integers(-9, 9).map(lambda i: i / 4), min_size=p, max_size=p),
+                    st.integers(-1, 3).map(lambda y: [float(y)] if wrapped else y))  # fmt: skip
+    some = st.lists(row, max_size=3).map(lambda rows: ([x for x, _ in rows], [y for _, y in rows]))
+    users = [([[0.5] * p], [1]), *data.draw(st.lists(some, min_size=1, max_size=3))]
+    K, sizes = len(users), [len(y) for _, y in users]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        put_json(folder, leaf_part(users, range(K)), "one.json")
+        for k in range(K):
+            put_json(folder, leaf_part([users[k]], range(k, k + 1)), f"many/{k}.json")
+            for part in ("train", "test"):
+                put_json(folder, leaf_part([users[k]], range(k, k + 1)), f"both/{part}/{k}.json")
+        one, many, both = (load(folder / name) for name in ("one.json", "many", "both"))
+    assert one.X.tolist() == [x for rows, _ in users for x in rows]
+    assert one.y.tolist() == [np.ravel(y)[0] for _, rows in users for y in rows]
+    assert one.client.tolist() == np.repeat(np.arange(K), sizes).tolist()
+    assert one.client_names == tuple(f"u{k}" for k in range(K))
+    assert (one.sha256, one.test_from, one.vocabulary) == (many.sha256, None, None)
+    assert both.test_from == sum(sizes)
+    for field in ("X", "y", "client"):
+        twice = np.concatenate([getattr(one, field)] * 2)
+        np.testing.assert_array_equal(getattr(both, field), twice)
+
+
+def test_a_matlab_file_is_read_only_if_its_hash_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells, stream = np.empty((2, 1, 3), object), io.BytesIO()
+    for k in range(3):
+        cells[:, 0, k] = [np.full((k + 2, 4), k + 0.5), np.full((k + 2, 1), (-1) ** k, np.int16)]
+    scipy.io.savemat(stream, {"X": cells[0], "Y": cells[1]}, do_compression=True)
+    path = put(tmp_path, "data.mat", stream.getvalue())
+    with pytest.raises(DataError, match=r"no MATLAB file that.*landmine.mat .*savez\('mine.np"):
+        load(path)
+    monkeypatch.setattr(mat, "LANDMINE", sha256(path.read_bytes()).hexdigest())
+    source = load(path)
+    assert source.client.tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 2]
+    assert (source.X[:, 3] == source.client + 0.5).all()
+    assert (source.y == (-1) ** source.client).all()
 
 
 def test_columns_that_the_user_names(tmp_path: Path) -> None:

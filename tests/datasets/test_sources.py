@@ -1,19 +1,11 @@
 """Named data sets and where they are looked for."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from dataset_files import (
-    emnist_zip,
-    idx_bytes,
-    images,
-    leaf_object,
-    npz_bytes,
-    put,
-    put_json,
-    write_idx,
-)  # fmt: skip
+from dataset_files import emnist_zip, images, leaf_object, npz_bytes, put, put_json, write_idx
 
 from fedref import ConfigError, DataError
 from fedref.datasets import SOURCES, load, shipped_folder, sources
@@ -52,14 +44,12 @@ def test_real_data_is_read(real: Path, name: str, shape: tuple[int, int], client
 
 def data_dir(root: Path) -> Path:
     """Make a folder with small files for data sets that are neither generated nor shipped."""
-    for name in ("emnist", "vehicle", "cifar10-gray"):
-        (root / name).mkdir()
     write_idx(root / "mnist")
-    put(root / "emnist", "gzip.zip", emnist_zip())
-    put_json(root / "vehicle", leaf_object(), "vehicle.json")
+    put(root, "emnist/gzip.zip", emnist_zip("digits", "letters"))
+    put_json(root, leaf_object(), "vehicle/vehicle.json")
     X, y = images(8)
     parts = {"train_images": X, "train_labels": y, "test_images": X, "test_labels": y}
-    put(root / "cifar10-gray", "cifar10-gray.npz", npz_bytes(parts))
+    put(root, "cifar10-gray/cifar10-gray.npz", npz_bytes(parts))
     return root
 
 
@@ -67,13 +57,15 @@ def data_dir(root: Path) -> Path:
 def test_data_sets_are_found_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    root = data_dir(tmp_path)
-    source = load(name, root, verify=False)
+    with pytest.raises(DataError) as caught:
+        load(name, tmp_path)
+    for words in (SOURCES[name].files, f"DIR/{name}", "FEDREF_DATA"):
+        assert words in str(caught.value)
+    source = load(name, data_dir(tmp_path), verify=False)
     assert source.name == name
-    assert load(name, root / name, verify=False).sha256 == source.sha256  # the folder itself
-    monkeypatch.setenv("FEDREF_DATA", str(root))
+    monkeypatch.setenv("FEDREF_DATA", str(tmp_path))
     assert load(name, verify=False).sha256 == source.sha256
-    with pytest.raises(DataError):
+    with pytest.raises(DataError, match="nowhere: no such folder"):
         load(name, tmp_path / "nowhere")  # an explicit folder goes before FEDREF_DATA
 
 
@@ -87,46 +79,59 @@ def test_files_and_folders_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert same.name == "vehicle"
 
 
-@pytest.mark.parametrize("name", [n for n in SOURCES if SOURCES[n].files and n != "digits"])
-def test_the_error_for_missing_data_says_which_files_to_put_where(
-    tmp_path: Path, name: str
-) -> None:
-    with pytest.raises(DataError) as caught:
-        load(name, tmp_path)
-    for words in (SOURCES[name].files, f"DIR/{name}", "FEDREF_DATA"):
-        assert words in str(caught.value)
-
-
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "given", "message"),
     [
-        ("minst", "did you mean 'mnist'"),
-        ("nowhere.npz", "nor is it a file or folder"),
-        ("", "unknown data set ''"),
-        ("mnist(3)", "one argument too many"),
-        ("emnist(letter)", "did you mean 'letters'"),
+        ("minst", {}, "did you mean 'mnist'"),
+        ("nowhere.npz", {}, "nor is it a file or folder"),
+        ("", {}, "unknown data set ''"),
+        ("mnist(3)", {}, "one argument too many"),
+        ("mnist", {"data_dir": "nope"}, "nope: no such folder"),
+        ("emnist(letter)", {}, "did you mean 'letters'"),
+        ("a.npz", {"classes": "a-j"}, "unknown key of data 'classes'"),
+        ("synthetic(1,1,1,1,1,1,1)", {}, "one argument too many"),
+        ("synthetic(1,alpha=2)", {}, "alpha is given twice"),
+        ("synthetic(x)", {}, "alpha is 'x'"),
+        ("synthetic(-1)", {}, "at least 0"),
+        ("synthetic(gamma=1)", {}, "unknown key of synthetic 'gamma'"),
+        ("synthetic-iid(alpha=1)", {}, "unknown key of synthetic-iid 'alpha'"),
+        ("synthetic-iid(users=0)", {}, "at least 1"),
     ],
 )
-def test_unknown_names_and_arguments(name: str, message: str) -> None:
+def test_wrong_names_and_arguments_are_refused(
+    name: str, given: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    put(tmp_path, "a.npz", b"")
     with pytest.raises((ConfigError, DataError), match=message):
-        load(name)
+        load(name, **given)
+
+
+def test_parameters_are_part_of_the_name() -> None:
+    one, other = load("synthetic(1,1)"), load("synthetic(1,1,seed=2)")
+    assert one.sha256 == load("synthetic(1, 1.0)").sha256 != other.sha256
+    assert (one.name, other.name) == ("synthetic(1,1)", "synthetic(1,1,seed=2)")
+    assert load(other.name).sha256 == other.sha256
+    assert load("synthetic", alpha=1, beta=1, seed=2).sha256 == other.sha256
+    assert load("synthetic-iid(5)").name == "synthetic-iid(5)"
 
 
 def test_a_wrong_folder_matters_only_where_it_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_idx(tmp_path / "mnist", "emnist-letters-", "test")
-    with pytest.raises(DataError, match=r"emnist: .*in the folder DIR/emnist"):
-        load("emnist", tmp_path / "mnist")  # another data set's
     monkeypatch.setenv("FEDREF_DATA", str(tmp_path / "nope"))
     assert load("digits").sha256 == SOURCES["digits"].sha256
-    assert sources.locate("vehicle", {}, None) is None  # as `data list` asks
+    assert sources.locate("vehicle", None) is None  # as `data list` asks
     with pytest.raises(DataError, match="nope: no such folder"):
         load("mnist")  # and no download
-    with pytest.raises(DataError, match="nope: no such folder"):
-        load("digits", tmp_path / "nope")
-    with pytest.raises(ConfigError, match="unknown key of data 'classes'"):
-        load(put(tmp_path, "a.npz", b""), classes="a-j")
+
+
+def test_every_published_file_has_an_address_and_a_hash() -> None:
+    for known in SOURCES.values():
+        assert bool(known.addresses) == bool(known.hashes)
+        assert all(a.startswith("https://") and a.endswith("/") for a in known.addresses)
+        for kind, _, digest in (hash.partition(":") for hash in known.hashes.values()):
+            assert len(digest) == {"md5": 32, "sha256": 64}[kind]
 
 
 # ---- EMNIST ---------------------------------------------------------------------------------------
@@ -134,41 +139,28 @@ def test_a_wrong_folder_matters_only_where_it_is_needed(
 
 def test_emnist_is_upright_and_its_classes_count_from_zero(tmp_path: Path) -> None:
     root = data_dir(tmp_path)
-    whole = load("emnist", root, verify=False)
-    (X, y), (test_X, test_y) = images(10, 1, classes=5), images(5, 2, classes=5)
-    np.testing.assert_array_equal(whole.X, np.concatenate([X, test_X]).reshape(15, 9))
+    whole, some = (load(name, root, verify=False) for name in ("emnist", "emnist(letters,b-c)"))
+    (X, y), (test_X, test_y) = images(12, 1), images(6, 2)
+    np.testing.assert_array_equal(whole.X, np.concatenate([X, test_X]).reshape(18, 9))
     np.testing.assert_array_equal(whole.y, np.concatenate([y, test_y]))
-    assert whole.test_from == 10
-    some = load("emnist(letters,b-d)", root, verify=False)
-    kept = (whole.y >= 1) & (whole.y <= 3)
+    assert whole.test_from == 12
+    kept = (whole.y >= 1) & (whole.y <= 2)
     np.testing.assert_array_equal(some.y, whole.y[kept] - 1)
     np.testing.assert_array_equal(some.X, whole.X[kept])
-    assert some.test_from == kept[:10].sum()
-    swapped = load("emnist", root, classes="cb", verify=False)
-    both = whole.y[(whole.y == 1) | (whole.y == 2)]
-    np.testing.assert_array_equal(swapped.y, np.where(both == 2, 0, 1))
+    assert some.test_from == kept[:12].sum()
     assert load(some.name, root, verify=False).sha256 == some.sha256
 
 
-def test_classes_are_characters_of_the_set() -> None:
-    for part, labels in (
-        ("byclass", range(36, 46)),
-        ("balanced", (36, 37)),
-        ("letters", range(1, 11)),
-    ):
-        classes = "ab" if part == "balanced" else "a-j"
-        assert emnist.find_labels(emnist.ALPHABETS[part], classes) == list(labels)
-    for classes in ("j-a", "a-", "aa", "a1", "é", "·"):
-        with pytest.raises(ConfigError, match="characters of abc"):
-            emnist.find_labels(emnist.ALPHABETS["letters"], classes)
-
-
-def test_emnist_labels_beyond_the_set_are_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "emnist"
-    for part in ("letters", "mnist"):
-        write_idx(folder, f"emnist-{part}-", "test")
-    labels = idx_bytes(np.full(12, 27, np.uint8))
-    put(folder, "emnist-letters-train-labels-idx1-ubyte.gz", labels)
-    with pytest.raises(DataError, match="label 27; expected labels below 27 in letters"):
-        load("emnist", tmp_path)
-    assert load("emnist(mnist)", tmp_path, verify=False).test_from == 12
+def test_classes_are_characters_of_the_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    letters, byclass = emnist.ALPHABETS["letters"], emnist.ALPHABETS["byclass"]
+    for alphabet, classes, labels in (
+        (byclass, "a-j", range(36, 46)), (byclass, "0-9", range(10)), (byclass, None, range(62)),
+        (letters, "a-j", range(1, 11)), (letters, None, range(1, 27)),
+    ):  # fmt: skip
+        assert emnist.find_labels(alphabet, classes) == labels
+    for classes in ("j-a", "a-", "a", "aj", "a-1", "é-z", "·-b", "", "-", "a-bc"):
+        with pytest.raises(ConfigError, match="expected some of abc"):
+            emnist.find_labels(letters, classes)
+    monkeypatch.setitem(emnist.ALPHABETS, "letters", "·abc")
+    with pytest.raises(DataError, match="label 4; expected labels below 4 in letters"):
+        load("emnist", data_dir(tmp_path))

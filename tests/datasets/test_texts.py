@@ -1,18 +1,60 @@
-"""Shakespeare's roles and Sent140's tweets: cut in time, thinned, their vocabulary."""
+"""Text as codes: characters, windows and words; Shakespeare's roles and Sent140's tweets."""
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from dataset_files import put_json
+from dataset_files import put, put_json
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedref import ConfigError
 from fedref.datasets import load, split, texts
 from fedref.datasets.formats import text
 from fedref.rounds.federation import Source
+
+known = st.text(st.sampled_from(text.ALPHABET), max_size=60)
+lines = st.text(st.sampled_from("ab \n"), max_size=60)
+
+
+@given(known, st.text(st.characters(codec=None, categories=["L", "S", "Cs"])))
+def test_codes_are_places_in_leafs_alphabet_and_any_other_character_has_one(
+    words: str, odd: str
+) -> None:
+    assert len(text.ALPHABET) == len(set(text.ALPHABET)) == text.OTHER == 80
+    assert text.decode(text.codes(words)) == words
+    expected = [text.ALPHABET.find(c) % 81 for c in words + odd]  # −1 mod 81 is 80
+    assert text.codes(words + odd).tolist() == expected
+    assert text.decode(np.array([80, 81])) == "·"  # padding is no character
+
+
+@given(known | lines, st.integers(1, 10))
+def test_windows_are_leafs_loop(words: str, length: int) -> None:
+    X, y = text.windows(words, length)
+    raw_text = re.sub(r"   *", " ", words.replace("\n", " "))  # as LEAF's shake_utils.py has it
+    before = [raw_text[i : i + length] for i in range(len(raw_text) - length)]
+    assert [text.decode(row) for row in X] == before
+    assert text.decode(y) == raw_text[length:]
+    assert (X.shape, X.dtype, y.dtype) == ((len(before), length), np.uint8, np.int64)
+
+
+def test_the_vocabulary_is_the_most_frequent_words_and_others_have_one_code() -> None:
+    said = ["b a c", "B, a b", "z z z z"]
+    assert text.vocabulary_of(said, 3) == ("z", "b", "a", "·")  # ties by the alphabet
+    assert text.vocabulary_of(said, 100) == ("z", "b", "a", ",", "c", "·")
+    found = text.encode_words(["A b, x!", "y", "", "b b b b b b"], ("a", "b", ",", "·"), 5)
+    assert found.tolist() == [[0, 1, 2, 3, 3], [3, 4, 4, 4, 4], [4] * 5, [1] * 5]
+    for most, dtype in ((254, np.uint8), (255, np.uint16)):  # the smallest that holds padding, too
+        vocabulary = text.vocabulary_of([f"w{i}" for i in range(400)], most)
+        found = text.encode_words(["w1"], vocabulary, 2)
+        assert (found.dtype, found[0, 1]) == (dtype, most + 1)
+
+
+# ---- Shakespeare ------------------------------------------------------------------------------------
 
 SIZES = {"HAMLET": 500, "GHOST": 300, "SERVANT": 80}
 
@@ -24,28 +66,6 @@ def said(role: str) -> str:
     return words[: n - 1].rstrip().ljust(n - 1, "x") + "!"
 
 
-def windows(role: str) -> list[str]:
-    return [said(role)[i : i + 81] for i in range(SIZES[role] - 80)]
-
-
-def write(root: Path, data: Any, name: str) -> Path:
-    path = root / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    content = json.dumps(data).encode()
-    path.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
-    return root
-
-
-def shakespeare(root: Path) -> Path:
-    """A folder with roles.json.gz, in lines of four words and speeches of three lines."""
-    roles = {}
-    for role in SIZES:
-        words = said(role).split()
-        lines = [" ".join(words[j : j + 4]) for j in range(0, len(words), 4)]
-        roles[role] = [lines[j : j + 3] for j in range(0, len(lines), 3)]
-    return write(root, roles, "shakespeare/roles.json.gz")
-
-
 def texts_of(source: Source, client: int, test: bool) -> list[str]:
     rows = np.flatnonzero(source.client == client)
     rows = rows[(rows >= source.test_from) == test]
@@ -53,13 +73,16 @@ def texts_of(source: Source, client: int, test: bool) -> list[str]:
 
 
 def test_a_role_is_a_client_and_its_windows_are_cut_in_time_and_thinned(tmp_path: Path) -> None:
-    source, thin = (load(name, shakespeare(tmp_path)) for name in ("shakespeare", "shakespeare(7)"))
+    roles = {role: [[word] for word in said(role).split()] for role in SIZES}
+    put(tmp_path, "shakespeare/roles.json.gz", gzip.compress(json.dumps(roles).encode()))
+    source, thin = (load(name, tmp_path) for name in ("shakespeare", "shakespeare(7)"))
     assert source.client_names == ("HAMLET", "GHOST")  # the servant has no window
     assert (source.vocabulary, source.X.dtype) == (text.CHARACTERS, np.uint8)
     for k, role in enumerate(source.client_names):
-        ends = int(0.8 * (SIZES[role] - 80))
-        assert texts_of(source, k, False) == windows(role)[:ends]
-        assert texts_of(source, k, True) == windows(role)[ends + 80 :]  # no character in common
+        windows = [said(role)[i : i + 81] for i in range(SIZES[role] - 80)]
+        ends = int(0.8 * len(windows))
+        assert texts_of(source, k, False) == windows[:ends]
+        assert texts_of(source, k, True) == windows[ends + 80 :]  # no character in common
         for test in (False, True):
             assert texts_of(thin, k, test) == texts_of(source, k, test)[::7]
     assert thin.name == "shakespeare(7)"
@@ -70,32 +93,14 @@ def test_a_role_is_a_client_and_its_windows_are_cut_in_time_and_thinned(tmp_path
         split("natural", source, scaling="unit")
 
 
-def test_leafs_json_is_read_as_well_in_one_part_or_two(tmp_path: Path) -> None:
-    roles = ("HAMLET", "GHOST")
-    entries = {
-        r: {"x": [w[:80] for w in windows(r)], "y": [w[80] for w in windows(r)]} for r in roles
-    }
-    data = {"users": [*roles], "num_samples": [420, 220], "user_data": entries}
-    one = load("shakespeare", write(tmp_path / "a", data, "shakespeare/all_data.json"))
-    assert one.sha256 == load("shakespeare", shakespeare(tmp_path)).sha256
-    for part in ("train", "test"):
-        write(tmp_path / "b", data, f"shakespeare/{part}/data.json")
-    parts = load("shakespeare", tmp_path / "b")
-    assert (parts.test_from, len(parts.y)) == (640, 1280)
-
-
 def test_the_statistics_of_the_plays(real: Path) -> None:
-    roles = texts.read_roles(real / "shakespeare" / "roles.json.gz")
-    sizes = np.array([len(user.y) for user in roles])
-    both = f"{sizes.mean():,.0f} ± {sizes.std():,.0f}"
-    for number in (f"{len(sizes):,}", f"{sizes.sum():,}", both):
-        assert number.replace(",", " ") in (texts.__doc__ or "")
+    sizes = [len(user.y) for user in texts.read_roles(real / "shakespeare" / "roles.json.gz")]
+    page = (Path(__file__).resolve().parents[2] / "data" / "README.md").read_text("utf-8")
+    for number in (len(sizes), sum(sizes)):
+        assert f"{number:,}".replace(",", " ") in page
 
 
 # ---- Sent140 ----------------------------------------------------------------------------------------
-
-ANN = [("so happy!", 1), ("So sad", 0), ("happy happy", 1), ("rain, again", "0"), ("sunshine", 4)]
-BOB = [("sad again", 0), ("fine", 1)]
 
 
 def tweets(**users: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -112,8 +117,11 @@ def tweets(**users: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def test_words_of_the_training_part_alone_are_known(tmp_path: Path) -> None:
-    write(tmp_path, tweets(ann=ANN[:2], cy=[]), "sent140/train/data.json")
-    write(tmp_path, tweets(ann=ANN[2:], bob=BOB), "sent140/test/data.json")
+    ann = [("so happy!", 1), ("So sad", 0)]
+    later = [("happy happy", 1), ("rain, again", "0"), ("sunshine", 4)]
+    put_json(tmp_path, tweets(ann=ann, cy=[]), "sent140/train/data.json")
+    bob = [("sad again", 0), ("fine", 1)]
+    put_json(tmp_path, tweets(ann=later, bob=bob), "sent140/test/data.json")
     source = load("sent140(length=3)", tmp_path)
     assert source.vocabulary == ("so", "!", "happy", "sad", "·")
     assert source.test_from == 2
@@ -124,15 +132,6 @@ def test_words_of_the_training_part_alone_are_known(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert source.y.tolist() == [1, 0, 1, 0, 1, 0, 1]
     assert source.client_names == ("ann", "bob")
-
-
-def test_one_file_is_cut_in_time_before_words_are_counted(tmp_path: Path) -> None:
-    (tmp_path / "sent140").mkdir()
-    put_json(tmp_path / "sent140", tweets(ann=ANN, bob=BOB))
-    source, few = (load(name, tmp_path) for name in ("sent140", "sent140(vocabulary=2)"))
-    assert source.test_from == 5  # 4 of ann's, 1 of bob's
-    assert source.client.tolist() == [0, 0, 0, 0, 1, 0, 1]
-    assert {"rain", "sunshine"} & {*source.vocabulary} == {"rain"}
-    assert source.X.shape == (7, 25)
-    assert few.vocabulary == ("happy", "again", "·")
-    assert load("sent140", tmp_path, vocabulary=2).sha256 == few.sha256
+    few = load("sent140", tmp_path, vocabulary=1)
+    assert (few.vocabulary, few.X.shape) == (("so", "·"), (7, 25))
+    assert few.sha256 == load("sent140(vocabulary=1)", tmp_path).sha256

@@ -20,8 +20,6 @@ from fedref.boundary.files import as_data_error, data_error
 from fedref.models.numerics import Array
 from fedref.rounds.federation import Source
 
-ARRAY_NAMES = ("X", "y", "client", "test")
-
 
 class Raw(NamedTuple):
     """The result of a reader: named arrays, unchecked, and what only its format knows.
@@ -37,8 +35,7 @@ class Raw(NamedTuple):
 def source_of(raw: Raw, where: str, **more: Any) -> Source:
     """Check named arrays and make a Source of them. more : further fields, before the reader's facts."""
     arrays, facts = raw.arrays, {**raw.facts, **more}
-    X, y = require_arrays(arrays, where, ("X", "y"))
-    reject_unknown_arrays(arrays, where, ARRAY_NAMES)
+    X, y = take_arrays(arrays, where, ("X", "y"), ("client", "test"))
     if X.dtype == np.uint8 and "vocabulary" not in facts:
         facts = {"full_scale": 255.0} | facts  # bytes are taken for pixels
     X, image = as_features(X, where)
@@ -76,18 +73,17 @@ def require(right: object, where: object, what: str, expected: str) -> None:
         raise data_error(str(where), what, expected)
 
 
-def require_arrays(arrays: Mapping[str, Any], where: str, names: tuple[str, ...]) -> list[Array]:
-    """Return the arrays of these names; a DataError if one is missing."""
+def take_arrays(
+    arrays: Mapping[str, Any], where: str, names: tuple[str, ...], optional: tuple[str, ...] = ()
+) -> list[Array]:
+    """Return the arrays of these names; a DataError if one is missing, or there are others."""
     held = f"only {', '.join(sorted(arrays))}" if arrays else "and none of another name"
     for name in names:
         require(name in arrays, where, f"no array {name!r}, {held}", ", ".join(names))
-    return [np.asarray(arrays[name]) for name in names]
-
-
-def reject_unknown_arrays(arrays: Mapping[str, Any], where: str, names: tuple[str, ...]) -> None:
-    """Raise a DataError if an array has another name than these."""
     for name in arrays:
-        require(name in names, where, f"unknown array {name!r}", f"only {', '.join(names)}")
+        known = names + optional
+        require(name in known, where, f"unknown array {name!r}", f"only {', '.join(known)}")
+    return [np.asarray(arrays[name]) for name in names]
 
 
 def to_native_order(array: Array) -> Array:
@@ -133,10 +129,7 @@ def as_integers(values: Array, n: int, where: str, what: str = "y") -> Array:
 
 
 def as_text(values: Array, where: str, what: str) -> Array:
-    """Convert bytes, or Python's strings (dtype object, as in pandas), to NumPy's text; keep others."""
-    if values.dtype.kind == "S":
-        with as_data_error(where, f"UTF-8 text in {what}"):
-            return np.char.decode(values, "utf-8")
+    """Convert Python's strings (dtype object, as in pandas) to NumPy's text; keep others."""
     if values.dtype.kind not in "OT":
         return values
     odd = next((i for i, cell in enumerate(values.flat) if not isinstance(cell, str)), None)

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
-from fedref.boundary.files import as_data_error, data_error, read_bytes
+from fedref.boundary.files import as_data_error, read_bytes
 from fedref.datasets.formats import npz
 from fedref.datasets.formats.arrays import Raw, require
 from fedref.models.numerics import Array
 
 TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 EXPECTED = "an idx file, plain or gzip: two zero bytes, a type, the dimensions, the values"
-NAME = re.compile(r"(?P<set>.*?)(?P<part>train|t10k|test)-images[-.]idx3-ubyte(\.gz)?")
+#: How the names of files end; a prefix such as emnist-letters- may stand before.
+NAME = r"(%s)-%s-ubyte(\.gz)?$"
 Images = tuple[Array, Array]  # X (n, H, W), y (n,)
 Files = Mapping[str, Callable[[], bytes]]  # name → content, in a folder or an archive
 
@@ -37,47 +38,36 @@ def parse(data: bytes, where: object) -> Array:
         return np.frombuffer(data, dtype, offset=start).reshape(shape)
 
 
-def read_parts(files: Files, where: Path, prefix: str | None = None) -> list[Images]:
-    """Return the training pair of a set and, if it has one, the test pair; prefix : the set's."""
-    sets: dict[
-        str, dict[str, str]
-    ] = {}  # set → "train" or "test" → images; t10k in a name means test
-    for match in filter(None, map(NAME.fullmatch, sorted(files))):
-        part = "train" if match["part"] == "train" else "test"
-        sets.setdefault(match["set"], {}).setdefault(part, match[0])
-    several = f"holds several sets: {', '.join(sorted(sets))}"
-    require(prefix is not None or len(sets) < 2, where, several, "a single set, or the name of one")
-    images = next(iter(sets.values()), {}) if prefix is None else sets.get(prefix, {})
-    expected = f"{prefix or ''}train-images-idx3-ubyte[.gz]"
-    require("train" in images, where, "no training images", expected)
-    return [read_pair(files, images[part], where) for part in ("train", "test") if part in images]
+def read_parts(files: Files, where: Path) -> list[Images]:
+    """Return the training pair of a set and, if it has one, the test pair; t10k means test."""
+    parts = []
+    for part in ("train", "t10k|test"):
+        found = [
+            {name.removesuffix(".gz") for name in files if re.search(NAME % (part, kind), name)}
+            for kind in ("images.idx3", "labels.idx1")
+        ]
+        if part != "train" and not any(found):
+            continue
+        held = ", ".join(sorted(set.union(*found))) or "no train-images-idx3-ubyte"
+        right = "one idx file of images and one of their labels, for training and for testing"
+        require([len(names) for names in found] == [1, 1], where, f"holds {held}", right)
+        (images, X), (labels, y) = (
+            (where / name, parse((files.get(name) or files[name + ".gz"])(), where / name))
+            for (name,) in found
+        )
+        require(X.ndim == 3, images, f"{X.ndim} dimensions", "3: images, height, width")
+        shape, right = f"labels of shape {y.shape}", f"one for each of {len(X)} images"
+        require(y.shape == (len(X),), labels, shape, right)
+        parts.append((X, y))
+    return parts
 
 
-def read_pair(files: Files, images: str, where: Path) -> Images:
-    """Read images and their labels, whose name has labels for images and idx1 for idx3."""
-    stem = images.removesuffix(".gz").replace("images", "labels").replace("idx3", "idx1")
-    labels = next((name for name in (stem, stem + ".gz") if name in files), None)
-    if labels is None:
-        what = "has no label file beside it"
-        raise data_error(where / images, what, "a pair of image and label files")
-    X, y = (parse(files[name](), where / name) for name in (images, labels))
-    require(X.ndim == 3, where / images, f"{X.ndim} dimensions", "3: images, height, width")
-    shape, right = f"labels of shape {y.shape}", f"one for each of {len(X)} images"
-    require(y.shape == (len(X),), where / labels, shape, right)
-    return X, y
+def folder_holds_images(folder: Path) -> bool:
+    """Return whether the folder holds an idx file of training images."""
+    return any(re.search(NAME % ("train", "images.idx3"), path.name) for path in folder.iterdir())
 
 
-def files_of(folder: Path) -> Files:
-    """Return the files of a folder, which are read when they are called."""
-    return {path.name: partial(read_bytes, path, EXPECTED) for path in folder.iterdir()}
-
-
-def folder_holds_images(folder: Path, prefix: str | None = None) -> bool:
-    """Return whether a file name in the folder is that of training images (of the set `prefix`)."""
-    found = [match for path in folder.iterdir() if (match := NAME.fullmatch(path.name))]
-    return any(match["part"] == "train" and prefix in (None, match["set"]) for match in found)
-
-
-def read(folder: Path, prefix: str | None = None) -> Raw:
-    """Read a folder of idx files."""
-    return npz.join(read_parts(files_of(folder), folder, prefix), folder)
+def read(folder: Path) -> Raw:
+    """Read a folder with the idx files of one set."""
+    files = {path.name: partial(read_bytes, path, EXPECTED) for path in folder.iterdir()}
+    return npz.join(read_parts(files, folder), folder)

@@ -5,7 +5,6 @@ They are those of `arrays.py`, or train_images, train_labels, test_images and te
 
 import io
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -23,39 +22,31 @@ EXPECTED = (
 PUBLISHED = ("train_images", "train_labels", "test_images", "test_labels")
 
 
-def read_array(stream: IO[bytes], where: str, expected: str) -> Array:
-    """Return the array of one member; a DataError if more bytes follow it."""
-    with as_data_error(where, expected):
-        array: Array = np.lib.format.read_array(stream, allow_pickle=False)
-        if stream.read(1):  # reading to the end makes zipfile compare the checksum
-            raise ValueError(f"has more bytes after its array of shape {array.shape}")
-    return array
+def names_in(archive: zipfile.ZipFile, where: Path) -> list[str]:
+    """Return the names of an archive's members; a DataError if they would unpack to too much.
 
-
-def open_members(archive: zipfile.ZipFile, where: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """Yield (name, stream) of each member of a zip archive; a DataError if they are too large.
-
-    Nothing is ever unpacked to disk.
+    (A member never yields more bytes than it claims, and nothing is ever unpacked to disk.)
     """
     assert archive.fp is not None
     limit = unpacked_limit(archive.fp.seek(0, io.SEEK_END))
     claimed = sum(member.file_size for member in archive.infolist())
     wrong = f"claims {claimed} bytes when unpacked"
     arrays.require(claimed <= limit, where, wrong, f"at most {limit}")
-    for member in archive.infolist():
-        with archive.open(member) as unpacked:  # yields no more bytes than the member claims
-            yield member.filename, unpacked
+    return archive.namelist()
 
 
 def read_archive(stream: IO[bytes], where: Path, expected: str = EXPECTED) -> dict[str, Array]:
     """Return all arrays of an archive by name: `np.load` with a limit on the unpacked size."""
-    contents = {}
     with as_data_error(where, expected), zipfile.ZipFile(stream) as archive:
-        for member, unpacked in open_members(archive, where):
-            name = member.removesuffix(".npy")
-            right = name not in contents and name != member
-            arrays.require(right, where, f"unexpected member {member!r}", expected)
-            contents[name] = read_array(unpacked, f"{where}: {name}", expected)
+        names_in(archive, where)
+        damaged = archive.testzip()  # np.load reads no further than an array says that it goes
+        arrays.require(not damaged, where, f"{damaged} is damaged", expected)
+        stream.seek(0)
+        with np.load(stream, allow_pickle=False) as loaded:
+            contents = dict(loaded)
+        for name, array in contents.items():
+            right = isinstance(array, np.ndarray)
+            arrays.require(right, where, f"unexpected member {name!r}", expected)
     return contents
 
 
@@ -65,8 +56,7 @@ def read(path: Path) -> Raw:
         contents = read_archive(stream, path)
     if PUBLISHED[0] not in contents:
         return Raw(contents)
-    X, y, test_X, test_y = arrays.require_arrays(contents, str(path), PUBLISHED)
-    arrays.reject_unknown_arrays(contents, str(path), PUBLISHED)
+    X, y, test_X, test_y = arrays.take_arrays(contents, str(path), PUBLISHED)
     with as_data_error(path, "as many labels as images in both parts"):
         parts = [(X, y, "train_labels"), (test_X, test_y, "test_labels")]
         return join([(x, arrays.as_integers(y, len(x), str(path), n)) for x, y, n in parts], path)

@@ -43,33 +43,38 @@ def find_columns(
 ) -> Columns:
     """Find the meaning of each column by its name. label, client : other names for y and client."""
     names = [name.strip() for name in header]
-    held = ", ".join(names) or "nothing"
-    if "" in names and any(names):
-        what = f"column {names.index('') + 1} has no name"
-        raise data_error(where, what, "a name for every column; leave out a column of row numbers")
-    twice = first_repeated(names)
-    require(not twice, where, f"two columns are called {twice}", "names that differ")
     for key, name in (("label", label), ("client", client)):
         if name is not None and name not in names:
-            raise data_error(
-                where, f"data.{key}: {unknown('column', name, names)}", "the name of a column"
-            )
-    targets = [name for name in TARGETS if name in names]
-    if label is None and len(targets) != 1:
-        what = (
-            f"columns {' and '.join(targets)} are there" if targets else f"no column y, only {held}"
-        )
-        other = "or --set data.label=COLUMN"
-        raise data_error(where, what, f"a header with one of {', '.join(TARGETS)}, {other}")
-    right = "a column test, which is 1 for test rows and 0 for training rows"
-    require("train" not in names, where, "a column is called train", right)
-    chosen = {"y": label or targets[0], "client": client or "client", "test": "test"}
+            what = f"data.{key}: {unknown('column', name, names)}"
+            raise data_error(where, what, "the name of a column")
+    held, twice = ", ".join(names) or "nothing", first_repeated(names)
+    targets = [label] if label else [name for name in TARGETS if name in names]
+    chosen = {"y": (targets or ["y"])[0], "client": client or "client", "test": "test"}
+    features = [i for i, name in enumerate(names) if name not in chosen.values()]
+    one = f"a header with one of {', '.join(TARGETS)}, or --set data.label=COLUMN"
+    for right, what, expected in (
+        (
+            not any(names) or "" not in names,
+            "a column has no name",
+            "a name for every column; leave out a column of row numbers",
+        ),
+        (twice is None, f"two columns are called {twice}", "names that differ"),
+        (targets, f"no column y, only {held}", one),
+        (len(targets) < 2, f"columns {' and '.join(targets)} are there", one),
+        (
+            "train" not in names,
+            "a column is called train",
+            "a column test, 1 for test rows, else 0",
+        ),
+        (
+            len({*chosen.values()}) == 3,
+            f"{label or client} is to be two things",
+            "a column for each",
+        ),
+        (features, f"no column of features, only {held}", "columns of numbers beside them"),
+    ):
+        require(right, where, what, expected)
     roles = {role: names.index(name) for role, name in chosen.items() if name in names}
-    different = len(set(roles.values())) == len(roles)
-    require(different, where, f"{label or client} is to be two things", "a column for each")
-    features = [i for i in range(len(names)) if i not in roles.values()]
-    wrong = f"no column of features, only {held}"
-    require(features, where, wrong, "columns of numbers beside them")
     return Columns(names, features, roles)
 
 
@@ -127,9 +132,8 @@ def read_rows(rows: Iterator[tuple[int, list[str]]], columns: Columns, path: Pat
             cell = row[i].strip()
             if not cell or (role == "test" and cell.lower() not in MASK):
                 what = f"{place_of(lines)}: {names[i]} is {repr(cell[:40]) if cell else 'empty'}"
-                kind = {"test": "test", "train": "training"}.get(role)
-                right = f"1 or true for {kind} rows, else 0" if kind else "a number or a word"
-                raise data_error(path, what, right)
+                test = "1 or true for test rows, else 0"
+                raise data_error(path, what, test if role == "test" else "a number or a word")
             cells[role].append(words.setdefault(cell, cell))
     require(lines, path, "no row below the header", EXPECTED)
     found: dict[str, Any] = {"X": np.frombuffer(X).reshape(len(lines), -1)}
@@ -167,11 +171,11 @@ def numbers_or_words(
     known = {cell: as_number(cell) for cell in set(cells)}
     if all(value is None for value in known.values()):
         return arrays.encode_labels(cells)
-    for k, cell in enumerate(cells):
-        value = known[cell]
-        if value is None or not isfinite(value):
-            what = f"{place_of(lines, k)}: {name} is {cell[:40]!r}, and a number in other rows"
-            raise data_error(path, what, "finite numbers in all rows, or words in all")
+    odd = {cell for cell, value in known.items() if value is None or not isfinite(value)}
+    if odd:
+        k = next(k for k, cell in enumerate(cells) if cell in odd)
+        what = f"{place_of(lines, k)}: {name} is {cells[k][:40]!r}, and a number in other rows"
+        raise data_error(path, what, "finite numbers in all rows, or words in all")
     return np.array([known[cell] for cell in cells], float), None
 
 

@@ -13,7 +13,6 @@ ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklm
 UNKNOWN = "·"  # stands for any other character, or a word outside the vocabulary
 OTHER = len(ALPHABET)  # the code of any other character
 CHARACTERS = (*ALPHABET, UNKNOWN)  # by code
-PADDING = len(CHARACTERS)
 LENGTH = 80
 
 _CODES = np.full(0x110000, OTHER, np.uint8)  # by code point
@@ -25,11 +24,6 @@ def codes(text: str) -> Array:
     # surrogatepass: JSON may hold half of a surrogate pair; it gets the code OTHER
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
     return np.asarray(_CODES[points])
-
-
-def encode(texts: Sequence[str], length: int) -> Array:
-    """Return (n, length) codes; longer texts are cut, shorter ones padded, at their ends."""
-    return pad_rows([codes(text[:length]) for text in texts], length, PADDING)
 
 
 def pad_rows(rows: Sequence[Array], length: int, padding: int) -> Array:

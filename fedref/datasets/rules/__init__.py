@@ -77,9 +77,9 @@ def spelling_of_call(text: str) -> str:
     name, bracket, arguments = text.strip().removesuffix(")").partition("(")
     if not bracket or name not in RULES:
         return ""
-    keys = [
-        f.name.replace("_", "-") for f in fields(RULES[name]) if f.name not in ("scaling", "of")
-    ]
+    own = RULES[name].__annotations__  # these come first, as α of dirichlet
+    names = sorted((f.name for f in fields(RULES[name])), key=lambda key: key not in own)
+    keys = [key.replace("_", "-") for key in names if key not in ("scaling", "of")]
     given = [word.strip() for word in arguments.split(",") if word.strip()]
     sets = [word if "=" in word else f"{key}={word}" for key, word in zip(keys, given)]
     spelling = "".join(f" --set split.{one}" for one in sets)

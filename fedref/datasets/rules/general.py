@@ -57,23 +57,25 @@ class Natural(Rule):
         return tuple(str(k) if names is None else names[k] for k in kept)
 
 
+@dataclass(frozen=True)
 class Dealt(Rule):
     """A rule that deals the rows anew, by default to as many clients as the data have of their own.
 
     So only the degree of heterogeneity changes. Data without clients of their own get 100.
     """
 
-    users: int | None
-    pool: str
-    train_fraction: float
-    streams: ClassVar[int]  # of random numbers that `deal` needs
+    users: int | None = None
+    pool: str = "all"
+    train_fraction: float = 0.9
+
+    streams: ClassVar[int] = 1  # of random numbers that `deal` needs
     meanings: ClassVar[Mapping[str, str]] = {
         "users": "number of clients; default: as many as the data have of their own, else 100"
     }
 
     def fill(self, source: Source) -> Self:
         own = USERS if source.client is None else len(np.unique(source.client))
-        return self if self.users else replace(self, users=own)  # type: ignore[call-arg]
+        return self if self.users else replace(self, users=own)
 
     def split(self, source: Source, rng: Generator) -> Parts:
         *streams, rng_cut = rng.spawn(self.streams + 1)
@@ -90,11 +92,6 @@ class IID(Dealt):
     """Deal random rows, the same number for each client."""
 
     of: str | None = None
-    users: int | None = None
-    pool: str = "all"
-    train_fraction: float = 0.9
-
-    streams = 1
 
     def deal(self, source: Source, rows: Array, users: int, *streams: Generator) -> Part:
         require_rows(users, 1, rows, source)
@@ -121,9 +118,6 @@ class Dirichlet(Dealt):
 
     alpha: float = 0.5
     min_rows: int = 2
-    users: int | None = None
-    pool: str = "all"
-    train_fraction: float = 0.9
 
     streams = 3
 
@@ -155,11 +149,6 @@ class Shards(Dealt):
     """Sort rows by label, cut them into users × shards pieces, deal them at random (McMahan 2017)."""
 
     shards: int = 2
-    users: int | None = None
-    pool: str = "all"
-    train_fraction: float = 0.9
-
-    streams = 1
 
     def deal(self, source: Source, rows: Array, users: int, *streams: Generator) -> Part:
         require_rows(users, self.shards, rows, source)
@@ -177,9 +166,6 @@ class Quantity(Dealt):
 
     alpha: float = 0.5
     min_rows: int = 2
-    users: int | None = None
-    pool: str = "all"
-    train_fraction: float = 0.9
 
     streams = 2
 
