@@ -12,14 +12,14 @@ tables (numbers as text). speed and peers beside them are commands of their own:
 reproduce.speed`, `python -m reproduce.peers`.
 """
 
-import csv
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import fedref
+from fedref.experiments.config import Experiment
+from fedref.experiments.results import Run
 from reproduce import cells, pages, pictures, runs
 from reproduce.claims import judge_claims
 from reproduce.runs import read_spec, report_names
@@ -45,7 +45,6 @@ def title_of(name: str) -> str:
 def reproduce(
     wanted: Sequence[str],
     out: Path,
-    command: runs.Command,
     *,
     quick: bool = False,
     seeds: Sequence[int] | None = None,
@@ -55,27 +54,24 @@ def reproduce(
 ) -> list[str]:
     """Run what is left of some reports and write their pages.
 
-    Return the claims that a quick run contradicts in their direction.
-
-    command : `fedref` with these words, as `fedref.commands.main`. Runs go to
-    OUT/../runs. Quick runs begin anew and are reported on in runs/NAME-quick/results.
+    Return the claims that a quick run contradicts in their direction. Runs go to OUT/../runs. Quick
+    runs begin anew and are reported on in runs/NAME-quick/results.
     """
     specs = {name: read_spec(name) for name in wanted}
-    tables = {name: runs.compose_experiments(spec, quick, seeds) for name, spec in specs.items()}
-    more = [w["load"] for spec in specs.values() for w in spec.get("splits", {}).values()]
-    runs.check_data([t for own in tables.values() for t in own.values()], more, data_dir)
+    made = {name: runs.compose_experiments(spec, quick, seeds) for name, spec in specs.items()}
+    data = [one.data for own in made.values() for one in own.values()]
+    more = [{"name": w["load"]} for s in specs.values() for w in s.get("splits", {}).values()]
+    runs.check_data([*data, *more], data_dir)
     failed = []
     for name, spec in specs.items():
         base = out.parent / "runs" / (f"{name}-quick" if quick else name)
         if quick:
             shutil.rmtree(base, ignore_errors=True)
-        for run, table in tables[name].items():
-            runs.complete(table, base / run, data_dir, workers, command)
+        results = {}
+        for run, experiment in made[name].items():
+            results[run] = runs.complete(experiment, base / run, data_dir, workers)
             message(f"{name}/{run}: finished, {duration_of(base / run)}")
         folder = base / "results" if quick else out / name
-        results = {
-            run: runs.read_results(t, base / run, data_dir) for run, t in tables[name].items()
-        }
         found = report(name, spec, results, base, folder, data_dir)
         message(f"{name}: {folder / 'README.md'}")
         if quick:
@@ -89,35 +85,36 @@ def reproduce(
 
 def report(
     name: str,
-    spec: Mapping[str, Any],
-    results: Mapping[str, runs.Results],
+    spec: runs.Spec,
+    results: Mapping[str, Run],
     base: Path,
     out: Path,
     data_dir: Path | None,
 ) -> cells.Cells:
     """Write cells.csv, runs.csv, pictures and the page of these runs; return the cells."""
     out.mkdir(parents=True, exist_ok=True)
-    measured = [*cells.measure_splits(spec, data_dir), *cells.measure_cells(spec, results)]
+    measured = [
+        *cells.measure_splits(spec, data_dir), *cells.measure_cells(spec, results, data_dir)
+    ]  # fmt: skip
     found = cells.Cells([*measured, *cells.derive_cells(spec, cells.Cells(measured))])
     cells.write_cells(out / "cells.csv", found)
-    write_csv(out / "runs.csv", PROVENANCE, [provenance(base / run) for run in results])
+    made = [provenance(base / run, results[run].experiment) for run in results]
+    write_csv(out / "runs.csv", PROVENANCE, made)
     pictures.draw_pictures(spec, results, found, out, data_dir)
     pages.write_page(name, spec, out)
     return found
 
 
-def provenance(directory: Path) -> list[str]:
+def provenance(directory: Path, experiment: Experiment) -> list[str]:
     """Return which data, seeds, runtime, version and commits made a run."""
     split = json.loads((directory / "split.json").read_text("utf-8"))
-    with (directory / "metrics.csv").open(encoding="utf-8", newline="") as file:
-        seeds = dict.fromkeys(row["seed"] for row in csv.DictReader(file))
     took, source = runs.read_runtime(directory), split["source"]
     return [
         directory.name, source["name"], source["sha256"][:12],
-        f"{split['rule']}, seed {split['seed']}", ", ".join(seeds), duration_of(directory),
-        took["version"], took["commit"],
+        f"{split['rule']}, seed {split['seed']}", ", ".join(map(str, experiment.seeds)),
+        duration_of(directory), took["version"], took["commit"],
     ]  # fmt: skip
 
 
 def duration_of(directory: Path) -> str:
-    return duration(runs.read_runtime(directory).get("seconds", 0.0))
+    return duration(runs.read_runtime(directory)["seconds"])

@@ -13,10 +13,13 @@ import numpy as np
 
 from fedref.datasets import load, split
 from fedref.datasets.describe import statistics
+from fedref.experiments import config
+from fedref.experiments.loading import Loader, load_experiment
+from fedref.experiments.results import Run
+from fedref.experiments.unit import Unit
 from fedref.models.numerics import Array
 from fedref.sampling import cut
-from reproduce.quantities import QUANTITIES, Part, at_best, halves
-from reproduce.runs import Results, Trial, sweep_points
+from reproduce.quantities import QUANTITIES, Part, at_best, halves, run_of
 from reproduce.tables import Values, values_of, write_csv
 
 Place = tuple[str, str]
@@ -64,63 +67,61 @@ def fits(name: str, patterns: Sequence[str]) -> bool:
 # ---- from runs -----------------------------------------------------------------------------------
 
 
-def measure_cells(spec: Mapping[str, Any], runs: Mapping[str, Results]) -> Iterator[Cell]:
+def measure_cells(
+    spec: Mapping[str, Any], runs: Mapping[str, Run], data_dir: Path | None
+) -> Iterator[Cell]:
     """Yield what `cells` ask for: quantities of every method, at every point of these runs."""
+    loader = Loader(data_dir)
     for wanted in spec["measure"].get("cells", []):
         for name in (run for run in runs if fits(run, wanted["runs"])):
             data = next(x for pattern, x in spec["data"].items() if fnmatchcase(name, pattern))
-            for setting, part, chosen in split_run(runs[name], wanted):
-                place = data, setting
+            points = split_run(runs[name], wanted)
+            for setting, run, chosen in points:
+                place, part = (data, setting), Part(run, [one for _, one, _ in points], loader)
                 yield from count_tested(place, part, wanted)
-                for label in dict.fromkeys(trial.label for trial in part.trials):
+                for label in dict.fromkeys(unit.label for unit in run.units):
                     method = spec["methods"][label]
                     yield from measure_method(place, method, part, label, wanted["quantities"])
                     if label in chosen:
                         yield Cell(place, method, "chosen", values_of([]), chosen[label])
 
 
-def split_run(
-    results: Results, wanted: Mapping[str, Any]
-) -> Iterator[tuple[str, Part, dict[str, str]]]:
-    """Yield (setting, its trials, label → what was chosen) of every point of a sweep.
+def split_run(run: Run, wanted: Mapping[str, Any]) -> list[tuple[str, Run, dict[str, str]]]:
+    """Return (setting, its units, label → what was chosen) of every point of a sweep.
 
     choose : one place, with every method at its best point. first-seed : of the first seed alone.
     """
-    table = results.table
-    if wanted.get("first-seed"):
-        first = [t for t in results.trials if t.seed == results.trials[0].seed]
-        results = results._replace(trials=first)
-    words = {k: v for own in table["algorithms"].values() for k, v in own.items()}
-    words |= {**table, "support": table.get("unseen", 0)}
+    e = run.experiment
+    words = {key: value for one in e.algorithms.values() for key, value in vars(one).items()}
+    words |= {**vars(e), "support": e.unseen}
 
     def setting(point: Mapping[str, Any]) -> str:
-        known = {k.replace("-", "_").replace(".", "_"): v for k, v in {**words, **point}.items()}
-        return str(wanted.get("setting", "")).format(**known).replace("%", " %")
+        known = {k.replace("-", "_").replace(".", "_"): v for k, v in point.items()}
+        return str(wanted.get("setting", "")).format(**words | known).replace("%", " %")
 
     if "choose" in wanted:
-        best, chosen = at_best(results, wanted["choose"])
-        yield setting({}), Part(results, best, [best]), chosen
-        return
-    points: dict[str, list[Trial]] = {}
-    for point in sweep_points(table):
-        kept = [t for t in results.trials if all(point[k] == v for k, v in t.point.items())]
-        place = points.setdefault(setting(point), [])
-        place += [trial for trial in kept if not any(trial is other for other in place)]
-    for name, trials in points.items():
-        yield name, Part(results, trials, list(points.values())), {}
+        best, chosen = at_best(run, wanted["choose"])
+        return [(setting({}), best, chosen)]
+    seeds = e.seeds[:1] if wanted.get("first-seed") else e.seeds
+    places: dict[str, dict[int, Any]] = {}
+    for point in config.sweep_points(e):
+        place = places.setdefault(setting(point), {})
+        for unit, record in zip(run.units, run.records):
+            if unit.seed in seeds and all(point[k] == v for k, v in unit.point.items()):
+                place[unit.number] = unit, record
+    return [(name, run_of(run, [*pairs.values()]), {}) for name, pairs in places.items()]
 
 
 def measure_method(
     place: Place, method: str, part: Part, label: str, quantities: Sequence[str]
 ) -> Iterator[Cell]:
     """Yield the cells of one method in one place; NaN, and why, where it diverged with any seed."""
-    ended = sorted({t.diverged for t in part.trials_of(label) if t.diverged is not None})
+    pairs = part.pairs(label)
+    ended = sorted({record.round for _, record in pairs if record.status == "diverged"})
     for quantity in quantities:
         if ended:
             note = f"diverged after round {' and '.join(map(str, ended))}"
-            yield Cell(
-                place, method, quantity, values_of([np.nan] * len(part.trials_of(label))), note
-            )
+            yield Cell(place, method, quantity, values_of([np.nan] * len(pairs)), note)
         elif (values := QUANTITIES[quantity](part, label)).size and not np.isnan(values).all():
             yield Cell(place, method, quantity, values_of(values))
 
@@ -131,27 +132,27 @@ def count_tested(place: Place, part: Part, wanted: Mapping[str, Any]) -> Iterato
     unseen : on the clients that never trained, on the rows that are left when their support is taken
     away; of several draws of clients, the fewest. choose = "half of the clients": on the other half.
     """
-    n = part.trials[0].scores.n_test
+    n = part.run.records[0].scores[-1].n_test
     if wanted.get("choose") == "half of the clients":
         n = n[halves(len(n))[1]]
-    each = [n]
     if wanted.get("unseen"):
-        points = {repr(t.point): t.point for t in part.trials}.values()
-        each = [rows_left(*part.results.load(point)) for point in points]
-    n = min(each, key=np.sum)
+        n = min((rows_left(unit, part.loader) for unit in part.run.units), key=np.sum)
     counts = {"rows tested": n.sum(), "clients tested": (n > 0).sum()}
-    counts["rounds apart"] = part.results.table.get("eval-every", 1)
+    counts["rounds apart"] = part.run.experiment.eval_every
     for what in wanted.get("of-data", []):
-        counts[what] = OF_DATA[what](part.results.load(part.trials[0].point)[1].federation)
+        loaded = load_experiment(part.run.units[0].experiment, part.loader)
+        counts[what] = OF_DATA[what](loaded.federation)
     for what, x in counts.items():
         yield Cell(place, "", what, values_of([x]))
 
 
-def rows_left(made: Any, data: Any) -> Array:
+def rows_left(unit: Unit, loader: Loader) -> Array:
     """Return how many rows each of the unseen clients is tested on."""
-    everyone, tested = data.unseen
+    unseen = load_experiment(unit.experiment, loader).unseen
+    assert unseen is not None
+    everyone, tested = unseen
     sizes = (everyone.train.sizes + everyone.test.sizes)[tested]
-    return np.array([len(cut(np.arange(n), made.unseen)[1]) for n in sizes])
+    return np.array([len(cut(np.arange(n), unit.experiment.unseen)[1]) for n in sizes])
 
 
 def commonest_label(federation: Any) -> float:

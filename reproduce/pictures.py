@@ -9,21 +9,22 @@ import numpy as np
 from matplotlib import style
 
 from fedref.datasets import load, split
+from fedref.experiments.results import Run
 from fedref.plots import holdings
 from fedref.plots import runs as plots
 from fedref.plots.style import COLOURS, STYLE, frame, save, sign
 from fedref.plots.tables import Table, columns_of
 from reproduce.cells import Cells, Place, fits, split_run
 from reproduce.pages import paper_number
-from reproduce.quantities import Part
-from reproduce.runs import Results
+from reproduce.quantities import join_runs
+from reproduce.runs import Spec
 
-Spec = Mapping[str, Any]
 Look = dict[str, Any]
+Parts = Sequence[tuple[str, Run]]
 
 
 def draw_pictures(
-    spec: Spec, runs: Mapping[str, Results], cells: Cells, out: Path, data_dir: Path | None
+    spec: Spec, runs: Mapping[str, Run], cells: Cells, out: Path, data_dir: Path | None
 ) -> None:
     """Draw what `pictures` ask for: of each run, of each point of its sweep, or of cells."""
     for wanted in spec.get("page", {}).get("pictures", []):
@@ -36,8 +37,6 @@ def draw_pictures(
             groups = [[part] for part in parts] if "{setting}" in file else [parts]
             for group in groups:
                 words = {"run": name, "setting": group[0][0].replace(" = ", "")}
-                if wanted.get("merge"):
-                    words["run"] = name.partition("-")[0]
                 DRAWN[wanted["kind"]](spec, wanted, group, title, out / file.format(**words))
     for data, wanted in spec.get("splits", {}).items():
         federation = split(wanted["rule"], load(wanted["load"], data_dir), 0)
@@ -46,27 +45,16 @@ def draw_pictures(
         holdings(federation, out / wanted["file"], data, means)
 
 
-def parts_of(runs: Mapping[str, Results], wanted: Spec) -> list[tuple[str, list[tuple[str, Part]]]]:
-    """Return run → (setting, its trials) of every point; merge : runs on the same data are one."""
-    found = [
-        (name, [(setting, part) for setting, part, _ in split_run(runs[name], wanted)])
-        for name in runs
-        if fits(name, wanted["runs"])
+def parts_of(runs: Mapping[str, Run], wanted: Spec) -> list[tuple[str, Parts]]:
+    """Return run → (setting, its units) of every point; merge : runs on the same data are one."""
+    groups: dict[str, list[Run]] = {}
+    for name in (run for run in runs if fits(run, wanted["runs"])):
+        key = name.partition("-")[0] if wanted.get("merge") else name
+        groups.setdefault(key, []).append(runs[name])
+    return [
+        (name, [(setting, part) for setting, part, _ in split_run(join_runs(own), wanted)])
+        for name, own in groups.items()
     ]
-    if not wanted.get("merge"):
-        return found
-    merged: dict[str, tuple[str, list[tuple[str, Part]]]] = {}
-    for name, ((setting, part), *_) in found:
-        first, ((_, before), *_) = merged.setdefault(
-            name.partition("-")[0], (name, [(setting, part)])
-        )
-        if before is not part:
-            both = before._replace(trials=[*before.trials, *part.trials])
-            merged[name.partition("-")[0]] = first, [(setting, both)]
-    return list(merged.values())
-
-
-Parts = Sequence[tuple[str, Part]]
 
 
 def table_of(spec: Spec, wanted: Spec, parts: Parts) -> Table:
@@ -75,12 +63,12 @@ def table_of(spec: Spec, wanted: Spec, parts: Parts) -> Table:
     lines : a line for each setting, in place of one for each method. after_start : without round 0.
     """
     rows = [
-        {**row, "title": title, "algorithm": title, "seed": t.seed, "diverged": t.diverged is not None}
-        for setting, part in parts
-        for t in part.trials
-        if t.label in wanted.get("methods", [t.label])
-        for title in [setting if wanted.get("lines") else spec["methods"][t.label]]
-        for row in t.rows[int(wanted.get("after_start", False)) :]
+        {**row, "title": title, "algorithm": title, "seed": unit.seed, "diverged": r.status == "diverged"}
+        for setting, run in parts
+        for unit, r in zip(run.units, run.records)
+        if unit.label in wanted.get("methods", [unit.label])
+        for title in [setting if wanted.get("lines") else spec["methods"][unit.label]]
+        for row in r.rows[int(wanted.get("after_start", False)) :]
     ]  # fmt: skip
     return columns_of(rows)
 

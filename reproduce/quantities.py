@@ -4,57 +4,74 @@ Accuracies are in %.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedref.algorithm import Server, State
+from fedref.algorithms.fedavg import FedAvg
+from fedref.experiments.loading import Loader, load_experiment
+from fedref.experiments.results import Run
+from fedref.experiments.unit import Record, Unit
 from fedref.models.numerics import Array
-from fedref.rounds.evaluation import client_mean, sample_mean
+from fedref.rounds.evaluation import Scores, client_mean, evaluate, evaluate_unseen, sample_mean
 from fedref.sampling import stream
-from reproduce.runs import Results, Trial, score_unadapted
 
 
 class Part(NamedTuple):
-    """The trials of one place. whole : those of every point of the same sweep."""
+    """The units of one place. whole : those of every place of the same sweep. loader : of the data."""
 
-    results: Results
-    trials: Sequence[Trial]
-    whole: Sequence[Sequence[Trial]]
+    run: Run
+    whole: Sequence[Run]
+    loader: Loader
 
-    def trials_of(self, label: str) -> list[Trial]:
-        """Return the trials of one method, in the order of seeds."""
-        return [trial for trial in self.trials if trial.label == label]
+    def pairs(self, label: str) -> list[tuple[Unit, Record]]:
+        """Return the units of one method, in the order of seeds."""
+        return [pair for pair in zip(self.run.units, self.run.records) if pair[0].label == label]
 
     def curve(self, label: str, metric: str) -> tuple[Array, Array]:
         """Return (rounds (R,), values (seeds, R)) of the rounds that were evaluated."""
-        return curve_of(self.trials_of(label), metric)
+        each = [
+            {row["round"]: row[metric] for row in record.rows if row.get(metric) is not None}
+            for _, record in self.pairs(label)
+        ]
+        rounds, scale = sorted(set.intersection(*map(set, each))), scale_of(metric)
+        y = scale * np.array([[one[t] for t in rounds] for one in each], float)
+        return np.array(rounds), y
 
 
 Quantity = Callable[[Part, str], Array]
+Mean = Callable[[Array, Array], float]
+SENT = ("bytes_down", "bytes_up")
 
 
-def curve_of(trials: Sequence[Trial], metric: str) -> tuple[Array, Array]:
-    scale = 100 if "accuracy" in metric else 1
-    each = [{r["round"]: r[metric] for r in t.rows if r.get(metric) is not None} for t in trials]
-    rounds = sorted(set.intersection(*map(set, each)))
-    return np.array(rounds), scale * np.array([[one[t] for t in rounds] for one in each], float)
+def scale_of(metric: str) -> int:
+    return 100 if "accuracy" in metric else 1
 
 
 # ---- of a curve ----------------------------------------------------------------------------------
 
 
-def over_rounds(metric: str, how: Callable[[Array], Array]) -> Quantity:
-    """Return the quantity that `how` makes of a column, (seeds, R) → (seeds,); none without values."""
+def over_rounds(metric: str, how: Callable[[Array, Array], Array]) -> Quantity:
+    """Return what `how` makes of a column: (R,), (seeds, R) → (seeds,); none without values."""
 
     def measure(part: Part, label: str) -> Array:
-        y = part.curve(label, metric)[1]
-        return how(y) if y.size and not np.isnan(y).all() else np.zeros(0)
+        t, y = part.curve(label, metric)
+        return how(t, y) if y.size and not np.isnan(y).all() else np.zeros(0)
 
     return measure
 
 
-def last(y: Array) -> Array:
+def start(t: Array, y: Array) -> Array:
+    return y[:, 0]
+
+
+def last(t: Array, y: Array) -> Array:
     return y[:, -1]
+
+
+def gain(t: Array, y: Array) -> Array:
+    return y[:, -1] - y[:, 0]
 
 
 def later_half(y: Array) -> Array:
@@ -62,114 +79,139 @@ def later_half(y: Array) -> Array:
     return y[:, y.shape[1] // 2 :]
 
 
-def change(y: Array) -> Array:
+def change(t: Array, y: Array) -> Array:
     """Return the mean absolute difference of two evaluations in the second half; 0 of a single one."""
     steps = np.abs(np.diff(later_half(y)))
     return steps.mean(1) if steps.shape[1] else np.zeros(len(y))
 
 
-def last_tenth(y: Array) -> Array:
+def last_tenth(t: Array, y: Array) -> Array:
     return np.nanmean(y[:, -max(1, y.shape[1] // 10) :], axis=1)
 
 
-def first_rounds(first: int) -> Quantity:
-    """Return the average accuracy of the rounds `first` to 10."""
-
-    def measure(part: Part, label: str) -> Array:
-        t, y = part.curve(label, "accuracy")
-        return y[:, (first <= t) & (t <= 10)].mean(1)
-
-    return measure
+def until_10(first: int) -> Callable[[Array, Array], Array]:
+    """Return the average over the rounds `first` to 10."""
+    return lambda t, y: y[:, (first <= t) & (t <= 10)].mean(1)
 
 
-def since_round_900(part: Part, label: str) -> Array:
-    """Return what the accuracy has gained in the last tenth of the rounds."""
-    t, y = part.curve(label, "accuracy")
+def gain_of_last_tenth(t: Array, y: Array) -> Array:
+    """Return what was gained in the last tenth of the rounds."""
     return y[:, -1] - y[:, max(0, np.searchsorted(t, 0.9 * t[-1], "right") - 1)]
 
 
-def late_losses(part: Part, label: str) -> Array:
-    """Return the training losses from round 300 on: (seeds, R)."""
-    t, loss = part.curve(label, "train_loss")
-    return loss[:, t >= min(300, t[-1] - 1)]
+def after_300(t: Array, y: Array) -> Array:
+    """Return the values from round 300 on: (seeds, R)."""
+    return y[:, t >= min(300, t[-1] - 1)]
 
 
-def rises(part: Part, label: str) -> Array:
-    """Return in how many of these rounds the loss rises, in %."""
-    return 100 * np.mean(np.diff(late_losses(part, label)) > 0, axis=1)
+# ---- of single units -----------------------------------------------------------------------------
 
 
-def largest_rise(part: Part, label: str) -> Array:
-    return np.diff(late_losses(part, label)).max(1, initial=0.0)
+def of_each(measure: Callable[[Unit, Record], float]) -> Quantity:
+    """Return a number of every unit."""
+    return lambda part, label: np.array([measure(*pair) for pair in part.pairs(label)], float)
 
 
-def rounds_to_loss(goal: str) -> Quantity:
-    """Return the first round with the final training loss of `goal`, or the one after the last."""
-
-    def measure(part: Part, label: str) -> Array:
-        t, loss = part.curve(label, "train_loss")
-        low = loss <= last(part.curve(goal, "train_loss")[1])[:, None]
-        return np.where(low.any(1), t[low.argmax(1)], t[-1] + 1).astype(float)
-
-    return measure
-
-
-# ---- totals and costs ----------------------------------------------------------------------------
+def of_pairs(other: str, measure: Callable[[Record, Record], float]) -> Quantity:
+    """Return a number of every unit's record and that of another method with the same seed."""
+    return lambda part, label: np.array(
+        [measure(own, base) for (_, own), (_, base) in zip(part.pairs(label), part.pairs(other))],
+        float,
+    )
 
 
 def total(*columns: str, scale: float = 1) -> Quantity:
     """Return columns of metrics.csv after the last round, added up."""
-    return lambda part, label: np.array(
-        [scale * sum(t.rows[-1][c] for c in columns) for t in part.trials_of(label)], float
-    )
+    return of_each(lambda unit, record: scale * sum(record.rows[-1][c] for c in columns))
 
 
 def cost_until(goal: str, *columns: str, scale: float = 1) -> Quantity:
     """Return such a total when `goal`'s final accuracy on new clients is reached; ∞: never."""
 
-    def cost(part: Part, label: str) -> Array:
-        found, least = [], last(part.curve(goal, "unseen_accuracy")[1])
-        for trial, level in zip(part.trials_of(label), least):
-            there = (r for r in trial.rows if 100 * r.get("unseen_accuracy", -1) >= level)
-            row = next(there, None)
-            found.append(np.inf if row is None else scale * float(sum(row[c] for c in columns)))
-        return np.array(found)
+    def cost(own: Record, base: Record) -> float:
+        level = base.rows[-1]["unseen_accuracy"]
+        there = (row for row in own.rows if row.get("unseen_accuracy", -1) >= level)
+        row = next(there, None)
+        return np.inf if row is None else scale * float(sum(row[c] for c in columns))
 
-    return cost
+    return of_pairs(goal, cost)
 
 
-def bytes_of_renewals(part: Part, label: str) -> Array:
+def rounds_to_loss(goal: str) -> Quantity:
+    """Return the first round with the final training loss of `goal`, or the one after the last."""
+
+    def count(own: Record, base: Record) -> float:
+        level = base.rows[-1]["train_loss"]
+        low = (row["round"] for row in own.rows if row.get("train_loss", np.inf) <= level)
+        return float(next(low, own.rows[-1]["round"] + 1))
+
+    return of_pairs(goal, count)
+
+
+def bytes_of_renewals(own: Record, base: Record) -> float:
     """Return the bytes of the rounds that renew an F which is there, in times FedAvg's."""
-    found = []
-    for own, base in zip(part.trials_of(label), part.trials_of("fedavg")):
-        asked = [t for t, row in enumerate(own.rows[:-1]) if row.get("renewed") == 1][1:]
-        spent = [
-            sum(rows[t + 1][c] - rows[t][c] for t in asked for c in ("bytes_down", "bytes_up"))
-            for rows in (own.rows, base.rows)
-        ]
-        found.append(spent[0] / spent[1] if asked else np.nan)
-    return np.array(found)
+    asked = [t for t, row in enumerate(own.rows[:-1]) if row.get("renewed") == 1][1:]
+    ours, theirs = (
+        sum(rows[t + 1][c] - rows[t][c] for t in asked for c in SENT)
+        for rows in (own.rows, base.rows)
+    )
+    return ours / theirs if asked else np.nan
 
 
-def count_renewals(part: Part, label: str) -> Array:
+def count_renewals(unit: Unit, record: Record) -> float:
     """Return how often importance is renewed outside the rounds z − 1, z, z + 1.
 
     The last row does not count: no round follows that would renew it.
     """
-    z = part.results.table["algorithms"][label].get("z", 2)
-    flags = [[row.get("renewed") == 1 for row in t.rows[:-1]] for t in part.trials_of(label)]
-    return np.array([float(sum(abs(t - z) > 1 for t in np.flatnonzero(own))) for own in flags])
+    z = getattr(unit.algorithm, "z", 2)
+    return float(
+        sum(row.get("renewed") == 1 and abs(t - z) > 1 for t, row in enumerate(record.rows[:-1]))
+    )
 
 
-def paths_of(trials: Sequence[Trial]) -> list[Array]:
-    """Return (operations so far, accuracy) at the evaluated rounds, for every seed."""
-    rows = [[row for row in t.rows if "accuracy" in row] for t in trials]
-    return [np.array([(row["flops"], 100 * row["accuracy"]) for row in own]).T for own in rows]
+def largest_importance(unit: Unit, record: Record) -> float:
+    """Return the largest F after the last round; NaN of a server that has no F."""
+    return float(np.max(getattr(record.state.server, "F", np.nan)))
 
 
-def operations_a_round(part: Part, label: str) -> Array:
-    spent = [x[-1] for x, _ in paths_of(part.trials_of(label))]
-    return np.array(spent) / part.results.table["rounds"] / 1e9
+def left_high(unit: Unit, record: Record) -> float:
+    """Return the share of clients whose final training loss is above half of the start's mean, in %."""
+    return float(100 * np.mean(record.scores[-1].train_loss > 0.5 * record.rows[0]["train_loss"]))
+
+
+def distance(own: Record, base: Record) -> float:
+    """Return ‖w − w_base‖ / ‖w_base‖ after the last round."""
+    w, exact = (np.asarray(record.state.server.w, float) for record in (own, base))
+    return float(np.linalg.norm(w - exact) / np.linalg.norm(exact))
+
+
+def count_different(own: Record, base: Record) -> float:
+    """Return how many of these quantities are not the same to the bit after the last round."""
+    columns = ("train_loss", "accuracy", "variance", "B")
+    return float(sum(own.rows[-1][c] != base.rows[-1][c] for c in columns))
+
+
+def largest_difference(own: Record, base: Record) -> float:
+    """Return the largest difference of accuracies (as fractions) and test losses, in any round."""
+    each = [(x, y) for x, y in zip(own.rows, base.rows) if "accuracy" in x]
+    return max(abs(x[c] - y[c]) for x, y in each for c in ("accuracy", "test_loss"))
+
+
+def share(score: str, than: Callable[[Array, Array], Array]) -> Quantity:
+    """Return the share of clients with test rows whose last score compares so with FedAvg's, in %."""
+
+    def measure(own: Record, base: Record) -> float:
+        x, y = own.scores[-1], base.scores[-1]
+        return float(100 * than(getattr(x, score), getattr(y, score))[x.n_test > 0].mean())
+
+    return of_pairs("fedavg", measure)
+
+
+# ---- of operations -------------------------------------------------------------------------------
+
+
+def operations_a_round(unit: Unit, record: Record) -> float:
+    return record.rows[-1]["flops"] / unit.experiment.rounds / 1e9
 
 
 def after_operations(fraction: float, mean: bool = False) -> Quantity:
@@ -179,14 +221,20 @@ def after_operations(fraction: float, mean: bool = False) -> Quantity:
     """
 
     def measure(part: Part, label: str) -> Array:
-        spent = fraction * min(x[-1] for trials in part.whole for x, _ in paths_of(trials))
+        spent = fraction * min(r.rows[-1]["flops"] for run in part.whole for r in run.records)
         grid = np.linspace(0, spent, 200) if mean else np.array([spent])
-        return np.array([np.interp(grid, *path).mean() for path in paths_of(part.trials_of(label))])
+
+        def accuracy(unit: Unit, record: Record) -> float:
+            rows = [row for row in record.rows if "accuracy" in row]
+            path = ([row["flops"] for row in rows], [100 * row["accuracy"] for row in rows])
+            return float(np.interp(grid, *path).mean())
+
+        return of_each(accuracy)(part, label)
 
     return measure
 
 
-# ---- of single clients ---------------------------------------------------------------------------
+# ---- of one half of the clients ------------------------------------------------------------------
 
 
 def halves(clients: int) -> tuple[Array, Array]:
@@ -195,39 +243,15 @@ def halves(clients: int) -> tuple[Array, Array]:
     return np.sort(order[: clients // 2]), np.sort(order[clients // 2 :])
 
 
-def mean_of_half(
-    trial: Trial, half: int, mean: Callable[[Array, Array], float] = sample_mean
-) -> float:
+def mean_of_half(record: Record, half: int, mean: Mean = sample_mean) -> float:
     """Return the last accuracy in % on the own test rows of one half of the clients."""
-    chosen, s = halves(len(trial.scores.n_test))[half], trial.scores
+    s = record.scores[-1]
+    chosen = halves(len(s.n_test))[half]
     return 100 * mean(s.accuracy[chosen], s.n_test[chosen])
 
 
-def of_half(half: int, mean: Callable[[Array, Array], float] = sample_mean) -> Quantity:
-    return lambda part, label: np.array(
-        [mean_of_half(t, half, mean) for t in part.trials_of(label)]
-    )
-
-
-def share(score: str, than: Callable[[Array, Array], Array]) -> Quantity:
-    """Return the share of clients with test rows whose last score compares so with FedAvg's, in %."""
-
-    def measure(part: Part, label: str) -> Array:
-        pairs = [
-            (own.scores, base.scores)
-            for own, base in zip(part.trials_of(label), part.trials_of("fedavg"))
-        ]
-        found = [than(getattr(x, score), getattr(y, score))[x.n_test > 0] for x, y in pairs]
-        return np.array([100 * one.mean() for one in found])
-
-    return measure
-
-
-def left_high(part: Part, label: str) -> Array:
-    """Return the share of clients whose final training loss is above half of the start's mean, in %."""
-    start = part.curve(label, "train_loss")[1][:, 0]
-    each = [t.scores.train_loss > 0.5 * x for t, x in zip(part.trials_of(label), start)]
-    return np.array([100 * np.mean(one) for one in each])
+def of_half(half: int, mean: Mean = sample_mean) -> Quantity:
+    return of_each(lambda unit, record: mean_of_half(record, half, mean))
 
 
 def took_part(which: str) -> Quantity:
@@ -238,84 +262,70 @@ def took_part(which: str) -> Quantity:
 
     def measure(part: Part, label: str) -> Array:
         found = []
-        for own, base in zip(part.trials_of(label), part.trials_of("fedavg")):
-            n = own.scores.n_test
+        for (unit, own), (_, base) in zip(part.pairs(label), part.pairs("fedavg")):
+            how: dict[str, Any] = {"label": label, "seed": unit.seed, **unit.point}
+            cohorts = [part.run.plan(t, **how).clients for t in range(own.round)]
+            scores, n = own.scores[-1], own.scores[-1].n_test
             _, tested = halves(len(n))
-            there = np.isin(tested, np.concatenate(own.cohorts()))
-            gain = 100 * (own.scores.accuracy - base.scores.accuracy)
+            there = np.isin(tested, np.concatenate(cohorts))
+            gained = 100 * (scores.accuracy - base.scores[-1].accuracy)
             kept = tested[there if which == "those" else ~there]
-            found.append(
-                100 * there.mean() if which == "share" else sample_mean(gain[kept], n[kept])
-            )
+            points = sample_mean(gained[kept], n[kept])
+            found.append(100 * there.mean() if which == "share" else points)
         return np.array(found)
 
     return measure
 
 
-# ---- of parameters -------------------------------------------------------------------------------
+# ---- of the parameters that the server sends -----------------------------------------------------
 
 
 def unadapted_score(
-    mean: Callable[[Array, Array], float] = sample_mean,
-    unseen: bool = False,
-    score: str = "accuracy",
+    mean: Mean = sample_mean, unseen: bool = False, score: str = "accuracy"
 ) -> Quantity:
-    """Return the final test score of the parameters that the server sends, as they are."""
+    """Return the final test score of the parameters that the server sends, as they are.
+
+    unseen : on the clients that never trained.
+    """
 
     def measure(part: Part, label: str) -> Array:
-        each = [score_unadapted(part.results, trial, unseen) for trial in part.trials_of(label)]
-        scale = 100 if score == "accuracy" else 1
-        return np.array([scale * mean(getattr(s, score), s.n_test) for s in each])
+        each = [score_unadapted(*pair, part.loader, unseen) for pair in part.pairs(label)]
+        return np.array([scale_of(score) * mean(getattr(s, score), s.n_test) for s in each])
 
     return measure
 
 
-def distance_from_exact(part: Part, label: str) -> Array:
-    """Return ‖w − w_exact‖ / ‖w_exact‖ after the last round."""
-    both = zip(part.trials_of(label), part.trials_of("per-fedavg"))
-    pairs = [(np.asarray(x.server.w, float), np.asarray(y.server.w, float)) for x, y in both]
-    return np.array([np.linalg.norm(w - exact) / np.linalg.norm(exact) for w, exact in pairs])
+def score_unadapted(unit: Unit, record: Record, loader: Loader, unseen: bool) -> Scores:
+    made, data, algorithm = (
+        unit.experiment,
+        load_experiment(unit.experiment, loader),
+        unit.algorithm,
+    )
+    sent = algorithm.download(record.state.server)
+    state = State(Server(algorithm.personalised_params(data.model, sent, None, None)), {})
+    how: dict[str, Any] = {"seed": unit.seed}
+    if unseen and data.unseen:
+        how |= {"support": made.unseen, "dtype": np.dtype(made.dtype)}
+        return evaluate_unseen(FedAvg(), data.model, state, *data.unseen, **how)
+    how |= {"round": record.round, "train": False}
+    sampling = made.plan_of(data.federation.clients)
+    return evaluate(FedAvg(), data.model, state, data.federation, sampling, **how)
 
 
-def largest_importance(part: Part, label: str) -> Array:
-    """Return the largest F after the last round; none of a server that has no F."""
-    found = [getattr(trial.server, "F", None) for trial in part.trials_of(label)]
-    return np.array([float(np.max(F)) for F in found if F is not None])
-
-
-def other_than_fedavg(part: Part, label: str) -> Array:
-    """Return how many of these quantities are not the same to the bit after the last round."""
-    columns = ("train_loss", "accuracy", "variance", "B")
-    both = [[last(part.curve(m, c)[1]) for m in (label, "fedavg")] for c in columns]
-    return np.sum([x != y for x, y in both], 0).astype(float)
-
-
-def apart_from(other: str) -> Quantity:
-    """Return the largest difference from another method's accuracies and test losses, in any round."""
-
-    def measure(part: Part, label: str) -> Array:
-        scales = {"accuracy": 100, "test_loss": 1}
-        both = [(part.curve(label, m)[1] - part.curve(other, m)[1]) / s for m, s in scales.items()]
-        return np.max([np.abs(x).max(1) for x in both], 0)
-
-    return measure
-
-
-SENT = ("bytes_down", "bytes_up")
 QUANTITIES: Mapping[str, Quantity] = {
     "accuracy": over_rounds("accuracy", last),
     "accuracy, users": over_rounds("accuracy_mean", last),
-    "average": over_rounds("accuracy", lambda y: y.mean(1)),
-    "maximum": over_rounds("accuracy", lambda y: y.max(1)),
+    "average": over_rounds("accuracy", lambda t, y: y.mean(1)),
+    "maximum": over_rounds("accuracy", lambda t, y: y.max(1)),
     "change": over_rounds("accuracy", change),
-    "untrained": over_rounds("accuracy", lambda y: y[:, 0]),
-    "gained in training": over_rounds("accuracy", lambda y: y[:, -1] - y[:, 0]),
+    "untrained": over_rounds("accuracy", start),
+    "gained in training": over_rounds("accuracy", gain),
     "training loss": over_rounds("train_loss", last),
     "test loss": over_rounds("test_loss", last),
     "variance": over_rounds("variance", last),
     "B": over_rounds("B", last),
     "γ": over_rounds("gamma", last_tenth),
-    "γ measured": over_rounds("gamma", lambda y: np.nanmean(y, axis=1)),
+    "γ measured": over_rounds("gamma", lambda t, y: np.nanmean(y, axis=1)),
     "μ at the end": over_rounds("mu", last),
     "bytes": total(*SENT),
     "MB": total(*SENT, scale=1e-6),
@@ -324,20 +334,22 @@ QUANTITIES: Mapping[str, Quantity] = {
     "10⁹ operations": total("flops", scale=1e-9),
     "gradients": total("grads"),
     "HVPs": total("hvps"),
-    "first rounds": first_rounds(1),
-    "first rounds and start": first_rounds(0),
-    "since round 900": since_round_900,
-    "rises": rises,
-    "largest rise": largest_rise,
-    "loss after round 300": lambda part, label: late_losses(part, label)[:, 0],
-    "renewals": count_renewals,
-    "largest F": largest_importance,
+    "first rounds": over_rounds("accuracy", until_10(1)),
+    "first rounds and start": over_rounds("accuracy", until_10(0)),
+    "since round 900": over_rounds("accuracy", gain_of_last_tenth),
+    "rises": over_rounds("train_loss", lambda t, y: 100 * (np.diff(after_300(t, y)) > 0).mean(1)),
+    "largest rise": over_rounds(
+        "train_loss", lambda t, y: np.diff(after_300(t, y)).max(1, initial=0.0)
+    ),
+    "loss after round 300": over_rounds("train_loss", lambda t, y: after_300(t, y)[:, 0]),
+    "renewals": of_each(count_renewals),
+    "largest F": of_each(largest_importance),
     "rounds to FedAvg's loss": rounds_to_loss("fedavg"),
     "rounds to FedProx's loss": rounds_to_loss("fedprox"),
     # clients that never trained
     "new clients": over_rounds("unseen_accuracy", last),
-    "at the start": over_rounds("unseen_accuracy", lambda y: y[:, 0]),
-    "second half": over_rounds("unseen_accuracy", lambda y: later_half(y).mean(1)),
+    "at the start": over_rounds("unseen_accuracy", start),
+    "second half": over_rounds("unseen_accuracy", lambda t, y: later_half(y).mean(1)),
     "mean of clients": over_rounds("unseen_accuracy_mean", last),
     "on validation clients": over_rounds("validation_accuracy", last),
     "change on new clients": over_rounds("unseen_accuracy", change),
@@ -351,16 +363,16 @@ QUANTITIES: Mapping[str, Quantity] = {
     "before adaptation, users": unadapted_score(client_mean),
     "before adaptation, new clients": unadapted_score(unseen=True),
     "test loss before adaptation": unadapted_score(score="test_loss"),
-    "w from the exact form's": distance_from_exact,
+    "w from the exact form's": of_pairs("per-fedavg", distance),
     # clients beside FedAvg's
     "more accurate": share("accuracy", np.greater),
     "less accurate": share("accuracy", np.less),
     "as accurate": share("accuracy", np.equal),
     "lower loss": share("test_loss", np.less),
-    "left high": left_high,
-    "bytes of renewals": bytes_of_renewals,
-    "last round's quantities other than FedAvg's": other_than_fedavg,
-    "apart from the mean": apart_from("mean"),
+    "left high": of_each(left_high),
+    "bytes of renewals": of_pairs("fedavg", bytes_of_renewals),
+    "last round's quantities other than FedAvg's": of_pairs("fedavg", count_different),
+    "apart from the mean": of_pairs("mean", largest_difference),
     # the half of the clients that is tested, and the half that chooses
     "test clients": of_half(1),
     "mean of test clients": of_half(1, client_mean),
@@ -369,7 +381,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "they, above FedAvg": took_part("those"),
     "the others": took_part("others"),
     # γ, after equal computation
-    "10⁹ operations a round": operations_a_round,
+    "10⁹ operations a round": of_each(operations_a_round),
     "after a quarter of the operations": after_operations(0.25),
     "after half of the operations": after_operations(0.5),
     "after all operations": after_operations(1.0),
@@ -381,38 +393,50 @@ QUANTITIES: Mapping[str, Quantity] = {
 
 SYMBOLS = {"lr": "η", "alpha": "α", "beta": "β"}
 #: What chooses a method's rates.
-CHOICES: Mapping[str, Callable[[Trial], float]] = {
-    "validation clients": lambda trial: float(trial.rows[-1]["validation_accuracy"]),
-    "half of the clients": lambda trial: mean_of_half(trial, 0),
+CHOICES: Mapping[str, Callable[[Record], float]] = {
+    "validation clients": lambda record: float(record.rows[-1]["validation_accuracy"]),
+    "half of the clients": lambda record: mean_of_half(record, 0),
 }
 
 
-def at_best(results: Results, choice: str) -> tuple[list[Trial], dict[str, str]]:
-    """Return every method's trials at its best point, mean over seeds, and label → what it is.
+def at_best(run: Run, choice: str) -> tuple[Run, dict[str, str]]:
+    """Return every method at its best point, mean over seeds, and label → what that is.
 
     What diverged comes last; (edge): an end of the grid, (only): there is no other value.
     """
-    best, chosen, grid = [], {}, results.table.get("sweep", {})
-    for label in dict.fromkeys(trial.label for trial in results.trials):
-        at: dict[str, list[Trial]] = {}
-        for trial in results.trials:
-            if trial.label == label:
-                at.setdefault(repr(trial.point), []).append(trial)
+    places: dict[str, dict[str, list[tuple[Unit, Record]]]] = {}
+    for unit, record in zip(run.units, run.records):
+        places.setdefault(unit.label, {}).setdefault(unit.variant, []).append((unit, record))
 
-        def value(trials: Sequence[Trial]) -> float:
-            ended = [t.diverged is not None for t in trials]
-            return float(
-                np.mean([-np.inf if e else CHOICES[choice](t) for e, t in zip(ended, trials)])
-            )
+    def value(pairs: Sequence[tuple[Unit, Record]]) -> float:
+        records = [record for _, record in pairs]
+        ended = any(record.status == "diverged" for record in records)
+        return -np.inf if ended else float(np.mean([CHOICES[choice](r) for r in records]))
 
-        top = max(at.values(), key=value)
-        rates = [f"{SYMBOLS[k]} = {x:g}{edge(x, grid[k])}" for k, x in top[0].point.items()]
-        chosen[label] = ", ".join(rates)
+    best, chosen = [], {}
+    for label, points in places.items():
+        top = max(points.values(), key=value)
+        grid = [pairs[0][0].point for pairs in points.values()]
+        rates = (
+            f"{SYMBOLS[key]} = {x:g}{edge(x, {point[key] for point in grid})}"
+            for key, x in top[0][0].point.items()
+        )
         best += top
-    return best, chosen
+        chosen[label] = ", ".join(rates)
+    return run_of(run, best), chosen
 
 
-def edge(value: float, grid: Sequence[float]) -> str:
+def run_of(run: Run, pairs: Sequence[tuple[Unit, Record]]) -> Run:
+    """Return a run with these units alone."""
+    return run._replace(units=[unit for unit, _ in pairs], records=[record for _, record in pairs])
+
+
+def join_runs(runs: Sequence[Run]) -> Run:
+    """Return the units of several runs as one run."""
+    return run_of(runs[0], [pair for run in runs for pair in zip(run.units, run.records)])
+
+
+def edge(value: float, grid: set[float]) -> str:
     """Say whether a value is at an end of the grid that it was chosen from."""
     if len(grid) == 1:
         return " (only)"

@@ -7,7 +7,6 @@ from typing import Annotated
 
 from fedref.boundary.errors import ConfigError
 from fedref.boundary.values import Bounds, seeds_of
-from fedref.commands import main
 from fedref.commands.console import say
 
 
@@ -37,8 +36,7 @@ def reproduce(
 
     To resume an interrupted report, give the same command again. Results are in DIR/NAME/ (README.md,
     cells.csv, runs.csv, pictures); claims.md in DIR sums them up. The runs are in runs/NAME/ beside DIR:
-    ordinary run directories, each beside its experiment as a file for `fedref run`. Runs with --quick
-    always start anew and write nothing to DIR.
+    ordinary run directories. Runs with --quick always start anew and write nothing to DIR.
 
     exit code: 0 all went well; 1 a claim of --quick has not its direction; 2 wrong input, or data are missing
     """
@@ -55,7 +53,6 @@ def reproduce(
     failed = package.reproduce(
         known if "all" in reports else [*dict.fromkeys(reports)],
         out or package.default_out(),
-        main,
         quick=quick,
         seeds=None if seeds is None else seeds_of(seeds),
         data_dir=data_dir,

@@ -35,20 +35,17 @@ clients-per-round = 3
 steps = 1
 batch-size = 5
 seeds = [0, 1]
-data.name = "digits"
-model.name = "logistic"
-
-[base.algorithms]
-fedavg = { lr = 0.1 }
-fedprox = { lr = 0.1, mu = 0.0 }
+data = "digits"
+model = "logistic"
+lr = 0.1
 
 [runs]
 one = {}
-two = { "algorithms.*.lr" = 0.2, sweep = { steps = [1, 2] } }
+two = { lr = 0.2, sweep = { steps = [1, 2] } }
 
 [quick]
 seeds = [0]
-one.rounds = 1
+one = { rounds = 1 }
 
 [data]
 one = "Digits"
@@ -56,7 +53,7 @@ two = "Digits"
 
 [methods]
 fedavg = "FedAvg"
-fedprox = "FedProx"
+fedprox = { name = "FedProx", mu = 0.0 }
 
 [[measure.cells]]
 runs = ["one"]

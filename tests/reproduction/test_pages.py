@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from fedref.experiments.unit import units
 from reproduce import default_out, pages
 from reproduce.cells import read_cells
 from reproduce.claims import claims_of, judge_claims
 from reproduce.quantities import CHOICES, QUANTITIES
-from reproduce.runs import PAPERS, compose_experiments, loader_of, read_spec, report_names
+from reproduce.runs import PAPERS, compose_experiments, read_spec, report_names
 
 RESULTS = default_out()
 NAMES = report_names()
@@ -56,10 +57,10 @@ def test_a_file_asks_for_what_there_is(name: str) -> None:
         assert {*wanted["quantities"]} <= {*QUANTITIES}
         assert wanted.get("choose", "half of the clients") in CHOICES
     for quick in (False, True):
-        for table in compose_experiments(spec, quick).values():
-            loader_of(table, None)  # refuses what `fedref run` would
-            assert {*table["algorithms"]} <= methods
-            assert table["seeds"] == [0] or not quick
+        for made in compose_experiments(spec, quick).values():  # refuses what `fedref run` would
+            assert units(made)
+            assert {*made.algorithms} <= methods
+            assert made.seeds == (0,) or not quick
 
 
 def test_every_note_is_written_and_used() -> None:

@@ -1,32 +1,50 @@
 """What is read off runs, on rows and scores made up here."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fedref.algorithm import State
+from fedref.experiments import config
+from fedref.experiments.loading import Loader
+from fedref.experiments.results import Run
+from fedref.experiments.unit import Record, Unit
 from fedref.rounds.evaluation import Scores
 from reproduce.cells import count_tested, split_run
 from reproduce.quantities import QUANTITIES, Part, at_best, halves
-from reproduce.runs import Results, Trial
+
+Pair = tuple[Unit, Record]
 
 
-def trial(label: str, columns: dict[str, list[Any]], seed: int = 0, **more: Any) -> Trial:
-    """A trial with these columns of metrics.csv, a value a round from 0 on; None: not evaluated."""
+def pair(label: str, columns: dict[str, list[Any]], seed: int = 0, **more: Any) -> Pair:
+    """A unit with these columns of metrics.csv, a value a round from 0 on; None: not evaluated."""
     rounds = range(len(next(iter(columns.values()))))
     known = [{c: y[t] for c, y in columns.items() if y[t] is not None} for t in rounds]
     rows = [{"round": t, **row} for t, row in zip(rounds, known)]
     n = np.array([0, 10, 10, 20])
-    scores = Scores(n, np.full(4, np.nan), np.full(4, np.nan), n, np.full(4, np.nan))
-    scores = scores._replace(**more.pop("scores", {}))
-    fields = {"point": {}, "server": None, "diverged": None, "cohorts": lambda: [np.array([1])]}
-    return Trial(**{"label": label, "seed": seed, "rows": rows, "scores": scores, **fields, **more})
+    scores = Scores(n, np.full(4, np.nan), np.full(4, np.nan), n + 1, np.full(4, np.nan))
+    scores = scores._replace(**more.get("scores", {}))
+    status = "diverged" if more.get("diverged") else "done"
+    state = State(more.get("server"), {})
+    record = Record(status, len(rows) - 1, state, rows, [len(rows) - 1], [scores])
+    set_to = {"algorithms": {label: "fedavg"}, "seeds": [seed], "rounds": 4, "clients_per_round": 1}
+    return Unit(0, config.experiment_of(set_to.items()), more.get("point", {}), ""), record
 
 
-def part_of(*trials: Trial, table: dict[str, Any] | None = None) -> Part:
-    made = {"algorithms": {t.label: {} for t in trials}, "rounds": 4, **(table or {})}
-    return Part(Results(made, list(trials), dict), trials, [trials])
+def run_of(*pairs: Pair, **values: Any) -> Run:
+    units = [unit._replace(number=i) for i, (unit, _) in enumerate(pairs)]
+    labels = {unit.label: "fedavg" for unit in units}
+    seeds = sorted({unit.seed for unit in units})
+    made = config.experiment_of([("algorithms", labels), ("seeds", seeds), *values.items()])
+    return Run(made, units, [record for _, record in pairs])
+
+
+def part_of(*pairs: Pair) -> Part:
+    run = run_of(*pairs)
+    return Part(run, [run], Loader())
 
 
 CURVE = [0.1, 0.5, 0.3, 0.6, 0.5]
@@ -52,32 +70,33 @@ LOSS = [4.0, 3.0, 2.0, 1.0, 2.0]
     ],
 )  # fmt: skip
 def test_of_a_curve(quantity: str, columns: dict[str, list[Any]], expected: float) -> None:
-    part = part_of(trial("m", columns), trial("m", columns, seed=1))
+    part = part_of(pair("m", columns), pair("m", columns, seed=1))
     assert QUANTITIES[quantity](part, "m") == pytest.approx([expected] * 2)
 
 
 def test_what_a_run_does_not_have_is_nothing() -> None:
-    own = trial("m", {"accuracy": CURVE}, server=SimpleNamespace(F=np.array([1.0, 3.0])))
-    part = part_of(own, trial("fedavg", {"accuracy": CURVE}, server=SimpleNamespace()))
+    own = pair("m", {"accuracy": CURVE}, server=SimpleNamespace(F=np.array([1.0, 3.0])))
+    part = part_of(own, pair("fedavg", {"accuracy": CURVE}, server=SimpleNamespace()))
     assert QUANTITIES["largest F"](part, "m") == [3]
-    assert QUANTITIES["largest F"](part, "fedavg").size == QUANTITIES["γ"](part, "m").size == 0
+    assert np.isnan(QUANTITIES["largest F"](part, "fedavg"))
+    assert QUANTITIES["γ"](part, "m").size == 0
 
 
 def test_cost_until_another_methods_end() -> None:
     base = {"unseen_accuracy": [0.1, 0.2, 0.4], "bytes_down": [0, 10, 20], "bytes_up": [0, 0, 0]}
     fast, slow = (base | {"unseen_accuracy": y} for y in ([0.1, 0.4, 0.3], [0.1, 0.2, 0.3]))
-    part = part_of(trial("fedavg", base), trial("fast", fast), trial("slow", slow))
+    part = part_of(pair("fedavg", base), pair("fast", fast), pair("slow", slow))
     found = [float(QUANTITIES["MB to FedAvg's"](part, m)[0]) for m in ("fedavg", "fast", "slow")]
     assert found == pytest.approx([20e-6, 10e-6, np.inf])
     losses = {"fedavg": [3, 2.0, 1.5], "m": [3, 1.0, 2]}
-    part = part_of(*(trial(m, {"train_loss": y}) for m, y in losses.items()))
+    part = part_of(*(pair(m, {"train_loss": y}) for m, y in losses.items()))
     assert [QUANTITIES["rounds to FedAvg's loss"](part, m)[0] for m in losses] == [2, 1]
 
 
 def test_bytes_of_the_rounds_that_renew() -> None:
     sent = {"bytes_up": [0, 0, 0, 0, 0]}
-    own = trial("m", {"bytes_down": [0, 1, 2, 4, 6], "renewed": [0, 1, 1, 1, 0], **sent})
-    base = trial("fedavg", {"bytes_down": [0, 1, 2, 3, 4], **sent})
+    own = pair("m", {"bytes_down": [0, 1, 2, 4, 6], "renewed": [0, 1, 1, 1, 0], **sent})
+    base = pair("fedavg", {"bytes_down": [0, 1, 2, 3, 4], **sent})
     found = QUANTITIES["bytes of renewals"](part_of(own, base), "m")
     assert found == [2]  # without the first renewal
 
@@ -86,14 +105,16 @@ def test_of_single_clients() -> None:
     a, b = np.array([np.nan, 0.5, 0.5, 1.0]), np.array([np.nan, 0.4, 0.5, 1.0])
     _, tested = halves(4)
     columns, scores = {"accuracy": CURVE}, {"accuracy": a, "test_loss": -a, "train_loss": 4 * b}
-    own = trial("m", columns, scores=scores)
-    base = trial("fedavg", columns, scores={"accuracy": b, "test_loss": -b})
+    own = pair("m", columns, scores=scores)
+    base = pair("fedavg", columns, scores={"accuracy": b, "test_loss": -b})
     part = part_of(own, base)
     names = ("more accurate", "less accurate", "as accurate", "lower loss")
     shares = [QUANTITIES[q](part, "m")[0] for q in names]
     assert shares == pytest.approx([100 / 3, 0, 200 / 3, 100 / 3])
-    assert QUANTITIES["test clients that took part"](part, "m") == [100 * (1 in tested) / 2]
-    n = own.scores.n_test[tested]
+    drawn = {int(k) for t in range(4) for k in part.run.plan(t, "m").clients}
+    took = QUANTITIES["test clients that took part"](part, "m")
+    assert took == [100 * len(drawn & {*tested.tolist()}) / 2]
+    n = own[1].scores[-1].n_test[tested]
     mean = 100 * np.nansum(a[tested] * n) / n.sum()
     assert QUANTITIES["test clients"](part, "m") == pytest.approx([mean])
 
@@ -101,27 +122,25 @@ def test_of_single_clients() -> None:
 def test_the_best_point_is_that_of_the_mean_over_seeds_and_not_of_one_that_diverged() -> None:
     each = {0.1: (0.5, 0.7), 1.0: (0.65, 0.65), 10.0: (0.9, 0.9)}
     trials = [
-        trial("m", {"validation_accuracy": [v]}, seed, point={"lr": lr}, diverged=1 if lr > 1 else None)
+        pair("m", {"validation_accuracy": [v]}, seed, point={"lr": lr}, diverged=lr > 1)
         for lr, values in each.items()
         for seed, v in enumerate(values)
     ]  # fmt: skip
-    results = Results({"sweep": {"lr": [0.1, 1.0, 10.0]}, "algorithms": {"m": {}}}, trials, dict)
-    best, chosen = at_best(results, "validation clients")
+    best, chosen = at_best(run_of(*trials), "validation clients")
     assert chosen == {"m": "η = 1"}
-    assert [t.point for t in best] == [{"lr": 1.0}] * 2
-    first = at_best(results._replace(trials=trials[:2]), "validation clients")
-    assert first[1] == {"m": "η = 0.1 (edge)"}
+    assert [unit.point for unit in best.units] == [{"lr": 1.0}] * 2
+    assert at_best(run_of(*trials[:2]), "validation clients")[1] == {"m": "η = 0.1 (only)"}
+    assert at_best(run_of(*trials[:4]), "validation clients")[1] == {"m": "η = 1 (edge)"}
 
 
 def test_a_sweep_is_split_into_places_and_a_method_without_its_key_is_in_each() -> None:
-    swept = [trial("m", {"accuracy": [x]}, point={"until-gamma": x}) for x in (0.1, 0.5)]
-    base = trial("fedavg", {"accuracy": [0.0]})
-    algorithms = {"m": {"mu": 3}, "fedavg": {}}
-    table = {"sweep": {"until-gamma": [0.1, 0.5]}, "algorithms": algorithms, "epochs": 2}
-    results = Results(table, [*swept, base], dict)
-    found = list(split_run(results, {"setting": "E = {epochs}, μ = {mu}, {until_gamma:.0%}"}))
-    assert [(setting, [t.label for t in part.trials]) for setting, part, _ in found] == [
-        ("E = 2, μ = 3, 10 %", ["m", "fedavg"]), ("E = 2, μ = 3, 50 %", ["m", "fedavg"]),
+    swept = [pair("m", {"accuracy": [x]}, point={"mu": x}) for x in (0.1, 0.5)]
+    run = run_of(*swept, pair("fedavg", {"accuracy": [0.0]}), epochs=2, lr=3.0)
+    run = run._replace(experiment=replace(run.experiment, sweep={"mu": [0.1, 0.5]}))
+    found = split_run(run, {"setting": "E = {epochs}, η = {lr:g}, {mu:.0%}"})
+    assert [(setting, [u.label for u in one.units]) for setting, one, _ in found] == [
+        ("E = 2, η = 3, 10 %", ["m", "fedavg"]), ("E = 2, η = 3, 50 %", ["m", "fedavg"]),
     ]  # fmt: skip
-    counted = {c.quantity: c.values.mean for c in count_tested(("D", ""), found[0][1], {})}
+    part = Part(found[0][1], [], Loader())
+    counted = {c.quantity: c.values.mean for c in count_tested(("D", ""), part, {})}
     assert counted == {"rows tested": 40, "clients tested": 3, "rounds apart": 1}

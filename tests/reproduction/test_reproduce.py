@@ -50,22 +50,27 @@ def test_it_runs_writes_and_goes_on(tiny: Path, capsys: pytest.CaptureFixture[st
     assert page.read_text() == text
 
     # another experiment in the same place is refused, in one line
-    edit_tiny("lr = 0.1 }", "lr = 0.3 }")
+    edit_tiny("lr = 0.1", "lr = 0.3")
     capsys.readouterr()
     assert command("tiny", "--out", tiny) == 2
-    assert "runs/tiny/one holds another experiment" in capsys.readouterr().err
+    assert "runs/tiny/one already holds a run" in capsys.readouterr().err
 
 
-def test_an_interrupted_run_is_gone_on_with(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_is_gone_on_with(tiny: Path) -> None:
     directory = tiny.parent / "runs" / "one"
-    table = runs.compose_experiments(runs.read_spec("tiny"))["one"]
-    runs.complete(table, directory, None, 1, main)
+    made = runs.compose_experiments(runs.read_spec("tiny"))["one"]
+    whole = runs.complete(made, directory, None, 1)
     took = runs.read_runtime(directory)
+    runs.complete(made, directory, None, 1)
+    assert runs.read_runtime(directory) == took  # nothing was left
     runtime = directory / "runtime.json"
     runtime.write_text(runtime.read_text().replace("true", "false"))
-    (directory / "metrics.csv").unlink()
-    runs.complete(table, directory, None, 1, main)
-    assert (directory / "metrics.csv").exists()
+    first = sorted((directory / "checkpoints").glob("*.ckpt"))[0]
+    kept = {p: p.stat().st_mtime_ns for p in first.parent.glob("*.ckpt") if p != first}
+    first.unlink()
+    assert runs.complete(made, directory, None, 1).records[0].rows == whole.records[0].rows
+    assert kept == {p: p.stat().st_mtime_ns for p in kept}
+    assert first.exists()
     assert runs.read_runtime(directory)["finished"]
     assert runs.read_runtime(directory)["seconds"] >= took["seconds"]
 
@@ -99,7 +104,7 @@ def test_what_cannot_be_run_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.delenv("FEDREF_DATA", raising=False)
-    edit_tiny('data.name = "digits"', 'data.name = "vehicle"')
+    edit_tiny('data = "digits"', 'data = "vehicle"')
     assert command(*words, "--out", tiny) == 2
     error = capsys.readouterr().err
     assert message in error
@@ -107,21 +112,29 @@ def test_what_cannot_be_run_is_one_line(
     assert not tiny.parent.exists()
 
 
-def test_values_are_set_in_tables_and_by_patterns() -> None:
-    own = {"a": {"lr": 1}, "b": {"lr": 1, "mu": 1}, "c": {}}
-    table = {"algorithms": own, "data": {"name": "x"}}
-    assert runs.assign(table, "rounds", 3)["rounds"] == 3
-    assert runs.assign(table, "data.step", 2)["data"] == {"name": "x", "step": 2}
-    assert runs.assign(table, "sweep.split.seed", [1])["sweep"] == {"split.seed": [1]}
-    for key, value, expected in (("*.lr", 5, [5, 5, None]), ("[ac].z", 7, [7, None, 7])):
-        found = runs.assign(table, f"algorithms.{key}", value)["algorithms"]
-        assert [found[m].get(key[-2:].strip(".")) for m in "abc"] == expected
-    assert own["a"] == {"lr": 1}
+def test_a_run_has_the_values_of_those_that_it_is_from() -> None:
+    spec = {
+        "algorithms": {"a": {"algorithm": "fedavg"}, "b": {"algorithm": "fedprox"}},
+        "base": {"rounds": 9, "lr": 1.0, "data": "digits", "algorithms.b.mu": 3.0},
+        "sets": {"short": {"rounds": 2, "sweep": {"lr": [1.0, 2.0]}}, "one": {"algorithms": ["b"]}},
+        "runs": {
+            "r": {"from": ["short", "one"], "lr": 5.0},
+            "ablation-s": {"from": "r", "rounds": 7},
+        },
+        "quick": {"seeds": [0], "ablation-*": {"sweep.lr": [4.0]}},
+    }
+    r, s = runs.compose_experiments(spec, seeds=[3, 4]).values()
+    assert (r.rounds, r.seeds, r.sweep, [*r.algorithms]) == (2, (3, 4), {"lr": [1.0, 2.0]}, ["b"])
+    assert (r.algorithms["b"].lr, r.algorithms["b"].mu) == (5, 3)
+    assert (s.rounds, s.seeds, s.sweep) == (7, (0,), {"lr": [1.0, 2.0]})
+    assert [e.sweep["lr"] for e in runs.compose_experiments(spec, quick=True).values()] == [
+        [1.0, 2.0], [4.0],
+    ]  # fmt: skip
 
 
 def test_seeds_are_for_all_but_ablations() -> None:
     made = runs.compose_experiments(runs.read_spec("per-fedavg"), seeds=[7])
-    kept = {run for run, table in made.items() if table["seeds"] == [0]}
+    kept = {run for run, one in made.items() if one.seeds == (0,)}
     assert kept == {"ablation-glorot", "ablation-standardised"}
 
 
