@@ -1,6 +1,5 @@
 """The command line: a function for each command, and `main`, which calls them."""
 
-import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -75,27 +74,20 @@ def place_of(error: BaseException) -> str:
     return f"{inside[-1].f_globals['__name__']}.{inside[-1].f_code.co_name}"
 
 
-class Version(argparse.Action):
-    """Print the versions that numbers depend on, and a setting that forces other kernels of BLAS.
+def print_version() -> None:
+    """Print the versions that numbers depend on, and a setting that forces other kernels of BLAS."""
+    from fedref.experiments.run_directory import environment  # it imports NumPy
 
-    It imports NumPy only when it is called.
-    """
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from fedref.experiments.run_directory import environment
-
+    versions = "fedref {}, Python {python}, NumPy {numpy}, BLAS {blas} ({kernel})"
+    print(versions.format(fedref.__version__, **environment()))
+    if kernels := os.environ.get("OPENBLAS_CORETYPE"):
         print(
-            "fedref {}, Python {python}, NumPy {numpy}, BLAS {blas} ({kernel})".format(
-                fedref.__version__, **environment()
-            )
+            f"OPENBLAS_CORETYPE is {printable(kernels)}: these kernels may not be the fastest here"
         )
-        if kernels := os.environ.get("OPENBLAS_CORETYPE"):
-            print(
-                f"OPENBLAS_CORETYPE is {printable(kernels)}: these kernels may not be the fastest here"
-            )
-        parser.exit()
 
 
 def parse(words: Sequence[str]) -> Callable[[], Any]:
     """Parse a command line; return the call of the command."""
-    return command_line.parse(COMMANDS, words, description=DESCRIPTION, version=Version)
+    if list(words) == ["--version"]:
+        return print_version
+    return command_line.parse(COMMANDS, words, DESCRIPTION)

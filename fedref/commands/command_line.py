@@ -151,19 +151,14 @@ def add_parameter(parser: Any, entry: Entry, kind: Any) -> None:
         parser.add_argument(entry.name, action=Store, entry=entry, **how)
 
 
-def parse(commands: Mapping[str, str], words: Sequence[str], **how: Any) -> Callable[[], Any]:
+def parse(commands: Mapping[str, str], words: Sequence[str], description: str) -> Callable[[], Any]:
     """Parse a command line; return the call of a command.
 
     commands : "data show" → "MODULE:FUNCTION what it does". A module is imported only if it is used.
-    how : the description of the parser, and `version`, an action of argparse.
     """
-    version = how.pop("version", None)
-    parser = Parser(prog="fedref", **how)
-    if version:
-        help = "print the versions of fedref, Python, NumPy and its BLAS"
-        parser.add_argument(
-            "--version", action=version, nargs=0, help=help, default=argparse.SUPPRESS
-        )
+    parser = Parser(prog="fedref", description=description)
+    meaning = "print the versions of fedref, Python, NumPy and its BLAS"
+    parser.add_argument("--version", action="store_true", help=meaning)
     below = {"": parser.add_subparsers(title="commands", required=True, metavar="COMMAND")}
     for name, text in commands.items():
         place, _, meaning = text.partition(" ")
@@ -179,7 +174,7 @@ def parse(commands: Mapping[str, str], words: Sequence[str], **how: Any) -> Call
         elif used:
             fill_parser(sub, getattr(import_module(module), function))
     values = vars(parser.parse_args(words))
-    called = values.pop("function")
+    called, _ = values.pop("function"), values.pop("version")
     several = inspect.Parameter.VAR_POSITIONAL
     kinds = {name: p.kind for name, p in inspect.signature(called).parameters.items()}
     first = [word for name, kind in kinds.items() if kind is several for word in values.pop(name)]

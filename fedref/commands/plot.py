@@ -1,6 +1,5 @@
 """`fedref plot`: draws pictures of run directories."""
 
-from collections import Counter
 from pathlib import Path
 from typing import Literal
 
@@ -60,14 +59,10 @@ def plot(
 
 
 def load_runs(directories: tuple[Path, ...]) -> dict[str, Run]:
-    """Load the runs, keyed by directory name, or by path where two names are the same."""
-    several = list(dict.fromkeys(directories))
-    times = Counter(directory.resolve().name for directory in several)
-    runs: dict[str, Run] = {}
-    for directory in several:
-        name, loaded = directory.resolve().name, load_run(directory)
-        runs[name if times[name] == 1 else str(directory)] = loaded
-        wanted = len(units(loaded.experiment))
-        if missing := wanted - len(loaded.units):
+    """Load the runs, by their directories."""
+    runs = {str(directory): load_run(directory) for directory in directories}
+    for directory, run in runs.items():
+        wanted = len(units(run.experiment))
+        if missing := wanted - len(run.units):
             say(f"{directory}: {missing} of {wanted} units have not begun, and are not drawn")
     return runs

@@ -369,24 +369,20 @@ def class_of(label: str, table: Table) -> type[AnyAlgorithm]:
 
 
 def named_tables(table: Table) -> dict[str, dict[str, Any]]:
-    """Return [data], [split] and [model], with the usual names and values for what is left open."""
+    """Return [data], [split] and [model]; what is left open is as usual for the data."""
     data = {"name": "digits"} | table["data"]
-    split, model = usual_tables(data["name"])
-    rule = table["split"].get("rule", split["rule"])
-    if rule != split["rule"]:  # the usual parameters are those of another rule
-        split = {"users": split["users"]} if "users" in split and takes_users(rule) else {}
+    name = data["name"].partition("(")[0].strip() if isinstance(data["name"], str) else ""
+    usual: dict[str, Any] = {
+        "split": {"rule": usual_split(data["name"]), **USUAL_SPLIT.get(name, {})},
+        "model": {"name": USUAL_MODEL.get(name, "logistic")},
+    }
+    for head in usual:
+        assign_in_table(usual, head, "", table[head])
     return {
         "data": data_table(data),
-        "split": split_table(split | table["split"]),
-        "model": model_table(model | table["model"]),
+        "split": split_table(usual["split"]),
+        "model": model_table(usual["model"]),
     }
-
-
-def usual_tables(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the usual ([split], [model]) of a data set, for what the experiment leaves open."""
-    name = data.partition("(")[0].strip() if isinstance(data, str) else ""
-    model = USUAL_MODEL.get(name, "logistic")
-    return {"rule": usual_split(data), **USUAL_SPLIT.get(name, {})}, {"name": model}
 
 
 def data_table(table: Table) -> dict[str, Any]:
@@ -431,12 +427,9 @@ def model_table(table: Table) -> dict[str, Any]:
         return dict(table)
     cls = names.find_class("model", table["name"])
     given = check_table(cls, rest, f"model {names.importable_name(table['name'])}", FROM_DATA)
-    usual = {f.name: f.default for f in fields(cls) if f.default is not MISSING}
-    return {
-        "name": table["name"],
-        **{k: v for k, v in usual.items() if k not in FROM_DATA},
-        **given,
-    }
+    usual = {f.name: f.default for f in fields(cls) if f.name not in FROM_DATA}
+    known = {key: value for key, value in usual.items() if value is not MISSING}
+    return {"name": table["name"], **known, **given}
 
 
 # ---- files ---------------------------------------------------------------------------------------

@@ -101,8 +101,7 @@ def load_begun(unit: Unit, how: Options, seal: Mapping[str, str], say: Say) -> R
     try:
         record = run_directory.load_record(how.directory, unit)
     except DataError as error:
-        path = run_directory.record_path(how.directory, unit)
-        if isinstance(error, run_directory.OtherUnitError) or not path.is_file():
+        if not run_directory.record_path(how.directory, unit).is_file():
             raise
         say(f"{error}: {unit.name} starts anew")
         return None

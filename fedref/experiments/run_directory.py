@@ -254,10 +254,6 @@ def refuse_strangers(directory: Path, work: list[Unit]) -> None:
 # ---- what a unit has saved -----------------------------------------------------------------------
 
 
-class OtherUnitError(DataError):
-    """A unit's file holds another unit."""
-
-
 def record_path(directory: Path, unit: Unit) -> Path:
     return directory / "checkpoints" / unit.file
 
@@ -273,13 +269,16 @@ def write_tree(path: Path, value: Any) -> None:
 
 
 def load_record(directory: Path, unit: Unit) -> Record | None:
-    """Return the record in a unit's file; None if the unit has not begun. DataError if it is damaged."""
+    """Return the record in a unit's file; None if the unit has not begun. DataError if it is damaged.
+
+    Any other FedrefError: the file holds another unit.
+    """
     path = record_path(directory, unit)
     if not path.exists():
         return None
     record: Record = read_tree(path)
     if record.seal.get(UNIT) != unit.name:
-        raise OtherUnitError(f"{path}: holds {record.seal.get(UNIT)}, expected {unit.name}")
+        raise FedrefError(f"{path}: holds {record.seal.get(UNIT)}, expected {unit.name}")
     return record
 
 

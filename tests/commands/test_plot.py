@@ -45,7 +45,7 @@ def test_pictures(directory, tmp_path, capsys, name, options):
     assert capsys.readouterr().out == f"{out}\n"
 
 
-def test_runs_are_named_by_their_directories(directory, tmp_path, monkeypatch):
+def test_several_runs_are_named_by_their_directories(directory, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(
         plots,
