@@ -1,9 +1,6 @@
 """Small models, batches and federations that the tests are run on."""
 
 from collections.abc import Mapping
-from contextlib import contextmanager
-from functools import partial
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -11,9 +8,7 @@ import pytest
 from fedref import Batch, tree
 from fedref.algorithm import Algorithm, State
 from fedref.algorithms import ALGORITHMS
-from fedref.experiments.unit import careful_clients
 from fedref.models import CNN, LSTM, MLP, BinaryLogistic, LinearSVM, Logistic
-from fedref.rounds import loop as rounds_module
 from fedref.rounds.federation import Federation, Part, Source
 from fedref.rounds.loop import run_clients, run_round
 from fedref.sampling import Sampling, make_plan, stream
@@ -157,56 +152,17 @@ def start(algorithm, model, seed: int = 0) -> State:
     return State(tree.freeze(algorithm.initial(model, tree.freeze(w))), {})
 
 
-@contextmanager
-def refusing(*functions: tuple[ModuleType, str]):
-    """Fail if one of these functions, (module, name), is called."""
-
-    def refuse(name):
-        def called(*args, **kwargs):
-            raise AssertionError(f"{name} was called")
-
-        return called
-
-    with pytest.MonkeyPatch.context() as patch:
-        for module, name in functions:
-            patch.setattr(module, name, refuse(name))
-        yield
-
-
 def play(
-    algorithm,
-    model,
-    federation,
-    config: Sampling,
-    rounds: int = 3,
-    seed: int = 0,
-    *,
-    state: State | None = None,
-    loss=lambda t: [3.0, 2.0, 2.5, 1.0, 0.5][t % 5],
-    dtype=np.float64,
-    stack: bool | None = None,
-    threads: int | None = None,
-    **how,
-):
-    """Run rounds 0, 1, ... on read-only values; return (states, logs).
-
-    stack : True fails if a client is run alone, False if clients are stacked.
-    """
-    alone = partial(run_clients, stack=stack, threads=threads)
-    work = careful_clients(stack=stack, **how) if how else alone
-    state = start(algorithm, model, seed) if state is None else state
+    algorithm, model, federation, config: Sampling, rounds: int = 3, seed: int = 0, *,
+    loss=lambda t: [3.0, 2.0, 2.5, 1.0, 0.5][t % 5], work=run_clients,
+):  # fmt: skip
+    """Run rounds 0, 1, ... on read-only values; return (states, logs)."""
+    state = start(algorithm, model, seed)
     states, logs = [state], []
-    other_way = []
-    if stack is not None:
-        alone = not stack or algorithm.stops_early
-        other_way.append((rounds_module, "run_stacked" if alone else "run_client"))
     for t in range(rounds):
         plan = make_plan(config, federation.train.sizes, t, seed, algorithm.roles)
         tree.freeze(tuple(plan.rows.values()) + tuple(plan[1:-1]))
-        with refusing(*other_way):
-            state, log = run_round(
-                algorithm, model, states[-1], plan, federation, dtype=dtype, work=work
-            )
+        state, log = run_round(algorithm, model, states[-1], plan, federation, work=work)
         if algorithm.watches_loss:
             state = state._replace(server=algorithm.observe_loss(state.server, loss(t)))
         for value in (state.server, *state.clients.values()):

@@ -18,10 +18,10 @@ SIZES = np.array([1, 4, 17, 3, 9, 2])
 
 
 def expected_rows(
-    sampling: Sampling, roles: tuple[str, ...], seed: int, t: int, k: int, amount: int
+    sampling: Sampling, n: int, roles: tuple[str, ...], seed: int, t: int, k: int, amount: int
 ) -> list[list[Array]]:
-    """Return each role's mini-batches of client k by the specification."""
-    n, B = SIZES[k], sampling.batch_size or SIZES[k]
+    """Return each role's mini-batches of client k, of n rows, by the specification."""
+    B = sampling.batch_size or n
     what: Any = {"epochs": amount} if sampling.epochs else {"steps": amount}
     if roles == ("S", "Q"):
         order = spec.stream(seed, "S", t, k).permutation(n)
@@ -39,19 +39,26 @@ def plans(c: Case) -> Iterator[Report]:
     seed = int(c.rng.integers(1 << 30))
     for sampling in (EPOCHS, STEPS, replace(EPOCHS, batch_size=0)):
         for t, roles in enumerate((("D", "D1", "D2"), ("S", "Q"), EPISODES), 1):
-            plan = make_plan(sampling, SIZES, t, seed, roles)
-            drawn = sampling.clients_per_round, sampling.sampling == "by-samples"
-            clients, counts = spec.draw_cohort(seed, t, SIZES, *drawn)
-            share = sampling.stragglers, sampling.amount
-            straggler, amount = spec.draw_stragglers(seed, t, len(clients), *share)
-            got = plan.clients, plan.counts, plan.straggler, plan.amount
-            yield equal(got, [clients, counts, straggler, amount], bound=0)
-            for i, k in enumerate(clients.tolist()):
-                expected = expected_rows(sampling, roles, seed, t, k, int(amount[i]))
-                for role, batches in zip(roles, expected):
-                    assert len(batches) == plan.steps[i]
-                    for rows, batch in zip(plan.rows[role][i], batches):
-                        yield equal(rows[rows != PADDING], batch, bound=0)
+            yield from compare_plan(sampling, SIZES, roles, t, seed)
+
+
+def compare_plan(
+    sampling: Sampling, sizes: Array, roles: tuple[str, ...], t: int, seed: int
+) -> Iterator[Report]:
+    """Compare a plan for clients of `sizes` (N,) rows with the specification's streams."""
+    plan = make_plan(sampling, sizes, t, seed, roles)
+    drawn = sampling.clients_per_round, sampling.sampling == "by-samples"
+    clients, counts = spec.draw_cohort(seed, t, sizes, *drawn)
+    share = sampling.stragglers, sampling.amount
+    straggler, amount = spec.draw_stragglers(seed, t, len(clients), *share)
+    got = plan.clients, plan.counts, plan.straggler, plan.amount
+    yield equal(got, [clients, counts, straggler, amount], bound=0)
+    for i, k in enumerate(clients.tolist()):
+        expected = expected_rows(sampling, sizes[k], roles, seed, t, k, int(amount[i]))
+        for role, batches in zip(roles, expected):
+            assert len(batches) == plan.steps[i]
+            for rows, batch in zip(plan.rows[role][i], batches):
+                yield equal(rows[rows != PADDING], batch, bound=0)
 
 
 @proof("plan", "adaptation_rows: fresh training rows = the specification's stream", ONE)

@@ -38,10 +38,8 @@ class Proof(NamedTuple):
 
     def run(self, seed: int) -> Row:
         """Return the worst of all comparisons; an exception fails too."""
-        reports = []
         try:
-            for i, model in enumerate(self.models):
-                reports += self.compare_on(model, seed, i)
+            reports = list(self.compare_all(seed))
         except Exception as exception:
             note = f"{type(exception).__name__}: {exception}"
             return Row(self.tag, self.claim, math.nan, BOUND, "FAIL", note)
@@ -49,9 +47,14 @@ class Proof(NamedTuple):
         verdict = "ok" if all(r.ok for r in reports) else "FAIL"
         return Row(self.tag, self.claim, error, bound, verdict)
 
-    def compare_on(self, model: Model, seed: int, i: int) -> list[Report]:
-        """Return the comparisons of one case."""
-        return list(self.compare(Case(model, stream(seed, f"check {self.tag} {self.claim}", i))))
+    def compare_all(self, seed: int) -> Iterator[Report]:
+        """Yield the comparisons, model by model."""
+        for i, model in enumerate(self.models):
+            yield from self.compare_on(model, seed, i)
+
+    def compare_on(self, model: Model, seed: int, i: int) -> Iterator[Report]:
+        """Yield the comparisons of one case."""
+        return self.compare(Case(model, stream(seed, f"check {self.tag} {self.claim}", i)))
 
 
 #: The models that the algorithms are checked on, one a family; SMOOTH are those without kinks.

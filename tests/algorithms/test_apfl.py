@@ -1,88 +1,54 @@
-"""APFL: when importance is renewed, and the output units."""
+"""APFL: when importance is renewed, its estimate along the path, the output units.
+
+The detector's windows and thresholds are the specification's (`fedref check --only "apfl alg.1"`).
+"""
 
 import numpy as np
 import pytest
-from helpers import (
-    MODELS,
-    make_federation,
-    play,
-    same,
-)
+from helpers import MODELS, make_batch, make_federation, play, same
 
-from fedref.algorithms.apfl import (
-    APFL,
-    PlateauDetector,
-    expand_units,
-    sum_over_units,
-)
+from fedref.algorithms.apfl import APFL, compose, expand_units, sum_over_units
+from fedref.algorithms.importance import synaptic_intelligence
 from fedref.models import CNN, BinaryLogistic, LinearSVM, Logistic
 from fedref.proofs.apfl import units_of
 from fedref.proofs.models import MODELS as PROOF_MODELS
 from fedref.sampling import Sampling
 
-CONFIG = Sampling(3, epochs=2, batch_size=4)
-
-
-# -- when F is renewed
-
-
-def importance_of(server):
-    """F as an array; the server keeps the number 0 while it is 0."""
-    return np.broadcast_to(server.F, server.w.shape)
-
 
 def test_apfl_alg_1_lines_9_16_the_flag_asks_for_one_renewal_in_the_next_round():
     """z far away: only the detector renews. Its flag is raised after a round, used in the next."""
     model, federated = MODELS["logistic"], make_federation(MODELS["logistic"])
-    losses = [4.0, 4.0, 0.2, 0.2, 0.2, 0.2]
+    losses, sampling = [4.0, 4.0, 0.2, 0.2, 0.2, 0.2], Sampling(3, epochs=2, batch_size=4)
     algorithm = APFL(lr=0.1, z=100, delta_mu=1.0, delta_sigma=0.1, window=2)
-    states, logs = play(algorithm, model, federated, CONFIG, rounds=6, loss=losses.__getitem__)
+    states, logs = play(algorithm, model, federated, sampling, rounds=6, loss=losses.__getitem__)
     assert [s.server.renew for s in states] == [False] * 4 + [True] + [False] * 2
     assert [log.floats_up // model.d for log in logs] == [3, 3, 3, 3, 6, 3]
-    assert [bool(importance_of(s.server).any()) for s in states] == [False] * 5 + [True] * 2
+    assert [bool(np.any(s.server.F)) for s in states] == [False] * 5 + [True] * 2
     assert same(states[6].server.F, states[5].server.F)  # kept while it is not renewed
     assert [algorithm.server_metrics(s.server)["renewed"] for s in states] == [0, 0, 0, 0, 1, 0, 0]
 
 
-def test_the_detector_gets_the_thresholds_that_were_set():
-    algorithm = APFL(delta_mu=0.7, delta_sigma=0.2, window=3)
-    server = algorithm.initial(MODELS["svm"], np.zeros(4))
-    assert server.detector == PlateauDetector(0.7, 0.2, 3)
-    assert APFL().initial(MODELS["svm"], np.zeros(4)).detector == PlateauDetector(1.0, 0.5, 5)
-
-
-# -- when: a peak of the loss, then a plateau
-
-
-@pytest.mark.parametrize(
-    ("losses", "options", "expected"),
-    [
-        ([4, 4, 4, 0.2, 0.2, 0.2, 0.2, 0.2], {}, [5]),  # once only
-        ([4, 4, 4, 2, 2, 2, 2], {}, []),  # the mean is not low
-        ([4, 4, 4, 2, 2, 2, 2], {"delta_mu": 2.1}, [5]),
-        ([4, 4, 4, 0.1, 0.9, 0.1, 0.9], {}, []),  # nor is the deviation small
-        ([4, 4, 4, 0.1, 0.9, 0.1, 0.9], {"delta_sigma": 0.5}, [5]),
-        ([4, 4, 4, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0.1, 0.1, 0.1], {}, [5]),  # no peak again
-        ([4, 4, 4, 0.2, 0.2, 0.2, 0.5, 0.2, 0.2, 0.2], {}, [5, 9]),  # 0.3 > 0.2 is one
-    ],
-)
-def test_the_rounds_in_which_a_renewal_is_asked_for(losses, options, expected):
-    detector = PlateauDetector(**{"delta_mu": 1.0, "delta_sigma": 0.1, "length": 3, **options})
-    asked = []
-    for t, loss in enumerate(losses):
-        detector, renew = detector.push(loss)
-        asked += [t] * renew
-    assert asked == expected
-
-
-def test_the_window_is_judged_only_when_full_and_a_push_changes_no_detector():
-    detectors = [PlateauDetector(delta_mu=10.0, delta_sigma=10.0, length=3)]
-    for expected in ((False, False), (False, False), (False, True), (True, False)):
-        after, renew = detectors[-1].push(3.0)
-        assert (renew, after.peak) == expected  # the peak; a plateau at the next at earliest
-        detectors.append(after)
-    assert [len(detector.window) for detector in detectors] == [0, 1, 2, 3, 3]
-    assert PlateauDetector() == (1.0, 0.5, 5, (), 0.0, 0.0, False)
+@pytest.mark.parametrize("t", [0, 2])
+def test_si_path_sums_to_the_fall_of_the_loss(t):
+    """For small steps −Σ_j ω_j is the change of the loss along w_S's path (the point of SI), here of
+    APFL's own steps, before (t = 0) and after (t = 2) the decomposition starts."""
+    model, rng = MODELS["mlp"], np.random.default_rng(0)
+    algorithm = APFL(importance="si", lr=1e-4, mu=0.0, init="continuous")
+    D, w = make_batch(model, rng, 9), rng.normal(size=model.d)
+    sent = algorithm.download(algorithm.initial(model, w)._replace(t=t, renew=True))
+    local, fall = algorithm.start(model, sent, None), 0.0
+    for _ in range(500):
+        after = algorithm.step(model, sent, local, D)
+        own = local.own if local.own else (np.full(4 + 3, 40.0), np.zeros(model.d))  # σ(40) = 1
+        fall += model.loss(compose(model, local.w_s, *own), D)
+        fall -= model.loss(compose(model, after.w_s, *own), D)  # by the move of w_S alone
+        local = after
+    assert fall > 1e-4
+    np.testing.assert_allclose(local.si_path.sum(), fall, rtol=1e-3)
+    result = algorithm.finish(model, sent, local, None, lambda: D)
+    expected = synaptic_intelligence(local.si_path, local.w_s - w)
+    np.testing.assert_array_equal(result.upload.importance, expected)
+    assert algorithm.start(model, sent._replace(renew=False), None).si_path is None
 
 
 # -- output units

@@ -24,6 +24,6 @@ MODELS = strategies.models().filter(lambda m: not (isinstance(m, LinearSVM) and 
 @settings(max_examples=8)
 @given(MODELS, st.integers(0, 10**6))
 def test_equation(proof, model, seed):
-    reports = proof.compare_on(model, seed, 0)
+    reports = list(proof.compare_on(model, seed, 0))
     assert reports
     assert all(report.ok for report in reports), reports

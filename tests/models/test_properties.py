@@ -1,16 +1,19 @@
-"""What every model has besides `checks.check_model` (tests/test_strategies.py holds drawn models to that)."""
+"""What every model has besides `checks.check_model` (tests/test_strategies.py holds drawn models to that)
+and besides what `fedref check` proves: kinks, bits of a stack, types, layouts in memory, extremes."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import NUMERIC, every_model, make_point, same, worst_error
+from helpers import MODELS, every_model, make_point, same, worst_error
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from scipy.sparse.linalg import eigsh
 
 from fedref import checks, strategies
-from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic
+from fedref.models import CNN, MLP, BinaryLogistic, LinearSVM, Logistic, linear_operator
 from fedref.models.batch import Batch
 
-every_family = pytest.mark.parametrize("family", strategies.FAMILIES)
 #: Sizes at which BLAS takes other routes than at those of a drawn model.
 LARGE = [
     BinaryLogistic(40), Logistic(33, 4, l2=0.3), LinearSVM(40, squared=True), LinearSVM(21, bias=False),
@@ -34,15 +37,7 @@ def hvp_error(model, w, v, D):
     return np.abs(model.hvp(w, v, D) - times(v)).max() / (scale or 1)
 
 
-@pytest.mark.parametrize("model", [*NUMERIC.values(), CNN((7, 8, 2), (2, 1), 2, 2, 3)], ids=str)
-def test_derivatives_at_a_random_point(model):
-    """No drawn CNN has two layers of kernels."""
-    w, v, D = make_point(model, weights=True)
-    reports = checks.check_model(strategies.Problem(model, w, v, D))
-    assert [name for name, report in reports.items() if not report.ok] == []
-
-
-@every_family
+@pytest.mark.parametrize("family", strategies.FAMILIES)
 @given(data=st.data())
 def test_hvp_at_kinks_is_the_complex_step_both_ways(family, data):
     """Rows and parameters are halves and whole numbers: many scores are at a kink, or tie."""
@@ -51,16 +46,6 @@ def test_hvp_at_kinks_is_the_complex_step_both_ways(family, data):
     assume(np.abs(model.logits(w, D.X)).max() <= 3)  # at p = 1 − 1e-4, p − 1 has 12 digits
     assert hvp_error(model, w, v, D) <= 1e-12
     assert hvp_error(model, w, -v, D) <= 1e-12
-
-
-@every_family
-@given(data=st.data())
-def test_vjp_is_the_complex_step_of_the_scores(family, data):
-    model, w, _, D = data.draw(strategies.problems(strategies.models(family)))
-    z = model.logits(w, D.X)
-    r = np.random.default_rng(1).standard_normal(z.shape)
-    expected = checks.complex_step_gradient(lambda w: (r * model.logits(w, D.X)).sum(), w)
-    assert worst_error(model.vjp(w, D.X, r), expected) <= 1e-12
 
 
 # Leading axes
@@ -85,47 +70,29 @@ def test_a_stack_of_clients_equals_the_loop_bit_for_bit(model, n, dtype):
 
 
 @pytest.mark.parametrize("leads", [((2, 1), (3,)), ((), (3,)), ((3,), ())], ids=str)
-@pytest.mark.parametrize("weights", [False, True])
 @every_model
-def test_leading_axes_broadcast(model, weights, leads):
-    w, v, D = make_point(model, 5, *leads, weights)
-    s = np.ones(D.y.shape) if D.s is None else D.s
+def test_leading_axes_broadcast(model, leads):
+    """Also over many vectors for one Hessian, and with one sample a batch."""
+    w, v, D = make_point(model, 5, *leads, weights=True)
     loss, grad, hvp = derivatives(model, w, v, D)
     lead = np.broadcast_shapes(*leads)
     assert (loss.shape, grad.shape, hvp.shape) == (lead, (*lead, model.d), (*lead, model.d))
     assert model.sample_losses(w, D).shape == model.predict(w, D.X).shape == (*lead, 5)
     w, v = (np.broadcast_to(x, (*lead, model.d)) for x in (w, v))
-    X, y, s = (np.broadcast_to(x, (*lead, *x.shape[len(leads[1]) :])) for x in (D.X, D.y, s))
+    X, y, s = (np.broadcast_to(x, (*lead, *x.shape[len(leads[1]) :])) for x in D)
     for at in np.ndindex(lead):
-        one = derivatives(model, w[at], v[at], Batch(X[at], y[at], s[at]))
+        own = Batch(X[at], y[at], s[at])
+        one = derivatives(model, w[at], v[at], own)
         for got, expected in zip((loss, grad, hvp), one):
             assert worst_error(np.atleast_1d(got[at]), np.atleast_1d(expected)) <= 1e-13
+    H = model.hvp(w[at], np.eye(model.d), own)  # (d, d)
+    np.testing.assert_allclose(v[at] @ H, hvp[at], rtol=0, atol=1e-13 * np.abs(H).max(initial=1))
+    mean = np.average(model.grad(w[at], own.per_sample()), 0, own.s)  # each holds the L2 term once
+    assert worst_error(mean, grad[at]) <= 1e-13
 
 
-@every_model
-def test_hvp_takes_many_vectors_at_once(model):
-    w, _, D = make_point(model)
-    H = model.hvp(w, np.eye(model.d), D)  # (d, d)
-    columns = [model.hvp(w, e, D) for e in np.eye(model.d)]
-    np.testing.assert_allclose(H, columns, rtol=0, atol=1e-14 * np.abs(H).max())
-
-
-@every_model
-def test_per_sample_gradients(model):
-    w, _, D = make_point(model, weights=True)
-    g = model.grad(w, D.per_sample())  # (B, d)
-    for j in range(7):
-        one = Batch(*(x[j : j + 1] for x in D))
-        assert worst_error(g[j], model.grad(w, one)) <= 1e-14
-    mean = np.average(g, 0, D.s)  # each holds the L2 term once, and so does the mean
-    assert worst_error(mean, model.grad(w, D)) <= 1e-13
-
-
-# Weights and L2
-
-
-@every_model
 @pytest.mark.parametrize("lead", [(), (3,)])
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_without_a_sample_the_l2_term_is_left(model, lead):
     w, v, D = make_point(model, 5, lead, lead)
     expected = [model.l2 / 2 * (w * w).sum(-1), model.l2 * w, model.l2 * v]
@@ -136,9 +103,84 @@ def test_without_a_sample_the_l2_term_is_left(model, lead):
     assert model.predict(w, empty.X).shape == (*lead, 0)
 
 
+# Numbers
+
+
 @every_model
-def test_the_loss_is_the_weighted_mean_plus_l2(model):
-    w, _, D = make_point(model, 7, (2,), (2,), weights=True)
-    mean = np.average(model.sample_losses(w, D), -1, D.s)
-    expected = mean + model.l2 / 2 * np.linalg.norm(w, axis=-1) ** 2
-    np.testing.assert_allclose(model.loss(w, D), expected, rtol=1e-13)
+def test_huge_scores_stay_finite_and_a_missing_number_stays_missing(model):
+    """Scores of ±1e4 and beyond; any overflow would be a warning, and warnings are errors here."""
+    w, v, D = make_point(model)
+    assert np.isnan(model.loss(w, D._replace(X=np.full_like(D.X, np.nan))))
+    for scale in (1e4, -1):
+        for last in model.unpack(w)[-2:]:
+            last *= scale
+        assert np.abs(model.logits(w, D.X)).max() > 1e3
+        assert all(np.isfinite(x).all() for x in derivatives(model, w, v, D))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [(np.float32, 2e-5), (np.float64, 1e-13), (np.longdouble, 1e-13), (np.complex128, 1e-13)],
+)
+@every_model
+def test_types_are_preserved_and_features_may_be_of_any(model, dtype, tolerance):
+    """Pixels are whole numbers; labels, numbers of any type. In longdouble no step is in double."""
+    w, v, D = make_point(model, weights=True)
+    D = D._replace(X=np.random.default_rng(1).integers(0, 4, D.X.shape, np.uint8))
+    w *= min(1, 3 / np.abs(model.logits(w, D.X)).max())
+    real = np.zeros(0, dtype).real.dtype
+    here, x, vx = D._replace(X=D.X.astype(float)), w.astype(dtype), v.astype(dtype)
+    exact = *derivatives(model, w, v, here), model.sample_losses(w, here)
+    for E in (D._replace(X=D.X.astype(real)), D._replace(y=D.y.astype(np.float32))):
+        got = *derivatives(model, x, vx, E), model.sample_losses(x, E)
+        for one, expected in zip(got, exact):
+            assert one.dtype == dtype or (E.X.dtype == np.uint8 and dtype is np.float32)
+            assert worst_error(np.atleast_1d(one), np.atleast_1d(expected)) <= tolerance
+    if dtype is np.longdouble:
+        E, bound = D._replace(X=D.X.astype(dtype)), 200 * float(np.finfo(dtype).eps)
+        g = checks.complex_step_gradient(lambda w: model.loss(w, E), x)
+        h = checks.complex_step_hvp(lambda w: model.grad(w, E), x, vx)
+        assert worst_error(model.grad(x, E), g) <= bound
+        assert worst_error(model.hvp(x, vx, E), h) <= bound
+
+
+@every_model
+def test_inputs_may_be_strided_and_read_only_and_stay_as_they_are(model):
+    w, v, D = make_point(model, 5, (3,), (3,), True)
+    inputs = [np.repeat(np.asarray(a).T, 2, 0)[::2].T for a in (w, v, *D)]
+    assert not any(a.flags.c_contiguous for a in inputs)
+    before = [a.copy() for a in inputs]
+    for a in inputs:
+        a.setflags(write=False)
+    results = derivatives(model, *inputs[:2], E := Batch(*inputs[2:]))
+    model.vjp(inputs[0], E.X, model.logits(inputs[0], E.X))
+    for got, expected in zip(results, derivatives(model, w, v, D)):
+        assert worst_error(got, expected) <= 1e-13
+    for a, b in zip(inputs, before):
+        np.testing.assert_array_equal(a, b)
+    for result in results[1:]:  # a caller may go on to write to them
+        assert result.flags.writeable
+        assert not any(np.shares_memory(result, a) for a in inputs)
+
+
+@every_model
+def test_a_model_is_a_value_and_its_start_is_seeded(model):
+    assert model == replace(model)
+    assert hash(model) == hash(replace(model))
+    with pytest.raises(AttributeError):
+        model.l2 = 1.0
+    a, b = (model.init(np.random.default_rng(5)) for _ in range(2))
+    assert (a.shape, a.dtype) == ((model.d,), np.float64)
+    np.testing.assert_array_equal(a, b)
+
+
+@every_model
+def test_linear_operator_with_eigsh(model):
+    w, _, D = make_point(model)
+    A, expected = linear_operator(model, w, D), np.linalg.eigvalsh(model.hvp(w, np.eye(model.d), D))
+    assert (A.dtype, A.shape) == (np.float64, (model.d, model.d))
+    if np.ptp(expected) < 1e-12:  # the hinge: l2 times the identity
+        np.testing.assert_allclose(A @ np.ones(model.d), model.l2, rtol=1e-15)
+        return
+    top = eigsh(A, k=2, which="LA", return_eigenvectors=False, v0=np.ones(model.d))
+    np.testing.assert_allclose(np.sort(top), expected[-2:], rtol=1e-10)

@@ -1,100 +1,199 @@
-"""What a round costs, counted by hand: floats that travel, derivatives, samples in them."""
+"""The costs of a round by hand: derivatives, samples in them, floats that travel; rounds in float32."""
 
-import subprocess
-import sys
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from helpers import (
-    MODELS,
-    SIZES,
-    make_algorithm,
-    make_batch,
-    make_federation,
-    play,
-)
+from helpers import MODELS, SIZES, make_batch, make_federation, play
 
-from fedref import Batch
-from fedref.algorithms.fedavg import FedAvg
+from fedref import tree
+from fedref.algorithm import AnyAlgorithm, State
+from fedref.algorithms import (
+    apfl,
+    apfl_cached,
+    apfl_deng,
+    fedavg,
+    fedcurv,
+    feddyn,
+    fedmaml,
+    fedmeta,
+    fednova,
+    fedopt,
+    fedprox,
+    pfedme,
+    scaffold,
+)
+from fedref.algorithms import per_fedavg as per
+from fedref.checks import relative_error
+from fedref.models import Logistic
 from fedref.models.numerics import Array
+from fedref.proofs import Case
+from fedref.proofs.rounds import EPOCHS, TinyWorld, run_rounds
 from fedref.rounds.cost import Counter, Counts, RoundLog, columns, count_floats, flops, total
-from fedref.sampling import Sampling
-
-EVERYONE = Sampling(len(SIZES), epochs=2, batch_size=4)
-SAMPLES, PER_EPOCH, K = sum(SIZES), 2 + 1 + 3 + 1 + 2, len(SIZES)  # ⌈n_k/4⌉ of (7, 1, 12, 3, 5)
+from fedref.rounds.loop import run_clients, run_round
+from fedref.sampling import Sampling, stream
 
 
-def test_a_gradient_of_scores_is_counted_and_not_changed():
-    """Two clients at once, five rows each: two gradients of ten samples in all."""
+class Bill(NamedTuple):
+    """The cost of one client's round, by hand.
+
+    down, up : parameter vectors that travel; scalars : single numbers sent down. grads, hvps : the
+    batches of one step on which a gradient, or an HVP, is taken. more : gradients after the steps, on
+    "all samples" at once or on "each sample".
+    """
+
+    down: int
+    up: int
+    grads: tuple[str, ...] = ("D",)
+    hvps: tuple[str, ...] = ()
+    more: str = ""
+    scalars: int = 0
+
+
+BILLS: list[tuple[AnyAlgorithm, Bill]] = [
+    (fedavg.FedAvg(), Bill(1, 1)),
+    (fedprox.FedProx(), Bill(1, 1, scalars=1)),  # μ
+    (per.PerFedAvg(), Bill(1, 1, ("D", "D1"), ("D2",))),
+    (per.PerFedAvgFO(), Bill(1, 1, ("D", "D1"))),
+    (per.PerFedAvgHF(), Bill(1, 1, ("D", "D1", "D2", "D2"))),
+    (fedmeta.MAML(), Bill(1, 1, ("S", "Q"), ("S",))),
+    (fedmeta.MAML(episodes="epochs"), Bill(1, 1, ("S of D", "Q of D"), ("S of D",))),
+    (fedmeta.FOMAML(), Bill(1, 1, ("S", "Q"))),
+    (fedmeta.MetaSGD(), Bill(2, 2, ("S", "Q"), ("S",))),
+    (fedmaml.FedMAML(inner_steps=3), Bill(1, 2, ("S", "S", "S", "Q"), ("S", "S", "S"))),
+    (fedcurv.FedCurv(), Bill(3, 2, more="each sample")),
+    (apfl.APFL(z=9), Bill(1, 1)),
+    (apfl.APFL(z=0), Bill(1, 2, more="all samples")),
+    *((apfl.APFL(z=0, importance=of), Bill(1, 2, more="each sample")) for of in ("fisher", "mas")),
+    (apfl.APFL(z=0, importance="si"), Bill(1, 2)),
+    (fedavg.Centralised(), Bill(0, 0)),
+    (scaffold.Scaffold(), Bill(2, 2)),
+    (scaffold.Scaffold(control="gradient"), Bill(2, 2, more="all samples")),
+    (apfl_deng.APFLDeng(), Bill(1, 1, ("D", "D"))),
+    (feddyn.FedDyn(), Bill(1, 1)),
+    (fedopt.FedAdagrad(), Bill(1, 1)),
+    (fedopt.FedYogi(), Bill(1, 1)),
+    (fedopt.FedAdam(), Bill(1, 1)),
+    (fedopt.FedAvgM(), Bill(1, 1)),
+    (fednova.FedNova(), Bill(1, 1)),  # and τ_k, a counter: free
+    (pfedme.PFedMe(inner_steps=3), Bill(1, 1, ("D", "D", "D"))),
+    (fedmaml.FedMAML(evaluate="theta1"), Bill(2, 2, ("S", "Q"), ("S",))),
+]  # fmt: skip
+
+
+def make_case():
+    return Case(Logistic(3, 3, l2=0.1), stream(0, "costs"))
+
+
+@pytest.mark.parametrize(("algorithm", "bill"), BILLS, ids=lambda x: repr(x)[:60])
+def test_bytes_derivatives_and_samples_of_a_round_are_those_by_hand(algorithm, bill):
+    c, roles = make_case(), tuple(algorithm.roles)
+    world = TinyWorld(c, algorithm, EPOCHS, 3)
+    [cohort, *_], plan = list(world.rounds()), world.plans[0]
+    rows = dict.fromkeys(roles, 0)
+    for step in (step for one in cohort for step in one.steps):
+        for role, D in zip(roles, step):
+            rows[role] += len(D.y)
+    steps, n = sum(len(one.steps) for one in cohort), sum(len(one.data.y) for one in cohort)
+    grads, hvps = len(bill.grads) * steps, len(bill.hvps) * steps
+    grad_rows, hvp_rows = (sum(rows[r] for r in which) for which in (bill.grads, bill.hvps))
+    if bill.more:
+        grads += n if bill.more == "each sample" else len(cohort)
+        grad_rows += n
+    down = len(plan.clients) * (bill.down * c.model.d + bill.scalars)
+    up = len(cohort) * bill.up * c.model.d
+    g, h = c.model.work
+    late = [int(plan.straggler.sum()), len(plan.clients) - len(cohort), 0]
+    for stack in (False, True):
+        _, log = run_round(
+            algorithm, c.model, State(algorithm.initial(c.model, c.w), {}), plan, world.trained,
+            work=partial(run_clients, stack=stack),
+        )  # fmt: skip
+        assert (log.counts.grad_samples, log.counts.hvp_samples) == (grad_rows, hvp_rows)
+        flops = 2 * (g * grad_rows + h * hvp_rows)
+        for dtype, size in ((np.float32, 4), (np.float64, 8)):
+            got = [*columns(c.model, log, dtype).values()]
+            assert got == [down * size, up * size, grads, hvps, flops, *late]
+
+
+def test_a_cached_importance_travels_to_clients_with_an_older_one_and_changes_no_bit():
+    """F is renewed before the start too: a window of 2 finds a plateau after three losses."""
+    options: dict[str, Any] = {"z": 6, "window": 2, "delta_mu": 9.0, "delta_sigma": 9.0}
+    world = TinyWorld(make_case(), apfl.APFL(**options), EPOCHS, 8)
+    other = world.with_algorithm(apfl_cached.APFLCachedImportance(**options))
+    has, F = dict[int, Any](), 0  # each client's F, and the one that is sent
+    runs = zip(world.plans, world.rounds(), run_rounds(world), run_rounds(other), strict=True)
+    for plan, cohort, (ours, *_), (cached, log, _) in runs:
+        new = sum(not np.array_equal(has.get(k, 0), F) for k in plan.clients.tolist())
+        assert log.floats_down == world.model.d * (len(plan.clients) + new)
+        has |= {client.k: F for client in cohort}
+        F = ours.server.F
+        personal = {k: kept.own for k, kept in cached.clients.items() if kept.own is not None}
+        assert personal.keys() == ours.clients.keys()
+        pairs = [(cached.server, ours.server), *((personal[k], ours.clients[k]) for k in personal)]
+        for pair in pairs:
+            for got, expected in zip(*map(tree.leaves, pair), strict=True):
+                np.testing.assert_array_equal(got, expected)
+
+
+def two_rounds(world: TinyWorld, dtype: Any, stack: bool) -> list[Any]:
+    """Return all floating-point arrays in the states of server and clients after two rounds."""
+    it, model = world.it, world.model
+    state = State(it.initial(model, world.w.astype(dtype)), {})
+    for plan in world.plans[:2]:
+        work = partial(run_clients, stack=stack)
+        state, _ = run_round(it, model, state, plan, world.trained, dtype=dtype, work=work)
+    return [x for x in tree.leaves(state) if np.ndim(x) and x.dtype.kind == "f"]
+
+
+@pytest.mark.parametrize("algorithm", [it for it, _ in BILLS], ids=lambda it: repr(it)[:60])
+def test_rounds_in_float32_are_those_in_float64_to_four_digits_and_stay_float32(algorithm):
+    world = TinyWorld(make_case(), algorithm, EPOCHS, 3)
+    for stack in (False, True):
+        narrow, wide = (two_rounds(world, dtype, stack) for dtype in (np.float32, float))
+        for got, exact in zip(narrow, wide, strict=True):
+            assert got.dtype == np.float32
+            assert relative_error(got, exact) <= 1e-4
+
+
+# ---- the counter ----------------------------------------------------------------------------------
+
+
+def test_the_counter_counts_leading_axes_and_leaves_padding_out():
     model, rng = MODELS["mlp"], np.random.default_rng(0)
-    D = make_batch(model, rng, n=5)
-    w = rng.normal(size=(2, 1, model.d))
-    r = np.stack([model.logits(w[0, 0], D.X)] * 2)[:, None]
-    counter = Counter(model)
-    g = counter.vjp(w, D.X, r)
-    assert counter.counts == Counts(grads=2, grad_samples=10)
-    np.testing.assert_array_equal(g, model.vjp(w, D.X, r))
-
-
-@pytest.mark.parametrize(
-    ("importance", "grads", "samples"),
-    [
-        ("gradient-square", K, SAMPLES),
-        ("fisher", SAMPLES, SAMPLES),
-        ("mas", SAMPLES, SAMPLES),
-        ("si", 0, 0),
-    ],
-)
-def test_costs_of_apfl_while_importance_is_renewed(importance, grads, samples):
-    """z = 2: rounds 1, 2, 3 send importance up; F travels down once it is not 0."""
-    model = MODELS["mlp"]
-    algorithm = make_algorithm("apfl", importance=importance, z=2, delta_mu=0.0)
-    _, logs = play(algorithm, model, make_federation(model), EVERYONE, rounds=5)
-    unit = K * model.d
-    assert [log.floats_up // unit for log in logs] == [1, 2, 2, 2, 1]
-    assert [log.floats_down // unit for log in logs] == [1, 1, 2, 2, 2]
-    extra = np.array([0, 1, 1, 1, 0])
-    assert [log.counts.grads for log in logs] == (2 * PER_EPOCH + grads * extra).tolist()
-    assert [log.counts.grad_samples for log in logs] == (2 * SAMPLES + samples * extra).tolist()
-
-
-@pytest.mark.parametrize(("s", "samples"), [([], 0), ([2.0], 1), ([0.0], 0), ([1.0, 0.0, 0.5], 2)])
-def test_samples_of_weight_0_are_free(s, samples):
-    model = MODELS["logistic"]
-    counter, D = Counter(model), make_batch(model, np.random.default_rng(0), len(s))
-    counter.grad(np.ones(model.d), D._replace(s=np.array(s)))
-    assert counter.counts == Counts(1, 0, samples, 0)
-
-
-def test_counter_counts_leading_axes_and_leaves_padding_out():
-    model = MODELS["logistic"]
-    rng = np.random.default_rng(0)
-    counter = Counter(model)
-    D = make_batch(model, rng, 5, lead=(2,))
+    counter, D = Counter(model), make_batch(model, rng, 5, lead=(2,))
     s = np.array([[1.0, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
     w = rng.normal(size=(2, model.d))
-    counter.grad(w, Batch(D.X, D.y, s))
+    counter.grad(w, D._replace(s=s))
     counter.hvp(w, w, D)
     counter.grad(w[0], D)  # one w, two batches
     assert counter.counts == (4, 2, 17, 10)
+    r = model.logits(w, D.X)
+    np.testing.assert_array_equal(counter.vjp(w, D.X, r), model.vjp(w, D.X, r))
+    assert counter.counts == Counts(6, 2, 27, 10)  # a gradient of scores is one
     assert counter.d == model.d  # everything else is the model's
+    for s, samples in (([], 0), ([2.0], 1), ([0.0], 0), ([1.0, 0.0, 0.5], 2)):
+        counter, D = Counter(model), make_batch(model, rng, len(s))
+        counter.grad(w[0], D._replace(s=np.array(s)))
+        assert counter.counts == Counts(1, 0, samples, 0)
 
 
 def test_measurements_are_the_mean_over_clients():
     """A diagnosis is neither counted nor sent."""
 
     @dataclass(frozen=True)
-    class Measures(FedAvg):
+    class Measures(fedavg.FedAvg):
         def client_metrics(self, model, sent, local, data) -> dict[str, float]:
             X: Array = data().X
             model.grad(sent.w, data())
             return {"n": float(len(X))}
 
-    model = MODELS["mlp"]
-    _, (log,) = play(Measures(), model, make_federation(model), EVERYONE, rounds=1)
-    assert log.measured == {"n": SAMPLES / K}
-    assert log.counts.grads == 2 * PER_EPOCH
+    model, everyone = MODELS["mlp"], Sampling(len(SIZES), epochs=2, batch_size=4)
+    _, (log,) = play(Measures(), model, make_federation(model), everyone, rounds=1)
+    assert log.measured == {"n": sum(SIZES) / len(SIZES)}
+    assert log.counts.grads == 2 * sum(-(-n // 4) for n in SIZES)
 
 
 def test_floats_and_totals():
@@ -104,30 +203,13 @@ def test_floats_and_totals():
     assert total([]) == Counts() == (0, 0, 0, 0)
 
 
-def test_flops_and_the_columns_of_a_round():
-    """2 operations a product of the derivatives, as the model states them."""
-    model, products = MODELS["mlp"], 3 * 4 + 4 * 3
-    counts = Counts(5, 7, 11, 13)
-    grad, hvp = model.work  # how many products these are: tests/rounds/test_work.py
-    assert grad > products
+def test_the_columns_of_a_round():
+    """2 operations a product of the derivatives, as the model states them (test_work.py: how many)."""
+    model, counts = MODELS["mlp"], Counts(5, 7, 11, 13)
+    grad, hvp = model.work
     assert flops(model, counts) == 2 * (grad * 11 + hvp * 13)
-    log = RoundLog(100, 200, counts, 3, 2, 1)
     assert set(columns(model, RoundLog(), np.float64).values()) == {0}
-    for dtype, size in ((np.float32, 4), (np.float64, 8)):
-        assert columns(model, log, dtype) == {
-            "bytes_down": 100 * size,
-            "bytes_up": 200 * size,
-            "grads": 5,
-            "hvps": 7,
-            "flops": flops(model, counts),
-            "stragglers": 3,
-            "dropped": 2,
-            "failed": 1,
-        }
-
-
-def test_the_command_does_not_wait_for_what_it_may_not_need():
-    code = (
-        "import sys, fedref.commands.run; sys.exit(bool({'scipy', 'matplotlib'} & {*sys.modules}))"
-    )
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    assert columns(model, RoundLog(100, 200, counts, 3, 2, 1), np.float32) == {
+        "bytes_down": 400, "bytes_up": 800, "grads": 5, "hvps": 7, "flops": flops(model, counts),
+        "stragglers": 3, "dropped": 2, "failed": 1,
+    }  # fmt: skip

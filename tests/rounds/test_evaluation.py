@@ -1,36 +1,27 @@
-"""Every client's loss and accuracy: on its own test rows, which nothing else ever sees.
+"""Scores of every client: no test row reaches a model; no block, thread or other client reaches a score.
 
-Long because each test is short and they share one small federation.
+That they are the specification's, also of clients that never trained, is proved in fedref/proofs/rounds.py.
 """
 
-from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import (
-    MODELS,
-    SIZES,
-    VARIANTS,
-    make_algorithm,
-    make_federation,
-    play,
-    same,
-    start,
-)
+from helpers import MODELS, VARIANTS, make_algorithm, make_federation, play, same, start
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from fedref import tree
-from fedref.algorithms.fedavg import FedAvg, FedAvgMeta, adapt
-from fedref.rounds.evaluation import (
-    client_mean,
-    evaluate,
-    evaluate_unseen,
-    sample_mean,
-    score,
-)
-from fedref.sampling import Sampling, adaptation_rows
+from fedref import strategies, tree
+from fedref.algorithm import State
+from fedref.algorithms.fedavg import FedAvg, FedAvgMeta
+from fedref.models import MLP
+from fedref.rounds import evaluation
+from fedref.rounds.evaluation import client_mean, evaluate, evaluate_unseen, sample_mean, score
+from fedref.rounds.federation import Federation, Part, Source
+from fedref.sampling import Sampling
 
 CONFIG = Sampling(3, epochs=1, batch_size=4)
+SIZES = (7, 1, 12, 3, 5, 2, 9)
 
 
 def relabelled(federation, rows, labels):
@@ -69,49 +60,6 @@ def test_poisoned_test_rows_change_nothing_but_their_own_scores(variant):
         assert not np.array_equal(a.test_loss, b.test_loss)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_evaluation_does_not_train(variant):
-    """Evaluating twice gives the same numbers, and evaluating at all leaves the state as it was."""
-    model = MODELS["mlp"]
-    algorithm, federated = make_algorithm(variant), make_federation(model)
-    states, _ = play(algorithm, model, federated, CONFIG)
-    server = deepcopy(states[-1].server)
-    once, twice = (
-        evaluate(algorithm, model, states[-1], federated, CONFIG, round=3, seed=0) for _ in range(2)
-    )
-    assert same(tuple(once), tuple(twice))
-    assert same(states[-1].server, server)
-
-
-@pytest.mark.parametrize("variant", [*VARIANTS, "centralised"])
-@pytest.mark.parametrize("test", [(3, 1, 5, 2, 0), (0, 1, 0, 2, 4)], ids=str)
-def test_scores_after_training_against_a_loop_over_clients(variant, test):
-    """Each client with its own state and its own adaptation batch; some without test rows."""
-    model, algorithm = MODELS["logistic"], make_algorithm(variant)
-    federated = make_federation(model, test=test)
-    states, _ = play(algorithm, model, federated, CONFIG)
-    state, role = states[-1], algorithm.adapts_on
-    got = evaluate(algorithm, model, state, federated, CONFIG, round=3, seed=0)
-    sent, moved = algorithm.download(state.server), 0
-    for k, n in enumerate(SIZES):
-        D = None
-        if role:
-            chosen = adaptation_rows(CONFIG, role, n, k, 3, 0)
-            D = federated.batch(federated.train.rows_of(k)[chosen])
-        w = algorithm.personalised_params(model, sent, state.clients.get(k), D)
-        moved += not same(w, next(tree.leaves(sent)))
-        loss, _ = score(model, w, federated.batch(federated.train.rows_of(k)))
-        np.testing.assert_allclose(got.train_loss[k], loss, rtol=1e-12)
-        if test[k]:
-            expected = score(model, w, federated.batch(federated.test.rows_of(k)))
-            np.testing.assert_allclose((got.test_loss[k], got.accuracy[k]), expected, rtol=1e-12)
-        else:
-            assert np.isnan([got.test_loss[k], got.accuracy[k]]).all()
-    assert got.n_train.tolist() == list(SIZES)
-    assert got.n_test.tolist() == list(test)
-    assert moved >= (3 if algorithm.personalised else 0)
-
-
 @pytest.mark.parametrize("label", [-1, 3])
 def test_labels_that_the_model_does_not_know_are_refused(label):
     model, clean = MODELS["logistic"], make_federation(MODELS["logistic"])
@@ -120,73 +68,6 @@ def test_labels_that_the_model_does_not_know_are_refused(label):
         evaluate(FedAvg(), model, state, other, CONFIG, round=0, seed=0)
     with pytest.raises(ValueError, match=f"labels run from .*{label}"):
         score(model, state.server.w, other.batch(other.test.rows))
-
-
-@pytest.mark.parametrize("variant", ["fedavg", "fedavg-update", "apfl"])
-def test_training_rows_are_left_out_where_not_wanted(variant):
-    model = MODELS["mlp"]
-    algorithm, federated = make_algorithm(variant), make_federation(model)
-    state = start(algorithm, model)
-    arguments = algorithm, model, state, federated, CONFIG
-    got = evaluate(*arguments, round=0, seed=0, train=False)
-    expected = evaluate(*arguments, round=0, seed=0)
-    assert np.isnan(got.train_loss).all()
-    np.testing.assert_array_equal(got.accuracy, expected.accuracy)
-
-
-@dataclass(frozen=True)
-class Records(FedAvgMeta):
-    """Notes what it adapts to: a support S."""
-
-    seen: list = field(default_factory=list)
-
-    def __post_init__(self):
-        """A list is no option of an algorithm; there is nothing to check."""
-
-    def personalised_params(self, model, sent, client_state, D):
-        self.seen.append(D)
-        return super().personalised_params(model, sent, client_state, D)
-
-
-@dataclass(frozen=True)
-class RecordsD(Records):
-    adapts_on = "D"
-
-
-@dataclass(frozen=True)
-class RecordsNothing(Records):
-    adapts_on = None
-
-
-def rows_of(federated, D):
-    """Which rows of the source a batch holds (all rows differ)."""
-    same_row = (federated.source.X[:, None, :] == D.X).all(-1)
-    assert (same_row.sum(0) == 1).all()
-    return same_row.argmax(0)
-
-
-@pytest.mark.parametrize("cls", [Records, RecordsD])
-def test_adaptation_is_on_fresh_training_rows_of_the_client_itself(cls):
-    model = MODELS["logistic"]
-    federated = make_federation(model)
-    algorithm = cls(alpha=0.2, inner_steps=2)
-    state = start(algorithm, model)
-    config = replace(CONFIG, support=0.5)
-    seen = {}
-    for t in range(3):
-        scores = evaluate(algorithm, model, state, federated, config, round=t, seed=0)
-        for k in range(len(SIZES)):
-            D = algorithm.seen[t * len(SIZES) + k]
-            rows = seen[t, k] = rows_of(federated, D)
-            assert set(rows) <= set(federated.train.rows_of(k))
-            role = algorithm.adapts_on
-            chosen = adaptation_rows(config, role, SIZES[k], k, t, 0)
-            np.testing.assert_array_equal(rows, federated.train.rows_of(k)[chosen])
-            w = adapt(model, state.server.w, D, alpha=0.2, steps=2)
-            loss, accuracy = score(model, w, federated.batch(federated.test.rows_of(k)))
-            assert (scores.test_loss[k], scores.accuracy[k]) == (loss, accuracy)
-    assert len({tuple(seen[t, 2]) for t in range(3)}) == 3  # fresh: another batch every round
-    assert len(seen[0, 1]) == (0 if cls is Records else 1)  # n = 1: nothing to adapt to, or all
 
 
 def test_weighted_and_plain_means_by_hand():
@@ -201,65 +82,6 @@ def test_weighted_and_plain_means_by_hand():
     assert np.isnan(client_mean(broken, np.array([1, 1])))
 
 
-# -- unseen clients
-
-
-UNSEEN = np.array([0, 2, 4])
-
-
-def test_an_unseen_client_of_an_algorithm_that_does_not_adapt_is_given_no_batch():
-    model, algorithm = MODELS["logistic"], RecordsNothing()
-    evaluate_unseen(
-        algorithm,
-        model,
-        start(algorithm, model),
-        make_federation(model),
-        UNSEEN,
-        support=0.5,
-        seed=0,
-    )
-    assert algorithm.seen == [None] * len(UNSEEN)
-
-
-def test_unseen_clients_are_divided_alike_for_every_algorithm_and_round():
-    model = MODELS["logistic"]
-    federated = make_federation(model)
-    recorders = Records(), RecordsD()
-    for algorithm in recorders:
-        for _ in range(2):
-            evaluate_unseen(
-                algorithm, model, start(algorithm, model), federated, UNSEEN, support=0.5, seed=0
-            )
-    first, second = (algorithm.seen for algorithm in recorders)
-    assert all(same(tuple(a), tuple(b)) for a, b in zip(first, second, strict=True))
-    assert all(same(tuple(a), tuple(b)) for a, b in zip(first[:3], first[3:], strict=True))
-    other = Records()
-    evaluate_unseen(other, model, start(other, model), federated, UNSEEN, support=0.5, seed=1)
-    assert not all(np.array_equal(a.X, b.X) for a, b in zip(first, other.seen))
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_query_labels_of_unseen_clients_do_not_reach_their_models(variant):
-    model = MODELS["logistic"]
-    federated = make_federation(model)
-    algorithm, recorder = make_algorithm(variant), Records()
-    arguments = {"support": 0.5, "seed": 0}
-    state = start(algorithm, model)
-    evaluate_unseen(recorder, model, start(recorder, model), federated, UNSEEN, **arguments)
-    S = np.concatenate([rows_of(federated, D) for D in recorder.seen])
-    rows = np.concatenate(
-        [np.concatenate([federated.train.rows_of(k), federated.test.rows_of(k)]) for k in UNSEEN]
-    )
-    Q = np.setdiff1d(rows, S)
-    poisoned = relabelled(federated, Q, (federated.source.y[Q] + 1) % 3)
-    clean, worse = (
-        evaluate_unseen(algorithm, model, state, f, UNSEEN, **arguments)
-        for f in (federated, poisoned)
-    )
-    np.testing.assert_array_equal(clean.train_loss, worse.train_loss)
-    assert not np.array_equal(clean.test_loss, worse.test_loss)
-
-
 def test_an_unseen_client_with_one_row_is_tested_without_adaptation():
     model = replace(MODELS["logistic"], l2=0.0)  # the L2 term's gradient needs no row
     federated = make_federation(model, (4, 1), test=(2, 0))
@@ -270,3 +92,123 @@ def test_an_unseen_client_with_one_row_is_tested_without_adaptation():
     assert (got.n_train[0], got.n_test[0]) == (0, 1)
     assert np.isnan(got.train_loss[0])
     np.testing.assert_allclose(got.test_loss[0], loss, rtol=1e-14)
+
+
+# -- blocks, pieces, threads
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "per-fedavg", "fedmeta-sgd", "apfl"])
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_scores_depend_on_no_block_piece_or_thread(name, data):
+    """The test rows are a client's own but the first: some clients have none."""
+    trace = data.draw(strategies.traces(strategies.algorithms(name)))
+    (*_, state), whole = trace.run(), trace.federation
+    rows = np.delete(whole.train.rows, trace.offsets[:-1])
+    test = Part(rows, trace.offsets - np.arange(len(trace.offsets)))
+    arguments = trace.algorithm, trace.model, state, replace(whole, test=test), CONFIG
+
+    def scores(**how):
+        return tuple(evaluate(*arguments, round=2, seed=1, **how))
+
+    expected, found = scores(), []
+    with pytest.MonkeyPatch.context() as patch:
+        sizes = st.sampled_from([1, 4, 50, 1 << 26])
+        block, limit = sorted(data.draw(st.tuples(sizes, sizes)))  # a block is at most a piece
+        for it, size in (("BLOCK_BYTES", block), ("LIMIT", limit), ("CHUNK", data.draw(sizes))):
+            patch.setattr(evaluation, it, size)
+        for threads in (1, 3):
+            patch.setattr(evaluation, "evaluation_threads", lambda *_, n=threads: n)
+            found.append(scores())
+    assert same(*found)
+    for got, wanted in zip(found[0], expected, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-12)
+    *without, train_loss = scores(train=False)
+    np.testing.assert_array_equal(without, expected[:4])
+    assert np.isnan(train_loss).all()
+
+
+def blocks_by_a_loop(sizes: list[int], max_rows: int) -> list[list[int]]:
+    """Fill each block while the next client fits; a client with too many rows is a block by itself."""
+    blocks: list[list[int]] = []
+    rows = 0  # in the last block
+    for k, n in enumerate(sizes):
+        if blocks and rows + n <= max_rows:
+            blocks[-1].append(k)
+            rows += n
+        else:
+            blocks.append([k])
+            rows = n
+    return blocks
+
+
+@pytest.mark.parametrize("max_rows", [1, 3, 8, 13, 14, 15, 20, 10_000])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_blocks_are_those_of_a_loop(max_rows, dtype, monkeypatch):
+    federated = make_federation(MODELS["mlp"], SIZES)
+    row_bytes = federated.source.X.shape[1] * np.dtype(dtype).itemsize
+    monkeypatch.setattr(evaluation, "BLOCK_BYTES", max_rows * row_bytes)
+    sizes = (federated.train.sizes + federated.test.sizes).tolist()
+    blocks = [list(block) for block in evaluation.blocks(federated, dtype)]
+    assert blocks == blocks_by_a_loop(sizes, max_rows)
+
+
+@pytest.mark.parametrize("max_rows", [1, 2, 5, 11, 12, 1000])
+def test_a_large_client_comes_piece_by_piece(max_rows, monkeypatch):
+    federated = make_federation(MODELS["mlp"], SIZES)
+    row_bytes = federated.source.X.shape[1] * 8
+    monkeypatch.setattr(evaluation, "LIMIT", max_rows * row_bytes)
+    for k, n in enumerate(federated.train.sizes.tolist()):
+        (pieces,) = evaluation.client_batches(
+            federated, federated.train, range(k, k + 1), np.float64
+        )
+        pieces = list(pieces)
+        whole = federated.batch(federated.train.rows_of(k))
+        np.testing.assert_array_equal(np.concatenate([D.X for D in pieces]), whole.X)
+        np.testing.assert_array_equal(np.concatenate([D.y for D in pieces]), whole.y)
+        lengths = [min(max_rows, n - i) for i in range(0, n, max_rows)]
+        assert [len(D.y) for D in pieces] == lengths
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 5, 9, 40])
+def test_rows_are_cut_at_each_client_s_end_and_within_clients_longer_than_a_chunk(
+    chunk, monkeypatch
+):
+    monkeypatch.setattr(evaluation, "CHUNK", chunk)
+    part = Part(np.arange(sum(SIZES)), np.concatenate([[0], np.cumsum(SIZES)]))
+    expected = {0}
+    for k, n in enumerate(SIZES):
+        expected |= {int(part.offsets[k]) + i for i in (*range(0, n, chunk), n)}
+    cuts = list(evaluation.chunks(part))
+    assert [a[-1] for a in cuts[:-1]] == [b[0] for b in cuts[1:]]
+    assert {end for ends in cuts for end in ends} == expected
+    assert all(ends[-1] - ends[0] < 2 * chunk for ends in cuts)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["fedavg", "per-fedavg"])
+def test_a_client_s_scores_depend_on_no_other_client(name, dtype):
+    """Equal to the bit: a client may be evaluated anywhere, together with any others."""
+    model = MLP(17, (13, 11), 5)  # BLAS may compute the last of many rows differently
+    rng = np.random.default_rng(0)
+    federated = random_federation(model, rng.integers(1, 60, 40), rng)
+    algorithm, w = make_algorithm(name), model.init(rng).astype(dtype)
+    state = State(algorithm.initial(model, w), {})
+    options = {"round": 3, "seed": 1, "dtype": dtype}
+    plan = Sampling(5, epochs=1, batch_size=4)
+    whole = evaluation.evaluate(algorithm, model, state, federated, plan, **options)
+    for clients in (np.array([7]), np.arange(11, 40, 3)):
+        subset = federated.subset(clients)
+        alone = evaluation.evaluate_clients(
+            algorithm, model, state.server, {}, subset, plan, clients=clients, **options
+        )
+        for scores, scores_of_all in zip(alone, whole):
+            np.testing.assert_array_equal(scores, scores_of_all[clients])
+
+
+def random_federation(model, sizes, rng):
+    """A federation whose client k has sizes[k] training rows and as many test rows."""
+    n = int(sizes.sum())
+    X, y = rng.normal(size=(2 * n, model.features)), rng.integers(0, model.classes, 2 * n)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    return Federation(Source(X, y), Part(np.arange(n), offsets), Part(np.arange(n, 2 * n), offsets))

@@ -1,0 +1,112 @@
+"""`fedref check` fails if any function of any algorithm's class is wrong.
+
+Wrong lines: `python -m tests.mutation --tests tests/proofs/test_proofs.py`.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from fedref import proofs, tree
+from fedref.algorithms import ALGORITHMS
+from fedref.proofs import rounds, whole_rounds
+
+
+def some_proof_fails(chosen):
+    """Whether a proof fails, those of rounds first; nothing is compared after the first difference."""
+    try:
+        for proof in sorted(chosen, key=lambda p: "rounds" not in p.claim):
+            if not all(report.ok for report in proof.compare_all(0)):
+                return True
+    except Exception:
+        return True
+    return False
+
+
+def proofs_of(name):
+    """The rows of whole rounds that this algorithm has."""
+    rows = (row for row in whole_rounds.TABLE if type(row.algorithm) is ALGORITHMS[name])
+    tags = {row.tag for row in rows}
+    kind = f"of {ALGORITHMS[name].__name__}("
+    return [p for p in proofs.PROOFS if p.tag in tags and kind in p.claim]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_rounds_of_every_algorithm_are_proved_one_by_one_and_stacked(name, monkeypatch):
+    ran = set()
+
+    def watched(algorithm, *args, work, **more):
+        ran.add((type(algorithm), work.keywords["stack"]))
+        return rounds_run(algorithm, *args, work=work, **more)
+
+    rounds_run = rounds.run_round
+    monkeypatch.setattr(rounds, "run_round", watched)
+    wanted = {(ALGORITHMS[name], False), (ALGORITHMS[name], True)}
+    reports = itertools.chain(*(proof.compare_all(0) for proof in proofs_of(name)))
+    assert any(wanted <= ran for _ in reports)
+
+
+# One wrong edit of each function of each class
+
+
+def off(x):
+    """Every floating-point number of a tree a hundredth larger."""
+
+    def larger(x):
+        return x * 1.01 if np.issubdtype(np.asarray(x).dtype, np.inexact) else x
+
+    return tree.map(larger, x)
+
+
+def result_off(right):
+    return lambda *a: off(right(*a))
+
+
+def upload_off(right):
+    return lambda *a: (result := right(*a))._replace(upload=off(result.upload))
+
+
+def log_off(right):
+    return lambda *a: {name: 1.01 * value + 1 for name, value in right(*a).items()}
+
+
+def ignored(right):
+    return lambda self, server, loss: server
+
+
+def inverted(right):
+    return lambda *a: not right(*a)
+
+
+WRONG = {
+    "initial": result_off, "download": result_off, "start": result_off, "step": result_off,
+    "finish": upload_off, "combine": result_off, "personalised_params": result_off,
+    "client_metrics": log_off, "server_metrics": log_off, "observe_loss": ignored, "stop": inverted,
+}  # fmt: skip
+ALWAYS = {"initial", "download", "start", "step", "finish", "combine", "personalised_params"}
+#: Where these are proved, if not with the rounds.
+ELSEWHERE = {("fedprox", "observe_loss"): "fedprox μ", ("fedprox", "stop"): "fedprox γ"}
+
+
+def functions_of(cls):
+    """What the algorithm writes itself, and what any algorithm must have right."""
+    bases = [base for base in cls.__mro__ if base.__module__.startswith("fedref.algorithms.")]
+    return sorted(ALWAYS | (WRONG.keys() & {name for base in bases for name in vars(base)}))
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [(name, f) for name, cls in ALGORITHMS.items() for f in functions_of(cls)],
+)
+def test_a_wrong_function_of_a_class_is_caught(name, function, monkeypatch):
+    cls = ALGORITHMS[name]
+    monkeypatch.setattr(cls, function, WRONG[function](getattr(cls, function)))
+    elsewhere = ELSEWHERE.get((name, function))
+    assert some_proof_fails(proofs.select([elsewhere]) if elsewhere else proofs_of(name))
+
+
+@pytest.mark.parametrize("name", [n for n, cls in ALGORITHMS.items() if cls.personalised])
+def test_an_algorithm_tested_without_adaptation_is_caught(name, monkeypatch):
+    monkeypatch.setattr(ALGORITHMS[name], "personalised", False)
+    assert some_proof_fails(proofs_of(name))
