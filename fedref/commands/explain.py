@@ -41,10 +41,10 @@ def explain(
         raise ConfigError(
             "the explanations are docstrings, which python -OO drops: run it without -OO"
         )
-    from fedref.teach import pages  # it imports the proofs, and they SciPy, which is slow to import
+    from fedref.teach import topics  # it imports the proofs, and SciPy, which is slow to import
 
     if list:
-        print(*pages.list_topics(), sep="\n")
+        print(*topics.list_topics(), sep="\n")
     elif html:
         from fedref.teach import site  # it imports matplotlib for its pictures
 
@@ -55,10 +55,11 @@ def explain(
             "nothing to explain: give a tag, an algorithm or a model, --list or --html"
         )
     elif picture:
-        from fedref.teach import plane
+        from fedref.plots import style
+        from fedref.teach import pictures, plane
 
-        with disk_errors(picture):
-            name = pages.algorithm_named(" ".join(topic))
-            plane.save_picture(name, picture, dict(map(parse_setting, set)))
+        name = topics.algorithm_named(" ".join(topic))
+        figure = pictures.draw(plane.draw_rounds, name, dict(map(parse_setting, set)))
+        style.save(figure, picture)
     else:
-        print(*pages.explain(" ".join(topic)), sep="\n")
+        print(topics.explain(" ".join(topic)))

@@ -1,8 +1,8 @@
 """Lessons made from the code that runs: pages of papers, pictures, worked examples, and exercises.
 
-`source` reads tags, equations and symbols, and `formula` computes and typesets them. `example` draws and
-traces the smallest case of an algorithm, `plane` draws its rounds, `mistakes` shows wrong lines. `pages`
-puts together what the terminal says of a topic, and `site` (with `markup`, `style` and `pictures`) writes
-it as HTML; its prose is in text/, its first page is tour.ipynb. `exercises` takes expressions out of the
-specification and judges what students write in their place.
+A page is one text in Markdown (`pages`): the terminal prints it, `site` shows it as HTML. It is made from
+what the source says (`source`: tags, equations, symbols), the smallest case traced through the
+specification (`example`), known mistakes and their runs, and prose (text/, tour.ipynb). `formula` typesets;
+`plane` and `pictures` draw. `exercises` takes expressions out of the specification and judges what
+students write in their place.
 """

@@ -5,15 +5,14 @@ ran for it with the values that it set, so that a person can redo it with pen an
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedref.algorithms import ALGORITHMS
-from fedref.boundary.errors import ConfigError
-from fedref.judge import Case, Line, answer, pose, trace
+from fedref.judge import Case, Line, answer, trace
 from fedref.models import BinaryLogistic
 from fedref.models.numerics import Array
 from fedref.sampling import PADDING, Plan
@@ -21,7 +20,7 @@ from fedref.sampling import PADDING, Plan
 MODEL = BinaryLogistic(1, bias=False)
 #: What one has to know of the model to redo an example.
 ABOUT_MODEL = (
-    f"{MODEL!r}: one parameter w, z = wx, and the loss −log σ(z) where y = 1, −log σ(−z) where y = 0. "
+    f"`{MODEL!r}`: one parameter w, z = wx, and the loss −log σ(z) where y = 1, −log σ(−z) where y = 0. "
     "So ∇f(w; D) is the mean of (σ(z) − y)x over the rows of D, and ∇²f(w; D) that of σ(z)σ(−z)x²."
 )
 #: Hyperparameters that are drawn; all others have their usual value.
@@ -30,12 +29,10 @@ RATES = ("lr", "alpha", "beta", "mu", "lam", "momentum", "server_lr")
 FIXED: Mapping[str, Mapping[str, Any]] = {"apfl": {"z": 0, "init": "continuous"}}
 #: Algorithm → how many rounds and local steps show all its parts; for all others one of each.
 LENGTHS = {
-    "fedprox": (1, 2), "pfedme": (1, 1), "fedcurv": (2, 1), "apfl": (2, 1), "scaffold": (2, 1),
-    "feddyn": (2, 1), "fedavgm": (2, 1),
+    "fedprox": (1, 2), "fedcurv": (2, 1), "apfl": (2, 1), "scaffold": (2, 1), "feddyn": (2, 1),
+    "fedavgm": (2, 1),
 }  # fmt: skip
 DRAWS = 300
-#: Numbers of a case, the simplest first.
-NUMBERS = (1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 0.25, 1.5, 0.0)
 #: What the server's state is called, besides Adam's moments, which are 0 where Adam is not asked for.
 STATES = ("w", "theta", "alpha", "c", "h", "F", "m", "v")
 
@@ -64,39 +61,28 @@ def find_case(
 ) -> Case | None:  # fmt: skip
     """Return the smallest case of an algorithm that holds, if one of `draws` does.
 
-    Two clients; each local step has a batch of `width` rows for each of its roles.
+    Two clients; each local step has a batch of `width` rows for each of its roles. Raises ConfigError
+    without Hypothesis.
     """
-    try:
-        from hypothesis import HealthCheck, Phase, errors, find, settings
-        from hypothesis import strategies as st
-    except ImportError as error:
-        raise ConfigError(
-            'this draws cases with Hypothesis: pip install "fedref[teach]"'
-        ) from error
+    from hypothesis import strategies as st
+
+    from fedref.strategies import arrays, rows, smallest  # they say so if Hypothesis is missing
 
     cls = ALGORITHMS[algorithm]
     rates = [field.name for field in fields(cls) if field.name in RATES]
     n = 2 * (width * len(cls().roles) + spare) + 1
-    values = st.sampled_from(NUMBERS)
     drawn = st.builds(
         partial(pose_rounds, algorithm, model=model, width=width, spare=spare, **length),
-        st.lists(values, min_size=model.d, max_size=model.d),
-        st.lists(st.tuples(*[values] * model.features), min_size=n, max_size=n, unique=True),
-        st.lists(st.integers(0, 1), min_size=n, max_size=n),
-        st.fixed_dictionaries({name: st.sampled_from((0.5, 0.25, 0.75)) for name in rates}),
+        arrays(model.d),
+        rows(model, n, n),
+        st.fixed_dictionaries(dict.fromkeys(rates, st.sampled_from((0.5, 0.25, 0.75)))),
     )
-    how = settings(
-        max_examples=draws, deadline=None, database=None, derandomize=True,
-        suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink),
-    )  # fmt: skip
-    try:
-        return find(drawn, holds, settings=how)
-    except errors.NoSuchExample:
-        return None
+    case: Case | None = smallest(drawn, holds, draws)
+    return case
 
 
 def pose_rounds(
-    algorithm: str, w: list[float], X: list[Any], y: list[int], rates: Mapping[str, Any],
+    algorithm: str, w: Array, data: tuple[Array, Array], rates: Mapping[str, Any],
     *, model: Any, width: int, spare: int, rounds: int, steps: int,
 ) -> Case:  # fmt: skip
     """Return rounds of two clients, whose local steps have the same batches, but if rows are spare.
@@ -104,37 +90,40 @@ def pose_rounds(
     The second has one row more, in the batch of the first role, so that clients' weights differ.
     spare : rows of each client in no batch of the first step; each step then begins a row further.
     """
+    from fedref.conformance import drawn
+    from fedref.strategies import Trace
+
     it = ALGORITHMS[algorithm](**{**rates, **FIXED.get(algorithm, {})})
     n = len(it.roles) * width + spare
-    offsets = np.array([0, len(y)] if it.pooled else [0, n, 2 * n + 1])
+    offsets = np.array([0, 2 * n + 1] if it.pooled else [0, n, 2 * n + 1])
     K = len(offsets) - 1
-    rows = {role: np.full((K, steps, width + 1), PADDING) for role in it.roles}
+    batches = {role: np.full((K, steps, width + 1), PADDING) for role in it.roles}
     for i, role in enumerate(it.roles):
         begin = i * width + np.arange(steps)[:, None] * bool(spare)
-        rows[role][:, :, :width] = (begin + np.arange(width)) % n
-    rows[it.roles[0]][-1, :, width] = n
+        batches[role][:, :, :width] = (begin + np.arange(width)) % n
+    batches[it.roles[0]][-1, :, width] = n
     every, none = np.full(K, steps), np.zeros(K, bool)
-    plan = Plan(0, np.arange(K), np.ones(K, int), np.diff(offsets), every, none, every, every, rows)
-    inputs = {
-        "state": {"server": {"w": np.array(w)}},
-        "data": {"X": np.array(X), "y": np.array(y), "offsets": offsets},
-        "plans": [{**plan._replace(round=t)._asdict(), "loss": 1.0} for t in range(rounds)],
-    }
-    return pose("round", model, inputs, algorithm, asdict(it))
+    plan = Plan(
+        0, np.arange(K), np.ones(K, int), np.diff(offsets), every, none, every, every, batches
+    )
+    plans = tuple(plan._replace(round=t) for t in range(rounds))
+    return drawn.rounds(Trace(it, model, w, *data, offsets, plans, (1.0,) * rounds), algorithm)
 
 
 def has_no_zero(case: Case) -> bool:
     """Return whether w, the rows and the server's last state have no 0, and the rows differ."""
     X, y = case.inputs["data.X"], case.inputs["data.y"]
-    differ = len(set(y.tolist())) == 2 and len(np.unique(np.abs(X))) >= min(4, len(X) // 2 + 1)
-    if not (differ and np.all(X) and np.all(case.inputs["state.server.w"])):
+    differ = len(set(y.tolist())) == 2 and len({*zip(map(tuple, X.tolist()), y.tolist())}) == len(y)
+    if not (differ and np.all(X) and np.all(first_parameters(case))):
         return False
     last = str(sum(name.endswith(".round") for name in case.inputs) - 1)
     with np.errstate(all="ignore"):
         states = answer(case)
-    return all(
-        np.all(states[f"{last}.server.{n}"]) for n in STATES if f"{last}.server.{n}" in states
-    )
+    return all(np.all(states.get(f"{last}.server.{name}", 1)) for name in STATES)
+
+
+def first_parameters(case: Case) -> Array:
+    return next(x for name, x in case.inputs.items() if name.startswith("state.server."))
 
 
 def show(value: Any) -> str:
@@ -151,8 +140,7 @@ def show(value: Any) -> str:
 def given_lines(case: Case) -> list[tuple[str, str]]:
     """Return what the example starts from: (name, value) of parameters, step sizes, clients' rows."""
     parts = case.arguments()
-    w = next(iter(parts["state"]["server"].values()))
-    given = [("w", show(w))]
+    given = [("w", show(first_parameters(case)))]
     given += [(name, show(case.hyper[name])) for name in RATES if name in case.hyper]
     X, y, offsets = (parts["data"][name] for name in ("X", "y", "offsets"))
     plan = parts["plans"][0]

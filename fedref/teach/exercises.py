@@ -3,23 +3,22 @@
 A student's file defines that function. It is tried on the worked example and on cases that Hypothesis
 draws: the function is called with what the specification calls it with, and must return the same. An
 answer that is wrong is told what it gives on the worked example and what is right there, and, if a known
-wrong expression gives the same on all cases, that in words. No verdict says the expression. Long because
-a verdict has many kinds, from an unfinished file to a known mistake.
+wrong expression gives the same on all cases, that in words. No verdict says the expression.
 """
 
 import ast
-import contextlib
 import inspect
-import signal
 import textwrap
 import tomllib
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.resources import files
-from pathlib import Path
+from operator import attrgetter
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 
@@ -63,14 +62,12 @@ class Exercise:
     @property
     def source(self) -> str:
         """The function as the specification has it, from the left margin."""
-        return textwrap.dedent(inspect.getsource(_find(self.function)))
+        return textwrap.dedent(inspect.getsource(attrgetter(self.function)(spec)))
 
-
-def _find(name: str) -> Any:
-    value: Any = spec
-    for part in name.split("."):
-        value = getattr(value, part)
-    return value
+    @property
+    def name_of_function(self) -> str:
+        """The function's name without its class."""
+        return self.function.rpartition(".")[2]
 
 
 def read(text: str, where: object) -> dict[str, Exercise]:
@@ -104,51 +101,38 @@ def find(name: str, exercises: Mapping[str, Exercise] = EXERCISES) -> Exercise:
 class Call(NamedTuple):
     """Arguments that the specification called the function with, and what came back."""
 
-    arguments: tuple[Any, ...]
-    options: dict[str, Any]
+    bound: inspect.BoundArguments
     result: Any
 
 
 def record_call(exercise: Exercise, case: Case) -> Call:
     """Return the last call of the function while the specification answers a case."""
     owner, _, name = exercise.function.rpartition(".")
-    home, right, calls = (_find(owner) if owner else spec), _find(exercise.function), list[Call]()
+    home, right = getattr(spec, owner, spec), attrgetter(exercise.function)(spec)
+    calls: list[inspect.BoundArguments] = []
 
-    def recorder(*arguments: Any, **options: Any) -> Any:
-        kept = tuple(keep(x) for x in arguments), {name: keep(x) for name, x in options.items()}
-        calls.append(Call(*kept, None))
-        return right(*(fresh(x) for x in kept[0]), **{k: fresh(x) for k, x in kept[1].items()})
+    def record(*arguments: Any, **options: Any) -> Any:
+        kept = {name: keep(x) for name, x in options.items()}
+        calls.append(inspect.signature(right).bind(*map(keep, arguments), **kept))
+        return right(*calls[-1].args, **calls[-1].kwargs)
 
-    setattr(home, name, recorder)
-    try:
-        with np.errstate(all="ignore"):
-            answer(case)
-    finally:
-        setattr(home, name, right)
-    last = calls[-1]
-    return last._replace(result=run(right, last))
+    with patch.object(home, name, record), np.errstate(all="ignore"):
+        answer(case)
+    return Call(calls[-1], run(right, calls[-1]))
 
 
 def keep(x: Any) -> Any:
     """Return an argument that can be used again: rounds as a list, a training loss that stays."""
     if isinstance(x, Iterator):
         return list(x)
-    return constant_loss if inspect.isfunction(x) and x.__name__ == "<lambda>" else x
+    return (lambda *_: 1.0) if inspect.isfunction(x) and x.__name__ == "<lambda>" else x
 
 
-def constant_loss(*_: Any) -> float:
-    return 1.0
-
-
-def fresh(x: Any) -> Any:
-    return x.copy() if isinstance(x, np.ndarray) else x
-
-
-def run(function: Callable[..., Any], call: Call) -> Any:
-    """Return what a function gives for the arguments of a call; of a generator the last state."""
-    options = {name: fresh(x) for name, x in call.options.items()}
+def run(function: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
+    """Return what a function gives for copies of these arguments; of a generator the last state."""
+    given = deepcopy(bound)
     with np.errstate(all="ignore"):
-        result = function(*map(fresh, call.arguments), **options)
+        result = function(*given.args, **given.kwargs)
         return list(result)[-1] if inspect.isgenerator(result) else result
 
 
@@ -181,15 +165,13 @@ def student_file(exercise: Exercise, formula: bool = False) -> str:
         tree.body[0].body = body[ast.get_docstring(tree.body[0]) is not None :]
         text = ast.unparse(tree)
     call = calls_of(exercise)[0]
-    names = list(inspect.signature(_find(exercise.function)).parameters)
-    given = dict(zip(names, call.arguments)) | call.options
     lines = [
         f"Exercise {exercise.name}: {exercise.trains}.", "",
         f"One expression of `{exercise.function}` in fedref/spec.py is missing: write it where {GAP} stands.",
         "f(w, D) is the mean loss on the batch D, f.grad(w, D) its gradient, f.hvp(w, v, D) its Hessian",
         "times v; the table at the top of fedref/spec.py has every other name.", "",
         f"Worked example, {MODEL!r}:",
-        *(f"    {name} = {show_value(x)}" for name, x in given.items() if is_shown(x)),
+        *(f"    {name} = {show_value(x)}" for name, x in call.bound.arguments.items() if is_shown(x)),
         "  gives", f"    {show_value(call.result)}", "",
         f"Then: fedref exercise check {exercise.file}",
     ]  # fmt: skip
@@ -229,181 +211,106 @@ def exercise_of(text: str, where: object, exercises: Mapping[str, Exercise]) -> 
 # ---- the verdict ---------------------------------------------------------------------------------
 
 
-def check(
-    path: Path, text: str, exercises: Mapping[str, Exercise] = EXERCISES, seconds: float = 60.0
+def verdict(
+    text: str, where: str, exercises: Mapping[str, Exercise] = EXERCISES
 ) -> tuple[bool, list[str]]:
-    """Return whether a file is right, and the lines of the verdict."""
-    exercise = exercise_of(text, path, exercises)
+    """Return whether a file's text is right, and the lines that say so. It runs the file."""
+    exercise = exercise_of(text, where, exercises)
+    name = exercise.name_of_function
     try:
-        gap = find_gap(text)
-    except SyntaxError as error:
-        return False, [f"line {error.lineno}: {type(error).__name__}: {error.msg}"]
-    if gap:
-        return False, [f"not finished: line {gap} still says {GAP}"]
-    try:
-        with time_limit(seconds):
-            function = define(text, exercise, str(path))
-            got = [outcome(function, call, str(path)) for call in calls_of(exercise)]
-    except TimeoutError:
-        return False, [f"no answer after {seconds:g} s: an endless loop? (--timeout)"]
-    except KeyError:
-        return False, [f"{exercise.function.rpartition('.')[2]} is not defined"]
+        tree = ast.parse(text)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and node.value is ...:
+                return False, [f"not finished: line {node.lineno} still says {GAP}"]
+        if name not in [getattr(node, "name", "") for node in tree.body]:
+            return False, [f"{name} is not defined"]  # the specification's own is imported
+        function = define(text, name, {"__name__": "exercise", "__file__": where})
     except (Exception, SystemExit) as error:
-        return False, [error_line(error, str(path))]
+        return False, [error_line(error, where)]
+    got = [outcome(function, call, where) for call in calls_of(exercise)]
     right = [call.result for call in calls_of(exercise)]
     if all(map(agree, got, right)):
         return True, ["right"]
     return False, ["not right", *evidence(exercise, got, right)]
 
 
-def define(text: str, exercise: Exercise, name: str) -> Callable[..., Any]:
-    """Run a file's text and return the function that it defines. Raises what the file raises."""
-    wanted = exercise.function.rpartition(".")[2]
-    if not any(getattr(node, "name", "") == wanted for node in ast.parse(text).body):
-        raise KeyError(wanted)  # the specification's own is imported
-    scope: dict[str, Any] = {"__name__": "exercise", "__file__": name}
-    exec(compile(text, name, "exec", dont_inherit=True), scope)
-    function: Callable[..., Any] = scope[wanted]
+def define(text: str, name: str, scope: dict[str, Any]) -> Callable[..., Any]:
+    """Run a text among these names and return the function that it defines."""
+    exec(compile(text, scope["__file__"], "exec", dont_inherit=True), scope)
+    function: Callable[..., Any] = scope[name]
     return function
 
 
-def with_expression(exercise: Exercise, expression: str) -> Callable[..., Any]:
-    """Return the function with another expression in the place of the missing one."""
-    return define_in_spec(exercise.source.replace(exercise.missing, f"({expression})"), exercise)
-
-
-def define_in_spec(text: str, exercise: Exercise) -> Callable[..., Any]:
-    """Return the function of another text, among the specification's own names."""
-    scope = dict(vars(spec))
-    exec(text, scope)
-    return scope[exercise.function.rpartition(".")[2]]
-
-
-def outcome(function: Callable[..., Any], call: Call, name: str = "") -> Any:
+def outcome(function: Callable[..., Any], call: Call, where: str) -> Any:
     """Return what a function gives for a call; where it raises, the error as one line."""
     try:
-        return run(function, call)
-    except TimeoutError:
-        raise
+        return run(function, call.bound)
     except (Exception, SystemExit) as error:
-        return error_line(error, name)
+        return error_line(error, where)
 
 
-def numbers(x: Any) -> Any:
-    """Return all numbers of a result in one row; None where it is not made of numbers."""
-    if isinstance(x, dict):
-        x = list(x.values())
-    if isinstance(x, list | tuple):
-        parts = [numbers(part) for part in x]
-        return (
-            None if any(part is None for part in parts) else np.concatenate([np.zeros(0), *parts])
-        )
-    value = np.asarray(x)
-    return value.ravel().astype(complex) if value.dtype.kind in "fcbiu" else None
+def error_line(error: BaseException, where: str) -> str:
+    """Return an error in one line, with its line in the student's file."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == where]
+    line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else 0
+    said = (str(error).strip().splitlines() or [""])[0]
+    return f"{f'line {line}: ' * bool(line)}{type(error).__name__}: {said}"[:200].rstrip(": ")
 
 
-def shape_of(x: Any) -> Any:
-    if isinstance(x, dict):
-        return {key: shape_of(value) for key, value in x.items()}
-    return tuple(map(shape_of, x)) if isinstance(x, list | tuple) else np.shape(x)
+def arrays(x: Any) -> list[Any]:
+    """Return all arrays and numbers of a result, in order."""
+    parts = list(x.values()) if isinstance(x, dict) else x
+    nested = isinstance(parts, list | tuple)
+    return [a for part in parts for a in arrays(part)] if nested else [np.asarray(x)]
+
+
+def form(x: Any) -> str:
+    """Return what a result is made of, in words."""
+    parts = arrays(x)
+    if any(part.dtype.kind not in "fcbiu" for part in parts):
+        return type(x).__name__
+    return f"numbers of shape {', '.join(str(part.shape) for part in parts)}"
 
 
 def agree(got: Any, right: Any) -> bool:
-    """Return whether two results are equal, to rounding; two errors are if their lines are."""
+    """Return whether two results are equal, to rounding; two errors are if they end alike."""
     if isinstance(got, str) or isinstance(right, str):
-        same = isinstance(got, str) and isinstance(right, str)
-        return same and got.partition(": ")[2][-40:] == right.partition(": ")[2][-40:]
-    a, b = numbers(got), numbers(right)
-    if a is None or b is None or shape_of(got) != shape_of(right):
+        return (
+            type(got) is type(right)
+            and got.partition(": ")[2][-40:] == right.partition(": ")[2][-40:]
+        )
+    if form(got) != form(right) or not form(got).startswith("numbers"):
         return False
+    a, b = (np.concatenate([part.ravel() for part in arrays(x)]) for x in (got, right))
     return bool(np.max(np.abs(a - b), initial=0) <= EXACT * np.max(np.abs(b), initial=0))
 
 
 def evidence(exercise: Exercise, got: Sequence[Any], right: Sequence[Any]) -> Iterator[str]:
     """Yield what is known of a wrong answer: in words, then its numbers beside the right ones."""
-    if words := known_slip(exercise, got) or pattern(got, right):
+    if words := known_mistake(exercise, got):
         yield words
     which = next(i for i in range(len(got)) if not agree(got[i], right[i]))
-    place = (
-        "on the worked example"
-        if which == 0
-        else "on the worked example it is right, but on a drawn case"
-    )
-    if isinstance(got[which], str):
-        yield got[which]
+    a, b = got[which], right[which]
+    if isinstance(a, str):
+        yield a
         return
-    if shape_of(got[which]) != shape_of(right[which]):
-        yield f"what is returned has shape {shape_of(got[which])}, expected {shape_of(right[which])}"
-    elif np.asarray(got[which], object).dtype.kind == "O" and numbers(got[which]) is None:
-        yield f"what is returned is {type(got[which]).__name__}, expected numbers"
-    yield f"{place} yours gives {show_value(got[which])}, right is {show_value(right[which])}"
+    if form(a) != form(b):
+        yield f"yours returns {form(a)}, expected {form(b)}"
+    drawn = "it is right, but on a drawn case " if which else ""
+    yield f"on the worked example {drawn}yours gives {show_value(a)}, right is {show_value(b)}"
 
 
-def known_slip(exercise: Exercise, got: Sequence[Any]) -> str:
-    """Return what to say if a known wrong expression gives the same on all cases."""
-    for expression, words in exercise.slips.items():
-        wrong = with_expression(exercise, expression)
-        if all(agree(x, outcome(wrong, call)) for x, call in zip(got, calls_of(exercise))):
-            return words
+def known_mistake(exercise: Exercise, got: Sequence[Any]) -> str:
+    """Return what to say if a known wrong expression or line gives the same on all cases."""
+    right, missing = exercise.source, exercise.missing
+    known = {right.replace(missing, f"({wrong})"): said for wrong, said in exercise.slips.items()}
     for name, mistake in MISTAKES.items():
-        text = replace(exercise.source, mistake.edits[0])
-        if len(mistake.edits) == 1 and text != exercise.source:
-            wrong = define_in_spec(text, exercise)
-            if all(agree(x, outcome(wrong, call)) for x, call in zip(got, calls_of(exercise))):
-                return f"this is the known mistake {name!r}"
+        if len(mistake.edits) == 1:
+            said = f"this is the known mistake {name!r}"
+            known.setdefault(replace(right, mistake.edits[0]), said)
+    for text, said in known.items():
+        function = define(text, exercise.name_of_function, {**vars(spec), "__file__": "spec"})
+        if all(agree(x, outcome(function, call, "")) for x, call in zip(got, calls_of(exercise))):
+            return said
     return ""
-
-
-def pattern(got: Sequence[Any], right: Sequence[Any]) -> str:
-    """Return what all answers have in common: the opposite sign, or one factor."""
-    pairs = [(numbers(a), numbers(b)) for a, b in zip(got, right) if not isinstance(a, str)]
-    if len(pairs) < len(got) or any(a is None or a.shape != b.shape for a, b in pairs):
-        return ""
-    a, b = (np.concatenate(part) for part in zip(*pairs))
-    if not np.all(np.isfinite(a)):
-        return "what is returned holds NaN or infinity"
-    c = (a @ b.conj()) / (b @ b.conj())
-    if np.max(np.abs(a - c * b)) > EXACT * np.max(np.abs(a), initial=1e-300):
-        return ""
-    factor = float(c.real)
-    return (
-        "the sign is the opposite"
-        if abs(factor + 1) < EXACT
-        else f"right but for the factor {factor:.4g}"
-    )
-
-
-def find_gap(text: str) -> int:
-    """Return the line on which the gap still stands, or 0. Raises SyntaxError."""
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Constant) and node.value is ...:
-            return node.lineno
-    return 0
-
-
-def error_line(error: BaseException, name: str) -> str:
-    """Return an error in one line, with its line in the student's file."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == name]
-    said = (str(error).strip().splitlines() or [""])[0]
-    at = f"line {lines[-1]}: " if lines else ""
-    return f"{at}{type(error).__name__}: {said}"[:200].rstrip(": ")
-
-
-@contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in this block after some seconds, where the system can (not on Windows)."""
-
-    def stop(*_: object) -> None:
-        raise TimeoutError
-
-    if not hasattr(signal, "setitimer"):
-        yield
-        return
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

@@ -1,20 +1,23 @@
-"""The pictures of FedCurv and of the proofs; `plane` draws the one that all papers have."""
+"""The pictures of the pages, by name: rounds of two clients, FedCurv's ellipses, two of the proofs."""
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.style import context
 
-from fedref.algorithms import fedavg, fedcurv, fedprox, importance
+from fedref.algorithms import ALGORITHMS, fedavg, fedcurv, fedprox, importance
 from fedref.models import BinaryLogistic
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array, sigmoid
+from fedref.plots.style import COLOURS, STYLE
 from fedref.proofs import picture
 from fedref.proofs.case import Case
 from fedref.proofs.models import MODELS
 from fedref.sampling import stream
-from fedref.teach.style import INK, LINE_COLOURS, Picture, halo, make_panel
+from fedref.teach.plane import draw_rounds
 
 # ---- FedCurv: the directions in which a client is held ---------------------------------------------
 
@@ -47,9 +50,11 @@ def solve_two_clients() -> TwoClients:
     return TwoClients(data, np.array(theta), np.array(I))
 
 
-def draw_ellipses() -> Picture:
+def draw_ellipses() -> Figure:
     """Draw the ellipses of FedCurv's penalties and the circle of FedProx's."""
-    figure, axes = make_panel(4.8, 3.1, aspect="equal", xlabel="$w_1$", ylabel="$w_2$")
+    figure = Figure((5.6, 3.6), layout="constrained")
+    axes = figure.subplots()
+    axes.set(aspect="equal", xlabel="$w_1$", ylabel="$w_2$")
     x, y = np.meshgrid(np.linspace(-1.0, 2.4, 60), np.linspace(-0.4, 1.9, 60))
     data, theta, fisher = solve_two_clients()
     w0 = theta.mean(0)
@@ -61,57 +66,40 @@ def draw_ellipses() -> Picture:
     penalties: list[Callable[[Array], Array]] = [
         partial(fedcurv.penalty, others=[each], lam=1.0) for each in zip(fisher, theta)
     ]
-    for k, penalty in enumerate((*penalties, circle)):
-        look = {"linewidths": 0.9, "linestyles": "--" if penalty is circle else "-"}
-        value = penalty(np.stack([x, y], -1))
-        axes.contour(x, y, value, PENALTIES, colors=[LINE_COLOURS[k]], **look)
-    for w, text, place in (
+    for colour, penalty in zip(COLOURS[1:], (*penalties, circle)):
+        look: dict[str, Any] = {"linewidths": 0.9, "linestyles": "--" if penalty is circle else "-"}
+        axes.contour(x, y, penalty(np.stack([x, y], -1)), PENALTIES, colors=[colour], **look)
+    for w, text, shift in (
         (theta[0], "solution of client 1", (10, -14)),
         (theta[1], "solution of client 2", (-8, 62)),
         (w0, "$w^t$", (-4, 22)),
     ):
-        axes.plot(*w, "x", color=INK, markersize=5)
-        axes.annotate(text, w, place, textcoords="offset points", fontsize=9, zorder=6, **halo())
-    long = np.sqrt(fisher.max(1) / fisher.min(1))
-    caption = (
-        "What holds a client back. FedProx (dashed) holds it near wᵗ, in all directions alike. FedCurv "
-        "holds it near each other client's solution, and only in the directions that matter to that "
-        f"client; the ellipses are {long[0]:.1f} and {long[1]:.1f} times as long as wide. Each set of "
-        f"rings: penalties {PENALTIES[0]}, {PENALTIES[1]} and {PENALTIES[2]}."
-    )
-    alt = "Concentric circles about one point, narrow ellipses about two others."
-    return Picture(figure, alt, caption)
+        axes.plot(*w, "kx", markersize=5)
+        axes.annotate(text, w, shift, textcoords="offset points", fontsize=9)
+    return figure
 
 
 # ---- proofs ---------------------------------------------------------------------------------------
 
 
-def draw_proof(draw_half: Callable[..., None], alt: str, caption: str) -> Picture:
+def draw_proof(draw_half: Callable[..., None]) -> Figure:
     """Draw one half of the picture of `fedref check --plot`."""
     case = Case(MODELS["MLP tanh"], stream(0, "check picture"))
     case.vs = case.draw_vectors(12)
-    figure, axes = make_panel(5.6, 4.6)
-    draw_half(axes, case)
-    return Picture(figure, alt, caption)
+    figure = Figure((5.6, 4.6), layout="constrained")
+    draw_half(figure.subplots(), case)
+    return figure
 
 
-#: File of an algorithm, or "proofs" → name of a picture → what draws it, in the order of the page.
-PICTURES: Mapping[str, Mapping[str, Callable[[], Picture]]] = {
-    "fedcurv": {"ellipses": draw_ellipses},
-    "proofs": {
-        "complex-step": partial(
-            draw_proof, picture.draw_errors,
-            "Three curves of the error against the step h: forward and central differences fall and "
-            "rise again, the complex step stays at rounding for every small h.",
-            "Why differences prove nothing: with a small h, what they subtract is all rounding. The "
-            "complex step subtracts nothing. A small MLP; `fedref check --plot` draws the same picture.",
-        ),
-        "taylor-slope": partial(
-            draw_proof, picture.draw_remainders,
-            "Three lines of the remainder against the step t, of slope 1, 2 and 3.",
-            "A second witness that needs no complex numbers: the remainder of Taylor's formula falls "
-            "with slope 2 if the gradient is right, with 3 if the Hessian-vector product is right too, "
-            "and with 1 if the gradient is wrong.",
-        ),
-    },
-}  # fmt: skip
+PICTURES: Mapping[str, Callable[[], Figure]] = {
+    **{f"rounds-{name}": partial(draw_rounds, name) for name in ALGORITHMS},
+    "ellipses": draw_ellipses,
+    "complex-step": partial(draw_proof, picture.draw_errors),
+    "taylor-slope": partial(draw_proof, picture.draw_remainders),
+}
+
+
+def draw(make: Callable[..., Figure], *arguments: Any) -> Figure:
+    """Make a picture in the style of all of fedref's."""
+    with context(STYLE):
+        return make(*arguments)

@@ -8,7 +8,6 @@ steep and the second's is flat: what a method does about clients that differ is 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,13 +21,13 @@ from fedref.boundary.errors import ConfigError, unknown
 from fedref.models.base import Model
 from fedref.models.batch import Batch
 from fedref.models.numerics import Array
-from fedref.plots.style import FORMATS
+from fedref.plots.style import COLOURS
 from fedref.rounds.federation import Federation, Part, Source
 from fedref.rounds.local_data import LocalData
 from fedref.rounds.loop import run_client, run_clients, run_round
 from fedref.sampling import Plan
-from fedref.teach.style import CLIENT_COLOURS, INK, SERVER_COLOUR, Picture, draw, halo
 
+CLIENT_COLOURS, SERVER_COLOUR = COLOURS[1:3], COLOURS[3]
 ROUNDS = (1, 2, 5)
 START = np.array([-0.4, 2.0])
 #: Each client's minimum c, and the two directions in which its rows lie: A = (aaᵀ + bbᵀ)/2.
@@ -145,19 +144,14 @@ def play_rounds(
         paths.clear()
         plan = plan_of(algorithm, t, steps)
         state, _ = run_round(algorithm, MODEL, state, plan, federation, work=work)
-        sent = algorithm.download(state.server)
+        sent, adapts = algorithm.download(state.server), algorithm.adapts_on
         tested = [
-            algorithm.personalised_params(
-                MODEL, sent, state.clients.get(k), D if algorithm.adapts_on else None
-            )
+            algorithm.personalised_params(MODEL, sent, state.clients.get(k), D if adapts else None)
             for k, D in enumerate(DATA)
+            if algorithm.personalised
         ]
         local = [] if "S" in algorithm.roles else list(paths)  # there a client sends a gradient
-        played.append(
-            Round(
-                before, local, first_vector(state.server), tested if algorithm.personalised else []
-            )
-        )
+        played.append(Round(before, local, first_vector(state.server), tested))
     return played
 
 
@@ -178,84 +172,69 @@ def best_point(alpha: float = 0.0) -> Array:
 def draw_rounds(name: str, settings: dict[str, Any] | None = None) -> Figure:
     """Draw rounds 1, 2 and 5 of an algorithm. settings : fields of the algorithm, as `--set` has them."""
     algorithm = make_algorithm(name, settings or {})
-    played = play_rounds(algorithm, steps=UNEQUAL.get(name, STEPS))
-    figure = Figure((10.2, 3.9), layout="constrained")
+    with np.errstate(all="ignore"):  # a step that is too long diverges
+        played = play_rounds(algorithm, steps=UNEQUAL.get(name, STEPS))
+    figure = Figure((10.2, 4.4), layout="constrained")
     panels = figure.subplots(1, len(ROUNDS), sharex=True, sharey=True)
-    x, y = np.meshgrid(np.linspace(-2.9, 2.9, 40), np.linspace(-2.0, 2.9, 40))
-    plane = np.stack([x, y], -1)
-    takes_steps = algorithm.adapts_on and not hasattr(algorithm, "lam")  # pFedMe solves a problem
-    alpha = getattr(algorithm, "alpha", 0.0) if takes_steps else 0.0
     for axes, t in zip(panels, ROUNDS):
-        axes.set(aspect="equal", xticks=[], yticks=[], title=f"round {t}")
-        axes.grid(visible=False)
-        for colour, D in zip(CLIENT_COLOURS, DATA):
-            bowl = MODEL.loss(plane, Batch(D.X[None], D.y[None]))
-            levels = bowl.min() + np.array([0.1, 0.4, 1.0, 2.0])
-            axes.contour(x, y, bowl, levels, colors=[colour], linewidths=0.8, alpha=0.55)
-        draw_round(axes, played[t - 1], [r.before for r in played[:t]])
-        axes.plot(*best_point(), "+", color=INK, markersize=11, markeredgewidth=1.8)
-        if alpha and np.ndim(alpha) == 0:
-            axes.plot(*best_point(alpha), "x", color=INK, markersize=8, markeredgewidth=1.8)
-        axes.set(xlim=(-2.9, 2.9), ylim=(-2.0, 2.9))
-    text = partial(panels[0].annotate, textcoords="offset points", fontsize=9, **halo())
+        draw_bowls(axes)
+        way = np.array([*(r.before for r in played[:t]), played[t - 1].after])
+        axes.plot(*way.T, ":", color=SERVER_COLOUR, linewidth=1.2)
+        draw_round(axes, played[t - 1])
+        axes.plot(*best_point(), "k+", markersize=11, label="minimum of the mean loss")
+        alpha = getattr(algorithm, "alpha", 0.0)
+        # pFedMe solves a problem instead of a step of size α
+        if algorithm.adapts_on and not hasattr(algorithm, "lam") and np.ndim(alpha) == 0 and alpha:
+            axes.plot(
+                *best_point(alpha), "kx", markersize=8, label="minimum after a step of size α"
+            )
+        axes.set(xlim=(-2.9, 2.9), ylim=(-2.0, 2.9), title=f"round {t}")
+    text = partial(panels[0].annotate, textcoords="offset points", fontsize=9)
     text("start", START, (6, 4))
     for k, (colour, (c, *_)) in enumerate(zip(CLIENT_COLOURS, BOWLS), 1):
         text(f"client {k}", c, (-16, -22 if k == 1 else -26), color=colour)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    rates = {key: getattr(algorithm, key, None) for key in ("lr", "alpha", "beta", "mu", "lam")}
+    given = [f"{key} = {x:g}" for key, x in rates.items() if isinstance(x, float)]
+    figure.suptitle(", ".join([name, *given]), fontsize=10)
     return figure
 
 
-def save_picture(name: str, path: Path, settings: dict[str, Any]) -> None:
-    """Write the picture of an algorithm. settings : fields of the algorithm. Raises ConfigError."""
-    if path.suffix.removeprefix(".") not in FORMATS:
-        raise ConfigError(f"{path}: a picture ends in .{', .'.join(FORMATS)}")
-    with np.errstate(all="ignore"):  # a step that is too long diverges
-        figure = draw(draw_rounds, name, settings)
-    figure.savefig(path, facecolor="white", dpi=200)
+def draw_bowls(axes: Any) -> None:
+    """Draw the contours of both clients' losses."""
+    axes.set(aspect="equal", xticks=[], yticks=[])
+    axes.grid(visible=False)
+    x, y = np.meshgrid(np.linspace(-2.9, 2.9, 40), np.linspace(-2.0, 2.9, 40))
+    for colour, D in zip(CLIENT_COLOURS, DATA):
+        bowl = MODEL.loss(np.stack([x, y], -1), Batch(D.X[None], D.y[None]))
+        levels = bowl.min() + np.array([0.1, 0.4, 1.0, 2.0])
+        axes.contour(x, y, bowl, levels, colors=[colour], linewidths=0.8, alpha=0.55)
 
 
-def draw_round(axes: Any, played: Round, befores: list[Array]) -> None:
+def draw_round(axes: Any, played: Round) -> None:
     """Draw one round: local steps, the server's average, and the way to each adapted point."""
-    way = np.array([*befores, played.after])
-    axes.plot(*way.T, ":", color=SERVER_COLOUR, linewidth=1.2)
-    for colour, path in zip(CLIENT_COLOURS, played.paths):
-        axes.plot(*path.T, "o-", color=colour, markersize=3.2, linewidth=1.4)
+    for k, (colour, path) in enumerate(zip(CLIENT_COLOURS, played.paths)):
+        said = f"{len(path) - 1} local steps of client {k + 1}"
+        axes.plot(*path.T, "o-", color=colour, markersize=3.2, linewidth=1.4, label=said)
     if not np.allclose(mean_end(played), played.after, atol=0.02):
-        axes.plot(*mean_end(played), "s", color="none", markeredgecolor=INK, markersize=6)
-    axes.plot(*played.before, "o", color="none", markeredgecolor=SERVER_COLOUR, markersize=8)
-    axes.plot(*played.after, "o", color=SERVER_COLOUR, markersize=8, zorder=5)
-    for colour, point in zip(CLIENT_COLOURS, played.adapted):
+        axes.plot(
+            *mean_end(played), "ks", fillstyle="none", markersize=6, label="mean of their ends"
+        )
+    look = {"color": SERVER_COLOUR, "markersize": 8}
+    axes.plot(*played.before, "o", fillstyle="none", **look, label="server before the round")
+    axes.plot(*played.after, "o", **look, zorder=5, label="server after the round")
+    for k, (colour, point) in enumerate(zip(CLIENT_COLOURS, played.adapted)):
         arrow = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.6, "linestyle": (0, (3, 1.5))}
         axes.annotate("", point, played.after, arrowprops=arrow, zorder=6)
+        axes.plot(
+            *point,
+            "*",
+            color=colour,
+            markersize=7,
+            label=f"model that client {k + 1} is tested with",
+        )
 
 
 def mean_end(played: Round) -> Array:
     """Return the mean of where the local steps end; after them, where a client sends a gradient."""
     return np.mean([path[-1] for path in played.paths] or [played.after], axis=0)
-
-
-def caption_of(name: str, settings: dict[str, Any] | None = None) -> str:
-    """Return what the picture shows, in words, with the settings."""
-    algorithm = make_algorithm(name, settings or {})
-    rates = {key: getattr(algorithm, key, None) for key in ("lr", "alpha", "beta", "mu", "lam")}
-    given = ", ".join(f"{key} = {x:g}" for key, x in rates.items() if isinstance(x, float))
-    said = "Rings: the clients' losses; client 1's bowl is steep, client 2's is flat. "
-    steps = UNEQUAL.get(name, STEPS)
-    if "S" not in algorithm.roles:
-        said += f"Lines with dots: {' and '.join(map(str, dict.fromkeys(steps)))} local steps. "
-    played = play_rounds(algorithm, steps=steps)
-    if not all(
-        np.allclose(mean_end(played[t - 1]), played[t - 1].after, atol=0.02) for t in ROUNDS
-    ):
-        said += "Square: the mean of where these end, to which FedAvg would go. "
-    said += "Circle: the server before and after the round; +: the minimum of the mean loss. "
-    if algorithm.personalised:
-        said += "Arrows: the point that each client is tested with. "
-    if algorithm.adapts_on and not hasattr(algorithm, "lam"):
-        said += "×: where the mean loss after that step of adaptation is smallest. "
-    return f"{said}{name}, {given}."
-
-
-def draw_plane(name: str) -> Picture:
-    """Draw rounds 1, 2 and 5 of two clients, for the site."""
-    alt = f"Three panels of two clients' contours with their local steps: {name}, rounds 1, 2, 5."
-    return Picture(draw_rounds(name), alt, caption_of(name))

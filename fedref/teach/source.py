@@ -1,4 +1,4 @@
-"""Equations as the source has them: lines, formulae, symbols, decisions.
+"""Tags, equations, symbols, decisions, and the specification's parts, as the source has them.
 
 A formula stands once, in the comment behind its tag, on the line that computes it or above it:
 
@@ -29,38 +29,13 @@ PAPERS = "|".join(
 TAG = re.compile(rf"\[((?:{PAPERS}|Adam) (?=[^\]])|(?=(?:eq\.|alg\.|§)))([^\]]+)\]")
 ROOT = Path(fedref.__file__).parents[1]
 TAGGED = re.compile(r"# \[(?P<tag>[^\]]+)\](?: (?:(?P<left>[^=]+) = )?(?P<formula>\S.*))?$")
+#: A function of so many lines is shown whole.
+SHORT = 12
 
 
 def text_of(name: str) -> str:
     """Return a text of fedref/teach/text, such as why.md."""
     return (files("fedref.teach") / "text" / name).read_text("utf-8")
-
-
-@cache
-def sections_of(name: str) -> dict[str, str]:
-    """Return {heading: text below it} for the second-level headings of a text."""
-    _, *parts = re.split(r"^## (\S+)\n", text_of(name), flags=re.M)
-    return {head: body.strip() for head, body in zip(parts[::2], parts[1::2])}
-
-
-class Symbol(NamedTuple):
-    """A row of a docstring's table: θ̂_j is `theta_j`, of this shape."""
-
-    symbol: str
-    name: str
-    shape: str
-
-
-class Equation(NamedTuple):
-    """A tagged line: where it is, what it says, and the equation left = formula if there is one."""
-
-    tag: str
-    left: str
-    formula: str
-    module: str
-    function: str  # dotted where it is a method
-    line: int  # of the statement that computes it
-    code: str
 
 
 def modules() -> list[ModuleType]:
@@ -69,79 +44,51 @@ def modules() -> list[ModuleType]:
     return [algorithm, *(importlib.import_module(name) for name in names)]
 
 
-def title(module: ModuleType) -> str:
-    """Return the first line of a file's docstring, as a heading."""
-    return (module.__doc__ or "").split("\n", 1)[0].rstrip(".")
+# ---- places --------------------------------------------------------------------------------------
 
 
-def citation(module: ModuleType) -> list[str]:
-    """Return the paragraphs between the title and the objective: the paper."""
-    before = (
-        (module.__doc__ or "").partition("\nObjective")[0] if section(module, "Objective") else ""
-    )
-    return [text.strip() for text in before.split("\n\n")[1:] if text.strip()]
+def find(module: ModuleType, name: str) -> Any:
+    """Return a function or class of a module by its dotted name; None if there is none."""
+    value: Any = module
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    return value
 
 
-def section(module: ModuleType, name: str) -> str:
-    """Return what a docstring says under a heading such as Objective, up to a blank line."""
-    found = re.search(
-        rf"^{name}\b(.*?)(?=^\s*$|\Z)", module.__doc__ or "", re.DOTALL | re.MULTILINE
-    )
-    return f"{name}{found[1]}".rstrip() if found else ""
+def place(module: ModuleType, line: int) -> str:
+    """Return a line of a module as FILE:LINE, from the repository's root."""
+    return f"{Path(inspect.getfile(module)).relative_to(ROOT).as_posix()}:{line}"
 
 
-def symbols(module: ModuleType) -> list[Symbol]:
-    """Return the docstring's table symbol → name → shape, a row for each symbol."""
-    table = re.search(
-        r"^ {4}symbol +name +shape\n((?: {4}.+\n)+)", module.__doc__ or "", re.MULTILINE
-    )
-    rows = []
-    for line in table[1].splitlines() if table else []:
-        symbol, name, shape = (*re.split(r"  +", line.strip(), maxsplit=2), "")[:3]
-        if shape:
-            rows.append(Symbol(symbol, name, " ".join(shape.split())))
-    return rows
+def place_and_code(function: Any) -> tuple[str, str]:
+    """Return the place of a function or class, and its code from the left margin."""
+    module = inspect.getmodule(function)
+    assert module
+    lines, line = inspect.getsourcelines(function)
+    return place(module, line), inspect.cleandoc(" \n" + "".join(lines))
 
 
-def entries(section: str) -> list[str]:
-    """Return the entries of a docstring's section; a line indented further belongs to the one before."""
-    lines = section.splitlines()[1:]
-    least = min((len(line) - len(line.lstrip()) for line in lines), default=0)
-    found: list[str] = []
-    for line in lines:
-        if line[least] == " ":
-            found[-1] += f" {line.strip()}"
-        else:
-            found.append(line.strip())
-    return found
-
-
-def statement_at(tree: ast.AST, line: int) -> ast.stmt | None:
-    """Return the innermost statement on a line, or the next one below it."""
-    found = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.stmt)
-        and not isinstance(node, ast.FunctionDef | ast.ClassDef)
-        and last_line(node) >= line
-    ]
-    return min(found, key=lambda node: (max(node.lineno - line, 0), -node.lineno), default=None)
-
-
-def last_line(node: ast.stmt) -> int:
-    """Return the last line of a statement; if it holds others, the last line of its head."""
-    part: ast.AST = node
-    if isinstance(node, ast.If | ast.While):
-        part = node.test
-    elif isinstance(node, ast.For):
-        part = node.iter
-    return getattr(part, "end_lineno", 0)
-
-
-def function_at(tree: ast.Module, line: int) -> str:
-    """Return the innermost function or method that holds a line, dotted."""
-    around = [name for name, node in definitions(tree) if node.lineno <= line <= node.end_lineno]
+def function_at(module: ModuleType, line: int) -> str:
+    """Return the innermost function or method that holds a line, dotted; "" if none does."""
+    around = [name for name, first, last in definitions(module) if first <= line <= last]
     return around[-1] if around else ""
+
+
+@cache
+def definitions(module: ModuleType) -> list[tuple[str, int, int]]:
+    """Return (dotted name, first line, last line) of a module's functions, classes and methods."""
+
+    def walk(node: Any, within: str) -> Iterator[tuple[str, int, int]]:
+        for inner in node.body:
+            if isinstance(inner, ast.FunctionDef | ast.ClassDef):
+                yield within + inner.name, inner.lineno, inner.end_lineno or inner.lineno
+            if isinstance(inner, ast.ClassDef):
+                yield from walk(inner, f"{inner.name}.")
+
+    return list(walk(ast.parse(inspect.getsource(module)), ""))
+
+
+# ---- tags and equations --------------------------------------------------------------------------
 
 
 class TagLine(NamedTuple):
@@ -176,13 +123,19 @@ def tags_in(text: str, paper: str) -> list[str]:
     return tags
 
 
-def definitions(tree: Any, within: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted name, node) of every function and class in a tree."""
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            yield within + node.name, node
-        if isinstance(node, ast.ClassDef):
-            yield from definitions(node, f"{node.name}.")
+class Equation(NamedTuple):
+    """A tagged line: what it says, left = formula or a formula alone ("" if none), and where."""
+
+    tag: str
+    left: str
+    formula: str
+    module: ModuleType
+    function: str  # dotted where it is a method
+    line: int  # of the tag
+
+    @property
+    def text(self) -> str:
+        return f"{self.left} = {self.formula}" if self.left else self.formula
 
 
 @cache
@@ -194,40 +147,84 @@ def equations() -> tuple[Equation, ...]:
 @cache
 def equations_in(module: ModuleType) -> tuple[Equation, ...]:
     """Return every tagged line of a file."""
-    found = []
-    source = inspect.getsource(module)
-    lines, tree = source.splitlines(), ast.parse(source)
-    for number, text in enumerate(lines, 1):
-        match = TAGGED.search(text)
-        node = statement_at(tree, number) if match else None
-        if match and node:
-            code = "\n".join(lines[node.lineno - 1 : node.end_lineno])
-            code = re.sub(r"\s*# \[.*", "", inspect.cleandoc(" \n" + code)).strip("\n")
-            found.append(
-                Equation(
-                    match["tag"], match["left"] or "", match["formula"] or "", module.__name__,
-                    function_at(tree, node.lineno), node.lineno, code,
-                )
-            )  # fmt: skip
-    return tuple(found)
+    lines = enumerate(inspect.getsource(module).splitlines(), 1)
+    return tuple(
+        Equation(match[1], match[2] or "", match[3] or "", module, function_at(module, n), n)
+        for n, text in lines
+        if (match := TAGGED.search(text))
+    )
 
 
-def find(module: ModuleType, name: str) -> Any:
-    """Return a function or class of a module by its dotted name; None if there is none."""
-    value: Any = module
-    for part in name.split("."):
-        value = getattr(value, part, None)
-    return value
+# ---- docstrings of papers' files -----------------------------------------------------------------
 
 
-def place_and_code(function: Any) -> tuple[str, str]:
-    """Return the place of a function or class, and its code from the left margin."""
-    module = inspect.getmodule(function)
-    assert module
-    lines, line = inspect.getsourcelines(function)
-    return place(module, line), inspect.cleandoc(" \n" + "".join(lines))
+class Symbol(NamedTuple):
+    """A row of a docstring's table: θ̂_j is `theta_j`, of this shape."""
+
+    symbol: str
+    name: str
+    shape: str
 
 
-def place(module: ModuleType, line: int) -> str:
-    """Return a line of a module as FILE:LINE, from the repository's root."""
-    return f"{Path(inspect.getfile(module)).relative_to(ROOT).as_posix()}:{line}"
+def title(module: ModuleType) -> str:
+    """Return the first line of a file's docstring, as a heading."""
+    return (module.__doc__ or "").split("\n", 1)[0].rstrip(".")
+
+
+def introduction(module: ModuleType) -> str:
+    """Return what stands between the title and the table of symbols: the paper and its objective."""
+    before, table, _ = (module.__doc__ or "").partition("\n    symbol ")
+    return before.partition("\n\n")[2].strip() if table else ""
+
+
+def symbols(module: ModuleType) -> list[Symbol]:
+    """Return the docstring's table symbol → name → shape, a row for each symbol."""
+    table = re.search(r"^ {4}symbol +name +shape\n((?: {4}.+\n)+)", module.__doc__ or "", re.M)
+    rows = (
+        [re.split(r"  +", line.strip(), maxsplit=2) for line in table[1].splitlines()]
+        if table
+        else []
+    )
+    return [Symbol(row[0], row[1], " ".join(row[2].split())) for row in rows if len(row) == 3]
+
+
+def decisions(module: ModuleType) -> str:
+    """Return the docstring's decisions as a list in Markdown."""
+    text = (module.__doc__ or "").partition("\nDecisions\n")[2].partition("\n\n")[0]
+    return re.sub(r"^ *", "- ", re.sub(r"\n {3,}", " ", text), flags=re.M) if text else ""
+
+
+# ---- the specification ---------------------------------------------------------------------------
+
+
+@cache
+def spec_sections() -> dict[str, str]:
+    """Return the specification's sections by title, each with its code."""
+    _, *parts = re.split(r"^# -+ \d+\. (.*?) -+\n", inspect.getsource(spec), flags=re.M)
+    return {
+        title: code.partition("# ====")[0].strip("\n")
+        for title, code in zip(parts[::2], parts[1::2])
+    }
+
+
+def paper_of_section(title: str) -> str:
+    """Return the file of a section: "5. Per-FedAvg: ..." is per_fedavg."""
+    return re.findall(r"[\w-]+", title)[0].lower().replace("-", "_")
+
+
+def spec_code(paper: str) -> str:
+    """Return the section of the specification about a paper's file, its loops first; "" if none is."""
+    sections = (text for name, text in spec_sections().items() if paper_of_section(name) == paper)
+    parts = next(sections, "").split("\n\n\n")
+    return "\n\n\n".join(sorted(parts, key=lambda part: ", rounds, " not in part[:200]))
+
+
+def spec_parts(tag: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, code) of what the specification has of a tag: short functions, or lines of code."""
+    for module, number, text in tag_lines().get(tag, []):
+        name = function_at(spec, number) if module is spec else ""
+        lines, first = inspect.getsourcelines(find(spec, name)) if name else ([], 0)
+        if 0 < len(lines) <= SHORT:
+            yield first, inspect.cleandoc(" \n" + "".join(lines))
+        elif lines and text.partition("  # ")[2]:
+            yield number, text

@@ -37,14 +37,20 @@ def test_a_file_is_checked_from_start_to_right(started, capsys):
     assert capsys.readouterr().out == f"{started}: right\n"
 
 
-def test_a_class_is_checked_at_once(started, capsys):
-    other = started.with_name("b.py")
-    other.write_text(started.read_text("utf-8"), "utf-8")
+def test_a_class_is_checked_at_once_whatever_a_file_does(started, capsys):
+    others = [started.with_name(name) for name in ("b.py", "c.py", "d.py")]
+    for other in others:
+        other.write_text(started.read_text("utf-8"), "utf-8")
     solve(started, RIGHT)
-    assert main("exercise", "check", started, other) == 1
-    first, second, *_ = capsys.readouterr().out.splitlines()
-    assert first == f"{started}: right"
-    assert second.startswith(f"{other}: not finished")
+    solve(others[1], "0")
+    others[1].write_text(others[1].read_text("utf-8") + "\nwhile True: pass\n")
+    solve(others[2], "__import__('os')._exit(3)")
+    assert main("exercise", "check", *others, started, "--timeout", 10) == 1
+    first, second, third, last = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"{others[0]}: not finished")
+    assert "an endless loop?" in second
+    assert third.startswith(f"{others[2]}: ")
+    assert last == f"{started}: right"
 
 
 def test_a_file_is_not_replaced_and_the_formula_is_asked_for(started, tmp_path, capsys):

@@ -6,24 +6,24 @@ from running import main, refused
 from fedref.algorithms import ALGORITHMS
 from fedref.conformance.errata import MISTAKES
 from fedref.models import MODELS
-from fedref.teach import pages, source
+from fedref.teach import pages, source, topics
 from fedref.teach.exercises import EXERCISES
 
 
 @pytest.mark.parametrize("topic", [*ALGORITHMS, *MODELS, *EXERCISES, *list(MISTAKES)[:3]])
 def test_every_algorithm_model_and_exercise_is_explained(topic, capsys):
     assert main("explain", topic) == 0
-    assert len(capsys.readouterr().out.splitlines()) > 3
+    assert len(capsys.readouterr().out) > 100
 
 
-@pytest.mark.parametrize("tag", pages.topics()["equations"])
+@pytest.mark.parametrize("tag", topics.topics()["equations"])
 def test_every_tag_is_explained_with_its_line(tag, capsys):
     assert main("explain", *tag.split()) == 0
     out = capsys.readouterr().out
     for equation in source.equations():
         if equation.tag == tag:
             assert pages.location(equation) in out
-            assert pages.equation_text(equation) in out
+            assert equation.text in out
 
 
 def test_an_algorithm_begins_with_why_then_comes_the_loop(capsys):
@@ -46,7 +46,7 @@ def test_list_has_the_index_of_equations(capsys):
     out = capsys.readouterr().out
     assert "[per-fedavg eq.6]" in out
     assert "fedref/algorithms/per_fedavg.py:" in out
-    for names in pages.topics().values():
+    for names in topics.topics().values():
         assert all(name in out for name in names)
 
 

@@ -1,12 +1,18 @@
-"""What a tagged line computes, and what the formula beside it says, for calls with two parameters."""
+"""What a tagged line computes, and what the formula beside it says, for calls with two parameters.
+
+A symbol's value is a number, an array, or a function. A function may return a linear map, such as the
+Hessian H(w; D): it is applied to the product that follows it, and I is the map that changes nothing.
+Side by side, xᵀy of vectors is their dot product, and anything else goes entry by entry. Σ_k runs
+over the first axis of every symbol that ends in _k.
+"""
 
 import ast
-import importlib
 import inspect
 import operator
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -18,8 +24,80 @@ from fedref.algorithms import apfl, fedmeta
 from fedref.models import BinaryLogistic, LinearSVM, Logistic
 from fedref.models import numerics as nx
 from fedref.models.batch import Batch
-from fedref.teach.formula import Linear, evaluate, parse
-from fedref.teach.source import Equation, modules, symbols
+from fedref.teach.formula import exponent, parse
+from fedref.teach.source import Equation, symbols
+
+# ---- formulae ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A linear map that can be added and scaled, as in I − αH. transposed : Aᵀ, where it is needed."""
+
+    apply: Callable[[Any], Any]
+    transposed: Callable[[Any], Any] | None = None
+
+    def __add__(self, other: "Linear") -> "Linear":
+        return Linear(lambda v: self.apply(v) + other.apply(v))
+
+    def __sub__(self, other: "Linear") -> "Linear":
+        return Linear(lambda v: self.apply(v) - other.apply(v))
+
+
+COMPUTED = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.MatMult: operator.mul,
+    ast.Div: operator.truediv, ast.LtE: operator.le, ast.GtE: operator.ge,
+}  # fmt: skip
+
+
+def evaluate(node: ast.expr, env: Mapping[str, Any]) -> Any:
+    """Return a formula's value, with each symbol's number, array or function from `env`."""
+
+    def value(node: ast.expr) -> Any:
+        return evaluate(node, env)
+
+    match node:
+        case ast.Name(text) if text[0].isdigit():
+            power = exponent(text).replace("−", "-")
+            return float(f"1e{power}" if power else text)
+        case ast.Name(text):
+            return Linear(lambda v: v) if text == "I" and text not in env else env[text]
+        case ast.BinOp(ast.Name(text), ast.Pow(), right) if text[0] == "Σ":
+            running = {name: values for name, values in env.items() if name.endswith(text[1:])}
+            each = (dict(zip(running, row)) for row in zip(*running.values()))
+            return sum(evaluate(right, {**env, **one}) for one in each)
+        case ast.BinOp(left, ast.Pow(), right):
+            dot = isinstance(left, ast.Subscript) and ast.unparse(left.slice) == "transpose"
+            return multiply(value(left), value(right), dot)
+        case ast.BinOp(left, operator, right) | ast.Compare(left, [operator], [right]):
+            return COMPUTED[type(operator)](value(left), value(right))
+        case ast.UnaryOp(ast.USub(), inner):
+            return -value(inner)
+        case ast.Subscript(inner, ast.Name(power)):
+            x = value(inner)
+            if power == "transpose":
+                return Linear(x.transposed) if isinstance(x, Linear) and x.transposed else x
+            return x * x if power == "square" else x ** env["t"]
+        case ast.Call(ast.Name("norm"), [inner]):
+            return np.sqrt(np.sum(value(inner) ** 2))
+        case ast.Call(ast.Name("group" | "bar" as name), [inner]):
+            return abs(value(inner)) if name == "bar" else value(inner)
+        case ast.Call(function, arguments):
+            return value(function)(*map(value, arguments))
+    raise ValueError(f"formula: {ast.unparse(node)} has no value")
+
+
+def multiply(first: Any, then: Any, dot: bool) -> Any:
+    """Multiply two factors that stand side by side: a linear map is applied to all that follows it."""
+    if isinstance(then, Linear):
+        before = first.apply if isinstance(first, Linear) else lambda v: first * v
+        return Linear(lambda v: before(then.apply(v)))
+    if isinstance(first, Linear):
+        return first.apply(then)
+    return np.sum(first * then) if dot else first * then
+
+
+# ---- lines ---------------------------------------------------------------------------------------
 
 #: p(y = 1 | x) = σ(θᵀx) with two parameters.
 MODEL = BinaryLogistic(2, bias=False)
@@ -71,7 +149,7 @@ LINEAR = [
 def values_of_calls(equation: Equation) -> Iterator[dict[str, Any]]:
     """Yield the arguments, by name, of the calls that may run an equation's line."""
     owner, _, name = equation.function.rpartition(".")
-    kind = getattr(importlib.import_module(equation.module), owner) if owner else None
+    kind = getattr(equation.module, owner) if owner else None
     if kind is None:
         yield from (VALUES | other for other in OTHERS.get(name, [{}]))
     elif issubclass(kind, algorithm.Algorithm):
@@ -86,7 +164,7 @@ def values_of_calls(equation: Equation) -> Iterator[dict[str, Any]]:
 
 def run_line(equation: Equation) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     """Return what a call of the function returns, and its local variables around the line's last run."""
-    function = operator.attrgetter(equation.function)(importlib.import_module(equation.module))
+    function = operator.attrgetter(equation.function)(equation.module)
     function = inspect.unwrap(function)
     for values in values_of_calls(equation):
         notes: list[tuple[int, dict[str, Any]]] = []
@@ -106,8 +184,9 @@ def run_line(equation: Equation) -> tuple[Any, dict[str, Any], dict[str, Any]]:
             result = function(*given, **named)
         finally:
             sys.settrace(outside)
-        for (line, before), (_, after) in reversed(list(pairwise(notes))):
-            if line == equation.line:
+        line = statement_at(equation).lineno
+        for (number, before), (_, after) in reversed(list(pairwise(notes))):
+            if number == line:
                 return result, before, after
     raise AssertionError(f"no call runs {equation.module}:{equation.line}")
 
@@ -164,10 +243,9 @@ def symbol_values(equation: Equation, values: Mapping[str, Any]) -> dict[str, An
             "g": model.grad,
             "H": lambda w, D: Linear(lambda v: model.hvp(w, v, D)),
         }
-    (module,) = (module for module in modules() if module.__name__ == equation.module)
     env |= {name: value for name, value in values.items() if len(name) == 1 and name not in env}
     env |= {f"{name}_k": values[name] for name in ("p", "w") if name in values}
-    if model is not None and equation.module == apfl.__name__ and "a" in values:
+    if model is not None and equation.module is apfl and "a" in values:
         # one value for each unit, repeated for the unit's parameters
         env["m_k"] = apfl.expand_units(model, nx.sigmoid(values["a"]))
     if "others" in values:  # FedCurv's pairs (I_j, θ̂_j)
@@ -178,7 +256,9 @@ def symbol_values(equation: Equation, values: Mapping[str, Any]) -> dict[str, An
         env["D_j"] = [Batch(rows.X[[j]], rows.y[[j]]) for j in range(len(rows.y))]
     if "F_old" in values:
         env["F"] = values["F_old"]
-    return env | {row.symbol: values[row.name] for row in symbols(module) if row.name in values}
+    return env | {
+        row.symbol: values[row.name] for row in symbols(equation.module) if row.name in values
+    }
 
 
 def linear_values(model: Any, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,17 +289,29 @@ def linear_map(A: Any, classes: tuple[int, ...]) -> Linear:
     )
 
 
+def statement_at(equation: Equation) -> ast.stmt:
+    """Return the innermost statement on an equation's line, or the next one below it."""
+
+    def last_line(node: Any) -> int:  # of a statement that holds others, of its head
+        return getattr(node, "test", getattr(node, "iter", node)).end_lineno
+
+    inner = (ast.FunctionDef, ast.ClassDef)
+    tree = ast.walk(ast.parse(inspect.getsource(equation.module)))
+    nodes = [x for x in tree if isinstance(x, ast.stmt) and not isinstance(x, inner)]
+    nodes = [node for node in nodes if last_line(node) >= equation.line]
+    return min(nodes, key=lambda node: (max(node.lineno - equation.line, 0), -node.lineno))
+
+
 def compute_both(equation: Equation) -> tuple[Any, Any]:
     """Return the value of the line and the value of its formula, the last time the example ran it."""
     result, before, after = run_line(equation)
     formula = evaluate(parse(equation.formula), symbol_values(equation, before))
-    node = ast.parse(equation.code).body[0]
-    if isinstance(node, ast.If):
-        where, values = node.test, before
-    elif isinstance(node, ast.Assign):
-        target = node.targets[0]
-        where, values = target.elts[0] if isinstance(target, ast.Tuple) else target, after
-    else:
-        return first_part(result), formula
-    names = vars(importlib.import_module(equation.module))
-    return first_part(eval(ast.unparse(where), dict(names), dict(values))), formula
+    match statement_at(equation):
+        case ast.If(test=where):
+            values = before
+        case ast.Assign(targets=[ast.Tuple(elts=[where, *_]) | where]):
+            values = after
+        case _:
+            return first_part(result), formula
+    names = dict(vars(equation.module))
+    return first_part(eval(ast.unparse(where), names, dict(values))), formula

@@ -1,14 +1,12 @@
 """Exercises: a right answer is never rejected, a wrong one never accepted, and the solution never shown."""
 
-from pathlib import Path
-
 import pytest
 
 from fedref.boundary.errors import ConfigError
 from fedref.teach import exercises
 from fedref.teach.exercises import EXERCISES
 
-NAME = Path("answer.py")
+NAME = "answer.py"
 
 
 def fill(name, expression, formula=False):
@@ -20,7 +18,7 @@ def fill(name, expression, formula=False):
 @pytest.mark.parametrize("name", EXERCISES)
 def test_the_right_answer_is_right_and_is_not_in_the_file(name):
     one = EXERCISES[name]
-    assert exercises.check(NAME, fill(name, f"1 * ({one.missing})")) == (True, ["right"])
+    assert exercises.verdict(fill(name, f"1 * ({one.missing})"), NAME) == (True, ["right"])
     for formula in (False, True):
         assert one.missing not in exercises.student_file(one, formula)
 
@@ -32,20 +30,15 @@ MORE = {
     "curvature": ["v", "self.analytic_grad(w, D)", "1j * v", "np.imag(v)"],
     "hessian-free": ["f.grad(u, D2)", "delta * u", "(w + u) / 2"],
     "step": ["w_k", "w_k - eta"],
+    "mask": ["2 * (w_s * sigmoid(a)[unit] + w_k)"],
 }
 
 
 @pytest.mark.parametrize("name", EXERCISES)
 def test_a_wrong_answer_gets_its_numbers_and_if_it_is_known_its_words(name):
     right, more = EXERCISES[name].missing, dict.fromkeys(MORE.get(name, ()), "")
-    factors = {
-        f"2 * ({right})": "right but for the factor 2",
-        f"-({right})": "the sign is the opposite",
-    }
-    for expression, words in (
-        EXERCISES[name].slips | more | (factors if name == "mask" else {})
-    ).items():
-        accepted, lines = exercises.check(NAME, fill(name, expression))
+    for expression, words in (EXERCISES[name].slips | more).items():
+        accepted, lines = exercises.verdict(fill(name, expression), NAME)
         said = "\n".join(lines)
         assert not accepted
         assert lines[0] == "not right"
@@ -63,11 +56,10 @@ def test_a_wrong_answer_gets_its_numbers_and_if_it_is_known_its_words(name):
         (fill("proximal", "'a'"), "Error"),
         (fill("proximal", "exit()"), "SystemExit"),
         (fill("proximal", "0").replace("def prox_gradient", "def other"), "is not defined"),
-        (fill("proximal", "0").replace("return", "while 1: pass\n    return"), "an endless loop?"),
     ],
 )
 def test_what_does_not_run_is_said_in_a_line(text, said):
-    right, lines = exercises.check(NAME, text, seconds=5)
+    right, lines = exercises.verdict(text, NAME)
     assert not right
     assert said in "\n".join(lines)
 
@@ -86,8 +78,8 @@ trains = "momentum on the server"
 def test_an_exercise_of_one_s_own():
     own = exercises.read(OWN, "mine.toml")
     text = exercises.student_file(own["server-step"])
-    assert exercises.check(NAME, text.replace("v = ...", "v = momentum * v + delta"), own)[0]
-    _, lines = exercises.check(NAME, text.replace("v = ...", "v = momentum * v"), own)
+    assert exercises.verdict(text.replace("v = ...", "v = momentum * v + delta"), NAME, own)[0]
+    _, lines = exercises.verdict(text.replace("v = ...", "v = momentum * v"), NAME, own)
     assert lines[1] == "the change of this round is missing"
     for old, new in (("fedavgm", "fedavgn"), ("* v + delta", "* v - delta"), ("trains", "train")):
         with pytest.raises(ConfigError, match=r"mine\.toml: server-step"):
