@@ -3,11 +3,9 @@
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -57,28 +55,20 @@ def mine(here, monkeypatch):
     """mine.py in the current folder, imported anew for each test."""
     text = MINE.replace("import dataclass", "import dataclass, field", 1)
     (here / "mine.py").write_text(text + MISTAKEN, encoding="utf-8")
-    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.syspath_prepend(here)
     yield here
     sys.modules.pop("mine", None)
 
 
-def python(code: str, here: Path) -> subprocess.CompletedProcess:
-    env = {"PYTHONPATH": f"{ROOT}", "PATH": ""}
-    return subprocess.run(
-        [sys.executable, "-c", code], cwd=here, env=env, capture_output=True, text=True
-    )
-
-
 def test_the_proof_holds_and_a_wrong_gradient_is_found(mine):
-    done = python(PROOF, mine)
-    assert done.returncode == 0, done.stderr
+    exec(PROOF, {})
     wrong = MINE.replace("model.grad(v, D) + lam * (v - w)", "model.grad(v, D) - lam * (v - w)")
     assert wrong != MINE
     (mine / "mine.py").write_text(wrong, encoding="utf-8")
-    shutil.rmtree(
-        mine / "__pycache__", ignore_errors=True
-    )  # made in the same second, of the same size
-    assert "AssertionError" in python(PROOF, mine).stderr
+    del sys.modules["mine"]
+    shutil.rmtree(mine / "__pycache__", ignore_errors=True)  # of the same second and size
+    with pytest.raises(AssertionError):
+        exec(PROOF, {})
 
 
 def test_the_command_runs_is_resumed_and_gives_the_numbers_of_python(mine, capsys):
@@ -211,9 +201,15 @@ def test_whatever_holds_the_arrays_the_numbers_are_the_same(here):
         ((X, Y, CLIENT, Y), "^data is a tuple, expected a name"),
         (X, "^data is a ndarray, expected a name"),
         ({"features": X, "y": Y}, "a table with the arrays features, y, expected X and y$"),
-        (Source(X.reshape(60, 2, 2), Y), r"X has shape \(60, 2, 2\), expected \(60, features\)"),
-        (Source(X, Y.tolist()), "arrays: y is a list, expected an array"),
-        (Source(X, Y, np.zeros(59, int)), r"client has shape \(59,\), expected \(60,\)"),
+        (
+            Source(X.reshape(60, 2, 2), Y),
+            r"X is a ndarray of shape \(60, 2, 2\); expected .* 2 axes",
+        ),
+        (Source(X, Y.tolist()), "arrays: y is a list of shape .*; expected an array"),
+        (
+            Source(X, Y, np.zeros(59, int)),
+            r"client .* shape \(59,\); expected .* as many rows as X",
+        ),
         ((X * np.nan, Y, CLIENT), "data: X has nan in row 0; expected finite numbers"),
     ],
 )
@@ -251,7 +247,6 @@ def test_entry_points_of_packages_are_names_and_a_file_names_all(mine, monkeypat
         "fedref.data": [EntryPoint("counts", "mine:load", "fedref.data")],
     }
     monkeypatch.setattr(names, "entry_points", lambda group: points[group])
-    monkeypatch.syspath_prepend(str(mine))
     words = ["run", "ditto", "--data", "counts", "--model", "poisson", "--rounds", "1", "--quiet"]
     assert main(*words, "--out", "a") == 0
     assert toml(mine / "a" / "config.toml")["algorithms"]["ditto"]["lam"] == 1.0
