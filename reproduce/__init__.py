@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import fedref
+from fedref.boundary.files import write_atomically
 from fedref.experiments.config import Experiment
 from fedref.experiments.results import Run
 from reproduce import cells, pages, pictures, runs
@@ -79,7 +80,7 @@ def reproduce(
             wrong = [j for j in asked if not j.has_direction]
             failed += [f"{j.claim.what}, {j.place}: {pages.show_findings(j)}" for j in wrong]
         else:
-            pages.write_claims(out)
+            write_atomically(out / "claims.md", pages.make_claims(out).encode())
     return failed
 
 
@@ -101,7 +102,7 @@ def report(
     made = [provenance(base / run, results[run].experiment) for run in results]
     write_csv(out / "runs.csv", PROVENANCE, made)
     pictures.draw_pictures(spec, results, found, out, data_dir)
-    pages.write_page(name, spec, out)
+    write_atomically(out / "README.md", pages.make_page(name, spec, out).encode())
     return found
 
 

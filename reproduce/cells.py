@@ -23,6 +23,8 @@ from reproduce.quantities import QUANTITIES, Part, at_best, halves, run_of
 from reproduce.tables import Values, values_of, write_csv
 
 Place = tuple[str, str]
+#: So many rows or clients may be chance.
+FOUR = 4
 HEAD = ("data", "setting", "method", "quantity", "mean", "sd", "seeds", "note")
 
 
@@ -49,11 +51,20 @@ class Cells:
         """Return the places whose name fits one of the patterns (none: all), in their order."""
         return [p for p in self.places if fits(place_name(p), patterns or ["*"])]
 
+    def note(self, place: Place, method: str, quantity: str) -> str:
+        cell = self.all.get((place, method, quantity))
+        return "" if cell is None else cell.note
+
     def count(self, place: Place, what: str) -> int:
         """Return what is counted in a place, or else on its data: rows tested, rounds apart ..."""
         on_its_data = (other for other in self.places if other[0] == place[0])
         found = (self.get(at, "", what) for at in (place, *on_its_data))
         return int(next((x.mean for x in found if x is not None), 0))
+
+    def margin(self, place: Place, of: str) -> float:
+        """Return what four of the "rows" or "clients" tested are, in points; 0 of anything else."""
+        n = self.count(place, f"{of} tested")
+        return 100 * FOUR / n if n else 0.0
 
 
 def place_name(place: Place) -> str:

@@ -8,12 +8,14 @@ import numpy as np
 
 from fedref.boundary.errors import ConfigError
 from reproduce.cells import Cells, Place, fits, place_name
+from reproduce.runs import Spec
 from reproduce.tables import Values, values_of
 
 #: A difference must exceed two standard errors over seeds, and what four test rows or clients are.
 #: What differs by no more than ROUNDING is the same: the last digits of a mean depend on their order.
-ERRORS, ROWS, ROUNDING = 2, 4, 1e-9
+ERRORS, ROUNDING = 2, 1e-9
 HOLDS, CONTRADICTED, UNDECIDED, NOT_JUDGED = "holds", "contradicted", "undecided", "not judged"
+WHOLE = ("clients", "samples")  # quantities that are whole numbers
 PARTS = ("is", "page")  # of a row: the rule, and how it is printed; or each field by itself
 VERDICTS = (HOLDS, CONTRADICTED, UNDECIDED, NOT_JUDGED)
 
@@ -34,8 +36,8 @@ class Claim(NamedTuple):
     −1 where less is better: the other way round. margin : "rows", "clients" or "seeds" alone; "none" :
     counted, one seed decides. beside : methods that are printed and not judged; also : quantities of
     the first method that are. together : all settings of a data set are one verdict. unless : pattern →
-    why nothing is judged there. guards : names of differences in [guards]; where one is not as it says,
-    nothing is judged. belongs : the report whose paper says it. quick : places where a quick
+    why nothing is judged there. guards : names of differences in [guards]; where one is not as it says in
+    the mean, nothing is judged. belongs : the report whose paper says it. quick : places where a quick
     run must have its direction.
     """
 
@@ -65,7 +67,6 @@ class Claim(NamedTuple):
     digits: int = 2
     belongs: str = ""
     quick: Sequence[str] = ()
-    every_seed: bool = False  # of a guard: it must be so with every seed, else in the mean
 
     @property
     def is_judged(self) -> bool:
@@ -77,6 +78,7 @@ class Finding(NamedTuple):
 
     place: Place
     method: str
+    quantity: str
     values: Values
     least: float | None
     digits: int
@@ -115,7 +117,6 @@ class Judgement(NamedTuple):
     claim: Claim
     place: str
     findings: Sequence[Finding]
-    also: Sequence[tuple[str, Values | None]]
     why_not: str = ""
 
     @property
@@ -134,7 +135,7 @@ class Judgement(NamedTuple):
         return all(self.claim.above < f.values.mean < self.claim.below for f in self.decisive)
 
 
-def claims_of(spec: Mapping[str, Any]) -> list[Claim]:
+def claims_of(spec: Spec) -> list[Claim]:
     """Return the rows of a report, with [defaults] where one says nothing; a text is a list of one."""
     found = []
     for row in spec.get("claims", []):
@@ -156,67 +157,63 @@ def claim_of(fields: Mapping[str, Any]) -> Claim:
     return Claim(**as_list)
 
 
-def judge_claims(spec: Mapping[str, Any], cells: Cells) -> list[Judgement]:
+def judge_claims(spec: Spec, cells: Cells) -> list[Judgement]:
     """Return what is measured of every claim and number in every place that it is about."""
     return [one for claim in claims_of(spec) if claim.quantity for one in judge(claim, spec, cells)]
 
 
-def judge(claim: Claim, spec: Mapping[str, Any], cells: Cells) -> Iterator[Judgement]:
+def judge(claim: Claim, spec: Spec, cells: Cells) -> Iterator[Judgement]:
     """Yield the judgement of one claim in every place where its methods were measured."""
     groups: dict[str, list[Place]] = {}
     for place in cells.places_at(claim.at):
         if any(value(claim, cells, place, m, spec) is not None for m in claim.of):
             groups.setdefault(place[0] if claim.together else place_name(place), []).append(place)
+
+    def finding(place: Place, label: str, quantity: str, x: Values) -> Finding:
+        least = None if claim.margin == "none" else cells.margin(place, claim.margin)
+        digits = 0 if quantity in WHOLE else claim.digits
+        judged = label in claim.of and quantity not in claim.also
+        return Finding(place, name_of(spec, label), quantity, x, least, digits, judged)
+
     for where, group in groups.items():
         findings = [
-            Finding(place, name, x, least(claim, cells, place), claim.digits, m in claim.of)
-            for m in (*claim.of, *claim.beside)
+            finding(place, label, claim.quantity, x)
+            for label in (*claim.of, *claim.beside)
             for place in group
-            if (x := value(claim, cells, place, m, spec)) is not None
-            for name in [spec["methods"].get(m, m)]
+            if (x := value(claim, cells, place, label, spec)) is not None
         ]
-        first = spec["methods"].get(claim.of[0], claim.of[0])
-        also = [(q, cells.get(group[0], first, q)) for q in claim.also]
-        yield Judgement(claim, where, findings, also, why_not(claim, spec, cells, group[0]))
+        findings += [
+            finding(group[0], claim.of[0], q, x)
+            for q in claim.also
+            if (x := cells.get(group[0], name_of(spec, claim.of[0]), q)) is not None
+        ]
+        yield Judgement(claim, where, findings, why_not(claim, spec, cells, group[0]))
 
 
-def why_not(claim: Claim, spec: Mapping[str, Any], cells: Cells, place: Place) -> str:
+def name_of(spec: Spec, label: str) -> str:
+    """Return the name of a method on the page."""
+    return str(spec["methods"].get(label, label))
+
+
+def why_not(claim: Claim, spec: Spec, cells: Cells, place: Place) -> str:
     """Return why nothing is judged in a place; "" if it is."""
     why = [text for pattern, text in claim.unless.items() if fits(place_name(place), [pattern])]
     for name in claim.guards:
         guard = claim_of({"what": name, **spec["guards"][name]})
-        for method in guard.of:
-            x = value(guard, cells, place, method, spec)
-            least = (
-                np.nan
-                if x is None
-                else x.each.min()
-                if guard.every_seed and x.has_seeds
-                else x.mean
-            )
-            why += [name] if least <= guard.above and name not in why else []
+        found = [value(guard, cells, place, method, spec) for method in guard.of]
+        why += [name] if any(x is not None and x.mean <= guard.above for x in found) else []
     every = cells.count(place, "rounds apart")
     if claim.quantity.startswith("change") and every > 1:
         why.append(f"evaluated every {every} rounds only")
     return "; ".join(why)
 
 
-def least(claim: Claim, cells: Cells, place: Place) -> float | None:
-    """Return what four test rows or clients are, in points; None if the numbers are counted."""
-    if claim.margin == "none":
-        return None
-    n = cells.count(place, f"{claim.margin} tested")
-    return 100 * ROWS / n if n else 0.0
-
-
-def value(
-    claim: Claim, cells: Cells, place: Place, label: str, spec: Mapping[str, Any]
-) -> Values | None:
+def value(claim: Claim, cells: Cells, place: Place, label: str, spec: Spec) -> Values | None:
     """Return what the limits are for, of one method; None where it was not measured.
 
     NaN where the terms of a difference are rounded.
     """
-    method, *to = (spec["methods"].get(m, m) for m in (label, *claim.to))
+    method, *to = (name_of(spec, m) for m in (label, *claim.to))
     there = other_place(place, claim.start)
     if not to and (claim.than or there != place):
         to = [method]

@@ -8,15 +8,12 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
-from itertools import groupby
+from itertools import chain, groupby, product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from fedref.boundary.files import write_atomically
-from reproduce.cells import Cells, Place, place_name, read_cells
+from reproduce.cells import Cells, Place, fits, place_name, read_cells
 from reproduce.claims import (
     HOLDS,
     UNDECIDED,
@@ -28,20 +25,15 @@ from reproduce.claims import (
     claims_of,
     count_verdicts,
     judge_claims,
+    name_of,
     value,
     verdict_words,
 )
-from reproduce.runs import PAPERS, read_spec, report_names
+from reproduce.runs import PAPERS, Spec, read_spec, report_names
 from reproduce.tables import Values, markdown, show_number, show_values
 
-#: Quantities that are whole numbers; so many values of a claim are listed, else least and largest.
-WHOLE, LISTED = ("clients", "samples"), 5
-Spec = Mapping[str, Any]
-
-
-def write_page(name: str, spec: Spec, out: Path) -> None:
-    """Write OUT/README.md from OUT/cells.csv and OUT/runs.csv."""
-    write_atomically(out / "README.md", make_page(name, spec, out).encode())
+#: So many values of a claim are listed, else the least and the largest.
+LISTED = 5
 
 
 def make_page(name: str, spec: Spec, out: Path) -> str:
@@ -50,7 +42,7 @@ def make_page(name: str, spec: Spec, out: Path) -> str:
     parts = {
         f"table {key}": make_table(spec, cells, t) for key, t in spec.get("tables", {}).items()
     }
-    parts["claims"] = claims_table(spec, judge_claims(spec, cells))
+    parts["claims"] = claims_table(judge_claims(spec, cells))
     text = fill((PAPERS / f"{name}.md").read_text("utf-8"), parts)
     with (out / "runs.csv").open(encoding="utf-8", newline="") as file:
         made = markdown(list(csv.reader(file)), left=4)
@@ -65,50 +57,36 @@ def fill(text: str, parts: Mapping[str, str]) -> str:
 # ---- tables --------------------------------------------------------------------------------------
 
 
-def make_table(spec: Spec, cells: Cells, wanted: Mapping[str, Any]) -> str:
+def make_table(spec: Spec, cells: Cells, wanted: Spec) -> str:
     """Return a table: a row for every place and method, a column for every quantity.
 
     at : the places. columns : name → digits, or a difference as claims have it, with `digits`, `in`
     (its setting), `signed`, `mean` (without sd) or `within` (in parentheses where it is within its
-    margin). methods : those that it has. rows : differences in place of methods. counted : what is
-    counted of places and data, in place of methods.
+    margin). methods : those that it has; "" : what is counted of places and data. rows : differences in
+    place of methods.
     """
-    columns, names = wanted["columns"], wanted.get("methods", [*spec["methods"]])
-    methods = (
-        [""] if "counted" in wanted else list(dict.fromkeys(spec["methods"][m] for m in names))
-    )
-    in_paper = {q for numbers in spec.get("paper", {}).values() for q in numbers}
-    printed = {q: q in in_paper for q in columns}
-    rows = [["data", "setting", "method"]]
-    for q in columns:
-        rows[0] += ["paper", q, "difference"] if printed[q] else [q]
-    rows[0] += ["chosen", "comment"]
-    for line in wanted.get("rows", [{}]):
-        for place in cells.places_at(line.get("at", wanted.get("at", []))):
-            for method in [spec["methods"][line["of"]]] if line else methods:
-                found = {
-                    q: column(q, how, line, cells, place, method, spec)
-                    for q, how in columns.items()
-                }
-                notes = [cells.all.get((place, method, q)) for q in ("chosen", *columns)]
-                if not any(found.values()):
-                    continue
-                texts = [
-                    text
-                    for q, x in found.items()
-                    for text in texts_of(
-                        x,
-                        columns[q],
-                        paper_number(spec, place, method, q),
-                        printed[q],
-                        cells,
-                        place,
-                    )
-                ]
-                label = row_name(spec, line) if line else method
-                comments = dict.fromkeys(c.note for c in notes[1:] if c and c.note)
-                chosen = notes[0].note if notes[0] else ""
-                rows.append([*place, label, *texts, chosen, "; ".join(comments)])
+    columns = {
+        q: how if isinstance(how, dict) else {"digits": how} for q, how in wanted["columns"].items()
+    }
+    printed = {q for numbers in spec.get("paper", {}).values() for q in numbers}
+    heads = (["paper", q, "difference"] if q in printed else [q] for q in columns)
+    rows = [["data", "setting", "method", *chain(*heads), "chosen", "comment"]]
+    methods = dict.fromkeys(name_of(spec, m) for m in wanted.get("methods", spec["methods"]))
+    groups = [[line] for line in wanted.get("rows", [])] or [[{"of": m} for m in methods]]
+    for lines in groups:
+        places = cells.places_at(lines[0].get("at", wanted.get("at", [])))
+        for place, line in product(places, lines):
+            method, texts, there = name_of(spec, line["of"]), list[str](), False
+            for q, how in columns.items():
+                x = column_value(spec, cells, place, {"quantity": q, **line, **how})
+                paper = paper_number(spec, place, method, q)
+                three = column_texts(x, how, paper, cells.margin(place, "rows"))
+                texts += three if q in printed else three[1:2]
+                there = there or x is not None
+            if there:
+                notes = [cells.note(place, method, q) for q in ("chosen", *columns)]
+                comments = filter(None, dict.fromkeys(notes[1:]))
+                rows.append([*place, row_name(spec, line), *texts, notes[0], "; ".join(comments)])
     return tidy(rows)
 
 
@@ -121,6 +99,11 @@ def tidy(rows: Sequence[Sequence[str]]) -> str:
     return markdown(list(zip(*kept)), left)
 
 
+def row_name(spec: Spec, line: Spec) -> str:
+    names = " − ".join(name_of(spec, line[key]) for key in ("of", "to") if key in line)
+    return f"{names}, less {line['start']}" if "start" in line else names
+
+
 def paper_number(spec: Spec, place: Place, method: str, quantity: str) -> float | None:
     """Return the paper's number, if it prints one: [paper] has place → quantity → number."""
     number = spec.get("paper", {}).get(place_name(place), {}).get(quantity)
@@ -128,54 +111,28 @@ def paper_number(spec: Spec, place: Place, method: str, quantity: str) -> float 
     return None if number is None else float(number)
 
 
-def column(
-    quantity: str,
-    how: Any,
-    line: Mapping[str, Any],
-    cells: Cells,
-    place: Place,
-    method: str,
-    spec: Spec,
-) -> Values | None:
+def column_value(spec: Spec, cells: Cells, place: Place, fields: Spec) -> Values | None:
     """Return what stands in one column of a row: a cell, or a difference of cells."""
-    fields = {"quantity": quantity, **line, **(how if isinstance(how, dict) else {}), "of": method}
-    there = (place[0], fields.get("in", place[1]))
     known = {k: v for k, v in fields.items() if k in Claim._fields and k not in ("at", "digits")}
-    return value(claim_of({"what": "", **known}), cells, there, method, spec)
+    there = place[0], fields.get("in", place[1])
+    return value(claim_of({"what": "", **known}), cells, there, fields["of"], spec)
 
 
-def texts_of(
-    x: Values | None, how: Any, paper: float | None, printed: bool, cells: Cells, place: Place
-) -> list[str]:
-    """Return the cells of one column; with the paper's number and the difference if it prints any."""
-    how = how if isinstance(how, dict) else {"digits": how}
-    digits = how.get("digits", 2)
-    sign = "+" if how.get("signed") else ""
+def column_texts(x: Values | None, how: Spec, paper: float | None, least: float) -> list[str]:
+    """Return the paper's number, ours, and the difference."""
+    digits, sign = how.get("digits", 2), "+" if how.get("signed") else ""
     text = show_number(x.mean, digits, sign) if x and how.get("mean") else show_values(x, digits)
     if x and how.get("within") and x.has_seeds:
-        rows = cells.count(place, "rows tested")
-        least = 100 * 4 / rows if rows else 0.0
-        within = Finding(place, "", x, least, digits).judge(0, np.inf) == UNDECIDED
+        within = Finding(("", ""), "", "", x, least, digits).judge(0, np.inf) == UNDECIDED
         text = f"({text})" if within else text
-    if not printed:
-        return [text]
     off = None if paper is None or x is None else x.mean - paper
     return [show_number(paper, digits), text, show_number(off, digits, "+")]
-
-
-def row_name(spec: Spec, line: Mapping[str, Any]) -> str:
-    names = {key: spec["methods"][line[key]] for key in ("of", "to") if key in line}
-    return (
-        f"{names['of']} − {names['to']}"
-        if "to" in names
-        else f"{names['of']}, less {line['start']}"
-    )
 
 
 # ---- claims on a report's page -------------------------------------------------------------------
 
 
-def claims_table(spec: Spec, judged: Sequence[Judgement]) -> str:
+def claims_table(judged: Sequence[Judgement]) -> str:
     """Return a row for every claim and place: what was measured, the limits, the verdict."""
     rows = [["claim", "place", "ours ±", "limit; margin", "verdict"]]
     for claim, group in groupby((j for j in judged if j.claim.is_judged), key=lambda j: j.claim):
@@ -188,19 +145,19 @@ def claims_table(spec: Spec, judged: Sequence[Judgement]) -> str:
 
 
 def show_findings(one: Judgement) -> str:
-    """Return the numbers of one claim in one place: judged, beside it, and what else is said."""
-    several = len(one.claim.of) > 1
-
-    def words(f: Finding) -> str:
-        label = f.method if several or not f.judged else ""
-        where = f.place[1] if one.claim.together else ""
-        return " ".join(filter(None, [label, where, show_values(f.values, one.claim.digits)]))
-
-    text = ", ".join(words(f) for f in one.decisive)
+    """Return the numbers of one claim in one place: judged, and beside it the others."""
+    text = ", ".join(words(one, f) for f in one.decisive)
     text += f" {one.claim.unit}" if one.claim.unit else ""
-    beside = [words(f) for f in one.findings if not f.judged]
-    beside += [f"{q} {show_values(x)}" for q, x in one.also if x is not None]
+    beside = [words(one, f) for f in one.findings if not f.judged]
     return text + (f"; beside it {', '.join(beside)}" if beside else "")
+
+
+def words(one: Judgement, f: Finding) -> str:
+    """Return a number, after what it is of where the claim has several."""
+    label = f.method if len(one.claim.of) > 1 or not f.judged else ""
+    label = f.quantity if f.quantity in one.claim.also else label
+    where = f.place[1] if one.claim.together else ""
+    return " ".join(filter(None, [label, where, show_values(f.values, f.digits)]))
 
 
 def limits(one: Judgement) -> str:
@@ -220,16 +177,8 @@ def limits(one: Judgement) -> str:
 # ---- the page of all claims ----------------------------------------------------------------------
 
 
-def write_claims(out: Path) -> None:
-    """Write OUT/claims.md: every claim of every paper that there are results of."""
-    write_atomically(out / "claims.md", make_claims(out).encode())
-
-
 def make_claims(out: Path) -> str:
-    """Return papers/claims.md with {NAME}, the table of a report, and {counts} filled in.
-
-    Footnotes that no row has are left out.
-    """
+    """Return papers/claims.md with {NAME}, the table of a report, and {counts} filled in."""
     rows: dict[str, list[list[str]]] = {name: [] for name in report_names()}
     titles, judged = {}, []
     for name in report_names():
@@ -239,25 +188,19 @@ def make_claims(out: Path) -> str:
         for claim in claims_of(spec):
             home, mine = claim.belongs or name, [one for one in own if one.claim == claim]
             judged += [(home, one) for one in mine if claim.is_judged]
-            cells = cells_of(spec, claim, mine, f"{name}/README.md", path.exists())
+            cells = cells_of(spec, claim, mine, f"({name}/README.md)", path.exists())
             rows[home].append([claim.what + footnotes(spec, claim, mine), *cells])
     heads = ["claim or number", "paper", "ours ±", "seeds, places", "verdict"]
     parts = {name: markdown([heads, *own], left=5) for name, own in rows.items()}
     parts["counts"] = counts([(titles[home], one) for home, one in judged])
-    text = fill((PAPERS / "claims.md").read_text("utf-8"), parts)
-    used = {*re.findall(r"\[\^([\w-]+)\](?!:)", text)}
-    notes = r"\[\^([\w-]+)\]: .*\n\n?"
-    return re.sub(notes, lambda m: m[0] if m[1] in used else "", text).rstrip() + "\n"
+    return fill((PAPERS / "claims.md").read_text("utf-8"), parts)
 
 
 def footnotes(spec: Spec, claim: Claim, judged: Sequence[Judgement]) -> str:
     """Return the marks of a row's notes, and of those on its data."""
     places = [place_name(f.place) for one in judged for f in one.findings]
-    on_data = [
-        note
-        for pattern, note in spec.get("data-notes", {}).items()
-        if any(fnmatchcase(place, pattern) for place in places)
-    ]
+    data = spec.get("data-notes", {}).items()
+    on_data = [note for pattern, note in data if any(fits(place, [pattern]) for place in places)]
     return "".join(f"[^{name}]" for name in dict.fromkeys([*claim.notes, *on_data]))
 
 
@@ -271,53 +214,31 @@ def cells_of(
     if not there:
         return [paper, "–", "–", "not run here"]
     if claim.shows:
-        return [paper, claim.shows, "–", f"[shown]({page})"]
+        return [paper, claim.shows, "–", f"[shown]{page}"]
     if not claim.is_judged:
-        printed = [
-            (
-                paper_number(spec, f.place, f.method, q),
-                show_values(x, 0 if q in WHOLE else claim.digits),
-            )
-            for one in own
-            for f in one.findings
-            for q, x in [(claim.quantity, f.values), *((q, x) for q, x in one.also if x)]
-        ]
-        numbers = ", ".join(f"{x:.10g}" for x, _ in printed if x is not None)
-        seeds = seeds_of(own, 1)
-        return [
-            claim.paper or numbers or "–",
-            ", ".join(t for _, t in printed),
-            seeds,
-            f"[number]({page})",
-        ]
-    said = f"[{verdict_words(own)}]({page})" + (
-        f"; not counted: {claim.apart}" if claim.apart else ""
-    )
-    return [paper, ours(own), seeds_of(own, len(own)), said]
+        found = [f for one in own for f in one.findings]
+        known = (paper_number(spec, f.place, f.method, f.quantity) for f in found)
+        numbers = ", ".join(f"{x:.10g}" for x in known if x is not None)
+        texts = ", ".join(show_values(f.values, f.digits) for f in found)
+        return [claim.paper or numbers or "–", texts, seeds_of(own, 1), f"[number]{page}"]
+    apart = f"; not counted: {claim.apart}" if claim.apart else ""
+    return [paper, ours(own), seeds_of(own, len(own)), f"[{verdict_words(own)}]{page}{apart}"]
 
 
 def ours(judged: Sequence[Judgement]) -> str:
     """Return what was measured: each value, or the smallest and the largest of many."""
     values = [f for one in judged for f in one.decisive]
-    digits = judged[0].claim.digits if judged else 2
     if len(values) > LISTED:
         meant = [f for one in judged if not one.why_not for f in one.decisive] or values
         ends = [select(meant, key=lambda f: f.values.mean) for select in (min, max)]
         where = ", where it is judged" if len(meant) < len(values) else ""
-        return " to ".join(show_values(f.values, digits) for f in ends) + where
+        return " to ".join(show_values(f.values, f.digits) for f in ends) + where
     texts = []
     for one in judged:
-        own = [
-            " ".join(filter(None, [name_in(one, f), show_values(f.values, digits)]))
-            for f in one.decisive
-        ]
         shorter = re.sub(r",? (digits|grey)$|'s rule, digits", "", one.place)
-        texts.append(" ".join([shorter] * (len(judged) > 1) + [", ".join(own)]))
+        own = ", ".join(words(one, f) for f in one.decisive)
+        texts.append(f"{shorter} {own}" if len(judged) > 1 else own)
     return "; ".join(texts) or "–"
-
-
-def name_in(one: Judgement, f: Finding) -> str:
-    return f.place[1] if one.claim.together else f.method if len(one.claim.of) > 1 else ""
 
 
 def seeds_of(judged: Sequence[Judgement], places: int) -> str:

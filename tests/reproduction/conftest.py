@@ -73,7 +73,7 @@ runs = ["*"]
 setting = "{steps} steps"
 """
 TEXT = "# Tiny\n\n{table all}\n\n{claims}\n"
-CLAIMS = "# All\n\n{counts}\n\n{tiny}\n\n[^small]: Small.\n\n[^ten]: Ten.\n\n[^odd]: Odd.\n"
+CLAIMS = "# All\n\n{counts}\n\n{tiny}\n\n[^small]: Small.\n\n[^ten]: Ten.\n"
 
 
 @pytest.fixture

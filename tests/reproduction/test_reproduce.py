@@ -36,7 +36,6 @@ def test_it_runs_writes_and_goes_on(tiny: Path, capsys: pytest.CaptureFixture[st
     assert "| one | digits | " in text.partition("What made these numbers")[2]
     every = (tiny / "claims.md").read_text()
     assert "[^small]: Small." in every
-    assert "Odd." not in every
     assert "FedProx is above FedAvg[^small][^ten] | – | " in every
     assert "| privacy | – | – | – | not here: nobody knows |" in every
     assert {path.name for path in (tiny / "tiny").glob("*.png")} == {"one.png", "two.png"}
