@@ -8,7 +8,7 @@
 
 Runs → cells.csv → pages, by these modules: runs (experiments, and all contact with the runner),
 quantities (what is read off a run), cells, claims (the rule that judges them), pages, pictures, and
-tables (numbers as text). speed and peers beside them are commands of their own: `python -m
+writing (numbers as text). speed and peers beside them are commands of their own: `python -m
 reproduce.speed`, `python -m reproduce.peers`.
 """
 
@@ -24,7 +24,7 @@ from fedref.experiments.results import Run
 from reproduce import cells, pages, pictures, runs
 from reproduce.claims import judge_claims
 from reproduce.runs import read_spec, report_names
-from reproduce.tables import duration, write_csv
+from reproduce.writing import duration, write_csv
 
 __all__ = ["default_out", "read_spec", "report_names", "reproduce", "title_of"]
 PROVENANCE = ("run", "data", "SHA-256", "split", "seeds", "runtime", "fedref", "commit")

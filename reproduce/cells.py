@@ -20,7 +20,7 @@ from fedref.experiments.unit import Unit
 from fedref.models.numerics import Array
 from fedref.sampling import cut
 from reproduce.quantities import QUANTITIES, Part, at_best, halves, run_of
-from reproduce.tables import Values, values_of, write_csv
+from reproduce.writing import Values, values_of, write_csv
 
 Place = tuple[str, str]
 #: So many rows or clients may be chance.

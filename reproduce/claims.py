@@ -9,7 +9,7 @@ import numpy as np
 from fedref.boundary.errors import ConfigError
 from reproduce.cells import Cells, Place, fits, place_name
 from reproduce.runs import Spec
-from reproduce.tables import Values, values_of
+from reproduce.writing import Values, values_of
 
 #: A difference must exceed two standard errors over seeds, and what four test rows or clients are.
 #: What differs by no more than ROUNDING is the same: the last digits of a mean depend on their order.

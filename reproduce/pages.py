@@ -30,7 +30,7 @@ from reproduce.claims import (
     verdict_words,
 )
 from reproduce.runs import PAPERS, Spec, read_spec, report_names
-from reproduce.tables import Values, markdown, show_number, show_values
+from reproduce.writing import Values, markdown, show_number, show_values
 
 #: So many values of a claim are listed, else the least and the largest.
 LISTED = 5

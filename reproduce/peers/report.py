@@ -15,7 +15,7 @@ from typing import Any
 
 from fedref.boundary.errors import ConfigError, unknown
 from fedref.boundary.files import write_atomically
-from reproduce.tables import markdown, write_csv
+from reproduce.writing import markdown, write_csv
 
 HERE = Path(__file__).parent
 ROWS = HERE / "adapters" / "projects.toml"

@@ -24,7 +24,7 @@ from fedref.models.numerics import Array
 from fedref.plots.style import COLOURS, MARKERS, STYLE, frame, save
 from reproduce.speed.server import PEERS, Answer, answer, parameters, start
 from reproduce.speed.workloads import NAMES
-from reproduce.tables import markdown, write_csv
+from reproduce.writing import markdown, write_csv
 
 HERE = Path(__file__).parent
 OURS = ("fedref", "floor", "no-derivatives")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from reproduce.cells import Cell, Cells, derive_cells, read_cells, write_cells
 from reproduce.claims import Finding, difference_name, judge_claims, value, verdict_words
 from reproduce.claims import claim_of as claim_of_fields
-from reproduce.tables import Values, show_number, show_values, values_of
+from reproduce.writing import Values, show_number, show_values, values_of
 
 METHODS = {"methods": {"a": "A", "b": "B", "c": "C"}}
 

@@ -8,7 +8,7 @@ from reproduce import default_out
 from reproduce.cells import read_cells
 from reproduce.claims import Judgement, count_verdicts, judge_claims
 from reproduce.runs import read_spec
-from reproduce.tables import Values, show_number, show_values
+from reproduce.writing import Values, show_number, show_values
 
 ROOT = default_out().parent
 README = (ROOT / "README.md").read_text("utf-8")
