@@ -31,28 +31,10 @@ SHARED = sorted({*(PACKAGE / "algorithms").glob("*.py")} - {*FILES.values()})
 PAPERS = sorted({stem.replace("_", "-") for stem in FILES} - {"fedavg"})
 
 
-def split_tag(paper: str, text: str) -> list[str]:
-    """One tag's equations: "eq.1–2" are two, so are "§3.3, alg.1 lines 9–16"."""
-    found = []
-    for part in re.split(r",\s*", " ".join(text.split(":")[0].split())):
-        equations = re.fullmatch(r"eq\.(\d+)–(\d+)", part)
-        if equations:
-            first, last = map(int, equations.groups())
-            found += [f"{paper} eq.{n}" for n in range(first, last + 1)]
-        else:
-            found.append(f"{paper} {part}")
-    return found
-
-
 def tags(stem: str, text: str) -> list[str]:
-    """Every tag of a file in full; [eq.2] alone is of the file's own paper."""
-    own = stem.replace("_", "-")
-    found = []
-    for paper, rest in re.findall(rf"\[({'|'.join(PAPERS)})\s([^\]]+)\]", text):
-        found += split_tag(paper, rest)
-    for rest in re.findall(r"\[((?:eq|alg)\.[^\]]+)\]", text):
-        found += split_tag(own, rest)
-    return sorted(set(found))
+    """Every tag of a file in full, also one that two lines share; [eq.2] alone is of its own paper."""
+    found = source.tags_in(" ".join(text.split()), stem.replace("_", "-"))
+    return sorted({tag for tag in found if tag.split()[0] != "Adam"})
 
 
 TAGS = sorted(
@@ -81,23 +63,15 @@ def test_every_equation_is_in_the_index():
 
 @pytest.mark.parametrize("stem", FILES)
 def test_docstring_of_an_algorithm_has_all_its_parts(stem):
-    text = ast.get_docstring(ast.parse(FILES[stem].read_text("utf-8")))
-    assert text is not None
-    title, _, rest = text.partition("\n\n")
-    assert "\n" not in title or len(title.splitlines()) <= 2
-    citation = rest.split("Objective")[0]
-    assert re.search(r"\b(19|20)\d\d\b|§4\.1", title + citation), "no citation"
-    for part in (r"^Objective", r"^Decisions$", r"^ {4}symbol +name +shape$", r"^>>> "):
-        assert re.search(part, text, re.MULTILINE), f"{part} is missing"
+    module = importlib.import_module(f"fedref.algorithms.{stem}")
+    text, before = module.__doc__, source.introduction(module)
+    assert re.search(r"\b(19|20)\d\d\b|§4\.1", text.split("Objective")[0]), "no citation"
+    assert re.search("^Objective", before, re.MULTILINE), "no objective before the table"
     assert tags(stem, text), "no equation"
-    table = re.search(r"^ {4}symbol +name +shape\n((?: {4}.+\n)+)", text, re.MULTILINE)
-    assert table is not None
-    assert len(table.group(1).splitlines()) >= 3, "the table is empty"
-    decisions = text.split("\nDecisions\n")[1].split("\n\n")[0]
-    assert len(re.findall(r"^ {2}\S", decisions, re.MULTILINE)) >= 2, "no decisions"
-    whole = FILES[stem].read_text("utf-8")
-    module = ast.get_docstring(ast.parse(whole), clean=False) or ""
-    assert tags(stem, whole.replace(module, "", 1)), "no equation beside a line"
+    assert re.search("^>>> ", text, re.MULTILINE), "no doctest"
+    assert len(source.symbols(module)) >= 3, "the table is empty"
+    assert len(source.decisions(module).splitlines()) >= 2, "no decisions"
+    assert tags(stem, inspect.getsource(module).replace(text, "", 1)), "no equation beside a line"
 
 
 def statement_lines(source: str) -> int:

@@ -4,6 +4,7 @@ That they are the specification's, also of clients that never trained, is proved
 """
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -128,61 +129,32 @@ def test_scores_depend_on_no_block_piece_or_thread(name, data):
     assert np.isnan(train_loss).all()
 
 
-def blocks_by_a_loop(sizes: list[int], max_rows: int) -> list[list[int]]:
-    """Fill each block while the next client fits; a client with too many rows is a block by itself."""
-    blocks: list[list[int]] = []
-    rows = 0  # in the last block
-    for k, n in enumerate(sizes):
-        if blocks and rows + n <= max_rows:
-            blocks[-1].append(k)
-            rows += n
-        else:
-            blocks.append([k])
-            rows = n
-    return blocks
-
-
-@pytest.mark.parametrize("max_rows", [1, 3, 8, 13, 14, 15, 20, 10_000])
+@pytest.mark.parametrize("most", [1, 3, 8, 13, 14, 15, 20, 10_000])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_blocks_are_those_of_a_loop(max_rows, dtype, monkeypatch):
+def test_blocks_pieces_and_chunks_hold_every_row_once_and_as_many_as_they_may(
+    most, dtype, monkeypatch
+):
     federated = make_federation(MODELS["mlp"], SIZES)
-    row_bytes = federated.source.X.shape[1] * np.dtype(dtype).itemsize
-    monkeypatch.setattr(evaluation, "BLOCK_BYTES", max_rows * row_bytes)
-    sizes = (federated.train.sizes + federated.test.sizes).tolist()
-    blocks = [list(block) for block in evaluation.blocks(federated, dtype)]
-    assert blocks == blocks_by_a_loop(sizes, max_rows)
-
-
-@pytest.mark.parametrize("max_rows", [1, 2, 5, 11, 12, 1000])
-def test_a_large_client_comes_piece_by_piece(max_rows, monkeypatch):
-    federated = make_federation(MODELS["mlp"], SIZES)
-    row_bytes = federated.source.X.shape[1] * 8
-    monkeypatch.setattr(evaluation, "LIMIT", max_rows * row_bytes)
-    for k, n in enumerate(federated.train.sizes.tolist()):
-        (pieces,) = evaluation.client_batches(
-            federated, federated.train, range(k, k + 1), np.float64
-        )
-        pieces = list(pieces)
-        whole = federated.batch(federated.train.rows_of(k))
+    part, limit = federated.train, most * federated.source.X.shape[1] * np.dtype(dtype).itemsize
+    for name, size in (("BLOCK_BYTES", limit), ("LIMIT", limit), ("CHUNK", most)):
+        monkeypatch.setattr(evaluation, name, size)
+    rows, blocks = part.sizes + federated.test.sizes, list(evaluation.blocks(federated, dtype))
+    assert [k for block in blocks for k in block] == [*range(len(SIZES))]
+    assert all(len(block) == 1 or rows[list(block)].sum() <= most for block in blocks)
+    for block, after in pairwise(blocks):  # the next client does not fit in
+        assert rows[[*block, after[0]]].sum() > most
+    cuts = {0}
+    for k, n in enumerate(SIZES):
+        (pieces,) = evaluation.client_batches(federated, part, range(k, k + 1), dtype)
+        pieces, whole = list(pieces), federated.batch(part.rows_of(k), dtype)
         np.testing.assert_array_equal(np.concatenate([D.X for D in pieces]), whole.X)
         np.testing.assert_array_equal(np.concatenate([D.y for D in pieces]), whole.y)
-        lengths = [min(max_rows, n - i) for i in range(0, n, max_rows)]
-        assert [len(D.y) for D in pieces] == lengths
-
-
-@pytest.mark.parametrize("chunk", [1, 2, 5, 9, 40])
-def test_rows_are_cut_at_each_client_s_end_and_within_clients_longer_than_a_chunk(
-    chunk, monkeypatch
-):
-    monkeypatch.setattr(evaluation, "CHUNK", chunk)
-    part = Part(np.arange(sum(SIZES)), np.concatenate([[0], np.cumsum(SIZES)]))
-    expected = {0}
-    for k, n in enumerate(SIZES):
-        expected |= {int(part.offsets[k]) + i for i in (*range(0, n, chunk), n)}
-    cuts = list(evaluation.chunks(part))
-    assert [a[-1] for a in cuts[:-1]] == [b[0] for b in cuts[1:]]
-    assert {end for ends in cuts for end in ends} == expected
-    assert all(ends[-1] - ends[0] < 2 * chunk for ends in cuts)
+        assert [len(D.y) for D in pieces] == [min(most, n - i) for i in range(0, n, most)]
+        cuts |= {int(part.offsets[k]) + i for i in (*range(0, n, most), n)}
+    ends = list(evaluation.chunks(part))
+    assert {end for chunk in ends for end in chunk} == cuts
+    assert [a[-1] for a in ends[:-1]] == [b[0] for b in ends[1:]]
+    assert all(chunk[-1] - chunk[0] < 2 * most for chunk in ends)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
