@@ -66,24 +66,22 @@ def open_regular_only(name: str, flags: int) -> int:
     except OSError as error:
         if error.errno != errno.ENXIO:  # a pipe that nobody reads
             raise
+        mode = stat.S_IFIFO
     else:
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISREG(mode):
             return descriptor
         os.close(descriptor)
-    raise OSError(errno.EINVAL, "is not a regular file", name)
+    what = "is a folder" if stat.S_ISDIR(mode) else "is not a regular file"
+    raise OSError(errno.EINVAL, what, name)
 
 
 def open_regular(path: Path, expected: str) -> BufferedReader:
     """Open a file for reading. Refuse folders and empty files, and pipes and devices, which may not end."""
     with as_data_error(path, expected):
-        status = path.stat()
-        if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError("is a folder")
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError("is not a regular file")
-        if not status.st_size:
+        if path.is_file() and not path.stat().st_size:
             raise OSError("is empty")
-        return path.open("rb")
+        return open(path, "rb", opener=open_regular_only)
 
 
 def unpacked_limit(size: int) -> int:

@@ -12,13 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.style import context
 
 from fedref.datasets.describe import histogram, label_groups
-from fedref.models.numerics import Array
 from fedref.plots import style
 from fedref.plots.style import STYLE
 from fedref.rounds.federation import Federation
 
 MOST_NAMES = 12  # of labels, beside the picture
-MOST_CLIENTS = 1200  # more than these are drawn in groups
 
 
 def holdings(
@@ -31,7 +29,10 @@ def holdings(
 
     means : name → samples per client, each drawn as a level line with its name in the legend.
     """
-    train, both, counts, g = arrange_clients(federation)
+    counts = histogram(federation)
+    order = np.lexsort((-counts.sum(0), counts.argmax(0)))
+    train, counts = federation.train.sizes[order], counts[:, order]
+    both = counts.sum(0)
     edges = np.arange(len(train) + 1) - 0.5
     dpi = 120 if len(train) < 500 else 200
     with context(STYLE), settings({"axes.grid": False, "savefig.dpi": dpi}):
@@ -55,21 +56,6 @@ def holdings(
             cmap="viridis_r", norm=LogNorm(1, max(counts.max(), 2)),
         )  # fmt: skip
         below.set_ylabel("y" if federation.source.real else "label")
-        below.set_xlabel("clients by main label, then by size" + f", in groups of {g}" * (g > 1))
+        below.set_xlabel("clients by main label, then by size")
         figure.colorbar(image, ax=below, label="samples of the label", pad=0.01)
         style.save(figure, Path(path))
-
-
-def arrange_clients(federation: Federation) -> tuple[Array, Array, Array, int]:
-    """Return (training sizes (M,), all sizes (M,), label counts (labels, M), clients in a group).
-
-    Clients are sorted by main label, then by size. If there are more than MOST_CLIENTS, each of the
-    M entries is the mean of a group of neighbours.
-    """
-    counts = histogram(federation)
-    order = np.lexsort((-counts.sum(0), counts.argmax(0)))
-    rows = np.vstack([federation.train.sizes, counts])[:, order]
-    g = -(-federation.clients // MOST_CLIENTS)
-    first = np.arange(0, federation.clients, g)
-    mean = np.add.reduceat(rows, first, 1) / np.diff(first, append=federation.clients)
-    return mean[0], mean[1:].sum(0), mean[1:], g

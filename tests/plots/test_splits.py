@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedref.datasets import split
-from fedref.plots import holdings, splits
+from fedref.plots import holdings
 from fedref.rounds.federation import Federation, Part, Source
 
 #: Four clients with labels 0 (three of them) and 1; two training rows each, and one test row in all.
@@ -26,15 +26,6 @@ def test_a_split_is_drawn_by_main_label_and_size_with_its_means(seen, means):
     assert [text.get_text() for text in above.get_legend().get_texts()] == ["test", "train", *means]
     assert above.get_title("left") == "nine: given, 4 clients"
     assert below.get_xlabel() == "clients by main label, then by size"
-
-
-def test_many_clients_are_drawn_in_groups(seen, monkeypatch):
-    monkeypatch.setattr(splits, "MOST_CLIENTS", 2)
-    above, below, _ = seen(holdings, FOUR, "four").axes
-    assert above.patches[0].get_data().values.tolist() == [2.5, 2]
-    assert below.get_images()[0].get_array().tolist() == [[2.5, 0.5], [None, 1.5]]
-    assert above.get_title("left") == "four"
-    assert below.get_xlabel().endswith(", in groups of 2")
 
 
 def test_real_targets_are_drawn_in_their_groups(seen):
