@@ -159,10 +159,6 @@ class Screen(StringIO):
         return True
 
 
-class Killed(BaseException):
-    """Stands for SIGKILL: no code of ours runs after it."""
-
-
 def wait_for(condition) -> None:
     """Wait until a condition holds, for a minute at most."""
     deadline = time.monotonic() + 60

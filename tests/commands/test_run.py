@@ -149,9 +149,6 @@ def test_the_examples_work_as_written(here):
     assert (got.data["name"], got.split["rule"], got.seeds) == ("mnist", "fedprox-mnist", (0, 1, 2))
 
 
-# ---- where it writes ------------------------------------------------------------------------------
-
-
 # ---- one comparison, on equal terms --------------------------------------------------------------
 
 

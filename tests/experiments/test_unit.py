@@ -17,10 +17,9 @@ from running import (
 
 import fedref
 from fedref.algorithm import State
-from fedref.experiments import config, results, run_directory
+from fedref.experiments import config, results
 from fedref.experiments import loading as settings
 from fedref.experiments import unit as units
-from fedref.experiments.config import Experiment
 from fedref.experiments.run import execute
 from fedref.experiments.unit import Record
 from fedref.rounds.evaluation import client_mean, evaluate_unseen, sample_mean
@@ -64,104 +63,26 @@ def test_seeds_and_algorithms_do_not_depend_on_each_other():
 # ---- columns, by hand ----------------------------------------------------------------------------
 
 
-class ByHand:
-    """The first round of an experiment on the four clients of TINY, as a plain loop."""
-
-    def __init__(self, table: dict):
-        self.experiment = experiment(table)
-        self.setting = settings.load_experiment(self.experiment)
-        self.model, self.federation = self.setting.model, self.setting.federation
-        sizes = self.federation.train.sizes
-        self.plan = make_plan(self.experiment.plan_of(4), sizes, 0, 0)
-        self.w0 = self.model.init(stream(0, "init"))
-
-    def data(self, k: int):
-        return self.federation.batch(self.federation.train.rows_of(k))
-
-    def solve(self, gradient) -> list[tuple[int, np.ndarray]]:
-        """(client, its parameters) after its steps w ← w − 0.05 gradient(w, D)."""
-        solved = []
-        for i, k in enumerate(self.plan.clients.tolist()):
-            w, own = self.w0, self.federation.train.rows_of(k)
-            for t in range(self.plan.steps[i]):
-                picked = self.plan.rows["D"][i, t]
-                w = w - 0.05 * gradient(w, self.federation.batch(own[picked[picked >= 0]]))
-            solved.append((k, w))
-        return solved
-
-
-def test_gamma_and_penalty_are_means_over_the_clients_of_the_round():
-    table = document(rounds=1, algorithms={"fedprox": {"mu": 0.5, "lr": 0.05}})
-    hand = ByHand(table)
-    grad, w0 = hand.model.grad, hand.w0
-    gammas, penalties = [], []
-    for k, w in hand.solve(lambda w, D: grad(w, D) + 0.5 * (w - w0)):
-        D = hand.data(k)
-        gammas.append(np.linalg.norm(grad(w, D) + 0.5 * (w - w0)) / np.linalg.norm(grad(w0, D)))
-        penalties.append(0.25 * np.sum((w - w0) ** 2))
-    row = play(table).records[0].rows[1]
-    assert row["gamma"] == pytest.approx(np.mean(gammas), rel=1e-12)
-    assert row["penalty"] == pytest.approx(np.mean(penalties), rel=1e-12)
-    assert min(penalties) > 0
-
-
-def test_dissimilarity_and_variance_of_all_clients_gradients():
-    table = document(rounds=0, dissimilarity=True)
-    hand = ByHand(table)
-    n = hand.federation.train.sizes
-    p, g = n / n.sum(), np.stack([hand.model.grad(hand.w0, hand.data(k)) for k in range(4)])
+def test_means_of_clients_dissimilarity_and_variance():
+    table = document(rounds=1, dissimilarity=True)
+    made = experiment(table)
+    setting = settings.load_experiment(made)
+    model, federation = setting.model, setting.federation
+    w0, n = model.init(stream(0, "init")), federation.train.sizes
+    data = [federation.batch(federation.train.rows_of(k)) for k in range(4)]
+    p, g = n / n.sum(), np.stack([model.grad(w0, D) for D in data])
     f = p @ g
-    row = play(table).records[0].rows[0]
+    found = play(table).records[0]
+    row, scores = found.rows[0], found.scores[0]
     assert row["B"] == pytest.approx(np.sqrt(p @ np.sum(g**2, 1) / (f @ f)), rel=1e-12)
     assert row["variance"] == pytest.approx(p @ np.sum((g - f) ** 2, 1), rel=1e-12)
     assert row["B"] > 1
     assert "B" not in play(document(rounds=0)).records[0].rows[0]
-
-
-def test_accuracy_loss_and_clients_of_the_first_model():
-    table = document(rounds=1)
-    hand = ByHand(table)
-    w = np.average([w for _, w in hand.solve(hand.model.grad)], axis=0,
-                   weights=hand.plan.sizes)  # fmt: skip
-    scores = play(table).records[0].scores[1]
-    for k in range(4):
-        D = hand.federation.batch(hand.federation.test.rows_of(k))
-        assert scores.accuracy[k] == np.mean(hand.model.predict(w, D.X) == D.y)
-        assert scores.test_loss[k] == pytest.approx(hand.model.loss(w, D), rel=1e-12)
-        assert scores.train_loss[k] == pytest.approx(hand.model.loss(w, hand.data(k)), rel=1e-12)
-        assert scores.n_test[k] == len(D.y)
-    row = play(table).records[0].rows[1]
-    assert row["accuracy"] == pytest.approx(np.average(scores.accuracy, weights=scores.n_test))
-    assert row["accuracy_mean"] == pytest.approx(scores.accuracy.mean())
-    assert row["test_loss"] == pytest.approx(np.average(scores.test_loss, weights=scores.n_test))
-    assert row["train_loss_mean"] == pytest.approx(scores.train_loss.mean())
-
-
-@pytest.mark.parametrize("dtype", Experiment.choices["dtype"])
-def test_bytes_gradients_and_operations_are_totals(dtype):
-    """Logistic regression on 64 features and 10 classes: 650 parameters, 640 products a sample."""
-    table = document(rounds=2, dtype=dtype, batch_size=0, epochs=3,
-                     algorithms=algorithms("fedavg", "per-fedavg", "fedcurv", "centralised"))  # fmt: skip
-    run = play(table)
-    made = experiment(table)
-    sizes = settings.load_experiment(made).federation.train.sizes
-    plans = [make_plan(made.plan_of(4), sizes, t, 0) for t in range(2)]
-    size, rows_used = np.dtype(dtype).itemsize, [p.sizes.sum() for p in plans]
-    messages = {"fedavg": (1, 1), "per-fedavg": (1, 1), "fedcurv": (3, 2), "centralised": (0, 0)}
-    for label, (down, up) in messages.items():
-        found = record(run, label).rows
-        assert [row["bytes_down"] for row in found] == [t * 3 * down * 650 * size for t in range(3)]
-        assert [row["bytes_up"] for row in found] == [t * 3 * up * 650 * size for t in range(3)]
-    avg, meta = record(run, "fedavg").rows, record(run, "per-fedavg").rows
-    # 3 clients × 3 epochs of one batch each; a gradient is 2 passes of 2 operations a product
-    assert [row["grads"] for row in avg] == [0, 9, 18]
-    assert [row["hvps"] for row in avg] == [0, 0, 0]
-    assert avg[1]["flops"] == 3 * rows_used[0] * 4 * 640
-    assert avg[2]["flops"] == 3 * sum(rows_used) * 4 * 640
-    # Per-FedAvg: two gradients and one HVP (3 passes) a step
-    assert [row["grads"] for row in meta] == [0, 18, 36]
-    assert [row["hvps"] for row in meta] == [0, 9, 18]
-    assert meta[1]["flops"] == 3 * rows_used[0] * (2 * 4 + 6) * 640
+    assert scores.train_loss == pytest.approx([model.loss(w0, D) for D in data], rel=1e-12)
+    for name in ("accuracy", "test_loss", "train_loss"):
+        values, weights = getattr(scores, name), scores.n_train if "tr" in name else scores.n_test
+        assert row[name] == pytest.approx(np.average(values, weights=weights))
+        assert row[f"{name}_mean"] == pytest.approx(values.mean())
 
 
 def test_stragglers_and_who_was_dropped_are_counted():
@@ -300,15 +221,3 @@ def test_each_client_s_own_classes_are_numbered_from_0():
     assert k < 10
     assert same(every.federation.train.rows, own.federation.train.rows)
     assert own.whole.source.y.max() == 9  # split.json says what was split
-
-
-def test_float32_stays_float32(here):
-    tables = TABLES | {"fedcurv": CURV}
-    run = fedref.run(document(dtype="float32", algorithms=tables), out="a")
-    for unit in run.units:
-        path = here / "a" / "checkpoints" / unit.file
-        state = run_directory.load_record(here / "a", unit).state
-        arrays = [x for x in fedref.tree.leaves((state.server, *state.clients.values()))
-                  if isinstance(x, np.ndarray) and x.dtype.kind == "f"]  # fmt: skip
-        assert arrays, path
-        assert {x.dtype for x in arrays} == {np.dtype(np.float32)}, path
