@@ -37,9 +37,9 @@ COMMON = {
 #: What stands for a value in the help, by the parameter's name or its type.
 FORMS: Mapping[Any, str] = {
     "out": "PATH", "data_dir": "DIR", "directory": "DIR", "directories": "DIR", "folder": "DIR",
-    "set": "KEY=VALUE", "checkout": "NAME=DIR", "timeout": "S", "checkpoint_every": "S",
+    "set": "KEY=VALUE", "timeout": "S", "checkpoint_every": "S",
     "seeds": "A:B|A,B,...", "html": "DIR", "data": "NAME", "split": "RULE", "model": "NAME",
-    "what": "ALGORITHM|FILE.toml", "reports": "NAME", "only": "TAG", "badge": "FILE",
+    "what": "ALGORITHM|FILE.toml", "reports": "NAME", "only": "TAG",
     "metric": "NAME[,NAME...]", "against": "NAME", "title": "TEXT", "experiment": "FILE.toml",
     "backend": "MODULE[:BACKEND]",
     int: "N", float: "X", str: "X", Path: "FILE",
